@@ -1,0 +1,186 @@
+"""What surrounds a call: is the graph being recorded, in which scope, and who listens.
+
+All of it is one immutable `Context` in one ContextVar, so threads and asyncio tasks never disturb each other,
+and an op pays one look-up for the three of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from .errors import ArgumentError
+
+if TYPE_CHECKING:
+    from .graph import Node
+    from .op import Op
+
+__all__ = [
+    "Context",
+    "Listener",
+    "current",
+    "enable_grad",
+    "listen",
+    "no_grad",
+    "scope",
+    "within",
+]
+
+
+class Listener:
+    """Hears of every op that runs and of every backward step. Override what you need; the rest does nothing."""
+
+    def enter(self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
+        """An op is about to run."""
+
+    def forward(
+        self,
+        op: Op,
+        inputs: tuple[Any, ...],
+        settings: tuple[Any, ...],
+        output: Any,
+        seconds: float,
+    ) -> None:
+        """An op ran; `output` is its Tensor, whose node is None when nothing was recorded."""
+
+    def backward(self, node: Node, gradient: Any, contributions: list[Any], seconds: float) -> None:
+        """A node's rules ran: `contributions` are what it sends along `node.edges`, in their order."""
+
+    def arrived(self, leaf: Any, gradient: Any) -> None:
+        """A leaf's whole gradient is known."""
+
+    def expect(self, steps: Callable[..., Any], symbols: dict[str, Any]) -> None:
+        """A layer says which hand-derived steps its gradients must equal, and what each symbol is."""
+
+
+class Context:
+    """One immutable setting of the surroundings."""
+
+    __slots__ = ("listeners", "recording", "scope")
+
+    def __init__(self, recording: bool, scope: str, listeners: tuple[Listener, ...]) -> None:
+        self.recording, self.scope, self.listeners = recording, scope, listeners
+
+
+_CURRENT: ContextVar[Context] = ContextVar("minigrad.context", default=Context(True, "", ()))
+current = _CURRENT.get
+
+
+class _Change:
+    """Enter a changed context, leave to the one before. Works as `with` and as a decorator; may nest."""
+
+    __slots__ = ("_tokens",)
+
+    def __init__(self) -> None:
+        self._tokens: list[Token[Context]] = []
+
+    def _changed(self, now: Context) -> Context:
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        self._tokens.append(_CURRENT.set(self._changed(current())))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _CURRENT.reset(self._tokens.pop())
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            with self._fresh():
+                return function(*args, **kwargs)
+
+        return inside
+
+    def _fresh(self) -> _Change:
+        return type(self)()
+
+
+class no_grad(_Change):
+    """Within, ops record no graph: results never require a gradient.
+
+    >>> import minigrad as mg
+    >>> x = mg.tensor([1.0, 2.0], requires_grad=True)
+    >>> with mg.no_grad():
+    ...     (x * 2).requires_grad
+    False
+    """
+
+    __slots__ = ()
+
+    def _changed(self, now: Context) -> Context:
+        return Context(False, now.scope, now.listeners)
+
+
+class enable_grad(_Change):
+    """Within, ops record again, even inside `no_grad()`."""
+
+    __slots__ = ()
+
+    def _changed(self, now: Context) -> Context:
+        return Context(True, now.scope, now.listeners)
+
+
+class scope(_Change):
+    """Name a part of the model: nodes made within carry the path, and views draw it as a box.
+
+    Scopes nest: inside `scope("encoder")`, `scope("attn")` gives the path `encoder/attn`.
+
+    Raises: ArgumentError if the name is empty.
+
+    >>> import minigrad as mg
+    >>> x = mg.tensor(3.0, requires_grad=True)
+    >>> with mg.scope("encoder"), mg.scope("attn"):
+    ...     y = x * x
+    >>> y.node.scope
+    'encoder/attn'
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise ArgumentError(f"scope(name): name must be a non-empty string, got {name!r}")
+        super().__init__()
+        self.name = name
+
+    def _fresh(self) -> _Change:
+        return type(self)(self.name)
+
+    def _changed(self, now: Context) -> Context:
+        path = f"{now.scope}/{self.name}" if now.scope else self.name
+        return Context(now.recording, path, now.listeners)
+
+
+class listen(_Change):
+    """Within, `listener` hears of every op and every backward step."""
+
+    __slots__ = ("listener",)
+
+    def __init__(self, listener: Listener) -> None:
+        super().__init__()
+        self.listener = listener
+
+    def _fresh(self) -> _Change:
+        return type(self)(self.listener)
+
+    def _changed(self, now: Context) -> Context:
+        return Context(now.recording, now.scope, (*now.listeners, self.listener))
+
+
+class within(_Change):
+    """Within, the surroundings are exactly `context`: how `checkpoint` returns to where it first ran."""
+
+    __slots__ = ("context",)
+
+    def __init__(self, context: Context) -> None:
+        super().__init__()
+        self.context = context
+
+    def _fresh(self) -> _Change:
+        return type(self)(self.context)
+
+    def _changed(self, now: Context) -> Context:
+        return self.context

@@ -1,0 +1,316 @@
+"""Node, the record of one op that ran, and the traversal that sends gradients back along the edges.
+
+A node's number is larger than those of everything it was computed from, so descending numbers are a valid
+reverse order: collect what the output depends on with a stack, sort, walk. Nothing recurses.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from operator import attrgetter
+from time import perf_counter
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from .context import current
+from .errors import FreedGraphError, GradientError, OverwrittenError
+from .op import Op, Plan
+
+__all__ = ["Handle", "Node", "Place", "backpropagate", "fit", "next_number", "writes"]
+
+next_number = count().__next__
+_by_number = attrgetter("seq")
+
+
+class Place:
+    """A position in a program: a code object and an offset in it, decoded only when shown."""
+
+    __slots__ = ("code", "offset")
+
+    def __init__(self, code: CodeType, offset: int) -> None:
+        self.code, self.offset = code, offset
+
+    @property
+    def file(self) -> str:
+        return self.code.co_filename
+
+    @property
+    def line(self) -> int:
+        positions = list(self.code.co_positions())
+        return positions[self.offset // 2][0] or self.code.co_firstlineno
+
+    def __str__(self) -> str:
+        return f"{os.path.relpath(self.file) if os.path.isabs(self.file) else self.file}:{self.line}"
+
+
+class Node:
+    """One op that ran, and what its backward needs.
+
+    Attributes:
+        edges: for each input that needs a gradient, the Node that made it or the leaf Tensor that it is.
+        saved: what the rules named; None once backward has used it.
+        seq: number in the order of creation.  scope, name: where it stands in the model, and its own name.
+        source: what can bring `saved` back (see `checkpoint`), or None.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "after",
+        "code",
+        "dtype",
+        "edges",
+        "hooks",
+        "name",
+        "offset",
+        "plan",
+        "saved",
+        "scope",
+        "seq",
+        "settings",
+        "shape",
+        "source",
+    )
+
+    def __init__(
+        self,
+        plan: Plan,
+        edges: Sequence[Any],
+        saved: tuple[Any, ...],
+        settings: tuple[Any, ...],
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        scope: str,
+        code: CodeType,
+        offset: int,
+    ) -> None:
+        self.plan, self.edges, self.settings = plan, edges, settings
+        self.saved: tuple[Any, ...] | None = saved
+        self.shape, self.dtype, self.scope = shape, dtype, scope
+        self.code, self.offset = code, offset
+        self.seq = next_number()
+        self.name: str | None = None
+        self.source: Any = None
+        self.hooks: dict[int, Callable[[Any], Any]] | None = None
+        self.after: dict[int, Callable[..., Any]] | None = None
+
+    @property
+    def op(self) -> Op:
+        return self.plan.op
+
+    @property
+    def path(self) -> str:
+        """Scope and name, as in `encoder/attn/Q`; an unnamed node goes by its op."""
+        own = self.name or self.op.name
+        return f"{self.scope}/{own}" if self.scope else own
+
+    @property
+    def place(self) -> Place:
+        """File and line that made it."""
+        return Place(self.code, self.offset)
+
+    def register_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call `hook(contributions, gradient)` after this node's rules ran; a list returned replaces them."""
+        self.after = {} if self.after is None else self.after
+        return Handle(self.after, hook)
+
+    def __repr__(self) -> str:
+        return f"<Node {self.seq} {self.path} {self.shape} {self.place}>"
+
+
+class Handle:
+    """A registered hook; `remove()` takes it off again."""
+
+    __slots__ = ("_hooks", "_key")
+
+    def __init__(self, hooks: dict[int, Any], hook: Callable[..., Any]) -> None:
+        self._hooks, self._key = hooks, next_number()
+        hooks[self._key] = hook
+
+    def remove(self) -> None:
+        self._hooks.pop(self._key, None)
+
+
+class _Writes:
+    """When and where memory was last overwritten by `assign_`, by the array that owns the memory.
+
+    Writes are numbered together with nodes: memory written after a node was made is no longer what it saved.
+    """
+
+    def __init__(self) -> None:
+        self.latest = -1
+        self._by_owner: dict[int, tuple[Any, int, Place]] = {}
+
+    @staticmethod
+    def _owner(array: Any) -> Any:
+        while isinstance(getattr(array, "base", None), np.ndarray):
+            array = array.base
+        return array
+
+    def note(self, array: Any, place: Place) -> None:
+        owner = self._owner(array)
+        key = id(owner)
+        forget = weakref.ref(owner, lambda _: self._by_owner.pop(key, None))
+        self.latest = next_number()
+        self._by_owner[key] = (forget, self.latest, place)
+
+    def check(self, node: Node, saved: tuple[Any, ...]) -> None:
+        """Raise if anything `node` saved was written after it was made."""
+        for name, value in zip(node.plan.names, saved, strict=True):
+            if isinstance(value, np.ndarray):
+                _, number, place = self._by_owner.get(id(self._owner(value)), (None, -1, None))
+                if number > node.seq:
+                    raise OverwrittenError(
+                        f"backward of {node.path}: {name} {value.shape} was overwritten after it was saved\n"
+                        f"  saved by {node.op.name} at {node.place}\n"
+                        f"  overwritten by assign_ at {place}"
+                    )
+
+
+writes = _Writes()
+
+
+def _order(roots: Iterable[Any]) -> list[Node]:
+    """Every node the roots depend on, newest first."""
+    seen = {root for root in roots if root.__class__ is Node}
+    stack = list(seen)
+    while stack:
+        for edge in stack.pop().edges:
+            if edge.__class__ is Node and edge not in seen:
+                seen.add(edge)
+                stack.append(edge)
+    return sorted(seen, key=_by_number, reverse=True)
+
+
+def fit(gradient: Any, edge: Any, node: Node) -> Any:
+    """The edge rule: sum over exactly the axes that were broadcast, and cast to the input's dtype."""
+    shape = edge.shape
+    if gradient.shape != shape:
+        extra = gradient.ndim - len(shape)
+        padded = (1,) * extra + shape
+        axes = tuple(
+            i for i, (n, m) in enumerate(zip(padded, gradient.shape, strict=False)) if n == 1 != m or i < extra
+        )
+        summed = gradient.sum(axis=axes, keepdims=True) if extra >= 0 else gradient
+        if summed.shape != padded or extra < 0:
+            k = [e is edge for e in node.edges].index(True)
+            position = node.plan.needed[k]
+            name = node.op.inputs[0] if node.op.many else node.op.inputs[position]
+            raise GradientError(
+                f"{node.op.name}: the rule for {name} gave shape {gradient.shape}, "
+                f"which does not reduce to the input's {shape}\n  at {node.path}, {node.place}"
+            )
+        gradient = summed.reshape(shape)
+    return gradient if gradient.dtype == edge.dtype else gradient.astype(edge.dtype)
+
+
+def _hooked(hooks: dict[int, Callable[[Any], Any]], gradient: Any) -> Any:
+    """Let each hook see the gradient, read-only, and replace it."""
+    for hook in list(hooks.values()):
+        if isinstance(gradient, np.ndarray):
+            gradient = gradient.view()
+            gradient.flags.writeable = False
+        new = hook(gradient)
+        if new is not None:
+            if np.shape(new) != gradient.shape:
+                raise GradientError(f"hook: replaced a gradient {gradient.shape} by one of shape {np.shape(new)}")
+            gradient = new
+    return gradient
+
+
+def backpropagate(
+    seeds: Sequence[tuple[Any, Any]],
+    *,
+    retain: bool = False,
+    targets: Sequence[Any] | None = None,
+    lift: Callable[[Node, tuple[Any, ...]], tuple[Any, ...]] | None = None,
+) -> dict[Any, Any]:
+    """Send the seeds' gradients back along every edge; return the gradient of each leaf (and target) reached.
+
+    Args:
+        seeds: pairs of an edge (a Node or a leaf) and the gradient that arrives there.
+        retain: keep what the nodes saved, for another backward.
+        targets: only these edges are wanted; nodes and rules that do not lead to one are skipped.
+        lift: turns a node's saved arrays into Tensors, so that the rules record themselves.
+    """
+    order = _order(edge for edge, _ in seeds)
+    wanted = useful = None
+    if targets is not None:
+        wanted, useful = set(targets), set(targets)
+        for node in reversed(order):
+            if not useful.isdisjoint(node.edges):
+                useful.add(node)
+        order = [node for node in order if node in useful]
+    for node in order:
+        if node.saved is None and node.source is None:
+            raise FreedGraphError(
+                f"backward through {node.path} ({node.op.name}, made at {node.place}): its saved arrays were "
+                "freed by an earlier backward; pass retain_graph=True to that one to go through twice"
+            )
+    gradients: dict[Any, Any] = {}
+    for edge, gradient in seeds:
+        gradients[edge] = gradients[edge] + gradient if edge in gradients else gradient
+    summed: set[Any] = set()  # edges whose gradient is an array of our own, to add to in place
+    results: dict[Any, Any] = {}
+    listeners = current().listeners
+    for node in order:
+        gradient = gradients.pop(node)
+        if node.hooks:
+            gradient = _hooked(node.hooks, gradient)
+        if wanted is not None and node in wanted:
+            results[node] = gradient
+        saved = node.saved if node.saved is not None else node.source.recover(node)
+        if writes.latest > node.seq:
+            writes.check(node, saved)
+        rules = node.plan.backward
+        edges: Iterable[Any] = node.edges
+        if useful is not None:
+            rules = node.plan.partial(tuple([edge in useful for edge in edges]))
+        start = perf_counter() if listeners else 0.0
+        contributions: Any = rules(gradient, saved if lift is None else lift(node, saved))
+        if not retain:
+            node.saved = node.source = None
+        if listeners or node.after:
+            contributions = _announce(node, gradient, contributions, start)
+        for edge, part in zip(edges, contributions, strict=True):
+            if part is None:  # a rule that was not wanted
+                continue
+            if part.shape != edge.shape or part.dtype is not edge.dtype:
+                part = fit(part, edge, node)
+            if edge not in gradients:
+                gradients[edge] = part  # borrowed: it may be shared with other edges
+            elif edge in summed:
+                gradients[edge] += part
+            else:
+                gradients[edge] = gradients[edge] + part
+                if lift is None:
+                    summed.add(edge)
+    for leaf, gradient in gradients.items():
+        if leaf.__class__ is Node:  # an output that leads to no target
+            continue
+        if leaf._hooks:
+            gradient = _hooked(leaf._hooks, gradient)
+        for listener in listeners:
+            listener.arrived(leaf, gradient)
+        results[leaf] = gradient
+    return results
+
+
+def _announce(node: Node, gradient: Any, contributions: Any, start: float) -> list[Any]:
+    """Tell the listeners and the node's own hooks what it sends along each edge."""
+    seconds = perf_counter() - start
+    parts = [
+        part if part is None else fit(part, edge, node)
+        for part, edge in zip(contributions, node.edges, strict=True)
+    ]
+    for hook in list((node.after or {}).values()):
+        new = hook(list(parts), gradient)
+        if new is not None:
+            parts = [fit(part, edge, node) for part, edge in zip(new, node.edges, strict=True)]
+    for listener in current().listeners:
+        listener.backward(node, gradient, parts, seconds)
+    return parts

@@ -1,0 +1,353 @@
+r"""Op: one declaration per operation, and the registry of them all.
+
+A declaration holds the forward kernel (plain arrays in, plain array out), a backward rule for each input,
+both formulas in LaTeX, the cost, and samples that exercise it. The rest of the project reads the registry.
+
+    @op(
+        tex=r"<a> \odot <b>",                                      # <name>: an input or a setting
+        vjp_tex={"a": r"<g> \odot <b>", "b": r"<g> \odot <a>"},     # its keys are the op's inputs
+        flops=lambda out: out.size,
+        samples=pairs,
+    )
+    def multiply(a, b): ...
+
+    @multiply.vjp("a")
+    def _(g, b):                                                   # names b, so b is saved for a's gradient
+        return g * b
+
+A rule's first parameter is `g`, the gradient of the output. The others say what it needs: an input, a
+setting, `out`, an input's shape as `<input>_shape`, or a by-product of the kernel (`also=`); a rule for several
+inputs may take `needed`, one truth value each; a rule of an op with any number of inputs may take `i`, the
+position it is asked for, and `others`, every input but that one. The engine saves exactly what is named.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import update_wrapper
+from types import MethodType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from .errors import DeclarationError, DTypeError, MinigradError, OutOfRangeError, ShapeError
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+__all__ = ["Call", "Op", "Plan", "call", "op", "registry"]
+
+
+class Call(NamedTuple):
+    """One sample call of an op."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def call(*args: Any, **kwargs: Any) -> Call:
+    """A sample call, written as the call itself: `call(x, axis=0)`."""
+    return Call(args, kwargs)
+
+
+class Rule(NamedTuple):
+    """A backward rule: the inputs it serves, the function, and what its parameters name after `g`."""
+
+    inputs: tuple[str, ...]
+    function: Callable[..., Any]
+    needs: tuple[str, ...]
+
+
+class Plan:
+    """What an op saves and runs in backward, for one set of inputs that need a gradient.
+
+    `save(arrays, settings, out, also)` makes the tuple a node keeps, `backward(g, saved)` one gradient for
+    each needed input, in order. Both are generated, once, from what the rules name; `source` shows them.
+    """
+
+    __slots__ = ("_partial", "_rules", "backward", "count", "names", "needed", "op", "save", "source")
+
+    def __init__(self, op: Op, needed: tuple[int, ...], count: int) -> None:
+        self.op, self.needed, self.count = op, needed, count
+        self._rules = [op.rule_for(i) for i in needed]
+        wanted = [self._saved_names(r, i) for r, i in zip(self._rules, needed, strict=True)]
+        self.names: tuple[str, ...] = tuple(dict.fromkeys(sum(wanted, ())))
+        kept = "".join(f"{self._origin(name)}, " for name in self.names)
+        save = f"lambda arrays, settings, out, also: ({kept})"
+        self.save: Callable[..., tuple[Any, ...]] = eval(save, {"shape": np.shape})
+        self._partial: dict[tuple[bool, ...], Callable[..., tuple[Any, ...]]] = {}
+        self.source = f"save = {save}\n"
+        self.backward = self.partial((True,) * len(needed))
+
+    def partial(self, wanted: tuple[bool, ...]) -> Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]:
+        """The backward that runs only the wanted rules; the other gradients are None."""
+        if wanted not in self._partial:
+            self._partial[wanted] = self._generate(wanted)
+        return self._partial[wanted]
+
+    def _generate(self, wanted: tuple[bool, ...]) -> Callable[..., tuple[Any, ...]]:
+        namespace: dict[str, Any] = {}
+        lines, results = [], []
+        asked = [i for i, want in zip(self.needed, wanted, strict=True) if want]
+        for rule, i, want in zip(self._rules, self.needed, wanted, strict=True):
+            if not want:
+                results.append("None")
+                continue
+            name = f"rule_{rule.inputs[0]}"
+            namespace[name] = rule.function
+            arguments = ", ".join(["g", *(self._argument(n, rule, i, asked) for n in rule.needs)])
+            if len(rule.inputs) == 1:
+                results.append(f"{name}({arguments})")
+            else:
+                line = f"{', '.join('d_' + n for n in rule.inputs)} = {name}({arguments})"
+                lines += [] if line in lines else [line]
+                results.append(f"d_{self.op.inputs[i]}")
+        unpack = [f"({', '.join(self.names)},) = saved"] if self.names else []
+        body = [*unpack, *lines, f"return ({', '.join(results)},)"]
+        source = "def backward(g, saved):\n    " + "\n    ".join(body)
+        self.source += source + "\n"
+        exec(source, namespace)
+        return namespace["backward"]  # type: ignore[no-any-return]
+
+    def _saved_names(self, rule: Rule, i: int) -> tuple[str, ...]:
+        many = self.op.inputs[0] if self.op.many else None
+        names: list[str] = []
+        for need in rule.needs:
+            if need == "others":
+                names += [f"{many}{j}" for j in range(self.count) if j != i]
+            elif need == many:
+                names += [f"{many}{j}" for j in range(self.count)]
+            elif need not in ("i", "needed"):
+                names.append(need)
+        return tuple(names)
+
+    def _argument(self, need: str, rule: Rule, i: int, asked: list[int]) -> str:
+        many = self.op.inputs[0] if self.op.many else None
+        if need in ("others", many):
+            entries = (f"{many}{j}" if j != i or need == many else "None" for j in range(self.count))
+            return f"({', '.join(entries)},)"
+        if need == "i":
+            return str(i)
+        if need == "needed":
+            return repr(tuple(self.op.inputs.index(name) in asked for name in rule.inputs))
+        return need
+
+    def _origin(self, name: str) -> str:
+        """Where a saved name comes from, as an expression over arrays, settings, out and also."""
+        op = self.op
+        if name == "out":
+            return "out"
+        if (k := self.input_of(name)) is not None:
+            return f"arrays[{k}]"
+        if name in op.settings:
+            return f"settings[{op.settings.index(name)}]"
+        if name in op.also:
+            return f"also[{op.also.index(name)}]"
+        base = name.removesuffix("_shape")
+        return "tuple(map(shape, arrays))" if op.many else f"shape(arrays[{op.inputs.index(base)}])"
+
+    def input_of(self, name: str) -> int | None:
+        """The position of the input that was saved under `name`, None if it is no input."""
+        op = self.op
+        if op.many:
+            position = name.removeprefix(op.inputs[0])
+            return int(position) if position.isdigit() else None
+        return op.inputs.index(name) if name in op.inputs else None
+
+
+class Op:
+    """An operation. Called on plain arrays it is its NumPy kernel; called with a Tensor it is recorded.
+
+    Attributes: name, inputs and settings (parameter names), kernel, tex, vjp_tex, flops, samples, analytic.
+    """
+
+    def __init__(
+        self,
+        kernel: Callable[..., Any],
+        *,
+        tex: str,
+        vjp_tex: dict[str, str],
+        flops: Callable[..., Any],
+        samples: Callable[[np.random.Generator], Iterable[Call]],
+        analytic: bool = True,
+        also: tuple[str, ...] = (),
+        many: bool = False,
+        requires: Callable[..., str | None] | None = None,
+    ) -> None:
+        update_wrapper(self, kernel)
+        self.__wrapped__ = kernel
+        self.name = kernel.__name__
+        self.kernel = kernel
+        self.tex, self.vjp_tex, self.flops, self.samples = tex, vjp_tex, flops, samples
+        self.analytic, self.also, self.many, self.requires = analytic, also, many, requires
+        self.signature = inspect.signature(kernel)
+        parameters = self.signature.parameters
+        if missing := [name for name in vjp_tex if name not in parameters]:
+            raise DeclarationError(f"op {self.name}: vjp_tex names {missing}, which are no parameters")
+        self.inputs = tuple(name for name in parameters if name in vjp_tex)
+        self.settings = tuple(name for name in parameters if name not in vjp_tex)
+        if many and len(self.inputs) != 1:
+            raise DeclarationError(f"op {self.name}: many=True takes one input, got {self.inputs}")
+        self.rules: dict[str, Rule] = {}
+        self.plans: dict[int, Plan] = {}
+        self.bind, self.forward = _adapters(self)
+        plain = tuple(parameters) == self.inputs + self.settings and not many
+        defaults = tuple(parameters[name].default for name in self.settings)
+        ready = plain and inspect.Parameter.empty not in defaults
+        self.arity = len(self.inputs) if ready else -1  # so many arguments need no binding
+        self.defaults = defaults
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}({', '.join(self.signature.parameters)})>"
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        if kwargs or len(args) != self.arity:
+            try:
+                inputs, settings = self.bind(*args, **kwargs)
+            except TypeError as error:
+                text = str(error).replace("<lambda>()", self.name).replace("<lambda>", self.name)
+                raise DTypeError(f"{self}: {text}") from None
+        else:
+            inputs, settings = args, self.defaults
+        for values in (inputs, settings):
+            for value in values:
+                apply = getattr(value, "__apply__", None)  # what a Tensor answers
+                if apply is not None:
+                    return apply(self, inputs, settings)  # type: ignore[no-any-return]
+        try:
+            result = self.forward(*inputs, *settings)
+        except (ValueError, TypeError, IndexError) as error:
+            raise self.explain(error, inputs, settings) from error
+        return result[0] if self.also else result  # type: ignore[no-any-return]
+
+    def vjp(self, *inputs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Declare the backward rule of one input, or of several at once (it then returns a tuple)."""
+
+        def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+            names = tuple(inspect.signature(function).parameters)
+            known = {"out", *self.inputs, *self.settings, *self.also}
+            known |= {f"{name}_shape" for name in self.inputs}
+            known |= {"i", "others"} if self.many else set()
+            known |= {"needed"} if len(inputs) > 1 else set()
+            unknown = [name for name in names[1:] if name not in known]
+            strangers = [name for name in inputs if name not in self.inputs]
+            if names[:1] != ("g",) or unknown or strangers or not inputs:
+                raise DeclarationError(
+                    f"op {self.name}, rule for {inputs}: a rule takes g first and then only what the op has "
+                    f"({', '.join(sorted(known))}); got ({', '.join(names)})"
+                )
+            for name in inputs:
+                self.rules[name] = Rule(inputs, function, names[1:])
+            self.plans.clear()
+            return function
+
+        return declare
+
+    def rule_for(self, i: int) -> Rule:
+        """The rule of the input at position i."""
+        name = self.inputs[0 if self.many else i]
+        if name not in self.rules:
+            raise DeclarationError(f"op {self.name}: no backward rule for input {name!r}")
+        return self.rules[name]
+
+    def plan(self, key: int) -> Plan:
+        """The plan for a set of inputs: bit i of `key` for input i, and one more bit on top of the last."""
+        count = key.bit_length() - 1
+        needed = tuple(i for i in range(count) if key >> i & 1)
+        plan = self.plans[key] = Plan(self, needed, count)
+        return plan
+
+    def ask(self, function: Callable[..., Any], **known: Any) -> Any:
+        """Call `function` with those of `known` that its parameters name."""
+        return function(*(known[name] for name in inspect.signature(function).parameters))
+
+    def count_flops(self, inputs: tuple[Any, ...], settings: tuple[Any, ...], out: Any) -> int:
+        """Floating-point operations of one forward call; only shapes are read."""
+        named: dict[str, Any] = {self.inputs[0]: inputs} if self.many else {}
+        named = named or dict(zip(self.inputs, inputs, strict=True))
+        return int(self.ask(self.flops, out=out, **named, **dict(zip(self.settings, settings, strict=True))))
+
+    def explain(
+        self, error: Exception, inputs: tuple[Any, ...], settings: tuple[Any, ...]
+    ) -> MinigradError:
+        """The error of a failed call: the call, the rule that was broken, each input's shape and path."""
+        names = [f"{self.inputs[0]}[{i}]" for i in range(len(inputs))] if self.many else self.inputs
+        broken = self.requires(*inputs, *settings) if self.requires else None
+        kinds = ((IndexError, OutOfRangeError), (TypeError, DTypeError), (ValueError, ShapeError))
+        kind = next(ours for theirs, ours in kinds if isinstance(error, theirs))
+        if isinstance(error, np.exceptions.AxisError) or broken:
+            kind = ShapeError
+        if isinstance(error, MinigradError):
+            kind = type(error)
+        lines = [f"{self.name}({', '.join(self.signature.parameters)}): {broken or error}"]
+        for name, value in zip(names, inputs, strict=True):
+            shape, dtype = np.shape(value), getattr(value, "dtype", type(value).__name__)
+            lines.append(f"  {name}: {shape} {dtype}   {getattr(value, 'path', '')}".rstrip())
+        for name, value in zip(self.settings, settings, strict=True):
+            shown = f"array {value.shape}" if isinstance(value, np.ndarray) else repr(value)
+            lines.append(f"  {name} = {shown[:80]}")
+        return kind("\n".join(lines))
+
+
+def _adapters(op: Op) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Two generated functions: bind a call's arguments to (inputs, settings), and call the kernel with them.
+
+    Generated so that Python itself binds and checks the arguments, by the kernel's own signature.
+    """
+    namespace: dict[str, Any] = {"kernel": op.kernel}
+    heads, passed, star = [], [], False
+    for name, parameter in op.signature.parameters.items():
+        various = parameter.kind is parameter.VAR_POSITIONAL
+        if parameter.kind is parameter.KEYWORD_ONLY and not star:
+            heads.append("*")
+        star = star or various or parameter.kind is parameter.KEYWORD_ONLY
+        default = "" if parameter.default is parameter.empty else f"=default_{name}"
+        namespace[f"default_{name}"] = parameter.default
+        heads.append(f"*{name}" if various else f"{name}{default}")
+        by_name = parameter.kind is parameter.KEYWORD_ONLY
+        passed.append(f"*{name}" if various else f"{name}={name}" if by_name else name)
+    settings = "".join(f"{name}, " for name in op.settings)
+    inputs = f"tuple({op.inputs[0]})" if op.many else f"({''.join(n + ', ' for n in op.inputs)})"
+    bind = eval(f"lambda {', '.join(heads)}: ({inputs}, ({settings}))", namespace)
+    if op.many:  # forward(*inputs, *settings), however many inputs
+        k = len(op.settings)
+        ends = [f"{name}=flat[len(flat) - {k - j}]" for j, name in enumerate(op.settings)]
+        source = f"lambda *flat: collected(flat[: len(flat) - {k}], {', '.join(ends)})"
+        namespace["collected"] = eval(
+            f"lambda {op.inputs[0]}, {', '.join(op.settings)}: kernel({', '.join(passed)})", namespace
+        )
+        return bind, eval(source, namespace)
+    if tuple(passed) == op.inputs + op.settings:
+        return bind, op.kernel
+    order = ", ".join(op.inputs + op.settings)
+    return bind, eval(f"lambda {order}: kernel({', '.join(passed)})", namespace)
+
+
+registry: dict[str, Op] = {}
+
+
+def op(**declaration: Any) -> Callable[[Callable[..., Any]], Op]:
+    """Declare an op: the decorated function is its kernel. See the top of this file.
+
+    Args:
+        tex: LaTeX of the result; `<x>` stands for the input or setting x.
+        vjp_tex: for each input, LaTeX of its gradient; `<g>` is the output's gradient, `<out>` the output.
+        flops: function of any of the inputs, settings and `out` (shapes are enough) to operations.
+        samples: function of a Generator to calls that exercise the op, edge cases included.
+        analytic: whether the kernel is complex-analytic, so that the complex step may check it.
+        also: names of by-products, constant to differentiation, that the kernel returns after the result.
+        many: the one input is a sequence of any length.
+        requires: function of the call to the rule it breaks, or None; asked only when the kernel failed.
+    """
+
+    def declare(kernel: Callable[..., Any]) -> Op:
+        if kernel.__name__ in registry:
+            raise DeclarationError(f"op {kernel.__name__}: declared twice")
+        made = registry[kernel.__name__] = Op(kernel, **declaration)
+        return made
+
+    return declare

@@ -1,0 +1,127 @@
+"""The ops, each one declaration. Importing this package fills the registry and gives Tensor its operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..op import registry
+from ..tensor import Tensor
+from .attention import mask_add, scale, scaled_dot_product_attention
+from .elementwise import (
+    abs,
+    add,
+    astype,
+    clip,
+    divide,
+    exp,
+    gelu,
+    log,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    power,
+    relu,
+    sigmoid,
+    silu,
+    sqrt,
+    subtract,
+    tanh,
+    where,
+)
+from .linalg import einsum, matmul
+from .neural import cross_entropy, dropout, layer_norm, rms_norm
+from .reduce import cumsum, log_softmax, logsumexp, max, mean, min, softmax, sum, var
+from .select import getitem, split, take
+from .shape import (
+    broadcast_to,
+    concatenate,
+    expand_dims,
+    pad,
+    reshape,
+    squeeze,
+    stack,
+    swapaxes,
+    transpose,
+)
+
+__all__ = [
+    "abs",
+    "add",
+    "astype",
+    "broadcast_to",
+    "clip",
+    "concatenate",
+    "cross_entropy",
+    "cumsum",
+    "divide",
+    "dropout",
+    "einsum",
+    "exp",
+    "expand_dims",
+    "gelu",
+    "getitem",
+    "layer_norm",
+    "log",
+    "log_softmax",
+    "logsumexp",
+    "mask_add",
+    "matmul",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
+    "multiply",
+    "negative",
+    "pad",
+    "power",
+    "relu",
+    "reshape",
+    "rms_norm",
+    "scale",
+    "scaled_dot_product_attention",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "split",
+    "sqrt",
+    "squeeze",
+    "stack",
+    "subtract",
+    "sum",
+    "swapaxes",
+    "take",
+    "tanh",
+    "transpose",
+    "var",
+    "where",
+]
+
+_OPERATORS = {"add": add, "sub": subtract, "mul": multiply, "truediv": divide, "pow": power, "matmul": matmul}
+
+_METHODS = ("abs", "astype", "clip", "cumsum", "exp", "log", "max", "mean", "min", "sqrt", "squeeze", "sum",
+            "swapaxes", "take", "tanh", "var")  # fmt: skip
+
+
+def _reflected(operator: Any) -> Any:
+    return lambda self, other: operator(other, self)
+
+
+def _spread(method: Any) -> Any:
+    """A method that takes its shape or axes as one tuple or as several integers, like NumPy's."""
+    return lambda self, *sizes: method(self, sizes[0] if len(sizes) == 1 else sizes or None)
+
+
+for _name, _op in _OPERATORS.items():
+    setattr(Tensor, f"__{_name}__", _op)
+    setattr(Tensor, f"__r{_name}__", _reflected(_op))
+for _name in _METHODS:
+    setattr(Tensor, _name, registry[_name])
+Tensor.__neg__ = negative  # type: ignore[assignment]
+Tensor.__abs__ = abs  # type: ignore[assignment]
+Tensor.__getitem__ = getitem  # type: ignore[assignment]
+Tensor.reshape = _spread(reshape)  # type: ignore[assignment]
+Tensor.transpose = _spread(transpose)  # type: ignore[assignment]
+Tensor.T = property(transpose)  # type: ignore[assignment]
+Tensor.mT = property(lambda self: swapaxes(self, -1, -2))  # type: ignore[assignment]

@@ -1,0 +1,176 @@
+"""Products of matrices: matmul in every case NumPy knows, and einsum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError
+from ..op import Call, call, op
+
+__all__ = ["einsum", "matmul"]
+
+
+def _matmul_samples(rng: np.random.Generator) -> Iterator[Call]:
+    shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+        ((3, 5), (5, 7)), ((2, 3, 5), (5, 7)), ((2, 3, 5), (2, 5, 7)), ((3, 5), (2, 5, 7)),
+        ((2, 1, 3, 5), (7, 5, 2)), ((5,), (5,)), ((3, 5), (5,)), ((5,), (5, 7)),
+        ((5,), (2, 5, 7)), ((2, 3, 5), (5,)), ((0, 5), (5, 7)), ((3, 0), (0, 7)), ((1, 3, 5), (2, 5, 7)),
+    ]  # fmt: skip
+    for a, b in shapes:
+        yield call(rng.uniform(-1, 1, a), rng.uniform(-1, 1, b))
+
+
+def _inner_axes(a: Any, b: Any) -> str | None:
+    """The rule of matmul that two shapes break, in words."""
+    first, second = np.shape(a), np.shape(b)
+    if not first or not second:
+        return "both need at least one axis"
+    n, m = first[-1], second[-2] if len(second) > 1 else second[0]
+    if n != m:
+        which = "second-to-last" if len(second) > 1 else "only axis"
+        return f"a's last axis must equal b's {which}, got {n} != {m}"
+    for axis in range(3, min(len(first), len(second)) + 1):
+        if first[-axis] != second[-axis] and 1 not in (first[-axis], second[-axis]):
+            return f"batch axes must broadcast, but axis -{axis} has {first[-axis]} and {second[-axis]}"
+    return None
+
+
+@op(
+    tex=r"<a> <b>",
+    vjp_tex={"a": r"<g> <b>^\top", "b": r"<a>^\top <g>"},
+    flops=lambda a, out: 2 * out.size * np.shape(a)[-1],
+    samples=_matmul_samples,
+    requires=_inner_axes,
+)
+def matmul(a, b):
+    """Product of matrices: y_ij = Σ_k a_ik b_kj, over the last two axes; the others broadcast.
+
+    One-axis inputs are a row on the left, a column on the right, as in np.matmul.
+    Raises: ShapeError unless a's last axis equals b's second-to-last.
+
+    >>> matmul(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]))
+    array([[11.]])
+    """
+    if b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous:  # one product in place of a stack of them
+        return np.matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
+    return np.matmul(a, b)
+
+
+@matmul.vjp("a")
+def _(g, a_shape, b):
+    if b.ndim == 1:
+        return np.expand_dims(g, -1) * b
+    if len(a_shape) == 1:
+        return np.squeeze(np.matmul(np.expand_dims(g, -2), b.swapaxes(-1, -2)), -2)
+    return np.matmul(g, b.swapaxes(-1, -2))
+
+
+@matmul.vjp("b")
+def _(g, a, b_shape):
+    if a.ndim == 1:
+        return np.expand_dims(a, -1) * np.expand_dims(g, -2) if len(b_shape) > 1 else g * a
+    if len(b_shape) == 1:
+        return np.squeeze(np.matmul(a.swapaxes(-1, -2), np.expand_dims(g, -1)), -1)
+    if len(b_shape) == 2 and a.ndim > 2:  # sum over the stack inside one product
+        rows = prod(a.shape[:-1])
+        return np.matmul(a.reshape((rows, a.shape[-1])).T, g.reshape((rows, g.shape[-1])))
+    return np.matmul(a.swapaxes(-1, -2), g)
+
+
+# ---------------------------------------------------------------- einsum
+
+
+def _einsum_samples(rng: np.random.Generator) -> Iterator[Call]:
+    def draw(*shape: int) -> Any:
+        return rng.uniform(-1, 1, shape)
+
+    yield call("ij,jk->ik", draw(2, 3), draw(3, 5))
+    yield call("bnd,dk->bnk", draw(2, 3, 5), draw(5, 7))
+    yield call("bnd,bnk->dk", draw(2, 3, 5), draw(2, 3, 7))
+    yield call("ij->ji", draw(2, 3))
+    yield call("ij,jk", draw(2, 3), draw(3, 5))
+    yield call("ij->j", draw(2, 3))
+    yield call("ii->i", draw(3, 3))
+    yield call("ii", draw(3, 3))
+    yield call("iij,j->i", draw(3, 3, 2), draw(2))
+    yield call("i,j->", draw(2), draw(3))
+    yield call("...ij,...jk->...ik", draw(7, 2, 3), draw(3, 5))
+    yield call("i...,i->...", draw(3, 2, 5), draw(3))
+    yield call("ij,jk,kl->il", draw(2, 3), draw(3, 5), draw(5, 2))
+    yield call("ij,ij->ij", draw(1, 3), draw(2, 3))
+    yield call(",i->i", draw(), draw(3))
+    yield call("ij,jk->ik", draw(0, 3), draw(3, 5))
+
+
+def _explicit(subscripts: str, ndims: tuple[int, ...]) -> tuple[list[str], str]:
+    """The labels of each operand and of the output, with `...` and an implied output spelled out."""
+    text = subscripts.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ndims):
+        raise ArgumentError(f"subscripts {subscripts!r} name {len(terms)} operands, got {len(ndims)}")
+    spare = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" if c not in text]
+    widths = [n - len(t.replace("...", "")) if "..." in t else 0 for t, n in zip(terms, ndims, strict=True)]
+    dots = "".join(spare[: max(widths, default=0)])
+    full = [t.replace("...", dots[len(dots) - w :]) for t, w in zip(terms, widths, strict=True)]
+    if not arrow:
+        joined = left.replace(",", "").replace("...", "")
+        right = dots + "".join(sorted(c for c in set(joined) if joined.count(c) == 1))
+    return full, right.replace("...", dots)
+
+
+def _einsum_flops(subscripts: str, operands: tuple[Any, ...]) -> int:
+    """A multiplication and an addition for every combination of labels, times the products between operands."""
+    terms, _ = _explicit(subscripts, tuple(np.ndim(x) for x in operands))
+    sizes: dict[str, int] = {}
+    for term, operand in zip(terms, operands, strict=True):
+        for label, n in zip(term, np.shape(operand), strict=True):
+            sizes[label] = n if sizes.get(label, 1) == 1 else sizes[label]
+    return len(operands) * prod(sizes.values())
+
+
+@op(
+    tex=r"\operatorname{einsum}(<operands>)",
+    vjp_tex={"operands": r"\operatorname{einsum}(<g>, \text{the other operands})"},
+    flops=_einsum_flops,
+    samples=_einsum_samples,
+    many=True,
+)
+def einsum(subscripts, *operands):
+    """Sums of products by Einstein's convention: any subscripts np.einsum takes in a string.
+
+    Raises: ArgumentError for subscripts that don't fit the operands or that repeat an output label.
+
+    >>> einsum("bnd,bnk->dk", np.ones((2, 3, 5)), np.ones((2, 3, 7))).shape
+    (5, 7)
+    """
+    if not isinstance(subscripts, str):
+        raise ArgumentError(f"subscripts must be a string, got {type(subscripts).__name__}")
+    terms, out = _explicit(subscripts, tuple(np.ndim(x) for x in operands))
+    if len(set(out)) != len(out):
+        raise ArgumentError(f"subscripts {subscripts!r}: the output repeats a label")
+    return np.einsum(f"{','.join(terms)}->{out}", *operands, optimize=len(operands) > 1)
+
+
+@einsum.vjp("operands")
+def _(g, i, others, operands_shape, subscripts):
+    terms, out = _explicit(subscripts, tuple(len(shape) for shape in operands_shape))
+    mine, shape = terms[i], operands_shape[i]
+    spare = iter([c for c in "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA" if c not in "".join(terms)])
+    rest = [(t, x) for j, (t, x) in enumerate(zip(terms, others, strict=True)) if j != i]
+    seen = set(out).union(*(t for t, _ in rest))
+    target = ""
+    for label, n in zip(mine, shape, strict=True):
+        if label in target:  # a diagonal: entries off it get nothing
+            copy = next(spare)
+            rest.append((label + copy, np.eye(n, dtype=g.dtype)))
+            label = copy
+        elif label not in seen:  # summed away: every entry gets the same
+            rest.append((label, np.ones(n, dtype=g.dtype)))
+        target += label
+    source = ",".join([out, *(t for t, _ in rest)])
+    return einsum(f"{source}->{target}", g, *(x for _, x in rest))

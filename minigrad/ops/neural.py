@@ -1,0 +1,219 @@
+"""Ops of networks: losses, normalisation, dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from ..op import Call, call, op
+from .reduce import log_softmax, several, softmax
+
+__all__ = ["cross_entropy", "dropout", "layer_norm", "rms_norm"]
+
+
+def _cross_entropy_samples(rng: np.random.Generator) -> Iterator[Call]:
+    yield call(rng.uniform(-2, 2, (3, 5)), np.array([0, 4, 2]))
+    yield call(rng.uniform(-2, 2, (2, 3, 5)), rng.integers(0, 5, (2, 3)))
+    yield call(rng.uniform(-2, 2, 5), np.array(3))
+    yield call(rng.uniform(-2, 2, (3, 5)) * 800, np.array([0, 4, 2]))
+
+
+def _one_hot(targets: Any, logits: Any) -> Any:
+    return np.arange(logits.shape[-1]) == np.asarray(targets)[..., None]
+
+
+@op(
+    tex=r"-\operatorname{mean}_i \log \operatorname{softmax}(<logits>)_{i, t_i}",
+    vjp_tex={"logits": r"\tfrac1N <g> \odot (\operatorname{softmax}(<logits>) - \operatorname{onehot}(t))"},
+    flops=several(5),
+    samples=_cross_entropy_samples,
+)
+def cross_entropy(logits, targets):
+    """Cross-entropy of integer targets, mean over rows: -mean_i log softmax(logits)_{i, t_i}.
+
+    Shapes: logits (..., C), targets (...) of integers in [0, C) → ().
+    Raises: ShapeError, DTypeError or OutOfRangeError where the targets do not fit; ShapeError without rows.
+
+    >>> cross_entropy(np.zeros((2, 4)), np.array([1, 3])).round(4)
+    np.float64(1.3863)
+    """
+    targets = np.asarray(targets)
+    if logits.ndim < 1 or targets.shape != logits.shape[:-1]:
+        raise ShapeError(f"targets {targets.shape} must have logits' shape without its last axis, {logits.shape[:-1]}")
+    if targets.dtype.kind not in "iu":
+        raise DTypeError(f"targets must be integers, got {targets.dtype}")
+    if targets.size == 0:
+        raise ShapeError("a mean over no rows; logits need at least one")
+    classes = logits.shape[-1]
+    if targets.min() < 0 or targets.max() >= classes:
+        worst = targets.min() if targets.min() < 0 else targets.max()
+        raise OutOfRangeError(f"targets must lie in [0, {classes}), got {worst}")
+    picked = np.take_along_axis(log_softmax(logits), targets[..., None], axis=-1)
+    return -np.mean(picked)
+
+
+@cross_entropy.vjp("logits")
+def _(g, logits, targets):
+    rows = max(np.asarray(targets).size, 1)
+    hot = _one_hot(targets, logits).astype(logits.dtype)
+    return (softmax(logits) - hot) * (g / rows)
+
+
+def _dropout_samples(rng: np.random.Generator) -> Iterator[Call]:
+    for p in (0.0, 0.3, 1.0):
+        yield call(rng.uniform(-2, 2, (3, 5)), p, np.random.default_rng(7))
+    yield call(np.zeros((0, 3)), 0.5, np.random.default_rng(7))
+    yield call(np.asarray(1.5), 0.5, np.random.default_rng(7))
+
+
+def _factor(p: float) -> float:
+    """What a kept entry is multiplied by."""
+    return 1 / (1 - p) if p < 1 else 0.0
+
+
+@op(
+    tex=r"\tfrac{1}{1 - <p>}\, <x> \odot \text{keep}",
+    vjp_tex={"x": r"\tfrac{1}{1 - <p>}\, <g> \odot \text{keep}"},
+    flops=several(2),
+    samples=_dropout_samples,
+    also=("keep",),
+)
+def dropout(x, p, rng):
+    """Each entry zeroed with probability p, the rest divided by 1 - p, so that the mean stays.
+
+    Args: rng: the np.random.Generator that draws, anew at every call.
+    Raises: ArgumentError unless 0 ≤ p ≤ 1; DTypeError without a Generator.
+    Source: Srivastava et al. 2014.
+
+    >>> dropout(np.ones(4), 0.5, np.random.default_rng(0))
+    array([2., 0., 0., 0.])
+    """
+    if not isinstance(rng, np.random.Generator):
+        raise DTypeError(f"rng must be a np.random.Generator, got {type(rng).__name__}")
+    if not 0 <= p <= 1:
+        raise ArgumentError(f"p must lie in [0, 1], got {p}")
+    keep = rng.random(np.shape(x)) >= p
+    return np.where(keep, x * _factor(p), 0), keep
+
+
+@dropout.vjp("x")
+def _(g, p, keep):
+    return np.where(keep, g * _factor(p), 0)
+
+
+# ---------------------------------------------------------------- normalisation
+
+
+def _layer_norm_samples(rng: np.random.Generator) -> Iterator[Call]:
+    x = rng.uniform(-2, 2, (2, 3, 5))
+    w, b = rng.uniform(0.5, 1.5, 5), rng.uniform(-1, 1, 5)
+    yield call(x, w, b)
+    yield call(x, w, b, eps=0.1)
+    yield call(x[0, 0], w, b)
+    yield call(np.zeros((0, 5)), w, b)
+
+
+def _matches_last(x: Any, weight: Any, bias: Any = None, *_: Any) -> str | None:
+    width = np.shape(x)[-1:]
+    for name, value in (("weight", weight), ("bias", bias)):
+        if value is not None and np.shape(value) != width and isinstance(value, np.ndarray):
+            return f"{name} must have the shape of x's last axis, {width}, got {np.shape(value)}"
+    return None
+
+
+def _checked(x: Any, weight: Any, bias: Any = None) -> None:
+    broken = _matches_last(x, weight, bias)
+    if broken or x.ndim == 0:
+        raise ShapeError(broken or "x needs at least one axis")
+
+
+def _normalised(x: Any, eps: float) -> tuple[Any, Any]:
+    """x less its mean, over its standard deviation; and one over that deviation. Last axis."""
+    centred = x - np.mean(x, axis=-1, keepdims=True)
+    inverse = (np.mean(centred * centred, axis=-1, keepdims=True) + eps) ** -0.5
+    return centred * inverse, inverse
+
+
+@op(
+    tex=r"\frac{<x> - \mu}{\sqrt{\sigma^2 + \varepsilon}} \odot <weight> + <bias>",
+    vjp_tex={
+        "x": r"\tfrac{1}{\sqrt{\sigma^2 + \varepsilon}} (\hat g - \operatorname{rowmean}(\hat g)"
+        r" - \hat x \odot \operatorname{rowmean}(\hat g \odot \hat x)), \quad \hat g = <g> \odot <weight>",
+        "weight": r"\textstyle\sum_{\text{rows}} <g> \odot \hat x",
+        "bias": r"\textstyle\sum_{\text{rows}} <g>",
+    },
+    flops=several(8),
+    samples=_layer_norm_samples,
+)
+def layer_norm(x, weight, bias, eps=1e-5):
+    """Layer normalisation over the last axis: x̂ ⊙ weight + bias, x̂ = (x - μ) / √(σ² + ε).
+
+    Args: weight, bias: of the last axis' shape; None leaves either out.
+    Raises: ShapeError where they do not fit.  Source: Ba et al. 2016, arXiv:1607.06450.
+
+    >>> layer_norm(np.array([[1.0, 3.0]]), np.ones(2), np.zeros(2), eps=0.0)
+    array([[-1.,  1.]])
+    """
+    _checked(x, weight, bias)
+    out, _ = _normalised(x, eps)
+    out = out if weight is None else out * weight
+    return out if bias is None else out + bias
+
+
+@layer_norm.vjp("x", "weight")
+def _(g, x, weight, eps, needed):
+    normal, inverse = _normalised(x, eps)
+    d_x = None
+    if needed[0]:
+        g_hat = g if weight is None else g * weight
+        along = np.mean(g_hat * normal, axis=-1, keepdims=True)
+        d_x = inverse * (g_hat - np.mean(g_hat, axis=-1, keepdims=True) - normal * along)
+    return d_x, g * normal if needed[1] else None
+
+
+@layer_norm.vjp("bias")
+def _(g):
+    return g
+
+
+def _rms_norm_samples(rng: np.random.Generator) -> Iterator[Call]:
+    for sample in _layer_norm_samples(rng):
+        yield call(*sample.args[:2], **sample.kwargs)
+
+
+@op(
+    tex=r"\frac{<x>}{\sqrt{\operatorname{mean}(<x>^2) + \varepsilon}} \odot <weight>",
+    vjp_tex={
+        "x": r"\tfrac1r (\hat g - \hat x \odot \operatorname{rowmean}(\hat g \odot \hat x)),"
+        r" \quad \hat g = <g> \odot <weight>",
+        "weight": r"\textstyle\sum_{\text{rows}} <g> \odot \hat x",
+    },
+    flops=several(5),
+    samples=_rms_norm_samples,
+)
+def rms_norm(x, weight, eps=1e-5):
+    """Root-mean-square normalisation over the last axis: x / r ⊙ weight, r = √(mean(x²) + ε).
+
+    Args: weight: of the last axis' shape, or None.
+    Raises: ShapeError where it does not fit.  Source: Zhang & Sennrich 2019, arXiv:1910.07467.
+
+    >>> rms_norm(np.array([[3.0, 3.0]]), np.ones(2), eps=0.0)
+    array([[1., 1.]])
+    """
+    _checked(x, weight)
+    out = x * (np.mean(x * x, axis=-1, keepdims=True) + eps) ** -0.5
+    return out if weight is None else out * weight
+
+
+@rms_norm.vjp("x", "weight")
+def _(g, x, weight, eps, needed):
+    inverse = (np.mean(x * x, axis=-1, keepdims=True) + eps) ** -0.5
+    normal = x * inverse
+    d_x = None
+    if needed[0]:
+        g_hat = g if weight is None else g * weight
+        d_x = inverse * (g_hat - normal * np.mean(g_hat * normal, axis=-1, keepdims=True))
+    return d_x, g * normal if needed[1] else None

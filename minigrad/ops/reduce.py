@@ -1,0 +1,273 @@
+"""Ops that take many entries to one, along an axis, several, or all; and those that go along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..op import Call, call, op
+from .samples import reductions
+
+__all__ = ["cumsum", "log_softmax", "logsumexp", "max", "mean", "min", "softmax", "sum", "var"]
+
+
+def _kept(shape: tuple[int, ...], axis: Any) -> tuple[int, ...]:
+    """The shape with the reduced axes at length 1."""
+    if axis is None:
+        return (1,) * len(shape)
+    reduced = {a % len(shape) for a in ((axis,) if np.ndim(axis) == 0 else axis)} if shape else ()
+    return tuple(1 if i in reduced else n for i, n in enumerate(shape))
+
+
+def _count(shape: tuple[int, ...], axis: Any) -> int:
+    """How many entries go into one."""
+    kept = _kept(shape, axis)
+    return int(np.prod([n for n, k in zip(shape, kept, strict=True) if k == 1], dtype=int))
+
+
+def once(x: Any) -> int:
+    """One operation an entry of x."""
+    return int(np.size(x))
+
+
+def several(cost: int) -> Any:
+    return lambda x: cost * np.size(x)
+
+
+@op(
+    tex=r"\textstyle\sum <x>",
+    vjp_tex={"x": r"\operatorname{broadcast}(<g>)"},
+    flops=once,
+    samples=reductions,
+)
+def sum(x, axis=None, keepdims=False):
+    """Sum over an axis, several, or all.
+
+    >>> sum(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
+    array([4., 6.])
+    """
+    return np.sum(x, axis=axis, keepdims=keepdims)
+
+
+@sum.vjp("x")
+def _(g, x_shape, axis):
+    return np.broadcast_to(g.reshape(_kept(x_shape, axis)), x_shape)
+
+
+@op(
+    tex=r"\operatorname{mean}(<x>)",
+    vjp_tex={"x": r"\tfrac1n \operatorname{broadcast}(<g>)"},
+    flops=once,
+    samples=reductions,
+)
+def mean(x, axis=None, keepdims=False):
+    """Mean over an axis, several, or all.
+
+    >>> mean(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
+    array([2., 3.])
+    """
+    return np.mean(x, axis=axis, keepdims=keepdims)
+
+
+@mean.vjp("x")
+def _(g, x_shape, axis):
+    return np.broadcast_to(g.reshape(_kept(x_shape, axis)) / _count(x_shape, axis), x_shape)
+
+
+def _var_samples(rng: np.random.Generator) -> Iterator[Call]:
+    yield from reductions(rng)
+    yield call(rng.uniform(-1, 1, (3, 5)), axis=1, ddof=1)
+
+
+@op(
+    tex=r"\operatorname{var}(<x>)",
+    vjp_tex={"x": r"\tfrac{2}{n} \operatorname{broadcast}(<g>) \odot (<x> - \operatorname{mean}(<x>))"},
+    flops=several(4),
+    samples=_var_samples,
+)
+def var(x, axis=None, ddof=0, keepdims=False):
+    """Variance over an axis, several, or all: the mean of (x - mean(x))², divided by n - ddof.
+
+    >>> var(np.array([1.0, 2.0, 6.0]), ddof=1)
+    np.float64(7.0)
+    """
+    centred = x - np.mean(x, axis=axis, keepdims=True)
+    return np.sum(centred * centred, axis=axis, keepdims=keepdims) / (_count(np.shape(x), axis) - ddof)
+
+
+@var.vjp("x")
+def _(g, x, axis, ddof):
+    centred = x - np.mean(x, axis=axis, keepdims=True)
+    return g.reshape(_kept(x.shape, axis)) * (2 / (_count(x.shape, axis) - ddof)) * centred
+
+
+@op(
+    tex=r"\max(<x>)",
+    vjp_tex={"x": r"<g> \odot [<x> = <out>] \oslash \#[<x> = <out>]"},
+    flops=once,
+    samples=reductions,
+    analytic=False,
+)
+def max(x, axis=None, keepdims=False):
+    """Largest entry over an axis, several, or all; equal largest entries share the gradient evenly.
+
+    >>> max(np.array([[1.0, 2.0], [3.0, 0.0]]), axis=1)
+    array([2., 3.])
+    """
+    return np.max(x, axis=axis, keepdims=keepdims)
+
+
+@op(
+    tex=r"\min(<x>)",
+    vjp_tex={"x": r"<g> \odot [<x> = <out>] \oslash \#[<x> = <out>]"},
+    flops=once,
+    samples=reductions,
+    analytic=False,
+)
+def min(x, axis=None, keepdims=False):
+    """Smallest entry over an axis, several, or all; equal smallest entries share the gradient evenly.
+
+    >>> min(np.array([[1.0, 2.0], [3.0, 0.0]]), axis=1)
+    array([1., 0.])
+    """
+    return np.min(x, axis=axis, keepdims=keepdims)
+
+
+@max.vjp("x")
+@min.vjp("x")
+def _(g, x, out, axis):
+    kept = _kept(x.shape, axis)
+    chosen = x == out.reshape(kept)
+    ties = np.sum(chosen, axis=axis).reshape(kept)
+    return np.where(chosen, g.reshape(kept) / ties.astype(g.dtype), 0)
+
+
+def _cumsum_samples(rng: np.random.Generator) -> Iterator[Call]:
+    x = rng.uniform(-2, 2, (2, 3, 5))
+    yield call(x)
+    yield call(x, axis=1)
+    yield call(x, axis=-1)
+    yield call(np.asarray(1.5))
+    yield call(np.zeros((0, 3)), axis=1)
+
+
+@op(
+    tex=r"\textstyle\sum_{j \le i} <x>_j",
+    vjp_tex={"x": r"\textstyle\sum_{i \ge j} <g>_i"},
+    flops=once,
+    samples=_cumsum_samples,
+)
+def cumsum(x, axis=None):
+    """Running sum along an axis; without one, over the flattened entries.
+
+    >>> cumsum(np.array([1.0, 2.0, 3.0]))
+    array([1., 3., 6.])
+    """
+    return np.cumsum(x, axis=axis)
+
+
+@cumsum.vjp("x")
+def _(g, x_shape, axis):
+    turn = (slice(None),) * ((axis or 0) % g.ndim) + (slice(None, None, -1),)
+    return np.cumsum(g[turn], axis=axis or 0)[turn].reshape(x_shape)
+
+
+# ---------------------------------------------------------------- softmax and its logarithm
+
+
+def _shifted(x: Any, axis: Any) -> tuple[Any, Any]:
+    """x less its maximum along the axis, and that maximum; a row of only -inf is shifted by 0."""
+    x = np.asarray(x)
+    x = x if x.dtype.kind in "fc" else x.astype(np.float64)
+    top = np.max(np.real(x), axis=axis, keepdims=True, initial=-np.inf)
+    top = np.where(top == -np.inf, 0, top).astype(top.dtype, copy=False)
+    return x - top, top
+
+
+def _softmax_samples(rng: np.random.Generator) -> Iterator[Call]:
+    x = rng.uniform(-3, 3, (2, 3, 5))
+    for axis in (-1, 0, (1, 2), None):
+        yield call(x, axis=axis)
+    yield call(x[0] * 800)
+    masked = x.copy()
+    masked[0, :, 2:] = -np.inf
+    masked[1, 1] = -np.inf  # a row with nothing to attend to
+    yield call(masked)
+    yield call(np.asarray(1.5), axis=None)
+    yield call(np.zeros((3, 0)))
+    yield call(np.zeros((0, 3)))
+
+
+@op(
+    tex=r"\operatorname{softmax}(<x>)",
+    vjp_tex={"x": r"<out> \odot (<g> - \operatorname{rowsum}(<g> \odot <out>))"},
+    flops=several(5),
+    samples=_softmax_samples,
+)
+def softmax(x, axis=-1):
+    """Softmax along an axis: y_i = e^{x_i} / Σ_j e^{x_j}, without overflow.
+
+    Entries of -inf get 0; a row of nothing but -inf gets zeros, and its gradient is zero, never NaN.
+
+    >>> softmax(np.array([[0.0, np.log(3.0)], [-np.inf, -np.inf]]))
+    array([[0.25, 0.75],
+           [0.  , 0.  ]])
+    """
+    shifted, _ = _shifted(x, axis)
+    weights = np.exp(shifted, out=shifted if isinstance(shifted, np.ndarray) else None)
+    total = np.sum(weights, axis=axis, keepdims=True)
+    weights /= np.where(total == 0, 1, total)
+    return weights
+
+
+@softmax.vjp("x")
+def _(g, out, axis):
+    return out * (g - np.sum(g * out, axis=axis, keepdims=True))
+
+
+@op(
+    tex=r"\log \operatorname{softmax}(<x>)",
+    vjp_tex={"x": r"<g> - e^{<out>} \odot \operatorname{rowsum}(<g>)"},
+    flops=several(5),
+    samples=lambda rng: (s for s in _softmax_samples(rng) if np.isfinite(s.args[0]).all()),
+)
+def log_softmax(x, axis=-1):
+    """Logarithm of softmax along an axis: y_i = x_i - log Σ_j e^{x_j}, without overflow.
+
+    >>> log_softmax(np.array([0.0, np.log(3.0)])).round(4)
+    array([-1.3863, -0.2877])
+    """
+    shifted, _ = _shifted(x, axis)
+    total = np.sum(np.exp(shifted), axis=axis, keepdims=True)
+    return shifted - np.log(np.where(total == 0, 1, total))
+
+
+@log_softmax.vjp("x")
+def _(g, out, axis):
+    return g - np.exp(out) * np.sum(g, axis=axis, keepdims=True)
+
+
+@op(
+    tex=r"\log \textstyle\sum e^{<x>}",
+    vjp_tex={"x": r"<g> \odot \operatorname{softmax}(<x>)"},
+    flops=several(4),
+    samples=reductions,
+)
+def logsumexp(x, axis=None, keepdims=False):
+    """log Σ e^x over an axis, several, or all, without overflow; over nothing but -inf it is -inf.
+
+    >>> logsumexp(np.array([1000.0, 1000.0])).round(4)
+    np.float64(1000.6931)
+    """
+    shifted, top = _shifted(x, axis)
+    total = np.sum(np.exp(shifted), axis=axis, keepdims=True)
+    empty = total == 0
+    result = np.where(empty, -np.inf, np.log(np.where(empty, 1, total)) + top)
+    return result if keepdims else np.squeeze(result, axis)
+
+
+@logsumexp.vjp("x")
+def _(g, x, axis):
+    return g.reshape(_kept(x.shape, axis)) * softmax(x, axis)

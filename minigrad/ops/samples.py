@@ -1,0 +1,59 @@
+"""Sample calls that several ops share: shapes that broadcast, one entry, none at all, no axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..op import Call, call
+
+Samples = Callable[[np.random.Generator], Iterator[Call]]
+
+
+def away_from(kink: float, x: Any, margin: float = 0.1) -> Any:
+    """Move entries at least `margin` away from a kink, so that differences do not straddle it."""
+    return np.asarray(x + np.where(x >= kink, margin, -margin))
+
+
+def unary(low: float = -2.0, high: float = 2.0, kink: float | None = None) -> Samples:
+    """Calls of one input drawn from [low, high], away from the kink if there is one."""
+
+    def samples(rng: np.random.Generator) -> Iterator[Call]:
+        for shape in [(2, 3, 5), (7,), (), (0, 3), (1, 1)]:
+            x = np.asarray(rng.uniform(low, high, shape))
+            yield call(x if kink is None else away_from(kink, x))
+
+    return samples
+
+
+def pairs(low: float = -2.0, high: float = 2.0, gap: float = 0.0) -> Samples:
+    """Calls of two inputs whose shapes broadcast; with a gap, no two entries that meet are closer."""
+
+    def samples(rng: np.random.Generator) -> Iterator[Call]:
+        shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+            ((3, 5), (3, 5)), ((2, 3, 5), (5,)), ((3, 1), (1, 5)), ((5,), (2, 3, 1)),
+            ((3, 5), ()), ((), ()), ((0, 3), (3,)), ((1,), (0,)),
+        ]  # fmt: skip
+        for first, second in shapes:
+            a, b = (np.asarray(rng.uniform(low, high, shape)) for shape in (first, second))
+            if gap:
+                a = np.asarray(np.round(a / gap / 2) * gap * 2)  # even multiples of gap; b takes odd ones
+                b = np.asarray((np.floor(b / gap / 2) * 2 + 1) * gap)
+            yield call(a, b)
+        yield call(np.asarray(rng.uniform(low, high, (3,))), 1.5)
+
+    return samples
+
+
+def reductions(rng: np.random.Generator) -> Iterator[Call]:
+    """Calls of one input with axis and keepdims, all entries distinct."""
+    x = rng.permutation(np.linspace(-2.0, 2.0, 30)).reshape(2, 3, 5)
+    yield call(x)
+    for axis in (0, -1, (0, 2), (1, -1, 0)):
+        yield call(x, axis=axis)
+        yield call(x, axis=axis, keepdims=True)
+    yield call(x, keepdims=True)
+    yield call(np.asarray(1.5))
+    yield call(np.zeros((0, 3)), axis=1)

@@ -1,0 +1,151 @@
+"""Ops that pick entries: what was picked gets its gradient back, added up where it was picked twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError, DTypeError
+from ..op import Call, call, op
+from ..tensor import Tensor
+from .elementwise import each
+
+__all__ = ["getitem", "scatter_add", "split", "take"]
+
+Index = Any
+
+
+def _is_basic(index: Index) -> bool:
+    """Whether NumPy answers this index with a view, so that no entry is picked twice."""
+    parts = index if isinstance(index, tuple) else (index,)
+    kinds = (int, np.integer, slice, type(None), type(Ellipsis))
+    return all(isinstance(part, kinds) and not isinstance(part, bool | np.bool_) for part in parts)
+
+
+def _getitem_samples(rng: np.random.Generator) -> Iterator[Call]:
+    x = rng.uniform(-2, 2, (3, 5, 7))
+    yield call(x, 1)
+    yield call(x, (slice(None), -1))
+    yield call(x, (Ellipsis, slice(1, None, 2), None))
+    yield call(x, (slice(None, None, -1), 2))
+    yield call(x, np.array([0, 2, 0]))
+    yield call(x, ([0, 0, 2], slice(None), [1, 1, 3]))
+    yield call(x, x > 0)
+    yield call(x, np.array([True, False, True]))
+    yield call(x, (slice(0, 0),))
+    yield call(np.asarray(1.5), ())
+
+
+@op(
+    tex=r"<x>[\text{index}]",
+    vjp_tex={"x": r"\operatorname{scatter}(<g>)"},
+    flops=each(0),
+    samples=_getitem_samples,
+)
+def getitem(x, index):
+    """Entries at an index: integers, slices, None, ..., integer arrays, boolean arrays, as in NumPy.
+
+    Raises: OutOfRangeError outside the array.
+
+    >>> getitem(np.arange(5.0), np.array([0, 0, 3]))
+    array([0., 0., 3.])
+    """
+    return np.asarray(x)[index]
+
+
+@getitem.vjp("x")
+def _(g, x_shape, index):
+    return scatter_add(g, index, x_shape)
+
+
+def _scatter_samples(rng: np.random.Generator) -> Iterator[Call]:
+    yield call(rng.uniform(-2, 2, (3,)), np.array([0, 2, 0]), (5,))
+    yield call(rng.uniform(-2, 2, (2, 3)), (slice(None), 1), (2, 5, 3))
+    yield call(np.zeros(0), slice(0, 0), (5,))
+    yield call(np.asarray(1.5), 2, (3,))
+
+
+@op(
+    tex=r"\operatorname{scatter}(<x>)",
+    vjp_tex={"x": r"<g>[\text{index}]"},
+    flops=lambda x: np.size(x),
+    samples=_scatter_samples,
+)
+def scatter_add(x, index, shape):
+    """Zeros of a shape, with x added in at an index, as often as the index names an entry.
+
+    >>> scatter_add(np.array([1.0, 2.0, 4.0]), np.array([0, 0, 2]), (3,))
+    array([3., 0., 4.])
+    """
+    out = np.zeros(shape, np.result_type(x))
+    if _is_basic(index):
+        out[index] = x
+    else:
+        np.add.at(out, index, x)
+    return out
+
+
+@scatter_add.vjp("x")
+def _(g, index):
+    return g[index]
+
+
+def _take_samples(rng: np.random.Generator) -> Iterator[Call]:
+    x = rng.uniform(-2, 2, (3, 5))
+    yield call(x, np.array([[0, 2], [2, 0]]), axis=0)
+    yield call(x, [1, -1, 1], axis=-1)
+    yield call(x, 2, axis=1)
+    yield call(x, np.array([14, 0, 14]))
+    yield call(x, np.zeros((0,), int), axis=0)
+
+
+@op(
+    tex=r"<x>[\text{indices}]",
+    vjp_tex={"x": r"\operatorname{scatter}(<g>)"},
+    flops=each(0),
+    samples=_take_samples,
+)
+def take(x, indices, axis=None):
+    """Entries at integer indices along an axis; without one, of the flattened array. An embedding look-up.
+
+    Raises: OutOfRangeError outside the axis; DTypeError unless the indices are integers.
+
+    >>> take(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, 0, 1]), axis=0)
+    array([[3., 4.],
+           [1., 2.],
+           [3., 4.]])
+    """
+    if np.asarray(indices).dtype.kind not in "iu" and np.size(indices):
+        raise DTypeError(f"indices must be integers, got {np.asarray(indices).dtype}")
+    return np.take(x, np.asarray(indices, dtype=np.intp), axis=axis)
+
+
+@take.vjp("x")
+def _(g, x_shape, indices, axis):
+    indices = np.asarray(indices, dtype=np.intp)
+    if axis is None:
+        return scatter_add(g, indices, (int(np.prod(x_shape)),)).reshape(x_shape)
+    return scatter_add(g, (slice(None),) * (axis % len(x_shape)) + (indices,), x_shape)
+
+
+def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """Parts of an array along an axis: so many equal ones, or cut at these indices.
+
+    Raises: ArgumentError if the axis does not divide evenly.
+
+    >>> [part.shape for part in split(np.zeros((2, 6)), 3, axis=1)]
+    [(2, 2), (2, 2), (2, 2)]
+    """
+    length, ndim = np.shape(x)[axis], np.ndim(x)
+    if np.ndim(indices_or_sections) == 0:
+        sections = int(indices_or_sections)
+        if sections < 1 or length % sections:
+            raise ArgumentError(f"split(x, sections): axis {axis} has {length} entries, not a multiple of {sections}")
+        cuts = list(range(0, length + 1, length // sections)) if length else [0] * (sections + 1)
+    else:
+        cuts = [0, *(int(c) for c in indices_or_sections), length]
+    lead = (slice(None),) * (axis % ndim)
+    whole = x if isinstance(x, Tensor) else np.asarray(x)
+    return [whole[(*lead, slice(a, b))] for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
