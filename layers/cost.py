@@ -40,7 +40,7 @@ def count_flops(batch_size: int, seq_len: int, d_model: int, *rest: int, **named
              below 1, or n_heads that does not divide d_model.
 
     >>> count_flops(2, 5, 7, 3, 11)
-    6370
+    5570
     >>> count_flops(batch_size=1, seq_len=10, d_model=64, n_heads=8) == count_flops(1, 10, 64, 8)
     True
     """
@@ -123,7 +123,7 @@ def memory_by_array(
 def arithmetic_intensity(
     seq_len: int, d_k: int, d_v: int | None = None, dtype: DTypeLike = "float32"
 ) -> float:
-    """FLOPs per byte of one head's attention core (scores, softmax, values), every array moved once.
+    """FLOPs per byte of one head's core (scores, softmax, values), every array moved once.
 
         n (2 d_k + 2 d_v + 5) / (itemsize (2 d_k + 2 d_v + n));    n (4 d + 5) / (4 (4 d + n))
         for d = d_k = d_v in float32
@@ -158,9 +158,15 @@ def roofline(
 
 
 def _flops(
-    call: str, batch_size: int, seq_len: int, d_model: int, rest: tuple[int, ...], named: dict[str, int]
+    call: str,
+    batch_size: int,
+    seq_len: int,
+    d_model: int,
+    rest: tuple[int, ...],
+    named: dict[str, int],
 ) -> dict[str, int]:
     rule = f"{call}: after d_model give d_k and d_v, or n_heads alone"
+    named = {name: value for name, value in named.items() if value is not None}
     names = ["n_heads"] if len(rest) == 1 and not named else ["d_k", "d_v"]
     if len(rest) > 2 or named.keys() & set(names[: len(rest)]):
         raise TypeError(f"{rule}, got {len(rest)} positional and {sorted(named)}")
@@ -222,8 +228,8 @@ def _size(call: str, name: str, value: int) -> int:
 def _itemsize(call: str, dtype: DTypeLike) -> int:
     try:
         kind = np.dtype(dtype)
-    except TypeError:
-        kind = None
-    if dtype is None or kind is None or not np.issubdtype(kind, np.floating):
+    except (TypeError, ValueError):
+        kind = np.dtype(np.void)
+    if dtype is None or not np.issubdtype(kind, np.floating):  # None would mean float64 to NumPy
         raise TypeError(f"{call}: dtype must be a floating NumPy dtype, got {dtype!r}")
     return kind.itemsize

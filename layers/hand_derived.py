@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 __all__ = ["Step", "multi_head_steps", "self_attention_steps"]
 
 Array: TypeAlias = NDArray[Any]
-Line: TypeAlias = tuple[str, str, Array | None]  # symbol, LaTeX, gradient; None where there is no such input
+Line: TypeAlias = tuple[
+    str, str, Array | None
+]  # symbol, LaTeX, gradient; None where there is no such input
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the backward pass: the equation it goes back through, and the gradients it yields.
+    """One step of the backward pass: the equation it goes back through, and what that yields.
 
     `forward` is LaTeX; `formulas` maps each symbol to the LaTeX of its gradient's right-hand side;
     `gradients` has the same keys and holds the arrays, each of its symbol's own shape.
@@ -113,9 +115,9 @@ def multi_head_steps(
     gradient is the sum over them. The first axis of a 3-D mask is the batch, so a head axis is
     inserted: (B, 1, L, L); a 4-D mask is taken as it is.
 
-    Shapes:  X (B, L, d_model) or (L, d_model);  W_Q (d_model, h d_k);  W_K (d_model, n_kv_heads d_k);
-             W_V (d_model, n_kv_heads d_v);  W_O (h d_v, d_model);  Q, K, V (B, heads, L, d);
-             A and S (B, h, L, L);  C (B, L, h d_v);  an unbatched X has no B anywhere.
+    Shapes:  X (B, L, d_model) or (L, d_model);  W_Q (d_model, h d_k);  W_O (h d_v, d_model);
+             W_K (d_model, n_kv_heads d_k);  W_V (d_model, n_kv_heads d_v);  Q, K, V, O (B, heads,
+             L, d);  A, S (B, h, L, L);  C (B, L, h d_v);  an unbatched X has no B anywhere.
     Edge:    a row that may attend nowhere has A = 0 and zero gradients.
     Raises:  as `self_attention_steps`; ValueError too if the heads do not divide what they split.
     Source:  Vaswani et al. 2017, section 3.2.2, arXiv:1706.03762; groups: Ainslie et al. 2023,
@@ -177,7 +179,9 @@ def _through_head_merge(number: int, n_heads: int, grad_C: Array) -> Step:
     )
 
 
-def _through_value_weighting(number: int, A: Array, V: Array, grad_O: Array, group: int = 1) -> Step:
+def _through_value_weighting(
+    number: int, A: Array, V: Array, grad_O: Array, group: int = 1
+) -> Step:
     """O = A V:    ∂A = ∂O Vᵀ,    ∂V = Aᵀ ∂O. A value head shared by a group sums over the group."""
     sum_, values = _group_tex("V", group)
     return _step(
@@ -216,7 +220,7 @@ def _through_mask_and_scale(number: int, d_k: int, grad_S_masked: Array) -> Step
 
 
 def _through_scores(number: int, Q: Array, K: Array, grad_S_raw: Array, group: int = 1) -> Step:
-    """S_raw = Q Kᵀ:    ∂Q = ∂S_raw K,    ∂K = (∂S_raw)ᵀ Q. A shared key head sums over its group."""
+    """S_raw = Q Kᵀ:    ∂Q = ∂S_raw K,    ∂K = (∂S_raw)ᵀ Q. A shared head sums over its group."""
     sum_, keys = _group_tex("K", group)
     return _step(
         number,
@@ -251,7 +255,9 @@ def _through_head_split(number: int, grad_Q: Array, grad_K: Array, grad_V: Array
     return _step(
         number,
         "head split",
-        r", \quad ".join(rf"{y} = \operatorname{{split}}\left({_tex(y + '_flat')}\right)" for y in "QKV"),
+        r", \quad ".join(
+            rf"{y} = \operatorname{{split}}\left({_tex(y + '_flat')}\right)" for y in "QKV"
+        ),
         ("Q_flat", rf"\operatorname{{merge}}\left({_d('Q')}\right)", _merge_heads(grad_Q)),
         ("K_flat", rf"\operatorname{{merge}}\left({_d('K')}\right)", _merge_heads(grad_K)),
         ("V_flat", rf"\operatorname{{merge}}\left({_d('V')}\right)", _merge_heads(grad_V)),
@@ -381,7 +387,7 @@ def _d(symbol: str) -> str:
 
 
 def _group_tex(symbol: str, group: int) -> tuple[str, str]:
-    r"""What stands before a grouped gradient, and the repeated head: ("", "V") when nothing is shared."""
+    r"""What a grouped gradient begins with, and the repeated head; ("", "V") if none is shared."""
     if group == 1:
         return "", symbol
     return r"\sum_{\mathrm{group}} ", rf"\operatorname{{repeat}}\left({symbol}\right)"
@@ -415,7 +421,9 @@ def _check_heads(n_heads: int, kv_heads: int, W_Q: Array, W_K: Array, W_V: Array
 def _fitted(mask: Array, shape: tuple[int, ...]) -> Array:
     """The mask broadcast to the scores; leading axes of size 1 that the scores lack are dropped."""
     if mask.dtype != np.bool_ and not np.issubdtype(mask.dtype, np.floating):
-        raise TypeError(f"mask must be boolean (True = may attend) or float (0 / -inf), got {mask.dtype}")
+        raise TypeError(
+            f"mask must be boolean (True = may attend) or float (0 / -inf), got {mask.dtype}"
+        )
     if mask.dtype != np.bool_ and not (mask < np.inf).all():
         raise ValueError("mask holds NaN or +inf, use 0 and -inf; 0 * -inf, for one, is NaN")
     while mask.ndim > len(shape) and mask.shape[0] == 1:

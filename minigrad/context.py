@@ -22,6 +22,7 @@ __all__ = [
     "Listener",
     "current",
     "enable_grad",
+    "expect",
     "listen",
     "no_grad",
     "scope",
@@ -168,6 +169,18 @@ class listen(_Change):
 
     def _changed(self, now: Context) -> Context:
         return Context(now.recording, now.scope, (*now.listeners, self.listener))
+
+
+def expect(steps: Callable[..., Any], **symbols: Any) -> None:
+    """Say which hand-derived steps the gradients here must equal; a trace measures whether they do.
+
+    Args:
+        steps: called with those of `symbols` that its parameters name, as arrays, and with `grad_output`, the
+            gradient of the symbol `out`; returns steps with a number, a title and gradients by symbol.
+        symbols: what the steps' symbols are in this run: tensors, arrays or plain values.
+    """
+    for listener in current().listeners:
+        listener.expect(steps, symbols)
 
 
 class within(_Change):

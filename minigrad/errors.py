@@ -46,3 +46,11 @@ class NonFiniteError(MinigradError, FloatingPointError):
 
 class MissingDependencyError(MinigradError, ImportError):
     """Something optional is not installed; the message says what to install."""
+
+
+class GradcheckError(MinigradError, AssertionError):
+    """Engine and numeric derivative disagree; `report` says where and by how much."""
+
+    def __init__(self, message: str, report: object) -> None:
+        super().__init__(message)
+        self.report = report

@@ -7,6 +7,7 @@ reverse order: collect what the output depends on with a stack, sort, walk. Noth
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
@@ -21,7 +22,7 @@ from .context import current
 from .errors import FreedGraphError, GradientError, OverwrittenError
 from .op import Op, Plan
 
-__all__ = ["Handle", "Node", "Place", "backpropagate", "fit", "next_number", "writes"]
+__all__ = ["OUR_PACKAGES", "Handle", "Node", "Place", "backpropagate", "caller", "fit", "next_number", "order", "writes"]
 
 next_number = count().__next__
 _by_number = attrgetter("seq")
@@ -46,6 +47,17 @@ class Place:
 
     def __str__(self) -> str:
         return f"{os.path.relpath(self.file) if os.path.isabs(self.file) else self.file}:{self.line}"
+
+
+OUR_PACKAGES = {"minigrad", "minigrad.ops"}  # frames of these are never where a user made something
+
+
+def caller() -> Place:
+    """Where the engine was called from."""
+    frame = sys._getframe(1)
+    while frame.f_globals.get("__package__") in OUR_PACKAGES and frame.f_back is not None:
+        frame = frame.f_back
+    return Place(frame.f_code, frame.f_lasti)
 
 
 class Node:
@@ -161,20 +173,24 @@ class _Writes:
     def check(self, node: Node, saved: tuple[Any, ...]) -> None:
         """Raise if anything `node` saved was written after it was made."""
         for name, value in zip(node.plan.names, saved, strict=True):
-            if isinstance(value, np.ndarray):
-                _, number, place = self._by_owner.get(id(self._owner(value)), (None, -1, None))
-                if number > node.seq:
-                    raise OverwrittenError(
-                        f"backward of {node.path}: {name} {value.shape} was overwritten after it was saved\n"
-                        f"  saved by {node.op.name} at {node.place}\n"
-                        f"  overwritten by assign_ at {place}"
-                    )
+            self.check_since(node.seq, node, name, value)
+
+    def check_since(self, began: int, node: Node, name: str, value: Any) -> None:
+        """Raise if `value`, which `node` needs as `name`, was written after number `began`."""
+        if isinstance(value, np.ndarray):
+            _, number, place = self._by_owner.get(id(self._owner(value)), (None, -1, None))
+            if number > began:
+                raise OverwrittenError(
+                    f"backward of {node.path}: {name} {value.shape} was overwritten after it was saved\n"
+                    f"  saved by {node.op.name} at {node.place}\n"
+                    f"  overwritten by assign_ at {place}"
+                )
 
 
 writes = _Writes()
 
 
-def _order(roots: Iterable[Any]) -> list[Node]:
+def order(roots: Iterable[Any]) -> list[Node]:
     """Every node the roots depend on, newest first."""
     seen = {root for root in roots if root.__class__ is Node}
     stack = list(seen)
@@ -237,15 +253,15 @@ def backpropagate(
         targets: only these edges are wanted; nodes and rules that do not lead to one are skipped.
         lift: turns a node's saved arrays into Tensors, so that the rules record themselves.
     """
-    order = _order(edge for edge, _ in seeds)
+    nodes = order(edge for edge, _ in seeds)
     wanted = useful = None
     if targets is not None:
         wanted, useful = set(targets), set(targets)
-        for node in reversed(order):
+        for node in reversed(nodes):
             if not useful.isdisjoint(node.edges):
                 useful.add(node)
-        order = [node for node in order if node in useful]
-    for node in order:
+        nodes = [node for node in nodes if node in useful]
+    for node in nodes:
         if node.saved is None and node.source is None:
             raise FreedGraphError(
                 f"backward through {node.path} ({node.op.name}, made at {node.place}): its saved arrays were "
@@ -257,7 +273,7 @@ def backpropagate(
     summed: set[Any] = set()  # edges whose gradient is an array of our own, to add to in place
     results: dict[Any, Any] = {}
     listeners = current().listeners
-    for node in order:
+    for node in nodes:
         gradient = gradients.pop(node)
         if node.hooks:
             gradient = _hooked(node.hooks, gradient)

@@ -7,6 +7,7 @@ gradient, records one Node.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -16,24 +17,15 @@ from numpy.typing import DTypeLike
 
 from .context import current
 from .errors import ArgumentError, DTypeError, GradientError, ShapeError
-from .graph import Handle, Node, Place, backpropagate, writes
+from .graph import OUR_PACKAGES, Handle, Node, backpropagate, caller, writes
 from .op import Op, registry
 
 __all__ = ["Tensor", "grad", "tensor"]
 
-_OURS = {"minigrad", "minigrad.ops"}  # packages whose frames are never where the user made something
 _AS_IS = {np.ndarray, float, int, bool, complex, type(None)}
 _QUESTIONS = {np.shape, np.ndim, np.size, np.result_type, np.iscomplexobj, np.isrealobj, np.allclose, np.array_equal}
 _NUMPY_NAMES = {"absolute": "abs", "amax": "max", "amin": "min", "permute_dims": "transpose"}
 _frame = sys._getframe
-
-
-def _caller() -> Any:
-    """The frame that called into the engine."""
-    frame = _frame(2)
-    while frame.f_globals.get("__package__") in _OURS and frame.f_back is not None:
-        frame = frame.f_back
-    return frame
 
 
 class Tensor:
@@ -89,8 +81,8 @@ class Tensor:
         if needs and context.recording:
             plan = op.plans.get(needs | bit) or op.plan(needs | bit)
             saved = plan.save(arrays, settings, out, also)
-            frame = _frame(2)
-            while frame.f_globals.get("__package__") in _OURS and frame.f_back is not None:
+            frame = _frame(2)  # as caller() does, here without the call
+            while frame.f_globals.get("__package__") in OUR_PACKAGES and frame.f_back is not None:
                 frame = frame.f_back
             scope, code, offset = context.scope, frame.f_code, frame.f_lasti
             node = Node(plan, edges, saved, settings, out.shape, out.dtype, scope, code, offset)
@@ -133,7 +125,7 @@ class Tensor:
     @data.setter
     def data(self, array: Any) -> None:
         if array is self._data:  # x.data -= step: NumPy wrote in place already
-            writes.note(array, _place_of(_caller()))
+            writes.note(array, caller())
         else:
             self.assign_(array)
 
@@ -231,7 +223,7 @@ class Tensor:
         """Keep this tensor's gradient in `.grad`, as a leaf's is."""
         if self._node is None:
             return
-        kept = _weak(self)
+        kept = weakref.ref(self)
 
         def keep(gradient: Any) -> None:
             owner = kept()
@@ -267,7 +259,7 @@ class Tensor:
         if new.dtype != self.dtype:
             raise DTypeError(f"assign_(array): {self.path or 'tensor'} has dtype {self.dtype}, got {new.dtype}")
         self._data[...] = new
-        writes.note(self._data, _place_of(_caller()))
+        writes.note(self._data, caller())
         return self
 
     # ------------------------------------------------------------------ as NumPy and Python see it
@@ -461,16 +453,6 @@ def _op_like(function: Any) -> Op | None:
 
 def _array(value: Any) -> Any:
     return value._data if isinstance(value, Tensor) else value
-
-
-def _weak(value: Any) -> Any:
-    import weakref
-
-    return weakref.ref(value)
-
-
-def _place_of(frame: Any) -> Place:
-    return Place(frame.f_code, frame.f_lasti)
 
 
 def _not_recorded(name: str, found: Op | None) -> str:

@@ -1,0 +1,128 @@
+"""anomaly(): stop at the first NaN or infinity, and say which op made it, where, and from what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .context import Listener, listen
+from .errors import NonFiniteError
+from .graph import Node, Place, caller
+from .op import Op
+from .tensor import Tensor
+
+__all__ = ["anomaly"]
+
+
+def _bad(array: Any) -> Any:
+    """Where an array has NaN or infinity; integers never have."""
+    array = np.asarray(array)
+    return ~np.isfinite(array) if array.dtype.kind in "fc" else np.zeros(array.shape, bool)
+
+
+def _describe(name: str, value: Any) -> str:
+    """An operand's shape, range and first bad index, in one line."""
+    array = np.asarray(value)
+    line = f"  {name}: shape {array.shape}, {array.dtype}"
+    if array.dtype.kind not in "fc" or array.size == 0:
+        return line
+    bad = _bad(array)
+    good = array[~bad]
+    if good.size:
+        line += f", finite entries in [{good.min():.4g}, {good.max():.4g}]"
+    if bad.any():
+        index = tuple(int(i) for i in np.argwhere(bad)[0])
+        line += f", {int(bad.sum())} not finite, first {array[index]} at {list(index)}"
+    return line
+
+
+class _Watch(Listener):
+    """Looks at what every op and every rule gives.
+
+    A mask's -inf is meant: an output may have -inf where an operand has it, or where one is boolean.
+    """
+
+    def forward(
+        self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float
+    ) -> None:
+        names = [f"{op.inputs[0]}[{i}]" for i in range(len(inputs))] if op.many else op.inputs
+        operands = {name: _plain(value) for name, value in zip(names, inputs, strict=True)}
+        operands |= dict(zip(op.settings, settings, strict=True))
+        found = output.data
+        bad = _bad(found)
+        if bad.any() and any(_may_mask(value) for value in operands.values()):
+            bad &= ~(found == -np.inf)
+        if bad.any():
+            place = output.node.place if output.node is not None else caller()
+            path = output.path or op.name
+            raise _error("forward", op, op.tex, path, place, ("the result", found), operands)
+
+    def backward(self, node: Node, gradient: Any, contributions: Any, seconds: float) -> None:
+        for position, part in zip(node.plan.needed, contributions, strict=True):
+            if part is not None and _bad(_plain(part)).any():
+                op = node.op
+                name = op.inputs[0 if op.many else position]
+                operands = {"the incoming gradient": _plain(gradient)}
+                found = f"the gradient of {name}", _plain(part)
+                raise _error("backward", op, op.vjp_tex[name], node.path, node.place, found, operands)
+
+
+def _plain(value: Any) -> Any:
+    return value.data if isinstance(value, Tensor) else value
+
+
+def _may_mask(value: Any) -> bool:
+    """Whether -inf in a result may come from this operand on purpose."""
+    if not isinstance(value, np.ndarray | float):
+        return False
+    array = np.asarray(value)
+    return array.dtype == bool or bool((array == -np.inf).any())
+
+
+def _error(
+    way: str, op: Op, tex: str, path: str, place: Place, found: tuple[str, Any], operands: dict[str, Any]
+) -> NonFiniteError:
+    """All there is to say about the first bad value."""
+    numbers = {k: v for k, v in operands.items() if isinstance(v, np.ndarray | float | int)}
+    carried = [name for name, value in numbers.items() if _bad(value).any()]
+    blame = f"carried it on from {', '.join(carried)}" if carried else "made it from finite operands"
+    lines = [f"{way} of {path} at {place}: {op.name} {blame}", f"  formula: {tex}", _describe(*found)]
+    return NonFiniteError("\n".join(lines + [_describe(name, v) for name, v in numbers.items()]))
+
+
+class anomaly(listen):
+    """Within, the first NaN or infinity is an error that says which op made it, where, and from what.
+
+    The message names the op's path, file and line, its formula, and each operand's shape, range and first bad
+    index, and says whether the op made the bad value or only carried it. A mask's -inf is allowed.
+
+    Raises: NonFiniteError, forward or backward.
+
+    >>> import minigrad as mg
+    >>> with mg.anomaly():
+    ...     mg.log(mg.tensor([1.0, 0.0]))
+    Traceback (most recent call last):
+    minigrad.errors.NonFiniteError: forward of log at ...: log made it from finite operands
+      formula: \\log <x>
+      the result: shape (2,), float64, finite entries in [0, 0], 1 not finite, first -inf at [1]
+      x: shape (2,), float64, finite entries in [0, 1]
+    """
+
+    __slots__ = ("_quiet",)
+
+    def __init__(self) -> None:
+        super().__init__(_Watch())
+        self._quiet: list[Any] = []
+
+    def _fresh(self) -> anomaly:
+        return anomaly()
+
+    def __enter__(self) -> Any:
+        self._quiet.append(np.errstate(all="ignore"))  # the error says more than NumPy's warning
+        self._quiet[-1].__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
+        self._quiet.pop().__exit__(*exception)

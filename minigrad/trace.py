@@ -1,0 +1,466 @@
+"""Trace: the neutral record of one forward and backward pass, which every view reads and nothing else.
+
+A record holds plain data: entries (leaves and ops, numbered in the order they were made), edges between them,
+the order of the forward and of the backward steps, and the hand-derived steps that layers said must hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .check import Difference, compare
+from .context import Listener, current, listen
+from .errors import DTypeError, GradientError
+from .graph import Node, order
+from .op import Op
+from .tensor import Tensor
+
+__all__ = ["Check", "Checks", "Edge", "Entry", "Trace", "draw", "trace"]
+
+VANISHING, EXPLODING = 1e-8, 1e4  # rms of a gradient below and above which a view calls it so
+
+
+def rms(array: Any) -> float:
+    """Root of the mean square; 0 for no entries, without overflow for large ones."""
+    array = np.asarray(array, dtype=np.float64)
+    top = float(np.abs(array).max(initial=0.0))
+    if top == 0 or not np.isfinite(top):
+        return top
+    return top * float(np.sqrt(np.mean((array / top) ** 2)))
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One value of the record: a leaf, a constant, or what an op made."""
+
+    id: int
+    kind: str  # "parameter", "input", "constant", "detached" or "op"
+    op: str | None
+    name: str | None
+    scope: str
+    shape: tuple[int, ...]
+    dtype: str
+    value: Any = None
+    gradient: Any = None
+    tex: str = ""
+    vjp_tex: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+    place: str = ""
+    flops: int | None = None
+    saved: list[tuple[str, int | None]] = field(default_factory=list)  # what, and of which entry
+    saved_bytes: int = 0
+    seconds: float = 0.0
+    backward_seconds: float | None = None
+    needs: bool = False
+    why: str = ""  # why there is no gradient
+
+    @property
+    def label(self) -> str:
+        return self.name or self.op or f"{self.kind} {self.id}"
+
+    @property
+    def path(self) -> str:
+        return f"{self.scope}/{self.label}" if self.scope else self.label
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=int))
+
+    @property
+    def value_rms(self) -> float | None:
+        numeric = self.value is not None and np.asarray(self.value).dtype.kind in "fiub"
+        return rms(self.value) if numeric else None
+
+    @property
+    def gradient_rms(self) -> float | None:
+        return None if self.gradient is None else rms(self.gradient)
+
+    @property
+    def state(self) -> str:
+        """ok, zero, vanishing, exploding, non-finite, or none (and then `why` says why)."""
+        if self.gradient is None:
+            return "none"
+        if not np.isfinite(self.gradient).all():
+            return "non-finite"
+        size = rms(self.gradient)
+        if size == 0:
+            return "zero"
+        return "vanishing" if size < VANISHING else "exploding" if size > EXPLODING else "ok"
+
+
+@dataclass(slots=True, eq=False)
+class Edge:
+    """One use of an entry by an op; `x * x` has two."""
+
+    source: int
+    target: int
+    input: str
+    contribution: Any = None  # the gradient this use sends back, if it did
+
+    @property
+    def contribution_rms(self) -> float | None:
+        return None if self.contribution is None else rms(self.contribution)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One gradient of one hand-derived step, against the engine's; `difference` is None if it has none."""
+
+    scope: str
+    number: int
+    title: str
+    forward: str
+    symbol: str
+    formula: str
+    shape: tuple[int, ...]
+    rms: float
+    difference: Difference | None
+
+
+class Checks(list[Check]):
+    """The checks of a trace; `ok` only if something was measured and all of it agrees."""
+
+    @property
+    def measured(self) -> list[Check]:
+        return [check for check in self if check.difference is not None]
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.measured) and all(c.difference.ok for c in self.measured if c.difference)
+
+    @property
+    def first_wrong(self) -> Check | None:
+        return next((c for c in self.measured if c.difference and not c.difference.ok), None)
+
+    def __str__(self) -> str:
+        from .views.table import checks_table
+
+        return checks_table(self)
+
+
+@dataclass(slots=True)
+class _Expectation:
+    steps: Callable[..., Any]
+    symbols: dict[str, int]  # symbol -> entry
+    plain: dict[str, Any]
+    scope: str
+    first: int  # entries made within the layer's call: from first, up to last
+    last: int
+
+
+class Trace(Listener):
+    """Records what runs within `with mg.trace() as t:`, forward and backward.
+
+    >>> import minigrad as mg
+    >>> x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
+    >>> with mg.trace() as t:
+    ...     mg.sum(x * x).backward()
+    >>> [(entry.label, entry.gradient_rms) for entry in t.entries if entry.kind == "op"]
+    [('multiply', 1.0), ('sum', 1.0)]
+    >>> t[0].gradient
+    array([2., 4.])
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.edges: list[Edge] = []
+        self.forward_steps: list[int] = []
+        self.backward_steps: list[int] = []
+        self.roots: list[int] = []
+        self._expectations: list[_Expectation] = []
+        self._ids: dict[Any, int] = {}  # Node, or id() of a leaf or an array
+        self._owners: list[Any] = []  # one for each entry, alive so that no id() comes again
+        self._by_data: dict[int, int] = {}
+        self._into: dict[int, list[Edge]] = {}
+        self._from: dict[int, list[Edge]] = {}
+        self._listening = listen(self)
+
+    # ------------------------------------------------------------------ recording
+
+    def __enter__(self) -> Trace:
+        self._listening.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._listening.__exit__(*exception)
+        self._settle()
+        self._ids, self._owners, self._by_data = {}, [], {}
+
+    def __getitem__(self, key: int | str) -> Entry:
+        """An entry by its number, or the last one of a name or path."""
+        if isinstance(key, int):
+            return self.entries[key]
+        self._settle()
+        for entry in reversed(self.entries):
+            if key in (entry.name, entry.path):
+                return entry
+        raise KeyError(f"no entry named {key!r}; names: {', '.join(e.path for e in self.entries if e.name)}")
+
+    def into(self, entry: Entry) -> list[Edge]:
+        """What an op used, in the order of its inputs."""
+        return self._into.get(entry.id, [])
+
+    def uses(self, entry: Entry) -> list[Edge]:
+        """Where an entry was used, in order."""
+        return self._from.get(entry.id, [])
+
+    def _settle(self) -> None:
+        """Names may be given after an op ran: read them again while the tensors live."""
+        for entry, owner in zip(self.entries, self._owners, strict=False):
+            name = getattr(owner, "name", None)
+            entry.name = name or entry.name
+
+    def _entry(self, owner: Any, **facts: Any) -> Entry:
+        """A new entry, made for `owner`: a Node, a Tensor without one, or an array."""
+        entry = Entry(id=len(self.entries), **facts)
+        self.entries.append(entry)
+        self._owners.append(owner)
+        self._ids[owner if isinstance(owner, Node) else id(owner)] = entry.id
+        return entry
+
+    def _edge(self, source: int, target: int, name: str) -> None:
+        edge = Edge(source, target, name)
+        self.edges.append(edge)
+        self._into.setdefault(target, []).append(edge)
+        self._from.setdefault(source, []).append(edge)
+
+    def _find(self, value: Any) -> int | None:
+        key = value.node if isinstance(value, Tensor) and value.node is not None else id(value)
+        return self._ids.get(key)
+
+    def _leaf(self, value: Any, scope: str) -> int:
+        """The entry of an input: known, or made on its first use."""
+        known = self._find(value)
+        if known is not None:
+            return known
+        is_tensor = isinstance(value, Tensor)
+        array = value.data if is_tensor else value
+        kind, why = "constant", "constant"
+        if is_tensor:
+            kind, why = ("parameter", "") if value.requires_grad else ("input", "frozen")
+        origin = self._by_data.get(id(array)) if kind == "input" else None
+        if origin is not None:
+            kind, why = "detached", "detached"
+        node = value.node if is_tensor else None
+        facts: dict[str, Any] = {"kind": kind, "op": None, "name": getattr(value, "name", None), "why": why}
+        if node is not None:  # computed before the trace began
+            facts.update(kind="input", why="", place=str(node.place))
+        self._by_data.setdefault(id(array), len(self.entries))
+        copy = np.array(array)  # a leaf may be overwritten later, by an optimiser say
+        facts.update(shape=copy.shape, dtype=str(copy.dtype), value=copy, needs=not why)
+        entry = self._entry(node if node is not None else value, scope=scope, **facts)
+        if origin is not None:
+            self._edge(origin, entry.id, "detach")
+        return entry.id
+
+    def forward(
+        self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...], output: Any, seconds: float
+    ) -> None:
+        scope, node = current().scope, output.node
+        names = [f"{op.inputs[0]}{i}" for i in range(len(inputs))] if op.many else op.inputs
+        shown: dict[str, str] = {}
+        sources: list[tuple[int, str]] = []
+        for name, value in [*zip(names, inputs, strict=True), *zip(op.settings, settings, strict=True)]:
+            if isinstance(value, Tensor | np.ndarray):
+                sources.append((self._leaf(value, scope), name))
+            elif value is not None:
+                shown[name] = repr(value) if not isinstance(value, np.random.Generator) else "rng"
+        entry = self._entry(
+            node if node is not None else output,
+            kind="op",
+            op=op.name,
+            name=None,
+            scope=scope,
+            shape=output.shape,
+            dtype=str(output.dtype),
+            value=output.data,
+            tex=op.tex,
+            vjp_tex=op.vjp_tex,
+            settings=shown,
+            flops=op.count_flops(inputs, settings, output),
+            seconds=seconds,
+            needs=node is not None,
+        )
+        self._by_data.setdefault(id(output.data), entry.id)
+        if node is not None:
+            entry.place = str(node.place)
+            self._note_saved(entry, node, dict((name, source) for source, name in sources))
+        else:
+            entry.why = "frozen" if current().recording else "not recorded"
+        for source, name in sources:
+            self._edge(source, entry.id, name)
+        self.forward_steps.append(entry.id)
+
+    @staticmethod
+    def _note_saved(entry: Entry, node: Node, sources: dict[str, int]) -> None:
+        for name, value in zip(node.plan.names, node.saved or (), strict=False):
+            if isinstance(value, np.ndarray):
+                entry.saved.append((name, entry.id if name == "out" else sources.get(name)))
+                entry.saved_bytes += value.nbytes
+
+    def backward(self, node: Node, gradient: Any, contributions: list[Any], seconds: float) -> None:
+        known = self._ids.get(node)
+        if known is None:
+            return
+        entry = self.entries[known]
+        if all(edge.contribution is None for edge in self.uses(entry)) and known not in self.roots:
+            self.roots.append(known)
+        entry.gradient = _plus(entry.gradient, gradient)
+        entry.backward_seconds = (entry.backward_seconds or 0.0) + seconds
+        self.backward_steps.append(known)
+        names = node.plan.op.inputs
+        wanted = [f"{names[0]}{i}" if node.op.many else names[i] for i in node.plan.needed]
+        parts = {n: p for n, p in zip(wanted, contributions, strict=True) if p is not None}
+        for edge in self.into(entry):
+            if edge.input in parts:
+                edge.contribution = _plus(edge.contribution, parts[edge.input])
+
+    def arrived(self, leaf: Any, gradient: Any) -> None:
+        known = self._find(leaf)
+        if known is not None:
+            entry = self.entries[known]
+            entry.gradient = _plus(entry.gradient, gradient)
+
+    def expect(self, steps: Callable[..., Any], symbols: dict[str, Any]) -> None:
+        found = {symbol: self._find(v) for symbol, v in symbols.items() if isinstance(v, Tensor | np.ndarray)}
+        scope = current().scope
+        before = [e.last for e in self._expectations if e.scope == scope]
+        self._expectations.append(
+            _Expectation(
+                steps=steps,
+                symbols={symbol: i for symbol, i in found.items() if i is not None},
+                plain={symbol: self._value(found.get(symbol), v) for symbol, v in symbols.items()},
+                scope=scope,
+                first=max(before, default=0),
+                last=len(self.entries),
+            )
+        )
+
+    def _value(self, known: int | None, value: Any) -> Any:
+        if known is not None:
+            return self.entries[known].value
+        return value.data if isinstance(value, Tensor) else value
+
+    @classmethod
+    def of(cls, output: Tensor) -> Trace:
+        """The record of a graph that already stands, without values or gradients in between."""
+        made = cls()
+        if output.node is None:
+            made._leaf(output, "")
+            return made
+        for node in reversed(order([output.node])):
+            op = node.op
+            facts = {"shape": node.shape, "dtype": str(node.dtype), "tex": op.tex, "vjp_tex": op.vjp_tex}
+            shown = {n: repr(v) for n, v in zip(op.settings, node.settings, strict=True) if np.ndim(v) == 0}
+            sources = [
+                made._ids[edge] if isinstance(edge, Node) else made._leaf(edge, node.scope)
+                for edge in node.edges
+            ]
+            entry = made._entry(
+                node, kind="op", op=op.name, name=node.name, scope=node.scope, settings=shown, needs=True, **facts
+            )
+            entry.place = str(node.place)
+            for source, position in zip(sources, node.plan.needed, strict=True):
+                made._edge(source, entry.id, op.inputs[0] + str(position) if op.many else op.inputs[position])
+            made._note_saved(entry, node, {e.input: e.source for e in made.into(entry)})
+            made.forward_steps.append(entry.id)
+        made.entries[-1].value = output.data
+        made.roots = [len(made.entries) - 1]
+        made._settle()
+        return made
+
+    # ------------------------------------------------------------------ reading
+
+    def explain_missing(self, entry: Entry) -> str:
+        """Why an entry has no gradient."""
+        if entry.why:
+            return entry.why
+        return "unreached" if self.backward_steps else "backward not run"
+
+    def _gradient_within(self, known: int, expectation: _Expectation) -> Any:
+        """The gradient that one call of a layer sends to an entry: what its own uses contribute."""
+        total = None
+        entry = self.entries[known]
+        for edge in self.uses(entry):
+            if expectation.first <= edge.target < expectation.last and edge.contribution is not None:
+                total = _plus(total, edge.contribution)
+        return total
+
+    def check(self) -> Checks:
+        """Compare each hand-derived step of each layer that ran with the engine's gradient of its symbols.
+
+        Raises: GradientError if no backward ran through a layer that has such steps.
+        """
+        checks = Checks()
+        for e in self._expectations:
+            out = self.entries[e.symbols["out"]] if "out" in e.symbols else None
+            if out is None or out.gradient is None:
+                raise GradientError(f"check: no backward ran through {e.scope or 'the layer'} in this trace")
+            known = {**e.plain, "grad_output": out.gradient}
+            names = signature(e.steps).parameters
+            steps = e.steps(**{name: known[name] for name in names if name in known})
+            for step in steps:
+                for symbol, formula in step.gradients.items():
+                    engine = None
+                    if symbol in e.symbols:
+                        engine = self._gradient_within(e.symbols[symbol], e)
+                    difference = None if engine is None else compare(engine, formula)
+                    tex = step.formulas[symbol]
+                    facts = (e.scope, step.number, step.title, step.forward, symbol, tex)
+                    checks.append(Check(*facts, formula.shape, rms(formula), difference))
+        return checks
+
+    def table(self, width: int | None = None) -> str:
+        """The record as text: forward steps, then backward steps, with shapes, cost and size of gradients."""
+        from .views.table import trace_table
+
+        self._settle()
+        return trace_table(self, width=width)
+
+    def draw(self, path: str | Path, **options: Any) -> Path:
+        """Draw the graph as SVG, PNG or PDF, by the path's suffix, or as DOT text.
+
+        Raises: MissingDependencyError without a renderer; ArgumentError for another suffix.
+        """
+        from .views.picture import draw_trace
+
+        self._settle()
+        return draw_trace(self, Path(path), **options)
+
+    def to_dict(self, times: bool = False) -> dict[str, Any]:
+        """The record as plain data, without arrays; the same program gives the same, unless times are asked for."""
+        from .views.data import trace_to_dict
+
+        self._settle()
+        return trace_to_dict(self, times=times)
+
+    def __iter__(self) -> Iterator[Entry]:
+        self._settle()
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+def _plus(total: Any, part: Any) -> Any:
+    array = np.asarray(part.data if isinstance(part, Tensor) else part)
+    return array if total is None else total + array
+
+
+trace = Trace
+
+
+def draw(output: Tensor, path: str | Path, **options: Any) -> Path:
+    """Draw the graph that computed a tensor, before or without any backward.
+
+    Raises: MissingDependencyError without a renderer; ArgumentError for a suffix other than svg, png, pdf, dot.
+    """
+    if not isinstance(output, Tensor):
+        raise DTypeError(f"draw(output, path): output must be a Tensor, got {type(output).__name__}")
+    return Trace.of(output).draw(path, **options)
