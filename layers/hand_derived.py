@@ -78,9 +78,8 @@ def self_attention_steps(
     _check("self_attention_steps", X, W_O, grad_output)
     Q, K, V = _linear(X, W_Q, b_Q), _linear(X, W_K, b_K), _linear(X, W_V, b_V)  # (B, n, d_k or d_v)
     A = _attention_weights(Q, K, mask)  # (B, n, n)
-    O = A @ V  # (B, n, d_v)
 
-    one = _through_output_projection("O", O, W_O, b_O, grad_output)
+    one = _through_output_projection("O", A @ V, W_O, b_O, grad_output)
     two = _through_value_weighting(2, A, V, one.gradients["O"])
     three = _through_softmax(3, A, two.gradients["A"])
     four = _through_mask_and_scale(4, Q.shape[-1], three.gradients["S_masked"])
@@ -154,17 +153,17 @@ def multi_head_steps(
 # --- backward, one function a step -------------------------------------------------------------
 
 
-def _through_output_projection(x: str, O: Array, W_O: Array, b_O: Array | None, g: Array) -> Step:
-    """out = O W_O + b_O:    ∂O = ∂out W_Oᵀ,    ∂W_O = Oᵀ ∂out,    ∂b_O = Σ ∂out.
+def _through_output_projection(z: str, Z: Array, W_O: Array, b_O: Array | None, g: Array) -> Step:
+    """out = Z W_O + b_O:    ∂Z = ∂out W_Oᵀ,    ∂W_O = Zᵀ ∂out,    ∂b_O = Σ ∂out.
 
-    Many heads arrive merged, so x, the input's symbol, is "O" for one head and "C" for many.
+    Z is O for one head, and C, the merged heads, for many; z is its symbol and g is ∂out.
     """
     return _step(
         1,
         "output projection",
-        rf"\mathrm{{out}} = {x} W_O" + ("" if b_O is None else " + b_O"),
-        (x, rf"{_d('out')} W_O^\top", g @ W_O.T),
-        ("W_O", rf"{x}^\top {_d('out')}", _rows(O).T @ _rows(g)),
+        rf"\mathrm{{out}} = {z} W_O" + ("" if b_O is None else " + b_O"),
+        (z, rf"{_d('out')} W_O^\top", g @ W_O.T),
+        ("W_O", rf"{z}^\top {_d('out')}", _rows(Z).T @ _rows(g)),
         ("b_O", rf"\sum_{{b,i}} {_d('out')}", None if b_O is None else _rows(g).sum(axis=0)),
     )
 
@@ -314,7 +313,8 @@ def _softmax(S: Array) -> Array:
     top = S.max(axis=-1, keepdims=True, initial=-np.inf)
     E = np.exp(S - np.where(np.isneginf(top), 0.0, top))
     total = E.sum(axis=-1, keepdims=True)
-    return E / np.where(total == 0, 1.0, total)
+    A: Array = E / np.where(total == 0, 1.0, total)
+    return A
 
 
 def _masked(S: Array, mask: Array | None) -> Array:
@@ -325,7 +325,8 @@ def _masked(S: Array, mask: Array | None) -> Array:
     if mask.dtype == np.bool_:
         return np.where(mask, S, -np.inf)
     with np.errstate(over="ignore"):  # −1e9 is −inf to float16, and means it
-        return S + mask.astype(S.dtype)
+        S_masked: Array = S + mask.astype(S.dtype)
+    return S_masked
 
 
 def _split_heads(x: Array, heads: int) -> Array:
@@ -348,7 +349,8 @@ def _sum_group(g: Array, group: int) -> Array:
     """The transpose of `_repeat`: (B, heads · group, L, d) → (B, heads, L, d)."""
     if group == 1:
         return g
-    return g.reshape(*g.shape[:-3], g.shape[-3] // group, group, *g.shape[-2:]).sum(axis=-3)
+    by_group = g.reshape(*g.shape[:-3], g.shape[-3] // group, group, *g.shape[-2:])
+    return np.asarray(by_group.sum(axis=-3))
 
 
 def _with_head_axis(mask: Array | None) -> Array | None:

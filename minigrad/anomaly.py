@@ -115,9 +115,6 @@ class anomaly(listen):
         super().__init__(_Watch())
         self._quiet: list[Any] = []
 
-    def _fresh(self) -> anomaly:
-        return anomaly()
-
     def __enter__(self) -> Any:
         self._quiet.append(np.errstate(all="ignore"))  # the error says more than NumPy's warning
         self._quiet[-1].__enter__()

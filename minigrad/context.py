@@ -7,7 +7,7 @@ and an op pays one look-up for the three of them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -57,12 +57,18 @@ class Listener:
 
 
 class Context:
-    """One immutable setting of the surroundings."""
+    """One setting of the surroundings, and the one around it, to which leaving it goes back."""
 
-    __slots__ = ("listeners", "recording", "scope")
+    __slots__ = ("listeners", "outer", "recording", "scope")
 
-    def __init__(self, recording: bool, scope: str, listeners: tuple[Listener, ...]) -> None:
-        self.recording, self.scope, self.listeners = recording, scope, listeners
+    def __init__(
+        self,
+        recording: bool,
+        scope: str,
+        listeners: tuple[Listener, ...],
+        outer: Context | None = None,
+    ) -> None:
+        self.recording, self.scope, self.listeners, self.outer = recording, scope, listeners, outer
 
 
 _CURRENT: ContextVar[Context] = ContextVar("minigrad.context", default=Context(True, "", ()))
@@ -70,33 +76,32 @@ current = _CURRENT.get
 
 
 class _Change:
-    """Enter a changed context, leave to the one before. Works as `with` and as a decorator; may nest."""
+    """Enter changed surroundings, leave to the ones before. Works as `with` and as a decorator.
 
-    __slots__ = ("_tokens",)
+    It keeps no state of its own, so one object may be entered many times, nested and by several threads.
+    """
 
-    def __init__(self) -> None:
-        self._tokens: list[Token[Context]] = []
+    __slots__ = ()
 
     def _changed(self, now: Context) -> Context:
         raise NotImplementedError
 
     def __enter__(self) -> Any:
-        self._tokens.append(_CURRENT.set(self._changed(current())))
+        _CURRENT.set(self._changed(current()))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        _CURRENT.reset(self._tokens.pop())
+        outer = current().outer
+        assert outer is not None, "left more often than entered"
+        _CURRENT.set(outer)
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def inside(*args: Any, **kwargs: Any) -> Any:
-            with self._fresh():
+            with self:
                 return function(*args, **kwargs)
 
         return inside
-
-    def _fresh(self) -> _Change:
-        return type(self)()
 
 
 class no_grad(_Change):
@@ -112,7 +117,7 @@ class no_grad(_Change):
     __slots__ = ()
 
     def _changed(self, now: Context) -> Context:
-        return Context(False, now.scope, now.listeners)
+        return Context(False, now.scope, now.listeners, now)
 
 
 class enable_grad(_Change):
@@ -121,7 +126,7 @@ class enable_grad(_Change):
     __slots__ = ()
 
     def _changed(self, now: Context) -> Context:
-        return Context(True, now.scope, now.listeners)
+        return Context(True, now.scope, now.listeners, now)
 
 
 class scope(_Change):
@@ -144,15 +149,11 @@ class scope(_Change):
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not name:
             raise ArgumentError(f"scope(name): name must be a non-empty string, got {name!r}")
-        super().__init__()
         self.name = name
-
-    def _fresh(self) -> _Change:
-        return type(self)(self.name)
 
     def _changed(self, now: Context) -> Context:
         path = f"{now.scope}/{self.name}" if now.scope else self.name
-        return Context(now.recording, path, now.listeners)
+        return Context(now.recording, path, now.listeners, now)
 
 
 class listen(_Change):
@@ -161,14 +162,10 @@ class listen(_Change):
     __slots__ = ("listener",)
 
     def __init__(self, listener: Listener) -> None:
-        super().__init__()
         self.listener = listener
 
-    def _fresh(self) -> _Change:
-        return type(self)(self.listener)
-
     def _changed(self, now: Context) -> Context:
-        return Context(now.recording, now.scope, (*now.listeners, self.listener))
+        return Context(now.recording, now.scope, (*now.listeners, self.listener), now)
 
 
 def expect(steps: Callable[..., Any], **symbols: Any) -> None:
@@ -189,11 +186,7 @@ class within(_Change):
     __slots__ = ("context",)
 
     def __init__(self, context: Context) -> None:
-        super().__init__()
         self.context = context
 
-    def _fresh(self) -> _Change:
-        return type(self)(self.context)
-
     def _changed(self, now: Context) -> Context:
-        return self.context
+        return Context(self.context.recording, self.context.scope, self.context.listeners, now)

@@ -183,7 +183,7 @@ class _Writes:
                 raise OverwrittenError(
                     f"backward of {node.path}: {name} {value.shape} was overwritten after it was saved\n"
                     f"  saved by {node.op.name} at {node.place}\n"
-                    f"  overwritten by assign_ at {place}"
+                    f"  overwritten at {place}"
                 )
 
 
@@ -292,7 +292,7 @@ def backpropagate(
             node.saved = node.source = None
         if listeners or node.after:
             contributions = _announce(node, gradient, contributions, start)
-        for edge, part in zip(edges, contributions, strict=True):
+        for edge, part in zip(edges, contributions):  # noqa: B905, the keyword costs 0.2 µs a node
             if part is None:  # a rule that was not wanted
                 continue
             if part.shape != edge.shape or part.dtype is not edge.dtype:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -176,10 +177,10 @@ class Tensor:
         """Scope and name, for errors and views."""
         return self._node.path if self._node is not None else self._name or ""
 
-    shape = property(lambda self: self._data.shape, doc="The array's shape.")
-    dtype = property(lambda self: self._data.dtype, doc="The array's dtype.")
-    ndim = property(lambda self: self._data.ndim, doc="Number of axes.")
-    size = property(lambda self: self._data.size, doc="Number of entries.")
+    shape = property(attrgetter("_data.shape"), doc="The array's shape.")
+    dtype = property(attrgetter("_data.dtype"), doc="The array's dtype.")
+    ndim = property(attrgetter("_data.ndim"), doc="Number of axes.")
+    size = property(attrgetter("_data.size"), doc="Number of entries.")
 
     def numpy(self) -> Any:
         """The array itself (not a copy); writing to it goes unseen, so use `assign_` for that."""

@@ -104,8 +104,15 @@ _METHODS = ("abs", "astype", "clip", "cumsum", "exp", "log", "max", "mean", "min
             "swapaxes", "take", "tanh", "var")  # fmt: skip
 
 
-def _reflected(operator: Any) -> Any:
-    return lambda self, other: operator(other, self)
+_apply = Tensor.__apply__  # what Op.__call__ would come to, without the way there
+
+
+def _operator(op: Any) -> Any:
+    return lambda self, other: _apply(op, (self, other), ())
+
+
+def _reflected(op: Any) -> Any:
+    return lambda self, other: _apply(op, (other, self), ())
 
 
 def _spread(method: Any) -> Any:
@@ -114,7 +121,7 @@ def _spread(method: Any) -> Any:
 
 
 for _name, _op in _OPERATORS.items():
-    setattr(Tensor, f"__{_name}__", _op)
+    setattr(Tensor, f"__{_name}__", _operator(_op))
     setattr(Tensor, f"__r{_name}__", _reflected(_op))
 for _name in _METHODS:
     setattr(Tensor, _name, registry[_name])

@@ -1,0 +1,120 @@
+"""The record as plain data, ready for JSON.
+
+A number that is not finite is one of the strings "nan", "inf" and "-inf", since JSON has no such numbers.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import GradientError
+from .plain import plain
+
+if TYPE_CHECKING:
+    from ..trace import Check, Edge, Entry, Trace
+
+__all__ = ["trace_to_dict"]
+
+VERSION = 1
+
+
+def trace_to_dict(trace: Trace, times: bool = False) -> dict[str, Any]:
+    """A trace as plain data: nodes, edges, order of steps, roots, checks. No arrays, and no seconds unless asked for.
+
+    The same program gives the same dict, byte for byte once written as JSON.
+
+    >>> import json, minigrad as mg
+    >>> x = mg.tensor([3.0, 4.0], requires_grad=True, name="x")
+    >>> with mg.trace() as t:
+    ...     mg.sum(x * x).backward()
+    >>> record = json.loads(json.dumps(trace_to_dict(t), allow_nan=False))
+    >>> record["nodes"][0]["gradient"]["max"], record["forward"], record["backward"]
+    (8.0, [1, 2], [2, 1])
+    """
+    return {
+        "version": VERSION,
+        "nodes": [_node(trace, entry, times) for entry in trace.entries],
+        "edges": [_edge(edge) for edge in trace.edges],
+        "forward": list(trace.forward_steps),
+        "backward": list(trace.backward_steps),
+        "roots": list(trace.roots),
+        "checks": _checks(trace),
+    }
+
+
+def _node(trace: Trace, entry: Entry, times: bool) -> dict[str, Any]:
+    node = {
+        "id": entry.id,
+        "kind": entry.kind,
+        "op": entry.op,
+        "name": entry.name,
+        "path": entry.path,
+        "scope": entry.scope,
+        "shape": list(entry.shape),
+        "dtype": entry.dtype,
+        "settings": dict(entry.settings),
+        "place": entry.place,
+        "flops": entry.flops,
+        "saved": [{"name": name, "node": source} for name, source in entry.saved],
+        "saved_bytes": entry.saved_bytes,
+        "needs_gradient": entry.needs,
+        "value": _measured(entry.value, entry.value_rms),
+        "gradient": _measured(entry.gradient, entry.gradient_rms),
+        "state": entry.state,
+        "why": trace.explain_missing(entry) if entry.state == "none" else None,
+    }
+    if times:
+        node["seconds"] = entry.seconds
+        node["backward_seconds"] = entry.backward_seconds
+    return node
+
+
+def _edge(edge: Edge) -> dict[str, Any]:
+    return {
+        "source": edge.source,
+        "target": edge.target,
+        "input": edge.input,
+        "contribution_rms": _number(edge.contribution_rms),
+    }
+
+
+def _checks(trace: Trace) -> list[dict[str, Any]]:
+    try:
+        return [_check(check) for check in trace.check()]
+    except GradientError:  # no backward ran through the layers that have hand-derived steps
+        return []
+
+
+def _check(check: Check) -> dict[str, Any]:
+    difference = check.difference
+    return {
+        "scope": check.scope,
+        "number": check.number,
+        "title": check.title,
+        "forward": check.forward,
+        "forward_text": plain(check.forward),
+        "symbol": check.symbol,
+        "formula": check.formula,
+        "formula_text": plain(check.formula),
+        "shape": list(check.shape),
+        "rms": _number(check.rms),
+        "relative_difference": None if difference is None else _number(difference.relative),
+        "tolerance": None if difference is None else _number(difference.tolerance),
+        "ok": None if difference is None else difference.ok,
+    }
+
+
+def _measured(array: Any, rms: float | None) -> dict[str, Any] | None:
+    """Size and range of an array; None where there is no array of numbers."""
+    if array is None or rms is None:
+        return None
+    array = np.asarray(array)
+    low, high = (float(array.min()), float(array.max())) if array.size else (None, None)
+    return {"rms": _number(rms), "min": _number(low), "max": _number(high)}
+
+
+def _number(x: float | None) -> float | str | None:
+    return x if x is None or isfinite(x) else str(float(x))

@@ -1,0 +1,266 @@
+"""The counts are the derivations' closed forms, and a call that could mean two things raises."""
+
+import numpy as np
+import pytest
+
+from layers.cost import (
+    A100_RIDGE,
+    arithmetic_intensity,
+    count_flops,
+    count_memory_bytes,
+    flops_by_step,
+    memory_by_array,
+    roofline,
+)
+
+MIB = 2**20
+
+
+# --- FLOPs -------------------------------------------------------------------------------------
+
+
+def test_single_head_flops_are_the_sum_of_its_six_products_and_the_softmax():
+    B, n, d_model, d_k, d_v = 2, 5, 7, 3, 11
+    projections = 2 * (2 * B * n * d_model * d_k) + 2 * B * n * d_model * d_v
+    core = 2 * B * n * n * d_k + 5 * B * n * n + 2 * B * n * n * d_v
+    output = 2 * B * n * d_v * d_model
+    assert count_flops(B, n, d_model, d_k, d_v) == projections + core + output == 5570
+
+
+def test_multi_head_flops_are_eight_projections_terms_four_core_terms_and_a_softmax_per_head():
+    B, L, d_model, h = 2, 11, 21, 7
+    closed_form = 8 * B * L * d_model**2 + 4 * B * L**2 * d_model + 5 * B * h * L**2
+    assert count_flops(B, L, d_model, h) == closed_form
+
+
+def test_flops_by_step_add_up_to_count_flops():
+    assert list(flops_by_step(2, 5, 7, 3, 11)) == [
+        "projections",
+        "scores",
+        "softmax",
+        "values",
+        "output",
+    ]
+    assert sum(flops_by_step(2, 5, 7, 3, 11).values()) == count_flops(2, 5, 7, 3, 11)
+    assert sum(flops_by_step(2, 5, 21, 7).values()) == count_flops(2, 5, 21, 7)
+
+
+def test_the_attention_core_of_4096_tokens_costs_about_four_billion_flops():
+    steps = flops_by_step(1, 4096, 512, 64, 64)
+    core = steps["scores"] + steps["softmax"] + steps["values"]
+    assert core == 4 * 4096**2 * 64 + 5 * 4096**2
+    np.testing.assert_allclose(core, 4e9, rtol=0.1)
+
+
+def test_four_projections_of_equal_width_cost_eight_b_n_d_model_d():
+    steps = flops_by_step(3, 5, 13, 7, 7)
+    assert steps["projections"] + steps["output"] == 8 * 3 * 5 * 13 * 7
+
+
+@pytest.mark.parametrize("h", [1, 2, 4, 8, 64])
+def test_many_heads_cost_what_one_wide_head_costs_but_for_the_softmax(h):
+    one, many = flops_by_step(2, 11, 64, 64, 64), flops_by_step(2, 11, 64, h)
+    assert many.pop("softmax") == h * one.pop("softmax")
+    assert many == one
+
+
+def test_flops_take_both_call_forms_by_position_by_keyword_and_mixed():
+    assert (
+        count_flops(2, 5, 8, 3, 11)
+        == count_flops(2, 5, 8, d_k=3, d_v=11)
+        == count_flops(2, 5, 8, 3, d_v=11)
+        == count_flops(batch_size=2, seq_len=5, d_model=8, d_k=3, d_v=11)
+    )
+    assert (
+        count_flops(2, 5, 8, 4)
+        == count_flops(2, 5, 8, n_heads=4)
+        == count_flops(2, 5, 8, d_k=None, d_v=None, n_heads=4)
+        == count_flops(batch_size=2, seq_len=5, d_model=8, n_heads=4)
+    )
+
+
+@pytest.mark.parametrize(
+    ("rest", "named"),
+    [
+        ((), {}),
+        ((), {"d_k": 4}),
+        ((), {"d_v": 4}),
+        ((4,), {"n_heads": 2}),
+        ((4,), {"d_k": 4}),
+        ((4, 4), {"n_heads": 2}),
+        ((4, 4), {"d_v": 4}),
+        ((4, 4, 2), {}),
+        ((), {"d_k": 4, "d_v": 4, "n_heads": 2}),
+        ((), {"heads": 2}),
+    ],
+)
+@pytest.mark.parametrize("function", [count_flops, flops_by_step])
+def test_flops_refuse_every_other_mixture_and_say_which_call_and_which_rule(function, rest, named):
+    rule = f"{function.__name__}: after d_model give d_k and d_v, or n_heads alone, got"
+    with pytest.raises(TypeError, match=rule):
+        function(2, 5, 8, *rest, **named)
+
+
+# --- memory ------------------------------------------------------------------------------------
+
+
+def test_single_head_memory_is_q_k_v_the_attention_matrix_and_the_output():
+    B, n, d_k, d_v = 2, 5, 3, 7
+    elements = 2 * B * n * d_k + 2 * B * n * d_v + B * n * n
+    assert count_memory_bytes(B, n, d_k, d_v) == 4 * elements
+    assert count_memory_bytes(B, n, d_k, d_v, "float64") == 8 * elements
+    assert count_memory_bytes(B, n, d_k, d_v, dtype=np.float16) == 2 * elements
+
+
+def test_multi_head_memory_has_one_attention_matrix_for_every_head():
+    B, L, d_model, h = 2, 11, 21, 7
+    elements = 4 * B * L * d_model + B * h * L * L
+    assert count_memory_bytes(B, L, d_model=d_model, n_heads=h) == 4 * elements
+
+
+def test_memory_by_array_adds_up_and_counts_what_the_arrays_hold():
+    parts = memory_by_array(2, 5, 3, 7, np.float64)
+    shapes = {
+        "Q": (2, 5, 3),
+        "K": (2, 5, 3),
+        "V": (2, 5, 7),
+        "attention matrix": (2, 5, 5),
+        "output": (2, 5, 7),
+    }
+    assert parts == {name: np.empty(shape).nbytes for name, shape in shapes.items()}
+    assert sum(parts.values()) == count_memory_bytes(2, 5, 3, 7, np.float64)
+
+
+def test_4096_tokens_need_64_mib_of_float32_attention_a_head_and_2_gib_for_32():
+    parts = memory_by_array(1, 4096, 64, 64)
+    assert parts["Q"] + parts["K"] + parts["V"] == 3 * MIB
+    assert parts["attention matrix"] == 64 * MIB
+    assert parts["output"] == 1 * MIB
+    many = memory_by_array(1, 4096, d_model=2048, n_heads=32)
+    assert many["attention matrix"] == 2048 * MIB
+
+
+@pytest.mark.parametrize(
+    ("n", "kib"), [(128, 64), (512, 1024), (2048, 16 * 1024), (4096, 64 * 1024), (8192, 256 * 1024)]
+)
+def test_the_attention_matrix_grows_with_the_square_of_the_sequence(n, kib):
+    assert memory_by_array(1, n, 64, 64)["attention matrix"] == kib * 1024
+
+
+def test_memory_takes_both_call_forms_with_every_argument_by_keyword():
+    single = count_memory_bytes(batch_size=2, seq_len=5, d_k=3, d_v=7, dtype="float32")
+    assert single == count_memory_bytes(2, 5, 3, 7)
+    many = count_memory_bytes(batch_size=2, seq_len=5, d_model=8, n_heads=4, dtype="float32")
+    assert many == count_memory_bytes(2, 5, d_model=8, n_heads=4)
+
+
+def test_one_head_as_wide_as_the_model_needs_the_same_bytes_in_both_forms():
+    assert memory_by_array(2, 5, 8, 8) == memory_by_array(2, 5, d_model=8, n_heads=1)
+
+
+@pytest.mark.parametrize(
+    "widths",
+    [
+        {},
+        {"d_k": 4},
+        {"d_v": 4},
+        {"d_model": 8},
+        {"n_heads": 2},
+        {"d_k": 4, "n_heads": 2},
+        {"d_k": 4, "d_v": 4, "n_heads": 2},
+        {"d_k": 4, "d_v": 4, "d_model": 8},
+        {"d_k": 4, "d_v": 4, "d_model": 8, "n_heads": 2},
+    ],
+)
+@pytest.mark.parametrize("function", [count_memory_bytes, memory_by_array])
+def test_memory_refuses_every_other_mixture_and_says_which_call_and_which_rule(function, widths):
+    got = ", ".join(widths) or "neither"
+    rule = f"{function.__name__}: give d_k and d_v, or the keywords d_model and n_heads, got {got}"
+    with pytest.raises(TypeError, match=rule):
+        function(2, 5, **widths)
+
+
+@pytest.mark.parametrize("dtype", ["float33", "int32", bool, None, object, "f4,f4"])
+def test_memory_and_intensity_refuse_a_dtype_that_is_not_floating(dtype):
+    with pytest.raises(TypeError, match="count_memory_bytes: dtype must be a floating NumPy dtype"):
+        count_memory_bytes(2, 5, 3, 7, dtype)
+    with pytest.raises(TypeError, match="arithmetic_intensity: dtype must be a floating"):
+        arithmetic_intensity(5, 3, dtype=dtype)
+
+
+# --- sizes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [0, -3])
+@pytest.mark.parametrize("name", ["batch_size", "seq_len", "d_model", "d_k", "d_v"])
+def test_a_size_below_one_is_refused_by_name(name, bad):
+    sizes = {"batch_size": 2, "seq_len": 5, "d_model": 7, "d_k": 3, "d_v": 11, name: bad}
+    with pytest.raises(ValueError, match=f"count_flops: {name} must be at least 1, got {bad}"):
+        count_flops(**sizes)
+
+
+def test_a_size_that_is_no_integer_is_refused_by_name():
+    with pytest.raises(TypeError, match=r"count_flops: d_k must be an integer, got 3\.0"):
+        count_flops(2, 5, 7, 3.0, 11)
+    with pytest.raises(TypeError, match="count_memory_bytes: seq_len must be an integer, got '5'"):
+        count_memory_bytes(2, "5", 3, 7)
+
+
+def test_heads_that_do_not_divide_the_model_are_refused():
+    with pytest.raises(ValueError, match="count_flops: n_heads must divide d_model, got 3 and 8"):
+        count_flops(2, 5, 8, 3)
+    with pytest.raises(ValueError, match="memory_by_array: n_heads must divide d_model, got 16"):
+        memory_by_array(2, 5, d_model=8, n_heads=16)
+
+
+def test_counts_are_python_ints_and_do_not_overflow_from_narrow_numpy_integers():
+    n = np.int32(2**20)
+    flops, size = count_flops(np.int8(1), n, n, np.int16(64), 64), count_memory_bytes(1, n, 64, 64)
+    assert type(flops) is int
+    assert type(size) is int
+    assert flops == count_flops(1, 2**20, 2**20, 64, 64)
+    assert size > 4 * 2**40
+
+
+# --- arithmetic intensity ----------------------------------------------------------------------
+
+
+def test_intensity_of_4096_tokens_is_exactly_the_formula_between_61_and_63():
+    intensity = arithmetic_intensity(4096, 64)
+    np.testing.assert_allclose(intensity, 4096 * 261 / (4 * 4352), rtol=1e-15)
+    assert 61 < intensity < 63
+
+
+@pytest.mark.parametrize(("n", "d_k", "d_v"), [(5, 3, 3), (127, 3, 7), (4096, 64, 128)])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_intensity_is_the_core_flops_over_the_bytes_whatever_the_batch(n, d_k, d_v, dtype):
+    steps = flops_by_step(2, n, 11, d_k, d_v)
+    core = steps["scores"] + steps["softmax"] + steps["values"]
+    expected = core / count_memory_bytes(2, n, d_k, d_v, dtype)
+    np.testing.assert_allclose(arithmetic_intensity(n, d_k, d_v, dtype), expected, rtol=1e-14)
+
+
+def test_intensity_grows_with_the_sequence_towards_a_quarter_of_4d_plus_5():
+    values = [arithmetic_intensity(n, 64) for n in (16, 256, 4096, 65536, 2**30)]
+    assert values == sorted(values)
+    np.testing.assert_allclose(values[-1], (4 * 64 + 5) / 4, rtol=1e-5)
+
+
+def test_float32_attention_with_64_wide_heads_is_memory_bound_on_an_a100_at_any_length():
+    assert A100_RIDGE == 156
+    assert roofline(arithmetic_intensity(4096, 64)) == "memory-bound"
+    assert roofline(arithmetic_intensity(2**40, 64), ridge=156) == "memory-bound"
+
+
+def test_a_kernel_at_the_ridge_is_compute_bound():
+    assert roofline(156, 156) == "compute-bound"
+    assert roofline(155.9, 156) == "memory-bound"
+    assert roofline(0, 1) == "memory-bound"
+
+
+@pytest.mark.parametrize(
+    ("intensity", "ridge"), [(-1, 156), (61, 0), (float("nan"), 156), (61, -1)]
+)
+def test_roofline_refuses_a_negative_intensity_or_a_ridge_that_is_not_positive(intensity, ridge):
+    with pytest.raises(ValueError, match="roofline: intensity must be >= 0 and ridge > 0"):
+        roofline(intensity, ridge)

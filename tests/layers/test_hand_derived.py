@@ -1,0 +1,522 @@
+"""The hand-derived steps against closed forms, and against the complex step of another forward.
+
+The forward pass below is written again, differently (einsum, finite scores, an index instead of a
+repeat), and takes complex numbers: f(x + i·h·u) = f(x) + i·h·⟨∂f, u⟩ gives each gradient without
+subtraction, exact to rounding. It can bump every symbol, so every intermediate is checked too.
+"""
+
+import numpy as np
+import pytest
+
+from layers.hand_derived import Step, multi_head_steps, self_attention_steps
+
+B, N, D_MODEL, D_K, D_V = 2, 5, 7, 3, 11
+HEADS, KV_HEADS = 6, 2
+BIASES = ("b_Q", "b_K", "b_V", "b_O")
+CAUSAL = np.tril(np.ones((N, N), dtype=bool))
+ADDITIVE_CAUSAL = np.where(CAUSAL, 0.0, -np.inf)
+PADDING = np.array([[[1, 1, 1, 0, 0]], [[1, 1, 1, 1, 0]]], dtype=bool)  # (B, 1, n)
+ONE_ROW_NOWHERE = CAUSAL & (np.arange(N)[:, None] != 3)
+
+SINGLE_MASKS = {
+    "none": None,
+    "boolean": np.random.default_rng(13).random((B, N, N)) < 0.6,
+    "additive bias": np.random.default_rng(17).normal(size=(B, N, N)),
+    "causal": CAUSAL,
+    "additive causal": ADDITIVE_CAUSAL,
+    "padding": PADDING,
+    "additive padding": np.where(PADDING, 0.0, -np.inf),
+    "causal and padding": CAUSAL & PADDING,
+    "fully masked row": ONE_ROW_NOWHERE,
+    "additive fully masked row": np.where(ONE_ROW_NOWHERE, 0.0, -np.inf),
+}
+HEAD_MASKS = {
+    name: SINGLE_MASKS[name]
+    for name in ("none", "boolean", "additive causal", "padding", "fully masked row")
+} | {
+    "(1, 1, L, L)": ADDITIVE_CAUSAL[None, None],
+    "each head its own": np.random.default_rng(19).random((B, HEADS, N, N)) < 0.6,
+}
+
+
+# --- the other forward, and what the tests draw ---------------------------------------------------
+
+
+def single_inputs(seed=0, biases=True, batch=(B,), n=N):
+    shapes = {"X": (*batch, n, D_MODEL), "W_Q": (D_MODEL, D_K), "W_K": (D_MODEL, D_K)}
+    shapes |= {"W_V": (D_MODEL, D_V), "W_O": (D_V, D_MODEL), "grad_output": (*batch, n, D_MODEL)}
+    if biases:
+        shapes |= dict(zip(BIASES, [(D_K,), (D_K,), (D_V,), (D_MODEL,)], strict=True))
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(size=shape) for name, shape in shapes.items()}
+
+
+def head_inputs(seed=0, biases=True, batch=(B,), n=N, h=HEADS, g=KV_HEADS):
+    widths = {"Q": h * D_K, "K": g * D_K, "V": g * D_V}
+    shapes = {"X": (*batch, n, D_MODEL), "grad_output": (*batch, n, D_MODEL)}
+    shapes |= {f"W_{p}": (D_MODEL, width) for p, width in widths.items()}
+    shapes |= {"W_O": (h * D_V, D_MODEL)}
+    if biases:
+        shapes |= {f"b_{p}": (width,) for p, width in widths.items()} | {"b_O": (D_MODEL,)}
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(size=shape) for name, shape in shapes.items()}
+
+
+def loss(inputs, mask, bump, h=None, g=None):
+    """Σ grad_output ⊙ out, with bump[symbol] added to that symbol; h is None for one head."""
+
+    def named(symbol, value):
+        return value + bump.get(symbol, 0.0)
+
+    def split(flat, heads):
+        return np.moveaxis(flat.reshape(B, N, heads, -1), 2, 1)
+
+    def project(p, flat):
+        y = np.einsum("bnm,md->bnd", x, named(f"W_{p}", inputs[f"W_{p}"]))
+        return named(flat, y + named(f"b_{p}", inputs.get(f"b_{p}", 0.0)))
+
+    x = named("X", inputs["X"])
+    if h is None:
+        q, k, v = (project(p, p) for p in "QKV")
+    else:
+        q = named("Q", split(project("Q", "Q_flat"), h))
+        k, v = (named(p, split(project(p, f"{p}_flat"), g)) for p in "KV")
+        shared = np.arange(h) // (h // g)
+        k, v = k[:, shared], v[:, shared]
+    s = named("S", named("S_raw", np.einsum("...id,...jd->...ij", q, k)) / np.sqrt(D_K))
+    allowed, bias = as_boolean_and_bias(mask, s.shape)
+    s = named("S_masked", s + bias)
+    top = np.where(allowed, s.real, -np.inf).max(axis=-1, keepdims=True)
+    e = np.where(allowed, np.exp(s - np.where(allowed.any(-1, keepdims=True), top, 0)), 0)
+    a = named("A", e / np.where(allowed.any(-1), e.sum(-1), 1)[..., None])
+    o = named("O", np.einsum("...ij,...jd->...id", a, v))
+    if h is not None:
+        o = named("C", np.moveaxis(o, 1, 2).reshape(B, N, -1))
+    out = np.einsum("bnd,dm->bnm", o, named("W_O", inputs["W_O"]))
+    return (inputs["grad_output"] * (out + named("b_O", inputs.get("b_O", 0.0)))).sum()
+
+
+def as_boolean_and_bias(mask, shape):
+    """A mask in two finite pieces: where attention is allowed, and what is added there."""
+    if mask is None:
+        return np.ones(shape, dtype=bool), 0.0
+    if mask.ndim == 3 and len(shape) == 4:
+        mask = mask[:, None]
+    mask = np.broadcast_to(mask, shape)
+    return (mask, 0.0) if mask.dtype == bool else (mask > -np.inf, np.maximum(mask, -100.0))
+
+
+def assert_derivative(symbol, gradient, f, directions):
+    """⟨gradient, u⟩ is the complex-step derivative of f along each direction u of the symbol."""
+    step = 1e-30
+    numeric = [f({symbol: 1j * step * u}).imag / step for u in directions]
+    found = [(gradient * u).sum() for u in directions]
+    np.testing.assert_allclose(found, numeric, rtol=1e-10, atol=1e-11, err_msg=symbol)
+
+
+def every_entry(shape):
+    return np.eye(int(np.prod(shape))).reshape(-1, *shape)
+
+
+def random_directions(shape, count=5):
+    return np.random.default_rng(23).normal(size=(count, *shape))
+
+
+def merged(steps):
+    """All gradients of all steps; no symbol is yielded twice."""
+    gradients = {}
+    for step in steps:
+        assert not gradients.keys() & step.gradients.keys()
+        gradients |= step.gradients
+    return gradients
+
+
+def assert_same(found, expected, **tolerance):
+    assert found.keys() == expected.keys()
+    for symbol in expected:
+        np.testing.assert_allclose(found[symbol], expected[symbol], err_msg=symbol, **tolerance)
+
+
+CLOSE = {"rtol": 1e-10, "atol": 1e-11}
+
+
+# --- closed forms ---------------------------------------------------------------------------------
+
+
+def test_the_worked_example_of_two_tokens_comes_out():
+    """X is the identity, so the weights are Q, K, V; grad_output picks O's rows into ∂W_O."""
+    Q = np.array([[1.0, 0, 1], [0, 1, 0]])
+    K = np.array([[1.0, 0, 0], [0, 1, 1]])
+    V = np.array([[10.0, 20, 30], [40, 50, 60]])
+    steps = self_attention_steps(
+        X=np.eye(2), W_Q=Q, W_K=K, W_V=V, W_O=np.eye(3), grad_output=np.eye(2, 3)
+    )
+    g = merged(steps)
+    outputs = g["W_O"].T[:2]
+    np.testing.assert_allclose(outputs, [[25, 35, 45], [29.2, 39.2, 49.2]], atol=0.05)
+    a = 1 / (1 + np.exp(1 / np.sqrt(3)))  # row 1 of A is (a, 1 − a) = (0.360, 0.640)
+    np.testing.assert_allclose(g["V"], [[0.5, a, 0], [0.5, 1 - a, 0]], rtol=1e-14)
+    np.testing.assert_allclose([a, 1 - a], [0.360, 0.640], atol=5e-4)
+    np.testing.assert_allclose(g["A"], [[10, 40], [20, 50]], rtol=1e-14)
+    c = 30 * a * (1 - a)  # a softmax of two: ± a (1 − a) (∂A_1 − ∂A_0)
+    S = np.array([[-7.5, 7.5], [-c, c]])
+    np.testing.assert_allclose(g["S"], S, rtol=1e-14)
+    np.testing.assert_allclose(g["S_raw"], S / np.sqrt(3), rtol=1e-14)
+    np.testing.assert_allclose(g["Q"], np.array([[-7.5, 7.5, 7.5], [-c, c, c]]) / np.sqrt(3))
+    np.testing.assert_allclose(g["K"], np.array([[-7.5, -c, -7.5], [7.5, c, 7.5]]) / np.sqrt(3))
+    for p in "QKV":
+        np.testing.assert_allclose(g[f"W_{p}"], g[p])
+
+
+def test_zero_queries_spread_the_gradient_of_each_output_evenly_over_the_values():
+    inputs = single_inputs(biases=False) | {"W_Q": np.zeros((D_MODEL, D_K))}
+    g = merged(self_attention_steps(**inputs))
+    mean = g["O"].mean(axis=-2, keepdims=True)
+    np.testing.assert_allclose(g["V"], np.broadcast_to(mean, g["V"].shape), **CLOSE)
+    np.testing.assert_array_equal(g["K"], 0)
+
+
+def test_a_single_token_attends_to_itself_so_only_the_values_carry_gradient():
+    inputs = single_inputs(n=1)
+    g = merged(self_attention_steps(**inputs))
+    for symbol in ("S_masked", "S", "S_raw", "Q", "K", "W_Q", "W_K"):
+        np.testing.assert_allclose(g[symbol], 0, atol=1e-13)
+    through_values = inputs["grad_output"] @ inputs["W_O"].T @ inputs["W_V"].T
+    np.testing.assert_allclose(g["X"], through_values, **CLOSE)
+
+
+@pytest.mark.parametrize("mask", SINGLE_MASKS.values(), ids=SINGLE_MASKS)
+def test_the_key_bias_shifts_whole_rows_of_scores_so_its_gradient_is_zero(mask):
+    g = merged(self_attention_steps(**single_inputs(), mask=mask))
+    np.testing.assert_allclose(g["S_masked"].sum(axis=-1), 0, atol=1e-12)
+    np.testing.assert_allclose(g["b_K"], 0, atol=1e-12)
+
+
+def test_without_a_mask_the_masked_scores_have_the_scores_gradient():
+    g = merged(self_attention_steps(**single_inputs()))
+    np.testing.assert_array_equal(g["S_masked"], g["S"])
+    np.testing.assert_allclose(g["S_raw"] * np.sqrt(D_K), g["S"])
+
+
+# --- the complex step -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("biases", [True, False], ids=["biases", "no biases"])
+@pytest.mark.parametrize("mask", SINGLE_MASKS.values(), ids=SINGLE_MASKS)
+def test_every_entry_of_every_single_head_gradient_is_the_complex_step_derivative(mask, biases):
+    inputs = single_inputs(biases=biases)
+    gradients = merged(self_attention_steps(**inputs, mask=mask))
+    for symbol, gradient in gradients.items():
+        directions = every_entry(gradient.shape)
+        assert_derivative(symbol, gradient, lambda bump: loss(inputs, mask, bump), directions)
+
+
+@pytest.mark.parametrize("biases", [True, False], ids=["biases", "no biases"])
+@pytest.mark.parametrize("g", [1, 2, 3, 6])
+@pytest.mark.parametrize("mask", HEAD_MASKS.values(), ids=HEAD_MASKS)
+def test_every_multi_head_gradient_is_the_complex_step_derivative(mask, g, biases):
+    inputs = head_inputs(biases=biases, g=g)
+    gradients = merged(multi_head_steps(n_heads=HEADS, n_kv_heads=g, **inputs, mask=mask))
+    for symbol, gradient in gradients.items():
+        directions = random_directions(gradient.shape)
+        assert_derivative(
+            symbol, gradient, lambda bump: loss(inputs, mask, bump, HEADS, g), directions
+        )
+
+
+@pytest.mark.parametrize("symbol", ["W_Q", "S_masked", "A", "X"])
+def test_the_check_rejects_a_gradient_that_is_wrong_by_one_part_in_two_thousand(symbol):
+    inputs = single_inputs()
+    wrong = merged(self_attention_steps(**inputs))[symbol] * 1.0005
+    with pytest.raises(AssertionError, match=symbol):
+        assert_derivative(
+            symbol, wrong, lambda bump: loss(inputs, None, bump), random_directions(wrong.shape)
+        )
+
+
+# --- what the steps are ---------------------------------------------------------------------------
+
+
+def test_single_head_has_six_steps_that_yield_these_symbols_in_this_order():
+    steps = self_attention_steps(**single_inputs())
+    assert [(step.number, step.title, " ".join(step.gradients)) for step in steps] == [
+        (1, "output projection", "O W_O b_O"),
+        (2, "value weighting", "A V"),
+        (3, "softmax", "S_masked"),
+        (4, "mask and scale", "S S_raw"),
+        (5, "scores", "Q K"),
+        (6, "projections", "W_Q W_K W_V b_Q b_K b_V X"),
+    ]
+
+
+def test_multi_head_has_seven_steps_that_yield_these_symbols_in_this_order():
+    steps = multi_head_steps(n_heads=HEADS, n_kv_heads=KV_HEADS, **head_inputs())
+    assert [(step.number, step.title, " ".join(step.gradients)) for step in steps] == [
+        (1, "output projection", "C W_O b_O"),
+        (2, "head merge", "O"),
+        (3, "value weighting", "A V"),
+        (4, "softmax", "S_masked"),
+        (5, "scaling and scores", "S S_raw Q K"),
+        (6, "head split", "Q_flat K_flat V_flat"),
+        (7, "projections", "W_Q W_K W_V b_Q b_K b_V X"),
+    ]
+
+
+def test_a_bias_that_is_not_given_has_no_gradient_and_no_place_in_the_equations():
+    inputs = single_inputs()
+    del inputs["b_K"], inputs["b_O"]
+    steps = self_attention_steps(**inputs)
+    assert merged(steps).keys() & set(BIASES) == {"b_Q", "b_V"}
+    assert steps[0].forward == r"\mathrm{out} = O W_O"
+    assert steps[5].forward == r"Q = X W_Q + b_Q, \quad K = X W_K, \quad V = X W_V + b_V"
+
+
+def test_the_formulas_read_as_the_derivation_writes_them():
+    steps = self_attention_steps(**single_inputs())
+    assert steps[0].formulas["W_O"] == r"O^\top \frac{\partial L}{\partial \mathrm{out}}"
+    assert steps[2].formulas["S_masked"] == (
+        r"A \odot \left(\frac{\partial L}{\partial A} - "
+        r"\operatorname{rowsum}\left(\frac{\partial L}{\partial A} \odot A\right)\right)"
+    )
+    assert steps[4].formulas["K"] == (
+        r"\left(\frac{\partial L}{\partial S_{\mathrm{raw}}}\right)^\top Q"
+    )
+    assert steps[5].formulas["X"] == (
+        r"\frac{\partial L}{\partial Q} W_Q^\top + \frac{\partial L}{\partial K} W_K^\top"
+        r" + \frac{\partial L}{\partial V} W_V^\top"
+    )
+
+
+def test_the_formulas_mention_groups_only_where_heads_are_shared():
+    def value_weighting(g):
+        return multi_head_steps(n_heads=HEADS, n_kv_heads=g, **head_inputs(g=g))[2]
+
+    assert value_weighting(6).forward == "O = A V"
+    assert value_weighting(2).forward == r"O = A \operatorname{repeat}\left(V\right)"
+    assert value_weighting(2).formulas["V"].startswith(r"\sum_{\mathrm{group}} A^\top")
+
+
+def test_every_formula_belongs_to_a_gradient_and_its_braces_match():
+    single = self_attention_steps(**single_inputs())
+    many = multi_head_steps(n_heads=HEADS, n_kv_heads=KV_HEADS, **head_inputs())
+    for step in single + many:
+        assert isinstance(step, Step)
+        assert list(step.formulas) == list(step.gradients)
+        for tex in (step.forward, *step.formulas.values()):
+            assert tex.count("{") == tex.count("}")
+            assert tex.count(r"\left(") == tex.count(r"\right)")
+
+
+@pytest.mark.parametrize("batch", [(), (B,)], ids=["unbatched", "batched"])
+def test_each_gradient_has_the_shape_of_its_symbol(batch):
+    def shapes(steps):
+        return {symbol: gradient.shape for symbol, gradient in merged(steps).items()}
+
+    parameters = ("X", "W_Q", "W_K", "W_V", "W_O", *BIASES)
+    single, many = single_inputs(batch=batch), head_inputs(batch=batch)
+    scores = {"S_raw", "S", "S_masked", "A"}
+    assert shapes(self_attention_steps(**single)) == {
+        **{name: single[name].shape for name in parameters},
+        **dict.fromkeys(scores, (*batch, N, N)),
+        **dict.fromkeys("QK", (*batch, N, D_K)),
+        **dict.fromkeys("VO", (*batch, N, D_V)),
+    }
+    assert shapes(multi_head_steps(n_heads=HEADS, n_kv_heads=KV_HEADS, **many)) == {
+        **{name: many[name].shape for name in parameters},
+        **dict.fromkeys(scores, (*batch, HEADS, N, N)),
+        "Q": (*batch, HEADS, N, D_K),
+        "K": (*batch, KV_HEADS, N, D_K),
+        "V": (*batch, KV_HEADS, N, D_V),
+        "O": (*batch, HEADS, N, D_V),
+        "C": (*batch, N, HEADS * D_V),
+        "Q_flat": (*batch, N, HEADS * D_K),
+        "K_flat": (*batch, N, KV_HEADS * D_K),
+        "V_flat": (*batch, N, KV_HEADS * D_V),
+    }
+
+
+def test_no_two_gradients_share_memory_with_each_other_or_with_an_input():
+    inputs = head_inputs()
+    arrays = [*merged(multi_head_steps(n_heads=HEADS, n_kv_heads=KV_HEADS, **inputs)).values()]
+    everything = arrays + list(inputs.values())
+    for i, array in enumerate(arrays):
+        assert not any(np.shares_memory(array, other) for other in everything[i + 1 :])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble])
+@pytest.mark.parametrize("mask", [None, CAUSAL, ADDITIVE_CAUSAL, np.where(CAUSAL, 0.0, -1e9)])
+def test_gradients_keep_the_dtype_of_the_inputs_whatever_the_masks(dtype, mask):
+    single = {name: array.astype(dtype) / 4 for name, array in single_inputs().items()}
+    many = {name: array.astype(dtype) / 4 for name, array in head_inputs().items()}
+    for steps in (
+        self_attention_steps(**single, mask=mask),
+        multi_head_steps(n_heads=HEADS, n_kv_heads=KV_HEADS, **many, mask=mask),
+    ):
+        assert {gradient.dtype for gradient in merged(steps).values()} == {np.dtype(dtype)}
+
+
+# --- masks and batches ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mask", SINGLE_MASKS.values(), ids=SINGLE_MASKS)
+def test_masked_entries_have_exactly_zero_gradient(mask):
+    allowed, _ = as_boolean_and_bias(mask, (B, N, N))
+    g = merged(self_attention_steps(**single_inputs(), mask=mask))
+    heads = merged(multi_head_steps(n_heads=HEADS, n_kv_heads=KV_HEADS, **head_inputs(), mask=mask))
+    for symbol in ("S_masked", "S", "S_raw"):
+        np.testing.assert_array_equal(g[symbol][~allowed], 0)
+        np.testing.assert_array_equal(np.moveaxis(heads[symbol], 1, -1)[~allowed], 0)
+
+
+def test_padded_keys_and_values_receive_no_gradient():
+    g = merged(self_attention_steps(**single_inputs(), mask=PADDING))
+    for symbol in "KV":
+        np.testing.assert_array_equal(g[symbol][~PADDING[:, 0]], 0)
+
+
+def test_boolean_and_additive_masks_say_the_same():
+    inputs = single_inputs()
+    boolean = merged(self_attention_steps(**inputs, mask=ONE_ROW_NOWHERE))
+    additive = np.where(ONE_ROW_NOWHERE, 0.0, -np.inf)
+    assert_same(merged(self_attention_steps(**inputs, mask=additive)), boolean, rtol=0)
+
+
+@pytest.mark.parametrize("nowhere", [np.zeros((N, N), dtype=bool), np.full((N, N), -np.inf)])
+def test_rows_that_may_attend_nowhere_pass_no_gradient_and_raise_no_warning(nowhere):
+    with np.errstate(divide="raise", over="raise", invalid="raise"):
+        g = merged(self_attention_steps(**single_inputs(), mask=nowhere))
+    for symbol in ("S_masked", "V", "Q", "K", "W_Q", "W_K", "W_V", "W_O", "b_V", "X"):
+        np.testing.assert_array_equal(g[symbol], 0)
+    assert g["b_O"].any()
+
+
+@pytest.mark.parametrize("mask", SINGLE_MASKS.values(), ids=SINGLE_MASKS)
+def test_scores_far_beyond_700_give_finite_gradients_and_no_warning(mask):
+    inputs = single_inputs()
+    inputs["X"] = inputs["X"] * 100
+    Q, K = inputs["X"] @ inputs["W_Q"], inputs["X"] @ inputs["W_K"]
+    assert np.abs(Q @ K.swapaxes(1, 2) / np.sqrt(D_K)).max() > 700
+    with np.errstate(divide="raise", over="raise", invalid="raise"):
+        g = merged(self_attention_steps(**inputs, mask=mask))
+    assert all(np.isfinite(gradient).all() for gradient in g.values())
+
+
+def test_a_batch_is_its_entries_side_by_side_with_the_parameter_gradients_summed():
+    inputs, mask = single_inputs(), SINGLE_MASKS["boolean"]
+    found = merged(self_attention_steps(**inputs, mask=mask))
+    alone = [
+        merged(self_attention_steps(**(inputs | one), mask=mask[i]))
+        for i in range(B)
+        for one in [{"X": inputs["X"][i], "grad_output": inputs["grad_output"][i]}]
+    ]
+    for symbol, gradient in found.items():
+        entries = np.stack([entry[symbol] for entry in alone])
+        expected = entries.sum(axis=0) if symbol[:2] in ("W_", "b_") else entries
+        np.testing.assert_allclose(gradient, expected, err_msg=symbol, **CLOSE)
+
+
+def test_a_three_axis_mask_belongs_to_the_batch_even_when_there_are_as_many_heads():
+    h = batch = 3
+    inputs = head_inputs(batch=(batch,), h=h, g=h)
+    mask = np.random.default_rng(29).random((batch, N, N)) < 0.6
+    found = merged(multi_head_steps(n_heads=h, **inputs, mask=mask))
+    for i in range(batch):
+        one = inputs | {"X": inputs["X"][i], "grad_output": inputs["grad_output"][i]}
+        alone = merged(multi_head_steps(n_heads=h, **one, mask=mask[i]))
+        for symbol in ("X", "A", "S_masked", "V"):
+            np.testing.assert_allclose(found[symbol][i], alone[symbol], err_msg=symbol, **CLOSE)
+
+
+@pytest.mark.parametrize("shape", [(N, N), (1, N), (1, N, N), (1, 1, N, N)])
+def test_an_unbatched_input_takes_the_masks_a_batch_of_one_takes(shape):
+    mask = np.random.default_rng(31).random(shape) < 0.6
+    inputs = head_inputs(batch=())
+    batch = inputs | {name: inputs[name][None] for name in ("X", "grad_output")}
+    heads = {"n_heads": HEADS, "n_kv_heads": KV_HEADS, "mask": mask}
+    alone = merged(multi_head_steps(**heads, **inputs))
+    expected = merged(multi_head_steps(**heads, **batch))
+    for symbol, gradient in alone.items():
+        np.testing.assert_allclose(gradient, expected[symbol].reshape(gradient.shape), **CLOSE)
+
+
+# --- heads ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mask", SINGLE_MASKS.values(), ids=SINGLE_MASKS)
+def test_one_head_is_self_attention(mask):
+    inputs = single_inputs()
+    one = merged(self_attention_steps(**inputs, mask=mask))
+    many = merged(multi_head_steps(n_heads=1, **inputs, mask=mask))
+    for symbol, gradient in one.items():
+        np.testing.assert_allclose(many[symbol].reshape(gradient.shape), gradient, **CLOSE)
+
+
+@pytest.mark.parametrize("g", [1, 2, 3])
+def test_a_shared_head_gathers_the_gradients_of_the_copies_it_stands_for(g):
+    """Each shared head is copied for its query heads; the copies' gradients add up to its own."""
+    inputs, group = head_inputs(g=g), HEADS // g
+
+    def copied(array, d):
+        heads = array.reshape(*array.shape[:-1], g, d)
+        return np.repeat(heads, group, axis=-2).reshape(*array.shape[:-1], HEADS * d)
+
+    def gathered(gradient, d):
+        return gradient.reshape(*gradient.shape[:-1], g, group, d).sum(axis=-2)
+
+    widths = {"W_K": D_K, "b_K": D_K, "W_V": D_V, "b_V": D_V}
+    full = inputs | {name: copied(inputs[name], d) for name, d in widths.items()}
+    found = merged(multi_head_steps(n_heads=HEADS, n_kv_heads=g, **inputs, mask=CAUSAL))
+    expected = merged(multi_head_steps(n_heads=HEADS, **full, mask=CAUSAL))
+    for name, d in widths.items():
+        expected[name] = gathered(expected[name], d).reshape(inputs[name].shape)
+    for name in (*widths, "X", "W_Q", "W_O", "A", "O"):
+        np.testing.assert_allclose(found[name], expected[name], err_msg=name, **CLOSE)
+
+
+# --- refusing -------------------------------------------------------------------------------------
+
+
+def test_a_grad_output_that_only_broadcasts_is_refused():
+    inputs = single_inputs() | {"grad_output": np.ones(D_MODEL)}
+    with pytest.raises(ValueError, match=r"self_attention_steps: grad_output .* \(2, 5, 7\), got"):
+        self_attention_steps(**inputs)
+
+
+def test_an_input_of_other_than_two_or_three_axes_is_refused():
+    inputs = head_inputs() | {"X": np.zeros((1, B, N, D_MODEL))}
+    with pytest.raises(ValueError, match=r"multi_head_steps: X must be \(B, n, d_model\)"):
+        multi_head_steps(n_heads=HEADS, n_kv_heads=KV_HEADS, **inputs)
+
+
+@pytest.mark.parametrize(
+    ("h", "g", "rule"),
+    [
+        (6, 4, "n_kv_heads must divide n_heads, got 6 and 4"),
+        (6, 0, "n_kv_heads must divide n_heads, got 6 and 0"),
+        (0, 2, "n_heads must divide W_Q's columns, got 18 and 0"),
+        (4, 2, "n_heads must divide W_Q's columns, got 18 and 4"),
+        (9, 9, "n_kv_heads must divide W_K's columns, got 6 and 9"),
+        (6, 6, "n_kv_heads must divide W_V's columns, got 22 and 6"),
+    ],
+)
+def test_heads_that_do_not_divide_what_they_split_are_refused(h, g, rule):
+    with pytest.raises(ValueError, match=f"multi_head_steps: {rule}"):
+        multi_head_steps(n_heads=h, n_kv_heads=g, **head_inputs())
+
+
+def test_a_mask_of_zeros_and_ones_is_refused_for_it_could_mean_either():
+    with pytest.raises(TypeError, match=r"mask must be boolean .* or float .*, got int64"):
+        self_attention_steps(**single_inputs(), mask=CAUSAL.astype(np.int64))
+
+
+def test_the_nan_of_zero_times_minus_infinity_in_a_mask_is_refused():
+    with np.errstate(invalid="ignore"):
+        mask = np.triu(np.ones((N, N)), k=1) * -np.inf
+    with pytest.raises(ValueError, match="mask holds NaN or "):
+        self_attention_steps(**single_inputs(), mask=mask)
+
+
+@pytest.mark.parametrize("shape", [(N + 2, N), (3, N, N), (B, 1, N, N)])
+def test_a_mask_that_does_not_fit_the_scores_or_would_enlarge_them_is_refused(shape):
+    with pytest.raises(ValueError, match=r"mask must broadcast to the scores \(2, 5, 5\), got"):
+        self_attention_steps(**single_inputs(), mask=np.ones(shape, dtype=bool))
