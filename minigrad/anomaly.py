@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .context import Listener, listen
+from .context import Change, Context, Listener, current
 from .errors import NonFiniteError
 from .graph import Node, Place, caller
 from .op import Op
@@ -43,9 +43,10 @@ class _Watch(Listener):
     A mask's -inf is meant: an output may have -inf where an operand has it, or where one is boolean.
     """
 
-    def forward(
-        self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float
-    ) -> None:
+    def __init__(self) -> None:
+        self.quiet = np.errstate(all="ignore")  # the error says more than NumPy's warning
+
+    def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
         names = [f"{op.inputs[0]}[{i}]" for i in range(len(inputs))] if op.many else op.inputs
         operands = {name: _plain(value) for name, value in zip(names, inputs, strict=True)}
         operands |= dict(zip(op.settings, settings, strict=True))
@@ -65,7 +66,9 @@ class _Watch(Listener):
                 name = op.inputs[0 if op.many else position]
                 operands = {"the incoming gradient": _plain(gradient)}
                 found = f"the gradient of {name}", _plain(part)
-                raise _error("backward", op, op.vjp_tex[name], node.path, node.place, found, operands)
+                raise _error(
+                    "backward", op, op.vjp_tex[name], node.path, node.place, found, operands
+                )
 
 
 def _plain(value: Any) -> Any:
@@ -81,17 +84,29 @@ def _may_mask(value: Any) -> bool:
 
 
 def _error(
-    way: str, op: Op, tex: str, path: str, place: Place, found: tuple[str, Any], operands: dict[str, Any]
+    way: str,
+    op: Op,
+    tex: str,
+    path: str,
+    place: Place,
+    found: tuple[str, Any],
+    operands: dict[str, Any],
 ) -> NonFiniteError:
     """All there is to say about the first bad value."""
     numbers = {k: v for k, v in operands.items() if isinstance(v, np.ndarray | float | int)}
     carried = [name for name, value in numbers.items() if _bad(value).any()]
-    blame = f"carried it on from {', '.join(carried)}" if carried else "made it from finite operands"
-    lines = [f"{way} of {path} at {place}: {op.name} {blame}", f"  formula: {tex}", _describe(*found)]
+    blame = (
+        f"carried it on from {', '.join(carried)}" if carried else "made it from finite operands"
+    )
+    lines = [
+        f"{way} of {path} at {place}: {op.name} {blame}",
+        f"  formula: {tex}",
+        _describe(*found),
+    ]
     return NonFiniteError("\n".join(lines + [_describe(name, v) for name, v in numbers.items()]))
 
 
-class anomaly(listen):
+class anomaly(Change):
     """Within, the first NaN or infinity is an error that says which op made it, where, and from what.
 
     The message names the op's path, file and line, its formula, and each operand's shape, range and first bad
@@ -109,17 +124,18 @@ class anomaly(listen):
       x: shape (2,), float64, finite entries in [0, 1]
     """
 
-    __slots__ = ("_quiet",)
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        super().__init__(_Watch())
-        self._quiet: list[Any] = []
+    def _changed(self, now: Context) -> Context:
+        return Context(now.recording, now.scope, (*now.listeners, _Watch()), now)
 
     def __enter__(self) -> Any:
-        self._quiet.append(np.errstate(all="ignore"))  # the error says more than NumPy's warning
-        self._quiet[-1].__enter__()
-        return super().__enter__()
+        entered = super().__enter__()
+        watch: Any = current().listeners[-1]
+        watch.quiet.__enter__()
+        return entered
 
     def __exit__(self, *exception: object) -> None:
+        watch: Any = current().listeners[-1]
+        watch.quiet.__exit__(*exception)
         super().__exit__(*exception)
-        self._quiet.pop().__exit__(*exception)

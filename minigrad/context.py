@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .op import Op
 
 __all__ = [
+    "Change",
     "Context",
     "Listener",
     "current",
@@ -75,7 +76,7 @@ _CURRENT: ContextVar[Context] = ContextVar("minigrad.context", default=Context(T
 current = _CURRENT.get
 
 
-class _Change:
+class Change:
     """Enter changed surroundings, leave to the ones before. Works as `with` and as a decorator.
 
     It keeps no state of its own, so one object may be entered many times, nested and by several threads.
@@ -104,7 +105,7 @@ class _Change:
         return inside
 
 
-class no_grad(_Change):
+class no_grad(Change):
     """Within, ops record no graph: results never require a gradient.
 
     >>> import minigrad as mg
@@ -120,7 +121,7 @@ class no_grad(_Change):
         return Context(False, now.scope, now.listeners, now)
 
 
-class enable_grad(_Change):
+class enable_grad(Change):
     """Within, ops record again, even inside `no_grad()`."""
 
     __slots__ = ()
@@ -129,7 +130,7 @@ class enable_grad(_Change):
         return Context(True, now.scope, now.listeners, now)
 
 
-class scope(_Change):
+class scope(Change):
     """Name a part of the model: nodes made within carry the path, and views draw it as a box.
 
     Scopes nest: inside `scope("encoder")`, `scope("attn")` gives the path `encoder/attn`.
@@ -156,7 +157,7 @@ class scope(_Change):
         return Context(now.recording, path, now.listeners, now)
 
 
-class listen(_Change):
+class listen(Change):
     """Within, `listener` hears of every op and every backward step."""
 
     __slots__ = ("listener",)
@@ -180,7 +181,7 @@ def expect(steps: Callable[..., Any], **symbols: Any) -> None:
         listener.expect(steps, symbols)
 
 
-class within(_Change):
+class within(Change):
     """Within, the surroundings are exactly `context`: how `checkpoint` returns to where it first ran."""
 
     __slots__ = ("context",)

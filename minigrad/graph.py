@@ -22,7 +22,18 @@ from .context import current
 from .errors import FreedGraphError, GradientError, OverwrittenError
 from .op import Op, Plan
 
-__all__ = ["OUR_PACKAGES", "Handle", "Node", "Place", "backpropagate", "caller", "fit", "next_number", "order", "writes"]
+__all__ = [
+    "OUR_PACKAGES",
+    "Handle",
+    "Node",
+    "Place",
+    "backpropagate",
+    "caller",
+    "fit",
+    "next_number",
+    "order",
+    "writes",
+]
 
 next_number = count().__next__
 _by_number = attrgetter("seq")
@@ -46,7 +57,9 @@ class Place:
         return positions[self.offset // 2][0] or self.code.co_firstlineno
 
     def __str__(self) -> str:
-        return f"{os.path.relpath(self.file) if os.path.isabs(self.file) else self.file}:{self.line}"
+        return (
+            f"{os.path.relpath(self.file) if os.path.isabs(self.file) else self.file}:{self.line}"
+        )
 
 
 OUR_PACKAGES = {"minigrad", "minigrad.ops"}  # frames of these are never where a user made something
@@ -209,7 +222,9 @@ def fit(gradient: Any, edge: Any, node: Node) -> Any:
         extra = gradient.ndim - len(shape)
         padded = (1,) * extra + shape
         axes = tuple(
-            i for i, (n, m) in enumerate(zip(padded, gradient.shape, strict=False)) if n == 1 != m or i < extra
+            i
+            for i, (n, m) in enumerate(zip(padded, gradient.shape, strict=False))
+            if n == 1 != m or i < extra
         )
         summed = gradient.sum(axis=axes, keepdims=True) if extra >= 0 else gradient
         if summed.shape != padded or extra < 0:
@@ -233,7 +248,9 @@ def _hooked(hooks: dict[int, Callable[[Any], Any]], gradient: Any) -> Any:
         new = hook(gradient)
         if new is not None:
             if np.shape(new) != gradient.shape:
-                raise GradientError(f"hook: replaced a gradient {gradient.shape} by one of shape {np.shape(new)}")
+                raise GradientError(
+                    f"hook: replaced a gradient {gradient.shape} by one of shape {np.shape(new)}"
+                )
             gradient = new
     return gradient
 

@@ -66,7 +66,17 @@ class Plan:
     each needed input, in order. Both are generated, once, from what the rules name; `source` shows them.
     """
 
-    __slots__ = ("_partial", "_rules", "backward", "count", "names", "needed", "op", "save", "source")
+    __slots__ = (
+        "_partial",
+        "_rules",
+        "backward",
+        "count",
+        "names",
+        "needed",
+        "op",
+        "save",
+        "source",
+    )
 
     def __init__(self, op: Op, needed: tuple[int, ...], count: int) -> None:
         self.op, self.needed, self.count = op, needed, count
@@ -80,7 +90,9 @@ class Plan:
         self.source = f"save = {save}\n"
         self.backward = self.partial((True,) * len(needed))
 
-    def partial(self, wanted: tuple[bool, ...]) -> Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]:
+    def partial(
+        self, wanted: tuple[bool, ...]
+    ) -> Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]:
         """The backward that runs only the wanted rules; the other gradients are None."""
         if wanted not in self._partial:
             self._partial[wanted] = self._generate(wanted)
@@ -125,7 +137,9 @@ class Plan:
     def _argument(self, need: str, rule: Rule, i: int, asked: list[int]) -> str:
         many = self.op.inputs[0] if self.op.many else None
         if need in ("others", many):
-            entries = (f"{many}{j}" if j != i or need == many else "None" for j in range(self.count))
+            entries = (
+                f"{many}{j}" if j != i or need == many else "None" for j in range(self.count)
+            )
             return f"({', '.join(entries)},)"
         if need == "i":
             return str(i)
@@ -184,9 +198,14 @@ class Op:
         self.signature = inspect.signature(kernel)
         parameters = self.signature.parameters
         if missing := [name for name in vjp_tex if name not in parameters]:
-            raise DeclarationError(f"op {self.name}: vjp_tex names {missing}, which are no parameters")
+            raise DeclarationError(
+                f"op {self.name}: vjp_tex names {missing}, which are no parameters"
+            )
         self.inputs = tuple(name for name in parameters if name in vjp_tex)
         self.settings = tuple(name for name in parameters if name not in vjp_tex)
+        counted = {"out", *parameters}
+        if strange := [n for n in inspect.signature(flops).parameters if n not in counted]:
+            raise DeclarationError(f"op {self.name}: flops names {strange}, which are no parameters")
         if many and len(self.inputs) != 1:
             raise DeclarationError(f"op {self.name}: many=True takes one input, got {self.inputs}")
         self.rules: dict[str, Rule] = {}
@@ -269,7 +288,11 @@ class Op:
         """Floating-point operations of one forward call; only shapes are read."""
         named: dict[str, Any] = {self.inputs[0]: inputs} if self.many else {}
         named = named or dict(zip(self.inputs, inputs, strict=True))
-        return int(self.ask(self.flops, out=out, **named, **dict(zip(self.settings, settings, strict=True))))
+        return int(
+            self.ask(
+                self.flops, out=out, **named, **dict(zip(self.settings, settings, strict=True))
+            )
+        )
 
     def explain(
         self, error: Exception, inputs: tuple[Any, ...], settings: tuple[Any, ...]
@@ -318,7 +341,8 @@ def _adapters(op: Op) -> tuple[Callable[..., Any], Callable[..., Any]]:
         ends = [f"{name}=flat[len(flat) - {k - j}]" for j, name in enumerate(op.settings)]
         source = f"lambda *flat: collected(flat[: len(flat) - {k}], {', '.join(ends)})"
         namespace["collected"] = eval(
-            f"lambda {op.inputs[0]}, {', '.join(op.settings)}: kernel({', '.join(passed)})", namespace
+            f"lambda {op.inputs[0]}, {', '.join(op.settings)}: kernel({', '.join(passed)})",
+            namespace,
         )
         return bind, eval(source, namespace)
     if tuple(passed) == op.inputs + op.settings:

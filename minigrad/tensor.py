@@ -24,7 +24,16 @@ from .op import Op, registry
 __all__ = ["Tensor", "grad", "tensor"]
 
 _AS_IS = {np.ndarray, float, int, bool, complex, type(None)}
-_QUESTIONS = {np.shape, np.ndim, np.size, np.result_type, np.iscomplexobj, np.isrealobj, np.allclose, np.array_equal}
+_QUESTIONS = {
+    np.shape,
+    np.ndim,
+    np.size,
+    np.result_type,
+    np.iscomplexobj,
+    np.isrealobj,
+    np.allclose,
+    np.array_equal,
+}
 _NUMPY_NAMES = {"absolute": "abs", "amax": "max", "amin": "min", "permute_dims": "transpose"}
 _frame = sys._getframe
 
@@ -137,9 +146,13 @@ class Tensor:
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
         if self._node is not None and not value:
-            raise GradientError(f"requires_grad: {self.path} was computed by {self._node.op.name}; use detach()")
+            raise GradientError(
+                f"requires_grad: {self.path} was computed by {self._node.op.name}; use detach()"
+            )
         if value and self._data.dtype.kind != "f":
-            raise DTypeError(f"requires_grad: only real floating tensors have gradients, got {self.dtype}")
+            raise DTypeError(
+                f"requires_grad: only real floating tensors have gradients, got {self.dtype}"
+            )
         self._needs = bool(value)
 
     @property
@@ -237,7 +250,9 @@ class Tensor:
     def register_hook(self, hook: Callable[[Any], Any]) -> Handle:
         """Call `hook(gradient)` when this tensor's whole gradient is known; an array returned replaces it."""
         if not self._needs:
-            raise GradientError(f"register_hook: {self.path or 'this tensor'} does not require a gradient")
+            raise GradientError(
+                f"register_hook: {self.path or 'this tensor'} does not require a gradient"
+            )
         owner: Any = self._node or self
         attribute = "hooks" if self._node is not None else "_hooks"
         if getattr(owner, attribute) is None:
@@ -254,11 +269,17 @@ class Tensor:
         """
         new = array._data if isinstance(array, Tensor) else np.asarray(array)
         if self._node is not None:
-            raise GradientError(f"assign_: {self.path} was computed by {self._node.op.name}; only leaves are written")
+            raise GradientError(
+                f"assign_: {self.path} was computed by {self._node.op.name}; only leaves are written"
+            )
         if new.shape != self.shape:
-            raise ShapeError(f"assign_(array): {self.path or 'tensor'} has shape {self.shape}, got {new.shape}")
+            raise ShapeError(
+                f"assign_(array): {self.path or 'tensor'} has shape {self.shape}, got {new.shape}"
+            )
         if new.dtype != self.dtype:
-            raise DTypeError(f"assign_(array): {self.path or 'tensor'} has dtype {self.dtype}, got {new.dtype}")
+            raise DTypeError(
+                f"assign_(array): {self.path or 'tensor'} has dtype {self.dtype}, got {new.dtype}"
+            )
         self._data[...] = new
         writes.note(self._data, caller())
         return self
@@ -306,7 +327,9 @@ class Tensor:
         return (self[i] for i in range(len(self._data)))
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        raise GradientError("x[index] = value: tensors are not written in place; build a new one with where()")
+        raise GradientError(
+            "x[index] = value: tensors are not written in place; build a new one with where()"
+        )
 
     def __repr__(self) -> str:
         body = np.array2string(self._data, separator=", ", prefix="tensor(", threshold=50)
@@ -368,9 +391,7 @@ def tensor(data: Any, requires_grad: bool = False, name: str | None = None) -> T
     return made
 
 
-def grad(
-    output: Tensor, inputs: Any, grad_output: Any = None, create_graph: bool = False
-) -> Any:
+def grad(output: Tensor, inputs: Any, grad_output: Any = None, create_graph: bool = False) -> Any:
     """∂output/∂inputs, without touching any `.grad`.
 
     Args:
@@ -390,7 +411,9 @@ def grad(
     wanted: list[Tensor] = [inputs] if single else list(inputs)
     for i, x in enumerate(wanted):
         if not isinstance(x, Tensor) or not x._needs:
-            raise GradientError(f"grad(output, inputs): inputs[{i}] is no tensor that requires a gradient")
+            raise GradientError(
+                f"grad(output, inputs): inputs[{i}] is no tensor that requires a gradient"
+            )
     seed = _seed("grad", output, grad_output)
     if create_graph and not isinstance(seed, Tensor):
         seed = Tensor(seed)
@@ -401,7 +424,9 @@ def grad(
         lift=_lift if create_graph else None,
     )
     found = [results.get(x._node or x) for x in wanted]
-    arrays = [np.zeros(x.shape, x.dtype) if g is None else g for x, g in zip(wanted, found, strict=True)]
+    arrays = [
+        np.zeros(x.shape, x.dtype) if g is None else g for x, g in zip(wanted, found, strict=True)
+    ]
     if create_graph:
         arrays = [g if isinstance(g, Tensor) else Tensor(np.asarray(g)) for g in arrays]
     else:
@@ -412,13 +437,19 @@ def grad(
 def _seed(call: str, output: Tensor, gradient: Any) -> Any:
     """The gradient that starts a backward pass, checked; a Tensor only if one was given."""
     if not isinstance(output, Tensor) or not output._needs:
-        raise GradientError(f"{call}: the output requires no gradient: nothing it depends on has requires_grad=True")
+        raise GradientError(
+            f"{call}: the output requires no gradient: nothing it depends on has requires_grad=True"
+        )
     if gradient is None:
         if output.size != 1:
-            raise ShapeError(f"{call}: an output of shape {output.shape} needs a gradient of that shape")
+            raise ShapeError(
+                f"{call}: an output of shape {output.shape} needs a gradient of that shape"
+            )
         return np.ones(output.shape, output.dtype)
     if np.shape(gradient) != output.shape:
-        raise ShapeError(f"{call}: the gradient's shape {np.shape(gradient)} is not the output's {output.shape}")
+        raise ShapeError(
+            f"{call}: the gradient's shape {np.shape(gradient)} is not the output's {output.shape}"
+        )
     if isinstance(gradient, Tensor):
         return gradient if gradient.dtype == output.dtype else gradient.astype(output.dtype)
     return np.asarray(gradient, output.dtype)
@@ -457,5 +488,9 @@ def _array(value: Any) -> Any:
 
 
 def _not_recorded(name: str, found: Op | None) -> str:
-    remedy = f"call minigrad.{found.name} with its own arguments" if found else "use x.numpy() to leave the graph"
+    remedy = (
+        f"call minigrad.{found.name} with its own arguments"
+        if found
+        else "use x.numpy() to leave the graph"
+    )
     return f"{name} on a Tensor would not be recorded; {remedy}"

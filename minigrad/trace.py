@@ -200,7 +200,9 @@ class Trace(Listener):
         for entry in reversed(self.entries):
             if key in (entry.name, entry.path):
                 return entry
-        raise KeyError(f"no entry named {key!r}; names: {', '.join(e.path for e in self.entries if e.name)}")
+        raise KeyError(
+            f"no entry named {key!r}; names: {', '.join(e.path for e in self.entries if e.name)}"
+        )
 
     def into(self, entry: Entry) -> list[Edge]:
         """What an op used, in the order of its inputs."""
@@ -248,7 +250,12 @@ class Trace(Listener):
         if origin is not None:
             kind, why = "detached", "detached"
         node = value.node if is_tensor else None
-        facts: dict[str, Any] = {"kind": kind, "op": None, "name": getattr(value, "name", None), "why": why}
+        facts: dict[str, Any] = {
+            "kind": kind,
+            "op": None,
+            "name": getattr(value, "name", None),
+            "why": why,
+        }
         if node is not None:  # computed before the trace began
             facts.update(kind="input", why="", place=str(node.place))
         self._by_data.setdefault(id(array), len(self.entries))
@@ -260,13 +267,21 @@ class Trace(Listener):
         return entry.id
 
     def forward(
-        self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...], output: Any, seconds: float
+        self,
+        op: Op,
+        inputs: tuple[Any, ...],
+        settings: tuple[Any, ...],
+        output: Any,
+        seconds: float,
     ) -> None:
         scope, node = current().scope, output.node
         names = [f"{op.inputs[0]}{i}" for i in range(len(inputs))] if op.many else op.inputs
         shown: dict[str, str] = {}
         sources: list[tuple[int, str]] = []
-        for name, value in [*zip(names, inputs, strict=True), *zip(op.settings, settings, strict=True)]:
+        for name, value in [
+            *zip(names, inputs, strict=True),
+            *zip(op.settings, settings, strict=True),
+        ]:
             if isinstance(value, Tensor | np.ndarray):
                 sources.append((self._leaf(value, scope), name))
             elif value is not None:
@@ -328,7 +343,11 @@ class Trace(Listener):
             entry.gradient = _plus(entry.gradient, gradient)
 
     def expect(self, steps: Callable[..., Any], symbols: dict[str, Any]) -> None:
-        found = {symbol: self._find(v) for symbol, v in symbols.items() if isinstance(v, Tensor | np.ndarray)}
+        found = {
+            symbol: self._find(v)
+            for symbol, v in symbols.items()
+            if isinstance(v, Tensor | np.ndarray)
+        }
         scope = current().scope
         before = [e.last for e in self._expectations if e.scope == scope]
         self._expectations.append(
@@ -356,18 +375,38 @@ class Trace(Listener):
             return made
         for node in reversed(order([output.node])):
             op = node.op
-            facts = {"shape": node.shape, "dtype": str(node.dtype), "tex": op.tex, "vjp_tex": op.vjp_tex}
-            shown = {n: repr(v) for n, v in zip(op.settings, node.settings, strict=True) if np.ndim(v) == 0}
+            facts = {
+                "shape": node.shape,
+                "dtype": str(node.dtype),
+                "tex": op.tex,
+                "vjp_tex": op.vjp_tex,
+            }
+            shown = {
+                n: repr(v)
+                for n, v in zip(op.settings, node.settings, strict=True)
+                if np.ndim(v) == 0
+            }
             sources = [
                 made._ids[edge] if isinstance(edge, Node) else made._leaf(edge, node.scope)
                 for edge in node.edges
             ]
             entry = made._entry(
-                node, kind="op", op=op.name, name=node.name, scope=node.scope, settings=shown, needs=True, **facts
+                node,
+                kind="op",
+                op=op.name,
+                name=node.name,
+                scope=node.scope,
+                settings=shown,
+                needs=True,
+                **facts,
             )
             entry.place = str(node.place)
             for source, position in zip(sources, node.plan.needed, strict=True):
-                made._edge(source, entry.id, op.inputs[0] + str(position) if op.many else op.inputs[position])
+                made._edge(
+                    source,
+                    entry.id,
+                    op.inputs[0] + str(position) if op.many else op.inputs[position],
+                )
             made._note_saved(entry, node, {e.input: e.source for e in made.into(entry)})
             made.forward_steps.append(entry.id)
         made.entries[-1].value = output.data
@@ -388,7 +427,10 @@ class Trace(Listener):
         total = None
         entry = self.entries[known]
         for edge in self.uses(entry):
-            if expectation.first <= edge.target < expectation.last and edge.contribution is not None:
+            if (
+                expectation.first <= edge.target < expectation.last
+                and edge.contribution is not None
+            ):
                 total = _plus(total, edge.contribution)
         return total
 
@@ -401,16 +443,19 @@ class Trace(Listener):
         for e in self._expectations:
             out = self.entries[e.symbols["out"]] if "out" in e.symbols else None
             if out is None or out.gradient is None:
-                raise GradientError(f"check: no backward ran through {e.scope or 'the layer'} in this trace")
+                raise GradientError(
+                    f"check: no backward ran through {e.scope or 'the layer'} in this trace"
+                )
             known = {**e.plain, "grad_output": out.gradient}
             names = signature(e.steps).parameters
             steps = e.steps(**{name: known[name] for name in names if name in known})
             for step in steps:
+                largest = max(float(np.abs(g).max(initial=0.0)) for g in step.gradients.values())
                 for symbol, formula in step.gradients.items():
                     engine = None
                     if symbol in e.symbols:
                         engine = self._gradient_within(e.symbols[symbol], e)
-                    difference = None if engine is None else compare(engine, formula)
+                    difference = None if engine is None else compare(engine, formula, largest)
                     tex = step.formulas[symbol]
                     facts = (e.scope, step.number, step.title, step.forward, symbol, tex)
                     checks.append(Check(*facts, formula.shape, rms(formula), difference))
@@ -462,5 +507,7 @@ def draw(output: Tensor, path: str | Path, **options: Any) -> Path:
     Raises: MissingDependencyError without a renderer; ArgumentError for a suffix other than svg, png, pdf, dot.
     """
     if not isinstance(output, Tensor):
-        raise DTypeError(f"draw(output, path): output must be a Tensor, got {type(output).__name__}")
+        raise DTypeError(
+            f"draw(output, path): output must be a Tensor, got {type(output).__name__}"
+        )
     return Trace.of(output).draw(path, **options)

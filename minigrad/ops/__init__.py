@@ -98,7 +98,14 @@ __all__ = [
     "where",
 ]
 
-_OPERATORS = {"add": add, "sub": subtract, "mul": multiply, "truediv": divide, "pow": power, "matmul": matmul}
+_OPERATORS = {
+    "add": add,
+    "sub": subtract,
+    "mul": multiply,
+    "truediv": divide,
+    "pow": power,
+    "matmul": matmul,
+}
 
 _METHODS = ("abs", "astype", "clip", "cumsum", "exp", "log", "max", "mean", "min", "sqrt", "squeeze", "sum",
             "swapaxes", "take", "tanh", "var")  # fmt: skip

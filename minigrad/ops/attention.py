@@ -81,7 +81,9 @@ def mask_add(scores, mask):
     """
     mask = np.asarray(mask)
     if mask.dtype.kind not in "bfc":
-        raise DTypeError(f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}")
+        raise DTypeError(
+            f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
+        )
     kind = np.real(scores).dtype if np.iscomplexobj(scores) else np.asarray(scores).dtype
     total = scores + _additive(mask, kind)
     return total.astype(np.result_type(scores), copy=False) if mask.dtype.kind == "f" else total

@@ -322,7 +322,9 @@ def _normal_cdf(x: Any) -> Any:
     """Φ(x) = erfc(-x/√2) / 2 to the last digit, small tails included; NumPy has no erfc, the C library does."""
     x = np.asarray(x)
     values = map(math.erfc, (-_SQRT_HALF * x.astype(np.float64)).ravel().tolist())
-    return 0.5 * np.fromiter(values, np.float64, x.size).reshape(x.shape).astype(np.result_type(x, 0.0))
+    return 0.5 * np.fromiter(values, np.float64, x.size).reshape(x.shape).astype(
+        np.result_type(x, 0.0)
+    )
 
 
 def _gelu_samples(rng: np.random.Generator) -> Iterator[Call]:

@@ -55,7 +55,9 @@ def matmul(a, b):
     >>> matmul(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]))
     array([[11.]])
     """
-    if b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous:  # one product in place of a stack of them
+    if (
+        b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous
+    ):  # one product in place of a stack of them
         return np.matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
     return np.matmul(a, b)
 
@@ -112,9 +114,14 @@ def _explicit(subscripts: str, ndims: tuple[int, ...]) -> tuple[list[str], str]:
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(ndims):
-        raise ArgumentError(f"subscripts {subscripts!r} name {len(terms)} operands, got {len(ndims)}")
+        raise ArgumentError(
+            f"subscripts {subscripts!r} name {len(terms)} operands, got {len(ndims)}"
+        )
     spare = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" if c not in text]
-    widths = [n - len(t.replace("...", "")) if "..." in t else 0 for t, n in zip(terms, ndims, strict=True)]
+    widths = [
+        n - len(t.replace("...", "")) if "..." in t else 0
+        for t, n in zip(terms, ndims, strict=True)
+    ]
     dots = "".join(spare[: max(widths, default=0)])
     full = [t.replace("...", dots[len(dots) - w :]) for t, w in zip(terms, widths, strict=True)]
     if not arrow:
@@ -160,7 +167,13 @@ def einsum(subscripts, *operands):
 def _(g, i, others, operands_shape, subscripts):
     terms, out = _explicit(subscripts, tuple(len(shape) for shape in operands_shape))
     mine, shape = terms[i], operands_shape[i]
-    spare = iter([c for c in "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA" if c not in "".join(terms)])
+    spare = iter(
+        [
+            c
+            for c in "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA"
+            if c not in "".join(terms)
+        ]
+    )
     rest = [(t, x) for j, (t, x) in enumerate(zip(terms, others, strict=True)) if j != i]
     seen = set(out).union(*(t for t, _ in rest))
     target = ""

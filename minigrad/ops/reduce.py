@@ -83,7 +83,9 @@ def _var_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 @op(
     tex=r"\operatorname{var}(<x>)",
-    vjp_tex={"x": r"\tfrac{2}{n} \operatorname{broadcast}(<g>) \odot (<x> - \operatorname{mean}(<x>))"},
+    vjp_tex={
+        "x": r"\tfrac{2}{n} \operatorname{broadcast}(<g>) \odot (<x> - \operatorname{mean}(<x>))"
+    },
     flops=several(4),
     samples=_var_samples,
 )
@@ -94,7 +96,9 @@ def var(x, axis=None, ddof=0, keepdims=False):
     np.float64(7.0)
     """
     centred = x - np.mean(x, axis=axis, keepdims=True)
-    return np.sum(centred * centred, axis=axis, keepdims=keepdims) / (_count(np.shape(x), axis) - ddof)
+    return np.sum(centred * centred, axis=axis, keepdims=keepdims) / (
+        _count(np.shape(x), axis) - ddof
+    )
 
 
 @var.vjp("x")

@@ -39,7 +39,9 @@ def pairs(low: float = -2.0, high: float = 2.0, gap: float = 0.0) -> Samples:
         for first, second in shapes:
             a, b = (np.asarray(rng.uniform(low, high, shape)) for shape in (first, second))
             if gap:
-                a = np.asarray(np.round(a / gap / 2) * gap * 2)  # even multiples of gap; b takes odd ones
+                a = np.asarray(
+                    np.round(a / gap / 2) * gap * 2
+                )  # even multiples of gap; b takes odd ones
                 b = np.asarray((np.floor(b / gap / 2) * 2 + 1) * gap)
             yield call(a, b)
         yield call(np.asarray(rng.uniform(low, high, (3,))), 1.5)

@@ -142,7 +142,9 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     if np.ndim(indices_or_sections) == 0:
         sections = int(indices_or_sections)
         if sections < 1 or length % sections:
-            raise ArgumentError(f"split(x, sections): axis {axis} has {length} entries, not a multiple of {sections}")
+            raise ArgumentError(
+                f"split(x, sections): axis {axis} has {length} entries, not a multiple of {sections}"
+            )
         cuts = list(range(0, length + 1, length // sections)) if length else [0] * (sections + 1)
     else:
         cuts = [0, *(int(c) for c in indices_or_sections), length]

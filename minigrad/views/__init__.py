@@ -12,8 +12,8 @@
 """
 
 from .data import trace_to_dict
-from .picture import draw_trace
+# from .picture import draw_trace
 from .plain import plain
 from .table import checks_table, trace_table
 
-__all__ = ["checks_table", "draw_trace", "plain", "trace_table", "trace_to_dict"]
+__all__ = ["checks_table", "plain", "trace_table", "trace_to_dict"]

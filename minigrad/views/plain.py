@@ -40,7 +40,7 @@ SILENT = {"textstyle", "displaystyle", "left", "right", "mathrm", "mathbin", "op
 ACCENTS = {"hat": ("\u0302", "_hat"), "bar": ("\u0304", "_bar")}
 RAISED = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|<\w+>|\s+|.", re.DOTALL)
-_SIMPLE = re.compile(r"[\w∂√.,\u0302\u0304]+")
+_SIMPLE = re.compile(r"[\w∂√.,\u0302\u0304]+|(√|sqrt)?\([^()]*(\([^()]*\)[^()]*)*\)")
 
 
 def plain(tex: str, names: Mapping[str, str] | None = None, *, ascii: bool = False) -> str:

@@ -1,0 +1,137 @@
+"""Masks: who may attend to whom.
+
+A mask is boolean (True = may attend) or additive floats (0 / −inf), and is applied to the scores
+before softmax: there e^−inf = 0 removes a key, and what is left of the row still sums to 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+import minigrad as mg
+from minigrad.errors import ArgumentError, DTypeError, ShapeError
+
+__all__ = ["combined_mask", "create_causal_mask", "fit_mask", "padding_mask", "with_head_axis"]
+
+
+def create_causal_mask(seq_len: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
+    """The additive mask by which position i sees positions j ≤ i:  0 there, −inf for j > i.
+
+    Shapes: → (seq_len, seq_len)
+
+    >>> create_causal_mask(3)
+    array([[  0., -inf, -inf],
+           [  0.,   0., -inf],
+           [  0.,   0.,   0.]])
+    """
+    return _additive(np.tri(seq_len, dtype=bool), np.dtype(dtype))
+
+
+def padding_mask(
+    lengths_or_real: ArrayLike, seq_len: int | None = None, dtype: DTypeLike = np.float64
+) -> NDArray[Any]:
+    """The additive mask that hides padding as keys:  0 at real tokens, −inf at padded ones.
+
+    Args:
+        lengths_or_real: the lengths, integers (B,); or boolean (B, n), True = a real token.
+        seq_len: n, for lengths; the longest one unless given.
+    Shapes: → (B, 1, n)
+    Raises: ShapeError or DTypeError for another array; ArgumentError for a length outside 0..n.
+
+    >>> padding_mask([1, 3])
+    array([[[  0., -inf, -inf]],
+           [[  0.,   0.,   0.]]])
+    """
+    given = np.asarray(lengths_or_real)
+    if given.dtype == np.bool_:
+        real = given
+        if real.ndim != 2 or seq_len not in (None, real.shape[1]):
+            n = "n" if seq_len is None else seq_len
+            raise ShapeError(f"padding_mask(real): real must be (B, {n}), got {real.shape}")
+    else:
+        real = np.arange(_longest(given, seq_len)) < given[:, None]
+    return _additive(real[:, None, :], np.dtype(dtype))
+
+
+def combined_mask(causal: ArrayLike, padding: ArrayLike) -> NDArray[Any]:
+    """One additive mask from a causal and a padding mask, each boolean or additive: their sum.
+
+    Shapes:  causal (n, n) or (B, n, n), padding (B, n) or (B, 1, n) → (B, n, n)
+    Raises:  ShapeError if they do not fit together; DTypeError for an integer mask.
+
+    >>> combined_mask(create_causal_mask(2), np.array([[True, True], [True, False]]))
+    array([[[  0., -inf],
+            [  0.,   0.]],
+           [[  0., -inf],
+            [  0., -inf]]])
+    """
+    first, second = np.asarray(causal), np.asarray(padding)
+    keys = second[:, None, :] if second.ndim == 2 else second  # (B, 1, n): the same for every query
+    n = first.shape[-1] if first.ndim else 0
+    batches = {*first.shape[:-2], *keys.shape[:-2]} - {1}
+    fits = first.ndim in (2, 3) and first.shape[-2] == n and keys.ndim == 3 and len(batches) < 2
+    if not fits or keys.shape[1:] not in ((1, n), (n, n)):
+        raise ShapeError(
+            "combined_mask(causal, padding): causal must be (n, n) or (B, n, n), padding (B, n) or "
+            f"(B, 1, n)\n  causal: {first.shape}\n  padding: {second.shape}"
+        )
+    kinds = [mask.dtype for mask in (first, second) if mask.dtype != np.bool_]
+    dtype = np.result_type(*kinds) if kinds else np.dtype(np.float64)
+    return np.asarray(_additive(first, dtype) + _additive(keys, dtype), dtype)
+
+
+def with_head_axis(mask: Any) -> Any:
+    """(B, n, n) → (B, 1, n, n), the same for every head; other masks, and None, as they are."""
+    return mg.expand_dims(mask, 1) if mask is not None and np.ndim(mask) == 3 else mask
+
+
+def fit_mask(mask: Any, scores: Any) -> Any:
+    """The mask, ready to be added to the scores: it broadcasts to them, and holds no NaN or +inf.
+
+    Raises: ShapeError or ArgumentError if it does not.
+    """
+    mask = mask if isinstance(mask, mg.Tensor) else np.asarray(mask)
+    mask = with_head_axis(mask) if scores.ndim == 4 else mask
+    while mask.ndim > scores.ndim and mask.shape[0] == 1:
+        mask = mask[0]
+    pairs = zip(mask.shape[::-1], scores.shape[::-1], strict=False)
+    if mask.ndim > scores.ndim or any(m not in (1, n) for m, n in pairs):
+        where = f"{scores.shape}   {getattr(scores, 'path', '')}".rstrip()
+        raise ShapeError(
+            "scaled_dot_product_attention(Q, K, V, mask): mask must broadcast to the scores\n"
+            f"  scores: {where}\n  mask: {mask.shape}"
+        )
+    if mask.dtype.kind == "f" and not np.max(np.asarray(mask), initial=-np.inf) < np.inf:
+        raise ArgumentError(
+            "scaled_dot_product_attention(Q, K, V, mask): mask holds NaN or +inf, use 0 and -inf "
+            "(0 * -inf, for one, is NaN)"
+        )
+    return mask
+
+
+def _additive(mask: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """0 where a boolean mask allows and −inf where it forbids; an additive mask as it is."""
+    if mask.dtype == np.bool_:
+        return np.where(mask, 0.0, -np.inf).astype(dtype, copy=False)
+    if mask.dtype.kind != "f":
+        raise DTypeError(
+            f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
+        )
+    return mask
+
+
+def _longest(lengths: NDArray[Any], seq_len: int | None) -> int:
+    """The axis that holds all lengths, checked."""
+    if lengths.ndim != 1:
+        raise ShapeError(f"padding_mask(lengths): lengths must be (B,), got {lengths.shape}")
+    if lengths.dtype.kind not in "iu" and lengths.size:
+        raise DTypeError(f"padding_mask(lengths): lengths must be integers, got {lengths.dtype}")
+    n = int(lengths.max(initial=0)) if seq_len is None else seq_len
+    if lengths.size and (lengths.min() < 0 or lengths.max() > n):
+        raise ArgumentError(
+            f"padding_mask(lengths): lengths must be 0 to {n}, got {lengths.tolist()}"
+        )
+    return n

@@ -1,0 +1,304 @@
+"""Module: what has parameters and children, and knows its last forward.
+
+A layer assigns Tensors and Modules to attributes and writes `forward`; the rest is here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
+from inspect import signature
+from typing import Any, NamedTuple, Self
+from weakref import ref
+
+import numpy as np
+from numpy.typing import NDArray
+
+import minigrad as mg
+from minigrad.errors import ArgumentError, GradientError
+
+__all__ = ["Module"]
+
+
+class _Last(NamedTuple):
+    """The last forward: weak references, and what must be kept alive if no one else does."""
+
+    X: Callable[[], Any]
+    out: Callable[[], Any]
+    held: tuple[Any, Any] | None
+
+
+class Module:
+    """A layer: its parameters are its leaf Tensors, its children the Modules it holds.
+
+    Both are found by attribute, in order of assignment; Modules in lists, tuples and dicts count
+    too, as `blocks.0`. Assigning names what has no name yet, and an array assigned over a
+    parameter is written into it. A call opens the scope of the layer's name and runs `forward`.
+
+    An array given to `forward` becomes a leaf whose gradient is wanted (integers, such as token
+    ids, stay as they are), and `backward` returns that gradient. The graph of the last forward is
+    kept for it only then: called with a Tensor, a layer keeps nothing alive.
+
+    Attributes:
+        training: what `train()` and `eval()` set.
+        dtype: what arrays are cast to on their way in; None leaves them as they are.
+        grad_<name>: short for `<name>.grad`.
+
+    >>> class Twice(Module):
+    ...     def __init__(self):
+    ...         self.w = mg.tensor([2.0, 3.0], requires_grad=True)
+    ...     def forward(self, x):
+    ...         return x * self.w
+    >>> layer = Twice()
+    >>> layer.forward(np.array([5.0, 7.0])).numpy()
+    array([10., 21.])
+    >>> layer.backward(np.ones(2)), layer.grad_w
+    (array([2., 3.]), array([5., 7.]))
+    >>> layer
+    Twice: 2 parameters
+      w (2,)
+    """
+
+    # In slots, so that vars(self) holds what the layer itself assigned and nothing else.
+    __slots__ = ("__dict__", "__weakref__", "_last", "_name", "training")
+    _scope = "module"
+    _last: _Last | None
+    _name: str | None
+    dtype: np.dtype[Any] | None = None
+    training: bool
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        made = super().__new__(cls)
+        made._last, made._name, made.training = None, None, True
+        return made
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._scope = re.sub(
+            r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__
+        ).lower()
+        if "forward" in vars(cls):
+            cls.forward = _remembering(cls.forward)  # type: ignore[method-assign]
+
+    # ------------------------------------------------------------------ calling
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with mg.scope(self._name or self._scope):
+            return self.forward(*args, **kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the layer computes; each layer writes its own."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward")
+
+    def backward(self, grad_output: Any) -> Any:
+        """Go back through the last forward: set each parameter's `.grad`, return X's gradient.
+
+        Args:    grad_output: ∂L/∂out, of the output's shape.
+        Returns: ∂L/∂X as an array; None if X needs no gradient (token ids, a Tensor without one).
+        Raises:  GradientError before any forward, or when input or output was a Tensor and is gone;
+                 FreedGraphError the second time.
+        """
+        X, out = self._recall()
+        inputs = [X] if isinstance(X, mg.Tensor) and X.requires_grad else []
+        parameters = [p for p in self.parameters() if p.requires_grad]
+        gradients = mg.grad(out, inputs + parameters, grad_output)
+        for parameter, gradient in zip(parameters, gradients[len(inputs) :], strict=True):
+            parameter.grad = gradient
+        return gradients[0] if inputs else None
+
+    def _recall(self) -> tuple[Any, Any]:
+        """Input and output of the last forward."""
+        call = f"{type(self).__name__}.backward(grad_output)"
+        if self._last is None:
+            raise GradientError(f"{call}: no forward has recorded a graph yet")
+        X, out = self._last.X(), self._last.out()
+        if X is None or out is None:
+            gone = "output" if out is None else "input"
+            raise GradientError(
+                f"{call}: the last forward's {gone} is gone; a layer called with a Tensor does not "
+                "keep its graph alive: hold on to both, or pass an array"
+            )
+        return X, out
+
+    def _received(self, X: Any, name: str) -> Any:
+        """An array as forward sees it: a leaf; integers and other things as they are."""
+        try:
+            array = np.asarray(X, self.dtype)
+        except (TypeError, ValueError):
+            return X
+        return mg.tensor(array, requires_grad=True, name=name) if array.dtype.kind == "f" else X
+
+    # ------------------------------------------------------------------ attributes
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, mg.Tensor):
+            if value.name is None:
+                value.name = name
+        elif isinstance(value, Module | list | tuple | dict):
+            for path, child in _modules_in(name, value):
+                if child._name is None:
+                    child._name = path
+        elif isinstance(value, np.ndarray):
+            held: Any = vars(self).get(name)
+            if _is_parameter(held):
+                held.assign_(np.asarray(value, held.dtype))
+                return
+        super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        owner = vars(self).get(name.removeprefix("grad_"), self)
+        if name.startswith("grad_") and (owner is None or isinstance(owner, mg.Tensor)):
+            return None if owner is None else owner.grad
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The Modules this one holds, each with its name."""
+        for name, value in vars(self).items():
+            yield from _modules_in(name, value)
+
+    def named_modules(self) -> Iterator[tuple[str, Module]]:
+        """This module (its path is "") and all below it, each once, with dotted paths."""
+        seen: set[Module] = set()
+        stack: list[tuple[str, Module]] = [("", self)]
+        while stack:
+            path, module = stack.pop()
+            if module in seen:
+                continue
+            seen.add(module)
+            yield path, module
+            children = [(_join(path, name), child) for name, child in module.named_children()]
+            stack.extend(reversed(children))
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all below it, each once."""
+        return (module for _, module in self.named_modules())
+
+    def named_parameters(self) -> Iterator[tuple[str, mg.Tensor]]:
+        """Every parameter with its dotted path; a shared one comes once, by its first path."""
+        seen: set[int] = set()
+        for path, module in self.named_modules():
+            for name, value in vars(module).items():
+                if _is_parameter(value) and id(value) not in seen:
+                    seen.add(id(value))
+                    yield _join(path, name), value
+
+    def parameters(self) -> list[mg.Tensor]:
+        """Every parameter, once: what an optimizer takes."""
+        return [parameter for _, parameter in self.named_parameters()]
+
+    # ------------------------------------------------------------------ state
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """A copy of every parameter's array, by path."""
+        return {path: np.array(parameter.numpy()) for path, parameter in self.named_parameters()}
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Write arrays into the parameters of these paths; all fit, or nothing is written.
+
+        Args:   strict: False allows paths to be missing or unexpected; shapes and dtypes must fit.
+        Raises: ArgumentError that lists everything that does not fit.
+
+        >>> from layers import Linear
+        >>> Linear(3, 2).load_state_dict({"W": np.zeros((2, 3)), "c": np.zeros(2)})
+        Traceback (most recent call last):
+        minigrad.errors.ArgumentError: load_state_dict(state): nothing was written, for Linear
+          b: missing
+          c: unexpected
+          W: shape must be (3, 2), got (2, 3)
+        """
+        own = dict(self.named_parameters())
+        wrong = [f"{path}: missing" for path in own if path not in state] if strict else []
+        wrong += [f"{path}: unexpected" for path in state if path not in own] if strict else []
+        fitting = {path: np.asarray(state[path]) for path in own if path in state}
+        for path, array in fitting.items():
+            for what in ("shape", "dtype"):
+                expected, got = getattr(own[path], what), getattr(array, what)
+                wrong += (
+                    [f"{path}: {what} must be {expected}, got {got}"] if got != expected else []
+                )
+        if wrong:
+            lines = [
+                f"load_state_dict(state): nothing was written, for {type(self).__name__}",
+                *wrong,
+            ]
+            raise ArgumentError("\n  ".join(lines))
+        for path, array in fitting.items():
+            own[path].assign_(array)
+
+    def train(self, mode: bool = True) -> Self:
+        """Set `training` here and below; returns this module."""
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """The same as `train(False)`."""
+        return self.train(False)
+
+    def zero_grad(self) -> None:
+        """Forget every parameter's gradient."""
+        for parameter in self.parameters():
+            parameter.grad = None
+
+    def __repr__(self) -> str:
+        lines: list[str] = []
+        shown: set[Module] = set()
+        stack: list[tuple[str, str, Module]] = [("", "", self)]  # indentation, name, module
+        while stack:
+            indent, name, module = stack.pop()
+            count = sum(parameter.size for parameter in module.parameters())
+            lines.append(f"{indent}{name}{type(module).__name__}: {count:,} parameters")
+            if module in shown:
+                lines[-1] += " (shown above)"
+                continue
+            shown.add(module)
+            for key, value in vars(module).items():
+                if _is_parameter(value):
+                    note = "" if value.dtype == np.float64 else f" {value.dtype}"
+                    lines.append(f"{indent}  {key} {value.shape}{note}")
+            below = [(f"{indent}  ", f"{key}: ", child) for key, child in module.named_children()]
+            stack.extend(reversed(below))
+        return "\n".join(lines)
+
+
+def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A layer's forward that takes arrays too, and notes input and output for `backward`."""
+    first = next(iter(list(signature(forward).parameters)[1:]), "")
+
+    @wraps(forward)
+    def remembering(self: Module, *args: Any, **kwargs: Any) -> Any:
+        if not args:
+            if first not in kwargs:
+                return forward(self, **kwargs)
+            args = (kwargs.pop(first),)
+        given, *rest = args
+        X = given if isinstance(given, mg.Tensor) else self._received(given, first)
+        out = forward(self, X, *rest, **kwargs)
+        if isinstance(out, mg.Tensor) and out.requires_grad:
+            held = None if X is given else (X, out)
+            weak = ref(X) if isinstance(X, mg.Tensor) else lambda: X
+            self._last = _Last(weak, ref(out), held)
+        else:
+            self._last = None
+        return out
+
+    return remembering
+
+
+def _is_parameter(value: Any) -> bool:
+    return isinstance(value, mg.Tensor) and value.is_leaf
+
+
+def _modules_in(name: str, value: Any) -> Iterator[tuple[str, Module]]:
+    """The Modules in an attribute's value: itself, or what a list, tuple or dict holds."""
+    if isinstance(value, Module):
+        yield name, value
+    elif isinstance(value, list | tuple | dict):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, entry in pairs:
+            yield from _modules_in(f"{name}.{key}", entry)
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,130 @@
+"""A sentence through one attention layer: tokens → embedding → layer → loss → backward, all of it recorded.
+
+    X = E[ids],    out = layer(X),    logits = out Eᵀ,    loss = cross-entropy(logits, targets)
+
+The weights are drawn, not learned, and nothing tells the layer where a token stands: what is shown is how the
+numbers flow, not what a trained model thinks.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import minigrad as mg
+from layers import MultiHeadAttention, SelfAttention, create_causal_mask
+
+from ..errors import ArgumentError
+from ..trace import Trace
+
+__all__ = ["Lesson", "Settings", "run", "tokenize"]
+
+MULTI_HEAD, SELF_ATTENTION = "multi-head", "self-attention"
+MOST_SCORES = 2**24  # a trace holds about ten arrays of this many entries
+MOST_WEIGHTS = 2**26
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to run; `checked` says what does not fit together."""
+
+    layer: str
+    text: str
+    d_model: int
+    heads: int  # 1 for self-attention
+    d_k: int
+    d_v: int
+    causal: bool
+    bias: bool
+    seed: int
+    dtype: str
+
+    @property
+    def tokens(self) -> list[str]:
+        return tokenize(self.text)
+
+    def checked(self) -> Settings:
+        """These settings. Raises: ArgumentError in the words of the command line."""
+        if self.layer == MULTI_HEAD and self.d_model % self.heads:
+            raise ArgumentError(f"--heads must divide --d-model, got {self.heads} and {self.d_model}")
+        n = len(self.tokens)
+        if n == 0:
+            raise ArgumentError("--text holds no token: give at least one word")
+        if self.causal and n < 2:
+            raise ArgumentError("--causal predicts the next token, so --text needs at least two tokens, got 1")
+        if self.heads * n * n > MOST_SCORES:
+            most = int((MOST_SCORES / self.heads) ** 0.5)
+            raise ArgumentError(f"--text has {n} tokens; with {self.heads} heads at most {most} can be shown")
+        weights = self.d_model * (n + 2 * self.heads * (self.d_k + self.d_v))
+        if weights > MOST_WEIGHTS:
+            raise ArgumentError(f"these sizes make {weights:,} weights; at most {MOST_WEIGHTS:,} can be shown")
+        return self
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One run: its record, and what the record does not hold."""
+
+    settings: Settings
+    tokens: list[str]
+    vocabulary: list[str]
+    trace: Trace
+    scope: str  # of the layer
+    loss: float
+    weights: Any  # (h, n, n), rows sum to 1
+    allowed: Any  # (n, n), True where a token may attend
+
+
+def tokenize(text: str) -> list[str]:
+    """Words, each with its inner apostrophes and hyphens, and single punctuation marks.
+
+    >>> tokenize("The animal didn't cross -- it was too tired.")
+    ['The', 'animal', "didn't", 'cross', '-', '-', 'it', 'was', 'too', 'tired', '.']
+    """
+    return re.findall(r"\w+(?:['’-]\w+)*|[^\w\s]", unicodedata.normalize("NFC", text))
+
+
+def run(settings: Settings) -> Lesson:
+    """Run the sentence forward and backward under a trace.
+
+    >>> lesson = run(Settings("multi-head", "a b a", 6, 2, 3, 3, True, False, 0, "float64"))
+    >>> lesson.weights.shape, lesson.vocabulary, lesson.trace["E"].gradient.shape
+    ((2, 3, 3), ['a', 'b'], (2, 6))
+    """
+    s = settings.checked()
+    tokens = s.tokens
+    lowered = [token.lower() for token in tokens]
+    vocabulary = sorted(set(lowered))
+    ids = np.array([[vocabulary.index(word) for word in lowered]])  # (1, n)
+    rng = np.random.default_rng(s.seed)
+    drawn = rng.normal(size=(len(vocabulary), s.d_model)).astype(s.dtype)
+    E = mg.tensor(drawn, requires_grad=True, name="E")  # (vocabulary, d_model)
+    layer = _layer(s, rng)
+    mask = create_causal_mask(len(tokens), dtype=np.dtype(s.dtype)) if s.causal else None
+    with mg.trace() as trace:
+        with mg.scope("embedding"):
+            X = mg.take(E, ids, axis=0).named("X")  # (1, n, d_model)
+        out = layer(X, mask)  # (1, n, d_model)
+        with mg.scope("prediction"):
+            logits = mg.matmul(out, mg.swapaxes(E, 0, 1)).named("logits")  # (1, n, vocabulary)
+        with mg.scope("loss"):
+            # a causal layer predicts the next token, any other each token itself
+            seen, targets = (logits[:, :-1], ids[:, 1:]) if s.causal else (logits, ids)
+            loss = mg.cross_entropy(seen, targets).named("loss")
+        loss.backward()
+    n = len(tokens)
+    weights = np.asarray(layer.attention_weights).reshape(s.heads, n, n)
+    allowed = np.tri(n, dtype=bool) if s.causal else np.ones((n, n), dtype=bool)
+    scope = trace["out"].scope
+    return Lesson(s, tokens, vocabulary, trace, scope, loss.item(), weights, allowed)
+
+
+def _layer(s: Settings, rng: np.random.Generator) -> SelfAttention | MultiHeadAttention:
+    dtype = np.dtype(s.dtype)
+    if s.layer == SELF_ATTENTION:
+        return SelfAttention(s.d_model, s.d_k, s.d_v, use_bias=s.bias, rng=rng, dtype=dtype)
+    return MultiHeadAttention(s.d_model, s.heads, use_bias=s.bias, rng=rng, dtype=dtype)

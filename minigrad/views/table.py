@@ -1,0 +1,202 @@
+"""The record, and the hand-derived steps beside it, as text for a terminal."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from .palette import STATES
+from .plain import counted, of_bytes, one_line, plain, shaped, sized
+from .terminal import Column, Paint, bar, finished, grid, only_ascii, wide
+
+if TYPE_CHECKING:
+    from ..trace import Check, Checks, Entry, Trace
+
+__all__ = ["checks_table", "trace_table"]
+
+FORWARD = (
+    Column("#", right=True),
+    Column("step", shrink="start"),
+    Column("op"),
+    Column("takes", drop=1),
+    Column("gives"),
+    Column("FLOPs", right=True, drop=3),
+    Column("saves", right=True, drop=2),
+    Column("rms", right=True),
+    Column("", drop=4),
+)
+BACKWARD = (
+    Column("#", right=True),
+    Column("step", shrink="start"),
+    Column("op"),
+    Column("sends back to", shrink="end", drop=1),
+    Column("shape", drop=2),
+    Column("rms", right=True),
+    Column("1e-8 … 1e4", drop=3),
+    Column("state"),
+)
+LEAVES = (
+    Column("leaf", shrink="start"),
+    Column("kind"),
+    Column("shape", drop=2),
+    Column("values", right=True, drop=1),
+    Column("rms", right=True),
+    Column("1e-8 … 1e4", drop=3),
+    Column("state"),
+)
+CHECKS = (
+    Column("step", right=True),
+    Column("title", drop=3),
+    Column("goes back through", shrink="end", drop=2),
+    Column("∂L/∂"),
+    Column("shape", drop=1),
+    Column("rms", right=True),
+    Column("difference", right=True),
+    Column(""),
+)
+
+
+def trace_table(
+    trace: Trace, width: int | None = None, *, ascii: bool | None = None, colour: bool | None = None
+) -> str:
+    """A trace as text: what ran forward, what ran backward, and the gradients of the leaves.
+
+    Args:
+        width: columns to fit in; the terminal's by default. Columns that matter least go first.
+        ascii: ASCII only; by default if the terminal's encoding cannot show the rest.
+        colour: by default if stdout is a terminal and NO_COLOR is not set.
+    """
+    paint, rows_of = Paint(colour), _Rows(trace, only_ascii(ascii), Paint(colour))
+    width = wide(width)
+    forward = [rows_of.forward(i, trace[k]) for i, k in enumerate(trace.forward_steps, 1)]
+    backward = [rows_of.backward(i, trace[k]) for i, k in enumerate(trace.backward_steps, 1)]
+    leaves = [rows_of.leaf(entry) for entry in trace.entries if entry.op is None]
+    flops = sum(entry.flops or 0 for entry in trace.entries)
+    kept = sum(entry.saved_bytes for entry in trace.entries)
+    title = f"forward: {len(forward)} steps, {counted(flops)} FLOPs, {of_bytes(kept)} saved for backward"
+    parts = [paint.bold(title), grid(FORWARD, forward, width)]
+    if backward:
+        title = f"backward: {len(backward)} steps, gradients of what each step made"
+        parts += ["", paint.bold(title), grid(BACKWARD, backward, width)]
+    else:
+        parts += ["", "backward: not run"]
+    if leaves:
+        parts += ["", paint.bold("leaves: what came in"), grid(LEAVES, leaves, width)]
+    return finished("\n".join(parts), only_ascii(ascii))
+
+
+class _Rows:
+    def __init__(self, trace: Trace, ascii: bool, paint: Paint) -> None:
+        self.trace, self.ascii, self.paint = trace, ascii, paint
+
+    def forward(self, number: int, entry: Entry) -> list[str]:
+        sources = [self.trace[edge.source] for edge in self.trace.into(entry)]
+        size = entry.value_rms
+        return [
+            str(number),
+            one_line(entry.path),
+            entry.op or "",
+            ", ".join(shaped(source.shape) for source in sources),
+            shaped(entry.shape),
+            counted(entry.flops),
+            of_bytes(entry.saved_bytes) if entry.saved_bytes else "",
+            sized(size),
+            bar(size, self.ascii),
+        ]
+
+    def backward(self, number: int, entry: Entry) -> list[str]:
+        targets = [e for e in self.trace.into(entry) if e.contribution is not None]
+        names = dict.fromkeys(one_line(self.trace[e.source].label) for e in targets)
+        return [
+            str(number),
+            one_line(entry.path),
+            entry.op or "",
+            ", ".join(names),
+            shaped(entry.shape),
+            *self.gradient(entry),
+        ]
+
+    def leaf(self, entry: Entry) -> list[str]:
+        return [
+            one_line(entry.path),
+            entry.kind,
+            shaped(entry.shape),
+            counted(entry.size),
+            *self.gradient(entry),
+        ]
+
+    def gradient(self, entry: Entry) -> list[str]:
+        """Size, bar and state of an entry's gradient."""
+        size, state = entry.gradient_rms, entry.state
+        glyph, plainer, meaning = STATES[state]
+        said = f"{plainer if self.ascii else glyph} {meaning}"
+        if state == "none":
+            said += f": {self.trace.explain_missing(entry)}"
+        kind = {"ok": "", "none": "dim"}.get(state, "alarm")
+        return [sized(size), bar(size, self.ascii), self.paint(kind, said)]
+
+
+# ---------------------------------------------------------------- hand-derived steps
+
+
+def checks_table(
+    checks: Checks, width: int | None = None, *, ascii: bool | None = None, colour: bool | None = None
+) -> str:
+    """The hand-derived steps, each gradient's size, and how far the engine's is from the formula's.
+
+    ✓ is a difference that was measured in this run and is within rounding, ✗ one that is not; – stands where the
+    engine made no such tensor, so that nothing was measured. Arguments as for `trace_table`.
+    """
+    plainly, paint = only_ascii(ascii), Paint(colour)
+    if not checks:
+        return "no layer with hand-derived steps ran in this trace"
+    parts: list[str] = []
+    for scope, group in groupby(checks, key=lambda check: check.scope):
+        rows = []
+        for _, step in groupby(group, key=lambda check: check.number):
+            rows += _step_rows(list(step), plainly, paint)
+        title = f"{one_line(scope) or 'layer'}: engine against hand-derived steps"
+        parts += [paint.bold(title), grid(CHECKS, rows, wide(width)), ""]
+    return finished("\n".join([*parts, _verdict(checks, paint)]), plainly)
+
+
+def _step_rows(step: list[Check], ascii: bool, paint: Paint) -> list[list[str]]:
+    """A step's gradients, one a row, with its number, its title and its equations beside them."""
+    equations = plain(step[0].forward, ascii=ascii).split(", ")
+    equations[len(step) - 1 :] = [", ".join(equations[len(step) - 1 :])]
+    equations += [""] * (len(step) - len(equations))
+    heads = [[str(step[0].number), step[0].title], *[["", ""]] * (len(step) - 1)]
+    return [
+        [*head, equation, *_check_cells(check, ascii, paint)]
+        for head, equation, check in zip(heads, equations, step, strict=True)
+    ]
+
+
+def _check_cells(check: Check, ascii: bool, paint: Paint) -> list[str]:
+    measured = check.difference is not None
+    mark = "–" if check.difference is None else "✓" if check.difference.ok else "✗"
+    if ascii:
+        mark = {"–": "-", "✓": "ok", "✗": "WRONG"}[mark]
+    kind = "dim" if not measured else "good" if check.difference and check.difference.ok else "alarm"
+    return [
+        check.symbol,
+        shaped(check.shape),
+        sized(check.rms),
+        f"{check.difference.relative:.1e}" if check.difference else "",
+        paint(kind, mark),
+    ]
+
+
+def _verdict(checks: Checks, paint: Paint) -> str:
+    """What all of it comes to, and where it first goes wrong."""
+    measured, wrong = checks.measured, checks.first_wrong
+    left_out = len(checks) - len(measured)
+    rest = f"; {left_out} not measured" if left_out else ""
+    if not measured:
+        return f"nothing measured{rest}"
+    if wrong is None:
+        worst = max(c.difference.relative for c in measured if c.difference)
+        return paint("good", f"all {len(measured)} agree, largest difference {worst:.1e}{rest}")
+    agree = sum(1 for c in measured if c.difference and c.difference.ok)
+    where = f"step {wrong.number}, {wrong.title}: gradient of {wrong.symbol}"
+    return paint("alarm", f"{len(measured) - agree} of {len(measured)} disagree, first in {where}{rest}")

@@ -1,0 +1,141 @@
+"""A terminal's width, colours and characters, and columns that fit into it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+from .palette import FIXED
+
+__all__ = ["Column", "Paint", "bar", "finished", "grid", "only_ascii", "wide"]
+
+NEEDED = "×∂✓✗●○▲▼‼–…█▏─"
+PLAINER = str.maketrans(
+    {"×": "x", "∂": "d", "✓": "+", "✗": "X", "…": "~", "–": "-", "─": "-", "ᵀ": "^T", "Σ": "sum"}
+)
+CODES = {"alarm": "31", "good": "32", "dim": "2", "bold": "1"}
+_ESCAPE = re.compile(r"\x1b\[\d+m")
+BAR, LEAST = 10, 8  # cells of a bar, and the fewest characters a shrunk column keeps
+
+
+def wide(width: int | None) -> int:
+    return shutil.get_terminal_size((100, 24)).columns if width is None else width
+
+
+def only_ascii(asked: bool | None) -> bool:
+    """Whether to keep to ASCII: as asked, or if stdout's encoding lacks what the tables use."""
+    if asked is not None:
+        return asked
+    try:
+        NEEDED.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return True
+    return False
+
+
+def finished(text: str, ascii: bool) -> str:
+    """No trailing blanks and, if asked, nothing beyond ASCII, names included."""
+    text = "\n".join(line.rstrip() for line in text.split("\n"))
+    return text.translate(PLAINER).encode("ascii", "backslashreplace").decode() if ascii else text
+
+
+class Paint:
+    """Colours text, if stdout is a terminal and NO_COLOR is not set."""
+
+    def __init__(self, asked: bool | None = None) -> None:
+        terminal = sys.stdout is not None and sys.stdout.isatty()
+        self.on = asked if asked is not None else terminal and not os.environ.get("NO_COLOR")
+
+    def __call__(self, kind: str, text: str) -> str:
+        return f"\x1b[{CODES[kind]}m{text}\x1b[0m" if self.on and kind else text
+
+    def bold(self, text: str) -> str:
+        return self("bold", text)
+
+
+def bar(rms: float | None, ascii: bool) -> str:
+    """A bar on the fixed log scale; empty where there is no size or it is zero.
+
+    >>> bar(1e-2, ascii=True), bar(1e9, ascii=True), bar(0.0, ascii=True)
+    ('#####', '##########', '')
+    """
+    if rms is None or not rms > 0 or not isfinite(rms):
+        return ""
+    eighths = max(1, round(FIXED.place(rms) * BAR * 8))
+    if ascii:
+        return "#" * max(1, round(eighths / 8))
+    return "█" * (eighths // 8) + ["", *"▏▎▍▌▋▊▉"][eighths % 8]
+
+
+# ---------------------------------------------------------------- columns
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: `shrink` may be cut at its start or end, and those with a `drop` are left out, the lowest first."""
+
+    title: str
+    right: bool = False
+    shrink: str = ""
+    drop: int = 0
+
+
+def _cells(text: str) -> int:
+    """How many columns a terminal gives a text: wide characters take two, combining ones none."""
+    text = _ESCAPE.sub("", text)
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text
+    )
+
+
+def _cut(text: str, width: int, side: str) -> str:
+    """The text in so many cells."""
+    if _cells(text) <= width:
+        return text
+    while text and _cells(text) > width - 1:
+        text = text[1:] if side == "start" else text[:-1]
+    return f"…{text}" if side == "start" else f"{text}…"
+
+
+def _fill(text: str, width: int, right: bool) -> str:
+    blank = " " * (width - _cells(text))
+    return blank + text if right else text + blank
+
+
+def grid(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> str:
+    """Rows under their titles, in no more than `width` cells if columns can be cut or left out for it."""
+    used = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    sizes = [max(_cells(t) for t in (columns[i].title, *(row[i] for row in rows))) for i in range(len(columns))]
+
+    def least(kept: Sequence[int]) -> int:
+        floor = sum(min(sizes[i], LEAST) if columns[i].shrink else sizes[i] for i in kept)
+        return floor + 2 * (len(kept) - 1)
+
+    for i in sorted((i for i in used if columns[i].drop), key=lambda i: columns[i].drop):
+        if least(used) <= width:
+            break
+        used.remove(i)
+    over = sum(sizes[i] for i in used) + 2 * (len(used) - 1) - width
+    for i in sorted((i for i in used if columns[i].shrink), key=lambda i: -sizes[i]):
+        cut = max(0, min(over, sizes[i] - LEAST))
+        sizes[i], over = sizes[i] - cut, over - cut
+    lines = [[columns[i].title for i in used], *([row[i] for i in used] for row in rows)]
+    return "\n".join(
+        "  ".join(
+            _fill(
+                _cut(text, sizes[i], columns[i].shrink) if columns[i].shrink else text,
+                sizes[i],
+                columns[i].right,
+            )
+            for i, text in zip(used, line, strict=True)
+        )
+        for line in lines
+    )

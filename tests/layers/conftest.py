@@ -1,0 +1,115 @@
+"""What the layers' tests share: a seeded generator, and three ways to know a gradient."""
+
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(20170612)
+
+
+class Heard(mg.Listener):
+    """Listens for what a layer says must hold, and for the operations it runs."""
+
+    def __init__(self) -> None:
+        self.steps: Any = None
+        self.symbols: dict[str, Any] = {}
+        self.flops: dict[str, int] = {}
+        self.names: list[str | None] = []
+
+    def expect(self, steps: Callable[..., Any], symbols: dict[str, Any]) -> None:
+        self.steps, self.symbols = steps, symbols
+
+    def forward(self, op: Any, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
+        count = op.count_flops(inputs, settings, output)
+        self.flops[op.name] = self.flops.get(op.name, 0) + count
+
+
+@pytest.fixture
+def hear() -> Callable[..., tuple[Any, Heard]]:
+    """Run a layer; return its output and what was heard."""
+
+    def run(layer: Any, *args: Any) -> tuple[Any, Heard]:
+        heard = Heard()
+        with mg.listen(heard):
+            out = layer(*args)
+        return out, heard
+
+    return run
+
+
+@pytest.fixture
+def check_against_hand(rng, hear) -> Callable[..., set[str]]:
+    """Compare the engine's gradient of each symbol with the hand-derived one; return the symbols.
+
+    Two arrays agree if their largest difference is within the tolerance of their largest entry.
+    """
+
+    def check(layer: Any, X: Any, mask: Any = None, tolerance: float = 1e-14) -> set[str]:
+        out, heard = hear(layer, X, mask)
+        grad_output = rng.normal(size=out.shape).astype(out.dtype)
+        known = {
+            name: value.numpy() if isinstance(value, mg.Tensor) else value
+            for name, value in heard.symbols.items()
+            if name in signature(heard.steps).parameters
+        }
+        by_hand: dict[str, Any] = {}
+        for step in heard.steps(**known, grad_output=grad_output):
+            by_hand |= step.gradients
+        found = mg.grad(out, [heard.symbols[name] for name in by_hand], grad_output)
+        for (name, expected), gradient in zip(by_hand.items(), found, strict=True):
+            assert gradient.shape == expected.shape == heard.symbols[name].shape, name
+            assert gradient.dtype == layer.dtype, name
+            # A bias's gradient is a sum that may cancel (∂b_K is zero): its terms are the measure.
+            terms = {"b_O": grad_output} | {f"b_{s}": by_hand[s] for s in "QKV"}
+            size = np.abs(terms.get(name, expected)).max(initial=0)
+            np.testing.assert_allclose(
+                gradient, expected, rtol=0, atol=tolerance * size, err_msg=name
+            )
+        return set(by_hand)
+
+    return check
+
+
+@pytest.fixture
+def check_against_differences(rng) -> Callable[..., None]:
+    """The texts' criterion: central differences with ε = 1e-5, relative error below 1e-5.
+
+    Rounding leaves about 1e-10 in a difference, more than that criterion allows where the gradient
+    is small (that of b_K is zero), so a difference below 1e-9 passes too.
+    """
+
+    def check(layer: Any, X: Any, mask: Any = None, epsilon: float = 1e-5) -> None:
+        X = np.array(X)
+        out = layer.forward(X, mask)
+        grad_output = rng.normal(size=out.shape)
+        dX = layer.backward(grad_output)
+
+        def loss() -> float:
+            with mg.no_grad():
+                return float(np.sum(layer.forward(X, mask).numpy() * grad_output))
+
+        checked = {"X": (X, dX)}
+        checked |= {name: (p.numpy(), p.grad.copy()) for name, p in layer.named_parameters()}
+        for name, (array, analytical) in checked.items():
+            assert analytical.shape == array.shape, name
+            for index in np.ndindex(array.shape):
+                kept = array[index]
+                array[index] = kept + epsilon
+                above = loss()
+                array[index] = kept - epsilon
+                below = loss()
+                array[index] = kept
+                numerical, a = (above - below) / (2 * epsilon), float(analytical[index])
+                error = abs(a - numerical) / (abs(a) + abs(numerical) + 1e-8)
+                close = error < 1e-5 or abs(a - numerical) < 1e-9
+                assert close, (name, index, a, numerical)
+
+    return check

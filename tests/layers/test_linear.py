@@ -1,0 +1,93 @@
+"""Linear: the affine map of the last axis, and how it is drawn."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import Linear, linear
+from minigrad.errors import ArgumentError, DTypeError, ShapeError
+
+
+def test_linear_is_x_times_W_plus_b():
+    x, W, b = np.array([[1.0, 2.0]]), np.array([[3.0, 5.0], [7.0, 11.0]]), np.array([0.5, -0.5])
+    np.testing.assert_allclose(linear(x, W, b), [[17.5, 26.5]], rtol=0)
+    np.testing.assert_allclose(linear(x, W), [[17.0, 27.0]], rtol=0)
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5), (7, 2, 3, 5)])
+def test_every_axis_but_the_last_is_kept(rng, shape):
+    layer = Linear(5, 2, rng=rng)
+    x = rng.normal(size=shape)
+    out = layer(x)
+    assert out.shape == (*shape[:-1], 2)
+    np.testing.assert_allclose(out.numpy(), x @ layer.W.numpy() + layer.b.numpy(), rtol=1e-14)
+
+
+def test_gradients_are_those_of_the_closed_form(rng):
+    """∂W = Σ xᵀ g, ∂b = Σ g, ∂x = g Wᵀ."""
+    layer = Linear(5, 3, rng=rng)
+    x, g = rng.normal(size=(2, 7, 5)), rng.normal(size=(2, 7, 3))
+    layer.forward(x)
+    dx = layer.backward(g)
+    np.testing.assert_allclose(layer.grad_W, np.einsum("bni,bno->io", x, g), rtol=1e-12)
+    np.testing.assert_allclose(layer.grad_b, g.sum(axis=(0, 1)), rtol=1e-12)
+    np.testing.assert_allclose(dx, g @ layer.W.numpy().T, rtol=1e-12)
+
+
+def test_gradients_match_central_differences(rng, check_against_differences):
+    check_against_differences(LinearOfX(Linear(3, 2, rng=rng)), rng.normal(size=(5, 3)))
+
+
+class LinearOfX:
+    """A Linear that takes, and ignores, a mask, as the shared check calls it."""
+
+    def __init__(self, layer):
+        self.layer = layer
+        self.backward, self.named_parameters = layer.backward, layer.named_parameters
+
+    def forward(self, X, mask):
+        return self.layer.forward(X)
+
+
+def test_weights_are_xavier_normal_and_biases_zero():
+    """W ~ N(0, √(2 / (n_in + n_out))): mean and deviation are within 5 standard errors."""
+    layer = Linear(300, 200, rng=np.random.default_rng(7))
+    W, sigma = layer.W.numpy(), np.sqrt(2 / 500)
+    assert abs(W.mean()) < 5 * sigma / np.sqrt(W.size)
+    assert abs(W.std() / sigma - 1) < 5 / np.sqrt(2 * W.size)
+    np.testing.assert_array_equal(layer.b.numpy(), np.zeros(200))
+
+
+def test_one_seed_draws_one_layer_and_none_draws_another():
+    first, second = (Linear(3, 2, rng=np.random.default_rng(5)) for _ in range(2))
+    np.testing.assert_array_equal(first.W.numpy(), second.W.numpy())
+    assert (Linear(3, 2).W.numpy() != Linear(3, 2).W.numpy()).any()
+
+
+def test_without_bias_there_is_no_b(rng):
+    layer = Linear(3, 2, use_bias=False, rng=rng)
+    assert layer.b is None
+    assert [name for name, _ in layer.named_parameters()] == ["W"]
+
+
+def test_float32_stays_float32(rng):
+    layer = Linear(3, 2, rng=rng, dtype=np.float32)
+    out = layer.forward(rng.normal(size=(5, 3)).astype(np.float32))
+    dx = layer.backward(np.ones((5, 2)))
+    assert {out.dtype, dx.dtype, layer.grad_W.dtype, layer.grad_b.dtype} == {np.dtype(np.float32)}
+
+
+def test_a_wrong_width_is_refused_with_both_numbers(rng):
+    with pytest.raises(ShapeError, match="got 7 != 3"):
+        Linear(3, 2, rng=rng)(mg.tensor(np.zeros((5, 7))))
+
+
+@pytest.mark.parametrize("sizes", [(0, 2), (3, -1), (2.5, 2), (True, 2)])
+def test_a_size_below_one_is_refused(sizes):
+    with pytest.raises(ArgumentError, match="must be an integer of at least 1"):
+        Linear(*sizes)
+
+
+def test_an_integer_dtype_is_refused():
+    with pytest.raises(DTypeError):
+        Linear(3, 2, dtype=np.int64)

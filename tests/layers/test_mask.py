@@ -1,0 +1,190 @@
+"""Masks: causal, padding, both; boolean and additive; and every one that does not fit."""
+
+# ruff: noqa: E741    O is the paper's symbol
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import (
+    MultiHeadAttention,
+    SelfAttention,
+    combined_mask,
+    create_causal_mask,
+    padding_mask,
+    scaled_dot_product_attention,
+)
+from minigrad.errors import ArgumentError, DTypeError, ShapeError
+
+INF = np.inf
+
+
+def test_causal_mask_is_zero_up_to_the_diagonal_and_minus_infinity_above():
+    np.testing.assert_array_equal(create_causal_mask(3), [[0, -INF, -INF], [0, 0, -INF], [0, 0, 0]])
+    np.testing.assert_array_equal(create_causal_mask(1), [[0]])
+    assert create_causal_mask(0).shape == (0, 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_masks_have_the_dtype_asked_for(dtype):
+    assert create_causal_mask(3, dtype).dtype == dtype
+    assert padding_mask([2, 3], dtype=dtype).dtype == dtype
+
+
+def test_padding_mask_hides_columns_from_the_length_on():
+    expected = [[[0, 0, -INF, -INF]], [[0, 0, 0, 0]], [[-INF] * 4]]
+    np.testing.assert_array_equal(padding_mask([2, 4, 0]), expected)
+    np.testing.assert_array_equal(padding_mask(np.array([2, 4, 0], np.uint8), 4), expected)
+    real = np.arange(4) < np.array([[2], [4], [0]])
+    np.testing.assert_array_equal(padding_mask(real), expected)
+    np.testing.assert_array_equal(padding_mask(real, seq_len=4), expected)
+
+
+def test_padding_mask_of_lengths_can_be_longer_than_all_of_them():
+    np.testing.assert_array_equal(padding_mask([1], seq_len=3), [[[0, -INF, -INF]]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (([1, 5], 3), ArgumentError, "lengths must be 0 to 3"),
+        (([-1, 2],), ArgumentError, "lengths must be 0 to 2"),
+        (([1.0, 2.0],), DTypeError, "lengths must be integers"),
+        (([[1, 2]],), ShapeError, r"lengths must be \(B,\), got \(1, 2\)"),
+        (([True, False],), ShapeError, r"real must be \(B, n\), got \(2,\)"),
+        (([[True, False]], 3), ShapeError, r"real must be \(B, 3\), got \(1, 2\)"),
+    ],
+)
+def test_padding_mask_refuses_what_is_neither_lengths_nor_booleans(arguments, error, message):
+    with pytest.raises(error, match=message):
+        padding_mask(*arguments)
+
+
+@pytest.mark.parametrize("boolean_causal", [True, False])
+@pytest.mark.parametrize("padding", ["boolean (B, n)", "boolean (B, 1, n)", "additive"])
+@pytest.mark.parametrize("batched", [True, False])
+def test_combined_mask_allows_what_both_allow(boolean_causal, padding, batched):
+    real = np.arange(5) < np.array([[3], [5]])
+    causal = np.tri(5, dtype=bool) if boolean_causal else create_causal_mask(5)
+    causal = np.stack([causal, causal]) if batched else causal
+    second = {"boolean (B, n)": real, "boolean (B, 1, n)": real[:, None]}.get(
+        padding, padding_mask(real)
+    )
+    combined = combined_mask(causal, second)
+    expected = np.where(np.tri(5, dtype=bool) & real[:, None], 0.0, -INF)
+    np.testing.assert_array_equal(combined, expected)
+    assert combined.dtype == np.float64
+
+
+def test_combined_mask_of_finite_masks_is_their_sum_in_their_dtype():
+    combined = combined_mask(np.float32([[0, -1e9], [0, 0]]), np.float32([[[0, -1e9]]]))
+    np.testing.assert_array_equal(combined, np.float32([[[0, -2e9], [0, -1e9]]]))
+    assert combined.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("causal", "padding"),
+    [((3, 3), (2, 5)), ((3, 5), (2, 5)), ((3,), (2, 3)), ((3, 3), (3,)), ((2, 3, 3), (5, 1, 3)),
+     ((3, 3), (2, 7, 3)), ((), (2, 3))],
+)  # fmt: skip
+def test_combined_mask_refuses_shapes_that_do_not_fit(causal, padding):
+    with pytest.raises(ShapeError, match="combined_mask") as caught:
+        combined_mask(np.zeros(causal), np.zeros(padding))
+    assert f"causal: {causal}" in str(caught.value)
+    assert f"padding: {padding}" in str(caught.value)
+
+
+def test_combined_mask_refuses_integers_which_could_mean_either():
+    with pytest.raises(DTypeError, match="boolean"):
+        combined_mask(np.tri(3, dtype=int), np.ones((2, 3), bool))
+
+
+# ---------------------------------------------------------------- masks on scores
+
+
+def test_boolean_and_additive_masks_say_the_same(rng):
+    layer, X = SelfAttention(5, 2, 3, rng=rng), rng.normal(size=(2, 7, 5))
+    allowed = np.tri(7, dtype=bool)
+    boolean = layer(X, allowed).numpy()
+    np.testing.assert_array_equal(layer(X, create_causal_mask(7)).numpy(), boolean)
+    large = np.where(allowed, 0.0, -1e9)  # the texts' finite stand-in for -inf
+    np.testing.assert_array_equal(layer(X, large).numpy(), boolean)
+
+
+@pytest.mark.parametrize("make", ["one head", "many"])
+@pytest.mark.parametrize("shape", [(7, 7), (1, 7), (3, 7, 7), (1, 7, 7), (3, 1, 7)])
+def test_masks_of_every_shape_hide_the_same_pairs(rng, make, shape):
+    layer = (
+        SelfAttention(6, 2, 5, rng=rng) if make == "one head" else MultiHeadAttention(6, 2, rng=rng)
+    )
+    allowed = rng.random(shape) < 0.5
+    layer(rng.normal(size=(3, 7, 6)), allowed)
+    A = layer.attention_weights if make == "one head" else layer.attention_weights[:, 1]
+    np.testing.assert_array_equal(A != 0, np.broadcast_to(allowed, (3, 7, 7)))
+
+
+def test_a_4d_mask_may_differ_between_heads(rng):
+    layer, allowed = MultiHeadAttention(6, 2, rng=rng), rng.random((3, 2, 7, 7)) < 0.5
+    layer(rng.normal(size=(3, 7, 6)), allowed)
+    np.testing.assert_array_equal(layer.attention_weights != 0, allowed)
+
+
+def test_the_first_axis_of_a_3d_mask_is_the_batch_even_where_it_could_be_the_heads(rng):
+    layer, allowed = MultiHeadAttention(6, 2, rng=rng), rng.random((2, 7, 7)) < 0.5
+    layer(rng.normal(size=(2, 7, 6)), allowed)
+    for head in range(2):
+        np.testing.assert_array_equal(layer.attention_weights[:, head] != 0, allowed)
+
+
+@pytest.mark.parametrize("shape", [(7, 7), (1, 7, 7), (1, 1, 7, 7), (1, 1, 7)])
+@pytest.mark.parametrize("heads", [None, 2])
+def test_an_unbatched_sequence_takes_masks_with_axes_of_one(rng, shape, heads):
+    layer = MultiHeadAttention(6, heads, rng=rng) if heads else SelfAttention(6, 2, 5, rng=rng)
+    allowed = rng.random(shape) < 0.5
+    out = layer(rng.normal(size=(7, 6)), allowed)
+    assert out.shape == (7, 6)
+    expected = np.broadcast_to(allowed.reshape(-1, 7), (7, 7))
+    for A in layer.attention_weights.reshape(-1, 7, 7):
+        np.testing.assert_array_equal(A != 0, expected)
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (5, 7, 7), (7, 3), (2, 2, 7, 7)])
+def test_a_mask_that_cannot_broadcast_is_refused_with_both_shapes(rng, shape):
+    layer = SelfAttention(5, 2, 3, rng=rng)
+    with pytest.raises(ShapeError) as caught:
+        layer(np.zeros((2, 7, 5)), np.zeros(shape))
+    assert str(caught.value) == (
+        "scaled_dot_product_attention(Q, K, V, mask): mask must broadcast to the scores\n"
+        f"  scores: (2, 7, 7)   self_attention/S\n  mask: {shape}"
+    )
+
+
+def test_a_mask_never_enlarges_the_scores(rng):
+    """(2, 7, 7) would broadcast with unbatched scores (7, 7), but not to them."""
+    with pytest.raises(ShapeError, match="must broadcast to the scores"):
+        SelfAttention(5, 2, 3, rng=rng)(np.zeros((7, 5)), np.zeros((2, 7, 7)))
+
+
+def test_an_integer_mask_is_refused(rng):
+    with pytest.raises(DTypeError, match="boolean"):
+        SelfAttention(5, 2, 3, rng=rng)(np.zeros((2, 7, 5)), np.tri(7, dtype=int))
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_mask_with_nan_or_plus_infinity_is_refused(rng, wrong):
+    mask = np.zeros((7, 7))
+    mask[2, 3] = wrong
+    with pytest.raises(ArgumentError, match=r"NaN or \+inf"):
+        SelfAttention(5, 2, 3, rng=rng)(np.zeros((2, 7, 5)), mask)
+
+
+def test_a_learned_mask_gets_its_gradient(rng):
+    """An additive bias given as a Tensor is one more input: its gradient is ∂S_masked, summed."""
+    Q, K, V, g = (rng.normal(size=(2, 7, d)) for d in (3, 3, 5, 5))
+    bias = mg.tensor(rng.normal(size=(7, 7)), requires_grad=True)
+    O, A = scaled_dot_product_attention(mg.tensor(Q), K, V, bias)
+    found = mg.grad(O, bias, g)
+    dA = g @ V.swapaxes(-1, -2)
+    weights = A.numpy()
+    expected = weights * (dA - (dA * weights).sum(-1, keepdims=True))
+    np.testing.assert_allclose(found, expected.sum(axis=0), rtol=1e-10, atol=1e-14)

@@ -1,0 +1,356 @@
+"""Module: what it finds, names, saves and loads, and how long it keeps a graph."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import Linear, Module, SelfAttention
+from minigrad.errors import ArgumentError, FreedGraphError, GradientError, ShapeError
+
+
+class Block(Module):
+    """Children of every kind (attribute, list, tuple in a dict) and a parameter of its own."""
+
+    def __init__(self, rng):
+        self.enter = Linear(3, 5, rng=rng)
+        self.gain = mg.tensor(np.ones(5), requires_grad=True)
+        self.layers = [Linear(5, 5, rng=rng), Linear(5, 5, use_bias=False, rng=rng)]
+        self.heads = {"main": (Linear(5, 2, rng=rng),)}
+
+    def forward(self, x):
+        x = self.enter(x) * self.gain
+        for layer in self.layers:
+            x = mg.tanh(layer(x))
+        return self.heads["main"][0](x)
+
+
+PATHS = ["gain", "enter.W", "enter.b", "layers.0.W", "layers.0.b", "layers.1.W",
+         "heads.main.0.W", "heads.main.0.b"]  # fmt: skip
+
+
+@pytest.fixture
+def block(rng):
+    return Block(rng)
+
+
+@pytest.fixture
+def no_collector():
+    """Without the garbage collector only reference counts free memory, so a cycle would show."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+# ---------------------------------------------------------------- what it finds
+
+
+def test_parameters_are_found_by_attribute_in_order_and_inside_containers(block):
+    assert [path for path, _ in block.named_parameters()] == PATHS
+    assert [id(p) for p in block.parameters()] == [id(p) for _, p in block.named_parameters()]
+
+
+def test_children_are_found_where_they_are_held(block):
+    children = dict(block.named_children())
+    assert list(children) == ["enter", "layers.0", "layers.1", "heads.main.0"]
+    assert list(block.modules()) == [block, *children.values()]
+
+
+def test_a_shared_parameter_and_a_shared_module_come_once(rng):
+    class Tied(Module):
+        def __init__(self):
+            self.first, self.second = Linear(3, 3, rng=rng), Linear(3, 3, rng=rng)
+            self.again = self.first
+            self.second.W = self.first.W
+
+    assert [path for path, _ in Tied().named_parameters()] == ["first.W", "first.b", "second.b"]
+
+
+def test_a_frozen_parameter_is_still_a_parameter_and_gets_no_gradient(block, rng):
+    block.enter.W.requires_grad = False
+    assert [path for path, _ in block.named_parameters()] == PATHS
+    block.backward(np.ones(block.forward(rng.normal(size=(7, 3))).shape))
+    assert block.enter.W.grad is None
+    assert block.enter.b.grad is not None
+
+
+def test_a_computed_tensor_is_no_parameter(rng):
+    layer = Linear(3, 2, rng=rng)
+    layer.seen = layer.W * 2
+    assert [path for path, _ in layer.named_parameters()] == ["W", "b"]
+
+
+def test_a_module_that_holds_itself_is_walked_once(rng):
+    layer = Linear(3, 2, rng=rng)
+    layer.me = [layer]
+    assert len(layer.parameters()) == 2
+    assert repr(layer).endswith("me.0: Linear: 8 parameters (shown above)")
+
+
+def test_there_is_no_need_to_call_the_base_class(block):
+    assert block.training
+    assert "_last" not in vars(block)
+
+
+# ---------------------------------------------------------------- names
+
+
+def test_assigning_names_what_has_no_name_yet():
+    layer = Module()
+    layer.weight = mg.tensor([1.0], requires_grad=True)
+    layer.bias = mg.tensor([1.0], requires_grad=True, name="offset")
+    assert (layer.weight.name, layer.bias.name) == ("weight", "offset")
+
+
+def test_scopes_follow_the_path_of_attributes_under_the_class_name_of_the_root(block, rng):
+    x = mg.tensor(rng.normal(size=(7, 3)), requires_grad=True)
+    seen = set()
+
+    class Scopes(mg.Listener):
+        def forward(self, op, inputs, settings, output, seconds):
+            seen.add(output.node.scope)
+
+    with mg.listen(Scopes()):
+        block(x)
+    names = {"enter", "layers.0", "layers.1", "heads.main.0"}
+    assert seen == {"block", *(f"block/{name}" for name in names)}
+
+
+@pytest.mark.parametrize(
+    ("name", "scope"),
+    [
+        ("SelfAttention", "self_attention"),
+        ("MLP", "mlp"),
+        ("GPT2Block", "gpt2_block"),
+        ("RMSNorm", "rms_norm"),
+    ],
+)
+def test_a_root_scope_is_the_class_name_in_snake_case(name, scope):
+    made = type(name, (Module,), {"forward": lambda self, x: x * 2})()
+    assert made(mg.tensor([1.0], requires_grad=True)).node.scope == scope
+
+
+def test_a_missing_attribute_is_an_attribute_error(block):
+    with pytest.raises(AttributeError, match="'Block' object has no attribute 'gian'"):
+        _ = block.gian
+    with pytest.raises(AttributeError, match="grad_enter"):
+        _ = block.grad_enter
+
+
+def test_an_array_assigned_over_a_parameter_is_written_into_it(rng):
+    layer = Linear(2, 2, rng=rng, dtype=np.float32)
+    held = layer.W
+    layer.W = np.eye(2, dtype=int)
+    assert layer.W is held
+    assert layer.W.dtype == np.float32
+    np.testing.assert_array_equal(layer.W.numpy(), np.eye(2))
+    with pytest.raises(ShapeError):
+        layer.W = np.eye(3)
+
+
+def test_repr_is_a_tree_of_shapes_and_counts(rng):
+    class Pair(Module):
+        def __init__(self):
+            self.first = Linear(3, 2, rng=rng)
+            self.rest = [Linear(2, 500, use_bias=False, rng=rng, dtype=np.float32)]
+
+    assert repr(Pair()).splitlines() == [
+        "Pair: 1,008 parameters",
+        "  first: Linear: 8 parameters",
+        "    W (3, 2)",
+        "    b (2,)",
+        "  rest.0: Linear: 1,000 parameters",
+        "    W (2, 500) float32",
+    ]
+
+
+# ---------------------------------------------------------------- forward and backward
+
+
+def test_backward_gives_the_gradients_of_an_ordinary_backward(block, rng):
+    x, g = rng.normal(size=(7, 3)), rng.normal(size=(7, 2))
+    block.forward(x)
+    dx = block.backward(g)
+    by_interface = [p.grad for p in block.parameters()]
+
+    block.zero_grad()
+    assert [p.grad for p in block.parameters()] == [None] * len(PATHS)
+    X = mg.tensor(x, requires_grad=True)
+    block(X).backward(g)
+    np.testing.assert_array_equal(dx, X.grad)
+    for mine, parameter in zip(by_interface, block.parameters(), strict=True):
+        np.testing.assert_array_equal(mine, parameter.grad)
+
+
+def test_backward_replaces_gradients_and_grad_names_read_them(rng):
+    layer, x = Linear(3, 2, rng=rng), rng.normal(size=(7, 3))
+    assert layer.grad_W is None
+    for _ in range(2):
+        layer.forward(x)
+        layer.backward(np.ones((7, 2)))
+        np.testing.assert_allclose(layer.grad_b, [7.0, 7.0], rtol=0)
+    assert layer.grad_W is layer.W.grad
+    assert Linear(3, 2, use_bias=False).grad_b is None
+
+
+def test_the_input_may_be_an_array_a_list_or_a_keyword(rng):
+    layer = Linear(2, 2, rng=rng)
+    layer.W = np.eye(2)
+    calls = (
+        lambda: layer.forward([[1, 2]]),
+        lambda: layer(x=np.array([[1, 2]])),
+        lambda: layer.forward(x=[[1.0, 2.0]]),
+    )
+    for call in calls:
+        np.testing.assert_array_equal(call().numpy(), [[1.0, 2.0]])
+        np.testing.assert_array_equal(layer.backward(np.array([[3.0, 5.0]])), [[3.0, 5.0]])
+
+
+def test_integers_reach_a_layer_without_a_dtype_as_they_are():
+    """Token ids are not differentiated: they stay integers, and their gradient is None."""
+
+    class Embedding(Module):
+        def __init__(self):
+            self.table = mg.tensor(np.eye(5), requires_grad=True)
+
+        def forward(self, ids):
+            return mg.take(self.table, ids, axis=0)
+
+    layer = Embedding()
+    out = layer.forward(np.array([2, 3, 2]))
+    np.testing.assert_array_equal(out.numpy(), np.eye(5)[[2, 3, 2]])
+    assert layer.backward(np.ones((3, 5))) is None
+    np.testing.assert_array_equal(layer.grad_table.sum(axis=1), [0, 0, 10, 5, 0])
+
+
+def test_writing_to_the_array_after_forward_changes_no_gradient(rng):
+    layer, x = Linear(3, 2, rng=rng), rng.normal(size=(7, 3))
+    expected = x.sum(axis=0)
+    layer.forward(x)
+    x[:] = np.nan
+    layer.backward(np.ones((7, 2)))
+    np.testing.assert_allclose(layer.grad_W, np.stack([expected, expected], axis=1), rtol=1e-12)
+
+
+def test_backward_before_any_forward_says_so(rng):
+    with pytest.raises(GradientError, match=r"Linear\.backward.*no forward has recorded"):
+        Linear(3, 2, rng=rng).backward(np.ones((7, 2)))
+
+
+def test_backward_after_a_forward_without_recording_says_so(rng):
+    layer = Linear(3, 2, rng=rng)
+    layer.forward(np.ones((7, 3)))
+    with mg.no_grad():
+        layer.forward(np.ones((7, 3)))
+    with pytest.raises(GradientError, match="no forward has recorded"):
+        layer.backward(np.ones((7, 2)))
+
+
+def test_a_second_backward_says_that_the_graph_is_freed(rng):
+    layer = Linear(3, 2, rng=rng)
+    layer.forward(np.ones((7, 3)))
+    layer.backward(np.ones((7, 2)))
+    with pytest.raises(FreedGraphError, match="freed by an earlier backward"):
+        layer.backward(np.ones((7, 2)))
+
+
+def test_backward_of_another_shape_is_refused_with_both(rng):
+    layer = Linear(3, 2, rng=rng)
+    layer.forward(np.ones((7, 3)))
+    with pytest.raises(ShapeError, match=r"\(7, 3\).*\(7, 2\)"):
+        layer.backward(np.ones((7, 3)))
+
+
+def test_a_module_without_forward_says_so():
+    with pytest.raises(NotImplementedError, match="Module has no forward"):
+        Module()(np.ones(3))
+
+
+# ---------------------------------------------------------------- how long a graph lives
+
+
+def test_called_with_a_tensor_a_layer_keeps_no_graph_alive(rng, no_collector):
+    layer = SelfAttention(5, 2, 3, rng=rng)
+    X = mg.tensor(rng.normal(size=(2, 7, 5)), requires_grad=True)
+    out = layer(X)
+    node = weakref.ref(out.node)
+    del out
+    assert node() is None
+    with pytest.raises(GradientError, match="output is gone"):
+        layer.backward(np.ones((2, 7, 5)))
+
+
+def test_called_with_a_tensor_that_is_held_backward_works(rng):
+    layer, X = Linear(3, 2, rng=rng), mg.tensor(np.ones((7, 3)), requires_grad=True)
+    out = layer(X)
+    dX = layer.backward(np.ones(out.shape))
+    np.testing.assert_allclose(dX, np.tile(layer.W.numpy().sum(axis=1), (7, 1)), rtol=1e-12)
+    assert X.grad is None
+
+
+def test_an_input_that_is_gone_is_named(rng):
+    layer, X = Linear(3, 2, rng=rng), mg.tensor(np.ones((7, 3)), requires_grad=True)
+    out = layer(X * 2)
+    with pytest.raises(GradientError, match="input is gone"):
+        layer.backward(np.ones(out.shape))
+
+
+def test_called_with_an_array_a_layer_holds_the_last_graph_and_only_that(rng, no_collector):
+    layer, X = SelfAttention(5, 2, 3, rng=rng), rng.normal(size=(2, 7, 5))
+    first = weakref.ref(layer(X).node)
+    assert first() is not None
+    second = weakref.ref(layer(X).node)
+    assert first() is None
+    del layer
+    assert second() is None
+
+
+# ---------------------------------------------------------------- state
+
+
+def test_state_dict_goes_into_another_layer(block):
+    other = Block(np.random.default_rng(3))
+    other.load_state_dict(block.state_dict())
+    x = np.ones((7, 3))
+    np.testing.assert_array_equal(other(x).numpy(), block(x).numpy())
+
+
+def test_state_dict_holds_copies(block):
+    state = block.state_dict()
+    assert list(state) == PATHS
+    state["gain"][:] = 7
+    np.testing.assert_array_equal(block.gain.numpy(), np.ones(5))
+
+
+def test_everything_that_does_not_fit_is_reported_at_once_and_nothing_written(block):
+    before, state = block.state_dict(), block.state_dict()
+    del state["layers.1.W"]
+    state |= {"extra": np.ones(1), "enter.W": np.ones((5, 3)), "enter.b": np.ones(5, np.float32)}
+    with pytest.raises(ArgumentError) as caught:
+        block.load_state_dict(state)
+    assert str(caught.value).split("\n  ") == [
+        "load_state_dict(state): nothing was written, for Block",
+        "layers.1.W: missing",
+        "extra: unexpected",
+        "enter.W: shape must be (3, 5), got (5, 3)",
+        "enter.b: dtype must be float64, got float32",
+    ]
+    for path, array in block.state_dict().items():
+        np.testing.assert_array_equal(array, before[path])
+
+
+def test_not_strict_allows_missing_and_unexpected_but_no_other_shape(block):
+    block.load_state_dict({"gain": np.full(5, 7.0), "extra": np.ones(1)}, strict=False)
+    np.testing.assert_array_equal(block.gain.numpy(), np.full(5, 7.0))
+    with pytest.raises(ArgumentError, match="gain: shape"):
+        block.load_state_dict({"gain": np.ones(2)}, strict=False)
+
+
+def test_train_and_eval_reach_every_module(block):
+    assert block.eval() is block
+    assert not any(module.training for module in block.modules())
+    block.train()
+    assert all(module.training for module in block.modules())

@@ -1,0 +1,540 @@
+"""Multi-head attention: closed forms, per-head equivalence, groups, the seven steps, PyTorch."""
+
+# ruff: noqa: E741    O is the paper's symbol
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import (
+    Linear,
+    Module,
+    MultiHeadAttention,
+    SelfAttention,
+    combined_mask,
+    count_flops,
+    create_causal_mask,
+    flops_by_step,
+    memory_by_array,
+    merge_heads,
+    padding_mask,
+    scaled_dot_product_attention,
+    split_heads,
+)
+from minigrad.errors import ArgumentError, ShapeError
+
+B, N, H, D_K = 2, 7, 3, 5
+D_MODEL = H * D_K
+WEIGHTS, BIASES = ["W_Q", "W_K", "W_V", "W_O"], ["b_Q", "b_K", "b_V", "b_O"]
+KINDS = ["none", "causal", "causal, boolean", "padding", "both", "per head", "a fully masked row"]
+
+
+def mask_of(kind, n=N, batch=B, heads=H):
+    lengths = [n - 2, n, *([n - 1] * batch)][:batch]
+    nowhere = np.tri(n, dtype=bool)
+    nowhere[2] = False
+    return {
+        "none": None,
+        "causal": create_causal_mask(n),
+        "causal, boolean": np.tri(n, dtype=bool),
+        "padding": padding_mask(lengths, n),
+        "both": combined_mask(create_causal_mask(n), padding_mask(lengths, n)),
+        "per head": np.random.default_rng(3).random((batch, heads, n, n)) < 0.5,
+        "a fully masked row": nowhere,
+    }[kind]
+
+
+def biased(layer, rng):
+    """The layer with biases that are not zero, so that they matter."""
+    for name in BIASES:
+        if getattr(layer, name) is not None:
+            setattr(layer, name, rng.normal(size=getattr(layer, name).shape))
+    return layer
+
+
+@pytest.fixture
+def layer(rng):
+    return MultiHeadAttention(D_MODEL, H, rng=rng)
+
+
+@pytest.fixture
+def X(rng):
+    return rng.normal(size=(B, N, D_MODEL))
+
+
+# ---------------------------------------------------------------- closed forms
+
+
+def test_two_tokens_in_two_heads_by_hand():
+    """W = I and d_k = 1: head i scores token a with token b as the product of their entries i."""
+    layer = MultiHeadAttention(2, 2)
+    for name in WEIGHTS:
+        setattr(layer, name, np.eye(2))
+    X = np.array([[[1.0, 2.0], [0.0, -1.0]]])
+    out = layer(X)
+    e = np.exp
+    head_0 = np.array([[e(1) / (e(1) + 1), 1 / (e(1) + 1)], [0.5, 0.5]])
+    head_1 = np.array([
+        [e(4) / (e(4) + e(-2)), e(-2) / (e(4) + e(-2))],
+        [e(-2) / (e(-2) + e(1)), e(1) / (e(-2) + e(1))],
+    ])  # fmt: skip
+    np.testing.assert_allclose(layer.attention_weights, [[head_0, head_1]], rtol=1e-14)
+    expected = np.stack([head_0 @ [1.0, 0.0], head_1 @ [2.0, -1.0]], axis=-1)[None]
+    np.testing.assert_allclose(out.numpy(), expected, rtol=1e-14)
+
+
+def test_with_zero_query_weights_every_head_averages_the_values(layer, X):
+    layer.W_Q = np.zeros((D_MODEL, D_MODEL))
+    out = layer(X).numpy()
+    np.testing.assert_allclose(layer.attention_weights, np.full((B, H, N, N), 1 / N), rtol=1e-15)
+    mean = (X @ layer.W_V.numpy() @ layer.W_O.numpy()).mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(out, np.broadcast_to(mean, out.shape), rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_heads_weights_sum_to_one_where_anything_may_be_attended(layer, X, kind):
+    mask = mask_of(kind)
+    layer(X, mask)
+    allowed = np.ones((N, N), bool) if mask is None else mask if mask.dtype == bool else mask == 0
+    allowed = allowed[:, None] if allowed.ndim == 3 else allowed
+    some = np.broadcast_to(allowed, (B, H, N, N)).any(axis=-1)
+    np.testing.assert_allclose(layer.attention_weights.sum(axis=-1), some.astype(float), atol=1e-15)
+
+
+def test_a_single_token_attends_to_itself_alone_in_every_head(layer, X):
+    for mask in (None, create_causal_mask(1)):
+        out = layer(X[:, :1], mask).numpy()
+        np.testing.assert_array_equal(layer.attention_weights, np.ones((B, H, 1, 1)))
+        np.testing.assert_allclose(
+            out, X[:, :1] @ layer.W_V.numpy() @ layer.W_O.numpy(), rtol=1e-10, atol=1e-13
+        )
+
+
+def test_two_tokens_weigh_each_other_by_the_sigmoid_of_their_scores_difference(layer, X):
+    two = X[:, :2]
+    layer(two)
+    q, k = (split_heads(two @ getattr(layer, W).numpy(), H) for W in ("W_Q", "W_K"))
+    S = np.einsum("bhid,bhjd->bhij", q, k) / np.sqrt(D_K)
+    first = 1 / (1 + np.exp(S[..., 1] - S[..., 0]))
+    np.testing.assert_allclose(layer.attention_weights[..., 0], first, rtol=1e-13)
+    np.testing.assert_allclose(layer.attention_weights[..., 1], 1 - first, rtol=1e-12)
+
+
+def test_reordering_the_tokens_reorders_the_output_alike(layer, X, rng):
+    order = rng.permutation(N)
+    np.testing.assert_allclose(
+        layer(X[:, order]).numpy(), layer(X).numpy()[:, order], rtol=1e-10, atol=1e-14
+    )
+
+
+def test_each_sequence_is_attended_to_on_its_own(layer, X):
+    together = layer(X).numpy()
+    for b in range(B):
+        alone, flat = layer(X[b : b + 1]).numpy()[0], layer(X[b]).numpy()
+        np.testing.assert_allclose(alone, together[b], rtol=1e-10, atol=1e-14)
+        np.testing.assert_allclose(flat, together[b], rtol=1e-10, atol=1e-14)
+
+
+# ---------------------------------------------------------------- per-head view and fused view
+
+
+@pytest.mark.parametrize("n_kv_heads", [3, 1])
+@pytest.mark.parametrize("kind", ["none", "causal", "padding"])
+def test_separate_projections_for_each_head_give_the_same(rng, X, n_kv_heads, kind):
+    """Head i is columns i·d_k to (i+1)·d_k of W_Q, and of W_K and W_V those of its group."""
+    layer, mask = MultiHeadAttention(D_MODEL, H, n_kv_heads, rng=rng), mask_of(kind)
+    W_Q, W_K, W_V, W_O = (getattr(layer, name).numpy() for name in WEIGHTS)
+    out = layer(X, mask).numpy()
+    heads = []
+    for i in range(H):
+        own = slice(i * D_K, (i + 1) * D_K)
+        j = i * n_kv_heads // H
+        shared = slice(j * D_K, (j + 1) * D_K)
+        O, A = scaled_dot_product_attention(
+            X @ W_Q[:, own], X @ W_K[:, shared], X @ W_V[:, shared], mask
+        )
+        np.testing.assert_allclose(layer.attention_weights[:, i], A, rtol=1e-12)
+        heads.append(O)
+    np.testing.assert_allclose(out, np.concatenate(heads, axis=-1) @ W_O, rtol=1e-10, atol=1e-13)
+
+
+def test_one_head_as_wide_as_the_model_is_self_attention(rng, X):
+    many = MultiHeadAttention(D_MODEL, 1, rng=rng)
+    one = SelfAttention(D_MODEL, D_MODEL, D_MODEL, use_bias=False)
+    one.load_state_dict(many.state_dict())
+    g = rng.normal(size=X.shape)
+    for mask in (None, create_causal_mask(N)):
+        ours, theirs = many.forward(X, mask).numpy(), one.forward(X, mask).numpy()
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(many.backward(g), one.backward(g), rtol=1e-10, atol=1e-12)
+        for name in WEIGHTS:
+            mine, other = getattr(many, f"grad_{name}"), getattr(one, f"grad_{name}")
+            np.testing.assert_allclose(mine, other, rtol=1e-10, atol=1e-12)
+
+
+def test_merging_heads_undoes_splitting_them(X):
+    split = split_heads(X, H)
+    assert split.shape == (B, H, N, D_K)
+    np.testing.assert_array_equal(split[:, 1], X[..., D_K : 2 * D_K])
+    np.testing.assert_array_equal(merge_heads(split), X)
+
+
+# ---------------------------------------------------------------- grouped queries
+
+
+def test_as_many_key_value_heads_as_heads_is_the_plain_layer_bit_for_bit(X, hear):
+    plain = MultiHeadAttention(D_MODEL, H, rng=np.random.default_rng(1))
+    grouped = MultiHeadAttention(D_MODEL, H, H, rng=np.random.default_rng(1))
+    out, heard = hear(grouped, X)
+    np.testing.assert_array_equal(out.numpy(), plain(X).numpy())
+    assert not {"broadcast_to", "expand_dims"} & set(heard.flops)
+    g = np.ones(X.shape)
+    np.testing.assert_array_equal(grouped.backward(g), plain.backward(g))
+
+
+@pytest.mark.parametrize("n_kv_heads", [1, 2, 3, 6])
+def test_a_group_equals_a_plain_layer_whose_key_and_value_heads_repeat(rng, n_kv_heads):
+    """np.repeat along heads of W_K and W_V gives the plain layer; its gradients sum over groups."""
+    h, d, n = 6, 2, 5
+    grouped = MultiHeadAttention(h * d, h, n_kv_heads, rng=rng)
+    plain = MultiHeadAttention(h * d, h)
+    plain.W_Q, plain.W_O = grouped.W_Q.numpy(), grouped.W_O.numpy()
+    for name in ("W_K", "W_V"):
+        by_head = getattr(grouped, name).numpy().reshape(h * d, n_kv_heads, d)
+        setattr(plain, name, np.repeat(by_head, h // n_kv_heads, axis=1).reshape(h * d, h * d))
+    X, g = rng.normal(size=(2, 3, n, h * d))
+    mask = create_causal_mask(n)
+    np.testing.assert_allclose(
+        grouped.forward(X, mask).numpy(), plain.forward(X, mask).numpy(), rtol=1e-11, atol=1e-14
+    )
+    np.testing.assert_allclose(grouped.backward(g), plain.backward(g), rtol=1e-9, atol=1e-12)
+    for name in ("W_K", "W_V"):
+        summed = getattr(plain, f"grad_{name}").reshape(h * d, n_kv_heads, -1, d).sum(axis=2)
+        found = getattr(grouped, f"grad_{name}")
+        np.testing.assert_allclose(found, summed.reshape(found.shape), rtol=1e-9, atol=1e-12)
+
+
+def test_fewer_key_value_heads_mean_fewer_weights(rng):
+    layer = MultiHeadAttention(12, 6, 2, use_bias=True, rng=rng)
+    assert [getattr(layer, name).shape for name in WEIGHTS] == [
+        (12, 12),
+        (12, 4),
+        (12, 4),
+        (12, 12),
+    ]
+    assert [getattr(layer, name).shape for name in BIASES] == [(12,), (4,), (4,), (12,)]
+
+
+# ---------------------------------------------------------------- shapes, names, settings
+
+
+@pytest.mark.parametrize("batch", [1, 4, 32])
+@pytest.mark.parametrize("n", [1, 16, 128])
+def test_output_has_the_shape_of_the_input(rng, batch, n):
+    layer, X = MultiHeadAttention(6, 2, rng=rng), rng.normal(size=(batch, n, 6))
+    assert layer.forward(X, create_causal_mask(n)).shape == X.shape
+    assert layer.attention_weights.shape == (batch, 2, n, n)
+    assert layer.backward(np.ones(X.shape)).shape == X.shape
+    for parameter in layer.parameters():
+        assert parameter.grad.shape == parameter.shape
+
+
+def test_every_intermediate_has_its_name_and_shape(rng, X, hear):
+    layer = MultiHeadAttention(D_MODEL, H, 1, rng=rng)
+    out, heard = hear(layer, X, create_causal_mask(N))
+    shapes = {
+        "X": (B, N, D_MODEL),
+        "Q_flat": (B, N, D_MODEL), "K_flat": (B, N, D_K), "V_flat": (B, N, D_K),
+        "Q": (B, H, N, D_K), "K": (B, 1, N, D_K), "V": (B, 1, N, D_K),
+        "S_raw": (B, H, N, N), "S": (B, H, N, N), "S_masked": (B, H, N, N), "A": (B, H, N, N),
+        "O": (B, H, N, D_K), "C": (B, N, D_MODEL), "out": (B, N, D_MODEL),
+    }  # fmt: skip
+    for name, shape in shapes.items():
+        assert (heard.symbols[name].shape, heard.symbols[name].name) == (shape, name)
+    assert out.node.path == "multi_head_attention/out"
+    assert (heard.symbols["n_heads"], heard.symbols["n_kv_heads"]) == (H, 1)
+    assert not set(BIASES) & set(heard.symbols)
+
+
+def test_heads_are_split_as_a_view_and_merged_by_one_copy(layer, X, hear):
+    """The texts on layout: reshape and transpose copy nothing, and Q is strided, not contiguous."""
+    _, heard = hear(layer, X)
+    Q, flat = heard.symbols["Q"].numpy(), heard.symbols["Q_flat"].numpy()
+    assert np.shares_memory(Q, flat)
+    assert Q.strides == (N * D_MODEL * 8, D_K * 8, D_MODEL * 8, 8)
+    assert not Q.flags.c_contiguous
+    assert heard.symbols["C"].numpy().flags.c_contiguous
+
+
+def test_weights_are_xavier_normal():
+    layer = MultiHeadAttention(200, 2, 1, rng=np.random.default_rng(7))
+    for name, n_out in {"W_Q": 200, "W_K": 100, "W_V": 100, "W_O": 200}.items():
+        W, sigma = getattr(layer, name).numpy(), np.sqrt(2 / (200 + n_out))
+        assert abs(W.std() / sigma - 1) < 5 / np.sqrt(2 * W.size)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((7, 2), "n_heads must divide d_model, got 2 and 7"),
+        ((12, 6, 4), "n_kv_heads must divide n_heads, got 4 and 6"),
+        ((12, 6, 12), "n_kv_heads must divide n_heads, got 12 and 6"),
+        ((12, 0), "n_heads must be an integer of at least 1, got 0"),
+        ((12, 6, 0), "n_kv_heads must be an integer of at least 1, got 0"),
+    ],
+)
+def test_heads_that_do_not_divide_are_refused_with_the_numbers(arguments, message):
+    with pytest.raises(ArgumentError, match=message):
+        MultiHeadAttention(*arguments)
+
+
+def test_methods_are_those_of_self_attention(X):
+    exact, auto = (
+        MultiHeadAttention(D_MODEL, H, rng=np.random.default_rng(1), method=m)
+        for m in ("exact", "auto")
+    )
+    np.testing.assert_array_equal(exact(X).numpy(), auto(X).numpy())
+    for method in ("tiled", "fast"):
+        with pytest.raises(ArgumentError, match="MultiHeadAttention: method"):
+            MultiHeadAttention(D_MODEL, H, method=method)
+
+
+def test_an_input_of_another_width_is_refused(layer):
+    with pytest.raises(ShapeError, match=r"X must be \(B, n, 15\) or \(n, 15\), got \(2, 7, 5\)"):
+        layer(np.zeros((2, 7, 5)))
+
+
+@pytest.mark.parametrize("n_kv_heads", [3, 1])
+def test_float32_stays_float32_with_float64_masks_and_arrays(rng, X, n_kv_heads):
+    layer = MultiHeadAttention(D_MODEL, H, n_kv_heads, use_bias=True, rng=rng, dtype=np.float32)
+    for kind in KINDS:
+        out = layer.forward(X, mask_of(kind))
+        dX = layer.backward(np.ones(X.shape))
+        found = [out, layer.attention_weights, dX, *(p.grad for p in layer.parameters())]
+        assert {array.dtype for array in found} == {np.dtype(np.float32)}
+
+
+def test_inside_another_layer_its_steps_carry_the_attributes_name(rng, X):
+    class Block(Module):
+        def __init__(self):
+            self.attn = MultiHeadAttention(D_MODEL, H, rng=rng)
+            self.head = Linear(D_MODEL, 2, rng=rng)
+
+        def forward(self, X, mask=None):
+            return self.head(X + self.attn(X, mask))
+
+    block = Block()
+    with mg.scope("encoder"):
+        out = block.forward(X, create_causal_mask(N))
+        assert block.attn(mg.tensor(X)).node.path == "encoder/attn/out"
+    block.backward(np.ones(out.shape))
+    assert block.attn.grad_W_Q.shape == (D_MODEL, D_MODEL)
+
+
+# ---------------------------------------------------------------- masks
+
+
+def test_under_a_causal_mask_no_head_attends_to_a_later_token(layer, X, hear):
+    """Masked scores are −inf before softmax and weigh exactly 0 after."""
+    _, heard = hear(layer, X, create_causal_mask(N))
+    later = np.broadcast_to(np.triu(np.ones((N, N), bool), k=1), (B, H, N, N))
+    np.testing.assert_array_equal(heard.symbols["S_masked"].numpy() == -np.inf, later)
+    np.testing.assert_array_equal(heard.symbols["A"].numpy() == 0, later)
+
+
+def test_one_mask_serves_every_sequence_and_every_head(layer, X):
+    mask = create_causal_mask(N)
+    out = layer(X, mask).numpy()
+    for shape in [(1, N, N), (1, 1, N, N), (B, N, N), (B, 1, N, N), (1, H, N, N), (B, H, N, N)]:
+        np.testing.assert_array_equal(layer(X, np.broadcast_to(mask, shape)).numpy(), out)
+
+
+def test_a_padding_mask_hides_each_sequences_own_padding_from_every_head(layer, X):
+    layer(X, padding_mask([3, 5], N))
+    for b, length in enumerate([3, 5]):
+        assert (layer.attention_weights[b, ..., :length] > 0).all()
+        np.testing.assert_array_equal(layer.attention_weights[b, ..., length:], 0)
+
+
+# ---------------------------------------------------------------- numerical stability
+
+
+def test_scores_beyond_the_range_of_exp_stay_finite(layer, rng):
+    X = 1e3 * rng.normal(size=(B, N, D_MODEL))
+    out = layer.forward(X)
+    dX = layer.backward(np.ones(X.shape))
+    for array in (out.numpy(), dX, layer.attention_weights, *(p.grad for p in layer.parameters())):
+        assert np.isfinite(array).all()
+    np.testing.assert_allclose(layer.attention_weights.sum(axis=-1), np.ones((B, H, N)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_long_sequences_keep_their_weights_and_finite_gradients(rng, dtype):
+    """At L = 512 no weight underflows, and rows still sum to 1."""
+    layer, X = MultiHeadAttention(8, 2, rng=rng, dtype=dtype), rng.normal(size=(1, 512, 8))
+    layer.forward(X)
+    A = layer.attention_weights
+    assert A.min() > 0
+    np.testing.assert_allclose(A.sum(axis=-1), np.ones((1, 2, 512)), rtol=1e-5)
+    dX = layer.backward(rng.normal(size=X.shape))
+    for gradient in (dX, *(p.grad for p in layer.parameters())):
+        assert np.isfinite(gradient).all()
+        assert np.abs(gradient).max() > 0
+
+
+def test_a_wide_model_with_many_heads_has_no_nan(rng):
+    layer, X = MultiHeadAttention(512, 64, rng=rng), rng.normal(size=(1, 11, 512))
+    out = layer.forward(X, create_causal_mask(11))
+    dX = layer.backward(rng.normal(size=X.shape))
+    for array in (out.numpy(), dX, *(p.grad for p in layer.parameters())):
+        assert np.isfinite(array).all()
+
+
+# ---------------------------------------------------------------- cost
+
+
+@pytest.mark.parametrize("sizes", [(2, 7, 15, 3), (1, 1, 1, 1), (3, 5, 14, 7)])
+def test_the_operations_that_run_are_those_that_count_flops_counts(rng, hear, sizes):
+    batch, n, d_model, h = sizes
+    layer = MultiHeadAttention(d_model, h, rng=rng)
+    _, heard = hear(layer, rng.normal(size=(batch, n, d_model)), create_causal_mask(n))
+    by_hand = 8 * batch * n * d_model**2 + 4 * batch * n**2 * d_model
+    assert heard.flops["matmul"] == by_hand
+    assert heard.flops["softmax"] == 5 * batch * h * n**2
+    assert count_flops(*sizes) == by_hand + 5 * batch * h * n**2
+
+
+def test_heads_cost_no_more_products_than_one_head_of_the_same_width(rng, X, hear):
+    counts = [
+        hear(MultiHeadAttention(D_MODEL, h, rng=rng), X)[1].flops["matmul"] for h in (1, 3, 5, 15)
+    ]
+    assert len(set(counts)) == 1
+
+
+def test_attention_costs_the_square_of_the_length_and_projections_the_length(rng, hear):
+    """O(L²), by the operations that run and the bytes they fill; no clock is read."""
+    layer, core, projections, bytes_of_A = MultiHeadAttention(6, 2, rng=rng), [], [], []
+    for n in (16, 32, 64, 128):
+        _, heard = hear(layer, rng.normal(size=(1, n, 6)))
+        steps = flops_by_step(1, n, 6, 2)
+        projections.append(steps["projections"] + steps["output"])
+        core.append(heard.flops["matmul"] - projections[-1] + heard.flops["softmax"])
+        assert core[-1] == steps["scores"] + steps["softmax"] + steps["values"]
+        bytes_of_A.append(layer.attention_weights.nbytes)
+        expected = memory_by_array(1, n, d_model=6, n_heads=2, dtype="float64")["attention matrix"]
+        assert bytes_of_A[-1] == expected
+    for quadratic in (core, bytes_of_A):
+        np.testing.assert_array_equal(np.divide(quadratic[1:], quadratic[:-1]), [4, 4, 4])
+    np.testing.assert_array_equal(np.divide(projections[1:], projections[:-1]), [2, 2, 2])
+
+
+def test_the_attention_matrix_has_b_h_l_l_entries(layer, X):
+    layer(X)
+    assert layer.attention_weights.size == B * H * N * N
+
+
+# ---------------------------------------------------------------- the hand-derived steps
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("use_bias", [True, False])
+@pytest.mark.parametrize("n_kv_heads", [3, 1])
+def test_every_gradient_equals_the_hand_derived_one(
+    rng, X, check_against_hand, kind, use_bias, n_kv_heads
+):
+    layer = biased(MultiHeadAttention(D_MODEL, H, n_kv_heads, use_bias, rng), rng)
+    checked = check_against_hand(layer, X, mask_of(kind))
+    steps = {"X", "Q_flat", "K_flat", "V_flat", "Q", "K", "V", "S_raw", "S", "A", "O", "C"}
+    assert checked >= steps | set(WEIGHTS) | set(BIASES if use_bias else ())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_gradient_of_an_unbatched_sequence_equals_the_hand_derived_one(
+    rng, X, check_against_hand, kind
+):
+    layer = biased(MultiHeadAttention(D_MODEL, H, 1, True, rng), rng)
+    check_against_hand(layer, X[0], mask_of(kind, batch=1))
+
+
+def test_groups_of_two_equal_the_hand_derived_ones(rng, check_against_hand):
+    layer = biased(MultiHeadAttention(12, 6, 3, True, rng), rng)
+    X = rng.normal(size=(B, N, 12))
+    check_against_hand(layer, X, mask_of("per head", heads=6))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_kv_heads", [3, 1])
+def test_float32_gradients_equal_the_hand_derived_ones(
+    rng, X, check_against_hand, kind, n_kv_heads
+):
+    layer = MultiHeadAttention(D_MODEL, H, n_kv_heads, True, rng, np.float32)
+    check_against_hand(layer, X.astype(np.float32), mask_of(kind), tolerance=3e-6)
+
+
+# ---------------------------------------------------------------- numeric, and PyTorch
+
+
+@pytest.mark.parametrize("kind", ["none", "causal", "padding", "a fully masked row"])
+@pytest.mark.parametrize("n_kv_heads", [2, 1])
+def test_gradients_match_central_differences(rng, check_against_differences, kind, n_kv_heads):
+    layer = biased(MultiHeadAttention(6, 2, n_kv_heads, True, rng), rng)
+    check_against_differences(layer, rng.normal(size=(2, 3, 6)), mask_of(kind, n=3, heads=2))
+
+
+@pytest.mark.parametrize("kind", ["none", "causal", "causal, boolean", "padding"])
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_outputs_and_gradients_equal_those_of_pytorchs_layer(rng, X, kind, use_bias):
+    torch = pytest.importorskip("torch")
+    layer = biased(MultiHeadAttention(D_MODEL, H, use_bias=use_bias, rng=rng), rng)
+    mask, g = mask_of(kind), rng.normal(size=X.shape)
+    out = layer.forward(X, mask)
+    dX = layer.backward(g)
+
+    theirs = torch.nn.MultiheadAttention(
+        D_MODEL, H, bias=use_bias, batch_first=True, dtype=torch.float64
+    )
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(
+            torch.tensor(np.concatenate([getattr(layer, f"W_{s}").numpy() for s in "QKV"], 1).T)
+        )
+        theirs.out_proj.weight.copy_(torch.tensor(layer.W_O.numpy().T))
+        if use_bias:
+            theirs.in_proj_bias.copy_(
+                torch.tensor(np.concatenate([getattr(layer, f"b_{s}").numpy() for s in "QKV"]))
+            )
+            theirs.out_proj.bias.copy_(torch.tensor(layer.b_O.numpy()))
+    x = torch.tensor(X, requires_grad=True)
+    hidden = None  # PyTorch's boolean masks say where not to look, and it wants one for each head
+    if mask is not None:
+        allowed = mask if mask.dtype == bool else mask == 0
+        allowed = np.broadcast_to(allowed if allowed.ndim == 2 else allowed[:, None], (B, H, N, N))
+        hidden = torch.tensor(~allowed.reshape(B * H, N, N))
+    o, a = theirs(x, x, x, attn_mask=hidden, average_attn_weights=False)
+    o.backward(torch.tensor(g))
+
+    close = {"rtol": 1e-9, "atol": 1e-12}
+    np.testing.assert_allclose(out.numpy(), o.detach().numpy(), **close)
+    np.testing.assert_allclose(layer.attention_weights, a.detach().numpy(), **close)
+    np.testing.assert_allclose(dX, x.grad.numpy(), **close)
+    fused = np.concatenate([getattr(layer, f"grad_W_{s}") for s in "QKV"], axis=1).T
+    np.testing.assert_allclose(fused, theirs.in_proj_weight.grad.numpy(), **close)
+    np.testing.assert_allclose(layer.grad_W_O.T, theirs.out_proj.weight.grad.numpy(), **close)
+    if use_bias:
+        fused = np.concatenate([getattr(layer, f"grad_b_{s}") for s in "QKV"])
+        np.testing.assert_allclose(fused, theirs.in_proj_bias.grad.numpy(), **close)
+        np.testing.assert_allclose(layer.grad_b_O, theirs.out_proj.bias.grad.numpy(), **close)
+
+
+@pytest.mark.parametrize("n_kv_heads", [6, 3, 2, 1])
+def test_grouped_attention_equals_pytorchs(rng, hear, n_kv_heads):
+    torch = pytest.importorskip("torch")
+    layer, X = MultiHeadAttention(12, 6, n_kv_heads, rng=rng), rng.normal(size=(B, N, 12))
+    _, heard = hear(layer, X, create_causal_mask(N))
+    Q, K, V, O = (heard.symbols[name] for name in "QKVO")
+    g = rng.normal(size=O.shape)
+    q, k, v = (torch.tensor(x.numpy(), requires_grad=True) for x in (Q, K, V))
+    o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    o.backward(torch.tensor(g))
+    np.testing.assert_allclose(O.numpy(), o.detach().numpy(), rtol=1e-10, atol=1e-13)
+    for mine, theirs in zip(mg.grad(O, [Q, K, V], g), (q, k, v), strict=True):
+        np.testing.assert_allclose(mine, theirs.grad.numpy(), rtol=1e-9, atol=1e-12)

@@ -1,0 +1,539 @@
+"""Self-attention: closed forms, the hand-derived steps, central differences, PyTorch."""
+
+# ruff: noqa: E741    O is the paper's symbol
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import (
+    MultiHeadAttention,
+    SelfAttention,
+    combined_mask,
+    count_flops,
+    create_causal_mask,
+    flops_by_step,
+    memory_by_array,
+    padding_mask,
+    scaled_dot_product_attention,
+    softmax_backward,
+)
+from minigrad.errors import ArgumentError, ShapeError
+
+B, N, D_MODEL, D_K, D_V = 2, 7, 5, 3, 11
+BIASES = ["b_Q", "b_K", "b_V", "b_O"]
+WEIGHTS = ["W_Q", "W_K", "W_V", "W_O"]
+
+
+@pytest.fixture
+def layer(rng):
+    """A layer whose biases are not zero, so that they matter."""
+    layer = SelfAttention(D_MODEL, D_K, D_V, rng=rng)
+    for name in BIASES:
+        setattr(layer, name, rng.normal(size=getattr(layer, name).shape))
+    return layer
+
+
+@pytest.fixture
+def X(rng):
+    return rng.normal(size=(B, N, D_MODEL))
+
+
+def masks(n=N, batch=B):
+    """Every kind of mask, by name; the last leaves a row with nowhere to look."""
+    lengths = [n - 2, n, *([n - 1] * batch)][:batch]
+    nowhere = np.tri(n, dtype=bool)
+    nowhere[2] = False
+    return {
+        "none": None,
+        "causal": create_causal_mask(n),
+        "causal, boolean": np.tri(n, dtype=bool),
+        "padding": padding_mask(lengths, n),
+        "both": combined_mask(create_causal_mask(n), padding_mask(lengths, n)),
+        "a fully masked row": nowhere,
+        "nothing allowed": np.zeros((n, n), bool),
+    }
+
+
+# ---------------------------------------------------------------- closed forms
+
+
+def test_two_tokens_by_hand():
+    """X = W = I, d_k = 2: each token scores 1/√2 with itself and 0 with the other."""
+    layer = SelfAttention(2, 2, 2, use_bias=False)
+    for name in WEIGHTS:
+        setattr(layer, name, np.eye(2))
+    out = layer(np.eye(2)[None])
+    own = np.e ** (1 / np.sqrt(2)) / (np.e ** (1 / np.sqrt(2)) + 1)
+    expected = [[[own, 1 - own], [1 - own, own]]]
+    np.testing.assert_allclose(layer.attention_weights, expected, rtol=1e-15)
+    np.testing.assert_allclose(out.numpy(), expected, rtol=1e-15)
+
+
+def test_attention_with_zero_queries_averages_the_values(rng):
+    K, V = rng.normal(size=(B, N, D_K)), rng.normal(size=(B, N, D_V))
+    O, A = scaled_dot_product_attention(np.zeros((B, N, D_K)), K, V)
+    np.testing.assert_allclose(A, np.full((B, N, N), 1 / N), rtol=1e-15)
+    np.testing.assert_allclose(O, np.broadcast_to(V.mean(1, keepdims=True), O.shape), rtol=1e-12)
+
+
+def test_attention_with_zero_keys_averages_and_with_zero_values_is_zero(rng):
+    Q, V = rng.normal(size=(B, N, D_K)), rng.normal(size=(B, N, D_V))
+    O, A = scaled_dot_product_attention(Q, np.zeros_like(Q), V)
+    np.testing.assert_allclose(A, np.full((B, N, N), 1 / N), rtol=1e-15)
+    O, _ = scaled_dot_product_attention(Q, Q, np.zeros_like(V))
+    np.testing.assert_array_equal(O, np.zeros((B, N, D_V)))
+
+
+def test_equal_values_come_back_whatever_the_weights(rng):
+    Q, K = rng.normal(size=(2, B, N, D_K))
+    V = np.broadcast_to(rng.normal(size=D_V), (B, N, D_V))
+    np.testing.assert_allclose(scaled_dot_product_attention(Q, K, V)[0], V, rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", list(masks()))
+def test_attention_weights_sum_to_one_where_anything_may_be_attended(layer, X, kind):
+    layer(X, masks()[kind])
+    S_masked = np.zeros((B, N, N)) if masks()[kind] is None else masks()[kind]
+    allowed = S_masked if S_masked.dtype == bool else S_masked == 0
+    some = np.broadcast_to(allowed, (B, N, N)).any(axis=-1)
+    np.testing.assert_allclose(layer.attention_weights.sum(axis=-1), some.astype(float), atol=1e-15)
+    assert (layer.attention_weights >= 0).all()
+
+
+def test_the_key_bias_gets_no_gradient_for_it_shifts_each_row_of_scores_alike(layer, X, rng):
+    layer.forward(X)
+    layer.backward(rng.normal(size=X.shape))
+    np.testing.assert_allclose(layer.grad_b_K, np.zeros(D_K), atol=1e-14)
+    assert np.abs(layer.grad_b_Q).max() > 1e-3
+
+
+def test_reordering_the_tokens_reorders_the_output_alike(layer, X, rng):
+    """Without positions, attention sees a set: it is equivariant to permutations."""
+    order = rng.permutation(N)
+    np.testing.assert_allclose(layer(X[:, order]).numpy(), layer(X).numpy()[:, order], rtol=1e-12)
+
+
+def test_each_sequence_is_attended_to_on_its_own(layer, X):
+    together = layer(X).numpy()
+    for b in range(B):
+        np.testing.assert_allclose(layer(X[b : b + 1]).numpy()[0], together[b], rtol=1e-12)
+        np.testing.assert_allclose(layer(X[b]).numpy(), together[b], rtol=1e-12)
+
+
+def test_one_sequence_gets_no_gradient_from_the_loss_of_another(layer, X, rng):
+    g = rng.normal(size=X.shape)
+    g[1] = 0
+    layer.forward(X)
+    dX = layer.backward(g)
+    np.testing.assert_array_equal(dX[1], np.zeros((N, D_MODEL)))
+    assert (dX[0] != 0).all()
+
+
+def test_a_single_token_attends_to_itself_alone(layer, X):
+    """A = 1, so out = V W_O + b_O, with or without a causal mask."""
+    one = X[:, :1]
+    V = one @ layer.W_V.numpy() + layer.b_V.numpy()
+    for mask in (None, create_causal_mask(1)):
+        out = layer(one, mask)
+        np.testing.assert_array_equal(layer.attention_weights, np.ones((B, 1, 1)))
+        np.testing.assert_allclose(
+            out.numpy(), V @ layer.W_O.numpy() + layer.b_O.numpy(), rtol=1e-12
+        )
+
+
+# ---------------------------------------------------------------- shapes, names, settings
+
+
+@pytest.mark.parametrize("batch", [1, 4, 16])
+@pytest.mark.parametrize("n", [1, 2, 13])
+@pytest.mark.parametrize(("d_k", "d_v"), [(3, 11), (11, 3), (1, 1)])
+def test_output_has_the_shape_of_the_input_whatever_d_k_and_d_v(rng, batch, n, d_k, d_v):
+    layer, X = SelfAttention(D_MODEL, d_k, d_v, rng=rng), rng.normal(size=(batch, n, D_MODEL))
+    assert layer.forward(X).shape == X.shape
+    assert layer.attention_weights.shape == (batch, n, n)
+    assert layer.backward(np.ones(X.shape)).shape == X.shape
+    for parameter in layer.parameters():
+        assert parameter.grad.shape == parameter.shape
+
+
+def test_weights_have_the_shapes_of_the_paper(layer):
+    shapes = {name: getattr(layer, name).shape for name in WEIGHTS + BIASES}
+    assert shapes == {
+        "W_Q": (D_MODEL, D_K), "W_K": (D_MODEL, D_K), "W_V": (D_MODEL, D_V), "W_O": (D_V, D_MODEL),
+        "b_Q": (D_K,), "b_K": (D_K,), "b_V": (D_V,), "b_O": (D_MODEL,),
+    }  # fmt: skip
+    assert {name for name, _ in layer.named_parameters()} == set(shapes)
+
+
+def test_weights_are_xavier_normal_and_biases_zero():
+    layer = SelfAttention(300, 200, 100, rng=np.random.default_rng(7))
+    for name, (n_in, n_out) in {"W_Q": (300, 200), "W_V": (300, 100), "W_O": (100, 300)}.items():
+        W, sigma = getattr(layer, name).numpy(), np.sqrt(2 / (n_in + n_out))
+        assert W.shape == (n_in, n_out)
+        assert abs(W.std() / sigma - 1) < 5 / np.sqrt(2 * W.size)
+    for name in BIASES:
+        assert not getattr(layer, name).numpy().any()
+
+
+def test_one_seed_draws_one_layer():
+    first, second = (SelfAttention(5, 2, 3, rng=np.random.default_rng(1)) for _ in range(2))
+    for a, b in zip(first.parameters(), second.parameters(), strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_without_bias_there_are_none(rng, X):
+    layer = SelfAttention(D_MODEL, D_K, D_V, use_bias=False, rng=rng)
+    layer.forward(X)
+    layer.backward(np.ones(X.shape))
+    for name in BIASES:
+        assert getattr(layer, name) is None
+        assert getattr(layer, f"grad_{name}") is None
+    assert [name for name, _ in layer.named_parameters()] == WEIGHTS
+
+
+@pytest.mark.parametrize(
+    ("use_bias", "mask", "made_by"),
+    [(True, None, "add"), (False, create_causal_mask(N), "matmul")],
+)
+def test_every_step_has_the_papers_name(rng, X, hear, use_bias, mask, made_by):
+    layer = SelfAttention(D_MODEL, D_K, D_V, use_bias, rng)
+    out, heard = hear(layer, X, mask)
+    symbols = ["Q", "K", "V", "S_raw", "S", "A", "O", "out"]
+    assert all(heard.symbols[name].name == name for name in symbols)
+    assert heard.symbols["Q"].node.op.name == made_by
+    assert heard.symbols["S_masked"].name == ("S" if mask is None else "S_masked")
+    assert out.node.path == "self_attention/out"
+    assert heard.symbols["X"].name == "X"
+
+
+def test_attention_weights_are_those_of_the_last_forward(layer, X):
+    assert layer.attention_weights is None
+    layer(X)
+    first = layer.attention_weights
+    assert isinstance(first, np.ndarray)
+    layer(X, create_causal_mask(N))
+    assert layer.attention_weights is not first
+    assert np.triu(layer.attention_weights, k=1).max() == 0
+
+
+def test_auto_is_exact_for_now_and_tiled_is_not_built(rng, X):
+    exact, auto = (
+        SelfAttention(5, 2, 3, rng=np.random.default_rng(1), method=m) for m in ("exact", "auto")
+    )
+    np.testing.assert_array_equal(exact(X).numpy(), auto(X).numpy())
+    with pytest.raises(ArgumentError, match='"tiled" is not built yet'):
+        SelfAttention(5, 2, 3, method="tiled")
+    with pytest.raises(ArgumentError, match="method must be"):
+        SelfAttention(5, 2, 3, method="fast")
+
+
+@pytest.mark.parametrize("shape", [(B, N, 3), (D_MODEL,), (1, B, N, D_MODEL), ()])
+def test_an_input_of_another_shape_is_refused(layer, shape):
+    with pytest.raises(ShapeError, match=r"SelfAttention\(X\): X must be \(B, n, 5\) or \(n, 5\)"):
+        layer(np.zeros(shape))
+
+
+@pytest.mark.parametrize("name", ["d_model", "d_k", "d_v"])
+def test_a_size_below_one_is_refused_by_name(name):
+    with pytest.raises(ArgumentError, match=f"SelfAttention: {name} must be"):
+        SelfAttention(**({"d_model": 5, "d_k": 2, "d_v": 3} | {name: 0}))
+
+
+def test_float32_stays_float32_with_float64_masks_and_arrays(rng, X):
+    layer = SelfAttention(D_MODEL, D_K, D_V, rng=rng, dtype=np.float32)
+    for mask in (None, create_causal_mask(N), padding_mask([3, 5], N), np.tri(N, dtype=bool)):
+        out = layer.forward(X, mask)
+        dX = layer.backward(np.ones(X.shape))
+        found = [out, layer.attention_weights, dX, *(p.grad for p in layer.parameters())]
+        assert {array.dtype for array in found} == {np.dtype(np.float32)}
+
+
+def test_a_layer_works_without_recording_and_then_keeps_nothing(layer, X):
+    with mg.no_grad():
+        out = layer(X)
+    assert out.node is None
+    np.testing.assert_array_equal(out.numpy(), layer(X).numpy())
+
+
+# ---------------------------------------------------------------- the core on its own
+
+
+def test_on_arrays_attention_is_numpy_and_on_tensors_it_is_recorded(rng):
+    Q, K, V = (rng.normal(size=(B, N, d)) for d in (D_K, D_K, D_V))
+    O, A = scaled_dot_product_attention(Q, K, V)
+    assert type(O) is type(A) is np.ndarray
+    recorded, _ = scaled_dot_product_attention(mg.tensor(Q, requires_grad=True), K, V)
+    assert recorded.name == "O"
+    np.testing.assert_array_equal(recorded.numpy(), O)
+
+
+@pytest.mark.parametrize("lead", [(), (B,), (B, 13)])
+def test_keys_may_be_more_or_fewer_than_queries(rng, lead):
+    Q, K, V = (rng.normal(size=(*lead, n, d)) for n, d in ((N, D_K), (17, D_K), (17, D_V)))
+    allowed = rng.random((N, 17)) < 0.5
+    O, A = scaled_dot_product_attention(Q, K, V, allowed)
+    assert O.shape == (*lead, N, D_V)
+    np.testing.assert_array_equal(A != 0, np.broadcast_to(allowed, A.shape))
+
+
+def test_queries_and_keys_of_different_width_are_refused(rng):
+    with pytest.raises(ShapeError, match="got 3 != 5"):
+        scaled_dot_product_attention(np.ones((B, N, 3)), np.ones((B, N, 5)), np.ones((B, N, 5)))
+
+
+def test_softmax_of_rows_is_that_of_each_row():
+    """The texts' 2-D softmax, row by row, is the engine's along the last axis."""
+    X = np.array([[1.0, 2.0, 3.0], [-1.0, 0.0, 1.0], [1e3, 1e3, -1e3]])
+    rows = [np.exp(row - row.max()) / np.exp(row - row.max()).sum() for row in X]
+    np.testing.assert_allclose(mg.softmax(X), rows, rtol=1e-15)
+
+
+def test_softmax_backward_of_two_entries_by_hand():
+    """A = (p, 1 − p): ∂S₀ = p (1 − p) (g₀ − g₁), and ∂S₁ its negative."""
+    g, A = np.array([5.0, 2.0]), np.array([0.25, 0.75])
+    np.testing.assert_allclose(softmax_backward(g, A), [0.1875 * 3, -0.1875 * 3], rtol=1e-15)
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+def test_softmax_backward_matches_central_differences_and_the_engine(rng, axis):
+    S, g, epsilon = rng.normal(size=(2, 3, 5)), rng.normal(size=(2, 3, 5)), 1e-5
+    found = softmax_backward(g, mg.softmax(S, axis=axis), axis=axis)
+    for index in np.ndindex(S.shape):
+        step = np.zeros_like(S)
+        step[index] = epsilon
+        above, below = (np.sum(mg.softmax(s, axis=axis) * g) for s in (S + step, S - step))
+        numerical = (above - below) / (2 * epsilon)
+        error = abs(found[index] - numerical) / (abs(found[index]) + abs(numerical) + 1e-8)
+        assert error < 1e-5
+    leaf = mg.tensor(S, requires_grad=True)
+    np.testing.assert_allclose(mg.grad(mg.softmax(leaf, axis=axis), leaf, g), found, rtol=1e-13)
+
+
+def test_softmax_backward_sums_to_zero_along_each_row(rng):
+    g, A = rng.normal(size=(B, N, N)), mg.softmax(rng.normal(size=(B, N, N)))
+    np.testing.assert_allclose(softmax_backward(g, A).sum(axis=-1), np.zeros((B, N)), atol=1e-15)
+
+
+# ---------------------------------------------------------------- masks
+
+
+def test_under_a_causal_mask_no_token_attends_to_a_later_one(layer, X):
+    layer(X, create_causal_mask(N))
+    later = np.triu(np.ones((N, N), bool), k=1)
+    np.testing.assert_array_equal(layer.attention_weights != 0, np.broadcast_to(~later, (B, N, N)))
+
+
+def test_under_a_causal_mask_no_gradient_flows_from_an_output_to_a_later_input(layer, X, rng):
+    mask = create_causal_mask(N)
+    for i in range(N):
+        g = np.zeros_like(X)
+        g[:, i] = rng.normal(size=(B, D_MODEL))
+        layer.forward(X, mask)
+        dX = layer.backward(g)
+        np.testing.assert_array_equal(dX[:, i + 1 :], np.zeros((B, N - i - 1, D_MODEL)))
+        assert np.abs(dX[:, : i + 1]).min() > 0
+
+
+def test_scores_of_masked_pairs_get_no_gradient(layer, X, rng, hear):
+    out, heard = hear(layer, X, create_causal_mask(N))
+    symbols = [heard.symbols[name] for name in ("S_masked", "S", "S_raw")]
+    for gradient in mg.grad(out, symbols, rng.normal(size=X.shape)):
+        np.testing.assert_array_equal(np.triu(gradient, k=1), np.zeros((B, N, N)))
+
+
+def test_padding_gets_no_weight(layer, rng):
+    """[real, real, pad, pad]"""
+    X = rng.normal(size=(1, 4, D_MODEL))
+    layer(X, padding_mask([[True, True, False, False]]))
+    np.testing.assert_array_equal(layer.attention_weights[..., 2:], np.zeros((1, 4, 2)))
+    np.testing.assert_allclose(layer.attention_weights[..., :2].sum(axis=-1), np.ones((1, 4)))
+
+
+def test_what_stands_in_padding_changes_no_real_output_and_gets_no_gradient_from_one(layer, X, rng):
+    real = padding_mask([3, 5], N)
+    out = layer.forward(X, real).numpy()
+    g = rng.normal(size=X.shape)
+    g[0, 3:], g[1, 5:] = 0, 0
+    dX = layer.backward(g)
+    other = X.copy()
+    other[0, 3:], other[1, 5:] = 1e3, -1e3
+    changed = layer(other, real).numpy()
+    for b, length in enumerate([3, 5]):
+        np.testing.assert_array_equal(dX[b, length:], np.zeros((N - length, D_MODEL)))
+        np.testing.assert_allclose(changed[b, :length], out[b, :length], rtol=1e-12)
+
+
+def test_a_token_that_may_attend_nowhere_gives_the_output_bias_and_finite_gradients(layer, X, rng):
+    allowed = np.tri(N, dtype=bool)
+    allowed[2] = False
+    out = layer.forward(X, allowed)
+    np.testing.assert_array_equal(out.numpy()[:, 2], np.tile(layer.b_O.numpy(), (B, 1)))
+    g = np.zeros_like(X)
+    g[:, 2] = rng.normal(size=(B, D_MODEL))
+    np.testing.assert_array_equal(layer.backward(g), np.zeros_like(X))
+    for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V"):
+        np.testing.assert_array_equal(getattr(layer, f"grad_{name}"), 0)
+    np.testing.assert_allclose(layer.grad_b_O, g.sum(axis=(0, 1)))
+
+
+# ---------------------------------------------------------------- numerical stability
+
+
+@pytest.mark.parametrize("kind", ["none", "causal", "a fully masked row"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_inputs_up_to_a_hundred_give_finite_outputs_and_gradients(rng, kind, dtype):
+    layer = SelfAttention(D_MODEL, D_K, D_V, rng=rng, dtype=dtype)
+    X = rng.uniform(-100, 100, (B, N, D_MODEL))
+    X[0, 0], X[0, 1] = 100, -100
+    out = layer.forward(X, masks()[kind])
+    dX = layer.backward(np.ones(X.shape))
+    for array in (out.numpy(), dX, *(p.grad for p in layer.parameters())):
+        assert np.isfinite(array).all()
+
+
+def test_scores_far_beyond_the_range_of_exp_become_one_hot_and_keep_finite_gradients():
+    """exp overflows from 710 on; here the scores are 1000, 0 and −1000."""
+    Q, K = np.array([[[1000.0]]]), np.array([[[1.0], [0.0], [-1.0]]])
+    V = mg.tensor([[[2.0], [3.0], [5.0]]], requires_grad=True)
+    leaf = mg.tensor(Q, requires_grad=True)
+    O, A = scaled_dot_product_attention(leaf, K, V)
+    np.testing.assert_array_equal(A.numpy(), [[[1.0, 0.0, 0.0]]])
+    dQ, dV = mg.grad(O, [leaf, V], np.ones((1, 1, 1)))
+    np.testing.assert_array_equal(dQ, [[[0.0]]])
+    np.testing.assert_array_equal(dV, [[[1.0], [0.0], [0.0]]])
+
+
+def test_nearly_saturated_softmax_keeps_the_gradient_of_its_closed_form():
+    """Scores (t, 0) with t = 30: ∂/∂t of the first weight is p (1 − p) ≈ e^−30."""
+    Q = mg.tensor([[[30.0]]], requires_grad=True)
+    O, _ = scaled_dot_product_attention(Q, np.array([[[1.0], [0.0]]]), np.array([[[1.0], [0.0]]]))
+    slope = mg.grad(O, Q, np.ones((1, 1, 1))).item()
+    np.testing.assert_allclose(slope, np.exp(-30.0) / (1 + np.exp(-30.0)) ** 2, rtol=1e-2)
+
+
+def test_attention_over_no_tokens_is_empty(layer):
+    assert layer.forward(np.zeros((B, 0, D_MODEL))).shape == (B, 0, D_MODEL)
+    assert layer.backward(np.zeros((B, 0, D_MODEL))).shape == (B, 0, D_MODEL)
+    assert not layer.grad_W_Q.any()
+
+
+# ---------------------------------------------------------------- cost
+
+
+@pytest.mark.parametrize("sizes", [(2, 7, 5, 3, 11), (1, 1, 1, 1, 1), (3, 13, 2, 5, 7)])
+def test_the_operations_that_run_are_those_that_count_flops_counts(rng, hear, sizes):
+    batch, n, d_model, d_k, d_v = sizes
+    layer = SelfAttention(d_model, d_k, d_v, rng=rng)
+    _, heard = hear(layer, rng.normal(size=(batch, n, d_model)), create_causal_mask(n))
+    steps = flops_by_step(*sizes)
+    assert heard.flops["matmul"] + heard.flops["softmax"] == count_flops(*sizes)
+    assert heard.flops["softmax"] == steps["softmax"] == 5 * batch * n * n
+    assert heard.flops["scale"] == heard.flops["mask_add"] == batch * n * n  # not counted
+    by_hand = 2 * batch * n * d_model * (2 * d_k + d_v) + 2 * batch * n * n * (d_k + d_v)
+    assert heard.flops["matmul"] == by_hand + 2 * batch * n * d_v * d_model
+
+
+@pytest.mark.parametrize("n", [16, 32, 64, 128])
+def test_the_attention_matrix_has_b_n_n_entries_and_grows_with_the_square(rng, n):
+    layer = SelfAttention(D_MODEL, D_K, D_V, rng=rng)
+    layer(rng.normal(size=(B, n, D_MODEL)))
+    A = layer.attention_weights
+    assert A.size == B * n * n
+    assert A.nbytes == memory_by_array(B, n, D_K, D_V, A.dtype)["attention matrix"]
+    layer(rng.normal(size=(B, 2 * n, D_MODEL)))
+    assert layer.attention_weights.nbytes == 4 * A.nbytes
+
+
+# ---------------------------------------------------------------- the hand-derived steps
+
+
+@pytest.mark.parametrize("kind", list(masks()))
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_every_gradient_equals_the_hand_derived_one(rng, X, check_against_hand, kind, use_bias):
+    layer = SelfAttention(D_MODEL, D_K, D_V, use_bias, rng)
+    for name in BIASES if use_bias else ():
+        setattr(layer, name, rng.normal(size=getattr(layer, name).shape))
+    checked = check_against_hand(layer, X, masks()[kind])
+    steps = {"X", "Q", "K", "V", "S_raw", "S", "S_masked", "A", "O"}
+    assert checked == steps | set(WEIGHTS) | set(BIASES if use_bias else ())
+
+
+@pytest.mark.parametrize("kind", list(masks()))
+def test_every_gradient_of_an_unbatched_sequence_equals_the_hand_derived_one(
+    layer, X, check_against_hand, kind
+):
+    check_against_hand(layer, X[0], masks(batch=1)[kind])
+
+
+@pytest.mark.parametrize("kind", list(masks()))
+def test_float32_gradients_equal_the_hand_derived_ones(rng, X, check_against_hand, kind):
+    layer = SelfAttention(D_MODEL, D_K, D_V, rng=rng, dtype=np.float32)
+    check_against_hand(layer, X.astype(np.float32), masks()[kind], tolerance=3e-6)
+
+
+def test_the_comparison_notices_a_gradient_wrong_by_one_part_in_a_thousand(
+    layer, X, check_against_hand, monkeypatch
+):
+    """A planted fault: the engine's softmax rule, off by 0.1 %, must be caught."""
+    right = mg.softmax.rules["x"]
+
+    def wrong(g, out, axis):
+        return 1.001 * right.function(g, out, axis)
+
+    monkeypatch.setitem(mg.softmax.rules, "x", right._replace(function=wrong))
+    monkeypatch.setattr(mg.softmax, "plans", {})
+    with pytest.raises(AssertionError):
+        check_against_hand(layer, X)
+
+
+# ---------------------------------------------------------------- numeric, and PyTorch
+
+
+@pytest.mark.parametrize("kind", ["none", "causal", "padding", "a fully masked row"])
+def test_gradients_match_central_differences(rng, check_against_differences, kind):
+    layer, X = SelfAttention(5, 2, 3, rng=rng), rng.normal(size=(2, 3, 5))
+    for name in BIASES:
+        setattr(layer, name, rng.normal(size=getattr(layer, name).shape))
+    mask = masks(n=3)[kind]
+    check_against_differences(layer, X, mask)
+
+
+@pytest.mark.parametrize("kind", ["none", "causal", "padding", "both"])
+def test_outputs_and_gradients_equal_pytorchs(layer, X, rng, kind):
+    torch = pytest.importorskip("torch")
+    mask, g = masks()[kind], rng.normal(size=X.shape)
+    out = layer.forward(X, mask)
+    dX = layer.backward(g)
+
+    leaves = {
+        name: torch.tensor(p.numpy(), requires_grad=True) for name, p in layer.named_parameters()
+    }
+    x = torch.tensor(X, requires_grad=True)
+    q, k, v = (x @ leaves[f"W_{s}"] + leaves[f"b_{s}"] for s in "QKV")
+    theirs = torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, None if mask is None else torch.tensor(mask)
+    )
+    theirs = theirs @ leaves["W_O"] + leaves["b_O"]
+    theirs.backward(torch.tensor(g))
+    np.testing.assert_allclose(out.numpy(), theirs.detach().numpy(), rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(dX, x.grad.numpy(), rtol=1e-10, atol=1e-13)
+    for name, leaf in leaves.items():
+        mine = getattr(layer, f"grad_{name}")
+        np.testing.assert_allclose(mine, leaf.grad.numpy(), rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+def test_one_head_of_many_is_this_layer(X, rng):
+    """With h = 1 and d_k = d_v = d_model, and the same weights, both layers say the same."""
+    one = SelfAttention(D_MODEL, D_MODEL, D_MODEL, rng=rng)
+    many = MultiHeadAttention(D_MODEL, 1, use_bias=True, rng=rng)
+    many.load_state_dict(one.state_dict())
+    g = rng.normal(size=X.shape)
+    for mask in (None, create_causal_mask(N), padding_mask([3, 5], N)):
+        np.testing.assert_allclose(
+            many.forward(X, mask).numpy(), one.forward(X, mask).numpy(), rtol=1e-13, atol=1e-15
+        )
+        np.testing.assert_allclose(many.backward(g), one.backward(g), rtol=1e-11, atol=1e-13)
+        np.testing.assert_allclose(many.attention_weights[:, 0], one.attention_weights, rtol=1e-13)
+        for a, b in zip(many.parameters(), one.parameters(), strict=True):
+            np.testing.assert_allclose(a.grad, b.grad, rtol=1e-11, atol=1e-13)
