@@ -1,12 +1,10 @@
 """Attention, written as the paper writes it: one head, and many."""
 
-# ruff: noqa: E741    O is the paper's symbol
-
 from __future__ import annotations
 
 from functools import partial
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -30,25 +28,15 @@ __all__ = [
 ]
 
 
-class Attended(NamedTuple):
-    """What scaled dot-product attention computes on its way, under the papers' symbols."""
-
-    S_raw: Any
-    S: Any
-    S_masked: Any
-    A: Any
-    O: Any
-
-
-def attend(Q: Any, K: Any, V: Any, mask: Any) -> Attended:
-    """softmax(Q Kᵀ / √d_k + M) V, step by step; without a mask S_masked is S."""
+def attend(Q: Any, K: Any, V: Any, mask: Any) -> tuple[Any, Any, Any]:
+    """softmax(Q Kᵀ / √d_k + M) V, step by step; returns O, A and S."""
     S_raw = named("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)
     S = S_masked = named("S", mg.scale(S_raw, 1 / sqrt(Q.shape[-1])))  # (..., n, m)   eq. (1)
     if mask is not None:
         S_masked = named("S_masked", mg.mask_add(S, fit_mask(mask, S)))  # (..., n, m)
     A = named("A", mg.softmax(S_masked))  # (..., n, m)   rows sum to 1
     O = named("O", mg.matmul(A, V))  # (..., n, d_v)
-    return Attended(S_raw, S, S_masked, A, O)
+    return O, A, S
 
 
 def scaled_dot_product_attention(
@@ -74,8 +62,8 @@ def scaled_dot_product_attention(
     (array([0.5]), array([0.5, 0.5, 0. ]))
     """
     Q, K, V = (x if isinstance(x, mg.Tensor) else np.asarray(x) for x in (Q, K, V))
-    steps = attend(Q, K, V, mask)
-    return (steps.O, steps.A, steps.S) if return_scores else (steps.O, steps.A)
+    O, A, S = attend(Q, K, V, mask)
+    return (O, A, S) if return_scores else (O, A)
 
 
 def softmax_backward(
@@ -139,14 +127,11 @@ class SelfAttention(Module):
         Q = linear(X, self.W_Q, self.b_Q).named("Q")  # (B, n, d_k)
         K = linear(X, self.W_K, self.b_K).named("K")  # (B, n, d_k)
         V = linear(X, self.W_V, self.b_V).named("V")  # (B, n, d_v)
-        S_raw, S, S_masked, A, O = attend(Q, K, V, mask)  # (B, n, n), O (B, n, d_v)
+        O, A, _ = attend(Q, K, V, mask)  # (B, n, d_v), (B, n, n)
         out = linear(O, self.W_O, self.b_O).named("out")  # (B, n, d_model)
 
         self.attention_weights = A.numpy()
-        mg.expect(
-            self_attention_steps, X=X, Q=Q, K=K, V=V, S_raw=S_raw, S=S, S_masked=S_masked, A=A, O=O,
-            out=out, mask=mask, **_tensors_of(self),
-        )  # fmt: skip
+        mg.expect(self_attention_steps, X=X, mask=mask, **_own_symbols(self, mask))
         return out
 
 
@@ -220,16 +205,13 @@ class MultiHeadAttention(Module):
         V = split_heads(V_flat, self.n_kv_heads).named("V")  # (B, h_kv, n, d_v)
         group = self.n_heads // self.n_kv_heads
         K_each, V_each = repeat_heads(K, group), repeat_heads(V, group)  # (B, h, n, d_k or d_v)
-        S_raw, S, S_masked, A, O = attend(Q, K_each, V_each, with_head_axis(mask))  # (B, h, n, n)
+        O, A, _ = attend(Q, K_each, V_each, with_head_axis(mask))  # (B, h, n, d_v), (B, h, n, n)
         C = merge_heads(O).named("C")  # (B, n, h·d_v)
         out = linear(C, self.W_O, self.b_O).named("out")  # (B, n, d_model)
 
         self.attention_weights = A.numpy()
-        mg.expect(
-            multi_head_steps, n_heads=self.n_heads, n_kv_heads=self.n_kv_heads, mask=mask,
-            X=X, Q_flat=Q_flat, K_flat=K_flat, V_flat=V_flat, Q=Q, K=K, V=V, S_raw=S_raw, S=S,
-            S_masked=S_masked, A=A, O=O, C=C, out=out, **_tensors_of(self),
-        )  # fmt: skip
+        heads = {"n_heads": self.n_heads, "n_kv_heads": self.n_kv_heads}
+        mg.expect(multi_head_steps, X=X, mask=mask, **heads, **_own_symbols(self, mask))
         return out
 
 
@@ -272,9 +254,10 @@ def named(name: str, x: Any) -> Any:
     return x.named(name) if isinstance(x, mg.Tensor) else x
 
 
-def _tensors_of(layer: Module) -> dict[str, Any]:
-    """The layer's own parameters, under their symbols."""
-    return {name: value for name, value in vars(layer).items() if isinstance(value, mg.Tensor)}
+def _own_symbols(layer: Module, mask: Any) -> dict[str, Any]:
+    """The layer's parameters under their symbols; without a mask, S_masked is S."""
+    own = {name: value for name, value in vars(layer).items() if isinstance(value, mg.Tensor)}
+    return own if mask is not None else {**own, "S_masked": "S"}
 
 
 def _check_input(call: str, X: Any, d_model: int) -> None:

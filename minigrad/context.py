@@ -173,9 +173,11 @@ def expect(steps: Callable[..., Any], **symbols: Any) -> None:
     """Say which hand-derived steps the gradients here must equal; a trace measures whether they do.
 
     Args:
-        steps: called with those of `symbols` that its parameters name, as arrays, and with `grad_output`, the
-            gradient of the symbol `out`; returns steps with a number, a title and gradients by symbol.
-        symbols: what the steps' symbols are in this run: tensors, arrays or plain values.
+        steps: called with those of `symbols` that its parameters name, as arrays, and with
+            `grad_output`, the gradient of what is named `out`; returns steps, each with a number,
+            a title and gradients by symbol.
+        symbols: what the steps' symbols are in this run: tensors, arrays, plain values, or the
+            name of a tensor. Tensors of this scope that bear a symbol's name need no mention.
     """
     for listener in current().listeners:
         listener.expect(steps, symbols)

@@ -74,8 +74,10 @@ class Entry:
 
     @property
     def value_rms(self) -> float | None:
-        numeric = self.value is not None and np.asarray(self.value).dtype.kind in "fiub"
-        return rms(self.value) if numeric else None
+        """Of the entries that a mask has not set to -inf."""
+        if self.value is None or self.value.dtype.kind not in "fiub":
+            return None
+        return rms(self.value[self.value != -np.inf])
 
     @property
     def gradient_rms(self) -> float | None:
@@ -343,22 +345,18 @@ class Trace(Listener):
             entry.gradient = _plus(entry.gradient, gradient)
 
     def expect(self, steps: Callable[..., Any], symbols: dict[str, Any]) -> None:
-        found = {
-            symbol: self._find(v)
-            for symbol, v in symbols.items()
-            if isinstance(v, Tensor | np.ndarray)
-        }
         scope = current().scope
-        before = [e.last for e in self._expectations if e.scope == scope]
+        first = max((e.last for e in self._expectations if e.scope == scope), default=0)
+        self._settle()
+        known = {e.name: e.id for e in self.entries[first:] if e.name and e.scope == scope}
+        plain: dict[str, Any] = {}
+        for symbol, value in symbols.items():
+            found = known.get(value) if isinstance(value, str) else self._find(value)
+            if found is not None:
+                known[symbol] = found
+            plain[symbol] = self._value(found, value)
         self._expectations.append(
-            _Expectation(
-                steps=steps,
-                symbols={symbol: i for symbol, i in found.items() if i is not None},
-                plain={symbol: self._value(found.get(symbol), v) for symbol, v in symbols.items()},
-                scope=scope,
-                first=max(before, default=0),
-                last=len(self.entries),
-            )
+            _Expectation(steps, known, plain, scope, first=first, last=len(self.entries))
         )
 
     def _value(self, known: int | None, value: Any) -> Any:

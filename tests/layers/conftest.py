@@ -22,12 +22,15 @@ class Heard(mg.Listener):
         self.steps: Any = None
         self.symbols: dict[str, Any] = {}
         self.flops: dict[str, int] = {}
-        self.names: list[str | None] = []
+        self.outputs: list[mg.Tensor] = []
 
     def expect(self, steps: Callable[..., Any], symbols: dict[str, Any]) -> None:
-        self.steps, self.symbols = steps, symbols
+        named = {output.name: output for output in self.outputs if output.name}
+        given = {s: named[v] if isinstance(v, str) else v for s, v in symbols.items()}
+        self.steps, self.symbols = steps, named | given
 
     def forward(self, op: Any, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
+        self.outputs.append(output)
         count = op.count_flops(inputs, settings, output)
         self.flops[op.name] = self.flops.get(op.name, 0) + count
 

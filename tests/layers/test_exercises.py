@@ -1,7 +1,5 @@
 """The texts' exercises, worked example, quick checks and printed numbers."""
 
-# ruff: noqa: E741    O is the paper's symbol
-
 from math import exp, sqrt
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Masks: causal, padding, both; boolean and additive; and every one that does not fit."""
 
-# ruff: noqa: E741    O is the paper's symbol
-
 import numpy as np
 import pytest
 

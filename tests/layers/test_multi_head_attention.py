@@ -1,7 +1,5 @@
 """Multi-head attention: closed forms, per-head equivalence, groups, the seven steps, PyTorch."""
 
-# ruff: noqa: E741    O is the paper's symbol
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Self-attention: closed forms, the hand-derived steps, central differences, PyTorch."""
 
-# ruff: noqa: E741    O is the paper's symbol
-
 import numpy as np
 import pytest
 
