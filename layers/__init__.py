@@ -10,14 +10,9 @@ array([[1.  , 0.  , 0.  ],
        [0.33, 0.33, 0.33]])
 """
 
-from .attention import (
-    MultiHeadAttention,
-    SelfAttention,
-    merge_heads,
-    scaled_dot_product_attention,
-    softmax_backward,
-    split_heads,
-)
+from .attention import MultiHeadAttention, SelfAttention
+from .blocks import DecoderBlock, TransformerBlock
+from .cache import KVCache
 from .cost import (
     A100_RIDGE,
     arithmetic_intensity,
@@ -27,18 +22,57 @@ from .cost import (
     memory_by_array,
     roofline,
 )
+from .embedding import Embedding
+from .feed_forward import Dropout, FeedForward, GatedFeedForward
 from .hand_derived import Step, multi_head_steps, self_attention_steps
+from .heads import merge_heads, split_heads
 from .linear import Linear, linear
 from .mask import combined_mask, create_causal_mask, padding_mask
 from .module import Module
+from .norm import LayerNorm, RMSNorm
+from .position import LearnedPosition, SinusoidalPosition, sinusoidal_encoding
+from .relative import (
+    ALiBi,
+    RelativePosition,
+    T5Bias,
+    TransformerXLPosition,
+    alibi_slopes,
+    t5_bucket,
+)
+from .rotary import Rotary, apply_rotary, llama3_frequencies, rotary_angles, rotary_frequencies
+from .scoring import scaled_dot_product_attention, softmax_backward
+from .sequential import Sequential
+from .transformer import Decoder, Encoder, LanguageModel
 
 __all__ = [
     "A100_RIDGE",
+    "ALiBi",
+    "Decoder",
+    "DecoderBlock",
+    "Dropout",
+    "Embedding",
+    "Encoder",
+    "FeedForward",
+    "GatedFeedForward",
+    "KVCache",
+    "LanguageModel",
+    "LayerNorm",
+    "LearnedPosition",
     "Linear",
     "Module",
     "MultiHeadAttention",
+    "RMSNorm",
+    "RelativePosition",
+    "Rotary",
     "SelfAttention",
+    "Sequential",
+    "SinusoidalPosition",
     "Step",
+    "T5Bias",
+    "TransformerBlock",
+    "TransformerXLPosition",
+    "alibi_slopes",
+    "apply_rotary",
     "arithmetic_intensity",
     "combined_mask",
     "count_flops",
@@ -46,13 +80,18 @@ __all__ = [
     "create_causal_mask",
     "flops_by_step",
     "linear",
+    "llama3_frequencies",
     "memory_by_array",
     "merge_heads",
     "multi_head_steps",
     "padding_mask",
     "roofline",
+    "rotary_angles",
+    "rotary_frequencies",
     "scaled_dot_product_attention",
     "self_attention_steps",
+    "sinusoidal_encoding",
     "softmax_backward",
     "split_heads",
+    "t5_bucket",
 ]

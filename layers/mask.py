@@ -14,7 +14,16 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, ShapeError
 
-__all__ = ["combined_mask", "create_causal_mask", "fit_mask", "padding_mask", "with_head_axis"]
+__all__ = [
+    "check_mask",
+    "combined_mask",
+    "create_causal_mask",
+    "fit_mask",
+    "padding_mask",
+    "visible",
+    "with_head_axis",
+    "with_visible",
+]
 
 
 def create_causal_mask(seq_len: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
@@ -88,28 +97,68 @@ def with_head_axis(mask: Any) -> Any:
     return mg.expand_dims(mask, 1) if mask is not None and np.ndim(mask) == 3 else mask
 
 
-def fit_mask(mask: Any, scores: Any) -> Any:
-    """The mask, ready to be added to the scores: it broadcasts to them, and holds no NaN or +inf.
+def fit_mask(mask: Any, shape: tuple[int, ...], path: str = "") -> Any:
+    """The mask, with an axis for the heads if the scores have one; it broadcasts to their shape.
 
-    Raises: ShapeError or ArgumentError if it does not.
+    Raises: ShapeError if it does not, with the shapes and the scores' path.
     """
     mask = mask if isinstance(mask, mg.Tensor) else np.asarray(mask)
-    mask = with_head_axis(mask) if scores.ndim == 4 else mask
-    while mask.ndim > scores.ndim and mask.shape[0] == 1:
+    mask = with_head_axis(mask) if len(shape) == 4 else mask
+    while mask.ndim > len(shape) and mask.shape[0] == 1:
         mask = mask[0]
-    pairs = zip(mask.shape[::-1], scores.shape[::-1], strict=False)
-    if mask.ndim > scores.ndim or any(m not in (1, n) for m, n in pairs):
-        where = f"{scores.shape}   {getattr(scores, 'path', '')}".rstrip()
+    pairs = zip(mask.shape[::-1], shape[::-1], strict=False)
+    if mask.ndim > len(shape) or any(m not in (1, n) for m, n in pairs):
         raise ShapeError(
             "scaled_dot_product_attention(Q, K, V, mask): mask must broadcast to the scores\n"
-            f"  scores: {where}\n  mask: {mask.shape}"
+            f"  scores: {shape}   {path}".rstrip()
+            + f"\n  mask: {mask.shape}"
         )
+    return mask
+
+
+def check_mask(mask: Any) -> Any:
+    """The mask, which holds no NaN or +inf. Raises: ArgumentError if it does."""
     if mask.dtype.kind == "f" and not np.max(np.asarray(mask), initial=-np.inf) < np.inf:
         raise ArgumentError(
             "scaled_dot_product_attention(Q, K, V, mask): mask holds NaN or +inf, use 0 and -inf "
             "(0 * -inf, for one, is NaN)"
         )
     return mask
+
+
+def visible(
+    i: Any, j: Any, causal: bool = False, window: int | None = None, lengths: Any = None
+) -> Any:
+    """Which of the keys at j each query at i may see; None if it may see them all.
+
+    None later than itself if causal; none `window` tokens away or more; none beyond its row's
+    length.
+    Shapes: i (n,) or (B, n), j (m,), lengths (B,) → (n, m) or (B, n, m)
+
+    >>> visible(np.arange(3), np.arange(3), causal=True, window=2).astype(int)
+    array([[1, 0, 0],
+           [1, 1, 0],
+           [0, 1, 1]])
+    """
+    back = np.asarray(i)[..., :, None] - np.asarray(j)  # how far back each key is
+    seen = back >= 0 if causal else np.ones(back.shape, dtype=bool)
+    if window is not None:
+        seen &= np.abs(back) < window
+    if lengths is not None:
+        seen = seen & (np.asarray(j) < np.asarray(lengths)[:, None])[:, None, :]
+    return None if seen.all() else seen
+
+
+def with_visible(mask: Any, seen: Any) -> Any:
+    """The mask, closed too where `seen` is False; either may be None."""
+    if mask is None or seen is None:
+        return seen if mask is None else mask
+    if not isinstance(mask, mg.Tensor):
+        mask = np.asarray(mask)
+        if mask.dtype == np.bool_:
+            return mask & seen
+        mask = _additive(mask, mask.dtype)
+    return mg.where(seen, mask, -np.inf)
 
 
 def _additive(mask: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

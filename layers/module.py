@@ -261,6 +261,11 @@ class Module:
             stack.extend(reversed(below))
         return "\n".join(lines)
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from minigrad.views.notebook import module_bundle
+
+        return module_bundle(self)
+
 
 def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
     """A layer's forward that takes arrays too, and notes input and output for `backward`."""

@@ -10,7 +10,8 @@ array([2., 4.])
 from . import errors
 from .anomaly import anomaly
 from .check import compare, gradcheck
-from .context import Listener, enable_grad, expect, listen, no_grad, scope
+from .compile import compile
+from .context import Listener, constant, enable_grad, expect, listen, no_grad, scope
 from .functional import checkpoint, grad, hvp, jacobian, jvp, vjp
 from .op import Op, call, op, registry
 from .ops import (
@@ -30,6 +31,7 @@ from .ops import (
     gelu,
     getitem,
     layer_norm,
+    linear,
     log,
     log_softmax,
     logsumexp,
@@ -61,10 +63,12 @@ from .ops import (
     swapaxes,
     take,
     tanh,
+    tiled_attention,
     transpose,
     var,
     where,
 )
+from .ops.scaled_dot_product import attention_method
 from .tensor import Tensor, tensor
 from .trace import Trace, draw, trace
 
@@ -77,12 +81,15 @@ __all__ = [
     "add",
     "anomaly",
     "astype",
+    "attention_method",
     "broadcast_to",
     "call",
     "checkpoint",
     "clip",
     "compare",
+    "compile",
     "concatenate",
+    "constant",
     "cross_entropy",
     "cumsum",
     "divide",
@@ -102,6 +109,7 @@ __all__ = [
     "jacobian",
     "jvp",
     "layer_norm",
+    "linear",
     "listen",
     "log",
     "log_softmax",
@@ -139,6 +147,7 @@ __all__ = [
     "take",
     "tanh",
     "tensor",
+    "tiled_attention",
     "trace",
     "transpose",
     "var",

@@ -40,7 +40,8 @@ def _describe(name: str, value: Any) -> str:
 class _Watch(Listener):
     """Looks at what every op and every rule gives.
 
-    A mask's -inf is meant: an output may have -inf where an operand has it, or where one is boolean.
+    A mask's -inf is meant: an output may have -inf where an operand has it, or where one is
+    boolean.
     """
 
     def __init__(self) -> None:
@@ -107,10 +108,11 @@ def _error(
 
 
 class anomaly(Change):
-    """Within, the first NaN or infinity is an error that says which op made it, where, and from what.
+    """Within, the first NaN or infinity is an error: which op made it, where, and from what.
 
-    The message names the op's path, file and line, its formula, and each operand's shape, range and first bad
-    index, and says whether the op made the bad value or only carried it. A mask's -inf is allowed.
+    The message names the op's path, file and line, its formula, and each operand's shape, range and
+    first bad index, and says whether the op made the bad value or only carried it. A mask's -inf is
+    allowed.
 
     Raises: NonFiniteError, forward or backward.
 

@@ -1,4 +1,4 @@
-"""Are the gradients right? Against numeric derivatives (`gradcheck`) and against formulas (`compare`)."""
+"""Are the gradients right? `gradcheck` asks numeric derivatives, `compare` asks a formula."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STEP = 6e-6  # about the cube root of float64's rounding unit: best for central
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How far an engine's array is from a formula's: the largest gap over the formula's largest entry."""
+    """How far an engine's array is from a formula's: the largest gap over its largest entry."""
 
     relative: float
     index: tuple[int, ...]
@@ -40,8 +40,9 @@ class Difference:
 def compare(engine: Any, formula: Any, scale: float = 0.0) -> Difference:
     """Measure an engine's array against a formula's, to 10,000 rounding units of the coarser dtype.
 
-    Args: scale: size of what was summed; a formula that is rounding beside it (∂L/∂b_K = 0 in attention: softmax
-        ignores what all keys share) has no digits of its own, and the gap is measured against `scale` instead.
+    Args: scale: size of what was summed; a formula that is rounding beside it (∂L/∂b_K = 0 in
+        attention: softmax ignores what all keys share) has no digits of its own, and the gap is
+        measured against `scale` instead.
 
     >>> compare(np.array([1.0, 2.0]), np.array([1.0, 2.5])).relative
     0.2
@@ -91,7 +92,8 @@ class Report:
             f", {len(self.kinks)} at kinks left out ({self.kinks[0]} …)" if self.kinks else ""
         )
         return (
-            f"order {self.order} by {self.method}: {verdict}; worst of {self.entries} entries{left_out}: {self.entry}, "
+            f"order {self.order} by {self.method}: {verdict}; "
+            f"worst of {self.entries} entries{left_out}: {self.entry}, "
             f"engine {self.engine:.15g}, numeric {self.numeric:.15g}, "
             f"relative error {self.error:.1e} (tolerance {self.tolerance:.0e})"
         )
@@ -113,17 +115,20 @@ def gradcheck(
     tolerance: float | None = None,
     seed: int = 0,
 ) -> Report:
-    """Check the engine's gradient of f against a numeric derivative, entry by entry, under a random cotangent.
+    """Check the engine's gradient of f against a numeric one, entry by entry.
 
-    The complex step, Im f(x + ih) / h, is used where every op on the way is analytic: it subtracts nothing and is
-    exact to rounding. Elsewhere central differences, leaving out entries where f has a kink. All in float64.
+    The complex step, Im f(x + ih) / h, is used where every op on the way is analytic: it subtracts
+    nothing and is exact to rounding. Elsewhere central differences, leaving out entries where f has
+    a kink. All in float64, under a random cotangent.
 
     Args:
         f: function of tensors to a Tensor; it must do the same each time it is called.
         inputs: one array or Tensor, or a sequence of them; integer ones are held constant.
         order: 2 checks the gradient of the gradient as well.
-        tolerance: largest relative error; 1e-10 for the complex step, 1e-6 for differences, unless given.
-    Returns: a Report on the worst entry.  Raises: GradcheckError, with that report, if it is beyond tolerance.
+        tolerance: largest relative error; 1e-10 for the complex step, 1e-6 for differences, unless
+            given.
+    Returns: a Report on the worst entry.  Raises: GradcheckError, with that report, if it is beyond
+        tolerance.
     Source: Squire & Trapp 1998 (the complex step).
 
     >>> import minigrad as mg
@@ -142,7 +147,7 @@ def gradcheck(
 
 
 class _Problem:
-    """The scalar whose derivative is checked: Σ u ⊙ f(x), or, for second order, Σ v ⊙ its gradient."""
+    """The scalar whose derivative is checked: Σ u ⊙ f(x), or at second order Σ v ⊙ its gradient."""
 
     def __init__(
         self, f: Callable[..., Any], values: Sequence[Any], seed: int, slope: bool = False

@@ -1,7 +1,7 @@
 """What surrounds a call: is the graph being recorded, in which scope, and who listens.
 
-All of it is one immutable `Context` in one ContextVar, so threads and asyncio tasks never disturb each other,
-and an op pays one look-up for the three of them.
+All of it is one immutable `Context` in one ContextVar, so threads and asyncio tasks never disturb
+each other, and an op pays one look-up for the three of them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import wraps
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Any
 
 from .errors import ArgumentError
@@ -21,6 +22,7 @@ __all__ = [
     "Change",
     "Context",
     "Listener",
+    "constant",
     "current",
     "enable_grad",
     "expect",
@@ -32,7 +34,7 @@ __all__ = [
 
 
 class Listener:
-    """Hears of every op that runs and of every backward step. Override what you need; the rest does nothing."""
+    """Hears of every op that runs and of every backward step. Override what you need."""
 
     def enter(self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
         """An op is about to run."""
@@ -48,13 +50,36 @@ class Listener:
         """An op ran; `output` is its Tensor, whose node is None when nothing was recorded."""
 
     def backward(self, node: Node, gradient: Any, contributions: list[Any], seconds: float) -> None:
-        """A node's rules ran: `contributions` are what it sends along `node.edges`, in their order."""
+        """A node's rules ran: `contributions` are what it sends along `node.edges`, in order."""
 
     def arrived(self, leaf: Any, gradient: Any) -> None:
         """A leaf's whole gradient is known."""
 
+    def take_backward(self, output: Any, seed: Any, retain: bool) -> bool:
+        """`output.backward` was called: run it here and say so, or leave it to the engine."""
+        return False
+
+    def read(self, tensor: Any, array: Any, whole: bool) -> Any:
+        """Someone takes a tensor's array (a copy, if `whole`) out of the graph: hand it over."""
+        return array
+
+    def looked_at(self, use: str) -> None:
+        """An array that was handed out as a watched view is computed with outside the ops."""
+
+    def made(self, leaf: Any, data: Any) -> None:
+        """A leaf was made, as a copy of `data`."""
+
+    def assigned(self, tensor: Any, array: Any) -> None:
+        """A leaf was overwritten by `assign_`."""
+
+    def updating(self, optimiser: Any) -> None:
+        """An optimiser is about to take a step."""
+
+    def constant(self, array: Any) -> None:
+        """An array that is the same at every call was made."""
+
     def expect(self, steps: Callable[..., Any], symbols: dict[str, Any]) -> None:
-        """A layer says which hand-derived steps its gradients must equal, and what each symbol is."""
+        """A layer says which hand-derived steps its gradients must equal, and what is what."""
 
 
 class Context:
@@ -72,14 +97,16 @@ class Context:
         self.recording, self.scope, self.listeners, self.outer = recording, scope, listeners, outer
 
 
-_CURRENT: ContextVar[Context] = ContextVar("minigrad.context", default=Context(True, "", ()))
+_OUTERMOST = Context(True, "", ())
+_CURRENT: ContextVar[Context] = ContextVar("minigrad.context", default=_OUTERMOST)
 current = _CURRENT.get
 
 
 class Change:
     """Enter changed surroundings, leave to the ones before. Works as `with` and as a decorator.
 
-    It keeps no state of its own, so one object may be entered many times, nested and by several threads.
+    It keeps no state of its own, so one object may be entered many times, nested and by several
+    threads.
     """
 
     __slots__ = ()
@@ -97,6 +124,20 @@ class Change:
         _CURRENT.set(outer)
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        if isgeneratorfunction(function) or isasyncgenfunction(function):
+            raise ArgumentError(
+                f"a generator function cannot be decorated with {type(self).__name__}: "
+                "its body runs after the call has ended; write `with` inside it"
+            )
+        if iscoroutinefunction(function):
+
+            @wraps(function)
+            async def awaited(*args: Any, **kwargs: Any) -> Any:
+                with self:
+                    return await function(*args, **kwargs)
+
+            return awaited
+
         @wraps(function)
         def inside(*args: Any, **kwargs: Any) -> Any:
             with self:
@@ -169,6 +210,13 @@ class listen(Change):
         return Context(now.recording, now.scope, (*now.listeners, self.listener), now)
 
 
+def constant(array: Any) -> Any:
+    """Say that this array is the same at every call, whatever the arguments hold; returns it."""
+    for listener in current().listeners:
+        listener.constant(array)
+    return array
+
+
 def expect(steps: Callable[..., Any], **symbols: Any) -> None:
     """Say which hand-derived steps the gradients here must equal; a trace measures whether they do.
 
@@ -184,7 +232,7 @@ def expect(steps: Callable[..., Any], **symbols: Any) -> None:
 
 
 class within(Change):
-    """Within, the surroundings are exactly `context`: how `checkpoint` returns to where it first ran."""
+    """Within, the surroundings are exactly `context`: so `checkpoint` goes back to where it ran."""
 
     __slots__ = ("context",)
 

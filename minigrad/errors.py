@@ -1,6 +1,7 @@
 """Every error minigrad raises on purpose. No other module defines one.
 
-Each class also inherits the built-in error a NumPy user would expect, so `except ValueError` still works.
+Each class also inherits the built-in error a NumPy user would expect, so `except ValueError` still
+works.
 """
 
 
@@ -29,7 +30,7 @@ class DeclarationError(MinigradError, TypeError):
 
 
 class GradientError(MinigradError, RuntimeError):
-    """A gradient was asked for that cannot be had: no graph, no scalar, or a rule that gave the wrong shape."""
+    """A gradient that cannot be had: no graph, no scalar, or a rule that gave the wrong shape."""
 
 
 class FreedGraphError(GradientError):

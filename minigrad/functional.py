@@ -1,7 +1,8 @@
-"""Derivatives of functions: vjp, jvp, hvp, jacobian; and checkpoint, which trades memory for a second forward.
+"""Derivatives of functions: vjp, jvp, hvp, jacobian; and checkpoint: memory for a second forward.
 
-Each of the first four calls `f` on fresh leaves that hold the inputs' values, so it leaves no `.grad` and needs no
-`requires_grad`. `inputs` is one array or Tensor, or a sequence of them; results have the same form.
+Each of the first four calls `f` on fresh leaves that hold the inputs' values, so it leaves no
+`.grad` and needs no `requires_grad`. `inputs` is one array or Tensor, or a sequence of them;
+results have the same form.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .context import Context, Listener, current, enable_grad, listen, within
+from .context import Context, Listener, current, enable_grad, within
 from .errors import GradientError, ShapeError
 from .graph import Node, backpropagate, next_number, writes
 from .op import Op
@@ -68,7 +69,8 @@ def vjp(f: Callable[..., Any], inputs: Any, grad_output: Any = None) -> tuple[An
 def jvp(f: Callable[..., Any], inputs: Any, tangents: Any) -> tuple[Any, Any]:
     """f(inputs), and ∂f/∂inputs · tangents: forward mode, as the vjp of a vjp.
 
-    The vjp is linear in its cotangent u, so its own vjp in u is the Jacobian itself, applied to the tangents.
+    The vjp is linear in its cotangent u, so its own vjp in u is the Jacobian itself, applied to the
+    tangents.
 
     >>> import minigrad as mg
     >>> out, t = mg.jvp(lambda x: x * x, np.array([1.0, 2.0]), np.array([1.0, 10.0]))
@@ -135,8 +137,8 @@ def jacobian(f: Callable[..., Any], inputs: Any) -> Any:
 class _Recompute(Listener):
     """Hears the first run of a checkpointed function: keeps its nodes, and drops what they saved.
 
-    When backward reaches one of them, the function runs again in the same surroundings with the same random
-    state, and every node gets back what its twin in the second run saved.
+    When backward reaches one of them, the function runs again in the same surroundings with the
+    same random state, and every node gets back what its twin in the second run saved.
     """
 
     def __init__(self, f: Callable[..., Any], inputs: tuple[Any, ...], context: Context) -> None:
@@ -158,7 +160,8 @@ class _Recompute(Listener):
     def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
         if output.node is not None:
             self.nodes.append(weakref.ref(output.node))
-            output.node.saved, output.node.source = None, self
+            if output.node.source is None:  # else a checkpoint within this one has it
+                output.node.saved, output.node.source = None, self
 
     def recover(self, wanted: Node) -> tuple[Any, ...]:
         """Run again; give every node what its twin saved, and return what `wanted` had."""
@@ -208,7 +211,8 @@ class _Keep(Listener):
 def checkpoint(f: Callable[..., Any], *inputs: Any) -> Any:
     """f(*inputs), keeping none of its activations: backward runs f again to get them.
 
-    The graph, its scopes and its random draws are those of a plain call; only memory and time differ.
+    The graph, its scopes and its random draws are those of a plain call; only memory and time
+    differ.
     Raises: GradientError in backward if f does something else the second time.
     Source: Chen et al. 2016, arXiv:1604.06174.
 
@@ -221,5 +225,6 @@ def checkpoint(f: Callable[..., Any], *inputs: Any) -> Any:
     context = current()
     if not context.recording:
         return f(*inputs)
-    with listen(_Recompute(f, inputs, context)):
+    first = _Recompute(f, inputs, context)  # hears before others do, who then see nothing saved
+    with within(Context(True, context.scope, (first, *context.listeners))):
         return f(*inputs)

@@ -1,7 +1,8 @@
 """Node, the record of one op that ran, and the traversal that sends gradients back along the edges.
 
-A node's number is larger than those of everything it was computed from, so descending numbers are a valid
-reverse order: collect what the output depends on with a stack, sort, walk. Nothing recurses.
+A node's number is larger than those of everything it was computed from, so descending numbers are
+a valid reverse order: collect what the output depends on with a stack, sort, walk, all of it
+without recursion.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 next_number = count().__next__
+KEEP = -1  # the key of the hook of retain_grad, which runs last, and never for mg.grad
 _by_number = attrgetter("seq")
 
 
@@ -62,7 +64,11 @@ class Place:
         )
 
 
-OUR_PACKAGES = {"minigrad", "minigrad.ops"}  # frames of these are never where a user made something
+OUR_PACKAGES = {
+    "minigrad",
+    "minigrad.compile",
+    "minigrad.ops",
+}  # frames of these are never where a user made something
 
 
 def caller() -> Place:
@@ -77,9 +83,11 @@ class Node:
     """One op that ran, and what its backward needs.
 
     Attributes:
-        edges: for each input that needs a gradient, the Node that made it or the leaf Tensor that it is.
+        edges: for each input that needs a gradient, the Node that made it or the leaf Tensor that
+            it is.
         saved: what the rules named; None once backward has used it.
-        seq: number in the order of creation.  scope, name: where it stands in the model, and its own name.
+        seq: number in the order of creation.  scope, name: where it stands in the model, and its
+            own name.
         source: what can bring `saved` back (see `checkpoint`), or None.
     """
 
@@ -139,7 +147,7 @@ class Node:
         return Place(self.code, self.offset)
 
     def register_hook(self, hook: Callable[..., Any]) -> Handle:
-        """Call `hook(contributions, gradient)` after this node's rules ran; a list returned replaces them."""
+        """Call `hook(contributions, gradient)` after the rules ran; a list replaces them."""
         self.after = {} if self.after is None else self.after
         return Handle(self.after, hook)
 
@@ -163,7 +171,8 @@ class Handle:
 class _Writes:
     """When and where memory was last overwritten by `assign_`, by the array that owns the memory.
 
-    Writes are numbered together with nodes: memory written after a node was made is no longer what it saved.
+    Writes are numbered together with nodes: memory written after a node was made is no longer what
+    it saved.
     """
 
     def __init__(self) -> None:
@@ -194,7 +203,8 @@ class _Writes:
             _, number, place = self._by_owner.get(id(self._owner(value)), (None, -1, None))
             if number > began:
                 raise OverwrittenError(
-                    f"backward of {node.path}: {name} {value.shape} was overwritten after it was saved\n"
+                    f"backward of {node.path}: {name} {value.shape} was overwritten "
+                    "after it was saved\n"
                     f"  saved by {node.op.name} at {node.place}\n"
                     f"  overwritten at {place}"
                 )
@@ -216,7 +226,7 @@ def order(roots: Iterable[Any]) -> list[Node]:
 
 
 def fit(gradient: Any, edge: Any, node: Node) -> Any:
-    """The edge rule: sum over exactly the axes that were broadcast, and cast to the input's dtype."""
+    """The edge rule: sum over exactly the axes that were broadcast, cast to the input's dtype."""
     shape = edge.shape
     if gradient.shape != shape:
         extra = gradient.ndim - len(shape)
@@ -239,9 +249,11 @@ def fit(gradient: Any, edge: Any, node: Node) -> Any:
     return gradient if gradient.dtype == edge.dtype else gradient.astype(edge.dtype)
 
 
-def _hooked(hooks: dict[int, Callable[[Any], Any]], gradient: Any) -> Any:
-    """Let each hook see the gradient, read-only, and replace it."""
-    for hook in list(hooks.values()):
+def _hooked(hooks: dict[int, Callable[[Any], Any]], gradient: Any, keep: bool) -> Any:
+    """Let each hook see the gradient, read-only, and replace it; keep the outcome if wanted."""
+    for key, hook in list(hooks.items()):
+        if key == KEEP:
+            continue
         if isinstance(gradient, np.ndarray):
             gradient = gradient.view()
             gradient.flags.writeable = False
@@ -251,7 +263,10 @@ def _hooked(hooks: dict[int, Callable[[Any], Any]], gradient: Any) -> Any:
                 raise GradientError(
                     f"hook: replaced a gradient {gradient.shape} by one of shape {np.shape(new)}"
                 )
-            gradient = new
+            new = new if hasattr(new, "__apply__") else np.asarray(new)
+            gradient = new if new.dtype == gradient.dtype else new.astype(gradient.dtype)
+    if keep and KEEP in hooks:
+        hooks[KEEP](gradient)
     return gradient
 
 
@@ -260,29 +275,33 @@ def backpropagate(
     *,
     retain: bool = False,
     targets: Sequence[Any] | None = None,
-    lift: Callable[[Node, tuple[Any, ...]], tuple[Any, ...]] | None = None,
+    run: Callable[[Node, Callable[..., Any], Any, tuple[Any, ...]], Any] | None = None,
 ) -> dict[Any, Any]:
-    """Send the seeds' gradients back along every edge; return the gradient of each leaf (and target) reached.
+    """Send the seeds' gradients back along every edge; return that of each leaf and target reached.
 
     Args:
         seeds: pairs of an edge (a Node or a leaf) and the gradient that arrives there.
         retain: keep what the nodes saved, for another backward.
         targets: only these edges are wanted; nodes and rules that do not lead to one are skipped.
-        lift: turns a node's saved arrays into Tensors, so that the rules record themselves.
+        run: calls a node's rules in place of `rules(gradient, saved)`, for gradients that are not
+            arrays: with Tensors the rules record themselves.
     """
     nodes = order(edge for edge, _ in seeds)
     wanted = useful = None
+    ends: set[Node] = set()  # targets with nothing wanted below: their rules do not run
     if targets is not None:
         wanted, useful = set(targets), set(targets)
         for node in reversed(nodes):
             if not useful.isdisjoint(node.edges):
                 useful.add(node)
         nodes = [node for node in nodes if node in useful]
+        ends = {node for node in nodes if useful.isdisjoint(node.edges)}
     for node in nodes:
-        if node.saved is None and node.source is None:
+        if node.saved is None and node.source is None and node not in ends:
             raise FreedGraphError(
-                f"backward through {node.path} ({node.op.name}, made at {node.place}): its saved arrays were "
-                "freed by an earlier backward; pass retain_graph=True to that one to go through twice"
+                f"backward through {node.path} ({node.op.name}, made at {node.place}): "
+                "its saved arrays were freed by an earlier backward; "
+                "pass retain_graph=True to that one to go through twice"
             )
     gradients: dict[Any, Any] = {}
     for edge, gradient in seeds:
@@ -293,9 +312,11 @@ def backpropagate(
     for node in nodes:
         gradient = gradients.pop(node)
         if node.hooks:
-            gradient = _hooked(node.hooks, gradient)
+            gradient = _hooked(node.hooks, gradient, keep=wanted is None)
         if wanted is not None and node in wanted:
             results[node] = gradient
+            if node in ends:
+                continue
         saved = node.saved if node.saved is not None else node.source.recover(node)
         if writes.latest > node.seq:
             writes.check(node, saved)
@@ -304,7 +325,9 @@ def backpropagate(
         if useful is not None:
             rules = node.plan.partial(tuple([edge in useful for edge in edges]))
         start = perf_counter() if listeners else 0.0
-        contributions: Any = rules(gradient, saved if lift is None else lift(node, saved))
+        contributions: Any = (
+            rules(gradient, saved) if run is None else run(node, rules, gradient, saved)
+        )
         if not retain:
             node.saved = node.source = None
         if listeners or node.after:
@@ -320,13 +343,13 @@ def backpropagate(
                 gradients[edge] += part
             else:
                 gradients[edge] = gradients[edge] + part
-                if lift is None:
+                if run is None:
                     summed.add(edge)
     for leaf, gradient in gradients.items():
         if leaf.__class__ is Node:  # an output that leads to no target
             continue
         if leaf._hooks:
-            gradient = _hooked(leaf._hooks, gradient)
+            gradient = _hooked(leaf._hooks, gradient, keep=wanted is None)
         for listener in listeners:
             listener.arrived(leaf, gradient)
         results[leaf] = gradient

@@ -1,7 +1,8 @@
 r"""Op: one declaration per operation, and the registry of them all.
 
-A declaration holds the forward kernel (plain arrays in, plain array out), a backward rule for each input,
-both formulas in LaTeX, the cost, and samples that exercise it. The rest of the project reads the registry.
+A declaration holds the forward kernel (plain arrays in, plain array out), a backward rule for each
+input, both formulas in LaTeX, the cost, and samples that exercise it. The rest of the project reads
+the registry.
 
     @op(
         tex=r"<a> \odot <b>",                                      # <name>: an input or a setting
@@ -12,13 +13,14 @@ both formulas in LaTeX, the cost, and samples that exercise it. The rest of the 
     def multiply(a, b): ...
 
     @multiply.vjp("a")
-    def _(g, b):                                                   # names b, so b is saved for a's gradient
+    def _(g, b):                                                # names b, so b is saved for a
         return g * b
 
-A rule's first parameter is `g`, the gradient of the output. The others say what it needs: an input, a
-setting, `out`, an input's shape as `<input>_shape`, or a by-product of the kernel (`also=`); a rule for several
-inputs may take `needed`, one truth value each; a rule of an op with any number of inputs may take `i`, the
-position it is asked for, and `others`, every input but that one. The engine saves exactly what is named.
+A rule's first parameter is `g`, the gradient of the output. The others say what it needs: an input,
+a setting, `out`, an input's shape as `<input>_shape`, or a by-product of the kernel (`also=`); a
+rule for several inputs may take `needed`, one truth value each; a rule of an op with any number of
+inputs may take `i`, the position it is asked for, and `others`, every input but that one. The
+engine saves exactly what is named.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def call(*args: Any, **kwargs: Any) -> Call:
 
 
 class Rule(NamedTuple):
-    """A backward rule: the inputs it serves, the function, and what its parameters name after `g`."""
+    """A backward rule: the inputs it serves, the function, what its parameters name after `g`."""
 
     inputs: tuple[str, ...]
     function: Callable[..., Any]
@@ -62,8 +64,9 @@ class Rule(NamedTuple):
 class Plan:
     """What an op saves and runs in backward, for one set of inputs that need a gradient.
 
-    `save(arrays, settings, out, also)` makes the tuple a node keeps, `backward(g, saved)` one gradient for
-    each needed input, in order. Both are generated, once, from what the rules name; `source` shows them.
+    `save(arrays, settings, out, also)` makes the tuple a node keeps, `backward(g, saved)` one
+    gradient for each needed input, in order. Both are generated, once, from what the rules name;
+    `source` shows them.
     """
 
     __slots__ = (
@@ -99,7 +102,7 @@ class Plan:
         return self._partial[wanted]
 
     def _generate(self, wanted: tuple[bool, ...]) -> Callable[..., tuple[Any, ...]]:
-        namespace: dict[str, Any] = {}
+        namespace: dict[str, Any] = {"__package__": __package__}  # no frame that a user wrote
         lines, results = [], []
         asked = [i for i, want in zip(self.needed, wanted, strict=True) if want]
         for rule, i, want in zip(self._rules, self.needed, wanted, strict=True):
@@ -171,9 +174,10 @@ class Plan:
 
 
 class Op:
-    """An operation. Called on plain arrays it is its NumPy kernel; called with a Tensor it is recorded.
+    """An operation. Called on plain arrays it is its NumPy kernel; with a Tensor it is recorded.
 
-    Attributes: name, inputs and settings (parameter names), kernel, tex, vjp_tex, flops, samples, analytic.
+    Attributes: name, inputs and settings (parameter names), kernel, tex, vjp_tex, flops, samples,
+        analytic.
     """
 
     def __init__(
@@ -205,7 +209,9 @@ class Op:
         self.settings = tuple(name for name in parameters if name not in vjp_tex)
         counted = {"out", *parameters}
         if strange := [n for n in inspect.signature(flops).parameters if n not in counted]:
-            raise DeclarationError(f"op {self.name}: flops names {strange}, which are no parameters")
+            raise DeclarationError(
+                f"op {self.name}: flops names {strange}, which are no parameters"
+            )
         if many and len(self.inputs) != 1:
             raise DeclarationError(f"op {self.name}: many=True takes one input, got {self.inputs}")
         self.rules: dict[str, Rule] = {}
@@ -237,6 +243,7 @@ class Op:
                 apply = getattr(value, "__apply__", None)  # what a Tensor answers
                 if apply is not None:
                     return apply(self, inputs, settings)  # type: ignore[no-any-return]
+        inputs = tuple([np.asarray(x) if x.__class__ in (list, tuple) else x for x in inputs])
         try:
             result = self.forward(*inputs, *settings)
         except (ValueError, TypeError, IndexError) as error:
@@ -244,7 +251,7 @@ class Op:
         return result[0] if self.also else result  # type: ignore[no-any-return]
 
     def vjp(self, *inputs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Declare the backward rule of one input, or of several at once (it then returns a tuple)."""
+        """Declare the backward rule of one input, or of several at once, which gives a tuple."""
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
             names = tuple(inspect.signature(function).parameters)
@@ -256,7 +263,8 @@ class Op:
             strangers = [name for name in inputs if name not in self.inputs]
             if names[:1] != ("g",) or unknown or strangers or not inputs:
                 raise DeclarationError(
-                    f"op {self.name}, rule for {inputs}: a rule takes g first and then only what the op has "
+                    f"op {self.name}, rule for {inputs}: a rule takes g first "
+                    "and then only what the op has "
                     f"({', '.join(sorted(known))}); got ({', '.join(names)})"
                 )
             for name in inputs:
@@ -274,7 +282,7 @@ class Op:
         return self.rules[name]
 
     def plan(self, key: int) -> Plan:
-        """The plan for a set of inputs: bit i of `key` for input i, and one more bit on top of the last."""
+        """The plan for a set of inputs: bit i of `key` for input i, and one bit on top."""
         count = key.bit_length() - 1
         needed = tuple(i for i in range(count) if key >> i & 1)
         plan = self.plans[key] = Plan(self, needed, count)
@@ -297,11 +305,11 @@ class Op:
     def explain(
         self, error: Exception, inputs: tuple[Any, ...], settings: tuple[Any, ...]
     ) -> MinigradError:
-        """The error of a failed call: the call, the rule that was broken, each input's shape and path."""
+        """The error of a failed call: the call, the rule it broke, each input's shape and path."""
         names = [f"{self.inputs[0]}[{i}]" for i in range(len(inputs))] if self.many else self.inputs
         broken = self.requires(*inputs, *settings) if self.requires else None
         kinds = ((IndexError, OutOfRangeError), (TypeError, DTypeError), (ValueError, ShapeError))
-        kind = next(ours for theirs, ours in kinds if isinstance(error, theirs))
+        kind: type[MinigradError] = next(o for theirs, o in kinds if isinstance(error, theirs))
         if isinstance(error, np.exceptions.AxisError) or broken:
             kind = ShapeError
         if isinstance(error, MinigradError):
@@ -317,7 +325,7 @@ class Op:
 
 
 def _adapters(op: Op) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Two generated functions: bind a call's arguments to (inputs, settings), and call the kernel with them.
+    """Two generated functions: bind arguments to (inputs, settings), call the kernel with those.
 
     Generated so that Python itself binds and checks the arguments, by the kernel's own signature.
     """
@@ -359,13 +367,16 @@ def op(**declaration: Any) -> Callable[[Callable[..., Any]], Op]:
 
     Args:
         tex: LaTeX of the result; `<x>` stands for the input or setting x.
-        vjp_tex: for each input, LaTeX of its gradient; `<g>` is the output's gradient, `<out>` the output.
+        vjp_tex: for each input, LaTeX of its gradient; `<g>` is the output's gradient, `<out>` the
+            output.
         flops: function of any of the inputs, settings and `out` (shapes are enough) to operations.
         samples: function of a Generator to calls that exercise the op, edge cases included.
         analytic: whether the kernel is complex-analytic, so that the complex step may check it.
-        also: names of by-products, constant to differentiation, that the kernel returns after the result.
+        also: names of by-products, constant to differentiation, that the kernel returns after the
+            result.
         many: the one input is a sequence of any length.
-        requires: function of the call to the rule it breaks, or None; asked only when the kernel failed.
+        requires: function of the call to the rule it breaks, or None; asked only when the kernel
+            failed.
     """
 
     def declare(kernel: Callable[..., Any]) -> Op:

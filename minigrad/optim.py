@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .context import current
 from .errors import ArgumentError, DTypeError
 from .graph import caller, writes
 from .tensor import Tensor
@@ -44,6 +45,8 @@ class _Optimiser:
 
     def step(self) -> None:
         """Move each parameter that has a gradient, in place; graphs that saved it will refuse to run backward."""
+        for listener in current().listeners:
+            listener.updating(self)
         self.steps += 1
         place = caller()
         for i, p in enumerate(self.parameters):
@@ -51,11 +54,11 @@ class _Optimiser:
                 continue
             slot = self._slots.get(i)
             if slot is None:
-                slot = self._slots[i] = {"scratch": np.empty_like(p.data), "count": 0}
-                slot |= {name: np.zeros_like(p.data) for name in self._state}
+                slot = self._slots[i] = {"scratch": np.empty_like(p._data), "count": 0}
+                slot |= {name: np.zeros_like(p._data) for name in self._state}
             slot["count"] += 1
-            self._update(p.data, p.grad, slot)
-            writes.note(p.data, place)
+            self._update(p._data, p.grad, slot)
+            writes.note(p._data, place)
 
     def _update(self, w: Any, g: Any, slot: dict[str, Any]) -> None:
         raise NotImplementedError

@@ -1,7 +1,7 @@
 """Tensor: an array, the node that made it, and NumPy's operators and methods.
 
-`Tensor.__apply__` is where an op meets a Tensor: it runs the kernel on the arrays and, if any input needs a
-gradient, records one Node.
+`Tensor.__apply__` is where an op meets a Tensor: it runs the kernel on the arrays and, if any input
+needs a gradient, records one Node.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike
 
 from .context import current
 from .errors import ArgumentError, DTypeError, GradientError, ShapeError
-from .graph import OUR_PACKAGES, Handle, Node, backpropagate, caller, writes
+from .graph import KEEP, OUR_PACKAGES, Handle, Node, backpropagate, caller, writes
 from .op import Op, registry
 
 __all__ = ["Tensor", "grad", "tensor"]
@@ -39,7 +39,7 @@ _frame = sys._getframe
 
 
 class Tensor:
-    """An array that remembers how it was computed. Make one with `tensor(...)`; ops make the others.
+    """An array that remembers how it was computed. `tensor(...)` makes one, ops make the others.
 
     Attributes:
         data: the NumPy array.  grad: the gradient that `backward` left here, or None.
@@ -85,7 +85,7 @@ class Tensor:
             raise op.explain(error, inputs, settings) from error
         also: tuple[Any, ...] = ()
         if op.also:
-            out, *also = out  # type: ignore[assignment]
+            out, *also = out
         if out.__class__ is not np.ndarray:
             out = np.asarray(out)
         if needs and context.recording:
@@ -115,7 +115,7 @@ class Tensor:
         return found(*inputs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """A NumPy function on a Tensor is the op of that name: `np.sum(x, axis=0)` records `sum`."""
+        """A NumPy function on a Tensor is the op of its name: `np.sum(x, axis=0)` records `sum`."""
         if function in _QUESTIONS:
             return function(*map(_array, args), **kwargs)
         found = _op_like(function)
@@ -123,14 +123,14 @@ class Tensor:
             raise DTypeError(_not_recorded(f"np.{function.__name__}", found))
         return found(*args, **kwargs)
 
-    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> Any:
-        return np.array(self._data, dtype=dtype, copy=copy)
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Any:
+        return np.array(_seen(self, whole=True), dtype=dtype, copy=copy)
 
     # ------------------------------------------------------------------ what it is
 
     @property
     def data(self) -> Any:
-        return self._data
+        return _seen(self)
 
     @data.setter
     def data(self, array: Any) -> None:
@@ -197,13 +197,13 @@ class Tensor:
 
     def numpy(self) -> Any:
         """The array itself (not a copy); writing to it goes unseen, so use `assign_` for that."""
-        return self._data
+        return _seen(self)
 
     def item(self) -> Any:
         """The one entry as a Python number. Raises ShapeError if there are more."""
         if self._data.size != 1:
             raise ShapeError(f"item(): takes a tensor of one entry, got shape {self.shape}")
-        return self._data.item()
+        return _seen(self).item()
 
     def detach(self) -> Tensor:
         """The same array, cut from the graph: no gradient flows back through the result."""
@@ -217,10 +217,11 @@ class Tensor:
         """Add ∂L/∂leaf to `.grad` of every leaf this tensor depends on.
 
         Args:
-            gradient: ∂L/∂self, of self's shape; may be left out when self has one entry (it is then 1).
+            gradient: ∂L/∂self, of self's shape; may be left out when self has one entry (it is then
+                1).
             retain_graph: keep the saved arrays, so that backward can run again.
-        Raises: GradientError without a graph; ShapeError for a gradient of another shape; FreedGraphError
-            the second time.
+        Raises: GradientError without a graph; ShapeError for a gradient of another shape;
+            FreedGraphError the second time.
 
         >>> import minigrad as mg
         >>> x = mg.tensor(3.0, requires_grad=True)
@@ -229,12 +230,19 @@ class Tensor:
         6.0
         """
         seed = _seed("backward", self, gradient)
+        if any(one.take_backward(self, seed, retain_graph) for one in current().listeners):
+            return
+        seed = np.array(seed)  # a listener may keep it
         results = backpropagate([(self._node or self, seed)], retain=retain_graph)
         for leaf, total in results.items():  # own arrays: a leaf never shares its gradient
             leaf.grad = np.array(total) if leaf.grad is None else np.asarray(leaf.grad + total)
 
     def retain_grad(self) -> None:
         """Keep this tensor's gradient in `.grad`, as a leaf's is."""
+        if not self._needs:
+            raise GradientError(
+                f"retain_grad: {self.path or 'this tensor'} does not require a gradient"
+            )
         if self._node is None:
             return
         kept = weakref.ref(self)
@@ -245,10 +253,12 @@ class Tensor:
                 array = gradient._data if isinstance(gradient, Tensor) else gradient
                 owner.grad = np.array(array) if owner.grad is None else owner.grad + array
 
-        self.register_hook(keep)
+        if self._node.hooks is None:
+            self._node.hooks = {}
+        self._node.hooks[KEEP] = keep
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Handle:
-        """Call `hook(gradient)` when this tensor's whole gradient is known; an array returned replaces it."""
+        """Call `hook(gradient)` when the whole gradient is known; an array returned replaces it."""
         if not self._needs:
             raise GradientError(
                 f"register_hook: {self.path or 'this tensor'} does not require a gradient"
@@ -264,13 +274,14 @@ class Tensor:
 
         Graphs that saved this memory before now refuse to run backward with the new values.
 
-        Raises: ShapeError or DTypeError unless shape and dtype are this tensor's; GradientError on a computed
-            tensor.
+        Raises: ShapeError or DTypeError unless shape and dtype are this tensor's; GradientError on
+            a computed tensor.
         """
         new = array._data if isinstance(array, Tensor) else np.asarray(array)
         if self._node is not None:
             raise GradientError(
-                f"assign_: {self.path} was computed by {self._node.op.name}; only leaves are written"
+                f"assign_: {self.path} was computed by {self._node.op.name}; "
+                "only leaves are written"
             )
         if new.shape != self.shape:
             raise ShapeError(
@@ -282,6 +293,8 @@ class Tensor:
             )
         self._data[...] = new
         writes.note(self._data, caller())
+        for listener in current().listeners:
+            listener.assigned(self, new)
         return self
 
     # ------------------------------------------------------------------ as NumPy and Python see it
@@ -289,25 +302,25 @@ class Tensor:
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> Any:
-        return self._data == _array(other)
+        return _seen(self) == _array(other)
 
     def __ne__(self, other: object) -> Any:
-        return self._data != _array(other)
+        return _seen(self) != _array(other)
 
     def __lt__(self, other: Any) -> Any:
-        return self._data < _array(other)
+        return _seen(self) < _array(other)
 
     def __le__(self, other: Any) -> Any:
-        return self._data <= _array(other)
+        return _seen(self) <= _array(other)
 
     def __gt__(self, other: Any) -> Any:
-        return self._data > _array(other)
+        return _seen(self) > _array(other)
 
     def __ge__(self, other: Any) -> Any:
-        return self._data >= _array(other)
+        return _seen(self) >= _array(other)
 
     def __bool__(self) -> bool:
-        return bool(self._data)
+        return bool(_seen(self))
 
     def __float__(self) -> float:
         return float(self.item())
@@ -316,7 +329,7 @@ class Tensor:
         return int(self.item())
 
     def __index__(self) -> int:
-        return self._data.__index__()  # type: ignore[no-any-return]
+        return _seen(self).__index__()  # type: ignore[no-any-return]
 
     def __len__(self) -> int:
         return len(self._data)
@@ -325,6 +338,9 @@ class Tensor:
         if self._data.ndim == 0:
             raise ShapeError("iteration over a 0-d tensor")
         return (self[i] for i in range(len(self._data)))
+
+    def __pos__(self) -> Tensor:
+        return self
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise GradientError(
@@ -339,12 +355,17 @@ class Tensor:
         notes += ["requires_grad=True"] if self._needs and self._node is None else []
         return f"tensor({', '.join([body, *notes])})"
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from .views.notebook import tensor_bundle
+
+        return tensor_bundle(self)
+
     def __reduce__(self) -> Any:
         raise GradientError("pickle: tensors are not pickled; save x.numpy()")
 
     if TYPE_CHECKING:  # attached in minigrad/ops/__init__.py, from the registry
         T: Tensor
-        mT: Tensor  # noqa: N815
+        mT: Tensor
 
         def __add__(self, other: Any) -> Tensor: ...
         def __radd__(self, other: Any) -> Tensor: ...
@@ -367,8 +388,9 @@ class Tensor:
 def tensor(data: Any, requires_grad: bool = False, name: str | None = None) -> Tensor:
     """A leaf tensor holding a copy of `data`.
 
-    Arrays keep their dtype; Python numbers and lists become float64 (booleans and integers too, unless they
-    come as an array). Raises: DTypeError if a gradient is asked of anything but real floating entries.
+    Arrays keep their dtype; Python numbers and lists become float64 (booleans and integers too,
+    unless they come as an array). Raises: DTypeError if a gradient is asked of anything but real
+    floating entries.
 
     >>> import minigrad as mg
     >>> mg.tensor([1, 2])
@@ -380,7 +402,8 @@ def tensor(data: Any, requires_grad: bool = False, name: str | None = None) -> T
         data = data._data
     typed = isinstance(data, np.ndarray | np.generic)
     try:
-        array = np.array(data) if typed else np.array(data, dtype=np.float64)
+        array = np.array(data)  # with an eye on its dtype: float64 would make None a NaN
+        array = array.astype(np.float64) if not typed and array.dtype.kind in "biuf" else array
     except (ValueError, TypeError) as error:
         raise DTypeError(f"tensor(data): not an array of numbers: {error}") from error
     if array.dtype.kind not in "biufc":
@@ -388,6 +411,8 @@ def tensor(data: Any, requires_grad: bool = False, name: str | None = None) -> T
     made = Tensor(array)
     made.requires_grad = requires_grad
     made.name = name
+    for listener in current().listeners:
+        listener.made(made, data)
     return made
 
 
@@ -397,9 +422,10 @@ def grad(output: Tensor, inputs: Any, grad_output: Any = None, create_graph: boo
     Args:
         output: a tensor; unless it has one entry, `grad_output` (of its shape) is needed.
         inputs: one tensor or a sequence of them, leaves or computed.
-        create_graph: return Tensors that are recorded themselves, for derivatives of derivatives. The graph
-            is kept then; otherwise it is freed, and arrays are returned.
-    Returns: one gradient, or a list, like `inputs`; zeros for an input that `output` does not depend on.
+        create_graph: return Tensors that are recorded themselves, for derivatives of derivatives.
+            The graph is kept then; otherwise it is freed, and arrays are returned.
+    Returns: one gradient, or a list, like `inputs`; zeros for an input that `output` does not
+        depend on.
 
     >>> import minigrad as mg
     >>> x = mg.tensor(2.0, requires_grad=True)
@@ -415,13 +441,15 @@ def grad(output: Tensor, inputs: Any, grad_output: Any = None, create_graph: boo
                 f"grad(output, inputs): inputs[{i}] is no tensor that requires a gradient"
             )
     seed = _seed("grad", output, grad_output)
-    if create_graph and not isinstance(seed, Tensor):
+    if not create_graph:
+        seed = np.array(seed)  # a listener may keep it
+    elif not isinstance(seed, Tensor):
         seed = Tensor(seed)
     results = backpropagate(
         [(output._node or output, seed)],
         retain=create_graph,
         targets=[x._node or x for x in wanted],
-        lift=_lift if create_graph else None,
+        run=_recorded if create_graph else None,
     )
     found = [results.get(x._node or x) for x in wanted]
     arrays = [
@@ -455,8 +483,10 @@ def _seed(call: str, output: Tensor, gradient: Any) -> Any:
     return np.asarray(gradient, output.dtype)
 
 
-def _lift(node: Node, saved: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a node saved, with its inputs and its output as Tensors in the graph again."""
+def _recorded(
+    node: Node, rules: Callable[..., Any], gradient: Any, saved: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """A node's rules on Tensors: what it saved, its inputs and output in the graph again."""
     lifted = []
     for name, value in zip(node.plan.names, saved, strict=True):
         position = node.plan.input_of(name)
@@ -466,7 +496,7 @@ def _lift(node: Node, saved: tuple[Any, ...]) -> tuple[Any, ...]:
             edge = node.edges[node.plan.needed.index(position)]
             value = Tensor(value, edge, True) if isinstance(edge, Node) else edge
         lifted.append(value)
-    return tuple(lifted)
+    return rules(gradient, tuple(lifted))  # type: ignore[no-any-return]
 
 
 def _unwrapped(op: Op, settings: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -484,7 +514,15 @@ def _op_like(function: Any) -> Op | None:
 
 
 def _array(value: Any) -> Any:
-    return value._data if isinstance(value, Tensor) else value
+    return _seen(value) if isinstance(value, Tensor) else value
+
+
+def _seen(tensor: Tensor, whole: bool = False) -> Any:
+    """A tensor's array, for someone outside the graph; whoever listens hears of it."""
+    array = tensor._data
+    for listener in current().listeners:
+        array = listener.read(tensor, array, whole)
+    return array
 
 
 def _not_recorded(name: str, found: Op | None) -> str:

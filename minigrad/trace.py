@@ -1,16 +1,17 @@
-"""Trace: the neutral record of one forward and backward pass, which every view reads and nothing else.
+"""Trace: the neutral record of a forward and backward pass, which every view reads, and only that.
 
-A record holds plain data: entries (leaves and ops, numbered in the order they were made), edges between them,
-the order of the forward and of the backward steps, and the hand-derived steps that layers said must hold.
+A record holds plain data: entries (leaves and ops, numbered in the order they were made), edges
+between them, the order of the forward and of the backward steps, and the hand-derived steps that
+layers said must hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from .errors import DTypeError, GradientError
 from .graph import Node, order
 from .op import Op
 from .tensor import Tensor
+
+if TYPE_CHECKING:
+    from .views.attention import Attentions
 
 __all__ = ["Check", "Checks", "Edge", "Entry", "Trace", "draw", "trace"]
 
@@ -112,7 +116,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One gradient of one hand-derived step, against the engine's; `difference` is None if it has none."""
+    """A gradient of a hand-derived step, against the engine's; `difference` is None without one."""
 
     scope: str
     number: int
@@ -123,6 +127,7 @@ class Check:
     shape: tuple[int, ...]
     rms: float
     difference: Difference | None
+    symbols: dict[str, int] = field(default_factory=dict)  # of the layer's call: symbol -> entry
 
 
 class Checks(list[Check]):
@@ -179,6 +184,7 @@ class Trace(Listener):
         self._ids: dict[Any, int] = {}  # Node, or id() of a leaf or an array
         self._owners: list[Any] = []  # one for each entry, alive so that no id() comes again
         self._by_data: dict[int, int] = {}
+        self._arrays: list[Any] = []  # alive for the same reason
         self._into: dict[int, list[Edge]] = {}
         self._from: dict[int, list[Edge]] = {}
         self._listening = listen(self)
@@ -192,7 +198,7 @@ class Trace(Listener):
     def __exit__(self, *exception: object) -> None:
         self._listening.__exit__(*exception)
         self._settle()
-        self._ids, self._owners, self._by_data = {}, [], {}
+        self._ids, self._owners, self._by_data, self._arrays = {}, [], {}, []
 
     def __getitem__(self, key: int | str) -> Entry:
         """An entry by its number, or the last one of a name or path."""
@@ -296,7 +302,7 @@ class Trace(Listener):
             scope=scope,
             shape=output.shape,
             dtype=str(output.dtype),
-            value=output.data,
+            value=output.data if output.data.base is None else output.data.copy(),
             tex=op.tex,
             vjp_tex=op.vjp_tex,
             settings=shown,
@@ -305,6 +311,7 @@ class Trace(Listener):
             needs=node is not None,
         )
         self._by_data.setdefault(id(output.data), entry.id)
+        self._arrays.append(output.data)
         if node is not None:
             entry.place = str(node.place)
             self._note_saved(entry, node, dict((name, source) for source, name in sources))
@@ -355,6 +362,9 @@ class Trace(Listener):
             if found is not None:
                 known[symbol] = found
             plain[symbol] = self._value(found, value)
+        given = self.entries[known["X"]] if "X" in known else None
+        if given is not None and given.kind == "parameter":
+            given.kind = "input"  # what a layer is given, not what it owns
         self._expectations.append(
             _Expectation(steps, known, plain, scope, first=first, last=len(self.entries))
         )
@@ -433,7 +443,7 @@ class Trace(Listener):
         return total
 
     def check(self) -> Checks:
-        """Compare each hand-derived step of each layer that ran with the engine's gradient of its symbols.
+        """Compare each hand-derived step of each layer that ran with the engine's gradients.
 
         Raises: GradientError if no backward ran through a layer that has such steps.
         """
@@ -456,11 +466,12 @@ class Trace(Listener):
                     difference = None if engine is None else compare(engine, formula, largest)
                     tex = step.formulas[symbol]
                     facts = (e.scope, step.number, step.title, step.forward, symbol, tex)
-                    checks.append(Check(*facts, formula.shape, rms(formula), difference))
+                    sizes = (formula.shape, rms(formula))
+                    checks.append(Check(*facts, *sizes, difference, e.symbols))
         return checks
 
     def table(self, width: int | None = None) -> str:
-        """The record as text: forward steps, then backward steps, with shapes, cost and size of gradients."""
+        """The record as text: forward then backward steps, shapes, cost and size of gradients."""
         from .views.table import trace_table
 
         self._settle()
@@ -476,12 +487,51 @@ class Trace(Listener):
         self._settle()
         return draw_trace(self, Path(path), **options)
 
+    def html(
+        self, path: str | Path, *, tokens: Sequence[Any] | None = None, title: str | None = None
+    ) -> Path:
+        """Write a page that steps forward and backward through the record: one file, no network.
+
+        Args: tokens: a name for each position that attention looks at; one sequence, or one for
+            each of the batch.
+        Raises: ArgumentError if the folder is missing, or the tokens do not fit any attention in
+            the record.
+        """
+        from .views.page import write_page
+
+        self._settle()
+        return write_page(self, Path(path), tokens=tokens, title=title)
+
+    def derivation(self, path: str | Path) -> Path:
+        """Write the backward pass out as a person would, in Markdown with LaTeX for GitHub."""
+        from .views.derivation import write_derivation
+
+        self._settle()
+        return write_derivation(self, Path(path))
+
+    def attention(self, tokens: Any = None) -> Attentions:
+        """The attention weights A of the record beside ∂L/∂A: print them, or `.plot(path)` them.
+
+        Args: tokens: a name for each position; or two lists, of the queries' and of the keys'
+            positions.
+        Raises: ShapeError if a list of tokens is not as long as the axis it names.
+        """
+        from .views.attention import attentions
+
+        self._settle()
+        return attentions(self, tokens)
+
     def to_dict(self, times: bool = False) -> dict[str, Any]:
-        """The record as plain data, without arrays; the same program gives the same, unless times are asked for."""
+        """The record as plain data, no arrays; the same for the same program, but for times."""
         from .views.data import trace_to_dict
 
         self._settle()
         return trace_to_dict(self, times=times)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from .views.notebook import trace_bundle
+
+        return trace_bundle(self)
 
     def __iter__(self) -> Iterator[Entry]:
         self._settle()
@@ -502,7 +552,8 @@ trace = Trace
 def draw(output: Tensor, path: str | Path, **options: Any) -> Path:
     """Draw the graph that computed a tensor, before or without any backward.
 
-    Raises: MissingDependencyError without a renderer; ArgumentError for a suffix other than svg, png, pdf, dot.
+    Raises: MissingDependencyError without a renderer; ArgumentError for a suffix other than svg,
+        png, pdf, dot.
     """
     if not isinstance(output, Tensor):
         raise DTypeError(

@@ -1,12 +1,14 @@
-"""What every test may use: a seeded generator, and a way to call an op by its inputs and settings."""
+"""What every test may use: a seeded generator, a call of any op, and a comparison with PyTorch."""
 
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
+import minigrad as mg
 from minigrad.op import Op
 
 
@@ -31,3 +33,50 @@ def invoke() -> Callable[..., Any]:
         return op(*positional)
 
     return run
+
+
+def _same(mine, theirs, tolerance=1e-12):
+    """To 1e-12 relative, of each entry or of the largest."""
+    theirs = theirs.detach().numpy(force=True)
+    assert mine.shape == theirs.shape
+    assert mine.dtype == theirs.dtype
+    size = np.abs(theirs[np.isfinite(theirs)]).max(initial=0.0)
+    np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance * size)
+
+
+def _agree(rng, ours, theirs, arrays, second=False):
+    """Run both on the same arrays under one cotangent; compare the result and every gradient."""
+    import torch
+
+    xs = [mg.tensor(a, requires_grad=True) for a in arrays]
+    ts = [torch.tensor(a, requires_grad=True) for a in arrays]
+    out, expected = ours(*xs), theirs(*ts)
+    _same(out.data, expected)
+    u = rng.uniform(0.5, 1.5, out.shape)
+    if not second:
+        out.backward(u)
+        expected.backward(torch.tensor(u))
+        for x, t in zip(xs, ts, strict=True):
+            _same(x.grad, t.grad if t.grad is not None else torch.zeros_like(t))
+        return
+    firsts = mg.grad(out, xs, u, create_graph=True)
+    references = torch.autograd.grad(expected, ts, torch.tensor(u), create_graph=True)
+    directions = [rng.uniform(0.5, 1.5, a.shape) for a in arrays]
+    slope = sum((g * v).sum() for g, v in zip(firsts, directions, strict=True))
+    reference = sum(
+        (g * torch.tensor(v)).sum() for g, v in zip(references, directions, strict=True)
+    )
+    for g, r in zip(firsts, references, strict=True):
+        _same(g.data, r)
+    if reference.requires_grad:
+        # where the first derivative is constant, as relu's is, ours is not in the graph at all
+        seconds = mg.grad(slope, xs) if slope.requires_grad else [np.zeros(a.shape) for a in arrays]
+        found = torch.autograd.grad(reference, ts, allow_unused=True)
+        for g, r, t in zip(seconds, found, ts, strict=True):
+            _same(g, r if r is not None else torch.zeros_like(t))
+
+
+@pytest.fixture
+def agree_with_torch(rng) -> Callable[..., None]:
+    """Run a call in both on the same arrays; compare the result and first or second gradients."""
+    return partial(_agree, rng)

@@ -1,13 +1,16 @@
-"""What the command `minigrad` does: each room returns text or data, and only `__main__` prints.
+"""What the command `minigrad` does. Each file here returns text or data; only `__main__` prints.
 
-    sentence   a sentence through one attention layer, forward and backward, recorded
-    explain    that run as text: its parts in order
-    heatmap    attention weights with their tokens
-    costs      FLOPs and bytes counted in the graph, beside their closed forms
-    catalogue  every op with its formulas
-    verify     gradient checks of every op and both layers
-    files      a folder that gets all of its new files, or none
-    ascii      readable ASCII for terminals that have nothing else
+    arguments      the command line
+    sentence       a sentence through one attention layer, forward and backward, recorded
+    explain        that run as text, built from these:
+      heatmap      attention weights with their tokens
+      costs        FLOPs and bytes counted in the graph, beside their closed forms
+    catalogue      every op with its formulas
+    check_ops      every op's gradient against a numeric derivative
+    check_layers   both layers' gradients against the formulas derived by hand
+    outcome        what those two found, as lines
+    files          a folder that gets all of its new files, or none
+    ascii          readable ASCII for terminals that have nothing else
 
 The engine imports none of it.
 """

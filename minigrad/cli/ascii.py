@@ -1,12 +1,14 @@
-"""Readable ASCII for terminals that have nothing else; what is not listed here is escaped where it is printed."""
+"""Readable ASCII for terminals that have nothing else; other signs are escaped where printed."""
 
 __all__ = ["readable"]
 
 _WORDS = {
-    "√": "sqrt", "Σ": "sum", "∂": "d", "σ": "sigma", "μ": "mu", "ε": "eps", "Φ": "Phi", "φ": "phi",
-    "π": "pi", "∞": "inf", "⊙": "*", "⊘": "/", "·": "*", "×": "x", "≤": "<=", "≥": ">=", "≠": "!=",
-    "≈": "~", "−": "-", "–": "-", "→": "->", "∈": "in", "²": "^2", "³": "^3", "ᵀ": "^T", "¬": "not ",
-    "½": "1/2", "…": "...", "’": "'", "∫": "integral", "∏": "prod", "\u0302": "_hat", "\u0304": "_bar",
+    "√": "sqrt", "Σ": "sum", "∏": "prod", "∂": "d", "∫": "integral", "∞": "inf",
+    "σ": "sigma", "μ": "mu", "ε": "eps", "Φ": "Phi", "φ": "phi", "π": "pi",
+    "⊙": "*", "⊘": "/", "·": "*", "×": "x", "−": "-", "–": "-", "¬": "not ",
+    "≤": "<=", "≥": ">=", "≠": "!=", "≈": "~", "→": "->", "∈": "in",
+    "²": "^2", "³": "^3", "ᵀ": "^T", "½": "1/2", "…": "...", "’": "'",
+    "\u0302": "_hat", "\u0304": "_bar",
 }  # fmt: skip
 _TABLE = str.maketrans(_WORDS)
 

@@ -53,7 +53,7 @@ def bytes_of(lesson: Lesson) -> list[Cost]:
 
 
 def step_of(trace: Trace, entry: Entry) -> str:
-    """Which step an op belongs to, by what it computes and from what: never by its place in the list."""
+    """Which step an op belongs to, by what it computes and from what."""
     sources = {trace[edge.source].name for edge in trace.into(entry)}
     if entry.op == "matmul":
         if sources & {"W_Q", "W_K", "W_V"}:
@@ -63,7 +63,9 @@ def step_of(trace: Trace, entry: Entry) -> str:
         return {"S_raw": "scores", "O": "values"}.get(entry.name or "", "other")
     if entry.op == "add" and sources & {"b_Q", "b_K", "b_V", "b_O"}:
         return "bias"
-    return {"softmax": "softmax", "scale": "scaling", "mask_add": "mask"}.get(entry.op or "", "other")
+    return {"softmax": "softmax", "scale": "scaling", "mask_add": "mask"}.get(
+        entry.op or "", "other"
+    )
 
 
 def _ops(lesson: Lesson) -> list[Entry]:

@@ -1,9 +1,9 @@
-"""A sentence through one attention layer: tokens → embedding → layer → loss → backward, all of it recorded.
+"""A sentence through one layer: tokens → embedding → layer → loss → backward, all recorded.
 
     X = E[ids],    out = layer(X),    logits = out Eᵀ,    loss = cross-entropy(logits, targets)
 
-The weights are drawn, not learned, and nothing tells the layer where a token stands: what is shown is how the
-numbers flow, not what a trained model thinks.
+The weights are drawn, not learned, and nothing tells the layer where a token stands: what is shown
+is how the numbers flow, not what a trained model thinks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..trace import Trace
 __all__ = ["Lesson", "Settings", "run", "tokenize"]
 
 MULTI_HEAD, SELF_ATTENTION = "multi-head", "self-attention"
-MOST_SCORES = 2**24  # a trace holds about ten arrays of this many entries
+MOST_SCORES = 2**20  # a trace holds about ten arrays of this many entries
 MOST_WEIGHTS = 2**26
 
 
@@ -50,18 +50,26 @@ class Settings:
     def checked(self) -> Settings:
         """These settings. Raises: ArgumentError in the words of the command line."""
         if self.layer == MULTI_HEAD and self.d_model % self.heads:
-            raise ArgumentError(f"--heads must divide --d-model, got {self.heads} and {self.d_model}")
+            raise ArgumentError(
+                f"--heads must divide --d-model, got {self.heads} and {self.d_model}"
+            )
         n = len(self.tokens)
         if n == 0:
             raise ArgumentError("--text holds no token: give at least one word")
         if self.causal and n < 2:
-            raise ArgumentError("--causal predicts the next token, so --text needs at least two tokens, got 1")
+            raise ArgumentError(
+                "--causal predicts the next token, so --text needs at least two tokens, got 1"
+            )
         if self.heads * n * n > MOST_SCORES:
             most = int((MOST_SCORES / self.heads) ** 0.5)
-            raise ArgumentError(f"--text has {n} tokens; with {self.heads} heads at most {most} can be shown")
+            raise ArgumentError(
+                f"--text has {n} tokens; with {self.heads} heads at most {most} can be shown"
+            )
         weights = self.d_model * (n + 2 * self.heads * (self.d_k + self.d_v))
         if weights > MOST_WEIGHTS:
-            raise ArgumentError(f"these sizes make {weights:,} weights; at most {MOST_WEIGHTS:,} can be shown")
+            raise ArgumentError(
+                f"these sizes make {weights:,} weights; at most {MOST_WEIGHTS:,} can be shown"
+            )
         return self
 
 
@@ -82,9 +90,15 @@ class Lesson:
 def tokenize(text: str) -> list[str]:
     """Words, each with its inner apostrophes and hyphens, and single punctuation marks.
 
+    Bytes that Python could not decode, as in the locale C, are read as UTF-8 if they are that.
+
     >>> tokenize("The animal didn't cross -- it was too tired.")
     ['The', 'animal', "didn't", 'cross', '-', '-', 'it', 'was', 'too', 'tired', '.']
     """
+    try:
+        text = text.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError:
+        pass  # such bytes become a token each, and are spelled out where they are shown
     return re.findall(r"\w+(?:['’-]\w+)*|[^\w\s]", unicodedata.normalize("NFC", text))
 
 
@@ -120,7 +134,8 @@ def run(settings: Settings) -> Lesson:
     weights = np.asarray(layer.attention_weights).reshape(s.heads, n, n)
     allowed = np.tri(n, dtype=bool) if s.causal else np.ones((n, n), dtype=bool)
     scope = trace["out"].scope
-    return Lesson(s, tokens, vocabulary, trace, scope, loss.item(), weights, allowed)
+    value = loss.item() + 0.0  # not −0
+    return Lesson(s, tokens, vocabulary, trace, scope, value, weights, allowed)
 
 
 def _layer(s: Settings, rng: np.random.Generator) -> SelfAttention | MultiHeadAttention:

@@ -1,4 +1,4 @@
-"""The ops, each one declaration. Importing this package fills the registry and gives Tensor its operators."""
+"""The ops, each one declaration. Importing them fills the registry and Tensor's operators."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from ..op import registry
 from ..tensor import Tensor
-from .attention import mask_add, scale, scaled_dot_product_attention
+from .attention import mask_add, scale
 from .elementwise import (
     abs,
     add,
@@ -30,8 +30,10 @@ from .elementwise import (
     where,
 )
 from .linalg import einsum, matmul
+from .linear import linear
 from .neural import cross_entropy, dropout, layer_norm, rms_norm
 from .reduce import cumsum, log_softmax, logsumexp, max, mean, min, softmax, sum, var
+from .scaled_dot_product import scaled_dot_product_attention
 from .select import getitem, split, take
 from .shape import (
     broadcast_to,
@@ -44,6 +46,7 @@ from .shape import (
     swapaxes,
     transpose,
 )
+from .tiled import tiled_attention
 
 __all__ = [
     "abs",
@@ -62,6 +65,7 @@ __all__ = [
     "gelu",
     "getitem",
     "layer_norm",
+    "linear",
     "log",
     "log_softmax",
     "logsumexp",
@@ -93,6 +97,7 @@ __all__ = [
     "swapaxes",
     "take",
     "tanh",
+    "tiled_attention",
     "transpose",
     "var",
     "where",
@@ -107,8 +112,9 @@ _OPERATORS = {
     "matmul": matmul,
 }
 
-_METHODS = ("abs", "astype", "clip", "cumsum", "exp", "log", "max", "mean", "min", "sqrt", "squeeze", "sum",
-            "swapaxes", "take", "tanh", "var")  # fmt: skip
+_METHODS = (
+    "abs astype clip cumsum exp log max mean min sqrt squeeze sum swapaxes take tanh var"
+).split()
 
 
 _apply = Tensor.__apply__  # what Op.__call__ would come to, without the way there
@@ -132,10 +138,14 @@ for _name, _op in _OPERATORS.items():
     setattr(Tensor, f"__r{_name}__", _reflected(_op))
 for _name in _METHODS:
     setattr(Tensor, _name, registry[_name])
-Tensor.__neg__ = negative  # type: ignore[assignment]
-Tensor.__abs__ = abs  # type: ignore[assignment]
-Tensor.__getitem__ = getitem  # type: ignore[assignment]
-Tensor.reshape = _spread(reshape)  # type: ignore[assignment]
-Tensor.transpose = _spread(transpose)  # type: ignore[assignment]
-Tensor.T = property(lambda self: transpose(self))  # type: ignore[assignment]
-Tensor.mT = property(lambda self: swapaxes(self, -1, -2))  # type: ignore[assignment]
+_ATTACHED = {
+    "__neg__": negative,
+    "__abs__": abs,
+    "__getitem__": getitem,
+    "reshape": _spread(reshape),
+    "transpose": _spread(transpose),
+    "T": property(lambda self: transpose(self)),
+    "mT": property(lambda self: swapaxes(self, -1, -2)),
+}
+for _name, _attribute in _ATTACHED.items():
+    setattr(Tensor, _name, _attribute)

@@ -11,10 +11,30 @@ from numpy.typing import DTypeLike
 
 from ..errors import ArgumentError
 from ..op import Call, call, op
-from .samples import away_from, pairs, unary
+from .samples import arrayed, away_from, pairs, unary
 
-__all__ = ["abs", "add", "astype", "clip", "divide", "exp", "gelu", "log", "maximum", "minimum", "multiply",
-           "negative", "power", "relu", "sigmoid", "silu", "sqrt", "subtract", "tanh", "where"]  # fmt: skip
+__all__ = [
+    "abs",
+    "add",
+    "astype",
+    "clip",
+    "divide",
+    "exp",
+    "gelu",
+    "log",
+    "maximum",
+    "minimum",
+    "multiply",
+    "negative",
+    "power",
+    "relu",
+    "sigmoid",
+    "silu",
+    "sqrt",
+    "subtract",
+    "tanh",
+    "where",
+]
 
 
 def broadcastable(a: Any, b: Any, *_: Any) -> str | None:
@@ -319,7 +339,7 @@ _SQRT_HALF = 0.7071067811865476
 
 
 def _normal_cdf(x: Any) -> Any:
-    """Φ(x) = erfc(-x/√2) / 2 to the last digit, small tails included; NumPy has no erfc, the C library does."""
+    """Φ(x) = erfc(-x/√2) / 2, small tails included; NumPy has no erfc, the C library does."""
     x = np.asarray(x)
     values = map(math.erfc, (-_SQRT_HALF * x.astype(np.float64)).ravel().tolist())
     return 0.5 * np.fromiter(values, np.float64, x.size).reshape(x.shape).astype(
@@ -507,7 +527,7 @@ def _clip_samples(rng: np.random.Generator) -> Iterator[Call]:
     analytic=False,
 )
 def clip(x, low=None, high=None):
-    """Each entry moved into [low, high]; None leaves a side open. The gradient passes inside, ends included.
+    """Each entry moved into [low, high]; None leaves a side open. Inside and at the ends, slope 1.
 
     >>> clip(np.array([-3.0, 0.5, 3.0]), -1.0, 1.0)
     array([-1. ,  0.5,  1. ])
@@ -568,14 +588,14 @@ def _astype_samples(rng: np.random.Generator) -> Iterator[Call]:
     analytic=False,
 )
 def astype(x, dtype: DTypeLike):
-    """The entries in another dtype; the gradient is cast back.
+    """The entries in another dtype; the gradient is cast back, and zero through integers.
 
     >>> astype(np.array([1.5]), np.float32).dtype
     dtype('float32')
     """
-    return np.asarray(x).astype(dtype)
+    return arrayed(x).astype(dtype)
 
 
 @astype.vjp("x")
-def _(g):
-    return g
+def _(g, dtype):
+    return g if np.dtype(dtype).kind in "fc" else g * 0  # to integers: steps, without slope

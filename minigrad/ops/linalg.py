@@ -18,7 +18,8 @@ def _matmul_samples(rng: np.random.Generator) -> Iterator[Call]:
     shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
         ((3, 5), (5, 7)), ((2, 3, 5), (5, 7)), ((2, 3, 5), (2, 5, 7)), ((3, 5), (2, 5, 7)),
         ((2, 1, 3, 5), (7, 5, 2)), ((5,), (5,)), ((3, 5), (5,)), ((5,), (5, 7)),
-        ((5,), (2, 5, 7)), ((2, 3, 5), (5,)), ((0, 5), (5, 7)), ((3, 0), (0, 7)), ((1, 3, 5), (2, 5, 7)),
+        ((5,), (2, 5, 7)), ((2, 3, 5), (5,)), ((0, 5), (5, 7)), ((3, 0), (0, 7)),
+        ((1, 3, 5), (2, 5, 7)),
     ]  # fmt: skip
     for a, b in shapes:
         yield call(rng.uniform(-1, 1, a), rng.uniform(-1, 1, b))
@@ -35,7 +36,8 @@ def _inner_axes(a: Any, b: Any) -> str | None:
         return f"a's last axis must equal b's {which}, got {n} != {m}"
     for axis in range(3, min(len(first), len(second)) + 1):
         if first[-axis] != second[-axis] and 1 not in (first[-axis], second[-axis]):
-            return f"batch axes must broadcast, but axis -{axis} has {first[-axis]} and {second[-axis]}"
+            n, m = first[-axis], second[-axis]
+            return f"batch axes must broadcast, but axis -{axis} has {n} and {m}"
     return None
 
 
@@ -55,10 +57,11 @@ def matmul(a, b):
     >>> matmul(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]))
     array([[11.]])
     """
-    if (
-        b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous
-    ):  # one product in place of a stack of them
-        return np.matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
+    stack = getattr(b, "ndim", 0) == 2 and getattr(a, "ndim", 0) > 2 and a.flags.c_contiguous
+    if stack:  # one product in place of a stack of them
+        return np.matmul(a.reshape(prod(a.shape[:-1]), a.shape[-1]), b).reshape(
+            *a.shape[:-1], b.shape[-1]
+        )
     return np.matmul(a, b)
 
 
@@ -109,7 +112,7 @@ def _einsum_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 def _explicit(subscripts: str, ndims: tuple[int, ...]) -> tuple[list[str], str]:
-    """The labels of each operand and of the output, with `...` and an implied output spelled out."""
+    """The labels of each operand and of the output, `...` and an implied output spelled out."""
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -131,7 +134,7 @@ def _explicit(subscripts: str, ndims: tuple[int, ...]) -> tuple[list[str], str]:
 
 
 def _einsum_flops(subscripts: str, operands: tuple[Any, ...]) -> int:
-    """A multiplication and an addition for every combination of labels, times the products between operands."""
+    """For every combination of labels, one operation an operand."""
     terms, _ = _explicit(subscripts, tuple(np.ndim(x) for x in operands))
     sizes: dict[str, int] = {}
     for term, operand in zip(terms, operands, strict=True):
@@ -175,14 +178,16 @@ def _(g, i, others, operands_shape, subscripts):
         ]
     )
     rest = [(t, x) for j, (t, x) in enumerate(zip(terms, others, strict=True)) if j != i]
-    seen = set(out).union(*(t for t, _ in rest))
+    wide: dict[str, int] = {}  # how long each label is elsewhere
+    for labels, x in [(out, g), *rest]:
+        wide |= {c: n for c, n in zip(labels, np.shape(x), strict=True) if n != 1 or c not in wide}
     target = ""
     for label, n in zip(mine, shape, strict=True):
         if label in target:  # a diagonal: entries off it get nothing
             copy = next(spare)
             rest.append((label + copy, np.eye(n, dtype=g.dtype)))
             label = copy
-        elif label not in seen:  # summed away: every entry gets the same
+        elif wide.get(label) != n:  # summed away, or 1 elsewhere: every entry gets the same
             rest.append((label, np.ones(n, dtype=g.dtype)))
         target += label
     source = ",".join([out, *(t for t, _ in rest)])

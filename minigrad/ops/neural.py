@@ -28,7 +28,8 @@ def _one_hot(targets: Any, logits: Any) -> Any:
 @op(
     tex=r"-\operatorname{mean}_i \log \operatorname{softmax}(<logits>)_{i, t_i}",
     vjp_tex={
-        "logits": r"\tfrac1N <g> \odot (\operatorname{softmax}(<logits>) - \operatorname{onehot}(t))"
+        "logits": r"\tfrac1N <g> \odot"
+        r" (\operatorname{softmax}(<logits>) - \operatorname{onehot}(t))"
     },
     flops=lambda logits: 5 * np.size(logits),
     samples=_cross_entropy_samples,
@@ -37,15 +38,17 @@ def cross_entropy(logits, targets):
     """Cross-entropy of integer targets, mean over rows: -mean_i log softmax(logits)_{i, t_i}.
 
     Shapes: logits (..., C), targets (...) of integers in [0, C) → ().
-    Raises: ShapeError, DTypeError or OutOfRangeError where the targets do not fit; ShapeError without rows.
+    Raises: ShapeError, DTypeError or OutOfRangeError where the targets do not fit; ShapeError
+        without rows.
 
     >>> cross_entropy(np.zeros((2, 4)), np.array([1, 3])).round(4)
     np.float64(1.3863)
     """
     targets = np.asarray(targets)
-    if logits.ndim < 1 or targets.shape != logits.shape[:-1]:
+    if np.ndim(logits) < 1 or targets.shape != logits.shape[:-1]:
         raise ShapeError(
-            f"targets {targets.shape} must have logits' shape without its last axis, {logits.shape[:-1]}"
+            f"targets {targets.shape} must have logits' shape without its last axis, "
+            f"{np.shape(logits)[:-1]}"
         )
     if targets.dtype.kind not in "iu":
         raise DTypeError(f"targets must be integers, got {targets.dtype}")
@@ -55,7 +58,7 @@ def cross_entropy(logits, targets):
     if targets.min() < 0 or targets.max() >= classes:
         worst = targets.min() if targets.min() < 0 else targets.max()
         raise OutOfRangeError(f"targets must lie in [0, {classes}), got {worst}")
-    picked = np.take_along_axis(log_softmax(logits), targets[..., None], axis=-1)
+    picked: Any = np.take_along_axis(np.asarray(log_softmax(logits)), targets[..., None], axis=-1)
     return -np.mean(picked)
 
 
@@ -123,14 +126,14 @@ def _layer_norm_samples(rng: np.random.Generator) -> Iterator[Call]:
 def _matches_last(x: Any, weight: Any, bias: Any = None, *_: Any) -> str | None:
     width = np.shape(x)[-1:]
     for name, value in (("weight", weight), ("bias", bias)):
-        if value is not None and np.shape(value) != width and isinstance(value, np.ndarray):
+        if value is not None and np.shape(value) != width:
             return f"{name} must have the shape of x's last axis, {width}, got {np.shape(value)}"
     return None
 
 
 def _checked(x: Any, weight: Any, bias: Any = None) -> None:
-    broken = _matches_last(x, weight, bias)
-    if broken or x.ndim == 0:
+    broken = _matches_last(x, weight, bias) if np.ndim(x) else None
+    if broken or np.ndim(x) == 0:
         raise ShapeError(broken or "x needs at least one axis")
 
 
@@ -145,7 +148,8 @@ def _normalised(x: Any, eps: float) -> tuple[Any, Any]:
     tex=r"\frac{<x> - \mu}{\sqrt{\sigma^2 + \varepsilon}} \odot <weight> + <bias>",
     vjp_tex={
         "x": r"\tfrac{1}{\sqrt{\sigma^2 + \varepsilon}} (\hat g - \operatorname{rowmean}(\hat g)"
-        r" - \hat x \odot \operatorname{rowmean}(\hat g \odot \hat x)), \quad \hat g = <g> \odot <weight>",
+        r" - \hat x \odot \operatorname{rowmean}(\hat g \odot \hat x)),"
+        r" \quad \hat g = <g> \odot <weight>",
         "weight": r"\textstyle\sum_{\text{rows}} <g> \odot \hat x",
         "bias": r"\textstyle\sum_{\text{rows}} <g>",
     },

@@ -1,4 +1,4 @@
-"""Ops that take many entries to one, along an axis, several, or all; and those that go along an axis."""
+"""Ops that take many entries to one, over one axis or more; and those that go along an axis."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..op import Call, call, op
-from .samples import reductions
+from .samples import arrayed, reductions
 
 __all__ = ["cumsum", "log_softmax", "logsumexp", "max", "mean", "min", "softmax", "sum", "var"]
 
@@ -115,7 +115,7 @@ def _(g, x, axis, ddof):
     analytic=False,
 )
 def max(x, axis=None, keepdims=False):
-    """Largest entry over an axis, several, or all; equal largest entries share the gradient evenly.
+    """Largest entry over an axis, several, or all; equal ones share the gradient evenly.
 
     >>> max(np.array([[1.0, 2.0], [3.0, 0.0]]), axis=1)
     array([2., 3.])
@@ -131,7 +131,7 @@ def max(x, axis=None, keepdims=False):
     analytic=False,
 )
 def min(x, axis=None, keepdims=False):
-    """Smallest entry over an axis, several, or all; equal smallest entries share the gradient evenly.
+    """Smallest entry over an axis, several, or all; equal ones share the gradient evenly.
 
     >>> min(np.array([[1.0, 2.0], [3.0, 0.0]]), axis=1)
     array([1., 0.])
@@ -182,12 +182,17 @@ def _(g, x_shape, axis):
 
 
 def _shifted(x: Any, axis: Any) -> tuple[Any, Any]:
-    """x less its maximum along the axis, and that maximum; a row of only -inf is shifted by 0."""
-    x = np.asarray(x)
+    """x less its maximum along the axis, and that maximum; a row of only -inf stays -inf."""
+    x = arrayed(x)
     x = x if x.dtype.kind in "fc" else x.astype(np.float64)
-    top = np.max(np.real(x), axis=axis, keepdims=True, initial=-np.inf)
-    top = np.where(top == -np.inf, 0, top).astype(top.dtype, copy=False)
+    top = np.max(np.real(x), axis=axis, keepdims=True, initial=float(np.finfo(x.dtype).min))
     return x - top, top
+
+
+def _total(weights: Any, axis: Any) -> Any:
+    """Σ e^(x - max x), at least 1: the tiny number is lost in it, unless all of a row was -inf."""
+    tiny = float(np.finfo(weights.dtype).tiny)
+    return np.sum(weights, axis=axis, keepdims=True, initial=tiny)
 
 
 def _softmax_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -213,7 +218,8 @@ def _softmax_samples(rng: np.random.Generator) -> Iterator[Call]:
 def softmax(x, axis=-1):
     """Softmax along an axis: y_i = e^{x_i} / Σ_j e^{x_j}, without overflow.
 
-    Entries of -inf get 0; a row of nothing but -inf gets zeros, and its gradient is zero, never NaN.
+    Entries of -inf get 0; a row of nothing but -inf gets zeros, and its gradient is zero, never
+    NaN.
 
     >>> softmax(np.array([[0.0, np.log(3.0)], [-np.inf, -np.inf]]))
     array([[0.25, 0.75],
@@ -221,8 +227,7 @@ def softmax(x, axis=-1):
     """
     shifted, _ = _shifted(x, axis)
     weights = np.exp(shifted, out=shifted if isinstance(shifted, np.ndarray) else None)
-    total = np.sum(weights, axis=axis, keepdims=True)
-    weights /= np.where(total == 0, 1, total)
+    weights /= _total(weights, axis)
     return weights
 
 
@@ -244,8 +249,7 @@ def log_softmax(x, axis=-1):
     array([-1.3863, -0.2877])
     """
     shifted, _ = _shifted(x, axis)
-    total = np.sum(np.exp(shifted), axis=axis, keepdims=True)
-    return shifted - np.log(np.where(total == 0, 1, total))
+    return shifted - np.log(_total(np.exp(shifted), axis))
 
 
 @log_softmax.vjp("x")

@@ -12,6 +12,11 @@ from ..op import Call, call
 Samples = Callable[[np.random.Generator], Iterator[Call]]
 
 
+def arrayed(x: Any) -> Any:
+    """x as an array; what has a dtype already is taken as it is, whatever else it may be."""
+    return x if hasattr(x, "dtype") else np.asarray(x)
+
+
 def away_from(kink: float, x: Any, margin: float = 0.1) -> Any:
     """Move entries at least `margin` away from a kink, so that differences do not straddle it."""
     return np.asarray(x + np.where(x >= kink, margin, -margin))
@@ -29,7 +34,7 @@ def unary(low: float = -2.0, high: float = 2.0, kink: float | None = None) -> Sa
 
 
 def pairs(low: float = -2.0, high: float = 2.0, gap: float = 0.0) -> Samples:
-    """Calls of two inputs whose shapes broadcast; with a gap, no two entries that meet are closer."""
+    """Calls of two inputs that broadcast; with a gap, no two entries that meet are closer."""
 
     def samples(rng: np.random.Generator) -> Iterator[Call]:
         shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [

@@ -1,16 +1,18 @@
-"""Ops that pick entries: what was picked gets its gradient back, added up where it was picked twice."""
+"""Ops that pick entries: what was picked gets its gradient back, twice if picked twice."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, DTypeError
+from ..errors import ArgumentError, DTypeError, ShapeError
 from ..op import Call, call, op
 from ..tensor import Tensor
 from .elementwise import each
+from .samples import arrayed
 
 __all__ = ["getitem", "scatter_add", "split", "take"]
 
@@ -45,14 +47,14 @@ def _getitem_samples(rng: np.random.Generator) -> Iterator[Call]:
     samples=_getitem_samples,
 )
 def getitem(x, index):
-    """Entries at an index: integers, slices, None, ..., integer arrays, boolean arrays, as in NumPy.
+    """Entries at an index as in NumPy: integers, slices, None, ..., integer and boolean arrays.
 
     Raises: OutOfRangeError outside the array.
 
     >>> getitem(np.arange(5.0), np.array([0, 0, 3]))
     array([0., 0., 3.])
     """
-    return np.asarray(x)[index]
+    return arrayed(x)[index]
 
 
 @getitem.vjp("x")
@@ -108,7 +110,7 @@ def _take_samples(rng: np.random.Generator) -> Iterator[Call]:
     samples=_take_samples,
 )
 def take(x, indices, axis=None):
-    """Entries at integer indices along an axis; without one, of the flattened array. An embedding look-up.
+    """Entries at integer indices along an axis, or of the flattened array. An embedding look-up.
 
     Raises: OutOfRangeError outside the axis; DTypeError unless the indices are integers.
 
@@ -133,21 +135,25 @@ def _(g, x_shape, indices, axis):
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """Parts of an array along an axis: so many equal ones, or cut at these indices.
 
-    Raises: ArgumentError if the axis does not divide evenly.
+    Raises: ArgumentError if the axis does not divide evenly; ShapeError without such an axis.
 
     >>> [part.shape for part in split(np.zeros((2, 6)), 3, axis=1)]
     [(2, 2), (2, 2), (2, 2)]
     """
-    length, ndim = np.shape(x)[axis], np.ndim(x)
+    shape, ndim = np.shape(x), np.ndim(x)
+    if not -ndim <= axis < ndim:
+        raise ShapeError(f"split(x, sections): axis {axis} is out of bounds for shape {shape}")
+    length = shape[axis]
     if np.ndim(indices_or_sections) == 0:
         sections = int(indices_or_sections)
         if sections < 1 or length % sections:
             raise ArgumentError(
-                f"split(x, sections): axis {axis} has {length} entries, not a multiple of {sections}"
+                f"split(x, sections): axis {axis} has {length} entries, "
+                f"not a multiple of {sections}"
             )
         cuts = list(range(0, length + 1, length // sections)) if length else [0] * (sections + 1)
     else:
         cuts = [0, *(int(c) for c in indices_or_sections), length]
     lead = (slice(None),) * (axis % ndim)
     whole = x if isinstance(x, Tensor) else np.asarray(x)
-    return [whole[(*lead, slice(a, b))] for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    return [whole[(*lead, slice(a, b))] for a, b in pairwise(cuts)]

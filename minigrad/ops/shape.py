@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, DTypeError
 from ..op import Call, call, op
 from .elementwise import each
 
-__all__ = ["broadcast_to", "concatenate", "expand_dims", "pad", "reshape", "squeeze", "stack", "swapaxes",
-           "transpose"]  # fmt: skip
+__all__ = [
+    "broadcast_to",
+    "concatenate",
+    "expand_dims",
+    "pad",
+    "reshape",
+    "squeeze",
+    "stack",
+    "swapaxes",
+    "transpose",
+]
 
 
 def _x(rng: np.random.Generator, *shape: int) -> Any:
@@ -204,6 +214,7 @@ def _concatenate_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call((_x(rng, 2, 3), _x(rng, 5, 3)))
     yield call([_x(rng, 2, 3), _x(rng, 2, 1), _x(rng, 2, 0)], axis=-1)
     yield call((_x(rng, 3),), axis=0)
+    yield call((_x(rng, 2, 3), _x(rng)), axis=None)
 
 
 @op(
@@ -214,7 +225,7 @@ def _concatenate_samples(rng: np.random.Generator) -> Iterator[Call]:
     many=True,
 )
 def concatenate(arrays, axis=0):
-    """A sequence of arrays joined along an axis they already have.
+    """A sequence of arrays joined along an axis they already have; with axis=None, flattened first.
 
     >>> concatenate((np.zeros((2, 3)), np.ones((5, 3)))).shape
     (7, 3)
@@ -224,7 +235,10 @@ def concatenate(arrays, axis=0):
 
 @concatenate.vjp("arrays")
 def _(g, i, arrays_shape, axis):
-    ends = np.cumsum([shape[axis] for shape in arrays_shape]).tolist()
+    sizes = [prod(shape) if axis is None else shape[axis] for shape in arrays_shape]
+    ends = np.cumsum(sizes).tolist()
+    if axis is None:
+        return g[ends[i] - sizes[i] : ends[i]].reshape(arrays_shape[i])
     return g[_slab(g.ndim, axis, ends[i - 1] if i else 0, ends[i])]
 
 
@@ -265,7 +279,10 @@ def _pad_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
     """NumPy's shorthand for pad widths, as one pair an axis."""
-    pairs = np.broadcast_to(np.asarray(pad_width, dtype=np.intp), (ndim, 2))
+    widths = np.asarray(pad_width)
+    if widths.dtype.kind not in "iu":
+        raise DTypeError(f"pad_width must be integers, got {widths.dtype}")
+    pairs = np.broadcast_to(widths, (ndim, 2))
     return [(int(before), int(after)) for before, after in pairs]
 
 

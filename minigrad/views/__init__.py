@@ -1,19 +1,19 @@
-"""Views of a Trace: plain data, a table, a picture. Each reads the record and nothing else, never a Tensor.
+"""Views of a Trace. Each reads the record and nothing else, never a Tensor.
 
-    data      the record as a dict, ready for JSON
-    table     the record, and the hand-derived steps beside it, in the terminal
-    picture   the graph as SVG, PNG, PDF or DOT, built from these:
-      outline   which boxes and lines are drawn: collapsed, focused or folded
-      dot       those as DOT text
-      render    DOT text as bytes, by graphviz-pure or dot
-      svg       themes, titles and ids of an SVG
-    palette   colours, states and their glyphs, the fixed scale of gradients
-    plain     LaTeX, numbers and names as readable text
+data      the record as a dict, ready for JSON
+table     the record, and the hand-derived steps beside it, in the terminal
+picture   the graph as SVG, PNG, PDF or DOT, built from these:
+  outline   which boxes and lines are drawn: collapsed, focused or folded
+  dot, looks, describe, legend, shapes   those as DOT text
+  render    DOT text as bytes, by graphviz-pure or dot
+  svg       themes, titles and ids of an SVG
+palette   colours, states and their glyphs, the fixed scale of gradients
+plain     LaTeX, numbers and names as readable text
 """
 
 from .data import trace_to_dict
-# from .picture import draw_trace
+from .picture import draw_trace
 from .plain import plain
 from .table import checks_table, trace_table
 
-__all__ = ["checks_table", "plain", "trace_table", "trace_to_dict"]
+__all__ = ["checks_table", "draw_trace", "plain", "trace_table", "trace_to_dict"]

@@ -1,6 +1,6 @@
 """The record as plain data, ready for JSON.
 
-A number that is not finite is one of the strings "nan", "inf" and "-inf", since JSON has no such numbers.
+A number that is not finite is one of the strings "nan", "inf" and "-inf": JSON has no such numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VERSION = 1
 
 
 def trace_to_dict(trace: Trace, times: bool = False) -> dict[str, Any]:
-    """A trace as plain data: nodes, edges, order of steps, roots, checks. No arrays, and no seconds unless asked for.
+    """A trace as plain data: nodes, edges, order of steps, roots, checks; seconds if asked for.
 
     The same program gives the same dict, byte for byte once written as JSON.
 

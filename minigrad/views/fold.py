@@ -21,7 +21,9 @@ class Fold:
     """Which entries are copies of which."""
 
     leaders: dict[int, int] = field(default_factory=dict)  # entry of a copy -> entry of the first
-    copy_of: dict[int, dict[str, int]] = field(default_factory=dict)  # entry -> {folded scope: number of copy}
+    copy_of: dict[int, dict[str, int]] = field(
+        default_factory=dict
+    )  # entry -> {folded scope: number of copy}
     times: dict[str, int] = field(default_factory=dict)  # first scope -> how many
     names: dict[str, str] = field(default_factory=dict)  # first scope -> "block0 … block23"
     firsts: dict[str, str] = field(default_factory=dict)  # scope of a copy -> scope of the first
@@ -51,8 +53,9 @@ class Fold:
 def folded(trace: Trace, home: dict[int, str]) -> Fold:
     """Find repeated sibling scopes, outermost first.
 
-    Scopes repeat if their names differ in digits alone and the same ops, with the same shapes and settings, use one
-    another in the same way. `home` is changed for leaves that only one of the copies has: they stand outside.
+    Scopes repeat if their names differ in digits alone and the same ops, with the same shapes and
+    settings, use one another in the same way. `home` is changed for leaves that not all of the
+    copies have: they stand outside.
     """
     fold = Fold()
     inside = _ops_by_scope(trace)
@@ -62,7 +65,9 @@ def folded(trace: Trace, home: dict[int, str]) -> Fold:
         if path:
             children.setdefault(above, {})[path] = None
     for above in sorted(children, key=lambda scope: (len(parts(scope)), scope)):
-        for _, run in groupby(children[above], key=lambda path: re.sub(r"\d+", "#", path.rpartition("/")[2])):
+        for _, run in groupby(
+            children[above], key=lambda path: re.sub(r"\d+", "#", path.rpartition("/")[2])
+        ):
             alike = [(path, _signature(trace, path, inside[path])) for path in run]
             for _, group in groupby(alike, key=lambda pair: pair[1]):
                 scopes = [path for path, _ in group]
@@ -100,7 +105,11 @@ def _signature(trace: Trace, path: str, ops: list[Entry]) -> tuple[Any, ...]:
 
 
 def _fold_run(
-    trace: Trace, home: dict[int, str], fold: Fold, scopes: list[str], inside: dict[str, list[Entry]]
+    trace: Trace,
+    home: dict[int, str],
+    fold: Fold,
+    scopes: list[str],
+    inside: dict[str, list[Entry]],
 ) -> None:
     """Fold scopes onto the first of them."""
     first = scopes[0]
@@ -137,7 +146,7 @@ def _within(scope: str, outer: str) -> bool:
 def _lone_leaves(
     trace: Trace, home: dict[int, str], scopes: list[str], inside: dict[str, list[Entry]]
 ) -> list[int]:
-    """Leaves of some scope whose place is taken, in another, by something else: the first block's input, say."""
+    """Leaves whose place something else takes in another scope: the first block's input, say."""
     lone: dict[int, None] = {}
     for column in zip(*(inside[scope] for scope in scopes), strict=True):
         for edges in zip(*(trace.into(op) for op in column), strict=True):
@@ -148,5 +157,7 @@ def _lone_leaves(
             ]
             alike = all(homely) and len({(leaf.kind, leaf.shape) for leaf in leaves}) == 1
             if not alike:
-                lone.update((leaf.id, None) for leaf, here in zip(leaves, homely, strict=True) if here)
+                lone.update(
+                    (leaf.id, None) for leaf, here in zip(leaves, homely, strict=True) if here
+                )
     return list(lone)

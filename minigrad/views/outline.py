@@ -1,4 +1,4 @@
-"""Which boxes and lines a picture has: scopes collapsed below a depth, one scope in focus, repeated blocks folded.
+"""Which boxes and lines a picture has: scopes collapsed, one in focus, repeated blocks folded.
 
 Works on the record alone; how a box looks is the business of `dot`.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ..errors import ArgumentError
@@ -30,6 +29,7 @@ class Box:
     label: str
     scope: str  # the cluster it stands in
     entries: list[Entry]
+    stands_for: str = ""  # the scope it replaces, if it is one
 
     @property
     def one(self) -> Entry:
@@ -57,6 +57,10 @@ class Outline:
     saved: list[tuple[Box, Box, str]]  # what a box saved: from where, by which box, its name
     times: dict[str, int]  # how often a scope repeats, where it is folded
     names: dict[str, str]  # what a folded scope is called, where that is not its own name
+
+    def called(self, scope: str) -> str:
+        """What the cluster of a scope is labelled."""
+        return self.names.get(scope, parts(scope)[-1])
 
     def uses(self) -> dict[Box, list[Line]]:
         """For each box of one entry whose gradient is a sum: the lines that carry its terms."""
@@ -98,10 +102,8 @@ def _shown(home: dict[int, str], focus: str | None) -> Callable[[str], bool]:
         return any(names[i : i + size] == wanted for i in range(len(names) - size + 1))
 
     if not wanted or not any(inside(scope) for scope in home.values()):
-        known = sorted({one_line(scope) for scope in home.values() if scope})
-        raise ArgumentError(
-            f"draw: focus={focus!r} names no scope of this trace; scopes: {', '.join(known) or 'none'}"
-        )
+        known = ", ".join(sorted({one_line(scope) for scope in home.values() if scope})) or "none"
+        raise ArgumentError(f"draw: focus={focus!r} names no scope of this trace; scopes: {known}")
     return inside
 
 
@@ -138,21 +140,28 @@ class _Boxes:
         lead = self.trace.entries[self.fold.leader(entry.id)]
         scope = parts(self.home[lead.id])
         if inside and self.depth is not None and len(scope) > self.depth:
-            path = "/".join(scope[: self.depth + 1])
-            key, kind, label = f"s{path}", "scope", scope[self.depth]
-            label = self.fold.names.get(path, label)
-            where = "/".join(scope[: self.depth])
+            path, where = "/".join(scope[: self.depth + 1]), "/".join(scope[: self.depth])
+            key, kind, label = f"s{path}", "scope", self.fold.names.get(path, scope[self.depth])
         else:
             kind = "loss" if lead.id in self.trace.roots else lead.kind
-            key, label, where = f"n{lead.id}", lead.label, self.home[lead.id]
+            key, path, label, where = f"n{lead.id}", "", self._called(lead), self.home[lead.id]
             if not inside:
                 kind, where = "outside", ""
         if key not in self.by_id:
             box_id = key if key[0] == "n" else f"s{lead.id}"
-            self.by_id[key] = Box(box_id, kind, label, where, [])
+            self.by_id[key] = Box(box_id, kind, label, where, [], path)
         box = self.by_id[key]
         box.entries.append(entry)
         self.of[entry.id] = box
+
+    def _called(self, entry: Entry) -> str:
+        """An unnamed leaf goes by the input it is used as."""
+        uses = self.trace.uses(entry)
+        if entry.op is not None or entry.name is not None:
+            return entry.label
+        return (
+            uses[0].input if uses and len(uses[0].input) > 2 else entry.kind
+        )  # mask, but not a or x0
 
     def lines(self) -> list[Line]:
         made: dict[tuple[int, int, str, int], Line] = {}
@@ -161,10 +170,13 @@ class _Boxes:
             source, target = self.of.get(edge.source), self.of.get(edge.target)
             if source is None or target is None or source is target:
                 continue
-            if source.kind == target.kind == "outside" or self.fold.between(edge.source, edge.target):
+            if source.kind == target.kind == "outside":
+                continue
+            if self.fold.between(edge.source, edge.target):
                 continue
             leads = self.fold.leader(edge.source), self.fold.leader(edge.target)
-            use = again[key] = again.get(key := (edge.source, edge.target, edge.input), -1) + 1
+            key = (edge.source, edge.target, edge.input)
+            use = again[key] = again.get(key, -1) + 1
             line = made.setdefault((*leads, edge.input, use), Line(source, target, []))
             line.edges.append(edge)
         return list(made.values())
@@ -184,10 +196,3 @@ class _Boxes:
                     continue
                 found[source, target, name if origin is None else ""] = None
         return list(found)
-
-
-def clusters(boxes: list[Box]) -> list[tuple[str, list[Box]]]:
-    """Boxes by the scope they stand in, scopes in the order of their names' first use."""
-    order = {scope: i for i, scope in enumerate(dict.fromkeys(box.scope for box in boxes))}
-    ranked = sorted(boxes, key=lambda box: order[box.scope])
-    return [(scope, list(group)) for scope, group in groupby(ranked, key=lambda box: box.scope)]

@@ -1,7 +1,8 @@
-"""States of a gradient and their glyphs, the scale that gives it a colour, and the colours of each theme.
+"""States of a gradient and their glyphs, the scale that colours it, and the colours of each theme.
 
-The eight colours rise evenly in lightness from blue to yellow, as cividis does, so they keep their order for
-colour-blind readers and in a grey print. Text on each has a contrast of 4.5 or more, lines 3 or more.
+The eight colours rise evenly in lightness from blue to yellow, as cividis does, so they keep their
+order for colour-blind readers and in a grey print. Text on each has a contrast of 4.5 or more,
+lines 3 or more.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Scale:
         """Where a positive size lies, from 0 at the low end to 1 at the high one."""
         if not isfinite(rms):
             return 1.0
-        return min(1.0, max(0.0, (log10(rms) - self.low) / (self.high - self.low))) if rms > 0 else 0.0
+        return (
+            min(1.0, max(0.0, (log10(rms) - self.low) / (self.high - self.low))) if rms > 0 else 0.0
+        )
 
     def bin(self, rms: float) -> int:
         return min(BINS - 1, int(self.place(rms) * BINS))
@@ -69,7 +72,7 @@ FIXED = Scale(-8, 4)  # rms from 1e-8, vanishing below it, to 1e4, exploding abo
 
 @dataclass(frozen=True)
 class Theme:
-    """Every colour of a picture, by the part it plays. No two parts share one, so that an SVG can swap them."""
+    """Every colour, by the part it plays. No two parts share one, so that an SVG can swap them."""
 
     paper: str
     ink: str
@@ -115,14 +118,16 @@ def contrast(one: str, other: str) -> float:
 
 
 def ink_on(colour: str) -> str:
-    """Near-black or near-white, whichever reads better; 4.5 at least. Neither is the ink of a theme."""
+    """Near-black or near-white, whichever reads better; 4.5 at least. No theme's own ink."""
     return max("#000001", "#fffffe", key=lambda ink: contrast(ink, colour))
 
 
 def _toward(colour: str, end: str, paper: str, least: float) -> str:
     """The colour moved towards `end` just far enough to be seen on `paper`."""
     for step in range(21):
-        mixed = [round(a + (b - a) * step / 20) for a, b in zip(_rgb(colour), _rgb(end), strict=True)]
+        mixed = [
+            round(a + (b - a) * step / 20) for a, b in zip(_rgb(colour), _rgb(end), strict=True)
+        ]
         moved = "#" + "".join(f"{c:02x}" for c in mixed)
         if contrast(moved, paper) >= least:
             break
@@ -130,15 +135,15 @@ def _toward(colour: str, end: str, paper: str, least: float) -> str:
 
 
 def _lines(bins: tuple[str, ...], paper: str, end: str) -> tuple[str, ...]:
-    """Each bin's colour for a thin line, all different."""
-    seen: list[str] = []
+    """Each bin's colour for a thin line; none is a bin's own, which an SVG does not swap."""
+    seen = list(bins)
     for colour in bins:
         line = _toward(colour, end, paper, 3.0)
         r, g, b = _rgb(line)
         while (line := f"#{r:02x}{g:02x}{b:02x}") in seen:
             b = (b + 1) % 256
         seen.append(line)
-    return tuple(seen)
+    return tuple(seen[len(bins) :])
 
 
 BLUE_TO_YELLOW = (

@@ -1,7 +1,7 @@
 r"""Formulas, names and numbers as plain text that a terminal and a picture can show.
 
-`plain` reads the LaTeX of this project (op declarations and hand-derived steps), not LaTeX at large: a
-command it does not know comes out as its name.
+`plain` reads the LaTeX of this project (op declarations and hand-derived steps), not LaTeX at
+large: a command it does not know comes out as its name.
 """
 
 from __future__ import annotations
@@ -36,7 +36,17 @@ COMMANDS = {
     ",": (" ", " "),
     "#": ("#", "#"),
 }
-SILENT = {"textstyle", "displaystyle", "left", "right", "mathrm", "mathbin", "operatorname", "text", "mathbf"}
+SILENT = {
+    "textstyle",
+    "displaystyle",
+    "left",
+    "right",
+    "mathrm",
+    "mathbin",
+    "operatorname",
+    "text",
+    "mathbf",
+}
 ACCENTS = {"hat": ("\u0302", "_hat"), "bar": ("\u0304", "_bar")}
 RAISED = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|<\w+>|\s+|.", re.DOTALL)
@@ -46,7 +56,9 @@ _SIMPLE = re.compile(r"[\w∂√.,\u0302\u0304]+|(√|sqrt)?\([^()]*(\([^()]*\)[
 def plain(tex: str, names: Mapping[str, str] | None = None, *, ascii: bool = False) -> str:
     r"""LaTeX of an op or of a hand-derived step as one line of readable text.
 
-    Args: names: what to write for each placeholder `<name>`; by default the name itself. ascii: ASCII only.
+    Args:
+        names: what to write for each placeholder `<name>`; by default the name itself.
+        ascii: ASCII only.
 
     >>> plain(r"O^\top \frac{\partial L}{\partial \mathrm{out}}")
     'Oᵀ ∂L/∂out'
@@ -148,7 +160,8 @@ def one_line(text: str, limit: int | None = None) -> str:
     bad = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
     if not text.isascii() or not text.isprintable():
         text = "".join(
-            c.encode("unicode_escape").decode() if unicodedata.category(c) in bad else c for c in text
+            c.encode("unicode_escape").decode() if unicodedata.category(c) in bad else c
+            for c in text
         )
     return text if limit is None or len(text) <= limit else text[: limit - 1] + "…"
 

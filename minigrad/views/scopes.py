@@ -22,7 +22,7 @@ def _common(one: list[str], other: list[str]) -> list[str]:
 
 
 def homes(trace: Trace) -> dict[int, str]:
-    """The scope of each entry: an op's own, and for a leaf the innermost that holds all its uses."""
+    """The scope of each entry: an op's own; for a leaf the innermost that holds all its uses."""
     found = {entry.id: entry.scope for entry in trace.entries}
     for entry in trace.entries:
         uses = [parts(trace[edge.target].scope) for edge in trace.uses(entry)]

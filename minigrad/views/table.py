@@ -73,7 +73,8 @@ def trace_table(
     leaves = [rows_of.leaf(entry) for entry in trace.entries if entry.op is None]
     flops = sum(entry.flops or 0 for entry in trace.entries)
     kept = sum(entry.saved_bytes for entry in trace.entries)
-    title = f"forward: {len(forward)} steps, {counted(flops)} FLOPs, {of_bytes(kept)} saved for backward"
+    cost = f"{counted(flops)} FLOPs, {of_bytes(kept)} saved for backward"
+    title = f"forward: {len(forward)} steps, {cost}"
     parts = [paint.bold(title), grid(FORWARD, forward, width)]
     if backward:
         title = f"backward: {len(backward)} steps, gradients of what each step made"
@@ -140,12 +141,17 @@ class _Rows:
 
 
 def checks_table(
-    checks: Checks, width: int | None = None, *, ascii: bool | None = None, colour: bool | None = None
+    checks: Checks,
+    width: int | None = None,
+    *,
+    ascii: bool | None = None,
+    colour: bool | None = None,
 ) -> str:
     """The hand-derived steps, each gradient's size, and how far the engine's is from the formula's.
 
-    ✓ is a difference that was measured in this run and is within rounding, ✗ one that is not; – stands where the
-    engine made no such tensor, so that nothing was measured. Arguments as for `trace_table`.
+    ✓ is a difference that was measured in this run and is within rounding, ✗ one that is not; –
+    stands where the engine made no such tensor, so that nothing was measured. Arguments: as for
+    `trace_table`.
     """
     plainly, paint = only_ascii(ascii), Paint(colour)
     if not checks:
@@ -177,7 +183,9 @@ def _check_cells(check: Check, ascii: bool, paint: Paint) -> list[str]:
     mark = "–" if check.difference is None else "✓" if check.difference.ok else "✗"
     if ascii:
         mark = {"–": "-", "✓": "ok", "✗": "WRONG"}[mark]
-    kind = "dim" if not measured else "good" if check.difference and check.difference.ok else "alarm"
+    kind = (
+        "dim" if not measured else "good" if check.difference and check.difference.ok else "alarm"
+    )
     return [
         check.symbol,
         shaped(check.shape),
@@ -199,4 +207,6 @@ def _verdict(checks: Checks, paint: Paint) -> str:
         return paint("good", f"all {len(measured)} agree, largest difference {worst:.1e}{rest}")
     agree = sum(1 for c in measured if c.difference and c.difference.ok)
     where = f"step {wrong.number}, {wrong.title}: gradient of {wrong.symbol}"
-    return paint("alarm", f"{len(measured) - agree} of {len(measured)} disagree, first in {where}{rest}")
+    return paint(
+        "alarm", f"{len(measured) - agree} of {len(measured)} disagree, first in {where}{rest}"
+    )

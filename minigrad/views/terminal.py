@@ -70,7 +70,7 @@ def bar(rms: float | None, ascii: bool) -> str:
     eighths = max(1, round(FIXED.place(rms) * BAR * 8))
     if ascii:
         return "#" * max(1, round(eighths / 8))
-    return "█" * (eighths // 8) + ["", *"▏▎▍▌▋▊▉"][eighths % 8]
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
 # ---------------------------------------------------------------- columns
@@ -78,7 +78,7 @@ def bar(rms: float | None, ascii: bool) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: `shrink` may be cut at its start or end, and those with a `drop` are left out, the lowest first."""
+    """A column: `shrink` says which end may be cut; the lowest `drop` is left out first."""
 
     title: str
     right: bool = False
@@ -92,7 +92,8 @@ def _cells(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(
-        0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text
+        0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF")
+        for c in text
     )
 
 
@@ -111,9 +112,12 @@ def _fill(text: str, width: int, right: bool) -> str:
 
 
 def grid(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> str:
-    """Rows under their titles, in no more than `width` cells if columns can be cut or left out for it."""
+    """Rows under their titles, in `width` cells at most if columns can be cut or left out."""
     used = [i for i in range(len(columns)) if any(row[i] for row in rows)]
-    sizes = [max(_cells(t) for t in (columns[i].title, *(row[i] for row in rows))) for i in range(len(columns))]
+    sizes = [
+        max(_cells(t) for t in (columns[i].title, *(row[i] for row in rows)))
+        for i in range(len(columns))
+    ]
 
     def least(kept: Sequence[int]) -> int:
         floor = sum(min(sizes[i], LEAST) if columns[i].shrink else sizes[i] for i in kept)

@@ -1,0 +1,188 @@
+"""Transformer blocks: attention and feed-forward layers, each around a residual connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+import minigrad as mg
+from minigrad.errors import ArgumentError
+
+from .attention import MultiHeadAttention
+from .cache import KVCache
+from .feed_forward import Dropout, FeedForward, GatedFeedForward
+from .module import Module
+from .norm import LayerNorm
+
+__all__ = ["DecoderBlock", "TransformerBlock", "residual"]
+
+
+class TransformerBlock(Module):
+    """Self-attention, then a feed-forward layer, each around a residual connection and a norm.
+
+        pre-norm:     X ← X + attention(norm_1(X)),     out = X + feed_forward(norm_2(X))
+        post-norm:    X ← norm_1(X + attention(X)),     out = norm_2(X + feed_forward(X))
+
+    Args:
+        d_ff: width of the feed-forward layer; 4 · d_model unless given.
+        norm_order: "pre" (GPT-2, Llama), "post" (the paper, BERT), or "both", which also norms
+            what attention and feed_forward return before it is added (Gemma 2).
+        norm: makes a norm from d_model: LayerNorm, RMSNorm, or a partial of either.
+        activation, gated: of FeedForward, or of GatedFeedForward.
+        use_bias: of the attention and, unless ff_bias says otherwise, of the feed-forward layer.
+        dropout: of attention's and feed_forward's outputs. Weights of A have `attention_dropout`.
+        attention: any other keyword of MultiHeadAttention: n_kv_heads, position, causal, ...
+    Attributes: attention, feed_forward, norm_1, norm_2.
+    Shapes:  X (B, n, d_model) or (n, d_model), mask as MultiHeadAttention's → as X
+    Source:  Vaswani et al. 2017, section 3.1, arXiv:1706.03762; pre-norm: Xiong et al. 2020,
+             arXiv:2002.04745.
+
+    >>> block = TransformerBlock(d_model=6, n_heads=3, norm_order="post", rng=0)
+    >>> block(np.zeros((1, 7, 6))).shape
+    (1, 7, 6)
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        d_ff: int | None = None,
+        *,
+        norm_order: str = "pre",
+        norm: Callable[..., Module] = LayerNorm,
+        activation: Any = None,
+        gated: bool = False,
+        use_bias: bool | str = True,
+        ff_bias: bool | None = None,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        rng: Any = None,
+        dtype: DTypeLike = np.float64,
+        **attention: Any,
+    ) -> None:
+        rng, self.dtype = np.random.default_rng(rng), np.dtype(dtype)
+        self.norm_order = _checked_order(type(self).__name__, norm_order)
+        attention |= {"use_bias": use_bias, "dropout": attention_dropout}
+        self.norm_1 = norm(d_model, dtype=dtype)
+        self.attention = MultiHeadAttention(d_model, n_heads, rng=rng, dtype=dtype, **attention)
+        self.norm_2 = norm(d_model, dtype=dtype)
+        ff_bias = bool(use_bias) if ff_bias is None else ff_bias
+        self.feed_forward = _feed_forward(d_model, d_ff, activation, gated, ff_bias, rng, dtype)
+        both = norm_order == "both"
+        self.norm_1_out = norm(d_model, dtype=dtype) if both else None
+        self.norm_2_out = norm(d_model, dtype=dtype) if both else None
+        self.drop = Dropout(dropout, rng) if dropout else None
+
+    def forward(
+        self, X: Any, mask: Any = None, *, positions: Any = None, cache: KVCache | None = None
+    ) -> Any:
+        def attend(X: Any) -> Any:
+            return self.attention(X, mask, positions=positions, cache=cache)
+
+        X = residual(X, attend, self.norm_1, self.norm_order, self.drop, self.norm_1_out)
+        return residual(
+            X, self.feed_forward, self.norm_2, self.norm_order, self.drop, self.norm_2_out
+        )  # (B, n, d_model)
+
+
+class DecoderBlock(Module):
+    """Causal self-attention, attention to a context, then a feed-forward layer, as in the paper.
+
+        pre-norm:    X ← X + attention(norm_1(X)),    X ← X + cross_attention(norm_2(X), context),
+                     out = X + feed_forward(norm_3(X))
+
+    Args:    as TransformerBlock; d_context: width of the context. `attention` keywords go to the
+             self-attention; both attentions have the same heads.
+    Attributes: attention, cross_attention, feed_forward, norm_1, norm_2, norm_3.
+    Shapes:  X (B, n, d_model), context (B, m, d_context), mask (n, n) or more on top of the causal
+             one, context_mask (B, 1, m) or more → as X
+    Source:  Vaswani et al. 2017, section 3.1, arXiv:1706.03762.
+
+    >>> block = DecoderBlock(d_model=6, n_heads=3, rng=0)
+    >>> block(np.zeros((1, 7, 6)), np.ones((1, 4, 6))).shape
+    (1, 7, 6)
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        d_ff: int | None = None,
+        *,
+        norm_order: str = "pre",
+        norm: Callable[..., Module] = LayerNorm,
+        activation: Any = None,
+        gated: bool = False,
+        use_bias: bool = True,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        d_context: int | None = None,
+        rng: Any = None,
+        dtype: DTypeLike = np.float64,
+        **attention: Any,
+    ) -> None:
+        rng, self.dtype = np.random.default_rng(rng), np.dtype(dtype)
+        self.norm_order = _checked_order(type(self).__name__, norm_order)
+        both = {"use_bias": use_bias, "dropout": attention_dropout, "rng": rng, "dtype": dtype}
+        self.norm_1 = norm(d_model, dtype=dtype)
+        attention = {"causal": True, **attention, **both}
+        self.attention = MultiHeadAttention(d_model, n_heads, **attention)
+        self.norm_2 = norm(d_model, dtype=dtype)
+        self.cross_attention = MultiHeadAttention(d_model, n_heads, d_context=d_context, **both)
+        self.norm_3 = norm(d_model, dtype=dtype)
+        self.feed_forward = _feed_forward(d_model, d_ff, activation, gated, use_bias, rng, dtype)
+        self.drop = Dropout(dropout, rng) if dropout else None
+
+    def forward(
+        self,
+        X: Any,
+        context: Any,
+        mask: Any = None,
+        context_mask: Any = None,
+        *,
+        positions: Any = None,
+        cache: KVCache | None = None,
+    ) -> Any:
+        def attend(X: Any) -> Any:
+            return self.attention(X, mask, positions=positions, cache=cache)
+
+        def look_at_context(X: Any) -> Any:
+            return self.cross_attention(X, context_mask, context=context)
+
+        X = residual(X, attend, self.norm_1, self.norm_order, self.drop)
+        X = residual(X, look_at_context, self.norm_2, self.norm_order, self.drop)
+        return residual(X, self.feed_forward, self.norm_3, self.norm_order, self.drop)
+
+
+def residual(
+    X: Any,
+    sublayer: Callable[[Any], Any],
+    norm: Callable[[Any], Any],
+    norm_order: str,
+    drop: Callable[[Any], Any] | None = None,
+    norm_out: Callable[[Any], Any] | None = None,
+) -> Any:
+    """X + sublayer(norm(X)), or norm(X + sublayer(X)) for post-norm."""
+    F = sublayer(X if norm_order == "post" else norm(X))
+    F = F if norm_out is None else norm_out(F)
+    X = mg.add(X, F if drop is None else drop(F)).named("X")
+    return norm(X) if norm_order == "post" else X
+
+
+def _feed_forward(
+    d_model: int, d_ff: int | None, activation: Any, gated: bool, bias: bool, rng: Any, dtype: Any
+) -> Module:
+    made = GatedFeedForward if gated else FeedForward
+    chosen = {} if activation is None else {"activation": activation}
+    return made(d_model, d_ff, use_bias=bias, rng=rng, dtype=dtype, **chosen)
+
+
+def _checked_order(call: str, norm_order: str) -> str:
+    if norm_order not in ("pre", "post", "both"):
+        raise ArgumentError(
+            f'{call}: norm_order must be "pre", "post" or "both", got {norm_order!r}'
+        )
+    return norm_order

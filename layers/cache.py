@@ -1,0 +1,151 @@
+"""KVCache: the keys and values of the tokens seen so far, so that each is computed once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+import minigrad as mg
+from minigrad.errors import ArgumentError, GradientError, ShapeError
+
+__all__ = ["KVCache"]
+
+
+class KVCache:
+    """Keys and values of one attention layer: pass it as `cache=` and only new tokens as X.
+
+    The store doubles when it is full, so a token costs a constant number of copies. Token t of
+    every row is kept at column t; a row may be shorter than another (after `crop`), and its next
+    token then goes to its own end. What is cached is constant: decode within `mg.no_grad()`.
+
+    Args:
+        window: how many of the last tokens a query sees, itself included; earlier ones are let go.
+            It must be the layer's own window. None keeps all.
+    Attributes:
+        lengths: how many tokens each row has had, (B,); None before the first.
+        keys, values: what is kept, (..., m, d_k) and (..., m, d_v).
+        start: the position of their first token; 0 unless a window has let go of some.
+    Raises:  GradientError for keys that require a gradient; ShapeError for a batch of another size.
+
+    >>> from layers import MultiHeadAttention
+    >>> layer, cache = MultiHeadAttention(6, n_heads=3, causal=True, rng=0), KVCache()
+    >>> X = np.random.default_rng(0).normal(size=(1, 5, 6))
+    >>> with mg.no_grad():
+    ...     steps = [layer(X[:, t : t + 1], cache=cache).numpy() for t in range(5)]
+    >>> bool(np.allclose(np.concatenate(steps, axis=1), layer(X).numpy())), len(cache)
+    (True, 5)
+    """
+
+    def __init__(self, window: int | None = None) -> None:
+        if window is not None and window < 1:
+            raise ArgumentError(f"KVCache: window must be at least 1, got {window}")
+        self.window = window
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget every token, and give the store back."""
+        self.lengths: NDArray[Any] | None = None
+        self.start = self._begin = 0  # position of the first kept token, and its column
+        self._stores: list[NDArray[Any]] = []
+
+    def __len__(self) -> int:
+        """How many tokens the longest row has had."""
+        return 0 if self.lengths is None else int(self.lengths.max(initial=0))
+
+    @property
+    def keys(self) -> NDArray[Any]:
+        return self._kept(0)
+
+    @property
+    def values(self) -> NDArray[Any]:
+        return self._kept(1)
+
+    @property
+    def capacity(self) -> int:
+        """How many columns the store has."""
+        return self._stores[0].shape[-2] if self._stores else 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the keys and values that are kept; the store may be up to twice that."""
+        return self.keys.nbytes + self.values.nbytes if self._stores else 0
+
+    @property
+    def ragged(self) -> bool:
+        """Whether rows differ in length."""
+        return self.lengths is not None and bool((self.lengths != len(self)).any())
+
+    def next_positions(self, n: int) -> NDArray[Any]:
+        """Where the next n tokens stand: (n,), or (B, n) if rows differ in length."""
+        if self.lengths is None or not self.ragged:
+            return np.arange(len(self), len(self) + n)
+        return self.lengths[:, None] + np.arange(n)
+
+    def append(self, K: Any, V: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Keep the next tokens' keys and values; returns all that their queries may need.
+
+        Shapes: K (..., n, d_k), V (..., n, d_v) → (..., m, d_k), (..., m, d_v)
+        """
+        if any(isinstance(x, mg.Tensor) and x.requires_grad for x in (K, V)):
+            raise GradientError(
+                "KVCache: what is cached is constant, so no gradient would flow back through it; "
+                "run the layer within mg.no_grad()"
+            )
+        new = [x.numpy() if isinstance(x, mg.Tensor) else np.asarray(x) for x in (K, V)]
+        rows = new[0].shape[0] if new[0].ndim > 2 else 1
+        if self.lengths is None:
+            self.lengths = np.zeros(rows, dtype=np.intp)
+        if len(self.lengths) != rows:
+            raise ShapeError(f"KVCache: it holds {len(self.lengths)} rows, got {rows}")
+        n = new[0].shape[-2]
+        self._make_room(new, n)
+        ends = self.lengths - self.start + self._begin
+        for store, x in zip(self._stores, new, strict=True):
+            if self.ragged:
+                for row, end in enumerate(ends):
+                    store[row, ..., end : end + n, :] = x[row]
+            else:
+                store[..., ends[0] : ends[0] + n, :] = x
+        self.lengths = self.lengths + n
+        return self.keys, self.values
+
+    def crop(self, lengths: ArrayLike) -> None:
+        """Keep only so many tokens: of every row, or of each its own number.
+
+        After a prompt that was padded at its end, `crop` to the real lengths.
+        Raises: ArgumentError for more tokens than there are, or fewer than the window let go.
+        """
+        now = np.zeros(0, dtype=np.intp) if self.lengths is None else self.lengths
+        new = np.broadcast_to(np.asarray(lengths, dtype=np.intp), now.shape)
+        if (new > now).any() or (new < self.start).any():
+            raise ArgumentError(
+                f"KVCache.crop: lengths must lie in [{self.start}, {now.tolist()}], "
+                f"got {new.tolist()}"
+            )
+        self.lengths = new.copy()
+
+    def _kept(self, which: int) -> NDArray[Any]:
+        if not self._stores:
+            raise ArgumentError("KVCache: nothing has been cached yet")
+        end = self._begin + len(self) - self.start
+        return self._stores[which][..., self._begin : end, :]
+
+    def _make_room(self, new: list[NDArray[Any]], n: int) -> None:
+        """Columns for n more tokens: let go of what none will see; move to the front, or double."""
+        assert self.lengths is not None
+        if self.window is not None and self.lengths.size:
+            unseen = max(0, int(self.lengths.min()) - (self.window - 1) - self.start)
+            self.start, self._begin = self.start + unseen, self._begin + unseen
+        kept = len(self) - self.start
+        if not self._stores:
+            self._stores = [np.zeros((*x.shape[:-2], n, x.shape[-1]), x.dtype) for x in new]
+        elif self._begin + kept + n > self.capacity:
+            roomy = 2 * (kept + n) <= self.capacity
+            columns = self.capacity if roomy else max(kept + n, 2 * self.capacity)
+            for k, old in enumerate((self.keys, self.values)):
+                store = np.zeros((*old.shape[:-2], columns, old.shape[-1]), old.dtype)
+                store[..., :kept, :] = old
+                self._stores[k] = store
+            self._begin = 0

@@ -1,0 +1,123 @@
+"""Normalisation of each token by itself: LayerNorm and RMSNorm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+import minigrad as mg
+from minigrad.errors import ShapeError
+
+from .linear import check_sizes
+from .module import Module
+
+__all__ = ["LayerNorm", "RMSNorm"]
+
+
+class LayerNorm(Module):
+    """Each token less its mean, over its standard deviation, then scaled and shifted.
+
+        out = (x − μ) / √(σ² + ε) ⊙ weight + bias      μ, σ² over the last axis, or the last few
+
+    Args:
+        shape: the length of the last axis, or the lengths of the last few.
+        eps: ε.  use_weight, use_bias: without, weight or bias is None.
+    Attributes: weight (the paper's g, elsewhere γ), starts at 1; bias (b or β), starts at 0.
+    Shapes:  x (..., *shape) → as x
+    Raises:  ShapeError if x does not end in `shape`; ArgumentError for a size below 1.
+    Source:  Ba, Kiros, Hinton 2016, arXiv:1607.06450.
+
+    >>> LayerNorm(2, eps=0.0)(np.array([[1.0, 3.0]])).numpy()
+    array([[-1.,  1.]])
+    """
+
+    def __init__(
+        self,
+        shape: int | tuple[int, ...],
+        eps: float = 1e-5,
+        use_bias: bool = True,
+        dtype: DTypeLike = np.float64,
+        *,
+        use_weight: bool = True,
+    ) -> None:
+        self.dtype = np.dtype(dtype)
+        self.shape, self.eps = _checked_shape("LayerNorm", shape), eps
+        self.weight = _filled(1, self.shape, dtype) if use_weight else None
+        self.bias = _filled(0, self.shape, dtype) if use_bias else None
+
+    def forward(self, x: Any) -> Any:
+        def normalise(rows: Any, weight: Any, bias: Any) -> Any:
+            return mg.layer_norm(rows, weight, bias, eps=self.eps)
+
+        return _over_last(normalise, "LayerNorm", x, self.shape, self.weight, self.bias)
+
+
+class RMSNorm(Module):
+    """Each token over the root of its mean square, then scaled.
+
+        out = x / √(mean(x²) + ε) ⊙ weight      or  ⊙ (1 + weight), as Gemma stores it
+
+    Args:
+        shape: the length of the last axis, or the lengths of the last few.
+        eps: ε; None is the dtype's own (as in PyTorch).
+        plus_one: scale by 1 + weight, which then starts at 0.  use_weight: without, it is None.
+    Attributes: weight (the paper's g).
+    Shapes:  x (..., *shape) → as x
+    Raises:  as LayerNorm.
+    Source:  Zhang & Sennrich 2019, arXiv:1910.07467.
+
+    >>> RMSNorm(2, eps=0.0)(np.array([[3.0, -3.0]])).numpy()
+    array([[ 1., -1.]])
+    """
+
+    def __init__(
+        self,
+        shape: int | tuple[int, ...],
+        eps: float | None = 1e-5,
+        plus_one: bool = False,
+        dtype: DTypeLike = np.float64,
+        *,
+        use_weight: bool = True,
+    ) -> None:
+        self.dtype = np.dtype(dtype)
+        self.shape, self.plus_one = _checked_shape("RMSNorm", shape), plus_one
+        self.eps = float(np.finfo(self.dtype).eps) if eps is None else eps
+        self.weight = _filled(0 if plus_one else 1, self.shape, dtype) if use_weight else None
+
+    def forward(self, x: Any) -> Any:
+        def normalise(rows: Any, weight: Any) -> Any:
+            return mg.rms_norm(rows, weight, eps=self.eps)
+
+        plus_one = self.plus_one and self.weight is not None
+        weight = mg.add(self.weight, 1) if plus_one else self.weight
+        return _over_last(normalise, "RMSNorm", x, self.shape, weight)
+
+
+def _over_last(
+    normalise: Callable[..., Any], call: str, x: Any, shape: tuple[int, ...], *parameters: Any
+) -> Any:
+    """Normalise over the last axes: several are flattened to one, and back."""
+    if np.shape(x)[-len(shape) :] != shape:
+        raise ShapeError(
+            f"{call}(x): x must end in {shape}, got {np.shape(x)}\n"
+            f"  x: {np.shape(x)}   {getattr(x, 'path', '')}".rstrip()
+        )
+    if len(shape) == 1:
+        return normalise(x, *parameters)
+    lead, width = x.shape[: -len(shape)], (prod(shape),)
+    flat = [None if p is None else mg.reshape(p, width) for p in parameters]
+    return mg.reshape(normalise(mg.reshape(x, lead + width), *flat), x.shape)
+
+
+def _checked_shape(call: str, shape: int | tuple[int, ...]) -> tuple[int, ...]:
+    sizes = shape if isinstance(shape, tuple) else (shape,)
+    check_sizes(call, **{f"shape[{i}]": size for i, size in enumerate(sizes)})
+    return sizes
+
+
+def _filled(value: float, shape: tuple[int, ...], dtype: DTypeLike) -> mg.Tensor:
+    return mg.tensor(np.full(shape, value, dtype), requires_grad=True)

@@ -1,0 +1,192 @@
+"""What every attention layer takes, checks, and does to Q, K and V before it scores them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, NamedTuple, TypedDict
+
+import numpy as np
+
+import minigrad as mg
+from minigrad.errors import ArgumentError, ShapeError
+
+from .feed_forward import Dropout
+from .linear import check_sizes
+from .mask import visible
+from .module import Module
+from .position import settled
+from .scoring import named
+
+__all__ = ["Options", "Prepared", "describes", "prepared", "resolved", "scoring", "told_apart"]
+
+
+class Options(TypedDict, total=False):
+    """What every attention layer takes by keyword.
+
+    method: "exact" records every step; "tiled" is one node, in memory that grows with n; "auto" is
+        whichever is faster.
+    causal: query i sees keys j ≤ i only, on top of any mask.
+    window: a query sees only keys fewer than `window` tokens away; with causal, the last `window`.
+    scale: what Q Kᵀ is multiplied by; 1/√d_k unless given.
+    softcap: c, to take c tanh(S / c) for S, before the mask.
+    dropout: in training, the probability with which each weight of A is dropped.
+    position: a Rotary, or a bias such as T5Bias (see relative.py).
+    qk_norm: what makes the norm of each head's queries, and of its keys, from d_k: RMSNorm, say.
+    d_context: width of the context that keys and values come from; d_model unless given.
+    """
+
+    method: str
+    causal: bool
+    window: int | None
+    scale: float | None
+    softcap: float | None
+    dropout: float
+    position: Any
+    qk_norm: Callable[..., Module] | None
+    d_context: int | None
+
+
+def take_options(layer: Any, rng: np.random.Generator, options: Options) -> None:
+    """Check a layer's options, and set its attributes. Its d_model, d_k and dtype are set."""
+    call = type(layer).__name__
+    if unknown := sorted(options.keys() - Options.__annotations__.keys()):
+        raise TypeError(f"{call}() got an unexpected keyword argument {unknown[0]!r}")
+    layer.method = options.get("method", "exact")
+    if layer.method not in ("auto", "exact", "tiled"):
+        raise ArgumentError(
+            f'{call}: method must be "exact", "tiled" or "auto", got {layer.method!r}'
+        )
+    d_context = options.get("d_context")
+    layer.d_context = layer.d_model if d_context is None else d_context
+    layer.causal, layer.window = options.get("causal", False), options.get("window")
+    layer.scale, layer.softcap = options.get("scale"), options.get("softcap")
+    for name in ("d_context", "window"):
+        if getattr(layer, name) is not None:
+            check_sizes(call, **{name: getattr(layer, name)})
+    if layer.softcap is not None and not layer.softcap > 0:
+        raise ArgumentError(f"{call}: softcap must be more than 0, got {layer.softcap}")
+    dropout = options.get("dropout", 0.0)
+    layer.drop = Dropout(dropout, rng) if dropout else None
+    layer.position, qk_norm = options.get("position"), options.get("qk_norm")
+    layer.q_norm, layer.k_norm = (
+        None if qk_norm is None else qk_norm(layer.d_k, dtype=layer.dtype) for _ in "qk"
+    )
+    needs_scores = layer.softcap or dropout or hasattr(layer.position, "bias")
+    if layer.method == "tiled" and needs_scores:
+        raise ArgumentError(
+            f'{call}: softcap, dropout and biases need the scores, which method="tiled" never '
+            'holds; use "exact"'
+        )
+
+
+def resolved(layer: Any, X: Any, context: Any, heads: int, mask: Any) -> str:
+    """The method that the layer's own means for X in so many heads."""
+    method: str = layer.method
+    if method != "auto":
+        return method
+    if layer.softcap or layer.drop or hasattr(layer.position, "bias"):
+        return "exact"
+    *lead, n, _ = X.shape
+    m = n if context is None else context.shape[-2]
+    return mg.attention_method(prod(lead) * heads, n, m, mask)
+
+
+def told_apart(layer: Any, X: Any, mask: Any, context: Any) -> tuple[Any, Any]:
+    """The mask and the context, told apart by dtype, shape and values; X and context are checked.
+
+    So `layer(X, context)` works where the second cannot be a mask.
+    Raises: ShapeError if X or the context does not fit; ArgumentError where it could be both.
+    """
+    call = type(layer).__name__
+    _check_input(f"{call}(X)", "X", X, layer.d_model)
+    if _like_context(mask, X, layer.d_context) and not _like_context(context, X, layer.d_context):
+        if _like_mask(mask, X):
+            if context is None and not np.isin(np.asarray(mask), (0, -np.inf)).all():
+                raise ArgumentError(
+                    f"{call}(X, ...): {np.shape(mask)} fits both a mask to add and a context; say "
+                    "mask=... or context=..."
+                )
+        else:
+            mask, context = context, mask
+    if context is not None:
+        if not isinstance(context, mg.Tensor):
+            context = np.asarray(context, layer.dtype)
+        _check_input(f"{call}(X, context=...)", "context", context, layer.d_context)
+    return mask, context
+
+
+class Prepared(NamedTuple):
+    """Q, K and V as they are scored; where they stand; and which keys each query may see."""
+
+    Q: Any
+    K: Any
+    V: Any
+    i: Any
+    j: Any
+    seen: Any
+
+
+def prepared(
+    layer: Any, Q: Any, K: Any, V: Any, context: Any, positions: Any, cache: Any
+) -> Prepared:
+    """Normalise and rotate Q and K, and put the cached tokens before K and V."""
+    if cache is not None and (context is not None or positions is not None):
+        raise ArgumentError(
+            f"{type(layer).__name__}: a cache holds the tokens of X itself, and counts their "
+            "positions; it goes with no context= and no positions="
+        )
+    order = np.arange(Q.shape[-2]) if cache is None else cache.next_positions(Q.shape[-2])
+    i = order if cache is not None else None if positions is None else np.asarray(positions)
+    j = i if context is None else None  # None: from 0 on
+    if layer.q_norm is not None:
+        Q, K = layer.q_norm(Q).named("Q_norm"), layer.k_norm(K).named("K_norm")
+    if hasattr(layer.position, "rotate"):
+        Q = named("Q_rot", layer.position.rotate(Q, i))
+        K = named("K_rot", layer.position.rotate(K, j))
+    if cache is not None:
+        K, V = cache.append(K, V)
+        j = np.arange(cache.start, len(cache))
+    keys = np.arange(K.shape[-2]) if cache is None else j
+    lengths = cache.lengths if cache is not None and cache.ragged else None
+    seen = visible(order, keys, causal=layer.causal, window=layer.window, lengths=lengths)
+    return Prepared(Q, K, V, i, j, seen if seen is None else settled(seen, cache))
+
+
+def scoring(layer: Any) -> dict[str, Any]:
+    """What `attend` takes of a layer."""
+    return {
+        "scale": layer.scale,
+        "softcap": layer.softcap,
+        "drop": layer.drop if layer.training else None,
+        "position": layer.position,
+    }
+
+
+def describes(layer: Any, context: Any, cache: Any) -> bool:
+    """Whether the hand-derived steps describe what the layer just did."""
+    variants = (layer.scale, layer.softcap, layer.position, layer.q_norm, context, cache)
+    return all(v is None for v in variants) and not (layer.training and layer.drop)
+
+
+def _like_context(x: Any, X: Any, d_context: int) -> bool:
+    """Whether x could be the context of X: floats, as many rows, of that width."""
+    if x is None or getattr(x, "dtype", np.dtype(float)).kind != "f":
+        return False
+    shape = np.shape(x)
+    return len(shape) == len(X.shape) and (*shape[:-2], shape[-1]) == (*X.shape[:-2], d_context)
+
+
+def _like_mask(x: Any, X: Any) -> bool:
+    """Whether x could be a mask of X with itself."""
+    n = X.shape[-2]
+    return all(size in (1, n) for size in np.shape(x)[-2:])
+
+
+def _check_input(call: str, name: str, X: Any, width: int) -> None:
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    if len(shape) not in (2, 3) or shape[-1] != width:
+        raise ShapeError(
+            f"{call}: {name} must be (B, n, {width}) or (n, {width}), got {shape}\n"
+            f"  {name}: {shape}   {getattr(X, 'path', '')}".rstrip()
+        )

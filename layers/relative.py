@@ -1,0 +1,247 @@
+"""Relative positions: what a score gains from how far apart its two tokens are.
+
+An attention layer asks its `position=` for any of three things, each optional:
+
+    rotate(x, positions)       → x, turned          for Q and K, before their product (rotary.py)
+    bias(Q, K, i, j, scale)    → what to add to S   after 1/√d_k; before cap, mask and softmax
+    values(A, i, j)            → what to add to O
+
+where i (n,) or (B, n) are the queries' positions and j (m,) or (B, m) the keys'; None is from 0.
+"""
+
+from __future__ import annotations
+
+from math import log
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+import minigrad as mg
+
+from .heads import repeat_heads, split_heads
+from .linear import check_sizes, draw_affine
+from .module import Module
+from .position import positions_of, settled, sinusoidal_encoding
+
+__all__ = [
+    "ALiBi",
+    "RelativePosition",
+    "T5Bias",
+    "TransformerXLPosition",
+    "alibi_slopes",
+    "t5_bucket",
+]
+
+
+class RelativePosition(Module):
+    """A learned vector for each distance, clipped at ±k, that is scored like a key.
+
+        S_ij = q_i · (k_j + a^K_{j−i}) / √d_k,    o_i = Σ_j A_ij (v_j + a^V_{j−i})
+
+    Args:
+        max_distance: k; farther tokens share the vectors of ±k.
+        d_v: width of V, to learn vectors for the values too; None leaves them out.
+    Attributes: a_K (2k + 1, d_k), a_V (2k + 1, d_v) or None; row k is distance 0.
+    Source:  Shaw, Uszkoreit, Vaswani 2018, eqs. (3) to (5), arXiv:1803.02155.
+
+    >>> from layers import SelfAttention
+    >>> layer = SelfAttention(5, d_k=2, d_v=3, position=RelativePosition(2, max_distance=4))
+    >>> layer(np.ones((1, 7, 5))).shape
+    (1, 7, 5)
+    """
+
+    def __init__(
+        self,
+        d_k: int,
+        max_distance: int,
+        d_v: int | None = None,
+        rng: Any = None,
+        dtype: DTypeLike = np.float64,
+    ) -> None:
+        check_sizes("RelativePosition", d_k=d_k, max_distance=max_distance)
+        rng, rows = np.random.default_rng(rng), 2 * max_distance + 1
+        self.max_distance = max_distance
+        self.a_K, _ = draw_affine(rng, False, dtype, rows, d_k)
+        self.a_V = None if d_v is None else draw_affine(rng, False, dtype, rows, d_v)[0]
+
+    def bias(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
+        E = mg.matmul(Q, mg.swapaxes(self.a_K, 0, 1))  # (..., n, 2k + 1): q_i · a for every a
+        return mg.scale(pick(E, self._row(E, K, i, j)), scale)  # (..., n, m)
+
+    def values(self, A: Any, i: Any, j: Any) -> Any:
+        if self.a_V is None:
+            return None
+        rows = self._row(A, mg.swapaxes(A, -1, -2), i, j)
+        a = mg.take(self.a_V, rows, axis=0)  # (n, m, d_v) or (B, n, m, d_v)
+        return mg.einsum("...ij,ijd->...id" if rows.ndim == 2 else "b...ij,bijd->b...id", A, a)
+
+    def _row(self, queries: Any, keys: Any, i: Any, j: Any) -> NDArray[Any]:
+        k, to = self.max_distance, distances(queries, keys, i, j)
+        return settled(np.asarray(np.clip(to, -k, k) + k), i, j)
+
+
+class TransformerXLPosition(Module):
+    """A sinusoid of the distance, projected to a key for each head, and two learned queries.
+
+        S_ij = (q_i · k_j + q_i · r_{i−j} + u · k_j + v · r_{i−j}) / √d_k,    r_δ = W_R PE(δ)
+
+    Args:    d_model: width of the sinusoid.  n_heads, d_k: of the layer.
+    Attributes: W_R (d_model, h · d_k); u, v (h, 1, d_k), both 0 at first.
+    Source:  Dai et al. 2019, section 3.3, arXiv:1901.02860.
+
+    >>> from layers import MultiHeadAttention
+    >>> layer = MultiHeadAttention(6, n_heads=3, position=TransformerXLPosition(6, 3, 2))
+    >>> layer(np.ones((1, 7, 6))).shape
+    (1, 7, 6)
+    """
+
+    def __init__(
+        self, d_model: int, n_heads: int, d_k: int, rng: Any = None, dtype: DTypeLike = np.float64
+    ) -> None:
+        check_sizes("TransformerXLPosition", d_model=d_model, n_heads=n_heads, d_k=d_k)
+        sinusoidal_encoding(1, d_model)
+        self.W_R, _ = draw_affine(np.random.default_rng(rng), False, dtype, d_model, n_heads * d_k)
+        self.u = mg.tensor(np.zeros((n_heads, 1, d_k), dtype), requires_grad=True)
+        self.v = mg.tensor(np.zeros((n_heads, 1, d_k), dtype), requires_grad=True)
+
+    def bias(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
+        delta = -distances(Q, K, i, j)  # (n, m): i − j
+        low, high = int(delta.min(initial=0)), int(delta.max(initial=0))
+        d_model, h = self.W_R.shape[0], self.u.shape[0]
+        PE = sinusoidal_encoding(
+            np.arange(low, high + 1), d_model, interleaved=False, dtype=self.W_R.dtype
+        )
+        PE, columns = (settled(x, i, j) for x in (PE, delta - low))
+        r = split_heads(mg.matmul(PE, self.W_R), h)  # (h, D, d_k): a key for each of D distances
+        K = repeat_heads(K, max(1, h // K.shape[-3]))  # (..., h, m, d_k)
+        by_distance = mg.matmul(mg.add(Q, self.v), mg.swapaxes(r, -1, -2))  # (..., h, n, D)
+        by_content = mg.matmul(self.u, mg.swapaxes(K, -1, -2))  # (..., h, 1, m)
+        return mg.scale(mg.add(pick(by_distance, columns), by_content), scale)
+
+
+class T5Bias(Module):
+    """A learned number for each head and bucket of distances, added to the score.
+
+        S_ij = q_i · k_j + b_{bucket(j − i)}      (T5 itself does not scale: `scale=1`)
+
+    Args:
+        bidirectional: half of the buckets for later keys; False puts all of those in bucket 0.
+        n_buckets, max_distance: as `t5_bucket`.
+    Attributes: table (n_buckets, h), 0 at first.
+    Source:  Raffel et al. 2020, section 2.1, arXiv:1910.10683.
+
+    >>> queries, keys = np.zeros((5, 2)), np.zeros((7, 2))
+    >>> T5Bias(n_heads=3)(queries, keys).shape
+    (3, 5, 7)
+    """
+
+    def __init__(
+        self,
+        n_heads: int,
+        n_buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+        dtype: DTypeLike = np.float64,
+    ) -> None:
+        check_sizes("T5Bias", n_heads=n_heads, n_buckets=n_buckets, max_distance=max_distance)
+        self.n_buckets, self.max_distance = n_buckets, max_distance
+        self.bidirectional = bidirectional
+        self.table = mg.tensor(np.zeros((n_buckets, n_heads), dtype), requires_grad=True)
+
+    def forward(self, Q: Any, K: Any, i: Any = None, j: Any = None) -> Any:
+        to = distances(Q, K, i, j)
+        bucket = t5_bucket(to, self.n_buckets, self.max_distance, self.bidirectional)
+        b = mg.take(self.table, settled(bucket, i, j), axis=0)  # (n, m, h) or (B, n, m, h)
+        return mg.transpose(b, (2, 0, 1) if b.ndim == 3 else (0, 3, 1, 2))  # (h, n, m)
+
+    def bias(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
+        return self(Q, K, i, j)
+
+
+class ALiBi(Module):
+    """A penalty that grows with the distance, at its own rate in each head; nothing is learned.
+
+        S_ij = q_i · k_j / √d_k − m_h |i − j|
+
+    Source:  Press, Smith, Lewis 2022, arXiv:2108.12409.
+
+    >>> queries = keys = np.zeros((2, 3))
+    >>> ALiBi(n_heads=2)(queries, keys)
+    array([[[ 0.        , -0.0625    ],
+            [-0.0625    ,  0.        ]],
+    <BLANKLINE>
+           [[ 0.        , -0.00390625],
+            [-0.00390625,  0.        ]]])
+    """
+
+    def __init__(self, n_heads: int) -> None:
+        self.n_heads = n_heads
+        alibi_slopes(n_heads)
+
+    def forward(self, Q: Any, K: Any, i: Any = None, j: Any = None) -> Any:
+        slopes = alibi_slopes(self.n_heads)[:, None, None]  # (h, 1, 1)
+        far = np.abs(distances(Q, K, i, j))
+        penalty = slopes * -(far if far.ndim == 2 else far[:, None])  # (h, n, m) or (B, h, n, m)
+        return settled(penalty.astype(Q.dtype, copy=False), i, j)
+
+    def bias(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
+        return self(Q, K, i, j)
+
+
+def alibi_slopes(n_heads: int) -> NDArray[Any]:
+    """The rate m of each head:  2^(−8 k / h) for k = 1 to h, where h is a power of two.
+
+    Otherwise those of the next lower power p, then every other one of 2 p heads.
+
+    >>> alibi_slopes(4).tolist(), alibi_slopes(3).tolist()
+    ([0.25, 0.0625, 0.015625, 0.00390625], [0.0625, 0.00390625, 0.25])
+    """
+    check_sizes("alibi_slopes", n_heads=n_heads)
+    p = 2 ** int(np.log2(n_heads))
+    own = 2.0 ** (-8.0 / p * np.arange(1, p + 1))
+    between = 2.0 ** (-8.0 / (2 * p) * np.arange(1, 2 * p, 2))
+    return np.concatenate((own, between[: n_heads - p]))
+
+
+def t5_bucket(
+    distance: ArrayLike, n_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
+) -> NDArray[Any]:
+    """The bucket of each distance j − i: near ones have their own, far ones share, by logarithm.
+
+    >>> t5_bucket([0, 1, -1, -7, -8, -15, -1000]).tolist()
+    [0, 17, 1, 7, 8, 9, 15]
+    >>> t5_bucket([0, 1, -1, -15, -16, -1000], bidirectional=False).tolist()
+    [0, 0, 1, 15, 16, 31]
+    """
+    to = np.asarray(distance)
+    half = n_buckets // 2 if bidirectional else n_buckets
+    later = half * (to > 0) if bidirectional else 0
+    far = np.abs(to) if bidirectional else np.maximum(-to, 0)
+    exact = half // 2  # distances below have a bucket each
+    # In float32, as T5 computes it: at a bucket's edge the rounding decides.
+    ratio = np.log(np.maximum(far, 1).astype(np.float32) / np.float32(exact))
+    steps = ratio / np.float32(log(max_distance / exact)) * np.float32(half - exact)
+    shared = np.minimum(exact + steps.astype(np.int64), half - 1)
+    return np.asarray(later + np.where(far < exact, far, shared))
+
+
+def distances(Q: Any, K: Any, i: Any = None, j: Any = None) -> NDArray[Any]:
+    """j − i for every query and key: (n, m), or (B, n, m) if either has a batch."""
+    i, j = positions_of(Q.shape[-2], i), positions_of(K.shape[-2], j)
+    return np.asarray(j[..., None, :] - i[..., :, None])
+
+
+def pick(E: Any, columns: NDArray[Any]) -> Any:
+    """Entry (.., i, columns[i, j]) of E, for every i and j.
+
+    Shapes: E (..., n, D), columns (n, m) or (B, n, m) → (..., n, m)
+    """
+    rows = np.arange(E.shape[-2])[:, None]
+    if columns.ndim == 2:
+        return mg.getitem(E, (..., mg.constant(rows), columns))
+    batch = np.arange(E.shape[0]).reshape(-1, 1, 1)
+    if E.ndim == 3:
+        return mg.getitem(E, (batch, rows, columns))
+    heads = np.arange(E.shape[1])[:, None, None]
+    return mg.getitem(E, (batch[..., None], heads, rows, columns[:, None]))

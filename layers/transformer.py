@@ -1,0 +1,185 @@
+"""Stacks of transformer blocks: encoder, decoder, and a decoder-only language model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from .blocks import DecoderBlock, TransformerBlock
+from .cache import KVCache
+from .embedding import Embedding
+from .linear import Linear, check_sizes
+from .module import Module
+from .norm import LayerNorm
+from .position import LearnedPosition
+from .scoring import capped
+
+__all__ = ["Decoder", "Encoder", "LanguageModel"]
+
+
+class Encoder(Module):
+    """A stack of TransformerBlocks, and after pre-norm ones a last norm.
+
+    With `causal=True` it is the stack of a decoder-only language model.
+
+    Args:    block: any keyword of TransformerBlock.  final_norm: whether a norm comes last; where
+             the blocks are not post-norm, unless given.
+    Attributes: blocks, a list; norm, or None.
+    Shapes:  X (B, n, d_model), mask as MultiHeadAttention's; cache: as `new_cache` makes → as X
+
+    >>> encoder = Encoder(2, d_model=6, n_heads=3, rng=0)
+    >>> encoder(np.zeros((1, 7, 6))).shape, len(list(encoder.named_parameters()))
+    ((1, 7, 6), 34)
+    """
+
+    def __init__(
+        self,
+        n_layers: int,
+        d_model: int,
+        n_heads: int,
+        d_ff: int | None = None,
+        *,
+        final_norm: bool | None = None,
+        rng: Any = None,
+        **block: Any,
+    ) -> None:
+        check_sizes("Encoder", n_layers=n_layers)
+        block |= {"rng": np.random.default_rng(rng)}
+        self.blocks = [TransformerBlock(d_model, n_heads, d_ff, **block) for _ in range(n_layers)]
+        self.norm = _final_norm(d_model, final_norm, block)
+        self.dtype = self.blocks[0].dtype
+
+    def forward(
+        self,
+        X: Any,
+        mask: Any = None,
+        *,
+        positions: Any = None,
+        cache: Sequence[KVCache] | None = None,
+    ) -> Any:
+        for k, block in enumerate(self.blocks):
+            own = None if cache is None else cache[k]
+            X = block(X, mask, positions=positions, cache=own)  # (B, n, d_model)
+        return X if self.norm is None else self.norm(X)
+
+    def new_cache(self) -> list[KVCache]:
+        """An empty cache for each block, with its attention's window."""
+        return [KVCache(window=block.attention.window) for block in self.blocks]
+
+
+class Decoder(Module):
+    """A stack of DecoderBlocks, and after pre-norm ones a last norm.
+
+    Args:    block: any keyword of DecoderBlock.  final_norm: as Encoder's.
+    Attributes: blocks, a list; norm, or None.
+    Shapes:  X (B, n, d_model), context (B, m, d_context), masks as DecoderBlock's → as X
+
+    >>> decoder = Decoder(2, d_model=6, n_heads=3, rng=0)
+    >>> decoder(np.zeros((1, 7, 6)), np.ones((1, 4, 6))).shape
+    (1, 7, 6)
+    """
+
+    def __init__(
+        self,
+        n_layers: int,
+        d_model: int,
+        n_heads: int,
+        d_ff: int | None = None,
+        *,
+        final_norm: bool | None = None,
+        rng: Any = None,
+        **block: Any,
+    ) -> None:
+        check_sizes("Decoder", n_layers=n_layers)
+        block |= {"rng": np.random.default_rng(rng)}
+        self.blocks = [DecoderBlock(d_model, n_heads, d_ff, **block) for _ in range(n_layers)]
+        self.norm = _final_norm(d_model, final_norm, block)
+        self.dtype = self.blocks[0].dtype
+
+    def forward(
+        self,
+        X: Any,
+        context: Any,
+        mask: Any = None,
+        context_mask: Any = None,
+        *,
+        positions: Any = None,
+        cache: Sequence[KVCache] | None = None,
+    ) -> Any:
+        for k, block in enumerate(self.blocks):
+            own = None if cache is None else cache[k]
+            X = block(X, context, mask, context_mask, positions=positions, cache=own)
+        return X if self.norm is None else self.norm(X)
+
+    def new_cache(self) -> list[KVCache]:
+        """An empty cache for each block's self-attention, with its window."""
+        return [KVCache(window=block.attention.window) for block in self.blocks]
+
+
+class LanguageModel(Module):
+    """Tokens in, logits of the next token out: embedding, causal blocks, norm, output layer.
+
+    With max_len it has learned positions (GPT-2); with position=Rotary(...) rotary ones (Llama).
+
+    Args:
+        n_tokens, n_layers: of the embedding, of the stack.
+        max_len: for learned positions; none unless given.
+        tied: the output layer is the embedding, read backwards; else a Linear without bias.
+        scaled: multiply embeddings by √d_model.  output_softcap: c, for c tanh(logits / c).
+        block: any keyword of Encoder and TransformerBlock.
+    Attributes: embedding, position_embedding or None, decoder (an Encoder), head or None.
+    Shapes:  tokens (B, n) of integers → (B, n, n_tokens)
+
+    >>> model = LanguageModel(n_tokens=11, d_model=6, n_heads=3, n_layers=2, max_len=7, rng=0)
+    >>> model(np.array([[3, 1, 4]])).shape
+    (1, 3, 11)
+    """
+
+    def __init__(
+        self,
+        n_tokens: int,
+        d_model: int,
+        n_heads: int,
+        n_layers: int,
+        d_ff: int | None = None,
+        *,
+        max_len: int | None = None,
+        tied: bool = True,
+        scaled: bool = False,
+        output_softcap: float | None = None,
+        rng: Any = None,
+        dtype: DTypeLike = np.float64,
+        **block: Any,
+    ) -> None:
+        rng, self.output_softcap = np.random.default_rng(rng), output_softcap
+        own = {"rng": rng, "dtype": dtype}
+        self.embedding = Embedding(n_tokens, d_model, scaled, **own)
+        self.position_embedding = (
+            None if max_len is None else LearnedPosition(max_len, d_model, **own)
+        )
+        self.decoder = Encoder(n_layers, d_model, n_heads, d_ff, **{"causal": True, **block, **own})
+        self.head = None if tied else Linear(d_model, n_tokens, use_bias=False, **own)
+
+    def forward(
+        self, tokens: Any, mask: Any = None, *, cache: Sequence[KVCache] | None = None
+    ) -> Any:
+        X = self.embedding(tokens)  # (B, n, d_model)
+        if self.position_embedding is not None:
+            at = None if cache is None else cache[0].next_positions(X.shape[-2])
+            X = self.position_embedding(X, at)
+        X = self.decoder(X, mask, cache=cache)  # (B, n, d_model)
+        logits = self.embedding.as_linear(X) if self.head is None else self.head(X)
+        return capped(logits, self.output_softcap, "logits_capped")  # (B, n, n_tokens)
+
+    def new_cache(self) -> list[KVCache]:
+        """An empty cache for each block."""
+        return self.decoder.new_cache()
+
+
+def _final_norm(d_model: int, wanted: bool | None, block: dict[str, Any]) -> Module | None:
+    wanted = block.get("norm_order", "pre") != "post" if wanted is None else wanted
+    made = block.get("norm", LayerNorm)(d_model, dtype=block.get("dtype", np.float64))
+    return made if wanted else None

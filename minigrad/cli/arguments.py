@@ -1,0 +1,179 @@
+"""The command line: its options, and one clear line for what cannot be."""
+
+from __future__ import annotations
+
+import argparse
+from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NoReturn
+
+from ..errors import ArgumentError
+from ..views.palette import THEMES
+from .sentence import MULTI_HEAD, SELF_ATTENTION, Settings
+
+__all__ = ["parser", "settings_of"]
+
+SENTENCE = "The animal didn't cross the street because it was too tired"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {' '.join(message.split())}; see {self.prog} --help\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    made = _Parser(
+        prog="minigrad",
+        description="A tiny autograd engine on NumPy that shows its work.",
+        allow_abbrev=False,
+    )
+    made.add_argument("--version", action="version", version=f"minigrad {_version()}")
+    commands = made.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_explain(commands)
+    _add_ops(commands)
+    _add_check(commands)
+    return made
+
+
+def _add_explain(commands: Any) -> None:
+    add = commands.add_parser(
+        "explain",
+        help="take a sentence through an attention layer and show each step's gradient",
+        description="Take a sentence through an attention layer, forward and backward: every "
+        "gradient beside the formula derived by hand, the attention weights, the cost, and the "
+        "graph as a picture.",
+        allow_abbrev=False,
+    ).add_argument
+    n: dict[str, Any] = {"type": _size, "metavar": "N"}
+    add("layer", nargs="?", default=MULTI_HEAD, type=_layer, metavar="LAYER",
+        help=f"{MULTI_HEAD} (default) or {SELF_ATTENTION}")  # fmt: skip
+    add(
+        "--text",
+        default=SENTENCE,
+        help="the sentence, or - for standard input (default: %(default)r)",
+    )
+    add("--heads", **n, help=f"heads, {MULTI_HEAD} only; must divide --d-model (default: 4)")
+    add("--d-model", default=32, **n, help="width of the embeddings (default: %(default)s)")
+    add("--d-k", **n, help=f"width of queries and keys, {SELF_ATTENTION} only (default: 8)")
+    add("--d-v", **n, help=f"width of values, {SELF_ATTENTION} only (default: 8)")
+    add("--causal", action="store_true",
+        help="a token sees itself and those before it; it predicts the next")  # fmt: skip
+    add(
+        "--bias", action=argparse.BooleanOptionalAction, help=f"(default: in {SELF_ATTENTION} only)"
+    )
+    add(
+        "--seed",
+        type=_seed,
+        default=0,
+        metavar="N",
+        help="draws the weights (default: %(default)s)",
+    )
+    add("--dtype", choices=["float32", "float64"], default="float64", help="(default: %(default)s)")
+    add("--out", default="explained", metavar="DIR",
+        help="folder for graph.svg and trace.json (default: %(default)s/)")  # fmt: skip
+    add(
+        "--theme",
+        choices=list(THEMES),
+        default="auto",
+        help="of the picture (default: %(default)s)",
+    )
+    add("--depth", **n, help="draw boxes nested deeper than N as one node each")
+    add("--all", action="store_true", help="show the weights of all tokens and heads, however many")
+
+
+def _add_ops(commands: Any) -> None:
+    text = "list the ops with their formulas"
+    ops = commands.add_parser(
+        "ops", help=text, description=f"{text.capitalize()}.", allow_abbrev=False
+    )
+    ops.add_argument("names", nargs="*", metavar="NAME", help="only these")
+    form = ops.add_mutually_exclusive_group()
+    form.add_argument("--tex", action="store_true", help="formulas in LaTeX")
+    form.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _add_check(commands: Any) -> None:
+    add = commands.add_parser(
+        "check",
+        help="check the gradients of every op and both layers",
+        description="Hold each op's gradient against a numeric derivative, and each layer's "
+        "against formulas derived by hand. The exit status is 1 if one disagrees.",
+        allow_abbrev=False,
+    ).add_argument
+    add(
+        "--op",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME",
+        help="only these ops, no layers",
+    )
+    add("--order", type=int, choices=[1, 2], default=2,
+        help="2 checks gradients of gradients as well (default: %(default)s)")  # fmt: skip
+    add(
+        "--seed",
+        type=_seed,
+        default=0,
+        metavar="N",
+        help="draws the samples (default: %(default)s)",
+    )
+
+
+def settings_of(a: argparse.Namespace, text: str) -> Settings:
+    """What to explain, with what each layer has by default. Raises: ArgumentError."""
+    many = a.layer == MULTI_HEAD
+    foreign = {"--d-k": a.d_k, "--d-v": a.d_v} if many else {"--heads": a.heads}
+    for option, value in foreign.items():
+        if value is not None:
+            why = "its heads are d_model / heads wide" if many else "it has one head"
+            raise ArgumentError(f"{option} does not go with {a.layer}: {why}")
+    heads = (a.heads or 4) if many else 1
+    return Settings(
+        layer=a.layer,
+        text=text,
+        d_model=a.d_model,
+        heads=heads,
+        d_k=a.d_model // heads if many else a.d_k or 8,
+        d_v=a.d_model // heads if many else a.d_v or 8,
+        causal=a.causal,
+        bias=a.bias if a.bias is not None else not many,
+        seed=a.seed,
+        dtype=a.dtype,
+    ).checked()
+
+
+def _layer(text: str) -> str:
+    known = [MULTI_HEAD, SELF_ATTENTION]
+    if text in known:
+        return text
+    near = get_close_matches(text.replace("_", "-"), known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"it is {' or '.join(known)}"
+    raise argparse.ArgumentTypeError(f"no layer is named {text!r}, {hint}")
+
+
+def _size(text: str) -> int:
+    return _integer(text, 1)
+
+
+def _seed(text: str) -> int:
+    return _integer(text, 0)
+
+
+def _integer(text: str, least: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise argparse.ArgumentTypeError(f"must be an integer of at least {least}, got {text!r}")
+    return number
+
+
+def _version() -> str:
+    try:
+        return version("minigrad")
+    except PackageNotFoundError:  # run from a folder, not installed
+        return "(not installed)"

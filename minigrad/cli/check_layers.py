@@ -1,0 +1,79 @@
+"""Both attention layers' gradients against the formulas of `layers.hand_derived`, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import minigrad as mg
+from layers import MultiHeadAttention, SelfAttention, create_causal_mask
+
+from .outcome import Outcome
+from .sentence import MULTI_HEAD, SELF_ATTENTION
+
+__all__ = ["layers_checked"]
+
+
+def layers_checked(seed: int) -> Iterator[Outcome]:
+    """Check each layer with and without biases, under each kind of mask, batched or not.
+
+    >>> [outcome.ok for outcome in layers_checked(seed=0)]
+    [True, True]
+    """
+    rng = np.random.default_rng(seed)
+    single = {f"biases {b}": SelfAttention(7, 3, 5, use_bias=b, rng=rng) for b in (True, False)}
+    yield _checked(SELF_ATTENTION, single, rng)
+    many = {f"biases {b}": MultiHeadAttention(12, 6, use_bias=b, rng=rng) for b in (True, False)}
+    many["2 key-value heads"] = MultiHeadAttention(12, 6, n_kv_heads=2, use_bias=True, rng=rng)
+    yield _checked(MULTI_HEAD, many, rng)
+
+
+def _checked(name: str, layers: dict[str, Any], rng: np.random.Generator) -> Outcome:
+    outcome, n = Outcome(name, "hand-derived"), 5
+    for kind, layer in layers.items():
+        for parameter in layer.parameters():
+            parameter.assign_(
+                rng.normal(size=parameter.shape)
+            )  # biases start at zero, which hides much
+        for shape in ((2, n, layer.d_model), (n, layer.d_model)):
+            for mask_name, mask in _masks(n, rng).items():
+                outcome.samples += 1
+                where = f"{kind}, X {'×'.join(map(str, shape))}, mask {mask_name}"
+                _measure(outcome, where, layer, rng.normal(size=shape), mask, rng)
+    return outcome
+
+
+def _masks(n: int, rng: np.random.Generator) -> dict[str, Any]:
+    nowhere = np.tri(n, dtype=bool)
+    nowhere[1] = False  # a token that may attend to none
+    return {
+        "none": None,
+        "causal": create_causal_mask(n),
+        "boolean, one row forbids all": nowhere,
+        "additive": rng.normal(size=(n, n)),
+    }
+
+
+def _measure(
+    outcome: Outcome, where: str, layer: Any, X: Any, mask: Any, rng: np.random.Generator
+) -> None:
+    leaf = mg.tensor(X, requires_grad=True, name="X")
+    try:
+        with mg.trace() as trace:
+            out = layer(leaf, mask)
+            out.backward(rng.normal(size=out.shape))
+        checks = trace.check()
+    except Exception as error:  # a broken rule may raise anything, and is what is looked for
+        outcome.broke(where, error)
+        return
+    outcome.measured += len(checks.measured)
+    for check in checks.measured:
+        if check.difference is not None:
+            outcome.note(check.difference.relative)
+    if (wrong := checks.first_wrong) is not None and (d := wrong.difference) is not None:
+        outcome.failures.append(
+            f"{where}: step {wrong.number}, {wrong.title}, worst at {wrong.symbol}{list(d.index)}: "
+            f"engine {d.engine:.9g}, formula {d.formula:.9g}, relative error {d.relative:.1e}"
+        )

@@ -1,0 +1,235 @@
+"""What a step depends on besides its arguments' numbers, found by walking from the function and its
+arguments.
+
+`survey` lists every plain value, container, object, Tensor and array that the function can reach
+through its
+closure, the globals it names, its defaults and the attributes of objects. Each entry knows the
+expression that finds
+it again, so a guard is one line of generated Python that compares now with then.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from ..tensor import Tensor
+
+__all__ = ["Entry", "Survey", "survey"]
+
+_PLAIN = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type(None),
+    np.generic,
+    np.dtype,
+    range,
+    slice,
+    type(Ellipsis),
+)
+_OURS = {"minigrad", "numpy", "builtins"} | set(sys.stdlib_module_names)
+
+
+class Entry:
+    """One thing that was reached: what it is, and how to find it again from `owner` by `key`.
+
+    Attributes:
+        kind: "plain", "tensor", "array", "length" or "object".
+        fresh: whether it comes as an argument.
+    """
+
+    __slots__ = ("fresh", "key", "kind", "owner", "value")
+
+    def __init__(self, kind: str, owner: Any, key: Any, value: Any, fresh: bool) -> None:
+        self.kind, self.owner, self.key, self.value, self.fresh = kind, owner, key, value, fresh
+
+
+class Survey:
+    """All entries, in the order of the walk; Tensors and arrays by id."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.fixed: dict[int, Any] = {}  # objects the step reaches by itself
+        self.fresh: dict[int, tuple[str, Any]] = {}  # Tensors and arrays among the arguments
+        self.iterator = False  # something can be used up
+        self._seen: set[int] = set()
+
+
+def survey(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Survey:
+    """Walk from the function, then from the arguments."""
+    found = Survey()
+    stack: list[tuple[Any, Any, Any]] = [(None, "function", function)]
+    while stack:
+        owner, key, value = stack.pop()
+        stack.extend(reversed(list(_reached(found, owner, key, value))))
+    _arguments(found, "args", args)
+    _arguments(found, "kwargs", kwargs)
+    return found
+
+
+def _reached(found: Survey, owner: Any, key: Any, value: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Note one thing that the step reaches by itself, and list what can be reached from it."""
+    if isinstance(value, _PLAIN):
+        found.entries.append(Entry("plain", owner, key, value, False))
+        return
+    if isinstance(value, ModuleType):
+        return
+    if not isinstance(value, type | FunctionType):
+        kind = (
+            "tensor"
+            if value.__class__ is Tensor
+            else "array"
+            if isinstance(value, np.ndarray)
+            else "object"
+        )
+        found.entries.append(Entry(kind, owner, key, value, False))
+    if id(value) in found._seen:
+        return
+    found._seen.add(id(value))
+    found.fixed[id(value)] = value
+    if hasattr(value, "__next__"):
+        found.iterator = True
+    yield from _parts(found, value)
+
+
+def _parts(found: Survey, value: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """(owner, key, part) for each part of a container, function or object."""
+    if isinstance(value, Tensor | np.ndarray | np.random.Generator):
+        return
+    if isinstance(value, list | tuple):
+        found.entries.append(Entry("length", value, None, len(value), False))
+        yield from ((value, i, part) for i, part in enumerate(value))
+    elif isinstance(value, dict):
+        found.entries.append(Entry("length", value, None, len(value), False))
+        yield from (
+            (value, k, part) for k, part in value.items() if isinstance(k, str | int | tuple)
+        )
+    elif isinstance(value, set | frozenset):
+        found.entries.append(Entry("length", value, None, len(value), False))
+    elif isinstance(value, partial):
+        yield from ((None, None, part) for part in (value.func, value.args, value.keywords))
+    elif isinstance(value, MethodType):
+        yield from ((None, None, part) for part in (value.__self__, value.__func__))
+    elif isinstance(value, FunctionType):
+        yield from _function_parts(value)
+    elif isinstance(value, type):
+        module = sys.modules.get(value.__module__)
+        if not _is_ours(value.__module__) and not _is_installed(getattr(module, "__file__", None)):
+            for base in value.__mro__[:-1]:
+                members = vars(base)
+                yield from (
+                    (_Slots(base), k, v)
+                    for k, v in members.items()
+                    if not k.startswith("__") and isinstance(v, (*_PLAIN, FunctionType))
+                )
+    elif _is_optimiser(value) or _is_ours(type(value).__module__):
+        yield from (
+            (None, None, part) for part in getattr(value, "parameters", ()) if _is_optimiser(value)
+        )
+    elif hasattr(value, "__dict__"):
+        found.entries.append(Entry("length", vars(value), None, len(vars(value)), False))
+        yield from ((vars(value), k, part) for k, part in vars(value).items())
+        for base in type(value).__mro__:
+            for slot in vars(base).get("__slots__", ()):
+                if (
+                    slot not in ("__dict__", "__weakref__")
+                    and not slot.startswith("_")
+                    and hasattr(value, slot)
+                ):
+                    yield (_Slots(value), slot, getattr(value, slot))
+        yield (None, None, type(value))
+
+
+class _Slots:
+    """Marks an owner whose key is an attribute kept in a slot."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+
+
+def _function_parts(function: FunctionType) -> Iterator[tuple[Any, Any, Any]]:
+    """What a function reaches: closure cells, the globals its code names, defaults."""
+    if _is_ours(function.__module__ or "") or _is_installed(function.__code__.co_filename):
+        return
+    for cell in function.__closure__ or ():
+        try:
+            yield (cell, "cell_contents", cell.cell_contents)
+        except ValueError:  # not bound yet
+            continue
+    names = set(_names(function.__code__))
+    for name in sorted(names):
+        if name in function.__globals__ and not hasattr(builtins, name):
+            value = function.__globals__[name]
+            yield (function.__globals__, name, value)
+            if (
+                isinstance(value, ModuleType)
+                and not _is_ours(value.__name__)
+                and not _is_installed(getattr(value, "__file__", None))
+            ):
+                for attribute in sorted(names & set(vars(value))):
+                    part = vars(value)[attribute]
+                    if isinstance(
+                        part, (*_PLAIN, Tensor, np.ndarray, list, tuple, dict, FunctionType)
+                    ):
+                        yield (vars(value), attribute, part)
+    yield from ((None, None, part) for part in function.__defaults__ or ())
+    yield from ((None, None, part) for part in (function.__kwdefaults__ or {}).values())
+    wrapped = getattr(function, "__wrapped__", None)
+    if wrapped is not None:
+        yield (None, None, wrapped)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] in _OURS
+
+
+def _is_installed(file: str | None) -> bool:
+    """Whether code belongs to an installed package: its globals are taken not to change."""
+    return file is not None and ("site-packages" in file or "dist-packages" in file)
+
+
+def _is_optimiser(value: Any) -> bool:
+    return type(value).__module__ == "minigrad.optim"
+
+
+def _arguments(found: Survey, expression: str, value: Any) -> None:
+    """Note an argument: arrays are fresh at each call, containers are looked into, objects are as
+    if captured.
+    """
+    if isinstance(value, _PLAIN):
+        found.entries.append(Entry("plain", None, expression, value, True))
+    elif value.__class__ is Tensor or isinstance(value, np.ndarray):
+        kind = "tensor" if value.__class__ is Tensor else "array"
+        found.entries.append(Entry(kind, None, expression, value, True))
+        if id(value) not in found.fixed:
+            found.fresh.setdefault(id(value), (expression, value))
+    elif value.__class__ in (list, tuple, dict):
+        found.entries.append(Entry("length", None, expression, (value.__class__, len(value)), True))
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, part in parts:
+            _arguments(found, f"{expression}[{key!r}]", part)
+    else:
+        found.entries.append(Entry("object", None, expression, value, True))
+        stack = [(None, None, value)]
+        while stack:
+            owner, key, part = stack.pop()
+            stack.extend(reversed(list(_reached(found, owner, key, part))))

@@ -1,0 +1,223 @@
+"""How tiled attention divides its work: which heads, queries and keys, in what order, by whom."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import DTypeError
+from ..parallel import Scratch, run
+from .tiles import BLOCK, WIDTH, Band, Tile, bands, count
+
+__all__ = ["Lane", "Part", "Walk", "factor"]
+
+THREADED = 1 << 26  # score entries times d_k + d_v from which threads pay: some 5 ms both ways
+
+
+class Part(NamedTuple):
+    """One tile of the work on some heads, and where its weights are kept, if they are."""
+
+    tile: Tile
+    kept: int | None
+
+
+class Lane(NamedTuple):
+    """Some heads, and for each block of their queries its parts; each share has its own ∂K, ∂V."""
+
+    heads: Any  # an index: an entry for each leading axis but the last, and there a slice
+    bands: list[tuple[slice, list[Part]]]
+    share: int = 0
+
+
+class Walk:
+    """Operands over the same leading axes, as views, and the tiles to compute, in lanes."""
+
+    def __init__(self, q: Any, k: Any, v: Any, mask: Any, is_causal: bool, scale: Any) -> None:
+        self.n: int
+        self.m: int
+        self.d_k: int
+        self.d_v: int
+        self.dtype = _common_dtype(q, k, v)
+        q, k, v = (_for_blas(x, self.dtype) for x in (q, k, v))
+        self.n, self.d_k = q.shape[-2:]
+        self.m, self.d_v = v.shape[-2:]
+        mask = None if mask is None else _as_mask(mask)
+        given = [x for x in (q, k, v, mask) if x is not None]
+        self.shape = np.broadcast_shapes(*(x.shape[:-2] for x in given))
+        self.lead = self.shape or (1,)
+        self.heads = prod(self.lead)
+        self.q, self.k, self.v = (np.broadcast_to(x, self.lead + x.shape[-2:]) for x in (q, k, v))
+        extra = 0 if mask is None else len(self.lead) + 2 - mask.ndim
+        self.mask: Any = None if mask is None else mask.reshape((1,) * extra + mask.shape)
+        self.is_causal, self.scale = is_causal, self.dtype.type(factor(scale, self.d_k))
+        self.threads, self.kept = 1, 0
+        self.lanes: list[Lane] = []
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the work is worth several threads."""
+        return self.heads * self.n * self.m * (self.d_k + self.d_v) >= THREADED
+
+    # ------------------------------------------------------------ dividing it
+
+    def plan(self, threads: int, keep: int) -> None:
+        """Make the lanes: one a head, or for several small heads; two a thread if there are."""
+        self.threads = threads
+        plans = self._plans()
+        *outer, inner = self.lead
+        several = self._heads_at_once()
+        for index in np.ndindex(*outer):
+            for first in range(0, inner, several):
+                heads = (*index, slice(first, min(first + several, inner)))
+                self.lanes.append(
+                    Lane(heads, self._with_room(plans[self._mask_of(heads)], heads, keep))
+                )
+
+    def _heads_at_once(self) -> int:
+        if self.mask is not None and self.mask.shape[-3] != 1:
+            return 1  # each has its own mask
+        entries = max(1, min(self.n, BLOCK) * min(self.m, WIDTH))
+        several = BLOCK * WIDTH // entries
+        if self.threads > 1:
+            several = min(several, self.heads // (2 * self.threads))
+        return max(1, several)
+
+    def _plans(self) -> dict[tuple[int, ...], list[Band]]:
+        """The bands under each distinct mask; a large mask is read by all threads."""
+        if self.mask is None:
+            return {(): list(bands(self.n, self.m, None, self.is_causal))}
+        blocks = max(1, count(self.n))
+        step = blocks if self.mask.shape[-2] == 1 else -(-blocks // (4 * self.threads))
+        found: dict[Any, list[Band]] = {}
+
+        def read(item: tuple[Any, int], _: Scratch) -> None:
+            index, first = item
+            which = range(first, min(first + step, count(self.n)))
+            found[item] = list(bands(self.n, self.m, self._mask_at(index), self.is_causal, which))
+
+        indices, firsts = list(np.ndindex(*self.mask.shape[:-2])), range(0, blocks, step)
+        run(read, [(index, first) for index in indices for first in firsts], self.threads)
+        return {index: [band for i in firsts for band in found[index, i]] for index in indices}
+
+    def _mask_of(self, heads: Any) -> tuple[int, ...]:
+        """Which mask some heads have."""
+        if self.mask is None:
+            return ()
+        places = (*heads[:-1], heads[-1].start)
+        return tuple(
+            0 if size == 1 else i for i, size in zip(places, self.mask.shape, strict=False)
+        )
+
+    def _mask_at(self, index: tuple[int, ...]) -> Any:
+        """One mask: (n or 1, m)."""
+        return np.broadcast_to(self.mask[index], (self.mask.shape[-2], self.m))
+
+    def _with_room(self, plan: list[Band], heads: Any, keep: int) -> list[tuple[slice, list[Part]]]:
+        """The bands, with room for each tile's weights and maxima while the budget lasts."""
+        many = _length(heads[-1])
+        divided = []
+        for rows, tiles in plan:
+            parts = []
+            for tile in tiles:
+                size = many * (_length(tile.keys) + 1) * _length(rows)
+                fits = (self.kept + size) * self.dtype.itemsize <= keep
+                parts.append(Part(tile, self.kept if fits else None))
+                self.kept += size if fits else 0
+            divided.append((rows, parts))
+        return divided
+
+    def shared_lanes(self) -> list[Lane]:
+        """The lanes for backward: with few heads, the threads share the blocks of each, evenly."""
+        shares = self.threads if len(self.lanes) < 2 * self.threads else 1
+        turns = [*range(shares), *reversed(range(shares))]  # 0 1 1 0 0 1: long and short for both
+        return [
+            Lane(
+                heads,
+                [band for i, band in enumerate(work) if turns[i % len(turns)] == share],
+                share,
+            )
+            for heads, work, _ in self.lanes
+            for share in range(shares)
+        ]
+
+    # ------------------------------------------------------------ the arrays of one part
+
+    def queries(self, heads: Any, rows: slice, scratch: Scratch) -> Any:
+        """q · scale, contiguous: (heads, queries, d_k)."""
+        q = self.q[heads][:, rows]
+        return np.multiply(q, self.scale, out=scratch.array("q", q.shape, self.dtype))
+
+    def room(
+        self, part: Part, shape: tuple[int, int, int], kept: Any, scratch: Scratch
+    ) -> tuple[Any, Any]:
+        """Where a part's weights (heads, keys, queries) go, and its maxima if they are kept."""
+        if part.kept is None:
+            return scratch.array("S", shape, self.dtype), None
+        many, keys, queries = shape
+        slab = kept[part.kept : part.kept + many * (keys + 1) * queries]
+        slab = slab.reshape(many, keys + 1, queries)
+        return slab[:, 1:], slab[:, :1]
+
+    def scores(self, heads: Any, rows: slice, tile: Tile, q: Any, S: Any) -> None:
+        """Sᵀ = K (q · scale)ᵀ + Mᵀ on one tile: (heads, keys, queries)."""
+        np.matmul(self.k[heads][:, tile.keys], q.swapaxes(-1, -2), out=S)
+        for cut in tile.cuts:
+            mask = self._mask_at(self._mask_of(heads))
+            part = _to_add(mask[rows if len(mask) > 1 else slice(None), cut], self.dtype)
+            S[:, _within(cut, tile.keys)] += part.T
+        if tile.diagonal is not None:
+            triangle = _triangle(self.dtype)[: _length(tile.diagonal), : _length(rows)]
+            S[:, _within(tile.diagonal, tile.keys)] += triangle
+
+
+def factor(scale: float | None, d_k: int) -> float:
+    """The scale of the scores: 1/√d_k unless given."""
+    return 1 / sqrt(d_k) if scale is None else float(scale)
+
+
+def _length(part: slice) -> int:
+    return int(part.stop - part.start)
+
+
+def _within(part: slice, whole: slice) -> slice:
+    return slice(part.start - whole.start, part.stop - whole.start)
+
+
+def _common_dtype(*operands: Any) -> np.dtype[Any]:
+    dtype = np.result_type(*operands)
+    if dtype.kind not in "fiub":
+        raise DTypeError(f"attention in tiles takes real numbers, got {dtype}")
+    return dtype if dtype.kind == "f" else np.dtype(np.float64)
+
+
+def _as_mask(mask: Any) -> Any:
+    """A mask of two axes or more, its numbers in a dtype that integers can stand for."""
+    mask = np.asarray(mask)
+    if mask.dtype.kind not in "bf":
+        raise DTypeError(
+            f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
+        )
+    mask = mask.astype(np.float64) if mask.itemsize > 8 else mask
+    return mask.reshape((1,) * (2 - mask.ndim) + mask.shape)
+
+
+def _for_blas(x: Any, dtype: Any) -> Any:
+    """The array, copied only where BLAS could not read it: rows or columns must be whole."""
+    x = np.asarray(x, dtype)
+    (rows, columns), (high, wide) = x.shape[-2:], x.strides[-2:]
+    by_rows = wide == x.itemsize and high >= columns * x.itemsize and high % x.itemsize == 0
+    by_columns = high == x.itemsize and wide >= rows * x.itemsize and wide % x.itemsize == 0
+    return x if by_rows or by_columns else np.ascontiguousarray(x)
+
+
+def _to_add(mask: Any, dtype: Any) -> Any:
+    return np.where(mask, dtype.type(0), dtype.type(-np.inf)) if mask.dtype == bool else mask
+
+
+@cache
+def _triangle(dtype: Any) -> Any:
+    """What causality adds on the diagonal, keys down: 0 for keys j ≤ i, -inf for the later ones."""
+    return np.where(np.tri(BLOCK, dtype=bool).T, dtype.type(0), dtype.type(-np.inf))

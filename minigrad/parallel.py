@@ -1,0 +1,198 @@
+"""A few Python threads over single-threaded BLAS; NumPy lets them run at once while it computes.
+
+What is changed for a call is put back after it, also when it fails, also when several threads call
+at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import copy_context
+from functools import cache
+from math import prod
+from threading import Lock, Thread
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+__all__ = ["Scratch", "one_threaded_blas", "product", "run"]
+
+
+# ---------------------------------------------------------------- BLAS on one thread
+
+
+@cache
+def _blas() -> Any:
+    """The BLAS libraries that are loaded, as threadpoolctl sees them; None without it."""
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return None
+    found = ThreadpoolController().select(user_api="blas")
+    return found if len(found) else None
+
+
+class _OneThreadedBlas:
+    """Within, BLAS computes on the thread that calls it. Entering says how many threads it had.
+
+    BLAS's setting is one for the process, so the first one in changes it and the last one out
+    restores it.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._threads, self._limits = Lock(), 0, 1, None
+
+    def __enter__(self) -> int:
+        with self._lock:
+            blas = _blas()
+            if blas is not None and self._inside == 0:
+                self._threads = max(library.num_threads for library in blas.lib_controllers)
+                self._limits = blas.limit(limits=1)
+            self._inside += 1
+            return self._threads
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._restore()
+
+    def _restore(self) -> None:
+        if self._limits is not None:
+            self._limits.restore_original_limits()
+            self._limits = None
+
+    def forget(self) -> None:
+        """In a forked child: the threads that were within are not there to leave."""
+        self._restore()
+        self._lock, self._inside = Lock(), 0
+
+
+one_threaded_blas = _OneThreadedBlas()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=one_threaded_blas.forget)
+
+
+# ---------------------------------------------------------------- memory that is used again
+
+
+class Scratch:
+    """Memory for the intermediate arrays of one thread at work, used again from item to item."""
+
+    LARGEST = 8 << 20  # bytes that one may keep from call to call; at most four are kept
+
+    def __init__(self) -> None:
+        self._memory: dict[str, Any] = {}
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
+        """An array with arbitrary entries; the next one of this name takes its place."""
+        size = prod(shape) * np.dtype(dtype).itemsize
+        memory = self._memory.get(name)
+        if memory is None or memory.nbytes < size:
+            memory = self._memory[name] = np.empty(size, np.uint8)
+        return np.ndarray(shape, dtype, buffer=memory)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(memory.nbytes for memory in self._memory.values())
+
+
+_idle: deque[Scratch] = deque(maxlen=4)
+
+
+@contextmanager
+def _scratch() -> Iterator[Scratch]:
+    try:
+        mine = _idle.pop()
+    except IndexError:
+        mine = Scratch()
+    yield mine
+    if mine.nbytes <= Scratch.LARGEST:
+        _idle.append(mine)
+
+
+# ---------------------------------------------------------------- the threads
+
+
+def run(work: Callable[[Any, Scratch], None], items: Iterable[Any], threads: int) -> None:
+    """Call `work(item, scratch)` for every item, in order, on so many threads with the caller's.
+
+    The first exception stops the others after the item they are at, and is raised here. The threads
+    end with the call: starting one takes 0.1 ms, and nothing is left behind for a fork or an exit.
+    """
+    waiting = deque(items)
+    failures: list[BaseException] = []
+
+    def serve() -> None:
+        try:
+            with _scratch() as mine:
+                for item in _taken_from(waiting):
+                    if failures:
+                        return
+                    work(item, mine)
+        except BaseException as error:
+            failures.append(error)
+
+    helpers = _started(serve, min(threads, len(waiting)) - 1)
+    serve()
+    for helper in helpers:
+        helper.join()
+    if failures:
+        raise failures[0]
+
+
+def _taken_from(waiting: deque[Any]) -> Iterator[Any]:
+    """Each item once, whoever asks; a deque gives one to one thread only."""
+    while True:
+        try:
+            item = waiting.popleft()
+        except IndexError:
+            return
+        yield item
+
+
+def _started(serve: Callable[[], None], count: int) -> list[Thread]:
+    """So many threads, in the caller's context (np.errstate, say), or as many as there can be."""
+    helpers: list[Thread] = []
+    for _ in range(count):
+        helper = Thread(target=copy_context().run, args=(serve,), daemon=True)
+        try:
+            helper.start()
+        except RuntimeError:  # no more threads, or the interpreter is ending
+            break
+        helpers.append(helper)
+    return helpers
+
+
+# ---------------------------------------------------------------- a product on these threads
+
+# Multiplications from which a product is shared: 0.3 ms, of which starting a thread takes a third.
+SHARED = 1 << 24
+
+
+def product(a: Any, b: Any) -> Any:
+    """a @ b for two matrices, on our threads where it is large, and never on BLAS's own.
+
+    Those spin for some 60 ms after a product, waiting for the next, and take a core from the
+    threads of `run`.
+    """
+    rows, columns = a.shape[0], b.shape[1]
+    out = np.empty((rows, columns), np.result_type(a, b))
+    with one_threaded_blas as threads:
+        if threads == 1 or a.size * columns < SHARED:
+            return np.matmul(a, b, out=out)
+        by_rows = rows >= columns
+        edges = np.linspace(0, max(rows, columns), threads + 1, dtype=int).tolist()
+
+        def work(part: slice, _: Scratch) -> None:
+            if by_rows:
+                np.matmul(a[part], b, out=out[part])
+            else:
+                np.matmul(a, b[:, part], out=out[:, part])
+
+        run(work, map(slice, edges, edges[1:]), threads)
+    return out

@@ -1,0 +1,66 @@
+"""The derivation: a trace written out in Markdown, with LaTeX that GitHub renders.
+
+symbols     names, shapes and numbers as LaTeX
+brackets    what binds how, and how tall brackets are
+formulas    templates of op declarations filled in
+axes        which axes were repeated, and formulas that say their axes
+blocks      repeated blocks, of which one is told
+story       which values have symbols, and the rule of each use
+notation    what the signs in the formulas mean
+opening     what is given
+told        one step; sizes: how large its gradients are, and what was measured
+chapters    all of the steps, and the table at the end
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import GradientError
+from ..render import write
+from .chapters import Chapters
+from .notation import notation
+from .opening import Opening
+
+if TYPE_CHECKING:
+    from ...trace import Check, Trace
+
+__all__ = ["derivation_text", "write_derivation"]
+
+
+def write_derivation(trace: Trace, path: Path) -> Path:
+    """Write the derivation of a trace to a file, whole or not at all."""
+    write(path, derivation_text(trace).encode())
+    return path
+
+
+def derivation_text(trace: Trace) -> str:
+    """The derivation of a trace as Markdown; the same program gives the same text.
+
+    A ✓ or ✗ is a difference that `trace.check()` measured in this run; without one, none stands.
+
+    >>> import minigrad as mg
+    >>> x = mg.tensor([3.0, 4.0], requires_grad=True, name="x")
+    >>> with mg.trace() as t:
+    ...     mg.sum(x * x).backward()
+    >>> r"\\frac{\\partial L}{\\partial x}" in derivation_text(t)
+    True
+    """
+    checks, unmeasured = _checks(trace)
+    chapters = Chapters(trace, checks)
+    opening = Opening(chapters.story, checks)
+    body = [*chapters.forward(), *chapters.backward(), *chapters.results()]
+    signs = notation("\n".join(body), opening.conventions())
+    parts = [*opening.text(len(chapters.steps), unmeasured), *signs, *body]
+    return "\n\n".join(parts) + "\n"
+
+
+def _checks(trace: Trace) -> tuple[list[Check], str]:
+    """What was measured against hand-derived steps, and why not, if nothing could be."""
+    if not trace.backward_steps:
+        return [], ""
+    try:
+        return list(trace.check()), ""
+    except GradientError as error:
+        return [], str(error)

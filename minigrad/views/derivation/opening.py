@@ -1,0 +1,123 @@
+"""How a derivation begins: what is given, what is differentiated, and whether it was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..plain import counted, sized
+from .notation import code, inline
+from .story import Story
+from .symbols import space
+
+if TYPE_CHECKING:
+    from ...trace import Check, Entry
+
+__all__ = ["Opening"]
+
+READ = (
+    "Each gradient has the shape of what it belongs to. Each step of the backward pass starts from "
+    "the gradient of what an op made, and gives those of what the op used."
+)
+AFTER = (
+    "Backward has not run in this trace: these are the rules it would apply. There are no sizes, "
+    "and nothing is measured."
+)
+
+
+class Opening:
+    def __init__(self, story: Story, checks: list[Check]) -> None:
+        self.story, self.trace, self.checks = story, story.trace, checks
+
+    def text(self, steps: int, unmeasured: str) -> list[str]:
+        """What is told, in how many steps, and why nothing was measured if a check failed."""
+        trace, story = self.trace, self.story
+        ran = f"{len(trace.backward_steps)} backward steps" if story.ran else "no backward step"
+        lines = ["# The backward pass, written out"]
+        lines.append(
+            "Written from the record of one run: "
+            f"{len(trace.forward_steps)} forward steps and {ran}"
+            + (f", told in {steps}." if story.ran else ".")
+        )
+        lines += [] if story.ran else [f"**{AFTER}**"]
+        lines.append("\n".join(self._given()))
+        lines.append(READ)
+        if unmeasured:
+            lines.append(f"Hand-derived steps were declared but not measured: {code(unmeasured)}.")
+        elif any(check.difference for check in self.checks):
+            lines.append(self._verdict())
+        return lines
+
+    def _given(self) -> list[str]:
+        shown = [e for e in self.trace if e.op is None and e.id in self.story.symbols]
+        groups = {"Parameters": "parameter", "Inputs": "input detached", "Constants": "constant"}
+        lines = []
+        for title, kinds in groups.items():
+            found = [e for e in shown if e.kind in kinds.split()]
+            listed = ", ".join(
+                inline(rf"{self.story.name(e.id)} \in {self._home(e)}") for e in found
+            )
+            folded = ", every copy of a block counted" if self.story.blocks.any else ""
+            total = sum(e.size for e in self.trace if e.kind == "parameter")
+            note = f" ({counted(total)} numbers in all{folded})" if title == "Parameters" else ""
+            lines += [f"- {title}: {listed}{note}"] if found else []
+        return [*lines, *self._loss()]
+
+    def _home(self, entry: Entry) -> str:
+        """Where a leaf lives; a boolean mask that is added stands for what is added."""
+        added = any(self.trace[e.target].tex == "<scores> + <mask>" for e in self.trace.uses(entry))
+        if added and entry.dtype == "bool":
+            return space(entry.shape, entry.dtype).replace(r"\{0, 1\}", r"\{0, -\infty\}")
+        return space(entry.shape, entry.dtype)
+
+    def _loss(self) -> list[str]:
+        """What is differentiated."""
+        story, roots = self.story, self.story.roots
+        if story.loss is not None:
+            entry = self.trace[story.loss]
+            name = f", called {code(entry.name)}" if entry.name and entry.name != "L" else ""
+            value = "" if entry.value is None else f", here {float(np.ravel(entry.value)[0]):.6g}"
+            return [f"- Loss: {inline('L')}{name}{value}"]
+        given = ", ".join(
+            f"{inline(story.slope(i))} (rms {sized(self.trace[i].gradient_rms) or 'unknown'})"
+            for i in roots
+            if i in story.symbols
+        )
+        what = "a loss that is not in this record; backward began from its gradient"
+        return [f"- Loss: {inline('L')}, {what} {given}"] if given else []
+
+    def _verdict(self) -> str:
+        every = [d for check in self.checks if (d := check.difference) is not None]
+        wrong = [c for c in self.checks if c.difference and not c.difference.ok]
+        if wrong:
+            first = f"step {wrong[0].number} of {code(wrong[0].scope or 'the layer')}"
+            many = f"{len(wrong)} of {len(every)}"
+            return (
+                f"**✗ {many} gradients differ from the hand-derived formulas, first in {first}: "
+                f"{code(wrong[0].title)}.**"
+            )
+        left_out = len(self.checks) - len(every)
+        rest = f" {left_out} more had nothing to be measured against." if left_out else ""
+        return (
+            f"✓ All {len(every)} gradients that were held against a layer's hand-derived formulas "
+            f"agree with them in this run; the largest relative difference is "
+            f"{max(d.relative for d in every):.1e}.{rest}"
+        )
+
+    def conventions(self) -> list[str]:
+        """How products are to be read, if any here need saying."""
+        ops = [self.trace[i] for i in self.trace.forward_steps]
+        products = [op for op in ops if op.op in ("matmul", "linear")]
+        axes = {len(self.trace[e.source].shape) for p in products for e in self.trace.into(p)}
+        found = []
+        if max(axes, default=0) > 2:
+            found.append(
+                "A product of stacks of matrices is taken matrix by matrix; {\\top} swaps the last "
+                "two axes, and {X_b} is the matrix of {X} at {b}."
+            )
+        if 1 in axes:
+            found.append(
+                "In a product, an array of one axis is a row on the left and a column on the right."
+            )
+        return found

@@ -1,0 +1,91 @@
+"""Heatmaps of attention by matplotlib."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ArgumentError, MissingDependencyError
+from .heatmap import Grid
+from .plain import one_line, sized
+from .render import write
+
+if TYPE_CHECKING:
+    from .attention import Attentions
+
+__all__ = ["plot"]
+
+INCHES, MOST_TOKENS, TOKEN = 2.4, 24, 12  # of a panel; tokens named on an axis; characters of each
+
+
+def plot(found: Attentions, path: Path | None, batch: int) -> Any:
+    """A column for each head, a row of A and one of ∂L/∂A for each attention."""
+    figure_type = _figure_type()
+    if not found:
+        raise ArgumentError("attention.plot: no attention in this record: no softmax named A")
+    columns = max(one.heads for one in found)
+    rows = [(one, k) for one in found for k in range(1 if one.dA is None else 2)]
+    size = (INCHES * columns + 0.8, INCHES * len(rows) + 0.6)
+    figure = figure_type(figsize=size, layout="constrained")
+    axes = figure.subplots(len(rows), columns, squeeze=False)
+    for row, (one, k) in zip(axes, rows, strict=True):
+        for head, axis in enumerate(row):
+            if head < one.heads:
+                _panel(axis, one.grids(head, batch)[k], f"{one_line(one.path, 28)}, head {head}")
+            else:
+                axis.set_axis_off()
+    return figure if path is None else _saved(figure, path)
+
+
+def _figure_type() -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingDependencyError(
+            "attention.plot: matplotlib is not installed: pip install 'minigrad[plot]'; "
+            "print the attention to see it as text"
+        ) from error
+    return Figure
+
+
+def _panel(axis: Any, grid: Grid, title: str) -> None:
+    """One heatmap: weights from 0 to 1, gradients centred on zero, masked cells hatched."""
+    masked = np.ma.masked_array(grid.values, grid.forbidden)
+    axis.patch.set(facecolor="#ffffff", edgecolor="#bbbbbb", hatch="////")
+    if grid.signed:
+        axis.imshow(masked, cmap="RdBu_r", vmin=-grid.scale, vmax=grid.scale)
+    else:
+        axis.imshow(masked, cmap="cividis", vmin=0, vmax=1)
+    unit = f" (±{sized(grid.scale)})" if grid.signed else ""
+    axis.set_title(_plain(f"{title}\n{grid.title}{unit}"), fontsize=8)
+    _ticks(axis.set_xticks, grid.columns, rotation=90)
+    _ticks(axis.set_yticks, grid.rows, rotation=0)
+
+
+def _ticks(set_ticks: Any, names: Any, rotation: int) -> None:
+    every = range(0, len(names), -(-len(names) // MOST_TOKENS))
+    labels = [_plain(one_line(names[i], TOKEN)) for i in every]
+    set_ticks(list(every), labels, fontsize=7, rotation=rotation)
+
+
+def _plain(text: str) -> str:
+    """No dollar sign starts mathematics."""
+    return text.replace("$", r"\$")
+
+
+def _saved(figure: Any, path: Path) -> Path:
+    """Written whole or not at all."""
+    format = path.suffix.lower().lstrip(".")
+    known = figure.canvas.get_supported_filetypes()
+    if format not in known:
+        raise ArgumentError(
+            f"attention.plot: the path must end in .png, .svg or .pdf, got {str(path)!r}"
+        )
+    held = BytesIO()
+    dates: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    figure.savefig(held, format=format, dpi=144, metadata=dates.get(format))
+    write(path, held.getvalue())
+    return path

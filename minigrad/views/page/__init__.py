@@ -1,0 +1,126 @@
+"""The page: one HTML file that steps forward and backward through a Trace, without any network.
+
+    content    what the page shows, as plain data: nodes, steps, chapters, attention
+    arrays     values and gradients, packed: pooled if large, with exact ranges
+    formulas   formulas as trees of MathML, made ahead by tools/mathml.py
+    assets/    the page itself: template.html, page.css, the scripts, and dagre (MIT licence)
+
+dagre places the boxes, in the browser: opening or closing a scope lays the graph out anew. Whatever
+comes from a record reaches the page as JSON, and from there the document as text, never as markup.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ArgumentError
+from ..palette import BINS, DARK, LIGHT, Theme, ink_on
+from ..render import write
+from .content import page_content
+
+if TYPE_CHECKING:
+    from ...trace import Trace
+
+__all__ = ["page_html", "write_page"]
+
+# one scope around all of them, in this order
+SCRIPTS = (
+    "record",
+    "dom",
+    "maths",
+    "heatmap",
+    "layout",
+    "graph",
+    "step",
+    "chapters",
+    "attention",
+    "main",
+)
+_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def write_page(
+    trace: Trace, path: Path, *, tokens: Sequence[Any] | None, title: str | None
+) -> Path:
+    """Write the page of a trace, whole or not at all."""
+    if not path.parent.is_dir():
+        raise ArgumentError(f"html(path): no such folder: {path.parent}, wanted for {path.name}")
+    if path.is_dir():
+        raise ArgumentError(f"html(path): {path} is a folder; name a file in it")
+    write(path, page_html(trace, tokens=tokens, title=title).encode())
+    return path
+
+
+def page_html(
+    trace: Trace, *, tokens: Sequence[Any] | None = None, title: str | None = None
+) -> str:
+    """The page as text; the same record gives the same text, byte for byte.
+
+    >>> import minigrad as mg
+    >>> x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
+    >>> with mg.trace() as t:
+    ...     mg.sum(x * x).backward()
+    >>> page_html(t).splitlines()[0]
+    '<!doctype html>'
+    """
+    content = page_content(trace, tokens=tokens, title=title)
+    parts = {"style": _style(), "script": _script(), "dagre": _dagre(), "data": embedded(content)}
+    return re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], _asset("template.html"))
+
+
+def embedded(content: Any) -> str:
+    r"""JSON that stays inside its script element, whatever the names in it.
+
+    >>> embedded({"name": "</script>"})
+    '{"name":"\\u003c/script\\u003e"}'
+    """
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = re.sub("[<>&\u2028\u2029]", lambda m: _UNSAFE[m[0]], text)
+    return re.sub("[\ud800-\udfff]", lambda m: f"\\u{ord(m[0]):04x}", text)  # half a character
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _dagre() -> str:
+    """The layout library under its licence."""
+    return f"/*! dagre {'-' * 60}\n{_asset('dagre.LICENSE.txt')}*/\n{_asset('dagre.min.js')}"
+
+
+@cache
+def _script() -> str:
+    return "\n".join(_shorter(_asset(f"{name}.js")) for name in SCRIPTS)
+
+
+@cache
+def _style() -> str:
+    colours = (_colours(LIGHT, ":root"), _colours(DARK, ":root[data-theme=dark]"))
+    graded = (f".bin{i}{{--bin:var(--bin{i});--ink-on:var(--ink{i})}}" for i in range(BINS))
+    lines = (f".line{i}{{--grade:var(--line{i})}}" for i in range(BINS))
+    return "\n".join((*colours, *graded, *lines, _shorter(_asset("page.css"))))
+
+
+def _shorter(text: str) -> str:
+    """Without comments on lines of their own and indentation: what only the repository needs.
+
+    No script has text over several lines, and none begins a line with a comment's signs.
+    """
+    text = re.sub(r"^ *(//[^\n]*|/\*.*?\*/)\n", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"^ +|\n(?=\n)", "", text, flags=re.MULTILINE)
+
+
+def _colours(theme: Theme, selector: str) -> str:
+    """The picture's colours of gradients as CSS variables: fills, ink on them, and thin lines."""
+    named = {f"bin{i}": c for i, c in enumerate(theme.bins)}
+    named |= {f"ink{i}": ink_on(c) for i, c in enumerate(theme.bins)}
+    named |= {f"line{i}": c for i, c in enumerate(theme.lines)}
+    return f"{selector}{{{';'.join(f'--{name}:{colour}' for name, colour in named.items())}}}"

@@ -1,0 +1,112 @@
+"""Arrays as the page shows them: matrices of at most 64 × 64 cells, and the exact range of all."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from hashlib import sha256
+from math import isfinite, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...trace import rms
+
+__all__ = ["Arrays", "Limits", "number", "pooled"]
+
+
+class Limits(NamedTuple):
+    """At most so many rows and columns, and so many matrices of one array."""
+
+    side: int
+    matrices: int
+
+
+# the first that keeps the page small enough to open at once
+STEPS = (Limits(64, 64), Limits(64, 16), Limits(32, 8), Limits(16, 4), Limits(8, 1))
+CELLS = 750_000  # 4 bytes each, 4 MB of text in all
+
+
+class Arrays:
+    """Collects arrays, each once however often it appears, and packs them."""
+
+    def __init__(self) -> None:
+        self._kept: list[Any] = []
+        self._known: dict[tuple[Any, ...], int] = {}
+
+    def add(self, array: Any) -> int | None:
+        """The number of an array; None for what has no numbers."""
+        if array is None or np.asarray(array).dtype.kind not in "fiub":
+            return None
+        array = np.asarray(array)
+        key = (array.shape, str(array.dtype), sha256(array.tobytes()).digest())
+        if key not in self._known:
+            self._known[key] = len(self._kept)
+            self._kept.append(array)
+        return self._known[key]
+
+    def packed(self) -> list[dict[str, Any]]:
+        """All arrays, pooled no more than the page's size asks for."""
+        for limits in STEPS:
+            if sum(_cells(a.shape, limits) for a in self._kept) <= CELLS:
+                break
+        return [pack(array, limits) for array in self._kept]
+
+
+def pack(array: Any, limits: Limits = STEPS[0]) -> dict[str, Any]:
+    """One array: its shape and range, and its cells as base64 of little-endian float32.
+
+    The range is of all entries, before pooling; the rms of those that no mask has set to -inf.
+    Cells outside what float32 holds well are divided by `scale`, a power of two.
+
+    >>> pack(np.array([[1.0, 2.0]]))["data"]
+    'AACAPwAAAEA='
+    """
+    shape = array.shape
+    rows, columns = (1, *shape)[-2:] if shape else (1, 1)
+    wide = array.astype(np.float64).reshape(prod(shape[:-2]), rows, columns)
+    cells = pooled(wide[: limits.matrices], limits.side)
+    size = float(np.abs(cells, where=np.isfinite(cells), out=np.zeros_like(cells)).max(initial=0.0))
+    scale = 1.0 if size == 0 or 1e-30 < size < 1e30 else 2.0 ** np.floor(np.log2(size))
+    data = (cells / scale).astype("<f4").tobytes()
+    made = {
+        "shape": list(shape),
+        "dtype": str(array.dtype),
+        "rows": cells.shape[1],
+        "columns": cells.shape[2],
+        "pool": [-(-rows // limits.side) or 1, -(-columns // limits.side) or 1],
+        "matrices": len(cells),
+        "min": number(float(wide.min())) if wide.size else None,
+        "max": number(float(wide.max())) if wide.size else None,
+        "rms": number(rms(wide[wide != -np.inf])),
+        "data": b64encode(data).decode(),
+    }
+    return made if scale == 1.0 else made | {"scale": scale}
+
+
+def pooled(matrices: Any, side: int) -> Any:
+    """Matrices of at most side × side: a cell is the largest entry of its block, sign kept.
+
+    >>> pooled(np.array([[[1.0, -3.0, 2.0, 0.0]]]), 2)
+    array([[[-3.,  2.]]])
+    """
+    count, rows, columns = matrices.shape
+    tall, wide = (-(-n // side) or 1 for n in (rows, columns))
+    if tall == wide == 1:
+        return matrices
+    filled = np.zeros((count, -(-rows // tall) * tall, -(-columns // wide) * wide))
+    filled[:, :rows, :columns] = matrices
+    blocks = filled.reshape(count, -1, tall, filled.shape[2] // wide, wide).swapaxes(2, 3)
+    blocks = blocks.reshape(*blocks.shape[:3], tall * wide)
+    sizes = np.where(np.isnan(blocks), np.inf, np.abs(blocks))
+    return np.take_along_axis(blocks, sizes.argmax(axis=-1)[..., None], axis=-1)[..., 0]
+
+
+def number(x: float | None) -> float | str | None:
+    """A number for JSON, which has no infinities."""
+    return x if x is None or isfinite(x) else str(float(x))
+
+
+def _cells(shape: tuple[int, ...], limits: Limits) -> int:
+    rows, columns = (1, 1, *shape)[-2:]
+    matrices = min(prod(shape[:-2]), limits.matrices)
+    return matrices * min(rows, limits.side) * min(columns, limits.side)

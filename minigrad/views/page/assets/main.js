@@ -1,0 +1,241 @@
+// ---------------------------------------------------------------- one state, the keys that change it, and what follows
+
+const state = { at: 0, chosen: null, tab: "step", open: new Set(), playing: null };
+const OPEN_AT_FIRST = 64; // nodes; a larger graph begins with its scopes closed
+const tabs = { step: "Step", chapters: "By hand", attention: "Attention" };
+const graph = Graph(byId("canvas"), { choose, toggle });
+const actions = { choose, tab: showTab, show, refresh: () => renderPanel() };
+
+function go(at, chosenNode = null) {
+  state.at = Math.max(0, Math.min(steps.length - 1, at));
+  state.chosen = chosenNode;
+  render();
+}
+// A node was clicked, or found: its own step in the phase at hand, or, of a leaf, its panel.
+function choose(id) {
+  const { phase } = steps[state.at], at = stepOf[phase === "backward" ? "backward" : "forward"].get(id);
+  state.tab = "step";
+  if (at !== undefined) go(at);
+  else go(state.at, id);
+}
+// The backward step that finds a node's gradient.
+function show(id) {
+  state.tab = "step";
+  go(nodes[id].knownAt);
+}
+function showTab(name, step) {
+  state.tab = name;
+  renderPanel();
+  const article = step && byId("panel").querySelector(`.chapter.here[data-step="${Number(step.number)}"]`);
+  if (article) article.scrollIntoView({ block: "center", behavior: calm() ? "auto" : "smooth" });
+}
+function toggle(scope) {
+  if (state.open.has(scope)) state.open.delete(scope);
+  else state.open.add(scope);
+  redraw();
+}
+function redraw() {
+  graph.draw(state.open);
+  graph.light(state, state.open);
+  byId("scopes").textContent = state.open.size ? "Close boxes" : "Open boxes";
+  byId("scopes").hidden = scopeSet.size === 0;
+}
+// Enter: opens the closed scope that stands for the active node, or closes the innermost around it.
+function toggleAtStep() {
+  const id = state.chosen ?? steps[state.at].node;
+  if (id === undefined || !nodes[id].home) {
+    const first = [...scopeSet][0];
+    if (first) toggle(first);
+    return;
+  }
+  const closed = visible(nodes[id], state.open);
+  toggle(closed[0] === "s" ? closed.slice(1) : nodes[id].home);
+}
+function toggleAll() {
+  if (state.open.size) state.open.clear();
+  else scopeSet.forEach((scope) => state.open.add(scope));
+  redraw();
+}
+
+function play(on) {
+  clearInterval(state.playing);
+  state.playing = on ? setInterval(() => (state.at < steps.length - 1 ? go(state.at + 1) : play(false)), 1100) : null;
+  byId("play").setAttribute("aria-label", on ? "Pause" : "Play");
+  byId("play").setAttribute("aria-pressed", String(Boolean(on)));
+  byId("now").setAttribute("aria-live", on ? "off" : "polite"); // no flood of announcements
+}
+
+// ---------------------------------------------------------------- showing
+
+function sentenceOf(step) {
+  if (step.phase === "overview") return "The whole pass";
+  const node = nodes[step.node], name = `${node.op}${node.name ? `, ${node.name}` : ""}`, scope = node.scope ? `, in ${node.scope}` : "";
+  if (step.phase === "forward") return `Forward step ${step.number} of ${step.of}: ${name}${scope}, shape ${shapeOf(node)}`;
+  const to = [...new Set(node.into.filter((edge) => edge.sent !== undefined).map((edge) => labelOf(nodes[edge.source])))];
+  return `Backward step ${step.number} of ${step.of}: ${name}${scope}, gradient ${digits(rmsOf(node.gradient), 3)}, sent to ${to.join(", ") || "nothing"}`;
+}
+function render() {
+  const step = steps[state.at], text = sentenceOf(step);
+  byId("now").textContent = text;
+  byId("range").value = state.at;
+  byId("range").setAttribute("aria-valuetext", text);
+  [...byId("ticks").children].forEach((tick, i) => {
+    tick.classList.toggle("now", i === state.at);
+    tick.classList.toggle("past", i < state.at || state.at === 0);
+  });
+  byId("first").disabled = byId("previous").disabled = state.at === 0;
+  byId("last").disabled = byId("next").disabled = state.at === steps.length - 1;
+  graph.light(state, state.open);
+  renderPanel();
+  const hash = step.phase === "overview" ? "#overview" : `#${step.phase}-${step.number}`;
+  if (location.hash !== hash) history.replaceState(null, "", hash);
+}
+function stepPanel() {
+  const step = steps[state.at];
+  if (state.chosen !== null) {
+    const node = nodes[state.chosen];
+    return node.op ? forwardPanel(node, steps[stepOf.forward.get(node.id)] || step, actions) : leafPanel(node, actions);
+  }
+  if (step.phase === "overview") return overviewPanel(actions);
+  return (step.phase === "forward" ? forwardPanel : backwardPanel)(nodes[step.node], step, actions);
+}
+function renderPanel() {
+  const panel = byId("panel"), key = `${state.tab} ${state.at} ${state.chosen}`;
+  const made = state.tab === "step" ? stepPanel() : state.tab === "chapters" ? chaptersPanel(state, actions) : attentionPanel(state, actions);
+  const keep = state.tab !== "step" && panel.dataset.tab === state.tab ? panel.scrollTop : 0;
+  panel.replaceChildren(...made.flat().filter(Boolean));
+  panel.dataset.tab = state.tab;
+  panel.dataset.key = key;
+  panel.scrollTop = keep;
+  for (const tab of byId("tabs").children) {
+    if (tab.dataset.tab === state.tab) tab.setAttribute("aria-current", "page");
+    else tab.removeAttribute("aria-current");
+  }
+}
+function fromHash() {
+  const [, phase, n] = /^#(overview|forward|backward)(?:-(\d+))?$/.exec(location.hash) || [];
+  if (!phase) return 0;
+  const found = steps.findIndex((step) => step.phase === phase && (phase === "overview" || step.number === Number(n)));
+  return Math.max(0, found);
+}
+
+// ---------------------------------------------------------------- light and dark
+
+const system = matchMedia("(prefers-color-scheme: dark)");
+let wanted = "auto";
+function paint() {
+  const theme = wanted === "auto" ? (system.matches ? "dark" : "light") : wanted;
+  document.documentElement.dataset.theme = theme;
+  byId("theme").textContent = { auto: "◐ Auto", light: "☀ Light", dark: "☾ Dark" }[wanted];
+  byId("theme").setAttribute("aria-label", `Colours: ${wanted}`);
+  document.querySelectorAll("canvas, .paints").forEach((one) => one.repaint && one.repaint());
+}
+
+// ---------------------------------------------------------------- finding
+
+function openSearch() {
+  byId("query").value = "";
+  hits("");
+  byId("search").showModal();
+}
+function hits(query) {
+  const terms = query.toLowerCase().split(/\s+/).filter(Boolean);
+  const text = (node) => `${pathOf(node)} ${node.op || node.kind} ${node.place || ""}`.toLowerCase();
+  const found = nodes.filter((node) => terms.every((term) => text(node).includes(term))).slice(0, 40);
+  const pick = (node) => () => { byId("search").close(); choose(node.id); };
+  byId("hits").replaceChildren(...found.map((node) => el("li", {}, button([el("bdi", {}, pathOf(node)), el("span", { class: "muted" }, ` ${node.op || node.kind} · ${shapeOf(node)}`)], pick(node)))));
+  if (!found.length) byId("hits").append(el("li", { class: "muted" }, "nothing found"));
+}
+function moveInHits(event) {
+  const all = [...byId("hits").querySelectorAll("button")], i = all.indexOf(document.activeElement);
+  if (event.key === "ArrowDown" && all.length) all[Math.min(all.length - 1, i + 1)].focus();
+  else if (event.key === "ArrowUp") (i > 0 ? all[i - 1] : byId("query")).focus();
+  else if (event.key === "Enter" && document.activeElement === byId("query") && all.length) all[0].click();
+  else return;
+  event.preventDefault();
+}
+
+// ---------------------------------------------------------------- keys
+
+const keys = [
+  ["ArrowRight", "→", "next step", () => go(state.at + 1)],
+  ["ArrowLeft", "←", "previous step", () => go(state.at - 1)],
+  [" ", "space", "play or pause", () => play(!state.playing)],
+  ["Home", "Home", "first forward step", () => go(1)],
+  ["End", "End", "last backward step", () => go(steps.length - 1)],
+  ["b", "b", "first backward step", () => go(record.forward.length + 1)],
+  ["o", "o", "the whole pass", () => go(0)],
+  ["Enter", "Enter", "open or close the box at this step", toggleAtStep],
+  ["e", "e", "open or close all boxes", toggleAll],
+  ["/", "/", "find a node", openSearch],
+  ["1", "1 2 3", "step, by hand, attention", () => showTab("step")],
+  ["2", "", "", () => showTab("chapters")],
+  ["3", "", "", () => showTab("attention")],
+  ["+", "+ − 0", "larger, smaller, fit", () => graph.larger()],
+  ["-", "", "", () => graph.smaller()],
+  ["0", "", "", () => graph.fit()],
+  ["t", "t", "light, dark, auto", () => byId("theme").click()],
+  ["?", "?", "these keys", () => byId("help").showModal()],
+];
+function pressed(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const { target } = event, tag = target.tagName;
+  if (tag === "SELECT" || (tag === "INPUT" && target.type !== "range")) return;
+  if ((tag === "BUTTON" || tag === "SUMMARY") && (event.key === "Enter" || event.key === " ")) return;
+  const found = keys.find(([key]) => key === event.key);
+  if (!found) return;
+  event.preventDefault();
+  if (event.key !== " " && state.playing) play(false);
+  found[3]();
+}
+
+// ---------------------------------------------------------------- beginning
+
+function begin() {
+  document.title = record.title;
+  const fonts = formulaFonts();
+  document.documentElement.classList.toggle("high-scripts", !fonts.scripts);
+  document.documentElement.classList.toggle("small-brackets", !fonts.brackets);
+  byId("title").textContent = record.title;
+  const checks = total.measured ? ` · ${total.wrong ? `✗ ${total.wrong} of ${total.measured} formulas differ` : `✓ ${total.measured} formulas agree`}` : "";
+  byId("summary").textContent = `${record.forward.length} steps forward, ${record.backward.length} backward, ${nodes.length} values${checks}`;
+  byId("summary").classList.toggle("wrong", total.wrong > 0);
+  byId("range").max = steps.length - 1;
+  byId("ticks").append(...steps.map((step) => {
+    const tick = el("i", { class: step.phase });
+    if (step.phase === "backward") tick.classList.add(`bin${nodes[step.node].bin}`);
+    return tick;
+  }));
+  byId("ticks").classList.toggle("many", steps.length > 160);
+  for (const [name, text] of Object.entries(tabs)) {
+    const count = { chapters: total.wrong ? "✗" : total.measured ? "✓" : "", attention: String(record.attention.length || "") }[name];
+    byId("tabs").append(button([text, count ? el("span", { class: `count ${name === "chapters" && total.wrong ? "wrong" : ""}` }, count) : null], () => showTab(name), { "data-tab": name, hidden: count === "" }));
+  }
+  byId("keys").append(...keys.filter(([, shown]) => shown).flatMap(([, shown, text]) => [el("dt", {}, shown.split(" ").map((key) => el("kbd", {}, key))), el("dd", {}, text)]));
+  drawLegend(byId("legend"));
+  if (nodes.length <= OPEN_AT_FIRST) scopeSet.forEach((scope) => state.open.add(scope));
+  const on = (id, f) => byId(id).addEventListener("click", f);
+  on("first", () => go(1));
+  on("previous", () => go(state.at - 1));
+  on("next", () => go(state.at + 1));
+  on("last", () => go(steps.length - 1));
+  on("play", () => play(!state.playing));
+  on("theme", () => { wanted = { auto: system.matches ? "light" : "dark", light: system.matches ? "dark" : "auto", dark: system.matches ? "auto" : "light" }[wanted]; paint(); });
+  on("search-open", openSearch);
+  on("help-open", () => byId("help").showModal());
+  on("zoom-in", graph.larger);
+  on("zoom-out", graph.smaller);
+  on("zoom-fit", graph.fit);
+  on("scopes", toggleAll);
+  byId("range").addEventListener("input", (event) => go(Number(event.target.value)));
+  byId("query").addEventListener("input", (event) => hits(event.target.value));
+  byId("search").addEventListener("keydown", moveInHits);
+  for (const dialog of document.querySelectorAll("dialog")) dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+  system.addEventListener("change", paint);
+  document.addEventListener("keydown", pressed);
+  window.addEventListener("hashchange", () => go(fromHash()));
+  paint();
+  redraw();
+  go(fromHash());
+}
+begin();

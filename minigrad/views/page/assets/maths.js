@@ -1,0 +1,95 @@
+// ---------------------------------------------------------------- formulas: trees in, MathML elements out
+
+const MATHML = "http://www.w3.org/1998/Math/MathML";
+const ml = (tag, properties, ...children) => fill(document.createElementNS(MATHML, tag), properties, children);
+
+// W_Q, W1 and γ₁ have something small below; a word stands upright.
+function parts(name) {
+  const found = /^(.{1,2}?)_(.+)$/su.exec(name) || /^(\p{L})(\d+)$/u.exec(name);
+  return found ? [found[1], found[2]] : [name, ""];
+}
+function symbol(node) {
+  const [base, below] = parts(symbolOf(node));
+  const letter = ml("mi", {}, base);
+  return below ? ml("msub", {}, letter, ml("mi", {}, below)) : letter;
+}
+function gradientSymbol(node) {
+  return ml("mfrac", {}, ml("mrow", {}, ml("mo", { form: "prefix" }, "∂"), ml("mi", {}, "L")),
+    ml("mrow", {}, ml("mo", { form: "prefix" }, "∂"), symbol(node)));
+}
+
+// `slots` says what stands for each placeholder of the formula.
+function build(tree, slots) {
+  if (typeof tree === "string") return document.createTextNode(tree);
+  const [tag, ...rest] = tree;
+  if (tag === "slot") return slots ? slots(rest[0]) : ml("mi", {}, rest[0]);
+  if (tag === "shape") return ml("mi", { class: "shape" }, rest[0]);
+  const attributes = rest.length && typeof rest[0] === "object" && !Array.isArray(rest[0]) ? rest.shift() : {};
+  const children = rest.map((child) => build(child, slots));
+  if (["msup", "msub", "msubsup"].includes(tag) && children[0].localName === "mfrac") children[0] = bracketed(children[0]);
+  const tall = tag === "mrow" && children.some((child) => child.localName === "mfrac");
+  if (tall) children.filter((child) => child.localName === "mo" && "()[]".includes(child.textContent)).forEach((child) => child.classList.add("tall"));
+  return ml(tag, attributes, ...children);
+}
+const bracketed = (inside) => ml("mrow", {}, ml("mo", { class: "tall" }, "("), inside, ml("mo", { class: "tall" }, ")"));
+const math = (...children) => ml("math", { display: "block" }, ml("mrow", {}, ...children));
+const inlineMath = (...children) => ml("math", {}, ...children);
+const equals = () => ml("mo", {}, "=");
+const room = () => ml("mspace", { width: "0.17em" });
+
+// What stands for an op's inputs, settings, output and gradient: symbols, or their shapes.
+function slotsOf(node, shapes) {
+  const shown = (one) => (shapes ? ml("mi", { class: "shape" }, tupleOf(one)) : symbol(one));
+  return (name) => {
+    if (name === "out") return shown(node);
+    if (name === "g") return shapes ? shown(node) : gradientSymbol(node);
+    const used = node.into.filter((edge) => inputName(node, edge) === name).map((edge) => shown(nodes[edge.source]));
+    if (used.length > 1) {
+      const some = used.length > 4 ? [...used.slice(0, 3), ml("mi", {}, "…"), used[used.length - 1]] : used;
+      return ml("mrow", {}, ...some.flatMap((one, i) => (i ? [ml("mo", {}, ","), one] : [one])));
+    }
+    if (used.length) return used[0];
+    const setting = (node.settings || {})[name];
+    return setting === undefined ? ml("mi", {}, name) : ml(/^[-\d.e+]+$/.test(setting) ? "mn" : "mtext", {}, setting);
+  };
+}
+// concatenate's inputs are arrays0, arrays1, ...; its one formula says "arrays".
+function inputName(node, edge) {
+  const rules = node.vjp || {};
+  return edge.input in rules ? edge.input : edge.input.replace(/\d+$/, "");
+}
+function forwardRule(node) {
+  const tree = record.formulas[node.tex];
+  return [math(symbol(node), equals(), build(tree, slotsOf(node))),
+    math(ml("mi", { class: "shape" }, tupleOf(node)), equals(), build(tree, slotsOf(node, true)))];
+}
+function backwardRule(node, edge) {
+  const rule = (node.vjp || {})[inputName(node, edge)];
+  if (rule === undefined) return [];
+  const source = nodes[edge.source], tree = record.formulas[rule];
+  const sign = source.uses.length > 1 ? ml("mo", { lspace: "0.28em", rspace: "0.28em" }, "+=") : equals();
+  const sum = () => (wasSummed(node, edge) ? [ml("munder", {}, ml("mo", {}, "∑"), ml("mtext", {}, "broadcast"))] : []);
+  return [math(gradientSymbol(source), sign, ...sum(), build(tree, slotsOf(node))),
+    math(ml("mi", { class: "shape" }, tupleOf(source)), equals(), ...sum(), build(tree, slotsOf(node, true)))];
+}
+// Written entry by entry, a rule gives the output's shape; the engine sums over axes that were broadcast.
+function wasSummed(node, edge) {
+  const [from, to] = [nodes[edge.source].shape || [], node.shape || []];
+  if (!(node.sums || []).includes(inputName(node, edge))) return false;
+  const tail = to.slice(to.length - from.length);
+  const products = node.op === "matmul" ? 2 : 0; // a product's last two axes are its own
+  return from.length < to.length && (from.length > products || !products || to.length > 2)
+    || from.some((n, i) => i < from.length - products && n === 1 && tail[i] !== 1);
+}
+
+/* What this machine's fonts know of formulas. One made for them says where scripts stand and how brackets grow; others
+   leave superscripts above the letter and brackets small, and page.css makes up for it. */
+function formulaFonts() {
+  const probe = ml("math", { style: "font-size: 60px" }, ml("msup", {}, ml("mi", {}, "V"), ml("mi", {}, "T")),
+    ml("mrow", {}, ml("mo", {}, "("), ml("mspace", { height: "90px", depth: "90px" }), ml("mo", {}, ")")));
+  document.body.append(probe);
+  const [letter, script] = [...probe.querySelectorAll("mi")].map((one) => one.getBoundingClientRect());
+  const { height } = probe.querySelector("mo").getBoundingClientRect();
+  probe.remove();
+  return { scripts: script.bottom > letter.top + letter.height * 0.12, brackets: height > 120 };
+}

@@ -1,0 +1,98 @@
+// ---------------------------------------------------------------- the panel beside the graph: a step, a leaf, or the whole
+
+const stat = (name, ...value) => [el("dt", {}, name), el("dd", {}, ...value)];
+const section = (title, ...content) => el("section", { class: "block" }, title && el("h3", {}, title), ...content);
+const nodeLink = (node, actions) => button(inlineMath(symbol(node)), () => actions.choose(node.id), { class: "link", title: pathOf(node) });
+
+function stateBadge(node) {
+  const { name, glyph, words } = stateOf(node);
+  return el("span", { class: `state ${name}` }, el("span", { "aria-hidden": true }, `${glyph} `), name === "none" ? `no gradient: ${node.why}` : words);
+}
+function stepHead(node, kicker, kind) {
+  const place = node.place ? node.place.split(/[\\/]/).slice(-2).join("/") : "";
+  return el("header", { class: "step-head" }, el("p", { class: `kicker ${kind}` }, kicker),
+    el("h2", {}, inlineMath(symbol(node)), el("span", { class: "what" }, node.op && (node.name || isLoss(node)) ? node.op : node.op || node.kind)),
+    el("p", { class: "where" }, el("bdi", {}, node.scope || "top level"), place && " · ", place && el("code", { title: node.place }, place)));
+}
+function rule([formula, shapes], note) {
+  return el("div", { class: "rule" }, formula, el("div", { class: "shapes" }, el("span", { class: "hint" }, "shapes"), shapes), note && el("p", { class: "note" }, note));
+}
+const gradientName = (node) => `gradient of ${labelOf(node)}`;
+const gradientCaption = (node) => inlineMath(gradientSymbol(node));
+const valueCard = (node) => (node.value === undefined ? null : heatCard(node.value, `value of ${labelOf(node)}`, "value", { caption: inlineMath(symbol(node)) }));
+function gradientCard(node) {
+  if (node.gradient === undefined) return null;
+  return heatCard(node.gradient, gradientName(node), "gradient", { caption: gradientCaption(node) });
+}
+const cards = (...all) => el("div", { class: "cards" }, ...all);
+
+function facts(node, actions) {
+  const rows = [...stat("shape", shapeOf(node)), ...stat("dtype", node.dtype)];
+  if (node.flops !== undefined) rows.push(...stat("FLOPs", counted(node.flops)));
+  if (node.saved) rows.push(...stat("saved", node.saved.flatMap((s, i) => [i ? ", " : "", s.node === null ? s.name : nodeLink(nodes[s.node], actions)]), ` · ${counted(node.saved_bytes || 0)} bytes`));
+  for (const [name, text] of Object.entries(node.settings || {})) rows.push(...stat(name, text));
+  rows.push(...stat("gradient", stateBadge(node)));
+  return el("dl", { class: "facts" }, rows);
+}
+
+// Where a value is used more than once its gradients add, and may cancel.
+function sumOfUses(node, actions) {
+  const sent = node.uses.filter((edge) => edge.sent !== undefined);
+  if (sent.length < 2 || node.gradient === undefined) return null;
+  const norm = (array) => (typeof array.rms === "number" ? array.rms : NaN);
+  const total = sent.reduce((sum, edge) => sum + norm(arrays[edge.sent]), 0), ratio = norm(arrays[node.gradient]) / total;
+  const rows = sent.map((edge) => el("li", {}, el("span", { class: `chip bin${edge.bin}` }, brief(rmsOf(edge.sent))), " from ", nodeLink(nodes[edge.target], actions), el("span", { class: "muted" }, ` ${nodes[edge.target].op}`)));
+  return section(`Σ  Used ${sent.length} times, so ${sent.length} gradients add`, el("ul", { class: "terms" }, rows),
+    el("p", { class: "note" }, "‖Σg‖ / Σ‖g‖ = ", number("cancellation", ratio, Number.isFinite(ratio) ? digits(ratio, 3) : "–"), ": 1 if they agree, 0 if they cancel"));
+}
+
+function forwardPanel(node, step, actions) {
+  const inputs = [...new Set(node.into.map((edge) => edge.source))].map((id) => nodes[id]);
+  return [stepHead(node, `Forward ${step.number} of ${step.of}`, "forward"),
+    node.tex !== undefined && rule(forwardRule(node)),
+    section("Makes", cards(valueCard(node), gradientCard(node))),
+    inputs.length > 0 && section("From", cards(inputs.map(valueCard))),
+    sumOfUses(node, actions), section("", facts(node, actions))];
+}
+function backwardPanel(node, step, actions) {
+  const [wanted, not] = [node.into.filter((edge) => edge.sent !== undefined), node.into.filter((edge) => edge.sent === undefined)];
+  const sends = wanted.map((edge) => {
+    const source = nodes[edge.source], note = wasSummed(node, edge) ? `summed over the axes along which ${labelOf(source)} was broadcast` : "";
+    const caption = el("span", {}, "to ", inlineMath(symbol(source)), source.uses.filter((use) => use.sent !== undefined).length > 1 ? ", a term" : "");
+    const formulas = backwardRule(node, edge);
+    return { rule: formulas.length > 0 && rule(formulas, note), card: heatCard(edge.sent, `gradient sent to ${labelOf(source)}`, "sent", { caption }) };
+  });
+  return [stepHead(node, `Backward ${step.number} of ${step.of}`, "backward"), byHand(step.at, actions),
+    el("div", { class: "rules" }, sends.map((one) => one.rule)),
+    section("Incoming", cards(gradientCard(node), valueCard(node))),
+    sends.length > 0 && section("Sends back", cards(sends.map((one) => one.card))),
+    not.length > 0 && el("p", { class: "note" }, "No gradient wanted: ", not.flatMap((edge, i) => [i ? ", " : "", nodeLink(nodes[edge.source], actions), ` (${nodes[edge.source].why || "none"})`])),
+    sumOfUses(node, actions), section("", facts(node, actions))];
+}
+function leafPanel(node, actions) {
+  return [stepHead(node, node.kind, "leaf"), section("", cards(valueCard(node), gradientCard(node))), sumOfUses(node, actions),
+    section("Used by", el("ul", { class: "terms" }, node.uses.map((edge) => el("li", {}, nodeLink(nodes[edge.target], actions), el("span", { class: "muted" }, ` ${nodes[edge.target].op || "detached"}`))))),
+    section("", facts(node, actions))];
+}
+
+// A bar for each parameter on the fixed scale: where gradients are small or large, at a glance.
+function overviewPanel(actions) {
+  const graded = nodes.filter((node) => !node.op && node.gradient !== undefined);
+  const [low, high] = [record.scale[0], record.scale[record.scale.length - 1]];
+  const bar = (node) => {
+    const rms = rmsOf(node.gradient), place = typeof rms === "number" && rms > 0 ? Math.min(1, Math.max(0.01, (Math.log10(rms) - low) / (high - low))) : rms === 0 ? 0 : 1;
+    const fillBar = el("i", { class: `bin${node.bin}` });
+    fillBar.style.width = `${place * 100}%`;
+    return el("tr", { class: node.state }, el("th", { scope: "row" }, nodeLink(node, actions)), el("td", { class: "muted" }, shapeOf(node)),
+      el("td", { class: "track" }, el("span", {}, fillBar)), el("td", { class: "figure" }, number("gradient-rms", rms)), el("td", { class: "glyph", title: stateOf(node).words }, stateOf(node).glyph));
+  };
+  const groups = Map.groupBy ? Map.groupBy(graded, (node) => node.scope) : graded.reduce((m, n) => m.set(n.scope, [...(m.get(n.scope) || []), n]), new Map());
+  const loss = root && !root.shape ? arrays[root.value] : null;
+  return [el("header", { class: "step-head" }, el("p", { class: "kicker" }, "The whole pass"), el("h2", {}, `${record.forward.length} steps forward, ${record.backward.length} back`),
+    el("p", { class: "lead" }, loss && ["The loss is ", el("strong", {}, number("loss", loss.rms === null ? loss.min : loss.min)), ". "], "Press ", el("kbd", {}, "→"), " to walk through it: the forward pass computes each value, the backward pass paints each node with the size of its gradient.")),
+    verdict(actions),
+    graded.length > 0 && section("Gradients of parameters and inputs", ...[...groups].map(([scope, group]) => el("div", {}, groups.size > 1 && el("h4", {}, el("bdi", {}, scope || "top level")), el("table", { class: "bars" }, el("tbody", {}, group.map(bar)))))),
+    section("Reading the graph", el("ul", { class: "shapes-legend" },
+      [["parameter", "parameter"], ["input", "input"], ["constant", "constant"], ["op", "op"]].map(([kind, text]) => el("li", {}, svg("svg", { width: 44, height: 24, class: "mini", "aria-hidden": true }, svg("g", { class: `node ${kind}`, transform: "translate(2 2)" }, svg("path", { class: "body", d: outline({ kind }, 40, 20) }), svg("path", { class: "frame", d: outline({ kind }, 40, 20) }))), text))),
+      el("ul", { class: "shapes-legend" }, Object.values(states).map(([glyph, text]) => el("li", {}, el("span", { class: "glyph" }, glyph), text))))];
+}

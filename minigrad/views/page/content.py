@@ -1,0 +1,265 @@
+"""What the page shows, as plain data: the record, packed arrays, formulas, chapters, attention."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import ArgumentError, GradientError
+from ..data import trace_to_dict
+from ..palette import FIXED, STATES
+from ..plain import one_line
+from ..scopes import homes
+from .arrays import Arrays, number
+from .formulas import Tree, shape_text, tree_of, with_shapes
+
+if TYPE_CHECKING:
+    from ...trace import Check, Checks, Edge, Entry, Trace
+
+__all__ = ["page_content"]
+
+MASKED = -1e8  # a score at or below it was masked, by -inf or by a large negative number
+LEFT_OUT = ("path", "needs_gradient", "value", "gradient")
+
+
+def page_content(
+    trace: Trace, *, tokens: Sequence[Any] | None = None, title: str | None = None
+) -> dict[str, Any]:
+    """Everything the page needs, ready for JSON."""
+    arrays, formulas = Arrays(), _Numbered()
+    record, home = trace_to_dict(trace), homes(trace)
+    nodes = [
+        _node(entry, node, arrays, formulas) | {"home": one_line(home[entry.id])}
+        for entry, node in zip(trace.entries, record["nodes"], strict=True)
+    ]
+    edges = [_edge(edge, arrays) for edge in trace.edges]
+    attention = _attention(trace, arrays)
+    return {
+        "title": one_line(title or "One forward and backward pass"),
+        "nodes": nodes,
+        "edges": edges,
+        "forward": record["forward"],
+        "backward": record["backward"],
+        "roots": record["roots"],
+        "chapters": _chapters(trace, formulas),
+        "attention": attention,
+        "tokens": _tokens(tokens, trace, attention),
+        "formulas": formulas.trees,
+        "arrays": arrays.packed(),
+        "scale": FIXED.bounds,
+        "states": {state: [glyph, words] for state, (glyph, _, words) in STATES.items()},
+    }
+
+
+class _Numbered:
+    """Formulas, each once, by number."""
+
+    def __init__(self) -> None:
+        self.trees: list[Tree] = []
+        self._known: dict[str, int] = {}
+
+    def add(self, tex: str) -> int:
+        if tex not in self._known:
+            self._known[tex] = len(self.trees)
+            self.trees.append(tree_of(tex))
+        return self._known[tex]
+
+
+# ---------------------------------------------------------------- nodes and edges
+
+
+def _node(
+    entry: Entry, node: dict[str, Any], arrays: Arrays, formulas: _Numbered
+) -> dict[str, Any]:
+    made = {key: value for key, value in node.items() if key not in LEFT_OUT}
+    for name in ("name", "scope", "place"):
+        made[name] = one_line(made[name] or "")
+    made["settings"] = {name: _setting(text) for name, text in entry.settings.items()}
+    made["value"], made["gradient"] = arrays.add(entry.value), arrays.add(entry.gradient)
+    if entry.gradient is not None:
+        made["bin"] = FIXED.bin(entry.gradient_rms or 0.0)
+    if entry.tex:
+        made["tex"] = formulas.add(entry.tex)
+        made["vjp"] = {name: formulas.add(tex) for name, tex in entry.vjp_tex.items()}
+        made["sums"] = [name for name, tex in entry.vjp_tex.items() if _keeps_shape(tex)]
+    return {key: value for key, value in made.items() if value not in (None, "", [], {})}
+
+
+def _keeps_shape(tex: str) -> bool:
+    """Whether a rule works entry by entry or as a product: the engine then sums broadcast axes."""
+    return not re.search(r"\\operatorname|\\sum|\[|_i", tex)
+
+
+def _setting(text: str) -> str:
+    """A setting as people write it: of a number four digits.
+
+    >>> _setting("np.float64(0.35355339)"), _setting("'tanh'")
+    ('0.3536', "'tanh'")
+    """
+    text = re.sub(r"^np\.\w+\((.*)\)$", r"\1", text)
+    try:
+        return f"{float(text):.4g}"
+    except ValueError:
+        return text
+
+
+def _edge(edge: Edge, arrays: Arrays) -> dict[str, Any]:
+    made: dict[str, Any] = {"source": edge.source, "target": edge.target, "input": edge.input}
+    if edge.contribution is not None:
+        made["sent"] = arrays.add(edge.contribution)
+        made["bin"] = FIXED.bin(edge.contribution_rms or 0.0)
+    return made
+
+
+# ---------------------------------------------------------------- chapters
+
+
+def _chapters(trace: Trace, formulas: _Numbered) -> list[dict[str, Any]]:
+    """The hand-derived steps of each call of a layer, with what was measured."""
+    try:
+        checks = trace.check()
+    except GradientError:  # no backward ran through the layers that have such steps
+        return []
+    calls: list[list[Check]] = []
+    for check in checks:
+        last = calls[-1][-1] if calls else None
+        if last is None or last.symbols is not check.symbols:
+            calls.append([])
+        calls[-1].append(check)
+    return [_call(type(checks)(call), trace) for call in calls]
+
+
+def _call(checks: Checks, trace: Trace) -> dict[str, Any]:
+    shapes = {s: trace.entries[i].shape for s, i in checks[0].symbols.items()}
+    steps: dict[int, dict[str, Any]] = {}
+    for check in checks:
+        forward = tree_of(check.forward)
+        step = steps.setdefault(
+            check.number,
+            {
+                "number": check.number,
+                "title": check.title,
+                "forward": forward,
+                "forward_shapes": with_shapes(forward, shapes),
+                "gradients": [],
+            },
+        )
+        step["gradients"].append(_gradient(check, shapes))
+    wrong = checks.first_wrong
+    return {
+        "scope": one_line(checks[0].scope),
+        "steps": list(steps.values()),
+        "measured": len(checks.measured),
+        "wrong": sum(not c.difference.ok for c in checks.measured if c.difference),
+        "ok": checks.ok,
+        "first_wrong": [wrong.number, wrong.symbol] if wrong else None,
+    }
+
+
+def _gradient(check: Check, shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
+    tree, difference = tree_of(check.formula), check.difference
+    made: dict[str, Any] = {
+        "symbol": check.symbol,
+        "node": check.symbols.get(check.symbol),
+        "formula": tree,
+        "shapes": with_shapes(tree, shapes),
+        "shape": shape_text(check.shape),
+        "rms": number(check.rms),
+        "ok": None,
+    }
+    if difference is not None:
+        made |= {
+            "ok": difference.ok,
+            "difference": number(difference.relative),
+            "tolerance": difference.tolerance,
+            "index": list(difference.index),
+            "engine": number(difference.engine),
+            "by_hand": number(difference.formula),
+        }
+    return made
+
+
+# ---------------------------------------------------------------- attention
+
+
+def _attention(trace: Trace, arrays: Arrays) -> list[dict[str, Any]]:
+    """Attention weights, found by what the record says: a softmax over the last axis, named A."""
+    found = []
+    for entry in trace.entries:
+        if not _is_attention(entry):
+            continue
+        scores = trace.entries[trace.into(entry)[0].source]
+        queries, keys = entry.shape[-2:]
+        found.append(
+            {
+                "node": entry.id,
+                "value": arrays.add(entry.value),
+                "gradient": arrays.add(entry.gradient),
+                "heads": entry.shape[-3] if len(entry.shape) > 3 or _merges(trace, entry) else 1,
+                "queries": queries,
+                "keys": keys,
+                "masked": _bits(np.asarray(scores.value) <= MASKED),
+                "entropy": _rounded(_entropy(np.asarray(entry.value, dtype=np.float64))),
+                "norm": None if entry.gradient is None else _rounded(_norms(entry.gradient)),
+            }
+        )
+    return found
+
+
+def _is_attention(entry: Entry) -> bool:
+    named = entry.op == "softmax" and entry.name == "A"
+    return named and len(entry.shape) > 1 and entry.value is not None
+
+
+def _merges(trace: Trace, A: Entry) -> bool:
+    """Whether A is (heads, n, n) rather than (batch, n, n): heads are merged into C afterwards."""
+    later = trace.entries[A.id :]
+    return len(A.shape) == 3 and any(e.name == "C" and e.scope == A.scope for e in later)
+
+
+def _entropy(A: Any) -> Any:
+    """Of each head, the mean entropy of its rows in nats, rows that may attend nowhere left out."""
+    rows = -np.sum(A * np.log(np.where(A > 0, A, 1.0)), axis=-1)
+    counted = A.sum(axis=-1) > 0
+    return rows.sum(axis=-1, where=counted) / np.maximum(counted.sum(axis=-1), 1)
+
+
+def _norms(gradient: Any) -> Any:
+    return np.sqrt(np.sum(np.square(gradient, dtype=np.float64), axis=(-2, -1)))
+
+
+def _rounded(figures: Any) -> list[Any]:
+    return [number(float(f"{x:.6g}")) for x in np.ravel(figures)]
+
+
+def _bits(masked: Any) -> list[str]:
+    """Of each head, one bit for each query and key, in base64; none if nothing is masked."""
+    if not masked.any():
+        return []
+    heads = masked.reshape(-1, masked.shape[-2] * masked.shape[-1])
+    return [b64encode(np.packbits(head).tobytes()).decode() for head in heads]
+
+
+def _tokens(
+    tokens: Sequence[Any] | None, trace: Trace, attention: list[dict[str, Any]]
+) -> list[list[str]] | None:
+    """One list of names for each of the batch, or one for all, that fits the attention there is."""
+    if tokens is None:
+        return None
+    nested = bool(tokens) and all(isinstance(t, list | tuple) for t in tokens)
+    rows = [[one_line(str(token)) for token in row] for row in (tokens if nested else [tokens])]
+    lengths = {a["keys"] for a in attention} | {a["queries"] for a in attention}
+    if attention and (wrong := [len(row) for row in rows if len(row) not in lengths]):
+        raise ArgumentError(
+            f"html(tokens=...): attention is over {sorted(lengths)} positions, not {wrong[0]}"
+        )
+    batches = {trace.entries[a["node"]].shape[0] for a in attention}
+    if nested and attention and len(rows) not in {1, *batches}:
+        raise ArgumentError(
+            f"html(tokens=...): the batch holds {sorted(batches)}, got tokens for {len(rows)}"
+        )
+    return rows

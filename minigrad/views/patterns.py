@@ -1,0 +1,171 @@
+"""The patterns of attention that the texts describe, each told by a figure."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .reading import by_head, evenness, visible
+
+__all__ = ["Pattern", "Patterns", "patterns"]
+
+THRESHOLDS = {
+    "diagonal": 0.5,
+    "previous token": 0.5,
+    "vertical stripe": 0.5,
+    "lower-triangular": 1 - 1e-6,
+    "block": 0.6,
+    "diffuse": 0.95,
+}
+Array = NDArray[Any]
+
+
+class Pattern(NamedTuple):
+    """How much of a pattern a head has, 0 to 1, and from where on it is told."""
+
+    score: float
+    threshold: float
+    where: str = ""
+
+    @property
+    def told(self) -> bool:
+        return self.score >= self.threshold
+
+
+class Patterns(dict[str, Pattern]):
+    """Every pattern's score for one head; `told` are the names of those it has."""
+
+    @property
+    def told(self) -> list[str]:
+        return [name for name, pattern in self.items() if pattern.told]
+
+    def __str__(self) -> str:
+        said = [
+            f"{n} {p.score:.2f}{f' ({p.where})' if p.where else ''}"
+            for n, p in self.items()
+            if p.told
+        ]
+        if said:
+            return ", ".join(said)
+        name, best = max(self.items(), key=lambda pair: pair[1].score / pair[1].threshold)
+        return f"none; nearest is {name}, {best.score:.2f} of the {best.threshold:g} it takes"
+
+
+def patterns(A: Any) -> list[Patterns]:
+    r"""The patterns of each head's weights, each with the score behind the verdict.
+
+    With A_ij the weight of key j for query i; keys end where queries end, so that with m keys
+    query i stands at i + m − n:
+
+        diagonal          mean_i (A_ii − e_i) / (1 − e_i), e_i = 1 / (keys that row i may see)
+                          rows that see one key left out           told from 0.5
+        previous token    the same of A_{i,i−1}                    told from 0.5
+        vertical stripe   max_j mean_i A_ij, over i ≠ j            told from 0.5
+        lower-triangular  min_i Σ_{j ≤ i} A_ij / Σ_j A_ij          told from 1 − 1e-6
+        block             1 − (weight between blocks) / (weight expected there), off the diagonal,
+                          for the best split into two or more runs of two or more tokens; expected
+                          from distance or column alone, whichever is less; told from 0.6
+        diffuse           entropy over the largest possible        told from 0.95
+
+    A head may have several, or none. Over a batch, the mean is read (lower-triangular: the least).
+
+    Shapes: A (..., n, m) → one `Patterns` a head: (n, m) is one head, else axis −3 is the heads.
+    Source: Clark et al. 2019, section 3, arXiv:1906.04341, for the first three; scores are ours.
+    >>> [head] = patterns(np.eye(4))
+    >>> head.told, head["diagonal"].score
+    (['diagonal', 'lower-triangular'], 1.0)
+    """
+    weights = by_head(A, "patterns")
+    return [_of_head(head) for head in weights.swapaxes(0, 1)]
+
+
+def _of_head(A: Array) -> Patterns:
+    """A (batch, n, m)."""
+    mean = A.mean(axis=0)
+    n, m = mean.shape
+    shift = m - n
+    column, stripe = _stripe(mean, shift)
+    runs, block = _blocks(mean) if n == m else ([], 0.0)
+    below = np.where(np.tri(n, m, shift, dtype=bool), A, 0).sum(-1)
+    rows = np.maximum(A.sum(-1), 1e-300)
+    inside = float((below / rows).min()) if n > 1 else 0.0
+    seen = np.asarray(visible(A[:, None]).any(axis=(0, 1)))
+    scores = {
+        "diagonal": (_line(mean, seen, shift), ""),
+        "previous token": (_line(mean, seen, shift - 1), ""),
+        "vertical stripe": (stripe, f"key {column}"),
+        "lower-triangular": (inside, ""),
+        "block": (block, ", ".join(f"{a}–{b - 1}" for a, b in runs)),
+        "diffuse": (float(evenness(A[:, None])[1][0]), ""),
+    }
+    return Patterns({k: Pattern(min(s, 1.0), THRESHOLDS[k], w) for k, (s, w) in scores.items()})
+
+
+def _line(mean: Array, seen: Array, offset: int) -> float:
+    """The mean weight along a diagonal beyond that of even weights, over rows with a choice."""
+    n, m = mean.shape
+    rows = [i for i in range(n) if 0 <= i + offset < m and seen[i].sum() > 1]
+    even = 1 / np.maximum(seen.sum(-1), 2)
+    gains = [(mean[i, i + offset] - even[i]) / (1 - even[i]) for i in rows]
+    return max(float(np.mean(gains)), 0.0) if gains else float(np.trace(mean, offset) > 0)
+
+
+def _stripe(mean: Array, shift: int) -> tuple[int, float]:
+    """The key that all others look at most, and how much; its own look at itself is no stripe."""
+    n, m = mean.shape
+    other = np.arange(n)[:, None] + shift != np.arange(m)
+    counts = other.sum(axis=0)
+    per_key = np.where(counts > 1, (mean * other).sum(axis=0) / np.maximum(counts, 1), 0.0)
+    column = int(per_key.argmax())
+    return column, float(per_key[column])
+
+
+def _blocks(mean: Array) -> tuple[list[tuple[int, int]], float]:
+    """The best split into runs, and one minus the share of expected weight between them."""
+    n = len(mean)
+    off = np.where(np.eye(n, dtype=bool), 0.0, mean)
+    if n < 4 or off.sum() < 0.1 * n:  # too short for two runs, or nothing but its diagonal
+        return [], 0.0
+    expected = np.minimum(_by_distance(off), off.sum(axis=0) / (n - 1))
+    expected = np.where(np.eye(n, dtype=bool), 0.0, expected)
+    runs = _best_runs(off - expected)
+    between = np.ones((n, n), dtype=bool)
+    for a, b in runs:
+        between[a:b, a:b] = False
+    usual = float(expected[between].sum())
+    score = 1 - float(off[between].sum()) / usual if usual > 1e-12 else 0.0
+    return (runs, max(score, 0.0)) if len(runs) > 1 else ([], 0.0)
+
+
+def _by_distance(off: Array) -> Array:
+    """Each entry replaced by the mean along its diagonal."""
+    n = len(off)
+    found = np.zeros_like(off)
+    for k in range(1 - n, n):
+        rows = np.arange(max(0, -k), min(n, n - k))
+        found[rows, rows + k] = np.diagonal(off, k).mean()
+    return found
+
+
+def _best_runs(gain: Array) -> list[tuple[int, int]]:
+    """The split into runs, two or more of two or more, with most gain inside."""
+    n = len(gain)
+    sums = np.zeros((n + 1, n + 1))
+    sums[1:, 1:] = gain.cumsum(0).cumsum(1)
+
+    def inside(a: int, b: int) -> float:
+        return float(sums[b, b] - sums[a, b] - sums[b, a] + sums[a, a])
+
+    best = [0.0] + [-np.inf] * n
+    cut = [0] * (n + 1)
+    for end in range(2, n + 1):
+        for start in range(end - 1):
+            if (start or end < n) and best[start] + inside(start, end) > best[end]:
+                best[end], cut[end] = best[start] + inside(start, end), start
+    runs, end = [], n
+    while end:
+        runs.append((cut[end], end))
+        end = cut[end]
+    return runs[::-1]

@@ -1,0 +1,99 @@
+"""DOT text rendered to bytes, by graphviz-pure or a `dot` on the PATH, and written to files."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import sysconfig
+from importlib import metadata
+from pathlib import Path
+
+from ..errors import ArgumentError, MinigradError, MissingDependencyError
+
+__all__ = ["FORMATS", "format_of", "render", "write"]
+
+FORMATS = {".svg": "svg", ".png": "png", ".pdf": "pdf", ".dot": "dot", ".gv": "dot"}
+RESOLUTION = "144"  # dots per inch of a PNG
+INSTALL = "pip install graphviz-pure (or a system Graphviz, whose `dot` must be on the PATH)"
+
+
+def format_of(path: Path) -> str:
+    """What a path's suffix asks for.
+
+    >>> format_of(Path("graph.SVG"))
+    'svg'
+    """
+    if path.suffix.lower() not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise ArgumentError(f"draw: the path must end in one of {known}, got {str(path)!r}")
+    return FORMATS[path.suffix.lower()]
+
+
+def bundled() -> str | None:
+    """The program that the package graphviz-pure installed, wherever it lies."""
+    try:
+        files = metadata.files("graphviz-pure") or []
+    except metadata.PackageNotFoundError:
+        files = []
+    found = [
+        str(f.locate()) for f in files if f.stem == "graphviz-pure" and "bin" in f.parts[-2].lower()
+    ]
+    found += [os.path.join(sysconfig.get_path("scripts"), "graphviz-pure")]
+    return next((f for f in found if os.access(f, os.X_OK)), shutil.which("graphviz-pure"))
+
+
+def programs(format: str) -> list[str]:
+    """Programs that can make this format, the preferred one first.
+
+    Raises: MissingDependencyError if there is none.
+    """
+    ours, system = bundled(), shutil.which("dot")
+    found = [p for p in (ours if format != "pdf" else None, system) if p is not None]
+    if not found and ours is not None:
+        raise MissingDependencyError(
+            "draw: graphviz-pure does not make PDF; install a system Graphviz (its `dot` on the "
+            "PATH), or draw an .svg and print that"
+        )
+    if not found:
+        raise MissingDependencyError(f"draw: no renderer for DOT found: {INSTALL}, or draw to .dot")
+    return found
+
+
+def render(text: str, format: str) -> bytes:
+    """DOT text as an SVG, PNG or PDF.
+
+    Raises: MissingDependencyError without a renderer; MinigradError if it fails.
+    """
+    program = programs(format)[0]
+    dots = [f"-Gdpi={RESOLUTION}"] if format == "png" else []
+    done = subprocess.run(
+        [program, "-Kdot", f"-T{format}", *dots],
+        input=text.encode(),
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode or not done.stdout:
+        said = done.stderr.decode(errors="replace").strip()
+        raise MinigradError(f"draw: {program} failed with status {done.returncode}: {said}")
+    return done.stdout
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file so that it is there whole or not at all.
+
+    Raises: ArgumentError if its directory does not exist.
+    """
+    if not path.parent.is_dir():
+        raise ArgumentError(
+            f"draw: there is no directory {str(path.parent)!r} to write {path.name!r} into"
+        )
+    whole = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with open(whole, "xb") as file:
+            file.write(content)
+        os.replace(whole, path)
+    except BaseException:
+        whole.unlink(missing_ok=True)
+        raise

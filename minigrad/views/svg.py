@@ -1,0 +1,64 @@
+"""An SVG made fit to be read by anyone: titles, unique ids, and colours that follow the reader.
+
+Works on the text with patterns, since the renderers write one tag in one way: attributes are
+double-quoted and names inside text are escaped, so no pattern can meet the inside of a name.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from html import escape
+
+from .dot import Dot
+from .palette import DARK, LIGHT
+
+__all__ = ["accessible"]
+
+_TAG = re.compile(r"<[a-zA-Z][^<>]*>")
+_GROUP = re.compile(
+    r'(<g id="([^"]+)" class="(?:node|edge|cluster|graph)[^"]*"[^>]*>\s*)(<title>[^<]*</title>\s*)?'
+)
+_FAMILY = 'font-family="Helvetica,Arial,sans-serif"'
+
+
+def accessible(svg: str, dot: Dot, *, follow: bool) -> str:
+    """Give the picture a role, a name, a description, a title for each part, and ids of its own.
+
+    Args: follow: add the dark theme's colours for readers who prefer a dark background.
+    """
+    prefix = "mg" + sha256(dot.text.encode()).hexdigest()[:10]
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<!--.*?-->\n?", "", svg, flags=re.DOTALL)
+    svg = _GROUP.sub(lambda m: m[1] + _title(m[2], dot), svg)
+    svg = _TAG.sub(lambda m: _own(m[0], prefix), svg)
+    head = f'<title id="{prefix}-title">Computation graph</title>\n'
+    head += f'<desc id="{prefix}-desc">{escape(dot.summary)}</desc>\n'
+    style = f"<style>{_dark(prefix)}</style>\n" if follow else ""
+    named = f'<svg id="{prefix}" role="img" aria-labelledby="{prefix}-title {prefix}-desc"'
+    svg = svg.replace("<svg", named, 1)
+    at = svg.index(">") + 1
+    return f"{svg[:at]}\n{head}{style}{svg[at:].lstrip()}"
+
+
+def _title(id: str, dot: Dot) -> str:
+    return f"<title>{escape(dot.titles[id])}</title>\n" if id in dot.titles else ""
+
+
+def _own(tag: str, prefix: str) -> str:
+    tag = tag.replace('font-family="Helvetica"', _FAMILY).replace(
+        'font-family="Helvetica,sans-Serif"', _FAMILY
+    )
+    return re.sub(r' id="([^"]*)"', rf' id="{prefix}-\1"', tag)
+
+
+def _dark(prefix: str) -> str:
+    """Each colour of the light theme replaced by the dark theme's colour for the same part."""
+    light, dark = LIGHT.roles(), DARK.roles()
+    rules = "".join(
+        f'#{prefix} [{paint}="{light[part]}"]{{{paint}:{dark[part]}}}'
+        for part in light
+        for paint in ("fill", "stroke")
+        if light[part] != dark[part]
+    )
+    return f"@media (prefers-color-scheme: dark){{#{prefix}{{background:{DARK.paper}}}{rules}}}"

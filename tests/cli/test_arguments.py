@@ -1,0 +1,98 @@
+"""Arguments that cannot be: one clear line on stderr, status 2, nothing written."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from minigrad.__main__ import main
+
+WRONG = [
+    (["explain", "--heads", "3"], "--heads must divide --d-model, got 3 and 32"),
+    (["explain", "--heads", "0"], "must be an integer of at least 1, got '0'"),
+    (["explain", "--heads", "-2"], "must be an integer of at least 1, got '-2'"),
+    (["explain", "--heads", "two"], "must be an integer of at least 1, got 'two'"),
+    (["explain", "--d-model", "1.5"], "must be an integer of at least 1, got '1.5'"),
+    (["explain", "--seed", "-1"], "must be an integer of at least 0, got '-1'"),
+    (["explain", "--text", ""], "--text holds no token"),
+    (["explain", "--text", " \n\t"], "--text holds no token"),
+    (["explain", "--causal", "--text", "alone"], "at least two tokens, got 1"),
+    (["explain", "--dtype", "float16"], "invalid choice: 'float16'"),
+    (["explain", "--theme", "neon"], "invalid choice: 'neon'"),
+    (["explain", "selfattention"], "did you mean self-attention?"),
+    (["explain", "convolution"], "it is multi-head or self-attention"),
+    (["explain", "self-attention", "--heads", "2"], "--heads does not go with self-attention"),
+    (["explain", "multi-head", "--d-k", "2"], "--d-k does not go with multi-head"),
+    (["explain", "--text", "a " * 5000], "has 5000 tokens; with 4 heads at most 512"),
+    (["explain", "--d-model", "1" + "0" * 30, "--heads", "1"], "weights; at most"),
+    (["explain", "--hat"], "unrecognized arguments: --hat"),
+    (["ops", "sofmax"], "no op is named 'sofmax'; did you mean softmax"),
+    (["ops", "qqqqqq"], "no op is named 'qqqqqq'; `minigrad ops` lists all"),
+    (["ops", "--tex", "--json"], "not allowed with"),
+    (["check", "--op", "softmix"], "no op is named 'softmix'; did you mean softmax"),
+    (["check", "--order", "3"], "invalid choice: 3"),
+    (["expain"], "invalid choice: 'expain'"),
+    ([], "required: COMMAND"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), WRONG, ids=lambda x: " ".join(x)[:40])
+def test_a_wrong_argument_is_one_line_and_status_2(command, tmp_path, arguments, said):
+    ran = command(*arguments)
+    assert ran.status == 2
+    assert ran.out == ""
+    assert said in ran.err
+    assert ran.err.count("\n") == 1
+    assert len(ran.err) < 200
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_token_is_enough_without_a_mask(command):
+    ran = command("explain", "--text", "alone")
+    assert ran.status == 0
+    assert "1 token (1 different)" in ran.out
+    assert "loss 0.0000" in ran.out  # a vocabulary of one word leaves nothing to predict
+
+
+def test_a_dash_reads_the_text_from_standard_input(command, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("from a pipe"))
+    assert "3 tokens" in command("explain", "--text", "-").out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["explain", "--help"], ["ops", "-h"], ["check", "-h"]]
+)
+def test_help_is_there(command, arguments):
+    ran = command(*arguments)
+    assert ran.status == 0
+    assert "usage: minigrad" in ran.out
+
+
+def test_the_version_is_that_of_the_package(command):
+    ran = command("--version")
+    assert ran.status == 0
+    assert ran.out.startswith("minigrad ")
+
+
+def test_the_module_runs_and_its_status_is_the_processs(tmp_path):
+    ran = subprocess.run(
+        [sys.executable, "-m", "minigrad", "explain", "--heads", "3"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert ran.stderr == "minigrad: error: --heads must divide --d-model, got 3 and 32\n"
+
+
+def test_an_interrupt_ends_without_a_traceback(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("minigrad.__main__.known_ops", interrupted)
+    assert main(["ops"]) == 130

@@ -1,0 +1,243 @@
+"""`minigrad explain`: each number it prints, recomputed in NumPy from the seed alone."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from layers import flops_by_step, memory_by_array
+from minigrad.cli.sentence import tokenize
+
+ROOT = Path(__file__).parents[2]
+SENTENCE = "The animal didn't cross the street because it was too tired"
+
+
+@pytest.fixture
+def explained(command):
+    """Run `explain` and read the record it wrote."""
+
+    def run(*arguments, **settings):
+        ran = command("explain", *arguments, **settings)
+        return ran, json.loads(Path("explained/trace.json").read_text(encoding="utf-8"))
+
+    return run
+
+
+def by_hand(tokens, *, d_model, heads, causal, seed, dtype="float64"):
+    """Loss and weights of multi-head attention without biases, in plain NumPy."""
+    words = [token.lower() for token in tokens]
+    vocabulary = sorted(set(words))
+    ids = [vocabulary.index(word) for word in words]
+    rng = np.random.default_rng(seed)
+    E = rng.normal(size=(len(vocabulary), d_model)).astype(dtype)
+    spread = math.sqrt(2 / (d_model + d_model))
+    W = [rng.normal(0, spread, (d_model, d_model)).astype(dtype) for _ in range(4)]
+    X, n, d = E[ids], len(ids), d_model // heads
+    out, weights = np.zeros((n, 0), dtype), []
+    for h in range(heads):
+        Q, K, V = (X @ w[:, h * d : (h + 1) * d] for w in W[:3])
+        S = Q @ K.T / math.sqrt(d)
+        S = np.where(np.tri(n, dtype=bool), S, -np.inf) if causal else S
+        A = np.exp(S - S.max(axis=1, keepdims=True))
+        A /= A.sum(axis=1, keepdims=True)
+        weights.append(A)
+        out = np.hstack([out, A @ V])
+    logits = out @ W[3] @ E.T
+    if causal:
+        logits, ids = logits[:-1], ids[1:]
+    P = np.exp(logits - logits.max(axis=1, keepdims=True))
+    P /= P.sum(axis=1, keepdims=True)
+    return -np.mean(np.log(P[np.arange(len(ids)), ids])), np.array(weights)
+
+
+# ---------------------------------------------------------------- tokens
+
+
+def test_an_apostrophe_within_a_word_does_not_end_it():
+    assert tokenize("It didn't; 'quoted' well-known.") == [
+        "It", "didn't", ";", "'", "quoted", "'", "well-known", ".",
+    ]  # fmt: skip
+
+
+def test_an_accent_written_as_two_characters_stays_within_its_word():
+    assert tokenize("nai\u0308ve") == ["na\u00efve"]
+
+
+def test_capitals_count_for_the_tokens_but_not_for_the_vocabulary(explained):
+    ran, record = explained("--text", "The cat the")
+    assert record["explain"]["tokens"] == ["The", "cat", "the"]
+    assert record["explain"]["vocabulary"] == ["cat", "the"]
+    assert "3 tokens (2 different)" in ran.out
+
+
+# ---------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_loss_and_weights_are_those_computed_by_hand(explained, causal):
+    flags = ["--causal"] if causal else []
+    ran, record = explained("multi-head", "--heads", 3, "--d-model", 15, "--seed", 5, *flags)
+    loss, weights = by_hand(tokenize(SENTENCE), d_model=15, heads=3, causal=causal, seed=5)
+    assert ran.status == 0
+    np.testing.assert_allclose(record["explain"]["loss"], loss, rtol=1e-12)
+    np.testing.assert_allclose(record["explain"]["attention_weights"], weights, atol=1e-13)
+    assert f"loss {loss:.4f}" in " ".join(ran.out.split())
+
+
+def test_the_printed_weights_are_the_weights_and_masked_cells_are_dots(explained):
+    ran, record = explained("multi-head", "--causal", "--heads", 2, "--text", "a bb ccc a")
+    weights = np.array(record["explain"]["attention_weights"])
+    np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-12)
+    assert (np.triu(weights, 1) == 0).all()
+    lines = ran.out.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("head 1"))
+    for i, token in enumerate(["a", "bb", "ccc", "a"]):
+        row = (
+            lines[start + 2 + i]
+            .replace("█", " ")
+            .replace("▓", " ")
+            .replace("▒", " ")
+            .replace("░", " ")
+            .split()
+        )
+        assert row[0] == row[5] == token  # both heads, side by side
+        for head, cells in enumerate((row[1:5], row[6:10])):
+            assert [c == "·" for c in cells] == [j > i for j in range(4)]
+            seen = [float(c) for c in cells if c != "·"]
+            np.testing.assert_allclose(
+                seen, weights[head, i, : i + 1], atol=0.051 if 1.0 in seen else 0.0051
+            )
+
+
+def test_without_a_mask_no_cell_is_a_dot(explained):
+    ran, _ = explained("--text", "a b c")
+    assert "·" not in ran.out
+
+
+@pytest.mark.parametrize("layer", ["multi-head", "self-attention"])
+@pytest.mark.parametrize("flags", [[], ["--causal"], ["--bias", "--causal"], ["--no-bias"]])
+def test_every_gradient_of_every_step_is_measured_and_agrees(explained, layer, flags):
+    ran, record = explained(layer, *flags)
+    assert ran.status == 0
+    assert ran.err == ""
+    assert "✗" not in ran.out
+    checks = record["checks"]
+    assert {check["number"] for check in checks} == set(range(1, 8 if layer == "multi-head" else 7))
+    assert all(check["ok"] for check in checks)
+    worst = max(check["relative_difference"] for check in checks)
+    assert f"all {len(checks)} gradients agree, worst {worst:.1e}" in ran.out.splitlines()[-1]
+
+
+def test_single_precision_stays_single_and_agrees_to_it(explained):
+    ran, record = explained("--dtype", "float32")
+    assert ran.status == 0
+    kinds = {node["dtype"] for node in record["nodes"]} - {"int64"}
+    assert kinds == {"float32"}
+    assert 1e-9 < max(check["relative_difference"] for check in record["checks"]) < 1e-5
+
+
+# ---------------------------------------------------------------- costs
+
+
+def table(out, title):
+    """Rows of a cost table: step → the cells after it."""
+    lines = out.split(title, 1)[1].splitlines()[2:]
+    rows = [re.split(r"  +", line) for line in lines[: lines.index("") if "" in lines else None]]
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_flops_counted_in_the_graph_equal_the_closed_form_row_by_row(explained):
+    ran, _ = explained("multi-head", "--causal", "--bias", "--heads", 2, "--d-model", 6)
+    rows = table(ran.out, "forward FLOPs of the layer")
+    n = len(tokenize(SENTENCE))
+    for step, count in flops_by_step(1, n, 6, 2).items():
+        assert rows[step] == [f"{count:,}", "=", f"{count:,}"]
+    total = f"{sum(flops_by_step(1, n, 6, 2).values()):,}"
+    assert rows["sum"] == [total, "=", total]
+    for step, count in {"bias": 4 * n * 6, "scaling": 2 * n * n, "mask": 2 * n * n}.items():
+        assert rows[step] == [f"{count:,}", "left out"]
+    assert "other" not in rows
+
+
+def test_bytes_of_the_recorded_arrays_equal_the_closed_form(explained):
+    ran, _ = explained("self-attention", "--d-k", 3, "--d-v", 5, "--dtype", "float32")
+    rows = table(ran.out, "bytes of the layer's arrays")
+    for name, count in memory_by_array(1, len(tokenize(SENTENCE)), 3, 5, "float32").items():
+        assert rows[name] == [f"{count:,}", "=", f"{count:,}"]
+
+
+def test_a_cost_that_differs_is_marked_and_fails(command, monkeypatch):
+    from minigrad.cli import costs
+
+    monkeypatch.setattr(
+        costs, "flops_by_step", lambda *a, **k: {**flops_by_step(*a, **k), "softmax": 1}
+    )
+    ran = command("explain")
+    assert ran.status == 1
+    assert table(ran.out, "forward FLOPs of the layer")["softmax"][1:] == ["≠", "1"]
+    assert "costs differ from the closed form: softmax, sum" in " ".join(ran.out.split())
+
+
+# ---------------------------------------------------------------- a wrong rule
+
+
+def test_a_wrong_rule_turns_its_step_red_and_the_status_to_1(command, plant):
+    plant("softmax", "x", lambda gradient: gradient * 1.0005)
+    ran = command("explain", "multi-head", "--causal")
+    assert ran.status == 1
+    rows = [line for line in ran.out.splitlines() if line.rstrip().endswith(("✓", "✗"))]
+    marks = {line.split()[-5]: line.rstrip()[-1] for line in rows}
+    assert marks["A"] == "✓"
+    assert marks["S_masked"] == marks["Q"] == marks["W_K"] == marks["X"] == "✗"
+    last = " ".join(ran.out[ran.out.rindex("first wrong") :].split())
+    assert re.match(r"first wrong: step 4, softmax, gradient of S_masked at \[0, \d", last)
+    assert last.endswith("relative difference 5.0e-04")
+    record = json.loads(Path("explained/trace.json").read_text(encoding="utf-8"))
+    assert any(check["ok"] is False for check in record["checks"])
+
+
+def test_a_rule_that_raises_is_one_line_and_leaves_nothing(command, plant):
+    from minigrad.errors import GradientError
+
+    def broken(gradient):
+        raise GradientError("no such thing")
+
+    plant("softmax", "x", broken)
+    ran = command("explain")
+    assert ran.status == 1
+    assert ran.out == ""
+    assert ran.err.count("\n") == 1
+    assert "no such thing" in ran.err
+    assert not Path("explained").exists()
+
+
+# ---------------------------------------------------------------- the same again
+
+
+def test_the_record_and_the_text_are_the_same_in_every_process(tmp_path):
+    seen = set()
+    for seed in ("0", "1"):
+        command = [sys.executable, "-m", "minigrad", "explain", "--causal", "--out", "here"]
+        folder = tmp_path / seed
+        folder.mkdir()
+        variables = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PYTHONHASHSEED": seed,
+            "PYTHONUTF8": "1",
+        }
+        ran = subprocess.run(command, cwd=folder, env=variables, capture_output=True, check=True)
+        files = [folder / "here" / name for name in ("trace.json", "graph.svg")]
+        seen.add((ran.stdout, *(file.read_bytes() for file in files)))
+    assert len(seen) == 1
+
+
+def test_another_seed_gives_other_weights_and_the_same_seed_the_same(explained):
+    weights = [explained("--seed", seed)[1]["explain"]["attention_weights"] for seed in (1, 2, 1)]
+    assert weights[0] == weights[2] != weights[1]

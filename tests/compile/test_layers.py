@@ -1,0 +1,178 @@
+"""Layers, compiled: values and gradients are eager's, and the source reads as a person would write
+it.
+"""
+
+from __future__ import annotations
+
+import ast
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import MultiHeadAttention, SelfAttention, create_causal_mask
+
+N = 7
+MASKS = {
+    "none": None,
+    "causal": create_causal_mask(N),
+    "boolean": np.tri(N, dtype=bool),
+    "a row that may attend nowhere": np.tri(N, N, -1, dtype=bool),
+    "padding": np.arange(N) < np.array([[[4]], [[7]]]),
+}
+
+
+def _layer(kind, bias, dtype=np.float64):
+    if kind == "self":
+        return SelfAttention(6, 2, 3, use_bias=bias, rng=0, dtype=dtype, method="exact")
+    kv_heads = {"multi": None, "grouped": 1}[kind]
+    return MultiHeadAttention(6, 2, kv_heads, use_bias=bias, rng=0, dtype=dtype, method="exact")
+
+
+def _compare(layer, x, step, *args, tolerance=1e-12):
+    leaves = [x, *layer.parameters()]
+    run = mg.compile(step)
+    for n in range(3):
+        results = []
+        for f in (step, run):
+            for leaf in leaves:
+                leaf.grad = None
+            out = f(x, *args)
+            results.append(
+                [out.numpy().copy(), layer.attention_weights.copy(), *(t.grad for t in leaves)]
+            )
+        for a, b in zip(*results, strict=True):
+            np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance)
+        for k, leaf in enumerate(leaves):
+            leaf.assign_(
+                np.random.default_rng(10 * n + k).normal(size=leaf.shape).astype(leaf.dtype)
+            )
+    assert (run.recordings, run.reasons) == (1, [])
+    return run
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("kind", ["self", "multi", "grouped"])
+def test_attention_equals_eager(kind, bias, mask):
+    rng = np.random.default_rng(0)
+    x = mg.tensor(rng.normal(size=(2, N, 6)), requires_grad=True, name="X")
+    weight, layer = rng.normal(size=(2, N, 6)), _layer(kind, bias)
+
+    def step(x):
+        out = layer(x, mask=mask)
+        out.backward(weight)
+        return out
+
+    _compare(layer, x, step)
+
+
+@pytest.mark.parametrize("kind", ["self", "multi"])
+def test_attention_in_float32_and_unbatched_equals_eager(kind):
+    rng = np.random.default_rng(0)
+    for shape, dtype, tolerance in (((1, N, 6), np.float32, 1e-4), ((N, 6), np.float64, 1e-12)):
+        x = mg.tensor(rng.normal(size=shape).astype(dtype), requires_grad=True, name="X")
+        weight, layer = rng.normal(size=shape).astype(dtype), _layer(kind, True, dtype)
+
+        def step(x, layer=layer, weight=weight):
+            out = layer(x, mask=MASKS["causal"])
+            out.backward(weight)
+            return out
+
+        _compare(layer, x, step, tolerance=tolerance)
+
+
+def test_what_was_handed_out_stays_as_it_is():
+    """Weights, outputs and gradients of earlier calls, however many are kept."""
+    layer = _layer("self", True)
+    weight = np.ones((64, N, 6))  # large enough that memory is handed out again
+
+    @mg.compile
+    def step(x):
+        out = layer(x)
+        out.backward(weight)
+        return out
+
+    kept = []
+    for n in range(6):
+        x = mg.tensor(np.random.default_rng(n).normal(size=(64, N, 6)), requires_grad=True)
+        for leaf in layer.parameters():
+            leaf.grad = None
+        out = step(x)
+        arrays = [out.numpy(), out.numpy()[3:5], layer.attention_weights, x.grad, layer.W_Q.grad]
+        kept += [(a, a.copy()) for a in arrays]
+    assert not step.reasons
+    for array, copy in kept:
+        np.testing.assert_array_equal(array, copy)
+
+
+def test_the_source_of_self_attention_reads_like_the_formulas():
+    layer = _layer("self", True)
+    x = mg.tensor(np.ones((1, N, 6)), requires_grad=True, name="X")
+
+    @mg.compile
+    def step(x):
+        out = layer(x, mask=MASKS["causal"])
+        out.backward(WEIGHT)
+        return out
+
+    step(x)
+    calls = [line.strip() for line in step.source.split("def step(")[1].splitlines()]
+    for expected in (
+        "np.concatenate((W_Q, W_K, W_V), axis=1, out=W_QKV)",
+        "np.concatenate((b_Q, b_K, b_V), axis=0, out=b_QKV)",
+        "leaf_W_Q.grad = d_W_Q",
+        "attributes['attention_weights'] = A",
+        "return Tensor(out, 'out')",
+    ):
+        assert any(expected in line for line in calls), step.source
+    assert (
+        sum(line.startswith(("np.dot", "np.matmul")) or "np.dot(" in line for line in calls) == 12
+    )
+    assert len([line for line in calls if line and not line.startswith("#")]) < 70
+
+
+WEIGHT = np.ones((1, N, 6))
+
+
+def test_a_wrong_rule_is_wrong_the_same_way(monkeypatch):
+    """Compiled code is made of the engine's own rules: a fault in one shows in both."""
+    tanh = mg.registry["tanh"]
+    rule = tanh.rules["x"]
+    monkeypatch.setitem(tanh.rules, "x", rule._replace(function=lambda g, out: g * (1 - out)))
+    tanh.plans.clear()
+    x = mg.tensor([0.5], requires_grad=True)
+
+    def step(x):
+        y = mg.tanh(x).sum()
+        y.backward()
+        return y
+
+    try:
+        gradients = []
+        for run in (step, *[mg.compile(step)] * 2):
+            x.grad = None
+            run(x)
+            gradients.append(x.grad.item())
+    finally:
+        tanh.plans.clear()
+    assert gradients == pytest.approx([1 - np.tanh(0.5)] * 3)
+
+
+def test_names_cannot_write_code():
+    """Generated source is made of identifiers, whatever tensors are called."""
+    evil = "x\n    import os #'); raise SystemExit"
+    w = mg.tensor([1.0, 2.0], requires_grad=True, name=evil)
+
+    @mg.compile
+    def step(x):
+        with mg.scope(evil):
+            loss = mg.sum((w * x).named(evil))
+        loss.backward()
+        return loss
+
+    for _ in range(2):
+        step(np.ones(2))
+    assert not step.reasons
+    nodes = list(ast.walk(ast.parse(step.source)))
+    assert not any(isinstance(node, ast.Import | ast.Raise) for node in nodes)

@@ -1,0 +1,184 @@
+"""Random programs, compiled, give what they give eagerly; what they hand out stays as it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+
+SHAPES = [(2, 3, 5), (3, 5), (5,), (2, 3, 1), (5, 5), (2, 5, 3), (5, 5), (5, 5), ()]
+INDEX = np.array([0, 0])
+CHOICE = np.array([True, False, True, True, False])
+
+BINARY = [
+    lambda a, b: a + b,
+    lambda a, b: a * b,
+    lambda a, b: a - b,
+    lambda a, b: a / (abs(b) + 1.5),
+    lambda a, b: a @ b,
+    lambda a, b: mg.where(CHOICE, a, b),
+    lambda a, b: mg.concatenate((a, b), axis=-1),
+    lambda a, b: mg.scale(a @ b.mT, 0.3),
+    lambda a, b: mg.softmax(mg.scale(a @ b.mT, 0.3)) @ b,
+    lambda a, b: a.detach() * b,
+    lambda a, b: mg.maximum(a, b),
+]
+UNARY = [
+    mg.tanh,
+    mg.softmax,
+    lambda a: a.mT,
+    lambda a: a.reshape(-1),
+    lambda a: a.sum(axis=-1, keepdims=True),
+    lambda a: mg.relu(a - 1.0),
+    lambda a: a * 0.5,
+    lambda a: a[..., ::-1],
+    lambda a: mg.mean(a, axis=0),
+    lambda a: mg.layer_norm(a, None, None),
+    lambda a: mg.gelu(a, approximate="tanh"),
+    lambda a: a[INDEX],
+    lambda a: a**2,
+    lambda a: mg.expand_dims(a, 0),
+    mg.transpose,
+    lambda a: mg.logsumexp(a, axis=-1),
+]
+
+
+def _program(seed):
+    """A step of random ops over random leaves, with its leaves."""
+    rng = np.random.default_rng(seed)
+    leaves = []
+    for name in "ABCDEF":
+        shape = SHAPES[rng.integers(len(SHAPES))]
+        data = rng.uniform(0.5, 1.5, shape)
+        leaves.append(mg.tensor(data, requires_grad=bool(rng.integers(6)), name=name))
+    generator = np.random.default_rng(seed)
+    choices = rng.integers(0, 10**6, (rng.integers(4, 18), 4)).tolist()
+    both = bool(rng.integers(2))
+
+    def one(kind, a, b, array):
+        if kind % 13 == 0:
+            return mg.dropout(a, 0.3, generator)
+        if kind % 13 == 1:
+            return a + array
+        if kind % 13 < 7:
+            return BINARY[kind % len(BINARY)](a, b)
+        return UNARY[kind % len(UNARY)](a)
+
+    def values_of(x, array, chosen):
+        """The values a list of choices makes; choices that do not fit are taken out of it."""
+        values = [*leaves, x]
+        for choice in list(chosen):
+            kind, i, j = choice[0], choice[1] % len(values), choice[2] % len(values)
+            try:
+                made = one(kind, values[i], values[j], array)
+            except mg.errors.MinigradError:
+                made = None
+            if made is None or not 0 < made.size < 500:
+                chosen.remove(choice)
+            else:
+                values.append(made)
+        return values[7:]
+
+    values_of(mg.tensor(np.ones((3, 5)), requires_grad=True), np.ones((3, 5)), choices)
+    generator = np.random.default_rng(seed)
+    count = len(choices)
+
+    def step(x, array):
+        values = [x, *values_of(x, array, choices)]
+        assert len(choices) == count
+        loss = mg.tanh(x).sum()
+        for value in values[-4:]:
+            loss = loss + mg.tanh(value).sum() * 0.1
+        loss.backward()
+        return (loss, values[-1]) if both else loss
+
+    return leaves, step
+
+
+def _results(seed, compiled):
+    leaves, step = _program(seed)
+    run = mg.compile(step) if compiled else step
+    rng = np.random.default_rng(seed + 1)
+    x = mg.tensor(rng.uniform(0.5, 1.5, (3, 5)), requires_grad=True, name="x")
+    everything, held = [], []
+    for n in range(4):
+        for leaf in (*leaves, x):
+            leaf.assign_(rng.uniform(0.5, 1.5, leaf.shape))
+            leaf.grad = leaf.grad if n % 2 else None
+        result = run(x, rng.uniform(0.5, 1.5, (3, 5)))
+        outputs = result if isinstance(result, tuple) else (result,)
+        arrays = [t.numpy() for t in outputs] + [leaf.grad for leaf in (*leaves, x)]
+        everything += [None if a is None else a.copy() for a in arrays]
+        for a in arrays:
+            if a is not None and not any(np.may_share_memory(a, t.numpy()) for t in (*leaves, x)):
+                held.append((a, a.copy()))
+    return everything, held, run
+
+
+@pytest.mark.parametrize("first", range(0, 240, 20))
+def test_random_programs_equal_eager(first):
+    compiled_ones = 0
+    for seed in range(first, first + 20):
+        eager, _, _ = _results(seed, False)
+        compiled, held, run = _results(seed, True)
+        compiled_ones += not run.reasons
+        for a, b in zip(eager, compiled, strict=True):
+            assert (a is None) == (b is None), seed
+            if a is not None:
+                assert (a.shape, a.dtype) == (b.shape, b.dtype), seed
+                np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12, err_msg=str(seed))
+        for array, copy in held:
+            np.testing.assert_array_equal(
+                array, copy, err_msg=f"{seed}: changed after it was handed out"
+            )
+    assert compiled_ones == 20
+
+
+SIZES = [(1, 5, 7, 3), (2, 5, 7, 3), (2, 1, 2, 3)]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_that_are_joined_equal_eager(sizes, bias, heads, dtype):
+    """Attention written out with ops, its three projections of one input."""
+    (B, n, d, k), rng = sizes, np.random.default_rng(0)
+    width = heads * k
+    W = [
+        mg.tensor(rng.normal(size=(d, width)).astype(dtype), requires_grad=True, name=f"W_{c}")
+        for c in "QKV"
+    ]
+    b = [
+        mg.tensor(rng.normal(size=width).astype(dtype), requires_grad=True, name=f"b_{c}")
+        for c in "QKV"
+    ]
+    x = mg.tensor(rng.normal(size=(B, n, d)).astype(dtype), requires_grad=True, name="X")
+    weight = rng.normal(size=(B, n, width)).astype(dtype)
+
+    def split(t):
+        return t.reshape((B, n, heads, k)).swapaxes(1, 2) if heads > 1 else t
+
+    def step(x, weight):
+        Q, K, V = (split(x @ w + c if bias else x @ w) for w, c in zip(W, b, strict=True))
+        A = mg.softmax(mg.scale(Q @ K.mT, 0.5))
+        out = A @ V
+        out = out.swapaxes(1, 2).reshape((B, n, width)) if heads > 1 else out
+        out.backward(weight)
+        return out
+
+    leaves = [x, *W, *(b if bias else [])]
+    step(x, weight)
+    eager = [leaf.grad for leaf in leaves]
+    run = mg.compile(step)
+    for _ in range(3):
+        for leaf in leaves:
+            leaf.grad = None
+        run(x, weight)
+        for a, leaf in zip(eager, leaves, strict=True):
+            tolerance = 1e-12 if dtype is np.float64 else 1e-4
+            np.testing.assert_allclose(leaf.grad, a, rtol=tolerance, atol=tolerance)
+            assert leaf.grad.dtype == dtype
+    assert not run.reasons
+    assert "np.concatenate((W_Q, W_K, W_V), axis=1, out=W_QKV)" in run.source

@@ -1,0 +1,225 @@
+"""Decoding token by token is the full causal pass, and costs what one row of it costs."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import (
+    ALiBi,
+    KVCache,
+    MultiHeadAttention,
+    RelativePosition,
+    RMSNorm,
+    Rotary,
+    SelfAttention,
+    T5Bias,
+)
+from minigrad.errors import ArgumentError, GradientError, ShapeError
+
+B, N, D, H = 2, 11, 12, 3
+
+VARIANTS = {
+    "plain": {},
+    "grouped": {"n_kv_heads": 1},
+    "rotary": {"position": Rotary(4)},
+    "rotary, grouped, normed": {"position": Rotary(4), "n_kv_heads": 1, "qk_norm": RMSNorm},
+    "rotary interleaved, in part": {"position": Rotary(2, pairing="interleaved")},
+    "ALiBi": {"position": ALiBi(H)},
+    "T5": {"position": T5Bias(H, 8, 11, bidirectional=False)},
+    "Shaw": {"position": RelativePosition(4, 3, d_v=5), "d_v": 5},
+    "soft-cap": {"softcap": 0.7},
+    "narrow values": {"d_v": 5},
+    "window": {"window": 4},
+    "window and rotary": {"window": 3, "position": Rotary(4)},
+    "window of one": {"window": 1},
+    "window longer than the text": {"window": 50},
+}
+
+
+def layer_of(rng, name):
+    layer = MultiHeadAttention(D, H, causal=True, use_bias=True, rng=rng, **VARIANTS[name])
+    for parameter in layer.parameters():
+        parameter.assign_(rng.normal(size=parameter.shape))
+    return layer
+
+
+def decoded(layer, X, cache, sizes):
+    """The outputs of chunks of these sizes, one after another."""
+    ends = np.cumsum(sizes)
+    with mg.no_grad():
+        parts = [
+            layer(X[:, end - size : end], cache=cache).numpy()
+            for size, end in zip(sizes, ends, strict=True)
+        ]
+    return np.concatenate(parts, axis=1)
+
+
+@pytest.fixture
+def X(rng):
+    return rng.normal(size=(B, N, D))
+
+
+@pytest.mark.parametrize("sizes", [[1] * N, [N], [5, 1, 1, 1, 3], [1, 7, 3]], ids=str)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_decoding_in_chunks_is_the_full_causal_pass(rng, X, name, sizes):
+    layer = layer_of(rng, name)
+    cache = KVCache(window=layer.window)
+    found, whole = decoded(layer, X, cache, sizes), layer(X).numpy()
+    np.testing.assert_allclose(found, whole, rtol=1e-10, atol=1e-12 * np.abs(whole).max())
+    assert len(cache) == N
+
+
+def test_one_head_and_an_unbatched_sequence_have_caches_too(rng, X):
+    layer = SelfAttention(D, 5, 7, causal=True, rng=rng)
+    np.testing.assert_allclose(
+        decoded(layer, X, KVCache(), [3, 1, 7]), layer(X).numpy(), rtol=1e-10, atol=1e-13
+    )
+    layer, cache = MultiHeadAttention(D, H, causal=True, rng=rng), KVCache()
+    with mg.no_grad():
+        steps = [layer(X[0, t : t + 1], cache=cache).numpy() for t in range(N)]
+    np.testing.assert_allclose(np.concatenate(steps), layer(X[0]).numpy(), rtol=1e-10, atol=1e-13)
+
+
+# ---------------------------------------------------------------- cost
+
+
+def flops_of_tokens(layer, X, cache, hear):
+    counts = []
+    with mg.no_grad():
+        for t in range(X.shape[1]):
+            _, heard = hear(lambda x, at=t: layer(x, cache=cache), X[:, t : t + 1])
+            counts.append(heard.flops["matmul"])
+    return counts
+
+
+def test_a_tokens_flops_grow_by_a_constant_for_every_token_before_it(rng, X, hear):
+    """Projections, and 2 B h (d_k + d_v) for every key: O(n) a token, not O(n²)."""
+    layer = layer_of(rng, "grouped")
+    found = flops_of_tokens(layer, X, KVCache(), hear)
+    projections = 2 * B * D * (D + 4 + 4 + D)
+    assert found == [projections + 2 * B * H * (4 + 4) * (t + 1) for t in range(N)]
+
+
+def test_with_a_window_a_tokens_flops_stop_growing(rng, X, hear):
+    layer = layer_of(rng, "window")
+    found = flops_of_tokens(layer, X, KVCache(window=4), hear)
+    assert found[:4] == sorted(set(found[:4]))
+    assert set(found[3:]) == {found[3]}
+
+
+def test_a_layer_with_fewer_key_value_heads_caches_that_much_less(rng, X):
+    sizes = {}
+    for n_kv_heads in (1, 2, 6):
+        layer = MultiHeadAttention(D, 6, n_kv_heads, causal=True, rng=rng)
+        cache = KVCache()
+        with mg.no_grad():
+            layer(X, cache=cache)
+        sizes[n_kv_heads] = cache.nbytes
+    assert sizes[6] == 2 * B * N * D * 8
+    assert sizes[6] == 3 * sizes[2] == 6 * sizes[1]
+
+
+def test_the_store_doubles_so_that_n_tokens_move_it_about_log_n_times(rng):
+    cache, capacities = KVCache(), []
+    for t in range(1000):
+        cache.append(np.full((1, 2, 1, 3), t), np.full((1, 2, 1, 5), -t))
+        capacities.append(cache.capacity)
+    assert sorted(set(capacities)) == [2**k for k in range(11)]
+    np.testing.assert_array_equal(cache.keys[0, 1, :, 2], np.arange(1000))
+    np.testing.assert_array_equal(cache.values[0, 0, :, 4], -np.arange(1000))
+
+
+def test_a_windows_store_stays_within_a_few_windows(rng):
+    cache = KVCache(window=7)
+    for t in range(1000):
+        keys, _ = cache.append(np.full((1, 2, 1, 3), t), np.zeros((1, 2, 1, 3)))
+        np.testing.assert_array_equal(keys[0, 0, :, 0], np.arange(max(0, t - 6), t + 1))
+        assert cache.start == max(0, t - 6)
+    assert cache.capacity <= 4 * 7
+
+
+# ---------------------------------------------------------------- rows of different lengths
+
+
+@pytest.mark.parametrize("name", ["plain", "rotary, grouped, normed", "ALiBi", "window", "Shaw"])
+def test_rows_of_different_lengths_decode_as_each_would_alone(rng, X, name):
+    layer = layer_of(rng, name)
+    cache, lengths = KVCache(window=layer.window), np.array([2, 5])
+    with mg.no_grad():
+        prompt = layer(X[:, :5], cache=cache).numpy()
+        cache.crop(lengths)
+        for step in range(4):
+            at = lengths + step
+            new = np.stack([X[b, at[b]] for b in range(B)])[:, None]
+            out = layer(new, cache=cache).numpy()
+            for b in range(B):
+                alone = layer(X[b, : at[b] + 1]).numpy()
+                np.testing.assert_allclose(out[b, 0], alone[-1], rtol=1e-9, atol=1e-10)
+                np.testing.assert_allclose(
+                    prompt[b, : lengths[b]], alone[: lengths[b]], rtol=1e-9, atol=1e-10
+                )
+    np.testing.assert_array_equal(cache.lengths, lengths + 4)
+
+
+def test_a_short_rows_empty_places_are_hidden_even_without_a_causal_mask(rng, X):
+    layer, cache = MultiHeadAttention(D, H, rng=rng), KVCache()
+    with mg.no_grad():
+        layer(X[:, :5], cache=cache)
+        cache.crop([2, 5])
+        layer(X[:, 5:6], cache=cache)
+    A = layer.attention_weights
+    np.testing.assert_array_equal(A[0, :, 0, 3:], 0)
+    assert (A[1] > 0).all()
+
+
+# ---------------------------------------------------------------- crop, reset, errors
+
+
+def test_cropping_takes_tokens_back(rng, X):
+    layer, cache = layer_of(rng, "rotary"), KVCache()
+    with mg.no_grad():
+        layer(X[:, :7], cache=cache)
+        cache.crop(4)
+        again = layer(X[:, 4:], cache=cache).numpy()
+    np.testing.assert_allclose(again, layer(X).numpy()[:, 4:], rtol=1e-10, atol=1e-12)
+
+
+def test_reset_forgets_everything(rng, X):
+    layer, cache = layer_of(rng, "plain"), KVCache()
+    with mg.no_grad():
+        first = layer(X, cache=cache).numpy()
+        cache.reset()
+        assert (len(cache), cache.capacity, cache.nbytes) == (0, 0, 0)
+        np.testing.assert_array_equal(layer(X, cache=cache).numpy(), first)
+
+
+def test_what_would_lose_a_gradient_is_refused(rng, X):
+    layer = layer_of(rng, "plain")
+    with pytest.raises(GradientError, match=r"run the layer within mg\.no_grad\(\)"):
+        layer(X, cache=KVCache())
+
+
+def test_what_does_not_fit_a_cache_is_refused(rng, X):
+    layer, cache = layer_of(rng, "plain"), KVCache()
+    with mg.no_grad():
+        layer(X, cache=cache)
+        with pytest.raises(ShapeError, match="it holds 2 rows, got 1"):
+            layer(X[:1], cache=cache)
+        with pytest.raises(ArgumentError, match="goes with no context= and no positions="):
+            layer(X, cache=cache, positions=np.arange(N))
+    with pytest.raises(
+        ArgumentError, match=r"lengths must lie in \[0, \[11, 11\]\], got \[12, 12\]"
+    ):
+        cache.crop(12)
+    with pytest.raises(ArgumentError, match="nothing has been cached yet"):
+        _ = KVCache().keys
+    with pytest.raises(ArgumentError, match="window must be at least 1"):
+        KVCache(window=0)
+
+
+def test_a_cache_that_forgets_what_it_should_keep_is_caught(rng, X):
+    """The comparison is no formality: a cache with a shorter window than the layer's fails it."""
+    layer = layer_of(rng, "window")
+    found = decoded(layer, X, KVCache(window=2), [1] * N)
+    with pytest.raises(AssertionError):
+        np.testing.assert_allclose(found, layer(X).numpy(), rtol=1e-6, atol=1e-6)

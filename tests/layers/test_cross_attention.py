@@ -1,0 +1,124 @@
+"""Cross-attention: keys and values from a context, told apart from a mask; PyTorch."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import MultiHeadAttention, SelfAttention, padding_mask
+from minigrad.errors import ArgumentError, ShapeError
+
+B, N, M, D, D_CONTEXT, H = 2, 7, 5, 12, 11, 3
+
+
+@pytest.fixture
+def X(rng):
+    return rng.normal(size=(B, N, D))
+
+
+@pytest.fixture
+def context(rng):
+    return rng.normal(size=(B, M, D_CONTEXT))
+
+
+@pytest.fixture
+def layer(rng):
+    return MultiHeadAttention(D, H, use_bias=True, rng=rng, d_context=D_CONTEXT)
+
+
+def test_a_sequence_as_its_own_context_is_self_attention(rng, X):
+    for layer in (MultiHeadAttention(D, H, rng=rng), SelfAttention(D, 5, 7, rng=rng)):
+        np.testing.assert_array_equal(layer(X, context=X).numpy(), layer(X).numpy())
+
+
+def test_context_may_come_by_keyword_second_or_third(layer, X, context):
+    out = layer(X, context=context).numpy()
+    mask = padding_mask([M, M - 2], M)
+    for other in (layer(X, context), layer(X, None, context)):
+        np.testing.assert_array_equal(other.numpy(), out)
+    masked = layer(X, mask, context=context).numpy()
+    np.testing.assert_array_equal(layer(X, context, mask).numpy(), masked)
+    assert np.abs(masked - out).max() > 1e-3
+
+
+def test_a_mask_stays_a_mask_even_where_its_shape_would_fit_a_context(rng):
+    """n = d_model: 0 and −inf are a mask; other floats could be either, so it must be said."""
+    layer, X = MultiHeadAttention(6, 2, rng=rng), rng.normal(size=(B, 6, 6))
+    causal = np.broadcast_to(np.where(np.tri(6, dtype=bool), 0, -np.inf), (B, 6, 6))
+    np.testing.assert_array_equal(layer(X, causal).numpy(), layer(X, mask=causal[0]).numpy())
+    Y = rng.normal(size=(B, 6, 6))
+    with pytest.raises(ArgumentError, match=r"fits both a mask to add and a context"):
+        layer(X, Y)
+    assert np.abs(layer(X, context=Y).numpy() - layer(X).numpy()).max() > 1e-3
+
+
+def test_weights_are_one_row_a_query_over_the_contexts_tokens(layer, X, context):
+    layer(X, context)
+    assert layer.attention_weights.shape == (B, H, N, M)
+    np.testing.assert_allclose(layer.attention_weights.sum(axis=-1), 1, rtol=1e-14)
+
+
+def test_the_order_of_the_context_does_not_matter_that_of_the_queries_does(layer, rng, X, context):
+    out, order = layer(X, context).numpy(), rng.permutation(M)
+    np.testing.assert_allclose(layer(X, context[:, order]).numpy(), out, rtol=1e-11, atol=1e-14)
+    order = rng.permutation(N)
+    np.testing.assert_allclose(layer(X[:, order], context).numpy(), out[:, order], atol=1e-13)
+
+
+def test_padded_context_is_as_if_it_were_not_there(layer, X, context):
+    out = layer(X, padding_mask([M - 2, M - 2], M), context=context).numpy()
+    np.testing.assert_allclose(out, layer(X, context[:, : M - 2]).numpy(), rtol=1e-11, atol=1e-14)
+
+
+def test_gradients_reach_the_context_and_are_the_numeric_ones(rng):
+    layer = MultiHeadAttention(6, 2, 1, rng=rng, d_context=5)
+    X, Y = (mg.tensor(rng.normal(size=s), requires_grad=True) for s in ((1, 3, 6), (1, 4, 5)))
+    assert mg.gradcheck(lambda x, y: layer(x, context=y), [X, Y])
+
+
+def test_no_hand_derived_step_is_claimed_for_a_context(layer, hear, X, context):
+    _, heard = hear(layer, X, context)
+    assert heard.steps is None
+    with mg.trace() as t:
+        layer(X, context).sum().backward()
+    assert len(t.check()) == 0
+
+
+def test_it_is_pytorchs(layer, rng, X, context):
+    torch = pytest.importorskip("torch")
+    for name in ("b_Q", "b_K", "b_V", "b_O"):
+        setattr(layer, name, rng.normal(size=D))
+    theirs = torch.nn.MultiheadAttention(
+        D, H, kdim=D_CONTEXT, vdim=D_CONTEXT, batch_first=True, dtype=torch.float64
+    )
+    own = {k: torch.tensor(v) for k, v in layer.state_dict().items()}
+    theirs.load_state_dict(
+        {
+            **{f"{s.lower()}_proj_weight": own[f"W_{s}"].T for s in "QKV"},
+            "in_proj_bias": torch.cat([own[f"b_{s}"] for s in "QKV"]),
+            "out_proj.weight": own["W_O"].T,
+            "out_proj.bias": own["b_O"],
+        }
+    )
+    x, y = (torch.tensor(a, requires_grad=True) for a in (X, context))
+    padded = np.arange(M) >= np.array([[M], [M - 2]])
+    expected, A = theirs(x, y, y, key_padding_mask=torch.tensor(padded), average_attn_weights=False)
+    inputs = [mg.tensor(a, requires_grad=True) for a in (X, context)]
+    out = layer(inputs[0], padding_mask(~padded), context=inputs[1])
+    np.testing.assert_allclose(out.numpy(), expected.detach(), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(layer.attention_weights, A.detach(), rtol=0, atol=1e-12)
+    grad_output = rng.normal(size=out.shape)
+    wanted = torch.autograd.grad(expected, (x, y), torch.tensor(grad_output))
+    for gradient, other in zip(mg.grad(out, inputs, grad_output), wanted, strict=True):
+        np.testing.assert_allclose(gradient, other, rtol=0, atol=1e-11)
+
+
+def test_a_context_that_does_not_fit_is_refused_with_its_shape(layer, X, context):
+    with pytest.raises(ShapeError, match=r"context must be \(B, n, 11\) or \(n, 11\)"):
+        layer(X, context=context[..., :5])
+    with pytest.raises(ShapeError, match=r"context must be"):
+        layer(X, context=np.zeros(D_CONTEXT))
+
+
+def test_float32_layers_take_a_float64_context(rng, X, context):
+    layer = MultiHeadAttention(D, H, rng=rng, dtype=np.float32, d_context=D_CONTEXT)
+    assert layer(X, context).dtype == np.float32

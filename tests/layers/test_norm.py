@@ -1,0 +1,118 @@
+"""LayerNorm and RMSNorm: closed forms, what they are invariant to, PyTorch, errors."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import LayerNorm, RMSNorm
+from minigrad.errors import ArgumentError, ShapeError
+
+
+@pytest.fixture
+def x(rng):
+    return rng.normal(size=(2, 3, 5))
+
+
+def scrambled(layer, rng):
+    for parameter in layer.parameters():
+        parameter.assign_(rng.normal(size=parameter.shape))
+    return layer
+
+
+def test_layer_norm_gives_every_token_mean_zero_and_variance_one(x):
+    out = LayerNorm(5, eps=0.0)(7 * x + 3).numpy()
+    np.testing.assert_allclose(out.mean(axis=-1), np.zeros((2, 3)), atol=1e-15)
+    np.testing.assert_allclose(out.var(axis=-1), np.ones((2, 3)), rtol=1e-13)
+
+
+def test_rms_norm_gives_every_token_mean_square_one_and_keeps_its_direction(x):
+    out = RMSNorm(5, eps=0.0)(x).numpy()
+    np.testing.assert_allclose((out**2).mean(axis=-1), np.ones((2, 3)), rtol=1e-13)
+    np.testing.assert_allclose(out / x, np.broadcast_to((out / x)[..., :1], x.shape), rtol=1e-13)
+
+
+def test_layer_norm_of_a_centred_token_is_its_rms_norm(x):
+    x = x - x.mean(axis=-1, keepdims=True)
+    np.testing.assert_allclose(LayerNorm(5)(x).numpy(), RMSNorm(5)(x).numpy(), rtol=1e-13)
+
+
+def test_weight_and_bias_start_where_they_do_nothing():
+    layer = LayerNorm(5)
+    np.testing.assert_array_equal(layer.weight.numpy(), np.ones(5))
+    np.testing.assert_array_equal(layer.bias.numpy(), np.zeros(5))
+    np.testing.assert_array_equal(RMSNorm(5, plus_one=True).weight.numpy(), np.zeros(5))
+
+
+def test_plus_one_is_the_plain_form_with_one_added_to_the_weight(x, rng):
+    ours, plain = RMSNorm(5, plus_one=True), RMSNorm(5)
+    weight = rng.normal(size=5)
+    ours.weight, plain.weight = weight, 1 + weight
+    np.testing.assert_array_equal(ours(x).numpy(), plain(x).numpy())
+    grad_output = rng.normal(size=x.shape)
+    np.testing.assert_array_equal(ours.backward(grad_output), plain.backward(grad_output))
+    np.testing.assert_array_equal(ours.grad_weight, plain.grad_weight)
+
+
+def test_a_norm_over_the_last_two_axes_is_that_over_their_entries_in_one_row(x, rng):
+    for made in (LayerNorm, RMSNorm):
+        two, one = scrambled(made((3, 5)), rng), made(15)
+        for parameter, same in zip(two.parameters(), one.parameters(), strict=True):
+            same.assign_(parameter.numpy().ravel())
+        np.testing.assert_array_equal(
+            two(x).numpy(), one(x.reshape(2, 15)).numpy().reshape(x.shape)
+        )
+
+
+def test_gradients_are_the_numeric_ones(x, rng):
+    for layer in (LayerNorm(5), RMSNorm(5), RMSNorm(5, plus_one=True), LayerNorm((3, 5))):
+        scrambled(layer, rng)
+        assert mg.gradcheck(lambda x, *_, f=layer: f(x), [mg.tensor(x, requires_grad=True)])
+        layer(x)
+        layer.backward(rng.normal(size=x.shape))
+        assert all(p.grad is not None for p in layer.parameters())
+
+
+def test_without_parameters_there_are_none(x):
+    layer = LayerNorm(5, use_bias=False, use_weight=False)
+    assert layer.parameters() == []
+    assert layer(x).shape == x.shape
+    assert RMSNorm(5, use_weight=False).parameters() == []
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5)])
+@pytest.mark.parametrize("affine", [True, False])
+def test_both_are_pytorchs(x, rng, shape, affine):
+    torch = pytest.importorskip("torch")
+    t, grad_output = torch.tensor(x, requires_grad=True), rng.normal(size=x.shape)
+    for ours, theirs in (
+        (LayerNorm(shape, use_weight=affine, use_bias=affine), torch.nn.functional.layer_norm),
+        (RMSNorm(shape, use_weight=affine, eps=None), torch.nn.functional.rms_norm),
+    ):
+        scrambled(ours, rng)
+        own = [torch.tensor(p.numpy(), requires_grad=True) for p in ours.parameters()]
+        expected = theirs(t, shape, *own)
+        np.testing.assert_allclose(ours(x).numpy(), expected.detach(), rtol=0, atol=1e-12)
+        found = torch.autograd.grad(expected, [t, *own], torch.tensor(grad_output))
+        np.testing.assert_allclose(ours.backward(grad_output), found[0], rtol=0, atol=1e-11)
+        for parameter, gradient in zip(ours.parameters(), found[1:], strict=True):
+            np.testing.assert_allclose(parameter.grad, gradient, rtol=0, atol=1e-11)
+
+
+def test_the_default_eps_of_a_dtype_is_used_when_eps_is_none():
+    assert RMSNorm(5, eps=None).eps == np.finfo(np.float64).eps
+    assert RMSNorm(5, eps=None, dtype=np.float32).eps == np.finfo(np.float32).eps
+
+
+def test_float32_stays_float32(x):
+    for layer in (LayerNorm(5, dtype=np.float32), RMSNorm(5, plus_one=True, dtype=np.float32)):
+        assert layer(x).dtype == np.float32
+        assert layer.backward(x).dtype == np.float32
+
+
+def test_an_input_of_another_width_is_refused_with_both_shapes(x):
+    with pytest.raises(ShapeError, match=r"LayerNorm\(x\): x must end in \(7,\), got \(2, 3, 5\)"):
+        LayerNorm(7)(x)
+    with pytest.raises(ShapeError, match=r"RMSNorm\(x\): x must end in \(2, 5\)"):
+        RMSNorm((2, 5))(x)
+    with pytest.raises(ArgumentError, match=r"LayerNorm: shape\[0\] must be an integer"):
+        LayerNorm(0)

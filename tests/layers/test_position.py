@@ -1,0 +1,381 @@
+"""Positions: closed forms, what they are made to hold, naive loops, PyTorch's T5 buckets."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import (
+    ALiBi,
+    LearnedPosition,
+    MultiHeadAttention,
+    RelativePosition,
+    Rotary,
+    SelfAttention,
+    Sequential,
+    SinusoidalPosition,
+    T5Bias,
+    TransformerXLPosition,
+    alibi_slopes,
+    apply_rotary,
+    create_causal_mask,
+    llama3_frequencies,
+    rotary_angles,
+    rotary_frequencies,
+    sinusoidal_encoding,
+    split_heads,
+    t5_bucket,
+)
+from minigrad.errors import ArgumentError, OutOfRangeError, ShapeError
+
+B, N, H, D_K = 2, 7, 3, 4
+D = H * D_K
+
+
+@pytest.fixture
+def X(rng):
+    return rng.normal(size=(B, N, D))
+
+
+def scrambled(layer, rng):
+    for parameter in layer.parameters():
+        parameter.assign_(rng.normal(size=parameter.shape))
+    return layer
+
+
+def attention_with(position, rng, **options):
+    return scrambled(MultiHeadAttention(D, H, position=position, rng=rng, **options), rng)
+
+
+IN_ATTENTION = {
+    "rotary by halves": lambda: Rotary(D_K),
+    "rotary interleaved": lambda: Rotary(D_K, pairing="interleaved"),
+    "partial rotary": lambda: Rotary(2),
+    "Shaw": lambda: RelativePosition(D_K, max_distance=3, d_v=D_K),
+    "Shaw without values": lambda: RelativePosition(D_K, max_distance=3),
+    "Transformer-XL": lambda: TransformerXLPosition(D, H, D_K),
+    "T5": lambda: T5Bias(H, n_buckets=8, max_distance=11),
+    "T5, causal": lambda: T5Bias(H, n_buckets=8, max_distance=11, bidirectional=False),
+    "ALiBi": lambda: ALiBi(H),
+}
+RELATIVE = [name for name in IN_ATTENTION if name != "nothing"]
+
+
+# ---------------------------------------------------------------- what positions are for
+
+
+def test_without_positions_reordering_the_tokens_reorders_the_output(rng, X):
+    layer, order = attention_with(None, rng), rng.permutation(N)
+    np.testing.assert_allclose(layer(X[:, order]).numpy(), layer(X).numpy()[:, order], atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [*IN_ATTENTION, "sinusoidal", "learned"])
+def test_with_positions_it_does_not(rng, X, kind):
+    if kind in IN_ATTENTION:
+        layer = attention_with(IN_ATTENTION[kind](), rng)
+    else:
+        position = SinusoidalPosition(D) if kind == "sinusoidal" else LearnedPosition(N, D, rng=rng)
+        layer = Sequential(scrambled(position, rng), attention_with(None, rng))
+    order = np.roll(np.arange(N), 2)  # not reversed: ALiBi sees distances alone
+    assert np.abs(layer(X[:, order]).numpy() - layer(X).numpy()[:, order]).max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", RELATIVE)
+def test_relative_positions_see_only_how_far_apart_two_tokens_are(rng, X, kind):
+    layer = attention_with(IN_ATTENTION[kind](), rng)
+    moved = layer(X, positions=np.arange(N) + 1000).numpy()
+    np.testing.assert_allclose(moved, layer(X).numpy(), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", RELATIVE)
+def test_positions_of_each_row_are_those_of_the_row_alone(rng, X, kind):
+    layer, positions = attention_with(IN_ATTENTION[kind](), rng), rng.integers(0, 13, (B, N))
+    together = layer(X, positions=positions).numpy()
+    for b in range(B):
+        alone = layer(X[b], positions=positions[b]).numpy()
+        np.testing.assert_allclose(together[b], alone, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", RELATIVE)
+def test_gradients_through_every_position_are_the_numeric_ones(rng, X, kind):
+    position = IN_ATTENTION[kind]()
+    layer = attention_with(position, rng)
+    inputs = [mg.tensor(X[:1, :5], requires_grad=True), *layer.parameters()]
+    layer(X[:1, :5])
+
+    def f(x, *parameters):
+        held = {id(p): new for p, new in zip(layer.parameters(), parameters, strict=True)}
+        for module in layer.modules():
+            for name, value in list(vars(module).items()):
+                if id(value) in held:
+                    vars(module)[name] = held[id(value)]
+        return layer(x, create_causal_mask(5))
+
+    assert mg.gradcheck(f, inputs)
+
+
+# ---------------------------------------------------------------- sinusoids and learned rows
+
+
+def test_the_encoding_is_sines_and_cosines_of_ever_slower_angles():
+    PE = sinusoidal_encoding(11, 6)
+    for p in range(11):
+        for k in range(3):
+            angle = p / 10000 ** (2 * k / 6)
+            np.testing.assert_allclose(PE[p, 2 * k : 2 * k + 2], [np.sin(angle), np.cos(angle)])
+
+
+def test_a_shift_turns_every_pair_by_the_same_angle_wherever_it_starts():
+    PE = sinusoidal_encoding(23, 6)
+    cos, sin = rotary_angles([5], rotary_frequencies(6))
+    a, b = PE[:-5, 1::2], PE[:-5, 0::2]
+    np.testing.assert_allclose(PE[5:, 1::2], a * cos - b * sin, atol=1e-13)
+    np.testing.assert_allclose(PE[5:, 0::2], a * sin + b * cos, atol=1e-13)
+
+
+def test_sines_before_cosines_are_the_same_numbers_in_another_order():
+    np.testing.assert_array_equal(
+        sinusoidal_encoding(7, 6, interleaved=False),
+        sinusoidal_encoding(7, 6)[:, [0, 2, 4, 1, 3, 5]],
+    )
+
+
+def test_an_offset_continues_where_the_positions_before_ended(rng, X):
+    for layer in (SinusoidalPosition(D), LearnedPosition(13, D, rng=rng), Rotary(D)):
+        whole = layer(X).numpy()
+        np.testing.assert_array_equal(layer(X[:, 3:], offset=3).numpy(), whole[:, 3:])
+        np.testing.assert_array_equal(layer(X[:, 3:], np.arange(3, N)).numpy(), whole[:, 3:])
+
+
+def test_a_learned_row_gets_the_gradient_of_every_token_at_its_position(rng, X):
+    layer = LearnedPosition(11, D, rng=rng)
+    layer(X, np.array([[0, 1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1, 0]]))
+    grad_output = rng.normal(size=X.shape)
+    np.testing.assert_array_equal(layer.backward(grad_output), grad_output)
+    expected = grad_output[0] + grad_output[1, ::-1]
+    np.testing.assert_allclose(layer.grad_P[:N], expected, rtol=1e-14)
+    np.testing.assert_array_equal(layer.grad_P[N:], 0)
+
+
+def test_a_position_without_a_row_is_refused(X):
+    with pytest.raises(OutOfRangeError, match=r"positions must lie in \[0, 5\), got 0 to 6"):
+        LearnedPosition(5, D)(X)
+
+
+# ---------------------------------------------------------------- rotary
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_a_rotated_score_depends_on_the_distance_alone(rng, pairing):
+    rotary, q, k = Rotary(6, pairing=pairing), rng.normal(size=(1, 6)), rng.normal(size=(1, 6))
+
+    def score(i, j):
+        return (rotary(q, [i]).numpy() @ rotary(k, [j]).numpy().T).item()
+
+    for i, j in ((3, 1), (17, 15), (1002, 1000)):
+        np.testing.assert_allclose(score(i, j), score(2, 0), rtol=1e-11)
+    assert abs(score(2, 0) - score(0, 2)) > 1e-3
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_rotation_is_multiplication_of_complex_numbers(rng, pairing):
+    x, theta = rng.normal(size=(N, 6)), rotary_frequencies(6, base=77.0)
+    turned = Rotary(6, base=77.0, pairing=pairing)(x).numpy()
+    first, second = (
+        (slice(0, 3), slice(3, 6)) if pairing == "half" else (slice(0, 6, 2), slice(1, 6, 2))
+    )
+    z = (x[:, first] + 1j * x[:, second]) * np.exp(1j * np.arange(N)[:, None] * theta)
+    np.testing.assert_allclose(turned[:, first], z.real, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(turned[:, second], z.imag, rtol=1e-12, atol=1e-14)
+
+
+def test_the_two_pairings_are_one_rotation_of_reordered_columns(rng):
+    x, order = rng.normal(size=(N, 6)), [0, 2, 4, 1, 3, 5]
+    interleaved = Rotary(6, pairing="interleaved")(x).numpy()
+    np.testing.assert_array_equal(Rotary(6)(x[:, order]).numpy(), interleaved[:, order])
+
+
+def test_rotation_keeps_lengths_and_its_gradient_turns_back(rng):
+    x, rotary, g = rng.normal(size=(N, 6)), Rotary(6), rng.normal(size=(N, 6))
+    out = rotary(x).numpy()
+    np.testing.assert_allclose(np.linalg.norm(out, axis=-1), np.linalg.norm(x, axis=-1))
+    np.testing.assert_allclose(rotary.backward(g), rotary(g, -np.arange(N)).numpy(), atol=1e-14)
+
+
+def test_entries_beyond_the_rotary_ones_stay(rng):
+    x = rng.normal(size=(B, H, N, 6))
+    for pairing in ("half", "interleaved"):
+        out = Rotary(4, pairing=pairing)(x).numpy()
+        np.testing.assert_array_equal(out[..., 4:], x[..., 4:])
+        np.testing.assert_array_equal(out[..., :4], Rotary(4, pairing=pairing)(x[..., :4]).numpy())
+
+
+def test_tables_of_cosines_may_differ_between_rows_of_a_batch(rng):
+    x, at = rng.normal(size=(B, H, N, 6)), rng.integers(0, 50, (B, N))
+    cos, sin = rotary_angles(at, rotary_frequencies(6))
+    out = apply_rotary(x, cos, sin)
+    for b in range(B):
+        np.testing.assert_array_equal(out[b], apply_rotary(x[b], cos[b], sin[b]))
+
+
+def test_llama_3_slows_what_turns_rarely_and_keeps_what_turns_often():
+    plain = rotary_frequencies(64, 500000.0)
+    ratio = llama3_frequencies(64) / plain
+    turns = 8192 * plain / (2 * np.pi)
+    np.testing.assert_allclose(ratio[turns < 1], 1 / 8)
+    np.testing.assert_allclose(ratio[turns > 4], 1)
+    middle = ratio[(turns > 1) & (turns < 4)]
+    assert len(middle) > 0
+    assert ((middle > 1 / 8) & (middle < 1)).all()
+    assert (np.diff(ratio) <= 1e-15).all()
+
+
+def test_what_does_not_fit_a_rotation_is_refused():
+    with pytest.raises(ArgumentError, match="d must be even, got 5"):
+        Rotary(5)
+    with pytest.raises(ShapeError, match="at most half as many"):
+        Rotary(6)(np.zeros((3, 4)))
+    with pytest.raises(ArgumentError, match='"half" or "interleaved", got \'other\''):
+        Rotary(4, pairing="other")(np.zeros((3, 4)))
+    with pytest.raises(ShapeError, match=r"frequencies must be \(2,\), got \(3,\)"):
+        Rotary(4, frequencies=np.ones(3))
+
+
+# ---------------------------------------------------------------- relative: naive loops
+
+
+def naive(layer, X, bias, values=None):
+    """The layer with scores (q·k) / √d_k + bias(b, h, i, j, q, k), entry by entry."""
+    weights = {s: getattr(layer, f"W_{s}").numpy() for s in "QKVO"}
+    Q, K, V = (split_heads(X @ weights[s], H) for s in "QKV")
+    O = np.zeros((B, H, N, D_K))
+    for b, h, i in np.ndindex(B, H, N):
+        S = [
+            (Q[b, h, i] @ K[b, h, j]) / 2 + bias(h, i, j, Q[b, h, i], K[b, h, j]) for j in range(N)
+        ]
+        A = np.exp(S) / np.exp(S).sum()
+        rows = [V[b, h, j] + (0 if values is None else values(i, j)) for j in range(N)]
+        O[b, h, i] = A @ np.array(rows)
+    return O.swapaxes(1, 2).reshape(B, N, D) @ weights["O"]
+
+
+def test_shaws_vectors_are_clipped_and_scored_like_keys(rng, X):
+    X, position = X / 5, RelativePosition(D_K, max_distance=2, d_v=D_K)
+    layer = attention_with(position, rng)
+    a_K, a_V = position.a_K.numpy(), position.a_V.numpy()
+
+    def row(i, j):
+        return min(max(j - i, -2), 2) + 2
+
+    expected = naive(
+        layer, X, lambda h, i, j, q, k: q @ a_K[row(i, j)] / 2, lambda i, j: a_V[row(i, j)]
+    )
+    np.testing.assert_allclose(layer(X).numpy(), expected, rtol=1e-9, atol=1e-11)
+
+
+def test_transformer_xl_has_four_terms(rng, X):
+    X, position = X / 5, TransformerXLPosition(D, H, D_K)
+    layer = attention_with(position, rng)
+    u, v, W_R = (getattr(position, name).numpy() for name in ("u", "v", "W_R"))
+
+    def bias(h, i, j, q, k):
+        PE = sinusoidal_encoding(np.array([i - j]), D, interleaved=False)[0]
+        r = (PE @ W_R).reshape(H, D_K)[h]
+        return (q @ r + u[h, 0] @ k + v[h, 0] @ r) / 2
+
+    np.testing.assert_allclose(layer(X).numpy(), naive(layer, X, bias), rtol=1e-9, atol=1e-11)
+
+
+def test_t5_adds_the_number_of_head_and_bucket(rng, X):
+    X, position = X / 5, T5Bias(H, n_buckets=8, max_distance=11)
+    layer, table = attention_with(position, rng), position.table
+    np.testing.assert_allclose(
+        layer(X).numpy(),
+        naive(layer, X, lambda h, i, j, q, k: table.numpy()[t5_bucket(j - i, 8, 11), h]),
+        rtol=1e-9,
+        atol=1e-11,
+    )
+
+
+def test_alibi_subtracts_the_slope_times_the_distance(rng, X):
+    X, layer, m = X / 5, attention_with(ALiBi(H), rng), alibi_slopes(H)
+    expected = naive(layer, X, lambda h, i, j, q, k: -m[h] * abs(i - j))
+    np.testing.assert_allclose(layer(X).numpy(), expected, rtol=1e-9, atol=1e-11)
+
+
+def test_a_constant_bias_is_the_same_as_an_additive_mask(rng, X):
+    layer = attention_with(ALiBi(H), rng)
+    plain = MultiHeadAttention(D, H)
+    plain.load_state_dict(layer.state_dict())
+    bias = ALiBi(H)(X, X)[None]
+    np.testing.assert_array_equal(layer(X).numpy(), plain(X, bias).numpy())
+
+
+@pytest.mark.parametrize("kind", ["Shaw", "T5", "ALiBi", "Transformer-XL", "rotary by halves"])
+def test_one_head_takes_every_position_too(rng, X, kind):
+    position = {
+        "Shaw": RelativePosition(5, 3, d_v=11),
+        "T5": T5Bias(1, 8, 11),
+        "ALiBi": ALiBi(1),
+        "Transformer-XL": TransformerXLPosition(D, 1, 5),
+        "rotary by halves": Rotary(4),
+    }[kind]
+    layer = scrambled(SelfAttention(D, 5, 11, position=position, rng=rng), rng)
+    many = MultiHeadAttention(D, 1, d_k=5, d_v=11, use_bias=True, position=position)
+    many.load_state_dict(layer.state_dict())
+    np.testing.assert_allclose(layer(X).numpy(), many(X).numpy(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", RELATIVE)
+def test_grouped_heads_take_every_position_too(rng, X, kind):
+    """Two heads of queries that share keys are two with the same keys."""
+    grouped = attention_with(IN_ATTENTION[kind](), rng, n_kv_heads=1)
+    full = attention_with(grouped.position, rng)
+    state = grouped.state_dict()
+    full.load_state_dict(state | {f"W_{s}": np.tile(state[f"W_{s}"], (1, H)) for s in "KV"})
+    np.testing.assert_allclose(grouped(X).numpy(), full(X).numpy(), rtol=1e-10, atol=1e-11)
+
+
+# ---------------------------------------------------------------- ALiBi and T5, by their numbers
+
+
+def test_slopes_halve_from_a_half_for_eight_heads():
+    np.testing.assert_array_equal(alibi_slopes(8), 0.5 ** np.arange(1, 9))
+
+
+def test_slopes_of_twelve_heads_are_those_of_eight_and_every_other_of_sixteen():
+    np.testing.assert_allclose(
+        alibi_slopes(12), [*0.5 ** np.arange(1, 9), *0.5 ** np.arange(0.5, 4.5, 1)]
+    )
+
+
+@pytest.mark.parametrize("h", range(1, 40))
+def test_every_head_has_a_slope_of_its_own(h):
+    slopes = alibi_slopes(h)
+    assert slopes.shape == (h,)
+    assert len(set(slopes)) == h
+    assert ((slopes > 0) & (slopes < 1)).all()
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(("n_buckets", "max_distance"), [(32, 128), (8, 11), (64, 1000), (32, 64)])
+def test_buckets_are_t5s(bidirectional, n_buckets, max_distance):
+    """T5's function as published, in PyTorch, over every distance that matters."""
+    torch = pytest.importorskip("torch")
+    distance, buckets, expected = torch.arange(-1500, 1501), n_buckets, 0
+    if bidirectional:
+        buckets //= 2
+        expected, far = (distance > 0).long() * buckets, distance.abs()
+    else:
+        far = -torch.min(distance, torch.zeros_like(distance))
+    exact = buckets // 2
+    ratio = torch.log(far.float() / exact) / np.log(max_distance / exact)
+    large = exact + (ratio * (buckets - exact)).clamp(min=0).long()
+    expected = expected + torch.where(far < exact, far, large.clamp(max=buckets - 1))
+    found = t5_bucket(distance.numpy(), n_buckets, max_distance, bidirectional)
+    np.testing.assert_array_equal(found, expected.numpy())
+
+
+def test_names_of_positions_show_where_a_score_got_its_bias(rng, X):
+    with mg.trace() as t:
+        attention_with(T5Bias(H), rng)(X).sum().backward()
+    assert {"S", "S_biased", "A"} <= {entry.name for entry in t if entry.name}

@@ -1,0 +1,356 @@
+"""Blocks and stacks: what they are made of, what they hold, and how they look in a trace."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import (
+    Decoder,
+    DecoderBlock,
+    Dropout,
+    Embedding,
+    Encoder,
+    FeedForward,
+    GatedFeedForward,
+    LanguageModel,
+    Linear,
+    Module,
+    RMSNorm,
+    Rotary,
+    Sequential,
+    TransformerBlock,
+    create_causal_mask,
+    padding_mask,
+)
+from minigrad.errors import ArgumentError, DTypeError, OutOfRangeError
+
+B, N, M, D, H, D_FF = 2, 7, 5, 12, 3, 17
+
+
+@pytest.fixture
+def X(rng):
+    return rng.normal(size=(B, N, D))
+
+
+def scrambled(layer, rng):
+    for parameter in layer.parameters():
+        parameter.assign_(rng.normal(scale=0.5, size=parameter.shape))
+    return layer
+
+
+def numeric(layer, x, *args):
+    """Whether the gradient in x is the numeric one."""
+    return mg.gradcheck(lambda x: layer(x, *args), [mg.tensor(x, requires_grad=True)])
+
+
+# ---------------------------------------------------------------- feed-forward
+
+
+def test_feed_forward_is_two_maps_with_an_activation_between(rng, X):
+    layer = scrambled(FeedForward(D, D_FF, "relu", rng=rng), rng)
+    W_1, b_1, W_2, b_2 = (p.numpy() for p in layer.parameters())
+    expected = np.maximum(X @ W_1 + b_1, 0) @ W_2 + b_2
+    np.testing.assert_allclose(layer(X).numpy(), expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu", "gelu_tanh", "relu", "sigmoid"])
+def test_a_gate_multiplies_what_passes(rng, X, activation):
+    layer = scrambled(GatedFeedForward(D, D_FF, activation, use_bias=True, rng=rng), rng)
+    W, b, V, c, W_2, b_2 = (p.numpy() for p in layer.parameters())
+    gate = layer.activation(X @ W + b)
+    np.testing.assert_allclose(layer(X).numpy(), gate * (X @ V + c) @ W_2 + b_2, rtol=1e-11)
+
+
+def test_a_closed_gate_lets_nothing_through(rng, X):
+    layer = GatedFeedForward(D, D_FF, "relu", rng=rng)
+    layer.W = np.zeros((D, D_FF))
+    np.testing.assert_array_equal(layer(X).numpy(), 0)
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu", "gelu_tanh", "tanh", "sigmoid"])
+def test_gradients_of_every_feed_forward_layer_are_the_numeric_ones(rng, X, activation):
+    for made in (FeedForward, GatedFeedForward):
+        assert numeric(scrambled(made(D, 5, activation, rng=rng), rng), X[:, :3])
+
+
+def test_an_activation_may_be_any_function_and_an_unknown_name_is_refused(X):
+    square = FeedForward(D, D_FF, lambda x: mg.relu(x) ** 2, rng=0)
+    named = FeedForward(D, D_FF, "relu", rng=0)
+    assert np.abs(square(X).numpy() - named(X).numpy()).max() > 1e-3
+    with pytest.raises(ArgumentError, match="activation must be one of gelu, gelu_tanh, relu"):
+        FeedForward(D, D_FF, "swish")
+
+
+def test_the_hidden_layer_is_four_times_as_wide_unless_said_otherwise():
+    assert FeedForward(D).W_1.shape == (D, 4 * D)
+    assert GatedFeedForward(D).V.shape == (D, 4 * D)
+
+
+# ---------------------------------------------------------------- dropout
+
+
+def test_dropout_keeps_the_mean_and_nothing_happens_outside_training(rng):
+    drop, x = Dropout(0.3, rng=rng), np.ones((100, 1000))
+    out = drop(x).numpy()
+    np.testing.assert_allclose(out.mean(), 1, atol=0.01)
+    assert set(np.unique(out)) == {0, 1 / 0.7}
+    np.testing.assert_array_equal(drop.eval()(x).numpy(), x)
+
+
+def test_a_blocks_dropout_follows_train_and_eval(rng, X):
+    block = TransformerBlock(D, H, D_FF, dropout=0.5, attention_dropout=0.5, rng=rng)
+    plain = TransformerBlock(D, H, D_FF, rng=rng)
+    plain.load_state_dict(block.state_dict())
+    assert np.abs(block(X).numpy() - plain(X).numpy()).max() > 1e-3
+    np.testing.assert_array_equal(block.eval()(X).numpy(), plain(X).numpy())
+    assert np.abs(block.train()(X).numpy() - plain(X).numpy()).max() > 1e-3
+
+
+# ---------------------------------------------------------------- embedding
+
+
+def test_an_embedding_is_a_row_for_each_token(rng):
+    layer, tokens = Embedding(11, 3, rng=rng), np.array([[4, 0], [4, 10]])
+    np.testing.assert_array_equal(layer(tokens).numpy(), layer.W.numpy()[tokens])
+    scaled = Embedding(11, 3, scaled=True)
+    scaled.load_state_dict(layer.state_dict())
+    np.testing.assert_allclose(scaled(tokens).numpy(), layer.W.numpy()[tokens] * np.sqrt(3))
+
+
+def test_a_tokens_row_gets_the_gradient_of_each_of_its_uses(rng):
+    layer, g = Embedding(11, 3, rng=rng), rng.normal(size=(3, 3))
+    out = layer(np.array([4, 0, 4]))
+    out.backward(g)
+    np.testing.assert_allclose(layer.W.grad[4], g[0] + g[2])
+    np.testing.assert_array_equal(layer.W.grad[[1, 2, 3, 5]], 0)
+
+
+def test_a_tied_output_adds_both_gradients_to_the_one_weight(rng):
+    layer, tokens = Embedding(11, 3, rng=rng), np.array([4, 0])
+
+    def f(W):
+        layer.W = W
+        return layer.as_linear(layer(tokens) * 2.0)
+
+    X = layer(tokens).numpy() * 2.0
+    np.testing.assert_allclose(f(layer.W).numpy(), X @ layer.W.numpy().T, rtol=1e-13)
+    assert mg.gradcheck(f, [mg.tensor(layer.W, requires_grad=True)])
+    assert len(layer.parameters()) == 1
+
+
+def test_tokens_that_have_no_row_are_refused():
+    for token in (5, -1):
+        with pytest.raises(OutOfRangeError, match=rf"must lie in \[0, 5\), got {token} to {token}"):
+            Embedding(5, 3)(np.array([token]))
+    with pytest.raises(DTypeError, match="tokens must be integers, got float64"):
+        Embedding(5, 3)(np.array([0.5]))
+
+
+# ---------------------------------------------------------------- blocks
+
+
+def test_a_pre_norm_block_with_silent_layers_is_the_identity(rng, X):
+    block = TransformerBlock(D, H, D_FF, rng=rng)
+    block.attention.W_O, block.feed_forward.W_2 = np.zeros((D, D)), np.zeros((D_FF, D))
+    np.testing.assert_array_equal(block(X).numpy(), X)
+
+
+def test_a_post_norm_block_ends_in_a_norm(rng, X):
+    out = TransformerBlock(D, H, D_FF, norm_order="post", rng=rng)(X).numpy()
+    np.testing.assert_allclose(out.mean(axis=-1), 0, atol=1e-14)
+    np.testing.assert_allclose(out.var(axis=-1), 1, rtol=1e-4)
+
+
+def test_each_order_of_norms_is_its_equation(rng, X):
+    for order in ("pre", "post", "both"):
+        block = scrambled(TransformerBlock(D, H, D_FF, norm_order=order, rng=rng), rng)
+        f, g = block.attention, block.feed_forward
+        n_1, n_2 = block.norm_1, block.norm_2
+        x = mg.tensor(X)
+        if order == "pre":
+            x = x + f(n_1(x))
+            x = x + g(n_2(x))
+        elif order == "post":
+            x = n_1(x + f(x))
+            x = n_2(x + g(x))
+        else:
+            x = x + block.norm_1_out(f(n_1(x)))
+            x = x + block.norm_2_out(g(n_2(x)))
+        np.testing.assert_array_equal(block(X).numpy(), x.numpy())
+    with pytest.raises(ArgumentError, match='norm_order must be "pre", "post" or "both"'):
+        TransformerBlock(D, H, norm_order="middle")
+
+
+@pytest.mark.parametrize("order", ["pre", "post", "both"])
+def test_gradients_through_a_block_are_the_numeric_ones(rng, X, order):
+    block = TransformerBlock(D, H, 5, norm_order=order, rng=rng, n_kv_heads=1, position=Rotary(4))
+    assert numeric(scrambled(block, rng), X[:, :3], create_causal_mask(3))
+
+
+def test_a_decoder_block_attends_to_itself_causally_and_to_all_of_the_context(rng, X):
+    block, context = DecoderBlock(D, H, D_FF, rng=rng), rng.normal(size=(B, M, D))
+    block(X, context)
+    A, cross = block.attention.attention_weights, block.cross_attention.attention_weights
+    np.testing.assert_array_equal(A > 0, np.broadcast_to(np.tri(N, dtype=bool), A.shape))
+    assert cross.shape == (B, H, N, M)
+    assert (cross > 0).all()
+    block(X, context, context_mask=padding_mask([M, M - 2], M))
+    np.testing.assert_array_equal(block.cross_attention.attention_weights[1, :, :, M - 2 :], 0)
+
+
+@pytest.mark.parametrize("order", ["pre", "post"])
+def test_a_decoder_block_is_pytorchs(rng, X, order):
+    torch = pytest.importorskip("torch")
+    block = scrambled(DecoderBlock(D, H, D_FF, norm_order=order, activation="relu"), rng)
+    theirs = torch.nn.TransformerDecoderLayer(
+        D, H, D_FF, dropout=0.0, batch_first=True, norm_first=order == "pre"
+    ).double()
+    own = {k: torch.tensor(v) for k, v in block.state_dict().items()}
+    state = {}
+    for name, path in (("self_attn", "attention"), ("multihead_attn", "cross_attention")):
+        state[f"{name}.in_proj_weight"] = torch.cat([own[f"{path}.W_{s}"].T for s in "QKV"])
+        state[f"{name}.in_proj_bias"] = torch.cat([own[f"{path}.b_{s}"] for s in "QKV"])
+        state[f"{name}.out_proj.weight"] = own[f"{path}.W_O"].T
+        state[f"{name}.out_proj.bias"] = own[f"{path}.b_O"]
+    for k in "12":
+        state[f"linear{k}.weight"] = own[f"feed_forward.W_{k}"].T
+        state[f"linear{k}.bias"] = own[f"feed_forward.b_{k}"]
+    state |= {f"norm{k}.{p}": own[f"norm_{k}.{p}"] for k in "123" for p in ("weight", "bias")}
+    theirs.load_state_dict(state)
+    context = rng.normal(size=(B, M, D))
+    x, y = (torch.tensor(a, requires_grad=True) for a in (X, context))
+    causal = torch.full((N, N), -torch.inf, dtype=torch.float64).triu(1)
+    expected = theirs(x, y, tgt_mask=causal)
+    inputs = [mg.tensor(a, requires_grad=True) for a in (X, context)]
+    out, g = block(*inputs), rng.normal(size=X.shape)
+    np.testing.assert_allclose(out.numpy(), expected.detach(), rtol=0, atol=1e-11)
+    wanted = torch.autograd.grad(expected, (x, y), torch.tensor(g))
+    for gradient, other in zip(mg.grad(out, inputs, g), wanted, strict=True):
+        np.testing.assert_allclose(gradient, other, rtol=0, atol=1e-10 * float(other.abs().max()))
+
+
+# ---------------------------------------------------------------- stacks
+
+
+def test_a_stack_is_its_blocks_one_after_another_and_a_norm_after_pre_norm_ones(rng, X):
+    stack = scrambled(Encoder(2, D, H, D_FF, rng=rng), rng)
+    by_hand = stack.norm(stack.blocks[1](stack.blocks[0](mg.tensor(X))))
+    np.testing.assert_array_equal(stack(X).numpy(), by_hand.numpy())
+    assert Encoder(2, D, H, D_FF, norm_order="post").norm is None
+    assert isinstance(Encoder(1, D, H, norm=RMSNorm).norm, RMSNorm)
+    assert Encoder(1, D, H, final_norm=False).norm is None
+
+
+def test_an_encoder_without_positions_is_permutation_equivariant(rng, X):
+    stack, order = Encoder(2, D, H, D_FF, rng=rng), rng.permutation(N)
+    np.testing.assert_allclose(stack(X[:, order]).numpy(), stack(X).numpy()[:, order], atol=1e-12)
+
+
+def test_no_token_of_a_causal_stack_sees_a_later_one(rng, X):
+    stack = Encoder(2, D, H, D_FF, causal=True, rng=rng)
+    changed = X.copy()
+    changed[:, 4:] += 1
+    np.testing.assert_array_equal(stack(changed).numpy()[:, :4], stack(X).numpy()[:, :4])
+
+
+def test_a_decoder_decodes_with_a_cache_as_without(rng, X):
+    decoder, context = Decoder(2, D, H, D_FF, rng=rng), rng.normal(size=(B, M, D))
+    whole, cache = decoder(X, context).numpy(), decoder.new_cache()
+    with mg.no_grad():
+        steps = [decoder(X[:, t : t + 1], context, cache=cache).numpy() for t in range(N)]
+    np.testing.assert_allclose(np.concatenate(steps, axis=1), whole, rtol=1e-10, atol=1e-12)
+
+
+def test_children_are_named_by_their_place_in_scopes_and_in_the_state(rng, X):
+    stack = Encoder(2, D, H, D_FF, rng=rng)
+    assert "blocks.1.attention.W_Q" in stack.state_dict()
+    with mg.trace() as t:
+        stack(X)
+    assert {"encoder/blocks.0/attention", "encoder/blocks.1/feed_forward", "encoder/norm"} <= {
+        entry.scope for entry in t
+    }
+
+
+def test_a_state_loads_into_a_stack_of_the_same_make(rng, X):
+    one, other = (Encoder(2, D, H, D_FF, rng=seed) for seed in (1, 2))
+    assert np.abs(one(X).numpy() - other(X).numpy()).max() > 1e-3
+    other.load_state_dict(one.state_dict())
+    np.testing.assert_array_equal(one(X).numpy(), other(X).numpy())
+
+
+def test_every_attention_of_a_stack_is_checked_by_hand(rng, X):
+    """Blocks post-norm or pre-norm, causal: the seven steps hold in each."""
+    stack = Encoder(2, D, H, D_FF, causal=True, n_kv_heads=1, rng=rng)
+    with mg.trace() as t:
+        (stack(mg.tensor(X, requires_grad=True)) ** 2).sum().backward()
+    checks = t.check()
+    assert checks.ok
+    assert {c.scope for c in checks} == {f"encoder/blocks.{k}/attention" for k in (0, 1)}
+
+
+# ---------------------------------------------------------------- sequential
+
+
+def test_sequential_is_function_composition_with_its_layers_in_the_state(rng, X):
+    layers = Linear(D, 5, rng=rng), mg.tanh, Linear(5, 2, rng=rng)
+    mlp = Sequential(*layers)
+    by_hand = layers[2](mg.tanh(layers[0](mg.tensor(X))))
+    np.testing.assert_array_equal(mlp(X).numpy(), by_hand.numpy())
+    assert list(mlp.state_dict()) == ["layers.0.W", "layers.0.b", "layers.2.W", "layers.2.b"]
+    assert len(mlp) == 3
+    assert mlp[2] is layers[2]
+    assert Sequential()(5) == 5
+
+
+def test_the_layers_text_interface_works_on_a_sequential(rng, X):
+    mlp = Sequential(Linear(D, 5, rng=rng), Linear(5, D, rng=rng))
+    mlp.forward(X)
+    grad_output = rng.normal(size=X.shape)
+    expected = grad_output @ mlp[1].W.numpy().T @ mlp[0].W.numpy().T
+    np.testing.assert_allclose(mlp.backward(grad_output), expected, rtol=1e-11, atol=1e-13)
+
+
+# ---------------------------------------------------------------- language model
+
+
+def test_a_small_language_model_learns_a_periodic_text():
+    tokens = np.tile([3, 1, 4, 1, 5], 5)[None]
+    model = LanguageModel(7, 8, 2, 1, 16, max_len=30, rng=0)
+    from minigrad.optim import Adam
+
+    optimiser = Adam(model.parameters(), lr=3e-2)
+    for _ in range(60):
+        optimiser.zero_grad()
+        loss = mg.cross_entropy(model(tokens[:, :-1]), tokens[:, 1:])
+        loss.backward()
+        optimiser.step()
+    assert loss.item() < 0.1
+    predicted = model(tokens[:, :-1]).numpy().argmax(axis=-1)
+    np.testing.assert_array_equal(predicted[0, 1:], tokens[0, 2:])
+
+
+def test_a_tied_model_has_one_matrix_less(rng):
+    tied, untied = (LanguageModel(11, D, H, 1, tied=t, rng=rng) for t in (True, False))
+    assert set(untied.state_dict()) - set(tied.state_dict()) == {"head.W"}
+
+
+def test_every_layer_is_a_module_and_none_subclasses_another():
+    import layers
+
+    made = [v for v in vars(layers).values() if isinstance(v, type) and issubclass(v, Module)]
+    assert len(made) > 15
+    for layer in made:
+        assert layer is Module or layer.__bases__ == (Module,)
+
+
+def test_float32_models_stay_float32(rng):
+    model = LanguageModel(
+        11, D, H, 1, position=Rotary(4), norm=partial(RMSNorm, eps=1e-6), gated=True,
+        dtype=np.float32, softcap=3.0, rng=rng,
+    )  # fmt: skip
+    out = model(np.array([[3, 1, 4]]))
+    assert out.dtype == np.float32
+    out.backward(np.ones(out.shape))
+    assert {p.grad.dtype for p in model.parameters()} == {np.dtype(np.float32)}

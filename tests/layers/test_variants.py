@@ -1,0 +1,376 @@
+"""Soft-cap, dropout, biases, norms of Q and K, scale, window, widths; scores at every stage."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import (
+    LayerNorm,
+    MultiHeadAttention,
+    RMSNorm,
+    Rotary,
+    SelfAttention,
+    T5Bias,
+    create_causal_mask,
+    merge_heads,
+    scaled_dot_product_attention,
+    split_heads,
+)
+from minigrad.errors import ArgumentError, DTypeError
+
+B, N, D, H = 2, 7, 12, 3
+
+
+@pytest.fixture
+def X(rng):
+    return rng.normal(size=(B, N, D))
+
+
+def pair(seed, **options):
+    """A layer with options, and a plain one with the same weights."""
+    layer = MultiHeadAttention(D, H, rng=seed, **options)
+    plain = MultiHeadAttention(D, H, rng=seed)
+    return layer, plain
+
+
+# ---------------------------------------------------------------- options that change nothing
+
+
+def test_as_many_key_value_heads_as_heads_is_the_plain_layer_to_the_bit(rng, X):
+    layer, plain = pair(7, n_kv_heads=H)
+    grad_output = rng.normal(size=X.shape)
+    np.testing.assert_array_equal(layer(X).numpy(), plain(X).numpy())
+    np.testing.assert_array_equal(layer.backward(grad_output), plain.backward(grad_output))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"d_k": D // H, "d_v": D // H},
+        {"scale": 0.5},
+        {"window": N},
+        {"dropout": 0.0},
+        {"causal": False},
+        {"d_context": D},
+        {"use_bias": ""},
+    ],
+    ids=str,
+)
+def test_defaults_written_out_are_the_plain_layer_to_the_bit(X, options):
+    layer, plain = pair(7, **options)
+    np.testing.assert_array_equal(layer(X).numpy(), plain(X).numpy())
+
+
+def test_a_causal_layer_is_a_plain_one_with_a_causal_mask_to_the_bit(X):
+    layer, plain = pair(7, causal=True)
+    np.testing.assert_array_equal(layer(X).numpy(), plain(X, create_causal_mask(N)).numpy())
+
+
+def test_a_causal_layer_takes_a_mask_on_top(rng, X):
+    layer, plain = pair(7, causal=True)
+    allowed = rng.random((B, N, N)) < 0.7
+    both = plain(X, allowed & np.tri(N, dtype=bool)).numpy()
+    np.testing.assert_array_equal(layer(X, allowed).numpy(), both)
+    np.testing.assert_array_equal(layer(X, np.where(allowed, 0, -np.inf)).numpy(), both)
+    with pytest.raises(DTypeError, match="a mask is boolean"):
+        layer(X, np.ones((N, N), int))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_window_hides_what_is_that_far_away(X, causal):
+    layer, plain = pair(7, causal=causal, window=3)
+    back = np.arange(N)[:, None] - np.arange(N)
+    allowed = (np.abs(back) < 3) & ((back >= 0) | (not causal))
+    np.testing.assert_array_equal(layer(X).numpy(), plain(X, allowed).numpy())
+
+
+# ---------------------------------------------------------------- what is claimed of them
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"causal": True},
+        {"window": 3},
+        {"d_k": 5},
+        {"d_v": 7},
+        {"d_k": 2, "d_v": 5, "n_kv_heads": 1, "causal": True},
+        {"use_bias": "QKV"},
+        {"use_bias": "O"},
+    ],
+    ids=str,
+)
+def test_the_hand_derived_steps_hold_where_they_describe_the_layer(
+    rng, X, check_against_hand, options
+):
+    assert check_against_hand(MultiHeadAttention(D, H, rng=rng, **options), X)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"softcap": 3.0},
+        {"scale": 0.3},
+        {"dropout": 0.5},
+        {"qk_norm": RMSNorm},
+        {"position": Rotary(4)},
+        {"position": T5Bias(H)},
+    ],
+    ids=str,
+)
+def test_they_are_not_claimed_where_they_do_not(rng, X, hear, options):
+    layer = MultiHeadAttention(D, H, rng=rng, **options)
+    assert hear(layer, X)[1].steps is None
+    assert hear(MultiHeadAttention(D, H, rng=rng), X)[1].steps is not None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"softcap": 0.7, "causal": True},
+        {"scale": 0.3},
+        {"qk_norm": RMSNorm},
+        {"qk_norm": LayerNorm},
+        {"d_k": 5, "d_v": 2, "n_kv_heads": 1},
+    ],
+    ids=str,
+)
+def test_gradients_of_every_variant_are_the_numeric_ones(rng, options):
+    layer = MultiHeadAttention(6, 2, rng=rng, **options)
+    x = mg.tensor(rng.normal(size=(1, 5, 6)), requires_grad=True)
+    assert mg.gradcheck(layer, [x])
+
+
+# ---------------------------------------------------------------- each by itself
+
+
+def test_a_soft_cap_keeps_scores_within_it(rng, X):
+    layer = MultiHeadAttention(D, H, rng=rng, softcap=0.7)
+    with mg.trace() as t:
+        layer(40 * X)
+    S, S_capped = t["S"].value, t["S_capped"].value
+    assert np.abs(S).max() > 100
+    assert np.abs(S_capped).max() <= 0.7
+    np.testing.assert_allclose(S_capped, 0.7 * np.tanh(S / 0.7), rtol=1e-13)
+
+
+def test_a_wide_soft_cap_does_nothing(X):
+    layer, plain = pair(7, softcap=1e9)
+    np.testing.assert_allclose(layer(X).numpy(), plain(X).numpy(), rtol=1e-11, atol=1e-14)
+
+
+def test_dropout_is_for_training_only(X):
+    layer, plain = pair(7, dropout=0.5)
+    assert np.abs(layer(X).numpy() - plain(X).numpy()).max() > 1e-3
+    np.testing.assert_array_equal(layer.eval()(X).numpy(), plain(X).numpy())
+
+
+def test_dropout_zeroes_weights_at_its_rate_and_divides_the_rest(rng):
+    layer = MultiHeadAttention(D, H, rng=rng, dropout=0.3)
+    with mg.trace() as t:
+        layer(rng.normal(size=(5, 31, D)))
+    A, kept = t["A"].value, t["A_dropped"].value
+    gone = kept == 0
+    np.testing.assert_allclose(gone.mean(), 0.3, atol=0.01)
+    np.testing.assert_allclose(kept[~gone], A[~gone] / 0.7, rtol=1e-13)
+    np.testing.assert_allclose(layer.attention_weights.sum(axis=-1), 1, rtol=1e-13)
+
+
+def test_the_same_seed_drops_the_same_and_each_call_anew(X):
+    one, other = (MultiHeadAttention(D, H, rng=3, dropout=0.5) for _ in range(2))
+    first = one(X).numpy()
+    np.testing.assert_array_equal(other(X).numpy(), first)
+    assert np.abs(one(X).numpy() - first).max() > 1e-3
+
+
+def test_all_dropped_is_nothing_attended(X):
+    np.testing.assert_array_equal(MultiHeadAttention(D, H, rng=3, dropout=1.0)(X).numpy(), 0)
+
+
+def test_biases_may_be_on_some_projections_only(rng):
+    layer = MultiHeadAttention(D, H, use_bias="QKV", rng=rng)
+    assert list(layer.state_dict()) == ["W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O"]
+    assert layer.b_O is None
+    with pytest.raises(ArgumentError, match="use_bias must be a bool or some of"):
+        MultiHeadAttention(D, H, use_bias="QX")
+
+
+@pytest.mark.parametrize("norm", [RMSNorm, partial(RMSNorm, plus_one=True), LayerNorm])
+def test_normed_queries_and_keys_do_not_care_how_long_they_were(rng, X, norm):
+    layer = MultiHeadAttention(D, H, rng=rng, qk_norm=partial(norm, eps=0.0))
+    out = layer(X).numpy()
+    for s in "QK":
+        setattr(layer, f"W_{s}", 17 * getattr(layer, f"W_{s}").numpy())
+    np.testing.assert_allclose(layer(X).numpy(), out, rtol=1e-10, atol=1e-13)
+
+
+def test_each_heads_norm_is_over_that_head_alone(rng, X):
+    layer = MultiHeadAttention(D, H, rng=rng, qk_norm=partial(RMSNorm, eps=0.0))
+    with mg.trace() as t:
+        layer(X)
+    np.testing.assert_allclose((t["Q_norm"].value ** 2).mean(axis=-1), np.ones((B, H, N)))
+    assert {"q_norm.weight", "k_norm.weight"} <= set(layer.state_dict())
+
+
+def test_heads_may_be_wider_or_narrower_than_the_model_over_their_number(rng, X):
+    layer = MultiHeadAttention(D, 5, d_k=7, d_v=2, rng=rng)
+    assert layer(X).shape == X.shape
+    assert layer.W_Q.shape == (D, 35)
+    assert layer.W_O.shape == (10, D)
+
+
+def test_a_layer_in_tiles_takes_rotary_positions_scale_and_causality(X):
+    options = {"causal": True, "scale": 0.3, "position": Rotary(4), "n_kv_heads": 1}
+    exact, tiled = (
+        MultiHeadAttention(D, H, rng=3, method=m, **options) for m in ("exact", "tiled")
+    )
+    np.testing.assert_allclose(tiled(X).numpy(), exact(X).numpy(), rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "options", [{"softcap": 3.0}, {"dropout": 0.5}, {"position": T5Bias(H)}], ids=str
+)
+def test_what_needs_the_scores_is_refused_in_tiles(options):
+    with pytest.raises(ArgumentError, match='need the scores, which method="tiled" never'):
+        MultiHeadAttention(D, H, method="tiled", **options)
+
+
+def test_options_that_do_not_exist_or_lie_out_of_range_are_refused():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'soft_cap'"):
+        MultiHeadAttention(D, H, soft_cap=3.0)
+    with pytest.raises(ArgumentError, match="softcap must be more than 0, got 0"):
+        MultiHeadAttention(D, H, softcap=0)
+    with pytest.raises(ArgumentError, match="window must be an integer of at least 1"):
+        SelfAttention(D, 5, 7, window=0)
+    with pytest.raises(ArgumentError, match=r"p must lie in \[0, 1\]"):
+        SelfAttention(D, 5, 7, dropout=2)
+
+
+# ---------------------------------------------------------------- the function
+
+
+@pytest.fixture
+def QKV(rng):
+    return (
+        rng.normal(size=(B, 6, N, 5)),
+        rng.normal(size=(B, 2, 11, 5)),
+        rng.normal(size=(B, 2, 11, 3)),
+    )
+
+
+def softmax(S):
+    E = np.exp(S - S.max(axis=-1, keepdims=True))
+    return E / E.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("softcap_first", [True, False])
+def test_scores_are_returned_at_every_stage(rng, QKV, softcap_first):
+    Q, K, V = QKV
+    K, V = np.repeat(K, 3, axis=1), np.repeat(V, 3, axis=1)
+    mask = rng.normal(size=(B, 1, N, 11))
+    expected = {"S_raw": Q @ K.swapaxes(-1, -2)}
+    expected["S"] = 0.3 * expected["S_raw"]
+    if softcap_first:
+        expected["S_capped"] = 2 * np.tanh(expected["S"] / 2)
+        last = expected["S_masked"] = expected["S_capped"] + mask
+    else:
+        expected["S_masked"] = expected["S"] + mask
+        last = expected["S_capped"] = 2 * np.tanh(expected["S_masked"] / 2)
+    for stage, scores in expected.items():
+        O, A, found = scaled_dot_product_attention(
+            *QKV, mask, return_scores=stage, scale=0.3, softcap=2.0, softcap_first=softcap_first
+        )
+        np.testing.assert_allclose(found, scores, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(A, softmax(last), rtol=1e-12)
+        np.testing.assert_allclose(O, softmax(last) @ V, rtol=1e-11, atol=1e-14)
+
+
+def test_a_stage_that_was_left_out_changes_nothing(QKV):
+    stages = [
+        scaled_dot_product_attention(*QKV, return_scores=stage)[2]
+        for stage in (True, "S", "S_capped", "S_masked")
+    ]
+    for scores in stages[1:]:
+        np.testing.assert_array_equal(scores, stages[0])
+    with pytest.raises(ArgumentError, match="return_scores must be a bool"):
+        scaled_dot_product_attention(*QKV, return_scores="A")
+
+
+def test_capped_first_a_forbidden_key_gets_nothing_capped_last_it_keeps_some(QKV):
+    allowed = np.tri(N, 11, dtype=bool)
+    _, first = scaled_dot_product_attention(*QKV, allowed, softcap=2.0)
+    _, last = scaled_dot_product_attention(*QKV, allowed, softcap=2.0, softcap_first=False)
+    assert (first[..., ~allowed] == 0).all()
+    assert (last[..., ~allowed] > 0).all()
+
+
+@pytest.mark.parametrize("offset", [0, 4, -2])
+def test_a_causal_query_sees_the_keys_up_to_its_own_place(QKV, offset):
+    _, A = scaled_dot_product_attention(*QKV, is_causal=True, offset=offset)
+    np.testing.assert_array_equal(A > 0, np.broadcast_to(np.tri(N, 11, offset, bool), A.shape))
+
+
+def test_each_row_of_a_batch_may_have_its_own_offset(QKV):
+    _, A = scaled_dot_product_attention(*QKV, is_causal=True, offset=np.array([4, 1]))
+    for b, offset in enumerate((4, 1)):
+        alone = scaled_dot_product_attention(
+            *(x[b : b + 1] for x in QKV), is_causal=True, offset=offset
+        )[1]
+        np.testing.assert_array_equal(A[b], alone[0])
+
+
+def test_a_past_before_new_keys_is_the_full_pass_cut_off(rng):
+    """Keys and values of 8 tokens, 5 of them from before."""
+    Q, K, V = (rng.normal(size=(B, H, 8, 5)) for _ in range(3))
+    whole, _ = scaled_dot_product_attention(Q, K, V, is_causal=True)
+    new, _ = scaled_dot_product_attention(Q[:, :, 5:], K, V, is_causal=True, offset=5)
+    np.testing.assert_allclose(new, whole[:, :, 5:], rtol=1e-12, atol=1e-14)
+
+
+def test_three_axes_with_heads_in_the_last_are_four_axes_split(rng):
+    Q, K, V = rng.normal(size=(B, N, 30)), rng.normal(size=(B, 11, 10)), rng.normal(size=(B, 11, 6))
+    heads = [split_heads(x, h) for x, h in zip((Q, K, V), (6, 2, 2), strict=True)]
+    O, _ = scaled_dot_product_attention(*heads)
+    assert merge_heads(O).shape == (B, N, 18)
+
+
+@pytest.mark.parametrize("kind", ["none", "causal", "boolean", "additive", "of each head"])
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_the_function_is_pytorchs(rng, QKV, kind, scale):
+    torch = pytest.importorskip("torch")
+    open_ = rng.random((N, 11)) < 0.7
+    open_[:, 0] = True
+    is_causal = kind == "causal"
+    mask = {
+        "none": None,
+        "causal": None,
+        "boolean": open_,
+        "additive": rng.normal(size=(N, 11)),
+        "of each head": rng.normal(size=(B, 6, N, 11)),
+    }[kind]
+    ours = [mg.tensor(x, requires_grad=True) for x in QKV]
+    theirs = [torch.tensor(x, requires_grad=True) for x in QKV]
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        *theirs, None if mask is None else torch.tensor(mask), is_causal=is_causal, scale=scale,
+        enable_gqa=True,
+    )  # fmt: skip
+    O, _ = scaled_dot_product_attention(*ours, mask, is_causal=is_causal, scale=scale)
+    np.testing.assert_allclose(O.numpy(), expected.detach(), rtol=0, atol=1e-13)
+    grad_output = rng.normal(size=O.shape)
+    found = mg.grad(O, ours, grad_output)
+    for gradient, other in zip(
+        found, torch.autograd.grad(expected, theirs, torch.tensor(grad_output)), strict=True
+    ):
+        np.testing.assert_allclose(gradient, other, rtol=0, atol=1e-12)
+
+
+def test_an_additive_mask_that_requires_a_gradient_gets_one(rng, QKV):
+    bias = mg.tensor(rng.normal(size=(6, N, 11)), requires_grad=True)
+
+    def f(bias):
+        O, _ = scaled_dot_product_attention(*QKV, mg.expand_dims(bias, 0), is_causal=True)
+        return O
+
+    assert mg.gradcheck(f, [bias])

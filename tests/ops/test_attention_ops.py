@@ -1,0 +1,146 @@
+"""scale, mask_add and scaled_dot_product_attention."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
+
+
+@pytest.fixture
+def qkv(rng):
+    return [
+        mg.tensor(rng.normal(size=s), requires_grad=True)
+        for s in ((2, 3, 5, 7), (2, 3, 11, 7), (2, 3, 11, 13))
+    ]
+
+
+def test_scale_multiplies_by_one_number_and_saves_no_array():
+    x = mg.tensor(np.float32([1, 2]), requires_grad=True)
+    out = mg.scale(x, np.float64(0.5))
+    assert out.dtype == np.float32
+    assert out.node.saved == (0.5,)
+    np.testing.assert_allclose(mg.grad(out.sum(), x), [0.5, 0.5])
+
+
+def test_scale_refuses_more_than_a_number():
+    with pytest.raises(
+        ArgumentError, match=r"scale\(x, factor\): factor must be one number, got shape \(2,\)"
+    ):
+        mg.scale(mg.tensor([1.0, 2.0]), np.ones(2))
+    with pytest.raises(GradientError, match="scale: no gradient flows into factor"):
+        mg.scale(mg.tensor([1.0]), mg.tensor(1.0, requires_grad=True))
+
+
+# ---------------------------------------------------------------- masks
+
+
+def test_a_boolean_mask_is_an_additive_one(rng):
+    scores, mask = rng.normal(size=(2, 3, 3)), np.tril(np.ones((3, 3), bool))
+    additive = np.where(mask, 0, -np.inf)
+    np.testing.assert_array_equal(mg.mask_add(scores, mask), mg.mask_add(scores, additive))
+    np.testing.assert_array_equal(mg.mask_add(scores, mask)[:, mask], scores[:, mask])
+
+
+@pytest.mark.parametrize("mask", [np.ones(3, bool), np.zeros(3), np.zeros(3, np.float32)])
+def test_a_mask_does_not_widen_the_dtype(mask):
+    assert mg.mask_add(mg.tensor(np.ones((2, 3), np.float32)), mask).dtype == np.float32
+
+
+def test_a_mask_broadcasts_over_batch_and_heads(rng):
+    scores = mg.tensor(rng.normal(size=(2, 3, 5, 5)), requires_grad=True)
+    bias = mg.tensor(rng.normal(size=(2, 1, 1, 5)), requires_grad=True)
+    out = mg.mask_add(scores, bias)
+    assert [g.shape for g in mg.grad(out.sum(), [scores, bias])] == [(2, 3, 5, 5), (2, 1, 1, 5)]
+
+
+def test_an_integer_mask_could_mean_either_and_is_refused():
+    with pytest.raises(
+        DTypeError,
+        match=r"mask_add\(scores, mask\): a mask is boolean .* or floats to add, got int64",
+    ):
+        mg.mask_add(mg.tensor(np.ones((3, 3))), np.tril(np.ones((3, 3), int)))
+
+
+def test_a_mask_that_does_not_broadcast_is_named():
+    with pytest.raises(
+        ShapeError,
+        match=r"mask_add\(scores, mask\): shapes must broadcast, but axis -1 has 5 and 3",
+    ):
+        mg.mask_add(mg.tensor(np.ones((2, 5, 5))), np.ones((5, 3), bool))
+
+
+# ---------------------------------------------------------------- attention
+
+
+def test_attention_is_its_formula(qkv):
+    q, k, v = qkv
+    S = q.data @ k.data.swapaxes(-1, -2) / np.sqrt(7)
+    A = np.exp(S) / np.exp(S).sum(-1, keepdims=True)
+    np.testing.assert_allclose(
+        mg.scaled_dot_product_attention(q, k, v).data, A @ v.data, rtol=1e-13
+    )
+
+
+def test_zero_queries_average_the_values(qkv):
+    _, k, v = qkv
+    out = mg.scaled_dot_product_attention(mg.tensor(np.zeros((2, 3, 5, 7))), k, v)
+    np.testing.assert_allclose(
+        out.data, np.broadcast_to(v.data.mean(-2, keepdims=True), out.shape), rtol=1e-13
+    )
+
+
+def test_causal_is_the_lower_triangle_and_combines_with_a_mask(qkv):
+    q, k, v = qkv
+    triangle = np.tri(5, 11, dtype=bool)
+    padding = np.arange(11) != 0
+    expected = mg.scaled_dot_product_attention(q, k, v, triangle & padding)
+    np.testing.assert_array_equal(
+        mg.scaled_dot_product_attention(q, k, v, padding, is_causal=True).data, expected.data
+    )
+    np.testing.assert_array_equal(expected.data[..., 0, :], np.zeros((2, 3, 13)))
+
+
+def test_a_query_that_may_attend_to_nothing_gives_zeros_and_no_nan(qkv):
+    mask = np.ones((5, 11), bool)
+    mask[2] = False
+    out = mg.scaled_dot_product_attention(*qkv, mask)
+    np.testing.assert_array_equal(out.data[..., 2, :], np.zeros((2, 3, 13)))
+    for g in mg.grad(out.sum(), qkv):
+        assert np.isfinite(g).all()
+
+
+def test_huge_scores_stay_finite(qkv):
+    q, k, v = qkv
+    out = mg.scaled_dot_product_attention(q * 1e4, k, v)
+    assert np.isfinite(out.data).all()
+    assert all(np.isfinite(g).all() for g in mg.grad(out.sum(), qkv))
+
+
+def test_its_gradients_check(rng):
+    arrays = [rng.normal(size=s) for s in ((3, 5), (7, 5), (7, 2))]
+    mask = np.tri(3, 7, 2, dtype=bool)
+    assert mg.gradcheck(
+        lambda q, k, v: mg.scaled_dot_product_attention(q, k, v, mask), arrays, order=2
+    )
+
+
+def test_the_scale_can_be_given(qkv):
+    q, k, v = qkv
+    np.testing.assert_allclose(
+        mg.scaled_dot_product_attention(q, k, v, scale=0.3).data,
+        mg.scaled_dot_product_attention(q * (0.3 * np.sqrt(7)), k, v).data,
+        rtol=1e-12,
+    )
+
+
+def test_on_plain_arrays_attention_is_plain_numpy(qkv):
+    plain = [x.data for x in qkv]
+    out = mg.scaled_dot_product_attention(*plain)
+    assert type(out) is np.ndarray
+    np.testing.assert_array_equal(out, mg.scaled_dot_product_attention(*qkv).data)
+
+
+def test_an_unknown_method_is_refused(qkv):
+    with pytest.raises(ArgumentError, match=r"scaled_dot_product_attention.*got 'flash'"):
+        mg.scaled_dot_product_attention(*qkv, method="flash")

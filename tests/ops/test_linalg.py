@@ -1,0 +1,151 @@
+"""matmul in every case np.matmul knows, and einsum."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import ArgumentError, ShapeError
+
+CASES = [
+    ((3, 5), (5, 7)), ((2, 3, 5), (5, 7)), ((3, 5), (2, 5, 7)), ((2, 3, 5), (2, 5, 7)),
+    ((2, 1, 3, 5), (7, 5, 2)),
+    ((5,), (5,)), ((3, 5), (5,)), ((5,), (5, 7)), ((2, 3, 5), (5,)), ((5,), (2, 5, 7)),
+    ((1, 3, 5), (2, 5, 7)),
+    ((2, 3, 5), (1, 5, 7)), ((0, 5), (5, 7)), ((3, 0), (0, 7)), ((0, 3, 5), (5, 7)),
+    ((2, 3, 0), (0, 7)), ((1, 1), (1, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("a", "b"), CASES)
+def test_matmul_is_numpys_and_its_gradients_are_einsums(a, b, rng):
+    """With both made two-axis: Ḡ Bᵀ and Aᵀ Ḡ, summed over the batch axes that were broadcast."""
+    A, B = rng.normal(size=a), rng.normal(size=b)
+    x, y = mg.tensor(A, requires_grad=True), mg.tensor(B, requires_grad=True)
+    out = x @ y
+    np.testing.assert_allclose(out.data, np.matmul(A, B), rtol=1e-13)
+    u = rng.normal(size=out.shape)
+    out.backward(u)
+    A2, B2 = (A[None] if A.ndim == 1 else A), (B[:, None] if B.ndim == 1 else B)
+    full = u.reshape(np.matmul(A2, B2).shape)
+    for leaf, whole, like in (
+        (x, full @ B2.swapaxes(-1, -2), A2),
+        (y, A2.swapaxes(-1, -2) @ full, B2),
+    ):
+        extra = tuple(range(whole.ndim - like.ndim))
+        ones = tuple(
+            i + len(extra)
+            for i, n in enumerate(like.shape)
+            if n == 1 != whole.shape[i + len(extra)]
+        )
+        expected = whole.sum(axis=extra + ones).reshape(leaf.shape)
+        np.testing.assert_allclose(leaf.grad, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_matmul_of_a_matrix_with_itself(rng):
+    A = rng.normal(size=(3, 3))
+    x = mg.tensor(A, requires_grad=True)
+    (x @ x).sum().backward()
+    ones = np.ones((3, 3))
+    np.testing.assert_allclose(x.grad, ones @ A.T + A.T @ ones, rtol=1e-13)
+
+
+def test_matmul_takes_lists_and_integers():
+    np.testing.assert_array_equal(mg.matmul([[1, 2]], [[3], [4]]), [[11]])
+    np.testing.assert_allclose((mg.tensor([[1.0, 2.0]]) @ [[3], [4]]).data, [[11]])
+    assert mg.matmul(np.array([[True, False]]), np.array([[True], [True]])).dtype == bool
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "text"),
+    [
+        ((2, 7, 11), (2, 13, 5), "a's last axis must equal b's second-to-last, got 11 != 13"),
+        ((3, 5), (7,), "a's last axis must equal b's only axis, got 5 != 7"),
+        ((5,), (7, 5), "a's last axis must equal b's second-to-last, got 5 != 7"),
+        ((2, 3, 5), (7, 5, 3), "batch axes must broadcast, but axis -3 has 2 and 7"),
+        ((), (5, 7), "both need at least one axis"),
+        ((5, 7), (), "both need at least one axis"),
+    ],
+)
+def test_matmul_names_the_rule_that_shapes_break(a, b, text):
+    with pytest.raises(ShapeError) as error:
+        mg.matmul(mg.tensor(np.ones(a)), mg.tensor(np.ones(b)))
+    lines = str(error.value).splitlines()
+    assert lines[0] == f"matmul(a, b): {text}"
+    assert lines[1:] == [f"  a: {a} float64", f"  b: {b} float64"]
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_matmul_with_a_number_is_refused(swap):
+    x = mg.tensor(np.ones((2, 2)))
+    with pytest.raises(ShapeError, match=r"matmul\(a, b\): both need at least one axis"):
+        3.0 @ x if swap else x @ 3.0
+
+
+# ---------------------------------------------------------------- einsum
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "shapes"),
+    [
+        ("ij,jk->ik", [(2, 3), (3, 5)]), ("ij , jk -> ik", [(2, 3), (3, 5)]),
+        ("ij,jk", [(2, 3), (3, 5)]),
+        ("ba", [(2, 3)]), ("ii", [(3, 3)]), ("ii->i", [(3, 3)]), ("iij->ji", [(3, 3, 2)]),
+        ("iii->i", [(3, 3, 3)]),
+        ("i,i", [(3,), (3,)]), ("i,j", [(2,), (3,)]), ("ij->", [(2, 3)]),
+        ("i,i,i->", [(3,), (3,), (3,)]),
+        ("...", [(2, 3)]), ("...i", [(2, 3)]), ("i...->...", [(2, 3, 5)]),
+        ("...ii->...i", [(2, 3, 3)]),
+        ("...ij,...jk->...ik", [(7, 1, 2, 3), (5, 3, 2)]), ("...i,j...->...ij", [(2, 3), (5, 2)]),
+        ("bhqd,bhkd->bhqk", [(2, 3, 5, 7), (2, 3, 2, 7)]), ("Ab,bA->", [(2, 3), (3, 2)]),
+        (",i->i", [(), (3,)]),
+        ("ij,ij->ij", [(1, 3), (2, 3)]), ("ij,ij->j", [(1, 3), (2, 1)]),
+        ("ij,jk,kl,lm->im", [(2, 3), (3, 5), (5, 2), (2, 7)]),
+        ("a,a->a", [(1,), (3,)]), ("ii,ij->j", [(3, 3), (3, 2)]), ("ij,jk->k", [(0, 3), (3, 5)]),
+        ("z,y->zy", [(2,), (3,)]),
+    ],
+)  # fmt: skip
+def test_einsum_is_numpys_and_its_gradients_check(subscripts, shapes, rng):
+    operands = [rng.normal(size=shape) for shape in shapes]
+    out = mg.einsum(subscripts, *(mg.tensor(x) for x in operands))
+    np.testing.assert_allclose(out.data, np.einsum(subscripts, *operands), rtol=1e-12, atol=1e-14)
+    mg.gradcheck(lambda *xs: mg.einsum(subscripts, *xs), operands, order=2)
+
+
+def test_einsum_of_one_tensor_twice(rng):
+    A = rng.normal(size=(3, 5))
+    x = mg.tensor(A, requires_grad=True)
+    mg.einsum("ij,kj->", x, x).backward()
+    np.testing.assert_allclose(x.grad, np.broadcast_to(2 * A.sum(0), (3, 5)), rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "shapes", "kind", "text"),
+    [
+        ("ij,jk->ik", [(2, 3)], ArgumentError, "subscripts 'ij,jk->ik' name 2 operands, got 1"),
+        ("i->ii", [(3,)], ArgumentError, "subscripts 'i->ii': the output repeats a label"),
+        (
+            "ij,jk->ik",
+            [(2, 3), (5, 7)],
+            ShapeError,
+            r"einsum\(subscripts, operands\): .*\n  operands\[0\]: \(2, 3\) float64",
+        ),
+        ("ij->i", [(2, 3, 5)], ShapeError, r"einsum\(subscripts, operands\): "),
+        ("ij...->i", [(2,)], ShapeError, r"einsum\(subscripts, operands\): "),
+        ("ij->k", [(2, 3)], ShapeError, r"einsum\(subscripts, operands\): "),
+    ],
+)
+def test_einsum_refuses_what_does_not_fit(subscripts, shapes, kind, text):
+    with pytest.raises(kind, match=text):
+        mg.einsum(subscripts, *(mg.tensor(np.ones(s)) for s in shapes))
+
+
+def test_einsum_takes_subscripts_as_a_string_only():
+    with pytest.raises(ArgumentError, match="subscripts must be a string, got list"):
+        mg.einsum([0, 1], mg.tensor(np.ones((2, 3))))
+
+
+def test_einsums_flops_count_every_combination_of_labels():
+    count = mg.einsum.count_flops(
+        (np.ones((2, 3, 5)), np.ones((2, 5, 7))), ("bij,bjk->bik",), np.ones((2, 3, 7))
+    )
+    assert count == 2 * 2 * 3 * 5 * 7

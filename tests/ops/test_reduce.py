@@ -1,0 +1,171 @@
+"""Reductions and what goes along an axis: closed forms, ties, masks, extremes."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import ShapeError
+
+AXES = [None, 0, 1, -1, (0, 2), (-1, 0), (0, 1, 2), ()]
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("name", ["sum", "mean", "var", "max", "min", "logsumexp"])
+def test_every_axis_argument_gives_numpys_shape_and_a_right_gradient(name, axis, keepdims, rng):
+    x = rng.permutation(np.linspace(-1, 1, 30)).reshape(2, 3, 5)
+    op = getattr(mg, name)
+    out = op(mg.tensor(x), axis=axis, keepdims=keepdims)
+    assert out.shape == np.sum(x, axis=axis, keepdims=keepdims).shape
+    if name != "logsumexp":
+        np.testing.assert_allclose(
+            out.data, getattr(np, name)(x, axis=axis, keepdims=keepdims), rtol=1e-14, atol=1e-15
+        )
+    mg.gradcheck(lambda x: op(x, axis=axis, keepdims=keepdims), x)
+
+
+def test_sum_and_mean_spread_their_gradient(rng):
+    x = mg.tensor(rng.normal(size=(2, 3)), requires_grad=True)
+    np.testing.assert_allclose(mg.grad(x.sum(), x), np.ones((2, 3)))
+    np.testing.assert_allclose(
+        mg.grad(x.mean(axis=1), x, np.array([3.0, 6.0])), [[1, 1, 1], [2, 2, 2]]
+    )
+
+
+def test_var_divides_by_n_less_ddof():
+    x = mg.tensor([1.0, 2.0, 6.0], requires_grad=True)
+    np.testing.assert_allclose([x.var().item(), x.var(ddof=1).item()], [14 / 3, 7])
+    np.testing.assert_allclose(mg.grad(x.var(ddof=1), x), [-2, -1, 3])
+
+
+@pytest.mark.parametrize("op", [mg.max, mg.min])
+def test_ties_share_the_gradient_evenly(op):
+    x = mg.tensor([[3.0, 3.0, 3.0], [1.0, 1.0, 7.0 if op is mg.min else -7.0]], requires_grad=True)
+    found = mg.grad(op(x, axis=1), x, np.ones(2))
+    np.testing.assert_allclose(found, [[1 / 3, 1 / 3, 1 / 3], [0.5, 0.5, 0]])
+
+
+def test_the_maximum_over_several_axes_counts_ties_in_all(rng):
+    x = np.zeros((2, 3, 5))
+    x[:, 1, 0] = 7
+    leaf = mg.tensor(x, requires_grad=True)
+    np.testing.assert_allclose(
+        mg.grad(leaf.max(axis=(0, 1)), leaf, np.ones(5))[:, 1, 0], [0.5, 0.5]
+    )
+    np.testing.assert_allclose(mg.grad(leaf.max(), leaf)[:, 1, 0], [0.5, 0.5])
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+def test_cumsum_is_numpys(axis, rng):
+    x = rng.normal(size=(3, 5))
+    np.testing.assert_allclose(mg.cumsum(mg.tensor(x), axis).data, np.cumsum(x, axis))
+    leaf = mg.tensor(x, requires_grad=True)
+    whole = mg.cumsum(leaf, axis)
+    (n,) = {None: (15,), 0: (3,), 1: (5,), -1: (5,)}[axis]
+    down = np.arange(n, 0, -1.0)
+    expected = (
+        down.reshape(3, 5)
+        if axis is None
+        else np.broadcast_to(down[:, None] if axis == 0 else down, (3, 5))
+    )
+    np.testing.assert_allclose(mg.grad(whole, leaf, np.ones(whole.shape)), expected)
+
+
+# ---------------------------------------------------------------- softmax
+
+
+def test_softmax_rows_sum_to_one_and_ignore_a_shift(rng):
+    x = rng.normal(size=(3, 5))
+    s = mg.softmax(x)
+    np.testing.assert_allclose(s.sum(-1), np.ones(3), rtol=1e-15)
+    np.testing.assert_allclose(mg.softmax(x + 100), s, rtol=1e-13)
+    np.testing.assert_allclose(s, np.exp(x) / np.exp(x).sum(-1, keepdims=True), rtol=1e-14)
+
+
+def test_softmax_and_its_kin_neither_overflow_nor_underflow():
+    x = mg.tensor([800.0, -800.0, 799.0], requires_grad=True)
+    e = np.exp(-1.0)
+    np.testing.assert_allclose(mg.softmax(x).data, [1 / (1 + e), 0, e / (1 + e)], rtol=1e-15)
+    np.testing.assert_allclose(
+        mg.log_softmax(x).data, [-np.log1p(e), -1600 - np.log1p(e), -1 - np.log1p(e)], rtol=1e-14
+    )
+    np.testing.assert_allclose(mg.logsumexp(x).item(), 800 + np.log1p(e), rtol=1e-15)
+    for op in (mg.softmax, mg.log_softmax, mg.logsumexp):
+        out = op(x)
+        assert np.isfinite(mg.grad(out, x, np.ones(out.shape))).all()
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_a_fully_masked_row_gives_zeros_forward_and_backward(order, rng):
+    scores = mg.tensor(
+        np.where(np.array([[True], [False]]), rng.normal(size=(2, 3)), -np.inf), requires_grad=True
+    )
+    A = mg.softmax(scores)
+    np.testing.assert_allclose(A.data[1], np.zeros(3))
+    np.testing.assert_allclose(A.data[0].sum(), 1)
+    found = mg.grad((A * A * np.arange(3.0)).sum(), scores, create_graph=order == 2)
+    if order == 2:
+        found = mg.grad((found * found).sum(), scores)
+    np.testing.assert_allclose(found[1], np.zeros(3))
+    assert np.isfinite(found[0]).all()
+
+
+def test_masked_entries_get_exactly_zero(rng):
+    x = rng.normal(size=5)
+    x[[1, 3]] = -np.inf
+    leaf = mg.tensor(x, requires_grad=True)
+    s = mg.softmax(leaf)
+    np.testing.assert_array_equal(s.data[[1, 3]], [0, 0])
+    np.testing.assert_array_equal(mg.grad(s, leaf, rng.normal(size=5))[[1, 3]], [0, 0])
+    np.testing.assert_allclose(s.data[[0, 2, 4]], mg.softmax(x[[0, 2, 4]]), rtol=1e-15)
+
+
+def test_over_nothing_but_minus_infinity_logsumexp_is_minus_infinity():
+    x = mg.tensor(np.full((2, 3), -np.inf), requires_grad=True)
+    np.testing.assert_array_equal(mg.logsumexp(x, axis=1).data, [-np.inf, -np.inf])
+    np.testing.assert_array_equal(mg.grad(mg.logsumexp(x, axis=1), x, np.ones(2)), np.zeros((2, 3)))
+
+
+def test_log_softmax_of_a_masked_row_has_no_nan():
+    x = mg.tensor([-np.inf, -np.inf], requires_grad=True)
+    out = mg.log_softmax(x)
+    np.testing.assert_array_equal(out.data, [-np.inf, -np.inf])
+    assert not np.isnan(mg.grad(out, x, np.ones(2))).any()
+
+
+def test_of_no_entries_softmax_is_empty_and_logsumexp_minus_infinity():
+    assert mg.softmax(np.zeros((3, 0))).shape == (3, 0)
+    np.testing.assert_array_equal(mg.logsumexp(np.zeros((2, 0)), axis=1), [-np.inf, -np.inf])
+
+
+def test_softmax_of_integers_and_booleans_is_floating():
+    np.testing.assert_allclose(mg.softmax(np.array([0, 0])), [0.5, 0.5])
+    np.testing.assert_allclose(mg.softmax(np.array([True, True])), [0.5, 0.5])
+
+
+@pytest.mark.parametrize("op", [mg.softmax, mg.log_softmax])
+def test_softmax_over_several_axes_or_all(op, rng):
+    x = rng.normal(size=(2, 3, 5))
+    exact = np.exp(op(x, axis=(0, 2))) if op is mg.log_softmax else op(x, axis=(0, 2))
+    np.testing.assert_allclose(exact.sum((0, 2)), np.ones(3), rtol=1e-14)
+
+
+# ---------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    "name", ["sum", "mean", "var", "max", "min", "logsumexp", "softmax", "log_softmax", "cumsum"]
+)
+def test_an_axis_outside_the_array_is_named(name):
+    op = getattr(mg, name)
+    with pytest.raises(
+        ShapeError,
+        match=rf"{name}\(x, axis.*\): axis 2 is out of bounds .*\n  x: \(3, 5\)",
+    ):
+        op(mg.tensor(np.ones((3, 5))), axis=2)
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_the_largest_of_nothing_is_an_error(name):
+    with pytest.raises(ShapeError, match=rf"{name}\(x, axis, keepdims\): zero-size array"):
+        getattr(mg, name)(mg.tensor(np.zeros((0, 3))), axis=0)

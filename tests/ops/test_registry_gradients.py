@@ -1,0 +1,145 @@
+"""Every op's gradients on every sample: against numbers, in every dtype and memory layout."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.ops.elementwise import broadcastable
+
+
+def _numeric(case, invoke, i, u):
+    """The gradient of Σ u ⊙ op(inputs) in input i, entry by entry, on plain arrays."""
+    op = case.op
+
+    def value(step, index):
+        dtype = complex if isinstance(step, complex) else float
+        moved = [x.astype(dtype) if j in case.free else x for j, x in enumerate(case.inputs)]
+        moved[i][index] += step
+        return np.sum(np.where(case.masked, 0, invoke(op, moved, case.settings)) * u)
+
+    found = np.zeros(case.inputs[i].shape)
+    for index in np.ndindex(found.shape):
+        if op.analytic:
+            found[index] = np.imag(value(1e-40j, index)) / 1e-40
+        else:
+            found[index] = (value(1e-5, index) - value(-1e-5, index)) / 2e-5
+    return found
+
+
+def test_the_gradient_is_the_numeric_derivative(case, invoke, leaves, cotangent):
+    """To 1e-10 by the complex step, to 1e-6 by differences; with its input's shape and dtype."""
+    tensors = leaves(case)
+    out = invoke(case.op, tensors, case.settings)
+    u = np.where(case.masked, 0, cotangent(out.shape))
+    out.backward(u)
+    tolerance = 1e-10 if case.op.analytic else 1e-6
+    for i in case.free:
+        assert tensors[i].grad.shape == case.inputs[i].shape
+        assert tensors[i].grad.dtype == np.float64
+        expected = _numeric(case, invoke, i, u)
+        size = max(
+            np.abs(expected).max(initial=0.0), 1e-6
+        )  # u is of size 1, and so is its rounding
+        np.testing.assert_allclose(tensors[i].grad, expected, rtol=tolerance, atol=tolerance * size)
+
+
+def test_gradcheck_agrees_at_first_and_second_order(case, invoke):
+    def f(*free):
+        inputs = list(case.inputs)
+        for i, x in zip(case.free, free, strict=True):
+            inputs[i] = x
+        return invoke(case.op, inputs, case.settings)
+
+    report = mg.gradcheck(f, [case.inputs[i] for i in case.free], order=2)
+    assert report.order == 2
+    assert report.method == ("complex step" if case.op.analytic else "central differences")
+    assert not report.kinks
+
+
+def test_a_recorded_rule_gives_the_same_numbers_as_a_plain_one(case, invoke, leaves, cotangent):
+    out = invoke(case.op, tensors := leaves(case), case.settings)
+    leaves = [tensors[i] for i in case.free]
+    u = cotangent(out.shape)
+    recorded = mg.grad(out, leaves, u, create_graph=True)
+    for one, other in zip(recorded, mg.grad(out, leaves, u), strict=True):
+        assert isinstance(one, mg.Tensor)
+        np.testing.assert_allclose(one.data, other, rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.only(lambda case: case.op.name != "astype")
+def test_float32_stays_float32_forward_and_backward(case, invoke, leaves, cotangent):
+    tensors, exact = leaves(case, np.float32), leaves(case)
+    narrow = [
+        s.astype(np.float32) if isinstance(s, np.ndarray) and s.dtype.kind == "f" else s
+        for s in case.settings
+    ]
+    out, reference = invoke(case.op, tensors, narrow), invoke(case.op, exact, case.settings)
+    assert out.dtype == np.float32
+    u = cotangent(out.shape, np.float32)
+    for result in (out, reference):
+        result.backward(u)
+    for i in case.free:
+        mine, theirs = tensors[i].grad, exact[i].grad
+        assert mine.dtype == np.float32
+        size = np.abs(theirs).max(initial=1e-30)
+        np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-4 * size)
+
+
+@pytest.mark.only(lambda case: case.op.name != "astype")
+def test_recorded_rules_keep_float32(case, invoke, leaves, cotangent):
+    out = invoke(case.op, tensors := leaves(case, np.float32), case.settings)
+    for gradient in mg.grad(
+        out, [tensors[i] for i in case.free], cotangent(out.shape), create_graph=True
+    ):
+        assert gradient.dtype == np.float32
+
+
+@pytest.mark.parametrize("layout", ["strided", "fortran", "read-only"])
+def test_the_layout_of_an_input_does_not_matter(case, layout, invoke, cotangent):
+    def laid_out(x):
+        if not isinstance(x, np.ndarray):
+            return x
+        if layout == "fortran":
+            return np.asarray(x.T.copy().T) if x.ndim else x
+        if layout == "strided":
+            return np.repeat(x, 2, axis=-1)[..., ::2] if x.ndim else x
+        x = x.copy()
+        x.flags.writeable = False
+        return x
+
+    plain, moved = (
+        [
+            mg.Tensor(f(x), None, i in case.free) if isinstance(x, np.ndarray) else x
+            for i, x in enumerate(case.inputs)
+        ]
+        for f in (np.copy, laid_out)
+    )
+    u = None
+    for inputs in (plain, moved):
+        out = invoke(case.op, inputs, case.settings)
+        u = cotangent(out.shape)
+        out.backward(u)
+    expected = invoke(case.op, plain, case.settings)
+    np.testing.assert_allclose(out.data, expected.data, rtol=1e-13, atol=1e-14)
+    for i in case.free:
+        np.testing.assert_allclose(moved[i].grad, plain[i].grad, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.only(lambda op: op.requires is broadcastable and op.name != "mask_add")
+def test_a_python_number_takes_the_other_inputs_dtype(declared):
+    x = mg.tensor(np.array([1.5, 0.5], np.float32), requires_grad=True)
+    for out in (declared(x, 3.0), declared(3.0, x), declared(x, 3), declared(3, x)):
+        assert out.dtype == np.float32
+        assert mg.grad(out, x, np.ones(2)).dtype == np.float32
+
+
+@pytest.mark.only(lambda op: op.requires is broadcastable and op.name != "mask_add")
+def test_integers_and_booleans_are_constants(declared, invoke):
+    """An declared of two arrays takes either as a constant, and no gradient is asked for it."""
+    x = mg.tensor([1.5, 0.5], requires_grad=True)
+    for constant in (np.array([2, 3]), np.array([True, True])):
+        out = declared(x, constant)
+        assert out.node.plan.needed == (0,)
+        np.testing.assert_allclose(
+            mg.grad(out, x, np.ones(2)), mg.grad(declared(x, constant * 1.0), x, np.ones(2))
+        )

@@ -1,0 +1,177 @@
+"""Picking entries: every kind of index NumPy has, and where gradients land."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+
+INDICES = {
+    "integer": 1,
+    "negative": -1,
+    "numpy integer": np.int64(2),
+    "0-d array": np.array(1),
+    "slice": slice(1, 3),
+    "reversed": slice(None, None, -1),
+    "empty": slice(0, 0),
+    "all": (),
+    "ellipsis": Ellipsis,
+    "new axes": (None, 1, ..., None),
+    "mixed": (slice(None, None, 2), 0, slice(1, None)),
+    "list": [0, 2, 0],
+    "negative list": [-1, 0, -1],
+    "no rows": [],
+    "array": np.array([[0, 2], [2, 2]]),
+    "pairs": ([0, 2, 0], [1, 4, 1]),
+    "array after slice": (slice(None), [4, 0, 4]),
+    "arrays around a slice": ([0, 0, 2], slice(None), [1, 1, 3]),
+    "grid": np.ix_([0, 2], [1, 1], [3, 0]),
+    "array and integer": (1, [0, 0]),
+    "array and new axis": (None, [0, 0]),
+    "boolean rows": np.array([True, False, True]),
+    "boolean list": [True, False, True],
+    "boolean inside": (1, np.array([True, False, True, True, False])),
+    "true": True,
+    "false": False,
+    "unsigned": np.array([0, 2, 0], np.uint8),
+}
+
+
+@pytest.mark.parametrize("index", INDICES.values(), ids=INDICES.keys())
+def test_an_index_picks_what_numpy_picks_and_its_gradient_lands_there(index, rng):
+    x = rng.normal(size=(3, 5, 7))
+    leaf = mg.tensor(x, requires_grad=True)
+    out = leaf[index]
+    np.testing.assert_array_equal(out.data, x[index])
+    u = rng.normal(size=out.shape)
+    expected = np.zeros(x.shape)
+    np.add.at(expected, index, u)
+    np.testing.assert_allclose(mg.grad(out, leaf, u), expected, rtol=1e-15)
+    np.testing.assert_allclose(
+        mg.grad(leaf[index], leaf, u, create_graph=True).data, expected, rtol=1e-15
+    )
+
+
+def test_a_mask_of_the_whole_array(rng):
+    x = rng.normal(size=(3, 5))
+    leaf = mg.tensor(x, requires_grad=True)
+    np.testing.assert_allclose(mg.grad(leaf[x > 0].sum(), leaf), x > 0)
+    np.testing.assert_allclose(mg.grad(leaf[leaf > 0].sum(), leaf), x > 0)
+
+
+def test_tensors_may_be_indices():
+    x = mg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    i = mg.tensor(np.array([2, 2, 0]))
+    np.testing.assert_allclose(mg.grad(x[i].sum(), x), [1, 0, 2])
+    np.testing.assert_allclose(mg.grad(x[mg.tensor(np.array(1))], x), [0, 1, 0])
+    y = mg.tensor(np.ones((2, 3)), requires_grad=True)
+    np.testing.assert_allclose(mg.grad(y[:, i].sum(), y), [[1, 0, 2], [1, 0, 2]])
+
+
+def test_an_entry_picked_twice_gets_both_gradients():
+    x = mg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    np.testing.assert_allclose(mg.grad(x[[0, 0, 2]], x, np.array([1.0, 10.0, 100.0])), [11, 0, 100])
+
+
+def test_basic_indices_give_views():
+    x = mg.tensor(np.ones((3, 5)))
+    assert np.shares_memory(x[1:].data, x.data)
+    assert not np.shares_memory(x[[1, 2]].data, x.data)
+
+
+@pytest.mark.parametrize("index", [7, -4, (0, 5), [0, 3], (slice(None), [5])])
+def test_an_index_outside_is_an_error(index):
+    with pytest.raises(
+        OutOfRangeError, match=r"getitem\(x, index\): index .* is out of bounds for axis"
+    ):
+        mg.tensor(np.ones((3, 5)))[index]
+
+
+@pytest.mark.parametrize("index", ["a", 1.5, np.array([0.5]), (0, 0, 0), np.array([True])])
+def test_an_index_that_is_none_is_an_error(index):
+    with pytest.raises(OutOfRangeError, match=r"getitem\(x, index\): "):
+        mg.tensor(np.ones((3, 5)))[index]
+
+
+# ---------------------------------------------------------------- take
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, 2, -1, -3])
+@pytest.mark.parametrize("indices", [1, [0, 2, 0], [[0, -1], [1, 1]], np.zeros((0,), int)], ids=str)
+def test_take_is_numpys_and_adds_up_where_it_took(axis, indices, rng):
+    x = rng.normal(size=(3, 5, 7))
+    leaf = mg.tensor(x, requires_grad=True)
+    out = mg.take(leaf, indices, axis)
+    np.testing.assert_array_equal(out.data, np.take(x, indices, axis))
+    u = rng.normal(size=out.shape)
+    places = np.take(np.arange(x.size).reshape(x.shape), indices, axis)
+    expected = np.zeros(x.size)
+    np.add.at(expected, places, u)
+    np.testing.assert_allclose(mg.grad(out, leaf, u), expected.reshape(x.shape), rtol=1e-15)
+
+
+def test_an_embedding_collects_the_gradient_of_each_token(rng):
+    table = mg.tensor(rng.normal(size=(7, 3)), requires_grad=True)
+    tokens = np.array([[2, 5, 2], [0, 2, 6]])
+    vectors = mg.take(table, tokens, axis=0)
+    assert vectors.shape == (2, 3, 3)
+    vectors.sum().backward()
+    np.testing.assert_allclose(
+        table.grad, np.bincount(tokens.ravel(), minlength=7)[:, None] * np.ones(3)
+    )
+
+
+def test_take_refuses_what_is_outside_or_no_integer():
+    x = mg.tensor(np.ones((3, 5)))
+    with pytest.raises(
+        OutOfRangeError,
+        match=r"take\(x, indices, axis\): index 3 is out of bounds for axis 0 with size 3",
+    ):
+        mg.take(x, [0, 3], axis=0)
+    for indices, kind in (([0.5], "float64"), ([True], "bool")):
+        with pytest.raises(
+            DTypeError, match=rf"take\(x, indices, axis\): indices must be integers, got {kind}"
+        ):
+            mg.take(x, indices, axis=0)
+    with pytest.raises(ShapeError, match=r"take\(x, indices, axis\): axis 2 is out of bounds"):
+        mg.take(x, [0], axis=2)
+
+
+# ---------------------------------------------------------------- split
+
+
+@pytest.mark.parametrize(
+    ("cut", "axis"),
+    [(2, 1), (3, 0), ([1], 0), ([1, 4], 1), ([-1], -1), ([0, 9], 1), ([], 0), ([3, 1], 1)],
+)
+def test_split_is_numpys(cut, axis, rng):
+    x = rng.normal(size=(3, 6))
+    leaf = mg.tensor(x, requires_grad=True)
+    parts = mg.split(leaf, cut, axis)
+    expected = np.split(x, cut, axis)
+    assert len(parts) == len(expected)
+    for part, other in zip(parts, expected, strict=True):
+        np.testing.assert_array_equal(part.data, other)
+    if cut not in ([3, 1],):
+        total = sum((part.sum() for part in parts), start=mg.tensor(0.0))
+        np.testing.assert_allclose(mg.grad(total, leaf), np.ones((3, 6)))
+
+
+def test_split_of_plain_arrays_gives_plain_arrays():
+    assert [type(part) for part in mg.split(np.ones(6), 3)] == [np.ndarray] * 3
+
+
+@pytest.mark.parametrize("sections", [0, -1, 4])
+def test_split_refuses_what_does_not_divide(sections):
+    with pytest.raises(
+        ArgumentError, match=r"split\(x, sections\): axis 1 has 6 entries, not a multiple of"
+    ):
+        mg.split(mg.tensor(np.ones((3, 6))), sections, axis=1)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((3, 6), 2), ((3, 6), -3), ((), 0)])
+def test_split_refuses_an_axis_outside(shape, axis):
+    with pytest.raises(
+        ShapeError, match=rf"split\(x, sections\): axis {axis} is out of bounds for shape"
+    ):
+        mg.split(mg.tensor(np.ones(shape)), 1, axis=axis)

@@ -1,0 +1,484 @@
+"""Attention in tiles equals attention step by step, in memory that grows with n."""
+
+import gc
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad import parallel
+from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from minigrad.ops import tiled, tiles, walk
+
+threadpoolctl = pytest.importorskip("threadpoolctl")
+
+
+def _run(method, q, k, v, mask=None, seed=1, **settings):
+    """Output and gradients by one method, under the same random cotangent."""
+    leaves = [mg.tensor(x, requires_grad=True) for x in (q, k, v)]
+    out = mg.scaled_dot_product_attention(*leaves, mask, method=method, **settings)
+    out.backward(np.random.default_rng(seed).standard_normal(out.shape).astype(out.dtype))
+    return [out.numpy(), *(x.grad for x in leaves)]
+
+
+def _assert_same(q, k, v, mask=None, **settings):
+    expected, found = (_run(method, q, k, v, mask, **settings) for method in ("exact", "tiled"))
+    tolerance = 1e-12 if q.dtype == np.float64 else 3e-5
+    for name, mine, theirs in zip(("out", "dq", "dk", "dv"), found, expected, strict=True):
+        assert mine.shape == theirs.shape, name
+        assert mine.dtype == theirs.dtype, name
+        size = max(1.0, np.abs(theirs).max(initial=0))
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=tolerance * size, err_msg=name)
+
+
+def _draw(rng, lead, n, m, d_k=5, d_v=3, dtype=np.float64):
+    shapes = ((*lead, n, d_k), (*lead, m, d_k), (*lead, m, d_v))
+    return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
+
+
+@pytest.fixture
+def two_threads(monkeypatch):
+    """All work is shared by two threads, however small it is and however many BLAS has."""
+    blas = type(parallel.one_threaded_blas)
+    enter = blas.__enter__
+    monkeypatch.setattr(walk, "THREADED", 0)
+    monkeypatch.setattr(blas, "__enter__", lambda self: (enter(self), 2)[1])
+
+
+# ---------------------------------------------------------------- equality
+
+MASKS = {
+    "none": lambda rng, n, m: None,
+    "boolean": lambda rng, n, m: rng.uniform(size=(n, m)) < 0.6,
+    "additive": lambda rng, n, m: rng.standard_normal((n, m)),
+    "causal": lambda rng, n, m: np.where(np.tri(n, m, dtype=bool), 0, -np.inf),
+    "boolean causal": lambda rng, n, m: np.tri(n, m, dtype=bool),
+    "padding": lambda rng, n, m: np.where(np.arange(m) < m // 3, 0, -np.inf),
+    "nothing": lambda rng, n, m: np.zeros((n, m), bool),
+    "some rows nothing": lambda rng, n, m: np.repeat(rng.uniform(size=(n, 1)) < 0.5, m, axis=1),
+    "one column": lambda rng, n, m: np.where(rng.uniform(size=(n, 1)) < 0.5, 0, -np.inf),
+    "blocks": lambda rng, n, m: np.kron(
+        rng.uniform(size=(-(-n // 128), -(-m // 128))) < 0.5, np.ones((128, 128))
+    )[:n, :m].astype(bool),
+    "window": lambda rng, n, m: np.abs(np.subtract.outer(np.arange(n), np.arange(m))) < 17,
+}
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("sizes", [(3, 7), (131, 257), (307, 139), (67, 1151)])
+def test_output_and_gradients_equal_the_exact_ones_under_any_mask(rng, kind, causal, sizes):
+    mask = MASKS[kind](rng, *sizes)
+    _assert_same(*_draw(rng, (2,), *sizes), mask, is_causal=causal)
+
+
+@pytest.mark.parametrize("kind", ["none", "causal", "padding", "blocks", "additive"])
+@pytest.mark.parametrize("keep", [0, 1 << 18, tiled.KEPT])
+def test_what_is_kept_and_what_is_made_again_give_the_same(rng, monkeypatch, kind, keep):
+    """With no budget, one for some of the tiles, and one for all."""
+    monkeypatch.setattr(mg.ops.scaled_dot_product, "KEPT", keep)
+    _assert_same(*_draw(rng, (3,), 389, 389), MASKS[kind](rng, 389, 389))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_shapes_leading_axes_and_dtypes(seed):
+    rng = np.random.default_rng(seed)
+    n, m, d_k, d_v = (int(x) for x in rng.integers(1, (300, 300, 13, 13)))
+    full = tuple(int(x) for x in rng.integers(1, 4, rng.integers(0, 4)))
+    dtype = rng.choice([np.float32, np.float64])
+
+    def part(last):  # any leading axes that broadcast to the full ones
+        kept = full[int(rng.integers(0, len(full) + 1)) :]
+        lead = tuple(1 if rng.uniform() < 0.3 else size for size in kept)
+        return rng.standard_normal((*lead, *last)).astype(dtype)
+
+    mask = None if seed % 3 == 0 else part((n, m)) + np.where(rng.uniform(size=m) < 0.7, 0, -np.inf)
+    mask = None if mask is None else mask.astype(dtype)
+    _assert_same(part((n, d_k)), part((m, d_k)), part((m, d_v)), mask, scale=0.3)
+
+
+@pytest.mark.parametrize("lead", [(), (1,), (7,), (2, 3), (2, 1, 5)])
+@pytest.mark.parametrize("sizes", [(5, 11), (131, 131), (600, 600)])
+def test_two_threads_give_what_one_gives(rng, two_threads, lead, sizes):
+    q, k, v = _draw(rng, lead, *sizes)
+    _assert_same(q, k, v, is_causal=True)
+    _assert_same(q, k, v, MASKS["causal"](rng, *sizes))
+    for first, again in zip(_run("tiled", q, k, v), _run("tiled", q, k, v), strict=True):
+        np.testing.assert_array_equal(first, again)  # whichever thread was faster
+
+
+def test_masks_may_differ_between_batch_entries_and_heads(rng):
+    q, k, v = _draw(rng, (2, 3), 139, 139)
+    for lead in [(2, 3), (2, 1), (1, 3), (3,)]:
+        _assert_same(q, k, v, rng.uniform(size=(*lead, 139, 139)) < 0.5)
+        _assert_same(q, k, v, np.where(rng.uniform(size=(*lead, 1, 139)) < 0.5, 0, -np.inf))
+
+
+def test_grouped_heads_share_keys_and_values_without_copies(rng, monkeypatch):
+    q = rng.standard_normal((2, 2, 3, 139, 5))
+    k, v = (rng.standard_normal((2, 2, 1, 139, d)) for d in (5, 3))
+    walks = []
+    plan = walk.Walk.plan
+    monkeypatch.setattr(
+        walk.Walk, "plan", lambda self, *args: (walks.append(self), plan(self, *args))
+    )
+    _assert_same(q, k, v, is_causal=True)
+    assert walks[0].k.shape == (2, 2, 3, 139, 5)
+    assert walks[0].k.strides[2] == walks[0].v.strides[2] == 0
+
+
+@pytest.mark.parametrize("lay", [
+    lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
+    lambda x: x[..., ::-1, :].copy()[..., ::-1, :],
+    lambda x: np.asarray(x.swapaxes(-1, -2).copy().swapaxes(-1, -2)),
+    lambda x: np.moveaxis(np.moveaxis(x, 0, 1).copy(), 1, 0),
+    lambda x: np.broadcast_to(x[:1], x.shape),
+], ids=["strided", "reversed", "columns", "axes", "broadcast"])  # fmt: skip
+def test_any_layout_in_memory(rng, lay):
+    q, k, v = (lay(x) for x in _draw(rng, (2,), 139, 151))
+    _assert_same(q, k, v)
+    _assert_same(q, k, v, lay(rng.uniform(size=(2, 139, 151)) < 0.5))
+
+
+@pytest.mark.parametrize("shapes", [
+    ((0, 3, 5), (0, 7, 5), (0, 7, 2)), ((2, 0, 5), (2, 7, 5), (2, 7, 2)),
+    ((2, 3, 5), (2, 0, 5), (2, 0, 2)),
+    ((3, 0), (7, 0), (7, 2)), ((3, 5), (7, 5), (7, 0)),
+])  # fmt: skip
+@pytest.mark.parametrize("causal", [False, True])
+def test_axes_of_length_zero(shapes, causal):
+    q, k, v = (np.ones(shape) for shape in shapes)
+    mask = np.ones((shapes[0][-2], shapes[1][-2]), bool)
+    _assert_same(q, k, v, mask, scale=0.5, is_causal=causal)
+
+
+def test_a_query_that_sees_no_key_gets_zeros_and_gives_none(rng):
+    q, k, v = _draw(rng, (), 139, 151)
+    mask = np.ones((139, 151), bool)
+    mask[[0, 77, 138]] = False
+    out, dq, dk, dv = _run("tiled", q, k, v, mask)
+    for array in (out, dq):
+        np.testing.assert_array_equal(array[[0, 77, 138]], 0)
+    assert all(np.isfinite(array).all() for array in (out, dq, dk, dv))
+
+
+def test_large_scores_do_not_overflow(rng):
+    q, k, v = _draw(rng, (), 67, 1151)
+    _assert_same(q * 300, k, v)
+    _assert_same(q * 30, k, v, is_causal=True)
+
+
+def test_the_mean_of_the_values_for_queries_of_zeros():
+    v = np.arange(300.0).reshape(150, 2)
+    out = mg.tiled_attention(np.zeros((7, 5)), np.ones((150, 5)), v)
+    np.testing.assert_allclose(out, np.tile(v.mean(axis=0), (7, 1)), rtol=1e-13)
+
+
+def test_numbers_that_are_no_floats():
+    q = np.arange(6).reshape(3, 2)
+    np.testing.assert_allclose(mg.tiled_attention(q, q, q), mg.tiled_attention(*[q * 1.0] * 3))
+    with pytest.raises(DTypeError, match="real numbers"):
+        mg.tiled_attention(q * 1j, q, q)
+
+
+# ---------------------------------------------------------------- derivatives
+
+
+@pytest.mark.parametrize("kind", ["none", "causal", "additive", "nothing"])
+def test_gradcheck_at_first_and_second_order(rng, kind):
+    mask = MASKS[kind](rng, 3, 4)
+    arrays = _draw(rng, (2,), 3, 4, 2, 2)
+
+    def attention(q, k, v):
+        return mg.scaled_dot_product_attention(q, k, v, mask, method="tiled")
+
+    assert mg.gradcheck(attention, arrays, order=2).order == 2
+
+
+def test_a_wrong_tile_fails_gradcheck(rng, monkeypatch):
+    """The checker sees a planted fault: a scale that is off by 0.1 % in backward."""
+    real = tiled._differentiate
+
+    def wrong(walk, *args):
+        walk.scale *= 1.001
+        real(walk, *args)
+
+    monkeypatch.setattr(tiled, "_differentiate", wrong)
+    with pytest.raises(mg.errors.GradcheckError):
+        mg.gradcheck(mg.tiled_attention, _draw(rng, (), 3, 4, 2, 2))
+
+
+def test_a_mask_that_needs_a_gradient_is_refused_and_auto_goes_step_by_step(rng, monkeypatch):
+    q, k, v = (mg.tensor(x, requires_grad=True) for x in _draw(rng, (), 3, 3))
+    mask = mg.tensor(np.zeros((3, 3)), requires_grad=True)
+    with pytest.raises(GradientError, match=r"no gradient flows into the mask.*mask.detach\(\)"):
+        mg.scaled_dot_product_attention(q, k, v, mask, method="tiled")
+    monkeypatch.setattr(mg.ops.scaled_dot_product, "TILED_FROM", 0)
+    mg.scaled_dot_product_attention(q, k, v, mask).sum().backward()
+    assert mask.grad.shape == (3, 3)
+    out = mg.scaled_dot_product_attention(q, k, v, mask.detach(), method="tiled")
+    assert out.node.op.name == "tiled_attention"
+
+
+# ---------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(("shapes", "mask", "text"), [
+    (((3, 5), (7, 4), (7, 2)), None, r"q and k must have last axes of the same length, got 5 != 4"),
+    (((3, 5), (7, 5), (6, 2)), None, r"k and v must have as many rows, got 7 != 6"),
+    (((2, 3, 5), (4, 7, 5), (7, 2)), None, r"leading axes must broadcast"),
+    (((5,), (7, 5), (7, 2)), None, r"two axes or more"),
+    (((3, 5), (7, 5), (7, 2)), np.ones((3, 6), bool),
+        r"mask must broadcast to \(\.\.\., 3, 7\), got \(3, 6\)"),
+])  # fmt: skip
+def test_shapes_that_do_not_fit(shapes, mask, text):
+    q, k, v = (np.ones(shape) for shape in shapes)
+    with pytest.raises(ShapeError, match=text):
+        mg.tiled_attention(q, k, v, mask)
+    with pytest.raises(ShapeError, match=text):
+        mg.tiled_attention(mg.tensor(q, requires_grad=True), k, v, mask)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_nan_and_infinity_in_a_mask_are_refused_wherever_they_stand(rng, value):
+    q, k, v = _draw(rng, (), 300, 300)
+    for place in [(0, 0), (77, 200), (299, 299)]:
+        mask = np.where(np.tri(300, dtype=bool), 0, -np.inf)
+        mask[place] = value
+        with pytest.raises(ArgumentError, match=r"mask holds NaN or \+inf"):
+            mg.tiled_attention(q, k, v, mask)
+
+
+def test_an_integer_mask_and_an_unknown_method_are_refused(rng):
+    q, k, v = _draw(rng, (), 3, 3)
+    with pytest.raises(DTypeError, match="a mask is boolean"):
+        mg.tiled_attention(q, k, v, np.ones((3, 3), int))
+    with pytest.raises(ArgumentError, match="'fast'"):
+        mg.scaled_dot_product_attention(q, k, v, method="fast")
+
+
+# ---------------------------------------------------------------- what is skipped
+
+
+def _seen(n, m, mask, is_causal=False):
+    """Which entries are computed, and which have the mask added."""
+    computed, added = np.zeros((n, m), bool), np.zeros((n, m), bool)
+    for band in tiles.bands(n, m, mask, is_causal):
+        for tile in band.tiles:
+            computed[band.rows, tile.keys] = True
+            for cut in (*tile.cuts, *([tile.diagonal] if tile.diagonal else [])):
+                added[band.rows, cut] = True
+    return computed, added
+
+
+@pytest.mark.parametrize("kind", [name for name in MASKS if name not in ("none", "one column")])
+@pytest.mark.parametrize("sizes", [(300, 700), (700, 300), (128, 1300)])
+def test_every_entry_that_is_open_is_computed_and_every_closed_tile_skipped(rng, kind, sizes):
+    n, m = sizes
+    mask = np.broadcast_to(MASKS[kind](rng, n, m), sizes)
+    computed, added = _seen(n, m, mask)
+    is_open = mask if mask.dtype == bool else mask > -np.inf
+    assert not (is_open & ~computed).any()
+    assert not (computed & ~added & ~is_open).any()  # computed without the mask: open
+    for a in range(0, n, tiles.BLOCK):
+        for b in range(0, m, tiles.BLOCK):
+            block = (slice(a, a + tiles.BLOCK), slice(b, b + tiles.BLOCK))
+            assert computed[block].any() == is_open[block].any()
+
+
+@pytest.mark.parametrize("mask", [
+    None, np.tri(640, dtype=bool), np.where(np.tri(640, dtype=bool), 0, -np.inf),
+    np.where(np.tri(640, dtype=bool), 0, -np.inf).astype(np.float32),
+], ids=["is_causal", "boolean", "float64", "float32"])  # fmt: skip
+def test_a_causal_mask_halves_the_work_however_it_is_said(mask):
+    """Five blocks of queries see 1 to 5 blocks of keys; the mask is added on the diagonal."""
+    computed, added = _seen(640, 640, mask, is_causal=mask is None)
+    assert computed.sum() == 15 * 128 * 128
+    assert added.sum() == 5 * 128 * 128
+
+
+@pytest.mark.parametrize("keep", [0, tiled.KEPT])
+def test_skipped_keys_and_values_are_never_read(rng, monkeypatch, keep):
+    """NaN in them, forward and backward, leaves no trace."""
+    monkeypatch.setattr(mg.ops.scaled_dot_product, "KEPT", keep)
+    q, k, v = _draw(rng, (2,), 300, 700)
+    for mask, hidden in [
+        (np.where(np.arange(700) < 256, 0, -np.inf), slice(256, None)),
+        (np.tri(300, 700, dtype=bool), slice(384, None)),
+        (np.repeat(np.arange(700) // 128 % 2 == 0, 1)[None], slice(128, 256)),
+    ]:
+        expected = _run("exact", q, k, v, mask)
+        poisoned = [x.copy() for x in (k, v)]
+        for x in poisoned:
+            x[:, hidden] = np.nan
+        for mine, theirs in zip(_run("tiled", q, *poisoned, mask), expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-12)
+
+
+def test_a_mask_that_was_written_to_is_read_anew(rng):
+    """The same object, once causal, then with one entry opened, then with one closed."""
+    q, k, v = _draw(rng, (), 300, 300)
+    mask = np.where(np.tri(300, dtype=bool), 0, -np.inf)
+    _assert_same(q, k, v, mask)
+    for place, value in [((3, 290), 0.0), ((290, 3), -np.inf), ((200, 100), 0.5)]:
+        mask[place] = value
+        _assert_same(q, k, v, mask)
+
+
+def test_flops_are_those_of_the_closed_form():
+    sample = [np.ones((2, 3, 5)), np.ones((2, 7, 5)), np.ones((2, 7, 11))]
+    out = mg.tiled_attention(*sample)
+    count = mg.tiled_attention.count_flops(tuple(sample), (None, False, None, 0), out)
+    assert count == 2 * 3 * 7 * (2 * 5 + 5 + 2 * 11)
+
+
+# ---------------------------------------------------------------- memory
+
+
+def _peak(n, keep, monkeypatch):
+    """Bytes that one forward and backward allocates at most."""
+    monkeypatch.setattr(mg.ops.scaled_dot_product, "KEPT", keep)
+    q = np.zeros((1, n, 16), np.float32)
+    leaves = [mg.tensor(q, requires_grad=True) for _ in range(3)]
+    gc.collect()
+    tracemalloc.start()
+    out = mg.scaled_dot_product_attention(*leaves, is_causal=True, method="tiled")
+    out.backward(q)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def test_memory_grows_with_n_and_not_with_its_square(monkeypatch):
+    parallel._idle.clear()
+    small, middle, large = (_peak(n, 0, monkeypatch) for n in (1024, 2048, 4096))
+    assert large - middle < 2.2 * (middle - small)  # a square would give 4
+    assert large < 4096 * 4096 * 4 / 4
+
+
+def test_what_is_kept_stays_within_its_budget(monkeypatch):
+    without, within = (_peak(1024, keep, monkeypatch) for keep in (0, 1 << 20))
+    assert 0 < within - without <= 1 << 20
+
+
+def test_nothing_is_kept_where_nothing_is_recorded(rng):
+    q, k, v = (mg.tensor(x, requires_grad=True) for x in _draw(rng, (), 300, 300))
+    with mg.no_grad():
+        out = mg.scaled_dot_product_attention(q, k, v, method="tiled")
+    assert out.node is None
+    recorded = mg.scaled_dot_product_attention(q, k, v, method="tiled").node
+    assert recorded.saved[recorded.plan.names.index("kept")].nbytes > 300 * 300 * 8
+
+
+def test_scratch_is_bounded_from_call_to_call():
+    parallel._idle.clear()
+    q = np.ones((1200, 1500), np.float32)
+    mg.tiled_attention(q, q, q)
+    assert len(parallel._idle) <= 4
+    assert all(scratch.nbytes <= parallel.Scratch.LARGEST for scratch in parallel._idle)
+
+
+# ---------------------------------------------------------------- threads
+
+
+def _limits():
+    return [library["num_threads"] for library in threadpoolctl.threadpool_info()]
+
+
+@pytest.fixture
+def always_shared(monkeypatch):
+    monkeypatch.setattr(walk, "THREADED", 0)
+
+
+def test_blas_keeps_to_one_thread_within_and_has_its_own_again_after(
+    rng, always_shared, monkeypatch
+):
+    before, within = _limits(), []
+    real = tiled._attend
+    monkeypatch.setattr(tiled, "_attend", lambda *args: (within.append(_limits()), real(*args)))
+    _run("tiled", *_draw(rng, (2,), 139, 139))
+    assert within
+    assert all(limit == 1 for limits in within for limit in limits)
+    assert _limits() == before
+
+
+@pytest.mark.parametrize("place", ["_attend", "_differentiate"])
+def test_an_exception_passes_and_leaves_no_limit(rng, always_shared, monkeypatch, place):
+    def fail(*args):
+        raise ZeroDivisionError("planted")
+
+    before, threads = _limits(), threading.active_count()
+    monkeypatch.setattr(tiled, place, fail)
+    with pytest.raises(ZeroDivisionError, match="planted"):
+        _run("tiled", *_draw(rng, (4,), 300, 300))
+    assert _limits() == before
+    assert threading.active_count() == threads
+
+
+def test_the_users_own_limit_is_respected_and_put_back(rng, always_shared, monkeypatch):
+    started = []
+    real = parallel._started
+    monkeypatch.setattr(
+        parallel, "_started", lambda serve, n: (started.append(n), real(serve, n))[1]
+    )
+    with threadpoolctl.threadpool_limits(1):
+        _run("tiled", *_draw(rng, (4,), 139, 139))
+        assert set(_limits()) == {1}
+    assert max(started) <= 0
+
+
+def test_several_threads_of_the_user_at_once(rng, always_shared):
+    """Each gets its own answer, and the last one out restores BLAS's threads."""
+    before, found = _limits(), {}
+    cases = [_draw(rng, (2,), 139 + i, 151) for i in range(6)]
+
+    def work(i):
+        for _ in range(3):
+            found[i] = _run("tiled", *cases[i])
+
+    users = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join()
+    assert _limits() == before
+    for i, case in enumerate(cases):
+        for mine, theirs in zip(found[i], _run("exact", *case), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-12)
+
+
+def test_without_threadpoolctl_one_thread_does_it_all(rng, always_shared, monkeypatch):
+    monkeypatch.setattr(parallel, "_blas", lambda: None)
+    monkeypatch.setattr(parallel.one_threaded_blas, "_threads", 1)
+    _assert_same(*_draw(rng, (2,), 139, 139))
+
+
+def test_the_threads_run_in_the_callers_context(rng, two_threads):
+    """np.errstate holds in them too."""
+    q, k, v = _draw(rng, (8,), 139, 139)
+    q[:] = 1e308
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        mg.tiled_attention(q, k, v, scale=100.0)
+
+
+def test_a_product_on_several_threads_is_the_product(rng, monkeypatch):
+    monkeypatch.setattr(parallel, "SHARED", 0)
+    for n, k, m in [(7, 5, 3), (3, 5, 7), (1, 5, 1), (0, 5, 3), (3, 0, 5)]:
+        a, b = rng.standard_normal((n, k)), rng.standard_normal((k, m))
+        np.testing.assert_allclose(parallel.product(a, b), a @ b, rtol=1e-14, atol=1e-14)
+
+
+# ---------------------------------------------------------------- which method
+
+
+def test_auto_goes_in_tiles_from_a_size_on_and_step_by_step_while_someone_listens(rng, monkeypatch):
+    q, k, v = (mg.tensor(x, requires_grad=True) for x in _draw(rng, (), 7, 7))
+    assert mg.scaled_dot_product_attention(q, k, v).node.op.name == "matmul"
+    monkeypatch.setattr(mg.ops.scaled_dot_product, "TILED_FROM", 49)
+    assert mg.scaled_dot_product_attention(q, k, v).node.op.name == "tiled_attention"
+    with mg.trace() as t:
+        assert mg.scaled_dot_product_attention(q, k, v).node.op.name == "matmul"
+        mg.scaled_dot_product_attention(q, k, v, method="tiled").sum().backward()
+    assert [entry.op for entry in t if entry.kind == "op"][-2:] == ["tiled_attention", "sum"]

@@ -1,0 +1,168 @@
+"""anomaly(): the first bad value is an error that says which op made it, where, and from what."""
+
+import os
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import NonFiniteError
+from minigrad.op import Op, Rule, call
+
+
+def _message(f):
+    with pytest.raises(NonFiniteError) as error, mg.anomaly():
+        f()
+    return str(error.value).splitlines()
+
+
+def test_without_it_a_bad_value_passes_with_numpys_warning():
+    with pytest.warns(RuntimeWarning):
+        assert np.isneginf(mg.log(mg.tensor(0.0)).item())
+
+
+def test_forward_names_path_place_formula_operand_and_first_bad_index():
+    x = mg.tensor([[1.0, 2.0], [3.0, 0.0]], requires_grad=True)
+
+    def f():
+        with mg.scope("head"):
+            mg.log(x)
+
+    lines = _message(f)
+    place = f"{os.path.relpath(__file__)}:{f.__code__.co_firstlineno + 2}"
+    assert lines == [
+        f"forward of head/log at {place}: log made it from finite operands",
+        r"  formula: \log <x>",
+        "  the result: shape (2, 2), float64, finite entries in [0, 1.099], "
+        "1 not finite, first -inf at [1, 1]",
+        "  x: shape (2, 2), float64, finite entries in [0, 3]",
+    ]
+
+
+def test_what_was_only_carried_on_is_said_to_be():
+    bad = mg.tensor([1.0, np.nan])
+    lines = _message(lambda: bad * mg.tensor([2.0, 3.0]))
+    assert "multiply carried it on from a" in lines[0]
+    assert (
+        "  a: shape (2,), float64, finite entries in [1, 1], 1 not finite, first nan at [1]"
+        in lines
+    )
+    assert "  b: shape (2,), float64, finite entries in [2, 3]" in lines
+
+
+def test_infinity_from_overflow_is_found():
+    assert (
+        "exp made it from finite operands" in _message(lambda: mg.exp(mg.tensor([1.0, 1000.0])))[0]
+    )
+
+
+def test_ops_without_gradient_are_watched_too():
+    lines = _message(lambda: mg.sqrt(mg.tensor([-1.0])))
+    assert lines[0].startswith("forward of sqrt at ")
+    assert os.path.relpath(__file__) in lines[0]
+
+
+def test_backward_names_the_rule_and_the_incoming_gradient():
+    x = mg.tensor([0.0, 4.0], requires_grad=True)
+    y = mg.sqrt(x)
+    lines = _message(lambda: y.sum().backward())
+    assert lines[0].startswith("backward of sqrt at ")
+    assert lines[0].endswith("sqrt made it from finite operands")
+    assert lines[1] == r"  formula: <g> \oslash (2 <out>)"
+    assert lines[2].startswith(
+        "  the gradient of x: shape (2,), float64, finite entries in [0.25, 0.25], 1 not finite"
+    )
+    assert lines[3].startswith(
+        "  the incoming gradient: shape (2,), float64, finite entries in [1, 1]"
+    )
+
+
+def test_a_bad_seed_is_carried_on():
+    x = mg.tensor([1.0, 4.0], requires_grad=True)
+    lines = _message(lambda: (x * 2).backward(np.array([1.0, np.inf])))
+    assert "multiply carried it on from the incoming gradient" in lines[0]
+
+
+def test_a_rule_that_gives_nan_is_found():
+    def twice(x):
+        """2x."""
+        return 2 * x
+
+    made = Op(
+        twice,
+        tex="2 <x>",
+        vjp_tex={"x": "2 <g>"},
+        flops=lambda out: out.size,
+        samples=lambda rng: [call(rng.normal(size=3))],
+    )
+    made.rules["x"] = Rule(("x",), lambda g: g * np.nan, ())
+    x = mg.tensor([1.0], requires_grad=True)
+    assert "backward of twice" in _message(lambda: made(x).sum().backward())[0]
+
+
+# ---------------------------------------------------------------- masks
+
+
+@pytest.mark.parametrize("additive", [False, True])
+def test_a_masks_minus_infinity_is_meant(additive, rng):
+    scores = mg.tensor(rng.normal(size=(2, 3, 3)), requires_grad=True)
+    mask = np.tril(np.ones((3, 3), bool))
+    mask = np.where(mask, 0, -np.inf) if additive else mask
+    with mg.anomaly():
+        mg.softmax(mg.mask_add(scores, mask)).sum().backward()
+
+
+def test_a_fully_masked_row_is_no_anomaly(rng):
+    scores = mg.tensor(rng.normal(size=(3, 3)), requires_grad=True)
+    with mg.anomaly():
+        (mg.softmax(mg.mask_add(scores, np.zeros((3, 3), bool))) * 2).sum().backward()
+    np.testing.assert_allclose(scores.grad, np.zeros((3, 3)))
+
+
+def test_where_with_minus_infinity_is_a_mask():
+    x = mg.tensor([1.0, 2.0], requires_grad=True)
+    with mg.anomaly():
+        mg.softmax(mg.where(np.array([True, False]), x, -np.inf)).sum().backward()
+
+
+def test_nan_beside_a_mask_is_still_found():
+    bad = mg.tensor([np.nan, 1.0])
+    lines = _message(lambda: mg.mask_add(bad, np.array([True, False])))
+    assert "mask_add carried it on from scores" in lines[0]
+
+
+def test_plus_infinity_beside_a_mask_is_still_found():
+    assert (
+        "mask_add"
+        in _message(lambda: mg.mask_add(mg.tensor([np.inf, 1.0]), np.array([True, False])))[0]
+    )
+
+
+# ---------------------------------------------------------------- its surroundings
+
+
+def test_it_is_quiet_within_and_restores_numpys_settings_after():
+    before = np.geterr()
+    with pytest.raises(NonFiniteError), mg.anomaly():
+        mg.log(mg.tensor(0.0))
+    assert np.geterr() == before
+
+
+def test_it_nests_and_decorates():
+    @mg.anomaly()
+    def f(x):
+        return mg.log(x)
+
+    with pytest.raises(NonFiniteError):
+        f(mg.tensor(0.0))
+    with mg.anomaly(), mg.anomaly():
+        f(mg.tensor(1.0))
+    with pytest.warns(RuntimeWarning):
+        mg.log(mg.tensor(0.0))
+
+
+def test_finite_programs_pass(rng):
+    x = mg.tensor(rng.normal(size=(3, 5)), requires_grad=True)
+    with mg.anomaly():
+        mg.logsumexp(mg.concatenate([x, x * 2]).max(axis=0)).backward()
+    assert np.isfinite(x.grad).all()

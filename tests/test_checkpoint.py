@@ -1,0 +1,193 @@
+"""checkpoint: the same gradients to the last bit, without the activations."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import GradientError, OverwrittenError
+
+
+@pytest.fixture
+def x(rng):
+    return mg.tensor(rng.normal(size=(3, 5)), requires_grad=True, name="x")
+
+
+@pytest.fixture
+def w(rng):
+    return mg.tensor(rng.normal(size=(5, 5)), requires_grad=True, name="w")
+
+
+def block(x, w):
+    with mg.scope("block"):
+        return mg.softmax(mg.tanh(x @ w) @ w.T) * x
+
+
+def _gradients(f, *leaves):
+    for leaf in leaves:
+        leaf.grad = None
+    f(*leaves).sum().backward()
+    return [leaf.grad for leaf in leaves]
+
+
+def test_gradients_are_the_same_to_the_last_bit(x, w):
+    plain = _gradients(lambda x, w: block(block(x, w), w), x, w)
+    again = _gradients(lambda x, w: mg.checkpoint(block, mg.checkpoint(block, x, w), w), x, w)
+    for one, other in zip(plain, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_no_activation_stays_alive(x, w):
+    arrays = []
+
+    def watched(x, w):
+        h = mg.tanh(x @ w)
+        arrays.append(weakref.ref(h.data))
+        return (h * h).sum()
+
+    gc.disable()
+    try:
+        out = mg.checkpoint(watched, x, w)
+        assert arrays[0]() is None
+        out.backward()
+        assert len(arrays) == 2
+        assert arrays[1]() is None
+    finally:
+        gc.enable()
+
+
+def test_the_graph_has_the_same_ops_scopes_and_places(x, w):
+    from minigrad.graph import order
+
+    plain, kept = (order([f(x, w).node]) for f in (block, lambda *a: mg.checkpoint(block, *a)))
+    assert [(n.op, n.path, n.place.line) for n in plain] == [
+        (n.op, n.path, n.place.line) for n in kept
+    ]
+    assert all(n.saved is None for n in kept)
+
+
+def test_it_runs_twice_and_no_more(x, w):
+    runs = []
+
+    def counted(x, w):
+        runs.append(1)
+        return block(x, w)
+
+    out = mg.checkpoint(counted, x, w)
+    out.sum().backward()
+    assert len(runs) == 2
+
+
+def test_dropout_draws_the_same_and_the_generator_goes_on_as_if_nothing_was(x):
+    def noisy(x, rng):
+        return mg.dropout(mg.exp(mg.dropout(x, 0.5, rng)), 0.3, rng)
+
+    generators = [np.random.default_rng(3) for _ in range(2)]
+    out = noisy(x, generators[0])
+    kept = mg.checkpoint(lambda x: noisy(x, generators[1]), x)
+    np.testing.assert_array_equal(out.data, kept.data)
+    expected = mg.grad(out, x, np.ones((3, 5)))
+    np.testing.assert_array_equal(mg.grad(kept, x, np.ones((3, 5))), expected)
+    assert generators[0].random() == generators[1].random()
+
+
+def test_checkpoints_nest(x, w):
+    def twice(x, w):
+        return mg.checkpoint(block, mg.checkpoint(block, x, w), w) + x
+
+    plain = _gradients(lambda x, w: block(block(x, w), w) + x, x, w)
+    for one, other in zip(
+        plain, _gradients(lambda *a: mg.checkpoint(twice, *a), x, w), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_within_no_grad_it_is_a_plain_call(x, w):
+    with mg.no_grad():
+        out = mg.checkpoint(block, x, w)
+    assert out.node is None
+    np.testing.assert_array_equal(out.data, block(x, w).data)
+
+
+def test_it_remembers_that_it_was_recording(x, w):
+    """Backward within no_grad recomputes with a graph all the same."""
+    expected = _gradients(block, x, w)
+    loss = mg.checkpoint(block, x, w).sum()
+    x.grad = w.grad = None
+    with mg.no_grad():
+        loss.backward()
+    np.testing.assert_array_equal(x.grad, expected[0])
+
+
+def test_create_graph_goes_through_it(x, w):
+    def slope(f):
+        first = mg.grad((f(x, w) ** 2).sum(), [x, w], create_graph=True)
+        return mg.grad(sum((g * g).sum() for g in first), [x, w])
+
+    for one, other in zip(slope(block), slope(lambda *a: mg.checkpoint(block, *a)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-14)
+
+
+def test_a_retained_graph_runs_again(x, w):
+    out = mg.checkpoint(block, x, w).sum()
+    out.backward(retain_graph=True)
+    once = x.grad.copy()
+    out.backward()
+    np.testing.assert_allclose(x.grad, 2 * once)
+    with pytest.raises(mg.errors.FreedGraphError):
+        out.backward()
+
+
+def test_several_outputs_of_one_checkpoint(x, w):
+    def two(x, w):
+        h = mg.tanh(x @ w)
+        return h * h, mg.exp(h)
+
+    def loss(a, b):
+        return (a * b).sum()
+
+    plain = _gradients(lambda *leaves: loss(*two(*leaves)), x, w)
+    kept = _gradients(lambda *leaves: loss(*mg.checkpoint(two, *leaves)), x, w)
+    for one, other in zip(plain, kept, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_parameter_overwritten_before_backward_is_an_error(x, w):
+    out = mg.checkpoint(lambda x: block(x, w), x).sum()
+    w.assign_(w.data * 2)
+    with pytest.raises(OverwrittenError, match=r"w \(5, 5\) was overwritten after it was saved"):
+        out.backward()
+
+
+def test_an_input_overwritten_before_backward_is_an_error(x, w):
+    out = mg.checkpoint(block, x, w).sum()
+    x.assign_(x.data * 2)
+    with pytest.raises(OverwrittenError, match=r"x \(3, 5\) was overwritten after it was saved"):
+        out.backward()
+
+
+def test_other_steps_the_second_time_are_an_error(x):
+    calls = []
+
+    def moody(x):
+        calls.append(1)
+        return mg.exp(x) if len(calls) == 1 else mg.tanh(x) * 2
+
+    out = mg.checkpoint(moody, x).sum()
+    with pytest.raises(
+        GradientError, match="checkpoint: moody took other steps when backward ran it again"
+    ):
+        out.backward()
+
+
+def test_grad_of_one_input_through_it(x, w):
+    expected = mg.grad(block(x, w), w, np.ones((3, 5)))
+    np.testing.assert_array_equal(mg.grad(mg.checkpoint(block, x, w), w, np.ones((3, 5))), expected)
+
+
+def test_plain_arrays_and_settings_pass_through(x):
+    out = mg.checkpoint(lambda x, a, p: (x * a) ** p, x, np.ones(5), 2)
+    out.sum().backward()
+    np.testing.assert_allclose(x.grad, 2 * x.data)

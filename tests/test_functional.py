@@ -1,0 +1,207 @@
+"""vjp, jvp, hvp and jacobian against closed forms and against each other."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import GradientError, ShapeError
+
+
+@pytest.fixture
+def A(rng):
+    return rng.normal(size=(3, 5))
+
+
+def f(x):
+    """A function of a vector to a vector, with every kind of op on the way."""
+    y = mg.tanh(x) * mg.softmax(x) + mg.exp(x[::-1]) / 3
+    return mg.concatenate([y[1:], mg.logsumexp(x).reshape(1), mg.var(x * y).reshape(1)])
+
+
+# ---------------------------------------------------------------- closed forms
+
+
+def test_of_a_linear_map_the_jacobian_is_its_matrix(A, rng):
+    x = rng.normal(size=5)
+    linear = lambda x: mg.tensor(A) @ x  # noqa: E731
+    np.testing.assert_allclose(mg.jacobian(linear, x), A)
+    u, v = rng.normal(size=3), rng.normal(size=5)
+    out, pulled = mg.vjp(linear, x, u)
+    np.testing.assert_allclose(out, A @ x)
+    np.testing.assert_allclose(pulled, A.T @ u)
+    out, pushed = mg.jvp(linear, x, v)
+    np.testing.assert_allclose(out, A @ x)
+    np.testing.assert_allclose(pushed, A @ v)
+
+
+def test_the_jacobian_of_softmax(rng):
+    x = rng.normal(size=7)
+    s = np.exp(x) / np.exp(x).sum()
+    np.testing.assert_allclose(
+        mg.jacobian(mg.softmax, x), np.diag(s) - np.outer(s, s), rtol=1e-13, atol=1e-16
+    )
+
+
+def test_the_jacobian_has_the_outputs_axes_then_the_inputs(rng):
+    x, y = rng.normal(size=(2, 3)), rng.normal(size=(3, 5))
+    by_x, by_y = mg.jacobian(mg.matmul, [x, y])
+    assert by_x.shape == (2, 5, 2, 3)
+    assert by_y.shape == (2, 5, 3, 5)
+    np.testing.assert_allclose(by_x, np.einsum("ac,bj->ajcb", np.eye(2), y))
+    np.testing.assert_allclose(by_y, np.einsum("ab,jd->ajbd", x, np.eye(5)))
+
+
+def test_the_hessian_of_a_quadratic_form(A, rng):
+    H, x, v = A @ A.T, rng.normal(size=3), rng.normal(size=3)
+    out, product = mg.hvp(lambda x: x @ mg.tensor(H) @ x / 2, x, v)
+    np.testing.assert_allclose(out, x @ H @ x / 2)
+    np.testing.assert_allclose(product, H @ v)
+
+
+def test_a_hessian_over_several_inputs_has_mixed_terms():
+    """x²y: the Hessian is [[2y, 2x], [2x, 0]]."""
+    _, (by_x, by_y) = mg.hvp(lambda x, y: x * x * y, [3.0, 5.0], [1.0, 10.0])
+    np.testing.assert_allclose([by_x, by_y], [2 * 5 + 2 * 3 * 10, 2 * 3])
+
+
+# ---------------------------------------------------------------- against each other
+
+
+def test_vjp_and_jvp_are_the_jacobian_from_both_sides(rng):
+    x, u, v = rng.normal(size=5), rng.normal(size=6), rng.normal(size=5)
+    J = mg.jacobian(f, x)
+    assert J.shape == (6, 5)
+    np.testing.assert_allclose(mg.vjp(f, x, u)[1], u @ J, rtol=1e-12)
+    np.testing.assert_allclose(mg.jvp(f, x, v)[1], J @ v, rtol=1e-12)
+
+
+def test_hvp_is_the_jacobian_of_the_gradient(rng):
+    x, v = rng.normal(size=5), rng.normal(size=5)
+    scalar = lambda x: (f(x) ** 2).sum()  # noqa: E731
+    H = np.stack([mg.hvp(scalar, x, e)[1] for e in np.eye(5)])
+    np.testing.assert_allclose(H, H.T, rtol=1e-11)
+    np.testing.assert_allclose(mg.hvp(scalar, x, v)[1], H @ v, rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "op", [p for p in mg.registry.values() if p.analytic and not p.many], ids=lambda op: op.name
+)
+def test_forward_mode_of_every_analytic_op_is_the_complex_step(op):
+    """Im op(x + ihv) / h for each sample that has no -inf."""
+    for sample in op.samples(np.random.default_rng(3)):
+        inputs, settings = op.bind(*sample.args, **sample.kwargs)
+        free = [i for i, x in enumerate(inputs) if getattr(x, "dtype", np.dtype(int)).kind == "f"]
+        if (
+            op.also
+            or not all(x is None or np.isfinite(x).all() for x in inputs)
+            or op.name == "mask_add"
+        ):
+            continue
+
+        def call(*some, free=free, inputs=inputs, settings=settings):
+            values = list(inputs)
+            for i, x in zip(free, some, strict=True):
+                values[i] = x
+            return op(**dict(zip(op.inputs + op.settings, (*values, *settings), strict=True)))
+
+        primals = [inputs[i] for i in free]
+        tangents = [np.random.default_rng(5).uniform(0.5, 1.5, x.shape) for x in primals]
+        out, pushed = mg.jvp(call, primals, tangents)
+        stepped = [x + 1e-40j * v for x, v in zip(primals, tangents, strict=True)]
+        expected = np.imag(call(*stepped)) / 1e-40
+        assert pushed.shape == out.shape
+        np.testing.assert_allclose(pushed, expected, rtol=1e-10, atol=1e-12)
+
+
+# ---------------------------------------------------------------- how they treat their inputs
+
+
+@pytest.mark.parametrize("transform", ["vjp", "jvp", "hvp", "jacobian"])
+def test_they_leave_their_inputs_as_they_were(transform):
+    x = mg.tensor(2.0, requires_grad=True, name="x")
+    arguments = [] if transform in ("vjp", "jacobian") else [1.0]
+    result = getattr(mg, transform)(lambda x: x**3, x, *arguments)
+    found = result if transform == "jacobian" else result[1]
+    assert isinstance(found, np.ndarray)
+    assert float(found) == 12.0  # 3x², and the second derivative 6x as well
+    assert x.grad is None
+    assert x.requires_grad
+
+
+def test_a_sequence_in_gives_a_list_out():
+    assert isinstance(mg.vjp(lambda x: x * 2, [3.0])[1], list)
+    assert isinstance(mg.jacobian(lambda x, y: x * y, (3.0, 5.0)), list)
+    assert isinstance(mg.vjp(lambda x: x * 2, 3.0)[1], np.ndarray)
+
+
+def test_they_work_within_no_grad():
+    with mg.no_grad():
+        np.testing.assert_allclose(mg.vjp(lambda x: x * x, 3.0)[1], 6.0)
+        np.testing.assert_allclose(mg.jvp(lambda x: x * x, 3.0, 1.0)[1], 6.0)
+        np.testing.assert_allclose(mg.hvp(lambda x: x * x, 3.0, 1.0)[1], 2.0)
+        np.testing.assert_allclose(mg.jacobian(lambda x: x * x, np.ones(2)), 2 * np.eye(2))
+
+
+@pytest.mark.parametrize("g", [lambda x: x.detach() * 2, lambda x: mg.tensor([1.0, 2.0])])
+def test_a_constant_function_has_zero_derivatives(g):
+    x = np.ones(2)
+    np.testing.assert_allclose(mg.vjp(g, x, np.ones(2))[1], np.zeros(2))
+    np.testing.assert_allclose(mg.jvp(g, x, np.ones(2))[1], np.zeros(2))
+    np.testing.assert_allclose(mg.jacobian(g, x), np.zeros((2, 2)))
+    np.testing.assert_allclose(mg.hvp(lambda x: g(x).sum(), x, np.ones(2))[1], np.zeros(2))
+
+
+def test_a_linear_function_has_no_hessian():
+    np.testing.assert_allclose(
+        mg.hvp(lambda x: x.sum() * 2, np.ones(3), np.ones(3))[1], np.zeros(3)
+    )
+
+
+def test_an_unused_input_has_zero_derivatives():
+    unused = mg.jacobian(lambda x, y: x * 2, [np.ones(2), np.ones(3)])[1]
+    np.testing.assert_allclose(unused, np.zeros((2, 3)))
+    np.testing.assert_allclose(mg.jvp(lambda x, y: x * 2, [1.0, 1.0], [1.0, 7.0])[1], 2.0)
+
+
+def test_float32_stays_float32():
+    x = np.ones(2, np.float32)
+    assert mg.vjp(lambda x: x * x, x, x)[1].dtype == np.float32
+    assert mg.jvp(lambda x: x * x, x, x)[1].dtype == np.float32
+    assert mg.hvp(lambda x: (x * x).sum(), x, x)[1].dtype == np.float32
+    assert mg.jacobian(lambda x: x * x, x).dtype == np.float32
+
+
+def test_no_entries_no_rows():
+    assert mg.jacobian(lambda x: x[:0], np.ones(3)).shape == (0, 3)
+    assert mg.jacobian(lambda x: x.sum(), np.ones((0, 2))).shape == (0, 2)
+
+
+# ---------------------------------------------------------------- what they refuse
+
+
+def test_a_function_that_gives_no_tensor_is_refused():
+    for name, rest in [("vjp", ()), ("jvp", (1.0,)), ("hvp", (1.0,)), ("jacobian", ())]:
+        with pytest.raises(GradientError, match=f"{name}: f must return a Tensor, got float"):
+            getattr(mg, name)(lambda x: 3.0, 1.0, *rest)
+
+
+def test_tangents_and_vectors_must_have_the_inputs_shapes():
+    with pytest.raises(
+        ShapeError, match=r"jvp: tangents must have shapes \[\(2,\)\], got \[\(3,\)\]"
+    ):
+        mg.jvp(lambda x: x, np.ones(2), np.ones(3))
+    with pytest.raises(
+        ShapeError, match=r"hvp: vectors must have shapes \[\(2,\), \(\)\], got \[\(2,\)\]"
+    ):
+        mg.hvp(lambda x, y: x.sum() * y, [np.ones(2), 1.0], [np.ones(2)])
+
+
+def test_vjp_needs_a_gradient_and_hvp_one_entry():
+    with pytest.raises(
+        ShapeError, match=r"an output of shape \(2,\) needs a gradient of that shape"
+    ):
+        mg.vjp(lambda x: x * 2, np.ones(2))
+    with pytest.raises(
+        ShapeError, match=r"an output of shape \(2,\) needs a gradient of that shape"
+    ):
+        mg.hvp(lambda x: x * 2, np.ones(2), np.ones(2))

@@ -1,0 +1,181 @@
+"""mg.grad: gradients of anything in anything, without touching a `.grad`."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import FreedGraphError, GradientError, ShapeError
+
+
+@pytest.fixture
+def x():
+    return mg.tensor([2.0, 3.0, 5.0], requires_grad=True)
+
+
+def test_one_input_gives_one_array_and_several_a_list(x):
+    y = mg.tensor([1.0, 1.0, 2.0], requires_grad=True)
+    one = mg.grad((x * y).sum(), x)
+    assert isinstance(one, np.ndarray)
+    np.testing.assert_allclose(one, y.data)
+    both = mg.grad((x * y).sum(), [x, y])
+    assert isinstance(both, list)
+    np.testing.assert_allclose(both, [y.data, x.data])
+
+
+def test_no_grad_attribute_is_written(x):
+    y = mg.exp(x)
+    y.retain_grad()
+    mg.grad((y * 2).sum(), [x, y])
+    assert x.grad is None
+    assert y.grad is None
+
+
+def test_the_gradient_of_an_intermediate(x):
+    y = mg.exp(x)
+    found = mg.grad((y**3).sum(), y)
+    np.testing.assert_allclose(found, 3 * y.data**2)
+
+
+def test_an_intermediate_and_what_is_below_it(x):
+    y = mg.exp(x)
+    by_y, by_x = mg.grad((y**3).sum(), [y, x])
+    np.testing.assert_allclose(by_y, 3 * y.data**2)
+    np.testing.assert_allclose(by_x, 3 * y.data**3)
+
+
+def test_of_the_output_itself_it_is_the_seed(x):
+    y = x * 2
+    np.testing.assert_allclose(mg.grad(y, y, np.array([1.0, 2.0, 3.0])), [1, 2, 3])
+    np.testing.assert_allclose(mg.grad(x, x, np.array([1.0, 2.0, 3.0])), [1, 2, 3])
+
+
+def test_of_an_unrelated_input_it_is_zeros(x):
+    other = mg.tensor(np.ones((2, 7), np.float32), requires_grad=True)
+    found = mg.grad((x * 2).sum(), [other, x])
+    assert found[0].dtype == np.float32
+    np.testing.assert_allclose(found[0], np.zeros((2, 7)))
+
+
+def test_the_same_input_twice_gives_two_separate_arrays(x):
+    first, second = mg.grad((x * 2).sum(), [x, x])
+    assert first is not second
+    assert not np.shares_memory(first, second)
+
+
+def test_results_never_share_memory_with_the_seed_or_each_other(x):
+    y = mg.tensor([1.0, 1.0, 1.0], requires_grad=True)
+    seed = np.ones(3)
+    first, second = mg.grad(x + y, [x, y], seed)
+    first += 100
+    np.testing.assert_allclose(second, [1, 1, 1])
+    np.testing.assert_allclose(seed, [1, 1, 1])
+
+
+def test_rules_that_lead_to_no_wanted_input_do_not_run(x):
+    """Nodes off the way are skipped, and so is the other side's rule of a node on the way."""
+    ran = []
+    other = mg.tensor([1.0, 1.0, 1.0], requires_grad=True)
+    aside = mg.exp(other)
+    aside.node.register_hook(lambda parts, g: ran.append("aside"))
+    out = x * aside
+    out.node.register_hook(lambda parts, g: ran.append([p is None for p in parts]))
+    mg.grad(out.sum(), x)
+    assert ran == [[False, True]]
+
+
+def test_what_was_skipped_is_not_freed(x):
+    y = mg.exp(x)
+    z = mg.exp(y)
+    mg.grad(z.sum(), y)
+    np.testing.assert_allclose(mg.grad(y.sum(), x), y.data)
+
+
+def test_without_create_graph_the_graph_is_freed(x):
+    y = (x * x).sum()
+    mg.grad(y, x)
+    with pytest.raises(FreedGraphError):
+        mg.grad(y, x)
+
+
+def test_derivatives_to_fourth_order():
+    x = mg.tensor(1.3, requires_grad=True)
+    value = x**5 + mg.exp(2 * x)
+    for order in range(1, 5):
+        value = mg.grad(value, x, create_graph=True)
+        falling = np.prod([5.0 - k for k in range(order)])
+        expected = falling * 1.3 ** (5 - order) + 2.0**order * np.exp(2.6)
+        np.testing.assert_allclose(value.data, expected, rtol=1e-13)
+
+
+def test_mixed_second_derivatives_are_symmetric():
+    x, y = mg.tensor(0.7, requires_grad=True), mg.tensor(1.1, requires_grad=True)
+    f = mg.exp(x * y) * mg.tanh(x + y)
+    by_x, by_y = mg.grad(f, [x, y], create_graph=True)
+    one, other = (mg.grad(*pair, create_graph=True).data for pair in ((by_x, y), (by_y, x)))
+    np.testing.assert_allclose(one, other, rtol=1e-14)
+
+
+def test_a_gradient_penalty_trains(x):
+    """∂/∂w of |∂(w·x²)/∂x|² is 8 w x²."""
+    w = mg.tensor(0.5, requires_grad=True)
+    slope = mg.grad((w * x * x).sum(), x, create_graph=True)
+    (slope * slope).sum().backward()
+    np.testing.assert_allclose(w.grad, (8 * 0.5 * x.data**2).sum())
+
+
+def test_create_graph_through_a_gradient_that_is_a_tensor(x):
+    """The vjp is linear in its cotangent, and the cotangent's own gradient is recorded."""
+    u = mg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    pulled = mg.grad(x * x, x, u, create_graph=True)
+    np.testing.assert_allclose(mg.grad(pulled.sum(), u), 2 * x.data)
+
+
+def test_a_tensor_as_seed_leaves_plain_arrays(x):
+    seed = mg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    found = mg.grad(x * x, x, seed)
+    assert type(found) is np.ndarray
+    (x * x).backward(seed)
+    assert type(x.grad) is np.ndarray
+    assert seed.grad is None
+
+
+def test_a_tensor_as_seed_is_not_recorded_without_create_graph(x):
+    """The rules run on plain arrays: a hook sees one."""
+    seen = []
+    y = x * 2
+    y.register_hook(lambda g: seen.append(type(g)))
+    mg.sum(y * y).backward(mg.tensor(1.0, requires_grad=True))
+    assert seen == [np.ndarray]
+
+
+def test_create_graph_records_even_under_no_grad_only_if_asked(x):
+    y = (x**3).sum()
+    with mg.no_grad():
+        frozen = mg.grad(y, x, create_graph=True)
+    assert not frozen.requires_grad
+    np.testing.assert_allclose(frozen.data, 3 * x.data**2)
+
+
+def test_inputs_without_gradient_are_refused(x):
+    for other in (mg.tensor([1.0]), np.ones(3), 1.0):
+        with pytest.raises(
+            GradientError, match=r"grad\(output, inputs\): inputs\[1\] is no tensor that requires"
+        ):
+            mg.grad((x * 2).sum(), [x, other])
+
+
+def test_outputs_without_gradient_are_refused(x):
+    for output in (mg.tensor([1.0]), np.ones(3), 1.0):
+        with pytest.raises(GradientError, match="grad: the output requires no gradient"):
+            mg.grad(output, x)
+
+
+def test_a_seed_of_another_shape_is_refused(x):
+    with pytest.raises(
+        ShapeError, match=r"grad: an output of shape \(3,\) needs a gradient of that shape"
+    ):
+        mg.grad(x * 2, x)
+    with pytest.raises(
+        ShapeError, match=r"grad: the gradient's shape \(2,\) is not the output's \(3,\)"
+    ):
+        mg.grad(x * 2, x, np.ones(2))

@@ -1,0 +1,236 @@
+"""Hooks on tensors and nodes, retain_grad, and whose arrays gradients are."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import GradientError
+
+
+@pytest.fixture
+def x():
+    return mg.tensor([2.0, 3.0, 5.0], requires_grad=True, name="x")
+
+
+# ---------------------------------------------------------------- hooks on tensors
+
+
+def test_a_hook_sees_the_whole_gradient_once(x):
+    seen = []
+    y = x * 1.0
+    y.register_hook(lambda g: seen.append(g.copy()))
+    (y * 2 + y * 3 + y * y).sum().backward()
+    assert len(seen) == 1
+    np.testing.assert_allclose(seen[0], 5 + 2 * x.data)
+
+
+def test_a_hook_on_a_leaf_sees_it_before_it_is_stored(x):
+    x.register_hook(lambda g: g * 10)
+    (x * 2).sum().backward()
+    np.testing.assert_allclose(x.grad, [20, 20, 20])
+
+
+def test_a_hook_replaces_the_gradient_for_all_below(x):
+    y = mg.exp(x)
+    y.register_hook(lambda g: np.zeros(3))
+    y.sum().backward()
+    np.testing.assert_allclose(x.grad, [0, 0, 0])
+
+
+def test_hooks_run_in_order_each_on_what_the_last_gave(x):
+    y = x * 1.0
+    y.register_hook(lambda g: g + 1)
+    y.register_hook(lambda g: g * 10)
+    y.sum().backward()
+    np.testing.assert_allclose(x.grad, [20, 20, 20])
+
+
+def test_a_removed_hook_is_silent(x):
+    y = x * 1.0
+    handle = y.register_hook(lambda g: g * 10)
+    handle.remove()
+    handle.remove()
+    y.sum().backward()
+    np.testing.assert_allclose(x.grad, [1, 1, 1])
+
+
+def test_a_hook_older_than_retain_grad_can_still_be_removed(x):
+    y = x * 1.0
+    handle = y.register_hook(lambda g: g * 10)
+    y.retain_grad()
+    handle.remove()
+    y.sum().backward()
+    np.testing.assert_allclose(y.grad, [1, 1, 1])
+
+
+def test_a_hook_may_remove_itself_while_it_runs(x):
+    calls = []
+    handle = x.register_hook(lambda g: (calls.append(1), handle.remove())[1])
+    (x * 2).sum().backward()
+    (x * 2).sum().backward()
+    assert calls == [1]
+
+
+def test_a_hook_outlives_its_tensor(x):
+    y = x * 1.0
+    y.register_hook(lambda g: g * 10)
+    z = y.sum()
+    del y
+    z.backward()
+    np.testing.assert_allclose(x.grad, [10, 10, 10])
+
+
+def test_a_hook_cannot_write_into_the_gradient(x):
+    def hook(g):
+        g *= 2
+
+    (y := x * 1.0).register_hook(hook)
+    with pytest.raises(ValueError, match="read-only"):
+        y.sum().backward()
+
+
+def test_a_hook_that_changes_the_shape_is_refused(x):
+    (y := x * 1.0).register_hook(lambda g: g[:2])
+    with pytest.raises(
+        GradientError, match=r"hook: replaced a gradient \(3,\) by one of shape \(2,\)"
+    ):
+        y.sum().backward()
+
+
+def test_a_hooks_gradient_takes_the_tensors_dtype():
+    w = mg.tensor(np.float32([1, 2]), requires_grad=True)
+    y = w * 2
+    seen = []
+    w.register_hook(lambda g: [1.0, 2.0])
+    y.register_hook(lambda g: g.astype(np.float64))
+    y.register_hook(lambda g: seen.append(g.dtype))
+    y.sum().backward()
+    assert seen == [np.float32]
+    assert w.grad.dtype == np.float32
+    np.testing.assert_allclose(w.grad, [1, 2])
+
+
+def test_a_hook_sees_tensors_when_the_graph_is_recorded(x):
+    y = x * x
+    y.register_hook(lambda g: g * 3)
+    first = mg.grad(y.sum(), x, create_graph=True)
+    np.testing.assert_allclose(mg.grad(first.sum(), x), [6, 6, 6])
+
+
+def test_a_hook_on_a_constant_is_refused():
+    with pytest.raises(GradientError, match="register_hook: c does not require a gradient"):
+        mg.tensor([1.0], name="c").register_hook(print)
+
+
+# ---------------------------------------------------------------- hooks on nodes
+
+
+def test_a_node_hook_sees_what_the_node_sends_along_each_edge(x):
+    seen = []
+    y = mg.tensor([[1.0], [2.0]], requires_grad=True)
+    out = x * y
+    out.node.register_hook(lambda parts, g: seen.append(([p.shape for p in parts], g.shape)))
+    out.sum().backward()
+    assert seen == [([(3,), (2, 1)], (2, 3))]
+
+
+def test_a_node_hook_may_replace_what_is_sent(x):
+    y = mg.tensor([1.0, 1.0, 1.0], requires_grad=True)
+    out = x * y
+    handle = out.node.register_hook(lambda parts, g: [parts[0] * 10, parts[1]])
+    out.sum().backward(retain_graph=True)
+    np.testing.assert_allclose(x.grad, [10, 10, 10])
+    handle.remove()
+    x.grad = None
+    out.sum().backward()
+    np.testing.assert_allclose(x.grad, [1, 1, 1])
+
+
+# ---------------------------------------------------------------- retain_grad
+
+
+def test_only_leaves_keep_a_gradient_unless_asked(x):
+    y, z = x * 2, x * 3
+    z.retain_grad()
+    (y + z).sum().backward()
+    assert y.grad is None
+    np.testing.assert_allclose(z.grad, [1, 1, 1])
+
+
+def test_retaining_twice_keeps_the_gradient_once(x):
+    y = x * 2
+    y.retain_grad()
+    y.retain_grad()
+    y.sum().backward()
+    np.testing.assert_allclose(y.grad, [1, 1, 1])
+
+
+def test_a_retained_gradient_is_what_the_hooks_made_of_it(x):
+    y = x * 2
+    y.retain_grad()
+    y.register_hook(lambda g: g * 10)
+    y.sum().backward()
+    np.testing.assert_allclose(y.grad, [10, 10, 10])
+
+
+def test_a_retained_gradient_has_its_own_array_shape_and_dtype():
+    w = mg.tensor(np.float32([[1, 2]]), requires_grad=True)
+    y, z = w + 1, w + 2
+    y.retain_grad()
+    z.retain_grad()
+    (y + z).sum().backward()
+    assert y.grad.dtype == np.float32
+    assert y.grad.shape == (1, 2)
+    assert not np.shares_memory(y.grad, z.grad)
+
+
+def test_on_a_leaf_retain_grad_changes_nothing(x):
+    x.retain_grad()
+    (x * 2).sum().backward()
+    np.testing.assert_allclose(x.grad, [2, 2, 2])
+
+
+def test_on_a_constant_retain_grad_is_refused():
+    with pytest.raises(GradientError, match="retain_grad: c does not require a gradient"):
+        mg.tensor([1.0], name="c").retain_grad()
+
+
+# ---------------------------------------------------------------- whose arrays
+
+
+def test_leaves_share_no_array_with_each_other_or_with_the_seed(x):
+    y = mg.tensor([1.0, 1.0, 1.0], requires_grad=True)
+    seed = np.ones(3)
+    (x + y).backward(seed)
+    x.grad += 100
+    np.testing.assert_allclose(y.grad, [1, 1, 1])
+    np.testing.assert_allclose(seed, [1, 1, 1])
+    seed += 5
+    np.testing.assert_allclose(y.grad, [1, 1, 1])
+
+
+def test_a_leafs_gradient_may_be_written():
+    """It is never a broadcast or read-only view, and has the leaf's shape and dtype."""
+    for build in (lambda w: w.sum(), lambda w: w.mean(), lambda w: w.T.sum(), lambda w: w[0].sum()):
+        w = mg.tensor(np.ones((3, 5), np.float32), requires_grad=True)
+        for _ in range(2):
+            build(w).backward()
+            assert w.grad.flags.writeable
+            assert w.grad.flags.owndata
+            assert (w.grad.shape, w.grad.dtype) == ((3, 5), np.float32)
+
+
+def test_a_0d_leaf_keeps_a_0d_array():
+    w = mg.tensor(2.0, requires_grad=True)
+    for _ in range(2):
+        (w * w).backward()
+        assert type(w.grad) is np.ndarray
+        assert w.grad.shape == ()
+
+
+def test_a_second_backward_writes_into_no_array_it_gave_before(x):
+    (x * 2).sum().backward()
+    first = x.grad
+    (x * 2).sum().backward()
+    np.testing.assert_allclose(first, [2, 2, 2])
+    np.testing.assert_allclose(x.grad, [4, 4, 4])

@@ -1,0 +1,171 @@
+"""What stays alive: by reference count alone, with the garbage collector off."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+
+
+@pytest.fixture(autouse=True)
+def no_collector():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def _watch(tensor):
+    """A weak reference to a tensor's array."""
+    return weakref.ref(tensor.data)
+
+
+@pytest.fixture
+def x():
+    return mg.tensor(np.full((3, 5), 0.5), requires_grad=True)
+
+
+def test_an_activation_that_no_rule_saved_dies_at_once(x):
+    h = x + 1.0
+    alive = _watch(h)
+    out = h + 2.0
+    del h
+    assert alive() is None
+    out.sum().backward()
+    np.testing.assert_allclose(x.grad, np.ones((3, 5)))
+
+
+def test_an_activation_that_a_rule_saved_lives_until_backward(x):
+    h = x + 1.0
+    alive = _watch(h)
+    out = (h * h).sum()
+    del h
+    assert alive() is not None
+    out.backward()
+    assert alive() is None
+
+
+def test_backward_drops_each_nodes_arrays_as_it_goes(x):
+    """When the first op's rules run, what the last saved is gone already."""
+    first = mg.exp(x)
+    late = mg.exp(first)
+    seen, alive = [], _watch(late)
+    first.node.register_hook(lambda parts, g: seen.append(alive() is None))
+    loss = late.sum()
+    del late
+    loss.backward()
+    assert seen == [True]
+
+
+def test_a_graph_without_backward_is_freed_with_its_last_tensor(x):
+    h = mg.exp(x)
+    nodes, arrays = [weakref.ref(h.node)], [_watch(h)]
+    for _ in range(7):
+        h = mg.tanh(h * h)
+        nodes.append(weakref.ref(h.node))
+        arrays.append(_watch(h))
+    del h
+    assert not any(r() is not None for r in nodes + arrays)
+
+
+def test_after_backward_only_the_nodes_remain(x):
+    h = mg.exp(x)
+    alive = _watch(h)
+    loss = (h @ h.mT).sum()
+    del h
+    loss.backward()
+    assert alive() is None
+    assert loss.node is not None
+
+
+@pytest.mark.parametrize("hook", ["tensor", "node", "retain_grad"])
+def test_hooks_make_no_cycle(x, hook):
+    h = mg.exp(x)
+    if hook == "tensor":
+        h.register_hook(lambda g: None)
+    elif hook == "node":
+        h.node.register_hook(lambda parts, g: None)
+    else:
+        h.retain_grad()
+    node, array = weakref.ref(h.node), _watch(h)
+    h.sum().backward()
+    del h
+    assert node() is None
+    assert array() is None
+
+
+def test_create_graph_makes_no_cycle(x):
+    h = mg.exp(x)
+    alive = [_watch(h), weakref.ref(h.node)]
+    first = mg.grad((h * h).sum(), x, create_graph=True)
+    alive.append(_watch(first))
+    second = mg.grad(first.sum(), x)
+    del h, first
+    assert second.shape == (3, 5)
+    assert [r() for r in alive] == [None, None, None]
+
+
+def test_trace_lets_go_of_the_program_when_it_ends(x):
+    """The record keeps values to show, but no nodes and no tensors."""
+    with mg.trace() as t:
+        h = mg.exp(x)
+        node, tensor = weakref.ref(h.node), weakref.ref(h)
+        h.sum().backward()
+        del h
+    assert node() is None
+    assert tensor() is None
+    assert len(t) == 3
+
+
+def test_an_error_keeps_nothing_alive(x):
+    h = mg.exp(x)
+    alive = _watch(h)
+    loss = h.sum()
+    loss.backward()
+    try:
+        loss.backward()
+    except mg.errors.FreedGraphError:
+        pass
+    del h, loss
+    assert alive() is None
+
+
+def test_a_frozen_weight_keeps_no_activation_alive(x):
+    """The gradient of x @ W in x needs W only; x's part is not kept for a W that needs none."""
+    W = mg.tensor(np.ones((5, 7)))
+    h = x + 1.0
+    alive = _watch(h)
+    out = h @ W
+    del h
+    assert alive() is None
+    assert out.node.plan.names == ("a_shape", "b")
+
+
+def test_multiplying_by_a_number_saves_the_number(x):
+    y = (x + 1.0) * 2.0
+    assert y.node.saved == (2.0,)
+    assert (x + 1.0).node.saved == ()
+
+
+def test_frozen_inputs_save_nothing_for_their_own_rules(x):
+    W, b = mg.tensor(np.ones((5, 7))), mg.tensor(np.ones(7), requires_grad=True)
+    out = mg.tensor(np.ones((3, 5))) @ W + b
+    assert out.node.saved == ()
+    out = x.detach() @ mg.tensor(np.ones((5, 7)), requires_grad=True)
+    assert out.node.plan.names == ("a", "b_shape")
+    assert out.node.saved[0] is x.data
+
+
+def test_views_share_memory_and_save_shapes_alone(x):
+    for view in (
+        x.T,
+        x[1:],
+        x.reshape(5, 3),
+        mg.squeeze(x),
+        mg.expand_dims(x, 0),
+        mg.broadcast_to(x, (2, 3, 5)),
+    ):
+        assert np.shares_memory(view.data, x.data)
+        assert not any(isinstance(value, np.ndarray) for value in view.node.saved)

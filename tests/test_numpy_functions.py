@@ -1,0 +1,101 @@
+"""NumPy's functions on a Tensor: recorded as the op of their name, or refused, never lost."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import DTypeError
+
+ARRAY = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+SQUARE = np.array([[1.0, 2.0], [3.0, 4.0]])
+
+
+@pytest.fixture
+def x():
+    return mg.tensor(ARRAY, requires_grad=True)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        np.exp, np.log, np.sqrt, np.tanh, np.abs, np.absolute, np.negative, np.sum, np.mean, np.var,
+        np.max, np.amin,
+        np.transpose, np.squeeze, np.cumsum,
+        lambda x: np.sum(x, axis=0), lambda x: np.mean(x, axis=1, keepdims=True),
+        lambda x: np.max(x, axis=(0, 1)),
+        lambda x: np.reshape(x, (3, 2)), lambda x: np.swapaxes(x, 0, 1),
+        lambda x: np.expand_dims(x, 1),
+        lambda x: np.broadcast_to(x, (2, 2, 3)), lambda x: np.concatenate([x, x * 2], axis=1),
+        lambda x: np.concatenate([ARRAY, x]), lambda x: np.stack((x, x)),
+        lambda x: np.clip(x, 2, 5),
+        lambda x: np.pad(x, 1), lambda x: np.take(x, [1, 0], axis=1),
+        lambda x: np.matmul(SQUARE, x),
+        lambda x: np.einsum("ij->ji", x), lambda x: np.where(ARRAY > 2, x, 0.0),
+        lambda x: np.maximum(x, 3),
+        lambda x: np.add(1, x), lambda x: np.power(x, 2),
+    ],
+)  # fmt: skip
+def test_a_numpy_function_on_a_tensor_records_the_op(f, x):
+    out = f(x)
+    assert isinstance(out, mg.Tensor)
+    assert out.requires_grad
+    np.testing.assert_allclose(out.data, f(ARRAY))
+    assert mg.grad(out, x, np.ones(out.shape)).shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        np.shape,
+        np.ndim,
+        np.size,
+        np.isfinite,
+        np.isnan,
+        np.asarray,
+        np.array,
+        lambda x: np.greater(x, 2),
+        lambda x: np.allclose(x, ARRAY),
+        lambda x: np.array_equal(x, ARRAY),
+    ],
+)
+def test_a_question_is_answered_plainly(f, x):
+    out = f(x)
+    assert not isinstance(out, mg.Tensor)
+    np.testing.assert_array_equal(out, f(ARRAY))
+
+
+def test_conversion_to_an_array_copies_only_if_asked(x):
+    assert np.shares_memory(np.asarray(x), x.data)
+    assert not np.shares_memory(np.array(x), x.data)
+    assert np.asarray(x, np.float32).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("f", "text"),
+    [
+        (np.sin, r"np\.sin on a Tensor would not be recorded; use x\.numpy\(\) to leave the graph"),
+        (np.linalg.inv, r"np\.inv on a Tensor would not be recorded; use x\.numpy\(\)"),
+        (np.sort, r"np\.sort on a Tensor would not be recorded"),
+        (
+            lambda x: np.add.reduce(x),
+            r"np\.add on a Tensor would not be recorded; call minigrad\.add",
+        ),
+        (
+            lambda x: np.add(x, 1, out=np.empty((2, 3))),
+            r"call minigrad\.add with its own arguments",
+        ),
+        (lambda x: np.exp(x, where=ARRAY > 1), r"call minigrad\.exp with its own arguments"),
+        (lambda x: np.sum(x, dtype=np.float32), r"sum got an unexpected keyword argument 'dtype'"),
+    ],
+)
+def test_what_would_leave_the_graph_silently_is_an_error(f, text, x):
+    with pytest.raises(DTypeError, match=text):
+        f(x)
+
+
+def test_an_array_is_not_overwritten_by_a_tensor_in_place(x):
+    a = np.ones((2, 3))
+    with pytest.raises(DTypeError, match=r"np\.add on a Tensor would not be recorded"):
+        a += x
+    a[:] = x  # an explicit copy out of the graph
+    np.testing.assert_allclose(a, ARRAY)

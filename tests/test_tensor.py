@@ -1,0 +1,283 @@
+"""Tensor as Python sees it: making, converting, comparing, printing, operators and methods."""
+
+import copy
+import operator
+import pickle
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
+
+ARRAY = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+SQUARE = np.array([[1.0, 2.0], [3.0, 4.0]])
+
+
+@pytest.fixture
+def x():
+    return mg.tensor(ARRAY, requires_grad=True)
+
+
+# ---------------------------------------------------------------- making one
+
+
+def test_a_tensor_holds_a_copy():
+    source = np.ones(3)
+    x = mg.tensor(source)
+    source += 1
+    np.testing.assert_allclose(x.data, np.ones(3))
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float64, np.float16, np.int64, np.int32, np.bool_, np.complex128]
+)
+def test_an_array_keeps_its_dtype(dtype):
+    assert mg.tensor(np.ones(3, dtype)).dtype == dtype
+    assert mg.tensor(dtype(1)).dtype == dtype
+
+
+@pytest.mark.parametrize("data", [1, 2.5, True, [1, 2], [[1], [2]], (1, 2), [True, False], []])
+def test_python_numbers_and_lists_become_float64(data):
+    assert mg.tensor(data).dtype == np.float64
+
+
+def test_a_tensor_of_a_tensor_is_a_new_leaf(x):
+    again = mg.tensor(x * 1)
+    assert again.is_leaf
+    assert not again.requires_grad
+    assert not np.shares_memory(again.data, x.data)
+
+
+@pytest.mark.parametrize(
+    "data", ["abc", [[1, 2], [3]], None, object(), np.array(["a"]), {"a": 1}, [1.0, None], "1.5"]
+)
+def test_what_is_no_array_of_numbers_is_refused(data):
+    with pytest.raises(DTypeError, match=r"tensor\(data\): "):
+        mg.tensor(data)
+
+
+@pytest.mark.parametrize("name", ["", 3])
+def test_a_name_is_a_non_empty_string(name):
+    with pytest.raises(ArgumentError, match=r"named\(name\): a name is a non-empty string, got"):
+        mg.tensor(1.0, name=name)
+    with pytest.raises(ArgumentError, match=r"named\(name\)"):
+        mg.tensor(1.0).named(name)
+
+
+def test_a_name_goes_to_the_node_of_a_computed_tensor(x):
+    y = (x * 2).named("y")
+    assert y.name == y.node.name == "y"
+
+
+# ---------------------------------------------------------------- what it is
+
+
+def test_it_has_numpys_facts(x):
+    assert (x.shape, x.ndim, x.size, x.dtype, len(x)) == ((2, 3), 2, 6, np.float64, 2)
+    assert x.numpy() is x.data
+
+
+def test_one_entry_converts_to_a_number():
+    one = mg.tensor([[2.5]])
+    assert (one.item(), float(one), int(one), bool(one)) == (2.5, 2.5, 2, True)
+    assert type(one.item()) is float
+    assert "abc"[mg.tensor(np.array(1))] == "b"
+
+
+def test_several_entries_do_not(x):
+    for convert in (float, int, mg.Tensor.item):
+        with pytest.raises(
+            ShapeError, match=r"item\(\): takes a tensor of one entry, got shape \(2, 3\)"
+        ):
+            convert(x)
+    with pytest.raises(ValueError, match="ambiguous"):
+        bool(x)
+
+
+def test_iteration_gives_rows_in_the_graph(x):
+    rows = list(x)
+    assert [row.shape for row in rows] == [(3,), (3,)]
+    (rows[0] * 2 + rows[1] * 5).sum().backward()
+    np.testing.assert_allclose(x.grad, [[2, 2, 2], [5, 5, 5]])
+
+
+def test_unpacking_works(x):
+    first, second = x
+    np.testing.assert_allclose(first.data + second.data, [5, 7, 9])
+
+
+def test_a_0d_tensor_is_not_iterable():
+    with pytest.raises(ShapeError, match="iteration over a 0-d tensor"):
+        iter(mg.tensor(1.0))
+    with pytest.raises(TypeError, match="unsized"):
+        len(mg.tensor(1.0))
+
+
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])
+def test_comparisons_give_plain_boolean_arrays(name, x):
+    compare = getattr(operator, name)
+    for other in (3.0, ARRAY.T[:, :1].T, mg.tensor(np.full((2, 3), 3.0))):
+        found = compare(x, other)
+        assert type(found) is np.ndarray
+        assert found.dtype == bool
+        np.testing.assert_array_equal(found, compare(ARRAY, np.asarray(other)))
+    np.testing.assert_array_equal(compare(np.full((2, 3), 3.0), x), compare(3.0, ARRAY))
+
+
+def test_tensors_are_hashed_by_identity(x):
+    twin = mg.tensor(ARRAY)
+    assert len({x, twin, x}) == 2
+    assert {x: 1}[x] == 1
+
+
+def test_printing_says_what_matters(x):
+    assert repr(mg.tensor([1.0, 2.0])) == "tensor([1., 2.])"
+    assert repr(mg.tensor(np.float32([1]), requires_grad=True, name="w")) == (
+        "tensor([1.], dtype=float32, name='w', requires_grad=True)"
+    )
+    assert repr((x * 2)[0].named("y")) == "tensor([2., 4., 6.], name='y', op=getitem)"
+    assert repr(mg.tensor(3.0)) == "tensor(3.)"
+    assert repr(mg.tensor([])) == "tensor([])"
+    assert len(repr(mg.tensor(np.zeros((100, 100))))) < 500
+
+
+def test_a_tensor_is_not_pickled_or_copied_by_accident(x):
+    for f in (pickle.dumps, copy.deepcopy, copy.copy):
+        with pytest.raises(
+            GradientError, match=r"pickle: tensors are not pickled; save x.numpy\(\)"
+        ):
+            f(x)
+
+
+def test_an_unknown_attribute_is_an_attribute_error(x):
+    with pytest.raises(AttributeError, match="no attribute 'cuda'"):
+        x.cuda()
+    with pytest.raises(AttributeError):
+        x.note = 1
+
+
+# ---------------------------------------------------------------- operators
+
+OPERATORS = ["add", "sub", "mul", "truediv", "pow"]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize(
+    "other",
+    [
+        2.0,
+        2,
+        np.float64(2.0),
+        np.array([2.0, 1.0, 0.5]),
+        np.array([2, 1, 3]),
+        mg.tensor([2.0, 1.0, 3.0]),
+    ],
+)
+def test_an_operator_and_its_reflection_are_numpys(name, other, x):
+    apply = getattr(operator, name)
+    plain = np.asarray(other) if isinstance(other, mg.Tensor) else other
+    for out, expected in (
+        (apply(x, other), apply(ARRAY, plain)),
+        (apply(other, x), apply(plain, ARRAY)),
+    ):
+        assert isinstance(out, mg.Tensor)
+        np.testing.assert_allclose(out.data, expected)
+        x.grad = None
+        out.sum().backward()
+        assert x.grad.shape == (2, 3)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_reflected_operator_has_the_reflected_gradient(name):
+    apply = getattr(operator, name)
+    report = mg.gradcheck(
+        lambda x: apply(1.5, x) + apply(np.array([2.0, 3.0, 5.0]), x),
+        np.array([0.5, 1.5, 2.5]),
+        order=2,
+    )
+    assert report.method == "complex step"
+
+
+def test_matmul_and_its_reflection_are_numpys(x):
+    for out, expected in (
+        (x @ SQUARE.repeat(2, 0)[:3], ARRAY @ SQUARE.repeat(2, 0)[:3]),
+        (SQUARE @ x, SQUARE @ ARRAY),
+    ):
+        assert isinstance(out, mg.Tensor)
+        np.testing.assert_allclose(out.data, expected)
+    (SQUARE @ x).sum().backward()
+    np.testing.assert_allclose(x.grad, SQUARE.T @ np.ones((2, 3)))
+
+
+def test_negation_and_absolute_value(x):
+    np.testing.assert_allclose((-x).data, -ARRAY)
+    np.testing.assert_allclose(abs(-x).data, ARRAY)
+    assert (+x) is x
+
+
+def test_an_operator_with_something_else_is_an_error(x):
+    for other in ("a", None, object()):
+        with pytest.raises(DTypeError, match=r"add\(a, b\): "):
+            x + other
+
+
+@pytest.mark.parametrize("name", ["floordiv", "mod", "and_", "lshift"])
+def test_operators_without_an_op_are_type_errors(name, x):
+    for pair in ((x, 2), (2, x)):
+        with pytest.raises(TypeError):
+            getattr(operator, name)(*pair)
+
+
+# ---------------------------------------------------------------- methods
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (lambda x: x.sum(0), lambda a: a.sum(0)),
+        (lambda x: x.sum(axis=(0, 1), keepdims=True), lambda a: a.sum(axis=(0, 1), keepdims=True)),
+        (lambda x: x.mean(1), lambda a: a.mean(1)),
+        (lambda x: x.var(ddof=1), lambda a: a.var(ddof=1)),
+        (lambda x: x.max(-1), lambda a: a.max(-1)),
+        (lambda x: x.min(), lambda a: a.min()),
+        (lambda x: x.cumsum(1), lambda a: a.cumsum(1)),
+        (lambda x: x.clip(2, 5), lambda a: a.clip(2, 5)),
+        (lambda x: x.reshape(3, 2), lambda a: a.reshape(3, 2)),
+        (lambda x: x.reshape((3, 2)), lambda a: a.reshape((3, 2))),
+        (lambda x: x.reshape(-1), lambda a: a.reshape(-1)),
+        (lambda x: x.transpose(), lambda a: a.transpose()),
+        (lambda x: x.transpose(1, 0), lambda a: a.transpose(1, 0)),
+        (lambda x: x.transpose((1, 0)), lambda a: a.transpose((1, 0))),
+        (lambda x: x.swapaxes(0, 1), lambda a: a.swapaxes(0, 1)),
+        (lambda x: x.T, lambda a: a.T),
+        (lambda x: x.mT, lambda a: a.mT),
+        (lambda x: x.take([2, 0], axis=1), lambda a: a.take([2, 0], axis=1)),
+        (lambda x: x[None].squeeze(), lambda a: a[None].squeeze()),
+        (lambda x: x.astype(np.float32), lambda a: a.astype(np.float32)),
+        (lambda x: x.exp().log().sqrt().tanh().abs(), lambda a: np.tanh(np.sqrt(a))),
+    ],
+)
+def test_a_method_is_numpys(ours, theirs, x):
+    out, expected = ours(x), theirs(ARRAY)
+    assert out.dtype == expected.dtype
+    np.testing.assert_allclose(out.data, expected)
+    assert out.node is not None
+
+
+# ---------------------------------------------------------------- dtypes
+
+
+def test_python_numbers_are_weak_and_numpy_scalars_are_not():
+    w = mg.tensor(np.float32([1, 2]))
+    assert {(w * 2).dtype, (2.0 / w).dtype, (w**2).dtype, (w + True).dtype} == {
+        np.dtype(np.float32)
+    }
+    assert (w * np.float64(2)).dtype == np.float64
+    assert (w * np.float32(2)).dtype == np.float32
+
+
+def test_half_precision_works_too():
+    w = mg.tensor(np.float16([1, 2]), requires_grad=True)
+    mg.softmax(w * 2).max().backward()
+    assert w.grad.dtype == np.float16

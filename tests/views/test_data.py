@@ -1,0 +1,113 @@
+"""The record as plain data."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.trace import Trace
+from minigrad.views import trace_to_dict
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import json, numpy as np, minigrad as mg
+from layers import SelfAttention
+rng = np.random.default_rng(7)
+layer = SelfAttention(5, 2, 3, rng=rng)
+with mg.trace() as t:
+    mg.mean(layer(mg.tensor(rng.normal(size=(1, 3, 5)), requires_grad=True, name="X"))).backward()
+print(json.dumps(t.to_dict(), allow_nan=False))
+"""
+
+
+def written(trace: Trace) -> str:
+    return json.dumps(trace_to_dict(trace), allow_nan=False)
+
+
+def test_numbers_are_numpys_own(single: Trace) -> None:
+    """Rms, least and largest entry of values and gradients, entry by entry."""
+    for node, entry in zip(trace_to_dict(single)["nodes"], single, strict=True):
+        for said, array in ((node["value"], entry.value), (node["gradient"], entry.gradient)):
+            assert array is not None
+            expected = [np.sqrt(np.mean(array**2)), array.min(), array.max()]
+            np.testing.assert_allclose(
+                [said["rms"], said["min"], said["max"]], expected, rtol=1e-12
+            )
+
+
+def test_a_value_used_twice_has_two_edges() -> None:
+    x = mg.tensor([3.0], requires_grad=True, name="x")
+    with mg.trace() as t:
+        mg.sum(x * x).backward()
+    edges = [e for e in trace_to_dict(t)["edges"] if e["source"] == 0]
+    assert [(e["target"], e["input"]) for e in edges] == [(1, "a"), (1, "b")]
+    np.testing.assert_allclose([e["contribution_rms"] for e in edges], [3.0, 3.0])
+
+
+def test_order_and_roots_are_kept(single: Trace) -> None:
+    record = trace_to_dict(single)
+    assert record["forward"] == sorted(record["forward"])
+    assert record["backward"] == sorted(record["backward"], reverse=True)
+    assert record["roots"] == [record["backward"][0]]
+
+
+def test_checks_hold_what_was_measured(single: Trace) -> None:
+    checks = trace_to_dict(single)["checks"]
+    assert len(checks) == len(single.check()) > 10
+    assert all(c["ok"] and c["relative_difference"] <= c["tolerance"] for c in checks)
+
+
+def test_a_wrong_rule_is_not_ok(single: Trace) -> None:
+    """Planted: the engine's gradient of A is 0.1 % too large."""
+    for edge in single.uses(single["A"]):
+        edge.contribution = 1.001 * edge.contribution
+    wrong = [c["symbol"] for c in trace_to_dict(single)["checks"] if not c["ok"]]
+    assert wrong == ["A"]
+
+
+def test_without_a_backward_there_are_no_checks_and_no_gradients() -> None:
+    x = mg.tensor([1.0], requires_grad=True)
+    with mg.trace() as t:
+        mg.exp(x)
+    record = trace_to_dict(t)
+    assert record["checks"] == []
+    assert record["backward"] == []
+    assert [(n["state"], n["why"]) for n in record["nodes"]] == [("none", "backward not run")] * 2
+
+
+@pytest.mark.parametrize(("value", "said"), [(np.inf, "inf"), (-np.inf, "-inf"), (np.nan, "nan")])
+def test_numbers_that_are_not_finite_are_strings(value: float, said: str) -> None:
+    with mg.trace() as t:
+        mg.negative(mg.tensor([value], requires_grad=True))
+    assert trace_to_dict(t)["nodes"][0]["value"]["min"] == said
+    json.loads(written(t))
+
+
+def test_an_empty_array_has_no_range() -> None:
+    with mg.trace() as t:
+        mg.exp(mg.tensor(np.zeros((0, 3)), requires_grad=True))
+    assert trace_to_dict(t)["nodes"][1]["value"] == {"rms": 0.0, "min": None, "max": None}
+
+
+def test_seconds_are_told_only_if_asked_for(single: Trace) -> None:
+    assert "seconds" not in written(single)
+    assert all("seconds" in node for node in trace_to_dict(single, times=True)["nodes"])
+
+
+def test_the_same_program_gives_the_same_bytes_under_any_hash_seed() -> None:
+    outputs = set()
+    for seed in ("0", "1", "4711"):
+        command = [sys.executable, "-c", PROGRAM]
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+        outputs.add(
+            subprocess.run(command, env=env, cwd=ROOT, capture_output=True, check=True).stdout
+        )
+    assert len(outputs) == 1
+    assert json.loads(outputs.pop())["version"] == 1

@@ -1,0 +1,219 @@
+"""DOT text: its structure, what it escapes, and that it is the same each time."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import ArgumentError
+from minigrad.trace import Trace
+from minigrad.views.dot import trace_dot
+from minigrad.views.palette import FIXED, THEMES, Scale, contrast, ink_on
+from minigrad.views.plain import sized
+
+from . import conftest as graphs
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = Path(__file__).with_name("golden.dot")
+
+
+def nodes(text: str) -> dict[str, str]:
+    """The statement of each node, by its id."""
+    found = re.findall(r"^\s*(\w+) (\[label=.* id=\w+.*\])$", text, re.MULTILINE)
+    return {name: rest for name, rest in found if not name.startswith("key")}
+
+
+def edges(text: str, kind: str) -> list[tuple[str, str]]:
+    found = re.findall(r"^\s*(\w+) -> (\w+) \[(.*)\]$", text, re.MULTILINE)
+    return [(a, b) for a, b, rest in found if f"class={kind}" in rest]
+
+
+def small() -> Trace:
+    x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
+    with mg.trace() as t:
+        with mg.scope("square"):
+            y = (x * x).named("y")
+        mg.sum(y).named("loss").backward()
+    return t
+
+
+def test_a_small_graph_is_written_as_the_golden_file_has_it() -> None:
+    """When the look changes on purpose, look at the picture, then write the new text there."""
+    assert trace_dot(small()).text == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_each_entry_is_a_node_and_each_use_an_edge(single: Trace) -> None:
+    text = trace_dot(single, saved=False).text
+    assert len([n for n in nodes(text) if not n.endswith("sum")]) == len(single)
+    sums = [n for n in nodes(text) if n.endswith("sum")]
+    used_twice = [e for e in single if len(single.uses(e)) > 1]
+    assert sums == [f"n{e.id}sum" for e in used_twice]
+    lines = edges(text, "gradient") + edges(text, "forward")
+    assert len(lines) == len(single.edges) + len(sums)
+
+
+def test_kinds_differ_in_shape() -> None:
+    text = nodes(trace_dot(graphs.states()).text)
+    shapes = {}
+    for entry in graphs.states():
+        kind = "loss" if entry.name == "loss" else entry.kind
+        shapes.setdefault(kind, set()).update(re.findall(r" shape=(\w+)", text[f"n{entry.id}"]))
+    assert {len(found) for found in shapes.values()} == {1}
+    told_apart = [shapes[kind].pop() for kind in ("op", "parameter", "input", "constant", "loss")]
+    assert len(set(told_apart)) == 5
+
+
+def test_saved_tensors_are_dotted_to_the_op_that_saved_them(single: Trace) -> None:
+    kept = edges(trace_dot(single).text, "saved")
+    expected = {
+        (f"n{origin}", f"n{entry.id}")
+        for entry in single
+        for _, origin in entry.saved
+        if origin is not None
+    }
+    assert set(kept) == expected
+    assert len(kept) == len(expected)
+    assert edges(trace_dot(single, saved=False).text, "saved") == []
+
+
+def test_depth_leaves_one_box_for_each_scope(multi: Trace) -> None:
+    found = nodes(trace_dot(multi, depth=0).text)
+    scopes = [rest for rest in found.values() if "scope " in rest]
+    assert len(scopes) == 1
+    assert "multi_head_attention" in scopes[0]
+    assert "18 ops" in scopes[0]
+    inside = [e for e in multi if e.scope and e.op is None and e.gradient is not None]
+    assert len(found) < len(multi) - len(inside)
+
+
+def test_focus_leaves_one_scope_and_what_touches_it(multi: Trace) -> None:
+    found = nodes(trace_dot(multi, focus="multi_head_attention").text)
+    assert sum("outside" in rest for rest in found.values()) == 1
+    with pytest.raises(
+        ArgumentError, match=r"focus='nowhere' names no scope.*multi_head_attention"
+    ):
+        trace_dot(multi, focus="nowhere")
+
+
+def test_repeated_blocks_are_folded_with_the_range_of_their_gradients() -> None:
+    t = graphs.chain(5)
+    text = trace_dot(t).text
+    assert "block0 … block4" in text
+    assert "×5" in text
+    sizes = [np.sqrt(np.mean(np.square(e.gradient))) for e in t if e.op == "matmul"]
+    assert len(sizes) == 5
+    assert f"{sized(min(sizes))} to {sized(max(sizes))}" in text
+    assert "block0 …" not in trace_dot(t, fold=False).text
+    assert len(nodes(trace_dot(t).text)) < len(nodes(trace_dot(t, fold=False).text)) / 3
+
+
+def test_blocks_that_differ_are_not_folded() -> None:
+    """Planted: the second of three blocks has another op."""
+    x = mg.tensor([1.0, 2.0], requires_grad=True)
+    with mg.trace() as t:
+        for i, f in enumerate((mg.tanh, mg.exp, mg.tanh)):
+            with mg.scope(f"block{i}"):
+                x = f(x)
+    assert "×" not in re.sub(r"\d×\d", "", trace_dot(t).text)
+
+
+def test_the_sum_shows_its_terms_and_how_much_cancels() -> None:
+    x = mg.tensor([3.0, 4.0], requires_grad=True, name="x")
+    with mg.trace() as t:
+        mg.sum(x * 5.0 - x * 4.0).backward()
+    dot = trace_dot(t)
+    assert "Σ" in dot.text
+    assert "0.11" in nodes(dot.text)["n0sum"]
+    assert "5.0" in dot.titles["n0sum"]
+    assert "4.0" in dot.titles["n0sum"]
+
+
+def test_no_name_reaches_the_text_unescaped() -> None:
+    text = trace_dot(graphs.hostile()).text
+    for bad in ("</script>", "<b>'", "\u202e", "\x00", "<scope>", "<!--"):
+        assert bad not in text
+    assert "&lt;/script&gt;" in text
+
+
+def test_a_backslash_is_doubled_so_that_it_is_no_escape() -> None:
+    x = mg.tensor([1.0], requires_grad=True, name=r"\N\G")
+    with mg.trace() as t:
+        mg.sum(x)
+    assert "&#92;&#92;N&#92;&#92;G" in trace_dot(t).text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"theme": "neon"}, "theme must be one of auto, light, dark, print"),
+        ({"scale": "linear"}, "scale must be 'fixed' or 'auto'"),
+        ({"depth": -1}, "depth must be a whole number"),
+        ({"depth": True}, "depth must be a whole number"),
+    ],
+)
+def test_other_values_are_refused_by_name(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        trace_dot(small(), **options)
+
+
+PROGRAM = """
+import sys; sys.path.insert(0, "tests/views"); sys.path.insert(0, ".")
+import conftest
+from minigrad.views.dot import trace_dot
+for t in (conftest.attention("multi"), conftest.chain(3), conftest.states()):
+    dot = trace_dot(t)
+    print(dot.text, dot.titles, dot.summary)
+"""
+
+
+def test_the_same_program_gives_the_same_text_under_any_hash_seed() -> None:
+    outputs = set()
+    for seed in ("0", "1"):
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"}
+        command = [sys.executable, "-c", PROGRAM]
+        outputs.add(
+            subprocess.run(command, env=env, cwd=ROOT, capture_output=True, check=True).stdout
+        )
+    assert len(outputs) == 1
+
+
+# ---------------------------------------------------------------- colours
+
+
+@pytest.mark.parametrize("theme", sorted(THEMES))
+def test_everything_can_be_read_in_every_theme(theme: str) -> None:
+    t = THEMES[theme]
+    grounds = (t.paper, t.card, t.cluster, t.parameter, t.input, t.loss, t.outside)
+    for ground in grounds:
+        for ink in (t.ink, t.muted, t.alarm):
+            assert contrast(ink, ground) >= 4.5, (ink, ground)
+    assert all(contrast(ink_on(c), c) >= 4.5 for c in t.bins)
+    assert all(contrast(line, t.paper) >= 2.95 for line in t.lines)
+    parts = list(t.roles().values())
+    assert len(set(parts) | set(t.bins)) == len(parts) + len(t.bins)
+
+
+def test_bins_rise_in_lightness() -> None:
+    for theme in THEMES.values():
+        against_black = [contrast(c, "#000000") for c in theme.bins]
+        assert all(b > 1.15 * a for a, b in itertools.pairwise(against_black))
+
+
+def test_the_scale_is_fixed_and_holds_what_lies_outside() -> None:
+    sizes = [0.0, 1e-30, 1e-8, 3e-2, 9.99e3, 1e30, float("inf"), float("nan")]
+    assert [FIXED.bin(s) for s in sizes] == [0, 0, 0, 4, 7, 7, 7, 7]
+    np.testing.assert_allclose(FIXED.bounds, np.arange(9) * 1.5 - 8)
+
+
+def test_the_scale_on_request_just_holds_the_sizes() -> None:
+    assert Scale.around([2e-3, 30.0, 0.0, float("nan")]) == Scale(-3, 2)
+    assert Scale.around([]) == Scale(0, 1)

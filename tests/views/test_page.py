@@ -1,0 +1,372 @@
+"""The page as a file: what it holds, how names are escaped, what it refuses."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import SelfAttention, create_causal_mask
+from minigrad.errors import ArgumentError
+from minigrad.op import registry
+from minigrad.trace import Trace
+from minigrad.views.page import page_html
+from minigrad.views.page.arrays import STEPS, Arrays, Limits, pack, pooled
+from minigrad.views.page.formulas import known_formulas, tree_of, with_shapes
+from tools.mathml import formulas, mathml
+
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "\"q' & <b>",
+    "\u202egnp.exe",
+    "a\u2028b",
+    "{{data}}",
+]
+
+
+def record_of(text: str) -> Any:
+    """What the page's script element holds."""
+    found = re.search(r'<script type="application/json" id="record">(.*?)</script>', text, re.S)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def cells(packed: dict[str, Any]) -> Any:
+    flat = np.frombuffer(base64.b64decode(packed["data"]), "<f4").astype(float)
+    shape = (packed["matrices"], packed["rows"], packed["columns"])
+    return flat.reshape(shape) * packed.get("scale", 1.0)
+
+
+@pytest.fixture
+def rule_of_softmax_off() -> Iterator[None]:
+    """Softmax's backward rule, wrong by one part in a thousand."""
+    op = registry["softmax"]
+    right = op.rules["x"]
+
+    @op.vjp("x")
+    def _(g: Any, out: Any, axis: Any) -> Any:
+        return 1.001 * out * (g - (g * out).sum(axis, keepdims=True))
+
+    yield
+    op.rules["x"] = right
+    op.plans.clear()
+
+
+# ---------------------------------------------------------------- the file
+
+
+def test_the_page_is_one_file_that_asks_for_nothing(multi: Trace, tmp_path: Path) -> None:
+    text = multi.html(tmp_path / "page.html").read_text(encoding="utf-8")
+
+    class Links(HTMLParser):
+        found: list[str | None]
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            self.found += [value for name, value in attrs if name in ("src", "href")]
+
+    links = Links()
+    links.found = []
+    links.feed(text)
+    assert links.found == ["data:,"]  # an empty icon, so that no browser asks for one
+    assert "default-src 'none'" in text
+    assert "@import" not in text
+    assert "fetch(" not in text
+
+
+def test_the_page_without_its_data_is_within_150_kilobytes(multi: Trace) -> None:
+    text = page_html(multi)
+    data = len(text) - len(re.sub(r'(id="record">).*?(</script>)', r"\1\2", text, flags=re.S))
+    assert len(text.encode()) - data < 150_000
+
+
+def test_the_licence_of_the_layout_library_stands_in_the_page(multi: Trace) -> None:
+    assert "Copyright (c) 2012-2014 Chris Pettitt" in page_html(multi)
+
+
+def test_the_page_makes_no_markup_from_text(multi: Trace) -> None:
+    own = page_html(multi).split("</script>")[-2]
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", own)
+
+
+def test_the_same_record_gives_the_same_bytes(multi: Trace, tmp_path: Path) -> None:
+    one, other = multi.html(tmp_path / "1.html"), multi.html(tmp_path / "2.html")
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_missing_folder_is_named(multi: Trace, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"no such folder: .*nowhere, wanted for page\.html"):
+        multi.html(tmp_path / "nowhere" / "page.html")
+
+
+def test_a_folder_in_the_files_place_is_refused(multi: Trace, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="is a folder"):
+        multi.html(tmp_path)
+
+
+def test_a_failed_page_leaves_what_was_there(multi: Trace, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text("before")
+    with pytest.raises(ArgumentError):
+        multi.html(path, tokens=["too", "few"])
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_cannot_leave_the_script_element(name: str) -> None:
+    x = mg.tensor([1.0, 2.0], requires_grad=True, name=name)
+    with mg.trace() as t, mg.scope(name.replace("/", "|")):
+        mg.sum(x * x).backward()
+    text = page_html(t, title=name)
+    block = text.split('id="record">')[1].split("</script>")[0]
+    assert not re.search("[<>&\u2028\u2029\u202e]", block)
+    shown = record_of(text)
+    assert shown["title"] == name.replace("\u202e", "\\u202e").replace("\u2028", "\\u2028")
+    assert text.count("<script") == 3
+
+
+# ---------------------------------------------------------------- what it holds
+
+
+def test_steps_come_in_the_order_they_ran(multi: Trace) -> None:
+    record = record_of(page_html(multi))
+    assert record["forward"] == multi.forward_steps
+    assert record["backward"] == multi.backward_steps
+
+
+def test_arrays_of_the_page_agree_with_numpy(multi: Trace) -> None:
+    record = record_of(page_html(multi))
+    for entry, node in zip(multi.entries, record["nodes"], strict=True):
+        for kind, array in (("value", entry.value), ("gradient", entry.gradient)):
+            if array is None:
+                assert kind not in node
+                continue
+            packed = record["arrays"][node[kind]]
+            finite = array[np.isfinite(array)]
+            assert packed["shape"] == list(array.shape)
+            np.testing.assert_allclose(
+                packed["rms"], np.sqrt(np.mean(np.square(finite))), rtol=1e-12
+            )
+            np.testing.assert_allclose(float(packed["max"]), array.max(), rtol=1e-15)
+            np.testing.assert_allclose(float(packed["min"]), array.min(), rtol=1e-15)
+            wanted = array.reshape(cells(packed).shape)
+            np.testing.assert_allclose(cells(packed), wanted, rtol=1e-6)
+
+
+def test_an_array_is_kept_once_however_often_it_appears() -> None:
+    arrays = Arrays()
+    assert arrays.add(np.arange(3.0)) == arrays.add(np.arange(3.0)) == 0
+    assert arrays.add(np.arange(3.0, dtype=np.float32)) == 1
+    assert arrays.add(np.arange(3.0).reshape(3, 1)) == 2
+    assert len(arrays.packed()) == 3
+
+
+def test_large_arrays_are_pooled_and_say_so(rng: np.random.Generator) -> None:
+    array = rng.normal(size=(130, 201))
+    packed = pack(array)
+    assert (packed["rows"], packed["columns"], packed["pool"]) == (44, 51, [3, 4])
+    assert packed["max"] == array.max()  # of all entries, not of the pooled
+    assert abs(cells(packed)).max() == np.float32(abs(array).max())
+
+
+def test_pooling_keeps_the_largest_of_a_block_with_its_sign() -> None:
+    matrix = np.array([[[1.0, -2.0, 0.0], [0.5, 1.5, np.nan]]])
+    np.testing.assert_array_equal(pooled(matrix, 2), [[[-2.0, 0.0], [1.5, np.nan]]])
+
+
+def test_many_large_arrays_are_pooled_further(rng: np.random.Generator) -> None:
+    arrays = Arrays()
+    for _ in range(300):
+        arrays.add(rng.normal(size=(64, 64)))
+    assert sum(p["rows"] * p["columns"] for p in arrays.packed()) <= 750_000
+    assert arrays.packed()[0]["pool"] == [2, 2]
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-40, 1.0, 1e40, 1e300])
+def test_sizes_beyond_float32_survive(size: float) -> None:
+    array = size * np.array([[1.0, -0.5], [0.25, 0.0]])
+    np.testing.assert_allclose(cells(pack(array))[0], array, rtol=1e-6)
+
+
+def test_what_is_not_finite_survives() -> None:
+    packed = pack(np.array([1.0, np.nan, np.inf, -np.inf]))
+    np.testing.assert_array_equal(cells(packed)[0, 0], [1.0, np.nan, np.inf, -np.inf])
+    assert (packed["min"], packed["max"]) == ("nan", "nan")
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (0, 3), (3, 0), (2, 0, 5), (1, 1, 1, 1)])
+def test_scalars_and_empty_arrays_are_packed(shape: tuple[int, ...]) -> None:
+    packed = pack(np.ones(shape), Limits(*STEPS[-1]))
+    assert cells(packed).size == np.ones(shape).size
+    assert packed["shape"] == list(shape)
+
+
+# ---------------------------------------------------------------- chapters
+
+
+def test_each_hand_derived_step_is_a_chapter_with_its_measured_difference(multi: Trace) -> None:
+    (call,) = record_of(page_html(multi))["chapters"]
+    assert [step["number"] for step in call["steps"]] == [1, 2, 3, 4, 5, 6, 7]
+    found = {
+        (step["number"], gradient["symbol"]): gradient["difference"]
+        for step in call["steps"]
+        for gradient in step["gradients"]
+        if gradient["ok"] is not None
+    }
+    wanted = {
+        (c.number, c.symbol): c.difference.relative
+        for c in multi.check()
+        if c.difference is not None
+    }
+    assert found == wanted
+    assert call["ok"] is True
+    assert call["first_wrong"] is None
+
+
+def test_each_measured_gradient_of_a_chapter_leads_to_the_node_of_its_symbol(single: Trace) -> None:
+    record = record_of(page_html(single))
+    for step in record["chapters"][0]["steps"]:
+        for gradient in step["gradients"]:
+            if gradient["ok"] is not None:
+                node = record["nodes"][gradient["node"]]
+                assert node["name"] == gradient["symbol"].removesuffix("_masked")  # no mask here
+                assert gradient["shape"] == str(tuple(node["shape"]))
+
+
+@pytest.mark.usefixtures("rule_of_softmax_off")
+def test_a_wrong_rule_is_found_in_its_chapter(rng: np.random.Generator) -> None:
+    x = mg.tensor(rng.normal(size=(2, 5, 7)), requires_grad=True, name="X")
+    with mg.trace() as t:
+        out = SelfAttention(7, 3, 2, rng=rng)(x, create_causal_mask(5))
+        mg.mean(out * out).backward()
+    (call,) = record_of(page_html(t))["chapters"]
+    assert call["ok"] is False
+    assert call["first_wrong"] == [3, "S_masked"]
+    wrong = {s["number"]: any(g["ok"] is False for g in s["gradients"]) for s in call["steps"]}
+    assert not wrong[1]
+    assert not wrong[2]
+    assert wrong[3]
+
+
+def test_a_record_without_backward_has_no_chapters(rng: np.random.Generator) -> None:
+    with mg.trace() as t:
+        SelfAttention(7, 3, 2, rng=rng)(mg.tensor(rng.normal(size=(2, 5, 7))))
+    record = record_of(page_html(t))
+    assert record["chapters"] == record["backward"] == []
+
+
+# ---------------------------------------------------------------- attention
+
+
+def test_attention_figures_agree_with_numpy(multi: Trace) -> None:
+    (found,) = record_of(page_html(multi))["attention"]
+    A, gradient = multi["A"].value, multi["A"].gradient
+    with np.errstate(divide="ignore", invalid="ignore"):
+        entropy = -np.nansum(A * np.log(A), axis=-1).mean(axis=-1)
+    np.testing.assert_allclose(found["entropy"], entropy.ravel(), rtol=1e-5)
+    norms = np.linalg.norm(gradient, axis=(-2, -1))
+    np.testing.assert_allclose(found["norm"], norms.ravel(), rtol=1e-5)
+    assert (found["heads"], found["queries"], found["keys"]) == (3, 7, 7)
+
+
+def test_masked_cells_are_those_the_mask_forbids(multi: Trace) -> None:
+    (found,) = record_of(page_html(multi))["attention"]
+    assert len(found["masked"]) == 6  # 2 in the batch, 3 heads
+    bits = np.unpackbits(np.frombuffer(base64.b64decode(found["masked"][4]), np.uint8))[:49]
+    np.testing.assert_array_equal(bits.reshape(7, 7), np.triu(np.ones((7, 7)), 1))
+
+
+def test_without_a_mask_no_cell_is_masked(single: Trace) -> None:
+    assert record_of(page_html(single))["attention"][0]["masked"] == []
+
+
+def test_tokens_may_be_one_sequence_or_one_for_each_of_the_batch(multi: Trace) -> None:
+    seven = list("abcdefg")
+    assert record_of(page_html(multi, tokens=seven))["tokens"] == [seven]
+    assert record_of(page_html(multi, tokens=[seven, seven[::-1]]))["tokens"][1] == seven[::-1]
+
+
+def test_tokens_that_do_not_fit_are_refused(multi: Trace) -> None:
+    with pytest.raises(ArgumentError, match=r"attention is over \[7\] positions, not 2"):
+        page_html(multi, tokens=["a", "b"])
+    with pytest.raises(ArgumentError, match=r"the batch holds \[2\], got tokens for 3"):
+        page_html(multi, tokens=[list("abcdefg")] * 3)
+
+
+# ---------------------------------------------------------------- formulas
+
+
+def test_every_formula_of_the_project_has_its_mathml() -> None:
+    """After a formula changed: python -m tools.mathml."""
+    missing = [tex for tex in formulas() if tex not in known_formulas()]
+    assert not missing, "run: python -m tools.mathml"
+
+
+def test_no_formula_is_kept_that_is_gone() -> None:
+    assert set(known_formulas()) <= set(formulas()), "run: python -m tools.mathml"
+
+
+@pytest.mark.parametrize("tex", formulas())
+def test_formulas_are_well_formed_and_hold_their_placeholders(tex: str) -> None:
+    root = ElementTree.fromstring(known_formulas()[tex])
+    slots = {element.text for element in root.iter("mi") if element.get("class") == "slot"}
+    assert slots == set(re.findall(r"<(\w+)>", tex))
+    assert not re.search(r"[\\{}$]", "".join(root.itertext())), "LaTeX left over"
+
+
+def test_the_mathml_is_what_the_converter_makes() -> None:
+    pytest.importorskip("latex2mathml")
+    for tex in (
+        r"<g> \odot <b>",
+        r"\operatorname{softmax}(<x>)",
+        r"O^\top \frac{\partial L}{\partial V}",
+    ):
+        assert mathml(tex).startswith("<math>")
+    for tex, known in known_formulas().items():
+        assert mathml(tex) == known, "run: python -m tools.mathml"
+
+
+def test_a_formula_that_is_not_known_becomes_readable_text() -> None:
+    assert tree_of(r"\operatorname{wobble}(<x>) \oslash <x>") == [
+        "mrow", ["mtext", "wobble("], ["slot", "x"], ["mtext", ") ⊘ "], ["slot", "x"],
+    ]  # fmt: skip
+
+
+def test_shapes_take_the_symbols_places() -> None:
+    shapes = {"O": (2, 5, 3), "out": (2, 5, 7), "W_O": (3, 7)}
+    tree = with_shapes(tree_of(r"\frac{\partial L}{\partial \mathrm{out}} W_O^\top"), shapes)
+    assert json.dumps(tree).count('["shape", "(2, 5, 7)"]') == 1
+    assert ["msup", ["shape", "(3, 7)"], ["mo", "⊤"]] in tree
+
+
+def test_a_users_own_op_is_shown_without_mathml(rng: np.random.Generator) -> None:
+    @mg.op(
+        tex=r"\operatorname{wobble}(<x>)",
+        vjp_tex={"x": r"\operatorname{unwobble}(<g>)"},
+        flops=lambda out: out.size,
+        samples=lambda rng: [],
+    )
+    def wobble_of_the_page_test(x: Any) -> Any:
+        """Twice x."""
+        return 2 * x
+
+    @wobble_of_the_page_test.vjp("x")
+    def _(g: Any) -> Any:
+        return 2 * g
+
+    try:
+        x = mg.tensor(rng.normal(size=3), requires_grad=True, name="x")
+        with mg.trace() as t:
+            mg.sum(wobble_of_the_page_test(x)).backward()
+        assert ["mtext", "unwobble("] in record_of(page_html(t))["formulas"][1]
+    finally:
+        del registry["wobble_of_the_page_test"]

@@ -1,0 +1,617 @@
+"""The page in a real browser: headless Chromium, from a file, with the network cut off.
+
+Without Playwright or Chromium these tests are skipped; where CI is set they fail instead.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import MultiHeadAttention, SelfAttention, create_causal_mask
+from minigrad.op import registry
+from minigrad.trace import Trace
+
+if not os.environ.get("CI"):
+    pytest.importorskip("playwright")
+from playwright.sync_api import Browser, Page, sync_playwright
+
+TOKENS = ["the", "cat", "sat", "on", "it"]
+HOSTILE = '</script><img src=x onerror="window.hurt=1">\'"&\u202e שלום'
+
+
+# ---------------------------------------------------------------- pages
+
+
+def self_attention() -> Trace:
+    rng = np.random.default_rng(3)
+    x = mg.tensor(rng.normal(size=(2, 5, 7)), requires_grad=True, name="X")
+    with mg.trace() as t, mg.scope("attention"):
+        out = SelfAttention(7, 3, 2, rng=rng)(x, create_causal_mask(5))
+        mg.mean(out * out).named("loss").backward()
+    return t
+
+
+def multi_head() -> Trace:
+    rng = np.random.default_rng(5)
+    x = mg.tensor(rng.normal(size=(1, 5, 6)), requires_grad=True, name="X")
+    with mg.trace() as t, mg.scope("attention"):
+        out = MultiHeadAttention(6, 3, rng=rng)(x)
+        mg.mean(out * out).named("loss").backward()
+    return t
+
+
+def parameter(rng: np.random.Generator, name: str, *shape: int) -> mg.Tensor:
+    return mg.tensor(rng.normal(size=shape) / np.sqrt(shape[0]), requires_grad=True, name=name)
+
+
+def mlp() -> Trace:
+    rng = np.random.default_rng(7)
+    x = mg.tensor(rng.normal(size=(11, 13)), name="x")
+    W1, b1, W2 = (
+        parameter(rng, n, *s) for n, s in (("W1", (13, 17)), ("b1", (17,)), ("W2", (17, 3)))
+    )
+    gain, bias = parameter(rng, "gain", 17), parameter(rng, "bias", 17)
+    with mg.trace() as t:
+        with mg.scope("mlp"), mg.scope("hidden"):
+            h = mg.relu(mg.layer_norm(x @ W1 + b1, gain, bias)).named("h")
+        logits = (h @ W2).named("logits")
+        mg.cross_entropy(logits, rng.integers(0, 3, 11)).named("loss").backward()
+    return t
+
+
+def stack(blocks: int = 12) -> Trace:
+    """Blocks of attention and MLP over a residual stream, from ops alone."""
+    rng = np.random.default_rng(11)
+    h = x = mg.tensor(rng.normal(size=(5, 6)), requires_grad=True, name="X")
+    drawn = [
+        (
+            [parameter(rng, f"W_{s}", 6, 6) for s in "QKVO"],
+            (parameter(rng, "U", 6, 24), parameter(rng, "D", 24, 6)),
+            [parameter(rng, s, 6) for s in ("g1", "c1", "g2", "c2")],
+        )
+        for _ in range(blocks)
+    ]
+    mask = create_causal_mask(5)
+    with mg.trace() as t:
+        h = x
+        for i, ((W_Q, W_K, W_V, W_O), (U, D), (g1, c1, g2, c2)) in enumerate(drawn):
+            with mg.scope(f"block{i}"):
+                with mg.scope("attn"):
+                    u = mg.layer_norm(h, g1, c1)
+                    S = mg.scale((u @ W_Q) @ mg.swapaxes(u @ W_K, -1, -2), 6**-0.5)
+                    A = mg.softmax(mg.mask_add(S, mask)).named("A")
+                    h = h + A @ (u @ W_V) @ W_O
+                with mg.scope("mlp"):
+                    h = h + mg.gelu(mg.layer_norm(h, g2, c2) @ U) @ D
+        mg.mean(h * h).named("loss").backward()
+    return t
+
+
+def hostile() -> Trace:
+    x = mg.tensor(np.ones((2, 2)), requires_grad=True, name=HOSTILE)
+    y = mg.tensor(np.ones((2, 2)), requires_grad=True, name="W_" + HOSTILE)
+    with mg.trace() as t, mg.scope('<b>"scope"</b>'):
+        mg.sum(x @ y).named("<script>window.hurt=1</script>").backward()
+    return t
+
+
+PAGES: dict[str, tuple[Callable[[], Trace], dict[str, Any]]] = {
+    "self": (self_attention, {"tokens": TOKENS}),
+    "multi": (multi_head, {"tokens": TOKENS}),
+    "mlp": (mlp, {}),
+    "stack": (stack, {}),
+    "hostile": (hostile, {"title": HOSTILE}),
+}
+
+
+# ---------------------------------------------------------------- the browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("there is no chromium")
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=flags)
+        yield browser
+        browser.close()
+
+
+class Opened:
+    """A page of a trace, what it asked of the network and what it complained of."""
+
+    def __init__(self, trace: Trace, page: Page, path: Path) -> None:
+        self.trace, self.page, self.path = trace, page, path
+        self.asked: list[str] = []
+        self.said: list[str] = []
+        page.on("request", lambda request: self.asked.append(request.url))
+        page.on("console", lambda message: self.said.append(message.text))
+        page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.open()
+
+    def open(self, hash: str = "") -> None:
+        self.page.goto("about:blank")
+        self.page.goto(f"{self.path.as_uri()}{hash}")
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def text(self, selector: str) -> str:
+        return self.page.locator(selector).first.inner_text()
+
+    def value(self, selector: str) -> float:
+        """The number an element stands for, in full."""
+        return float(self.page.locator(selector).first.get_attribute("data-value") or "nan")
+
+    def hash(self) -> str:
+        return str(self.page.evaluate("location.hash"))
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Trace, Path]]:
+    """Each page, written once."""
+    folder = tmp_path_factory.mktemp("pages")
+    made = {}
+    for name, (build, options) in PAGES.items():
+        trace = build()
+        made[name] = (trace, trace.html(folder / f"{name}.html", **options))
+    return made
+
+
+@pytest.fixture
+def opened(
+    browser: Browser, written: dict[str, tuple[Trace, Path]]
+) -> Iterator[Callable[..., Opened]]:
+    contexts = []
+
+    def open_(name: str, **options: Any) -> Opened:
+        options = {"viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce"} | options
+        context = browser.new_context(offline=True, **options)
+        contexts.append(context)
+        trace, path = written[name]
+        return Opened(trace, context.new_page(), path)
+
+    yield open_
+    for context in contexts:
+        context.close()
+
+
+# ---------------------------------------------------------------- nothing but the file
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_step_shows_without_a_request_or_a_complaint(
+    opened: Callable[..., Opened], name: str
+) -> None:
+    view = opened(name)
+    steps = len(view.trace.forward_steps) + len(view.trace.backward_steps)
+    for key in ("e", "Home", *["ArrowRight"] * min(steps, 30), "2", "3", "1", "End", "e", "o"):
+        view.press(key)
+        assert view.page.locator("#panel > *").count() > 0
+    assert [url for url in view.asked if not url.startswith(("file:", "data:", "about:"))] == []
+    assert len([url for url in view.asked if url.startswith("file:")]) == 1
+    assert view.said == []
+
+
+def test_hostile_names_are_shown_as_they_are_and_do_nothing(opened: Callable[..., Opened]) -> None:
+    view = opened("hostile")
+    view.press("Home")
+    assert view.page.evaluate("window.hurt") is None
+    assert view.page.locator("img, #panel script, #canvas script").count() == 0
+    shown = HOSTILE.replace("\u202e", "\\u202e")  # what turns text around is spelled out
+    assert view.page.title() == view.text("#title") == shown
+    view.press("/")
+    assert shown in view.text("#hits")
+    assert '<b>"scope"' in view.text("#hits")
+    assert view.said == []
+
+
+# ---------------------------------------------------------------- stepping
+
+
+def test_arrows_home_and_end_walk_through_both_passes(opened: Callable[..., Opened]) -> None:
+    view = opened("self")
+    count = len(view.trace.forward_steps)
+    assert view.hash() == "#overview"
+    for key, hash, said in (
+        ("ArrowRight", "#forward-1", f"Forward step 1 of {count}"),
+        ("ArrowRight", "#forward-2", "Forward step 2"),
+        ("ArrowLeft", "#forward-1", "Forward step 1"),
+        ("End", f"#backward-{count}", f"Backward step {count} of {count}"),
+        ("ArrowRight", f"#backward-{count}", f"Backward step {count}"),
+        ("Home", "#forward-1", "Forward step 1"),
+        ("b", "#backward-1", "Backward step 1"),
+        ("ArrowLeft", f"#forward-{count}", f"Forward step {count}"),
+        ("o", "#overview", "The whole pass"),
+    ):
+        view.press(key)
+        assert view.hash() == hash, key
+        assert view.text("#now").startswith(said), key
+
+
+def test_the_hash_keeps_the_step(opened: Callable[..., Opened]) -> None:
+    view = opened("self")
+    view.open("#backward-3")
+    assert view.text("#now").startswith("Backward step 3")
+    view.page.evaluate("location.hash = '#forward-2'")
+    view.page.wait_for_function(
+        "document.getElementById('now').textContent.startsWith('Forward step 2')"
+    )
+    view.open("#backward-99")
+    assert view.text("#now") == "The whole pass"
+
+
+def test_buttons_and_slider_step_too(opened: Callable[..., Opened]) -> None:
+    view = opened("mlp")
+    for button, hash in (
+        ("next", "#forward-1"),
+        ("last", "#backward-6"),
+        ("previous", "#backward-5"),
+    ):
+        view.page.locator(f"#{button}").click()
+        assert view.hash() == hash
+    view.page.locator("#range").fill("2")
+    assert view.hash() == "#forward-2"
+
+
+def test_space_plays_and_pauses(opened: Callable[..., Opened]) -> None:
+    view = opened("mlp")
+    view.page.clock.install()
+    view.open()
+    view.press("Space")
+    assert view.page.locator("#play").get_attribute("aria-pressed") == "true"
+    view.page.clock.run_for(2500)
+    assert view.hash() == "#forward-2"
+    view.press("Space")
+    view.page.clock.run_for(5000)
+    assert view.hash() == "#forward-2"
+
+
+def test_the_active_node_and_its_edges_light_up(opened: Callable[..., Opened]) -> None:
+    view = opened("self")
+    t = view.trace
+    for hash, steps in (("#forward-{}", t.forward_steps), ("#backward-{}", t.backward_steps)):
+        for number, entry in enumerate(steps, 1):
+            view.open(hash.format(number))
+            active = view.page.locator(".node.active")
+            assert active.get_attribute("data-node") == str(entry)
+            uses = [e for e in t.into(t[entry]) if "forward" in hash or e.contribution is not None]
+            assert view.page.locator(".line.lit").count() == len(uses)
+
+
+def test_backward_paints_a_gradient_once_all_of_it_has_arrived(
+    opened: Callable[..., Opened],
+) -> None:
+    view = opened("self")
+    x = view.trace["X"].id
+    painted = []
+    for number in range(1, len(view.trace.backward_steps) + 1):
+        view.open(f"#backward-{number}")
+        painted.append(view.page.locator(f'.node[data-node="{x}"].known').count())
+    users = {edge.target for edge in view.trace.uses(view.trace["X"])}
+    last = max(i for i, entry in enumerate(view.trace.backward_steps) if entry in users)
+    assert len(users) == 3
+    assert painted == [0] * last + [1] * (len(painted) - last)
+
+
+def test_enter_closes_and_opens_the_scope_of_the_step(opened: Callable[..., Opened]) -> None:
+    view = opened("mlp")
+    view.press("Home")
+    frames = view.page.locator('.scope[data-scope="mlp/hidden"]')
+    assert "open" in (frames.get_attribute("class") or "")
+    view.press("Enter")
+    assert "closed" in (frames.get_attribute("class") or "")
+    assert "active" in (frames.get_attribute("class") or "")  # it stands for the step within
+    view.press("Enter")
+    assert view.page.locator(".node.active").count() == 1
+
+
+def test_a_scopes_heading_opens_it_by_keyboard(opened: Callable[..., Opened]) -> None:
+    view = opened("stack")
+    head = view.page.locator('.scope[data-scope="block3"] > .head')
+    head.focus()
+    assert head.get_attribute("aria-expanded") == "false"
+    view.press("Enter")
+    assert head.get_attribute("aria-expanded") == "true"
+    assert view.page.evaluate("document.activeElement.getAttribute('aria-label')").startswith(
+        "block3"
+    )
+
+
+def test_a_large_graph_begins_closed_and_opens_whole(opened: Callable[..., Opened]) -> None:
+    view = opened("stack")
+    assert view.page.locator(".scope.closed").count() == 12
+    view.press("e")
+    assert view.page.locator(".scope.closed").count() == 0
+    shown = {
+        int(n.get_attribute("data-node") or -1) for n in view.page.locator("#canvas .node").all()
+    }
+    assert shown == {entry.id for entry in view.trace.entries}
+
+
+def test_search_finds_a_node_and_goes_there(opened: Callable[..., Opened]) -> None:
+    view = opened("self")
+    view.press("/")
+    assert view.page.locator("#search").is_visible()
+    view.page.keyboard.type("softmax")
+    view.press("Enter")
+    assert not view.page.locator("#search").is_visible()
+    assert "softmax, A" in view.text("#now")
+    view.press("/")
+    view.page.keyboard.type("W_Q")
+    view.press("ArrowDown", "Enter")
+    assert view.text("#panel .kicker").lower() == "parameter"
+    view.press("/", "Escape")
+    assert not view.page.locator("#search").is_visible()
+
+
+def test_help_lists_the_keys(opened: Callable[..., Opened]) -> None:
+    view = opened("self")
+    view.press("?")
+    assert view.page.locator("#help").is_visible()
+    for word in ("next step", "play or pause", "find a node", "open or close the box"):
+        assert word in view.text("#keys")
+    view.press("Escape")
+    assert not view.page.locator("#help").is_visible()
+
+
+# ---------------------------------------------------------------- the panel
+
+
+def test_the_panels_numbers_agree_with_numpy(opened: Callable[..., Opened]) -> None:
+    view = opened("self")
+    for number, entry in enumerate(view.trace.backward_steps, 1):
+        view.open(f"#backward-{number}")
+        gradient = view.trace[entry].gradient
+        card = '.heat[data-kind="gradient"]'
+        figures = [view.value(f'{card} [data-stat="{s}"]') for s in ("min", "max", "gradient-rms")]
+        wanted = [gradient.min(), gradient.max(), np.sqrt(np.mean(gradient**2))]
+        np.testing.assert_allclose(figures, wanted, rtol=1e-12)
+        shown = view.page.locator('.heat[data-kind="sent"] [data-stat="sent-rms"]').all()
+        sent = [
+            e.contribution for e in view.trace.into(view.trace[entry]) if e.contribution is not None
+        ]
+        figures = [float(one.get_attribute("data-value") or "nan") for one in shown]
+        np.testing.assert_allclose(figures, [np.sqrt(np.mean(g**2)) for g in sent], rtol=1e-12)
+        texts = [float(one.inner_text().replace("−", "-")) for one in shown]
+        np.testing.assert_allclose(texts, figures, rtol=5e-3)
+
+
+def test_the_numbers_as_text_agree_with_numpy(opened: Callable[..., Opened]) -> None:
+    view = opened("mlp")
+    view.open("#forward-2")
+    view.page.locator('.heat[data-kind="value"] summary').first.click()
+    cells = view.page.locator('.heat[data-kind="value"] td').all_inner_texts()
+    shown = np.array([float(cell.replace("−", "-")) for cell in cells]).reshape(11, 12)
+    wanted = view.trace[view.trace.forward_steps[1]].value[:, :12]
+    np.testing.assert_allclose(shown, wanted, rtol=1e-3)
+
+
+def test_the_rule_has_the_steps_own_symbols(opened: Callable[..., Opened]) -> None:
+    view = opened("self")
+    number = view.trace.backward_steps.index(view.trace["A"].id) + 1
+    view.open(f"#backward-{number}")
+    rule = view.page.locator(".rule > math").first.evaluate("math => math.textContent")
+    assert re.sub(r"\s", "", rule) == "∂L∂Smasked=A⊙(∂L∂A−rowsum(∂L∂A⊙A))"
+    assert re.search(r"\w+\.py:\d+", view.text(".where"))
+
+
+def test_a_value_used_three_times_shows_its_three_terms(opened: Callable[..., Opened]) -> None:
+    view = opened("self")
+    view.page.locator(f'.node[data-node="{view.trace["X"].id}"]').click()
+    terms = view.page.locator(".terms").first.locator("li")
+    assert terms.count() == 3
+    x = view.trace["X"]
+    sent = [np.sqrt(np.mean(e.contribution**2)) for e in view.trace.uses(x)]
+    wanted = np.sqrt(np.mean(x.gradient**2)) / sum(sent)
+    np.testing.assert_allclose(view.value('[data-stat="cancellation"]'), wanted, rtol=1e-9)
+
+
+# ---------------------------------------------------------------- chapters
+
+
+@pytest.mark.parametrize(("name", "steps"), [("self", 6), ("multi", 7)])
+def test_chapters_show_each_step_with_its_measured_difference(
+    opened: Callable[..., Opened], name: str, steps: int
+) -> None:
+    view = opened(name)
+    view.press("2")
+    assert view.page.locator(".chapter.right").count() == steps
+    assert view.page.locator(".chapter.wrong").count() == 0
+    shown = [
+        float(one.get_attribute("data-value") or "nan")
+        for one in view.page.locator('.line-of [data-stat="difference"]').all()
+    ]
+    assert shown == [c.difference.relative for c in view.trace.check() if c.difference is not None]
+    assert "1 2 3 4 5 6 7"[: 2 * steps - 1] == " ".join(
+        view.page.locator(".numeral").all_inner_texts()
+    )
+
+
+def test_a_chapter_leads_to_the_step_that_finds_its_gradient(opened: Callable[..., Opened]) -> None:
+    view = opened("self")
+    view.press("2")
+    view.page.get_by_label("show the step that finds the gradient of W_O").click()
+    entry = view.trace.backward_steps[int(view.hash().removeprefix("#backward-")) - 1]
+    assert "W_O" in [view.trace[e.source].name for e in view.trace.into(view.trace[entry])]
+    assert "output projection" in view.text(".by-hand")
+
+
+def test_a_planted_wrong_rule_turns_its_chapter_red(
+    browser: Browser, tmp_path: Path, opened: Callable[..., Opened]
+) -> None:
+    op = registry["softmax"]
+    right = op.rules["x"]
+    try:
+
+        @op.vjp("x")
+        def _(g: Any, out: Any, axis: Any) -> Any:
+            return 1.001 * out * (g - (g * out).sum(axis, keepdims=True))
+
+        trace = self_attention()
+    finally:
+        op.rules["x"] = right
+        op.plans.clear()
+    page = browser.new_page()
+    view = Opened(trace, page, trace.html(tmp_path / "wrong.html"))
+    view.press("2")
+    assert "First wrong step: 3, softmax" in view.text("#panel .verdict.wrong")
+    assert "chapter wrong" in (page.locator('.chapter[data-step="3"]').get_attribute("class") or "")
+    assert "chapter right" in (page.locator('.chapter[data-step="2"]').get_attribute("class") or "")
+    first = trace.check().first_wrong
+    assert first is not None
+    assert first.difference is not None
+    shown = view.value('.verdict.wrong [data-stat="difference"]')
+    np.testing.assert_allclose(shown, first.difference.relative, rtol=1e-12)
+    assert "differ" in view.text("#summary")
+    page.close()
+
+
+# ---------------------------------------------------------------- attention
+
+
+@pytest.mark.parametrize(("name", "heads"), [("self", 1), ("multi", 3)])
+def test_attention_shows_each_head_with_its_figures(
+    opened: Callable[..., Opened], name: str, heads: int
+) -> None:
+    view = opened(name)
+    view.press("3")
+    assert view.page.locator(".attention-head").count() == heads
+    assert view.page.locator(".attention-head canvas").count() == 2 * heads
+    assert "cat" in view.text(".attention-head .axes")
+    gradient = view.trace["A"].gradient
+    wanted = np.linalg.norm(gradient, axis=(-2, -1)).ravel()[0]
+    np.testing.assert_allclose(view.value('.attention-head [data-stat="norm"]'), wanted, rtol=1e-5)
+    assert ("hatched" in view.text("#panel .lead")) == (name == "self")
+
+
+def test_hover_and_arrow_keys_read_a_pair(opened: Callable[..., Opened]) -> None:
+    view = opened("self")
+    view.press("3")
+    canvas = view.page.locator(".attention-head canvas").first
+    box = canvas.bounding_box()
+    assert box is not None
+    canvas.hover(position={"x": box["width"] * 0.3, "y": box["height"] * 0.5})  # row 2, column 1
+    A = view.trace["A"].value[0]
+    reading = view.text(".attention-head .reading")
+    assert reading.startswith("“sat” looks at “cat”: A = ")
+    shown = float(re.findall(r"A = ([\d.e−-]+)", reading)[0].replace("−", "-").rstrip("."))
+    np.testing.assert_allclose(shown, A[2, 1], rtol=5e-3)
+    view.page.mouse.move(0, 0)
+    view.page.locator("#tabs button").last.focus()
+    while view.page.evaluate("document.activeElement.tagName") != "CANVAS":
+        view.press("Tab")
+    assert view.text(".attention-head .reading").startswith("“the” looks at “the”: A = 1")
+    view.press("ArrowRight")
+    assert "“the” looks at “cat”: masked" in view.text(".attention-head .reading")
+    assert view.hash() == "#overview"  # the arrow moved within the heatmap
+
+
+# ---------------------------------------------------------------- for everyone
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_a_contrast_of_four_and_a_half(opened: Callable[..., Opened], scheme: str) -> None:
+    view = opened("self", color_scheme=scheme)
+    assert view.page.evaluate("document.documentElement.dataset.theme") == scheme
+    for keys in (("o",), ("Home", "ArrowRight"), ("b", "ArrowRight"), ("2",), ("3",)):
+        view.press(*keys)
+        assert view.page.evaluate(FAINT) == [], keys
+
+
+def test_the_toggle_changes_the_theme(opened: Callable[..., Opened]) -> None:
+    view = opened("mlp", color_scheme="light")
+    seen = []
+    for _ in range(3):
+        view.press("t")
+        seen.append(view.page.evaluate("document.documentElement.dataset.theme"))
+    assert seen == ["dark", "light", "light"]  # dark, light, as the system says
+
+
+def test_every_control_has_a_name_and_a_focus_ring(opened: Callable[..., Opened]) -> None:
+    view = opened("self")
+    view.press("Home")
+    seen = set()
+    for _ in range(40):
+        view.press("Tab")
+        found = view.page.evaluate(FOCUSED)
+        if found is not None:  # after the last control comes the browser itself
+            name, rings = found
+            assert name
+            assert any(ring != "none" for ring in rings), name
+            seen.add(name)
+    assert {"Play", "Next step", "Step"} <= seen
+
+
+def test_nothing_moves_for_who_asks_for_stillness(opened: Callable[..., Opened]) -> None:
+    view = opened("self", reduced_motion="reduce")
+    view.press("b", "ArrowRight")
+    moving = "e => getComputedStyle(e).animationName"
+    assert view.page.locator(".line.lit .flow").first.evaluate(moving) == "none"
+    lively = opened("self", reduced_motion="no-preference")
+    lively.press("b", "ArrowRight")
+    assert lively.page.locator(".line.lit .flow").first.evaluate(moving) == "back"
+
+
+@pytest.mark.parametrize("width", [360, 800, 1440])
+def test_the_page_fits_its_window(opened: Callable[..., Opened], width: int) -> None:
+    view = opened("multi", viewport={"width": width, "height": 800})
+    for keys in (("b",), ("2",), ("3",)):
+        view.press(*keys)
+        overflow = view.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert overflow <= 0, keys
+
+
+# The name of what has the focus, and every ring that may show it.
+FOCUSED = """() => {
+  const e = document.activeElement;
+  if (e === document.body) return null;
+  const name = e.getAttribute("aria-label") || e.title || e.textContent || e.id;
+  const rings = [e, e.parentElement].map((one) => getComputedStyle(one).outlineStyle);
+  return [name.trim(), [...rings, getComputedStyle(e.querySelector(".hit") || e).stroke]];
+}"""
+
+# Every piece of text whose contrast with what lies behind it is under 4.5 (3 where it is large).
+FAINT = """() => {
+  const parse = (c) => {  // rgb(1 2 3), or color(srgb .1 .2 .3)
+    const [r, g, b, a] = (c.match(/[\\d.]+/g) || []).map(Number);
+    const all = [r, g, b].map((x) => (c.startsWith("color") ? 255 * x : x));
+    return a === undefined ? all : [...all, a];
+  };
+  const luminance = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+    .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const c = parse(getComputedStyle(e).backgroundColor);
+      if (c.length === 3 || c[3] > 0.9) return c;
+    }
+    return [255, 255, 255];
+  };
+  const faint = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const e = walker.currentNode.parentElement;
+    if (!walker.currentNode.textContent.trim() || !e || !e.checkVisibility()) continue;
+    if (e.closest("script, style, dialog:not([open]), button:disabled, svg, noscript")) continue;
+    const style = getComputedStyle(e);
+    const [a, b] = [luminance(parse(style.color)), luminance(behind(e))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < (parseFloat(style.fontSize) >= 24 ? 3 : 4.5)) {
+      faint.push(`${walker.currentNode.textContent.trim()} ${ratio.toFixed(2)} ${e.className}`);
+    }
+  }
+  return faint;
+}"""

@@ -1,0 +1,194 @@
+"""The SVG: parsed, and held against the record."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.trace import Trace
+from minigrad.views import draw_trace
+from minigrad.views.palette import DARK, LIGHT
+
+from . import conftest as graphs
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(trace: Trace, tmp_path: Path, **options: object) -> ElementTree.Element:
+    path = draw_trace(trace, tmp_path / "g.svg", **options)  # type: ignore[arg-type]
+    return ElementTree.parse(path).getroot()
+
+
+def groups(root: ElementTree.Element, kind: str) -> dict[str, ElementTree.Element]:
+    """The groups of nodes, edges or clusters by id, without the picture's prefix and the legend."""
+    found = {
+        g.attrib["id"].partition("-")[2]: g
+        for g in root.iter(f"{SVG}g")
+        if g.attrib.get("class", "").split(" ")[0] == kind
+    }
+    return {id: g for id, g in found.items() if not id.startswith("key")}
+
+
+@pytest.mark.parametrize("make", [graphs.attention, graphs.states, graphs.hostile])
+def test_every_part_has_a_title_and_ids_are_unique(make: object, tmp_path: Path) -> None:
+    root = drawn(make(), tmp_path)  # type: ignore[operator]
+    ids = [e.attrib["id"] for e in root.iter() if "id" in e.attrib]
+    assert max(Counter(ids).values()) == 1
+    for kind in ("node", "edge", "cluster"):
+        for id, group in groups(root, kind).items():
+            title = group.find(f"{SVG}title")
+            assert title is not None, id
+            assert title.text not in (None, "", id), id
+
+
+def test_the_root_has_a_role_a_name_and_a_description(single: Trace, tmp_path: Path) -> None:
+    root = drawn(single, tmp_path)
+    assert root.attrib["role"] == "img"
+    by_id = {e.attrib["id"]: e for e in root.iter() if "id" in e.attrib}
+    name, description = (by_id[id] for id in root.attrib["aria-labelledby"].split())
+    assert name.tag == f"{SVG}title"
+    assert description.tag == f"{SVG}desc"
+    assert "15 ops" in (description.text or "")
+
+
+def test_states_and_sizes_are_numpys_own(single: Trace, tmp_path: Path) -> None:
+    nodes = groups(drawn(single, tmp_path), "node")
+    for entry in single:
+        size = np.sqrt(np.mean(np.square(entry.gradient)))
+        state = "zero" if size == 0 else "vanishing" if size < 1e-8 else "ok"
+        node = nodes[f"n{entry.id}"]
+        assert state in node.attrib["class"].split()
+        shown = float(re.findall(r"gradient rms ([^,]+),", node[0].text or "")[0])
+        np.testing.assert_allclose(shown, size, rtol=0.06)
+
+
+def test_every_state_and_every_reason_is_told(tmp_path: Path) -> None:
+    t = graphs.states()
+    nodes = groups(drawn(t, tmp_path), "node")
+    for name in ("ok", "zero", "vanishing", "exploding", "non-finite"):
+        node = nodes[f"n{t[name].id}"]
+        assert name in node.attrib["class"].split(), name
+    for entry in t:
+        if entry.gradient is None:
+            title = nodes[f"n{entry.id}"][0].text or ""
+            assert f"no gradient: {t.explain_missing(entry)}" in title
+    reasons = {t.explain_missing(e) for e in t if e.gradient is None}
+    assert {"frozen", "constant", "detached", "unreached"} <= reasons
+
+
+def test_frozen_parts_are_dimmed(tmp_path: Path) -> None:
+    t = graphs.states()
+    nodes = groups(drawn(t, tmp_path), "node")
+    assert "dim" in nodes[f"n{t['frozen'].id}"].attrib["class"].split()
+    assert "dim" not in nodes[f"n{t['ok'].id}"].attrib["class"].split()
+
+
+def test_the_lines_are_as_wide_as_their_gradients_are_large(tmp_path: Path) -> None:
+    x = mg.tensor([1.0], requires_grad=True)
+    y = mg.tensor([1.0], requires_grad=True)
+    with mg.trace() as t:
+        mg.sum(x * 1e-6 + y * 100.0).backward()
+    edges = groups(drawn(t, tmp_path), "edge")
+    widths = {g[0].text: float(g[1].attrib.get("stroke-width", 1)) for g in edges.values()}
+    sizes = {title: float(title.rpartition(" ")[2]) for title in widths if title and "rms" in title}
+    ordered = sorted(sizes, key=lambda title: sizes[title])
+    assert [widths[title] for title in ordered] == sorted(widths[title] for title in ordered)
+    assert widths[ordered[0]] < widths[ordered[-1]]
+
+
+def test_auto_swaps_every_colour_that_the_dark_theme_changes(single: Trace, tmp_path: Path) -> None:
+    root = drawn(single, tmp_path)
+    style = root.find(f"{SVG}style")
+    assert style is not None
+    assert style.text is not None
+    assert "prefers-color-scheme: dark" in style.text
+    used = {e.attrib[a] for e in root.iter() for a in ("fill", "stroke") if a in e.attrib}
+    swapped = {c for c in used if f'="{c}"]' in style.text}
+    fixed = set(LIGHT.bins) | {"#000001", "#fffffe", "none", "transparent"}
+    same = {c for part, c in LIGHT.roles().items() if DARK.roles()[part] == c}
+    assert used - swapped <= fixed | same, used - swapped - fixed - same
+    assert all(LIGHT.roles()[part] in style.text for part in ("paper", "ink", "line"))
+    assert f"#{root.attrib['id']}" in style.text
+
+
+@pytest.mark.parametrize("theme", ["light", "dark", "print"])
+def test_other_themes_are_the_same_for_every_reader(
+    single: Trace, tmp_path: Path, theme: str
+) -> None:
+    root = drawn(single, tmp_path, theme=theme)
+    assert root.find(f"{SVG}style") is None
+
+
+def test_two_pictures_on_one_page_share_no_id(single: Trace, multi: Trace, tmp_path: Path) -> None:
+    one, two = (
+        {e.attrib["id"] for e in drawn(t, tmp_path).iter() if "id" in e.attrib}
+        for t in (single, multi)
+    )
+    assert not one & two
+
+
+def test_hostile_names_arrive_as_text(tmp_path: Path) -> None:
+    t = graphs.hostile()
+    root = drawn(t, tmp_path)
+    shown = "".join(root.itertext())
+    assert "</script>" in shown
+    assert "\\N" in shown
+    assert r"\n\u202e" in shown
+    allowed = {
+        "svg",
+        "title",
+        "desc",
+        "style",
+        "g",
+        "text",
+        "path",
+        "polygon",
+        "polyline",
+        "ellipse",
+    }
+    assert {e.tag.removeprefix(SVG) for e in root.iter()} <= allowed
+
+
+def test_the_same_trace_gives_the_same_bytes(tmp_path: Path) -> None:
+    for suffix in (".svg", ".png", ".dot"):
+        one, two = (
+            draw_trace(graphs.attention(), tmp_path / f"{name}{suffix}").read_bytes()
+            for name in "ab"
+        )
+        assert one == two
+
+
+def test_a_graph_without_a_backward_draws_too(tmp_path: Path) -> None:
+    x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
+    path = mg.draw(mg.softmax(mg.exp(x)), tmp_path / "g.svg")
+    root = ElementTree.parse(path).getroot()
+    nodes = groups(root, "node")
+    assert len(nodes) == 3
+    assert "backward not run" in (root.find(f"{SVG}desc").text or "")
+    assert all("none" in node.attrib["class"].split() for node in nodes.values())
+
+
+def test_a_leaf_alone_draws_too(tmp_path: Path) -> None:
+    path = mg.draw(mg.tensor([1.0], requires_grad=True, name="x"), tmp_path / "g.svg")
+    assert len(groups(ElementTree.parse(path).getroot(), "node")) == 1
+
+
+def test_an_empty_trace_draws_too(tmp_path: Path) -> None:
+    with mg.trace() as t:
+        pass
+    assert t.draw(tmp_path / "g.svg").read_text().startswith("<svg")
+
+
+def test_collapsed_folded_and_focused_pictures_are_whole(tmp_path: Path) -> None:
+    t = graphs.chain(4)
+    for options in ({}, {"depth": 0}, {"depth": 1}, {"focus": "mlp"}, {"fold": False, "depth": 1}):
+        root = drawn(t, tmp_path, **options)
+        assert len(groups(root, "node")) >= 2
+        for group in groups(root, "edge").values():
+            assert group.find(f"{SVG}title") is not None

@@ -1,0 +1,100 @@
+"""Renderers: which one, what if there is none, and files that are whole or not there."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from minigrad.errors import ArgumentError, MinigradError, MissingDependencyError
+from minigrad.trace import Trace
+from minigrad.views import render as rendering
+from minigrad.views.render import format_of, render, write
+
+DOT = 'digraph { a -> b [label="é"] }'
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, *, ours: str | None, system: str | None) -> None:
+    monkeypatch.setattr(rendering, "bundled", lambda: ours)
+    monkeypatch.setattr(rendering.shutil, "which", lambda name: system if name == "dot" else None)
+
+
+def fake_dot(folder: Path, script: str) -> str:
+    path = folder / "dot"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_the_bundled_program_is_found_and_renders() -> None:
+    assert rendering.bundled() is not None
+    assert b"</svg>" in render(DOT, "svg")
+    assert render(DOT, "png").startswith(b"\x89PNG")
+
+
+def test_without_a_renderer_the_error_says_what_to_install(
+    single: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, ours=None, system=None)
+    with pytest.raises(MissingDependencyError, match="pip install graphviz-pure"):
+        single.draw(tmp_path / "g.svg")
+    assert not list(tmp_path.iterdir())
+    single.draw(tmp_path / "g.dot")
+
+
+def test_dot_on_the_path_is_the_alternative(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, ours=None, system=fake_dot(tmp_path, 'echo "$@"'))
+    assert render(DOT, "svg") == b"-Kdot -Tsvg\n"
+
+
+def test_pdf_needs_dot_and_the_error_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, ours="graphviz-pure", system=None)
+    with pytest.raises(MissingDependencyError, match="graphviz-pure does not make PDF"):
+        render(DOT, "pdf")
+    pretend(monkeypatch, ours="graphviz-pure", system=fake_dot(tmp_path, "echo %PDF"))
+    assert render(DOT, "pdf") == b"%PDF\n"
+
+
+def test_a_renderer_that_fails_is_an_error_with_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, ours=None, system=fake_dot(tmp_path, "echo broken graph >&2; exit 3"))
+    with pytest.raises(MinigradError, match="failed with status 3: broken graph"):
+        render(DOT, "svg")
+
+
+@pytest.mark.parametrize("name", ["g", "g.jpeg", "g.svg.gz"])
+def test_another_suffix_is_refused_with_the_list(single: Trace, tmp_path: Path, name: str) -> None:
+    with pytest.raises(ArgumentError, match=r"must end in one of \.svg, \.png, \.pdf, \.dot, \.gv"):
+        single.draw(tmp_path / name)
+
+
+def test_suffixes_in_capitals_are_understood() -> None:
+    assert format_of(Path("G.PNG")) == "png"
+
+
+def test_a_missing_directory_is_refused_by_name(single: Trace, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"there is no directory .*nowhere"):
+        single.draw(tmp_path / "nowhere" / "g.dot")
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "g.svg"
+    path.write_bytes(b"old")
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["g.svg"]
