@@ -26,7 +26,10 @@ from .embedding import Embedding
 from .feed_forward import Dropout, FeedForward, GatedFeedForward
 from .hand_derived import Step, multi_head_steps, self_attention_steps
 from .heads import merge_heads, split_heads
+from .layer_costs import GraphCost, LayerCost, count_graph, kv_cache_bytes, layer_cost
+from .layout import Layout, LayoutRow, attend_per_head, explain_layout, per_head_weights
 from .linear import Linear, linear
+from .loss import cross_entropy_loss
 from .mask import combined_mask, create_causal_mask, padding_mask
 from .module import Module
 from .norm import LayerNorm, RMSNorm
@@ -54,9 +57,13 @@ __all__ = [
     "Encoder",
     "FeedForward",
     "GatedFeedForward",
+    "GraphCost",
     "KVCache",
     "LanguageModel",
+    "LayerCost",
     "LayerNorm",
+    "Layout",
+    "LayoutRow",
     "LearnedPosition",
     "Linear",
     "Module",
@@ -74,17 +81,24 @@ __all__ = [
     "alibi_slopes",
     "apply_rotary",
     "arithmetic_intensity",
+    "attend_per_head",
     "combined_mask",
     "count_flops",
+    "count_graph",
     "count_memory_bytes",
     "create_causal_mask",
+    "cross_entropy_loss",
+    "explain_layout",
     "flops_by_step",
+    "kv_cache_bytes",
+    "layer_cost",
     "linear",
     "llama3_frequencies",
     "memory_by_array",
     "merge_heads",
     "multi_head_steps",
     "padding_mask",
+    "per_head_weights",
     "roofline",
     "rotary_angles",
     "rotary_frequencies",

@@ -65,9 +65,12 @@ class RelativePosition(Module):
         self.a_K, _ = draw_affine(rng, False, dtype, rows, d_k)
         self.a_V = None if d_v is None else draw_affine(rng, False, dtype, rows, d_v)[0]
 
-    def bias(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
-        E = mg.matmul(Q, mg.swapaxes(self.a_K, 0, 1))  # (..., n, 2k + 1): q_i · a for every a
+    def forward(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
+        E = mg.matmul(Q, mg.swapaxes(self.a_K, 0, 1)).named("E")  # (..., n, 2k + 1): q_i · a
         return mg.scale(pick(E, self._row(E, K, i, j)), scale)  # (..., n, m)
+
+    def bias(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
+        return self(Q, K, i, j, scale)
 
     def values(self, A: Any, i: Any, j: Any) -> Any:
         if self.a_V is None:
@@ -105,7 +108,7 @@ class TransformerXLPosition(Module):
         self.u = mg.tensor(np.zeros((n_heads, 1, d_k), dtype), requires_grad=True)
         self.v = mg.tensor(np.zeros((n_heads, 1, d_k), dtype), requires_grad=True)
 
-    def bias(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
+    def forward(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
         delta = -distances(Q, K, i, j)  # (n, m): i − j
         low, high = int(delta.min(initial=0)), int(delta.max(initial=0))
         d_model, h = self.W_R.shape[0], self.u.shape[0]
@@ -113,11 +116,16 @@ class TransformerXLPosition(Module):
             np.arange(low, high + 1), d_model, interleaved=False, dtype=self.W_R.dtype
         )
         PE, columns = (settled(x, i, j) for x in (PE, delta - low))
-        r = split_heads(mg.matmul(PE, self.W_R), h)  # (h, D, d_k): a key for each of D distances
+        r = split_heads(mg.matmul(PE, self.W_R), h).named(
+            "R"
+        )  # (h, D, d_k): a key for each of D distances
         K = repeat_heads(K, max(1, h // K.shape[-3]))  # (..., h, m, d_k)
         by_distance = mg.matmul(mg.add(Q, self.v), mg.swapaxes(r, -1, -2))  # (..., h, n, D)
         by_content = mg.matmul(self.u, mg.swapaxes(K, -1, -2))  # (..., h, 1, m)
         return mg.scale(mg.add(pick(by_distance, columns), by_content), scale)
+
+    def bias(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
+        return self(Q, K, i, j, scale)
 
 
 class T5Bias(Module):

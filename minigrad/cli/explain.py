@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..trace import Checks, Entry
+from ..record import Checks, Entry
 from ..views.data import trace_to_dict
 from ..views.plain import of_bytes
 from ..views.table import checks_table

@@ -346,7 +346,7 @@ class Recorder(Listener):
         self.program.steps.append(
             Step("grad", mode, None, (leaf, total.value, self._place(leaf)), {})
         )
-        array = np.array(total.a) if mode == "set" else np.asarray(leaf.grad + total.a)
+        array = np.array(total.a) if mode == "set" else np.asarray(plain(leaf.grad) + total.a)
         leaf.grad = array.view(Watched)
         self._grads[id(leaf)] = (leaf, leaf.grad)
         if mode == "set":

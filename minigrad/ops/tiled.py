@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..context import constant
 from ..errors import ShapeError
 from ..op import Call, call, op
 from ..parallel import Scratch, one_threaded_blas, run
@@ -223,7 +224,7 @@ def attention_weights(q: Any, k: Any, mask: Any, is_causal: bool, scale_by: floa
     """A = softmax(q kᵀ · scale + mask), each step an op: (..., n, m)."""
     S = scale(matmul(q, swapaxes(k, -1, -2)), factor(scale_by, q.shape[-1]))
     if is_causal:
-        S = mask_add(S, np.tri(S.shape[-2], S.shape[-1], dtype=bool))
+        S = mask_add(S, constant(np.tri(S.shape[-2], S.shape[-1], dtype=bool)))
     if mask is not None:
         S = mask_add(S, mask)
     return softmax(S)

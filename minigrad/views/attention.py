@@ -30,7 +30,8 @@ from .reading import (
 from .terminal import finished, only_ascii, wide
 
 if TYPE_CHECKING:
-    from ..trace import Entry, Trace
+    from ..record import Entry
+    from ..trace import Trace
 
 __all__ = [
     "Attention",

@@ -14,7 +14,8 @@ from ..errors import GradientError
 from .plain import plain
 
 if TYPE_CHECKING:
-    from ..trace import Check, Edge, Entry, Trace
+    from ..record import Check, Edge, Entry
+    from ..trace import Trace
 
 __all__ = ["trace_to_dict"]
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from .scopes import parts
 
 if TYPE_CHECKING:
-    from ..trace import Entry, Trace
+    from ..record import Entry
+    from ..trace import Trace
 
 __all__ = ["Fold", "folded"]
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import MissingDependencyError
-from ..trace import Trace, rms
+from ..record import rms
+from ..trace import Trace
 from .dot import trace_dot
 from .plain import one_line, shaped, sized
 from .render import render

@@ -15,7 +15,8 @@ from .plain import one_line
 from .scopes import homes, parts
 
 if TYPE_CHECKING:
-    from ..trace import Edge, Entry, Trace
+    from ..record import Edge, Entry
+    from ..trace import Trace
 
 __all__ = ["Box", "Line", "Outline", "outline"]
 

@@ -13,7 +13,7 @@ from math import isfinite
 
 from .palette import FIXED
 
-__all__ = ["Column", "Paint", "bar", "finished", "grid", "only_ascii", "wide"]
+__all__ = ["Column", "Paint", "bar", "cells", "finished", "grid", "only_ascii", "wide"]
 
 NEEDED = "×∂✓✗●○▲▼‼–…█▏─"
 PLAINER = str.maketrans(
@@ -86,7 +86,7 @@ class Column:
     drop: int = 0
 
 
-def _cells(text: str) -> int:
+def cells(text: str) -> int:
     """How many columns a terminal gives a text: wide characters take two, combining ones none."""
     text = _ESCAPE.sub("", text)
     if text.isascii():
@@ -99,15 +99,15 @@ def _cells(text: str) -> int:
 
 def _cut(text: str, width: int, side: str) -> str:
     """The text in so many cells."""
-    if _cells(text) <= width:
+    if cells(text) <= width:
         return text
-    while text and _cells(text) > width - 1:
+    while text and cells(text) > width - 1:
         text = text[1:] if side == "start" else text[:-1]
     return f"…{text}" if side == "start" else f"{text}…"
 
 
 def _fill(text: str, width: int, right: bool) -> str:
-    blank = " " * (width - _cells(text))
+    blank = " " * (width - cells(text))
     return blank + text if right else text + blank
 
 
@@ -115,7 +115,7 @@ def grid(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -
     """Rows under their titles, in `width` cells at most if columns can be cut or left out."""
     used = [i for i in range(len(columns)) if any(row[i] for row in rows)]
     sizes = [
-        max(_cells(t) for t in (columns[i].title, *(row[i] for row in rows)))
+        max(cells(t) for t in (columns[i].title, *(row[i] for row in rows)))
         for i in range(len(columns))
     ]
 

@@ -621,3 +621,38 @@ def test_twenty_training_steps_equal_eager(kind):
     assert not run.reasons
     assert run.recordings <= 2
     np.testing.assert_allclose(results[0], results[1], rtol=1e-10)
+
+
+def _twice(w, x):
+    loss = mg.sum(mg.tanh(w * x))
+    loss.backward(retain_graph=True)
+    loss.backward()
+    return loss
+
+
+def _two_losses(w, x):
+    loss = mg.sum(w * x)
+    loss.backward()
+    mg.sum(mg.exp(w)).backward()
+    return loss
+
+
+def _checkpointed(w, x):
+    loss = mg.sum(mg.checkpoint(lambda w: mg.tanh(w * x), w))
+    loss.backward()
+    return loss
+
+
+def _seeded(w, x):
+    y = w * x
+    y.backward(x)
+    return y
+
+
+@pytest.mark.parametrize("body", [_twice, _two_losses, _checkpointed, _seeded])
+def test_backward_in_its_other_forms_is_part_of_the_program(body):
+    w = leaf(5)
+    run = mg.compile(lambda x: body(w, x))
+    for n in range(3):
+        agree(run.step, run, np.full(5, 0.1 * (n + 1)), leaves=[w])
+    assert (run.recordings, run.reasons) == (1, [])

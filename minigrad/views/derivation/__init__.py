@@ -24,7 +24,8 @@ from .notation import notation
 from .opening import Opening
 
 if TYPE_CHECKING:
-    from ...trace import Check, Trace
+    from ...record import Check
+    from ...trace import Trace
 
 __all__ = ["derivation_text", "write_derivation"]
 

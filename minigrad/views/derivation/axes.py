@@ -11,7 +11,8 @@ import numpy as np
 from .symbols import array_letters
 
 if TYPE_CHECKING:
-    from ...trace import Edge, Entry, Trace
+    from ...record import Edge, Entry
+    from ...trace import Trace
 
 __all__ = [
     "base_of",

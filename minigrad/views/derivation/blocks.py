@@ -8,7 +8,8 @@ from ..fold import folded
 from ..scopes import homes
 
 if TYPE_CHECKING:
-    from ...trace import Entry, Trace
+    from ...record import Entry
+    from ...trace import Trace
 
 __all__ = ["Blocks"]
 

@@ -14,7 +14,8 @@ from .story import Story
 from .told import Told
 
 if TYPE_CHECKING:
-    from ...trace import Check, Entry, Trace
+    from ...record import Check, Entry
+    from ...trace import Trace
 
 __all__ = ["Chapters"]
 

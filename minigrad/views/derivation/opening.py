@@ -12,7 +12,7 @@ from .story import Story
 from .symbols import space
 
 if TYPE_CHECKING:
-    from ...trace import Check, Entry
+    from ...record import Check, Entry
 
 __all__ = ["Opening"]
 

@@ -18,7 +18,8 @@ from .formulas import ONE, Expression, fill, gradient, value
 from .symbols import Symbol, array_letters, number_tex, symbols
 
 if TYPE_CHECKING:
-    from ...trace import Edge, Entry, Trace
+    from ...record import Edge, Entry
+    from ...trace import Trace
 
 __all__ = ["Story"]
 

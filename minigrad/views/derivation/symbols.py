@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from ..plain import one_line
 
 if TYPE_CHECKING:
-    from ...trace import Entry, Trace
+    from ...record import Entry
+    from ...trace import Trace
 
 __all__ = ["Symbol", "array_letters", "number_tex", "space", "symbol_of", "symbols", "text_tex"]
 

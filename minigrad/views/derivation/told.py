@@ -16,7 +16,7 @@ from .story import Story
 from .symbols import space
 
 if TYPE_CHECKING:
-    from ...trace import Check, Edge, Entry
+    from ...record import Check, Edge, Entry
 
 __all__ = ["Told"]
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...trace import rms
+from ...record import rms
 
 __all__ = ["Arrays", "Limits", "number", "pooled"]
 

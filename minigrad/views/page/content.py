@@ -18,7 +18,8 @@ from .arrays import Arrays, number
 from .formulas import Tree, shape_text, tree_of, with_shapes
 
 if TYPE_CHECKING:
-    from ...trace import Check, Checks, Edge, Entry, Trace
+    from ...record import Check, Checks, Edge, Entry
+    from ...trace import Trace
 
 __all__ = ["page_content"]
 

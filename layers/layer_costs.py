@@ -1,0 +1,136 @@
+"""What any layer costs, in closed form from its sizes; and the same, counted from the graph.
+
+Forward counts every operation as its op declares it (minigrad/ops): a product (m, k) @ (k, n) is
+2·m·k·n, a softmax 5 an entry, and so on. Backward counts products, two for each of forward's
+(one for either factor), and 4 an entry for softmax; sums and entry-wise steps are left out, as the
+texts leave them out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import minigrad as mg
+
+from .closed_forms import operations
+from .cost import A100_RIDGE, roofline
+from .module import Module
+
+__all__ = ["GraphCost", "LayerCost", "count_graph", "kv_cache_bytes", "layer_cost"]
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """FLOPs and bytes of one pass through a layer.
+
+    Attributes:
+        forward: FLOPs by op.  backward: FLOPs of its products and softmaxes.
+        parameter_bytes, activation_bytes: of the weights; of what every counted op returns.
+    """
+
+    forward: dict[str, int]
+    backward: int
+    parameter_bytes: int
+    activation_bytes: int
+
+    @property
+    def total_forward(self) -> int:
+        return sum(self.forward.values())
+
+    @property
+    def intensity(self) -> float:
+        """Forward FLOPs a byte, where every weight and every result moves once."""
+        return self.total_forward / (self.parameter_bytes + self.activation_bytes)
+
+    def verdict(self, ridge: float = A100_RIDGE) -> str:
+        """ "memory-bound" or "compute-bound" on a machine with that ridge."""
+        return roofline(self.intensity, ridge)
+
+
+class GraphCost(NamedTuple):
+    """FLOPs by op of a forward and its backward, and the bytes of what forward's ops returned."""
+
+    forward: dict[str, int]
+    backward: dict[str, int]
+    activation_bytes: int
+
+
+def layer_cost(
+    layer: Module, batch_size: int, seq_len: int, context_len: int | None = None
+) -> LayerCost:
+    """The cost of a pass through a layer, in closed form from its sizes alone.
+
+    Args:  context_len: m, where the layer attends to a context.
+    Raises: TypeError for a layer whose closed form is not known.
+
+    >>> from layers import MultiHeadAttention
+    >>> cost = layer_cost(MultiHeadAttention(64, n_heads=8), batch_size=1, seq_len=10)
+    >>> cost.forward
+    {'matmul': 353280, 'scale': 800, 'softmax': 4000}
+    >>> cost.backward == 2 * 353280 + 4 * 800, cost.verdict()
+    (True, 'memory-bound')
+    """
+    itemsize = max((p.dtype.itemsize for p in layer.parameters()), default=8)
+    forward: Counter[str] = Counter()
+    backward = entries = 0
+    for op in operations(layer, batch_size, seq_len, context_len):
+        forward[op.name] += op.flops
+        entries += op.entries
+        backward += {"matmul": 2 * op.flops, "softmax": 4 * op.entries}.get(op.name, 0)
+    weights = sum(p.size * p.dtype.itemsize for p in layer.parameters())
+    return LayerCost(dict(sorted(forward.items())), backward, weights, entries * itemsize)
+
+
+def kv_cache_bytes(layer: Any, batch_size: int, seq_len: int) -> int:
+    """Bytes of the keys and values that decoding keeps:  B n g (d_k + d_v) · itemsize.
+
+    They shrink by h / g where g key-value heads serve h heads.
+
+    >>> from layers import MultiHeadAttention
+    >>> [kv_cache_bytes(MultiHeadAttention(64, 8, g), 1, 1024) // 1024 for g in (8, 2, 1)]
+    [1024, 256, 128]
+    """
+    g = getattr(layer, "n_kv_heads", 1)
+    return int(batch_size * seq_len * g * (layer.d_k + layer.d_v) * layer.dtype.itemsize)
+
+
+def count_graph(f: Callable[..., Any], *inputs: Any) -> GraphCost:
+    """What a call of f and its backward compute, counted op by op as they run.
+
+    Backward runs with `create_graph`, so that the rules' own operations are heard too.
+
+    >>> import numpy as np
+    >>> W = mg.tensor(np.ones((3, 5)), requires_grad=True)
+    >>> count_graph(lambda x: x @ W, mg.tensor(np.ones((2, 3)), requires_grad=True))
+    GraphCost(forward={'matmul': 60}, backward={'matmul': 120}, activation_bytes=80)
+    """
+    forward, backward = _Counting(), _Counting()
+    with mg.listen(forward):
+        out = f(*inputs)
+    leaves = list(forward.leaves.values())
+    with mg.listen(backward):
+        mg.grad(out, leaves, mg.tensor(out.numpy() * 0 + 1), create_graph=True)
+    return GraphCost(forward.by_op(), backward.by_op(), forward.nbytes)
+
+
+class _Counting(mg.Listener):
+    """Adds up what it hears of ops that compute; notes the leaves that want a gradient."""
+
+    def __init__(self) -> None:
+        self.flops: Counter[str] = Counter()
+        self.leaves: dict[int, mg.Tensor] = {}
+        self.nbytes = 0
+
+    def by_op(self) -> dict[str, int]:
+        return dict(sorted((name, count) for name, count in self.flops.items() if count))
+
+    def forward(self, op: Any, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
+        flops = op.count_flops(inputs, settings, output)
+        self.flops[op.name] += flops
+        self.nbytes += output.size * output.dtype.itemsize if flops else 0
+        for x in inputs:
+            if isinstance(x, mg.Tensor) and x.is_leaf and x.requires_grad:
+                self.leaves[id(x)] = x

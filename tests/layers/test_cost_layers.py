@@ -1,0 +1,249 @@
+"""Closed forms of every layer's cost are what the graph counts, op by op, forward and backward."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import (
+    ALiBi,
+    Decoder,
+    DecoderBlock,
+    Embedding,
+    Encoder,
+    FeedForward,
+    GatedFeedForward,
+    LanguageModel,
+    LayerNorm,
+    LearnedPosition,
+    Linear,
+    Module,
+    MultiHeadAttention,
+    RelativePosition,
+    RMSNorm,
+    Rotary,
+    SelfAttention,
+    Sequential,
+    SinusoidalPosition,
+    T5Bias,
+    TransformerBlock,
+    TransformerXLPosition,
+    arithmetic_intensity,
+    count_flops,
+    count_graph,
+    flops_by_step,
+    kv_cache_bytes,
+    layer_cost,
+    memory_by_array,
+)
+
+B, N, M, D, H, D_FF = 2, 7, 5, 12, 3, 17
+
+LAYERS = {
+    "linear": Linear(D, 5),
+    "linear without bias": Linear(D, 5, use_bias=False),
+    "layer norm": LayerNorm(D),
+    "rms norm": RMSNorm(D),
+    "rms norm, one plus weight": RMSNorm(D, plus_one=True),
+    "feed-forward": FeedForward(D, D_FF, "relu"),
+    "feed-forward, tanh gelu": FeedForward(D, D_FF, "gelu_tanh"),
+    "swiglu": GatedFeedForward(D, D_FF),
+    "geglu with biases": GatedFeedForward(D, D_FF, "gelu", use_bias=True),
+    "learned positions": LearnedPosition(11, D),
+    "sinusoidal positions": SinusoidalPosition(D),
+    "self-attention": SelfAttention(D, 5, 3),
+    "multi-head": MultiHeadAttention(D, H),
+    "multi-head with biases": MultiHeadAttention(D, H, use_bias=True),
+    "grouped": MultiHeadAttention(D, 6, 2),
+    "one key-value head": MultiHeadAttention(D, H, 1),
+    "causal": MultiHeadAttention(D, H, causal=True),
+    "window": MultiHeadAttention(D, H, window=3),
+    "window that hides nothing": MultiHeadAttention(D, H, window=50),
+    "wide keys, narrow values": MultiHeadAttention(D, H, d_k=7, d_v=2),
+    "soft-cap": MultiHeadAttention(D, H, softcap=3.0),
+    "dropout": MultiHeadAttention(D, H, dropout=0.5, rng=0),
+    "norms of Q and K": MultiHeadAttention(D, H, qk_norm=RMSNorm, n_kv_heads=1),
+    "rotary": MultiHeadAttention(D, H, 1, position=Rotary(4)),
+    "rotary in part": MultiHeadAttention(D, H, position=Rotary(2, pairing="interleaved")),
+    "Shaw": MultiHeadAttention(D, H, position=RelativePosition(4, 3, d_v=4)),
+    "Shaw without values": MultiHeadAttention(D, H, position=RelativePosition(4, 3)),
+    "Transformer-XL": MultiHeadAttention(D, H, position=TransformerXLPosition(D, H, 4)),
+    "T5": MultiHeadAttention(D, H, position=T5Bias(H)),
+    "ALiBi": MultiHeadAttention(D, H, position=ALiBi(H)),
+    "block": TransformerBlock(D, H, D_FF),
+    "post-norm block": TransformerBlock(D, H, D_FF, norm_order="post", dropout=0.5, rng=0),
+    "block normed on both sides": TransformerBlock(D, H, D_FF, norm_order="both", gated=True),
+    "encoder": Encoder(2, D, H, D_FF, norm=RMSNorm),
+    "sequential": Sequential(Linear(D, 5), mg.tanh, Linear(5, D), LayerNorm(D)),
+}
+WITH_CONTEXT = {
+    "cross-attention": MultiHeadAttention(D, H, d_context=11, use_bias=True),
+    "cross-attention of one head": SelfAttention(D, 5, 3, d_context=11),
+    "decoder block": DecoderBlock(D, H, D_FF, d_context=11),
+    "decoder": Decoder(2, D, H, D_FF, d_context=11, norm_order="post"),
+}
+MODELS = {
+    "gpt-2": LanguageModel(13, D, H, 2, max_len=N),
+    "llama": LanguageModel(
+        13, D, H, 2, D_FF, n_kv_heads=1, position=Rotary(4), gated=True, use_bias=False,
+        norm=RMSNorm, tied=False,
+    ),
+    "gemma": LanguageModel(
+        13, D, H, 1, D_FF, norm=partial(RMSNorm, plus_one=True), norm_order="both", gated=True,
+        activation="gelu_tanh", softcap=3.0, output_softcap=5.0, scaled=True,
+    ),
+}  # fmt: skip
+
+
+def same(layer, counted, expected):
+    assert expected.forward == counted.forward
+    assert expected.activation_bytes == counted.activation_bytes
+    products = 2 * counted.forward.get("matmul", 0)
+    assert counted.backward.get("matmul", 0) == products
+    softmax = counted.forward.get("softmax", 0) // 5 * 4
+    assert expected.backward == products + softmax
+    assert expected.parameter_bytes == sum(p.numpy().nbytes for p in layer.parameters())
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_closed_form_of_a_layer_is_what_the_graph_counts(rng, name):
+    layer, X = LAYERS[name], mg.tensor(rng.normal(size=(B, N, D)), requires_grad=True)
+    if name in ("Transformer-XL",):  # the sinusoid takes no gradient: one product less
+        counted = count_graph(layer, X)
+        less = 2 * (2 * N - 1) * D * D
+        assert counted.backward["matmul"] == 2 * counted.forward["matmul"] - less
+        assert layer_cost(layer, B, N).forward == counted.forward
+        return
+    same(layer, count_graph(layer, X), layer_cost(layer, B, N))
+
+
+@pytest.mark.parametrize("name", WITH_CONTEXT)
+def test_the_closed_form_with_a_context_is_what_the_graph_counts(rng, name):
+    layer = WITH_CONTEXT[name]
+    X, Y = (mg.tensor(rng.normal(size=s), requires_grad=True) for s in ((B, N, D), (B, M, 11)))
+    counted = count_graph(lambda x, y: layer(x, context=y), X, Y)
+    same(layer, counted, layer_cost(layer, B, N, M))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_closed_form_of_a_model_is_what_the_graph_counts(rng, name):
+    model, tokens = MODELS[name], rng.integers(0, 13, (B, N))
+    same(model, count_graph(model, tokens), layer_cost(model, B, N))
+
+
+def test_a_trace_counts_the_same(rng):
+    layer, X = LAYERS["block"], rng.normal(size=(B, N, D))
+    with mg.trace() as t:
+        layer(mg.tensor(X, requires_grad=True))
+    assert sum(entry.flops or 0 for entry in t) == layer_cost(layer, B, N).total_forward
+
+
+# ---------------------------------------------------------------- against the texts' functions
+
+
+def test_products_and_softmax_are_those_of_count_flops():
+    cost = layer_cost(MultiHeadAttention(D, H), B, N).forward
+    assert cost["matmul"] + cost["softmax"] == count_flops(B, N, D, H)
+    cost = layer_cost(SelfAttention(D, 5, 3, use_bias=False), B, N).forward
+    assert cost["matmul"] + cost["softmax"] == count_flops(B, N, D, 5, 3)
+
+
+def test_backward_takes_twice_the_products_of_forward_and_four_an_entry_of_the_softmax():
+    steps = flops_by_step(B, N, D, H)
+    softmax = steps.pop("softmax")
+    cost = layer_cost(MultiHeadAttention(D, H), B, N)
+    assert cost.backward == 2 * sum(steps.values()) + softmax // 5 * 4
+
+
+def test_the_softmax_rule_alone_runs_four_operations_an_entry(rng):
+    x = mg.tensor(rng.normal(size=(B, N, M)), requires_grad=True)
+    counted = count_graph(mg.softmax, x)
+    assert counted.forward == {"softmax": 5 * B * N * M}
+    assert sum(counted.backward.values()) == 4 * B * N * M
+
+
+@pytest.mark.parametrize("h", [1, 2, 4, 8])
+def test_heads_cost_the_same_products_however_many(h):
+    assert (
+        layer_cost(MultiHeadAttention(64, h), B, N).forward["matmul"]
+        == layer_cost(MultiHeadAttention(64, 1), B, N).forward["matmul"]
+    )
+
+
+def test_grouping_heads_saves_projections_and_cache_but_no_scores():
+    full, grouped = (layer_cost(MultiHeadAttention(D, 6, g), B, N).forward for g in (6, 2))
+    assert full["softmax"] == grouped["softmax"]
+    assert full["matmul"] - grouped["matmul"] == 2 * 2 * B * N * D * (D - D // 3)
+    assert kv_cache_bytes(MultiHeadAttention(D, 6, 2), B, N) * 3 == kv_cache_bytes(
+        MultiHeadAttention(D, 6), B, N
+    )
+
+
+def test_cached_bytes_are_keys_and_values_of_the_texts_count():
+    parts = memory_by_array(B, N, d_model=D, n_heads=H, dtype="float64")
+    assert kv_cache_bytes(MultiHeadAttention(D, H), B, N) == parts["K"] + parts["V"]
+
+
+def test_what_a_cache_holds_is_what_was_counted(rng):
+    from layers import KVCache
+
+    layer, cache = MultiHeadAttention(D, 6, 2, d_v=5, causal=True), KVCache()
+    with mg.no_grad():
+        layer(rng.normal(size=(B, N, D)), cache=cache)
+    assert cache.nbytes == kv_cache_bytes(layer, B, N)
+
+
+# ---------------------------------------------------------------- intensity
+
+
+def test_a_feed_forward_layer_turns_compute_bound_with_many_tokens():
+    layer = FeedForward(512, 2048, "relu", use_bias=False, dtype=np.float32)
+    few, many = layer_cost(layer, 1, 1), layer_cost(layer, 64, 512)
+    assert few.intensity < 1
+    assert few.verdict() == "memory-bound"
+    assert many.verdict() == "compute-bound"
+
+
+def test_norms_are_memory_bound_at_any_size():
+    for n in (1, 512, 10**6):
+        assert layer_cost(LayerNorm(64, dtype=np.float32), 1, n).verdict(ridge=3) == "memory-bound"
+
+
+def test_long_attention_is_memory_bound_at_an_intensity_near_the_texts():
+    """The text moves A once; here scores, scaled scores and weights each move, a third of that."""
+    layer = SelfAttention(64, 64, 64, use_bias=False, dtype=np.float32)
+    cost = layer_cost(layer, 1, 4096)
+    assert cost.verdict() == "memory-bound"
+    assert arithmetic_intensity(4096, 64) / 3.5 < cost.intensity < arithmetic_intensity(4096, 64)
+
+
+# ---------------------------------------------------------------- refusing, and a planted fault
+
+
+def test_a_layer_without_a_closed_form_is_refused_by_name():
+    class Strange(Module):
+        pass
+
+    with pytest.raises(TypeError, match="no closed form for Strange"):
+        layer_cost(Strange(), B, N)
+    with pytest.raises(TypeError, match="the cost of the activation"):
+        layer_cost(FeedForward(D, activation=lambda x: x), B, N)
+
+
+def test_a_layer_that_does_more_than_its_closed_form_is_caught(rng):
+    class Wasteful(Module):
+        def __init__(self):
+            self.inner = MultiHeadAttention(D, H)
+
+        def forward(self, X):
+            return self.inner(X) + X @ np.eye(D)
+
+    layer, X = Wasteful(), mg.tensor(rng.normal(size=(B, N, D)), requires_grad=True)
+    with pytest.raises(AssertionError):
+        same(layer.inner, count_graph(layer, X), layer_cost(layer.inner, B, N))
+
+
+def test_embedding_alone_computes_nothing():
+    assert layer_cost(Embedding(13, D), B, N).forward == {}
+    assert layer_cost(Embedding(13, D, scaled=True), B, N).forward == {"scale": B * N * D}

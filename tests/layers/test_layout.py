@@ -1,0 +1,109 @@
+"""Separate heads are the fused ones, and splitting them is free where merging is not."""
+
+import numpy as np
+import pytest
+
+from layers import (
+    MultiHeadAttention,
+    attend_per_head,
+    create_causal_mask,
+    explain_layout,
+    merge_heads,
+    per_head_weights,
+    split_heads,
+)
+
+B, N, D, H = 2, 7, 12, 3
+
+
+@pytest.fixture
+def X(rng):
+    return rng.normal(size=(B, N, D))
+
+
+@pytest.mark.parametrize("options", [{}, {"n_kv_heads": 1}, {"d_k": 5, "d_v": 2}], ids=str)
+@pytest.mark.parametrize("causal", [True, False])
+def test_separate_projections_are_the_fused_one_to_machine_precision(rng, X, options, causal):
+    layer = MultiHeadAttention(D, H, rng=rng, **options)
+    mask = create_causal_mask(N) if causal else None
+    fused, apart = layer(X, mask).numpy(), attend_per_head(layer, X, mask)
+    np.testing.assert_allclose(apart, fused, rtol=0, atol=8 * np.finfo(float).eps)
+
+
+def test_weights_of_the_heads_side_by_side_are_the_fused_ones(rng):
+    layer = MultiHeadAttention(D, H, rng=rng)
+    W_Q, W_K, W_V, W_O = zip(*per_head_weights(layer), strict=True)
+    for fused, parts in ((layer.W_Q, W_Q), (layer.W_K, W_K), (layer.W_V, W_V)):
+        np.testing.assert_array_equal(np.concatenate(parts, axis=1), fused.numpy())
+    np.testing.assert_array_equal(np.concatenate(W_O, axis=0), layer.W_O.numpy())
+
+
+def test_heads_of_the_wrong_order_are_caught(rng, X):
+    """The comparison is no formality: exchanged rows of W_O fail it."""
+    layer = MultiHeadAttention(D, H, rng=rng)
+    fused = layer(X).numpy()
+    layer.W_O = np.roll(layer.W_O.numpy(), D // H, axis=0)
+    with pytest.raises(AssertionError):
+        np.testing.assert_allclose(attend_per_head(layer, X), fused, rtol=1e-6, atol=1e-6)
+
+
+def test_strides_after_the_split_are_those_of_the_text(X):
+    """(L·d_model, d_k, d_model, 1) in place of the contiguous (h·L·d_k, L·d_k, d_k, 1)."""
+    rows = {row.step.split(":")[0]: row for row in explain_layout(X, H)}
+    d_k = D // H
+    assert rows["swapped"].strides == (N * D, d_k, D, 1)
+    assert rows["made contiguous"].strides == (H * N * d_k, N * d_k, d_k, 1)
+    assert rows["reshaped"].strides == (N * D, D, d_k, 1)
+
+
+def test_the_split_copies_nothing_and_the_merge_of_a_new_array_must(X):
+    found = {row.step.split(":")[0]: (row.contiguous, row.copied) for row in explain_layout(X, H)}
+    assert found == {
+        "projected": (True, False),
+        "reshaped": (True, False),
+        "swapped": (False, False),
+        "made contiguous": (True, True),
+        "attended": (True, True),
+        "swapped back": (False, False),
+        "merged": (True, True),
+    }
+
+
+def test_what_the_table_says_is_what_numpy_does(X):
+    split = split_heads(X, H)
+    assert np.shares_memory(split, X)
+    assert not split.flags.c_contiguous
+    assert np.shares_memory(merge_heads(split), X)
+    new = np.ascontiguousarray(split)
+    assert not np.shares_memory(merge_heads(new), new)
+
+
+def test_one_head_needs_no_copy_to_merge(X):
+    assert [row.copied for row in explain_layout(X, 1)][-1] is False
+
+
+def test_a_layers_own_steps_have_the_layout_of_the_table(rng, X, hear):
+    _, heard = hear(MultiHeadAttention(D, H, rng=rng), X)
+    own = {output.name: output.numpy() for output in heard.outputs}
+    rows = {row.step.split(":")[0]: row for row in explain_layout(X, H)}
+    for name, step in {
+        "Q_flat": "projected",
+        "Q": "swapped",
+        "O": "attended",
+        "C": "merged",
+    }.items():
+        strides = tuple(s // 8 for s in own[name].strides)
+        assert (own[name].shape, strides) == (rows[step].shape, rows[step].strides)
+
+
+def test_the_table_prints_one_line_a_step_in_aligned_columns(X):
+    lines = str(explain_layout(X[0], H)).splitlines()
+    assert len(lines) == 8
+    assert len({line.index("(") for line in lines[1:]}) == 1
+
+
+def test_what_does_not_divide_or_has_biases_is_refused(X):
+    with pytest.raises(ValueError, match="n_heads must divide the last axis, got 5 and 12"):
+        explain_layout(X, 5)
+    with pytest.raises(ValueError, match="the layer must have no biases"):
+        attend_per_head(MultiHeadAttention(D, H, use_bias=True), X)

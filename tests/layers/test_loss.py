@@ -1,0 +1,115 @@
+"""Cross-entropy: closed forms, the op it generalises, PyTorch with every option."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import cross_entropy_loss
+from minigrad.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+
+ROWS, C = 7, 5
+
+
+@pytest.fixture
+def logits(rng):
+    return rng.normal(size=(ROWS, C))
+
+
+@pytest.fixture
+def targets(rng):
+    return rng.integers(0, C, ROWS)
+
+
+def test_the_plain_case_is_the_op(logits, targets):
+    x = mg.tensor(logits, requires_grad=True)
+    ours, op = cross_entropy_loss(x, targets), mg.cross_entropy(x, targets)
+    np.testing.assert_allclose(ours.numpy(), op.numpy(), rtol=1e-14)
+    np.testing.assert_allclose(mg.grad(ours, x), mg.grad(op, x), rtol=1e-12, atol=1e-16)
+
+
+def test_equal_logits_cost_the_logarithm_of_the_number_of_classes(targets):
+    for smoothing in (0.0, 0.3, 1.0):
+        loss = cross_entropy_loss(np.zeros((ROWS, C)), targets, label_smoothing=smoothing)
+        np.testing.assert_allclose(loss, np.log(C))
+
+
+def test_a_class_is_the_distribution_that_is_certain_of_it(logits, targets):
+    for reduction in ("none", "sum", "mean"):
+        np.testing.assert_allclose(
+            cross_entropy_loss(logits, np.eye(C)[targets], reduction=reduction),
+            cross_entropy_loss(logits, targets, reduction=reduction),
+            rtol=1e-14,
+        )
+
+
+def test_ignored_rows_are_as_if_they_were_not_there(logits, targets):
+    marked = targets.copy()
+    marked[[1, 4]] = -100
+    kept = np.delete(np.arange(ROWS), [1, 4])
+    for smoothing in (0.0, 0.2):
+        options = {"label_smoothing": smoothing, "weight": np.arange(1.0, C + 1)}
+        np.testing.assert_allclose(
+            cross_entropy_loss(logits, marked, ignore_index=-100, **options),
+            cross_entropy_loss(logits[kept], targets[kept], **options),
+            rtol=1e-14,
+        )
+    x = mg.tensor(logits, requires_grad=True)
+    gradient = mg.grad(cross_entropy_loss(x, marked, ignore_index=-100), x)
+    np.testing.assert_array_equal(gradient[[1, 4]], 0)
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (2, 5, 3), (2, 5, 3, 4)])
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("kind", ["classes", "ignoring", "distribution"])
+def test_it_is_pytorchs_with_every_option(rng, shape, reduction, weighted, smoothing, kind):
+    torch = pytest.importorskip("torch")
+    x = rng.normal(size=shape)
+    weight = rng.uniform(0.5, 2, 5) if weighted else None
+    if kind == "distribution":
+        y = rng.dirichlet(np.ones(5), (shape[0], *shape[2:]))
+        y = np.moveaxis(y, -1, 1)
+    else:
+        y = rng.integers(0, 5, (shape[0], *shape[2:]))
+    ignored = {"ignore_index": 3} if kind == "ignoring" else {}
+    t = torch.tensor(x, requires_grad=True)
+    expected = torch.nn.functional.cross_entropy(
+        t, torch.tensor(y), None if weight is None else torch.tensor(weight),
+        reduction=reduction, label_smoothing=smoothing, **ignored,
+    )  # fmt: skip
+    ours = mg.tensor(x, requires_grad=True)
+    loss = cross_entropy_loss(
+        ours, y, axis=1, weight=weight, reduction=reduction, label_smoothing=smoothing, **ignored
+    )
+    np.testing.assert_allclose(loss.numpy(), expected.detach(), rtol=1e-12, atol=1e-14)
+    g = rng.normal(size=loss.shape)
+    (other,) = torch.autograd.grad(expected, t, torch.tensor(g))
+    np.testing.assert_allclose(mg.grad(loss, ours, g), other, rtol=1e-11, atol=1e-14)
+
+
+def test_gradients_reach_a_target_distribution(rng, logits):
+    p = mg.tensor(rng.dirichlet(np.ones(C), ROWS), requires_grad=True)
+    x = mg.tensor(logits, requires_grad=True)
+    assert mg.gradcheck(lambda x, p: cross_entropy_loss(x, p, label_smoothing=0.1), [x, p])
+
+
+def test_what_does_not_fit_is_refused(logits, targets):
+    with pytest.raises(ShapeError, match=r"the logits' shape without the classes, \(7,\)"):
+        cross_entropy_loss(logits, targets[:3])
+    with pytest.raises(OutOfRangeError, match=r"targets must lie in \[0, 5\), got 5"):
+        cross_entropy_loss(logits, targets * 0 + 5)
+    with pytest.raises(OutOfRangeError, match=r"got -100"):
+        cross_entropy_loss(logits, targets * 0 - 100)
+    with pytest.raises(DTypeError, match="integers or floats, got bool"):
+        cross_entropy_loss(logits, targets > 2)
+    with pytest.raises(ShapeError, match=r"weight must be \(5,\), got \(3,\)"):
+        cross_entropy_loss(logits, targets, weight=np.ones(3))
+    with pytest.raises(ShapeError, match="a target distribution must have the logits' shape"):
+        cross_entropy_loss(logits, np.ones((ROWS, C - 1)))
+    with pytest.raises(ArgumentError, match="ignore_index needs integer targets"):
+        cross_entropy_loss(logits, np.ones((ROWS, C)), ignore_index=1)
+    with pytest.raises(ArgumentError, match="reduction must be"):
+        cross_entropy_loss(logits, targets, reduction="max")
+    with pytest.raises(ArgumentError, match="label_smoothing must lie in"):
+        cross_entropy_loss(logits, targets, label_smoothing=2)
