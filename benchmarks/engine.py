@@ -1,11 +1,12 @@
-"""What does the engine itself cost? Microseconds a node, beyond the NumPy work that nodes stand for.
+"""What does the engine itself cost? Microseconds a node, beyond the NumPy work nodes stand for.
 
     python benchmarks/engine.py [--nodes 1000000] [--rounds 15] [--json]
 
 Two measurements, each with its contestants in turn within one round, medians over rounds:
-  chains   1,000 ops on 4×4 float32: minigrad's forward and backward against bare NumPy loops that do the same
-           arithmetic (and PyTorch, if installed).
-  million  a chain of --nodes additions of a scalar, forward and backward once; the rules' own work is nothing.
+  chains   1,000 ops on 4×4 float32: minigrad's forward and backward against bare NumPy loops that
+           do the same arithmetic (and PyTorch, if installed).
+  million  a chain of --nodes additions of a scalar, forward and backward once; the rules' own work
+           is nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import platform
 import statistics
 import time
@@ -95,7 +97,9 @@ def chains(rounds: int) -> dict[str, dict[str, float]]:
     for name in set(result) - {"bare NumPy"}:
         for op in ("add", "multiply"):
             both = [f"{op} forward", f"{op} backward"]
-            result[name][f"{op} over bare"] = sum(result[name][k] - result["bare NumPy"][k] for k in both)
+            result[name][f"{op} over bare"] = sum(
+                result[name][k] - result["bare NumPy"][k] for k in both
+            )
     return result
 
 
@@ -115,18 +119,25 @@ def million(nodes: int) -> dict[str, float]:
     del y
     freed = time.perf_counter()
     scale = 1e6 / nodes
-    return {"forward": (made - start) * scale, "backward": (done - made) * scale, "freeing": (freed - done) * scale}
+    return {
+        "forward": (made - start) * scale,
+        "backward": (done - made) * scale,
+        "freeing": (freed - done) * scale,
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     result = {
         "date": date.today().isoformat(),
-        "machine": f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, "
+        f"Python {platform.python_version()}, NumPy {np.__version__}",
         "chains, us/node": chains(options.rounds),
         f"chain of {options.nodes} nodes, us/node": million(options.nodes),
     }

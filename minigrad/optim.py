@@ -1,7 +1,7 @@
-"""Optimisers: SGD, Adam and AdamW, which overwrite parameters in place and need no temporaries after the first step.
+"""Optimisers: SGD, Adam and AdamW. They overwrite parameters in place, with one scratch array each.
 
-The update rules, their order of operations and their defaults are PyTorch's, so the same gradients give the same
-weights. Parameters without a gradient are passed over.
+The update rules, their order of operations and their defaults are PyTorch's, so the same gradients
+give the same weights. Parameters without a gradient are passed over.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["SGD", "Adam", "AdamW"]
 
 
 class _Optimiser:
-    """What all share: the parameters, each one's state arrays and a scratch array, `zero_grad` and `step`."""
+    """What all share: the parameters, each one's arrays, `zero_grad` and `step`."""
 
     _state: tuple[str, ...] = ()
 
@@ -44,7 +44,10 @@ class _Optimiser:
             p.grad = None
 
     def step(self) -> None:
-        """Move each parameter that has a gradient, in place; graphs that saved it will refuse to run backward."""
+        """Move each parameter that has a gradient, in place.
+
+        Graphs that saved it before refuse to run backward with the new values.
+        """
         for listener in current().listeners:
             listener.updating(self)
         self.steps += 1
@@ -65,7 +68,9 @@ class _Optimiser:
 
 
 class SGD(_Optimiser):
-    """Stochastic gradient descent: v ← μ v + g, w ← w - lr v; with Nesterov's look-ahead, w ← w - lr (g + μ v).
+    """Stochastic gradient descent: v ← μ v + g, w ← w - lr v.
+
+    With Nesterov's look-ahead, w ← w - lr (g + μ v).
 
     Raises: ArgumentError for a negative setting, or Nesterov without momentum.
     Source: Sutskever et al. 2013.
@@ -110,8 +115,9 @@ class SGD(_Optimiser):
 
 
 class Adam(_Optimiser):
-    """Adam: m ← β₁ m + (1-β₁) g, v ← β₂ v + (1-β₂) g², w ← w - lr · m̂ / (√v̂ + ε), hats corrected for bias.
+    """Adam: m ← β₁ m + (1-β₁) g, v ← β₂ v + (1-β₂) g², w ← w - lr · m̂ / (√v̂ + ε).
 
+    The hats are corrected for bias: m̂ = m / (1-β₁ᵗ), v̂ = v / (1-β₂ᵗ).
     weight_decay adds λ w to the gradient.  Raises: ArgumentError for a setting out of range.
     Source: Kingma & Ba 2015, arXiv:1412.6980.
 

@@ -7,13 +7,14 @@ for what it was.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import ArgumentError
 
-__all__ = ["BLOCK", "WIDTH", "Band", "Tile", "bands"]
+__all__ = ["BLOCK", "WIDTH", "Band", "Tile", "bands", "triangle"]
 
 BLOCK = 128  # queries in a tile, and the grain at which keys are skipped
 WIDTH = 1024  # keys in a tile at most: two such tiles in float32 fill 1 MiB, a core's cache
@@ -41,8 +42,8 @@ class Band(NamedTuple):
         return sum(tile.keys.stop - tile.keys.start for tile in self.tiles)
 
 
-def bands(n: int, m: int, mask: Any, is_causal: bool, which: range | None = None) -> Iterator[Band]:
-    """The bands of n queries over m keys under one mask, (n or 1, m) or None; all, or those told.
+def bands(n: int, m: int, mask: Any, is_causal: bool) -> Iterator[Band]:
+    """The bands of n queries over m keys under one mask, (n or 1, m) or None.
 
     Raises: ArgumentError if the mask holds NaN or +inf.
 
@@ -51,9 +52,9 @@ def bands(n: int, m: int, mask: Any, is_causal: bool, which: range | None = None
     """
     mask = None if mask is None or mask.size == 0 else mask
     same = None if mask is None or len(mask) != 1 else _kinds(mask)
-    for k in range(count(n)) if which is None else which:
+    for k in range(_count(n)):
         rows = slice(k * BLOCK, min((k + 1) * BLOCK, n))
-        kinds, diagonal = np.full(count(m), OPEN), is_causal
+        kinds, diagonal = np.full(_count(m), OPEN), is_causal
         if mask is not None:
             kinds = _kinds(mask[rows]) if same is None else same.copy()
             if same is None and _is_triangle(mask[rows, _keys(k, k + 1, m)]):
@@ -65,7 +66,7 @@ def bands(n: int, m: int, mask: Any, is_causal: bool, which: range | None = None
         yield Band(rows, tuple(tiles))
 
 
-def count(n: int) -> int:
+def _count(n: int) -> int:
     """How many blocks n queries or keys make."""
     return -(-n // BLOCK)
 
@@ -141,7 +142,12 @@ def _uniform(mask: Any, firsts: list[int]) -> Any:
 
 def _is_triangle(mask: Any) -> bool:
     """Whether a block is the causal mask's on its diagonal: open up to it, closed beyond."""
-    if mask.size == 0 or mask[0, 0] not in (True, 0):
-        return False
-    seen = np.tri(*mask.shape, dtype=np.bool_)
-    return np.array_equal(mask, seen if mask.dtype == bool else np.where(seen, 0, -np.inf))
+    rows, keys = mask.shape
+    return mask.size > 0 and np.array_equal(mask, triangle(mask.dtype)[:rows, :keys])
+
+
+@cache
+def triangle(dtype: Any) -> Any:
+    """The causal mask on its diagonal, boolean or to be added; laid out keys first, as tiles are."""
+    seen = np.asfortranarray(np.tri(BLOCK, dtype=np.bool_))
+    return seen if dtype == bool else np.where(seen, dtype.type(0), dtype.type(-np.inf))

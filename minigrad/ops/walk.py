@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
 from math import prod, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import DTypeError
-from ..parallel import Scratch, run
-from .tiles import BLOCK, WIDTH, Band, Tile, bands, count
+from ..parallel import Scratch
+from .tiles import BLOCK, WIDTH, Band, Tile, bands, triangle
 
 __all__ = ["Lane", "Part", "Walk", "factor"]
 
@@ -86,21 +85,13 @@ class Walk:
         return max(1, several)
 
     def _plans(self) -> dict[tuple[int, ...], list[Band]]:
-        """The bands under each distinct mask; a large mask is read by all threads."""
+        """The bands under each distinct mask. (Reading masks by two threads was slower.)"""
         if self.mask is None:
             return {(): list(bands(self.n, self.m, None, self.is_causal))}
-        blocks = max(1, count(self.n))
-        step = blocks if self.mask.shape[-2] == 1 else -(-blocks // (4 * self.threads))
-        found: dict[Any, list[Band]] = {}
-
-        def read(item: tuple[Any, int], _: Scratch) -> None:
-            index, first = item
-            which = range(first, min(first + step, count(self.n)))
-            found[item] = list(bands(self.n, self.m, self._mask_at(index), self.is_causal, which))
-
-        indices, firsts = list(np.ndindex(*self.mask.shape[:-2])), range(0, blocks, step)
-        run(read, [(index, first) for index in indices for first in firsts], self.threads)
-        return {index: [band for i in firsts for band in found[index, i]] for index in indices}
+        return {
+            index: list(bands(self.n, self.m, self._mask_at(index), self.is_causal))
+            for index in np.ndindex(*self.mask.shape[:-2])
+        }
 
     def _mask_of(self, heads: Any) -> tuple[int, ...]:
         """Which mask some heads have."""
@@ -169,8 +160,8 @@ class Walk:
             part = _to_add(mask[rows if len(mask) > 1 else slice(None), cut], self.dtype)
             S[:, _within(cut, tile.keys)] += part.T
         if tile.diagonal is not None:
-            triangle = _triangle(self.dtype)[: _length(tile.diagonal), : _length(rows)]
-            S[:, _within(tile.diagonal, tile.keys)] += triangle
+            closed = triangle(self.dtype)[: _length(rows), : _length(tile.diagonal)]
+            S[:, _within(tile.diagonal, tile.keys)] += closed.T
 
 
 def factor(scale: float | None, d_k: int) -> float:
@@ -215,9 +206,3 @@ def _for_blas(x: Any, dtype: Any) -> Any:
 
 def _to_add(mask: Any, dtype: Any) -> Any:
     return np.where(mask, dtype.type(0), dtype.type(-np.inf)) if mask.dtype == bool else mask
-
-
-@cache
-def _triangle(dtype: Any) -> Any:
-    """What causality adds on the diagonal, keys down: 0 for keys j ≤ i, -inf for the later ones."""
-    return np.where(np.tri(BLOCK, dtype=bool).T, dtype.type(0), dtype.type(-np.inf))
