@@ -11,6 +11,7 @@ array([[1.  , 0.  , 0.  ],
 """
 
 from .attention import MultiHeadAttention, SelfAttention
+from .bias import ALiBi, T5Bias, alibi_slopes, t5_bucket
 from .blocks import DecoderBlock, TransformerBlock
 from .cache import KVCache
 from .cost import (
@@ -34,17 +35,11 @@ from .mask import combined_mask, create_causal_mask, padding_mask
 from .module import Module
 from .norm import LayerNorm, RMSNorm
 from .position import LearnedPosition, SinusoidalPosition, sinusoidal_encoding
-from .relative import (
-    ALiBi,
-    RelativePosition,
-    T5Bias,
-    TransformerXLPosition,
-    alibi_slopes,
-    t5_bucket,
-)
+from .relative import RelativePosition, TransformerXLPosition
 from .rotary import Rotary, apply_rotary, llama3_frequencies, rotary_angles, rotary_frequencies
 from .scoring import scaled_dot_product_attention, softmax_backward
 from .sequential import Sequential
+from .sparse import big_bird_mask, dilated_mask, global_mask, sliding_window_mask
 from .transformer import Decoder, Encoder, LanguageModel
 
 __all__ = [
@@ -82,14 +77,17 @@ __all__ = [
     "apply_rotary",
     "arithmetic_intensity",
     "attend_per_head",
+    "big_bird_mask",
     "combined_mask",
     "count_flops",
     "count_graph",
     "count_memory_bytes",
     "create_causal_mask",
     "cross_entropy_loss",
+    "dilated_mask",
     "explain_layout",
     "flops_by_step",
+    "global_mask",
     "kv_cache_bytes",
     "layer_cost",
     "linear",
@@ -105,6 +103,7 @@ __all__ = [
     "scaled_dot_product_attention",
     "self_attention_steps",
     "sinusoidal_encoding",
+    "sliding_window_mask",
     "softmax_backward",
     "split_heads",
     "t5_bucket",

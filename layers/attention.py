@@ -28,7 +28,8 @@ class SelfAttention(Module):
         with  Q = X W_Q + b_Q,    K = X W_K + b_K,    V = X W_V + b_V
 
     With a context Y, keys and values come from it: K = Y W_K + b_K, V = Y W_V + b_V
-    (cross-attention).
+    (cross-attention). Call it as layer(X), layer(X, mask), layer(X, context) or layer(X, mask=...,
+    context=...).
 
     Args:
         d_model, d_k, d_v: width of X; of Q and K; of V.
@@ -68,13 +69,13 @@ class SelfAttention(Module):
     def forward(
         self,
         X: Any,
+        *given: Any,
         mask: Any = None,
         context: Any = None,
-        *,
         positions: Any = None,
         cache: Any = None,
     ) -> Any:
-        mask, context = told_apart(self, X, mask, context)
+        mask, context = told_apart(self, X, given, mask, context)
         method = resolved(self, X, context, 1, mask)
         Y = X if context is None else context  # (B, m, d_context)
         Q = linear(X, self.W_Q, self.b_Q, method).named("Q")  # (B, n, d_k)
@@ -99,7 +100,7 @@ class MultiHeadAttention(Module):
 
     With fewer key-value heads than query heads, each serves h / n_kv_heads of them in order
     (grouped-query attention; one for all is multi-query). With a context Y, keys and values come
-    from it (cross-attention).
+    from it (cross-attention); called as SelfAttention is.
 
     Args:
         n_kv_heads: n_heads unless given.
@@ -160,13 +161,13 @@ class MultiHeadAttention(Module):
     def forward(
         self,
         X: Any,
+        *given: Any,
         mask: Any = None,
         context: Any = None,
-        *,
         positions: Any = None,
         cache: Any = None,
     ) -> Any:
-        mask, context = told_apart(self, X, mask, context)
+        mask, context = told_apart(self, X, given, mask, context)
         method = resolved(self, X, context, self.n_heads, mask)
         Y = X if context is None else context  # (B, m, d_context)
         Q_flat = linear(X, self.W_Q, self.b_Q, method).named("Q_flat")  # (B, n, h·d_k)

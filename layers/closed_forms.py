@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import minigrad as mg
 
 from .attention import MultiHeadAttention, SelfAttention
+from .bias import ALiBi, T5Bias
 from .blocks import DecoderBlock, TransformerBlock
 from .embedding import Embedding
 from .feed_forward import Dropout, FeedForward, GatedFeedForward
@@ -17,7 +18,7 @@ from .linear import Linear
 from .module import Module
 from .norm import LayerNorm, RMSNorm
 from .position import LearnedPosition, SinusoidalPosition
-from .relative import ALiBi, RelativePosition, T5Bias, TransformerXLPosition
+from .relative import RelativePosition, TransformerXLPosition
 from .rotary import Rotary
 from .sequential import Sequential
 from .transformer import Decoder, Encoder, LanguageModel

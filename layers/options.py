@@ -92,23 +92,28 @@ def resolved(layer: Any, X: Any, context: Any, heads: int, mask: Any) -> str:
     return mg.attention_method(prod(lead) * heads, n, m, mask)
 
 
-def told_apart(layer: Any, X: Any, mask: Any, context: Any) -> tuple[Any, Any]:
-    """The mask and the context, told apart by dtype, shape and values; X and context are checked.
+def told_apart(
+    layer: Any, X: Any, given: tuple[Any, ...], mask: Any, context: Any
+) -> tuple[Any, Any]:
+    """The mask and the context: by keyword, or by position and then told apart; X is checked too.
 
-    So `layer(X, context)` works where the second cannot be a mask.
-    Raises: ShapeError if X or the context does not fit; ArgumentError where it could be both.
+    So `layer(X, mask)` and `layer(X, context)` both work.
+    Raises: ShapeError if X or the context does not fit; ArgumentError where one could be either;
+            TypeError for more than one of them.
     """
     call = type(layer).__name__
     _check_input(f"{call}(X)", "X", X, layer.d_model)
-    if _like_context(mask, X, layer.d_context) and not _like_context(context, X, layer.d_context):
-        if _like_mask(mask, X):
-            if context is None and not np.isin(np.asarray(mask), (0, -np.inf)).all():
-                raise ArgumentError(
-                    f"{call}(X, ...): {np.shape(mask)} fits both a mask to add and a context; say "
-                    "mask=... or context=..."
-                )
-        else:
-            mask, context = context, mask
+    if len(given) > 2:
+        raise TypeError(f"{call}(X, mask, context): takes no more by position")
+    if len(given) == 2 and not _could_be_context(layer, given[1], X):
+        given = given[::-1] if _could_be_context(layer, given[0], X) else given
+    elif len(given) == 1 and _is_context(layer, given[0], X):
+        given = (None, *given)
+    for name, one, keyword in zip(("mask", "context"), given, (mask, context), strict=False):
+        if one is not None and keyword is not None:
+            raise TypeError(f"{call}(X, ...): {name} was given twice")
+    mask = given[0] if given and given[0] is not None else mask
+    context = given[1] if len(given) > 1 and given[1] is not None else context
     if context is not None:
         if not isinstance(context, mg.Tensor):
             context = np.asarray(context, layer.dtype)
@@ -169,18 +174,28 @@ def describes(layer: Any, context: Any, cache: Any) -> bool:
     return all(v is None for v in variants) and not (layer.training and layer.drop)
 
 
-def _like_context(x: Any, X: Any, d_context: int) -> bool:
+def _could_be_context(layer: Any, x: Any, X: Any) -> bool:
     """Whether x could be the context of X: floats, as many rows, of that width."""
     if x is None or getattr(x, "dtype", np.dtype(float)).kind != "f":
         return False
     shape = np.shape(x)
-    return len(shape) == len(X.shape) and (*shape[:-2], shape[-1]) == (*X.shape[:-2], d_context)
+    wanted = (*X.shape[:-2], layer.d_context)
+    return len(shape) == len(X.shape) and (*shape[:-2], shape[-1]) == wanted
 
 
-def _like_mask(x: Any, X: Any) -> bool:
-    """Whether x could be a mask of X with itself."""
-    n = X.shape[-2]
-    return all(size in (1, n) for size in np.shape(x)[-2:])
+def _is_context(layer: Any, x: Any, X: Any) -> bool:
+    """Whether x is the context of X, and not a mask of X with itself."""
+    if not _could_be_context(layer, x, X):
+        return False
+    if any(size not in (1, X.shape[-2]) for size in np.shape(x)[-2:]):
+        return True
+    values = np.asarray(x)
+    if ((values == 0) | (values <= -1e4)).all():  # nothing but 0 and −inf, or −10⁹: a mask
+        return False
+    raise ArgumentError(
+        f"{type(layer).__name__}(X, ...): {np.shape(x)} fits both a mask to add and a context; say "
+        "mask=... or context=..."
+    )
 
 
 def _check_input(call: str, name: str, X: Any, width: int) -> None:

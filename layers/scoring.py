@@ -73,13 +73,13 @@ def attend(
     O = named("O", mg.matmul(A_kept, V))  # (..., n, d_v)
     O_more = None if position_values is None else position_values(A_kept, i, j)
     if O_more is not None:
-        O = named("O_relative", mg.add(O, O_more))
+        O = named("O_relative", mg.add(O, _like(O, O_more)))
     return Attended(O, A, S_raw, S, S_capped, S_masked)
 
 
 def capped(S: Any, softcap: float | None, name: str = "S_capped") -> Any:
     """c tanh(S / c): like S near 0, never beyond ±c. Source: Gemma 2, arXiv:2408.00118."""
-    if softcap is None:
+    if not softcap:
         return S
     return named(name, mg.scale(mg.tanh(mg.scale(S, 1 / softcap)), softcap))
 
@@ -129,7 +129,7 @@ def scaled_dot_product_attention(
         is_causal: query i sees keys j ≤ i + offset only, on top of the mask.
         offset: how many keys come before the first query: one number, or one for each batch (B,).
         scale: 1/√d_k unless given.
-        softcap: c, to take c tanh(S / c) for S.
+        softcap: c, to take c tanh(S / c) for S; None or 0 leaves S as it is.
         softcap_first: False caps S + M instead, so that a forbidden key keeps a weight of e^−c.
     Returns: (O, A), or (O, A, scores).
     Shapes:  Q (B, n, d_k), K (B, m, d_k), V (B, m, d_v) → O (B, n, d_v), A and S (B, n, m);
@@ -180,5 +180,6 @@ def named(name: str, x: Any) -> Any:
 
 
 def _like(S: Any, bias: Any) -> Any:
-    """A bias of one head, for scores that have no axis of heads."""
+    """A bias in the scores' dtype; of one head, for scores that have no axis of heads."""
+    bias = bias if bias.dtype == S.dtype else mg.astype(bias, S.dtype)
     return mg.squeeze(bias, 1) if bias.ndim > S.ndim else bias

@@ -131,7 +131,7 @@ class LanguageModel(Module):
         scaled: multiply embeddings by √d_model.  output_softcap: c, for c tanh(logits / c).
         block: any keyword of Encoder and TransformerBlock.
     Attributes: embedding, position_embedding or None, decoder (an Encoder), head or None.
-    Shapes:  tokens (B, n) of integers → (B, n, n_tokens)
+    Shapes:  tokens (B, n) of integers, positions (n,) or (B, n) → (B, n, n_tokens)
 
     >>> model = LanguageModel(n_tokens=11, d_model=6, n_heads=3, n_layers=2, max_len=7, rng=0)
     >>> model(np.array([[3, 1, 4]])).shape
@@ -164,13 +164,18 @@ class LanguageModel(Module):
         self.head = None if tied else Linear(d_model, n_tokens, use_bias=False, **own)
 
     def forward(
-        self, tokens: Any, mask: Any = None, *, cache: Sequence[KVCache] | None = None
+        self,
+        tokens: Any,
+        mask: Any = None,
+        *,
+        positions: Any = None,
+        cache: Sequence[KVCache] | None = None,
     ) -> Any:
         X = self.embedding(tokens)  # (B, n, d_model)
         if self.position_embedding is not None:
-            at = None if cache is None else cache[0].next_positions(X.shape[-2])
+            at = positions if cache is None else cache[0].next_positions(X.shape[-2])
             X = self.position_embedding(X, at)
-        X = self.decoder(X, mask, cache=cache)  # (B, n, d_model)
+        X = self.decoder(X, mask, positions=positions, cache=cache)  # (B, n, d_model)
         logits = self.embedding.as_linear(X) if self.head is None else self.head(X)
         return capped(logits, self.output_softcap, "logits_capped")  # (B, n, n_tokens)
 

@@ -48,6 +48,9 @@ def test_a_mask_stays_a_mask_even_where_its_shape_would_fit_a_context(rng):
     Y = rng.normal(size=(B, 6, 6))
     with pytest.raises(ArgumentError, match=r"fits both a mask to add and a context"):
         layer(X, Y)
+    np.testing.assert_array_equal(layer(X, mask=Y).numpy(), layer(X, Y[:, None]).numpy())
+    minus = np.where(causal == 0, 0, -1e9)
+    np.testing.assert_allclose(layer(X, minus).numpy(), layer(X, causal).numpy(), atol=1e-15)
     assert np.abs(layer(X, context=Y).numpy() - layer(X).numpy()).max() > 1e-3
 
 
@@ -117,6 +120,16 @@ def test_a_context_that_does_not_fit_is_refused_with_its_shape(layer, X, context
         layer(X, context=context[..., :5])
     with pytest.raises(ShapeError, match=r"context must be"):
         layer(X, context=np.zeros(D_CONTEXT))
+
+
+def test_a_second_mask_or_context_is_refused(layer, X, context):
+    mask = padding_mask([M, M - 2], M)
+    with pytest.raises(TypeError, match="mask was given twice"):
+        layer(X, mask, context, mask=mask)
+    with pytest.raises(TypeError, match="takes no more by position"):
+        layer(X, mask, context, mask)
+    with pytest.raises(TypeError, match="context was given twice"):
+        layer(X, context, context=context)
 
 
 def test_float32_layers_take_a_float64_context(rng, X, context):

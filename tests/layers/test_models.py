@@ -281,6 +281,16 @@ def test_rows_of_different_lengths_decode_as_each_would_alone(rng):
                 agree(logits[row], torch.tensor(alone), 1e-12)
 
 
+@pytest.mark.parametrize("made", [gpt2, llama])
+def test_a_prompt_padded_at_its_start_is_read_as_it_would_be_alone(rng, made):
+    """The padding is masked, and positions count from the first real token."""
+    model, tokens = made(rng), rng.integers(0, N_TOKENS, (1, N))
+    padded = np.concatenate((np.zeros((1, 3), int), tokens), axis=1)
+    real = np.arange(N + 3) >= 3
+    out = model(padded, padding_mask(real[None]), positions=np.maximum(np.arange(N + 3) - 3, 0))
+    agree(out.numpy()[:, 3:], torch.tensor(model(tokens).numpy()), 1e-12)
+
+
 # ---------------------------------------------------------------- Gemma 2
 
 
@@ -338,6 +348,29 @@ def test_a_block_is_pytorchs_encoder_layer(rng, norm_order):
     X = rng.normal(size=(B, N, 12))
     expected = theirs(torch.tensor(X), src_mask=causal(N), is_causal=True)
     agree(block(X, np.tri(N, dtype=bool)).numpy(), expected, 1e-12)
+
+
+@pytest.mark.parametrize("made", [gpt2, llama])
+def test_a_compiled_training_step_replays_and_leaves_the_same_gradients(rng, made):
+    """Positions and causal masks depend on shapes alone, so the program may keep them."""
+    model = made(rng)
+
+    def step(tokens, targets):
+        loss = mg.cross_entropy(model(tokens), targets)
+        loss.backward()
+        return loss
+
+    compiled = mg.compile(step)
+    for _ in range(3):
+        tokens, targets = rng.integers(0, N_TOKENS, (2, B, N))
+        model.zero_grad()
+        expected = step(tokens, targets).item()
+        gradients = [p.grad.copy() for p in model.parameters()]
+        model.zero_grad()
+        np.testing.assert_allclose(compiled(tokens, targets).item(), expected, rtol=1e-12)
+        for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+            np.testing.assert_allclose(parameter.grad, gradient, rtol=1e-9, atol=1e-13)
+    assert compiled.reasons == []
 
 
 def test_a_planted_fault_in_the_rotation_is_seen(rng):

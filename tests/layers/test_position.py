@@ -375,6 +375,12 @@ def test_buckets_are_t5s(bidirectional, n_buckets, max_distance):
     np.testing.assert_array_equal(found, expected.numpy())
 
 
+@pytest.mark.parametrize("kind", RELATIVE)
+def test_float32_layers_stay_float32_with_every_position(rng, X, kind):
+    layer = MultiHeadAttention(D, H, position=IN_ATTENTION[kind](), rng=rng, dtype=np.float32)
+    assert layer(X).dtype == np.float32
+
+
 def test_names_of_positions_show_where_a_score_got_its_bias(rng, X):
     with mg.trace() as t:
         attention_with(T5Bias(H), rng)(X).sum().backward()

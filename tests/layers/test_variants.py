@@ -298,6 +298,14 @@ def test_a_stage_that_was_left_out_changes_nothing(QKV):
         scaled_dot_product_attention(*QKV, return_scores="A")
 
 
+def test_a_soft_cap_of_zero_is_none(QKV):
+    for found, plain in zip(
+        scaled_dot_product_attention(*QKV, softcap=0.0), scaled_dot_product_attention(*QKV),
+        strict=True,
+    ):  # fmt: skip
+        np.testing.assert_array_equal(found, plain)
+
+
 def test_capped_first_a_forbidden_key_gets_nothing_capped_last_it_keeps_some(QKV):
     allowed = np.tri(N, 11, dtype=bool)
     _, first = scaled_dot_product_attention(*QKV, allowed, softcap=2.0)

@@ -1,0 +1,113 @@
+"""Sparse patterns of attention, as boolean masks (True = may attend).
+
+Each leaves a query a bounded number of keys, so what is left grows with n, not n². They work with
+every layer; with `method="tiled"` the tiles that a mask closes are not computed at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minigrad.errors import OutOfRangeError
+
+from .linear import check_sizes
+
+__all__ = ["big_bird_mask", "dilated_mask", "global_mask", "sliding_window_mask"]
+
+
+def sliding_window_mask(seq_len: int, window: int, causal: bool = False) -> NDArray[np.bool_]:
+    """Keys fewer than `window` tokens away; if causal, the query's own and the window − 1 before.
+
+    Shapes: → (n, n)
+    Raises: ArgumentError for a size below 1.
+    Source: Beltagy et al. 2020, section 3.1, arXiv:2004.05150.
+
+    >>> sliding_window_mask(4, 2, causal=True).astype(int)
+    array([[1, 0, 0, 0],
+           [1, 1, 0, 0],
+           [0, 1, 1, 0],
+           [0, 0, 1, 1]])
+    """
+    return dilated_mask(seq_len, window, 1, causal)
+
+
+def dilated_mask(
+    seq_len: int, window: int, dilation: int, causal: bool = False
+) -> NDArray[np.bool_]:
+    """A sliding window with gaps: every `dilation`-th key, `window` of them to a side, itself too.
+
+    Shapes: → (n, n)
+    Raises: ArgumentError for a size below 1.
+    Source: Beltagy et al. 2020, section 3.1, arXiv:2004.05150.
+
+    >>> dilated_mask(5, 2, 2, causal=True).astype(int)
+    array([[1, 0, 0, 0, 0],
+           [0, 1, 0, 0, 0],
+           [1, 0, 1, 0, 0],
+           [0, 1, 0, 1, 0],
+           [0, 0, 1, 0, 1]])
+    """
+    check_sizes("dilated_mask", seq_len=seq_len, window=window, dilation=dilation)
+    back = np.arange(seq_len)[:, None] - np.arange(seq_len)
+    near = (np.abs(back) < window * dilation) & (back % dilation == 0)
+    return np.asarray(near & (back >= 0) if causal else near)
+
+
+def global_mask(
+    seq_len: int, window: int, global_tokens: ArrayLike, causal: bool = False
+) -> NDArray[np.bool_]:
+    """A sliding window, and some tokens that see all and are seen by all (Longformer).
+
+    Shapes: → (n, n)
+    Raises: OutOfRangeError for a token that is none; ArgumentError for a size below 1.
+    Source: Beltagy et al. 2020, section 3.1, arXiv:2004.05150.
+
+    >>> global_mask(4, 1, global_tokens=[0]).astype(int)
+    array([[1, 1, 1, 1],
+           [1, 1, 0, 0],
+           [1, 0, 1, 0],
+           [1, 0, 0, 1]])
+    """
+    tokens = np.asarray(global_tokens, dtype=np.intp)
+    if tokens.size and (tokens.min() < -seq_len or tokens.max() >= seq_len):
+        raise OutOfRangeError(
+            f"global_mask: global_tokens must lie in [{-seq_len}, {seq_len}), got {tokens.tolist()}"
+        )
+    mask = sliding_window_mask(seq_len, window, causal)
+    mask[tokens, :] = mask[:, tokens] = True
+    return mask & np.tri(seq_len, dtype=bool) if causal else mask
+
+
+def big_bird_mask(
+    seq_len: int, block: int, n_global: int = 1, n_random: int = 1, rng: Any = None
+) -> NDArray[np.bool_]:
+    """Blocks that see their neighbours, a few blocks at random, and global ones (BigBird).
+
+    Args:
+        block: tokens in a block; the last may be shorter.
+        n_global: blocks at the start that see all and are seen by all.
+        n_random: further blocks that each block sees, drawn without repetition.
+        rng: a Generator, a seed, or None for fresh entropy.
+    Shapes: → (n, n)
+    Raises: ArgumentError for a size below 1.
+    Source: Zaheer et al. 2020, section 2 and appendix D, arXiv:2007.14062.
+
+    >>> big_bird_mask(5, block=1, n_global=1, n_random=0).astype(int)
+    array([[1, 1, 1, 1, 1],
+           [1, 1, 1, 0, 0],
+           [1, 1, 1, 1, 0],
+           [1, 0, 1, 1, 1],
+           [1, 0, 0, 1, 1]])
+    """
+    check_sizes("big_bird_mask", seq_len=seq_len, block=block)
+    blocks = -(-seq_len // block)
+    seen = sliding_window_mask(blocks, 2)
+    seen[:n_global] = seen[:, :n_global] = True
+    rng = np.random.default_rng(rng)
+    for row in seen:
+        others = np.flatnonzero(~row)
+        row[rng.permutation(others)[:n_random]] = True
+    return np.kron(seen, np.ones((block, block), dtype=bool))[:seq_len, :seq_len]
