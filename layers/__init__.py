@@ -23,10 +23,13 @@ from .cost import (
     memory_by_array,
     roofline,
 )
+from .efficient import linear_attention, linformer_attention, performer_attention
+from .efficient_layers import LinearAttention, LinformerAttention, PerformerAttention
 from .embedding import Embedding
 from .feed_forward import Dropout, FeedForward, GatedFeedForward
 from .hand_derived import Step, multi_head_steps, self_attention_steps
 from .heads import merge_heads, split_heads
+from .kernels import elu_features, orthogonal_features, positive_features
 from .layer_costs import GraphCost, LayerCost, count_graph, kv_cache_bytes, layer_cost
 from .layout import Layout, LayoutRow, attend_per_head, explain_layout, per_head_weights
 from .linear import Linear, linear
@@ -61,8 +64,11 @@ __all__ = [
     "LayoutRow",
     "LearnedPosition",
     "Linear",
+    "LinearAttention",
+    "LinformerAttention",
     "Module",
     "MultiHeadAttention",
+    "PerformerAttention",
     "RMSNorm",
     "RelativePosition",
     "Rotary",
@@ -85,18 +91,24 @@ __all__ = [
     "create_causal_mask",
     "cross_entropy_loss",
     "dilated_mask",
+    "elu_features",
     "explain_layout",
     "flops_by_step",
     "global_mask",
     "kv_cache_bytes",
     "layer_cost",
     "linear",
+    "linear_attention",
+    "linformer_attention",
     "llama3_frequencies",
     "memory_by_array",
     "merge_heads",
     "multi_head_steps",
+    "orthogonal_features",
     "padding_mask",
     "per_head_weights",
+    "performer_attention",
+    "positive_features",
     "roofline",
     "rotary_angles",
     "rotary_frequencies",

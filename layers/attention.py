@@ -64,7 +64,7 @@ class SelfAttention(Module):
         self.dtype, rng = np.dtype(dtype), np.random.default_rng(rng)
         take_options(self, rng, options)
         self.attention_weights: Any = None
-        _draw_weights(self, rng, use_bias, 1, 1)
+        draw_weights(self, rng, use_bias, 1, 1)
 
     def forward(
         self,
@@ -156,7 +156,7 @@ class MultiHeadAttention(Module):
         self.dtype, rng = np.dtype(dtype), np.random.default_rng(rng)
         take_options(self, rng, options)
         self.attention_weights: Any = None
-        _draw_weights(self, rng, use_bias, n_heads, n_kv_heads)
+        draw_weights(self, rng, use_bias, n_heads, n_kv_heads)
 
     def forward(
         self,
@@ -190,7 +190,7 @@ class MultiHeadAttention(Module):
         return out
 
 
-def _draw_weights(
+def draw_weights(
     layer: Any, rng: np.random.Generator, use_bias: bool | str, heads: int, kv_heads: int
 ) -> None:
     """W_Q, W_K, W_V and W_O for so many heads of queries, and of keys and values; their biases."""

@@ -102,7 +102,7 @@ def told_apart(
             TypeError for more than one of them.
     """
     call = type(layer).__name__
-    _check_input(f"{call}(X)", "X", X, layer.d_model)
+    check_input(f"{call}(X)", "X", X, layer.d_model)
     if len(given) > 2:
         raise TypeError(f"{call}(X, mask, context): takes no more by position")
     if len(given) == 2 and not _could_be_context(layer, given[1], X):
@@ -117,7 +117,7 @@ def told_apart(
     if context is not None:
         if not isinstance(context, mg.Tensor):
             context = np.asarray(context, layer.dtype)
-        _check_input(f"{call}(X, context=...)", "context", context, layer.d_context)
+        check_input(f"{call}(X, context=...)", "context", context, layer.d_context)
     return mask, context
 
 
@@ -198,7 +198,7 @@ def _is_context(layer: Any, x: Any, X: Any) -> bool:
     )
 
 
-def _check_input(call: str, name: str, X: Any, width: int) -> None:
+def check_input(call: str, name: str, X: Any, width: int) -> None:
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if len(shape) not in (2, 3) or shape[-1] != width:
         raise ShapeError(

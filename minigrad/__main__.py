@@ -1,7 +1,7 @@
-"""The command `minigrad`: explain a sentence, list the ops, check the gradients.
+"""The command `minigrad`: explain a sentence or a function, list the ops, check the gradients.
 
-Exit status: 0 if all is well, 1 if a gradient or a cost is wrong, 2 for arguments that cannot be,
-141 if the reader of a pipe left.
+Exit status: 0 if all is well, 1 if a gradient or a cost is wrong or the user's function raised, 2
+for arguments that cannot be, 141 if the reader of a pipe left.
 """
 
 from __future__ import annotations
@@ -11,21 +11,25 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from .cli.arguments import parser, settings_of
+from .cli.arguments import parser, settings_of, target_of
 from .cli.ascii import readable
 from .cli.catalogue import catalogue, entry, known_ops
 from .cli.check_layers import layers_checked
 from .cli.check_ops import ops_checked
-from .cli.explain import record, report, succeeded
+from .cli.explain import Explained, explained
 from .cli.files import staged
 from .cli.outcome import Lines, Outcome
-from .cli.sentence import run
-from .errors import ArgumentError, MinigradError, MissingDependencyError
-from .trace import Trace
+from .cli.own import Own, run_own
+from .cli.sentence import Settings
+from .cli.target import Target
+from .cli.written import told, write_views
+from .errors import ArgumentError, MinigradError
+from .views.plain import one_line
 from .views.terminal import finished, only_ascii, wide
 
 __all__ = ["main"]
@@ -42,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ArgumentError as error:
         return _complain(error, 2)
     except MinigradError as error:
+        for note in getattr(error, "__notes__", ()):  # where in the user's own code
+            print(note, file=sys.stderr)
         return _complain(error, 1)
     except MemoryError:
         return _complain("not enough memory for these sizes", 2)
@@ -59,32 +65,34 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    settings = settings_of(arguments, sys.stdin.read() if arguments.text == "-" else arguments.text)
     if not arguments.out:
         raise ArgumentError("--out needs the name of a folder")
+    asked = target_of(arguments) or settings_of(arguments, _read(arguments.text))
     out = Path(arguments.out)
     with staged(out) as folder:
-        lesson = run(settings)
-        checks = lesson.trace.check()
-        data = json.dumps(record(lesson), indent=1, allow_nan=False)
-        (folder / "trace.json").write_text(data + "\n", encoding="ascii")
-        undrawn = _draw(lesson.trace, folder / "graph.svg", arguments)
-    files = [
-        undrawn or f"wrote {out / 'graph.svg'}: the graph, forward and backward",
-        f"wrote {out / 'trace.json'}: every step, size, check and weight",
-    ]
-    ascii = only_ascii(None)
-    _print(report(lesson, checks, files, wide(None), ascii=ascii, everything=arguments.all), ascii)
-    return 0 if succeeded(lesson, checks) and not undrawn else 1
+        subject = _run(asked, arguments.json)
+        record, undrawn = write_views(subject, folder, arguments.theme, arguments.depth)
+    if arguments.json:
+        _print(record, False)
+        if undrawn:
+            print(f"minigrad: {undrawn}", file=sys.stderr)
+    else:
+        ascii, files = only_ascii(None), told(out, undrawn)
+        text = subject.report(files, wide(None), ascii=ascii, everything=arguments.all)
+        _print(text, ascii)
+    return 0 if subject.succeeded() and not undrawn else 1
 
 
-def _draw(trace: Trace, path: Path, arguments: argparse.Namespace) -> str:
-    """Draw the graph; says why if there is nothing to draw it with."""
-    try:
-        trace.draw(path, theme=arguments.theme, depth=arguments.depth)
-    except MissingDependencyError as error:
-        return f"graph.svg not drawn: {_first_line(error)}"
-    return ""
+def _run(asked: Target | Settings, quiet: bool) -> Own | Explained:
+    """Run it; what a user's function prints itself stays out of the JSON."""
+    if isinstance(asked, Settings):
+        return explained(asked)
+    with redirect_stdout(sys.stderr if quiet else sys.stdout):
+        return run_own(asked)
+
+
+def _read(text: str | None) -> str | None:
+    return sys.stdin.read() if text == "-" else text
 
 
 def _ops(arguments: argparse.Namespace) -> int:
@@ -128,7 +136,7 @@ def _complain(what: Any, status: int) -> int:
 
 
 def _first_line(what: Any) -> str:
-    return (str(what).strip().splitlines() or [type(what).__name__])[0]
+    return one_line((str(what).strip().splitlines() or [type(what).__name__])[0])
 
 
 def _silence() -> None:

@@ -1,11 +1,20 @@
-"""Every script in examples/ runs, says something, and finds its own headline number."""
+"""Every script in examples/ runs, says something, and finds its own headline number.
 
+The README's pictures lie beside them, and are what `python examples/picture.py examples/` draws.
+"""
+
+import re
 import runpy
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+from minigrad.views.render import bundled
+
+ROOT = Path(__file__).parents[1]
+PICTURES = ["folded", "mlp", "self_attention"]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 def test_there_are_examples():
@@ -17,3 +26,34 @@ def test_the_example_runs_and_its_assertions_hold(path, capsys):
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out.strip()
     assert "assert" in path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """The pictures drawn anew; what they say of places is relative to the repository."""
+    if bundled() is None:
+        pytest.skip("graphviz-pure is not installed")
+    folder = tmp_path_factory.mktemp("pictures")
+    with chdir(ROOT):
+        runpy.run_path("examples/picture.py")["main"](folder)
+    return folder
+
+
+def without_lines(path):
+    """A picture but for the numbers of lines: an edit above them changes nothing to be seen."""
+    return re.sub(r"(\.py):\d+", r"\1", path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_readmes_picture_is_what_its_command_draws(drawn, name):
+    kept = ROOT / "examples" / f"{name}.svg"
+    assert without_lines(kept) == without_lines(drawn / kept.name), (
+        "draw them anew: python examples/picture.py examples/"
+    )
+    assert kept.stat().st_size < 60_000
+
+
+def test_the_readme_shows_every_picture():
+    shown = re.findall(r'src="(examples/\w+\.svg)"', (ROOT / "README.md").read_text("utf-8"))
+    assert sorted(shown) == [f"examples/{name}.svg" for name in PICTURES]
+    assert sorted(path.stem for path in (ROOT / "examples").glob("*.svg")) == PICTURES

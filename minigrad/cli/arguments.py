@@ -10,8 +10,9 @@ from typing import Any, NoReturn
 from ..errors import ArgumentError
 from ..views.palette import THEMES
 from .sentence import MULTI_HEAD, SELF_ATTENTION, Settings
+from .target import Target
 
-__all__ = ["parser", "settings_of"]
+__all__ = ["parser", "settings_of", "target_of"]
 
 SENTENCE = "The animal didn't cross the street because it was too tired"
 
@@ -41,22 +42,20 @@ def parser() -> argparse.ArgumentParser:
 def _add_explain(commands: Any) -> None:
     add = commands.add_parser(
         "explain",
-        help="take a sentence through an attention layer and show each step's gradient",
-        description="Take a sentence through an attention layer, forward and backward: every "
-        "gradient beside the formula derived by hand, the attention weights, the cost, and the "
-        "graph as a picture.",
+        help="show each step's gradient, of an attention layer or of your own function",
+        description="Take a sentence through an attention layer, or run your own function that "
+        "returns a loss, forward and backward: every gradient beside the formula derived by hand "
+        "where there is one, the attention weights, the graph as a picture, a page to step "
+        "through, and the derivation written out.",
         allow_abbrev=False,
     ).add_argument
     n: dict[str, Any] = {"type": _size, "metavar": "N"}
-    add("layer", nargs="?", default=MULTI_HEAD, type=_layer, metavar="LAYER",
-        help=f"{MULTI_HEAD} (default) or {SELF_ATTENTION}")  # fmt: skip
-    add(
-        "--text",
-        default=SENTENCE,
-        help="the sentence, or - for standard input (default: %(default)r)",
-    )
+    add("what", nargs="?", default=MULTI_HEAD, type=_what, metavar="WHAT",
+        help=f"{MULTI_HEAD} (default) or {SELF_ATTENTION}; or FILE.py:FUNCTION, or "
+        "package.module:function: your own, without arguments, which returns a loss")  # fmt: skip
+    add("--text", help=f"the sentence, or - for standard input (default: {SENTENCE!r})")
     add("--heads", **n, help=f"heads, {MULTI_HEAD} only; must divide --d-model (default: 4)")
-    add("--d-model", default=32, **n, help="width of the embeddings (default: %(default)s)")
+    add("--d-model", **n, help="width of the embeddings (default: 32)")
     add("--d-k", **n, help=f"width of queries and keys, {SELF_ATTENTION} only (default: 8)")
     add("--d-v", **n, help=f"width of values, {SELF_ATTENTION} only (default: 8)")
     add("--causal", action="store_true",
@@ -64,16 +63,12 @@ def _add_explain(commands: Any) -> None:
     add(
         "--bias", action=argparse.BooleanOptionalAction, help=f"(default: in {SELF_ATTENTION} only)"
     )
-    add(
-        "--seed",
-        type=_seed,
-        default=0,
-        metavar="N",
-        help="draws the weights (default: %(default)s)",
-    )
-    add("--dtype", choices=["float32", "float64"], default="float64", help="(default: %(default)s)")
+    add("--seed", type=_seed, metavar="N", help="draws the weights (default: 0)")
+    add("--dtype", choices=["float32", "float64"], help="(default: float64)")
     add("--out", default="explained", metavar="DIR",
-        help="folder for graph.svg and trace.json (default: %(default)s/)")  # fmt: skip
+        help="folder for graph.svg, explain.html, derivation.md and trace.json "
+        "(default: %(default)s/)")  # fmt: skip
+    add("--json", action="store_true", help="print what trace.json holds, and nothing else")
     add(
         "--theme",
         choices=list(THEMES),
@@ -122,33 +117,49 @@ def _add_check(commands: Any) -> None:
     )
 
 
-def settings_of(a: argparse.Namespace, text: str) -> Settings:
+def target_of(a: argparse.Namespace) -> Target | None:
+    """The function to explain, or None if it is a layer. Raises: ArgumentError."""
+    if ":" not in a.what:
+        return None
+    target = Target(a.what)
+    for name in ("text", "heads", "d_model", "d_k", "d_v", "causal", "bias", "seed", "dtype"):
+        value = getattr(a, name)
+        if value is not (False if name == "causal" else None):
+            option = "--" + name.replace("_", "-")
+            raise ArgumentError(f"{option} is for the two layers and does not go with {target}")
+    return target
+
+
+def settings_of(a: argparse.Namespace, text: str | None) -> Settings:
     """What to explain, with what each layer has by default. Raises: ArgumentError."""
-    many = a.layer == MULTI_HEAD
+    many = a.what == MULTI_HEAD
+    d_model = a.d_model or 32
     foreign = {"--d-k": a.d_k, "--d-v": a.d_v} if many else {"--heads": a.heads}
     for option, value in foreign.items():
         if value is not None:
             why = "its heads are d_model / heads wide" if many else "it has one head"
-            raise ArgumentError(f"{option} does not go with {a.layer}: {why}")
+            raise ArgumentError(f"{option} does not go with {a.what}: {why}")
     heads = (a.heads or 4) if many else 1
     return Settings(
-        layer=a.layer,
-        text=text,
-        d_model=a.d_model,
+        layer=a.what,
+        text=SENTENCE if text is None else text,
+        d_model=d_model,
         heads=heads,
-        d_k=a.d_model // heads if many else a.d_k or 8,
-        d_v=a.d_model // heads if many else a.d_v or 8,
+        d_k=d_model // heads if many else a.d_k or 8,
+        d_v=d_model // heads if many else a.d_v or 8,
         causal=a.causal,
         bias=a.bias if a.bias is not None else not many,
-        seed=a.seed,
-        dtype=a.dtype,
+        seed=a.seed or 0,
+        dtype=a.dtype or "float64",
     ).checked()
 
 
-def _layer(text: str) -> str:
+def _what(text: str) -> str:
     known = [MULTI_HEAD, SELF_ATTENTION]
-    if text in known:
+    if text in known or ":" in text:
         return text
+    if text.endswith(".py"):
+        raise argparse.ArgumentTypeError(f"which function of {text!r}? name it FILE.py:FUNCTION")
     near = get_close_matches(text.replace("_", "-"), known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"it is {' or '.join(known)}"
     raise argparse.ArgumentTypeError(f"no layer is named {text!r}, {hint}")

@@ -5,21 +5,24 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..record import Checks, Entry
+from ..trace import Trace
 from ..views.data import trace_to_dict
-from ..views.plain import of_bytes
+from ..views.heatmap import Grid, sheets
+from ..views.plain import of_bytes, one_line
 from ..views.table import checks_table
 from ..views.terminal import Column, Paint, grid
 from .costs import Cost, bytes_of, flops_of
-from .heatmap import heatmap
-from .sentence import MULTI_HEAD, Lesson
+from .sentence import MULTI_HEAD, Lesson, Settings, run
 
-__all__ = ["record", "report", "succeeded"]
+__all__ = ["MOST_HEADS", "Explained", "explained", "filled"]
 
+MOST_TOKENS, MOST_HEADS = 16, 8  # shown unless all are asked for
 UNBROKEN: dict[str, Any] = {
     "subsequent_indent": "  ",
     "break_long_words": False,
@@ -27,36 +30,72 @@ UNBROKEN: dict[str, Any] = {
 }
 
 
-def report(
-    lesson: Lesson,
-    checks: Checks,
-    files: Sequence[str],
-    width: int,
-    *,
-    ascii: bool,
-    everything: bool,
-) -> str:
-    """The whole text; `files` are lines about what was written."""
-    paint = Paint()
-    flops, memory = flops_of(lesson), bytes_of(lesson)
-    dot = "-" if ascii else "·"
-    hint = "a row is the token that asks, a column one it attends to; each row sums to 1"
-    hint += f"; {dot} is masked" * lesson.settings.causal
-    parts = [
-        summary(lesson, width),
-        checks_table(checks, width, ascii=ascii),
-        paint.bold("attention weights A") + "\n" + textwrap.fill(hint, width),
-        heatmap(
-            lesson.weights, lesson.tokens, lesson.allowed, width, ascii=ascii, everything=everything
-        ),
-        _costs("forward FLOPs of the layer", flops, width, ascii, paint),
-        _costs("bytes of the layer's arrays", memory, width, ascii, paint)
-        + "\n"
-        + _saved(lesson, width),
-        "\n".join(textwrap.fill(line, width, **UNBROKEN) for line in files),
-        _verdict(checks, [*flops, *memory], width, paint),
-    ]
-    return "\n\n".join(parts)
+@dataclass(frozen=True)
+class Explained:
+    """One run of a sentence, as text and data."""
+
+    lesson: Lesson
+    checks: Checks
+
+    @property
+    def trace(self) -> Trace:
+        return self.lesson.trace
+
+    @property
+    def tokens(self) -> list[str]:
+        return self.lesson.tokens
+
+    @property
+    def title(self) -> str:
+        """What the page is called."""
+        s = self.lesson.settings
+        return f"{s.layer}: {one_line(' '.join(s.text.split()), 60)}"
+
+    def succeeded(self) -> bool:
+        """Whether every gradient that was measured agrees, and every cost."""
+        costs = [*flops_of(self.lesson), *bytes_of(self.lesson)]
+        return self.checks.ok and all(cost.equal is not False for cost in costs)
+
+    def record(self) -> dict[str, Any]:
+        """The trace as plain data, with what the command knows besides under "explain"."""
+        lesson = self.lesson
+        costs = {"flops": flops_of(lesson), "bytes": bytes_of(lesson)}
+        known = {
+            **vars(lesson.settings),
+            "tokens": lesson.tokens,
+            "vocabulary": lesson.vocabulary,
+            "loss": lesson.loss,
+            "attention_weights": lesson.weights.tolist(),
+            **{name: [vars(cost) for cost in rows] for name, rows in costs.items()},
+        }
+        return trace_to_dict(lesson.trace) | {"explain": known}
+
+    def report(self, files: Sequence[str], width: int, *, ascii: bool, everything: bool) -> str:
+        """The whole text; `files` are lines about what was written."""
+        lesson, paint = self.lesson, Paint()
+        flops, memory = flops_of(lesson), bytes_of(lesson)
+        dot = "-" if ascii else "·"
+        hint = "a row is the token that asks, a column one it attends to; each row sums to 1"
+        hint += f"; {dot} is masked" * lesson.settings.causal
+        parts = [
+            summary(lesson, width),
+            checks_table(self.checks, width, ascii=ascii),
+            paint.bold("attention weights A") + "\n" + textwrap.fill(hint, width),
+            _weights(lesson, width, ascii, everything),
+            _costs("forward FLOPs of the layer", flops, width, ascii, paint),
+            _costs("bytes of the layer's arrays", memory, width, ascii, paint)
+            + "\n"
+            + _saved(lesson, width),
+            filled(files, width),
+            _verdict(self.checks, [*flops, *memory], width, paint),
+        ]
+        return "\n\n".join(parts)
+
+
+def explained(settings: Settings) -> Explained:
+    """Run a sentence and hold its gradients against the formulas derived by hand."""
+    lesson = run(settings)
+    return Explained(lesson, lesson.trace.check())
 
 
 def summary(lesson: Lesson, width: int) -> str:
@@ -79,26 +118,26 @@ def summary(lesson: Lesson, width: int) -> str:
     return textwrap.fill(f"{title}: {', '.join(facts)}; {loss}; {even}", width)
 
 
-def succeeded(lesson: Lesson, checks: Checks) -> bool:
-    """Whether every gradient that was measured agrees, and every cost."""
-    return checks.ok and all(
-        cost.equal is not False for cost in [*flops_of(lesson), *bytes_of(lesson)]
-    )
+def filled(lines: Sequence[str], width: int) -> str:
+    """Lines folded between words, so that a path stays whole."""
+    return "\n".join(textwrap.fill(line, width, **UNBROKEN) for line in lines)
 
 
-def record(lesson: Lesson) -> dict[str, Any]:
-    """The trace as plain data, with what the command knows besides under "explain"."""
-    s = lesson.settings
-    costs = {"flops": flops_of(lesson), "bytes": bytes_of(lesson)}
-    known = {
-        **vars(s),
-        "tokens": lesson.tokens,
-        "vocabulary": lesson.vocabulary,
-        "loss": lesson.loss,
-        "attention_weights": lesson.weights.tolist(),
-        **{name: [vars(cost) for cost in rows] for name, rows in costs.items()},
-    }
-    return trace_to_dict(lesson.trace) | {"explain": known}
+def _weights(lesson: Lesson, width: int, ascii: bool, everything: bool) -> str:
+    """A map for each head, and a note on what is not shown."""
+    heads, tokens = len(lesson.weights), lesson.tokens
+    shown = heads if everything else min(heads, MOST_HEADS)
+    titles = [f"head {head + 1}" for head in range(shown)] if heads > 1 else ["weights"]
+    grids = [
+        Grid(title, weights, ~lesson.allowed, tokens, tokens)
+        for title, weights in zip(titles, lesson.weights[:shown], strict=True)
+    ]
+    maps, notes = sheets(grids, width, ascii=ascii, most=None if everything else MOST_TOKENS)
+    if shown < heads:
+        notes.append(f"{shown} of {heads} heads shown")
+    if not everything and (shown < heads or len(tokens) > MOST_TOKENS):
+        notes.append("--all shows everything, trace.json has it")
+    return "\n\n".join([maps, *([textwrap.fill("; ".join(notes), width)] if notes else [])])
 
 
 def _costs(title: str, costs: list[Cost], width: int, ascii: bool, paint: Paint) -> str:

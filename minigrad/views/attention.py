@@ -75,11 +75,11 @@ class Attention:
             grids.append(Grid("∂L/∂A", self.dA[batch, head], forbidden, *names, signed=True))
         return grids
 
-    def text(self, width: int, batch: int, ascii: bool) -> str:
-        """Each head's heatmaps under a line of figures."""
+    def text(self, width: int, batch: int, ascii: bool, shown: int) -> str:
+        """The first heads' heatmaps, each under a line of figures."""
         parts = []
         told, spread = patterns(self.A), entropy(self.A)
-        for head in range(self.heads):
+        for head in range(min(self.heads, shown)):
             of = f", entry {batch} of {len(self.A)} in the batch" if len(self.A) > 1 else ""
             gradient = (
                 "" if self.dA is None else f", rms of gradient {sized(_rms(self.dA[:, head]))}"
@@ -98,7 +98,14 @@ class Attentions(list[Attention]):
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, width: int | None = None, *, batch: int = 0, ascii: bool | None = None) -> str:
+    def text(
+        self,
+        width: int | None = None,
+        *,
+        batch: int = 0,
+        ascii: bool | None = None,
+        most: int | None = None,
+    ) -> str:
         """Heatmaps as text.
 
         Args:
@@ -106,12 +113,20 @@ class Attentions(list[Attention]):
                 shades to pooling.
             batch: which entry of the batch.
             ascii: ASCII only; by default if the terminal's encoding cannot show the rest.
+            most: heads to show, all by default; of more, the first, and how many there are.
         """
         if not self:
             return "no attention in this record: no softmax named A"
         plainly = only_ascii(ascii)
-        parts = [one.text(wide(width), batch, plainly) for one in self]
-        return finished("\n".join([*parts, legend(plainly)]), plainly)
+        heads = sum(one.heads for one in self)
+        left = shown = heads if most is None else min(most, heads)
+        parts = []
+        for one in self:
+            if left > 0:
+                parts.append(one.text(wide(width), batch, plainly, left))
+            left -= one.heads
+        note = [f"{shown} of {heads} heads shown"] if shown < heads else []
+        return finished("\n".join([*parts, legend(plainly), *note]), plainly)
 
     def plot(self, path: str | Path | None = None, *, batch: int = 0) -> Any:
         """Heatmaps by matplotlib: a column for each head, A above ∂L/∂A, masked cells hatched.

@@ -1,12 +1,11 @@
 """Matrices as text, in one of two ways.
 
 `heatmaps` keeps to the width at any size: numbers where they fit, shades where not, pooled where
-not even those. `sheets` keeps every number beside its shade, and goes on below where the width ends.
+not even those. `sheets` keeps every number beside its shade, and goes on below where columns end.
 """
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -64,7 +63,7 @@ def heatmaps(grids: Sequence[Grid], width: int, ascii: bool) -> str:
 
 
 def _label(names: Sequence[str | None]) -> int:
-    return max(min(LABEL, max((cells(one_line(n or "…")) for n in names), default=1)), 2)
+    return max(min(LABEL, max((cells(one_line(n or "...")) for n in names), default=1)), 2)
 
 
 def _layout(grids: Sequence[Grid], width: int) -> tuple[int, int, int]:
@@ -226,9 +225,7 @@ def _fit(name: str, size: int, ascii: bool, right: bool = False) -> str:
     return blank + text if right else text + blank
 
 
-def _side_by_side(
-    blocks: Sequence[list[str]], width: int, below: Sequence[str] = ()
-) -> list[str]:
+def _side_by_side(blocks: Sequence[list[str]], width: int, below: Sequence[str] = ()) -> list[str]:
     """Blocks of lines from left to right, in as many rows as the width asks for."""
     rows: list[list[list[str]]] = []
     used = 0

@@ -15,6 +15,7 @@ from layers import flops_by_step, memory_by_array
 from minigrad.cli.sentence import tokenize
 
 ROOT = Path(__file__).parents[2]
+FILES = ("trace.json", "graph.svg", "explain.html", "derivation.md")
 SENTENCE = "The animal didn't cross the street because it was too tired"
 
 
@@ -233,7 +234,7 @@ def test_the_record_and_the_text_are_the_same_in_every_process(tmp_path):
             "PYTHONUTF8": "1",
         }
         ran = subprocess.run(command, cwd=folder, env=variables, capture_output=True, check=True)
-        files = [folder / "here" / name for name in ("trace.json", "graph.svg")]
+        files = [folder / "here" / name for name in FILES]
         seen.add((ran.stdout, *(file.read_bytes() for file in files)))
     assert len(seen) == 1
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minigrad.cli.heatmap import cells
+from minigrad.views.terminal import cells
 
 ROOT = Path(__file__).parents[2]
 ODD = "naïve 東京 \u202ewasn\u2019t e\u0301t \x1b[31m \udcff 🙂"

@@ -1,0 +1,148 @@
+"""Attention whose cost grows with n, not n²: Linformer, Performer, linear attention.
+
+Each takes Q, K and V and returns what stands in for softmax(Q Kᵀ / √d) V; none makes an n × n
+array. The layers made of them are in efficient_layers.py.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+import minigrad as mg
+from minigrad.errors import ShapeError
+
+from .kernels import elu_features, kernel_attention, positive_features
+from .scoring import named
+
+__all__ = ["linear_attention", "linformer_attention", "performer_attention"]
+
+
+def linformer_attention(Q: Any, K: Any, V: Any, E: Any, F: Any) -> Any:
+    """Attention to k mixtures of the keys and values, in place of all m of them.
+
+        softmax(Q (E K)ᵀ / √d) (F V)
+
+    With E = F = I it is exact attention. A mixture holds later tokens too: there is no causal form.
+
+    Args:    E, F: mix keys, and values, along the sequence.
+    Shapes:  Q (..., n, d), K (..., m, d), V (..., m, d_v), E and F (k, m) or broadcastable
+             (..., k, m) → (..., n, d_v)
+    Raises:  ShapeError where these do not fit.
+    Source:  Wang et al. 2020, eq. (7), arXiv:2006.04768.
+
+    >>> Q, K, V = np.zeros((1, 5, 2)), np.ones((1, 3, 2)), np.arange(3.0).reshape(1, 3, 1)
+    >>> mean = np.full((1, 3), 1 / 3)
+    >>> linformer_attention(Q, K, V, mean, mean)[0, 0]
+    array([1.])
+    """
+    call = "linformer_attention(Q, K, V, E, F)"
+    Q, K, V, E, F = _arrays(call, Q=Q, K=K, V=V, E=E, F=F)
+    _check_fit(call, Q, K, V)
+    for name, x in (("E", E), ("F", F)):
+        if x.shape[-1] != K.shape[-2]:
+            _refuse(
+                call,
+                f"{name}'s last axis must be the number of keys, "
+                f"got {x.shape[-1]} != {K.shape[-2]}",
+                **{name: x, "K": K},
+            )
+    if E.shape[-2] != F.shape[-2]:
+        rule = "E and F must make as many rows"
+        _refuse(call, f"{rule}, got {E.shape[-2]} != {F.shape[-2]}", E=E, F=F)
+    K_bar = named("K_bar", mg.matmul(E, K))  # (..., k, d)
+    V_bar = named("V_bar", mg.matmul(F, V))  # (..., k, d_v)
+    S_raw = named("S_raw", mg.matmul(Q, mg.swapaxes(K_bar, -1, -2)))  # (..., n, k)
+    S = named("S", mg.scale(S_raw, 1 / sqrt(Q.shape[-1])))  # (..., n, k)
+    A = named("A", mg.softmax(S))  # (..., n, k)   rows sum to 1
+    return named("O", mg.matmul(A, V_bar))  # (..., n, d_v)
+
+
+def linear_attention(Q: Any, K: Any, V: Any, causal: bool = False) -> Any:
+    """Attention with the kernel φ(q)·φ(k) in place of exp(q·k / √d), φ(x) = elu(x) + 1.
+
+        O_i = φ(q_i)ᵀ Σ_j φ(k_j) v_jᵀ / φ(q_i)ᵀ Σ_j φ(k_j)      if causal, over j ≤ i
+
+    Not an estimate of softmax but another weighting, positive and summing to 1.
+
+    Shapes:  Q (..., n, d), K (..., m, d), V (..., m, d_v) → (..., n, d_v); n = m if causal
+    Raises:  ShapeError where these do not fit.
+    Source:  Katharopoulos et al. 2020, eqs. (5), (7), (9), arXiv:2006.16236.
+
+    >>> Q, V = np.zeros((1, 3, 2)), np.array([[[1.0], [2.0], [6.0]]])
+    >>> linear_attention(Q, Q, V).ravel(), linear_attention(Q, Q, V, causal=True).ravel()
+    (array([3., 3., 3.]), array([1. , 1.5, 3. ]))
+    """
+    call = "linear_attention(Q, K, V)"
+    Q, K, V = _arrays(call, Q=Q, K=K, V=V)
+    _check_fit(call, Q, K, V, causal)
+    Q_phi = named("Q_phi", elu_features(Q))  # (..., n, d)
+    K_phi = named("K_phi", elu_features(K))  # (..., m, d)
+    return kernel_attention(Q_phi, K_phi, V, causal)  # (..., n, d_v)
+
+
+def performer_attention(Q: Any, K: Any, V: Any, features: Any, causal: bool = False) -> Any:
+    """Attention with an unbiased estimate of exp(q·k / √d) by positive random features (FAVOR+).
+
+        O = Q′ (K′ᵀ V) / Q′ (K′ᵀ 1),    Q′ = φ(Q / d^¼),    K′ = φ(K / d^¼),
+        φ(x) = exp(W x − ‖x‖²/2) / √m
+
+    Its error falls as 1/√m. A constant that cancels keeps exp in range: of each query its largest
+    exponent, of keys the largest of all; if causal, keys get none, for a later key would set it
+    (they stay below exp(‖w‖²/2) anyway, but vanish, in float64, from ‖k‖² ≈ 1400 √d on).
+
+    Args:    features: W, such as `orthogonal_features` draws; a constant or a Tensor.
+    Shapes:  Q (..., n, d), K (..., m, d), V (..., m, d_v), features (r, d) or broadcastable
+             (..., r, d) → (..., n, d_v); n = m if causal
+    Raises:  ShapeError where these do not fit.
+    Source:  Choromanski et al. 2021, sections 2.2 to 2.4, arXiv:2009.14794.
+
+    >>> from layers import orthogonal_features
+    >>> Q, V = np.zeros((1, 3, 2)), np.array([[[1.0], [2.0], [6.0]]])
+    >>> performer_attention(Q, Q, V, orthogonal_features(8, 2, rng=0)).ravel()
+    array([3., 3., 3.])
+    """
+    call = "performer_attention(Q, K, V, features)"
+    Q, K, V, W = _arrays(call, Q=Q, K=K, V=V, features=features)
+    _check_fit(call, Q, K, V, causal)
+    d = Q.shape[-1]
+    if W.shape[-1] != d:
+        rule = "the features' last axis must be Q's"
+        _refuse(call, f"{rule}, got {W.shape[-1]} != {d}", features=W, Q=Q)
+    Q_root, K_root = mg.scale(Q, d**-0.25), mg.scale(K, d**-0.25)
+    Q_phi = named("Q_phi", positive_features(Q_root, W, over=-1))  # (..., n, r)
+    K_phi = named("K_phi", positive_features(K_root, W, over=None if causal else (-2, -1)))
+    return kernel_attention(Q_phi, K_phi, V, causal)  # (..., n, d_v)
+
+
+def _arrays(call: str, **given: Any) -> list[Any]:
+    """Everything as an array or a Tensor, with at least two axes."""
+    found = {n: x if isinstance(x, mg.Tensor) else np.asarray(x) for n, x in given.items()}
+    for name, x in found.items():
+        if x.ndim < 2:
+            _refuse(call, f"{name} needs at least two axes, got {x.ndim}", **{name: x})
+    return list(found.values())
+
+
+def _check_fit(call: str, Q: Any, K: Any, V: Any, causal: bool = False) -> None:
+    """Raise ShapeError unless Q, K and V fit together."""
+    (*_, n, d), (*_, m, d_k), (*_, m_v, _) = Q.shape, K.shape, V.shape
+    if d != d_k:
+        _refuse(call, f"Q's last axis must equal K's, got {d} != {d_k}", Q=Q, K=K)
+    if m != m_v:
+        _refuse(call, f"V must have a row for each key, got {m_v} != {m}", K=K, V=V)
+    if causal and n != m:
+        _refuse(call, f"causal needs as many queries as keys, got {n} != {m}", Q=Q, K=K)
+    try:
+        np.broadcast_shapes(*(x.shape[:-2] for x in (Q, K, V)))
+    except ValueError:
+        _refuse(call, "leading axes must broadcast", Q=Q, K=K, V=V)
+
+
+def _refuse(call: str, rule: str, **arrays: Any) -> None:
+    lines = [
+        f"  {name}: {x.shape}   {getattr(x, 'path', '')}".rstrip() for name, x in arrays.items()
+    ]
+    raise ShapeError("\n".join([f"{call}: {rule}", *lines]))

@@ -1,0 +1,123 @@
+"""Attention by feature maps: a kernel φ(q)·φ(k) in place of exp(q·k / √d), and no n × n array.
+
+With it the sum over keys needs no query: it is made once, and costs n r d_v for r features.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import minigrad as mg
+
+from .linear import check_sizes
+from .scoring import named
+
+__all__ = ["elu_features", "kernel_attention", "orthogonal_features", "positive_features"]
+
+CHUNK = 32
+"""Queries that look at one another directly; what came before them they see as one sum."""
+
+
+def elu_features(X: Any) -> Any:
+    """φ(x) = elu(x) + 1, entry by entry: x + 1 above zero, exp(x) below.
+
+    Source: Katharopoulos et al. 2020, eq. (7), arXiv:2006.16236.
+
+    >>> elu_features(np.array([-1.0, 0.0, 2.0])).round(3)
+    array([0.368, 1.   , 3.   ])
+    """
+    return mg.add(mg.maximum(X, 0.0), mg.exp(mg.minimum(X, 0.0)))
+
+
+def positive_features(X: Any, features: Any, over: int | tuple[int, ...] | None = None) -> Any:
+    """φ(x) = exp(w·x − ‖x‖²/2 − c) / √m for each row w of features. At c = 0, E φ(x)·φ(y) = e^x·y.
+
+    Args:
+        over: axes over which c is the largest exponent, so that nothing overflows; None: c = 0.
+    Shapes: X (..., n, d), features (m, d) or broadcastable (..., m, d) → (..., n, m)
+    Source: Choromanski et al. 2021, lemma 1 (SM⁺), arXiv:2009.14794.
+
+    >>> positive_features(np.zeros((1, 3)), np.ones((4, 3)))
+    array([[0.5, 0.5, 0.5, 0.5]])
+    """
+    half = mg.scale(mg.sum(mg.multiply(X, X), axis=-1, keepdims=True), 0.5)  # (..., n, 1)
+    L = mg.subtract(mg.matmul(X, mg.swapaxes(features, -1, -2)), half)  # (..., n, m)
+    if over is not None:
+        L = mg.subtract(L, mg.max(L, axis=over, keepdims=True))
+    return mg.scale(mg.exp(L), 1 / sqrt(features.shape[-2]))
+
+
+def orthogonal_features(m: int, d: int, rng: Any = None) -> NDArray[np.float64]:
+    """m directions w ~ N(0, I_d), orthogonal within each block of d: each alone is Gaussian.
+
+    Args:   rng: a Generator, a seed, or None for fresh entropy.
+    Shapes: → (m, d)
+    Raises: ArgumentError for a size below 1.
+    Source: Choromanski et al. 2021, section 2.4, arXiv:2009.14794.
+
+    >>> W = orthogonal_features(3, 3, rng=0)
+    >>> (abs(W @ W.T) > 1e-12).astype(int)
+    array([[1, 0, 0],
+           [0, 1, 0],
+           [0, 0, 1]])
+    """
+    check_sizes("orthogonal_features", m=m, d=d)
+    rng = np.random.default_rng(rng)
+    turns, R = np.linalg.qr(rng.normal(size=(-(-m // d), d, d)))
+    signs = np.sign(np.diagonal(R, axis1=-2, axis2=-1))  # without them, not uniform over rotations
+    directions = (turns * signs[:, None, :]).swapaxes(-1, -2).reshape(-1, d)[:m]
+    lengths = np.linalg.norm(rng.normal(size=(m, d)), axis=-1, keepdims=True)
+    return np.asarray(directions * lengths)
+
+
+def kernel_attention(Q_phi: Any, K_phi: Any, V: Any, causal: bool = False) -> Any:
+    """O_i = φ(q_i)ᵀ Σ_j φ(k_j) v_jᵀ / φ(q_i)ᵀ Σ_j φ(k_j); if causal, the sums are over j ≤ i.
+
+    Shapes: Q_phi (..., n, r), K_phi (..., m, r), V (..., m, d_v) → (..., n, d_v)
+
+    >>> one = np.ones((3, 1))
+    >>> kernel_attention(one, one, np.array([[1.0], [2.0], [6.0]]), causal=True).ravel()
+    array([1. , 1.5, 3. ])
+    """
+    if causal:
+        N = causal_product(Q_phi, K_phi, V)  # (..., n, d_v)
+        Z = mg.cumsum(K_phi, axis=-2)  # (..., n, r)
+    else:
+        S = named("S", mg.matmul(mg.swapaxes(K_phi, -1, -2), V))  # (..., r, d_v)
+        N = mg.matmul(Q_phi, S)  # (..., n, d_v)
+        Z = mg.sum(K_phi, axis=-2, keepdims=True)  # (..., 1, r)
+    D = mg.sum(mg.multiply(Q_phi, Z), axis=-1, keepdims=True)  # (..., n, 1)
+    return named("O", mg.divide(named("N", N), named("D", D)))  # (..., n, d_v)
+
+
+def causal_product(Q_phi: Any, K_phi: Any, V: Any) -> Any:
+    """Σ_{j ≤ i} (φ(q_i)·φ(k_j)) v_j: between chunks by running sums, within a chunk directly.
+
+    For chunks of c it makes n c + n r d_v / c entries, not n², nor the n r d_v of a sum a query.
+    """
+    n = Q_phi.shape[-2]
+    c = max(1, min(n, CHUNK))
+    Q, K, V = (_in_chunks(x, c) for x in (Q_phi, K_phi, V))  # (..., n/c, c, ·)
+    S = mg.matmul(mg.swapaxes(K, -1, -2), V)  # (..., n/c, r, d_v)
+    S_before = mg.cumsum(_one_later(S), axis=-3)  # what came before each chunk
+    P = mg.multiply(mg.matmul(Q, mg.swapaxes(K, -1, -2)), np.tri(c, dtype=Q.dtype))  # (..., c, c)
+    N = mg.add(mg.matmul(Q, S_before), mg.matmul(P, V))  # (..., n/c, c, d_v)
+    *lead, chunks, _, d_v = N.shape
+    return mg.reshape(N, (*lead, chunks * c, d_v))[..., :n, :]
+
+
+def _in_chunks(x: Any, c: int) -> Any:
+    """(..., n, d) → (..., ⌈n / c⌉, c, d), the last filled up with zeros."""
+    *lead, n, d = x.shape
+    if n % c:
+        x = mg.pad(x, [(0, 0)] * len(lead) + [(0, -n % c), (0, 0)])
+    return mg.reshape(x, (*lead, -(-n // c), c, d))
+
+
+def _one_later(S: Any) -> Any:
+    """Each chunk's sum in the place of the next; the first gets zeros, the last is dropped."""
+    return mg.pad(S[..., :-1, :, :], [(0, 0)] * (S.ndim - 3) + [(1, 0), (0, 0), (0, 0)])

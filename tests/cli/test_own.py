@@ -1,0 +1,405 @@
+"""`minigrad explain FILE.py:FUNCTION`: a user's own function, and whatever it may do wrong."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import numpy as np
+import pytest
+
+from minigrad.errors import ArgumentError
+
+FOUR = ["derivation.md", "explain.html", "graph.svg", "trace.json"]
+START = """\
+from __future__ import annotations
+import numpy as np
+import minigrad as mg
+from layers import MultiHeadAttention, SelfAttention
+
+"""
+LOSS = """
+def loss():
+    weights = mg.tensor([[0.5, -1.0], [2.0, 0.25]], requires_grad=True, name="my_weights")
+    rows = mg.tensor([[1.0, 2.0], [3.0, -1.0], [0.5, 0.5]], name="my_rows")
+    return mg.mean((rows @ weights) ** 2).named("my_loss")
+"""
+ATTENDS = """
+def attends(backward=False):
+    rng = np.random.default_rng(0)
+    X = mg.tensor(rng.normal(size=(1, 5, 6)), requires_grad=True, name="X")
+    found = mg.mean(SelfAttention(6, 3, 2, rng=rng)(X) ** 2)
+    if backward:
+        found.backward()
+    return found
+
+def attends_backward():
+    return attends(backward=True)
+"""
+
+
+@pytest.fixture
+def own(command, tmp_path):
+    """Write a file of this code below the imports, and explain its function of this name."""
+
+    def run(code, function="loss", *arguments, file="model.py", **settings):
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(START + dedent(code), encoding="utf-8")
+        return command("explain", f"{file}:{function}", *arguments, **settings)
+
+    return run
+
+
+def record():
+    return json.loads(Path("explained/trace.json").read_text(encoding="utf-8"))
+
+
+def refused(ran, said):
+    """One line, status 2, and nothing on stdout or in the folder."""
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err.startswith("minigrad: error: ")
+    assert ran.err.count("\n") == 1
+    assert said in ran.err
+    assert not Path("explained").exists()
+
+
+# ---------------------------------------------------------------- what it shows
+
+
+def test_loss_and_gradient_are_those_computed_by_hand(own):
+    ran = own(LOSS)
+    W, X = np.array([[0.5, -1.0], [2.0, 0.25]]), np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 0.5]])
+    loss, gradient = np.mean((X @ W) ** 2), X.T @ (2 * X @ W / 6)
+    assert (ran.status, ran.err) == (0, "")
+    assert f"model.py:loss: loss {loss:.6g}; 3 steps forward, 3 backward; 1 parameter" in ran.out
+    [weights] = [node for node in record()["nodes"] if node["name"] == "my_weights"]
+    assert weights["gradient"]["rms"] == pytest.approx(np.sqrt(np.mean(gradient**2)))
+    assert record()["explain"] == {
+        "function": "model.py:loss",
+        "loss": pytest.approx(loss),
+        "backward_inside": False,
+    }
+
+
+def test_all_four_files_have_the_users_names_and_lines(own):
+    ran = own(LOSS, file="my-models/a-model.py")
+    assert ran.status == 0
+    assert sorted(os.listdir("explained")) == FOUR
+    assert all(f"wrote explained/{name}" in ran.out for name in FOUR)
+    texts = {name: Path("explained", name).read_text(encoding="utf-8") for name in FOUR}
+    assert all("my" in text and "weights" in text for text in texts.values())
+    for name in ("explain.html", "graph.svg", "trace.json"):
+        assert "my-models/a-model.py:10" in texts[name], name
+    assert "my_loss" in ran.out
+
+
+def test_where_nothing_is_declared_nothing_is_ticked(own):
+    ran = own(LOSS)
+    assert "nothing declared by what ran, so no gradient was checked" in ran.out
+    assert "✓" not in ran.out
+    assert record()["checks"] == []
+    for name in ("derivation.md", "graph.svg"):
+        assert "✓" not in Path("explained", name).read_text(encoding="utf-8")
+
+
+def test_layers_that_declared_steps_are_checked_and_their_attention_shown(own):
+    ran = own(ATTENDS, "attends")
+    assert ran.status == 0
+    assert "self_attention: engine against hand-derived steps" in ran.out
+    assert "all 17 agree" in ran.out
+    assert "self_attention/A, head 0" in ran.out
+    assert "nothing declared" not in ran.out
+
+
+def test_a_wrong_rule_is_found_in_a_users_layer(own, plant):
+    plant("softmax", "x", lambda gradient: gradient * 1.0005)
+    ran = own(ATTENDS, "attends")
+    assert ran.status == 1
+    assert "disagree, first in step 3, softmax: gradient of S_masked" in ran.out
+    assert "✗" in Path("explained/derivation.md").read_text(encoding="utf-8")
+
+
+def test_backward_that_ran_inside_does_not_run_again(own):
+    once = own(ATTENDS, "attends").out
+    assert "run inside it" not in once
+    nodes = record()["nodes"]
+    again = own(ATTENDS, "attends_backward")
+    assert again.status == 0
+    assert "run inside it" in again.out
+    assert [n["gradient"] for n in record()["nodes"]] == [n["gradient"] for n in nodes]
+    assert record()["explain"]["backward_inside"]
+
+
+def test_a_step_that_returns_its_detached_loss_is_shown_as_it_ran(own):
+    ran = own("""
+        def step():
+            x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
+            loss = mg.sum(x * x)
+            loss.backward(retain_graph=True)
+            return loss.detach()
+        """, "step")  # fmt: skip
+    assert ran.status == 0
+    assert "loss 5; 2 steps forward, 2 backward, run inside it" in ran.out
+
+
+def test_a_gradient_taken_inside_does_not_stand_for_that_of_the_loss(own):
+    ran = own("""
+        def penalty():
+            x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
+            slope = mg.grad(mg.sum(x ** 3), x, create_graph=True)
+            return mg.sum(slope * slope).named("penalty")
+        """, "penalty")  # fmt: skip
+    assert ran.status == 0
+    assert "run inside it" not in ran.out
+    [penalty] = [node for node in record()["nodes"] if node["name"] == "penalty"]
+    assert penalty["gradient"]["rms"] == 1.0
+
+
+def test_a_layer_beside_the_loss_is_said_not_to_be_checked(own):
+    ran = own("""
+        def beside():
+            SelfAttention(6, 3, 2)(np.ones((1, 5, 6)))
+            return mg.sum(mg.tensor([1.0], requires_grad=True) * 2.0)
+        """, "beside")  # fmt: skip
+    assert ran.status == 0
+    assert "not checked: no backward ran through self_attention" in " ".join(ran.out.split())
+    assert "✓" not in ran.out
+
+
+def test_more_than_eight_heads_are_shown_only_if_asked_for(own):
+    code = """
+        def heads():
+            X = mg.tensor(np.ones((1, 2, 20)), requires_grad=True, name="X")
+            return mg.mean(MultiHeadAttention(20, 10, rng=np.random.default_rng(0))(X))
+        """
+    ran = own(code, "heads")
+    assert "head 7" in ran.out
+    assert "head 8" not in ran.out
+    assert "8 of 10 heads shown" in ran.out
+    assert "head 9" in own(code, "heads", "--all").out
+
+
+def test_json_is_all_of_stdout_whatever_the_function_prints(own):
+    ran = own("def loud():\n    print('noise')\n    return loss()\n" + LOSS, "loud", "--json")
+    assert ran.status == 0
+    assert json.loads(ran.out) == record()
+    assert ran.err == "noise\n"
+
+
+def test_a_loss_that_is_not_finite_is_still_json(own):
+    ran = own("""
+        def loss():
+            return mg.sum(mg.tensor([-np.inf, 1.0], requires_grad=True) * 2.0)
+        """)  # fmt: skip
+    assert ran.status == 0
+    assert record()["explain"]["loss"] == "-inf"
+
+
+def test_it_fits_the_terminal(own):
+    from minigrad.views.terminal import cells
+
+    said = ("head 0:", "shades from")  # one line each, however wide the terminal is
+    lines = own(ATTENDS, "attends", width=80).out.splitlines()
+    assert not [x for x in lines if cells(x) > 80 and not any(word in x for word in said)]
+
+
+def test_hostile_names_stay_text(own):
+    name = "</script><script>alert(1)</script> \x1b[31m\u202e ]]> |"
+    ran = own(f"""
+        def loss():
+            x = mg.tensor([1.0, 2.0], requires_grad=True, name={name!r})
+            with mg.scope({name!r}):
+                return mg.sum(x * x).named({name!r})
+        """, file="a b\x1b[31m<b>.py")  # fmt: skip
+    assert ran.status == 0
+    assert not {"\x1b", "\u202e"} & set(ran.out)
+    for file in FOUR:
+        text = Path("explained", file).read_text(encoding="utf-8")
+        assert "\x1b" not in text, file
+        assert file not in ("explain.html", "graph.svg") or "<script>alert" not in text, file
+
+
+# ---------------------------------------------------------------- where it comes from
+
+
+def test_its_folder_is_on_the_path_while_it_runs_and_gone_after(own, tmp_path):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "beside_it.py").write_text("FACTOR = 3.0\n", encoding="utf-8")
+    before, folder = list(sys.path), os.getcwd()
+    ran = own("""
+        import os
+        def loss():
+            from beside_it import FACTOR
+            assert __name__ != "__main__"
+            os.chdir("/")
+            return mg.sum(mg.tensor([1.0], requires_grad=True) * FACTOR)
+        """, file="deep/model.py")  # fmt: skip
+    sys.modules.pop("beside_it", None)
+    assert ran.status == 0, ran.err
+    assert "loss 3;" in ran.out
+    assert (sys.path, os.getcwd()) == (before, folder)
+    assert "__explained__" not in sys.modules
+
+
+def test_a_function_of_a_module_is_found_from_here(own, command, tmp_path):
+    own(LOSS, file="package_of_mine/some_module.py")
+    ran = command("explain", "package_of_mine.some_module:loss")
+    sys.modules.pop("package_of_mine.some_module")
+    sys.modules.pop("package_of_mine")
+    assert ran.status == 0
+    assert "package_of_mine.some_module:loss: loss" in ran.out
+
+
+def test_postponed_annotations_and_dataclasses_work(own):
+    ran = own("""
+        from dataclasses import dataclass
+        @dataclass
+        class Sizes:
+            n: int = 2
+        def loss():
+            return mg.sum(mg.tensor(np.ones(Sizes().n), requires_grad=True) * 2.0)
+        """)  # fmt: skip
+    assert ran.status == 0, ran.err
+
+
+# ---------------------------------------------------------------- what cannot be
+
+
+CANNOT = {
+    "los": "model.py has no function 'los', did you mean loss?",
+    "qqqqq": "model.py has no function 'qqqqq', it has loss, needs, keyword, matrix",
+    "np": "model.py has no function 'np'",
+    "needs": "model.py:needs needs arguments a, b; explain calls it without any",
+    "keyword": "model.py:keyword needs argument c; explain calls it without any",
+    "matrix": "model.py:matrix returned a Tensor of shape (2, 2); a loss has one entry",
+    "nothing": "model.py:nothing returned nothing; a loss is needed: a Tensor of one entry",
+    "array": "model.py:array returned a float64; a loss is needed",
+    "later": "model.py:later returned a coroutine; a loss is needed",
+    "frozen": "returned has no gradient: nothing it was computed from has requires_grad=True",
+    "hidden": "returned has no gradient: nothing it was computed from has requires_grad=True",
+    "leaf": "returned has no gradient: no op computed it while the function ran",
+    "before": "returned has no gradient: no op computed it while the function ran",
+}
+MANY = (
+    LOSS
+    + """
+def needs(a, b, c=1, *rest, **more): ...
+def keyword(*, c): ...
+def matrix(): return mg.tensor(np.ones((2, 2)), requires_grad=True) * 2.0
+def nothing(): matrix()
+def array(): return np.float64(3)
+async def later(): ...
+def frozen(): return mg.sum(mg.tensor([1.0, 2.0]) * 2.0)
+def hidden():
+    with mg.no_grad():
+        return loss()
+def leaf(): return mg.tensor(1.0, requires_grad=True)
+made = mg.sum(mg.tensor([1.0], requires_grad=True) * 2.0)
+def before(): return made
+"""
+)
+
+
+@pytest.mark.parametrize(("function", "said"), CANNOT.items(), ids=list(CANNOT))
+def test_what_gives_no_loss_is_one_line_and_status_2(own, function, said):
+    refused(own(MANY, function), said)
+
+
+def test_a_folder_is_no_file(command, tmp_path):
+    (tmp_path / "models.py").mkdir()
+    refused(command("explain", "models.py:loss"), "models.py is a folder; a .py file is needed")
+
+
+def test_a_file_without_functions_says_so(own):
+    refused(own("x = 3"), "model.py has no function 'loss', it has none")
+
+
+def test_an_exception_inside_shows_the_users_frames_only(own):
+    ran = own("""
+        def inner(x):
+            return x @ np.ones((7, 2))
+        def loss():
+            return inner(mg.tensor(np.ones((3, 5)), requires_grad=True))
+        """)  # fmt: skip
+    assert (ran.status, ran.out) == (1, "")
+    lines = ran.err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    files = [line.split('"')[1] for line in lines if line.startswith("  File")]
+    assert [Path(file).name for file in files] == ["model.py", "model.py"]
+    assert "return inner(mg.tensor" in ran.err
+    rule = "matmul(a, b): a's last axis must equal b's second-to-last, got 5 != 7"
+    assert lines[-1] == f"minigrad: error: model.py:loss raised ShapeError: {rule}"
+    assert not Path("explained").exists()
+
+
+def test_the_causes_of_an_exception_are_shown_as_far_as_they_are_the_users(own):
+    ran = own("""
+        def loss():
+            try:
+                {}["missing"]
+            except KeyError as error:
+                raise ValueError("told\\x1b[31m twice") from error
+        """)  # fmt: skip
+    assert ran.status == 1
+    assert ran.err.count("Traceback (most recent call last):") == 2
+    assert "KeyError: 'missing'" in ran.err
+    assert "\x1b" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("code", "last"),
+    [
+        ("def loss(: pass", "raised SyntaxError: invalid syntax (model.py, line 6)"),
+        ("raise ValueError('while loading')", "raised ValueError: while loading"),
+        ("import no_such_module_at_all", "raised ModuleNotFoundError: No module named"),
+        ("def loss(): raise SystemExit(2)", "raised SystemExit: 2"),
+        ("def loss(): raise MemoryError", "raised MemoryError"),
+        ("def loss(): raise mg.errors.ArgumentError('mine')", "raised ArgumentError: mine"),
+        ("def loss(): return loss()", "raised RecursionError: maximum recursion depth"),
+    ],
+    ids=["syntax", "loading", "import", "exit", "memory", "ours", "recursion"],
+)
+def test_whatever_is_raised_is_told_with_its_place_and_status_1(own, code, last):
+    ran = own(code)
+    assert (ran.status, ran.out) == (1, "")
+    assert last in ran.err.splitlines()[-1]
+    assert 'model.py", line ' in ran.err
+    assert "cli/target.py" not in ran.err
+    assert not Path("explained").exists()
+
+
+def test_an_exception_that_cannot_be_told_is_told_by_its_name(own):
+    ran = own("""
+        class Mute(Exception):
+            def __str__(self):
+                raise ValueError
+        def loss():
+            raise Mute
+        """)  # fmt: skip
+    assert ran.status == 1
+    assert ran.err.splitlines()[-1] == "minigrad: error: model.py:loss raised Mute"
+
+
+def test_an_exception_in_a_rule_is_told_without_frames_of_the_engine(own, plant):
+    plant("mean", "x", lambda gradient: 1 / 0)
+    ran = own(LOSS)
+    assert ran.status == 1
+    assert "graph.py" not in ran.err
+    assert "<string>" not in ran.err  # what the engine generates
+    assert ran.err.splitlines()[-1].endswith("raised ZeroDivisionError: division by zero")
+
+
+def test_an_interrupt_ends_it_as_it_ends_python(own):
+    assert own("def loss(): raise KeyboardInterrupt").status == 130
+
+
+def test_a_refusal_of_the_views_is_not_taken_for_the_users(own, monkeypatch):
+    from minigrad.trace import Trace
+
+    def refuses(*_, **__):
+        raise ArgumentError("the page is torn")
+
+    monkeypatch.setattr(Trace, "html", refuses)
+    refused(own(LOSS), "minigrad: error: the page is torn")

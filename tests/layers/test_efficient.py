@@ -1,0 +1,361 @@
+"""Attention that grows with n: against exact attention, its own quadratic form, and its cost."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import (
+    LinearAttention,
+    LinformerAttention,
+    MultiHeadAttention,
+    PerformerAttention,
+    elu_features,
+    linear_attention,
+    linformer_attention,
+    orthogonal_features,
+    performer_attention,
+    positive_features,
+)
+from minigrad.errors import ArgumentError, ShapeError
+
+B, N, D, D_V = 2, 71, 5, 3  # N is more than two chunks, and no multiple of one
+
+CAUSAL = {
+    "linear": lambda Q, K, V: linear_attention(Q, K, V, causal=True),
+    "performer": lambda Q, K, V: performer_attention(Q, K, V, features(), causal=True),
+}
+
+
+def features(m=7, d=D):
+    return orthogonal_features(m, d, rng=3)
+
+
+def mixtures(n, k=11):
+    return np.random.default_rng(5).normal(0, k**-0.5, (2, k, n))
+
+
+KINDS = {
+    "linformer": lambda Q, K, V: linformer_attention(Q, K, V, *mixtures(K.shape[-2])),
+    "linear, both ways": linear_attention,
+    "performer, both ways": lambda Q, K, V: performer_attention(Q, K, V, features()),
+    **CAUSAL,
+}
+
+
+def drawn(rng, n=N, m=None):
+    m = n if m is None else m
+    return rng.normal(size=(B, n, D)), rng.normal(size=(B, m, D)), rng.normal(size=(B, m, D_V))
+
+
+def exact(Q, K, V, **options):
+    return mg.scaled_dot_product_attention(Q, K, V, method="exact", **options)
+
+
+def quadratic(Q_phi, K_phi, V, causal):
+    """The n × n form: weights φ(q)·φ(k), later keys cut, rows divided by their sums."""
+    P = Q_phi @ K_phi.swapaxes(-1, -2)
+    P = np.tril(P) if causal else P
+    return P @ V / P.sum(axis=-1, keepdims=True)
+
+
+# ---------------------------------------------------------------- values
+
+
+def test_linformer_that_mixes_nothing_is_exact_attention(rng):
+    Q, K, V = drawn(rng, n=13, m=17)
+    found = linformer_attention(Q, K, V, np.eye(17), np.eye(17))
+    np.testing.assert_allclose(found, exact(Q, K, V), rtol=1e-13)
+
+
+def test_linformer_is_exact_attention_to_mixed_keys_and_values(rng):
+    Q, K, V = drawn(rng, n=13, m=17)
+    E, F = mixtures(17)
+    np.testing.assert_allclose(linformer_attention(Q, K, V, E, F), exact(Q, E @ K, F @ V))
+
+
+@pytest.mark.parametrize("n", [1, 31, 32, 33, 64, N])
+@pytest.mark.parametrize("causal", [False, True])
+def test_linear_attention_equals_its_quadratic_form(rng, n, causal):
+    Q, K, V = drawn(rng, n)
+    phi = [np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))) for x in (Q, K)]
+    found = linear_attention(Q, K, V, causal)
+    np.testing.assert_allclose(found, quadratic(*phi, V, causal), rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("n", [1, 33, N])
+@pytest.mark.parametrize("causal", [False, True])
+def test_performer_equals_its_quadratic_form(rng, n, causal):
+    """Its own features, without the constants that keep them in range."""
+    Q, K, V = drawn(rng, n)
+    phi = [positive_features(x / D**0.25, features()) for x in (Q, K)]
+    found = performer_attention(Q, K, V, features(), causal)
+    np.testing.assert_allclose(found, quadratic(*phi, V, causal), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_performers_error_falls_as_one_over_the_root_of_its_features(rng, causal):
+    Q, K, V = drawn(rng)
+    Q, K = Q / 2, K / 2  # the estimate's variance grows exponentially with ‖q + k‖²
+    truth = exact(Q, K, V, is_causal=causal)
+
+    def error(m):
+        draws = [orthogonal_features(m, D, rng) for _ in range(8)]
+        found = np.array([performer_attention(Q, K, V, W, causal) for W in draws])
+        return np.sqrt(np.mean((found - truth) ** 2))
+
+    errors = [error(m) for m in (16, 64, 256, 1024)]
+    for more, less in pairwise(errors):
+        assert 1.4 < more / less < 2.8, errors  # 4 times the features: half the error
+
+
+def test_performers_features_are_unbiased_for_the_softmax_kernel(rng):
+    """The mean of 4,000 draws: within 4 of its standard errors of exp(x·y), and within 2 %."""
+    X, Y = rng.normal(size=(3, D)) / 4, rng.normal(size=(7, D)) / 4
+    kernels = []
+    for _ in range(4000):
+        W = orthogonal_features(11, D, rng)
+        kernels.append(positive_features(X, W) @ positive_features(Y, W).T)
+    mean, spread = np.mean(kernels, axis=0), np.std(kernels, axis=0) / np.sqrt(len(kernels))
+    truth = np.exp(X @ Y.T)
+    assert (np.abs(mean - truth) < 4 * spread).all()
+    np.testing.assert_allclose(mean, truth, rtol=0.02)
+
+
+def test_orthogonal_features_are_orthogonal_in_blocks_and_gaussian_in_length():
+    W = orthogonal_features(3 * D - 2, D, rng=0)
+    for block in (W[:D], W[D : 2 * D], W[2 * D :]):
+        gram = block @ block.T
+        np.testing.assert_allclose(gram - np.diag(np.diag(gram)), 0, atol=1e-12)
+    many = orthogonal_features(50_000, D, rng=0)
+    np.testing.assert_allclose(many.mean(axis=0), 0, atol=0.02)
+    np.testing.assert_allclose(np.cov(many.T), np.eye(D), atol=0.03)
+
+
+def test_orthogonal_features_err_less_than_independent_ones(rng):
+    X, Y = rng.normal(size=(2, 7, D)) / 4
+    truth = np.exp(X @ Y.T)
+
+    def error(draw):
+        found = [positive_features(X, W) @ positive_features(Y, W).T for W in map(draw, range(999))]
+        return np.mean((np.array(found) - truth) ** 2)
+
+    independent = error(lambda i: np.random.default_rng(i).normal(size=(D, D)))
+    assert error(lambda i: orthogonal_features(D, D, i)) < 0.95 * independent
+
+
+def test_performer_stays_finite_where_bare_features_vanish_or_overflow(rng):
+    Q, K, V = drawn(rng)
+    for size in (100.0, 1e-100):
+        assert np.isfinite(performer_attention(size * Q, size * K, V, features())).all()
+    assert not positive_features(100 * K, features()).any()
+    with np.errstate(over="ignore"):
+        assert np.isinf(positive_features(np.full((1, D), 50.0), np.full((1, D), 60.0))).any()
+
+
+def test_elu_features_are_positive_with_slope_one_at_zero():
+    x = mg.tensor([-40.0, -1.0, 0.0, 2.0], requires_grad=True)
+    y = elu_features(x)
+    y.sum().backward()
+    np.testing.assert_allclose(y.numpy(), [np.exp(-40), np.exp(-1), 1, 3])
+    np.testing.assert_allclose(x.grad, [np.exp(-40), np.exp(-1), 1, 1])
+
+
+# ---------------------------------------------------------------- causality, gradients
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("i", [0, 30, 31, 32, 64, N - 2])
+def test_a_causal_token_sees_nothing_later(rng, name, i):
+    """To the last bit, whatever later tokens hold; token i + 1 does change."""
+    Q, K, V = drawn(rng)
+    before = CAUSAL[name](Q, K, V)
+    for x in (Q, K, V):
+        x[:, i + 1 :] = 3 * rng.normal(size=x[:, i + 1 :].shape)
+    after = CAUSAL[name](Q, K, V)
+    np.testing.assert_array_equal(after[:, : i + 1], before[:, : i + 1])
+    assert (after[:, i + 1] != before[:, i + 1]).all()
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_no_gradient_reaches_a_later_token(rng, name):
+    leaves = [mg.tensor(x, requires_grad=True) for x in drawn(rng)]
+    gradients = mg.grad(CAUSAL[name](*leaves)[:, 40].sum(), leaves)
+    for gradient in gradients[1:]:
+        assert (gradient[:, 41:] == 0).all()
+        assert (gradient[:, 40] != 0).all()
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("n", [3, 35])
+def test_gradients_agree_with_numeric_ones(rng, name, n):
+    Q, K, V = (x[0, :, :] for x in drawn(rng, n))
+    order = 2 if n == 3 else 1
+    assert mg.gradcheck(KINDS[name], [Q, K, V], order=order, tolerance=1e-5)
+
+
+def test_gradients_of_linformers_mixtures_and_performers_features(rng):
+    Q, K, V = (x[0] for x in drawn(rng, 7))
+    assert mg.gradcheck(linformer_attention, [Q, K, V, *mixtures(7, 3)])
+    assert mg.gradcheck(performer_attention, [Q, K, V, features()])
+
+
+# ---------------------------------------------------------------- cost
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_array_grows_faster_than_n_and_flops_double_with_it(rng, hear, name):
+    largest, flops = {}, {}
+    for n in (128, 256, 512):
+        _, heard = hear(KINDS[name], *(mg.tensor(x) for x in drawn(rng, n)))
+        largest[n] = max(out.size for out in heard.outputs)
+        flops[n] = sum(heard.flops.values())
+    assert largest[512] < B * 512 * 64
+    for n in (128, 256):
+        np.testing.assert_allclose(flops[2 * n] / flops[n], 2, rtol=1e-3)
+        assert largest[2 * n] == 2 * largest[n]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_backward_keeps_and_makes_doubles_with_n(rng, name):
+    kept, largest = {}, {}
+    for n in (128, 256):
+        leaves = [mg.tensor(x, requires_grad=True) for x in drawn(rng, n)]
+        with mg.trace() as trace:
+            KINDS[name](*leaves).sum().backward()
+        kept[n] = sum(entry.saved_bytes for entry in trace.entries)
+        largest[n] = max(np.size(e.gradient) for e in trace.entries if e.gradient is not None)
+    np.testing.assert_allclose(kept[256] / kept[128], 2, rtol=0.02)
+    assert largest[256] <= 2 * largest[128]
+
+
+def test_the_test_above_would_notice_exact_attention(rng, hear):
+    largest = []
+    for n in (128, 256):
+        _, heard = hear(exact, *(mg.tensor(x) for x in drawn(rng, n)))
+        largest.append(max(out.size for out in heard.outputs))
+    assert largest == [B * 128**2, B * 256**2]
+
+
+# ---------------------------------------------------------------- layers
+
+LAYERS = {
+    "linear": lambda **o: LinearAttention(12, 3, **o),
+    "linear, causal": lambda **o: LinearAttention(12, 3, causal=True, **o),
+    "performer": lambda **o: PerformerAttention(12, 3, 5, **o),
+    "performer, causal": lambda **o: PerformerAttention(12, 3, 5, causal=True, **o),
+    "linformer": lambda **o: LinformerAttention(12, 3, 41, 5, **o),
+}
+
+
+def test_a_linformer_layer_that_mixes_nothing_is_multi_head_attention(rng):
+    plain = MultiHeadAttention(12, 3, use_bias=True, rng=rng)
+    layer = LinformerAttention(12, 3, seq_len=7, k=7, use_bias=True)
+    layer.load_state_dict(plain.state_dict() | {"E": np.eye(7), "F": np.eye(7)})
+    X = rng.normal(size=(B, 7, 12))
+    np.testing.assert_allclose(layer(X).numpy(), plain(X).numpy(), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_performer_layer_takes_multi_head_attentions_weights_and_nears_it(rng, causal):
+    plain = MultiHeadAttention(12, 3, causal=causal, rng=rng)
+    layer = PerformerAttention(12, 3, n_features=4096, causal=causal, rng=rng)
+    layer.load_state_dict(plain.state_dict())
+    X = rng.normal(size=(B, 37, 12)) / 2
+    there, here = plain(X).numpy(), layer(X).numpy()
+    assert np.linalg.norm(here - there) < 0.1 * np.linalg.norm(there)
+    layer.redraw(rng)
+    assert not np.array_equal(layer(X).numpy(), here)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_each_head_of_a_layer_is_its_function(rng, name):
+    layer = LAYERS[name](rng=rng)
+    X = rng.normal(size=(B, 37, 12))
+    function = {
+        "linear": lambda *qkv: linear_attention(*qkv, causal=layer.causal),
+        "performer": lambda *qkv: performer_attention(*qkv, layer.features, causal=layer.causal),
+        "linformer": lambda *qkv: linformer_attention(
+            *qkv, *(x.numpy()[:, :37] for x in (layer.E, layer.F))
+        ),
+    }[name.split(",")[0]]
+    W = {s: getattr(layer, f"W_{s}").numpy() for s in "QKVO"}
+    heads = [function(*((X @ W[s])[..., 4 * h : 4 * h + 4] for s in "QKV")) for h in range(3)]
+    expected = np.concatenate(heads, axis=-1) @ W["O"]
+    np.testing.assert_allclose(layer(X).numpy(), expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layers_gradients_agree_with_differences(rng, check_against_differences, name):
+    layer = LAYERS[name](use_bias=True, rng=rng)
+    forward = layer.forward
+    layer.forward = lambda X, mask=None: forward(X)
+    check_against_differences(layer, rng.normal(size=(1, 3, 12)))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_take_one_sequence_or_many_and_keep_float32(rng, name):
+    layer = LAYERS[name](rng=rng, dtype=np.float32)
+    X = rng.normal(size=(B, 37, 12)).astype(np.float32)
+    out = layer(X)
+    assert out.dtype == np.float32
+    np.testing.assert_allclose(layer(X[0]).numpy(), out.numpy()[0], rtol=1e-4, atol=1e-5)
+    assert layer.backward(np.ones((37, 12), np.float32)).dtype == np.float32
+
+
+# ---------------------------------------------------------------- errors
+
+WRONG = {
+    "linformer_attention(Q, K, V, E, F): Q's last axis must equal K's, got 5 != 3\n"
+    "  Q: (7, 5)\n  K: (7, 3)": lambda z: linformer_attention(
+        z(7, 5), z(7, 3), z(7, 2), z(2, 7), z(2, 7)
+    ),
+    "linear_attention(Q, K, V): V must have a row for each key, got 11 != 7\n"
+    "  K: (7, 5)\n  V: (11, 2)": lambda z: linear_attention(z(3, 5), z(7, 5), z(11, 2)),
+    "linear_attention(Q, K, V): causal needs as many queries as keys, got 3 != 7\n"
+    "  Q: (3, 5)\n  K: (7, 5)": lambda z: linear_attention(z(3, 5), z(7, 5), z(7, 2), causal=True),
+    "linear_attention(Q, K, V): V needs at least two axes, got 1\n  V: (7,)": lambda z: (
+        linear_attention(z(7, 5), z(7, 5), z(7))
+    ),
+    "linear_attention(Q, K, V): leading axes must broadcast\n"
+    "  Q: (2, 7, 5)\n  K: (3, 7, 5)\n  V: (7, 2)": lambda z: linear_attention(
+        z(2, 7, 5), z(3, 7, 5), z(7, 2)
+    ),
+    "linformer_attention(Q, K, V, E, F): F's last axis must be the number of keys, got 5 != 7\n"
+    "  F: (2, 5)\n  K: (7, 3)": lambda z: linformer_attention(
+        z(7, 3), z(7, 3), z(7, 2), z(2, 7), z(2, 5)
+    ),
+    "linformer_attention(Q, K, V, E, F): E and F must make as many rows, got 2 != 3\n"
+    "  E: (2, 7)\n  F: (3, 7)": lambda z: linformer_attention(
+        z(7, 3), z(7, 3), z(7, 2), z(2, 7), z(3, 7)
+    ),
+    "performer_attention(Q, K, V, features): the features' last axis must be Q's, got 2 != 5\n"
+    "  features: (3, 2)\n  Q: (7, 5)": lambda z: performer_attention(
+        z(7, 5), z(7, 5), z(7, 2), z(3, 2)
+    ),
+    "LinformerAttention(X): n must be at most seq_len, got 5 > 3\n  X: (1, 5, 6)   X": lambda z: (
+        LinformerAttention(6, 2, 3, 2)(z(1, 5, 6))
+    ),
+    "LinearAttention(X): X must be (B, n, 6) or (n, 6), got (1, 5, 7)\n  X: (1, 5, 7)   X": lambda z: (
+        LinearAttention(6, 2)(z(1, 5, 7))
+    ),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_an_error_says_the_call_the_rule_and_the_shapes(message):
+    with pytest.raises(ShapeError) as caught:
+        WRONG[message](lambda *shape: np.zeros(shape))
+    assert str(caught.value) == message
+
+
+def test_sizes_of_layers_are_checked():
+    with pytest.raises(ArgumentError, match="n_heads must divide d_model, got 5 and 12"):
+        LinearAttention(12, 5)
+    with pytest.raises(ArgumentError, match="n_features must be an integer of at least 1, got 0"):
+        PerformerAttention(12, 3, 0)
+    with pytest.raises(ArgumentError, match="k must be an integer of at least 1, got 0"):
+        LinformerAttention(12, 3, 7, 0)
+    with pytest.raises(ArgumentError, match="m must be an integer of at least 1, got 0"):
+        orthogonal_features(0, 3)
