@@ -23,9 +23,9 @@ INCHES, MOST_TOKENS, TOKEN = 2.4, 24, 12  # of a panel; tokens named on an axis;
 
 def plot(found: Attentions, path: Path | None, batch: int) -> Any:
     """A column for each head, a row of A and one of ∂L/∂A for each attention."""
-    figure_type = _figure_type()
     if not found:
         raise ArgumentError("attention.plot: no attention in this record: no softmax named A")
+    figure_type = _figure_type()
     columns = max(one.heads for one in found)
     rows = [(one, k) for one in found for k in range(1 if one.dA is None else 2)]
     size = (INCHES * columns + 0.8, INCHES * len(rows) + 0.6)
