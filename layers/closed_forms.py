@@ -23,7 +23,7 @@ from .rotary import Rotary
 from .sequential import Sequential
 from .transformer import Decoder, Encoder, LanguageModel
 
-__all__ = ["Operation", "operations"]
+__all__ = ["Operation", "affine", "each", "operations", "product"]
 
 
 class Operation(NamedTuple):
@@ -34,18 +34,18 @@ class Operation(NamedTuple):
     entries: int
 
 
-def _each(name: str, entries: int, cost: int = 1) -> Operation:
+def each(name: str, entries: int, cost: int = 1) -> Operation:
     return Operation(name, cost * entries, entries)
 
 
-def _product(rows: int, inner: int, columns: int) -> Operation:
+def product(rows: int, inner: int, columns: int) -> Operation:
     return Operation("matmul", 2 * rows * inner * columns, rows * columns)
 
 
-def _affine(rows: int, W: Any, b: Any) -> Iterator[Operation]:
-    yield _product(rows, *W.shape)
+def affine(rows: int, W: Any, b: Any) -> Iterator[Operation]:
+    yield product(rows, *W.shape)
     if b is not None:
-        yield _each("add", rows * W.shape[1])
+        yield each("add", rows * W.shape[1])
 
 
 def _activation(f: Any, entries: int) -> Iterator[Operation]:
@@ -54,7 +54,7 @@ def _activation(f: Any, entries: int) -> Iterator[Operation]:
     costs = {mg.relu: 1, mg.tanh: 1, mg.sigmoid: 4, mg.silu: 5, mg.gelu: 8}
     if op not in costs:
         raise TypeError(f"layer_cost: the cost of the activation {f!r} is not known")
-    yield _each(op.__name__, entries, costs[op])
+    yield each(op.__name__, entries, costs[op])
 
 
 @singledispatch
@@ -65,49 +65,49 @@ def operations(layer: Any, B: int, n: int, m: int | None = None) -> Iterator[Ope
 
 @operations.register
 def _(layer: Linear, B: int, n: int, m: int | None = None) -> Iterator[Operation]:
-    yield from _affine(B * n, layer.W, layer.b)
+    yield from affine(B * n, layer.W, layer.b)
 
 
 @operations.register
 def _(layer: LayerNorm, B: int, n: int, m: int | None = None) -> Iterator[Operation]:
-    yield _each("layer_norm", B * n * prod(layer.shape), 8)
+    yield each("layer_norm", B * n * prod(layer.shape), 8)
 
 
 @operations.register
 def _(layer: RMSNorm, B: int, n: int, m: int | None = None) -> Iterator[Operation]:
     if layer.plus_one and layer.weight is not None:
-        yield _each("add", prod(layer.shape))
-    yield _each("rms_norm", B * n * prod(layer.shape), 5)
+        yield each("add", prod(layer.shape))
+    yield each("rms_norm", B * n * prod(layer.shape), 5)
 
 
 @operations.register
 def _(layer: FeedForward, B: int, n: int, m: int | None = None) -> Iterator[Operation]:
-    yield from _affine(B * n, layer.W_1, layer.b_1)
+    yield from affine(B * n, layer.W_1, layer.b_1)
     yield from _activation(layer.activation, B * n * layer.W_1.shape[1])
-    yield from _affine(B * n, layer.W_2, layer.b_2)
+    yield from affine(B * n, layer.W_2, layer.b_2)
 
 
 @operations.register
 def _(layer: GatedFeedForward, B: int, n: int, m: int | None = None) -> Iterator[Operation]:
     hidden = B * n * layer.W.shape[1]
-    yield from _affine(B * n, layer.W, layer.b)
+    yield from affine(B * n, layer.W, layer.b)
     yield from _activation(layer.activation, hidden)
-    yield from _affine(B * n, layer.V, layer.c)
-    yield _each("multiply", hidden)
-    yield from _affine(B * n, layer.W_2, layer.b_2)
+    yield from affine(B * n, layer.V, layer.c)
+    yield each("multiply", hidden)
+    yield from affine(B * n, layer.W_2, layer.b_2)
 
 
 @operations.register
 def _(layer: Embedding, B: int, n: int, m: int | None = None) -> Iterator[Operation]:
     if layer.scaled:
-        yield _each("scale", B * n * layer.W.shape[1])
+        yield each("scale", B * n * layer.W.shape[1])
 
 
 @operations.register(LearnedPosition)
 @operations.register(SinusoidalPosition)
 def _(layer: Any, B: int, n: int, m: int | None = None) -> Iterator[Operation]:
     width = layer.P.shape[1] if isinstance(layer, LearnedPosition) else layer.d_model
-    yield _each("add", B * n * width)
+    yield each("add", B * n * width)
 
 
 @operations.register(SelfAttention)
@@ -116,53 +116,53 @@ def _(layer: Any, B: int, n: int, m: int | None = None) -> Iterator[Operation]:
     h, g = getattr(layer, "n_heads", 1), getattr(layer, "n_kv_heads", 1)
     m, d_k, d_v, position = n if m is None else m, layer.d_k, layer.d_v, layer.position
     scores = B * h * n * m
-    yield from _affine(B * n, layer.W_Q, layer.b_Q)
-    yield from _affine(B * m, layer.W_K, layer.b_K)
-    yield from _affine(B * m, layer.W_V, layer.b_V)
+    yield from affine(B * n, layer.W_Q, layer.b_Q)
+    yield from affine(B * m, layer.W_K, layer.b_K)
+    yield from affine(B * m, layer.W_V, layer.b_V)
     if layer.q_norm is not None:
         yield from operations(layer.q_norm, B * h, n)
         yield from operations(layer.k_norm, B * g, m)
     if isinstance(position, Rotary):
         turned = (B * h * n + B * g * m) * position.d // 2
-        yield from (_each(name, turned) for name in ("multiply", "multiply", "subtract"))
-        yield from (_each(name, turned) for name in ("multiply", "multiply", "add"))
-    yield _product(B * h * n, d_k, m)
-    yield _each("scale", scores)
+        yield from (each(name, turned) for name in ("multiply", "multiply", "subtract"))
+        yield from (each(name, turned) for name in ("multiply", "multiply", "add"))
+    yield product(B * h * n, d_k, m)
+    yield each("scale", scores)
     yield from _bias(position, B, h, n, m, d_k)
     if layer.softcap is not None:
-        yield from (_each(name, scores) for name in ("scale", "tanh", "scale"))
+        yield from (each(name, scores) for name in ("scale", "tanh", "scale"))
     if (layer.causal and n > 1) or (layer.window is not None and layer.window < max(n, m)):
-        yield _each("mask_add", scores)
-    yield _each("softmax", scores, 5)
+        yield each("mask_add", scores)
+    yield each("softmax", scores, 5)
     if layer.drop is not None:
         yield from _dropped(layer.drop, scores)
-    yield _product(B * h * n, m, d_v)
+    yield product(B * h * n, m, d_v)
     if isinstance(position, RelativePosition) and position.a_V is not None:
         yield Operation("einsum", 2 * scores * d_v, B * h * n * d_v)
-        yield _each("add", B * h * n * d_v)
-    yield from _affine(B * n, layer.W_O, layer.b_O)
+        yield each("add", B * h * n * d_v)
+    yield from affine(B * n, layer.W_O, layer.b_O)
 
 
 def _bias(position: Any, B: int, h: int, n: int, m: int, d_k: int) -> Iterator[Operation]:
     """What a relative position adds to the scores."""
     scores = B * h * n * m
     if isinstance(position, RelativePosition):
-        yield _product(B * h * n, d_k, position.a_K.shape[0])
-        yield _each("scale", scores)
+        yield product(B * h * n, d_k, position.a_K.shape[0])
+        yield each("scale", scores)
     if isinstance(position, TransformerXLPosition):
         distances = n + m - 1
-        yield _product(distances, *position.W_R.shape)
-        yield _each("add", B * h * n * d_k)
-        yield _product(B * h * n, d_k, distances)
-        yield _product(B * h, d_k, m)
-        yield from (_each(name, scores) for name in ("add", "scale"))
+        yield product(distances, *position.W_R.shape)
+        yield each("add", B * h * n * d_k)
+        yield product(B * h * n, d_k, distances)
+        yield product(B * h, d_k, m)
+        yield from (each(name, scores) for name in ("add", "scale"))
     if isinstance(position, ALiBi | RelativePosition | T5Bias | TransformerXLPosition):
-        yield _each("add", scores)
+        yield each("add", scores)
 
 
 def _dropped(drop: Dropout | None, entries: int) -> Iterator[Operation]:
     if drop is not None and drop.training and drop.p:
-        yield _each("dropout", entries, 2)
+        yield each("dropout", entries, 2)
 
 
 @operations.register(TransformerBlock)
@@ -177,7 +177,7 @@ def _(layer: Any, B: int, n: int, m: int | None = None) -> Iterator[Operation]:
         if name.startswith("norm"):
             yield from operations(child, B, n)
     for _ in range(3 if decoder else 2):
-        yield _each("add", B * n * layer.attention.d_model)
+        yield each("add", B * n * layer.attention.d_model)
         yield from _dropped(layer.drop, B * n * layer.attention.d_model)
 
 
@@ -197,9 +197,9 @@ def _(layer: LanguageModel, B: int, n: int, m: int | None = None) -> Iterator[Op
         yield from operations(layer.position_embedding, B, n)
     yield from operations(layer.decoder, B, n)
     n_tokens, d_model = layer.embedding.W.shape
-    yield _product(B * n, d_model, n_tokens)
+    yield product(B * n, d_model, n_tokens)
     if layer.output_softcap is not None:
-        yield from (_each(name, B * n * n_tokens) for name in ("scale", "tanh", "scale"))
+        yield from (each(name, B * n * n_tokens) for name in ("scale", "tanh", "scale"))
 
 
 @operations.register

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import minigrad as mg
 
-from .closed_forms import operations
 from .cost import A100_RIDGE, roofline
+from .efficient_costs import operations
 from .module import Module
 
 __all__ = ["GraphCost", "LayerCost", "count_graph", "kv_cache_bytes", "layer_cost"]
