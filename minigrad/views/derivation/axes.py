@@ -31,9 +31,9 @@ def stack_letters(ndim: int) -> list[str]:
 
 
 def missing(shape: tuple[int, ...], whole: tuple[int, ...]) -> list[int]:
-    """The axes of the whole that a broadcast shape lacks or has at length 1."""
+    """The axes along which a shape is repeated to fill the whole; a length of 1 repeats nothing."""
     padded = (0,) * (len(whole) - len(shape)) + shape
-    return [k for k, (n, m) in enumerate(zip(padded, whole, strict=True)) if n != m]
+    return [k for k, (n, m) in enumerate(zip(padded, whole, strict=True)) if n != m != 1]
 
 
 def broadcasts(shapes: list[tuple[int, ...]], whole: tuple[int, ...]) -> bool:
