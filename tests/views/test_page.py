@@ -22,7 +22,7 @@ from minigrad.trace import Trace
 from minigrad.views.page import page_html
 from minigrad.views.page.arrays import STEPS, Arrays, Limits, pack, pooled
 from minigrad.views.page.formulas import known_formulas, tree_of, with_shapes
-from tools.mathml import formulas, mathml
+from tests.views.mathml import formulas, mathml
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -306,13 +306,13 @@ def test_tokens_that_do_not_fit_are_refused(multi: Trace) -> None:
 
 
 def test_every_formula_of_the_project_has_its_mathml() -> None:
-    """After a formula changed: python -m tools.mathml."""
+    """After a formula changed: python -m tests.views.mathml."""
     missing = [tex for tex in formulas() if tex not in known_formulas()]
-    assert not missing, "run: python -m tools.mathml"
+    assert not missing, "run: python -m tests.views.mathml"
 
 
 def test_no_formula_is_kept_that_is_gone() -> None:
-    assert set(known_formulas()) <= set(formulas()), "run: python -m tools.mathml"
+    assert set(known_formulas()) <= set(formulas()), "run: python -m tests.views.mathml"
 
 
 @pytest.mark.parametrize("tex", formulas())
@@ -332,7 +332,7 @@ def test_the_mathml_is_what_the_converter_makes() -> None:
     ):
         assert mathml(tex).startswith("<math>")
     for tex, known in known_formulas().items():
-        assert mathml(tex) == known, "run: python -m tools.mathml"
+        assert mathml(tex) == known, "run: python -m tests.views.mathml"
 
 
 def test_a_formula_that_is_not_known_becomes_readable_text() -> None:

@@ -24,7 +24,7 @@ _PLACEHOLDER = re.compile("\ue000(\\w+)\ue001")
 
 @cache
 def known_formulas() -> dict[str, str]:
-    """LaTeX to MathML, for every formula in the project; tools/mathml.py wrote it."""
+    """LaTeX to MathML, for every formula in the project; tests/views/mathml.py wrote it."""
     text = (files(__package__) / "assets" / "mathml.json").read_text(encoding="utf-8")
     return dict(json.loads(text))
 

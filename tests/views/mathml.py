@@ -1,4 +1,4 @@
-"""Write the MathML of every formula, for the page: `python -m tools.mathml`, after one has changed.
+"""Write the MathML of every formula, for the page: `python -m tests.views.mathml`, after one has changed.
 
 The formulas are LaTeX, in op declarations and in the hand-derived steps. Here, and only here,
 latex2mathml turns them into MathML. What a placeholder `<x>` stands for is filled in by the page,
@@ -19,7 +19,7 @@ import numpy as np
 from layers.hand_derived import Step, multi_head_steps, self_attention_steps
 from minigrad.op import registry
 
-FILE = Path(__file__).parents[1] / "minigrad" / "views" / "page" / "assets" / "mathml.json"
+FILE = Path(__file__).parents[2] / "minigrad" / "views" / "page" / "assets" / "mathml.json"
 NAMESPACE = "{http://www.w3.org/1998/Math/MathML}"
 SLOT = 0xE000  # from here on, a private character of Unicode for each placeholder of a formula
 WORDLIKE = {"mi", "msub", "msup", "msubsup", "mfrac", "msqrt"}
