@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
+from ..errors import GradientError
 from .outline import Box, Line
 from .palette import STATES, WORST_FIRST
 from .plain import counted, of_bytes, one_line, shaped, sized
@@ -26,6 +27,7 @@ __all__ = [
     "state",
     "sum_title",
     "summary",
+    "verdict",
     "why",
 ]
 
@@ -177,3 +179,19 @@ def summary(trace: Trace) -> str:
     ]
     said += [] if trace.backward_steps else ["backward not run"]
     return " · ".join(said)
+
+
+def verdict(trace: Trace) -> tuple[str, bool]:
+    """What holding the gradients against hand-derived steps found, and whether they agree."""
+    try:
+        checks = trace.check()
+    except GradientError:  # no backward ran through the layers that have such steps
+        return "", True
+    wrong, measured = checks.first_wrong, len(checks.measured)
+    if wrong is None:
+        return f"{measured} gradients equal the hand-derived steps" if measured else "", True
+    differ = sum(not check.difference.ok for check in checks.measured if check.difference)
+    return (
+        f"{differ} of {measured} gradients differ from the hand-derived steps, first in step "
+        f"{wrong.number}, {one_line(wrong.title, WIDEST)}: that of {one_line(wrong.symbol, WIDEST)}"
+    ), False

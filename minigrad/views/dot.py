@@ -103,8 +103,9 @@ class _Writer:
         for number, (source, target, name) in enumerate(self.saved):
             self.keep(source, target, name, f"k{number}")
         summary = describe.summary(self.trace)
-        self.legend(summary)
-        return Dot(self.graph.source, self.titles, summary)
+        verdict, agrees = describe.verdict(self.trace)
+        self.legend(summary, verdict, agrees)
+        return Dot(self.graph.source, self.titles, " · ".join(filter(None, [summary, verdict])))
 
     # ------------------------------------------------------------------ boxes, each in its scope
 
@@ -208,7 +209,7 @@ class _Writer:
 
     # ------------------------------------------------------------------ legend
 
-    def legend(self, summary: str) -> None:
+    def legend(self, summary: str, verdict: str, agrees: bool) -> None:
         kinds = [box.kind for box in self.plan.boxes] + ["sum"] * bool(self.sums)
         states = [describe.state(box) for box in self.plan.boxes]
         said = [("down", "values, forward")]
@@ -221,7 +222,7 @@ class _Writer:
         if any(describe.dimmed(box) for box in self.plan.boxes):
             said.append(("dashed", "takes no part in backward"))
         key = _digraph("cluster_key")
-        rows = caption(self.theme, self.scale, summary, states, said)
+        rows = caption(self.theme, self.scale, summary, states, said, verdict, agrees)
         key.attr(
             label=f"<{rows}>", labelloc="b", labeljust="l", style="rounded", id="key", margin="8"
         )

@@ -10,6 +10,8 @@ from .shapes import SHAPES, fill, text
 
 __all__ = ["caption", "samples"]
 
+WRONG = "#b3261e"  # behind words of a white that themes do not replace: the same in all
+
 WORDS = {
     "parameter": "parameter",
     "input": "input",
@@ -44,9 +46,15 @@ def samples(graph: Any, theme: Theme, kinds: Iterable[str]) -> list[str]:
 
 
 def caption(
-    theme: Theme, scale: Scale, summary: str, states: Iterable[str], said: Iterable[tuple[str, str]]
+    theme: Theme,
+    scale: Scale,
+    summary: str,
+    states: Iterable[str],
+    said: Iterable[tuple[str, str]],
+    verdict: str = "",
+    agrees: bool = True,
 ) -> str:
-    """The rows beneath: the scale, kinds of lines, states, and one sentence on the whole."""
+    """The rows beneath: the scale, kinds of lines, states, a sentence on the whole, the verdict."""
     present = set(states)
     rows = [text(summary, theme.muted, 9)]
     if present - {"none"}:
@@ -67,6 +75,10 @@ def caption(
     lines = [cells[i : i + 4] for i in range(0, len(cells), 4)]
     rows[-1:-1] = [text("     ", theme.muted, 9).join(line) for line in lines]
     body = "".join(f'<TR><TD ALIGN="LEFT">{row}</TD></TR>' for row in rows)
+    if verdict:
+        ground = "" if agrees else f' BGCOLOR="{WRONG}"'
+        words = text(verdict, theme.muted if agrees else "#fffffe", 9, bold=not agrees)
+        body += f'<TR><TD ALIGN="LEFT"{ground}>{words}</TD></TR>'
     return f"{TABLE}{body}</TABLE>"
 
 

@@ -1,8 +1,8 @@
 """Write the MathML of every formula, for the page: `python -m tests.views.mathml`.
 
-To be run after a formula has changed. The formulas are LaTeX, in op declarations and in the hand-derived steps. Here, and only here,
-latex2mathml turns them into MathML. What a placeholder `<x>` stands for is filled in by the page,
-so it becomes `<mi class="slot">x</mi>`.
+To be run after a formula has changed. The formulas are LaTeX, in op declarations and in the
+hand-derived steps. Here, and only here, latex2mathml turns them into MathML. What a placeholder
+`<x>` stands for is filled in by the page, so it becomes `<mi class="slot">x</mi>`.
 """
 
 from __future__ import annotations

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from layers import SelfAttention
 from minigrad.trace import Trace
 from minigrad.views import draw_trace
+from minigrad.views.legend import WRONG
 from minigrad.views.palette import DARK, LIGHT
 
 from . import conftest as graphs
@@ -192,3 +194,38 @@ def test_collapsed_folded_and_focused_pictures_are_whole(tmp_path: Path) -> None
         assert len(groups(root, "node")) >= 2
         for group in groups(root, "edge").values():
             assert group.find(f"{SVG}title") is not None
+
+
+def test_the_legend_says_that_the_gradients_equal_the_steps_derived_by_hand(
+    checked: Trace, tmp_path: Path
+) -> None:
+    said = ElementTree.tostring(drawn(checked, tmp_path), encoding="unicode", method="text")
+    assert f"{len(checked.check().measured)} gradients equal the hand-derived steps" in said
+
+
+def test_a_planted_wrong_rule_turns_the_legend_red_and_is_named(tmp_path: Path) -> None:
+    softmax = mg.registry["softmax"]
+    right = softmax.rules["x"].function
+    try:
+        softmax.vjp("x")(lambda g, out, axis: 1.0005 * right(g, out, axis))
+        wrong = checked_trace()
+    finally:
+        softmax.vjp("x")(right)
+    root = drawn(wrong, tmp_path)
+    said = ElementTree.tostring(root, encoding="unicode", method="text")
+    assert "differ from the hand-derived steps, first in step 3, softmax: that of S_masked" in said
+    assert "gradients equal" not in said
+    assert any(e.attrib.get("fill") == WRONG for e in root.iter())
+
+
+def checked_trace() -> Trace:
+    """A layer that says which steps derived by hand its gradients must equal."""
+    layer = SelfAttention(5, 2, 3, rng=0)
+    with mg.trace() as t:
+        mg.mean(layer(np.linspace(-1.0, 1.0, 35).reshape(1, 7, 5)) ** 2).backward()
+    return t
+
+
+@pytest.fixture
+def checked() -> Trace:
+    return checked_trace()
