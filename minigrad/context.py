@@ -63,9 +63,6 @@ class Listener:
         """Someone takes a tensor's array (a copy, if `whole`) out of the graph: hand it over."""
         return array
 
-    def looked_at(self, use: str) -> None:
-        """An array that was handed out as a watched view is computed with outside the ops."""
-
     def made(self, leaf: Any, data: Any) -> None:
         """A leaf was made, as a copy of `data`."""
 

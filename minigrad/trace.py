@@ -348,6 +348,13 @@ class Trace(Listener):
                     checks.append(Check(*facts, *sizes, difference, e.symbols))
         return checks
 
+    def checked(self) -> Checks:
+        """What `check` measures; nothing where no backward ran through a layer that has steps."""
+        try:
+            return self.check()
+        except GradientError:
+            return Checks()
+
     def table(self, width: int | None = None) -> str:
         """The record as text: forward then backward steps, shapes, cost and size of gradients."""
         from .views.table import trace_table

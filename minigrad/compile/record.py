@@ -14,19 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from ..context import Listener
 from ..graph import Node, backpropagate, caller, order
 from ..op import Op
 from ..tensor import Tensor
 from .program import Program, Step, Value, substitute
 from .state import Survey
 from .symbol import Symbol
-from .watched import Watched, plain
+from .watched import Watched, Watcher, plain
 
 __all__ = ["Known", "Recorder", "Wrapped", "cut"]
 
 
-class Recorder(Listener):
+class Recorder(Watcher):
     """The program of one run.
 
     Args:

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ..context import current
+from ..context import Listener, current
 
-__all__ = ["Watched", "plain"]
+__all__ = ["Watched", "Watcher", "plain"]
 
 _HARMLESS = {
     "T",
@@ -45,9 +45,17 @@ _QUESTIONS = {
 }
 
 
+class Watcher(Listener):
+    """A listener that hears of it too when a watched array is computed with outside the ops."""
+
+    def looked_at(self, use: str) -> None:
+        """That happened, by this function or attribute."""
+
+
 def _report(use: str) -> None:
     for listener in current().listeners:
-        listener.looked_at(use)
+        if isinstance(listener, Watcher):
+            listener.looked_at(use)
 
 
 def plain(item: Any) -> Any:

@@ -10,8 +10,6 @@ from .shapes import SHAPES, fill, text
 
 __all__ = ["caption", "samples"]
 
-WRONG = "#b3261e"  # behind words of a white that themes do not replace: the same in all
-
 WORDS = {
     "parameter": "parameter",
     "input": "input",
@@ -76,8 +74,8 @@ def caption(
     rows[-1:-1] = [text("     ", theme.muted, 9).join(line) for line in lines]
     body = "".join(f'<TR><TD ALIGN="LEFT">{row}</TD></TR>' for row in rows)
     if verdict:
-        ground = "" if agrees else f' BGCOLOR="{WRONG}"'
-        words = text(verdict, theme.muted if agrees else "#fffffe", 9, bold=not agrees)
+        ground = "" if agrees else f' BGCOLOR="{theme.alarm}"'
+        words = text(verdict, theme.muted if agrees else theme.paper, 9, bold=not agrees)
         body += f'<TR><TD ALIGN="LEFT"{ground}>{words}</TD></TR>'
     return f"{TABLE}{body}</TABLE>"
 

@@ -14,7 +14,6 @@ import minigrad as mg
 from layers import SelfAttention
 from minigrad.trace import Trace
 from minigrad.views import draw_trace
-from minigrad.views.legend import WRONG
 from minigrad.views.palette import DARK, LIGHT
 
 from . import conftest as graphs
@@ -215,7 +214,7 @@ def test_a_planted_wrong_rule_turns_the_legend_red_and_is_named(tmp_path: Path) 
     said = ElementTree.tostring(root, encoding="unicode", method="text")
     assert "differ from the hand-derived steps, first in step 3, softmax: that of S_masked" in said
     assert "gradients equal" not in said
-    assert any(e.attrib.get("fill") == WRONG for e in root.iter())
+    assert any(e.attrib.get("fill") == LIGHT.alarm for e in root.iter())
 
 
 def checked_trace() -> Trace:
