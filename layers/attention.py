@@ -81,14 +81,19 @@ class SelfAttention(Module):
         Q = linear(X, self.W_Q, self.b_Q, method).named("Q")  # (B, n, d_k)
         K = linear(Y, self.W_K, self.b_K, method).named("K")  # (B, m, d_k)
         V = linear(Y, self.W_V, self.b_V, method).named("V")  # (B, m, d_v)
-        Q, K, V, i, j, seen = prepared(self, Q, K, V, context, positions, cache)
+        Q, K, V, i, j, seen, is_causal = prepared(self, Q, K, V, context, positions, cache, method)
         M = with_visible(mask, seen)  # (B, n, m)
-        O, A = attend(Q, K, V, M, method, i=i, j=j, **scoring(self))[:2]  # (B, n, d_v), (B, n, m)
+        O, A = attend(  # (B, n, d_v), (B, n, m)
+            Q, K, V, M, method, i=i, j=j, is_causal=is_causal, **scoring(self)
+        )[:2]
         out = linear(O, self.W_O, self.b_O, method).named("out")  # (B, n, d_model)
 
         self.attention_weights = None if A is None else A.numpy()
         if describes(self, context, cache):
-            mg.expect(self_attention_steps, X=X, mask=M, **_own_symbols(self, M))
+            S_masked = "S" if M is None else "S_masked"
+            mg.expect(
+                self_attention_steps, self, X=X, mask=M, is_causal=is_causal, S_masked=S_masked
+            )
         return out
 
 
@@ -176,17 +181,28 @@ class MultiHeadAttention(Module):
         Q = split_heads(Q_flat, self.n_heads).named("Q")  # (B, h, n, d_k)
         K = split_heads(K_flat, self.n_kv_heads).named("K")  # (B, h_kv, m, d_k)
         V = split_heads(V_flat, self.n_kv_heads).named("V")  # (B, h_kv, m, d_v)
-        Q, K, V, i, j, seen = prepared(self, Q, K, V, context, positions, cache)
+        Q, K, V, i, j, seen, is_causal = prepared(self, Q, K, V, context, positions, cache, method)
         M = with_visible(with_head_axis(mask), with_head_axis(seen))  # (B, 1, n, m)
         group = self.n_heads // self.n_kv_heads
-        O, A = attend(Q, K, V, M, method, group, i=i, j=j, **scoring(self))[:2]  # (B, h, n, d_v)
+        O, A = attend(  # (B, h, n, d_v), (B, h, n, m)
+            Q, K, V, M, method, group, i=i, j=j, is_causal=is_causal, **scoring(self)
+        )[:2]
         C = merge_heads(O).named("C")  # (B, n, h·d_v)
         out = linear(C, self.W_O, self.b_O, method).named("out")  # (B, n, d_model)
 
         self.attention_weights = None if A is None else A.numpy()  # (B, h, n, m)
         if describes(self, context, cache):
-            heads = {"n_heads": self.n_heads, "n_kv_heads": self.n_kv_heads}
-            mg.expect(multi_head_steps, X=X, mask=M, **heads, **_own_symbols(self, M))
+            S_masked = "S" if M is None else "S_masked"
+            mg.expect(
+                multi_head_steps,
+                self,
+                n_heads=self.n_heads,
+                n_kv_heads=self.n_kv_heads,
+                X=X,
+                mask=M,
+                is_causal=is_causal,
+                S_masked=S_masked,
+            )
         return out
 
 
@@ -210,9 +226,3 @@ def draw_weights(
         W, b = draw_affine(rng, name in biases, layer.dtype, n_in, n_out)
         setattr(layer, f"W_{name}", W)
         setattr(layer, f"b_{name}", b)
-
-
-def _own_symbols(layer: Module, mask: Any) -> dict[str, Any]:
-    """The layer's parameters under their symbols; without a mask, S_masked is S."""
-    own = {name: value for name, value in vars(layer).items() if isinstance(value, mg.Tensor)}
-    return own if mask is not None else {**own, "S_masked": "S"}

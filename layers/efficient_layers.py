@@ -172,7 +172,7 @@ def _take_sizes(
 
 def _heads(layer: Any, X: Any) -> tuple[Any, Any, Any]:
     """Q, K and V of every head, (B, h, n, d)."""
-    check_input(f"{type(layer).__name__}(X)", "X", X, layer.d_model)
+    check_input(layer, "(X)", "X", X, layer.d_model)
     Q_flat = linear(X, layer.W_Q, layer.b_Q).named("Q_flat")  # (B, n, d_model)
     K_flat = linear(X, layer.W_K, layer.b_K).named("K_flat")  # (B, n, d_model)
     V_flat = linear(X, layer.W_V, layer.b_V).named("V_flat")  # (B, n, d_model)

@@ -97,12 +97,14 @@ def with_head_axis(mask: Any) -> Any:
     return mg.expand_dims(mask, 1) if mask is not None and np.ndim(mask) == 3 else mask
 
 
-def fit_mask(mask: Any, shape: tuple[int, ...], path: str = "") -> Any:
+def fit_mask(mask: Any, shape: tuple[int, ...], scores: Any = None) -> Any:
     """The mask, with an axis for the heads if the scores have one; it broadcasts to their shape.
 
     Raises: ShapeError if it does not, with the shapes and the scores' path.
     """
     mask = mask if isinstance(mask, mg.Tensor) else np.asarray(mask)
+    if mask.shape == shape[-2:]:
+        return mask
     mask = with_head_axis(mask) if len(shape) == 4 else mask
     while mask.ndim > len(shape) and mask.shape[0] == 1:
         mask = mask[0]
@@ -110,7 +112,7 @@ def fit_mask(mask: Any, shape: tuple[int, ...], path: str = "") -> Any:
     if mask.ndim > len(shape) or any(m not in (1, n) for m, n in pairs):
         raise ShapeError(
             "scaled_dot_product_attention(Q, K, V, mask): mask must broadcast to the scores\n"
-            f"  scores: {shape}   {path}".rstrip()
+            f"  scores: {shape}   {getattr(scores, 'path', '')}".rstrip()
             + f"\n  mask: {mask.shape}"
         )
     return mask
@@ -118,7 +120,11 @@ def fit_mask(mask: Any, shape: tuple[int, ...], path: str = "") -> Any:
 
 def check_mask(mask: Any) -> Any:
     """The mask, which holds no NaN or +inf. Raises: ArgumentError if it does."""
-    if mask.dtype.kind == "f" and not np.max(np.asarray(mask), initial=-np.inf) < np.inf:
+    largest = np.maximum.reduce  # NaN, if there is one
+    if (
+        mask.dtype.kind == "f"
+        and not largest(np.asarray(mask), axis=None, initial=-np.inf) < np.inf
+    ):
         raise ArgumentError(
             "scaled_dot_product_attention(Q, K, V, mask): mask holds NaN or +inf, use 0 and -inf "
             "(0 * -inf, for one, is NaN)"
@@ -142,10 +148,10 @@ def visible(
     """
     if not causal and window is None and lengths is None:
         return None
-    back = np.asarray(i)[..., :, None] - np.asarray(j)  # how far back each key is
-    seen = back >= 0 if causal else np.ones(back.shape, dtype=bool)
+    i, j = np.asarray(i)[..., :, None], np.asarray(j)
+    seen = i >= j if causal else np.ones((*i.shape[:-1], *j.shape), dtype=bool)
     if window is not None:
-        seen &= np.abs(back) < window
+        seen &= (i - j < window) & (j - i < window)
     if lengths is not None:
         seen = seen & (np.asarray(j) < np.asarray(lengths)[:, None])[:, None, :]
     return None if seen.all() else seen

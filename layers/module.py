@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from inspect import signature
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 from weakref import ref
 
 import numpy as np
@@ -21,12 +21,15 @@ from minigrad.errors import ArgumentError, GradientError
 __all__ = ["Module"]
 
 
-class _Last(NamedTuple):
+class _Last:
     """The last forward: weak references, and what must be kept alive if no one else does."""
 
-    X: Callable[[], Any]
-    out: Callable[[], Any]
-    held: tuple[Any, Any] | None
+    __slots__ = ("X", "held", "out")
+
+    def __init__(self, X: Any, out: mg.Tensor, given: Any) -> None:
+        self.X: Callable[[], Any] = ref(X) if isinstance(X, mg.Tensor) else lambda: X
+        self.out: Callable[[], Any] = ref(out)
+        self.held = None if X is given else (X, out)
 
 
 class Module:
@@ -135,7 +138,7 @@ class Module:
         if isinstance(value, mg.Tensor):
             if value.name is None:
                 value.name = name
-        elif isinstance(value, Module | list | tuple | dict):
+        elif isinstance(value, _HOLDERS):
             for path, child in _modules_in(name, value):
                 if child._name is None:
                     child._name = path
@@ -281,14 +284,15 @@ def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
         X = given if isinstance(given, mg.Tensor) else self._received(given, first)
         out = forward(self, X, *rest, **kwargs)
         if isinstance(out, mg.Tensor) and out.requires_grad:
-            held = None if X is given else (X, out)
-            weak = ref(X) if isinstance(X, mg.Tensor) else lambda: X
-            self._last = _Last(weak, ref(out), held)
+            self._last = _Last(X, out, given)
         else:
             self._last = None
         return out
 
     return remembering
+
+
+_HOLDERS = (Module, list, tuple, dict)  # what may hold Modules
 
 
 def _is_parameter(value: Any) -> bool:

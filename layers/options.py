@@ -101,8 +101,20 @@ def told_apart(
     Raises: ShapeError if X or the context does not fit; ArgumentError where one could be either;
             TypeError for more than one of them.
     """
+    check_input(layer, "(X)", "X", X, layer.d_model)
+    if given:
+        mask, context = _by_position(layer, X, given, mask, context)
+    if context is not None:
+        if not isinstance(context, mg.Tensor):
+            context = np.asarray(context, layer.dtype)
+        check_input(layer, "(X, context=...)", "context", context, layer.d_context)
+    return mask, context
+
+
+def _by_position(
+    layer: Any, X: Any, given: tuple[Any, ...], mask: Any, context: Any
+) -> tuple[Any, Any]:
     call = type(layer).__name__
-    check_input(f"{call}(X)", "X", X, layer.d_model)
     if len(given) > 2:
         raise TypeError(f"{call}(X, mask, context): takes no more by position")
     if len(given) == 2 and not _could_be_context(layer, given[1], X):
@@ -112,28 +124,25 @@ def told_apart(
     for name, one, keyword in zip(("mask", "context"), given, (mask, context), strict=False):
         if one is not None and keyword is not None:
             raise TypeError(f"{call}(X, ...): {name} was given twice")
-    mask = given[0] if given and given[0] is not None else mask
+    mask = given[0] if given[0] is not None else mask
     context = given[1] if len(given) > 1 and given[1] is not None else context
-    if context is not None:
-        if not isinstance(context, mg.Tensor):
-            context = np.asarray(context, layer.dtype)
-        check_input(f"{call}(X, context=...)", "context", context, layer.d_context)
     return mask, context
 
 
 class Prepared(NamedTuple):
-    """Q, K and V as they are scored; where they stand; and which keys each query may see."""
+    """Q, K and V as they are scored; where they stand, from 0 on if None; and what a query sees."""
 
     Q: Any
     K: Any
     V: Any
-    i: Any
-    j: Any
-    seen: Any
+    i: Any = None
+    j: Any = None
+    seen: Any = None  # which keys each query may see, all if None
+    is_causal: bool = False  # only those before it, besides
 
 
 def prepared(
-    layer: Any, Q: Any, K: Any, V: Any, context: Any, positions: Any, cache: Any
+    layer: Any, Q: Any, K: Any, V: Any, context: Any, positions: Any, cache: Any, method: str
 ) -> Prepared:
     """Normalise and rotate Q and K, and put the cached tokens before K and V."""
     if cache is not None and (context is not None or positions is not None):
@@ -141,20 +150,24 @@ def prepared(
             f"{type(layer).__name__}: a cache holds the tokens of X itself, and counts their "
             "positions; it goes with no context= and no positions="
         )
-    order = np.arange(Q.shape[-2]) if cache is None else cache.next_positions(Q.shape[-2])
-    i = order if cache is not None else None if positions is None else np.asarray(positions)
-    j = i if context is None else None  # None: from 0 on
+    i = None if positions is None else np.asarray(positions)
+    if cache is not None:
+        i = cache.next_positions(Q.shape[-2])
+    j = i if context is None else None
     if layer.q_norm is not None:
         Q, K = layer.q_norm(Q).named("Q_norm"), layer.k_norm(K).named("K_norm")
     if hasattr(layer.position, "rotate"):
         Q = named("Q_rot", layer.position.rotate(Q, i))
         K = named("K_rot", layer.position.rotate(K, j))
+    if cache is None and layer.window is None:
+        if not layer.causal or method == "tiled":  # tiles know causality without an (n, m) array
+            return Prepared(Q, K, V, i, j, None, layer.causal)
     if cache is not None:
         K, V = cache.append(K, V)
         j = np.arange(cache.start, len(cache))
-    keys = np.arange(K.shape[-2]) if cache is None else j
+    queries, keys = (np.arange(Q.shape[-2]), np.arange(K.shape[-2])) if cache is None else (i, j)
     lengths = cache.lengths if cache is not None and cache.ragged else None
-    seen = visible(order, keys, causal=layer.causal, window=layer.window, lengths=lengths)
+    seen = visible(queries, keys, causal=layer.causal, window=layer.window, lengths=lengths)
     return Prepared(Q, K, V, i, j, seen if seen is None else settled(seen, cache))
 
 
@@ -170,8 +183,9 @@ def scoring(layer: Any) -> dict[str, Any]:
 
 def describes(layer: Any, context: Any, cache: Any) -> bool:
     """Whether the hand-derived steps describe what the layer just did."""
-    variants = (layer.scale, layer.softcap, layer.position, layer.q_norm, context, cache)
-    return all(v is None for v in variants) and not (layer.training and layer.drop)
+    plain = context is None and cache is None and layer.scale is None and layer.softcap is None
+    as_given = plain and layer.position is None and layer.q_norm is None
+    return as_given and not (layer.drop is not None and layer.training)
 
 
 def _could_be_context(layer: Any, x: Any, X: Any) -> bool:
@@ -198,10 +212,11 @@ def _is_context(layer: Any, x: Any, X: Any) -> bool:
     )
 
 
-def check_input(call: str, name: str, X: Any, width: int) -> None:
+def check_input(layer: Any, call: str, name: str, X: Any, width: int) -> None:
+    """Raise ShapeError unless X is a sequence of vectors of that width, or a batch of them."""
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if len(shape) not in (2, 3) or shape[-1] != width:
         raise ShapeError(
-            f"{call}: {name} must be (B, n, {width}) or (n, {width}), got {shape}\n"
-            f"  {name}: {shape}   {getattr(X, 'path', '')}".rstrip()
+            f"{type(layer).__name__}{call}: {name} must be (B, n, {width}) or (n, {width}), "
+            f"got {shape}\n  {name}: {shape}   {getattr(X, 'path', '')}".rstrip()
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod, sqrt
+from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,25 +43,23 @@ def attend(
     position: Any = None,
     i: Any = None,
     j: Any = None,
+    is_causal: bool = False,
 ) -> Attended:
     """softmax(Q Kᵀ / √d_k + M) V by either method, and what else a layer may want of it.
 
     Each key-value head serves `group` query heads, in order. `drop` is called with A; `position`
-    gives biases of S and of O for queries at i and keys at j (see relative.py).
+    gives biases of S and of O for queries at i and keys at j (see relative.py). `is_causal` is for
+    tiles; the exact method takes causality as a mask.
     """
     scale = 1 / sqrt(Q.shape[-1]) if scale is None else scale
-    position_bias, position_values = (getattr(position, n, None) for n in ("bias", "values"))
-    if method == "auto":
-        plain = softcap is None and drop is None and position_bias is None
-        heads, n, m = prod(Q.shape[:-2]), Q.shape[-2], K.shape[-2]
-        method = mg.attention_method(heads, n, m, mask) if plain else "exact"
-    if method == "tiled":
-        return Attended(named("O", attend_in_tiles(Q, K, V, mask, group, scale)))  # (..., n, d_v)
-    K, V = repeat_heads(K, group), repeat_heads(V, group)  # (..., m, d_k), (..., m, d_v)
+    if method == "tiled":  # (..., n, d_v)
+        return Attended(named("O", attend_in_tiles(Q, K, V, mask, group, scale, is_causal)))
+    if group > 1:
+        K, V = repeat_heads(K, group), repeat_heads(V, group)  # (..., m, d_k), (..., m, d_v)
     S_raw = named("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)
     S = S_biased = named("S", mg.scale(S_raw, scale))  # (..., n, m)   eq. (1)
-    if position_bias is not None:
-        S_biased = named("S_biased", mg.add(S, _like(S, position_bias(Q, K, i, j, scale))))
+    if hasattr(position, "bias"):
+        S_biased = named("S_biased", mg.add(S, _like(S, position.bias(Q, K, i, j, scale))))
     if softcap_first:
         S_capped = capped(S_biased, softcap)
         S_last = S_masked = masked(S_capped, mask)  # (..., n, m)
@@ -71,7 +69,7 @@ def attend(
     A = named("A", mg.softmax(S_last))  # (..., n, m)   rows sum to 1
     A_kept = A if drop is None else named("A_dropped", drop(A))
     O = named("O", mg.matmul(A_kept, V))  # (..., n, d_v)
-    O_more = None if position_values is None else position_values(A_kept, i, j)
+    O_more = position.values(A_kept, i, j) if hasattr(position, "values") else None
     if O_more is not None:
         O = named("O_relative", mg.add(O, _like(O, O_more)))
     return Attended(O, A, S_raw, S, S_capped, S_masked)
@@ -88,11 +86,12 @@ def masked(S: Any, mask: Any) -> Any:
     """S + M."""
     if mask is None:
         return S
-    fitted = check_mask(fit_mask(mask, S.shape, getattr(S, "path", "")))
-    return named("S_masked", mg.mask_add(S, fitted))
+    return named("S_masked", mg.mask_add(S, check_mask(fit_mask(mask, S.shape, S))))
 
 
-def attend_in_tiles(Q: Any, K: Any, V: Any, mask: Any, group: int, scale: float) -> Any:
+def attend_in_tiles(
+    Q: Any, K: Any, V: Any, mask: Any, group: int, scale: float, is_causal: bool
+) -> Any:
     """softmax(Q Kᵀ · scale + M) V as one node; shared key-value heads are views, not copies."""
     shape = (*Q.shape[:-1], K.shape[-2])
     if mask is not None:
@@ -100,7 +99,9 @@ def attend_in_tiles(Q: Any, K: Any, V: Any, mask: Any, group: int, scale: float)
     if group > 1:
         Q, K, V = group_heads(Q, group), mg.expand_dims(K, -3), mg.expand_dims(V, -3)
         mask = mask if mask is None or mask.ndim < 3 else group_heads(mask, group)
-    O = mg.scaled_dot_product_attention(Q, K, V, mask, scale=scale, method="tiled")
+    O = mg.scaled_dot_product_attention(
+        Q, K, V, mask, is_causal=is_causal, scale=scale, method="tiled"
+    )
     return mg.reshape(O, (*shape[:-1], O.shape[-1])) if group > 1 else O
 
 

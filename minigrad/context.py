@@ -214,17 +214,22 @@ def constant(array: Any) -> Any:
     return array
 
 
-def expect(steps: Callable[..., Any], **symbols: Any) -> None:
+def expect(steps: Callable[..., Any], of: Any = None, /, **symbols: Any) -> None:
     """Say which hand-derived steps the gradients here must equal; a trace measures whether they do.
 
     Args:
         steps: called with those of `symbols` that its parameters name, as arrays, and with
             `grad_output`, the gradient of what is named `out`; returns steps, each with a number,
             a title and gradients by symbol.
+        of: a layer whose Tensors bear symbols as their attributes' names.
         symbols: what the steps' symbols are in this run: tensors, arrays, plain values, or the
             name of a tensor. Tensors of this scope that bear a symbol's name need no mention.
     """
-    for listener in current().listeners:
+    listeners = current().listeners
+    if listeners and of is not None:
+        own = {name: x for name, x in vars(of).items() if hasattr(x, "__apply__")}
+        symbols = own | symbols
+    for listener in listeners:
         listener.expect(steps, symbols)
 
 

@@ -169,11 +169,12 @@ class Tensor:
 
     @name.setter
     def name(self, name: str | None) -> None:
-        if name is not None and (not isinstance(name, str) or not name):
-            raise ArgumentError(f"named(name): a name is a non-empty string, got {name!r}")
+        if name is not None:
+            self.named(name)
+            return
+        self._name = None
         if self._node is not None:
-            self._node.name = name
-        self._name = name
+            self._node.name = None
 
     def named(self, name: str) -> Tensor:
         """Give this tensor the name that views show, and return it.
@@ -182,7 +183,11 @@ class Tensor:
         >>> mg.tensor([1.0]).named("w").name
         'w'
         """
-        self.name = name
+        if name.__class__ is not str or not name:
+            raise ArgumentError(f"named(name): a name is a non-empty string, got {name!r}")
+        self._name = name
+        if self._node is not None:
+            self._node.name = name
         return self
 
     @property
