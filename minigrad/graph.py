@@ -11,6 +11,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import count
 from operator import attrgetter
 from time import perf_counter
@@ -225,19 +226,22 @@ def order(roots: Iterable[Any]) -> list[Node]:
     return sorted(seen, key=_by_number, reverse=True)
 
 
+@lru_cache(maxsize=1024)
+def _broadcast_axes(shape: tuple[int, ...], wide: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The axes along which `shape` was repeated to make `wide`, None if it does not broadcast."""
+    extra = len(wide) - len(shape)
+    if extra < 0 or any(n not in (1, m) for n, m in zip(shape, wide[extra:], strict=True)):
+        return None
+    repeated = (i for i, n in enumerate(shape, extra) if n == 1 != wide[i])
+    return (*range(extra), *repeated)
+
+
 def fit(gradient: Any, edge: Any, node: Node) -> Any:
     """The edge rule: sum over exactly the axes that were broadcast, cast to the input's dtype."""
     shape = edge.shape
     if gradient.shape != shape:
-        extra = gradient.ndim - len(shape)
-        padded = (1,) * extra + shape
-        axes = tuple(
-            i
-            for i, (n, m) in enumerate(zip(padded, gradient.shape, strict=False))
-            if n == 1 != m or i < extra
-        )
-        summed = gradient.sum(axis=axes, keepdims=True) if extra >= 0 else gradient
-        if summed.shape != padded or extra < 0:
+        axes = _broadcast_axes(shape, gradient.shape)
+        if axes is None:
             k = [e is edge for e in node.edges].index(True)
             position = node.plan.needed[k]
             name = node.op.inputs[0] if node.op.many else node.op.inputs[position]
@@ -245,7 +249,8 @@ def fit(gradient: Any, edge: Any, node: Node) -> Any:
                 f"{node.op.name}: the rule for {name} gave shape {gradient.shape}, "
                 f"which does not reduce to the input's {shape}\n  at {node.path}, {node.place}"
             )
-        gradient = summed.reshape(shape)
+        gradient = gradient.sum(axis=axes)
+        gradient = gradient if gradient.shape == shape else gradient.reshape(shape)
     return gradient if gradient.dtype == edge.dtype else gradient.astype(edge.dtype)
 
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from functools import update_wrapper
+from functools import cached_property, update_wrapper
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -208,7 +208,7 @@ class Op:
         self.inputs = tuple(name for name in parameters if name in vjp_tex)
         self.settings = tuple(name for name in parameters if name not in vjp_tex)
         counted = {"out", *parameters}
-        if strange := [n for n in inspect.signature(flops).parameters if n not in counted]:
+        if strange := [n for n in _parameters(flops) if n not in counted]:
             raise DeclarationError(
                 f"op {self.name}: flops names {strange}, which are no parameters"
             )
@@ -216,12 +216,52 @@ class Op:
             raise DeclarationError(f"op {self.name}: many=True takes one input, got {self.inputs}")
         self.rules: dict[str, Rule] = {}
         self.plans: dict[int, Plan] = {}
-        self.bind, self.forward = _adapters(self)
         plain = tuple(parameters) == self.inputs + self.settings and not many
         defaults = tuple(parameters[name].default for name in self.settings)
         ready = plain and inspect.Parameter.empty not in defaults
         self.arity = len(self.inputs) if ready else -1  # so many arguments need no binding
         self.defaults = defaults
+
+    # Generated on first use, so that Python itself binds and checks the arguments.
+
+    @cached_property
+    def bind(self) -> Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """(inputs, settings) from arguments given as the kernel's own signature wants them."""
+        namespace: dict[str, Any] = {}
+        heads, star = [], False
+        for name, parameter in self.signature.parameters.items():
+            various = parameter.kind is parameter.VAR_POSITIONAL
+            if parameter.kind is parameter.KEYWORD_ONLY and not star:
+                heads.append("*")
+            star = star or various or parameter.kind is parameter.KEYWORD_ONLY
+            default = "" if parameter.default is parameter.empty else f"=default_{name}"
+            namespace[f"default_{name}"] = parameter.default
+            heads.append(f"*{name}" if various else f"{name}{default}")
+        first = self.inputs[0]
+        inputs = f"tuple({first})" if self.many else f"({''.join(n + ', ' for n in self.inputs)})"
+        settings = "".join(f"{name}, " for name in self.settings)
+        return _generated(f"lambda {', '.join(heads)}: ({inputs}, ({settings}))", namespace)
+
+    @cached_property
+    def forward(self) -> Callable[..., Any]:
+        """The kernel, called with inputs and settings one after the other."""
+        passed = []
+        for name, parameter in self.signature.parameters.items():
+            various = parameter.kind is parameter.VAR_POSITIONAL
+            by_name = parameter.kind is parameter.KEYWORD_ONLY
+            passed.append(f"*{name}" if various else f"{name}={name}" if by_name else name)
+        if tuple(passed) == self.inputs + self.settings and not self.many:
+            return self.kernel
+        namespace: dict[str, Any] = {"kernel": self.kernel}
+        order = ", ".join(self.inputs + self.settings)
+        collected = _generated(f"lambda {order}: kernel({', '.join(passed)})", namespace)
+        if not self.many:
+            return collected
+        namespace["collected"], k = collected, len(self.settings)  # however many inputs
+        ends = [f"{name}=flat[len(flat) - {k - j}]" for j, name in enumerate(self.settings)]
+        return _generated(
+            f"lambda *flat: collected(flat[: len(flat) - {k}], {', '.join(ends)})", namespace
+        )
 
     def __repr__(self) -> str:
         return f"<op {self.name}({', '.join(self.signature.parameters)})>"
@@ -254,7 +294,7 @@ class Op:
         """Declare the backward rule of one input, or of several at once, which gives a tuple."""
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-            names = tuple(inspect.signature(function).parameters)
+            names = _parameters(function)
             known = {"out", *self.inputs, *self.settings, *self.also}
             known |= {f"{name}_shape" for name in self.inputs}
             known |= {"i", "others"} if self.many else set()
@@ -290,7 +330,7 @@ class Op:
 
     def ask(self, function: Callable[..., Any], **known: Any) -> Any:
         """Call `function` with those of `known` that its parameters name."""
-        return function(*(known[name] for name in inspect.signature(function).parameters))
+        return function(*(known[name] for name in _parameters(function)))
 
     def count_flops(self, inputs: tuple[Any, ...], settings: tuple[Any, ...], out: Any) -> int:
         """Floating-point operations of one forward call; only shapes are read."""
@@ -324,39 +364,14 @@ class Op:
         return kind("\n".join(lines))
 
 
-def _adapters(op: Op) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Two generated functions: bind arguments to (inputs, settings), call the kernel with those.
+def _generated(source: str, namespace: dict[str, Any]) -> Callable[..., Any]:
+    return eval(source, namespace)  # type: ignore[no-any-return]
 
-    Generated so that Python itself binds and checks the arguments, by the kernel's own signature.
-    """
-    namespace: dict[str, Any] = {"kernel": op.kernel}
-    heads, passed, star = [], [], False
-    for name, parameter in op.signature.parameters.items():
-        various = parameter.kind is parameter.VAR_POSITIONAL
-        if parameter.kind is parameter.KEYWORD_ONLY and not star:
-            heads.append("*")
-        star = star or various or parameter.kind is parameter.KEYWORD_ONLY
-        default = "" if parameter.default is parameter.empty else f"=default_{name}"
-        namespace[f"default_{name}"] = parameter.default
-        heads.append(f"*{name}" if various else f"{name}{default}")
-        by_name = parameter.kind is parameter.KEYWORD_ONLY
-        passed.append(f"*{name}" if various else f"{name}={name}" if by_name else name)
-    settings = "".join(f"{name}, " for name in op.settings)
-    inputs = f"tuple({op.inputs[0]})" if op.many else f"({''.join(n + ', ' for n in op.inputs)})"
-    bind = eval(f"lambda {', '.join(heads)}: ({inputs}, ({settings}))", namespace)
-    if op.many:  # forward(*inputs, *settings), however many inputs
-        k = len(op.settings)
-        ends = [f"{name}=flat[len(flat) - {k - j}]" for j, name in enumerate(op.settings)]
-        source = f"lambda *flat: collected(flat[: len(flat) - {k}], {', '.join(ends)})"
-        namespace["collected"] = eval(
-            f"lambda {op.inputs[0]}, {', '.join(op.settings)}: kernel({', '.join(passed)})",
-            namespace,
-        )
-        return bind, eval(source, namespace)
-    if tuple(passed) == op.inputs + op.settings:
-        return bind, op.kernel
-    order = ", ".join(op.inputs + op.settings)
-    return bind, eval(f"lambda {order}: kernel({', '.join(passed)})", namespace)
+
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of a function's parameters; `inspect.signature` takes ten times as long."""
+    code = function.__code__
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
 registry: dict[str, Op] = {}

@@ -10,6 +10,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from operator import attrgetter
+from sys import getrefcount
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -234,13 +235,18 @@ class Tensor:
         >>> float(x.grad)
         6.0
         """
-        seed = _seed("backward", self, gradient)
-        if any(one.take_backward(self, seed, retain_graph) for one in current().listeners):
+        seed, listeners = _seed("backward", self, gradient), current().listeners
+        if any(one.take_backward(self, seed, retain_graph) for one in listeners):
             return
-        seed = np.array(seed)  # a listener may keep it
+        seed = np.array(seed) if listeners else np.asarray(seed)  # a listener may keep it
         results = backpropagate([(self._node or self, seed)], retain=retain_graph)
-        for leaf, total in results.items():  # own arrays: a leaf never shares its gradient
-            leaf.grad = np.array(total) if leaf.grad is None else np.asarray(leaf.grad + total)
+        while results:
+            leaf, total = results.popitem()
+            if leaf.grad is not None:
+                leaf.grad = np.asarray(leaf.grad + total)
+            else:  # a leaf never shares its gradient: it is copied if anyone else holds it
+                alone = getrefcount(total) == 2 and total.base is None
+                leaf.grad = np.asarray(total) if alone else np.array(total)
 
     def retain_grad(self) -> None:
         """Keep this tensor's gradient in `.grad`, as a leaf's is."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import signature
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +23,8 @@ from .record import Check, Checks, Edge, Entry, rms
 from .tensor import Tensor
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .views.attention import Attentions
 
 __all__ = ["Trace", "draw", "trace"]
@@ -370,7 +371,7 @@ class Trace(Listener):
         from .views.picture import draw_trace
 
         self._settle()
-        return draw_trace(self, Path(path), **options)
+        return draw_trace(self, path, **options)
 
     def html(
         self, path: str | Path, *, tokens: Sequence[Any] | None = None, title: str | None = None
@@ -385,14 +386,14 @@ class Trace(Listener):
         from .views.page import write_page
 
         self._settle()
-        return write_page(self, Path(path), tokens=tokens, title=title)
+        return write_page(self, path, tokens=tokens, title=title)
 
     def derivation(self, path: str | Path) -> Path:
         """Write the backward pass out as a person would, in Markdown with LaTeX for GitHub."""
         from .views.derivation import write_derivation
 
         self._settle()
-        return write_derivation(self, Path(path))
+        return write_derivation(self, path)
 
     def attention(self, tokens: Any = None) -> Attentions:
         """The attention weights A of the record beside ∂L/∂A: print them, or `.plot(path)` them.

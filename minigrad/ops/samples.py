@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..op import Call, call
 
-Samples = Callable[[np.random.Generator], Iterator[Call]]
+Samples: TypeAlias = "Callable[[np.random.Generator], Iterator[Call]]"  # numpy.random loads slowly
 
 
 def arrayed(x: Any) -> Any:

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["derivation_text", "write_derivation"]
 
 
-def write_derivation(trace: Trace, path: Path) -> Path:
+def write_derivation(trace: Trace, path: str | Path) -> Path:
     """Write the derivation of a trace to a file, whole or not at all."""
+    path = Path(path)
     write(path, derivation_text(trace).encode())
     return path
 

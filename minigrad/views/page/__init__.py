@@ -46,9 +46,10 @@ _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", 
 
 
 def write_page(
-    trace: Trace, path: Path, *, tokens: Sequence[Any] | None, title: str | None
+    trace: Trace, path: str | Path, *, tokens: Sequence[Any] | None, title: str | None
 ) -> Path:
     """Write the page of a trace, whole or not at all."""
+    path = Path(path)
     if not path.parent.is_dir():
         raise ArgumentError(f"html(path): no such folder: {path.parent}, wanted for {path.name}")
     if path.is_dir():
