@@ -12,7 +12,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError
 
 from .heads import group_heads, repeat_heads
-from .mask import check_mask, fit_mask, visible, with_visible
+from .mask import check_mask, fit_mask, visible, with_head_axis, with_visible
 
 __all__ = ["Attended", "attend", "named", "scaled_dot_product_attention", "softmax_backward"]
 
@@ -154,7 +154,10 @@ def scaled_dot_product_attention(
     Q, K, V = (x if isinstance(x, mg.Tensor) else np.asarray(x) for x in (Q, K, V))
     if is_causal:
         i = np.arange(Q.shape[-2]) + np.asarray(offset)[..., None]  # (n,) or (B, n)
-        mask = with_visible(mask, visible(i, np.arange(K.shape[-2]), causal=True))
+        seen = visible(i, np.arange(K.shape[-2]), causal=True)  # (n, m) or (B, n, m)
+        if Q.ndim == 4:
+            mask, seen = with_head_axis(mask), with_head_axis(seen)
+        mask = with_visible(mask, seen)
     h, shared = (x.shape[-3] if x.ndim == 4 else 1 for x in (Q, K))
     group = h // shared if shared and h % shared == 0 else 1
     found = attend(

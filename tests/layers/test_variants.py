@@ -329,6 +329,23 @@ def test_each_row_of_a_batch_may_have_its_own_offset(QKV):
         np.testing.assert_array_equal(A[b], alone[0])
 
 
+@pytest.mark.parametrize("shape", [(N, 11), (B, N, 11), (B, 1, N, 11), (B, H, N, 11), (B, 1, 1, 11)])
+@pytest.mark.parametrize("kind", ["boolean", "additive"])
+def test_an_offset_for_each_row_goes_with_any_mask_of_many_heads(rng, shape, kind):
+    """B is not H, then it is: a batch must not be taken for the heads where the sizes allow it."""
+    for heads in (H, B):
+        Q, K, V = (rng.normal(size=(B, heads, n, 5)) for n in (N, 11, 11))
+        mask = rng.random(tuple(heads if s == H else s for s in shape)) > 0.2
+        mask = mask if kind == "boolean" else np.where(mask, rng.normal(), -np.inf)
+        offset = np.array([4, 1])
+        _, A = scaled_dot_product_attention(Q, K, V, mask, is_causal=True, offset=offset)
+        for b in range(B):
+            own = mask[b : b + 1] if mask.ndim > 2 else mask
+            one = (x[b : b + 1] for x in (Q, K, V))
+            _, alone = scaled_dot_product_attention(*one, own, is_causal=True, offset=offset[b])
+            np.testing.assert_array_equal(A[b], alone[0])
+
+
 def test_a_past_before_new_keys_is_the_full_pass_cut_off(rng):
     """Keys and values of 8 tokens, 5 of them from before."""
     Q, K, V = (rng.normal(size=(B, H, 8, 5)) for _ in range(3))
