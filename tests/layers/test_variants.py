@@ -329,7 +329,9 @@ def test_each_row_of_a_batch_may_have_its_own_offset(QKV):
         np.testing.assert_array_equal(A[b], alone[0])
 
 
-@pytest.mark.parametrize("shape", [(N, 11), (B, N, 11), (B, 1, N, 11), (B, H, N, 11), (B, 1, 1, 11)])
+@pytest.mark.parametrize(
+    "shape", [(N, 11), (B, N, 11), (B, 1, N, 11), (B, H, N, 11), (B, 1, 1, 11)]
+)
 @pytest.mark.parametrize("kind", ["boolean", "additive"])
 def test_an_offset_for_each_row_goes_with_any_mask_of_many_heads(rng, shape, kind):
     """B is not H, then it is: a batch must not be taken for the heads where the sizes allow it."""
