@@ -33,7 +33,8 @@ def cross_entropy_loss(
         weight: w, one for each class; 1 unless given.
         ignore_index: targets of this class count nothing; only with integers.
         label_smoothing: ε, to take (1 − ε) p + ε / C for p.
-        reduction: "none"; "sum"; or "mean", over rows, each weighed as its target class is.
+        reduction: "none"; "sum"; or "mean", over rows, each weighed as its target class is: NaN,
+            with a gradient of 0, where no row counts.
     Raises:  ShapeError, DTypeError or OutOfRangeError where the targets do not fit; ArgumentError
              for a setting out of its range.
 
@@ -74,7 +75,8 @@ def cross_entropy_loss(
     total = mg.sum(losses)
     if reduction == "sum":
         return total
-    return mg.divide(total, max(losses.size, 1) if rows is None else rows)
+    rows = max(losses.size, 1) if rows is None else rows
+    return mg.divide(total, rows) if rows else mg.add(total, np.nan)
 
 
 def _one_hot(targets: Any, L: Any, axis: int, ignore_index: int | None) -> Any:

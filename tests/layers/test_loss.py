@@ -113,3 +113,13 @@ def test_what_does_not_fit_is_refused(logits, targets):
         cross_entropy_loss(logits, targets, reduction="max")
     with pytest.raises(ArgumentError, match="label_smoothing must lie in"):
         cross_entropy_loss(logits, targets, label_smoothing=2)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_a_mean_over_no_row_is_nan_and_moves_nothing(logits, smoothing):
+    """As in PyTorch: a batch of padding leaves the weights alone."""
+    x = mg.tensor(logits, requires_grad=True)
+    every = np.full(ROWS, 2)
+    loss = cross_entropy_loss(x, every, ignore_index=2, label_smoothing=smoothing)
+    assert np.isnan(loss.numpy())
+    np.testing.assert_array_equal(mg.grad(loss, x), np.zeros_like(logits))
