@@ -27,6 +27,14 @@ from .efficient import linear_attention, linformer_attention, performer_attentio
 from .efficient_layers import LinearAttention, LinformerAttention, PerformerAttention
 from .embedding import Embedding
 from .feed_forward import Dropout, FeedForward, GatedFeedForward
+from .frequencies import (
+    llama3_frequencies,
+    ntk_frequencies,
+    rotary_frequencies,
+    scaled_frequencies,
+    yarn_amplitude,
+    yarn_frequencies,
+)
 from .hand_derived import Step, multi_head_steps, self_attention_steps
 from .heads import merge_heads, split_heads
 from .kernels import elu_features, orthogonal_features, positive_features
@@ -39,7 +47,7 @@ from .module import Module
 from .norm import LayerNorm, RMSNorm
 from .position import LearnedPosition, SinusoidalPosition, sinusoidal_encoding
 from .relative import RelativePosition, TransformerXLPosition
-from .rotary import Rotary, apply_rotary, llama3_frequencies, rotary_angles, rotary_frequencies
+from .rotary import Rotary, apply_rotary, rotary_angles
 from .scoring import scaled_dot_product_attention, softmax_backward
 from .sequential import Sequential
 from .sparse import big_bird_mask, dilated_mask, global_mask, sliding_window_mask
@@ -104,6 +112,7 @@ __all__ = [
     "memory_by_array",
     "merge_heads",
     "multi_head_steps",
+    "ntk_frequencies",
     "orthogonal_features",
     "padding_mask",
     "per_head_weights",
@@ -113,10 +122,13 @@ __all__ = [
     "rotary_angles",
     "rotary_frequencies",
     "scaled_dot_product_attention",
+    "scaled_frequencies",
     "self_attention_steps",
     "sinusoidal_encoding",
     "sliding_window_mask",
     "softmax_backward",
     "split_heads",
     "t5_bucket",
+    "yarn_amplitude",
+    "yarn_frequencies",
 ]

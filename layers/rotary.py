@@ -3,6 +3,7 @@ its position, so that a score depends on the distance of the two tokens alone.""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,52 +12,11 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
+from .frequencies import rotary_frequencies, scaled_frequencies
 from .module import Module
 from .position import positions_of, settled
 
-__all__ = [
-    "Rotary",
-    "apply_rotary",
-    "llama3_frequencies",
-    "rotary_angles",
-    "rotary_frequencies",
-]
-
-
-def rotary_frequencies(d: int, base: float = 10000.0) -> NDArray[Any]:
-    """θ_k = base^(−2k / d), in radians a position, for each of the d / 2 pairs.
-
-    Raises: ArgumentError unless d is even.
-
-    >>> rotary_frequencies(4)
-    array([1.  , 0.01])
-    """
-    if d < 2 or d % 2:
-        raise ArgumentError(f"rotary_frequencies: d must be even, got {d}")
-    return np.asarray(base ** (-np.arange(0, d, 2) / d))
-
-
-def llama3_frequencies(
-    d: int,
-    base: float = 500000.0,
-    factor: float = 8.0,
-    low: float = 1.0,
-    high: float = 4.0,
-    length: int = 8192,
-) -> NDArray[Any]:
-    """Rotary frequencies stretched for contexts longer than the `length` trained on, as in Llama 3.
-
-    What turns fewer than `low` times within the length is slowed by `factor`, what turns more than
-    `high` times is kept, and in between the two are mixed.
-    Source: Grattafiori et al. 2024, arXiv:2407.21783, and the model's reference code.
-
-    >>> (llama3_frequencies(64) / rotary_frequencies(64, 500000.0))[[0, -1]]
-    array([1.   , 0.125])
-    """
-    theta = rotary_frequencies(d, base)
-    turns = length * theta / (2 * np.pi)
-    kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
-    return np.asarray((1 - kept) * theta / factor + kept * theta)
+__all__ = ["Rotary", "apply_rotary", "rotary_angles"]
 
 
 def rotary_angles(
@@ -122,7 +82,10 @@ class Rotary(Module):
 
     Args:
         d: how many entries of each head turn: all of d_k, or fewer.
-        base: sets the frequencies, unless `frequencies` (d / 2,) gives them.
+        base: sets the frequencies, unless `frequencies` (d / 2,) gives them: an array, or a
+            function of how many positions there are.
+        amplitude: what cos and sin are multiplied by.
+        scaling: a checkpoint's `rope_scaling`, which sets both (see `scaled_frequencies`).
         pairing: as `apply_rotary`.
         dtype: what the angles are computed in.
     Shapes:  x (..., n, d_k), positions (n,) or (B, n) → as x
@@ -139,21 +102,35 @@ class Rotary(Module):
         d: int,
         base: float = 10000.0,
         *,
-        frequencies: ArrayLike | None = None,
+        frequencies: ArrayLike | Callable[[int], ArrayLike] | None = None,
+        amplitude: float = 1.0,
+        scaling: Mapping[str, Any] | None = None,
         pairing: str = "half",
         dtype: DTypeLike = np.float64,
     ) -> None:
-        theta = rotary_frequencies(d, base) if frequencies is None else np.asarray(frequencies)
-        if theta.shape != (d // 2,):
-            raise ShapeError(f"Rotary: frequencies must be ({d // 2},), got {theta.shape}")
-        self.d, self.base, self.pairing = d, base, pairing
+        if scaling is not None:
+            frequencies, amplitude = scaled_frequencies(d, base, scaling)
+        theta = rotary_frequencies(d, base) if frequencies is None else frequencies
+        self.d, self.base, self.pairing, self.amplitude = d, base, pairing, amplitude
         self._theta, self._dtype = (theta,), dtype  # in a tuple: an array would be a parameter's
+        self._frequencies(1)
 
     def forward(self, x: Any, positions: ArrayLike | None = None, *, offset: int = 0) -> Any:
         at = positions_of(x.shape[-2], positions, offset)
-        cos, sin = rotary_angles(at, self._theta[0], self._dtype)  # (n, d/2) or (B, n, d/2)
+        theta = self._frequencies(int(at.max(initial=0)) + 1)
+        cos, sin = rotary_angles(at, theta, self._dtype)  # (n, d/2) or (B, n, d/2)
+        if self.amplitude != 1:
+            cos, sin = self.amplitude * cos, self.amplitude * sin
         cos, sin = (settled(y.astype(x.dtype, copy=False), positions) for y in (cos, sin))
         return apply_rotary(x, cos, sin, pairing=self.pairing)
+
+    def _frequencies(self, positions: int) -> NDArray[Any]:
+        """θ (d / 2,), for so many positions."""
+        theta: Any = self._theta[0]
+        theta = np.asarray(theta(positions) if callable(theta) else theta)
+        if theta.shape != (self.d // 2,):
+            raise ShapeError(f"Rotary: frequencies must be ({self.d // 2},), got {theta.shape}")
+        return theta
 
     def rotate(self, x: Any, positions: NDArray[Any] | None) -> Any:
         """What an attention layer asks of its position, for Q and for K."""

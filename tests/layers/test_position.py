@@ -21,9 +21,11 @@ from layers import (
     llama3_frequencies,
     rotary_angles,
     rotary_frequencies,
+    scaled_frequencies,
     sinusoidal_encoding,
     split_heads,
     t5_bucket,
+    yarn_frequencies,
 )
 from minigrad.errors import ArgumentError, OutOfRangeError, ShapeError
 
@@ -227,6 +229,79 @@ def test_llama_3_slows_what_turns_rarely_and_keeps_what_turns_often():
     assert len(middle) > 0
     assert ((middle > 1 / 8) & (middle < 1)).all()
     assert (np.diff(ratio) <= 1e-15).all()
+
+
+def test_linear_scaling_puts_positions_closer_together(rng):
+    x = rng.normal(size=(N, 6))
+    slow = Rotary(6, scaling={"rope_type": "linear", "factor": 4.0})
+    np.testing.assert_allclose(
+        slow(x, 4 * np.arange(N)).numpy(), Rotary(6)(x).numpy(), rtol=1e-12, atol=1e-14
+    )
+
+
+def test_dynamic_scaling_sets_in_beyond_the_length_trained_on(rng):
+    x = rng.normal(size=(20, 6))
+    scaling = {"type": "dynamic", "factor": 2.0, "max_position_embeddings": 10}
+    rotary, plain = Rotary(6, scaling=scaling), Rotary(6)
+    np.testing.assert_array_equal(rotary(x[:10]).numpy(), plain(x[:10]).numpy())
+    long = Rotary(6, base=10000.0 * (2.0 * 20 / 10 - 1) ** (6 / 4))
+    np.testing.assert_array_equal(rotary(x).numpy(), long(x).numpy())
+
+
+def test_yarn_slows_slow_pairs_keeps_fast_ones_and_raises_the_amplitude(rng):
+    plain, factor, length = rotary_frequencies(64), 8.0, 512
+    ratio = yarn_frequencies(64, 10000.0, factor, length) / plain
+    turns = length * plain / (2 * np.pi)
+    np.testing.assert_allclose(ratio[turns > 33], 1)
+    np.testing.assert_allclose(ratio[turns < 0.7], 1 / factor)
+    assert (np.diff(ratio) <= 1e-15).all()
+    scaling = {"type": "yarn", "factor": factor, "original_max_position_embeddings": length}
+    x, rotary = rng.normal(size=(N, 64)), Rotary(64, scaling=scaling)
+    amplitude = 0.1 * np.log(factor) + 1
+    np.testing.assert_allclose(
+        rotary(x).numpy(), amplitude * Rotary(64, frequencies=ratio * plain)(x).numpy(), rtol=1e-12
+    )
+    for more, wanted in [
+        ({"attention_factor": 1.5}, 1.5),
+        ({"mscale": 2.0, "mscale_all_dim": 1.0}, (0.2 * np.log(8) + 1) / (0.1 * np.log(8) + 1)),
+        ({"mscale": 2.0}, amplitude),
+    ]:
+        np.testing.assert_allclose(scaled_frequencies(64, 10000.0, scaling | more)[1], wanted)
+
+
+def test_a_checkpoint_s_rope_scaling_names_the_kind_and_its_settings():
+    llama = {
+        "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }  # fmt: skip
+    theta, amplitude = scaled_frequencies(64, 500000.0, llama)
+    np.testing.assert_array_equal(theta, llama3_frequencies(64, factor=32.0))
+    assert amplitude == 1.0
+    with pytest.raises(ArgumentError, match="yarn scaling needs original_max_position_embeddings"):
+        Rotary(6, scaling={"rope_type": "yarn", "factor": 2.0})
+    with pytest.raises(ArgumentError, match=r"rope_type must be .* got 'longrope'"):
+        Rotary(6, scaling={"rope_type": "longrope", "factor": 2.0})
+
+
+@pytest.mark.parametrize("kind", ["linear", "dynamic", "yarn", "llama3"])
+@pytest.mark.parametrize("positions", [100, 3000])
+def test_scaled_frequencies_are_those_of_transformers(kind, positions):
+    """Theirs are computed in float32."""
+    transformers = pytest.importorskip("transformers")
+    utils = pytest.importorskip("transformers.modeling_rope_utils")
+    scaling = {
+        "rope_type": kind, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 512,
+    }  # fmt: skip
+    config = transformers.LlamaConfig(
+        hidden_size=256, num_attention_heads=4, max_position_embeddings=2048,
+        rope_parameters={**scaling, "rope_theta": 500000.0},
+    )  # fmt: skip
+    theirs, amplitude = utils.ROPE_INIT_FUNCTIONS[kind](config, "cpu", seq_len=positions)
+    theta, ours = scaled_frequencies(64, 500000.0, scaling | {"max_position_embeddings": 2048})
+    theta = theta(positions) if callable(theta) else theta
+    np.testing.assert_allclose(theta, theirs.numpy(), rtol=3e-6)
+    np.testing.assert_allclose(ours, amplitude)
 
 
 def test_what_does_not_fit_a_rotation_is_refused():
