@@ -13,7 +13,7 @@ array([[1.  , 0.  , 0.  ],
 from .attention import MultiHeadAttention, SelfAttention
 from .bias import ALiBi, T5Bias, alibi_slopes, t5_bucket
 from .blocks import DecoderBlock, TransformerBlock
-from .cache import KVCache
+from .cache import ContextCache, KVCache
 from .cost import (
     A100_RIDGE,
     arithmetic_intensity,
@@ -56,6 +56,7 @@ from .transformer import Decoder, Encoder, LanguageModel
 __all__ = [
     "A100_RIDGE",
     "ALiBi",
+    "ContextCache",
     "Decoder",
     "DecoderBlock",
     "Dropout",

@@ -15,7 +15,16 @@ from .heads import merge_heads, split_heads
 from .linear import check_sizes, draw_affine, linear
 from .mask import with_head_axis, with_visible
 from .module import Module
-from .options import Options, describes, prepared, resolved, scoring, take_options, told_apart
+from .options import (
+    Options,
+    describes,
+    made_before,
+    prepared,
+    resolved,
+    scoring,
+    take_options,
+    told_apart,
+)
 from .scoring import attend
 
 __all__ = ["MultiHeadAttention", "SelfAttention"]
@@ -79,8 +88,11 @@ class SelfAttention(Module):
         method = resolved(self, X, context, 1, mask)
         Y = X if context is None else context  # (B, m, d_context)
         Q = linear(X, self.W_Q, self.b_Q, method).named("Q")  # (B, n, d_k)
-        K = linear(Y, self.W_K, self.b_K, method).named("K")  # (B, m, d_k)
-        V = linear(Y, self.W_V, self.b_V, method).named("V")  # (B, m, d_v)
+        if (made := made_before(cache)) is None:
+            K = linear(Y, self.W_K, self.b_K, method).named("K")  # (B, m, d_k)
+            V = linear(Y, self.W_V, self.b_V, method).named("V")  # (B, m, d_v)
+        else:
+            K, V = made
         Q, K, V, i, j, seen, is_causal = prepared(self, Q, K, V, context, positions, cache, method)
         M = with_visible(mask, seen)  # (B, n, m)
         O, A = attend(  # (B, n, d_v), (B, n, m)
@@ -176,11 +188,14 @@ class MultiHeadAttention(Module):
         method = resolved(self, X, context, self.n_heads, mask)
         Y = X if context is None else context  # (B, m, d_context)
         Q_flat = linear(X, self.W_Q, self.b_Q, method).named("Q_flat")  # (B, n, h·d_k)
-        K_flat = linear(Y, self.W_K, self.b_K, method).named("K_flat")  # (B, m, h_kv·d_k)
-        V_flat = linear(Y, self.W_V, self.b_V, method).named("V_flat")  # (B, m, h_kv·d_v)
-        Q = split_heads(Q_flat, self.n_heads).named("Q")  # (B, h, n, d_k)
-        K = split_heads(K_flat, self.n_kv_heads).named("K")  # (B, h_kv, m, d_k)
-        V = split_heads(V_flat, self.n_kv_heads).named("V")  # (B, h_kv, m, d_v)
+        if (made := made_before(cache)) is None:
+            K_flat = linear(Y, self.W_K, self.b_K, method).named("K_flat")  # (B, m, h_kv·d_k)
+            V_flat = linear(Y, self.W_V, self.b_V, method).named("V_flat")  # (B, m, h_kv·d_v)
+            Q = split_heads(Q_flat, self.n_heads).named("Q")  # (B, h, n, d_k)
+            K = split_heads(K_flat, self.n_kv_heads).named("K")  # (B, h_kv, m, d_k)
+            V = split_heads(V_flat, self.n_kv_heads).named("V")  # (B, h_kv, m, d_v)
+        else:
+            Q, (K, V) = split_heads(Q_flat, self.n_heads).named("Q"), made
         Q, K, V, i, j, seen, is_causal = prepared(self, Q, K, V, context, positions, cache, method)
         M = with_visible(with_head_axis(mask), with_head_axis(seen))  # (B, 1, n, m)
         group = self.n_heads // self.n_kv_heads

@@ -96,6 +96,8 @@ class DecoderBlock(Module):
 
     Args:    as TransformerBlock; d_context: width of the context. `attention` keywords go to the
              self-attention; both attentions have the same heads.
+    With a cache, keys and values of the context are made at the first token only.
+
     Attributes: attention, cross_attention, feed_forward, norm_1, norm_2, norm_3.
     Shapes:  X (B, n, d_model), context (B, m, d_context), mask (n, n) or more on top of the causal
              one, context_mask (B, 1, m) or more → as X
@@ -150,7 +152,8 @@ class DecoderBlock(Module):
             return self.attention(X, mask, positions=positions, cache=cache)
 
         def look_at_context(X: Any) -> Any:
-            return self.cross_attention(X, context_mask, context=context)
+            made = None if cache is None else cache.of_context.of(context)
+            return self.cross_attention(X, context_mask, context=context, cache=made)
 
         X = residual(X, attend, self.norm_1, self.norm_order, self.drop)
         X = residual(X, look_at_context, self.norm_2, self.norm_order, self.drop)

@@ -1,4 +1,4 @@
-"""KVCache: the keys and values of the tokens seen so far, so that each is computed once."""
+"""What decoding keeps, so that each is computed once: keys and values of tokens, of a context."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 import minigrad as mg
 from minigrad.errors import ArgumentError, GradientError, ShapeError
 
-__all__ = ["KVCache"]
+__all__ = ["ContextCache", "KVCache"]
 
 
 class KVCache:
@@ -27,6 +27,7 @@ class KVCache:
         lengths: how many tokens each row has had, (B,); None before the first.
         keys, values: what is kept, (..., m, d_k) and (..., m, d_v).
         start: the position of their first token; 0 unless a window has let go of some.
+        of_context: keys and values of what a DecoderBlock's cross-attention looks at.
     Raises:  GradientError for keys that require a gradient; ShapeError for a batch of another size.
 
     >>> from layers import MultiHeadAttention
@@ -42,6 +43,7 @@ class KVCache:
         if window is not None and window < 1:
             raise ArgumentError(f"KVCache: window must be at least 1, got {window}")
         self.window = window
+        self.of_context = ContextCache()
         self.reset()
 
     def reset(self) -> None:
@@ -49,6 +51,7 @@ class KVCache:
         self.lengths: NDArray[Any] | None = None
         self.start = self._begin = 0  # position of the first kept token, and its column
         self._stores: list[NDArray[Any]] = []
+        self.of_context.reset()
 
     def __len__(self) -> int:
         """How many tokens the longest row has had."""
@@ -88,12 +91,7 @@ class KVCache:
 
         Shapes: K (..., n, d_k), V (..., n, d_v) → (..., m, d_k), (..., m, d_v)
         """
-        if any(isinstance(x, mg.Tensor) and x.requires_grad for x in (K, V)):
-            raise GradientError(
-                "KVCache: what is cached is constant, so no gradient would flow back through it; "
-                "run the layer within mg.no_grad()"
-            )
-        new = [x.numpy() if isinstance(x, mg.Tensor) else np.asarray(x) for x in (K, V)]
+        new = _constant("KVCache", K, V)
         rows = new[0].shape[0] if new[0].ndim > 2 else 1
         if self.lengths is None:
             self.lengths = np.zeros(rows, dtype=np.intp)
@@ -149,3 +147,52 @@ class KVCache:
                 store[..., :kept, :] = old
                 self._stores[k] = store
             self._begin = 0
+
+
+class ContextCache:
+    """Keys and values of a context, made at the first call of a cross-attention and used again.
+
+    Pass it as `cache=` beside `context=`. It belongs to one layer, and to one context: `of` empties
+    it when another array is given. What is cached is constant: decode within `mg.no_grad()`.
+
+    Attributes: made: keys (..., m, d_k) and values (..., m, d_v); None before the first call.
+    Raises:  GradientError for keys that require a gradient.
+
+    >>> from layers import MultiHeadAttention
+    >>> layer, cache = MultiHeadAttention(6, n_heads=3, rng=0), ContextCache()
+    >>> with mg.no_grad():
+    ...     for _ in range(2):
+    ...         out = layer(np.ones((1, 1, 6)), context=np.ones((1, 5, 6)), cache=cache)
+    >>> cache.made[0].shape
+    (1, 3, 5, 2)
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the context."""
+        self.made: tuple[NDArray[Any], NDArray[Any]] | None = None
+        self._context: Any = None
+
+    def of(self, context: Any) -> ContextCache:
+        """This cache; emptied, unless it is of this very array."""
+        if context is not self._context:
+            self.reset()
+            self._context = context
+        return self
+
+    def keep(self, K: Any, V: Any) -> None:
+        """Keep a context's keys and values."""
+        K, V = _constant("ContextCache", K, V)
+        self.made = K, V
+
+
+def _constant(call: str, *given: Any) -> list[NDArray[Any]]:
+    """Keys and values as arrays. Raises: GradientError if a gradient should flow through them."""
+    if any(isinstance(x, mg.Tensor) and x.requires_grad for x in given):
+        raise GradientError(
+            f"{call}: what is cached is constant, so no gradient would flow back through it; "
+            "run the layer within mg.no_grad()"
+        )
+    return [x.numpy() if isinstance(x, mg.Tensor) else np.asarray(x) for x in given]

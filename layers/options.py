@@ -11,6 +11,7 @@ import numpy as np
 import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
+from .cache import ContextCache
 from .feed_forward import Dropout
 from .linear import check_sizes
 from .mask import visible
@@ -18,7 +19,16 @@ from .module import Module
 from .position import settled
 from .scoring import named
 
-__all__ = ["Options", "Prepared", "describes", "prepared", "resolved", "scoring", "told_apart"]
+__all__ = [
+    "Options",
+    "Prepared",
+    "describes",
+    "made_before",
+    "prepared",
+    "resolved",
+    "scoring",
+    "told_apart",
+]
 
 
 class Options(TypedDict, total=False):
@@ -145,6 +155,9 @@ def prepared(
     layer: Any, Q: Any, K: Any, V: Any, context: Any, positions: Any, cache: Any, method: str
 ) -> Prepared:
     """Normalise and rotate Q and K, and put the cached tokens before K and V."""
+    made = made_before(cache) is not None
+    of_context = cache if isinstance(cache, ContextCache) else None
+    cache = None if of_context else cache
     if cache is not None and (context is not None or positions is not None):
         raise ArgumentError(
             f"{type(layer).__name__}: a cache holds the tokens of X itself, and counts their "
@@ -155,10 +168,13 @@ def prepared(
         i = cache.next_positions(Q.shape[-2])
     j = i if context is None else None
     if layer.q_norm is not None:
-        Q, K = layer.q_norm(Q).named("Q_norm"), layer.k_norm(K).named("K_norm")
+        Q = layer.q_norm(Q).named("Q_norm")
+        K = K if made else layer.k_norm(K).named("K_norm")
     if hasattr(layer.position, "rotate"):
         Q = named("Q_rot", layer.position.rotate(Q, i))
-        K = named("K_rot", layer.position.rotate(K, j))
+        K = K if made else named("K_rot", layer.position.rotate(K, j))
+    if of_context is not None and not made:
+        of_context.keep(K, V)
     if cache is None and layer.window is None:
         if not layer.causal or method == "tiled":  # tiles know causality without an (n, m) array
             return Prepared(Q, K, V, i, j, None, layer.causal)
@@ -169,6 +185,11 @@ def prepared(
     lengths = cache.lengths if cache is not None and cache.ragged else None
     seen = visible(queries, keys, causal=layer.causal, window=layer.window, lengths=lengths)
     return Prepared(Q, K, V, i, j, seen if seen is None else settled(seen, cache))
+
+
+def made_before(cache: Any) -> tuple[Any, Any] | None:
+    """The keys and values of a context, if they are cached."""
+    return cache.made if isinstance(cache, ContextCache) else None
 
 
 def scoring(layer: Any) -> dict[str, Any]:

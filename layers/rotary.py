@@ -126,8 +126,8 @@ class Rotary(Module):
 
     def _frequencies(self, positions: int) -> NDArray[Any]:
         """θ (d / 2,), for so many positions."""
-        theta: Any = self._theta[0]
-        theta = np.asarray(theta(positions) if callable(theta) else theta)
+        given: Any = self._theta[0]
+        theta: NDArray[Any] = np.asarray(given(positions) if callable(given) else given)
         if theta.shape != (self.d // 2,):
             raise ShapeError(f"Rotary: frequencies must be ({self.d // 2},), got {theta.shape}")
         return theta

@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import MultiHeadAttention, SelfAttention, padding_mask
-from minigrad.errors import ArgumentError, ShapeError
+from layers import (
+    ContextCache,
+    MultiHeadAttention,
+    RMSNorm,
+    Rotary,
+    SelfAttention,
+    padding_mask,
+)
+from minigrad.errors import ArgumentError, GradientError, ShapeError
 
 B, N, M, D, D_CONTEXT, H = 2, 7, 5, 12, 11, 3
 
@@ -135,3 +142,23 @@ def test_a_second_mask_or_context_is_refused(layer, X, context):
 def test_float32_layers_take_a_float64_context(rng, X, context):
     layer = MultiHeadAttention(D, H, rng=rng, dtype=np.float32, d_context=D_CONTEXT)
     assert layer(X, context).dtype == np.float32
+
+
+@pytest.mark.parametrize("made", [
+    lambda: SelfAttention(D, 5, 3, qk_norm=RMSNorm, position=Rotary(2), rng=0),
+    lambda: MultiHeadAttention(D, H, 1, qk_norm=RMSNorm, position=Rotary(2), rng=0),
+])  # fmt: skip
+def test_a_cached_context_is_the_context(rng, made):
+    """Its keys are kept normed and turned."""
+    layer, X, Y = made(), rng.normal(size=(B, N, D)), rng.normal(size=(B, M, D))
+    cache = ContextCache()
+    with mg.no_grad():
+        outs = [layer(X, context=Y, cache=cache).numpy() for _ in range(2)]
+    for out in outs:
+        np.testing.assert_array_equal(out, layer(X, context=Y).numpy())
+
+
+def test_what_a_cached_context_was_made_from_gets_no_gradient_and_says_so(rng):
+    layer, cache = MultiHeadAttention(D, H, rng=0), ContextCache()
+    with pytest.raises(GradientError, match=r"ContextCache: .*within mg.no_grad\(\)"):
+        layer(rng.normal(size=(B, N, D)), context=rng.normal(size=(B, M, D)), cache=cache)

@@ -263,6 +263,38 @@ def test_a_decoder_decodes_with_a_cache_as_without(rng, X):
     np.testing.assert_allclose(np.concatenate(steps, axis=1), whole, rtol=1e-10, atol=1e-12)
 
 
+def products_of(f, *args, **kwargs):
+    """FLOPs of the products that a call runs."""
+    with mg.trace() as t, mg.no_grad():
+        f(*args, **kwargs)
+    return sum(entry.flops or 0 for entry in t if entry.op == "matmul")
+
+
+def test_keys_and_values_of_the_context_are_made_for_the_first_token_only(rng, X):
+    decoder, context = Decoder(2, D, H, D_FF, rng=rng), rng.normal(size=(B, M, D))
+    cache = decoder.new_cache()
+    first, second = (products_of(decoder, X[:, t : t + 1], context, cache=cache) for t in range(2))
+    of_context, one_more_key = 2 * 2 * (2 * B * M * D * D), 2 * (2 * 2 * B * D)
+    assert first - second == of_context - one_more_key
+
+
+def test_another_context_or_a_reset_makes_its_keys_and_values_anew(rng, X):
+    decoder = Decoder(2, D, H, D_FF, rng=rng)
+    one, other = rng.normal(size=(2, B, M, D))
+    cache = decoder.new_cache()
+    with mg.no_grad():
+        decoder(X[:, :1], one, cache=cache)
+        for own in cache:
+            own.crop(0)
+        again = decoder(X[:, :1], other, cache=cache).numpy()
+        np.testing.assert_array_equal(again, decoder(X[:, :1], other).numpy())
+        other += 1
+        for own in cache:
+            own.reset()
+        again = decoder(X[:, :1], other, cache=cache).numpy()
+        np.testing.assert_array_equal(again, decoder(X[:, :1], other).numpy())
+
+
 def test_children_are_named_by_their_place_in_scopes_and_in_the_state(rng, X):
     stack = Encoder(2, D, H, D_FF, rng=rng)
     assert "blocks.1.attention.W_Q" in stack.state_dict()
