@@ -13,7 +13,7 @@ array([[1.  , 0.  , 0.  ],
 from .attention import MultiHeadAttention, SelfAttention
 from .bias import ALiBi, T5Bias, alibi_slopes, t5_bucket
 from .blocks import DecoderBlock, TransformerBlock
-from .cache import ContextCache, KVCache
+from .cache import ContextCache, KernelState, KVCache
 from .cost import (
     A100_RIDGE,
     arithmetic_intensity,
@@ -66,6 +66,7 @@ __all__ = [
     "GatedFeedForward",
     "GraphCost",
     "KVCache",
+    "KernelState",
     "LanguageModel",
     "LayerCost",
     "LayerNorm",

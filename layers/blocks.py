@@ -79,8 +79,10 @@ class TransformerBlock(Module):
     def forward(
         self, X: Any, mask: Any = None, *, positions: Any = None, cache: KVCache | None = None
     ) -> Any:
+        given = {"positions": positions} if positions is not None else {}
+
         def attend(X: Any) -> Any:
-            return self.attention(X, mask, positions=positions, cache=cache)
+            return self.attention(X, mask, cache=cache, **given)
 
         X = residual(X, attend, self.norm_1, self.norm_order, self.drop, self.norm_1_out)
         return residual(
@@ -148,8 +150,10 @@ class DecoderBlock(Module):
         positions: Any = None,
         cache: KVCache | None = None,
     ) -> Any:
+        given = {"positions": positions} if positions is not None else {}
+
         def attend(X: Any) -> Any:
-            return self.attention(X, mask, positions=positions, cache=cache)
+            return self.attention(X, mask, cache=cache, **given)
 
         def look_at_context(X: Any) -> Any:
             made = None if cache is None else cache.of_context.of(context)

@@ -1,4 +1,4 @@
-"""What decoding keeps, so that each is computed once: keys and values of tokens, of a context."""
+"""What decoding keeps, so that each token is computed once: keys and values, or their sums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,46 @@ from numpy.typing import ArrayLike, NDArray
 import minigrad as mg
 from minigrad.errors import ArgumentError, GradientError, ShapeError
 
-__all__ = ["ContextCache", "KVCache"]
+__all__ = ["ContextCache", "KVCache", "KernelState"]
+
+
+class ContextCache:
+    """Keys and values of a context, made at the first call of a cross-attention and used again.
+
+    Pass it as `cache=` beside `context=`. It belongs to one layer, and to one context: `of` empties
+    it when another array is given. What is cached is constant: decode within `mg.no_grad()`.
+
+    Attributes: made: keys (..., m, d_k) and values (..., m, d_v); None before the first call.
+    Raises:  GradientError for keys that require a gradient.
+
+    >>> from layers import MultiHeadAttention
+    >>> layer, cache = MultiHeadAttention(6, n_heads=3, rng=0), ContextCache()
+    >>> with mg.no_grad():
+    ...     for _ in range(2):
+    ...         out = layer(np.ones((1, 1, 6)), context=np.ones((1, 5, 6)), cache=cache)
+    >>> cache.made[0].shape
+    (1, 3, 5, 2)
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the context."""
+        self.made: tuple[NDArray[Any], NDArray[Any]] | None = None
+        self._context: Any = None
+
+    def of(self, context: Any) -> ContextCache:
+        """This cache; emptied, unless it is of this very array."""
+        if context is not self._context:
+            self.reset()
+            self._context = context
+        return self
+
+    def keep(self, K: Any, V: Any) -> None:
+        """Keep a context's keys and values."""
+        K, V = _constant("ContextCache", K, V)
+        self.made = K, V
 
 
 class KVCache:
@@ -149,43 +188,66 @@ class KVCache:
             self._begin = 0
 
 
-class ContextCache:
-    """Keys and values of a context, made at the first call of a cross-attention and used again.
+class KernelState:
+    """The sums that causal linear attention keeps in place of keys and values; pass it as `cache=`.
 
-    Pass it as `cache=` beside `context=`. It belongs to one layer, and to one context: `of` empties
-    it when another array is given. What is cached is constant: decode within `mg.no_grad()`.
+        S = Σ_j φ(k_j) v_jᵀ,    Z = Σ_j φ(k_j)      over every token so far
 
-    Attributes: made: keys (..., m, d_k) and values (..., m, d_v); None before the first call.
-    Raises:  GradientError for keys that require a gradient.
+    Its size does not grow with them: a token costs the same however many came before. What is kept
+    is constant: decode within `mg.no_grad()`.
 
-    >>> from layers import MultiHeadAttention
-    >>> layer, cache = MultiHeadAttention(6, n_heads=3, rng=0), ContextCache()
+    Attributes: S (..., r, d_v) and Z (..., 1, r) for r features, None before the first token; seen:
+             whether a row has had a token that its mask does not hide; of_context: as KVCache's.
+    Raises:  GradientError for keys that require a gradient; ShapeError for a batch of another size.
+    Source:  Katharopoulos et al. 2020, eqs. (16) to (20), arXiv:2006.16236.
+
+    >>> from layers import LinearAttention
+    >>> layer, cache = LinearAttention(6, n_heads=3, causal=True, rng=0), KernelState()
+    >>> X = np.random.default_rng(0).normal(size=(1, 5, 6))
     >>> with mg.no_grad():
-    ...     for _ in range(2):
-    ...         out = layer(np.ones((1, 1, 6)), context=np.ones((1, 5, 6)), cache=cache)
-    >>> cache.made[0].shape
-    (1, 3, 5, 2)
+    ...     steps = [layer(X[:, t : t + 1], cache=cache).numpy() for t in range(5)]
+    >>> bool(np.allclose(np.concatenate(steps, axis=1), layer(X).numpy())), len(cache), cache.nbytes
+    (True, 5, 144)
     """
 
     def __init__(self) -> None:
+        self.of_context = ContextCache()
         self.reset()
 
     def reset(self) -> None:
-        """Forget the context."""
-        self.made: tuple[NDArray[Any], NDArray[Any]] | None = None
-        self._context: Any = None
+        """Forget every token."""
+        self.of_context.reset()
+        self.S: Any = None
+        self.Z: Any = None
+        self.seen: NDArray[np.bool_] | bool = False
+        self._tokens = 0
 
-    def of(self, context: Any) -> ContextCache:
-        """This cache; emptied, unless it is of this very array."""
-        if context is not self._context:
-            self.reset()
-            self._context = context
-        return self
+    def __len__(self) -> int:
+        """How many tokens there were."""
+        return self._tokens
 
-    def keep(self, K: Any, V: Any) -> None:
-        """Keep a context's keys and values."""
-        K, V = _constant("ContextCache", K, V)
-        self.made = K, V
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both sums."""
+        return 0 if self.S is None else self.S.nbytes + self.Z.nbytes
+
+    def next_positions(self, n: int) -> NDArray[Any]:
+        """Where the next n tokens stand."""
+        return np.arange(len(self), len(self) + n)
+
+    def append(self, K_phi: Any, V: Any) -> tuple[Any, Any] | None:
+        """Add the next tokens to the sums; returns those of the tokens before, None if none were.
+
+        Shapes: K_phi (..., n, r), V (..., n, d_v) → (..., r, d_v), (..., 1, r)
+        """
+        K_phi, V = _constant("KernelState", K_phi, V)
+        before = None if self.S is None else (self.S, self.Z)
+        S, Z = K_phi.swapaxes(-1, -2) @ V, K_phi.sum(axis=-2, keepdims=True)
+        if before is not None and S.shape != self.S.shape:
+            raise ShapeError(f"KernelState: it holds sums {self.S.shape}, got {S.shape}")
+        self.S, self.Z = (S, Z) if before is None else (self.S + S, self.Z + Z)
+        self._tokens += K_phi.shape[-2]
+        return before
 
 
 def _constant(call: str, *given: Any) -> list[NDArray[Any]]:

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 import minigrad as mg
-from minigrad.errors import ShapeError
+from minigrad.errors import ArgumentError, ShapeError
 
-from .kernels import elu_features, kernel_attention, positive_features
+from .kernels import elu_features, kernel_attention, key_weights, positive_features
 from .scoring import named
 
 __all__ = ["linear_attention", "linformer_attention", "performer_attention"]
 
 
-def linformer_attention(Q: Any, K: Any, V: Any, E: Any, F: Any) -> Any:
+def linformer_attention(Q: Any, K: Any, V: Any, E: Any, F: Any, mask: Any = None) -> Any:
     """Attention to k mixtures of the keys and values, in place of all m of them.
 
         softmax(Q (E K)ᵀ / √d) (F V)
@@ -28,9 +28,10 @@ def linformer_attention(Q: Any, K: Any, V: Any, E: Any, F: Any) -> Any:
     With E = F = I it is exact attention. A mixture holds later tokens too: there is no causal form.
 
     Args:    E, F: mix keys, and values, along the sequence.
+             mask: of keys, boolean or 0 / −inf; what it hides has no part in any mixture.
     Shapes:  Q (..., n, d), K (..., m, d), V (..., m, d_v), E and F (k, m) or broadcastable
-             (..., k, m) → (..., n, d_v)
-    Raises:  ShapeError where these do not fit.
+             (..., k, m), mask (m,) or (..., 1, m) → (..., n, d_v)
+    Raises:  ShapeError where these do not fit; ArgumentError for a mask that adds anything else.
     Source:  Wang et al. 2020, eq. (7), arXiv:2006.04768.
 
     >>> Q, K, V = np.zeros((1, 5, 2)), np.ones((1, 3, 2)), np.arange(3.0).reshape(1, 3, 1)
@@ -52,6 +53,14 @@ def linformer_attention(Q: Any, K: Any, V: Any, E: Any, F: Any) -> Any:
     if E.shape[-2] != F.shape[-2]:
         rule = "E and F must make as many rows"
         _refuse(call, f"{rule}, got {E.shape[-2]} != {F.shape[-2]}", E=E, F=F)
+    if mask is not None:
+        weights = key_weights(mask, K.shape[-2], K.dtype)  # (..., m, 1)
+        if not np.isin(weights, (0, 1)).all():
+            raise ArgumentError(
+                f"{call}: keys are mixed before they are scored, so a mask can hide them, not "
+                "weigh them: 0 or -inf only"
+            )
+        K, V = named("K_seen", mg.multiply(K, weights)), named("V_seen", mg.multiply(V, weights))
     K_bar = named("K_bar", mg.matmul(E, K))  # (..., k, d)
     V_bar = named("V_bar", mg.matmul(F, V))  # (..., k, d_v)
     S_raw = named("S_raw", mg.matmul(Q, mg.swapaxes(K_bar, -1, -2)))  # (..., n, k)
@@ -60,15 +69,22 @@ def linformer_attention(Q: Any, K: Any, V: Any, E: Any, F: Any) -> Any:
     return named("O", mg.matmul(A, V_bar))  # (..., n, d_v)
 
 
-def linear_attention(Q: Any, K: Any, V: Any, causal: bool = False) -> Any:
+def linear_attention(
+    Q: Any, K: Any, V: Any, causal: bool = False, *, mask: Any = None, cache: Any = None
+) -> Any:
     """Attention with the kernel φ(q)·φ(k) in place of exp(q·k / √d), φ(x) = elu(x) + 1.
 
         O_i = φ(q_i)ᵀ Σ_j φ(k_j) v_jᵀ / φ(q_i)ᵀ Σ_j φ(k_j)      if causal, over j ≤ i
 
     Not an estimate of softmax but another weighting, positive and summing to 1.
 
-    Shapes:  Q (..., n, d), K (..., m, d), V (..., m, d_v) → (..., n, d_v); n = m if causal
-    Raises:  ShapeError where these do not fit.
+    Args:
+        mask: of keys, the same for every query: boolean (True = may attend) or floats M to add,
+            which multiply φ(k_j) by e^{M_j}. A query that sees no key gets zeros.
+        cache: a KernelState, with the sums over earlier tokens; only if causal.
+    Shapes:  Q (..., n, d), K (..., m, d), V (..., m, d_v), mask (m,) or (..., 1, m)
+             → (..., n, d_v); n = m if causal
+    Raises:  ShapeError where these do not fit; ArgumentError for a cache that is not causal.
     Source:  Katharopoulos et al. 2020, eqs. (5), (7), (9), arXiv:2006.16236.
 
     >>> Q, V = np.zeros((1, 3, 2)), np.array([[[1.0], [2.0], [6.0]]])
@@ -77,13 +93,22 @@ def linear_attention(Q: Any, K: Any, V: Any, causal: bool = False) -> Any:
     """
     call = "linear_attention(Q, K, V)"
     Q, K, V = _arrays(call, Q=Q, K=K, V=V)
-    _check_fit(call, Q, K, V, causal)
+    _check_fit(call, Q, K, V, causal, cache)
     Q_phi = named("Q_phi", elu_features(Q))  # (..., n, d)
     K_phi = named("K_phi", elu_features(K))  # (..., m, d)
-    return kernel_attention(Q_phi, K_phi, V, causal)  # (..., n, d_v)
+    return kernel_attention(Q_phi, K_phi, V, causal, mask, cache)  # (..., n, d_v)
 
 
-def performer_attention(Q: Any, K: Any, V: Any, features: Any, causal: bool = False) -> Any:
+def performer_attention(
+    Q: Any,
+    K: Any,
+    V: Any,
+    features: Any,
+    causal: bool = False,
+    *,
+    mask: Any = None,
+    cache: Any = None,
+) -> Any:
     """Attention with an unbiased estimate of exp(q·k / √d) by positive random features (FAVOR+).
 
         O = Q′ (K′ᵀ V) / Q′ (K′ᵀ 1),    Q′ = φ(Q / d^¼),    K′ = φ(K / d^¼),
@@ -94,9 +119,10 @@ def performer_attention(Q: Any, K: Any, V: Any, features: Any, causal: bool = Fa
     (they stay below exp(‖w‖²/2) anyway, but vanish, in float64, from ‖k‖² ≈ 1400 √d on).
 
     Args:    features: W, such as `orthogonal_features` draws; a constant or a Tensor.
+             mask, cache: as `linear_attention`.
     Shapes:  Q (..., n, d), K (..., m, d), V (..., m, d_v), features (r, d) or broadcastable
-             (..., r, d) → (..., n, d_v); n = m if causal
-    Raises:  ShapeError where these do not fit.
+             (..., r, d), mask (m,) or (..., 1, m) → (..., n, d_v); n = m if causal
+    Raises:  as `linear_attention`.
     Source:  Choromanski et al. 2021, sections 2.2 to 2.4, arXiv:2009.14794.
 
     >>> from layers import orthogonal_features
@@ -106,7 +132,7 @@ def performer_attention(Q: Any, K: Any, V: Any, features: Any, causal: bool = Fa
     """
     call = "performer_attention(Q, K, V, features)"
     Q, K, V, W = _arrays(call, Q=Q, K=K, V=V, features=features)
-    _check_fit(call, Q, K, V, causal)
+    _check_fit(call, Q, K, V, causal, cache)
     d = Q.shape[-1]
     if W.shape[-1] != d:
         rule = "the features' last axis must be Q's"
@@ -114,7 +140,7 @@ def performer_attention(Q: Any, K: Any, V: Any, features: Any, causal: bool = Fa
     Q_root, K_root = mg.scale(Q, d**-0.25), mg.scale(K, d**-0.25)
     Q_phi = named("Q_phi", positive_features(Q_root, W, over=-1))  # (..., n, r)
     K_phi = named("K_phi", positive_features(K_root, W, over=None if causal else (-2, -1)))
-    return kernel_attention(Q_phi, K_phi, V, causal)  # (..., n, d_v)
+    return kernel_attention(Q_phi, K_phi, V, causal, mask, cache)  # (..., n, d_v)
 
 
 def _arrays(call: str, **given: Any) -> list[Any]:
@@ -126,8 +152,12 @@ def _arrays(call: str, **given: Any) -> list[Any]:
     return list(found.values())
 
 
-def _check_fit(call: str, Q: Any, K: Any, V: Any, causal: bool = False) -> None:
-    """Raise ShapeError unless Q, K and V fit together."""
+def _check_fit(call: str, Q: Any, K: Any, V: Any, causal: bool = False, cache: Any = None) -> None:
+    """Raise ShapeError unless Q, K and V fit together, ArgumentError for a cache without order."""
+    if cache is not None and not causal:
+        raise ArgumentError(
+            f"{call}: a cache holds the sums over earlier tokens; it needs causal=True"
+        )
     (*_, n, d), (*_, m, d_k), (*_, m_v, _) = Q.shape, K.shape, V.shape
     if d != d_k:
         _refuse(call, f"Q's last axis must equal K's, got {d} != {d_k}", Q=Q, K=K)

@@ -12,12 +12,14 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
 from .attention import draw_weights
+from .cache import KernelState
 from .efficient import linear_attention, linformer_attention, performer_attention
-from .heads import merge_heads, split_heads
+from .heads import group_heads, merge_heads, split_heads
 from .kernels import orthogonal_features
 from .linear import check_sizes, linear
+from .mask import with_head_axis
 from .module import Module
-from .options import check_input
+from .options import told_apart
 
 __all__ = ["LinearAttention", "LinformerAttention", "PerformerAttention"]
 
@@ -28,14 +30,21 @@ class LinearAttention(Module):
         C W_O + b_O,    C = merge(O),    O = linear_attention(Q, K, V)  in each head,
         Q = split(X W_Q + b_Q),    K = split(X W_K + b_K),    V = split(X W_V + b_V)
 
+    With a context Y, keys and values come from it; with fewer key-value heads than query heads,
+    each serves several, as in MultiHeadAttention, and is summed over once for all of them.
+
     Args:
-        causal: token i sees tokens j ≤ i only.
+        causal: token i sees tokens j ≤ i only. Then cache=KernelState() decodes token by token, at
+            a cost and in memory that do not grow.
         use_bias: without, b_Q, b_K, b_V and b_O are None; or which to have, as "QKV".
         rng: draws the weights (Xavier); a Generator, a seed, or None for fresh entropy.
-    Attributes: W_Q, W_K, W_V, W_O (d_model, d_model); b_Q, b_K, b_V, b_O.
-    Shapes:  X (B, n, d_model) or (n, d_model) → as X
-    Raises:  ShapeError if X does not fit; ArgumentError for a size below 1, or if n_heads does not
-             divide d_model.
+        n_kv_heads: n_heads unless given.  d_context: width of the context; d_model unless given.
+    Attributes: W_Q, W_O (d_model, d_model); W_K, W_V (d_context, n_kv_heads · d); b_Q, b_K, b_V,
+             b_O.
+    Shapes:  X (B, n, d_model) or (n, d_model), context (B, m, d_context), mask of keys (B, 1, m),
+             (1, m) or (m,) → as X
+    Raises:  ShapeError if X, the context or the mask does not fit; ArgumentError for a size below
+             1, heads that do not divide, a cache where tokens have no order.
     Source:  Katharopoulos et al. 2020, arXiv:2006.16236.
 
     >>> LinearAttention(d_model=6, n_heads=3, causal=True, rng=0)(np.zeros((1, 7, 6))).shape
@@ -50,14 +59,23 @@ class LinearAttention(Module):
         use_bias: bool | str = False,
         rng: Any = None,
         dtype: DTypeLike = np.float64,
+        *,
+        n_kv_heads: int | None = None,
+        d_context: int | None = None,
     ) -> None:
         self.causal = causal
-        _take_sizes(self, d_model, n_heads, use_bias, rng, dtype)
+        _take_sizes(self, d_model, n_heads, use_bias, rng, dtype, n_kv_heads, d_context)
 
-    def forward(self, X: Any) -> Any:
-        Q, K, V = _heads(self, X)  # (B, h, n, d)
-        O = linear_attention(Q, K, V, self.causal)  # (B, h, n, d)
+    def forward(
+        self, X: Any, *given: Any, mask: Any = None, context: Any = None, cache: Any = None
+    ) -> Any:
+        Q, K, V, M = _heads(self, X, given, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
+        O = linear_attention(Q, K, V, self.causal, mask=M, cache=cache)  # (B, h, n, d)
         return _merged(self, O)  # (B, n, d_model)
+
+    def new_cache(self) -> KernelState:
+        """An empty state for decoding."""
+        return KernelState()
 
 
 class PerformerAttention(Module):
@@ -69,10 +87,10 @@ class PerformerAttention(Module):
     Args:
         n_features: random features a head; more of them, less error.
         rng: draws weights (Xavier), then features; a Generator, a seed, or None for fresh entropy.
-        causal, use_bias: as LinearAttention.
+        causal, use_bias, n_kv_heads, d_context: as LinearAttention.
     Attributes: features (n_features, d), one draw for all heads, no parameter: `redraw(rng)` draws
              others, and `state_dict` leaves them out; otherwise as LinearAttention.
-    Shapes:  X (B, n, d_model) or (n, d_model) → as X
+    Shapes:  as LinearAttention.
     Raises:  as LinearAttention.
     Source:  Choromanski et al. 2021, arXiv:2009.14794.
 
@@ -90,21 +108,31 @@ class PerformerAttention(Module):
         use_bias: bool | str = False,
         rng: Any = None,
         dtype: DTypeLike = np.float64,
+        *,
+        n_kv_heads: int | None = None,
+        d_context: int | None = None,
     ) -> None:
         check_sizes("PerformerAttention", n_features=n_features)
         self.n_features, self.causal = n_features, causal
         rng = np.random.default_rng(rng)
-        _take_sizes(self, d_model, n_heads, use_bias, rng, dtype)
+        _take_sizes(self, d_model, n_heads, use_bias, rng, dtype, n_kv_heads, d_context)
         self.redraw(rng)
 
     def redraw(self, rng: Any = None) -> None:
         """Draw other features: a new estimate, independent of the last."""
         self.features = orthogonal_features(self.n_features, self.d_k, rng).astype(self.dtype)
 
-    def forward(self, X: Any) -> Any:
-        Q, K, V = _heads(self, X)  # (B, h, n, d)
-        O = performer_attention(Q, K, V, self.features, self.causal)  # (B, h, n, d)
+    def forward(
+        self, X: Any, *given: Any, mask: Any = None, context: Any = None, cache: Any = None
+    ) -> Any:
+        Q, K, V, M = _heads(self, X, given, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
+        W = self.features  # (r, d)
+        O = performer_attention(Q, K, V, W, self.causal, mask=M, cache=cache)  # (B, h, n, d)
         return _merged(self, O)  # (B, n, d_model)
+
+    def new_cache(self) -> KernelState:
+        """An empty state for decoding; it holds for these features only."""
+        return KernelState()
 
 
 class LinformerAttention(Module):
@@ -113,14 +141,16 @@ class LinformerAttention(Module):
         C W_O + b_O,    C = merge(O),    O = softmax(Q (E K)ᵀ / √d) (F V)  in each head,
         Q = split(X W_Q + b_Q),    K = split(X W_K + b_K),    V = split(X W_V + b_V)
 
+    A mixture of tokens holds later ones too, so there is no causal form, and no cache.
+
     Args:
         seq_len: the longest sequence; a shorter one of n takes the first n columns of E and F.
         k: mixtures. E and F serve all heads (the paper's headwise sharing), drawn N(0, 1/k).
         rng: draws W (Xavier), then E and F; a Generator, a seed, or None for fresh entropy.
-        use_bias: as LinearAttention.
+        use_bias, n_kv_heads, d_context: as LinearAttention.
     Attributes: E, F (k, seq_len); otherwise as LinearAttention.
-    Shapes:  X (B, n, d_model) or (n, d_model), n ≤ seq_len → as X
-    Raises:  as LinearAttention; ShapeError too for a longer sequence.
+    Shapes:  as LinearAttention, with at most seq_len keys.
+    Raises:  as LinearAttention; ShapeError too for more keys, ArgumentError for causal=True.
     Source:  Wang et al. 2020, arXiv:2006.04768.
 
     >>> LinformerAttention(d_model=6, n_heads=3, seq_len=7, k=2, rng=0)(np.zeros((1, 5, 6))).shape
@@ -136,53 +166,97 @@ class LinformerAttention(Module):
         use_bias: bool | str = False,
         rng: Any = None,
         dtype: DTypeLike = np.float64,
+        *,
+        n_kv_heads: int | None = None,
+        d_context: int | None = None,
+        causal: bool = False,
     ) -> None:
         check_sizes("LinformerAttention", seq_len=seq_len, k=k)
+        if causal:
+            raise ArgumentError(
+                "LinformerAttention: a mixture of tokens holds later ones too, so there is no "
+                "causal form; use LinearAttention, PerformerAttention or a window"
+            )
         self.seq_len, self.k = seq_len, k
         rng = np.random.default_rng(rng)
-        _take_sizes(self, d_model, n_heads, use_bias, rng, dtype)
+        _take_sizes(self, d_model, n_heads, use_bias, rng, dtype, n_kv_heads, d_context)
         E, F = rng.normal(0.0, 1 / sqrt(k), (2, k, seq_len)).astype(self.dtype)
         self.E, self.F = (mg.tensor(x, requires_grad=True) for x in (E, F))
 
-    def forward(self, X: Any) -> Any:
-        Q, K, V = _heads(self, X)  # (B, h, n, d)
-        n = X.shape[-2]
-        if n > self.seq_len:
-            raise ShapeError(
-                f"LinformerAttention(X): n must be at most seq_len, got {n} > {self.seq_len}\n"
-                f"  X: {X.shape}   {X.path}".rstrip()
+    def forward(
+        self, X: Any, *given: Any, mask: Any = None, context: Any = None, cache: Any = None
+    ) -> Any:
+        if cache is not None:
+            raise ArgumentError(
+                "LinformerAttention: a mixture of tokens changes with each new one, so there is "
+                "nothing to cache"
             )
-        O = linformer_attention(Q, K, V, self.E[:, :n], self.F[:, :n])  # (B, h, n, d)
+        Q, K, V, M = _heads(self, X, given, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
+        m = K.shape[-2]
+        if m > self.seq_len:
+            raise ShapeError(
+                f"LinformerAttention: keys must be at most seq_len, got {m} > {self.seq_len}\n"
+                f"  K: {K.shape}   {K.path}".rstrip()
+            )
+        O = linformer_attention(Q, K, V, self.E[:, :m], self.F[:, :m], M)  # (B, h, n, d)
         return _merged(self, O)  # (B, n, d_model)
 
 
 def _take_sizes(
-    layer: Any, d_model: int, n_heads: int, use_bias: bool | str, rng: Any, dtype: DTypeLike
+    layer: Any,
+    d_model: int,
+    n_heads: int,
+    use_bias: bool | str,
+    rng: Any,
+    dtype: DTypeLike,
+    n_kv_heads: int | None,
+    d_context: int | None,
 ) -> None:
     """Check and note a layer's sizes, and draw W_Q, W_K, W_V, W_O and their biases."""
     call = type(layer).__name__
-    check_sizes(call, d_model=d_model, n_heads=n_heads)
+    n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
+    d_context = d_model if d_context is None else d_context
+    check_sizes(call, d_model=d_model, n_heads=n_heads, n_kv_heads=n_kv_heads, d_context=d_context)
     if d_model % n_heads:
         raise ArgumentError(f"{call}: n_heads must divide d_model, got {n_heads} and {d_model}")
-    layer.d_model = layer.d_context = d_model
-    layer.n_heads, layer.d_k, layer.d_v = n_heads, d_model // n_heads, d_model // n_heads
+    if n_heads % n_kv_heads:
+        numbers = f"{n_kv_heads} and {n_heads}"
+        raise ArgumentError(f"{call}: n_kv_heads must divide n_heads, got {numbers}")
+    layer.d_model, layer.d_context = d_model, d_context
+    layer.n_heads, layer.n_kv_heads = n_heads, n_kv_heads
+    layer.d_k = layer.d_v = d_model // n_heads
     layer.dtype = np.dtype(dtype)
-    draw_weights(layer, np.random.default_rng(rng), use_bias, n_heads, n_heads)
+    draw_weights(layer, np.random.default_rng(rng), use_bias, n_heads, n_kv_heads)
 
 
-def _heads(layer: Any, X: Any) -> tuple[Any, Any, Any]:
-    """Q, K and V of every head, (B, h, n, d)."""
-    check_input(layer, "(X)", "X", X, layer.d_model)
-    Q_flat = linear(X, layer.W_Q, layer.b_Q).named("Q_flat")  # (B, n, d_model)
-    K_flat = linear(X, layer.W_K, layer.b_K).named("K_flat")  # (B, n, d_model)
-    V_flat = linear(X, layer.W_V, layer.b_V).named("V_flat")  # (B, n, d_model)
+def _heads(
+    layer: Any, X: Any, given: tuple[Any, ...], mask: Any, context: Any
+) -> tuple[Any, Any, Any, Any]:
+    """Q (B, h, n, d), K and V (B, h_kv, m, d) of every head, and the mask with an axis of heads.
+
+    Where a key-value head serves several of Q, those have an axis of their own:
+    Q (B, h_kv, h / h_kv, n, d), K and V (B, h_kv, 1, m, d).
+    """
+    mask, context = told_apart(layer, X, given, mask, context)
+    Y = X if context is None else context  # (B, m, d_context)
+    Q_flat = linear(X, layer.W_Q, layer.b_Q).named("Q_flat")  # (B, n, h·d)
+    K_flat = linear(Y, layer.W_K, layer.b_K).named("K_flat")  # (B, m, h_kv·d)
+    V_flat = linear(Y, layer.W_V, layer.b_V).named("V_flat")  # (B, m, h_kv·d)
     Q = split_heads(Q_flat, layer.n_heads).named("Q")  # (B, h, n, d)
-    K = split_heads(K_flat, layer.n_heads).named("K")  # (B, h, n, d)
-    V = split_heads(V_flat, layer.n_heads).named("V")  # (B, h, n, d)
-    return Q, K, V
+    K = split_heads(K_flat, layer.n_kv_heads).named("K")  # (B, h_kv, m, d)
+    V = split_heads(V_flat, layer.n_kv_heads).named("V")  # (B, h_kv, m, d)
+    mask = with_head_axis(mask)  # (B, 1, 1, m)
+    group = layer.n_heads // layer.n_kv_heads
+    if group == 1:
+        return Q, K, V, mask
+    mask = mask if np.ndim(mask) < 3 else mg.expand_dims(mask, -3)
+    return group_heads(Q, group), mg.expand_dims(K, -3), mg.expand_dims(V, -3), mask
 
 
 def _merged(layer: Any, O: Any) -> Any:
     """The heads' outputs side by side, and projected."""
+    if layer.n_kv_heads < layer.n_heads:
+        *lead, h_kv, group, n, d = O.shape
+        O = mg.reshape(O, (*lead, h_kv * group, n, d))  # (B, h, n, d)
     C = merge_heads(O).named("C")  # (B, n, d_model)
     return linear(C, layer.W_O, layer.b_O).named("out")  # (B, n, d_model)

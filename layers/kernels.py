@@ -12,11 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 import minigrad as mg
+from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 
 from .linear import check_sizes
 from .scoring import named
 
-__all__ = ["elu_features", "kernel_attention", "orthogonal_features", "positive_features"]
+__all__ = [
+    "elu_features",
+    "kernel_attention",
+    "key_weights",
+    "orthogonal_features",
+    "positive_features",
+]
 
 CHUNK = 32
 """Queries that look at one another directly; what came before them they see as one sum."""
@@ -74,24 +81,80 @@ def orthogonal_features(m: int, d: int, rng: Any = None) -> NDArray[np.float64]:
     return np.asarray(directions * lengths)
 
 
-def kernel_attention(Q_phi: Any, K_phi: Any, V: Any, causal: bool = False) -> Any:
+def kernel_attention(
+    Q_phi: Any, K_phi: Any, V: Any, causal: bool = False, mask: Any = None, cache: Any = None
+) -> Any:
     """O_i = φ(q_i)ᵀ Σ_j φ(k_j) v_jᵀ / φ(q_i)ᵀ Σ_j φ(k_j); if causal, the sums are over j ≤ i.
 
+    Args:
+        mask: as `key_weights` takes it. A query that sees no key gets zeros.
+        cache: a KernelState, with the sums over tokens that came before; only if causal.
     Shapes: Q_phi (..., n, r), K_phi (..., m, r), V (..., m, d_v) → (..., n, d_v)
 
     >>> one = np.ones((3, 1))
     >>> kernel_attention(one, one, np.array([[1.0], [2.0], [6.0]]), causal=True).ravel()
     array([1. , 1.5, 3. ])
     """
+    weights = None if mask is None else key_weights(mask, K_phi.shape[-2], K_phi.dtype)
+    blind = _blind(weights, causal, cache)  # (..., 1, 1), or (..., n, 1) if causal
+    if weights is not None:
+        K_phi = named("K_seen", mg.multiply(K_phi, weights))  # (..., m, r)
     if causal:
         N = causal_product(Q_phi, K_phi, V)  # (..., n, d_v)
         Z = mg.cumsum(K_phi, axis=-2)  # (..., n, r)
+        before = None if cache is None else cache.append(K_phi, V)
+        if before is not None:
+            N, Z = mg.add(N, mg.matmul(Q_phi, before[0])), mg.add(Z, before[1])
     else:
         S = named("S", mg.matmul(mg.swapaxes(K_phi, -1, -2), V))  # (..., r, d_v)
         N = mg.matmul(Q_phi, S)  # (..., n, d_v)
         Z = mg.sum(K_phi, axis=-2, keepdims=True)  # (..., 1, r)
-    D = mg.sum(mg.multiply(Q_phi, Z), axis=-1, keepdims=True)  # (..., n, 1)
-    return named("O", mg.divide(named("N", N), named("D", D)))  # (..., n, d_v)
+    D = named("D", mg.sum(mg.multiply(Q_phi, Z), axis=-1, keepdims=True))  # (..., n, 1)
+    D = D if blind is None else mg.add(D, blind)  # not 0 / 0
+    return named("O", mg.divide(named("N", N), D))  # (..., n, d_v)
+
+
+def key_weights(mask: Any, m: int, dtype: Any) -> NDArray[Any]:
+    """What a mask of keys multiplies each by: e^M; so 0 hides it, as in softmax(S + M).
+
+    A sum over keys is the same for every query, and so must the mask be.
+
+    Args:    mask: boolean (True = may be attended to) or floats to add.
+    Shapes:  mask (m,), or (..., 1, m) → (..., m, 1)
+    Raises:  ShapeError for a mask with a row for each query, ArgumentError for NaN or +inf in it,
+             DTypeError for integers, GradientError if it requires a gradient.
+
+    >>> key_weights(np.array([True, False]), 2, np.float64).ravel()
+    array([1., 0.])
+    """
+    if isinstance(mask, mg.Tensor):
+        if mask.requires_grad:
+            raise GradientError("a mask of keys is a constant; pass mask.detach()")
+        mask = mask.numpy()
+    mask = np.asarray(mask)
+    if mask.ndim < 1 or mask.shape[-1] != m or mask.shape[-2:-1] not in ((), (1,)):
+        raise ShapeError(
+            "keys are summed once for all queries, so a mask must hide them from all alike: "
+            f"({m},) or (..., 1, {m}), got {mask.shape}; for later keys, use causal=True"
+        )
+    if mask.dtype.kind not in "bf":
+        raise DTypeError(
+            f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
+        )
+    if mask.dtype.kind == "f" and not mask.max(initial=-np.inf) < np.inf:
+        raise ArgumentError("the mask holds NaN or +inf, use 0 and -inf")
+    weights = mask if mask.dtype.kind == "b" else np.exp(mask)
+    return np.asarray(np.atleast_2d(weights).swapaxes(-1, -2), dtype)
+
+
+def _blind(weights: NDArray[Any] | None, causal: bool, cache: Any) -> NDArray[Any] | None:
+    """1 for each query that sees no key; None if there is none."""
+    seen: Any = np.ones((1, 1), bool) if weights is None else weights > 0
+    seen = np.logical_or.accumulate(seen, axis=-2) if causal else seen.any(axis=-2, keepdims=True)
+    if cache is not None:
+        seen = np.logical_or(seen, cache.seen)
+        cache.seen = seen[..., -1:, :]
+    return None if weights is None or seen.all() else np.asarray(~seen, weights.dtype)
 
 
 def causal_product(Q_phi: Any, K_phi: Any, V: Any) -> Any:

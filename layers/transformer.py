@@ -58,16 +58,16 @@ class Encoder(Module):
         mask: Any = None,
         *,
         positions: Any = None,
-        cache: Sequence[KVCache] | None = None,
+        cache: Sequence[Any] | None = None,
     ) -> Any:
         for k, block in enumerate(self.blocks):
             own = None if cache is None else cache[k]
             X = block(X, mask, positions=positions, cache=own)  # (B, n, d_model)
         return X if self.norm is None else self.norm(X)
 
-    def new_cache(self) -> list[KVCache]:
-        """An empty cache for each block, with its attention's window."""
-        return [KVCache(window=block.attention.window) for block in self.blocks]
+    def new_cache(self) -> list[Any]:
+        """An empty cache for each block: a KVCache with its window, or a KernelState."""
+        return [_cache_of(block.attention) for block in self.blocks]
 
 
 class Decoder(Module):
@@ -107,16 +107,16 @@ class Decoder(Module):
         context_mask: Any = None,
         *,
         positions: Any = None,
-        cache: Sequence[KVCache] | None = None,
+        cache: Sequence[Any] | None = None,
     ) -> Any:
         for k, block in enumerate(self.blocks):
             own = None if cache is None else cache[k]
             X = block(X, context, mask, context_mask, positions=positions, cache=own)
         return X if self.norm is None else self.norm(X)
 
-    def new_cache(self) -> list[KVCache]:
-        """An empty cache for each block's self-attention, with its window."""
-        return [KVCache(window=block.attention.window) for block in self.blocks]
+    def new_cache(self) -> list[Any]:
+        """An empty cache for each block, which holds its context's keys and values too."""
+        return [_cache_of(block.attention) for block in self.blocks]
 
 
 class LanguageModel(Module):
@@ -169,7 +169,7 @@ class LanguageModel(Module):
         mask: Any = None,
         *,
         positions: Any = None,
-        cache: Sequence[KVCache] | None = None,
+        cache: Sequence[Any] | None = None,
     ) -> Any:
         X = self.embedding(tokens)  # (B, n, d_model)
         if self.position_embedding is not None:
@@ -179,9 +179,15 @@ class LanguageModel(Module):
         logits = self.embedding.as_linear(X) if self.head is None else self.head(X)
         return capped(logits, self.output_softcap, "logits_capped")  # (B, n, n_tokens)
 
-    def new_cache(self) -> list[KVCache]:
+    def new_cache(self) -> list[Any]:
         """An empty cache for each block."""
         return self.decoder.new_cache()
+
+
+def _cache_of(attention: Any) -> Any:
+    """What decoding through an attention layer keeps."""
+    own = hasattr(attention, "new_cache")
+    return attention.new_cache() if own else KVCache(window=attention.window)
 
 
 def _final_norm(d_model: int, wanted: bool | None, block: dict[str, Any]) -> Module | None:

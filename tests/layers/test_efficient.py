@@ -355,8 +355,13 @@ WRONG = {
     "  features: (3, 2)\n  Q: (7, 5)": lambda z: performer_attention(
         z(7, 5), z(7, 5), z(7, 2), z(3, 2)
     ),
-    "LinformerAttention(X): n must be at most seq_len, got 5 > 3\n  X: (1, 5, 6)   X": lambda z: (
-        LinformerAttention(6, 2, 3, 2)(z(1, 5, 6))
+    "LinformerAttention: keys must be at most seq_len, got 5 > 3\n"
+    "  K: (1, 2, 5, 3)   linformer_attention/K": lambda z: LinformerAttention(6, 2, 3, 2)(
+        z(1, 5, 6)
+    ),
+    "keys are summed once for all queries, so a mask must hide them from all alike: "
+    "(7,) or (..., 1, 7), got (7, 7); for later keys, use causal=True": lambda z: linear_attention(
+        z(7, 5), z(7, 5), z(7, 2), mask=z(7, 7)
     ),
     "LinearAttention(X): X must be (B, n, 6) or (n, 6), got (1, 5, 7)\n"
     "  X: (1, 5, 7)   X": lambda z: LinearAttention(6, 2)(z(1, 5, 7)),
