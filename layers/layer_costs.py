@@ -1,15 +1,14 @@
 """What any layer costs, in closed form from its sizes; and the same, counted from the graph.
 
-Forward counts every operation as its op declares it (minigrad/ops): a product (m, k) @ (k, n) is
-2·m·k·n, a softmax 5 an entry, and so on. Backward counts products, two for each of forward's
-(one for either factor), and 4 an entry for softmax; sums and entry-wise steps are left out, as the
-texts leave them out.
+FLOPs, forward and backward, are those of every op: see op_costs.py. Backward counts what the ops'
+rules run, the sums of gradients over axes along which an input was repeated, and the additions
+where a value was used more than once.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,17 +23,20 @@ __all__ = ["GraphCost", "LayerCost", "count_graph", "kv_cache_bytes", "layer_cos
 
 @dataclass(frozen=True)
 class LayerCost:
-    """FLOPs and bytes of one pass through a layer.
+    """FLOPs and bytes of one pass through a layer and of its backward.
 
     Attributes:
-        forward: FLOPs by op.  backward: FLOPs of its products and softmaxes.
+        forward: FLOPs by op.  backward: FLOPs of all rules, sums and additions of gradients.
         parameter_bytes, activation_bytes: of the weights; of what every counted op returns.
+        gradient_bytes: of the gradients of those activations and of the weights. The inputs' are
+            those of the layer before.
     """
 
     forward: dict[str, int]
     backward: int
     parameter_bytes: int
     activation_bytes: int
+    gradient_bytes: int
 
     @property
     def total_forward(self) -> int:
@@ -45,23 +47,37 @@ class LayerCost:
         """Forward FLOPs a byte, where every weight and every result moves once."""
         return self.total_forward / (self.parameter_bytes + self.activation_bytes)
 
+    @property
+    def backward_intensity(self) -> float:
+        """Backward FLOPs a byte, where every weight, result and gradient moves once."""
+        moved = self.parameter_bytes + self.activation_bytes + self.gradient_bytes
+        return self.backward / moved
+
     def verdict(self, ridge: float = A100_RIDGE) -> str:
-        """ "memory-bound" or "compute-bound" on a machine with that ridge."""
+        """ "memory-bound" or "compute-bound", forward, on a machine with that ridge."""
         return roofline(self.intensity, ridge)
+
+    def backward_verdict(self, ridge: float = A100_RIDGE) -> str:
+        """ "memory-bound" or "compute-bound", backward, on a machine with that ridge."""
+        return roofline(self.backward_intensity, ridge)
 
 
 class GraphCost(NamedTuple):
-    """FLOPs by op of a forward and its backward, and the bytes of what forward's ops returned."""
+    """FLOPs by op of a forward and its backward, and bytes: of what forward's counted ops returned,
+    and of the gradients that arrived there and at every leaf that is no input."""
 
     forward: dict[str, int]
     backward: dict[str, int]
     activation_bytes: int
+    gradient_bytes: int
 
 
 def layer_cost(
     layer: Module, batch_size: int, seq_len: int, context_len: int | None = None
 ) -> LayerCost:
-    """The cost of a pass through a layer, in closed form from its sizes alone.
+    """The cost of a pass through a layer, and of its backward, in closed form from its sizes alone.
+
+    The input's gradient is wanted too, and the context's; method="auto" is taken as "exact".
 
     Args:  context_len: m, where the layer attends to a context.
     Raises: TypeError for a layer whose closed form is not known.
@@ -70,7 +86,7 @@ def layer_cost(
     >>> cost = layer_cost(MultiHeadAttention(64, n_heads=8), batch_size=1, seq_len=10)
     >>> cost.forward
     {'matmul': 353280, 'scale': 800, 'softmax': 4000}
-    >>> cost.backward == 2 * 353280 + 4 * 800, cost.verdict()
+    >>> cost.backward == 2 * 353280 + (1 + 4) * 800 + 2 * 640, cost.verdict()
     (True, 'memory-bound')
     """
     itemsize = max((p.dtype.itemsize for p in layer.parameters()), default=8)
@@ -79,9 +95,11 @@ def layer_cost(
     for op in operations(layer, batch_size, seq_len, context_len):
         forward[op.name] += op.flops
         entries += op.entries
-        backward += {"matmul": 2 * op.flops, "softmax": 4 * op.entries}.get(op.name, 0)
+        backward += op.backward
     weights = sum(p.size * p.dtype.itemsize for p in layer.parameters())
-    return LayerCost(dict(sorted(forward.items())), backward, weights, entries * itemsize)
+    computing = {name: flops for name, flops in sorted(forward.items()) if flops}
+    activations = entries * itemsize
+    return LayerCost(computing, backward, weights, activations, activations + weights)
 
 
 def kv_cache_bytes(layer: Any, batch_size: int, seq_len: int) -> int:
@@ -105,24 +123,28 @@ def count_graph(f: Callable[..., Any], *inputs: Any) -> GraphCost:
     >>> import numpy as np
     >>> W = mg.tensor(np.ones((3, 5)), requires_grad=True)
     >>> count_graph(lambda x: x @ W, mg.tensor(np.ones((2, 3)), requires_grad=True))
-    GraphCost(forward={'matmul': 60}, backward={'matmul': 120}, activation_bytes=80)
+    GraphCost(forward={'matmul': 60}, backward={'matmul': 120}, activation_bytes=80, \
+gradient_bytes=200)
     """
-    forward, backward = _Counting(), _Counting()
+    forward = _Counting()
     with mg.listen(forward):
         out = f(*inputs)
-    leaves = list(forward.leaves.values())
+    backward = _Counting(forward.counted, inputs)
     with mg.listen(backward):
+        leaves = list(forward.leaves.values())
         mg.grad(out, leaves, mg.tensor(out.numpy() * 0 + 1), create_graph=True)
-    return GraphCost(forward.by_op(), backward.by_op(), forward.nbytes)
+    return GraphCost(forward.by_op(), backward.by_op(), forward.nbytes, backward.gradient_bytes)
 
 
 class _Counting(mg.Listener):
     """Adds up what it hears of ops that compute; notes the leaves that want a gradient."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: Collection[Any] = (), inputs: Collection[Any] = ()) -> None:
         self.flops: Counter[str] = Counter()
         self.leaves: dict[int, mg.Tensor] = {}
-        self.nbytes = 0
+        self.counted: set[Any] = set()  # nodes of ops that compute
+        self.of, self.inputs = of, {id(x) for x in inputs}
+        self.nbytes = self.gradient_bytes = 0
 
     def by_op(self) -> dict[str, int]:
         return dict(sorted((name, count) for name, count in self.flops.items() if count))
@@ -130,7 +152,17 @@ class _Counting(mg.Listener):
     def forward(self, op: Any, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
         flops = op.count_flops(inputs, settings, output)
         self.flops[op.name] += flops
-        self.nbytes += output.size * output.dtype.itemsize if flops else 0
+        if flops:
+            self.nbytes += output.size * output.dtype.itemsize
+            self.counted.add(output.node)
         for x in inputs:
             if isinstance(x, mg.Tensor) and x.is_leaf and x.requires_grad:
                 self.leaves[id(x)] = x
+
+    def backward(self, node: Any, gradient: Any, contributions: Any, seconds: float) -> None:
+        if node in self.of:
+            self.gradient_bytes += gradient.size * gradient.dtype.itemsize
+
+    def arrived(self, leaf: Any, gradient: Any) -> None:
+        if id(leaf) not in self.inputs:
+            self.gradient_bytes += gradient.size * gradient.dtype.itemsize
