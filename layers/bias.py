@@ -48,10 +48,10 @@ class T5Bias(Module):
         self.table = mg.tensor(np.zeros((n_buckets, n_heads), dtype), requires_grad=True)
 
     def forward(self, Q: Any, K: Any, i: Any = None, j: Any = None) -> Any:
-        to = distances(Q, K, i, j)
+        to = distances(Q.shape[-2], K.shape[-2], i, j)
         bucket = t5_bucket(to, self.n_buckets, self.max_distance, self.bidirectional)
         b = mg.take(self.table, settled(bucket, i, j), axis=0)  # (n, m, h) or (B, n, m, h)
-        return mg.transpose(b, (2, 0, 1) if b.ndim == 3 else (0, 3, 1, 2))  # (h, n, m)
+        return mg.transpose(b, (2, 0, 1) if b.ndim == 3 else (0, 3, 1, 2)).named("b")  # (h, n, m)
 
     def bias(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
         return self(Q, K, i, j)
@@ -79,7 +79,7 @@ class ALiBi(Module):
 
     def forward(self, Q: Any, K: Any, i: Any = None, j: Any = None) -> Any:
         slopes = alibi_slopes(self.n_heads)[:, None, None]  # (h, 1, 1)
-        far = np.abs(distances(Q, K, i, j))
+        far = np.abs(distances(Q.shape[-2], K.shape[-2], i, j))
         penalty = slopes * -(far if far.ndim == 2 else far[:, None])  # (h, n, m) or (B, h, n, m)
         return settled(penalty.astype(Q.dtype, copy=False), i, j)
 

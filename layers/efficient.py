@@ -137,7 +137,7 @@ def performer_attention(
     if W.shape[-1] != d:
         rule = "the features' last axis must be Q's"
         _refuse(call, f"{rule}, got {W.shape[-1]} != {d}", features=W, Q=Q)
-    Q_root, K_root = mg.scale(Q, d**-0.25), mg.scale(K, d**-0.25)
+    Q_root, K_root = (named(f"{s}_root", mg.scale(x, d**-0.25)) for s, x in (("Q", Q), ("K", K)))
     Q_phi = named("Q_phi", positive_features(Q_root, W, over=-1))  # (..., n, r)
     K_phi = named("K_phi", positive_features(K_root, W, over=None if causal else (-2, -1)))
     return kernel_attention(Q_phi, K_phi, V, causal, mask, cache)  # (..., n, d_v)

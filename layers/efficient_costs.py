@@ -33,7 +33,7 @@ def _(layer: Any, B: int, n: int, m: int | None = None) -> Operations:
     keys = n if m is None else m
     sizes = _Sizes(B * layer.n_heads, B * layer.n_kv_heads, n, keys, layer.d_k)
     if isinstance(layer, LinformerAttention):
-        yield from _linformer(sizes, layer.k)
+        yield from _linformer(sizes, layer.k, keys < layer.seq_len)
     elif isinstance(layer, LinearAttention):
         yield from _elu_features(sizes.h * n * sizes.d)
         yield from _elu_features(sizes.g * keys * sizes.d)
@@ -46,10 +46,11 @@ def _(layer: Any, B: int, n: int, m: int | None = None) -> Operations:
     yield from affine(B * n, layer.W_O, layer.b_O)
 
 
-def _linformer(sizes: _Sizes, k: int) -> Operations:
+def _linformer(sizes: _Sizes, k: int, cut: bool) -> Operations:
     h, g, n, m, d = sizes
     for _ in "EF":
-        yield scattered(k * m)  # its first m columns
+        if cut:
+            yield scattered(k * m)  # its first m columns
         yield product(g * k, m, d)
         yield summed(g * k * m)
     yield product(h * n, d, k)

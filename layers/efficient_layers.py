@@ -126,7 +126,7 @@ class PerformerAttention(Module):
         self, X: Any, *given: Any, mask: Any = None, context: Any = None, cache: Any = None
     ) -> Any:
         Q, K, V, M = _heads(self, X, given, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
-        W = self.features  # (r, d)
+        W = mg.tensor(mg.constant(self.features), name="W")  # (r, d)
         O = performer_attention(Q, K, V, W, self.causal, mask=M, cache=cache)  # (B, h, n, d)
         return _merged(self, O)  # (B, n, d_model)
 
@@ -198,7 +198,8 @@ class LinformerAttention(Module):
                 f"LinformerAttention: keys must be at most seq_len, got {m} > {self.seq_len}\n"
                 f"  K: {K.shape}   {K.path}".rstrip()
             )
-        O = linformer_attention(Q, K, V, self.E[:, :m], self.F[:, :m], M)  # (B, h, n, d)
+        E, F = (x if m == self.seq_len else x[:, :m].named(f"{x.name}_m") for x in (self.E, self.F))
+        O = linformer_attention(Q, K, V, E, F, M)  # (B, h, n, d)
         return _merged(self, O)  # (B, n, d_model)
 
 
@@ -250,7 +251,9 @@ def _heads(
     if group == 1:
         return Q, K, V, mask
     mask = mask if np.ndim(mask) < 3 else mg.expand_dims(mask, -3)
-    return group_heads(Q, group), mg.expand_dims(K, -3), mg.expand_dims(V, -3), mask
+    Q = group_heads(Q, group).named("Q_groups")  # (B, h_kv, h / h_kv, n, d)
+    K, V = (mg.expand_dims(x, -3).named(f"{x.name}_groups") for x in (K, V))
+    return Q, K, V, mask
 
 
 def _merged(layer: Any, O: Any) -> Any:

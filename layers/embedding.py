@@ -53,7 +53,7 @@ class Embedding(Module):
     def forward(self, tokens: Any) -> Any:
         self._check(tokens)
         X = mg.take(self.W, tokens, axis=0)  # (..., d_model)
-        return mg.scale(X, sqrt(self.W.shape[1])) if self.scaled else X
+        return (mg.scale(X, sqrt(self.W.shape[1])) if self.scaled else X).named("X")
 
     def _check(self, tokens: Any) -> None:
         """A negative number would be a row from the end."""

@@ -51,11 +51,13 @@ def positive_features(X: Any, features: Any, over: int | tuple[int, ...] | None 
     >>> positive_features(np.zeros((1, 3)), np.ones((4, 3)))
     array([[0.5, 0.5, 0.5, 0.5]])
     """
-    half = mg.scale(mg.sum(mg.multiply(X, X), axis=-1, keepdims=True), 0.5)  # (..., n, 1)
-    L = mg.subtract(mg.matmul(X, mg.swapaxes(features, -1, -2)), half)  # (..., n, m)
+    h = mg.scale(mg.sum(mg.multiply(X, X), axis=-1, keepdims=True), 0.5)  # (..., n, 1)
+    h = named("h", h)
+    E = named("E", mg.subtract(mg.matmul(X, mg.swapaxes(features, -1, -2)), h))  # (..., n, m)
     if over is not None:
-        L = mg.subtract(L, mg.max(L, axis=over, keepdims=True))
-    return mg.scale(mg.exp(L), 1 / sqrt(features.shape[-2]))
+        c = named("c", mg.max(E, axis=over, keepdims=True))
+        E = named("E_shifted", mg.subtract(E, c))
+    return mg.scale(mg.exp(E), 1 / sqrt(features.shape[-2]))
 
 
 def orthogonal_features(m: int, d: int, rng: Any = None) -> NDArray[np.float64]:
@@ -98,17 +100,18 @@ def kernel_attention(
     weights = None if mask is None else key_weights(mask, K_phi.shape[-2], K_phi.dtype)
     blind = _blind(weights, causal, cache)  # (..., 1, 1), or (..., n, 1) if causal
     if weights is not None:
-        K_phi = named("K_seen", mg.multiply(K_phi, weights))  # (..., m, r)
+        w = _beside(K_phi, "w", weights)
+        K_phi = named("K_seen", mg.multiply(K_phi, w))  # (..., m, r)
     if causal:
         N = causal_product(Q_phi, K_phi, V)  # (..., n, d_v)
-        Z = mg.cumsum(K_phi, axis=-2)  # (..., n, r)
+        Z = named("Z", mg.cumsum(K_phi, axis=-2))  # (..., n, r)
         before = None if cache is None else cache.append(K_phi, V)
         if before is not None:
             N, Z = mg.add(N, mg.matmul(Q_phi, before[0])), mg.add(Z, before[1])
     else:
         S = named("S", mg.matmul(mg.swapaxes(K_phi, -1, -2), V))  # (..., r, d_v)
         N = mg.matmul(Q_phi, S)  # (..., n, d_v)
-        Z = mg.sum(K_phi, axis=-2, keepdims=True)  # (..., 1, r)
+        Z = named("Z", mg.sum(K_phi, axis=-2, keepdims=True))  # (..., 1, r)
     D = named("D", mg.sum(mg.multiply(Q_phi, Z), axis=-1, keepdims=True))  # (..., n, 1)
     D = D if blind is None else mg.add(D, blind)  # not 0 / 0
     return named("O", mg.divide(named("N", N), D))  # (..., n, d_v)
@@ -164,13 +167,24 @@ def causal_product(Q_phi: Any, K_phi: Any, V: Any) -> Any:
     """
     n = Q_phi.shape[-2]
     c = max(1, min(n, CHUNK))
-    Q, K, V = (_in_chunks(x, c) for x in (Q_phi, K_phi, V))  # (..., n/c, c, ·)
-    S = mg.matmul(mg.swapaxes(K, -1, -2), V)  # (..., n/c, r, d_v)
-    S_before = mg.cumsum(_one_later(S), axis=-3)  # what came before each chunk
-    P = mg.multiply(mg.matmul(Q, mg.swapaxes(K, -1, -2)), np.tri(c, dtype=Q.dtype))  # (..., c, c)
-    N = mg.add(mg.matmul(Q, S_before), mg.matmul(P, V))  # (..., n/c, c, d_v)
+    Q, K, V = (
+        named(f"{s}_chunks", _in_chunks(x, c))  # (..., n/c, c, ·)
+        for s, x in (("Q", Q_phi), ("K", K_phi), ("V", V))
+    )
+    S = named("S_chunks", mg.matmul(mg.swapaxes(K, -1, -2), V))  # (..., n/c, r, d_v)
+    S_before = named("S_before", mg.cumsum(_one_later(S), axis=-3))  # of all earlier chunks
+    P = named("P", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n/c, c, c)
+    T = _beside(P, "T", mg.constant(np.tri(c, dtype=Q.dtype)))  # 1 where j ≤ i
+    P_seen = named("P_seen", mg.multiply(P, T))
+    N = mg.add(mg.matmul(Q, S_before), mg.matmul(P_seen, V))  # (..., n/c, c, d_v)
+    N = named("N_chunks", N)
     *lead, chunks, _, d_v = N.shape
     return mg.reshape(N, (*lead, chunks * c, d_v))[..., :n, :]
+
+
+def _beside(x: Any, symbol: str, array: NDArray[Any]) -> Any:
+    """An array that meets x in an op: beside a Tensor it has a symbol."""
+    return mg.tensor(array, name=symbol) if isinstance(x, mg.Tensor) else array
 
 
 def _in_chunks(x: Any, c: int) -> Any:

@@ -14,6 +14,7 @@ from minigrad.errors import ShapeError
 
 from .linear import check_sizes
 from .module import Module
+from .scoring import named
 
 __all__ = ["LayerNorm", "RMSNorm"]
 
@@ -93,7 +94,7 @@ class RMSNorm(Module):
             return mg.rms_norm(rows, weight, eps=self.eps)
 
         plus_one = self.plus_one and self.weight is not None
-        weight = mg.add(self.weight, 1) if plus_one else self.weight
+        weight = mg.add(self.weight, 1).named("gain") if plus_one else self.weight
         return _over_last(normalise, "RMSNorm", x, self.shape, weight)
 
 
@@ -107,10 +108,10 @@ def _over_last(
             f"  x: {np.shape(x)}   {getattr(x, 'path', '')}".rstrip()
         )
     if len(shape) == 1:
-        return normalise(x, *parameters)
+        return named("X_norm", normalise(x, *parameters))
     lead, width = x.shape[: -len(shape)], (prod(shape),)
     flat = [None if p is None else mg.reshape(p, width) for p in parameters]
-    return mg.reshape(normalise(mg.reshape(x, lead + width), *flat), x.shape)
+    return named("X_norm", mg.reshape(normalise(mg.reshape(x, lead + width), *flat), x.shape))
 
 
 def _checked_shape(call: str, shape: int | tuple[int, ...]) -> tuple[int, ...]:

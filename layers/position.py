@@ -72,7 +72,7 @@ class SinusoidalPosition(Module):
     def forward(self, X: Any, positions: ArrayLike | None = None, *, offset: int = 0) -> Any:
         at = positions_of(X.shape[-2], positions, offset)
         PE = sinusoidal_encoding(at, self.d_model, self.base, dtype=X.dtype)
-        return mg.add(X, settled(PE, positions))
+        return mg.add(X, mg.tensor(settled(PE, positions), name="PE")).named("X")
 
 
 class LearnedPosition(Module):
@@ -104,7 +104,8 @@ class LearnedPosition(Module):
                 f"LearnedPosition(X): positions must lie in [0, {max_len}), "
                 f"got {at.min()} to {at.max()}"
             )
-        return mg.add(X, mg.take(self.P, settled(at, positions), axis=0))
+        P = mg.take(self.P, settled(at, positions), axis=0).named("P_positions")
+        return mg.add(X, P).named("X")
 
 
 def positions_of(n: int, positions: ArrayLike | None = None, offset: int = 0) -> NDArray[Any]:

@@ -59,7 +59,8 @@ class RelativePosition(Module):
 
     def forward(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
         E = mg.matmul(Q, mg.swapaxes(self.a_K, 0, 1)).named("E")  # (..., n, 2k + 1): q_i · a
-        return mg.scale(pick(E, self._row(E, K, i, j)), scale)  # (..., n, m)
+        rows = self._row(Q.shape[-2], K.shape[-2], i, j)
+        return mg.scale(pick(E, rows), scale).named("S_relative")  # (..., n, m)
 
     def bias(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
         return self(Q, K, i, j, scale)
@@ -67,12 +68,13 @@ class RelativePosition(Module):
     def values(self, A: Any, i: Any, j: Any) -> Any:
         if self.a_V is None:
             return None
-        rows = self._row(A, mg.swapaxes(A, -1, -2), i, j)
-        a = mg.take(self.a_V, rows, axis=0)  # (n, m, d_v) or (B, n, m, d_v)
+        n, m = A.shape[-2:]
+        rows = self._row(n, m, i, j)
+        a = mg.take(self.a_V, rows, axis=0).named("V_relative")  # (n, m, d_v) or (B, n, m, d_v)
         return mg.einsum("...ij,ijd->...id" if rows.ndim == 2 else "b...ij,bijd->b...id", A, a)
 
-    def _row(self, queries: Any, keys: Any, i: Any, j: Any) -> NDArray[Any]:
-        k, to = self.max_distance, distances(queries, keys, i, j)
+    def _row(self, n: int, m: int, i: Any, j: Any) -> NDArray[Any]:
+        k, to = self.max_distance, distances(n, m, i, j)
         return settled(np.asarray(np.clip(to, -k, k) + k), i, j)
 
 
@@ -101,26 +103,28 @@ class TransformerXLPosition(Module):
         self.v = mg.tensor(np.zeros((n_heads, 1, d_k), dtype), requires_grad=True)
 
     def forward(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
-        delta = -distances(Q, K, i, j)  # (n, m): i − j
+        delta = -distances(Q.shape[-2], K.shape[-2], i, j)  # (n, m): i − j
         low, high = int(delta.min(initial=0)), int(delta.max(initial=0))
         d_model, h = self.W_R.shape[0], self.u.shape[0]
         PE = sinusoidal_encoding(
             np.arange(low, high + 1), d_model, interleaved=False, dtype=self.W_R.dtype
         )
         PE, columns = (settled(x, i, j) for x in (PE, delta - low))
-        r = split_heads(mg.matmul(PE, self.W_R), h).named("R")  # (h, D, d_k): a key a distance
+        R_flat = mg.matmul(mg.tensor(PE, name="PE"), self.W_R).named("R_flat")  # (D, h·d_k)
+        R = split_heads(R_flat, h).named("R")  # (h, D, d_k): a key a distance
         K = repeat_heads(K, max(1, h // K.shape[-3]))  # (..., h, m, d_k)
-        by_distance = mg.matmul(mg.add(Q, self.v), mg.swapaxes(r, -1, -2))  # (..., h, n, D)
-        by_content = mg.matmul(self.u, mg.swapaxes(K, -1, -2))  # (..., h, 1, m)
-        return mg.scale(mg.add(pick(by_distance, columns), by_content), scale)
+        Q_v = mg.add(Q, self.v).named("Q_v")
+        E = mg.matmul(Q_v, mg.swapaxes(R, -1, -2)).named("E")  # (..., h, n, D): (q_i + v) · r
+        G = mg.matmul(self.u, mg.swapaxes(K, -1, -2)).named("G")  # (..., h, 1, m): u · k_j
+        return mg.scale(mg.add(pick(E, columns), G), scale).named("S_relative")
 
     def bias(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
         return self(Q, K, i, j, scale)
 
 
-def distances(Q: Any, K: Any, i: Any = None, j: Any = None) -> NDArray[Any]:
-    """j − i for every query and key: (n, m), or (B, n, m) if either has a batch."""
-    i, j = positions_of(Q.shape[-2], i), positions_of(K.shape[-2], j)
+def distances(n: int, m: int, i: Any = None, j: Any = None) -> NDArray[Any]:
+    """j − i for each of n queries and m keys: (n, m), or (B, n, m) if either has a batch."""
+    i, j = positions_of(n, i), positions_of(m, j)
     return np.asarray(j[..., None, :] - i[..., :, None])
 
 

@@ -15,6 +15,7 @@ from minigrad.errors import ArgumentError, ShapeError
 from .frequencies import rotary_frequencies, scaled_frequencies
 from .module import Module
 from .position import positions_of, settled
+from .scoring import named
 
 __all__ = ["Rotary", "apply_rotary", "rotary_angles"]
 
@@ -64,7 +65,8 @@ def apply_rotary(x: Any, cos: Any, sin: Any, *, pairing: str = "half") -> Any:
     first, second = (
         (slice(0, r // 2), slice(r // 2, r)) if half else (slice(0, r, 2), slice(1, r, 2))
     )
-    a, b = mg.getitem(x, (..., first)), mg.getitem(x, (..., second))  # (..., n, r/2)
+    a = named("a", mg.getitem(x, (..., first)))  # (..., n, r/2)
+    b = named("b", mg.getitem(x, (..., second)))  # (..., n, r/2)
     turned = (a * cos - b * sin, a * sin + b * cos)
     if half:
         joined = mg.concatenate(turned, axis=-1)  # (..., n, r)
@@ -116,13 +118,19 @@ class Rotary(Module):
         self._frequencies(1)
 
     def forward(self, x: Any, positions: ArrayLike | None = None, *, offset: int = 0) -> Any:
+        cos, sin = self._tables(x, positions, offset)  # (n, d/2) or (B, n, d/2)
+        return apply_rotary(x, cos, sin, pairing=self.pairing)
+
+    def _tables(self, x: Any, positions: ArrayLike | None, offset: int) -> list[mg.Tensor]:
+        """cos and sin of x's angles."""
         at = positions_of(x.shape[-2], positions, offset)
         theta = self._frequencies(int(at.max(initial=0)) + 1)
-        cos, sin = rotary_angles(at, theta, self._dtype)  # (n, d/2) or (B, n, d/2)
-        if self.amplitude != 1:
-            cos, sin = self.amplitude * cos, self.amplitude * sin
-        cos, sin = (settled(y.astype(x.dtype, copy=False), positions) for y in (cos, sin))
-        return apply_rotary(x, cos, sin, pairing=self.pairing)
+        angles = rotary_angles(at, theta, self._dtype)
+        tables = [(self.amplitude * y).astype(x.dtype, copy=False) for y in angles]
+        return [
+            mg.tensor(settled(table, positions), name=name)
+            for name, table in zip(("cos", "sin"), tables, strict=True)
+        ]
 
     def _frequencies(self, positions: int) -> NDArray[Any]:
         """θ (d / 2,), for so many positions."""

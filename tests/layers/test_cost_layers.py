@@ -105,6 +105,7 @@ LAYERS = {
     "performer": PerformerAttention(D, H, 5),
     "performer, causal": PerformerAttention(D, H, 5, causal=True),
     "linformer": LinformerAttention(D, H, seq_len=50, k=2, use_bias=True),
+    "linformer of its own length": LinformerAttention(D, H, seq_len=40, k=2),
     "sequential": Sequential(Linear(D, 5), mg.tanh, Linear(5, D), LayerNorm(D)),
 }
 WITH_CONTEXT = {
