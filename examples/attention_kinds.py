@@ -9,6 +9,10 @@ no tile were skipped; `scores` is the share of scores that the pattern leaves op
 tiles of 128 × 128 can skip once n is well beyond 128. The mask itself, a byte an entry, is kept:
 n² small ones. Linear attention is no estimate of softmax but another weighting: its error says how
 far apart the two are, not how good it is.
+
+Decoding: what the n-th token costs, and what is kept for it of the n − 1 before: keys and values,
+the last few of them, or two sums of a size that stays. The error is that of all n outputs against
+exact causal attention with the same weights. Linformer has no causal form.
 """
 
 from __future__ import annotations
@@ -20,6 +24,11 @@ import numpy as np
 
 import minigrad as mg
 from layers import (
+    KernelState,
+    KVCache,
+    LinearAttention,
+    MultiHeadAttention,
+    PerformerAttention,
     big_bird_mask,
     dilated_mask,
     global_mask,
@@ -101,6 +110,48 @@ def measured(n: int) -> dict[str, Row]:
     return rows
 
 
+class Decoded(NamedTuple):
+    error: float
+    flops: int  # of the last token
+    kept: int  # bytes
+
+
+def decoders() -> dict[str, tuple[Any, Any]]:
+    """Causal layers of one head of width D, with the same weights, and what each keeps."""
+    exactly = MultiHeadAttention(D, 1, causal=True, rng=0)
+    found: dict[str, tuple[Any, Any]] = {
+        "exact": (exactly, KVCache()),
+        "sliding window": (
+            MultiHeadAttention(D, 1, causal=True, window=WINDOW),
+            KVCache(window=WINDOW),
+        ),
+        **{
+            f"Performer {m}": (PerformerAttention(D, 1, m, causal=True, rng=1), KernelState())
+            for m in FEATURES
+        },
+        "linear": (LinearAttention(D, 1, causal=True), KernelState()),
+    }
+    for layer, _ in found.values():
+        layer.load_state_dict(exactly.state_dict())
+    return found
+
+
+def decoded(n: int) -> dict[str, Decoded]:
+    """Every kind's row after n tokens, the last of them decoded alone."""
+    X, rows, truth = sequence(n)[0], {}, None
+    for name, (layer, cache) in decoders().items():
+        with mg.no_grad():
+            first = layer(X[:, : n - 1], cache=cache).numpy()
+            with mg.trace() as trace:
+                last = layer(X[:, n - 1 :], cache=cache).numpy()
+        out = np.concatenate((first, last), axis=1)
+        truth = out if truth is None else truth
+        error = np.linalg.norm(out - truth) / np.linalg.norm(truth)
+        flops = sum(entry.flops or 0 for entry in trace.entries)
+        rows[name] = Decoded(error, flops, cache.nbytes)
+    return rows
+
+
 def main() -> None:
     tables = {n: measured(n) for n in LENGTHS}
     print(f"d = {D}; windows of {WINDOW}; Linformer to {MIXTURES} rows; Performer by its features")
@@ -120,6 +171,25 @@ def main() -> None:
             )
             before = row
     check(tables)
+    steps = {n: decoded(n) for n in LENGTHS}
+    print(f"\n{'decoding':<16}{'n':>4}  {'error':>8}  {'FLOPs a token':>13}  {'kept':>9}")
+    for name in steps[LENGTHS[0]]:
+        for n in LENGTHS:
+            row, shown = steps[n][name], name if n == LENGTHS[0] else ""
+            print(f"{shown:<16}{n:>4}  {row.error:>8.1e}  {row.flops:>13,}  {row.kept:>7,} B")
+    check_decoding(steps)
+
+
+def check_decoding(steps: dict[int, dict[str, Decoded]]) -> None:
+    """Keys and values double with n; a window and sums stay as they are, and so do their costs."""
+    short, long = steps[128], steps[256]
+    for name in short:
+        growth = 2 if name == "exact" else 1
+        assert long[name].kept == growth * short[name].kept, name
+        assert name == "exact" or long[name].flops == short[name].flops, name
+    assert long["exact"].flops - short["exact"].flops == 128 * (
+        4 * D + 6
+    )  # a score and a value each
 
 
 def check(tables: dict[int, dict[str, Row]]) -> None:
