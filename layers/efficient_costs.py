@@ -78,11 +78,8 @@ def _positive_features(rows: int, d: int, r: int, largest: int) -> Operations:
     if r > 1:
         yield summed(rows * r)  # ‖x‖² / 2, the same for each feature
     if largest:
-        yield reduced("max", rows * r, largest, backward=largest)
-        yield each("subtract", rows * r)
-        yield joined(rows * r)
-        if largest < rows * r:
-            yield summed(rows * r)
+        yield reduced("max", rows * r, largest, detached=True)
+        yield each("subtract", rows * r, factors=0)
     yield each("exp", rows * r)
     yield each("scale", rows * r)
 

@@ -45,6 +45,7 @@ def positive_features(X: Any, features: Any, over: int | tuple[int, ...] | None 
 
     Args:
         over: axes over which c is the largest exponent, so that nothing overflows; None: c = 0.
+            It is taken as a constant, for it cancels where features are divided by features.
     Shapes: X (..., n, d), features (m, d) or broadcastable (..., m, d) → (..., n, m)
     Source: Choromanski et al. 2021, lemma 1 (SM⁺), arXiv:2009.14794.
 
@@ -55,7 +56,8 @@ def positive_features(X: Any, features: Any, over: int | tuple[int, ...] | None 
     h = named("h", h)
     E = named("E", mg.subtract(mg.matmul(X, mg.swapaxes(features, -1, -2)), h))  # (..., n, m)
     if over is not None:
-        c = named("c", mg.max(E, axis=over, keepdims=True))
+        c = mg.max(E.detach() if isinstance(E, mg.Tensor) else E, axis=over, keepdims=True)
+        c = named("c", c)
         E = named("E_shifted", mg.subtract(E, c))
     return mg.scale(mg.exp(E), 1 / sqrt(features.shape[-2]))
 

@@ -91,15 +91,16 @@ def layer_cost(
     """
     itemsize = max((p.dtype.itemsize for p in layer.parameters()), default=8)
     forward: Counter[str] = Counter()
-    backward = entries = 0
+    backward = entries = detached = 0
     for op in operations(layer, batch_size, seq_len, context_len):
         forward[op.name] += op.flops
         entries += op.entries
         backward += op.backward
+        detached += op.detached * op.entries
     weights = sum(p.size * p.dtype.itemsize for p in layer.parameters())
     computing = {name: flops for name, flops in sorted(forward.items()) if flops}
-    activations = entries * itemsize
-    return LayerCost(computing, backward, weights, activations, activations + weights)
+    activations, gradients = entries * itemsize, (entries - detached) * itemsize
+    return LayerCost(computing, backward, weights, activations, gradients + weights)
 
 
 def kv_cache_bytes(layer: Any, batch_size: int, seq_len: int) -> int:

@@ -17,12 +17,14 @@ __all__ = [
 
 
 class Operation(NamedTuple):
-    """One op of a pass: its name, FLOPs, the entries of its result, and the FLOPs of its rules."""
+    """One op of a pass: its name, FLOPs, the entries of its result, the FLOPs of its rules; and
+    whether a gradient comes to its result at all."""
 
     name: str
     flops: int
     entries: int
     backward: int
+    detached: bool = False
 
 
 COSTS = {
@@ -49,7 +51,7 @@ COSTS = {
 
 
 def each(name: str, entries: int, factors: int = 1) -> Operation:
-    """An op that works entry by entry; where two factors want a gradient, its rules run twice."""
+    """An op that works entry by entry; `factors` of its inputs want a gradient that is not free."""
     forward, backward = COSTS[name]
     return Operation(
         name.removesuffix("_tanh"), forward * entries, entries, factors * backward * entries
@@ -64,9 +66,9 @@ def product(
     return Operation(name, flops, rows * columns, factors * flops)
 
 
-def reduced(name: str, entries: int, to: int, backward: int = 0) -> Operation:
-    """A sum or maximum of so many entries."""
-    return Operation(name, entries, to, backward)
+def reduced(name: str, entries: int, to: int, detached: bool = False) -> Operation:
+    """A sum or maximum of so many entries; the gradient of a sum is repeated, at no cost."""
+    return Operation(name, entries, to, 0, detached)
 
 
 def norm(name: str, rows: int, width: int, weight: bool, bias: bool = False) -> Operation:

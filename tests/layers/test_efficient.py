@@ -156,6 +156,16 @@ def test_performer_stays_finite_where_bare_features_vanish_or_overflow(rng):
         assert np.isinf(positive_features(np.full((1, D), 50.0), np.full((1, D), 60.0))).any()
 
 
+def test_the_constant_of_the_features_is_no_part_of_their_gradient(rng):
+    """dφ/dx = φ (w − x) whatever c: it cancels in the attention that is made of them."""
+    X, W = mg.tensor(rng.normal(size=(7, D)), requires_grad=True), features()
+    g = rng.normal(size=(7, len(W)))
+    for over in (None, -1, (-2, -1)):
+        phi = positive_features(X, W, over)
+        expected = np.einsum("nr,nrd->nd", g * phi.numpy(), W - X.numpy()[:, None])
+        np.testing.assert_allclose(mg.grad(phi, X, g), expected, rtol=1e-10, atol=1e-14)
+
+
 def test_elu_features_are_positive_with_slope_one_at_zero():
     x = mg.tensor([-40.0, -1.0, 0.0, 2.0], requires_grad=True)
     y = elu_features(x)
