@@ -109,19 +109,28 @@ def _kernel(sizes: _Sizes, r: int, causal: bool) -> Operations:
 
 def _causal_product(sizes: _Sizes, r: int) -> Operations:
     h, g, n, _, d = sizes
-    c = min(n, CHUNK)
-    chunks = -(-n // c)
+    if n <= CHUNK:
+        yield from _within(h, g, n, r, d)
+        return
+    c, chunks = CHUNK, -(-n // CHUNK)
     H, G = h * chunks, g * chunks
     yield product(G * r, c, d)
     yield scattered((G - g) * r * d)  # all sums but the last
     yield each("cumsum", G * r * d)
-    yield product(H * c, r, c)
-    yield each("multiply", H * c * c)
     yield product(H * c, r, d)
-    yield product(H * c, c, d)
+    yield from _within(H, G, c, r, d)
     yield each("add", H * c * d)
-    yield scattered(h * n * d)
+    if n % c:
+        yield scattered(h * n * d)  # without what filled the last chunk up
     yield joined(H * c * r)  # Q
     yield joined(G * c * (r + d))  # K, V
     if g < h:
-        yield summed(H * c * (r + d) + H * r * d)  # K, V and the sums, each for several heads
+        yield summed(H * r * d)  # sums, each for several heads
+
+
+def _within(H: int, G: int, c: int, r: int, d: int) -> Operations:
+    yield product(H * c, r, c)
+    yield each("multiply", H * c * c)
+    yield product(H * c, c, d)
+    if G < H:
+        yield summed(H * c * (r + d))  # K and V, each for several heads

@@ -168,20 +168,25 @@ def causal_product(Q_phi: Any, K_phi: Any, V: Any) -> Any:
     For chunks of c it makes n c + n r d_v / c entries, not n², nor the n r d_v of a sum a query.
     """
     n = Q_phi.shape[-2]
-    c = max(1, min(n, CHUNK))
+    if n <= CHUNK:
+        return _within(Q_phi, K_phi, V)  # (..., n, d_v)
     Q, K, V = (
-        named(f"{s}_chunks", _in_chunks(x, c))  # (..., n/c, c, ·)
+        named(f"{s}_chunks", _in_chunks(x, CHUNK))  # (..., n/c, c, ·)
         for s, x in (("Q", Q_phi), ("K", K_phi), ("V", V))
     )
     S = named("S_chunks", mg.matmul(mg.swapaxes(K, -1, -2), V))  # (..., n/c, r, d_v)
     S_before = named("S_before", mg.cumsum(_one_later(S), axis=-3))  # of all earlier chunks
-    P = named("P", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n/c, c, c)
-    T = _beside(P, "T", mg.constant(np.tri(c, dtype=Q.dtype)))  # 1 where j ≤ i
-    P_seen = named("P_seen", mg.multiply(P, T))
-    N = mg.add(mg.matmul(Q, S_before), mg.matmul(P_seen, V))  # (..., n/c, c, d_v)
-    N = named("N_chunks", N)
+    N = mg.add(mg.matmul(Q, S_before), _within(Q, K, V))  # (..., n/c, c, d_v)
     *lead, chunks, _, d_v = N.shape
-    return mg.reshape(N, (*lead, chunks * c, d_v))[..., :n, :]
+    N = mg.reshape(named("N_chunks", N), (*lead, chunks * CHUNK, d_v))
+    return N[..., :n, :] if n % CHUNK else N
+
+
+def _within(Q: Any, K: Any, V: Any) -> Any:
+    """The sum over j ≤ i, by all products of a query and a key."""
+    P = named("P", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., c, c)
+    T = _beside(P, "T", mg.constant(np.tri(P.shape[-1], dtype=P.dtype)))  # 1 where j ≤ i
+    return mg.matmul(named("P_seen", mg.multiply(P, T)), V)  # (..., c, d_v)
 
 
 def _beside(x: Any, symbol: str, array: NDArray[Any]) -> Any:

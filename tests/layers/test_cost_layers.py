@@ -132,7 +132,7 @@ MODELS = {
 }  # fmt: skip
 
 
-SIZES = [(2, 7), (1, 1), (3, 40), (1, 5)]
+SIZES = [(2, 7), (1, 1), (3, 40), (1, 5), (2, 32)]
 
 
 def same(layer, counted, expected):

@@ -124,7 +124,7 @@ SYMBOLS = {
     "Transformer-XL": "PE R Q_v E G S_relative S_biased",
     "T5": "b S_biased",
     "linear": "Q_phi K_phi S Z N D O",
-    "linear, causal, grouped": "Q_groups K_groups Q_phi K_phi S_chunks S_before P_seen T Z N D O",
+    "linear, causal, grouped": "Q_groups K_groups Q_phi K_phi P P_seen T Z N D O",
     "performer": "Q_root K_root W h E E_shifted c Q_phi K_phi S Z N D O",
     "linformer": "E_m F_m K_bar V_bar S_raw S A O",
     "gemma's norm": "gain X_norm",
