@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from math import ceil, floor, log, pi
+from math import ceil, floor, log, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -121,50 +121,86 @@ def scaled_frequencies(
 ) -> tuple[NDArray[Any] | Callable[[int], NDArray[Any]], float]:
     """What a checkpoint's `rope_scaling` says: frequencies, and an amplitude.
 
-    Its `rope_type` is "default", "linear", "dynamic", "yarn" or "llama3". "dynamic" is a function
-    of how many positions there are, and needs max_position_embeddings in the mapping.
+    Its `rope_type` is "default", "linear", "dynamic", "yarn", "longrope" or "llama3". Those of
+    "dynamic" and "longrope" are a function of how many positions there are; they, or the amplitude,
+    need max_position_embeddings in the mapping too.
     Raises: ArgumentError for another type, or an entry that is missing.
 
     >>> scaled_frequencies(4, 10000.0, {"rope_type": "linear", "factor": 2.0})
     (array([0.5  , 0.005]), 1.0)
     """
     kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if kind not in _KINDS:
+        names = ", ".join(f'"{name}"' for name in _KINDS)
+        raise ArgumentError(f"scaled_frequencies: rope_type must be one of {names}, got {kind!r}")
+    return _KINDS[kind](d, base, _Entries(scaling, kind))
 
-    def entry(*names: str) -> Any:
+
+class _Entries:
+    """What a mapping says, by name."""
+
+    def __init__(self, scaling: Mapping[str, Any], kind: str) -> None:
+        self.scaling, self.kind = scaling, kind
+
+    def __call__(self, *names: str, default: Any = None) -> Any:
+        """The first of these that is given; without any, the default, or an error."""
         for name in names:
-            if scaling.get(name) is not None:
-                return scaling[name]
-        raise ArgumentError(f"scaled_frequencies: {kind} scaling needs {' or '.join(names)}")
+            if self.scaling.get(name) is not None:
+                return self.scaling[name]
+        if default is None:
+            wanted = " or ".join(names)
+            raise ArgumentError(f"scaled_frequencies: {self.kind} scaling needs {wanted}")
+        return default
 
-    if kind == "default":
-        return rotary_frequencies(d, base), 1.0
-    if kind not in ("linear", "dynamic", "yarn", "llama3"):
-        raise ArgumentError(
-            'scaled_frequencies: rope_type must be "default", "linear", "dynamic", "yarn" or '
-            f'"llama3", got {kind!r}'
-        )
-    factor = entry("factor")
-    if kind == "linear":
-        return rotary_frequencies(d, base) / factor, 1.0
-    if kind == "dynamic":
-        length = entry("max_position_embeddings", "original_max_position_embeddings")
-        return partial(ntk_frequencies, d, base, factor, length), 1.0
-    length = entry("original_max_position_embeddings")
-    if kind == "llama3":
-        ends = entry("low_freq_factor"), entry("high_freq_factor")
-        return llama3_frequencies(d, base, factor, *ends, length), 1.0
-    fast, slow = scaling.get("beta_fast") or 32, scaling.get("beta_slow") or 1
+    def length(self) -> int:
+        """How many positions the model was trained on at first."""
+        return int(self("original_max_position_embeddings"))
+
+    def factor(self) -> float:
+        """How many times as many it takes."""
+        given = self.scaling.get("factor")
+        return float(self("max_position_embeddings") / self.length() if given is None else given)
+
+
+def _linear(d: int, base: float, entry: _Entries) -> tuple[NDArray[Any], float]:
+    return rotary_frequencies(d, base) / entry("factor"), 1.0
+
+
+def _dynamic(d: int, base: float, entry: _Entries) -> tuple[Callable[[int], NDArray[Any]], float]:
+    length = entry("max_position_embeddings", "original_max_position_embeddings")
+    return partial(ntk_frequencies, d, base, entry("factor"), length), 1.0
+
+
+def _llama3(d: int, base: float, entry: _Entries) -> tuple[NDArray[Any], float]:
+    ends = entry("low_freq_factor"), entry("high_freq_factor")
+    return llama3_frequencies(d, base, entry("factor"), *ends, entry.length()), 1.0
+
+
+def _yarn(d: int, base: float, entry: _Entries) -> tuple[NDArray[Any], float]:
+    """Its amplitude is given, or YaRN's, or a ratio of two such, as DeepSeek has it."""
+    factor, scaling = entry.factor(), entry.scaling
+    ends = entry("beta_fast", default=32.0), entry("beta_slow", default=1.0)
     whole = scaling.get("truncate", True)
-    theta = yarn_frequencies(d, base, factor, length, fast, slow, whole=whole)
-    return theta, _amplitude(factor, scaling)
+    theta = yarn_frequencies(d, base, factor, entry.length(), *ends, whole=whole)
+    own, by, over = yarn_amplitude(factor), scaling.get("mscale"), scaling.get("mscale_all_dim")
+    ratio = (1 + by * (own - 1)) / (1 + over * (own - 1)) if by and over else own
+    return theta, entry("attention_factor", default=ratio)
 
 
-def _amplitude(factor: float, scaling: Mapping[str, Any]) -> float:
-    """The amplitude given, or YaRN's, or a ratio of two such, as DeepSeek has it."""
-    given, by, over = (
-        scaling.get(name) for name in ("attention_factor", "mscale", "mscale_all_dim")
-    )
-    if given is not None:
-        return float(given)
-    own = yarn_amplitude(factor)
-    return (1 + by * (own - 1)) / (1 + over * (own - 1)) if by and over else own
+def _longrope(d: int, base: float, entry: _Entries) -> tuple[Callable[[int], NDArray[Any]], float]:
+    """A divisor for each pair, found by search: one set up to the first length, one beyond."""
+    length, factor, theta = entry.length(), entry.factor(), rotary_frequencies(d, base)
+    short, long = (np.asarray(entry(name)) for name in ("short_factor", "long_factor"))
+    own = sqrt(1 + log(factor) / log(length)) if factor > 1 else 1.0
+    amplitude = entry("attention_factor", default=own)
+    return lambda positions: theta / (long if positions > length else short), amplitude
+
+
+_KINDS: dict[str, Callable[[int, float, _Entries], tuple[Any, float]]] = {
+    "default": lambda d, base, entry: (rotary_frequencies(d, base), 1.0),
+    "dynamic": _dynamic,
+    "linear": _linear,
+    "llama3": _llama3,
+    "longrope": _longrope,
+    "yarn": _yarn,
+}

@@ -269,6 +269,20 @@ def test_yarn_slows_slow_pairs_keeps_fast_ones_and_raises_the_amplitude(rng):
         np.testing.assert_allclose(scaled_frequencies(64, 10000.0, scaling | more)[1], wanted)
 
 
+def test_longrope_divides_each_pairs_frequency_by_its_own_number(rng):
+    short, long, x = rng.uniform(1, 2, 3), rng.uniform(3, 9, 3), rng.normal(size=(20, 6))
+    scaling = {
+        "type": "longrope", "short_factor": short.tolist(), "long_factor": long.tolist(),
+        "original_max_position_embeddings": 10, "max_position_embeddings": 40,
+    }  # fmt: skip
+    rotary, amplitude = Rotary(6, scaling=scaling), np.sqrt(1 + np.log(4) / np.log(10))
+    for n, by in ((10, short), (20, long)):
+        plain = Rotary(6, frequencies=rotary_frequencies(6) / by)
+        np.testing.assert_allclose(
+            rotary(x[:n]).numpy(), amplitude * plain(x[:n]).numpy(), rtol=1e-12
+        )
+
+
 def test_a_checkpoint_s_rope_scaling_names_the_kind_and_its_settings():
     llama = {
         "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -279,11 +293,11 @@ def test_a_checkpoint_s_rope_scaling_names_the_kind_and_its_settings():
     assert amplitude == 1.0
     with pytest.raises(ArgumentError, match="yarn scaling needs original_max_position_embeddings"):
         Rotary(6, scaling={"rope_type": "yarn", "factor": 2.0})
-    with pytest.raises(ArgumentError, match=r"rope_type must be .* got 'longrope'"):
-        Rotary(6, scaling={"rope_type": "longrope", "factor": 2.0})
+    with pytest.raises(ArgumentError, match=r"rope_type must be .* got 'other'"):
+        Rotary(6, scaling={"rope_type": "other", "factor": 2.0})
 
 
-@pytest.mark.parametrize("kind", ["linear", "dynamic", "yarn", "llama3"])
+@pytest.mark.parametrize("kind", ["linear", "dynamic", "yarn", "llama3", "longrope"])
 @pytest.mark.parametrize("positions", [100, 3000])
 def test_scaled_frequencies_are_those_of_transformers(kind, positions):
     """Theirs are computed in float32."""
@@ -292,6 +306,7 @@ def test_scaled_frequencies_are_those_of_transformers(kind, positions):
     scaling = {
         "rope_type": kind, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 512,
+        "short_factor": [1 + k / 9 for k in range(32)], "long_factor": [4.0 + k for k in range(32)],
     }  # fmt: skip
     config = transformers.LlamaConfig(
         hidden_size=256, num_attention_heads=4, max_position_embeddings=2048,
