@@ -1,0 +1,132 @@
+"""Measure minigrad beside plain NumPy and other engines.
+
+    python -m benchmarks                    everything, some ten minutes
+    python -m benchmarks --quick            a few cases and rounds, about one
+    python -m benchmarks table --markdown   the README's table
+
+Sections:
+  table      a training step of attention and of a small GPT, as ratios to hand-best, the best
+             NumPy we could write by hand, in one interleaved run
+  nodes      what a node costs, on chains of 1,000 ops on 4×4 arrays
+  scaling    by what time grows as a sequence doubles
+  memory     what a step needs, as sequences grow
+  profile    what a step spends its time on
+  footprint  import time, and size on disk
+
+Every peer works in a process of its own, all idle but one. Its answers, output and every gradient,
+are held against a float64 reference before it is timed: a wrong one is named and not timed. Figures
+are medians over rounds with the peers in turn; a ratio is to hand-best in the same round. A sample
+that other load disturbed is taken again; a figure that stayed disturbed is marked ~.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from .cases import CHAINS, TABLE
+from .contestants import everyone
+from .machine import describe, machine
+from .peers import Peer
+from .remote import ROOT, start
+from .rounds import BASE, Settings
+from .sections import SECTIONS, Options
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    root = Path(given.minigrad).resolve()
+    peers, cases = everyone(str(root)), TABLE | CHAINS
+    for what, names, known in (
+        ("section", given.sections, SECTIONS),
+        ("case", given.cases, cases),
+        ("peer", given.peers, peers),
+    ):
+        if unknown := [name for name in names if name not in known]:
+            parser.error(f"no {what} {', '.join(unknown)}; there are {', '.join(known)}")
+    if not (root / "minigrad" / "__init__.py").is_file():
+        parser.error(f"--minigrad {given.minigrad}: no minigrad/ there")
+    options = Options(str(root), _settings(given), given.quick, given.cases)
+
+    wanted = [peers[name] for name in peers if name in (BASE, *(given.peers or peers))]
+    remotes, versions, missing = start(wanted)
+    facts, reports = machine(), {}
+    print(describe(facts))
+    print(_compared(versions, missing, peers))
+    try:
+        for name in given.sections or SECTIONS:
+            report = reports[name] = SECTIONS[name](remotes, options)
+            print("", report.markdown() if given.markdown else report.text(), sep="\n", flush=True)
+    finally:
+        for remote in remotes:
+            remote.close()
+    if given.json:
+        data = {
+            "machine": facts,
+            "minigrad": options.path,
+            "versions": versions,
+            "missing": missing,
+            "settings": asdict(options.settings),
+            "sections": {name: report.data for name, report in reports.items()},
+        }
+        Path(given.json).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("sections", nargs="*", metavar="SECTION", help="all, unless some are named")
+    add("--quick", action="store_true", help="fewer cases, lengths and rounds")
+    add("--cases", type=_names, default=(), help="of the sections table, nodes and profile")
+    add("--peers", type=_names, default=(), help=f"hand-best, and which of {_LIST}")
+    add("--dtype", choices=("float32", "float64"), default="float32")
+    add("--rounds", type=_positive, help="9; 3 with --quick")
+    add("--patience", type=float, help="seconds each sample waits for quiet: 10; 1 with --quick")
+    add("--minigrad", metavar="PATH", default=ROOT, help="a checkout other than this one")
+    add("--json", metavar="FILE", help="write everything there too, down to each sample")
+    add("--markdown", action="store_true", help="print tables as a README's")
+    return parser
+
+
+_LIST = ", ".join(name for name in everyone("") if name != BASE)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in text.split(",") if name)
+
+
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
+    return int(text)
+
+
+def _settings(given: argparse.Namespace) -> Settings:
+    rounds, target, patience = (3, 0.02, 1.0) if given.quick else (9, 0.04, 10.0)
+    return Settings(
+        given.dtype,
+        given.rounds or rounds,
+        target,
+        patience if given.patience is None else given.patience,
+    )
+
+
+def _compared(versions: dict[str, str], missing: dict[str, str], peers: dict[str, Peer]) -> str:
+    """Who takes part, with versions, and who is not here, with the reason."""
+    others = dict.fromkeys(v for v in versions.values() if not v.startswith("NumPy"))
+    absent = [f"{peers[name].title} ({why})" for name, why in missing.items()]
+    return ", ".join(others) + (f"; not here: {', '.join(absent)}" if absent else "")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

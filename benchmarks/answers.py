@@ -1,0 +1,70 @@
+"""Is an answer right? It is held, output and every gradient, against a float64 reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from . import by_hand, gpt_by_hand
+from .cases import Attention, Case, Chain, Gpt
+from .peers import Peer, Step
+
+__all__ = ["Answer", "WrongAnswer", "answer", "check", "reference"]
+
+Answer = dict[str, Any]
+STEPS = 3  # of a GPT: their losses tell whether the optimiser moved anything, and where to
+
+
+class WrongAnswer(Exception):
+    """A peer's step gives other numbers than the reference's."""
+
+
+def answer(case: Case, step: Step, peer: Peer) -> Answer:
+    """What a fresh step gives, as float64: copies, for steps may use their arrays again."""
+    first = {name: np.array(peer.numpy(value), np.float64) for name, value in step().items()}
+    if isinstance(case, Gpt):
+        later = [peer.numpy(step()["loss"]) for _ in range(STEPS - 1)]
+        first["loss"] = np.array([first["loss"], *later], np.float64)
+    return first
+
+
+def reference(case: Case, dtype: DTypeLike) -> Answer:
+    """The answer in float64, to the very numbers that peers get in `dtype`."""
+    inputs = case.inputs(dtype).astype(np.float64)
+    makers: dict[type[Case], Any] = {
+        Attention: by_hand.naive,
+        Chain: by_hand.chain,
+        Gpt: gpt_by_hand.gpt,
+    }
+    return answer(case, makers[type(case)](case, inputs), Peer("reference", "reference"))
+
+
+def check(given: Answer, expected: Answer, dtype: DTypeLike) -> float:
+    """The largest error of any array, relative to its largest entry.
+
+    Entries far below those of the other gradients, as those of b_K, which are 0 but for rounding,
+    are held against a hundredth of the largest.
+
+    Raises: WrongAnswer naming the array, if that is more than rounding can make.
+    """
+    if given.keys() != expected.keys():
+        missing, strange = expected.keys() - given.keys(), given.keys() - expected.keys()
+        raise WrongAnswer(f"wrong answer: without {sorted(missing)}, with {sorted(strange)}")
+    gradients = [np.abs(expected[name]).max() for name in expected if name.startswith("d_")]
+    floor = 0.01 * max(gradients)
+    worst, where = 0.0, ""
+    for name, right in expected.items():
+        if given[name].shape != right.shape:
+            raise WrongAnswer(
+                f"wrong answer: {name} has shape {given[name].shape}, not {right.shape}"
+            )
+        error = np.abs(given[name] - right).max() / max(np.abs(right).max(), floor)
+        if not error <= worst:  # NaN is the worst of all
+            worst, where = float(error), name
+            if np.isnan(error):
+                break
+    if not worst <= 1e3 * float(np.finfo(dtype).eps):
+        raise WrongAnswer(f"wrong answer: {where} is off by {worst:.1e}")
+    return worst

@@ -1,0 +1,190 @@
+"""What is measured: one training step of attention, of a chain of small ops, or of a small GPT.
+
+A case gives its inputs: leaves, which need a gradient, and what else the step is given. Every peer
+gets the same numbers, and answers with the output (`out` or `loss`) and `d_` + each leaf's name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+__all__ = [
+    "CASES",
+    "CHAINS",
+    "LENGTHS",
+    "QUICK",
+    "TABLE",
+    "Attention",
+    "Case",
+    "Chain",
+    "Gpt",
+    "Inputs",
+]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The numbers of a step: what needs a gradient, and what does not."""
+
+    leaves: dict[str, Any]
+    given: dict[str, Any]
+
+    def astype(self, dtype: DTypeLike) -> Inputs:
+        """The same numbers in another floating-point type; integers stay."""
+        return Inputs(
+            *({k: _cast(v, dtype) for k, v in d.items()} for d in (self.leaves, self.given))
+        )
+
+
+def _cast(array: Any, dtype: DTypeLike) -> Any:
+    return np.ascontiguousarray(array, dtype if array.dtype.kind == "f" else None)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What all cases share: a name, and what it is called in a table."""
+
+    name: str
+    title: str
+    kind = ""
+
+    def inputs(self, dtype: DTypeLike) -> Inputs:
+        """Fresh arrays, the same at every call."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Attention(Case):
+    """Causal self-attention, projections included: (B, n, d_model) to the same.
+
+    One head with biases, or several without, as the texts have it.
+    """
+
+    B: int
+    n: int
+    d_model: int
+    width: int  # of all heads together
+    heads: int = 1
+    kind = "attention"
+
+    @property
+    def d_k(self) -> int:
+        return self.width // self.heads
+
+    @property
+    def bias(self) -> bool:
+        return self.heads == 1
+
+    def inputs(self, dtype: DTypeLike) -> Inputs:
+        rng = np.random.default_rng(self.n)
+        leaves = {"X": rng.standard_normal((self.B, self.n, self.d_model))}
+        for symbol in "QKVO":
+            shape = (self.d_model, self.width) if symbol != "O" else (self.width, self.d_model)
+            leaves[f"W_{symbol}"] = rng.standard_normal(shape) * sqrt(2 / sum(shape))
+            if self.bias:
+                leaves[f"b_{symbol}"] = rng.standard_normal(shape[1]) * 0.1
+        given = {
+            "G": rng.standard_normal((self.B, self.n, self.d_model)),  # the gradient of out
+            "mask": np.triu(np.full((self.n, self.n), -np.inf, dtype), 1),
+        }
+        return Inputs(leaves, given).astype(dtype)
+
+
+@dataclass(frozen=True)
+class Chain(Case):
+    """1,000 times x ← x ∘ W on 4×4 arrays: so little arithmetic that the engine itself is seen."""
+
+    op: str
+    nodes: int = 1000
+    kind = "chain"
+
+    def inputs(self, dtype: DTypeLike) -> Inputs:
+        rng = np.random.default_rng(4)
+        W = {
+            "add": rng.standard_normal((4, 4)),
+            "multiply": 1 + 1e-3 * rng.standard_normal((4, 4)),
+            "matmul": np.linalg.qr(rng.standard_normal((4, 4)))[0],  # keeps lengths
+        }[self.op]
+        leaves = {"X": rng.standard_normal((4, 4)), "W": W}
+        return Inputs(leaves, {"G": np.ones((4, 4))}).astype(dtype)
+
+
+@dataclass(frozen=True)
+class Gpt(Case):
+    """A decoder on characters, with its loss and a step of Adam."""
+
+    layers: int = 4
+    d_model: int = 128
+    heads: int = 4
+    n: int = 64
+    B: int = 16
+    vocabulary: int = 96
+    kind = "gpt"
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Every parameter's shape; `ln` are layer norms, the fourth of a block's widths is 4 d."""
+        d = self.d_model
+        block: dict[str, tuple[int, ...]] = {}
+        for i in range(self.layers):
+            block |= {
+                f"{i}.ln1.weight": (d,), f"{i}.ln1.bias": (d,),
+                f"{i}.W_QKV": (d, 3 * d), f"{i}.b_QKV": (3 * d,),
+                f"{i}.W_O": (d, d), f"{i}.b_O": (d,),
+                f"{i}.ln2.weight": (d,), f"{i}.ln2.bias": (d,),
+                f"{i}.W_1": (d, 4 * d), f"{i}.b_1": (4 * d,),
+                f"{i}.W_2": (4 * d, d), f"{i}.b_2": (d,),
+            }  # fmt: skip
+        ends = {"ln.weight": (d,), "ln.bias": (d,), "head": (d, self.vocabulary)}
+        return {"tokens": (self.vocabulary, d), "positions": (self.n, d)} | block | ends
+
+    def inputs(self, dtype: DTypeLike) -> Inputs:
+        rng = np.random.default_rng(6)
+        leaves = {}
+        for name, shape in self.shapes.items():
+            noise = rng.standard_normal(shape) * 0.02
+            leaves[name] = noise + 1 if name.endswith("weight") else noise
+        text = rng.integers(0, self.vocabulary, (self.B, self.n + 1))
+        mask = np.triu(np.full((self.n, self.n), -np.inf), 1)
+        given = {"text": text[:, :-1], "targets": text[:, 1:], "mask": mask}
+        return Inputs(leaves, given).astype(dtype)
+
+
+def _single(name: str, *shape: int, title: str | None = None) -> Attention:
+    return Attention(name, title or f"single head, {name} {shape}", *shape)
+
+
+def _multi(name: str, B: int, n: int, d_model: int, heads: int) -> Attention:
+    return Attention(name, f"multi-head {(B, n, d_model, heads)}", B, n, d_model, d_model, heads)
+
+
+def _named(*cases: Case) -> dict[str, Case]:
+    return {case.name: case for case in cases}
+
+
+# (B, n, d_model, d_k) and (B, n, d_model, heads)
+TABLE = _named(
+    _single("tiny", 1, 4, 8, 8),
+    _single("small", 2, 16, 32, 32),
+    _single("medium", 8, 128, 128, 64),
+    _single("large", 4, 512, 256, 64),
+    _single("long2k", 1, 2048, 64, 64),
+    _single("long4k", 1, 4096, 64, 64),
+    _multi("m-small", 4, 64, 128, 8),
+    _multi("m-large", 4, 256, 512, 8),
+    _multi("m-1k", 1, 1024, 512, 8),
+    _multi("m-2k", 1, 2048, 512, 8),
+    Gpt("gpt", "char GPT, 4 layers, d 128, with Adam"),
+)
+QUICK = ("tiny", "medium", "long2k", "m-small", "m-1k", "gpt")
+CHAINS = _named(*(Chain(op, f"4×4 {op}", op) for op in ("add", "multiply", "matmul")))
+LENGTHS = {
+    n: _single(f"n={n}", 1, n, 64, 64, title=f"n = {n}") for n in (64, 1024, 2048, 4096, 8192)
+}
+CASES: dict[str, Case] = TABLE | CHAINS | {case.name: case for case in LENGTHS.values()}

@@ -1,0 +1,27 @@
+"""Everyone there is to compare, in the order of the tables' columns."""
+
+from __future__ import annotations
+
+from .frameworks import Autograd, Jax, Torch
+from .peers import Minigrad, Naive, Numpy, Peer
+from .rounds import BASE
+
+__all__ = ["ENGINES", "everyone"]
+
+ENGINES = ("eager", "compiled", "tiled")  # minigrad's forms
+
+
+def everyone(path: str) -> dict[str, Peer]:
+    """By name; `path` is the checkout of minigrad to measure."""
+    peers: list[Peer] = [
+        Numpy(BASE, BASE),
+        Minigrad("eager", "minigrad", path),
+        Minigrad("compiled", "compiled", path, compiled=True),
+        Minigrad("tiled", "tiled", path, method="tiled"),
+        Torch("torch", "PyTorch", fused=False),
+        Torch("torch-sdpa", "PyTorch SDPA", fused=True),
+        Jax("jax", "JAX jit"),
+        Autograd("autograd", "autograd"),
+        Naive("naive", "naive NumPy"),
+    ]
+    return {peer.name: peer for peer in peers}

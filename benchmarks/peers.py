@@ -1,0 +1,197 @@
+"""Who takes the step: NumPy by hand, and minigrad in its three forms. Others are in `frameworks`.
+
+A peer makes a step out of a case's inputs; the step gives the output and every gradient, named as
+`cases` says, in whatever kind of array the peer has.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import by_hand, gpt_by_hand
+from .cases import Attention, Case, Chain, Gpt, Inputs
+
+__all__ = ["Minigrad", "Naive", "Numpy", "Peer", "Step", "Unsupported"]
+
+Step = Callable[[], dict[str, Any]]
+
+
+class Unsupported(Exception):
+    """A peer has no such step."""
+
+
+class Peer:
+    """One contestant. Override `load`, and a method for each kind of case that it can do."""
+
+    def __init__(self, name: str, title: str) -> None:
+        self.name, self.title = name, title
+
+    def load(self) -> str:
+        """Import what is needed, and say which version it is. ImportError: it is not installed."""
+        raise NotImplementedError
+
+    def step(self, case: Case, inputs: Inputs) -> Step:
+        """What is timed."""
+        make: Callable[[Any, Inputs], Step] = getattr(self, case.kind)
+        return make(case, inputs)
+
+    def attention(self, case: Attention, inputs: Inputs) -> Step:
+        raise Unsupported
+
+    def chain(self, case: Chain, inputs: Inputs) -> Step:
+        raise Unsupported
+
+    def gpt(self, case: Gpt, inputs: Inputs) -> Step:
+        raise Unsupported
+
+    def numpy(self, value: Any) -> Any:
+        """One entry of an answer as an array."""
+        return np.asarray(value)
+
+
+class Numpy(Peer):
+    """hand-best: what every ratio is to."""
+
+    def load(self) -> str:
+        return f"NumPy {np.__version__}"
+
+    def attention(self, case: Attention, inputs: Inputs) -> Step:
+        return by_hand.best(case, inputs)
+
+    def chain(self, case: Chain, inputs: Inputs) -> Step:
+        return by_hand.chain(case, inputs)
+
+    def gpt(self, case: Gpt, inputs: Inputs) -> Step:
+        return gpt_by_hand.gpt(case, inputs)
+
+
+class Naive(Peer):
+    """The texts' algebra, line for line."""
+
+    def load(self) -> str:
+        return f"NumPy {np.__version__}"
+
+    def attention(self, case: Attention, inputs: Inputs) -> Step:
+        return by_hand.naive(case, inputs)
+
+
+class Minigrad(Peer):
+    """minigrad as it is called; `compiled`: by `mg.compile`; `method`: how attention goes."""
+
+    def __init__(
+        self, name: str, title: str, path: str, method: str = "exact", compiled: bool = False
+    ) -> None:
+        super().__init__(name, title)
+        self.path, self.method, self.compiled = path, method, compiled
+        self.optimiser: Any = None  # of the latest step that has one
+
+    def load(self) -> str:
+        sys.path.insert(0, self.path)
+        import layers
+        import minigrad
+        from minigrad import optim
+
+        if Path(minigrad.__file__).parents[1] != Path(self.path):
+            raise ImportError(f"minigrad comes from {minigrad.__file__}, not from {self.path}")
+        self.mg, self.layers, self.optim = minigrad, layers, optim
+        return f"minigrad of {self.path}"
+
+    def _run(self, function: Callable[[], Any]) -> Callable[[], Any]:
+        return self.mg.compile(function) if self.compiled else function
+
+    def _step(self, leaves: dict[str, Any], function: Callable[[], Any]) -> Step:
+        run = self._run(function)
+
+        def step() -> dict[str, Any]:
+            for leaf in leaves.values():
+                leaf.grad = None
+            out = run()
+            return {"out": out.numpy()} | {f"d_{name}": x.grad for name, x in leaves.items()}
+
+        return step
+
+    def attention(self, case: Attention, inputs: Inputs) -> Step:
+        settings = {"method": self.method, "use_bias": case.bias, "dtype": inputs.given["G"].dtype}
+        layer = (
+            self.layers.SelfAttention(case.d_model, case.d_k, case.d_k, **settings)
+            if case.heads == 1
+            else self.layers.MultiHeadAttention(case.d_model, case.heads, **settings)
+        )
+        X = self.mg.tensor(inputs.leaves["X"], requires_grad=True)
+        leaves = {name: getattr(layer, name) for name in inputs.leaves if name != "X"}
+        for name, leaf in leaves.items():
+            leaf.assign_(inputs.leaves[name])
+        G, mask = inputs.given["G"], inputs.given["mask"]
+
+        def train() -> Any:
+            out = layer(X, mask=mask)
+            out.backward(G)
+            return out
+
+        return self._step({"X": X} | leaves, train)
+
+    def chain(self, case: Chain, inputs: Inputs) -> Step:
+        if self.method != "exact":
+            raise Unsupported
+        leaves = {k: self.mg.tensor(v, requires_grad=True) for k, v in inputs.leaves.items()}
+        X, W, G = leaves["X"], leaves["W"], inputs.given["G"]
+
+        def train() -> Any:
+            out = links(case, X, W)
+            out.backward(G)
+            return out
+
+        return self._step(leaves, train)
+
+    def gpt(self, case: Gpt, inputs: Inputs) -> Step:
+        mg, given = self.mg, inputs.given
+        p = {k: mg.tensor(v.copy(), requires_grad=True) for k, v in inputs.leaves.items()}
+        optimiser = self.optimiser = self.optim.Adam(p.values(), lr=1e-3)
+        B, n, d, h = case.B, case.n, case.d_model, case.heads
+
+        def train() -> Any:
+            x = mg.take(p["tokens"], given["text"], axis=0) + p["positions"]  # (B, n, d)
+            for i in map(str, range(case.layers)):
+                y = mg.layer_norm(x, p[f"{i}.ln1.weight"], p[f"{i}.ln1.bias"])
+                y = mg.linear(y, p[f"{i}.W_QKV"], p[f"{i}.b_QKV"])  # (B, n, 3 d)
+                QKV = y.reshape((B, n, 3, h, d // h)).transpose((2, 0, 3, 1, 4))
+                O = mg.scaled_dot_product_attention(
+                    QKV[0], QKV[1], QKV[2], given["mask"], method=self.method
+                )  # (B, h, n, d / h)
+                C = O.transpose((0, 2, 1, 3)).reshape((B, n, d))
+                x = x + mg.linear(C, p[f"{i}.W_O"], p[f"{i}.b_O"])
+                y = mg.layer_norm(x, p[f"{i}.ln2.weight"], p[f"{i}.ln2.bias"])
+                y = mg.gelu(mg.linear(y, p[f"{i}.W_1"], p[f"{i}.b_1"]), approximate="tanh")
+                x = x + mg.linear(y, p[f"{i}.W_2"], p[f"{i}.b_2"])
+            z = mg.layer_norm(x, p["ln.weight"], p["ln.bias"]) @ p["head"]
+            loss = mg.cross_entropy(z.reshape((B * n, -1)), given["targets"].reshape(-1))
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            return loss
+
+        run = self._run(train)
+
+        def step() -> dict[str, Any]:
+            return {"loss": run().numpy()} | {f"d_{name}": x.grad for name, x in p.items()}
+
+        return step
+
+
+def links(case: Chain, x: Any, W: Any) -> Any:
+    """The chain, for all that have NumPy's operators."""
+    if case.op == "add":
+        for _ in range(case.nodes):
+            x = x + W
+    elif case.op == "multiply":
+        for _ in range(case.nodes):
+            x = x * W
+    else:
+        for _ in range(case.nodes):
+            x = x @ W
+    return x
