@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from .answers import Answer
@@ -35,12 +36,13 @@ class Remote:
     def __init__(self, peer: Peer) -> None:
         self.peer, self.name, self.title = peer, peer.name, peer.title
         paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        self._log = TemporaryFile()  # whatever it and its libraries print
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.worker"],
             env=os.environ | {"PYTHONPATH": paths},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._log,
         )
         self._send(peer)
 
@@ -89,6 +91,12 @@ class Remote:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._log.close()
+
+    def _last_words(self) -> str:
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").split("\n")
+        return next((f": {line[:200]}" for line in reversed(lines) if line.strip()), "")
 
     def _send(self, message: Any) -> None:
         assert self._process.stdin is not None
@@ -101,7 +109,7 @@ class Remote:
             self._send((name, args))
             value, error = pickle.load(self._process.stdout)
         except (OSError, EOFError):
-            raise PeerError("its process ended") from None
+            raise PeerError(f"its process ended{self._last_words()}") from None
         if error is not None:
             raise error
         return value

@@ -99,7 +99,7 @@ def spend(peer: Peer, case: Case, dtype: str, seconds: float) -> Spent:
     took = {name: statistics.median(seconds) for name, seconds in parts.items()}
     most = max(typical, sum(took.values()))  # heard steps may happen to be the slower ones
     shares = {name: seconds / most for name, seconds in took.items() if seconds}
-    shares[REST] = 1 - sum(shares.values())
+    shares[REST] = (most - sum(took.values())) / most
     return Spent(typical, shares, cpu / sum(whole), faults / len(whole))
 
 

@@ -1,0 +1,39 @@
+"""Contestants whose answers and times are given, so that nothing here depends on a clock."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from benchmarks.answers import reference
+from benchmarks.cases import Attention, Case
+from benchmarks.clock import Sample
+
+
+class Given:
+    """A contestant that answers rightly and takes the times it is given, `None` for a disturbed 1.
+
+    `calls` lists, for all that share it, who was asked for a sample.
+    """
+
+    def __init__(self, name: str, times: Sequence[float | None] = (), calls: list | None = None):
+        self.name, self.title, self.times = name, name, list(times)
+        self.calls = [] if calls is None else calls
+
+    def build(self, case: Case, dtype: str):
+        return reference(case, dtype), 0.001
+
+    def sample(self, steps: int, patience: float) -> Sample:
+        self.calls.append(self.name)
+        seconds = self.times.pop(0) if self.times else 1.0
+        return Sample(1.0, False) if seconds is None else Sample(seconds, True)
+
+
+@pytest.fixture
+def contestant() -> type[Given]:
+    return Given
+
+
+@pytest.fixture
+def small() -> Attention:
+    """A case that takes no time."""
+    return Attention("few", "single head (2, 5, 7, 3)", 2, 5, 7, 3)

@@ -1,0 +1,122 @@
+"""All forms of a step give the same numbers, and a wrong number is not let through."""
+
+import numpy as np
+import pytest
+
+from benchmarks.answers import WrongAnswer, answer, check, reference
+from benchmarks.cases import CASES, Attention, Chain, Gpt
+from benchmarks.contestants import everyone
+from benchmarks.peers import Unsupported
+from benchmarks.remote import ROOT
+
+SMALL = [
+    Attention("single", "", 2, 5, 7, 3),
+    Attention("alone", "", 1, 67, 5, 3),
+    Attention("multi", "", 2, 5, 12, 12, 3),
+    Chain("add", "", "add", 7),
+    Chain("multiply", "", "multiply", 7),
+    Chain("matmul", "", "matmul", 7),
+    Gpt("gpt", "", layers=2, d_model=6, heads=2, n=5, B=3, vocabulary=11),
+]
+OPTIONAL = {"torch": "torch", "torch-sdpa": "torch", "jax": "jax", "autograd": "autograd"}
+PEERS = everyone(str(ROOT))
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_every_peer_answers_every_case_it_has_as_the_reference_does(name):
+    if name in OPTIONAL:
+        pytest.importorskip(OPTIONAL[name])
+    peer = PEERS[name]
+    assert peer.load()
+    for case in SMALL:
+        try:
+            step = peer.step(case, case.inputs("float64"))
+        except Unsupported:
+            continue
+        assert check(answer(case, step, peer), reference(case, "float64"), "float64") < 1e-13
+
+
+@pytest.mark.parametrize("name", ["hand-best", "eager", "compiled"])
+def test_these_have_every_kind_of_case(name):
+    peer = PEERS[name]
+    peer.load()
+    for case in SMALL:
+        assert peer.step(case, case.inputs("float32"))()
+
+
+def test_a_step_taken_again_gives_the_same_answer():
+    """Buffers that are used again hold nothing of the step before."""
+    for case in SMALL[:-1]:
+        step = PEERS["hand-best"].step(case, case.inputs("float64"))
+        first = answer(case, step, PEERS["hand-best"])
+        assert check(answer(case, step, PEERS["hand-best"]), first, "float64") == 0
+
+
+def test_the_losses_of_a_gpt_fall_with_its_steps():
+    losses = reference(SMALL[-1], "float64")["loss"]
+    assert losses.shape == (3,)
+    assert losses[0] > losses[1] > losses[2]
+
+
+@pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
+def test_the_references_gradients_are_those_of_numeric_differences(case, rng):
+    inputs = case.inputs("float64")
+    direction = {k: rng.standard_normal(v.shape) for k, v in inputs.leaves.items()}
+
+    def along(t):
+        moved = case.inputs("float64")
+        for name, array in moved.leaves.items():
+            array += t * direction[name]
+        out = PEERS["hand-best"].step(case, moved)()
+        return out["loss"] if "loss" in out else (out["out"] * inputs.given["G"]).sum()
+
+    expected = reference(case, "float64")
+    slope = sum((expected[f"d_{name}"] * v).sum() for name, v in direction.items())
+    np.testing.assert_allclose((along(1e-6) - along(-1e-6)) / 2e-6, slope, rtol=1e-6)
+
+
+@pytest.fixture
+def right(small):
+    return reference(small, "float32")
+
+
+def test_rounding_is_let_through(right):
+    near = {name: array * (1 + 1e-6) for name, array in right.items()}
+    assert 0 < check(near, right, "float32") < 1e-5
+
+
+@pytest.mark.parametrize("name", ["out", "d_X", "d_W_Q", "d_b_O"])
+def test_one_wrong_entry_is_named(right, name):
+    wrong = {key: array.copy() for key, array in right.items()}
+    wrong[name].flat[1] += 0.001 * np.abs(right[name]).max()
+    with pytest.raises(WrongAnswer, match=f"wrong answer: {name} is off by 1.0e-03"):
+        check(wrong, right, "float32")
+
+
+def test_not_a_number_is_wrong(right):
+    wrong = right | {"d_W_O": np.full_like(right["d_W_O"], np.nan)}
+    with pytest.raises(WrongAnswer, match="d_W_O is off by nan"):
+        check(wrong, right, "float32")
+
+
+def test_a_gradient_left_out_or_of_another_shape_is_wrong(right):
+    with pytest.raises(WrongAnswer, match=r"without \['d_b_O'\], with \[\]"):
+        check({k: v for k, v in right.items() if k != "d_b_O"}, right, "float32")
+    with pytest.raises(WrongAnswer, match=r"d_W_Q has shape \(3, 7\), not \(7, 3\)"):
+        check(right | {"d_W_Q": right["d_W_Q"].T}, right, "float32")
+
+
+def test_an_optimiser_that_does_nothing_is_wrong():
+    expected = reference(SMALL[-1], "float32")
+    idle = expected | {"loss": np.full(3, expected["loss"][0])}
+    with pytest.raises(WrongAnswer, match="loss"):
+        check(idle, expected, "float32")
+
+
+def test_a_case_gives_everyone_the_same_numbers():
+    for case in CASES.values():
+        if getattr(case, "n", 0) < 512:
+            first, again = case.inputs("float32"), case.inputs("float32")
+            for name, array in (first.leaves | first.given).items():
+                assert array.dtype in (np.float32, np.int64), name
+                np.testing.assert_array_equal(array, (again.leaves | again.given)[name])

@@ -1,0 +1,140 @@
+"""The command, with real processes: `python -m benchmarks`, and what it asks of its peers."""
+
+import ast
+import json
+import os
+import sys
+import tomllib
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+import benchmarks
+from benchmarks import __main__ as command
+from benchmarks.contestants import everyone
+from benchmarks.frameworks import Jax
+from benchmarks.remote import ROOT, PeerError, Remote
+
+PLANTED = """
+    import os
+    import numpy as np
+    from benchmarks.peers import Naive
+
+    class Absent(Naive):
+        def load(self):
+            import no_such_engine
+
+    class Wrong(Naive):
+        def attention(self, case, inputs):
+            right = super().attention(case, inputs)
+            return lambda: (answer := right()) | {"d_X": answer["d_X"] * 1.01}
+
+    class Dying(Naive):
+        def load(self):
+            os.write(2, b"no luck today\\n")
+            os._exit(1)
+
+    class Keeping(Naive):
+        def attention(self, case, inputs):
+            size = 64 << 20 if case.n == 1024 else 1
+            return lambda: {"kept": np.ones(size, np.uint8)}
+"""
+
+
+@pytest.fixture
+def planted(tmp_path, monkeypatch):
+    """A module of peers with faults, which the child processes can import too."""
+    (tmp_path / "planted.py").write_text(dedent(PLANTED))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    import planted
+
+    yield planted
+    del sys.modules["planted"]
+
+
+def test_one_command_names_who_is_wrong_and_who_is_missing(planted, monkeypatch, tmp_path, capfd):
+    peers = {name: p for name, p in everyone(str(ROOT)).items() if name in ("hand-best", "eager")}
+    peers |= {"liar": planted.Wrong("liar", "a liar"), "gone": planted.Absent("gone", "the absent")}
+    monkeypatch.setattr(command, "everyone", lambda path: peers)
+    options = ["--cases", "tiny", "--rounds", "1", "--patience", "0"]
+    assert command.main(["table", *options, "--json", str(tmp_path / "all.json")]) == 0
+    out = capfd.readouterr().out
+    assert "not here: the absent (No module named 'no_such_engine')" in out
+    assert "a liar: wrong answer: d_X is off by 1.0e-02" in out
+    (row,) = (
+        line for line in out.split("\n") if line.startswith("  single head, tiny (1, 4, 8, 8)  ")
+    )
+    *_, base, eager, liar = row.split()
+    assert float(base.rstrip("~")) > 0
+    assert float(eager.rstrip("~")) > 0
+    assert liar == "wrong"
+
+    data = json.loads((tmp_path / "all.json").read_text())
+    assert data["missing"] == {"gone": "No module named 'no_such_engine'"}
+    assert {"date", "processor", "cores", "python", "numpy", "blas"} <= data["machine"].keys()
+    (case,) = data["sections"]["table"]["cases"]
+    assert case["peers"].keys() == {"hand-best", "eager"}
+    assert case["failures"].keys() == {"liar"}
+
+
+def test_a_peer_whose_process_ends_says_what_it_printed_last(planted):
+    remote = Remote(planted.Dying("dying", "dying"))
+    with pytest.raises(PeerError, match="its process ended: no luck today"):
+        remote.load()
+    remote.close()
+
+
+def test_memory_is_what_a_step_holds_at_once_beyond_its_inputs(planted):
+    from benchmarks.cases import LENGTHS
+
+    remote = Remote(planted.Keeping("keeping", "keeping"))
+    remote.load()
+    # a second answer is made while the first is still held, or not: two at most
+    assert 64 << 20 <= remote.memory(LENGTHS[1024], "float32") < (128 + 16) << 20
+    remote.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["tabel"], "no section tabel; there are table, nodes, scaling"),
+        (["--cases", "tiny,huge"], "no case huge; there are tiny, small"),
+        (["--peers", "numpy"], "no peer numpy; there are hand-best, eager, compiled"),
+        (["--minigrad", "/nowhere"], "--minigrad /nowhere: no minigrad/ there"),
+        (["--rounds", "0"], "must be at least 1, got 0"),
+    ],
+)
+def test_what_is_not_there_is_refused_with_what_there_is(arguments, says, capsys):
+    with pytest.raises(SystemExit):
+        command.main(arguments)
+    assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_minigrad_from_elsewhere_is_not_taken_for_the_one_asked_for(tmp_path):
+    (tmp_path / "minigrad").mkdir()
+    with pytest.raises(ImportError, match="not from"):
+        everyone(str(tmp_path))["eager"].load()
+
+
+def test_numpy_is_all_that_must_be_installed():
+    allowed = {*sys.stdlib_module_names, "numpy"}
+    for path in Path(benchmarks.__file__).parent.glob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Import):
+                assert {name.name.partition(".")[0] for name in node.names} <= allowed, path
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                assert node.module.partition(".")[0] in allowed, path
+
+
+def test_an_engine_that_is_not_installed_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(ImportError):
+        Jax("jax", "JAX").load()
+
+
+def test_it_is_no_part_of_the_installed_package():
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        wheel = tomllib.load(file)["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["packages"] == ["minigrad", "layers"]

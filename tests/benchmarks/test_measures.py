@@ -1,0 +1,119 @@
+"""Memory, the profile, and what is on disk: what they count, on things of a known size."""
+
+import tracemalloc
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from benchmarks import footprint, memory, spent
+from benchmarks.cases import TABLE, Attention, Gpt
+from benchmarks.contestants import everyone
+from benchmarks.peers import Peer, Unsupported
+from benchmarks.remote import ROOT
+
+
+def loaded(name):
+    peer = everyone(str(ROOT))[name]
+    peer.load()
+    return peer
+
+
+class Keeping(Peer):
+    """Allocates 3 MB beforehand, and 2 MB in each step, which it lets go."""
+
+    def attention(self, case, inputs):
+        kept = np.ones(3_000_000, np.uint8)
+        return lambda: {"out": (kept, np.ones(2_000_000, np.uint8))[0][:1]}
+
+
+def test_traced_memory_counts_what_is_allocated_beforehand_and_within(monkeypatch):
+    monkeypatch.setattr(memory, "method", lambda: "traced")
+    case = Attention("few", "", 2, 5, 7, 3)
+    assert 5_000_000 <= memory.peak(Keeping("keeping", "keeping"), case, "float32") < 5_100_000
+    assert not tracemalloc.is_tracing()
+
+
+@pytest.mark.parametrize("name", ["eager", "tiled"])
+def test_the_shares_of_a_step_add_up_to_all_of_it(name):
+    taken = spent.spend(loaded(name), TABLE["tiny"], "float32", 0.0)
+    assert sum(taken.shares.values()) == pytest.approx(1.0)
+    assert min(taken.shares.values()) >= 0
+    assert taken.seconds > 0
+    kinds = {"eager": "softmax and losses", "tiled": "attention in tiles"}
+    assert {"products", spent.REST, kinds[name]} <= taken.shares.keys()
+    assert kinds["tiled" if name == "eager" else "eager"] not in taken.shares
+
+
+def test_the_optimiser_has_a_share_of_its_own():
+    case = Gpt("gpt", "", layers=1, d_model=4, heads=2, n=3, B=2, vocabulary=5)
+    shares = spent.spend(loaded("eager"), case, "float32", 0.0).shares
+    assert spent.OPTIMISER in shares
+    assert sum(shares.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["compiled", "hand-best"])
+def test_what_makes_no_nodes_cannot_be_heard(name):
+    with pytest.raises(Unsupported):
+        spent.spend(loaded(name), TABLE["tiny"], "float32", 0.0)
+
+
+def test_every_op_is_of_a_known_kind():
+    assert {spent.kind(op) for op in mg.registry.values()} <= set(spent.KINDS)
+    kinds = {name: spent.kind(mg.registry[name]) for name in ("matmul", "softmax", "gelu", "take")}
+    assert list(kinds.values()) == [
+        "products",
+        "softmax and losses",
+        "entry by entry",
+        "moving and copying",
+    ]
+
+
+def test_a_long_chain_is_walked_and_checked():
+    assert list(spent.long_chain(loaded("eager"), 50)) == ["forward", "backward", "to be freed"]
+
+    class Doubling:
+        def __add__(self, other):
+            return self
+
+        def backward(self):
+            self.grad = 2.0
+
+    peer = loaded("eager")
+    peer.mg = SimpleNamespace(tensor=lambda value, requires_grad: Doubling())
+    with pytest.raises(ArithmeticError, match=r"50 additions: the gradient is 2\.0, not 1"):
+        spent.long_chain(peer, 50)
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A checkout with one source of a known size, and a file of 100 bytes beside it."""
+    (tmp_path / "minigrad" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "minigrad" / "__pycache__" / "a.pyc").write_bytes(bytes(5000))
+    (tmp_path / "minigrad" / "a.py").write_text("x = 1\n")
+    (tmp_path / "minigrad" / "style.css").write_bytes(bytes(100))
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\ndependencies = ["numpy>=2.0", "no.such_package>=1"]\n'
+    )
+    return tmp_path
+
+
+def test_size_is_that_of_files_and_of_the_bytecode_sources_make(project):
+    assert 106 < footprint.size(project, "minigrad") < 506
+    (project / "minigrad" / "style.css").write_bytes(bytes(1100))
+    assert 1106 < footprint.size(project, "minigrad") < 1506
+
+
+def test_dependencies_are_the_projects_own_and_the_missing_have_no_size(project):
+    assert footprint.dependencies(project) == ["no-such-package"]
+    assert footprint.size(project, "no-such-package") is None
+    assert footprint.size(project, "graphviz") > 100_000
+
+
+def test_imports_are_timed_after_numpys(project):
+    (project / "quick.py").write_text("import numpy")
+    seconds = footprint.imports(str(project), {"quick": "quick"}, 1)
+    assert list(seconds) == ["NumPy", "quick"]
+    with pytest.raises(ImportError, match="No module named 'nowhere'"):
+        footprint.imports(str(project), {"nowhere": "nowhere"}, 1)

@@ -1,0 +1,93 @@
+"""What is printed is what was measured, in the form of a table."""
+
+import doctest
+import json
+
+import pytest
+
+from benchmarks import footprint, report, sections
+from benchmarks.cases import CHAINS, LENGTHS, TABLE
+from benchmarks.rounds import BASE, Settings
+from benchmarks.sections import Options
+
+
+@pytest.mark.parametrize("module", [report, footprint], ids=lambda module: module.__name__)
+def test_the_docstrings_examples_hold(module):
+    outcome = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert outcome.attempted > 0
+    assert outcome.failed == 0
+
+
+@pytest.fixture
+def options():
+    return Options("", Settings(rounds=3), cases=("tiny", "add"))
+
+
+def test_the_table_shows_ratios_and_who_is_wrong_disturbed_or_without(contestant, options):
+    class Wrong(contestant):
+        def build(self, case, dtype):
+            given, seconds = super().build(case, dtype)
+            return given | {"out": given["out"] + 1}, seconds
+
+    peers = [
+        contestant(BASE, [0.002, 0.002, 0.004]),
+        contestant("fair", [0.001, 0.002, 0.004]),
+        contestant("unlucky", [None, None, 0.5]),
+        Wrong("liar"),
+    ]
+    lines = sections.table(peers, options).text().split("\n")
+    assert lines[2:6] == [
+        "  case, float32                   hand-best, ms  fair  unlucky   liar",
+        "  single head, tiny (1, 4, 8, 8)            2.0  1.00     500~  wrong",
+        "",
+        "  single head, tiny (1, 4, 8, 8), liar: wrong answer: out is off by 4.6e-01",
+    ]
+
+
+def test_the_readmes_table_is_markdown(contestant, options):
+    peers = [contestant(BASE, [0.5] * 3), contestant("eager", [1.25] * 3)]
+    assert sections.table(peers, options).markdown() == (
+        "**Forward and backward: time as a ratio to the best NumPy written by hand**\n\n"
+        "| case, float32 | hand-best, ms | eager |\n|---|---:|---:|\n"
+        "| single head, tiny (1, 4, 8, 8) | 500 | 2.5 |"
+    )
+
+
+def test_a_nodes_cost_is_what_it_takes_beyond_numpy(contestant, options):
+    class Engine(contestant):
+        def long_chain(self, nodes):
+            return {"forward": 2.5e-6 * nodes, "backward": 1e-6 * nodes}
+
+    peers = [contestant(BASE, [0.0005] * 3), Engine("eager", [0.0035] * 3)]
+    made = sections.nodes(peers, options)
+    assert made.rows == [["4×4 add", "0.50", "3.0"]]
+    assert made.notes == [
+        "A chain of 1,000,000 additions takes, in µs a node: 2.5 forward, 1.00 backward."
+    ]
+    assert set(made.data) == {"cases", "chain of 1000000"}
+
+
+def test_growth_is_from_one_length_to_the_next(contestant, options, monkeypatch):
+    short = {n: type(case)("short", f"n = {n}", 1, 3, 2, 2) for n, case in LENGTHS.items()}
+    monkeypatch.setattr(sections, "LENGTHS", short)
+    times = [t for t in (1.0, 4.0, 18.0, 72.0) for _ in range(3)]
+    made = sections.scaling([contestant(BASE, times)], options)
+    assert list(made.columns) == ["float32", "n = 1024, ms", "to 2048", "to 4096", "to 8192"]
+    assert made.rows == [[BASE, "1000", "×4.0", "×4.5", "×4.0"]]
+
+
+def test_everything_is_data_too(contestant, options):
+    peers = [contestant(BASE, [1.0, None, 3.0]), contestant("eager", [2.0, 2.0, 3.0])]
+    (case,) = json.loads(json.dumps(sections.table(peers, options).data))["cases"]
+    assert case["case"] == "tiny"
+    assert case["peers"]["eager"]["ratio to hand-best"] == {"value": 1.5, "quiet": True}
+    assert case["peers"]["eager"]["error"] == 0
+    assert [sample["quiet"] for sample in case["peers"][BASE]["samples"]] == [True, False, True]
+
+
+def test_cases_asked_for_are_taken_in_their_section_only():
+    some = Options("", cases=("add", "gpt", "tiny"))
+    assert [case.name for case in some.chosen(TABLE, ())] == ["gpt", "tiny"]
+    assert [case.name for case in some.chosen(CHAINS, ())] == ["add"]
+    assert [case.name for case in Options("", quick=True).chosen(TABLE, ("tiny",))] == ["tiny"]
+    assert Options("").chosen(TABLE, ("tiny",)) == list(TABLE.values())
