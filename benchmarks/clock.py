@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter, process_time, sleep
 
-__all__ = ["Load", "Sample", "load_since", "mark", "sample", "watched"]
+__all__ = ["Load", "Sample", "load_since", "mark", "sample", "wait_until_idle", "watched"]
 
 QUEUED = 0.03  # of the time, from which a sample counts as disturbed
 OTHERS = 0.1  # of a core
@@ -88,7 +88,7 @@ def sample(step: Callable[[], object], steps: int, patience: float) -> Sample:
     taken: list[tuple[float, float]] = []  # (queued, seconds) of what no one else disturbed
     least = (float("inf"), 0.0)
     while True:
-        idle = _wait_until_idle(deadline)
+        idle = wait_until_idle(deadline)
         step()  # caches and thread pools wake up
         before = mark()
         start = perf_counter()
@@ -108,7 +108,7 @@ def sample(step: Callable[[], object], steps: int, patience: float) -> Sample:
             return Sample(least[1], False)
 
 
-def _wait_until_idle(deadline: float) -> bool:
+def wait_until_idle(deadline: float) -> bool:
     """Wait until no other thread runs, ours included: some pools spin for a while after work."""
     while True:
         if all(_alone() for _ in range(3)):

@@ -42,7 +42,7 @@ def imports(path: str, modules: dict[str, str], rounds: int) -> dict[str, float]
         env = os.environ | {"PYTHONPYCACHEPREFIX": bytecode, "PYTHONDONTWRITEBYTECODE": ""}
         for i in range(rounds + 1):
             for name, module in modules.items():
-                command = [sys.executable, "-c", _CODE.format(path=path, modules=module)]
+                command = [sys.executable, "-P", "-c", _CODE.format(path=path, modules=module)]
                 done = subprocess.run(command, env=env, capture_output=True, text=True)
                 if done.returncode:
                     raise ImportError(f"import {module}: {done.stderr.strip()[-300:]}")

@@ -88,7 +88,8 @@ class Minigrad(Peer):
     ) -> None:
         super().__init__(name, title)
         self.path, self.method, self.compiled = path, method, compiled
-        self.optimiser: Any = None  # of the latest step that has one
+        self.optimiser: Any = None  # of the latest step, if it has one
+        self.program: Any = None  # the latest step, compiled
 
     def load(self) -> str:
         sys.path.insert(0, self.path)
@@ -102,7 +103,10 @@ class Minigrad(Peer):
         return f"minigrad of {self.path}"
 
     def _run(self, function: Callable[[], Any]) -> Callable[[], Any]:
-        return self.mg.compile(function) if self.compiled else function
+        if not self.compiled:
+            return function
+        self.program = self.mg.compile(function)
+        return self.program  # type: ignore[no-any-return]
 
     def _step(self, leaves: dict[str, Any], function: Callable[[], Any]) -> Step:
         run = self._run(function)

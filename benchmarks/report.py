@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from textwrap import fill
 from typing import Any
 
 from .rounds import Figure, Result
@@ -42,7 +43,7 @@ class Report:
             ).rstrip()
             for row in table
         ]  # fmt: skip
-        return "\n".join([self.title, "", *lines, *self._noted("  ")])
+        return "\n".join([self.title, "", *lines, *self._noted(_wrap)])
 
     def markdown(self) -> str:
         """The same for a README.
@@ -56,10 +57,14 @@ class Report:
         """
         rule = "|" + "|".join(["---", *["---:"] * (len(self.columns) - 1)]) + "|"
         rows = ["| " + " | ".join(row) + " |" for row in [list(self.columns), *self.rows]]
-        return "\n".join([f"**{self.title}**", "", rows[0], rule, *rows[1:], *self._noted("")])
+        return "\n".join([f"**{self.title}**", "", rows[0], rule, *rows[1:], *self._noted(str)])
 
-    def _noted(self, indent: str) -> list[str]:
-        return ["", *(indent + note for note in self.notes)] if self.notes else []
+    def _noted(self, shape: Callable[[str], str]) -> list[str]:
+        return ["", *map(shape, self.notes)] if self.notes else []
+
+
+def _wrap(note: str) -> str:
+    return fill(note, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def number(value: float) -> str:

@@ -135,6 +135,7 @@ def measure(case: Case, contestants: Sequence[Contestant], settings: Settings) -
         result.samples[one.name] = []
     del expected
     right = [one for one in contestants if one.name in steps]
+    patience = settings.patience
     for i in range(settings.rounds):
         first = i % max(1, len(right))
         for one in right[first:] + right[:first]:
@@ -142,7 +143,10 @@ def measure(case: Case, contestants: Sequence[Contestant], settings: Settings) -
             if one.name in result.failures or (seconds > SLOW and i >= 3):
                 continue
             try:
-                result.samples[one.name].append(one.sample(count, settings.patience))
+                sample = one.sample(count, patience)
+                result.samples[one.name].append(sample)
+                # where it is never quiet, waiting for it must end some day
+                patience = settings.patience if sample.quiet else patience / 2
             except PeerError as error:
                 result.failures[one.name] = str(error)
                 del result.samples[one.name], result.errors[one.name]

@@ -21,7 +21,7 @@ def machine(monkeypatch):
         monkeypatch.setattr(clock, "perf_counter", lambda: now[0])
         monkeypatch.setattr(clock, "mark", lambda: None)
         monkeypatch.setattr(clock, "load_since", lambda _: next(loads))
-        monkeypatch.setattr(clock, "_wait_until_idle", lambda deadline: True)
+        monkeypatch.setattr(clock, "wait_until_idle", lambda deadline: True)
         return sample(step, 1, patience)
 
     return made

@@ -1,5 +1,6 @@
 """Memory, the profile, and what is on disk: what they count, on things of a known size."""
 
+import sys
 import tracemalloc
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import minigrad as mg
 from benchmarks import footprint, memory, spent
 from benchmarks.cases import TABLE, Attention, Gpt
 from benchmarks.contestants import everyone
+from benchmarks.lines import Lines, called
 from benchmarks.peers import Peer, Unsupported
 from benchmarks.remote import ROOT
 
@@ -41,8 +43,8 @@ def test_the_shares_of_a_step_add_up_to_all_of_it(name):
     assert sum(taken.shares.values()) == pytest.approx(1.0)
     assert min(taken.shares.values()) >= 0
     assert taken.seconds > 0
-    kinds = {"eager": "softmax and losses", "tiled": "attention in tiles"}
-    assert {"products", spent.REST, kinds[name]} <= taken.shares.keys()
+    kinds = {"eager": "softmax", "tiled": "tiles"}
+    assert {"products", spent.PYTHON, kinds[name]} <= taken.shares.keys()
     assert kinds["tiled" if name == "eager" else "eager"] not in taken.shares
 
 
@@ -53,10 +55,48 @@ def test_the_optimiser_has_a_share_of_its_own():
     assert sum(shares.values()) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("name", ["compiled", "hand-best"])
-def test_what_makes_no_nodes_cannot_be_heard(name):
+def test_a_compiled_steps_lines_are_heard():
+    shares = spent.spend(loaded("compiled"), TABLE["tiny"], "float32", 0.0).shares
+    assert {"products", "entry-wise", "sums", spent.PYTHON} <= shares.keys()
+    assert sum(shares.values()) == pytest.approx(1.0)
+
+
+def test_each_line_of_a_compiled_step_is_timed():
+    peer = loaded("compiled")
+    step = peer.step(TABLE["tiny"], TABLE["tiny"].inputs("float32"))
+    step(), step()
+    with Lines() as lines:
+        step()
+    source = peer.program.source.split("\n")
+    first = next(i for i, line in enumerate(source) if line.startswith("    def step("))
+    calls = {i + 1 for i, line in enumerate(source) if i > first and called(line)}
+    assert calls <= lines.seconds.keys()
+    assert min(lines.seconds) > first
+    assert sys.gettrace() is lines._outer
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("(t_121,) = getitem_backward(t_112, ((3, 5), 2))", "moves"),
+        ("t_36 = linear(t_35, w_12, w_13)  # (3, 5, 32)", "products"),
+        ("t_7 = linear_2(t_35, w_12, w_13)", "products"),
+        ("np.maximum.reduce(S, axis=-1, out=t_2)", "sums"),
+        ("leaf_b.grad = np.asarray(leaf_b.grad + d_b)", "entry-wise"),
+        ("optimiser.step()", "optimiser"),
+        ("return Tensor(t_60)", "Python"),
+        ("t_2_v = t_2[0]  # np.dot(", "Python"),
+    ],
+)
+def test_a_line_is_sorted_by_what_it_calls(line, kind):
+    assert spent.line_kind(f"        {line}", mg.registry) == kind
+
+
+def test_only_minigrad_tells_what_it_does():
     with pytest.raises(Unsupported):
-        spent.spend(loaded(name), TABLE["tiny"], "float32", 0.0)
+        spent.spend(loaded("hand-best"), TABLE["tiny"], "float32", 0.0)
+    with pytest.raises(Unsupported):
+        spent.long_chain(loaded("hand-best"), 50)
 
 
 def test_every_op_is_of_a_known_kind():
@@ -64,9 +104,9 @@ def test_every_op_is_of_a_known_kind():
     kinds = {name: spent.kind(mg.registry[name]) for name in ("matmul", "softmax", "gelu", "take")}
     assert list(kinds.values()) == [
         "products",
-        "softmax and losses",
-        "entry by entry",
-        "moving and copying",
+        "softmax",
+        "entry-wise",
+        "moves",
     ]
 
 

@@ -5,13 +5,15 @@ import json
 
 import pytest
 
-from benchmarks import footprint, report, sections
+from benchmarks import footprint, lines, report, sections, spent
 from benchmarks.cases import CHAINS, LENGTHS, TABLE
 from benchmarks.rounds import BASE, Settings
 from benchmarks.sections import Options
 
 
-@pytest.mark.parametrize("module", [report, footprint], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [report, footprint, lines, spent], ids=lambda module: module.__name__
+)
 def test_the_docstrings_examples_hold(module):
     outcome = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert outcome.attempted > 0
@@ -35,8 +37,8 @@ def test_the_table_shows_ratios_and_who_is_wrong_disturbed_or_without(contestant
         contestant("unlucky", [None, None, 0.5]),
         Wrong("liar"),
     ]
-    lines = sections.table(peers, options).text().split("\n")
-    assert lines[2:6] == [
+    text = sections.table(peers, options).text().split("\n")
+    assert text[2:6] == [
         "  case, float32                   hand-best, ms  fair  unlucky   liar",
         "  single head, tiny (1, 4, 8, 8)            2.0  1.00     500~  wrong",
         "",

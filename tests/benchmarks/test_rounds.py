@@ -102,6 +102,18 @@ def test_a_peer_that_fails_is_named_and_the_others_go_on(contestant, small, wher
     assert taken.data()["peers"].keys() == {BASE}
 
 
+def test_patience_is_halved_while_the_machine_stays_busy(contestant, small):
+    asked = []
+
+    class Asked(contestant):
+        def sample(self, steps, patience):
+            asked.append(patience)
+            return super().sample(steps, patience)
+
+    measure(small, [Asked(BASE, [None, None, 1.0, 1.0])], Settings(rounds=4, patience=8.0))
+    assert asked == [8.0, 4.0, 2.0, 8.0]
+
+
 def test_slow_peers_get_three_rounds_and_short_steps_are_taken_many_at_once(contestant, small):
     asked = []
 
