@@ -162,16 +162,16 @@ class Minigrad(Peer):
             x = mg.take(p["tokens"], given["text"], axis=0) + p["positions"]  # (B, n, d)
             for i in map(str, range(case.layers)):
                 y = mg.layer_norm(x, p[f"{i}.ln1.weight"], p[f"{i}.ln1.bias"])
-                y = mg.linear(y, p[f"{i}.W_QKV"], p[f"{i}.b_QKV"])  # (B, n, 3 d)
+                y = y @ p[f"{i}.W_QKV"] + p[f"{i}.b_QKV"]  # (B, n, 3 d)
                 QKV = y.reshape((B, n, 3, h, d // h)).transpose((2, 0, 3, 1, 4))
                 O = mg.scaled_dot_product_attention(
                     QKV[0], QKV[1], QKV[2], given["mask"], method=self.method
                 )  # (B, h, n, d / h)
                 C = O.transpose((0, 2, 1, 3)).reshape((B, n, d))
-                x = x + mg.linear(C, p[f"{i}.W_O"], p[f"{i}.b_O"])
+                x = x + C @ p[f"{i}.W_O"] + p[f"{i}.b_O"]
                 y = mg.layer_norm(x, p[f"{i}.ln2.weight"], p[f"{i}.ln2.bias"])
-                y = mg.gelu(mg.linear(y, p[f"{i}.W_1"], p[f"{i}.b_1"]), approximate="tanh")
-                x = x + mg.linear(y, p[f"{i}.W_2"], p[f"{i}.b_2"])
+                y = mg.gelu(y @ p[f"{i}.W_1"] + p[f"{i}.b_1"], approximate="tanh")
+                x = x + y @ p[f"{i}.W_2"] + p[f"{i}.b_2"]
             z = mg.layer_norm(x, p["ln.weight"], p["ln.bias"]) @ p["head"]
             loss = mg.cross_entropy(z.reshape((B * n, -1)), given["targets"].reshape(-1))
             optimiser.zero_grad()
