@@ -1,7 +1,7 @@
 """Measure minigrad beside plain NumPy and other engines.
 
     python -m benchmarks                    everything, some ten minutes
-    python -m benchmarks --quick            a few cases and rounds, about one
+    python -m benchmarks --quick            a few cases and rounds, a minute and a half
     python -m benchmarks table --markdown   the README's table
 
 Sections:
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from .cases import CHAINS, TABLE
@@ -32,7 +32,7 @@ from .machine import describe, machine
 from .peers import Peer
 from .remote import ROOT, start
 from .rounds import BASE, Settings
-from .sections import SECTIONS, Options
+from .sections import SECTIONS, Options, say
 
 __all__ = ["main"]
 
@@ -61,6 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         for name in given.sections or SECTIONS:
             report = reports[name] = SECTIONS[name](remotes, options)
+            say()
             print("", report.markdown() if given.markdown else report.text(), sep="\n", flush=True)
     finally:
         for remote in remotes:
@@ -112,13 +113,9 @@ def _positive(text: str) -> int:
 
 
 def _settings(given: argparse.Namespace) -> Settings:
-    rounds, target, patience = (3, 0.02, 1.0) if given.quick else (9, 0.04, 10.0)
-    return Settings(
-        given.dtype,
-        given.rounds or rounds,
-        target,
-        patience if given.patience is None else given.patience,
-    )
+    usual = Settings(given.dtype, 3, 0.02, 1.0) if given.quick else Settings(given.dtype)
+    asked = {"rounds": given.rounds, "patience": given.patience}
+    return replace(usual, **{name: x for name, x in asked.items() if x is not None})
 
 
 def _compared(versions: dict[str, str], missing: dict[str, str], peers: dict[str, Peer]) -> str:

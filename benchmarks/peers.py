@@ -53,6 +53,10 @@ class Peer:
         """One entry of an answer as an array."""
         return np.asarray(value)
 
+    def excuse(self) -> str:
+        """Why the latest step, once taken, is not what the title says; "" if it is."""
+        return ""
+
 
 class Numpy(Peer):
     """hand-best: what every ratio is to."""
@@ -101,6 +105,11 @@ class Minigrad(Peer):
             raise ImportError(f"minigrad comes from {minigrad.__file__}, not from {self.path}")
         self.mg, self.layers, self.optim = minigrad, layers, optim
         return f"minigrad of {self.path}"
+
+    def excuse(self) -> str:
+        if not self.compiled or not self.program.reasons:
+            return ""
+        return f"not compiled: {'; '.join(self.program.reasons)}"
 
     def _run(self, function: Callable[[], Any]) -> Callable[[], Any]:
         if not self.compiled:

@@ -35,27 +35,34 @@ class Remote:
 
     def __init__(self, peer: Peer) -> None:
         self.peer, self.name, self.title = peer, peer.name, peer.title
-        paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         self._log = TemporaryFile()  # whatever it and its libraries print
-        self._process = subprocess.Popen(
+        self._process = self._begin()
+
+    def _begin(self) -> subprocess.Popen[bytes]:
+        paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        return subprocess.Popen(
             [sys.executable, "-m", "benchmarks.worker"],
             env=os.environ | {"PYTHONPATH": paths},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
         )
-        self._send(peer)
 
     def load(self) -> str:
         """Import what the peer needs; its version.  Raises: ImportError: it is not installed."""
-        reply: str = self._ask("load")
+        reply: str = self._ask("load", self.peer)
         return reply
 
     def build(self, case: Case, dtype: str) -> tuple[Answer, float]:
         """Make the case's step: its answer, and about how many seconds it takes.
 
+        A process that ended over another case begins anew.
+
         Raises: Unsupported if the peer has no such step.
         """
+        if self._process.poll() is not None:
+            self._process = self._begin()
+            self.load()
         reply: tuple[Answer, float] = self._ask("build", case, dtype)
         return reply
 
@@ -80,35 +87,37 @@ class Remote:
         return reply
 
     def close(self) -> None:
+        self._hang_up()
+        self._log.close()
+
+    def _hang_up(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             try:
                 pipe.close()
-            except OSError:  # it died with a request unread
+            except OSError:  # it ended with a request unread
                 pass
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._log.close()
 
     def _last_words(self) -> str:
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").split("\n")
         return next((f": {line[:200]}" for line in reversed(lines) if line.strip()), "")
 
-    def _send(self, message: Any) -> None:
-        assert self._process.stdin is not None
-        pickle.dump(message, self._process.stdin)
-        self._process.stdin.flush()
-
     def _ask(self, name: str, *args: Any) -> Any:
-        assert self._process.stdout is not None
+        requests, replies = self._process.stdin, self._process.stdout
+        assert requests is not None
+        assert replies is not None
         try:
-            self._send((name, args))
-            value, error = pickle.load(self._process.stdout)
-        except (OSError, EOFError):
+            pickle.dump((name, args), requests)
+            requests.flush()
+            value, error = pickle.load(replies)
+        except (OSError, EOFError, ValueError):  # ValueError: asked again after its end
+            self._hang_up()
             raise PeerError(f"its process ended{self._last_words()}") from None
         if error is not None:
             raise error

@@ -41,7 +41,7 @@ class Settings:
     dtype: str = "float32"
     rounds: int = 9
     target: float = 0.04  # seconds that a sample is to take at least
-    patience: float = 5.0  # seconds to wait for quiet, each sample
+    patience: float = 10.0  # seconds to wait for quiet, each sample
 
 
 @dataclass(frozen=True)

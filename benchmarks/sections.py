@@ -10,12 +10,29 @@ from itertools import pairwise
 from . import footprint, memory
 from .cases import CHAINS, LENGTHS, QUICK, TABLE, Case, Chain
 from .contestants import ENGINES
+from .peers import Unsupported
 from .remote import PeerError, Remote
 from .report import NONE, Report, cell, number
 from .rounds import BASE, Result, Settings, measure
 from .spent import KINDS, OPTIMISER, PYTHON, Spent
 
-__all__ = ["SECTIONS", "Options", "footprints", "memories", "nodes", "profile", "scaling", "table"]
+__all__ = [
+    "SECTIONS",
+    "Options",
+    "footprints",
+    "memories",
+    "nodes",
+    "profile",
+    "say",
+    "scaling",
+    "table",
+]
+
+
+LEGEND = (
+    "minigrad: eager, every step a node; compiled: by mg.compile; tiled: attention as one node. "
+    "~: disturbed by other load; –: there is no such step."
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +56,7 @@ def table(remotes: Sequence[Remote], options: Options) -> Report:
     report = Report(
         "Forward and backward: time as a ratio to the best NumPy written by hand",
         [f"case, {options.settings.dtype}", f"{BASE}, ms", *(one.title for one in others)],
+        notes=[LEGEND],
     )
     results = _measured(options.chosen(TABLE, QUICK), remotes, options, report)
     for result in results:
@@ -64,7 +82,11 @@ def nodes(remotes: Sequence[Remote], options: Options) -> Report:
         report.rows.append([result.case.title, bare, *beyond])
     for one in _only(remotes, "eager"):
         count = 100_000 if options.quick else 1_000_000
-        taken = report.data[f"chain of {count}"] = one.long_chain(count)
+        try:
+            taken = report.data[f"chain of {count}"] = one.long_chain(count)
+        except PeerError as error:
+            report.notes.append(f"A chain of {count:,} additions: {error}")
+            continue
         parts = ", ".join(f"{number(1e6 * s / count)} {what}" for what, s in taken.items())
         report.notes.append(f"A chain of {count:,} additions takes, in µs a node: {parts}.")
     return report
@@ -100,7 +122,7 @@ def memories(remotes: Sequence[Remote], options: Options) -> Report:
     for one in _only(remotes, BASE, *ENGINES, "torch", "torch-sdpa"):
         row, taken = [one.title], report.data["bytes"].setdefault(one.name, {})
         for n in lengths:
-            _say(f"memory, n = {n}: {one.title}")
+            say(f"memory, n = {n}: {one.title}")
             fresh = Remote(one.peer)
             try:
                 fresh.load()
@@ -119,12 +141,16 @@ def profile(remotes: Sequence[Remote], options: Options) -> Report:
     """What a step of minigrad spends its time on."""
     default = ("tiny", "m-1k") if options.quick else ("tiny", "medium", "m-1k", "gpt")
     found: dict[str, Spent] = {}
+    failed: list[str] = []
     for case in [TABLE[name] for name in options.cases or default if name in TABLE]:
         for one in _only(remotes, *ENGINES):
-            _say(f"profile: {case.name}, {one.title}")
+            say(f"profile: {case.name}, {one.title}")
             seconds = 0.5 if options.quick else 3.0
-            spent = one.spent(case, options.settings.dtype, seconds)
-            found[f"{case.name}, {one.title}"] = spent
+            title = f"{case.name}, {one.title}"
+            try:
+                found[title] = one.spent(case, options.settings.dtype, seconds)
+            except (PeerError, Unsupported) as error:
+                failed.append(f"{title}: {error}")
     kinds = [k for k in (*KINDS, OPTIMISER, PYTHON) if any(k in s.shares for s in found.values())]
     report = Report("What a step spends its time on, %", ["", *kinds, "ms", "cores", "faults"])
     for title, spent in found.items():
@@ -137,7 +163,8 @@ def profile(remotes: Sequence[Remote], options: Options) -> Report:
         "each line is timed, which adds 0.2 µs to it, and its softmax is written out, so it shows "
         "as its parts. What these leave of an unwatched step is Python: recording, the traversal, "
         "sums on edges. Cores: busy on average. Faults: pages of memory that the kernel had to "
-        "provide, a step."
+        "provide, a step.",
+        *failed,
     ]
     report.data = {title: asdict(spent) for title, spent in found.items()}
     return report
@@ -155,7 +182,7 @@ def footprints(remotes: Sequence[Remote], options: Options) -> Report:
         )
         if _only(remotes, name)
     }
-    _say("footprint: importing in fresh interpreters")
+    say("footprint: importing in fresh interpreters")
     seconds = footprint.imports(options.path, modules, 3 if options.quick else 15)
     packages = ["minigrad", *footprint.dependencies(options.path)]
     sizes = {name: footprint.size(options.path, name) for name in packages}
@@ -195,7 +222,7 @@ def _measured(
     """Measure each case; failures become notes, everything becomes data."""
     results = []
     for case in cases:
-        _say(case.title)
+        say(case.title)
         result = measure(case, remotes, options.settings)
         results.append(result)
         titles = {one.name: one.title for one in remotes}
@@ -205,7 +232,7 @@ def _measured(
     return results
 
 
-def _say(what: str) -> None:
-    """Show what is going on to who watches."""
+def say(what: str = "") -> None:
+    """Show what is going on, or that nothing is any more, to who watches."""
     if sys.stderr.isatty():
-        print(f"\r\033[K{what} …", end="", file=sys.stderr, flush=True)
+        print(f"\r\033[K{what}", end="", file=sys.stderr, flush=True)

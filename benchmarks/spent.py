@@ -102,6 +102,8 @@ def spend(peer: Peer, case: Case, dtype: str, seconds: float) -> Spent:
     if peer.optimiser is not None and not peer.compiled:
         peer.optimiser.step = _timed(peer.optimiser.step, heard)
     step(), step()
+    if excuse := peer.excuse():
+        raise Unsupported(excuse)
     start = perf_counter()
     step()
     steps = max(1, round(0.01 / (perf_counter() - start)))

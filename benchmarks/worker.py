@@ -23,18 +23,21 @@ from .remote import PeerError
 class _Worker:
     """What the child does when asked."""
 
-    def __init__(self, peer: Peer) -> None:
-        self.peer = peer
-        self.step: Step | None = None
+    peer: Peer
+    step: Step | None = None
 
-    def load(self) -> str:
-        return self.peer.load()
+    def load(self, peer: Peer) -> str:
+        self.peer = peer
+        return peer.load()
 
     def build(self, case: Case, dtype: str) -> tuple[Answer, float]:
         self.step = None  # the last case's arrays go first
         gc.collect()
         step = self.step = self.peer.step(case, case.inputs(dtype))
-        return answer(case, step, self.peer), _about(step)
+        given = answer(case, step, self.peer)
+        if excuse := self.peer.excuse():
+            raise PeerError(excuse)
+        return given, _about(step)
 
     def sample(self, steps: int, patience: float) -> clock.Sample:
         assert self.step is not None, "sample before build"
@@ -63,7 +66,7 @@ def _about(step: Step) -> float:
 def main() -> None:
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    worker = _Worker(pickle.load(requests))
+    worker = _Worker()
     while True:
         try:
             name, args = pickle.load(requests)

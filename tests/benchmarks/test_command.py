@@ -12,6 +12,7 @@ import pytest
 
 import benchmarks
 from benchmarks import __main__ as command
+from benchmarks.cases import LENGTHS, TABLE
 from benchmarks.contestants import everyone
 from benchmarks.frameworks import Jax
 from benchmarks.remote import ROOT, PeerError, Remote
@@ -34,6 +35,12 @@ PLANTED = """
         def load(self):
             os.write(2, b"no luck today\\n")
             os._exit(1)
+
+    class Once(Naive):
+        def attention(self, case, inputs):
+            if case.n == 4:
+                os._exit(1)
+            return super().attention(case, inputs)
 
     class Keeping(Naive):
         def attention(self, case, inputs):
@@ -86,9 +93,17 @@ def test_a_peer_whose_process_ends_says_what_it_printed_last(planted):
     remote.close()
 
 
-def test_memory_is_what_a_step_holds_at_once_beyond_its_inputs(planted):
-    from benchmarks.cases import LENGTHS
+def test_a_process_that_ended_begins_anew_with_the_next_case(planted):
+    remote = Remote(planted.Once("once", "once"))
+    remote.load()
+    with pytest.raises(PeerError, match="its process ended"):
+        remote.build(TABLE["tiny"], "float32")
+    answer, _ = remote.build(TABLE["small"], "float32")
+    assert answer["out"].shape == (2, 16, 32)
+    remote.close()
 
+
+def test_memory_is_what_a_step_holds_at_once_beyond_its_inputs(planted):
     remote = Remote(planted.Keeping("keeping", "keeping"))
     remote.load()
     # a second answer is made while the first is still held, or not: two at most

@@ -61,6 +61,20 @@ def test_a_compiled_steps_lines_are_heard():
     assert sum(shares.values()) == pytest.approx(1.0)
 
 
+def test_a_step_that_could_not_be_compiled_is_not_passed_off_as_compiled():
+    class Peeking(type(loaded("compiled"))):
+        def _run(self, function):
+            return super()._run(lambda: (out := function(), float(out.data.sum()))[0])
+
+    peer = Peeking("compiled", "compiled", str(ROOT), compiled=True)
+    peer.load()
+    step = peer.step(TABLE["tiny"], TABLE["tiny"].inputs("float32"))
+    step()
+    assert peer.excuse().startswith("not compiled: ")
+    with pytest.raises(Unsupported, match="not compiled"):
+        spent.spend(peer, TABLE["tiny"], "float32", 0.0)
+
+
 def test_each_line_of_a_compiled_step_is_timed():
     peer = loaded("compiled")
     step = peer.step(TABLE["tiny"], TABLE["tiny"].inputs("float32"))
