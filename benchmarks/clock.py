@@ -1,10 +1,11 @@
 """The time of a step, taken while nothing else wants the machine.
 
-Two signs tell that something else did: threads of this process queued for a core, and the machine's
-cores were busy with more than this process. A sample with such a sign is taken again, until it is
-quiet or patience ends. Threads that queue although the machine was idle queue behind their own
-kind (some engines start more threads than there are cores); that is no disturbance, but is only
-believed of samples that agree. Without /proc, which is Linux's, nothing is watched.
+Three signs tell that something else did: threads of this process queued for a core, the machine's
+cores were busy with more than this process, or the sample is far slower than the fastest (a virtual
+machine does not see its neighbours). A sample with such a sign is taken again, until it is quiet or
+patience ends. Threads that queue although the machine was idle may queue behind their own kind, for
+some engines start more than there are cores, and a slow sample may be as it should: both are
+believed when three in a row agree. Without /proc, which is Linux's, only slowness is seen.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ __all__ = ["Load", "Sample", "load_since", "mark", "sample", "wait_until_idle", 
 QUEUED = 0.03  # of the time, from which a sample counts as disturbed
 OTHERS = 0.1  # of a core
 TICK = 0.01  # seconds: what /proc/stat counts in
+FAR = 1.25  # times the fastest sample, from which one is doubted
 AGREE = 1.1  # samples within this factor agree
 
 
@@ -82,10 +84,15 @@ def load_since(before: Mark) -> Load:
     return Load(max(0.0, now.queued - before.queued) / wall, max(0.0, others) / wall)
 
 
-def sample(step: Callable[[], object], steps: int, patience: float) -> Sample:
-    """Time so many steps, waiting up to `patience` seconds for quiet; the mean of one."""
+def sample(
+    step: Callable[[], object], steps: int, patience: float, fastest: float = float("inf")
+) -> Sample:
+    """Time so many steps, waiting up to `patience` seconds for quiet; the mean of one.
+
+    fastest: seconds of the fastest sample so far.
+    """
     deadline = perf_counter() + patience
-    taken: list[tuple[float, float]] = []  # (queued, seconds) of what no one else disturbed
+    taken: list[float] = []  # seconds of what no one else is known to have disturbed
     least = (float("inf"), 0.0)
     while True:
         idle = wait_until_idle(deadline)
@@ -96,13 +103,13 @@ def sample(step: Callable[[], object], steps: int, patience: float) -> Sample:
             step()
         seconds = (perf_counter() - start) / steps
         load = load_since(before)
-        if idle and not load.disturbed:
+        if idle and not load.disturbed and seconds < FAR * fastest:
             return Sample(seconds, True)
         least = min(least, (load.queued + load.others, seconds))
         if idle and load.others <= OTHERS:
-            taken.append((load.queued, seconds))
-            last = sorted(seconds for _, seconds in taken[-3:])
-            if len(last) == 3 and last[-1] < AGREE * last[0]:
+            taken.append(seconds)
+            last = taken[-3:]
+            if len(last) == 3 and max(last) < AGREE * min(last):
                 return Sample(statistics.median(last), True)
         if perf_counter() > deadline:
             return Sample(least[1], False)

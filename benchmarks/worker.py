@@ -25,6 +25,7 @@ class _Worker:
 
     peer: Peer
     step: Step | None = None
+    fastest = 0.0  # seconds of that step so far
 
     def load(self, peer: Peer) -> str:
         self.peer = peer
@@ -37,11 +38,14 @@ class _Worker:
         given = answer(case, step, self.peer)
         if excuse := self.peer.excuse():
             raise PeerError(excuse)
-        return given, _about(step)
+        self.fastest = _about(step)
+        return given, self.fastest
 
     def sample(self, steps: int, patience: float) -> clock.Sample:
         assert self.step is not None, "sample before build"
-        return clock.sample(self.step, steps, patience)
+        sample = clock.sample(self.step, steps, patience, self.fastest)
+        self.fastest = min(self.fastest, sample.seconds)
+        return sample
 
     def memory(self, case: Case, dtype: str) -> float:
         return memory.peak(self.peer, case, dtype)

@@ -12,7 +12,7 @@ QUIET, OTHERS, QUEUED = Load(0.0, 0.0), Load(0.0, 0.5), Load(0.2, 0.0)
 def machine(monkeypatch):
     """A machine whose loads and times are given; each reading of its clock takes what comes."""
 
-    def made(loads, times=(), patience=100.0):
+    def made(loads, times=(), patience=100.0, fastest=float("inf")):
         now, left, loads = [0.0], list(times), iter(loads)
 
         def step():
@@ -22,7 +22,7 @@ def machine(monkeypatch):
         monkeypatch.setattr(clock, "mark", lambda: None)
         monkeypatch.setattr(clock, "load_since", lambda _: next(loads))
         monkeypatch.setattr(clock, "wait_until_idle", lambda deadline: True)
-        return sample(step, 1, patience)
+        return sample(step, 1, patience, fastest)
 
     return made
 
@@ -46,6 +46,14 @@ def test_threads_that_queue_behind_their_own_are_believed_when_samples_agree(mac
 
 def test_they_are_not_believed_when_samples_differ(machine):
     assert not machine([QUEUED] * 4, [1, 2, 1, 4, 1, 2, 1, 4], 12.0).quiet
+
+
+def test_a_sample_far_slower_than_the_fastest_is_taken_again(machine):
+    assert machine([QUIET, QUIET], [9, 3.0, 9, 2.0], fastest=2.0) == Sample(2.0, True)
+
+
+def test_slow_samples_are_believed_when_three_agree(machine):
+    assert machine([QUIET] * 3, [9, 3.0, 9, 3.125, 9, 3.0625], fastest=2.0) == Sample(3.0625, True)
 
 
 @pytest.mark.parametrize(
