@@ -25,6 +25,7 @@ import argparse
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from .cases import CHAINS, TABLE
 from .contestants import everyone
@@ -51,31 +52,34 @@ def main(arguments: list[str] | None = None) -> int:
             parser.error(f"no {what} {', '.join(unknown)}; there are {', '.join(known)}")
     if not (root / "minigrad" / "__init__.py").is_file():
         parser.error(f"--minigrad {given.minigrad}: no minigrad/ there")
+    if given.json and not Path(given.json).resolve().parent.is_dir():
+        parser.error(f"--json {given.json}: no such folder")
     options = Options(str(root), _settings(given), given.quick, given.cases)
 
     wanted = [peers[name] for name in peers if name in (BASE, *(given.peers or peers))]
     remotes, versions, missing = start(wanted)
-    facts, reports = machine(), {}
+    facts = machine()
+    data: dict[str, Any] = {
+        "machine": facts,
+        "minigrad": options.path,
+        "versions": versions,
+        "missing": missing,
+        "settings": asdict(options.settings),
+        "sections": {},
+    }
     print(describe(facts))
     print(_compared(versions, missing, peers))
     try:
         for name in given.sections or SECTIONS:
-            report = reports[name] = SECTIONS[name](remotes, options)
+            report = SECTIONS[name](remotes, options)
             say()
             print("", report.markdown() if given.markdown else report.text(), sep="\n", flush=True)
+            data["sections"][name] = report.data
+            if given.json:
+                Path(given.json).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     finally:
         for remote in remotes:
             remote.close()
-    if given.json:
-        data = {
-            "machine": facts,
-            "minigrad": options.path,
-            "versions": versions,
-            "missing": missing,
-            "settings": asdict(options.settings),
-            "sections": {name: report.data for name, report in reports.items()},
-        }
-        Path(given.json).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

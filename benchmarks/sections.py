@@ -160,10 +160,10 @@ def profile(remotes: Sequence[Remote], options: Options) -> Report:
         report.rows.append([title, *shares, ms, *rest])
     report.notes = [
         "A listener times each kernel and each backward rule, its whole call; of a compiled step, "
-        "each line is timed, which adds 0.2 µs to it, and its softmax is written out, so it shows "
-        "as its parts. What these leave of an unwatched step is Python: recording, the traversal, "
-        "sums on edges. Cores: busy on average. Faults: pages of memory that the kernel had to "
-        "provide, a step.",
+        "each line is timed, which adds 0.2 µs to it and so hides what Python takes of the tiny; "
+        "its softmax is written out, and shows as its parts. What these leave of an unwatched step "
+        "is Python: recording, the traversal, sums on edges. Cores: busy on average. Faults: pages "
+        "of memory that the kernel had to provide, a step.",
         *failed,
     ]
     report.data = {title: asdict(spent) for title, spent in found.items()}

@@ -118,6 +118,7 @@ def test_memory_is_what_a_step_holds_at_once_beyond_its_inputs(planted):
         (["--cases", "tiny,huge"], "no case huge; there are tiny, small"),
         (["--peers", "numpy"], "no peer numpy; there are hand-best, eager, compiled"),
         (["--minigrad", "/nowhere"], "--minigrad /nowhere: no minigrad/ there"),
+        (["--json", "/nowhere/all.json"], "--json /nowhere/all.json: no such folder"),
         (["--rounds", "0"], "must be at least 1, got 0"),
     ],
 )
