@@ -104,7 +104,8 @@ class Minigrad(Peer):
         if Path(minigrad.__file__).parents[1] != Path(self.path):
             raise ImportError(f"minigrad comes from {minigrad.__file__}, not from {self.path}")
         self.mg, self.layers, self.optim = minigrad, layers, optim
-        return f"minigrad of {self.path}"
+        own = Path(self.path) == Path(__file__).parents[1]
+        return "minigrad of this checkout" if own else f"minigrad of {self.path}"
 
     def excuse(self) -> str:
         if not self.compiled or not self.program.reasons:
