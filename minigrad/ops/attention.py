@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, DTypeError
+from ..memory import room
 from ..op import Call, call, op
 from .elementwise import broadcastable, each
 from .samples import arrayed
@@ -37,12 +38,14 @@ def scale(x, factor):
     """
     if np.ndim(factor) != 0:
         raise ArgumentError(f"factor must be one number, got shape {np.shape(factor)}")
-    return x * float(factor)
+    factor = float(factor)
+    return np.multiply(x, factor, room(x, factor))
 
 
 @scale.vjp("x")
 def _(g, factor):
-    return g * float(factor)
+    factor = float(factor)
+    return np.multiply(g, factor, room(g, factor))
 
 
 def _mask_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -83,7 +86,8 @@ def mask_add(scores, mask):
             f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
         )
     kind = np.real(scores).dtype
-    total = scores + _additive(mask, kind)
+    mask = _additive(mask, kind)
+    total = np.add(scores, mask, room(scores, mask))
     return total.astype(np.result_type(scores), copy=False) if mask.dtype.kind == "f" else total
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..errors import ArgumentError
+from ..memory import over, room
 from ..op import Call, call, op
 from .samples import arrayed, away_from, pairs, unary
 
@@ -68,7 +69,7 @@ def add(a, b):
     >>> add(np.array([1.0, 2.0]), 3.0)
     array([4., 5.])
     """
-    return np.add(a, b)
+    return np.add(a, b, room(a, b))
 
 
 @add.vjp("a")
@@ -120,17 +121,17 @@ def multiply(a, b):
     >>> multiply(np.array([1.0, 2.0]), 3.0)
     array([3., 6.])
     """
-    return np.multiply(a, b)
+    return np.multiply(a, b, room(a, b))
 
 
 @multiply.vjp("a")
 def _(g, b):
-    return g * b
+    return np.multiply(g, b, room(g, b))
 
 
 @multiply.vjp("b")
 def _(g, a):
-    return g * a
+    return np.multiply(g, a, room(g, a))
 
 
 @op(
@@ -219,12 +220,12 @@ def exp(x):
     >>> exp(np.array([0.0, 1.0])).round(4)
     array([1.    , 2.7183])
     """
-    return np.exp(x)
+    return np.exp(x, room(x))
 
 
 @exp.vjp("x")
 def _(g, out):
-    return g * out
+    return np.multiply(g, out, room(g, out))
 
 
 @op(tex=r"\log <x>", vjp_tex={"x": r"<g> \oslash <x>"}, flops=each(1), samples=unary(0.5, 3.0))
@@ -274,19 +275,26 @@ def tanh(x):
     >>> tanh(np.array([0.0, 1.0])).round(4)
     array([0.    , 0.7616])
     """
-    return np.tanh(x)
+    return np.tanh(x, room(x))
 
 
 @tanh.vjp("x")
 def _(g, out):
-    return g * (1 - out * out)
+    slope = np.multiply(out, out, room(out))
+    slope = np.subtract(1, slope, over(slope))
+    slope *= g
+    return slope
 
 
 def _logistic(x: Any) -> Any:
     """1 / (1 + e^-x), from e^-|x| so that nothing overflows and small values keep their digits."""
     positive = np.real(x) >= 0
-    decay = np.exp(np.where(positive, -x, x))
-    return np.where(positive, 1, decay) / (1 + decay)
+    decay = np.where(positive, -x, x)
+    decay = np.exp(decay, over(decay))
+    y = np.where(positive, 1, decay)
+    decay += 1
+    y /= decay
+    return y
 
 
 @op(
@@ -306,7 +314,10 @@ def sigmoid(x):
 
 @sigmoid.vjp("x")
 def _(g, out):
-    return g * (out * (1 - out))
+    slope = np.subtract(1, out, room(out))
+    slope *= out
+    slope *= g
+    return slope
 
 
 @op(
@@ -323,13 +334,19 @@ def silu(x):
     >>> silu(np.array([0.0, 1.0])).round(4)
     array([0.    , 0.7311])
     """
-    return x * _logistic(x)
+    y = _logistic(x)
+    y *= x
+    return y
 
 
 @silu.vjp("x")
 def _(g, x, out):
     s = sigmoid(x)
-    return g * (s + out * (1 - s))
+    slope = np.subtract(1, s, room(s))
+    slope *= out
+    slope += s
+    slope *= g
+    return slope
 
 
 _TANH_SCALE = 0.7978845608028654  # √(2/π)
@@ -345,6 +362,15 @@ def _normal_cdf(x: Any) -> Any:
     return 0.5 * np.fromiter(values, np.float64, x.size).reshape(x.shape).astype(
         np.result_type(x, 0.0)
     )
+
+
+def _tanh_part(x: Any) -> Any:
+    """tanh(√(2/π) (x + 0.044715 x³))."""
+    t = np.multiply(x, x, room(x))
+    t *= _TANH_SCALE * _TANH_CUBE
+    t += _TANH_SCALE
+    t *= x
+    return np.tanh(t, over(t))
 
 
 def _gelu_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -372,7 +398,11 @@ def gelu(x, approximate="none"):
     array([-0.1588,  0.8412])
     """
     if approximate == "tanh":
-        return 0.5 * x * (1 + np.tanh(_TANH_SCALE * (x + _TANH_CUBE * x * x * x)))
+        y = _tanh_part(x)
+        y += 1
+        y *= x
+        y *= 0.5
+        return y
     if approximate == "none":
         return x * _normal_cdf(x)
     raise ArgumentError(f'approximate must be "none" or "tanh", got {approximate!r}')
@@ -380,10 +410,20 @@ def gelu(x, approximate="none"):
 
 @gelu.vjp("x")
 def _(g, x, approximate):
-    if approximate == "tanh":
-        t = np.tanh(_TANH_SCALE * (x + _TANH_CUBE * x * x * x))
-        inner = _TANH_SCALE * (1 + 3 * _TANH_CUBE * x * x)
-        return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner)
+    if approximate == "tanh":  # g (1 + t + x (1 - t²) √(2/π) (1 + 3 · 0.044715 x²)) / 2
+        t = _tanh_part(x)
+        slope = np.multiply(x, x, room(x))
+        slope *= 3 * _TANH_SCALE * _TANH_CUBE
+        slope += _TANH_SCALE
+        slope *= x
+        square = np.multiply(t, t, room(t))
+        square = np.subtract(1, square, over(square))
+        slope *= square
+        slope += t
+        slope += 1
+        slope *= 0.5
+        slope *= g
+        return slope
     phi = _GAUSS * np.exp(-0.5 * x * x)
     return g * (normal_cdf(x) + x * phi)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from ..memory import over, room
 from ..op import Call, call, op
 from .samples import arrayed, reductions
 
@@ -185,14 +187,41 @@ def _shifted(x: Any, axis: Any) -> tuple[Any, Any]:
     """x less its maximum along the axis, and that maximum; a row of only -inf stays -inf."""
     x = arrayed(x)
     x = x if x.dtype.kind in "fc" else x.astype(np.float64)
-    top = np.max(np.real(x), axis=axis, keepdims=True, initial=float(np.finfo(x.dtype).min))
-    return x - top, top
+    lowest, _ = _limits(x.dtype)
+    top = np.maximum.reduce(_real(x), axis=axis, keepdims=True, initial=lowest)
+    return np.subtract(x, top, room(x, top)), top
 
 
 def _total(weights: Any, axis: Any) -> Any:
     """Σ e^(x - max x), at least 1: the tiny number is lost in it, unless all of a row was -inf."""
-    tiny = float(np.finfo(weights.dtype).tiny)
-    return np.sum(weights, axis=axis, keepdims=True, initial=tiny)
+    total = row_sum(weights, axis)
+    total += _limits(weights.dtype)[1]
+    return total
+
+
+@cache
+def _limits(dtype: Any) -> tuple[float, float]:
+    """The lowest finite number of a dtype, and the smallest one above 0."""
+    info = np.finfo(dtype)
+    return float(info.min), float(info.tiny)
+
+
+def _real(x: Any) -> Any:
+    return np.real(x) if x.dtype.kind == "c" else x
+
+
+def row_sum(x: Any, axis: Any = -1) -> Any:
+    """The sum along an axis, kept at length 1; of the rows of an array by the fastest way."""
+    if axis == -1 and x.__class__ is np.ndarray:
+        return np.einsum("...i->...", x)[..., None]
+    return x.sum(axis=axis, keepdims=True)
+
+
+def row_dot(a: Any, b: Any, axis: Any = -1) -> Any:
+    """The sum of a ⊙ b along an axis, kept at length 1; over the rows of arrays in one pass."""
+    if axis == -1 and a.__class__ is b.__class__ is np.ndarray:
+        return np.einsum("...i,...i->...", a, b)[..., None]
+    return (a * b).sum(axis=axis, keepdims=True)
 
 
 def _softmax_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -226,14 +255,17 @@ def softmax(x, axis=-1):
            [0.  , 0.  ]])
     """
     shifted, _ = _shifted(x, axis)
-    weights = np.exp(shifted, out=shifted if isinstance(shifted, np.ndarray) else None)
+    weights = np.exp(shifted, over(shifted))
     weights /= _total(weights, axis)
     return weights
 
 
 @softmax.vjp("x")
 def _(g, out, axis):
-    return out * (g - np.sum(g * out, axis=axis, keepdims=True))
+    along = row_dot(g, out, axis)
+    d_x = np.subtract(g, along, room(g, along))
+    d_x *= out
+    return d_x
 
 
 @op(
@@ -249,12 +281,16 @@ def log_softmax(x, axis=-1):
     array([-1.3863, -0.2877])
     """
     shifted, _ = _shifted(x, axis)
-    return shifted - np.log(_total(np.exp(shifted), axis))
+    shifted -= np.log(_total(np.exp(shifted, room(shifted)), axis))
+    return shifted
 
 
 @log_softmax.vjp("x")
 def _(g, out, axis):
-    return g - np.exp(out) * np.sum(g, axis=axis, keepdims=True)
+    d_x = np.exp(out, room(out))
+    d_x *= -row_sum(g, axis)
+    d_x += g
+    return d_x
 
 
 @op(

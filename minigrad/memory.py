@@ -1,0 +1,149 @@
+"""Memory of large arrays, used again once nobody holds it.
+
+What a step frees goes back to the system, and for the next step each page is mapped and cleared
+anew: an array of a megabyte then takes ten times as long to write. So kernels and rules put large
+results where earlier ones lay:
+
+    np.multiply(g, b, room(g, b))       # room() is None for small arrays, and for Tensors
+"""
+
+from __future__ import annotations
+
+import weakref
+from math import prod
+from pickle import PickleBuffer
+from sys import getrefcount
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+from numpy.typing import DTypeLike
+
+__all__ = ["empty", "over", "release", "room"]
+
+LARGE = 1 << 20  # bytes from which memory is used again
+KEPT = 256 << 20  # bytes that may lie idle; beyond, what was idle longest goes to the system
+
+
+def empty(shape: tuple[int, ...], dtype: DTypeLike) -> Any:
+    """np.empty, a large array in memory that an earlier one gave back.
+
+    It comes back when the array and every view of it are gone, and not if anyone holds
+    the buffer beneath (`array.base`) by itself.
+
+    >>> empty((2, 3), np.float32).shape
+    (2, 3)
+    """
+    size = prod(shape) * np.dtype(dtype).itemsize
+    if size < LARGE:
+        return np.empty(shape, dtype)
+    memory = _idle.take(size)
+    array = np.ndarray(shape, dtype, memory)
+    loan = _Loan(array, _give_back)
+    loan.memory, loan.size = memory, size
+    _loans[id(loan)] = loan
+    return array
+
+
+def room(like: Any, other: Any = 1.0) -> Any:
+    """Where `like * other` may be written: an array of the shape and dtype of `like`, if large.
+
+    None, which leaves the matter to NumPy, unless both are plain arrays of one floating dtype (or
+    `other` a Python number), `like` is large, and `other` broadcasts into it.
+
+    >>> room(np.zeros(3)) is None
+    True
+    """
+    if like.__class__ is not ndarray or like.nbytes < LARGE or like.dtype.kind != "f":
+        return None
+    shape = like.shape
+    if other.__class__ is ndarray:
+        fits = other.shape == shape or np.broadcast_shapes(other.shape, shape) == shape
+        if other.dtype is not like.dtype or not fits:
+            return None
+    elif other.__class__ is not float and other.__class__ is not int:
+        return None
+    return empty(shape, like.dtype)
+
+
+def over(own: Any) -> Any:
+    """Where a ufunc may write over an array of one's own: itself; None for a Tensor, which is not
+    written to, and for a number.
+
+    Operators need no such care: `x *= y` on a Tensor binds a new one.
+    """
+    return own if own.__class__ is ndarray else None
+
+
+def release() -> None:
+    """Give all idle memory back to the system."""
+    _idle.keep(0)
+
+
+class _Loan(weakref.ref):  # type: ignore[type-arg]
+    """Tells when an array is gone, and where it lay."""
+
+    __slots__ = ("memory", "size")
+    memory: Any
+    size: int
+
+
+_loans: dict[int, _Loan] = {}
+
+
+def _give_back(loan: _Loan) -> None:
+    _loans.pop(id(loan), None)
+    if getrefcount(loan.memory) == 3:  # the loan's, the dying array's and the one for counting
+        _idle.give(loan.size, loan.memory)
+
+
+class _Idle:
+    """Blocks that nobody holds, by size; the size given back last comes last.
+
+    Nobody waits for the lock: an array may die at any moment, on any thread, this one at this very
+    place included. Who finds it taken turns to the system.
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.nbytes = Lock(), 0
+        self.blocks: dict[int, list[Any]] = {}
+
+    def take(self, size: int) -> Any:
+        if self.lock.acquire(blocking=False):
+            try:
+                if self.blocks.get(size):
+                    self.nbytes -= size
+                    return self.blocks[size].pop()
+            finally:
+                self.lock.release()
+        return PickleBuffer(np.empty(size, np.uint8))  # NumPy sees through a memoryview as a base
+
+    def give(self, size: int, block: Any) -> None:
+        if self.lock.acquire(blocking=False):
+            try:
+                blocks = self.blocks.pop(size, [])
+                blocks.append(block)
+                self.blocks[size] = blocks
+                self.nbytes += size
+            finally:
+                self.lock.release()
+        if self.nbytes > KEPT:
+            self.keep(KEPT)
+
+    def keep(self, limit: int) -> None:
+        """Let go of blocks, the size that was idle longest first, until no more are left."""
+        if self.lock.acquire(blocking=False):
+            try:
+                while self.nbytes > limit:
+                    size, blocks = next(iter(self.blocks.items()))
+                    if blocks:
+                        self.nbytes -= size
+                        blocks.pop()
+                    else:
+                        del self.blocks[size]
+            finally:
+                self.lock.release()
+
+
+_idle = _Idle()
