@@ -20,9 +20,10 @@ import numpy as np
 from numpy import ndarray
 from numpy.typing import DTypeLike
 
-__all__ = ["empty", "over", "release", "room"]
+__all__ = ["FEW", "empty", "over", "release", "room"]
 
 LARGE = 1 << 20  # bytes from which memory is used again
+FEW = 1 << 12  # entries that are never many: who counts them first spares small arrays the rest
 KEPT = 256 << 20  # bytes that may lie idle; beyond, what was idle longest goes to the system
 
 

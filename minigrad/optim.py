@@ -1,12 +1,12 @@
-"""Optimisers: SGD, Adam and AdamW. They overwrite parameters in place, with one scratch array each.
+"""Optimisers: SGD, Adam and AdamW. They overwrite parameters in place, without temporaries.
 
-The update rules, their order of operations and their defaults are PyTorch's, so the same gradients
-give the same weights. Parameters without a gradient are passed over.
+The update rules and their defaults are PyTorch's, so the same gradients give the same weights to
+rounding. Parameters without a gradient are passed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,8 @@ __all__ = ["SGD", "Adam", "AdamW"]
 class _Optimiser:
     """What all share: the parameters, each one's arrays, `zero_grad` and `step`."""
 
-    _state: tuple[str, ...] = ()
+    weight_decay: float
+    _states = 0  # arrays kept for each parameter
 
     def __init__(self, parameters: Iterable[Tensor], lr: float, **settings: float) -> None:
         name = type(self).__name__
@@ -36,7 +37,7 @@ class _Optimiser:
             if not value >= 0:
                 raise ArgumentError(f"{name}: {key} must be at least 0, got {value}")
         self.lr, self.steps = lr, 0
-        self._slots: dict[int, dict[str, Any]] = {}
+        self._slots: dict[int, _Slot] = {}
 
     def zero_grad(self) -> None:
         """Forget every gradient."""
@@ -57,14 +58,44 @@ class _Optimiser:
                 continue
             slot = self._slots.get(i)
             if slot is None:
-                slot = self._slots[i] = {"scratch": np.empty_like(p._data), "count": 0}
-                slot |= {name: np.zeros_like(p._data) for name in self._state}
-            slot["count"] += 1
-            self._update(p._data, p.grad, slot)
+                slot = self._slots[i] = _Slot(p._data, self._states)
+            slot.count += 1
+            for scratch, w, g, *state in slot.parts(p._data, p.grad):
+                self._update(slot.count, scratch, w, g, *state)
             writes.note(p._data, place)
 
-    def _update(self, w: Any, g: Any, slot: dict[str, Any]) -> None:
+    def _update(self, t: int, scratch: Any, w: Any, g: Any, *state: Any) -> None:
+        """Move the entries w by their gradient g, for the t-th time; scratch may be written to."""
         raise NotImplementedError
+
+    def _decayed(self, w: Any, g: Any, scratch: Any) -> Any:
+        """g + λ w, in scratch; g itself without a weight decay λ."""
+        if not self.weight_decay:
+            return g
+        return np.add(np.multiply(w, self.weight_decay, scratch), g, scratch)
+
+
+PART = 1 << 17  # entries that are updated at once, so that they stay in cache from pass to pass
+
+
+class _Slot:
+    """What an optimiser keeps for one parameter: how often it moved, so many arrays, a scratch."""
+
+    def __init__(self, w: Any, states: int) -> None:
+        self.count = 0
+        self.state = [np.zeros_like(w) for _ in range(states)]
+        self.whole = w.size <= PART or not w.flags.c_contiguous
+        self.scratch = np.empty_like(w) if self.whole else np.empty(PART, w.dtype)
+
+    def parts(self, w: Any, g: Any) -> Iterator[tuple[Any, ...]]:
+        """(scratch, w, g, *state), a part of a large parameter after the other; all are views."""
+        if self.whole:
+            yield self.scratch, w, g, *self.state
+            return
+        flat = [array.reshape(-1) for array in (w, g, *self.state)]
+        for i in range(0, w.size, PART):
+            part = [array[i : i + PART] for array in flat]
+            yield self.scratch[: len(part[0])], *part
 
 
 class SGD(_Optimiser):
@@ -95,23 +126,19 @@ class SGD(_Optimiser):
         if nesterov and not momentum:
             raise ArgumentError("SGD: nesterov needs a momentum above 0")
         self.momentum, self.weight_decay, self.nesterov = momentum, weight_decay, nesterov
-        self._state = ("velocity",) if momentum else ()
+        self._states = 1 if momentum else 0
 
-    def _update(self, w: Any, g: Any, slot: dict[str, Any]) -> None:
-        step = slot["scratch"]
-        np.copyto(step, g)
-        if self.weight_decay:
-            step += self.weight_decay * w
-        if self.momentum:
-            v = slot["velocity"]
+    def _update(self, t: int, scratch: Any, w: Any, g: Any, *state: Any) -> None:
+        g = self._decayed(w, g, scratch)
+        for v in state:
             v *= self.momentum
-            v += step
+            v += g
             if self.nesterov:
-                step += self.momentum * v
+                w -= np.multiply(g, self.lr, scratch)
+                g = np.multiply(v, self.momentum, scratch)
             else:
-                np.copyto(step, v)
-        step *= self.lr
-        w -= step
+                g = v
+        w -= np.multiply(g, self.lr, scratch)
 
 
 class Adam(_Optimiser):
@@ -129,8 +156,7 @@ class Adam(_Optimiser):
     array([0.9])
     """
 
-    _state = ("m", "v")
-    _decoupled = False
+    _states = 2
 
     def __init__(
         self,
@@ -145,24 +171,18 @@ class Adam(_Optimiser):
             raise ArgumentError(f"{type(self).__name__}: betas must lie in [0, 1), got {betas}")
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
 
-    def _update(self, w: Any, g: Any, slot: dict[str, Any]) -> None:
-        (b1, b2), t = self.betas, slot["count"]
-        m, v, scratch = slot["m"], slot["v"], slot["scratch"]
-        if self.weight_decay and self._decoupled:
-            w *= 1 - self.lr * self.weight_decay
-        elif self.weight_decay:
-            g = g + self.weight_decay * w
-        m *= b1
-        m += np.multiply(g, 1 - b1, out=scratch)
+    def _update(self, t: int, scratch: Any, w: Any, g: Any, *state: Any) -> None:
+        (m, v), (b1, b2) = state, self.betas
+        d = self._decayed(w, g, scratch)
+        m += np.multiply(np.subtract(d, m, scratch), 1 - b1, scratch)
+        d = self._decayed(w, g, scratch)
         v *= b2
-        np.multiply(g, g, out=scratch)
-        scratch *= 1 - b2
-        v += scratch
-        np.sqrt(v, out=scratch)
-        scratch *= (1 - b2**t) ** -0.5
-        scratch += self.eps
-        np.divide(m, scratch, out=scratch)
-        scratch *= self.lr / (1 - b1**t)
+        v += np.multiply(np.multiply(d, d, scratch), 1 - b2, scratch)
+        correction = (1 - b2**t) ** 0.5  # √v̂ + ε = (√v + ε √(1-β₂ᵗ)) / √(1-β₂ᵗ)
+        np.sqrt(v, scratch)
+        scratch += self.eps * correction
+        np.divide(m, scratch, scratch)
+        scratch *= self.lr * correction / (1 - b1**t)
         w -= scratch
 
 
@@ -179,8 +199,6 @@ class AdamW(Adam):
     array([0.89])
     """
 
-    _decoupled = True
-
     def __init__(
         self,
         parameters: Iterable[Tensor],
@@ -190,3 +208,10 @@ class AdamW(Adam):
         weight_decay: float = 1e-2,
     ) -> None:
         super().__init__(parameters, lr, betas, eps, weight_decay)
+
+    def _update(self, t: int, scratch: Any, w: Any, g: Any, *state: Any) -> None:
+        w *= 1 - self.lr * self.weight_decay
+        super()._update(t, scratch, w, g, *state)
+
+    def _decayed(self, w: Any, g: Any, scratch: Any) -> Any:
+        return g

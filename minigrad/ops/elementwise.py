@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import DTypeLike
 
 from ..errors import ArgumentError
-from ..memory import over, room
+from ..memory import FEW, over, room
 from ..op import Call, call, op
 from .samples import arrayed, away_from, pairs, unary
 
@@ -69,7 +70,8 @@ def add(a, b):
     >>> add(np.array([1.0, 2.0]), 3.0)
     array([4., 5.])
     """
-    return np.add(a, b, room(a, b))
+    many = a.__class__ is ndarray and a.size > FEW
+    return np.add(a, b, room(a, b)) if many else np.add(a, b)
 
 
 @add.vjp("a")
@@ -121,17 +123,18 @@ def multiply(a, b):
     >>> multiply(np.array([1.0, 2.0]), 3.0)
     array([3., 6.])
     """
-    return np.multiply(a, b, room(a, b))
+    many = a.__class__ is ndarray and a.size > FEW
+    return np.multiply(a, b, room(a, b)) if many else np.multiply(a, b)
 
 
 @multiply.vjp("a")
 def _(g, b):
-    return np.multiply(g, b, room(g, b))
+    return g * b if g.size < FEW else np.multiply(g, b, room(g, b))
 
 
 @multiply.vjp("b")
 def _(g, a):
-    return np.multiply(g, a, room(g, a))
+    return g * a if g.size < FEW else np.multiply(g, a, room(g, a))
 
 
 @op(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ..errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from ..memory import over, room
 from ..op import Call, call, op
-from .reduce import log_softmax, several, softmax
+from .reduce import row_dot, row_sum, several, shifted, softmax, total_of
 
 __all__ = ["cross_entropy", "dropout", "layer_norm", "rms_norm"]
 
@@ -22,7 +24,7 @@ def _cross_entropy_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 def _one_hot(targets: Any, logits: Any) -> Any:
-    return np.arange(logits.shape[-1]) == np.asarray(targets)[..., None]
+    return (np.arange(logits.shape[-1]) == targets[..., None]).astype(logits.dtype)
 
 
 @op(
@@ -33,6 +35,7 @@ def _one_hot(targets: Any, logits: Any) -> Any:
     },
     flops=lambda logits: 5 * np.size(logits),
     samples=_cross_entropy_samples,
+    also=("peak", "total"),
 )
 def cross_entropy(logits, targets):
     """Cross-entropy of integer targets, mean over rows: -mean_i log softmax(logits)_{i, t_i}.
@@ -58,15 +61,23 @@ def cross_entropy(logits, targets):
     if targets.min() < 0 or targets.max() >= classes:
         worst = targets.min() if targets.min() < 0 else targets.max()
         raise OutOfRangeError(f"targets must lie in [0, {classes}), got {worst}")
-    picked: Any = np.take_along_axis(np.asarray(log_softmax(logits)), targets[..., None], axis=-1)
-    return -np.mean(picked)
+    less, peak = shifted(logits, -1)
+    picked: Any = np.take_along_axis(less, targets[..., None], axis=-1)
+    total = total_of(np.exp(less, over(less)), -1)
+    return np.mean(np.log(total) - picked), peak, total
 
 
 @cross_entropy.vjp("logits")
-def _(g, logits, targets):
-    rows = max(np.asarray(targets).size, 1)
-    hot = _one_hot(targets, logits).astype(logits.dtype)
-    return (softmax(logits) - hot) * (g / rows)
+def _(g, logits, targets, peak, total):
+    targets = np.asarray(targets)
+    if logits.__class__ is not np.ndarray:
+        return (softmax(logits) - _one_hot(targets, logits)) * (g / targets.size)
+    d_logits = np.subtract(logits, peak, room(logits, peak))
+    np.exp(d_logits, d_logits)
+    d_logits /= total
+    d_logits[(*np.indices(targets.shape, sparse=True), targets)] -= 1
+    d_logits *= g / targets.size
+    return d_logits
 
 
 def _dropout_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -137,11 +148,31 @@ def _checked(x: Any, weight: Any, bias: Any = None) -> None:
         raise ShapeError(broken or "x needs at least one axis")
 
 
-def _normalised(x: Any, eps: float) -> tuple[Any, Any]:
-    """x less its mean, over its standard deviation; and one over that deviation. Last axis."""
-    centred = x - np.mean(x, axis=-1, keepdims=True)
-    inverse = (np.mean(centred * centred, axis=-1, keepdims=True) + eps) ** -0.5
-    return centred * inverse, inverse
+def _spread(x: Any, eps: float) -> tuple[Any, Any]:
+    """The mean μ of each row, and 1 / √(σ² + ε)."""
+    n = x.shape[-1]
+    mean = row_sum(x) / n
+    centred = np.subtract(x, mean, room(x, mean))
+    return mean, (row_dot(centred, centred) / n + eps) ** -0.5
+
+
+def _back_through_rows(g_hat: Any, normal: Any, inverse: Any, mean: Any = 0) -> Any:
+    """inverse · (ĝ - mean - x̂ ⊙ rowmean(ĝ ⊙ x̂)), written over x̂."""
+    normal *= row_dot(g_hat, normal) / -normal.shape[-1]
+    normal += g_hat
+    normal -= mean
+    normal *= inverse
+    return normal
+
+
+def _rows(x: Any) -> Any:
+    """All axes but the last as one."""
+    return x.reshape((prod(x.shape[:-1]), x.shape[-1]))
+
+
+def _sum_of_rows(g: Any, normal: Any) -> Any:
+    """The gradient of a weight: Σ over rows of g ⊙ x̂."""
+    return np.einsum("ri,ri->i", _rows(g), _rows(normal))
 
 
 @op(
@@ -155,6 +186,7 @@ def _normalised(x: Any, eps: float) -> tuple[Any, Any]:
     },
     flops=several(8),
     samples=_layer_norm_samples,
+    also=("mean", "inverse"),
 )
 def layer_norm(x, weight, bias, eps=1e-5):
     """Layer normalisation over the last axis: x̂ ⊙ weight + bias, x̂ = (x - μ) / √(σ² + ε).
@@ -166,20 +198,28 @@ def layer_norm(x, weight, bias, eps=1e-5):
     array([[-1.,  1.]])
     """
     _checked(x, weight, bias)
-    out, _ = _normalised(x, eps)
-    out = out if weight is None else out * weight
-    return out if bias is None else out + bias
+    mean, inverse = _spread(x, eps)
+    out = np.subtract(x, mean, room(x, mean))
+    out *= inverse
+    if weight is not None:
+        out *= weight
+    if bias is not None:
+        out += bias
+    return out, mean, inverse
 
 
 @layer_norm.vjp("x", "weight")
-def _(g, x, weight, eps, needed):
-    normal, inverse = _normalised(x, eps)
-    d_x = None
-    if needed[0]:
-        g_hat = g if weight is None else g * weight
-        along = np.mean(g_hat * normal, axis=-1, keepdims=True)
-        d_x = inverse * (g_hat - np.mean(g_hat, axis=-1, keepdims=True) - normal * along)
-    return d_x, g * normal if needed[1] else None
+def _(g, x, weight, eps, mean, inverse, needed):
+    if hasattr(x, "__apply__"):  # to be recorded, they must be computed from x again
+        mean, inverse = _spread(x, eps)
+    normal = np.subtract(x, mean, room(x, mean))
+    normal *= inverse
+    d_weight = _sum_of_rows(g, normal) if needed[1] else None
+    if not needed[0]:
+        return None, d_weight
+    g_hat = g if weight is None else np.multiply(g, weight, room(g, weight))
+    mean_of_g = row_sum(g_hat) / x.shape[-1]
+    return _back_through_rows(g_hat, normal, inverse, mean_of_g), d_weight
 
 
 @layer_norm.vjp("bias")
@@ -201,6 +241,7 @@ def _rms_norm_samples(rng: np.random.Generator) -> Iterator[Call]:
     },
     flops=several(5),
     samples=_rms_norm_samples,
+    also=("inverse",),
 )
 def rms_norm(x, weight, eps=1e-5):
     """Root-mean-square normalisation over the last axis: x / r ⊙ weight, r = √(mean(x²) + ε).
@@ -212,16 +253,25 @@ def rms_norm(x, weight, eps=1e-5):
     array([[1., 1.]])
     """
     _checked(x, weight)
-    out = x * (np.mean(x * x, axis=-1, keepdims=True) + eps) ** -0.5
-    return out if weight is None else out * weight
+    inverse = _inverse_root(x, eps)
+    out = np.multiply(x, inverse, room(x, inverse))
+    if weight is not None:
+        out *= weight
+    return out, inverse
+
+
+def _inverse_root(x: Any, eps: float) -> Any:
+    """1 / √(mean(x²) + ε) of each row."""
+    return (row_dot(x, x) / x.shape[-1] + eps) ** -0.5
 
 
 @rms_norm.vjp("x", "weight")
-def _(g, x, weight, eps, needed):
-    inverse = (np.mean(x * x, axis=-1, keepdims=True) + eps) ** -0.5
-    normal = x * inverse
-    d_x = None
-    if needed[0]:
-        g_hat = g if weight is None else g * weight
-        d_x = inverse * (g_hat - normal * np.mean(g_hat * normal, axis=-1, keepdims=True))
-    return d_x, g * normal if needed[1] else None
+def _(g, x, weight, eps, inverse, needed):
+    if hasattr(x, "__apply__"):  # to be recorded, it must be computed from x again
+        inverse = _inverse_root(x, eps)
+    normal = np.multiply(x, inverse, room(x, inverse))
+    d_weight = _sum_of_rows(g, normal) if needed[1] else None
+    if not needed[0]:
+        return None, d_weight
+    g_hat = g if weight is None else np.multiply(g, weight, room(g, weight))
+    return _back_through_rows(g_hat, normal, inverse), d_weight

@@ -183,7 +183,7 @@ def _(g, x_shape, axis):
 # ---------------------------------------------------------------- softmax and its logarithm
 
 
-def _shifted(x: Any, axis: Any) -> tuple[Any, Any]:
+def shifted(x: Any, axis: Any) -> tuple[Any, Any]:
     """x less its maximum along the axis, and that maximum; a row of only -inf stays -inf."""
     x = arrayed(x)
     x = x if x.dtype.kind in "fc" else x.astype(np.float64)
@@ -192,7 +192,7 @@ def _shifted(x: Any, axis: Any) -> tuple[Any, Any]:
     return np.subtract(x, top, room(x, top)), top
 
 
-def _total(weights: Any, axis: Any) -> Any:
+def total_of(weights: Any, axis: Any) -> Any:
     """Σ e^(x - max x), at least 1: the tiny number is lost in it, unless all of a row was -inf."""
     total = row_sum(weights, axis)
     total += _limits(weights.dtype)[1]
@@ -254,9 +254,9 @@ def softmax(x, axis=-1):
     array([[0.25, 0.75],
            [0.  , 0.  ]])
     """
-    shifted, _ = _shifted(x, axis)
-    weights = np.exp(shifted, over(shifted))
-    weights /= _total(weights, axis)
+    less, _ = shifted(x, axis)
+    weights = np.exp(less, over(less))
+    weights /= total_of(weights, axis)
     return weights
 
 
@@ -280,9 +280,9 @@ def log_softmax(x, axis=-1):
     >>> log_softmax(np.array([0.0, np.log(3.0)])).round(4)
     array([-1.3863, -0.2877])
     """
-    shifted, _ = _shifted(x, axis)
-    shifted -= np.log(_total(np.exp(shifted, room(shifted)), axis))
-    return shifted
+    less, _ = shifted(x, axis)
+    less -= np.log(total_of(np.exp(less, room(less)), axis))
+    return less
 
 
 @log_softmax.vjp("x")
@@ -305,8 +305,8 @@ def logsumexp(x, axis=None, keepdims=False):
     >>> logsumexp(np.array([1000.0, 1000.0])).round(4)
     np.float64(1000.6931)
     """
-    shifted, top = _shifted(x, axis)
-    total = np.sum(np.exp(shifted), axis=axis, keepdims=True)
+    less, top = shifted(x, axis)
+    total = np.sum(np.exp(less, over(less)), axis=axis, keepdims=True)
     empty = total == 0
     result = np.where(empty, -np.inf, np.log(np.where(empty, 1, total)) + top)
     return result if keepdims else np.squeeze(result, axis)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, DTypeError, ShapeError
+from ..memory import FEW, empty
 from ..op import Call, call, op
 from ..tensor import Tensor
 from .elementwise import each
@@ -81,12 +82,29 @@ def scatter_add(x, index, shape):
     >>> scatter_add(np.array([1.0, 2.0, 4.0]), np.array([0, 0, 2]), (3,))
     array([3., 0., 4.])
     """
-    out = np.zeros(shape, np.result_type(x))
+    out = empty(shape, np.result_type(x))
+    out.fill(0)
     if _is_basic(index):
         out[index] = x
+    elif _names_rows(index) and out.ndim > 1 and np.size(x) > FEW:
+        _add_rows(out, index, x)
     else:
         np.add.at(out, index, x)
     return out
+
+
+def _names_rows(index: Index) -> bool:
+    return isinstance(index, np.ndarray) and index.dtype.kind in "iu"
+
+
+def _add_rows(out: Any, index: Any, x: Any) -> None:
+    """Add each row of x to the row of `out` that the index names: sorted by name, then in runs."""
+    names = np.arange(len(out))[index.reshape(-1)]  # none negative
+    order = np.argsort(names, kind="stable")
+    names = names[order]
+    starts = np.flatnonzero(np.diff(names, prepend=-1))
+    rows = x.reshape((len(names), *out.shape[1:]))[order]
+    out[names[starts]] = np.add.reduceat(rows, starts, axis=0)
 
 
 @scatter_add.vjp("x")
@@ -129,7 +147,8 @@ def _(g, x_shape, indices, axis):
     indices = np.asarray(indices, dtype=np.intp)
     if axis is None:
         return scatter_add(g, indices, (int(np.prod(x_shape)),)).reshape(x_shape)
-    return scatter_add(g, (slice(None),) * (axis % len(x_shape)) + (indices,), x_shape)
+    lead = (slice(None),) * (axis % len(x_shape))
+    return scatter_add(g, (*lead, indices) if lead else indices, x_shape)
 
 
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
