@@ -68,13 +68,15 @@ def room(like: Any, other: Any = 1.0) -> Any:
     return empty(shape, like.dtype)
 
 
-def over(own: Any) -> Any:
-    """Where a ufunc may write over an array of one's own: itself; None for a Tensor, which is not
-    written to, and for a number.
+def over(own: Any, other: Any = 1.0) -> Any:
+    """Where `own * other` may be written: over `own`, an array that no one else holds.
 
-    Operators need no such care: `x *= y` on a Tensor binds a new one.
+    None for numbers, for Tensors, which are never written to, and where `other` has another dtype.
+    Operators ask less: `x *= y` binds a new Tensor, but keeps the dtype of an array.
     """
-    return own if own.__class__ is ndarray else None
+    if own.__class__ is not ndarray or own.ndim == 0:
+        return None
+    return own if getattr(other, "dtype", own.dtype) == own.dtype else None
 
 
 def release() -> None:

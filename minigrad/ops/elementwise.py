@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 from ..errors import ArgumentError
 from ..memory import FEW, over, room
 from ..op import Call, call, op
-from .samples import arrayed, away_from, pairs, unary
+from .samples import arrayed, away_from, floating, pairs, recorded, unary
 
 __all__ = [
     "abs",
@@ -294,10 +294,9 @@ def _logistic(x: Any) -> Any:
     positive = np.real(x) >= 0
     decay = np.where(positive, -x, x)
     decay = np.exp(decay, over(decay))
-    y = np.where(positive, 1, decay)
+    top = np.where(positive, 1, decay)
     decay += 1
-    y /= decay
-    return y
+    return np.divide(top, decay, over(top))
 
 
 @op(
@@ -312,7 +311,7 @@ def sigmoid(x):
     >>> sigmoid(np.array([-800.0, 0.0, 800.0]))
     array([0. , 0.5, 1. ])
     """
-    return _logistic(x)
+    return _logistic(floating(x))
 
 
 @sigmoid.vjp("x")
@@ -337,9 +336,9 @@ def silu(x):
     >>> silu(np.array([0.0, 1.0])).round(4)
     array([0.    , 0.7311])
     """
+    x = floating(x)
     y = _logistic(x)
-    y *= x
-    return y
+    return np.multiply(y, x, over(y))
 
 
 @silu.vjp("x")
@@ -367,13 +366,16 @@ def _normal_cdf(x: Any) -> Any:
     )
 
 
-def _tanh_part(x: Any) -> Any:
-    """tanh(√(2/π) (x + 0.044715 x³))."""
-    t = np.multiply(x, x, room(x))
-    t *= _TANH_SCALE * _TANH_CUBE
-    t += _TANH_SCALE
-    t *= x
-    return np.tanh(t, over(t))
+def _tanh_form(x: Any) -> Any:
+    """(1 + tanh(√(2/π) (x + 0.044715 x³))) / 2, which is nearly Φ(x)."""
+    cdf = np.multiply(x, x, room(x))
+    cdf *= _TANH_SCALE * _TANH_CUBE
+    cdf += _TANH_SCALE
+    cdf *= x
+    cdf = np.tanh(cdf, over(cdf))
+    cdf += 1
+    cdf *= 0.5
+    return cdf
 
 
 def _gelu_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -388,6 +390,7 @@ def _gelu_samples(rng: np.random.Generator) -> Iterator[Call]:
     flops=each(8),
     samples=_gelu_samples,
     analytic=False,
+    also=("cdf",),
 )
 def gelu(x, approximate="none"):
     """The Gaussian error linear unit: y = x Φ(x), Φ the normal distribution function.
@@ -400,35 +403,29 @@ def gelu(x, approximate="none"):
     >>> gelu(np.array([-1.0, 1.0]), approximate="tanh").round(4)
     array([-0.1588,  0.8412])
     """
-    if approximate == "tanh":
-        y = _tanh_part(x)
-        y += 1
-        y *= x
-        y *= 0.5
-        return y
-    if approximate == "none":
-        return x * _normal_cdf(x)
-    raise ArgumentError(f'approximate must be "none" or "tanh", got {approximate!r}')
+    if approximate not in ("none", "tanh"):
+        raise ArgumentError(f'approximate must be "none" or "tanh", got {approximate!r}')
+    x = floating(x)
+    cdf = _tanh_form(x) if approximate == "tanh" else _normal_cdf(x)
+    return np.multiply(x, cdf, room(x, cdf)), cdf
 
 
 @gelu.vjp("x")
-def _(g, x, approximate):
-    if approximate == "tanh":  # g (1 + t + x (1 - t²) √(2/π) (1 + 3 · 0.044715 x²)) / 2
-        t = _tanh_part(x)
+def _(g, x, approximate, cdf):
+    if approximate == "none":  # Φ + x φ
+        slope = x * (_GAUSS * np.exp(-0.5 * x * x))
+        slope += normal_cdf(x) if recorded(x) else cdf
+    else:  # Φ + x Φ',  Φ' = 2 Φ (1 - Φ) √(2/π) (1 + 3 · 0.044715 x²)
+        cdf = _tanh_form(x) if recorded(x) else cdf
         slope = np.multiply(x, x, room(x))
-        slope *= 3 * _TANH_SCALE * _TANH_CUBE
-        slope += _TANH_SCALE
+        slope *= 6 * _TANH_SCALE * _TANH_CUBE
+        slope += 2 * _TANH_SCALE
         slope *= x
-        square = np.multiply(t, t, room(t))
-        square = np.subtract(1, square, over(square))
-        slope *= square
-        slope += t
+        slope *= np.subtract(1, cdf, room(cdf))
         slope += 1
-        slope *= 0.5
-        slope *= g
-        return slope
-    phi = _GAUSS * np.exp(-0.5 * x * x)
-    return g * (normal_cdf(x) + x * phi)
+        slope *= cdf
+    slope *= g
+    return slope
 
 
 @op(

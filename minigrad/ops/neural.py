@@ -12,6 +12,7 @@ from ..errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from ..memory import over, room
 from ..op import Call, call, op
 from .reduce import row_dot, row_sum, several, shifted, softmax, total_of
+from .samples import floating, recorded
 
 __all__ = ["cross_entropy", "dropout", "layer_norm", "rms_norm"]
 
@@ -198,19 +199,20 @@ def layer_norm(x, weight, bias, eps=1e-5):
     array([[-1.,  1.]])
     """
     _checked(x, weight, bias)
+    x = floating(x)
     mean, inverse = _spread(x, eps)
     out = np.subtract(x, mean, room(x, mean))
     out *= inverse
     if weight is not None:
-        out *= weight
+        out = np.multiply(out, weight, over(out, weight))
     if bias is not None:
-        out += bias
+        out = np.add(out, bias, over(out, bias))
     return out, mean, inverse
 
 
 @layer_norm.vjp("x", "weight")
 def _(g, x, weight, eps, mean, inverse, needed):
-    if hasattr(x, "__apply__"):  # to be recorded, they must be computed from x again
+    if recorded(x):
         mean, inverse = _spread(x, eps)
     normal = np.subtract(x, mean, room(x, mean))
     normal *= inverse
@@ -253,10 +255,11 @@ def rms_norm(x, weight, eps=1e-5):
     array([[1., 1.]])
     """
     _checked(x, weight)
+    x = floating(x)
     inverse = _inverse_root(x, eps)
     out = np.multiply(x, inverse, room(x, inverse))
     if weight is not None:
-        out *= weight
+        out = np.multiply(out, weight, over(out, weight))
     return out, inverse
 
 
@@ -267,7 +270,7 @@ def _inverse_root(x: Any, eps: float) -> Any:
 
 @rms_norm.vjp("x", "weight")
 def _(g, x, weight, eps, inverse, needed):
-    if hasattr(x, "__apply__"):  # to be recorded, it must be computed from x again
+    if recorded(x):
         inverse = _inverse_root(x, eps)
     normal = np.multiply(x, inverse, room(x, inverse))
     d_weight = _sum_of_rows(g, normal) if needed[1] else None

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..memory import over, room
 from ..op import Call, call, op
-from .samples import arrayed, reductions
+from .samples import floating, reductions
 
 __all__ = ["cumsum", "log_softmax", "logsumexp", "max", "mean", "min", "softmax", "sum", "var"]
 
@@ -185,8 +185,7 @@ def _(g, x_shape, axis):
 
 def shifted(x: Any, axis: Any) -> tuple[Any, Any]:
     """x less its maximum along the axis, and that maximum; a row of only -inf stays -inf."""
-    x = arrayed(x)
-    x = x if x.dtype.kind in "fc" else x.astype(np.float64)
+    x = floating(x)
     lowest, _ = _limits(x.dtype)
     top = np.maximum.reduce(_real(x), axis=axis, keepdims=True, initial=lowest)
     return np.subtract(x, top, room(x, top)), top

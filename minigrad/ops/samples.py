@@ -17,6 +17,17 @@ def arrayed(x: Any) -> Any:
     return x if hasattr(x, "dtype") else np.asarray(x)
 
 
+def floating(x: Any) -> Any:
+    """x with floats for entries; complex numbers stay."""
+    x = arrayed(x)
+    return x if x.dtype.kind in "fc" else x.astype(np.float64)
+
+
+def recorded(x: Any) -> bool:
+    """Whether a rule is given Tensors: then it must compute by-products from its inputs again."""
+    return hasattr(x, "__apply__")
+
+
 def away_from(kink: float, x: Any, margin: float = 0.1) -> Any:
     """Move entries at least `margin` away from a kink, so that differences do not straddle it."""
     return np.asarray(x + np.where(x >= kink, margin, -margin))
