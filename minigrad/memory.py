@@ -20,7 +20,7 @@ import numpy as np
 from numpy import ndarray
 from numpy.typing import DTypeLike
 
-__all__ = ["FEW", "empty", "over", "release", "room"]
+__all__ = ["FEW", "by_size", "empty", "over", "release", "room"]
 
 LARGE = 1 << 20  # bytes from which memory is used again
 FEW = 1 << 12  # entries that are never many: who counts them first spares small arrays the rest
@@ -48,7 +48,7 @@ def empty(shape: tuple[int, ...], dtype: DTypeLike) -> Any:
 
 
 def room(like: Any, other: Any = 1.0) -> Any:
-    """Where `like * other` may be written: an array of the shape and dtype of `like`, if large.
+    """Where `like * other` may be written: an array of the form and dtype of `like`, if large.
 
     None, which leaves the matter to NumPy, unless both are plain arrays of one floating dtype (or
     `other` a Python number), `like` is large, and `other` broadcasts into it.
@@ -65,7 +65,16 @@ def room(like: Any, other: Any = 1.0) -> Any:
             return None
     elif other.__class__ is not float and other.__class__ is not int:
         return None
-    return empty(shape, like.dtype)
+    if like.flags.c_contiguous:
+        return empty(shape, like.dtype)
+    return _in_order(like.strides, shape, like.dtype)
+
+
+def _in_order(strides: tuple[int, ...], shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array whose axes lie in memory in the order of these strides, as NumPy's results do."""
+    outward = sorted(range(len(shape)), key=lambda axis: -abs(strides[axis]))
+    array = empty(tuple(shape[axis] for axis in outward), dtype)
+    return array.transpose(sorted(range(len(shape)), key=outward.__getitem__))
 
 
 def over(own: Any, other: Any = 1.0) -> Any:
@@ -77,6 +86,15 @@ def over(own: Any, other: Any = 1.0) -> Any:
     if own.__class__ is not ndarray or own.ndim == 0:
         return None
     return own if getattr(other, "dtype", own.dtype) == own.dtype else None
+
+
+def by_size() -> dict[int, int]:
+    """How many blocks lie idle, by their size in bytes.
+
+    >>> isinstance(by_size(), dict)
+    True
+    """
+    return {size: len(blocks) for size, blocks in _idle.blocks.items() if blocks}
 
 
 def release() -> None:

@@ -76,7 +76,7 @@ def _large_product(a: Any, b: Any) -> Any:
     if b.ndim == 2 < a.ndim and a.flags.c_contiguous and a.size:
         rows = a.reshape(-1, a.shape[-1])
         return _large_product(rows, b).reshape(*a.shape[:-1], b.shape[-1])
-    if a.ndim < 2 or a.shape[:-2] != b.shape[:-2] or a.dtype is not b.dtype:
+    if min(a.ndim, b.ndim) < 2 or a.shape[:-2] != b.shape[:-2] or a.dtype is not b.dtype:
         return np.matmul(a, b)
     out = empty((*a.shape[:-1], b.shape[-1]), a.dtype)
     return a.dot(b, out) if a.ndim == 2 else np.matmul(a, b, out)

@@ -149,12 +149,15 @@ def _checked(x: Any, weight: Any, bias: Any = None) -> None:
         raise ShapeError(broken or "x needs at least one axis")
 
 
-def _spread(x: Any, eps: float) -> tuple[Any, Any]:
-    """The mean μ of each row, and 1 / √(σ² + ε)."""
-    n = x.shape[-1]
-    mean = row_sum(x) / n
-    centred = np.subtract(x, mean, room(x, mean))
-    return mean, (row_dot(centred, centred) / n + eps) ** -0.5
+def _centred(x: Any) -> tuple[Any, Any]:
+    """The mean of each row, and x less that."""
+    mean = row_sum(x) / x.shape[-1]
+    return mean, np.subtract(x, mean, room(x, mean))
+
+
+def _inverse_root(x: Any, eps: float) -> Any:
+    """1 / √(mean(x²) + ε) of each row."""
+    return (row_dot(x, x) / x.shape[-1] + eps) ** -0.5
 
 
 def _back_through_rows(g_hat: Any, normal: Any, inverse: Any, mean: Any = 0) -> Any:
@@ -200,8 +203,8 @@ def layer_norm(x, weight, bias, eps=1e-5):
     """
     _checked(x, weight, bias)
     x = floating(x)
-    mean, inverse = _spread(x, eps)
-    out = np.subtract(x, mean, room(x, mean))
+    mean, out = _centred(x)
+    inverse = _inverse_root(out, eps)
     out *= inverse
     if weight is not None:
         out = np.multiply(out, weight, over(out, weight))
@@ -213,8 +216,10 @@ def layer_norm(x, weight, bias, eps=1e-5):
 @layer_norm.vjp("x", "weight")
 def _(g, x, weight, eps, mean, inverse, needed):
     if recorded(x):
-        mean, inverse = _spread(x, eps)
-    normal = np.subtract(x, mean, room(x, mean))
+        mean, normal = _centred(x)
+        inverse = _inverse_root(normal, eps)
+    else:
+        normal = np.subtract(x, mean, room(x, mean))
     normal *= inverse
     d_weight = _sum_of_rows(g, normal) if needed[1] else None
     if not needed[0]:
@@ -261,11 +266,6 @@ def rms_norm(x, weight, eps=1e-5):
     if weight is not None:
         out = np.multiply(out, weight, over(out, weight))
     return out, inverse
-
-
-def _inverse_root(x: Any, eps: float) -> Any:
-    """1 / √(mean(x²) + ε) of each row."""
-    return (row_dot(x, x) / x.shape[-1] + eps) ** -0.5
 
 
 @rms_norm.vjp("x", "weight")

@@ -1,0 +1,159 @@
+"""Large arrays lie where earlier ones lay, and never where anything still lies."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad import memory
+from minigrad.memory import by_size, empty, over, release, room
+
+LARGE = (1 << 9, 1 << 10)  # in float32 twice what counts as large
+
+
+@pytest.fixture(autouse=True)
+def nothing_idle():
+    release()
+    yield
+    release()
+
+
+def _address(array):
+    return array.__array_interface__["data"][0]
+
+
+def test_an_array_lies_where_one_lay_that_is_gone():
+    first = empty(LARGE, np.float32)
+    address = _address(first)
+    del first
+    second = empty((LARGE[0] * 2, LARGE[1] // 2), np.float32)
+    assert _address(second) == address
+
+
+def test_a_view_keeps_its_memory_from_being_used_again():
+    first = empty(LARGE, np.float32)
+    views = [first[1:, ::2].T, first.reshape(-1)[7:], first.view(np.int32)]
+    del first
+    while views:
+        assert not any(np.may_share_memory(empty(LARGE, np.float32), view) for view in views)
+        views.pop()
+
+
+def test_a_buffer_that_someone_holds_is_not_used_again():
+    first = empty(LARGE, np.float32)
+    buffer = first.base
+    del first
+    held = np.frombuffer(buffer, np.float32)
+    assert not np.may_share_memory(empty(LARGE, np.float32), held)
+
+
+def test_small_arrays_are_numpys_own():
+    assert empty((3, 5), np.float32).base is None
+    assert room(np.zeros((3, 5))) is None
+
+
+def test_idle_memory_has_a_limit_and_what_was_idle_longest_goes_first(monkeypatch):
+    monkeypatch.setattr(memory, "KEPT", 7 << 20)
+    arrays = [empty((size << 20,), np.uint8) for size in (2, 3, 4)]
+    while arrays:
+        del arrays[0]
+    assert by_size() == {3 << 20: 1, 4 << 20: 1}
+    del arrays
+    arrays = [empty((9 << 20,), np.uint8)]
+    arrays.clear()
+    assert sum(size * count for size, count in by_size().items()) <= 7 << 20
+
+
+def test_release_gives_everything_back():
+    empty(LARGE, np.float32)
+    assert by_size()
+    release()
+    assert by_size() == {}
+
+
+def test_whoever_finds_the_pool_busy_does_without():
+    first = empty(LARGE, np.float32)
+    with memory._idle.lock:
+        second = empty(LARGE, np.float32)
+        del first
+    assert by_size() == {}
+    del second
+    assert sum(by_size().values()) == 1
+
+
+def test_threads_never_share_an_array():
+    wrong = []
+
+    def work(number):
+        for _ in range(50):
+            array = empty(LARGE, np.float32)
+            array.fill(number)
+            other = empty(LARGE, np.float32)
+            other.fill(-number)
+            if array.min() != number or array.max() != number:
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_there_is_room_for_what_numpy_would_make():
+    x = np.zeros(LARGE, np.float32)
+    for like, other in [(x, 2.0), (x, x), (x, x[0]), (x, x[:, :1]), (x.T, 2.0), (x[::-1], 1)]:
+        made = room(like, other)
+        expected = like * other
+        assert (made.shape, made.dtype) == (expected.shape, expected.dtype)
+        assert made.strides == expected.strides
+
+
+def test_there_is_no_room_where_the_result_is_another():
+    x = np.zeros(LARGE, np.float32)
+    assert room(x, x.astype(np.float64)) is None
+    assert room(x, np.float64(2)) is None
+    assert room(x, np.zeros((3, *LARGE), np.float32)) is None
+    assert room(x.astype(np.int32), 2) is None
+    assert room(mg.tensor(x)) is None
+    assert room(2.0, x) is None
+
+
+def test_only_an_array_of_the_results_dtype_is_written_over():
+    x = np.zeros(3, np.float32)
+    assert over(x) is x
+    assert over(x, 2.0) is x
+    assert over(x, x) is x
+    assert over(x, np.zeros(3)) is None
+    assert over(np.zeros(())) is None
+    assert over(mg.tensor(x)) is None
+
+
+def test_a_second_step_in_used_memory_leaves_the_firsts_results_alone():
+    rng = np.random.default_rng(0)
+    W = mg.tensor(rng.normal(size=(256, 512)), requires_grad=True)
+    x, b = rng.normal(size=(2, 512, 256)), rng.normal(size=512)
+    results, before = [], []
+    for k in range(4):
+        y = mg.gelu(x @ W + b * k, approximate="tanh")
+        W.grad = None
+        mg.softmax(y).sum().backward()
+        results.append((y, W.grad))
+        before.append((y.numpy().copy(), W.grad.copy()))
+    assert by_size()
+    for (y, grad), (y_before, grad_before) in zip(results, before, strict=True):
+        np.testing.assert_array_equal(y.numpy(), y_before)
+        np.testing.assert_array_equal(grad, grad_before)
+
+
+def test_embedding_gradients_of_many_rows_add_up_each_row_as_often_as_it_was_taken():
+    rng = np.random.default_rng(0)
+    x = mg.tensor(rng.normal(size=(11, 17)), requires_grad=True)
+    index = rng.integers(-11, 11, (13, 31))
+    g = rng.normal(size=(13, 31, 17))
+    mg.take(x, index, axis=0).backward(g)
+    expected = np.zeros((11, 17))
+    np.add.at(expected, index, g)
+    np.testing.assert_allclose(x.grad, expected, rtol=1e-12, atol=1e-12)
