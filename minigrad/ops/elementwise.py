@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from numpy.typing import DTypeLike
 from ..errors import ArgumentError
 from ..memory import FEW, over, room
 from ..op import Call, call, op
+from .normal import normal_cdf_of
 from .samples import arrayed, away_from, floating, pairs, recorded, unary
 
 __all__ = [
@@ -354,16 +354,6 @@ def _(g, x, out):
 _TANH_SCALE = 0.7978845608028654  # √(2/π)
 _TANH_CUBE = 0.044715
 _GAUSS = 0.3989422804014327  # 1/√(2π)
-_SQRT_HALF = 0.7071067811865476
-
-
-def _normal_cdf(x: Any) -> Any:
-    """Φ(x) = erfc(-x/√2) / 2, small tails included; NumPy has no erfc, the C library does."""
-    x = np.asarray(x)
-    values = map(math.erfc, (-_SQRT_HALF * x.astype(np.float64)).ravel().tolist())
-    return 0.5 * np.fromiter(values, np.float64, x.size).reshape(x.shape).astype(
-        np.result_type(x, 0.0)
-    )
 
 
 def _tanh_form(x: Any) -> Any:
@@ -406,14 +396,18 @@ def gelu(x, approximate="none"):
     if approximate not in ("none", "tanh"):
         raise ArgumentError(f'approximate must be "none" or "tanh", got {approximate!r}')
     x = floating(x)
-    cdf = _tanh_form(x) if approximate == "tanh" else _normal_cdf(x)
+    cdf = _tanh_form(x) if approximate == "tanh" else normal_cdf_of(x)
     return np.multiply(x, cdf, room(x, cdf)), cdf
 
 
 @gelu.vjp("x")
 def _(g, x, approximate, cdf):
     if approximate == "none":  # Φ + x φ
-        slope = x * (_GAUSS * np.exp(-0.5 * x * x))
+        slope = np.multiply(x, x, room(x))
+        slope *= -0.5
+        slope = np.exp(slope, over(slope))
+        slope *= _GAUSS
+        slope *= x
         slope += normal_cdf(x) if recorded(x) else cdf
     else:  # Φ + x Φ',  Φ' = 2 Φ (1 - Φ) √(2/π) (1 + 3 · 0.044715 x²)
         cdf = _tanh_form(x) if recorded(x) else cdf
@@ -441,7 +435,7 @@ def normal_cdf(x):
     >>> normal_cdf(np.array([0.0, 1.0])).round(4)
     array([0.5   , 0.8413])
     """
-    return _normal_cdf(x)
+    return normal_cdf_of(x)
 
 
 @normal_cdf.vjp("x")

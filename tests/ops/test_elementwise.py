@@ -53,6 +53,31 @@ def test_exact_gelu_keeps_its_small_tail():
     np.testing.assert_allclose(mg.gelu(np.array([-10.0, 0.0, 10.0])), [expected, 0, 10], rtol=1e-13)
 
 
+def test_exact_gelu_of_many_entries_is_the_c_librarys():
+    """Within 6 of 0 the reference is right to 30 units in the last place, as it takes the rounded
+    x/√2; in the far tail to fewer digits.
+    """
+    x = np.linspace(-37, 37, 7001)
+    expected = np.array([v * math.erfc(-v * math.sqrt(0.5)) / 2 for v in x])
+    near = np.abs(x) < 6
+    np.testing.assert_allclose(mg.gelu(x)[near], expected[near], rtol=1e-14)
+    np.testing.assert_allclose(mg.gelu(x), expected, rtol=1e-12)
+
+
+def test_exact_gelu_of_many_entries_keeps_ends_and_nan():
+    x = np.resize([-np.inf, -100.0, 0.0, 100.0, np.inf, np.nan], 6000)
+    with np.errstate(invalid="ignore"):  # -∞ · 0
+        y = mg.gelu(x)[:6]
+    np.testing.assert_array_equal(y, [np.nan, -0.0, 0.0, 100.0, np.inf, np.nan])
+
+
+def test_exact_gelu_in_float32_is_float64s_rounded():
+    x = np.linspace(-9, 9, 5003, dtype=np.float32)
+    expected = mg.gelu(x.astype(np.float64))
+    assert mg.gelu(x).dtype == np.float32
+    np.testing.assert_allclose(mg.gelu(x), expected, rtol=2e-7)
+
+
 def test_gelus_two_forms_are_close_but_not_the_same():
     x = np.linspace(-3, 3, 13)
     gap = np.abs(mg.gelu(x) - mg.gelu(x, approximate="tanh")).max()

@@ -1,0 +1,55 @@
+"""Φ, the standard normal distribution function, entry by entry: NumPy has no erf."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+__all__ = ["normal_cdf_of"]
+
+# (4 + a) e^(a²/2) Φ(-a) for a ≥ 0, as a polynomial in t = (a - 4) / (a + 4), lowest power first: its
+# interpolant at Chebyshev's points, worked out in 50 digits. What is left out is below 1e-17.
+_TAIL = (
+    0.7552851304157515, -0.6078966419718923, 0.3871374007422149, -0.18652185795963658,
+    0.060396574890917876, -0.007540188967386313, -0.003479692367047974, 0.0016308184674099088,
+    0.00013334430941183256, -0.0002310950173627743, -1.9082463514145713e-06,
+    3.514511190283765e-05, 7.166587641195121e-07, -5.9216110459239795e-06, -6.298367338492369e-07,
+    1.0247851016552774e-06, 2.724629695114587e-07, -1.5977396142239217e-07, -8.68664701599789e-08,
+    1.784492777298142e-08, 2.1427603843452348e-08, -5.873626764987198e-10, -3.730645081868368e-09,
+    -1.1997782031253095e-10, 3.403312308649495e-10,
+)  # fmt: skip
+_FEW, _PART = 512, 1 << 15  # entries from which it pays; entries that stay in cache at once
+
+
+def normal_cdf_of(x: Any) -> Any:
+    """Φ(x) of an array, in x's floating dtype, small tails included, right to some 3 ulp.
+
+    >>> normal_cdf_of(np.array([-40.0, -1.0, 0.0, 1.0]))
+    array([0.        , 0.15865525, 0.5       , 0.84134475])
+    """
+    x = np.asarray(x)
+    dtype = np.result_type(x, 0.0)
+    entries = np.ravel(x)
+    out = np.empty(x.size, dtype)
+    if x.size < _FEW:
+        out[:] = [0.5 * math.erfc(-math.sqrt(0.5) * entry) for entry in entries.tolist()]
+    else:
+        for i in range(0, x.size, _PART):
+            out[i : i + _PART] = _cdf(entries[i : i + _PART].astype(np.float64))
+    return out.reshape(x.shape)
+
+
+def _cdf(x: Any) -> Any:
+    a = np.minimum(np.abs(x), 40.0)  # beyond, Φ(-a) is 0
+    t = (a - 4) / (a + 4)
+    tail = np.full_like(t, _TAIL[-1])
+    for coefficient in _TAIL[-2::-1]:
+        tail *= t
+        tail += coefficient
+    tail /= a + 4
+    short = a.astype(np.float32).astype(np.float64)  # whose square is exact
+    tail *= np.exp(-0.5 * short * short)
+    tail *= np.exp(-0.5 * (a - short) * (a + short))
+    return np.where(x < 0, tail, 1 - tail)
