@@ -36,8 +36,9 @@ def empty(shape: tuple[int, ...], dtype: DTypeLike) -> Any:
     >>> empty((2, 3), np.float32).shape
     (2, 3)
     """
-    size = prod(shape) * np.dtype(dtype).itemsize
-    if size < LARGE:
+    dtype = np.dtype(dtype)
+    size = prod(shape) * dtype.itemsize
+    if size < LARGE or dtype.hasobject:
         return np.empty(shape, dtype)
     memory = _idle.take(size)
     array = np.ndarray(shape, dtype, memory)
@@ -138,7 +139,8 @@ class _Idle:
                     return self.blocks[size].pop()
             finally:
                 self.lock.release()
-        return PickleBuffer(np.empty(size, np.uint8))  # NumPy sees through a memoryview as a base
+        fresh: Any = np.empty(size, np.uint8)
+        return PickleBuffer(fresh)  # of a memoryview NumPy would take what lies beneath as the base
 
     def give(self, size: int, block: Any) -> None:
         if self.lock.acquire(blocking=False):

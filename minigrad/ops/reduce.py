@@ -211,14 +211,14 @@ def _real(x: Any) -> Any:
 
 def row_sum(x: Any, axis: Any = -1) -> Any:
     """The sum along an axis, kept at length 1; of the rows of an array by the fastest way."""
-    if axis == -1 and x.__class__ is np.ndarray:
+    if axis == -1 and x.__class__ is np.ndarray and x.ndim:
         return np.einsum("...i->...", x)[..., None]
     return x.sum(axis=axis, keepdims=True)
 
 
 def row_dot(a: Any, b: Any, axis: Any = -1) -> Any:
     """The sum of a ⊙ b along an axis, kept at length 1; over the rows of arrays in one pass."""
-    if axis == -1 and a.__class__ is b.__class__ is np.ndarray:
+    if axis == -1 and a.__class__ is b.__class__ is np.ndarray and a.ndim:
         return np.einsum("...i,...i->...", a, b)[..., None]
     return (a * b).sum(axis=axis, keepdims=True)
 

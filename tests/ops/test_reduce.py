@@ -169,3 +169,12 @@ def test_an_axis_outside_the_array_is_named(name):
 def test_the_largest_of_nothing_is_an_error(name):
     with pytest.raises(ShapeError, match=rf"{name}\(x, axis, keepdims\): zero-size array"):
         getattr(mg, name)(mg.tensor(np.zeros((0, 3))), axis=0)
+
+
+@pytest.mark.parametrize("op", [mg.softmax, mg.log_softmax])
+def test_softmax_of_one_number_is_of_that_alone(op):
+    x = mg.tensor(np.asarray(1.5), requires_grad=True)
+    y = op(x)
+    y.backward()
+    assert y.item() == op(np.array([1.5])).item()
+    assert x.grad == 0
