@@ -285,8 +285,7 @@ def tanh(x):
 def _(g, out):
     slope = np.multiply(out, out, room(out))
     slope = np.subtract(1, slope, over(slope))
-    slope *= g
-    return slope
+    return np.multiply(g, slope, over(slope))
 
 
 def _logistic(x: Any) -> Any:
