@@ -86,7 +86,7 @@ def over(own: Any, other: Any = 1.0) -> Any:
     """
     if own.__class__ is not ndarray or own.ndim == 0:
         return None
-    return own if getattr(other, "dtype", own.dtype) == own.dtype else None
+    return own if other.__class__ is not ndarray or other.dtype == own.dtype else None
 
 
 def by_size() -> dict[int, int]:

@@ -36,7 +36,7 @@ def scale(x, factor):
     >>> scale(np.array([2.0, 4.0]), 0.5)
     array([1., 2.])
     """
-    if np.ndim(factor) != 0:
+    if factor.__class__ is not float and np.ndim(factor) != 0:
         raise ArgumentError(f"factor must be one number, got shape {np.shape(factor)}")
     factor = float(factor)
     return np.multiply(x, factor, room(x, factor))

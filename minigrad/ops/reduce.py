@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..memory import over, room
+from ..memory import FEW, over, room
 from ..op import Call, call, op
 from .samples import floating, reductions
 
@@ -186,16 +186,17 @@ def _(g, x_shape, axis):
 def shifted(x: Any, axis: Any) -> tuple[Any, Any]:
     """x less its maximum along the axis, and that maximum; a row of only -inf stays -inf."""
     x = floating(x)
-    lowest, _ = _limits(x.dtype)
-    top = np.maximum.reduce(_real(x), axis=axis, keepdims=True, initial=lowest)
+    real = np.real(x) if x.dtype.kind == "c" else x
+    top = np.maximum.reduce(real, axis=axis, keepdims=True, initial=_limits(x.dtype)[0])
     return np.subtract(x, top, room(x, top)), top
 
 
 def total_of(weights: Any, axis: Any) -> Any:
     """Σ e^(x - max x), at least 1: the tiny number is lost in it, unless all of a row was -inf."""
-    total = row_sum(weights, axis)
-    total += _limits(weights.dtype)[1]
-    return total
+    tiny = _limits(weights.dtype)[1]
+    if _many_rows(weights, axis):
+        return row_sum(weights) + tiny
+    return np.add.reduce(weights, axis=axis, keepdims=True, initial=tiny)
 
 
 @cache
@@ -205,20 +206,21 @@ def _limits(dtype: Any) -> tuple[float, float]:
     return float(info.min), float(info.tiny)
 
 
-def _real(x: Any) -> Any:
-    return np.real(x) if x.dtype.kind == "c" else x
+def _many_rows(x: Any, axis: Any) -> bool:
+    """Whether x is a plain array whose rows einsum goes through several times as fast as sum."""
+    return axis == -1 and x.__class__ is np.ndarray and x.size > FEW
 
 
 def row_sum(x: Any, axis: Any = -1) -> Any:
-    """The sum along an axis, kept at length 1; of the rows of an array by the fastest way."""
-    if axis == -1 and x.__class__ is np.ndarray and x.ndim:
+    """The sum along an axis, kept at length 1."""
+    if _many_rows(x, axis):
         return np.einsum("...i->...", x)[..., None]
     return x.sum(axis=axis, keepdims=True)
 
 
 def row_dot(a: Any, b: Any, axis: Any = -1) -> Any:
-    """The sum of a ⊙ b along an axis, kept at length 1; over the rows of arrays in one pass."""
-    if axis == -1 and a.__class__ is b.__class__ is np.ndarray and a.ndim:
+    """The sum of a ⊙ b along an axis, kept at length 1; of many rows in one pass."""
+    if _many_rows(a, axis):
         return np.einsum("...i,...i->...", a, b)[..., None]
     return (a * b).sum(axis=axis, keepdims=True)
 

@@ -9,7 +9,9 @@ import minigrad as mg
 from minigrad import memory
 from minigrad.memory import release
 
-KERNELS = [sys.modules[f"minigrad.ops.{name}"] for name in ("elementwise", "linalg", "select")]
+KERNELS = [
+    sys.modules[f"minigrad.ops.{name}"] for name in ("elementwise", "linalg", "reduce", "select")
+]
 
 
 @pytest.fixture
