@@ -40,12 +40,18 @@ def empty(shape: tuple[int, ...], dtype: DTypeLike) -> Any:
     size = prod(shape) * dtype.itemsize
     if size < LARGE or dtype.hasobject:
         return np.empty(shape, dtype)
-    memory = _idle.take(size)
+    memory = _idle.take(size := _rounded(size))
     array = np.ndarray(shape, dtype, memory)
     loan = _Loan(array, _give_back)
     loan.memory, loan.size = memory, size
     _loans[id(loan)] = loan
     return array
+
+
+def _rounded(size: int) -> int:
+    """A size that nearly equal ones share: up to one of eight between powers of two."""
+    step = 1 << (size.bit_length() - 4)
+    return -(-size // step) * step
 
 
 def room(like: Any, other: Any = 1.0) -> Any:
@@ -116,7 +122,7 @@ _loans: dict[int, _Loan] = {}
 
 def _give_back(loan: _Loan) -> None:
     _loans.pop(id(loan), None)
-    if getrefcount(loan.memory) == 3:  # the loan's, the dying array's and the one for counting
+    if getrefcount(loan.memory) <= 3:  # the loan's, the dying array's and the one for counting
         _idle.give(loan.size, loan.memory)
 
 

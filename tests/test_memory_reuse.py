@@ -1,5 +1,7 @@
 """Large arrays lie where earlier ones lay, and never where anything still lies."""
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -29,6 +31,25 @@ def test_an_array_lies_where_one_lay_that_is_gone():
     del first
     second = empty((LARGE[0] * 2, LARGE[1] // 2), np.float32)
     assert _address(second) == address
+
+
+def test_sequences_of_nearly_one_length_share_memory():
+    first = empty((1021, 1024), np.float32)
+    address = _address(first)
+    del first
+    second = empty((1024, 1024), np.float32)
+    assert _address(second) == address
+
+
+def test_nothing_is_said_when_the_program_ends_with_arrays_alive():
+    program = (
+        "import numpy as np, minigrad as mg\n"
+        "x = mg.tensor(np.ones((1024, 1024)), requires_grad=True)\n"
+        "y = x + x\n"
+        "z = [y]; z.append(z)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_view_keeps_its_memory_from_being_used_again():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad import optim
 from minigrad.errors import ArgumentError, DTypeError, OverwrittenError
 from minigrad.optim import SGD, Adam, AdamW
 
@@ -77,3 +78,30 @@ def test_bad_settings_are_refused():
         Adam([])
     with pytest.raises(DTypeError, match="each must be a leaf Tensor"):
         Adam([w * 2])
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(("kind", "settings"), CASES)
+def test_a_parameter_moved_in_parts_moves_as_a_whole_one_does(kind, settings, order, monkeypatch):
+    """Parts of 4 entries of 35 that lie in order; of others, the whole at once."""
+    rng = np.random.default_rng(0)
+    start, gradients = rng.normal(size=(5, 7)), rng.normal(size=(3, 5, 7))
+    moved = []
+    for part in (4, 1 << 17):
+        monkeypatch.setattr(optim, "PART", part)
+        w = mg.tensor(np.asarray(start, order=order), requires_grad=True)
+        optimiser = kind([w], lr=0.1, **settings)
+        for g in gradients:
+            w.grad = g
+            optimiser.step()
+        moved.append(w.data)
+    np.testing.assert_array_equal(*moved)
+    assert not np.array_equal(moved[0], start)
+
+
+def test_a_parameter_of_one_number_is_moved():
+    w = mg.tensor(2.0, requires_grad=True)
+    for kind in (SGD, Adam, AdamW):
+        (w * w).backward()
+        kind([w], lr=0.25).step()
+    assert w.data < 1.5
