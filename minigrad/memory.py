@@ -20,7 +20,7 @@ import numpy as np
 from numpy import ndarray
 from numpy.typing import DTypeLike
 
-__all__ = ["FEW", "by_size", "empty", "over", "release", "room"]
+__all__ = ["FEW", "by_size", "empty", "in_order", "over", "release", "room"]
 
 LARGE = 1 << 20  # bytes from which memory is used again
 FEW = 1 << 12  # entries that are never many: who counts them first spares small arrays the rest
@@ -82,6 +82,15 @@ def _in_order(strides: tuple[int, ...], shape: tuple[int, ...], dtype: Any) -> A
     outward = sorted(range(len(shape)), key=lambda axis: -abs(strides[axis]))
     array = empty(tuple(shape[axis] for axis in outward), dtype)
     return array.transpose(sorted(range(len(shape)), key=outward.__getitem__))
+
+
+def in_order(x: Any) -> Any:
+    """x with its entries in row-major order: itself, or a copy, where reshape would make one."""
+    if x.__class__ is not ndarray or x.nbytes < LARGE or x.flags.c_contiguous:
+        return x
+    copy = empty(x.shape, x.dtype)
+    copy[...] = x
+    return copy
 
 
 def over(own: Any, other: Any = 1.0) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, DTypeError
+from ..memory import in_order
 from ..op import Call, call, op
 from .elementwise import each
 
@@ -55,7 +56,7 @@ def reshape(x, shape):
 
 @reshape.vjp("x")
 def _(g, x_shape):
-    return g.reshape(x_shape)
+    return in_order(g).reshape(x_shape)
 
 
 def _transpose_samples(rng: np.random.Generator) -> Iterator[Call]:
