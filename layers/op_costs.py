@@ -34,7 +34,7 @@ COSTS = {
     "dropout": (2, 1),
     "exp": (1, 1),
     "gelu": (8, 14),
-    "gelu_tanh": (8, 19),
+    "gelu_tanh": (8, 16),
     "mask_add": (1, 0),
     "maximum": (1, 1),  # with a constant, as minimum and multiply
     "minimum": (1, 1),
@@ -73,9 +73,10 @@ def reduced(name: str, entries: int, to: int, detached: bool = False) -> Operati
 
 def norm(name: str, rows: int, width: int, weight: bool, bias: bool = False) -> Operation:
     """Normalised rows; the gradients of weight and bias are products with, and sums over, rows."""
-    entry, own = {"layer_norm": (8, 12), "rms_norm": (5, 8)}[name]
+    entry, own, row = {"layer_norm": (8, 12, 6), "rms_norm": (5, 9, 4)}[name]
     entries = rows * width
-    return Operation(name, entry * entries, entries, 2 * rows + (own + 3 * weight + bias) * entries)
+    backward = row * rows + (own + 3 * weight + bias) * entries
+    return Operation(name, entry * entries, entries, backward)
 
 
 def affine(rows: int, W: Any, b: Any, method: str = "exact") -> Iterator[Operation]:
