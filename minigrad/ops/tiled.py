@@ -273,13 +273,16 @@ def _flops(q: Any, k: Any, v: Any, out: Any) -> int:
     return int(queries * m * (2 * d_k + 5 + 2 * d_v))
 
 
+_A = r"\quad A = \operatorname{softmax}(<scale>\, <q> <k>^\top + <mask>)"
+_S_BAR = r"\quad \bar S = A \odot (<g> <v>^\top - \operatorname{rowsum}(<g> \odot <out>))"
+
+
 @op(
     tex=r"\operatorname{softmax}(<scale>\, <q> <k>^\top + <mask>)\, <v>",
     vjp_tex={
-        "q": r"<scale>\, \bar S <k>, \quad "
-        r"\bar S = A \odot (<g> <v>^\top - \operatorname{rowsum}(<g> \odot <out>))",
-        "k": r"<scale>\, \bar S^\top <q>",
-        "v": r"A^\top <g>",
+        "q": rf"<scale>\, \bar S <k>, {_S_BAR}, {_A}",
+        "k": rf"<scale>\, \bar S^\top <q>, {_S_BAR}, {_A}",
+        "v": rf"A^\top <g>, {_A}",
     },
     flops=_flops,
     samples=_samples,

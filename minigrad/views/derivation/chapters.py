@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ..describe import ranged
 from ..palette import STATES
-from .axes import templates
 from .notation import code, inline
+from .said import templates
 from .sizes import measured
 from .story import Story
 from .told import Told

@@ -11,6 +11,11 @@ __all__ = ["code", "inline", "notation"]
 # a pattern in the text, and what to say where it occurs
 SIGNS = (
     (
+        r"(\\(sum|max|min|\#)|\{(mean|var|sum|softmax|broadcast|concat|stack)\})_\{[bhgij][',}]",
+        r"An array's axes are {i}, or {i, j}, or {b, i, j}, or {b, h, i, j}, or {b, h, g, i, j}, "
+        r"by how many it has; what has letters below it goes over these axes.",
+    ),
+    (
         r"\\odot|\\oslash|\\circ",
         r"{\odot}, {\oslash} and {x^{\circ p}} work entry by entry.",
     ),
@@ -31,7 +36,7 @@ SIGNS = (
     (
         r"\{broadcast\}",
         r"{\mathrm{broadcast}} repeats its argument to the shape of what it is the "
-        r"gradient of.",
+        r"gradient of, or to the shape that stands below it.",
     ),
     (
         r"\{(swap|transpose)\}",
@@ -59,8 +64,13 @@ SIGNS = (
     ),
     (
         r"\\bar S",
-        r"In attention that is one op, {A} is its softmax, which is not kept, {\bar S} is the "
-        r"gradient of what softmax is taken of, and {\mathrm{scale}} is {1 / \sqrt{d_k}}.",
+        r"In attention that is one op, {A} is its softmax, which is made again tile by tile, and "
+        r"{\bar S} the gradient of what the softmax is taken of.",
+    ),
+    (
+        r"softmax\}_\{j \\le i\}",
+        r"{\mathrm{softmax}_{j \le i}} is of query {i} over the keys {j \le i} alone; the others "
+        r"get weight 0.",
     ),
     (
         r"\\Phi",
@@ -80,11 +90,31 @@ SIGNS = (
     ),
     (
         r"\{scatter\}",
-        r"{\mathrm{scatter}} adds rows back where they were taken from, and 0 elsewhere.",
+        r"{\mathrm{scatter}_k} adds what was picked at the index {k} back in its place, and is 0 "
+        r"elsewhere.",
     ),
     (
-        r"\\sum_\{\\text\{repeats\}\}",
-        r"A sum over repeats adds what was copied from the same entry.",
+        r"\{:\}|\[\\ldots",
+        r"Indices are NumPy's: {2{:}4} picks entries 2 and 3, {\ldots} stands for all other axes.",
+    ),
+    (
+        r"\{(concat|stack)\}",
+        r"{\mathrm{concat}} joins arrays along an axis, {\mathrm{stack}} along a new one.",
+    ),
+    (
+        r"\{(expand|squeeze)\}",
+        r"{\mathrm{expand}} adds axes of length 1 and {\mathrm{squeeze}} drops them, at places "
+        r"counted from 0.",
+    ),
+    (
+        r"\{pad\}",
+        r"{\mathrm{pad}_{1{+}2}} puts 1 zero before and 2 behind along an axis, or the number that "
+        r"is given.",
+    ),
+    (
+        r"\{einsum\}",
+        r"{\mathrm{einsum}} multiplies entries with these indices, and adds over those that are "
+        r"not behind the arrow.",
     ),
     (
         r"\\right\\rvert",

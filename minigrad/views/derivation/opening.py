@@ -66,7 +66,7 @@ class Opening:
 
     def _home(self, entry: Entry) -> str:
         """Where a leaf lives; a boolean mask that is added stands for what is added."""
-        added = any(self.trace[e.target].tex == "<scores> + <mask>" for e in self.trace.uses(entry))
+        added = any(e.input == "mask" for e in self.trace.uses(entry))
         if added and entry.dtype == "bool":
             return space(entry.shape, entry.dtype).replace(r"\{0, 1\}", r"\{0, -\infty\}")
         return space(entry.shape, entry.dtype)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .axes import base_of, broadcasts, in_product, index_of, missing, stack_letters, templates
+from .axes import base_of, broadcasts, in_product, index_of, missing, stack_letters
 from .blocks import Blocks
 from .formulas import ONE, Expression, fill, gradient, value
+from .said import templates
 from .symbols import Symbol, array_letters, number_tex, symbols
 
 if TYPE_CHECKING:
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Story"]
 
-_REARRANGED = re.compile(
-    r"\\operatorname\{\w+\}[^()]*\(<g>\)|\\textstyle\\sum_\{\\text\{repeats\}\} <g>"
-)
+_REARRANGED = re.compile(r"\\operatorname\{\w+\}[^()]*\(<g>\)|\\sum_\{[^{}]*\} <g>")
 TURNED = r"<g>^\top"
 DEEPEST = 4  # how many formulas may stand within one another
 SHORT = 20  # characters of a formula that may stand inside another one
@@ -180,7 +179,8 @@ class Story:
     def rule(self, edge: Edge) -> Expression:
         """What a use sends back, as a formula."""
         user = self.trace[edge.target]
-        template = templates(self.trace, user)[1].get(base_of(edge, user), r"\text{no rule}")
+        rules, base = templates(self.trace, user)[1], base_of(edge, user)
+        template = rules.get(edge.input, rules.get(base, r"\text{no rule}"))
         values = self._values(user) | {"g": self.gradient(user.id)}
         if user.id not in self.hosts or "<out>" in template:
             values["out"] = self.value(user.id)
@@ -192,8 +192,6 @@ class Story:
                 index = index_of(self.trace[e.source].shape[:-2], over, letters)
                 values[e.input] = values[e.input].indexed(index)
             values["g"] = values["g"].indexed(",".join(letters[k] for k in over))
-        if (position := edge.input.removeprefix(base_of(edge, user))) != "":
-            template = template.replace("<g>_i", f"<g>_{{{position}}}")
         return fill(template, values).summed(",".join(letters[k] for k in over))
 
     def repeated(self, edge: Edge) -> tuple[list[int], list[str]]:
@@ -217,7 +215,8 @@ class Story:
         """What a formula of an op may name: its inputs and settings."""
         values: dict[str, Expression] = {}
         for name, text in entry.settings.items():
-            values[name] = Expression(text=number_tex(text))
+            if text != "None":
+                values[name] = Expression(text=number_tex(text))
         for edge in self.trace.into(entry):
             part = self.value(edge.source)
             values[edge.input] = part
@@ -225,6 +224,7 @@ class Story:
             if base != edge.input:  # one of many: they are listed
                 listed = f"{values[base].tex}, {part.tex}" if base in values else part.tex
                 values[base] = Expression(text=listed)
-        for name in re.findall(r"<(\w+)>", " ".join([entry.tex, *entry.vjp_tex.values()])):
+        tex, rules = templates(self.trace, entry)
+        for name in re.findall(r"<(\w+)>", " ".join([tex, *rules.values()])):
             values.setdefault(name, value(Symbol(rf"\mathrm{{{name}}}")))  # unknown or left out
         return values

@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from ...record import Entry
     from ...trace import Trace
 
-__all__ = ["Symbol", "array_letters", "number_tex", "space", "symbol_of", "symbols", "text_tex"]
+__all__ = [
+    "Symbol",
+    "array_letters",
+    "number_tex",
+    "space",
+    "symbol_of",
+    "symbols",
+    "text_tex",
+    "times",
+]
 
 GREEK = frozenset(
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau "
@@ -127,18 +136,28 @@ def space(shape: tuple[int, ...], dtype: str = "float64") -> str:
     ('\\mathbb{R}^{2 \\times 7}', '\\mathbb{R}')
     """
     kind = {"i": r"\mathbb{Z}", "u": r"\mathbb{N}", "b": r"\{0, 1\}"}.get(dtype[:1], r"\mathbb{R}")
-    sizes = r" \times ".join(map(str, shape))
-    return f"{kind}^{{{sizes}}}" if shape else kind
+    return f"{kind}^{{{times(shape)}}}" if shape else kind
+
+
+def times(shape: tuple[int, ...]) -> str:
+    r"""A shape as a product of sizes.
+
+    >>> times((2, 7)), times(())
+    ('2 \\times 7', '1')
+    """
+    return r" \times ".join(map(str, shape)) or "1"
 
 
 def array_letters(ndim: int) -> list[str]:
     """The letters that index an array's axes: b for a batch, h for heads, i and j for the last two.
 
-    >>> array_letters(3), array_letters(5)[-1]
-    (['b', 'i', 'j'], 'i_5')
+    A fifth is g, of what is grouped: heads that share keys, or chunks of a sequence.
+
+    >>> array_letters(3), array_letters(5), array_letters(6)[-1]
+    (['b', 'i', 'j'], ['b', 'h', 'g', 'i', 'j'], 'i_6')
     """
-    usual = [[], ["i"], ["i", "j"], ["b", "i", "j"], ["b", "h", "i", "j"]]
-    return list(usual[ndim]) if ndim < 5 else [f"i_{k}" for k in range(1, ndim + 1)]
+    usual = ["", "i", "ij", "bij", "bhij", "bhgij"]
+    return list(usual[ndim]) if ndim < len(usual) else [f"i_{k}" for k in range(1, ndim + 1)]
 
 
 def number_tex(text: str) -> str:

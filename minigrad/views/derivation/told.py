@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..plain import one_line
-from .axes import base_of, in_product, templates
+from .axes import base_of, in_product
 from .notation import code, inline
+from .said import unsaid
 from .sizes import Sizes
 from .story import Story
 from .symbols import space
@@ -21,10 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Told"]
 
 WIDEST = 220  # characters of a sum whose terms are written out
-# settings that formulas say, or that change no rule
-QUIET = ("shape", "axes", "axis1", "axis2", "rng", "keepdims")
-ROWWISE = ("softmax", "log_softmax")  # the last axis is what their formulas mean
-DEFAULTS = ("False", "'none'")
 
 
 class Told:
@@ -69,14 +67,8 @@ class Told:
         ops = ", ".join(dict.fromkeys(self.made(self.trace[i]) for i in within))
         names = ", ".join(inline(self.story.name(i)) for i in tellers)
         where = f" in {code(entries[0].scope)}" if entries[0].scope else ""
-        back = []
-        for e in edges:
-            source = self.trace[e.source]
-            alone = len(self.story.live_uses(source)) == 1
-            left = self.story.slope(e.source) if alone else self.part(e)
-            back.append((left, self.story.rule(e).tex, space(source.shape)))
         parts = [f"### {number}. Through {names}", f"*{ops}{where}*", self.forward(entries)]
-        parts.append(aligned(back))
+        parts.append(aligned([*self.defined(edges), *map(self.gradient, edges)]))
         reasons = [r for e in edges if (r := self.reason(e))]
         parts += [" ".join(reasons)] if reasons else []
         sources = dict.fromkeys(e.source for e in edges)
@@ -86,14 +78,26 @@ class Told:
             parts += self.total(self.trace[i], tellers)
         return parts
 
+    def gradient(self, edge: Edge) -> tuple[str, str, str]:
+        """What a use sends back, beside what it is the gradient of, or a part of."""
+        source = self.trace[edge.source]
+        alone = len(self.story.live_uses(source)) == 1
+        left = self.story.slope(edge.source) if alone else self.part(edge)
+        return left, replace(self.story.rule(edge), where="").tex, space(source.shape)
+
+    def defined(self, edges: list[Edge]) -> list[tuple[str, str, str]]:
+        """The signs that the rules define for themselves, each once, before what it is used in."""
+        found: dict[str, str] = {}
+        for edge in edges:
+            for one in filter(None, self.story.rule(edge).where.split(r"\quad ")):
+                left, _, right = one.strip(", ").partition(" = ")
+                found.setdefault(left, right)
+        return [(left, right, "") for left, right in reversed(found.items())]
+
     def made(self, entry: Entry) -> str:
         """An op with those of its settings that its formula leaves unsaid."""
-        said = " ".join([templates(self.trace, entry)[0], *entry.vjp_tex.values()])
         shown = [
-            f"{name} = {one_line(text, 40)}"
-            for name, text in entry.settings.items()
-            if f"<{name}>" not in said and not (name in QUIET or text in DEFAULTS)
-            if (name, text) != ("axis", "-1") or entry.op not in ROWWISE
+            f"{name} = {one_line(text, 40)}" for name, text in unsaid(self.trace, entry).items()
         ]
         return f"{entry.op} with {code(', '.join(shown))}" if shown else entry.op or ""
 

@@ -1,0 +1,304 @@
+"""A setting that changes what an op computes shows in the formulas of a derivation, or beside them."""
+
+import re
+from collections import Counter
+from copy import deepcopy
+
+import numpy as np
+import pytest
+
+import layers
+import minigrad as mg
+from minigrad.errors import MinigradError
+from minigrad.op import registry
+from minigrad.views.derivation import derivation_text
+from minigrad.views.derivation.indices import index_tex
+
+OURS = [op for op in registry.values() if op.kernel.__module__.startswith("minigrad.")]
+# values that the samples of an op do not try
+MORE = {
+    "astype": {"dtype": [np.float32]},
+    "cross_entropy": {},
+    "concatenate": {"axis": [0, 1]},
+    "expand_dims": {"axis": [0, 1, 2]},
+    "layer_norm": {"eps": [0.3]},
+    "pad": {"constant_values": [2.0], "pad_width": [((1, 1), (0, 2))]},
+    "squeeze": {"axis": [0]},
+    "tiled_attention": {"is_causal": [True], "scale": [0.3]},
+}
+# drawn at random; how much is kept for speed
+CHANGE_NOTHING = {("dropout", "rng"), ("tiled_attention", "keep")}
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(3)
+
+
+def lifted(x):
+    if isinstance(x, list | tuple):
+        return type(x)(map(lifted, x))
+    floating = isinstance(x, np.ndarray) and x.dtype.kind == "f"
+    return mg.tensor(x, requires_grad=True) if floating else x
+
+
+def ran(op, bound):
+    """The output, the gradients for one cotangent, and the derivation's text."""
+    bound = deepcopy(bound)  # generators draw the same again
+    for name in op.inputs:
+        if name in bound.arguments:
+            bound.arguments[name] = lifted(bound.arguments[name])
+    with mg.trace() as t:
+        out = op(*bound.args, **bound.kwargs)
+    text = derivation_text(t)
+    leaves = [
+        x
+        for name in op.inputs
+        for x in (lambda v: v if isinstance(v, list | tuple) else [v])(bound.arguments.get(name))
+        if isinstance(x, mg.Tensor)
+    ]
+    gradients = []
+    if out.requires_grad:
+        cotangent = np.random.default_rng(5).normal(size=out.size).reshape(out.shape)
+        gradients = mg.grad(out, leaves, cotangent.astype(out.dtype))
+    return out.numpy(), gradients, text
+
+
+def equations(text, shapes=False):
+    """Forward: the equations, and the words on the op. Without shapes, which any axis changes."""
+    words = re.findall(r"^\*.*\*$", text, re.MULTILINE)
+    found = re.findall(r"```math\n(.*?)\n```", text.split("## Backward")[0], re.DOTALL)
+    return [*words, *(x if shapes else bare(x) for x in found)]
+
+
+def rules(text, shapes=False):
+    """Backward: the rules, and the words on the op; with shapes, what they go back through too."""
+    back = text.split("## Backward")[1]
+    words, found = re.findall(r"^\*.*\*$", back, re.MULTILINE), blocks(back)
+    return [*words, *(found if shapes else map(bare, found[1:]))]
+
+
+def blocks(text):
+    return re.findall(r"```math\n(.*?)\n```", text, re.DOTALL)
+
+
+def bare(equation):
+    return re.sub(r"(&&|\\quad) \\in .*?(?= \\\\\[|$)", "", equation, flags=re.MULTILINE)
+
+
+def same(one, other):
+    return len(one) == len(other) and all(
+        np.shape(a) == np.shape(b) and np.allclose(a, b, 1e-5, equal_nan=True)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def key(value):
+    return "array" if isinstance(value, np.ndarray) else repr(value)
+
+
+def values_of(op, name):
+    """Values of a setting that the samples and MORE try, each once."""
+    found = {}
+    for sample in op.samples(np.random.default_rng(1)):
+        bound = op.signature.bind(*sample.args, **sample.kwargs)
+        bound.apply_defaults()
+        found.setdefault(key(bound.arguments[name]), bound.arguments[name])
+    for value in MORE.get(op.name, {}).get(name, ()):
+        found.setdefault(key(value), value)
+    return found
+
+
+def changed_calls(op, name):
+    """Every sample call, once as it is and once with the setting changed, where that is a call."""
+    others = values_of(op, name)
+    for sample in op.samples(np.random.default_rng(1)):
+        bound = op.signature.bind(*sample.args, **sample.kwargs)
+        bound.apply_defaults()
+        mine = key(bound.arguments[name])
+        for other, value in others.items():
+            if other != mine:
+                changed = deepcopy(bound)
+                changed.arguments[name] = value
+                yield bound, changed
+
+
+@pytest.mark.parametrize(
+    ("op", "name"), [pytest.param(op, s, id=f"{op.name}-{s}") for op in OURS for s in op.settings]
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_calls_that_compute_different_things_never_read_alike(op, name):
+    if (op.name, name) in CHANGE_NOTHING:
+        pytest.skip("it changes nothing that a formula could say")
+    differed = Counter()
+    for bound, changed in changed_calls(op, name):
+        try:
+            first, second = ran(op, bound), ran(op, changed)
+        except (MinigradError, ArithmeticError, TypeError, ValueError):
+            continue
+        if key(bound.arguments[name]) == key(changed.arguments[name]):
+            continue
+        if not same([first[0]], [second[0]]) or first[0].dtype != second[0].dtype:
+            reshaped = same([first[0].ravel()], [second[0].ravel()]) and name != "dtype"
+            shapes = reshaped or name == "shape"
+            one, other = (equations(x[2], shapes) for x in (first, second))
+            assert one != other, (bound.arguments[name], changed.arguments[name])
+            differed["forward"] += 1
+        if not same(first[1], second[1]):
+            one, other = (rules(x[2], shapes=name == "shape") for x in (first, second))
+            assert one != other, (bound.arguments[name], changed.arguments[name])
+            differed["backward"] += 1
+    alone = len(values_of(op, name)) == 1
+    assert differed or alone, f"no two values of {name} were told apart: add some to MORE"
+    assert not alone or key(next(iter(values_of(op, name).values()))) == "array"
+
+
+# ---------------------------------------------------------------- attention in one op
+
+
+def tiled(rng, mask=None, **settings):
+    q, k, v = (
+        mg.tensor(rng.normal(size=(5, d)), requires_grad=True, name=name)
+        for name, d in (("Q", 3), ("K", 3), ("V", 2))
+    )
+    with mg.trace() as t:
+        out = mg.scaled_dot_product_attention(q, k, v, mask, method="tiled", **settings)
+        mg.sum(out.named("O") * out).backward()
+    return derivation_text(t)
+
+
+def test_causal_attention_in_tiles_shows_which_keys_a_query_sees(rng):
+    text = tiled(rng, is_causal=True)
+    assert r"O &= \mathrm{softmax}_{j \le i}(\tfrac{1}{\sqrt{3}}\, Q K^\top)\, V" in text
+    assert r"A &= \mathrm{softmax}_{j \le i}(\tfrac{1}{\sqrt{3}}\, Q K^\top) \\[4pt]" in text
+    assert "of query $`i`$ over the keys $`j \\le i`$ alone" in text
+    assert r"\mathrm{softmax}(" not in text.split("## Forward")[1]
+    assert "keep" not in text
+
+
+def test_a_scale_and_a_mask_show_forward_and_backward(rng):
+    text = tiled(rng, np.tri(5, dtype=bool), scale=0.7)
+    assert text.count(r"\mathrm{softmax}(0.7\, Q K^\top + M)") == 3  # forward, its step, and A
+    assert r"$`M \in \{0, -\infty\}^{5 \times 5}`$" in text
+
+
+def test_attention_in_tiles_without_a_mask_shows_none(rng):
+    text = tiled(rng)
+    assert "+ M" not in text
+    assert r"j \le i" not in text
+
+
+def test_each_sign_of_a_rule_is_defined_once_in_its_step(rng):
+    back = tiled(rng, is_causal=True).split("## Backward")[1]
+    assert back.count(r"\bar S &= A \odot") == back.count("A &= ") == 1
+    assert back.index("A &= ") < back.index(r"\bar S &= ") < back.index(r"\partial Q} &= ")
+
+
+def test_a_frozen_query_leaves_no_sign_undefined(rng):
+    q, k, v = (mg.tensor(rng.normal(size=(5, 3)), requires_grad=n != "Q", name=n) for n in "QKV")
+    with mg.trace() as t:
+        mg.sum(mg.scaled_dot_product_attention(q, k, v, method="tiled")).backward()
+    back = derivation_text(t).split("## Backward")[1]
+    assert r"\bar S &= " in back
+    assert "A &= " in back
+
+
+def test_a_causal_layer_in_tiles_says_that_it_is_causal(rng):
+    layer = layers.SelfAttention(5, 3, 2, rng=rng, causal=True, method="tiled")
+    with mg.trace() as t:
+        mg.sum(layer(rng.normal(size=(2, 7, 5)))).backward()
+    text = derivation_text(t)
+    assert text.count(r"\mathrm{softmax}_{j \le i}(") == 3
+    assert r"\mathrm{softmax}(Q" not in text
+
+
+# ---------------------------------------------------------------- axes, indices
+
+
+def told(x, op, *args, **kwargs):
+    with mg.trace() as t:
+        mg.sum(
+            op(mg.tensor(x, requires_grad=True, name="x"), *args, **kwargs).named("y")
+        ).backward()
+    return derivation_text(t)
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "forward", "backward"),
+    [
+        (mg.max, (1,), r"\max_{i} x_{b,i,j}", r"\oslash \#_{i}[x = y]"),
+        (mg.sum, ((0, 2),), r"\sum_{b,j} x_{b,i,j}", r"\mathrm{broadcast}_{b,j}\left("),
+        (mg.mean, (-1,), r"\mathrm{mean}_{j}\, x_{b,i,j}", r"\tfrac1n\, \mathrm{broadcast}_{j}"),
+        (mg.softmax, (0,), r"\mathrm{softmax}_{b}(x)", r"\mathrm{sum}_{b}\left("),
+        (mg.logsumexp, (1,), r"\log \sum_{i} e^{x_{b,i,j}}", r"\mathrm{softmax}_{i}(x)"),
+        (mg.cumsum, (1,), r"\sum_{i' \le i} x_{b,i',j}", r"\sum_{i' \ge i}"),
+    ],
+)
+def test_an_op_over_some_axes_says_which(rng, op, args, forward, backward):
+    text = told(rng.normal(size=(2, 3, 5)), op, *args)
+    assert forward in text
+    assert backward in text.split("## Backward")[1]
+
+
+def test_a_sum_over_five_axes_uses_their_letters(rng):
+    text = told(rng.normal(size=(2, 3, 2, 5, 2)), mg.sum, -1)
+    assert r"\sum_{j} x_{b,h,g,i,j}" in text
+    assert "i_5" not in text
+
+
+@pytest.mark.parametrize(
+    ("index", "tex"),
+    [
+        ((..., slice(None, 2)), r"\ldots, {:}2"),
+        (1, "1"),
+        ((slice(None), -1), r"{:}, -1"),
+        ((slice(None, None, 2), None), r"{:}{:}2, \text{new}"),
+        (([0, 0, 1], slice(1, 3)), r"[0, 0, 1], 1{:}3"),
+        ((0, np.zeros((3, 4), int)), r"0, \text{array}_{3 \times 4}"),
+        ((0, np.zeros((30, 40), int)), r"0, \text{array}_{30 \times 40}"),
+        ((0, np.zeros((30, 40, 2), int)), r"0, \text{array}_{30 \times 40 \times 2}"),
+        (np.int64(2), "2"),
+        ((), r"\,"),
+    ],
+)
+def test_an_index_reads_as_it_was_written_and_an_array_by_its_shape(index, tex):
+    assert index_tex(repr(index)) == tex
+
+
+def test_rotary_shows_which_half_of_each_head_turns(rng):
+    layer = layers.MultiHeadAttention(8, 2, rng=rng, position=layers.Rotary(4))
+    with mg.trace() as t:
+        mg.sum(layer(rng.normal(size=(2, 5, 8)))).backward()
+    text = derivation_text(t)
+    assert r"Q[\ldots, {:}2]" in text
+    assert r"Q[\ldots, 2{:}4]" in text
+    assert r"\mathrm{scatter}_{\ldots, {:}2}" in text
+    assert r"\text{index}" not in text
+
+
+def test_an_index_that_is_one_array_has_its_symbol(rng):
+    text = told(rng.normal(size=(4, 3)), mg.getitem, np.array([0, 2, 0]))
+    assert r"y &= x[\mathrm{index}]" in text
+    assert r"\mathrm{scatter}_{\mathrm{index}}" in text
+
+
+def test_joined_arrays_get_their_own_part_of_the_gradient(rng):
+    a, b = (
+        mg.tensor(rng.normal(size=(2, n)), requires_grad=True, name=c)
+        for n, c in ((2, "a"), (3, "b"))
+    )
+    with mg.trace() as t:
+        mg.sum(mg.concatenate((a, b), axis=1).named("y") ** 2).backward()
+    text = derivation_text(t)
+    assert r"y &= \mathrm{concat}_{j}(a, b)" in text
+    for name, part in (("a", "{:}2"), ("b", "2{:}5")):
+        assert (
+            rf"\partial {name}}} &= \left(\frac{{\partial L}}{{\partial y}}\right)[\ldots, {part}]"
+        ) in text
+
+
+def test_a_graph_without_a_record_claims_no_axes_that_it_does_not_know(rng):
+    x = mg.tensor(rng.normal(size=(2, 3, 5)), requires_grad=True, name="x")
+    text = derivation_text(mg.Trace.of(mg.sum(mg.sum(x, axis=(0, 1)) ** 2)))
+    assert r"\sum_{b,i,j}" not in text
+    assert r"\text{None}" not in text
