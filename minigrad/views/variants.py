@@ -1,4 +1,4 @@
-r"""Formulas as one call needs them: without what it was not given, and with what its settings change.
+r"""Formulas as one call needs them: less what it was not given, changed as its settings change it.
 
 An op declares one formula for all of its calls. What a call leaves out falls away (`+ <mask>`
 without a mask), and a setting that makes it another function shows (causal attention, the other
@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ..op import Op
+    from ..record import Edge, Entry
+    from ..trace import Trace
 
-__all__ = ["Formulas", "given_of", "variant", "variants"]
+__all__ = ["WHERE", "Formulas", "base_of", "formulas_of", "is_bare", "variant", "variants"]
 
 WHERE = r", \quad "  # after a formula, before what defines one of its signs
 GELU = r"u = \sqrt{2 / \pi}\, (<x> + 0.044715\, <x>^{\circ 3})"
@@ -29,9 +31,24 @@ class Formulas(NamedTuple):
     vjp_tex: Mapping[str, str]
 
 
-def given_of(settings: Mapping[str, str]) -> set[str]:
-    """The settings that are anything; a bare graph's record lists the others as None."""
-    return {name for name, text in settings.items() if text != "None"}
+def formulas_of(trace: Trace, entry: Entry) -> Formulas:
+    """The formulas of what one entry computed."""
+    edges = trace.into(entry)
+    given = {edge.input for edge in edges} | {base_of(edge, entry) for edge in edges}
+    given |= {name for name, text in entry.settings.items() if text != "None"}
+    if is_bare(entry):
+        given |= {*entry.vjp_tex, "mask"}
+    return variant(entry.op, Formulas(entry.tex, entry.vjp_tex), entry.settings, given)
+
+
+def base_of(edge: Edge, user: Entry) -> str:
+    """An op's own name of an input: `arrays` for `arrays2`."""
+    return edge.input if edge.input in user.vjp_tex else edge.input.rstrip("0123456789")
+
+
+def is_bare(entry: Entry) -> bool:
+    """Whether an entry is of a graph's bare record, which has not all settings and constants."""
+    return entry.flops is None
 
 
 def variant(
@@ -58,6 +75,7 @@ def variants(op: Op) -> Iterator[Formulas]:
     """Every variant of an op's formulas, for what must be prepared ahead."""
     parameters = op.signature.parameters
     optional = [name for name in (*op.inputs, *op.settings) if parameters[name].default is None]
+    optional += _OPTIONAL.get(op.name, ())
     always = {*op.inputs, *op.settings} - {*optional}
     declared = Formulas(op.tex, op.vjp_tex)
     for kept in product((True, False), repeat=len(optional)):
@@ -110,6 +128,7 @@ def _clip(formulas: Formulas, settings: Mapping[str, str], given: Collection[str
 
 
 _CHANGES = {"tiled_attention": _attention, "gelu": _gelu, "clip": _clip}
+_OPTIONAL = {"layer_norm": ("weight", "bias"), "rms_norm": ("weight",)}  # without a default
 _SWITCHES: dict[str, tuple[dict[str, str], ...]] = {
     "tiled_attention": ({"is_causal": "True"},),
     "gelu": ({"approximate": "'tanh'"},),

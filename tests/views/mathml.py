@@ -18,6 +18,7 @@ import numpy as np
 
 from layers.hand_derived import Step, multi_head_steps, self_attention_steps
 from minigrad.op import registry
+from minigrad.views.variants import WHERE, variants
 
 FILE = Path(__file__).parents[2] / "minigrad" / "views" / "page" / "assets" / "mathml.json"
 NAMESPACE = "{http://www.w3.org/1998/Math/MathML}"
@@ -31,7 +32,9 @@ def formulas() -> list[str]:
         tex
         for op in registry.values()
         if op.kernel.__module__.startswith("minigrad.")
-        for tex in (op.tex, *op.vjp_tex.values())
+        for made in variants(op)
+        for whole in (made.tex, *made.vjp_tex.values())
+        for tex in whole.split(WHERE)
     }
     for step in hand_derived():
         found |= {step.forward, *step.formulas.values()}

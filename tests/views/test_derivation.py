@@ -341,6 +341,43 @@ def test_namesakes_in_different_places_get_different_symbols(rng):
     assert r"{W^{(2)}}^\top" in text
 
 
+def test_a_constant_without_a_name_takes_no_letter_from_a_layer(rng):
+    layer = layers.MultiHeadAttention(6, 3, rng=rng, position=layers.ALiBi(3))
+    with mg.trace() as t:
+        mg.mean(layer(rng.normal(size=(2, 7, 6))) ** 2).backward()
+    text = derivation_text(t)
+    assert r"S_{\mathrm{biased}} &= S + c &&" in text
+    assert r"C &= \mathrm{reshape}" in text
+    assert "C^{(" not in text
+
+
+def test_several_constants_without_names_are_counted(rng):
+    x = leaf(rng, 3, name="c")
+    with mg.trace() as t:
+        mg.sum((x + rng.normal(size=3)) * rng.normal(size=3)).backward()
+    text = derivation_text(t)
+    assert r"$`k_1 \in \mathbb{R}^{3}`$, $`k_2 \in \mathbb{R}^{3}`$" in text
+    assert r"H_1 &= c + k_1 &&" in text
+
+
+def test_a_layer_s_own_letter_stays_beside_an_unnamed_input(rng):
+    X = leaf(rng, 2, 3, name="X")
+    with mg.trace() as t:
+        mg.sum(X + mg.scale(mg.tensor(rng.normal(size=(2, 3))), 2.0)).backward()
+    assert "X^{(" not in derivation_text(t)
+
+
+def test_two_backward_passes_are_those_of_a_sum(rng):
+    x = leaf(rng, 3, name="x")
+    with mg.trace() as t:
+        y = mg.sum(x**3).named("y")
+        (slope,) = mg.grad(y, [x], create_graph=True)
+        mg.sum(slope * slope).named("z").backward()
+    text = derivation_text(t)
+    assert "$`L = y + z`$. 2 backward passes ran in this record" in text
+    assert "is not in this record" not in text
+
+
 # ---------------------------------------------------------------- as a file
 
 

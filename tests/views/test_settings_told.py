@@ -1,4 +1,4 @@
-"""A setting that changes what an op computes shows in the formulas of a derivation, or beside them."""
+"""A setting that changes what an op computes shows in its formulas, or in the words beside them."""
 
 import re
 from collections import Counter

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from ...record import Edge, Entry
 
 __all__ = [
-    "base_of",
     "broadcasts",
     "in_product",
     "index_of",
@@ -46,8 +45,3 @@ def index_of(shape: tuple[int, ...], over: list[int], letters: list[str]) -> str
 def in_product(edge: Edge, user: Entry) -> bool:
     """Whether a use is as a factor in a product of matrices."""
     return user.op == "matmul" or (user.op == "linear" and edge.input != "b")
-
-
-def base_of(edge: Edge, user: Entry) -> str:
-    """An op's own name of an input: `arrays` for `arrays2`."""
-    return edge.input if edge.input in user.vjp_tex else edge.input.rstrip("0123456789")

@@ -20,6 +20,10 @@ READ = (
     "Each gradient has the shape of what it belongs to. Each step of the backward pass starts from "
     "the gradient of what an op made, and gives those of what the op used."
 )
+PASSES = (
+    "{} backward passes ran in this record, each from one of these. Their gradients add up to "
+    "those of the sum."
+)
 AFTER = (
     "Backward has not run in this trace: these are the rules it would apply. There are no sizes, "
     "and nothing is measured."
@@ -79,6 +83,9 @@ class Opening:
             name = f", called {code(entry.name)}" if entry.name and entry.name != "L" else ""
             value = "" if entry.value is None else f", here {float(np.ravel(entry.value)[0]):.6g}"
             return [f"- Loss: {inline('L')}{name}{value}"]
+        if len(roots) > 1 and all(map(story.begins_at_one, roots)):
+            names = " + ".join(story.name(i) for i in roots)
+            return [f"- Loss: {inline(f'L = {names}')}. {PASSES.format(len(roots))}"]
         given = ", ".join(
             f"{inline(story.slope(i))} (rms {sized(self.trace[i].gradient_rms) or 'unknown'})"
             for i in roots

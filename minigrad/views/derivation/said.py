@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..variants import Formulas, given_of, variant
-from .axes import base_of, missing
+from ..variants import Formulas, formulas_of, is_bare
+from .axes import missing
 from .indices import along, index_tex, span
 from .symbols import array_letters, number_tex, times
 
@@ -32,17 +32,11 @@ Said = tuple[str, dict[str, str]]
 
 def templates(trace: Trace, entry: Entry) -> Said:
     """An op's formulas for one call; a rule may be told for one of many inputs, as `arrays2`."""
-    declared = Formulas(entry.tex, entry.vjp_tex)
-    edges = trace.into(entry)
-    given = {edge.input for edge in edges} | {base_of(edge, entry) for edge in edges}
-    given |= given_of(entry.settings)
-    if _is_bare(entry):
-        given |= {*entry.vjp_tex, "mask"}
-    made = variant(entry.op, declared, entry.settings, given)
+    made = formulas_of(trace, entry)
     plain = made.tex, dict(made.vjp_tex)
     say = _SAY.get(entry.op or "")
     try:
-        return (say(_Call(trace, entry, made)) if say and edges else None) or plain
+        return (say(_Call(trace, entry, made)) if say and trace.into(entry) else None) or plain
     except _Unknown:
         return plain
 
@@ -62,11 +56,6 @@ def unsaid(trace: Trace, entry: Entry) -> dict[str, str]:
 
 class _Unknown(Exception):
     """A setting that the record does not hold."""
-
-
-def _is_bare(entry: Entry) -> bool:
-    """Whether an entry is of a graph's bare record, which has not all settings and constants."""
-    return entry.flops is None
 
 
 @dataclass
@@ -90,7 +79,7 @@ class _Call:
         return [edge.input for edge in self.trace.into(self.entry)]
 
     def text(self, name: str) -> str:
-        if _is_bare(self.entry) and name not in self.entry.settings:
+        if is_bare(self.entry) and name not in self.entry.settings:
             raise _Unknown(name)
         return self.entry.settings.get(name, "None")
 
@@ -105,6 +94,15 @@ class _Call:
         axis, ndim = self.setting(name), len(self.x)
         named = range(ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
         return sorted(a % ndim for a in named) if ndim else []
+
+    def parts(self, axis: int, sizes: list[int]) -> dict[str, str]:
+        """For each input the rule that cuts its part out of the gradient."""
+        rules, end = {}, 0
+        for name, size in zip(self.inputs, sizes, strict=True):
+            cut = along(axis, len(self.entry.shape), span(end, end + size))
+            rules[name] = f"<g>[{cut}]"
+            end += size
+        return rules
 
     def over(self) -> tuple[str, str]:
         """The letters of the axes that the op goes over, and x with all of its letters."""
@@ -259,21 +257,21 @@ def _repeated(call: _Call) -> Said | None:
 
 def _joined(call: _Call) -> Said | None:
     """Each input gets its own part of the gradient back."""
-    op, whole, axis = call.entry.op, call.entry.shape, call.setting("axis")
+    whole, axis = call.entry.shape, call.setting("axis")
     if call.text("axis") == "None":
-        listed, k = r"\operatorname{concat}(<arrays>)", 0
         sizes = [int(np.prod(shape, dtype=int)) for shape in call.shapes]
-    else:
-        k = (axis or 0) % len(whole)
-        listed = rf"\operatorname{{{'stack' if op == 'stack' else 'concat'}}}_{{{array_letters(len(whole))[k]}}}"
-        listed += "(<arrays>)"
-        sizes = [1 if op == "stack" else shape[k] for shape in call.shapes]
-    rules, end = {}, 0
-    for name, size in zip(call.inputs, sizes, strict=True):
-        part = str(end) if op == "stack" else span(end, end + size)
-        rules[name] = f"<g>[{along(k, len(whole), part)}]"
-        end += size
-    return listed, rules
+        return r"\operatorname{concat}(<arrays>)", call.parts(0, sizes)
+    k = axis % len(whole)
+    there = rf"\operatorname{{concat}}_{{{array_letters(len(whole))[k]}}}(<arrays>)"
+    return there, call.parts(k, [shape[k] for shape in call.shapes])
+
+
+def _stacked(call: _Call) -> Said | None:
+    ndim = len(call.entry.shape)
+    k = call.setting("axis") % ndim
+    there = rf"\operatorname{{stack}}_{{{array_letters(ndim)[k]}}}(<arrays>)"
+    rules = (f"<g>[{along(k, ndim, str(i))}]" for i in range(len(call.inputs)))
+    return there, dict(zip(call.inputs, rules, strict=True))
 
 
 def _padded(call: _Call) -> Said | None:
@@ -388,7 +386,7 @@ _SAY: dict[str, Callable[[_Call], Said | None]] = {
     "scatter_add": _scattered,
     "softmax": _softmax,
     "squeeze": _squeezed,
-    "stack": _joined,
+    "stack": _stacked,
     "sum": _summed,
     "swapaxes": _swapped,
     "take": _taken,

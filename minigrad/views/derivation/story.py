@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .axes import base_of, broadcasts, in_product, index_of, missing, stack_letters
+from ..variants import base_of
+from .axes import broadcasts, in_product, index_of, missing, stack_letters
 from .blocks import Blocks
 from .formulas import ONE, Expression, fill, gradient, value
 from .said import templates
@@ -59,10 +60,12 @@ class Story:
 
     def _loss(self) -> int | None:
         """The entry that is L: the one root, if it is one number and its gradient is 1."""
-        if len(self.roots) != 1 or self.trace[self.roots[0]].size != 1:
-            return None
-        seed = self.trace[self.roots[0]].gradient
-        return self.roots[0] if seed is None or float(np.ravel(seed)[0]) == 1 else None
+        return self.roots[0] if len(self.roots) == 1 and self.begins_at_one(self.roots[0]) else None
+
+    def begins_at_one(self, root: int) -> bool:
+        """Whether backward began here as at a loss: at one number, with 1."""
+        seed = self.trace[root].gradient
+        return self.trace[root].size == 1 and (seed is None or float(np.ravel(seed)[0]) == 1)
 
     def live(self, edge: Edge) -> bool:
         """Whether this use sends a gradient back."""

@@ -32,7 +32,9 @@ GREEK = frozenset(
 SPECIAL = {"\\": r"\backslash ", "<": r"\lt ", ">": r"\gt ", "|": r"\vert ", "~": r"\sim ",
            "^": r"\wedge ", "`": "'"} | {c: rf"\{c}" for c in "_{}$%#&"}  # fmt: skip
 LONGEST, WORD = 32, 14  # characters of a name that is quoted, and of one that is a symbol
-UNNAMED = "HZUY"  # letters for what has no name: the first that no one else uses
+# letters for what has no name: the first that no one else uses
+UNNAMED = "H Z U Y"
+BY_PART = {"mask": "M B", "targets": "t", "a": "c k", "b": "c k", "x": "X c k"}
 
 
 # ---------------------------------------------------------------- one symbol
@@ -90,24 +92,29 @@ def symbols(trace: Trace, used: Iterable[int], loss: int | None) -> dict[int, Sy
     """A symbol for each entry used, no two alike; `loss` is the entry that is L itself."""
     entries = [trace[i] for i in sorted(used)]
     plain = {e.id: symbol_of(e.name) for e in entries if e.name and e.id != loss}
-    plain |= {e.id: _by_role(trace, e) for e in entries if e.op is None and e.id not in plain}
-    taken = {s.base for s in plain.values()} | {"L"}
-    letter = next((c for c in UNNAMED if c not in taken), r"\mathrm{tmp}")
-    rest = [e.id for e in entries if e.id not in plain and e.id != loss]
-    many = len(rest) > 1
-    plain |= {k: Symbol(letter, str(i) if many else "") for i, k in enumerate(rest, 1)}
+    taken = {symbol.base for symbol in plain.values()} | {"L"}
+    groups: dict[str, list[int]] = {}
+    for e in entries:
+        if e.id not in plain and e.id != loss:
+            groups.setdefault(_letters(trace, e), []).append(e.id)
+    for letters, ids in groups.items():
+        letter = next((c for c in letters.split() if c not in taken), r"\mathrm{tmp}")
+        taken.add(letter)
+        many = len(ids) > 1
+        plain |= {k: Symbol(letter, str(i) if many else "") for i, k in enumerate(ids, 1)}
     found = _told_apart(trace, plain)
     return found | ({loss: Symbol("L")} if loss is not None else {})
 
 
-def _by_role(trace: Trace, entry: Entry) -> Symbol:
-    """The symbol of a leaf without a name, after the part it plays where it is first used."""
+def _letters(trace: Trace, entry: Entry) -> str:
+    """The letters that an entry without a name may have, after the part that it plays first."""
+    if entry.op is not None:
+        return UNNAMED
+    if entry.kind == "parameter":
+        return r"\theta \vartheta \psi"
     uses = trace.uses(entry)
     part = uses[0].input if uses else "x"
-    if entry.kind == "parameter":
-        return Symbol(r"\theta")
-    known = {"mask": "M", "targets": "t", "a": "C", "b": "C", "x": "X"}
-    return symbol_of(known.get(part, part))
+    return BY_PART.get(part, symbol_of(part).tex())
 
 
 def _told_apart(trace: Trace, plain: dict[int, Symbol]) -> dict[int, Symbol]:

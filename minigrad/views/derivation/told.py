@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..plain import one_line
-from .axes import base_of, in_product
+from ..variants import base_of
+from .axes import in_product
 from .notation import code, inline
 from .said import unsaid
 from .sizes import Sizes

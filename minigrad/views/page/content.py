@@ -14,6 +14,7 @@ from ..data import trace_to_dict
 from ..palette import FIXED, STATES
 from ..plain import one_line
 from ..scopes import homes
+from ..variants import WHERE, formulas_of
 from .arrays import Arrays, number
 from .formulas import Tree, shape_text, tree_of, with_shapes
 
@@ -34,7 +35,7 @@ def page_content(
     arrays, formulas = Arrays(), _Numbered()
     record, home = trace_to_dict(trace), homes(trace)
     nodes = [
-        _node(entry, node, arrays, formulas) | {"home": one_line(home[entry.id])}
+        _node(trace, entry, node, arrays, formulas) | {"home": one_line(home[entry.id])}
         for entry, node in zip(trace.entries, record["nodes"], strict=True)
     ]
     edges = [_edge(edge, arrays) for edge in trace.edges]
@@ -74,7 +75,7 @@ class _Numbered:
 
 
 def _node(
-    entry: Entry, node: dict[str, Any], arrays: Arrays, formulas: _Numbered
+    trace: Trace, entry: Entry, node: dict[str, Any], arrays: Arrays, formulas: _Numbered
 ) -> dict[str, Any]:
     made = {key: value for key, value in node.items() if key not in LEFT_OUT}
     for name in ("name", "scope", "place"):
@@ -84,8 +85,13 @@ def _node(
     if entry.gradient is not None:
         made["bin"] = FIXED.bin(entry.gradient_rms or 0.0)
     if entry.tex:
-        made["tex"] = formulas.add(entry.tex)
-        made["vjp"] = {name: formulas.add(tex) for name, tex in entry.vjp_tex.items()}
+        whole = formulas_of(trace, entry)
+        lines = {name: rule.split(WHERE) for name, rule in whole.vjp_tex.items()}
+        tex, *defined = whole.tex.split(WHERE)
+        made["tex"] = formulas.add(tex)
+        made["vjp"] = {name: formulas.add(rule) for name, (rule, *_) in lines.items()}
+        signs = {"": defined} | {name: rest for name, (_, *rest) in lines.items()}
+        made["where"] = {name: [*map(formulas.add, some)] for name, some in signs.items() if some}
         made["sums"] = [name for name, tex in entry.vjp_tex.items() if _keeps_shape(tex)]
     return {key: value for key, value in made.items() if value not in (None, "", [], {})}
 

@@ -58,18 +58,23 @@ function inputName(node, edge) {
   const rules = node.vjp || {};
   return edge.input in rules ? edge.input : edge.input.replace(/\d+$/, "");
 }
+// A formula, and below it what defines its signs.
+function whole(node, name, formula) {
+  const lines = ((node.where || {})[name] || []).map((one) => math(build(record.formulas[one], slotsOf(node))));
+  return lines.length ? el("div", { class: "lines" }, formula, lines) : formula;
+}
 function forwardRule(node) {
   const tree = record.formulas[node.tex];
-  return [math(symbol(node), equals(), build(tree, slotsOf(node))),
+  return [whole(node, "", math(symbol(node), equals(), build(tree, slotsOf(node)))),
     math(ml("mi", { class: "shape" }, tupleOf(node)), equals(), build(tree, slotsOf(node, true)))];
 }
 function backwardRule(node, edge) {
-  const rule = (node.vjp || {})[inputName(node, edge)];
+  const name = inputName(node, edge), rule = (node.vjp || {})[name];
   if (rule === undefined) return [];
   const source = nodes[edge.source], tree = record.formulas[rule];
   const sign = source.uses.length > 1 ? ml("mo", { lspace: "0.28em", rspace: "0.28em" }, "+=") : equals();
   const sum = () => (wasSummed(node, edge) ? [ml("munder", {}, ml("mo", {}, "∑"), ml("mtext", {}, "broadcast"))] : []);
-  return [math(gradientSymbol(source), sign, ...sum(), build(tree, slotsOf(node))),
+  return [whole(node, name, math(gradientSymbol(source), sign, ...sum(), build(tree, slotsOf(node)))),
     math(ml("mi", { class: "shape" }, tupleOf(source)), equals(), ...sum(), build(tree, slotsOf(node, true)))];
 }
 // Written entry by entry, a rule gives the output's shape; the engine sums over axes that were broadcast.
