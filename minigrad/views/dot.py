@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Dot", "trace_dot"]
 
 FONT = "Helvetica"  # the one sans-serif whose widths every renderer knows
+BLANK, SPARE = "\u00a0", 6  # one for so many letters: room for a wider font in its place
 
 
 @dataclass
@@ -128,8 +129,10 @@ class _Writer:
 
     def cluster(self, scope: str, id: str) -> Any:
         t, times = self.theme, self.plan.times.get(scope, 1)
-        label = text(one_line(self.plan.called(scope), 2 * describe.WIDEST), t.ink, 10, bold=True)
+        name = one_line(self.plan.called(scope), 2 * describe.WIDEST)
+        label = text(name, t.ink, 10, bold=True)
         label += text(f"  ×{times}" if times > 1 else "", t.muted, 10, bold=True)
+        label += text(BLANK * (len(name) // SPARE), t.ink, 10)
         child = _digraph(f"cluster_{id}")
         child.attr(label=f"<{label}>", labeljust="l", style="rounded,filled", id=id, margin="10")
         child.attr(fillcolor=t.cluster, color=t.cluster_line, penwidth="1", **{"class": "scope"})

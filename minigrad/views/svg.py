@@ -19,6 +19,10 @@ _TAG = re.compile(r"<[a-zA-Z][^<>]*>")
 _GROUP = re.compile(
     r'(<g id="([^"]+)" class="(?:node|edge|cluster|graph)[^"]*"[^>]*>\s*)(<title>[^<]*</title>\s*)?'
 )
+_SCOPE = re.compile(  # the frame of a scope, and its name
+    r'(<g id="[^"]+" class="cluster scope">\s*(?:<title>[^<]*</title>\s*)?'
+    r'<path fill="([^"]+)"[^>]*>\s*)((?:<text[^<]*</text>\s*)+)'
+)
 _FAMILY = 'font-family="Helvetica,Arial,sans-serif"'
 
 
@@ -31,7 +35,7 @@ def accessible(svg: str, dot: Dot, *, follow: bool) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<!--.*?-->\n?", "", svg, flags=re.DOTALL)
     svg = _GROUP.sub(lambda m: m[1] + _title(m[2], dot), svg)
-    svg = _TAG.sub(lambda m: _own(m[0], prefix), svg)
+    svg = _TAG.sub(lambda m: _own(m[0], prefix), _raised(svg))
     head = f'<title id="{prefix}-title">Computation graph</title>\n'
     head += f'<desc id="{prefix}-desc">{escape(dot.summary)}</desc>\n'
     style = f"<style>{_dark(prefix)}</style>\n" if follow else ""
@@ -39,6 +43,20 @@ def accessible(svg: str, dot: Dot, *, follow: bool) -> str:
     svg = svg.replace("<svg", named, 1)
     at = svg.index(">") + 1
     return f"{svg[:at]}\n{head}{style}{svg[at:].lstrip()}"
+
+
+def _raised(svg: str) -> str:
+    """The names of scopes over the lines that cross them, each with a rim of its scope's colour."""
+    names: list[str] = []
+
+    def lift(found: re.Match[str]) -> str:
+        rim = f' stroke="{found[2]}" stroke-width="3" stroke-linejoin="round" paint-order="stroke"'
+        names.extend(line.replace("<text", f"<text{rim}") for line in found[3].splitlines())
+        return found[1]
+
+    svg = _SCOPE.sub(lift, svg)
+    end = svg.rindex("</g>")  # of the whole graph
+    return f"{svg[:end]}{''.join(f'{name}{chr(10)}' for name in names)}{svg[end:]}"
 
 
 def _title(id: str, dot: Dot) -> str:

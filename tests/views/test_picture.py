@@ -58,6 +58,32 @@ def test_the_root_has_a_role_a_name_and_a_description(single: Trace, tmp_path: P
     assert "15 ops" in (description.text or "")
 
 
+def test_the_names_of_scopes_lie_over_the_lines_that_cross_them(tmp_path: Path) -> None:
+    root = drawn(graphs.chain(3), tmp_path, fold=False)
+    inside = list(root.iter())
+    last = max(inside.index(g) for g in groups(root, "edge").values())
+    names = {text.text: text for text in inside[last:] if text.tag == f"{SVG}text"}
+    assert {"block0", "block1", "block2", "mlp"} <= names.keys()
+    for name in ("block0", "mlp"):  # with a rim in the scope's own colour, which is drawn first
+        assert names[name].attrib["paint-order"] == "stroke"
+        assert names[name].attrib["stroke"] == LIGHT.cluster
+
+
+def test_the_name_of_a_scope_fits_its_frame_in_a_wider_font_too(tmp_path: Path) -> None:
+    x = mg.tensor(2.0, requires_grad=True, name="x")
+    name, helvetica = "W" * 20, 9.44 * 20  # wider than what the scope holds
+    with mg.trace() as t:
+        with mg.scope(name):
+            y = mg.relu(x)
+        y.backward()
+    root = drawn(t, tmp_path)
+    (frame,) = groups(root, "cluster").values()
+    found = re.findall(r"[-\d.]+(?=,)", frame.find(f"{SVG}path").attrib["d"])  # type: ignore[union-attr]
+    (text,) = (x for x in root.iter(f"{SVG}text") if x.text == name)
+    room = max(map(float, found)) - float(text.attrib["x"])
+    assert room > 1.1 * helvetica
+
+
 def test_states_and_sizes_are_numpys_own(single: Trace, tmp_path: Path) -> None:
     nodes = groups(drawn(single, tmp_path), "node")
     for entry in single:
