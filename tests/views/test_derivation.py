@@ -296,7 +296,16 @@ def test_a_graph_without_a_trace_can_be_told_too(rng):
 def test_nothing_that_requires_a_gradient_is_said_plainly():
     with mg.trace() as t:
         mg.sum(mg.tensor([1.0, 2.0]))
-    assert "Nothing here requires a gradient." in derivation_text(t)
+    text = derivation_text(t)
+    assert "No gradient goes back through this trace: it is a forward pass alone." in text
+    assert "Backward" not in text
+
+
+def test_a_decoding_step_promises_no_rules(rng):
+    layer = layers.MultiHeadAttention(6, 3, rng=rng, causal=True)
+    with mg.no_grad(), mg.trace() as t:
+        layer(rng.normal(size=(2, 1, 6)), cache=layers.KVCache())
+    assert "rules it would apply" not in derivation_text(t)
 
 
 # ---------------------------------------------------------------- repeated blocks
@@ -365,6 +374,28 @@ def test_a_layer_s_own_letter_stays_beside_an_unnamed_input(rng):
     with mg.trace() as t:
         mg.sum(X + mg.scale(mg.tensor(rng.normal(size=(2, 3))), 2.0)).backward()
     assert "X^{(" not in derivation_text(t)
+
+
+def test_what_is_detached_reads_as_what_it_was(rng):
+    x = leaf(rng, 2, 3, name="x")
+    with mg.trace() as t:
+        y = mg.exp(x).named("y")
+        mg.sum(y - mg.max(y.detach(), axis=-1, keepdims=True)).backward()
+    text = derivation_text(t)
+    assert r"\max_{j} \left(\mathrm{detach}(y)\right)_{i,j}" in text
+    assert "$`\\mathrm{detach}(x)`$ is $`x`$ as a constant" in text
+    assert r"y^{(" not in text
+
+
+def test_many_parameters_are_listed_by_the_scope_that_holds_them(rng):
+    block = layers.TransformerBlock(6, 3, rng=rng)
+    with mg.trace() as t:
+        mg.sum(block(rng.normal(size=(2, 7, 6)))).backward()
+    text = derivation_text(t)
+    assert re.search(r"^- Parameters \(\d+ numbers in all\):$", text, re.MULTILINE)
+    for part, symbol in (("attention", "W_Q"), ("feed_forward", "W_1")):
+        line = rf"^  - in `transformer_block/{part}`: \$`{symbol} \\in"
+        assert re.search(line, text, re.MULTILINE), part
 
 
 def test_two_backward_passes_are_those_of_a_sum(rng):
@@ -461,6 +492,7 @@ def test_a_missing_directory_is_an_error(rng, tmp_path):
         ("b1", "b_1"),
         ("S_masked", r"S_{\mathrm{masked}}"),
         ("alpha", r"\alpha"),
+        ("Q_phi", r"Q_{\phi}"),
         ("logits", r"\mathrm{logits}"),
         ("W12", "W_{12}"),
         ("x y", r"{\text{x y}}"),

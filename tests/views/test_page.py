@@ -22,6 +22,7 @@ from minigrad.trace import Trace
 from minigrad.views.page import page_html
 from minigrad.views.page.arrays import STEPS, Arrays, Limits, pack, pooled
 from minigrad.views.page.formulas import known_formulas, tree_of, with_shapes
+from minigrad.views.variants import WHERE, formulas_of
 from tests.views.mathml import formulas, mathml
 
 HOSTILE = [
@@ -370,3 +371,55 @@ def test_a_users_own_op_is_shown_without_mathml(rng: np.random.Generator) -> Non
         assert ["mtext", "unwobble("] in record_of(page_html(t))["formulas"][1]
     finally:
         del registry["wobble_of_the_page_test"]
+
+
+# ---------------------------------------------------------------- formulas of one call
+
+
+def letters(tree: Any) -> str:
+    if isinstance(tree, dict):
+        return ""
+    return tree if isinstance(tree, str) else "".join(map(letters, tree[1:]))
+
+
+def of_tiles(rng: np.random.Generator, **settings: Any) -> tuple[Any, Any]:
+    q, k, v = (mg.tensor(rng.normal(size=(5, 3)), requires_grad=True, name=n) for n in "QKV")
+    with mg.trace() as t:
+        mg.sum(mg.scaled_dot_product_attention(q, k, v, method="tiled", **settings)).backward()
+    record = record_of(page_html(t))
+    return record, next(node for node in record["nodes"] if node.get("op") == "tiled_attention")
+
+
+def test_causal_attention_in_tiles_says_so_in_the_page(rng: np.random.Generator) -> None:
+    record, node = of_tiles(rng, is_causal=True)
+    assert letters(record["formulas"][node["tex"]]) == "softmaxj≤i(1dkqk⊤)v"
+    defined = [letters(record["formulas"][i]) for i in node["where"]["q"]]
+    assert defined == ["S¯=A⊙(gv⊤−rowsum(g⊙out))", "A=softmaxj≤i(1dkqk⊤)"]
+
+
+def test_the_page_shows_no_mask_where_none_was_given(rng: np.random.Generator) -> None:
+    record, node = of_tiles(rng, scale=0.7)
+    assert letters(record["formulas"][node["tex"]]) == "softmax(scaleqk⊤)v"
+    record, node = of_tiles(rng, mask=np.tri(5, dtype=bool))
+    assert letters(record["formulas"][node["tex"]]) == "softmax(1dkqk⊤+mask)v"
+
+
+@pytest.mark.parametrize(
+    ("op", "settings"),
+    [
+        (mg.gelu, {"approximate": "tanh"}),
+        (mg.clip, {"low": 0.0}),
+        (mg.clip, {"high": 0.0}),
+        (mg.layer_norm, {"weight": None, "bias": None}),
+        (mg.rms_norm, {"weight": None}),
+    ],
+)
+def test_each_variant_of_a_formula_has_its_mathml(
+    rng: np.random.Generator, op: Any, settings: dict[str, Any]
+) -> None:
+    x = mg.tensor(rng.normal(size=(5, 3)), requires_grad=True, name="x")
+    with mg.trace() as t:
+        mg.sum(op(x, **settings)).backward()
+    made = formulas_of(t, next(entry for entry in t if entry.op == op.name))
+    for whole in (made.tex, *made.vjp_tex.values()):
+        assert set(whole.split(WHERE)) <= known_formulas().keys()

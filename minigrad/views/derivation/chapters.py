@@ -82,7 +82,7 @@ class Chapters:
     def backward(self) -> list[str]:
         parts, number, passed = ["## Backward"], 0, set[tuple[str, str]]()
         if not self.story.order:
-            return [*parts, "Nothing here requires a gradient."]
+            return []
         parts += [self.told.seed()] if self.story.loss is not None else []
         blocks = self.story.blocks
         first = {step[0]: step for step in self.steps}

@@ -85,6 +85,10 @@ SIGNS = (
         r"{[\,\cdot\,]} is 1 where the condition holds and 0 elsewhere; {\#} counts where.",
     ),
     (
+        r"\{detach\}",
+        r"{\mathrm{detach}(x)} is {x} as a constant: no gradient goes back through it.",
+    ),
+    (
         r"\{keep\}",
         r"{\text{keep}} is 1 for the entries that dropout kept and 0 for the others.",
     ),

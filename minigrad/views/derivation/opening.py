@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..plain import counted, sized
+from ..scopes import homes
 from .notation import code, inline
 from .story import Story
 from .symbols import space
@@ -24,6 +25,8 @@ PASSES = (
     "{} backward passes ran in this record, each from one of these. Their gradients add up to "
     "those of the sum."
 )
+NOTHING = "No gradient goes back through this trace: it is a forward pass alone."
+MANY = 8  # leaves that are listed in one line, at most, if they are of several scopes
 AFTER = (
     "Backward has not run in this trace: these are the rules it would apply. There are no sizes, "
     "and nothing is measured."
@@ -33,6 +36,7 @@ AFTER = (
 class Opening:
     def __init__(self, story: Story, checks: list[Check]) -> None:
         self.story, self.trace, self.checks = story, story.trace, checks
+        self.homes = homes(story.trace)
 
     def text(self, steps: int, unmeasured: str) -> list[str]:
         """What is told, in how many steps, and why nothing was measured if a check failed."""
@@ -44,9 +48,9 @@ class Opening:
             f"{len(trace.forward_steps)} forward steps and {ran}"
             + (f", told in {steps}." if story.ran else ".")
         )
-        lines += [] if story.ran else [f"**{AFTER}**"]
+        lines += [] if story.ran else [f"**{AFTER if story.order else NOTHING}**"]
         lines.append("\n".join(self._given()))
-        lines.append(READ)
+        lines += [READ] if story.order else []
         if unmeasured:
             lines.append(f"Hand-derived steps were declared but not measured: {code(unmeasured)}.")
         elif any(check.difference for check in self.checks):
@@ -59,14 +63,24 @@ class Opening:
         lines = []
         for title, kinds in groups.items():
             found = [e for e in shown if e.kind in kinds.split()]
-            listed = ", ".join(
-                inline(rf"{self.story.name(e.id)} \in {self._home(e)}") for e in found
-            )
             folded = ", every copy of a block counted" if self.story.blocks.any else ""
             total = sum(e.size for e in self.trace if e.kind == "parameter")
             note = f" ({counted(total)} numbers in all{folded})" if title == "Parameters" else ""
-            lines += [f"- {title}: {listed}{note}"] if found else []
+            by_scope: dict[str, list[Entry]] = {}
+            for e in found:
+                by_scope.setdefault(self.homes[e.id], []).append(e)
+            if len(found) > MANY and len(by_scope) > 1:
+                lines.append(f"- {title}{note}:")
+                for scope, some in by_scope.items():
+                    where = f"in {code(scope)}: " if scope else ""
+                    lines.append(f"  - {where}{self._listed(some)}")
+            else:
+                lines += [f"- {title}: {self._listed(found)}{note}"] if found else []
         return [*lines, *self._loss()]
+
+    def _listed(self, entries: list[Entry]) -> str:
+        where = (rf"{self.story.name(e.id)} \in {self._home(e)}" for e in entries)
+        return ", ".join(map(inline, where))
 
     def _home(self, entry: Entry) -> str:
         """Where a leaf lives; a boolean mask that is added stands for what is added."""

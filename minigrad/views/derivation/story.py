@@ -145,7 +145,10 @@ class Story:
         beside = {e.source for i in told for e in self.trace.into(self.trace[i])}
         users = {e.target for i in told | beside for e in self.live_uses(self.trace[i])}
         users = {self.teller(i) for i in users}
-        return {i for i in told | beside | users if i not in self.hosts and not self.number(i)}
+        spoken = told | beside | users
+        spoken |= {origin for i in spoken if (origin := self.detached_from(i)) is not None}
+        plain = (i for i in spoken if i not in self.hosts and not self.number(i))
+        return {i for i in plain if self.detached_from(i) is None}
 
     # ------------------------------------------------------------------ formulas
 
@@ -157,10 +160,17 @@ class Story:
         )
         return number_tex(repr(np.asarray(one.value).item())) if plain else None
 
+    def detached_from(self, entry: int) -> int | None:
+        """What an entry is the same as, but for the gradient that stops there."""
+        edges = self.trace.into(self.trace[entry]) if self.trace[entry].op is None else []
+        return edges[0].source if edges and edges[0].input == "detach" else None
+
     def value(self, entry: int) -> Expression:
         """An entry's symbol, or its formula if it is told within another."""
         if entry in self.hosts:
             return self.forward(self.trace[entry])
+        if (origin := self.detached_from(entry)) is not None:
+            return Expression(text=rf"\mathrm{{detach}}({self.value(origin).tex})")
         number = self.number(entry)
         return Expression(text=number) if number else value(self.symbols[entry])
 

@@ -76,6 +76,8 @@ def symbol_of(name: str) -> Symbol:
 
 
 def _upright(part: str) -> str:
+    if part in GREEK:
+        return rf"\{part}"
     return part if len(part) == 1 or part.isdigit() else rf"\mathrm{{{part}}}"
 
 

@@ -65,13 +65,13 @@ function drawNode(box, choose) {
 function drawScope(box, toggle) {
   const open = Boolean(box.layout), { width: w, height: h } = box, name = box.scope.split("/").pop();
   const group = svg("g", { class: `scope ${open ? "open" : "closed"}`, "data-scope": box.scope, transform: `translate(${box.x - w / 2} ${box.y - h / 2})` });
-  const inside = nodesIn(box.scope), ops = inside.filter((node) => node.op).length;
+  const inside = nodesIn(box.scope), count = inside.filter((node) => node.op).length, ops = `${count} op${count === 1 ? "" : "s"}`;
   group.append(svg("rect", { class: "body", width: w, height: h, rx: 12 }));
-  const head = svg("g", { class: "head", tabindex: 0, role: "button", "aria-expanded": String(open), "aria-label": `${box.scope}, ${ops} ops` });
-  head.append(svg("title", {}, `${box.scope}: ${ops} ops; Enter or click ${open ? "closes" : "opens"} it`),
+  const head = svg("g", { class: "head", tabindex: 0, role: "button", "aria-expanded": String(open), "aria-label": `${box.scope}, ${ops}` });
+  head.append(svg("title", {}, `${box.scope}: ${ops}; Enter or click ${open ? "closes" : "opens"} it`),
     svg("rect", { class: "hit", x: 4, y: 3, width: open ? Math.min(w - 8, 9 * name.length + 88) : w - 8, height: open ? 24 : h - 6, rx: 8 }),
     svg("text", { class: "twist", x: 12, y: 20 }, open ? "▾" : "▸"), svg("text", { class: "name", x: 28, y: 20 }, short(name, 30)));
-  head.append(open ? svg("text", { class: "count", x: 36 + widthOf(short(name, 30), "600 15px system-ui, sans-serif"), y: 20 }, `${ops} ops`) : svg("text", { class: "count", x: 28, y: 37 }, `${ops} ops`));
+  head.append(open ? svg("text", { class: "count", x: 36 + widthOf(short(name, 30), "600 15px system-ui, sans-serif"), y: 20 }, ops) : svg("text", { class: "count", x: 28, y: 37 }, ops));
   const graded = inside.filter((node) => node.kind === "parameter" && hasCap(node));
   if (!open && (graded.length ? graded : inside.filter(hasCap)).length) {
     const cells = (graded.length ? graded : inside.filter(hasCap)).slice(0, 24), each = Math.min(12, (w - 32) / cells.length);

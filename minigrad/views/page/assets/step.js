@@ -14,7 +14,9 @@ function stepHead(node, kicker, kind) {
     el("h2", {}, inlineMath(symbol(node)), el("span", { class: "what" }, node.op && (node.name || isLoss(node)) ? node.op : node.op || node.kind)),
     el("p", { class: "where" }, el("bdi", {}, node.scope || "top level"), place && " · ", place && el("code", { title: node.place }, place)));
 }
+const LONG = 32; // letters of a formula that is set smaller, to fit the panel
 function rule([formula, shapes], note) {
+  for (const one of [formula, ...formula.querySelectorAll("math")]) if (one.textContent.length > LONG) one.classList.add("long");
   return el("div", { class: "rule" }, formula, el("div", { class: "shapes" }, el("span", { class: "hint" }, "shapes"), shapes), note && el("p", { class: "note" }, note));
 }
 const gradientName = (node) => `gradient of ${labelOf(node)}`;
