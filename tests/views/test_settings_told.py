@@ -240,6 +240,16 @@ def test_an_op_over_some_axes_says_which(rng, op, args, forward, backward):
     assert backward in text.split("## Backward")[1]
 
 
+def test_an_axis_may_be_an_integer_of_numpy(rng):
+    text = told(rng.normal(size=(2, 3, 5)), mg.max, np.int64(1))
+    assert r"\max_{i} x_{b,i,j}" in text
+
+
+def test_what_is_not_known_of_a_setting_is_not_claimed(rng):
+    text = told(rng.normal(size=(2, 3)), mg.pad, np.array([[1, 1], [0, 2]]))
+    assert r"y &= \mathrm{pad}(x)" in text
+
+
 def test_a_sum_over_five_axes_uses_their_letters(rng):
     text = told(rng.normal(size=(2, 3, 2, 5, 2)), mg.sum, -1)
     assert r"\sum_{j} x_{b,h,g,i,j}" in text

@@ -3,7 +3,8 @@
 symbols     names, shapes and numbers as LaTeX
 brackets    what binds how, and how tall brackets are
 formulas    templates of op declarations filled in
-axes        which axes were repeated, and formulas that say their axes
+axes        which axes were repeated; indices: what stands in brackets
+said        formulas that say a call's settings; over and moved hold those of two kinds of ops
 blocks      repeated blocks, of which one is told
 story       which values have symbols, and the rule of each use
 notation    what the signs in the formulas mean
