@@ -10,21 +10,20 @@ speed, and the softmax goes down the columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..context import constant
 from ..errors import ShapeError
 from ..op import Call, call, op
-from ..parallel import Scratch, one_threaded_blas, run
+from ..parallel import one_threaded_blas
 from .attention import mask_add, scale
 from .linalg import matmul
 from .reduce import softmax, sum
 from .shape import swapaxes
-from .tiles import WIDTH
-from .walk import Lane, Part, Walk, factor
+from .tile_kernels import Given, backward, forward
+from .walk import Walk, factor
 
 __all__ = ["KEPT", "attention_weights", "tiled_attention"]
 
@@ -41,180 +40,6 @@ def _threaded(walk: Walk, work: Callable[[int], Any]) -> Any:
         return work(1)
     with one_threaded_blas as threads:
         return work(min(threads, MOST_THREADS))
-
-
-# ---------------------------------------------------------------- forward
-
-
-class _Results(NamedTuple):
-    """What forward fills: O, and for each query max(S) and the sum of exp(S - max)."""
-
-    out: Any
-    most: Any
-    total: Any
-    kept: Any
-
-
-def _forward(walk: Walk, threads: int, keep: int) -> tuple[Any, ...]:
-    walk.plan(threads, keep)
-    entries = (*walk.lead, walk.n)
-    results = _Results(
-        np.empty_like(
-            walk.q, shape=(*entries, walk.d_v)
-        ),  # laid out as q is, so merging heads is a view
-        np.empty(entries, walk.dtype),
-        np.empty(entries, walk.dtype),
-        np.empty(walk.kept, walk.dtype) if walk.kept else None,
-    )
-    items = [(lane.heads, *band) for lane in walk.lanes for band in lane.bands]
-    items.sort(key=_last_query, reverse=True)  # under a causal mask, the longest first
-    run(lambda item, scratch: _attend(walk, item, results, scratch), items, threads)
-    out, most, total, kept = results
-    seen = total > 0
-    logsumexp = np.where(
-        seen, most + np.log(total, where=seen, out=total), np.inf
-    )  # exp(S - inf) = 0
-    return out.reshape(*walk.shape, walk.n, walk.d_v), walk, logsumexp, kept
-
-
-def _attend(
-    walk: Walk, item: tuple[Any, slice, list[Part]], results: _Results, scratch: Scratch
-) -> None:
-    """One block of queries, tile by tile: O = E V / rowsum(E),  E = exp(S - rowmax)."""
-    heads, rows, parts = item
-    q = walk.queries(heads, rows, scratch)
-    many, queries, _ = q.shape
-    O = scratch.array("O", (many, queries, walk.d_v), walk.dtype)
-    O[...] = 0
-    lowest = np.finfo(walk.dtype).min  # of a query that sees no key: so no -inf - -inf comes about
-    most = np.full((many, 1, queries), lowest, walk.dtype)
-    total = np.zeros_like(most)
-    for j, part in enumerate(parts):
-        keys = part.tile.keys
-        S, kept_most = walk.room(
-            part, (many, keys.stop - keys.start, queries), results.kept, scratch
-        )
-        walk.scores(heads, rows, part.tile, q, S)
-        before, most = most, np.maximum(most, S.max(axis=-2, keepdims=True, initial=lowest))
-        S -= most
-        E, V = np.exp(S, out=S), walk.v[heads][:, keys]
-        if j > 0:  # what there is was relative to a smaller maximum
-            shrink = np.exp(before - most)
-            total *= shrink
-            O *= shrink.swapaxes(-1, -2)
-        total += _column_sums(E)
-        O += np.matmul(E.swapaxes(-1, -2), V, out=scratch.array("T", O.shape, walk.dtype))
-        if kept_most is not None:
-            kept_most[...] = most
-    results.most[heads][:, None, rows], results.total[heads][:, None, rows] = most, total
-    total[total == 0] = 1
-    np.divide(O, total.swapaxes(-1, -2), out=results.out[heads][:, rows])
-
-
-def _last_query(item: tuple[Any, slice, list[Part]]) -> int:
-    return int(item[1].stop)
-
-
-def _column_sums(E: Any) -> Any:
-    """As a product with ones, three times as fast as a sum along that axis: (heads, 1, queries)."""
-    return np.matmul(_ones(E.dtype)[: E.shape[-2]], E)[:, None]
-
-
-@cache
-def _ones(dtype: Any) -> Any:
-    return np.ones(WIDTH, dtype)
-
-
-# ---------------------------------------------------------------- backward
-
-
-class _Given(NamedTuple):
-    """What backward reads."""
-
-    g: Any
-    out: Any
-    logsumexp: Any
-    kept: Any
-
-
-def _backward(walk: Walk, given: _Given, needed: tuple[bool, bool, bool]) -> tuple[Any, ...]:
-    lanes = walk.shared_lanes()
-    shares = max((lane.share for lane in lanes), default=0) + 1
-    likes = (walk.q, walk.k, walk.v)
-    sums = [  # ∂Q has no two writers; ∂K and ∂V are summed by each share on its own
-        [
-            np.zeros_like(like, shape=like.shape) if want else None
-            for want, like in zip(needed, likes, strict=True)
-        ]
-    ]
-    for _ in range(1, shares):
-        sums.append([sums[0][0], *(None if x is None else np.zeros_like(x) for x in sums[0][1:])])
-    run(
-        lambda lane, scratch: _differentiate(walk, lane, given, sums[lane.share], scratch),
-        lanes,
-        walk.threads,
-    )
-    dq, dk, dv = sums[0]
-    for _, more_dk, more_dv in sums[1:]:
-        for total, more in ((dk, more_dk), (dv, more_dv)):
-            if total is not None:
-                total += more
-    return tuple(x if x is None else x.reshape(*walk.shape, *x.shape[-2:]) for x in (dq, dk, dv))
-
-
-def _differentiate(
-    walk: Walk, lane: Lane, given: _Given, sums: list[Any], scratch: Scratch
-) -> None:
-    """∂V = Aᵀ ∂O,  ∂S = A ⊙ (∂O Vᵀ - D),  ∂Q = ∂S K,  ∂K = ∂Sᵀ Q,  with D = rowsum(∂O ⊙ O)."""
-    dq, dk, dv = (x if x is None else x[lane.heads] for x in sums)
-    K, V = walk.k[lane.heads], walk.v[lane.heads]
-    g, out, L = (x[lane.heads] for x in given[:3])
-
-    def product(a: Any, b: Any) -> Any:
-        return np.matmul(a, b, out=scratch.array("T", (*a.shape[:-1], b.shape[-1]), walk.dtype))
-
-    for rows, parts in lane.bands:
-        q = walk.queries(lane.heads, rows, scratch)  # times the scale
-        D = np.einsum("hnd,hnd->hn", g[:, rows], out[:, rows])[:, None]
-        for part in parts:
-            keys = part.tile.keys
-            E, share = _weights(
-                walk, lane.heads, rows, part, q, L[:, None, rows], given.kept, scratch
-            )
-            dO = scratch.array("dO", (len(q), q.shape[1], walk.d_v), walk.dtype)
-            np.multiply(g[:, rows], share.swapaxes(-1, -2), out=dO)
-            if dv is not None:
-                dv[:, keys] += product(E, dO)
-            if dk is None and dq is None:
-                continue
-            P = scratch.array("P", E.shape, walk.dtype)
-            np.matmul(V[:, keys], dO.swapaxes(-1, -2), out=P)
-            P -= D * share
-            P *= E  # ∂Sᵀ
-            if dk is not None:
-                dk[:, keys] += product(P, q)
-            if dq is not None:
-                dq[:, rows] += product(P.swapaxes(-1, -2), K[:, keys])
-        if dq is not None:
-            dq[:, rows] *= walk.scale
-
-
-def _weights(
-    walk: Walk, heads: Any, rows: slice, part: Part, q: Any, L: Any, kept: Any, scratch: Scratch
-) -> tuple[Any, Any]:
-    """Aᵀ on a tile as a product E · share: E kept from forward or made again, share (heads, 1,
-    queries).
-
-    The share, exp(rowmax - logsumexp) of what was kept, is left to ∂O and D, which are smaller
-    than E.
-    """
-    keys = part.tile.keys
-    E, most = walk.room(part, (len(q), keys.stop - keys.start, q.shape[1]), kept, scratch)
-    if most is not None:
-        return E, np.exp(most - L)
-    walk.scores(heads, rows, part.tile, q, E)
-    E -= L
-    return np.exp(E, out=E), np.ones_like(L)
 
 
 # ---------------------------------------------------------------- the op
@@ -287,7 +112,7 @@ _S_BAR = r"\quad \bar S = A \odot (<g> <v>^\top - \operatorname{rowsum}(<g> \odo
     flops=_flops,
     samples=_samples,
     analytic=False,
-    also=("walk", "logsumexp", "kept"),
+    also=("walk", "most", "total", "kept"),
     requires=_misfit,
 )
 def tiled_attention(q, k, v, mask=None, is_causal=False, scale=None, keep=0):
@@ -315,16 +140,16 @@ def tiled_attention(q, k, v, mask=None, is_causal=False, scale=None, keep=0):
     if broken := _misfit(q, k, v, mask):
         raise ShapeError(broken)
     walk = Walk(q, k, v, mask, is_causal, scale)
-    return _threaded(walk, lambda threads: _forward(walk, threads, keep))
+    return _threaded(walk, lambda threads: forward(walk, threads, keep))
 
 
 @tiled_attention.vjp("q", "k", "v")
-def _(g, q, k, v, out, mask, is_causal, scale, walk, logsumexp, kept, needed):
+def _(g, q, k, v, out, mask, is_causal, scale, walk, most, total, kept, needed):
     if not isinstance(g, np.ndarray):
         return _recorded(g, q, k, v, mask, is_causal, scale)
     g, out = (x.reshape(*walk.lead, walk.n, walk.d_v) for x in (g, out))
-    given = _Given(g, out, logsumexp, kept)
-    return _threaded(walk, lambda _: _backward(walk, given, needed))
+    given = Given(g, out, most, total, kept)
+    return _threaded(walk, lambda _: backward(walk, given, needed))
 
 
 def _recorded(

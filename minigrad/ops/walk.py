@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import prod, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import DTypeError
-from ..parallel import Scratch
-from .tiles import BLOCK, WIDTH, Band, Tile, bands, triangle
+from ..parallel import Scratch, run
+from .tiles import BAND, WIDTH, Band, Tile, bands, triangle
 
-__all__ = ["Lane", "Part", "Walk", "factor"]
+__all__ = ["Lane", "Part", "Walk", "factor", "within"]
 
 THREADED = 1 << 26  # score entries times d_k + d_v from which threads pay: some 5 ms both ways
+SHARED_MASK = 1 << 20  # entries of a mask from which threads read it together: 0.2 ms
 
 
 class Part(NamedTuple):
@@ -78,20 +80,23 @@ class Walk:
     def _heads_at_once(self) -> int:
         if self.mask is not None and self.mask.shape[-3] != 1:
             return 1  # each has its own mask
-        entries = max(1, min(self.n, BLOCK) * min(self.m, WIDTH))
-        several = BLOCK * WIDTH // entries
+        entries = max(1, min(self.n, BAND) * min(self.m, WIDTH))
+        several = BAND * WIDTH // entries
         if self.threads > 1:
             several = min(several, self.heads // (2 * self.threads))
         return max(1, several)
 
     def _plans(self) -> dict[tuple[int, ...], list[Band]]:
-        """The bands under each distinct mask. (Reading masks by two threads was slower.)"""
-        if self.mask is None:
-            return {(): list(bands(self.n, self.m, None, self.is_causal))}
-        return {
-            index: list(bands(self.n, self.m, self._mask_at(index), self.is_causal))
-            for index in np.ndindex(*self.mask.shape[:-2])
-        }
+        """The bands under each distinct mask."""
+        masks = () if self.mask is None else self.mask.shape[:-2]
+        return {index: self._bands(self._mask_at(index)) for index in np.ndindex(*masks)}
+
+    def _bands(self, mask: Any) -> list[Band]:
+        def share(read: Callable[[int], None], blocks: Sequence[int]) -> None:
+            threads = self.threads if mask.size >= SHARED_MASK else 1
+            run(lambda block, _: read(block), blocks, threads)
+
+        return bands(self.n, self.m, mask, self.is_causal, share)
 
     def _mask_of(self, heads: Any) -> tuple[int, ...]:
         """Which mask some heads have."""
@@ -103,7 +108,9 @@ class Walk:
         )
 
     def _mask_at(self, index: tuple[int, ...]) -> Any:
-        """One mask: (n or 1, m)."""
+        """One mask: (n or 1, m), or None."""
+        if self.mask is None:
+            return None
         return np.broadcast_to(self.mask[index], (self.mask.shape[-2], self.m))
 
     def _with_room(self, plan: list[Band], heads: Any, keep: int) -> list[tuple[slice, list[Part]]]:
@@ -113,7 +120,7 @@ class Walk:
         for rows, tiles in plan:
             parts = []
             for tile in tiles:
-                size = many * (_length(tile.keys) + 1) * _length(rows)
+                size = many * (_length(tile.keys) + 1) * _length(tile.rows)
                 fits = (self.kept + size) * self.dtype.itemsize <= keep
                 parts.append(Part(tile, self.kept if fits else None))
                 self.kept += size if fits else 0
@@ -121,8 +128,10 @@ class Walk:
         return divided
 
     def shared_lanes(self) -> list[Lane]:
-        """The lanes for backward: with few heads, the threads share the blocks of each, evenly."""
-        shares = self.threads if len(self.lanes) < 2 * self.threads else 1
+        """The lanes for backward; the threads share the blocks of each where that is more even."""
+        rounds = -(-len(self.lanes) // self.threads)
+        uneven = rounds * self.threads > 1.1 * len(self.lanes)
+        shares = self.threads if uneven else 1
         turns = [*range(shares), *reversed(range(shares))]  # 0 1 1 0 0 1: long and short for both
         return [
             Lane(
@@ -141,27 +150,30 @@ class Walk:
         q = self.q[heads][:, rows]
         return np.multiply(q, self.scale, out=scratch.array("q", q.shape, self.dtype))
 
-    def room(
-        self, part: Part, shape: tuple[int, int, int], kept: Any, scratch: Scratch
-    ) -> tuple[Any, Any]:
+    def room(self, part: Part, many: int, kept: Any, scratch: Scratch) -> tuple[Any, Any]:
         """Where a part's weights (heads, keys, queries) go, and its maxima if they are kept."""
+        keys, queries = _length(part.tile.keys), _length(part.tile.rows)
         if part.kept is None:
-            return scratch.array("S", shape, self.dtype), None
-        many, keys, queries = shape
+            return scratch.array("S", (many, keys, queries), self.dtype), None
         slab = kept[part.kept : part.kept + many * (keys + 1) * queries]
         slab = slab.reshape(many, keys + 1, queries)
         return slab[:, 1:], slab[:, :1]
 
-    def scores(self, heads: Any, rows: slice, tile: Tile, q: Any, S: Any) -> None:
+    def scores(self, heads: Any, tile: Tile, q: Any, S: Any) -> None:
         """Sᵀ = K (q · scale)ᵀ + Mᵀ on one tile: (heads, keys, queries)."""
         np.matmul(self.k[heads][:, tile.keys], q.swapaxes(-1, -2), out=S)
-        for cut in tile.cuts:
+        for rows, keys in tile.masked:
             mask = self._mask_at(self._mask_of(heads))
-            part = _to_add(mask[rows if len(mask) > 1 else slice(None), cut], self.dtype)
-            S[:, _within(cut, tile.keys)] += part.T
-        if tile.diagonal is not None:
-            closed = triangle(self.dtype)[: _length(rows), : _length(tile.diagonal)]
-            S[:, _within(tile.diagonal, tile.keys)] += closed.T
+            part = _to_add(mask[rows if len(mask) > 1 else slice(None), keys], self.dtype)
+            S[:, within(keys, tile.keys), within(rows, tile.rows)] += part.T
+        for rows, keys in tile.diagonal:
+            closed = triangle(self.dtype, keys_first=True)[: _length(keys), : _length(rows)]
+            S[:, within(keys, tile.keys), within(rows, tile.rows)] += closed
+
+
+def within(part: slice, whole: slice) -> slice:
+    """The part, counted from where the whole begins."""
+    return slice(part.start - whole.start, part.stop - whole.start)
 
 
 def factor(scale: float | None, d_k: int) -> float:
@@ -171,10 +183,6 @@ def factor(scale: float | None, d_k: int) -> float:
 
 def _length(part: slice) -> int:
     return int(part.stop - part.start)
-
-
-def _within(part: slice, whole: slice) -> slice:
-    return slice(part.start - whole.start, part.stop - whole.start)
 
 
 def _common_dtype(*operands: Any) -> np.dtype[Any]:
