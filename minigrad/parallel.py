@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import cache, partial
+from itertools import pairwise
 from math import prod
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
@@ -245,5 +246,5 @@ def product(a: Any, b: Any) -> Any:
 def _share(size: int, threads: int, work: Callable[[int, slice], Any]) -> None:
     """Call `work(i, part)` for the i-th part of an axis, each part on a thread of its own."""
     edges = np.linspace(0, size, threads + 1, dtype=int).tolist()
-    parts = enumerate(map(slice, edges, edges[1:]))
+    parts = enumerate(slice(*ends) for ends in pairwise(edges))
     run(lambda item, _: work(*item), parts, threads)

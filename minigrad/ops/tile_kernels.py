@@ -6,13 +6,13 @@ speed, and the softmax goes down the columns.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..parallel import Scratch, run
-from .tiles import WIDTH
+from .tiles import WIDTH, Grid
 from .walk import Lane, Part, Walk, within
 
 __all__ = ["Given", "backward", "forward"]
@@ -42,21 +42,24 @@ def forward(walk: Walk, threads: int, keep: int) -> tuple[Any, ...]:
         np.empty(entries, walk.dtype),
         np.empty(walk.kept, walk.dtype) if walk.kept else None,
     )
-    items = [(lane.heads, *band) for lane in walk.lanes for band in lane.bands]
-    items.sort(key=_last_query, reverse=True)  # under a causal mask, the longest first
-    run(lambda item, scratch: attend(walk, item, results, scratch), items, threads)
+    items = [(k, lane) for lane in walk.lanes for k in range(len(lane.bands))]
+    items.sort(key=_band, reverse=True)  # under a causal mask, the longest first
+    jobs = [partial(attend, walk, results, lane, k) for k, lane in items]
+    if len(walk.lanes) > len(walk.grids):  # what several lanes want of a mask is read before
+        jobs = [
+            partial(_read, grid, k) for grid in walk.grids.values() for k in range(len(grid))
+        ] + jobs
+    run(lambda job, scratch: job(scratch), jobs, threads)
     out, *rest = results
     return out.reshape(*walk.shape, walk.n, walk.d_v), walk, *rest
 
 
-def attend(
-    walk: Walk, item: tuple[Any, slice, list[Part]], results: Results, scratch: Scratch
-) -> None:
+def attend(walk: Walk, results: Results, lane: Lane, k: int, scratch: Scratch) -> None:
     """One band of queries: O = E V / rowsum(E).
 
     E is exp(S) where that is as good as exp(S - rowmax), which costs two passes over S more.
     """
-    heads, rows, parts = item
+    heads, (rows, parts) = lane.heads, walk.settle(lane, k)
     q = walk.queries(heads, rows, scratch)
     sums = None
     if _seems_small(q, walk.k[heads]):
@@ -119,8 +122,12 @@ def _in_range(total: Any) -> bool:
     return bool(((total > 1 / LARGE) & (total < LARGE)).all())
 
 
-def _last_query(item: tuple[Any, slice, list[Part]]) -> int:
-    return int(item[1].stop)
+def _band(item: tuple[int, Lane]) -> int:
+    return item[0]
+
+
+def _read(grid: Grid, k: int, _: Scratch) -> None:
+    grid.tiles(k)
 
 
 def _product(a: Any, b: Any, scratch: Scratch) -> Any:
@@ -182,7 +189,6 @@ def differentiate(
     dK, dV = _zeros("dk", dk, scratch), _zeros("dv", dv, scratch)
     for rows, parts in lane.bands:
         q = walk.queries(lane.heads, rows, scratch)  # times the scale
-        many, queries, d_k = q.shape
         G = _weighed(walk, lane.heads, rows, given, scratch)
         dQ = scratch.array("dq", q.shape, walk.dtype)
         dQ[...] = 0
@@ -190,7 +196,7 @@ def differentiate(
             keys, here = part.tile.keys, within(part.tile.rows, rows)
             E, dO = _weights(walk, lane.heads, rows, part, q, G, given, scratch)
             if dk is not None or dq is not None:
-                V1 = scratch.array("V", (many, E.shape[-2], walk.d_v + 1), walk.dtype)
+                V1 = scratch.array("V", (len(q), E.shape[-2], walk.d_v + 1), walk.dtype)
                 V1[..., :-1], V1[..., -1] = V[:, keys], 1
                 P = scratch.array("P", E.shape, walk.dtype)
                 np.matmul(V1, dO.swapaxes(-1, -2), out=P)

@@ -1,20 +1,21 @@
 """Which tiles of the score matrix attention must compute: what a mask closes is skipped.
 
-Nothing about a mask is remembered, for whoever holds an array may write to it: each call reads it
-once, with both cores, in a hundredth of the time that the attention takes.
+What a mask says is remembered for no longer than a call, for whoever holds the array may write to
+it: each call reads the mask once, on the threads that then compute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import ArgumentError
 
-__all__ = ["BAND", "BLOCK", "WIDTH", "Band", "Place", "Tile", "bands", "triangle"]
+__all__ = ["BAND", "BLOCK", "WIDTH", "Grid", "Place", "Tile", "triangle"]
 
 BLOCK = 128  # the grain at which queries and keys are skipped
 BAND = 256  # queries worked on at a time
@@ -44,46 +45,70 @@ class Tile(NamedTuple):
         return (self.rows.stop - self.rows.start) * (self.keys.stop - self.keys.start)
 
 
-class Band(NamedTuple):
-    """Queries that are worked on together, and the tiles that they see."""
+class Grid:
+    """The blocks of n queries over m keys under one mask, (n or 1, m) or None; in bands of queries.
 
-    rows: slice
-    tiles: tuple[Tile, ...]
+    What is to be done at a block is guessed from its corners at once, and read from the mask band
+    by band, by whoever is about to work there.
 
-
-def _in_order(work: Callable[[int], None], items: Iterable[int]) -> None:
-    for item in items:
-        work(item)
-
-
-def bands(
-    n: int,
-    m: int,
-    mask: Any,
-    is_causal: bool,
-    share: Callable[[Callable[[int], None], Sequence[int]], None] = _in_order,
-) -> list[Band]:
-    """The bands of n queries over m keys under one mask, (n or 1, m) or None.
-
-    Args: share: calls a function for every item, possibly on several threads.
-    Raises: ArgumentError if the mask holds NaN or +inf.
-
-    >>> [sum(tile.entries for tile in band.tiles) // 128**2 for band in bands(512, 512, None, True)]
+    >>> grid = Grid(512, 512, None, is_causal=True)
+    >>> [sum(tile.entries for tile in grid.tiles(k)) // 128**2 for k in range(len(grid))]
     [3, 7]
     """
-    grid = _grid(n, m, mask, is_causal, share)
-    return _bands(n, m, grid.shape, grid.tobytes())
 
+    def __init__(self, n: int, m: int, mask: Any, is_causal: bool) -> None:
+        self.n, self.m, self.is_causal = n, m, is_causal
+        self.mask = None if mask is None or mask.size == 0 else mask
+        shape = -(-n // BLOCK), -(-m // BLOCK)
+        guesses = OPEN if self.mask is None else _guesses(self.mask)
+        self._guesses = np.broadcast_to(guesses, shape).tolist()
+        self._read: dict[int, tuple[Tile, ...]] = {}
 
-@lru_cache(64)
-def _bands(n: int, m: int, shape: tuple[int, int], grid: bytes) -> list[Band]:
-    """The bands of a grid; one that was met before has them ready."""
-    rows = np.frombuffer(grid, np.int8).reshape(shape).tolist()
-    per_band = BAND // BLOCK
-    return [
-        Band(_part(first, first + per_band, n), tuple(_tiles(rows, first, first + per_band, n, m)))
-        for first in range(0, len(rows), per_band)
-    ]
+    def __len__(self) -> int:
+        return -(-self.n // BAND)
+
+    def rows(self, k: int) -> slice:
+        """The queries of band k."""
+        return slice(k * BAND, min((k + 1) * BAND, self.n))
+
+    def guessed(self, k: int) -> tuple[Tile, ...]:
+        """The tiles that the queries of band k seem to see."""
+        return self._tiles(k, self._guesses[self._blocks(k)])
+
+    def tiles(self, k: int) -> tuple[Tile, ...]:
+        """The tiles that the queries of band k see.
+
+        Raises: ArgumentError if the mask holds NaN or +inf.
+        """
+        if k not in self._read:
+            blocks = self._blocks(k)
+            found = [self._row(i) for i in range(blocks.start, blocks.stop)]
+            self._read[k] = self._tiles(k, found)
+        return self._read[k]
+
+    def _blocks(self, k: int) -> slice:
+        per_band = BAND // BLOCK
+        return slice(k * per_band, min((k + 1) * per_band, len(self._guesses)))
+
+    def _row(self, i: int) -> list[int]:
+        """What the mask says about one block of queries; of keys that causality leaves, if any."""
+        guesses: list[int] = self._guesses[i]
+        if self.mask is None:
+            return guesses
+        m = _part(i, i + 1, self.m).stop if self.is_causal else self.m
+        rows = _part(i, i + 1, self.n) if len(self.mask) > 1 else slice(None)
+        count = -(-m // BLOCK)
+        return _read(self.mask[rows, :m], guesses[:count], i) + guesses[count:]
+
+    def _tiles(self, k: int, rows: list[list[int]]) -> tuple[Tile, ...]:
+        first = self._blocks(k).start
+        if self.is_causal:  # queries and keys share one grid, so only the diagonal is cut through
+            rows = [
+                [what if j < i else (what and what | TRIANGLE) if j == i else CLOSED
+                 for j, what in enumerate(row)]
+                for i, row in enumerate(rows, first)
+            ]  # fmt: skip
+        return _tiles(tuple(map(tuple, rows)), first, self.n, self.m)
 
 
 def _part(first: int, last: int, size: int) -> slice:
@@ -91,45 +116,29 @@ def _part(first: int, last: int, size: int) -> slice:
     return slice(first * BLOCK, min(last * BLOCK, size))
 
 
-def _grid(n: int, m: int, mask: Any, is_causal: bool, share: Callable[..., None]) -> Any:
-    """What is to be done at each block of queries and keys."""
-    grid = np.full((-(-n // BLOCK), -(-m // BLOCK)), OPEN, np.int8)
-    if mask is not None and mask.size:
-        grid[:] = guesses = _guesses(mask)
+@lru_cache(1024)
+def _tiles(grid: tuple[tuple[int, ...], ...], top: int, n: int, m: int) -> tuple[Tile, ...]:
+    """The tiles of a band that begins at block `top`: keys that are seen by the same queries."""
+    seen_by = [tuple([what != CLOSED for what in column]) for column in zip(*grid, strict=True)]
 
-        def read(i: int) -> None:
-            grid[i] = _row(mask[_part(i, i + 1, n)], guesses[i].tolist(), i)
+    def places(flag: int, i: int, j: int, a: int, b: int) -> tuple[Place, ...]:
+        return tuple(
+            Place(_part(top + r, top + r + 1, n), _part(a + p, a + q, m))
+            for r in range(i, j)
+            for p, q in _runs([what & flag for what in grid[r][a:b]])
+            if grid[r][a + p] & flag
+        )
 
-        if len(mask) == 1:
-            grid[:] = _row(mask, guesses[0].tolist())
-        else:
-            share(read, range(len(grid)))
-    if is_causal:  # queries and keys share one grid, so only the blocks on the diagonal are cut
-        diagonal = np.arange(min(grid.shape))
-        grid = np.tril(grid)
-        grid[diagonal, diagonal] |= TRIANGLE * (grid[diagonal, diagonal] != CLOSED)
-    return grid
-
-
-def _tiles(grid: list[list[int]], first: int, last: int, n: int, m: int) -> Iterator[Tile]:
-    """The tiles of one band: runs of blocks that are seen by the same of its queries."""
-    rows = grid[first:last]
-    seen_by = [tuple([what != CLOSED for what in column]) for column in zip(*rows, strict=True)]
-    for start, stop in _runs(seen_by):
-        for a, b in _pieces(start, stop):
-            for i, j in _runs(seen_by[a]):
-                if seen_by[a][i]:
-                    masked, diagonal = (
-                        tuple(
-                            Place(_part(first + r, first + r + 1, n), _part(a + p, a + q, m))
-                            for r in range(i, j)
-                            for p, q in _runs([what & flag for what in rows[r][a:b]])
-                            if rows[r][a + p] & flag
-                        )
-                        for flag in (MASKED, TRIANGLE)
-                    )
-                    place = _part(first + i, first + j, n), _part(a, b, m)
-                    yield Tile(*place, masked, diagonal)
+    return tuple(
+        Tile(
+            _part(top + i, top + j, n), _part(a, b, m), places(MASKED, i, j, a, b),
+            places(TRIANGLE, i, j, a, b),
+        )
+        for first, last in _runs(seen_by)
+        for a, b in _pieces(first, last)
+        for i, j in _runs(seen_by[a])
+        if seen_by[a][i]
+    )  # fmt: skip
 
 
 def _runs(values: Sequence[Any]) -> Iterator[tuple[int, int]]:
@@ -145,7 +154,7 @@ def _pieces(first: int, last: int) -> Iterator[tuple[int, int]]:
     """A run in as few pieces as WIDTH allows, about equally long."""
     count = -(-(last - first) * BLOCK // WIDTH)
     edges = [first + (last - first) * i // count for i in range(count + 1)]
-    return zip(edges, edges[1:], strict=False)
+    return pairwise(edges)
 
 
 # ---------------------------------------------------------------- reading a mask
@@ -156,8 +165,14 @@ def _guesses(mask: Any) -> Any:
     above, below = (_edges(size) for size in mask.shape)
     corners = [mask[np.ix_(i, j)] for i in above for j in below]
     closed, opened = (False, True) if mask.dtype == bool else (-np.inf, 0)
-    closed, opened = (np.logical_and.reduce([x == y for x in corners]) for y in (closed, opened))
-    return np.where(closed, CLOSED, np.where(opened, OPEN, MASKED))
+    closed, opened = ([x == y for x in corners] for y in (closed, opened))
+    found = np.where(_all(closed), CLOSED, np.where(_all(opened), OPEN, OPEN | MASKED))
+    cut = opened[0] & closed[1] & opened[2] & opened[3] & np.eye(*found.shape, dtype=bool)
+    return np.where(cut, OPEN | TRIANGLE, found)
+
+
+def _all(conditions: list[Any]) -> Any:
+    return np.logical_and.reduce(conditions)
 
 
 def _edges(size: int) -> tuple[Any, Any]:
@@ -166,47 +181,35 @@ def _edges(size: int) -> tuple[Any, Any]:
     return first, np.minimum(first + BLOCK, size) - 1
 
 
-def _row(mask: Any, guesses: list[int], diagonal: int = -1) -> list[int]:
+def _read(mask: Any, guesses: list[int], diagonal: int) -> list[int]:
     """What is to be done at each block of keys under a mask for one block of queries.
 
     Each run of equal guesses is read at once, and block by block if it is not what it seemed.
     """
-    found, m = guesses, mask.shape[-1]
-    for first, last in list(_runs(found)):
-        if not _is_all(found[first], mask[:, _part(first, last, m)]):
+    m, found = mask.shape[-1], list(guesses)
+    if mask.dtype != bool and not mask.max() < np.inf:  # in one sweep, which memory likes best
+        raise ArgumentError("mask holds NaN or +inf, use 0 and -inf (0 * -inf, for one, is NaN)")
+    for first, last in _runs(guesses):
+        if not _is(guesses[first], mask[:, _part(first, last, m)]):
             for i in range(first, last):
-                if last - first == 1 or not _is_all(found[i], mask[:, _part(i, i + 1, m)]):
-                    found[i] = MASKED
-    if 0 <= diagonal < len(found) and found[diagonal] == MASKED:
-        if _is_triangle(mask[:, _part(diagonal, diagonal + 1, m)]):
-            found[diagonal] = TRIANGLE  # added as causality is, from one small array
-    for first, last in _runs(found):
-        if found[first] == MASKED:
-            _check(mask[:, _part(first, last, m)])
-    return [what | OPEN if what else CLOSED for what in found]
+                part = mask[:, _part(i, i + 1, m)]
+                likely = (CLOSED, OPEN, OPEN | TRIANGLE)[: 3 if i == diagonal else 2]
+                found[i] = next((what for what in likely if _is(what, part)), OPEN | MASKED)
+    return found
 
 
-def _is_all(what: int, mask: Any) -> bool:
-    """Whether the mask is all closed, or all open, in one pass over it."""
-    if what == MASKED:
+def _is(what: int, mask: Any) -> bool:
+    """Whether the mask is all closed, or all open, or as causality cuts it."""
+    if what & MASKED:
         return True
+    if what & TRIANGLE:
+        rows, keys = mask.shape
+        return np.array_equal(mask, triangle(mask.dtype)[:rows, :keys])
     if mask.dtype == bool:
         return bool(mask.all() if what == OPEN else not mask.any())
     if what == CLOSED:
         return bool(mask.max(axis=1).max() == -np.inf)
-    bits = mask.view(f"u{mask.itemsize}")
-    return not bits.max(axis=1).any()  # the bits of 0, and of nothing else
-
-
-def _check(mask: Any) -> None:
-    if mask.dtype != bool and not mask.max() < np.inf:
-        raise ArgumentError("mask holds NaN or +inf, use 0 and -inf (0 * -inf, for one, is NaN)")
-
-
-def _is_triangle(mask: Any) -> bool:
-    """Whether a block is the causal mask's on its diagonal: open up to it, closed beyond."""
-    rows, keys = mask.shape
-    return np.array_equal(mask, triangle(mask.dtype)[:rows, :keys])
+    return not mask.view(f"u{mask.itemsize}").max(axis=1).any()  # 0 alone has no bits
 
 
 @cache

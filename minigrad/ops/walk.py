@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from math import prod, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import DTypeError
-from ..parallel import Scratch, run
-from .tiles import BAND, WIDTH, Band, Tile, bands, triangle
+from ..parallel import Scratch
+from .tiles import BAND, WIDTH, Grid, Tile, triangle
 
 __all__ = ["Lane", "Part", "Walk", "factor", "within"]
 
 THREADED = 1 << 26  # score entries times d_k + d_v from which threads pay: some 5 ms both ways
-SHARED_MASK = 1 << 20  # entries of a mask from which threads read it together: 0.2 ms
 
 
 class Part(NamedTuple):
@@ -26,7 +24,7 @@ class Part(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """Some heads, and for each block of their queries its parts; each share has its own ∂K, ∂V."""
+    """Some heads, and for each band of their queries its parts; each share has its own ∂K, ∂V."""
 
     heads: Any  # an index: an entry for each leading axis but the last, and there a slice
     bands: list[tuple[slice, list[Part]]]
@@ -55,6 +53,7 @@ class Walk:
         self.mask: Any = None if mask is None else mask.reshape((1,) * extra + mask.shape)
         self.is_causal, self.scale = is_causal, self.dtype.type(factor(scale, self.d_k))
         self.threads, self.kept = 1, 0
+        self.grids: dict[tuple[int, ...], Grid] = {}
         self.lanes: list[Lane] = []
 
     @property
@@ -67,15 +66,17 @@ class Walk:
     def plan(self, threads: int, keep: int) -> None:
         """Make the lanes: one a head, or for several small heads; two a thread if there are."""
         self.threads = threads
-        plans = self._plans()
+        masks = () if self.mask is None else self.mask.shape[:-2]
+        self.grids = {
+            index: Grid(self.n, self.m, self._mask_at(index), self.is_causal)
+            for index in np.ndindex(*masks)
+        }
         *outer, inner = self.lead
         several = self._heads_at_once()
         for index in np.ndindex(*outer):
             for first in range(0, inner, several):
                 heads = (*index, slice(first, min(first + several, inner)))
-                self.lanes.append(
-                    Lane(heads, self._with_room(plans[self._mask_of(heads)], heads, keep))
-                )
+                self.lanes.append(Lane(heads, self._with_room(heads, keep)))
 
     def _heads_at_once(self) -> int:
         if self.mask is not None and self.mask.shape[-3] != 1:
@@ -86,17 +87,28 @@ class Walk:
             several = min(several, self.heads // (2 * self.threads))
         return max(1, several)
 
-    def _plans(self) -> dict[tuple[int, ...], list[Band]]:
-        """The bands under each distinct mask."""
-        masks = () if self.mask is None else self.mask.shape[:-2]
-        return {index: self._bands(self._mask_at(index)) for index in np.ndindex(*masks)}
+    def _with_room(self, heads: Any, keep: int) -> list[tuple[slice, list[Part]]]:
+        """The bands, with room for each tile's weights and maxima while the budget lasts."""
+        grid, many = self.grids[self._mask_of(heads)], _length(heads[-1])
+        divided = []
+        for k in range(len(grid)):
+            parts = []
+            for tile in grid.guessed(k):
+                size = many * (_length(tile.keys) + 1) * _length(tile.rows)
+                fits = (self.kept + size) * self.dtype.itemsize <= keep
+                parts.append(Part(tile, self.kept if fits else None))
+                self.kept += size if fits else 0
+            divided.append((grid.rows(k), parts))
+        return divided
 
-    def _bands(self, mask: Any) -> list[Band]:
-        def share(read: Callable[[int], None], blocks: Sequence[int]) -> None:
-            threads = self.threads if mask.size >= SHARED_MASK else 1
-            run(lambda block, _: read(block), blocks, threads)
-
-        return bands(self.n, self.m, mask, self.is_causal, share)
+    def settle(self, lane: Lane, k: int) -> tuple[slice, list[Part]]:
+        """Band k of a lane, as the mask has it; where it was not what it seemed, none is kept."""
+        rows, parts = lane.bands[k]
+        tiles = self.grids[self._mask_of(lane.heads)].tiles(k)
+        if tuple([part.tile for part in parts]) != tiles:
+            parts = [Part(tile, None) for tile in tiles]
+            lane.bands[k] = rows, parts
+        return rows, parts
 
     def _mask_of(self, heads: Any) -> tuple[int, ...]:
         """Which mask some heads have."""
@@ -112,20 +124,6 @@ class Walk:
         if self.mask is None:
             return None
         return np.broadcast_to(self.mask[index], (self.mask.shape[-2], self.m))
-
-    def _with_room(self, plan: list[Band], heads: Any, keep: int) -> list[tuple[slice, list[Part]]]:
-        """The bands, with room for each tile's weights and maxima while the budget lasts."""
-        many = _length(heads[-1])
-        divided = []
-        for rows, tiles in plan:
-            parts = []
-            for tile in tiles:
-                size = many * (_length(tile.keys) + 1) * _length(tile.rows)
-                fits = (self.kept + size) * self.dtype.itemsize <= keep
-                parts.append(Part(tile, self.kept if fits else None))
-                self.kept += size if fits else 0
-            divided.append((rows, parts))
-        return divided
 
     def shared_lanes(self) -> list[Lane]:
         """The lanes for backward; the threads share the blocks of each where that is more even."""

@@ -265,8 +265,9 @@ def test_an_integer_mask_and_an_unknown_method_are_refused(rng):
 def _seen(n, m, mask, is_causal=False):
     """Which entries are computed, and which have the mask added."""
     computed, added = np.zeros((n, m), bool), np.zeros((n, m), bool)
-    for band in tiles.bands(n, m, mask, is_causal):
-        for tile in band.tiles:
+    grid = tiles.Grid(n, m, mask, is_causal)
+    for k in range(len(grid)):
+        for tile in grid.tiles(k):
             assert not computed[tile.rows, tile.keys].any()  # once
             computed[tile.rows, tile.keys] = True
             for place in tile.masked + tile.diagonal:
