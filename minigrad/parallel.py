@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-__all__ = ["Scratch", "one_threaded_blas", "product", "run"]
+__all__ = ["ALONE", "Scratch", "one_threaded_blas", "product", "run", "scratch"]
 
 
 # ---------------------------------------------------------------- BLAS on one thread
@@ -107,7 +107,8 @@ _idle: deque[Scratch] = deque(maxlen=4)
 
 
 @contextmanager
-def _scratch() -> Iterator[Scratch]:
+def scratch() -> Iterator[Scratch]:
+    """Scratch that no one else uses within."""
     try:
         mine = _idle.pop()
     except IndexError:
@@ -130,7 +131,7 @@ def run(work: Callable[[Any, Scratch], None], items: Iterable[Any], threads: int
 
     def serve() -> None:
         try:
-            with _scratch() as mine:
+            with scratch() as mine:
                 for item in _taken_from(waiting):
                     if failures:
                         return
@@ -216,6 +217,7 @@ if hasattr(os, "register_at_fork"):
 
 # ---------------------------------------------------------------- a product on these threads
 
+ALONE = 1 << 18  # multiplications up to which OpenBLAS keeps to one thread by itself
 SHARED = 1 << 24  # multiplications from which a product is shared: 0.3 ms
 LONG = 4  # so many times longer than a and b are wide, the axis summed over is the one to share
 
@@ -227,10 +229,12 @@ def product(a: Any, b: Any) -> Any:
     threads of `run`.
     """
     (rows, inner), columns = a.shape, b.shape[1]
-    dtype = np.result_type(a, b)
+    if a.size * columns <= ALONE:
+        return np.matmul(a, b)
     with one_threaded_blas as threads:
         if threads == 1 or a.size * columns < SHARED:
-            return np.matmul(a, b, out=np.empty((rows, columns), dtype))
+            return np.matmul(a, b)
+        dtype = np.result_type(a, b)
         if inner >= LONG * max(rows, columns):
             sums = np.empty((threads, rows, columns), dtype)
             _share(inner, threads, lambda i, part: np.matmul(a[:, part], b[part], out=sums[i]))

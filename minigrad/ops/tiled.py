@@ -10,6 +10,7 @@ speed, and the softmax goes down the columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,12 @@ from ..context import constant
 from ..errors import ShapeError
 from ..op import Call, call, op
 from ..parallel import one_threaded_blas
+from . import one_tile, tile_kernels
 from .attention import mask_add, scale
 from .linalg import matmul
 from .reduce import softmax, sum
 from .shape import swapaxes
-from .tile_kernels import Given, backward, forward
+from .tile_kernels import Given
 from .walk import Walk, factor
 
 __all__ = ["KEPT", "attention_weights", "tiled_attention"]
@@ -32,6 +34,9 @@ __all__ = ["KEPT", "attention_weights", "tiled_attention"]
 # a quarter does, and the rest is remade.
 KEPT = 32 << 20
 MOST_THREADS = 4  # measured on two cores; each thread may need a ∂K and ∂V of its own
+
+
+ONE_TILE = 1 << 18  # score entries up to which one tile takes them all, as fast as the exact form
 
 
 def _threaded(walk: Walk, work: Callable[[int], Any]) -> Any:
@@ -91,6 +96,12 @@ def _misfit(q: Any, k: Any, v: Any, mask: Any = None, *settings: Any) -> str | N
     return None
 
 
+def _entries(q: Any, k: Any, v: Any, mask: Any) -> int:
+    """How many scores there are."""
+    lead = np.broadcast_shapes(*(np.shape(x)[:-2] for x in (q, k, v, mask)))
+    return prod(lead) * np.shape(q)[-2] * np.shape(k)[-2]
+
+
 def _flops(q: Any, k: Any, v: Any, out: Any) -> int:
     """As if no tile were skipped: 2 d_k for a score, 5 for the softmax, 2 d_v for the values."""
     (*_, d_k), (*_, m, d_v) = np.shape(q), np.shape(v)
@@ -139,17 +150,22 @@ def tiled_attention(q, k, v, mask=None, is_causal=False, scale=None, keep=0):
     """
     if broken := _misfit(q, k, v, mask):
         raise ShapeError(broken)
+    if _entries(q, k, v, mask) <= ONE_TILE:
+        return one_tile.forward(q, k, v, mask, is_causal, scale, keep)
     walk = Walk(q, k, v, mask, is_causal, scale)
-    return _threaded(walk, lambda threads: forward(walk, threads, keep))
+    return _threaded(walk, lambda threads: tile_kernels.forward(walk, threads, keep))
 
 
 @tiled_attention.vjp("q", "k", "v")
 def _(g, q, k, v, out, mask, is_causal, scale, walk, most, total, kept, needed):
     if not isinstance(g, np.ndarray):
         return _recorded(g, q, k, v, mask, is_causal, scale)
+    if walk is None:
+        A = one_tile.weights(q, k, mask, is_causal, scale) if kept is None else kept
+        return one_tile.backward(g, q, k, v, out, A, scale, needed)
     g, out = (x.reshape(*walk.lead, walk.n, walk.d_v) for x in (g, out))
     given = Given(g, out, most, total, kept)
-    return _threaded(walk, lambda _: backward(walk, given, needed))
+    return _threaded(walk, lambda _: tile_kernels.backward(walk, given, needed))
 
 
 def _recorded(

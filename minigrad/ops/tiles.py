@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import ArgumentError
 
-__all__ = ["BAND", "BLOCK", "WIDTH", "Grid", "Place", "Tile", "triangle"]
+__all__ = ["BAND", "BLOCK", "WIDTH", "Grid", "Place", "Tile", "check_mask", "triangle"]
 
 BLOCK = 128  # the grain at which queries and keys are skipped
 BAND = 256  # queries worked on at a time
@@ -187,8 +187,7 @@ def _read(mask: Any, guesses: list[int], diagonal: int) -> list[int]:
     Each run of equal guesses is read at once, and block by block if it is not what it seemed.
     """
     m, found = mask.shape[-1], list(guesses)
-    if mask.dtype != bool and not mask.max() < np.inf:  # in one sweep, which memory likes best
-        raise ArgumentError("mask holds NaN or +inf, use 0 and -inf (0 * -inf, for one, is NaN)")
+    check_mask(mask)  # and so bring it near in one sweep, which memory likes best
     for first, last in _runs(guesses):
         if not _is(guesses[first], mask[:, _part(first, last, m)]):
             for i in range(first, last):
@@ -196,6 +195,12 @@ def _read(mask: Any, guesses: list[int], diagonal: int) -> list[int]:
                 likely = (CLOSED, OPEN, OPEN | TRIANGLE)[: 3 if i == diagonal else 2]
                 found[i] = next((what for what in likely if _is(what, part)), OPEN | MASKED)
     return found
+
+
+def check_mask(mask: Any) -> None:
+    """Raise ArgumentError if the mask holds NaN or +inf."""
+    if mask.dtype != bool and not mask.max(initial=-np.inf) < np.inf:
+        raise ArgumentError("mask holds NaN or +inf, use 0 and -inf (0 * -inf, for one, is NaN)")
 
 
 def _is(what: int, mask: Any) -> bool:

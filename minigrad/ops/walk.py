@@ -11,7 +11,7 @@ from ..errors import DTypeError
 from ..parallel import Scratch
 from .tiles import BAND, WIDTH, Grid, Tile, triangle
 
-__all__ = ["Lane", "Part", "Walk", "factor", "within"]
+__all__ = ["Lane", "Part", "Walk", "as_mask", "common_dtype", "factor", "to_add", "within"]
 
 THREADED = 1 << 26  # score entries times d_k + d_v from which threads pay: some 5 ms both ways
 
@@ -39,11 +39,11 @@ class Walk:
         self.m: int
         self.d_k: int
         self.d_v: int
-        self.dtype = _common_dtype(q, k, v)
+        self.dtype = common_dtype(q, k, v)
         q, k, v = (_for_blas(x, self.dtype) for x in (q, k, v))
         self.n, self.d_k = q.shape[-2:]
         self.m, self.d_v = v.shape[-2:]
-        mask = None if mask is None else _as_mask(mask)
+        mask = None if mask is None else as_mask(mask)
         given = [x for x in (q, k, v, mask) if x is not None]
         self.shape = np.broadcast_shapes(*(x.shape[:-2] for x in given))
         self.lead = self.shape or (1,)
@@ -162,7 +162,7 @@ class Walk:
         np.matmul(self.k[heads][:, tile.keys], q.swapaxes(-1, -2), out=S)
         for rows, keys in tile.masked:
             mask = self._mask_at(self._mask_of(heads))
-            part = _to_add(mask[rows if len(mask) > 1 else slice(None), keys], self.dtype)
+            part = to_add(mask[rows if len(mask) > 1 else slice(None), keys], self.dtype)
             S[:, within(keys, tile.keys), within(rows, tile.rows)] += part.T
         for rows, keys in tile.diagonal:
             closed = triangle(self.dtype, keys_first=True)[: _length(keys), : _length(rows)]
@@ -183,14 +183,14 @@ def _length(part: slice) -> int:
     return int(part.stop - part.start)
 
 
-def _common_dtype(*operands: Any) -> np.dtype[Any]:
+def common_dtype(*operands: Any) -> np.dtype[Any]:
     dtype = np.result_type(*operands)
     if dtype.kind not in "fiub":
         raise DTypeError(f"attention in tiles takes real numbers, got {dtype}")
     return dtype if dtype.kind == "f" else np.dtype(np.float64)
 
 
-def _as_mask(mask: Any) -> Any:
+def as_mask(mask: Any) -> Any:
     """A mask of two axes or more, its numbers in a dtype that integers can stand for."""
     mask = np.asarray(mask)
     if mask.dtype.kind not in "bf":
@@ -210,5 +210,5 @@ def _for_blas(x: Any, dtype: Any) -> Any:
     return x if by_rows or by_columns else np.ascontiguousarray(x)
 
 
-def _to_add(mask: Any, dtype: Any) -> Any:
+def to_add(mask: Any, dtype: Any) -> Any:
     return np.where(mask, dtype.type(0), dtype.type(-np.inf)) if mask.dtype == bool else mask

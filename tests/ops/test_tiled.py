@@ -38,6 +38,19 @@ def _draw(rng, lead, n, m, d_k=5, d_v=3, dtype=np.float64):
     return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
 
 
+@pytest.fixture(autouse=True)
+def in_tiles(monkeypatch):
+    """However small they are."""
+    monkeypatch.setattr(tiled, "ONE_TILE", 0)
+
+
+@pytest.fixture(params=["tiles", "one tile"])
+def either_way(request, monkeypatch):
+    """In tiles, and in one tile that takes all."""
+    if request.param == "one tile":
+        monkeypatch.setattr(tiled, "ONE_TILE", 1 << 30)
+
+
 @pytest.fixture
 def two_threads(monkeypatch):
     """All work is shared by two threads, however small it is and however many BLAS has."""
@@ -66,6 +79,7 @@ MASKS = {
 }
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("sizes", [(3, 7), (131, 257), (307, 139), (67, 1151)])
@@ -74,6 +88,7 @@ def test_output_and_gradients_equal_the_exact_ones_under_any_mask(rng, kind, cau
     _assert_same(*_draw(rng, (2,), *sizes), mask, is_causal=causal)
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("kind", ["none", "causal", "padding", "blocks", "additive"])
 @pytest.mark.parametrize("keep", [0, 1 << 18, tiled.KEPT])
 def test_what_is_kept_and_what_is_made_again_give_the_same(rng, monkeypatch, kind, keep):
@@ -82,6 +97,7 @@ def test_what_is_kept_and_what_is_made_again_give_the_same(rng, monkeypatch, kin
     _assert_same(*_draw(rng, (3,), 389, 389), MASKS[kind](rng, 389, 389))
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("seed", range(12))
 def test_random_shapes_leading_axes_and_dtypes(seed):
     rng = np.random.default_rng(seed)
@@ -109,6 +125,7 @@ def test_two_threads_give_what_one_gives(rng, two_threads, lead, sizes):
         np.testing.assert_array_equal(first, again)  # whichever thread was faster
 
 
+@pytest.mark.usefixtures("either_way")
 def test_masks_may_differ_between_batch_entries_and_heads(rng):
     q, k, v = _draw(rng, (2, 3), 139, 139)
     for lead in [(2, 3), (2, 1), (1, 3), (3,)]:
@@ -129,6 +146,7 @@ def test_grouped_heads_share_keys_and_values_without_copies(rng, monkeypatch):
     assert walks[0].k.strides[2] == walks[0].v.strides[2] == 0
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("lay", [
     lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
     lambda x: x[..., ::-1, :].copy()[..., ::-1, :],
@@ -142,6 +160,7 @@ def test_any_layout_in_memory(rng, lay):
     _assert_same(q, k, v, lay(rng.uniform(size=(2, 139, 151)) < 0.5))
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("shapes", [
     ((0, 3, 5), (0, 7, 5), (0, 7, 2)), ((2, 0, 5), (2, 7, 5), (2, 7, 2)),
     ((2, 3, 5), (2, 0, 5), (2, 0, 2)),
@@ -154,6 +173,7 @@ def test_axes_of_length_zero(shapes, causal):
     _assert_same(q, k, v, mask, scale=0.5, is_causal=causal)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_query_that_sees_no_key_gets_zeros_and_gives_none(rng):
     q, k, v = _draw(rng, (), 139, 151)
     mask = np.ones((139, 151), bool)
@@ -164,18 +184,21 @@ def test_a_query_that_sees_no_key_gets_zeros_and_gives_none(rng):
     assert all(np.isfinite(array).all() for array in (out, dq, dk, dv))
 
 
+@pytest.mark.usefixtures("either_way")
 def test_large_scores_do_not_overflow(rng):
     q, k, v = _draw(rng, (), 67, 1151)
     _assert_same(q * 300, k, v)
     _assert_same(q * 30, k, v, is_causal=True)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_the_mean_of_the_values_for_queries_of_zeros():
     v = np.arange(300.0).reshape(150, 2)
     out = mg.tiled_attention(np.zeros((7, 5)), np.ones((150, 5)), v)
     np.testing.assert_allclose(out, np.tile(v.mean(axis=0), (7, 1)), rtol=1e-13)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_numbers_that_are_no_floats():
     q = np.arange(6).reshape(3, 2)
     np.testing.assert_allclose(mg.tiled_attention(q, q, q), mg.tiled_attention(*[q * 1.0] * 3))
@@ -186,6 +209,7 @@ def test_numbers_that_are_no_floats():
 # ---------------------------------------------------------------- derivatives
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("kind", ["none", "causal", "additive", "nothing"])
 def test_gradcheck_at_first_and_second_order(rng, kind):
     mask = MASKS[kind](rng, 3, 4)
@@ -225,6 +249,7 @@ def test_a_mask_that_needs_a_gradient_is_refused_and_auto_goes_step_by_step(rng,
 # ---------------------------------------------------------------- errors
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(("shapes", "mask", "text"), [
     (((3, 5), (7, 4), (7, 2)), None, r"q and k must have last axes of the same length, got 5 != 4"),
     (((3, 5), (7, 5), (6, 2)), None, r"k and v must have as many rows, got 7 != 6"),
@@ -241,6 +266,7 @@ def test_shapes_that_do_not_fit(shapes, mask, text):
         mg.tiled_attention(mg.tensor(q, requires_grad=True), k, v, mask)
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_nan_and_infinity_in_a_mask_are_refused_wherever_they_stand(rng, value):
     q, k, v = _draw(rng, (), 300, 300)
@@ -251,6 +277,7 @@ def test_nan_and_infinity_in_a_mask_are_refused_wherever_they_stand(rng, value):
             mg.tiled_attention(q, k, v, mask)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_an_integer_mask_and_an_unknown_method_are_refused(rng):
     q, k, v = _draw(rng, (), 3, 3)
     with pytest.raises(DTypeError, match="a mask is boolean"):
