@@ -74,14 +74,13 @@ def scaled_dot_product_attention(
 def attention_method(heads: int, n: int, m: int, mask: Any = None) -> str:
     """The method that "auto" takes for so many heads (in all of the batch) of n queries and m keys.
 
-    "tiled" where it is faster, but "exact" while a trace or another listener looks inside, and for
-    a mask that requires a gradient.
+    "tiled" where it is faster, but "exact" for a mask that requires a gradient. Who listens makes
+    no difference: a trace shows, and `compile` writes, what runs without them.
 
     >>> attention_method(8, 128, 128), attention_method(8, 1024, 1024)
     ('exact', 'tiled')
     """
-    looking = bool(current().listeners) or _needs(mask)
-    return "tiled" if heads * n * m >= TILED_FROM and not looking else "exact"
+    return "tiled" if heads * n * m >= TILED_FROM and not _needs(mask) else "exact"
 
 
 def _method_for(q: Any, k: Any, v: Any, mask: Any) -> str:

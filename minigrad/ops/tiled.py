@@ -1,10 +1,10 @@
 """Attention in tiles: one op that never holds the n × m scores.
 
-Forward goes over blocks of queries, and over tiles of keys with the softmax's maximum and sum kept
+Forward goes over bands of queries, and over tiles of keys with the softmax's maximum and sum kept
 up to date (Milakov & Gimelshein 2018, arXiv:1805.02867); backward makes each tile's weights again
-from the logarithm of the sum (Dao et al. 2022, arXiv:2205.14135), or takes those that were kept. A
-tile is held transposed, keys down and queries across: so all six products run at BLAS's best
-speed, and the softmax goes down the columns.
+from those two (Dao et al. 2022, arXiv:2205.14135), or takes them where they were kept. Which tiles
+there are: tiles.py; who does which: walk.py; what is done at each: tile_kernels.py. Few scores are
+one tile: one_tile.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from .linalg import matmul
 from .reduce import softmax, sum
 from .shape import swapaxes
 from .tile_kernels import Given
-from .walk import Walk, factor
+from .tiles import Grid
+from .walk import Walk, as_mask, factor
 
 __all__ = ["KEPT", "attention_weights", "tiled_attention"]
 
@@ -102,11 +103,22 @@ def _entries(q: Any, k: Any, v: Any, mask: Any) -> int:
     return prod(lead) * np.shape(q)[-2] * np.shape(k)[-2]
 
 
-def _flops(q: Any, k: Any, v: Any, out: Any) -> int:
-    """As if no tile were skipped: 2 d_k for a score, 5 for the softmax, 2 d_v for the values."""
-    (*_, d_k), (*_, m, d_v) = np.shape(q), np.shape(v)
-    queries = int(np.prod(np.shape(out)[:-1], dtype=int))
-    return int(queries * m * (2 * d_k + 5 + 2 * d_v))
+def _computed(q: Any, k: Any, v: Any, mask: Any, is_causal: bool) -> int:
+    """How many of the scores are computed: all but those in tiles that are skipped."""
+    entries, n, m = _entries(q, k, v, mask), np.shape(q)[-2], np.shape(k)[-2]
+    if entries <= ONE_TILE or (mask is None and not is_causal):
+        return entries
+    if mask is not None:
+        mask = as_mask(mask)
+        mask = np.broadcast_to(mask, (*mask.shape[:-1], m))
+    masks = [None] if mask is None else [mask[index] for index in np.ndindex(mask.shape[:-2])]
+    seen = [Grid(n, m, one, is_causal).entries for one in masks]
+    return int(np.sum(seen)) * (entries // (n * m)) // len(seen)
+
+
+def _flops(q: Any, k: Any, v: Any, mask: Any, is_causal: bool, out: Any) -> int:
+    """For each score that is computed 2 d_k, 5 for the softmax, and 2 d_v for the values."""
+    return _computed(q, k, v, mask, is_causal) * (2 * np.shape(q)[-1] + 5 + 2 * np.shape(v)[-1])
 
 
 _A = r"\quad A = \operatorname{softmax}(<scale>\, <q> <k>^\top + <mask>)"

@@ -356,11 +356,45 @@ def test_a_mask_that_was_written_to_is_read_anew(rng):
         _assert_same(q, k, v, mask)
 
 
-def test_flops_are_those_of_the_closed_form():
-    sample = [np.ones((2, 3, 5)), np.ones((2, 7, 5)), np.ones((2, 7, 11))]
-    out = mg.tiled_attention(*sample)
-    count = mg.tiled_attention.count_flops(tuple(sample), (None, False, None, 0), out)
+def _flops(q, k, v, mask=None, is_causal=False):
+    """As a trace counts them, of the recorded call."""
+    with mg.trace() as t:
+        mg.scaled_dot_product_attention(
+            mg.tensor(q, requires_grad=True), k, v, mask, is_causal=is_causal, method="tiled"
+        )
+    return next(entry.flops for entry in t if entry.op == "tiled_attention")
+
+
+@pytest.mark.usefixtures("either_way")
+def test_flops_are_those_of_the_closed_form(rng):
+    count = _flops(*_draw(rng, (2,), 3, 7, 5, 11))
     assert count == 2 * 3 * 7 * (2 * 5 + 5 + 2 * 11)
+
+
+def test_flops_of_skipped_tiles_are_not_counted(rng):
+    """Of five blocks by five, causality leaves 15; padding two columns of them; both 9."""
+    q, k, v = _draw(rng, (2, 3), 640, 640)
+    score = 2 * 5 + 5 + 2 * 3
+    causal, padding = np.tri(640, dtype=bool), np.arange(640) < 256
+    for mask, is_causal, blocks in [
+        (None, False, 25), (None, True, 15), (causal, False, 15), (causal[None, None], True, 15),
+        (padding, False, 10), (padding, True, 9), (np.zeros((640, 1), bool), False, 0),
+    ]:  # fmt: skip
+        assert _flops(q, k, v, mask, is_causal) == 6 * blocks * 128**2 * score
+
+
+def test_flops_under_masks_that_differ_are_each_masks_own(rng):
+    q, k, v = _draw(rng, (2, 3), 256, 256)
+    masks = np.zeros((2, 1, 256, 256), bool)
+    masks[0] = np.tri(256)  # 3 of 4 blocks, for each of three heads
+    masks[1, :, :, 200:] = True  # 2
+    assert _flops(q, k, v, masks) == 3 * (3 + 2) * 128**2 * (2 * 5 + 5 + 2 * 3)
+
+
+def test_in_one_tile_every_score_is_computed_and_counted(rng, monkeypatch):
+    monkeypatch.setattr(tiled, "ONE_TILE", 1 << 30)
+    q, k, v = _draw(rng, (), 256, 256)
+    assert _flops(q, k, v, None, is_causal=True) == 256**2 * (2 * 5 + 5 + 2 * 3)
 
 
 # ---------------------------------------------------------------- memory
@@ -369,6 +403,7 @@ def test_flops_are_those_of_the_closed_form():
 def _peak(n, keep, monkeypatch):
     """Bytes that one forward and backward allocates at most."""
     monkeypatch.setattr(mg.ops.scaled_dot_product, "KEPT", keep)
+    parallel._idle.clear()
     q = np.zeros((1, n, 16), np.float32)
     leaves = [mg.tensor(q, requires_grad=True) for _ in range(3)]
     gc.collect()
@@ -381,7 +416,6 @@ def _peak(n, keep, monkeypatch):
 
 
 def test_memory_grows_with_n_and_not_with_its_square(monkeypatch):
-    parallel._idle.clear()
     small, middle, large = (_peak(n, 0, monkeypatch) for n in (1024, 2048, 4096))
     assert large - middle < 2.2 * (middle - small)  # a square would give 4
     assert large < 4096 * 4096 * 4 / 4
@@ -506,12 +540,35 @@ def test_a_product_on_several_threads_is_the_product(rng, monkeypatch):
 # ---------------------------------------------------------------- which method
 
 
-def test_auto_goes_in_tiles_from_a_size_on_and_step_by_step_while_someone_listens(rng, monkeypatch):
+def test_auto_goes_in_tiles_from_a_size_on_whoever_listens(rng, monkeypatch):
+    """A trace shows what runs without it; to look inside, ask for the exact form."""
     q, k, v = (mg.tensor(x, requires_grad=True) for x in _draw(rng, (), 7, 7))
     assert mg.scaled_dot_product_attention(q, k, v).node.op.name == "matmul"
     monkeypatch.setattr(mg.ops.scaled_dot_product, "TILED_FROM", 49)
     assert mg.scaled_dot_product_attention(q, k, v).node.op.name == "tiled_attention"
     with mg.trace() as t:
-        assert mg.scaled_dot_product_attention(q, k, v).node.op.name == "matmul"
-        mg.scaled_dot_product_attention(q, k, v, method="tiled").sum().backward()
-    assert [entry.op for entry in t if entry.kind == "op"][-2:] == ["tiled_attention", "sum"]
+        mg.scaled_dot_product_attention(q, k, v).sum().backward()
+    assert [entry.op for entry in t if entry.kind == "op"] == ["tiled_attention", "sum"]
+
+
+def test_a_compiled_step_takes_the_form_that_auto_means(rng, monkeypatch):
+    """And reads its mask anew at each call, as the eager one does."""
+    monkeypatch.setattr(mg.ops.scaled_dot_product, "TILED_FROM", 49)
+    q, k, v = (mg.tensor(x, requires_grad=True) for x in _draw(rng, (), 300, 300))
+
+    def step(mask):
+        out = mg.scaled_dot_product_attention(q, k, v, mask)
+        out.sum().backward()
+        return out
+
+    compiled, mask = mg.compile(step), np.where(np.tri(300, dtype=bool), 0, -np.inf)
+    for place in [(0, 0), (3, 290), (200, 100)]:
+        mask[place] = 0.5
+        found = []
+        for run in (step, compiled):
+            q.grad = k.grad = v.grad = None
+            found.append([run(mask).numpy(), q.grad, k.grad, v.grad])
+        for mine, theirs in zip(*found, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-13)
+    assert not compiled.reasons
+    assert "tiled_attention" in compiled.source
