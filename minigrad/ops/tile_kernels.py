@@ -210,7 +210,7 @@ def differentiate(
         if dq is not None:
             np.multiply(dQ, walk.scale, out=dq[:, rows])
     for result, total in ((dk, dK), (dv, dV)):
-        if result is not total:
+        if result is not None and result is not total:
             result[...] = total
 
 

@@ -100,7 +100,7 @@ def _misfit(q: Any, k: Any, v: Any, mask: Any = None, *settings: Any) -> str | N
 def _entries(q: Any, k: Any, v: Any, mask: Any) -> int:
     """How many scores there are."""
     lead = np.broadcast_shapes(*(np.shape(x)[:-2] for x in (q, k, v, mask)))
-    return prod(lead) * np.shape(q)[-2] * np.shape(k)[-2]
+    return prod((*lead, np.shape(q)[-2], np.shape(k)[-2]))
 
 
 def _computed(q: Any, k: Any, v: Any, mask: Any, is_causal: bool) -> int:
@@ -113,12 +113,14 @@ def _computed(q: Any, k: Any, v: Any, mask: Any, is_causal: bool) -> int:
         mask = np.broadcast_to(mask, (*mask.shape[:-1], m))
     masks = [None] if mask is None else [mask[index] for index in np.ndindex(mask.shape[:-2])]
     seen = [Grid(n, m, one, is_causal).entries for one in masks]
-    return int(np.sum(seen)) * (entries // (n * m)) // len(seen)
+    return int(np.sum(seen) * (entries // (n * m)) // len(seen))
 
 
 def _flops(q: Any, k: Any, v: Any, mask: Any, is_causal: bool, out: Any) -> int:
     """For each score that is computed 2 d_k, 5 for the softmax, and 2 d_v for the values."""
-    return _computed(q, k, v, mask, is_causal) * (2 * np.shape(q)[-1] + 5 + 2 * np.shape(v)[-1])
+    return int(
+        _computed(q, k, v, mask, is_causal) * (2 * np.shape(q)[-1] + 5 + 2 * np.shape(v)[-1])
+    )
 
 
 _A = r"\quad A = \operatorname{softmax}(<scale>\, <q> <k>^\top + <mask>)"

@@ -42,7 +42,7 @@ class Tile(NamedTuple):
 
     @property
     def entries(self) -> int:
-        return (self.rows.stop - self.rows.start) * (self.keys.stop - self.keys.start)
+        return int((self.rows.stop - self.rows.start) * (self.keys.stop - self.keys.start))
 
 
 class Grid:
@@ -168,10 +168,11 @@ def _guesses(mask: Any) -> Any:
     """What the four corners of each block have in common: what it may be."""
     above, below = (_edges(size) for size in mask.shape)
     corners = [mask[np.ix_(i, j)] for i in above for j in below]
-    closed, opened = (False, True) if mask.dtype == bool else (-np.inf, 0)
-    closed, opened = ([x == y for x in corners] for y in (closed, opened))
+    closed = [x == (False if mask.dtype == bool else -np.inf) for x in corners]
+    opened = [x == (True if mask.dtype == bool else 0) for x in corners]
     found = np.where(_all(closed), CLOSED, np.where(_all(opened), OPEN, OPEN | MASKED))
-    cut = opened[0] & closed[1] & opened[2] & opened[3] & np.eye(*found.shape, dtype=bool)
+    diagonal = np.eye(*found.shape, dtype=np.bool_)
+    cut = opened[0] & closed[1] & opened[2] & opened[3] & diagonal
     return np.where(cut, OPEN | TRIANGLE, found)
 
 

@@ -1,6 +1,7 @@
 """Attention in tiles equals attention step by step, in memory that grows with n."""
 
 import gc
+import os
 import threading
 import tracemalloc
 
@@ -192,6 +193,49 @@ def test_large_scores_do_not_overflow(rng):
 
 
 @pytest.mark.usefixtures("either_way")
+def _count_shifts(monkeypatch):
+    """For each band that is attended to: whether scores were shifted by their maximum."""
+    shifts, real = [], tile_kernels._sums
+
+    def counted(*args, shifted):
+        shifts.append(shifted)
+        return real(*args, shifted=shifted)
+
+    monkeypatch.setattr(tile_kernels, "_sums", counted)
+    return shifts
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("sizes", [(300, 300), (67, 1151)])
+def test_the_maximum_is_left_out_only_where_scores_are_small(rng, monkeypatch, sizes, dtype):
+    q, k, v = _draw(rng, (2,), *sizes, dtype=dtype)
+    shifts = _count_shifts(monkeypatch)
+    _assert_same(q, k, v, is_causal=True)
+    assert shifts
+    assert not any(shifts)
+    shifts.clear()
+    _assert_same(q * 30, k, v, is_causal=True)
+    assert all(shifts)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("place", [(3, 7), (299, 290), (140, 2)])
+def test_a_large_score_that_a_look_at_a_few_misses_is_noticed(rng, monkeypatch, place, dtype):
+    """It overflows, or leaves its row a sum that is too small: the band is done again."""
+    for sign in (1, -1):
+        q, k, v = _draw(rng, (), 300, 300, dtype=dtype)
+        i, j = place
+        mask = np.zeros((300, 300), dtype)
+        if sign > 0:
+            mask[i, j] = 2000.0
+        else:
+            mask[i] = -2000.0
+        shifts = _count_shifts(monkeypatch)
+        _assert_same(q, k, v, mask)
+        assert shifts.count(False) == 2  # two bands
+        assert shifts.count(True) == 1
+
+
 def test_the_mean_of_the_values_for_queries_of_zeros():
     v = np.arange(300.0).reshape(150, 2)
     out = mg.tiled_attention(np.zeros((7, 5)), np.ones((150, 5)), v)
@@ -346,6 +390,25 @@ def test_skipped_keys_and_values_are_never_read(rng, monkeypatch, keep):
             np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("keep", [0, tiled.KEPT])
+@pytest.mark.parametrize("base", [False, True])
+def test_a_block_that_is_not_what_its_corners_say_is_read_right(rng, monkeypatch, base, keep):
+    """One entry in the midst of closed blocks, or of open ones, for some of the heads."""
+    monkeypatch.setattr(mg.ops.scaled_dot_product, "KEPT", keep)
+    mask = np.full((2, 1, 600, 600), base)
+    mask[1, 0, 300, 450] = mask[0, 0, 70, 70] = not base
+    _assert_same(*_draw(rng, (2, 3), 600, 600), mask)
+    _assert_same(*_draw(rng, (2, 3), 600, 600), np.where(mask, 0, -np.inf))
+    _assert_same(*_draw(rng, (2, 3), 600, 600), np.where(mask, 0, -np.inf), is_causal=True)
+
+
+def test_the_causal_mask_but_for_one_entry_on_a_diagonal_block(rng):
+    for place, value in [((140, 150), 0.0), ((150, 140), -np.inf), ((140, 140), 0.25)]:
+        mask = np.where(np.tri(300, dtype=bool), 0, -np.inf)
+        mask[place] = value
+        _assert_same(*_draw(rng, (), 300, 300), mask)
+
+
 def test_a_mask_that_was_written_to_is_read_anew(rng):
     """The same object, once causal, then with one entry opened, then with one closed."""
     q, k, v = _draw(rng, (), 300, 300)
@@ -476,12 +539,63 @@ def test_an_exception_passes_and_leaves_no_limit(rng, always_shared, monkeypatch
     def fail(*args):
         raise ZeroDivisionError("planted")
 
-    before, threads = _limits(), threading.active_count()
+    before = _limits()
     monkeypatch.setattr(tile_kernels, place, fail)
     with pytest.raises(ZeroDivisionError, match="planted"):
         _run("tiled", *_draw(rng, (4,), 300, 300))
     assert _limits() == before
-    assert threading.active_count() == threads
+
+
+def _helpers():
+    return [thread for thread in threading.enumerate() if isinstance(thread, parallel._Helper)]
+
+
+def test_a_helper_does_one_job_after_another(monkeypatch):
+    """Ten jobs in a row, one after a failure, and there is one helper for all of them."""
+    parallel._free.clear()
+    before, who = set(_helpers()), []
+    for i in range(10):
+        both = threading.Barrier(2)  # so each of the two takes one item
+
+        def work(item, _, both=both, i=i):
+            both.wait()
+            who.append(threading.current_thread())
+            if i == 4:
+                raise ZeroDivisionError("planted")
+
+        try:
+            parallel.run(work, range(2), 2)
+        except ZeroDivisionError:
+            assert i == 4
+    helpers = set(who) - {threading.current_thread()}
+    assert len(who) == 20
+    assert len(helpers) == 1
+    assert set(_helpers()) - before == helpers
+
+
+def test_a_helper_ends_when_nothing_came_for_a_while(monkeypatch):
+    monkeypatch.setattr(parallel._Helper, "PATIENCE", 0.01)
+    parallel._free.clear()
+    parallel.run(lambda *_: None, range(2), 2)
+    (helper,) = parallel._free
+    helper.join(timeout=60)
+    assert not helper.is_alive()
+    assert not parallel._free
+    done = []
+    parallel.run(lambda item, _: done.append(item), range(5), 2)
+    assert sorted(done) == list(range(5))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_child_makes_helpers_of_its_own():
+    parallel.run(lambda *_: None, range(2), 2)
+    child = os.fork()
+    if child == 0:
+        done = []
+        parallel.run(lambda item, _: done.append(item), range(8), 2)
+        os._exit(0 if sorted(done) == list(range(8)) else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_the_users_own_limit_is_respected_and_put_back(rng, always_shared, monkeypatch):
@@ -531,8 +645,12 @@ def test_the_threads_run_in_the_callers_context(rng, two_threads):
 
 
 def test_a_product_on_several_threads_is_the_product(rng, monkeypatch):
+    blas = type(parallel.one_threaded_blas)
+    enter = blas.__enter__
+    monkeypatch.setattr(blas, "__enter__", lambda self: (enter(self), 2)[1])
+    monkeypatch.setattr(parallel, "ALONE", -1)
     monkeypatch.setattr(parallel, "SHARED", 0)
-    for n, k, m in [(7, 5, 3), (3, 5, 7), (1, 5, 1), (0, 5, 3), (3, 0, 5)]:
+    for n, k, m in [(7, 5, 3), (3, 5, 7), (3, 23, 5), (1, 5, 1), (0, 5, 3), (3, 0, 5)]:
         a, b = rng.standard_normal((n, k)), rng.standard_normal((k, m))
         np.testing.assert_allclose(parallel.product(a, b), a @ b, rtol=1e-14, atol=1e-14)
 
