@@ -6,6 +6,7 @@ import pytest
 import minigrad as mg
 from layers import MultiHeadAttention, SelfAttention, create_causal_mask, padding_mask
 from minigrad.errors import ArgumentError, ShapeError
+from minigrad.ops import one_tile, tile_kernels, tiled
 
 pytest.importorskip("threadpoolctl")
 
@@ -90,17 +91,17 @@ def test_a_trace_of_tiles_measures_all_that_exists(rng, name, kind):
     assert sum(entry.op == "tiled_attention" for entry in t) == 1
 
 
-def test_a_wrong_tile_fails_the_trace_s_check(rng, monkeypatch):
+@pytest.mark.parametrize("kernels", [tile_kernels, one_tile], ids=["tiles", "one tile"])
+def test_a_wrong_tile_fails_the_trace_s_check(rng, monkeypatch, kernels):
     """A planted fault in backward, of 0.1 %, is seen."""
-    from minigrad.ops import tiled
+    monkeypatch.setattr(tiled, "ONE_TILE", 0 if kernels is tile_kernels else 1 << 20)
+    real = kernels.backward
 
-    real = tiled._differentiate
+    def wrong(*args):
+        dq, dk, dv = real(*args)
+        return dq * 1.001, dk, dv
 
-    def wrong(walk, *args):
-        walk.scale *= 1.001
-        real(walk, *args)
-
-    monkeypatch.setattr(tiled, "_differentiate", wrong)
+    monkeypatch.setattr(kernels, "backward", wrong)
     layer = LAYERS["one head"](method="tiled")
     with mg.trace() as t:
         layer(mg.tensor(rng.standard_normal((2, 7, 11)), requires_grad=True)).sum().backward()
@@ -108,7 +109,7 @@ def test_a_wrong_tile_fails_the_trace_s_check(rng, monkeypatch):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_auto_goes_in_tiles_where_that_is_faster_and_nobody_looks(rng, monkeypatch, name):
+def test_auto_goes_in_tiles_where_that_is_faster_whoever_looks(rng, monkeypatch, name):
     layer = LAYERS[name](method="auto")
     X = rng.standard_normal((2, 7, _width(name)))
     small = layer(X).numpy()
@@ -116,9 +117,9 @@ def test_auto_goes_in_tiles_where_that_is_faster_and_nobody_looks(rng, monkeypat
     monkeypatch.setattr(mg.ops.scaled_dot_product, "TILED_FROM", 2 * 7 * 7)
     np.testing.assert_allclose(layer(X).numpy(), small, rtol=1e-12, atol=1e-13)
     assert layer.attention_weights is None
-    with mg.trace():
-        layer(X)
-    assert layer.attention_weights is not None
+    with mg.trace() as t:
+        layer(mg.tensor(X, requires_grad=True))
+    assert sum(entry.op == "tiled_attention" for entry in t) == 1
 
 
 def test_exact_is_the_default():
