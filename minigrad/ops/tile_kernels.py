@@ -18,7 +18,7 @@ from .walk import Lane, Part, Walk, within
 __all__ = ["Given", "backward", "forward"]
 
 SMALL = 12  # scores whose exponentials are surely far from overflow and underflow
-LARGE = 1e10  # the largest sum of exponentials to go on with, and one over the smallest
+RANGE = 1e-5, 1e10  # sums of exponentials to go on with
 
 # ---------------------------------------------------------------- forward
 
@@ -65,7 +65,7 @@ def attend(walk: Walk, results: Results, lane: Lane, k: int, scratch: Scratch) -
     if _seems_small(q, walk.k[heads]):
         with np.errstate(over="ignore", invalid="ignore"):
             sums = _sums(walk, heads, rows, parts, q, results.kept, scratch, shifted=False)
-    if sums is None or not _in_range(sums[-1]):
+    if sums is None or not _in_range(*sums):
         sums = _sums(walk, heads, rows, parts, q, results.kept, scratch, shifted=True)
     O, most, total = sums
     total[total == 0] = np.inf  # no weight to anything
@@ -113,13 +113,16 @@ def _sums(
 
 def _seems_small(q: Any, K: Any) -> bool:
     """Whether a few of the scores are all small: a guess, that the sums will prove or not."""
+    if q.itemsize < 4:
+        return False
     few = q[:, :: 1 + q.shape[1] // 16] @ K[:, :: 1 + K.shape[1] // 16].swapaxes(-1, -2)
     return bool(np.abs(few).max(initial=0) < SMALL)
 
 
-def _in_range(total: Any) -> bool:
+def _in_range(O: Any, _: Any, total: Any) -> bool:
     """Whether sums of exp(S) are far from overflow, and from losing what matters to underflow."""
-    return bool(((total > 1 / LARGE) & (total < LARGE)).all())
+    low, high = RANGE
+    return bool(((total > low) & (total < high)).all() and np.isfinite(O).all())
 
 
 def _band(item: tuple[int, Lane]) -> int:

@@ -236,6 +236,22 @@ def test_a_large_score_that_a_look_at_a_few_misses_is_noticed(rng, monkeypatch, 
         assert shifts.count(True) == 1
 
 
+def test_values_that_overflow_unless_scores_are_shifted_are_noticed(monkeypatch):
+    """Every score is 8, and every value 1e35: e^8 · 300 times that is beyond float32."""
+    q, k = np.full((300, 4), 4, np.float32), np.ones((300, 4), np.float32)
+    v, shifts = np.full((300, 3), 1e35, np.float32), _count_shifts(monkeypatch)
+    np.testing.assert_allclose(mg.tiled_attention(q, k, v), v, rtol=1e-5)
+    assert shifts == [False, True] * 2
+
+
+def test_half_precision(rng):
+    q, k, v = _draw(rng, (), 300, 300, dtype=np.float16)
+    expected = mg.tiled_attention(*(x.astype(np.float32) for x in (q, k, v)), is_causal=True)
+    out = mg.tiled_attention(q, k, v, is_causal=True)
+    assert out.dtype == np.float16
+    np.testing.assert_allclose(out, expected, rtol=0, atol=0.01)
+
+
 def test_the_mean_of_the_values_for_queries_of_zeros():
     v = np.arange(300.0).reshape(150, 2)
     out = mg.tiled_attention(np.zeros((7, 5)), np.ones((150, 5)), v)
