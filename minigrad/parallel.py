@@ -188,7 +188,7 @@ class _Helper(Thread):
     To wake one takes a third of the time that starting one does.
     """
 
-    PATIENCE = 1.0  # seconds
+    PATIENCE = 0.05  # seconds; one that slept longer tends to wake on the core of its caller
 
     def __init__(self) -> None:
         super().__init__(name="minigrad", daemon=True)
