@@ -20,7 +20,7 @@ import numpy as np
 from numpy import ndarray
 from numpy.typing import DTypeLike
 
-__all__ = ["FEW", "by_size", "empty", "in_order", "over", "release", "room"]
+__all__ = ["FEW", "by_size", "empty", "in_order", "over", "release", "room", "zeros"]
 
 LARGE = 1 << 20  # bytes from which memory is used again
 FEW = 1 << 12  # entries that are never many: who counts them first spares small arrays the rest
@@ -52,6 +52,19 @@ def _rounded(size: int) -> int:
     """A size that nearly equal ones share: up to one of eight between powers of two."""
     step = 1 << (size.bit_length() - 4)
     return -(-size // step) * step
+
+
+def zeros(shape: tuple[int, ...], like: Any) -> Any:
+    """Zeros of a shape, in the dtype of `like` and of its kind.
+
+    >>> zeros((2,), np.float32(1))
+    array([0., 0.], dtype=float32)
+    """
+    if like.__class__ is not ndarray and hasattr(like, "__array_function__"):
+        return np.zeros(shape, like.dtype, like=like)
+    array = empty(shape, like.dtype)
+    array.fill(0)
+    return array
 
 
 def room(like: Any, other: Any = 1.0) -> Any:

@@ -21,14 +21,16 @@ from ..context import current, listen
 from ..graph import caller
 from .guards import _key, guard
 from .passes import improve
-from .program import Value
 from .record import Recorder
-from .source import write
+from .source import Changed, write
+from .split import split
 from .state import Survey, survey
 from .watched import Watched, plain
 
 __all__ = ["Compiled", "compile"]
 
+import os
+DEBUG = os.environ.get('DEBUG')
 _LIMIT = 8  # programs kept for one step; a step that needs more runs eagerly
 
 
@@ -79,16 +81,17 @@ class Compiled:
             watched = _watch(args), _watch(kwargs)
             result = self.step(*watched[0], **watched[1])
             result = recorder.finish(result)
-        keeps, changing = _changes(found, survey(self.step, args, kwargs), recorder)
+        changing = _changes(found, survey(self.step, args, kwargs), recorder)
         run, source = None, ""
         if recorder.reason is None:
             try:
-                keeps = improve(recorder.program, keeps)
+                improve(recorder.program)
                 name = getattr(self.step, "__qualname__", type(self.step).__name__)
-                written = write(recorder.program, name, place, keeps)
+                written = write(recorder.program, name, place, split(recorder.program))
                 run, source = self._alone(written.build()), written.source
             except Exception as error:  # the step itself ran: a fault of ours must not stop it
                 recorder.reason = f"the program cannot be written: {error!r}"
+                if DEBUG: raise
         if recorder.reason is not None:
             run, source = None, f"# runs eagerly: {recorder.reason}\n"
             self.reasons.append(recorder.reason)
@@ -109,6 +112,8 @@ class Compiled:
                 return self.step(*args, **kwargs)
             try:
                 return run(args, kwargs)
+            except Changed:  # nothing was written yet
+                return self.step(*args, **kwargs)
             finally:
                 lock.release()
 
@@ -159,32 +164,25 @@ def _watch(item: Any) -> Any:
     return item
 
 
-def _changes(
-    before: Survey, after: Survey, recorder: Recorder
-) -> tuple[list[tuple[Any, Any, Value]], set[tuple[int, Any]]]:
+def _changes(before: Survey, after: Survey, recorder: Recorder) -> set[tuple[int, Any]]:
     """What the step changed in what it can reach: attributes set to its own arrays are kept,
     anything else refused.
     """
-    keeps: list[tuple[Any, Any, Value]] = []
     changing: set[tuple[int, Any]] = set()
     then = {_key(e): e for e in before.entries if e.owner is not None}
-    args = {e.key: e for e in before.entries if e.owner is None and e.fresh}
     for entry in after.entries:
-        old = then.get(_key(entry)) if entry.owner is not None else args.get(entry.key)
+        old = then.get(_key(entry)) if entry.owner is not None else entry
         if old is not None and (old.value is entry.value or _equal(old, entry)):
             continue
-        if entry.owner is None:
-            continue
-        value = entry.value
-        known = recorder.value_if_known(value)
+        known = recorder.arrays.known(entry.value)
         if known is not None and isinstance(entry.owner, dict) and isinstance(entry.key, str):
             changing.add(_key(entry))
-            entry.owner[entry.key] = plain(value)
-            keeps.append((entry.owner, entry.key, known))
-        elif entry.owner is not None:
+            entry.owner[entry.key] = plain(entry.value)
+            recorder.program.keeps.append((entry.owner, entry.key, known))
+        else:
             what = entry.key if isinstance(entry.key, str) else type(entry.owner).__name__
             recorder.refuse(f"the step changes {what}")
-    return keeps, changing
+    return changing
 
 
 def _equal(old: Any, new: Any) -> bool:

@@ -150,7 +150,7 @@ def _identities(
             c.lines.append(f"{where} {'is' if value is second else 'is not'} {other}")
         if id(value) in found.fixed:
             c.lines.append(f"{where} is {c.bind(value)}")
-    used = {key for key in recorder.leaves if key in found.fixed}
+    used = {key for key in recorder.arrays.leaves if key in found.fixed}
     used |= {id(v) for v in found.fixed.values() if isinstance(v, np.ndarray)}
     if used and fresh:
         known = c.bind(frozenset(used))
@@ -161,8 +161,8 @@ def _identities(
 
 def _leaves(c: _Conditions, found: Survey, recorder: Recorder) -> None:
     """The Tensors that the program reads or writes."""
-    for key, leaf in recorder.leaves.items():
-        where = recorder.fresh[key][0] if key in recorder.fresh else c.bind(leaf)
+    for key, leaf in recorder.arrays.leaves.items():
+        where = recorder.arrays.fresh[key][0] if key in recorder.arrays.fresh else c.bind(leaf)
         if key in found.fixed:
             where = c.bind(leaf)
             c.lines.append(f"{where}._data is {c.bind(leaf._data)}")
@@ -170,5 +170,5 @@ def _leaves(c: _Conditions, found: Survey, recorder: Recorder) -> None:
             c.lines.append(f"not {where}._hooks")
         if key in recorder.entry_grads:
             c.lines.append(f"{where}.grad is {'' if recorder.entry_grads[key] else 'not '}None")
-    for value in recorder.captured:
+    for value in recorder.arrays.captured:
         c.array(c.bind(value), value)

@@ -1,31 +1,31 @@
 """Algebra on programs: what a person would rearrange by hand, with the identity that each
-rearrangement uses.
-
-All of it keeps the results to rounding.
+rearrangement uses. All of it keeps the results to rounding.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from .joins import join
-from .program import Program, Step, Value, contiguous, nbytes
-from .rewrite import Keeps, Rewriting, drop_dead, final_readers, is_transpose, tidy, uses_of
+from .placing import place_copies, place_puts
+from .program import Program, Step, Value, nbytes
+from .rewrite import Rewriting, drop_dead, final_readers, is_transpose, uses_of
+from .tidy import seat, tidy
 
 __all__ = ["improve"]
 
 
-def improve(program: Program, keeps: Keeps) -> Keeps:
-    """Rearrange the program; the kept values are replaced along with the others."""
-    for change in (tidy, drop_dead):
-        keeps = change(program, keeps)
-    if not _computes_after_writing(program):
-        for change in (turn_products, move_scales, share_rowsums):
-            keeps = change(program, keeps)
-        keeps = join(program, drop_dead(program, keeps))
-    return keeps
+def improve(program: Program) -> None:
+    """Rearrange the program."""
+    tidy(program)
+    drop_dead(program)
+    if _computes_after_writing(program):
+        return
+    for change in (turn_products, move_scales, share_rowsums, join, place_puts, place_copies):
+        change(program)
+        drop_dead(program)
+        tidy(program)
+    drop_dead(program)
 
 
 def _computes_after_writing(program: Program) -> bool:
@@ -37,10 +37,10 @@ def _computes_after_writing(program: Program) -> bool:
     return True in writes and not all(writes[writes.index(True) :])
 
 
-def turn_products(program: Program, keeps: Keeps) -> Keeps:
+def turn_products(program: Program) -> None:
     """(A B)ᵀ = Bᵀ Aᵀ: a product of which only the transpose is read is made the other way round."""
-    uses = uses_of(program, keeps)
-    r = Rewriting(program, keeps)
+    uses = uses_of(program)
+    r = Rewriting(program)
 
     def visit(step: Step) -> bool:
         if step.kind != "matmul" or min(len(v.shape) for v in step.args) < 2:
@@ -52,26 +52,23 @@ def turn_products(program: Program, keeps: Keeps) -> Keeps:
             return False
         a, b = step.args
         *lead, n, m = step.out.shape
-        made = r.emit(
-            "matmul", "np.matmul", (r.transposed(b), r.transposed(a)), (*lead, m, n), step.out.dtype
-        )
+        turned = r.transposed(b), r.transposed(a)
+        made = r.emit("matmul", "np.matmul", turned, (*lead, m, n), step.out.dtype)
         r.now[id(step.out)] = r.transposed(made)
         return True
 
-    keeps = r.run(visit)
-    return tidy(program, keeps)
+    r.run(visit)
 
 
 def _through_reshapes(uses: dict[int, list[Step | None]], value: Value) -> list[Step | None]:
     """The readers of a value; a stack of one matrix and that matrix are the same."""
     found: list[Step | None] = []
     for step in uses.get(id(value), []):
-        same = step is not None and step.kind == "view" and step.text == "reshape"
         if (
-            same
-            and step is not None
-            and step.out.shape[-2:] == value.shape[-2:]
+            step is not None
+            and step.text == "reshape"
             and len(value.shape) == 2
+            and step.out.shape[-2:] == value.shape
         ):
             found += _through_reshapes(uses, step.out)
         else:
@@ -79,186 +76,144 @@ def _through_reshapes(uses: dict[int, list[Step | None]], value: Value) -> list[
     return found
 
 
-def _number(step: Step | None) -> float | None:
-    """The factor of a step that multiplies by one number."""
+def _factor(step: Step | None) -> float | None:
+    """The number that a step multiplies by."""
     if step is not None and step.text == "np.multiply" and isinstance(step.args[1], int | float):
         return float(step.args[1])
     return None
 
 
-def move_scales(program: Program, keeps: Keeps) -> Keeps:
-    """c (A B) = (c A) B: a factor goes to the smallest of the three arrays."""
-    uses = uses_of(program, keeps)
-    r = Rewriting(program, keeps)
-    scaled: dict[tuple[int, float], Value] = {}
-
-    def scale(value: Value, factor: float) -> Value:
-        key = (id(value), factor)
-        if key not in scaled:
-            scaled[key] = r.emit(
-                "elementwise", "np.multiply", (value, factor), value.shape, value.dtype
-            )
-            scaled[key].name = f"{value.name}_scaled" if value.name else None
-        return scaled[key]
-
-    def visit(step: Step) -> bool:
-        return _scale_before(r, uses, step, scale) or _scale_after(r, uses, step, scale)
-
-    keeps = r.run(visit)
-    drop_dead(program, keeps)
-    return tidy(program, keeps)
-
-
-def _product_of(value: Any) -> tuple[Step, Value] | None:
+def _product_of(value: Any) -> Step | None:
     """The product that a value is, through a reshape that keeps its matrices."""
-    if value.__class__ is not Value or value.step is None:
-        return None
-    step = value.step
-    if step.kind == "view" and step.text == "reshape" and step.args[0].shape == value.shape[-2:]:
+    step = value.step if value.__class__ is Value else None
+    if step is not None and step.text == "reshape" and step.args[0].shape == value.shape[-2:]:
         return _product_of(step.args[0])
-    return (step, value) if step.kind == "matmul" else None
+    return step if step is not None and step.kind == "matmul" else None
 
 
-def _scale_before(r: Rewriting, uses: Any, step: Step, scale: Any) -> bool:
-    """S = c (A B), A smaller than S: S = (c A) B."""
-    factor = _number(step)
-    found = _product_of(step.args[0]) if factor is not None else None
-    if found is None or factor is None:
-        return False
-    product, _ = found
-    a, b = product.args
-    if nbytes(a) >= nbytes(product.out) or len(a.shape) < 2 or len(b.shape) < 2:
-        return False
-    if len(uses.get(id(step.args[0]), [])) > 1 or len(uses.get(id(product.out), [])) > 1:
-        return False
-    made = r.emit(
-        "matmul", "np.matmul", (scale(a, factor), b), product.out.shape, product.out.dtype
-    )
-    r.replace(step.out, made)
-    r.now[id(step.out)] = r.reshaped(made, step.out.shape)
-    return True
-
-
-def _scale_after(r: Rewriting, uses: Any, step: Step, scale: Any) -> bool:
-    """(c G) B with G larger than the rest: c (G B), or G (c B) where c B is known."""
-    if step.kind != "matmul" or min(len(v.shape) for v in step.args) < 2:
-        return False
-    for k, value in enumerate(step.args):
-        bare, turned = _bare(r, value)
-        factor = _number(bare.step) if bare is not None else None
-        if bare is None or factor is None or bare.step is None:
-            continue
-        inner, other = bare.step.args[0], step.args[1 - k]
-        readers = final_readers(uses, bare)
-        products = all(s is not None and s.kind == "matmul" for s in readers)
-        if not products or nbytes(inner) <= max(nbytes(step.out), nbytes(other)):
-            continue
-        large = _as(r, inner, value, turned)
-        known = r_scaled(r, other, factor)
-        args = [large, known or other] if k == 0 else [known or other, large]
-        made = r.emit("matmul", "np.matmul", tuple(args), step.out.shape, step.out.dtype)
-        if known is None:
-            made = r.emit("elementwise", "np.multiply", (made, factor), made.shape, made.dtype)
-        r.replace(step.out, made)
-        return True
-    return False
-
-
-def _bare(r: Rewriting, value: Value) -> tuple[Value | None, bool]:
+def _bare(value: Value) -> tuple[Value | None, bool]:
     """What a value is, before a view that keeps its matrices or exchanges their axes; and whether
     it exchanges.
     """
     turned = False
     while value.step is not None and value.step.kind == "view":
-        step = value.step
+        step, source = value.step, value.step.args[0]
         if is_transpose(step):
             turned = not turned
-        elif not (
-            step.text in ("reshape", "getitem")
-            and step.args[0].shape[-2:] == value.shape[-2:]
-            and _product(step.args[0].shape) == _product(value.shape)
+        elif (
+            step.text not in ("reshape", "getitem")
+            or source.shape[-2:] != value.shape[-2:]
+            or nbytes(source) != nbytes(value)
         ):
             return None, turned
-        value = step.args[0]
+        value = source
     return value, turned
 
 
-def _product(shape: tuple[int, ...]) -> int:
-    return int(np.prod(shape, dtype=int))
+def move_scales(program: Program) -> None:
+    """c (A B) = (c A) B: a factor goes to the smallest of the three arrays."""
+    uses = uses_of(program)
+    r = Rewriting(program)
+    scaled: dict[Any, Value] = {}  # c x, by c and where x lies
+
+    def scale(value: Value, factor: float) -> Value:
+        made = scaled.get((factor, seat(value)))
+        if made is None:
+            made = r.emit("elementwise", "np.multiply", (value, factor), value.shape, value.dtype)
+            made.name = f"{value.name}_scaled" if value.name else None
+            scaled[factor, seat(value)] = made
+        return made
+
+    def known(value: Value, factor: float) -> Value | None:
+        """c times a value, or times its transpose, if that was computed before."""
+        made = scaled.get((factor, seat(value)))
+        if made is not None:
+            return r.reshaped(made, value.shape)
+        turned = r.transposed(value)
+        made = scaled.get((factor, seat(turned)))
+        return r.transposed(r.reshaped(made, turned.shape)) if made is not None else None
+
+    def before(step: Step, factor: float) -> bool:
+        """S = c (A B), A smaller than S: S = (c A) B."""
+        product = _product_of(step.args[0])
+        if product is None or min(len(v.shape) for v in product.args) < 2:
+            return False
+        a, b = product.args
+        once = all(len(uses.get(id(v), [])) == 1 for v in (step.args[0], product.out))
+        if not once or nbytes(a) >= nbytes(product.out):
+            return False
+        args, out = (scale(a, factor), b), product.out
+        made = r.emit("matmul", "np.matmul", args, out.shape, out.dtype)
+        r.replace(step.out, made)
+        r.now[id(step.out)] = r.reshaped(made, step.out.shape)
+        return True
+
+    def after(step: Step) -> bool:
+        """(c G) B with G larger than the rest: c (G B), or G (c B) where c B is known."""
+        for k, value in enumerate(step.args):
+            bare, turned = _bare(value)
+            factor = _factor(bare.step) if bare is not None else None
+            if bare is None or bare.step is None or factor is None:
+                continue
+            inner, other = bare.step.args[0], step.args[1 - k]
+            readers = final_readers(uses, bare)
+            if not all(s is not None and s.kind == "matmul" for s in readers):
+                continue
+            if nbytes(inner) <= max(nbytes(step.out), nbytes(other)):
+                continue
+            *lead, n, m = value.shape
+            large = r.reshaped(inner, (*lead, m, n) if turned else value.shape)
+            large = r.transposed(large) if turned else large
+            ready = known(other, factor)
+            args = (large, ready or other) if k == 0 else (ready or other, large)
+            made = r.emit("matmul", "np.matmul", args, step.out.shape, step.out.dtype)
+            if ready is None:
+                args = (made, factor)
+                made = r.emit("elementwise", "np.multiply", args, made.shape, made.dtype)
+            r.replace(step.out, made)
+            return True
+        return False
+
+    def visit(step: Step) -> bool:
+        factor = _factor(step)
+        if factor is not None:
+            if before(step, factor):
+                return True
+            scaled.setdefault((factor, seat(step.args[0])), step.out)
+            return False
+        return step.kind == "matmul" and min(len(v.shape) for v in step.args) > 1 and after(step)
+
+    r.run(visit)
 
 
-def _as(r: Rewriting, inner: Value, like: Value, turned: bool) -> Value:
-    """`inner` seen through the same views as `like` sees its scaled form."""
-    shape = (*like.shape[:-2], like.shape[-1], like.shape[-2]) if turned else like.shape
-    seen = r.reshaped(inner, shape) if inner.shape != shape else inner
-    return r.transposed(seen) if turned else seen
-
-
-def r_scaled(r: Rewriting, value: Value, factor: float) -> Value | None:
-    """c times a value, if that was computed before."""
-    whole, turned = _bare(r, value)
-    if whole is None:
-        return None
-    for step in r.steps:
-        if _number(step) == factor and step.text == "np.multiply":
-            seen, other_turned = _bare(r, step.args[0])
-            if seen is whole and step.out.strides == contiguous(step.out.shape, step.out.dtype):
-                turned_now = turned != other_turned
-                shape = (
-                    value.shape
-                    if not turned_now
-                    else (*value.shape[:-2], value.shape[-1], value.shape[-2])
-                )
-                made = r.reshaped(step.out, shape)
-                return r.transposed(made) if turned_now else made
-    return None
-
-
-def share_rowsums(program: Program, keeps: Keeps) -> Keeps:
+def share_rowsums(program: Program) -> None:
     """rowsum((P Qᵀ) ⊙ A) = rowsum(P ⊙ (A Q)): of softmax's rule, n × d in place of n × n where A Q
     is known.
     """
-    r = Rewriting(program, keeps)
+    r = Rewriting(program)
+    products: dict[Any, Value] = {}  # by where the two operands lie
 
     def visit(step: Step) -> bool:
-        if (
-            step.text != "np.add.reduce"
-            or step.kwargs.get("axis") != -1
-            or not step.kwargs.get("keepdims")
-        ):
+        if step.kind == "matmul":
+            products.setdefault(tuple(map(seat, step.args)), step.out)
+        settings = {"axis": -1, "keepdims": True}
+        summed = step.args[0].step if step.text == "np.add.reduce" else None
+        if summed is None or summed.text != "np.multiply" or step.kwargs != settings:
             return False
-        product = step.args[0].step
-        if product is None or product.text != "np.multiply":
-            return False
-        for left, weights in (product.args, product.args[::-1]):
-            found = _product_of(left)
-            if found is None or weights.__class__ is not Value:
+        for left, weights in (summed.args, summed.args[::-1]):
+            product = _product_of(left)
+            if product is None or weights.__class__ is not Value:
                 continue
-            p, q_turned = found[0].args
-            known = _known_product(r, weights, q_turned)
-            if known is not None and nbytes(p) < nbytes(found[0].out) and p.shape == known.shape:
-                both = r.emit("elementwise", "np.multiply", (p, known), p.shape, p.dtype)
-                shape = (*p.shape[:-1], 1)
-                made = r.emit(
-                    "reduce", "np.add.reduce", (both,), shape, p.dtype, axis=-1, keepdims=True
-                )
-                r.now[id(step.out)] = r.reshaped(made, step.out.shape)
-                return True
+            p, turned = product.args
+            known = products.get((seat(weights), seat(r.transposed(turned))))
+            if known is None or nbytes(known) != nbytes(p) or nbytes(p) >= nbytes(product.out):
+                continue
+            both = (p, r.reshaped(known, p.shape))
+            both = (r.emit("elementwise", "np.multiply", both, p.shape, p.dtype),)
+            shape = (*p.shape[:-1], 1)
+            made = r.emit("reduce", "np.add.reduce", both, shape, p.dtype, **settings)
+            r.now[id(step.out)] = r.reshaped(made, step.out.shape)
+            return True
         return False
 
-    keeps = r.run(visit)
-    drop_dead(program, keeps)
-    return tidy(program, keeps)
-
-
-def _known_product(r: Rewriting, a: Value, b_turned: Value) -> Value | None:
-    """A B, if it was computed before, with Bᵀ given."""
-    first, _ = _bare(r, a)
-    second, turned = _bare(r, b_turned)
-    for step in r.steps:
-        if step.kind == "matmul" and first is not None and second is not None:
-            x, x_turned = _bare(r, step.args[0])
-            y, y_turned = _bare(r, step.args[1])
-            if x is first and not x_turned and y is second and y_turned != turned:
-                return step.out
-    return None
+    r.run(visit)

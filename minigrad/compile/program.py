@@ -1,23 +1,26 @@
 """Program: what a step did, as a flat list of NumPy calls in the order they ran.
 
 A `Value` is an array that a call reads or makes; a `Step` is one call. Values say what they are,
-not what they
-hold, so a program is small however large the arrays were.
+not what they hold, so a program is small however large the arrays were.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
 
 __all__ = [
+    "Known",
     "Program",
     "Step",
     "Value",
+    "Wrapped",
     "address",
     "contiguous",
+    "is_whole",
     "nbytes",
     "root",
     "substitute",
@@ -35,16 +38,15 @@ class Value:
         what: the Tensor, the array or the expression it comes from; the Step that makes it.
         strides, offset: where its entries lie in the memory of its root.
         part: one of several disjoint parts of a room or of a joint result.
-        name, path: its symbol, and the scope in which it was made.
+        name: its symbol.
     """
 
-    __slots__ = ("dtype", "kind", "name", "offset", "part", "path", "shape", "strides", "what")
+    __slots__ = ("dtype", "kind", "name", "offset", "part", "shape", "strides", "what")
 
     def __init__(self, kind: str, what: Any, shape: tuple[int, ...], dtype: Any) -> None:
         self.kind, self.what, self.shape, self.dtype = kind, what, shape, np.dtype(dtype)
         self.strides, self.offset = contiguous(shape, self.dtype), 0
         self.name: str | None = None
-        self.path = ""
         self.part = False
 
     @property
@@ -59,15 +61,18 @@ class Step:
     """One call: `function(*args, **kwargs)` makes `outs`.
 
     Attributes:
-        kind: "elementwise", "reduce" or "matmul" (these can write into an array that is there
-            already), "view" (its result shares its first argument's memory), "call" (a NumPy
-            function) or "kernel" (an op's kernel or rule, whole), "grad", "clear", "assign",
-            "update", "keep" (effects).
-        text: how the function is written.  note: what it is for.
+        kind: "elementwise", "reduce", "matmul", "cast", "copy" or "join" (these can write into an
+            array that is there already), "view" (its result shares its first argument's memory),
+            "call" (a NumPy function), "put" or "at" (an array of zeros with something put or added
+            in), "kernel" (an op's kernel or rule, whole), "check" (what a kernel asked of the
+            numbers), "grad", "clear", "assign", "update" (effects).
+        text: how the function is written.
+        op: the op whose kernel or rule it is part of.  path: where in the model that is.
         into: the view that its result is written to, None for memory of its own.
+        shares: whether its result may share memory with what it was given, for a kernel.
     """
 
-    __slots__ = ("args", "function", "into", "kind", "kwargs", "note", "outs", "text")
+    __slots__ = ("args", "function", "into", "kind", "kwargs", "op", "outs", "path", "shares", "text")
 
     def __init__(
         self,
@@ -75,18 +80,14 @@ class Step:
         text: str,
         function: Callable[..., Any] | None,
         args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        kwargs: dict[str, Any] | None = None,
     ) -> None:
-        self.kind, self.text, self.function, self.args, self.kwargs = (
-            kind,
-            text,
-            function,
-            args,
-            kwargs,
-        )
+        self.kind, self.text, self.function, self.args = kind, text, function, args
+        self.kwargs = kwargs or {}
         self.outs: list[Value] = []
-        self.note = ""
+        self.op = self.path = ""
         self.into: Value | None = None
+        self.shares = False
 
     @property
     def out(self) -> Value:
@@ -94,7 +95,8 @@ class Step:
 
     def reads(self) -> Iterator[Value]:
         yield from values_in(self.args)
-        yield from values_in(self.kwargs)
+        if self.kwargs:
+            yield from values_in(self.kwargs)
 
     def __repr__(self) -> str:
         return f"<{self.text} {self.args} -> {self.outs}>"
@@ -103,19 +105,55 @@ class Step:
 class Program:
     """The steps, and what the function returned: nested tuples, lists and dicts of Values, Tensors
     and constants.
+
+    Attributes:
+        op, path: written on the steps that are added.
+        keeps: attributes that the step sets: the dict, the key, and the value.
+        draws: whether random numbers are drawn.
     """
 
-    __slots__ = ("result", "steps")
+    __slots__ = ("_constants", "draws", "keeps", "op", "path", "result", "steps")
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self.result: Any = None
+        self.op = self.path = ""
+        self.keeps: list[tuple[Any, str, Value]] = []
+        self.draws = False
+        self._constants: dict[int, Value] = {}
 
     def add(self, step: Step, *made: tuple[tuple[int, ...], Any]) -> list[Value]:
         """Append a step that makes arrays of these shapes and dtypes."""
         step.outs = [Value("step", step, shape, dtype) for shape, dtype in made]
+        step.op, step.path = self.op, self.path
         self.steps.append(step)
         return step.outs
+
+    def constant(self, array: Any) -> Value:
+        """An array that is the same at every call."""
+        known = self._constants.get(id(array))
+        if known is None:
+            known = self._constants[id(array)] = Value("constant", array, array.shape, array.dtype)
+            known.strides = array.strides
+        return known
+
+
+class Known:
+    """A returned Tensor that was there before."""
+
+    __slots__ = ("expression", "tensor")
+
+    def __init__(self, expression: str | None, tensor: Any) -> None:
+        self.expression, self.tensor = expression, tensor
+
+
+class Wrapped:
+    """A returned Tensor that the step made."""
+
+    __slots__ = ("name", "value")
+
+    def __init__(self, value: Value, name: str | None) -> None:
+        self.value, self.name = value, name
 
 
 def values_in(item: Any) -> Iterator[Value]:
@@ -124,7 +162,10 @@ def values_in(item: Any) -> Iterator[Value]:
         yield item
     elif isinstance(item, tuple | list):
         for entry in item:
-            yield from values_in(entry)
+            if entry.__class__ is Value:
+                yield entry
+            elif isinstance(entry, tuple | list | dict):
+                yield from values_in(entry)
     elif isinstance(item, dict):
         for entry in item.values():
             yield from values_in(entry)
@@ -150,6 +191,11 @@ def contiguous(shape: tuple[int, ...], dtype: Any) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def is_whole(value: Value) -> bool:
+    """Whether its entries lie in row-major order, without gaps."""
+    return value.strides == contiguous(value.shape, value.dtype)
+
+
 def address(array: Any) -> int:
     """Where an array's first entry lies."""
     return int(array.__array_interface__["data"][0])
@@ -161,11 +207,11 @@ def root(value: Value) -> Value:
         if step.into is not None:
             value = step.into
         elif step.kind == "view":
-            value = next(values_in(step.args))
+            value = step.args[0]
         else:
             break
     return value
 
 
 def nbytes(value: Value) -> int:
-    return int(np.prod(value.shape, dtype=int)) * int(np.dtype(value.dtype).itemsize)
+    return prod(value.shape) * value.dtype.itemsize

@@ -1,8 +1,9 @@
 """Symbol: an array that writes down what is computed from it.
 
 Kernels and rules are plain NumPy, so handing them Symbols in place of arrays yields the NumPy calls
-they make. What cannot be written down (a truth value, a conversion, a loop over entries) raises
-Untraceable, and the kernel is then called whole.
+they make. Where one asks whether something holds of the numbers, the answer is part of the program:
+it is asked again at each call. What cannot be written down (a conversion, a loop over entries)
+raises Untraceable, and the kernel is then called whole.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from .program import Program, Step, Value, address, substitute
 
-__all__ = ["Symbol", "Untraceable", "apply", "owner_of"]
+__all__ = ["Symbol", "Untraceable", "apply"]
 
 
 class Untraceable(Exception):
@@ -49,13 +50,6 @@ _CALLS = {
 }
 
 
-def owner_of(array: Any) -> Any:
-    """The array whose memory it is."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
-
-
 class Symbol(NDArrayOperatorsMixin):
     """A Value of a program together with what it holds in this run."""
 
@@ -84,10 +78,8 @@ class Symbol(NDArrayOperatorsMixin):
         return np.power(self, power)
 
     def __getitem__(self, index: Any) -> Any:
-        parts = index if isinstance(index, tuple) else (index,)
-        kinds = (int, np.integer, slice, type(None), type(Ellipsis))
-        basic = all(isinstance(p, kinds) and not isinstance(p, bool | np.bool_) for p in parts)
-        return apply("view" if basic else "call", "getitem", _getitem, (self, index))
+        kind = "view" if _is_basic(index) else "call"
+        return apply(kind, "getitem", _getitem, (self, index))
 
     def reshape(self, *shape: Any) -> Any:
         return np.reshape(self, shape[0] if len(shape) == 1 else shape)
@@ -101,6 +93,32 @@ class Symbol(NDArrayOperatorsMixin):
     def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
         return np.sum(self, axis=axis, keepdims=keepdims)
 
+    def min(self) -> Any:
+        return np.min(self)
+
+    def max(self) -> Any:
+        return np.max(self)
+
+    def __bool__(self) -> bool:
+        """The answer in this run, which a step of its own asks for again."""
+        if self.program.draws or self.size != 1:  # numbers that were drawn cannot be drawn again
+            raise Untraceable("a truth value")
+        truth = bool(self.a)
+        self.program.add(Step("check", "check", None, (self.value, truth)))
+        return truth
+
+    def __setitem__(self, index: Any, x: Any) -> None:
+        """Into zeros, once: they are then what `x` makes of them."""
+        self._filled("put", "put" if _is_basic(index) else "set", index, x)
+
+    def _filled(self, kind: str, text: str, index: Any, x: Any) -> None:
+        step = self.value.step
+        if step is None or step.text != "np.zeros" or text == "set":
+            raise Untraceable("an array is written")
+        function = _put if kind == "put" else _added
+        made = apply(kind, text, function, (x, index, self.shape, self.dtype))
+        self.value, self.a = made.value, made.a
+
     def astype(self, dtype: Any, copy: bool = True) -> Any:
         if np.dtype(dtype) == self.dtype:
             return self
@@ -111,6 +129,8 @@ class Symbol(NDArrayOperatorsMixin):
         out = out[0] if isinstance(out, tuple) else out
         if method == "reduce" and out is None:
             return _reduce(ufunc, *inputs, **kwargs)
+        if method == "at" and ufunc is np.add and inputs[0].__class__ is Symbol:
+            return inputs[0]._filled("at", "at", *inputs[1:])
         if (
             method != "__call__"
             or kwargs
@@ -135,6 +155,8 @@ class Symbol(NDArrayOperatorsMixin):
             return function(*(substitute(arg, _concrete) for arg in args), **kwargs)
         if name in _REDUCTIONS:
             return _reduce(_REDUCTIONS[name], *args, **{"axis": None, **kwargs})
+        if name == "zeros":
+            return apply("call", "np.zeros", function, args, kwargs, like=self)
         if name == "mean":
             return _mean(*args, **kwargs)
         if name == "real" and self.dtype.kind != "c":
@@ -148,12 +170,31 @@ class Symbol(NDArrayOperatorsMixin):
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:
         raise Untraceable("an array is looked at in Python")
 
-    __array__ = __bool__ = __float__ = __int__ = __index__ = __iter__ = __complex__ = _refuse
+    __array__ = __float__ = __int__ = __index__ = __iter__ = __complex__ = _refuse
     __hash__ = object.__hash__
+
+
+def _is_basic(index: Any) -> bool:
+    """Whether an index gives a view: no arrays."""
+    kinds = (int, np.integer, slice, type(None), type(Ellipsis))
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(isinstance(p, kinds) and not isinstance(p, bool | np.bool_) for p in parts)
 
 
 def _getitem(x: Any, index: Any) -> Any:
     return x[index]
+
+
+def _put(x: Any, index: Any, shape: Any, dtype: Any) -> Any:
+    out = np.zeros(shape, dtype)
+    out[index] = x
+    return out
+
+
+def _added(x: Any, index: Any, shape: Any, dtype: Any) -> Any:
+    out = np.zeros(shape, dtype)
+    np.add.at(out, index, x)
+    return out
 
 
 def _astype(x: Any, dtype: Any) -> Any:
@@ -186,30 +227,34 @@ def apply(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None = None,
+    like: Symbol | None = None,
 ) -> Any:
     """Run a call on what the Symbols hold, and write it down."""
     kwargs = kwargs or {}
     symbols = [s for s in _leaves(args) + _leaves(kwargs) if s.__class__ is Symbol]
-    program = symbols[0].program
+    first = symbols[0] if symbols else like
+    assert first is not None
+    program, source = first.program, first.a
     out = function(*substitute(args, _concrete), **substitute(kwargs, _concrete))
     if kind in ("elementwise", "reduce", "matmul", "cast"):
         out = np.asarray(out, order="C")
     out = np.asarray(out)
-    source = symbols[0].a
     if kind == "view" and not np.may_share_memory(out, source) and out.size:
         kind, out = "copy", np.ascontiguousarray(out)
-    step = Step(kind, text, function, substitute(args, _value), substitute(kwargs, _value))
+
+    def value_of(item: Any) -> Any:
+        if item.__class__ is Symbol:
+            return item.value
+        return program.constant(item) if item.__class__ is np.ndarray else item
+
+    step = Step(kind, text, function, substitute(args, value_of), substitute(kwargs, value_of))
     (value,) = program.add(step, (out.shape, out.dtype))
     if kind == "view":
         value.strides = out.strides
-        value.offset = symbols[0].value.offset + address(out) - address(source)
+        value.offset = first.value.offset + address(out) - address(source)
     elif kind == "call":
         value.strides = out.strides
     return Symbol(program, value, out)
-
-
-def _value(item: Any) -> Any:
-    return item.value if item.__class__ is Symbol else item
 
 
 def _leaves(item: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from ..errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from ..memory import over, room
 from ..op import Call, call, op
 from .reduce import row_dot, row_sum, several, shifted, softmax, total_of
-from .samples import floating, recorded
+from .samples import arrayed, floating, recorded
 
 __all__ = ["cross_entropy", "dropout", "layer_norm", "rms_norm"]
 
@@ -48,7 +48,7 @@ def cross_entropy(logits, targets):
     >>> cross_entropy(np.zeros((2, 4)), np.array([1, 3])).round(4)
     np.float64(1.3863)
     """
-    targets = np.asarray(targets)
+    targets = arrayed(targets)
     if np.ndim(logits) < 1 or targets.shape != logits.shape[:-1]:
         raise ShapeError(
             f"targets {targets.shape} must have logits' shape without its last axis, "
@@ -70,7 +70,7 @@ def cross_entropy(logits, targets):
 
 @cross_entropy.vjp("logits")
 def _(g, logits, targets, peak, total):
-    targets = np.asarray(targets)
+    targets = arrayed(targets)
     if logits.__class__ is not np.ndarray:
         return (softmax(logits) - _one_hot(targets, logits)) * (g / targets.size)
     d_logits = np.subtract(logits, peak, room(logits, peak))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, DTypeError, ShapeError
-from ..memory import FEW, empty
+from ..memory import FEW, zeros
 from ..op import Call, call, op
 from ..tensor import Tensor
 from .elementwise import each
@@ -82,11 +82,11 @@ def scatter_add(x, index, shape):
     >>> scatter_add(np.array([1.0, 2.0, 4.0]), np.array([0, 0, 2]), (3,))
     array([3., 0., 4.])
     """
-    out = empty(shape, np.result_type(x))
-    out.fill(0)
+    x = arrayed(x)
+    out = zeros(shape, x)
     if _is_basic(index):
         out[index] = x
-    elif _names_rows(index) and out.ndim > 1 and np.size(x) > FEW:
+    elif _names_rows(index) and out.ndim > 1 and x.size > FEW and isinstance(x, np.ndarray):
         _add_rows(out, index, x)
     else:
         np.add.at(out, index, x)
@@ -137,14 +137,15 @@ def take(x, indices, axis=None):
            [1., 2.],
            [3., 4.]])
     """
-    if np.asarray(indices).dtype.kind not in "iu" and np.size(indices):
-        raise DTypeError(f"indices must be integers, got {np.asarray(indices).dtype}")
-    return np.take(x, np.asarray(indices, dtype=np.intp), axis=axis)
+    indices = arrayed(indices)
+    if indices.dtype.kind not in "iu" and np.size(indices):
+        raise DTypeError(f"indices must be integers, got {indices.dtype}")
+    return np.take(x, indices.astype(np.intp, copy=False), axis=axis)
 
 
 @take.vjp("x")
 def _(g, x_shape, indices, axis):
-    indices = np.asarray(indices, dtype=np.intp)
+    indices = arrayed(indices).astype(np.intp, copy=False)
     if axis is None:
         return scatter_add(g, indices, (int(np.prod(x_shape)),)).reshape(x_shape)
     lead = (slice(None),) * (axis % len(x_shape))

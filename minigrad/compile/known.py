@@ -1,0 +1,145 @@
+"""Which Value of the program an array or Tensor of the recorded run is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..tensor import Tensor
+from .program import Program, Step, Value, address
+from .state import Survey
+from .symbol import Symbol
+from .watched import plain
+
+__all__ = ["Arrays", "cut"]
+
+
+def cut(array: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
+    """Part of a contiguous array."""
+    return np.ndarray(shape, array.dtype, array, offset, strides)
+
+
+class Arrays:
+    """The Values of Tensors and arrays, by identity; what comes from outside is looked up in what
+    the step can reach.
+
+    Args: refuse: is told why, when something cannot be known.
+    Attributes:
+        leaves: every Tensor that the program reads or writes and did not make, by id.
+        captured: arrays the step reaches by itself and reads.
+    """
+
+    def __init__(self, program: Program, found: Survey, refuse: Callable[[str], None]) -> None:
+        self.program, self.refuse = program, refuse
+        self.fixed, self.fresh = found.fixed, found.fresh
+        self.leaves: dict[int, Tensor] = {}
+        self.captured: list[Any] = []
+        self._known: dict[int, tuple[Any, Value]] = {}  # by id of the array, which is kept alive
+        self._whole: dict[int, Tensor] = {}  # the Tensor that an array is the whole of
+        for tensor in self.tensors():
+            other = self._whole.setdefault(id(tensor._data), tensor)
+            if other is not tensor and (id(tensor) in self.fresh or id(other) in self.fresh):
+                refuse("two tensors share one array")
+            if tensor._node is not None and tensor._needs:
+                refuse("a tensor with a graph of its own comes from outside")
+            if tensor._hooks:
+                refuse("a tensor has hooks")
+        for _, argument in self.fresh.values():
+            if isinstance(argument, np.ndarray) and argument.__class__ is not np.ndarray:
+                refuse(f"an argument is a {type(argument).__name__}")
+
+    def tensors(self) -> list[Tensor]:
+        """Every Tensor the step can reach."""
+        everything = [*self.fixed.values(), *(value for _, value in self.fresh.values())]
+        return [thing for thing in everything if isinstance(thing, Tensor)]
+
+    def is_outside(self, thing: Any) -> bool:
+        return id(thing) in self.fixed or id(thing) in self.fresh
+
+    def place(self, tensor: Tensor) -> str | None:
+        """The expression of an argument, None for what stays."""
+        return self.fresh[id(tensor)][0] if id(tensor) in self.fresh else None
+
+    def know(self, array: Any, value: Value) -> Value:
+        if value.kind != "step":
+            value.strides = array.strides
+        self._known[id(array)] = (array, value)
+        return value
+
+    def constant(self, array: Any) -> Value:
+        return self.know(array, self.program.constant(array))
+
+    def known(self, array: Any) -> Value | None:
+        found = self._known.get(id(array))
+        return found[1] if found is not None else None
+
+    def value_of(self, item: Any) -> Value:
+        """The Value of a Tensor or array."""
+        return self._of_tensor(item) if item.__class__ is Tensor else self._of_array(item)
+
+    def symbol_of(self, item: Any) -> Any:
+        """What a kernel is handed in place of a Tensor or array; anything else as it is."""
+        if item.__class__ is Tensor:
+            return Symbol(self.program, self._of_tensor(item), item._data)
+        if isinstance(item, np.ndarray):
+            value = self._of_array(item)
+            bare = plain(item)
+            return bare if value.kind == "constant" else Symbol(self.program, value, bare)
+        if item.__class__ in (tuple, list):
+            return item.__class__(map(self.symbol_of, item))
+        return item
+
+    def _of_tensor(self, tensor: Tensor) -> Value:
+        outside = self.is_outside(tensor)
+        if outside:
+            self.leaves[id(tensor)] = tensor
+        array = tensor._data
+        known = self._known.get(id(array))
+        if known is not None:
+            return known[1]
+        if not outside:
+            return self._of_array(array)
+        expression = self.place(tensor)
+        kind, what = ("leaf", tensor) if expression is None else ("argument", f"{expression}._data")
+        value = Value(kind, what, array.shape, array.dtype)
+        value.name = tensor.name
+        return self.know(array, value)
+
+    def _of_array(self, array: Any) -> Value:
+        known = self._known.get(id(array))
+        if known is not None:
+            return known[1]
+        if id(array) in self._whole:
+            return self._of_tensor(self._whole[id(array)])
+        if id(array) in self.fixed:
+            self.captured.append(array)
+            return self.know(array, Value("captured", array, array.shape, array.dtype))
+        if id(array) in self.fresh:
+            value = Value("argument", self.fresh[id(array)][0], array.shape, array.dtype)
+            return self.know(array, value)
+        return self._as_view(array)
+
+    def _as_view(self, array: Any) -> Value:
+        """An array cut from one that is known: the same cut, whatever that one then holds."""
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+            if id(owner) in self._known or id(owner) in self._whole or self.is_outside(owner):
+                break
+        else:
+            self.refuse("an op is given an array that was computed outside the ops")
+            return self.constant(array)
+        base = self._of_array(owner)
+        if array.dtype != owner.dtype:
+            self.refuse("an array is seen as another dtype")
+        if array.shape == owner.shape and array.strides == owner.strides:
+            return self.know(array, base)
+        offset = address(array) - address(owner)
+        if not owner.flags.c_contiguous or not 0 <= offset <= owner.nbytes:
+            self.refuse("an array is cut from another that is not contiguous")
+        step = Step("view", "cut", cut, (base, array.shape, array.strides, offset))
+        (value,) = self.program.add(step, (array.shape, array.dtype))
+        value.strides, value.offset = array.strides, base.offset + offset
+        return self.know(array, value)

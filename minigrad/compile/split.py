@@ -1,0 +1,359 @@
+"""Which steps can run on parts of the rows, each part on its own, with the same result.
+
+The rows are those of one input, along its first axis that has more than one entry: the examples of
+a batch, or the positions of one sequence. Every other value is then *whole*, or cut into *rows*
+along one of its axes, or a *sum* over the rows, to which each part adds its own. A step runs in
+parts if its results are rows or sums again, given rows of what it reads; whole values may be cut as
+needed. A step that reads all rows, or a whole sum, waits until every part has ended: there a phase
+ends, and another may begin. What cannot be shown to work this way is run whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any, NamedTuple
+
+from .axes import backward, forward, indexed, through_reshape
+from .program import Program, Step, Value, nbytes, root
+from .rewrite import kept
+
+__all__ = ["Place", "Split", "split"]
+
+THREADS = 2
+PHASE = 150e-6  # seconds to start and end the parts
+CACHE = 1 << 20  # bytes of cache of one core
+WORTH = 1e-3  # seconds from which a program is looked at
+
+
+class Place(NamedTuple):
+    """Where a value stands: "whole" once so many phases have ended, or "rows" along an axis or a
+    "sum", made in that phase.
+    """
+
+    kind: str
+    axis: int
+    time: int
+
+
+Need = tuple[Value, Any]  # a value and how it is read: along an axis, as a "sum", or "whole"
+WHOLE = Place("whole", 0, 0)
+
+
+def split(program: Program) -> Split | None:
+    """The split that saves most, or None if none saves enough."""
+    plain = sum(_seconds(step, THREADS) for step in program.steps)
+    if plain < WORTH or program.draws or _overwrites(program):
+        return None
+    found = [Split(program, seed, axis) for seed, axis in _seeds(program)]
+    best = min(found, key=Split.seconds, default=None)
+    return best if best is not None and best.phases and best.seconds() < 0.9 * plain else None
+
+
+def _overwrites(program: Program) -> bool:
+    """Whether something is computed after an array was overwritten."""
+    writes = [step.kind in ("assign", "update") for step in program.steps]
+    after = program.steps[writes.index(True) :] if True in writes else []
+    return any(step.outs for step in after)
+
+
+def _seeds(program: Program) -> Iterator[tuple[Value, int]]:
+    """Inputs whose rows may be cut; parameters last, a few in all."""
+    inputs: dict[int, Value] = {}
+    for step in program.steps:
+        for value in step.reads():
+            if value.step is None and value.kind != "room":
+                inputs.setdefault(id(value), value)
+    ranks = {"argument": 0, "captured": 1, "constant": 2, "leaf": 3}
+    ordered = sorted(inputs.values(), key=lambda v: ranks[v.kind])
+    tried = 0
+    for value in ordered:
+        axis = next((i for i, n in enumerate(value.shape) if n > 1), None)
+        if axis is not None and tried < 6:
+            tried += 1
+            yield value, axis
+
+
+def _seconds(step: Step, threads: int) -> float:
+    """A rough time for a step, its products on so many threads."""
+    if not step.outs or step.kind == "view" or step.out.dtype == object:
+        return 0.0
+    if step.kind == "matmul" and step.args[0].shape:
+        wide = step.out.dtype.itemsize / 4
+        return 2 * prod(step.out.shape) * step.args[0].shape[-1] * wide / (7e10 * threads)
+    size = max([nbytes(step.out), *map(nbytes, step.reads())])
+    slow = {"np.exp": 3, "np.tanh": 8, "np.power": 8, "np.log": 3}.get(step.text, 1)
+    return size * slow / 1.2e10
+
+
+class Split:
+    """The places of all values, and when each step runs, for the rows of one input.
+
+    Attributes:
+        units: how many rows there are.  count: in how many parts.
+        phases: how many times the parts run.
+        needs: for a step that runs in parts, how it reads each value.
+        local: values that live within the parts of one phase only, by the id of their root.
+    """
+
+    def __init__(self, program: Program, seed: Value, axis: int) -> None:
+        self.program, self.units = program, seed.shape[axis]
+        self.places: dict[int, Place] = {id(seed): Place("rows", axis, 0)}
+        self.times: dict[int, tuple[int, bool]] = {}
+        self.needs: dict[int, list[Need]] = {}
+        for step in program.steps:
+            self._schedule(step)
+        self.phases = max((time for time, parts in self.times.values() if parts), default=0)
+        self.local = self._find_local()
+        self.count = self._count()
+
+    def place(self, value: Value) -> Place:
+        return self.places.get(id(value), WHOLE)
+
+    def time(self, step: Step) -> tuple[int, bool]:
+        """After how many phases a step runs whole, or in which phase in parts, and whether that."""
+        return self.times[id(step)]
+
+    def order(self, step: Step) -> int:
+        time, in_parts = self.times[id(step)]
+        return 2 * time - in_parts
+
+    def seconds(self) -> float:
+        """A rough time for the program, split."""
+        total = self.phases * PHASE
+        for step in self.program.steps:
+            in_parts = self.times[id(step)][1]
+            total += _seconds(step, 1) / THREADS if in_parts else _seconds(step, THREADS)
+        return total
+
+    # ------------------------------------------------------------------ when a step runs
+
+    def _schedule(self, step: Step) -> None:
+        if not step.outs and step.kind != "check":  # effects come when all is computed
+            self.times[id(step)] = (1 << 20, False)
+            return
+        if step.kind == "view":
+            return self._follow(step)
+        best: Place | None = None
+        for kind, axis, needs in self._options(step):
+            if not any(self._is_cut(v, need) for v, need in needs):
+                continue
+            phase = max([1, *(self._ready(v, need) for v, need in needs)])
+            if best is None or phase < best.time:
+                best = Place(kind, axis, phase)
+                self.needs[id(step)] = needs
+        place = best or Place("whole", 0, max([0, *(self.place(v).time for v in step.reads())]))
+        self.times[id(step)] = (place.time, best is not None)
+        for out in step.outs:
+            self.places[id(out)] = place
+
+    def _is_cut(self, value: Value, need: Any) -> bool:
+        place = self.place(value)
+        return place.kind == need == "sum" or (place.kind == "rows" and place.axis == need)
+
+    def _ready(self, value: Value, need: Any) -> int:
+        """The first phase in which a value can be read so."""
+        return self.place(value).time + (not self._is_cut(value, need))
+
+    def _follow(self, step: Step) -> None:
+        """A view: rows of rows, a sum of a sum, or of something whole."""
+        place = self.place(step.args[0])
+        if step.text == "joined":
+            place = self._of_joined(step)
+        elif place.kind == "rows":
+            axis = forward(step, place.axis, self.units)
+            place = place._replace(axis=axis) if axis is not None else place._replace(kind="whole")
+        self.places[id(step.out)] = place
+        self.times[id(step)] = (place.time, place.kind != "whole")
+
+    def _of_joined(self, step: Step) -> Place:
+        """Memory that several steps wrote to: rows if each wrote rows of it."""
+        room, *parts = step.args
+        places = [self.place(part) for part in parts]
+        time = max(place.time for place in places)
+        axes = {self.axis_below(part, p.axis, room) for part, p in zip(parts, places, strict=True)}
+        if all(place.kind == "rows" for place in places) and len(axes) == 1 and None not in axes:
+            (axis,) = axes
+            assert axis is not None
+            return Place("rows", axis, time)
+        return Place("whole", 0, time)
+
+    def axis_below(self, value: Value, axis: int, base: Value) -> int | None:
+        """The axis of what a value is a view of that is this axis of the value."""
+        while value is not base:
+            step = value.step
+            if step is None:
+                return None
+            if step.into is not None:
+                value = step.into
+                continue
+            found = backward(step, axis, self.units) if step.kind == "view" else None
+            if found is None:
+                return None
+            value, axis = step.args[0], found
+        return axis
+
+    # ------------------------------------------------------------------ how a step may run
+
+    def _options(self, step: Step) -> Iterator[tuple[str, int, list[Need]]]:
+        """Kind and axis of the result, and how each value is to be read for that."""
+        maker = getattr(self, f"_{step.kind}", None)
+        values = list(step.reads())
+        if maker is None or not all(v.shape or step.kind == "elementwise" for v in values):
+            return
+        if any(self.place(v).kind != "whole" for v in values):
+            yield from maker(step)
+
+    def _fits(self, value: Value, axis: int) -> bool:
+        return value.shape[axis] % self.units == 0
+
+    def _elementwise(self, step: Step) -> Iterator[tuple[str, int, list[Need]]]:
+        values = [v for v in step.args if v.__class__ is Value]
+        ndim = len(step.out.shape)
+        for value in values:
+            place = self.place(value)
+            if place.kind == "rows":
+                axis = place.axis + ndim - len(value.shape)
+                yield "rows", axis, [(v, self._along(v, step.out, axis)) for v in values]
+        sums = [v for v in values if self.place(v).kind == "sum"]
+        linear = {
+            "np.multiply": len(sums) == 1,
+            "np.divide": sums == [step.args[0]],
+            "np.negative": True,
+            "np.add": len(sums) == len(step.args),
+            "np.subtract": len(sums) == len(step.args),
+        }
+        if sums and linear.get(step.text, False):
+            yield "sum", 0, [(v, "sum" if v in sums else "whole") for v in values]
+
+    def _along(self, value: Value, out: Value, axis: int) -> Any:
+        """How a value is read where it meets rows of the result: along that axis, if it has it."""
+        mine = axis - len(out.shape) + len(value.shape)
+        has = mine >= 0 and value.shape[mine] == out.shape[axis]
+        return mine if has and self._fits(value, mine) else "whole"
+
+    def _cast(self, step: Step) -> Iterator[tuple[str, int, list[Need]]]:
+        (place,) = (self.place(v) for v in step.reads())
+        yield place.kind, place.axis, [(step.args[0], "sum" if place.kind == "sum" else place.axis)]
+
+    def _copy(self, step: Step) -> Iterator[tuple[str, int, list[Need]]]:
+        source, place = step.args[0], self.place(step.args[0])
+        if place.kind == "rows":
+            axis = through_reshape(source.shape, place.axis, step.out.shape, self.units)
+            if axis is not None:
+                yield "rows", axis, [(source, place.axis)]
+
+    def _reduce(self, step: Step) -> Iterator[tuple[str, int, list[Need]]]:
+        (x,), place = step.args, self.place(step.args[0])
+        ndim, axes = len(x.shape), step.kwargs.get("axis")
+        axes = range(ndim) if axes is None else (axes,) if isinstance(axes, int) else axes
+        gone = {a % ndim for a in axes}
+        if place.kind != "rows":
+            return
+        if place.axis not in gone:
+            kept_dims = step.kwargs.get("keepdims", False)
+            axis = place.axis if kept_dims else place.axis - sum(a < place.axis for a in gone)
+            yield "rows", axis, [(x, place.axis)]
+        elif step.text == "np.add.reduce" and "initial" not in step.kwargs:
+            yield "sum", 0, [(x, place.axis)]
+
+    def _matmul(self, step: Step) -> Iterator[tuple[str, int, list[Need]]]:
+        a, b = step.args
+        ndim, m, n = len(step.out.shape), len(a.shape), len(b.shape)
+        if min(m, n) < 2:
+            return
+        for value in (a, b):
+            place = self.place(value)
+            axis = place.axis + ndim - len(value.shape)
+            if place.kind == "rows" and axis < ndim - 2:  # each product its own rows
+                yield "rows", axis, [(v, self._along(v, step.out, axis)) for v in (a, b)]
+        if self._fits(a, m - 2):
+            yield "rows", ndim - 2, [(a, m - 2), (b, "whole")]
+        if self._fits(a, m - 1):
+            yield "sum", 0, [(a, m - 1), (b, n - 2)]
+        if self._fits(b, n - 1):
+            yield "rows", ndim - 1, [(a, "whole"), (b, n - 1)]
+
+    def _at(self, step: Step) -> Iterator[tuple[str, int, list[Need]]]:
+        """x added into zeros at rows that an array of integers names."""
+        x, index = step.args[:2]
+        index = index if isinstance(index, tuple) else (index,)
+        at, place = index[-1], self.place(x)
+        plain = all(part == slice(None) for part in index[:-1])
+        if plain and at.__class__ is Value and place.kind == "rows":
+            axis = place.axis - len(index) + 1
+            if 0 <= axis < len(at.shape):
+                yield "sum", 0, [(x, place.axis), (at, axis)]
+
+    def _put(self, step: Step) -> Iterator[tuple[str, int, list[Need]]]:
+        """x put into zeros at a basic index."""
+        x, index = step.args[:2]
+        place, axes = self.place(x), indexed(index, step.out.shape)
+        at = place.axis + len(axes) - len(x.shape)
+        if place.kind == "rows" and axes[at] is not None:
+            yield "rows", axes[at], [(x, place.axis)]
+
+    def _call(self, step: Step) -> Iterator[tuple[str, int, list[Need]]]:
+        values = list(step.reads())
+        axis = step.kwargs.get("axis")
+        if step.text == "np.where" and len(step.args) == 3:
+            for kind, a, needs in self._elementwise(step):
+                if kind == "rows":
+                    yield kind, a, needs
+        elif step.text == "np.take" and isinstance(axis, int) and values == list(step.args):
+            x, indices = step.args
+            place = self.place(indices)
+            if place.kind == "rows":
+                a = axis % len(x.shape) + place.axis
+                yield "rows", a, [(x, "whole"), (indices, place.axis)]
+        elif step.text in ("np.take_along_axis", "np.concatenate") and isinstance(axis, int):
+            for value in values:
+                place = self.place(value)
+                if place.kind == "rows" and place.axis != axis % len(value.shape):
+                    yield "rows", place.axis, [(v, place.axis) for v in values]
+
+    # ------------------------------------------------------------------ what stays within the parts
+
+    def _find_local(self) -> set[int]:
+        """Roots that are made in one phase and read in no other way than in its parts."""
+        shared = {id(root(value)) for value in kept(self.program)}
+        homes: dict[int, set[tuple[int, int | None]]] = {}
+        for step in self.program.steps:
+            if step.kind == "view":
+                continue
+            time, in_parts = self.times[id(step)]
+            reads = self.needs[id(step)] if in_parts else [(v, "whole") for v in step.reads()]
+            for value, need in reads:
+                if self.place(value).time != time or not self._is_cut(value, need):
+                    shared.add(id(root(value)))
+            for out in step.outs:
+                base, place = root(out), self.place(out)
+                rows = place.kind == "rows"
+                below = self.axis_below(out, place.axis, base) if rows else -1
+                homes.setdefault(id(base), set()).add((time, below))
+                if not in_parts or (place.kind == "sum" and base is not out):
+                    shared.add(id(base))
+        return {
+            key
+            for key, found in homes.items()
+            if key not in shared and len(found) == 1 and next(iter(found))[1] is not None
+        }
+
+    def _count(self) -> int:
+        """How many parts: what one computes with should stay in cache, unless the sums, which each
+        part adds to, weigh more.
+        """
+        largest, sums, moved = 0, 0, 0
+        for step in self.program.steps:
+            if step.kind == "view" or not self.times[id(step)][1]:
+                continue
+            for out in step.outs:
+                moved += nbytes(out)
+                if self.place(out).kind == "sum":
+                    sums += nbytes(out)
+                elif id(root(out)) in self.local:
+                    largest = max(largest, nbytes(out))
+        wanted = 3 * largest // CACHE
+        most = THREADS + THREADS * moved // (30 * sums) if sums else self.units
+        count = max(THREADS, min(wanted, most, self.units))
+        return min(count + count % THREADS, self.units)
