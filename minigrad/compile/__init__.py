@@ -19,6 +19,7 @@ import numpy as np
 
 from ..context import current, listen
 from ..graph import caller
+from ..parallel import one_threaded_blas
 from .guards import _key, guard
 from .passes import improve
 from .record import Recorder
@@ -87,8 +88,10 @@ class Compiled:
             try:
                 improve(recorder.program)
                 name = getattr(self.step, "__qualname__", type(self.step).__name__)
-                written = write(recorder.program, name, place, split(recorder.program))
-                run, source = self._alone(written.build()), written.source
+                parts = split(recorder.program)
+                written = write(recorder.program, name, place, parts)
+                run, source = written.build(), written.source
+                run = self._alone(run if parts is None else _on_one_blas_thread(run))
             except Exception as error:  # the step itself ran: a fault of ours must not stop it
                 recorder.reason = f"the program cannot be written: {error!r}"
                 if DEBUG: raise
@@ -151,6 +154,16 @@ def compile(step: Callable[..., Any]) -> Compiled:
     array([ 8., 10.])
     """
     return Compiled(step)
+
+
+def _on_one_blas_thread(run: Callable[..., Any]) -> Callable[..., Any]:
+    """BLAS's own threads keep spinning after a product, and would take a core from the parts."""
+
+    def limited(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with one_threaded_blas:
+            return run(args, kwargs)
+
+    return limited
 
 
 def _watch(item: Any) -> Any:

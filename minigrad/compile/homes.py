@@ -118,7 +118,8 @@ class Homes:
         own = self._is_own(base)
         able = base.kind == "room" or (step.kind in _WRITES and base is step.out)
         kind = "own" if own and able else "fresh"
-        if not own and able and id(base) not in self.handed:
+        total = self.split is not None and self.split.place(base).kind == "sum"
+        if able and not (own or total or id(base) in self.handed):
             kind = "fixed"
         if kind == "own" or (kind == "fixed" and not phase):
             taken = self._taken(i, step, base, phase) if step.kind == "elementwise" else None

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..parallel import one_threaded_blas, run
+from ..parallel import run
 
 __all__ = ["LARGE", "Parts", "Spare"]
 
@@ -90,8 +90,7 @@ class Parts:
             for rows in rest:
                 _add(totals[i], part(*rows, self._own[i], self._more[i]))
 
-        with one_threaded_blas as threads:
-            run(share, range(len(self.cuts)), threads)
+        run(share, range(len(self.cuts)), len(self.cuts))
         for other in totals[1:]:
             _add(totals[0], other)
         return totals[0]

@@ -24,6 +24,7 @@ THREADS = 2
 PHASE = 150e-6  # seconds to start and end the parts
 CACHE = 1 << 20  # bytes of cache of one core
 WORTH = 1e-3  # seconds from which a program is looked at
+ENOUGH = float(__import__("os").environ.get("GATE", 0.9))  # of the time it may take then
 
 
 class Place(NamedTuple):
@@ -46,8 +47,8 @@ def split(program: Program) -> Split | None:
     if plain < WORTH or program.draws or _overwrites(program):
         return None
     found = [Split(program, seed, axis) for seed, axis in _seeds(program)]
-    best = min(found, key=Split.seconds, default=None)
-    return best if best is not None and best.phases and best.seconds() < 0.9 * plain else None
+    found = [way for way in found if way.phases and way.seconds() < ENOUGH * plain]
+    return min(found, key=Split.seconds, default=None)
 
 
 def _overwrites(program: Program) -> bool:
@@ -105,7 +106,7 @@ class Split:
             self._schedule(step)
         self.phases = max((time for time, parts in self.times.values() if parts), default=0)
         self.local = self._find_local()
-        self.count = self._count()
+        self.count = int(__import__("os").environ.get("COUNT", 0)) or self._count()  # DEBUG
 
     def place(self, value: Value) -> Place:
         return self.places.get(id(value), WHOLE)
@@ -122,8 +123,7 @@ class Split:
         """A rough time for the program, split."""
         total = self.phases * PHASE
         for step in self.program.steps:
-            in_parts = self.times[id(step)][1]
-            total += _seconds(step, 1) / THREADS if in_parts else _seconds(step, THREADS)
+            total += _seconds(step, 1) / (THREADS if self.times[id(step)][1] else 1)
         return total
 
     # ------------------------------------------------------------------ when a step runs
@@ -136,10 +136,10 @@ class Split:
             return self._follow(step)
         best: Place | None = None
         for kind, axis, needs in self._options(step):
-            if not any(self._is_cut(v, need) for v, need in needs):
-                continue
             phase = max([1, *(self._ready(v, need) for v, need in needs)])
-            if best is None or phase < best.time:
+            if any(need == "sum" and self.place(v).time != phase for v, need in needs):
+                continue  # that sum is whole by then
+            if best is None or (step.kind != "matmul" and phase < best.time):
                 best = Place(kind, axis, phase)
                 self.needs[id(step)] = needs
         place = best or Place("whole", 0, max([0, *(self.place(v).time for v in step.reads())]))
@@ -195,14 +195,19 @@ class Split:
 
     # ------------------------------------------------------------------ how a step may run
 
-    def _options(self, step: Step) -> Iterator[tuple[str, int, list[Need]]]:
-        """Kind and axis of the result, and how each value is to be read for that."""
+    def _options(self, step: Step) -> list[tuple[str, int, list[Need]]]:
+        """Kind and axis of the result, and how each value is to be read for that: ways in which
+        something that is cut already stays so. A large product of whole values is cut too.
+        """
         maker = getattr(self, f"_{step.kind}", None)
         values = list(step.reads())
         if maker is None or not all(v.shape or step.kind == "elementwise" for v in values):
-            return
-        if any(self.place(v).kind != "whole" for v in values):
-            yield from maker(step)
+            return []
+        if all(self.place(v).kind == "whole" for v in values):
+            large = step.kind == "matmul" and _seconds(step, THREADS) > PHASE
+            return list(maker(step))[:1] if large else []
+        found = list(maker(step))
+        return [option for option in found if any(self._is_cut(v, n) for v, n in option[2])]
 
     def _fits(self, value: Value, axis: int) -> bool:
         return value.shape[axis] % self.units == 0
@@ -280,7 +285,8 @@ class Split:
         index = index if isinstance(index, tuple) else (index,)
         at, place = index[-1], self.place(x)
         plain = all(part == slice(None) for part in index[:-1])
-        if plain and at.__class__ is Value and place.kind == "rows":
+        whole = at.__class__ is Value and at.dtype.kind in "iu"
+        if plain and whole and place.kind == "rows":
             axis = place.axis - len(index) + 1
             if 0 <= axis < len(at.shape):
                 yield "sum", 0, [(x, place.axis), (at, axis)]
