@@ -18,17 +18,20 @@ from .tidy import tidy
 __all__ = ["join"]
 
 
-def join(program: Program) -> None:
+def join(program: Program) -> bool:
     """Join what can be joined."""
-    _join_products(program)
-    drop_dead(program)
-    tidy(program)
+    changed = _join_products(program)
+    if changed:
+        drop_dead(program)
+        tidy(program)
     for group in _groups(program):
         parts = _Parts(program, group)
         if parts.possible():
+            changed = True
             parts.join()
             drop_dead(program)
             tidy(program)
+    return changed
 
 
 def _groups(program: Program) -> list[list[Step]]:
@@ -58,7 +61,7 @@ def _common_name(names: list[str | None]) -> str | None:
 # ---------------------------------------------------------------- forward
 
 
-def _join_products(program: Program) -> None:
+def _join_products(program: Program) -> bool:
     """X A, X B, X C = X [A|B|C], and their biases likewise, for parameters A, B and C."""
     uses = uses_of(program)
     r = Rewriting(program)
@@ -89,7 +92,7 @@ def _join_products(program: Program) -> None:
             r.now[id(step.out)] = step.args[0]
         return group is not None or id(step) in added
 
-    r.run(visit)
+    return r.run(visit)
 
 
 def _columns(r: Rewriting, value: Value, start: int, width: int) -> Value:

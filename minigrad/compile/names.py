@@ -31,6 +31,7 @@ class Names:
         self.objects: dict[str, Any] = {"np": np}
         self._taken = {"np", "build", "step", "args", "kwargs", "Tensor", *keyword.kwlist}
         self._taken |= {"part", "low", "high", "own", "sums", "rows", "m"}
+        self._counts: dict[str, int] = {}
         self._bound: dict[int, str] = {}
         self._values: dict[int, str] = {}
         self._arrays: dict[int, str] = {}
@@ -39,10 +40,11 @@ class Names:
     def fresh(self, wanted: str) -> str:
         base = re.sub(r"\W", "_", wanted, flags=re.ASCII).strip("_") or "t"
         base = f"t_{base}" if base[0].isdigit() else base
-        name, n = base, 1
+        name, n = base, self._counts.get(base, 1)
         while name in self._taken:
             n += 1
             name = f"{base}_{n}"
+        self._counts[base] = n
         self._taken.add(name)
         return name
 

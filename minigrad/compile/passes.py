@@ -22,10 +22,10 @@ def improve(program: Program) -> None:
     if _computes_after_writing(program):
         return
     for change in (turn_products, move_scales, share_rowsums, join, place_puts, place_copies):
-        change(program)
-        drop_dead(program)
-        tidy(program)
-    drop_dead(program)
+        if change(program):
+            drop_dead(program)
+            tidy(program)
+            drop_dead(program)
 
 
 def _computes_after_writing(program: Program) -> bool:
@@ -37,7 +37,7 @@ def _computes_after_writing(program: Program) -> bool:
     return True in writes and not all(writes[writes.index(True) :])
 
 
-def turn_products(program: Program) -> None:
+def turn_products(program: Program) -> bool:
     """(A B)ᵀ = Bᵀ Aᵀ: a product of which only the transpose is read is made the other way round."""
     uses = uses_of(program)
     r = Rewriting(program)
@@ -57,7 +57,7 @@ def turn_products(program: Program) -> None:
         r.now[id(step.out)] = r.transposed(made)
         return True
 
-    r.run(visit)
+    return r.run(visit)
 
 
 def _through_reshapes(uses: dict[int, list[Step | None]], value: Value) -> list[Step | None]:
@@ -110,7 +110,7 @@ def _bare(value: Value) -> tuple[Value | None, bool]:
     return value, turned
 
 
-def move_scales(program: Program) -> None:
+def move_scales(program: Program) -> bool:
     """c (A B) = (c A) B: a factor goes to the smallest of the three arrays."""
     uses = uses_of(program)
     r = Rewriting(program)
@@ -183,10 +183,10 @@ def move_scales(program: Program) -> None:
             return False
         return step.kind == "matmul" and min(len(v.shape) for v in step.args) > 1 and after(step)
 
-    r.run(visit)
+    return r.run(visit)
 
 
-def share_rowsums(program: Program) -> None:
+def share_rowsums(program: Program) -> bool:
     """rowsum((P Qᵀ) ⊙ A) = rowsum(P ⊙ (A Q)): of softmax's rule, n × d in place of n × n where A Q
     is known.
     """
@@ -216,4 +216,4 @@ def share_rowsums(program: Program) -> None:
             return True
         return False
 
-    r.run(visit)
+    return r.run(visit)

@@ -12,7 +12,7 @@ from .rewrite import Rewriting, final_readers, uses_of
 __all__ = ["place_copies", "place_puts"]
 
 
-def place_puts(program: Program) -> None:
+def place_puts(program: Program) -> bool:
     """A sum of arrays, each of zeros but for a part of its own, is one array with those parts."""
     uses = uses_of(program)
     terms: dict[int, list[Step]] = {}  # of a sum, by the id of its value
@@ -51,7 +51,7 @@ def place_puts(program: Program) -> None:
             return True
         return False
 
-    r.run(visit)
+    return r.run(visit)
 
 
 def _cover(puts: list[Step], total: Value) -> bool:
@@ -62,7 +62,7 @@ def _cover(puts: list[Step], total: Value) -> bool:
     return bool((counts == 1).all()) and all(put.args[0].dtype == total.dtype for put in puts)
 
 
-def place_copies(program: Program) -> None:
+def place_copies(program: Program) -> bool:
     """A result that is copied into another order of axes is written in that order at once."""
     uses = uses_of(program)
     pinned = {
@@ -111,7 +111,7 @@ def place_copies(program: Program) -> None:
 
     for room in rooms:  # its parts are written to where they would be copied
         r.now[id(room)] = turned(wanted[id(room)], room) or room
-    r.run(visit)
+    return r.run(visit)
 
 
 def _again(r: Rewriting, value: Value) -> Value:

@@ -119,8 +119,10 @@ class Rewriting:
             return step.args[0]  # type: ignore[no-any-return]
         return self.view(value, "swapaxes", (-1, -2))
 
-    def run(self, visit: Callable[[Step], bool]) -> None:
-        """Visit each step, its inputs replaced; what `visit` does not take over is kept."""
+    def run(self, visit: Callable[[Step], bool]) -> bool:
+        """Visit each step, its inputs replaced; what `visit` does not take over is kept. Whether
+        anything was replaced.
+        """
         program = self.program
         for step in program.steps:
             if self.now:
@@ -128,15 +130,15 @@ class Rewriting:
                 step.kwargs = substitute(step.kwargs, self.map) if step.kwargs else step.kwargs
                 step.into = self.map(step.into)
             self.near = step
-            if step.kind == "view" or (
-                step.kind == "copy" and step.text == "reshape" and not step.into
-            ):
+            view = step.kind == "view" or (step.text == "reshape" and step.into is None)
+            if view and self.now:
                 lay_out(step)
             if not visit(step):
                 self.steps.append(step)
         program.steps[:] = self.steps
         program.result = substitute(program.result, self._result)
         program.keeps = [(owner, key, self.map(value)) for owner, key, value in program.keeps]
+        return bool(self.now)
 
     def _result(self, item: Any) -> Any:
         if isinstance(item, Wrapped):
