@@ -359,7 +359,7 @@ class Split:
                     sums += nbytes(out)
                 elif id(root(out)) in self.local:
                     largest = max(largest, nbytes(out))
-        wanted = 3 * largest // CACHE
-        most = THREADS + THREADS * moved // (30 * sums) if sums else self.units
+        wanted = -(-largest // CACHE)
+        most = THREADS * (1 + moved // (25 * sums)) if sums else self.units
         count = max(THREADS, min(wanted, most, self.units))
         return min(count + count % THREADS, self.units)

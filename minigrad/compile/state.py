@@ -161,7 +161,12 @@ class _Slots:
 
 def _function_parts(function: FunctionType) -> Iterator[tuple[Any, Any, Any]]:
     """What a function reaches: closure cells, the globals its code names, defaults."""
-    if _is_ours(function.__module__ or "") or _is_installed(function.__code__.co_filename):
+    module = function.__module__ or ""
+    if (
+        _is_ours(module)
+        or module.partition(".")[0] == "layers"
+        or _is_installed(function.__code__.co_filename)
+    ):
         return
     for cell in function.__closure__ or ():
         try:

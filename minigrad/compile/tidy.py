@@ -13,7 +13,7 @@ import numpy as np
 from .program import Program, Step, Value, contiguous, root
 from .rewrite import Rewriting, draws
 
-__all__ = ["seat", "tidy"]
+__all__ = ["collapsed", "seat", "tidy"]
 
 
 def tidy(program: Program) -> None:
@@ -101,10 +101,32 @@ def _frozen(item: Any) -> Any:
 def _flattened(r: Rewriting, step: Step) -> bool:
     if step.kind == "matmul":
         return _flattened_product(r, step)
-    return step.kind == "reduce" and _flattened_sum(r, step)
+    if step.kind == "reduce" and _flattened_sum(r, step):
+        return True
+    return step.kind in ("elementwise", "reduce") and _without_ones(r, step)
 
 
-def _collapsed(r: Rewriting, value: Value) -> Value | None:
+def _without_ones(r: Rewriting, step: Step) -> bool:
+    """What is done to a stack of one matrix, entry by entry or to its rows, on that matrix."""
+    shape, settings = step.out.shape, step.kwargs
+    k = next((i for i, n in enumerate(shape[:-2]) if n != 1), max(len(shape) - 2, 0))
+    by_rows = step.kind == "elementwise" or (settings.get("axis") == -1 and "keepdims" in settings)
+    if not k or not by_rows or step.into is not None:
+        return False
+
+    def without(item: Any) -> Any:
+        if item.__class__ is not Value or len(item.shape) <= len(shape) - k:
+            return item
+        return r.view(item, "getitem", ((0,) * (k - len(shape) + len(item.shape)),))
+
+    args = tuple(map(without, step.args))
+    made = r.emit(step.kind, step.text, args, shape[k:], step.out.dtype, **settings)
+    r.replace(step.out, made)
+    r.now[id(step.out)] = r.reshaped(made, shape)
+    return True
+
+
+def collapsed(r: Rewriting, value: Value) -> Value | None:
     """The value with its leading axes as one, None where that needs a copy."""
     *lead, last = value.shape
     if len(lead) < 2:
@@ -124,7 +146,7 @@ def _flattened_product(r: Rewriting, step: Step) -> bool:
     if len(step.out.shape) < 3 or len(a.shape) < 2 or len(b.shape) < 2:
         return False
     if len(b.shape) == 2:
-        first, second = _collapsed(r, a), b
+        first, second = collapsed(r, a), b
     elif set(a.shape[:-2]) | set(b.shape[:-2]) <= {1}:
         first, second = _only(r, a), _only(r, b)
     else:
@@ -155,7 +177,7 @@ def _flattened_sum(r: Rewriting, step: Step) -> bool:
         return False
     if ndim == 2 and not step.kwargs.get("keepdims"):
         return False
-    matrix = _collapsed(r, x)
+    matrix = collapsed(r, x)
     if matrix is None:
         return False
     made = r.emit("reduce", step.text, (matrix,), (x.shape[-1],), out.dtype, axis=0)
