@@ -34,6 +34,7 @@ class Arrays:
     def __init__(self, program: Program, found: Survey, refuse: Callable[[str], None]) -> None:
         self.program, self.refuse = program, refuse
         self.fixed, self.fresh = found.fixed, found.fresh
+        self.names = found.names
         self.leaves: dict[int, Tensor] = {}
         self.captured: list[Any] = []
         self._known: dict[int, tuple[Any, Value]] = {}  # by id of the array, which is kept alive
@@ -104,7 +105,7 @@ class Arrays:
         expression = self.place(tensor)
         kind, what = ("leaf", tensor) if expression is None else ("argument", f"{expression}._data")
         value = Value(kind, what, array.shape, array.dtype)
-        value.name = tensor.name
+        value.name = tensor.name or self.names.get(id(tensor))
         return self.know(array, value)
 
     def _of_array(self, array: Any) -> Value:
@@ -113,13 +114,15 @@ class Arrays:
             return known[1]
         if id(array) in self._whole:
             return self._of_tensor(self._whole[id(array)])
+        if id(array) not in self.fixed and id(array) not in self.fresh:
+            return self._as_view(array)
         if id(array) in self.fixed:
             self.captured.append(array)
-            return self.know(array, Value("captured", array, array.shape, array.dtype))
-        if id(array) in self.fresh:
+            value = Value("captured", array, array.shape, array.dtype)
+        else:
             value = Value("argument", self.fresh[id(array)][0], array.shape, array.dtype)
-            return self.know(array, value)
-        return self._as_view(array)
+        value.name = self.names.get(id(array))
+        return self.know(array, value)
 
     def _as_view(self, array: Any) -> Value:
         """An array cut from one that is known: the same cut, whatever that one then holds."""

@@ -100,4 +100,6 @@ class Names:
             source = source.step.args[0]
         array = self.homes.arrays.get(id(source))
         base = self.of_array(array) if array is not None else self.wanted(source)
-        return f"{base}_T" if turned else f"{base}_{len(value.shape)}d"
+        if turned:
+            return base.removesuffix("_T") if base.endswith("_T") else f"{base}_T"
+        return f"{base}_{len(value.shape)}d"

@@ -228,24 +228,24 @@ def multiply_by_ones(program: Program) -> bool:
     r = Rewriting(program)
     ones: dict[Any, Value] = {}
 
-    def one(shape: tuple[int, int], dtype: Any) -> Value:
+    def one(shape: tuple[int, ...], dtype: Any) -> Value:
         if (shape, dtype) not in ones:
             value = ones[shape, dtype] = program.constant(np.ones(shape, dtype))
             value.name = "ones"
         return ones[shape, dtype]
 
     def visit(step: Step) -> bool:
-        x, out, settings = step.args[0] if step.args else None, step.out if step.outs else None, step.kwargs
-        if step.text != "np.add.reduce" or out.dtype.kind != "f" or x.dtype != out.dtype:
+        if step.text != "np.add.reduce":
+            return False
+        (x,), out, settings = step.args, step.out, step.kwargs
+        if out.dtype.kind != "f" or x.dtype != out.dtype:
             return False
         ndim, axis, initial = len(x.shape), settings.get("axis"), settings.get("initial")
         if ndim < 2 or 0 in x.shape or step.into is not None:
             return False
         if axis == 0 and ndim == 2 and set(settings) == {"axis"}:
-            args = (one((1, x.shape[0]), x.dtype), x)
-            made = r.emit("matmul", "np.matmul", args, (1, x.shape[1]), x.dtype)
-            r.replace(out, made)
-            r.now[id(out)] = r.view(made, "getitem", (0,))
+            args = (one((x.shape[0],), x.dtype), x)
+            r.replace(out, r.emit("matmul", "np.matmul", args, out.shape, x.dtype))
             return True
         if axis not in (-1, ndim - 1) or not settings.get("keepdims"):
             return False
@@ -254,6 +254,7 @@ def multiply_by_ones(program: Program) -> bool:
             return False
         args = (rows, one((x.shape[-1], 1), x.dtype))
         made = r.emit("matmul", "np.matmul", args, (prod(x.shape[:-1]), 1), x.dtype)
+        made.name = f"{x.name or step.op}_sum"
         if initial is not None:
             made = r.emit("elementwise", "np.add", (made, initial), made.shape, x.dtype)
         r.replace(out, made)

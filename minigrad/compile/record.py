@@ -290,8 +290,9 @@ class Recorder(Watcher):
             if generator.bit_generator.state != state:
                 self.refuse("random numbers are drawn outside the ops")
         for owner, prefix, value in self._names:
-            if value.name is None and value.kind == "step" and owner.name:
-                value.name = prefix + owner.name
+            name = owner.name or (self.arrays.names.get(id(owner)) if prefix else None)
+            if value.name is None and value.kind == "step" and name:
+                value.name = prefix + name
         if self.reason is None:
             self.program.result = substitute(result, self._returned)
         return substitute(result, plain)

@@ -18,6 +18,7 @@ from .homes import Array, Homes
 from .names import Names, comment
 from .parts import LARGE, Parts, Spare
 from .program import Known, Program, Step, Value, Wrapped, is_whole, nbytes, root
+from .rewrite import is_transpose
 from .split import THREADS, Split
 
 __all__ = ["Changed", "Written", "write"]
@@ -84,7 +85,7 @@ class _Writer:
         self.phase = 0
         for owner, key, value in self.program.keeps:
             name = self.names.bind(owner, "attributes")
-            self.whole.append(f"{name}[{key!r}] = {self.text(value)}")
+            self.whole.append(f"{name}[{key!r}] = {self._source(value, 'whole', True)}")
         self.whole.append(f"return {self._result(self.program.result)}")
         return Written(self._together(title), self.names.objects)
 
@@ -266,11 +267,11 @@ class _Writer:
             self.part.append(f"{name} = own({array.slot}, {shape}, {self._dtype(value.dtype)})")
         return name
 
-    def _source(self, value: Value, need: Any) -> str:
+    def _source(self, value: Value, need: Any, inline: bool = False) -> str:
         """What a view is of; a view that has no name of its own is written into it."""
         step = value.step
         key = (id(value), 0 if need == "whole" else self.phase, need)
-        named = value.name or key in self.known
+        named = (value.name and not inline) or key in self.known
         if step is None or step.kind != "view" or step.text in ("joined", "cut") or named:
             return self.text(value, need)
         if need in ("whole", "sum"):
@@ -292,6 +293,8 @@ class _Writer:
             return f"{base}.reshape({shape})" if kind == "reshape" else f"np.{kind}({base}, {shape})"
         rest = [self.value(a) for a in step.args[1:] if a is not None]
         rest += [f"{k}={self.value(v)}" for k, v in step.kwargs.items() if v is not None]
+        if is_transpose(step):
+            return f"{base}.T" if len(step.out.shape) == 2 else f"{base}.mT"
         if kind in ("swapaxes", "transpose", "squeeze"):
             return f"{base}.{kind}({', '.join(rest)})"
         return f"np.{kind}({', '.join([base, *rest])})"
@@ -409,7 +412,7 @@ class _Writer:
     def _computed(self, step: Step) -> None:
         arguments, target, out = self._arguments(step), self._target(step), step.out
         function = step.text
-        matrices = all(len(v.shape) == 2 for v in (*step.reads(), out))
+        matrices = all(len(v.shape) <= 2 for v in (*step.reads(), out))
         if step.kind == "matmul" and matrices and self._is_contiguous(step):
             function = "np.dot"
         if target is not None:
@@ -528,7 +531,7 @@ class _Writer:
 
     def _grad(self, step: Step) -> None:
         leaf, expression, value, how = step.args
-        target, text = self._tensor(leaf, expression), self.text(value)
+        target, text = self._tensor(leaf, expression), self._source(value, "whole", True)
         if how == "add":
             self.whole.append(f"{target}.grad = np.asarray({target}.grad + {text})")
             return
@@ -577,7 +580,7 @@ class _Writer:
         """What is returned must not be what a `.grad` holds, or a constant of ours."""
         base = root(value)
         shared = id(base) in self.taken or (base.step is not None and base.step.shares)
-        return self.text(value) + (".copy()" if shared or base.kind == "constant" else "")
+        return self._source(value, "whole", True) + (".copy()" if shared or base.kind == "constant" else "")
 
 
 def _shape(shape: Any) -> str:

@@ -265,6 +265,10 @@ class Split:
     def _matmul(self, step: Step) -> Iterator[tuple[str, int, list[Need]]]:
         a, b = step.args
         ndim, m, n = len(step.out.shape), len(a.shape), len(b.shape)
+        if m == 1 and n == 2 and self._fits(a, 0):
+            yield "sum", 0, [(a, 0), (b, 0)]
+        if m == 1 and n == 2 and self._fits(b, 1):
+            yield "rows", 0, [(a, "whole"), (b, 1)]
         if min(m, n) < 2:
             return
         for value in (a, b):

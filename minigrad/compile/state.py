@@ -14,6 +14,7 @@ import builtins
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from inspect import signature
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -62,6 +63,7 @@ class Survey:
         self.fixed: dict[int, Any] = {}  # objects the step reaches by itself
         self.fresh: dict[int, tuple[str, Any]] = {}  # Tensors and arrays among the arguments
         self.iterator = False  # something can be used up
+        self.names: dict[int, str] = {}  # what variables and entries call Tensors and arrays
         self._seen: set[int] = set()
 
 
@@ -72,9 +74,18 @@ def survey(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     while stack:
         owner, key, value = stack.pop()
         stack.extend(reversed(list(_reached(found, owner, key, value))))
+    for value, name in zip(args, _parameters(function), strict=False):
+        found.names.setdefault(id(value), name)
     _arguments(found, "args", args)
     _arguments(found, "kwargs", kwargs)
     return found
+
+
+def _parameters(function: Callable[..., Any]) -> list[str]:
+    try:
+        return list(signature(function).parameters)
+    except (TypeError, ValueError):
+        return []
 
 
 def _reached(found: Survey, owner: Any, key: Any, value: Any) -> Iterator[tuple[Any, Any, Any]]:
@@ -93,6 +104,9 @@ def _reached(found: Survey, owner: Any, key: Any, value: Any) -> Iterator[tuple[
             else "object"
         )
         found.entries.append(Entry(kind, owner, key, value, False))
+    name = found.names.get(id(owner)) if key == "cell_contents" else key
+    if isinstance(name, str):
+        found.names.setdefault(id(value), name)
     if id(value) in found._seen:
         return
     found._seen.add(id(value))
@@ -121,6 +135,8 @@ def _parts(found: Survey, value: Any) -> Iterator[tuple[Any, Any, Any]]:
     elif isinstance(value, MethodType):
         yield from ((None, None, part) for part in (value.__self__, value.__func__))
     elif isinstance(value, FunctionType):
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=False)
+        found.names.update((id(c), name) for name, c in cells)
         yield from _function_parts(value)
     elif isinstance(value, type):
         module = sys.modules.get(value.__module__)
@@ -231,6 +247,8 @@ def _arguments(found: Survey, expression: str, value: Any) -> None:
         found.entries.append(Entry("length", None, expression, (value.__class__, len(value)), True))
         parts = value.items() if isinstance(value, dict) else enumerate(value)
         for key, part in parts:
+            if isinstance(key, str):
+                found.names.setdefault(id(part), key)
             _arguments(found, f"{expression}[{key!r}]", part)
     else:
         found.entries.append(Entry("object", None, expression, value, True))

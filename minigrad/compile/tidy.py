@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .program import Program, Step, Value, contiguous, root
+from .program import Program, Step, Value, contiguous, is_whole, nbytes, root
 from .rewrite import Rewriting, draws
 
 __all__ = ["collapsed", "seat", "tidy"]
@@ -55,17 +55,38 @@ class _Once(Rewriting):
         key = _key(step)
         if key is None:
             return False
-        known = self.seen.setdefault(key, step.outs)
+        known = self.seen.get(key)
         if step.kind == "view":
-            whole = anchor(step.out)
-            same = (whole.shape, whole.strides, whole.offset)
-            if same == (step.out.shape, step.out.strides, step.out.offset):
-                known = [whole]
-        if known is step.outs:
+            base = anchor(step.out)
+            if nbytes(base) == nbytes(step.out) and is_whole(step.out) and base.kind == "step":
+                base.name = base.name or step.out.name  # the same in another shape
+        if known is None and step.kind == "view":
+            known = self._simpler(step)
+        if known is None:
+            self.seen[key] = step.outs
             return False
         for old, new in zip(step.outs, known, strict=True):
             self.replace(old, new)
         return True
+
+
+    def _simpler(self, step: Step) -> list[Value] | None:
+        """What a view of views is a view of, if it is all of it, or that with its last two axes
+        exchanged.
+        """
+        out, base = step.out, step.out
+        while base.step is not None and base.step.kind == "view" and base.step.text != "joined":
+            base = base.step.args[0]
+            if (base.shape, base.strides, base.offset) == (out.shape, out.strides, out.offset):
+                return [base]
+            turned = (_turned(base.shape), _turned(base.strides), base.offset)
+            if turned == (out.shape, out.strides, out.offset) and base is not step.args[0]:
+                return [self.transposed(base)]
+        return None
+
+
+def _turned(axes: tuple[int, ...]) -> tuple[int, ...]:
+    return (*axes[:-2], *axes[:-3:-1])
 
 
 def _key(step: Step) -> Any:
