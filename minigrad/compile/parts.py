@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextvars import copy_context
 from math import prod
 from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
-from ..parallel import run
+__all__ = ["LARGE", "THREADS", "Parts", "Spare"]
 
-__all__ = ["LARGE", "Parts", "Spare"]
+THREADS = 2
 
 LARGE = 1 << 15  # bytes from which a fresh array costs more than looking for one handed back
 
@@ -68,13 +71,13 @@ class Parts:
     """Runs a function on parts of so many rows, on threads over single-threaded BLAS, and adds up
     what it returns: always in the same order, whatever the threads do.
 
-    Args: units: rows in all.  count: parts in all.  threads: that share them.
+    Args: units: rows in all.  count: parts in all.
     """
 
-    def __init__(self, units: int, count: int, threads: int) -> None:
+    def __init__(self, units: int, count: int) -> None:
         edges = [units * i // count for i in range(count + 1)]
         cuts = list(zip(edges, edges[1:], strict=False))
-        shares = [count * i // threads for i in range(threads + 1)]
+        shares = [count * i // THREADS for i in range(THREADS + 1)]
         self.cuts = [cuts[a:b] for a, b in zip(shares, shares[1:], strict=False)]
         self._own = [_Own() for _ in self.cuts]
         self._sums: list[Any] = [_Fresh(), *(_Own() for _ in self.cuts[1:])]
@@ -84,16 +87,41 @@ class Parts:
         """The sums of what `part(low, high, own, sums)` returns for each part of the rows."""
         totals: list[Any] = [None] * len(self.cuts)
 
-        def share(i: int, _: Any) -> None:
+        def share(i: int) -> None:
             first, *rest = self.cuts[i]
             totals[i] = part(*first, self._own[i], self._sums[i])
             for rows in rest:
                 _add(totals[i], part(*rows, self._own[i], self._more[i]))
 
-        run(share, range(len(self.cuts)), len(self.cuts))
+        _at_once(share, len(self.cuts))
         for other in totals[1:]:
             _add(totals[0], other)
         return totals[0]
+
+
+def _at_once(share: Callable[[int], None], count: int) -> None:
+    """Call `share(i)` for each i, the first here and each other on a thread, and wait for all."""
+    others = [_helpers.submit(copy_context().run, share, i) for i in range(1, count)]
+    try:
+        share(0)
+    finally:
+        wait(others)
+    for other in others:
+        other.result()
+
+
+def _new_helpers() -> None:
+    """Threads that wait for work: starting one for each call would take 0.1 ms. A forked child has
+    none of its parent's.
+    """
+    global _helpers
+    _helpers = ThreadPoolExecutor(THREADS - 1, "minigrad")
+
+
+_helpers: ThreadPoolExecutor
+_new_helpers()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_helpers)
 
 
 def _add(totals: Any, more: Any) -> None:

@@ -58,6 +58,7 @@ def turn_products(program: Program) -> bool:
         *lead, n, m = step.out.shape
         turned = r.transposed(b), r.transposed(a)
         made = r.emit("matmul", "np.matmul", turned, (*lead, m, n), step.out.dtype)
+        made.name = step.out.name.removesuffix("_T") if step.out.name else None
         r.now[id(step.out)] = r.transposed(made)
         return True
 

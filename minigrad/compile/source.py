@@ -19,7 +19,7 @@ from .names import Names, comment
 from .parts import LARGE, Parts, Spare
 from .program import Known, Program, Step, Value, Wrapped, is_whole, nbytes, root
 from .rewrite import is_transpose
-from .split import THREADS, Split
+from .split import Split
 
 __all__ = ["Changed", "Written", "write"]
 
@@ -125,7 +125,7 @@ class _Writer:
             return
         assert self.split is not None
         units, count = self.split.units, self.split.count
-        parts = self.names.bind(Parts(units, count, THREADS), "in_parts")
+        parts = self.names.bind(Parts(units, count), "in_parts")
         part = self.names.fresh("part")
         names = [self.known[id(value), self.phase, "sum"] for value in sums]
         self.part.append(f"return {', '.join(names)}{',' * (len(names) == 1)}" if names else "")

@@ -15,16 +15,17 @@ from math import prod
 from typing import Any, NamedTuple
 
 from .axes import backward, forward, indexed, through_reshape
+from .parts import THREADS
 from .program import Program, Step, Value, nbytes, root
 from .rewrite import kept
 
 __all__ = ["Place", "Split", "split"]
 
-THREADS = 2
-PHASE = 150e-6  # seconds to start and end the parts
+PHASE = 60e-6  # seconds to start and end the parts
+CACHED = 0.5  # of the time that what stays in cache takes
 CACHE = 1 << 20  # bytes of cache of one core
 WORTH = 1e-3  # seconds from which a program is looked at
-ENOUGH = float(__import__("os").environ.get("GATE", 0.9))  # of the time it may take then
+ENOUGH = 0.95  # of the time it may take then
 
 
 class Place(NamedTuple):
@@ -106,7 +107,7 @@ class Split:
             self._schedule(step)
         self.phases = max((time for time, parts in self.times.values() if parts), default=0)
         self.local = self._find_local()
-        self.count = int(__import__("os").environ.get("COUNT", 0)) or self._count()  # DEBUG
+        self.count = self._count()
 
     def place(self, value: Value) -> Place:
         return self.places.get(id(value), WHOLE)
@@ -123,7 +124,9 @@ class Split:
         """A rough time for the program, split."""
         total = self.phases * PHASE
         for step in self.program.steps:
-            total += _seconds(step, 1) / (THREADS if self.times[id(step)][1] else 1)
+            seconds = _seconds(step, 1) / (THREADS if self.times[id(step)][1] else 1)
+            cached = step.kind != "matmul" and step.outs and id(root(step.out)) in self.local
+            total += seconds * (CACHED if cached else 1)
         return total
 
     # ------------------------------------------------------------------ when a step runs

@@ -57,9 +57,7 @@ class _Once(Rewriting):
             return False
         known = self.seen.get(key)
         if step.kind == "view":
-            base = anchor(step.out)
-            if nbytes(base) == nbytes(step.out) and is_whole(step.out) and base.kind == "step":
-                base.name = base.name or step.out.name  # the same in another shape
+            _name_after(anchor(step.out), step.out)
         if known is None and step.kind == "view":
             known = self._simpler(step)
         if known is None:
@@ -83,6 +81,16 @@ class _Once(Rewriting):
             if turned == (out.shape, out.strides, out.offset) and base is not step.args[0]:
                 return [self.transposed(base)]
         return None
+
+
+def _name_after(base: Value, view: Value) -> None:
+    """What has a symbol only in another shape, or turned, takes it from there."""
+    if base.name or not view.name or base.kind != "step" or nbytes(base) != nbytes(view):
+        return
+    if is_whole(view):
+        base.name = view.name
+    elif _turned(view.strides) == contiguous(_turned(view.shape), view.dtype):
+        base.name = f"{view.name}_T"
 
 
 def _turned(axes: tuple[int, ...]) -> tuple[int, ...]:
