@@ -20,10 +20,11 @@ import numpy as np
 from ..context import current, listen
 from ..graph import caller
 from ..parallel import one_threaded_blas
+from .effects import Changed
 from .guards import _key, guard
 from .passes import improve
 from .record import Recorder
-from .source import Changed, write
+from .source import write
 from .split import split
 from .state import Survey, survey
 from .watched import Watched, plain
@@ -31,7 +32,8 @@ from .watched import Watched, plain
 __all__ = ["Compiled", "compile"]
 
 import os
-DEBUG = os.environ.get('DEBUG')
+
+DEBUG = os.environ.get("DEBUG")
 _LIMIT = 8  # programs kept for one step; a step that needs more runs eagerly
 
 
@@ -94,7 +96,8 @@ class Compiled:
                 run = self._alone(run if parts is None else _on_one_blas_thread(run))
             except Exception as error:  # the step itself ran: a fault of ours must not stop it
                 recorder.reason = f"the program cannot be written: {error!r}"
-                if DEBUG: raise
+                if DEBUG:
+                    raise
         if recorder.reason is not None:
             run, source = None, f"# runs eagerly: {recorder.reason}\n"
             self.reasons.append(recorder.reason)

@@ -91,7 +91,7 @@ class Homes:
         return self.split is not None and id(base) in self.split.local
 
     def _walk(self) -> None:
-        dying: dict[int, list[Array]] = {}
+        dying: dict[int, list[tuple[Value, Array, int]]] = {}
         for i, step in enumerate(self.program.steps):
             phase = self._phase(step)
             for value in () if step.kind == "view" else step.outs:
@@ -147,7 +147,12 @@ class Homes:
         for value in step.reads():
             base = root(value)
             array = self.arrays.get(id(base))
-            if array is None or array.over or array.values[-1] is not base or id(base) in self.pinned:
+            if (
+                array is None
+                or array.over
+                or array.values[-1] is not base
+                or id(base) in self.pinned
+            ):
                 continue
             if array.kind != ("own" if phase else "fixed") or self.last[id(base)] != i:
                 continue

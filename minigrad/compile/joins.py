@@ -52,7 +52,9 @@ def _common_name(names: list[str | None]) -> str | None:
     size = next((i for i, c in enumerate(letters) if len(set(c)) > 1), 0)
     rests = [name[size:] for name in known]
     end = 0
-    while len(set(r[len(r) - end - 1 :] for r in rests)) == 1 and all(len(r) > end + 1 for r in rests):
+    while len(set(r[len(r) - end - 1 :] for r in rests)) == 1 and all(
+        len(r) > end + 1 for r in rests
+    ):
         end += 1
     middles = [r[: len(r) - end] for r in rests]
     return known[0][:size] + "".join(middles) + rests[0][len(rests[0]) - end :]
@@ -172,7 +174,7 @@ class _Parts:
         return all(step is not None and step.kind != "grad" for step in readers)
 
     def _fits(self, part: Value, maker: Step | None) -> bool:
-        """Whether a step makes this whole matrix, and could write it into columns of a wider one."""
+        """Whether a step makes this whole matrix, and could write it to columns of a wider one."""
         if maker is None or maker.kind not in ("matmul", "copy", "elementwise"):
             return False
         if maker.into is not None or nbytes(maker.out) != nbytes(part) or not is_whole(part):
@@ -213,7 +215,9 @@ class _Parts:
         for step in self.program.steps if joined else ():
             k = self._part(step.args[0]) if step.kind == "matmul" else None
             leaf = root(step.args[1]) if k is not None else None
-            if k is not None and id(leaf) in joined and step.args[1].shape == leaf.shape[::-1]:
+            if leaf is None or id(leaf) not in joined or k is None:
+                continue
+            if step.args[1].shape == leaf.shape[::-1]:
                 products[k], starts[k] = (step, joined[id(leaf)][0]), joined[id(leaf)][1]
         order = sorted(starts, key=lambda k: (starts[k], k))
         targets = {id(joint): joint for _, joint in products.values()}
@@ -269,6 +273,7 @@ class _Parts:
             if id(step) in makers:
                 k = makers[id(step)]
                 step.into = r.reshaped(_columns(r, room, starts[k], widths[k]), step.out.shape)
+                step.into.name = step.out.name
                 step.out.strides, step.out.offset = step.into.strides, step.into.offset
                 made[k] = step.out
             elif id(step) in members:
@@ -288,7 +293,12 @@ class _Parts:
         r.run(visit)
 
     def _as_one(
-        self, r: Rewriting, family: list[Step], whole: Value, starts: dict[int, int], order: list[int]
+        self,
+        r: Rewriting,
+        family: list[Step],
+        whole: Value,
+        starts: dict[int, int],
+        order: list[int],
     ) -> None:
         """One step in place of a family's; each member's result is a part of its."""
         first, width = family[0], whole.shape[1]

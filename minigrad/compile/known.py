@@ -17,8 +17,15 @@ __all__ = ["Arrays", "cut"]
 
 
 def cut(array: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
-    """Part of a contiguous array."""
-    return np.ndarray(shape, array.dtype, array, offset, strides)
+    """Part of an array, from so many bytes on."""
+    if array.flags.c_contiguous:
+        return np.ndarray(shape, array.dtype, array, offset, strides)
+    start = [slice(None)] * array.ndim
+    for axis in sorted(range(array.ndim), key=lambda a: -array.strides[a]):
+        if array.strides[axis] > 0:
+            first, offset = divmod(offset, array.strides[axis])
+            start[axis] = slice(first, None)
+    return np.lib.stride_tricks.as_strided(array[tuple(start)], shape, strides)
 
 
 class Arrays:
@@ -140,8 +147,8 @@ class Arrays:
         if array.shape == owner.shape and array.strides == owner.strides:
             return self.know(array, base)
         offset = address(array) - address(owner)
-        if not owner.flags.c_contiguous or not 0 <= offset <= owner.nbytes:
-            self.refuse("an array is cut from another that is not contiguous")
+        if address(cut(plain(owner), array.shape, array.strides, offset)) != address(array):
+            self.refuse("an array is cut from another in a way that cannot be told")
         step = Step("view", "cut", cut, (base, array.shape, array.strides, offset))
         (value,) = self.program.add(step, (array.shape, array.dtype))
         value.strides, value.offset = array.strides, base.offset + offset

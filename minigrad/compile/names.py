@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .homes import Array, Homes
-from .program import Value
+from .program import Value, root
 
 __all__ = ["Names", "comment"]
 
@@ -83,12 +83,19 @@ class Names:
             return _OF_INPUTS.get(value.kind, "joint")
         if step.kind == "view":
             return self._of_view(value)
-        base = next((v.name for v in step.reads() if v.name), None)
+        arrays = [self.homes.arrays.get(id(root(v))) for v in step.reads()]
+        base = next((self.of_array(a) for a in arrays if a and a.values[0].name), None)
         what = step.text.removeprefix("np.").removesuffix(".reduce")
         what = {"add": "sum", "maximum": "max", "minimum": "min"}.get(what, what)
         if step.kind == "reduce" and base:
             return f"{base}_{what}"
-        if step.op in (what, f"d_{what}") or what in ("matmul", "add", "subtract", "reshape", "sum"):
+        if step.op in (what, f"d_{what}") or what in (
+            "matmul",
+            "add",
+            "subtract",
+            "reshape",
+            "sum",
+        ):
             return step.op or what
         return f"{step.op}_{what}" if step.op else what
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import copy_context
+from itertools import pairwise
 from math import prod
 from sys import getrefcount
 from typing import Any
@@ -76,9 +77,9 @@ class Parts:
 
     def __init__(self, units: int, count: int) -> None:
         edges = [units * i // count for i in range(count + 1)]
-        cuts = list(zip(edges, edges[1:], strict=False))
+        cuts = list(pairwise(edges))
         shares = [count * i // THREADS for i in range(THREADS + 1)]
-        self.cuts = [cuts[a:b] for a, b in zip(shares, shares[1:], strict=False)]
+        self.cuts = [cuts[a:b] for a, b in pairwise(shares)]
         self._own = [_Own() for _ in self.cuts]
         self._sums: list[Any] = [_Fresh(), *(_Own() for _ in self.cuts[1:])]
         self._more = [_Own() for _ in self.cuts]

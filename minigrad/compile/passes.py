@@ -4,7 +4,6 @@ rearrangement uses. All of it keeps the results to rounding.
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from .joins import join
 from .placing import place_copies, place_puts
 from .program import Program, Step, Value, nbytes
 from .rewrite import Rewriting, drop_dead, final_readers, is_transpose, uses_of
-from .tidy import collapsed, seat, tidy
+from .tidy import LARGE, collapsed, seat, tidy
 
 __all__ = ["improve"]
 
@@ -214,9 +213,9 @@ def share_rowsums(program: Program) -> bool:
             if known is None or nbytes(known) != nbytes(p) or nbytes(p) >= nbytes(product.out):
                 continue
             both = (p, r.reshaped(known, p.shape))
-            both = (r.emit("elementwise", "np.multiply", both, p.shape, p.dtype),)
+            made = r.emit("elementwise", "np.multiply", both, p.shape, p.dtype)
             shape = (*p.shape[:-1], 1)
-            made = r.emit("reduce", "np.add.reduce", both, shape, p.dtype, **settings)
+            made = r.emit("reduce", "np.add.reduce", (made,), shape, p.dtype, **settings)
             r.now[id(step.out)] = r.reshaped(made, step.out.shape)
             return True
         return False
@@ -250,11 +249,11 @@ def multiply_by_ones(program: Program) -> bool:
             return True
         if axis not in (-1, ndim - 1) or not settings.get("keepdims"):
             return False
-        rows = collapsed(r, x)
+        rows = x if x.shape[-2] * x.shape[-1] >= LARGE else collapsed(r, x)
         if rows is None:
             return False
         args = (rows, one((x.shape[-1], 1), x.dtype))
-        made = r.emit("matmul", "np.matmul", args, (prod(x.shape[:-1]), 1), x.dtype)
+        made = r.emit("matmul", "np.matmul", args, (*rows.shape[:-1], 1), x.dtype)
         made.name = f"{x.name or step.op}_sum"
         if initial is not None:
             made = r.emit("elementwise", "np.add", (made, initial), made.shape, x.dtype)

@@ -32,7 +32,9 @@ def place_puts(program: Program) -> bool:
             room = Value("room", None, step.out.shape, step.out.dtype)
             room.name = step.out.name
             rooms.update((id(put), (room, step)) for put in puts)
-    last = {id(end): (room, []) for room, end in rooms.values()}
+    last: dict[int, tuple[Value, list[Value]]] = {
+        id(end): (room, []) for room, end in rooms.values()
+    }
     r = Rewriting(program)
 
     def visit(step: Step) -> bool:
@@ -101,6 +103,7 @@ def place_copies(program: Program) -> bool:
             seen = turned(wanted[id(step.out)], step.out)
             if seen is None:
                 return False
+            seen.name = seen.name or step.out.name
             step.into, step.out.strides, step.out.offset = seen, seen.strides, seen.offset
         elif id(step) in done:
             made = r.joined(done[id(step)], step.args[0])

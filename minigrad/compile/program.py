@@ -72,7 +72,18 @@ class Step:
         shares: whether its result may share memory with what it was given, for a kernel.
     """
 
-    __slots__ = ("args", "function", "into", "kind", "kwargs", "op", "outs", "path", "shares", "text")
+    __slots__ = (
+        "args",
+        "function",
+        "into",
+        "kind",
+        "kwargs",
+        "op",
+        "outs",
+        "path",
+        "shares",
+        "text",
+    )
 
     def __init__(
         self,
@@ -214,4 +225,4 @@ def root(value: Value) -> Value:
 
 
 def nbytes(value: Value) -> int:
-    return prod(value.shape) * value.dtype.itemsize
+    return prod(value.shape) * int(value.dtype.itemsize)

@@ -160,9 +160,7 @@ class Recorder(Watcher):
             return False
         self.quiet = True
         try:
-            results = backpropagate(
-                [(output._node or output, start)], retain=retain, run=self._run
-            )
+            results = backpropagate([(output._node or output, start)], retain=retain, run=self._run)
         finally:
             self.quiet = False
         for leaf, total in results.items():

@@ -1,4 +1,4 @@
-"""Rewriting a program: steps are visited in order, and whoever read an old value reads the new one."""
+"""Rewriting a program: steps are visited in order; whoever read an old value reads the new one."""
 
 from __future__ import annotations
 

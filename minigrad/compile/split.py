@@ -61,12 +61,12 @@ def _overwrites(program: Program) -> bool:
 
 def _seeds(program: Program) -> Iterator[tuple[Value, int]]:
     """Inputs whose rows may be cut; parameters last, a few in all."""
+    ranks = {"argument": 0, "captured": 1, "leaf": 2}
     inputs: dict[int, Value] = {}
     for step in program.steps:
         for value in step.reads():
-            if value.step is None and value.kind != "room":
+            if value.kind in ranks:
                 inputs.setdefault(id(value), value)
-    ranks = {"argument": 0, "captured": 1, "constant": 2, "leaf": 3}
     ordered = sorted(inputs.values(), key=lambda v: ranks[v.kind])
     tried = 0
     for value in ordered:
@@ -82,10 +82,10 @@ def _seconds(step: Step, threads: int) -> float:
         return 0.0
     if step.kind == "matmul" and step.args[0].shape:
         wide = step.out.dtype.itemsize / 4
-        return 2 * prod(step.out.shape) * step.args[0].shape[-1] * wide / (7e10 * threads)
+        return float(2 * prod(step.out.shape) * step.args[0].shape[-1] * wide / (7e10 * threads))
     size = max([nbytes(step.out), *map(nbytes, step.reads())])
     slow = {"np.exp": 3, "np.tanh": 8, "np.power": 8, "np.log": 3}.get(step.text, 1)
-    return size * slow / 1.2e10
+    return float(size * slow / 1.2e10)
 
 
 class Split:

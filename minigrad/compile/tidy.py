@@ -13,7 +13,9 @@ import numpy as np
 from .program import Program, Step, Value, contiguous, is_whole, nbytes, root
 from .rewrite import Rewriting, draws
 
-__all__ = ["collapsed", "seat", "tidy"]
+__all__ = ["LARGE", "collapsed", "seat", "tidy"]
+
+LARGE = 1024  # entries of matrices that stay a stack where each is multiplied with one vector
 
 
 def tidy(program: Program) -> None:
@@ -66,7 +68,6 @@ class _Once(Rewriting):
         for old, new in zip(step.outs, known, strict=True):
             self.replace(old, new)
         return True
-
 
     def _simpler(self, step: Step) -> list[Value] | None:
         """What a view of views is a view of, if it is all of it, or that with its last two axes
@@ -174,7 +175,8 @@ def _flattened_product(r: Rewriting, step: Step) -> bool:
     a, b = step.args
     if len(step.out.shape) < 3 or len(a.shape) < 2 or len(b.shape) < 2:
         return False
-    if len(b.shape) == 2:
+    apart = b.shape[-1] == 1 and a.shape[-2] * a.shape[-1] >= LARGE
+    if len(b.shape) == 2 and not apart:
         first, second = collapsed(r, a), b
     elif set(a.shape[:-2]) | set(b.shape[:-2]) <= {1}:
         first, second = _only(r, a), _only(r, b)

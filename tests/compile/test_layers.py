@@ -117,19 +117,26 @@ def test_the_source_of_self_attention_reads_like_the_formulas():
         return out
 
     step(x)
-    calls = [line.strip() for line in step.source.split("def step(")[1].splitlines()]
+    calls = [
+        line.split("  #")[0].strip() for line in step.source.split("def step(")[1].splitlines()
+    ]
     for expected in (
         "np.concatenate((W_Q, W_K, W_V), axis=1, out=W_QKV)",
+        "np.dot(X_2d, W_QKV, out=QKV)",
         "np.concatenate((b_Q, b_K, b_V), axis=0, out=b_QKV)",
-        "leaf_W_Q.grad = d_W_Q",
-        "attributes['attention_weights'] = A",
-        "return Tensor(out, 'out')",
+        "np.add(QKV, b_QKV, out=QKV)",
+        "np.dot(Q_scaled, K_T, out=S)",
+        "np.exp(S, out=S)",
+        "np.dot(A, V, out=O)",
+        "np.dot(d_O, V_T, out=d_A)",
+        "d_W_QKV = np.dot(X_T, d_QKV)",
+        "d_X = np.dot(d_QKV, W_QKV_T)",
+        "leaf_W_Q.grad = d_W_QKV[:, 0:2]",
+        "attributes['attention_weights'] = A.reshape((1, 7, 7))",
+        "return Tensor(out.reshape((1, 7, 6)), 'out')",
     ):
-        assert any(expected in line for line in calls), step.source
-    assert (
-        sum(line.startswith(("np.dot", "np.matmul")) or "np.dot(" in line for line in calls) == 12
-    )
-    assert len([line for line in calls if line and not line.startswith("#")]) < 70
+        assert expected in calls, step.source
+    assert len([line for line in calls if line and not line.startswith("#")]) < 60
 
 
 WEIGHT = np.ones((1, N, 6))

@@ -1,0 +1,312 @@
+"""Programs that run on parts of their rows, on two threads: what they give, when they may, and
+that nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import MultiHeadAttention, SelfAttention, create_causal_mask
+from minigrad.optim import SGD, Adam
+from minigrad.parallel import _blas
+
+planner = sys.modules["minigrad.compile.split"]
+
+
+@pytest.fixture(autouse=True)
+def whatever_it_costs(monkeypatch):
+    """Split also what is too small to gain by it."""
+    monkeypatch.setattr(planner, "WORTH", -1.0)
+    monkeypatch.setattr(planner, "ENOUGH", 1e9)
+    monkeypatch.setattr(planner, "PHASE", 0.0)
+
+
+def leaf(*shape, seed=0, name="w"):
+    data = np.random.default_rng(seed).normal(size=shape)
+    return mg.tensor(data, requires_grad=True, name=name)
+
+
+def phases(run):
+    return run.source.count("def part")
+
+
+def agree(step, leaves, *calls, kept=lambda: ()):
+    """The step and its compiled form give the same, three times with other numbers; the latter."""
+    run = mg.compile(step)
+    for n, args in enumerate(calls):
+        found = []
+        for call in (step, run):
+            for t in leaves:
+                t.grad = None
+            out = call(*args)
+            found.append([out.numpy().copy(), *kept(), *(t.grad for t in leaves)])
+        for a, b in zip(*found, strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-12)
+        for k, t in enumerate(leaves):
+            t.assign_(np.random.default_rng(10 * n + k).normal(size=t.shape))
+    assert (run.recordings, run.reasons) == (1, [])
+    return run
+
+
+def batches(*shape, count=3):
+    return [(np.random.default_rng(n).normal(size=shape),) for n in range(count)]
+
+
+def test_a_network_runs_in_one_phase_of_two_parts():
+    W, b, U = leaf(5, 7, seed=1), leaf(7, seed=2), leaf(7, 3, seed=3)
+
+    def step(x):
+        y = mg.layer_norm(mg.gelu(x @ W + b, approximate="tanh"), None, None)
+        loss = mg.mean((y @ U) ** 2)
+        loss.backward()
+        return loss
+
+    run = agree(step, [W, b, U], *batches(6, 11, 5))
+    assert phases(run) == 1
+    assert "low" in run.source
+
+
+@pytest.mark.parametrize("rows", [2, 3, 7, 8])
+def test_parts_need_not_be_of_one_size(rows):
+    W = leaf(5, 3)
+
+    def step(x):
+        loss = mg.sum(mg.tanh(x @ W))
+        loss.backward()
+        return loss
+
+    assert phases(agree(step, [W], *batches(rows, 5))) == 1
+
+
+def test_token_ids_and_targets_are_cut_along():
+    E, W = leaf(11, 5, seed=1), leaf(5, 11, seed=2)
+    rng = np.random.default_rng(0)
+
+    def step(tokens, targets):
+        x = mg.take(E, tokens, axis=0)
+        loss = mg.cross_entropy((x @ W).reshape((-1, 11)), targets.reshape(-1))
+        loss.backward()
+        return loss
+
+    calls = [(rng.integers(0, 11, (4, 7)), rng.integers(0, 11, (4, 7))) for _ in range(3)]
+    assert phases(agree(step, [E, W], *calls)) == 1
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("kind", ["self", "multi"])
+def test_attention_is_split_over_examples_or_queries(kind, batch):
+    """One example alone is split over its positions: keys and values of all of them come first."""
+    n = 8
+    layer = SelfAttention(6, 2, 3, rng=0) if kind == "self" else MultiHeadAttention(6, 2, rng=0)
+    x, weight = leaf(batch, n, 6, name="X"), np.random.default_rng(1).normal(size=(batch, n, 6))
+
+    def step(x):
+        out = layer(x, mask=create_causal_mask(n))
+        out.backward(weight)
+        return out
+
+    leaves = [x, *layer.parameters()]
+    run = agree(step, leaves, *[(x,)] * 3, kept=lambda: [layer.attention_weights.copy()])
+    assert phases(run) == 1 if batch > 1 else phases(run) > 2
+
+
+def test_training_with_an_optimiser_inside_equals_eager():
+    results = []
+    for wrap in (lambda f: f, mg.compile):
+        W, U = leaf(5, 7, seed=1), leaf(7, 3, seed=2)
+        optimiser = Adam([W, U], lr=0.01)
+
+        def step(x, W=W, U=U, optimiser=optimiser):
+            loss = mg.mean(mg.tanh(x @ W) @ U)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            return loss
+
+        run = wrap(step)
+        losses = [run(*args).item() for args in batches(6, 5, count=20)]
+        results.append([*losses, *W.data.ravel(), *U.data.ravel()])
+    assert phases(run) == 1
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-11)
+
+
+# ---------------------------------------------------------------- what mixes rows
+
+
+def _normalised(h):
+    """Over the batch: every row needs the mean of all."""
+    centred = h - mg.mean(h, axis=0)
+    return centred * (mg.mean(centred * centred, axis=0) + 1e-5) ** -0.5
+
+
+MIXING = {
+    "batch normalisation": lambda h: mg.sum(mg.tanh(_normalised(h))),
+    "a loss over all pairs": lambda h: mg.logsumexp(h @ h.mT),
+    "the largest of all rows": lambda h: mg.sum(mg.max(h, axis=0) * h),
+    "a sum squared": lambda h: mg.sum(mg.sum(h, axis=0) ** 2),
+    "rows in another order": lambda h: mg.sum(mg.tanh(h[::-1] * h)),
+    "a softmax over the batch": lambda h: mg.sum(mg.softmax(h, axis=0) * h),
+    "a running sum": lambda h: mg.sum(mg.tanh(mg.cumsum(h, axis=0))),
+}
+
+
+@pytest.mark.parametrize("loss_of", MIXING.values(), ids=MIXING)
+def test_what_mixes_rows_waits_for_all_of_them(loss_of):
+    W = leaf(5, 3)
+
+    def step(x):
+        loss = loss_of(x @ W)
+        loss.backward()
+        return loss
+
+    run = agree(step, [W], *batches(6, 5))
+    assert phases(run) != 1 or "axis=0" not in run.source.split("def part")[1].split("in_parts")[0]
+
+
+def test_random_draws_are_not_split():
+    values = []
+    for wrap in (lambda f: f, mg.compile):
+        W, rng = leaf(5, 3), np.random.default_rng(0)
+
+        def step(x, W=W, rng=rng):
+            loss = mg.sum(mg.dropout(x @ W, 0.5, rng))
+            loss.backward()
+            return loss
+
+        run = wrap(step)
+        values.append([run(*args).item() for args in batches(6, 5)])
+    assert phases(run) == 0
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-12)
+
+
+def test_what_is_computed_after_a_write_is_not_split():
+    W, v = leaf(5, 3), mg.tensor(np.zeros(3), name="v")
+
+    def step(x):
+        loss = mg.sum(mg.tanh(x @ W))
+        loss.backward()
+        v.assign_(mg.sum(x @ W, axis=0).detach())
+        return (loss * mg.sum(v)).detach()
+
+    run = agree(step, [W], *batches(6, 5))
+    assert phases(run) == 0
+
+
+# ---------------------------------------------------------------- nothing is left behind
+
+
+def _blas_threads():
+    blas = _blas()
+    return [] if blas is None else [library.num_threads for library in blas.lib_controllers]
+
+
+def _trained():
+    """A parameter, and a step that moves it."""
+    W = leaf(5, 3)
+    optimiser = SGD([W], lr=0.1)
+
+    def step(x, targets):
+        loss = mg.cross_entropy(mg.tanh(x @ W), targets)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        return loss
+
+    return W, mg.compile(step)
+
+
+def test_an_error_leaves_nothing_half_written():
+    W, run = _trained()
+    x, targets = np.ones((6, 5)), np.array([0, 1, 2, 0, 1, 2])
+    for _ in range(3):
+        run(x, targets)
+    assert phases(run) == 1
+    before, gradient, threads = W.numpy().copy(), W.grad, _blas_threads()
+    for bad in (9, -1):
+        with pytest.raises(mg.errors.OutOfRangeError, match="targets must lie"):
+            run(x, np.array([0, 1, 2, 0, 1, bad]))
+        np.testing.assert_array_equal(W.numpy(), before)
+    assert _blas_threads() == threads
+    run(x, targets)
+    assert gradient is not W.grad
+
+
+def test_an_error_in_either_part_is_raised(monkeypatch):
+    W, run = _trained()
+    x, targets = np.ones((6, 5)), np.array([0, 1, 2, 0, 1, 2])
+    run(x, targets)
+    run(x, targets)
+    before, threads = W.numpy().copy(), _blas_threads()
+    with np.errstate(over="raise"):
+        for row in (0, 5):
+            bad = x.copy()
+            bad[row] = 1e308
+            with pytest.raises(FloatingPointError):
+                run(bad, targets)
+            np.testing.assert_array_equal(W.numpy(), before)
+    assert _blas_threads() == threads
+
+
+def test_threads_may_call_at_once():
+    W = leaf(5, 3)
+
+    def step(x):
+        return mg.tanh(x @ W).detach()
+
+    run = mg.compile(step)
+    calls = batches(6, 5, count=4)
+    expected = [step(*args).numpy() for args in calls]
+    run(*calls[0])
+    assert phases(run) == 1
+    found, before = {}, _blas_threads()
+
+    def work(n):
+        found[n] = [run(*calls[n]).numpy() for _ in range(20)]
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for n, arrays in found.items():
+        for array in arrays:
+            np.testing.assert_allclose(array, expected[n], rtol=1e-12)
+    assert _blas_threads() == before
+
+
+def test_the_same_call_gives_the_same_bits():
+    W = leaf(64, 64)
+
+    def step(x):
+        loss = mg.sum(mg.tanh(x @ W))
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    gradients = []
+    for _ in range(6):
+        W.grad = None
+        run(*batches(16, 64)[0])
+        gradients.append(W.grad)
+    for gradient in gradients[2:]:
+        np.testing.assert_array_equal(gradient, gradients[1])
+
+
+def test_small_programs_stay_whole(monkeypatch):
+    monkeypatch.undo()
+    W = leaf(5, 3)
+
+    def step(x):
+        loss = mg.sum(mg.tanh(x @ W))
+        loss.backward()
+        return loss
+
+    run = agree(step, [W], *batches(6, 5))
+    assert phases(run) == 0
+    assert not re.search(r"\blow\b", run.source)
