@@ -14,7 +14,7 @@ from .program import Program, Step, Value, is_whole, nbytes, root
 from .rewrite import kept
 from .split import Split
 
-__all__ = ["Array", "Homes"]
+__all__ = ["Array", "Homes", "stem"]
 
 _WRITES = {"elementwise", "reduce", "matmul", "copy", "cast", "join"}  # kinds that take an `out`
 
@@ -32,6 +32,24 @@ class Array:
 
     def __init__(self, kind: str, slot: int, value: Value) -> None:
         self.kind, self.slot, self.values, self.over = kind, slot, [value], False
+
+    @property
+    def symbols(self) -> list[str]:
+        """What its values are called."""
+        return [value.name for value in self.values if value.name]
+
+    def takes(self, value: Value) -> bool:
+        """Whether a value that is written over the last one may go by the same name: one of its
+        form and not of another symbol, as d_S is not d_A.
+        """
+        stems = {stem(name) for name in (*self.symbols, value.name) if name}
+        return value.shape == self.values[-1].shape and len(stems) < 2
+
+
+def stem(name: str) -> str:
+    """S of S_masked, d_S of d_S_raw."""
+    parts = name.split("_")
+    return "_".join(parts[: 1 + (parts[0] == "d")])
 
 
 class Homes:
@@ -123,7 +141,7 @@ class Homes:
             kind = "fixed"
         if kind == "own" or (kind == "fixed" and not phase):
             taken = self._taken(i, step, base, phase) if step.kind == "elementwise" else None
-            if taken is not None and taken.values[-1].shape == base.shape:
+            if taken is not None and taken.takes(base):
                 taken.values.append(base)
                 self.arrays[id(base)] = taken
                 return

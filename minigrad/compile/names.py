@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .homes import Array, Homes
+from .homes import Array, Homes, stem
 from .program import Value, root
 
 __all__ = ["Names", "comment"]
@@ -66,11 +66,12 @@ class Names:
         return known
 
     def of_array(self, array: Array) -> str:
-        """The name of an array: the shortest symbol among those of its values."""
+        """The name of an array: its value's symbol, or what those of several have in common."""
         known = self._arrays.get(id(array))
         if known is None:
-            symbols = [value.name for value in array.values if value.name]
-            wanted = min(symbols, key=len) if symbols else self.wanted(array.values[0])
+            symbols = set(array.symbols)
+            wanted = symbols.pop() if symbols else self.wanted(array.values[0])
+            wanted = stem(wanted) if symbols else wanted
             known = self._arrays[id(array)] = self.fresh(wanted)
         return known
 
