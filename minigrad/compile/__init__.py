@@ -2,10 +2,11 @@
 
 The first call runs the step as it is and writes down what ran: every op, every backward rule, the
 sums between them, the gradients it left and the updates it made, as one flat list of NumPy calls
-(`record`). Dead and repeated calls are dropped and some are rearranged (`passes`); what remains is
-written as Python source, one line a call, with buffers allocated once (`source`). Later calls run
-that source as long as nothing else the step depends on has changed (`state`, `guards`). Whenever
-the program cannot be known to be right, the step just runs.
+(`record`). Dead and repeated calls are dropped and some are rearranged (`passes`); where it pays,
+those that can be are run on parts of the rows, on two threads (`split`); what remains is written as
+Python source, one line a call, with buffers allocated once (`source`). Later calls run that source
+as long as nothing else the step depends on has changed (`state`, `guards`). Whenever the program
+cannot be known to be right, the step just runs.
 """
 
 from __future__ import annotations
@@ -31,9 +32,6 @@ from .watched import Watched, plain
 
 __all__ = ["Compiled", "compile"]
 
-import os
-
-DEBUG = os.environ.get("DEBUG")
 _LIMIT = 8  # programs kept for one step; a step that needs more runs eagerly
 
 
@@ -96,8 +94,6 @@ class Compiled:
                 run = self._alone(run if parts is None else _on_one_blas_thread(run))
             except Exception as error:  # the step itself ran: a fault of ours must not stop it
                 recorder.reason = f"the program cannot be written: {error!r}"
-                if DEBUG:
-                    raise
         if recorder.reason is not None:
             run, source = None, f"# runs eagerly: {recorder.reason}\n"
             self.reasons.append(recorder.reason)
@@ -137,7 +133,9 @@ def compile(step: Callable[..., Any]) -> Compiled:
     those of the step, to rounding; returned tensors are leaves.
 
     Shapes, dtypes, flags, plain values and the objects the step reaches may change from call to
-    call: it is then recorded anew, up to 8 times. The numbers in arrays may change freely. A step
+    call: it is then recorded anew, up to 8 times. The numbers in arrays may change freely. Steps of
+    more than a millisecond run on two threads over single-threaded BLAS where they work row by row,
+    with BLAS's setting restored after each call. A step
     runs eagerly, as if it were not compiled, when it looks at numbers in Python (`item()`,
     `float(x)`, `if x > 0`), computes with arrays outside the ops, returns what still waits for a
     backward, has hooks, changes plain state, or while a trace listens; `compiled.reasons` says

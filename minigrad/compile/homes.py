@@ -40,10 +40,11 @@ class Array:
 
     def takes(self, value: Value) -> bool:
         """Whether a value that is written over the last one may go by the same name: one of its
-        form and not of another symbol, as d_S is not d_A.
+        form and not of another symbol, as d_S is not d_A, nor of another op without symbols.
         """
         stems = {stem(name) for name in (*self.symbols, value.name) if name}
-        return value.shape == self.values[-1].shape and len(stems) < 2
+        made = [v.step.op for v in (self.values[-1], value) if v.step is not None and not stems]
+        return value.shape == self.values[-1].shape and len(stems) < 2 and len(set(made)) < 2
 
 
 def stem(name: str) -> str:

@@ -153,8 +153,10 @@ class Recorder(Watcher):
             self.refuse("backward is given a Tensor")
         if self.reason is None:
             self._sync_grads()
-            if seed.size == 1 and not self.arrays.is_outside(seed) and seed.base is None:
-                self.arrays.constant(seed)  # the 1 that a backward without a gradient starts from
+            if seed.size == 1 and seed.flat[0] == 1 and seed.base is None:
+                known = self.arrays.known(seed) is not None or self.arrays.is_outside(seed)
+                if not known:  # where a backward without a gradient starts
+                    self.arrays.constant(seed).name = "one"
             start = Symbol(self.program, self.arrays.value_of(seed), seed)
         if self.reason is not None:
             return False

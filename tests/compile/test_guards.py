@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from layers import SelfAttention, create_causal_mask
 from minigrad.optim import SGD, Adam, AdamW
 
 
@@ -371,6 +372,62 @@ def test_views_of_array_arguments_are_part_of_the_program():
     for n in range(3):
         x = np.random.default_rng(n).uniform(size=(4, 5))
         agree(step, run, x, np.array([[n, 1], [2, 3]]), leaves=[w])
+    assert (run.recordings, run.reasons) == (1, [])
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [lambda x: x, lambda x: x[1:], lambda x: x.T[1:, ::2].T, lambda x: mg.tensor(x)[:, 0:4]],
+    ids=["whole", "rows", "columns", "tensor"],
+)
+@pytest.mark.parametrize(
+    "lay",
+    [np.asfortranarray, lambda x: np.repeat(x, 2, axis=1)[:, ::2], lambda x: x[:, ::-1]],
+    ids=["by columns", "with gaps", "backwards"],
+)
+def test_array_arguments_may_lie_in_memory_in_any_order(lay, cut):
+    w = leaf(6, 4)
+
+    def step(x):
+        x = cut(x)
+        loss = mg.sum(mg.tanh(w[: x.shape[0], : x.shape[1]] * x))
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    for n in range(3):
+        agree(step, run, lay(np.random.default_rng(n).uniform(size=(6, 4))), leaves=[w])
+    assert run.recordings == 1
+    if lay(np.ones((2, 2))).strides[-1] > 0:
+        assert not run.reasons
+
+
+def test_a_causal_mask_made_within_the_step_is_a_constant():
+    layer = SelfAttention(6, 2, 3, rng=0)
+
+    def step(x):
+        loss = mg.sum(layer(x, mask=create_causal_mask(x.shape[-2])))
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    for n in range(3):
+        x = np.random.default_rng(n).normal(size=(2, 5, 6))
+        agree(step, run, x, leaves=[layer.W_V, layer.W_O, layer.b_O])
+    assert (run.recordings, run.reasons) == (1, [])
+
+
+def test_a_constant_times_a_parameter_is_a_product():
+    w = leaf(5, 3)
+
+    def step():
+        loss = mg.sum(mg.tanh(mg.constant(np.eye(5)) @ w))
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    for _ in range(3):
+        agree(step, run, leaves=[w])
     assert (run.recordings, run.reasons) == (1, [])
 
 
