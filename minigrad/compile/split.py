@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+from ..parallel import one_threaded_blas
 from .axes import backward, forward
 from .parts import THREADS
 from .program import Program, Step, Value, nbytes, root
@@ -32,11 +33,17 @@ ENOUGH = 0.95  # of the time it may take then
 def split(program: Program) -> Split | None:
     """The split that saves most, or None if none saves enough."""
     plain = sum(_seconds(step, THREADS) for step in program.steps)
-    if plain < WORTH or program.draws or _overwrites(program):
+    if plain < WORTH or program.draws or _overwrites(program) or blas_threads() < THREADS:
         return None
     found = [Split(program, seed, axis) for seed, axis in _seeds(program)]
     found = [way for way in found if way.phases and way.seconds() < ENOUGH * plain]
     return min(found, key=Split.seconds, default=None)
+
+
+def blas_threads() -> int:
+    """How many threads BLAS has, 1 if its setting cannot be changed."""
+    with one_threaded_blas as threads:
+        return threads
 
 
 def _overwrites(program: Program) -> bool:

@@ -25,6 +25,7 @@ def whatever_it_costs(monkeypatch):
     monkeypatch.setattr(planner, "WORTH", -1.0)
     monkeypatch.setattr(planner, "ENOUGH", 1e9)
     monkeypatch.setattr(planner, "PHASE", 0.0)
+    monkeypatch.setattr(planner, "blas_threads", lambda: 2)
 
 
 def leaf(*shape, seed=0, name="w"):
@@ -296,6 +297,18 @@ def test_the_same_call_gives_the_same_bits():
         gradients.append(W.grad)
     for gradient in gradients[2:]:
         np.testing.assert_array_equal(gradient, gradients[1])
+
+
+def test_one_thread_runs_no_parts(monkeypatch):
+    monkeypatch.setattr(planner, "blas_threads", lambda: 1)
+    W = leaf(5, 3)
+
+    def step(x):
+        loss = mg.sum(mg.tanh(x @ W))
+        loss.backward()
+        return loss
+
+    assert phases(agree(step, [W], *batches(6, 5))) == 0
 
 
 def test_small_programs_stay_whole(monkeypatch):
