@@ -7,10 +7,11 @@
 array([2., 4.])
 """
 
+from typing import TYPE_CHECKING, Any
+
 from . import errors
 from .anomaly import anomaly
 from .check import compare, gradcheck
-from .compile import compile
 from .context import Listener, constant, enable_grad, expect, listen, no_grad, scope
 from .functional import checkpoint, grad, hvp, jacobian, jvp, vjp
 from .op import Op, call, op, registry
@@ -71,6 +72,9 @@ from .ops import (
 from .ops.scaled_dot_product import attention_method
 from .tensor import Tensor, tensor
 from .trace import Trace, draw, trace
+
+if TYPE_CHECKING:
+    from .compiler import compile
 
 __all__ = [
     "Listener",
@@ -154,3 +158,13 @@ __all__ = [
     "vjp",
     "where",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`compile` is imported when it is first asked for: most programs never do."""
+    if name == "compile":
+        from .compiler import compile
+
+        globals()[name] = compile
+        return compile
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -67,7 +67,7 @@ class Place:
 
 OUR_PACKAGES = {
     "minigrad",
-    "minigrad.compile",
+    "minigrad.compiler",
     "minigrad.ops",
 }  # frames of these are never where a user made something
 

@@ -16,7 +16,7 @@ from layers import MultiHeadAttention, SelfAttention, create_causal_mask
 from minigrad.optim import SGD, Adam
 from minigrad.parallel import _blas
 
-planner = sys.modules["minigrad.compile.split"]
+planner = sys.modules["minigrad.compiler.split"]
 
 
 @pytest.fixture(autouse=True)
