@@ -282,6 +282,7 @@ def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
             args = (kwargs.pop(first),)
         given, *rest = args
         X = given if isinstance(given, mg.Tensor) else self._received(given, first)
+        mg.given(X, *rest, *kwargs.values())
         out = forward(self, X, *rest, **kwargs)
         if isinstance(out, mg.Tensor) and out.requires_grad:
             self._last = _Last(X, out, given)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import errors
 from .anomaly import anomaly
 from .check import compare, gradcheck
-from .context import Listener, constant, enable_grad, expect, listen, no_grad, scope
+from .context import Listener, constant, enable_grad, expect, given, listen, no_grad, scope
 from .functional import checkpoint, grad, hvp, jacobian, jvp, vjp
 from .op import Op, call, op, registry
 from .ops import (
@@ -107,6 +107,7 @@ __all__ = [
     "expect",
     "gelu",
     "getitem",
+    "given",
     "grad",
     "gradcheck",
     "hvp",

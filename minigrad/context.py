@@ -26,6 +26,7 @@ __all__ = [
     "current",
     "enable_grad",
     "expect",
+    "given",
     "listen",
     "no_grad",
     "scope",
@@ -74,6 +75,9 @@ class Listener:
 
     def constant(self, array: Any) -> None:
         """An array that is the same at every call was made."""
+
+    def given(self, tensor: Any) -> None:
+        """A layer was handed this tensor: it is an input, not a parameter."""
 
     def expect(self, steps: Callable[..., Any], symbols: dict[str, Any]) -> None:
         """A layer says which hand-derived steps its gradients must equal, and what is what."""
@@ -212,6 +216,14 @@ def constant(array: Any) -> Any:
     for listener in current().listeners:
         listener.constant(array)
     return array
+
+
+def given(*values: Any) -> None:
+    """Say what a layer was handed: a record calls these tensors inputs, not parameters."""
+    for listener in current().listeners:
+        for value in values:
+            if hasattr(value, "__apply__"):
+                listener.given(value)
 
 
 def expect(steps: Callable[..., Any], of: Any = None, /, **symbols: Any) -> None:

@@ -63,6 +63,7 @@ class Trace(Listener):
         self._ids: dict[Any, int] = {}  # Node, or id() of a leaf or an array
         self._owners: list[Any] = []  # one for each entry, alive so that no id() comes again
         self._by_data: dict[int, int] = {}
+        self._given: dict[int, Any] = {}  # what layers were handed, alive too
         self._arrays: list[Any] = []  # alive for the same reason
         self._into: dict[int, list[Edge]] = {}
         self._from: dict[int, list[Edge]] = {}
@@ -78,6 +79,7 @@ class Trace(Listener):
         self._listening.__exit__(*exception)
         self._settle()
         self._ids, self._owners, self._by_data, self._arrays = {}, [], {}, []
+        self._given = {}
 
     def __getitem__(self, key: int | str) -> Entry:
         """An entry by its number, or the last one of a name or path."""
@@ -132,8 +134,10 @@ class Trace(Listener):
         array = value.data if is_tensor else value
         kind, why = "constant", "constant"
         if is_tensor:
-            kind, why = ("parameter", "") if value.requires_grad else ("input", "frozen")
-        origin = self._by_data.get(id(array)) if kind == "input" else None
+            owned = value.requires_grad and id(value) not in self._given
+            kind = "parameter" if owned else "input"
+            why = "" if value.requires_grad else "frozen"
+        origin = self._by_data.get(id(array)) if why == "frozen" else None
         if origin is not None:
             kind, why = "detached", "detached"
         node = value.node if is_tensor else None
@@ -230,6 +234,12 @@ class Trace(Listener):
             entry = self.entries[known]
             entry.gradient = _plus(entry.gradient, gradient)
 
+    def given(self, tensor: Any) -> None:
+        self._given[id(tensor)] = tensor
+        known = self._find(tensor)
+        if known is not None and self.entries[known].kind == "parameter":
+            self.entries[known].kind = "input"
+
     def expect(self, steps: Callable[..., Any], symbols: dict[str, Any]) -> None:
         scope = current().scope
         first = max((e.last for e in self._expectations if e.scope == scope), default=0)
@@ -241,9 +251,6 @@ class Trace(Listener):
             if found is not None:
                 known[symbol] = found
             plain[symbol] = self._value(found, value)
-        given = self.entries[known["X"]] if "X" in known else None
-        if given is not None and given.kind == "parameter":
-            given.kind = "input"  # what a layer is given, not what it owns
         self._expectations.append(
             _Expectation(steps, known, plain, scope, first=first, last=len(self.entries))
         )
