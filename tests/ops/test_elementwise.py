@@ -224,3 +224,11 @@ def test_a_cast_to_no_dtype_is_refused():
 def test_bounds_take_no_gradient():
     with pytest.raises(GradientError, match="clip: no gradient flows into high"):
         mg.clip(mg.tensor(1.0), high=mg.tensor(0.5, requires_grad=True))
+
+
+@pytest.mark.parametrize("op", [mg.sigmoid, mg.silu])
+def test_a_logistic_of_unsigned_integers_is_that_of_their_values(op):
+    """-x of a uint8 wraps around; the values are computed as floats."""
+    x = np.array([0, 1, 3], np.uint8)
+    np.testing.assert_array_equal(op(x), op(x.astype(np.float64)))
+    assert np.all(np.diff(op(x)) > 0)
