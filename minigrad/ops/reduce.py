@@ -306,10 +306,12 @@ def logsumexp(x, axis=None, keepdims=False):
     >>> logsumexp(np.array([1000.0, 1000.0])).round(4)
     np.float64(1000.6931)
     """
-    less, top = shifted(x, axis)
+    with np.errstate(invalid="ignore"):  # inf - inf, where the result is inf
+        less, top = shifted(x, axis)
     total = np.sum(np.exp(less, over(less)), axis=axis, keepdims=True)
     empty = total == 0
     result = np.where(empty, -np.inf, np.log(np.where(empty, 1, total)) + top)
+    result = np.where(top == np.inf, np.inf, result)
     return result if keepdims else np.squeeze(result, axis)
 
 

@@ -178,3 +178,9 @@ def test_softmax_of_one_number_is_of_that_alone(op):
     y.backward()
     assert y.item() == op(np.array([1.5])).item()
     assert x.grad == 0
+
+
+def test_logsumexp_of_an_infinite_entry_is_infinite_and_other_rows_stay():
+    x = np.array([[np.inf, 1.0], [0.0, 0.0], [np.inf, -np.inf]])
+    np.testing.assert_array_equal(mg.logsumexp(x, axis=1), [np.inf, np.log(2), np.inf])
+    assert mg.logsumexp(x) == np.inf
