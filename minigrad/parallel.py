@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import cache, partial
@@ -88,9 +88,9 @@ class Scratch:
     LARGEST = 8 << 20  # bytes that one may keep from call to call; at most four are kept
 
     def __init__(self) -> None:
-        self._memory: dict[str, Any] = {}
+        self._memory: dict[Hashable, Any] = {}
 
-    def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
+    def array(self, name: Hashable, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
         """An array with arbitrary entries; the next one of this name takes its place."""
         size = prod(shape) * np.dtype(dtype).itemsize
         memory = self._memory.get(name)
