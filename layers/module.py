@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import wraps
+from functools import lru_cache, wraps
 from inspect import signature
 from typing import Any, Self
 from weakref import ref
@@ -19,17 +19,6 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, GradientError
 
 __all__ = ["Module"]
-
-
-class _Last:
-    """The last forward: weak references, and what must be kept alive if no one else does."""
-
-    __slots__ = ("X", "held", "out")
-
-    def __init__(self, X: Any, out: mg.Tensor, given: Any) -> None:
-        self.X: Callable[[], Any] = ref(X) if isinstance(X, mg.Tensor) else lambda: X
-        self.out: Callable[[], Any] = ref(out)
-        self.held = None if X is given else (X, out)
 
 
 class Module:
@@ -66,7 +55,7 @@ class Module:
     # In slots, so that vars(self) holds what the layer itself assigned and nothing else.
     __slots__ = ("__dict__", "__weakref__", "_last", "_name", "training")
     _scope = "module"
-    _last: _Last | None
+    _last: tuple[Callable[[], Any], Callable[[], Any], Any] | None  # input, output, what is held
     _name: str | None
     dtype: np.dtype[Any] | None = None
     training: bool
@@ -87,7 +76,7 @@ class Module:
     # ------------------------------------------------------------------ calling
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with mg.scope(self._name or self._scope):
+        with _scope(self._name or self._scope):
             return self.forward(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -115,7 +104,7 @@ class Module:
         call = f"{type(self).__name__}.backward(grad_output)"
         if self._last is None:
             raise GradientError(f"{call}: no forward has recorded a graph yet")
-        X, out = self._last.X(), self._last.out()
+        X, out = self._last[0](), self._last[1]()
         if X is None or out is None:
             gone = "output" if out is None else "input"
             raise GradientError(
@@ -285,13 +274,17 @@ def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
         mg.given(X, *rest, *kwargs.values())
         out = forward(self, X, *rest, **kwargs)
         if isinstance(out, mg.Tensor) and out.requires_grad:
-            self._last = _Last(X, out, given)
+            found = ref(X) if isinstance(X, mg.Tensor) else lambda: X
+            _set_last(self, (found, ref(out), None if X is given else (X, out)))
         else:
-            self._last = None
+            _set_last(self, None)
         return out
 
     return remembering
 
+
+_set_last = Module.__dict__["_last"].__set__  # past __setattr__, which is for what layers assign
+_scope = lru_cache(mg.scope)  # a scope keeps no state, so the same one may be entered again
 
 _HOLDERS = (Module, list, tuple, dict)  # what may hold Modules
 

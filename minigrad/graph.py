@@ -81,7 +81,7 @@ def caller() -> Place:
 
 
 class Node:
-    """One op that ran, and what its backward needs.
+    """One op that ran, and what its backward needs. `Tensor.__apply__` fills it in.
 
     Attributes:
         edges: for each input that needs a gradient, the Node that made it or the leaf Tensor that
@@ -110,27 +110,20 @@ class Node:
         "source",
     )
 
-    def __init__(
-        self,
-        plan: Plan,
-        edges: Sequence[Any],
-        saved: tuple[Any, ...],
-        settings: tuple[Any, ...],
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        scope: str,
-        code: CodeType,
-        offset: int,
-    ) -> None:
-        self.plan, self.edges, self.settings = plan, edges, settings
-        self.saved: tuple[Any, ...] | None = saved
-        self.shape, self.dtype, self.scope = shape, dtype, scope
-        self.code, self.offset = code, offset
-        self.seq = next_number()
-        self.name: str | None = None
-        self.source: Any = None
-        self.hooks: dict[int, Callable[[Any], Any]] | None = None
-        self.after: dict[int, Callable[..., Any]] | None = None
+    plan: Plan
+    edges: Sequence[Any]
+    saved: tuple[Any, ...] | None
+    settings: tuple[Any, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    scope: str
+    code: CodeType
+    offset: int
+    seq: int
+    name: str | None
+    source: Any
+    hooks: dict[int, Callable[[Any], Any]] | None
+    after: dict[int, Callable[..., Any]] | None
 
     @property
     def op(self) -> Op:

@@ -62,11 +62,11 @@ class Rule(NamedTuple):
 
 
 class Plan:
-    """What an op saves and runs in backward, for one set of inputs that need a gradient.
+    """How an op runs, forward and back, for one set of inputs that need a gradient.
 
-    `save(arrays, settings, out, also)` makes the tuple a node keeps, `backward(g, saved)` one
-    gradient for each needed input, in order. Both are generated, once, from what the rules name;
-    `source` shows them.
+    `forward(*inputs, *settings)` makes the result and the tuple that a node keeps,
+    `backward(g, saved)` one gradient for each needed input, in order. Both are generated, once,
+    from what the rules name; `source` shows them.
     """
 
     __slots__ = (
@@ -74,10 +74,10 @@ class Plan:
         "_rules",
         "backward",
         "count",
+        "forward",
         "names",
         "needed",
         "op",
-        "save",
         "source",
     )
 
@@ -86,11 +86,9 @@ class Plan:
         self._rules = [op.rule_for(i) for i in needed]
         wanted = [self._saved_names(r, i) for r, i in zip(self._rules, needed, strict=True)]
         self.names: tuple[str, ...] = tuple(dict.fromkeys(sum(wanted, ())))
-        kept = "".join(f"{self._origin(name)}, " for name in self.names)
-        save = f"lambda arrays, settings, out, also: ({kept})"
-        self.save: Callable[..., tuple[Any, ...]] = eval(save, {"shape": np.shape})
         self._partial: dict[tuple[bool, ...], Callable[..., tuple[Any, ...]]] = {}
-        self.source = f"save = {save}\n"
+        self.source = ""
+        self.forward: Callable[..., tuple[Any, tuple[Any, ...]]] = self._generate_forward()
         self.backward = self.partial((True,) * len(needed))
 
     def partial(
@@ -98,11 +96,25 @@ class Plan:
     ) -> Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]:
         """The backward that runs only the wanted rules; the other gradients are None."""
         if wanted not in self._partial:
-            self._partial[wanted] = self._generate(wanted)
+            self._partial[wanted] = self._generate_backward(wanted)
         return self._partial[wanted]
 
-    def _generate(self, wanted: tuple[bool, ...]) -> Callable[..., tuple[Any, ...]]:
-        namespace: dict[str, Any] = {"__package__": __package__}  # no frame that a user wrote
+    def _generate_forward(self) -> Callable[..., Any]:
+        op, first = self.op, self.op.inputs[0]
+        inputs = [f"{first}{j}" for j in range(self.count)] if op.many else [*op.inputs]
+        called = op.arguments({first: _tuple_of(inputs)} if op.many else {})
+        body = [
+            f"{', '.join(['out', *op.also])} = kernel({called})",
+            "if out.__class__ is not ndarray:",
+            "    out = asarray(out)",
+            f"return out, {_tuple_of([self._origin(name, inputs) for name in self.names])}",
+        ]
+        known = {"ndarray": np.ndarray, "asarray": np.asarray, "np_shape": np.shape}
+        known["kernel"] = op.kernel
+        return self._defined("forward", [*inputs, *op.settings], body, known)
+
+    def _generate_backward(self, wanted: tuple[bool, ...]) -> Callable[..., tuple[Any, ...]]:
+        namespace: dict[str, Any] = {}
         lines, results = [], []
         asked = [i for i, want in zip(self.needed, wanted, strict=True) if want]
         for rule, i, want in zip(self._rules, self.needed, wanted, strict=True):
@@ -119,11 +131,17 @@ class Plan:
                 lines += [] if line in lines else [line]
                 results.append(f"d_{self.op.inputs[i]}")
         unpack = [f"({', '.join(self.names)},) = saved"] if self.names else []
-        body = [*unpack, *lines, f"return ({', '.join(results)},)"]
-        source = "def backward(g, saved):\n    " + "\n    ".join(body)
+        body = [*unpack, *lines, f"return {_tuple_of(results)}"]
+        return self._defined("backward", ["g", "saved"], body, namespace)
+
+    def _defined(
+        self, name: str, parameters: list[str], body: list[str], namespace: dict[str, Any]
+    ) -> Callable[..., Any]:
+        source = f"def {name}({', '.join(parameters)}):\n    " + "\n    ".join(body)
         self.source += source + "\n"
+        namespace["__package__"] = __package__  # no frame that a user wrote
         exec(source, namespace)
-        return namespace["backward"]  # type: ignore[no-any-return]
+        return namespace[name]  # type: ignore[no-any-return]
 
     def _saved_names(self, rule: Rule, i: int) -> tuple[str, ...]:
         many = self.op.inputs[0] if self.op.many else None
@@ -140,29 +158,23 @@ class Plan:
     def _argument(self, need: str, rule: Rule, i: int, asked: list[int]) -> str:
         many = self.op.inputs[0] if self.op.many else None
         if need in ("others", many):
-            entries = (
-                f"{many}{j}" if j != i or need == many else "None" for j in range(self.count)
-            )
-            return f"({', '.join(entries)},)"
+            named = ((j, f"{many}{j}") for j in range(self.count))
+            return _tuple_of([name if j != i or need == many else "None" for j, name in named])
         if need == "i":
             return str(i)
         if need == "needed":
             return repr(tuple(self.op.inputs.index(name) in asked for name in rule.inputs))
         return need
 
-    def _origin(self, name: str) -> str:
-        """Where a saved name comes from, as an expression over arrays, settings, out and also."""
+    def _origin(self, name: str, inputs: list[str]) -> str:
+        """Where a saved name comes from, as an expression of what forward knows."""
         op = self.op
-        if name == "out":
-            return "out"
-        if (k := self.input_of(name)) is not None:
-            return f"arrays[{k}]"
-        if name in op.settings:
-            return f"settings[{op.settings.index(name)}]"
-        if name in op.also:
-            return f"also[{op.also.index(name)}]"
-        base = name.removesuffix("_shape")
-        return "tuple(map(shape, arrays))" if op.many else f"shape(arrays[{op.inputs.index(base)}])"
+        if name in ("out", *inputs, *op.settings, *op.also):
+            return name
+        shapes = [f"np_shape({x})" for x in inputs]
+        if op.many:
+            return _tuple_of(shapes)
+        return shapes[op.inputs.index(name.removesuffix("_shape"))]
 
     def input_of(self, name: str) -> int | None:
         """The position of the input that was saved under `name`, None if it is no input."""
@@ -245,16 +257,11 @@ class Op:
     @cached_property
     def forward(self) -> Callable[..., Any]:
         """The kernel, called with inputs and settings one after the other."""
-        passed = []
-        for name, parameter in self.signature.parameters.items():
-            various = parameter.kind is parameter.VAR_POSITIONAL
-            by_name = parameter.kind is parameter.KEYWORD_ONLY
-            passed.append(f"*{name}" if various else f"{name}={name}" if by_name else name)
-        if tuple(passed) == self.inputs + self.settings and not self.many:
+        order, called = ", ".join(self.inputs + self.settings), self.arguments({})
+        if called == order and not self.many:
             return self.kernel
         namespace: dict[str, Any] = {"kernel": self.kernel}
-        order = ", ".join(self.inputs + self.settings)
-        collected = _generated(f"lambda {order}: kernel({', '.join(passed)})", namespace)
+        collected = _generated(f"lambda {order}: kernel({called})", namespace)
         if not self.many:
             return collected
         namespace["collected"], k = collected, len(self.settings)  # however many inputs
@@ -262,6 +269,15 @@ class Op:
         return _generated(
             f"lambda *flat: collected(flat[: len(flat) - {k}], {', '.join(ends)})", namespace
         )
+
+    def arguments(self, given: dict[str, str]) -> str:
+        """How the kernel is called: each parameter by what is given for it, or by its own name."""
+        passed = []
+        for name, parameter in self.signature.parameters.items():
+            various = parameter.kind is parameter.VAR_POSITIONAL
+            by_name = parameter.kind is parameter.KEYWORD_ONLY
+            passed.append(f"{'*' * various}{f'{name}=' * by_name}{given.get(name, name)}")
+        return ", ".join(passed)
 
     def __repr__(self) -> str:
         return f"<op {self.name}({', '.join(self.signature.parameters)})>"
@@ -322,9 +338,9 @@ class Op:
         return self.rules[name]
 
     def plan(self, key: int) -> Plan:
-        """The plan for a set of inputs: bit i of `key` for input i, and one bit on top."""
-        count = key.bit_length() - 1
-        needed = tuple(i for i in range(count) if key >> i & 1)
+        """The plan for a set of inputs: in binary, `key` is a 1 and then a digit for each input."""
+        digits = f"{key:b}"[1:]
+        needed, count = tuple(i for i, digit in enumerate(digits) if digit == "1"), len(digits)
         plan = self.plans[key] = Plan(self, needed, count)
         return plan
 
@@ -366,6 +382,11 @@ class Op:
 
 def _generated(source: str, namespace: dict[str, Any]) -> Callable[..., Any]:
     return eval(source, namespace)  # type: ignore[no-any-return]
+
+
+def _tuple_of(expressions: list[str]) -> str:
+    """The source of a tuple."""
+    return f"({', '.join(expressions)},)" if expressions else "()"
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:

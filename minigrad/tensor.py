@@ -19,7 +19,7 @@ from numpy.typing import DTypeLike
 
 from .context import current
 from .errors import ArgumentError, DTypeError, GradientError, ShapeError
-from .graph import KEEP, OUR_PACKAGES, Handle, Node, backpropagate, caller, writes
+from .graph import KEEP, OUR_PACKAGES, Handle, Node, backpropagate, caller, next_number, writes
 from .op import Op, registry
 
 __all__ = ["Tensor", "grad", "tensor"]
@@ -61,17 +61,18 @@ class Tensor:
     def __apply__(op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Tensor:
         """Run `op`, and record a node if an input needs a gradient."""
         context = current()
-        arrays, edges = [], []
-        needs, bit = 0, 1
+        arrays, edges, key = [], [], 1
         for value in inputs:
+            key += key
             if value.__class__ is Tensor:
                 arrays.append(value._data)
                 if value._needs:
-                    needs |= bit
+                    key += 1
                     edges.append(value._node or value)
             else:
                 arrays.append(value if value.__class__ in _AS_IS else np.asarray(value))
-            bit += bit
+        if not context.recording:
+            edges, key = [], 1 << len(inputs)
         for value in settings:
             if value.__class__ is Tensor:
                 settings = _unwrapped(op, settings)
@@ -80,26 +81,24 @@ class Tensor:
             for listener in context.listeners:
                 listener.enter(op, inputs, settings)
             start = perf_counter()
+        plan = op.plans.get(key) or op.plan(key)
         try:
-            out = op.forward(*arrays, *settings)
+            out, saved = plan.forward(*arrays, *settings)
         except (ValueError, TypeError, IndexError) as error:
             raise op.explain(error, inputs, settings) from error
-        also: tuple[Any, ...] = ()
-        if op.also:
-            out, *also = out
-        if out.__class__ is not np.ndarray:
-            out = np.asarray(out)
-        if needs and context.recording:
-            plan = op.plans.get(needs | bit) or op.plan(needs | bit)
-            saved = plan.save(arrays, settings, out, also)
+        node = None
+        if edges:
             frame = _frame(2)  # as caller() does, here without the call
             while frame.f_globals.get("__package__") in OUR_PACKAGES and frame.f_back is not None:
                 frame = frame.f_back
-            scope, code, offset = context.scope, frame.f_code, frame.f_lasti
-            node = Node(plan, edges, saved, settings, out.shape, out.dtype, scope, code, offset)
-            result = Tensor(out, node, True)
-        else:
-            result = Tensor(out)
+            node = Node()
+            node.plan, node.edges, node.settings = plan, edges, settings
+            node.saved = saved
+            node.shape, node.dtype, node.scope = out.shape, out.dtype, context.scope
+            node.code, node.offset = frame.f_code, frame.f_lasti
+            node.seq = next_number()
+            node.name = node.source = node.hooks = node.after = None
+        result = Tensor(out, node, node is not None)
         if context.listeners:
             seconds = perf_counter() - start
             for listener in context.listeners:
@@ -236,7 +235,7 @@ class Tensor:
         6.0
         """
         seed, listeners = _seed("backward", self, gradient), current().listeners
-        if any(one.take_backward(self, seed, retain_graph) for one in listeners):
+        if listeners and any(one.take_backward(self, seed, retain_graph) for one in listeners):
             return
         seed = np.array(seed) if listeners else np.asarray(seed)  # a listener may keep it
         results = backpropagate([(self._node or self, seed)], retain=retain_graph)

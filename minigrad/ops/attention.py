@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from ..errors import ArgumentError, DTypeError
 from ..memory import room
 from ..op import Call, call, op
 from .elementwise import broadcastable, each
-from .samples import arrayed
+from .samples import arrayed, floating
 
 __all__ = ["mask_add", "scale"]
 
@@ -56,13 +55,6 @@ def _mask_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.zeros((0, 5)), np.ones(5, bool))
 
 
-def _additive(mask: Any, dtype: Any) -> Any:
-    """The mask as numbers to add: True becomes 0, False -inf."""
-    if mask.dtype == bool:
-        return np.where(mask, dtype.type(0), dtype.type(-np.inf))
-    return mask
-
-
 @op(
     tex=r"<scores> + <mask>",
     vjp_tex={"scores": r"<g>", "mask": r"<g>"},
@@ -80,15 +72,15 @@ def mask_add(scores, mask):
     >>> mask_add(np.array([1.0, 2.0]), np.array([True, False]))
     array([  1., -inf])
     """
-    scores, mask = arrayed(scores), arrayed(mask)
+    scores, mask = floating(scores), arrayed(mask)
     if mask.dtype.kind not in "bfc":
         raise DTypeError(
             f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
         )
-    kind = np.real(scores).dtype
-    mask = _additive(mask, kind)
+    if mask.dtype.kind == "b":
+        mask = np.where(mask, *np.array([0, -np.inf], np.real(scores).dtype))
     total = np.add(scores, mask, room(scores, mask))
-    return total.astype(np.result_type(scores), copy=False) if mask.dtype.kind == "f" else total
+    return total if mask.dtype.kind == "c" else total.astype(scores.dtype, copy=False)
 
 
 @mask_add.vjp("scores")

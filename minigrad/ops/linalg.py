@@ -97,9 +97,8 @@ def _(g, a, b_shape):
         return np.expand_dims(a, -1) * np.expand_dims(g, -2) if len(b_shape) > 1 else g * a
     if len(b_shape) == 1:
         return np.squeeze(np.matmul(a.swapaxes(-1, -2), np.expand_dims(g, -1)), -1)
-    if len(b_shape) == 2 and a.ndim > 2:  # sum over the stack inside one product
-        rows = prod(a.shape[:-1])
-        return _product(a.reshape((rows, a.shape[-1])).T, g.reshape((rows, g.shape[-1])))
+    if len(b_shape) == 2 < a.ndim and a.size and g.size:  # sum over the stack inside one product
+        return _product(a.reshape((-1, b_shape[0])).T, g.reshape((-1, b_shape[1])))
     return _product(a.mT, g)
 
 

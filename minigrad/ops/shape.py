@@ -12,6 +12,7 @@ from ..errors import ArgumentError, DTypeError
 from ..memory import in_order
 from ..op import Call, call, op
 from .elementwise import each
+from .samples import arrayed
 
 __all__ = [
     "broadcast_to",
@@ -113,7 +114,7 @@ def swapaxes(x, axis1, axis2):
     >>> swapaxes(np.zeros((2, 3, 5)), -1, -2).shape
     (2, 5, 3)
     """
-    return np.swapaxes(x, axis1, axis2)
+    return arrayed(x).swapaxes(axis1, axis2)
 
 
 @swapaxes.vjp("x")
