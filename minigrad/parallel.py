@@ -38,6 +38,13 @@ def _blas() -> Any:
     return found if len(found) else None
 
 
+def _take_control(blas: Any) -> None:
+    """From 3.7 on, threadpoolctl lets one thread only change a limit and ignores all others."""
+    for library in blas.lib_controllers:
+        if hasattr(library, "clear_controlling_thread"):
+            library.clear_controlling_thread(force=True)
+
+
 class _OneThreadedBlas:
     """Within, BLAS computes on the thread that calls it. Entering says how many threads it had.
 
@@ -53,6 +60,7 @@ class _OneThreadedBlas:
             blas = _blas()
             if blas is not None and self._inside == 0:
                 self._threads = max(library.num_threads for library in blas.lib_controllers)
+                _take_control(blas)
                 self._limits = blas.limit(limits=1)
             self._inside += 1
             return self._threads
@@ -65,7 +73,9 @@ class _OneThreadedBlas:
 
     def _restore(self) -> None:
         if self._limits is not None:
+            _take_control(_blas())
             self._limits.restore_original_limits()
+            _take_control(_blas())  # which no thread has now: whoever comes next takes it
             self._limits = None
 
     def forget(self) -> None:

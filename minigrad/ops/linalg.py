@@ -59,10 +59,10 @@ def matmul(a, b):
     >>> matmul(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]))
     array([[11.]])
     """
-    return _product(a, b)
+    return best_product(a, b)
 
 
-def _product(a: Any, b: Any) -> Any:
+def best_product(a: Any, b: Any) -> Any:
     """a @ b, by the fastest way there is for plain arrays; of Tensors it is recorded."""
     if a.__class__ is not ndarray or b.__class__ is not ndarray:
         return np.matmul(a, b)
@@ -88,7 +88,7 @@ def _(g, a_shape, b):
         return np.expand_dims(g, -1) * b
     if len(a_shape) == 1:
         return np.squeeze(np.matmul(np.expand_dims(g, -2), b.swapaxes(-1, -2)), -2)
-    return _product(g, b.mT)
+    return best_product(g, b.mT)
 
 
 @matmul.vjp("b")
@@ -98,8 +98,8 @@ def _(g, a, b_shape):
     if len(b_shape) == 1:
         return np.squeeze(np.matmul(a.swapaxes(-1, -2), np.expand_dims(g, -1)), -1)
     if len(b_shape) == 2 < a.ndim and a.size and g.size:  # sum over the stack inside one product
-        return _product(a.reshape((-1, b_shape[0])).T, g.reshape((-1, b_shape[1])))
-    return _product(a.mT, g)
+        return best_product(a.reshape((-1, b_shape[0])).T, g.reshape((-1, b_shape[1])))
+    return best_product(a.mT, g)
 
 
 # ---------------------------------------------------------------- einsum

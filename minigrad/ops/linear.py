@@ -1,4 +1,4 @@
-"""The affine map as one op, its products on the threads that tiled attention uses."""
+"""The affine map as one op: a product and a bias in one step, without a sum between them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ArgumentError, ShapeError
+from ..memory import over
 from ..op import Call, call, op
 from ..parallel import product
+from .linalg import best_product
 
 __all__ = ["linear"]
 
@@ -23,9 +26,10 @@ def _samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(draw(2, 3, 5), draw(5, 7))
     yield call(draw(5), draw(5, 7), draw(7))
     yield call(draw(0, 5), draw(5, 7), draw(7))
+    yield call(draw(2, 3, 5), draw(5, 7), draw(7), threads="own")
 
 
-def _inner(x: Any, W: Any, b: Any = None) -> str | None:
+def _inner(x: Any, W: Any, b: Any = None, *_: Any) -> str | None:
     """The rule that the shapes break, in words."""
     if np.ndim(W) != 2:
         return f"W must have two axes, got {np.ndim(W)}"
@@ -43,44 +47,46 @@ def _inner(x: Any, W: Any, b: Any = None) -> str | None:
     samples=_samples,
     requires=_inner,
 )
-def linear(x, W, b=None):
-    """x W + b over the last axis of x, on the threads that tiled attention uses and never on
-    BLAS's own.
+def linear(x, W, b=None, threads="blas"):
+    """x W + b over the last axis of x.
 
-    Large products are shared among Python threads. Between other ops `matmul` is as good or better.
-
+    Args: threads: "blas" leaves a large product to BLAS; "own" shares it among Python threads, as
+        tiled attention wants its neighbours, since BLAS's threads spin on for a while.
     Shapes: x (..., d_in), W (d_in, d_out), b (d_out,) or None → (..., d_out)
-    Raises: ShapeError where these do not fit.
+    Raises: ShapeError where these do not fit; ArgumentError for other threads.
 
     >>> linear(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]), np.array([0.5]))
     array([[11.5]])
     """
-    if broken := _inner(x, W, b):
-        raise ValueError(broken)
-    out = product(_rows(x), W).reshape(*x.shape[:-1], W.shape[-1])
+    if np.ndim(W) != 2 or (b is not None and np.shape(b) != W.shape[1:]):
+        raise ShapeError(_inner(x, W, b))
+    out = _product(_rows(x), W, threads)
     if b is not None:
-        out += b
-    return out
+        out = np.add(out, b, over(out, b))
+    return out.reshape(x.shape[:-1] + W.shape[1:])
 
 
 def _rows(x: Any) -> Any:
     """All axes but the last as one."""
-    return x.reshape((prod(x.shape[:-1]), x.shape[-1]))
+    return x.reshape((-1 if x.size else prod(x.shape[:-1]), x.shape[-1]))
 
 
-def _product(a: Any, b: Any) -> Any:
-    """Of arrays by our threads; of Tensors recorded."""
+def _product(a: Any, b: Any, threads: str) -> Any:
+    if threads == "blas":
+        return best_product(a, b)
+    if threads != "own":
+        raise ArgumentError(f'threads must be "blas" or "own", got {threads!r}')
     return product(a, b) if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) else a @ b
 
 
 @linear.vjp("x")
-def _(g, x_shape, W):
-    return _product(_rows(g), W.T).reshape(x_shape)
+def _(g, x_shape, W, threads):
+    return _product(_rows(g), W.T, threads).reshape(x_shape)
 
 
 @linear.vjp("W")
-def _(g, x):
-    return _product(_rows(x).T, _rows(g))
+def _(g, x, threads):
+    return _product(_rows(x).T, _rows(g), threads)
 
 
 @linear.vjp("b")

@@ -149,3 +149,42 @@ def test_einsums_flops_count_every_combination_of_labels():
         (np.ones((2, 3, 5)), np.ones((2, 5, 7))), ("bij,bjk->bik",), np.ones((2, 3, 7))
     )
     assert count == 2 * 2 * 3 * 5 * 7
+
+
+# ---------------------------------------------------------------- linear
+
+
+@pytest.mark.parametrize("threads", ["blas", "own"])
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (0, 3), (700, 3)])
+def test_linear_is_a_product_and_a_sum(rng, threads, lead):
+    x, W, b = rng.normal(size=(*lead, 5)), rng.normal(size=(5, 7)), rng.normal(size=7)
+    np.testing.assert_allclose(mg.linear(x, W, b, threads), x @ W + b, rtol=1e-12)
+    np.testing.assert_allclose(mg.linear(x, W, threads=threads), x @ W, rtol=1e-12)
+
+
+def test_linear_promotes_as_the_sum_would(rng):
+    x, W = rng.normal(size=(3, 5)).astype(np.float32), rng.normal(size=(5, 7)).astype(np.float32)
+    assert mg.linear(x, W, np.zeros(7, np.float32)).dtype == np.float32
+    assert mg.linear(x, W, np.zeros(7)).dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("shapes", "rule"),
+    [
+        (
+            ((3, 5), (4, 7), (7,)),
+            "x's last axis must equal W's first, got \\(3, 5\\) and \\(4, 7\\)",
+        ),
+        (((3, 5), (5, 7), (1,)), "b must have W's last axis, got \\(1,\\) and \\(5, 7\\)"),
+        (((3, 5), (2, 5, 7), (7,)), "W must have two axes, got 3"),
+        (((), (5, 7), (7,)), "x's last axis must equal W's first"),
+    ],
+)
+def test_linear_refuses_what_does_not_fit(shapes, rule):
+    with pytest.raises(ShapeError, match=f"^linear\\(x, W, b, threads\\): {rule}"):
+        mg.linear(*(mg.tensor(np.zeros(shape)) for shape in shapes))
+
+
+def test_linear_names_the_threads_it_knows():
+    with pytest.raises(ArgumentError, match='threads must be "blas" or "own", got \'two\''):
+        mg.linear(np.zeros((1, 1)), np.zeros((1, 1)), threads="two")

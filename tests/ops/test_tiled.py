@@ -626,6 +626,49 @@ def test_the_users_own_limit_is_respected_and_put_back(rng, always_shared, monke
     assert max(started) <= 0
 
 
+def test_a_limit_set_by_one_thread_is_put_back_by_another(always_shared):
+    """The last one out may not be the first one in; and neither keeps the say over BLAS."""
+    before, said = _limits(), {}
+    first_in, last_out, done, end = (threading.Event() for _ in range(4))
+
+    def enter():
+        with parallel.one_threaded_blas:
+            said["within"] = _limits()
+            first_in.set()
+            last_out.wait()
+        done.set()
+        end.wait()  # the thread lives on
+
+    user = threading.Thread(target=enter)
+    user.start()
+    first_in.wait()
+    with parallel.one_threaded_blas:
+        last_out.set()
+        done.wait()
+        said["still"] = _limits()
+    assert said == {"within": [1] * len(before), "still": [1] * len(before)}
+    assert _limits() == before
+    end.set()
+    user.join()
+
+
+def test_every_thread_in_turn_has_blas_on_one_thread(always_shared):
+    """Also when another thread, which lives on, was within before it."""
+    before, found = _limits(), []
+    with parallel.one_threaded_blas:
+        pass
+
+    def enter():
+        with parallel.one_threaded_blas:
+            found.append(_limits())
+
+    user = threading.Thread(target=enter)
+    user.start()
+    user.join()
+    assert found == [[1] * len(before)]
+    assert _limits() == before
+
+
 def test_several_threads_of_the_user_at_once(rng, always_shared):
     """Each gets its own answer, and the last one out restores BLAS's threads."""
     before, found = _limits(), {}
