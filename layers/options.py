@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from .scoring import named
 
 __all__ = [
     "Options",
-    "Prepared",
     "describes",
     "made_before",
     "prepared",
@@ -139,22 +138,14 @@ def _by_position(
     return mask, context
 
 
-class Prepared(NamedTuple):
-    """Q, K and V as they are scored; where they stand, from 0 on if None; and what a query sees."""
-
-    Q: Any
-    K: Any
-    V: Any
-    i: Any = None
-    j: Any = None
-    seen: Any = None  # which keys each query may see, all if None
-    is_causal: bool = False  # only those before it, besides
-
-
 def prepared(
     layer: Any, Q: Any, K: Any, V: Any, context: Any, positions: Any, cache: Any, method: str
-) -> Prepared:
-    """Normalise and rotate Q and K, and put the cached tokens before K and V."""
+) -> tuple[Any, Any, Any, Any, Any, Any, bool]:
+    """Normalise and rotate Q and K, and put the cached tokens before K and V.
+
+    Returns: Q, K and V as they are scored; where queries and keys stand, from 0 on if None; which
+        keys each query may see, all if None; and whether only those before it, besides.
+    """
     made = made_before(cache) is not None
     of_context = cache if isinstance(cache, ContextCache) else None
     cache = None if of_context else cache
@@ -177,14 +168,14 @@ def prepared(
         of_context.keep(K, V)
     if cache is None and layer.window is None:
         if not layer.causal or method == "tiled":  # tiles know causality without an (n, m) array
-            return Prepared(Q, K, V, i, j, None, layer.causal)
+            return Q, K, V, i, j, None, layer.causal
     if cache is not None:
         K, V = cache.append(K, V)
         j = np.arange(cache.start, len(cache))
     queries, keys = (np.arange(Q.shape[-2]), np.arange(K.shape[-2])) if cache is None else (i, j)
     lengths = cache.lengths if cache is not None and cache.ragged else None
     seen = visible(queries, keys, causal=layer.causal, window=layer.window, lengths=lengths)
-    return Prepared(Q, K, V, i, j, seen if seen is None else settled(seen, cache))
+    return Q, K, V, i, j, seen if seen is None else settled(seen, cache), False
 
 
 def made_before(cache: Any) -> tuple[Any, Any] | None:
