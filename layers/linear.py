@@ -17,7 +17,7 @@ __all__ = ["Linear", "check_sizes", "draw_affine", "linear"]
 
 
 def linear(x: Any, W: Any, b: Any = None, method: str = "exact") -> Any:
-    """x W + b, or x W without a bias, over the last axis of x; beside "tiled" attention one op.
+    """x W + b, or x W without a bias, over the last axis of x; beside attention in tiles one op.
 
     Shapes:  x (..., d_in), W (d_in, d_out), b (d_out,) → (..., d_out)
     Raises:  ShapeError if x's last axis is not W's first.
@@ -25,8 +25,8 @@ def linear(x: Any, W: Any, b: Any = None, method: str = "exact") -> Any:
     >>> linear(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]), np.array([0.5]))
     array([[11.5]])
     """
-    if method == "tiled":  # on the threads that it uses: BLAS's own would be in their way
-        return mg.linear(x, W, b, threads="own")
+    if method != "exact":
+        return mg.linear(x, W, b, shared=method == "tiled")
     product = mg.matmul(x, W)
     return product if b is None else mg.add(product, b)
 

@@ -90,15 +90,12 @@ def take_options(layer: Any, rng: np.random.Generator, options: Options) -> None
 
 
 def resolved(layer: Any, X: Any, context: Any, heads: int, mask: Any) -> str:
-    """The method that the layer's own means for X in so many heads."""
-    method: str = layer.method
-    if method != "auto":
-        return method
-    if layer.softcap or layer.drop or hasattr(layer.position, "bias"):
+    """What the layer's method comes to for X in so many heads: "exact", "tiled" or "one tile"."""
+    if layer.method == "exact" or layer.softcap or layer.drop or hasattr(layer.position, "bias"):
         return "exact"
     *lead, n, _ = X.shape
     m = n if context is None else context.shape[-2]
-    return mg.attention_method(prod(lead) * heads, n, m, mask)
+    return mg.attention_method(prod(lead) * heads, n, m, mask, layer.method)
 
 
 def told_apart(
@@ -167,7 +164,7 @@ def prepared(
     if of_context is not None and not made:
         of_context.keep(K, V)
     if cache is None and layer.window is None:
-        if not layer.causal or method == "tiled":  # tiles know causality without an (n, m) array
+        if not layer.causal or method != "exact":  # tiles know causality without an (n, m) array
             return Q, K, V, i, j, None, layer.causal
     if cache is not None:
         K, V = cache.append(K, V)

@@ -52,7 +52,7 @@ def attend(
     tiles; the exact method takes causality as a mask.
     """
     scale = 1 / sqrt(Q.shape[-1]) if scale is None else scale
-    if method == "tiled":  # (..., n, d_v)
+    if method != "exact":  # (..., n, d_v)
         return Attended(named("O", attend_in_tiles(Q, K, V, mask, group, scale, is_causal)))
     if group > 1:
         K, V = repeat_heads(K, group), repeat_heads(V, group)  # (..., m, d_k), (..., m, d_v)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, ShapeError
+from ..errors import ShapeError
 from ..memory import over
 from ..op import Call, call, op
 from ..parallel import product
@@ -26,7 +26,7 @@ def _samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(draw(2, 3, 5), draw(5, 7))
     yield call(draw(5), draw(5, 7), draw(7))
     yield call(draw(0, 5), draw(5, 7), draw(7))
-    yield call(draw(2, 3, 5), draw(5, 7), draw(7), threads="own")
+    yield call(draw(2, 3, 5), draw(5, 7), draw(7), shared=True)
 
 
 def _inner(x: Any, W: Any, b: Any = None, *_: Any) -> str | None:
@@ -47,20 +47,20 @@ def _inner(x: Any, W: Any, b: Any = None, *_: Any) -> str | None:
     samples=_samples,
     requires=_inner,
 )
-def linear(x, W, b=None, threads="blas"):
+def linear(x, W, b=None, shared=False):
     """x W + b over the last axis of x.
 
-    Args: threads: "blas" leaves a large product to BLAS; "own" shares it among Python threads, as
-        tiled attention wants its neighbours, since BLAS's threads spin on for a while.
+    Args: shared: for use beside tiled attention: a large product goes on its threads, and BLAS's
+        own, which spin on for a while, stay out of their way.
     Shapes: x (..., d_in), W (d_in, d_out), b (d_out,) or None → (..., d_out)
-    Raises: ShapeError where these do not fit; ArgumentError for other threads.
+    Raises: ShapeError where these do not fit.
 
     >>> linear(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]), np.array([0.5]))
     array([[11.5]])
     """
     if np.ndim(W) != 2 or (b is not None and np.shape(b) != W.shape[1:]):
         raise ShapeError(_inner(x, W, b))
-    out = _product(_rows(x), W, threads)
+    out = _product(_rows(x), W, shared)
     if b is not None:
         out = np.add(out, b, over(out, b))
     return out.reshape(x.shape[:-1] + W.shape[1:])
@@ -71,22 +71,19 @@ def _rows(x: Any) -> Any:
     return x.reshape((-1 if x.size else prod(x.shape[:-1]), x.shape[-1]))
 
 
-def _product(a: Any, b: Any, threads: str) -> Any:
-    if threads == "blas":
-        return best_product(a, b)
-    if threads != "own":
-        raise ArgumentError(f'threads must be "blas" or "own", got {threads!r}')
-    return product(a, b) if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) else a @ b
+def _product(a: Any, b: Any, shared: bool) -> Any:
+    arrays = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
+    return product(a, b) if shared and arrays else best_product(a, b)
 
 
 @linear.vjp("x")
-def _(g, x_shape, W, threads):
-    return _product(_rows(g), W.T, threads).reshape(x_shape)
+def _(g, x_shape, W, shared):
+    return _product(_rows(g), W.T, shared).reshape(x_shape)
 
 
 @linear.vjp("W")
-def _(g, x, threads):
-    return _product(_rows(x).T, _rows(g), threads)
+def _(g, x, shared):
+    return _product(_rows(x).T, _rows(g), shared)
 
 
 @linear.vjp("b")

@@ -1,4 +1,4 @@
-"""Attention on scores that a core's cache holds at once: one tile, no plan and no threads."""
+"""Attention on few scores: one tile, no plan, and BLAS's own threads, as in the exact form."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..parallel import ALONE, one_threaded_blas, scratch
+from ..parallel import scratch
 from .tiles import check_mask
-from .walk import as_mask, common_dtype, factor, to_add
+from .walk import as_mask, common_dtype, factor, leading, to_add
 
 __all__ = ["backward", "forward"]
 
@@ -26,11 +26,11 @@ def forward(
 def weights(q: Any, k: Any, mask: Any, is_causal: bool, scale: float | None) -> Any:
     """A = softmax(q kᵀ · scale + mask): (..., n, m)."""
     mask = None if mask is None else as_mask(mask)
-    S = _matmul(q * q.dtype.type(factor(scale, q.shape[-1])), k.swapaxes(-1, -2))
+    S = np.matmul(q * q.dtype.type(factor(scale, q.shape[-1])), k.swapaxes(-1, -2))
     if mask is not None:
         check_mask(mask)
-        shape = np.broadcast_shapes(S.shape, mask.shape)
-        S = S if S.shape == shape else np.array(np.broadcast_to(S, shape))
+        lead = leading(S, mask)
+        S = S if S.shape[:-2] == lead else np.array(np.broadcast_to(S, (*lead, *S.shape[-2:])))
         S += to_add(mask, S.dtype)
     if is_causal:
         S += to_add(np.tri(*S.shape[-2:], dtype=bool), S.dtype)
@@ -53,7 +53,7 @@ def backward(
         return None, None, dv
     with scratch() as memory:
         dS = memory.array("P", (*out.shape[:-1], A.shape[-1]), A.dtype)
-        _matmul(g, v.swapaxes(-1, -2), dS)
+        np.matmul(g, v.swapaxes(-1, -2), out=dS)
         dS -= np.einsum("...nd,...nd->...n", g, out)[..., None]
         dS *= A
         dS *= A.dtype.type(factor(scale, q.shape[-1]))
@@ -63,14 +63,5 @@ def backward(
 
 def _product(a: Any, b: Any, like: Any) -> Any:
     """a @ b, laid out in memory as `like` is: so merging heads is a view."""
-    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    out = np.empty_like(like, a.dtype, shape=(*lead, a.shape[-2], b.shape[-1]))
-    return _matmul(a, b, out)
-
-
-def _matmul(a: Any, b: Any, out: Any = None) -> Any:
-    """On one thread, as all that goes with attention in tiles."""
-    if a.shape[-2] * a.shape[-1] * b.shape[-1] <= ALONE:
-        return np.matmul(a, b, out=out)
-    with one_threaded_blas:
-        return np.matmul(a, b, out=out)
+    out = np.empty_like(like, a.dtype, shape=(*leading(a, b), a.shape[-2], b.shape[-1]))
+    return np.matmul(a, b, out=out)

@@ -10,6 +10,7 @@ import numpy as np
 from ..context import current
 from ..errors import ArgumentError, GradientError
 from ..tensor import Tensor
+from . import tiled
 from .linalg import matmul
 from .tiled import KEPT, attention_weights, tiled_attention
 
@@ -70,16 +71,22 @@ def scaled_dot_product_attention(
     return tiled_attention(q, k, v, mask, is_causal=is_causal, scale=scale, keep=keep)
 
 
-def attention_method(heads: int, n: int, m: int, mask: Any = None) -> str:
-    """The method that "auto" takes for so many heads (in all of the batch) of n queries and m keys.
+def attention_method(heads: int, n: int, m: int, mask: Any = None, method: str = "auto") -> str:
+    """What a method comes to for so many heads (in all of the batch) of n queries and m keys.
 
-    "tiled" where it is faster, but "exact" for a mask that requires a gradient. Who listens makes
-    no difference: a trace shows, and `compile` writes, what runs without them.
+    "auto" takes "tiled" where it is faster, but "exact" for a mask that requires a gradient. Who
+    listens makes no difference: a trace shows, and `compile` writes, what runs without them.
+    "tiled" itself comes to "one tile" where there are few scores: BLAS then keeps its own threads.
 
     >>> attention_method(8, 128, 128), attention_method(8, 1024, 1024)
     ('exact', 'tiled')
+    >>> attention_method(8, 128, 128, method="tiled")
+    'one tile'
     """
-    return "tiled" if heads * n * m >= TILED_FROM and not _needs(mask) else "exact"
+    scores = heads * n * m
+    if method == "auto":
+        return "tiled" if scores >= TILED_FROM and not _needs(mask) else "exact"
+    return "one tile" if method == "tiled" and scores <= tiled.ONE_TILE else method
 
 
 def _method_for(q: Any, k: Any, v: Any, mask: Any) -> str:

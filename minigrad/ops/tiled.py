@@ -26,7 +26,7 @@ from .reduce import softmax, sum
 from .shape import swapaxes
 from .tile_kernels import Given
 from .tiles import Grid
-from .walk import Walk, as_mask, factor
+from .walk import Walk, as_mask, factor, leading
 
 __all__ = ["KEPT", "attention_weights", "tiled_attention"]
 
@@ -91,7 +91,7 @@ def _misfit(q: Any, k: Any, v: Any, mask: Any = None, *settings: Any) -> str | N
     if any(size not in (1, full) for size, full in zip(over[::-1], (m, n), strict=False)):
         return f"mask must broadcast to (..., {n}, {m}), got {over}"
     try:
-        np.broadcast_shapes(*(shape[:-2] for shape in (*shapes, over)))
+        leading(q, k, v, mask)
     except ValueError:
         return "leading axes must broadcast"
     return None
@@ -99,8 +99,7 @@ def _misfit(q: Any, k: Any, v: Any, mask: Any = None, *settings: Any) -> str | N
 
 def _entries(q: Any, k: Any, v: Any, mask: Any) -> int:
     """How many scores there are."""
-    lead = np.broadcast_shapes(*(np.shape(x)[:-2] for x in (q, k, v, mask)))
-    return prod((*lead, np.shape(q)[-2], np.shape(k)[-2]))
+    return prod((*leading(q, k, v, mask), np.shape(q)[-2], np.shape(k)[-2]))
 
 
 def _computed(q: Any, k: Any, v: Any, mask: Any, is_causal: bool) -> int:

@@ -11,7 +11,17 @@ from ..errors import DTypeError
 from ..parallel import Scratch
 from .tiles import BAND, WIDTH, Grid, Tile, triangle
 
-__all__ = ["Lane", "Part", "Walk", "as_mask", "common_dtype", "factor", "to_add", "within"]
+__all__ = [
+    "Lane",
+    "Part",
+    "Walk",
+    "as_mask",
+    "common_dtype",
+    "factor",
+    "leading",
+    "to_add",
+    "within",
+]
 
 THREADED = 1 << 26  # score entries times d_k + d_v from which threads pay: some 5 ms both ways
 
@@ -44,8 +54,7 @@ class Walk:
         self.n, self.d_k = q.shape[-2:]
         self.m, self.d_v = v.shape[-2:]
         mask = None if mask is None else as_mask(mask)
-        given = [x for x in (q, k, v, mask) if x is not None]
-        self.shape = np.broadcast_shapes(*(x.shape[:-2] for x in given))
+        self.shape = leading(q, k, v, mask)
         self.lead = self.shape or (1,)
         self.heads = prod(self.lead)
         self.q, self.k, self.v = (np.broadcast_to(x, self.lead + x.shape[-2:]) for x in (q, k, v))
@@ -177,6 +186,12 @@ def within(part: slice, whole: slice) -> slice:
 def factor(scale: float | None, d_k: int) -> float:
     """The scale of the scores: 1/√d_k unless given."""
     return 1 / sqrt(d_k) if scale is None else float(scale)
+
+
+def leading(*operands: Any) -> tuple[int, ...]:
+    """The axes before the last two, as operands broadcast together; some may be None."""
+    shapes = {np.shape(x)[:-2] for x in operands}
+    return shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
 
 
 def _length(part: slice) -> int:

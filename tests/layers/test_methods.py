@@ -1,5 +1,7 @@
 """The layers by either method: the same outputs and gradients; what tiles do not leave behind."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -120,6 +122,17 @@ def test_auto_goes_in_tiles_where_that_is_faster_whoever_looks(rng, monkeypatch,
     with mg.trace() as t:
         layer(mg.tensor(X, requires_grad=True))
     assert sum(entry.op == "tiled_attention" for entry in t) == 1
+
+
+@pytest.mark.parametrize(("few", "products"), [(1 << 20, 0), (0, 12)])
+def test_projections_leave_blas_its_threads_beside_one_tile_alone(rng, monkeypatch, few, products):
+    monkeypatch.setattr(tiled, "ONE_TILE", few)
+    module, shared = sys.modules[mg.linear.__module__], []
+    product = module.product
+    monkeypatch.setattr(module, "product", lambda a, b: (shared.append(1), product(a, b))[1])
+    X = mg.tensor(rng.standard_normal((2, 7, 12)), requires_grad=True)
+    LAYERS["many heads"](method="tiled")(X).sum().backward()
+    assert len(shared) == products  # forward, and for each of X and W
 
 
 def test_exact_is_the_default():
