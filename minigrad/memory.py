@@ -10,6 +10,7 @@ results where earlier ones lay:
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from math import prod
 from pickle import PickleBuffer
 from sys import getrefcount
@@ -20,10 +21,11 @@ import numpy as np
 from numpy import ndarray
 from numpy.typing import DTypeLike
 
-__all__ = ["FEW", "by_size", "empty", "in_order", "over", "release", "room", "zeros"]
+__all__ = ["FEW", "bands", "by_size", "empty", "in_order", "over", "release", "room", "zeros"]
 
-LARGE = 1 << 20  # bytes from which memory is used again
+LARGE = 1 << 19  # bytes from which memory is used again, at some 2 µs an array
 FEW = 1 << 12  # entries that are never many: who counts them first spares small arrays the rest
+BAND = 1 << 17  # entries that stay in cache together with as many others
 KEPT = 256 << 20  # bytes that may lie idle; beyond, what was idle longest goes to the system
 
 
@@ -80,7 +82,8 @@ def room(like: Any, other: Any = 1.0) -> Any:
         return None
     shape = like.shape
     if other.__class__ is ndarray:
-        fits = other.shape == shape or np.broadcast_shapes(other.shape, shape) == shape
+        fits = shape[-other.ndim :] == other.shape  # in most cases, and found at once
+        fits = fits or np.broadcast_shapes(other.shape, shape) == shape
         if other.dtype is not like.dtype or not fits:
             return None
     elif other.__class__ is not float and other.__class__ is not int:
@@ -115,6 +118,21 @@ def over(own: Any, other: Any = 1.0) -> Any:
     if own.__class__ is not ndarray or own.ndim == 0:
         return None
     return own if other.__class__ is not ndarray or other.dtype == own.dtype else None
+
+
+def bands(*arrays: Any) -> Iterator[tuple[Any, ...]]:
+    """A few rows of each array at a time, which stay in cache from one pass over them to the next.
+
+    The arrays are row-major and of one shape; what comes are views (rows, length of the last axis).
+
+    >>> [x.shape for x, in bands(np.zeros((2, 300, 1000)))]
+    [(131, 1000), (131, 1000), (131, 1000), (131, 1000), (76, 1000)]
+    """
+    width = arrays[0].shape[-1]
+    flat = [array.reshape(-1, width) for array in arrays]
+    step = max(1, BAND // width)
+    for i in range(0, len(flat[0]), step):
+        yield tuple([array[i : i + step] for array in flat])
 
 
 def by_size() -> dict[int, int]:

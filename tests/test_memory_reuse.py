@@ -9,9 +9,9 @@ import pytest
 
 import minigrad as mg
 from minigrad import memory
-from minigrad.memory import by_size, empty, over, release, room
+from minigrad.memory import bands, by_size, empty, over, release, room
 
-LARGE = (1 << 9, 1 << 10)  # in float32 twice what counts as large
+LARGE = (1 << 9, 1 << 10)  # in float32 four times what counts as large
 
 
 @pytest.fixture(autouse=True)
@@ -187,3 +187,12 @@ def test_entries_in_order_are_not_copied_and_others_are():
     turned = memory.in_order(x.T)
     assert turned.flags.c_contiguous
     np.testing.assert_array_equal(turned, x.T)
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 7), (1, 300_000), (2000, 701), (11,), (0, 5)])
+def test_bands_go_through_every_row_once_and_are_views(shape):
+    x, y = np.zeros(shape), np.arange(np.prod(shape)).reshape(shape)
+    for rows, others in bands(x, y):
+        assert rows.size <= max(memory.BAND, shape[-1])
+        rows += others + 1
+    np.testing.assert_array_equal(x, y + 1)

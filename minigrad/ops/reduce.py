@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..memory import FEW, over, room
+from ..memory import FEW, bands, empty, over, room
 from ..op import Call, call, op
 from .samples import floating, reductions
 
@@ -255,14 +255,53 @@ def softmax(x, axis=-1):
     array([[0.25, 0.75],
            [0.  , 0.  ]])
     """
+    if _are_bands(axis, x):
+        out = empty(x.shape, x.dtype)
+        for rows, weights in bands(x, out):
+            _softmax_of_rows(rows, weights)
+        return out
     less, _ = shifted(x, axis)
     weights = np.exp(less, over(less))
     weights /= total_of(weights, axis)
     return weights
 
 
+def _are_bands(axis: Any, *arrays: Any) -> bool:
+    """Whether to go through these arrays, all of one form, a few rows at a time."""
+    x = arrays[0]
+    if not _many_rows(x, axis) or x.dtype.kind != "f" or x.itemsize < 4:
+        return False
+    return all(a.flags.c_contiguous and a.shape == x.shape and a.dtype == x.dtype for a in arrays)
+
+
+SMALL = 40  # the largest of a few scores, up to which e^x is likely to do
+RANGE = 1e-4, 1e30  # sums of e^x that neither overflow nor lose small weights to underflow
+
+
+def _softmax_of_rows(x: Any, out: Any) -> None:
+    """e^x / Σ e^x; x less its maximum, which takes two passes more, only in rows that need it."""
+    fine = np.zeros(len(x), bool)
+    total = np.empty((len(x), 1), x.dtype)
+    if np.abs(x[:: 1 + len(x) // 16].max()) < SMALL:  # a guess, that the sums will prove or not
+        with np.errstate(over="ignore"):
+            np.einsum("ri->r", np.exp(x, out), out=total[:, 0])
+        fine = ((total > RANGE[0]) & (total < RANGE[1]))[:, 0]
+    if not fine.all():
+        rows = ~fine if fine.any() else slice(None)
+        less, _ = shifted(x[rows], -1)
+        out[rows] = np.exp(less, less)
+        total[rows] = total_of(less, -1)
+    out /= total
+
+
 @softmax.vjp("x")
 def _(g, out, axis):
+    if _are_bands(axis, g, out):
+        d_x = empty(g.shape, g.dtype)
+        for g_rows, y, d_rows in bands(g, out, d_x):
+            np.subtract(g_rows, np.einsum("ri,ri->r", g_rows, y)[:, None], d_rows)
+            d_rows *= y
+        return d_x
     along = row_dot(g, out, axis)
     d_x = np.subtract(g, along, room(g, along))
     d_x *= out
