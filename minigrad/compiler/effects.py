@@ -48,7 +48,7 @@ class Effects(Terms):
         _, _, target, value = step.args
         noted = self.names.bind(_noting(self.where), "written")
         text = self.text(target)
-        self.whole += [f"np.copyto({text}, {self.text(value)})", f"{noted}({text})"]
+        self.whole += [f"{text}[...] = {self.text(value)}", f"{noted}({text})"]
 
     def _update(self, step: Step) -> None:
         self.whole.append(f"{self.names.bind(step.args[0], 'optimiser')}.step()")

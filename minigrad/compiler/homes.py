@@ -16,7 +16,7 @@ from .split import Split
 
 __all__ = ["Array", "Homes", "stem"]
 
-_WRITES = {"elementwise", "reduce", "matmul", "copy", "cast", "join"}  # kinds that take an `out`
+_WRITES = {"elementwise", "reduce", "matmul", "copy", "cast"}  # kinds that take an `out`
 
 
 class Array:

@@ -84,6 +84,9 @@ class Names:
             return _OF_INPUTS.get(value.kind, "joint")
         if step.kind == "view":
             return self._of_view(value)
+        if step.text == "spread":
+            array = self.homes.arrays.get(id(root(step.args[0])))
+            return f"{self.of_array(array) if array else self.wanted(step.args[0])}_full"
         arrays = [self.homes.arrays.get(id(root(v))) for v in step.reads()]
         base = next((self.of_array(a) for a in arrays if a and a.values[0].name), None)
         what = step.text.removeprefix("np.").removesuffix(".reduce")

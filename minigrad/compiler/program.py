@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "SMALL",
     "Known",
     "Program",
     "Step",
@@ -26,6 +27,8 @@ __all__ = [
     "substitute",
     "values_in",
 ]
+
+SMALL = 1024  # entries up to which a call costs more than what it computes
 
 
 class Value:
@@ -61,7 +64,7 @@ class Step:
     """One call: `function(*args, **kwargs)` makes `outs`.
 
     Attributes:
-        kind: "elementwise", "reduce", "matmul", "cast", "copy" or "join" (these can write into an
+        kind: "elementwise", "reduce", "matmul", "cast" or "copy" (these can write into an
             array that is there already), "view" (its result shares its first argument's memory),
             "call" (a NumPy function), "put" or "at" (an array of zeros with something put or added
             in), "kernel" (an op's kernel or rule, whole), "check" (what a kernel asked of the

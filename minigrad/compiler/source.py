@@ -6,13 +6,14 @@ the rows from low to high give, and returns its share of the sums.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from ..graph import Place as Where
 from .effects import Effects
 from .names import comment
 from .parts import LARGE, Parts, Spare
-from .program import Program, Step, Value, is_whole, nbytes, root
+from .program import SMALL, Program, Step, Value, is_whole, nbytes, root
 from .split import Split
 
 __all__ = ["Written", "write"]
@@ -122,7 +123,7 @@ class _Writer(Effects):
         for value in sums:
             self.known[id(value), 0, "whole"] = self.known[id(value), phase, "sum"]
             if value.step is not None and value.step.into is not None:
-                self.whole.append(f"np.copyto({self.text(value.step.into)}, {self.text(value)})")
+                self.whole.append(f"{self.text(value.step.into)}[...] = {self.text(value)}")
 
     def _mark(self, step: Step) -> None:
         """A comment where another part of the model begins."""
@@ -171,16 +172,20 @@ class _Writer(Effects):
 
     def _computed(self, step: Step) -> None:
         arguments, target, out = self._arguments(step), self._target(step), step.out
-        function = step.text
+        made = f"{step.text}({', '.join(arguments)})"
         matrices = all(len(v.shape) <= 2 for v in (*step.reads(), out))
-        if step.kind == "matmul" and matrices and self._is_contiguous(step):
-            function = "np.dot"
-        if target is not None:
-            made = f"{function}({', '.join([*arguments, f'out={target}'])})"
-        else:
-            made = f"{function}({', '.join(arguments)})"
+        whole, small = self._is_contiguous(step), prod(out.shape) <= SMALL
+        if step.kind == "matmul" and matrices and (whole or small):  # half the cost of a call
+            made = f"{arguments[0]}.dot({arguments[1]})"
+        if target is None:
             made = made if out.shape else f"np.asarray({made})"
             made = f"{self.text(out)} = {made}"
+        elif step.text == "spread":
+            made = f"{target}[...] = {arguments[0]}"
+        elif small and not whole:  # `dot` takes no `out` with gaps, and a ufunc twice the time
+            made = f"{target}[...] = {made}"
+        else:
+            made = f"{made[:-1]}, out={target})"
         self.lines.append(made + self._comment(out))
 
     def _is_contiguous(self, step: Step) -> bool:
@@ -213,8 +218,7 @@ class _Writer(Effects):
             if out.shape != source.shape:
                 cut = self._cut_shape(source, need) if isinstance(need, int) else source.shape
                 target = f"{target}.reshape({cut})"
-            unsafe = ", casting='unsafe'" if step.kind == "cast" else ""
-            made = f"np.copyto({target}, {text}{unsafe})"
+            made = f"{target}[...] = {text}"
         self.lines.append(made + self._comment(out))
 
     _cast = _copy
@@ -251,7 +255,7 @@ class _Writer(Effects):
         place = self.split.place(out)
         if place.kind == "rows" and id(out) not in self.split.local:
             name = self.text(out, place.axis)
-            self.lines.append(f"np.copyto({name}, {made}){self._comment(out)}")
+            self.lines.append(f"{name}[...] = {made}{self._comment(out)}")
             return name
         name = self.names.of_array(self.homes.arrays[id(out)])
         need = place.axis if place.kind == "rows" else "sum"

@@ -121,22 +121,21 @@ def test_the_source_of_self_attention_reads_like_the_formulas():
         line.split("  #")[0].strip() for line in step.source.split("def step(")[1].splitlines()
     ]
     for expected in (
-        "np.concatenate((W_Q, W_K, W_V), axis=1, out=W_QKV)",
-        "np.dot(X_2d, W_QKV, out=QKV)",
-        "np.concatenate((b_Q, b_K, b_V), axis=0, out=b_QKV)",
+        "W_Q_in_W_QKV[...] = W_Q",
+        "X_2d.dot(W_QKV, out=QKV)",
+        "b_Q_in_b_QKV[...] = b_Q",
         "np.add(QKV, b_QKV, out=QKV)",
-        "np.dot(Q_scaled, K_T, out=S)",
         "np.exp(S, out=S)",
-        "np.dot(A, V, out=O)",
-        "np.dot(d_O, V_T, out=d_A)",
-        "d_W_QKV = np.dot(X_T, d_QKV)",
-        "d_X = np.dot(d_QKV, W_QKV_T)",
+        "A.dot(V, out=O)",
+        "d_O.dot(V_T, out=d_A)",
+        "d_W_QKV = X_T.dot(d_QKV)",
+        "d_X = d_QKV.dot(W_QKV_T)",
         "leaf_W_Q.grad = d_W_QKV[:, 0:2]",
         "attributes['attention_weights'] = A.reshape((1, 7, 7))",
         "return Tensor(out.reshape((1, 7, 6)), 'out')",
     ):
         assert expected in calls, step.source
-    assert len([line for line in calls if line and not line.startswith("#")]) < 60
+    assert len([line for line in calls if line and not line.startswith("#")]) < 65
 
 
 WEIGHT = np.ones((1, N, 6))
