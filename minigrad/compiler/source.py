@@ -182,7 +182,7 @@ class _Writer(Effects):
             made = f"{self.text(out)} = {made}"
         elif step.text == "spread":
             made = f"{target}[...] = {arguments[0]}"
-        elif small and not whole:  # `dot` takes no `out` with gaps, and a ufunc twice the time
+        elif small and not whole and (matrices or step.kind != "matmul"):
             made = f"{target}[...] = {made}"
         else:
             made = f"{made[:-1]}, out={target})"

@@ -24,7 +24,7 @@ def whatever_it_costs(monkeypatch):
     """Split also what is too small to gain by it."""
     monkeypatch.setattr(planner, "WORTH", -1.0)
     monkeypatch.setattr(planner, "ENOUGH", 1e9)
-    monkeypatch.setattr(planner, "PHASE", 0.0)
+    monkeypatch.setattr(planner, "PHASE", 1e-7)
     monkeypatch.setattr(planner, "blas_threads", lambda: 2)
 
 
