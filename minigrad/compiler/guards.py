@@ -73,7 +73,8 @@ class _Conditions:
     def array(self, where: str, array: Any) -> None:
         self.lines.append(f"{where}.shape == {array.shape!r}")
         self.lines.append(f"{where}.strides == {array.strides!r}")
-        self.lines.append(f"{where}.dtype == {self.bind(array.dtype)}")
+        dtype = self.bind(array.dtype)
+        self.lines.append(f"({where}.dtype is {dtype} or {where}.dtype == {dtype})")
 
 
 def guard(
@@ -108,12 +109,10 @@ def guard(
             _fresh(c, where, entry)
     _identities(c, fresh, found, recorder)
     _leaves(c, found, recorder)
-    source = "def matches(args, kwargs):\n    try:\n        return (\n            "
-    source += "\n            and ".join(c.lines)
-    source += (
-        "\n        )\n    except (KeyError, IndexError, AttributeError, TypeError, ValueError):\n"
-    )
-    source += "        return False\n"
+    conditions = "".join(f"        if not ({line}): return False\n" for line in c.lines)
+    failing = "KeyError, IndexError, AttributeError, TypeError, ValueError"
+    source = f"def matches(args, kwargs):\n    try:\n{conditions}        return True\n"
+    source += f"    except ({failing}):\n        return False\n"
     namespace = c.objects
     exec(compile(source, "<minigrad.compile guards>", "exec"), namespace)
     matches = namespace["matches"]

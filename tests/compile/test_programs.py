@@ -182,3 +182,28 @@ def test_products_that_are_joined_equal_eager(sizes, bias, heads, dtype):
             assert leaf.grad.dtype == dtype
     assert not run.reasons
     assert "W_Q_in_W_QKV[...] = W_Q" in run.source
+
+
+@pytest.mark.parametrize("rows", [3, 1024])
+def test_linear_compiles_as_product_and_bias_do(rows):
+    """Its products may then be joined and share buffers, also where it would use its own threads."""
+    rng = np.random.default_rng(0)
+    W, b = (mg.tensor(rng.normal(size=s), requires_grad=True) for s in ((64, 96), (96,)))
+    x = mg.tensor(rng.normal(size=(2, rows, 64)), requires_grad=True)
+
+    def step(x):
+        loss = mg.mean(mg.linear(x, W, b) ** 2)
+        loss.backward()
+        return loss
+
+    step(x)
+    eager = [leaf.grad for leaf in (x, W, b)]
+    run = mg.compile(step)
+    for _ in range(2):
+        for leaf in (x, W, b):
+            leaf.grad = None
+        run(x)
+        for a, leaf in zip(eager, (x, W, b), strict=True):
+            np.testing.assert_allclose(leaf.grad, a, rtol=1e-11, atol=1e-14)
+    assert not run.reasons
+    assert "linear(" not in run.source
