@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -44,7 +45,7 @@ class Arrays:
         self.names = found.names
         self.leaves: dict[int, Tensor] = {}
         self.captured: list[Any] = []
-        self._known: dict[int, tuple[Any, Value]] = {}  # by id of the array, which is kept alive
+        self._known: dict[int, tuple[Any, Value]] = {}  # by id of the array, while that lives
         self._whole: dict[int, Tensor] = {}  # the Tensor that an array is the whole of
         for tensor in self.tensors():
             other = self._whole.setdefault(id(tensor._data), tensor)
@@ -73,7 +74,8 @@ class Arrays:
     def know(self, array: Any, value: Value) -> Value:
         if value.kind != "step":
             value.strides = array.strides
-        self._known[id(array)] = (array, value)
+        known, key = self._known, id(array)
+        known[key] = ref(array, lambda _: known.pop(key, None)), value
         return value
 
     def constant(self, array: Any) -> Value:

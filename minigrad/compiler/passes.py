@@ -145,7 +145,7 @@ def move_scales(program: Program) -> bool:
             return False
         a, b = product.args
         once = all(len(uses.get(id(v), [])) == 1 for v in (step.args[0], product.out))
-        if not once or nbytes(a) >= nbytes(product.out):
+        if not once or nbytes(a) >= nbytes(product.out) or _is_small(product.out):
             return False
         args, out = (scale(a, factor), b), product.out
         made = r.emit("matmul", "np.matmul", args, out.shape, out.dtype)
@@ -164,7 +164,7 @@ def move_scales(program: Program) -> bool:
             readers = final_readers(uses, bare)
             if not all(s is not None and s.kind == "matmul" for s in readers):
                 continue
-            if nbytes(inner) <= max(nbytes(step.out), nbytes(other)):
+            if nbytes(inner) <= max(nbytes(step.out), nbytes(other)) or _is_small(inner):
                 continue
             *lead, n, m = value.shape
             large = r.reshaped(inner, (*lead, m, n) if turned else value.shape)
@@ -207,7 +207,7 @@ def share_rowsums(program: Program) -> bool:
             return False
         for left, weights in (summed.args, summed.args[::-1]):
             product = _product_of(left)
-            if product is None or weights.__class__ is not Value:
+            if product is None or weights.__class__ is not Value or _is_small(weights):
                 continue
             p, turned = product.args
             known = products.get((seat(weights), seat(r.transposed(turned))))
@@ -271,7 +271,9 @@ def spread(program: Program) -> bool:
     known: dict[Any, Value] = {}
 
     def alike(value: Any, shape: tuple[int, ...]) -> Any:
-        if value.__class__ is not Value or prod(value.shape) == 1 or _lies_in(value, shape):
+        if value.__class__ is not Value or prod(value.shape) == 1:
+            return value
+        if value.shape == shape and is_whole(value):
             return value
         key = seat(value), shape
         if key not in known:
@@ -281,7 +283,7 @@ def spread(program: Program) -> bool:
     def visit(step: Step) -> bool:
         if step.kind in ("assign", "update"):
             known.clear()
-        if step.kind == "elementwise" and step.text != "spread" and prod(step.out.shape) <= SMALL:
+        if step.kind == "elementwise" and step.text != "spread" and _is_small(step.out):
             step.args = tuple(alike(item, step.out.shape) for item in step.args)
         return False
 
@@ -289,5 +291,5 @@ def spread(program: Program) -> bool:
     return bool(known)
 
 
-def _lies_in(value: Value, shape: tuple[int, ...]) -> bool:
-    return value.shape == shape and is_whole(value)
+def _is_small(value: Value) -> bool:
+    return prod(value.shape) <= SMALL

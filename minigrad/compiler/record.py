@@ -8,6 +8,7 @@ recorder refuse, and then the step is simply run eagerly, now and from then on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -98,12 +99,14 @@ class Recorder(Watcher):
         if node is not None:
             many = op.inputs[0] if op.many else None
             names = op.inputs if many is None else [f"{many}{i}" for i in range(len(inputs))]
-            self._nodes[node] = {
+            held = {
                 **dict(zip(names, symbols, strict=True)),
                 **dict(zip(op.settings, plainly, strict=True)),
                 **dict(zip(op.also, made[1:], strict=False)),
                 "out": Symbol(program, value, array),
             }
+            saved = node.plan.names  # nothing else is kept until the backward
+            self._nodes[node] = {name: held[name] for name in saved if name in held}
         self._names.append((node if node is not None else output, "", value))
 
     def _followed(
@@ -162,7 +165,9 @@ class Recorder(Watcher):
             return False
         self.quiet = True
         try:
-            results = backpropagate([(output._node or output, start)], retain=retain, run=self._run)
+            take = self._nodes.__getitem__ if retain else self._nodes.pop
+            run = partial(self._run, take)
+            results = backpropagate([(output._node or output, start)], retain=retain, run=run)
         finally:
             self.quiet = False
         for leaf, total in results.items():
@@ -170,12 +175,17 @@ class Recorder(Watcher):
         return True
 
     def _run(
-        self, node: Node, rules: Callable[..., Any], gradient: Any, saved: tuple[Any, ...]
+        self,
+        take: Callable[[Node], dict[str, Any]],
+        node: Node,
+        rules: Callable[..., Any],
+        gradient: Any,
+        saved: tuple[Any, ...],
     ) -> Any:
         """A node's rules on arrays, and the same on Symbols."""
         arrays = rules(gradient.a, saved)
         self._names.append((node, "d_", gradient.value))
-        known, names = self._nodes[node], node.plan.names
+        known, names = take(node), node.plan.names
         handed = tuple(known.get(name, v) for name, v in zip(names, saved, strict=True))
         self.program.op, self.program.path = f"d_{node.op.name}", f"backward of {node.path}"
         symbols = self._followed(rules, (gradient, handed), arrays)
@@ -336,7 +346,7 @@ def _agrees(symbol: Symbol, array: Any) -> bool:
         return False
     a = symbol.a
     floating = a.dtype.kind in "fc"
-    if np.array_equal(a, array, equal_nan=floating):
+    if (a == array).all() or np.array_equal(a, array, equal_nan=floating):
         return True
     eps = 64 * float(np.finfo(a.dtype).eps) if floating else 0.0
     with np.errstate(all="ignore"):
