@@ -24,6 +24,8 @@ from .watched import Watched, Watcher, plain
 
 __all__ = ["Recorder"]
 
+BLOCK = 1 << 16  # entries that are compared at a time
+
 
 class Recorder(Watcher):
     """The program of one run.
@@ -342,13 +344,20 @@ def _all_agree(results: list[Any], wanted: tuple[Any, ...]) -> bool:
 
 
 def _agrees(symbol: Symbol, array: Any) -> bool:
+    """Whether a Symbol holds these numbers, to rounding; block by block, for the memory it takes."""
     if symbol.shape != array.shape or symbol.dtype != array.dtype:
         return False
-    a = symbol.a
-    floating = a.dtype.kind in "fc"
-    if (a == array).all() or np.array_equal(a, array, equal_nan=floating):
+    if array.dtype.kind not in "fc":
+        return np.array_equal(symbol.a, array)
+    pairs = list(zip(_blocks(symbol.a), _blocks(array), strict=True))
+    if all((a == b).all() for a, b in pairs):
         return True
-    eps = 64 * float(np.finfo(a.dtype).eps) if floating else 0.0
+    eps = 64 * float(np.finfo(array.dtype).eps)
     with np.errstate(all="ignore"):
-        top = np.abs(array[np.isfinite(array)]).max(initial=0.0) if array.size else 0.0
-        return bool(np.allclose(a, array, rtol=eps, atol=eps * top, equal_nan=True))
+        top = max(np.abs(b[np.isfinite(b)]).max(initial=0.0) for _, b in pairs)
+        return all(np.allclose(*pair, rtol=eps, atol=eps * top, equal_nan=True) for pair in pairs)
+
+
+def _blocks(array: Any) -> list[Any]:
+    flat = array.reshape(-1)
+    return [flat[i : i + BLOCK] for i in range(0, flat.size, BLOCK)]
