@@ -7,7 +7,7 @@ from typing import Any
 
 from .program import Step
 
-__all__ = ["backward", "forward", "indexed", "through_reshape"]
+__all__ = ["backward", "forward", "indexed", "sources", "through_reshape"]
 
 Shape = tuple[int, ...]
 
@@ -28,7 +28,7 @@ def forward(step: Step, axis: int, units: int) -> int | None:
         return through_reshape(source, axis, out, units)
     if step.text in ("joined", "broadcast_to"):
         return axis + len(out) - len(source)
-    known = _sources(step)
+    known = sources(step)
     return known.index(axis) if known is not None and axis in known else None
 
 
@@ -40,11 +40,11 @@ def backward(step: Step, axis: int, units: int) -> int | None:
     if step.text in ("joined", "broadcast_to"):
         found = axis - len(out) + len(source)
         return found if found >= 0 and source[found] == out[axis] else None
-    known = _sources(step)
+    known = sources(step)
     return known[axis] if known is not None else None
 
 
-def _sources(step: Step) -> list[int | None] | None:
+def sources(step: Step) -> Any:
     """For each axis of a view, the axis of the source that it is, whole; None for others."""
     source, out = step.args[0].shape, step.out.shape
     axes: list[Any] = list(range(len(source)))

@@ -13,7 +13,7 @@ from .joins import join
 from .placing import place_copies, place_puts
 from .program import SMALL, Program, Step, Value, is_whole, nbytes
 from .rewrite import Rewriting, drop_dead, final_readers, is_transpose, uses_of
-from .tidy import LARGE, collapsed, seat, tidy
+from .tidy import collapsed, seat, tidy
 
 __all__ = ["improve"]
 
@@ -250,7 +250,7 @@ def multiply_by_ones(program: Program) -> bool:
             return True
         if axis not in (-1, ndim - 1) or not settings.get("keepdims"):
             return False
-        rows = x if x.shape[-2] * x.shape[-1] >= LARGE else collapsed(r, x)
+        rows = x if x.shape[-2] * x.shape[-1] >= SMALL else collapsed(r, x)
         if rows is None:
             return False
         args = (rows, one((x.shape[-1], 1), x.dtype))

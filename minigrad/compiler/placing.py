@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from .axes import sources
 from .program import Program, Step, Value, root
 from .rewrite import Rewriting, final_readers, uses_of
 
@@ -145,14 +144,8 @@ def _permutations(value: Value, source: Value) -> list[tuple[int, ...]]:
     """The orders of axes on the way back from `value` to `source`."""
     turns: list[tuple[int, ...]] = []
     while value is not source:
-        step: Any = value.step
-        axes = list(range(len(value.shape)))
-        if step.text == "swapaxes":
-            i, j = (a % len(axes) for a in step.args[1:])
-            axes[i], axes[j] = axes[j], axes[i]
-        elif step.text == "transpose":
-            given = step.args[1] if len(step.args) > 1 and step.args[1] is not None else axes[::-1]
-            axes = [a % len(axes) for a in given]
-        turns.append(tuple(int(i) for i in np.argsort(axes)))
-        value = step.args[0]
+        assert value.step is not None
+        if value.step.text != "joined":
+            turns.append(tuple(int(i) for i in np.argsort(sources(value.step))))
+        value = value.step.args[0]
     return turns

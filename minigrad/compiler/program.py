@@ -21,6 +21,7 @@ __all__ = [
     "Wrapped",
     "address",
     "contiguous",
+    "flat",
     "is_whole",
     "nbytes",
     "root",
@@ -183,6 +184,15 @@ def values_in(item: Any) -> Iterator[Value]:
     elif isinstance(item, dict):
         for entry in item.values():
             yield from values_in(entry)
+
+
+def flat(item: Any) -> list[Any]:
+    """The entries of nested containers."""
+    if isinstance(item, tuple | list):
+        return [leaf for entry in item for leaf in flat(entry)]
+    if isinstance(item, dict):
+        return [leaf for entry in item.values() for leaf in flat(entry)]
+    return [item]
 
 
 def substitute(item: Any, replace: Callable[[Any], Any]) -> Any:

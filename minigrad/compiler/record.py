@@ -17,7 +17,7 @@ from ..graph import Node, backpropagate, caller, order
 from ..op import Op
 from ..tensor import Tensor
 from .known import Arrays
-from .program import Known, Program, Step, Value, Wrapped, substitute
+from .program import Known, Program, Step, Value, Wrapped, flat, substitute
 from .state import Survey
 from .symbol import Symbol
 from .watched import Watched, Watcher, plain
@@ -136,7 +136,7 @@ class Recorder(Watcher):
         forms = [(a.shape, a.dtype) if isinstance(a, np.ndarray) else ((), object) for a in arrays]
         values = self.program.add(step, *forms)
         step.kind = "kernel" if several else "kernel1"
-        given = [s.a for s in _symbols(args) if isinstance(s.a, np.ndarray)]
+        given = [s.a for s in flat(args) if s.__class__ is Symbol and isinstance(s.a, np.ndarray)]
         for value, made in zip(values, arrays, strict=True):
             value.strides = made.strides if isinstance(made, np.ndarray) else ()
             if isinstance(made, np.ndarray) and any(np.may_share_memory(a, made) for a in given):
@@ -331,12 +331,6 @@ def _value(item: Any) -> Any:
     return item.value if item.__class__ is Symbol else item
 
 
-def _symbols(item: Any) -> list[Symbol]:
-    if item.__class__ is Symbol:
-        return [item]
-    return [s for entry in item for s in _symbols(entry)] if isinstance(item, tuple | list) else []
-
-
 def _all_agree(results: list[Any], wanted: tuple[Any, ...]) -> bool:
     """Whether all are Symbols, and those that are known hold what they should."""
     pairs = zip(results, wanted, strict=False)
@@ -344,7 +338,7 @@ def _all_agree(results: list[Any], wanted: tuple[Any, ...]) -> bool:
 
 
 def _agrees(symbol: Symbol, array: Any) -> bool:
-    """Whether a Symbol holds these numbers, to rounding; block by block, for the memory it takes."""
+    """Whether a Symbol holds these numbers, to rounding; block by block, to take little memory."""
     if symbol.shape != array.shape or symbol.dtype != array.dtype:
         return False
     if array.dtype.kind not in "fc":

@@ -15,6 +15,7 @@ from .program import (
     Wrapped,
     address,
     contiguous,
+    flat,
     substitute,
 )
 
@@ -23,20 +24,10 @@ __all__ = [
     "draws",
     "drop_dead",
     "final_readers",
-    "flat",
     "is_transpose",
     "kept",
     "uses_of",
 ]
-
-
-def flat(item: Any) -> list[Any]:
-    """The entries of nested containers."""
-    if isinstance(item, tuple | list):
-        return [leaf for entry in item for leaf in flat(entry)]
-    if isinstance(item, dict):
-        return [leaf for entry in item.values() for leaf in flat(entry)]
-    return [item]
 
 
 def kept(program: Program) -> list[Value]:

@@ -24,20 +24,9 @@ from ..tensor import Tensor
 
 __all__ = ["Entry", "Survey", "survey"]
 
-_PLAIN = (
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    type(None),
-    np.generic,
-    np.dtype,
-    range,
-    slice,
-    type(Ellipsis),
-)
+_NUMBERS = (bool, int, float, complex, np.generic, np.dtype)
+_PLAIN = (*_NUMBERS, str, bytes, type(None), range, slice, type(Ellipsis))
+_HOLDING = (Tensor, np.ndarray, list, tuple, dict)
 _OURS = {"minigrad", "numpy", "builtins"} | set(sys.stdlib_module_names)
 
 
@@ -70,15 +59,19 @@ class Survey:
 def survey(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Survey:
     """Walk from the function, then from the arguments."""
     found = Survey()
-    stack: list[tuple[Any, Any, Any]] = [(None, "function", function)]
-    while stack:
-        owner, key, value = stack.pop()
-        stack.extend(reversed(list(_reached(found, owner, key, value))))
+    _walk(found, "function", function)
     for value, name in zip(args, _parameters(function), strict=False):
         found.names.setdefault(id(value), name)
     _arguments(found, "args", args)
     _arguments(found, "kwargs", kwargs)
     return found
+
+
+def _walk(found: Survey, key: Any, value: Any) -> None:
+    """Note a thing and all that can be reached from it."""
+    stack: list[tuple[Any, Any, Any]] = [(None, key, value)]
+    while stack:
+        stack.extend(reversed(list(_reached(found, *stack.pop()))))
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
@@ -96,14 +89,7 @@ def _reached(found: Survey, owner: Any, key: Any, value: Any) -> Iterator[tuple[
     if isinstance(value, ModuleType):
         return
     if not isinstance(value, type | FunctionType):
-        kind = (
-            "tensor"
-            if value.__class__ is Tensor
-            else "array"
-            if isinstance(value, np.ndarray)
-            else "object"
-        )
-        found.entries.append(Entry(kind, owner, key, value, False))
+        found.entries.append(Entry(_kind(value), owner, key, value, False))
     name = found.names.get(id(owner)) if key == "cell_contents" else key
     if isinstance(name, str):
         found.names.setdefault(id(value), name)
@@ -116,42 +102,44 @@ def _reached(found: Survey, owner: Any, key: Any, value: Any) -> Iterator[tuple[
     yield from _parts(found, value)
 
 
+def _kind(value: Any) -> str:
+    if value.__class__ is Tensor:
+        return "tensor"
+    return "array" if isinstance(value, np.ndarray) else "object"
+
+
+def _placeless(*parts: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Parts that stay what they are as long as what they are part of does."""
+    return ((None, None, part) for part in parts)
+
+
 def _parts(found: Survey, value: Any) -> Iterator[tuple[Any, Any, Any]]:
     """(owner, key, part) for each part of a container, function or object."""
     if isinstance(value, Tensor | np.ndarray | np.random.Generator):
         return
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | dict | set | frozenset):
         found.entries.append(Entry("length", value, None, len(value), False))
-        yield from ((value, i, part) for i, part in enumerate(value))
-    elif isinstance(value, dict):
-        found.entries.append(Entry("length", value, None, len(value), False))
-        yield from (
-            (value, k, part) for k, part in value.items() if isinstance(k, str | int | tuple)
-        )
-    elif isinstance(value, set | frozenset):
-        found.entries.append(Entry("length", value, None, len(value), False))
+        keyed = value.items() if isinstance(value, dict) else enumerate(value)
+        if not isinstance(value, set | frozenset):
+            yield from ((value, k, v) for k, v in keyed if isinstance(k, str | int | tuple))
     elif isinstance(value, partial):
-        yield from ((None, None, part) for part in (value.func, value.args, value.keywords))
+        yield from _placeless(value.func, value.args, value.keywords)
     elif isinstance(value, MethodType):
-        yield from ((None, None, part) for part in (value.__self__, value.__func__))
+        yield from _placeless(value.__self__, value.__func__)
     elif isinstance(value, FunctionType):
         cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=False)
         found.names.update((id(c), name) for name, c in cells)
         yield from _function_parts(value)
     elif isinstance(value, type):
-        module = sys.modules.get(value.__module__)
-        if not _is_ours(value.__module__) and not _is_installed(getattr(module, "__file__", None)):
+        if _is_watched(sys.modules.get(value.__module__), value.__module__):
             for base in value.__mro__[:-1]:
-                members = vars(base)
                 yield from (
                     (_Slots(base), k, v)
-                    for k, v in members.items()
+                    for k, v in vars(base).items()
                     if not k.startswith("__") and isinstance(v, (*_PLAIN, FunctionType))
                 )
     elif _is_optimiser(value) or _is_ours(type(value).__module__):
-        yield from (
-            (None, None, part) for part in getattr(value, "parameters", ()) if _is_optimiser(value)
-        )
+        yield from _placeless(*(value.parameters if _is_optimiser(value) else ()))
     elif hasattr(value, "__dict__"):
         found.entries.append(Entry("length", vars(value), None, len(vars(value)), False))
         yield from ((vars(value), k, part) for k, part in vars(value).items())
@@ -163,7 +151,7 @@ def _parts(found: Survey, value: Any) -> Iterator[tuple[Any, Any, Any]]:
                     and hasattr(value, slot)
                 ):
                     yield (_Slots(value), slot, getattr(value, slot))
-        yield (None, None, type(value))
+        yield from _placeless(type(value))
 
 
 class _Slots:
@@ -194,22 +182,14 @@ def _function_parts(function: FunctionType) -> Iterator[tuple[Any, Any, Any]]:
         if name in function.__globals__ and not hasattr(builtins, name):
             value = function.__globals__[name]
             yield (function.__globals__, name, value)
-            if (
-                isinstance(value, ModuleType)
-                and not _is_ours(value.__name__)
-                and not _is_installed(getattr(value, "__file__", None))
-            ):
+            if isinstance(value, ModuleType) and _is_watched(value, value.__name__):
                 for attribute in sorted(names & set(vars(value))):
                     part = vars(value)[attribute]
-                    if isinstance(
-                        part, (*_PLAIN, Tensor, np.ndarray, list, tuple, dict, FunctionType)
-                    ):
+                    if isinstance(part, (*_PLAIN, *_HOLDING, FunctionType)):
                         yield (vars(value), attribute, part)
-    yield from ((None, None, part) for part in function.__defaults__ or ())
-    yield from ((None, None, part) for part in (function.__kwdefaults__ or {}).values())
-    wrapped = getattr(function, "__wrapped__", None)
-    if wrapped is not None:
-        yield (None, None, wrapped)
+    yield from _placeless(*(function.__defaults__ or ()))
+    yield from _placeless(*(function.__kwdefaults__ or {}).values())
+    yield from _placeless(getattr(function, "__wrapped__", None))
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -217,6 +197,11 @@ def _names(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)
+
+
+def _is_watched(module: Any, name: str) -> bool:
+    """Whether what a module holds may change from call to call."""
+    return not (_is_ours(name) or _is_installed(getattr(module, "__file__", None)))
 
 
 def _is_ours(module: str) -> bool:
@@ -239,8 +224,7 @@ def _arguments(found: Survey, expression: str, value: Any) -> None:
     if isinstance(value, _PLAIN):
         found.entries.append(Entry("plain", None, expression, value, True))
     elif value.__class__ is Tensor or isinstance(value, np.ndarray):
-        kind = "tensor" if value.__class__ is Tensor else "array"
-        found.entries.append(Entry(kind, None, expression, value, True))
+        found.entries.append(Entry(_kind(value), None, expression, value, True))
         if id(value) not in found.fixed:
             found.fresh.setdefault(id(value), (expression, value))
     elif value.__class__ in (list, tuple, dict):
@@ -252,7 +236,4 @@ def _arguments(found: Survey, expression: str, value: Any) -> None:
             _arguments(found, f"{expression}[{key!r}]", part)
     else:
         found.entries.append(Entry("object", None, expression, value, True))
-        stack = [(None, None, value)]
-        while stack:
-            owner, key, part = stack.pop()
-            stack.extend(reversed(list(_reached(found, owner, key, part))))
+        _walk(found, None, value)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from .program import Program, Step, Value, address, substitute
+from .program import Program, Step, Value, address, flat, substitute
 
 __all__ = ["Symbol", "Untraceable", "apply"]
 
@@ -231,7 +231,7 @@ def apply(
 ) -> Any:
     """Run a call on what the Symbols hold, and write it down."""
     kwargs = kwargs or {}
-    symbols = [s for s in _leaves(args) + _leaves(kwargs) if s.__class__ is Symbol]
+    symbols = [s for s in flat((args, kwargs)) if s.__class__ is Symbol]
     first = symbols[0] if symbols else like
     assert first is not None
     program, source = first.program, first.a
@@ -255,11 +255,3 @@ def apply(
     elif kind == "call":
         value.strides = out.strides
     return Symbol(program, value, out)
-
-
-def _leaves(item: Any) -> list[Any]:
-    if isinstance(item, tuple | list):
-        return [leaf for entry in item for leaf in _leaves(entry)]
-    if isinstance(item, dict):
-        return [leaf for entry in item.values() for leaf in _leaves(entry)]
-    return [item]

@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from .program import Program, Step, Value, contiguous, is_whole, nbytes, root
+from .program import SMALL, Program, Step, Value, contiguous, is_whole, nbytes, root
 from .rewrite import Rewriting, draws
 
-__all__ = ["LARGE", "collapsed", "seat", "tidy"]
-
-LARGE = 1024  # entries of matrices that stay a stack where each is multiplied with one vector
+__all__ = ["collapsed", "seat", "tidy"]
 
 
 def tidy(program: Program) -> None:
@@ -175,7 +173,7 @@ def _flattened_product(r: Rewriting, step: Step) -> bool:
     a, b = step.args
     if len(step.out.shape) < 3 or len(a.shape) < 2 or len(b.shape) < 2:
         return False
-    apart = b.shape[-1] == 1 and a.shape[-2] * a.shape[-1] >= LARGE
+    apart = b.shape[-1] == 1 and a.shape[-2] * a.shape[-1] >= SMALL
     if len(b.shape) == 2 and not apart:
         first, second = collapsed(r, a), b
     elif set(a.shape[:-2]) | set(b.shape[:-2]) <= {1}:

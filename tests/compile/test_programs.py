@@ -186,7 +186,7 @@ def test_products_that_are_joined_equal_eager(sizes, bias, heads, dtype):
 
 @pytest.mark.parametrize("rows", [3, 1024])
 def test_linear_compiles_as_product_and_bias_do(rows):
-    """Its products may then be joined and share buffers, also where it would use its own threads."""
+    """Its products may then be joined and share buffers, large ones too."""
     rng = np.random.default_rng(0)
     W, b = (mg.tensor(rng.normal(size=s), requires_grad=True) for s in ((64, 96), (96,)))
     x = mg.tensor(rng.normal(size=(2, rows, 64)), requires_grad=True)
