@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -206,4 +209,57 @@ def test_linear_compiles_as_product_and_bias_do(rows):
         for a, leaf in zip(eager, (x, W, b), strict=True):
             np.testing.assert_allclose(leaf.grad, a, rtol=1e-11, atol=1e-14)
     assert not run.reasons
-    assert "linear(" not in run.source
+    assert "Tensor" in run.source and not re.search(r"linear\w*\(", run.source)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 128, 129])
+def test_what_lies_otherwise_is_spread_before_few_entries_are_computed(rows):
+    """Rows, columns and turned matrices meet: up to 1024 entries they are first laid out alike."""
+    rng = np.random.default_rng(0)
+    b, c, T = (
+        mg.tensor(rng.normal(size=s), requires_grad=True) for s in ((8,), (rows, 1), (8, rows))
+    )
+
+    def step(x):
+        loss = mg.mean(mg.tanh((x + b) * c - T.mT) * b)
+        loss.backward()
+        return loss
+
+    leaves = [mg.tensor(rng.normal(size=(rows, 8)), requires_grad=True), b, c, T]
+    run = mg.compile(step)
+    for _ in range(3):
+        found = []
+        for call in (step, run):
+            for leaf in leaves:
+                leaf.grad = None
+            found.append([call(leaves[0]).numpy(), *(leaf.grad for leaf in leaves)])
+        for a, other in zip(*found, strict=True):
+            np.testing.assert_allclose(other, a, rtol=1e-12, atol=1e-15)
+        for leaf in leaves:
+            leaf.assign_(rng.normal(size=leaf.shape))
+    assert (run.recordings, run.reasons) == (1, [])
+    assert ("_full[...] = " in run.source) == (rows <= 128)
+
+
+def test_the_first_call_holds_little_more_than_an_eager_one():
+    """Arrays that no rule saved die while the step is recorded."""
+
+    def peak(call, x):
+        x.grad = None
+        tracemalloc.start()
+        try:
+            call(x)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    def step(x):
+        y = x
+        for _ in range(12):
+            y = mg.tanh(y + 1.0) * 2.0 + y
+        y.backward(np.ones(y.shape))
+        return y
+
+    x = mg.tensor(np.linspace(-1, 1, 1 << 16), requires_grad=True)
+    step(x)
+    assert peak(mg.compile(step), x) < 1.6 * peak(step, x)
