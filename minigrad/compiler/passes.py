@@ -281,8 +281,6 @@ def spread(program: Program) -> bool:
         return known[key]
 
     def visit(step: Step) -> bool:
-        if step.kind in ("assign", "update"):
-            known.clear()
         if step.kind == "elementwise" and step.text != "spread" and _is_small(step.out):
             step.args = tuple(alike(item, step.out.shape) for item in step.args)
         return False
