@@ -154,12 +154,12 @@ def test_einsums_flops_count_every_combination_of_labels():
 # ---------------------------------------------------------------- linear
 
 
-@pytest.mark.parametrize("threads", ["blas", "own"])
+@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("lead", [(), (3,), (2, 3), (0, 3), (700, 3)])
-def test_linear_is_a_product_and_a_sum(rng, threads, lead):
+def test_linear_is_a_product_and_a_sum(rng, shared, lead):
     x, W, b = rng.normal(size=(*lead, 5)), rng.normal(size=(5, 7)), rng.normal(size=7)
-    np.testing.assert_allclose(mg.linear(x, W, b, threads), x @ W + b, rtol=1e-12)
-    np.testing.assert_allclose(mg.linear(x, W, threads=threads), x @ W, rtol=1e-12)
+    np.testing.assert_allclose(mg.linear(x, W, b, shared), x @ W + b, rtol=1e-12)
+    np.testing.assert_allclose(mg.linear(x, W, shared=shared), x @ W, rtol=1e-12)
 
 
 def test_linear_promotes_as_the_sum_would(rng):
@@ -181,10 +181,5 @@ def test_linear_promotes_as_the_sum_would(rng):
     ],
 )
 def test_linear_refuses_what_does_not_fit(shapes, rule):
-    with pytest.raises(ShapeError, match=f"^linear\\(x, W, b, threads\\): {rule}"):
+    with pytest.raises(ShapeError, match=f"^linear\\(x, W, b, shared\\): {rule}"):
         mg.linear(*(mg.tensor(np.zeros(shape)) for shape in shapes))
-
-
-def test_linear_names_the_threads_it_knows():
-    with pytest.raises(ArgumentError, match='threads must be "blas" or "own", got \'two\''):
-        mg.linear(np.zeros((1, 1)), np.zeros((1, 1)), threads="two")
