@@ -21,12 +21,31 @@ import numpy as np
 from numpy import ndarray
 from numpy.typing import DTypeLike
 
-__all__ = ["FEW", "bands", "by_size", "empty", "in_order", "over", "release", "room", "zeros"]
+__all__ = [
+    "ALONE",
+    "FEW",
+    "bands",
+    "by_size",
+    "empty",
+    "in_order",
+    "over",
+    "release",
+    "room",
+    "zeros",
+]
 
 LARGE = 1 << 19  # bytes from which memory is used again, at some 2 µs an array
 FEW = 1 << 12  # entries that are never many: who counts them first spares small arrays the rest
 BAND = 1 << 17  # entries that stay in cache together with as many others
 KEPT = 256 << 20  # bytes that may lie idle; beyond, what was idle longest goes to the system
+
+
+def _one_holder() -> int:
+    array = np.empty(0)
+    return getrefcount(array)
+
+
+ALONE = _one_holder()  # getrefcount of what one variable holds: 2, and 1 from Python 3.14 on
 
 
 def empty(shape: tuple[int, ...], dtype: DTypeLike) -> Any:

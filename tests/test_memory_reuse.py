@@ -196,3 +196,10 @@ def test_bands_go_through_every_row_once_and_are_views(shape):
         assert rows.size <= max(memory.BAND, shape[-1])
         rows += others + 1
     np.testing.assert_array_equal(x, y + 1)
+
+
+def test_what_one_variable_holds_counts_as_alone():
+    array = np.zeros(3)
+    assert sys.getrefcount(array) == memory.ALONE
+    other = array
+    assert sys.getrefcount(other) == memory.ALONE + 1

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..memory import ALONE
 from ..parallel import Scratch, run
 
 __all__ = ["LARGE", "THREADS", "Parts", "Spare"]
@@ -30,7 +31,7 @@ class Spare:
 
     def __call__(self) -> Any:
         for array in self.arrays:
-            if getrefcount(array) == 3:  # the list, the loop, the count; a view holds its array too
+            if getrefcount(array) == ALONE + 1:  # the loop and the list; a view holds its array too
                 return array
         array = np.empty(self.shape, self.dtype)
         if len(self.arrays) < 3:
