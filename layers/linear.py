@@ -17,7 +17,7 @@ __all__ = ["Linear", "check_sizes", "draw_affine", "linear"]
 
 
 def linear(x: Any, W: Any, b: Any = None, method: str = "exact") -> Any:
-    """x W + b, or x W without a bias, over the last axis of x; beside attention in tiles one op.
+    """x W + b, or x W without a bias, over the last axis of x: one op.
 
     Shapes:  x (..., d_in), W (d_in, d_out), b (d_out,) → (..., d_out)
     Raises:  ShapeError if x's last axis is not W's first.
@@ -25,10 +25,9 @@ def linear(x: Any, W: Any, b: Any = None, method: str = "exact") -> Any:
     >>> linear(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]), np.array([0.5]))
     array([[11.5]])
     """
-    if method != "exact":
-        return mg.linear(x, W, b, shared=method == "tiled")
-    product = mg.matmul(x, W)
-    return product if b is None else mg.add(product, b)
+    if method == "tiled":
+        return mg.linear(x, W, b, shared=True)
+    return mg.matmul(x, W) if b is None and method == "exact" else mg.linear(x, W, b)
 
 
 class Linear(Module):

@@ -80,17 +80,13 @@ def norm(name: str, rows: int, width: int, weight: bool, bias: bool = False) -> 
 
 
 def affine(rows: int, W: Any, b: Any, method: str = "exact") -> Iterator[Operation]:
-    """x W + b, as `linear` runs it: two ops, or one in tiles."""
+    """x W + b, as `linear` runs it; without a bias it is a product, but for that beside tiles."""
     n_in, n_out = W.shape
-    xW, entries = product(rows, n_in, n_out), rows * n_out
-    if method == "tiled":
-        b_flops = 0 if b is None else entries
-        yield Operation("linear", xW.flops + b_flops, entries, xW.backward + b_flops)
-    else:
+    xW, b_flops = product(rows, n_in, n_out), 0 if b is None else rows * n_out
+    if b is None and method != "tiled":
         yield xW
-        if b is not None:
-            yield each("add", entries)
-            yield summed(entries)
+    else:
+        yield Operation("linear", xW.flops + b_flops, xW.entries, xW.backward + b_flops)
 
 
 def tiled(queries: int, keys: int, d_k: int, d_v: int, masks: int) -> Operation:

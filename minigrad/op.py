@@ -171,7 +171,7 @@ class Plan:
         op = self.op
         if name in ("out", *inputs, *op.settings, *op.also):
             return name
-        shapes = [f"np_shape({x})" for x in inputs]
+        shapes = [f"({x}.shape if {x}.__class__ is ndarray else np_shape({x}))" for x in inputs]
         if op.many:
             return _tuple_of(shapes)
         return shapes[op.inputs.index(name.removesuffix("_shape"))]

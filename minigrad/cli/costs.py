@@ -35,8 +35,11 @@ def flops_of(lesson: Lesson) -> list[Cost]:
     closed = flops_by_step(1, len(lesson.tokens), lesson.settings.d_model, **_widths(lesson))
     counted = dict.fromkeys(closed, 0)
     for entry in _ops(lesson):
-        step = step_of(lesson.trace, entry)
-        counted[step] = counted.get(step, 0) + (entry.flops or 0)
+        step, flops = step_of(lesson.trace, entry), entry.flops or 0
+        if entry.op == "linear":  # a product and a bias
+            counted["bias"] = counted.get("bias", 0) + entry.size
+            flops -= entry.size
+        counted[step] = counted.get(step, 0) + flops
     return _account(counted, closed)
 
 
@@ -56,14 +59,12 @@ def bytes_of(lesson: Lesson) -> list[Cost]:
 def step_of(trace: Trace, entry: Entry) -> str:
     """Which step an op belongs to, by what it computes and from what."""
     sources = {trace[edge.source].name for edge in trace.into(entry)}
-    if entry.op == "matmul":
+    if entry.op in ("matmul", "linear"):
         if sources & {"W_Q", "W_K", "W_V"}:
             return "projections"
         if "W_O" in sources:
             return "output"
         return {"S_raw": "scores", "O": "values"}.get(entry.name or "", "other")
-    if entry.op == "add" and sources & {"b_Q", "b_K", "b_V", "b_O"}:
-        return "bias"
     return {"softmax": "softmax", "scale": "scaling", "mask_add": "mask"}.get(
         entry.op or "", "other"
     )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from ..errors import ShapeError
-from ..memory import over
+from ..memory import FEW, over
 from ..op import Call, call, op
 from ..parallel import product
+from ..rows import as_rows, column_sums
 from .linalg import best_product
 
 __all__ = ["linear"]
@@ -33,8 +34,9 @@ def _inner(x: Any, W: Any, b: Any = None, *_: Any) -> str | None:
     """The rule that the shapes break, in words."""
     if np.ndim(W) != 2:
         return f"W must have two axes, got {np.ndim(W)}"
-    if np.shape(x)[-1:] != np.shape(W)[:1]:
-        return f"x's last axis must equal W's first, got {np.shape(x)} and {np.shape(W)}"
+    if np.shape(x)[-1:] != (n := np.shape(W)[0],):
+        last = np.shape(x)[-1] if np.ndim(x) else "none"
+        return f"x's last axis must equal W's first, got {last} != {n}"
     if b is not None and np.shape(b) != np.shape(W)[1:]:
         return f"b must have W's last axis, got {np.shape(b)} and {np.shape(W)}"
     return None
@@ -58,34 +60,33 @@ def linear(x, W, b=None, shared=False):
     >>> linear(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]), np.array([0.5]))
     array([[11.5]])
     """
-    if np.ndim(W) != 2 or (b is not None and np.shape(b) != W.shape[1:]):
+    if getattr(W, "ndim", 0) != 2 or (b is not None and getattr(b, "shape", ()) != W.shape[1:]):
         raise ShapeError(_inner(x, W, b))
-    out = _product(_rows(x), W, shared)
+    if not shared and x.__class__ is ndarray and x.size <= FEW:
+        out = np.matmul(x, W)
+        return out if b is None else np.add(out, b)
+    out = _product(as_rows(x), W, shared)
     if b is not None:
         out = np.add(out, b, over(out, b))
-    return out.reshape(x.shape[:-1] + W.shape[1:])
-
-
-def _rows(x: Any) -> Any:
-    """All axes but the last as one."""
-    return x.reshape((-1 if x.size else prod(x.shape[:-1]), x.shape[-1]))
+    return out if x.ndim == 2 else out.reshape(x.shape[:-1] + W.shape[1:])
 
 
 def _product(a: Any, b: Any, shared: bool) -> Any:
-    arrays = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
-    return product(a, b) if shared and arrays else best_product(a, b)
+    if a.__class__ is not ndarray or b.__class__ is not ndarray:
+        return np.matmul(a, b)
+    return product(a, b) if shared else best_product(a, b)
 
 
 @linear.vjp("x")
 def _(g, x_shape, W, shared):
-    return _product(_rows(g), W.T, shared).reshape(x_shape)
+    return _product(as_rows(g), W.T, shared).reshape(x_shape)
 
 
 @linear.vjp("W")
 def _(g, x, shared):
-    return _product(_rows(x).T, _rows(g), shared)
+    return _product(as_rows(x).T, as_rows(g), shared)
 
 
 @linear.vjp("b")
 def _(g):
-    return _rows(g).sum(axis=0)
+    return column_sums(g)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from ..errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from ..memory import over, room
 from ..op import Call, call, op
+from ..rows import as_rows
 from .reduce import row_dot, row_sum, several, shifted, softmax, total_of
 from .samples import arrayed, floating, recorded
 
@@ -169,14 +169,9 @@ def _back_through_rows(g_hat: Any, normal: Any, inverse: Any, mean: Any = 0) -> 
     return normal
 
 
-def _rows(x: Any) -> Any:
-    """All axes but the last as one."""
-    return x.reshape((prod(x.shape[:-1]), x.shape[-1]))
-
-
 def _sum_of_rows(g: Any, normal: Any) -> Any:
     """The gradient of a weight: Σ over rows of g ⊙ x̂."""
-    return np.einsum("ri,ri->i", _rows(g), _rows(normal))
+    return np.einsum("ri,ri->i", as_rows(g), as_rows(normal))
 
 
 @op(

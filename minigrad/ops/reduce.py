@@ -7,9 +7,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from ..memory import FEW, bands, empty, over, room
 from ..op import Call, call, op
+from ..rows import row_sums
 from .samples import floating, reductions
 
 __all__ = ["cumsum", "log_softmax", "logsumexp", "max", "mean", "min", "softmax", "sum", "var"]
@@ -207,21 +209,21 @@ def _limits(dtype: Any) -> tuple[float, float]:
 
 
 def _many_rows(x: Any, axis: Any) -> bool:
-    """Whether x is a plain array whose rows einsum goes through several times as fast as sum."""
-    return axis == -1 and x.__class__ is np.ndarray and x.size > FEW
+    """Whether x is a plain array whose rows BLAS goes through several times as fast as sum."""
+    return axis == -1 and x.__class__ is ndarray and x.size > FEW
 
 
 def row_sum(x: Any, axis: Any = -1) -> Any:
     """The sum along an axis, kept at length 1."""
     if _many_rows(x, axis):
-        return np.einsum("...i->...", x)[..., None]
+        return row_sums(x)
     return x.sum(axis=axis, keepdims=True)
 
 
 def row_dot(a: Any, b: Any, axis: Any = -1) -> Any:
     """The sum of a ⊙ b along an axis, kept at length 1; of many rows in one pass."""
-    if _many_rows(a, axis):
-        return np.einsum("...i,...i->...", a, b)[..., None]
+    if _many_rows(a, axis) and a.dtype.kind == "f":  # vecdot conjugates
+        return np.vecdot(a, b)[..., None]
     return (a * b).sum(axis=axis, keepdims=True)
 
 
@@ -284,7 +286,7 @@ def _softmax_of_rows(x: Any, out: Any) -> None:
     total = np.empty((len(x), 1), x.dtype)
     if np.abs(x[:: 1 + len(x) // 16].max()) < SMALL:  # a guess, that the sums will prove or not
         with np.errstate(over="ignore"):
-            np.einsum("ri->r", np.exp(x, out), out=total[:, 0])
+            total = row_sums(np.exp(x, out))
         fine = ((total > RANGE[0]) & (total < RANGE[1]))[:, 0]
     if not fine.all():
         rows = ~fine if fine.any() else slice(None)
@@ -299,7 +301,7 @@ def _(g, out, axis):
     if _are_bands(axis, g, out):
         d_x = empty(g.shape, g.dtype)
         for g_rows, y, d_rows in bands(g, out, d_x):
-            np.subtract(g_rows, np.einsum("ri,ri->r", g_rows, y)[:, None], d_rows)
+            np.subtract(g_rows, np.vecdot(g_rows, y)[:, None], d_rows)
             d_rows *= y
         return d_x
     along = row_dot(g, out, axis)

@@ -88,7 +88,7 @@ def flops_of_tokens(layer, X, cache, hear):
     with mg.no_grad():
         for t in range(X.shape[1]):
             _, heard = hear(lambda x, at=t: layer(x, cache=cache), X[:, t : t + 1])
-            counts.append(heard.flops["matmul"])
+            counts.append(heard.flops["matmul"] + heard.flops["linear"])
     return counts
 
 
@@ -96,7 +96,7 @@ def test_a_tokens_flops_grow_by_a_constant_for_every_token_before_it(rng, X, hea
     """Projections, and 2 B h (d_k + d_v) for every key: O(n) a token, not O(n²)."""
     layer = layer_of(rng, "grouped")
     found = flops_of_tokens(layer, X, KVCache(), hear)
-    projections = 2 * B * D * (D + 4 + 4 + D)
+    projections = (2 * D + 1) * B * (D + 4 + 4 + D)
     assert found == [projections + 2 * B * H * (4 + 4) * (t + 1) for t in range(N)]
 
 

@@ -264,17 +264,17 @@ def test_a_decoder_decodes_with_a_cache_as_without(rng, X):
 
 
 def products_of(f, *args, **kwargs):
-    """FLOPs of the products that a call runs."""
+    """FLOPs of the products that a call runs, biases included."""
     with mg.trace() as t, mg.no_grad():
         f(*args, **kwargs)
-    return sum(entry.flops or 0 for entry in t if entry.op == "matmul")
+    return sum(entry.flops or 0 for entry in t if entry.op in ("matmul", "linear"))
 
 
 def test_keys_and_values_of_the_context_are_made_for_the_first_token_only(rng, X):
     decoder, context = Decoder(2, D, H, D_FF, rng=rng), rng.normal(size=(B, M, D))
     cache = decoder.new_cache()
     first, second = (products_of(decoder, X[:, t : t + 1], context, cache=cache) for t in range(2))
-    of_context, one_more_key = 2 * 2 * (2 * B * M * D * D), 2 * (2 * 2 * B * D)
+    of_context, one_more_key = 2 * 2 * B * M * D * (2 * D + 1), 2 * (2 * 2 * B * D)
     assert first - second == of_context - one_more_key
 
 

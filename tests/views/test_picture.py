@@ -55,7 +55,7 @@ def test_the_root_has_a_role_a_name_and_a_description(single: Trace, tmp_path: P
     name, description = (by_id[id] for id in root.attrib["aria-labelledby"].split())
     assert name.tag == f"{SVG}title"
     assert description.tag == f"{SVG}desc"
-    assert "15 ops" in (description.text or "")
+    assert "11 ops" in (description.text or "")
 
 
 def test_the_names_of_scopes_lie_over_the_lines_that_cross_them(tmp_path: Path) -> None:
