@@ -62,13 +62,15 @@ def linear(x, W, b=None, shared=False):
     """
     if getattr(W, "ndim", 0) != 2 or (b is not None and getattr(b, "shape", ()) != W.shape[1:]):
         raise ShapeError(_inner(x, W, b))
+    out = _along_last(x, W, shared)
+    return out if b is None else np.add(out, b, over(out, b))
+
+
+def _along_last(x: Any, W: Any, shared: bool) -> Any:
+    """x W over the last axis of x."""
     if not shared and x.__class__ is ndarray and x.size <= FEW:
-        out = np.matmul(x, W)
-        return out if b is None else np.add(out, b)
-    out = _product(as_rows(x), W, shared)
-    if b is not None:
-        out = np.add(out, b, over(out, b))
-    return out if x.ndim == 2 else out.reshape(x.shape[:-1] + W.shape[1:])
+        return np.matmul(x, W)
+    return _product(as_rows(x), W, shared).reshape(x.shape[:-1] + W.shape[1:])
 
 
 def _product(a: Any, b: Any, shared: bool) -> Any:
@@ -78,8 +80,8 @@ def _product(a: Any, b: Any, shared: bool) -> Any:
 
 
 @linear.vjp("x")
-def _(g, x_shape, W, shared):
-    return _product(as_rows(g), W.T, shared).reshape(x_shape)
+def _(g, W, shared):
+    return _along_last(g, W.T, shared)
 
 
 @linear.vjp("W")
