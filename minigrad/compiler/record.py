@@ -16,6 +16,7 @@ import numpy as np
 from ..graph import Node, backpropagate, caller, order
 from ..op import Op
 from ..tensor import Tensor
+from .agree import all_agree
 from .known import Arrays
 from .program import Known, Program, Step, Value, Wrapped, flat, substitute
 from .state import Survey
@@ -23,8 +24,6 @@ from .symbol import Symbol
 from .watched import Watched, Watcher, plain
 
 __all__ = ["Recorder"]
-
-BLOCK = 1 << 16  # entries that are compared at a time
 
 
 class Recorder(Watcher):
@@ -118,12 +117,14 @@ class Recorder(Watcher):
         something else.
         """
         before = len(self.program.steps)
+        given = {s.value: s.a for s in flat(args) if s.__class__ is Symbol}
         try:
             made = function(*args)
         except Exception:
             made = ()
         results = list(made) if isinstance(made, tuple) else [made]
-        if len(results) < len(wanted) + more or not _all_agree(results, wanted):
+        steps = self.program.steps[before:]
+        if len(results) < len(wanted) + more or not all_agree(results, wanted, steps, given):
             del self.program.steps[before:]
             return None
         return results
@@ -329,29 +330,3 @@ class Recorder(Watcher):
 
 def _value(item: Any) -> Any:
     return item.value if item.__class__ is Symbol else item
-
-
-def _all_agree(results: list[Any], wanted: tuple[Any, ...]) -> bool:
-    """Whether all are Symbols, and those that are known hold what they should."""
-    pairs = zip(results, wanted, strict=False)
-    return all(r.__class__ is Symbol for r in results) and all(_agrees(r, w) for r, w in pairs)
-
-
-def _agrees(symbol: Symbol, array: Any) -> bool:
-    """Whether a Symbol holds these numbers, to rounding; block by block, to take little memory."""
-    if symbol.shape != array.shape or symbol.dtype != array.dtype:
-        return False
-    if array.dtype.kind not in "fc":
-        return np.array_equal(symbol.a, array)
-    pairs = list(zip(_blocks(symbol.a), _blocks(array), strict=True))
-    if all((a == b).all() for a, b in pairs):
-        return True
-    eps = 64 * float(np.finfo(array.dtype).eps)
-    with np.errstate(all="ignore"):
-        top = max(np.abs(b[np.isfinite(b)]).max(initial=0.0) for _, b in pairs)
-        return all(np.allclose(*pair, rtol=eps, atol=eps * top, equal_nan=True) for pair in pairs)
-
-
-def _blocks(array: Any) -> list[Any]:
-    flat = array.reshape(-1)
-    return [flat[i : i + BLOCK] for i in range(0, flat.size, BLOCK)]
