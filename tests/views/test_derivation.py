@@ -185,6 +185,15 @@ def test_a_broadcast_product_says_which_matrices_share_a_factor(rng):
     )
 
 
+@pytest.mark.parametrize(("shape", "said"), [((4, 3), False), ((3,), True)])
+def test_arrays_of_one_axis_are_explained_where_one_is_a_factor(rng, shape, said):
+    """A bias is none."""
+    layer = layers.Linear(3, 5, rng=rng)
+    with mg.trace() as t:
+        mg.mean(layer(leaf(rng, *shape, name="x")) ** 2).backward()
+    assert ("an array of one axis is a row on the left" in derivation_text(t)) is said
+
+
 def test_an_mlp_with_layer_norm_and_cross_entropy_defines_its_signs(rng):
     text = derivation_text(of_mlp(rng))
     assert r"H_1 &= x W_1 + b_1" in text

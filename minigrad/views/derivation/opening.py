@@ -8,6 +8,7 @@ import numpy as np
 
 from ..plain import counted, sized
 from ..scopes import homes
+from .axes import in_product
 from .notation import code, inline
 from .story import Story
 from .symbols import space
@@ -129,8 +130,8 @@ class Opening:
     def conventions(self) -> list[str]:
         """How products are to be read, if any here need saying."""
         ops = [self.trace[i] for i in self.trace.forward_steps]
-        products = [op for op in ops if op.op in ("matmul", "linear")]
-        axes = {len(self.trace[e.source].shape) for p in products for e in self.trace.into(p)}
+        factors = [e for op in ops for e in self.trace.into(op) if in_product(e, op)]
+        axes = {len(self.trace[e.source].shape) for e in factors}
         found = []
         if max(axes, default=0) > 2:
             found.append(
@@ -139,6 +140,7 @@ class Opening:
             )
         if 1 in axes:
             found.append(
-                "In a product, an array of one axis is a row on the left and a column on the right."
+                "In a product, an array of one axis is a row on the left and a column on the "
+                "right; what a row makes is a row, and a gradient is what it belongs to."
             )
         return found
