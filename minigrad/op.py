@@ -299,12 +299,20 @@ class Op:
                 apply = getattr(value, "__apply__", None)  # what a Tensor answers
                 if apply is not None:
                     return apply(self, inputs, settings)  # type: ignore[no-any-return]
-        inputs = tuple([np.asarray(x) if x.__class__ in (list, tuple) else x for x in inputs])
+        inputs = tuple([self.array(x) if x.__class__ in (list, tuple) else x for x in inputs])
         try:
             result = self.forward(*inputs, *settings)
         except (ValueError, TypeError, IndexError) as error:
             raise self.explain(error, inputs, settings) from error
         return result[0] if self.also else result  # type: ignore[no-any-return]
+
+    def array(self, value: Any) -> Any:
+        """An input as an array; the error of one that makes none names the call."""
+        try:
+            return np.asarray(value)
+        except (ValueError, TypeError) as error:
+            called = f"{self.name}({', '.join(self.signature.parameters)})"
+            raise DTypeError(f"{called}: not an array of numbers: {error}") from None
 
     def vjp(self, *inputs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Declare the backward rule of one input, or of several at once, which gives a tuple."""

@@ -71,7 +71,7 @@ class Tensor:
                     key += 1
                     edges.append(value._node or value)
             else:
-                arrays.append(value if value.__class__ in _AS_IS else np.asarray(value))
+                arrays.append(value if value.__class__ in _AS_IS else op.array(value))
         if not context.recording:
             edges, key = [], 1 << len(inputs)
         for value in settings:

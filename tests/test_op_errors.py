@@ -74,6 +74,12 @@ def test_every_numpy_error_becomes_ours_with_its_text(f, kind, text):
     assert isinstance(error.value, mg.errors.MinigradError)
 
 
+@pytest.mark.parametrize("x", [np.ones(2), mg.tensor([1.0, 1.0], requires_grad=True)])
+def test_lists_that_make_no_array_are_refused_by_the_call_they_went_to(x):
+    with pytest.raises(DTypeError, match=r"^add\(a, b\): not an array of numbers: .*inhomogeneous"):
+        mg.add(x, [[1.0, 2.0], [3.0]])
+
+
 def test_our_errors_are_the_built_in_ones_too():
     with pytest.raises(ValueError, match="axis 2"):
         mg.sum(mg.tensor([1.0]), axis=2)

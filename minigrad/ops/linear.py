@@ -60,7 +60,8 @@ def linear(x, W, b=None, shared=False):
     >>> linear(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]), np.array([0.5]))
     array([[11.5]])
     """
-    if getattr(W, "ndim", 0) != 2 or (b is not None and getattr(b, "shape", ()) != W.shape[1:]):
+    fits = getattr(W, "ndim", 0) == 2 and getattr(x, "ndim", 0) > 0
+    if not fits or (b is not None and getattr(b, "shape", ()) != W.shape[1:]):
         raise ShapeError(_inner(x, W, b))
     out = _along_last(x, W, shared)
     return out if b is None else np.add(out, b, over(out, b))

@@ -183,3 +183,12 @@ def test_linear_promotes_as_the_sum_would(rng):
 def test_linear_refuses_what_does_not_fit(shapes, rule):
     with pytest.raises(ShapeError, match=f"^linear\\(x, W, b, shared\\): {rule}"):
         mg.linear(*(mg.tensor(np.zeros(shape)) for shape in shapes))
+
+
+@pytest.mark.parametrize("x", [2.0, 3, True, None, "x"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_linear_of_no_array_is_refused_as_one_without_axes(x, shared):
+    rule = "x's last axis must equal W's first, got none != 5"
+    for W in (np.zeros((5, 7)), mg.tensor(np.zeros((5, 7)), requires_grad=True)):
+        with pytest.raises(ShapeError, match=f"^linear\\(x, W, b, shared\\): {rule}"):
+            mg.linear(x, W, shared=shared)
