@@ -23,7 +23,7 @@ import numpy as np
 from .context import current
 from .errors import FreedGraphError, GradientError, OverwrittenError
 from .op import Op, Plan
-from .rows import column_sums
+from .rows import column_sums, sums
 
 __all__ = [
     "OUR_PACKAGES",
@@ -244,7 +244,7 @@ def fit(gradient: Any, edge: Any, node: Node) -> Any:
                 f"which does not reduce to the input's {shape}\n  at {node.path}, {node.place}"
             )
         first = len(axes) == len(gradient.shape) - len(shape)  # all of them before the input's own
-        gradient = column_sums(gradient, len(axes)) if first else gradient.sum(axis=axes)
+        gradient = column_sums(gradient, len(axes)) if first else sums(gradient, axes)
         gradient = gradient if gradient.shape == shape else gradient.reshape(shape)
     return gradient if gradient.dtype == edge.dtype else gradient.astype(edge.dtype)
 

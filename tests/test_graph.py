@@ -62,6 +62,15 @@ def test_an_input_broadcast_twice_is_summed_over_exactly_those_axes(rng):
     np.testing.assert_allclose(column.grad, (u * row.data).sum(0).sum(1)[:, None], rtol=1e-14)
 
 
+@pytest.mark.parametrize("shape", [(5,), (1, 5), (2, 1, 5), ()])
+def test_a_float16_gradient_counts_every_entry_that_an_input_was_broadcast_to(shape):
+    """In float16 itself, 2048 ones and one more are 2048."""
+    small = mg.tensor(np.zeros(shape, np.float16), requires_grad=True)
+    (small + np.zeros((2, 2050, 5), np.float16)).backward(np.ones((2, 2050, 5)))
+    times = 2 * 2050 * 5 // small.size
+    np.testing.assert_array_equal(small.grad, np.full(shape, times, np.float16))
+
+
 def test_a_gradient_is_cast_to_its_inputs_dtype():
     w = mg.tensor(np.float32([1, 2]), requires_grad=True)
     b = mg.tensor(np.array([1.0, 2.0]), requires_grad=True)

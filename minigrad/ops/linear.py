@@ -12,7 +12,7 @@ from ..errors import ShapeError
 from ..memory import FEW, over
 from ..op import Call, call, op
 from ..parallel import product
-from ..rows import as_rows, column_sums
+from ..rows import as_rows, column_sums, sums
 from .linalg import best_product
 
 __all__ = ["linear"]
@@ -92,4 +92,4 @@ def _(g, x, shared):
 
 @linear.vjp("b")
 def _(g, shared):
-    return as_rows(g).sum(axis=0) if shared else column_sums(g)  # BLAS's threads stay asleep
+    return sums(as_rows(g), 0) if shared else column_sums(g)  # BLAS's threads stay asleep

@@ -192,3 +192,12 @@ def test_linear_of_no_array_is_refused_as_one_without_axes(x, shared):
     for W in (np.zeros((5, 7)), mg.tensor(np.zeros((5, 7)), requires_grad=True)):
         with pytest.raises(ShapeError, match=f"^linear\\(x, W, b, shared\\): {rule}"):
             mg.linear(x, W, shared=shared)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_gradient_of_a_float16_bias_counts_every_row(shared):
+    """In float16 itself, 2048 ones and one more are 2048."""
+    x, W = np.ones((4096, 3), np.float16), np.ones((3, 5), np.float16)
+    b = mg.tensor(np.zeros(5, np.float16), requires_grad=True)
+    mg.linear(x, W, b, shared).backward(np.ones((4096, 5), np.float16))
+    np.testing.assert_array_equal(b.grad, np.full(5, 4096, np.float16))
