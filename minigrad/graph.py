@@ -249,6 +249,12 @@ def fit(gradient: Any, edge: Any, node: Node) -> Any:
     return gradient if gradient.dtype == edge.dtype else gradient.astype(edge.dtype)
 
 
+def _of_kind(gradient: Any, new: Any) -> Any:
+    """What a hook gave, as an array; a Tensor stays one where gradients are Tensors."""
+    recorded = hasattr(gradient, "__apply__") and hasattr(new, "__apply__")
+    return new if recorded else np.asarray(new)
+
+
 def _hooked(hooks: dict[int, Callable[[Any], Any]], gradient: Any, keep: bool) -> Any:
     """Let each hook see the gradient, read-only, and replace it; keep the outcome if wanted."""
     for key, hook in list(hooks.items()):
@@ -263,7 +269,7 @@ def _hooked(hooks: dict[int, Callable[[Any], Any]], gradient: Any, keep: bool) -
                 raise GradientError(
                     f"hook: replaced a gradient {gradient.shape} by one of shape {np.shape(new)}"
                 )
-            new = new if hasattr(new, "__apply__") else np.asarray(new)
+            new = _of_kind(gradient, new)
             gradient = new if new.dtype == gradient.dtype else new.astype(gradient.dtype)
     if keep and KEEP in hooks:
         hooks[KEEP](gradient)
@@ -366,7 +372,10 @@ def _announce(node: Node, gradient: Any, contributions: Any, start: float) -> li
     for hook in list((node.after or {}).values()):
         new = hook(list(parts), gradient)
         if new is not None:
-            parts = [fit(part, edge, node) for part, edge in zip(new, node.edges, strict=True)]
+            parts = [
+                part if part is None else fit(_of_kind(gradient, part), edge, node)
+                for part, edge in zip(new, node.edges, strict=True)
+            ]
     for listener in current().listeners:
         listener.backward(node, gradient, parts, seconds)
     return parts

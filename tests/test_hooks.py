@@ -117,6 +117,26 @@ def test_a_hook_sees_tensors_when_the_graph_is_recorded(x):
     np.testing.assert_allclose(mg.grad(first.sum(), x), [6, 6, 6])
 
 
+@pytest.mark.parametrize("where", ["leaf", "tensor", "node"])
+@pytest.mark.parametrize("f", [mg.softmax, mg.log_softmax])
+def test_where_gradients_are_arrays_a_tensor_from_a_hook_counts_as_its_array(f, where):
+    def gradients(double):
+        x = mg.tensor([1.0, 2.0, 4.0], requires_grad=True)
+        y = f(x)
+        loss = (y * 3).sum()
+        if where == "node":
+            y.node.register_hook(lambda parts, g: [double(part) for part in parts])
+        else:
+            (x if where == "leaf" else y).register_hook(double)
+        loss.backward(retain_graph=True)
+        return x.grad, mg.grad(loss, x)
+
+    expected = gradients(lambda g: g * 2)
+    for found, array in zip(gradients(lambda g: mg.tensor(g * 2)), expected, strict=True):
+        assert type(found) is np.ndarray
+        np.testing.assert_array_equal(found, array)
+
+
 def test_a_hook_on_a_constant_is_refused():
     with pytest.raises(GradientError, match="register_hook: c does not require a gradient"):
         mg.tensor([1.0], name="c").register_hook(print)
@@ -144,6 +164,14 @@ def test_a_node_hook_may_replace_what_is_sent(x):
     x.grad = None
     out.sum().backward()
     np.testing.assert_allclose(x.grad, [1, 1, 1])
+
+
+def test_a_node_hook_may_send_on_what_was_not_computed(x):
+    """Where one input's gradient is asked for, the rule of the other does not run."""
+    y = mg.tensor([1.0, 1.0, 1.0], requires_grad=True)
+    out = x * y
+    out.node.register_hook(lambda parts, g: [p if p is None else p * 10 for p in parts])
+    np.testing.assert_allclose(mg.grad(out.sum(), x), [10, 10, 10])
 
 
 # ---------------------------------------------------------------- retain_grad
