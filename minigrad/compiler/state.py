@@ -2,10 +2,8 @@
 arguments.
 
 `survey` lists every plain value, container, object, Tensor and array that the function can reach
-through its
-closure, the globals it names, its defaults and the attributes of objects. Each entry knows the
-expression that finds
-it again, so a guard is one line of generated Python that compares now with then.
+through its closure, the globals it names, its defaults and the attributes of objects. Each entry
+knows where it was found, so a guard is one line of generated Python that compares now with then.
 """
 
 from __future__ import annotations
