@@ -1,7 +1,7 @@
 """Arrays as rows, all axes but the last as one, and their sums by BLAS.
 
-A product with ones adds in parts, several at a time: columns in a third to an eighth of the time of
-`np.add.reduce`, with a half to a fifth of its rounding error; rows in less than half of einsum's.
+A product with ones adds several at a time and in parts: it is faster than `np.add.reduce`, and loses
+less to rounding.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def column_sums(x: Any, axes: int | None = None) -> Any:
     if (ones := _ones_for(x)) is None:
         return sums(x, tuple(range(axes)))
     shape = x.shape[axes:]
-    rows = x.reshape(-1, *shape) if len(shape) == 1 else x.reshape(-1, prod(shape))
+    rows = x.reshape(-1, prod(shape))
     if len(rows) <= len(ones):
         total = ones[: len(rows)].dot(rows)
     else:
