@@ -52,7 +52,7 @@ def empty(shape: tuple[int, ...], dtype: DTypeLike) -> Any:
     """np.empty, a large array in memory that an earlier one gave back.
 
     It comes back when the array and every view of it are gone, and not if anyone holds
-    the buffer beneath (`array.base`) by itself.
+    the buffer beneath (`array.base`) by itself; a memoryview made of that buffer does not hold it.
 
     >>> empty((2, 3), np.float32).shape
     (2, 3)
