@@ -1,7 +1,7 @@
 """Arrays as rows, all axes but the last as one, and their sums by BLAS.
 
-A product with ones adds several at a time and in parts: it is faster than `np.add.reduce`, and loses
-less to rounding.
+A product with ones adds several at a time and in parts: it is faster than `np.add.reduce`, and
+loses less to rounding.
 """
 
 from __future__ import annotations
