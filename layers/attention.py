@@ -94,7 +94,7 @@ class SelfAttention(Module):
         else:
             K, V = made
         Q, K, V, i, j, seen, is_causal = prepared(self, Q, K, V, context, positions, cache, method)
-        M = with_visible(mask, seen)  # (B, n, m)
+        M = with_visible(mask, seen, recorded=True)  # (B, n, m)
         O, A = attend(  # (B, n, d_v), (B, n, m)
             Q, K, V, M, method, i=i, j=j, is_causal=is_causal, **scoring(self)
         )[:2]
@@ -197,7 +197,7 @@ class MultiHeadAttention(Module):
         else:
             Q, (K, V) = split_heads(Q_flat, self.n_heads).named("Q"), made
         Q, K, V, i, j, seen, is_causal = prepared(self, Q, K, V, context, positions, cache, method)
-        M = with_visible(with_head_axis(mask), with_head_axis(seen))  # (B, 1, n, m)
+        M = with_visible(with_head_axis(mask), with_head_axis(seen), recorded=True)  # (B, 1, n, m)
         group = self.n_heads // self.n_kv_heads
         O, A = attend(  # (B, h, n, d_v), (B, h, n, m)
             Q, K, V, M, method, group, i=i, j=j, is_causal=is_causal, **scoring(self)

@@ -15,7 +15,6 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, ShapeError
 
 __all__ = [
-    "check_mask",
     "combined_mask",
     "create_causal_mask",
     "fit_mask",
@@ -120,20 +119,6 @@ def fit_mask(mask: Any, shape: tuple[int, ...], scores: Any = None) -> Any:
     return mask
 
 
-def check_mask(mask: Any) -> Any:
-    """The mask, which holds no NaN or +inf. Raises: ArgumentError if it does."""
-    largest = np.maximum.reduce  # NaN, if there is one
-    if (
-        mask.dtype.kind == "f"
-        and not largest(np.asarray(mask), axis=None, initial=-np.inf) < np.inf
-    ):
-        raise ArgumentError(
-            "scaled_dot_product_attention(Q, K, V, mask): mask holds NaN or +inf, use 0 and -inf "
-            "(0 * -inf, for one, is NaN)"
-        )
-    return mask
-
-
 def visible(
     i: Any, j: Any, causal: bool = False, window: int | None = None, lengths: Any = None
 ) -> Any:
@@ -159,23 +144,29 @@ def visible(
     return None if seen.all() else seen
 
 
-def with_visible(mask: Any, seen: Any) -> Any:
-    """The mask, closed too where `seen` is False; either may be None."""
+def with_visible(mask: Any, seen: Any, recorded: bool = False) -> Any:
+    """The mask, closed too where `seen` is False; either may be None.
+
+    recorded: joined as Tensors, which `mg.compile` follows.
+    """
     if mask is None or seen is None:
         return seen if mask is None else mask
     if not isinstance(mask, mg.Tensor):
-        mask = np.asarray(mask)
-        if mask.dtype == np.bool_:
-            return mask & seen
-        mask = _additive(mask, mask.dtype)
-    return mg.where(seen, mask, -np.inf)
+        mask = mg.tensor(np.asarray(mask)) if recorded else np.asarray(mask)
+    M = mg.where(seen, _right_kind(mask), False if mask.dtype == np.bool_ else -np.inf)
+    return M.named("M") if recorded else M
 
 
 def _additive(mask: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """0 where a boolean mask allows and −inf where it forbids; an additive mask as it is."""
-    if mask.dtype == np.bool_:
+    if _right_kind(mask).dtype == np.bool_:
         return np.where(mask, 0.0, -np.inf).astype(dtype, copy=False)
-    if mask.dtype.kind != "f":
+    return mask
+
+
+def _right_kind(mask: Any) -> Any:
+    """The mask, which is boolean or floats. Raises: DTypeError if it is not."""
+    if mask.dtype.kind not in "bfc":
         raise DTypeError(
             f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
         )

@@ -12,7 +12,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError
 
 from .heads import group_heads, repeat_heads
-from .mask import check_mask, fit_mask, visible, with_head_axis, with_visible
+from .mask import fit_mask, visible, with_head_axis, with_visible
 
 __all__ = ["Attended", "attend", "named", "scaled_dot_product_attention", "softmax_backward"]
 
@@ -86,7 +86,7 @@ def masked(S: Any, mask: Any) -> Any:
     """S + M."""
     if mask is None:
         return S
-    return named("S_masked", mg.mask_add(S, check_mask(fit_mask(mask, S.shape, S))))
+    return named("S_masked", mg.mask_add(S, fit_mask(mask, S.shape, S)))
 
 
 def attend_in_tiles(

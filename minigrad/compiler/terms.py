@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -201,8 +202,9 @@ class Terms:
             return "..." if item is Ellipsis else repr(item)
         if item.__class__ in (int, float) and dtype is not None:
             return self._number(item, dtype)
-        if item.__class__ in (int, str) or (item.__class__ is float and np.isfinite(item)):
-            return repr(item)
+        if item.__class__ in (int, str, float):
+            text = repr(item)
+            return re.sub("inf|nan", r"np.\g<0>", text) if item.__class__ is float else text
         if item.__class__ is slice:
             return f"slice({', '.join(map(self.value, (item.start, item.stop, item.step)))})"
         if item.__class__ in (tuple, list):

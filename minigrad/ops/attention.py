@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from ..op import Call, call, op
 from .elementwise import broadcastable, each
 from .samples import arrayed, floating
 
-__all__ = ["mask_add", "scale"]
+__all__ = ["check_mask", "mask_add", "scale"]
 
 
 def _scale_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -67,7 +68,8 @@ def mask_add(scores, mask):
 
     Args: mask: boolean (True = may attend) or floats to add (0 / -inf), broadcast against the
         scores.
-    Raises: DTypeError for an integer mask, which could mean either.
+    Raises: DTypeError for an integer mask, which could mean either; ArgumentError if it holds NaN
+        or +inf.
 
     >>> mask_add(np.array([1.0, 2.0]), np.array([True, False]))
     array([  1., -inf])
@@ -77,10 +79,17 @@ def mask_add(scores, mask):
         raise DTypeError(
             f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
         )
+    check_mask(mask)
     if mask.dtype.kind == "b":
         mask = np.where(mask, *np.array([0, -np.inf], np.real(scores).dtype))
     total = np.add(scores, mask, room(scores, mask))
     return total if mask.dtype.kind == "c" else total.astype(scores.dtype, copy=False)
+
+
+def check_mask(mask: Any) -> None:
+    """Raise ArgumentError if the mask holds NaN or +inf."""
+    if mask.dtype.kind == "f" and not np.max(mask, initial=-np.inf) < np.inf:
+        raise ArgumentError("mask holds NaN or +inf, use 0 and -inf (0 * -inf, for one, is NaN)")
 
 
 @mask_add.vjp("scores")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..parallel import scratch
-from .tiles import check_mask
+from .attention import check_mask
 from .walk import as_mask, common_dtype, factor, leading, to_add
 
 __all__ = ["backward", "forward"]

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import ArgumentError
+from .attention import check_mask
 
-__all__ = ["BAND", "BLOCK", "WIDTH", "Grid", "Place", "Tile", "check_mask", "triangle"]
+__all__ = ["BAND", "BLOCK", "WIDTH", "Grid", "Place", "Tile", "triangle"]
 
 BLOCK = 128  # the grain at which queries and keys are skipped
 BAND = 256  # queries worked on at a time
@@ -200,12 +200,6 @@ def _read(mask: Any, guesses: list[int], diagonal: int) -> list[int]:
                 likely = (CLOSED, OPEN, OPEN | TRIANGLE)[: 3 if i == diagonal else 2]
                 found[i] = next((what for what in likely if _is(what, part)), OPEN | MASKED)
     return found
-
-
-def check_mask(mask: Any) -> None:
-    """Raise ArgumentError if the mask holds NaN or +inf."""
-    if mask.dtype != bool and not mask.max(initial=-np.inf) < np.inf:
-        raise ArgumentError("mask holds NaN or +inf, use 0 and -inf (0 * -inf, for one, is NaN)")
 
 
 def _is(what: int, mask: Any) -> bool:

@@ -11,6 +11,7 @@ import pytest
 
 import minigrad as mg
 from layers import MultiHeadAttention, SelfAttention, create_causal_mask
+from minigrad.errors import ArgumentError
 
 N = 7
 MASKS = {
@@ -65,6 +66,55 @@ def test_attention_equals_eager(kind, bias, mask):
         return out
 
     _compare(layer, x, step)
+
+
+@pytest.mark.parametrize("visible", [{"causal": True}, {"causal": True, "window": 3}])
+@pytest.mark.parametrize("method", ["exact", "tiled"])
+@pytest.mark.parametrize("additive", [False, True])
+def test_a_layer_that_limits_what_is_seen_takes_another_mask_at_each_call(
+    visible, method, additive
+):
+    layer = MultiHeadAttention(6, 2, rng=0, method=method, **visible)
+
+    def step(x, mask):
+        out = layer(x, mask=mask)
+        (out * out).sum().backward()
+        return out
+
+    run, rng = mg.compile(step), np.random.default_rng(0)
+    for lengths in ([4, 7], [7, 1], [2, 3]):
+        seen = np.arange(N) < np.array(lengths)[:, None, None]
+        mask = np.where(seen, 0.0, -np.inf) if additive else seen
+        x = mg.tensor(rng.normal(size=(2, N, 6)), requires_grad=True)
+        results = []
+        for f in (step, run):
+            layer.zero_grad()
+            x.grad = None
+            out = f(x, mask)
+            results.append([out.numpy(), x.grad, *(w.grad for w in layer.parameters())])
+        for a, b in zip(*results, strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-12)
+    assert (run.recordings, run.reasons) == (1, [])
+
+
+@pytest.mark.parametrize("method", ["exact", "tiled"])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_mask_with_nan_is_refused_at_a_later_call_too(wrong, method):
+    layer = SelfAttention(6, 2, 3, rng=0, method=method)
+    x, mask = mg.tensor(np.ones((2, N, 6))), create_causal_mask(N)
+
+    @mg.compile
+    def step(x, mask):
+        out = layer(x, mask=mask)
+        out.sum().backward()
+        return out
+
+    step(x, mask.copy())
+    step(x, mask.copy())
+    assert not step.reasons
+    mask[2, 1] = wrong
+    with pytest.raises(ArgumentError, match=r"mask holds NaN or \+inf"):
+        step(x, mask.copy())
 
 
 @pytest.mark.parametrize("kind", ["self", "multi"])

@@ -62,6 +62,13 @@ def test_an_integer_mask_could_mean_either_and_is_refused():
         mg.mask_add(mg.tensor(np.ones((3, 3))), np.tril(np.ones((3, 3), int)))
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_mask_holds_no_nan_and_no_positive_infinity(wrong):
+    mask = np.array([0.0, wrong, -np.inf])
+    with pytest.raises(ArgumentError, match=r"mask_add\(scores, mask\): mask holds NaN or \+inf"):
+        mg.mask_add(mg.tensor(np.ones((3, 3))), mask)
+
+
 def test_a_mask_that_does_not_broadcast_is_named():
     with pytest.raises(
         ShapeError,
