@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import count
 from operator import attrgetter
+from sys import getrefcount
 from time import perf_counter
 from types import CodeType
 from typing import Any
@@ -22,6 +23,7 @@ import numpy as np
 
 from .context import current
 from .errors import FreedGraphError, GradientError, OverwrittenError
+from .memory import ALONE, owns
 from .op import Op, Plan
 from .rows import column_sums, sums
 
@@ -312,7 +314,6 @@ def backpropagate(
     gradients: dict[Any, Any] = {}
     for edge, gradient in seeds:
         gradients[edge] = gradients[edge] + gradient if edge in gradients else gradient
-    summed: set[Any] = set()  # edges whose gradient is an array of our own, to add to in place
     results: dict[Any, Any] = {}
     listeners = current().listeners
     for node in nodes:
@@ -343,14 +344,14 @@ def backpropagate(
                 continue
             if part.shape != edge.shape or part.dtype is not edge.dtype:
                 part = fit(part, edge, node)
-            if edge not in gradients:
-                gradients[edge] = part  # borrowed: it may be shared with other edges
-            elif edge in summed:
-                gradients[edge] += part
-            else:
-                gradients[edge] = gradients[edge] + part
-                if run is None:
-                    summed.add(edge)
+            if edge in gradients:
+                total = gradients.pop(edge)
+                if getrefcount(total) == ALONE and owns(total):
+                    total += part
+                    part = total
+                else:  # others hold it too
+                    part = total + part
+            gradients[edge] = part
     for leaf, gradient in gradients.items():
         if leaf.__class__ is Node:  # an output that leads to no target
             continue

@@ -29,6 +29,7 @@ __all__ = [
     "empty",
     "in_order",
     "over",
+    "owns",
     "release",
     "room",
     "zeros",
@@ -46,6 +47,14 @@ def _one_holder() -> int:
 
 
 ALONE = _one_holder()  # getrefcount of what one variable holds: 2, and 1 from Python 3.14 on
+
+
+_OWN = {type(None), PickleBuffer}  # what lies beneath NumPy's own arrays, and those of `empty`
+
+
+def owns(array: Any) -> bool:
+    """Whether no other array lies in its memory, if it is held by one variable alone."""
+    return array.__class__ is ndarray and array.base.__class__ in _OWN
 
 
 def empty(shape: tuple[int, ...], dtype: DTypeLike) -> Any:

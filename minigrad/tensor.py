@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike
 from .context import current
 from .errors import ArgumentError, DTypeError, GradientError, ShapeError
 from .graph import KEEP, OUR_PACKAGES, Handle, Node, backpropagate, caller, next_number, writes
-from .memory import ALONE
+from .memory import ALONE, owns
 from .op import Op, registry
 
 __all__ = ["Tensor", "grad", "tensor"]
@@ -245,8 +245,8 @@ class Tensor:
             if leaf.grad is not None:
                 leaf.grad = np.asarray(leaf.grad + total)
             else:  # a leaf never shares its gradient: it is copied if anyone else holds it
-                alone = getrefcount(total) == ALONE and total.base is None
-                leaf.grad = np.asarray(total) if alone else np.array(total)
+                alone = getrefcount(total) == ALONE and owns(total)
+                leaf.grad = total if alone else np.array(total)
 
     def retain_grad(self) -> None:
         """Keep this tensor's gradient in `.grad`, as a leaf's is."""

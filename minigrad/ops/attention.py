@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, DTypeError
-from ..memory import room
+from ..memory import FEW, room
 from ..op import Call, call, op
 from .elementwise import broadcastable, each
 from .samples import arrayed, floating
@@ -86,9 +86,16 @@ def mask_add(scores, mask):
     return total if mask.dtype.kind == "c" else total.astype(scores.dtype, copy=False)
 
 
+def _largest(x: Any) -> Any:
+    """The largest entry, -inf if there is none; NaN if there is one."""
+    if x.__class__ is np.ndarray and 0 < x.size <= FEW:
+        return x.item(x.argmax())  # in a third of the time
+    return np.maximum.reduce(x, axis=None, initial=-np.inf)
+
+
 def check_mask(mask: Any) -> None:
     """Raise ArgumentError if the mask holds NaN or +inf."""
-    if mask.dtype.kind == "f" and not np.max(mask, initial=-np.inf) < np.inf:
+    if mask.dtype.kind == "f" and not _largest(mask) < np.inf:
         raise ArgumentError("mask holds NaN or +inf, use 0 and -inf (0 * -inf, for one, is NaN)")
 
 

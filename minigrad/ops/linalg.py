@@ -68,7 +68,11 @@ def best_product(a: Any, b: Any) -> Any:
         return np.matmul(a, b)
     if a.size + b.size > FEW:
         return _large_product(a, b)
-    return a.dot(b) if a.ndim == b.ndim == 2 else np.matmul(a, b)  # dot takes a third of the time
+    if a.ndim == b.ndim == 2:
+        return a.dot(b)  # in a third of the time
+    if a.ndim == b.ndim == 3 and len(a) == len(b) == 1:
+        return a[0].dot(b[0])[None]
+    return np.matmul(a, b)
 
 
 def _large_product(a: Any, b: Any) -> Any:

@@ -75,9 +75,9 @@ def _along_last(x: Any, W: Any, shared: bool) -> Any:
 
 
 def _product(a: Any, b: Any, shared: bool) -> Any:
-    if a.__class__ is not ndarray or b.__class__ is not ndarray:
-        return np.matmul(a, b)
-    return product(a, b) if shared else best_product(a, b)
+    if shared and a.__class__ is ndarray is b.__class__:
+        return product(a, b)
+    return best_product(a, b)
 
 
 @linear.vjp("x")

@@ -221,8 +221,8 @@ def row_sum(x: Any, axis: Any = -1) -> Any:
 
 
 def row_dot(a: Any, b: Any, axis: Any = -1) -> Any:
-    """The sum of a ⊙ b along an axis, kept at length 1; of many rows in one pass."""
-    if _many_rows(a, axis) and a.dtype.kind == "f":  # vecdot conjugates
+    """The sum of a ⊙ b along an axis, kept at length 1; of rows in one pass."""
+    if axis == -1 and a.__class__ is ndarray and a.ndim and a.dtype.kind == "f":  # not complex
         return np.vecdot(a, b)[..., None]
     return (a * b).sum(axis=axis, keepdims=True)
 
