@@ -21,9 +21,11 @@ class Effects(Terms):
     """Lines for effects. They come last, when all is computed: an error leaves none half done."""
 
     def _check(self, step: Step) -> None:
-        value, truth = step.args
-        changed = self.names.bind(Changed, "Changed")
-        self.lines.append(f"if {'not ' if truth else ''}{self.text(value)}: raise {changed}")
+        (value, truth), question = step.args, step.function
+        changed, text = self.names.bind(Changed, "Changed"), self.text(value)
+        if question is not bool and question is not None:
+            text = f"{self.names.bind(question, question.__name__)}({text})"
+        self.lines.append(f"if {'not ' if truth else ''}{text}: raise {changed}")
 
     def _tensor(self, tensor: Any, expression: str | None) -> str:
         return expression or self.names.bind(tensor, f"leaf_{tensor.name or 'w'}")

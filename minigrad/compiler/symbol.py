@@ -100,11 +100,14 @@ class Symbol(NDArrayOperatorsMixin):
         return np.max(self)
 
     def __bool__(self) -> bool:
+        return self.asked(bool)
+
+    def asked(self, question: Callable[[Any], bool]) -> bool:
         """The answer in this run, which a step of its own asks for again."""
-        if self.program.draws or self.size != 1:  # numbers that were drawn cannot be drawn again
+        if self.program.draws:  # numbers that were drawn cannot be drawn again
             raise Untraceable("a truth value")
-        truth = bool(self.a)
-        self.program.add(Step("check", "check", None, (self.value, truth)))
+        truth = question(self.a)
+        self.program.add(Step("check", "check", question, (self.value, truth)))
         return truth
 
     def __setitem__(self, index: Any, x: Any) -> None:

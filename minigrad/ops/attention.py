@@ -86,17 +86,18 @@ def mask_add(scores, mask):
     return total if mask.dtype.kind == "c" else total.astype(scores.dtype, copy=False)
 
 
-def _largest(x: Any) -> Any:
-    """The largest entry, -inf if there is none; NaN if there is one."""
-    if x.__class__ is np.ndarray and 0 < x.size <= FEW:
-        return x.item(x.argmax())  # in a third of the time
-    return np.maximum.reduce(x, axis=None, initial=-np.inf)
-
-
 def check_mask(mask: Any) -> None:
     """Raise ArgumentError if the mask holds NaN or +inf."""
-    if mask.dtype.kind == "f" and not _largest(mask) < np.inf:
+    ask = getattr(mask, "asked", None)  # of what compile hands in to write the question down
+    if mask.dtype.kind == "f" and not (is_mask(mask) if ask is None else ask(is_mask)):
         raise ArgumentError("mask holds NaN or +inf, use 0 and -inf (0 * -inf, for one, is NaN)")
+
+
+def is_mask(x: Any) -> bool:
+    """Whether an array holds neither NaN nor +inf: of either, NumPy makes the largest."""
+    if 0 < x.size <= FEW:
+        return bool(x.item(x.argmax()) < np.inf)  # in a third of the time
+    return bool(np.maximum.reduce(x, axis=None, initial=-np.inf) < np.inf)
 
 
 @mask_add.vjp("scores")
