@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .parts import LARGE
 from .program import Program, Step, Value, is_whole, nbytes, root
 from .rewrite import kept
 from .split import Split
@@ -140,8 +141,13 @@ class Homes:
         total = self.split is not None and self.split.place(base).kind == "sum"
         if able and not (own or total or id(base) in self.handed):
             kind = "fixed"
-        if kind == "own" or (kind == "fixed" and not phase):
+        large = kind == "fresh" and able and nbytes(base) >= LARGE
+        if kind == "own" or ((kind == "fixed" or large) and not phase):
             taken = self._taken(i, step, base, phase) if step.kind == "elementwise" else None
+            if taken is not None and large:  # what is handed out lies there from then on
+                self._free.setdefault(("fixed", 0), []).append((nbytes(base), taken.slot))
+                self._slots += 1
+                taken.kind, taken.slot = "fresh", self._slots
             if taken is not None and taken.takes(base):
                 taken.values.append(base)
                 self.arrays[id(base)] = taken

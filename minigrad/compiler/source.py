@@ -12,11 +12,13 @@ from typing import Any
 from ..graph import Place as Where
 from .effects import Effects
 from .names import comment
-from .parts import LARGE, Parts, Spare
+from .parts import LARGE, Parts
 from .program import SMALL, Program, Step, Value, is_whole, nbytes, root
 from .split import Split
 
 __all__ = ["Written", "write"]
+
+COPIED = 1 << 14  # entries up to which dot, which copies what has gaps, is faster than matmul
 
 
 class Written:
@@ -149,8 +151,7 @@ class _Writer(Effects):
             self._buffer(array, out)
             return name
         if nbytes(out) >= LARGE:
-            spare = self.names.bind(Spare(out.shape, out.dtype), f"spare_{name}")
-            self.whole.append(f"{name} = {spare}()")
+            self._spare(array, out)
             return name
         return None
 
@@ -173,9 +174,11 @@ class _Writer(Effects):
     def _computed(self, step: Step) -> None:
         arguments, target, out = self._arguments(step), self._target(step), step.out
         made = f"{step.text}({', '.join(arguments)})"
-        matrices = all(len(v.shape) <= 2 for v in (*step.reads(), out))
+        read = [v.shape for v in step.reads()]
+        matrices = all(len(shape) <= 2 for shape in (*read, out.shape))
         whole, small = self._is_contiguous(step), prod(out.shape) <= SMALL
-        if step.kind == "matmul" and matrices and (whole or small):  # half the cost of a call
+        short = max(prod(shape) for shape in read) <= COPIED or min(map(len, read)) < 2
+        if step.kind == "matmul" and matrices and short and (whole or small):
             made = f"{arguments[0]}.dot({arguments[1]})"
         if target is None:
             made = made if out.shape else f"np.asarray({made})"

@@ -23,7 +23,7 @@ from .ways import Need, Place, Ways
 
 __all__ = ["Split", "split"]
 
-PHASE = 60e-6  # seconds to start and end the parts
+PHASE = 120e-6  # seconds to start and end the parts
 CACHED = 0.5  # of the time that what stays in cache takes
 CACHE = 1 << 20  # bytes of cache of one core
 WORTH = 1e-3  # seconds from which a program is looked at
@@ -113,9 +113,9 @@ class Split(Ways):
 
     def seconds(self) -> float:
         """A rough time for the program, split."""
-        total = self.phases * PHASE
+        total, longest = self.phases * PHASE, -(-self.units // THREADS) / self.units
         for step in self.program.steps:
-            seconds = _seconds(step, 1) / (THREADS if self.times[id(step)][1] else 1)
+            seconds = _seconds(step, 1) * (longest if self.times[id(step)][1] else 1)
             cached = step.kind != "matmul" and step.outs and id(root(step.out)) in self.local
             total += seconds * (CACHED if cached else 1)
         return total

@@ -89,8 +89,7 @@ class Terms:
         if array.kind == "fixed":
             self._buffer(array, value)
         elif nbytes(value) >= LARGE:
-            spare = self.names.bind(Spare(value.shape, value.dtype), f"spare_{name}")
-            self.whole.append(f"{name} = {spare}()")
+            self._spare(array, value)
         else:
             self.whole.append(f"{name} = np.empty({value.shape}, {self._dtype(value.dtype)})")
         return name
@@ -226,6 +225,20 @@ class Terms:
         name = np.dtype(dtype).name
         known = isinstance(getattr(np, name, None), type) and np.dtype(getattr(np, name)) == dtype
         return f"np.{name}" if known else self.names.bind(np.dtype(dtype), "dtype")
+
+    def _spare(self, array: Array, value: Value) -> None:
+        """A large array of this call; or another's memory."""
+        if id(array) in self.given:
+            return
+        self.given.add(id(array))
+        name, known = self.names.of_array(array), self.memory.get(array.slot)
+        if known is not None:
+            shaped = f".reshape({value.shape})" if known[1].shape != value.shape else ""
+            self.whole.append(f"{name} = {known[0]}{shaped}  # the same memory")
+            return
+        self.memory[array.slot] = name, value
+        spare = self.names.bind(Spare(value.shape, value.dtype), f"spare_{name}")
+        self.whole.append(f"{name} = {spare}()")
 
     def _buffer(self, array: Array, value: Value) -> None:
         """A buffer, allocated once; or another's memory."""

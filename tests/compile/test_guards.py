@@ -13,6 +13,8 @@ import minigrad as mg
 from layers import SelfAttention, create_causal_mask
 from minigrad.optim import SGD, Adam, AdamW
 
+pytestmark = pytest.mark.usefixtures("sizes")
+
 
 def leaf(*shape, seed=0, name="w", dtype=np.float64):
     data = np.random.default_rng(seed).uniform(0.5, 1.5, shape).astype(dtype)

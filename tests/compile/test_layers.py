@@ -52,6 +52,7 @@ def _compare(layer, x, step, *args, tolerance=1e-12):
     return run
 
 
+@pytest.mark.usefixtures("sizes")
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("kind", ["self", "multi", "grouped"])
@@ -68,6 +69,7 @@ def test_attention_equals_eager(kind, bias, mask):
     _compare(layer, x, step)
 
 
+@pytest.mark.usefixtures("sizes")
 @pytest.mark.parametrize("visible", [{"causal": True}, {"causal": True, "window": 3}])
 @pytest.mark.parametrize("method", ["exact", "tiled"])
 @pytest.mark.parametrize("additive", [False, True])
@@ -117,6 +119,7 @@ def test_a_mask_with_nan_is_refused_at_a_later_call_too(wrong, method):
         step(x, mask.copy())
 
 
+@pytest.mark.usefixtures("sizes")
 @pytest.mark.parametrize("kind", ["self", "multi"])
 def test_attention_in_float32_and_unbatched_equals_eager(kind):
     rng = np.random.default_rng(0)
@@ -132,6 +135,7 @@ def test_attention_in_float32_and_unbatched_equals_eager(kind):
         _compare(layer, x, step, tolerance=tolerance)
 
 
+@pytest.mark.usefixtures("sizes")
 def test_what_was_handed_out_stays_as_it_is():
     """Weights, outputs and gradients of earlier calls, however many are kept."""
     layer = _layer("self", True)

@@ -10,6 +10,8 @@ import pytest
 
 import minigrad as mg
 
+pytestmark = pytest.mark.usefixtures("sizes")
+
 SHAPES = [(2, 3, 5), (3, 5), (5,), (2, 3, 1), (5, 5), (2, 5, 3), (5, 5), (5, 5), ()]
 INDEX = np.array([0, 0])
 CHOICE = np.array([True, False, True, True, False])

@@ -10,6 +10,8 @@ import pytest
 import minigrad as mg
 from minigrad.op import registry
 
+pytestmark = pytest.mark.usefixtures("sizes")
+
 CASES = [
     pytest.param(op, i, id=f"{name}-{i}")
     for name, op in sorted(registry.items())

@@ -16,6 +16,8 @@ from layers import MultiHeadAttention, SelfAttention, create_causal_mask
 from minigrad.optim import SGD, Adam
 from minigrad.parallel import _blas
 
+pytestmark = pytest.mark.usefixtures("sizes")
+
 planner = import_module("minigrad.compiler.split")  # the name in the package is its function
 
 
