@@ -90,8 +90,8 @@ def place_copies(program: Program) -> bool:
         target = target or Value("room", None, copy.out.shape, copy.out.dtype)
         target.name = target.name or copy.out.name
         seen = r.reshaped(target, copy.args[0].shape)
-        for back in _permutations(copy.args[0], source):
-            seen = r.view(seen, "transpose", (back,))
+        for text, form in _way_back(copy.args[0], source):
+            seen = r.view(seen, text, (form,))
         if root(seen) is not root(target):
             return None
         done[id(copy)] = target
@@ -131,7 +131,7 @@ def _copied(copy: Step) -> Value | None:
     if copy.kind != "copy" or copy.text != "reshape":
         return None
     value: Value = copy.args[0]
-    while value.step is not None and value.step.text in ("swapaxes", "transpose", "joined"):
+    while value.step is not None and _turns(value.step):
         value = value.step.args[0]
     step = value.step
     if value.kind == "room":
@@ -140,12 +140,23 @@ def _copied(copy: Step) -> Value | None:
     return value if ready else None
 
 
-def _permutations(value: Value, source: Value) -> list[tuple[int, ...]]:
-    """The orders of axes on the way back from `value` to `source`."""
-    turns: list[tuple[int, ...]] = []
+def _turns(step: Step) -> bool:
+    """Whether a view only brings axes into another order, or adds and drops axes of length one."""
+    if step.kind == "view" and step.text == "reshape":
+        source, out = step.args[0].shape, step.out.shape
+        return [n for n in source if n != 1] == [n for n in out if n != 1]
+    return step.text in ("swapaxes", "transpose", "joined")
+
+
+def _way_back(value: Value, source: Value) -> list[tuple[str, tuple[int, ...]]]:
+    """The views that lead from `value` back to `source`."""
+    views: list[tuple[str, tuple[int, ...]]] = []
     while value is not source:
-        assert value.step is not None
-        if value.step.text != "joined":
-            turns.append(tuple(int(i) for i in np.argsort(sources(value.step))))
-        value = value.step.args[0]
-    return turns
+        step = value.step
+        assert step is not None
+        if step.text == "reshape":
+            views.append(("reshape", step.args[0].shape))
+        elif step.text != "joined":
+            views.append(("transpose", tuple(int(i) for i in np.argsort(sources(step)))))
+        value = step.args[0]
+    return views

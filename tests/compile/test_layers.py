@@ -5,6 +5,7 @@ it.
 from __future__ import annotations
 
 import ast
+import re
 
 import numpy as np
 import pytest
@@ -236,3 +237,18 @@ def test_names_cannot_write_code():
     assert not step.reasons
     nodes = list(ast.walk(ast.parse(step.source)))
     assert not any(isinstance(node, ast.Import | ast.Raise) for node in nodes)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_gradients_of_heads_are_written_where_they_are_merged(batch):
+    layer = MultiHeadAttention(96, 4, use_bias=False, rng=0)
+    x = mg.tensor(np.random.default_rng(0).normal(size=(batch, 40, 96)), requires_grad=True)
+
+    @mg.compile
+    def step(x):
+        out = layer(x)
+        out.backward(np.ones(out.shape))
+        return out
+
+    step(x)
+    assert not [line for line in step.source.splitlines() if re.search(r"\[\.\.\.\] = d_", line)]
