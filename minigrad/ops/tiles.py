@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from .attention import check_mask
 
@@ -19,6 +20,7 @@ __all__ = ["BAND", "BLOCK", "WIDTH", "Grid", "Place", "Tile", "triangle"]
 
 BLOCK = 128  # the grain at which queries and keys are skipped
 BAND = 256  # queries worked on at a time
+READ = 1 << 17  # entries of a mask that are read at once
 WIDTH = 1024  # keys in a tile at most: in float32 it then fills 1 MiB, a core's cache
 
 # What is to be done at a block: compute it, add the mask, add causality's own cut.
@@ -189,10 +191,17 @@ def _edges(size: int) -> tuple[Any, Any]:
 def _read(mask: Any, guesses: list[int], diagonal: int) -> list[int]:
     """What is to be done at each block of keys under a mask for one block of queries.
 
-    Each run of equal guesses is read at once, and block by block if it is not what it seemed.
+    All of it is read at once, then each run of equal guesses, and block by block what is not as it
+    seemed.
     """
+    seeming = _seeming(tuple(guesses), diagonal, mask.shape, mask.dtype)
+    few = max(1, READ // mask.shape[-1])
+    if seeming is not None and all(
+        (mask[i : i + few] == seeming[i : i + few]).all() for i in range(0, len(mask), few)
+    ):
+        return guesses
     m, found = mask.shape[-1], list(guesses)
-    check_mask(mask)  # and so bring it near in one sweep, which memory likes best
+    check_mask(mask)
     for first, last in _runs(guesses):
         if not _is(guesses[first], mask[:, _part(first, last, m)]):
             for i in range(first, last):
@@ -200,6 +209,29 @@ def _read(mask: Any, guesses: list[int], diagonal: int) -> list[int]:
                 likely = (CLOSED, OPEN, OPEN | TRIANGLE)[: 3 if i == diagonal else 2]
                 found[i] = next((what for what in likely if _is(what, part)), OPEN | MASKED)
     return found
+
+
+@lru_cache(256)
+def _seeming(guesses: tuple[int, ...], diagonal: int, shape: tuple[int, int], dtype: Any) -> Any:
+    """A mask that is as guessed for one block of queries, as a view of hardly more than one row;
+    None where entries are to be added, or cut other than by causality alone.
+    """
+    (rows, m), causal = shape, OPEN | TRIANGLE
+    if causal not in guesses:
+        return None if max(guesses) & MASKED else np.broadcast_to(_line(guesses, m, dtype), shape)
+    if guesses != (*[OPEN] * diagonal, causal, *[CLOSED] * (len(guesses) - diagonal - 1)):
+        return None
+    # each query sees one key more than the one before: the same row, a step further
+    steps = sliding_window_view(_line((OPEN, CLOSED), 2 * m + rows, dtype, m + rows), m)
+    first = m + rows - 1 - diagonal * BLOCK
+    return steps[first : first - rows : -1]
+
+
+@lru_cache(16)
+def _line(blocks: tuple[int, ...], m: int, dtype: Any, size: int = BLOCK) -> Any:
+    """One row of a mask, from what it is at each block of so many keys."""
+    opened, closed = (True, False) if dtype.kind == "b" else (0, -np.inf)
+    return np.repeat([opened if what else closed for what in blocks], size)[:m].astype(dtype)
 
 
 def _is(what: int, mask: Any) -> bool:
