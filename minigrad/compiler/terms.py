@@ -258,19 +258,21 @@ class Terms:
             made += "  # the same memory"
         self.once.append(f"{name} = {made}")
 
-    def _need(self, step: Step, value: Value) -> Any:
-        """How a step reads a value."""
+    def _need(self, step: Step, value: Value, time: int = 0) -> Any:
+        """How a step reads a value, which it may be given several times."""
         if not self.phase or self.split is None:
             return "whole"
-        return next(need for v, need in self.split.needs[id(step)] if v is value)
+        return [need for v, need in self.split.needs[id(step)] if v is value][time]
 
     def _arguments(self, step: Step) -> list[str]:
         dtypes = [v.dtype for v in step.reads() if v.dtype.kind in "fc"]
         dtype = dtypes[0] if dtypes and step.kind == "elementwise" else None
+        given: list[Value] = []
 
         def written(item: Any) -> str:
             if item.__class__ is Value:
-                return self.text(item, self._need(step, item))
+                given.append(item)
+                return self.text(item, self._need(step, item, sum(v is item for v in given) - 1))
             if item.__class__ in (tuple, list):
                 inner = ", ".join(map(written, item))
                 return f"({inner}{',' * (len(item) == 1)})"

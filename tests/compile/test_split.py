@@ -61,6 +61,27 @@ def batches(*shape, count=3):
     return [(np.random.default_rng(n).normal(size=shape),) for n in range(count)]
 
 
+def test_a_value_may_be_read_whole_and_in_rows_by_one_product():
+    w = leaf(6, 6)
+
+    def step(x):
+        loss = mg.sum(mg.tanh(x @ w @ (w @ w)))
+        loss.backward()
+        return loss
+
+    run = agree(step, [w], *batches(6, 6))
+    assert phases(run) > 0
+
+    def square(x):
+        loss = mg.sum(mg.tanh(x @ x))
+        loss.backward()
+        return loss
+
+    x = leaf(6, 6, name="x")
+    run = agree(lambda: square(x), [x], (), (), ())
+    assert phases(run) > 0
+
+
 def test_a_network_runs_in_one_phase_of_two_parts():
     W, b, U = leaf(5, 7, seed=1), leaf(7, seed=2), leaf(7, 3, seed=3)
 
