@@ -252,8 +252,7 @@ class _Room:
     def place(self, r: Rewriting, step: Step, k: int, shape: tuple[int, ...]) -> None:
         """Have a step write the k-th part."""
         part = _columns(r, self.room, self.starts[k], self.parts[k].shape[-1])
-        step.into = r.reshaped(part, shape)
-        step.out.strides, step.out.offset = step.into.strides, step.into.offset
+        r.put(step, r.reshaped(part, shape))
         self.made[k] = step.out
 
     def copy(self, r: Rewriting) -> Joined:

@@ -9,7 +9,7 @@ from weakref import ref
 import numpy as np
 
 from ..tensor import Tensor
-from .program import Program, Step, Value, address
+from .program import Program, Step, Value, address, lies
 from .state import Survey
 from .symbol import Symbol
 from .watched import plain
@@ -148,6 +148,8 @@ class Arrays:
             self.refuse("an array is seen as another dtype")
         if array.shape == owner.shape and array.strides == owner.strides:
             return self.know(array, base)
+        if not lies(owner, base):
+            self.refuse("an array is cut from one whose axes lie in an order of their own")
         offset = address(array) - address(owner)
         if address(cut(plain(owner), array.shape, array.strides, offset)) != address(array):
             self.refuse("an array is cut from another in a way that cannot be told")

@@ -103,7 +103,7 @@ def place_copies(program: Program) -> bool:
             if seen is None:
                 return False
             seen.name = seen.name or step.out.name
-            step.into, step.out.strides, step.out.offset = seen, seen.strides, seen.offset
+            r.put(step, seen)
         elif id(step) in done:
             made = r.joined(done[id(step)], step.args[0])
             made.name = step.out.name

@@ -23,6 +23,8 @@ __all__ = [
     "contiguous",
     "flat",
     "is_whole",
+    "laid_out",
+    "lies",
     "nbytes",
     "root",
     "substitute",
@@ -218,6 +220,24 @@ def contiguous(shape: tuple[int, ...], dtype: Any) -> tuple[int, ...]:
 def is_whole(value: Value) -> bool:
     """Whether its entries lie in row-major order, without gaps."""
     return value.strides == contiguous(value.shape, value.dtype)
+
+
+def lies(array: Any, value: Value) -> bool:
+    """Whether an array's entries lie as the value says; for axes of one, anything will do."""
+    if array.strides == value.strides:
+        return True
+    axes = zip(array.shape, array.strides, value.strides, strict=True)
+    return not array.size or all(n == 1 or a == b for n, a, b in axes)
+
+
+def laid_out(value: Value) -> Any:
+    """An array whose entries, still arbitrary, lie as a value's do."""
+    if 0 in value.shape:
+        return np.empty(value.shape, value.dtype)
+    ends = [(n - 1) * s for n, s in zip(value.shape, value.strides, strict=True)]
+    before, after = -sum(e for e in ends if e < 0), sum(e for e in ends if e > 0)
+    memory = np.empty(before + after + value.dtype.itemsize, np.uint8)
+    return np.ndarray(value.shape, value.dtype, memory, before, value.strides)
 
 
 def address(array: Any) -> int:

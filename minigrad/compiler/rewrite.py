@@ -16,6 +16,7 @@ from .program import (
     address,
     contiguous,
     flat,
+    laid_out,
     substitute,
 )
 
@@ -73,6 +74,11 @@ class Rewriting:
         self.now[id(old)] = new
         if new.kind == "step" and old.name and not new.name:
             new.name = old.name
+
+    def put(self, step: Step, into: Value) -> None:
+        """Have a step write its result there; what is a view of it is then laid out anew."""
+        step.into, step.out.strides, step.out.offset = into, into.strides, into.offset
+        self.now[id(step.out)] = step.out
 
     def emit(
         self, kind: str, text: str, args: tuple[Any, ...], shape: Any, dtype: Any, **kwargs: Any
@@ -147,25 +153,15 @@ def lay_out(step: Step) -> None:
     if step.text == "joined":
         step.out.strides, step.out.offset = source.strides, source.offset
         return
-    before, extent = _extent(source)
-    memory = np.empty(extent, np.uint8)  # never touched: only addresses matter
-    dummy = np.ndarray(source.shape, source.dtype, memory, before, source.strides)
+    dummy = laid_out(source)  # never touched: only addresses matter
     seen = _look(step.text, dummy, step.args[1:], step.kwargs)
-    if seen.size and not np.may_share_memory(seen, memory):
+    if seen.size and not np.may_share_memory(seen, dummy):
         step.kind = "copy"  # NumPy's reshape copies where it must
         step.out.strides, step.out.offset = contiguous(step.out.shape, step.out.dtype), 0
         return
     step.kind = "view"
     step.out.strides = seen.strides
     step.out.offset = source.offset + address(seen) - address(dummy)
-
-
-def _extent(value: Value) -> tuple[int, int]:
-    """The bytes before a value's first entry, and of all from the lowest to the highest."""
-    if 0 in value.shape:
-        return 0, 1
-    ends = [(n - 1) * s for n, s in zip(value.shape, value.strides, strict=True)]
-    return -sum(e for e in ends if e < 0), value.dtype.itemsize + sum(map(abs, ends))
 
 
 def _look(text: str, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

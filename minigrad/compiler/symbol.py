@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from .program import Program, Step, Value, address, flat, substitute
+from .program import Program, Step, Value, address, flat, laid_out, lies, substitute
 
 __all__ = ["Symbol", "Untraceable", "apply"]
 
@@ -51,12 +51,17 @@ _CALLS = {
 
 
 class Symbol(NDArrayOperatorsMixin):
-    """A Value of a program together with what it holds in this run."""
+    """A Value of a program together with what it holds in this run, laid out as it will be in the
+    program: a view of one is then a view of the other.
+    """
 
     __slots__ = ("a", "program", "value")
 
     def __init__(self, program: Program, value: Value, array: Any) -> None:
         self.program, self.value, self.a = program, value, array
+        if array.__class__ is np.ndarray and not lies(array, value):
+            self.a = laid_out(value)
+            self.a[...] = array
 
     shape = property(lambda self: self.a.shape)
     dtype = property(lambda self: self.a.dtype)

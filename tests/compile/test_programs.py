@@ -140,6 +140,55 @@ def test_random_programs_equal_eager(first):
     assert compiled_ones == 20
 
 
+ROW = mg.tensor(np.arange(5.0))
+
+
+def _of_square(function):
+    """A loss of a square matrix, and that matrix; what is computed from it may be turned."""
+    w = mg.tensor(np.random.default_rng(0).uniform(0.5, 1.5, (5, 5)), requires_grad=True, name="w")
+
+    def step():
+        loss = function(w)
+        loss.backward()
+        return loss
+
+    return step, w
+
+
+def _turned_twice(w):
+    y = mg.tanh((w * w).mT)  # which NumPy lays out by columns
+    return mg.tanh(y).sum() + (w * mg.tanh(mg.transpose(y))).sum()
+
+
+def _turned_and_flattened(w):
+    y = w * w
+    product = ROW @ y.mT
+    return mg.tanh(product).sum() + mg.tanh(y.mT.reshape(-1)).sum()
+
+
+@pytest.mark.parametrize("function", [_turned_twice, _turned_and_flattened])
+def test_a_view_of_what_lies_by_columns_is_no_other(function):
+    step, w = _of_square(function)
+    expected, gradient = step().numpy(), w.grad
+    run = mg.compile(step)
+    for _ in range(3):
+        w.grad = None
+        np.testing.assert_allclose(run().numpy(), expected, rtol=1e-12)
+        np.testing.assert_allclose(w.grad, gradient, rtol=1e-12)
+    assert not run.reasons
+
+
+def test_an_array_that_is_cut_from_what_lies_by_columns_runs_eagerly():
+    step, w = _of_square(lambda w: (w * mg.tanh(w.detach().mT).numpy().T).sum())
+    step()
+    gradient, run = w.grad, mg.compile(step)
+    for _ in range(2):
+        w.grad = None
+        run()
+        np.testing.assert_allclose(w.grad, gradient, rtol=1e-12)
+    assert "cut from one whose axes lie in an order of their own" in run.reasons[0]
+
+
 SIZES = [(1, 5, 7, 3), (2, 5, 7, 3), (2, 1, 2, 3)]
 
 
