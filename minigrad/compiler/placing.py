@@ -40,7 +40,8 @@ def place_puts(program: Program) -> bool:
         if id(step) in rooms:
             room, end = rooms[id(step)]
             x, index = step.args[:2]
-            target = r.view(room, "getitem", (index,))
+            whole = room if end.into is None else _again(r, r.map(end.into))
+            target = r.view(whole, "getitem", (index,))
             made = r.emit("copy", "reshape", (x, target.shape), target.shape, room.dtype)
             r.steps[-1].into = target
             made.strides, made.offset = target.strides, target.offset
@@ -48,7 +49,7 @@ def place_puts(program: Program) -> bool:
             return True
         if id(step) in last:
             room, parts = last[id(step)]
-            r.replace(step.out, r.joined(room, *parts))
+            r.replace(step.out, r.joined(step.into or room, *parts))
             return True
         return False
 

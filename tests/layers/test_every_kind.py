@@ -39,6 +39,14 @@ KINDS = {
     "rotary in part": lambda: MultiHeadAttention(
         D, H, position=Rotary(2, pairing="interleaved"), rng=0
     ),
+    "rotary, one head": lambda: SelfAttention(D, 4, 3, use_bias=False, position=Rotary(4), rng=0),
+    "rotary, one head, biases": lambda: SelfAttention(
+        D, 4, 4, position=Rotary(4, pairing="interleaved"), rng=0
+    ),
+    "grouped rotary": lambda: MultiHeadAttention(
+        D, 3, 1, use_bias=False, qk_norm=RMSNorm, position=Rotary(4), rng=0
+    ),
+    "norms, one head": lambda: SelfAttention(D, 5, 3, qk_norm=RMSNorm, softcap=3.0, rng=0),
     "Shaw": lambda: MultiHeadAttention(D, H, position=RelativePosition(4, 3, d_v=4), rng=0),
     "Transformer-XL": lambda: MultiHeadAttention(
         D, H, position=TransformerXLPosition(D, H, 4), rng=0
@@ -106,7 +114,7 @@ def test_a_layer_compiles_to_a_program_and_to_its_own_results(rng, name):
         return loss
 
     compiled, leaves = mg.compile(step), [X, *layer.parameters()]
-    for _ in range(2):
+    for _ in range(3):
         found = []
         for f in (step, compiled):
             for leaf in leaves:
