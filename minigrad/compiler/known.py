@@ -7,6 +7,7 @@ from typing import Any
 from weakref import ref
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from ..tensor import Tensor
 from .program import Program, Step, Value, address, lies
@@ -27,6 +28,12 @@ def cut(array: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: in
             first, offset = divmod(offset, array.strides[axis])
             start[axis] = slice(first, None)
     return np.lib.stride_tricks.as_strided(array[tuple(start)], shape, strides)
+
+
+def _within(array: Any, other: Any) -> bool:
+    """Whether an array's entries lie between the first and the last of another's."""
+    (low, high), (first, last) = byte_bounds(array), byte_bounds(other)
+    return bool(first <= low and high <= last)
 
 
 class Arrays:
@@ -133,24 +140,40 @@ class Arrays:
         value.name = self.names.get(id(array))
         return self.know(array, value)
 
+    def _outside_at(self, array: Any) -> tuple[list[Any], list[Any]]:
+        """The arrays that share memory with an array: arguments, and those that stay."""
+        both = [value for _, value in self.fresh.values()], self.fixed.values()
+        whole = ([x._data if isinstance(x, Tensor) else x for x in things] for things in both)
+        arguments, others = (
+            [x for x in xs if isinstance(x, np.ndarray) and np.may_share_memory(x, array)]
+            for xs in whole
+        )
+        return arguments, others
+
     def _as_view(self, array: Any) -> Value:
         """An array cut from one that is known: the same cut, whatever that one then holds."""
-        owner = array
+        owner, (arguments, others) = array, self._outside_at(array)
+        near = arguments + others
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
             if id(owner) in self._known or id(owner) in self._whole or self.is_outside(owner):
                 break
-        else:
-            self.refuse("an op is given an array that was computed outside the ops")
-            return self.constant(array)
+        else:  # of what is cut from a view, NumPy knows only the first owner
+            if len(near) != 1 or not _within(array, near[0]):
+                self.refuse("an op is given an array that was computed outside the ops")
+                return self.constant(array)
+            owner = near[0]
+        changing = near if any(x is owner for x in arguments) else arguments
+        if any(x is not owner for x in changing):
+            self.refuse("an array may be cut from an argument, or from another that it is part of")
         base = self._of_array(owner)
         if array.dtype != owner.dtype:
             self.refuse("an array is seen as another dtype")
-        if array.shape == owner.shape and array.strides == owner.strides:
+        offset = address(array) - address(owner)
+        if (array.shape, array.strides, offset) == (owner.shape, owner.strides, 0):
             return self.know(array, base)
         if not lies(owner, base):
             self.refuse("an array is cut from one whose axes lie in an order of their own")
-        offset = address(array) - address(owner)
         if address(cut(plain(owner), array.shape, array.strides, offset)) != address(array):
             self.refuse("an array is cut from another in a way that cannot be told")
         step = Step("view", "cut", cut, (base, array.shape, array.strides, offset))

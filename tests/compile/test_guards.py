@@ -404,6 +404,27 @@ def test_array_arguments_may_lie_in_memory_in_any_order(lay, cut):
         assert not run.reasons
 
 
+def test_an_argument_may_be_a_view_and_is_not_taken_for_what_it_is_a_view_of():
+    rows, others = np.random.default_rng(0).normal(size=(2, 6, 4))
+    w = leaf(4)
+
+    def alone(a):
+        loss = mg.sum(w * np.asarray(a)[1:])
+        loss.backward()
+        return loss
+
+    def with_its_owner(a):
+        loss = mg.sum(w * np.asarray(a)) + mg.sum(w * rows[0])
+        loss.backward()
+        return loss
+
+    for step, reasons in ((alone, 0), (with_its_owner, 1)):
+        run = mg.compile(step)
+        for a in (rows[0:2], rows[3:5], others[2:4], others[1:3].copy()):
+            agree(step, run, a, leaves=[w])
+        assert len(run.reasons) == reasons
+
+
 def test_a_causal_mask_made_within_the_step_is_a_constant():
     layer = SelfAttention(6, 2, 3, rng=0)
 
