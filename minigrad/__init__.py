@@ -7,6 +7,7 @@
 array([2., 4.])
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import errors
@@ -74,6 +75,7 @@ from .tensor import Tensor, tensor
 from .trace import Trace, draw, trace
 
 if TYPE_CHECKING:
+    from . import optim as optim
     from .compiler import compile
 
 __all__ = [
@@ -162,7 +164,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`compile` is imported when it is first asked for: most programs never do."""
+    """`compile` and `optim` are imported when first asked for: most programs never do."""
+    if name == "optim":
+        return import_module(f"{__name__}.{name}")
     if name == "compile":
         from .compiler import compile
 

@@ -1,5 +1,8 @@
 """Optimisers follow PyTorch's updates."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -105,3 +108,9 @@ def test_a_parameter_of_one_number_is_moved():
         (w * w).backward()
         kind([w], lr=0.25).step()
     assert w.data < 1.5
+
+
+def test_optimisers_are_found_without_an_import_of_their_own():
+    code = "import minigrad as mg; print(mg.optim.SGD.__name__, hasattr(mg, 'optics'))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout == "SGD False\n"
