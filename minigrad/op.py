@@ -204,6 +204,7 @@ class Op:
         also: tuple[str, ...] = (),
         many: bool = False,
         requires: Callable[..., str | None] | None = None,
+        threaded: Callable[..., bool] | None = None,
     ) -> None:
         update_wrapper(self, kernel)
         self.__wrapped__ = kernel
@@ -211,6 +212,7 @@ class Op:
         self.kernel = kernel
         self.tex, self.vjp_tex, self.flops, self.samples = tex, vjp_tex, flops, samples
         self.analytic, self.also, self.many, self.requires = analytic, also, many, requires
+        self.threaded = threaded
         self.signature = inspect.signature(kernel)
         parameters = self.signature.parameters
         if missing := [name for name in vjp_tex if name not in parameters]:
@@ -421,6 +423,8 @@ def op(**declaration: Any) -> Callable[[Callable[..., Any]], Op]:
         many: the one input is a sequence of any length.
         requires: function of the call to the rule it breaks, or None; asked only when the kernel
             failed.
+        threaded: function of the inputs to whether the kernel shares its work among threads of its
+            own, which those of BLAS, as they wait for more, would slow down.
     """
 
     def declare(kernel: Callable[..., Any]) -> Op:

@@ -26,7 +26,7 @@ from .guards import _key, guard
 from .passes import improve
 from .record import Recorder
 from .source import write
-from .split import split
+from .split import has_threads, split
 from .state import Survey, survey
 from .watched import Watched, plain
 
@@ -91,7 +91,8 @@ class Compiled:
                 parts = split(recorder.program)
                 written = write(recorder.program, name, place, parts)
                 run, source = written.build(), written.source
-                run = self._alone(run if parts is None else _on_one_blas_thread(run))
+                whole = parts is None and not has_threads(recorder.program)
+                run = self._alone(run if whole else _on_one_blas_thread(run))
             except Exception as error:  # the step itself ran: a fault of ours must not stop it
                 recorder.reason = f"the program cannot be written: {error!r}"
         if recorder.reason is not None:

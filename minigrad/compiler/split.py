@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+from ..op import registry
 from ..parallel import one_threaded_blas
 from .axes import backward, forward
 from .parts import THREADS
@@ -21,7 +22,7 @@ from .program import Program, Step, Value, nbytes, root
 from .rewrite import kept
 from .ways import Need, Place, Ways
 
-__all__ = ["Split", "split"]
+__all__ = ["Split", "has_threads", "split"]
 
 PHASE = 120e-6  # seconds to start and end the parts
 CACHED = 0.5  # of the time that what stays in cache takes
@@ -32,12 +33,20 @@ ENOUGH = 0.95  # of the time it may take then
 
 def split(program: Program) -> Split | None:
     """The split that saves most, or None if none saves enough."""
-    plain = sum(_seconds(step, THREADS) for step in program.steps)
+    threads = 1 if has_threads(program) else THREADS
+    plain = sum(_seconds(step, threads) for step in program.steps)
     if plain < WORTH or program.draws or _overwrites(program) or blas_threads() < THREADS:
         return None
     found = [Split(program, seed, axis) for seed, axis in _seeds(program)]
     found = [way for way in found if way.phases and way.seconds() < ENOUGH * plain]
     return min(found, key=Split.seconds, default=None)
+
+
+def has_threads(program: Program) -> bool:
+    """Whether a kernel shares its work among threads of its own."""
+    kernels = [step for step in program.steps if step.kind == "kernel" and step.op in registry]
+    ops = ((registry[step.op], step.args) for step in kernels)
+    return any(op.threaded is not None and op.threaded(*args[: len(op.inputs)]) for op, args in ops)
 
 
 def blas_threads() -> int:

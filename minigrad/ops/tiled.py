@@ -26,7 +26,7 @@ from .reduce import softmax, sum
 from .shape import swapaxes
 from .tile_kernels import Given
 from .tiles import Grid
-from .walk import Walk, as_mask, factor, leading
+from .walk import Walk, as_mask, factor, is_large, leading
 
 __all__ = ["KEPT", "attention_weights", "tiled_attention"]
 
@@ -42,7 +42,7 @@ ONE_TILE = 1 << 18  # score entries up to which one tile takes them all, as fast
 
 def _threaded(walk: Walk, work: Callable[[int], Any]) -> Any:
     """Do the work on as many threads as BLAS has, if it is large, with BLAS on one meanwhile."""
-    if not walk.is_large:
+    if not is_large(walk.q, walk.k, walk.v):
         return work(1)
     with one_threaded_blas as threads:
         return work(min(threads, MOST_THREADS))
@@ -138,6 +138,7 @@ _S_BAR = r"\quad \bar S = A \odot (<g> <v>^\top - \operatorname{rowsum}(<g> \odo
     analytic=False,
     also=("walk", "most", "total", "kept"),
     requires=_misfit,
+    threaded=is_large,
 )
 def tiled_attention(q, k, v, mask=None, is_causal=False, scale=None, keep=0):
     """Scaled dot-product attention in tiles: softmax(q kᵀ · scale + mask) v, in memory that grows
@@ -171,8 +172,9 @@ def tiled_attention(q, k, v, mask=None, is_causal=False, scale=None, keep=0):
 
 @tiled_attention.vjp("q", "k", "v")
 def _(g, q, k, v, out, mask, is_causal, scale, walk, most, total, kept, needed):
-    if not isinstance(g, np.ndarray):
+    if hasattr(g, "__apply__"):
         return _recorded(g, q, k, v, mask, is_causal, scale)
+    g = np.asarray(g)  # compiled, this is called whole
     if walk is None:
         A = one_tile.weights(q, k, mask, is_causal, scale) if kept is None else kept
         return one_tile.backward(g, q, k, v, out, A, scale, needed)

@@ -18,6 +18,7 @@ __all__ = [
     "as_mask",
     "common_dtype",
     "factor",
+    "is_large",
     "leading",
     "to_add",
     "within",
@@ -64,11 +65,6 @@ class Walk:
         self.threads, self.kept = 1, 0
         self.grids: dict[tuple[int, ...], Grid] = {}
         self.lanes: list[Lane] = []
-
-    @property
-    def is_large(self) -> bool:
-        """Whether the work is worth several threads."""
-        return self.heads * self.n * self.m * (self.d_k + self.d_v) >= THREADED
 
     # ------------------------------------------------------------ dividing it
 
@@ -181,6 +177,13 @@ class Walk:
 def within(part: slice, whole: slice) -> slice:
     """The part, counted from where the whole begins."""
     return slice(part.start - whole.start, part.stop - whole.start)
+
+
+def is_large(q: Any, k: Any, v: Any) -> bool:
+    """Whether the work on arrays of these shapes is worth several threads."""
+    heads = prod(np.broadcast_shapes(*(x.shape[:-2] for x in (q, k, v))))
+    (n, d_k), (m, d_v) = q.shape[-2:], v.shape[-2:]
+    return bool(heads * n * m * (d_k + d_v) >= THREADED)
 
 
 def factor(scale: float | None, d_k: int) -> float:

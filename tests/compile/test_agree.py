@@ -14,7 +14,7 @@ from minigrad.compiler.symbol import Symbol
 RNG = np.random.default_rng(0)
 LAYERS = {
     "grouped": lambda dtype: MultiHeadAttention(64, 4, 1, rng=0, use_bias=True, dtype=dtype),
-    "tiled": lambda dtype: SelfAttention(64, 16, 16, rng=0, method="tiled", dtype=dtype),
+    "one head": lambda dtype: SelfAttention(64, 16, 16, rng=0, dtype=dtype),
     "norm": lambda dtype: LayerNorm(64, dtype=dtype),
 }
 
