@@ -18,6 +18,7 @@ def everyone(path: str) -> dict[str, Peer]:
         Minigrad("eager", "minigrad", path),
         Minigrad("compiled", "compiled", path, compiled=True),
         Minigrad("tiled", "tiled", path, method="tiled"),
+        Minigrad("compiled-tiled", "compiled tiled", path, method="tiled", compiled=True),
         Torch("torch", "PyTorch", fused=False),
         Torch("torch-sdpa", "PyTorch SDPA", fused=True),
         Jax("jax", "JAX jit"),

@@ -278,6 +278,14 @@ def _hooked(hooks: dict[int, Callable[[Any], Any]], gradient: Any, keep: bool) -
     return gradient
 
 
+def _sum(total: Any, part: Any) -> Any:
+    """The sum of two gradients, in place if nobody but the caller had the first."""
+    if getrefcount(total) == ALONE and owns(total):
+        total += part
+        return total
+    return total + part
+
+
 def backpropagate(
     seeds: Sequence[tuple[Any, Any]],
     *,
@@ -344,14 +352,7 @@ def backpropagate(
                 continue
             if part.shape != edge.shape or part.dtype is not edge.dtype:
                 part = fit(part, edge, node)
-            if edge in gradients:
-                total = gradients.pop(edge)
-                if getrefcount(total) == ALONE and owns(total):
-                    total += part
-                    part = total
-                else:  # others hold it too
-                    part = total + part
-            gradients[edge] = part
+            gradients[edge] = _sum(gradients.pop(edge), part) if edge in gradients else part
     for leaf, gradient in gradients.items():
         if leaf.__class__ is Node:  # an output that leads to no target
             continue
