@@ -43,8 +43,7 @@ def place_puts(program: Program) -> bool:
             whole = room if end.into is None else _again(r, r.map(end.into))
             target = r.view(whole, "getitem", (index,))
             made = r.emit("copy", "reshape", (x, target.shape), target.shape, room.dtype)
-            r.steps[-1].into = target
-            made.strides, made.offset = target.strides, target.offset
+            r.put(r.steps[-1], target)
             last[id(end)][1].append(made)
             return True
         if id(step) in last:

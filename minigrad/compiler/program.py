@@ -20,10 +20,10 @@ __all__ = [
     "Value",
     "Wrapped",
     "address",
+    "blank",
     "contiguous",
     "flat",
     "is_whole",
-    "laid_out",
     "lies",
     "nbytes",
     "root",
@@ -230,7 +230,7 @@ def lies(array: Any, value: Value) -> bool:
     return not array.size or all(n == 1 or a == b for n, a, b in axes)
 
 
-def laid_out(value: Value) -> Any:
+def blank(value: Value) -> Any:
     """An array whose entries, still arbitrary, lie as a value's do."""
     if 0 in value.shape:
         return np.empty(value.shape, value.dtype)

@@ -14,9 +14,9 @@ from .program import (
     Value,
     Wrapped,
     address,
+    blank,
     contiguous,
     flat,
-    laid_out,
     substitute,
 )
 
@@ -153,7 +153,7 @@ def lay_out(step: Step) -> None:
     if step.text == "joined":
         step.out.strides, step.out.offset = source.strides, source.offset
         return
-    dummy = laid_out(source)  # never touched: only addresses matter
+    dummy = blank(source)  # never touched: only addresses matter
     seen = _look(step.text, dummy, step.args[1:], step.kwargs)
     if seen.size and not np.may_share_memory(seen, dummy):
         step.kind = "copy"  # NumPy's reshape copies where it must

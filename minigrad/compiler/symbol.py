@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from .program import Program, Step, Value, address, flat, laid_out, lies, substitute
+from .program import Program, Step, Value, address, blank, flat, lies, substitute
 
 __all__ = ["Symbol", "Untraceable", "apply"]
 
@@ -60,7 +60,7 @@ class Symbol(NDArrayOperatorsMixin):
     def __init__(self, program: Program, value: Value, array: Any) -> None:
         self.program, self.value, self.a = program, value, array
         if array.__class__ is np.ndarray and not lies(array, value):
-            self.a = laid_out(value)
+            self.a = blank(value)
             self.a[...] = array
 
     shape = property(lambda self: self.a.shape)
