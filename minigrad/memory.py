@@ -27,10 +27,10 @@ __all__ = [
     "bands",
     "by_size",
     "empty",
-    "in_order",
     "over",
     "owns",
     "release",
+    "reshaped",
     "room",
     "zeros",
 ]
@@ -128,13 +128,20 @@ def _in_order(strides: tuple[int, ...], shape: tuple[int, ...], dtype: Any) -> A
     return array.transpose(sorted(range(len(shape)), key=outward.__getitem__))
 
 
-def in_order(x: Any) -> Any:
-    """x with its entries in row-major order: itself, or a copy, where reshape would make one."""
+def reshaped(x: Any, shape: Any) -> Any:
+    """np.reshape: a view if there is one, otherwise a copy, a large one in memory used again.
+
+    >>> reshaped(np.arange(6.0), (2, -1)).shape
+    (2, 3)
+    """
     if x.__class__ is not ndarray or x.nbytes < LARGE or x.flags.c_contiguous:
-        return x
-    copy = empty(x.shape, x.dtype)
-    copy[...] = x
-    return copy
+        return np.reshape(x, shape)
+    try:
+        return x.reshape(shape, copy=False)
+    except ValueError:  # it takes a copy, or there is no such shape, of which the copy will tell
+        copy = empty(x.shape, x.dtype)
+        copy[...] = x
+        return copy.reshape(shape)
 
 
 def over(own: Any, other: Any = 1.0) -> Any:

@@ -14,7 +14,8 @@ from numpy import ndarray
 
 __all__ = ["as_rows", "column_sums", "row_sums", "sums"]
 
-_ONES = {np.dtype(kind): np.ones(1 << 14, kind) for kind in (np.float32, np.float64)}
+MANY = 1 << 14  # rows added at once
+_ONES = {np.dtype(kind): np.ones(MANY, kind) for kind in (np.float32, np.float64)}
 
 
 def as_rows(x: Any) -> Any:
@@ -25,26 +26,24 @@ def as_rows(x: Any) -> Any:
     """
     if x.ndim == 2:
         return x
-    return x.reshape((-1 if x.size else prod(x.shape[:-1]), x.shape[-1]))
+    return x.reshape(-1 if x.size else prod(x.shape[:-1]), x.shape[-1])
 
 
-def column_sums(x: Any, axes: int | None = None) -> Any:
-    """The sum over the first axes, all but the last unless told how many.
+def column_sums(x: Any, axes: int = 1) -> Any:
+    """The sum over the first axes.
 
-    >>> column_sums(np.ones((2, 3, 5))), column_sums(np.ones((2, 3, 2)), 1).shape
-    (array([6., 6., 6., 6., 6.]), (3, 2))
+    >>> column_sums(np.ones((2, 3))), column_sums(np.ones((2, 3, 5)), 2)
+    (array([2., 2., 2.]), array([6., 6., 6., 6., 6.]))
     """
-    axes = x.ndim - 1 if axes is None else axes
     if (ones := _ones_for(x)) is None:
         return sums(x, tuple(range(axes)))
-    shape = x.shape[axes:]
-    rows = x.reshape(-1, prod(shape))
-    if len(rows) <= len(ones):
-        total = ones[: len(rows)].dot(rows)
-    else:
-        parts = [rows[i : i + len(ones)] for i in range(0, len(rows), len(ones))]
-        total = column_sums(np.array([ones[: len(part)].dot(part) for part in parts]))
-    return total if len(shape) == 1 else total.reshape(shape)
+    if axes != 1 or x.ndim != 2:
+        shape = x.shape[axes:]
+        return column_sums(x.reshape(-1, prod(shape))).reshape(shape)
+    if (count := len(x)) <= MANY:
+        return ones[:count].dot(x)
+    parts = [x[i : i + MANY] for i in range(0, count, MANY)]
+    return column_sums(np.array([ones[: len(part)].dot(part) for part in parts]))
 
 
 def row_sums(x: Any) -> Any:
@@ -54,7 +53,7 @@ def row_sums(x: Any) -> Any:
     (2, 3, 1)
     """
     ones, width = _ones_for(x), x.shape[-1]
-    if ones is None or width > len(ones):
+    if ones is None or width > MANY:
         return np.einsum("...i->...", x)[..., None]
     return x.reshape(-1, width).dot(ones[:width]).reshape(*x.shape[:-1], 1)
 

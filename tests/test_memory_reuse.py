@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad.errors import ShapeError
 from minigrad import memory
 from minigrad.memory import bands, by_size, empty, over, release, room
 
@@ -180,13 +181,18 @@ def test_embedding_gradients_of_many_rows_add_up_each_row_as_often_as_it_was_tak
     np.testing.assert_allclose(x.grad, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_entries_in_order_are_not_copied_and_others_are():
+def test_a_reshape_is_a_view_where_there_is_one_and_else_a_copy_in_memory_used_again():
     x = np.arange(1 << 20, dtype=np.float32).reshape(1 << 9, 1 << 11)
-    assert memory.in_order(x) is x
-    assert memory.in_order(x[:3].T).base is not None  # too few to matter: as it came
-    turned = memory.in_order(x.T)
-    assert turned.flags.c_contiguous
-    np.testing.assert_array_equal(turned, x.T)
+    for view in (x, x[::2], x.T):  # the last two only gain an axis
+        assert np.shares_memory(memory.reshaped(view, (*view.shape, 1)), x)
+    memory.release()
+    for _ in range(2):
+        copy = memory.reshaped(x.T, (-1, 4))
+        np.testing.assert_array_equal(copy, np.reshape(x.T, (-1, 4)))
+        del copy
+        assert sum(memory.by_size().values()) == 1
+    with pytest.raises(ShapeError, match="reshape"):
+        mg.reshape(mg.tensor(x.T), (3, -1))
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 7), (1, 300_000), (2000, 701), (11,), (0, 5)])

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from minigrad.rows import _ONES, as_rows, column_sums, row_sums
-
-MANY = len(_ONES[np.dtype(np.float64)])
+from minigrad.rows import MANY, as_rows, column_sums, row_sums
 
 
 def _forms(rng):
@@ -31,14 +29,13 @@ def test_column_sums_are_numpys(rng):
             assert found.shape == expected.shape
             rounding = 2e-3 if x.dtype == np.float16 else 1e-6 if x.dtype == np.float32 else 1e-12
             np.testing.assert_allclose(found, expected, rtol=rounding, atol=rounding)
-        np.testing.assert_array_equal(column_sums(x), column_sums(x, x.ndim - 1))
 
 
 def test_columns_of_float16_are_summed_in_float32():
     x = np.ones((2, 2048, 2), np.float16)
     for form in (x, x[:, :, ::-1]):
-        np.testing.assert_array_equal(column_sums(form), np.full(2, 4096, np.float16))
-        assert column_sums(form).dtype == np.float16
+        np.testing.assert_array_equal(column_sums(form, 2), np.full(2, 4096, np.float16))
+        assert column_sums(form, 2).dtype == np.float16
 
 
 def test_row_sums_are_numpys(rng):

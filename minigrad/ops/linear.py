@@ -92,4 +92,5 @@ def _(g, x, shared):
 
 @linear.vjp("b")
 def _(g, shared):
-    return sums(as_rows(g), 0) if shared else column_sums(g)  # BLAS's threads stay asleep
+    rows = as_rows(g)
+    return sums(rows, 0) if shared else column_sums(rows)  # BLAS's threads stay asleep

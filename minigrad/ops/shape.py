@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, DTypeError
-from ..memory import in_order
+from ..memory import reshaped
 from ..op import Call, call, op
 from .elementwise import each
 from .samples import arrayed
@@ -52,12 +52,12 @@ def reshape(x, shape):
     >>> reshape(np.arange(6.0), (2, -1)).shape
     (2, 3)
     """
-    return np.reshape(x, shape)
+    return reshaped(x, shape)
 
 
 @reshape.vjp("x")
 def _(g, x_shape):
-    return in_order(g).reshape(x_shape)
+    return reshaped(g, x_shape)
 
 
 def _transpose_samples(rng: np.random.Generator) -> Iterator[Call]:
