@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterator
 from math import prod
 from pickle import PickleBuffer
-from sys import getrefcount
+from sys import getrefcount, maxsize
 from threading import Lock
 from typing import Any
 
@@ -27,6 +27,7 @@ __all__ = [
     "bands",
     "by_size",
     "empty",
+    "empty_as",
     "over",
     "owns",
     "release",
@@ -35,10 +36,10 @@ __all__ = [
     "zeros",
 ]
 
-LARGE = 1 << 19  # bytes from which memory is used again, at some 2 µs an array
+LARGE = 1 << 17  # bytes from which memory is used again, at some 2 µs an array; as glibc maps it
 FEW = 1 << 12  # entries that are never many: who counts them first spares small arrays the rest
 BAND = 1 << 17  # entries that stay in cache together with as many others
-KEPT = 256 << 20  # bytes that may lie idle; beyond, what was idle longest goes to the system
+KEPT = 1 << 30  # bytes that may lie idle; beyond, what was idle longest goes to the system
 
 
 def _one_holder() -> int:
@@ -57,8 +58,8 @@ def owns(array: Any) -> bool:
     return array.__class__ is ndarray and array.base.__class__ in _OWN
 
 
-def empty(shape: tuple[int, ...], dtype: DTypeLike) -> Any:
-    """np.empty, a large array in memory that an earlier one gave back.
+def empty(shape: tuple[int, ...], dtype: DTypeLike, strides: tuple[int, ...] | None = None) -> Any:
+    """np.empty, row-major unless strides are given, a large array in memory that one gave back.
 
     It comes back when the array and every view of it are gone, and not if anyone holds
     the buffer beneath (`array.base`) by itself; a memoryview made of that buffer does not hold it.
@@ -69,9 +70,9 @@ def empty(shape: tuple[int, ...], dtype: DTypeLike) -> Any:
     dtype = np.dtype(dtype)
     size = prod(shape) * dtype.itemsize
     if size < LARGE or dtype.hasobject:
-        return np.empty(shape, dtype)
+        return np.ndarray(shape, dtype, None, 0, strides)
     memory = _idle.take(size := _rounded(size))
-    array = np.ndarray(shape, dtype, memory)
+    array = np.ndarray(shape, dtype, memory, 0, strides)
     loan = _Loan(array, _give_back)
     loan.memory, loan.size = memory, size
     _loans[id(loan)] = loan
@@ -85,14 +86,15 @@ def _rounded(size: int) -> int:
 
 
 def zeros(shape: tuple[int, ...], like: Any) -> Any:
-    """Zeros of a shape, in the dtype of `like` and of its kind.
+    """Zeros of a shape, in the dtype of `like` and of its kind; large ones lie as it does.
 
     >>> zeros((2,), np.float32(1))
     array([0., 0.], dtype=float32)
     """
     if like.__class__ is not ndarray and hasattr(like, "__array_function__"):
         return np.zeros(shape, like.dtype, like=like)
-    array = empty(shape, like.dtype)
+    alike = like.nbytes >= LARGE and like.ndim <= len(shape)
+    array = empty_as(like, shape) if alike else empty(shape, like.dtype)
     array.fill(0)
     return array
 
@@ -116,16 +118,26 @@ def room(like: Any, other: Any = 1.0) -> Any:
             return None
     elif other.__class__ is not float and other.__class__ is not int:
         return None
+    return empty_as(like, shape)
+
+
+def empty_as(like: Any, shape: tuple[int, ...]) -> Any:
+    """An array of this shape whose axes lie in memory in the order that those of `like` do.
+
+    Axes that `like` lacks are the first ones, and outermost.
+
+    >>> empty_as(np.zeros((2, 3)).T, (5, 7)).strides
+    (8, 40)
+    """
     if like.flags.c_contiguous:
         return empty(shape, like.dtype)
-    return _in_order(like.strides, shape, like.dtype)
-
-
-def _in_order(strides: tuple[int, ...], shape: tuple[int, ...], dtype: Any) -> Any:
-    """An array whose axes lie in memory in the order of these strides, as NumPy's results do."""
-    outward = sorted(range(len(shape)), key=lambda axis: -abs(strides[axis]))
-    array = empty(tuple(shape[axis] for axis in outward), dtype)
-    return array.transpose(sorted(range(len(shape)), key=outward.__getitem__))
+    distances = (maxsize,) * (len(shape) - like.ndim) + like.strides
+    outward = sorted(range(len(shape)), key=lambda axis: -abs(distances[axis]))
+    strides, step = [0] * len(shape), like.itemsize
+    for axis in reversed(outward):
+        strides[axis] = step
+        step *= shape[axis]
+    return empty(shape, like.dtype, tuple(strides))
 
 
 def reshaped(x: Any, shape: Any) -> Any:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.errors import ShapeError
 from minigrad import memory
+from minigrad.errors import ShapeError
 from minigrad.memory import bands, by_size, empty, over, release, room
 
 LARGE = (1 << 9, 1 << 10)  # in float32 four times what counts as large
@@ -168,6 +168,15 @@ def test_a_second_step_in_used_memory_leaves_the_firsts_results_alone():
     for (y, grad), (y_before, grad_before) in zip(results, before, strict=True):
         np.testing.assert_array_equal(y.numpy(), y_before)
         np.testing.assert_array_equal(grad, grad_before)
+
+
+def test_the_gradient_of_an_entry_of_the_first_axis_lies_as_what_came_back(rng):
+    g = np.ascontiguousarray(rng.normal(size=(40, 30, 50)).astype(np.float32)).transpose(1, 2, 0)
+    found = mg.ops.select.scatter_add(g, 2, (4, *g.shape))
+    np.testing.assert_array_equal(found[2], g)
+    assert not found[[0, 1, 3]].any()
+    assert found.strides[1:] == g.strides
+    assert memory.owns(found)
 
 
 def test_embedding_gradients_of_many_rows_add_up_each_row_as_often_as_it_was_taken():

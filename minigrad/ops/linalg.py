@@ -10,7 +10,7 @@ import numpy as np
 from numpy import ndarray
 
 from ..errors import ArgumentError
-from ..memory import FEW, empty
+from ..memory import FEW, empty, empty_as
 from ..op import Call, call, op
 
 __all__ = ["einsum", "matmul"]
@@ -76,14 +76,20 @@ def best_product(a: Any, b: Any) -> Any:
 
 
 def _large_product(a: Any, b: Any) -> Any:
-    """A stack of matrices by one matrix as a single product; the result in memory used again."""
+    """A stack of matrices by one matrix as a single product; the result in memory used again.
+
+    Of two stacks, its axes lie as those of b do: heads that were split are merged without a copy.
+    """
     if b.ndim == 2 < a.ndim and a.flags.c_contiguous and a.size:
         rows = a.reshape(-1, a.shape[-1])
         return _large_product(rows, b).reshape(*a.shape[:-1], b.shape[-1])
     if min(a.ndim, b.ndim) < 2 or a.shape[:-2] != b.shape[:-2] or a.dtype is not b.dtype:
         return np.matmul(a, b)
-    out = empty((*a.shape[:-1], b.shape[-1]), a.dtype)
-    return a.dot(b, out) if a.ndim == 2 else np.matmul(a, b, out)
+    shape = (*a.shape[:-1], b.shape[-1])
+    if a.ndim == 2:
+        return a.dot(b, empty(shape, a.dtype))
+    rows = b.strides[-1] == b.itemsize < min(b.strides[:-1])  # of b lie in one piece each
+    return np.matmul(a, b, empty_as(b, shape) if rows else empty(shape, a.dtype))
 
 
 @matmul.vjp("a")
@@ -103,6 +109,8 @@ def _(g, a, b_shape):
         return np.squeeze(np.matmul(a.swapaxes(-1, -2), np.expand_dims(g, -1)), -1)
     if len(b_shape) == 2 < a.ndim and a.size and g.size:  # sum over the stack inside one product
         return best_product(a.reshape((-1, b_shape[0])).T, g.reshape((-1, b_shape[1])))
+    if b_shape[-1] > b_shape[-2] and g.ndim > 2 and g.__class__ is ndarray:
+        return best_product(g.mT, a).mT  # most likely of turned keys: it lies by rows, as they do
     return best_product(a.mT, g)
 
 
