@@ -212,6 +212,7 @@ def _astype(x: Any, dtype: Any) -> Any:
 def _reduce(ufunc: Any, x: Any, axis: Any = 0, keepdims: bool = False, **kwargs: Any) -> Any:
     if set(kwargs) - {"initial"}:
         raise Untraceable(f"{ufunc.__name__}.reduce with {sorted(kwargs)}")
+    axis = axis[0] if axis.__class__ is tuple and len(axis) == 1 else axis
     settings = {"axis": axis, **({"keepdims": True} if keepdims else {}), **kwargs}
     return apply("reduce", f"np.{ufunc.__name__}.reduce", ufunc.reduce, (x,), settings)
 

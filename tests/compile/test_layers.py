@@ -184,6 +184,7 @@ def test_the_source_of_self_attention_reads_like_the_formulas():
         "A.dot(V, out=O)",
         "d_O.dot(V_T, out=d_A)",
         "d_W_QKV = X_T.dot(d_QKV)",
+        "d_b_QKV = ones_2.dot(d_QKV)",
         "d_X = d_QKV.dot(W_QKV_T)",
         "leaf_W_Q.grad = d_W_QKV[:, 0:2]",
         "attributes['attention_weights'] = A.reshape((1, 7, 7))",
