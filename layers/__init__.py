@@ -10,6 +10,9 @@ array([[1.  , 0.  , 0.  ],
        [0.33, 0.33, 0.33]])
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .attention import MultiHeadAttention, SelfAttention
 from .bias import ALiBi, T5Bias, alibi_slopes, t5_bucket
 from .blocks import DecoderBlock, TransformerBlock
@@ -38,7 +41,6 @@ from .frequencies import (
 from .hand_derived import Step, multi_head_steps, self_attention_steps
 from .heads import merge_heads, split_heads
 from .kernels import elu_features, orthogonal_features, positive_features
-from .layer_costs import GraphCost, LayerCost, count_graph, kv_cache_bytes, layer_cost
 from .layout import Layout, LayoutRow, attend_per_head, explain_layout, per_head_weights
 from .linear import Linear, linear
 from .loss import cross_entropy_loss
@@ -52,6 +54,9 @@ from .scoring import scaled_dot_product_attention, softmax_backward
 from .sequential import Sequential
 from .sparse import big_bird_mask, dilated_mask, global_mask, sliding_window_mask
 from .transformer import Decoder, Encoder, LanguageModel
+
+if TYPE_CHECKING:
+    from .layer_costs import GraphCost, LayerCost, count_graph, kv_cache_bytes, layer_cost
 
 __all__ = [
     "A100_RIDGE",
@@ -134,3 +139,10 @@ __all__ = [
     "yarn_amplitude",
     "yarn_frequencies",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What layers cost is imported when first asked for: most programs never do."""
+    if name in ("GraphCost", "LayerCost", "count_graph", "kv_cache_bytes", "layer_cost"):
+        return getattr(import_module(f"{__name__}.layer_costs"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

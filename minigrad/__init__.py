@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from . import errors
 from .anomaly import anomaly
-from .check import compare, gradcheck
 from .context import Listener, constant, enable_grad, expect, given, listen, no_grad, scope
 from .functional import checkpoint, grad, hvp, jacobian, jvp, vjp
 from .op import Op, call, op, registry
@@ -76,6 +75,7 @@ from .trace import Trace, draw, trace
 
 if TYPE_CHECKING:
     from . import optim as optim
+    from .check import compare, gradcheck
     from .compiler import compile
 
 __all__ = [
@@ -163,13 +163,14 @@ __all__ = [
 ]
 
 
+_LATER = {"compare": ".check", "compile": ".compiler", "gradcheck": ".check"}
+
+
 def __getattr__(name: str) -> Any:
-    """`compile` and `optim` are imported when first asked for: most programs never do."""
+    """What most programs never ask for is imported when it is."""
     if name == "optim":
         return import_module(f"{__name__}.{name}")
-    if name == "compile":
-        from .compiler import compile
-
-        globals()[name] = compile
-        return compile
+    if name in _LATER:
+        found = globals()[name] = getattr(import_module(_LATER[name], __name__), name)
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

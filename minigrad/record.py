@@ -6,11 +6,12 @@ Plain data, without Tensors: views read it, and nothing here knows how it came a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .check import Difference
+if TYPE_CHECKING:
+    from .check import Difference
 
 __all__ = ["EXPLODING", "VANISHING", "Check", "Checks", "Edge", "Entry", "rms"]
 

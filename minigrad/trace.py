@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .check import compare
 from .context import Listener, current, listen
 from .errors import DTypeError, GradientError
 from .graph import Node, order
@@ -333,6 +332,8 @@ class Trace(Listener):
 
         Raises: GradientError if no backward ran through a layer that has such steps.
         """
+        from .check import compare
+
         checks = Checks()
         for e in self._expectations:
             out = self.entries[e.symbols["out"]] if "out" in e.symbols else None
