@@ -47,15 +47,27 @@ def _one_holder() -> int:
     return getrefcount(array)
 
 
+def _one_view() -> int:
+    view = np.empty((1, 1)).reshape(1)
+    base = view.base
+    return getrefcount(base)
+
+
 ALONE = _one_holder()  # getrefcount of what one variable holds: 2, and 1 from Python 3.14 on
-
-
+_VIEWED = _one_view()  # and of what one view holds, and one variable
 _OWN = {type(None), PickleBuffer}  # what lies beneath NumPy's own arrays, and those of `empty`
 
 
 def owns(array: Any) -> bool:
-    """Whether no other array lies in its memory, if it is held by one variable alone."""
-    return array.__class__ is ndarray and array.base.__class__ in _OWN
+    """Whether no other array lies in its memory, if it is held by one variable alone.
+
+    It may be the one view left of all of another, as reshape gives.
+    """
+    base = array.base if array.__class__ is ndarray else array
+    if base.__class__ is not ndarray:
+        return base.__class__ in _OWN
+    whole = array.flags.forc and array.flags.writeable and array.nbytes == base.nbytes
+    return whole and base.base.__class__ in _OWN and getrefcount(base) == _VIEWED
 
 
 def empty(shape: tuple[int, ...], dtype: DTypeLike, strides: tuple[int, ...] | None = None) -> Any:
@@ -146,8 +158,10 @@ def reshaped(x: Any, shape: Any) -> Any:
     >>> reshaped(np.arange(6.0), (2, -1)).shape
     (2, 3)
     """
-    if x.__class__ is not ndarray or x.nbytes < LARGE or x.flags.c_contiguous:
+    if x.__class__ is not ndarray:
         return np.reshape(x, shape)
+    if x.nbytes < LARGE or x.flags.c_contiguous:
+        return x.reshape(shape)
     try:
         return x.reshape(shape, copy=False)
     except ValueError:  # it takes a copy, or there is no such shape, of which the copy will tell

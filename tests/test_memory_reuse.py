@@ -218,3 +218,45 @@ def test_what_one_variable_holds_counts_as_alone():
     assert sys.getrefcount(array) == memory.ALONE
     other = array
     assert sys.getrefcount(other) == memory.ALONE + 1
+
+
+def test_the_one_view_of_all_of_an_array_counts_as_its_owner():
+    large = (1 << 9, 1 << 10)
+
+    def found(change, keep=False):
+        for make in (np.zeros, lambda shape: memory.zeros(shape, np.float64(0))):
+            made = make(large)
+            array = change(made)
+            made = made if keep else None
+            yield memory.owns(array)
+
+    def locked(x):
+        x.flags.writeable = False
+        return x.reshape(-1)
+
+    for whole in (np.ravel, lambda x: x.reshape(-1, 2).T, lambda x: x[None]):
+        assert [*found(whole)] == [True, True]
+        assert [*found(whole, keep=True)] == [False, False]
+    for other in (lambda x: x[:1], lambda x: x[:, ::2], lambda x: x[0], locked):
+        assert [*found(other)] == [False, False]
+    for strange in (np.broadcast_to(0.0, (1, 3)), np.frombuffer(bytearray(8)), mg.tensor([1.0])):
+        assert not memory.owns(strange)
+
+
+def test_gradients_that_came_through_a_reshape_are_added_in_place():
+    places = []
+
+    def reshaped():
+        array = np.ones(6)
+        places.append(array.__array_interface__["data"][0])
+        return array.reshape(2, 3)
+
+    total = mg.graph._sum(reshaped(), np.ones((2, 3)))
+    np.testing.assert_array_equal(total, np.full((2, 3), 2.0))
+    assert total.__array_interface__["data"][0] == places[0]
+    kept = [reshaped()]
+    mg.graph._sum(kept[0], np.ones((2, 3)))
+    np.testing.assert_array_equal(kept[0], np.ones((2, 3)))
+    x = mg.tensor(np.ones((2, 3)), requires_grad=True)
+    mg.reshape(x, 6).backward(np.arange(6.0))
+    assert x.grad.flags.writeable
