@@ -133,23 +133,24 @@ def room(like: Any, other: Any = 1.0) -> Any:
     return empty_as(like, shape)
 
 
-def empty_as(like: Any, shape: tuple[int, ...]) -> Any:
+def empty_as(like: Any, shape: tuple[int, ...], dtype: DTypeLike | None = None) -> Any:
     """An array of this shape whose axes lie in memory in the order that those of `like` do.
 
-    Axes that `like` lacks are the first ones, and outermost.
+    Axes that `like` lacks are the first ones, and outermost. The dtype is its, too, unless given.
 
     >>> empty_as(np.zeros((2, 3)).T, (5, 7)).strides
     (8, 40)
     """
+    dtype = like.dtype if dtype is None else np.dtype(dtype)
     if like.flags.c_contiguous:
-        return empty(shape, like.dtype)
+        return empty(shape, dtype)
     distances = (maxsize,) * (len(shape) - like.ndim) + like.strides
     outward = sorted(range(len(shape)), key=lambda axis: -abs(distances[axis]))
-    strides, step = [0] * len(shape), like.itemsize
+    strides, step = [0] * len(shape), dtype.itemsize
     for axis in reversed(outward):
         strides[axis] = step
         step *= shape[axis]
-    return empty(shape, like.dtype, tuple(strides))
+    return empty(shape, dtype, tuple(strides))
 
 
 def reshaped(x: Any, shape: Any) -> Any:

@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from .memory import empty
+
 __all__ = ["ALONE", "Scratch", "one_threaded_blas", "product", "run", "scratch"]
 
 
@@ -246,10 +248,10 @@ def product(a: Any, b: Any) -> Any:
             return np.matmul(a, b)
         dtype = np.result_type(a, b)
         if inner >= LONG * max(rows, columns):
-            sums = np.empty((threads, rows, columns), dtype)
+            sums = empty((threads, rows, columns), dtype)
             _share(inner, threads, lambda i, part: np.matmul(a[:, part], b[part], out=sums[i]))
             return sums.sum(axis=0)
-        out = np.empty((rows, columns), dtype)
+        out = empty((rows, columns), dtype)
         if rows >= columns:
             _share(rows, threads, lambda _, part: np.matmul(a[part], b, out=out[part]))
         else:

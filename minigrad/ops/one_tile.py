@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..memory import empty_as
 from ..parallel import scratch
 from .attention import check_mask
 from .walk import as_mask, common_dtype, factor, leading, to_add
@@ -63,5 +64,5 @@ def backward(
 
 def _product(a: Any, b: Any, like: Any) -> Any:
     """a @ b, laid out in memory as `like` is: so merging heads is a view."""
-    out = np.empty_like(like, a.dtype, shape=(*leading(a, b), a.shape[-2], b.shape[-1]))
+    out = empty_as(like, (*leading(a, b), a.shape[-2], b.shape[-1]), a.dtype)
     return np.matmul(a, b, out=out)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..memory import empty, empty_as
 from ..parallel import Scratch, run
 from .tiles import WIDTH, Grid
 from .walk import Lane, Part, Walk, within
@@ -37,10 +38,10 @@ def forward(walk: Walk, threads: int, keep: int) -> tuple[Any, ...]:
     walk.plan(threads, keep)
     entries = (*walk.lead, walk.n)
     results = Results(
-        np.empty_like(walk.q, shape=(*entries, walk.d_v)),  # laid out as q is: merging is a view
-        np.empty(entries, walk.dtype),
-        np.empty(entries, walk.dtype),
-        np.empty(walk.kept, walk.dtype) if walk.kept else None,
+        empty_as(walk.q, (*entries, walk.d_v)),  # laid out as q is: merging is a view
+        empty(entries, walk.dtype),
+        empty(entries, walk.dtype),
+        empty((walk.kept,), walk.dtype) if walk.kept else None,
     )
     items = [(k, lane) for lane in walk.lanes for k in range(len(lane.bands))]
     items.sort(key=_band, reverse=True)  # under a causal mask, the longest first
@@ -165,12 +166,12 @@ def backward(walk: Walk, given: Given, needed: tuple[bool, bool, bool]) -> tuple
     lanes = walk.shared_lanes()
     shares = max((lane.share for lane in lanes), default=0) + 1
 
-    def empty(like: Any, want: bool) -> Any:
-        return np.empty_like(like, shape=like.shape) if want else None
+    def blank(like: Any, want: bool) -> Any:
+        return empty_as(like, like.shape) if want else None
 
-    q, k, v = (empty(x, want) for x, want in zip((walk.q, walk.k, walk.v), needed, strict=True))
+    q, k, v = (blank(x, want) for x, want in zip((walk.q, walk.k, walk.v), needed, strict=True))
     # ∂Q has no two writers; ∂K and ∂V are summed by each share on its own
-    sums = [(q, k, v), *((q, empty(k, needed[1]), empty(v, needed[2])) for _ in range(1, shares))]
+    sums = [(q, k, v), *((q, blank(k, needed[1]), blank(v, needed[2])) for _ in range(1, shares))]
     run(
         lambda lane, scratch: differentiate(walk, lane, given, sums[lane.share], scratch),
         lanes,

@@ -32,8 +32,8 @@ __all__ = ["KEPT", "attention_weights", "tiled_attention"]
 
 # Bytes of exp(S - rowmax) that a call under recording may keep, so that backward need not make
 # them again: that saves a fifth of the time. Of causal float32 four fifths fit at n = 4096, at 8192
-# a fifth; a step then takes 63 MiB there in all.
-KEPT = 27 << 20
+# a fifth; a step then takes 62 MiB there in all.
+KEPT = 26 << 20
 MOST_THREADS = 4  # measured on two cores; each thread may need a ∂K and ∂V of its own
 
 
