@@ -173,7 +173,9 @@ class _Writer(Effects):
 
     def _computed(self, step: Step) -> None:
         arguments, target, out = self._arguments(step), self._target(step), step.out
-        made = f"{step.text}({', '.join(arguments)})"
+        known = step.text.startswith("np.") or step.text == "spread"
+        function = step.text if known else self.names.bind(step.function, step.text)
+        made = f"{function}({', '.join(arguments)})"
         read = [v.shape for v in step.reads()]
         matrices = all(len(shape) <= 2 for shape in (*read, out.shape))
         whole, small = self._is_contiguous(step), prod(out.shape) <= SMALL

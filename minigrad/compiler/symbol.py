@@ -115,6 +115,10 @@ class Symbol(NDArrayOperatorsMixin):
         self.program.add(Step("check", "check", question, (self.value, truth)))
         return truth
 
+    def elementwise(self, function: Callable[..., Any], *args: Any) -> Any:
+        """A call of a function that takes arrays as a ufunc does, `out=` included."""
+        return apply("elementwise", function.__name__, function, args)
+
     def __setitem__(self, index: Any, x: Any) -> None:
         """Into zeros, once: they are then what `x` makes of them."""
         self._filled("put", "put" if _is_basic(index) else "set", index, x)

@@ -149,6 +149,7 @@ def _without_ones(r: Rewriting, step: Step) -> bool:
 
     args = tuple(map(without, step.args))
     made = r.emit(step.kind, step.text, args, shape[k:], step.out.dtype, **settings)
+    r.steps[-1].function = step.function
     r.replace(step.out, made)
     r.now[id(step.out)] = r.reshaped(made, shape)
     return True

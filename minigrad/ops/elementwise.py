@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike
 from ..errors import ArgumentError
 from ..memory import FEW, over, room
 from ..op import Call, call, op
+from .masked import masked
 from .normal import normal_cdf_of
 from .samples import arrayed, away_from, floating, pairs, recorded, unary
 
@@ -291,9 +292,13 @@ def _(g, out):
 def _logistic(x: Any) -> Any:
     """1 / (1 + e^-x), from e^-|x| so that nothing overflows and small values keep their digits."""
     positive = np.real(x) >= 0
-    decay = np.where(positive, -x, x)
-    decay = np.exp(decay, over(decay))
-    top = np.where(positive, 1, decay)
+    if x.dtype.kind == "c":
+        decay = np.exp(np.where(positive, -x, x))
+        top = np.where(positive, 1, decay)
+    else:  # as fast whichever sign comes next
+        decay = np.copysign(x, -1, room(x))
+        decay = np.exp(decay, over(decay))
+        top = np.maximum(positive, decay, out=room(decay))
     decay += 1
     return np.divide(top, decay, over(top))
 
@@ -463,7 +468,7 @@ def relu(x):
 
 @relu.vjp("x")
 def _(g, out):
-    return np.where(out > 0, g, 0)
+    return masked(g, out > 0)
 
 
 @op(
@@ -484,7 +489,7 @@ def abs(x):
 
 @abs.vjp("x")
 def _(g, x):
-    return np.where(x > 0, g, np.where(x < 0, -g, 0))
+    return masked(g, x > 0) - masked(g, x < 0)
 
 
 @op(
@@ -529,7 +534,8 @@ def minimum(a, b):
 
 def _winner(g: Any, mine: Any, other: Any, out: Any) -> Any:
     """The gradient where mine was taken, half of it where both were."""
-    return np.where(mine == out, np.where(other == out, 0.5 * g, g), 0)
+    share = 1 - g.dtype.type(0.5) * (other == out)
+    return masked(g * share, mine == out)
 
 
 @maximum.vjp("a")
@@ -572,7 +578,7 @@ def clip(x, low=None, high=None):
 def _(g, x, low, high):
     above = True if low is None else x >= low
     below = True if high is None else x <= high
-    return np.where(np.logical_and(above, below), g, 0)
+    return masked(g, np.logical_and(above, below))
 
 
 def _where_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -600,12 +606,12 @@ def where(condition, a, b):
 
 @where.vjp("a")
 def _(g, condition):
-    return np.where(condition, g, 0)
+    return masked(g, arrayed(condition))
 
 
 @where.vjp("b")
 def _(g, condition):
-    return np.where(condition, 0, g)
+    return masked(g, np.logical_not(condition))
 
 
 def _astype_samples(rng: np.random.Generator) -> Iterator[Call]:

@@ -11,6 +11,7 @@ from ..errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from ..memory import over, room
 from ..op import Call, call, op
 from ..rows import as_rows
+from .masked import masked
 from .reduce import row_dot, row_sum, several, shifted, softmax, total_of
 from .samples import arrayed, floating, recorded
 
@@ -115,12 +116,12 @@ def dropout(x, p, rng):
     if not 0 <= p <= 1:
         raise ArgumentError(f"p must lie in [0, 1], got {p}")
     keep = rng.random(np.shape(x)) >= p
-    return np.where(keep, x * _factor(p), 0), keep
+    return masked(x * _factor(p), keep), keep
 
 
 @dropout.vjp("x")
 def _(g, p, keep):
-    return np.where(keep, g * _factor(p), 0)
+    return masked(g * _factor(p), keep)
 
 
 # ---------------------------------------------------------------- normalisation

@@ -53,4 +53,4 @@ def _cdf(x: Any) -> Any:
     short = a.astype(np.float32).astype(np.float64)  # whose square is exact
     tail *= np.exp(-0.5 * short * short)
     tail *= np.exp(-0.5 * (a - short) * (a + short))
-    return np.where(x < 0, tail, 1 - tail)
+    return np.abs((x >= 0) - tail)  # tail, or 1 - tail

@@ -12,6 +12,7 @@ from numpy import ndarray
 from ..memory import FEW, bands, empty, over, room
 from ..op import Call, call, op
 from ..rows import row_sums
+from .masked import masked
 from .samples import floating, reductions
 
 __all__ = ["cumsum", "log_softmax", "logsumexp", "max", "mean", "min", "softmax", "sum", "var"]
@@ -149,7 +150,7 @@ def _(g, x, out, axis):
     kept = _kept(x.shape, axis)
     chosen = x == out.reshape(kept)
     ties = np.sum(chosen, axis=axis).reshape(kept)
-    return np.where(chosen, g.reshape(kept) / ties.astype(g.dtype), 0)
+    return masked(g.reshape(kept) / ties.astype(g.dtype), chosen)
 
 
 def _cumsum_samples(rng: np.random.Generator) -> Iterator[Call]:

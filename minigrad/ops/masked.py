@@ -1,0 +1,40 @@
+"""Entries where a mask holds, and zeros elsewhere, without a branch for each entry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from ..memory import FEW, room
+
+__all__ = ["masked"]
+
+_BITS: dict[Any, Any] = {
+    np.dtype(real): np.dtype(whole)
+    for real, whole in ((np.float16, np.int16), (np.float32, np.int32), (np.float64, np.int64))
+}
+
+
+def masked(x: Any, mask: Any, out: Any = None) -> Any:
+    """x where the mask holds, 0 elsewhere: np.where(mask, x, 0), as the bits of x times 1 or 0.
+
+    np.where branches at each entry. Where the mask follows random signs, half of the branches are
+    guessed wrong, and it takes fifteen times as long.
+
+    >>> masked(np.array([1.0, np.inf, np.nan]), np.array([True, False, False]))
+    array([1., 0., 0.])
+    """
+    bits = _BITS.get(x.dtype)
+    if bits is None or mask.dtype.kind != "b":
+        return np.where(mask, x, 0)
+    for one in (x, mask):
+        if hasattr(one, "elementwise"):  # what compile hands in to write the call down
+            return one.elementwise(masked, x, mask)
+    if out is None:
+        if x.__class__ is not ndarray or mask.__class__ is not ndarray or mask.size <= FEW:
+            return np.where(mask, x, 0)
+        out = room(x) if x.shape == mask.shape else None
+    made = np.multiply(x.view(bits), mask, None if out is None else out.view(bits))
+    return made.view(x.dtype) if out is None else out
