@@ -179,6 +179,18 @@ def _(g):
     return -g
 
 
+def _constant_power(a: Any, n: float) -> Any:
+    """a to the power of a Python number; np.power takes fifty times as long where a is negative."""
+    if n == 3:
+        square = np.multiply(a, a, room(a))
+        return np.multiply(square, a, over(square))
+    if n in (-1, 0, 0.5, 1, 2) or n % 1:
+        return a**n  # which NumPy does without a power, or has to do with one
+    size = np.abs(a)
+    size = np.power(size, n, over(size))
+    return np.copysign(size, a) if n % 2 else size
+
+
 @op(
     tex=r"<a>^{\circ <b>}",
     vjp_tex={
@@ -197,13 +209,15 @@ def power(a, b):
     >>> power(np.array([2.0, 3.0]), 2)
     array([4., 9.])
     """
+    if b.__class__ in (int, float) and arrayed(a).dtype.kind == "f":
+        return _constant_power(a, b)
     return np.power(a, b)
 
 
 @power.vjp("a")
 def _(g, a, b):
     if b.__class__ in (int, float):  # the common constant exponents, without a second power
-        return g * (2 * a) if b == 2 else g * (b * a ** (b - 1)) if b else g * 0
+        return g * (2 * a) if b == 2 else g * (b * power(a, b - 1)) if b else g * 0
     nonzero = b != 0
     return np.where(nonzero, g * b * a ** np.where(nonzero, b - 1, 1), 0)
 
@@ -331,6 +345,7 @@ def _(g, out):
     vjp_tex={"x": r"<g> \odot (\sigma(<x>) + <out> \odot (1 - \sigma(<x>)))"},
     flops=each(5),
     samples=unary(-3.0, 3.0),
+    also=("s",),
 )
 def silu(x):
     """The sigmoid-weighted entry, or swish: y = x σ(x).
@@ -341,16 +356,17 @@ def silu(x):
     array([0.    , 0.7311])
     """
     x = floating(x)
-    y = _logistic(x)
-    return np.multiply(y, x, over(y))
+    s = _logistic(x)
+    return np.multiply(s, x, room(s, x)), s
 
 
 @silu.vjp("x")
-def _(g, x, out):
-    s = sigmoid(x)
+def _(g, x, s):
+    s = sigmoid(x) if recorded(x) else s
     slope = np.subtract(1, s, room(s))
-    slope *= out
-    slope += s
+    slope *= x
+    slope += 1
+    slope *= s
     slope *= g
     return slope
 

@@ -232,3 +232,24 @@ def test_a_logistic_of_unsigned_integers_is_that_of_their_values(op):
     x = np.array([0, 1, 3], np.uint8)
     np.testing.assert_array_equal(op(x), op(x.astype(np.float64)))
     assert np.all(np.diff(op(x)) > 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [-4, -3, -2, -1, 0, 1, 2, 3, 3.0, 4, 5, 7])
+def test_whole_powers_are_numpys_whatever_the_sign(n, dtype):
+    a = np.array([-3.0, -1.5, -0.0, 0.0, 0.3, 2.0, np.inf, -np.inf, np.nan], dtype)
+    x = mg.tensor(a, requires_grad=True)
+    with np.errstate(all="ignore"):
+        found, expected = x**n, np.power(a, n)
+        np.testing.assert_allclose(found.data, expected, rtol=4 * np.finfo(dtype).eps)
+        np.testing.assert_array_equal(np.signbit(found.data[:-1]), np.signbit(expected[:-1]))
+        found.backward(np.ones_like(a))
+        slope = np.asarray(n * np.power(a, n - 1.0)) if n else np.zeros_like(a) * a
+    assert found.dtype == dtype
+    finite = np.isfinite(slope)
+    np.testing.assert_allclose(x.grad[finite], slope[finite], rtol=8 * np.finfo(dtype).eps)
+
+
+def test_silu_gives_the_derivative_of_its_derivative(rng):
+    x = mg.tensor(rng.normal(size=5), requires_grad=True)
+    assert mg.gradcheck(lambda x: mg.silu(x), [x], order=2)
