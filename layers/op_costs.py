@@ -42,7 +42,7 @@ COSTS = {
     "relu": (1, 0),
     "scale": (1, 1),
     "sigmoid": (4, 3),
-    "silu": (5, 8),
+    "silu": (5, 9),
     "softmax": (5, 4),
     "subtract": (1, 1),
     "tanh": (1, 3),

@@ -21,11 +21,17 @@ _TAIL = (
     1.784492777298142e-08, 2.1427603843452348e-08, -5.873626764987198e-10, -3.730645081868368e-09,
     -1.1997782031253095e-10, 3.403312308649495e-10,
 )  # fmt: skip
+# The same for a up to 15, where Φ(-a) ends in float32: 10 points, and 1e-8 is lost.
+_SINGLE_TAIL = (
+    0.7552851386040627, -0.6078965888251245, 0.387136686779922, -0.1865234372119492,
+    0.0604060382436929, -0.007524645951248179, -0.003519797173791593, 0.0015659348420304906,
+    0.00018654153533843458, -0.0001266660553199547,
+)  # fmt: skip
 _FEW, _PART = 512, 1 << 15  # entries from which it pays; entries that stay in cache at once
 
 
 def normal_cdf_of(x: Any) -> Any:
-    """Φ(x) of an array, in x's floating dtype, small tails included, right to some 3 ulp.
+    """Φ(x) of an array, in its dtype, small tails included, right to 4 ulp, in float32 to 1.
 
     >>> normal_cdf_of(np.array([-40.0, -1.0, 0.0, 1.0]))
     array([0.        , 0.15865525, 0.5       , 0.84134475])
@@ -37,20 +43,40 @@ def normal_cdf_of(x: Any) -> Any:
     if x.size < _FEW:
         out[:] = [0.5 * math.erfc(-math.sqrt(0.5) * entry) for entry in entries.tolist()]
     else:
+        cdf = _cdf if dtype.itemsize > 4 else _single_cdf
         for i in range(0, x.size, _PART):
-            out[i : i + _PART] = _cdf(entries[i : i + _PART].astype(np.float64))
+            out[i : i + _PART] = cdf(entries[i : i + _PART].astype(np.float64))
     return out.reshape(x.shape)
 
 
 def _cdf(x: Any) -> Any:
     a = np.minimum(np.abs(x), 40.0)  # beyond, Φ(-a) is 0
-    t = (a - 4) / (a + 4)
-    tail = np.full_like(t, _TAIL[-1])
-    for coefficient in _TAIL[-2::-1]:
-        tail *= t
-        tail += coefficient
-    tail /= a + 4
+    tail = _tail(a, _TAIL)
     short = a.astype(np.float32).astype(np.float64)  # whose square is exact
     tail *= np.exp(-0.5 * short * short)
     tail *= np.exp(-0.5 * (a - short) * (a + short))
     return np.abs((x >= 0) - tail)  # tail, or 1 - tail
+
+
+def _single_cdf(x: Any) -> Any:
+    """Of what was float32: its square is exact, and few terms are enough."""
+    a = np.minimum(np.abs(x), 15.0)
+    tail = _tail(a, _SINGLE_TAIL)
+    a *= a
+    a *= -0.5
+    tail *= np.exp(a, a)
+    return np.abs((x >= 0) - tail)
+
+
+def _tail(a: Any, terms: tuple[float, ...]) -> Any:
+    """e^(a²/2) Φ(-a)."""
+    over = a + 4
+    t = a - 4
+    t /= over
+    tail = t * terms[-1]
+    for term in terms[-2:0:-1]:
+        tail += term
+        tail *= t
+    tail += terms[0]
+    tail /= over
+    return tail

@@ -1,0 +1,28 @@
+"""Φ is right in its last digits, far into the tail, in every dtype."""
+
+import math
+
+import numpy as np
+import pytest
+
+from minigrad.ops.normal import normal_cdf_of
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "ulp"), [(np.float16, -16, 1), (np.float32, -16, 1), (np.float64, -1, 6)]
+)
+def test_it_is_right_to_the_last_digits_of_its_dtype(dtype, low, ulp, rng):
+    """In float64 only where erfc, given a rounded x / √2, is right to 2."""
+    x = np.concatenate([rng.uniform(low, 9, 4000), rng.uniform(-1, 2, 4000), [0.0, -0.0]])
+    x = x.astype(dtype)
+    exact = np.array([0.5 * math.erfc(-entry / math.sqrt(2)) for entry in x.tolist()])
+    found = normal_cdf_of(x)
+    assert found.dtype == dtype
+    gaps = np.abs(found.astype(np.float64) - exact) / np.spacing(exact.astype(dtype))
+    assert gaps.max() <= ulp
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_it_knows_its_ends_and_nan(dtype):
+    x = np.array([-np.inf, -1e4, 1e4, np.inf, np.nan] * 200, dtype)
+    np.testing.assert_array_equal(normal_cdf_of(x), [0.0, 0.0, 1.0, 1.0, np.nan] * 200)
