@@ -97,6 +97,9 @@ def _names_rows(index: Index) -> bool:
     return isinstance(index, np.ndarray) and index.dtype.kind in "iu"
 
 
+OFTEN = 8  # rows to a name from which reduceat adds them as fast
+
+
 def _add_rows(out: Any, index: Any, x: Any) -> None:
     """Add each row of x to the row of `out` that the index names: sorted by name, then in runs."""
     names = np.arange(len(out))[index.reshape(-1)]  # none negative
@@ -104,7 +107,23 @@ def _add_rows(out: Any, index: Any, x: Any) -> None:
     names = names[order]
     starts = np.flatnonzero(np.diff(names, prepend=-1))
     rows = x.reshape((len(names), *out.shape[1:]))[order]
-    out[names[starts]] = np.add.reduceat(rows, starts, axis=0)
+    if len(names) > OFTEN * len(starts):
+        out[names[starts]] = np.add.reduceat(rows, starts, axis=0)
+    else:
+        _add_up(rows, starts)
+        out[names[starts]] = rows[starts]
+
+
+def _add_up(rows: Any, starts: Any) -> None:
+    """Add each run of rows up in its first: every second one to the one before, until none is."""
+    count = len(rows)
+    place = np.arange(count) - np.repeat(starts, np.diff(starts, append=count))  # within its run
+    left = np.arange(count)
+    while place.any():
+        odd = np.flatnonzero(place & 1)
+        rows[left[odd - 1]] += rows[left[odd]]
+        even = place & 1 == 0
+        left, place = left[even], place[even] >> 1
 
 
 @scatter_add.vjp("x")
