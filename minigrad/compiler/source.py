@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from ..graph import Place as Where
+from ..ops.select import add_rows, names_rows
 from .effects import Effects
 from .names import comment
 from .parts import LARGE, Parts
@@ -239,8 +240,10 @@ class _Writer(Effects):
         index = self._index_of(step, index)
         out = step.out
         name = self._bound(step, f"np.zeros({self._made_shape(out)}, {self._dtype(out.dtype)})")
+        rows = names_rows(step.args[1], out, step.args[0])
+        add = self.names.bind(add_rows, "add_rows") if rows else "np.add.at"
         self.lines.append(
-            f"{name}[{index}] = {x}" if step.kind == "put" else f"np.add.at({name}, {index}, {x})"
+            f"{name}[{index}] = {x}" if step.kind == "put" else f"{add}({name}, {index}, {x})"
         )
 
     _at = _put

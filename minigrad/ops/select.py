@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -86,21 +87,23 @@ def scatter_add(x, index, shape):
     out = zeros(shape, x)
     if _is_basic(index):
         out[index] = x
-    elif _names_rows(index) and out.ndim > 1 and x.size > FEW and isinstance(x, np.ndarray):
-        _add_rows(out, index, x)
+    elif isinstance(x, np.ndarray) and names_rows(index, out, x):
+        add_rows(out, index, x)
     else:
         np.add.at(out, index, x)
     return out
 
 
-def _names_rows(index: Index) -> bool:
-    return isinstance(index, np.ndarray) and index.dtype.kind in "iu"
+def names_rows(index: Any, out: Any, x: Any) -> bool:
+    """Whether the index is an array of integers, one for each of so many rows that sorting pays."""
+    kind = getattr(getattr(index, "dtype", None), "kind", "")
+    return kind in ("i", "u") and len(out.shape) > 1 and prod(x.shape) > FEW
 
 
 OFTEN = 8  # rows to a name from which reduceat adds them as fast
 
 
-def _add_rows(out: Any, index: Any, x: Any) -> None:
+def add_rows(out: Any, index: Any, x: Any) -> None:
     """Add each row of x to the row of `out` that the index names: sorted by name, then in runs."""
     names = np.arange(len(out))[index.reshape(-1)]  # none negative
     order = np.argsort(names, kind="stable")

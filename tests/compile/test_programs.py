@@ -333,3 +333,24 @@ def test_gradients_of_one_side_are_masked_in_compiled_steps_too(rng):
     assert run.reasons == []
     assert run.source.count("masked(") == 3
     np.testing.assert_allclose(x.grad, expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("rows", [7, 5000])
+def test_rows_taken_many_times_get_their_gradient_in_compiled_steps_too(rows, rng):
+    x = mg.tensor(rng.normal(size=(rows, 30)), requires_grad=True)
+    index, u = rng.integers(-rows, rows, (20, 11)), rng.normal(size=(20, 11, 30))
+
+    @mg.compile
+    def step(x):
+        out = mg.take(x, index, axis=0) * 2.0
+        out.backward(u)
+        return out
+
+    for _ in range(2):
+        x.grad = None
+        step(x)
+    assert step.reasons == []
+    assert "add_rows(" in step.source
+    expected = np.zeros((rows, 30))
+    np.add.at(expected, index, 2 * u)
+    np.testing.assert_allclose(x.grad, expected, rtol=1e-12, atol=1e-12)
