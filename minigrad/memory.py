@@ -36,7 +36,7 @@ __all__ = [
     "zeros",
 ]
 
-LARGE = 1 << 17  # bytes from which memory is used again, at some 2 µs an array; as glibc maps it
+LARGE = 1 << 17  # bytes from which memory is used again, at some 2 µs an array: glibc maps it anew
 FEW = 1 << 12  # entries that are never many: who counts them first spares small arrays the rest
 BAND = 1 << 17  # entries that stay in cache together with as many others
 KEPT = 1 << 30  # bytes that may lie idle; beyond, what was idle longest goes to the system
