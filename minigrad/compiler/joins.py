@@ -29,14 +29,26 @@ def join(program: Program) -> bool:
             groups.setdefault(id(step.args[0]), []).append(step)
     joined: Joined = {}
     changed = False
+    known = _Known(program)
     for group in groups.values():
-        joint = _Joint(program, group, joined)
+        if len(group) < 2:
+            continue
+        joint = _Joint(program, group, joined, known)
         if joint.possible():
             joint.join()
             drop_dead(program)
             tidy(program)
+            known = _Known(program)
             changed = True
     return changed
+
+
+class _Known:
+    """Who reads each value, and where each step stands, until the program changes."""
+
+    def __init__(self, program: Program) -> None:
+        self.uses = uses_of(program)
+        self.position = {id(step): i for i, step in enumerate(program.steps)}
 
 
 class _Joint:
@@ -44,10 +56,9 @@ class _Joint:
     steps of their own make.
     """
 
-    def __init__(self, program: Program, group: list[Step], joined: Joined) -> None:
+    def __init__(self, program: Program, group: list[Step], joined: Joined, known: _Known) -> None:
         self.program, self.joined = program, joined
-        self.uses = uses_of(program)
-        self.position = {id(step): i for i, step in enumerate(program.steps)}
+        self.uses, self.position = known.uses, known.position
         products = [step for step in group if self._is_projection(step)]
         self.forward = len(products) > 1
         self.products = products if self.forward else group
