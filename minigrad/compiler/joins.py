@@ -37,9 +37,10 @@ def join(program: Program) -> bool:
         if joint.possible():
             joint.join()
             drop_dead(program)
-            tidy(program)
             known = _Known(program)
             changed = True
+    if changed:
+        tidy(program)
     return changed
 
 

@@ -346,3 +346,18 @@ def test_small_programs_stay_whole(monkeypatch):
     run = agree(step, [W], *batches(6, 5))
     assert phases(run) == 0
     assert not re.search(r"\blow\b", run.source)
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+def test_an_axis_of_which_a_part_has_but_one_row_is_not_squeezed_away(rows):
+    W, X = np.random.default_rng(0).normal(size=(4, 5)), leaf(rows, 5)
+
+    def step():
+        y = mg.scale(mg.expand_dims(mg.matmul(W, mg.transpose(X)), 1), 0.5)
+        loss = mg.tanh(mg.squeeze(y)).sum()
+        loss.backward()
+        return loss
+
+    run = agree(step, [X], (), (), ())
+    assert phases(run)
+    assert "squeeze((1,))" in run.source
