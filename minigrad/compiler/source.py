@@ -174,8 +174,8 @@ class _Writer(Effects):
 
     def _computed(self, step: Step) -> None:
         arguments, target, out = self._arguments(step), self._target(step), step.out
-        known = step.text.startswith("np.") or step.text == "spread"
-        function = step.text if known else self.names.bind(step.function, step.text)
+        own = step.function is not None and not step.text.startswith("np.")
+        function = self.names.bind(step.function, step.text) if own else step.text
         made = f"{function}({', '.join(arguments)})"
         read = [v.shape for v in step.reads()]
         matrices = all(len(shape) <= 2 for shape in (*read, out.shape))
@@ -240,11 +240,12 @@ class _Writer(Effects):
         index = self._index_of(step, index)
         out = step.out
         name = self._bound(step, f"np.zeros({self._made_shape(out)}, {self._dtype(out.dtype)})")
+        if step.kind == "put":
+            self.lines.append(f"{name}[{index}] = {x}")
+            return
         rows = names_rows(step.args[1], out, step.args[0])
         add = self.names.bind(add_rows, "add_rows") if rows else "np.add.at"
-        self.lines.append(
-            f"{name}[{index}] = {x}" if step.kind == "put" else f"{add}({name}, {index}, {x})"
-        )
+        self.lines.append(f"{add}({name}, {index}, {x})")
 
     _at = _put
 
