@@ -13,6 +13,7 @@ from minigrad.errors import ArgumentError
 
 from .heads import group_heads, repeat_heads
 from .mask import fit_mask, visible, with_head_axis, with_visible
+from .position import settled
 
 __all__ = ["Attended", "attend", "named", "scaled_dot_product_attention", "softmax_backward"]
 
@@ -155,9 +156,12 @@ def scaled_dot_product_attention(
     if is_causal:
         i = np.arange(Q.shape[-2]) + np.asarray(offset)[..., None]  # (n,) or (B, n)
         seen = visible(i, np.arange(K.shape[-2]), causal=True)  # (n, m) or (B, n, m)
+        if seen is not None:
+            seen = settled(seen, None if isinstance(offset, int | np.integer) else offset)
         if Q.ndim == 4:
             mask, seen = with_head_axis(mask), with_head_axis(seen)
-        mask = with_visible(mask, seen)
+        recorded = any(isinstance(x, mg.Tensor) for x in (Q, K, V))
+        mask = with_visible(mask, seen, recorded=recorded)
     h, shared = (x.shape[-3] if x.ndim == 4 else 1 for x in (Q, K))
     group = h // shared if shared and h % shared == 0 else 1
     found = attend(

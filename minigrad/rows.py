@@ -71,6 +71,7 @@ def sums(x: Any, axis: Any) -> Any:
 
 def _ones_for(x: Any) -> Any:
     """What to multiply x by; None for what BLAS does not take as it lies."""
-    if x.__class__ is ndarray and x.flags.c_contiguous and x.size:
-        return _ONES.get(x.dtype)
-    return None
+    if x.__class__ is not ndarray or not x.size:
+        return None
+    flags = x.flags
+    return _ONES.get(x.dtype) if flags.c_contiguous or (flags.forc and x.ndim == 2) else None

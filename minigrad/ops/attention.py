@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from ..errors import ArgumentError, DTypeError
 from ..memory import FEW, room
@@ -75,21 +76,25 @@ def mask_add(scores, mask):
     array([  1., -inf])
     """
     scores, mask = floating(scores), arrayed(mask)
-    if mask.dtype.kind not in "bfc":
+    kind = mask.dtype.kind
+    if kind not in "bfc":
         raise DTypeError(
             f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
         )
     check_mask(mask)
-    if mask.dtype.kind == "b":
+    if kind == "b":
         mask = np.where(mask, *np.array([0, -np.inf], np.real(scores).dtype))
     total = np.add(scores, mask, room(scores, mask))
-    return total if mask.dtype.kind == "c" else total.astype(scores.dtype, copy=False)
+    same = total.dtype is scores.dtype or kind == "c"
+    return total if same else total.astype(scores.dtype, copy=False)
 
 
 def check_mask(mask: Any) -> None:
     """Raise ArgumentError if the mask holds NaN or +inf."""
-    ask = getattr(mask, "asked", None)  # of what compile hands in to write the question down
-    if mask.dtype.kind == "f" and not (is_mask(mask) if ask is None else ask(is_mask)):
+    if mask.dtype.kind != "f":
+        return
+    watched = mask.__class__ is not ndarray and hasattr(mask, "asked")  # by compile
+    if not (mask.asked(is_mask) if watched else is_mask(mask)):
         raise ArgumentError("mask holds NaN or +inf, use 0 and -inf (0 * -inf, for one, is NaN)")
 
 

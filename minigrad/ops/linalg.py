@@ -109,7 +109,7 @@ def _(g, a, b_shape):
         return np.squeeze(np.matmul(a.swapaxes(-1, -2), np.expand_dims(g, -1)), -1)
     if len(b_shape) == 2 < a.ndim and a.size and g.size:  # sum over the stack inside one product
         return best_product(a.reshape((-1, b_shape[0])).T, g.reshape((-1, b_shape[1])))
-    if b_shape[-1] > b_shape[-2] and g.ndim > 2 and g.__class__ is ndarray:
+    if b_shape[-1] > b_shape[-2] and g.ndim > 2 and g.__class__ is ndarray and g.size > FEW:
         return best_product(g.mT, a).mT  # most likely of turned keys: it lies by rows, as they do
     return best_product(a.mT, g)
 

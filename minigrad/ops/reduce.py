@@ -258,6 +258,8 @@ def softmax(x, axis=-1):
     array([[0.25, 0.75],
            [0.  , 0.  ]])
     """
+    if axis == -1 and (weights := _softmax_of_few(x)) is not None:
+        return weights
     if _are_bands(axis, x):
         out = empty(x.shape, x.dtype)
         for rows, weights in bands(x, out):
@@ -269,6 +271,20 @@ def softmax(x, axis=-1):
     return weights
 
 
+def _softmax_of_few(x: Any) -> Any:
+    """e^x / Σ e^x of a few rows; None if that might overflow, or the weights of a row be lost."""
+    if x.__class__ is not ndarray or not 0 < x.size <= FEW or x.dtype not in _WIDE:
+        return None
+    if not x.item(x.argmax()) < SMALL:
+        return None
+    weights = np.exp(x)
+    total = np.add.reduce(weights, axis=-1, keepdims=True)
+    if not total.item(total.argmin()) > RANGE[0]:
+        return None
+    weights /= total
+    return weights
+
+
 def _are_bands(axis: Any, *arrays: Any) -> bool:
     """Whether to go through these arrays, all of one form, a few rows at a time."""
     x = arrays[0]
@@ -277,6 +293,7 @@ def _are_bands(axis: Any, *arrays: Any) -> bool:
     return all(a.flags.c_contiguous and a.shape == x.shape and a.dtype == x.dtype for a in arrays)
 
 
+_WIDE = {np.dtype(np.float32), np.dtype(np.float64)}
 SMALL = 40  # the largest of a few scores, up to which e^x is likely to do
 RANGE = 1e-4, 1e30  # sums of e^x that neither overflow nor lose small weights to underflow
 
@@ -299,7 +316,7 @@ def _softmax_of_rows(x: Any, out: Any) -> None:
 
 @softmax.vjp("x")
 def _(g, out, axis):
-    if _are_bands(axis, g, out):
+    if g.size > FEW and _are_bands(axis, g, out):
         d_x = empty(g.shape, g.dtype)
         for g_rows, y, d_rows in bands(g, out, d_x):
             np.subtract(g_rows, np.vecdot(g_rows, y)[:, None], d_rows)

@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import MultiHeadAttention, SelfAttention, create_causal_mask
+from layers import (
+    MultiHeadAttention,
+    SelfAttention,
+    create_causal_mask,
+    scaled_dot_product_attention,
+)
 from minigrad.errors import ArgumentError
 
 N = 7
@@ -98,6 +103,30 @@ def test_a_layer_that_limits_what_is_seen_takes_another_mask_at_each_call(
         for a, b in zip(*results, strict=True):
             np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-12)
     assert (run.recordings, run.reasons) == (1, [])
+
+
+@pytest.mark.usefixtures("sizes")
+@pytest.mark.parametrize("heads", [(), (3,)], ids=["one head", "three"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_causal_attention_without_a_layer_is_compiled_for_each_offset(heads, masked):
+    rng, at = np.random.default_rng(0), {"offset": 0}
+    Q, K, V = (mg.tensor(rng.normal(size=(2, *heads, N, 4)), requires_grad=True) for _ in "QKV")
+
+    def step(mask):
+        O, A = scaled_dot_product_attention(Q, K, V, mask, is_causal=True, **at)
+        (O * O).sum().backward()
+        return A
+
+    run = mg.compile(step)
+    for at["offset"] in (0, 0, 2, 2):
+        mask = rng.random((2, N, N)) > 0.2 if masked else None
+        results = []
+        for f in (step, run):
+            Q.grad = K.grad = V.grad = None
+            results.append([f(mask).numpy(), Q.grad, K.grad, V.grad])
+        for a, b in zip(*results, strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-12)
+    assert (run.recordings, run.reasons) == (2, [])
 
 
 @pytest.mark.parametrize("method", ["exact", "tiled"])

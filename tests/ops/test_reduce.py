@@ -126,6 +126,25 @@ def test_over_nothing_but_minus_infinity_logsumexp_is_minus_infinity():
     np.testing.assert_array_equal(mg.grad(mg.logsumexp(x, axis=1), x, np.ones(2)), np.zeros((2, 3)))
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("other", [-1e4, -100, -39, -9, 0, 9, 39, 41, 88, 1e4])
+def test_softmax_of_few_rows_is_right_beside_a_row_of_any_size(rng, dtype, other):
+    x = rng.normal(size=(2, 3, 5)).astype(dtype)
+    x[1, 2] += dtype(other)
+    with np.errstate(all="raise", under="ignore"):
+        found = mg.softmax(x)
+    less = x.astype(np.longdouble) - x.max(-1, keepdims=True).astype(np.longdouble)
+    expected = np.exp(less) / np.exp(less).sum(-1, keepdims=True)
+    np.testing.assert_allclose(found, expected.astype(dtype), rtol=8 * float(np.finfo(dtype).eps))
+    assert found.dtype == dtype
+
+
+def test_softmax_of_few_rows_is_to_the_bit_that_of_each_row(rng):
+    x = rng.normal(size=(2, 3, 11)) * 5
+    x[1, :, 7:] = -np.inf
+    np.testing.assert_array_equal(mg.softmax(x), _row_by_row(mg.softmax, x))
+
+
 @pytest.fixture(params=[np.float32, np.float64])
 def many_rows(request, rng):
     """Rows enough to be gone through in bands, their scores small but for a few rows."""
