@@ -38,6 +38,7 @@ class _Optimiser:
                 raise ArgumentError(f"{name}: {key} must be at least 0, got {value}")
         self.lr, self.steps = lr, 0
         self._slots: dict[int, _Slot] = {}
+        self._scratch: dict[Any, Any] = {}  # one of each dtype, which stays in cache
 
     def zero_grad(self) -> None:
         """Forget every gradient."""
@@ -58,7 +59,8 @@ class _Optimiser:
                 continue
             slot = self._slots.get(i)
             if slot is None:
-                slot = self._slots[i] = _Slot(p._data, self._states)
+                scratch = self._scratch.setdefault(p.dtype, np.empty(PART, p.dtype))
+                slot = self._slots[i] = _Slot(p._data, self._states, scratch)
             slot.count += 1
             for scratch, w, g, *state in slot.parts(p._data, p.grad):
                 self._update(slot.count, scratch, w, g, *state)
@@ -81,11 +83,14 @@ PART = 1 << 17  # entries that are updated at once, so that they stay in cache f
 class _Slot:
     """What an optimiser keeps for one parameter: how often it moved, so many arrays, a scratch."""
 
-    def __init__(self, w: Any, states: int) -> None:
+    def __init__(self, w: Any, states: int, scratch: Any) -> None:
         self.count = 0
         self.state = [np.zeros_like(w) for _ in range(states)]
         self.whole = w.size <= PART or not w.flags.c_contiguous
-        self.scratch = np.empty_like(w) if self.whole else np.empty(PART, w.dtype)
+        if self.whole:
+            few = w.size <= PART
+            scratch = scratch[: w.size].reshape(w.shape) if few else np.empty_like(w)
+        self.scratch = scratch
 
     def parts(self, w: Any, g: Any) -> Iterator[tuple[Any, ...]]:
         """(scratch, w, g, *state), a part of a large parameter after the other; all are views."""
@@ -172,17 +177,17 @@ class Adam(_Optimiser):
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
 
     def _update(self, t: int, scratch: Any, w: Any, g: Any, *state: Any) -> None:
-        (m, v), (b1, b2) = state, self.betas
+        (m, v), (b1, b2) = state, self.betas  # less the factors 1-β₁ and 1-β₂, which come last
         d = self._decayed(w, g, scratch)
-        m += np.multiply(np.subtract(d, m, scratch), 1 - b1, scratch)
-        d = self._decayed(w, g, scratch)
+        m *= b1
+        m += d
         v *= b2
-        v += np.multiply(np.multiply(d, d, scratch), 1 - b2, scratch)
-        correction = (1 - b2**t) ** 0.5  # √v̂ + ε = (√v + ε √(1-β₂ᵗ)) / √(1-β₂ᵗ)
+        v += np.multiply(d, d, scratch)
+        root = ((1 - b2**t) / (1 - b2)) ** 0.5  # √v̂ + ε = (√v + ε · root) / root
         np.sqrt(v, scratch)
-        scratch += self.eps * correction
+        scratch += self.eps * root
         np.divide(m, scratch, scratch)
-        scratch *= self.lr * correction / (1 - b1**t)
+        scratch *= self.lr * root * (1 - b1) / (1 - b1**t)
         w -= scratch
 
 
