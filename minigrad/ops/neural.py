@@ -161,11 +161,12 @@ def _inverse_root(x: Any, eps: float) -> Any:
     return (row_dot(x, x) / x.shape[-1] + eps) ** -0.5
 
 
-def _back_through_rows(g_hat: Any, normal: Any, inverse: Any, mean: Any = 0) -> Any:
+def _back_through_rows(g_hat: Any, normal: Any, inverse: Any, mean: Any = None) -> Any:
     """inverse · (ĝ - mean - x̂ ⊙ rowmean(ĝ ⊙ x̂)), written over x̂."""
     normal *= row_dot(g_hat, normal) / -normal.shape[-1]
     normal += g_hat
-    normal -= mean
+    if mean is not None:
+        normal -= mean
     normal *= inverse
     return normal
 
