@@ -27,28 +27,36 @@ def join(program: Program) -> bool:
     for step in program.steps:
         if step.kind == "matmul" and all(len(v.shape) == 2 for v in step.args):
             groups.setdefault(id(step.args[0]), []).append(step)
+    several = [group for group in groups.values() if len(group) > 1]
     joined: Joined = {}
     changed = False
-    known = _Known(program)
-    for group in groups.values():
-        if len(group) < 2:
-            continue
-        joint = _Joint(program, group, joined, known)
-        if joint.possible():
-            joint.join()
-            drop_dead(program)
-            known = _Known(program)
-            changed = True
+    while _join_apart(program, several, joined):
+        drop_dead(program)
+        changed = True
     if changed:
         tidy(program)
     return changed
+
+
+def _join_apart(program: Program, groups: list[list[Step]], joined: Joined) -> bool:
+    """Join at once those groups that share no step; the ones forward before the others."""
+    known = _Known(program)
+    possible = [j for group in groups if (j := _Joint(group, joined, known)).possible()]
+    at_once: dict[int, _Joint] = {}  # by the steps that they change
+    for joint in [j for j in possible if j.forward] or possible:
+        changes = joint.plan()
+        if at_once.keys().isdisjoint(changes):
+            at_once.update(dict.fromkeys(changes, joint))
+    r = Rewriting(program)
+    r.run(lambda step: id(step) in at_once and at_once[id(step)].visit(r, step))
+    return bool(at_once)
 
 
 class _Known:
     """Who reads each value, and where each step stands, until the program changes."""
 
     def __init__(self, program: Program) -> None:
-        self.uses = uses_of(program)
+        self.steps, self.uses = program.steps, uses_of(program)
         self.position = {id(step): i for i, step in enumerate(program.steps)}
 
 
@@ -57,8 +65,8 @@ class _Joint:
     steps of their own make.
     """
 
-    def __init__(self, program: Program, group: list[Step], joined: Joined, known: _Known) -> None:
-        self.program, self.joined = program, joined
+    def __init__(self, group: list[Step], joined: Joined, known: _Known) -> None:
+        self.joined, self.steps = joined, known.steps
         self.uses, self.position = known.uses, known.position
         products = [step for step in group if self._is_projection(step)]
         self.forward = len(products) > 1
@@ -111,7 +119,7 @@ class _Joint:
         """Whether nobody reads a member's result before the last member has run."""
         first, last = (f(self.position[id(step)] for step in family) for f in (min, max))
         outs = {id(step.out) for step in family}
-        between = self.program.steps[first : last + 1]
+        between = self.steps[first : last + 1]
         return not any(id(v) in outs for step in between for v in step.reads())
 
     # ------------------------------------------------------------------ what else is joined
@@ -124,12 +132,17 @@ class _Joint:
                 return k
         return None
 
+    def _readers(self) -> list[Step]:
+        """The steps that read a part, one after the other."""
+        found = [s for part in self.parts for s in final_readers(self.uses, root(part))]
+        return sorted((s for s in found if s is not None), key=lambda s: self.position[id(s)])
+
     def _order(self) -> list[int]:
         """The parts in the order of the joint parameters that they are multiplied with, if there
         are any.
         """
         found: dict[int, tuple[Value, int, Value]] = {}  # of a part: [A|B|C], column of A, P Aᵀ
-        for step in self.program.steps:
+        for step in self._readers():
             k = self._part(step.args[0]) if step.kind == "matmul" else None
             leaf = root(step.args[1]) if k is not None else None
             if k is not None and leaf is not None and id(leaf) in self.joined:
@@ -146,20 +159,24 @@ class _Joint:
     def _find_sums(self, products: dict[int, int], joint: Value) -> None:
         """Which step adds the last of the products to the sum of the others."""
         known = {key: frozenset([k]) for key, k in products.items()}
-        for step in self.program.steps:
-            if step.text == "reshape" and id(step.args[0]) in known:
-                known[id(step.out)] = known[id(step.args[0])]
-            elif step.text == "np.add" and all(id(v) in known for v in step.args):
-                first, second = (known[id(v)] for v in step.args)
-                if not first & second:
-                    known[id(step.out)] = first | second
-                    if len(first | second) == len(self.parts):
-                        self.sums[id(step)] = joint
+        for key in (found := list(products)):
+            for step in self.uses.get(key, []):
+                if step is None or step.text not in ("reshape", "np.add"):
+                    continue
+                terms = step.args if step.text == "np.add" else step.args[:1]
+                parts = [known.get(id(term), frozenset()) for term in terms]
+                total = frozenset().union(*parts)
+                if id(step.out) in known or not all(parts) or len(total) < sum(map(len, parts)):
+                    continue
+                known[id(step.out)] = total
+                found.append(id(step.out))
+                if len(total) == len(self.parts) and len(terms) > 1:
+                    self.sums[id(step)] = joint
 
     def _sums_of_rows(self) -> None:
         """The sums over the rows of every part are one sum too."""
         found: dict[int, Step] = {}
-        for step in self.program.steps:
+        for step in self._readers():
             if step.text == "np.add.reduce" and step.kwargs == {"axis": 0}:
                 k = self._part(step.args[0])
                 if k is not None:
@@ -189,48 +206,45 @@ class _Joint:
 
     # ------------------------------------------------------------------ joining
 
-    def join(self) -> None:
-        order, biases = self._order(), self._biases()
+    def plan(self) -> set[int]:
+        """Settle what lies where, and what is joined; the steps that `visit` is to be shown."""
+        self.order, self.biases = self._order(), self._biases()
         if not self.forward:
             self._sums_of_rows()
-        rows = self.parts[0].shape[0]
-        room = _Room([self.parts[k] for k in order], (rows,))
-        r = Rewriting(self.program)
-        makers = {id(m): order.index(k) for k, m in enumerate(self.makers) if m is not None}
-        members = {id(step) for family in self.families for step in family}
-        added = {id(step) for step in biases}
+        self.room = _Room([self.parts[k] for k in self.order], self.parts[0].shape[:1])
+        made = {id(m): k for k, m in enumerate(self.makers) if m is not None}
+        self.places = {key: self.order.index(k) for key, k in made.items()}
+        self.added = {id(step) for step in self.biases}
         end = min if self.forward else max  # what is multiplied is there from the start, or last
-        ends = {end(self.position[id(s)] for s in family): family for family in self.families}
+        self.ends = {end(self.position[id(s)] for s in family): family for family in self.families}
+        self.members = {id(step) for family in self.families for step in family}
+        return self.members | self.places.keys() | self.sums.keys() | self.added
 
-        def visit(step: Step) -> bool:
-            if id(step) in makers:
-                k = makers[id(step)]
-                room.place(r, step, k, step.out.shape)
-                step.into.name = step.out.name  # type: ignore[union-attr]
-            elif id(step) in members:
-                family = ends.get(self.position[id(step)])
-                if family is not None:
-                    if self.forward:
-                        self.joined.update(room.copy(r))
-                    self._as_one(r, [family[k] for k in order], room, biases)
-                return True
-            elif id(step) in self.sums:
-                turned = r.transposed(self.sums[id(step)])
-                shape = (rows, turned.shape[1])
-                total = r.emit("matmul", "np.matmul", (room.whole(r), turned), shape, room.dtype)
-                r.replace(step.out, total)
-                r.now[id(step.out)] = r.reshaped(total, step.out.shape)
-                return True
-            elif id(step) in added:
-                r.now[id(step.out)] = step.args[0]
-                return True
+    def visit(self, r: Rewriting, step: Step) -> bool:
+        key, room = id(step), self.room
+        if key in self.places:
+            room.place(r, step, self.places[key], step.out.shape)
+            step.into.name = step.out.name  # type: ignore[union-attr]
             return False
+        if key in self.members:
+            family = self.ends.get(self.position[key])
+            if family is not None:
+                if self.forward:
+                    self.joined.update(room.copy(r))
+                self._as_one(r, [family[k] for k in self.order])
+        elif key in self.sums:
+            turned = r.transposed(self.sums[key])
+            shape = (*room.rows, turned.shape[1])
+            total = r.emit("matmul", "np.matmul", (room.whole(r), turned), shape, room.dtype)
+            r.replace(step.out, total)
+            r.now[id(step.out)] = r.reshaped(total, step.out.shape)
+        else:  # a bias, which is in the joint sum
+            r.now[id(step.out)] = step.args[0]
+        return True
 
-        r.run(visit)
-
-    def _as_one(self, r: Rewriting, family: list[Step], room: _Room, biases: list[Step]) -> None:
+    def _as_one(self, r: Rewriting, family: list[Step]) -> None:
         """One step in place of a family's; each member's result is a part of its."""
-        first, whole = family[0], room.whole(r)
+        first, whole, biases = family[0], self.room.whole(r), self.biases
         if first.kind == "matmul":
             x, shape = r.map(first.args[0]), (first.out.shape[0], whole.shape[1])
             made = r.emit("matmul", "np.matmul", (x, whole), shape, first.out.dtype)
@@ -244,7 +258,7 @@ class _Joint:
             made = r.emit("elementwise", "np.add", args, made.shape, made.dtype)
         named = biases or family
         made.name = _common_name([step.out.name for step in named])
-        for start, step, name in zip(room.starts, family, named, strict=True):
+        for start, step, name in zip(self.room.starts, family, named, strict=True):
             part = _columns(r, made, start, step.out.shape[-1])
             part.name = name.out.name
             r.now[id(step.out)] = part

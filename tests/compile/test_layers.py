@@ -14,9 +14,11 @@ import minigrad as mg
 from layers import (
     MultiHeadAttention,
     SelfAttention,
+    Sequential,
     create_causal_mask,
     scaled_dot_product_attention,
 )
+from minigrad.compiler.rewrite import Rewriting
 from minigrad.errors import ArgumentError
 
 N = 7
@@ -221,6 +223,30 @@ def test_the_source_of_self_attention_reads_like_the_formulas():
     ):
         assert expected in calls, step.source
     assert len([line for line in calls if line and not line.startswith("#")]) < 65
+
+
+def test_the_products_of_all_layers_are_joined_at_once(monkeypatch):
+    """However deep the model is, the program is rewritten as often."""
+    runs = []
+    rewrite = Rewriting.run
+    monkeypatch.setattr(Rewriting, "run", lambda *args: runs.append(args) or rewrite(*args))
+
+    def rewritten(depth):
+        layers = Sequential(*[SelfAttention(6, 6, 6, rng=i) for i in range(depth)])
+
+        @mg.compile
+        def step(x):
+            out = layers(x)
+            out.backward(WEIGHT)
+            return out
+
+        runs.clear()
+        step(mg.tensor(np.ones((1, N, 6)), requires_grad=True))
+        assert not step.reasons
+        assert len(re.findall(r"\.dot\(W_QKV", step.source)) == 2 * depth  # forward and back
+        return len(runs)
+
+    assert rewritten(5) == rewritten(2)
 
 
 WEIGHT = np.ones((1, N, 6))
