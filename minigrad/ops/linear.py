@@ -11,8 +11,8 @@ from numpy import ndarray
 from ..errors import ShapeError
 from ..memory import FEW, over
 from ..op import Call, call, op
-from ..parallel import product
-from ..rows import as_rows, column_sums, sums
+from ..parallel import one_threaded_blas, product
+from ..rows import as_rows, column_sums
 from .linalg import best_product
 
 __all__ = ["linear"]
@@ -93,4 +93,7 @@ def _(g, x, shared):
 @linear.vjp("b")
 def _(g, shared):
     rows = as_rows(g)
-    return sums(rows, 0) if shared else column_sums(rows)  # BLAS's threads stay asleep
+    if shared and g.__class__ is ndarray:
+        with one_threaded_blas:  # BLAS's own threads stay asleep
+            return column_sums(rows)
+    return column_sums(rows)
