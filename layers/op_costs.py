@@ -73,7 +73,7 @@ def reduced(name: str, entries: int, to: int, detached: bool = False) -> Operati
 
 def norm(name: str, rows: int, width: int, weight: bool, bias: bool = False) -> Operation:
     """Normalised rows; the gradients of weight and bias are products with, and sums over, rows."""
-    entry, own, row = {"layer_norm": (8, 12, 6), "rms_norm": (5, 8, 4)}[name]
+    entry, own, row = {"layer_norm": (8, 11, 8), "rms_norm": (5, 7, 6)}[name]
     entries = rows * width
     backward = row * rows + (own + 3 * weight + bias) * entries
     return Operation(name, entry * entries, entries, backward)

@@ -161,19 +161,16 @@ def _inverse_root(x: Any, eps: float) -> Any:
     return (row_dot(x, x) / x.shape[-1] + eps) ** -0.5
 
 
-def _back_through_rows(g_hat: Any, normal: Any, inverse: Any, mean: Any = None) -> Any:
-    """inverse · (ĝ - mean - x̂ ⊙ rowmean(ĝ ⊙ x̂)), written over x̂."""
-    normal *= row_dot(g_hat, normal) / -normal.shape[-1]
-    normal += g_hat
-    if mean is not None:
-        normal -= mean
-    normal *= inverse
-    return normal
+def _back_to_scaled(g: Any, x: Any, weight: Any, inverse: Any, needed: Any) -> tuple[Any, Any]:
+    """The gradients of x and w in (x · inverse) ⊙ w, as if `inverse` were a constant.
 
-
-def _sum_of_rows(g: Any, normal: Any) -> Any:
-    """The gradient of a weight: Σ over rows of g ⊙ x̂."""
-    return np.einsum("ri,ri->i", as_rows(g), as_rows(normal))
+    ĝ · inverse,    Σ over rows of (g · inverse) ⊙ x,    with ĝ = g ⊙ w
+    """
+    d_x = np.multiply(g, inverse, room(g, inverse))
+    d_weight = np.einsum("ri,ri->i", as_rows(d_x), as_rows(x)) if needed[1] else None
+    if weight is not None and needed[0]:
+        d_x *= weight
+    return d_x, d_weight
 
 
 @op(
@@ -213,17 +210,18 @@ def layer_norm(x, weight, bias, eps=1e-5):
 @layer_norm.vjp("x", "weight")
 def _(g, x, weight, eps, mean, inverse, needed):
     if recorded(x):
-        mean, normal = _centred(x)
-        inverse = _inverse_root(normal, eps)
+        mean, centred = _centred(x)
+        inverse = _inverse_root(centred, eps)
     else:
-        normal = np.subtract(x, mean, room(x, mean))
-    normal *= inverse
-    d_weight = _sum_of_rows(g, normal) if needed[1] else None
+        centred = np.subtract(x, mean, room(x, mean))
+    d_x, d_weight = _back_to_scaled(g, centred, weight, inverse, needed)
     if not needed[0]:
         return None, d_weight
-    g_hat = g if weight is None else np.multiply(g, weight, room(g, weight))
-    mean_of_g = row_sum(g_hat) / x.shape[-1]
-    return _back_through_rows(g_hat, normal, inverse, mean_of_g), d_weight
+    mean_of_d_x = row_sum(d_x) / x.shape[-1]
+    centred *= row_dot(d_x, centred) * inverse / x.shape[-1] * inverse
+    d_x -= centred
+    d_x -= mean_of_d_x
+    return d_x, d_weight
 
 
 @layer_norm.vjp("bias")
@@ -269,9 +267,9 @@ def rms_norm(x, weight, eps=1e-5):
 def _(g, x, weight, eps, inverse, needed):
     if recorded(x):
         inverse = _inverse_root(x, eps)
-    normal = np.multiply(x, inverse, room(x, inverse))
-    d_weight = _sum_of_rows(g, normal) if needed[1] else None
+    d_x, d_weight = _back_to_scaled(g, x, weight, inverse, needed)
     if not needed[0]:
         return None, d_weight
-    g_hat = g if weight is None else np.multiply(g, weight, room(g, weight))
-    return _back_through_rows(g_hat, normal, inverse), d_weight
+    along = row_dot(d_x, x) * inverse / x.shape[-1] * inverse
+    d_x -= np.multiply(x, along, room(x, along))
+    return d_x, d_weight
