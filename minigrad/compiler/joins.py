@@ -221,6 +221,7 @@ class _Joint:
         return self.members | self.places.keys() | self.sums.keys() | self.added
 
     def visit(self, r: Rewriting, step: Step) -> bool:
+        """Rewrite one of these steps; whether that takes its place."""
         key, room = id(step), self.room
         if key in self.places:
             room.place(r, step, self.places[key], step.out.shape)
