@@ -19,14 +19,11 @@ __all__ = ["Attended", "attend", "named", "scaled_dot_product_attention", "softm
 
 
 class Attended(NamedTuple):
-    """What attention computed, step by step; in tiles there is only O."""
+    """What attention computed, with the scores that were asked for; in tiles there is only O."""
 
     O: Any
     A: Any = None
-    S_raw: Any = None
-    S: Any = None
-    S_capped: Any = None
-    S_masked: Any = None
+    scores: Any = None
 
 
 def attend(
@@ -45,35 +42,36 @@ def attend(
     i: Any = None,
     j: Any = None,
     is_causal: bool = False,
+    stage: str | None = None,
 ) -> Attended:
     """softmax(Q Kᵀ / √d_k + M) V by either method, and what else a layer may want of it.
 
     Each key-value head serves `group` query heads, in order. `drop` is called with A; `position`
     gives biases of S and of O for queries at i and keys at j (see relative.py). `is_causal` is for
-    tiles; the exact method takes causality as a mask.
+    tiles; the exact method takes causality as a mask. Scores are (n, m) each: all but those of
+    `stage` are let go once the next are there.
     """
     scale = 1 / sqrt(Q.shape[-1]) if scale is None else scale
     if method != "exact":  # (..., n, d_v)
         return Attended(named("O", attend_in_tiles(Q, K, V, mask, group, scale, is_causal)))
     if group > 1:
         K, V = repeat_heads(K, group), repeat_heads(V, group)  # (..., m, d_k), (..., m, d_v)
-    S_raw = named("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)
-    S = S_biased = named("S", mg.scale(S_raw, scale))  # (..., n, m)   eq. (1)
+    S = named("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)
+    scores = S if stage == "S_raw" else None
+    S = named("S", mg.scale(S, scale))  # (..., n, m)   eq. (1)
+    scores = S if stage == "S" else scores
     if hasattr(position, "bias"):
-        S_biased = named("S_biased", mg.add(S, _like(S, position.bias(Q, K, i, j, scale))))
-    if softcap_first:
-        S_capped = capped(S_biased, softcap)
-        S_last = S_masked = masked(S_capped, mask)  # (..., n, m)
-    else:
-        S_masked = masked(S_biased, mask)
-        S_last = S_capped = capped(S_masked, softcap)
-    A = named("A", mg.softmax(S_last))  # (..., n, m)   rows sum to 1
+        S = named("S_biased", mg.add(S, _like(S, position.bias(Q, K, i, j, scale))))
+    for step in ("S_capped", "S_masked") if softcap_first else ("S_masked", "S_capped"):
+        S = capped(S, softcap) if step == "S_capped" else masked(S, mask)  # (..., n, m)
+        scores = S if stage == step else scores
+    A = named("A", mg.softmax(S))  # (..., n, m)   rows sum to 1
     A_kept = A if drop is None else named("A_dropped", drop(A))
     O = named("O", mg.matmul(A_kept, V))  # (..., n, d_v)
     O_more = position.values(A_kept, i, j) if hasattr(position, "values") else None
     if O_more is not None:
         O = named("O_relative", mg.add(O, _like(O, O_more)))
-    return Attended(O, A, S_raw, S, S_capped, S_masked)
+    return Attended(O, A, scores)
 
 
 def capped(S: Any, softcap: float | None, name: str = "S_capped") -> Any:
@@ -165,9 +163,17 @@ def scaled_dot_product_attention(
     h, shared = (x.shape[-3] if x.ndim == 4 else 1 for x in (Q, K))
     group = h // shared if shared and h % shared == 0 else 1
     found = attend(
-        Q, K, V, mask, group=group, scale=scale, softcap=softcap, softcap_first=softcap_first
+        Q,
+        K,
+        V,
+        mask,
+        group=group,
+        scale=scale,
+        softcap=softcap,
+        softcap_first=softcap_first,
+        stage=stage or None,
     )
-    return (found.O, found.A, getattr(found, stage)) if stage else (found.O, found.A)
+    return tuple(found) if stage else (found.O, found.A)
 
 
 def softmax_backward(

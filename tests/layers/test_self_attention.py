@@ -1,9 +1,12 @@
 """Self-attention: closed forms, the hand-derived steps, central differences, PyTorch."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 import minigrad as mg
+import minigrad.memory
 from layers import (
     MultiHeadAttention,
     SelfAttention,
@@ -534,3 +537,19 @@ def test_one_head_of_many_is_this_layer(X, rng):
         np.testing.assert_allclose(many.attention_weights[:, 0], one.attention_weights, rtol=1e-13)
         for a, b in zip(many.parameters(), one.parameters(), strict=True):
             np.testing.assert_allclose(a.grad, b.grad, rtol=1e-11, atol=1e-13)
+
+
+def test_scores_are_let_go_of_once_the_next_are_there():
+    """Of S_raw, S, S_masked and A there are two at a time, and in the end A, which is saved."""
+    n = 512
+    layer, mask = SelfAttention(D_MODEL, D_K, D_V, rng=0), create_causal_mask(n)
+    X = mg.tensor(np.ones((1, n, D_MODEL)), requires_grad=True)
+    layer(X, mask=mask).sum().backward()  # what is kept from call to call is there
+    minigrad.memory.release()
+    tracemalloc.start()
+    out = layer(X, mask=mask)
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert out.shape == X.shape
+    assert peak < 2.5 * mask.nbytes
+    assert held < 2.5 * mask.nbytes  # A, and memory that lies idle
