@@ -59,8 +59,9 @@ class _Optimiser:
                 continue
             slot = self._slots.get(i)
             if slot is None:
-                scratch = self._scratch.setdefault(p.dtype, np.empty(PART, p.dtype))
-                slot = self._slots[i] = _Slot(p._data, self._states, scratch)
+                if p.dtype not in self._scratch:
+                    self._scratch[p.dtype] = np.empty(PART, p.dtype)
+                slot = self._slots[i] = _Slot(p._data, self._states, self._scratch[p.dtype])
             slot.count += 1
             for scratch, w, g, *state in slot.parts(p._data, p.grad):
                 self._update(slot.count, scratch, w, g, *state)
@@ -86,10 +87,12 @@ class _Slot:
     def __init__(self, w: Any, states: int, scratch: Any) -> None:
         self.count = 0
         self.state = [np.zeros_like(w) for _ in range(states)]
-        self.whole = w.size <= PART or not w.flags.c_contiguous
-        if self.whole:
-            few = w.size <= PART
-            scratch = scratch[: w.size].reshape(w.shape) if few else np.empty_like(w)
+        few = w.size <= PART
+        self.whole = few or not w.flags.c_contiguous
+        if few:
+            scratch = scratch[: w.size].reshape(w.shape)
+        elif self.whole:
+            scratch = np.empty_like(w)
         self.scratch = scratch
 
     def parts(self, w: Any, g: Any) -> Iterator[tuple[Any, ...]]:
@@ -177,17 +180,17 @@ class Adam(_Optimiser):
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
 
     def _update(self, t: int, scratch: Any, w: Any, g: Any, *state: Any) -> None:
-        (m, v), (b1, b2) = state, self.betas  # less the factors 1-β₁ and 1-β₂, which come last
+        (m, v), (b1, b2) = state, self.betas  # m less its factor 1-β₁, which comes last
         d = self._decayed(w, g, scratch)
         m *= b1
         m += d
         v *= b2
-        v += np.multiply(d, d, scratch)
-        root = ((1 - b2**t) / (1 - b2)) ** 0.5  # √v̂ + ε = (√v + ε · root) / root
+        v += np.multiply(np.multiply(d, d, scratch), 1 - b2, scratch)
+        correction = (1 - b2**t) ** 0.5  # √v̂ + ε = (√v + ε √(1-β₂ᵗ)) / √(1-β₂ᵗ)
         np.sqrt(v, scratch)
-        scratch += self.eps * root
+        scratch += self.eps * correction
         np.divide(m, scratch, scratch)
-        scratch *= self.lr * root * (1 - b1) / (1 - b1**t)
+        scratch *= self.lr * correction * (1 - b1) / (1 - b1**t)
         w -= scratch
 
 

@@ -114,3 +114,13 @@ def test_optimisers_are_found_without_an_import_of_their_own():
     code = "import minigrad as mg; print(mg.optim.SGD.__name__, hasattr(mg, 'optics'))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout == "SGD False\n"
+
+
+@pytest.mark.parametrize("size", [0.1, 1, 20, 200])
+def test_adam_moves_float16_by_lr_at_each_step_whatever_the_size_of_a_steady_gradient(size):
+    w = mg.tensor(np.zeros(3, np.float16), requires_grad=True)
+    optimiser = Adam([w], lr=0.01)
+    for _ in range(300):
+        w.grad = np.full(3, size, np.float16)
+        optimiser.step()
+    np.testing.assert_allclose(w.data, -3.0, rtol=0.05)
