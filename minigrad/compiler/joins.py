@@ -47,8 +47,9 @@ def _join_apart(program: Program, groups: list[list[Step]], joined: Joined) -> b
         changes = joint.plan()
         if at_once.keys().isdisjoint(changes):
             at_once.update(dict.fromkeys(changes, joint))
-    r = Rewriting(program)
-    r.run(lambda step: id(step) in at_once and at_once[id(step)].visit(r, step))
+    if at_once:
+        r = Rewriting(program)
+        r.run(lambda step: id(step) in at_once and at_once[id(step)].visit(r, step))
     return bool(at_once)
 
 
