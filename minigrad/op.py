@@ -62,33 +62,37 @@ class Rule(NamedTuple):
 
 
 class Plan:
-    """How an op runs, forward and back, for one set of inputs that need a gradient.
+    """How an op runs, forward and back, for inputs of these kinds.
 
-    `forward(*inputs, *settings)` makes the result and the tuple that a node keeps,
-    `backward(g, saved)` one gradient for each needed input, in order. Both are generated, once,
-    from what the rules name; `source` shows them.
+    `kinds` holds for each input 0 if it is a plain value, 1 if a Tensor, 2 if one that needs a
+    gradient. `forward(*inputs, *settings)` makes the result, the tuple that a node keeps, and an
+    edge for each input that needs a gradient; `backward(g, saved)` makes their gradients, in order.
+    Both are generated, once, from what the rules name; `source` shows them.
     """
 
     __slots__ = (
         "_partial",
         "_rules",
         "backward",
-        "count",
         "forward",
+        "kinds",
         "names",
         "needed",
         "op",
         "source",
     )
 
-    def __init__(self, op: Op, needed: tuple[int, ...], count: int) -> None:
-        self.op, self.needed, self.count = op, needed, count
+    def __init__(self, op: Op, kinds: tuple[int, ...]) -> None:
+        self.op, self.kinds = op, kinds
+        self.needed = needed = tuple(i for i, kind in enumerate(kinds) if kind == 2)
         self._rules = [op.rule_for(i) for i in needed]
         wanted = [self._saved_names(r, i) for r, i in zip(self._rules, needed, strict=True)]
         self.names: tuple[str, ...] = tuple(dict.fromkeys(sum(wanted, ())))
         self._partial: dict[tuple[bool, ...], Callable[..., tuple[Any, ...]]] = {}
         self.source = ""
-        self.forward: Callable[..., tuple[Any, tuple[Any, ...]]] = self._generate_forward()
+        self.forward: Callable[..., tuple[Any, tuple[Any, ...], list[Any]]] = (
+            self._generate_forward()
+        )
         self.backward = self.partial((True,) * len(needed))
 
     def partial(
@@ -101,13 +105,17 @@ class Plan:
 
     def _generate_forward(self) -> Callable[..., Any]:
         op, first = self.op, self.op.inputs[0]
-        inputs = [f"{first}{j}" for j in range(self.count)] if op.many else [*op.inputs]
-        called = op.arguments({first: _tuple_of(inputs)} if op.many else {})
+        inputs = [f"{first}{j}" for j in range(len(self.kinds))] if op.many else [*op.inputs]
+        kinds = zip(inputs, self.kinds, strict=True)
+        arrays = {name: f"{name}._data" if kind else name for name, kind in kinds}
+        called = op.arguments({first: _tuple_of([*arrays.values()])} if op.many else arrays)
+        saved = [self._origin(name, arrays) for name in self.names]
+        edges = [f"{inputs[i]}._node or {inputs[i]}" for i in self.needed]
         body = [
             f"{', '.join(['out', *op.also])} = kernel({called})",
             "if out.__class__ is not ndarray:",
             "    out = asarray(out)",
-            f"return out, {_tuple_of([self._origin(name, inputs) for name in self.names])}",
+            f"return out, {_tuple_of(saved)}, [{', '.join(edges)}]",
         ]
         known = {"ndarray": np.ndarray, "asarray": np.asarray, "np_shape": np.shape}
         known["kernel"] = op.kernel
@@ -148,9 +156,9 @@ class Plan:
         names: list[str] = []
         for need in rule.needs:
             if need == "others":
-                names += [f"{many}{j}" for j in range(self.count) if j != i]
+                names += [f"{many}{j}" for j in range(len(self.kinds)) if j != i]
             elif need == many:
-                names += [f"{many}{j}" for j in range(self.count)]
+                names += [f"{many}{j}" for j in range(len(self.kinds))]
             elif need not in ("i", "needed"):
                 names.append(need)
         return tuple(names)
@@ -158,7 +166,7 @@ class Plan:
     def _argument(self, need: str, rule: Rule, i: int, asked: list[int]) -> str:
         many = self.op.inputs[0] if self.op.many else None
         if need in ("others", many):
-            named = ((j, f"{many}{j}") for j in range(self.count))
+            named = ((j, f"{many}{j}") for j in range(len(self.kinds)))
             return _tuple_of([name if j != i or need == many else "None" for j, name in named])
         if need == "i":
             return str(i)
@@ -166,15 +174,12 @@ class Plan:
             return repr(tuple(self.op.inputs.index(name) in asked for name in rule.inputs))
         return need
 
-    def _origin(self, name: str, inputs: list[str]) -> str:
+    def _origin(self, name: str, arrays: dict[str, str]) -> str:
         """Where a saved name comes from, as an expression of what forward knows."""
-        op = self.op
-        if name in ("out", *inputs, *op.settings, *op.also):
-            return name
-        shapes = [f"({x}.shape if {x}.__class__ is ndarray else np_shape({x}))" for x in inputs]
-        if op.many:
-            return _tuple_of(shapes)
-        return shapes[op.inputs.index(name.removesuffix("_shape"))]
+        if name in ("out", *arrays, *self.op.settings, *self.op.also):
+            return arrays.get(name, name)
+        shapes = {x: f"{a}.shape" if a != x else f"np_shape({x})" for x, a in arrays.items()}
+        return _tuple_of([*shapes.values()]) if self.op.many else shapes[name[: -len("_shape")]]
 
     def input_of(self, name: str) -> int | None:
         """The position of the input that was saved under `name`, None if it is no input."""
@@ -348,10 +353,8 @@ class Op:
         return self.rules[name]
 
     def plan(self, key: int) -> Plan:
-        """The plan for a set of inputs: in binary, `key` is a 1 and then a digit for each input."""
-        digits = f"{key:b}"[1:]
-        needed, count = tuple(i for i, digit in enumerate(digits) if digit == "1"), len(digits)
-        plan = self.plans[key] = Plan(self, needed, count)
+        """The plan whose inputs' kinds are the octal digits of `key`, after a 1."""
+        plan = self.plans[key] = Plan(self, tuple(map(int, f"{key:o}"[1:])))
         return plan
 
     def ask(self, function: Callable[..., Any], **known: Any) -> Any:

@@ -61,19 +61,14 @@ class Tensor:
     @staticmethod
     def __apply__(op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Tensor:
         """Run `op`, and record a node if an input needs a gradient."""
-        context = current()
-        arrays, edges, key = [], [], 1
-        for value in inputs:
-            key += key
+        context, key, given = current(), 1, inputs
+        recording = context.recording
+        for value in inputs:  # an octal digit of the plan's key for each
+            key *= 8
             if value.__class__ is Tensor:
-                arrays.append(value._data)
-                if value._needs:
-                    key += 1
-                    edges.append(value._node or value)
-            else:
-                arrays.append(value if value.__class__ in _AS_IS else op.array(value))
-        if not context.recording:
-            edges, key = [], 1 << len(inputs)
+                key += 2 if value._needs and recording else 1
+            elif value.__class__ not in _AS_IS:
+                given = _arrayed(op, inputs)
         for value in settings:
             if value.__class__ is Tensor:
                 settings = _unwrapped(op, settings)
@@ -84,7 +79,7 @@ class Tensor:
             start = perf_counter()
         plan = op.plans.get(key) or op.plan(key)
         try:
-            out, saved = plan.forward(*arrays, *settings)
+            out, saved, edges = plan.forward(*given, *settings)
         except (ValueError, TypeError, IndexError) as error:
             raise op.explain(error, inputs, settings) from error
         node = None
@@ -508,6 +503,12 @@ def _recorded(
             value = Tensor(value, edge, True) if isinstance(edge, Node) else edge
         lifted.append(value)
     return rules(gradient, tuple(lifted))  # type: ignore[no-any-return]
+
+
+def _arrayed(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The inputs, with arrays for lists and the like."""
+    as_is = {Tensor, *_AS_IS}
+    return tuple([x if x.__class__ in as_is else op.array(x) for x in inputs])
 
 
 def _unwrapped(op: Op, settings: tuple[Any, ...]) -> tuple[Any, ...]:
