@@ -26,6 +26,7 @@ from .errors import FreedGraphError, GradientError, OverwrittenError
 from .memory import ALONE, owns
 from .op import Op, Plan
 from .rows import column_sums, sums
+from .scattered import Scattered, dense
 
 __all__ = [
     "OUR_PACKAGES",
@@ -234,7 +235,7 @@ def _broadcast_axes(shape: tuple[int, ...], wide: tuple[int, ...]) -> tuple[int,
 
 def fit(gradient: Any, edge: Any, node: Node) -> Any:
     """The edge rule: sum over exactly the axes that were broadcast, cast to the input's dtype."""
-    shape = edge.shape
+    gradient, shape = dense(gradient), edge.shape
     if gradient.shape != shape:
         axes = _broadcast_axes(shape, gradient.shape)
         if axes is None:
@@ -352,7 +353,10 @@ def backpropagate(
                 continue
             if part.shape != edge.shape or part.dtype is not edge.dtype:
                 part = fit(part, edge, node)
-            gradients[edge] = _sum(gradients.pop(edge), part) if edge in gradients else part
+            if part.__class__ is Scattered:
+                gradients[edge] = part.onto(gradients.pop(edge, None))
+            else:
+                gradients[edge] = _sum(gradients.pop(edge), part) if edge in gradients else part
     for leaf, gradient in gradients.items():
         if leaf.__class__ is Node:  # an output that leads to no target
             continue

@@ -20,7 +20,8 @@ A rule's first parameter is `g`, the gradient of the output. The others say what
 a setting, `out`, an input's shape as `<input>_shape`, or a by-product of the kernel (`also=`); a
 rule for several inputs may take `needed`, one truth value each; a rule of an op with any number of
 inputs may take `i`, the position it is asked for, and `others`, every input but that one. The
-engine saves exactly what is named.
+engine saves exactly what is named. A rule gives an array, or a `Scattered` where most of it is
+zeros.
 """
 
 from __future__ import annotations

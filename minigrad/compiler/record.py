@@ -15,6 +15,7 @@ import numpy as np
 
 from ..graph import Node, backpropagate, caller, order
 from ..op import Op
+from ..scattered import dense
 from ..tensor import Tensor
 from .agree import all_agree
 from .known import Arrays
@@ -186,7 +187,7 @@ class Recorder(Watcher):
         saved: tuple[Any, ...],
     ) -> Any:
         """A node's rules on arrays, and the same on Symbols."""
-        arrays = rules(gradient.a, saved)
+        arrays = tuple([dense(part) for part in rules(gradient.a, saved)])
         self._names.append((node, "d_", gradient.value))
         known, names = take(node), node.plan.names
         handed = tuple(known.get(name, v) for name, v in zip(names, saved, strict=True))

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from ..graph import Place as Where
-from ..ops.select import add_rows, names_rows
+from ..scattered import add_rows, names_rows
 from .effects import Effects
 from .names import comment
 from .parts import LARGE, Parts

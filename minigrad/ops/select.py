@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from math import prod
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from ..errors import ArgumentError, DTypeError, ShapeError
-from ..memory import FEW, zeros
 from ..op import Call, call, op
+from ..scattered import Scattered, dense
 from ..tensor import Tensor
 from .elementwise import each
 from .samples import arrayed
 
 __all__ = ["getitem", "scatter_add", "split", "take"]
-
-Index = Any
-
-
-def _is_basic(index: Index) -> bool:
-    """Whether NumPy answers this index with a view, so that no entry is picked twice."""
-    parts = index if isinstance(index, tuple) else (index,)
-    kinds = (int, np.integer, slice, type(None), type(Ellipsis))
-    return all(isinstance(part, kinds) and not isinstance(part, bool | np.bool_) for part in parts)
 
 
 def _getitem_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -61,7 +52,12 @@ def getitem(x, index):
 
 @getitem.vjp("x")
 def _(g, x_shape, index):
-    return scatter_add(g, index, x_shape)
+    return _scattered(g, index, x_shape)
+
+
+def _scattered(g: Any, index: Any, shape: tuple[int, ...]) -> Any:
+    """What an index sends back: of a plain array no zeros are written before they are needed."""
+    return Scattered(g, index, shape) if g.__class__ is ndarray else scatter_add(g, index, shape)
 
 
 def _scatter_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -83,50 +79,7 @@ def scatter_add(x, index, shape):
     >>> scatter_add(np.array([1.0, 2.0, 4.0]), np.array([0, 0, 2]), (3,))
     array([3., 0., 4.])
     """
-    x = arrayed(x)
-    out = zeros(shape, x)
-    if _is_basic(index):
-        out[index] = x
-    elif isinstance(x, np.ndarray) and names_rows(index, out, x):
-        add_rows(out, index, x)
-    else:
-        np.add.at(out, index, x)
-    return out
-
-
-def names_rows(index: Any, out: Any, x: Any) -> bool:
-    """Whether the index is an array of integers, one for each of so many rows that sorting pays."""
-    kind = getattr(getattr(index, "dtype", None), "kind", "")
-    return kind in ("i", "u") and len(out.shape) > 1 and prod(x.shape) > FEW
-
-
-OFTEN = 8  # rows to a name from which reduceat adds them as fast
-
-
-def add_rows(out: Any, index: Any, x: Any) -> None:
-    """Add each row of x to the row of `out` that the index names: sorted by name, then in runs."""
-    names = np.arange(len(out))[index.reshape(-1)]  # none negative
-    order = np.argsort(names, kind="stable")
-    names = names[order]
-    starts = np.flatnonzero(np.diff(names, prepend=-1))
-    rows = x.reshape((len(names), *out.shape[1:]))[order]
-    if len(names) > OFTEN * len(starts):
-        out[names[starts]] = np.add.reduceat(rows, starts, axis=0)
-    else:
-        _add_up(rows, starts)
-        out[names[starts]] = rows[starts]
-
-
-def _add_up(rows: Any, starts: Any) -> None:
-    """Add each run of rows up in its first: every second one to the one before, until none is."""
-    count = len(rows)
-    place = np.arange(count) - np.repeat(starts, np.diff(starts, append=count))  # within its run
-    left = np.arange(count)
-    while place.any():
-        odd = np.flatnonzero(place & 1)
-        rows[left[odd - 1]] += rows[left[odd]]
-        even = place & 1 == 0
-        left, place = left[even], place[even] >> 1
+    return dense(Scattered(arrayed(x), index, shape))
 
 
 @scatter_add.vjp("x")
@@ -171,7 +124,7 @@ def _(g, x_shape, indices, axis):
     if axis is None:
         return scatter_add(g, indices, (int(np.prod(x_shape)),)).reshape(x_shape)
     lead = (slice(None),) * (axis % len(x_shape))
-    return scatter_add(g, (*lead, indices) if lead else indices, x_shape)
+    return _scattered(g, (*lead, indices) if lead else indices, x_shape)
 
 
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:

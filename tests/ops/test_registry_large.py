@@ -10,7 +10,8 @@ from minigrad import memory
 from minigrad.memory import release
 
 KERNELS = [
-    sys.modules[f"minigrad.ops.{name}"] for name in ("elementwise", "linalg", "reduce", "select")
+    sys.modules[f"minigrad.{name}"]
+    for name in ("ops.elementwise", "ops.linalg", "ops.reduce", "scattered")
 ]
 
 

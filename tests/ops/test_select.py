@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad import memory, scattered
+from minigrad.context import Listener, listen
 from minigrad.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 
 INDICES = {
@@ -175,3 +177,58 @@ def test_split_refuses_an_axis_outside(shape, axis):
         ShapeError, match=rf"split\(x, sections\): axis {axis} is out of bounds for shape"
     ):
         mg.split(mg.tensor(np.ones(shape)), 1, axis=axis)
+
+
+def test_what_slices_send_back_is_added_in_one_array(rng, monkeypatch):
+    made = []
+
+    def counted(shape, like):
+        made.append(shape)
+        return memory.zeros(shape, like)
+
+    monkeypatch.setattr(scattered, "zeros", counted)
+    x = mg.tensor(rng.normal(size=(5, 7, 3)), requires_grad=True)
+    parts = [x[:, t] * float(t) for t in range(7)] + [x[1], x[[0, 0, 2]], mg.take(x, [4, -1], 0)]
+    sum(mg.sum(part) for part in parts).backward()
+    expected = np.zeros((5, 7, 3)) + np.arange(7.0)[:, None]
+    np.add.at(expected, [1, 0, 0, 2, 4, 4], 1.0)
+    np.testing.assert_allclose(x.grad, expected, rtol=1e-15)
+    assert made == [(5, 7, 3)]
+
+
+def test_a_gradient_that_someone_else_has_is_not_written_over_by_a_slice(rng):
+    x, c = (mg.tensor(rng.normal(size=(5, 3)), requires_grad=True) for _ in range(2))
+    u = rng.normal(size=(5, 3))
+    row = x[2]
+    y = x + c  # its rule hands the very same array to both
+    held = []
+    y.register_hook(held.append)
+    mg.sum(y * u + row).backward()
+    expected = u.copy()
+    expected[2] += 5
+    np.testing.assert_allclose(x.grad, expected, rtol=1e-15)
+    np.testing.assert_array_equal(c.grad, u)
+    np.testing.assert_array_equal(held[0], u)
+
+
+@pytest.mark.parametrize("seen", ["hook", "listener"])
+def test_whoever_listens_sees_a_slices_gradient_as_an_array(seen, rng):
+    x = mg.tensor(rng.normal(size=(5, 3)), requires_grad=True)
+    y = x * 1.0
+    part = y[1:3]
+    found = []
+    if seen == "hook":
+        part.node.register_hook(lambda contributions, gradient: found.extend(contributions))
+        mg.sum(part).backward()
+    else:
+
+        class Heard(Listener):
+            def backward(self, node, gradient, contributions, seconds):
+                if node is part.node:
+                    found.extend(contributions)
+
+        with listen(Heard()):
+            mg.sum(part).backward()
+    assert [type(array) for array in found] == [np.ndarray]
+    np.testing.assert_array_equal(found[0], np.pad(np.ones((2, 3)), ((1, 2), (0, 0))))
+    np.testing.assert_array_equal(x.grad, found[0])
