@@ -25,6 +25,8 @@ from .ways import Need, Place, Ways
 __all__ = ["Split", "has_threads", "split"]
 
 PHASE = 120e-6  # seconds to start and end the parts
+CALL = 1e-6  # seconds that Python takes for a step
+TURN = 15e-6  # and at least for one that runs in parts: there each waits for the other to let go
 CACHED = 0.5  # of the time that what stays in cache takes
 CACHE = 1 << 20  # bytes of cache of one core
 WORTH = 1e-3  # seconds from which a program is looked at
@@ -34,7 +36,7 @@ ENOUGH = 0.95  # of the time it may take then
 def split(program: Program) -> Split | None:
     """The split that saves most, or None if none saves enough."""
     threads = 1 if has_threads(program) else THREADS
-    plain = sum(_seconds(step, threads) for step in program.steps)
+    plain = sum(_seconds(step, threads) + CALL for step in program.steps if step.outs)
     if plain < WORTH or program.draws or _overwrites(program) or blas_threads() < THREADS:
         return None
     found = [Split(program, seed, axis) for seed, axis in _seeds(program)]
@@ -126,9 +128,11 @@ class Split(Ways):
         """A rough time for the program, split."""
         total, longest = self.phases * PHASE, -(-self.units // THREADS) / self.units
         for step in self.program.steps:
-            seconds = _seconds(step, 1) * (longest if self.times[id(step)][1] else 1)
+            in_parts = self.times[id(step)][1] and step.kind != "view"
+            seconds = _seconds(step, 1) * (longest if in_parts else 1)
             cached = step.kind != "matmul" and step.outs and id(root(step.out)) in self.local
-            total += seconds * (CACHED if cached else 1)
+            seconds *= CACHED if cached else 1
+            total += max(seconds, TURN) if in_parts else seconds + CALL
         return total
 
     def is_large(self, step: Step) -> bool:

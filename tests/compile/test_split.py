@@ -27,6 +27,7 @@ def whatever_it_costs(monkeypatch):
     monkeypatch.setattr(planner, "WORTH", -1.0)
     monkeypatch.setattr(planner, "ENOUGH", 1e9)
     monkeypatch.setattr(planner, "PHASE", 1e-7)
+    monkeypatch.setattr(planner, "TURN", 0.0)
     monkeypatch.setattr(planner, "blas_threads", lambda: 2)
 
 
@@ -347,6 +348,25 @@ def test_small_programs_stay_whole(monkeypatch):
     run = agree(step, [W], *batches(6, 5))
     assert phases(run) == 0
     assert not re.search(r"\blow\b", run.source)
+
+
+@pytest.mark.parametrize(("rows", "layers", "split"), [(16, 160, False), (4096, 2, True)])
+def test_many_short_steps_stay_whole_and_a_few_long_ones_do_not(rows, layers, split, monkeypatch):
+    """Both take some milliseconds; threads that take turns at short steps only wait."""
+    monkeypatch.undo()
+    monkeypatch.setattr(planner, "blas_threads", lambda: 2)
+    W = mg.tensor(np.eye(64), requires_grad=True)
+
+    @mg.compile
+    def step(x):
+        for _ in range(layers):
+            x = mg.tanh(x @ W)
+        loss = mg.sum(x)
+        loss.backward()
+        return loss
+
+    step(np.ones((rows, 64)))
+    assert (phases(step) > 0) == split
 
 
 @pytest.mark.parametrize("rows", [2, 3])
