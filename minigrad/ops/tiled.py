@@ -37,7 +37,7 @@ KEPT = 26 << 20
 MOST_THREADS = 4  # measured on two cores; each thread may need a ∂K and ∂V of its own
 
 
-ONE_TILE = 1 << 18  # score entries up to which one tile takes them all, as fast as the exact form
+ONE_TILE = 3 << 18  # score entries up to which one tile takes them all, as fast as the exact form
 
 
 def _threaded(walk: Walk, work: Callable[[int], Any]) -> Any:
@@ -97,6 +97,11 @@ def _misfit(q: Any, k: Any, v: Any, mask: Any = None, *settings: Any) -> str | N
     return None
 
 
+def _has_threads(q: Any, k: Any, v: Any, mask: Any = None) -> bool:
+    """Whether the work on arrays of these shapes is shared by threads."""
+    return _entries(q, k, v, mask) > ONE_TILE and is_large(q, k, v)
+
+
 def _entries(q: Any, k: Any, v: Any, mask: Any) -> int:
     """How many scores there are."""
     return prod((*leading(q, k, v, mask), np.shape(q)[-2], np.shape(k)[-2]))
@@ -138,7 +143,7 @@ _S_BAR = r"\quad \bar S = A \odot (<g> <v>^\top - \operatorname{rowsum}(<g> \odo
     analytic=False,
     also=("walk", "most", "total", "kept"),
     requires=_misfit,
-    threaded=is_large,
+    threaded=_has_threads,
 )
 def tiled_attention(q, k, v, mask=None, is_causal=False, scale=None, keep=0):
     """Scaled dot-product attention in tiles: softmax(q kᵀ · scale + mask) v, in memory that grows
