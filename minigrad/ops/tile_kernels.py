@@ -70,8 +70,8 @@ def attend(walk: Walk, results: Results, lane: Lane, k: int, scratch: Scratch) -
         sums = _sums(walk, heads, rows, parts, q, results.kept, scratch, shifted=True)
     O, most, total = sums
     total[total == 0] = np.inf  # no weight to anything
-    results.most[heads][:, None, rows], results.total[heads][:, None, rows] = most, total
-    np.divide(O, total.swapaxes(-1, -2), out=results.out[heads][:, rows])
+    results.most[heads][..., None, rows], results.total[heads][..., None, rows] = most, total
+    np.divide(O, total.swapaxes(-1, -2), out=results.out[heads][..., rows, :])
 
 
 def _sums(
@@ -86,16 +86,16 @@ def _sums(
 ) -> tuple[Any, Any, Any]:
     """E V, the shift m, and rowsum(E), tile by tile, for E = exp(S - m): m is rowmax(S), or 0."""
     V = walk.v[heads]
-    many, queries, _ = q.shape
-    O = scratch.array("O", (many, queries, walk.d_v), walk.dtype)
+    *many, queries, _ = q.shape
+    O = scratch.array("O", (*many, queries, walk.d_v), walk.dtype)
     O[...] = 0
     lowest = np.finfo(walk.dtype).min  # of a query that sees no key: so no -inf - -inf comes about
-    most = np.full((many, 1, queries), lowest if shifted else 0, walk.dtype)
+    most = np.full((*many, 1, queries), lowest if shifted else 0, walk.dtype)
     total = np.zeros_like(most)
     for j, part in enumerate(parts):
         here = within(part.tile.rows, rows)
-        S, kept_most = walk.room(part, many, kept, scratch)
-        walk.scores(heads, part.tile, q[:, here], S)
+        S, kept_most = walk.room(part, q, kept, scratch)
+        walk.scores(heads, part.tile, q[..., here, :], S)
         if shifted:
             before = most[..., here].copy()
             now = np.maximum(before, S.max(axis=-2, keepdims=True), out=most[..., here])
@@ -103,10 +103,10 @@ def _sums(
             if j > 0:  # what there is was relative to a smaller maximum
                 shrink = np.exp(before - now)
                 total[..., here] *= shrink
-                O[:, here] *= shrink.swapaxes(-1, -2)
+                O[..., here, :] *= shrink.swapaxes(-1, -2)
         E = np.exp(S, out=S)
         total[..., here] += _column_sums(E)
-        O[:, here] += _product(E.swapaxes(-1, -2), V[:, part.tile.keys], scratch)
+        O[..., here, :] += _product(E.swapaxes(-1, -2), V[..., part.tile.keys, :], scratch)
         if kept_most is not None:
             kept_most[...] = most[..., here]
     return O, most, total
@@ -116,7 +116,8 @@ def _seems_small(q: Any, K: Any) -> bool:
     """Whether a few of the scores are all small: a guess, that the sums will prove or not."""
     if q.itemsize < 4:
         return False
-    few = q[:, :: 1 + q.shape[1] // 16] @ K[:, :: 1 + K.shape[1] // 16].swapaxes(-1, -2)
+    few_q, few_k = (x[..., :: 1 + x.shape[-2] // 16, :] for x in (q, K))
+    few = few_q @ few_k.swapaxes(-1, -2)
     return bool(np.abs(few).max(initial=0) < SMALL)
 
 
@@ -139,8 +140,8 @@ def _product(a: Any, b: Any, scratch: Scratch) -> Any:
 
 
 def _column_sums(E: Any) -> Any:
-    """As a product with ones, three times as fast as a sum along that axis: (heads, 1, queries)."""
-    return np.matmul(_ones(E.dtype)[: E.shape[-2]], E)[:, None]
+    """As a product with ones, three times as fast as a sum along that axis: (..., 1, queries)."""
+    return np.matmul(_ones(E.dtype)[: E.shape[-2]], E)[..., None, :]
 
 
 @cache
@@ -200,19 +201,19 @@ def differentiate(
             keys, here = part.tile.keys, within(part.tile.rows, rows)
             E, dO = _weights(walk, lane.heads, rows, part, q, G, given, scratch)
             if dk is not None or dq is not None:
-                V1 = scratch.array("V", (len(q), E.shape[-2], walk.d_v + 1), walk.dtype)
-                V1[..., :-1], V1[..., -1] = V[:, keys], 1
+                V1 = scratch.array("V", (*E.shape[:-1], walk.d_v + 1), walk.dtype)
+                V1[..., :-1], V1[..., -1] = V[..., keys, :], 1
                 P = scratch.array("P", E.shape, walk.dtype)
                 np.matmul(V1, dO.swapaxes(-1, -2), out=P)
                 P *= E  # ∂Sᵀ; and E, which may come from far, is now in the cache
             if dV is not None:
-                dV[:, keys] += _product(E, dO[..., :-1], scratch)
+                dV[..., keys, :] += _product(E, dO[..., :-1], scratch)
             if dK is not None:
-                dK[:, keys] += _product(P, q[:, here], scratch)
+                dK[..., keys, :] += _product(P, q[..., here, :], scratch)
             if dq is not None:
-                dQ[:, here] += _product(P.swapaxes(-1, -2), K[:, keys], scratch)
+                dQ[..., here, :] += _product(P.swapaxes(-1, -2), K[..., keys, :], scratch)
         if dq is not None:
-            np.multiply(dQ, walk.scale, out=dq[:, rows])
+            np.multiply(dQ, walk.scale, out=dq[..., rows, :])
     for result, total in ((dk, dK), (dv, dV)):
         if result is not None and result is not total:
             result[...] = total
@@ -228,11 +229,12 @@ def _zeros(name: str, like: Any, scratch: Scratch) -> Any:
 
 
 def _weighed(walk: Walk, heads: Any, rows: slice, given: Given, scratch: Scratch) -> Any:
-    """[∂O  -D] / rowsum(E) for a band of queries: (heads, queries, d_v + 1)."""
-    g, out, total = given.g[heads][:, rows], given.out[heads][:, rows], given.total[heads][:, rows]
+    """[∂O  -D] / rowsum(E) for a band of queries: (..., queries, d_v + 1)."""
+    g, out = (x[heads][..., rows, :] for x in (given.g, given.out))
+    total = given.total[heads][..., rows]
     G = scratch.array("G", (*g.shape[:-1], walk.d_v + 1), walk.dtype)
     np.divide(g, total[..., None], out=G[..., :-1])
-    np.negative(np.einsum("hnd,hnd->hn", G[..., :-1], out), out=G[..., -1])
+    np.negative(np.einsum("...nd,...nd->...n", G[..., :-1], out), out=G[..., -1])
     return G
 
 
@@ -252,10 +254,10 @@ def _weights(
     it, which are smaller than E.
     """
     here = within(part.tile.rows, rows)
-    dO, most = G[:, here], given.most[heads][:, None, part.tile.rows]
-    E, kept_most = walk.room(part, len(q), given.kept, scratch)
+    dO, most = G[..., here, :], given.most[heads][..., None, part.tile.rows]
+    E, kept_most = walk.room(part, q, given.kept, scratch)
     if kept_most is None:
-        walk.scores(heads, part.tile, q[:, here], E)
+        walk.scores(heads, part.tile, q[..., here, :], E)
         if most.any():
             E -= most
         return np.exp(E, out=E), dO

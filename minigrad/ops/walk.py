@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod, sqrt
 from typing import Any, NamedTuple
 
@@ -24,7 +25,8 @@ __all__ = [
     "within",
 ]
 
-THREADED = 1 << 26  # score entries times d_k + d_v from which threads pay: some 5 ms both ways
+EXP = 64  # what e^x and the passes over a score take, in terms of the products at d_k + d_v
+THREADED = 1e8  # scores times d_k + d_v + EXP from which threads pay: some 5 ms both ways
 
 
 class Part(NamedTuple):
@@ -37,7 +39,7 @@ class Part(NamedTuple):
 class Lane(NamedTuple):
     """Some heads, and for each band of their queries its parts; each share has its own ∂K, ∂V."""
 
-    heads: Any  # an index: an entry for each leading axis but the last, and there a slice
+    heads: Any  # an index: an entry for each leading axis, a slice for the last one or two
     bands: list[tuple[slice, list[Part]]]
     share: int = 0
 
@@ -76,25 +78,29 @@ class Walk:
             index: Grid(self.n, self.m, self._mask_at(index), self.is_causal)
             for index in np.ndindex(*masks)
         }
-        *outer, inner = self.lead
-        several = self._heads_at_once()
-        for index in np.ndindex(*outer):
-            for first in range(0, inner, several):
-                heads = (*index, slice(first, min(first + several, inner)))
-                self.lanes.append(Lane(heads, self._with_room(heads, keep)))
+        self.lanes += [Lane(heads, self._with_room(heads, keep)) for heads in self._heads()]
 
-    def _heads_at_once(self) -> int:
-        if self.mask is not None and self.mask.shape[-3] != 1:
-            return 1  # each has its own mask
+    def _heads(self) -> Iterator[tuple[Any, ...]]:
+        """Some heads at a time, of one mask: of one example, or all heads of several examples."""
         entries = max(1, min(self.n, BAND) * min(self.m, WIDTH))
         several = BAND * WIDTH // entries
         if self.threads > 1:
             several = min(several, self.heads // (2 * self.threads))
-        return max(1, several)
+        alike = (1,) * len(self.lead) if self.mask is None else self.mask.shape[:-2]
+        *outer, inner = self.lead
+        whole: tuple[slice, ...] = ()
+        if len(self.lead) > 1 and several > inner > 0 and alike[-2:] == (1, 1):
+            several, whole = several // inner, (slice(0, inner),)
+            *outer, inner = outer
+        step = max(1, several) if alike[len(outer)] == 1 else 1
+        for index in np.ndindex(*outer):
+            for first in range(0, inner, step):
+                yield (*index, slice(first, min(first + step, inner)), *whole)
 
     def _with_room(self, heads: Any, keep: int) -> list[tuple[slice, list[Part]]]:
         """The bands, with room for each tile's weights and maxima while the budget lasts."""
-        grid, many = self.grids[self._mask_of(heads)], _length(heads[-1])
+        grid = self.grids[self._mask_of(heads)]
+        many = prod(_length(place) for place in heads if isinstance(place, slice))
         divided = []
         for k in range(len(grid)):
             parts = []
@@ -119,7 +125,7 @@ class Walk:
         """Which mask some heads have."""
         if self.mask is None:
             return ()
-        places = (*heads[:-1], heads[-1].start)
+        places = [place.start if isinstance(place, slice) else place for place in heads]
         return tuple(
             0 if size == 1 else i for i, size in zip(places, self.mask.shape, strict=False)
         )
@@ -149,29 +155,29 @@ class Walk:
     # ------------------------------------------------------------ the arrays of one part
 
     def queries(self, heads: Any, rows: slice, scratch: Scratch) -> Any:
-        """q · scale, contiguous: (heads, queries, d_k)."""
-        q = self.q[heads][:, rows]
+        """q · scale, contiguous: (..., queries, d_k)."""
+        q = self.q[heads][..., rows, :]
         return np.multiply(q, self.scale, out=scratch.array("q", q.shape, self.dtype))
 
-    def room(self, part: Part, many: int, kept: Any, scratch: Scratch) -> tuple[Any, Any]:
-        """Where a part's weights (heads, keys, queries) go, and its maxima if they are kept."""
-        keys, queries = _length(part.tile.keys), _length(part.tile.rows)
+    def room(self, part: Part, q: Any, kept: Any, scratch: Scratch) -> tuple[Any, Any]:
+        """Where a part's weights (..., keys, queries) go, and its maxima if they are kept."""
+        many, keys, queries = q.shape[:-2], _length(part.tile.keys), _length(part.tile.rows)
         if part.kept is None:
-            return scratch.array("S", (many, keys, queries), self.dtype), None
-        slab = kept[part.kept : part.kept + many * (keys + 1) * queries]
-        slab = slab.reshape(many, keys + 1, queries)
-        return slab[:, 1:], slab[:, :1]
+            return scratch.array("S", (*many, keys, queries), self.dtype), None
+        shape = (*many, keys + 1, queries)
+        slab = kept[part.kept : part.kept + prod(shape)].reshape(shape)
+        return slab[..., 1:, :], slab[..., :1, :]
 
     def scores(self, heads: Any, tile: Tile, q: Any, S: Any) -> None:
-        """Sᵀ = K (q · scale)ᵀ + Mᵀ on one tile: (heads, keys, queries)."""
-        np.matmul(self.k[heads][:, tile.keys], q.swapaxes(-1, -2), out=S)
+        """Sᵀ = K (q · scale)ᵀ + Mᵀ on one tile: (..., keys, queries)."""
+        np.matmul(self.k[heads][..., tile.keys, :], q.swapaxes(-1, -2), out=S)
         for rows, keys in tile.masked:
             mask = self._mask_at(self._mask_of(heads))
             part = to_add(mask[rows if len(mask) > 1 else slice(None), keys], self.dtype)
-            S[:, within(keys, tile.keys), within(rows, tile.rows)] += part.T
+            S[..., within(keys, tile.keys), within(rows, tile.rows)] += part.T
         for rows, keys in tile.diagonal:
             closed = triangle(self.dtype, keys_first=True)[: _length(keys), : _length(rows)]
-            S[:, within(keys, tile.keys), within(rows, tile.rows)] += closed
+            S[..., within(keys, tile.keys), within(rows, tile.rows)] += closed
 
 
 def within(part: slice, whole: slice) -> slice:
@@ -183,7 +189,7 @@ def is_large(q: Any, k: Any, v: Any) -> bool:
     """Whether the work on arrays of these shapes is worth several threads."""
     heads = prod(np.broadcast_shapes(*(x.shape[:-2] for x in (q, k, v))))
     (n, d_k), (m, d_v) = q.shape[-2:], v.shape[-2:]
-    return bool(heads * n * m * (d_k + d_v) >= THREADED)
+    return bool(heads * n * m * (d_k + d_v + EXP) >= THREADED)
 
 
 def factor(scale: float | None, d_k: int) -> float:

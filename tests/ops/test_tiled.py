@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad import parallel
+from minigrad import memory, parallel
 from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from minigrad.ops import tile_kernels, tiled, tiles, walk
 
@@ -483,6 +483,7 @@ def _peak(n, keep, monkeypatch):
     """Bytes that one forward and backward allocates at most."""
     monkeypatch.setattr(mg.ops.scaled_dot_product, "KEPT", keep)
     parallel._idle.clear()
+    memory.release()
     q = np.zeros((1, n, 16), np.float32)
     leaves = [mg.tensor(q, requires_grad=True) for _ in range(3)]
     gc.collect()
@@ -501,6 +502,7 @@ def test_memory_grows_with_n_and_not_with_its_square(monkeypatch):
 
 
 def test_what_is_kept_stays_within_its_budget(monkeypatch):
+    monkeypatch.setattr(walk, "THREADED", np.inf)  # one thread, one scratch
     without, within = (_peak(1024, keep, monkeypatch) for keep in (0, 1 << 20))
     assert 0 < within - without <= 1 << 20
 
@@ -776,3 +778,56 @@ def test_compiled_both_ways_go_in_tiles_and_blas_stays_out_of_the_threads_way(
     assert "tiled_attention_backward(" in step.source
     assert "(600, 600)" not in step.source
     assert bool(limited) == large
+
+
+# ---------------------------------------------------------------- many short sequences
+
+
+LEADS = [(5,), (5, 2), (7, 1), (1, 7), (3, 4, 2), (2, 0, 3), (0, 2)]
+MASKS_OF = {
+    "none": lambda lead: None,
+    "one": lambda lead: (),
+    "one an example": lambda lead: (*lead[:-1], 1),
+    "one a head": lambda lead: (lead[-1],),
+    "each its own": lambda lead: lead,
+}
+
+
+@pytest.mark.parametrize("of", MASKS_OF)
+@pytest.mark.parametrize("lead", LEADS, ids=str)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_short_sequences_go_several_examples_at_a_time(lead, of, threads, request, rng):
+    if threads == 2:
+        request.getfixturevalue("two_threads")
+    q, k, v = _draw(rng, lead, 6, 9)
+    shape = MASKS_OF[of](lead)
+    mask = None if shape is None else rng.uniform(size=(*shape, 6, 9)) < 0.7
+    _assert_same(q, k, v, mask)
+    _assert_same(*(x.swapaxes(0, -3).copy().swapaxes(0, -3) for x in (q, k, v)), mask)
+
+
+@pytest.mark.parametrize(
+    ("lead", "masks", "lanes"),
+    [
+        ((64, 8), None, [(64, 8)]),
+        ((64, 8), (), [(64, 8)]),
+        ((64, 8), (64, 1), [(1, 8)] * 64),
+        ((64, 8), (8,), [(1, 1)] * 512),
+        ((2, 3, 4), None, [(1, 3, 4)] * 2),
+        ((1024,), None, [(728,), (296,)]),
+    ],
+)
+def test_a_lane_takes_as_many_heads_of_one_mask_as_fill_a_tile(lead, masks, lanes, rng):
+    q = np.zeros((*lead, 20, 3))
+    k = np.zeros((*lead, 18, 3))
+    mask = None if masks is None else np.ones((*masks, 20, 18), bool)
+    plan = walk.Walk(q, k, k, mask, False, None)
+    plan.plan(1, 0)
+    assert [plan.q[lane.heads].shape[:-2] for lane in plan.lanes] == [
+        tuple(size for size, place in zip(sizes, lane.heads, strict=True) if type(place) is slice)
+        for sizes, lane in zip(lanes, plan.lanes, strict=True)
+    ]
+    seen = np.zeros(lead, int)
+    for lane in plan.lanes:
+        seen[lane.heads] += 1
+    assert (seen == 1).all()
