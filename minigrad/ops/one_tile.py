@@ -9,6 +9,7 @@ import numpy as np
 from ..memory import empty_as
 from ..parallel import scratch
 from .attention import check_mask
+from .reduce import softmax
 from .walk import as_mask, common_dtype, factor, leading, to_add
 
 __all__ = ["backward", "forward"]
@@ -35,13 +36,7 @@ def weights(q: Any, k: Any, mask: Any, is_causal: bool, scale: float | None) -> 
         S += to_add(mask, S.dtype)
     if is_causal:
         S += to_add(np.tri(*S.shape[-2:], dtype=bool), S.dtype)
-    S -= S.max(axis=-1, keepdims=True, initial=np.finfo(S.dtype).min)  # no -inf - -inf
-    np.exp(S, out=S)
-    total = S.sum(axis=-1, keepdims=True)
-    if not total.all():
-        total[total == 0] = 1  # of queries that see no key
-    S /= total
-    return S
+    return softmax(S)
 
 
 def backward(
@@ -53,11 +48,11 @@ def backward(
     if not (wants_q or wants_k):
         return None, None, dv
     with scratch() as memory:
-        dS = memory.array("P", (*out.shape[:-1], A.shape[-1]), A.dtype)
+        dS = memory.array("P", (*out.shape[:-1], A.shape[-1]), A.dtype)  # times the scale
+        g = g * A.dtype.type(factor(scale, q.shape[-1]))
         np.matmul(g, v.swapaxes(-1, -2), out=dS)
         dS -= np.einsum("...nd,...nd->...n", g, out)[..., None]
         dS *= A
-        dS *= A.dtype.type(factor(scale, q.shape[-1]))
         dq = _product(dS, k, q) if wants_q else None
         return dq, _product(dS.swapaxes(-1, -2), q, k) if wants_k else None, dv
 
