@@ -59,9 +59,10 @@ class _Optimiser:
                 continue
             slot = self._slots.get(i)
             if slot is None:
-                if p.dtype not in self._scratch:
-                    self._scratch[p.dtype] = np.empty(PART, p.dtype)
-                slot = self._slots[i] = _Slot(p._data, self._states, self._scratch[p.dtype])
+                dtype = np.result_type(p.dtype, np.float32)
+                if dtype not in self._scratch:
+                    self._scratch[dtype] = np.empty(PART, dtype)
+                slot = self._slots[i] = _Slot(p._data, self._states, self._scratch[dtype])
             slot.count += 1
             for scratch, w, g, *state in slot.parts(p._data, p.grad):
                 self._update(slot.count, scratch, w, g, *state)
@@ -82,21 +83,25 @@ PART = 1 << 17  # entries that are updated at once, so that they stay in cache f
 
 
 class _Slot:
-    """What an optimiser keeps for one parameter: how often it moved, so many arrays, a scratch."""
+    """What an optimiser keeps for one parameter: how often it moved, so many arrays, a scratch.
+
+    They are float32 for float16, whose squares soon are 0 or infinite.
+    """
 
     def __init__(self, w: Any, states: int, scratch: Any) -> None:
         self.count = 0
-        self.state = [np.zeros_like(w) for _ in range(states)]
+        self.state = [np.zeros_like(w, scratch.dtype) for _ in range(states)]
         few = w.size <= PART
         self.whole = few or not w.flags.c_contiguous
         if few:
             scratch = scratch[: w.size].reshape(w.shape)
         elif self.whole:
-            scratch = np.empty_like(w)
+            scratch = np.empty_like(w, scratch.dtype)
         self.scratch = scratch
 
     def parts(self, w: Any, g: Any) -> Iterator[tuple[Any, ...]]:
         """(scratch, w, g, *state), a part of a large parameter after the other; all are views."""
+        g = np.asarray(g, self.scratch.dtype)
         if self.whole:
             yield self.scratch, w, g, *self.state
             return

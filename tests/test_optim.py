@@ -116,7 +116,7 @@ def test_optimisers_are_found_without_an_import_of_their_own():
     assert said.stdout == "SGD False\n"
 
 
-@pytest.mark.parametrize("size", [0.1, 1, 20, 200])
+@pytest.mark.parametrize("size", [1e-6, 1e-3, 0.1, 1, 20, 200, 60_000])
 def test_adam_moves_float16_by_lr_at_each_step_whatever_the_size_of_a_steady_gradient(size):
     w = mg.tensor(np.zeros(3, np.float16), requires_grad=True)
     optimiser = Adam([w], lr=0.01)
