@@ -14,7 +14,7 @@ import numpy as np
 
 from .memory import ALONE, FEW, owns, zeros
 
-__all__ = ["Scattered", "add_rows", "dense", "names_rows"]
+__all__ = ["Scattered", "add_rows", "dense", "is_basic", "names_rows"]
 
 
 class Scattered:

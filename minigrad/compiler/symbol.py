@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from ..scattered import is_basic
 from .program import Program, Step, Value, address, blank, flat, lies, substitute
 
 __all__ = ["Symbol", "Untraceable", "apply"]
@@ -83,7 +84,7 @@ class Symbol(NDArrayOperatorsMixin):
         return np.power(self, power)
 
     def __getitem__(self, index: Any) -> Any:
-        kind = "view" if _is_basic(index) else "call"
+        kind = "view" if is_basic(index) else "call"
         return apply(kind, "getitem", _getitem, (self, index))
 
     def reshape(self, *shape: Any) -> Any:
@@ -121,7 +122,7 @@ class Symbol(NDArrayOperatorsMixin):
 
     def __setitem__(self, index: Any, x: Any) -> None:
         """Into zeros, once: they are then what `x` makes of them."""
-        self._filled("put", "put" if _is_basic(index) else "set", index, x)
+        self._filled("put", "put" if is_basic(index) else "set", index, x)
 
     def _filled(self, kind: str, text: str, index: Any, x: Any) -> None:
         step = self.value.step
@@ -187,13 +188,6 @@ class Symbol(NDArrayOperatorsMixin):
 
     __array__ = __float__ = __int__ = __index__ = __iter__ = __complex__ = _refuse
     __hash__ = object.__hash__
-
-
-def _is_basic(index: Any) -> bool:
-    """Whether an index gives a view: no arrays."""
-    kinds = (int, np.integer, slice, type(None), type(Ellipsis))
-    parts = index if isinstance(index, tuple) else (index,)
-    return all(isinstance(p, kinds) and not isinstance(p, bool | np.bool_) for p in parts)
 
 
 def _getitem(x: Any, index: Any) -> Any:
