@@ -235,7 +235,7 @@ def _broadcast_axes(shape: tuple[int, ...], wide: tuple[int, ...]) -> tuple[int,
 
 def fit(gradient: Any, edge: Any, node: Node) -> Any:
     """The edge rule: sum over exactly the axes that were broadcast, cast to the input's dtype."""
-    gradient, shape = dense(gradient), edge.shape
+    shape = edge.shape
     if gradient.shape != shape:
         axes = _broadcast_axes(shape, gradient.shape)
         if axes is None:
@@ -246,10 +246,11 @@ def fit(gradient: Any, edge: Any, node: Node) -> Any:
                 f"{node.op.name}: the rule for {name} gave shape {gradient.shape}, "
                 f"which does not reduce to the input's {shape}\n  at {node.path}, {node.place}"
             )
+        gradient = dense(gradient)
         first = len(axes) == len(gradient.shape) - len(shape)  # all of them before the input's own
         gradient = column_sums(gradient, len(axes)) if first else sums(gradient, axes)
         gradient = gradient if gradient.shape == shape else gradient.reshape(shape)
-    return gradient if gradient.dtype == edge.dtype else gradient.astype(edge.dtype)
+    return gradient if gradient.dtype == edge.dtype else dense(gradient).astype(edge.dtype)
 
 
 def _of_kind(gradient: Any, new: Any) -> Any:
@@ -375,13 +376,15 @@ def _announce(node: Node, gradient: Any, contributions: Any, start: float) -> li
         part if part is None else fit(part, edge, node)
         for part, edge in zip(contributions, node.edges, strict=True)
     ]
+    heard = [dense(part) for part in parts]
     for hook in list((node.after or {}).values()):
-        new = hook(list(parts), gradient)
+        new = hook(list(heard), gradient)
         if new is not None:
             parts = [
                 part if part is None else fit(_of_kind(gradient, part), edge, node)
                 for part, edge in zip(new, node.edges, strict=True)
             ]
+            heard = parts
     for listener in current().listeners:
-        listener.backward(node, gradient, parts, seconds)
+        listener.backward(node, gradient, heard, seconds)
     return parts

@@ -135,8 +135,8 @@ def compile(step: Callable[..., Any]) -> Compiled:
 
     Shapes, dtypes, flags, plain values and the objects the step reaches may change from call to
     call: it is then recorded anew, up to 8 times. The numbers in arrays may change freely. Steps of
-    more than a millisecond run on two threads over single-threaded BLAS where they work row by row,
-    with BLAS's setting restored after each call. A step
+    more than a millisecond run on two threads over single-threaded BLAS where they work row by row
+    and are not many short ones, with BLAS's setting restored after each call. A step
     runs eagerly, as if it were not compiled, when it looks at numbers in Python (`item()`,
     `float(x)`, `if x > 0`), computes with arrays outside the ops, returns what still waits for a
     backward, has hooks, changes plain state, or while a trace listens; `compiled.reasons` says

@@ -36,7 +36,7 @@ ENOUGH = 0.95  # of the time it may take then
 def split(program: Program) -> Split | None:
     """The split that saves most, or None if none saves enough."""
     threads = 1 if has_threads(program) else THREADS
-    plain = sum(_seconds(step, threads) + CALL for step in program.steps if step.outs)
+    plain = sum(_seconds(step, threads) + CALL for step in program.steps)
     if plain < WORTH or program.draws or _overwrites(program) or blas_threads() < THREADS:
         return None
     found = [Split(program, seed, axis) for seed, axis in _seeds(program)]

@@ -97,9 +97,9 @@ def _misfit(q: Any, k: Any, v: Any, mask: Any = None, *settings: Any) -> str | N
     return None
 
 
-def _has_threads(q: Any, k: Any, v: Any, mask: Any = None) -> bool:
+def _has_threads(q: Any, k: Any, v: Any) -> bool:
     """Whether the work on arrays of these shapes is shared by threads."""
-    return _entries(q, k, v, mask) > ONE_TILE and is_large(q, k, v)
+    return _entries(q, k, v, None) > ONE_TILE and is_large(q, k, v)
 
 
 def _entries(q: Any, k: Any, v: Any, mask: Any) -> int:

@@ -1,5 +1,7 @@
 """Picking entries: every kind of index NumPy has, and where gradients land."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -232,3 +234,22 @@ def test_whoever_listens_sees_a_slices_gradient_as_an_array(seen, rng):
     assert [type(array) for array in found] == [np.ndarray]
     np.testing.assert_array_equal(found[0], np.pad(np.ones((2, 3)), ((1, 2), (0, 0))))
     np.testing.assert_array_equal(x.grad, found[0])
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_slices_are_added_in_the_same_way_whoever_listens(heard, rng, monkeypatch):
+    """So what a trace checks is what runs without it."""
+    added = []
+    onto = scattered.Scattered.onto
+
+    def counted(self, total):
+        added.append(total is not None)
+        return onto(self, total)
+
+    monkeypatch.setattr(scattered.Scattered, "onto", counted)
+    x = mg.tensor(rng.normal(size=(5, 3)), requires_grad=True)
+    loss = mg.sum(x[0] + x[1:3] + x[4])
+    with listen(Listener()) if heard else nullcontext():
+        loss.backward()
+    assert sum(added) == 2
+    np.testing.assert_array_equal(x.grad, [[2] * 3, [1] * 3, [1] * 3, [0] * 3, [2] * 3])
