@@ -10,53 +10,54 @@ array([[1.  , 0.  , 0.  ],
        [0.33, 0.33, 0.33]])
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from minigrad.later import later
 
 from .attention import MultiHeadAttention, SelfAttention
-from .bias import ALiBi, T5Bias, alibi_slopes, t5_bucket
-from .blocks import DecoderBlock, TransformerBlock
 from .cache import ContextCache, KernelState, KVCache
-from .cost import (
-    A100_RIDGE,
-    arithmetic_intensity,
-    count_flops,
-    count_memory_bytes,
-    flops_by_step,
-    memory_by_array,
-    roofline,
-)
-from .efficient import linear_attention, linformer_attention, performer_attention
-from .efficient_layers import LinearAttention, LinformerAttention, PerformerAttention
-from .embedding import Embedding
 from .feed_forward import Dropout, FeedForward, GatedFeedForward
-from .frequencies import (
-    llama3_frequencies,
-    ntk_frequencies,
-    rotary_frequencies,
-    scaled_frequencies,
-    yarn_amplitude,
-    yarn_frequencies,
-)
 from .hand_derived import Step, multi_head_steps, self_attention_steps
 from .heads import merge_heads, split_heads
-from .kernels import elu_features, orthogonal_features, positive_features
-from .layout import Layout, LayoutRow, attend_per_head, explain_layout, per_head_weights
 from .linear import Linear, linear
-from .loss import cross_entropy_loss
 from .mask import combined_mask, create_causal_mask, padding_mask
 from .module import Module
-from .norm import LayerNorm, RMSNorm
 from .position import LearnedPosition, SinusoidalPosition, sinusoidal_encoding
-from .relative import RelativePosition, TransformerXLPosition
-from .rotary import Rotary, apply_rotary, rotary_angles
 from .scoring import scaled_dot_product_attention, softmax_backward
-from .sequential import Sequential
-from .sparse import big_bird_mask, dilated_mask, global_mask, sliding_window_mask
-from .transformer import Decoder, Encoder, LanguageModel
 
 if TYPE_CHECKING:
+    from .bias import ALiBi, T5Bias, alibi_slopes, t5_bucket
+    from .blocks import DecoderBlock, TransformerBlock
+    from .cost import (
+        A100_RIDGE,
+        arithmetic_intensity,
+        count_flops,
+        count_memory_bytes,
+        flops_by_step,
+        memory_by_array,
+        roofline,
+    )
+    from .efficient import linear_attention, linformer_attention, performer_attention
+    from .efficient_layers import LinearAttention, LinformerAttention, PerformerAttention
+    from .embedding import Embedding
+    from .frequencies import (
+        llama3_frequencies,
+        ntk_frequencies,
+        rotary_frequencies,
+        scaled_frequencies,
+        yarn_amplitude,
+        yarn_frequencies,
+    )
+    from .kernels import elu_features, orthogonal_features, positive_features
     from .layer_costs import GraphCost, LayerCost, count_graph, kv_cache_bytes, layer_cost
+    from .layout import Layout, LayoutRow, attend_per_head, explain_layout, per_head_weights
+    from .loss import cross_entropy_loss
+    from .norm import LayerNorm, RMSNorm
+    from .relative import RelativePosition, TransformerXLPosition
+    from .rotary import Rotary, apply_rotary, rotary_angles
+    from .sequential import Sequential
+    from .sparse import big_bird_mask, dilated_mask, global_mask, sliding_window_mask
+    from .transformer import Decoder, Encoder, LanguageModel
 
 __all__ = [
     "A100_RIDGE",
@@ -141,8 +142,27 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """What layers cost is imported when first asked for: most programs never do."""
-    if name in ("GraphCost", "LayerCost", "count_graph", "kv_cache_bytes", "layer_cost"):
-        return getattr(import_module(f"{__name__}.layer_costs"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = later(
+    __name__,
+    {
+        "bias": "ALiBi T5Bias alibi_slopes t5_bucket",
+        "blocks": "DecoderBlock TransformerBlock",
+        "cost": "A100_RIDGE arithmetic_intensity count_flops count_memory_bytes flops_by_step "
+        "memory_by_array roofline",
+        "efficient": "linear_attention linformer_attention performer_attention",
+        "efficient_layers": "LinearAttention LinformerAttention PerformerAttention",
+        "embedding": "Embedding",
+        "frequencies": "llama3_frequencies ntk_frequencies rotary_frequencies scaled_frequencies "
+        "yarn_amplitude yarn_frequencies",
+        "kernels": "elu_features orthogonal_features positive_features",
+        "layer_costs": "GraphCost LayerCost count_graph kv_cache_bytes layer_cost",
+        "layout": "Layout LayoutRow attend_per_head explain_layout per_head_weights",
+        "loss": "cross_entropy_loss",
+        "norm": "LayerNorm RMSNorm",
+        "relative": "RelativePosition TransformerXLPosition",
+        "rotary": "Rotary apply_rotary rotary_angles",
+        "sequential": "Sequential",
+        "sparse": "big_bird_mask dilated_mask global_mask sliding_window_mask",
+        "transformer": "Decoder Encoder LanguageModel",
+    },
+)

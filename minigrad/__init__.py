@@ -7,13 +7,13 @@
 array([2., 4.])
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import errors
 from .anomaly import anomaly
 from .context import Listener, constant, enable_grad, expect, given, listen, no_grad, scope
 from .functional import checkpoint, grad, hvp, jacobian, jvp, vjp
+from .later import later
 from .op import Op, call, op, registry
 from .ops import (
     abs,
@@ -163,14 +163,6 @@ __all__ = [
 ]
 
 
-_LATER = {"compare": ".check", "compile": ".compiler", "gradcheck": ".check"}
-
-
-def __getattr__(name: str) -> Any:
-    """What most programs never ask for is imported when it is."""
-    if name == "optim":
-        return import_module(f"{__name__}.{name}")
-    if name in _LATER:
-        found = globals()[name] = getattr(import_module(_LATER[name], __name__), name)
-        return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = later(
+    __name__, {"check": "compare gradcheck", "compiler": "compile", "optim": ""}
+)

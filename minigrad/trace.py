@@ -18,12 +18,12 @@ from .context import Listener, current, listen
 from .errors import DTypeError, GradientError
 from .graph import Node, order
 from .op import Op
-from .record import Check, Checks, Edge, Entry, rms
 from .tensor import Tensor
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from .record import Checks, Edge, Entry
     from .views.attention import Attentions
 
 __all__ = ["Trace", "draw", "trace"]
@@ -108,6 +108,8 @@ class Trace(Listener):
 
     def _entry(self, owner: Any, **facts: Any) -> Entry:
         """A new entry, made for `owner`: a Node, a Tensor without one, or an array."""
+        from .record import Entry
+
         entry = Entry(id=len(self.entries), **facts)
         self.entries.append(entry)
         self._owners.append(owner)
@@ -115,6 +117,8 @@ class Trace(Listener):
         return entry
 
     def _edge(self, source: int, target: int, name: str) -> None:
+        from .record import Edge
+
         edge = Edge(source, target, name)
         self.edges.append(edge)
         self._into.setdefault(target, []).append(edge)
@@ -333,6 +337,7 @@ class Trace(Listener):
         Raises: GradientError if no backward ran through a layer that has such steps.
         """
         from .check import compare
+        from .record import Check, Checks, rms
 
         checks = Checks()
         for e in self._expectations:
@@ -359,6 +364,8 @@ class Trace(Listener):
 
     def checked(self) -> Checks:
         """What `check` measures; nothing where no backward ran through a layer that has steps."""
+        from .record import Checks
+
         try:
             return self.check()
         except GradientError:

@@ -1,0 +1,51 @@
+"""What the two packages offer, and what importing them loads."""
+
+import subprocess
+import sys
+
+import pytest
+
+import layers
+import minigrad
+
+
+def in_a_fresh_interpreter(code: str) -> str:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize("package", ["minigrad", "layers"])
+def test_every_public_name_is_listed_and_found(package):
+    wrong = in_a_fresh_interpreter(
+        f"import {package} as p\n"
+        "listed = dir(p)\n"
+        "print([n for n in p.__all__ if n not in listed or not hasattr(p, n)])"
+    )
+    assert wrong == "[]"
+
+
+@pytest.mark.parametrize(
+    "name", ["minigrad.check", "minigrad.optim", "layers.rotary", "layers.transformer"]
+)
+def test_a_module_is_found_without_an_import_of_its_own(name):
+    assert in_a_fresh_interpreter(f"import minigrad, layers; print({name}.__name__)") == name
+
+
+@pytest.mark.parametrize("package", [minigrad, layers])
+def test_a_name_that_is_not_there_is_an_attribute_error_of_the_package(package):
+    with pytest.raises(AttributeError, match=f"'{package.__name__}' has no attribute 'soft_max'"):
+        _ = package.soft_max
+
+
+def test_importing_costs_numpy_alone_and_no_more_than_most_programs_need():
+    loaded = in_a_fresh_interpreter(
+        "import sys, numpy, numpy.typing\n"
+        "known = set(sys.modules)\n"
+        "import minigrad, layers\n"
+        "print(*(set(sys.modules) - known))"
+    ).split()
+    others = {name for name in loaded if name.partition(".")[0] not in ("minigrad", "layers")}
+    assert others <= set(sys.stdlib_module_names)
+    late = ("views", "compiler", "record", "check", "optim", "cli")
+    assert not {f"minigrad.{name}" for name in late} & set(loaded)
+    assert not {f"layers.{name}" for name in ("transformer", "rotary", "cost")} & set(loaded)
