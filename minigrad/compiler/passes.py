@@ -88,14 +88,6 @@ def _factor(step: Step | None) -> float | None:
     return None
 
 
-def _product_of(value: Any) -> Step | None:
-    """The product that a value is, through a reshape that keeps its matrices."""
-    step = value.step if value.__class__ is Value else None
-    if step is not None and step.text == "reshape" and step.args[0].shape == value.shape[-2:]:
-        return _product_of(step.args[0])
-    return step if step is not None and step.kind == "matmul" else None
-
-
 def _bare(value: Value) -> tuple[Value | None, bool]:
     """What a value is, before a view that keeps its matrices or exchanges their axes; and whether
     it exchanges.
@@ -113,6 +105,13 @@ def _bare(value: Value) -> tuple[Value | None, bool]:
             return None, turned
         value = source
     return value, turned
+
+
+def _product_of(value: Any) -> Step | None:
+    """The product that a value is, through views that keep its matrices."""
+    bare, turned = _bare(value) if value.__class__ is Value else (None, True)
+    step = bare.step if bare is not None and not turned else None
+    return step if step is not None and step.kind == "matmul" else None
 
 
 def move_scales(program: Program) -> bool:
@@ -144,7 +143,7 @@ def move_scales(program: Program) -> bool:
         if product is None or min(len(v.shape) for v in product.args) < 2:
             return False
         a, b = product.args
-        once = all(len(uses.get(id(v), [])) == 1 for v in (step.args[0], product.out))
+        once = len(final_readers(uses, product.out)) == 1
         if not once or nbytes(a) >= nbytes(product.out) or _is_small(product.out):
             return False
         args, out = (scale(a, factor), b), product.out

@@ -252,6 +252,23 @@ def test_the_products_of_all_layers_are_joined_at_once(monkeypatch):
 WEIGHT = np.ones((1, N, 6))
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("layer", [SelfAttention(6, 2, 3), MultiHeadAttention(6, 3)])
+def test_of_what_is_done_to_all_scores_one_step_is_a_multiplication(layer, batch):
+    """∂S = A ⊙ (∂A - rowsum): the scale goes to Q, and rowsum(∂A ⊙ A) is rowsum(∂O ⊙ O)."""
+    n, rng = 64, np.random.default_rng(0)
+    x = mg.tensor(rng.normal(size=(batch, n, 6)), requires_grad=True)
+    mask, g = create_causal_mask(n), rng.normal(size=x.shape)
+
+    def train(x):
+        out = layer(x, mask=mask)
+        out.backward(g)
+        return out
+
+    run = _compare(layer, x, train)
+    assert len(re.findall(rf"np.multiply\(.*# \(.*{n}, {n}\)", run.source)) == 1, run.source
+
+
 def test_a_wrong_rule_is_wrong_the_same_way(monkeypatch):
     """Compiled code is made of the engine's own rules: a fault in one shows in both."""
     tanh = mg.registry["tanh"]
