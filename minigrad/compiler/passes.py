@@ -100,7 +100,7 @@ def _bare(value: Value) -> tuple[Value | None, bool]:
         elif (
             step.text not in ("reshape", "getitem")
             or source.shape[-2:] != value.shape[-2:]
-            or nbytes(source) != nbytes(value)
+            or (nbytes(source), source.offset) != (nbytes(value), value.offset)  # some, or reversed
         ):
             return None, turned
         value = source

@@ -7,7 +7,14 @@ import pytest
 
 @pytest.fixture(params=[False, True], ids=["small", "as if large"])
 def sizes(request, monkeypatch):
-    """Arrays as they are, and then all treated as if they were large."""
+    """Arrays as they are, and then all treated as if they were large; whether they are."""
     if request.param:
-        for name in ("homes", "source", "terms"):
-            monkeypatch.setattr(import_module(f"minigrad.compiler.{name}"), "LARGE", 0)
+        limits = {
+            "LARGE": ("homes", "source", "terms"),
+            "SMALL": ("joins", "passes", "source", "tidy"),
+            "COPIED": ("source",),
+        }
+        for limit, names in limits.items():
+            for name in names:
+                monkeypatch.setattr(import_module(f"minigrad.compiler.{name}"), limit, 0)
+    return request.param
