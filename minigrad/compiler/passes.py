@@ -209,6 +209,8 @@ def share_rowsums(program: Program) -> bool:
             if product is None or weights.__class__ is not Value or _is_small(weights):
                 continue
             p, turned = product.args
+            if min(len(p.shape), len(turned.shape)) < 2:
+                continue
             known = products.get((seat(weights), seat(r.transposed(turned))))
             if known is None or nbytes(known) != nbytes(p) or nbytes(p) >= nbytes(product.out):
                 continue

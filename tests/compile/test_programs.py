@@ -219,6 +219,20 @@ def test_a_stack_in_reverse_is_not_the_stack(function, rng):
         np.testing.assert_allclose(compiled, eager, rtol=1e-12, atol=1e-15)
 
 
+def test_row_sums_of_what_was_made_with_a_vector_are_compiled(rng):
+    P, q, A = (mg.tensor(rng.normal(size=s), requires_grad=True) for s in ((40, 3), (3,), (40, 40)))
+
+    def step():
+        loss = mg.sum(mg.tanh(mg.sum((P @ q) * A, axis=-1, keepdims=True)))
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    for _ in range(2):
+        assert np.isclose(run().numpy(), step().numpy(), rtol=1e-12)
+    assert not run.reasons
+
+
 SIZES = [(1, 5, 7, 3), (2, 5, 7, 3), (2, 1, 2, 3)]
 
 
