@@ -165,8 +165,25 @@ class Ways:
             if place.kind == "rows":
                 a = axis % len(x.shape) + place.axis
                 yield "rows", a, [(x, "whole"), (indices, place.axis)]
+        elif step.text == "np.einsum":
+            yield from self._einsum(step)
         elif step.text in ("np.take_along_axis", "np.concatenate") and isinstance(axis, int):
             for value in values:
                 place = self.place(value)
                 if place.kind == "rows" and place.axis != axis % len(value.shape):
                     yield "rows", place.axis, [(v, place.axis) for v in values]
+
+    def _einsum(self, step: Step) -> Iterator[tuple[str, int, list[Need]]]:
+        """A label is rows of the result if it is left in it, and otherwise summed over."""
+        subscripts, *values = step.args
+        left, _, out = subscripts.partition("->")
+        terms = left.split(",")
+        for value, term in zip(values, terms, strict=True):
+            place = self.place(value)
+            if place.kind != "rows" or any(len(set(t)) < len(t) for t in terms):
+                continue
+            label, count = term[place.axis], value.shape[place.axis]
+            axes = [t.find(label) for t in terms]
+            has = [a >= 0 and v.shape[a] == count for v, a in zip(values, axes, strict=True)]
+            needs = [(v, a if h else "whole") for v, a, h in zip(values, axes, has, strict=True)]
+            yield ("rows", out.index(label), needs) if label in out else ("sum", 0, needs)

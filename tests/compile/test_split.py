@@ -141,6 +141,53 @@ def test_attention_is_split_over_examples_or_queries(kind, batch):
     assert phases(run) == 1 if batch > 1 else phases(run) > 2
 
 
+EINSUMS = [
+    ("bid,bid->d", (4, 5, 3)),  # summed over what is cut, as a norm's weight needs
+    ("bid,bid->bi", (4, 5, 3)),
+    ("bid,bjd->jib", (4, 5, 3)),
+    ("bid,bjd,bjd->bi", (4, 5, 3)),
+    ("bid,bjd->bij", (1, 8, 3)),  # of one example, positions are cut
+    ("bid,de->bie", (4, 5, 3)),
+    ("bid,cid->bd", (4, 4, 3)),
+    ("bid->b", (4, 5, 3)),
+    ("bid,bib->d", (4, 5, 4)),  # a diagonal is read whole
+]
+
+
+@pytest.mark.parametrize(("subscripts", "shape"), EINSUMS)
+def test_sums_by_einstein_are_cut_along_the_label_of_the_rows(subscripts, shape):
+    one, *others = subscripts.partition("->")[0].split(",")
+    sizes = dict(zip(one, shape, strict=True)) | {"j": shape[1], "c": 4, "e": 6}
+    more = [leaf(*(sizes[c] for c in term), seed=k, name="uv"[k]) for k, term in enumerate(others)]
+
+    def step(x):
+        y = mg.tanh(x)
+        operands = [y * v if v.shape == y.shape else v for v in more]
+        loss = mg.sum(mg.tanh(mg.einsum(subscripts, y, *operands)))
+        loss.backward()
+        return loss
+
+    x = leaf(*shape, name="x")
+    run = agree(step, [x, *more], *[(x,)] * 3)
+    assert phases(run) > 0
+
+
+@pytest.mark.parametrize("norm", [mg.layer_norm, mg.rms_norm])
+def test_all_of_a_norm_runs_in_parts(norm):
+    parameters = [leaf(5, seed=k) for k in range(2 if norm is mg.layer_norm else 1)]
+    W = leaf(5, 5)
+
+    def step(x):
+        loss = mg.sum(mg.tanh(norm(x @ W, *parameters)))
+        loss.backward()
+        return loss
+
+    run = agree(step, [W, *parameters], *batches(4, 3, 5))
+    after = run.source.partition("in_parts(")[2]
+    assert phases(run) == 1
+    assert "np." not in after.partition("leaf")[0], run.source
+
+
 def test_training_with_an_optimiser_inside_equals_eager():
     results = []
     for wrap in (lambda f: f, mg.compile):
