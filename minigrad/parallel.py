@@ -55,15 +55,18 @@ class _OneThreadedBlas:
     """
 
     def __init__(self) -> None:
-        self._lock, self._inside, self._threads, self._limits = Lock(), 0, 1, None
+        self._lock, self._inside, self._threads = Lock(), 0, 1
+        self._before: list[tuple[Any, int]] = []  # each library, and how many threads it had
 
     def __enter__(self) -> int:
         with self._lock:
             blas = _blas()
             if blas is not None and self._inside == 0:
-                self._threads = max(library.num_threads for library in blas.lib_controllers)
+                self._before = [(library, library.num_threads) for library in blas.lib_controllers]
+                self._threads = max(threads for _, threads in self._before)
                 _take_control(blas)
-                self._limits = blas.limit(limits=1)
+                for library, _ in self._before:
+                    library.set_num_threads(1)
             self._inside += 1
             return self._threads
 
@@ -74,11 +77,12 @@ class _OneThreadedBlas:
                 self._restore()
 
     def _restore(self) -> None:
-        if self._limits is not None:
+        if self._before:
             _take_control(_blas())
-            self._limits.restore_original_limits()
+            for library, threads in self._before:
+                library.set_num_threads(threads)
             _take_control(_blas())  # which no thread has now: whoever comes next takes it
-            self._limits = None
+            self._before = []
 
     def forget(self) -> None:
         """In a forked child: the threads that were within are not there to leave."""
