@@ -98,9 +98,10 @@ class Node:
 
     __slots__ = (
         "__weakref__",
+        "_dtype",
+        "_shape",
         "after",
         "code",
-        "dtype",
         "edges",
         "hooks",
         "name",
@@ -110,7 +111,6 @@ class Node:
         "scope",
         "seq",
         "settings",
-        "shape",
         "source",
     )
 
@@ -118,8 +118,8 @@ class Node:
     edges: Sequence[Any]
     saved: tuple[Any, ...] | None
     settings: tuple[Any, ...]
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    _shape: tuple[int, ...]  # of the result
+    _dtype: np.dtype[Any]
     scope: str
     code: CodeType
     offset: int
@@ -128,6 +128,9 @@ class Node:
     source: Any
     hooks: dict[int, Callable[[Any], Any]] | None
     after: dict[int, Callable[..., Any]] | None
+
+    shape = property(attrgetter("_shape"), doc="The result's shape.")
+    dtype = property(attrgetter("_dtype"), doc="The result's dtype.")
 
     @property
     def op(self) -> Op:
@@ -352,7 +355,7 @@ def backpropagate(
         for edge, part in zip(edges, contributions):  # noqa: B905, the keyword costs 0.2 µs a node
             if part is None:  # a rule that was not wanted
                 continue
-            if part.shape != edge.shape or part.dtype is not edge.dtype:
+            if part.shape != edge._shape or part.dtype is not edge._dtype:
                 part = fit(part, edge, node)
             if part.__class__ is Scattered:
                 gradients[edge] = part.onto(gradients.pop(edge, None))

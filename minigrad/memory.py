@@ -64,6 +64,8 @@ def owns(array: Any) -> bool:
     It may be the one view left of all of another, as reshape gives.
     """
     base = array.base if array.__class__ is ndarray else array
+    if base is None:  # as it mostly is
+        return True
     if base.__class__ is not ndarray:
         return base.__class__ in _OWN
     whole = array.flags.forc and array.flags.writeable and array.nbytes == base.nbytes

@@ -48,10 +48,23 @@ class Tensor:
         node: the Node that made it, None for a leaf.  name: shown in every view.
     """
 
-    __slots__ = ("__weakref__", "_data", "_hooks", "_name", "_needs", "_node", "grad")
+    # _shape and _dtype: of a leaf that needs a gradient, for the traversal; properties are slow
+    __slots__ = (
+        "__weakref__",
+        "_data",
+        "_dtype",
+        "_hooks",
+        "_name",
+        "_needs",
+        "_node",
+        "_shape",
+        "grad",
+    )
 
     def __init__(self, data: Any, node: Node | None = None, needs: bool = False) -> None:
         self._data, self._node, self._needs = data, node, needs
+        if needs and node is None:
+            self._shape, self._dtype = data.shape, data.dtype
         self.grad: Any = None
         self._name: str | None = None
         self._hooks: dict[int, Callable[[Any], Any]] | None = None
@@ -90,7 +103,7 @@ class Tensor:
             node = Node()
             node.plan, node.edges, node.settings = plan, edges, settings
             node.saved = saved
-            node.shape, node.dtype, node.scope = out.shape, out.dtype, context.scope
+            node._shape, node._dtype, node.scope = out.shape, out.dtype, context.scope
             node.code, node.offset = frame.f_code, frame.f_lasti
             node.seq = next_number()
             node.name = node.source = node.hooks = node.after = None
@@ -150,6 +163,7 @@ class Tensor:
                 f"requires_grad: only real floating tensors have gradients, got {self.dtype}"
             )
         self._needs = bool(value)
+        self._shape, self._dtype = self._data.shape, self._data.dtype
 
     @property
     def node(self) -> Node | None:
