@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from ..ops.linalg import explicit
 from .axes import indexed, through_reshape
 from .program import Step, Value
 
@@ -176,11 +177,14 @@ class Ways:
     def _einsum(self, step: Step) -> Iterator[tuple[str, int, list[Need]]]:
         """A label is rows of the result if it is left in it, and otherwise summed over."""
         subscripts, *values = step.args
-        left, _, out = subscripts.partition("->")
-        terms = left.split(",")
+        if not isinstance(subscripts, str):
+            return
+        terms, out = explicit(subscripts, tuple(len(v.shape) for v in values))
+        if any(len(set(term)) < len(term) for term in terms):  # a diagonal
+            return
         for value, term in zip(values, terms, strict=True):
             place = self.place(value)
-            if place.kind != "rows" or any(len(set(t)) < len(t) for t in terms):
+            if place.kind != "rows":
                 continue
             label, count = term[place.axis], value.shape[place.axis]
             axes = [t.find(label) for t in terms]

@@ -13,7 +13,7 @@ from ..errors import ArgumentError
 from ..memory import FEW, empty, empty_as
 from ..op import Call, call, op
 
-__all__ = ["einsum", "matmul"]
+__all__ = ["einsum", "explicit", "matmul"]
 
 
 def _matmul_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -139,7 +139,7 @@ def _einsum_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call("ij,jk->ik", draw(0, 3), draw(3, 5))
 
 
-def _explicit(subscripts: str, ndims: tuple[int, ...]) -> tuple[list[str], str]:
+def explicit(subscripts: str, ndims: tuple[int, ...]) -> tuple[list[str], str]:
     """The labels of each operand and of the output, `...` and an implied output spelled out."""
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
@@ -163,7 +163,7 @@ def _explicit(subscripts: str, ndims: tuple[int, ...]) -> tuple[list[str], str]:
 
 def _einsum_flops(subscripts: str, operands: tuple[Any, ...]) -> int:
     """For every combination of labels, one operation an operand."""
-    terms, _ = _explicit(subscripts, tuple(np.ndim(x) for x in operands))
+    terms, _ = explicit(subscripts, tuple(np.ndim(x) for x in operands))
     sizes: dict[str, int] = {}
     for term, operand in zip(terms, operands, strict=True):
         for label, n in zip(term, np.shape(operand), strict=True):
@@ -188,7 +188,7 @@ def einsum(subscripts, *operands):
     """
     if not isinstance(subscripts, str):
         raise ArgumentError(f"subscripts must be a string, got {type(subscripts).__name__}")
-    terms, out = _explicit(subscripts, tuple(np.ndim(x) for x in operands))
+    terms, out = explicit(subscripts, tuple(np.ndim(x) for x in operands))
     if len(set(out)) != len(out):
         raise ArgumentError(f"subscripts {subscripts!r}: the output repeats a label")
     return np.einsum(f"{','.join(terms)}->{out}", *operands, optimize=len(operands) > 1)
@@ -196,7 +196,7 @@ def einsum(subscripts, *operands):
 
 @einsum.vjp("operands")
 def _(g, i, others, operands_shape, subscripts):
-    terms, out = _explicit(subscripts, tuple(len(shape) for shape in operands_shape))
+    terms, out = explicit(subscripts, tuple(len(shape) for shape in operands_shape))
     mine, shape = terms[i], operands_shape[i]
     spare = iter(
         [

@@ -172,6 +172,40 @@ def test_sums_by_einstein_are_cut_along_the_label_of_the_rows(subscripts, shape)
     assert phases(run) > 0
 
 
+@pytest.mark.parametrize("subscripts", ["bid, bd", "bid,bd", "bid, bd -> bi", "...id,...d->...i"])
+def test_so_are_those_that_an_op_writes_in_numpys_other_ways(subscripts):
+    """With spaces, an ellipsis, the result left to be understood."""
+
+    @mg.op(
+        tex="<a> <b>",
+        vjp_tex={"a": "<g> <b>", "b": "<g> <a>"},
+        flops=lambda a: a.size,
+        samples=lambda rng: [],
+    )
+    def sum_of_the_split_test(a, b):
+        return np.einsum(subscripts, a, b)
+
+    @sum_of_the_split_test.vjp("a")
+    def _(g, b):
+        return g[..., None] * b[:, None]
+
+    @sum_of_the_split_test.vjp("b")
+    def _(g, a):
+        return np.sum(g[..., None] * a, axis=1)
+
+    x, b = leaf(4, 5, 3, name="x"), leaf(4, 3, name="b")
+
+    def step(x):
+        loss = mg.sum(mg.tanh(sum_of_the_split_test(mg.tanh(x), mg.tanh(b))))
+        loss.backward()
+        return loss
+
+    try:
+        assert phases(agree(step, [x, b], *[(x,)] * 3)) > 0
+    finally:
+        del mg.registry["sum_of_the_split_test"]
+
+
 @pytest.mark.parametrize("norm", [mg.layer_norm, mg.rms_norm])
 def test_all_of_a_norm_runs_in_parts(norm):
     parameters = [leaf(5, seed=k) for k in range(2 if norm is mg.layer_norm else 1)]
