@@ -41,13 +41,17 @@ def _computes_after_writing(program: Program) -> bool:
     return True in writes and not all(writes[writes.index(True) :])
 
 
+def _multiplies_matrices(step: Step | None) -> bool:
+    return step is not None and step.kind == "matmul" and min(len(v.shape) for v in step.args) > 1
+
+
 def turn_products(program: Program) -> bool:
     """(A B)ᵀ = Bᵀ Aᵀ: a product of which only the transpose is read is made the other way round."""
     uses = uses_of(program)
     r = Rewriting(program)
 
     def visit(step: Step) -> bool:
-        if step.kind != "matmul" or min(len(v.shape) for v in step.args) < 2:
+        if not _multiplies_matrices(step):
             return False
         readers = _through_reshapes(uses, step.out)
         if not readers or not all(
@@ -108,10 +112,10 @@ def _bare(value: Value) -> tuple[Value | None, bool]:
 
 
 def _product_of(value: Any) -> Step | None:
-    """The product that a value is, through views that keep its matrices."""
+    """The product of matrices that a value is, through views that keep them."""
     bare, turned = _bare(value) if value.__class__ is Value else (None, True)
     step = bare.step if bare is not None and not turned else None
-    return step if step is not None and step.kind == "matmul" else None
+    return step if _multiplies_matrices(step) else None
 
 
 def move_scales(program: Program) -> bool:
@@ -140,7 +144,7 @@ def move_scales(program: Program) -> bool:
     def before(step: Step, factor: float) -> bool:
         """S = c (A B), A smaller than S: S = (c A) B."""
         product = _product_of(step.args[0])
-        if product is None or min(len(v.shape) for v in product.args) < 2:
+        if product is None:
             return False
         a, b = product.args
         once = len(final_readers(uses, product.out)) == 1
@@ -185,7 +189,7 @@ def move_scales(program: Program) -> bool:
                 return True
             scaled.setdefault((factor, seat(step.args[0])), step.out)
             return False
-        return step.kind == "matmul" and min(len(v.shape) for v in step.args) > 1 and after(step)
+        return _multiplies_matrices(step) and after(step)
 
     return r.run(visit)
 
@@ -209,8 +213,6 @@ def share_rowsums(program: Program) -> bool:
             if product is None or weights.__class__ is not Value or _is_small(weights):
                 continue
             p, turned = product.args
-            if min(len(p.shape), len(turned.shape)) < 2:
-                continue
             known = products.get((seat(weights), seat(r.transposed(turned))))
             if known is None or nbytes(known) != nbytes(p) or nbytes(p) >= nbytes(product.out):
                 continue
