@@ -253,7 +253,7 @@ WEIGHT = np.ones((1, N, 6))
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize("layer", [SelfAttention(6, 2, 3), MultiHeadAttention(6, 3)])
+@pytest.mark.parametrize("layer", [SelfAttention(6, 2, 3, rng=0), MultiHeadAttention(6, 3, rng=0)])
 def test_of_what_is_done_to_all_scores_one_step_is_a_multiplication(layer, batch):
     """∂S = A ⊙ (∂A - rowsum): the scale goes to Q, and rowsum(∂A ⊙ A) is rowsum(∂O ⊙ O)."""
     n, rng = 64, np.random.default_rng(0)
