@@ -12,7 +12,7 @@ array([[1.  , 0.  , 0.  ],
 
 from typing import TYPE_CHECKING
 
-from minigrad.later import later
+from minigrad.lazy_imports import lazy_imports
 
 from .attention import MultiHeadAttention, SelfAttention
 from .cache import ContextCache, KernelState, KVCache
@@ -142,7 +142,7 @@ __all__ = [
 ]
 
 
-__getattr__, __dir__ = later(
+__getattr__, __dir__ = lazy_imports(
     __name__,
     {
         "bias": "ALiBi T5Bias alibi_slopes t5_bucket",

@@ -103,7 +103,7 @@ class SelfAttention(Module):
         self.attention_weights = None if A is None else A.numpy()
         if describes(self, context, cache):
             S_masked = "S" if M is None else "S_masked"
-            mg.expect(
+            mg.expect_gradients(
                 self_attention_steps, self, X=X, mask=M, is_causal=is_causal, S_masked=S_masked
             )
         return out
@@ -208,7 +208,7 @@ class MultiHeadAttention(Module):
         self.attention_weights = None if A is None else A.numpy()  # (B, h, n, m)
         if describes(self, context, cache):
             S_masked = "S" if M is None else "S_masked"
-            mg.expect(
+            mg.expect_gradients(
                 multi_head_steps,
                 self,
                 n_heads=self.n_heads,

@@ -126,7 +126,7 @@ class PerformerAttention(Module):
         self, X: Any, *given: Any, mask: Any = None, context: Any = None, cache: Any = None
     ) -> Any:
         Q, K, V, M = _heads(self, X, given, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
-        W = mg.tensor(mg.constant(self.features), name="W")  # (r, d)
+        W = mg.tensor(mg.mark_constant(self.features), name="W")  # (r, d)
         O = performer_attention(Q, K, V, W, self.causal, mask=M, cache=cache)  # (B, h, n, d)
         return _merged(self, O)  # (B, n, d_model)
 

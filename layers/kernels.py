@@ -185,7 +185,7 @@ def causal_product(Q_phi: Any, K_phi: Any, V: Any) -> Any:
 def _within(Q: Any, K: Any, V: Any) -> Any:
     """The sum over j ≤ i, by all products of a query and a key."""
     P = named("P", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., c, c)
-    T = _beside(P, "T", mg.constant(np.tri(P.shape[-1], dtype=P.dtype)))  # 1 where j ≤ i
+    T = _beside(P, "T", mg.mark_constant(np.tri(P.shape[-1], dtype=P.dtype)))  # 1 where j ≤ i
     return mg.matmul(named("P_seen", mg.multiply(P, T)), V)  # (..., c, d_v)
 
 

@@ -36,7 +36,7 @@ def create_causal_mask(seq_len: int, dtype: DTypeLike = np.float64) -> NDArray[A
            [  0.,   0.,   0.]])
     """
     causal = _additive(np.tri(seq_len, dtype=bool), np.dtype(dtype))
-    mg.constant(causal)  # the same at every call
+    mg.mark_constant(causal)  # the same at every call
     return causal
 
 

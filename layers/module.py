@@ -271,7 +271,7 @@ def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
             args = (kwargs.pop(first),)
         given, *rest = args
         X = given if isinstance(given, mg.Tensor) else self._received(given, first)
-        mg.given(X, *rest, *kwargs.values())
+        mg.mark_input(X, *rest, *kwargs.values())
         out = forward(self, X, *rest, **kwargs)
         if isinstance(out, mg.Tensor) and out.requires_grad:
             found = ref(X) if isinstance(X, mg.Tensor) else lambda: X

@@ -120,5 +120,5 @@ def positions_of(n: int, positions: ArrayLike | None = None, offset: int = 0) ->
 def settled(array: NDArray[Any], *given: Any) -> NDArray[Any]:
     """An array that only shapes determine, unless positions are given: `mg.compile` may keep it."""
     if all(positions is None for positions in given):
-        mg.constant(array)
+        mg.mark_constant(array)
     return array

@@ -135,7 +135,7 @@ def pick(E: Any, columns: NDArray[Any]) -> Any:
     """
     rows = np.arange(E.shape[-2])[:, None]
     if columns.ndim == 2:
-        return mg.getitem(E, (..., mg.constant(rows), columns))
+        return mg.getitem(E, (..., mg.mark_constant(rows), columns))
     batch = np.arange(E.shape[0]).reshape(-1, 1, 1)
     if E.ndim == 3:
         return mg.getitem(E, (batch, rows, columns))

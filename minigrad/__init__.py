@@ -11,10 +11,20 @@ from typing import TYPE_CHECKING
 
 from . import errors
 from .anomaly import anomaly
-from .context import Listener, constant, enable_grad, expect, given, listen, no_grad, scope
+from .engine.context import (
+    Listener,
+    enable_grad,
+    expect_gradients,
+    listen,
+    mark_constant,
+    mark_input,
+    no_grad,
+    scope,
+)
+from .engine.op import Op, call, op, registry
+from .engine.tensor import Tensor, tensor
 from .functional import checkpoint, grad, hvp, jacobian, jvp, vjp
-from .later import later
-from .op import Op, call, op, registry
+from .lazy_imports import lazy_imports
 from .ops import (
     abs,
     add,
@@ -70,13 +80,12 @@ from .ops import (
     where,
 )
 from .ops.scaled_dot_product import attention_method
-from .tensor import Tensor, tensor
-from .trace import Trace, draw, trace
+from .recording.trace import Trace, draw, trace
 
 if TYPE_CHECKING:
     from . import optim as optim
     from .check import compare, gradcheck
-    from .compiler import compile
+    from .fast.compiler import compile
 
 __all__ = [
     "Listener",
@@ -95,7 +104,6 @@ __all__ = [
     "compare",
     "compile",
     "concatenate",
-    "constant",
     "cross_entropy",
     "cumsum",
     "divide",
@@ -106,10 +114,9 @@ __all__ = [
     "errors",
     "exp",
     "expand_dims",
-    "expect",
+    "expect_gradients",
     "gelu",
     "getitem",
-    "given",
     "grad",
     "gradcheck",
     "hvp",
@@ -121,6 +128,8 @@ __all__ = [
     "log",
     "log_softmax",
     "logsumexp",
+    "mark_constant",
+    "mark_input",
     "mask_add",
     "matmul",
     "max",
@@ -163,6 +172,6 @@ __all__ = [
 ]
 
 
-__getattr__, __dir__ = later(
-    __name__, {"check": "compare gradcheck", "compiler": "compile", "optim": ""}
+__getattr__, __dir__ = lazy_imports(
+    __name__, {"check": "compare gradcheck", "fast.compiler": "compile", "optim": ""}
 )

@@ -28,7 +28,7 @@ from .cli.own import Own, run_own
 from .cli.sentence import Settings
 from .cli.target import Target
 from .cli.written import told, write_views
-from .errors import ArgumentError, MinigradError
+from .engine.errors import ArgumentError, MinigradError
 from .views.plain import one_line
 from .views.terminal import finished, only_ascii, wide
 

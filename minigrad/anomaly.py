@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from .context import Change, Context, Listener, current
-from .errors import NonFiniteError
-from .graph import Node, Place, caller
-from .op import Op
-from .tensor import Tensor
+from .engine.context import Change, Context, Listener, current
+from .engine.errors import NonFiniteError
+from .engine.graph import Node, SourceLocation, caller
+from .engine.op import Op
+from .engine.tensor import Tensor
 
 __all__ = ["anomaly"]
 
@@ -48,7 +48,7 @@ class _Watch(Listener):
         self.quiet = np.errstate(all="ignore")  # the error says more than NumPy's warning
 
     def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
-        names = [f"{op.inputs[0]}[{i}]" for i in range(len(inputs))] if op.many else op.inputs
+        names = [f"{op.inputs[0]}[{i}]" for i in range(len(inputs))] if op.variadic else op.inputs
         operands = {name: _plain(value) for name, value in zip(names, inputs, strict=True)}
         operands |= dict(zip(op.settings, settings, strict=True))
         found = output.data
@@ -64,7 +64,7 @@ class _Watch(Listener):
         for position, part in zip(node.plan.needed, contributions, strict=True):
             if part is not None and _bad(_plain(part)).any():
                 op = node.op
-                name = op.inputs[0 if op.many else position]
+                name = op.inputs[0 if op.variadic else position]
                 operands = {"the incoming gradient": _plain(gradient)}
                 found = f"the gradient of {name}", _plain(part)
                 raise _error(
@@ -89,7 +89,7 @@ def _error(
     op: Op,
     tex: str,
     path: str,
-    place: Place,
+    place: SourceLocation,
     found: tuple[str, Any],
     operands: dict[str, Any],
 ) -> NonFiniteError:

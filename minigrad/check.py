@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .context import Listener, enable_grad, listen, no_grad
-from .errors import GradcheckError, GradientError
-from .op import Op
-from .tensor import Tensor, grad
+from .engine.context import Listener, enable_grad, listen, no_grad
+from .engine.errors import GradcheckError, GradientError
+from .engine.op import Op
+from .engine.tensor import Tensor, grad
 
 __all__ = ["Difference", "Report", "compare", "gradcheck"]
 

@@ -1,57 +1,31 @@
-"""Every error minigrad raises on purpose. No other module defines one.
+"""Every error minigrad raises on purpose, under the name people import them by."""
 
-Each class also inherits the built-in error a NumPy user would expect, so `except ValueError` still
-works.
-"""
+from .engine.errors import (
+    ArgumentError,
+    DeclarationError,
+    DTypeError,
+    FreedGraphError,
+    GradcheckError,
+    GradientError,
+    MinigradError,
+    MissingDependencyError,
+    NonFiniteError,
+    OutOfRangeError,
+    OverwrittenError,
+    ShapeError,
+)
 
-
-class MinigradError(Exception):
-    """Base of all errors below: `except minigrad.MinigradError` catches what minigrad refuses."""
-
-
-class ShapeError(MinigradError, ValueError):
-    """Shapes or axes do not fit the call."""
-
-
-class DTypeError(MinigradError, TypeError):
-    """A dtype, or the type of an argument, does not fit the call."""
-
-
-class ArgumentError(MinigradError, ValueError):
-    """A setting has a value the call cannot take."""
-
-
-class OutOfRangeError(MinigradError, IndexError):
-    """An index or a target lies outside its axis."""
-
-
-class DeclarationError(MinigradError, TypeError):
-    """An op is declared wrongly: a rule names what it cannot have, or a piece is missing."""
-
-
-class GradientError(MinigradError, RuntimeError):
-    """A gradient that cannot be had: no graph, no scalar, or a rule that gave the wrong shape."""
-
-
-class FreedGraphError(GradientError):
-    """Backward ran through this graph before, and its saved arrays are gone."""
-
-
-class OverwrittenError(GradientError):
-    """An array that backward needs was overwritten by `assign_` after it was saved."""
-
-
-class NonFiniteError(MinigradError, FloatingPointError):
-    """The first NaN or infinity met under `anomaly()`."""
-
-
-class MissingDependencyError(MinigradError, ImportError):
-    """Something optional is not installed; the message says what to install."""
-
-
-class GradcheckError(MinigradError, AssertionError):
-    """Engine and numeric derivative disagree; `report` says where and by how much."""
-
-    def __init__(self, message: str, report: object) -> None:
-        super().__init__(message)
-        self.report = report
+__all__ = [
+    "ArgumentError",
+    "DTypeError",
+    "DeclarationError",
+    "FreedGraphError",
+    "GradcheckError",
+    "GradientError",
+    "MinigradError",
+    "MissingDependencyError",
+    "NonFiniteError",
+    "OutOfRangeError",
+    "OverwrittenError",
+    "ShapeError",
+]

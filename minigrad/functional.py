@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from .context import Context, Listener, current, enable_grad, within
-from .errors import GradientError, ShapeError
-from .graph import Node, backpropagate, next_number, writes
-from .op import Op
-from .tensor import Tensor, grad, tensor
+from .engine.context import Context, Listener, current, enable_grad, within
+from .engine.errors import GradientError, ShapeError
+from .engine.graph import Node, backpropagate, next_number, writes
+from .engine.op import Op
+from .engine.tensor import Tensor, grad, tensor
 
 __all__ = ["checkpoint", "grad", "hvp", "jacobian", "jvp", "vjp"]
 

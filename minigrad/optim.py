@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from .context import current
-from .errors import ArgumentError, DTypeError
-from .graph import caller, writes
-from .tensor import Tensor
+from .engine.context import current
+from .engine.errors import ArgumentError, DTypeError
+from .engine.graph import caller, writes
+from .engine.tensor import Tensor
 
 __all__ = ["SGD", "Adam", "AdamW"]
 

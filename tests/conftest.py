@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.op import Op
+from minigrad.engine.op import Op
 
 
 @pytest.fixture
@@ -23,7 +23,9 @@ def invoke() -> Callable[..., Any]:
 
     def run(op: Op, inputs: Any, settings: Any) -> Any:
         values = dict(zip(op.settings, deepcopy(settings), strict=True))
-        values |= {op.inputs[0]: inputs} if op.many else dict(zip(op.inputs, inputs, strict=True))
+        values |= (
+            {op.inputs[0]: inputs} if op.variadic else dict(zip(op.inputs, inputs, strict=True))
+        )
         positional: list[Any] = []
         for name, parameter in op.signature.parameters.items():
             if parameter.kind is parameter.VAR_POSITIONAL:

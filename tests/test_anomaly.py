@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad.engine.op import Op, Rule, call
 from minigrad.errors import NonFiniteError
-from minigrad.op import Op, Rule, call
 
 
 def _message(f):

@@ -5,8 +5,8 @@ import pytest
 
 import minigrad as mg
 from minigrad.check import compare
+from minigrad.engine.op import Op, Rule, call
 from minigrad.errors import GradcheckError, GradientError
-from minigrad.op import Op, Rule, call
 
 
 def _square(rule, analytic=True):

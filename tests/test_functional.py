@@ -84,7 +84,7 @@ def test_hvp_is_the_jacobian_of_the_gradient(rng):
 
 
 @pytest.mark.parametrize(
-    "op", [p for p in mg.registry.values() if p.analytic and not p.many], ids=lambda op: op.name
+    "op", [p for p in mg.registry.values() if p.analytic and not p.variadic], ids=lambda op: op.name
 )
 def test_forward_mode_of_every_analytic_op_is_the_complex_step(op):
     """Im op(x + ihv) / h for each sample that has no -inf."""
@@ -92,7 +92,7 @@ def test_forward_mode_of_every_analytic_op_is_the_complex_step(op):
         inputs, settings = op.bind(*sample.args, **sample.kwargs)
         free = [i for i, x in enumerate(inputs) if getattr(x, "dtype", np.dtype(int)).kind == "f"]
         if (
-            op.also
+            op.auxiliary
             or not all(x is None or np.isfinite(x).all() for x in inputs)
             or op.name == "mask_add"
         ):

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
 
-from ..errors import ArgumentError
+from ..engine.errors import ArgumentError
 from ..views.palette import THEMES
 from .sentence import MULTI_HEAD, SELF_ATTENTION, Settings
 from .target import Target

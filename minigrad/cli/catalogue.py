@@ -9,8 +9,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..errors import ArgumentError
-from ..op import Op, registry
+from ..engine.errors import ArgumentError
+from ..engine.op import Op, registry
 from ..views.plain import plain
 from ..views.terminal import Paint
 

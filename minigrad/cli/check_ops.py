@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..check import Report, gradcheck
-from ..errors import GradcheckError
-from ..op import Call, Op
+from ..engine.errors import GradcheckError
+from ..engine.op import Call, Op
 from .outcome import Outcome
 
 __all__ = ["ops_checked"]

@@ -8,8 +8,8 @@ import numpy as np
 
 from layers import flops_by_step, memory_by_array
 
-from ..record import Entry
-from ..trace import Trace
+from ..recording.record import Entry
+from ..recording.trace import Trace
 from .sentence import MULTI_HEAD, Lesson
 
 __all__ = ["Cost", "bytes_of", "flops_of"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..record import Checks, Entry
-from ..trace import Trace
+from ..recording.record import Checks, Entry
+from ..recording.trace import Trace
 from ..views.data import trace_to_dict
 from ..views.heatmap import Grid, sheets
 from ..views.plain import of_bytes, one_line

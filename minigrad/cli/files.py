@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import ArgumentError
+from ..engine.errors import ArgumentError
 from ..views.plain import one_line
 
 __all__ = ["staged"]

@@ -10,10 +10,10 @@ from typing import Any
 
 import minigrad as mg
 
-from ..errors import ArgumentError, GradientError
-from ..record import Checks
-from ..tensor import Tensor
-from ..trace import Trace
+from ..engine.errors import ArgumentError, GradientError
+from ..engine.tensor import Tensor
+from ..recording.record import Checks
+from ..recording.trace import Trace
 from ..views.data import trace_to_dict
 from ..views.table import checks_table
 from .explain import MOST_HEADS, filled

@@ -18,8 +18,8 @@ import numpy as np
 import minigrad as mg
 from layers import MultiHeadAttention, SelfAttention, create_causal_mask
 
-from ..errors import ArgumentError
-from ..trace import Trace
+from ..engine.errors import ArgumentError
+from ..recording.trace import Trace
 
 __all__ = ["Lesson", "Settings", "run", "tokenize"]
 

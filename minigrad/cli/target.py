@@ -18,7 +18,7 @@ from traceback import TracebackException
 from types import ModuleType
 from typing import Any
 
-from ..errors import ArgumentError, MinigradError
+from ..engine.errors import ArgumentError, MinigradError
 from ..views.plain import one_line
 
 __all__ = ["Target", "guarded", "surroundings"]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..errors import MissingDependencyError
-from ..trace import Trace
+from ..engine.errors import MissingDependencyError
+from ..recording.trace import Trace
 from ..views.plain import one_line
 
 __all__ = ["told", "write_views"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..op import registry
-from ..tensor import Tensor
+from ..engine.op import registry
+from ..engine.tensor import Tensor
+from ..fast.tiles.tiled import tiled_attention
 from .attention import mask_add, scale
 from .elementwise import (
     abs,
@@ -46,7 +47,6 @@ from .shape import (
     swapaxes,
     transpose,
 )
-from .tiled import tiled_attention
 
 __all__ = [
     "abs",

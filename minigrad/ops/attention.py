@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ..errors import ArgumentError, DTypeError
-from ..memory import FEW, room
-from ..op import Call, call, op
+from ..engine.errors import ArgumentError, DTypeError
+from ..engine.op import Call, call, op
+from ..fast.memory import FEW, out_buffer
 from .elementwise import broadcastable, each
 from .samples import arrayed, floating
 
@@ -40,13 +40,13 @@ def scale(x, factor):
     if factor.__class__ is not float and np.ndim(factor) != 0:
         raise ArgumentError(f"factor must be one number, got shape {np.shape(factor)}")
     factor = float(factor)
-    return np.multiply(x, factor, room(x, factor))
+    return np.multiply(x, factor, out_buffer(x, factor))
 
 
 @scale.vjp("x")
 def _(g, factor):
     factor = float(factor)
-    return np.multiply(g, factor, room(g, factor))
+    return np.multiply(g, factor, out_buffer(g, factor))
 
 
 def _mask_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -84,7 +84,7 @@ def mask_add(scores, mask):
     check_mask(mask)
     if kind == "b":
         mask = np.where(mask, *np.array([0, -np.inf], np.real(scores).dtype))
-    total = np.add(scores, mask, room(scores, mask))
+    total = np.add(scores, mask, out_buffer(scores, mask))
     same = total.dtype is scores.dtype or kind == "c"
     return total if same else total.astype(scores.dtype, copy=False)
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy import ndarray
 from numpy.typing import DTypeLike
 
-from ..errors import ArgumentError
-from ..memory import FEW, over, room
-from ..op import Call, call, op
+from ..engine.errors import ArgumentError
+from ..engine.op import Call, call, op
+from ..fast.memory import FEW, in_place_buffer, out_buffer
 from .masked import masked
 from .normal import normal_cdf_of
 from .samples import arrayed, away_from, floating, pairs, recorded, unary
@@ -72,7 +72,7 @@ def add(a, b):
     array([4., 5.])
     """
     many = a.__class__ is ndarray and a.size > FEW
-    return np.add(a, b, room(a, b)) if many else np.add(a, b)
+    return np.add(a, b, out_buffer(a, b)) if many else np.add(a, b)
 
 
 @add.vjp("a")
@@ -125,17 +125,17 @@ def multiply(a, b):
     array([3., 6.])
     """
     many = a.__class__ is ndarray and a.size > FEW
-    return np.multiply(a, b, room(a, b)) if many else np.multiply(a, b)
+    return np.multiply(a, b, out_buffer(a, b)) if many else np.multiply(a, b)
 
 
 @multiply.vjp("a")
 def _(g, b):
-    return g * b if g.size < FEW else np.multiply(g, b, room(g, b))
+    return g * b if g.size < FEW else np.multiply(g, b, out_buffer(g, b))
 
 
 @multiply.vjp("b")
 def _(g, a):
-    return g * a if g.size < FEW else np.multiply(g, a, room(g, a))
+    return g * a if g.size < FEW else np.multiply(g, a, out_buffer(g, a))
 
 
 @op(
@@ -182,12 +182,12 @@ def _(g):
 def _constant_power(a: Any, n: float) -> Any:
     """a to the power of a Python number; np.power takes fifty times as long where a is negative."""
     if n == 3:
-        square = np.multiply(a, a, room(a))
-        return np.multiply(square, a, over(square))
+        square = np.multiply(a, a, out_buffer(a))
+        return np.multiply(square, a, in_place_buffer(square))
     if n in (-1, 0, 0.5, 1, 2) or n % 1:
         return a**n  # which NumPy does without a power, or has to do with one
     size = np.abs(a)
-    size = np.power(size, n, over(size))
+    size = np.power(size, n, in_place_buffer(size))
     return np.copysign(size, a) if n % 2 else size
 
 
@@ -238,12 +238,12 @@ def exp(x):
     >>> exp(np.array([0.0, 1.0])).round(4)
     array([1.    , 2.7183])
     """
-    return np.exp(x, room(x))
+    return np.exp(x, out_buffer(x))
 
 
 @exp.vjp("x")
 def _(g, out):
-    return np.multiply(g, out, room(g, out))
+    return np.multiply(g, out, out_buffer(g, out))
 
 
 @op(tex=r"\log <x>", vjp_tex={"x": r"<g> \oslash <x>"}, flops=each(1), samples=unary(0.5, 3.0))
@@ -293,14 +293,14 @@ def tanh(x):
     >>> tanh(np.array([0.0, 1.0])).round(4)
     array([0.    , 0.7616])
     """
-    return np.tanh(x, room(x))
+    return np.tanh(x, out_buffer(x))
 
 
 @tanh.vjp("x")
 def _(g, out):
-    slope = np.multiply(out, out, room(out))
-    slope = np.subtract(1, slope, over(slope))
-    return np.multiply(g, slope, over(slope))
+    slope = np.multiply(out, out, out_buffer(out))
+    slope = np.subtract(1, slope, in_place_buffer(slope))
+    return np.multiply(g, slope, in_place_buffer(slope))
 
 
 def _logistic(x: Any) -> Any:
@@ -310,11 +310,11 @@ def _logistic(x: Any) -> Any:
         decay = np.exp(np.where(positive, -x, x))
         top = np.where(positive, 1, decay)
     else:  # as fast whichever sign comes next
-        decay = np.copysign(x, -1, room(x))
-        decay = np.exp(decay, over(decay))
-        top = np.maximum(positive, decay, out=room(decay))
+        decay = np.copysign(x, -1, out_buffer(x))
+        decay = np.exp(decay, in_place_buffer(decay))
+        top = np.maximum(positive, decay, out=out_buffer(decay))
     decay += 1
-    return np.divide(top, decay, over(top))
+    return np.divide(top, decay, in_place_buffer(top))
 
 
 @op(
@@ -334,7 +334,7 @@ def sigmoid(x):
 
 @sigmoid.vjp("x")
 def _(g, out):
-    slope = np.subtract(1, out, room(out))
+    slope = np.subtract(1, out, out_buffer(out))
     slope *= out
     slope *= g
     return slope
@@ -345,7 +345,7 @@ def _(g, out):
     vjp_tex={"x": r"<g> \odot (\sigma(<x>) + <out> \odot (1 - \sigma(<x>)))"},
     flops=each(5),
     samples=unary(-3.0, 3.0),
-    also=("s",),
+    auxiliary=("s",),
 )
 def silu(x):
     """The sigmoid-weighted entry, or swish: y = x σ(x).
@@ -357,13 +357,13 @@ def silu(x):
     """
     x = floating(x)
     s = _logistic(x)
-    return np.multiply(s, x, room(s, x)), s
+    return np.multiply(s, x, out_buffer(s, x)), s
 
 
 @silu.vjp("x")
 def _(g, x, s):
     s = sigmoid(x) if recorded(x) else s
-    slope = np.subtract(1, s, room(s))
+    slope = np.subtract(1, s, out_buffer(s))
     slope *= x
     slope += 1
     slope *= s
@@ -378,11 +378,11 @@ _GAUSS = 0.3989422804014327  # 1/√(2π)
 
 def _tanh_form(x: Any) -> Any:
     """(1 + tanh(√(2/π) (x + 0.044715 x³))) / 2, which is nearly Φ(x)."""
-    cdf = np.multiply(x, x, room(x))
+    cdf = np.multiply(x, x, out_buffer(x))
     cdf *= _TANH_SCALE * _TANH_CUBE
     cdf += _TANH_SCALE
     cdf *= x
-    cdf = np.tanh(cdf, over(cdf))
+    cdf = np.tanh(cdf, in_place_buffer(cdf))
     cdf += 1
     cdf *= 0.5
     return cdf
@@ -400,7 +400,7 @@ def _gelu_samples(rng: np.random.Generator) -> Iterator[Call]:
     flops=each(8),
     samples=_gelu_samples,
     analytic=False,
-    also=("cdf",),
+    auxiliary=("cdf",),
 )
 def gelu(x, approximate="none"):
     """The Gaussian error linear unit: y = x Φ(x), Φ the normal distribution function.
@@ -417,25 +417,25 @@ def gelu(x, approximate="none"):
         raise ArgumentError(f'approximate must be "none" or "tanh", got {approximate!r}')
     x = floating(x)
     cdf = _tanh_form(x) if approximate == "tanh" else normal_cdf_of(x)
-    return np.multiply(x, cdf, room(x, cdf)), cdf
+    return np.multiply(x, cdf, out_buffer(x, cdf)), cdf
 
 
 @gelu.vjp("x")
 def _(g, x, approximate, cdf):
     if approximate == "none":  # Φ + x φ
-        slope = np.multiply(x, x, room(x))
+        slope = np.multiply(x, x, out_buffer(x))
         slope *= -0.5
-        slope = np.exp(slope, over(slope))
+        slope = np.exp(slope, in_place_buffer(slope))
         slope *= _GAUSS
         slope *= x
         slope += normal_cdf(x) if recorded(x) else cdf
     else:  # Φ + x Φ',  Φ' = 2 Φ (1 - Φ) √(2/π) (1 + 3 · 0.044715 x²)
         cdf = _tanh_form(x) if recorded(x) else cdf
-        slope = np.multiply(x, x, room(x))
+        slope = np.multiply(x, x, out_buffer(x))
         slope *= 6 * _TANH_SCALE * _TANH_CUBE
         slope += 2 * _TANH_SCALE
         slope *= x
-        slope *= np.subtract(1, cdf, room(cdf))
+        slope *= np.subtract(1, cdf, out_buffer(cdf))
         slope += 1
         slope *= cdf
     slope *= g

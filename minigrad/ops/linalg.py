@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ..errors import ArgumentError
-from ..memory import FEW, empty, empty_as
-from ..op import Call, call, op
+from ..engine.errors import ArgumentError
+from ..engine.op import Call, call, op
+from ..fast.memory import FEW, empty, empty_as
 
 __all__ = ["einsum", "explicit", "matmul"]
 
@@ -176,7 +176,7 @@ def _einsum_flops(subscripts: str, operands: tuple[Any, ...]) -> int:
     vjp_tex={"operands": r"\operatorname{einsum}(<g>, \text{the other operands})"},
     flops=_einsum_flops,
     samples=_einsum_samples,
-    many=True,
+    variadic=True,
 )
 def einsum(subscripts, *operands):
     """Sums of products by Einstein's convention: any subscripts np.einsum takes in a string.

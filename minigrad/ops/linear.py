@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ..errors import ShapeError
-from ..memory import FEW, over
-from ..op import Call, call, op
-from ..parallel import one_threaded_blas, product
-from ..rows import as_rows, column_sums
+from ..engine.errors import ShapeError
+from ..engine.op import Call, call, op
+from ..fast.blas_sums import as_rows, column_sums
+from ..fast.memory import FEW, in_place_buffer
+from ..fast.threads import one_threaded_blas, product
 from .linalg import best_product
 
 __all__ = ["linear"]
@@ -64,7 +64,7 @@ def linear(x, W, b=None, shared=False):
     if not fits or (b is not None and getattr(b, "shape", ()) != W.shape[1:]):
         raise ShapeError(_inner(x, W, b))
     out = _along_last(x, W, shared)
-    return out if b is None else np.add(out, b, over(out, b))
+    return out if b is None else np.add(out, b, in_place_buffer(out, b))
 
 
 def _along_last(x: Any, W: Any, shared: bool) -> Any:

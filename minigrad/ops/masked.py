@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ..memory import FEW, room
+from ..fast.memory import FEW, out_buffer
 
 __all__ = ["masked"]
 
@@ -35,6 +35,6 @@ def masked(x: Any, mask: Any, out: Any = None) -> Any:
     if out is None:
         if x.__class__ is not ndarray or mask.__class__ is not ndarray or mask.size <= FEW:
             return np.where(mask, x, 0)
-        out = room(x) if x.shape == mask.shape else None
+        out = out_buffer(x) if x.shape == mask.shape else None
     made = np.multiply(x.view(bits), mask, None if out is None else out.view(bits))
     return made.view(x.dtype) if out is None else out

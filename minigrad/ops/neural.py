@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from ..memory import over, room
-from ..op import Call, call, op
-from ..rows import as_rows
+from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from ..engine.op import Call, call, op
+from ..fast.blas_sums import as_rows
+from ..fast.memory import in_place_buffer, out_buffer
 from .masked import masked
 from .reduce import row_dot, row_sum, several, shifted, softmax, total_of
 from .samples import arrayed, floating, recorded
@@ -37,7 +37,7 @@ def _one_hot(targets: Any, logits: Any) -> Any:
     },
     flops=lambda logits: 5 * np.size(logits),
     samples=_cross_entropy_samples,
-    also=("peak", "total"),
+    auxiliary=("peak", "total"),
 )
 def cross_entropy(logits, targets):
     """Cross-entropy of integer targets, mean over rows: -mean_i log softmax(logits)_{i, t_i}.
@@ -65,7 +65,7 @@ def cross_entropy(logits, targets):
         raise OutOfRangeError(f"targets must lie in [0, {classes}), got {worst}")
     less, peak = shifted(logits, -1)
     picked: Any = np.take_along_axis(less, targets[..., None], axis=-1)
-    total = total_of(np.exp(less, over(less)), -1)
+    total = total_of(np.exp(less, in_place_buffer(less)), -1)
     return np.mean(np.log(total) - picked), peak, total
 
 
@@ -74,7 +74,7 @@ def _(g, logits, targets, peak, total):
     targets = arrayed(targets)
     if logits.__class__ is not np.ndarray:
         return (softmax(logits) - _one_hot(targets, logits)) * (g / targets.size)
-    d_logits = np.subtract(logits, peak, room(logits, peak))
+    d_logits = np.subtract(logits, peak, out_buffer(logits, peak))
     np.exp(d_logits, d_logits)
     d_logits /= total
     d_logits[(*np.indices(targets.shape, sparse=True), targets)] -= 1
@@ -99,7 +99,7 @@ def _factor(p: float) -> float:
     vjp_tex={"x": r"\tfrac{1}{1 - <p>}\, <g> \odot \text{keep}"},
     flops=several(2),
     samples=_dropout_samples,
-    also=("keep",),
+    auxiliary=("keep",),
 )
 def dropout(x, p, rng):
     """Each entry zeroed with probability p, the rest divided by 1 - p, so that the mean stays.
@@ -153,7 +153,7 @@ def _checked(x: Any, weight: Any, bias: Any = None) -> None:
 def _centred(x: Any) -> tuple[Any, Any]:
     """The mean of each row, and x less that."""
     mean = row_sum(x) / x.shape[-1]
-    return mean, np.subtract(x, mean, room(x, mean))
+    return mean, np.subtract(x, mean, out_buffer(x, mean))
 
 
 def _inverse_root(x: Any, eps: float) -> Any:
@@ -166,7 +166,7 @@ def _back_to_scaled(g: Any, x: Any, weight: Any, inverse: Any, needed: Any) -> t
 
     ĝ · inverse,    Σ over rows of (g · inverse) ⊙ x,    with ĝ = g ⊙ w
     """
-    d_x = np.multiply(g, inverse, room(g, inverse))
+    d_x = np.multiply(g, inverse, out_buffer(g, inverse))
     d_weight = np.einsum("ri,ri->i", as_rows(d_x), as_rows(x)) if needed[1] else None
     if weight is not None and needed[0]:
         d_x *= weight
@@ -184,7 +184,7 @@ def _back_to_scaled(g: Any, x: Any, weight: Any, inverse: Any, needed: Any) -> t
     },
     flops=several(8),
     samples=_layer_norm_samples,
-    also=("mean", "inverse"),
+    auxiliary=("mean", "inverse"),
 )
 def layer_norm(x, weight, bias, eps=1e-5):
     """Layer normalisation over the last axis: x̂ ⊙ weight + bias, x̂ = (x - μ) / √(σ² + ε).
@@ -201,9 +201,9 @@ def layer_norm(x, weight, bias, eps=1e-5):
     inverse = _inverse_root(out, eps)
     out *= inverse
     if weight is not None:
-        out = np.multiply(out, weight, over(out, weight))
+        out = np.multiply(out, weight, in_place_buffer(out, weight))
     if bias is not None:
-        out = np.add(out, bias, over(out, bias))
+        out = np.add(out, bias, in_place_buffer(out, bias))
     return out, mean, inverse
 
 
@@ -213,7 +213,7 @@ def _(g, x, weight, eps, mean, inverse, needed):
         mean, centred = _centred(x)
         inverse = _inverse_root(centred, eps)
     else:
-        centred = np.subtract(x, mean, room(x, mean))
+        centred = np.subtract(x, mean, out_buffer(x, mean))
     d_x, d_weight = _back_to_scaled(g, centred, weight, inverse, needed)
     if not needed[0]:
         return None, d_weight
@@ -243,7 +243,7 @@ def _rms_norm_samples(rng: np.random.Generator) -> Iterator[Call]:
     },
     flops=several(5),
     samples=_rms_norm_samples,
-    also=("inverse",),
+    auxiliary=("inverse",),
 )
 def rms_norm(x, weight, eps=1e-5):
     """Root-mean-square normalisation over the last axis: x / r ⊙ weight, r = √(mean(x²) + ε).
@@ -257,9 +257,9 @@ def rms_norm(x, weight, eps=1e-5):
     _checked(x, weight)
     x = floating(x)
     inverse = _inverse_root(x, eps)
-    out = np.multiply(x, inverse, room(x, inverse))
+    out = np.multiply(x, inverse, out_buffer(x, inverse))
     if weight is not None:
-        out = np.multiply(out, weight, over(out, weight))
+        out = np.multiply(out, weight, in_place_buffer(out, weight))
     return out, inverse
 
 
@@ -271,5 +271,5 @@ def _(g, x, weight, eps, inverse, needed):
     if not needed[0]:
         return None, d_weight
     along = row_dot(d_x, x) * inverse / x.shape[-1] * inverse
-    d_x -= np.multiply(x, along, room(x, along))
+    d_x -= np.multiply(x, along, out_buffer(x, along))
     return d_x, d_weight

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ..memory import FEW, bands, empty, over, room
-from ..op import Call, call, op
-from ..rows import row_sums
+from ..engine.op import Call, call, op
+from ..fast.blas_sums import row_sums
+from ..fast.memory import FEW, empty, in_place_buffer, out_buffer, row_blocks
 from .masked import masked
 from .samples import floating, reductions
 
@@ -191,7 +191,7 @@ def shifted(x: Any, axis: Any) -> tuple[Any, Any]:
     x = floating(x)
     real = np.real(x) if x.dtype.kind == "c" else x
     top = np.maximum.reduce(real, axis=axis, keepdims=True, initial=_limits(x.dtype)[0])
-    return np.subtract(x, top, room(x, top)), top
+    return np.subtract(x, top, out_buffer(x, top)), top
 
 
 def total_of(weights: Any, axis: Any) -> Any:
@@ -262,11 +262,11 @@ def softmax(x, axis=-1):
         return weights
     if _are_bands(axis, x):
         out = empty(x.shape, x.dtype)
-        for rows, weights in bands(x, out):
+        for rows, weights in row_blocks(x, out):
             _softmax_of_rows(rows, weights)
         return out
     less, _ = shifted(x, axis)
-    weights = np.exp(less, over(less))
+    weights = np.exp(less, in_place_buffer(less))
     weights /= total_of(weights, axis)
     return weights
 
@@ -318,12 +318,12 @@ def _softmax_of_rows(x: Any, out: Any) -> None:
 def _(g, out, axis):
     if g.size > FEW and _are_bands(axis, g, out):
         d_x = empty(g.shape, g.dtype)
-        for g_rows, y, d_rows in bands(g, out, d_x):
+        for g_rows, y, d_rows in row_blocks(g, out, d_x):
             np.subtract(g_rows, np.vecdot(g_rows, y)[:, None], d_rows)
             d_rows *= y
         return d_x
     along = row_dot(g, out, axis)
-    d_x = np.subtract(g, along, room(g, along))
+    d_x = np.subtract(g, along, out_buffer(g, along))
     d_x *= out
     return d_x
 
@@ -341,13 +341,13 @@ def log_softmax(x, axis=-1):
     array([-1.3863, -0.2877])
     """
     less, _ = shifted(x, axis)
-    less -= np.log(total_of(np.exp(less, room(less)), axis))
+    less -= np.log(total_of(np.exp(less, out_buffer(less)), axis))
     return less
 
 
 @log_softmax.vjp("x")
 def _(g, out, axis):
-    d_x = np.exp(out, room(out))
+    d_x = np.exp(out, out_buffer(out))
     d_x *= -row_sum(g, axis)
     d_x += g
     return d_x
@@ -367,7 +367,7 @@ def logsumexp(x, axis=None, keepdims=False):
     """
     with np.errstate(invalid="ignore"):  # inf - inf, where the result is inf
         less, top = shifted(x, axis)
-    total = np.sum(np.exp(less, over(less)), axis=axis, keepdims=True)
+    total = np.sum(np.exp(less, in_place_buffer(less)), axis=axis, keepdims=True)
     empty = total == 0
     result = np.where(empty, -np.inf, np.log(np.where(empty, 1, total)) + top)
     result = np.where(top == np.inf, np.inf, result)

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..context import current
-from ..errors import ArgumentError, GradientError
-from ..tensor import Tensor
-from . import tiled
+from ..engine.context import current
+from ..engine.errors import ArgumentError, GradientError
+from ..engine.tensor import Tensor
+from ..fast.tiles import tiled
+from ..fast.tiles.tiled import KEPT, attention_weights, tiled_attention
 from .linalg import matmul
-from .tiled import KEPT, attention_weights, tiled_attention
 
 __all__ = ["attention_method", "scaled_dot_product_attention"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ..errors import ArgumentError, DTypeError, ShapeError
-from ..op import Call, call, op
-from ..scattered import Scattered, dense
-from ..tensor import Tensor
+from ..engine.errors import ArgumentError, DTypeError, ShapeError
+from ..engine.op import Call, call, op
+from ..engine.sparse import SparseGradient, dense
+from ..engine.tensor import Tensor
 from .elementwise import each
 from .samples import arrayed
 
@@ -57,7 +57,9 @@ def _(g, x_shape, index):
 
 def _scattered(g: Any, index: Any, shape: tuple[int, ...]) -> Any:
     """What an index sends back: of a plain array no zeros are written before they are needed."""
-    return Scattered(g, index, shape) if g.__class__ is ndarray else scatter_add(g, index, shape)
+    return (
+        SparseGradient(g, index, shape) if g.__class__ is ndarray else scatter_add(g, index, shape)
+    )
 
 
 def _scatter_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -79,7 +81,7 @@ def scatter_add(x, index, shape):
     >>> scatter_add(np.array([1.0, 2.0, 4.0]), np.array([0, 0, 2]), (3,))
     array([3., 0., 4.])
     """
-    return dense(Scattered(arrayed(x), index, shape))
+    return dense(SparseGradient(arrayed(x), index, shape))
 
 
 @scatter_add.vjp("x")

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, DTypeError
-from ..memory import reshaped
-from ..op import Call, call, op
+from ..engine.errors import ArgumentError, DTypeError
+from ..engine.op import Call, call, op
+from ..fast.memory import reshaped
 from .elementwise import each
 from .samples import arrayed
 
@@ -224,7 +224,7 @@ def _concatenate_samples(rng: np.random.Generator) -> Iterator[Call]:
     vjp_tex={"arrays": r"<g>[\text{its part}]"},
     flops=each(0),
     samples=_concatenate_samples,
-    many=True,
+    variadic=True,
 )
 def concatenate(arrays, axis=0):
     """A sequence of arrays joined along an axis they already have; with axis=None, flattened first.
@@ -256,7 +256,7 @@ def _stack_samples(rng: np.random.Generator) -> Iterator[Call]:
     vjp_tex={"arrays": r"<g>_i"},
     flops=each(0),
     samples=_stack_samples,
-    many=True,
+    variadic=True,
 )
 def stack(arrays, axis=0):
     """A sequence of arrays of one shape, along a new axis.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ShapeError
+from ..engine.errors import ShapeError
 from .heatmap import Grid, heatmaps, legend
 from .patterns import Pattern, Patterns, patterns
 from .plain import one_line, sized
@@ -30,8 +30,8 @@ from .reading import (
 from .terminal import finished, only_ascii, wide
 
 if TYPE_CHECKING:
-    from ..record import Entry
-    from ..trace import Trace
+    from ..recording.record import Entry
+    from ..recording.trace import Trace
 
 __all__ = [
     "Attention",

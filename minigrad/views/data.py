@@ -13,8 +13,8 @@ import numpy as np
 from .plain import plain
 
 if TYPE_CHECKING:
-    from ..record import Check, Edge, Entry
-    from ..trace import Trace
+    from ..recording.record import Check, Edge, Entry
+    from ..recording.trace import Trace
 
 __all__ = ["trace_to_dict"]
 

@@ -11,7 +11,7 @@ from .palette import STATES, WORST_FIRST
 from .plain import counted, of_bytes, one_line, shaped, sized
 
 if TYPE_CHECKING:
-    from ..trace import Trace
+    from ..recording.trace import Trace
 
 __all__ = [
     "cancellation",

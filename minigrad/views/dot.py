@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ArgumentError, MissingDependencyError
+from ..engine.errors import ArgumentError, MissingDependencyError
 from . import describe
 from .legend import caption, samples
 from .looks import Looks
@@ -20,7 +20,7 @@ from .scopes import parts
 from .shapes import SHAPES, fill, text
 
 if TYPE_CHECKING:
-    from ..trace import Trace
+    from ..recording.trace import Trace
 
 __all__ = ["Dot", "trace_dot"]
 

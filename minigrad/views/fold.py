@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from .scopes import parts
 
 if TYPE_CHECKING:
-    from ..record import Entry
-    from ..trace import Trace
+    from ..recording.record import Entry
+    from ..recording.trace import Trace
 
 __all__ = ["Fold", "folded"]
 

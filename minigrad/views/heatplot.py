@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ArgumentError, MissingDependencyError
+from ..engine.errors import ArgumentError, MissingDependencyError
 from .heatmap import Grid
 from .plain import one_line, sized
 from .render import write

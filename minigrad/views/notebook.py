@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MissingDependencyError
-from ..record import rms
-from ..trace import Trace
+from ..engine.errors import MissingDependencyError
+from ..recording.record import rms
+from ..recording.trace import Trace
 from .dot import trace_dot
 from .plain import one_line, shaped, sized
 from .render import render

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..errors import ArgumentError
+from ..engine.errors import ArgumentError
 from .fold import Fold, folded
 from .plain import one_line
 from .scopes import homes, parts
 
 if TYPE_CHECKING:
-    from ..record import Edge, Entry
-    from ..trace import Trace
+    from ..recording.record import Edge, Entry
+    from ..recording.trace import Trace
 
 __all__ = ["Box", "Line", "Outline", "outline"]
 

@@ -11,7 +11,7 @@ from .render import format_of, render, write
 from .svg import accessible
 
 if TYPE_CHECKING:
-    from ..trace import Trace
+    from ..recording.trace import Trace
 
 __all__ = ["draw_trace"]
 

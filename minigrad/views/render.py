@@ -10,7 +10,7 @@ import sysconfig
 from importlib import metadata
 from pathlib import Path
 
-from ..errors import ArgumentError, MinigradError, MissingDependencyError
+from ..engine.errors import ArgumentError, MinigradError, MissingDependencyError
 
 __all__ = ["FORMATS", "format_of", "render", "write"]
 

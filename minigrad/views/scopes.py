@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..trace import Trace
+    from ..recording.trace import Trace
 
 __all__ = ["homes", "parts"]
 

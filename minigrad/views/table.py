@@ -10,8 +10,8 @@ from .plain import counted, of_bytes, one_line, plain, shaped, sized
 from .terminal import Column, Paint, bar, finished, grid, only_ascii, wide
 
 if TYPE_CHECKING:
-    from ..record import Check, Checks, Entry
-    from ..trace import Trace
+    from ..recording.record import Check, Checks, Entry
+    from ..recording.trace import Trace
 
 __all__ = ["checks_table", "trace_table"]
 

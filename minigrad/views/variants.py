@@ -13,9 +13,9 @@ from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from ..op import Op
-    from ..record import Edge, Entry
-    from ..trace import Trace
+    from ..engine.op import Op
+    from ..recording.record import Edge, Entry
+    from ..recording.trace import Trace
 
 __all__ = ["WHERE", "Formulas", "base_of", "formulas_of", "is_bare", "variant", "variants"]
 

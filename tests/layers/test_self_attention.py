@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-import minigrad.memory
+import minigrad.fast.memory
 from layers import (
     MultiHeadAttention,
     SelfAttention,

@@ -12,7 +12,7 @@ from layers import (
     sliding_window_mask,
 )
 from minigrad.errors import ArgumentError, OutOfRangeError
-from minigrad.ops.walk import Walk
+from minigrad.fast.tiles.walk import Walk
 
 N = 97
 

@@ -18,7 +18,7 @@ def _cases():
                 i for i, x in enumerate(inputs) if getattr(x, "dtype", np.dtype(int)).kind == "f"
             ]
             result = op.forward(*inputs, *deepcopy(settings))
-            case.masked = np.isinf(result[0] if op.also else result)
+            case.masked = np.isinf(result[0] if op.auxiliary else result)
             yield case
 
 

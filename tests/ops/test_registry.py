@@ -35,7 +35,7 @@ def test_an_op_has_a_sample_without_entries(declared):
     for sample in declared.samples(np.random.default_rng(7)):
         inputs, settings = declared.bind(*sample.args, **sample.kwargs)
         result = declared.forward(*inputs, *settings)
-        sizes += map(np.size, (*inputs, result[0] if declared.also else result))
+        sizes += map(np.size, (*inputs, result[0] if declared.auxiliary else result))
     assert 0 in sizes
 
 
@@ -81,7 +81,7 @@ def test_the_result_is_that_of_numpys_function_of_the_same_name(case):
         expected = np.einsum(settings["subscripts"], *inputs)
     elif op.name == "clip":
         expected = np.clip(*inputs, settings["low"], settings["high"])
-    elif op.many:
+    elif op.variadic:
         expected = theirs(inputs, **settings)
     elif op.name == "where":
         expected = np.where(settings["condition"], *inputs)

@@ -6,7 +6,7 @@ from itertools import chain, combinations
 import numpy as np
 
 import minigrad as mg
-from minigrad.graph import fit
+from minigrad.engine.graph import unbroadcast
 
 
 def _subsets(free):
@@ -17,11 +17,11 @@ def _named_by_rules(op, needed, count):
     """What the rules of these inputs name, read from their own signatures."""
     names = set()
     for i in needed:
-        rule = op.rules[op.inputs[0 if op.many else i]]
+        rule = op.rules[op.inputs[0 if op.variadic else i]]
         for name in list(inspect.signature(rule.function).parameters)[1:]:
             if name == "others":
                 names |= {f"{op.inputs[0]}{j}" for j in range(count) if j != i}
-            elif op.many and name == op.inputs[0]:
+            elif op.variadic and name == op.inputs[0]:
                 names |= {f"{name}{j}" for j in range(count)}
             elif name not in ("i", "needed"):
                 names.add(name)
@@ -63,7 +63,7 @@ def test_no_kernel_and_no_rule_writes_to_what_it_is_given(case, invoke, leaves, 
     u = cotangent(out.shape)
     u.flags.writeable = False
     for part, edge in zip(out.node.plan.backward(u, out.node.saved), out.node.edges, strict=True):
-        assert fit(part, edge, out.node).shape == edge.shape
+        assert unbroadcast(part, edge, out.node).shape == edge.shape
 
 
 def test_each_gradient_alone_equals_the_one_found_with_the_others(case, invoke, leaves, cotangent):

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad import memory, scattered
-from minigrad.context import Listener, listen
+from minigrad.engine import sparse
+from minigrad.engine.context import Listener, listen
 from minigrad.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from minigrad.fast import memory
 
 INDICES = {
     "integer": 1,
@@ -188,7 +189,7 @@ def test_what_slices_send_back_is_added_in_one_array(rng, monkeypatch):
         made.append(shape)
         return memory.zeros(shape, like)
 
-    monkeypatch.setattr(scattered, "zeros", counted)
+    monkeypatch.setattr(sparse, "zeros", counted)
     x = mg.tensor(rng.normal(size=(5, 7, 3)), requires_grad=True)
     parts = [x[:, t] * float(t) for t in range(7)] + [x[1], x[[0, 0, 2]], mg.take(x, [4, -1], 0)]
     sum(mg.sum(part) for part in parts).backward()
@@ -240,13 +241,13 @@ def test_whoever_listens_sees_a_slices_gradient_as_an_array(seen, rng):
 def test_slices_are_added_in_the_same_way_whoever_listens(heard, rng, monkeypatch):
     """So what a trace checks is what runs without it."""
     added = []
-    onto = scattered.Scattered.onto
+    onto = sparse.SparseGradient.onto
 
     def counted(self, total):
         added.append(total is not None)
         return onto(self, total)
 
-    monkeypatch.setattr(scattered.Scattered, "onto", counted)
+    monkeypatch.setattr(sparse.SparseGradient, "onto", counted)
     x = mg.tensor(rng.normal(size=(5, 3)), requires_grad=True)
     loss = mg.sum(x[0] + x[1:3] + x[4])
     with listen(Listener()) if heard else nullcontext():

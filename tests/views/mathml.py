@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from layers.hand_derived import Step, multi_head_steps, self_attention_steps
-from minigrad.op import registry
+from minigrad.engine.op import registry
 from minigrad.views.variants import WHERE, variants
 
 FILE = Path(__file__).parents[2] / "minigrad" / "views" / "page" / "assets" / "mathml.json"

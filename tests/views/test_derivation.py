@@ -8,8 +8,8 @@ import pytest
 
 import layers
 import minigrad as mg
+from minigrad.engine.op import registry
 from minigrad.errors import ArgumentError
-from minigrad.op import registry
 from minigrad.views.derivation import derivation_text
 from minigrad.views.derivation.formulas import fill, gradient, value
 from minigrad.views.derivation.symbols import Symbol, number_tex, symbol_of

@@ -15,7 +15,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.errors import ArgumentError
-from minigrad.trace import Trace
+from minigrad.recording.trace import Trace
 from minigrad.views.dot import trace_dot
 from minigrad.views.palette import FIXED, THEMES, Scale, contrast, ink_on
 from minigrad.views.plain import sized

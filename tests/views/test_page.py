@@ -16,9 +16,9 @@ import pytest
 
 import minigrad as mg
 from layers import SelfAttention, create_causal_mask
+from minigrad.engine.op import registry
 from minigrad.errors import ArgumentError
-from minigrad.op import registry
-from minigrad.trace import Trace
+from minigrad.recording.trace import Trace
 from minigrad.views.page import page_html
 from minigrad.views.page.arrays import STEPS, Arrays, Limits, pack, pooled
 from minigrad.views.page.formulas import known_formulas, tree_of, with_shapes

@@ -17,8 +17,8 @@ import pytest
 
 import minigrad as mg
 from layers import MultiHeadAttention, SelfAttention, create_causal_mask
-from minigrad.op import registry
-from minigrad.trace import Trace
+from minigrad.engine.op import registry
+from minigrad.recording.trace import Trace
 
 if not os.environ.get("CI"):
     pytest.importorskip("playwright")

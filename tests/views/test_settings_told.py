@@ -9,8 +9,8 @@ import pytest
 
 import layers
 import minigrad as mg
+from minigrad.engine.op import registry
 from minigrad.errors import MinigradError
-from minigrad.op import registry
 from minigrad.views.derivation import derivation_text
 from minigrad.views.derivation.indices import index_tex
 

@@ -18,15 +18,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import GradientError
+from ...engine.errors import GradientError
 from ..render import write
 from .chapters import Chapters
 from .notation import notation
 from .opening import Opening
 
 if TYPE_CHECKING:
-    from ...record import Check
-    from ...trace import Trace
+    from ...recording.record import Check
+    from ...recording.trace import Trace
 
 __all__ = ["derivation_text", "write_derivation"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from ...record import Edge, Entry
+    from ...recording.record import Edge, Entry
 
 __all__ = [
     "broadcasts",

@@ -8,8 +8,8 @@ from ..fold import folded
 from ..scopes import homes
 
 if TYPE_CHECKING:
-    from ...record import Entry
-    from ...trace import Trace
+    from ...recording.record import Entry
+    from ...recording.trace import Trace
 
 __all__ = ["Blocks"]
 

@@ -12,8 +12,8 @@ from .indices import along, span
 from .symbols import array_letters
 
 if TYPE_CHECKING:
-    from ...record import Entry
-    from ...trace import Trace
+    from ...recording.record import Entry
+    from ...recording.trace import Trace
 
 __all__ = ["Call", "Said", "Unknown"]
 

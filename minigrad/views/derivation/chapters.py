@@ -14,8 +14,8 @@ from .story import Story
 from .told import Told
 
 if TYPE_CHECKING:
-    from ...record import Check, Entry
-    from ...trace import Trace
+    from ...recording.record import Check, Entry
+    from ...recording.trace import Trace
 
 __all__ = ["Chapters"]
 

@@ -14,7 +14,7 @@ from .story import Story
 from .symbols import space
 
 if TYPE_CHECKING:
-    from ...record import Check, Entry
+    from ...recording.record import Check, Entry
 
 __all__ = ["Opening"]
 

@@ -18,8 +18,8 @@ from .call import Call, Said, Unknown
 from .symbols import number_tex
 
 if TYPE_CHECKING:
-    from ...record import Entry
-    from ...trace import Trace
+    from ...recording.record import Entry
+    from ...recording.trace import Trace
 
 __all__ = ["templates", "unsaid"]
 

@@ -13,7 +13,7 @@ from .notation import code, inline
 from .story import Story
 
 if TYPE_CHECKING:
-    from ...record import Check, Edge, Entry
+    from ...recording.record import Check, Edge, Entry
 
 __all__ = ["Sizes", "measured"]
 

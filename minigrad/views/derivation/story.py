@@ -20,8 +20,8 @@ from .said import templates
 from .symbols import Symbol, array_letters, number_tex, symbols
 
 if TYPE_CHECKING:
-    from ...record import Edge, Entry
-    from ...trace import Trace
+    from ...recording.record import Edge, Entry
+    from ...recording.trace import Trace
 
 __all__ = ["Story"]
 

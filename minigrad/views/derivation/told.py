@@ -19,7 +19,7 @@ from .story import Story
 from .symbols import space
 
 if TYPE_CHECKING:
-    from ...record import Check, Edge, Entry
+    from ...recording.record import Check, Edge, Entry
 
 __all__ = ["Told"]
 

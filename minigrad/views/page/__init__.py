@@ -19,13 +19,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ArgumentError
+from ...engine.errors import ArgumentError
 from ..palette import BINS, DARK, LIGHT, Theme, ink_on
 from ..render import write
 from .content import page_content
 
 if TYPE_CHECKING:
-    from ...trace import Trace
+    from ...recording.trace import Trace
 
 __all__ = ["page_html", "write_page"]
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...record import rms
+from ...recording.record import rms
 
 __all__ = ["Arrays", "Limits", "number", "pooled"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import ArgumentError
+from ...engine.errors import ArgumentError
 from ..data import trace_to_dict
 from ..palette import FIXED, STATES
 from ..plain import one_line
@@ -19,8 +19,8 @@ from .arrays import Arrays, number
 from .formulas import Tree, shape_text, tree_of, with_shapes
 
 if TYPE_CHECKING:
-    from ...record import Check, Checks, Edge, Entry
-    from ...trace import Trace
+    from ...recording.record import Check, Checks, Edge, Entry
+    from ...recording.trace import Trace
 
 __all__ = ["page_content"]
 

@@ -1,0 +1,39 @@
+"""Names of a package that are imported when first asked for: most programs never ask."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+__all__ = ["lazy_imports"]
+
+
+def lazy_imports(
+    package: str, names: dict[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package: by module, the names that are in it.
+
+    A module itself is found as well.
+
+    >>> find, everything = lazy_imports("minigrad", {"check": "compare gradcheck"})
+    >>> find("gradcheck").__module__, "compare" in everything()
+    ('minigrad.check', True)
+    """
+    module_of = {
+        name: module for module, theirs in names.items() for name in (module, *theirs.split())
+    }
+
+    def find(name: str) -> Any:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(f"{package}.{module_of[name]}")
+        found = module if name == module_of[name] else getattr(module, name)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    def everything() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *module_of})
+
+    return find, everything

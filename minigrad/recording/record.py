@@ -1,0 +1,139 @@
+"""What a Trace holds: entries, edges between them, and checks against steps derived by hand.
+
+Plain data, without Tensors: views read it, and nothing here knows how it came about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..check import Difference
+
+__all__ = ["EXPLODING", "VANISHING", "Check", "Checks", "Edge", "Entry", "rms"]
+
+VANISHING, EXPLODING = 1e-8, 1e4  # rms of a gradient below and above which a view calls it so
+
+
+def rms(array: Any) -> float:
+    """Root of the mean square; 0 for no entries, without overflow for large ones."""
+    array = np.asarray(array, dtype=np.float64)
+    top = float(np.abs(array).max(initial=0.0))
+    if top == 0 or not np.isfinite(top):
+        return top
+    return top * float(np.sqrt(np.mean((array / top) ** 2)))
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One value of the record: a leaf, a constant, or what an op made."""
+
+    id: int
+    kind: str  # "parameter", "input", "constant", "detached" or "op"
+    op: str | None
+    name: str | None
+    scope: str
+    shape: tuple[int, ...]
+    dtype: str
+    value: Any = None
+    gradient: Any = None
+    tex: str = ""
+    vjp_tex: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+    place: str = ""
+    flops: int | None = None
+    saved: list[tuple[str, int | None]] = field(default_factory=list)  # what, and of which entry
+    saved_bytes: int = 0
+    seconds: float = 0.0
+    backward_seconds: float | None = None
+    needs: bool = False
+    why: str = ""  # why there is no gradient
+
+    @property
+    def label(self) -> str:
+        return self.name or self.op or f"{self.kind} {self.id}"
+
+    @property
+    def path(self) -> str:
+        return f"{self.scope}/{self.label}" if self.scope else self.label
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=int))
+
+    @property
+    def value_rms(self) -> float | None:
+        """Of the entries that a mask has not set to -inf."""
+        if self.value is None or self.value.dtype.kind not in "fiub":
+            return None
+        return rms(self.value[self.value != -np.inf])
+
+    @property
+    def gradient_rms(self) -> float | None:
+        return None if self.gradient is None else rms(self.gradient)
+
+    @property
+    def state(self) -> str:
+        """ok, zero, vanishing, exploding, non-finite, or none (and then `why` says why)."""
+        if self.gradient is None:
+            return "none"
+        if not np.isfinite(self.gradient).all():
+            return "non-finite"
+        size = rms(self.gradient)
+        if size == 0:
+            return "zero"
+        return "vanishing" if size < VANISHING else "exploding" if size > EXPLODING else "ok"
+
+
+@dataclass(slots=True, eq=False)
+class Edge:
+    """One use of an entry by an op; `x * x` has two."""
+
+    source: int
+    target: int
+    input: str
+    contribution: Any = None  # the gradient this use sends back, if it did
+
+    @property
+    def contribution_rms(self) -> float | None:
+        return None if self.contribution is None else rms(self.contribution)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A gradient of a hand-derived step, against the engine's; `difference` is None without one."""
+
+    scope: str
+    number: int
+    title: str
+    forward: str
+    symbol: str
+    formula: str
+    shape: tuple[int, ...]
+    rms: float
+    difference: Difference | None
+    symbols: dict[str, int] = field(default_factory=dict)  # of the layer's call: symbol -> entry
+
+
+class Checks(list[Check]):
+    """The checks of a trace; `ok` only if something was measured and all of it agrees."""
+
+    @property
+    def measured(self) -> list[Check]:
+        return [check for check in self if check.difference is not None]
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.measured) and all(c.difference.ok for c in self.measured if c.difference)
+
+    @property
+    def first_wrong(self) -> Check | None:
+        return next((c for c in self.measured if c.difference and not c.difference.ok), None)
+
+    def __str__(self) -> str:
+        from ..views.table import checks_table
+
+        return checks_table(self)

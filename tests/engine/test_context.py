@@ -1,0 +1,261 @@
+"""What surrounds a call belongs to the thread or task that set it, and ends where it ends."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.engine.context import current
+from minigrad.errors import ArgumentError
+
+
+@pytest.fixture
+def x():
+    return mg.tensor([1.0, 2.0], requires_grad=True)
+
+
+class Names(mg.Listener):
+    """Keeps the paths of the ops it hears of."""
+
+    def __init__(self):
+        self.heard = []
+
+    def forward(self, op, inputs, settings, output, seconds):
+        self.heard.append(output.path or op.name)
+
+
+# ---------------------------------------------------------------- grad mode
+
+
+def test_no_grad_and_enable_grad_nest(x):
+    with mg.no_grad():
+        assert not (x * 2).requires_grad
+        with mg.enable_grad():
+            assert (x * 2).requires_grad
+            with mg.no_grad():
+                assert not (x * 2).requires_grad
+        assert not (x * 2).requires_grad
+    assert (x * 2).requires_grad
+
+
+def test_they_decorate_functions_and_keep_their_names(x):
+    @mg.no_grad()
+    def frozen(x):
+        """Docstring."""
+        return x * 2
+
+    assert not frozen(x).requires_grad
+    assert (x * 2).requires_grad
+    assert frozen.__name__ == "frozen"
+    assert frozen.__doc__ == "Docstring."
+
+
+def test_a_decorated_function_may_recurse(x):
+    @mg.scope("level")
+    def down(n):
+        return (x * 2).node.scope if n == 0 else down(n - 1)
+
+    assert down(2) == "level/level/level"
+
+
+def test_a_decorated_coroutine_function_is_within_while_it_runs(x):
+    @mg.no_grad()
+    async def frozen():
+        await asyncio.sleep(0)
+        return (x * 2).requires_grad
+
+    assert asyncio.run(frozen()) is False
+
+
+def test_a_decorated_generator_is_refused():
+    """Its body would run after the decorator's context has been left."""
+    with pytest.raises(
+        ArgumentError, match="a generator function cannot be decorated with no_grad"
+    ):
+
+        @mg.no_grad()
+        def values():
+            yield 1
+
+
+def test_an_exception_restores_what_was(x):
+    with pytest.raises(KeyError), mg.no_grad(), mg.scope("a"), mg.listen(Names()):
+        raise KeyError
+    assert current().recording
+    assert current().scope == ""
+    assert current().listeners == ()
+    assert (x * 2).requires_grad
+
+
+def test_an_op_that_fails_restores_what_was(x):
+    for manager in (mg.no_grad(), mg.scope("a"), mg.trace(), mg.anomaly()):
+        with pytest.raises(mg.errors.ShapeError), manager:
+            x @ mg.tensor(np.ones((3, 5)))
+        assert current().listeners == ()
+        assert current().recording
+        assert current().scope == ""
+
+
+def test_backward_runs_where_the_graph_was_not_made(x):
+    y = (x * x).sum()
+    with mg.no_grad():
+        y.backward()
+    np.testing.assert_allclose(x.grad, 2 * x.data)
+
+
+# ---------------------------------------------------------------- scopes
+
+
+def test_scopes_make_paths(x):
+    with mg.scope("encoder"), mg.scope("attn"):
+        y = (x * 2).named("Q")
+        assert y.path == "encoder/attn/Q"
+        assert (x * 2).path == "encoder/attn/multiply"
+    assert (x * 2).path == "multiply"
+
+
+def test_one_scope_object_may_be_entered_again(x):
+    block = mg.scope("block")
+    with block, block:
+        assert (x * 2).node.scope == "block/block"
+    with block:
+        assert (x * 2).node.scope == "block"
+
+
+@pytest.mark.parametrize("name", ["", None, 3])
+def test_a_scope_needs_a_name(name):
+    with pytest.raises(ArgumentError, match=r"scope\(name\): name must be a non-empty string, got"):
+        mg.scope(name)
+
+
+# ---------------------------------------------------------------- listeners
+
+
+def test_listeners_hear_every_op_in_order(x):
+    names = Names()
+    with mg.listen(names):
+        y = mg.exp(x)
+        with mg.scope("s"):
+            y.sum()
+        mg.exp(np.ones(3))  # no Tensor, so no op of the graph
+    mg.exp(x)
+    assert names.heard == ["exp", "s/sum"]
+
+
+def test_several_listeners_hear_the_same(x):
+    first, second = Names(), Names()
+    with mg.listen(first), mg.listen(second):
+        mg.exp(x)
+    assert first.heard == second.heard == ["exp"]
+
+
+def test_listeners_hear_each_backward_step_and_each_leaf(x):
+    steps, leaves = [], []
+
+    class Backward(mg.Listener):
+        def backward(self, node, gradient, contributions, seconds):
+            steps.append((node.op.name, [c.shape for c in contributions]))
+
+        def arrived(self, leaf, gradient):
+            leaves.append((leaf, gradient))
+
+    b = mg.tensor(1.0, requires_grad=True)
+    with mg.listen(Backward()):
+        (x * b).sum().backward()
+    assert steps == [("sum", [(2,)]), ("multiply", [(2,), ()])]
+    assert {id(leaf) for leaf, _ in leaves} == {id(x), id(b)}
+
+
+# ---------------------------------------------------------------- threads and tasks
+
+
+def test_threads_keep_their_own_grad_mode_scope_and_listeners(x):
+    """They take turns at every step, and each sees only its own."""
+    barrier = threading.Barrier(2, timeout=20)
+    seen = {}
+
+    def work(name, manager):
+        names = Names()
+        found = []
+        with mg.scope(name), mg.listen(names), manager:
+            for _ in range(20):
+                barrier.wait()
+                y = x * 2
+                found.append((y.requires_grad, current().scope))
+        seen[name] = (set(found), len(names.heard), (x * 2).requires_grad)
+
+    threads = [
+        threading.Thread(target=work, args=("a", mg.no_grad())),
+        threading.Thread(target=work, args=("b", mg.enable_grad())),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {"a": ({(False, "a")}, 20, True), "b": ({(True, "b")}, 20, True)}
+
+
+@pytest.mark.parametrize("shared", [mg.no_grad(), mg.scope("s"), mg.listen(Names()), mg.anomaly()])
+def test_one_object_may_be_entered_by_two_threads_at_once(shared):
+    inside, leave = threading.Barrier(2, timeout=20), threading.Barrier(2, timeout=20)
+    errors = []
+
+    def work(first):
+        try:
+            with shared:
+                inside.wait()
+                if not first:
+                    leave.wait()
+            if first:
+                leave.wait()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in (True, False)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+def test_tasks_keep_their_own_grad_mode_scope_and_listeners(x):
+    async def work(name, manager):
+        names, found = Names(), set()
+        with mg.scope(name), mg.listen(names), manager:
+            for _ in range(20):
+                await asyncio.sleep(0)
+                y = x * 2
+                found.add((y.requires_grad, current().scope))
+        return found, len(names.heard), (x * 2).requires_grad
+
+    async def both():
+        return await asyncio.gather(work("a", mg.no_grad()), work("b", mg.enable_grad()))
+
+    assert asyncio.run(both()) == [({(False, "a")}, 20, True), ({(True, "b")}, 20, True)]
+
+
+def test_threads_run_backward_at_once_through_their_own_graphs(rng):
+    """Small graphs over a shared constant, in four threads: the gradients are those of one."""
+    W = rng.normal(size=(5, 5))
+    starts = rng.normal(size=(4, 3, 5))
+    found = {}
+
+    def work(k):
+        x = mg.tensor(starts[k], requires_grad=True)
+        for _ in range(50):
+            x.grad = None
+            mg.softmax(mg.tanh(x @ W) @ W).max(axis=1).sum().backward()
+        found[k] = x.grad
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    together = dict(found)
+    for k in range(4):
+        work(k)
+        np.testing.assert_array_equal(together[k], found[k])

@@ -1,0 +1,159 @@
+"""Plans: what is generated from a declaration, and that it saves and runs just what is needed."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.engine.op import Op, call
+
+
+def declare(kernel, **changes):
+    """An op that is not registered, with what a test does not care about filled in."""
+    declaration = {
+        "tex": "y",
+        "vjp_tex": {"x": "<g>"},
+        "flops": lambda out: out.size,
+        "samples": lambda rng: [call(rng.normal(size=3))],
+    }
+    return Op(kernel, **(declaration | changes))
+
+
+def affine(x, w, b, power=1, shift=0.0):
+    """x w^power + b + shift."""
+    return x * w**power + b + shift
+
+
+AFFINE = {"x": "1", "w": "2", "b": "3"}
+
+
+@pytest.fixture
+def made():
+    one = declare(affine, vjp_tex=AFFINE)
+
+    @one.vjp("x")
+    def _(g, w, power):
+        return g * w**power
+
+    @one.vjp("w")
+    def _(g, x, w, power):
+        return g * x * power * w ** (power - 1)
+
+    @one.vjp("b")
+    def _(g):
+        return g
+
+    return one
+
+
+def test_a_plan_saves_what_its_rules_name_once_each(made):
+    assert made.plan(0o1222).names == ("w", "power", "x")
+    assert made.plan(0o1200).names == ("w", "power")
+    assert made.plan(0o1002).names == ()
+    assert made.plan(0o1020).names == ("x", "w", "power")
+
+
+def test_a_plans_source_can_be_read(made):
+    assert made.plan(0o1202).source.splitlines() == [
+        "def forward(x, w, b, power, shift):",
+        "    out = kernel(x._data, w, b._data, power, shift)",
+        "    if out.__class__ is not ndarray:",
+        "        out = asarray(out)",
+        "    return out, (w, power,), [x._node or x, b._node or b]",
+        "def backward(g, saved):",
+        "    (w, power,) = saved",
+        "    return (rule_x(g, w, power), rule_b(g),)",
+    ]
+
+
+def test_a_partial_plan_runs_only_what_is_wanted(made):
+    plan = made.plan(0o1222)
+    partial = plan.partial((False, True, False))
+    found = partial(1.0, (3.0, 2, 5.0))
+    assert found == (None, 1.0 * 5.0 * 2 * 3.0, None)
+    assert plan.partial((False, True, False)) is partial
+
+
+def test_plans_are_made_once_and_anew_when_a_rule_is_replaced(made):
+    x = mg.tensor(2.0, requires_grad=True)
+    made(x, 3.0, 0.0).backward()
+    plans = dict(made.plans)
+    made(x, 3.0, 0.0)
+    assert made.plans == plans
+    made.vjp("x")(lambda g: g * 100)
+    x.grad = None
+    made(x, 3.0, 0.0).backward()
+    np.testing.assert_allclose(x.grad, 100)
+
+
+def test_settings_come_by_position_or_by_name(made):
+    x = mg.tensor(2.0, requires_grad=True)
+    for out in (
+        made(x, 3.0, 1.0, 2, 10.0),
+        made(x, 3.0, 1.0, shift=10.0, power=2),
+        made(b=1.0, w=3.0, x=x, power=2, shift=10.0),
+    ):
+        assert out.item() == 2 * 9 + 1 + 10
+        assert out.node.settings == (2, 10.0)
+
+
+def test_a_joint_rule_runs_once_and_is_told_what_is_needed():
+    calls = []
+    one = declare(affine, vjp_tex=AFFINE)
+
+    @one.vjp("x", "w")
+    def _(g, x, w, needed):
+        calls.append(needed)
+        return g * w if needed[0] else None, g * x if needed[1] else None
+
+    one.vjp("b")(lambda g: g)
+    x, w, b = (mg.tensor(v, requires_grad=True) for v in (2.0, 3.0, 5.0))
+    one(x, w, b).backward()
+    np.testing.assert_allclose([x.grad, w.grad, b.grad], [3, 2, 1])
+    mg.grad(one(x, w, b), w)
+    one(x, 3.0, b).backward()
+    assert calls == [(True, True), (False, True), (True, False)]
+
+
+def test_by_products_reach_the_rules_and_not_the_caller():
+    def halves(x):
+        return x / 2, x > 0
+
+    one = declare(halves, auxiliary=("positive",))
+    one.vjp("x")(lambda g, positive: g * positive)
+    x = mg.tensor([1.0, -1.0], requires_grad=True)
+    out = one(x)
+    assert out.node.plan.names == ("positive",)
+    out.sum().backward()
+    np.testing.assert_allclose(x.grad, [1, 0])
+    np.testing.assert_allclose(one(np.array([4.0])), [2.0])
+
+
+def test_an_op_of_any_number_of_inputs_saves_per_position():
+    def product(xs):
+        out = 1.0
+        for x in xs:
+            out = out * x
+        return np.asarray(out)
+
+    one = declare(product, vjp_tex={"xs": "<g>"}, variadic=True)
+
+    @one.vjp("xs")
+    def _(g, i, others):
+        assert others[i] is None
+        for j, other in enumerate(others):
+            g = g if j == i else g * other
+        return g
+
+    a, b, c = (mg.tensor(v, requires_grad=True) for v in (2.0, 3.0, 5.0))
+    out = one([a, b, c])
+    assert out.node.plan.names == ("xs1", "xs2", "xs0")
+    out.backward()
+    np.testing.assert_allclose([a.grad, b.grad, c.grad], [15, 10, 6])
+    frozen = one([a, mg.tensor(3.0), mg.tensor(5.0)])
+    assert frozen.node.plan.names == ("xs1", "xs2")
+    assert len(frozen.node.edges) == 1
+
+
+def test_second_order_of_a_declared_op_needs_nothing_more(made):
+    report = mg.gradcheck(made, [np.array([1.5]), np.array([0.5]), np.array([2.0])], order=2)
+    assert report.method == "complex step"

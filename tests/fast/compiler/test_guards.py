@@ -1,0 +1,738 @@
+"""Every guard has a test that trips it: what a step depends on may change, and the answer is the
+eager one.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import SelfAttention, create_causal_mask
+from minigrad.optim import SGD, Adam, AdamW
+
+pytestmark = pytest.mark.usefixtures("sizes")
+
+
+def leaf(*shape, seed=0, name="w", dtype=np.float64):
+    data = np.random.default_rng(seed).uniform(0.5, 1.5, shape).astype(dtype)
+    return mg.tensor(data, requires_grad=True, name=name)
+
+
+def agree(step, run, *args, leaves=()):
+    """One call each way gives the same value and gradients."""
+    for t in leaves:
+        t.grad = None
+    expected = step(*args)
+    gradients = [t.grad for t in leaves]
+    for t in leaves:
+        t.grad = None
+    got = run(*args)
+    np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-12, err_msg="value")
+    for t, g in zip(leaves, gradients, strict=True):
+        np.testing.assert_allclose(t.grad, g, rtol=1e-12, err_msg="gradient")
+    return got
+
+
+def simple(w):
+    def step(x):
+        loss = mg.sum(mg.tanh(w * x))
+        loss.backward()
+        return loss
+
+    return step
+
+
+def test_the_second_call_is_the_generated_source():
+    w = leaf(5)
+    run = mg.compile(simple(w))
+    for n in range(3):
+        agree(run.step, run, np.full(5, 0.1 * n), leaves=[w])
+    assert (run.recordings, run.reasons) == (1, [])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        np.ones((3, 5)),
+        np.ones(5, np.float32),
+        np.ones(10)[::2],
+        mg.tensor(np.ones(5)),
+        2.0,
+    ],
+    ids=["shape", "dtype", "strides", "kind", "number"],
+)
+def test_another_kind_of_argument_is_recorded_anew(other):
+    w = leaf(5)
+    run = mg.compile(simple(w))
+    agree(run.step, run, np.full(5, 0.5), leaves=[w])
+    for _ in range(2):
+        agree(run.step, run, other, leaves=[w])
+    assert run.recordings == 2
+    agree(run.step, run, np.full(5, 0.7), leaves=[w])
+    assert run.recordings == 2
+
+
+def test_plain_arguments_are_told_apart_by_value_and_type():
+    w = leaf(5)
+
+    def step(x, power):
+        loss = mg.sum((w * x) ** power)
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    for power in (2, 2, 3, 2.0, 3, 1):
+        agree(step, run, np.full(5, 0.5), power, leaves=[w])
+    assert run.recordings == 4
+
+
+def test_keyword_arguments_and_containers_are_looked_into():
+    w = leaf(5)
+
+    def step(batch, *, factor):
+        loss = mg.sum(w * batch["x"] * batch["more"][0] * factor)
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    for n, size in enumerate((5, 5, 1, 5)):
+        batch = {"x": np.full(5, n + 1.0), "more": [np.full(size, 2.0 + n)]}
+        w.grad = None
+        expected = step(batch, factor=0.5)
+        assert run(batch, factor=0.5).item() == pytest.approx(expected.item(), rel=1e-12)
+    assert (run.recordings, run.reasons) == (2, [])
+
+
+def test_requires_grad_is_a_guard():
+    w, x = leaf(5), leaf(5, name="x")
+    run = mg.compile(simple(w))
+    agree(run.step, run, x, leaves=[w, x])
+    agree(run.step, run, x, leaves=[w, x])
+    x.requires_grad = False
+    x.grad = None
+    agree(run.step, run, x, leaves=[w])
+    assert x.grad is None
+    assert run.recordings == 2
+
+
+def test_a_frozen_parameter_is_a_guard():
+    v, w = leaf(5, name="v"), leaf(5)
+
+    def step(x):
+        loss = mg.sum(v * w * x)
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    agree(step, run, np.ones(5), leaves=[v, w])
+    v.requires_grad = False
+    v.grad = None
+    agree(step, run, np.ones(5), leaves=[w])
+    assert v.grad is None
+
+
+def test_gradients_accumulate_as_eagerly():
+    w = leaf(5)
+    run = mg.compile(simple(w))
+    x = np.full(5, 0.3)
+    run(x)
+    once = w.grad.copy()
+    for n in range(2, 6):
+        held = w.grad
+        run(x)
+        np.testing.assert_allclose(w.grad, n * once, rtol=1e-12)
+        np.testing.assert_allclose(held, (n - 1) * once, rtol=1e-12)
+
+
+def test_grad_mode_is_a_guard():
+    w = leaf(5)
+    run = mg.compile(lambda x: mg.sum(w * x).detach())
+    run(np.ones(5))
+    with mg.no_grad():
+        assert not run(np.ones(5)).requires_grad
+    assert run.recordings == 2
+
+
+def test_one_tensor_for_two_arguments_is_a_guard():
+    def step(x, y):
+        loss = mg.sum(x * y * y)
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    x, y = leaf(5, seed=1), leaf(5, seed=2)
+    agree(step, run, x, y, leaves=[x, y])
+    agree(step, run, x, x, leaves=[x])
+    agree(step, run, y, y, leaves=[y])
+    agree(step, run, y, x, leaves=[x, y])
+    assert run.recordings == 2
+
+
+def test_an_argument_that_the_step_also_reaches_itself_is_a_guard():
+    w = leaf(5)
+    run = mg.compile(simple(w))
+    x = leaf(5, seed=3, name="x")
+    agree(run.step, run, x, leaves=[w, x])
+    agree(run.step, run, w, leaves=[w])
+    agree(run.step, run, x, leaves=[w, x])
+    assert run.recordings == 2
+
+
+def test_captured_arrays_are_read_at_each_call_and_may_be_replaced():
+    w, state = leaf(5), {"mask": np.ones(5)}
+
+    def step():
+        loss = mg.sum(w * state["mask"])
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    agree(step, run, leaves=[w])
+    state["mask"][2] = 7.0
+    agree(step, run, leaves=[w])
+    assert run.recordings == 1
+    state["mask"] = np.full(5, 3.0)
+    agree(step, run, leaves=[w])
+    assert run.recordings == 2
+    state["mask"] = np.full((3, 5), 3.0)
+    agree(step, run, leaves=[w])
+    assert (run.recordings, run.reasons) == (3, [])
+
+
+def test_captured_numbers_are_guards():
+    w = leaf(5)
+    factor = 2.0
+
+    def step():
+        loss = mg.sum(w * factor)
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    agree(step, run, leaves=[w])
+    factor = 3.0
+    agree(step, run, leaves=[w])
+    assert (run.recordings, run.reasons) == (2, [])
+
+
+class Model:
+    rate = 0.5
+
+    def __init__(self):
+        self.w, self.training, self.widths = leaf(5), True, [1, 2]
+
+    def __call__(self, x):
+        scaled = x * (self.rate if self.training else 1.0)
+        loss = mg.sum(self.w * scaled) * float(self.widths[-1])
+        loss.backward()
+        return loss
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: setattr(m, "training", False),
+        lambda m: setattr(m, "rate", 0.25),
+        lambda m: setattr(m, "w", leaf(5, seed=9)),
+        lambda m: m.widths.append(5),
+        lambda m: m.widths.__setitem__(1, 7),
+    ],
+    ids=["flag", "class attribute", "parameter", "longer list", "entry"],
+)
+def test_attributes_of_objects_are_guards(change):
+    model = Model()
+    run = mg.compile(model)
+    x = mg.tensor(np.full(5, 0.5), name="x")
+    agree(model, run, x, leaves=[model.w])
+    agree(model, run, x, leaves=[model.w])
+    change(model)
+    for _ in range(2):
+        agree(model, run, x, leaves=[model.w])
+    assert (run.recordings, run.reasons) == (2, [])
+
+
+SCALE = 1.0
+
+
+def _helper(x):
+    return x * SCALE
+
+
+def test_globals_of_helpers_are_guards(monkeypatch):
+    w = leaf(5)
+
+    def step():
+        loss = mg.sum(_helper(w))
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    agree(step, run, leaves=[w])
+    monkeypatch.setitem(globals(), "SCALE", 4.0)
+    agree(step, run, leaves=[w])
+    assert run.recordings == 2
+
+
+def test_programs_are_kept_up_to_a_limit_and_then_the_step_runs_eagerly():
+    w = leaf(5)
+    run = mg.compile(simple(w))
+    for n in range(12):
+        agree(run.step, run, np.ones((n + 1, 5)), leaves=[w])
+    assert run.recordings == 8
+    assert len(run.variants) == 8
+
+
+# ---------------------------------------------------------------- what cannot be known runs eagerly
+
+
+def _item(w, x):
+    return w * 2.0 if mg.sum(x).item() > 1 else w * 3.0
+
+
+def _condition(w, x):
+    return w * 2.0 if mg.sum(x) > 1 else w * 3.0
+
+
+def _float(w, x):
+    return w * float(mg.sum(x))
+
+
+def _numpy(w, x):
+    return w * mg.exp(x).numpy().max()
+
+
+def _asarray(w, x):
+    return w * np.asarray(mg.exp(x)).max()
+
+
+def _data(w, x):
+    return w * (x.data * 2)
+
+
+def _grad(w, x):
+    return w * mg.grad(mg.sum(w * w), w)
+
+
+def _made_outside(w, x):
+    return w * mg.tensor(np.exp(x.detach().numpy()))
+
+
+@pytest.mark.parametrize(
+    "reading", [_item, _condition, _float, _numpy, _asarray, _data, _grad, _made_outside]
+)
+def test_a_step_that_looks_at_numbers_runs_eagerly(reading):
+    w = leaf(5)
+
+    def step(x):
+        loss = mg.sum(reading(w, x))
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    for n in range(4):
+        agree(step, run, mg.tensor(np.full(5, 0.1 + 0.2 * n), name="x"), leaves=[w])
+    assert len(run.reasons) == 1
+    assert "test_guards.py:" in run.reasons[0]
+    assert run.source.startswith("# runs eagerly")
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        lambda x: x / 2,
+        lambda x: np.asarray(x, np.float32),
+        lambda x: x[x > 0.2],
+        lambda x: np.concatenate([x, x])[5:],
+    ],
+)
+def test_an_array_argument_computed_with_outside_the_ops_runs_eagerly(prepare):
+    w = leaf(1)
+
+    def step(x):
+        loss = mg.sum(w * prepare(x))
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    for n in range(4):
+        agree(step, run, np.linspace(0, 1, 5) * (n + 1), leaves=[w])
+    assert run.reasons
+
+
+def test_views_of_array_arguments_are_part_of_the_program():
+    w = leaf(5)
+
+    def step(x, table):
+        loss = mg.sum(w * x[1:].T[:, 1]) + mg.cross_entropy(w * mg.tensor(x)[:2], table[:, 0])
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    for n in range(3):
+        x = np.random.default_rng(n).uniform(size=(4, 5))
+        agree(step, run, x, np.array([[n, 1], [2, 3]]), leaves=[w])
+    assert (run.recordings, run.reasons) == (1, [])
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [lambda x: x, lambda x: x[1:], lambda x: x.T[1:, ::2].T, lambda x: mg.tensor(x)[:, 0:4]],
+    ids=["whole", "rows", "columns", "tensor"],
+)
+@pytest.mark.parametrize(
+    "lay",
+    [np.asfortranarray, lambda x: np.repeat(x, 2, axis=1)[:, ::2], lambda x: x[:, ::-1]],
+    ids=["by columns", "with gaps", "backwards"],
+)
+def test_array_arguments_may_lie_in_memory_in_any_order(lay, cut):
+    w = leaf(6, 4)
+
+    def step(x):
+        x = cut(x)
+        loss = mg.sum(mg.tanh(w[: x.shape[0], : x.shape[1]] * x))
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    for n in range(3):
+        agree(step, run, lay(np.random.default_rng(n).uniform(size=(6, 4))), leaves=[w])
+    assert run.recordings == 1
+    if lay(np.ones((2, 2))).strides[-1] > 0:
+        assert not run.reasons
+
+
+def test_an_argument_may_be_a_view_and_is_not_taken_for_what_it_is_a_view_of():
+    rows, others = np.random.default_rng(0).normal(size=(2, 6, 4))
+    w = leaf(4)
+
+    def alone(a):
+        loss = mg.sum(w * np.asarray(a)[1:])
+        loss.backward()
+        return loss
+
+    def with_its_owner(a):
+        loss = mg.sum(w * np.asarray(a)) + mg.sum(w * rows[0])
+        loss.backward()
+        return loss
+
+    for step, reasons in ((alone, 0), (with_its_owner, 1)):
+        run = mg.compile(step)
+        for a in (rows[0:2], rows[3:5], others[2:4], others[1:3].copy()):
+            agree(step, run, a, leaves=[w])
+        assert len(run.reasons) == reasons
+
+
+def test_a_causal_mask_made_within_the_step_is_a_constant():
+    layer = SelfAttention(6, 2, 3, rng=0)
+
+    def step(x):
+        loss = mg.sum(layer(x, mask=create_causal_mask(x.shape[-2])))
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    for n in range(3):
+        x = np.random.default_rng(n).normal(size=(2, 5, 6))
+        agree(step, run, x, leaves=[layer.W_V, layer.W_O, layer.b_O])
+    assert (run.recordings, run.reasons) == (1, [])
+
+
+def test_a_constant_times_a_parameter_is_a_product():
+    w = leaf(5, 3)
+
+    def step():
+        loss = mg.sum(mg.tanh(mg.mark_constant(np.eye(5)) @ w))
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    for _ in range(3):
+        agree(step, run, leaves=[w])
+    assert (run.recordings, run.reasons) == (1, [])
+
+
+def test_a_step_that_counts_runs_eagerly_and_goes_on_counting():
+    w, calls = leaf(5), []
+
+    def step():
+        calls.append(1)
+        loss = mg.sum(w * float(len(calls)))
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    assert [run().item() / w.data.sum() for _ in range(3)] == pytest.approx([1, 2, 3])
+    assert "changes" in run.reasons[0]
+
+
+def test_a_step_that_draws_from_a_list_of_batches_runs_eagerly():
+    w, batches = leaf(5), iter([np.full(5, float(n)) for n in range(5)])
+
+    def step():
+        loss = mg.sum(w * next(batches))
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    assert [run().item() / w.data.sum() for _ in range(4)] == pytest.approx([0, 1, 2, 3])
+
+
+def test_random_numbers_drawn_outside_the_ops_run_eagerly():
+    values = []
+    for wrap in (lambda f: f, mg.compile):
+        w, rng = leaf(5), np.random.default_rng(0)
+
+        def step(w=w, rng=rng):
+            loss = mg.sum(w * rng.normal(size=5))
+            loss.backward()
+            return loss
+
+        run = wrap(step)
+        values.append([run().item() for _ in range(4)])
+    assert values[0] == values[1]
+
+
+def test_dropout_draws_afresh_and_the_same_stream_as_eager():
+    values = []
+    for wrap in (lambda f: f, mg.compile):
+        w, rng = leaf(50), np.random.default_rng(0)
+
+        def step(w=w, rng=rng):
+            out = mg.dropout(mg.dropout(w, 0.3, rng) * 2.0, 0.2, rng)
+            unused = mg.dropout(w, 0.5, rng)
+            loss = mg.sum(out * out)
+            loss.backward()
+            return loss, unused.detach()
+
+        run = wrap(step)
+        values.append([[run()[0].item(), w.grad.sum()] for _ in range(4)])
+    assert not run.reasons
+    assert run.recordings <= 2
+    assert len({v for v, _ in values[0]}) == 4
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-12)
+
+
+def test_a_result_that_waits_for_its_backward_comes_with_its_graph():
+    w = leaf(5)
+    run = mg.compile(lambda x: mg.sum(w * x))
+    for _ in range(3):
+        w.grad = None
+        run(np.full(5, 2.0)).backward()
+        np.testing.assert_array_equal(w.grad, np.full(5, 2.0))
+
+
+def test_hooks_and_retained_gradients_run_eagerly():
+    w, seen = leaf(5), []
+    run = mg.compile(simple(w))
+    run(np.ones(5))
+    handle = w.register_hook(lambda g: seen.append(g.copy()))
+    run(np.ones(5))
+    assert len(seen) == 1
+    handle.remove()
+    run(np.ones(5))
+    assert len(seen) == 1
+
+    def retaining(x):
+        h = w * x
+        h.retain_grad()
+        mg.sum(h).backward()
+        return h
+
+    np.testing.assert_array_equal(mg.compile(retaining)(np.ones(5)).grad, np.ones(5))
+
+
+def test_a_trace_sees_a_compiled_step_run():
+    w = leaf(5)
+    run = mg.compile(simple(w))
+    run(np.ones(5))
+    run(np.ones(5))
+    with mg.trace() as t:
+        run(np.ones(5))
+    assert [e.op for e in t if e.kind == "op"] == ["multiply", "tanh", "sum"]
+
+
+def test_writing_a_gradient_within_the_step():
+    w = leaf(5)
+
+    def clip(x):
+        loss = mg.sum(w * x)
+        loss.backward()
+        w.grad *= 0.5
+        return loss
+
+    def reset(x):
+        w.grad = None
+        loss = mg.sum(w * x)
+        loss.backward()
+        return loss
+
+    for step, factor in ((clip, 0.5), (reset, 1.0)):
+        run = mg.compile(step)
+        for n in range(3):
+            w.grad = None if step is clip else w.grad
+            run(np.full(5, n + 1.0))
+            np.testing.assert_allclose(w.grad, np.full(5, factor * (n + 1.0)))
+    assert not run.reasons
+
+
+def test_two_threads_do_not_share_buffers():
+    w = leaf(64, 64)
+
+    def step(x):
+        y = x
+        for _ in range(20):
+            y = mg.tanh(y @ w * 0.1)
+        return y.detach()
+
+    with mg.no_grad():
+        run = mg.compile(lambda x: step(x))
+        inputs = [mg.tensor(np.full((64, 64), 0.1 * n)) for n in range(4)]
+        expected = [step(x).numpy() for x in inputs]
+        run(inputs[0])
+    results = {}
+
+    def work(n):
+        with mg.no_grad():
+            results[n] = [run(inputs[n]).numpy() for _ in range(20)]
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for n, arrays in results.items():
+        for array in arrays:
+            np.testing.assert_allclose(array, expected[n], rtol=1e-12)
+
+
+def test_an_error_of_the_step_is_the_step_s_own():
+    w = leaf(5)
+    run = mg.compile(simple(w))
+    with pytest.raises(mg.errors.ShapeError):
+        run(np.ones(3))
+    agree(run.step, run, np.ones(5), leaves=[w])
+
+
+# ---------------------------------------------------------------- writes
+
+
+def test_assign_within_the_step_is_part_of_the_program():
+    w, v = leaf(5), mg.tensor(np.zeros(5), name="v")
+
+    def step(x):
+        y = w * x
+        v.assign_(y.detach())
+        loss = mg.sum(y * v)
+        v.assign_((v * 2.0).detach())
+        loss.backward()
+        return loss
+
+    def eager():
+        w.grad = None
+        v.assign_(np.zeros(5))
+        out = []
+        for n in range(3):
+            out += [run(np.full(5, n + 1.0)).item(), v.numpy().copy(), w.grad.copy()]
+        return out
+
+    run = step
+    with pytest.raises(mg.errors.OverwrittenError):
+        eager()
+
+
+def test_assign_after_backward_is_part_of_the_program():
+    results = []
+    for wrap in (lambda f: f, mg.compile):
+        w, v = leaf(5), mg.tensor(np.zeros(5), name="v")
+
+        def step(x, w=w, v=v):
+            y = w * x
+            loss = mg.sum(y * y)
+            loss.backward()
+            v.assign_(y.detach())
+            u = v * 3.0
+            v.assign_(u)
+            return loss, u.detach()
+
+        run = wrap(step)
+        for n in range(3):
+            loss, u = run(np.full(5, n + 1.0))
+            results.append([loss.item(), *u.numpy(), *v.numpy(), *w.grad])
+    assert not run.reasons
+    np.testing.assert_allclose(results[:3], results[3:], rtol=1e-12)
+
+
+OPTIMISERS = {
+    "sgd": lambda ps: SGD(ps, lr=0.1),
+    "momentum": lambda ps: SGD(ps, lr=0.1, momentum=0.9, weight_decay=0.01),
+    "nesterov": lambda ps: SGD(ps, lr=0.1, momentum=0.9, nesterov=True),
+    "adam": lambda ps: Adam(ps, lr=0.01),
+    "adamw": lambda ps: AdamW(ps, lr=0.01),
+}
+
+
+@pytest.mark.parametrize("kind", OPTIMISERS)
+def test_twenty_training_steps_equal_eager(kind):
+    """The learning rate changes half-way."""
+    results = []
+    for wrap in (lambda f: f, mg.compile):
+        rng = np.random.default_rng(0)
+        W, b, U = (
+            mg.tensor(rng.normal(size=s), requires_grad=True) for s in ((3, 7), (7,), (7, 2))
+        )
+        optimiser = OPTIMISERS[kind]([W, b, U])
+
+        def step(x, y, W=W, b=b, U=U, optimiser=optimiser):
+            loss = mg.mean((mg.tanh(x @ W + b) @ U - y) ** 2)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            return loss
+
+        run = wrap(step)
+        losses = []
+        for n in range(20):
+            optimiser.lr *= 0.5 if n == 10 else 1.0
+            losses.append(run(rng.normal(size=(5, 3)), rng.normal(size=(5, 2))).item())
+        results.append([*losses, *W.data.ravel(), *b.data, *U.data.ravel()])
+    assert not run.reasons
+    assert run.recordings <= 2
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-10)
+
+
+def _twice(w, x):
+    loss = mg.sum(mg.tanh(w * x))
+    loss.backward(retain_graph=True)
+    loss.backward()
+    return loss
+
+
+def _two_losses(w, x):
+    loss = mg.sum(w * x)
+    loss.backward()
+    mg.sum(mg.exp(w)).backward()
+    return loss
+
+
+def _checkpointed(w, x):
+    loss = mg.sum(mg.checkpoint(lambda w: mg.tanh(w * x), w))
+    loss.backward()
+    return loss
+
+
+def _seeded(w, x):
+    y = w * x
+    y.backward(x)
+    return y
+
+
+@pytest.mark.parametrize("body", [_twice, _two_losses, _checkpointed, _seeded])
+def test_backward_in_its_other_forms_is_part_of_the_program(body):
+    w = leaf(5)
+    run = mg.compile(lambda x: body(w, x))
+    for n in range(3):
+        agree(run.step, run, np.full(5, 0.1 * (n + 1)), leaves=[w])
+    assert (run.recordings, run.reasons) == (1, [])

@@ -1,0 +1,329 @@
+"""Layers, compiled: values and gradients are eager's, and the source reads as a person would write
+it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import (
+    MultiHeadAttention,
+    SelfAttention,
+    Sequential,
+    create_causal_mask,
+    scaled_dot_product_attention,
+)
+from minigrad.errors import ArgumentError
+from minigrad.fast.compiler.rewrite import Rewriting
+
+N = 7
+MASKS = {
+    "none": None,
+    "causal": create_causal_mask(N),
+    "boolean": np.tri(N, dtype=bool),
+    "a row that may attend nowhere": np.tri(N, N, -1, dtype=bool),
+    "padding": np.arange(N) < np.array([[[4]], [[7]]]),
+}
+
+
+def _layer(kind, bias, dtype=np.float64):
+    if kind == "self":
+        return SelfAttention(6, 2, 3, use_bias=bias, rng=0, dtype=dtype, method="exact")
+    kv_heads = {"multi": None, "grouped": 1}[kind]
+    return MultiHeadAttention(6, 2, kv_heads, use_bias=bias, rng=0, dtype=dtype, method="exact")
+
+
+def _compare(layer, x, step, *args, tolerance=1e-12):
+    leaves = [x, *layer.parameters()]
+    run = mg.compile(step)
+    for n in range(3):
+        results = []
+        for f in (step, run):
+            for leaf in leaves:
+                leaf.grad = None
+            out = f(x, *args)
+            results.append(
+                [out.numpy().copy(), layer.attention_weights.copy(), *(t.grad for t in leaves)]
+            )
+        for a, b in zip(*results, strict=True):
+            np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance)
+        for k, leaf in enumerate(leaves):
+            leaf.assign_(
+                np.random.default_rng(10 * n + k).normal(size=leaf.shape).astype(leaf.dtype)
+            )
+    assert (run.recordings, run.reasons) == (1, [])
+    return run
+
+
+@pytest.mark.usefixtures("sizes")
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("kind", ["self", "multi", "grouped"])
+def test_attention_equals_eager(kind, bias, mask):
+    rng = np.random.default_rng(0)
+    x = mg.tensor(rng.normal(size=(2, N, 6)), requires_grad=True, name="X")
+    weight, layer = rng.normal(size=(2, N, 6)), _layer(kind, bias)
+
+    def step(x):
+        out = layer(x, mask=mask)
+        out.backward(weight)
+        return out
+
+    _compare(layer, x, step)
+
+
+@pytest.mark.usefixtures("sizes")
+@pytest.mark.parametrize("visible", [{"causal": True}, {"causal": True, "window": 3}])
+@pytest.mark.parametrize("method", ["exact", "tiled"])
+@pytest.mark.parametrize("additive", [False, True])
+def test_a_layer_that_limits_what_is_seen_takes_another_mask_at_each_call(
+    visible, method, additive
+):
+    layer = MultiHeadAttention(6, 2, rng=0, method=method, **visible)
+
+    def step(x, mask):
+        out = layer(x, mask=mask)
+        (out * out).sum().backward()
+        return out
+
+    run, rng = mg.compile(step), np.random.default_rng(0)
+    for lengths in ([4, 7], [7, 1], [2, 3]):
+        seen = np.arange(N) < np.array(lengths)[:, None, None]
+        mask = np.where(seen, 0.0, -np.inf) if additive else seen
+        x = mg.tensor(rng.normal(size=(2, N, 6)), requires_grad=True)
+        results = []
+        for f in (step, run):
+            layer.zero_grad()
+            x.grad = None
+            out = f(x, mask)
+            results.append([out.numpy(), x.grad, *(w.grad for w in layer.parameters())])
+        for a, b in zip(*results, strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-12)
+    assert (run.recordings, run.reasons) == (1, [])
+
+
+@pytest.mark.usefixtures("sizes")
+@pytest.mark.parametrize("heads", [(), (3,)], ids=["one head", "three"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_causal_attention_without_a_layer_is_compiled_for_each_offset(heads, masked):
+    rng, at = np.random.default_rng(0), {"offset": 0}
+    Q, K, V = (mg.tensor(rng.normal(size=(2, *heads, N, 4)), requires_grad=True) for _ in "QKV")
+
+    def step(mask):
+        O, A = scaled_dot_product_attention(Q, K, V, mask, is_causal=True, **at)
+        (O * O).sum().backward()
+        return A
+
+    run = mg.compile(step)
+    for at["offset"] in (0, 0, 2, 2):
+        mask = rng.random((2, N, N)) > 0.2 if masked else None
+        results = []
+        for f in (step, run):
+            Q.grad = K.grad = V.grad = None
+            results.append([f(mask).numpy(), Q.grad, K.grad, V.grad])
+        for a, b in zip(*results, strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-12)
+    assert (run.recordings, run.reasons) == (2, [])
+
+
+@pytest.mark.parametrize("method", ["exact", "tiled"])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_mask_with_nan_is_refused_at_a_later_call_too(wrong, method):
+    layer = SelfAttention(6, 2, 3, rng=0, method=method)
+    x, mask = mg.tensor(np.ones((2, N, 6))), create_causal_mask(N)
+
+    @mg.compile
+    def step(x, mask):
+        out = layer(x, mask=mask)
+        out.sum().backward()
+        return out
+
+    step(x, mask.copy())
+    step(x, mask.copy())
+    assert not step.reasons
+    mask[2, 1] = wrong
+    with pytest.raises(ArgumentError, match=r"mask holds NaN or \+inf"):
+        step(x, mask.copy())
+
+
+@pytest.mark.usefixtures("sizes")
+@pytest.mark.parametrize("kind", ["self", "multi"])
+def test_attention_in_float32_and_unbatched_equals_eager(kind):
+    rng = np.random.default_rng(0)
+    for shape, dtype, tolerance in (((1, N, 6), np.float32, 1e-4), ((N, 6), np.float64, 1e-12)):
+        x = mg.tensor(rng.normal(size=shape).astype(dtype), requires_grad=True, name="X")
+        weight, layer = rng.normal(size=shape).astype(dtype), _layer(kind, True, dtype)
+
+        def step(x, layer=layer, weight=weight):
+            out = layer(x, mask=MASKS["causal"])
+            out.backward(weight)
+            return out
+
+        _compare(layer, x, step, tolerance=tolerance)
+
+
+@pytest.mark.usefixtures("sizes")
+def test_what_was_handed_out_stays_as_it_is():
+    """Weights, outputs and gradients of earlier calls, however many are kept."""
+    layer = _layer("self", True)
+    weight = np.ones((64, N, 6))  # large enough that memory is handed out again
+
+    @mg.compile
+    def step(x):
+        out = layer(x)
+        out.backward(weight)
+        return out
+
+    kept = []
+    for n in range(6):
+        x = mg.tensor(np.random.default_rng(n).normal(size=(64, N, 6)), requires_grad=True)
+        for leaf in layer.parameters():
+            leaf.grad = None
+        out = step(x)
+        arrays = [out.numpy(), out.numpy()[3:5], layer.attention_weights, x.grad, layer.W_Q.grad]
+        kept += [(a, a.copy()) for a in arrays]
+    assert not step.reasons
+    for array, copy in kept:
+        np.testing.assert_array_equal(array, copy)
+
+
+def test_the_source_of_self_attention_reads_like_the_formulas():
+    layer = _layer("self", True)
+    x = mg.tensor(np.ones((1, N, 6)), requires_grad=True, name="X")
+
+    @mg.compile
+    def step(x):
+        out = layer(x, mask=MASKS["causal"])
+        out.backward(WEIGHT)
+        return out
+
+    step(x)
+    calls = [
+        line.split("  #")[0].strip() for line in step.source.split("def step(")[1].splitlines()
+    ]
+    for expected in (
+        "W_Q_in_W_QKV[...] = W_Q",
+        "X_2d.dot(W_QKV, out=QKV)",
+        "b_Q_in_b_QKV[...] = b_Q",
+        "np.add(QKV, b_QKV, out=QKV)",
+        "np.exp(S, out=S)",
+        "A.dot(V, out=O)",
+        "d_O.dot(V_T, out=d_A)",
+        "d_W_QKV = X_T.dot(d_QKV)",
+        "d_b_QKV = ones_2.dot(d_QKV)",
+        "d_X = d_QKV.dot(W_QKV_T)",
+        "leaf_W_Q.grad = d_W_QKV[:, 0:2]",
+        "attributes['attention_weights'] = A.reshape((1, 7, 7))",
+        "return Tensor(out.reshape((1, 7, 6)), 'out')",
+    ):
+        assert expected in calls, step.source
+    assert len([line for line in calls if line and not line.startswith("#")]) < 65
+
+
+def test_the_products_of_all_layers_are_joined_at_once(monkeypatch):
+    """However deep the model is, the program is rewritten as often."""
+    runs = []
+    rewrite = Rewriting.run
+    monkeypatch.setattr(Rewriting, "run", lambda *args: runs.append(args) or rewrite(*args))
+
+    def rewritten(depth):
+        layers = Sequential(*[SelfAttention(6, 6, 6, rng=i) for i in range(depth)])
+
+        @mg.compile
+        def step(x):
+            out = layers(x)
+            out.backward(WEIGHT)
+            return out
+
+        runs.clear()
+        step(mg.tensor(np.ones((1, N, 6)), requires_grad=True))
+        assert not step.reasons
+        assert len(re.findall(r"\.dot\(W_QKV", step.source)) == 2 * depth  # forward and back
+        return len(runs)
+
+    assert rewritten(5) == rewritten(2)
+
+
+WEIGHT = np.ones((1, N, 6))
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("layer", [SelfAttention(6, 2, 3, rng=0), MultiHeadAttention(6, 3, rng=0)])
+def test_of_what_is_done_to_all_scores_one_step_is_a_multiplication(layer, batch):
+    """∂S = A ⊙ (∂A - rowsum): the scale goes to Q, and rowsum(∂A ⊙ A) is rowsum(∂O ⊙ O)."""
+    n, rng = 64, np.random.default_rng(0)
+    x = mg.tensor(rng.normal(size=(batch, n, 6)), requires_grad=True)
+    mask, g = create_causal_mask(n), rng.normal(size=x.shape)
+
+    def train(x):
+        out = layer(x, mask=mask)
+        out.backward(g)
+        return out
+
+    run = _compare(layer, x, train)
+    assert len(re.findall(rf"np.multiply\(.*# \(.*{n}, {n}\)", run.source)) == 1, run.source
+
+
+def test_a_wrong_rule_is_wrong_the_same_way(monkeypatch):
+    """Compiled code is made of the engine's own rules: a fault in one shows in both."""
+    tanh = mg.registry["tanh"]
+    rule = tanh.rules["x"]
+    monkeypatch.setitem(tanh.rules, "x", rule._replace(function=lambda g, out: g * (1 - out)))
+    tanh.plans.clear()
+    x = mg.tensor([0.5], requires_grad=True)
+
+    def step(x):
+        y = mg.tanh(x).sum()
+        y.backward()
+        return y
+
+    try:
+        gradients = []
+        for run in (step, *[mg.compile(step)] * 2):
+            x.grad = None
+            run(x)
+            gradients.append(x.grad.item())
+    finally:
+        tanh.plans.clear()
+    assert gradients == pytest.approx([1 - np.tanh(0.5)] * 3)
+
+
+def test_names_cannot_write_code():
+    """Generated source is made of identifiers, whatever tensors are called."""
+    evil = "x\n    import os #'); raise SystemExit"
+    w = mg.tensor([1.0, 2.0], requires_grad=True, name=evil)
+
+    @mg.compile
+    def step(x):
+        with mg.scope(evil):
+            loss = mg.sum((w * x).named(evil))
+        loss.backward()
+        return loss
+
+    for _ in range(2):
+        step(np.ones(2))
+    assert not step.reasons
+    nodes = list(ast.walk(ast.parse(step.source)))
+    assert not any(isinstance(node, ast.Import | ast.Raise) for node in nodes)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_gradients_of_heads_are_written_where_they_are_merged(batch):
+    layer = MultiHeadAttention(64, 4, use_bias=False, rng=0)
+    x = mg.tensor(np.random.default_rng(0).normal(size=(batch, 64, 64)), requires_grad=True)
+    weight = np.ones(x.shape)
+
+    @mg.compile
+    def step(x):
+        out = layer(x)
+        out.backward(weight)
+        return out
+
+    step(x)
+    assert not step.reasons
+    assert not [line for line in step.source.splitlines() if re.search(r"\[\.\.\.\] = d_", line)]

@@ -1,0 +1,465 @@
+"""Programs that run on parts of their rows, on two threads: what they give, when they may, and
+that nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import MultiHeadAttention, SelfAttention, create_causal_mask
+from minigrad.fast.threads import _blas
+from minigrad.optim import SGD, Adam
+
+pytestmark = pytest.mark.usefixtures("sizes")
+
+planner = import_module("minigrad.fast.compiler.split")  # the name in the package is its function
+
+
+@pytest.fixture(autouse=True)
+def whatever_it_costs(monkeypatch):
+    """Split also what is too small to gain by it."""
+    monkeypatch.setattr(planner, "WORTH", -1.0)
+    monkeypatch.setattr(planner, "ENOUGH", 1e9)
+    monkeypatch.setattr(planner, "PHASE", 1e-7)
+    monkeypatch.setattr(planner, "TURN", 0.0)
+    monkeypatch.setattr(planner, "blas_threads", lambda: 2)
+
+
+def leaf(*shape, seed=0, name="w"):
+    data = np.random.default_rng(seed).normal(size=shape)
+    return mg.tensor(data, requires_grad=True, name=name)
+
+
+def phases(run):
+    return run.source.count("def part")
+
+
+def agree(step, leaves, *calls, kept=lambda: ()):
+    """The step and its compiled form give the same, three times with other numbers; the latter."""
+    run = mg.compile(step)
+    for n, args in enumerate(calls):
+        found = []
+        for call in (step, run):
+            for t in leaves:
+                t.grad = None
+            out = call(*args)
+            found.append([out.numpy().copy(), *kept(), *(t.grad for t in leaves)])
+        for a, b in zip(*found, strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-12)
+        for k, t in enumerate(leaves):
+            t.assign_(np.random.default_rng(10 * n + k).normal(size=t.shape))
+    assert (run.recordings, run.reasons) == (1, [])
+    return run
+
+
+def batches(*shape, count=3):
+    return [(np.random.default_rng(n).normal(size=shape),) for n in range(count)]
+
+
+def test_a_value_may_be_read_whole_and_in_rows_by_one_product():
+    w = leaf(6, 6)
+
+    def step(x):
+        loss = mg.sum(mg.tanh(x @ w @ (w @ w)))
+        loss.backward()
+        return loss
+
+    run = agree(step, [w], *batches(6, 6))
+    assert phases(run) > 0
+
+    def square(x):
+        loss = mg.sum(mg.tanh(x @ x))
+        loss.backward()
+        return loss
+
+    x = leaf(6, 6, name="x")
+    run = agree(lambda: square(x), [x], (), (), ())
+    assert phases(run) > 0
+
+
+def test_a_network_runs_in_one_phase_of_two_parts():
+    W, b, U = leaf(5, 7, seed=1), leaf(7, seed=2), leaf(7, 3, seed=3)
+
+    def step(x):
+        y = mg.layer_norm(mg.gelu(x @ W + b, approximate="tanh"), None, None)
+        loss = mg.mean((y @ U) ** 2)
+        loss.backward()
+        return loss
+
+    run = agree(step, [W, b, U], *batches(6, 11, 5))
+    assert phases(run) == 1
+    assert "low" in run.source
+
+
+@pytest.mark.parametrize("rows", [2, 3, 7, 8])
+def test_parts_need_not_be_of_one_size(rows):
+    W = leaf(5, 3)
+
+    def step(x):
+        loss = mg.sum(mg.tanh(x @ W))
+        loss.backward()
+        return loss
+
+    assert phases(agree(step, [W], *batches(rows, 5))) == 1
+
+
+def test_token_ids_and_targets_are_cut_along():
+    E, W = leaf(11, 5, seed=1), leaf(5, 11, seed=2)
+    rng = np.random.default_rng(0)
+
+    def step(tokens, targets):
+        x = mg.take(E, tokens, axis=0)
+        loss = mg.cross_entropy((x @ W).reshape((-1, 11)), targets.reshape(-1))
+        loss.backward()
+        return loss
+
+    calls = [(rng.integers(0, 11, (4, 7)), rng.integers(0, 11, (4, 7))) for _ in range(3)]
+    assert phases(agree(step, [E, W], *calls)) == 1
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("kind", ["self", "multi"])
+def test_attention_is_split_over_examples_or_queries(kind, batch):
+    """One example alone is split over its positions: keys and values of all of them come first."""
+    n = 8
+    layer = SelfAttention(6, 2, 3, rng=0) if kind == "self" else MultiHeadAttention(6, 2, rng=0)
+    x, weight = leaf(batch, n, 6, name="X"), np.random.default_rng(1).normal(size=(batch, n, 6))
+
+    def step(x):
+        out = layer(x, mask=create_causal_mask(n))
+        out.backward(weight)
+        return out
+
+    leaves = [x, *layer.parameters()]
+    run = agree(step, leaves, *[(x,)] * 3, kept=lambda: [layer.attention_weights.copy()])
+    assert phases(run) == 1 if batch > 1 else phases(run) > 2
+
+
+EINSUMS = [
+    ("bid,bid->d", (4, 5, 3)),  # summed over what is cut, as a norm's weight needs
+    ("bid,bid->bi", (4, 5, 3)),
+    ("bid,bjd->jib", (4, 5, 3)),
+    ("bid,bjd,bjd->bi", (4, 5, 3)),
+    ("bid,bjd->bij", (1, 8, 3)),  # of one example, positions are cut
+    ("bid,de->bie", (4, 5, 3)),
+    ("bid,cid->bd", (4, 4, 3)),
+    ("bid->b", (4, 5, 3)),
+    ("bid,bib->d", (4, 5, 4)),  # a diagonal is read whole
+]
+
+
+@pytest.mark.parametrize(("subscripts", "shape"), EINSUMS)
+def test_sums_by_einstein_are_cut_along_the_label_of_the_rows(subscripts, shape):
+    one, *others = subscripts.partition("->")[0].split(",")
+    sizes = dict(zip(one, shape, strict=True)) | {"j": shape[1], "c": 4, "e": 6}
+    more = [leaf(*(sizes[c] for c in term), seed=k, name="uv"[k]) for k, term in enumerate(others)]
+
+    def step(x):
+        y = mg.tanh(x)
+        operands = [y * v if v.shape == y.shape else v for v in more]
+        loss = mg.sum(mg.tanh(mg.einsum(subscripts, y, *operands)))
+        loss.backward()
+        return loss
+
+    x = leaf(*shape, name="x")
+    run = agree(step, [x, *more], *[(x,)] * 3)
+    assert phases(run) > 0
+
+
+@pytest.mark.parametrize("subscripts", ["bid, bd", "bid,bd", "bid, bd -> bi", "...id,...d->...i"])
+def test_so_are_those_that_an_op_writes_in_numpys_other_ways(subscripts):
+    """With spaces, an ellipsis, the result left to be understood."""
+
+    @mg.op(
+        tex="<a> <b>",
+        vjp_tex={"a": "<g> <b>", "b": "<g> <a>"},
+        flops=lambda a: a.size,
+        samples=lambda rng: [],
+    )
+    def sum_of_the_split_test(a, b):
+        return np.einsum(subscripts, a, b)
+
+    @sum_of_the_split_test.vjp("a")
+    def _(g, b):
+        return g[..., None] * b[:, None]
+
+    @sum_of_the_split_test.vjp("b")
+    def _(g, a):
+        return np.sum(g[..., None] * a, axis=1)
+
+    x, b = leaf(4, 5, 3, name="x"), leaf(4, 3, name="b")
+
+    def step(x):
+        loss = mg.sum(mg.tanh(sum_of_the_split_test(mg.tanh(x), mg.tanh(b))))
+        loss.backward()
+        return loss
+
+    try:
+        assert phases(agree(step, [x, b], *[(x,)] * 3)) > 0
+    finally:
+        del mg.registry["sum_of_the_split_test"]
+
+
+@pytest.mark.parametrize("norm", [mg.layer_norm, mg.rms_norm])
+def test_all_of_a_norm_runs_in_parts(norm):
+    parameters = [leaf(5, seed=k) for k in range(2 if norm is mg.layer_norm else 1)]
+    W = leaf(5, 5)
+
+    def step(x):
+        loss = mg.sum(mg.tanh(norm(x @ W, *parameters)))
+        loss.backward()
+        return loss
+
+    run = agree(step, [W, *parameters], *batches(4, 3, 5))
+    after = run.source.partition("in_parts(")[2]
+    assert phases(run) == 1
+    assert "np." not in after.partition("leaf")[0], run.source
+
+
+def test_training_with_an_optimiser_inside_equals_eager():
+    results = []
+    for wrap in (lambda f: f, mg.compile):
+        W, U = leaf(5, 7, seed=1), leaf(7, 3, seed=2)
+        optimiser = Adam([W, U], lr=0.01)
+
+        def step(x, W=W, U=U, optimiser=optimiser):
+            loss = mg.mean(mg.tanh(x @ W) @ U)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            return loss
+
+        run = wrap(step)
+        losses = [run(*args).item() for args in batches(6, 5, count=20)]
+        results.append([*losses, *W.data.ravel(), *U.data.ravel()])
+    assert phases(run) == 1
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-11)
+
+
+# ---------------------------------------------------------------- what mixes rows
+
+
+def _normalised(h):
+    """Over the batch: every row needs the mean of all."""
+    centred = h - mg.mean(h, axis=0)
+    return centred * (mg.mean(centred * centred, axis=0) + 1e-5) ** -0.5
+
+
+MIXING = {
+    "batch normalisation": lambda h: mg.sum(mg.tanh(_normalised(h))),
+    "a loss over all pairs": lambda h: mg.logsumexp(h @ h.mT),
+    "the largest of all rows": lambda h: mg.sum(mg.max(h, axis=0) * h),
+    "a sum squared": lambda h: mg.sum(mg.sum(h, axis=0) ** 2),
+    "rows in another order": lambda h: mg.sum(mg.tanh(h[::-1] * h)),
+    "a softmax over the batch": lambda h: mg.sum(mg.softmax(h, axis=0) * h),
+    "a running sum": lambda h: mg.sum(mg.tanh(mg.cumsum(h, axis=0))),
+}
+
+
+@pytest.mark.parametrize("loss_of", MIXING.values(), ids=MIXING)
+def test_what_mixes_rows_waits_for_all_of_them(loss_of):
+    W = leaf(5, 3)
+
+    def step(x):
+        loss = loss_of(x @ W)
+        loss.backward()
+        return loss
+
+    run = agree(step, [W], *batches(6, 5))
+    assert phases(run) != 1 or "axis=0" not in run.source.split("def part")[1].split("in_parts")[0]
+
+
+def test_random_draws_are_not_split():
+    values = []
+    for wrap in (lambda f: f, mg.compile):
+        W, rng = leaf(5, 3), np.random.default_rng(0)
+
+        def step(x, W=W, rng=rng):
+            loss = mg.sum(mg.dropout(x @ W, 0.5, rng))
+            loss.backward()
+            return loss
+
+        run = wrap(step)
+        values.append([run(*args).item() for args in batches(6, 5)])
+    assert phases(run) == 0
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-12)
+
+
+def test_what_is_computed_after_a_write_is_not_split():
+    W, v = leaf(5, 3), mg.tensor(np.zeros(3), name="v")
+
+    def step(x):
+        loss = mg.sum(mg.tanh(x @ W))
+        loss.backward()
+        v.assign_(mg.sum(x @ W, axis=0).detach())
+        return (loss * mg.sum(v)).detach()
+
+    run = agree(step, [W], *batches(6, 5))
+    assert phases(run) == 0
+
+
+# ---------------------------------------------------------------- nothing is left behind
+
+
+def _blas_threads():
+    blas = _blas()
+    return [] if blas is None else [library.num_threads for library in blas.lib_controllers]
+
+
+def _trained(activation=mg.tanh):
+    """A parameter, and a step that moves it."""
+    W = leaf(5, 3)
+    optimiser = SGD([W], lr=0.1)
+
+    def step(x, targets):
+        loss = mg.cross_entropy(activation(x @ W), targets)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        return loss
+
+    return W, mg.compile(step)
+
+
+def test_an_error_leaves_nothing_half_written():
+    W, run = _trained()
+    x, targets = np.ones((6, 5)), np.array([0, 1, 2, 0, 1, 2])
+    for _ in range(3):
+        run(x, targets)
+    assert phases(run) == 1
+    before, gradient, threads = W.numpy().copy(), W.grad, _blas_threads()
+    for bad in (9, -1):
+        with pytest.raises(mg.errors.OutOfRangeError, match="targets must lie"):
+            run(x, np.array([0, 1, 2, 0, 1, bad]))
+        np.testing.assert_array_equal(W.numpy(), before)
+    assert _blas_threads() == threads
+    run(x, targets)
+    assert gradient is not W.grad
+
+
+def test_an_error_in_either_part_is_raised():
+    W, run = _trained(lambda z: mg.exp(abs(z)))
+    x, targets = np.ones((6, 5)), np.array([0, 1, 2, 0, 1, 2])
+    run(x, targets)
+    run(x, targets)
+    assert phases(run) == 1
+    before, threads = W.numpy().copy(), _blas_threads()
+    with np.errstate(over="raise"):
+        for row in (0, 5):
+            bad = x.copy()
+            bad[row] = 1e6
+            with pytest.raises(FloatingPointError):
+                run(bad, targets)
+            np.testing.assert_array_equal(W.numpy(), before)
+    assert _blas_threads() == threads
+
+
+def test_threads_may_call_at_once():
+    W = leaf(5, 3)
+
+    def step(x):
+        return mg.tanh(x @ W).detach()
+
+    run = mg.compile(step)
+    calls = batches(6, 5, count=4)
+    expected = [step(*args).numpy() for args in calls]
+    run(*calls[0])
+    assert phases(run) == 1
+    found, before = {}, _blas_threads()
+
+    def work(n):
+        found[n] = [run(*calls[n]).numpy() for _ in range(20)]
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for n, arrays in found.items():
+        for array in arrays:
+            np.testing.assert_allclose(array, expected[n], rtol=1e-12)
+    assert _blas_threads() == before
+
+
+def test_the_same_call_gives_the_same_bits():
+    W = leaf(64, 64)
+
+    def step(x):
+        loss = mg.sum(mg.tanh(x @ W))
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    gradients = []
+    for _ in range(6):
+        W.grad = None
+        run(*batches(16, 64)[0])
+        gradients.append(W.grad)
+    for gradient in gradients[2:]:
+        np.testing.assert_array_equal(gradient, gradients[1])
+
+
+def test_one_thread_runs_no_parts(monkeypatch):
+    monkeypatch.setattr(planner, "blas_threads", lambda: 1)
+    W = leaf(5, 3)
+
+    def step(x):
+        loss = mg.sum(mg.tanh(x @ W))
+        loss.backward()
+        return loss
+
+    assert phases(agree(step, [W], *batches(6, 5))) == 0
+
+
+def test_small_programs_stay_whole(monkeypatch):
+    monkeypatch.undo()
+    W = leaf(5, 3)
+
+    def step(x):
+        loss = mg.sum(mg.tanh(x @ W))
+        loss.backward()
+        return loss
+
+    run = agree(step, [W], *batches(6, 5))
+    assert phases(run) == 0
+    assert not re.search(r"\blow\b", run.source)
+
+
+@pytest.mark.parametrize(("rows", "layers", "split"), [(16, 160, False), (4096, 2, True)])
+def test_many_short_steps_stay_whole_and_a_few_long_ones_do_not(rows, layers, split, monkeypatch):
+    """Both take some milliseconds; threads that take turns at short steps only wait."""
+    monkeypatch.undo()
+    monkeypatch.setattr(planner, "blas_threads", lambda: 2)
+    W = mg.tensor(np.eye(64), requires_grad=True)
+
+    @mg.compile
+    def step(x):
+        for _ in range(layers):
+            x = mg.tanh(x @ W)
+        loss = mg.sum(x)
+        loss.backward()
+        return loss
+
+    step(np.ones((rows, 64)))
+    assert (phases(step) > 0) == split
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+def test_an_axis_of_which_a_part_has_but_one_row_is_not_squeezed_away(rows):
+    W, X = np.random.default_rng(0).normal(size=(4, 5)), leaf(rows, 5)
+
+    def step():
+        y = mg.scale(mg.expand_dims(mg.matmul(W, mg.transpose(X)), 1), 0.5)
+        loss = mg.tanh(mg.squeeze(y)).sum()
+        loss.backward()
+        return loss
+
+    run = agree(step, [X], (), (), ())
+    assert phases(run)
+    assert "squeeze((1,))" in run.source

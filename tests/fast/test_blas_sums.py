@@ -1,0 +1,64 @@
+"""Sums by BLAS are NumPy's sums, of whatever form, and lose less."""
+
+import numpy as np
+import pytest
+
+from minigrad.fast.blas_sums import MANY, as_rows, column_sums, row_sums
+
+
+def _forms(rng):
+    x = rng.normal(size=(3, 5, 7))
+    yield x
+    yield x[0]
+    yield x[0, 0]
+    yield x.transpose(2, 0, 1)
+    yield x[:, ::2, ::-1]
+    yield x.astype(np.float32)
+    yield x.astype(np.float16)
+    yield np.arange(30).reshape(2, 3, 5)
+    yield np.zeros((0, 5))
+    yield np.zeros((5, 0))
+    yield rng.normal(size=(2, MANY + 3, 2))
+
+
+def test_column_sums_are_numpys(rng):
+    for x in _forms(rng):
+        for axes in range(x.ndim):
+            expected = x.sum(axis=tuple(range(axes)))
+            found = column_sums(x, axes)
+            assert found.shape == expected.shape
+            rounding = 2e-3 if x.dtype == np.float16 else 1e-6 if x.dtype == np.float32 else 1e-12
+            np.testing.assert_allclose(found, expected, rtol=rounding, atol=rounding)
+
+
+def test_columns_of_float16_are_summed_in_float32():
+    x = np.ones((2, 2048, 2), np.float16)
+    for form in (x, x[:, :, ::-1]):
+        np.testing.assert_array_equal(column_sums(form, 2), np.full(2, 4096, np.float16))
+        assert column_sums(form, 2).dtype == np.float16
+
+
+def test_row_sums_are_numpys(rng):
+    for x in [*_forms(rng), rng.normal(size=(2, MANY + 3))]:
+        rounding = 2e-3 if x.dtype == np.float16 else 1e-6 if x.dtype == np.float32 else 1e-12
+        expected = x.sum(axis=-1, keepdims=True)
+        assert row_sums(x).shape == expected.shape
+        np.testing.assert_allclose(row_sums(x), expected, rtol=rounding, atol=rounding)
+
+
+def test_columns_lose_less_than_one_entry_after_the_other(rng):
+    x = rng.normal(size=(MANY, 8)).astype(np.float32)
+    exact = x.astype(np.float64).sum(axis=0)
+    assert np.abs(column_sums(x) - exact).max() < np.abs(x.sum(axis=0) - exact).max()
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5), (0, 5), (2, 0, 5), (2, 3, 0)])
+def test_rows_are_all_axes_but_the_last_as_one(shape):
+    x = np.zeros(shape)
+    assert as_rows(x).shape == (int(np.prod(shape[:-1])), shape[-1])
+
+
+def test_infinities_and_nan_are_summed_as_such():
+    x = np.array([[1.0, np.inf, np.nan], [1.0, -1.0, 2.0]])
+    np.testing.assert_array_equal(column_sums(x), [2.0, np.inf, np.nan])
+    np.testing.assert_array_equal(row_sums(x), [[np.nan], [2.0]])

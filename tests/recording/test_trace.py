@@ -1,0 +1,314 @@
+"""The record of a run: its entries, edges, order and states, and why a gradient is missing."""
+
+import json
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import DTypeError
+from minigrad.recording.trace import Trace
+
+
+@pytest.fixture
+def x():
+    return mg.tensor([1.0, 2.0], requires_grad=True, name="x")
+
+
+def _ops(t):
+    return [entry.label for entry in t.entries if entry.kind == "op"]
+
+
+# ---------------------------------------------------------------- structure
+
+
+def test_entries_are_numbered_in_the_order_they_were_made(x):
+    with mg.trace() as t:
+        (mg.exp(x) * 2).named("y")
+    assert [(e.id, e.kind, e.label) for e in t] == [
+        (0, "parameter", "x"),
+        (1, "op", "exp"),
+        (2, "op", "y"),
+    ]
+    assert t.forward_steps == [1, 2]
+    assert t.backward_steps == []
+    assert len(t) == 3
+
+
+def test_an_entry_holds_what_a_view_shows(x):
+    with mg.trace() as t, mg.scope("layer"):
+        mg.sum(mg.reshape(x, (2, 1)).named("R"), axis=0)
+    entry = t["layer/R"]
+    assert (entry.op, entry.scope, entry.shape, entry.dtype) == (
+        "reshape",
+        "layer",
+        (2, 1),
+        "float64",
+    )
+    assert entry.settings == {"shape": "(2, 1)"}
+    assert entry.tex == mg.reshape.tex
+    assert entry.vjp_tex == mg.reshape.vjp_tex
+    assert entry.flops == 0
+    assert "test_trace.py:" in entry.place
+    np.testing.assert_allclose(entry.value, [[1], [2]])
+    np.testing.assert_allclose(entry.value_rms, np.sqrt(2.5))
+    assert t["layer/sum"].flops == 2
+
+
+def test_both_uses_of_a_value_are_edges_and_each_has_its_contribution(x):
+    with mg.trace() as t:
+        mg.sum(x * x).backward()
+    uses = t.uses(t["x"])
+    assert [(e.source, e.target, e.input) for e in uses] == [(0, 1, "a"), (0, 1, "b")]
+    for edge in uses:
+        np.testing.assert_allclose(edge.contribution, x.data)
+    np.testing.assert_allclose(t["x"].gradient, 2 * x.data)
+    assert [e.input for e in t.into(t[1])] == ["a", "b"]
+
+
+def test_contributions_add_up_to_the_gradient(rng):
+    a = mg.tensor(rng.normal(size=(3, 5)), requires_grad=True)
+    with mg.trace() as t:
+        h = mg.tanh(a).named("h")
+        (h * h + h.sum(axis=0) + mg.concatenate([h, h])[3:]).sum().backward()
+    for entry in t:
+        parts = [e.contribution for e in t.uses(entry) if e.contribution is not None]
+        if parts:
+            np.testing.assert_allclose(sum(parts), entry.gradient, rtol=1e-14)
+    assert len(t.uses(t["h"])) == 5
+
+
+def test_backward_steps_are_in_the_order_they_ran(x):
+    with mg.trace() as t:
+        y = mg.exp(x)
+        loss = (y * x).sum()
+        loss.backward()
+    assert t.forward_steps == [1, 2, 3]
+    assert t.backward_steps == [3, 2, 1]
+    assert t.roots == [3]
+    assert [t[i].backward_seconds is not None for i in range(4)] == [False, True, True, True]
+
+
+def test_names_given_after_the_op_ran_are_found(x):
+    with mg.trace() as t:
+        y = x * 2
+        y.named("late")
+    assert t["late"].op == "multiply"
+
+
+def test_an_unknown_name_lists_the_known_ones(x):
+    with mg.trace() as t, mg.scope("s"):
+        (x * 2).named("y")
+    with pytest.raises(KeyError, match="no entry named 'z'; names: s/x, s/y"):
+        t["z"]
+
+
+def test_what_a_node_saved_is_counted_and_points_to_its_entry(x):
+    with mg.trace() as t:
+        mg.exp(x * 3.0) * x
+    multiply, exp, product = (t[i] for i in t.forward_steps)
+    assert multiply.saved == []
+    assert (exp.saved, exp.saved_bytes) == ([("out", exp.id)], 16)
+    assert product.saved == [("b", 0), ("a", exp.id)]
+    assert product.saved_bytes == 32
+
+
+def test_flops_are_those_of_each_op():
+    with mg.trace() as t:
+        mg.tensor(np.ones((3, 5))) @ mg.tensor(np.ones((5, 7)))
+        mg.cross_entropy(mg.tensor(np.zeros((3, 5))), np.array([0, 1, 2]))
+    assert [t[i].flops for i in t.forward_steps] == [2 * 3 * 5 * 7, 5 * 15]
+
+
+def test_every_op_can_be_traced(invoke):
+    """Each sample of each op, forward and backward."""
+    with mg.trace() as t:
+        count = 0
+        for op in list(mg.registry.values()):
+            for sample in op.samples(np.random.default_rng(0)):
+                inputs, settings = op.bind(*sample.args, **sample.kwargs)
+                tensors = [
+                    mg.tensor(v, requires_grad=v.dtype.kind == "f")
+                    if isinstance(v, np.ndarray)
+                    else v
+                    for v in inputs
+                ]
+                invoke(op, tensors, settings).sum().backward()
+                count += 1
+    assert len(t.backward_steps) == 2 * count
+    assert json.dumps(t.to_dict(), allow_nan=False)
+
+
+# ---------------------------------------------------------------- the same program, the same record
+
+
+def _program():
+    rng = np.random.default_rng(3)
+    x = mg.tensor(rng.normal(size=(3, 5)), requires_grad=True, name="x")
+    with mg.trace() as t, mg.scope("block"):
+        h = mg.dropout(mg.softmax(x @ x.mT), 0.5, rng).named("A")
+        (h[[0, 2]] * mg.where(h.data[[0, 2]] > 0.1, 1.0, -np.inf * 0 + 1)).sum().backward()
+    return t
+
+
+def test_the_same_program_gives_the_same_record_byte_for_byte():
+    first, second = (json.dumps(_program().to_dict(), allow_nan=False) for _ in range(2))
+    assert first == second
+    assert "seconds" not in first
+
+
+# ---------------------------------------------------------------- states, and why there is none
+
+
+@pytest.mark.parametrize(
+    ("factor", "state"),
+    [
+        (1.0, "ok"),
+        (0.0, "zero"),
+        (1e-9, "vanishing"),
+        (1e5, "exploding"),
+        (np.inf, "non-finite"),
+        (np.nan, "non-finite"),
+    ],
+)
+def test_the_state_is_read_off_the_gradient(factor, state, x):
+    with mg.trace() as t, np.errstate(all="ignore"):
+        (x * 1.0).backward(np.full(2, factor))
+    assert t["x"].state == state
+    assert t.explain_missing(t["x"]) != "frozen"
+
+
+def test_why_a_value_has_no_gradient(x):
+    frozen = mg.tensor([3.0, 4.0], name="frozen")
+    with mg.trace() as t:
+        aside = (x * 5).named("aside")
+        cut = aside.detach()
+        y = x * frozen + cut * np.array([1.0, 2.0])
+        with mg.no_grad():
+            (x * 7).named("unrecorded")
+        y.sum().backward()
+    why = {e.label: t.explain_missing(e) for e in t if e.state == "none" and e.kind != "detached"}
+    assert why["frozen"] == "frozen"
+    assert why["aside"] == "unreached"
+    assert why["unrecorded"] == "not recorded"
+    detached = next(e for e in t if e.kind == "detached")
+    assert t.explain_missing(detached) == "detached"
+    assert {e.kind for e in t} == {"parameter", "input", "constant", "detached", "op"}
+    aside = next(e for e in t if (e.name, e.kind) == ("aside", "op"))
+    assert [(e.source, e.input) for e in t.into(detached)] == [(aside.id, "detach")]
+    constant = next(e for e in t if e.kind == "constant")
+    assert why[constant.label] == "constant"
+
+
+def test_before_any_backward_the_reason_says_so(x):
+    with mg.trace() as t:
+        x * 2
+    assert t["x"].state == "none"
+    assert t.explain_missing(t["x"]) == "backward not run"
+
+
+def test_what_was_computed_before_the_trace_is_an_input(x):
+    y = mg.exp(x).named("y")
+    with mg.trace() as t:
+        y.sum().backward()
+    assert (t["y"].kind, t["y"].op) == ("input", None)
+    np.testing.assert_allclose(t["y"].gradient, [1, 1])
+
+
+# ---------------------------------------------------------------- the record stays as it was
+
+
+def test_values_are_kept_when_a_leaf_is_overwritten(x):
+    with mg.trace() as t:
+        y = (x[::-1] * 1.0).sum()
+        x.assign_(np.array([10.0, 20.0]))
+    np.testing.assert_allclose(t["x"].value, [1, 2])
+    np.testing.assert_allclose(t[t.forward_steps[0]].value, [2, 1])
+    assert y.item() == 3
+
+
+def test_gradients_are_kept_when_the_seed_or_the_grad_is_written(x):
+    seed = np.ones(2)
+    with mg.trace() as t:
+        (x + 0.0).backward(seed)
+    seed += 5
+    x.grad += 7
+    np.testing.assert_allclose(t["x"].gradient, [1, 1])
+    np.testing.assert_allclose(t[t.forward_steps[0]].gradient, [1, 1])
+
+
+def test_two_backwards_add_up_in_the_record_too(x):
+    with mg.trace() as t:
+        loss = (x * x).sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+    np.testing.assert_allclose(t["x"].gradient, x.grad)
+    np.testing.assert_allclose(sum(e.contribution for e in t.uses(t["x"])), x.grad)
+
+
+def test_a_checkpointed_op_is_recorded_as_saving_nothing(x):
+    """And its recomputation is no second forward step."""
+    with mg.trace() as plain:
+        mg.exp(x * x).sum().backward()
+    x.grad = None
+    with mg.trace() as t:
+        mg.checkpoint(lambda x: mg.exp(x * x), x).sum().backward()
+    assert _ops(t) == _ops(plain) == ["multiply", "exp", "sum"]
+    assert t.backward_steps == plain.backward_steps
+    assert [t[i].saved_bytes for i in t.forward_steps] == [0, 0, 0]
+    assert [plain[i].saved_bytes for i in plain.forward_steps] == [32, 16, 0]
+
+
+def test_create_graph_records_the_second_pass_as_forward_steps(x):
+    with mg.trace() as t:
+        first = mg.grad((x**3).sum(), x, create_graph=True)
+        first.sum().backward()
+    np.testing.assert_allclose(x.grad, 6 * x.data)
+    assert len(t.forward_steps) > 3
+
+
+def test_a_trace_ends_with_its_block(x):
+    with mg.trace() as t:
+        y = x * 2
+    z = y * 3
+    z.sum().backward()
+    assert len(t) == 2
+    assert t["x"].gradient is None
+
+
+# ---------------------------------------------------------------- the record of a graph that stands
+
+
+def test_a_record_of_a_standing_graph_has_its_structure(x):
+    w = mg.tensor([3.0, 4.0], requires_grad=True, name="w")
+    with mg.scope("s"):
+        out = mg.concatenate([x * w, x]).named("out")
+    t = Trace.of(out)
+    assert [(e.kind, e.label) for e in t] == [
+        ("parameter", "x"),
+        ("parameter", "w"),
+        ("op", "multiply"),
+        ("op", "out"),
+    ]
+    assert [(e.source, e.target, e.input) for e in t.edges] == [
+        (0, 2, "a"),
+        (1, 2, "b"),
+        (2, 3, "arrays0"),
+        (0, 3, "arrays1"),
+    ]
+    assert t.roots == [3]
+    assert t.backward_steps == []
+
+
+def test_a_record_of_a_long_chain_needs_no_recursion():
+    y = mg.tensor(1.0, requires_grad=True)
+    for _ in range(20_000):
+        y = y + 1.0
+    assert len(Trace.of(y)) == 20_001
+
+
+def test_only_a_tensor_can_be_drawn():
+    with pytest.raises(
+        DTypeError, match=r"draw\(output, path\): output must be a Tensor, got ndarray"
+    ):
+        mg.draw(np.ones(3), "g.svg")

@@ -1,0 +1,119 @@
+"""t.check(): hand-derived steps against the engine; a fault in either turns it red."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import GradientError
+
+
+@pytest.fixture
+def x():
+    return mg.tensor([1.0, 2.0], requires_grad=True, name="x")
+
+
+def _steps(factor=1.0):
+    """y = sum(x w), z = 2y: hand-derived, `factor` off."""
+
+    def steps(x, w, grad_output):
+        def step(number, title, **gradients):
+            formulas = {name: rf"\bar {name}" for name in gradients}
+            return SimpleNamespace(
+                number=number, title=title, forward="f", gradients=gradients, formulas=formulas
+            )
+
+        dy = 2 * grad_output
+        yield step(1, "double", y=np.asarray(dy))
+        yield step(2, "product", x=dy * w * factor, w=dy * x)
+
+    return steps
+
+
+def _layer(x, w, steps):
+    with mg.scope("layer"):
+        y = (x * w).sum().named("y")
+        out = (2 * y).named("out")
+        mg.expect_gradients(steps, x=x, w=w, y=y, out=out)
+    return out
+
+
+@pytest.fixture
+def w():
+    return mg.tensor([3.0, 5.0], requires_grad=True, name="w")
+
+
+def test_check_measures_every_gradient_of_every_step(x, w):
+    with mg.trace() as t:
+        (_layer(x, w, _steps()) * 7).backward()
+    checks = t.check()
+    assert checks.ok
+    assert [(c.scope, c.number, c.title, c.symbol) for c in checks] == [
+        ("layer", 1, "double", "y"), ("layer", 2, "product", "x"), ("layer", 2, "product", "w"),
+    ]  # fmt: skip
+    assert all(c.difference.relative <= 1e-15 for c in checks)
+    assert checks.first_wrong is None
+
+
+def test_a_hand_derived_step_that_differs_turns_the_check_red(x, w):
+    with mg.trace() as t:
+        _layer(x, w, _steps(1.0005)).backward()
+    checks = t.check()
+    assert not checks.ok
+    assert (checks.first_wrong.number, checks.first_wrong.symbol) == (2, "x")
+    assert [c.difference.ok for c in checks] == [True, False, True]
+
+
+def test_a_wrong_rule_turns_the_check_red(x, w, monkeypatch):
+    """The engine's rule is wrong by 0.05 %, the hand-derived step right."""
+    rule = mg.multiply.rules["a"]
+    wrong = rule._replace(function=lambda g, b: 1.0005 * g * b)
+    monkeypatch.setitem(mg.multiply.rules, "a", wrong)
+    monkeypatch.setattr(mg.multiply, "plans", {})
+    with mg.trace() as t:
+        _layer(x, w, _steps()).backward()
+    assert not t.check().ok
+    assert t.check().first_wrong.symbol == "x"
+
+
+def test_only_what_the_layer_itself_contributes_is_compared(x, w):
+    """x is used outside too; its whole gradient is not the layer's."""
+    with mg.trace() as t:
+        (_layer(x, w, _steps()) + (x * 100).sum()).backward()
+    assert t.check().ok
+
+
+def test_each_call_of_a_layer_is_checked_by_itself(x, w):
+    with mg.trace() as t:
+        (_layer(x, w, _steps()) + 3 * _layer(x * 2, w, _steps())).backward()
+    checks = t.check()
+    assert len(checks) == 6
+    assert checks.ok
+
+
+def test_a_frozen_symbol_is_not_claimed_to_be_right(x, w):
+    frozen = mg.tensor(w.data, name="w")
+    with mg.trace() as t:
+        _layer(x, frozen, _steps()).backward()
+    checks = t.check()
+    assert {c.symbol: c.difference is not None for c in checks} == {
+        "y": True,
+        "x": True,
+        "w": False,
+    }
+    assert len(checks.measured) == 2
+    assert checks.ok
+
+
+def test_nothing_measured_is_not_ok(x, w):
+    with mg.trace() as t:
+        x * w
+    assert not t.check().ok
+
+
+def test_check_without_backward_is_an_error(x, w):
+    with mg.trace() as t:
+        _layer(x, w, _steps())
+    with pytest.raises(GradientError, match="check: no backward ran through layer in this trace"):
+        t.check()
