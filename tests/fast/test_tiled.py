@@ -12,7 +12,8 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from minigrad.fast import memory
 from minigrad.fast import threads as parallel
-from minigrad.ops import tile_kernels, tiled, tiles, walk
+from minigrad.fast.tiles import kernels as tile_kernels
+from minigrad.fast.tiles import tiled, tiles, walk
 
 threadpoolctl = pytest.importorskip("threadpoolctl")
 
