@@ -11,6 +11,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.engine.op import Op
+from tests.compare import assert_same
 
 
 @pytest.fixture
@@ -38,15 +39,6 @@ def invoke() -> Callable[..., Any]:
     return run
 
 
-def _same(mine, theirs, tolerance=1e-12):
-    """To 1e-12 relative, of each entry or of the largest."""
-    theirs = theirs.detach().numpy(force=True)
-    assert mine.shape == theirs.shape
-    assert mine.dtype == theirs.dtype
-    size = np.abs(theirs[np.isfinite(theirs)]).max(initial=0.0)
-    np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance * size)
-
-
 def _agree(rng, ours, theirs, arrays, second=False):
     """Run both on the same arrays under one cotangent; compare the result and every gradient."""
     import torch
@@ -54,13 +46,13 @@ def _agree(rng, ours, theirs, arrays, second=False):
     xs = [mg.tensor(a, requires_grad=True) for a in arrays]
     ts = [torch.tensor(a, requires_grad=True) for a in arrays]
     out, expected = ours(*xs), theirs(*ts)
-    _same(out.data, expected)
+    assert_same(out.data, expected)
     u = rng.uniform(0.5, 1.5, out.shape)
     if not second:
         out.backward(u)
         expected.backward(torch.tensor(u))
         for x, t in zip(xs, ts, strict=True):
-            _same(x.grad, t.grad if t.grad is not None else torch.zeros_like(t))
+            assert_same(x.grad, t.grad if t.grad is not None else torch.zeros_like(t))
         return
     firsts = mg.grad(out, xs, u, create_graph=True)
     references = torch.autograd.grad(expected, ts, torch.tensor(u), create_graph=True)
@@ -70,13 +62,13 @@ def _agree(rng, ours, theirs, arrays, second=False):
         (g * torch.tensor(v)).sum() for g, v in zip(references, directions, strict=True)
     )
     for g, r in zip(firsts, references, strict=True):
-        _same(g.data, r)
+        assert_same(g.data, r)
     if reference.requires_grad:
         # where the first derivative is constant, as relu's is, ours is not in the graph at all
         seconds = mg.grad(slope, xs) if slope.requires_grad else [np.zeros(a.shape) for a in arrays]
         found = torch.autograd.grad(reference, ts, allow_unused=True)
         for g, r, t in zip(seconds, found, ts, strict=True):
-            _same(g, r if r is not None else torch.zeros_like(t))
+            assert_same(g, r if r is not None else torch.zeros_like(t))
 
 
 @pytest.fixture

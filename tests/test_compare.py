@@ -1,0 +1,46 @@
+"""The comparison that all tests trust lets rounding through and nothing else."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from tests.compare import assert_same
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (mg.tensor([1.0, 2.0]), np.array([1.0, 2.0 + 1e-13])),
+        ([1.0, np.nan, np.inf], [1.0, np.nan, np.inf]),
+        ({"x": [np.ones(3), 2.0]}, {"x": [mg.tensor(np.ones(3)), 2.0]}),
+        (np.float32([1.0, 1e-9]), np.float32([1.0 + 1e-6, 0.0])),
+        (np.zeros((0, 3)), np.zeros((0, 3))),
+    ],
+)
+def test_rounding_is_let_through(found, expected):
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "says"),
+    [
+        (np.ones((2, 3)), np.ones((3, 2)), r"shape \(2, 3\), expected \(3, 2\)"),
+        (np.ones((1, 3)), np.ones(3), r"shape \(1, 3\), expected \(3,\)"),
+        (np.float32([1.0]), np.array([1.0]), "dtype float32, expected float64"),
+        ([1.0, 2.0], [1.0, 2.0 + 1e-10], "Not equal to tolerance rtol=1e-12, atol=2e-12"),
+        ([np.nan, 1.0], [1.0, 1.0], "nan location mismatch"),
+        ([1, 2], [1, 3], "Not equal"),
+        ({"x": 1.0}, {"y": 1.0}, r"\['x'\], not \['y'\]"),
+        ([np.ones(2)], [np.ones(2), np.ones(2)], "1, not 2"),
+        ({"x": [np.ones(2)]}, {"x": [np.zeros(2)]}, r"x\[0\]"),
+    ],
+)
+def test_anything_else_is_not(found, expected, says):
+    with pytest.raises(AssertionError, match=says):
+        assert_same(found, expected)
+
+
+def test_a_tolerance_is_of_the_entry_or_of_the_largest():
+    assert_same([100.0, 0.05], [100.0, 0.0], tolerance=1e-3)
+    with pytest.raises(AssertionError):
+        assert_same([100.0, 0.15], [100.0, 0.0], tolerance=1e-3)
