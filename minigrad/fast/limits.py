@@ -1,0 +1,72 @@
+"""From which sizes on a faster way pays: one object, and one meaning for each of its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any
+
+__all__ = ["LIMITS", "Limits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes measured on two cores with 1 MiB of cache each.
+
+    Read a field where it is used (`LIMITS.reuse_bytes`), never into a constant of a module: so a
+    test changes it for all of `fast/` at once.
+
+    >>> with LIMITS.changed(reuse_bytes=1):
+    ...     LIMITS.reuse_bytes
+    1
+    >>> LIMITS.reuse_bytes
+    131072
+    """
+
+    # memory
+    reuse_bytes: int = 1 << 17  # an array of so many bytes lies in memory that is used again
+    idle_bytes: int = 32 << 20  # so much memory may lie idle, whatever is in use
+
+    # arrays
+    small_entries: int = 1 << 12  # with fewer entries, NumPy's plain expression is the fastest
+    cached_entries: int = 1 << 17  # so many stay in cache, together with as many others
+    summed_rows: int = 1 << 14  # rows that one product with ones adds up
+
+    # products of matrices, by the multiplications they take
+    serial_product: int = 1 << 18  # up to here OpenBLAS keeps to one thread by itself
+    shared_product: int = 1 << 24  # from here on it pays to share one between threads: 0.3 ms
+    long_sum: int = 4  # the inner axis is shared if it is so many times longer than the others
+
+    # attention in tiles
+    tiled_scores: int = 1 << 20  # method="auto" takes tiles from so many scores on
+    one_tile_scores: int = 3 << 18  # up to here one tile takes them all, as fast as the exact form
+    threaded_work: float = 1e8  # scores times (d_k + d_v + 64) from which threads pay: 5 ms
+    attention_threads: int = 4  # each may need a ∂K and a ∂V of its own
+    weights_bytes: int = 26 << 20  # weights kept for backward: recomputing all takes 1/5 longer
+    block: int = 128  # queries and keys are skipped in squares of this size
+    query_rows: int = 256  # queries that are worked on at a time
+    tile_keys: int = 1024  # keys in a tile, at most: in float32 it then fills 1 MiB
+    mask_entries: int = 1 << 17  # entries of a mask that are compared at a time
+
+    @contextmanager
+    def changed(self, **values: Any) -> Iterator[None]:
+        """Other values within, for tests and for measuring.
+
+        Raises: TypeError for a limit that there is none of.
+        """
+        if unknown := set(values) - {field.name for field in fields(self)}:
+            raise TypeError(f"no such limit: {', '.join(sorted(unknown))}")
+        before = {name: getattr(self, name) for name in values}
+        try:
+            self._set(values)
+            yield
+        finally:
+            self._set(before)
+
+    def _set(self, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+LIMITS = Limits()
