@@ -1,0 +1,150 @@
+r"""Pieces of formulas for declarations whose text depends on the call: axes, indices, shapes.
+
+A formula names the axes of an array by letters: b for a batch, h for heads, i and j for the last
+two. `x` stands for what a formula is given of an input: anything with .ndim and .shape.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+__all__ = [
+    "along",
+    "axes_of",
+    "entries",
+    "index",
+    "letters",
+    "over",
+    "repeated",
+    "size",
+    "some",
+    "span",
+    "times",
+]
+
+LISTED = 6  # integers of a list that are written out
+
+
+def letters(ndim):
+    """The letters that index an array's axes.
+
+    A fifth is g, of what is grouped: heads that share keys, or chunks of a sequence.
+
+    >>> letters(3), letters(5), letters(6)[-1]
+    (['b', 'i', 'j'], ['b', 'h', 'g', 'i', 'j'], 'i_6')
+    """
+    usual = ["", "i", "ij", "bij", "bhij", "bhgij"]
+    return list(usual[ndim]) if ndim < len(usual) else [f"i_{k}" for k in range(1, ndim + 1)]
+
+
+def axes_of(x, axis=None):
+    """The axes of x that a setting names, counted from 0; all of them for None."""
+    if axis is None:
+        return list(range(x.ndim))
+    named = axis if isinstance(axis, tuple | list) else (axis,)
+    return sorted(int(a) % x.ndim for a in named) if x.ndim else []
+
+
+def over(x, axis=None):
+    """The letters of the axes that an op goes over.
+
+    >>> over(np.ones((2, 3, 5)), (0, -1))
+    'b,j'
+    """
+    known = letters(x.ndim)
+    return ",".join(known[k] for k in axes_of(x, axis))
+
+
+def some(x, axis=None):
+    """A subscript that says over which axes, if not over all.
+
+    >>> some(np.ones((2, 3)), 0), some(np.ones((2, 3)))
+    ('_{i}', '')
+    """
+    axes = axes_of(x, axis)
+    return f"_{{{over(x, axis)}}}" if axes and len(axes) < x.ndim else ""
+
+
+def entries(x):
+    """The subscript of one entry; none for a scalar.
+
+    >>> entries(np.ones((2, 3)))
+    '_{i,j}'
+    """
+    return f"_{{{','.join(letters(x.ndim))}}}" if x.ndim else ""
+
+
+def size(x, axis=None):
+    """How many entries there are along some axes."""
+    return prod(x.shape[k] for k in axes_of(x, axis))
+
+
+def times(shape):
+    r"""A shape as a product of sizes.
+
+    >>> times((2, 7)), times(())
+    ('2 \\times 7', '1')
+    """
+    return r" \times ".join(map(str, shape)) or "1"
+
+
+def repeated(shape, whole):
+    """The axes along which a shape is repeated to fill the whole; a length of 1 repeats nothing.
+
+    >>> repeated((3, 1), (2, 3, 5))
+    [0, 2]
+    """
+    padded = (0,) * (len(whole) - len(shape)) + tuple(shape)
+    return [k for k, (n, m) in enumerate(zip(padded, whole, strict=True)) if n != m != 1]
+
+
+# ---------------------------------------------------------------- indices
+
+
+def along(axis, ndim, part):
+    r"""The index of a part along one axis.
+
+    >>> along(1, 3, "2"), along(2, 3, "2"), along(0, 3, "2")
+    ('{:}, 2', '\\ldots, 2', '2')
+    """
+    if ndim > 1 and axis % ndim == ndim - 1:
+        return rf"\ldots, {part}"
+    return ", ".join(["{:}"] * (axis % ndim) + [part])
+
+
+def span(start, stop, step=None):
+    r"""A slice.
+
+    >>> span(0, 2), span(2, 4), span(None, None, -1)
+    ('{:}2', '2{:}4', '{:}{:}-1')
+    """
+    stop, step = ("" if end is None else end for end in (stop, step))
+    return f"{start or ''}{{:}}{stop}" + (f"{{:}}{step}" if step else "")
+
+
+def index(value):
+    r"""An index as it stands in brackets; an array in it is told by its shape.
+
+    >>> index((..., slice(None, 2))), index(-1)
+    ('\\ldots, {:}2', '-1')
+    >>> index((slice(None, None, -1), None, np.zeros((1, 3), int)))
+    '{:}{:}-1, \\text{new}, \\text{array}_{1 \\times 3}'
+    """
+    parts = value if isinstance(value, tuple) else (value,)
+    return ", ".join(map(_part, parts)) or r"\,"
+
+
+def _part(value):
+    if value is None:
+        return r"\text{new}"
+    if value is Ellipsis:
+        return r"\ldots"
+    if isinstance(value, slice):
+        return span(value.start, value.stop, value.step)
+    if isinstance(value, list | tuple) and len(value) <= LISTED and np.ndim(value) == 1:
+        return f"[{', '.join(map(str, value))}]"
+    if np.ndim(value) == 0 and not isinstance(value, np.ndarray):
+        return str(value)
+    return rf"\text{{array}}_{{{times(np.shape(value))}}}"
