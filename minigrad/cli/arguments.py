@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
 
 from ..engine.errors import ArgumentError
-from ..views.palette import THEMES
+from ..views.colors import THEMES
 from .sentence import MULTI_HEAD, SELF_ATTENTION, Settings
 from .target import Target
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from ..recording.record import Checks, Entry
 from ..recording.trace import Trace
+from ..views.attention.heatmap import Grid, sheets
 from ..views.data import trace_to_dict
-from ..views.heatmap import Grid, sheets
 from ..views.plain import of_bytes, one_line
 from ..views.table import checks_table
 from ..views.terminal import Column, Paint, grid

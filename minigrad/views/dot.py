@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..engine.errors import ArgumentError, MissingDependencyError
-from . import describe
+from . import labels
+from .colors import FIXED, THEMES, Scale, Theme
 from .legend import caption, samples
-from .looks import Looks
+from .node_style import NodeStyle
 from .outline import Box, Line, Outline, outline
-from .palette import FIXED, THEMES, Scale, Theme
 from .plain import one_line
 from .scopes import parts
 from .shapes import SHAPES, fill, text
@@ -76,7 +76,7 @@ class _Writer:
         self, trace: Trace, plan: Outline, theme: Theme, scale: Scale, saved: bool
     ) -> None:
         self.trace, self.plan, self.theme, self.scale = trace, plan, theme, scale
-        self.looks = Looks(theme, scale)
+        self.style = NodeStyle(theme, scale)
         self.saved = plan.saved if saved else []
         self.by_products: dict[Box, list[tuple[str, str]]] = {}
         for number, (_, target, name) in enumerate(self.saved):
@@ -103,8 +103,8 @@ class _Writer:
             self.line(line, f"e{number}")
         for number, (source, target, name) in enumerate(self.saved):
             self.keep(source, target, name, f"k{number}")
-        summary = describe.summary(self.trace)
-        verdict, agrees = describe.verdict(self.trace)
+        summary = labels.summary(self.trace)
+        verdict, agrees = labels.verdict(self.trace)
         self.legend(summary, verdict, agrees)
         return Dot(self.graph.source, self.titles, " · ".join(filter(None, [summary, verdict])))
 
@@ -129,7 +129,7 @@ class _Writer:
 
     def cluster(self, scope: str, id: str) -> Any:
         t, times = self.theme, self.plan.times.get(scope, 1)
-        name = one_line(self.plan.called(scope), 2 * describe.WIDEST)
+        name = one_line(self.plan.called(scope), 2 * labels.WIDEST)
         label = text(name, t.ink, 10, bold=True)
         label += text(f"  ×{times}" if times > 1 else "", t.muted, 10, bold=True)
         label += text(BLANK * (len(name) // SPARE), t.ink, 10)
@@ -143,9 +143,9 @@ class _Writer:
 
     def box(self, graph: Any, box: Box) -> None:
         """A box, and with it the Σ of its gradient and what else its op saved."""
-        state, dim = describe.state(box), describe.dimmed(box)
-        why = describe.why(self.trace, box) if state == "none" else ""
-        table = self.looks.table(box, state, why, self.plan.times.get(box.stands_for, 1))
+        state, dim = labels.state(box), labels.dimmed(box)
+        why = labels.why(self.trace, box) if state == "none" else ""
+        table = self.style.table(box, state, why, self.plan.times.get(box.stands_for, 1))
         shape, style = SHAPES[box.kind]
         graph.node(
             box.id,
@@ -154,11 +154,11 @@ class _Writer:
             style=style if not dim or "dashed" in style else f"{style},dashed",
             fillcolor=fill(self.theme, box.kind),
             id=box.id,
-            **self.looks.edge_of(box),
+            **self.style.edge_of(box),
             **{"class": " ".join([box.kind, state, *["dim"] * dim])},
             **({"peripheries": "2"} if box.kind == "loss" else {}),
         )
-        self.titles[box.id] = describe.node_title(self.trace, box)
+        self.titles[box.id] = labels.node_title(self.trace, box)
         if box in self.sums:
             self.sum(graph, box, self.sums[box])
         for id, name in self.by_products.get(box, []):
@@ -166,17 +166,17 @@ class _Writer:
 
     def sum(self, graph: Any, box: Box, lines: list[Line]) -> None:
         """Where the uses of a value send their gradients, and how much of them cancels."""
-        id, sizes = f"{box.id}sum", describe.gradients(box)
-        ratio = describe.ranged(describe.cancellation(box, lines))
+        id, sizes = f"{box.id}sum", labels.gradients(box)
+        ratio = labels.ranged(labels.cancellation(box, lines))
         label = text("Σ", self.theme.ink, 12, bold=True)
         label += text(f" {ratio}" if ratio else "", self.theme.muted, 8)
         shape, style = SHAPES["sum"]
-        looks = {"color": self.looks.colour(describe.largest(sizes)), "margin": "0.03,0.01"}
+        looks = {"color": self.style.colour(labels.largest(sizes)), "margin": "0.03,0.01"}
         graph.node(
             id, label=f"<{label}>", shape=shape, style=style, id=id, **looks, **{"class": "sum"}
         )
-        self.titles[id] = describe.sum_title(box, lines)
-        graph.edge(box.id, id, id=f"{id}line", weight="4", **self.looks.flow(sizes))
+        self.titles[id] = labels.sum_title(box, lines)
+        graph.edge(box.id, id, id=f"{id}line", weight="4", **self.style.flow(sizes))
         said = f"gradient of {one_line(box.label)}, the sum of {len(lines)} terms"
         self.titles[f"{id}line"] = said
 
@@ -190,15 +190,15 @@ class _Writer:
 
     def line(self, line: Line, id: str) -> None:
         """A use of a value, and the gradient that came back along it."""
-        looks = self.looks.flow(line.sent)
+        looks = self.style.flow(line.sent)
         summed = line.source in self.sums
         if summed and line.sent:
-            looks["label"] = f"<{text(f' {describe.ranged(line.sent)} ', self.theme.muted, 8)}>"
-        if describe.dimmed(line.source):
+            looks["label"] = f"<{text(f' {labels.ranged(line.sent)} ', self.theme.muted, 8)}>"
+        if labels.dimmed(line.source):
             looks["style"] = "dashed"
         tail = f"{line.source.id}sum" if summed else line.source.id
         self.graph.edge(tail, line.target.id, id=id, **looks)
-        self.titles[id] = describe.line_title(line)
+        self.titles[id] = labels.line_title(line)
 
     def keep(self, source: Box, target: Box, name: str, id: str) -> None:
         """What an op saved, dotted."""
@@ -214,7 +214,7 @@ class _Writer:
 
     def legend(self, summary: str, verdict: str, agrees: bool) -> None:
         kinds = [box.kind for box in self.plan.boxes] + ["sum"] * bool(self.sums)
-        states = [describe.state(box) for box in self.plan.boxes]
+        states = [labels.state(box) for box in self.plan.boxes]
         said = [("down", "values, forward")]
         if any(line.sent for line in self.plan.lines):
             said.append(("thick, up", "gradients, backward; wider is larger"))
@@ -222,7 +222,7 @@ class _Writer:
             said.append(("Σ", "sum of gradients, and ‖Σg‖ / Σ‖g‖"))
         if self.saved:
             said.append(("dotted", "saved for backward"))
-        if any(describe.dimmed(box) for box in self.plan.boxes):
+        if any(labels.dimmed(box) for box in self.plan.boxes):
             said.append(("dashed", "takes no part in backward"))
         key = _digraph("cluster_key")
         rows = caption(self.theme, self.scale, summary, states, said, verdict, agrees)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .palette import STATES, Scale, Theme, ink_on
+from .colors import STATES, Scale, Theme, ink_on
 from .shapes import SHAPES, fill, text
 
 __all__ = ["caption", "samples"]

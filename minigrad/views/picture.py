@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .colors import AUTO
 from .dot import trace_dot
-from .palette import AUTO
 from .render import format_of, render, write
 from .svg import accessible
 

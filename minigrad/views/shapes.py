@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from .palette import Theme
+from .colors import Theme
 
 __all__ = ["SHAPES", "fill", "text"]
 

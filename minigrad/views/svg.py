@@ -10,8 +10,8 @@ import re
 from hashlib import sha256
 from html import escape
 
+from .colors import DARK, LIGHT
 from .dot import Dot
-from .palette import DARK, LIGHT
 
 __all__ = ["accessible"]
 

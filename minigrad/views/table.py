@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from .palette import STATES
+from .colors import STATES
 from .plain import counted, of_bytes, one_line, plain, shaped, sized
 from .terminal import Column, Paint, bar, finished, grid, only_ascii, wide
 

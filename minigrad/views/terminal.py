@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from .palette import FIXED
+from .colors import FIXED
 
 __all__ = ["Column", "Paint", "bar", "cells", "finished", "grid", "only_ascii", "wide"]
 

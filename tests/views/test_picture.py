@@ -14,7 +14,7 @@ import minigrad as mg
 from layers import SelfAttention
 from minigrad.recording.trace import Trace
 from minigrad.views import draw_trace
-from minigrad.views.palette import DARK, LIGHT
+from minigrad.views.colors import DARK, LIGHT
 
 from . import conftest as graphs
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ..describe import ranged
-from ..palette import STATES
+from ..colors import STATES
+from ..labels import ranged
 from .notation import code, inline
 from .said import templates
 from .sizes import measured

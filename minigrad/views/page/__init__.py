@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engine.errors import ArgumentError
-from ..palette import BINS, DARK, LIGHT, Theme, ink_on
+from ..colors import BINS, DARK, LIGHT, Theme, ink_on
 from ..render import write
 from .content import page_content
 

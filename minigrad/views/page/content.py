@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...engine.errors import ArgumentError
+from ..colors import FIXED, STATES
 from ..data import trace_to_dict
-from ..palette import FIXED, STATES
 from ..plain import one_line
 from ..scopes import homes
 from ..variants import WHERE, formulas_of

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine.errors import ArgumentError, ShapeError
+from ...engine.errors import ArgumentError, ShapeError
 
 __all__ = [
     "Reading",

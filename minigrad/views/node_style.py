@@ -1,21 +1,21 @@
-"""How a gradient's size looks, on a line and on a box, and the text that a box holds."""
+"""How a gradient's size style, on a line and on a box, and the text that a box holds."""
 
 from __future__ import annotations
 
 from math import isfinite
 
-from . import describe
+from . import labels
+from .colors import STATES, Scale, Theme, ink_on
 from .outline import Box
-from .palette import STATES, Scale, Theme, ink_on
 from .shapes import text
 
-__all__ = ["Looks"]
+__all__ = ["NodeStyle"]
 
 TABLE = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" '
 LID = '<TR><TD HEIGHT="7"></TD></TR>'  # room for the lid of a cylinder or a box
 
 
-class Looks:
+class NodeStyle:
     """Colours and widths by one theme and one scale."""
 
     def __init__(self, theme: Theme, scale: Scale) -> None:
@@ -33,24 +33,24 @@ class Looks:
         """A thin line forward; a coloured one back if a gradient came, wider if larger."""
         if not sent:
             return {"class": "forward"}
-        size = describe.largest(sent)
-        looks = {"color": self.colour(size), "penwidth": self.width(size)}
-        return looks | {"class": "gradient", "dir": "back", "arrowtail": "normal"}
+        size = labels.largest(sent)
+        style = {"color": self.colour(size), "penwidth": self.width(size)}
+        return style | {"class": "gradient", "dir": "back", "arrowtail": "normal"}
 
     def edge_of(self, box: Box) -> dict[str, str]:
         """Colour and width of a box's outline: its gradient's."""
-        size = describe.largest(describe.gradients(box))
+        size = labels.largest(labels.gradients(box))
         return {"color": self.colour(size), "penwidth": self.width(size)} if size else {}
 
     def table(self, box: Box, state: str, why: str, times: int) -> str:
         """The text of a box, one row a line, the gradient last."""
-        theme, dim = self.theme, describe.dimmed(box)
+        theme, dim = self.theme, labels.dimmed(box)
         ink, muted = (theme.dim, theme.dim) if dim else (theme.ink, theme.muted)
-        name, made = describe.heading(box)
+        name, made = labels.heading(box)
         head = text(name, ink, 11, bold=True) + text(f"  {made}" if made else "", muted, 10)
         rows = [head + text(f"  ×{times}" if times > 1 else "", muted, 10, bold=True)]
         if box.kind != "outside":
-            rows += [text(fact, muted, 8) for fact in describe.facts(box)]
+            rows += [text(fact, muted, 8) for fact in labels.facts(box)]
             rows.append(self.gradient(box, state, why))
         body = "".join(f"<TR><TD>{row}</TD></TR>" for row in rows if row)
         lid = LID if box.kind in ("parameter", "scope") else ""
@@ -66,8 +66,8 @@ class Looks:
             return text(f"{glyph} zero", theme.muted, 9, bold=True)
         if state == "non-finite":
             return text(f"{glyph} not finite", theme.alarm, 9, bold=True)
-        sizes = describe.gradients(box)
-        fill = theme.bins[self.scale.bin(describe.largest(sizes))]
-        said = text(f"{glyph} {describe.ranged(sizes)}", ink_on(fill), 9, bold=True)
+        sizes = labels.gradients(box)
+        fill = theme.bins[self.scale.bin(labels.largest(sizes))]
+        said = text(f"{glyph} {labels.ranged(sizes)}", ink_on(fill), 9, bold=True)
         cell = f"<TR><TD>{said}</TD></TR>"
         return f'{TABLE}CELLPADDING="3" STYLE="ROUNDED" BGCOLOR="{fill}">{cell}</TABLE>'

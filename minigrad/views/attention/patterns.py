@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .reading import by_head, evenness, visible
+from .figures import by_head, evenness, visible
 
 __all__ = ["Pattern", "Patterns", "patterns"]
 

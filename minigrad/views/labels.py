@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
+from .colors import STATES, WORST_FIRST
 from .outline import Box, Line
-from .palette import STATES, WORST_FIRST
 from .plain import counted, of_bytes, one_line, shaped, sized
 
 if TYPE_CHECKING:

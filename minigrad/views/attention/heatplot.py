@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..engine.errors import ArgumentError, MissingDependencyError
+from ...engine.errors import ArgumentError, MissingDependencyError
+from ..plain import one_line, sized
+from ..render import write
 from .heatmap import Grid
-from .plain import one_line, sized
-from .render import write
 
 if TYPE_CHECKING:
-    from .attention import Attentions
+    from .matrices import Attentions
 
 __all__ = ["plot"]
 

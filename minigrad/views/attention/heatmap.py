@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .plain import one_line, sized
-from .terminal import cells
+from ..plain import one_line, sized
+from ..terminal import cells
 
 __all__ = ["Grid", "heatmaps", "legend", "sheets"]
 

@@ -1,8 +1,4 @@
-"""Reading attention: every attention matrix of a record beside its gradient, as text or as a plot.
-
-The figures that read them are here too: `patterns`, `entropy`, `sparsity`, `attention_distance`,
-`head_agreement`, `rollout` and `gradient_times_attention`; each takes plain arrays.
-"""
+"""The attention of a record: every matrix of weights beside its gradient, as text or a plot."""
 
 from __future__ import annotations
 
@@ -13,41 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine.errors import ShapeError
+from ...engine.errors import ShapeError
+from ..plain import one_line, sized
+from ..terminal import finished, only_ascii, wide
+from .figures import by_head, entropy
 from .heatmap import Grid, heatmaps, legend
-from .patterns import Pattern, Patterns, patterns
-from .plain import one_line, sized
-from .reading import (
-    Reading,
-    attention_distance,
-    by_head,
-    entropy,
-    gradient_times_attention,
-    head_agreement,
-    rollout,
-    sparsity,
-)
-from .terminal import finished, only_ascii, wide
+from .patterns import patterns
 
 if TYPE_CHECKING:
-    from ..recording.record import Entry
-    from ..recording.trace import Trace
+    from ...recording.record import Entry
+    from ...recording.trace import Trace
 
-__all__ = [
-    "Attention",
-    "Attentions",
-    "Pattern",
-    "Patterns",
-    "Reading",
-    "attention_distance",
-    "attentions",
-    "entropy",
-    "gradient_times_attention",
-    "head_agreement",
-    "patterns",
-    "rollout",
-    "sparsity",
-]
+__all__ = ["Attention", "Attentions", "attentions"]
 
 Array = NDArray[Any]
 
