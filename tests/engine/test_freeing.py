@@ -1,0 +1,123 @@
+"""Graphs are freed without nesting: however long a chain is, a small stack suffices.
+
+Each case runs in a process of its own, in a thread with a stack of 256 KiB (macOS gives threads
+512): what nests ends that process, and not the one that runs the tests.
+"""
+
+import subprocess
+import sys
+
+import pytest
+
+START = """
+import gc, threading
+import minigrad as mg
+
+def chain(length, start=None):
+    y = mg.tensor(1.0, requires_grad=True) if start is None else start
+    for _ in range(length):
+        y = y + 1.0
+    return y
+
+def run():
+"""
+END = """
+    print("freed")
+
+threading.stack_size(256 * 1024)
+thread = threading.Thread(target=run)
+thread.start()
+thread.join()
+"""
+
+WAYS = {
+    "a chain of a million": """
+    y = chain(1_000_000)
+    del y
+    """,
+    "a chain of a million after its backward": """
+    x = mg.tensor(1.0, requires_grad=True)
+    y = chain(1_000_000, x)
+    y.backward()
+    assert (y.item(), x.grad) == (1_000_001.0, 1.0)
+    del y
+    """,
+    "values that were saved": """
+    y = mg.tensor(1.0, requires_grad=True)
+    for _ in range(50_000):
+        y = mg.tanh(y)
+    del y
+    """,
+    "two chains that go over into each other": """
+    a, b = chain(1), chain(1)
+    for _ in range(50_000):
+        a, b = a + b, b * 0.5
+    del a
+    b.backward()
+    del b
+    """,
+    "a chain while another one is freed by it": """
+    inner = chain(50_000)
+    outer = chain(50_000)
+    outer.node.register_hook(lambda parts, gradient, kept=inner: None)
+    outer = chain(50_000, outer)
+    del inner, outer
+    """,
+    "a chain whose middle is still held": """
+    middle = chain(50_000)
+    end = chain(50_000, middle)
+    del end
+    middle.backward()
+    del middle
+    """,
+    "a chain in a reference cycle": """
+    cycle = [chain(50_000)]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    """,
+    "a gradient's own graph": """
+    x = mg.tensor(0.5, requires_grad=True)
+    y = x
+    for _ in range(20_000):
+        y = y * 0.5
+        y = y * 2.0
+    slope = mg.grad(y * y, x, create_graph=True)
+    del x, y, slope
+    """,
+    "chains made here and freed by other threads": """
+    chains = [chain(50_000) for _ in range(4)]
+    threads = [threading.Thread(target=chains.pop) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    """,
+    "chains that threads make and free at once": """
+    def work():
+        y = chain(50_000)
+        y.backward()
+        y = chain(50_000)
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    """,
+    "a chain when an error passes by": """
+    def failing():
+        y = chain(50_000)
+        raise KeyError(y.item())
+    try:
+        failing()
+    except KeyError:
+        pass
+    """,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_freeing_does_not_nest(way):
+    program = START + WAYS[way] + END
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr, done.returncode) == ("freed\n", "", 0)
