@@ -35,6 +35,7 @@ class Module:
     Attributes:
         training: what `train()` and `eval()` set.
         dtype: what arrays are cast to on their way in; None leaves them as they are.
+        version: how often an attribute was set or deleted; `mg.compile` compares it.
         grad_<name>: short for `<name>.grad`.
 
     >>> class Twice(Module):
@@ -53,15 +54,17 @@ class Module:
     """
 
     # In slots, so that vars(self) holds what the layer itself assigned and nothing else.
-    __slots__ = ("__dict__", "__weakref__", "_last", "_name", "training")
+    __slots__ = ("__dict__", "__weakref__", "_last", "_name", "training", "version")
     _scope = "module"
     _last: tuple[Callable[[], Any], Callable[[], Any], Any] | None  # input, output, what is held
     _name: str | None
     dtype: np.dtype[Any] | None = None
     training: bool
+    version: int
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         made = super().__new__(cls)
+        _set_version(made, 0)
         made._last, made._name, made.training = None, None, True
         return made
 
@@ -137,6 +140,11 @@ class Module:
                 held.assign_(np.asarray(value, held.dtype))
                 return
         super().__setattr__(name, value)
+        _set_version(self, self.version + 1)
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        _set_version(self, self.version + 1)
 
     def __getattr__(self, name: str) -> Any:
         owner = vars(self).get(name.removeprefix("grad_"), self)
@@ -284,6 +292,7 @@ def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _set_last = Module.__dict__["_last"].__set__  # past __setattr__, which is for what layers assign
+_set_version = Module.__dict__["version"].__set__
 _scope = lru_cache(mg.scope)  # a scope keeps no state, so the same one may be entered again
 
 _HOLDERS = (Module, list, tuple, dict)  # what may hold Modules
