@@ -1,4 +1,4 @@
-"""Optimisers follow PyTorch's updates."""
+"""Optimizers follow PyTorch's updates."""
 
 import subprocess
 import sys
@@ -7,9 +7,17 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad import optim
-from minigrad.errors import ArgumentError, DTypeError, OverwrittenError
-from minigrad.optim import SGD, Adam, AdamW
+from minigrad.errors import ArgumentError, DTypeError, OverwrittenError, ShapeError
+from minigrad.optim import (
+    SGD,
+    Adam,
+    AdamW,
+    MovingAverage,
+    clip_grad_norm,
+    clip_grad_value,
+    schedule,
+)
+from minigrad.optim import optimizer as optim
 
 CASES = [
     (SGD, {}),
@@ -29,12 +37,12 @@ def test_a_hundred_steps_equal_pytorchs(kind, settings):
     start, target = rng.normal(size=(3, 5)), rng.normal(size=(3, 5))
     w = mg.tensor(start, requires_grad=True)
     theirs = torch.tensor(start, requires_grad=True)
-    optimiser = kind([w], lr=0.03, **settings)
+    optimizer = kind([w], lr=0.03, **settings)
     reference = getattr(torch.optim, kind.__name__)([theirs], lr=0.03, **settings)
     for _ in range(100):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         ((w - target) ** 4).sum().backward()
-        optimiser.step()
+        optimizer.step()
         reference.zero_grad()
         ((theirs - torch.tensor(target)) ** 4).sum().backward()
         reference.step()
@@ -44,10 +52,10 @@ def test_a_hundred_steps_equal_pytorchs(kind, settings):
 @pytest.mark.parametrize("kind", [SGD, Adam, AdamW])
 def test_a_step_goes_downhill_and_keeps_dtype_and_memory(kind):
     w = mg.tensor(np.float32([1.0, -2.0]), requires_grad=True)
-    memory = w.data
+    memory = w._data
     (w * w).sum().backward()
     kind([w], lr=0.1).step()
-    assert w.data is memory
+    assert w._data is memory
     assert w.dtype == np.float32
     assert float((w.data**2).sum()) < 5.0
 
@@ -79,8 +87,34 @@ def test_bad_settings_are_refused():
         Adam([w], betas=(0.9, 1.0))
     with pytest.raises(ArgumentError, match="got no parameters"):
         Adam([])
+    with pytest.raises(ArgumentError, match="lr must be at least 0, got 'fast'"):
+        Adam([w], lr="fast")
     with pytest.raises(DTypeError, match="each must be a leaf Tensor"):
         Adam([w * 2])
+    with pytest.raises(DTypeError, match=r"must be a list of Tensors, got one; write \[w\]"):
+        Adam(w)
+
+
+def test_a_parameter_given_twice_is_refused():
+    w = mg.tensor([[1.0, 2.0]], requires_grad=True, name="w")
+    v = mg.tensor([1.0], requires_grad=True)
+    said = r"SGD\(parameters\): parameter 0 \(w\) of shape \(1, 2\) comes again at 2"
+    with pytest.raises(ArgumentError, match=said):
+        SGD([w, v, w])
+    with pytest.raises(ArgumentError, match="comes again"):
+        SGD([{"parameters": [w]}, {"parameters": [w]}])
+
+
+def test_a_parameter_that_needs_no_gradient_is_refused():
+    with pytest.raises(ArgumentError, match=r"parameter 0 of shape .* needs no gradient"):
+        SGD([mg.tensor([1.0])])
+
+
+def test_a_gradient_of_another_shape_is_refused():
+    w = mg.tensor([1.0, 2.0], requires_grad=True, name="w")
+    w.grad = np.ones(3)
+    with pytest.raises(ShapeError, match=r"w has shape \(2,\), its gradient \(3,\)"):
+        SGD([w]).step()
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -93,10 +127,10 @@ def test_a_parameter_moved_in_parts_moves_as_a_whole_one_does(kind, settings, or
     for part in (4, 1 << 17):
         monkeypatch.setattr(optim, "PART", part)
         w = mg.tensor(np.asarray(start, order=order), requires_grad=True)
-        optimiser = kind([w], lr=0.1, **settings)
+        optimizer = kind([w], lr=0.1, **settings)
         for g in gradients:
             w.grad = g
-            optimiser.step()
+            optimizer.step()
         moved.append(w.data)
     np.testing.assert_array_equal(*moved)
     assert not np.array_equal(moved[0], start)
@@ -110,7 +144,7 @@ def test_a_parameter_of_one_number_is_moved():
     assert w.data < 1.5
 
 
-def test_optimisers_are_found_without_an_import_of_their_own():
+def test_optimizers_are_found_without_an_import_of_their_own():
     code = "import minigrad as mg; print(mg.optim.SGD.__name__, hasattr(mg, 'optics'))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout == "SGD False\n"
@@ -119,8 +153,335 @@ def test_optimisers_are_found_without_an_import_of_their_own():
 @pytest.mark.parametrize("size", [1e-6, 1e-3, 0.1, 1, 20, 200, 60_000])
 def test_adam_moves_float16_by_lr_at_each_step_whatever_the_size_of_a_steady_gradient(size):
     w = mg.tensor(np.zeros(3, np.float16), requires_grad=True)
-    optimiser = Adam([w], lr=0.01)
+    optimizer = Adam([w], lr=0.01)
     for _ in range(300):
         w.grad = np.full(3, size, np.float16)
-        optimiser.step()
+        optimizer.step()
     np.testing.assert_allclose(w.data, -3.0, rtol=0.05)
+
+
+# ---------------------------------------------------------------- subclasses and compiled steps
+
+
+class SignedSGD(SGD):
+    """Moves by the gradient's sign alone."""
+
+    def update(self, settings, t, scratch, w, g, *state):
+        super().update(settings, t, scratch, w, np.sign(g), *state)
+
+
+def descent(optimizer, w, **more):
+    """A step on Σ w², and what else it is to call."""
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = mg.sum(w * w * x)
+        loss.backward()
+        found = [call() for call in more.values()]
+        optimizer.step()
+        return (loss, *[one for one in found if one is not None])
+
+    return step
+
+
+def test_a_subclass_has_its_own_update():
+    w = mg.tensor([3.0, -5.0], requires_grad=True)
+    optimizer = SignedSGD([w], lr=0.5)
+    descent(optimizer, w)(np.ones(2))
+    np.testing.assert_array_equal(w.numpy(), [2.5, -4.5])
+
+
+def steps_of(kind, compiled, n=5):
+    """The weights after each of n steps, the learning rate changed between them."""
+    w = mg.tensor([3.0, -5.0], requires_grad=True)
+    optimizer = kind([w], lr=0.1)
+    step = mg.compile(descent(optimizer, w)) if compiled else descent(optimizer, w)
+    found = []
+    for i in range(n):
+        optimizer.lr = 0.1 / (1 + i)
+        step(np.ones(2))
+        found.append(w.numpy().copy())
+    return found
+
+
+@pytest.mark.parametrize("kind", [SGD, Adam, SignedSGD])
+def test_a_compiled_step_moves_weights_as_an_eager_one_also_as_lr_changes(kind):
+    np.testing.assert_allclose(steps_of(kind, True), steps_of(kind, False), rtol=1e-12)
+
+
+def test_clipping_and_a_schedule_within_a_compiled_step_do_what_they_do_eagerly():
+    ends = []
+    for compiled in (True, False):
+        w = mg.tensor([3.0, -5.0], requires_grad=True)
+        optimizer = Adam([w], lr=0.1)
+        decay = schedule.cosine(optimizer, steps=8, warmup=2)
+        average = MovingAverage([w], decay=0.5)
+        step = descent(
+            optimizer, w, clip=lambda w=w: clip_grad_norm([w], 1.0), schedule=decay.step,
+            average=average.step,
+        )  # fmt: skip
+        step = mg.compile(step) if compiled else step
+        norms = [step(np.ones(2))[1].item() for _ in range(6)]
+        with average.weights():
+            ends.append([norms, [optimizer.lr], w.numpy().tolist()])
+    for one, other in zip(*ends, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_every_attribute_set_from_outside_raises_the_version_and_a_step_does_not():
+    w = mg.tensor([3.0], requires_grad=True)
+    optimizer = SGD([w])
+    before = optimizer.version
+    w.grad = np.ones(1)
+    optimizer.step()
+    assert optimizer.version == before
+    optimizer.lr = 0.5
+    assert optimizer.version == before + 1
+
+
+# ---------------------------------------------------------------- groups
+
+
+def test_groups_have_settings_of_their_own_and_keep_their_ratio_to_lr():
+    v, w = (mg.tensor([1.0], requires_grad=True) for _ in range(2))
+    optimizer = SGD([{"parameters": [v], "lr": 0.5}, {"parameters": [w], "weight_decay": 1.0}], 0.1)
+    v.grad, w.grad = np.ones(1), np.ones(1)
+    optimizer.step()
+    np.testing.assert_allclose([v.item(), w.item()], [0.5, 1.0 - 0.1 * 2.0])
+    optimizer.lr = 0.01
+    optimizer.step()
+    np.testing.assert_allclose([v.item(), w.item()], [0.45, 0.8 - 0.01 * 1.8])
+
+
+@pytest.mark.parametrize("kind", [SGD, Adam, AdamW])
+def test_groups_move_as_pytorchs_do(kind):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    starts = [rng.normal(size=(3, 5)), rng.normal(size=7)]
+    ours = [mg.tensor(start, requires_grad=True) for start in starts]
+    theirs = [torch.tensor(start, requires_grad=True) for start in starts]
+    settings = [{"lr": 0.02, "weight_decay": 0.1}, {"weight_decay": 0.0}]
+    optimizer = kind([{"parameters": [w]} | s for w, s in zip(ours, settings, strict=True)], 0.01)
+    reference = getattr(torch.optim, kind.__name__)(
+        [{"params": [w]} | s for w, s in zip(theirs, settings, strict=True)], 0.01
+    )
+    for _ in range(20):
+        for w, t in zip(ours, theirs, strict=True):
+            w.grad = rng.normal(size=w.shape)
+            t.grad = torch.tensor(w.grad)
+        optimizer.step()
+        reference.step()
+    for w, t in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(w.numpy(), t.detach().numpy(), rtol=1e-12)
+
+
+def test_a_group_with_a_setting_that_is_not_there_is_refused():
+    w = mg.tensor([1.0], requires_grad=True)
+    with pytest.raises(ArgumentError, match="has no setting 'momentun'; it has lr, momentum,"):
+        SGD([{"parameters": [w], "momentun": 0.9}])
+    with pytest.raises(ArgumentError, match='a group is a dict with "parameters"'):
+        SGD([{"params": [w]}])
+    with pytest.raises(ArgumentError, match="weight_decay must be at least 0, got -1"):
+        SGD([{"parameters": [w], "weight_decay": -1}])
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+@pytest.mark.parametrize(("kind", "settings"), CASES)
+def test_an_optimizer_loaded_goes_on_as_one_that_never_stopped(kind, settings):
+    rng = np.random.default_rng(0)
+    w, v = (mg.tensor(np.ones((3, 5)), requires_grad=True) for _ in range(2))
+    first, second = kind([w], lr=0.1, **settings), kind([v], lr=0.3, **settings)
+    for i in range(6):
+        w.grad = rng.normal(size=(3, 5))
+        first.step()
+        if i == 2:
+            v.assign_(w.numpy())
+            second.load_state_dict(first.state_dict())
+        elif i > 2:
+            v.grad = w.grad
+            second.step()
+    np.testing.assert_array_equal(v.numpy(), w.numpy())
+    assert (second.steps, second.lr) == (6, 0.1)
+
+
+def test_a_state_that_does_not_fit_is_refused_whole():
+    w, v = mg.tensor([1.0], requires_grad=True), mg.tensor(np.ones((2, 3)), requires_grad=True)
+    optimizer, other = SGD([w], lr=0.5), Adam([v], lr=0.1)
+    with pytest.raises(ArgumentError) as error:
+        optimizer.load_state_dict(other.state_dict())
+    assert str(error.value).splitlines() == [
+        "load_state_dict(state): nothing was loaded, for SGD",
+        "  kind: Adam in the state",
+        "  parameter 0: shape (1,) here, (2, 3) in the state",
+    ]
+    assert optimizer.lr == 0.5
+    with pytest.raises(ArgumentError, match="this is no state of an optimizer"):
+        optimizer.load_state_dict({"lr": 3})
+
+
+# ---------------------------------------------------------------- clipping
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 1e18, 1e30])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_clipping_by_norm_scales_all_gradients_by_one_factor(dtype, scale):
+    ps = [mg.tensor(np.ones(shape, dtype), requires_grad=True) for shape in ((2, 3), (), (5,))]
+    rng = np.random.default_rng(0)
+    before = [np.asarray(rng.normal(size=p.shape) * scale, dtype) for p in ps]
+    for p, g in zip(ps, before, strict=True):
+        p.grad = g
+    whole = np.concatenate([g.reshape(-1) for g in before]).astype(np.float64)
+    expected = scale * np.linalg.norm(whole / scale)
+    norm = clip_grad_norm(ps, expected / 2)
+    np.testing.assert_allclose(norm.item(), expected, rtol=1e-6)
+    for p, g in zip(ps, before, strict=True):
+        np.testing.assert_allclose(p.grad, g / 2, rtol=1e-6)
+        assert p.grad.dtype == dtype
+
+
+def test_small_gradients_and_none_are_left_as_they_are():
+    w, still = (mg.tensor([3.0, 4.0], requires_grad=True) for _ in range(2))
+    w.grad = mine = np.array([0.3, 0.4])
+    assert clip_grad_norm([w, still], 1.0).item() == pytest.approx(0.5)
+    assert w.grad is mine
+    assert still.grad is None
+
+
+def test_a_gradient_that_is_not_finite_is_told_by_its_norm_and_kept():
+    w = mg.tensor([3.0, 4.0], requires_grad=True)
+    w.grad = np.array([np.inf, 1.0])
+    assert clip_grad_norm([w], 1.0).item() == np.inf
+    np.testing.assert_array_equal(w.grad, [np.inf, 1.0])
+    w.grad = np.array([np.nan, 1.0])
+    assert np.isnan(clip_grad_norm([w], 1.0).item())
+
+
+def test_clipping_refuses_a_limit_that_is_not_above_zero():
+    w = mg.tensor([3.0], requires_grad=True)
+    with pytest.raises(ArgumentError, match="max_norm must be above 0, got 0"):
+        clip_grad_norm([w], 0)
+    with pytest.raises(ArgumentError, match="max_value must be above 0, got -1"):
+        clip_grad_value([w], -1)
+
+
+# ---------------------------------------------------------------- schedules
+
+
+def rates(make, steps, lr=0.5):
+    optimizer = SGD([mg.tensor([1.0], requires_grad=True)], lr=lr)
+    made, found = make(optimizer), []
+    for _ in range(steps):
+        found.append(optimizer.lr)
+        optimizer.step()
+        made.step()
+    return found
+
+
+TORCHS = {
+    "cosine": (
+        lambda o: schedule.cosine(o, steps=20),
+        lambda torch, o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 20),
+    ),
+    "linear": (
+        lambda o: schedule.linear(o, steps=20, end=0.25),
+        lambda torch, o: torch.optim.lr_scheduler.LinearLR(o, 1.0, 0.25, 20),
+    ),
+    "step": (
+        lambda o: schedule.step(o, every=7, factor=0.3),
+        lambda torch, o: torch.optim.lr_scheduler.StepLR(o, 7, 0.3),
+    ),
+    "one_cycle": (
+        lambda o: schedule.one_cycle(o, steps=20),
+        lambda torch, o: torch.optim.lr_scheduler.OneCycleLR(
+            o, 0.5, total_steps=20, cycle_momentum=False
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TORCHS)
+def test_a_schedule_gives_the_learning_rates_of_pytorchs(name):
+    torch = pytest.importorskip("torch")
+    ours, theirs = TORCHS[name]
+    reference = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
+    made, expected = theirs(torch, reference), []
+    for i in range(20):
+        expected.append(reference.param_groups[0]["lr"])
+        reference.step()
+        if i < 19:
+            made.step()
+    np.testing.assert_allclose(rates(ours, 20), expected, rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda o: schedule.constant(o, warmup=4),
+        lambda o: schedule.cosine(o, steps=20, warmup=4),
+        lambda o: schedule.linear(o, steps=20, warmup=4),
+        lambda o: schedule.step(o, every=3, warmup=4),
+    ],
+)
+def test_a_warm_up_rises_evenly_to_the_highest_rate(make):
+    found = rates(make, 30)
+    np.testing.assert_allclose(found[:5], [0.125, 0.25, 0.375, 0.5, 0.5])
+    assert max(found) == 0.5
+    assert all(rate >= 0 for rate in found)
+
+
+def test_a_schedule_ends_where_it_says_and_stays_there():
+    np.testing.assert_allclose(
+        rates(lambda o: schedule.cosine(o, steps=6, warmup=2, end=0.1), 12)[6:], 0.05
+    )
+
+
+def test_a_schedule_loaded_goes_on_where_it_was():
+    first, second = (SGD([mg.tensor([1.0], requires_grad=True)], lr=lr) for lr in (0.5, 0.1))
+    one, other = (schedule.cosine(o, steps=9, warmup=2) for o in (first, second))
+    for _ in range(4):
+        one.step()
+    other.load_state_dict(one.state_dict())
+    assert second.lr == first.lr
+    one.step()
+    other.step()
+    assert second.lr == first.lr
+
+
+def test_a_schedule_without_steps_after_its_warm_up_is_refused():
+    optimizer = SGD([mg.tensor([1.0], requires_grad=True)])
+    for make in (schedule.cosine, schedule.linear, schedule.one_cycle):
+        with pytest.raises(ArgumentError, match="steps must exceed warmup, got 5 and 5"):
+            make(optimizer, steps=5, warmup=5)
+    with pytest.raises(ArgumentError, match="every must be at least 1"):
+        schedule.step(optimizer, every=0)
+
+
+# ---------------------------------------------------------------- averages
+
+
+def test_an_average_is_the_weighted_sum_of_all_weights_so_far():
+    w = mg.tensor(np.float32([1.0, 2.0]), requires_grad=True)
+    average = MovingAverage([w], decay=0.75)
+    expected = w.numpy().copy()
+    for i in range(5):
+        w.assign_(np.float32([i, -i]))
+        average.step()
+        expected = 0.75 * expected + 0.25 * w.numpy()
+    with average.weights():
+        np.testing.assert_allclose(w.numpy(), expected, rtol=1e-6)
+        assert w.dtype == np.float32
+    np.testing.assert_array_equal(w.numpy(), [4.0, -4.0])
+
+
+def test_an_average_loaded_goes_on_and_another_models_is_refused():
+    w = mg.tensor([1.0], requires_grad=True)
+    one, other = (MovingAverage([w], decay=0.5) for _ in range(2))
+    w.assign_([5.0])
+    one.step()
+    other.load_state_dict(one.state_dict())
+    with other.weights():
+        assert w.item() == 3.0
+    with pytest.raises(ArgumentError, match="has shapes"):
+        other.load_state_dict({"0": np.ones(3)})

@@ -70,8 +70,8 @@ class Listener:
     def assigned(self, tensor: Any, array: Any) -> None:
         """A leaf was overwritten by `assign_`."""
 
-    def updating(self, optimiser: Any) -> None:
-        """An optimiser is about to take a step."""
+    def updating(self, owner: Any, again: Callable[[], Any]) -> None:
+        """Weights, gradients or a setting are about to be updated; `again` does it once more."""
 
     def mark_constant(self, array: Any) -> None:
         """An array that is the same at every call was made."""

@@ -76,6 +76,7 @@ OUR_PACKAGES = {
     "minigrad.fast.compiler",
     "minigrad.fast.tiles",
     "minigrad.ops",
+    "minigrad.optim",
     "minigrad.recording",
 }  # frames of these are never where a user made something
 

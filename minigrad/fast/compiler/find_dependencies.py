@@ -137,7 +137,7 @@ def _parts(found: Survey, value: Any) -> Iterator[tuple[Any, Any, Any]]:
                     if not k.startswith("__") and isinstance(v, (*_PLAIN, FunctionType))
                 )
     elif _is_optimiser(value) or _is_ours(type(value).__module__):
-        yield from _placeless(*(value.parameters if _is_optimiser(value) else ()))
+        yield from _placeless(*(getattr(value, "parameters", ()) if _is_optimiser(value) else ()))
     elif hasattr(value, "__dict__"):
         found.entries.append(Entry("length", vars(value), None, len(vars(value)), False))
         yield from ((vars(value), k, part) for k, part in vars(value).items())
@@ -212,7 +212,7 @@ def _is_installed(file: str | None) -> bool:
 
 
 def _is_optimiser(value: Any) -> bool:
-    return type(value).__module__ == "minigrad.optim"
+    return any(base.__module__.startswith("minigrad.optim.") for base in type(value).__mro__)
 
 
 def _arguments(found: Survey, expression: str, value: Any) -> None:

@@ -281,7 +281,10 @@ class Recorder(Watcher):
             self.refuse("assign_ writes a tensor made within the step")
         self._add_effect("assign", tensor, value, self.arrays.value_of(array))
 
-    def updating(self, optimiser: Any) -> None:
+    def updating(self, optimiser: Any, again: Any) -> None:
+        if optimiser is None:
+            self.refuse("gradients are clipped")
+            return
         if id(optimiser) not in self.arrays.fixed:
             self.refuse("an optimiser is made within the step")
         self._sync_grads()

@@ -1,0 +1,24 @@
+"""Training: optimizers, learning rate schedules, clipping of gradients, averages of weights.
+
+optimizer   SGD, Adam, AdamW; parameter groups; what they keep, saved and loaded
+clip        clip_grad_norm, clip_grad_value
+schedule    constant, linear, cosine, step, one_cycle: each sets `optimizer.lr`
+average     MovingAverage: the exponential moving average of weights
+"""
+
+from . import schedule
+from .average import MovingAverage
+from .clip import clip_grad_norm, clip_grad_value
+from .optimizer import SGD, Adam, AdamW, Group, Optimizer
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "Group",
+    "MovingAverage",
+    "Optimizer",
+    "clip_grad_norm",
+    "clip_grad_value",
+    "schedule",
+]

@@ -1,0 +1,416 @@
+"""Optimizers: SGD, Adam and AdamW. They overwrite parameters in place, without temporaries.
+
+The update rules and their defaults are PyTorch's, so the same gradients give the same weights to
+rounding. Parameters without a gradient are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ..engine.errors import ArgumentError, ShapeError
+from ..engine.graph import SourceLocation, caller, writes
+from ..engine.tensor import Tensor
+from .updates import checked_parameters, tell, update
+
+__all__ = ["SGD", "Adam", "AdamW", "Group", "Optimizer"]
+
+PART = 1 << 17  # entries that are updated at once, so that they stay in cache from pass to pass
+
+
+class Group:
+    """Parameters with settings of their own.
+
+    Attributes:
+        settings: what differs from the optimizer's settings, by name.
+        lr_scale: their learning rate is this times `optimizer.lr`, also under a schedule.
+    """
+
+    def __init__(self, parameters: list[Tensor], lr_scale: float, settings: dict[str, Any]) -> None:
+        self.parameters, self.lr_scale, self.settings = parameters, lr_scale, settings
+
+
+class Optimizer:
+    """What all optimizers share: parameters, settings, what is kept for each, and the step.
+
+    A subclass writes `update`, and `state_names` if it keeps arrays for each parameter.
+
+    Args:
+        parameters: Tensors, or groups of them: dicts with "parameters" and any of the settings. A
+            group's "lr" stays in proportion to the optimizer's when that changes.
+        lr: the learning rate; set the attribute to change it.
+        settings: become attributes, which may be set as well.
+    Attributes:
+        steps: how many were taken.
+        version: grows with every attribute that is set.
+    Raises: ArgumentError for a setting out of range, for a parameter that comes twice or needs no
+        gradient; DTypeError for what is no leaf Tensor.
+
+    >>> import minigrad as mg
+    >>> W, b = (mg.tensor([1.0], requires_grad=True, name=name) for name in "Wb")
+    >>> groups = [{"parameters": [W], "weight_decay": 0.1}, {"parameters": [b], "lr": 0.05}]
+    >>> optimizer = SGD(groups, lr=0.1)
+    >>> [group.lr_scale for group in optimizer.groups]
+    [1.0, 0.5]
+    """
+
+    version = 0
+
+    def __init__(
+        self, parameters: Iterable[Tensor] | Iterable[Mapping[str, Any]], lr: float, **settings: Any
+    ) -> None:
+        self._check_settings(lr=lr, **settings)
+        self.lr, self.steps = lr, 0
+        for name, value in settings.items():
+            setattr(self, name, value)
+        self._names = tuple(settings)
+        given: Any = parameters if isinstance(parameters, Tensor) else list(parameters)
+        grouped = isinstance(given, list) and any(isinstance(one, Mapping) for one in given)
+        self.groups = [self._group(one) for one in (given if grouped else [{"parameters": given}])]
+        every = [p for group in self.groups for p in group.parameters]
+        self.parameters = checked_parameters(f"{type(self).__name__}(parameters)", every)
+        self._kept: dict[int, _Kept] = {}  # by the parameter's id
+        self._scratch: dict[Any, Any] = {}  # one of each dtype, which stays in cache
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        vars(self)["version"] = self.version + 1
+        tell("setting", self, name, value)
+
+    def zero_grad(self) -> None:
+        """Forget every gradient."""
+        for p in self.parameters:
+            p.grad = None
+
+    def step(self) -> None:
+        """Move each parameter that has a gradient, in place.
+
+        Graphs that saved it before refuse to run backward with the new values.
+        """
+        with update(self, partial(Optimizer.step, self)):
+            vars(self)["steps"] += 1
+            place = caller()
+            for group in self.groups:
+                settings = self._settings_of(group)
+                for p in group.parameters:
+                    if p.grad is not None:
+                        self._move(p, settings, place)
+
+    def state_names(self, settings: Any) -> tuple[str, ...]:
+        """Names of the arrays that are kept for each parameter; they begin as zeros."""
+        return ()
+
+    def update(self, settings: Any, t: int, scratch: Any, w: Any, g: Any, *state: Any) -> None:
+        """Move the entries w by their gradient g, in place, for the t-th time.
+
+        All are arrays of one shape: `state` those of `state_names`, `scratch` one to write to.
+        `settings` has lr and all others as attributes.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no update")
+
+    # ------------------------------------------------------------------ what is kept
+
+    def state_dict(self) -> dict[str, Any]:
+        """Settings, counts and copies of the arrays kept for each parameter, by its position."""
+        return {
+            "kind": type(self).__name__,
+            "shapes": [list(p.shape) for p in self.parameters],
+            "lr": self.lr,
+            "steps": self.steps,
+            "settings": {name: getattr(self, name) for name in self._names},
+            "groups": [
+                {"lr_scale": group.lr_scale, "settings": dict(group.settings)}
+                for group in self.groups
+            ],
+            "kept": {
+                str(i): self._kept[id(p)].state_dict()
+                for i, p in enumerate(self.parameters)
+                if id(p) in self._kept
+            },
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` gave; all of it fits, or nothing is changed.
+
+        Raises: ArgumentError that lists everything that does not fit.
+        """
+        if wrong := list(self._misfits(state)):
+            lines = [f"load_state_dict(state): nothing was loaded, for {type(self).__name__}"]
+            raise ArgumentError("\n  ".join([*lines, *wrong]))
+        self.lr, self.steps = state["lr"], state["steps"]
+        for key, value in state["settings"].items():
+            setattr(self, key, tuple(value) if isinstance(value, list) else value)
+        for group, saved in zip(self.groups, state["groups"], strict=True):
+            group.lr_scale, group.settings = saved["lr_scale"], dict(saved["settings"])
+        self._kept = {
+            id(p): self._new_kept(p).load(state["kept"][str(i)])
+            for i, p in enumerate(self.parameters)
+            if str(i) in state["kept"]
+        }
+
+    # ------------------------------------------------------------------ within
+
+    def _misfits(self, state: Mapping[str, Any]) -> Iterator[str]:
+        """What keeps a state from being loaded here, a line each."""
+        if not {"kind", "shapes", "lr", "steps", "settings", "groups", "kept"} <= set(state):
+            yield "this is no state of an optimizer"
+            return
+        if state["kind"] != type(self).__name__:
+            yield f"kind: {state['kind']} in the state"
+        for what, mine, theirs in (
+            ("parameters", self.parameters, state["shapes"]),
+            ("groups", self.groups, state["groups"]),
+        ):
+            if len(mine) != len(theirs):
+                yield f"{what}: {len(mine)} here, {len(theirs)} in the state"
+        for i, (p, saved) in enumerate(zip(self.parameters, state["shapes"], strict=False)):
+            shapes = {tuple(saved)} | {
+                np.shape(array)
+                for name, array in state["kept"].get(str(i), {}).items()
+                if name != "count"
+            }
+            for shape in shapes - {p.shape}:
+                name = f" ({p.name})" if p.name else ""
+                yield f"parameter {i}{name}: shape {p.shape} here, {shape} in the state"
+
+    def _check_settings(self, **settings: Any) -> None:
+        """Raise ArgumentError for a setting out of range; those of a group come here as well."""
+        for name, value in settings.items():
+            if not isinstance(value, tuple | list) and not _at_least_zero(value):
+                what = f"{type(self).__name__}: {name} must be at least 0, got {value!r}"
+                raise ArgumentError(what)
+
+    def _group(self, given: Mapping[str, Any]) -> Group:
+        """A group as the caller wrote it."""
+        settings = dict(given)
+        name = type(self).__name__
+        if "parameters" not in settings:
+            raise ArgumentError(f'{name}: a group is a dict with "parameters", got {list(given)}')
+        parameters = checked_parameters(f"{name}(parameters)", settings.pop("parameters"))
+        unknown = [key for key in settings if key not in ("lr", *self._names)]
+        if unknown:
+            known = ", ".join(["lr", *self._names])
+            raise ArgumentError(f"{name}: a group has no setting {unknown[0]!r}; it has {known}")
+        every = {key: getattr(self, key) for key in self._names} | {"lr": self.lr} | settings
+        self._check_settings(**every)
+        lr = settings.pop("lr", self.lr)
+        if lr != self.lr and not self.lr:
+            raise ArgumentError(f"{name}: a group's lr is kept in proportion to lr, which is 0")
+        return Group(parameters, lr / self.lr if self.lr else 1.0, settings)
+
+    def _settings_of(self, group: Group) -> SimpleNamespace:
+        own = {name: getattr(self, name) for name in self._names}
+        return SimpleNamespace(**own | group.settings, lr=self.lr * group.lr_scale)
+
+    def _new_kept(self, p: Tensor) -> _Kept:
+        dtype = np.result_type(p.dtype, np.float32)
+        if dtype not in self._scratch:
+            self._scratch[dtype] = np.empty(PART, dtype)
+        return _Kept(p._data, self._scratch[dtype])
+
+    def _move(self, p: Tensor, settings: Any, place: SourceLocation) -> None:
+        g = p.grad
+        if np.shape(g) != p.shape:
+            what = f"{p.name or 'a parameter'} has shape {p.shape}, its gradient {np.shape(g)}"
+            raise ShapeError(f"{type(self).__name__}.step(): {what}")
+        kept = self._kept.get(id(p))
+        if kept is None:
+            kept = self._kept[id(p)] = self._new_kept(p)
+        arrays = kept.arrays(p._data, self.state_names(settings))
+        kept.count += 1
+        for scratch, w, part, *state in kept.parts(p._data, g, arrays):
+            self.update(settings, kept.count, scratch, w, part, *state)
+        writes.note(p._data, place)
+
+
+class _Kept:
+    """What an optimizer keeps for one parameter: how often it moved, arrays by name, a scratch.
+
+    The arrays are float32 for float16, whose squares soon are 0 or infinite.
+    """
+
+    def __init__(self, w: Any, scratch: Any) -> None:
+        self.count = 0
+        self.state: dict[str, Any] = {}
+        few = w.size <= PART
+        self.whole = few or not w.flags.c_contiguous
+        if few:
+            scratch = scratch[: w.size].reshape(w.shape)
+        elif self.whole:
+            scratch = np.empty_like(w, scratch.dtype)
+        self.scratch = scratch
+
+    def arrays(self, w: Any, names: tuple[str, ...]) -> list[Any]:
+        for name in names:
+            if name not in self.state:
+                self.state[name] = np.zeros_like(w, self.scratch.dtype)
+        return [self.state[name] for name in names]
+
+    def parts(self, w: Any, g: Any, state: list[Any]) -> Iterator[tuple[Any, ...]]:
+        """(scratch, w, g, *state), a part of a large parameter after the other; all are views."""
+        g = np.asarray(g, self.scratch.dtype)
+        if self.whole:
+            yield self.scratch, w, g, *state
+            return
+        flat = [array.reshape(-1) for array in (w, g, *state)]
+        for i in range(0, w.size, PART):
+            part = [array[i : i + PART] for array in flat]
+            yield self.scratch[: len(part[0])], *part
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": self.count} | {name: a.copy() for name, a in self.state.items()}
+
+    def load(self, saved: Mapping[str, Any]) -> _Kept:
+        self.count = saved["count"]
+        self.state = {name: np.array(a) for name, a in saved.items() if name != "count"}
+        return self
+
+
+def _decayed(settings: Any, w: Any, g: Any, scratch: Any) -> Any:
+    """g + λ w, in scratch; g itself without a weight decay λ."""
+    if not settings.weight_decay:
+        return g
+    return np.add(np.multiply(w, settings.weight_decay, scratch), g, scratch)
+
+
+def _at_least_zero(value: Any) -> bool:
+    try:
+        return float(value) >= 0
+    except (TypeError, ValueError):
+        return False
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent: v ← μ v + g, w ← w - lr v.
+
+    With Nesterov's look-ahead, w ← w - lr (g + μ v).
+
+    Raises: as `Optimizer`; ArgumentError for Nesterov without momentum.
+    Source: Sutskever et al. 2013.
+
+    >>> import minigrad as mg
+    >>> w = mg.tensor([1.0], requires_grad=True)
+    >>> (w * w).sum().backward()
+    >>> SGD([w], lr=0.1).step()
+    >>> w.numpy()
+    array([0.8])
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor] | Iterable[Mapping[str, Any]],
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:
+        super().__init__(
+            parameters, lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov
+        )
+
+    def _check_settings(self, **settings: Any) -> None:
+        super()._check_settings(**settings)
+        if settings["nesterov"] and not settings["momentum"]:
+            raise ArgumentError("SGD: nesterov needs a momentum above 0")
+
+    def state_names(self, settings: Any) -> tuple[str, ...]:
+        return ("velocity",) if settings.momentum else ()
+
+    def update(self, settings: Any, t: int, scratch: Any, w: Any, g: Any, *state: Any) -> None:
+        g = _decayed(settings, w, g, scratch)
+        for v in state:
+            v *= settings.momentum
+            v += g
+            if settings.nesterov:
+                w -= np.multiply(g, settings.lr, scratch)
+                g = np.multiply(v, settings.momentum, scratch)
+            else:
+                g = v
+        w -= np.multiply(g, settings.lr, scratch)
+
+
+class Adam(Optimizer):
+    """Adam: m ← β₁ m + (1-β₁) g, v ← β₂ v + (1-β₂) g², w ← w - lr · m̂ / (√v̂ + ε).
+
+    The hats are corrected for bias: m̂ = m / (1-β₁ᵗ), v̂ = v / (1-β₂ᵗ).
+    weight_decay adds λ w to the gradient.  Raises: ArgumentError for a setting out of range.
+    Source: Kingma & Ba 2015, arXiv:1412.6980.
+
+    >>> import minigrad as mg
+    >>> w = mg.tensor([1.0], requires_grad=True)
+    >>> (w * w).sum().backward()
+    >>> Adam([w], lr=0.1).step()
+    >>> w.numpy().round(6)
+    array([0.9])
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor] | Iterable[Mapping[str, Any]],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(parameters, lr, betas=betas, eps=eps, weight_decay=weight_decay)
+
+    def _check_settings(self, **settings: Any) -> None:
+        super()._check_settings(**settings)
+        betas = settings["betas"]
+        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+            raise ArgumentError(f"{type(self).__name__}: betas must lie in [0, 1), got {betas}")
+
+    def state_names(self, settings: Any) -> tuple[str, ...]:
+        return ("mean", "square")
+
+    def update(self, settings: Any, t: int, scratch: Any, w: Any, g: Any, *state: Any) -> None:
+        g = _decayed(settings, w, g, scratch)
+        self._move_along(settings, t, scratch, w, g, *state)
+
+    def _move_along(
+        self, settings: Any, t: int, scratch: Any, w: Any, g: Any, m: Any, v: Any
+    ) -> None:
+        b1, b2 = settings.betas
+        m *= b1  # m without its factor 1-β₁, which comes last
+        m += g
+        v *= b2
+        v += np.multiply(np.multiply(g, g, scratch), 1 - b2, scratch)
+        correction = (1 - b2**t) ** 0.5  # √v̂ + ε = (√v + ε √(1-β₂ᵗ)) / √(1-β₂ᵗ)
+        np.sqrt(v, scratch)
+        scratch += settings.eps * correction
+        np.divide(m, scratch, scratch)
+        scratch *= settings.lr * correction * (1 - b1) / (1 - b1**t)
+        w -= scratch
+
+
+class AdamW(Adam):
+    """Adam with weight decay of its own, w ← (1 - lr λ) w, before each step.
+
+    Source: Loshchilov & Hutter 2019, arXiv:1711.05101.
+
+    >>> import minigrad as mg
+    >>> w = mg.tensor([1.0], requires_grad=True)
+    >>> (w * w).sum().backward()
+    >>> AdamW([w], lr=0.1, weight_decay=0.1).step()
+    >>> w.numpy().round(6)
+    array([0.89])
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor] | Iterable[Mapping[str, Any]],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+    ) -> None:
+        super().__init__(parameters, lr, betas, eps, weight_decay)
+
+    def update(self, settings: Any, t: int, scratch: Any, w: Any, g: Any, *state: Any) -> None:
+        w *= 1 - settings.lr * settings.weight_decay
+        self._move_along(settings, t, scratch, w, g, *state)

@@ -1,0 +1,64 @@
+"""What every update of weights, gradients or settings shares: it is told as one step.
+
+A compiled step repeats such an update by calling it again, without looking inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..engine.context import current
+from ..engine.errors import ArgumentError, DTypeError
+from ..engine.tensor import Tensor
+
+__all__ = ["checked_parameters", "tell", "update"]
+
+
+def tell(event: str, *details: Any) -> None:
+    """Call the method of this name on each listener that has one."""
+    for listener in current().listeners:
+        method = getattr(listener, event, None)
+        if method is not None:
+            method(*details)
+
+
+@contextmanager
+def update(owner: Any, again: Callable[[], Any]) -> Iterator[list[Any]]:
+    """Tell listeners before and after; `again` repeats the update. Put its result in the list."""
+    tell("updating", owner, again)
+    result: list[Any] = []
+    yield result
+    tell("updated", owner, again, result[0] if result else None)
+
+
+def checked_parameters(call: str, parameters: Iterable[Any]) -> list[Tensor]:
+    """The parameters as a list.
+
+    Raises: DTypeError unless each is a leaf Tensor; ArgumentError if there is none, if one comes
+        twice, or if one needs no gradient.
+    """
+    if isinstance(parameters, Tensor):
+        raise DTypeError(f"{call}: parameters must be a list of Tensors, got one; write [w]")
+    found = list(parameters)
+    if not found:
+        raise ArgumentError(f"{call}: got no parameters")
+    first: dict[int, int] = {}
+    for i, p in enumerate(found):
+        if not isinstance(p, Tensor) or not p.is_leaf:
+            raise DTypeError(f"{call}: each must be a leaf Tensor, got {p!r:.80}")
+        if not p.requires_grad:
+            raise ArgumentError(
+                f"{call}: {_said(p, i)} needs no gradient and would never move; leave it out: "
+                "[p for p in parameters if p.requires_grad]"
+            )
+        if first.setdefault(id(p), i) != i:
+            raise ArgumentError(
+                f"{call}: {_said(p, first[id(p)])} comes again at {i}; it would move twice a step"
+            )
+    return found
+
+
+def _said(p: Tensor, position: int) -> str:
+    return f"parameter {position}{f' ({p.name})' if p.name else ''} of shape {p.shape}"
