@@ -144,7 +144,7 @@ def _parts(found: Survey, value: Any) -> Iterator[tuple[Any, Any, Any]]:
         for base in type(value).__mro__:
             for slot in vars(base).get("__slots__", ()):
                 if (
-                    slot not in ("__dict__", "__weakref__")
+                    slot not in ("__dict__", "__weakref__", "version")
                     and not slot.startswith("_")
                     and hasattr(value, slot)
                 ):
