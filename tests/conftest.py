@@ -1,8 +1,10 @@
 """What every test may use: a seeded generator, a call of any op, and a comparison with PyTorch."""
 
+import os
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,15 @@ import pytest
 import minigrad as mg
 from minigrad.engine.op import Op
 from tests.compare import assert_same
+
+FAST = find_spec("minigrad.fast") is not None and os.environ.get("MINIGRAD_FAST") != "0"
+collect_ignore = [] if FAST else ["fast"]
+
+
+def pytest_runtest_setup(item):
+    mark = item.get_closest_marker("needs_fast")
+    if mark and not FAST:
+        pytest.skip(f"needs minigrad/fast: {mark.args[0]}")
 
 
 @pytest.fixture
@@ -131,7 +142,3 @@ def cotangent():
         return np.asarray(np.random.default_rng(11).uniform(0.5, 1.5, shape), dtype)
 
     return make
-
-
-def pytest_configure(config):
-    config.addinivalue_line("markers", "only(f): of the registry's ops or samples, those of f")
