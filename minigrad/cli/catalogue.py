@@ -11,7 +11,7 @@ from typing import Any
 
 from ..engine.errors import ArgumentError
 from ..engine.op import Op, registry
-from ..views.plain import plain
+from ..views.formula import plain
 from ..views.terminal import Paint
 
 __all__ = ["catalogue", "entry", "known_ops"]

@@ -13,8 +13,8 @@ plain     LaTeX, numbers and names as readable text
 """
 
 from .data import trace_to_dict
+from .formula import plain
 from .picture import draw_trace
-from .plain import plain
 from .table import checks_table, trace_table
 
 __all__ = ["checks_table", "draw_trace", "plain", "trace_table", "trace_to_dict"]

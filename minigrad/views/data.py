@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .plain import plain
+from .formula import plain
 
 if TYPE_CHECKING:
     from ..recording.record import Check, Edge, Entry

@@ -6,7 +6,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from .colors import STATES
-from .plain import counted, of_bytes, one_line, plain, shaped, sized
+from .formula import plain
+from .plain import counted, of_bytes, one_line, shaped, sized
 from .terminal import Column, Paint, bar, finished, grid, only_ascii, wide
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -21,9 +20,7 @@ from minigrad.errors import ArgumentError
 from minigrad.recording.trace import Trace
 from minigrad.views.page import page_html
 from minigrad.views.page.arrays import STEPS, Arrays, Limits, pack, pooled
-from minigrad.views.page.formulas import known_formulas, tree_of, with_shapes
-from minigrad.views.variants import WHERE, formulas_of
-from tests.views.mathml import formulas, mathml
+from minigrad.views.page.formulas import shapes_of
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -306,50 +303,14 @@ def test_tokens_that_do_not_fit_are_refused(multi: Trace) -> None:
 # ---------------------------------------------------------------- formulas
 
 
-def test_every_formula_of_the_project_has_its_mathml() -> None:
-    """After a formula changed: python -m tests.views.mathml."""
-    missing = [tex for tex in formulas() if tex not in known_formulas()]
-    assert not missing, "run: python -m tests.views.mathml"
-
-
-def test_no_formula_is_kept_that_is_gone() -> None:
-    assert set(known_formulas()) <= set(formulas()), "run: python -m tests.views.mathml"
-
-
-@pytest.mark.parametrize("tex", formulas())
-def test_formulas_are_well_formed_and_hold_their_placeholders(tex: str) -> None:
-    root = ElementTree.fromstring(known_formulas()[tex])
-    slots = {element.text for element in root.iter("mi") if element.get("class") == "slot"}
-    assert slots == set(re.findall(r"<(\w+)>", tex))
-    assert not re.search(r"[\\{}$]", "".join(root.itertext())), "LaTeX left over"
-
-
-def test_the_mathml_is_what_the_converter_makes() -> None:
-    pytest.importorskip("latex2mathml")
-    for tex in (
-        r"<g> \odot <b>",
-        r"\operatorname{softmax}(<x>)",
-        r"O^\top \frac{\partial L}{\partial V}",
-    ):
-        assert mathml(tex).startswith("<math>")
-    for tex, known in known_formulas().items():
-        assert mathml(tex) == known, "run: python -m tests.views.mathml"
-
-
-def test_a_formula_that_is_not_known_becomes_readable_text() -> None:
-    assert tree_of(r"\operatorname{wobble}(<x>) \oslash <x>") == [
-        "mrow", ["mtext", "wobble("], ["slot", "x"], ["mtext", ") ⊘ "], ["slot", "x"],
-    ]  # fmt: skip
-
-
 def test_shapes_take_the_symbols_places() -> None:
     shapes = {"O": (2, 5, 3), "out": (2, 5, 7), "W_O": (3, 7)}
-    tree = with_shapes(tree_of(r"\frac{\partial L}{\partial \mathrm{out}} W_O^\top"), shapes)
+    tree = shapes_of(r"\frac{\partial L}{\partial \mathrm{out}} W_O^\top", shapes)
     assert json.dumps(tree).count('["shape", "(2, 5, 7)"]') == 1
     assert ["msup", ["shape", "(3, 7)"], ["mo", "⊤"]] in tree
 
 
-def test_a_users_own_op_is_shown_without_mathml(rng: np.random.Generator) -> None:
+def test_a_users_own_op_is_shown_as_any_other(rng: np.random.Generator) -> None:
     @mg.op(
         tex=r"\operatorname{wobble}(<x>)",
         vjp_tex={"x": r"\operatorname{unwobble}(<g>)"},
@@ -368,7 +329,8 @@ def test_a_users_own_op_is_shown_without_mathml(rng: np.random.Generator) -> Non
         x = mg.tensor(rng.normal(size=3), requires_grad=True, name="x")
         with mg.trace() as t:
             mg.sum(wobble_of_the_page_test(x)).backward()
-        assert ["mtext", "unwobble("] in record_of(page_html(t))["formulas"][1]
+        formula = record_of(page_html(t))["formulas"][1][1]
+        assert formula[:2] == ["mrow", ["mi", "unwobble"]]
     finally:
         del registry["wobble_of_the_page_test"]
 
@@ -402,24 +364,3 @@ def test_the_page_shows_no_mask_where_none_was_given(rng: np.random.Generator) -
     assert letters(record["formulas"][node["tex"]]) == "softmax(scaleqk⊤)v"
     record, node = of_tiles(rng, mask=np.tri(5, dtype=bool))
     assert letters(record["formulas"][node["tex"]]) == "softmax(1dkqk⊤+mask)v"
-
-
-@pytest.mark.parametrize(
-    ("op", "settings"),
-    [
-        (mg.gelu, {"approximate": "tanh"}),
-        (mg.clip, {"low": 0.0}),
-        (mg.clip, {"high": 0.0}),
-        (mg.layer_norm, {"weight": None, "bias": None}),
-        (mg.rms_norm, {"weight": None}),
-    ],
-)
-def test_each_variant_of_a_formula_has_its_mathml(
-    rng: np.random.Generator, op: Any, settings: dict[str, Any]
-) -> None:
-    x = mg.tensor(rng.normal(size=(5, 3)), requires_grad=True, name="x")
-    with mg.trace() as t:
-        mg.sum(op(x, **settings)).backward()
-    made = formulas_of(t, next(entry for entry in t if entry.op == op.name))
-    for whole in (made.tex, *made.vjp_tex.values()):
-        assert set(whole.split(WHERE)) <= known_formulas().keys()

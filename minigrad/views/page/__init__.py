@@ -2,7 +2,7 @@
 
     content    what the page shows, as plain data: nodes, steps, chapters, attention
     arrays     values and gradients, packed: pooled if large, with exact ranges
-    formulas   formulas as trees of MathML, made ahead by tests/views/mathml.py
+    formulas   formulas as trees of MathML, and with shapes for symbols
     assets/    the page itself: template.html, page.css, the scripts, and dagre (MIT licence)
 
 dagre places the boxes, in the browser: opening or closing a scope lays the graph out anew. Whatever

@@ -12,11 +12,12 @@ import numpy as np
 from ...engine.errors import ArgumentError
 from ..colors import FIXED, STATES
 from ..data import trace_to_dict
+from ..formula import Tree
 from ..plain import one_line
 from ..scopes import homes
 from ..variants import WHERE, formulas_of
 from .arrays import Arrays, number
-from .formulas import Tree, shape_text, tree_of, with_shapes
+from .formulas import shape_text, shapes_of, tree_of
 
 if TYPE_CHECKING:
     from ...recording.record import Check, Checks, Edge, Entry
@@ -141,14 +142,13 @@ def _call(checks: Checks, trace: Trace) -> dict[str, Any]:
     shapes = {s: trace.entries[i].shape for s, i in checks[0].symbols.items()}
     steps: dict[int, dict[str, Any]] = {}
     for check in checks:
-        forward = tree_of(check.forward)
         step = steps.setdefault(
             check.number,
             {
                 "number": check.number,
                 "title": check.title,
-                "forward": forward,
-                "forward_shapes": with_shapes(forward, shapes),
+                "forward": tree_of(check.forward),
+                "forward_shapes": shapes_of(check.forward, shapes),
                 "gradients": [],
             },
         )
@@ -165,12 +165,12 @@ def _call(checks: Checks, trace: Trace) -> dict[str, Any]:
 
 
 def _gradient(check: Check, shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
-    tree, difference = tree_of(check.formula), check.difference
+    difference = check.difference
     made: dict[str, Any] = {
         "symbol": check.symbol,
         "node": check.symbols.get(check.symbol),
-        "formula": tree,
-        "shapes": with_shapes(tree, shapes),
+        "formula": tree_of(check.formula),
+        "shapes": shapes_of(check.formula, shapes),
         "shape": shape_text(check.shape),
         "rms": number(check.rms),
         "ok": None,

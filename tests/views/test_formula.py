@@ -1,0 +1,202 @@
+"""One tree for a formula, and what it reads like in LaTeX, as text and as MathML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import multi_head_steps, self_attention_steps
+from minigrad.views.formula import (
+    definitions,
+    fill,
+    gradient,
+    keeps_shape,
+    latex,
+    mathml,
+    parse,
+    plain,
+    slots,
+    transposed,
+)
+from minigrad.views.plain import one_line
+
+FORMULAS = [
+    tex
+    for op in mg.registry.values()
+    for tex in (op.tex, *op.vjp_tex.values())
+    if isinstance(tex, str)
+]
+W = np.ones((4, 4))
+STEPS = [
+    *self_attention_steps(X=W, W_Q=W, W_K=W, W_V=W, W_O=W, b_Q=W[0], b_O=W[0], grad_output=W),
+    *multi_head_steps(
+        n_heads=4, n_kv_heads=2, X=W, W_Q=W, W_K=W[:, :2], W_V=W[:, :2], W_O=W, grad_output=W
+    ),
+]
+FORMULAS += [tex for step in STEPS for tex in (step.forward, *step.formulas.values())]
+
+
+@pytest.mark.parametrize("tex", dict.fromkeys(FORMULAS))
+def test_no_formula_keeps_a_sign_of_latex(tex: str) -> None:
+    for ascii in (False, True):
+        text = plain(tex, ascii=ascii)
+        assert text, tex
+        assert not set("\\{}$") & set(text), text
+        assert text.count("(") == text.count(")")
+        assert not text.endswith(("^", "_"))
+    assert plain(tex, ascii=True).isascii()
+
+
+@pytest.mark.parametrize(
+    ("tex", "text", "ascii"),
+    [
+        (r"O^\top \frac{\partial L}{\partial W_O}", "Oᵀ ∂L/∂W_O", "O^T dL/dW_O"),
+        (r"\frac{x - \mu}{\sqrt{\sigma^2 + \varepsilon}}", "(x - μ)/√(σ² + ε)", None),
+        (r"a^{\circ (b - 1)}", "a^(b - 1)", "a^(b - 1)"),
+        (r"\tfrac12 x", "1/2 x", "1/2 x"),
+        (r"\hat g", "g\u0302", "g_hat"),
+        (r"S_{\mathrm{raw}}", "S_raw", "S_raw"),
+        (r"\unknowncommand x", "unknowncommand x", None),
+        ("", "", ""),
+        ("x^", "x^()", None),
+    ],
+)
+def test_formulas_read_as_people_write_them(tex: str, text: str, ascii: str | None) -> None:
+    assert plain(tex) == text
+    if ascii is not None:
+        assert plain(tex, ascii=True) == ascii
+
+
+def test_slots_take_the_names_given() -> None:
+    assert plain(r"<a>^\top <g>", {"a": "X", "g": "∂L/∂Q"}) == "Xᵀ ∂L/∂Q"
+
+
+# ---------------------------------------------------------------- the tree
+
+
+@pytest.mark.parametrize("tex", dict.fromkeys(FORMULAS))
+def test_writing_a_formula_and_reading_it_again_changes_nothing_more(tex: str) -> None:
+    written = latex(parse(tex))
+    assert latex(parse(written)) == written
+    assert written.count("{") == written.count("}")
+    assert "operatorname" not in written
+
+
+@pytest.mark.parametrize(
+    "tex", ["", "x^", "^2", "(", "a)", r"\left(", r"\frac", "|a", "{", "[0, 1)"]
+)
+def test_any_text_gives_a_tree(tex: str) -> None:
+    tree = parse(tex)
+    assert isinstance(latex(tree) + plain(tex), str)
+    assert mathml(tree)[0] == "mrow"
+
+
+def test_what_is_defined_behind_a_formula_is_told_apart_from_it() -> None:
+    body, signs = definitions(parse(r"\tfrac1n <g>, \quad n = 7, \quad u = [<x> = 0]"))
+    assert plain(r"\tfrac1n <g>") == plain(latex(body))
+    assert [(latex(sign), latex(what)) for sign, what in signs] == [
+        ("n", "7"),
+        ("u", r"[\mathrm{x} = 0]"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "keeps"),
+    [
+        ("<g>", True),
+        (r"<g> <b>^\top", True),
+        (r"<g> \odot ([<a> > <b>] + \tfrac12 [<a> = <b>])", True),
+        (r"<g> \odot e^{<x>}, \quad n = \operatorname{rank}(<x>)", True),
+        (r"\operatorname{broadcast}(<g>)", False),
+        (r"\textstyle\sum <g>", False),
+        (r"<g>[{:}2]", False),
+        (r"<g>_i", False),
+    ],
+)
+def test_a_rule_tells_whether_it_keeps_the_results_shape(rule: str, keeps: bool) -> None:
+    assert keeps_shape(parse(rule)) is keeps
+
+
+# ---------------------------------------------------------------- slots filled
+
+
+@pytest.mark.parametrize(
+    ("template", "values", "tex"),
+    [
+        (r"<g> <b>^\top", {"b": "A B"}, r"\frac{\partial L}{\partial Y} B^\top A^\top"),
+        (r"<g> \odot <b>", {"b": "A B"}, r"\frac{\partial L}{\partial Y} \odot \left(A B\right)"),
+        ("<a> + <b>", {"a": "A - B", "b": "C - D"}, r"A - B + \left(C - D\right)"),
+        (r"\operatorname{f}(<a>, <b>)", {"a": "A + B", "b": "-C"}, r"\mathrm{f}(A + B, -C)"),
+        ("<a>[0]", {"a": "A + B"}, r"\left(A + B\right)[0]"),
+        (r"<a>^{\circ (<b> - 1)}", {"a": "X", "b": "2"}, "X"),
+        (r"<a>^{\circ (<b> - 1)}", {"a": "W_Q", "b": "3"}, r"W_Q^{\circ 2}"),
+        (
+            r"<g> \odot <b> \odot <a>",
+            {"a": "X", "b": "2"},
+            r"2\, \frac{\partial L}{\partial Y} \odot X",
+        ),
+        ("<a>_{i,j}", {"a": "H_2"}, r"\left(H_2\right)_{i,j}"),
+        (r"e^{<a>}", {"a": "A + B"}, "e^{A + B}"),
+    ],
+)
+def test_values_get_brackets_where_they_would_be_misread_without(
+    template: str, values: dict[str, str], tex: str
+) -> None:
+    filled = {name: parse(value) for name, value in values.items()}
+    assert latex(fill(parse(template), filled | {"g": gradient(parse("Y"))})) == tex
+
+
+@pytest.mark.parametrize(
+    ("template", "tex"),
+    [(r"<g> \odot <b>", "B"), (r"<b>^\top <g>", r"B^\top"), (r"2\, <g>", "2"), ("<g>", "1")],
+)
+def test_a_gradient_of_one_is_not_written_as_a_factor(template: str, tex: str) -> None:
+    assert latex(fill(parse(template), {"g": parse("1"), "b": parse("B")})) == tex
+
+
+def test_a_product_is_transposed_factor_by_factor() -> None:
+    product = fill(parse(r"<a>^\top <g>"), {"a": parse("Q"), "g": gradient(parse("S"))})
+    turned = transposed(product)
+    assert latex(turned) == r"\left(\frac{\partial L}{\partial S}\right)^\top Q"
+    assert transposed(turned) == product
+
+
+# ---------------------------------------------------------------- MathML
+
+
+@pytest.mark.parametrize("tex", dict.fromkeys(FORMULAS))
+def test_mathml_holds_every_slot_and_no_latex(tex: str) -> None:
+    texts = list(leaves(mathml(parse(tex))))
+    assert {text for tag, text in texts if tag == "slot"} == set(slots(parse(tex)))
+    assert not any(sign in text for _, text in texts for sign in "\\{}$")
+
+
+def leaves(tree: Any) -> Iterator[tuple[str, str]]:
+    for child in tree[1:]:
+        if isinstance(child, str):
+            yield tree[0], child
+        elif isinstance(child, list):
+            yield from leaves(child)
+
+
+def test_factors_stand_apart_and_functions_close_to_their_arguments() -> None:
+    assert mathml(parse(r"\operatorname{f}(x) <y>")) == [
+        "mrow",
+        ["mrow", ["mi", "f"], ["mrow", ["mo", "("], ["mi", "x"], ["mo", ")"]]],
+        ["mspace", {"width": "0.17em"}],
+        ["slot", "y"],
+    ]
+
+
+def test_the_range_of_a_sum_stands_below_it() -> None:
+    assert mathml(parse(r"\sum_{i} x_i"))[1] == ["munder", ["mo", "∑"], ["mi", "i"]]
+
+
+def test_a_name_cannot_move_the_cursor_or_turn_the_line() -> None:
+    shown = one_line("\x1b[31m\u202e\r\n\ud800")
+    assert shown == r"\x1b[31m\u202e\r\n\ud800"
+    assert shown.isprintable()
