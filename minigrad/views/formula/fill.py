@@ -196,8 +196,9 @@ def _script(script: Script, values: Mapping[str, Node]) -> Node:
     if above == ONE and below is None:
         return base
     base = _base(base, index=below is not None)
-    free = isinstance(base, Script) and base.above is None and below is None
-    return replace(base, above=above) if free else Script(base, below, above)
+    if isinstance(base, Script) and base.above is None and below is None:
+        return replace(base, above=above)
+    return Script(base, below, above)
 
 
 def _base(node: Node, index: bool) -> Node:
@@ -246,7 +247,8 @@ def _filled(items: list[Node], values: Mapping[str, Node]) -> list[Node]:
     found: list[Node] = []
     for i, item in enumerate(items):
         value = fill(item, values)
-        before, after = items[i - 1] if i else None, (items[i + 1 :] or [None])[0]
+        before = items[i - 1] if i else None
+        after = items[i + 1] if i + 1 < len(items) else None
         if value is item or not _needs_brackets(value, before, after):
             found += items_of(value)
         else:

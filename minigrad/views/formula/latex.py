@@ -126,9 +126,10 @@ def _row(items: tuple[Node, ...], small: bool) -> str:
     if not items:
         return ""
     text = _write(items[0], small)
-    for before, (node, after) in zip((None, *items), pairwise((*items, None)), strict=False):
-        if after is not None:
-            text = _glued(text, _gap(before, node, after, small) + _write(after, small))
+    before: Node | None = None
+    for node, after in pairwise(items):
+        text = _glued(text, _gap(before, node, after, small) + _write(after, small))
+        before = node
     return text
 
 

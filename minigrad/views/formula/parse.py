@@ -27,7 +27,8 @@ def parse(tex: str) -> Node:
     >>> parse(r"<x>^\top")
     Script(base=Slot(name='x'), below=None, above=Sign(kind='operator', tex='\\top'))
     """
-    return _Parser(TOKEN.findall(GLUED.sub("\\\\glued\\1", tex))).formula()
+    tex = re.sub(r"\\[lr]vert\b ?", "|", GLUED.sub(r"\\glued\1", tex))
+    return _Parser(TOKEN.findall(tex)).formula()
 
 
 class _Parser:
