@@ -19,15 +19,15 @@ from typing import Any
 from .cli.arguments import parser, settings_of, target_of
 from .cli.ascii import readable
 from .cli.catalogue import catalogue, entry, known_ops
-from .cli.check_layers import layers_checked
-from .cli.check_ops import ops_checked
-from .cli.explain import Explained, explained
-from .cli.files import staged
-from .cli.outcome import Lines, Outcome
-from .cli.own import Own, run_own
+from .cli.check_layers import check_layers
+from .cli.check_ops import check_ops
+from .cli.check_result import CheckResult, ResultLines
+from .cli.explanation import FILES, Explanation
+from .cli.load_function import Target
+from .cli.output_files import staged
 from .cli.sentence import Settings
-from .cli.target import Target
-from .cli.written import told, write_views
+from .cli.sentence_report import SentenceReport
+from .cli.user_function import FunctionReport
 from .engine.errors import ArgumentError, MinigradError
 from .views.plain import one_line
 from .views.terminal import finished, only_ascii, wide
@@ -67,32 +67,30 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _explain(arguments: argparse.Namespace) -> int:
     if not arguments.out:
         raise ArgumentError("--out needs the name of a folder")
-    asked = target_of(arguments) or settings_of(arguments, _read(arguments.text))
+    text = sys.stdin.read() if arguments.text == "-" else arguments.text
+    asked = target_of(arguments) or settings_of(arguments, text)
     out = Path(arguments.out)
     with staged(out) as folder:
-        subject = _run(asked, arguments.json)
-        record, undrawn = write_views(subject, folder, arguments.theme, arguments.depth)
+        explanation = _run(asked, arguments.json)
+        undrawn = explanation.write(folder, arguments.theme, arguments.depth)
     if arguments.json:
-        _print(record, False)
+        _print(explanation.record(), False)
         if undrawn:
             print(f"minigrad: {undrawn}", file=sys.stderr)
     else:
-        ascii, files = only_ascii(None), told(out, undrawn)
-        text = subject.report(files, wide(None), ascii=ascii, everything=arguments.all)
-        _print(text, ascii)
-    return 0 if subject.succeeded() and not undrawn else 1
+        ascii = only_ascii(None)
+        written = [f"wrote {one_line(str(out / name))}: {what}" for name, what in FILES.items()]
+        written[0] = undrawn or written[0]  # the picture
+        _print(explanation.report(written, wide(None), ascii, arguments.all), ascii)
+    return 0 if explanation.succeeded() and not undrawn else 1
 
 
-def _run(asked: Target | Settings, quiet: bool) -> Own | Explained:
+def _run(asked: Target | Settings, quiet: bool) -> Explanation:
     """Run it; what a user's function prints itself stays out of the JSON."""
     if isinstance(asked, Settings):
-        return explained(asked)
+        return SentenceReport(asked)
     with redirect_stdout(sys.stderr if quiet else sys.stdout):
-        return run_own(asked)
-
-
-def _read(text: str | None) -> str | None:
-    return sys.stdin.read() if text == "-" else text
+        return FunctionReport(asked)
 
 
 def _ops(arguments: argparse.Namespace) -> int:
@@ -107,17 +105,16 @@ def _ops(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     ops, ascii = known_ops(arguments.op), only_ascii(None)
-    layers = () if arguments.op else layers_checked(arguments.seed)
-    lines, done = Lines([op.name for op in ops], wide(None)), list[Outcome]()
+    lines, done = ResultLines([op.name for op in ops], wide(None)), list[CheckResult]()
+    layers = () if arguments.op else check_layers(arguments.seed)
     _print(lines.head(), ascii)
-    for outcome in chain(ops_checked(ops, arguments.order, arguments.seed), layers):
-        _print(lines.row(outcome), ascii)
-        done.append(outcome)
-    for outcome in done:
-        for line in lines.failures(outcome):
-            _print(line, ascii)
+    for result in chain(check_ops(ops, arguments.order, arguments.seed), layers):
+        _print(lines.row(result), ascii)
+        done.append(result)
+    for line in chain.from_iterable(map(lines.failures, done)):
+        _print(line, ascii)
     _print(lines.verdict(done, len(done) - len(ops), arguments.order, arguments.seed), ascii)
-    return 0 if all(outcome.ok for outcome in done) else 1
+    return 0 if all(result.ok for result in done) else 1
 
 
 # ---------------------------------------------------------------- output
@@ -131,12 +128,9 @@ def _print(text: str, ascii: bool) -> None:
 
 
 def _complain(what: Any, status: int) -> int:
-    print(f"minigrad: error: {_first_line(what)}", file=sys.stderr)
+    first = (str(what).strip().splitlines() or [type(what).__name__])[0]
+    print(f"minigrad: error: {one_line(first)}", file=sys.stderr)
     return status
-
-
-def _first_line(what: Any) -> str:
-    return one_line((str(what).strip().splitlines() or [type(what).__name__])[0])
 
 
 def _silence() -> None:

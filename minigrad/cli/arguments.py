@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 from ..engine.errors import ArgumentError
 from ..views.colors import THEMES
+from .load_function import Target
 from .sentence import MULTI_HEAD, SELF_ATTENTION, Settings
-from .target import Target
 
 __all__ = ["parser", "settings_of", "target_of"]
 
@@ -50,33 +50,29 @@ def _add_explain(commands: Any) -> None:
         allow_abbrev=False,
     ).add_argument
     n: dict[str, Any] = {"type": _size, "metavar": "N"}
-    add("what", nargs="?", default=MULTI_HEAD, type=_what, metavar="WHAT",
-        help=f"{MULTI_HEAD} (default) or {SELF_ATTENTION}; or FILE.py:FUNCTION, or "
-        "package.module:function: your own, without arguments, which returns a loss")  # fmt: skip
+    flag: dict[str, Any] = {"action": "store_true"}
+    what = (
+        f"{MULTI_HEAD} (default) or {SELF_ATTENTION}; or FILE.py:FUNCTION, or "
+        "package.module:function: your own, without arguments, which returns a loss"
+    )
+    either = argparse.BooleanOptionalAction
+    files = "folder for graph.svg, explain.html, derivation.md and trace.json"
+    add("what", nargs="?", default=MULTI_HEAD, type=_what, metavar="WHAT", help=what)
     add("--text", help=f"the sentence, or - for standard input (default: {SENTENCE!r})")
     add("--heads", **n, help=f"heads, {MULTI_HEAD} only; must divide --d-model (default: 4)")
     add("--d-model", **n, help="width of the embeddings (default: 32)")
     add("--d-k", **n, help=f"width of queries and keys, {SELF_ATTENTION} only (default: 8)")
     add("--d-v", **n, help=f"width of values, {SELF_ATTENTION} only (default: 8)")
-    add("--causal", action="store_true",
-        help="a token sees itself and those before it; it predicts the next")  # fmt: skip
-    add(
-        "--bias", action=argparse.BooleanOptionalAction, help=f"(default: in {SELF_ATTENTION} only)"
-    )
+    add("--causal", **flag, help="a token sees itself and those before it; it predicts the next")
+    add("--bias", action=either, help=f"(default: in {SELF_ATTENTION} only)")
     add("--seed", type=_seed, metavar="N", help="draws the weights (default: 0)")
     add("--dtype", choices=["float32", "float64"], help="(default: float64)")
-    add("--out", default="explained", metavar="DIR",
-        help="folder for graph.svg, explain.html, derivation.md and trace.json "
-        "(default: %(default)s/)")  # fmt: skip
-    add("--json", action="store_true", help="print what trace.json holds, and nothing else")
-    add(
-        "--theme",
-        choices=list(THEMES),
-        default="auto",
-        help="of the picture (default: %(default)s)",
-    )
+    add("--out", default="explained", metavar="DIR", help=f"{files} (default: %(default)s/)")
+    add("--json", **flag, help="print what trace.json holds, and nothing else")
+    picture = "of the picture (default: %(default)s)"
+    add("--theme", choices=list(THEMES), default="auto", help=picture)
     add("--depth", **n, help="draw boxes nested deeper than N as one node each")
-    add("--all", action="store_true", help="show the weights of all tokens and heads, however many")
+    add("--all", **flag, help="show the weights of all tokens and heads, however many")
 
 
 def _add_ops(commands: Any) -> None:
@@ -98,23 +94,12 @@ def _add_check(commands: Any) -> None:
         "against formulas derived by hand. The exit status is 1 if one disagrees.",
         allow_abbrev=False,
     ).add_argument
-    add(
-        "--op",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME",
-        help="only these ops, no layers",
-    )
-    add("--order", type=int, choices=[1, 2], default=2,
-        help="2 checks gradients of gradients as well (default: %(default)s)")  # fmt: skip
-    add(
-        "--seed",
-        type=_seed,
-        default=0,
-        metavar="N",
-        help="draws the samples (default: %(default)s)",
-    )
+    several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
+    add("--op", **several, metavar="NAME", help="only these ops, no layers")
+    second = "2 checks gradients of gradients as well (default: %(default)s)"
+    add("--order", type=int, choices=[1, 2], default=2, help=second)
+    samples = "draws the samples (default: %(default)s)"
+    add("--seed", type=_seed, default=0, metavar="N", help=samples)
 
 
 def target_of(a: argparse.Namespace) -> Target | None:
@@ -151,7 +136,7 @@ def settings_of(a: argparse.Namespace, text: str | None) -> Settings:
         bias=a.bias if a.bias is not None else not many,
         seed=a.seed or 0,
         dtype=a.dtype or "float64",
-    ).checked()
+    )
 
 
 def _what(text: str) -> str:

@@ -10,16 +10,16 @@ import numpy as np
 import minigrad as mg
 from layers import MultiHeadAttention, SelfAttention, create_causal_mask
 
-from .outcome import Outcome
+from .check_result import CheckResult
 from .sentence import MULTI_HEAD, SELF_ATTENTION
 
-__all__ = ["layers_checked"]
+__all__ = ["check_layers"]
 
 
-def layers_checked(seed: int) -> Iterator[Outcome]:
+def check_layers(seed: int) -> Iterator[CheckResult]:
     """Check each layer with and without biases, under each kind of mask, batched or not.
 
-    >>> [outcome.ok for outcome in layers_checked(seed=0)]
+    >>> [result.ok for result in check_layers(seed=0)]
     [True, True]
     """
     rng = np.random.default_rng(seed)
@@ -30,19 +30,17 @@ def layers_checked(seed: int) -> Iterator[Outcome]:
     yield _checked(MULTI_HEAD, many, rng)
 
 
-def _checked(name: str, layers: dict[str, Any], rng: np.random.Generator) -> Outcome:
-    outcome, n = Outcome(name, "hand-derived"), 5
+def _checked(name: str, layers: dict[str, Any], rng: np.random.Generator) -> CheckResult:
+    result, n = CheckResult(name, "hand-derived"), 5
     for kind, layer in layers.items():
-        for parameter in layer.parameters():
-            parameter.assign_(
-                rng.normal(size=parameter.shape)
-            )  # biases start at zero, which hides much
+        for parameter in layer.parameters():  # biases start at zero, which hides much
+            parameter.assign_(rng.normal(size=parameter.shape))
         for shape in ((2, n, layer.d_model), (n, layer.d_model)):
             for mask_name, mask in _masks(n, rng).items():
-                outcome.samples += 1
+                result.samples += 1
                 where = f"{kind}, X {'×'.join(map(str, shape))}, mask {mask_name}"
-                _measure(outcome, where, layer, rng.normal(size=shape), mask, rng)
-    return outcome
+                _measure(result, where, layer, rng.normal(size=shape), mask, rng)
+    return result
 
 
 def _masks(n: int, rng: np.random.Generator) -> dict[str, Any]:
@@ -57,7 +55,7 @@ def _masks(n: int, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def _measure(
-    outcome: Outcome, where: str, layer: Any, X: Any, mask: Any, rng: np.random.Generator
+    result: CheckResult, where: str, layer: Any, X: Any, mask: Any, rng: np.random.Generator
 ) -> None:
     leaf = mg.tensor(X, requires_grad=True, name="X")
     try:
@@ -66,14 +64,14 @@ def _measure(
             out.backward(rng.normal(size=out.shape))
         checks = trace.check()
     except Exception as error:  # a broken rule may raise anything, and is what is looked for
-        outcome.broke(where, error)
+        result.broke(where, error)
         return
-    outcome.measured += len(checks.measured)
+    result.measured += len(checks.measured)
     for check in checks.measured:
         if check.difference is not None:
-            outcome.note(check.difference.relative)
+            result.note(check.difference.relative)
     if (wrong := checks.first_wrong) is not None and (d := wrong.difference) is not None:
-        outcome.failures.append(
+        result.failures.append(
             f"{where}: step {wrong.number}, {wrong.title}, worst at {wrong.symbol}{list(d.index)}: "
             f"engine {d.engine:.9g}, formula {d.formula:.9g}, relative error {d.relative:.1e}"
         )

@@ -30,7 +30,7 @@ MOST_WEIGHTS = 2**26
 
 @dataclass(frozen=True)
 class Settings:
-    """What to run; `checked` says what does not fit together."""
+    """What to run. Raises: ArgumentError, in the words of the command line, for what cannot be."""
 
     layer: str
     text: str
@@ -47,30 +47,26 @@ class Settings:
     def tokens(self) -> list[str]:
         return tokenize(self.text)
 
-    def checked(self) -> Settings:
-        """These settings. Raises: ArgumentError in the words of the command line."""
-        if self.layer == MULTI_HEAD and self.d_model % self.heads:
-            raise ArgumentError(
-                f"--heads must divide --d-model, got {self.heads} and {self.d_model}"
-            )
-        n = len(self.tokens)
+    def __post_init__(self) -> None:
+        n, heads = len(self.tokens), self.heads
+        weights = self.d_model * (n + 2 * heads * (self.d_k + self.d_v))
+        if self.layer == MULTI_HEAD and self.d_model % heads:
+            raise ArgumentError(f"--heads must divide --d-model, got {heads} and {self.d_model}")
         if n == 0:
             raise ArgumentError("--text holds no token: give at least one word")
         if self.causal and n < 2:
             raise ArgumentError(
                 "--causal predicts the next token, so --text needs at least two tokens, got 1"
             )
-        if self.heads * n * n > MOST_SCORES:
-            most = int((MOST_SCORES / self.heads) ** 0.5)
+        if heads * n * n > MOST_SCORES:
+            most = int((MOST_SCORES / heads) ** 0.5)
             raise ArgumentError(
-                f"--text has {n} tokens; with {self.heads} heads at most {most} can be shown"
+                f"--text has {n} tokens; with {heads} heads at most {most} can be shown"
             )
-        weights = self.d_model * (n + 2 * self.heads * (self.d_k + self.d_v))
         if weights > MOST_WEIGHTS:
             raise ArgumentError(
                 f"these sizes make {weights:,} weights; at most {MOST_WEIGHTS:,} can be shown"
             )
-        return self
 
 
 @dataclass(frozen=True)
@@ -109,8 +105,7 @@ def run(settings: Settings) -> Lesson:
     >>> lesson.weights.shape, lesson.vocabulary, lesson.trace["E"].gradient.shape
     ((2, 3, 3), ['a', 'b'], (2, 6))
     """
-    s = settings.checked()
-    tokens = s.tokens
+    s, tokens = settings, settings.tokens
     lowered = [token.lower() for token in tokens]
     vocabulary = sorted(set(lowered))
     ids = np.array([[vocabulary.index(word) for word in lowered]])  # (1, n)

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..engine.errors import ArgumentError
@@ -24,14 +24,12 @@ def staged(out: Path) -> Iterator[Path]:
     Raises: ArgumentError if `out` is a file or cannot be written, at once and not after the work.
     """
     made: list[Path] = []
-    place: Path | None = None
+    place = None
     try:
-        try:
+        with _telling(out):
             made = [folder for folder in (out, *out.parents) if not folder.exists()]
             out.mkdir(parents=True, exist_ok=True)
             place = Path(tempfile.mkdtemp(prefix=".minigrad-", dir=out))
-        except (OSError, ValueError) as error:
-            raise ArgumentError(f"--out {one_line(str(out))}: {_why(error)}") from error
         yield place
         _move(place, out)
         made = []
@@ -39,7 +37,8 @@ def staged(out: Path) -> Iterator[Path]:
         if place is not None:
             shutil.rmtree(place, ignore_errors=True)
         for folder in made:
-            _remove_if_empty(folder)
+            with suppress(OSError, ValueError):  # something else lies in it now
+                folder.rmdir()
 
 
 def _move(place: Path, out: Path) -> None:
@@ -47,23 +46,20 @@ def _move(place: Path, out: Path) -> None:
     for file in new:  # all that can be known beforehand, so that no file moves alone
         if (out / file.name).is_dir():
             raise ArgumentError(f"--out {one_line(str(out))}: {file.name} is a folder there")
-    try:
+    with _telling(out):
         for file in new:
             os.replace(file, out / file.name)
-    except OSError as error:
-        raise ArgumentError(f"--out {one_line(str(out))}: {_why(error)}") from error
 
 
-def _why(error: Exception) -> str:
-    if isinstance(error, FileExistsError | NotADirectoryError):
-        return "is a file, or lies below one; a folder is needed"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror[0].lower() + error.strerror[1:]
-    return str(error)
-
-
-def _remove_if_empty(folder: Path) -> None:
+@contextmanager
+def _telling(out: Path) -> Iterator[None]:
+    """Errors of the file system in the words of the command line."""
     try:
-        folder.rmdir()
-    except (OSError, ValueError):
-        return
+        yield
+    except (OSError, ValueError) as error:
+        why = str(error)
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            why = "is a file, or lies below one; a folder is needed"
+        elif isinstance(error, OSError) and error.strerror:
+            why = error.strerror[0].lower() + error.strerror[1:]
+        raise ArgumentError(f"--out {one_line(str(out))}: {why}") from error

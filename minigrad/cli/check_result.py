@@ -6,16 +6,17 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..views.plain import one_line
 from ..views.terminal import Paint
 
-__all__ = ["Lines", "Outcome"]
+__all__ = ["CheckResult", "ResultLines"]
 
 NAME, METHOD = "op or layer", 19
 MOST_FAILURES = 3  # shown of one op
 
 
 @dataclass
-class Outcome:
+class CheckResult:
     """What the checks of one op or layer found; only what `measured` counts was compared."""
 
     name: str
@@ -37,12 +38,12 @@ class Outcome:
     def broke(self, where: str, error: Exception) -> None:
         """A check that could not even be made."""
         self.note(float("inf"))
-        first = (str(error).splitlines() or [""])[0]
+        first = one_line((str(error).splitlines() or [""])[0])
         self.failures.append(f"{where}: {type(error).__name__}: {first}")
 
 
-class Lines:
-    """Lines for outcomes as they come in, for a terminal so wide."""
+class ResultLines:
+    """Lines for results as they come in, for a terminal so wide."""
 
     def __init__(self, names: Sequence[str], width: int) -> None:
         self.longest = max(len(name) for name in [*names, NAME])
@@ -52,34 +53,33 @@ class Lines:
     def head(self) -> str:
         return self._line(NAME, "method", "samples", "worst error", "")
 
-    def row(self, outcome: Outcome) -> str:
-        mark = self.paint("good", "✓") if outcome.ok else self.paint("alarm", "✗")
-        return self._line(
-            outcome.name, outcome.method, str(outcome.samples), f"{outcome.worst:.1e}", mark
-        )
+    def row(self, result: CheckResult) -> str:
+        mark = self.paint("good", "✓") if result.ok else self.paint("alarm", "✗")
+        samples, worst = str(result.samples), f"{result.worst:.1e}"
+        return self._line(result.name, result.method, samples, worst, mark)
+
+    def failures(self, result: CheckResult) -> list[str]:
+        """Where it disagrees: its first failures, and how many there are besides."""
+        shown = result.failures[:MOST_FAILURES]
+        lines = [self._painted("alarm", f"✗ {result.name}: {failure}") for failure in shown]
+        more = len(result.failures) - len(shown)
+        return lines + ([f"  {result.name}: {more} more of its samples disagree"] if more else [])
+
+    def verdict(self, done: Sequence[CheckResult], layers: int, order: int, seed: int) -> str:
+        """What all of it comes to."""
+        ops = len(done) - layers
+        what = f"{ops} op{'s' * (ops != 1)}" + (f" and {layers} layers" if layers else "")
+        wrong = [result.name for result in done if not result.ok]
+        if wrong:
+            return self._painted("alarm", f"{len(wrong)} of {what} disagree: {', '.join(wrong)}")
+        samples = sum(result.samples for result in done)
+        orders = "first and second order" if order == 2 else "first order"
+        return self._painted("good", f"{what} agree on {samples} samples, {orders}, seed {seed}")
 
     def _line(self, name: str, method: str, samples: str, worst: str, mark: str) -> str:
         how = f"{method:<{METHOD}}  " if self.method else ""
         return f"{name:<{self.longest}}  {how}{samples:>7}  {worst:>11}  {mark}"
 
-    def failures(self, outcome: Outcome) -> list[str]:
-        """Where it disagrees: its first failures, and how many there are besides."""
-        shown = outcome.failures[:MOST_FAILURES]
-        lines = [self._said("alarm", f"✗ {outcome.name}: {failure}") for failure in shown]
-        more = len(outcome.failures) - len(shown)
-        return lines + ([f"  {outcome.name}: {more} more of its samples disagree"] if more else [])
-
-    def verdict(self, done: Sequence[Outcome], layers: int, order: int, seed: int) -> str:
-        """What all of it comes to."""
-        ops = len(done) - layers
-        what = f"{ops} op{'s' * (ops != 1)}" + (f" and {layers} layers" if layers else "")
-        wrong = [outcome.name for outcome in done if not outcome.ok]
-        if wrong:
-            return self._said("alarm", f"{len(wrong)} of {what} disagree: {', '.join(wrong)}")
-        samples = sum(outcome.samples for outcome in done)
-        orders = "first and second order" if order == 2 else "first order"
-        return self._said("good", f"{what} agree on {samples} samples, {orders}, seed {seed}")
-
-    def _said(self, kind: str, text: str) -> str:
+    def _painted(self, kind: str, text: str) -> str:
         lines = textwrap.wrap(text, self.width, subsequent_indent="  ", break_on_hyphens=False)
         return "\n".join(self.paint(kind, line) for line in lines)

@@ -1,4 +1,4 @@
-"""A user's own function, named FILE.py:FUNCTION or package.module:function: found, loaded, guarded.
+"""A user's own function, named FILE.py:FUNCTION or package.module:function: found and loaded.
 
 A file is run as Python runs a script, with its folder first on sys.path, but not as `__main__`.
 """
@@ -8,30 +8,21 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from traceback import TracebackException
 from types import ModuleType
 from typing import Any
 
-from ..engine.errors import ArgumentError, MinigradError
+from ..engine.errors import ArgumentError
 from ..views.plain import one_line
 
-__all__ = ["Target", "guarded", "surroundings"]
+__all__ = ["Target", "surroundings"]
 
 ALIAS = "__explained__"  # what a file's module is called while it runs: no module has this name
 MOST_NAMES = 8
-HERE = Path(__file__).resolve().parents[2]
-# frames in these are no user's
-OTHERS = [
-    HERE / "minigrad",
-    HERE / "layers",
-    *(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")),
-]
 
 
 class Target:
@@ -44,8 +35,8 @@ class Target:
                 f"a function is named FILE.py:FUNCTION or package.module:function, "
                 f"got {one_line(text)}"
             )
-        self.of_file = self.place.endswith(".py") or os.path.basename(self.place) != self.place
-        self.path = Path(os.path.abspath(self.place)) if self.of_file else None
+        of_file = self.place.endswith(".py") or os.path.basename(self.place) != self.place
+        self.path = Path(os.path.abspath(self.place)) if of_file else None
 
     def __str__(self) -> str:
         return one_line(f"{self.place}:{self.function}")
@@ -60,7 +51,7 @@ class Target:
 
         Raises: ArgumentError if there is no such function, or it cannot be called with nothing.
         """
-        module = _module(self.place) if self.path is None else _file(self.path, self.place)
+        module = _module(self.place) if self.path is None else _run_file(self.path, self.place)
         found = getattr(module, self.function, None)
         if not callable(found):
             raise ArgumentError(f"{one_line(self.place)} has no function {self._hint(module)}")
@@ -79,11 +70,10 @@ class Target:
             if inspect.isfunction(value) and value.__module__ == module.__name__
         ]
         if near := get_close_matches(self.function, own, n=3):
-            said = f"did you mean {' or '.join(near)}?"
-        else:
-            more = f" and {len(own) - MOST_NAMES} more" if len(own) > MOST_NAMES else ""
-            said = f"it has {', '.join(own[:MOST_NAMES]) or 'none'}{more}"
-        return f"{one_line(self.function)!r}, {said}"
+            return f"{one_line(self.function)!r}, did you mean {' or '.join(near)}?"
+        more = f" and {len(own) - MOST_NAMES} more" if len(own) > MOST_NAMES else ""
+        listed = ", ".join(own[:MOST_NAMES]) or "none"
+        return f"{one_line(self.function)!r}, it has {listed}{more}"
 
 
 def _needed(function: Callable[..., Any]) -> list[str]:
@@ -96,10 +86,7 @@ def _needed(function: Callable[..., Any]) -> list[str]:
     return [p.name for p in parameters if p.default is p.empty and p.kind not in free]
 
 
-# ---------------------------------------------------------------- loading
-
-
-def _file(path: Path, said: str) -> ModuleType:
+def _run_file(path: Path, said: str) -> ModuleType:
     try:
         source = path.read_bytes()
     except IsADirectoryError as error:
@@ -139,65 +126,3 @@ def surroundings(target: Target) -> Iterator[None]:
         sys.path[:] = paths
         sys.modules.pop(ALIAS, None)
         os.chdir(folder)
-
-
-# ---------------------------------------------------------------- what goes wrong inside
-
-
-@contextmanager
-def guarded(target: Target) -> Iterator[None]:
-    """Whatever user code raises becomes a MinigradError of one line, its trail as a note."""
-    try:
-        yield
-    except (KeyboardInterrupt, BrokenPipeError):
-        raise
-    except BaseException as error:
-        if isinstance(error, ArgumentError) and error.__traceback__ is not None:
-            if not _own_frames(error, target):
-                raise  # it is ours: what was asked for cannot be
-        try:
-            said = str(error)
-        except Exception:  # a message that cannot be told
-            said = ""
-        first = one_line((said.strip().splitlines() or [""])[0])
-        name = type(error).__name__
-        failed = MinigradError(f"{target} raised {name}{f': {first}' if first else ''}")
-        if trail := _trail(error, target):
-            failed.add_note(trail)
-        raise failed from None
-
-
-def _own_frames(error: BaseException, target: Target) -> bool:
-    return any(_mine(f.filename, target) for f in TracebackException.from_exception(error).stack)
-
-
-def _trail(error: BaseException, target: Target) -> str:
-    """The traceback with no frames but the user's; nothing if there is none."""
-    told = TracebackException.from_exception(error)
-    chain = [told]
-    for one in chain:  # grows as it goes: what this one came from
-        one.stack[:] = [frame for frame in one.stack if _mine(frame.filename, target)]
-        chain += [e for e in (one.__cause__, one.__context__, *(one.exceptions or ())) if e]
-    for one in reversed(chain):  # what came from elsewhere altogether says nothing here
-        if one.__cause__ is not None and not _tells(one.__cause__):
-            one.__cause__ = None
-        if one.__context__ is not None and not _tells(one.__context__):
-            one.__context__ = None
-    seen = _tells(told) or isinstance(error, SyntaxError)  # which says its own file and line
-    text = "".join(told.format()) if seen else ""
-    return "\n".join(one_line(line.expandtabs()) for line in text.splitlines())
-
-
-def _tells(one: TracebackException) -> bool:
-    return bool(one.stack or one.__cause__ or one.__context__ or one.exceptions)
-
-
-def _mine(filename: str, target: Target) -> bool:
-    """Whether a file is the user's: the innermost known folder around it decides."""
-    if filename.startswith("<"):  # generated code, and what imports
-        return False
-    file = Path(filename).resolve()
-    around = [folder for folder in OTHERS if folder in file.parents]
-    own = Path(target.folder)
-    inner = max((len(folder.parts) for folder in around), default=-1)
-    return inner < 0 or (own in file.parents and len(own.parts) > inner)

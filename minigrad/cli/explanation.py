@@ -1,0 +1,76 @@
+"""One run under a trace: what is printed of it, what is recorded, what is written."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..engine.errors import MissingDependencyError
+from ..recording.record import Checks
+from ..recording.trace import Trace
+from ..views.data import trace_to_dict
+from ..views.plain import one_line
+
+__all__ = ["FILES", "MOST_HEADS", "Explanation"]
+
+MOST_HEADS = 8  # shown unless all are asked for
+FILES = {
+    "graph.svg": "the graph, forward and backward",
+    "explain.html": "a page that steps through it; open it in a browser, ? lists its keys",
+    "derivation.md": "the backward pass written out, formula by formula",
+    "trace.json": "every step, size and check",
+}
+
+
+class Explanation:
+    """A run, of a sentence or of a user's function; subclasses say what is particular to each."""
+
+    title: str
+    trace: Trace
+    checks: Checks
+    tokens: Sequence[str] | None = None
+
+    def succeeded(self) -> bool:
+        """Whether nothing that was measured is wrong."""
+        raise NotImplementedError
+
+    def known(self) -> dict[str, Any]:
+        """What the command knows besides the trace, as plain data."""
+        raise NotImplementedError
+
+    def parts(self, width: int, ascii: bool, everything: bool) -> list[str]:
+        """Paragraphs of the report, up to what was written."""
+        raise NotImplementedError
+
+    def closing(self, width: int) -> list[str]:
+        """Paragraphs after that."""
+        return []
+
+    def report(self, written: Sequence[str], width: int, ascii: bool, everything: bool) -> str:
+        """The whole text; `written` are lines about files, whose paths stay whole."""
+        files = "\n".join(
+            textwrap.fill(
+                line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+            )
+            for line in written
+        )
+        return "\n\n".join([*self.parts(width, ascii, everything), files, *self.closing(width)])
+
+    def record(self) -> str:
+        """The trace and what is known besides, under "explain", as JSON."""
+        data = trace_to_dict(self.trace) | {"explain": self.known()}
+        return json.dumps(data, indent=1, allow_nan=False)
+
+    def write(self, folder: Path, theme: str, depth: int | None) -> str:
+        """Write the four files; returns why there is no picture, if so."""
+        (folder / "trace.json").write_text(self.record() + "\n", encoding="ascii")
+        self.trace.derivation(folder / "derivation.md")
+        self.trace.html(folder / "explain.html", tokens=self.tokens, title=self.title)
+        try:
+            self.trace.draw(folder / "graph.svg", theme=theme, depth=depth)
+        except MissingDependencyError as error:
+            return f"graph.svg not drawn: {one_line(str(error).splitlines()[0])}"
+        return ""

@@ -1,0 +1,233 @@
+"""What `minigrad explain` says of a sentence: summary, gradients, weights, costs, verdict."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from layers import flops_by_step, memory_by_array
+
+from ..recording.record import Checks, Entry
+from ..recording.trace import Trace
+from ..views.attention.heatmap import Grid, sheets
+from ..views.plain import of_bytes, one_line
+from ..views.table import checks_table
+from ..views.terminal import Column, Paint, grid
+from .explanation import MOST_HEADS, Explanation
+from .sentence import MULTI_HEAD, Lesson, Settings, run
+
+__all__ = ["SentenceReport"]
+
+MOST_TOKENS = 16  # shown unless all are asked for
+ARRAYS = {"Q": "Q", "K": "K", "V": "V", "A": "attention matrix", "O": "output"}
+COST_COLUMNS = (
+    Column("step", shrink="end"),
+    Column("counted", right=True),
+    Column("", drop=1),
+    Column("by formula", right=True),
+)
+
+
+class SentenceReport(Explanation):
+    """One run of a sentence, its gradients held against the formulas derived by hand."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.lesson = run(settings)
+        self.trace, self.tokens = self.lesson.trace, self.lesson.tokens
+        self.title = f"{settings.layer}: {one_line(' '.join(settings.text.split()), 60)}"
+        self.checks = self.trace.check()
+        self.flops, self.bytes = _flops(self.lesson), _bytes(self.lesson)
+
+    def succeeded(self) -> bool:
+        return self.checks.ok and not self._different_costs()
+
+    def known(self) -> dict[str, Any]:
+        lesson = self.lesson
+        return {
+            **vars(lesson.settings),
+            "tokens": lesson.tokens,
+            "vocabulary": lesson.vocabulary,
+            "loss": lesson.loss,
+            "attention_weights": lesson.weights.tolist(),
+            "flops": [vars(cost) for cost in self.flops],
+            "bytes": [vars(cost) for cost in self.bytes],
+        }
+
+    def parts(self, width: int, ascii: bool, everything: bool) -> list[str]:
+        hint = "a row is the token that asks, a column one it attends to; each row sums to 1"
+        hint += f"; {'-' if ascii else '·'} is masked" * self.lesson.settings.causal
+        return [
+            textwrap.fill(_summary(self.lesson), width),
+            checks_table(self.checks, width, ascii=ascii),
+            Paint().bold("attention weights A") + "\n" + textwrap.fill(hint, width),
+            _weights(self.lesson, width, ascii, everything),
+            _cost_table("forward FLOPs of the layer", self.flops, width, ascii),
+            _cost_table("bytes of the layer's arrays", self.bytes, width, ascii)
+            + "\n"
+            + textwrap.fill(_saved(self.trace), width),
+        ]
+
+    def closing(self, width: int) -> list[str]:
+        kind = "good" if self.succeeded() else "alarm"
+        return ["\n".join(Paint()(kind, line) for line in textwrap.wrap(self._verdict(), width))]
+
+    def _different_costs(self) -> list[str]:
+        return [cost.step for cost in [*self.flops, *self.bytes] if cost.equal is False]
+
+    def _verdict(self) -> str:
+        said = _agreement(self.checks)
+        if different := self._different_costs():
+            said += f"; costs differ from the closed form: {', '.join(different)}"
+        return said
+
+
+def _agreement(checks: Checks) -> str:
+    measured = [(c.difference.relative, c.symbol) for c in checks.measured if c.difference]
+    wrong = checks.first_wrong
+    if not measured:
+        return "no gradient could be measured"
+    if wrong is not None and wrong.difference is not None:
+        d = wrong.difference
+        return (
+            f"first wrong: step {wrong.number}, {wrong.title}, gradient of {wrong.symbol} at "
+            f"{list(d.index)}: engine {d.engine:.6g}, formula {d.formula:.6g}, "
+            f"relative difference {d.relative:.1e}"
+        )
+    worst, symbol = max(measured)
+    how = f", worst {worst:.1e} at {symbol}" if worst else " to the last bit"
+    return f"all {len(measured)} gradients agree{how}"
+
+
+def _summary(lesson: Lesson) -> str:
+    """Tokens, sizes and loss in one sentence."""
+    s, n, words = lesson.settings, len(lesson.tokens), len(lesson.vocabulary)
+    many = s.layer == MULTI_HEAD
+    facts = [
+        f"{n} token{'s' * (n > 1)} ({words} different)",
+        f"d_model {s.d_model}",
+        f"{s.heads} head{'s' * (s.heads > 1)} of {s.d_k}" if many else f"d_k {s.d_k}, d_v {s.d_v}",
+        *(["causal"] if s.causal else []),
+        *(["biases"] if s.bias else []),
+        s.dtype,
+        f"seed {s.seed}",
+    ]
+    title = f"{s.layer} attention" if many else s.layer
+    goal = "the next token" if s.causal else "each token itself"
+    loss = f"loss {lesson.loss:.4f} predicting {goal}, untrained"
+    return f"{title}: {', '.join(facts)}; {loss}; guessing evenly gives {math.log(words):.4f}"
+
+
+def _weights(lesson: Lesson, width: int, ascii: bool, everything: bool) -> str:
+    """A map for each head, and a note on what is not shown."""
+    heads, tokens = len(lesson.weights), lesson.tokens
+    shown = heads if everything else min(heads, MOST_HEADS)
+    titles = [f"head {head + 1}" for head in range(shown)] if heads > 1 else ["weights"]
+    grids = [
+        Grid(title, weights, ~lesson.allowed, tokens, tokens)
+        for title, weights in zip(titles, lesson.weights[:shown], strict=True)
+    ]
+    maps, notes = sheets(grids, width, ascii=ascii, most=None if everything else MOST_TOKENS)
+    if shown < heads:
+        notes.append(f"{shown} of {heads} heads shown")
+    if not everything and (shown < heads or len(tokens) > MOST_TOKENS):
+        notes.append("--all shows everything, trace.json has it")
+    return "\n\n".join([maps, *([textwrap.fill("; ".join(notes), width)] if notes else [])])
+
+
+# ---------------------------------------------------------------- costs
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One line of the account; `closed` is None where the closed form leaves the step out."""
+
+    step: str
+    counted: int
+    closed: int | None
+
+    @property
+    def equal(self) -> bool | None:
+        return None if self.closed is None else self.counted == self.closed
+
+
+def _flops(lesson: Lesson) -> list[Cost]:
+    """Forward operations of the layer by step: counted, and as `layers.flops_by_step` has them."""
+    closed = flops_by_step(1, len(lesson.tokens), lesson.settings.d_model, **_widths(lesson))
+    counted = dict.fromkeys(closed, 0) | {"bias": 0}
+    for entry in _ops(lesson):
+        step, flops = _step_of(lesson.trace, entry), entry.flops or 0
+        if entry.op == "linear":  # a product and a bias
+            counted["bias"] += entry.size
+            flops -= entry.size
+        counted[step] = counted.get(step, 0) + flops
+    return _account(counted, closed)
+
+
+def _bytes(lesson: Lesson) -> list[Cost]:
+    """Bytes of the layer's arrays: as recorded, and as `layers.memory_by_array` has them."""
+    widths = _widths(lesson)
+    if "n_heads" in widths:
+        widths["d_model"] = lesson.settings.d_model
+    closed = memory_by_array(1, len(lesson.tokens), dtype=lesson.settings.dtype, **widths)
+    counted = dict.fromkeys(closed, 0)
+    for entry in _ops(lesson):
+        if entry.name in ARRAYS:
+            counted[ARRAYS[entry.name]] += _nbytes(entry)
+    return _account(counted, closed)
+
+
+def _step_of(trace: Trace, entry: Entry) -> str:
+    """Which step an op belongs to, by what it computes and from what."""
+    sources = {trace[edge.source].name for edge in trace.into(entry)}
+    if entry.op in ("matmul", "linear"):
+        if sources & {"W_Q", "W_K", "W_V"}:
+            return "projections"
+        if "W_O" in sources:
+            return "output"
+        return {"S_raw": "scores", "O": "values"}.get(entry.name or "", "other")
+    steps = {"softmax": "softmax", "scale": "scaling", "mask_add": "mask"}
+    return steps.get(entry.op or "", "other")
+
+
+def _ops(lesson: Lesson) -> list[Entry]:
+    """The forward ops of the layer."""
+    entries = [lesson.trace[i] for i in lesson.trace.forward_steps]
+    return [e for e in entries if f"{e.scope}/".startswith(f"{lesson.scope}/")]
+
+
+def _widths(lesson: Lesson) -> dict[str, int]:
+    s = lesson.settings
+    return {"n_heads": s.heads} if s.layer == MULTI_HEAD else {"d_k": s.d_k, "d_v": s.d_v}
+
+
+def _account(counted: dict[str, int], closed: dict[str, int]) -> list[Cost]:
+    """Steps of the closed form, their sum, then what it leaves out and is not nothing."""
+    rows = [Cost(step, counted[step], closed[step]) for step in closed]
+    rows.append(Cost("sum", sum(counted[step] for step in closed), sum(closed.values())))
+    return rows + [Cost(step, n, None) for step, n in counted.items() if step not in closed and n]
+
+
+def _cost_table(title: str, costs: list[Cost], width: int, ascii: bool) -> str:
+    paint, rows = Paint(), []
+    for cost in costs:
+        mark = {True: "=", False: "!=" if ascii else "≠", None: ""}[cost.equal]
+        mark = paint("alarm", mark) if cost.equal is False else mark
+        closed = "left out" if cost.closed is None else f"{cost.closed:,}"
+        rows.append([cost.step, f"{cost.counted:,}", mark, closed])
+    return paint.bold(title) + "\n" + grid(COST_COLUMNS, rows, width)
+
+
+def _saved(trace: Trace) -> str:
+    """What the whole graph keeps for backward."""
+    kept = {source for entry in trace.entries for _, source in entry.saved if source is not None}
+    total = sum(_nbytes(trace[i]) for i in kept if trace[i].kind != "parameter")
+    what = "kept for backward in the whole graph, each array once and parameters aside"
+    return f"{what}: {of_bytes(total)}"
+
+
+def _nbytes(entry: Entry) -> int:
+    return entry.size * np.dtype(entry.dtype).itemsize
