@@ -6,16 +6,23 @@ loses less to rounding.
 
 from __future__ import annotations
 
+from functools import cache
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
+from .limits import LIMITS
+
 __all__ = ["as_rows", "column_sums", "row_sums", "sums"]
 
-MANY = 1 << 14  # rows added at once
-_ONES = {np.dtype(kind): np.ones(MANY, kind) for kind in (np.float32, np.float64)}
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+@cache
+def _ones(dtype: Any, size: int) -> Any:
+    return np.ones(size, dtype)
 
 
 def as_rows(x: Any) -> Any:
@@ -40,9 +47,10 @@ def column_sums(x: Any, axes: int = 1) -> Any:
     if axes != 1 or x.ndim != 2:
         shape = x.shape[axes:]
         return column_sums(x.reshape(-1, prod(shape))).reshape(shape)
-    if (count := len(x)) <= MANY:
+    count, most = len(x), len(ones)
+    if count <= most:
         return ones[:count].dot(x)
-    parts = [x[i : i + MANY] for i in range(0, count, MANY)]
+    parts = [x[i : i + most] for i in range(0, count, most)]
     return column_sums(np.array([ones[: len(part)].dot(part) for part in parts]))
 
 
@@ -53,7 +61,7 @@ def row_sums(x: Any) -> Any:
     (2, 3, 1)
     """
     ones, width = _ones_for(x), x.shape[-1]
-    if ones is None or width > MANY:
+    if ones is None or width > len(ones):
         return np.einsum("...i->...", x)[..., None]
     return x.reshape(-1, width).dot(ones[:width]).reshape(*x.shape[:-1], 1)
 
@@ -74,4 +82,6 @@ def _ones_for(x: Any) -> Any:
     if x.__class__ is not ndarray or not x.size:
         return None
     flags = x.flags
-    return _ONES.get(x.dtype) if flags.c_contiguous or (flags.forc and x.ndim == 2) else None
+    if x.dtype in _FLOATS and (flags.c_contiguous or (flags.forc and x.ndim == 2)):
+        return _ones(x.dtype, LIMITS.summed_rows)
+    return None

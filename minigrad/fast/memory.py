@@ -5,21 +5,26 @@ anew: an array of a megabyte then takes ten times as long to write. So kernels a
 results where earlier ones lay:
 
     np.multiply(g, b, out_buffer(g, b))  # None for small arrays, and for Tensors
+
+An array of `empty` lies on a `Loan`, which is the base object of the array, of its views, of their
+buffers: nothing can be held without holding it. The block beneath goes back to the pool when the
+loan itself is gone. Nothing counts references.
 """
 
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from math import prod
-from pickle import PickleBuffer
 from sys import getrefcount, maxsize
-from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 from numpy.typing import DTypeLike
+
+from .limits import LIMITS
 
 __all__ = [
     "ALONE",
@@ -36,66 +41,190 @@ __all__ = [
     "zeros",
 ]
 
-LARGE = 1 << 17  # bytes from which memory is used again, at some 2 µs an array: glibc maps it anew
-FEW = 1 << 12  # entries that are never many: who counts them first spares small arrays the rest
-BAND = 1 << 17  # entries that stay in cache together with as many others
-KEPT = 1 << 30  # bytes that may lie idle; beyond, what was idle longest goes to the system
+# ---------------------------------------------------------------- blocks and loans
 
 
-def _one_holder() -> int:
-    array = np.empty(0)
-    return getrefcount(array)
+_BYTE = np.dtype(np.uint8)
 
 
-def _one_view() -> int:
-    view = np.empty((1, 1)).reshape(1)
-    base = view.base
-    return getrefcount(base)
+class Block(ndarray):
+    """Memory of the pool. A class of its own, so that NumPy does not take it for a loan's array."""
+
+    __slots__ = ()
 
 
-ALONE = _one_holder()  # getrefcount of what one variable holds: 2, and 1 from Python 3.14 on
-_VIEWED = _one_view()  # and of what one view holds, and one variable
-_OWN = {type(None), PickleBuffer}  # what lies beneath NumPy's own arrays, and those of `empty`
+class Loan(ndarray):
+    """A block while it is lent out: what keeps it from being lent again."""
+
+    __slots__ = ()
+    base = None  # the block beneath stays out of reach: who held it would not hold the loan
 
 
-def owns(array: Any) -> bool:
-    """Whether no other array lies in its memory, if it is held by one variable alone.
+_RECENT = 1 << 12  # loans after which an old maximum is forgotten
 
-    It may be the one view left of all of another, as reshape gives.
+
+class _Shelf:
+    """The blocks of one size that lie idle, and the number of the last loan of that size."""
+
+    __slots__ = ("blocks", "last_loan", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size, self.blocks, self.last_loan = size, deque[Any](), 0
+
+
+class _Return(weakref.ref):  # type: ignore[type-arg]
+    """Tells when a loan is gone, and where its block goes."""
+
+    __slots__ = ("block", "shelf")
+    block: Any
+    shelf: _Shelf
+
+
+_lent: dict[int, _Return] = {}
+
+
+def _give_back(loan: _Return) -> None:
+    """Called when a loan is gone: at any moment, on any thread, within any other line of this file.
+
+    A view that somebody made of the loan's own array keeps the loan, and so the block.
     """
-    base = array.base if array.__class__ is ndarray else array
-    if base is None:  # as it mostly is
-        return True
-    if base.__class__ is not ndarray:
-        return base.__class__ in _OWN
-    whole = array.flags.forc and array.flags.writeable and array.nbytes == base.nbytes
-    return whole and base.base.__class__ in _OWN and getrefcount(base) == _VIEWED
+    del _lent[id(loan)]
+    _pool.give(loan.block, loan.shelf)
+
+
+class _Pool:
+    """The blocks that lie idle.
+
+    They are at most as many bytes as were lent at once during the last few thousand loans, or a
+    small amount that is always allowed. There is no lock, which a thread might find taken by
+    itself: each step of a deque or a dict is whole by itself. The counts may miss one when two
+    threads meet, and are made right now and then.
+    """
+
+    def __init__(self) -> None:
+        self.shelves: dict[int, _Shelf] = {}
+        self.by_size: dict[int, _Shelf] = {}  # for sizes as they were asked for
+        self.idle_bytes = self.lent_bytes = self.loans = 0
+        self.most_lent = self.most_lent_before = 0  # since the last turn, and before it
+        self.allowed = 0  # bytes that may lie idle
+        self._allow()
+
+    def shelf(self, size: int) -> _Shelf:
+        """The shelf for arrays of so many bytes; nearly equal sizes share one."""
+        rounded = _rounded(size)
+        found = self.shelves.get(rounded)
+        if found is None:
+            found = self.shelves.setdefault(rounded, _Shelf(rounded))
+        if len(self.by_size) == _RECENT:
+            self.by_size.clear()
+        self.by_size[size] = found
+        return found
+
+    def take(self, shelf: _Shelf) -> Any:
+        """A block for a loan, an idle one if there is one."""
+        size = shelf.size
+        shelf.last_loan = self.loans = self.loans + 1
+        if not self.loans % _RECENT:
+            self._make_right()
+        self.lent_bytes += size
+        if self.lent_bytes > self.most_lent:
+            self.most_lent = self.lent_bytes
+            self._allow()
+        try:
+            block = shelf.blocks.pop()
+        except IndexError:
+            return self._new(size)
+        self.idle_bytes -= size
+        return block
+
+    def _new(self, size: int) -> Any:
+        try:
+            return np.empty(size, _BYTE).view(Block)
+        except MemoryError:
+            self.keep(0)
+            return np.empty(size, _BYTE).view(Block)
+
+    def give(self, block: Any, shelf: _Shelf) -> None:
+        """Take back the block of a loan that is gone."""
+        shelf.blocks.append(block)
+        self.lent_bytes -= shelf.size
+        self.idle_bytes += shelf.size
+        if self.idle_bytes > self.allowed:
+            self.keep(self.allowed)
+
+    def keep(self, limit: int) -> None:
+        """Let go of idle blocks, of the size that was not asked for for longest first."""
+        while self.idle_bytes > limit:
+            filled = [shelf for shelf in list(self.shelves.values()) if shelf.blocks]
+            if not filled:
+                self.idle_bytes = 0
+                return
+            oldest = min(filled, key=lambda shelf: shelf.last_loan)
+            try:
+                oldest.blocks.pop()
+            except IndexError:  # another thread has just taken it
+                continue
+            self.idle_bytes -= oldest.size
+
+    def _allow(self) -> None:
+        self.allowed = max(LIMITS.idle_bytes, self.most_lent, self.most_lent_before)
+
+    def _make_right(self) -> None:
+        """Count anew, and forget what was lent long ago."""
+        shelves, loans = list(self.shelves.values()), list(_lent.values())
+        self.most_lent_before = self.most_lent
+        self.most_lent = self.lent_bytes = sum(loan.shelf.size for loan in loans)
+        self.idle_bytes = sum(shelf.size * len(shelf.blocks) for shelf in shelves)
+        self._allow()
+        self.keep(self.allowed)
+
+
+_pool = _Pool()
+
+
+def by_size() -> dict[int, int]:
+    """How many blocks lie idle, by their size in bytes.
+
+    >>> isinstance(by_size(), dict)
+    True
+    """
+    shelves = list(_pool.shelves.values())
+    return {shelf.size: len(shelf.blocks) for shelf in shelves if shelf.blocks}
+
+
+def release() -> None:
+    """Give all idle memory back to the system, as happens by itself when it has no more to give."""
+    _pool.keep(0)
+
+
+# ---------------------------------------------------------------- arrays
 
 
 def empty(shape: tuple[int, ...], dtype: DTypeLike, strides: tuple[int, ...] | None = None) -> Any:
-    """np.empty, row-major unless strides are given, a large array in memory that one gave back.
+    """np.empty, row-major unless strides are given, a large array in memory that is used again.
 
-    It comes back when the array and every view of it are gone, and not if anyone holds
-    the buffer beneath (`array.base`) by itself; a memoryview made of that buffer does not hold it.
+    The memory is used again when the array is gone, and all views of it, and whatever else holds
+    them: `array.base`, a memoryview, another library through DLPack.
 
     >>> empty((2, 3), np.float32).shape
     (2, 3)
     """
     dtype = np.dtype(dtype)
     size = prod(shape) * dtype.itemsize
-    if size < LARGE or dtype.hasobject:
-        return np.ndarray(shape, dtype, None, 0, strides)
-    memory = _idle.take(size := _rounded(size))
-    array = np.ndarray(shape, dtype, memory, 0, strides)
-    loan = _Loan(array, _give_back)
-    loan.memory, loan.size = memory, size
-    _loans[id(loan)] = loan
-    return array
+    if size < LIMITS.reuse_bytes or dtype.hasobject:
+        return ndarray(shape, dtype, None, 0, strides)
+    shelf = _pool.by_size.get(size) or _pool.shelf(size)
+    block = _pool.take(shelf)
+    loan = Loan(shelf.size, _BYTE, block)
+    back = _Return(loan, _give_back)
+    back.block, back.shelf = block, shelf
+    _lent[id(back)] = back
+    return ndarray(shape, dtype, loan, 0, strides)
 
 
 def _rounded(size: int) -> int:
     """A size that nearly equal ones share: up to one of eight between powers of two."""
-    step = 1 << (size.bit_length() - 4)
+    step = 1 << max(0, size.bit_length() - 4)
     return -(-size // step) * step
 
 
@@ -107,7 +236,7 @@ def zeros(shape: tuple[int, ...], like: Any) -> Any:
     """
     if like.__class__ is not ndarray and hasattr(like, "__array_function__"):
         return np.zeros(shape, like.dtype, like=like)
-    alike = like.nbytes >= LARGE and like.ndim <= len(shape)
+    alike = like.nbytes >= LIMITS.reuse_bytes and like.ndim <= len(shape)
     array = empty_as(like, shape) if alike else empty(shape, like.dtype)
     array.fill(0)
     return array
@@ -122,7 +251,7 @@ def out_buffer(like: Any, other: Any = 1.0) -> Any:
     >>> out_buffer(np.zeros(3)) is None
     True
     """
-    if like.__class__ is not ndarray or like.nbytes < LARGE or like.dtype.kind != "f":
+    if like.__class__ is not ndarray or like.nbytes < LIMITS.reuse_bytes or like.dtype.kind != "f":
         return None
     shape = like.shape
     if other.__class__ is ndarray:
@@ -163,7 +292,7 @@ def reshaped(x: Any, shape: Any) -> Any:
     """
     if x.__class__ is not ndarray:
         return np.reshape(x, shape)
-    if x.nbytes < LARGE or x.flags.c_contiguous:
+    if x.nbytes < LIMITS.reuse_bytes or x.flags.c_contiguous:
         return x.reshape(shape)
     try:
         return x.reshape(shape, copy=False)
@@ -174,10 +303,10 @@ def reshaped(x: Any, shape: Any) -> Any:
 
 
 def in_place_buffer(own: Any, other: Any = 1.0) -> Any:
-    """Where `own * other` may be written: over `own`, an array that no one else holds.
+    """Where `own * other` may be written: over `own`, an array that the caller made.
 
-    None for numbers, for Tensors, which are never written to, and where `other` has another dtype.
-    Operators ask less: `x *= y` binds a new Tensor, but keeps the dtype of an array.
+    None, which leaves the matter to NumPy, for numbers, for Tensors, which are never written to,
+    and where `other` has another dtype, in which the result may be.
     """
     if own.__class__ is not ndarray or own.ndim == 0:
         return None
@@ -194,89 +323,41 @@ def row_blocks(*arrays: Any) -> Iterator[tuple[Any, ...]]:
     """
     width = arrays[0].shape[-1]
     flat = [array.reshape(-1, width) for array in arrays]
-    step = max(1, BAND // width)
+    step = max(1, LIMITS.cached_entries // width)
     for i in range(0, len(flat[0]), step):
         yield tuple([array[i : i + step] for array in flat])
 
 
-def by_size() -> dict[int, int]:
-    """How many blocks lie idle, by their size in bytes.
+# ---------------------------------------------------------------- for as long as they are asked for
 
-    >>> isinstance(by_size(), dict)
-    True
+FEW = 1 << 12
+
+
+def _one_holder() -> int:
+    array = np.empty(0)
+    return getrefcount(array)
+
+
+def _one_view() -> int:
+    view = np.empty((1, 1)).reshape(1)
+    base = view.base
+    return getrefcount(base)
+
+
+ALONE = _one_holder()  # getrefcount of what one variable holds: 2, and 1 from Python 3.14 on
+_VIEWED = _one_view()  # and of what one view holds, and one variable
+_OWN = {type(None), Loan}  # what lies beneath NumPy's own arrays, and those of `empty`
+
+
+def owns(array: Any) -> bool:
+    """Whether no other array lies in its memory, if it is held by one variable alone.
+
+    It may be the one view left of all of another, as reshape gives.
     """
-    return {size: len(blocks) for size, blocks in _idle.blocks.items() if blocks}
-
-
-def release() -> None:
-    """Give all idle memory back to the system."""
-    _idle.keep(0)
-
-
-class _Loan(weakref.ref):  # type: ignore[type-arg]
-    """Tells when an array is gone, and where it lay."""
-
-    __slots__ = ("memory", "size")
-    memory: Any
-    size: int
-
-
-_loans: dict[int, _Loan] = {}
-
-
-def _give_back(loan: _Loan) -> None:
-    _loans.pop(id(loan), None)
-    if getrefcount(loan.memory) <= 3:  # the loan's, the dying array's and the one for counting
-        _idle.give(loan.size, loan.memory)
-
-
-class _Idle:
-    """Blocks that nobody holds, by size; the size given back last comes last.
-
-    Nobody waits for the lock: an array may die at any moment, on any thread, this one at this very
-    place included. Who finds it taken turns to the system.
-    """
-
-    def __init__(self) -> None:
-        self.lock, self.nbytes = Lock(), 0
-        self.blocks: dict[int, list[Any]] = {}
-
-    def take(self, size: int) -> Any:
-        if self.lock.acquire(blocking=False):
-            try:
-                if self.blocks.get(size):
-                    self.nbytes -= size
-                    return self.blocks[size].pop()
-            finally:
-                self.lock.release()
-        fresh: Any = np.empty(size, np.uint8)
-        return PickleBuffer(fresh)  # of a memoryview NumPy would take what lies beneath as the base
-
-    def give(self, size: int, block: Any) -> None:
-        if self.lock.acquire(blocking=False):
-            try:
-                blocks = self.blocks.pop(size, [])
-                blocks.append(block)
-                self.blocks[size] = blocks
-                self.nbytes += size
-            finally:
-                self.lock.release()
-        if self.nbytes > KEPT:
-            self.keep(KEPT)
-
-    def keep(self, limit: int) -> None:
-        """Let go of blocks, the size that was idle longest first, until no more are left."""
-        if self.lock.acquire(blocking=False):
-            try:
-                while self.nbytes > limit:
-                    size, blocks = next(iter(self.blocks.items()))
-                    if blocks:
-                        self.nbytes -= size
-                        blocks.pop()
-                    else:
-                        del self.blocks[size]
-            finally:
-                self.lock.release()
-
-
-_idle = _Idle()
+    base = array.base if array.__class__ is ndarray else array
+    if base is None:  # as it mostly is
+        return True
+    if base.__class__ is not ndarray:
+        return base.__class__ in _OWN
+    whole = array.flags.forc and array.flags.writeable and array.nbytes == base.nbytes
+    return whole and base.base.__class__ in _OWN and getrefcount(base) == _VIEWED

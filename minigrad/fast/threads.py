@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from .limits import LIMITS
 from .memory import empty
 
-__all__ = ["ALONE", "Scratch", "one_threaded_blas", "product", "run", "scratch"]
+__all__ = ["Scratch", "one_threaded_blas", "product", "run", "scratch"]
 
 
 # ---------------------------------------------------------------- BLAS on one thread
@@ -233,10 +234,6 @@ if hasattr(os, "register_at_fork"):
 
 # ---------------------------------------------------------------- a product on these threads
 
-ALONE = 1 << 18  # multiplications up to which OpenBLAS keeps to one thread by itself
-SHARED = 1 << 24  # multiplications from which a product is shared: 0.3 ms
-LONG = 4  # so many times longer than a and b are wide, the axis summed over is the one to share
-
 
 def product(a: Any, b: Any) -> Any:
     """a @ b for two matrices, on our threads where it is large, and never on BLAS's own.
@@ -245,13 +242,13 @@ def product(a: Any, b: Any) -> Any:
     threads of `run`.
     """
     (rows, inner), columns = a.shape, b.shape[1]
-    if a.size * columns <= ALONE:
+    if a.size * columns <= LIMITS.serial_product:
         return np.matmul(a, b)
     with one_threaded_blas as threads:
-        if threads == 1 or a.size * columns < SHARED:
+        if threads == 1 or a.size * columns < LIMITS.shared_product:
             return np.matmul(a, b)
         dtype = np.result_type(a, b)
-        if inner >= LONG * max(rows, columns):
+        if inner >= LIMITS.long_sum * max(rows, columns):
             sums = empty((threads, rows, columns), dtype)
             _share(inner, threads, lambda i, part: np.matmul(a[:, part], b[part], out=sums[i]))
             return sums.sum(axis=0)

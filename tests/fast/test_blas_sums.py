@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from minigrad.fast.blas_sums import MANY, as_rows, column_sums, row_sums
+from minigrad.fast.blas_sums import as_rows, column_sums, row_sums
+from minigrad.fast.limits import LIMITS
 
 
 def _forms(rng):
@@ -18,7 +19,7 @@ def _forms(rng):
     yield np.arange(30).reshape(2, 3, 5)
     yield np.zeros((0, 5))
     yield np.zeros((5, 0))
-    yield rng.normal(size=(2, MANY + 3, 2))
+    yield rng.normal(size=(2, LIMITS.summed_rows + 3, 2))
 
 
 def test_column_sums_are_numpys(rng):
@@ -39,7 +40,7 @@ def test_columns_of_float16_are_summed_in_float32():
 
 
 def test_row_sums_are_numpys(rng):
-    for x in [*_forms(rng), rng.normal(size=(2, MANY + 3))]:
+    for x in [*_forms(rng), rng.normal(size=(2, LIMITS.summed_rows + 3))]:
         rounding = 2e-3 if x.dtype == np.float16 else 1e-6 if x.dtype == np.float32 else 1e-12
         expected = x.sum(axis=-1, keepdims=True)
         assert row_sums(x).shape == expected.shape
@@ -47,7 +48,7 @@ def test_row_sums_are_numpys(rng):
 
 
 def test_columns_lose_less_than_one_entry_after_the_other(rng):
-    x = rng.normal(size=(MANY, 8)).astype(np.float32)
+    x = rng.normal(size=(LIMITS.summed_rows, 8)).astype(np.float32)
     exact = x.astype(np.float64).sum(axis=0)
     assert np.abs(column_sums(x) - exact).max() < np.abs(x.sum(axis=0) - exact).max()
 

@@ -1,8 +1,10 @@
 """Large arrays lie where earlier ones lay, and never where anything still lies."""
 
+import pickle
 import subprocess
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -10,64 +12,42 @@ import pytest
 import minigrad as mg
 from minigrad.errors import ShapeError
 from minigrad.fast import memory
+from minigrad.fast.limits import LIMITS
 from minigrad.fast.memory import by_size, empty, in_place_buffer, out_buffer, release, row_blocks
 
-LARGE = (1 << 9, 1 << 10)  # in float32 four times what counts as large
+LARGE = (1 << 9, 1 << 10)  # in float32 sixteen times what lies in memory used again
+MIB = 1 << 20
 
 
 @pytest.fixture(autouse=True)
-def nothing_idle():
-    release()
-    yield
-    release()
+def fresh_pool(monkeypatch):
+    monkeypatch.setattr(memory, "_pool", memory._Pool())
 
 
 def _address(array):
     return array.__array_interface__["data"][0]
 
 
+def _is_used_again(address, shape=LARGE):
+    """Whether the next array of this size lies there."""
+    return _address(empty(shape, np.float32)) == address
+
+
+# ---------------------------------------------------------------- what comes back
+
+
 def test_an_array_lies_where_one_lay_that_is_gone():
     first = empty(LARGE, np.float32)
     address = _address(first)
     del first
-    second = empty((LARGE[0] * 2, LARGE[1] // 2), np.float32)
-    assert _address(second) == address
+    assert _is_used_again(address, (LARGE[0] * 2, LARGE[1] // 2))
 
 
 def test_sequences_of_nearly_one_length_share_memory():
     first = empty((1021, 1024), np.float32)
     address = _address(first)
     del first
-    second = empty((1024, 1024), np.float32)
-    assert _address(second) == address
-
-
-def test_nothing_is_said_when_the_program_ends_with_arrays_alive():
-    program = (
-        "import numpy as np, minigrad as mg\n"
-        "x = mg.tensor(np.ones((1024, 1024)), requires_grad=True)\n"
-        "y = x + x\n"
-        "z = [y]; z.append(z)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_view_keeps_its_memory_from_being_used_again():
-    first = empty(LARGE, np.float32)
-    views = [first[1:, ::2].T, first.reshape(-1)[7:], first.view(np.int32)]
-    del first
-    while views:
-        assert not any(np.may_share_memory(empty(LARGE, np.float32), view) for view in views)
-        views.pop()
-
-
-def test_a_buffer_that_someone_holds_is_not_used_again():
-    first = empty(LARGE, np.float32)
-    buffer = first.base
-    del first
-    held = np.frombuffer(buffer, np.float32)
-    assert not np.may_share_memory(empty(LARGE, np.float32), held)
+    assert _is_used_again(address, (1024, 1024))
 
 
 def test_small_arrays_are_numpys_own():
@@ -75,46 +55,111 @@ def test_small_arrays_are_numpys_own():
     assert out_buffer(np.zeros((3, 5))) is None
 
 
-def test_idle_memory_has_a_limit_and_what_was_idle_longest_goes_first(monkeypatch):
-    monkeypatch.setattr(memory, "KEPT", 7 << 20)
-    arrays = [empty((size << 20,), np.uint8) for size in (2, 3, 4)]
-    while arrays:
-        del arrays[0]
-    assert by_size() == {3 << 20: 1, 4 << 20: 1}
-    del arrays
-    arrays = [empty((9 << 20,), np.uint8)]
-    arrays.clear()
-    assert sum(size * count for size, count in by_size().items()) <= 7 << 20
+# ---------------------------------------------------------------- what anybody holds
 
 
-def test_release_gives_everything_back():
-    empty(LARGE, np.float32)
-    assert by_size()
-    release()
-    assert by_size() == {}
+class _Exporter:
+    """Anything that tells NumPy where an array lies, and keeps it."""
+
+    def __init__(self, array):
+        self.array, self.__array_interface__ = array, array.__array_interface__
 
 
-def test_whoever_finds_the_pool_busy_does_without():
-    first = empty(LARGE, np.float32)
-    with memory._idle.lock:
-        second = empty(LARGE, np.float32)
-        del first
-    assert by_size() == {}
-    del second
-    assert sum(by_size().values()) == 1
+HOLDERS = {
+    "a view": lambda x: x[1:, ::2].T,
+    "another shape": lambda x: x.reshape(-1)[7:],
+    "another dtype": lambda x: x.view(np.int32),
+    "its base": lambda x: x.base,
+    "a view of its base": lambda x: x.base[5:],
+    "the plain array on its base": lambda x: x.base.view(np.ndarray),
+    "a memoryview": memoryview,
+    "a memoryview of its base": lambda x: memoryview(x.base),
+    "a buffer": lambda x: np.frombuffer(x, np.uint8),
+    "a pickle buffer": lambda x: pickle.PickleBuffer(x.base),
+    "DLPack": lambda x: np.from_dlpack(x),
+    "DLPack of its base": lambda x: np.from_dlpack(x.base),
+    "a capsule": lambda x: x.__dlpack__(),
+    "ctypes": lambda x: x.ctypes.data_as(np.ctypeslib.ctypes.c_void_p),
+    "the array interface": lambda x: np.asarray(_Exporter(x)),
+    "a flat iterator": lambda x: x.flat,
+    "nditer": lambda x: np.nditer(x),
+    "a matrix": lambda x: x.view(np.matrix),
+    "a record": lambda x: x.view(np.recarray),
+    "a masked array": lambda x: np.ma.array(x, copy=False),
+    "a broadcast": lambda x: np.broadcast_to(x, (3, *x.shape)),
+    "strided": lambda x: np.lib.stride_tricks.sliding_window_view(x, 1, axis=0),
+    "diagonal": lambda x: x.diagonal(),
+    "real part": lambda x: x.real,
+}
+
+
+@pytest.mark.parametrize("kind", HOLDERS)
+def test_whatever_holds_the_memory_keeps_it_from_being_used_again(kind):
+    array = empty(LARGE, np.float32)
+    address, holder = _address(array), HOLDERS[kind](array)
+    del array
+    assert not _is_used_again(address)
+    del holder
+    assert _is_used_again(address)
+
+
+def test_a_weak_reference_keeps_nothing_and_never_comes_back_to_life():
+    array = empty(LARGE, np.float32)
+    address, weak = _address(array), [weakref.ref(array), weakref.ref(array.base)]
+    del array
+    assert [found() for found in weak] == [None, None]
+    assert _is_used_again(address)
+
+
+def test_the_block_beneath_a_loan_cannot_be_held_without_it():
+    array = empty(LARGE, np.float32)
+    assert array.base.base is None
+
+
+def _suits_all(x):
+    """Whether x is an array that everything among HOLDERS can hold."""
+    suits = isinstance(x, np.ndarray) and isinstance(x.base, np.ndarray)
+    return suits and x.ndim == 2 and x.flags.c_contiguous
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nothing_that_a_random_program_holds_ever_changes(seed):
+    """Arrays are made, held in some way, let go in any order, and written to once, when made."""
+    rng, held, reused, seen = np.random.default_rng(seed), [], 0, set()
+    kinds = [kind for kind in HOLDERS if kind not in ("ctypes", "nditer", "a capsule")]
+    for number in range(400):
+        shape = (int(rng.integers(1, 9)), 1 << int(rng.integers(3, 6)))
+        with LIMITS.changed(reuse_bytes=64):
+            array = empty(shape, np.float32)
+        reused += _address(array) in seen
+        seen.add(_address(array))
+        array.fill(number)
+        holder = array
+        for _ in range(int(rng.integers(0, 3))):
+            if _suits_all(holder):
+                holder = HOLDERS[kinds[rng.integers(len(kinds))]](holder)
+        held.append((holder, np.asarray(holder).tobytes()))
+        del array, holder
+        while len(held) > 20 or (held and rng.uniform() < 0.4):
+            holder, before = held.pop(int(rng.integers(len(held))))
+            assert np.asarray(holder).tobytes() == before
+            del holder
+    assert reused > 50
 
 
 def test_threads_never_share_an_array():
     wrong = []
 
     def work(number):
-        for _ in range(50):
-            array = empty(LARGE, np.float32)
-            array.fill(number)
-            other = empty(LARGE, np.float32)
-            other.fill(-number)
-            if array.min() != number or array.max() != number:
-                wrong.append(number)
+        rng, mine = np.random.default_rng(number), []
+        for turn in range(300):
+            array = empty((1 << int(rng.integers(14, 17)), 2), np.float32)
+            array.fill(number * 1000 + turn)
+            mine.append((array[::2], number * 1000 + turn))
+            if len(mine) > 5:
+                view, value = mine.pop(int(rng.integers(len(mine))))
+                if (view != value).any():
+                    wrong.append(value)
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(1, 5)]
     for thread in threads:
@@ -124,7 +169,115 @@ def test_threads_never_share_an_array():
     assert wrong == []
 
 
-def test_there_is_room_for_what_numpy_would_make():
+def test_an_array_that_dies_while_another_is_made_gives_its_memory_back(monkeypatch):
+    """Its finalizer runs in the middle of the pool's own lines."""
+    dying = [empty(LARGE, np.float32) for _ in range(3)]
+
+    class Counts(dict):
+        def get(self, *args):
+            dying.clear()
+            return super().get(*args)
+
+    monkeypatch.setattr(memory._pool, "by_size", Counts(memory._pool.by_size))
+    array = empty(LARGE, np.float32)
+    assert sum(by_size().values()) == 2  # the third of the three is this one
+    array.fill(1)
+
+
+# ---------------------------------------------------------------- how much lies idle
+
+
+def test_idle_memory_is_at_most_what_was_lent_at_once():
+    with LIMITS.changed(idle_bytes=0):
+        memory._pool = memory._Pool()
+        arrays = [empty((3 * MIB,), np.uint8) for _ in range(4)]
+        arrays.clear()
+        assert by_size() == {3 * MIB: 4}
+        for size in (5, 7, 9, 11):  # one after the other
+            empty((size * MIB,), np.uint8)
+            assert memory._pool.idle_bytes <= 12 * MIB
+        assert 3 * MIB not in by_size()  # what was not asked for for longest went first
+
+
+def test_what_was_lent_long_ago_does_not_count(monkeypatch):
+    monkeypatch.setattr(memory, "_RECENT", 8)
+    with LIMITS.changed(idle_bytes=0):
+        memory._pool = memory._Pool()
+        arrays = [empty((MIB,), np.uint8) for _ in range(20)]
+        arrays.clear()
+        assert by_size() == {MIB: 20}
+        for _ in range(25):
+            empty((MIB,), np.uint8)
+        assert by_size() == {MIB: 1}
+
+
+def test_a_little_may_always_lie_idle():
+    with LIMITS.changed(idle_bytes=8 * MIB):
+        memory._pool = memory._Pool()
+        for _ in range(3):
+            for size in (1, 2, 4):
+                empty((size * MIB,), np.uint8)
+        assert by_size() == {MIB: 1, 2 * MIB: 1, 4 * MIB: 1}
+
+
+def test_release_gives_everything_back():
+    empty(LARGE, np.float32)
+    assert by_size()
+    release()
+    assert by_size() == {}
+
+
+def test_when_the_system_has_no_more_what_lies_idle_is_released_first(monkeypatch):
+    empty((5 * MIB,), np.uint8)
+    real, idle = np.empty, []
+
+    def scarce(*args):
+        idle.append(by_size())
+        if by_size():
+            raise MemoryError
+        return real(*args)
+
+    monkeypatch.setattr(memory.np, "empty", scarce)
+    assert empty((3 * MIB,), np.uint8).shape == (3 * MIB,)
+    assert idle == [{5 * MIB: 1}, {}]
+
+
+def test_counts_that_went_wrong_are_made_right(monkeypatch):
+    monkeypatch.setattr(memory, "_RECENT", 4)
+    kept = [empty((MIB,), np.uint8) for _ in range(3)]
+    memory._pool.idle_bytes = memory._pool.lent_bytes = 77 * MIB
+    kept.append(empty((MIB,), np.uint8))
+    assert (memory._pool.lent_bytes, memory._pool.idle_bytes) == (4 * MIB, 0)
+
+
+# ---------------------------------------------------------------- the end of a program
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "y = x + x; z = [y]; z.append(z)",
+        "import threading, time\n"
+        "threading.Thread(target=lambda: [x + x for _ in range(10**9)], daemon=True).start()\n"
+        "time.sleep(.05)",
+        "class Late:\n    def __del__(self): x + x\n"
+        "late = Late(); late.self = late; import sys; sys.late = Late()",
+    ],
+    ids=["arrays alive", "a thread at work", "finalizers that allocate"],
+)
+def test_nothing_is_said_when_the_program_ends(program):
+    setup = (
+        "import numpy as np, minigrad as mg\n"
+        "x = mg.tensor(np.ones((1024, 1024)), requires_grad=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", setup + program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# ---------------------------------------------------------------- buffers for results
+
+
+def test_a_buffer_is_what_numpy_would_make():
     x = np.zeros(LARGE, np.float32)
     for like, other in [(x, 2.0), (x, x), (x, x[0]), (x, x[:, :1]), (x.T, 2.0), (x[::-1], 1)]:
         made = out_buffer(like, other)
@@ -133,7 +286,7 @@ def test_there_is_room_for_what_numpy_would_make():
         assert made.strides == expected.strides
 
 
-def test_there_is_no_room_where_the_result_is_another():
+def test_there_is_no_buffer_where_the_result_is_another():
     x = np.zeros(LARGE, np.float32)
     assert out_buffer(x, x.astype(np.float64)) is None
     assert out_buffer(x, np.float64(2)) is None
@@ -145,12 +298,9 @@ def test_there_is_no_room_where_the_result_is_another():
 
 def test_only_an_array_of_the_results_dtype_is_written_over():
     x = np.zeros(3, np.float32)
-    assert in_place_buffer(x) is x
-    assert in_place_buffer(x, 2.0) is x
-    assert in_place_buffer(x, x) is x
-    assert in_place_buffer(x, np.zeros(3)) is None
-    assert in_place_buffer(np.zeros(())) is None
-    assert in_place_buffer(mg.tensor(x)) is None
+    assert in_place_buffer(x) is in_place_buffer(x, 2.0) is in_place_buffer(x, x) is x
+    for own, other in [(x, np.zeros(3)), (np.zeros(()), 1.0), (mg.tensor(x), 1.0)]:
+        assert in_place_buffer(own, other) is None
 
 
 def test_a_second_step_in_used_memory_leaves_the_firsts_results_alone():
@@ -170,94 +320,23 @@ def test_a_second_step_in_used_memory_leaves_the_firsts_results_alone():
         np.testing.assert_array_equal(grad, grad_before)
 
 
-def test_the_gradient_of_an_entry_of_the_first_axis_lies_as_what_came_back(rng):
-    g = np.ascontiguousarray(rng.normal(size=(40, 30, 50)).astype(np.float32)).transpose(1, 2, 0)
-    found = mg.ops.select.scatter_add(g, 2, (4, *g.shape))
-    np.testing.assert_array_equal(found[2], g)
-    assert not found[[0, 1, 3]].any()
-    assert found.strides[1:] == g.strides
-    assert memory.owns(found)
-
-
-@pytest.mark.parametrize("rows", [11, 70, 300, 40_000])
-def test_embedding_gradients_of_many_rows_add_up_each_row_as_often_as_it_was_taken(rows, rng):
-    x = mg.tensor(rng.normal(size=(rows, 17)), requires_grad=True)
-    index = rng.integers(-rows, rows, (13, 31))
-    index[:4] = index[0, 0]  # one of them very often
-    g = rng.normal(size=(13, 31, 17))
-    mg.take(x, index, axis=0).backward(g)
-    expected = np.zeros((rows, 17))
-    np.add.at(expected, index, g)
-    np.testing.assert_allclose(x.grad, expected, rtol=1e-12, atol=1e-12)
-
-
 def test_a_reshape_is_a_view_where_there_is_one_and_else_a_copy_in_memory_used_again():
     x = np.arange(1 << 20, dtype=np.float32).reshape(1 << 9, 1 << 11)
     for view in (x, x[::2], x.T):  # the last two only gain an axis
         assert np.shares_memory(memory.reshaped(view, (*view.shape, 1)), x)
-    memory.release()
     for _ in range(2):
         copy = memory.reshaped(x.T, (-1, 4))
         np.testing.assert_array_equal(copy, np.reshape(x.T, (-1, 4)))
         del copy
-        assert sum(memory.by_size().values()) == 1
+        assert sum(by_size().values()) == 1
     with pytest.raises(ShapeError, match="reshape"):
         mg.reshape(mg.tensor(x.T), (3, -1))
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 7), (1, 300_000), (2000, 701), (11,), (0, 5)])
-def test_bands_go_through_every_row_once_and_are_views(shape):
+def test_row_blocks_go_through_every_row_once_and_are_views(shape):
     x, y = np.zeros(shape), np.arange(np.prod(shape)).reshape(shape)
     for rows, others in row_blocks(x, y):
-        assert rows.size <= max(memory.BAND, shape[-1])
+        assert rows.size <= max(LIMITS.cached_entries, shape[-1])
         rows += others + 1
     np.testing.assert_array_equal(x, y + 1)
-
-
-def test_what_one_variable_holds_counts_as_alone():
-    array = np.zeros(3)
-    assert sys.getrefcount(array) == memory.ALONE
-    other = array
-    assert sys.getrefcount(other) == memory.ALONE + 1
-
-
-def test_the_one_view_of_all_of_an_array_counts_as_its_owner():
-    large = (1 << 9, 1 << 10)
-
-    def found(change, keep=False):
-        for make in (np.zeros, lambda shape: memory.zeros(shape, np.float64(0))):
-            made = make(large)
-            array = change(made)
-            made = made if keep else None
-            yield memory.owns(array)
-
-    def locked(x):
-        x.flags.writeable = False
-        return x.reshape(-1)
-
-    for whole in (np.ravel, lambda x: x.reshape(-1, 2).T, lambda x: x[None]):
-        assert [*found(whole)] == [True, True]
-        assert [*found(whole, keep=True)] == [False, False]
-    for other in (lambda x: x[:1], lambda x: x[:, ::2], lambda x: x[0], locked):
-        assert [*found(other)] == [False, False]
-    for strange in (np.broadcast_to(0.0, (1, 3)), np.frombuffer(bytearray(8)), mg.tensor([1.0])):
-        assert not memory.owns(strange)
-
-
-def test_gradients_that_came_through_a_reshape_are_added_in_place():
-    places = []
-
-    def reshaped():
-        array = np.ones(6)
-        places.append(array.__array_interface__["data"][0])
-        return array.reshape(2, 3)
-
-    total = mg.engine.graph._sum(reshaped(), np.ones((2, 3)))
-    np.testing.assert_array_equal(total, np.full((2, 3), 2.0))
-    assert total.__array_interface__["data"][0] == places[0]
-    kept = [reshaped()]
-    mg.engine.graph._sum(kept[0], np.ones((2, 3)))
-    np.testing.assert_array_equal(kept[0], np.ones((2, 3)))
-    x = mg.tensor(np.ones((2, 3)), requires_grad=True)
-    mg.reshape(x, 6).backward(np.arange(6.0))
-    assert x.grad.flags.writeable

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.fast import memory
+from minigrad.fast.limits import LIMITS
 from minigrad.fast.memory import release
 
 KERNELS = [
@@ -17,10 +17,10 @@ KERNELS = [
 
 @pytest.fixture
 def all_large(monkeypatch):
-    monkeypatch.setattr(memory, "LARGE", 1)
     for module in KERNELS:
         monkeypatch.setattr(module, "FEW", 0)
-    yield
+    with LIMITS.changed(reuse_bytes=1):
+        yield
     release()
 
 
@@ -38,8 +38,7 @@ def _results(case, invoke, leaves, cotangent):
 def test_large_arrays_give_what_small_ones_give(case, invoke, leaves, cotangent, all_large):
     """And nothing that a kernel or a rule was given is written to: all of it is read-only."""
     large = [_results(case, invoke, leaves, cotangent) for _ in range(2)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "LARGE", 1 << 40)
+    with pytest.MonkeyPatch.context() as patch, LIMITS.changed(reuse_bytes=1 << 40):
         for module in KERNELS:
             patch.setattr(module, "FEW", 1 << 40)
         small = _results(case, invoke, leaves, cotangent)
