@@ -12,6 +12,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from minigrad.fast import memory
 from minigrad.fast import threads as parallel
+from minigrad.fast.limits import LIMITS
 from minigrad.fast.tiles import kernels as tile_kernels
 from minigrad.fast.tiles import tiled, tiles, walk
 
@@ -711,11 +712,10 @@ def test_a_product_on_several_threads_is_the_product(rng, monkeypatch):
     blas = type(parallel.one_threaded_blas)
     enter = blas.__enter__
     monkeypatch.setattr(blas, "__enter__", lambda self: (enter(self), 2)[1])
-    monkeypatch.setattr(parallel, "ALONE", -1)
-    monkeypatch.setattr(parallel, "SHARED", 0)
     for n, k, m in [(7, 5, 3), (3, 5, 7), (3, 23, 5), (1, 5, 1), (0, 5, 3), (3, 0, 5)]:
         a, b = rng.standard_normal((n, k)), rng.standard_normal((k, m))
-        np.testing.assert_allclose(parallel.product(a, b), a @ b, rtol=1e-14, atol=1e-14)
+        with LIMITS.changed(serial_product=-1, shared_product=0):
+            np.testing.assert_allclose(parallel.product(a, b), a @ b, rtol=1e-14, atol=1e-14)
 
 
 # ---------------------------------------------------------------- which method

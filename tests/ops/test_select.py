@@ -254,3 +254,15 @@ def test_slices_are_added_in_the_same_way_whoever_listens(heard, rng, monkeypatc
         loss.backward()
     assert sum(added) == 2
     np.testing.assert_array_equal(x.grad, [[2] * 3, [1] * 3, [1] * 3, [0] * 3, [2] * 3])
+
+
+@pytest.mark.parametrize("rows", [11, 70, 300, 40_000])
+def test_embedding_gradients_add_up_each_row_as_often_as_it_was_taken(rows, rng):
+    x = mg.tensor(rng.normal(size=(rows, 17)), requires_grad=True)
+    index = rng.integers(-rows, rows, (13, 31))
+    index[:4] = index[0, 0]  # one of them very often
+    g = rng.normal(size=(13, 31, 17))
+    mg.take(x, index, axis=0).backward(g)
+    expected = np.zeros((rows, 17))
+    np.add.at(expected, index, g)
+    np.testing.assert_allclose(x.grad, expected, rtol=1e-12, atol=1e-12)
