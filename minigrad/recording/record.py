@@ -5,17 +5,78 @@ Plain data, without Tensors: views read it, and nothing here knows how it came a
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from ..check import Difference
 
-__all__ = ["EXPLODING", "VANISHING", "Check", "Checks", "Edge", "Entry", "rms"]
+__all__ = [
+    "EXPLODING",
+    "VANISHING",
+    "Check",
+    "Checks",
+    "Edge",
+    "Entry",
+    "Facts",
+    "facts_of",
+    "measure",
+    "rms",
+]
 
 VANISHING, EXPLODING = 1e-8, 1e4  # rms of a gradient below and above which a view calls it so
+CHUNK = 1 << 15  # entries measured at a time, so that they stay in the processor's cache
+
+
+class Facts(NamedTuple):
+    """What views say of an array's entries."""
+
+    rms: float
+    unmasked_rms: float  # of the entries that a mask has not set to -inf
+    low: float | None  # None for no entries
+    high: float | None
+
+    @property
+    def finite(self) -> bool:
+        return self.low is None or bool(np.isfinite(self.rms))
+
+
+def facts_of(array: Any) -> Facts:
+    """The facts of an array, measured when first asked for and kept as long as the array lives."""
+    known = _measured.get(id(array))
+    if known is not None and known[0]() is array:
+        return known[1]
+    facts = measure(np.asarray(array))
+    if isinstance(array, np.ndarray):
+        key = id(array)
+        _measured[key] = weakref.ref(array, lambda _: _measured.pop(key, None)), facts
+    return facts
+
+
+_measured: dict[int, tuple[weakref.ref[Any], Facts]] = {}
+
+
+def measure(array: Any) -> Facts:
+    """One pass over an array of numbers.
+
+    >>> measure(np.array([3.0, -4.0])).low
+    -4.0
+    """
+    flat = array.ravel()
+    if flat.size == 0:
+        return Facts(0.0, 0.0, None, None)
+    low, high, squares = np.inf, -np.inf, 0.0
+    with np.errstate(all="ignore"):
+        for start in range(0, flat.size, CHUNK):
+            part = flat[start : start + CHUNK].astype(np.float64)
+            low, high = np.minimum(low, part.min()), np.maximum(high, part.max())
+            squares += float(part @ part)
+    size = float(np.sqrt(squares / flat.size)) if 1e-140 < squares < 1e280 else rms(flat)
+    unmasked = rms(flat[flat != -np.inf]) if low == -np.inf else size
+    return Facts(size, unmasked, float(low), float(high))
 
 
 def rms(array: Any) -> float:
@@ -69,20 +130,21 @@ class Entry:
         """Of the entries that a mask has not set to -inf."""
         if self.value is None or self.value.dtype.kind not in "fiub":
             return None
-        return rms(self.value[self.value != -np.inf])
+        return facts_of(self.value).unmasked_rms
 
     @property
     def gradient_rms(self) -> float | None:
-        return None if self.gradient is None else rms(self.gradient)
+        return None if self.gradient is None else facts_of(self.gradient).rms
 
     @property
     def state(self) -> str:
         """ok, zero, vanishing, exploding, non-finite, or none (and then `why` says why)."""
         if self.gradient is None:
             return "none"
-        if not np.isfinite(self.gradient).all():
+        facts = facts_of(self.gradient)
+        size = facts.rms
+        if not facts.finite:
             return "non-finite"
-        size = rms(self.gradient)
         if size == 0:
             return "zero"
         return "vanishing" if size < VANISHING else "exploding" if size > EXPLODING else "ok"
@@ -99,7 +161,7 @@ class Edge:
 
     @property
     def contribution_rms(self) -> float | None:
-        return None if self.contribution is None else rms(self.contribution)
+        return None if self.contribution is None else facts_of(self.contribution).rms
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""States of a gradient and their glyphs, the scale that colours it, and the colours of each theme.
+"""The scale that colours a gradient by its size, and the colours of each theme.
 
 The eight colours rise evenly in lightness from blue to yellow, as cividis does, so they keep their
 order for colour-blind readers and in a grey print. Text on each has a contrast of 4.5 or more,
-lines 3 or more.
+lines, which are moved towards the ink where they must be, 3 or more.
 """
 
 from __future__ import annotations
@@ -11,21 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite, log10
 
-__all__ = ["AUTO", "FIXED", "STATES", "THEMES", "Scale", "Theme", "contrast", "ink_on"]
+__all__ = ["AUTO", "FIXED", "THEMES", "Scale", "Theme", "contrast", "ink_on"]
 
-# state: (glyph, ASCII glyph, what it means)
-STATES = {
-    "ok": ("●", "*", "ok"),
-    "zero": ("○", "0", "exactly zero"),
-    "vanishing": ("▼", "v", "vanishing"),
-    "exploding": ("▲", "^", "exploding"),
-    "non-finite": ("‼", "!", "NaN or infinite"),
-    "none": ("–", "-", "no gradient"),
-}
-WORST_FIRST = ("non-finite", "exploding", "vanishing", "zero", "ok", "none")
-
-
-# ---------------------------------------------------------------- the scale
+BINS = 8
 
 
 @dataclass(frozen=True)
@@ -45,12 +33,11 @@ class Scale:
         return [self.low + (self.high - self.low) * i / BINS for i in range(BINS + 1)]
 
     def place(self, rms: float) -> float:
-        """Where a positive size lies, from 0 at the low end to 1 at the high one."""
+        """Where a size lies, from 0 at the low end to 1 at the high one."""
         if not isfinite(rms):
             return 1.0
-        return (
-            min(1.0, max(0.0, (log10(rms) - self.low) / (self.high - self.low))) if rms > 0 else 0.0
-        )
+        part = (log10(rms) - self.low) / (self.high - self.low) if rms > 0 else 0.0
+        return min(1.0, max(0.0, part))
 
     def bin(self, rms: float) -> int:
         return min(BINS - 1, int(self.place(rms) * BINS))
@@ -63,11 +50,10 @@ class Scale:
         return cls(low, max(low + 1, int(-(-max(logs) // 1))))
 
 
-BINS = 8
 FIXED = Scale(-8, 4)  # rms from 1e-8, vanishing below it, to 1e4, exploding above
 
 
-# ---------------------------------------------------------------- colours
+# ---------------------------------------------------------------- themes
 
 
 @dataclass(frozen=True)
@@ -89,22 +75,17 @@ class Theme:
     cluster_line: str
     alarm: str
     bins: tuple[str, ...]
-    lines: tuple[str, ...]
+    lines: tuple[str, ...]  # the bins' colours for thin lines; none is a bin's own
 
     def roles(self) -> dict[str, str]:
         """Name of each part to its colour; the bins' own colours are the same in every theme."""
         named = {k: v for k, v in vars(self).items() if isinstance(v, str)}
         return named | {f"line{i}": c for i, c in enumerate(self.lines)}
 
-
-def _rgb(colour: str) -> tuple[int, int, int]:
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
-
-
-def _luminance(colour: str) -> float:
-    parts = [c / 255 for c in _rgb(colour)]
-    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+    def fill(self, kind: str) -> str:
+        """What a box of this kind is filled with."""
+        own = {"parameter", "input", "loss", "outside"}
+        return str(getattr(self, kind)) if kind in own else self.card
 
 
 def contrast(one: str, other: str) -> float:
@@ -117,47 +98,22 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
+def _luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
 def ink_on(colour: str) -> str:
     """Near-black or near-white, whichever reads better; 4.5 at least. No theme's own ink."""
     return max("#000001", "#fffffe", key=lambda ink: contrast(ink, colour))
 
 
-def _toward(colour: str, end: str, paper: str, least: float) -> str:
-    """The colour moved towards `end` just far enough to be seen on `paper`."""
-    for step in range(21):
-        mixed = [
-            round(a + (b - a) * step / 20) for a, b in zip(_rgb(colour), _rgb(end), strict=True)
-        ]
-        moved = "#" + "".join(f"{c:02x}" for c in mixed)
-        if contrast(moved, paper) >= least:
-            break
-    return moved
+def _colors(names: str) -> tuple[str, ...]:
+    return tuple(f"#{name}" for name in names.split())
 
 
-def _lines(bins: tuple[str, ...], paper: str, end: str) -> tuple[str, ...]:
-    """Each bin's colour for a thin line; none is a bin's own, which an SVG does not swap."""
-    seen = list(bins)
-    for colour in bins:
-        line = _toward(colour, end, paper, 3.0)
-        r, g, b = _rgb(line)
-        while (line := f"#{r:02x}{g:02x}{b:02x}") in seen:
-            b = (b + 1) % 256
-        seen.append(line)
-    return tuple(seen[len(bins) :])
-
-
-BLUE_TO_YELLOW = (
-    "#12285c",
-    "#1b4783",
-    "#2a6798",
-    "#4685a3",
-    "#6ba3a2",
-    "#9bbd8d",
-    "#d2cc69",
-    "#fbe04a",
-)
-GREYS = ("#1c1c1c", "#383838", "#555555", "#747474", "#939393", "#b3b3b3", "#d3d3d3", "#f2f2f2")
-
+BLUE_TO_YELLOW = _colors("12285c 1b4783 2a6798 4685a3 6ba3a2 9bbd8d d2cc69 fbe04a")
 LIGHT = Theme(
     paper="#ffffff",
     ink="#1c2330",
@@ -174,7 +130,7 @@ LIGHT = Theme(
     cluster_line="#d3d8e0",
     alarm="#b3261e",
     bins=BLUE_TO_YELLOW,
-    lines=_lines(BLUE_TO_YELLOW, "#ffffff", "#000000"),
+    lines=_colors("12285d 1b4784 2a6799 4685a4 669b9a 7c9771 938f4a a39230"),
 )
 DARK = Theme(
     paper="#12151b",
@@ -192,7 +148,7 @@ DARK = Theme(
     cluster_line="#343c49",
     alarm="#ff8a80",
     bins=BLUE_TO_YELLOW,
-    lines=_lines(BLUE_TO_YELLOW, "#12151b", "#ffffff"),
+    lines=_colors("59688d 496c9c 2a6799 4685a4 6ba3a3 9bbd8e d2cc6a fbe04b"),
 )
 PRINT = Theme(
     paper="#ffffff",
@@ -209,8 +165,8 @@ PRINT = Theme(
     cluster="#f9f9f9",
     cluster_line="#a0a0a0",
     alarm="#000003",
-    bins=GREYS,
-    lines=_lines(GREYS, "#ffffff", "#000000"),
+    bins=_colors("1c1c1c 383838 555555 747474 939393 b3b3b3 d3d3d3 f2f2f2"),
+    lines=_colors("1c1c1d 383839 555556 747475 939394 8f8f8f 949494 919191"),
 )
 AUTO = "auto"  # light, with the dark colours beside it for readers who prefer them
 THEMES = {AUTO: LIGHT, "light": LIGHT, "dark": DARK, "print": PRINT}

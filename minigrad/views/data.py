@@ -8,15 +8,14 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from ..recording.record import facts_of
 from .formula import plain
 
 if TYPE_CHECKING:
     from ..recording.record import Check, Edge, Entry
     from ..recording.trace import Trace
 
-__all__ = ["trace_to_dict"]
+__all__ = ["number", "trace_to_dict"]
 
 VERSION = 1
 
@@ -77,7 +76,7 @@ def _edge(edge: Edge) -> dict[str, Any]:
         "source": edge.source,
         "target": edge.target,
         "input": edge.input,
-        "contribution_rms": _number(edge.contribution_rms),
+        "contribution_rms": number(edge.contribution_rms),
     }
 
 
@@ -97,9 +96,9 @@ def _check(check: Check) -> dict[str, Any]:
         "formula": check.formula,
         "formula_text": plain(check.formula),
         "shape": list(check.shape),
-        "rms": _number(check.rms),
-        "relative_difference": None if difference is None else _number(difference.relative),
-        "tolerance": None if difference is None else _number(difference.tolerance),
+        "rms": number(check.rms),
+        "relative_difference": None if difference is None else number(difference.relative),
+        "tolerance": None if difference is None else number(difference.tolerance),
         "ok": None if difference is None else difference.ok,
     }
 
@@ -108,10 +107,10 @@ def _measured(array: Any, rms: float | None) -> dict[str, Any] | None:
     """Size and range of an array; None where there is no array of numbers."""
     if array is None or rms is None:
         return None
-    array = np.asarray(array)
-    low, high = (float(array.min()), float(array.max())) if array.size else (None, None)
-    return {"rms": _number(rms), "min": _number(low), "max": _number(high)}
+    facts = facts_of(array)
+    return {"rms": number(rms), "min": number(facts.low), "max": number(facts.high)}
 
 
-def _number(x: float | None) -> float | str | None:
+def number(x: float | None) -> float | str | None:
+    """A number for JSON, which has no infinities."""
     return x if x is None or isfinite(x) else str(float(x))

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine.errors import ArgumentError, MissingDependencyError
 from . import labels
-from .colors import FIXED, THEMES, Scale, Theme
+from .colors import FIXED, THEMES, Scale
 from .legend import caption, samples
-from .node_style import NodeStyle
+from .model import Model, parts, ranged
+from .node_style import NodeStyle, text
 from .outline import Box, Line, Outline, outline
 from .plain import one_line
-from .scopes import parts
-from .shapes import SHAPES, fill, text
 
 if TYPE_CHECKING:
     from ..recording.trace import Trace
@@ -55,10 +54,10 @@ def trace_dot(
         raise ArgumentError(f"draw: theme must be one of {', '.join(THEMES)}, got {theme!r}")
     if scale not in ("fixed", "auto"):
         raise ArgumentError(f"draw: scale must be 'fixed' or 'auto', got {scale!r}")
-    plan = outline(trace, depth=depth, focus=focus, fold=fold)
+    plan = outline(Model(trace, fold=fold), depth=depth, focus=focus)
     sizes = [size for entry in trace.entries if (size := entry.gradient_rms) is not None]
     measure = Scale.around(sizes) if scale == "auto" else FIXED
-    return _Writer(trace, plan, THEMES[theme], measure, saved).dot()
+    return _Writer(plan, NodeStyle(THEMES[theme], measure), saved).dot()
 
 
 def _digraph(name: str) -> Any:
@@ -72,45 +71,37 @@ def _digraph(name: str) -> Any:
 
 
 class _Writer:
-    def __init__(
-        self, trace: Trace, plan: Outline, theme: Theme, scale: Scale, saved: bool
-    ) -> None:
-        self.trace, self.plan, self.theme, self.scale = trace, plan, theme, scale
-        self.style = NodeStyle(theme, scale)
+    def __init__(self, plan: Outline, style: NodeStyle, saved: bool) -> None:
+        self.plan, self.style, self.theme = plan, style, style.theme
         self.saved = plan.saved if saved else []
         self.by_products: dict[Box, list[tuple[str, str]]] = {}
         for number, (_, target, name) in enumerate(self.saved):
             if name:
                 self.by_products.setdefault(target, []).append((f"k{number}from", name))
-        self.sums = plan.uses()
+        self.sums = set(plan.sums)
         self.titles: dict[str, str] = {}
         self.graph = _digraph("trace")
 
     def dot(self) -> Dot:
-        t = self.theme
-        common = {"fontname": FONT, "fontsize": "10", "fontcolor": t.ink}
-        self.graph.attr(
-            "graph", **common, bgcolor=t.paper, pad="0.2", nodesep="0.22", ranksep="0.32"
-        )
-        self.graph.attr(
-            "node", **common, color=t.border, fillcolor=t.card, margin="0.1,0.05", height="0.2"
-        )
-        self.graph.attr(
-            "edge", **common, color=t.line, penwidth="1", arrowsize="0.55", arrowhead="vee"
-        )
+        t, attr = self.theme, self.graph.attr
+        font = {"fontname": FONT, "fontsize": "10", "fontcolor": t.ink}
+        attr("graph", **font, bgcolor=t.paper, pad="0.2", nodesep="0.22", ranksep="0.32")
+        box = {"color": t.border, "fillcolor": t.card, "margin": "0.1,0.05", "height": "0.2"}
+        attr("node", **font, **box)
+        attr("edge", **font, color=t.line, penwidth="1", arrowsize="0.55", arrowhead="vee")
         self.scopes()
         for number, line in enumerate(self.plan.lines):
             self.line(line, f"e{number}")
         for number, (source, target, name) in enumerate(self.saved):
             self.keep(source, target, name, f"k{number}")
-        summary = labels.summary(self.trace)
-        verdict, agrees = labels.verdict(self.trace)
-        self.legend(summary, verdict, agrees)
-        return Dot(self.graph.source, self.titles, " · ".join(filter(None, [summary, verdict])))
+        self.legend()
+        said = [labels.summary(self.plan.model), labels.verdict(self.plan.model)[0]]
+        return Dot(self.graph.source, self.titles, " · ".join(filter(None, said)))
 
     # ------------------------------------------------------------------ boxes, each in its scope
 
     def scopes(self) -> None:
+        """A cluster for each scope, the inner ones in the outer."""
         by_scope: dict[str, list[Box]] = {"": []}
         for box in self.plan.boxes:
             names = parts(box.scope)
@@ -128,7 +119,7 @@ class _Writer:
                 graphs[scope.rpartition("/")[0]].subgraph(graphs[scope])
 
     def cluster(self, scope: str, id: str) -> Any:
-        t, times = self.theme, self.plan.times.get(scope, 1)
+        t, times = self.theme, self.plan.times(scope)
         name = one_line(self.plan.called(scope), 2 * labels.WIDEST)
         label = text(name, t.ink, 10, bold=True)
         label += text(f"  ×{times}" if times > 1 else "", t.muted, 10, bold=True)
@@ -136,104 +127,74 @@ class _Writer:
         child = _digraph(f"cluster_{id}")
         child.attr(label=f"<{label}>", labeljust="l", style="rounded,filled", id=id, margin="10")
         child.attr(fillcolor=t.cluster, color=t.cluster_line, penwidth="1", **{"class": "scope"})
-        self.titles[id] = f"scope {one_line(scope)}" + (
-            f", {times} alike, drawn once" if times > 1 else ""
-        )
+        alike = f", {times} alike, drawn once" if times > 1 else ""
+        self.titles[id] = f"scope {one_line(scope)}{alike}"
         return child
 
     def box(self, graph: Any, box: Box) -> None:
         """A box, and with it the Σ of its gradient and what else its op saved."""
-        state, dim = labels.state(box), labels.dimmed(box)
-        why = labels.why(self.trace, box) if state == "none" else ""
-        table = self.style.table(box, state, why, self.plan.times.get(box.stands_for, 1))
-        shape, style = SHAPES[box.kind]
-        graph.node(
-            box.id,
-            label=f"<{table}>",
-            shape=shape,
-            style=style if not dim or "dashed" in style else f"{style},dashed",
-            fillcolor=fill(self.theme, box.kind),
-            id=box.id,
-            **self.style.edge_of(box),
-            **{"class": " ".join([box.kind, state, *["dim"] * dim])},
-            **({"peripheries": "2"} if box.kind == "loss" else {}),
-        )
-        self.titles[box.id] = labels.node_title(self.trace, box)
+        spread = self.plan.spreads[box]
+        look = self.style.shape(box.kind, box.dimmed)
+        look |= self.style.strength(spread.largest) if spread.largest else {}
+        look["class"] = " ".join([box.kind, spread.state, *["dim"] * box.dimmed])
+        graph.node(box.id, label=f"<{self.style.table(self.plan, box)}>", id=box.id, **look)
+        self.titles[box.id] = labels.node_title(self.plan, box)
         if box in self.sums:
-            self.sum(graph, box, self.sums[box])
+            self.sum(graph, box)
         for id, name in self.by_products.get(box, []):
-            self.by_product(graph, box, name, id)
+            label = text(one_line(name), self.theme.muted, 8)  # dropout's mask, say
+            graph.node(id, label=f"<{label}>", shape="plaintext", id=id, **{"class": "kept"})
+            self.titles[id] = f"{one_line(name)}, a by-product of {one_line(box.label)}"
 
-    def sum(self, graph: Any, box: Box, lines: list[Line]) -> None:
+    def sum(self, graph: Any, box: Box) -> None:
         """Where the uses of a value send their gradients, and how much of them cancels."""
-        id, sizes = f"{box.id}sum", labels.gradients(box)
-        ratio = labels.ranged(labels.cancellation(box, lines))
+        id, spread = f"{box.id}sum", self.plan.spreads[box]
+        ratio = ranged(labels.cancellation(self.plan.model, box))
         label = text("Σ", self.theme.ink, 12, bold=True)
         label += text(f" {ratio}" if ratio else "", self.theme.muted, 8)
-        shape, style = SHAPES["sum"]
-        looks = {"color": self.style.colour(labels.largest(sizes)), "margin": "0.03,0.01"}
-        graph.node(
-            id, label=f"<{label}>", shape=shape, style=style, id=id, **looks, **{"class": "sum"}
-        )
-        self.titles[id] = labels.sum_title(box, lines)
-        graph.edge(box.id, id, id=f"{id}line", weight="4", **self.style.flow(sizes))
-        said = f"gradient of {one_line(box.label)}, the sum of {len(lines)} terms"
-        self.titles[f"{id}line"] = said
-
-    def by_product(self, graph: Any, box: Box, name: str, id: str) -> None:
-        """What an op saved that is no value of the record: dropout's mask, say."""
-        label = text(one_line(name), self.theme.muted, 8)
-        graph.node(id, label=f"<{label}>", shape="plaintext", id=id, **{"class": "kept"})
-        self.titles[id] = f"{one_line(name)}, a by-product of {one_line(box.label)}"
+        look = self.style.shape("sum") | {"margin": "0.03,0.01", "class": "sum"}
+        look["color"] = self.style.strength(spread.largest)["color"]
+        graph.node(id, label=f"<{label}>", id=id, **look)
+        self.titles[id] = labels.sum_title(self.plan, box)
+        graph.edge(box.id, id, id=f"{id}line", weight="4", **self.style.flow(spread.sizes))
+        self.titles[f"{id}line"] = f"gradient of {one_line(box.label)}, the sum of its terms"
 
     # ------------------------------------------------------------------ lines
 
     def line(self, line: Line, id: str) -> None:
         """A use of a value, and the gradient that came back along it."""
-        looks = self.style.flow(line.sent)
         summed = line.source in self.sums
-        if summed and line.sent:
-            looks["label"] = f"<{text(f' {labels.ranged(line.sent)} ', self.theme.muted, 8)}>"
-        if labels.dimmed(line.source):
-            looks["style"] = "dashed"
+        look = self.style.flow(line.sent) | self.style.label(line, summed)
+        if line.source.dimmed:
+            look["style"] = "dashed"
+        if line.steps:  # from the end of a block back to its beginning
+            look["constraint"] = "false"
         tail = f"{line.source.id}sum" if summed else line.source.id
-        self.graph.edge(tail, line.target.id, id=id, **looks)
+        self.graph.edge(tail, line.target.id, id=id, **look)
         self.titles[id] = labels.line_title(line)
 
     def keep(self, source: Box, target: Box, name: str, id: str) -> None:
         """What an op saved, dotted."""
         tail = f"{id}from" if name else source.id
-        looks = {"style": "dotted", "arrowhead": "odot", "arrowsize": "0.5", "class": "saved"}
-        hold = {} if name else {"constraint": "false"}
-        hold |= {"headport": "e", "tailport": "e"} if tail == target.id else {}
-        self.graph.edge(tail, target.id, id=id, **looks, **hold)
+        look = {"style": "dotted", "arrowhead": "odot", "arrowsize": "0.5", "class": "saved"}
+        look |= {} if name else {"constraint": "false"}
+        look |= {"headport": "e", "tailport": "e"} if tail == target.id else {}
+        self.graph.edge(tail, target.id, id=id, **look)
         what = one_line(name or source.label)
         self.titles[id] = f"{what} is saved for the backward of {one_line(target.label)}"
 
     # ------------------------------------------------------------------ legend
 
-    def legend(self, summary: str, verdict: str, agrees: bool) -> None:
-        kinds = [box.kind for box in self.plan.boxes] + ["sum"] * bool(self.sums)
-        states = [labels.state(box) for box in self.plan.boxes]
-        said = [("down", "values, forward")]
-        if any(line.sent for line in self.plan.lines):
-            said.append(("thick, up", "gradients, backward; wider is larger"))
-        if self.sums:
-            said.append(("Σ", "sum of gradients, and ‖Σg‖ / Σ‖g‖"))
-        if self.saved:
-            said.append(("dotted", "saved for backward"))
-        if any(labels.dimmed(box) for box in self.plan.boxes):
-            said.append(("dashed", "takes no part in backward"))
+    def legend(self) -> None:
+        """A cluster of its own, below everything else."""
         key = _digraph("cluster_key")
-        rows = caption(self.theme, self.scale, summary, states, said, verdict, agrees)
-        key.attr(
-            label=f"<{rows}>", labelloc="b", labeljust="l", style="rounded", id="key", margin="8"
-        )
-        key.attr(color=self.theme.cluster_line, **{"class": "legend"})
+        rows = caption(self.plan, self.style, bool(self.saved))
+        key.attr(label=f"<{rows}>", labelloc="b", labeljust="l", style="rounded", id="key")
+        key.attr(color=self.theme.cluster_line, margin="8", **{"class": "legend"})
         self.titles["key"] = "legend"
         boxes = self.plan.boxes
         ends = [box.id for box in boxes if box.kind == "loss"] or [box.id for box in boxes[-1:]]
-        for id in samples(key, self.theme, kinds):
+        for id in samples(key, self.plan, self.style):
             self.titles[id] = f"legend: {id.removeprefix('key')}"
-            self.graph.edge(ends[-1], id, style="invis")  # below everything else
+            self.graph.edge(ends[-1], id, style="invis")
         self.graph.subgraph(key)

@@ -8,23 +8,21 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from .scopes import parts
-
 if TYPE_CHECKING:
     from ..recording.record import Entry
     from ..recording.trace import Trace
 
 __all__ = ["Fold", "folded"]
 
+Inside = dict[str, list["Entry"]]  # the ops within each scope, deeper ones included
+
 
 @dataclass
 class Fold:
     """Which entries are copies of which."""
 
-    leaders: dict[int, int] = field(default_factory=dict)  # entry of a copy -> entry of the first
-    copy_of: dict[int, dict[str, int]] = field(
-        default_factory=dict
-    )  # entry -> {folded scope: number of copy}
+    leaders: dict[int, int] = field(default_factory=dict)  # entry of a copy -> that of the first
+    copy_of: dict[int, dict[str, int]] = field(default_factory=dict)  # entry -> {block: number}
     times: dict[str, int] = field(default_factory=dict)  # first scope -> how many
     names: dict[str, str] = field(default_factory=dict)  # first scope -> "block0 … block23"
     firsts: dict[str, str] = field(default_factory=dict)  # scope of a copy -> scope of the first
@@ -36,19 +34,18 @@ class Fold:
 
     def lift(self, scope: str) -> str:
         """The scope where an entry of this scope is drawn."""
-        names: list[str] = []
-        for name in parts(scope):
-            names.append(name)
-            path = "/".join(names)
+        path = ""
+        for name in scope.split("/"):
+            path = f"{path}/{name}" if path else name
             while path in self.firsts:
                 path = self.firsts[path]
-            names = parts(path)
-        return "/".join(names)
+        return path
 
-    def between(self, one: int, other: int) -> bool:
-        """Whether two entries lie in different copies of one folded scope."""
-        mine, theirs = self.copy_of.get(one, {}), self.copy_of.get(other, {})
-        return any(scope in theirs and theirs[scope] != copy for scope, copy in mine.items())
+    def apart(self, source: int, target: int) -> int:
+        """How many copies of one block lie from an entry to another; 0 within the same one."""
+        mine, theirs = self.copy_of.get(source, {}), self.copy_of.get(target, {})
+        steps = (theirs[block] - copy for block, copy in mine.items() if block in theirs)
+        return next(filter(None, steps), 0)
 
 
 def folded(trace: Trace, home: dict[int, str]) -> Fold:
@@ -58,33 +55,37 @@ def folded(trace: Trace, home: dict[int, str]) -> Fold:
     settings, use one another in the same way. `home` is changed for leaves that not all of the
     copies have: they stand outside.
     """
-    fold = Fold()
-    inside = _ops_by_scope(trace)
-    children: dict[str, dict[str, None]] = {}
-    for path in inside:
-        above, _, _ = path.rpartition("/")
-        if path:
-            children.setdefault(above, {})[path] = None
-    for above in sorted(children, key=lambda scope: (len(parts(scope)), scope)):
-        for _, run in groupby(
-            children[above], key=lambda path: re.sub(r"\d+", "#", path.rpartition("/")[2])
-        ):
-            alike = [(path, _signature(trace, path, inside[path])) for path in run]
-            for _, group in groupby(alike, key=lambda pair: pair[1]):
-                scopes = [path for path, _ in group]
-                if len(scopes) > 1 and re.search(r"\d", scopes[0].rpartition("/")[2]):
-                    _fold_run(trace, home, fold, scopes, inside)
+    fold, inside = Fold(), _ops_by_scope(trace)
+    children: dict[str, list[str]] = {}
+    for path in filter(None, inside):
+        children.setdefault(path.rpartition("/")[0], []).append(path)
+    for above in sorted(children, key=lambda scope: (scope.count("/") + bool(scope), scope)):
+        for _, run in groupby(children[above], key=_without_digits):
+            scopes = list(run)
+            if len(scopes) < 2 or not re.search(r"\d", _name(scopes[0])):
+                continue
+            for _, group in groupby(scopes, key=lambda path: _signature(trace, path, inside[path])):
+                _fold_run(trace, home, fold, list(group), inside)
     return fold
 
 
-def _ops_by_scope(trace: Trace) -> dict[str, list[Entry]]:
-    """The ops within each scope, deeper ones included, in the order they ran."""
-    inside: dict[str, list[Entry]] = {}
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _without_digits(path: str) -> str:
+    return re.sub(r"\d+", "#", _name(path))
+
+
+def _ops_by_scope(trace: Trace) -> Inside:
+    """The ops within each scope, in the order they ran."""
+    inside: Inside = {}
     for entry in trace.entries:
         if entry.op is not None:
-            names = parts(entry.scope)
-            for depth in range(len(names) + 1):
-                inside.setdefault("/".join(names[:depth]), []).append(entry)
+            scope = entry.scope
+            inside.setdefault("", []).append(entry)
+            for end in [i for i, c in enumerate(scope) if c == "/"] + [len(scope)] * bool(scope):
+                inside.setdefault(scope[:end], []).append(entry)
     return inside
 
 
@@ -106,18 +107,16 @@ def _signature(trace: Trace, path: str, ops: list[Entry]) -> tuple[Any, ...]:
 
 
 def _fold_run(
-    trace: Trace,
-    home: dict[int, str],
-    fold: Fold,
-    scopes: list[str],
-    inside: dict[str, list[Entry]],
+    trace: Trace, home: dict[int, str], fold: Fold, scopes: list[str], inside: Inside
 ) -> None:
-    """Fold scopes onto the first of them."""
+    """Fold scopes onto the first of them, if there are more."""
+    if len(scopes) < 2:
+        return
     first = scopes[0]
     for leaf in _lone_leaves(trace, home, scopes, inside):
         home[leaf] = first.rpartition("/")[0]
-    own, other = first.rpartition("/")[2], scopes[-1].rpartition("/")[2]
-    fold.times[first], fold.names[first] = len(scopes), f"{own} … {other}"
+    fold.times[first] = len(scopes)
+    fold.names[first] = f"{_name(first)} … {_name(scopes[-1])}"
     for number, scope in enumerate(scopes):
         if number:
             fold.firsts[scope] = first
@@ -145,20 +144,19 @@ def _within(scope: str, outer: str) -> bool:
 
 
 def _lone_leaves(
-    trace: Trace, home: dict[int, str], scopes: list[str], inside: dict[str, list[Entry]]
+    trace: Trace, home: dict[int, str], scopes: list[str], ops_in: Inside
 ) -> list[int]:
     """Leaves whose place something else takes in another scope: the first block's input, say."""
     lone: dict[int, None] = {}
-    for column in zip(*(inside[scope] for scope in scopes), strict=True):
-        for edges in zip(*(trace.into(op) for op in column), strict=True):
+    for ops in zip(*(ops_in[scope] for scope in scopes), strict=True):
+        for edges in zip(*(trace.into(op) for op in ops), strict=True):
             leaves = [trace[edge.source] for edge in edges]
-            homely = [
+            within = [
                 leaf.op is None and _within(home[leaf.id], scope)
                 for leaf, scope in zip(leaves, scopes, strict=True)
             ]
-            alike = all(homely) and len({(leaf.kind, leaf.shape) for leaf in leaves}) == 1
-            if not alike:
+            if not all(within) or len({(leaf.kind, leaf.shape) for leaf in leaves}) > 1:
                 lone.update(
-                    (leaf.id, None) for leaf, here in zip(leaves, homely, strict=True) if here
+                    (leaf.id, None) for leaf, here in zip(leaves, within, strict=True) if here
                 )
     return list(lone)

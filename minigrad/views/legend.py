@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from .colors import STATES, Scale, Theme, ink_on
-from .shapes import SHAPES, fill, text
+from . import labels
+from .colors import ink_on
+from .model import STATES
+from .node_style import NodeStyle, text
+from .outline import Outline
 
-__all__ = ["caption", "samples"]
+__all__ = ["caption", "power", "samples"]
 
 WORDS = {
     "parameter": "parameter",
@@ -21,66 +23,70 @@ WORDS = {
     "outside": "out of focus",
     "sum": "Σ ratio",
 }
-
-
-def samples(graph: Any, theme: Theme, kinds: Iterable[str]) -> list[str]:
-    """One small box of each shape that occurs; their ids."""
-    ids = []
-    for kind in (kind for kind in WORDS if kind in set(kinds)):
-        shape, style = SHAPES[kind]
-        graph.node(
-            f"key{kind}",
-            label=f"<{text(WORDS[kind], theme.ink, 9)}>",
-            shape=shape,
-            style=style,
-            fillcolor=fill(theme, kind),
-            color=theme.border,
-            id=f"key{kind}",
-            **({"peripheries": "2"} if kind == "loss" else {}),
-            **{"class": f"key {kind}"},
-        )
-        ids.append(f"key{kind}")
-    return ids
-
-
-def caption(
-    theme: Theme,
-    scale: Scale,
-    summary: str,
-    states: Iterable[str],
-    said: Iterable[tuple[str, str]],
-    verdict: str = "",
-    agrees: bool = True,
-) -> str:
-    """The rows beneath: the scale, kinds of lines, states, a sentence on the whole, the verdict."""
-    present = set(states)
-    rows = [text(summary, theme.muted, 9)]
-    if present - {"none"}:
-        cells = [f"<TD>{text('gradient rms', theme.ink, 9, bold=True)}</TD>"]
-        bounds = scale.bounds
-        for colour, low, high in zip(theme.bins, bounds, bounds[1:], strict=False):
-            label = text(f"{power(low)} – {power(high)}", ink_on(colour), 8)
-            cells.append(f'<TD BGCOLOR="{colour}" CELLPADDING="4">{label}</TD>')
-        rows.insert(0, f"{TABLE}<TR>{''.join(cells)}</TR></TABLE>")
-    for name, (glyph, _, meaning) in STATES.items():
-        if name not in present:
-            continue
-        said = [*said, (glyph, meaning)]
-    cells = [
-        f"{text(mark, theme.ink, 9, bold=True)}{text(f' {words}', theme.muted, 9)}"
-        for mark, words in said
-    ]
-    lines = [cells[i : i + 4] for i in range(0, len(cells), 4)]
-    rows[-1:-1] = [text("     ", theme.muted, 9).join(line) for line in lines]
-    body = "".join(f'<TR><TD ALIGN="LEFT">{row}</TD></TR>' for row in rows)
-    if verdict:
-        ground = "" if agrees else f' BGCOLOR="{theme.alarm}"'
-        words = text(verdict, theme.muted if agrees else theme.paper, 9, bold=not agrees)
-        body += f'<TR><TD ALIGN="LEFT"{ground}>{words}</TD></TR>'
-    return f"{TABLE}{body}</TABLE>"
-
-
 TABLE = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1" CELLPADDING="2">'
+
+
+def samples(graph: Any, plan: Outline, style: NodeStyle) -> list[str]:
+    """One small box of each shape that occurs; their ids."""
+    present = {box.kind for box in plan.boxes} | ({"sum"} if plan.sums else set())
+    kinds = [kind for kind in WORDS if kind in present]
+    for kind in kinds:
+        label = f"<{text(WORDS[kind], style.theme.ink, 9)}>"
+        names = {"id": f"key{kind}", "class": f"key {kind}"}
+        graph.node(f"key{kind}", label=label, **style.shape(kind), **names)
+    return [f"key{kind}" for kind in kinds]
+
+
+def caption(plan: Outline, style: NodeStyle, saved: bool) -> str:
+    """The rows beneath: the scale, kinds of lines, states, a sentence on the whole, the verdict."""
+    theme = style.theme
+    states = {spread.state for spread in plan.spreads.values()}
+    rows = [_scale(style)] if states - {"none"} else []
+    marks = [*_lines(plan, saved)]
+    marks += [(glyph, means) for name, (glyph, _, means) in STATES.items() if name in states]
+    cells = [
+        text(mark, theme.ink, 9, bold=True) + text(f" {means}", theme.muted, 9)
+        for mark, means in marks
+    ]
+    gap = text("     ", theme.muted, 9)
+    rows += [gap.join(cells[i : i + 4]) for i in range(0, len(cells), 4)]
+    rows.append(text(labels.summary(plan.model), theme.muted, 9))
+    body = "".join(f'<TR><TD ALIGN="LEFT">{row}</TD></TR>' for row in rows)
+    return f"{TABLE}{body}{_verdict(plan, style)}</TABLE>"
+
+
+def _scale(style: NodeStyle) -> str:
+    """The colours of the bins, each with its bounds."""
+    bounds = style.scale.bounds
+    cells = [f"<TD>{text('gradient rms', style.theme.ink, 9, bold=True)}</TD>"]
+    for colour, low, high in zip(style.theme.bins, bounds, bounds[1:], strict=False):
+        label = text(f"{power(low)} – {power(high)}", ink_on(colour), 8)
+        cells.append(f'<TD BGCOLOR="{colour}" CELLPADDING="4">{label}</TD>')
+    return f"{TABLE}<TR>{''.join(cells)}</TR></TABLE>"
+
+
+def _lines(plan: Outline, saved: bool) -> list[tuple[str, str]]:
+    """What kinds of lines there are."""
+    found = [("down", "values, forward")]
+    if any(line.sent for line in plan.lines):
+        found.append(("thick, up", "gradients, backward; wider is larger"))
+    if plan.sums:
+        found.append(("Σ", "sum of gradients, and ‖Σg‖ / Σ‖g‖"))
+    if saved:
+        found.append(("dotted", "saved for backward"))
+    if any(box.dimmed for box in plan.boxes):
+        found.append(("dashed", "takes no part in backward"))
+    return found
+
+
+def _verdict(plan: Outline, style: NodeStyle) -> str:
+    """What the hand-derived steps say, on red if they disagree."""
+    said, agrees = labels.verdict(plan.model)
+    if not said:
+        return ""
+    ground = "" if agrees else f' BGCOLOR="{style.theme.alarm}"'
+    colour = style.theme.muted if agrees else style.theme.paper
+    return f'<TR><TD ALIGN="LEFT"{ground}>{text(said, colour, 9, bold=not agrees)}</TD></TR>'
 
 
 def power(exponent: float) -> str:
@@ -89,7 +95,7 @@ def power(exponent: float) -> str:
     >>> [power(e) for e in (-8.0, -6.5, 0.0, 2.5, 4.0)]
     ['1e-8', '3e-7', '1', '300', '1e4']
     """
-    if -2.5 < exponent < 3:
-        return f"{10**exponent:.1g}" if exponent < 1 else f"{float(f'{10**exponent:.1g}'):.0f}"
     digit, _, ten = f"{10**exponent:.0e}".partition("e")
+    if -2.5 < exponent < 3:
+        return f"{float(f'{digit}e{ten}'):g}"
     return f"{digit}e{int(ten)}"

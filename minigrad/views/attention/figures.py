@@ -25,6 +25,7 @@ __all__ = [
     "gradient_times_attention",
     "head_agreement",
     "rollout",
+    "row_entropy",
     "sparsity",
     "visible",
 ]
@@ -69,9 +70,14 @@ def visible(A: Array) -> Array:
     return np.asarray(np.where(ahead, True, seen))
 
 
+def row_entropy(A: Array) -> Array:
+    """Of each row −Σ_j A_ij log A_ij, in nats."""
+    return np.asarray(-(A * np.log(np.where(A > 0, A, 1.0))).sum(-1))
+
+
 def evenness(A: Array) -> tuple[Array, Array]:
     """The entropy of each head, and its share of the largest possible; A (batch, heads, n, m)."""
-    found = -(A * np.log(np.where(A > 0, A, 1.0))).sum(-1).mean(axis=(0, -1)) + 0.0
+    found = row_entropy(A).mean(axis=(0, -1)) + 0.0
     largest = np.log(np.maximum(visible(A).sum(-1), 1)).mean(axis=(0, -1))
     return found, np.divide(found, largest, out=np.zeros_like(found), where=largest > 0)
 
@@ -152,12 +158,8 @@ def head_agreement(A: Any) -> Array:
            [0., 0., 1.]])
     """
     A = by_head(A, "head_agreement")
-
-    def spread(p: Array) -> Array:
-        return np.asarray(-(p * np.log(np.where(p > 0, p, 1.0))).sum(-1))
-
     one, other = A[:, :, None], A[:, None]
-    apart = spread((one + other) / 2) - (spread(one) + spread(other)) / 2
+    apart = row_entropy((one + other) / 2) - (row_entropy(one) + row_entropy(other)) / 2
     return np.asarray(1 - np.clip(apart / np.log(2), 0.0, 1.0).mean(axis=(0, -1)))
 
 

@@ -14,7 +14,7 @@ from ..render import write
 from .heatmap import Grid
 
 if TYPE_CHECKING:
-    from .matrices import Attentions
+    from .record import Attentions
 
 __all__ = ["plot"]
 

@@ -1,15 +1,16 @@
-"""The attention of a record: every matrix of weights beside its gradient, as text or a plot."""
+"""The attention of a record: every matrix of weights beside its gradient, as text or as a plot."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ...engine.errors import ShapeError
+from ...recording.record import rms
 from ..plain import one_line, sized
 from ..terminal import finished, only_ascii, wide
 from .figures import by_head, entropy
@@ -23,18 +24,23 @@ if TYPE_CHECKING:
 __all__ = ["Attention", "Attentions", "attentions"]
 
 Array = NDArray[Any]
+MASKED = -1e8  # a score at or below it was masked, by -inf or by a large negative number
 
 
 @dataclass(frozen=True, eq=False)
 class Attention:
     """One attention of a record: weights, gradient and mask as (batch, heads, n, m)."""
 
-    path: str
+    entry: Entry
     A: Array
     dA: Array | None  # None: no gradient reached it
-    forbidden: Array  # where a mask had put −∞
-    queries: tuple[str, ...]
-    keys: tuple[str, ...]
+    forbidden: Array  # where a mask forbids looking
+    queries: Sequence[str]
+    keys: Sequence[str]
+
+    @property
+    def path(self) -> str:
+        return self.entry.path
 
     @property
     def heads(self) -> int:
@@ -52,15 +58,12 @@ class Attention:
         """The first heads' heatmaps, each under a line of figures."""
         parts = []
         told, spread = patterns(self.A), entropy(self.A)
+        of = f", entry {batch} of {len(self.A)} in the batch" if len(self.A) > 1 else ""
         for head in range(min(self.heads, shown)):
-            of = f", entry {batch} of {len(self.A)} in the batch" if len(self.A) > 1 else ""
-            gradient = (
-                "" if self.dA is None else f", rms of gradient {sized(_rms(self.dA[:, head]))}"
-            )
-            parts.append(
-                f"{one_line(self.path)}, head {head}{of}: {told[head]}; entropy "
-                f"{spread.figures[head]:.2f}, {spread.verdicts[head]}{gradient}"
-            )
+            figures = f"entropy {spread.figures[head]:.2f}, {spread.verdicts[head]}"
+            if self.dA is not None:
+                figures += f", rms of gradient {sized(rms(self.dA[:, head]))}"
+            parts.append(f"{one_line(self.path)}, head {head}{of}: {told[head]}; {figures}")
             parts += [heatmaps(self.grids(head, batch), width, ascii), ""]
         return "\n".join(parts)
 
@@ -132,52 +135,33 @@ def attentions(trace: Trace, tokens: Any = None) -> Attentions:
 
 
 def _attention(trace: Trace, entry: Entry, tokens: Any) -> Attention:
-    n, m = entry.shape[-2:]
-    queries, keys = _named(tokens, n, m, entry.path)
-    scores = [trace[edge.source].value for edge in trace.into(entry)]
-    blocked = (
-        np.isneginf(np.asarray(scores[0], np.float64)) if scores and scores[0] is not None else None
-    )
-    nothing = np.zeros(entry.shape)
-    heads = _has_heads(trace, entry)
+    queries, keys = _named(tokens, entry)
+    scores = trace[trace.into(entry)[0].source].value
+    heads = len(entry.shape) > 3 or _merges_heads(trace, entry)
 
     def lifted(array: Any) -> Array:
-        array = np.asarray(array, np.float64)
         return by_head(array if heads or array.ndim != 3 else array[:, None], "attention")
 
-    return Attention(
-        entry.path,
-        lifted(entry.value),
-        None if entry.gradient is None else lifted(entry.gradient),
-        lifted(nothing if blocked is None else blocked) > 0,
-        queries,
-        keys,
-    )
+    A, forbidden = lifted(entry.value), lifted(scores) <= MASKED
+    dA = None if entry.gradient is None else lifted(entry.gradient)
+    return Attention(entry, A, dA, forbidden, queries, keys)
 
 
-def _has_heads(trace: Trace, entry: Entry) -> bool:
-    """Whether A's third axis is its heads, which are merged later on; a batch is not."""
-    for use in trace.uses(entry):
-        for merge in trace.uses(trace[use.target]):
-            settings = trace[merge.target].settings
-            if {settings.get("axis1"), settings.get("axis2")} == {"-3", "-2"}:
-                return True
-    return False
+def _merges_heads(trace: Trace, A: Entry) -> bool:
+    """Whether A is (heads, n, m) rather than (batch, n, m): heads are merged into C afterwards."""
+    later = trace.entries[A.id :]
+    return len(A.shape) == 3 and any(e.name == "C" and e.scope == A.scope for e in later)
 
 
-def _named(tokens: Any, n: int, m: int, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _named(tokens: Any, entry: Entry) -> tuple[Sequence[str], Sequence[str]]:
     """Names of queries and keys: those given, or numbers."""
+    n, m = entry.shape[-2:]
     if tokens is None:
         return tuple(map(str, range(n))), tuple(map(str, range(m)))
     pair = len(tokens) == 2 and not any(isinstance(t, str) for t in tokens)
     queries, keys = tokens if pair else (tokens, tokens)
     for what, names, size in (("queries", queries, n), ("keys", keys, m)):
         if len(names) != size:
-            raise ShapeError(
-                f"attention(tokens): {path} has {size} {what}, got {len(names)} tokens"
-            )
+            said = f"{entry.path} has {size} {what}, got {len(names)} tokens"
+            raise ShapeError(f"attention(tokens): {said}")
     return tuple(map(str, queries)), tuple(map(str, keys))
-
-
-def _rms(array: Array) -> float:
-    return float(np.sqrt(np.mean(array**2)))

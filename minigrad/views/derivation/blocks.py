@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..fold import folded
-from ..scopes import homes
+from ..model import Model
 
 if TYPE_CHECKING:
     from ...recording.record import Entry
@@ -16,7 +15,7 @@ __all__ = ["Blocks"]
 
 class Blocks:
     def __init__(self, trace: Trace) -> None:
-        self.trace, self.fold = trace, folded(trace, homes(trace))
+        self.trace, self.fold = trace, Model(trace).fold
         self._twins: dict[int, list[int]] = {}
         for entry in trace.entries:
             self._twins.setdefault(self.fold.leader(entry.id), []).append(entry.id)

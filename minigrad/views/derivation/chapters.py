@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ..colors import STATES
-from ..labels import ranged
+from ..model import STATES, ranged
 from .notation import code, inline
 from .said import templates
 from .sizes import measured

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..model import Model
 from ..plain import counted, sized
-from ..scopes import homes
 from .axes import in_product
 from .notation import code, inline
 from .story import Story
@@ -37,7 +37,7 @@ AFTER = (
 class Opening:
     def __init__(self, story: Story, checks: list[Check]) -> None:
         self.story, self.trace, self.checks = story, story.trace, checks
-        self.homes = homes(story.trace)
+        self.homes = Model(story.trace, fold=False).home
 
     def text(self, steps: int, unmeasured: str) -> list[str]:
         """What is told, in how many steps, and why nothing was measured if a check failed."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..colors import STATES
+from ..model import STATES
 from ..plain import sized
 from .notation import code, inline
 from .story import Story

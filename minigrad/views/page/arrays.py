@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from base64 import b64encode
 from hashlib import sha256
-from math import isfinite, prod
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...recording.record import rms
+from ...recording.record import facts_of
+from ..data import number
 
-__all__ = ["Arrays", "Limits", "number", "pooled"]
+__all__ = ["Arrays", "Limits", "pack", "pooled"]
 
 
 class Limits(NamedTuple):
@@ -63,8 +64,8 @@ def pack(array: Any, limits: Limits = STEPS[0]) -> dict[str, Any]:
     """
     shape = array.shape
     rows, columns = (1, *shape)[-2:] if shape else (1, 1)
-    wide = array.astype(np.float64).reshape(prod(shape[:-2]), rows, columns)
-    cells = pooled(wide[: limits.matrices], limits.side)
+    wide = array.reshape(prod(shape[:-2]), rows, columns)[: limits.matrices].astype(np.float64)
+    cells, facts = pooled(wide, limits.side), facts_of(array)
     size = float(np.abs(cells, where=np.isfinite(cells), out=np.zeros_like(cells)).max(initial=0.0))
     scale = 1.0 if size == 0 or 1e-30 < size < 1e30 else 2.0 ** np.floor(np.log2(size))
     data = (cells / scale).astype("<f4").tobytes()
@@ -75,9 +76,9 @@ def pack(array: Any, limits: Limits = STEPS[0]) -> dict[str, Any]:
         "columns": cells.shape[2],
         "pool": [-(-rows // limits.side) or 1, -(-columns // limits.side) or 1],
         "matrices": len(cells),
-        "min": number(float(wide.min())) if wide.size else None,
-        "max": number(float(wide.max())) if wide.size else None,
-        "rms": number(rms(wide[wide != -np.inf])),
+        "min": number(facts.low),
+        "max": number(facts.high),
+        "rms": number(facts.unmasked_rms),
         "data": b64encode(data).decode(),
     }
     return made if scale == 1.0 else made | {"scale": scale}
@@ -99,11 +100,6 @@ def pooled(matrices: Any, side: int) -> Any:
     blocks = blocks.reshape(*blocks.shape[:3], tall * wide)
     sizes = np.where(np.isnan(blocks), np.inf, np.abs(blocks))
     return np.take_along_axis(blocks, sizes.argmax(axis=-1)[..., None], axis=-1)[..., 0]
-
-
-def number(x: float | None) -> float | str | None:
-    """A number for JSON, which has no infinities."""
-    return x if x is None or isfinite(x) else str(float(x))
 
 
 def _cells(shape: tuple[int, ...], limits: Limits) -> int:

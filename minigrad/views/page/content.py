@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...engine.errors import ArgumentError
-from ..colors import FIXED, STATES
-from ..data import trace_to_dict
+from ..attention.figures import row_entropy
+from ..attention.record import attentions
+from ..colors import FIXED
+from ..data import number, trace_to_dict
 from ..formula import Tree
+from ..model import STATES, Model
 from ..plain import one_line
-from ..scopes import homes
 from ..variants import WHERE, formulas_of
-from .arrays import Arrays, number
+from .arrays import Arrays
 from .formulas import shape_text, shapes_of, tree_of
 
 if TYPE_CHECKING:
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["page_content"]
 
-MASKED = -1e8  # a score at or below it was masked, by -inf or by a large negative number
 LEFT_OUT = ("path", "needs_gradient", "value", "gradient")
 
 
@@ -34,7 +36,7 @@ def page_content(
 ) -> dict[str, Any]:
     """Everything the page needs, ready for JSON."""
     arrays, formulas = Arrays(), _Numbered()
-    record, home = trace_to_dict(trace), homes(trace)
+    record, home = trace_to_dict(trace), Model(trace, fold=False).home
     nodes = [
         _node(trace, entry, node, arrays, formulas) | {"home": one_line(home[entry.id])}
         for entry, node in zip(trace.entries, record["nodes"], strict=True)
@@ -118,8 +120,9 @@ def _setting(text: str) -> str:
 def _edge(edge: Edge, arrays: Arrays) -> dict[str, Any]:
     made: dict[str, Any] = {"source": edge.source, "target": edge.target, "input": edge.input}
     if edge.contribution is not None:
-        made["sent"] = arrays.add(edge.contribution)
-        made["bin"] = FIXED.bin(edge.contribution_rms or 0.0)
+        made["sent"], size = arrays.add(edge.contribution), edge.contribution_rms or 0.0
+        made["bin"] = FIXED.bin(size)
+        made |= {} if isfinite(size) else {"state": "non-finite"}
     return made
 
 
@@ -191,49 +194,27 @@ def _gradient(check: Check, shapes: dict[str, tuple[int, ...]]) -> dict[str, Any
 
 
 def _attention(trace: Trace, arrays: Arrays) -> list[dict[str, Any]]:
-    """Attention weights, found by what the record says: a softmax over the last axis, named A."""
-    found = []
-    for entry in trace.entries:
-        if not _is_attention(entry):
-            continue
-        scores = trace.entries[trace.into(entry)[0].source]
-        queries, keys = entry.shape[-2:]
-        found.append(
-            {
-                "node": entry.id,
-                "value": arrays.add(entry.value),
-                "gradient": arrays.add(entry.gradient),
-                "heads": entry.shape[-3] if len(entry.shape) > 3 or _merges(trace, entry) else 1,
-                "queries": queries,
-                "keys": keys,
-                "masked": _bits(np.asarray(scores.value) <= MASKED),
-                "entropy": _rounded(_entropy(np.asarray(entry.value, dtype=np.float64))),
-                "norm": None if entry.gradient is None else _rounded(_norms(entry.gradient)),
-            }
-        )
-    return found
-
-
-def _is_attention(entry: Entry) -> bool:
-    named = entry.op == "softmax" and entry.name == "A"
-    return named and len(entry.shape) > 1 and entry.value is not None
-
-
-def _merges(trace: Trace, A: Entry) -> bool:
-    """Whether A is (heads, n, n) rather than (batch, n, n): heads are merged into C afterwards."""
-    later = trace.entries[A.id :]
-    return len(A.shape) == 3 and any(e.name == "C" and e.scope == A.scope for e in later)
+    """Each attention of the record, with figures for each entry of the batch and each head."""
+    return [
+        {
+            "node": one.entry.id,
+            "value": arrays.add(one.entry.value),
+            "gradient": arrays.add(one.entry.gradient),
+            "heads": one.heads,
+            "queries": len(one.queries),
+            "keys": len(one.keys),
+            "masked": _bits(one.forbidden),
+            "entropy": _rounded(_entropy(one.A)),
+            "norm": None if one.dA is None else _rounded(np.sqrt((one.dA**2).sum((-2, -1)))),
+        }
+        for one in attentions(trace)
+    ]
 
 
 def _entropy(A: Any) -> Any:
     """Of each head, the mean entropy of its rows in nats, rows that may attend nowhere left out."""
-    rows = -np.sum(A * np.log(np.where(A > 0, A, 1.0)), axis=-1)
     counted = A.sum(axis=-1) > 0
-    return rows.sum(axis=-1, where=counted) / np.maximum(counted.sum(axis=-1), 1)
-
-
-def _norms(gradient: Any) -> Any:
-    return np.sqrt(np.sum(np.square(gradient, dtype=np.float64), axis=(-2, -1)))
+    return row_entropy(A).sum(axis=-1, where=counted) / np.maximum(counted.sum(axis=-1), 1)
 
 
 def _rounded(figures: Any) -> list[Any]:
@@ -242,10 +223,9 @@ def _rounded(figures: Any) -> list[Any]:
 
 def _bits(masked: Any) -> list[str]:
     """Of each head, one bit for each query and key, in base64; none if nothing is masked."""
-    if not masked.any():
-        return []
     heads = masked.reshape(-1, masked.shape[-2] * masked.shape[-1])
-    return [b64encode(np.packbits(head).tobytes()).decode() for head in heads]
+    packed = [b64encode(np.packbits(head).tobytes()).decode() for head in heads]
+    return packed if masked.any() else []
 
 
 def _tokens(

@@ -1,0 +1,172 @@
+"""One annotated model of a record: where each entry is at home, what repeats, what it is called.
+
+Every view reads a record through this. It holds no colours and no markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf, isfinite
+from typing import TYPE_CHECKING
+
+from .fold import Fold, folded
+from .plain import sized
+
+if TYPE_CHECKING:
+    from ..recording.record import Checks, Entry
+    from ..recording.trace import Trace
+
+__all__ = ["STATES", "Model", "Spread", "largest", "parts", "ranged"]
+
+# state: (glyph, ASCII glyph, what it means)
+STATES = {
+    "ok": ("●", "*", "ok"),
+    "zero": ("○", "0", "exactly zero"),
+    "vanishing": ("▼", "v", "vanishing"),
+    "exploding": ("▲", "^", "exploding"),
+    "non-finite": ("‼", "!", "NaN or infinite"),
+    "none": ("–", "-", "no gradient"),
+}
+WORST_FIRST = ("non-finite", "exploding", "vanishing", "zero", "ok", "none")
+
+
+class Model:
+    """A record with scopes, repeated blocks, states and labels.
+
+    >>> import minigrad as mg
+    >>> x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
+    >>> with mg.trace() as t, mg.scope("squares"):
+    ...     mg.sum(x * x).backward()
+    >>> model = Model(t)
+    >>> model.home[0], model.label(t[1]), model.spread(t.entries).text
+    ('squares', 'multiply', '1.0 to 3.2')
+    """
+
+    def __init__(self, trace: Trace, *, fold: bool = True) -> None:
+        self.trace = trace
+        self.home = _homes(trace)
+        self.fold = folded(trace, self.home) if fold else Fold()
+        self.place = {i: self.fold.lift(scope) for i, scope in self.home.items()}
+
+    @cached_property
+    def checks(self) -> Checks:
+        """The gradients held against the hand-derived steps."""
+        return self.trace.checked()
+
+    def label(self, entry: Entry) -> str:
+        """Its name or its op; an unnamed leaf goes by the input it is used as: mask, but not a."""
+        uses = self.trace.uses(entry)
+        if entry.op is not None or entry.name is not None:
+            return entry.label
+        return uses[0].input if uses and len(uses[0].input) > 2 else entry.kind
+
+    def missing(self, entry: Entry) -> str:
+        """Why an entry has no gradient."""
+        return self.trace.explain_missing(entry)
+
+    def copies(self, entry: int) -> list[Entry]:
+        """An entry and its twins in the other copies of its block, in the order they were made."""
+        return self._twins[self.fold.leader(entry)]
+
+    @cached_property
+    def _twins(self) -> dict[int, list[Entry]]:
+        found: dict[int, list[Entry]] = {}
+        for entry in self.trace.entries:
+            found.setdefault(self.fold.leader(entry.id), []).append(entry)
+        return found
+
+    def terms(self, entry: Entry) -> list[float]:
+        """The sizes of the gradients that an entry's uses sent back: all that its own sums."""
+        sizes = (edge.contribution_rms for edge in self.trace.uses(entry))
+        return [size for size in sizes if size is not None]
+
+    def spread(self, entries: Sequence[Entry], *, constants: bool = True) -> Spread:
+        """The gradients of several entries that are drawn as one.
+
+        Args: constants: count what has no gradient too; within a scope, constants need none.
+        """
+        counted = entries if constants else [e for e in entries if e.state != "none"] or entries
+        present = {entry.state for entry in counted}
+        worst = next(state for state in WORST_FIRST if state in present)
+        odd = [e for e in counted if e.state == ("none" if worst == "ok" else worst)]
+        note = ""
+        if 0 < len(odd) < len(counted):
+            glyph, _, meaning = STATES[odd[0].state]
+            note = f"{glyph} {len(odd)} of {len(counted)} {meaning}: {self._which(odd[0], entries)}"
+        sizes = [size for entry in entries if (size := entry.gradient_rms) is not None]
+        return Spread(sizes, worst, note)
+
+    def _which(self, entry: Entry, among: Sequence[Entry]) -> str:
+        """Which of several an entry is: the names of its scopes that the others do not have."""
+        other = among[-1] if entry is among[0] else among[0]
+        own, others = parts(self.home[entry.id]), parts(self.home[other.id])
+        names = [a for a, b in zip(own, others, strict=False) if a != b]
+        return "/".join(names) or entry.path
+
+
+# ---------------------------------------------------------------- several sizes in one
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The sizes of several gradients, the worst state among them, and a note where one differs."""
+
+    sizes: list[float]
+    state: str
+    note: str  # such as "○ 1 of 20 exactly zero: step3"
+
+    @property
+    def text(self) -> str:
+        return ranged(self.sizes)
+
+    @property
+    def largest(self) -> float:
+        return largest(self.sizes)
+
+
+def ranged(sizes: Iterable[float]) -> str:
+    """Sizes as one number, or from the least to the largest.
+
+    >>> ranged([0.5, 0.5]), ranged([0.5, 2.0]), ranged([])
+    ('0.50', '0.50 to 2.0', '')
+    """
+    texts = [sized(size) for size in sorted(sizes, key=_rank)]
+    return " to ".join(dict.fromkeys((texts[0], texts[-1]))) if texts else ""
+
+
+def _rank(size: float) -> float:
+    """What is not finite is larger than anything."""
+    return size if isfinite(size) else inf
+
+
+def largest(sizes: Iterable[float]) -> float:
+    return max(map(_rank, sizes), default=0.0)
+
+
+# ---------------------------------------------------------------- scopes
+
+
+def parts(scope: str) -> list[str]:
+    """The names of a scope, from the outermost in."""
+    return scope.split("/") if scope else []
+
+
+def _homes(trace: Trace) -> dict[int, str]:
+    """The scope of each entry: an op's own; for a leaf the innermost that holds all its uses."""
+    found = {entry.id: entry.scope for entry in trace.entries}
+    for entry in trace.entries:
+        uses = [parts(trace[edge.target].scope) for edge in trace.uses(entry)]
+        if entry.op is None and uses:
+            found[entry.id] = "/".join(_shared(uses))
+    return found
+
+
+def _shared(scopes: Sequence[list[str]]) -> list[str]:
+    """The names that all scopes begin with."""
+    first, last = min(scopes), max(scopes)  # what these two share lies between them too
+    same = 0
+    while same < min(len(first), len(last)) and first[same] == last[same]:
+        same += 1
+    return first[:same]
