@@ -141,6 +141,7 @@ __all__ = [
     "negative",
     "no_grad",
     "op",
+    "optim",
     "pad",
     "power",
     "registry",

@@ -11,7 +11,8 @@ import numpy as np
 from .engine.context import Listener, enable_grad, listen, no_grad
 from .engine.errors import GradcheckError, GradientError
 from .engine.op import Op
-from .engine.tensor import Tensor, grad
+from .engine.tensor import Tensor
+from .functional import grad
 
 __all__ = ["Difference", "Report", "compare", "gradcheck"]
 

@@ -1,8 +1,8 @@
-"""Derivatives of functions: vjp, jvp, hvp, jacobian; and checkpoint: memory for a second forward.
+"""Derivatives: grad of a graph; vjp, jvp, hvp, jacobian of a function; and checkpoint.
 
-Each of the first four calls `f` on fresh leaves that hold the inputs' values, so it leaves no
-`.grad` and needs no `requires_grad`. `inputs` is one array or Tensor, or a sequence of them;
-results have the same form.
+vjp, jvp, hvp and jacobian call `f` on fresh leaves that hold the inputs' values, so they leave no
+`.grad` and need no `requires_grad`. `inputs` is one array or Tensor, or a sequence of them; results
+have the same form. checkpoint pays for memory with a second forward.
 """
 
 from __future__ import annotations
@@ -18,9 +18,55 @@ from .engine.context import Context, Listener, current, enable_grad, within
 from .engine.errors import GradientError, ShapeError
 from .engine.graph import Node, backpropagate, next_number, writes
 from .engine.op import Op
-from .engine.tensor import Tensor, grad, tensor
+from .engine.tensor import Tensor, _recorded, _seed, tensor
 
 __all__ = ["checkpoint", "grad", "hvp", "jacobian", "jvp", "vjp"]
+
+
+def grad(output: Tensor, inputs: Any, grad_output: Any = None, create_graph: bool = False) -> Any:
+    """∂output/∂inputs, without touching any `.grad`.
+
+    Args:
+        output: a tensor; unless it has one entry, `grad_output` (of its shape) is needed.
+        inputs: one tensor or a sequence of them, leaves or computed.
+        create_graph: return Tensors that are recorded themselves, for derivatives of derivatives.
+            The graph is kept then; otherwise it is freed, and arrays are returned.
+    Returns: one gradient, or a list, like `inputs`; zeros for an input that `output` does not
+        depend on.
+
+    >>> import minigrad as mg
+    >>> x = mg.tensor(2.0, requires_grad=True)
+    >>> first = mg.grad(x**3, x, create_graph=True)
+    >>> float(mg.grad(first, x))
+    12.0
+    """
+    single = isinstance(inputs, Tensor)
+    wanted: list[Tensor] = [inputs] if single else list(inputs)
+    for i, x in enumerate(wanted):
+        if not isinstance(x, Tensor) or not x._needs:
+            raise GradientError(
+                f"grad(output, inputs): inputs[{i}] is no tensor that requires a gradient"
+            )
+    seed = _seed("grad", output, grad_output)
+    if not create_graph:
+        seed = np.array(seed)  # a listener may keep it
+    elif not isinstance(seed, Tensor):
+        seed = Tensor(seed)
+    results = backpropagate(
+        [(output._node or output, seed)],
+        retain=create_graph,
+        targets=[x._node or x for x in wanted],
+        run=_recorded if create_graph else None,
+    )
+    found = [results.get(x._node or x) for x in wanted]
+    arrays = [
+        np.zeros(x.shape, x.dtype) if g is None else g for x, g in zip(wanted, found, strict=True)
+    ]
+    if create_graph:
+        arrays = [g if isinstance(g, Tensor) else Tensor(np.asarray(g)) for g in arrays]
+    else:
+        arrays = [np.array(g) for g in arrays]
+    return arrays[0] if single else arrays
 
 
 def _fresh(inputs: Any) -> tuple[list[Tensor], bool]:
@@ -147,6 +193,31 @@ class _Recompute(Listener):
         self.nodes: list[weakref.ref[Node]] = []  # weak: the graph owns its nodes
         self.leaves: list[weakref.ref[Tensor]] = []
         self.states: list[tuple[np.random.Generator, Any]] = []
+        self.written: list[weakref.ref[Tensor]] = []
+        self.result: list[tuple[float, float]] = []
+        self.name = getattr(f, "__name__", "f")
+
+    def run(self) -> Any:
+        """The first run, heard before others hear it, who then see nothing saved."""
+        with within(Context(True, self.context.scope, (self, *self.context.listeners))):
+            output = self.f(*self.inputs)
+        self.result = _sums(output)
+        return output
+
+    def intercept_backward(self, output: Any, seed: Any, retain: bool) -> bool:
+        raise GradientError(
+            f"checkpoint: {self.name} calls backward(), which would add its gradients twice: "
+            "backward runs it again"
+        )
+
+    def updating(self, owner: Any, again: Callable[[], Any]) -> None:
+        raise GradientError(
+            f"checkpoint: {self.name} updates weights or gradients, which would happen twice: "
+            "backward runs it again"
+        )
+
+    def assigned(self, tensor: Tensor, array: Any) -> None:
+        self.written.append(weakref.ref(tensor))
 
     def enter(self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
         for value in inputs:
@@ -169,32 +240,62 @@ class _Recompute(Listener):
             leaf = reference()
             if leaf is not None:
                 writes.check_since(self.began, wanted, leaf.path or "an input", leaf.data)
-        twins = self._run_again()
+        twins, result = self._run_again()
         nodes = [reference() for reference in self.nodes]
         same = len(nodes) == len(twins) and all(
             node is None or (node.op, node.shape) == (twin.op, twin.shape)
             for node, twin in zip(nodes, twins, strict=True)
         )
         if not same:
-            name = getattr(self.f, "__name__", "f")
-            raise GradientError(f"checkpoint: {name} took other steps when backward ran it again")
+            raise GradientError(
+                f"checkpoint: {self.name} took other steps when backward ran it again"
+            )
+        if not _agree(result, self.result):
+            raise GradientError(
+                f"checkpoint: {self.name} gave other numbers when backward ran it again; "
+                "give the generator it draws from to an op, and let it change no state"
+            )
         for node, twin in zip(nodes, twins, strict=True):
             if node is not None and node.source is self:
                 node.saved, node.source = twin.saved, None
         return wanted.saved  # type: ignore[return-value]
 
-    def _run_again(self) -> list[Node]:
+    def _run_again(self) -> tuple[list[Node], list[tuple[float, float]]]:
+        """Nodes and sums of a second run, after which all that it wrote is as it was."""
         second = _Keep()
+        leaves = [leaf for leaf in (reference() for reference in self.written) if leaf is not None]
+        arrays = [leaf.numpy().copy() for leaf in leaves]
         now = [deepcopy(generator.bit_generator.state) for generator, _ in self.states]
         try:
             for generator, state in self.states:
                 generator.bit_generator.state = state
             with within(Context(True, self.context.scope, (second,))):
-                self.f(*self.inputs)
+                result = _sums(self.f(*self.inputs))
         finally:
             for (generator, _), state in zip(self.states, now, strict=True):
                 generator.bit_generator.state = state
-        return second.nodes
+            for leaf, array in zip(leaves, arrays, strict=True):
+                leaf.assign_(array)
+        return second.nodes, result
+
+
+def _sums(output: Any) -> list[tuple[float, float]]:
+    """Σ |y| and Σ i yᵢ / n of each Tensor that a function returned: to tell two runs apart."""
+    several = output if isinstance(output, list | tuple) else [output]
+    arrays = [one._data.reshape(-1) for one in several if isinstance(one, Tensor)]
+    ramps = [np.linspace(0.0, 1.0, y.size) for y in arrays]
+    return [
+        (float(np.abs(y).sum(dtype=float)), float(y.real @ r))
+        for y, r in zip(arrays, ramps, strict=True)
+    ]
+
+
+def _agree(first: list[tuple[float, float]], second: list[tuple[float, float]]) -> bool:
+    """Whether the sums of two runs are the same but for rounding."""
+    return len(first) == len(second) and all(
+        np.allclose(one, other, rtol=0.0, atol=np.nan_to_num(1e-5 * one[0]), equal_nan=True)
+        for one, other in zip(first, second, strict=True)
+    )
 
 
 class _Keep(Listener):
@@ -212,8 +313,10 @@ def checkpoint(f: Callable[..., Any], *inputs: Any) -> Any:
     """f(*inputs), keeping none of its activations: backward runs f again to get them.
 
     The graph, its scopes and its random draws are those of a plain call; only memory and time
-    differ.
-    Raises: GradientError in backward if f does something else the second time.
+    differ. What f writes by `assign_` is written once. A generator that f draws from must be an
+    argument of an op, as dropout's is.
+    Raises: GradientError if f runs backward or updates weights; in backward if f takes other steps
+        the second time, or gives other numbers.
     Source: Chen et al. 2016, arXiv:1604.06174.
 
     >>> import minigrad as mg
@@ -223,8 +326,4 @@ def checkpoint(f: Callable[..., Any], *inputs: Any) -> Any:
     [1.0, 1.0]
     """
     context = current()
-    if not context.recording:
-        return f(*inputs)
-    first = _Recompute(f, inputs, context)  # hears before others do, who then see nothing saved
-    with within(Context(True, context.scope, (first, *context.listeners))):
-        return f(*inputs)
+    return _Recompute(f, inputs, context).run() if context.recording else f(*inputs)

@@ -15,7 +15,7 @@ def lazy_imports(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` of a package: by module, the names that are in it.
 
-    A module itself is found as well.
+    A module itself is found as well. `dir()` shows what the package offers, its `__all__`.
 
     >>> find, everything = lazy_imports("minigrad", {"check": "compare gradcheck"})
     >>> find("gradcheck").__module__, "compare" in everything()
@@ -34,6 +34,6 @@ def lazy_imports(
         return found
 
     def everything() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *module_of})
+        return sorted(sys.modules[package].__all__)
 
     return find, everything

@@ -191,3 +191,49 @@ def test_plain_arrays_and_settings_pass_through(x):
     out = mg.checkpoint(lambda x, a, p: (x * a) ** p, x, np.ones(5), 2)
     out.sum().backward()
     np.testing.assert_allclose(x.grad, 2 * x.data)
+
+
+# ---------------------------------------------------------------- what would happen twice
+
+
+def test_what_f_assigns_is_assigned_once(x):
+    running = mg.tensor(np.zeros(5))
+
+    def normalised(x):
+        mean = mg.mean(x, axis=0)
+        running.assign_(0.9 * running.numpy() + 0.1 * mean.numpy())
+        return mg.exp(x - mean)
+
+    out = mg.checkpoint(normalised, x)
+    np.testing.assert_allclose(running.numpy(), 0.1 * x.numpy().mean(axis=0))
+    out.sum().backward()
+    np.testing.assert_allclose(running.numpy(), 0.1 * x.numpy().mean(axis=0))
+
+
+def test_draws_outside_the_ops_are_an_error_and_no_wrong_gradient(x, rng):
+    out = mg.checkpoint(lambda x: mg.exp(x) * (rng.random(x.shape) < 0.5), x)
+    with pytest.raises(GradientError, match="gave other numbers when backward ran it again"):
+        out.sum().backward()
+
+
+def test_backward_and_updates_within_are_refused_at_once(x):
+    def inner(x):
+        mg.exp(x).sum().backward()
+        return x * 2
+
+    with pytest.raises(GradientError, match=r"inner calls backward\(\)"):
+        mg.checkpoint(inner, x)
+    optimizer = mg.optim.SGD([x])
+
+    def moved(x):
+        optimizer.step()
+        return x * 2
+
+    with pytest.raises(GradientError, match="moved updates weights"):
+        mg.checkpoint(moved, x)
+
+
+def test_outputs_without_entries_or_with_nan_are_no_difference(x):
+    out = mg.checkpoint(lambda x: (mg.exp(x)[:0], mg.exp(x) * np.nan), x)
+    (out[0].sum() + out[1].sum()).backward()
+    assert np.isnan(x.grad).all()

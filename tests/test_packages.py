@@ -24,6 +24,12 @@ def test_every_public_name_is_listed_and_found(package):
     assert wrong == "[]"
 
 
+@pytest.mark.parametrize("package", [minigrad, layers])
+def test_dir_shows_what_users_call_and_nothing_else(package):
+    assert dir(package) == sorted(package.__all__)
+    assert not [name for name in dir(package) if name.startswith("_")]
+
+
 @pytest.mark.parametrize(
     "name", ["minigrad.check", "minigrad.optim", "layers.rotary", "layers.transformer"]
 )
