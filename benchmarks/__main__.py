@@ -8,9 +8,7 @@ Sections:
   table      a training step of attention and of a small GPT, as ratios to hand-best, the best
              NumPy we could write by hand, in one interleaved run
   nodes      what a node costs, on chains of 1,000 ops on 4×4 arrays
-  scaling    by what time grows as a sequence doubles
   memory     what a step needs, as sequences grow
-  profile    what a step spends its time on
   footprint  import time, and size on disk
 
 Every peer works in a process of its own, all idle but one. Its answers, output and every gradient,
@@ -92,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("sections", nargs="*", metavar="SECTION", help="all, unless some are named")
     add("--quick", action="store_true", help="fewer cases, lengths and rounds")
-    add("--cases", type=_names, default=(), help="of the sections table, nodes and profile")
+    add("--cases", type=_names, default=(), help="of the sections table and nodes")
     add("--peers", type=_names, default=(), help=f"hand-best, and which of {_LIST}")
     add("--dtype", choices=("float32", "float64"), default="float32")
     add("--rounds", type=_positive, help="9; 3 with --quick")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .frameworks import Autograd, Jax, Torch
 from .peers import Minigrad, Naive, Numpy, Peer
+from .pytorch import Torch
 from .rounds import BASE
 
 __all__ = ["ENGINES", "everyone"]
@@ -21,8 +21,6 @@ def everyone(path: str) -> dict[str, Peer]:
         Minigrad("compiled-tiled", "compiled tiled", path, method="tiled", compiled=True),
         Torch("torch", "PyTorch", fused=False),
         Torch("torch-sdpa", "PyTorch SDPA", fused=True),
-        Jax("jax", "JAX jit"),
-        Autograd("autograd", "autograd"),
         Naive("naive", "naive NumPy"),
     ]
     return {peer.name: peer for peer in peers}

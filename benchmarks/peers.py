@@ -1,4 +1,4 @@
-"""Who takes the step: NumPy by hand, and minigrad in its three forms. Others are in `frameworks`.
+"""Who takes the step: NumPy by hand, and minigrad in its three forms. PyTorch is in `pytorch`.
 
 A peer makes a step out of a case's inputs; the step gives the output and every gradient, named as
 `cases` says, in whatever kind of array the peer has.
@@ -92,7 +92,6 @@ class Minigrad(Peer):
     ) -> None:
         super().__init__(name, title)
         self.path, self.method, self.compiled = path, method, compiled
-        self.optimiser: Any = None  # of the latest step, if it has one
         self.program: Any = None  # the latest step, compiled
 
     def load(self) -> str:
@@ -165,7 +164,7 @@ class Minigrad(Peer):
     def gpt(self, case: Gpt, inputs: Inputs) -> Step:
         mg, given = self.mg, inputs.given
         p = {k: mg.tensor(v.copy(), requires_grad=True) for k, v in inputs.leaves.items()}
-        optimiser = self.optimiser = self.optim.Adam(p.values(), lr=1e-3)
+        optimiser = self.optim.Adam(p.values(), lr=1e-3)
         B, n, d, h = case.B, case.n, case.d_model, case.heads
 
         def train() -> Any:

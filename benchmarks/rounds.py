@@ -15,7 +15,7 @@ from .answers import Answer, WrongAnswer, check, reference
 from .cases import Case
 from .clock import Sample
 from .peers import Unsupported
-from .remote import PeerError
+from .worker import PeerError
 
 __all__ = ["BASE", "Contestant", "Figure", "Result", "Settings", "measure"]
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field
 
 from . import footprint, memory
 from .cases import CHAINS, LENGTHS, QUICK, TABLE, Case, Chain
 from .contestants import ENGINES
-from .peers import Unsupported
-from .remote import PeerError, Remote
+from .remote import Remote
 from .report import NONE, Report, cell, number
 from .rounds import BASE, Result, Settings, measure
-from .spent import KINDS, OPTIMISER, PYTHON, Spent
+from .worker import PeerError
 
 __all__ = [
     "SECTIONS",
@@ -22,9 +20,7 @@ __all__ = [
     "footprints",
     "memories",
     "nodes",
-    "profile",
     "say",
-    "scaling",
     "table",
 ]
 
@@ -68,7 +64,7 @@ def table(remotes: Sequence[Remote], options: Options) -> Report:
 
 def nodes(remotes: Sequence[Remote], options: Options) -> Report:
     """What a node costs beyond the NumPy work it stands for."""
-    some = _only(remotes, BASE, "eager", "compiled", "torch", "autograd")
+    some = _only(remotes, BASE, "eager", "compiled", "torch")
     others = [one for one in some if one.name != BASE]
     report = Report(
         "The engine's own cost: µs a node, forward and backward, beyond bare NumPy's",
@@ -89,24 +85,6 @@ def nodes(remotes: Sequence[Remote], options: Options) -> Report:
             continue
         parts = ", ".join(f"{number(1e6 * s / count)} {what}" for what, s in taken.items())
         report.notes.append(f"A chain of {count:,} additions takes, in µs a node: {parts}.")
-    return report
-
-
-def scaling(remotes: Sequence[Remote], options: Options) -> Report:
-    """How time grows when a sequence doubles: by 4, once the scores are most of the work."""
-    lengths = [1024, 2048] if options.quick else [1024, 2048, 4096, 8192]
-    some = _only(remotes, BASE, *ENGINES, "torch-sdpa")
-    report = Report(
-        "Time as n doubles (single head, causal, d 64)",
-        [options.settings.dtype, f"n = {lengths[0]}, ms", *(f"to {n}" for n in lengths[1:])],
-    )
-    results = _measured([LENGTHS[n] for n in lengths], some, options, report)
-    for one in some:
-        row = [one.title, cell(results[0], one.name, results[0].seconds(one.name), 1e3)]
-        for shorter, longer in pairwise(results):
-            row.append(cell(longer, one.name, longer.growth(one.name, shorter)))
-            row[-1] = f"×{row[-1]}" if row[-1][0].isdigit() else row[-1]
-        report.rows.append(row)
     return report
 
 
@@ -137,51 +115,12 @@ def memories(remotes: Sequence[Remote], options: Options) -> Report:
     return report
 
 
-def profile(remotes: Sequence[Remote], options: Options) -> Report:
-    """What a step of minigrad spends its time on."""
-    default = ("tiny", "m-1k") if options.quick else ("tiny", "medium", "m-1k", "gpt")
-    found: dict[str, Spent] = {}
-    failed: list[str] = []
-    for case in [TABLE[name] for name in options.cases or default if name in TABLE]:
-        for one in _only(remotes, *ENGINES):
-            say(f"profile: {case.name}, {one.title}")
-            seconds = 0.5 if options.quick else 3.0
-            title = f"{case.name}, {one.title}"
-            try:
-                found[title] = one.spent(case, options.settings.dtype, seconds)
-            except (PeerError, Unsupported) as error:
-                failed.append(f"{title}: {error}")
-    kinds = [k for k in (*KINDS, OPTIMISER, PYTHON) if any(k in s.shares for s in found.values())]
-    report = Report("What a step spends its time on, %", ["", *kinds, "ms", "cores", "faults"])
-    for title, spent in found.items():
-        shares = [f"{100 * spent.shares[k]:.0f}" if k in spent.shares else NONE for k in kinds]
-        rest = [number(spent.cores), f"{spent.faults:.0f}"]
-        ms = number(1e3 * spent.seconds) + ("" if spent.quiet else "~")
-        report.rows.append([title, *shares, ms, *rest])
-    report.notes = [
-        "A listener times each kernel and each backward rule, its whole call; of a compiled step, "
-        "each line is timed, which adds 0.2 µs to it and so hides what Python takes of the tiny; "
-        "its softmax is written out, and shows as its parts. What these leave of an unwatched step "
-        "is Python: recording, the traversal, sums on edges. Cores: busy on average. Faults: pages "
-        "of memory that the kernel had to provide, a step.",
-        *failed,
-    ]
-    report.data = {title: asdict(spent) for title, spent in found.items()}
-    return report
-
-
 def footprints(remotes: Sequence[Remote], options: Options) -> Report:
     """Import time and installed size."""
     ours = "minigrad + layers"
-    modules = {ours: "minigrad, layers"} | {
-        title: module
-        for name, title, module in (
-            ("torch", "PyTorch", "torch"),
-            ("jax", "JAX", "jax.numpy"),
-            ("autograd", "autograd", "autograd.numpy"),
-        )
-        if _only(remotes, name)
-    }
+    modules = {ours: "minigrad, layers"}
+    if _only(remotes, "torch"):
+        modules["PyTorch"] = "torch"
     say("footprint: importing in fresh interpreters")
     seconds = footprint.imports(options.path, modules, 3 if options.quick else 15)
     packages = ["minigrad", *footprint.dependencies(options.path)]
@@ -205,9 +144,7 @@ def footprints(remotes: Sequence[Remote], options: Options) -> Report:
 SECTIONS: dict[str, Callable[[Sequence[Remote], Options], Report]] = {
     "table": table,
     "nodes": nodes,
-    "scaling": scaling,
     "memory": memories,
-    "profile": profile,
     "footprint": footprints,
 }
 

@@ -1,27 +1,27 @@
-"""The child's side of `remote`: builds, times and weighs one peer's steps as it is asked.
-
-Requests come by standard input, replies go by standard output, both pickled; whatever libraries
-print goes to standard error.
-"""
+"""In the peer's own process: builds, times and weighs its steps as it is asked."""
 
 from __future__ import annotations
 
 import gc
 import os
-import pickle
-import sys
+from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
-from . import clock, memory, spent
+from . import clock, memory
 from .answers import Answer, answer
 from .cases import Case
-from .peers import Peer, Step, Unsupported
-from .remote import PeerError
+from .peers import Minigrad, Peer, Step, Unsupported
+
+__all__ = ["PeerError", "answer_to", "long_chain", "quiet"]
+
+
+class PeerError(Exception):
+    """A peer failed, or its process ended."""
 
 
 class _Worker:
-    """What the child does when asked."""
+    """What the process does when asked."""
 
     peer: Peer
     step: Step | None = None
@@ -50,11 +50,26 @@ class _Worker:
     def memory(self, case: Case, dtype: str) -> float:
         return memory.peak(self.peer, case, dtype)
 
-    def spent(self, case: Case, dtype: str, seconds: float) -> spent.Spent:
-        return spent.spend(self.peer, case, dtype, seconds)
-
     def long_chain(self, nodes: int) -> dict[str, float]:
-        return spent.long_chain(self.peer, nodes)
+        return long_chain(self.peer, nodes)
+
+
+_worker = _Worker()
+
+
+def answer_to(name: str, *args: Any) -> Any:
+    """Do what is asked; errors in a form that every process can read."""
+    try:
+        return getattr(_worker, name)(*args)
+    except (ImportError, Unsupported) as reason:
+        raise type(reason)(str(reason)) from None
+    except Exception as reason:
+        raise PeerError(f"{type(reason).__name__}: {reason}"[:300]) from None
+
+
+def quiet() -> None:
+    """Whatever libraries print goes to standard error."""
+    os.dup2(2, 1)
 
 
 def _about(step: Step) -> float:
@@ -67,26 +82,25 @@ def _about(step: Step) -> float:
     return (perf_counter() - start) / count
 
 
-def main() -> None:
-    requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    worker = _Worker()
-    while True:
-        try:
-            name, args = pickle.load(requests)
-        except EOFError:
-            return
-        value: Any = None
-        error: Exception | None = None
-        try:
-            value = getattr(worker, name)(*args)
-        except (ImportError, Unsupported) as reason:
-            error = type(reason)(str(reason))
-        except Exception as reason:
-            error = PeerError(f"{type(reason).__name__}: {reason}"[:300])
-        pickle.dump((value, error), replies)
-        replies.flush()
+def long_chain(peer: Peer, nodes: int) -> dict[str, float]:
+    """Seconds of so many additions of a number to a number, forward, backward, and to free them.
 
-
-if __name__ == "__main__":
-    main()
+    Raises: ArithmeticError if the gradient is not 1.
+    """
+    if not isinstance(peer, Minigrad):
+        raise Unsupported("only minigrad makes nodes")
+    x = peer.mg.tensor(1.0, requires_grad=True)
+    gc.collect()
+    times = [perf_counter()]
+    y = x
+    for _ in range(nodes):
+        y = y + 1e-9
+    times.append(perf_counter())
+    y.backward()
+    times.append(perf_counter())
+    del y
+    times.append(perf_counter())
+    if float(x.grad) != 1.0:
+        raise ArithmeticError(f"a chain of {nodes} additions: the gradient is {x.grad}, not 1")
+    taken = [later - earlier for earlier, later in pairwise(times)]
+    return dict(zip(("forward", "backward", "to be freed"), taken, strict=True))
