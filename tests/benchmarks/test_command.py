@@ -1,21 +1,18 @@
 """The command, with real processes: `python -m benchmarks`, and what it asks of its peers."""
 
-import ast
 import json
 import os
 import sys
 import tomllib
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-import benchmarks
 from benchmarks import __main__ as command
 from benchmarks.cases import LENGTHS, TABLE
 from benchmarks.contestants import everyone
-from benchmarks.frameworks import Jax
-from benchmarks.remote import ROOT, PeerError, Remote
+from benchmarks.remote import ROOT, Remote
+from benchmarks.worker import PeerError
 
 PLANTED = """
     import os
@@ -33,7 +30,6 @@ PLANTED = """
 
     class Dying(Naive):
         def load(self):
-            os.write(2, b"no luck today\\n")
             os._exit(1)
 
     class Once(Naive):
@@ -61,6 +57,7 @@ def planted(tmp_path, monkeypatch):
     del sys.modules["planted"]
 
 
+@pytest.mark.slow
 def test_one_command_names_who_is_wrong_and_who_is_missing(planted, monkeypatch, tmp_path, capfd):
     peers = {name: p for name, p in everyone(str(ROOT)).items() if name in ("hand-best", "eager")}
     peers |= {"liar": planted.Wrong("liar", "a liar"), "gone": planted.Absent("gone", "the absent")}
@@ -86,11 +83,9 @@ def test_one_command_names_who_is_wrong_and_who_is_missing(planted, monkeypatch,
     assert case["failures"].keys() == {"liar"}
 
 
-def test_a_peer_whose_process_ends_says_what_it_printed_last(planted):
-    remote = Remote(planted.Dying("dying", "dying"))
-    with pytest.raises(PeerError, match="its process ended: no luck today"):
-        remote.load()
-    remote.close()
+def test_a_peer_whose_process_ends_is_an_error(planted):
+    with pytest.raises(PeerError, match="its process ended"):
+        Remote(planted.Dying("dying", "dying")).load()
 
 
 def test_a_process_that_ended_begins_anew_with_the_next_case(planted):
@@ -114,7 +109,7 @@ def test_memory_is_what_a_step_holds_at_once_beyond_its_inputs(planted):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["tabel"], "no section tabel; there are table, nodes, scaling"),
+        (["tabel"], "no section tabel; there are table, nodes, memory"),
         (["--cases", "tiny,huge"], "no case huge; there are tiny, small"),
         (["--peers", "numpy"], "no peer numpy; there are hand-best, eager, compiled"),
         (["--minigrad", "/nowhere"], "--minigrad /nowhere: no minigrad/ there"),
@@ -132,22 +127,6 @@ def test_a_minigrad_from_elsewhere_is_not_taken_for_the_one_asked_for(tmp_path):
     (tmp_path / "minigrad").mkdir()
     with pytest.raises(ImportError, match="not from"):
         everyone(str(tmp_path))["eager"].load()
-
-
-def test_numpy_is_all_that_must_be_installed():
-    allowed = {*sys.stdlib_module_names, "numpy"}
-    for path in Path(benchmarks.__file__).parent.glob("*.py"):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.Import):
-                assert {name.name.partition(".")[0] for name in node.names} <= allowed, path
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                assert node.module.partition(".")[0] in allowed, path
-
-
-def test_an_engine_that_is_not_installed_says_so(monkeypatch):
-    monkeypatch.setitem(sys.modules, "jax", None)
-    with pytest.raises(ImportError):
-        Jax("jax", "JAX").load()
 
 
 def test_it_is_no_part_of_the_installed_package():

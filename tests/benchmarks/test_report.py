@@ -5,15 +5,13 @@ import json
 
 import pytest
 
-from benchmarks import footprint, lines, report, sections, spent
-from benchmarks.cases import CHAINS, LENGTHS, TABLE
+from benchmarks import footprint, report, sections
+from benchmarks.cases import CHAINS, TABLE
 from benchmarks.rounds import BASE, Settings
 from benchmarks.sections import Options
 
 
-@pytest.mark.parametrize(
-    "module", [report, footprint, lines, spent], ids=lambda module: module.__name__
-)
+@pytest.mark.parametrize("module", [report, footprint], ids=lambda module: module.__name__)
 def test_the_docstrings_examples_hold(module):
     outcome = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert outcome.attempted > 0
@@ -71,15 +69,6 @@ def test_a_nodes_cost_is_what_it_takes_beyond_numpy(contestant, options):
         "A chain of 1,000,000 additions takes, in µs a node: 2.5 forward, 1.00 backward."
     ]
     assert set(made.data) == {"cases", "chain of 1000000"}
-
-
-def test_growth_is_from_one_length_to_the_next(contestant, options, monkeypatch):
-    short = {n: type(case)("short", f"n = {n}", 1, 3, 2, 2) for n, case in LENGTHS.items()}
-    monkeypatch.setattr(sections, "LENGTHS", short)
-    times = [t for t in (1.0, 4.0, 18.0, 72.0) for _ in range(3)]
-    made = sections.scaling([contestant(BASE, times)], options)
-    assert list(made.columns) == ["float32", "n = 1024, ms", "to 2048", "to 4096", "to 8192"]
-    assert made.rows == [[BASE, "1000", "×4.0", "×4.5", "×4.0"]]
 
 
 def test_everything_is_data_too(contestant, options):

@@ -5,8 +5,8 @@ import pytest
 from benchmarks.cases import Attention
 from benchmarks.clock import Sample
 from benchmarks.peers import Unsupported
-from benchmarks.remote import PeerError
 from benchmarks.rounds import BASE, Figure, Result, Settings, measure
+from benchmarks.worker import PeerError
 
 
 def result(**times):
