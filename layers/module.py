@@ -262,9 +262,7 @@ class Module:
         return "\n".join(lines)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from minigrad.views.notebook import module_bundle
-
-        return module_bundle(self)
+        return mg.module_bundle(self)
 
 
 def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:

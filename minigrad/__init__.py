@@ -80,12 +80,13 @@ from .ops import (
     where,
 )
 from .ops.scaled_dot_product import attention_method
-from .recording.trace import Trace, draw, trace
+from .tracing import Trace, draw, trace
 
 if TYPE_CHECKING:
     from . import optim as optim
     from .check import compare, gradcheck
     from .fast.compiler import compile
+    from .views.notebook import module_bundle as module_bundle
 
 __all__ = [
     "Listener",
@@ -174,5 +175,11 @@ __all__ = [
 
 
 __getattr__, __dir__ = lazy_imports(
-    __name__, {"check": "compare gradcheck", "fast.compiler": "compile", "optim": ""}
+    __name__,
+    {
+        "check": "compare gradcheck",
+        "fast.compiler": "compile",
+        "optim": "",
+        "views.notebook": "module_bundle",
+    },
 )

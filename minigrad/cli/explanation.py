@@ -10,7 +10,7 @@ from typing import Any
 
 from ..engine.errors import MissingDependencyError
 from ..recording.record import Checks
-from ..recording.trace import Trace
+from ..tracing import Trace
 from ..views.data import trace_to_dict
 from ..views.plain import one_line
 

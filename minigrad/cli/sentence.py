@@ -19,7 +19,7 @@ import minigrad as mg
 from layers import MultiHeadAttention, SelfAttention, create_causal_mask
 
 from ..engine.errors import ArgumentError
-from ..recording.trace import Trace
+from ..tracing import Trace
 
 __all__ = ["Lesson", "Settings", "run", "tokenize"]
 

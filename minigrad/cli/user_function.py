@@ -11,7 +11,7 @@ import minigrad as mg
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.tensor import Tensor
 from ..recording.record import Checks
-from ..recording.trace import Trace
+from ..tracing import Trace
 from ..views.table import checks_table
 from .explanation import MOST_HEADS, Explanation
 from .load_function import Target, surroundings

@@ -375,13 +375,11 @@ class Tensor:
         notes += ["requires_grad=True"] if self._needs and self._node is None else []
         return f"tensor({', '.join([body, *notes])})"
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from ..views.notebook import tensor_bundle
-
-        return tensor_bundle(self)
-
     def __reduce__(self) -> Any:
         raise GradientError("pickle: tensors are not pickled; save x.numpy()")
+
+    if TYPE_CHECKING:  # attached in minigrad/tracing.py
+        _repr_mimebundle_: Callable[..., dict[str, str]]
 
     if TYPE_CHECKING:  # attached in minigrad/ops/__init__.py, from the registry
         T: Tensor

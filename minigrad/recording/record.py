@@ -194,8 +194,3 @@ class Checks(list[Check]):
     @property
     def first_wrong(self) -> Check | None:
         return next((c for c in self.measured if c.difference and not c.difference.ok), None)
-
-    def __str__(self) -> str:
-        from ..views.table import checks_table
-
-        return checks_table(self)

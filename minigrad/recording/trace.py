@@ -7,26 +7,23 @@ layers said must hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from ..engine.context import Listener, current, listen
-from ..engine.errors import DTypeError, GradientError
+from ..engine.errors import GradientError
 from ..engine.graph import Node, order
 from ..engine.op import Op
 from ..engine.tensor import Tensor
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ..views.attention import Attentions
     from .record import Checks, Edge, Entry
 
-__all__ = ["Trace", "draw", "trace"]
+__all__ = ["Trace"]
 
 
 @dataclass(slots=True)
@@ -70,7 +67,7 @@ class Trace(Listener):
 
     # ------------------------------------------------------------------ recording
 
-    def __enter__(self) -> Trace:
+    def __enter__(self) -> Self:
         self._listening.__enter__()
         return self
 
@@ -264,7 +261,7 @@ class Trace(Listener):
         return value.data if isinstance(value, Tensor) else value
 
     @classmethod
-    def of(cls, output: Tensor) -> Trace:
+    def of(cls, output: Tensor) -> Self:
         """The record of a graph that already stands, without values or gradients in between."""
         made = cls()
         if output.node is None:
@@ -371,69 +368,6 @@ class Trace(Listener):
         except GradientError:
             return Checks()
 
-    def table(self, width: int | None = None) -> str:
-        """The record as text: forward then backward steps, shapes, cost and size of gradients."""
-        from ..views.table import trace_table
-
-        self._settle()
-        return trace_table(self, width=width)
-
-    def draw(self, path: str | Path, **options: Any) -> Path:
-        """Draw the graph as SVG, PNG or PDF, by the path's suffix, or as DOT text.
-
-        Raises: MissingDependencyError without a renderer; ArgumentError for another suffix.
-        """
-        from ..views.picture import draw_trace
-
-        self._settle()
-        return draw_trace(self, path, **options)
-
-    def html(
-        self, path: str | Path, *, tokens: Sequence[Any] | None = None, title: str | None = None
-    ) -> Path:
-        """Write a page that steps forward and backward through the record: one file, no network.
-
-        Args: tokens: a name for each position that attention looks at; one sequence, or one for
-            each of the batch.
-        Raises: ArgumentError if the folder is missing, or the tokens do not fit any attention in
-            the record.
-        """
-        from ..views.page import write_page
-
-        self._settle()
-        return write_page(self, path, tokens=tokens, title=title)
-
-    def derivation(self, path: str | Path) -> Path:
-        """Write the backward pass out as a person would, in Markdown with LaTeX for GitHub."""
-        from ..views.derivation import write_derivation
-
-        self._settle()
-        return write_derivation(self, path)
-
-    def attention(self, tokens: Any = None) -> Attentions:
-        """The attention weights A of the record beside ∂L/∂A: print them, or `.plot(path)` them.
-
-        Args: tokens: a name for each position; or two lists, of the queries' and of the keys'
-            positions.
-        Raises: ShapeError if a list of tokens is not as long as the axis it names.
-        """
-        from ..views.attention import attentions
-
-        self._settle()
-        return attentions(self, tokens)
-
-    def to_dict(self, times: bool = False) -> dict[str, Any]:
-        """The record as plain data, no arrays; the same for the same program, but for times."""
-        from ..views.data import trace_to_dict
-
-        self._settle()
-        return trace_to_dict(self, times=times)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from ..views.notebook import trace_bundle
-
-        return trace_bundle(self)
-
     def __iter__(self) -> Iterator[Entry]:
         self._settle()
         return iter(self.entries)
@@ -444,20 +378,4 @@ class Trace(Listener):
 
 def _plus(total: Any, part: Any) -> Any:
     array = np.asarray(part.data if isinstance(part, Tensor) else part)
-    return array if total is None else total + array
-
-
-trace = Trace
-
-
-def draw(output: Tensor, path: str | Path, **options: Any) -> Path:
-    """Draw the graph that computed a tensor, before or without any backward.
-
-    Raises: MissingDependencyError without a renderer; ArgumentError for a suffix other than svg,
-        png, pdf, dot.
-    """
-    if not isinstance(output, Tensor):
-        raise DTypeError(
-            f"draw(output, path): output must be a Tensor, got {type(output).__name__}"
-        )
-    return Trace.of(output).draw(path, **options)
+    return array if total is None else np.asarray(total + array)

@@ -13,6 +13,7 @@ from ..recording.trace import Trace
 from .dot import trace_dot
 from .plain import one_line, shaped, sized
 from .render import render
+from .table import trace_table
 
 __all__ = ["module_bundle", "tensor_bundle", "trace_bundle"]
 
@@ -23,7 +24,7 @@ NOTE = "opacity:.75;font-size:90%"
 
 def trace_bundle(trace: Trace) -> dict[str, str]:
     """The record as a picture, where a renderer is installed, and as a table."""
-    bundle = {"text/plain": trace.table(width=100)}
+    bundle = {"text/plain": trace_table(trace, width=100)}
     try:
         bundle["image/svg+xml"] = render(trace_dot(trace).text, "svg").decode()
     except MissingDependencyError:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from minigrad import registry
-from minigrad.views.plain import plain
+from minigrad.views.formula import plain
 
 
 def test_every_op_is_listed_with_a_formula_for_each_input(command):

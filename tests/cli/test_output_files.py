@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from minigrad.errors import ArgumentError, MissingDependencyError
-from minigrad.recording.trace import Trace
+from minigrad.tracing import Trace
 
 FOUR = ["derivation.md", "explain.html", "graph.svg", "trace.json"]
 

@@ -396,7 +396,7 @@ def test_an_interrupt_ends_it_as_it_ends_python(own):
 
 
 def test_a_refusal_of_the_views_is_not_taken_for_the_users(own, monkeypatch):
-    from minigrad.recording.trace import Trace
+    from minigrad.tracing import Trace
 
     def refuses(*_, **__):
         raise ArgumentError("the page is torn")

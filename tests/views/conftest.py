@@ -9,7 +9,7 @@ import pytest
 
 import minigrad as mg
 from layers import MultiHeadAttention, SelfAttention, create_causal_mask
-from minigrad.recording.trace import Trace
+from minigrad.tracing import Trace
 
 HOSTILE = 'a</script> "q" & <b>\'\n\u202eשלום\x00\\N'
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.recording.trace import Trace
+from minigrad.tracing import Trace
 from minigrad.views import trace_to_dict
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.errors import ArgumentError
-from minigrad.recording.trace import Trace
+from minigrad.tracing import Trace
 from minigrad.views.colors import FIXED, THEMES, Scale, contrast, ink_on
 from minigrad.views.dot import trace_dot
 from minigrad.views.plain import sized

@@ -17,7 +17,7 @@ import minigrad as mg
 from layers import SelfAttention, create_causal_mask
 from minigrad.engine.op import registry
 from minigrad.errors import ArgumentError
-from minigrad.recording.trace import Trace
+from minigrad.tracing import Trace
 from minigrad.views.page import page_html
 from minigrad.views.page.arrays import STEPS, Arrays, Limits, pack, pooled
 from minigrad.views.page.formulas import shapes_of

@@ -18,7 +18,7 @@ import pytest
 import minigrad as mg
 from layers import MultiHeadAttention, SelfAttention, create_causal_mask
 from minigrad.engine.op import registry
-from minigrad.recording.trace import Trace
+from minigrad.tracing import Trace
 
 if not os.environ.get("CI"):
     pytest.importorskip("playwright")

@@ -12,7 +12,7 @@ import pytest
 
 import minigrad as mg
 from layers import SelfAttention
-from minigrad.recording.trace import Trace
+from minigrad.tracing import Trace
 from minigrad.views import draw_trace
 from minigrad.views.colors import DARK, LIGHT
 

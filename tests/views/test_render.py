@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from minigrad.errors import ArgumentError, MinigradError, MissingDependencyError
-from minigrad.recording.trace import Trace
+from minigrad.tracing import Trace
 from minigrad.views import render as rendering
 from minigrad.views.render import format_of, render, write
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import minigrad as mg
-from minigrad.recording.trace import Trace
+from minigrad.tracing import Trace
 from minigrad.views.plain import sized
 from minigrad.views.table import checks_table, trace_table
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,30 +14,24 @@ from ..plain import one_line, sized
 from ..render import write
 from .heatmap import Grid
 
-if TYPE_CHECKING:
-    from .record import Attentions
-
 __all__ = ["plot"]
 
 INCHES, MOST_TOKENS, TOKEN = 2.4, 24, 12  # of a panel; tokens named on an axis; characters of each
 
 
-def plot(found: Attentions, path: Path | None, batch: int) -> Any:
-    """A column for each head, a row of A and one of ∂L/∂A for each attention."""
-    if not found:
+def plot(rows: Sequence[Sequence[tuple[str, Grid]]], path: Path | None) -> Any:
+    """Rows of heatmaps, each under its title: a figure, or the path it was written to."""
+    if not rows:
         raise ArgumentError("attention.plot: no attention in this record: no softmax named A")
-    figure_type = _figure_type()
-    columns = max(one.heads for one in found)
-    rows = [(one, k) for one in found for k in range(1 if one.dA is None else 2)]
+    figure_type, columns = _figure_type(), max(map(len, rows))
     size = (INCHES * columns + 0.8, INCHES * len(rows) + 0.6)
     figure = figure_type(figsize=size, layout="constrained")
     axes = figure.subplots(len(rows), columns, squeeze=False)
-    for row, (one, k) in zip(axes, rows, strict=True):
-        for head, axis in enumerate(row):
-            if head < one.heads:
-                _panel(axis, one.grids(head, batch)[k], f"{one_line(one.path, 28)}, head {head}")
-            else:
-                axis.set_axis_off()
+    for of_row, row in zip(axes, rows, strict=True):
+        for axis, (title, grid) in zip(of_row, row, strict=False):
+            _panel(axis, grid, title)
+        for axis in of_row[len(row) :]:
+            axis.set_axis_off()
     return figure if path is None else _saved(figure, path)
 
 

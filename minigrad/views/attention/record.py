@@ -54,6 +54,15 @@ class Attention:
             grids.append(Grid("∂L/∂A", self.dA[batch, head], forbidden, *names, signed=True))
         return grids
 
+    def rows(self, batch: int) -> list[list[tuple[str, Grid]]]:
+        """A of every head, then ∂L/∂A of every head if there is one, each with a title."""
+        by_head = [self.grids(head, batch) for head in range(self.heads)]
+        path = one_line(self.path, 28)
+        return [
+            [(f"{path}, head {head}", grid) for head, grid in enumerate(row)]
+            for row in zip(*by_head, strict=True)
+        ]
+
     def text(self, width: int, batch: int, ascii: bool, shown: int) -> str:
         """The first heads' heatmaps, each under a line of figures."""
         parts = []
@@ -112,7 +121,8 @@ class Attentions(list[Attention]):
         """
         from .heatplot import plot
 
-        return plot(self, None if path is None else Path(path), batch)
+        rows = [row for one in self for row in one.rows(batch)]
+        return plot(rows, None if path is None else Path(path))
 
 
 def attentions(trace: Trace, tokens: Any = None) -> Attentions:

@@ -1,0 +1,161 @@
+"""`mg.trace()`: a record that shows itself. Each method is a view, imported when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .engine.errors import DTypeError
+from .engine.tensor import Tensor
+from .recording import record
+from .recording import trace as recording
+
+if TYPE_CHECKING:
+    from .views.attention import Attentions
+
+__all__ = ["Checks", "Trace", "draw", "trace"]
+
+
+class Checks(record.Checks):
+    """The checks of a trace; printed, they are a table. `ok` if all that was measured agrees."""
+
+    def __str__(self) -> str:
+        from .views.table import checks_table
+
+        return checks_table(self)
+
+
+class Trace(recording.Trace):
+    """Records what runs within `with mg.trace() as t:`, forward and backward, and shows it.
+
+    >>> import minigrad as mg
+    >>> x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
+    >>> with mg.trace() as t:
+    ...     mg.sum(x * x).backward()
+    >>> [(entry.label, entry.gradient_rms) for entry in t if entry.op]
+    [('multiply', 1.0), ('sum', 1.0)]
+    """
+
+    def check(self) -> Checks:
+        """Compare each hand-derived step of each layer that ran with the engine's gradients.
+
+        Raises: GradientError if no backward ran through a layer that has such steps.
+        """
+        return Checks(super().check())
+
+    def table(self, width: int | None = None) -> str:
+        """The record as text: forward then backward steps, shapes, cost and size of gradients."""
+        from .views.table import trace_table
+
+        self._settle()
+        return trace_table(self, width=width)
+
+    def draw(
+        self,
+        path: str | Path,
+        *,
+        theme: str = "auto",
+        scale: str = "fixed",
+        depth: int | None = None,
+        focus: str | None = None,
+        fold: bool = True,
+        saved: bool = True,
+    ) -> Path:
+        """Draw the graph: values flow down, gradients back up; their lines are wider if larger.
+
+        A box shows name and op, shape and dtype, cost, and the rms of its gradient on a colour of a
+        log scale, with a glyph for its state. Σ stands where a value is used twice or more, with
+        ‖Σg‖ / Σ‖g‖: 1 if all gradients point one way, near 0 if they cancel.
+
+        Args:
+            path: ends in .svg, .png, .pdf, .dot or .gv.
+            theme: "auto" (an SVG follows its reader's light or dark), "light", "dark" or "print".
+            scale: "fixed", 1e-8 to 1e4 in every picture, or "auto", just what this trace needs.
+            depth: draw scopes deeper than this as one box each; 0 leaves only the outermost.
+            focus: draw only what lies in scopes of this name or path, and what touches them.
+            fold: draw blocks that repeat (block0, block1, ...) once, with the range of their
+                gradients and a line for what each hands to the next.
+            saved: draw a dotted line from what an op saved for backward.
+        Returns: the path.
+        Raises: ArgumentError for other values or a missing directory; MissingDependencyError
+            without a renderer.
+        """
+        from .views.picture import draw_trace
+
+        self._settle()
+        shown = {"depth": depth, "focus": focus, "fold": fold, "saved": saved}
+        return draw_trace(self, path, theme=theme, scale=scale, **shown)
+
+    def html(
+        self, path: str | Path, *, tokens: Sequence[Any] | None = None, title: str | None = None
+    ) -> Path:
+        """Write a page that steps forward and backward through the record: one file, no network.
+
+        Args: tokens: a name for each position that attention looks at; one sequence, or one for
+            each of the batch.
+        Raises: ArgumentError if the folder is missing, or the tokens do not fit any attention in
+            the record.
+        """
+        from .views.page import write_page
+
+        self._settle()
+        return write_page(self, path, tokens=tokens, title=title)
+
+    def derivation(self, path: str | Path) -> Path:
+        """Write the backward pass out as a person would, in Markdown with LaTeX for GitHub."""
+        from .views.derivation import write_derivation
+
+        self._settle()
+        return write_derivation(self, path)
+
+    def attention(self, tokens: Any = None) -> Attentions:
+        """The attention weights A of the record beside ∂L/∂A: print them, or `.plot(path)` them.
+
+        Args: tokens: a name for each position; or two lists, of the queries' and of the keys'
+            positions.
+        Raises: ShapeError if a list of tokens is not as long as the axis it names.
+        """
+        from .views.attention import attentions
+
+        self._settle()
+        return attentions(self, tokens)
+
+    def to_dict(self, times: bool = False) -> dict[str, Any]:
+        """The record as plain data, no arrays; the same for the same program, but for times."""
+        from .views.data import trace_to_dict
+
+        self._settle()
+        return trace_to_dict(self, times=times)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from .views.notebook import trace_bundle
+
+        self._settle()
+        return trace_bundle(self)
+
+
+trace = Trace
+
+
+def draw(output: Tensor, path: str | Path, **options: Any) -> Path:
+    """Draw the graph that computed a tensor, before or without any backward.
+
+    Args: options: those of `Trace.draw`.
+    Raises: MissingDependencyError without a renderer; ArgumentError for a suffix other than svg,
+        png, pdf, dot.
+    """
+    if not isinstance(output, Tensor):
+        raise DTypeError(
+            f"draw(output, path): output must be a Tensor, got {type(output).__name__}"
+        )
+    return Trace.of(output).draw(path, **options)
+
+
+def _tensor_bundle(tensor: Tensor, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    from .views.notebook import tensor_bundle
+
+    return tensor_bundle(tensor)
+
+
+Tensor._repr_mimebundle_ = _tensor_bundle
