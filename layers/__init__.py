@@ -23,7 +23,7 @@ from .linear import Linear, linear
 from .mask import combined_mask, create_causal_mask, padding_mask
 from .module import Module
 from .position import LearnedPosition, SinusoidalPosition, sinusoidal_encoding
-from .scoring import scaled_dot_product_attention, softmax_backward
+from .scaled_dot_product import scaled_dot_product_attention, softmax_backward
 
 if TYPE_CHECKING:
     from .bias import ALiBi, T5Bias, alibi_slopes, t5_bucket

@@ -1,33 +1,64 @@
-"""Attention, written as the paper writes it: one head, and many."""
+"""Attention, written as the paper writes it: the formula, one head of it, and many."""
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 import minigrad as mg
-from minigrad.errors import ArgumentError
 
+from .attention_call import AttentionCall
 from .hand_derived import multi_head_steps, self_attention_steps
-from .heads import merge_heads, split_heads
-from .linear import check_sizes, draw_affine, linear
-from .mask import with_head_axis, with_visible
+from .heads import merge_heads, repeat_heads, split_heads
+from .linear import check_sizes, linear
 from .module import Module
-from .options import (
-    Options,
-    describes,
-    made_before,
-    prepared,
-    resolved,
-    scoring,
-    take_options,
-    told_apart,
-)
-from .scoring import attend
+from .options import Options, draw_weights, set_heads, set_options
+from .scoring import attend_in_tiles, biased, capped, fit_mask, named
 
-__all__ = ["MultiHeadAttention", "SelfAttention"]
+__all__ = ["MultiHeadAttention", "SelfAttention", "attend"]
+
+
+def attend(
+    Q: Any,
+    K: Any,
+    V: Any,
+    mask: Any = None,
+    *,
+    group: int = 1,
+    scale: float | None = None,
+    softcap: float | None = None,
+    softcap_first: bool = True,
+    relative: Any = None,
+    drop: Any = None,
+    note: Any = named,
+) -> tuple[Any, Any]:
+    """O = A V,    A = softmax(S + M),    S = Q Kᵀ / √d_k: the output and the weights.
+
+    The rest is for layers with options: each key-value head serves `group` query heads, in order;
+    `relative` gives biases of S and of O (see relative.py); `drop` is called with A; `note` hears
+    each step's symbol. Scores are (n, m) each; those of a step are let go once the next are there.
+    """
+    K, V = repeat_heads(K, group), repeat_heads(V, group)  # (..., m, d_k), (..., m, d_v)
+    scale = 1 / sqrt(Q.shape[-1]) if scale is None else scale
+    S = note("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)
+    S = note("S", mg.scale(S, scale))  # (..., n, m)   eq. (1)
+    if relative is not None:
+        S = note("S_biased", biased(S, relative.bias(Q, K, scale)))  # (..., n, m)
+    if softcap and softcap_first:
+        S = note("S_capped", capped(S, softcap))  # (..., n, m)
+    if mask is not None:
+        S = note("S_masked", mg.mask_add(S, fit_mask(mask, S.shape, S)))  # (..., n, m)
+    if softcap and not softcap_first:
+        S = note("S_capped", capped(S, softcap))  # (..., n, m)
+    A = note("A", mg.softmax(S))  # (..., n, m)   rows sum to 1
+    A_kept = A if drop is None else note("A_dropped", drop(A))
+    O = note("O", mg.matmul(A_kept, V))  # (..., n, d_v)
+    if relative is not None:
+        O = note("O_relative", biased(O, relative.values(A_kept)))  # (..., n, d_v)
+    return O, A
 
 
 class SelfAttention(Module):
@@ -37,8 +68,7 @@ class SelfAttention(Module):
         with  Q = X W_Q + b_Q,    K = X W_K + b_K,    V = X W_V + b_V
 
     With a context Y, keys and values come from it: K = Y W_K + b_K, V = Y W_V + b_V
-    (cross-attention). Call it as layer(X), layer(X, mask), layer(X, context) or layer(X, mask=...,
-    context=...).
+    (cross-attention). Call it as layer(X), layer(X, mask) or layer(X, mask, context=Y).
 
     Args:
         d_model, d_k, d_v: width of X; of Q and K; of V.
@@ -47,10 +77,11 @@ class SelfAttention(Module):
         method, causal, window, scale, softcap, dropout, position, qk_norm, d_context: see Options.
     Attributes: W_Q, W_K, W_V, W_O, b_Q, b_K, b_V, b_O; attention_weights: A of the last forward,
              None if that went in tiles, where no A exists.
-    Shapes:  X (B, n, d_model) or (n, d_model), mask broadcastable to (B, n, m), context (B, m,
-             d_context), positions (n,) or (B, n) → out as X; m is n without a context
-    Raises:  ShapeError if X, the context or the mask does not fit; ArgumentError for a size below 1
-             or an option out of its range.
+    Shapes:  X (B, n, d_model) or (n, d_model), mask broadcastable to (B, n, m) or a mask rule,
+             context (B, m, d_context), positions (n,) or (B, n) → out as X; m is n without a
+             context
+    Raises:  ShapeError if X, the context or the mask does not fit, or a mask (n, n) could be (B, n)
+             too; ArgumentError for a size below 1 or an option out of its range.
     Source:  Vaswani et al. 2017, section 3.2.1, arXiv:1706.03762.
 
     >>> layer = SelfAttention(d_model=5, d_k=2, d_v=3, rng=np.random.default_rng(0))
@@ -71,41 +102,33 @@ class SelfAttention(Module):
         check_sizes("SelfAttention", d_model=d_model, d_k=d_k, d_v=d_v)
         self.d_model, self.d_k, self.d_v = d_model, d_k, d_v
         self.dtype, rng = np.dtype(dtype), np.random.default_rng(rng)
-        take_options(self, rng, options)
+        set_options(self, rng, options)
         self.attention_weights: Any = None
-        draw_weights(self, rng, use_bias, 1, 1)
+        draw_weights(self, rng, use_bias)
 
     def forward(
         self,
         X: Any,
-        *given: Any,
         mask: Any = None,
+        *,
         context: Any = None,
         positions: Any = None,
         cache: Any = None,
     ) -> Any:
-        mask, context = told_apart(self, X, given, mask, context)
-        method = resolved(self, X, context, 1, mask)
-        Y = X if context is None else context  # (B, m, d_context)
+        call = AttentionCall(self, X, mask, context, positions, cache)
+        Y, method = call.Y, call.method  # (B, m, d_context)
         Q = linear(X, self.W_Q, self.b_Q, method).named("Q")  # (B, n, d_k)
-        if (made := made_before(cache)) is None:
-            K = linear(Y, self.W_K, self.b_K, method).named("K")  # (B, m, d_k)
-            V = linear(Y, self.W_V, self.b_V, method).named("V")  # (B, m, d_v)
-        else:
-            K, V = made
-        Q, K, V, i, j, seen, is_causal = prepared(self, Q, K, V, context, positions, cache, method)
-        M = with_visible(mask, seen, recorded=True)  # (B, n, m)
-        O, A = attend(  # (B, n, d_v), (B, n, m)
-            Q, K, V, M, method, i=i, j=j, is_causal=is_causal, **scoring(self)
-        )[:2]
+        K, V = call.cached_keys_values or (
+            linear(Y, self.W_K, self.b_K, method).named("K"),  # (B, m, d_k)
+            linear(Y, self.W_V, self.b_V, method).named("V"),  # (B, m, d_v)
+        )
+        Q, K, V = call.apply_positions(Q, K, V)
+        by = attend if method == "exact" else attend_in_tiles
+        O, A = by(Q, K, V, call.mask(), **call.options())  # (B, n, d_v), (B, n, m)
         out = linear(O, self.W_O, self.b_O, method).named("out")  # (B, n, d_model)
 
         self.attention_weights = None if A is None else A.numpy()
-        if describes(self, context, cache):
-            S_masked = "S" if M is None else "S_masked"
-            mg.expect_gradients(
-                self_attention_steps, self, X=X, mask=M, is_causal=is_causal, S_masked=S_masked
-            )
+        call.expect_gradients(self_attention_steps)
         return out
 
 
@@ -130,7 +153,8 @@ class MultiHeadAttention(Module):
              d_model); b_Q, b_K, b_V, b_O; attention_weights: A of the last forward, (B, h, n, m),
              None if that went in tiles, where no A exists.
     Shapes:  X (B, n, d_model) or (n, d_model); mask (n, m), (B, n, m), (B, 1, m), or broadcastable
-             to (B, h, n, m); context (B, m, d_context); positions (n,) or (B, n) → out as X
+             to (B, h, n, m), or a mask rule; context (B, m, d_context); positions (n,) or (B, n) →
+             out as X
     Raises:  ArgumentError if n_heads does not divide d_model and no d_k is given, or n_kv_heads
              n_heads; otherwise as SelfAttention.
     Source:  Vaswani et al. 2017, section 3.2.2, arXiv:1706.03762; groups: Ainslie et al. 2023,
@@ -139,7 +163,7 @@ class MultiHeadAttention(Module):
     >>> layer = MultiHeadAttention(d_model=6, n_heads=3, rng=np.random.default_rng(0))
     >>> layer(np.zeros((1, 7, 6))).shape, layer.attention_weights.shape
     ((1, 7, 6), (1, 3, 7, 7))
-    >>> layer(np.zeros((1, 7, 6)), np.ones((1, 4, 6))).shape, layer.attention_weights.shape
+    >>> layer(np.zeros((1, 7, 6)), context=np.ones((1, 4, 6))).shape, layer.attention_weights.shape
     ((1, 7, 6), (1, 3, 7, 4))
     """
 
@@ -156,88 +180,38 @@ class MultiHeadAttention(Module):
         d_v: int | None = None,
         **options: Unpack[Options],
     ) -> None:
-        n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
-        sizes = {"d_model": d_model, "n_heads": n_heads, "n_kv_heads": n_kv_heads}
-        check_sizes("MultiHeadAttention", **sizes)
-        for part, whole in (("n_heads", "d_model"), ("n_kv_heads", "n_heads")):
-            if sizes[whole] % sizes[part] and (whole != "d_model" or d_k is None):
-                numbers = f"{sizes[part]} and {sizes[whole]}"
-                raise ArgumentError(
-                    f"MultiHeadAttention: {part} must divide {whole}, got {numbers}"
-                )
-        d_k = d_model // n_heads if d_k is None else d_k
-        d_v = d_k if d_v is None else d_v
-        check_sizes("MultiHeadAttention", d_k=d_k, d_v=d_v)
-        self.d_model, self.n_heads, self.n_kv_heads = d_model, n_heads, n_kv_heads
-        self.d_k, self.d_v = d_k, d_v
+        set_heads(self, d_model, n_heads, n_kv_heads, d_k, d_v)
         self.dtype, rng = np.dtype(dtype), np.random.default_rng(rng)
-        take_options(self, rng, options)
+        set_options(self, rng, options)
         self.attention_weights: Any = None
-        draw_weights(self, rng, use_bias, n_heads, n_kv_heads)
+        draw_weights(self, rng, use_bias)
 
     def forward(
         self,
         X: Any,
-        *given: Any,
         mask: Any = None,
+        *,
         context: Any = None,
         positions: Any = None,
         cache: Any = None,
     ) -> Any:
-        mask, context = told_apart(self, X, given, mask, context)
-        method = resolved(self, X, context, self.n_heads, mask)
-        Y = X if context is None else context  # (B, m, d_context)
+        call = AttentionCall(self, X, mask, context, positions, cache)
+        Y, method = call.Y, call.method  # (B, m, d_context)
         Q_flat = linear(X, self.W_Q, self.b_Q, method).named("Q_flat")  # (B, n, h·d_k)
-        if (made := made_before(cache)) is None:
+        if (made := call.cached_keys_values) is None:
             K_flat = linear(Y, self.W_K, self.b_K, method).named("K_flat")  # (B, m, h_kv·d_k)
             V_flat = linear(Y, self.W_V, self.b_V, method).named("V_flat")  # (B, m, h_kv·d_v)
-            Q = split_heads(Q_flat, self.n_heads).named("Q")  # (B, h, n, d_k)
-            K = split_heads(K_flat, self.n_kv_heads).named("K")  # (B, h_kv, m, d_k)
-            V = split_heads(V_flat, self.n_kv_heads).named("V")  # (B, h_kv, m, d_v)
-        else:
-            Q, (K, V) = split_heads(Q_flat, self.n_heads).named("Q"), made
-        Q, K, V, i, j, seen, is_causal = prepared(self, Q, K, V, context, positions, cache, method)
-        M = with_visible(with_head_axis(mask), with_head_axis(seen), recorded=True)  # (B, 1, n, m)
-        group = self.n_heads // self.n_kv_heads
-        O, A = attend(  # (B, h, n, d_v), (B, h, n, m)
-            Q, K, V, M, method, group, i=i, j=j, is_causal=is_causal, **scoring(self)
-        )[:2]
+        Q = split_heads(Q_flat, self.n_heads).named("Q")  # (B, h, n, d_k)
+        K, V = made or (
+            split_heads(K_flat, self.n_kv_heads).named("K"),  # (B, h_kv, m, d_k)
+            split_heads(V_flat, self.n_kv_heads).named("V"),  # (B, h_kv, m, d_v)
+        )
+        Q, K, V = call.apply_positions(Q, K, V)
+        by = attend if method == "exact" else attend_in_tiles
+        O, A = by(Q, K, V, call.mask(), **call.options())  # (B, h, n, d_v), (B, h, n, m)
         C = merge_heads(O).named("C")  # (B, n, h·d_v)
         out = linear(C, self.W_O, self.b_O, method).named("out")  # (B, n, d_model)
 
-        self.attention_weights = None if A is None else A.numpy()  # (B, h, n, m)
-        if describes(self, context, cache):
-            S_masked = "S" if M is None else "S_masked"
-            mg.expect_gradients(
-                multi_head_steps,
-                self,
-                n_heads=self.n_heads,
-                n_kv_heads=self.n_kv_heads,
-                X=X,
-                mask=M,
-                is_causal=is_causal,
-                S_masked=S_masked,
-            )
+        self.attention_weights = None if A is None else A.numpy()
+        call.expect_gradients(multi_head_steps, n_heads=self.n_heads, n_kv_heads=self.n_kv_heads)
         return out
-
-
-def draw_weights(
-    layer: Any, rng: np.random.Generator, use_bias: bool | str, heads: int, kv_heads: int
-) -> None:
-    """W_Q, W_K, W_V and W_O for so many heads of queries, and of keys and values; their biases."""
-    biases = use_bias if isinstance(use_bias, str) else "QKVO" if use_bias else ""
-    if set(biases) - set("QKVO"):
-        raise ArgumentError(
-            f'{type(layer).__name__}: use_bias must be a bool or some of "QKVO", got {use_bias!r}'
-        )
-    d_k, d_v = layer.d_k, layer.d_v
-    sizes = {
-        "Q": (layer.d_model, heads * d_k),
-        "K": (layer.d_context, kv_heads * d_k),
-        "V": (layer.d_context, kv_heads * d_v),
-        "O": (heads * d_v, layer.d_model),
-    }
-    for name, (n_in, n_out) in sizes.items():
-        W, b = draw_affine(rng, name in biases, layer.dtype, n_in, n_out)
-        setattr(layer, f"W_{name}", W)
-        setattr(layer, f"b_{name}", b)

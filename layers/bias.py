@@ -12,7 +12,7 @@ import minigrad as mg
 
 from .linear import check_sizes
 from .module import Module
-from .position import settled
+from .position import mark_constant
 from .relative import distances
 
 __all__ = ["ALiBi", "T5Bias", "alibi_slopes", "t5_bucket"]
@@ -50,7 +50,7 @@ class T5Bias(Module):
     def forward(self, Q: Any, K: Any, i: Any = None, j: Any = None) -> Any:
         to = distances(Q.shape[-2], K.shape[-2], i, j)
         bucket = t5_bucket(to, self.n_buckets, self.max_distance, self.bidirectional)
-        b = mg.take(self.table, settled(bucket, i, j), axis=0)  # (n, m, h) or (B, n, m, h)
+        b = mg.take(self.table, mark_constant(bucket, i, j), axis=0)  # (n, m, h) or (B, n, m, h)
         return mg.transpose(b, (2, 0, 1) if b.ndim == 3 else (0, 3, 1, 2)).named("b")  # (h, n, m)
 
     def bias(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
@@ -81,7 +81,7 @@ class ALiBi(Module):
         slopes = alibi_slopes(self.n_heads)[:, None, None]  # (h, 1, 1)
         far = np.abs(distances(Q.shape[-2], K.shape[-2], i, j))
         penalty = slopes * -(far if far.ndim == 2 else far[:, None])  # (h, n, m) or (B, h, n, m)
-        return settled(penalty.astype(Q.dtype, copy=False), i, j)
+        return mark_constant(penalty.astype(Q.dtype, copy=False), i, j)
 
     def bias(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
         return self(Q, K, i, j)
@@ -112,7 +112,7 @@ def t5_bucket(
     >>> t5_bucket([0, 1, -1, -15, -16, -1000], bidirectional=False).tolist()
     [0, 0, 1, 15, 16, 31]
     """
-    to = np.asarray(distance)
+    to = np.asanyarray(distance)
     half = n_buckets // 2 if bidirectional else n_buckets
     later = half * (to > 0) if bidirectional else 0
     far = np.abs(to) if bidirectional else np.maximum(-to, 0)
@@ -121,4 +121,4 @@ def t5_bucket(
     ratio = np.log(np.maximum(far, 1).astype(np.float32) / np.float32(exact))
     steps = ratio / np.float32(log(max_distance / exact)) * np.float32(half - exact)
     shared = np.minimum(exact + steps.astype(np.int64), half - 1)
-    return np.asarray(later + np.where(far < exact, far, shared))
+    return np.asanyarray(later + np.where(far < exact, far, shared))

@@ -146,7 +146,7 @@ def _(layer: Any, B: int, n: int, m: int | None = None) -> Operations:
     if g < h:
         yield summed(B * h * keys * (layer.d_k + layer.d_v))  # each serves several
     if in_tiles:
-        masks = int(layer.causal) if layer.window is None else int(_hides(layer, n, keys))
+        masks = int(_hides(layer, n, keys))
         yield tiled(B * h * n, keys, layer.d_k, layer.d_v, masks)
     else:
         yield from _scored(layer, B, h, n, keys)

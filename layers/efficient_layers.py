@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
-from .attention import draw_weights
+from .attention_call import keys_from
 from .cache import KernelState
 from .efficient import linear_attention, linformer_attention, performer_attention
 from .heads import group_heads, merge_heads, split_heads
@@ -19,9 +19,24 @@ from .kernels import orthogonal_features
 from .linear import check_sizes, linear
 from .mask import with_head_axis
 from .module import Module
-from .options import told_apart
+from .options import check_keywords, draw_weights, set_heads
 
 __all__ = ["LinearAttention", "LinformerAttention", "PerformerAttention"]
+
+
+class HeadOptions(TypedDict, total=False):
+    """What these layers take by keyword.
+
+    use_bias: without, b_Q, b_K, b_V and b_O are None; or which to have, as "QKV".
+    rng: draws the weights (Xavier); a Generator, a seed, or None for fresh entropy.
+    n_kv_heads: n_heads unless given.  d_context: width of the context; d_model unless given.
+    """
+
+    use_bias: bool | str
+    rng: Any
+    dtype: DTypeLike
+    n_kv_heads: int | None
+    d_context: int | None
 
 
 class LinearAttention(Module):
@@ -36,9 +51,7 @@ class LinearAttention(Module):
     Args:
         causal: token i sees tokens j ≤ i only. Then cache=KernelState() decodes token by token, at
             a cost and in memory that do not grow.
-        use_bias: without, b_Q, b_K, b_V and b_O are None; or which to have, as "QKV".
-        rng: draws the weights (Xavier); a Generator, a seed, or None for fresh entropy.
-        n_kv_heads: n_heads unless given.  d_context: width of the context; d_model unless given.
+        heads: use_bias, rng, dtype, n_kv_heads, d_context: see HeadOptions.
     Attributes: W_Q, W_O (d_model, d_model); W_K, W_V (d_context, n_kv_heads · d); b_Q, b_K, b_V,
              b_O.
     Shapes:  X (B, n, d_model) or (n, d_model), context (B, m, d_context), mask of keys (B, 1, m),
@@ -56,20 +69,13 @@ class LinearAttention(Module):
         d_model: int,
         n_heads: int,
         causal: bool = False,
-        use_bias: bool | str = False,
-        rng: Any = None,
-        dtype: DTypeLike = np.float64,
-        *,
-        n_kv_heads: int | None = None,
-        d_context: int | None = None,
+        **heads: Unpack[HeadOptions],
     ) -> None:
         self.causal = causal
-        _take_sizes(self, d_model, n_heads, use_bias, rng, dtype, n_kv_heads, d_context)
+        _draw_heads(self, d_model, n_heads, heads)
 
-    def forward(
-        self, X: Any, *given: Any, mask: Any = None, context: Any = None, cache: Any = None
-    ) -> Any:
-        Q, K, V, M = _heads(self, X, given, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
+    def forward(self, X: Any, mask: Any = None, *, context: Any = None, cache: Any = None) -> Any:
+        Q, K, V, M = _project(self, X, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
         O = linear_attention(Q, K, V, self.causal, mask=M, cache=cache)  # (B, h, n, d)
         return _merged(self, O)  # (B, n, d_model)
 
@@ -86,8 +92,7 @@ class PerformerAttention(Module):
 
     Args:
         n_features: random features a head; more of them, less error.
-        rng: draws weights (Xavier), then features; a Generator, a seed, or None for fresh entropy.
-        causal, use_bias, n_kv_heads, d_context: as LinearAttention.
+        causal, heads: as LinearAttention; rng draws weights, then features.
     Attributes: features (n_features, d), one draw for all heads, no parameter: `redraw(rng)` draws
              others, and `state_dict` leaves them out; otherwise as LinearAttention.
     Shapes:  as LinearAttention.
@@ -105,27 +110,19 @@ class PerformerAttention(Module):
         n_heads: int,
         n_features: int,
         causal: bool = False,
-        use_bias: bool | str = False,
-        rng: Any = None,
-        dtype: DTypeLike = np.float64,
-        *,
-        n_kv_heads: int | None = None,
-        d_context: int | None = None,
+        **heads: Unpack[HeadOptions],
     ) -> None:
         check_sizes("PerformerAttention", n_features=n_features)
         self.n_features, self.causal = n_features, causal
-        rng = np.random.default_rng(rng)
-        _take_sizes(self, d_model, n_heads, use_bias, rng, dtype, n_kv_heads, d_context)
+        rng = _draw_heads(self, d_model, n_heads, heads)
         self.redraw(rng)
 
     def redraw(self, rng: Any = None) -> None:
         """Draw other features: a new estimate, independent of the last."""
         self.features = orthogonal_features(self.n_features, self.d_k, rng).astype(self.dtype)
 
-    def forward(
-        self, X: Any, *given: Any, mask: Any = None, context: Any = None, cache: Any = None
-    ) -> Any:
-        Q, K, V, M = _heads(self, X, given, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
+    def forward(self, X: Any, mask: Any = None, *, context: Any = None, cache: Any = None) -> Any:
+        Q, K, V, M = _project(self, X, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
         W = mg.tensor(mg.mark_constant(self.features), name="W")  # (r, d)
         O = performer_attention(Q, K, V, W, self.causal, mask=M, cache=cache)  # (B, h, n, d)
         return _merged(self, O)  # (B, n, d_model)
@@ -146,8 +143,7 @@ class LinformerAttention(Module):
     Args:
         seq_len: the longest sequence; a shorter one of n takes the first n columns of E and F.
         k: mixtures. E and F serve all heads (the paper's headwise sharing), drawn N(0, 1/k).
-        rng: draws W (Xavier), then E and F; a Generator, a seed, or None for fresh entropy.
-        use_bias, n_kv_heads, d_context: as LinearAttention.
+        heads: as LinearAttention; rng draws the weights, then E and F.
     Attributes: E, F (k, seq_len); otherwise as LinearAttention.
     Shapes:  as LinearAttention, with at most seq_len keys.
     Raises:  as LinearAttention; ShapeError too for more keys, ArgumentError for causal=True.
@@ -163,13 +159,9 @@ class LinformerAttention(Module):
         n_heads: int,
         seq_len: int,
         k: int,
-        use_bias: bool | str = False,
-        rng: Any = None,
-        dtype: DTypeLike = np.float64,
         *,
-        n_kv_heads: int | None = None,
-        d_context: int | None = None,
         causal: bool = False,
+        **heads: Unpack[HeadOptions],
     ) -> None:
         check_sizes("LinformerAttention", seq_len=seq_len, k=k)
         if causal:
@@ -178,20 +170,17 @@ class LinformerAttention(Module):
                 "causal form; use LinearAttention, PerformerAttention or a window"
             )
         self.seq_len, self.k = seq_len, k
-        rng = np.random.default_rng(rng)
-        _take_sizes(self, d_model, n_heads, use_bias, rng, dtype, n_kv_heads, d_context)
+        rng = _draw_heads(self, d_model, n_heads, heads)
         E, F = rng.normal(0.0, 1 / sqrt(k), (2, k, seq_len)).astype(self.dtype)
         self.E, self.F = (mg.tensor(x, requires_grad=True) for x in (E, F))
 
-    def forward(
-        self, X: Any, *given: Any, mask: Any = None, context: Any = None, cache: Any = None
-    ) -> Any:
+    def forward(self, X: Any, mask: Any = None, *, context: Any = None, cache: Any = None) -> Any:
         if cache is not None:
             raise ArgumentError(
                 "LinformerAttention: a mixture of tokens changes with each new one, so there is "
                 "nothing to cache"
             )
-        Q, K, V, M = _heads(self, X, given, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
+        Q, K, V, M = _project(self, X, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
         m = K.shape[-2]
         if m > self.seq_len:
             raise ShapeError(
@@ -203,43 +192,28 @@ class LinformerAttention(Module):
         return _merged(self, O)  # (B, n, d_model)
 
 
-def _take_sizes(
-    layer: Any,
-    d_model: int,
-    n_heads: int,
-    use_bias: bool | str,
-    rng: Any,
-    dtype: DTypeLike,
-    n_kv_heads: int | None,
-    d_context: int | None,
-) -> None:
-    """Check and note a layer's sizes, and draw W_Q, W_K, W_V, W_O and their biases."""
-    call = type(layer).__name__
-    n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
-    d_context = d_model if d_context is None else d_context
-    check_sizes(call, d_model=d_model, n_heads=n_heads, n_kv_heads=n_kv_heads, d_context=d_context)
-    if d_model % n_heads:
-        raise ArgumentError(f"{call}: n_heads must divide d_model, got {n_heads} and {d_model}")
-    if n_heads % n_kv_heads:
-        numbers = f"{n_kv_heads} and {n_heads}"
-        raise ArgumentError(f"{call}: n_kv_heads must divide n_heads, got {numbers}")
-    layer.d_model, layer.d_context = d_model, d_context
-    layer.n_heads, layer.n_kv_heads = n_heads, n_kv_heads
-    layer.d_k = layer.d_v = d_model // n_heads
-    layer.dtype = np.dtype(dtype)
-    draw_weights(layer, np.random.default_rng(rng), use_bias, n_heads, n_kv_heads)
+def _draw_heads(
+    layer: Any, d_model: int, n_heads: int, options: HeadOptions
+) -> np.random.Generator:
+    """Check and note a layer's sizes, draw its weights, and return the generator for more."""
+    check_keywords(type(layer).__name__, options, HeadOptions)
+    set_heads(layer, d_model, n_heads, options.get("n_kv_heads"))
+    d_context = options.get("d_context")
+    layer.d_context = d_model if d_context is None else d_context
+    check_sizes(type(layer).__name__, d_context=layer.d_context)
+    layer.dtype = np.dtype(options.get("dtype", np.float64))
+    rng = np.random.default_rng(options.get("rng"))
+    draw_weights(layer, rng, options.get("use_bias", False))
+    return rng
 
 
-def _heads(
-    layer: Any, X: Any, given: tuple[Any, ...], mask: Any, context: Any
-) -> tuple[Any, Any, Any, Any]:
+def _project(layer: Any, X: Any, mask: Any, context: Any) -> tuple[Any, Any, Any, Any]:
     """Q (B, h, n, d), K and V (B, h_kv, m, d) of every head, and the mask with an axis of heads.
 
     Where a key-value head serves several of Q, those have an axis of their own:
     Q (B, h_kv, h / h_kv, n, d), K and V (B, h_kv, 1, m, d).
     """
-    mask, context = told_apart(layer, X, given, mask, context)
-    Y = X if context is None else context  # (B, m, d_context)
+    Y = keys_from(layer, X, context)  # (B, m, d_context)
     Q_flat = linear(X, layer.W_Q, layer.b_Q).named("Q_flat")  # (B, n, h·d)
     K_flat = linear(Y, layer.W_K, layer.b_K).named("K_flat")  # (B, m, h_kv·d)
     V_flat = linear(Y, layer.W_V, layer.b_V).named("V_flat")  # (B, m, h_kv·d)

@@ -52,6 +52,7 @@ def self_attention_steps(
     b_O: Array | None = None,
     mask: Array | None = None,
     is_causal: bool = False,
+    window: int | None = None,
     grad_output: Array,
 ) -> list[Step]:
     r"""The six backward steps of single-head self-attention, from grad_output = ∂L/∂out to ∂L/∂X.
@@ -62,7 +63,8 @@ def self_attention_steps(
     Shapes:  X (B, n, d_model) or (n, d_model);  W_Q, W_K (d_model, d_k);  W_V (d_model, d_v);
              W_O (d_v, d_model);  mask broadcastable to (B, n, n), True = may attend, or 0 / −inf to
              be added;  grad_output as out. Each gradient has the shape of its symbol.
-    Option:  is_causal closes every key after the query, on top of the mask.
+    Options: is_causal closes every key after the query, on top of the mask; window every key that
+             is `window` tokens away or more.
     Edge:    a row that may attend nowhere has A = 0 and zero gradients.
     Raises:  ValueError if X, grad_output or mask does not fit, or mask holds NaN or +inf;
              TypeError if mask is neither boolean nor float.
@@ -79,7 +81,7 @@ def self_attention_steps(
     """
     _check("self_attention_steps", X, W_O, grad_output)
     Q, K, V = _linear(X, W_Q, b_Q), _linear(X, W_K, b_K), _linear(X, W_V, b_V)  # (B, n, d_k or d_v)
-    A = _attention_weights(Q, K, mask, is_causal)  # (B, n, n)
+    A = _attention_weights(Q, K, mask, is_causal, window)  # (B, n, n)
 
     one = _through_output_projection("O", A @ V, W_O, b_O, grad_output)
     two = _through_value_weighting(2, A, V, one.gradients["O"])
@@ -106,6 +108,7 @@ def multi_head_steps(
     b_O: Array | None = None,
     mask: Array | None = None,
     is_causal: bool = False,
+    window: int | None = None,
     grad_output: Array,
 ) -> list[Step]:
     r"""The seven backward steps of multi-head attention, from grad_output = ∂L/∂out to ∂L/∂X.
@@ -140,7 +143,8 @@ def multi_head_steps(
     K = _split_heads(_linear(X, W_K, b_K), kv_heads)  # (B, n_kv_heads, L, d_k)
     V = _split_heads(_linear(X, W_V, b_V), kv_heads)  # (B, n_kv_heads, L, d_v)
     group = n_heads // kv_heads
-    A = _attention_weights(Q, _repeat(K, group), _with_head_axis(mask), is_causal)  # (B, h, L, L)
+    mask = _with_head_axis(mask)
+    A = _attention_weights(Q, _repeat(K, group), mask, is_causal, window)  # (B, h, L, L)
     C = _merge_heads(A @ _repeat(V, group))  # (B, L, h d_v)
 
     one = _through_output_projection("C", C, W_O, b_O, grad_output)
@@ -306,10 +310,14 @@ def _linear(X: Array, W: Array, b: Array | None) -> Array:
     return X @ W if b is None else X @ W + b
 
 
-def _attention_weights(Q: Array, K: Array, mask: Array | None, is_causal: bool) -> Array:
+def _attention_weights(
+    Q: Array, K: Array, mask: Array | None, is_causal: bool, window: int | None
+) -> Array:
     """A = softmax(Q Kᵀ / √d_k + M)."""
     S = _masked(Q @ _mT(K) / math.sqrt(Q.shape[-1]), mask)
-    return _softmax(_masked(S, np.tri(*S.shape[-2:], dtype=bool)) if is_causal else S)
+    back = np.subtract.outer(np.arange(S.shape[-2]), np.arange(S.shape[-1]))  # i − j
+    S = _masked(S, back >= 0) if is_causal else S
+    return _softmax(S if window is None else _masked(S, abs(back) < window))
 
 
 def _softmax(S: Array) -> Array:

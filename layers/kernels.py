@@ -136,7 +136,7 @@ def key_weights(mask: Any, m: int, dtype: Any) -> NDArray[Any]:
         if mask.requires_grad:
             raise GradientError("a mask of keys is a constant; pass mask.detach()")
         mask = mask.numpy()
-    mask = np.asarray(mask)
+    mask = np.asanyarray(mask)
     if mask.ndim < 1 or mask.shape[-1] != m or mask.shape[-2:-1] not in ((), (1,)):
         raise ShapeError(
             "keys are summed once for all queries, so a mask must hide them from all alike: "
@@ -149,7 +149,7 @@ def key_weights(mask: Any, m: int, dtype: Any) -> NDArray[Any]:
     if mask.dtype.kind == "f" and not mask.max(initial=-np.inf) < np.inf:
         raise ArgumentError("the mask holds NaN or +inf, use 0 and -inf")
     weights = mask if mask.dtype.kind == "b" else np.exp(mask)
-    return np.asarray(np.atleast_2d(weights).swapaxes(-1, -2), dtype)
+    return np.asanyarray(np.atleast_2d(weights).swapaxes(-1, -2), dtype)
 
 
 def _blind(weights: NDArray[Any] | None, causal: bool, cache: Any) -> NDArray[Any] | None:
@@ -159,7 +159,7 @@ def _blind(weights: NDArray[Any] | None, causal: bool, cache: Any) -> NDArray[An
     if cache is not None:
         seen = np.logical_or(seen, cache.seen)
         cache.seen = seen[..., -1:, :]
-    return None if weights is None or seen.all() else np.asarray(~seen, weights.dtype)
+    return None if weights is None or seen.all() else np.asanyarray(~seen, weights.dtype)
 
 
 def causal_product(Q_phi: Any, K_phi: Any, V: Any) -> Any:

@@ -52,8 +52,8 @@ def cross_entropy_loss(
         raise ArgumentError(
             f"cross_entropy_loss: label_smoothing must lie in [0, 1], got {label_smoothing}"
         )
-    logits = logits if isinstance(logits, mg.Tensor) else np.asarray(logits)
-    targets = targets if isinstance(targets, mg.Tensor) else np.asarray(targets)
+    logits = logits if isinstance(logits, mg.Tensor) else np.asanyarray(logits)
+    targets = targets if isinstance(targets, mg.Tensor) else np.asanyarray(targets)
     C = logits.shape[axis]
     w = np.ones(C, logits.dtype) if weight is None else np.asarray(weight, logits.dtype)
     if w.shape != (C,):

@@ -7,6 +7,7 @@ before softmax: there e^−inf = 0 removes a key, and what is left of the row st
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -15,9 +16,11 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, ShapeError
 
 __all__ = [
+    "check_unambiguous",
     "combined_mask",
     "create_causal_mask",
     "fit_mask",
+    "of_pairs",
     "padding_mask",
     "visible",
     "with_head_axis",
@@ -37,7 +40,7 @@ def create_causal_mask(seq_len: int, dtype: DTypeLike = np.float64) -> NDArray[A
     """
     causal = _additive(np.tri(seq_len, dtype=bool), np.dtype(dtype))
     mg.mark_constant(causal)  # the same at every call
-    return causal
+    return of_pairs(causal)
 
 
 def padding_mask(
@@ -55,7 +58,7 @@ def padding_mask(
     array([[[  0., -inf, -inf]],
            [[  0.,   0.,   0.]]])
     """
-    given = np.asarray(lengths_or_real)
+    given = np.asanyarray(lengths_or_real)
     if given.dtype == np.bool_:
         real = given
         if real.ndim != 2 or seq_len not in (None, real.shape[1]):
@@ -78,7 +81,7 @@ def combined_mask(causal: ArrayLike, padding: ArrayLike) -> NDArray[Any]:
            [[  0., -inf],
             [  0., -inf]]])
     """
-    first, second = np.asarray(causal), np.asarray(padding)
+    first, second = np.asanyarray(causal), np.asanyarray(padding)
     keys = second[:, None, :] if second.ndim == 2 else second  # (B, 1, n): the same for every query
     n = first.shape[-1] if first.ndim else 0
     batches = {*first.shape[:-2], *keys.shape[:-2]} - {1}
@@ -90,7 +93,37 @@ def combined_mask(causal: ArrayLike, padding: ArrayLike) -> NDArray[Any]:
         )
     kinds = [mask.dtype for mask in (first, second) if mask.dtype != np.bool_]
     dtype = np.result_type(*kinds) if kinds else np.dtype(np.float64)
-    return np.asarray(_additive(first, dtype) + _additive(keys, dtype), dtype)
+    return np.asanyarray(_additive(first, dtype) + _additive(keys, dtype), dtype)
+
+
+_OF_PAIRS: WeakValueDictionary[int, NDArray[Any]] = WeakValueDictionary()
+
+
+def of_pairs(mask: NDArray[Any]) -> NDArray[Any]:
+    """The mask, known from now on as one with an entry for each query and key."""
+    _OF_PAIRS[id(mask)] = mask
+    return mask
+
+
+def check_unambiguous(call: str, mask: Any, batch: int, n: int, m: int) -> None:
+    """Raise ShapeError for a mask (n, m) of one's own where as many sequences make it (B, m) too.
+
+    Padding would be taken for a mask of queries and keys. What the functions of this package made
+    is known for what it is.
+    """
+    if batch == n > 1 and np.shape(mask) == (n, m) and not _is_of_pairs(mask):
+        raise ShapeError(
+            f"{call}: mask {np.shape(mask)} may be one of each sequence's keys, (B, m), or one of "
+            f"queries and keys, (n, m), for there are {batch} sequences of {n} queries; "
+            "pass padding_mask(mask) for the first, mask[None] for the second"
+        )
+
+
+def _is_of_pairs(mask: Any) -> bool:
+    """Whether a function of this package made the mask, or what it is a view of."""
+    while mask is not None and _OF_PAIRS.get(id(mask)) is not mask:
+        mask = getattr(mask, "base", None)
+    return mask is not None
 
 
 def with_head_axis(mask: Any) -> Any:
@@ -103,7 +136,7 @@ def fit_mask(mask: Any, shape: tuple[int, ...], scores: Any = None) -> Any:
 
     Raises: ShapeError if it does not, with the shapes and the scores' path.
     """
-    mask = mask if isinstance(mask, mg.Tensor) else np.asarray(mask)
+    mask = mask if isinstance(mask, mg.Tensor) else np.asanyarray(mask)
     if mask.shape == shape[-2:]:
         return mask
     mask = with_head_axis(mask) if len(shape) == 4 else mask
@@ -135,12 +168,12 @@ def visible(
     """
     if not causal and window is None and lengths is None:
         return None
-    i, j = np.asarray(i)[..., :, None], np.asarray(j)
+    i, j = np.asanyarray(i)[..., :, None], np.asanyarray(j)
     seen = i >= j if causal else np.ones((*i.shape[:-1], *j.shape), dtype=bool)
     if window is not None:
         seen &= (i - j < window) & (j - i < window)
     if lengths is not None:
-        seen = seen & (np.asarray(j) < np.asarray(lengths)[:, None])[:, None, :]
+        seen = seen & (np.asanyarray(j) < np.asanyarray(lengths)[:, None])[:, None, :]
     return None if seen.all() else seen
 
 
@@ -152,7 +185,7 @@ def with_visible(mask: Any, seen: Any, recorded: bool = False) -> Any:
     if mask is None or seen is None:
         return seen if mask is None else mask
     if not isinstance(mask, mg.Tensor):
-        mask = mg.tensor(np.asarray(mask)) if recorded else np.asarray(mask)
+        mask = mg.tensor(np.asanyarray(mask)) if recorded else np.asanyarray(mask)
     M = mg.where(seen, _right_kind(mask), False if mask.dtype == np.bool_ else -np.inf)
     return M.named("M") if recorded else M
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, GradientError
+from minigrad.errors import ArgumentError, DTypeError, GradientError
 
 __all__ = ["Module"]
 
@@ -25,8 +25,9 @@ class Module:
     """A layer: its parameters are its leaf Tensors, its children the Modules it holds.
 
     Both are found by attribute, in order of assignment; Modules in lists, tuples and dicts count
-    too, as `blocks.0`. Assigning names what has no name yet, and an array assigned over a
-    parameter is written into it. A call opens the scope of the layer's name and runs `forward`.
+    too, as `blocks.0`. Assigning names what has no name yet. An array assigned over a parameter, or
+    a Tensor that needs no gradient, is written into it; a computed one is refused. A call opens the
+    scope of the layer's name and runs `forward`. Modules can be copied and pickled.
 
     An array given to `forward` becomes a leaf whose gradient is wanted (integers, such as token
     ids, stay as they are), and `backward` returns that gradient. The graph of the last forward is
@@ -119,26 +120,36 @@ class Module:
     def _received(self, X: Any, name: str) -> Any:
         """An array as forward sees it: a leaf; integers and other things as they are."""
         try:
-            array = np.asarray(X, self.dtype)
+            array = np.asanyarray(X)
+            kept = self.dtype is None or array.dtype.kind == "c"
+            real = array if kept else array.astype(self.dtype, copy=False)
         except (TypeError, ValueError):
             return X
-        return mg.tensor(array, requires_grad=True, name=name) if array.dtype.kind == "f" else X
+        self.check_real(array, name)
+        return mg.tensor(real, requires_grad=True, name=name) if real.dtype.kind == "f" else X
+
+    def check_real(self, array: Any, name: str) -> None:
+        """Raise DTypeError for complex entries in a layer of real ones, which would drop half."""
+        if array.dtype.kind == "c" and self.dtype is not None and self.dtype.kind == "f":
+            raise DTypeError(
+                f"{type(self).__name__}({name}): {name} must be real, got {array.dtype}; "
+                f"pass {name}.real, or real and imaginary parts side by side"
+            )
 
     # ------------------------------------------------------------------ attributes
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, mg.Tensor):
-            if value.name is None:
+        if isinstance(value, mg.Tensor | np.ndarray):
+            held: Any = vars(self).get(name)
+            if _is_parameter(held) and _is_written_into(held, name, value, self):
+                held.assign_(np.asarray(value, held.dtype))
+                return
+            if isinstance(value, mg.Tensor) and value.name is None:
                 value.name = name
         elif isinstance(value, _HOLDERS):
             for path, child in _modules_in(name, value):
                 if child._name is None:
                     child._name = path
-        elif isinstance(value, np.ndarray):
-            held: Any = vars(self).get(name)
-            if _is_parameter(held):
-                held.assign_(np.asarray(value, held.dtype))
-                return
         super().__setattr__(name, value)
         _set_version(self, self.version + 1)
 
@@ -189,9 +200,18 @@ class Module:
 
     # ------------------------------------------------------------------ state
 
+    def __getstate__(self) -> tuple[dict[str, Any], str | None, bool]:
+        """What a copy has of this module: everything but the graph of the last forward."""
+        return vars(self), self._name, self.training
+
+    def __setstate__(self, state: tuple[dict[str, Any], str | None, bool]) -> None:
+        vars(self).update(state[0])
+        self._name, self.training = state[1:]
+
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """A copy of every parameter's array, by path."""
-        return {path: np.array(parameter.numpy()) for path, parameter in self.named_parameters()}
+        """A copy of every parameter's array, by path; rows one after another (C order)."""
+        own = self.named_parameters()
+        return {path: np.array(parameter.numpy(), order="C") for path, parameter in own}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Write arrays into the parameters of these paths; all fit, or nothing is written.
@@ -298,6 +318,27 @@ _HOLDERS = (Module, list, tuple, dict)  # what may hold Modules
 
 def _is_parameter(value: Any) -> bool:
     return isinstance(value, mg.Tensor) and value.is_leaf
+
+
+def _is_written_into(held: mg.Tensor, name: str, value: Any, layer: Module) -> bool:
+    """Whether a value assigned over a parameter is written into it; else it takes its place.
+
+    Raises: GradientError for a Tensor that was computed: in a parameter's place it would be gone
+            from the layer's parameters.
+    """
+    if not isinstance(value, mg.Tensor):
+        return True
+    if held.requires_grad and not value.is_leaf:
+        path = f"{type(layer).__name__}.{name}"
+        raise GradientError(
+            f"{path}: a parameter cannot be replaced by a Tensor computed by "
+            f"{value.node.op.name if value.node else 'an op'}, or the layer would lose it; write "
+            f"its new values into it: layer.{name}.assign_(array), with arrays as "
+            f"layer.{name}.numpy() and layer.grad_{name} are"
+        )
+    alike = (value.shape, value.dtype) == (held.shape, held.dtype)
+    frozen = np.shares_memory(value.numpy(), held.numpy())  # layer.W = layer.W.detach()
+    return held.requires_grad and not value.requires_grad and alike and not frozen
 
 
 def _modules_in(name: str, value: Any) -> Iterator[tuple[str, Module]]:

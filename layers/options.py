@@ -1,33 +1,19 @@
-"""What every attention layer takes, checks, and does to Q, K and V before it scores them."""
+"""What attention layers are made with: their sizes, options and weights."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any, TypedDict
 
 import numpy as np
 
-import minigrad as mg
-from minigrad.errors import ArgumentError, ShapeError
+from minigrad.errors import ArgumentError
 
-from .cache import ContextCache
 from .feed_forward import Dropout
-from .linear import check_sizes
-from .mask import visible
+from .linear import check_sizes, draw_affine
 from .module import Module
-from .position import settled
-from .scoring import named
 
-__all__ = [
-    "Options",
-    "describes",
-    "made_before",
-    "prepared",
-    "resolved",
-    "scoring",
-    "told_apart",
-]
+__all__ = ["Options", "check_keywords", "draw_weights", "needs_scores", "set_heads", "set_options"]
 
 
 class Options(TypedDict, total=False):
@@ -56,11 +42,10 @@ class Options(TypedDict, total=False):
     d_context: int | None
 
 
-def take_options(layer: Any, rng: np.random.Generator, options: Options) -> None:
+def set_options(layer: Any, rng: np.random.Generator, options: Options) -> None:
     """Check a layer's options, and set its attributes. Its d_model, d_k and dtype are set."""
     call = type(layer).__name__
-    if unknown := sorted(options.keys() - Options.__annotations__.keys()):
-        raise TypeError(f"{call}() got an unexpected keyword argument {unknown[0]!r}")
+    check_keywords(call, options, Options)
     layer.method = options.get("method", "exact")
     if layer.method not in ("auto", "exact", "tiled"):
         raise ArgumentError(
@@ -81,151 +66,62 @@ def take_options(layer: Any, rng: np.random.Generator, options: Options) -> None
     layer.q_norm, layer.k_norm = (
         None if qk_norm is None else qk_norm(layer.d_k, dtype=layer.dtype) for _ in "qk"
     )
-    needs_scores = layer.softcap or dropout or hasattr(layer.position, "bias")
-    if layer.method == "tiled" and needs_scores:
+    if layer.method == "tiled" and needs_scores(layer):
         raise ArgumentError(
             f'{call}: softcap, dropout and biases need the scores, which method="tiled" never '
             'holds; use "exact"'
         )
 
 
-def resolved(layer: Any, X: Any, context: Any, heads: int, mask: Any) -> str:
-    """What the layer's method comes to for X in so many heads: "exact", "tiled" or "one tile"."""
-    if layer.method == "exact" or layer.softcap or layer.drop or hasattr(layer.position, "bias"):
-        return "exact"
-    *lead, n, _ = X.shape
-    m = n if context is None else context.shape[-2]
-    return mg.attention_method(prod(lead) * heads, n, m, mask, layer.method)
+def check_keywords(call: str, options: Any, known: Any) -> None:
+    """Raise TypeError for a keyword that is not known, as Python itself does."""
+    if unknown := sorted(options.keys() - known.__annotations__.keys()):
+        raise TypeError(f"{call}() got an unexpected keyword argument {unknown[0]!r}")
 
 
-def told_apart(
-    layer: Any, X: Any, given: tuple[Any, ...], mask: Any, context: Any
-) -> tuple[Any, Any]:
-    """The mask and the context: by keyword, or by position and then told apart; X is checked too.
-
-    So `layer(X, mask)` and `layer(X, context)` both work.
-    Raises: ShapeError if X or the context does not fit; ArgumentError where one could be either;
-            TypeError for more than one of them.
-    """
-    check_input(layer, "(X)", "X", X, layer.d_model)
-    if given:
-        mask, context = _by_position(layer, X, given, mask, context)
-    if context is not None:
-        if not isinstance(context, mg.Tensor):
-            context = np.asarray(context, layer.dtype)
-        check_input(layer, "(X, context=...)", "context", context, layer.d_context)
-    return mask, context
+def needs_scores(layer: Any) -> bool:
+    """Whether an option works on the scores, which tiles never hold as a whole."""
+    return bool(layer.softcap or layer.drop or hasattr(layer.position, "bias"))
 
 
-def _by_position(
-    layer: Any, X: Any, given: tuple[Any, ...], mask: Any, context: Any
-) -> tuple[Any, Any]:
+def set_heads(
+    layer: Any,
+    d_model: int,
+    n_heads: int,
+    n_kv_heads: int | None,
+    d_k: int | None = None,
+    d_v: int | None = None,
+) -> None:
+    """Check a layer's sizes, and set its attributes: d_model, n_heads, n_kv_heads, d_k and d_v."""
     call = type(layer).__name__
-    if len(given) > 2:
-        raise TypeError(f"{call}(X, mask, context): takes no more by position")
-    if len(given) == 2 and not _could_be_context(layer, given[1], X):
-        given = given[::-1] if _could_be_context(layer, given[0], X) else given
-    elif len(given) == 1 and _is_context(layer, given[0], X):
-        given = (None, *given)
-    for name, one, keyword in zip(("mask", "context"), given, (mask, context), strict=False):
-        if one is not None and keyword is not None:
-            raise TypeError(f"{call}(X, ...): {name} was given twice")
-    mask = given[0] if given[0] is not None else mask
-    context = given[1] if len(given) > 1 and given[1] is not None else context
-    return mask, context
+    n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
+    sizes = {"d_model": d_model, "n_heads": n_heads, "n_kv_heads": n_kv_heads}
+    check_sizes(call, **sizes)
+    for part, whole in (("n_heads", "d_model"), ("n_kv_heads", "n_heads")):
+        if sizes[whole] % sizes[part] and (whole != "d_model" or d_k is None):
+            numbers = f"{sizes[part]} and {sizes[whole]}"
+            raise ArgumentError(f"{call}: {part} must divide {whole}, got {numbers}")
+    layer.d_model, layer.n_heads, layer.n_kv_heads = d_model, n_heads, n_kv_heads
+    layer.d_k = d_model // n_heads if d_k is None else d_k
+    layer.d_v = layer.d_k if d_v is None else d_v
+    check_sizes(call, d_k=layer.d_k, d_v=layer.d_v)
 
 
-def prepared(
-    layer: Any, Q: Any, K: Any, V: Any, context: Any, positions: Any, cache: Any, method: str
-) -> tuple[Any, Any, Any, Any, Any, Any, bool]:
-    """Normalise and rotate Q and K, and put the cached tokens before K and V.
-
-    Returns: Q, K and V as they are scored; where queries and keys stand, from 0 on if None; which
-        keys each query may see, all if None; and whether only those before it, besides.
-    """
-    made = made_before(cache) is not None
-    of_context = cache if isinstance(cache, ContextCache) else None
-    cache = None if of_context else cache
-    if cache is not None and (context is not None or positions is not None):
+def draw_weights(layer: Any, rng: np.random.Generator, use_bias: bool | str) -> None:
+    """W_Q, W_K, W_V and W_O of a layer whose sizes are set, and their biases."""
+    biases = use_bias if isinstance(use_bias, str) else "QKVO" if use_bias else ""
+    if set(biases) - set("QKVO"):
         raise ArgumentError(
-            f"{type(layer).__name__}: a cache holds the tokens of X itself, and counts their "
-            "positions; it goes with no context= and no positions="
+            f'{type(layer).__name__}: use_bias must be a bool or some of "QKVO", got {use_bias!r}'
         )
-    i = None if positions is None else np.asarray(positions)
-    if cache is not None:
-        i = cache.next_positions(Q.shape[-2])
-    j = i if context is None else None
-    if layer.q_norm is not None:
-        Q = layer.q_norm(Q).named("Q_norm")
-        K = K if made else layer.k_norm(K).named("K_norm")
-    if hasattr(layer.position, "rotate"):
-        Q = named("Q_rot", layer.position.rotate(Q, i))
-        K = K if made else named("K_rot", layer.position.rotate(K, j))
-    if of_context is not None and not made:
-        of_context.keep(K, V)
-    if cache is None and layer.window is None:
-        if not layer.causal or method != "exact":  # tiles know causality without an (n, m) array
-            return Q, K, V, i, j, None, layer.causal
-    if cache is not None:
-        K, V = cache.append(K, V)
-        j = np.arange(cache.start, len(cache))
-    queries, keys = (np.arange(Q.shape[-2]), np.arange(K.shape[-2])) if cache is None else (i, j)
-    lengths = cache.lengths if cache is not None and cache.ragged else None
-    seen = visible(queries, keys, causal=layer.causal, window=layer.window, lengths=lengths)
-    return Q, K, V, i, j, seen if seen is None else settled(seen, cache), False
-
-
-def made_before(cache: Any) -> tuple[Any, Any] | None:
-    """The keys and values of a context, if they are cached."""
-    return cache.made if isinstance(cache, ContextCache) else None
-
-
-def scoring(layer: Any) -> dict[str, Any]:
-    """What `attend` takes of a layer."""
-    return {
-        "scale": layer.scale,
-        "softcap": layer.softcap,
-        "drop": layer.drop if layer.training else None,
-        "position": layer.position,
+    h, h_kv = getattr(layer, "n_heads", 1), getattr(layer, "n_kv_heads", 1)
+    sizes = {
+        "Q": (layer.d_model, h * layer.d_k),
+        "K": (layer.d_context, h_kv * layer.d_k),
+        "V": (layer.d_context, h_kv * layer.d_v),
+        "O": (h * layer.d_v, layer.d_model),
     }
-
-
-def describes(layer: Any, context: Any, cache: Any) -> bool:
-    """Whether the hand-derived steps describe what the layer just did."""
-    plain = context is None and cache is None and layer.scale is None and layer.softcap is None
-    as_given = plain and layer.position is None and layer.q_norm is None
-    return as_given and not (layer.drop is not None and layer.training)
-
-
-def _could_be_context(layer: Any, x: Any, X: Any) -> bool:
-    """Whether x could be the context of X: floats, as many rows, of that width."""
-    if x is None or getattr(x, "dtype", np.dtype(float)).kind != "f":
-        return False
-    shape = np.shape(x)
-    wanted = (*X.shape[:-2], layer.d_context)
-    return len(shape) == len(X.shape) and (*shape[:-2], shape[-1]) == wanted
-
-
-def _is_context(layer: Any, x: Any, X: Any) -> bool:
-    """Whether x is the context of X, and not a mask of X with itself."""
-    if not _could_be_context(layer, x, X):
-        return False
-    if any(size not in (1, X.shape[-2]) for size in np.shape(x)[-2:]):
-        return True
-    values = np.asarray(x)
-    if ((values == 0) | (values <= -1e4)).all():  # nothing but 0 and −inf, or −10⁹: a mask
-        return False
-    raise ArgumentError(
-        f"{type(layer).__name__}(X, ...): {np.shape(x)} fits both a mask to add and a context; say "
-        "mask=... or context=..."
-    )
-
-
-def check_input(layer: Any, call: str, name: str, X: Any, width: int) -> None:
-    """Raise ShapeError unless X is a sequence of vectors of that width, or a batch of them."""
-    shape: tuple[int, ...] = getattr(X, "shape", ())
-    if len(shape) not in (2, 3) or shape[-1] != width:
-        raise ShapeError(
-            f"{type(layer).__name__}{call}: {name} must be (B, n, {width}) or (n, {width}), "
-            f"got {shape}\n  {name}: {shape}   {getattr(X, 'path', '')}".rstrip()
-        )
+    for name, (n_in, n_out) in sizes.items():
+        W, b = draw_affine(rng, name in biases, layer.dtype, n_in, n_out)
+        setattr(layer, f"W_{name}", W)
+        setattr(layer, f"b_{name}", b)

@@ -16,8 +16,8 @@ from .module import Module
 __all__ = [
     "LearnedPosition",
     "SinusoidalPosition",
+    "mark_constant",
     "positions_of",
-    "settled",
     "sinusoidal_encoding",
 ]
 
@@ -47,7 +47,7 @@ def sinusoidal_encoding(
     """
     if d_model < 2 or d_model % 2:
         raise ArgumentError(f"sinusoidal_encoding: d_model must be even, got {d_model}")
-    at = np.asarray(positions)
+    at = np.asanyarray(positions)
     at = np.arange(int(at)) if at.ndim == 0 else at
     angles = at[..., None] / base ** (np.arange(0, d_model, 2) / d_model)  # (..., d_model / 2)
     both = np.stack((np.sin(angles), np.cos(angles)), axis=-1 if interleaved else -2)
@@ -72,7 +72,7 @@ class SinusoidalPosition(Module):
     def forward(self, X: Any, positions: ArrayLike | None = None, *, offset: int = 0) -> Any:
         at = positions_of(X.shape[-2], positions, offset)
         PE = sinusoidal_encoding(at, self.d_model, self.base, dtype=X.dtype)
-        return mg.add(X, mg.tensor(settled(PE, positions), name="PE")).named("X")
+        return mg.add(X, mg.tensor(mark_constant(PE, positions), name="PE")).named("X")
 
 
 class LearnedPosition(Module):
@@ -104,7 +104,7 @@ class LearnedPosition(Module):
                 f"LearnedPosition(X): positions must lie in [0, {max_len}), "
                 f"got {at.min()} to {at.max()}"
             )
-        P = mg.take(self.P, settled(at, positions), axis=0).named("P_positions")
+        P = mg.take(self.P, mark_constant(at, positions), axis=0).named("P_positions")
         return mg.add(X, P).named("X")
 
 
@@ -114,10 +114,10 @@ def positions_of(n: int, positions: ArrayLike | None = None, offset: int = 0) ->
     >>> positions_of(3, offset=5)
     array([5, 6, 7])
     """
-    return np.arange(offset, offset + n) if positions is None else np.asarray(positions) + offset
+    return np.arange(offset, offset + n) if positions is None else np.asanyarray(positions) + offset
 
 
-def settled(array: NDArray[Any], *given: Any) -> NDArray[Any]:
+def mark_constant(array: NDArray[Any], *given: Any) -> NDArray[Any]:
     """An array that only shapes determine, unless positions are given: `mg.compile` may keep it."""
     if all(positions is None for positions in given):
         mg.mark_constant(array)

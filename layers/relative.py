@@ -21,7 +21,7 @@ import minigrad as mg
 from .heads import repeat_heads, split_heads
 from .linear import check_sizes, draw_affine
 from .module import Module
-from .position import positions_of, settled, sinusoidal_encoding
+from .position import mark_constant, positions_of, sinusoidal_encoding
 
 __all__ = ["RelativePosition", "TransformerXLPosition", "distances"]
 
@@ -75,7 +75,7 @@ class RelativePosition(Module):
 
     def _row(self, n: int, m: int, i: Any, j: Any) -> NDArray[Any]:
         k, to = self.max_distance, distances(n, m, i, j)
-        return settled(np.asarray(np.clip(to, -k, k) + k), i, j)
+        return mark_constant(np.asanyarray(np.clip(to, -k, k) + k), i, j)
 
 
 class TransformerXLPosition(Module):
@@ -109,7 +109,7 @@ class TransformerXLPosition(Module):
         PE = sinusoidal_encoding(
             np.arange(low, high + 1), d_model, interleaved=False, dtype=self.W_R.dtype
         )
-        PE, columns = (settled(x, i, j) for x in (PE, delta - low))
+        PE, columns = (mark_constant(x, i, j) for x in (PE, delta - low))
         R_flat = mg.matmul(mg.tensor(PE, name="PE"), self.W_R).named("R_flat")  # (D, h·d_k)
         R = split_heads(R_flat, h).named("R")  # (h, D, d_k): a key a distance
         K = repeat_heads(K, max(1, h // K.shape[-3]))  # (..., h, m, d_k)
@@ -125,7 +125,7 @@ class TransformerXLPosition(Module):
 def distances(n: int, m: int, i: Any = None, j: Any = None) -> NDArray[Any]:
     """j − i for each of n queries and m keys: (n, m), or (B, n, m) if either has a batch."""
     i, j = positions_of(n, i), positions_of(m, j)
-    return np.asarray(j[..., None, :] - i[..., :, None])
+    return np.asanyarray(j[..., None, :] - i[..., :, None])
 
 
 def pick(E: Any, columns: NDArray[Any]) -> Any:

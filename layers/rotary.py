@@ -14,7 +14,7 @@ from minigrad.errors import ArgumentError, ShapeError
 
 from .frequencies import rotary_frequencies, scaled_frequencies
 from .module import Module
-from .position import positions_of, settled
+from .position import mark_constant, positions_of
 from .scoring import named
 
 __all__ = ["Rotary", "apply_rotary", "rotary_angles"]
@@ -31,7 +31,7 @@ def rotary_angles(
     array([[ 1.],
            [-1.]])
     """
-    angles = np.asarray(positions, dtype)[..., None] * np.asarray(frequencies, dtype)
+    angles = np.asanyarray(positions, dtype)[..., None] * np.asarray(frequencies, dtype)
     return np.cos(angles), np.sin(angles)
 
 
@@ -128,7 +128,7 @@ class Rotary(Module):
         angles = rotary_angles(at, theta, self._dtype)
         tables = [(self.amplitude * y).astype(x.dtype, copy=False) for y in angles]
         return [
-            mg.tensor(settled(table, positions), name=name)
+            mg.tensor(mark_constant(table, positions), name=name)
             for name, table in zip(("cos", "sin"), tables, strict=True)
         ]
 

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minigrad import mask_rules
 from minigrad.errors import OutOfRangeError
 
 from .linear import check_sizes
+from .mask import of_pairs
 
 __all__ = ["big_bird_mask", "dilated_mask", "global_mask", "sliding_window_mask"]
 
@@ -51,9 +53,8 @@ def dilated_mask(
            [0, 0, 1, 0, 1]])
     """
     check_sizes("dilated_mask", seq_len=seq_len, window=window, dilation=dilation)
-    back = np.arange(seq_len)[:, None] - np.arange(seq_len)
-    near = (np.abs(back) < window * dilation) & (back % dilation == 0)
-    return np.asarray(near & (back >= 0) if causal else near)
+    near: mask_rules.MaskRule = mask_rules.Window(window, dilation)
+    return of_pairs((near & mask_rules.Causal() if causal else near).array(seq_len, seq_len))
 
 
 def global_mask(
@@ -76,9 +77,9 @@ def global_mask(
         raise OutOfRangeError(
             f"global_mask: global_tokens must lie in [{-seq_len}, {seq_len}), got {tokens.tolist()}"
         )
-    mask = sliding_window_mask(seq_len, window, causal)
-    mask[tokens, :] = mask[:, tokens] = True
-    return mask & np.tri(seq_len, dtype=bool) if causal else mask
+    check_sizes("global_mask", seq_len=seq_len, window=window)
+    seen = mask_rules.Window(window) | mask_rules.Global(tuple((tokens % seq_len).tolist()))
+    return of_pairs((seen & mask_rules.Causal() if causal else seen).array(seq_len, seq_len))
 
 
 def big_bird_mask(
@@ -110,4 +111,4 @@ def big_bird_mask(
     for row in seen:
         others = np.flatnonzero(~row)
         row[rng.permutation(others)[:n_random]] = True
-    return np.kron(seen, np.ones((block, block), dtype=bool))[:seq_len, :seq_len]
+    return of_pairs(np.kron(seen, np.ones((block, block), dtype=bool))[:seq_len, :seq_len])

@@ -177,7 +177,9 @@ class LanguageModel(Module):
             X = self.position_embedding(X, at)
         X = self.decoder(X, mask, positions=positions, cache=cache)  # (B, n, d_model)
         logits = self.embedding.as_linear(X) if self.head is None else self.head(X)
-        return capped(logits, self.output_softcap, "logits_capped")  # (B, n, n_tokens)
+        if not self.output_softcap:
+            return logits  # (B, n, n_tokens)
+        return capped(logits, self.output_softcap).named("logits_capped")  # (B, n, n_tokens)
 
     def new_cache(self) -> list[Any]:
         """An empty cache for each block."""

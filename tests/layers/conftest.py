@@ -24,7 +24,7 @@ class Heard(mg.Listener):
         self.flops: dict[str, int] = {}
         self.outputs: list[mg.Tensor] = []
 
-    def expect(self, steps: Callable[..., Any], symbols: dict[str, Any]) -> None:
+    def expect_gradients(self, steps: Callable[..., Any], symbols: dict[str, Any]) -> None:
         named = {output.name: output for output in self.outputs if output.name}
         given = {s: named[v] if isinstance(v, str) else v for s, v in symbols.items()}
         self.steps, self.symbols = steps, named | given
@@ -39,10 +39,10 @@ class Heard(mg.Listener):
 def hear() -> Callable[..., tuple[Any, Heard]]:
     """Run a layer; return its output and what was heard."""
 
-    def run(layer: Any, *args: Any) -> tuple[Any, Heard]:
+    def run(layer: Any, *args: Any, **kwargs: Any) -> tuple[Any, Heard]:
         heard = Heard()
         with mg.listen(heard):
-            out = layer(*args)
+            out = layer(*args, **kwargs)
         return out, heard
 
     return run

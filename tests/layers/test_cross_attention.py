@@ -12,7 +12,7 @@ from layers import (
     SelfAttention,
     padding_mask,
 )
-from minigrad.errors import ArgumentError, GradientError, ShapeError
+from minigrad.errors import GradientError, ShapeError
 
 B, N, M, D, D_CONTEXT, H = 2, 7, 5, 12, 11, 3
 
@@ -37,46 +37,43 @@ def test_a_sequence_as_its_own_context_is_self_attention(rng, X):
         np.testing.assert_array_equal(layer(X, context=X).numpy(), layer(X).numpy())
 
 
-def test_context_may_come_by_keyword_second_or_third(layer, X, context):
-    out = layer(X, context=context).numpy()
-    mask = padding_mask([M, M - 2], M)
-    for other in (layer(X, context), layer(X, None, context)):
-        np.testing.assert_array_equal(other.numpy(), out)
-    masked = layer(X, mask, context=context).numpy()
-    np.testing.assert_array_equal(layer(X, context, mask).numpy(), masked)
-    assert np.abs(masked - out).max() > 1e-3
-
-
-def test_a_mask_stays_a_mask_even_where_its_shape_would_fit_a_context(rng):
-    """n = d_model: 0 and −inf are a mask; other floats could be either, so it must be said."""
+def test_the_second_argument_is_the_mask_whatever_it_holds(rng):
+    """Floats of a context's shape are added to the scores, where they fit them."""
     layer, X = MultiHeadAttention(6, 2, rng=rng), rng.normal(size=(B, 6, 6))
-    causal = np.broadcast_to(np.where(np.tri(6, dtype=bool), 0, -np.inf), (B, 6, 6))
-    np.testing.assert_array_equal(layer(X, causal).numpy(), layer(X, mask=causal[0]).numpy())
     Y = rng.normal(size=(B, 6, 6))
-    with pytest.raises(ArgumentError, match=r"fits both a mask to add and a context"):
-        layer(X, Y)
-    np.testing.assert_array_equal(layer(X, mask=Y).numpy(), layer(X, Y[:, None]).numpy())
-    minus = np.where(causal == 0, 0, -1e9)
-    np.testing.assert_allclose(layer(X, minus).numpy(), layer(X, causal).numpy(), atol=1e-15)
-    assert np.abs(layer(X, context=Y).numpy() - layer(X).numpy()).max() > 1e-3
+    np.testing.assert_array_equal(layer(X, Y).numpy(), layer(X, Y[:, None]).numpy())
+    assert np.abs(layer(X, context=Y).numpy() - layer(X, Y).numpy()).max() > 1e-3
+
+
+def test_a_context_in_the_mask_s_place_is_refused_with_the_remedy(layer, X, context):
+    with pytest.raises(ShapeError, match=r"a context goes by keyword: .*\(X, context=\.\.\.\)"):
+        layer(X, context)
+    with pytest.raises(TypeError, match="positional"):
+        layer(X, None, context)
 
 
 def test_weights_are_one_row_a_query_over_the_contexts_tokens(layer, X, context):
-    layer(X, context)
+    layer(X, context=context)
     assert layer.attention_weights.shape == (B, H, N, M)
     np.testing.assert_allclose(layer.attention_weights.sum(axis=-1), 1, rtol=1e-14)
 
 
 def test_the_order_of_the_context_does_not_matter_that_of_the_queries_does(layer, rng, X, context):
-    out, order = layer(X, context).numpy(), rng.permutation(M)
-    np.testing.assert_allclose(layer(X, context[:, order]).numpy(), out, rtol=1e-11, atol=1e-14)
+    out, order = layer(X, context=context).numpy(), rng.permutation(M)
+    np.testing.assert_allclose(
+        layer(X, context=context[:, order]).numpy(), out, rtol=1e-11, atol=1e-14
+    )
     order = rng.permutation(N)
-    np.testing.assert_allclose(layer(X[:, order], context).numpy(), out[:, order], atol=1e-13)
+    np.testing.assert_allclose(
+        layer(X[:, order], context=context).numpy(), out[:, order], atol=1e-13
+    )
 
 
 def test_padded_context_is_as_if_it_were_not_there(layer, X, context):
     out = layer(X, padding_mask([M - 2, M - 2], M), context=context).numpy()
-    np.testing.assert_allclose(out, layer(X, context[:, : M - 2]).numpy(), rtol=1e-11, atol=1e-14)
+    np.testing.assert_allclose(
+        out, layer(X, context=context[:, : M - 2]).numpy(), rtol=1e-11, atol=1e-14
+    )
 
 
 def test_gradients_reach_the_context_and_are_the_numeric_ones(rng):
@@ -86,10 +83,10 @@ def test_gradients_reach_the_context_and_are_the_numeric_ones(rng):
 
 
 def test_no_hand_derived_step_is_claimed_for_a_context(layer, hear, X, context):
-    _, heard = hear(layer, X, context)
+    _, heard = hear(layer, X, context=context)
     assert heard.steps is None
     with mg.trace() as t:
-        layer(X, context).sum().backward()
+        layer(X, context=context).sum().backward()
     assert len(t.check()) == 0
 
 
@@ -129,19 +126,9 @@ def test_a_context_that_does_not_fit_is_refused_with_its_shape(layer, X, context
         layer(X, context=np.zeros(D_CONTEXT))
 
 
-def test_a_second_mask_or_context_is_refused(layer, X, context):
-    mask = padding_mask([M, M - 2], M)
-    with pytest.raises(TypeError, match="mask was given twice"):
-        layer(X, mask, context, mask=mask)
-    with pytest.raises(TypeError, match="takes no more by position"):
-        layer(X, mask, context, mask)
-    with pytest.raises(TypeError, match="context was given twice"):
-        layer(X, context, context=context)
-
-
 def test_float32_layers_take_a_float64_context(rng, X, context):
     layer = MultiHeadAttention(D, H, rng=rng, dtype=np.float32, d_context=D_CONTEXT)
-    assert layer(X, context).dtype == np.float32
+    assert layer(X, context=context).dtype == np.float32
 
 
 @pytest.mark.parametrize("made", [

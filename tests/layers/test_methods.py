@@ -8,7 +8,8 @@ import pytest
 import minigrad as mg
 from layers import MultiHeadAttention, SelfAttention, create_causal_mask, padding_mask
 from minigrad.errors import ArgumentError, ShapeError
-from minigrad.ops import one_tile, tile_kernels, tiled
+from minigrad.fast.tiles import kernels as tile_kernels
+from minigrad.fast.tiles import one_tile, tiled
 
 pytest.importorskip("threadpoolctl")
 

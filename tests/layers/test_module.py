@@ -9,6 +9,7 @@ import pytest
 import minigrad as mg
 from layers import Linear, Module, SelfAttention
 from minigrad.errors import ArgumentError, FreedGraphError, GradientError, ShapeError
+from tests.compare import assert_same
 
 
 class Block(Module):
@@ -354,3 +355,62 @@ def test_train_and_eval_reach_every_module(block):
     assert not any(module.training for module in block.modules())
     block.train()
     assert all(module.training for module in block.modules())
+
+
+# ---------------------------------------------------------------- parameters stay where they are
+
+
+def test_a_computed_tensor_in_a_parameters_place_is_refused_naming_assign(rng):
+    """It would be gone from the parameters, and the next step would fail elsewhere."""
+    layer = Linear(3, 2, rng=rng)
+    layer(rng.normal(size=(5, 3))).sum().backward()
+    kept = layer.W
+    with pytest.raises(GradientError, match=r"layer\.W\.assign_\(array\)"):
+        layer.W -= 0.1 * layer.grad_W
+    with pytest.raises(GradientError, match=r"Linear\.W: .* computed by subtract"):
+        layer.W = layer.W - 0.1 * layer.grad_W
+    assert layer.W is kept
+    assert [name for name, _ in layer.named_parameters()] == ["W", "b"]
+
+
+def test_without_recording_the_new_values_are_written_into_the_parameter(rng):
+    layer = Linear(3, 2, rng=rng)
+    kept, before, step = layer.W, layer.W.numpy().copy(), rng.normal(size=(3, 2))
+    with mg.no_grad():
+        layer.W -= step
+        layer.b = layer.b + 1.0
+    layer.W = mg.tensor(layer.W.numpy() * 2)
+    assert layer.W is kept
+    assert kept.requires_grad
+    assert_same(layer.W, (before - step) * 2)
+    assert_same(layer.b, np.ones(2))
+
+
+def test_another_leaf_or_the_parameter_cut_from_the_graph_takes_its_place(rng):
+    """Another parameter, and one that is frozen."""
+    layer, other = Linear(3, 2, rng=rng), mg.tensor(np.ones((3, 2)), requires_grad=True)
+    layer.W = other
+    assert layer.W is other
+    layer.W = layer.W.detach()
+    assert not layer.W.requires_grad
+
+
+# ---------------------------------------------------------------- copies and files
+
+
+def test_a_state_goes_through_npz_and_safetensors_whatever_its_order(rng, tmp_path):
+    """Fortran order would be written scrambled, without a word."""
+    layer = Linear(3, 5, rng=rng)
+    layer.W = mg.tensor(np.asfortranarray(rng.normal(size=(3, 5))), requires_grad=True)
+    state = layer.state_dict()
+    assert all(array.flags.c_contiguous for array in state.values())
+    np.savez(tmp_path / "state.npz", **state)
+    with np.load(tmp_path / "state.npz") as loaded:
+        assert_same(dict(loaded), state)
+    safetensors = pytest.importorskip("safetensors.numpy")
+    safetensors.save_file(state, tmp_path / "state.safetensors")
+    found = safetensors.load_file(tmp_path / "state.safetensors")
+    assert_same(found, state)
+    twin = Linear(3, 5, rng=1)
+    twin.load_state_dict(found)
+    assert_same(twin(np.eye(3)), layer(np.eye(3)))

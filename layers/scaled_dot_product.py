@@ -1,0 +1,129 @@
+"""Scaled dot-product attention as a function, and softmax's gradient by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import minigrad as mg
+from minigrad import mask_rules
+from minigrad.errors import ArgumentError
+
+from .attention import attend
+from .mask import check_unambiguous, visible, with_head_axis, with_visible
+from .position import mark_constant
+from .scoring import named
+
+__all__ = ["scaled_dot_product_attention", "softmax_backward"]
+
+
+def scaled_dot_product_attention(
+    Q: Any,
+    K: Any,
+    V: Any,
+    mask: Any = None,
+    *,
+    return_scores: bool | str = False,
+    is_causal: bool = False,
+    offset: Any = 0,
+    scale: float | None = None,
+    softcap: float | None = None,
+    softcap_first: bool = True,
+) -> tuple[Any, ...]:
+    """Values, averaged by how well their keys match each query; recorded on Tensors, not on arrays.
+
+        O = A V,    A = softmax(S + M),    S = Q Kᵀ / √d_k
+
+    Args:
+        mask: boolean (True = may attend) or floats to add, broadcastable to S, or a mask rule;
+            with heads, the first axis of a 3-D mask is the batch. A row that may attend nowhere
+            gives zeros.
+        return_scores: return scores too: True those scaled and not yet masked, or a stage's name:
+            "S_raw" = Q Kᵀ, "S", "S_capped", "S_masked"; a step left out changes nothing.
+        is_causal: query i sees keys j ≤ i + offset only, on top of the mask.
+        offset: how many keys come before the first query: one number, or one for each batch (B,).
+        scale: 1/√d_k unless given.
+        softcap: c, to take c tanh(S / c) for S; None or 0 leaves S as it is.
+        softcap_first: False caps S + M instead, so that a forbidden key keeps a weight of e^−c.
+    Returns: (O, A), or (O, A, scores).
+    Shapes:  Q (B, n, d_k), K (B, m, d_k), V (B, m, d_v) → O (B, n, d_v), A and S (B, n, m);
+             an axis of heads may follow B, and B may be missing. After B, K and V may have fewer
+             heads than Q: each serves as many, in order.
+    Raises:  ShapeError where these do not fit, or a mask (n, m) could be (B, m) too; ArgumentError
+             if the mask holds NaN or +inf, or for another stage.
+    Source:  Vaswani et al. 2017, eq. (1), arXiv:1706.03762.
+
+    >>> Q, K, V = np.zeros((1, 2, 5)), np.ones((1, 3, 5)), np.arange(3.0).reshape(1, 3, 1)
+    >>> O, A = scaled_dot_product_attention(Q, K, V, mask=np.array([True, True, False]))
+    >>> O[0, 0], A[0, 0]
+    (array([0.5]), array([0.5, 0.5, 0. ]))
+    """
+    scores = _Scores(return_scores, softcap_first)
+    Q, K, V = (x if isinstance(x, mg.Tensor) else np.asanyarray(x) for x in (Q, K, V))
+    n, m = Q.shape[-2], K.shape[-2]
+    if isinstance(mask, mask_rules.MaskRule):
+        mask = mg.mark_constant(mask.array(n, m))
+    elif Q.ndim > 2:
+        check_unambiguous("scaled_dot_product_attention(Q, K, V, mask)", mask, Q.shape[0], n, m)
+    if is_causal:
+        seen = _causal(n, m, offset)
+        if Q.ndim == 4:
+            mask, seen = with_head_axis(mask), with_head_axis(seen)
+        recorded = any(isinstance(x, mg.Tensor) for x in (Q, K, V))
+        mask = with_visible(mask, seen, recorded=recorded)
+    h, shared = (x.shape[-3] if x.ndim == 4 else 1 for x in (Q, K))
+    O, A = attend(
+        Q,
+        K,
+        V,
+        mask,
+        group=h // shared if shared and h % shared == 0 else 1,
+        scale=scale,
+        softcap=softcap,
+        softcap_first=softcap_first,
+        note=scores.note if scores.stage else named,
+    )
+    return (O, A, scores.kept) if scores.stage else (O, A)
+
+
+class _Scores:
+    """Keeps the scores as they are at one stage, while `attend` goes through its steps."""
+
+    def __init__(self, wanted: bool | str, softcap_first: bool) -> None:
+        last = ("S_capped", "S_masked") if softcap_first else ("S_masked", "S_capped")
+        stages = ("S_raw", "S", *last)
+        self.stage, self.kept = "S" if wanted is True else wanted, None
+        if self.stage and self.stage not in stages:
+            raise ArgumentError(
+                "scaled_dot_product_attention: return_scores must be a bool, "
+                f'"S_raw", "S", "S_capped" or "S_masked", got {wanted!r}'
+            )
+        self.until = stages[: stages.index(self.stage) + 1] if self.stage else ()
+
+    def note(self, symbol: str, x: Any) -> Any:
+        """Names x; it is kept until a later step of those wanted replaces it."""
+        self.kept = x if symbol in self.until else self.kept
+        return named(symbol, x)
+
+
+def _causal(n: int, m: int, offset: Any) -> Any:
+    """Which of m keys each of n queries sees, the first after `offset` keys; None if all."""
+    if isinstance(offset, int | np.integer):
+        seen = mask_rules.Causal().shifted(int(offset)).array(n, m)
+        return None if seen.all() else mark_constant(seen)
+    i = np.arange(n) + np.asanyarray(offset)[..., None]  # (n,) or (B, n)
+    return visible(i, np.arange(m), causal=True)
+
+
+def softmax_backward(
+    grad_output: NDArray[Any], softmax_output: NDArray[Any], axis: int = -1
+) -> NDArray[Any]:
+    """The gradient through A = softmax(S), from ∂A and A alone:  ∂S = A ⊙ (∂A − rowsum(∂A ⊙ A)).
+
+    >>> softmax_backward(np.array([1.0, 0.0]), np.array([0.25, 0.75]))
+    array([ 0.1875, -0.1875])
+    """
+    rowsum = np.sum(grad_output * softmax_output, axis=axis, keepdims=True)
+    return np.asarray(softmax_output * (grad_output - rowsum))

@@ -1,0 +1,102 @@
+"""What a mask may mean: nothing is guessed from its values, and what could mean two things is
+refused."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import (
+    LinearAttention,
+    MultiHeadAttention,
+    SelfAttention,
+    TransformerBlock,
+    create_causal_mask,
+    dilated_mask,
+    global_mask,
+    padding_mask,
+    scaled_dot_product_attention,
+    sliding_window_mask,
+)
+from minigrad import mask_rules
+from minigrad.errors import DTypeError, ShapeError
+from tests.compare import assert_same
+
+N, D = 5, 6  # sequences of N tokens, and N of them
+
+
+@pytest.fixture
+def X(rng):
+    return rng.normal(size=(N, N, D))
+
+
+LAYERS = [
+    lambda **options: SelfAttention(D, 3, 2, rng=0, **options),
+    lambda **options: MultiHeadAttention(D, 2, rng=0, **options),
+    lambda **options: MultiHeadAttention(D, 2, rng=0, method="tiled", **options),
+]
+
+
+@pytest.mark.parametrize("make", LAYERS)
+@pytest.mark.parametrize("dtype", [bool, float])
+def test_a_padding_mask_of_as_many_sequences_as_tokens_is_refused(X, make, dtype):
+    """(B, n) with B = n: it would be taken for one of queries and keys."""
+    real = np.arange(N) < np.arange(1, N + 1)[::-1, None]
+    mask = real if dtype is bool else np.where(real, 0.0, -np.inf)
+    with pytest.raises(ShapeError, match=r"padding_mask\(mask\) for the first, mask\[None\]"):
+        make()(X, mask)
+    with pytest.raises(ShapeError, match="may be one of each sequence's keys"):
+        TransformerBlock(D, 2, rng=0)(X, mask)
+    assert_same(make()(X, padding_mask(real)), make()(X, real[:, None, :]))
+
+
+@pytest.mark.parametrize("make", LAYERS)
+def test_a_mask_made_here_and_one_with_a_batch_axis_are_of_queries_and_keys(X, make):
+    causal = make(causal=True)(X)
+    lower = np.tri(N, dtype=bool)
+    for mask in (create_causal_mask(N), create_causal_mask(N).view(), lower[None]):
+        assert_same(make()(X, mask), causal)
+    for seen in (sliding_window_mask(N, 2), dilated_mask(N, 2, 2), global_mask(N, 1, [0])):
+        assert_same(make()(X, seen), make()(X, np.array(seen)[None]))
+
+
+def test_a_batch_of_another_size_or_none_at_all_needs_no_telling_apart(X):
+    layer, lower = LAYERS[0](), np.tri(N, dtype=bool)
+    assert_same(layer(X[:2], lower), layer(X[:2], lower[None]))
+    assert_same(layer(X[0], lower), layer(X[0], lower[None]))
+    assert_same(layer(X[:1, :1], np.ones((1, 1), bool)), layer(X[:1, :1]))
+
+
+def test_the_function_on_arrays_refuses_it_too(X):
+    with pytest.raises(ShapeError, match=r"scaled_dot_product_attention\(Q, K, V, mask\): mask"):
+        scaled_dot_product_attention(X, X, X, np.tri(N, dtype=bool))
+    lower = np.tri(N, dtype=bool)[None]
+    expected = scaled_dot_product_attention(X, X, X, is_causal=True)
+    assert_same(scaled_dot_product_attention(X, X, X, lower), expected)
+    assert_same(scaled_dot_product_attention(X, X, X, mask_rules.Causal()), expected)
+
+
+def test_a_compiled_step_knows_its_causal_mask_too(X):
+    layer, mask = LAYERS[1](), create_causal_mask(N)
+    step = mg.compile(lambda x: layer(x, mask))
+    given = mg.compile(lambda x, m: layer(x, m))
+    for _ in range(2):
+        assert_same(step(X), layer(X, mask))
+        assert_same(given(X, mask), layer(X, mask))
+
+
+@pytest.mark.parametrize("make", LAYERS)
+def test_a_rule_may_stand_for_a_mask(rng, make):
+    X = rng.normal(size=(2, N, D))
+    rule = mask_rules.Window(2) | mask_rules.Global((0,))
+    expected = make()(X, rule.array(N, N))
+    assert_same(make()(X, rule), expected)
+    assert_same(make(causal=True)(X, rule), make()(X, (rule & mask_rules.Causal()).array(N, N)))
+
+
+@pytest.mark.parametrize("made", [LAYERS[0], LAYERS[1], lambda: LinearAttention(D, 2, rng=0)])
+def test_complex_tokens_and_contexts_are_refused(X, made):
+    """A real layer would drop their imaginary part."""
+    with pytest.raises(DTypeError, match="X must be real, got complex128"):
+        made()(X + 1j)
+    with pytest.raises(DTypeError, match="context must be real"):
+        made()(X, context=X * 1j)
