@@ -84,9 +84,11 @@ from .ops.scaled_dot_product import attention_method
 from .tracing import Trace, draw, trace
 
 if TYPE_CHECKING:
+    from . import data as data
     from . import optim as optim
     from .check import compare, gradcheck
     from .fast.compiler import compile
+    from .saving import load, save
     from .views.notebook import module_bundle as module_bundle
 
 __all__ = [
@@ -108,6 +110,7 @@ __all__ = [
     "concatenate",
     "cross_entropy",
     "cumsum",
+    "data",
     "divide",
     "draw",
     "dropout",
@@ -127,6 +130,7 @@ __all__ = [
     "layer_norm",
     "linear",
     "listen",
+    "load",
     "log",
     "log_softmax",
     "logsumexp",
@@ -151,6 +155,7 @@ __all__ = [
     "relu",
     "reshape",
     "rms_norm",
+    "save",
     "scale",
     "scaled_dot_product_attention",
     "scope",
@@ -180,8 +185,10 @@ __getattr__, __dir__ = lazy_imports(
     __name__,
     {
         "check": "compare gradcheck",
+        "data": "",
         "fast.compiler": "compile",
         "optim": "",
+        "saving": "load save",
         "views.notebook": "module_bundle",
     },
 )

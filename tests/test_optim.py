@@ -204,11 +204,13 @@ def steps_of(kind, compiled, n=5):
     return found
 
 
+@pytest.mark.needs_fast("the step is compiled")
 @pytest.mark.parametrize("kind", [SGD, Adam, SignedSGD])
 def test_a_compiled_step_moves_weights_as_an_eager_one_also_as_lr_changes(kind):
     np.testing.assert_allclose(steps_of(kind, True), steps_of(kind, False), rtol=1e-12)
 
 
+@pytest.mark.needs_fast("the step is compiled")
 def test_clipping_and_a_schedule_within_a_compiled_step_do_what_they_do_eagerly():
     ends = []
     for compiled in (True, False):

@@ -45,6 +45,10 @@ class NonFiniteError(MinigradError, FloatingPointError):
     """The first NaN or infinity met under `anomaly()`."""
 
 
+class FileError(MinigradError, OSError):
+    """A file that is not there, is damaged, or is of another kind."""
+
+
 class MissingDependencyError(MinigradError, ImportError):
     """Something optional is not installed; the message says what to install."""
 

@@ -1,0 +1,304 @@
+"""save and load: a training run in one file, whole or not at all.
+
+The file is `.npz` without pickle: the arrays, and beside them one JSON text that says what lies
+where. A name that ends in `.safetensors` gives that format, where the package is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+import zlib
+from collections.abc import Mapping
+from copy import deepcopy
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .engine.errors import ArgumentError, FileError, MinigradError, MissingDependencyError
+
+__all__ = ["load", "save"]
+
+VERSION = 1
+TEXT = "minigrad.json"  # the name of the JSON text among the arrays
+ARRAY = "minigrad.array"  # stands in that text where an array is
+
+
+def save(
+    path: str | os.PathLike[str],
+    *,
+    model: Any = None,
+    optimizer: Any = None,
+    schedule: Any = None,
+    average: Any = None,
+    data: Any = None,
+    rng: np.random.Generator | None = None,
+    step: Any = None,
+    note: Any = None,
+    keep: int = 2,
+) -> Path:
+    """Write a training run into one file; a kill at any moment leaves the one before it whole.
+
+    The file is written under another name, flushed to the disk, then renamed. What `path` held
+    becomes `path.1`, that one `path.2`, up to `keep` files. A run that is loaded ends in the same
+    bits as one that was never stopped; with a compiled step, whose first call runs eagerly, it ends
+    in the same numbers to rounding.
+
+    Args:
+        model, optimizer, schedule, average, data: whatever has `state_dict`; of a model's layers
+            the generators as well.
+        rng: a generator, whose state is saved.
+        step, note: plain values, which `load` returns.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from layers import Linear
+    >>> with TemporaryDirectory() as folder:
+    ...     path = save(f"{folder}/run.npz", model=Linear(3, 2), step=7)
+    ...     print(load(path, model=Linear(3, 2))["step"])
+    7
+    """
+    if keep < 1:
+        raise ArgumentError(f"save: keep must be at least 1, got {keep}")
+    parts = {
+        "model": model, "optimizer": optimizer, "schedule": schedule, "average": average,
+        "data": data, "rng": rng,
+    }  # fmt: skip
+    states = {name: _state(part) for name, part in parts.items() if part is not None}
+    arrays: dict[str, Any] = {}
+    about = {
+        "minigrad": VERSION,
+        "step": _without_arrays(step, "step", arrays),
+        "note": _without_arrays(note, "note", arrays),
+        "parts": _without_arrays(states, "", arrays),
+        "sums": {name: zlib.crc32(array.tobytes()) for name, array in arrays.items()},
+    }
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f".{target.name}.unfinished")
+    try:
+        with open(unfinished, "wb") as file:
+            _write(file, target, arrays, json.dumps(about))
+            file.flush()
+            os.fsync(file.fileno())
+        _shift(target, keep)
+        os.replace(unfinished, target)
+        _sync_folder(target.parent)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return target
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    model: Any = None,
+    optimizer: Any = None,
+    schedule: Any = None,
+    average: Any = None,
+    data: Any = None,
+    rng: np.random.Generator | None = None,
+) -> dict[str, Any]:
+    """Put a saved run back into what is given; all of it fits, or nothing is changed.
+
+    Where the file is damaged, or is none of ours, the one saved before it is used, with a warning.
+
+    Returns: "step", "note", "path" of the file that was read, and the states of parts that were not
+        asked for.
+    Raises: FileError if no file can be read; ArgumentError that lists all that does not fit.
+    """
+    asked = {
+        "model": model, "optimizer": optimizer, "schedule": schedule, "average": average,
+        "data": data, "rng": rng,
+    }  # fmt: skip
+    found, about, states = _newest(Path(path))
+    wanted = {name: part for name, part in asked.items() if part is not None}
+    before = {name: _state(part) for name, part in wanted.items()}
+    wrong = [f"{name}: not in the file" for name in wanted if name not in states]
+    for name, part in wanted.items():
+        if name in states:
+            try:
+                _restore(part, states[name])
+            except (MinigradError, KeyError, TypeError, ValueError) as error:
+                wrong.append(f"{name}: {_said(error)}")
+    if wrong:
+        for name, part in wanted.items():
+            _restore(part, before[name])
+        raise ArgumentError("\n  ".join([f"load: nothing was loaded from {found}", *wrong]))
+    rest = {name: state for name, state in states.items() if name not in wanted}
+    return {"step": about["step"], "note": about["note"], "path": found} | rest
+
+
+# ---------------------------------------------------------------- states
+
+
+def _state(part: Any) -> Any:
+    """What is to be kept of a part: its arrays and plain values, nested."""
+    if isinstance(part, np.random.Generator):
+        return deepcopy(part.bit_generator.state)
+    state = part.state_dict()
+    if generators := _generators(part):
+        return {"state": state, "generators": {k: _state(g) for k, g in generators.items()}}
+    return {"state": state}
+
+
+def _restore(part: Any, state: Any) -> None:
+    if isinstance(part, np.random.Generator):
+        part.bit_generator.state = state
+        return
+    generators, saved = _generators(part), state.get("generators", {})
+    if set(generators) != set(saved):
+        raise ArgumentError(f"generators: {sorted(generators)} here, {sorted(saved)} in the file")
+    part.load_state_dict(state["state"])
+    for path, generator in generators.items():
+        _restore(generator, saved[path])
+
+
+def _generators(part: Any) -> dict[str, np.random.Generator]:
+    """The generators that a model's layers draw from, by path; a shared one by its first."""
+    found: dict[str, np.random.Generator] = {}
+    for path, module in getattr(part, "named_modules", dict)():
+        for name, value in vars(module).items():
+            known = any(value is generator for generator in found.values())
+            if isinstance(value, np.random.Generator) and not known:
+                found[f"{path}.{name}" if path else name] = value
+    return found
+
+
+def _without_arrays(value: Any, path: str, arrays: dict[str, Any]) -> Any:
+    """Nested plain values for JSON; each array goes into `arrays`, and its name stands for it."""
+    if isinstance(value, Mapping):
+        return {str(k): _without_arrays(v, f"{path}/{k}", arrays) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_arrays(v, f"{path}/{i}", arrays) for i, v in enumerate(value)]
+    if hasattr(value, "__apply__"):  # a Tensor, in the state of a user's own
+        value = value.numpy()
+    if isinstance(value, np.ndarray):
+        name = path.removeprefix("/")
+        arrays[name] = np.asarray(value, order="C")
+        return {ARRAY: name}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _with_arrays(value: Any, arrays: Mapping[str, Any]) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {ARRAY}:
+            return arrays[value[ARRAY]]
+        return {key: _with_arrays(v, arrays) for key, v in value.items()}
+    return [_with_arrays(v, arrays) for v in value] if isinstance(value, list) else value
+
+
+# ---------------------------------------------------------------- files
+
+
+def _write(file: Any, target: Path, arrays: dict[str, Any], text: str) -> None:
+    if target.suffix == ".safetensors":
+        file.write(_safetensors().save(arrays, metadata={TEXT: text}))
+    else:
+        written: dict[str, Any] = {TEXT: np.frombuffer(text.encode(), np.uint8), **arrays}
+        np.savez(file, **written)
+
+
+def _newest(path: Path) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+    """The newest file that can be read: its path, what it says, and the parts' states."""
+    older = (path.with_name(f"{path.name}.{i}") for i in range(1, 1000))
+    first: FileError | None = None
+    for candidate in (path, *_while_there(older)):
+        try:
+            about, arrays = _read(candidate)
+        except FileError as error:
+            first = first or error
+            continue
+        if first is not None:
+            warnings.warn(f"{first}; {candidate} is used instead", stacklevel=3)
+        return candidate, about, _with_arrays(about["parts"], arrays)
+    assert first is not None
+    raise first
+
+
+def _while_there(paths: Any) -> list[Path]:
+    found = []
+    for path in paths:
+        if not path.exists():
+            break
+        found.append(path)
+    return found
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The JSON and the arrays of one file. Raises: FileError."""
+    try:
+        with open(path, "rb") as file:
+            is_zip = file.read(2) == b"PK"
+            file.seek(0)
+            arrays, text = _read_npz(file) if is_zip else _read_safetensors(file.read())
+        about = json.loads(text)
+        known = about["minigrad"] if isinstance(about, dict) else None
+        if known != VERSION:
+            raise FileError(f"load: {path} is of version {known}; this minigrad reads {VERSION}")
+        for name, total in about["sums"].items():
+            if zlib.crc32(arrays[name].tobytes()) != total:
+                raise FileError(f"load: {path} is damaged: {name} is not what was saved")
+    except FileNotFoundError as error:
+        raise FileError(f"load: no such file: {path}") from error
+    except (FileError, MissingDependencyError):
+        raise
+    except Exception as error:  # zip, zlib, JSON and header errors: all mean the same
+        raise FileError(
+            f"load: {path} is damaged, or no file of minigrad: {_said(error)}"
+        ) from error
+    return about, arrays
+
+
+def _read_npz(file: Any) -> tuple[dict[str, Any], str]:
+    with np.load(file, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    return arrays, arrays.pop(TEXT).tobytes().decode()
+
+
+def _read_safetensors(content: bytes) -> tuple[dict[str, Any], str]:
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    return _safetensors().load(content), header["__metadata__"][TEXT]
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.numpy
+    except ImportError as error:
+        raise MissingDependencyError(
+            "files in the format safetensors need that package: pip install safetensors"
+        ) from error
+    return safetensors.numpy
+
+
+def _shift(target: Path, keep: int) -> None:
+    """Give what is there the names of older files; `target` itself stays until it is replaced."""
+    names = [target, *(target.with_name(f"{target.name}.{i}") for i in range(1, keep))]
+    for newer, older in reversed(list(pairwise(names[1:]))):
+        if newer.exists():
+            os.replace(newer, older)
+    if keep > 1 and target.exists():
+        names[1].unlink(missing_ok=True)
+        try:
+            os.link(target, names[1])
+        except OSError:  # a file system without links
+            os.replace(target, names[1])
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the new names on the disk too, where the system lets a folder be opened."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__

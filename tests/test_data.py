@@ -1,0 +1,110 @@
+"""Batches: every example once in each epoch, in an order that can be saved and gone on with."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.data import batches, pad_sequences
+from minigrad.errors import ArgumentError, ShapeError
+
+X = np.arange(22).reshape(11, 2)
+
+
+def test_an_epoch_gives_every_example_once_and_pairs_stay_together(rng):
+    seen = []
+    for x, y in batches(X, list(X[:, 0]), batch_size=4, rng=rng):
+        np.testing.assert_array_equal(x[:, 0], y)
+        seen += y.tolist()
+    assert sorted(seen) == X[:, 0].tolist()
+    assert seen != sorted(seen)
+
+
+def test_each_epoch_has_an_order_of_its_own_and_the_same_seed_the_same():
+    def orders():
+        data = batches(X, batch_size=11, rng=np.random.default_rng(3))
+        return [[x.tolist() for x in data] for _ in range(3)]
+
+    first = orders()
+    assert first == orders()
+    assert first[0] != first[1] != first[2]
+
+
+@pytest.mark.parametrize(("drop_last", "sizes"), [(False, [4, 4, 3]), (True, [4, 4])])
+def test_the_last_batch_is_kept_or_dropped_and_len_counts_it(drop_last, sizes):
+    data = batches(X, batch_size=4, drop_last=drop_last)
+    assert [len(x) for x in data] == sizes
+    assert len(data) == len(sizes)
+    assert data.epoch == 1
+
+
+def test_a_loop_left_early_begins_anew():
+    data = batches(X, batch_size=4)
+    for _ in data:
+        break
+    assert [len(x) for x in data] == [4, 4, 3]
+
+
+def test_tensors_and_other_sequences_are_taken():
+    data = batches(mg.tensor(X), ["abc"[i % 3] for i in range(11)], range(11), batch_size=3)
+    x, words, numbers = next(iter(data))
+    np.testing.assert_array_equal(x, X[:3])
+    assert words == ["a", "b", "c"]
+    np.testing.assert_array_equal(numbers, [0, 1, 2])
+
+
+def test_ragged_examples_are_filled_up_to_the_longest_of_their_batch():
+    ragged = [[1], [2, 3, 4], [5, 6], [7, 8, 9, 10]]
+    first, second = batches(ragged, batch_size=2, pad=-1)
+    np.testing.assert_array_equal(first, [[1, -1, -1], [2, 3, 4]])
+    np.testing.assert_array_equal(second, [[5, 6, -1, -1], [7, 8, 9, 10]])
+    with pytest.raises(ShapeError, match="give pad= to fill them up"):
+        next(iter(batches(ragged, batch_size=2)))
+
+
+def test_padding_keeps_later_axes_and_the_dtype():
+    padded = pad_sequences([np.ones((2, 3), np.float32), np.ones((1, 3), np.float32)])
+    assert (padded.shape, padded.dtype) == ((2, 2, 3), np.float32)
+    np.testing.assert_array_equal(padded[1, 1], np.zeros(3))
+    with pytest.raises(ShapeError, match="only the first axis may differ"):
+        pad_sequences([np.ones((2, 3)), np.ones((2, 4))])
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(ShapeError, match=r"all must be of one length, got \[11, 3\]"):
+        batches(X, [1, 2, 3], batch_size=2)
+    with pytest.raises(ArgumentError, match="batch_size must be at least 1, got 0"):
+        batches(X, batch_size=0)
+    with pytest.raises(ArgumentError, match="a number among them; write batch_size=64"):
+        batches(X, 64, batch_size=2)
+    with pytest.raises(ArgumentError, match="got none"):
+        batches(batch_size=2)
+
+
+def run(data, stop):
+    """What the first `stop` batches hold, over as many epochs as that takes."""
+    found = []
+    while len(found) < stop:
+        for x in data:
+            found.append(x.tolist())
+            if len(found) == stop:
+                break
+    return found
+
+
+@pytest.mark.parametrize("stop", range(1, 8))
+def test_loaded_in_the_middle_it_goes_on_as_if_nothing_had_happened(stop):
+    whole = run(batches(X, batch_size=4, rng=np.random.default_rng(3)), 9)
+    first = batches(X, batch_size=4, rng=np.random.default_rng(3))
+    assert run(first, stop) == whole[:stop]
+    second = batches(X, batch_size=4, rng=np.random.default_rng(99))
+    second.load_state_dict(first.state_dict())
+    assert (second.epoch, second.position) == (first.epoch, first.position)
+    assert run(second, 9 - stop) == whole[stop:]
+
+
+def test_a_state_of_other_data_is_refused():
+    with pytest.raises(ArgumentError, match="batches of 11 examples, the state of 5"):
+        batches(X, batch_size=4).load_state_dict(batches(X[:5], batch_size=4).state_dict())
+    shuffled = batches(X, batch_size=4, rng=np.random.default_rng(0))
+    with pytest.raises(ArgumentError, match="only one of batches and state has an rng"):
+        batches(X, batch_size=4).load_state_dict(shuffled.state_dict())

@@ -1,0 +1,327 @@
+"""save and load: a run goes on bit for bit, and a file that is not whole is never taken for one."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import Linear, Module
+from minigrad.data import batches
+from minigrad.errors import ArgumentError, FileError, MissingDependencyError
+from minigrad.optim import SGD, Adam, MovingAverage, schedule
+
+ROOT = Path(__file__).parents[1]
+FORMATS = ["run.npz", "run.safetensors"]
+
+
+class Noisy(Module):
+    """Two layers with dropout between, which draws from a generator of the layer's own."""
+
+    def __init__(self, seed):
+        rng = np.random.default_rng(seed)
+        self.first, self.last = Linear(3, 7, rng=rng), Linear(7, 2, rng=rng)
+        self.rng = np.random.default_rng(seed)
+
+    def forward(self, x):
+        return self.last(mg.dropout(mg.tanh(self.first(x)), 0.3, self.rng))
+
+
+class Run:
+    """All that a training run has, made anew with seeds that loading must make good."""
+
+    def __init__(self, seed=0, compiled=False):
+        X = np.random.default_rng(7).normal(size=(22, 3))
+        self.model = Noisy(seed)
+        self.optimizer = Adam(self.model.parameters(), lr=0.01 * (1 + seed))
+        self.schedule = schedule.cosine(self.optimizer, steps=40, warmup=5)
+        self.average = MovingAverage(self.model.parameters(), decay=0.9)
+        self.data = batches(X, X[:, :2], batch_size=4, rng=np.random.default_rng(seed))
+        self.steps = 0
+        self.step = mg.compile(self._step) if compiled else self._step
+
+    def _step(self, x, y):
+        self.optimizer.zero_grad()
+        loss = mg.mean((self.model(x) - y) ** 2)
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def parts(self):
+        names = ("model", "optimizer", "schedule", "average", "data")
+        return {name: getattr(self, name) for name in names}
+
+    def train(self, until, each=lambda run: None):
+        while self.steps < until:
+            for x, y in self.data:
+                self.step(x, y)
+                self.schedule.step()
+                self.average.step()
+                self.steps += 1
+                each(self)
+                if self.steps == until:
+                    return self
+        return self
+
+    def weights(self):
+        return np.concatenate([p.numpy().reshape(-1) for p in self.model.parameters()])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_run_saved_anywhere_goes_on_bit_for_bit(tmp_path, name):
+    if name.endswith("safetensors"):
+        pytest.importorskip("safetensors")
+    whole = Run().train(17)
+    path = tmp_path / name
+    for stop in (1, 6, 13):
+        first = Run().train(stop)
+        mg.save(path, **first.parts(), step=first.steps, note={"seed": 3})
+        second = Run(seed=5)
+        found = mg.load(path, **second.parts())
+        assert (found["step"], found["note"], found["path"]) == (stop, {"seed": 3}, path)
+        second.steps = found["step"]
+        np.testing.assert_array_equal(second.train(17).weights(), whole.weights())
+        with second.average.weights():
+            averaged = second.weights()
+        with whole.average.weights():
+            np.testing.assert_array_equal(averaged, whole.weights())
+
+
+@pytest.mark.needs_fast("its step is compiled")
+def test_a_compiled_run_goes_on_to_rounding(tmp_path):
+    whole, first, second = Run(compiled=True).train(17), Run(compiled=True), Run(5, compiled=True)
+    path = mg.save(tmp_path / "run.npz", **first.train(6).parts(), step=6)
+    second.steps = mg.load(path, **second.parts())["step"]
+    np.testing.assert_allclose(second.train(17).weights(), whole.weights(), rtol=1e-9)
+
+
+KILLED = """
+import os, signal, sys
+sys.path[:0] = [{root!r}, {tests!r}]
+from test_saving import Run
+import minigrad as mg
+import minigrad.saving as saving
+
+run, path, at, where = Run(), sys.argv[1], int(sys.argv[2]), sys.argv[3]
+if os.path.exists(path) or os.path.exists(path + ".1"):
+    run.steps = mg.load(path, **run.parts())["step"]
+saves = 0
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+def each(run):
+    global saves
+    if run.steps % 2 == 0:
+        saves += 1
+        if saves == at and where != "step":
+            owner, name = (saving, where) if hasattr(saving, where) else (os, where)
+            setattr(owner, name, die)
+        mg.save(path, **run.parts(), step=run.steps)
+    if saves == at and where == "step":
+        die()
+run.train(17, each)
+print(*(repr(float(w)) for w in run.weights()))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_a_run_killed_again_and_again_ends_as_one_never_killed(tmp_path):
+    """In a step, and at each moment of a save: while written, before and after the renaming."""
+    script = tmp_path / "train.py"
+    script.write_text(KILLED.format(root=str(ROOT), tests=str(Path(__file__).parent)))
+
+    def train(at, where):
+        command = [sys.executable, str(script), str(tmp_path / "run.npz"), str(at), where]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    for where in ("step", "fsync", "_shift", "replace", "_sync_folder"):
+        assert train(2, where).returncode == -signal.SIGKILL, where
+    ended = train(99, "step")
+    assert ended.returncode == 0, ended.stderr
+    np.testing.assert_array_equal(
+        [float(w) for w in ended.stdout.split()], Run().train(17).weights()
+    )
+
+
+# ---------------------------------------------------------------- files that are not whole
+
+
+@pytest.fixture
+def two(tmp_path):
+    """A path at which two runs were saved, the model's weights 1 and then 2."""
+    model = Linear(3, 2)
+    for value in (1.0, 2.0):
+        for p in model.parameters():
+            p.assign_(np.full(p.shape, value))
+        mg.save(tmp_path / "run.npz", model=model, step=int(value))
+    return tmp_path / "run.npz"
+
+
+def harm(path, how):
+    content = path.read_bytes()
+    changed = {
+        "torn": content[: len(content) // 2],
+        "empty": b"",
+        "foreign": b"PK\x03\x04 this is no file of ours",
+        "text": b"hello world, hello world",
+        "flipped": content[:300] + bytes([content[300] ^ 1]) + content[301:],
+    }
+    path.write_bytes(changed[how])
+
+
+HARMS = ["torn", "empty", "foreign", "text", "flipped"]
+
+
+@pytest.mark.parametrize("how", HARMS)
+def test_instead_of_a_damaged_file_the_one_before_it_is_used_and_that_is_said(two, how):
+    harm(two, how)
+    model = Linear(3, 2)
+    with pytest.warns(UserWarning, match=r"run\.npz is damaged.*run\.npz\.1 is used instead"):
+        assert mg.load(two, model=model)["step"] == 1
+    np.testing.assert_array_equal(model.W.numpy(), np.ones((3, 2)))
+
+
+@pytest.mark.parametrize("how", HARMS)
+def test_a_damaged_file_without_another_is_an_error_and_nothing_is_written(two, how):
+    harm(two, how)
+    Path(f"{two}.1").unlink()
+    model = Linear(3, 2, rng=np.random.default_rng(0))
+    before = model.W.numpy().copy()
+    with pytest.raises(FileError, match="is damaged, or no file of minigrad"):
+        mg.load(two, model=model)
+    np.testing.assert_array_equal(model.W.numpy(), before)
+
+
+def test_a_file_that_is_not_there_is_said_to_be(tmp_path):
+    with pytest.raises(FileError, match="no such file: "):
+        mg.load(tmp_path / "nothing.npz")
+
+
+def test_a_file_of_arrays_that_minigrad_did_not_write_is_refused(tmp_path):
+    np.savez(tmp_path / "other.npz", W=np.ones(3))
+    with pytest.raises(FileError, match=r"other\.npz is damaged, or no file of minigrad"):
+        mg.load(tmp_path / "other.npz")
+
+
+def test_a_file_with_pickled_objects_is_refused_unread(tmp_path):
+    np.savez(tmp_path / "evil.npz", **{"minigrad.json": np.array([object()])})
+    with pytest.raises(FileError, match="allow_pickle=False"):
+        mg.load(tmp_path / "evil.npz")
+
+
+def test_a_number_that_changed_within_safetensors_is_noticed(tmp_path):
+    pytest.importorskip("safetensors")
+    path = mg.save(tmp_path / "run.safetensors", model=Linear(3, 2))
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(FileError, match="is not what was saved"):
+        mg.load(path)
+
+
+@pytest.mark.parametrize("keep", [1, 2, 4])
+def test_so_many_files_are_kept_newest_first(tmp_path, keep):
+    for step in range(6):
+        mg.save(tmp_path / "run.npz", step=step, keep=keep)
+    names = ["run.npz", *(f"run.npz.{i}" for i in range(1, keep))]
+    assert sorted(os.listdir(tmp_path)) == names
+    assert [mg.load(tmp_path / name)["step"] for name in names] == [5, 4, 3, 2][:keep]
+
+
+def test_a_save_that_fails_leaves_what_was_there(two, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="No space left"):
+        mg.save(two, model=Linear(3, 2), step=3)
+    assert mg.load(two)["step"] == 2
+    assert sorted(os.listdir(two.parent)) == ["run.npz", "run.npz.1"]
+
+
+def test_without_safetensors_the_name_of_the_package_is_told(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    with pytest.raises(MissingDependencyError, match="pip install safetensors"):
+        mg.save(tmp_path / "run.safetensors", model=Linear(3, 2))
+    assert os.listdir(tmp_path) == []
+
+
+# ---------------------------------------------------------------- files of something else
+
+
+def test_all_that_does_not_fit_is_listed_and_nothing_is_loaded(tmp_path):
+    first = Run()
+    rng = np.random.default_rng(1)
+    path = mg.save(tmp_path / "run.npz", model=first.model, optimizer=first.optimizer, rng=rng)
+    other = Linear(3, 2)
+    momentum = SGD(other.parameters(), lr=0.5)
+    mersenne = np.random.Generator(np.random.MT19937(0))
+    before = other.W.numpy().copy(), mersenne.bit_generator.state["state"]["pos"]
+    with pytest.raises(ArgumentError) as error:
+        mg.load(path, model=other, optimizer=momentum, rng=mersenne, data=first.data)
+    text = str(error.value)
+    assert text.startswith(f"load: nothing was loaded from {path}\n")
+    assert "data: not in the file" in text
+    assert "model: generators: [] here, ['rng'] in the file" in text
+    assert "kind: Adam in the state" in text
+    assert "rng: state must be for a MT19937 PRNG" in text
+    np.testing.assert_array_equal(other.W.numpy(), before[0])
+    assert mersenne.bit_generator.state["state"]["pos"] == before[1]
+    assert momentum.lr == 0.5
+
+
+def test_a_part_that_fits_is_put_back_when_another_does_not(tmp_path):
+    first = Linear(3, 2, rng=np.random.default_rng(0))
+    path = mg.save(tmp_path / "run.npz", model=first, optimizer=SGD(first.parameters()))
+    second = Linear(3, 2, rng=np.random.default_rng(1))
+    before = second.W.numpy().copy()
+    with pytest.raises(ArgumentError, match="optimizer: "):
+        mg.load(path, model=second, optimizer=Adam(second.parameters()))
+    np.testing.assert_array_equal(second.W.numpy(), before)
+
+
+def test_shapes_that_differ_are_listed_by_path(tmp_path):
+    path = mg.save(tmp_path / "run.npz", model=Linear(3, 2))
+    with pytest.raises(ArgumentError, match=r"W: shape must be \(4, 2\), got \(3, 2\)"):
+        mg.load(path, model=Linear(4, 2))
+
+
+def test_what_is_not_asked_for_is_returned_as_it_was_saved(tmp_path):
+    model = Linear(3, 2, rng=np.random.default_rng(0))
+    generators = {
+        "pcg": np.random.default_rng(3), "mersenne": np.random.Generator(np.random.MT19937(3))
+    }  # fmt: skip
+    for name, rng in generators.items():
+        path = mg.save(tmp_path / name, model=model, rng=rng, step=np.int64(3))
+        found = mg.load(path)
+        assert found["step"] == 3
+        np.testing.assert_array_equal(found["model"]["state"]["W"], model.W.numpy())
+        expected = rng.normal(size=5)
+        fresh = np.random.Generator(type(rng.bit_generator)(99))
+        mg.load(path, rng=fresh)
+        np.testing.assert_array_equal(fresh.normal(size=5), expected)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_arrays_keep_dtype_shape_and_entries_whatever_their_order(tmp_path, name):
+    if name.endswith("safetensors"):
+        pytest.importorskip("safetensors")
+    rng = np.random.default_rng(0)
+    arrays = {
+        "fortran": np.asfortranarray(rng.normal(size=(3, 5))), "empty": np.zeros((0, 3)),
+        "half": rng.normal(size=4).astype(np.float16), "bool": np.array([True, False]),
+        "scalar": np.array(2.5), "step": np.arange(12).reshape(3, 4)[:, ::2],
+    }  # fmt: skip
+
+    class Kept:
+        def state_dict(self):
+            return arrays
+
+    found = mg.load(mg.save(tmp_path / name, data=Kept()))["data"]["state"]
+    for key, array in arrays.items():
+        np.testing.assert_array_equal(found[key], array)
+        assert (found[key].dtype, found[key].shape) == (array.dtype, array.shape)
