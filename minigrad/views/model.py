@@ -99,11 +99,12 @@ class Model:
         return Spread(sizes, worst, note)
 
     def _which(self, entry: Entry, among: Sequence[Entry]) -> str:
-        """Which of several an entry is: the names of its scopes that the others do not have."""
+        """Which of several an entry is: of copies, the scopes that it alone has."""
+        if len({self.fold.leader(one.id) for one in among}) > 1:
+            return entry.path
         other = among[-1] if entry is among[0] else among[0]
         own, others = parts(self.home[entry.id]), parts(self.home[other.id])
-        names = [a for a, b in zip(own, others, strict=False) if a != b]
-        return "/".join(names) or entry.path
+        return "/".join(a for a, b in zip(own, others, strict=False) if a != b)
 
 
 # ---------------------------------------------------------------- several sizes in one

@@ -91,7 +91,7 @@ class NodeStyle:
         """Which copy differs from the others, and how."""
         bad = spread.state == "non-finite"
         colour = self.theme.alarm if bad else self.theme.muted
-        return text(one_line(spread.note, labels.WIDEST), colour, 8, bold=bad)
+        return text(one_line(spread.note, 2 * labels.WIDEST), colour, 8, bold=bad)
 
     def gradient(self, spread: Spread, why: str, kind: str) -> str:
         """Glyph and size on the colour of its bin, or why there is no gradient."""

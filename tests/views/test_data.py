@@ -17,13 +17,12 @@ from minigrad.views import trace_to_dict
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
-import json, numpy as np, minigrad as mg
-from layers import SelfAttention
-rng = np.random.default_rng(7)
-layer = SelfAttention(5, 2, 3, rng=rng)
-with mg.trace() as t:
-    mg.mean(layer(mg.tensor(rng.normal(size=(1, 3, 5)), requires_grad=True, name="X"))).backward()
-print(json.dumps(t.to_dict(), allow_nan=False))
+import json, sys; sys.path[:0] = [".", "tests/views"]
+import conftest
+from minigrad.views.dot import trace_dot
+for t in (conftest.attention("multi"), conftest.chain(3), conftest.states()):
+    dot = trace_dot(t)
+    print(json.dumps(t.to_dict(), allow_nan=False), dot.text, dot.titles, dot.summary)
 """
 
 
@@ -102,12 +101,11 @@ def test_seconds_are_told_only_if_asked_for(single: Trace) -> None:
 
 
 def test_the_same_program_gives_the_same_bytes_under_any_hash_seed() -> None:
+    """As data and as DOT."""
     outputs = set()
-    for seed in ("0", "1", "4711"):
+    for seed in ("0", "4711"):
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"}
         command = [sys.executable, "-c", PROGRAM]
-        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
-        outputs.add(
-            subprocess.run(command, env=env, cwd=ROOT, capture_output=True, check=True).stdout
-        )
+        done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, check=True)
+        outputs.add(done.stdout)
     assert len(outputs) == 1
-    assert json.loads(outputs.pop())["version"] == 1

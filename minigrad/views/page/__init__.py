@@ -107,7 +107,10 @@ def _style() -> str:
     colours = (_colours(LIGHT, ":root"), _colours(DARK, ":root[data-theme=dark]"))
     graded = (f".bin{i}{{--bin:var(--bin{i});--ink-on:var(--ink{i})}}" for i in range(BINS))
     lines = (f".line{i}{{--grade:var(--line{i})}}" for i in range(BINS))
-    return "\n".join((*colours, *graded, *lines, _shorter(_asset("page.css"))))
+    red = (
+        f".bin{BINS}{{--bin:var(--alarm);--ink-on:var(--panel)}}.line{BINS}{{--grade:var(--alarm)}}"
+    )
+    return "\n".join((*colours, *graded, *lines, red, _shorter(_asset("page.css"))))
 
 
 def _shorter(text: str) -> str:

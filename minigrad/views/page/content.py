@@ -13,7 +13,7 @@ import numpy as np
 from ...engine.errors import ArgumentError
 from ..attention.figures import row_entropy
 from ..attention.record import attentions
-from ..colors import FIXED
+from ..colors import BINS, FIXED
 from ..data import number, trace_to_dict
 from ..formula import Tree
 from ..model import STATES, Model
@@ -86,7 +86,7 @@ def _node(
     made["settings"] = {name: _setting(text) for name, text in entry.settings.items()}
     made["value"], made["gradient"] = arrays.add(entry.value), arrays.add(entry.gradient)
     if entry.gradient is not None:
-        made["bin"] = FIXED.bin(entry.gradient_rms or 0.0)
+        made["bin"] = _bin(entry.gradient_rms)
     if entry.tex:
         whole = formulas_of(trace, entry)
         lines = {name: rule.split(WHERE) for name, rule in whole.vjp_tex.items()}
@@ -120,10 +120,14 @@ def _setting(text: str) -> str:
 def _edge(edge: Edge, arrays: Arrays) -> dict[str, Any]:
     made: dict[str, Any] = {"source": edge.source, "target": edge.target, "input": edge.input}
     if edge.contribution is not None:
-        made["sent"], size = arrays.add(edge.contribution), edge.contribution_rms or 0.0
-        made["bin"] = FIXED.bin(size)
-        made |= {} if isfinite(size) else {"state": "non-finite"}
+        made["sent"] = arrays.add(edge.contribution)
+        made["bin"] = _bin(edge.contribution_rms)
     return made
+
+
+def _bin(size: float | None) -> int:
+    """The colour of a gradient; what is not finite has one of its own, which is red."""
+    return BINS if size is not None and not isfinite(size) else FIXED.bin(size or 0.0)
 
 
 # ---------------------------------------------------------------- chapters
