@@ -7,6 +7,7 @@
 array([2., 4.])
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from . import errors
@@ -75,7 +76,6 @@ from .ops import (
     swapaxes,
     take,
     tanh,
-    tiled_attention,
     transpose,
     var,
     where,
@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from . import optim as optim
     from .check import compare, gradcheck
     from .fast.compiler import compile
+    from .fast.tiles import tiled_attention as tiled_attention
     from .saving import load, save
     from .views.notebook import module_bundle as module_bundle
 
@@ -172,7 +173,6 @@ __all__ = [
     "take",
     "tanh",
     "tensor",
-    "tiled_attention",
     "trace",
     "transpose",
     "var",
@@ -181,12 +181,15 @@ __all__ = [
 ]
 
 
+import_module("minigrad.fast.tiles")  # declares attention in tiles, and brings it as a method
+
 __getattr__, __dir__ = lazy_imports(
     __name__,
     {
         "check": "compare gradcheck",
         "data": "",
         "fast.compiler": "compile",
+        "fast.tiles": "tiled_attention",
         "optim": "",
         "saving": "load save",
         "views.notebook": "module_bundle",

@@ -44,10 +44,6 @@ class Limits:
     threaded_work: float = 1e8  # scores times (d_k + d_v + 64) from which threads pay: 5 ms
     attention_threads: int = 4  # each may need a ∂K and a ∂V of its own
     weights_bytes: int = 26 << 20  # weights kept for backward: recomputing all takes 1/5 longer
-    block: int = 128  # queries and keys are skipped in squares of this size
-    query_rows: int = 256  # queries that are worked on at a time
-    tile_keys: int = 1024  # keys in a tile, at most: in float32 it then fills 1 MiB
-    mask_entries: int = 1 << 17  # entries of a mask that are compared at a time
 
     @contextmanager
     def changed(self, **values: Any) -> Iterator[None]:

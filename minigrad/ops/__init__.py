@@ -6,7 +6,6 @@ from typing import Any
 
 from ..engine.op import registry
 from ..engine.tensor import Tensor
-from ..fast.tiles.tiled import tiled_attention
 from .attention import mask_add, scale
 from .elementwise import (
     abs,
@@ -97,7 +96,6 @@ __all__ = [
     "swapaxes",
     "take",
     "tanh",
-    "tiled_attention",
     "transpose",
     "var",
     "where",

@@ -1,27 +1,45 @@
-"""Scaled dot-product attention: step by step, to look inside, or in tiles, for long sequences."""
+"""Scaled dot-product attention: step by step, to look inside; or as a faster method computes it."""
 
 from __future__ import annotations
 
-from math import prod
-from typing import Any
+from collections.abc import Callable
+from math import prod, sqrt
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..engine.context import current
+from ..engine.context import mark_constant
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.tensor import Tensor
-from ..fast.tiles import tiled
-from ..fast.tiles.tiled import KEPT, attention_weights, tiled_attention
+from .attention import mask_add, scale
 from .linalg import matmul
+from .mask_rules import MaskRule
+from .reduce import softmax
+from .shape import swapaxes
 
-__all__ = ["attention_method", "scaled_dot_product_attention"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "attention_method",
+    "attention_weights",
+    "scaled_dot_product_attention",
+]
 
 
-# Entries of the score matrices from which "auto" goes in tiles. On two cores, a layer forward
-# and backward under a causal mask, exact / tiled, over (heads in all, n, width of a head): (8, 128,
-# 64) 0.75, (32, 64, 16) 0.7, (64, 128, 32) 1.2, (4, 512, 64) 1.2, (1, 1024, 64) 1.5, (32, 256, 64)
-# 1.1; the longer the more: (1, 4096, 64) 2.6. Below, BLAS's own threads win, in the projections.
-TILED_FROM = 1 << 20
+class Method(NamedTuple):
+    """A faster way to compute attention, as `fast/` brings it.
+
+    attend: (q, k, v, mask, is_causal=, scale=, rule=) → O.
+    is_faster: whether "auto" takes it, by the number of scores.
+    form: what it calls itself, by the number of scores.
+    """
+
+    attend: Callable[..., Any]
+    is_faster: Callable[[int], bool]
+    form: Callable[[int], str]
+
+
+METHODS: dict[str, Method] = {}  # beside "exact"; filled by whoever declares one
 
 
 def scaled_dot_product_attention(
@@ -33,6 +51,7 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | None = None,
     method: str = "auto",
+    rule: MaskRule | None = None,
 ) -> Any:
     """Scaled dot-product attention: softmax(q kᵀ · scale + mask) v.
 
@@ -43,6 +62,8 @@ def scaled_dot_product_attention(
         method: "exact" records every step; "tiled" is one node, in memory that grows with n, and
             skips what the mask closes; "auto" takes the faster one (see `attention_method`). They
             agree to rounding.
+        rule: a mask as a rule (see minigrad.ops.mask_rules), on top of the mask: in tiles there is
+            no (n, m) array then. It may also be given as the mask.
     Shapes: q (..., n, d_k), k (..., m, d_k), v (..., m, d_v) → (..., n, d_v)
     Raises: ShapeError where these do not fit; ArgumentError for an unknown method; GradientError
         for "tiled" with a mask that requires a gradient.
@@ -52,23 +73,36 @@ def scaled_dot_product_attention(
     >>> scaled_dot_product_attention(q, k, v, is_causal=True)[0, 0]
     array([1., 0., 0.])
     """
+    if isinstance(mask, MaskRule):
+        mask, rule = None, mask if rule is None else mask & rule
     if method == "auto":
         method = _method_for(q, k, v, mask)
     if method == "exact":
-        A = attention_weights(q, k, mask, is_causal, scale)  # (..., n, m)
+        A = attention_weights(q, k, mask, is_causal, scale, rule)  # (..., n, m)
         return matmul(A, v)  # (..., n, d_v)
-    if method != "tiled":
-        raise ArgumentError(
-            'scaled_dot_product_attention: method must be "auto", "exact" or "tiled", '
-            f"got {method!r}"
-        )
+    faster = _find(method)
     if _needs(mask):
         raise GradientError(
-            'scaled_dot_product_attention: no gradient flows into the mask with method="tiled"; '
-            'use "exact", or pass mask.detach()'
+            f'scaled_dot_product_attention: no gradient flows into the mask with method="{method}"'
+            '; use "exact", or pass mask.detach()'
         )
-    keep = KEPT if current().recording and any(map(_needs, (q, k, v))) else 0
-    return tiled_attention(q, k, v, mask, is_causal=is_causal, scale=scale, keep=keep)
+    return faster.attend(q, k, v, mask, is_causal=is_causal, scale=scale, rule=rule)
+
+
+def attention_weights(
+    q: Any, k: Any, mask: Any, is_causal: bool, scale_by: float | None, rule: MaskRule | None = None
+) -> Any:
+    """A = softmax(q kᵀ · scale + mask), each step an op: (..., n, m)."""
+    scale_by = 1 / sqrt(q.shape[-1]) if scale_by is None else scale_by
+    S = scale(matmul(q, swapaxes(k, -1, -2)), scale_by)
+    n, m = S.shape[-2:]
+    if is_causal:
+        S = mask_add(S, mark_constant(np.tri(n, m, dtype=bool)))
+    if rule is not None:
+        S = mask_add(S, mark_constant(rule.array(n, m)))
+    if mask is not None:
+        S = mask_add(S, mask)
+    return softmax(S)
 
 
 def attention_method(heads: int, n: int, m: int, mask: Any = None, method: str = "auto") -> str:
@@ -78,15 +112,29 @@ def attention_method(heads: int, n: int, m: int, mask: Any = None, method: str =
     listens makes no difference: a trace shows, and `compile` writes, what runs without them.
     "tiled" itself comes to "one tile" where there are few scores: BLAS then keeps its own threads.
 
-    >>> attention_method(8, 128, 128), attention_method(8, 1024, 1024)
-    ('exact', 'tiled')
-    >>> attention_method(8, 128, 128, method="tiled")
-    'one tile'
+    >>> attention_method(8, 128, 128)
+    'exact'
     """
     scores = heads * n * m
+    if method == "exact":
+        return method
     if method == "auto":
-        return "tiled" if scores >= TILED_FROM and not _needs(mask) else "exact"
-    return "one tile" if method == "tiled" and scores <= tiled.ONE_TILE else method
+        faster = [name for name, one in METHODS.items() if one.is_faster(scores)]
+        return faster[0] if faster and not _needs(mask) else "exact"
+    return _find(method).form(scores)
+
+
+def _find(method: str) -> Method:
+    if method in METHODS:
+        return METHODS[method]
+    if method == "tiled":
+        raise ArgumentError(
+            'scaled_dot_product_attention: method="tiled" is part of minigrad/fast, which is '
+            'missing or turned off by MINIGRAD_FAST=0; use "exact" or "auto"'
+        )
+    raise ArgumentError(
+        f'scaled_dot_product_attention: method must be "auto", "exact" or "tiled", got {method!r}'
+    )
 
 
 def _method_for(q: Any, k: Any, v: Any, mask: Any) -> str:

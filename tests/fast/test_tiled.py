@@ -14,7 +14,9 @@ from minigrad.fast import memory
 from minigrad.fast import threads as parallel
 from minigrad.fast.limits import LIMITS
 from minigrad.fast.tiles import kernels as tile_kernels
-from minigrad.fast.tiles import tiled, tiles, walk
+from minigrad.fast.tiles import mask_tiles as tiles
+from minigrad.fast.tiles import schedule as walk
+from minigrad.ops.mask_rules import Causal
 
 threadpoolctl = pytest.importorskip("threadpoolctl")
 
@@ -45,14 +47,17 @@ def _draw(rng, lead, n, m, d_k=5, d_v=3, dtype=np.float64):
 @pytest.fixture(autouse=True)
 def in_tiles(monkeypatch):
     """However small they are."""
-    monkeypatch.setattr(tiled, "ONE_TILE", 0)
+    with LIMITS.changed(
+        one_tile_scores=0, weights_bytes=26 << 20, tiled_scores=1 << 20, threaded_work=1e8
+    ):
+        yield
 
 
 @pytest.fixture(params=["tiles", "one tile"])
 def either_way(request, monkeypatch):
     """In tiles, and in one tile that takes all."""
     if request.param == "one tile":
-        monkeypatch.setattr(tiled, "ONE_TILE", 1 << 30)
+        object.__setattr__(LIMITS, "one_tile_scores", 1 << 30)
 
 
 @pytest.fixture
@@ -60,7 +65,7 @@ def two_threads(monkeypatch):
     """All work is shared by two threads, however small it is and however many BLAS has."""
     blas = type(parallel.one_threaded_blas)
     enter = blas.__enter__
-    monkeypatch.setattr(walk, "THREADED", 0)
+    object.__setattr__(LIMITS, "threaded_work", 0)
     monkeypatch.setattr(blas, "__enter__", lambda self: (enter(self), 2)[1])
 
 
@@ -94,10 +99,10 @@ def test_output_and_gradients_equal_the_exact_ones_under_any_mask(rng, kind, cau
 
 @pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("kind", ["none", "causal", "padding", "blocks", "additive"])
-@pytest.mark.parametrize("keep", [0, 1 << 18, tiled.KEPT])
+@pytest.mark.parametrize("keep", [0, 1 << 18, (26 << 20)])
 def test_what_is_kept_and_what_is_made_again_give_the_same(rng, monkeypatch, kind, keep):
     """With no budget, one for some of the tiles, and one for all."""
-    monkeypatch.setattr(mg.ops.scaled_dot_product, "KEPT", keep)
+    object.__setattr__(LIMITS, "weights_bytes", keep)
     _assert_same(*_draw(rng, (3,), 389, 389), MASKS[kind](rng, 389, 389))
 
 
@@ -141,9 +146,9 @@ def test_grouped_heads_share_keys_and_values_without_copies(rng, monkeypatch):
     q = rng.standard_normal((2, 2, 3, 139, 5))
     k, v = (rng.standard_normal((2, 2, 1, 139, d)) for d in (5, 3))
     walks = []
-    plan = walk.Walk.plan
+    plan = walk.Schedule.plan
     monkeypatch.setattr(
-        walk.Walk, "plan", lambda self, *args: (walks.append(self), plan(self, *args))
+        walk.Schedule, "plan", lambda self, *args: (walks.append(self), plan(self, *args))
     )
     _assert_same(q, k, v, is_causal=True)
     assert walks[0].k.shape == (2, 2, 3, 139, 5)
@@ -302,7 +307,7 @@ def test_a_mask_that_needs_a_gradient_is_refused_and_auto_goes_step_by_step(rng,
     mask = mg.tensor(np.zeros((3, 3)), requires_grad=True)
     with pytest.raises(GradientError, match=r"no gradient flows into the mask.*mask.detach\(\)"):
         mg.scaled_dot_product_attention(q, k, v, mask, method="tiled")
-    monkeypatch.setattr(mg.ops.scaled_dot_product, "TILED_FROM", 0)
+    object.__setattr__(LIMITS, "tiled_scores", 0)
     mg.scaled_dot_product_attention(q, k, v, mask).sum().backward()
     assert mask.grad.shape == (3, 3)
     out = mg.scaled_dot_product_attention(q, k, v, mask.detach(), method="tiled")
@@ -355,12 +360,12 @@ def test_an_integer_mask_and_an_unknown_method_are_refused(rng):
 def _seen(n, m, mask, is_causal=False):
     """Which entries are computed, and which have the mask added."""
     computed, added = np.zeros((n, m), bool), np.zeros((n, m), bool)
-    grid = tiles.Grid(n, m, mask, is_causal)
+    grid = tiles.TileGrid(n, m, mask, Causal() if is_causal else None)
     for k in range(len(grid)):
         for tile in grid.tiles(k):
             assert not computed[tile.rows, tile.keys].any()  # once
             computed[tile.rows, tile.keys] = True
-            for place in tile.masked + tile.diagonal:
+            for place in tile.masked + tile.ruled + tile.triangles:
                 added[place] = True
     return computed, added
 
@@ -391,10 +396,10 @@ def test_a_causal_mask_halves_the_work_however_it_is_said(mask):
     assert added.sum() == 5 * 128 * 128
 
 
-@pytest.mark.parametrize("keep", [0, tiled.KEPT])
+@pytest.mark.parametrize("keep", [0, (26 << 20)])
 def test_skipped_keys_and_values_are_never_read(rng, monkeypatch, keep):
     """NaN in them, forward and backward, leaves no trace."""
-    monkeypatch.setattr(mg.ops.scaled_dot_product, "KEPT", keep)
+    object.__setattr__(LIMITS, "weights_bytes", keep)
     q, k, v = _draw(rng, (2,), 300, 700)
     for mask, hidden in [
         (np.where(np.arange(700) < 256, 0, -np.inf), slice(256, None)),
@@ -409,11 +414,11 @@ def test_skipped_keys_and_values_are_never_read(rng, monkeypatch, keep):
             np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("keep", [0, tiled.KEPT])
+@pytest.mark.parametrize("keep", [0, (26 << 20)])
 @pytest.mark.parametrize("base", [False, True])
 def test_a_block_that_is_not_what_its_corners_say_is_read_right(rng, monkeypatch, base, keep):
     """One entry in the midst of closed blocks, or of open ones, for some of the heads."""
-    monkeypatch.setattr(mg.ops.scaled_dot_product, "KEPT", keep)
+    object.__setattr__(LIMITS, "weights_bytes", keep)
     mask = np.full((2, 1, 600, 600), base)
     mask[1, 0, 300, 450] = mask[0, 0, 70, 70] = not base
     _assert_same(*_draw(rng, (2, 3), 600, 600), mask)
@@ -474,7 +479,7 @@ def test_flops_under_masks_that_differ_are_each_masks_own(rng):
 
 
 def test_in_one_tile_every_score_is_computed_and_counted(rng, monkeypatch):
-    monkeypatch.setattr(tiled, "ONE_TILE", 1 << 30)
+    object.__setattr__(LIMITS, "one_tile_scores", 1 << 30)
     q, k, v = _draw(rng, (), 256, 256)
     assert _flops(q, k, v, None, is_causal=True) == 256**2 * (2 * 5 + 5 + 2 * 3)
 
@@ -484,7 +489,7 @@ def test_in_one_tile_every_score_is_computed_and_counted(rng, monkeypatch):
 
 def _peak(n, keep, monkeypatch):
     """Bytes that one forward and backward allocates at most."""
-    monkeypatch.setattr(mg.ops.scaled_dot_product, "KEPT", keep)
+    object.__setattr__(LIMITS, "weights_bytes", keep)
     parallel._idle.clear()
     memory.release()
     q = np.zeros((1, n, 16), np.float32)
@@ -505,7 +510,7 @@ def test_memory_grows_with_n_and_not_with_its_square(monkeypatch):
 
 
 def test_what_is_kept_stays_within_its_budget(monkeypatch):
-    monkeypatch.setattr(walk, "THREADED", np.inf)  # one thread, one scratch
+    object.__setattr__(LIMITS, "threaded_work", np.inf)
     without, within = (_peak(1024, keep, monkeypatch) for keep in (0, 1 << 20))
     assert 0 < within - without <= 1 << 20
 
@@ -516,7 +521,7 @@ def test_nothing_is_kept_where_nothing_is_recorded(rng):
         out = mg.scaled_dot_product_attention(q, k, v, method="tiled")
     assert out.node is None
     recorded = mg.scaled_dot_product_attention(q, k, v, method="tiled").node
-    assert recorded.saved[recorded.plan.names.index("kept")].nbytes > 300 * 300 * 8
+    assert recorded.saved[recorded.plan.names.index("weights")].nbytes > 300 * 300 * 8
 
 
 def test_scratch_is_bounded_from_call_to_call():
@@ -538,7 +543,7 @@ def _limits():
 
 @pytest.fixture
 def always_shared(monkeypatch):
-    monkeypatch.setattr(walk, "THREADED", 0)
+    object.__setattr__(LIMITS, "threaded_work", 0)
 
 
 def test_blas_keeps_to_one_thread_within_and_has_its_own_again_after(
@@ -725,7 +730,7 @@ def test_auto_goes_in_tiles_from_a_size_on_whoever_listens(rng, monkeypatch):
     """A trace shows what runs without it; to look inside, ask for the exact form."""
     q, k, v = (mg.tensor(x, requires_grad=True) for x in _draw(rng, (), 7, 7))
     assert mg.scaled_dot_product_attention(q, k, v).node.op.name == "matmul"
-    monkeypatch.setattr(mg.ops.scaled_dot_product, "TILED_FROM", 49)
+    object.__setattr__(LIMITS, "tiled_scores", 49)
     assert mg.scaled_dot_product_attention(q, k, v).node.op.name == "tiled_attention"
     with mg.trace() as t:
         mg.scaled_dot_product_attention(q, k, v).sum().backward()
@@ -734,7 +739,7 @@ def test_auto_goes_in_tiles_from_a_size_on_whoever_listens(rng, monkeypatch):
 
 def test_a_compiled_step_takes_the_form_that_auto_means(rng, monkeypatch):
     """And reads its mask anew at each call, as the eager one does."""
-    monkeypatch.setattr(mg.ops.scaled_dot_product, "TILED_FROM", 49)
+    object.__setattr__(LIMITS, "tiled_scores", 49)
     q, k, v = (mg.tensor(x, requires_grad=True) for x in _draw(rng, (), 300, 300))
 
     def step(mask):
@@ -759,7 +764,7 @@ def test_a_compiled_step_takes_the_form_that_auto_means(rng, monkeypatch):
 def test_compiled_both_ways_go_in_tiles_and_blas_stays_out_of_the_threads_way(
     rng, monkeypatch, large
 ):
-    monkeypatch.setattr(walk, "THREADED", 1 if large else 1 << 60)
+    object.__setattr__(LIMITS, "threaded_work", 1 if large else 1 << 60)
     limited = []
     kept = mg.compile.__globals__["_on_one_blas_thread"]
     monkeypatch.setitem(
@@ -823,13 +828,13 @@ def test_a_lane_takes_as_many_heads_of_one_mask_as_fill_a_tile(lead, masks, lane
     q = np.zeros((*lead, 20, 3))
     k = np.zeros((*lead, 18, 3))
     mask = None if masks is None else np.ones((*masks, 20, 18), bool)
-    plan = walk.Walk(q, k, k, mask, False, None)
+    plan = walk.Schedule(q, k, k, mask, None, None)
     plan.plan(1, 0)
-    assert [plan.q[lane.heads].shape[:-2] for lane in plan.lanes] == [
+    assert [plan.q[lane.heads].shape[:-2] for lane in plan.groups] == [
         tuple(size for size, place in zip(sizes, lane.heads, strict=True) if type(place) is slice)
-        for sizes, lane in zip(lanes, plan.lanes, strict=True)
+        for sizes, lane in zip(lanes, plan.groups, strict=True)
     ]
     seen = np.zeros(lead, int)
-    for lane in plan.lanes:
+    for lane in plan.groups:
         seen[lane.heads] += 1
     assert (seen == 1).all()

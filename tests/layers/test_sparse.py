@@ -12,7 +12,7 @@ from layers import (
     sliding_window_mask,
 )
 from minigrad.errors import ArgumentError, OutOfRangeError
-from minigrad.fast.tiles.walk import Walk
+from minigrad.fast.tiles.schedule import Schedule
 
 N = 97
 
@@ -99,7 +99,7 @@ BLOCK, LONG = 128, 1280  # the grain of the tiles; ten blocks of queries, and of
 ], ids=["window", "causal window", "global", "BigBird", "dilated"])  # fmt: skip
 def test_in_tiles_only_blocks_with_an_open_entry_are_computed(rng, monkeypatch, make, blocks):
     """The scores that are multiplied out, in each head, both as counted and as done."""
-    mask, done, real = make(), [], Walk.scores
+    mask, done, real = make(), [], Schedule.scores
     kept = mask.reshape(10, BLOCK, 10, BLOCK).any(axis=(1, 3))
     assert kept.sum() == blocks
 
@@ -107,7 +107,7 @@ def test_in_tiles_only_blocks_with_an_open_entry_are_computed(rng, monkeypatch, 
         done.append(S.size)
         real(self, heads, tile, q, S)
 
-    monkeypatch.setattr(Walk, "scores", scores)
+    monkeypatch.setattr(Schedule, "scores", scores)
     X = rng.normal(size=(1, LONG, 6))
     layer = MultiHeadAttention(6, 2, rng=0, method="tiled")
     with mg.trace() as t:

@@ -6,110 +6,111 @@ speed, and the softmax goes down the columns.
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..memory import empty, empty_as
 from ..threads import Scratch, run
-from .tiles import WIDTH, Grid
-from .walk import Lane, Part, Walk, within
+from .mask_tiles import TILE_KEYS
+from .schedule import HeadGroup, Schedule, WorkTile, within
 
-__all__ = ["Given", "backward", "forward"]
+__all__ = ["Saved", "backward", "forward"]
 
-SMALL = 12  # scores whose exponentials are surely far from overflow and underflow
-RANGE = 1e-5, 1e10  # sums of exponentials to go on with
+SMALL_SCORE = 12  # exponentials of smaller scores are surely far from overflow and underflow
+SAFE_SUMS = 1e-5, 1e10  # sums of exponentials to go on with
 
 # ---------------------------------------------------------------- forward
 
 
-class Results(NamedTuple):
-    """What forward fills: O, and for each query max(S) and the sum of exp(S - max)."""
+class Saved(NamedTuple):
+    """What forward fills, and backward reads: O, and for each query max(S) and the sum of
+    E = exp(S - max); some of the E, as far as the store reaches.
+    """
 
     out: Any
-    most: Any
-    total: Any
-    kept: Any
+    row_max: Any
+    row_sum: Any
+    store: Any
 
 
-def forward(walk: Walk, threads: int, keep: int) -> tuple[Any, ...]:
-    """O, and what backward wants again: the walk, max(S), the sums, and the weights kept."""
-    walk.plan(threads, keep)
-    entries = (*walk.lead, walk.n)
-    results = Results(
-        empty_as(walk.q, (*entries, walk.d_v)),  # laid out as q is: merging is a view
-        empty(entries, walk.dtype),
-        empty(entries, walk.dtype),
-        empty((walk.kept,), walk.dtype) if walk.kept else None,
+def forward(schedule: Schedule, threads: int, store_bytes: int) -> Saved:
+    """O, and what backward wants again."""
+    schedule.plan(threads, store_bytes)
+    rows = (*schedule.lead, schedule.n)
+    saved = Saved(
+        empty_as(schedule.q, (*rows, schedule.d_v)),  # laid out as q is: merging heads is a view
+        empty(rows, schedule.dtype),
+        empty(rows, schedule.dtype),
+        empty((schedule.stored,), schedule.dtype) if schedule.stored else None,
     )
-    items = [(k, lane) for lane in walk.lanes for k in range(len(lane.bands))]
-    items.sort(key=_band, reverse=True)  # under a causal mask, the longest first
-    jobs = [partial(attend, walk, results, lane, k) for k, lane in items]
-    if len(walk.lanes) > len(walk.grids):  # what several lanes want of a mask is read before
-        jobs = [
-            partial(_read, grid, k) for grid in walk.grids.values() for k in range(len(grid))
-        ] + jobs
-    run(lambda job, scratch: job(scratch), jobs, threads)
-    out, *rest = results
-    return out.reshape(*walk.shape, walk.n, walk.d_v), walk, *rest
+    work = [(group, k) for group in schedule.groups for k in range(len(group.query_blocks))]
+    work.sort(key=lambda item: item[1], reverse=True)  # under a causal mask, the longest first
+    run(lambda item, scratch: attend(schedule, saved, item[0], item[1], scratch), work, threads)
+    return saved
 
 
-def attend(walk: Walk, results: Results, lane: Lane, k: int, scratch: Scratch) -> None:
-    """One band of queries: O = E V / rowsum(E).
+def attend(schedule: Schedule, saved: Saved, group: HeadGroup, k: int, scratch: Scratch) -> None:
+    """One block of queries: O = E V / rowsum(E).
 
     E is exp(S) where that is as good as exp(S - rowmax), which costs two passes over S more.
     """
-    heads, (rows, parts) = lane.heads, walk.settle(lane, k)
-    q = walk.queries(heads, rows, scratch)
+    heads, (rows, tiles) = group.heads, group.query_blocks[k]
+    q = schedule.queries(heads, rows, scratch)
     sums = None
-    if _seems_small(q, walk.k[heads]):
+    if _seems_small(q, schedule.k[heads]):
         with np.errstate(over="ignore", invalid="ignore"):
-            sums = _sums(walk, heads, rows, parts, q, results.kept, scratch, shifted=False)
-    if sums is None or not _in_range(*sums):
-        sums = _sums(walk, heads, rows, parts, q, results.kept, scratch, shifted=True)
-    O, most, total = sums
-    total[total == 0] = np.inf  # no weight to anything
-    results.most[heads][..., None, rows], results.total[heads][..., None, rows] = most, total
-    np.divide(O, total.swapaxes(-1, -2), out=results.out[heads][..., rows, :])
+            sums = _sums(schedule, heads, rows, tiles, q, saved.store, scratch, shifted=False)
+    if sums is None or not _are_safe(*sums):
+        sums = _sums(schedule, heads, rows, tiles, q, saved.store, scratch, shifted=True)
+    O, row_max, row_sum = sums
+    row_sum[row_sum == 0] = np.inf  # no weight to anything
+    saved.row_max[heads][..., None, rows] = row_max
+    saved.row_sum[heads][..., None, rows] = row_sum
+    np.divide(O, row_sum.swapaxes(-1, -2), out=saved.out[heads][..., rows, :])
 
 
 def _sums(
-    walk: Walk,
+    schedule: Schedule,
     heads: Any,
     rows: slice,
-    parts: list[Part],
+    tiles: list[WorkTile],
     q: Any,
-    kept: Any,
+    store: Any,
     scratch: Scratch,
     shifted: bool,
 ) -> tuple[Any, Any, Any]:
-    """E V, the shift m, and rowsum(E), tile by tile, for E = exp(S - m): m is rowmax(S), or 0."""
-    V = walk.v[heads]
-    *many, queries, _ = q.shape
-    O = scratch.array("O", (*many, queries, walk.d_v), walk.dtype)
+    """E V, the shift, and rowsum(E), tile by tile, for E = exp(S - shift): rowmax(S) so far, or 0.
+
+    Online softmax (Milakov & Gimelshein 2018): where a tile raises the maximum, what was summed
+    before it is scaled down.
+    """
+    V = schedule.v[heads]
+    *several, queries, _ = q.shape
+    O = scratch.array("O", (*several, queries, schedule.d_v), schedule.dtype)
     O[...] = 0
-    lowest = np.finfo(walk.dtype).min  # of a query that sees no key: so no -inf - -inf comes about
-    most = np.full((*many, 1, queries), lowest if shifted else 0, walk.dtype)
-    total = np.zeros_like(most)
-    for j, part in enumerate(parts):
-        here = within(part.tile.rows, rows)
-        S, kept_most = walk.out_buffer(part, q, kept, scratch)
-        walk.scores(heads, part.tile, q[..., here, :], S)
+    lowest = np.finfo(schedule.dtype).min  # of a query that sees no key: -inf - -inf would be NaN
+    row_max = np.full((*several, 1, queries), lowest if shifted else 0, schedule.dtype)
+    row_sum = np.zeros_like(row_max)
+    for j, work in enumerate(tiles):
+        here = within(work.tile.rows, rows)
+        S, stored_max = schedule.weights_buffer(work, q, store, scratch)
+        schedule.scores(heads, work.tile, q[..., here, :], S)
         if shifted:
-            before = most[..., here].copy()
-            now = np.maximum(before, S.max(axis=-2, keepdims=True), out=most[..., here])
+            before = row_max[..., here].copy()
+            now = np.maximum(before, S.max(axis=-2, keepdims=True), out=row_max[..., here])
             S -= now
-            if j > 0:  # what there is was relative to a smaller maximum
+            if j > 0:
                 shrink = np.exp(before - now)
-                total[..., here] *= shrink
+                row_sum[..., here] *= shrink
                 O[..., here, :] *= shrink.swapaxes(-1, -2)
         E = np.exp(S, out=S)
-        total[..., here] += _column_sums(E)
-        O[..., here, :] += _product(E.swapaxes(-1, -2), V[..., part.tile.keys, :], scratch)
-        if kept_most is not None:
-            kept_most[...] = most[..., here]
-    return O, most, total
+        row_sum[..., here] += _column_sums(E)
+        O[..., here, :] += _matmul(E.swapaxes(-1, -2), V[..., work.tile.keys, :], scratch)
+        if stored_max is not None:
+            stored_max[...] = row_max[..., here]
+    return O, row_max, row_sum
 
 
 def _seems_small(q: Any, K: Any) -> bool:
@@ -118,25 +119,17 @@ def _seems_small(q: Any, K: Any) -> bool:
         return False
     few_q, few_k = (x[..., :: 1 + x.shape[-2] // 16, :] for x in (q, K))
     few = few_q @ few_k.swapaxes(-1, -2)
-    return bool(np.abs(few).max(initial=0) < SMALL)
+    return bool(np.abs(few).max(initial=0) < SMALL_SCORE)
 
 
-def _in_range(O: Any, _: Any, total: Any) -> bool:
+def _are_safe(O: Any, _: Any, row_sum: Any) -> bool:
     """Whether sums of exp(S) are far from overflow, and from losing what matters to underflow."""
-    low, high = RANGE
-    return bool(((total > low) & (total < high)).all() and np.isfinite(O).all())
+    low, high = SAFE_SUMS
+    return bool(((row_sum > low) & (row_sum < high)).all() and np.isfinite(O).all())
 
 
-def _band(item: tuple[int, Lane]) -> int:
-    return item[0]
-
-
-def _read(grid: Grid, k: int, _: Scratch) -> None:
-    grid.tiles(k)
-
-
-def _product(a: Any, b: Any, scratch: Scratch) -> Any:
-    return np.matmul(a, b, out=scratch.array("T", (*a.shape[:-1], b.shape[-1]), a.dtype))
+def _matmul(a: Any, b: Any, scratch: Scratch) -> Any:
+    return np.matmul(a, b, out=scratch.array("ab", (*a.shape[:-1], b.shape[-1]), a.dtype))
 
 
 def _column_sums(E: Any) -> Any:
@@ -146,74 +139,73 @@ def _column_sums(E: Any) -> Any:
 
 @cache
 def _ones(dtype: Any) -> Any:
-    return np.ones(WIDTH, dtype)
+    return np.ones(TILE_KEYS, dtype)
 
 
 # ---------------------------------------------------------------- backward
 
 
-class Given(NamedTuple):
-    """What backward reads."""
-
-    g: Any
-    out: Any
-    most: Any
-    total: Any
-    kept: Any
-
-
-def backward(walk: Walk, given: Given, needed: tuple[bool, bool, bool]) -> tuple[Any, ...]:
+def backward(schedule: Schedule, g: Any, saved: Saved, needed: tuple[bool, ...]) -> tuple[Any, ...]:
     """∂Q, ∂K and ∂V, None where not needed."""
-    lanes = walk.shared_lanes()
-    shares = max((lane.share for lane in lanes), default=0) + 1
+    groups = schedule.shared_groups()
+    shares = max((group.share for group in groups), default=0) + 1
 
-    def blank(like: Any, want: bool) -> Any:
-        return empty_as(like, like.shape) if want else None
+    def blank(like: Any, wanted: bool) -> Any:
+        return empty_as(like, like.shape) if wanted else None
 
-    q, k, v = (blank(x, want) for x, want in zip((walk.q, walk.k, walk.v), needed, strict=True))
-    # ∂Q has no two writers; ∂K and ∂V are summed by each share on its own
+    q, k, v = map(blank, (schedule.q, schedule.k, schedule.v), needed)
+    # no two threads write the same ∂Q; each share sums up a ∂K and a ∂V of its own
     sums = [(q, k, v), *((q, blank(k, needed[1]), blank(v, needed[2])) for _ in range(1, shares))]
     run(
-        lambda lane, scratch: differentiate(walk, lane, given, sums[lane.share], scratch),
-        lanes,
-        walk.threads,
+        lambda group, scratch: differentiate(schedule, group, g, saved, sums[group.share], scratch),
+        groups,
+        schedule.threads,
     )
     for _, *more in sums[1:]:
         for total, part in zip((k, v), more, strict=True):
             if total is not None:
                 total += part
-    return tuple(x if x is None else x.reshape(*walk.shape, *x.shape[-2:]) for x in (q, k, v))
+    return tuple(x if x is None else x.reshape(*schedule.shape, *x.shape[-2:]) for x in (q, k, v))
 
 
 def differentiate(
-    walk: Walk, lane: Lane, given: Given, sums: tuple[Any, ...], scratch: Scratch
+    schedule: Schedule,
+    group: HeadGroup,
+    g: Any,
+    saved: Saved,
+    sums: tuple[Any, ...],
+    scratch: Scratch,
 ) -> None:
-    """∂V = Aᵀ ∂O,  ∂S = A ⊙ (∂O Vᵀ - D),  ∂Q = ∂S K,  ∂K = ∂Sᵀ Q,  with D = rowsum(∂O ⊙ O)."""
-    dq, dk, dv = (x if x is None else x[lane.heads] for x in sums)
-    K, V = walk.k[lane.heads], walk.v[lane.heads]
-    dK, dV = _zeros("dk", dk, scratch), _zeros("dv", dv, scratch)
-    for rows, parts in lane.bands:
-        q = walk.queries(lane.heads, rows, scratch)  # times the scale
-        G = _weighed(walk, lane.heads, rows, given, scratch)
-        dQ = scratch.array("dq", q.shape, walk.dtype)
+    """∂V = Aᵀ ∂O,  ∂S = A ⊙ (∂O Vᵀ - D),  ∂Q = ∂S K,  ∂K = ∂Sᵀ Q,  with D = rowsum(∂O ⊙ O).
+
+    A = E / rowsum(E): the division is done to ∂O and D, which are smaller than E.
+    """
+    heads, dtype = group.heads, schedule.dtype
+    dq, dk, dv = (x if x is None else x[heads] for x in sums)
+    K, V = schedule.k[heads], schedule.v[heads]
+    dK, dV = _zeros("dK", dk, scratch), _zeros("dV", dv, scratch)
+    for rows, tiles in group.query_blocks:
+        q = schedule.queries(heads, rows, scratch)  # times the scale
+        G = _weighed(schedule, heads, rows, g, saved, scratch)
+        dQ = scratch.array("dQ", q.shape, dtype)
         dQ[...] = 0
-        for part in parts:
-            keys, here = part.tile.keys, within(part.tile.rows, rows)
-            E, dO = _weights(walk, lane.heads, rows, part, q, G, given, scratch)
+        for work in tiles:
+            keys, here = work.tile.keys, within(work.tile.rows, rows)
+            E, dO = _weights(schedule, heads, rows, work, q, G, saved, scratch)
             if dk is not None or dq is not None:
-                V1 = scratch.array("V", (*E.shape[:-1], walk.d_v + 1), walk.dtype)
+                V1 = scratch.array("V1", (*E.shape[:-1], schedule.d_v + 1), dtype)
                 V1[..., :-1], V1[..., -1] = V[..., keys, :], 1
-                P = scratch.array("P", E.shape, walk.dtype)
-                np.matmul(V1, dO.swapaxes(-1, -2), out=P)
-                P *= E  # ∂Sᵀ; and E, which may come from far, is now in the cache
+                dS = scratch.array("dS", E.shape, dtype)  # transposed, as E is
+                np.matmul(V1, dO.swapaxes(-1, -2), out=dS)
+                dS *= E  # and E, which may come from far, is in the cache now
             if dV is not None:
-                dV[..., keys, :] += _product(E, dO[..., :-1], scratch)
+                dV[..., keys, :] += _matmul(E, dO[..., :-1], scratch)
             if dK is not None:
-                dK[..., keys, :] += _product(P, q[..., here, :], scratch)
+                dK[..., keys, :] += _matmul(dS, q[..., here, :], scratch)
             if dq is not None:
-                dQ[..., here, :] += _product(P.swapaxes(-1, -2), K[..., keys, :], scratch)
+                dQ[..., here, :] += _matmul(dS.swapaxes(-1, -2), K[..., keys, :], scratch)
         if dq is not None:
-            np.multiply(dQ, walk.scale, out=dq[..., rows, :])
+            np.multiply(dQ, schedule.scale, out=dq[..., rows, :])
     for result, total in ((dk, dK), (dv, dV)):
         if result is not None and result is not total:
             result[...] = total
@@ -228,40 +220,42 @@ def _zeros(name: str, like: Any, scratch: Scratch) -> Any:
     return zeros
 
 
-def _weighed(walk: Walk, heads: Any, rows: slice, given: Given, scratch: Scratch) -> Any:
-    """[∂O  -D] / rowsum(E) for a band of queries: (..., queries, d_v + 1)."""
-    g, out = (x[heads][..., rows, :] for x in (given.g, given.out))
-    total = given.total[heads][..., rows]
-    G = scratch.array("G", (*g.shape[:-1], walk.d_v + 1), walk.dtype)
-    np.divide(g, total[..., None], out=G[..., :-1])
+def _weighed(
+    schedule: Schedule, heads: Any, rows: slice, g: Any, saved: Saved, scratch: Scratch
+) -> Any:
+    """[∂O  -D] / rowsum(E) for a block of queries: (..., queries, d_v + 1)."""
+    g, out = (x[heads][..., rows, :] for x in (g, saved.out))
+    row_sum = saved.row_sum[heads][..., rows]
+    G = scratch.array("G", (*g.shape[:-1], schedule.d_v + 1), schedule.dtype)
+    np.divide(g, row_sum[..., None], out=G[..., :-1])
     np.negative(np.einsum("...nd,...nd->...n", G[..., :-1], out), out=G[..., -1])
     return G
 
 
 def _weights(
-    walk: Walk,
+    schedule: Schedule,
     heads: Any,
     rows: slice,
-    part: Part,
+    work: WorkTile,
     q: Any,
     G: Any,
-    given: Given,
+    saved: Saved,
     scratch: Scratch,
 ) -> tuple[Any, Any]:
-    """Eᵀ on a tile, kept from forward or made again, and [∂O  -D] for these queries.
+    """Eᵀ on a tile, stored by forward or made again, and [∂O  -D] for these queries.
 
-    E that was kept may be relative to a smaller maximum than the final one: ∂O and D make up for
-    it, which are smaller than E.
+    E that was stored may be relative to a smaller maximum than the final one: ∂O and D make up for
+    it.
     """
-    here = within(part.tile.rows, rows)
-    dO, most = G[..., here, :], given.most[heads][..., None, part.tile.rows]
-    E, kept_most = walk.out_buffer(part, q, given.kept, scratch)
-    if kept_most is None:
-        walk.scores(heads, part.tile, q[..., here, :], E)
-        if most.any():
-            E -= most
+    here = within(work.tile.rows, rows)
+    dO, row_max = G[..., here, :], saved.row_max[heads][..., None, work.tile.rows]
+    E, stored_max = schedule.weights_buffer(work, q, saved.store, scratch)
+    if stored_max is None:
+        schedule.scores(heads, work.tile, q[..., here, :], E)
+        if row_max.any():
+            E -= row_max
         return np.exp(E, out=E), dO
-    if np.array_equal(kept_most, most):
+    if np.array_equal(stored_max, row_max):
         return E, dO
-    shrink = np.exp(kept_most - most).swapaxes(-1, -2)
-    return E, np.multiply(dO, shrink, out=scratch.array("dO", dO.shape, walk.dtype))
+    shrink = np.exp(stored_max - row_max).swapaxes(-1, -2)
+    return E, np.multiply(dO, shrink, out=scratch.array("dO", dO.shape, schedule.dtype))

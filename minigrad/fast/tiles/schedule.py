@@ -2,56 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...engine.errors import DTypeError
-from ..threads import Scratch
-from .tiles import BAND, WIDTH, Grid, Tile, triangle
+from ...ops.mask_rules import Causal, MaskRule
+from ..limits import LIMITS
+from ..threads import Scratch, one_threaded_blas, run
+from .mask_tiles import QUERY_ROWS, TILE_KEYS, Tile, TileGrid, rule_to_add, to_add
 
 __all__ = [
-    "Lane",
-    "Part",
-    "Walk",
+    "HeadGroup",
+    "Schedule",
+    "WorkTile",
     "as_mask",
+    "as_rule",
     "common_dtype",
     "factor",
-    "is_large",
+    "is_threaded",
     "leading",
-    "to_add",
+    "on_threads",
     "within",
 ]
 
-EXP = 64  # what e^x and the passes over a score take, in terms of the products at d_k + d_v
-THREADED = 1e8  # scores times d_k + d_v + EXP from which threads pay: some 5 ms both ways
+EXP_WORK = 64  # e^x and the passes over a score, in multiplications: it adds to d_k + d_v
 
 
-class Part(NamedTuple):
-    """One tile of the work on some heads, and where its weights are kept, if they are."""
+class WorkTile(NamedTuple):
+    """A tile, for some heads, and where in the store its weights are kept, if they are."""
 
     tile: Tile
-    kept: int | None
+    place: int | None
 
 
-class Lane(NamedTuple):
-    """Some heads, and for each band of their queries its parts; each share has its own ∂K, ∂V."""
+class HeadGroup(NamedTuple):
+    """Some heads that are worked on together: for each block of their queries, the tiles.
+
+    In backward several threads may share a group: each has a ∂K and a ∂V of its own.
+    """
 
     heads: Any  # an index: an entry for each leading axis, a slice for the last one or two
-    bands: list[tuple[slice, list[Part]]]
+    query_blocks: list[tuple[slice, list[WorkTile]]]
     share: int = 0
 
 
-class Walk:
-    """Operands over the same leading axes, as views, and the tiles to compute, in lanes."""
+class Schedule:
+    """The operands over the same leading axes, as views, and the work on them in groups of heads.
 
-    def __init__(self, q: Any, k: Any, v: Any, mask: Any, is_causal: bool, scale: Any) -> None:
-        self.n: int
-        self.m: int
-        self.d_k: int
-        self.d_v: int
+    Made by forward, which calls `plan`, and used by backward again.
+    """
+
+    def __init__(
+        self, q: Any, k: Any, v: Any, mask: Any, rule: MaskRule | None, scale: float | None
+    ) -> None:
         self.dtype = common_dtype(q, k, v)
         q, k, v = (_for_blas(x, self.dtype) for x in (q, k, v))
         self.n, self.d_k = q.shape[-2:]
@@ -59,33 +65,39 @@ class Walk:
         mask = None if mask is None else as_mask(mask)
         self.shape = leading(q, k, v, mask)
         self.lead = self.shape or (1,)
-        self.heads = prod(self.lead)
         self.q, self.k, self.v = (np.broadcast_to(x, self.lead + x.shape[-2:]) for x in (q, k, v))
         extra = 0 if mask is None else len(self.lead) + 2 - mask.ndim
         self.mask: Any = None if mask is None else mask.reshape((1,) * extra + mask.shape)
-        self.is_causal, self.scale = is_causal, self.dtype.type(factor(scale, self.d_k))
-        self.threads, self.kept = 1, 0
-        self.grids: dict[tuple[int, ...], Grid] = {}
-        self.lanes: list[Lane] = []
+        self.rule, self.scale = rule, self.dtype.type(factor(scale, self.d_k))
+        self.threads, self.stored = 1, 0
+        self.grids: dict[tuple[int, ...], TileGrid] = {}
+        self.groups: list[HeadGroup] = []
 
     # ------------------------------------------------------------ dividing it
 
-    def plan(self, threads: int, keep: int) -> None:
-        """Make the lanes: one a head, or for several small heads; two a thread if there are."""
+    def plan(self, threads: int, store_bytes: int) -> None:
+        """Read the masks, and make the groups: two for each thread, if there are as many heads.
+
+        store_bytes: how many bytes of weights may be kept; `stored` tells how many entries are.
+        """
         self.threads = threads
         masks = () if self.mask is None else self.mask.shape[:-2]
         self.grids = {
-            index: Grid(self.n, self.m, self._mask_at(index), self.is_causal)
+            index: TileGrid(self.n, self.m, self._mask_at(index), self.rule)
             for index in np.ndindex(*masks)
         }
-        self.lanes += [Lane(heads, self._with_room(heads, keep)) for heads in self._heads()]
+        if self.mask is not None:
+            reads = [(grid, k) for grid in self.grids.values() for k in range(len(grid))]
+            run(lambda item, _: item[0].tiles(item[1]), reads, threads)
+        for heads in self._heads():
+            self.groups.append(HeadGroup(heads, self._query_blocks(heads, store_bytes)))
 
     def _heads(self) -> Iterator[tuple[Any, ...]]:
         """Some heads at a time, of one mask: of one example, or all heads of several examples."""
-        entries = max(1, min(self.n, BAND) * min(self.m, WIDTH))
-        several = BAND * WIDTH // entries
+        entries = max(1, min(self.n, QUERY_ROWS) * min(self.m, TILE_KEYS))
+        several = QUERY_ROWS * TILE_KEYS // entries
         if self.threads > 1:
-            several = min(several, self.heads // (2 * self.threads))
+            several = min(several, prod(self.lead) // (2 * self.threads))
         alike = (1,) * len(self.lead) if self.mask is None else self.mask.shape[:-2]
         *outer, inner = self.lead
         whole: tuple[slice, ...] = ()
@@ -97,29 +109,20 @@ class Walk:
             for first in range(0, inner, step):
                 yield (*index, slice(first, min(first + step, inner)), *whole)
 
-    def _with_room(self, heads: Any, keep: int) -> list[tuple[slice, list[Part]]]:
-        """The bands, with room for each tile's weights and maxima while the budget lasts."""
+    def _query_blocks(self, heads: Any, store_bytes: int) -> list[tuple[slice, list[WorkTile]]]:
+        """The tiles, with a place for the weights and maxima of each while the budget lasts."""
         grid = self.grids[self._mask_of(heads)]
-        many = prod(_length(place) for place in heads if isinstance(place, slice))
+        several = prod(_length(place) for place in heads if isinstance(place, slice))
         divided = []
         for k in range(len(grid)):
-            parts = []
-            for tile in grid.guessed(k):
-                size = many * (_length(tile.keys) + 1) * _length(tile.rows)
-                fits = (self.kept + size) * self.dtype.itemsize <= keep
-                parts.append(Part(tile, self.kept if fits else None))
-                self.kept += size if fits else 0
-            divided.append((grid.rows(k), parts))
+            tiles = []
+            for tile in grid.tiles(k):
+                size = several * (_length(tile.keys) + 1) * _length(tile.rows)
+                fits = (self.stored + size) * self.dtype.itemsize <= store_bytes
+                tiles.append(WorkTile(tile, self.stored if fits else None))
+                self.stored += size if fits else 0
+            divided.append((grid.rows(k), tiles))
         return divided
-
-    def settle(self, lane: Lane, k: int) -> tuple[slice, list[Part]]:
-        """Band k of a lane, as the mask has it; where it was not what it seemed, none is kept."""
-        rows, parts = lane.bands[k]
-        tiles = self.grids[self._mask_of(lane.heads)].tiles(k)
-        if tuple([part.tile for part in parts]) != tiles:
-            parts = [Part(tile, None) for tile in tiles]
-            lane.bands[k] = rows, parts
-        return rows, parts
 
     def _mask_of(self, heads: Any) -> tuple[int, ...]:
         """Which mask some heads have."""
@@ -136,36 +139,38 @@ class Walk:
             return None
         return np.broadcast_to(self.mask[index], (self.mask.shape[-2], self.m))
 
-    def shared_lanes(self) -> list[Lane]:
-        """The lanes for backward; the threads share the blocks of each where that is more even."""
-        rounds = -(-len(self.lanes) // self.threads)
-        uneven = rounds * self.threads > 1.1 * len(self.lanes)
+    def shared_groups(self) -> list[HeadGroup]:
+        """The groups for backward; threads share the query blocks of each where it is more even."""
+        rounds = -(-len(self.groups) // self.threads)
+        uneven = rounds * self.threads > 1.1 * len(self.groups)
         shares = self.threads if uneven else 1
         turns = [*range(shares), *reversed(range(shares))]  # 0 1 1 0 0 1: long and short for both
         return [
-            Lane(
+            HeadGroup(
                 heads,
-                [band for i, band in enumerate(work) if turns[i % len(turns)] == share],
+                [block for i, block in enumerate(blocks) if turns[i % len(turns)] == share],
                 share,
             )
-            for heads, work, _ in self.lanes
+            for heads, blocks, _ in self.groups
             for share in range(shares)
         ]
 
-    # ------------------------------------------------------------ the arrays of one part
+    # ------------------------------------------------------------ the arrays of one tile
 
     def queries(self, heads: Any, rows: slice, scratch: Scratch) -> Any:
         """q · scale, contiguous: (..., queries, d_k)."""
         q = self.q[heads][..., rows, :]
         return np.multiply(q, self.scale, out=scratch.array("q", q.shape, self.dtype))
 
-    def out_buffer(self, part: Part, q: Any, kept: Any, scratch: Scratch) -> tuple[Any, Any]:
-        """Where a part's weights (..., keys, queries) go, and its maxima if they are kept."""
-        many, keys, queries = q.shape[:-2], _length(part.tile.keys), _length(part.tile.rows)
-        if part.kept is None:
-            return scratch.array("S", (*many, keys, queries), self.dtype), None
-        shape = (*many, keys + 1, queries)
-        slab = kept[part.kept : part.kept + prod(shape)].reshape(shape)
+    def weights_buffer(
+        self, work: WorkTile, q: Any, store: Any, scratch: Scratch
+    ) -> tuple[Any, Any]:
+        """Where a tile's weights go, (..., keys, queries), and its row maxima, if stored."""
+        several, keys, queries = q.shape[:-2], _length(work.tile.keys), _length(work.tile.rows)
+        if work.place is None:
+            return scratch.array("S", (*several, keys, queries), self.dtype), None
+        shape = (*several, keys + 1, queries)
+        slab = store[work.place : work.place + prod(shape)].reshape(shape)
         return slab[..., 1:, :], slab[..., :1, :]
 
     def scores(self, heads: Any, tile: Tile, q: Any, S: Any) -> None:
@@ -173,11 +178,12 @@ class Walk:
         np.matmul(self.k[heads][..., tile.keys, :], q.swapaxes(-1, -2), out=S)
         for rows, keys in tile.masked:
             mask = self._mask_at(self._mask_of(heads))
-            part = to_add(mask[rows if len(mask) > 1 else slice(None), keys], self.dtype)
-            S[..., within(keys, tile.keys), within(rows, tile.rows)] += part.T
-        for rows, keys in tile.diagonal:
-            closed = triangle(self.dtype, keys_first=True)[: _length(keys), : _length(rows)]
-            S[..., within(keys, tile.keys), within(rows, tile.rows)] += closed
+            block = to_add(mask[rows if len(mask) > 1 else slice(None), keys], self.dtype)
+            S[..., within(keys, tile.keys), within(rows, tile.rows)] += block.T
+        for rule, blocks in ((self.rule, tile.ruled), (Causal(), tile.triangles)):
+            for rows, keys in blocks:
+                block = rule_to_add(rule, rows, keys, self.dtype)  # type: ignore[arg-type]
+                S[..., within(keys, tile.keys), within(rows, tile.rows)] += block
 
 
 def within(part: slice, whole: slice) -> slice:
@@ -185,11 +191,19 @@ def within(part: slice, whole: slice) -> slice:
     return slice(part.start - whole.start, part.stop - whole.start)
 
 
-def is_large(q: Any, k: Any, v: Any) -> bool:
+def on_threads(schedule: Schedule, work: Callable[[int], Any]) -> Any:
+    """Do the work on as many threads as BLAS has, if it is large, with BLAS on one meanwhile."""
+    if not is_threaded(schedule.q, schedule.k, schedule.v):
+        return work(1)
+    with one_threaded_blas as threads:
+        return work(min(threads, LIMITS.attention_threads))
+
+
+def is_threaded(q: Any, k: Any, v: Any) -> bool:
     """Whether the work on arrays of these shapes is worth several threads."""
     heads = prod(np.broadcast_shapes(*(x.shape[:-2] for x in (q, k, v))))
     (n, d_k), (m, d_v) = q.shape[-2:], v.shape[-2:]
-    return bool(heads * n * m * (d_k + d_v + EXP) >= THREADED)
+    return bool(heads * n * m * (d_k + d_v + EXP_WORK) >= LIMITS.threaded_work)
 
 
 def factor(scale: float | None, d_k: int) -> float:
@@ -203,8 +217,11 @@ def leading(*operands: Any) -> tuple[int, ...]:
     return shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
 
 
-def _length(part: slice) -> int:
-    return int(part.stop - part.start)
+def as_rule(is_causal: bool, rule: MaskRule | None) -> MaskRule | None:
+    """Causality and a rule as one rule."""
+    if is_causal:
+        return Causal() if rule is None else Causal() & rule
+    return rule
 
 
 def common_dtype(*operands: Any) -> np.dtype[Any]:
@@ -215,13 +232,12 @@ def common_dtype(*operands: Any) -> np.dtype[Any]:
 
 
 def as_mask(mask: Any) -> Any:
-    """A mask of two axes or more, its numbers in a dtype that integers can stand for."""
+    """A mask of two axes or more."""
     mask = np.asarray(mask)
     if mask.dtype.kind not in "bf":
         raise DTypeError(
             f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
         )
-    mask = mask.astype(np.float64) if mask.itemsize > 8 else mask
     return mask.reshape((1,) * (2 - mask.ndim) + mask.shape)
 
 
@@ -234,5 +250,5 @@ def _for_blas(x: Any, dtype: Any) -> Any:
     return x if by_rows or by_columns else np.ascontiguousarray(x)
 
 
-def to_add(mask: Any, dtype: Any) -> Any:
-    return np.where(mask, dtype.type(0), dtype.type(-np.inf)) if mask.dtype == bool else mask
+def _length(part: slice) -> int:
+    return int(part.stop - part.start)
