@@ -23,7 +23,7 @@ BUDGETS: dict[str, tuple[list[str], list[str], int]] = {
         1500,
     ),
     "recording": (["minigrad/recording"], [], 1300),
-    "views": (["minigrad/views"], [], 4200),
+    "views": (["minigrad/views", "minigrad/tracing"], [], 4200),
     "fast, less compiler": (["minigrad/fast"], ["minigrad/fast/compiler"], 2000),
     "fast/compiler": (["minigrad/fast/compiler"], [], 2600),
     "distributed": (["minigrad/distributed"], [], 700),

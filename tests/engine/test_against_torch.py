@@ -1,4 +1,7 @@
-"""One op call at a time against PyTorch in float64: results, gradients, second derivatives."""
+"""Calls with many forms against PyTorch in float64: results, gradients, second derivatives.
+
+The others are in random programs, and in tests/ops.
+"""
 
 import numpy as np
 import pytest
@@ -15,45 +18,6 @@ def _draw(shape, low=-2.0, high=2.0, seed=0):
 
 def check(call_id, ours, theirs, *arrays):
     return pytest.param(ours, theirs, arrays, id=call_id)
-
-
-def _unary():
-    for name, theirs, low in [
-        ("exp", torch.exp, -2.0), ("log", torch.log, 0.1), ("sqrt", torch.sqrt, 0.1),
-        ("tanh", torch.tanh, -3.0),
-        ("sigmoid", torch.sigmoid, -5.0), ("relu", torch.relu, -2.0), ("silu", F.silu, -5.0),
-        ("gelu", F.gelu, -5.0), ("abs", torch.abs, -2.0), ("negative", torch.neg, -2.0),
-    ]:  # fmt: skip
-        for shape in [(), (7,), (2, 3, 5), (0, 3)]:
-            yield check(f"{name}-{shape}", getattr(mg, name), theirs, _draw(shape, low, 3.0))
-    ours = lambda x: mg.gelu(x, approximate="tanh")  # noqa: E731
-    yield check("gelu-tanh", ours, lambda t: F.gelu(t, approximate="tanh"), _draw((3, 5), -5, 5))
-    for e in (2, 3, 0, 1, -1, 0.5, 2.5, -1.5):
-        yield check(f"power-{e}", lambda x, e=e: x**e, lambda t, e=e: t**e, _draw((3, 5), 0.5, 2))
-        yield check(
-            f"rpower-{e}", lambda x, e=e: 1.5**x + e, lambda t, e=e: 1.5**t + e, _draw((3, 5))
-        )
-
-
-def _binary():
-    shapes = [
-        ((3, 5), (3, 5)),
-        ((2, 3, 5), (5,)),
-        ((3, 1), (1, 5)),
-        ((), (3, 5)),
-        ((2, 1, 5), (3, 1)),
-        ((0, 5), (5,)),
-    ]
-    for name in ("add", "subtract", "multiply", "divide", "power", "maximum", "minimum"):
-        theirs = getattr(torch, {"power": "pow"}.get(name, name))
-        for n, (a, b) in enumerate(shapes):
-            yield check(
-                f"{name}-{n}",
-                getattr(mg, name),
-                theirs,
-                _draw(a, 0.5, 2, n),
-                _draw(b, 0.5, 2, n + 50),
-            )
 
 
 def _products():
@@ -85,52 +49,6 @@ def _products():
             lambda *ts, s=subscripts: torch.einsum(s, *ts),
             *(_draw(s, seed=n) for n, s in enumerate(sizes)),
         )
-
-
-REDUCTIONS = {
-    "sum": torch.sum,
-    "mean": torch.mean,
-    "max": torch.amax,
-    "min": torch.amin,
-    "logsumexp": torch.logsumexp,
-}
-
-
-def _reductions():
-    x = _draw((2, 3, 5))
-    for axis in (None, 0, 1, -1, (0, 2), (-1, 0, 1)):
-        every = axis if axis is not None else (0, 1, 2)
-        for keep in (False, True):
-            tag = f"{axis}-{keep}"
-            for name, theirs in REDUCTIONS.items():
-                yield check(
-                    f"{name}-{tag}",
-                    lambda x, n=name, a=axis, k=keep: getattr(mg, n)(x, axis=a, keepdims=k),
-                    lambda t, f=theirs, a=every, k=keep: f(t, dim=a, keepdim=k),
-                    x,
-                )
-            for ddof in (0, 1):
-                yield check(
-                    f"var-{tag}-{ddof}",
-                    lambda x, a=axis, k=keep, d=ddof: mg.var(x, axis=a, keepdims=k, ddof=d),
-                    lambda t, a=every, k=keep, d=ddof: torch.var(t, dim=a, keepdim=k, correction=d),
-                    x,
-                )
-    for axis in (0, 1, -1):
-        for name in ("softmax", "log_softmax", "cumsum"):
-            yield check(
-                f"{name}-{axis}",
-                lambda x, n=name, a=axis: getattr(mg, n)(x, axis=a),
-                lambda t, n=name, a=axis: getattr(torch, n)(t, dim=a),
-                x * 3,
-            )
-        for scale in (1.0, 800.0):
-            yield check(
-                f"softmax-{axis}-{scale}",
-                lambda x, a=axis: mg.softmax(x, axis=a) * np.arange(5.0),
-                lambda t, a=axis: torch.softmax(t, a) * torch.arange(5.0, dtype=torch.float64),
-                x * scale,
-            )
 
 
 def _moves():
@@ -237,7 +155,7 @@ def _neural():
         )
 
 
-CALLS = [*_unary(), *_binary(), *_products(), *_reductions(), *_moves(), *_neural()]
+CALLS = [*_products(), *_moves(), *_neural()]
 
 
 @pytest.mark.parametrize(("ours", "theirs", "arrays"), CALLS)

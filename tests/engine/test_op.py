@@ -5,19 +5,9 @@ import doctest
 import pytest
 
 import minigrad as mg
-from minigrad.engine.op import Op, call, op, registry
+from minigrad.engine.op import op, registry
 from minigrad.errors import DeclarationError
-
-
-def declare(kernel, **changes):
-    """An op that is not registered, with what a test does not care about filled in."""
-    declaration = {
-        "tex": "y",
-        "vjp_tex": {"x": "<g>"},
-        "flops": lambda out: out.size,
-        "samples": lambda rng: [call(rng.normal(size=3))],
-    }
-    return Op(kernel, **(declaration | changes))
+from tests.engine.declaring import AFFINE, affine, declare
 
 
 def double(x):
@@ -28,14 +18,6 @@ def double(x):
     array([2., 2.])
     """
     return 2 * x
-
-
-def affine(x, w, b, power=1, shift=0.0):
-    """x w^power + b + shift."""
-    return x * w**power + b + shift
-
-
-AFFINE = {"x": "1", "w": "2", "b": "3"}
 
 
 # ---------------------------------------------------------------- declarations that are refused

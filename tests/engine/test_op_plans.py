@@ -4,26 +4,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.engine.op import Op, call
-
-
-def declare(kernel, **changes):
-    """An op that is not registered, with what a test does not care about filled in."""
-    declaration = {
-        "tex": "y",
-        "vjp_tex": {"x": "<g>"},
-        "flops": lambda out: out.size,
-        "samples": lambda rng: [call(rng.normal(size=3))],
-    }
-    return Op(kernel, **(declaration | changes))
-
-
-def affine(x, w, b, power=1, shift=0.0):
-    """x w^power + b + shift."""
-    return x * w**power + b + shift
-
-
-AFFINE = {"x": "1", "w": "2", "b": "3"}
+from tests.engine.declaring import AFFINE, affine, declare
 
 
 @pytest.fixture
