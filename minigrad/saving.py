@@ -1,7 +1,7 @@
 """save and load: a training run in one file, whole or not at all.
 
-The file is `.npz` without pickle: the arrays, and beside them one JSON text that says what lies
-where. A name that ends in `.safetensors` gives that format, where the package is installed.
+The file is an `.npz` without pickle: the arrays, and beside them one JSON text that says what lies
+where. NumPy alone can open it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import warnings
-import zlib
 from collections.abc import Mapping
 from copy import deepcopy
 from itertools import pairwise
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .engine.errors import ArgumentError, FileError, MinigradError, MissingDependencyError
+from .engine.errors import ArgumentError, FileError, MinigradError
 
 __all__ = ["load", "save"]
 
@@ -30,15 +29,10 @@ ARRAY = "minigrad.array"  # stands in that text where an array is
 def save(
     path: str | os.PathLike[str],
     *,
-    model: Any = None,
-    optimizer: Any = None,
-    schedule: Any = None,
-    average: Any = None,
-    data: Any = None,
-    rng: np.random.Generator | None = None,
     step: Any = None,
     note: Any = None,
     keep: int = 2,
+    **parts: Any,
 ) -> Path:
     """Write a training run into one file; a kill at any moment leaves the one before it whole.
 
@@ -48,9 +42,8 @@ def save(
     in the same numbers to rounding.
 
     Args:
-        model, optimizer, schedule, average, data: whatever has `state_dict`; of a model's layers
-            the generators as well.
-        rng: a generator, whose state is saved.
+        parts: model=, optimizer=, schedule=, data=, rng=, or any name: generators, and whatever has
+            `state_dict`; of a model's layers the generators as well.
         step, note: plain values, which `load` returns.
 
     >>> from tempfile import TemporaryDirectory
@@ -62,10 +55,6 @@ def save(
     """
     if keep < 1:
         raise ArgumentError(f"save: keep must be at least 1, got {keep}")
-    parts = {
-        "model": model, "optimizer": optimizer, "schedule": schedule, "average": average,
-        "data": data, "rng": rng,
-    }  # fmt: skip
     states = {name: _state(part) for name, part in parts.items() if part is not None}
     arrays: dict[str, Any] = {}
     about = {
@@ -73,14 +62,14 @@ def save(
         "step": _without_arrays(step, "step", arrays),
         "note": _without_arrays(note, "note", arrays),
         "parts": _without_arrays(states, "", arrays),
-        "sums": {name: zlib.crc32(array.tobytes()) for name, array in arrays.items()},
     }
+    text = np.frombuffer(json.dumps(about).encode(), np.uint8)
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f".{target.name}.unfinished")
     try:
         with open(unfinished, "wb") as file:
-            _write(file, target, arrays, json.dumps(about))
+            np.savez(file, **{TEXT: text}, **arrays)  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())
         _shift(target, keep)
@@ -91,17 +80,8 @@ def save(
     return target
 
 
-def load(
-    path: str | os.PathLike[str],
-    *,
-    model: Any = None,
-    optimizer: Any = None,
-    schedule: Any = None,
-    average: Any = None,
-    data: Any = None,
-    rng: np.random.Generator | None = None,
-) -> dict[str, Any]:
-    """Put a saved run back into what is given; all of it fits, or nothing is changed.
+def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
+    """Put a saved run back into the parts given by name; all of it fits, or nothing is changed.
 
     Where the file is damaged, or is none of ours, the one saved before it is used, with a warning.
 
@@ -109,19 +89,15 @@ def load(
         asked for.
     Raises: FileError if no file can be read; ArgumentError that lists all that does not fit.
     """
-    asked = {
-        "model": model, "optimizer": optimizer, "schedule": schedule, "average": average,
-        "data": data, "rng": rng,
-    }  # fmt: skip
     found, about, states = _newest(Path(path))
-    wanted = {name: part for name, part in asked.items() if part is not None}
+    wanted = {name: part for name, part in parts.items() if part is not None}
     before = {name: _state(part) for name, part in wanted.items()}
     wrong = [f"{name}: not in the file" for name in wanted if name not in states]
     for name, part in wanted.items():
         if name in states:
             try:
                 _restore(part, states[name])
-            except (MinigradError, KeyError, TypeError, ValueError) as error:
+            except (MinigradError, AttributeError, KeyError, TypeError, ValueError) as error:
                 wrong.append(f"{name}: {_said(error)}")
     if wrong:
         for name, part in wanted.items():
@@ -138,6 +114,10 @@ def _state(part: Any) -> Any:
     """What is to be kept of a part: its arrays and plain values, nested."""
     if isinstance(part, np.random.Generator):
         return deepcopy(part.bit_generator.state)
+    if not hasattr(part, "state_dict"):
+        raise ArgumentError(
+            f"save: a {type(part).__name__} has no state_dict, so it cannot be kept"
+        )
     state = part.state_dict()
     if generators := _generators(part):
         return {"state": state, "generators": {k: _state(g) for k, g in generators.items()}}
@@ -193,14 +173,6 @@ def _with_arrays(value: Any, arrays: Mapping[str, Any]) -> Any:
 # ---------------------------------------------------------------- files
 
 
-def _write(file: Any, target: Path, arrays: dict[str, Any], text: str) -> None:
-    if target.suffix == ".safetensors":
-        file.write(_safetensors().save(arrays, metadata={TEXT: text}))
-    else:
-        written: dict[str, Any] = {TEXT: np.frombuffer(text.encode(), np.uint8), **arrays}
-        np.savez(file, **written)
-
-
 def _newest(path: Path) -> tuple[Path, dict[str, Any], dict[str, Any]]:
     """The newest file that can be read: its path, what it says, and the parts' states."""
     older = (path.with_name(f"{path.name}.{i}") for i in range(1, 1000))
@@ -228,50 +200,20 @@ def _while_there(paths: Any) -> list[Path]:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The JSON and the arrays of one file. Raises: FileError."""
+    """The JSON and the arrays of one file, whose sums the zip format checks. Raises: FileError."""
     try:
-        with open(path, "rb") as file:
-            is_zip = file.read(2) == b"PK"
-            file.seek(0)
-            arrays, text = _read_npz(file) if is_zip else _read_safetensors(file.read())
-        about = json.loads(text)
-        known = about["minigrad"] if isinstance(about, dict) else None
-        if known != VERSION:
-            raise FileError(f"load: {path} is of version {known}; this minigrad reads {VERSION}")
-        for name, total in about["sums"].items():
-            if zlib.crc32(arrays[name].tobytes()) != total:
-                raise FileError(f"load: {path} is damaged: {name} is not what was saved")
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        about = json.loads(arrays.pop(TEXT).tobytes())
+        known = about["minigrad"]
     except FileNotFoundError as error:
         raise FileError(f"load: no such file: {path}") from error
-    except (FileError, MissingDependencyError):
-        raise
-    except Exception as error:  # zip, zlib, JSON and header errors: all mean the same
-        raise FileError(
-            f"load: {path} is damaged, or no file of minigrad: {_said(error)}"
-        ) from error
+    except Exception as error:  # of zip, zlib, NumPy's headers or JSON: all mean the same
+        why = f"is damaged, or no file of minigrad: {_said(error)}"
+        raise FileError(f"load: {path} {why}") from error
+    if known != VERSION:
+        raise FileError(f"load: {path} is of version {known}; this minigrad reads {VERSION}")
     return about, arrays
-
-
-def _read_npz(file: Any) -> tuple[dict[str, Any], str]:
-    with np.load(file, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    return arrays, arrays.pop(TEXT).tobytes().decode()
-
-
-def _read_safetensors(content: bytes) -> tuple[dict[str, Any], str]:
-    size = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + size])
-    return _safetensors().load(content), header["__metadata__"][TEXT]
-
-
-def _safetensors() -> Any:
-    try:
-        import safetensors.numpy
-    except ImportError as error:
-        raise MissingDependencyError(
-            "files in the format safetensors need that package: pip install safetensors"
-        ) from error
-    return safetensors.numpy
 
 
 def _shift(target: Path, keep: int) -> None:

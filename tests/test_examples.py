@@ -14,14 +14,18 @@ from minigrad.views.render import bundled
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ["folded", "mlp", "self_attention"]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+COMPILED = pytest.mark.needs_fast("it compiles a step")
+EXAMPLES = [
+    pytest.param(path, id=path.stem, marks=[COMPILED] if path.stem == "compiled_step" else [])
+    for path in sorted((ROOT / "examples").glob("*.py"))
+]
 
 
 def test_there_are_examples():
-    assert {"gradient_flow", "micro_mlp", "self_attention"} <= {path.stem for path in EXAMPLES}
+    assert {"gradient_flow", "micro_mlp", "self_attention"} <= {example.id for example in EXAMPLES}
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EXAMPLES)
 def test_the_example_runs_and_its_assertions_hold(path, capsys):
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out.strip()
