@@ -13,7 +13,8 @@ from layers import flops_by_step, memory_by_array
 
 from ..recording.record import Checks, Entry
 from ..recording.trace import Trace
-from ..views.attention.heatmap import Grid, sheets
+from ..views.attention.heatmap import Grid
+from ..views.attention.sheet import sheets
 from ..views.plain import of_bytes, one_line
 from ..views.table import checks_table
 from ..views.terminal import Column, Paint, grid

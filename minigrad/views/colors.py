@@ -109,64 +109,39 @@ def ink_on(colour: str) -> str:
     return max("#000001", "#fffffe", key=lambda ink: contrast(ink, colour))
 
 
+PARTS = """
+part          light   dark    print
+paper         ffffff  12151b  ffffff
+ink           1c2330  e8ebf0  000000
+muted         586274  a3adbc  333333
+dim           6d7686  8791a1  6b6b6b
+line          7c8798  77839a  565656
+card          fdfdfe  1d222b  fefefe
+parameter     f3efe6  2b2820  fdfdfd
+input         eaf1f8  1b2836  fcfcfc
+loss          f4ecf6  2c2233  fbfbfb
+outside       f6f7f8  171a20  fafafa
+border        8a94a4  5d6879  000002
+cluster       f7f8fa  181c23  f9f9f9
+cluster_line  d3d8e0  343c49  a0a0a0
+alarm         b3261e  ff8a80  000003
+"""
+
+
+def _theme(column: int, bins: str, lines: str) -> Theme:
+    rows = [row.split() for row in PARTS.strip().splitlines()[1:]]
+    graded = {"bins": _colors(bins), "lines": _colors(lines)}
+    return Theme(**{row[0]: f"#{row[column]}" for row in rows}, **graded)  # type: ignore[arg-type]
+
+
 def _colors(names: str) -> tuple[str, ...]:
     return tuple(f"#{name}" for name in names.split())
 
 
-BLUE_TO_YELLOW = _colors("12285c 1b4783 2a6798 4685a3 6ba3a2 9bbd8d d2cc69 fbe04a")
-LIGHT = Theme(
-    paper="#ffffff",
-    ink="#1c2330",
-    muted="#586274",
-    dim="#6d7686",
-    line="#7c8798",
-    card="#fdfdfe",
-    parameter="#f3efe6",
-    input="#eaf1f8",
-    loss="#f4ecf6",
-    outside="#f6f7f8",
-    border="#8a94a4",
-    cluster="#f7f8fa",
-    cluster_line="#d3d8e0",
-    alarm="#b3261e",
-    bins=BLUE_TO_YELLOW,
-    lines=_colors("12285d 1b4784 2a6799 4685a4 669b9a 7c9771 938f4a a39230"),
-)
-DARK = Theme(
-    paper="#12151b",
-    ink="#e8ebf0",
-    muted="#a3adbc",
-    dim="#8791a1",
-    line="#77839a",
-    card="#1d222b",
-    parameter="#2b2820",
-    input="#1b2836",
-    loss="#2c2233",
-    outside="#171a20",
-    border="#5d6879",
-    cluster="#181c23",
-    cluster_line="#343c49",
-    alarm="#ff8a80",
-    bins=BLUE_TO_YELLOW,
-    lines=_colors("59688d 496c9c 2a6799 4685a4 6ba3a3 9bbd8e d2cc6a fbe04b"),
-)
-PRINT = Theme(
-    paper="#ffffff",
-    ink="#000000",
-    muted="#333333",
-    dim="#6b6b6b",
-    line="#565656",
-    card="#fefefe",
-    parameter="#fdfdfd",
-    input="#fcfcfc",
-    loss="#fbfbfb",
-    outside="#fafafa",
-    border="#000002",
-    cluster="#f9f9f9",
-    cluster_line="#a0a0a0",
-    alarm="#000003",
-    bins=_colors("1c1c1c 383838 555555 747474 939393 b3b3b3 d3d3d3 f2f2f2"),
-    lines=_colors("1c1c1d 383839 555556 747475 939394 8f8f8f 949494 919191"),
-)
+BLUE_TO_YELLOW = "12285c 1b4783 2a6798 4685a3 6ba3a2 9bbd8d d2cc69 fbe04a"
+GREYS = "1c1c1c 383838 555555 747474 939393 b3b3b3 d3d3d3 f2f2f2"
+LIGHT = _theme(1, BLUE_TO_YELLOW, "12285d 1b4784 2a6799 4685a4 669b9a 7c9771 938f4a a39230")
+DARK = _theme(2, BLUE_TO_YELLOW, "59688d 496c9c 2a6799 4685a4 6ba3a3 9bbd8e d2cc6a fbe04b")
+PRINT = _theme(3, GREYS, "1c1c1d 383839 555556 747475 939394 8f8f8f 949494 919191")
 AUTO = "auto"  # light, with the dark colours beside it for readers who prefer them
 THEMES = {AUTO: LIGHT, "light": LIGHT, "dark": DARK, "print": PRINT}

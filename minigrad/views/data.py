@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..recording.record import Check, Edge, Entry
     from ..recording.trace import Trace
 
-__all__ = ["number", "trace_to_dict"]
+__all__ = ["node_to_dict", "number", "trace_to_dict"]
 
 VERSION = 1
 
@@ -35,16 +35,17 @@ def trace_to_dict(trace: Trace, times: bool = False) -> dict[str, Any]:
     """
     return {
         "version": VERSION,
-        "nodes": [_node(trace, entry, times) for entry in trace.entries],
+        "nodes": [node_to_dict(trace, entry, times) for entry in trace.entries],
         "edges": [_edge(edge) for edge in trace.edges],
         "forward": list(trace.forward_steps),
         "backward": list(trace.backward_steps),
         "roots": list(trace.roots),
-        "checks": _checks(trace),
+        "checks": [_check(check) for check in trace.checked()],
     }
 
 
-def _node(trace: Trace, entry: Entry, times: bool) -> dict[str, Any]:
+def node_to_dict(trace: Trace, entry: Entry, times: bool = False) -> dict[str, Any]:
+    """One entry as plain data."""
     node = {
         "id": entry.id,
         "kind": entry.kind,
@@ -78,10 +79,6 @@ def _edge(edge: Edge) -> dict[str, Any]:
         "input": edge.input,
         "contribution_rms": number(edge.contribution_rms),
     }
-
-
-def _checks(trace: Trace) -> list[dict[str, Any]]:
-    return [_check(check) for check in trace.checked()]
 
 
 def _check(check: Check) -> dict[str, Any]:

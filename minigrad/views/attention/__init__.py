@@ -3,7 +3,9 @@
 record     every attention matrix of a record, beside its gradient and its mask
 patterns   the patterns that the texts describe, each with the score behind its verdict
 figures    entropy, sparsity, distance, agreement of heads, rollout, gradient × attention
-heatmap    matrices as text;  heatplot: by matplotlib
+heatmap    matrices as text, at any width
+sheet      matrices as text with every number
+heatplot   matrices drawn by matplotlib
 
 `patterns` and the figures take plain arrays.
 """

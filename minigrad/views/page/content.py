@@ -14,16 +14,17 @@ from ...engine.errors import ArgumentError
 from ..attention.figures import row_entropy
 from ..attention.record import attentions
 from ..colors import BINS, FIXED
-from ..data import number, trace_to_dict
+from ..data import node_to_dict, number
 from ..formula import Tree
 from ..model import STATES, Model
 from ..plain import one_line
 from ..variants import WHERE, formulas_of
 from .arrays import Arrays
-from .formulas import shape_text, shapes_of, tree_of
+from .chapters import chapters
+from .formulas import tree_of
 
 if TYPE_CHECKING:
-    from ...recording.record import Check, Checks, Edge, Entry
+    from ...recording.record import Edge, Entry
     from ...recording.trace import Trace
 
 __all__ = ["page_content"]
@@ -36,21 +37,18 @@ def page_content(
 ) -> dict[str, Any]:
     """Everything the page needs, ready for JSON."""
     arrays, formulas = Arrays(), _Numbered()
-    record, home = trace_to_dict(trace), Model(trace, fold=False).home
-    nodes = [
-        _node(trace, entry, node, arrays, formulas) | {"home": one_line(home[entry.id])}
-        for entry, node in zip(trace.entries, record["nodes"], strict=True)
-    ]
+    model = Model(trace, fold=False)
+    nodes = [_node(model, entry, arrays, formulas) for entry in trace.entries]
     edges = [_edge(edge, arrays) for edge in trace.edges]
     attention = _attention(trace, arrays)
     return {
         "title": one_line(title or "One forward and backward pass"),
         "nodes": nodes,
         "edges": edges,
-        "forward": record["forward"],
-        "backward": record["backward"],
-        "roots": record["roots"],
-        "chapters": _chapters(trace, formulas),
+        "forward": trace.forward_steps,
+        "backward": trace.backward_steps,
+        "roots": trace.roots,
+        "chapters": chapters(model),
         "attention": attention,
         "tokens": _tokens(tokens, trace, attention),
         "formulas": formulas.trees,
@@ -77,10 +75,10 @@ class _Numbered:
 # ---------------------------------------------------------------- nodes and edges
 
 
-def _node(
-    trace: Trace, entry: Entry, node: dict[str, Any], arrays: Arrays, formulas: _Numbered
-) -> dict[str, Any]:
+def _node(model: Model, entry: Entry, arrays: Arrays, formulas: _Numbered) -> dict[str, Any]:
+    trace, node = model.trace, node_to_dict(model.trace, entry)
     made = {key: value for key, value in node.items() if key not in LEFT_OUT}
+    made["home"] = one_line(model.home[entry.id])
     for name in ("name", "scope", "place"):
         made[name] = one_line(made[name] or "")
     made["settings"] = {name: _setting(text) for name, text in entry.settings.items()}
@@ -128,70 +126,6 @@ def _edge(edge: Edge, arrays: Arrays) -> dict[str, Any]:
 def _bin(size: float | None) -> int:
     """The colour of a gradient; what is not finite has one of its own, which is red."""
     return BINS if size is not None and not isfinite(size) else FIXED.bin(size or 0.0)
-
-
-# ---------------------------------------------------------------- chapters
-
-
-def _chapters(trace: Trace, formulas: _Numbered) -> list[dict[str, Any]]:
-    """The hand-derived steps of each call of a layer, with what was measured."""
-    checks = trace.checked()
-    calls: list[list[Check]] = []
-    for check in checks:
-        last = calls[-1][-1] if calls else None
-        if last is None or last.symbols is not check.symbols:
-            calls.append([])
-        calls[-1].append(check)
-    return [_call(type(checks)(call), trace) for call in calls]
-
-
-def _call(checks: Checks, trace: Trace) -> dict[str, Any]:
-    shapes = {s: trace.entries[i].shape for s, i in checks[0].symbols.items()}
-    steps: dict[int, dict[str, Any]] = {}
-    for check in checks:
-        step = steps.setdefault(
-            check.number,
-            {
-                "number": check.number,
-                "title": check.title,
-                "forward": tree_of(check.forward),
-                "forward_shapes": shapes_of(check.forward, shapes),
-                "gradients": [],
-            },
-        )
-        step["gradients"].append(_gradient(check, shapes))
-    wrong = checks.first_wrong
-    return {
-        "scope": one_line(checks[0].scope),
-        "steps": list(steps.values()),
-        "measured": len(checks.measured),
-        "wrong": sum(not c.difference.ok for c in checks.measured if c.difference),
-        "ok": checks.ok,
-        "first_wrong": [wrong.number, wrong.symbol] if wrong else None,
-    }
-
-
-def _gradient(check: Check, shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
-    difference = check.difference
-    made: dict[str, Any] = {
-        "symbol": check.symbol,
-        "node": check.symbols.get(check.symbol),
-        "formula": tree_of(check.formula),
-        "shapes": shapes_of(check.formula, shapes),
-        "shape": shape_text(check.shape),
-        "rms": number(check.rms),
-        "ok": None,
-    }
-    if difference is not None:
-        made |= {
-            "ok": difference.ok,
-            "difference": number(difference.relative),
-            "tolerance": difference.tolerance,
-            "index": list(difference.index),
-            "engine": number(difference.engine),
-            "by_hand": number(difference.formula),
-        }
-    return made
 
 
 # ---------------------------------------------------------------- attention
