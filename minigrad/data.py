@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .engine.errors import ArgumentError, ShapeError
+from .engine.errors import ArgumentError, DTypeError, ShapeError
 from .engine.tensor import Tensor
 
 __all__ = ["Batches", "batches", "pad_sequences"]
@@ -70,8 +70,14 @@ class Batches:
             raise ArgumentError("batches(*sequences): got none")
         if any(isinstance(x, int | float | np.number) for x in sequences):
             raise ArgumentError("batches(*sequences): a number among them; write batch_size=64")
-        if batch_size < 1:
-            raise ArgumentError(f"batches: batch_size must be at least 1, got {batch_size}")
+        if not isinstance(batch_size, int | np.integer) or batch_size < 1:
+            raise ArgumentError(
+                f"batches: batch_size must be an integer from 1 on, got {batch_size}"
+            )
+        if rng is not None and not isinstance(rng, np.random.Generator):
+            raise DTypeError(
+                f"batches: rng must be a Generator, got {rng!r}; np.random.default_rng(0)"
+            )
         self.sequences = [x.numpy() if isinstance(x, Tensor) else x for x in sequences]
         lengths = [len(x) for x in self.sequences]
         if len(set(lengths)) > 1:

@@ -5,7 +5,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.data import batches, pad_sequences
-from minigrad.errors import ArgumentError, ShapeError
+from minigrad.errors import ArgumentError, DTypeError, ShapeError
 
 X = np.arange(22).reshape(11, 2)
 
@@ -72,8 +72,10 @@ def test_padding_keeps_later_axes_and_the_dtype():
 def test_what_cannot_be_is_refused():
     with pytest.raises(ShapeError, match=r"all must be of one length, got \[11, 3\]"):
         batches(X, [1, 2, 3], batch_size=2)
-    with pytest.raises(ArgumentError, match="batch_size must be at least 1, got 0"):
+    with pytest.raises(ArgumentError, match="batch_size must be an integer from 1 on, got 0"):
         batches(X, batch_size=0)
+    with pytest.raises(DTypeError, match=r"rng must be a Generator, got 0"):
+        batches(X, batch_size=2, rng=0)
     with pytest.raises(ArgumentError, match="a number among them; write batch_size=64"):
         batches(X, 64, batch_size=2)
     with pytest.raises(ArgumentError, match="got none"):

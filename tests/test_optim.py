@@ -91,8 +91,18 @@ def test_bad_settings_are_refused():
         Adam([w], lr="fast")
     with pytest.raises(DTypeError, match="each must be a leaf Tensor"):
         Adam([w * 2])
-    with pytest.raises(DTypeError, match=r"must be a list of Tensors, got one; write \[w\]"):
+    with pytest.raises(DTypeError, match=r"must be a list of Tensors, got a Tensor; write \[w\]"):
         Adam(w)
+    with pytest.raises(DTypeError, match=r"got a int; write model\.parameters\(\)"):
+        Adam(3)
+    with pytest.raises(DTypeError, match="the first argument is an optimizer, got a Tensor"):
+        schedule.constant(w)
+
+
+def test_an_optimizer_shows_its_settings():
+    w = mg.tensor(np.ones((2, 3)), requires_grad=True)
+    said = "SGD(lr=0.1, momentum=0.9, weight_decay=0.0, nesterov=False): 1 parameter of 6 numbers"
+    assert repr(SGD([w], 0.1, 0.9)) == f"{said}, 0 steps taken"
 
 
 def test_a_parameter_given_twice_is_refused():

@@ -69,9 +69,9 @@ class Optimizer:
         for name, value in settings.items():
             setattr(self, name, value)
         self._names = tuple(settings)
-        given: Any = parameters if isinstance(parameters, Tensor) else list(parameters)
-        grouped = isinstance(given, list) and any(isinstance(one, Mapping) for one in given)
-        self.groups = [self._group(one) for one in (given if grouped else [{"parameters": given}])]
+        given: Any = list(parameters) if isinstance(parameters, Iterator) else parameters
+        grouped = isinstance(given, list | tuple) and any(isinstance(x, Mapping) for x in given)
+        self.groups = [self._group(x) for x in (given if grouped else [{"parameters": given}])]
         every = [p for group in self.groups for p in group.parameters]
         self.parameters = checked_parameters(f"{type(self).__name__}(parameters)", every)
         self._kept: dict[int, _Kept] = {}  # by the parameter's id
@@ -81,6 +81,12 @@ class Optimizer:
         super().__setattr__(name, value)
         vars(self)["version"] = self.version + 1
         tell("setting", self, name, value)
+
+    def __repr__(self) -> str:
+        settings = "".join(f", {name}={getattr(self, name)}" for name in self._names)
+        n, numbers = len(self.parameters), sum(p.size for p in self.parameters)
+        of = f"{n} parameter{'s' * (n > 1)} of {numbers:,} numbers"
+        return f"{type(self).__name__}(lr={self.lr}{settings}): {of}, {self.steps} steps taken"
 
     def zero_grad(self) -> None:
         """Forget every gradient."""

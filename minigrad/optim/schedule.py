@@ -13,7 +13,7 @@ from functools import partial
 from math import cos, pi
 from typing import Any
 
-from ..engine.errors import ArgumentError
+from ..engine.errors import ArgumentError, DTypeError
 from .optimizer import Optimizer
 from .updates import update
 
@@ -37,6 +37,9 @@ class Schedule:
     def __init__(
         self, optimizer: Optimizer, factor: Callable[[int], float], warmup: int = 0
     ) -> None:
+        if not isinstance(optimizer, Optimizer):
+            kind = type(optimizer).__name__
+            raise DTypeError(f"schedule: the first argument is an optimizer, got a {kind}")
         if warmup < 0:
             raise ArgumentError(f"schedule: warmup must be at least 0, got {warmup}")
         self.optimizer, self.factor, self.warmup = optimizer, factor, warmup

@@ -39,15 +39,20 @@ def checked_parameters(call: str, parameters: Iterable[Any]) -> list[Tensor]:
     Raises: DTypeError unless each is a leaf Tensor; ArgumentError if there is none, if one comes
         twice, or if one needs no gradient.
     """
-    if isinstance(parameters, Tensor):
-        raise DTypeError(f"{call}: parameters must be a list of Tensors, got one; write [w]")
+    if isinstance(parameters, Tensor) or not isinstance(parameters, Iterable):
+        kind = type(parameters).__name__
+        hint = "[w]" if kind == "Tensor" else "model.parameters()"
+        raise DTypeError(
+            f"{call}: parameters must be a list of Tensors, got a {kind}; write {hint}"
+        )
     found = list(parameters)
     if not found:
         raise ArgumentError(f"{call}: got no parameters")
     first: dict[int, int] = {}
     for i, p in enumerate(found):
         if not isinstance(p, Tensor) or not p.is_leaf:
-            raise DTypeError(f"{call}: each must be a leaf Tensor, got {p!r:.80}")
+            what = " ".join(repr(p).split())
+            raise DTypeError(f"{call}: each must be a leaf Tensor, got {what:.80}")
         if not p.requires_grad:
             raise ArgumentError(
                 f"{call}: {_said(p, i)} needs no gradient and would never move; leave it out: "
