@@ -8,38 +8,20 @@ from layers import (
     Linear,
     Module,
     MultiHeadAttention,
-    SelfAttention,
-    combined_mask,
     count_flops,
     create_causal_mask,
     flops_by_step,
     memory_by_array,
     merge_heads,
-    padding_mask,
     scaled_dot_product_attention,
     split_heads,
 )
-from minigrad.errors import ArgumentError, ShapeError
+from minigrad.errors import ArgumentError
+from tests.layers.test_attention import mask_of
 
 B, N, H, D_K = 2, 7, 3, 5
 D_MODEL = H * D_K
 WEIGHTS, BIASES = ["W_Q", "W_K", "W_V", "W_O"], ["b_Q", "b_K", "b_V", "b_O"]
-KINDS = ["none", "causal", "causal, boolean", "padding", "both", "per head", "a fully masked row"]
-
-
-def mask_of(kind, n=N, batch=B, heads=H):
-    lengths = [n - 2, n, *([n - 1] * batch)][:batch]
-    nowhere = np.tri(n, dtype=bool)
-    nowhere[2] = False
-    return {
-        "none": None,
-        "causal": create_causal_mask(n),
-        "causal, boolean": np.tri(n, dtype=bool),
-        "padding": padding_mask(lengths, n),
-        "both": combined_mask(create_causal_mask(n), padding_mask(lengths, n)),
-        "per head": np.random.default_rng(3).random((batch, heads, n, n)) < 0.5,
-        "a fully masked row": nowhere,
-    }[kind]
 
 
 def biased(layer, rng):
@@ -89,25 +71,6 @@ def test_with_zero_query_weights_every_head_averages_the_values(layer, X):
     np.testing.assert_allclose(out, np.broadcast_to(mean, out.shape), rtol=1e-10, atol=1e-13)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_heads_weights_sum_to_one_where_anything_may_be_attended(layer, X, kind):
-    mask = mask_of(kind)
-    layer(X, mask)
-    allowed = np.ones((N, N), bool) if mask is None else mask if mask.dtype == bool else mask == 0
-    allowed = allowed[:, None] if allowed.ndim == 3 else allowed
-    some = np.broadcast_to(allowed, (B, H, N, N)).any(axis=-1)
-    np.testing.assert_allclose(layer.attention_weights.sum(axis=-1), some.astype(float), atol=1e-15)
-
-
-def test_a_single_token_attends_to_itself_alone_in_every_head(layer, X):
-    for mask in (None, create_causal_mask(1)):
-        out = layer(X[:, :1], mask).numpy()
-        np.testing.assert_array_equal(layer.attention_weights, np.ones((B, H, 1, 1)))
-        np.testing.assert_allclose(
-            out, X[:, :1] @ layer.W_V.numpy() @ layer.W_O.numpy(), rtol=1e-10, atol=1e-13
-        )
-
-
 def test_two_tokens_weigh_each_other_by_the_sigmoid_of_their_scores_difference(layer, X):
     two = X[:, :2]
     layer(two)
@@ -116,21 +79,6 @@ def test_two_tokens_weigh_each_other_by_the_sigmoid_of_their_scores_difference(l
     first = 1 / (1 + np.exp(S[..., 1] - S[..., 0]))
     np.testing.assert_allclose(layer.attention_weights[..., 0], first, rtol=1e-13)
     np.testing.assert_allclose(layer.attention_weights[..., 1], 1 - first, rtol=1e-12)
-
-
-def test_reordering_the_tokens_reorders_the_output_alike(layer, X, rng):
-    order = rng.permutation(N)
-    np.testing.assert_allclose(
-        layer(X[:, order]).numpy(), layer(X).numpy()[:, order], rtol=1e-10, atol=1e-14
-    )
-
-
-def test_each_sequence_is_attended_to_on_its_own(layer, X):
-    together = layer(X).numpy()
-    for b in range(B):
-        alone, flat = layer(X[b : b + 1]).numpy()[0], layer(X[b]).numpy()
-        np.testing.assert_allclose(alone, together[b], rtol=1e-10, atol=1e-14)
-        np.testing.assert_allclose(flat, together[b], rtol=1e-10, atol=1e-14)
 
 
 # ---------------------------------------------------------------- per-head view and fused view
@@ -154,20 +102,6 @@ def test_separate_projections_for_each_head_give_the_same(rng, X, n_kv_heads, ki
         np.testing.assert_allclose(layer.attention_weights[:, i], A, rtol=1e-12)
         heads.append(O)
     np.testing.assert_allclose(out, np.concatenate(heads, axis=-1) @ W_O, rtol=1e-10, atol=1e-13)
-
-
-def test_one_head_as_wide_as_the_model_is_self_attention(rng, X):
-    many = MultiHeadAttention(D_MODEL, 1, rng=rng)
-    one = SelfAttention(D_MODEL, D_MODEL, D_MODEL, use_bias=False)
-    one.load_state_dict(many.state_dict())
-    g = rng.normal(size=X.shape)
-    for mask in (None, create_causal_mask(N)):
-        ours, theirs = many.forward(X, mask).numpy(), one.forward(X, mask).numpy()
-        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
-        np.testing.assert_allclose(many.backward(g), one.backward(g), rtol=1e-10, atol=1e-12)
-        for name in WEIGHTS:
-            mine, other = getattr(many, f"grad_{name}"), getattr(one, f"grad_{name}")
-            np.testing.assert_allclose(mine, other, rtol=1e-10, atol=1e-12)
 
 
 def test_merging_heads_undoes_splitting_them(X):
@@ -226,17 +160,6 @@ def test_fewer_key_value_heads_mean_fewer_weights(rng):
 # ---------------------------------------------------------------- shapes, names, settings
 
 
-@pytest.mark.parametrize("batch", [1, 4, 32])
-@pytest.mark.parametrize("n", [1, 16, 128])
-def test_output_has_the_shape_of_the_input(rng, batch, n):
-    layer, X = MultiHeadAttention(6, 2, rng=rng), rng.normal(size=(batch, n, 6))
-    assert layer.forward(X, create_causal_mask(n)).shape == X.shape
-    assert layer.attention_weights.shape == (batch, 2, n, n)
-    assert layer.backward(np.ones(X.shape)).shape == X.shape
-    for parameter in layer.parameters():
-        assert parameter.grad.shape == parameter.shape
-
-
 def test_every_intermediate_has_its_name_and_shape(rng, X, hear):
     layer = MultiHeadAttention(D_MODEL, H, 1, rng=rng)
     out, heard = hear(layer, X, create_causal_mask(N))
@@ -264,13 +187,6 @@ def test_heads_are_split_as_a_view_and_merged_by_one_copy(layer, X, hear):
     assert heard.symbols["C"].numpy().flags.c_contiguous
 
 
-def test_weights_are_xavier_normal():
-    layer = MultiHeadAttention(200, 2, 1, rng=np.random.default_rng(7))
-    for name, n_out in {"W_Q": 200, "W_K": 100, "W_V": 100, "W_O": 200}.items():
-        W, sigma = getattr(layer, name).numpy(), np.sqrt(2 / (200 + n_out))
-        assert abs(W.std() / sigma - 1) < 5 / np.sqrt(2 * W.size)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -284,31 +200,6 @@ def test_weights_are_xavier_normal():
 def test_heads_that_do_not_divide_are_refused_with_the_numbers(arguments, message):
     with pytest.raises(ArgumentError, match=message):
         MultiHeadAttention(*arguments)
-
-
-def test_methods_are_those_of_self_attention(X):
-    exact, auto = (
-        MultiHeadAttention(D_MODEL, H, rng=np.random.default_rng(1), method=m)
-        for m in ("exact", "auto")
-    )
-    np.testing.assert_array_equal(exact(X).numpy(), auto(X).numpy())
-    with pytest.raises(ArgumentError, match="MultiHeadAttention: method"):
-        MultiHeadAttention(D_MODEL, H, method="fast")
-
-
-def test_an_input_of_another_width_is_refused(layer):
-    with pytest.raises(ShapeError, match=r"X must be \(B, n, 15\) or \(n, 15\), got \(2, 7, 5\)"):
-        layer(np.zeros((2, 7, 5)))
-
-
-@pytest.mark.parametrize("n_kv_heads", [3, 1])
-def test_float32_stays_float32_with_float64_masks_and_arrays(rng, X, n_kv_heads):
-    layer = MultiHeadAttention(D_MODEL, H, n_kv_heads, use_bias=True, rng=rng, dtype=np.float32)
-    for kind in KINDS:
-        out = layer.forward(X, mask_of(kind))
-        dX = layer.backward(np.ones(X.shape))
-        found = [out, layer.attention_weights, dX, *(p.grad for p in layer.parameters())]
-        assert {array.dtype for array in found} == {np.dtype(np.float32)}
 
 
 def test_inside_another_layer_its_steps_carry_the_attributes_name(rng, X):
@@ -331,14 +222,6 @@ def test_inside_another_layer_its_steps_carry_the_attributes_name(rng, X):
 # ---------------------------------------------------------------- masks
 
 
-def test_under_a_causal_mask_no_head_attends_to_a_later_token(layer, X, hear):
-    """Masked scores are −inf before softmax and weigh exactly 0 after."""
-    _, heard = hear(layer, X, create_causal_mask(N))
-    later = np.broadcast_to(np.triu(np.ones((N, N), bool), k=1), (B, H, N, N))
-    np.testing.assert_array_equal(heard.symbols["S_masked"].numpy() == -np.inf, later)
-    np.testing.assert_array_equal(heard.symbols["A"].numpy() == 0, later)
-
-
 def test_one_mask_serves_every_sequence_and_every_head(layer, X):
     mask = create_causal_mask(N)
     out = layer(X, mask).numpy()
@@ -346,23 +229,7 @@ def test_one_mask_serves_every_sequence_and_every_head(layer, X):
         np.testing.assert_array_equal(layer(X, np.broadcast_to(mask, shape)).numpy(), out)
 
 
-def test_a_padding_mask_hides_each_sequences_own_padding_from_every_head(layer, X):
-    layer(X, padding_mask([3, 5], N))
-    for b, length in enumerate([3, 5]):
-        assert (layer.attention_weights[b, ..., :length] > 0).all()
-        np.testing.assert_array_equal(layer.attention_weights[b, ..., length:], 0)
-
-
 # ---------------------------------------------------------------- numerical stability
-
-
-def test_scores_beyond_the_range_of_exp_stay_finite(layer, rng):
-    X = 1e3 * rng.normal(size=(B, N, D_MODEL))
-    out = layer.forward(X)
-    dX = layer.backward(np.ones(X.shape))
-    for array in (out.numpy(), dX, layer.attention_weights, *(p.grad for p in layer.parameters())):
-        assert np.isfinite(array).all()
-    np.testing.assert_allclose(layer.attention_weights.sum(axis=-1), np.ones((B, H, N)))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -425,57 +292,16 @@ def test_attention_costs_the_square_of_the_length_and_projections_the_length(rng
     np.testing.assert_array_equal(np.divide(projections[1:], projections[:-1]), [2, 2, 2])
 
 
-def test_the_attention_matrix_has_b_h_l_l_entries(layer, X):
-    layer(X)
-    assert layer.attention_weights.size == B * H * N * N
-
-
 # ---------------------------------------------------------------- the hand-derived steps
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("use_bias", [True, False])
-@pytest.mark.parametrize("n_kv_heads", [3, 1])
-def test_every_gradient_equals_the_hand_derived_one(
-    rng, X, check_against_hand, kind, use_bias, n_kv_heads
-):
-    layer = biased(MultiHeadAttention(D_MODEL, H, n_kv_heads, use_bias, rng), rng)
-    checked = check_against_hand(layer, X, mask_of(kind))
-    steps = {"X", "Q_flat", "K_flat", "V_flat", "Q", "K", "V", "S_raw", "S", "A", "O", "C"}
-    assert checked >= steps | set(WEIGHTS) | set(BIASES if use_bias else ())
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_gradient_of_an_unbatched_sequence_equals_the_hand_derived_one(
-    rng, X, check_against_hand, kind
-):
-    layer = biased(MultiHeadAttention(D_MODEL, H, 1, True, rng), rng)
-    check_against_hand(layer, X[0], mask_of(kind, batch=1))
 
 
 def test_groups_of_two_equal_the_hand_derived_ones(rng, check_against_hand):
     layer = biased(MultiHeadAttention(12, 6, 3, True, rng), rng)
     X = rng.normal(size=(B, N, 12))
-    check_against_hand(layer, X, mask_of("per head", heads=6))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n_kv_heads", [3, 1])
-def test_float32_gradients_equal_the_hand_derived_ones(
-    rng, X, check_against_hand, kind, n_kv_heads
-):
-    layer = MultiHeadAttention(D_MODEL, H, n_kv_heads, True, rng, np.float32)
-    check_against_hand(layer, X.astype(np.float32), mask_of(kind), tolerance=3e-6)
+    check_against_hand(layer, X, mask_of("for each head", heads=6))
 
 
 # ---------------------------------------------------------------- numeric, and PyTorch
-
-
-@pytest.mark.parametrize("kind", ["none", "causal", "padding", "a fully masked row"])
-@pytest.mark.parametrize("n_kv_heads", [2, 1])
-def test_gradients_match_central_differences(rng, check_against_differences, kind, n_kv_heads):
-    layer = biased(MultiHeadAttention(6, 2, n_kv_heads, True, rng), rng)
-    check_against_differences(layer, rng.normal(size=(2, 3, 6)), mask_of(kind, n=3, heads=2))
 
 
 @pytest.mark.parametrize("kind", ["none", "causal", "causal, boolean", "padding"])

@@ -10,7 +10,6 @@ import minigrad.fast.memory
 from layers import (
     MultiHeadAttention,
     SelfAttention,
-    combined_mask,
     count_flops,
     create_causal_mask,
     flops_by_step,
@@ -20,6 +19,7 @@ from layers import (
     softmax_backward,
 )
 from minigrad.errors import ArgumentError, ShapeError
+from tests.layers.test_attention import mask_of
 
 B, N, D_MODEL, D_K, D_V = 2, 7, 5, 3, 11
 BIASES = ["b_Q", "b_K", "b_V", "b_O"]
@@ -38,22 +38,6 @@ def layer(rng):
 @pytest.fixture
 def X(rng):
     return rng.normal(size=(B, N, D_MODEL))
-
-
-def masks(n=N, batch=B):
-    """Every kind of mask, by name; the last leaves a row with nowhere to look."""
-    lengths = [n - 2, n, *([n - 1] * batch)][:batch]
-    nowhere = np.tri(n, dtype=bool)
-    nowhere[2] = False
-    return {
-        "none": None,
-        "causal": create_causal_mask(n),
-        "causal, boolean": np.tri(n, dtype=bool),
-        "padding": padding_mask(lengths, n),
-        "both": combined_mask(create_causal_mask(n), padding_mask(lengths, n)),
-        "a fully masked row": nowhere,
-        "nothing allowed": np.zeros((n, n), bool),
-    }
 
 
 # ---------------------------------------------------------------- closed forms
@@ -92,34 +76,11 @@ def test_equal_values_come_back_whatever_the_weights(rng):
     np.testing.assert_allclose(scaled_dot_product_attention(Q, K, V)[0], V, rtol=1e-13)
 
 
-@pytest.mark.parametrize("kind", list(masks()))
-def test_attention_weights_sum_to_one_where_anything_may_be_attended(layer, X, kind):
-    layer(X, masks()[kind])
-    S_masked = np.zeros((B, N, N)) if masks()[kind] is None else masks()[kind]
-    allowed = S_masked if S_masked.dtype == bool else S_masked == 0
-    some = np.broadcast_to(allowed, (B, N, N)).any(axis=-1)
-    np.testing.assert_allclose(layer.attention_weights.sum(axis=-1), some.astype(float), atol=1e-15)
-    assert (layer.attention_weights >= 0).all()
-
-
 def test_the_key_bias_gets_no_gradient_for_it_shifts_each_row_of_scores_alike(layer, X, rng):
     layer.forward(X)
     layer.backward(rng.normal(size=X.shape))
     np.testing.assert_allclose(layer.grad_b_K, np.zeros(D_K), atol=1e-14)
     assert np.abs(layer.grad_b_Q).max() > 1e-3
-
-
-def test_reordering_the_tokens_reorders_the_output_alike(layer, X, rng):
-    """Without positions, attention sees a set: it is equivariant to permutations."""
-    order = rng.permutation(N)
-    np.testing.assert_allclose(layer(X[:, order]).numpy(), layer(X).numpy()[:, order], rtol=1e-12)
-
-
-def test_each_sequence_is_attended_to_on_its_own(layer, X):
-    together = layer(X).numpy()
-    for b in range(B):
-        np.testing.assert_allclose(layer(X[b : b + 1]).numpy()[0], together[b], rtol=1e-12)
-        np.testing.assert_allclose(layer(X[b]).numpy(), together[b], rtol=1e-12)
 
 
 def test_one_sequence_gets_no_gradient_from_the_loss_of_another(layer, X, rng):
@@ -129,18 +90,6 @@ def test_one_sequence_gets_no_gradient_from_the_loss_of_another(layer, X, rng):
     dX = layer.backward(g)
     np.testing.assert_array_equal(dX[1], np.zeros((N, D_MODEL)))
     assert (dX[0] != 0).all()
-
-
-def test_a_single_token_attends_to_itself_alone(layer, X):
-    """A = 1, so out = V W_O + b_O, with or without a causal mask."""
-    one = X[:, :1]
-    V = one @ layer.W_V.numpy() + layer.b_V.numpy()
-    for mask in (None, create_causal_mask(1)):
-        out = layer(one, mask)
-        np.testing.assert_array_equal(layer.attention_weights, np.ones((B, 1, 1)))
-        np.testing.assert_allclose(
-            out.numpy(), V @ layer.W_O.numpy() + layer.b_O.numpy(), rtol=1e-12
-        )
 
 
 # ---------------------------------------------------------------- shapes, names, settings
@@ -165,16 +114,6 @@ def test_weights_have_the_shapes_of_the_paper(layer):
         "b_Q": (D_K,), "b_K": (D_K,), "b_V": (D_V,), "b_O": (D_MODEL,),
     }  # fmt: skip
     assert {name for name, _ in layer.named_parameters()} == set(shapes)
-
-
-def test_weights_are_xavier_normal_and_biases_zero():
-    layer = SelfAttention(300, 200, 100, rng=np.random.default_rng(7))
-    for name, (n_in, n_out) in {"W_Q": (300, 200), "W_V": (300, 100), "W_O": (100, 300)}.items():
-        W, sigma = getattr(layer, name).numpy(), np.sqrt(2 / (n_in + n_out))
-        assert W.shape == (n_in, n_out)
-        assert abs(W.std() / sigma - 1) < 5 / np.sqrt(2 * W.size)
-    for name in BIASES:
-        assert not getattr(layer, name).numpy().any()
 
 
 def test_one_seed_draws_one_layer():
@@ -218,34 +157,10 @@ def test_attention_weights_are_those_of_the_last_forward(layer, X):
     assert np.triu(layer.attention_weights, k=1).max() == 0
 
 
-def test_auto_is_exact_for_a_short_sequence_and_other_methods_are_refused(rng, X):
-    exact, auto = (
-        SelfAttention(5, 2, 3, rng=np.random.default_rng(1), method=m) for m in ("exact", "auto")
-    )
-    np.testing.assert_array_equal(exact(X).numpy(), auto(X).numpy())
-    with pytest.raises(ArgumentError, match="method must be"):
-        SelfAttention(5, 2, 3, method="fast")
-
-
-@pytest.mark.parametrize("shape", [(B, N, 3), (D_MODEL,), (1, B, N, D_MODEL), ()])
-def test_an_input_of_another_shape_is_refused(layer, shape):
-    with pytest.raises(ShapeError, match=r"SelfAttention\(X\): X must be \(B, n, 5\) or \(n, 5\)"):
-        layer(np.zeros(shape))
-
-
 @pytest.mark.parametrize("name", ["d_model", "d_k", "d_v"])
 def test_a_size_below_one_is_refused_by_name(name):
     with pytest.raises(ArgumentError, match=f"SelfAttention: {name} must be"):
         SelfAttention(**({"d_model": 5, "d_k": 2, "d_v": 3} | {name: 0}))
-
-
-def test_float32_stays_float32_with_float64_masks_and_arrays(rng, X):
-    layer = SelfAttention(D_MODEL, D_K, D_V, rng=rng, dtype=np.float32)
-    for mask in (None, create_causal_mask(N), padding_mask([3, 5], N), np.tri(N, dtype=bool)):
-        out = layer.forward(X, mask)
-        dX = layer.backward(np.ones(X.shape))
-        found = [out, layer.attention_weights, dX, *(p.grad for p in layer.parameters())]
-        assert {array.dtype for array in found} == {np.dtype(np.float32)}
 
 
 def test_a_layer_works_without_recording_and_then_keeps_nothing(layer, X):
@@ -317,12 +232,6 @@ def test_softmax_backward_sums_to_zero_along_each_row(rng):
 # ---------------------------------------------------------------- masks
 
 
-def test_under_a_causal_mask_no_token_attends_to_a_later_one(layer, X):
-    layer(X, create_causal_mask(N))
-    later = np.triu(np.ones((N, N), bool), k=1)
-    np.testing.assert_array_equal(layer.attention_weights != 0, np.broadcast_to(~later, (B, N, N)))
-
-
 def test_under_a_causal_mask_no_gradient_flows_from_an_output_to_a_later_input(layer, X, rng):
     mask = create_causal_mask(N)
     for i in range(N):
@@ -339,14 +248,6 @@ def test_scores_of_masked_pairs_get_no_gradient(layer, X, rng, hear):
     symbols = [heard.symbols[name] for name in ("S_masked", "S", "S_raw")]
     for gradient in mg.grad(out, symbols, rng.normal(size=X.shape)):
         np.testing.assert_array_equal(np.triu(gradient, k=1), np.zeros((B, N, N)))
-
-
-def test_padding_gets_no_weight(layer, rng):
-    """[real, real, pad, pad]"""
-    X = rng.normal(size=(1, 4, D_MODEL))
-    layer(X, padding_mask([[True, True, False, False]]))
-    np.testing.assert_array_equal(layer.attention_weights[..., 2:], np.zeros((1, 4, 2)))
-    np.testing.assert_allclose(layer.attention_weights[..., :2].sum(axis=-1), np.ones((1, 4)))
 
 
 def test_what_stands_in_padding_changes_no_real_output_and_gets_no_gradient_from_one(layer, X, rng):
@@ -377,18 +278,6 @@ def test_a_token_that_may_attend_nowhere_gives_the_output_bias_and_finite_gradie
 
 
 # ---------------------------------------------------------------- numerical stability
-
-
-@pytest.mark.parametrize("kind", ["none", "causal", "a fully masked row"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_inputs_up_to_a_hundred_give_finite_outputs_and_gradients(rng, kind, dtype):
-    layer = SelfAttention(D_MODEL, D_K, D_V, rng=rng, dtype=dtype)
-    X = rng.uniform(-100, 100, (B, N, D_MODEL))
-    X[0, 0], X[0, 1] = 100, -100
-    out = layer.forward(X, masks()[kind])
-    dX = layer.backward(np.ones(X.shape))
-    for array in (out.numpy(), dX, *(p.grad for p in layer.parameters())):
-        assert np.isfinite(array).all()
 
 
 def test_scores_far_beyond_the_range_of_exp_become_one_hot_and_keep_finite_gradients():
@@ -448,30 +337,6 @@ def test_the_attention_matrix_has_b_n_n_entries_and_grows_with_the_square(rng, n
 # ---------------------------------------------------------------- the hand-derived steps
 
 
-@pytest.mark.parametrize("kind", list(masks()))
-@pytest.mark.parametrize("use_bias", [True, False])
-def test_every_gradient_equals_the_hand_derived_one(rng, X, check_against_hand, kind, use_bias):
-    layer = SelfAttention(D_MODEL, D_K, D_V, use_bias, rng)
-    for name in BIASES if use_bias else ():
-        setattr(layer, name, rng.normal(size=getattr(layer, name).shape))
-    checked = check_against_hand(layer, X, masks()[kind])
-    steps = {"X", "Q", "K", "V", "S_raw", "S", "S_masked", "A", "O"}
-    assert checked == steps | set(WEIGHTS) | set(BIASES if use_bias else ())
-
-
-@pytest.mark.parametrize("kind", list(masks()))
-def test_every_gradient_of_an_unbatched_sequence_equals_the_hand_derived_one(
-    layer, X, check_against_hand, kind
-):
-    check_against_hand(layer, X[0], masks(batch=1)[kind])
-
-
-@pytest.mark.parametrize("kind", list(masks()))
-def test_float32_gradients_equal_the_hand_derived_ones(rng, X, check_against_hand, kind):
-    layer = SelfAttention(D_MODEL, D_K, D_V, rng=rng, dtype=np.float32)
-    check_against_hand(layer, X.astype(np.float32), masks()[kind], tolerance=3e-6)
-
-
 def test_the_comparison_notices_a_gradient_wrong_by_one_part_in_a_thousand(
     layer, X, check_against_hand, monkeypatch
 ):
@@ -490,19 +355,10 @@ def test_the_comparison_notices_a_gradient_wrong_by_one_part_in_a_thousand(
 # ---------------------------------------------------------------- numeric, and PyTorch
 
 
-@pytest.mark.parametrize("kind", ["none", "causal", "padding", "a fully masked row"])
-def test_gradients_match_central_differences(rng, check_against_differences, kind):
-    layer, X = SelfAttention(5, 2, 3, rng=rng), rng.normal(size=(2, 3, 5))
-    for name in BIASES:
-        setattr(layer, name, rng.normal(size=getattr(layer, name).shape))
-    mask = masks(n=3)[kind]
-    check_against_differences(layer, X, mask)
-
-
 @pytest.mark.parametrize("kind", ["none", "causal", "padding", "both"])
 def test_outputs_and_gradients_equal_pytorchs(layer, X, rng, kind):
     torch = pytest.importorskip("torch")
-    mask, g = masks()[kind], rng.normal(size=X.shape)
+    mask, g = mask_of(kind), rng.normal(size=X.shape)
     out = layer.forward(X, mask)
     dX = layer.backward(g)
 

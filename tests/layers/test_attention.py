@@ -1,0 +1,259 @@
+"""What holds of attention with one head, with many, and with heads that share keys and values."""
+
+import numpy as np
+import pytest
+
+from layers import (
+    MultiHeadAttention,
+    SelfAttention,
+    combined_mask,
+    create_causal_mask,
+    padding_mask,
+)
+from minigrad.errors import ArgumentError, ShapeError
+
+B, N, H, D_MODEL = 2, 7, 3, 15
+BIASES = ["b_Q", "b_K", "b_V", "b_O"]
+KINDS = [
+    *("none", "causal", "causal, boolean", "padding", "both"),
+    *("for each head", "a fully masked row", "nothing allowed"),
+]
+LAYERS = {
+    "one head": lambda **settings: SelfAttention(D_MODEL, 5, 11, **settings),
+    "three heads": lambda **settings: MultiHeadAttention(D_MODEL, H, **settings),
+    "one key-value head": lambda **settings: MultiHeadAttention(D_MODEL, H, 1, **settings),
+}
+
+
+def mask_of(kind, n=N, batch=B, heads=H):
+    lengths = [n - 2, n, *([n - 1] * batch)][:batch]
+    nowhere = np.tri(n, dtype=bool)
+    nowhere[2] = False
+    return {
+        "none": None,
+        "causal": create_causal_mask(n),
+        "causal, boolean": np.tri(n, dtype=bool),
+        "padding": padding_mask(lengths, n),
+        "both": combined_mask(create_causal_mask(n), padding_mask(lengths, n)),
+        "for each head": np.random.default_rng(3).random((batch, heads, n, n)) < 0.5,
+        "a fully masked row": nowhere,
+        "nothing allowed": np.zeros((n, n), bool),
+    }[kind]
+
+
+def takes(name, kind):
+    return kind != "for each head" or name != "one head"
+
+
+CASES = [(name, kind) for name in LAYERS for kind in KINDS if takes(name, kind)]
+
+
+@pytest.fixture(params=LAYERS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def made(rng):
+    """A layer by its name; its biases, if it has any, are not zero, so that they matter."""
+
+    def make(name, **settings):
+        layer = LAYERS[name](rng=rng, **({"use_bias": True} | settings))
+        for bias in BIASES:
+            if (b := getattr(layer, bias)) is not None:
+                setattr(layer, bias, rng.normal(size=b.shape).astype(b.dtype))
+        return layer
+
+    return make
+
+
+@pytest.fixture
+def X(rng):
+    return rng.normal(size=(B, N, D_MODEL))
+
+
+def by_head(layer):
+    """The attention weights with an axis for heads, (B, h, n, n)."""
+    A = layer.attention_weights
+    return A if A.ndim == 4 else A[:, None]
+
+
+def everything(layer, X, mask, g):
+    """Output, weights, ∂X and every parameter's gradient."""
+    out = layer.forward(X, mask)
+    dX = layer.backward(g)
+    return [out.numpy(), layer.attention_weights, dX, *(p.grad for p in layer.parameters())]
+
+
+# ---------------------------------------------------------------- closed forms
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_weights_sum_to_one_where_anything_may_be_attended(made, X, name, kind):
+    layer, mask = made(name), mask_of(kind)
+    layer(X, mask)
+    allowed = np.ones((N, N), bool) if mask is None else mask if mask.dtype == bool else mask == 0
+    allowed = allowed[:, None] if allowed.ndim == 3 else allowed
+    A = by_head(layer)
+    some = np.broadcast_to(allowed, A.shape).any(axis=-1)
+    np.testing.assert_allclose(A.sum(axis=-1), some.astype(float), atol=1e-15)
+    assert (A >= 0).all()
+
+
+def test_reordering_the_tokens_reorders_the_output_alike(made, X, rng, name):
+    """Without positions, attention sees a set: it is equivariant to permutations."""
+    layer, order = made(name), rng.permutation(N)
+    found, expected = layer(X[:, order]).numpy(), layer(X).numpy()[:, order]
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-14)
+
+
+def test_each_sequence_is_attended_to_on_its_own(made, X, name):
+    layer = made(name)
+    together = layer(X).numpy()
+    for b in range(B):
+        alone, flat = layer(X[b : b + 1]).numpy()[0], layer(X[b]).numpy()
+        np.testing.assert_allclose(alone, together[b], rtol=1e-10, atol=1e-14)
+        np.testing.assert_allclose(flat, together[b], rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["one head", "three heads"])
+def test_a_single_token_attends_to_itself_alone(made, X, name):
+    """A = 1, so out = V W_O + b_O, with or without a causal mask."""
+    layer, one = made(name), X[:, :1]
+    V = one @ layer.W_V.numpy() + layer.b_V.numpy()
+    for mask in (None, create_causal_mask(1)):
+        out = layer(one, mask).numpy()
+        np.testing.assert_array_equal(by_head(layer), 1)
+        expected = V @ layer.W_O.numpy() + layer.b_O.numpy()
+        np.testing.assert_allclose(out, expected, rtol=1e-10, atol=1e-13)
+
+
+# ---------------------------------------------------------------- shapes and settings
+
+
+@pytest.mark.parametrize("batch", [1, 4, 16])
+@pytest.mark.parametrize("n", [1, 2, 13])
+def test_output_has_the_shape_of_the_input(made, rng, name, batch, n):
+    layer, X = made(name), rng.normal(size=(batch, n, D_MODEL))
+    assert layer.forward(X).shape == X.shape
+    assert by_head(layer).shape == (batch, 1 if name == "one head" else H, n, n)
+    assert layer.backward(np.ones(X.shape)).shape == X.shape
+    for parameter in layer.parameters():
+        assert parameter.grad.shape == parameter.shape
+
+
+@pytest.mark.parametrize(
+    ("layer", "widths"),
+    [
+        (lambda rng: SelfAttention(300, 200, 100, rng=rng), (300, 200, 100, 100)),
+        (lambda rng: MultiHeadAttention(200, 2, 1, True, rng), (200, 200, 100, 200)),
+    ],
+)
+def test_weights_are_xavier_normal_and_biases_zero(layer, widths):
+    layer, (d_model, d_q, d_v, d_o) = layer(np.random.default_rng(7)), widths
+    for weight, shape in {
+        "W_Q": (d_model, d_q),
+        "W_V": (d_model, d_v),
+        "W_O": (d_o, d_model),
+    }.items():
+        W, sigma = getattr(layer, weight).numpy(), np.sqrt(2 / sum(shape))
+        assert W.shape == shape
+        assert abs(W.std() / sigma - 1) < 5 / np.sqrt(2 * W.size)
+    for bias in BIASES:
+        assert not getattr(layer, bias).numpy().any()
+
+
+def test_float32_stays_float32_with_float64_masks_and_arrays(made, X, name):
+    layer = made(name, dtype=np.float32)
+    for kind in filter(lambda kind: takes(name, kind), KINDS):
+        found = everything(layer, X, mask_of(kind), np.ones(X.shape))
+        assert {array.dtype for array in found} == {np.dtype(np.float32)}
+
+
+def test_auto_is_exact_for_a_short_sequence_and_other_methods_are_refused(X, name):
+    exact, auto = (
+        LAYERS[name](rng=np.random.default_rng(1), method=method) for method in ("exact", "auto")
+    )
+    np.testing.assert_array_equal(exact(X).numpy(), auto(X).numpy())
+    with pytest.raises(ArgumentError, match="Attention: method must be"):
+        LAYERS[name](method="fast")
+
+
+@pytest.mark.parametrize("shape", [(B, N, 3), (D_MODEL,), (1, B, N, D_MODEL), ()])
+def test_an_input_of_another_shape_is_refused(made, name, shape):
+    with pytest.raises(ShapeError, match=r"X must be \(B, n, 15\) or \(n, 15\), got \("):
+        made(name)(np.zeros(shape))
+
+
+# ---------------------------------------------------------------- masks
+
+
+def test_under_a_causal_mask_no_token_attends_to_a_later_one(made, X, name, hear):
+    """Masked scores are −inf before softmax and weigh exactly 0 after."""
+    _, heard = hear(made(name), X, create_causal_mask(N))
+    A, S = heard.symbols["A"].numpy(), heard.symbols["S_masked"].numpy()
+    later = np.broadcast_to(np.triu(np.ones((N, N), bool), k=1), A.shape)
+    np.testing.assert_array_equal(A == 0, later)
+    np.testing.assert_array_equal(S == -np.inf, later)
+
+
+def test_a_padding_mask_hides_each_sequences_own_padding(made, X, name):
+    layer = made(name)
+    layer(X, padding_mask([3, 5], N))
+    for b, length in enumerate([3, 5]):
+        assert (layer.attention_weights[b, ..., :length] > 0).all()
+        np.testing.assert_array_equal(layer.attention_weights[b, ..., length:], 0)
+
+
+@pytest.mark.parametrize("kind", ["none", "causal", "a fully masked row"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [100.0, 1e4])
+def test_large_inputs_give_finite_outputs_and_gradients(made, rng, name, kind, dtype, size):
+    """Scores far beyond the range of exp."""
+    layer, X = made(name, dtype=dtype), rng.uniform(-size, size, (B, N, D_MODEL))
+    X[0, 0], X[0, 1] = size, -size
+    for array in everything(layer, X, mask_of(kind), np.ones(X.shape)):
+        assert np.isfinite(array).all()
+
+
+# ---------------------------------------------------------------- gradients
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_every_gradient_equals_the_hand_derived_one(
+    made, X, check_against_hand, name, kind, use_bias
+):
+    checked = check_against_hand(made(name, use_bias=use_bias), X, mask_of(kind))
+    steps = {"X", "Q", "K", "V", "S_raw", "S", "S_masked", "A", "O", "W_Q", "W_K", "W_V", "W_O"}
+    steps |= set() if name == "one head" else {"Q_flat", "K_flat", "V_flat", "C"}
+    assert checked == steps | (set(BIASES) if use_bias else set())
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_those_of_an_unbatched_sequence_do_too(made, X, check_against_hand, name, kind):
+    check_against_hand(made(name), X[0], mask_of(kind, batch=1))
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_those_in_float32_do_too(made, X, check_against_hand, name, kind):
+    layer = made(name, dtype=np.float32)
+    check_against_hand(layer, X.astype(np.float32), mask_of(kind), tolerance=3e-6)
+
+
+@pytest.mark.parametrize("kind", ["none", "causal", "padding", "a fully masked row"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda rng: SelfAttention(5, 2, 3, rng=rng),
+        lambda rng: MultiHeadAttention(6, 2, 2, True, rng),
+        lambda rng: MultiHeadAttention(6, 2, 1, True, rng),
+    ],
+    ids=LAYERS,
+)
+def test_gradients_match_central_differences(rng, check_against_differences, make, kind):
+    layer = make(rng)
+    for bias in BIASES:
+        setattr(layer, bias, rng.normal(size=getattr(layer, bias).shape))
+    X = rng.normal(size=(2, 3, layer.W_Q.shape[0]))
+    check_against_differences(layer, X, mask_of(kind, n=3, heads=2))
