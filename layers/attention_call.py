@@ -182,7 +182,7 @@ def keys_from(layer: Any, X: Any, context: Any) -> Any:
     check_input(layer, "(X)", "X", X, layer.d_model)
     if context is None:
         return X
-    if not isinstance(context, mg.Tensor):
+    if not hasattr(context, "__apply__"):
         context = np.asanyarray(context)
         layer.check_real(context, "context")
         context = context.astype(layer.dtype, copy=False)

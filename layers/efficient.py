@@ -145,7 +145,7 @@ def performer_attention(
 
 def _arrays(call: str, **given: Any) -> list[Any]:
     """Everything as an array or a Tensor, with at least two axes."""
-    found = {n: x if isinstance(x, mg.Tensor) else np.asanyarray(x) for n, x in given.items()}
+    found = {n: x if hasattr(x, "__apply__") else np.asanyarray(x) for n, x in given.items()}
     for name, x in found.items():
         if x.ndim < 2:
             _refuse(call, f"{name} needs at least two axes, got {x.ndim}", **{name: x})

@@ -15,7 +15,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 
 from .linear import check_sizes
-from .scoring import named
+from .scoring import beside, named
 
 __all__ = [
     "elu_features",
@@ -56,7 +56,7 @@ def positive_features(X: Any, features: Any, over: int | tuple[int, ...] | None 
     h = named("h", h)
     E = named("E", mg.subtract(mg.matmul(X, mg.swapaxes(features, -1, -2)), h))  # (..., n, m)
     if over is not None:
-        c = mg.max(E.detach() if isinstance(E, mg.Tensor) else E, axis=over, keepdims=True)
+        c = mg.max(E.detach() if hasattr(E, "detach") else E, axis=over, keepdims=True)
         c = named("c", c)
         E = named("E_shifted", mg.subtract(E, c))
     return mg.scale(mg.exp(E), 1 / sqrt(features.shape[-2]))
@@ -102,7 +102,7 @@ def kernel_attention(
     weights = None if mask is None else key_weights(mask, K_phi.shape[-2], K_phi.dtype)
     blind = _blind(weights, causal, cache)  # (..., 1, 1), or (..., n, 1) if causal
     if weights is not None:
-        w = _beside(K_phi, "w", weights)
+        w = beside(K_phi, "w", weights)
         K_phi = named("K_seen", mg.multiply(K_phi, w))  # (..., m, r)
     if causal:
         N = causal_product(Q_phi, K_phi, V)  # (..., n, d_v)
@@ -185,13 +185,8 @@ def causal_product(Q_phi: Any, K_phi: Any, V: Any) -> Any:
 def _within(Q: Any, K: Any, V: Any) -> Any:
     """The sum over j ≤ i, by all products of a query and a key."""
     P = named("P", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., c, c)
-    T = _beside(P, "T", mg.mark_constant(np.tri(P.shape[-1], dtype=P.dtype)))  # 1 where j ≤ i
+    T = beside(P, "T", mg.mark_constant(np.tri(P.shape[-1], dtype=P.dtype)))  # 1 where j ≤ i
     return mg.matmul(named("P_seen", mg.multiply(P, T)), V)  # (..., c, d_v)
-
-
-def _beside(x: Any, symbol: str, array: NDArray[Any]) -> Any:
-    """An array that meets x in an op: beside a Tensor it has a symbol."""
-    return mg.tensor(array, name=symbol) if isinstance(x, mg.Tensor) else array
 
 
 def _in_chunks(x: Any, c: int) -> Any:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from numpy.typing import NDArray
+
 import minigrad as mg
 
 from .heads import group_heads
 from .mask import fit_mask
 
-__all__ = ["attend_in_tiles", "biased", "capped", "fit_mask", "named"]
+__all__ = ["attend_in_tiles", "beside", "biased", "capped", "fit_mask", "named"]
 
 
 def named(symbol: str, x: Any) -> Any:
     """The Tensor with its symbol; an array has no name."""
     return x.named(symbol) if isinstance(x, mg.Tensor) else x
+
+
+def beside(x: Any, symbol: str, array: NDArray[Any]) -> Any:
+    """An array that meets x in an op: beside a Tensor it has a symbol."""
+    return mg.tensor(array, name=symbol) if isinstance(x, mg.Tensor) else array
 
 
 def capped(S: Any, softcap: float) -> Any:
@@ -51,13 +58,6 @@ def attend_in_tiles(
     if group > 1:
         Q, K, V = group_heads(Q, group), mg.expand_dims(K, -3), mg.expand_dims(V, -3)
         mask = mask if mask is None or mask.ndim < 3 else group_heads(mask, group)
-    is_causal = rule is not None and type(rule).__name__ == "Causal"
-    if rule is not None and not is_causal:
-        from .mask import with_visible
-
-        mask = with_visible(mask, rule.array(*shape[-2:]))
-    O = mg.scaled_dot_product_attention(
-        Q, K, V, mask, scale=scale, is_causal=is_causal, method="tiled"
-    )
+    O = mg.scaled_dot_product_attention(Q, K, V, mask, scale=scale, rule=rule, method="tiled")
     O = mg.reshape(O, (*shape[:-1], O.shape[-1])) if group > 1 else O
     return named("O", O), None

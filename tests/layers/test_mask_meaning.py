@@ -1,11 +1,14 @@
 """What a mask may mean: nothing is guessed from its values, and what could mean two things is
 refused."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 import minigrad as mg
 from layers import (
+    KVCache,
     LinearAttention,
     MultiHeadAttention,
     SelfAttention,
@@ -100,3 +103,32 @@ def test_complex_tokens_and_contexts_are_refused(X, made):
         made()(X + 1j)
     with pytest.raises(DTypeError, match="context must be real"):
         made()(X, context=X * 1j)
+
+
+@pytest.mark.needs_fast("tiles take a rule as it is")
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_window_in_tiles_makes_no_array_of_queries_and_keys(rng, causal):
+    n = 8192
+    layer = SelfAttention(D, 3, 2, rng=0, method="tiled", window=16, causal=causal)
+    X = rng.normal(size=(1, n, D))
+    layer(X).sum().backward()  # what is kept from call to call is there
+    tracemalloc.start()
+    layer(X).sum().backward()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < n * n  # not even one byte a pair
+
+
+@pytest.mark.needs_fast("tiles take a rule as it is")
+def test_a_window_in_tiles_is_the_exact_one_after_a_cache_too(rng):
+    exact, tiled = (
+        MultiHeadAttention(D, 2, rng=0, window=3, causal=True, method=method)
+        for method in ("exact", "tiled")
+    )
+    X = rng.normal(size=(2, 11, D))
+    assert_same(tiled(X), exact(X))
+    caches = KVCache(window=3), KVCache(window=3)
+    with mg.no_grad():
+        for a, b in ((0, 5), (5, 6), (6, 11)):
+            outs = [f(X[:, a:b], cache=c) for f, c in zip((exact, tiled), caches, strict=True)]
+            assert_same(*outs)
