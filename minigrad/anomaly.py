@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -46,6 +47,7 @@ class _Watch(Listener):
 
     def __init__(self) -> None:
         self.quiet = np.errstate(all="ignore")  # the error says more than NumPy's warning
+        self.rules: WeakKeyDictionary[Node, list[str]] = WeakKeyDictionary()  # those of a call
 
     def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
         names = [f"{op.inputs[0]}[{i}]" for i in range(len(inputs))] if op.variadic else op.inputs
@@ -58,7 +60,12 @@ class _Watch(Listener):
         if bad.any():
             place = output.node.place if output.node is not None else caller()
             path = output.path or op.name
-            raise _error("forward", op, op.tex, path, place, ("the result", found), operands)
+            tex = op.tex
+            if not isinstance(tex, str):
+                tex = op.formulas(inputs, settings, output)[0]
+            raise _error("forward", op, tex, path, place, ("the result", found), operands)
+        if output.node is not None and not all(isinstance(x, str) for x in op.vjp_tex.values()):
+            self.rules[output.node] = list(op.formulas(inputs, settings, output)[1].values())
 
     def backward(self, node: Node, gradient: Any, contributions: Any, seconds: float) -> None:
         for position, part in zip(node.plan.needed, contributions, strict=True):
@@ -67,9 +74,10 @@ class _Watch(Listener):
                 name = op.inputs[0 if op.variadic else position]
                 operands = {"the incoming gradient": _plain(gradient)}
                 found = f"the gradient of {name}", _plain(part)
-                raise _error(
-                    "backward", op, op.vjp_tex[name], node.path, node.place, found, operands
-                )
+                tex = op.vjp_tex[name]
+                if not isinstance(tex, str):
+                    tex = self.rules[node][position] if node in self.rules else ""
+                raise _error("backward", op, tex, node.path, node.place, found, operands)
 
 
 def _plain(value: Any) -> Any:
@@ -101,7 +109,7 @@ def _error(
     )
     lines = [
         f"{way} of {path} at {place}: {op.name} {blame}",
-        f"  formula: {tex}",
+        *([f"  formula: {tex}"] if tex else []),  # unknown of a call before anomaly() began
         _describe(*found),
     ]
     return NonFiniteError("\n".join(lines + [_describe(name, v) for name, v in numbers.items()]))

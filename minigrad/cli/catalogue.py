@@ -9,6 +9,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..engine.errors import ArgumentError
 from ..engine.op import Op, registry
 from ..views.formula import plain
@@ -43,16 +45,17 @@ def entry(op: Op) -> dict[str, Any]:
     >>> entry(registry["exp"])["backward"]
     {'x': 'g ⊙ out'}
     """
+    forward, backward = _formulas(op)
     return {
         "name": op.name,
         "signature": _signature(op),
         "claim": _claim(op),
         "inputs": list(op.inputs),
         "settings": list(op.settings),
-        "forward": plain(op.tex),
-        "backward": {name: plain(tex) for name, tex in op.vjp_tex.items()},
-        "tex": _filled(op.tex),
-        "vjp_tex": {name: _filled(tex) for name, tex in op.vjp_tex.items()},
+        "forward": plain(forward),
+        "backward": {name: plain(tex) for name, tex in backward.items()},
+        "tex": _filled(forward),
+        "vjp_tex": {name: _filled(tex) for name, tex in backward.items()},
         "complex_step": op.analytic,
     }
 
@@ -61,11 +64,23 @@ def _paragraph(op: Op, width: int, tex: bool, ascii: bool, paint: Paint) -> list
     first, *rest = _wrapped(_signature(op), width, 0)
     lines = [paint.bold(line) for line in (first, *rest)] + _wrapped(_claim(op), width, 2)
     said = _filled if tex else lambda formula: plain(formula, ascii=ascii)
-    lines += _wrapped(f"out = {said(op.tex)}", width, 4)
-    for name, formula in op.vjp_tex.items():
+    forward, backward = _formulas(op)
+    lines += _wrapped(f"out = {said(forward)}", width, 4)
+    for name, formula in backward.items():
         of = rf"\partial L / \partial {_name(name)}" if tex else f"∂L/∂{name}"
         lines += _wrapped(f"{of} = {said(formula)}", width, 4)
     return lines
+
+
+def _formulas(op: Op) -> tuple[str, dict[str, str]]:
+    """The declared formulas; where they depend on the call, those of the op's first sample."""
+    if isinstance(op.tex, str) and all(isinstance(tex, str) for tex in op.vjp_tex.values()):
+        return op.tex, op.vjp_tex
+    call = next(iter(op.samples(np.random.default_rng(0))))
+    inputs, settings = op.bind(*call.args, **call.kwargs)
+    forward, rules = op.formulas(inputs, settings, op(*call.args, **call.kwargs))
+    first = dict(zip(op.inputs, rules.values(), strict=False))  # of a variadic op, the first input
+    return forward, first
 
 
 def _wrapped(text: str, width: int, indent: int) -> list[str]:
