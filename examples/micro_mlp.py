@@ -7,6 +7,7 @@ import numpy as np
 
 import minigrad as mg
 from layers import Linear, Module
+from minigrad.optim import SGD
 
 X = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])  # (4, 2)
 SIGN = np.array([[-1.0], [1.0], [1.0], [-1.0]])  # +1 where exactly one is set
@@ -28,14 +29,14 @@ def loss_of(model: MLP) -> mg.Tensor:
 
 def main() -> None:
     model = MLP(hidden=8, rng=np.random.default_rng(0))
+    optimizer = SGD(model.parameters(), lr=0.5)
     for step in range(401):
         loss = loss_of(model)
         if step % 100 == 0:
             print(f"step {step:3}   loss {loss.item():.4f}")
+        optimizer.zero_grad()
         loss.backward()
-        for p in model.parameters():
-            p.assign_(p.numpy() - 0.5 * p.grad)
-            p.grad = None
+        optimizer.step()
     final = loss_of(model).item()
     right = (model(mg.tensor(X)).numpy() * SIGN > 0).sum()
     print(f"final loss {final:.4f}, {right} of 4 right")
