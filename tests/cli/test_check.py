@@ -8,6 +8,7 @@ import pytest
 from minigrad import registry
 
 
+@pytest.mark.slow
 def test_every_op_and_both_layers_pass_at_both_orders(command):
     ran = command("check")
     lines = ran.out.splitlines()

@@ -96,6 +96,7 @@ def test_performer_equals_its_quadratic_form(rng, n, causal):
     np.testing.assert_allclose(found, quadratic(*phi, V, causal), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 def test_performers_error_falls_as_one_over_the_root_of_its_features(rng, causal):
     Q, K, V = drawn(rng)
@@ -112,6 +113,7 @@ def test_performers_error_falls_as_one_over_the_root_of_its_features(rng, causal
         assert 1.4 < more / less < 2.8, errors  # 4 times the features: half the error
 
 
+@pytest.mark.slow
 def test_performers_features_are_unbiased_for_the_softmax_kernel(rng):
     """The mean of 4,000 draws: within 4 of its standard errors of exp(x·y), and within 3 %."""
     X, Y = rng.normal(size=(3, D)) / 4, rng.normal(size=(7, D)) / 4
@@ -135,6 +137,7 @@ def test_orthogonal_features_are_orthogonal_in_blocks_and_gaussian_in_length():
     np.testing.assert_allclose(np.cov(many.T), np.eye(D), atol=0.03)
 
 
+@pytest.mark.slow
 def test_orthogonal_features_err_less_than_independent_ones(rng):
     X, Y = rng.normal(size=(2, 7, D)) / 4
     truth = np.exp(X @ Y.T)
@@ -200,7 +203,7 @@ def test_no_gradient_reaches_a_later_token(rng, name):
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("n", [3, 35])
+@pytest.mark.parametrize("n", [3, pytest.param(35, marks=pytest.mark.slow)])
 def test_gradients_agree_with_numeric_ones(rng, name, n):
     Q, K, V = (x[0, :, :] for x in drawn(rng, n))
     order = 2 if n == 3 else 1
@@ -269,6 +272,7 @@ def test_a_linformer_layer_that_mixes_nothing_is_multi_head_attention(rng):
     np.testing.assert_allclose(layer(X).numpy(), plain(X).numpy(), rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_performer_layer_takes_multi_head_attentions_weights_and_nears_it(rng, causal):
     plain = MultiHeadAttention(12, 3, causal=causal, rng=rng)
@@ -298,6 +302,7 @@ def test_each_head_of_a_layer_is_its_function(rng, name):
     np.testing.assert_allclose(layer(X).numpy(), expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layers_gradients_agree_with_differences(rng, check_against_differences, name):
     layer = LAYERS[name](use_bias=True, rng=rng)

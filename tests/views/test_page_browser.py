@@ -24,6 +24,7 @@ if not os.environ.get("CI"):
     pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, sync_playwright
 
+pytestmark = pytest.mark.slow
 TOKENS = ["the", "cat", "sat", "on", "it"]
 HOSTILE = '</script><img src=x onerror="window.hurt=1">\'"&\u202e שלום'
 

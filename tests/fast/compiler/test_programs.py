@@ -122,7 +122,9 @@ def _results(seed, compiled):
     return everything, held, run
 
 
-@pytest.mark.parametrize("first", range(0, 240, 20))
+@pytest.mark.parametrize(
+    "first", [0, 20, *(pytest.param(n, marks=pytest.mark.slow) for n in range(40, 240, 20))]
+)
 def test_random_programs_equal_eager(first):
     compiled_ones = 0
     for seed in range(first, first + 20):
