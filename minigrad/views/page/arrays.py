@@ -33,13 +33,19 @@ class Arrays:
     def __init__(self) -> None:
         self._kept: list[Any] = []
         self._known: dict[tuple[Any, ...], int] = {}
+        self._seen: dict[int, tuple[Any, int]] = {}  # by id, each alive so that no id comes again
 
     def add(self, array: Any) -> int | None:
         """The number of an array; None for what has no numbers."""
         if array is None or np.asarray(array).dtype.kind not in "fiub":
             return None
-        array = np.asarray(array)
-        key = (array.shape, str(array.dtype), sha256(array.tobytes()).digest())
+        if id(array) not in self._seen:
+            self._seen[id(array)] = array, self._number(np.asarray(array))
+        return self._seen[id(array)][1]
+
+    def _number(self, array: Any) -> int:
+        """The number of an array, the same for all that hold the same."""
+        key = (array.shape, str(array.dtype), sha256(np.ascontiguousarray(array).data).digest())
         if key not in self._known:
             self._known[key] = len(self._kept)
             self._kept.append(array)
@@ -64,8 +70,8 @@ def pack(array: Any, limits: Limits = STEPS[0]) -> dict[str, Any]:
     """
     shape = array.shape
     rows, columns = (1, *shape)[-2:] if shape else (1, 1)
-    wide = array.reshape(prod(shape[:-2]), rows, columns)[: limits.matrices].astype(np.float64)
-    cells, facts = pooled(wide, limits.side), facts_of(array)
+    kept = array.reshape(prod(shape[:-2]), rows, columns)[: limits.matrices]
+    cells, facts = pooled(kept, limits.side).astype(np.float64), facts_of(array)
     size = float(np.abs(cells, where=np.isfinite(cells), out=np.zeros_like(cells)).max(initial=0.0))
     scale = 1.0 if size == 0 or 1e-30 < size < 1e30 else 2.0 ** np.floor(np.log2(size))
     data = (cells / scale).astype("<f4").tobytes()
@@ -90,16 +96,17 @@ def pooled(matrices: Any, side: int) -> Any:
     >>> pooled(np.array([[[1.0, -3.0, 2.0, 0.0]]]), 2)
     array([[[-3.,  2.]]])
     """
-    count, rows, columns = matrices.shape
+    _, rows, columns = matrices.shape
     tall, wide = (-(-n // side) or 1 for n in (rows, columns))
-    if tall == wide == 1:
+    if tall == wide == 1 or matrices.size == 0:
         return matrices
-    filled = np.zeros((count, -(-rows // tall) * tall, -(-columns // wide) * wide))
-    filled[:, :rows, :columns] = matrices
-    blocks = filled.reshape(count, -1, tall, filled.shape[2] // wide, wide).swapaxes(2, 3)
-    blocks = blocks.reshape(*blocks.shape[:3], tall * wide)
-    sizes = np.where(np.isnan(blocks), np.inf, np.abs(blocks))
-    return np.take_along_axis(blocks, sizes.argmax(axis=-1)[..., None], axis=-1)[..., 0]
+
+    def over_blocks(extreme: np.ufunc) -> Any:
+        bands = [extreme.reduce(matrices[:, i : i + tall], axis=1) for i in range(0, rows, tall)]
+        return extreme.reduceat(np.stack(bands, axis=1), np.arange(0, columns, wide), axis=2)
+
+    high, low = over_blocks(np.maximum), over_blocks(np.minimum)
+    return np.where(np.abs(low) > np.abs(high), low, high)
 
 
 def _cells(shape: tuple[int, ...], limits: Limits) -> int:
