@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from .cli.arguments import parser, settings_of, target_of
+from .cli.arguments import asked_for, parser
 from .cli.ascii import readable
 from .cli.catalogue import catalogue, entry, known_ops
 from .cli.check_layers import check_layers
@@ -67,8 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _explain(arguments: argparse.Namespace) -> int:
     if not arguments.out:
         raise ArgumentError("--out needs the name of a folder")
-    text = sys.stdin.read() if arguments.text == "-" else arguments.text
-    asked = target_of(arguments) or settings_of(arguments, text)
+    if arguments.text == "-":
+        arguments.text = sys.stdin.read()
+    asked = asked_for(arguments)
     out = Path(arguments.out)
     with staged(out) as folder:
         explanation = _run(asked, arguments.json)

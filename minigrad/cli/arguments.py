@@ -12,9 +12,14 @@ from ..views.colors import THEMES
 from .load_function import Target
 from .sentence import MULTI_HEAD, SELF_ATTENTION, Settings
 
-__all__ = ["parser", "settings_of", "target_of"]
+__all__ = ["asked_for", "parser"]
 
 SENTENCE = "The animal didn't cross the street because it was too tired"
+DEFAULTS = {"text": SENTENCE, "d_model": 32, "causal": False, "seed": 0, "dtype": "float64"}
+LAYERS: dict[str, dict[str, Any]] = {
+    MULTI_HEAD: {"heads": 4, "bias": False},
+    SELF_ATTENTION: {"d_k": 8, "d_v": 8, "bias": True},
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -63,7 +68,12 @@ def _add_explain(commands: Any) -> None:
     add("--d-model", **n, help="width of the embeddings (default: 32)")
     add("--d-k", **n, help=f"width of queries and keys, {SELF_ATTENTION} only (default: 8)")
     add("--d-v", **n, help=f"width of values, {SELF_ATTENTION} only (default: 8)")
-    add("--causal", **flag, help="a token sees itself and those before it; it predicts the next")
+    add(
+        "--causal",
+        **flag,
+        default=None,
+        help="a token sees itself and those before it; it predicts the next",
+    )
     add("--bias", action=either, help=f"(default: in {SELF_ATTENTION} only)")
     add("--seed", type=_seed, metavar="N", help="draws the weights (default: 0)")
     add("--dtype", choices=["float32", "float64"], help="(default: float64)")
@@ -102,41 +112,20 @@ def _add_check(commands: Any) -> None:
     add("--seed", type=_seed, default=0, metavar="N", help=samples)
 
 
-def target_of(a: argparse.Namespace) -> Target | None:
-    """The function to explain, or None if it is a layer. Raises: ArgumentError."""
-    if ":" not in a.what:
-        return None
-    target = Target(a.what)
-    for name in ("text", "heads", "d_model", "d_k", "d_v", "causal", "bias", "seed", "dtype"):
-        value = getattr(a, name)
-        if value is not (False if name == "causal" else None):
+def asked_for(a: argparse.Namespace) -> Target | Settings:
+    """What to explain: a function, or a sentence through a layer. Raises: ArgumentError."""
+    options = DEFAULTS | LAYERS[MULTI_HEAD] | LAYERS[SELF_ATTENTION]
+    given = {name: getattr(a, name) for name in options if getattr(a, name) is not None}
+    target = Target(a.what) if ":" in a.what else None
+    known = {} if target is not None else DEFAULTS | LAYERS[a.what]
+    for name in given:
+        if name not in known:
+            why = {"heads": "it has one head"}.get(name, "its heads are d_model / heads wide")
             option = "--" + name.replace("_", "-")
-            raise ArgumentError(f"{option} is for the two layers and does not go with {target}")
-    return target
-
-
-def settings_of(a: argparse.Namespace, text: str | None) -> Settings:
-    """What to explain, with what each layer has by default. Raises: ArgumentError."""
-    many = a.what == MULTI_HEAD
-    d_model = a.d_model or 32
-    foreign = {"--d-k": a.d_k, "--d-v": a.d_v} if many else {"--heads": a.heads}
-    for option, value in foreign.items():
-        if value is not None:
-            why = "its heads are d_model / heads wide" if many else "it has one head"
+            if target is not None:
+                raise ArgumentError(f"{option} is for the two layers and does not go with {target}")
             raise ArgumentError(f"{option} does not go with {a.what}: {why}")
-    heads = (a.heads or 4) if many else 1
-    return Settings(
-        layer=a.what,
-        text=SENTENCE if text is None else text,
-        d_model=d_model,
-        heads=heads,
-        d_k=d_model // heads if many else a.d_k or 8,
-        d_v=d_model // heads if many else a.d_v or 8,
-        causal=a.causal,
-        bias=a.bias if a.bias is not None else not many,
-        seed=a.seed or 0,
-        dtype=a.dtype or "float64",
-    )
+    return target or Settings(**{"layer": a.what} | known | given)
 
 
 def _what(text: str) -> str:

@@ -28,20 +28,20 @@ MOST_SCORES = 2**20  # a trace holds about ten arrays of this many entries
 MOST_WEIGHTS = 2**26
 
 
-@dataclass(frozen=True)
+@dataclass
 class Settings:
     """What to run. Raises: ArgumentError, in the words of the command line, for what cannot be."""
 
     layer: str
     text: str
     d_model: int
-    heads: int  # 1 for self-attention
-    d_k: int
-    d_v: int
     causal: bool
     bias: bool
     seed: int
     dtype: str
+    heads: int = 1
+    d_k: int = 0  # multi-head: d_model / heads, and so is d_v
+    d_v: int = 0
 
     @property
     def tokens(self) -> list[str]:
@@ -49,9 +49,13 @@ class Settings:
 
     def __post_init__(self) -> None:
         n, heads = len(self.tokens), self.heads
+        if self.layer == MULTI_HEAD:
+            if self.d_model % heads:
+                raise ArgumentError(
+                    f"--heads must divide --d-model, got {heads} and {self.d_model}"
+                )
+            self.d_k = self.d_v = self.d_model // heads
         weights = self.d_model * (n + 2 * heads * (self.d_k + self.d_v))
-        if self.layer == MULTI_HEAD and self.d_model % heads:
-            raise ArgumentError(f"--heads must divide --d-model, got {heads} and {self.d_model}")
         if n == 0:
             raise ArgumentError("--text holds no token: give at least one word")
         if self.causal and n < 2:
@@ -101,7 +105,7 @@ def tokenize(text: str) -> list[str]:
 def run(settings: Settings) -> Lesson:
     """Run the sentence forward and backward under a trace.
 
-    >>> lesson = run(Settings("multi-head", "a b a", 6, 2, 3, 3, True, False, 0, "float64"))
+    >>> lesson = run(Settings("multi-head", "a b a", 6, True, False, 0, "float64", heads=2))
     >>> lesson.weights.shape, lesson.vocabulary, lesson.trace["E"].gradient.shape
     ((2, 3, 3), ['a', 'b'], (2, 6))
     """
