@@ -15,7 +15,7 @@ from functools import cache, partial
 from itertools import pairwise
 from math import prod
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import Lock, Thread, get_ident
 from typing import Any
 
 import numpy as np
@@ -52,33 +52,57 @@ class _OneThreadedBlas:
     """Within, BLAS computes on the thread that calls it. Entering says how many threads it had.
 
     BLAS's setting is one for the process, so the first one in changes it and the last one out
-    restores it.
+    restores it. An exception that a signal raises anywhere in here (KeyboardInterrupt) leaves
+    things as they were before, or as they are after: who is within is a list, and the setting
+    follows from it.
     """
 
     def __init__(self) -> None:
-        self._lock, self._inside, self._threads = Lock(), 0, 1
+        self._lock, self._threads = Lock(), 1
+        self._within: list[int] = []  # the ids of the threads that are, once for each time
         self._before: list[tuple[Any, int]] = []  # each library, and how many threads it had
 
     def __enter__(self) -> int:
-        with self._lock:
-            blas = _blas()
-            if blas is not None and self._inside == 0:
-                self._before = [(library, library.num_threads) for library in blas.lib_controllers]
-                self._threads = max(threads for _, threads in self._before)
-                _take_control(blas)
-                for library, _ in self._before:
-                    library.set_num_threads(1)
-            self._inside += 1
+        times = self._times()
+        try:
+            with self._lock:
+                self._within.append(get_ident())
+                self._settle()
             return self._threads
+        except BaseException:
+            self._leave(times)
+            raise
 
     def __exit__(self, *exception: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._restore()
+        times = None
+        try:
+            times = self._times() - 1
+            self._leave(times)
+        except BaseException:  # it may have come at any point of the above: once more
+            self._leave(self._times() - 1 if times is None else times)
+            raise
 
-    def _restore(self) -> None:
-        if self._before:
+    def _times(self) -> int:
+        """How many times this thread is within."""
+        return self._within.count(get_ident())
+
+    def _leave(self, times: int) -> None:
+        """Let this thread be within no more than so many times."""
+        with self._lock:
+            if self._times() > times:
+                self._within.remove(get_ident())
+            self._settle()
+
+    def _settle(self) -> None:
+        """Limit BLAS if anybody is within, or restore it; it may be half done before."""
+        if self._within and not self._before and (blas := _blas()) is not None:
+            before = [(library, library.num_threads) for library in blas.lib_controllers]
+            self._threads = max(threads for _, threads in before)
+            self._before = before
+            _take_control(blas)
+            for library, _ in before:
+                library.set_num_threads(1)
+        elif self._before and not self._within:
             _take_control(_blas())
             for library, threads in self._before:
                 library.set_num_threads(threads)
@@ -87,8 +111,8 @@ class _OneThreadedBlas:
 
     def forget(self) -> None:
         """In a forked child: the threads that were within are not there to leave."""
-        self._restore()
-        self._lock, self._inside = Lock(), 0
+        self._lock, self._within = Lock(), []
+        self._settle()
 
 
 one_threaded_blas = _OneThreadedBlas()
@@ -145,6 +169,7 @@ def run(work: Callable[[Any, Scratch], None], items: Iterable[Any], threads: int
     """
     waiting = deque(items)
     failures: list[BaseException] = []
+    ends: list[Any] = []
 
     def serve() -> None:
         try:
@@ -156,10 +181,18 @@ def run(work: Callable[[Any, Scratch], None], items: Iterable[Any], threads: int
         except BaseException as error:
             failures.append(error)
 
-    ends = _started(serve, min(threads, len(waiting)) - 1)
-    serve()
-    for end in ends:
-        end.acquire()
+    try:
+        _start(serve, min(threads, len(waiting)) - 1, ends)
+        serve()
+    except BaseException as error:  # a signal's
+        failures.append(error)
+    while ends:
+        try:
+            with ends[-1]:  # free once the helper is done
+                pass
+            ends.pop()
+        except KeyboardInterrupt as error:
+            failures.append(error)
     if failures:
         raise failures[0]
 
@@ -174,11 +207,10 @@ def _taken_from(waiting: deque[Any]) -> Iterator[Any]:
         yield item
 
 
-def _started(serve: Callable[[], None], count: int) -> list[Any]:
+def _start(serve: Callable[[], None], count: int, ends: list[Any]) -> None:
     """So many helpers at work in the caller's context (np.errstate, say), or as many as there can
-    be; for each, a lock that it releases at the end.
+    be; for each, one more end: a lock that it releases when it is done.
     """
-    ends: list[Any] = []
     for _ in range(count):
         end = Lock()
         end.acquire()
@@ -188,7 +220,6 @@ def _started(serve: Callable[[], None], count: int) -> list[Any]:
         except RuntimeError:  # no more threads, or the interpreter is ending
             break
         ends.append(end)
-    return ends
 
 
 def _helper() -> _Helper:

@@ -1,0 +1,241 @@
+"""Threads over single-threaded BLAS: what a call changes is put back, however it ends."""
+
+import linecache
+import os
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from time import sleep
+
+import numpy as np
+import pytest
+
+from minigrad.fast import threads
+from minigrad.fast.limits import LIMITS
+from minigrad.fast.threads import one_threaded_blas, product, run
+
+threadpoolctl = pytest.importorskip("threadpoolctl")
+
+
+def blas_threads():
+    """Threads of each BLAS (PyTorch, if another test loaded it, brings an OpenMP of its own)."""
+    libraries = threadpoolctl.threadpool_info()
+    return [library["num_threads"] for library in libraries if library["user_api"] == "blas"]
+
+
+ONE = [1] * len(blas_threads())
+
+
+@pytest.fixture(autouse=True)
+def unchanged():
+    before = blas_threads()
+    yield
+    assert blas_threads() == before
+
+
+def in_a_thread(work):
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+# ---------------------------------------------------------------- BLAS on one thread
+
+
+def test_within_blas_has_one_thread_and_after_it_its_own():
+    before = blas_threads()
+    with one_threaded_blas as count:
+        assert blas_threads() == ONE
+        assert count == max(before)
+        with one_threaded_blas:
+            pass
+        assert blas_threads() == ONE
+    assert blas_threads() == before
+
+
+def test_the_users_own_limit_is_respected_and_put_back():
+    with threadpoolctl.threadpool_limits(1):
+        with one_threaded_blas as count:
+            assert count == 1
+        assert blas_threads() == ONE
+
+
+def test_the_last_one_out_restores_it_whoever_came_first():
+    before, said = blas_threads(), {}
+    first_in, last_out, done, end = (threading.Event() for _ in range(4))
+
+    def enter():
+        with one_threaded_blas:
+            said["within"] = blas_threads()
+            first_in.set()
+            last_out.wait()
+        done.set()
+        end.wait()  # the thread lives on
+
+    user = in_a_thread(enter)
+    first_in.wait()
+    with one_threaded_blas:
+        last_out.set()
+        done.wait()
+        said["still"] = blas_threads()
+    assert said == {"within": ONE, "still": ONE}
+    assert blas_threads() == before
+    in_a_thread(lambda: one_threaded_blas.__enter__() and one_threaded_blas.__exit__()).join()
+    end.set()
+    user.join()
+
+
+@contextmanager
+def interrupted(after):
+    """KeyboardInterrupt before the so-manieth line that runs in threads.py; whether it came.
+
+    Not where no signal is ever looked at: at the first bytecode of __exit__, and between the end of
+    a with-block and the release of its lock.
+    """
+    lines, came = 0, []
+
+    def trace(frame, event, _):
+        nonlocal lines
+        if frame.f_code.co_filename != threads.__file__:
+            return None
+        first = frame.f_code.co_firstlineno
+        never = frame.f_code.co_name == "__exit__" and frame.f_lineno <= first + 2
+        never |= linecache.getline(threads.__file__, frame.f_lineno).lstrip().startswith("with ")
+        if event == "line" and not never and not came:
+            lines += 1
+            if lines > after:
+                came.append(frame.f_lineno)
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield came
+    finally:
+        sys.settrace(before)
+
+
+def test_an_interrupt_at_any_line_leaves_no_limit():
+    before, after, came = blas_threads(), 0, [0]
+    while came:
+        with suppress(KeyboardInterrupt), interrupted(after) as came, one_threaded_blas:
+            pass
+        assert blas_threads() == before, f"at line {came}"
+        assert one_threaded_blas._within == []
+        after += 1
+    assert after > 20
+
+
+def test_without_threadpoolctl_there_is_one_thread(monkeypatch):
+    monkeypatch.setattr(threads, "_blas", lambda: None)
+    monkeypatch.setattr(one_threaded_blas, "_threads", 1)
+    with one_threaded_blas as count:
+        assert count == 1
+
+
+# ---------------------------------------------------------------- work on threads
+
+
+def test_every_item_is_worked_on_once():
+    done = []
+    run(lambda item, _: done.append(item), range(100), 3)
+    assert sorted(done) == list(range(100))
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+@pytest.mark.parametrize("item", [0, 1])
+def test_the_first_exception_stops_the_others_and_is_raised(error, item):
+    """Of two threads, one fails at once, on either side; the other ends after its item."""
+    both, done = threading.Barrier(2), []
+
+    def work(i, _):
+        if i < 2:
+            both.wait()
+        if i == item:
+            raise error("planted")
+        sleep(0.001)
+        done.append(i)
+
+    with pytest.raises(error, match="planted"), one_threaded_blas:
+        run(work, range(1000), 2)
+    assert len(done) < 999
+
+
+def test_an_interrupt_while_helpers_work_waits_for_what_they_are_at(monkeypatch):
+    """So nobody writes into an array after the call has ended."""
+    for after in range(0, 40, 3):
+        state = []
+
+        def work(item, _, state=state):
+            state.append("began")
+            state.append("ended")
+
+        with suppress(KeyboardInterrupt), interrupted(after):
+            run(work, range(4), 2)
+        assert state.count("began") == state.count("ended")
+
+
+def test_threads_run_in_the_callers_context():
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        run(lambda *_: np.float64(1e308) * np.full(3, 10.0), range(4), 2)
+
+
+def _helpers():
+    return [thread for thread in threading.enumerate() if isinstance(thread, threads._Helper)]
+
+
+def test_a_helper_does_one_job_after_another():
+    """Ten jobs in a row, one after a failure, and there is one helper for all of them."""
+    threads._free.clear()
+    before, who = set(_helpers()), []
+    for i in range(10):
+        both = threading.Barrier(2)  # so each of the two takes one item
+
+        def work(item, _, both=both, i=i):
+            both.wait()
+            who.append(threading.current_thread())
+            if i == 4:
+                raise ZeroDivisionError("planted")
+
+        with suppress(ZeroDivisionError):
+            run(work, range(2), 2)
+    helpers = set(who) - {threading.current_thread()}
+    assert len(who) == 20
+    assert len(helpers) == 1
+    assert set(_helpers()) - before == helpers
+
+
+def test_a_helper_ends_when_nothing_came_for_a_while(monkeypatch):
+    monkeypatch.setattr(threads._Helper, "PATIENCE", 0.01)
+    threads._free.clear()
+    run(lambda *_: None, range(2), 2)
+    (helper,) = threads._free
+    helper.join(timeout=60)
+    assert not helper.is_alive()
+    assert not threads._free
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_child_makes_helpers_of_its_own():
+    run(lambda *_: None, range(2), 2)
+    child = os.fork()
+    if child == 0:
+        done = []
+        run(lambda item, _: done.append(item), range(8), 2)
+        os._exit(0 if sorted(done) == list(range(8)) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+# ---------------------------------------------------------------- what they compute
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_product_in_parts_is_the_product(rng, monkeypatch, count):
+    monkeypatch.setattr(one_threaded_blas, "_settle", lambda: None)
+    monkeypatch.setattr(one_threaded_blas, "_threads", count)
+    for n, k, m in [(7, 5, 3), (3, 5, 7), (3, 23, 5), (1, 5, 1), (0, 5, 3), (3, 0, 5)]:
+        a, b = rng.standard_normal((n, k)), rng.standard_normal((k, m))
+        with LIMITS.changed(serial_product=-1, shared_product=0):
+            np.testing.assert_allclose(product(a, b), a @ b, rtol=1e-14, atol=1e-14)

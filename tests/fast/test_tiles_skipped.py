@@ -1,0 +1,238 @@
+"""What a mask or a rule closes is neither computed nor read; memory grows with n, not n²."""
+
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.fast import memory, threads
+from minigrad.fast.limits import LIMITS
+from minigrad.fast.tiles.mask_tiles import BLOCK, TileGrid
+from minigrad.fast.tiles.schedule import Schedule
+from minigrad.ops.mask_rules import Causal, Global, Window
+
+from .test_tiled import MASKS, RULES, assert_close, assert_equals_exact, draw, in_tiles, run  # noqa: F401
+
+
+def seen(n, m, mask, rule=None):
+    """Which entries are computed, and to which something is added."""
+    computed, added = np.zeros((n, m), bool), np.zeros((n, m), bool)
+    grid = TileGrid(n, m, mask, rule)
+    for k in range(len(grid)):
+        for tile in grid.tiles(k):
+            assert not computed[tile.rows, tile.keys].any()  # once
+            computed[tile.rows, tile.keys] = True
+            for block in tile.masked + tile.ruled + tile.triangles:
+                added[block] = True
+    return computed, added
+
+
+def assert_skips(is_open, computed, added):
+    assert not (is_open & ~computed).any()
+    assert not (computed & ~added & ~is_open).any()  # computed with nothing added: open
+    for a in range(0, len(is_open), BLOCK):
+        for b in range(0, is_open.shape[1], BLOCK):
+            block = (slice(a, a + BLOCK), slice(b, b + BLOCK))
+            assert computed[block].any() == is_open[block].any()
+
+
+SIZES = [(300, 700), (700, 300), (128, 1300)]
+
+
+@pytest.mark.parametrize("kind", [name for name in MASKS if name not in ("none", "one column")])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_every_open_entry_is_computed_and_every_closed_block_skipped(rng, kind, sizes):
+    mask = np.broadcast_to(MASKS[kind](rng, *sizes), sizes)
+    is_open = mask if mask.dtype == bool else mask > -np.inf
+    assert_skips(is_open, *seen(*sizes, mask))
+    assert_skips(is_open & np.tri(*sizes, dtype=bool), *seen(*sizes, mask, Causal()))
+
+
+@pytest.mark.parametrize("kind", RULES)
+@pytest.mark.parametrize("sizes", SIZES)
+def test_blocks_that_a_rule_closes_are_skipped(kind, sizes):
+    assert_skips(RULES[kind].array(*sizes), *seen(*sizes, None, RULES[kind]))
+
+
+@pytest.mark.parametrize("mask", [
+    None, np.tri(640, dtype=bool), np.where(np.tri(640, dtype=bool), 0, -np.inf),
+    np.where(np.tri(640, dtype=bool), 0, -np.inf).astype(np.float32),
+], ids=["rule", "boolean", "float64", "float32"])  # fmt: skip
+def test_a_causal_mask_halves_the_work_however_it_is_said(mask):
+    """Five blocks of queries see 1 to 5 blocks of keys; something is added on the diagonal."""
+    computed, added = seen(640, 640, mask, Causal() if mask is None else None)
+    assert computed.sum() == 15 * 128 * 128
+    assert added.sum() == 5 * 128 * 128
+
+
+@pytest.mark.parametrize("weights_bytes", [0, 26 << 20])
+def test_skipped_keys_and_values_are_never_read(rng, weights_bytes):
+    """NaN in them, forward and backward, leaves no trace."""
+    q, k, v = draw(rng, (2,), 300, 700)
+    for mask, rule, hidden in [
+        (np.where(np.arange(700) < 256, 0, -np.inf), None, slice(256, None)),
+        (np.tri(300, 700, dtype=bool), None, slice(384, None)),
+        (None, Window(80), slice(384, None)),
+        (np.repeat(np.arange(700) // 128 % 2 == 0, 1)[None], None, slice(128, 256)),
+    ]:
+        expected = run("exact", q, k, v, mask, rule=rule)
+        poisoned = [x.copy() for x in (k, v)]
+        for x in poisoned:
+            x[:, hidden] = np.nan
+        with LIMITS.changed(weights_bytes=weights_bytes):
+            assert_close(run("tiled", q, *poisoned, mask, rule=rule), expected)
+
+
+@pytest.mark.parametrize("weights_bytes", [0, 26 << 20])
+@pytest.mark.parametrize("base", [False, True])
+def test_one_entry_that_differs_in_the_midst_of_a_block_counts(rng, base, weights_bytes):
+    """One entry among closed blocks, or open ones, for some of the heads."""
+    mask = np.full((2, 1, 600, 600), base)
+    mask[1, 0, 300, 450] = mask[0, 0, 70, 70] = not base
+    q, k, v = draw(rng, (2, 3), 600, 600)
+    with LIMITS.changed(weights_bytes=weights_bytes):
+        assert_equals_exact(q, k, v, mask)
+        assert_equals_exact(q, k, v, np.where(mask, 0, -np.inf), is_causal=True)
+
+
+def test_a_mask_that_was_written_to_is_read_anew(rng):
+    """The same object, once causal, then with an entry opened, or closed, or of another number."""
+    q, k, v = draw(rng, (), 300, 300)
+    mask = np.where(np.tri(300, dtype=bool), 0, -np.inf)
+    assert_equals_exact(q, k, v, mask)
+    for place, value in [((3, 290), 0), ((290, 3), -np.inf), ((150, 140), -np.inf), ((140, 9), 1)]:
+        mask[place] = value
+        assert_equals_exact(q, k, v, mask)
+
+
+# ---------------------------------------------------------------- counted
+
+
+def flops(q, k, v, mask=None, is_causal=False, rule=None):
+    """As a trace counts them, of the recorded call."""
+    with mg.trace() as t:
+        q = mg.tensor(q, requires_grad=True)
+        settings = {"is_causal": is_causal, "rule": rule, "method": "tiled"}
+        mg.scaled_dot_product_attention(q, k, v, mask, **settings)
+    return next(entry.flops for entry in t if entry.op == "tiled_attention")
+
+
+SCORE = 2 * 5 + 5 + 2 * 3  # for each score: 2 d_k, the softmax, 2 d_v
+
+
+def test_flops_of_skipped_tiles_are_not_counted(rng):
+    """Of five blocks by five, causality leaves 15; padding two columns of them; both 9."""
+    q, k, v = draw(rng, (2, 3), 640, 640)
+    causal, padding = np.tri(640, dtype=bool), np.arange(640) < 256
+    for mask, is_causal, blocks in [
+        (None, False, 25), (None, True, 15), (causal, False, 15), (causal[None, None], True, 15),
+        (padding, False, 10), (padding, True, 9), (np.zeros((640, 1), bool), False, 0),
+    ]:  # fmt: skip
+        assert flops(q, k, v, mask, is_causal) == 6 * blocks * 128**2 * SCORE
+    assert flops(q, k, v, rule=Window(129)) == 6 * 13 * 128**2 * SCORE
+    assert flops(q, k, v, rule=Window(129) | Global((0,))) == 6 * 19 * 128**2 * SCORE
+
+
+def test_flops_under_masks_that_differ_are_each_masks_own(rng):
+    q, k, v = draw(rng, (2, 3), 256, 256)
+    masks = np.zeros((2, 1, 256, 256), bool)
+    masks[0] = np.tri(256)  # 3 of 4 blocks, for each of three heads
+    masks[1, :, :, 200:] = True  # 2
+    assert flops(q, k, v, masks) == 3 * (3 + 2) * 128**2 * SCORE
+
+
+def test_in_one_tile_every_score_is_computed_and_counted(rng):
+    q, k, v = draw(rng, (), 256, 256)
+    with LIMITS.changed(one_tile_scores=1 << 30):
+        assert flops(q, k, v, None, is_causal=True) == 256**2 * SCORE
+
+
+# ---------------------------------------------------------------- memory
+
+
+def peak(n, weights_bytes=0, **settings):
+    """Bytes that one forward and backward allocates at most."""
+    threads._idle.clear()
+    memory.release()
+    q = np.zeros((1, n, 16), np.float32)
+    leaves = [mg.tensor(q, requires_grad=True) for _ in range(3)]
+    gc.collect()
+    with LIMITS.changed(weights_bytes=weights_bytes):
+        tracemalloc.start()
+        mg.scaled_dot_product_attention(*leaves, method="tiled", **settings).backward(q)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return most
+
+
+@pytest.mark.parametrize("settings", [
+    {"is_causal": True}, {"rule": Window(64)}, {"rule": Window(64) | Global((0,))},
+    {"rule": Window(9, dilation=30), "is_causal": True}, {"mask": np.arange(4096) < 99},
+], ids=["causal", "window", "global", "dilated", "padding"])  # fmt: skip
+def test_memory_grows_with_n_and_not_with_its_square(settings):
+    def most(n):
+        return peak(n, **{k: x[:n] if k == "mask" else x for k, x in settings.items()})
+
+    small, middle, large = (most(n) for n in (1024, 2048, 4096))
+    assert large - middle < 2.5 * (middle - small) + (1 << 20)  # a square would give 4
+    assert large < 4096 * 4096 * 4 / 4
+
+
+def test_stored_weights_stay_within_their_budget():
+    with LIMITS.changed(threaded_work=np.inf):  # one thread, one scratch
+        without, within = (peak(1024, bytes_, is_causal=True) for bytes_ in (0, 1 << 20))
+    assert 0 < within - without <= 1 << 20
+
+
+def test_nothing_is_stored_where_nothing_is_recorded(rng):
+    q, k, v = (mg.tensor(x, requires_grad=True) for x in draw(rng, (), 300, 300))
+    with mg.no_grad():
+        out = mg.scaled_dot_product_attention(q, k, v, method="tiled")
+    assert out.node is None
+    recorded = mg.scaled_dot_product_attention(q, k, v, method="tiled").node
+    assert recorded.saved[recorded.plan.names.index("weights")].nbytes > 300 * 300 * 8
+
+
+def test_scratch_is_bounded_from_call_to_call():
+    threads._idle.clear()
+    q = np.ones((1200, 1500), np.float32)
+    mg.tiled_attention(q, q, q)
+    assert len(threads._idle) <= 4
+    assert all(scratch.nbytes <= threads.Scratch.LARGEST for scratch in threads._idle)
+
+
+def test_grouped_heads_share_keys_and_values_without_copies(rng):
+    q = rng.standard_normal((2, 2, 3, 139, 5))
+    k, v = (rng.standard_normal((2, 2, 1, 139, d)) for d in (5, 3))
+    schedule = Schedule(q, k, v, None, None, None)
+    assert schedule.k.shape == (2, 2, 3, 139, 5)
+    assert schedule.k.strides[2] == schedule.v.strides[2] == 0
+    assert_equals_exact(q, k, v, is_causal=True)
+
+
+@pytest.mark.parametrize(
+    ("lead", "masks", "groups"),
+    [
+        ((64, 8), None, [(64, 8)]),
+        ((64, 8), (), [(64, 8)]),
+        ((64, 8), (64, 1), [(1, 8)] * 64),
+        ((64, 8), (8,), [(1, 1)] * 512),
+        ((2, 3, 4), None, [(1, 3, 4)] * 2),
+        ((1024,), None, [(728,), (296,)]),
+    ],
+)
+def test_a_group_takes_as_many_heads_of_one_mask_as_fill_a_tile(lead, masks, groups):
+    q, k = np.zeros((*lead, 20, 3)), np.zeros((*lead, 18, 3))
+    mask = None if masks is None else np.ones((*masks, 20, 18), bool)
+    schedule = Schedule(q, k, k, mask, None, None)
+    schedule.plan(1, 0)
+    assert [schedule.q[group.heads].shape[:-2] for group in schedule.groups] == [
+        tuple(size for size, place in zip(sizes, group.heads, strict=True) if type(place) is slice)
+        for sizes, group in zip(groups, schedule.groups, strict=True)
+    ]
+    done = np.zeros(lead, int)
+    for group in schedule.groups:
+        done[group.heads] += 1
+    assert (done == 1).all()
