@@ -1,5 +1,6 @@
 """Optimizers follow PyTorch's updates."""
 
+import copy
 import subprocess
 import sys
 
@@ -316,6 +317,21 @@ def test_an_optimizer_loaded_goes_on_as_one_that_never_stopped(kind, settings):
             second.step()
     np.testing.assert_array_equal(v.numpy(), w.numpy())
     assert (second.steps, second.lr) == (6, 0.1)
+
+
+def test_a_copy_of_model_and_optimizer_goes_on_as_the_original():
+    w = mg.tensor([3.0, -5.0], requires_grad=True)
+    optimizer = Adam([w], lr=0.1)
+    for i in range(5):
+        if i == 2:
+            try:
+                v, second = copy.deepcopy((w, optimizer))
+            except mg.errors.GradientError:
+                pytest.skip("tensors cannot be copied")
+        for x, o in [(w, optimizer), *([(v, second)] if i >= 2 else [])]:
+            x.grad = np.array([1.0, i])
+            o.step()
+    np.testing.assert_array_equal(v.numpy(), w.numpy())
 
 
 def test_a_state_that_does_not_fit_is_refused_whole():

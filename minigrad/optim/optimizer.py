@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,7 +75,7 @@ class Optimizer:
         self.groups = [self._group(x) for x in (given if grouped else [{"parameters": given}])]
         every = [p for group in self.groups for p in group.parameters]
         self.parameters = checked_parameters(f"{type(self).__name__}(parameters)", every)
-        self._kept: dict[int, _Kept] = {}  # by the parameter's id
+        self._kept: dict[int, _Kept] = {}  # by the parameter's position
         self._scratch: dict[Any, Any] = {}  # one of each dtype, which stays in cache
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -101,11 +102,10 @@ class Optimizer:
         with update(self, partial(Optimizer.step, self)):
             vars(self)["steps"] += 1
             place = caller()
-            for group in self.groups:
-                settings = self._settings_of(group)
-                for p in group.parameters:
-                    if p.grad is not None:
-                        self._move(p, settings, place)
+            own = [[self._settings_of(group)] * len(group.parameters) for group in self.groups]
+            for position, settings in enumerate(chain.from_iterable(own)):
+                if self.parameters[position].grad is not None:
+                    self._move(position, settings, place)
 
     def state_names(self, settings: Any) -> tuple[str, ...]:
         """Names of the arrays that are kept for each parameter; they begin as zeros."""
@@ -133,11 +133,7 @@ class Optimizer:
                 {"lr_scale": group.lr_scale, "settings": dict(group.settings)}
                 for group in self.groups
             ],
-            "kept": {
-                str(i): self._kept[id(p)].state_dict()
-                for i, p in enumerate(self.parameters)
-                if id(p) in self._kept
-            },
+            "kept": {str(i): kept.state_dict() for i, kept in sorted(self._kept.items())},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -154,9 +150,8 @@ class Optimizer:
         for group, saved in zip(self.groups, state["groups"], strict=True):
             group.lr_scale, group.settings = saved["lr_scale"], dict(saved["settings"])
         self._kept = {
-            id(p): self._new_kept(p).load(state["kept"][str(i)])
-            for i, p in enumerate(self.parameters)
-            if str(i) in state["kept"]
+            int(i): self._new_kept(self.parameters[int(i)]).load(saved)
+            for i, saved in state["kept"].items()
         }
 
     # ------------------------------------------------------------------ within
@@ -219,14 +214,15 @@ class Optimizer:
             self._scratch[dtype] = np.empty(PART, dtype)
         return _Kept(p._data, self._scratch[dtype])
 
-    def _move(self, p: Tensor, settings: Any, place: SourceLocation) -> None:
+    def _move(self, position: int, settings: Any, place: SourceLocation) -> None:
+        p = self.parameters[position]
         g = p.grad
         if np.shape(g) != p.shape:
             what = f"{p.name or 'a parameter'} has shape {p.shape}, its gradient {np.shape(g)}"
             raise ShapeError(f"{type(self).__name__}.step(): {what}")
-        kept = self._kept.get(id(p))
+        kept = self._kept.get(position)
         if kept is None:
-            kept = self._kept[id(p)] = self._new_kept(p)
+            kept = self._kept[position] = self._new_kept(p)
         arrays = kept.arrays(p._data, self.state_names(settings))
         kept.count += 1
         for scratch, w, part, *state in kept.parts(p._data, g, arrays):
