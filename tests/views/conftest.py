@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -66,6 +68,18 @@ def hostile() -> Trace:
     with mg.trace() as t, mg.scope('<scope> & "s" \\G\n'):
         mg.sum(x * x).named("]]> --> <!--").backward()
     return t
+
+
+@contextmanager
+def wrong_softmax(factor: float = 1.001) -> Iterator[None]:
+    """Planted: softmax's backward rule, wrong by one part in a thousand."""
+    op = mg.registry["softmax"]
+    right = op.rules["x"].function
+    try:
+        op.vjp("x")(lambda g, out, axis: factor * right(g, out, axis))
+        yield
+    finally:
+        op.vjp("x")(right)
 
 
 @pytest.fixture
