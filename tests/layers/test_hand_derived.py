@@ -168,34 +168,11 @@ def test_the_worked_example_of_two_tokens_comes_out():
         np.testing.assert_allclose(g[f"W_{p}"], g[p])
 
 
-def test_zero_queries_spread_the_gradient_of_each_output_evenly_over_the_values():
-    inputs = single_inputs(biases=False) | {"W_Q": np.zeros((D_MODEL, D_K))}
-    g = merged(self_attention_steps(**inputs))
-    mean = g["O"].mean(axis=-2, keepdims=True)
-    np.testing.assert_allclose(g["V"], np.broadcast_to(mean, g["V"].shape), **CLOSE)
-    np.testing.assert_array_equal(g["K"], 0)
-
-
-def test_a_single_token_attends_to_itself_so_only_the_values_carry_gradient():
-    inputs = single_inputs(n=1)
-    g = merged(self_attention_steps(**inputs))
-    for symbol in ("S_masked", "S", "S_raw", "Q", "K", "W_Q", "W_K"):
-        np.testing.assert_allclose(g[symbol], 0, atol=1e-13)
-    through_values = inputs["grad_output"] @ inputs["W_O"].T @ inputs["W_V"].T
-    np.testing.assert_allclose(g["X"], through_values, **CLOSE)
-
-
 @pytest.mark.parametrize("mask", SINGLE_MASKS.values(), ids=SINGLE_MASKS)
 def test_the_key_bias_shifts_whole_rows_of_scores_so_its_gradient_is_zero(mask):
     g = merged(self_attention_steps(**single_inputs(), mask=mask))
     np.testing.assert_allclose(g["S_masked"].sum(axis=-1), 0, atol=1e-12)
     np.testing.assert_allclose(g["b_K"], 0, atol=1e-12)
-
-
-def test_without_a_mask_the_masked_scores_have_the_scores_gradient():
-    g = merged(self_attention_steps(**single_inputs()))
-    np.testing.assert_array_equal(g["S_masked"], g["S"])
-    np.testing.assert_allclose(g["S_raw"] * np.sqrt(D_K), g["S"])
 
 
 # --- the complex step -----------------------------------------------------------------------------
@@ -368,12 +345,6 @@ def test_masked_entries_have_exactly_zero_gradient(mask):
         np.testing.assert_array_equal(np.moveaxis(heads[symbol], 1, -1)[~allowed], 0)
 
 
-def test_padded_keys_and_values_receive_no_gradient():
-    g = merged(self_attention_steps(**single_inputs(), mask=PADDING))
-    for symbol in "KV":
-        np.testing.assert_array_equal(g[symbol][~PADDING[:, 0]], 0)
-
-
 def test_boolean_and_additive_masks_say_the_same():
     inputs = single_inputs()
     boolean = merged(self_attention_steps(**inputs, mask=ONE_ROW_NOWHERE))
@@ -401,20 +372,6 @@ def test_scores_far_beyond_700_give_finite_gradients_and_no_warning(mask):
     assert all(np.isfinite(gradient).all() for gradient in g.values())
 
 
-def test_a_batch_is_its_entries_side_by_side_with_the_parameter_gradients_summed():
-    inputs, mask = single_inputs(), SINGLE_MASKS["boolean"]
-    found = merged(self_attention_steps(**inputs, mask=mask))
-    alone = [
-        merged(self_attention_steps(**(inputs | one), mask=mask[i]))
-        for i in range(B)
-        for one in [{"X": inputs["X"][i], "grad_output": inputs["grad_output"][i]}]
-    ]
-    for symbol, gradient in found.items():
-        entries = np.stack([entry[symbol] for entry in alone])
-        expected = entries.sum(axis=0) if symbol[:2] in ("W_", "b_") else entries
-        np.testing.assert_allclose(gradient, expected, err_msg=symbol, **CLOSE)
-
-
 def test_a_three_axis_mask_belongs_to_the_batch_even_when_there_are_as_many_heads():
     h = batch = 3
     inputs = head_inputs(batch=(batch,), h=h, g=h)
@@ -437,40 +394,6 @@ def test_an_unbatched_input_takes_the_masks_a_batch_of_one_takes(shape):
     expected = merged(multi_head_steps(**heads, **batch))
     for symbol, gradient in alone.items():
         np.testing.assert_allclose(gradient, expected[symbol].reshape(gradient.shape), **CLOSE)
-
-
-# --- heads ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mask", SINGLE_MASKS.values(), ids=SINGLE_MASKS)
-def test_one_head_is_self_attention(mask):
-    inputs = single_inputs()
-    one = merged(self_attention_steps(**inputs, mask=mask))
-    many = merged(multi_head_steps(n_heads=1, **inputs, mask=mask))
-    for symbol, gradient in one.items():
-        np.testing.assert_allclose(many[symbol].reshape(gradient.shape), gradient, **CLOSE)
-
-
-@pytest.mark.parametrize("g", [1, 2, 3])
-def test_a_shared_head_gathers_the_gradients_of_the_copies_it_stands_for(g):
-    """Each shared head is copied for its query heads; the copies' gradients add up to its own."""
-    inputs, group = head_inputs(g=g), HEADS // g
-
-    def copied(array, d):
-        heads = array.reshape(*array.shape[:-1], g, d)
-        return np.repeat(heads, group, axis=-2).reshape(*array.shape[:-1], HEADS * d)
-
-    def gathered(gradient, d):
-        return gradient.reshape(*gradient.shape[:-1], g, group, d).sum(axis=-2)
-
-    widths = {"W_K": D_K, "b_K": D_K, "W_V": D_V, "b_V": D_V}
-    full = inputs | {name: copied(inputs[name], d) for name, d in widths.items()}
-    found = merged(multi_head_steps(n_heads=HEADS, n_kv_heads=g, **inputs, mask=CAUSAL))
-    expected = merged(multi_head_steps(n_heads=HEADS, **full, mask=CAUSAL))
-    for name, d in widths.items():
-        expected[name] = gathered(expected[name], d).reshape(inputs[name].shape)
-    for name in (*widths, "X", "W_Q", "W_O", "A", "O"):
-        np.testing.assert_allclose(found[name], expected[name], err_msg=name, **CLOSE)
 
 
 # --- refusing -------------------------------------------------------------------------------------

@@ -58,36 +58,6 @@ def test_ignored_rows_are_as_if_they_were_not_there(logits, targets):
     np.testing.assert_array_equal(gradient[[1, 4]], 0)
 
 
-@pytest.mark.parametrize("shape", [(7, 5), (2, 5, 3), (2, 5, 3, 4)])
-@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
-@pytest.mark.parametrize("weighted", [True, False])
-@pytest.mark.parametrize("smoothing", [0.0, 0.3])
-@pytest.mark.parametrize("kind", ["classes", "ignoring", "distribution"])
-def test_it_is_pytorchs_with_every_option(rng, shape, reduction, weighted, smoothing, kind):
-    torch = pytest.importorskip("torch")
-    x = rng.normal(size=shape)
-    weight = rng.uniform(0.5, 2, 5) if weighted else None
-    if kind == "distribution":
-        y = rng.dirichlet(np.ones(5), (shape[0], *shape[2:]))
-        y = np.moveaxis(y, -1, 1)
-    else:
-        y = rng.integers(0, 5, (shape[0], *shape[2:]))
-    ignored = {"ignore_index": 3} if kind == "ignoring" else {}
-    t = torch.tensor(x, requires_grad=True)
-    expected = torch.nn.functional.cross_entropy(
-        t, torch.tensor(y), None if weight is None else torch.tensor(weight),
-        reduction=reduction, label_smoothing=smoothing, **ignored,
-    )  # fmt: skip
-    ours = mg.tensor(x, requires_grad=True)
-    loss = cross_entropy_loss(
-        ours, y, axis=1, weight=weight, reduction=reduction, label_smoothing=smoothing, **ignored
-    )
-    np.testing.assert_allclose(loss.numpy(), expected.detach(), rtol=1e-12, atol=1e-14)
-    g = rng.normal(size=loss.shape)
-    (other,) = torch.autograd.grad(expected, t, torch.tensor(g))
-    np.testing.assert_allclose(mg.grad(loss, ours, g), other, rtol=1e-11, atol=1e-14)
-
-
 def test_gradients_reach_a_target_distribution(rng, logits):
     p = mg.tensor(rng.dirichlet(np.ones(C), ROWS), requires_grad=True)
     x = mg.tensor(logits, requires_grad=True)

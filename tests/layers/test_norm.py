@@ -79,25 +79,6 @@ def test_without_parameters_there_are_none(x):
     assert RMSNorm(5, use_weight=False).parameters() == []
 
 
-@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5)])
-@pytest.mark.parametrize("affine", [True, False])
-def test_both_are_pytorchs(x, rng, shape, affine):
-    torch = pytest.importorskip("torch")
-    t, grad_output = torch.tensor(x, requires_grad=True), rng.normal(size=x.shape)
-    for ours, theirs in (
-        (LayerNorm(shape, use_weight=affine, use_bias=affine), torch.nn.functional.layer_norm),
-        (RMSNorm(shape, use_weight=affine, eps=None), torch.nn.functional.rms_norm),
-    ):
-        scrambled(ours, rng)
-        own = [torch.tensor(p.numpy(), requires_grad=True) for p in ours.parameters()]
-        expected = theirs(t, shape, *own)
-        np.testing.assert_allclose(ours(x).numpy(), expected.detach(), rtol=0, atol=1e-12)
-        found = torch.autograd.grad(expected, [t, *own], torch.tensor(grad_output))
-        np.testing.assert_allclose(ours.backward(grad_output), found[0], rtol=0, atol=1e-11)
-        for parameter, gradient in zip(ours.parameters(), found[1:], strict=True):
-            np.testing.assert_allclose(parameter.grad, gradient, rtol=0, atol=1e-11)
-
-
 def test_the_default_eps_of_a_dtype_is_used_when_eps_is_none():
     assert RMSNorm(5, eps=None).eps == np.finfo(np.float64).eps
     assert RMSNorm(5, eps=None, dtype=np.float32).eps == np.finfo(np.float32).eps

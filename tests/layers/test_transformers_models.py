@@ -13,7 +13,6 @@ import minigrad as mg
 from layers import (
     Encoder,
     LanguageModel,
-    LayerNorm,
     RMSNorm,
     Rotary,
     T5Bias,
@@ -145,61 +144,6 @@ def test_qwen3_with_normed_queries_and_wider_heads(rng):
     same_logits(model, rng.integers(0, N_TOKENS, (B, N)), ours)
 
 
-def test_gemma2_with_caps_and_norms_on_both_sides(rng):
-    config = transformers.Gemma2Config(
-        num_key_value_heads=2, head_dim=6, sliding_window=4, query_pre_attn_scalar=6,
-        **{**SIZES, "attn_implementation": "eager"},
-    )  # fmt: skip
-    model = theirs(transformers.Gemma2ForCausalLM, config)
-    ours = llama_of(
-        norm=partial(NORM, plus_one=True), norm_order="both", tied=True,
-        activation="gelu_tanh", softcap=50.0, output_softcap=30.0, scaled=True, scale=6**-0.5,
-    )  # fmt: skip
-    for k, kind in enumerate(config.layer_types):  # every other layer sees a window only
-        ours.decoder.blocks[k].attention.window = 4 if kind == "sliding_attention" else None
-    ours.load_state_dict(llama_state(model))
-    same_logits(model, rng.integers(0, N_TOKENS, (B, N)), ours)
-
-
-def test_gpt2(rng):
-    config = transformers.GPT2Config(
-        vocab_size=N_TOKENS, n_embd=D, n_head=H, n_layer=2, n_positions=16, n_inner=D_FF,
-        attn_implementation="sdpa",
-    )  # fmt: skip
-    model = theirs(transformers.GPT2LMHeadModel, config)
-    own = {name: x.detach().numpy() for name, x in model.state_dict().items()}
-    state = {
-        "embedding.W": own["transformer.wte.weight"],
-        "position_embedding.P": own["transformer.wpe.weight"],
-        "decoder.norm.weight": own["transformer.ln_f.weight"],
-        "decoder.norm.bias": own["transformer.ln_f.bias"],
-    }
-    for k in range(2):
-        there, here = f"transformer.h.{k}.", f"decoder.blocks.{k}."
-        for s, W, b in zip(
-            "QKV",
-            np.split(own[f"{there}attn.c_attn.weight"], 3, axis=1),
-            np.split(own[f"{there}attn.c_attn.bias"], 3),
-            strict=True,
-        ):
-            state |= {f"{here}attention.W_{s}": W, f"{here}attention.b_{s}": b}
-        for ours, name in (
-            ("attention.{}_O", "attn.c_proj"), ("feed_forward.{}_1", "mlp.c_fc"),
-            ("feed_forward.{}_2", "mlp.c_proj"),
-        ):  # fmt: skip
-            state[here + ours.format("W")] = own[f"{there}{name}.weight"]
-            state[here + ours.format("b")] = own[f"{there}{name}.bias"]
-        for j in (1, 2):
-            for part in ("weight", "bias"):
-                state[f"{here}norm_{j}.{part}"] = own[f"{there}ln_{j}.{part}"]
-    ours = LanguageModel(
-        N_TOKENS, D, H, 2, D_FF, max_len=16, activation="gelu_tanh",
-        norm=partial(LayerNorm, eps=1e-5),
-    )  # fmt: skip
-    ours.load_state_dict(state)
-    same_logits(model, rng.integers(0, N_TOKENS, (B, N)), ours)
-
-
 def encoder_state(own, names, norms, here="blocks.{}."):
     """An encoder's parameters under our paths; `names` gives theirs for each of our maps."""
     state = {}
@@ -242,26 +186,3 @@ def test_t5s_encoder_with_one_table_of_biases_for_all_blocks(rng):
         expected = model(torch.tensor(tokens), attention_mask=torch.tensor(real))[0].numpy()
     found = ours(own["shared.weight"][tokens], padding_mask(lengths, N)).numpy()
     np.testing.assert_allclose(found[real], expected[real], rtol=0, atol=1e-5)
-
-
-def test_bert_with_padding(rng):
-    config = transformers.BertConfig(
-        **SIZES, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-    )
-    model = theirs(transformers.BertModel, config)
-    own = {name: x.detach().numpy() for name, x in model.state_dict().items()}
-    ours = Encoder(2, D, H, D_FF, norm_order="post", norm=partial(LayerNorm, eps=1e-12))
-    layer = "encoder.layer.{}."
-    names = {"Q": "self.query", "K": "self.key", "V": "self.value", "O": "output.dense"}
-    maps = {f"attention.{{}}_{s}": f"{layer}attention.{name}" for s, name in names.items()}
-    maps |= {"feed_forward.{}_1": f"{layer}intermediate.dense"}
-    maps |= {"feed_forward.{}_2": f"{layer}output.dense"}
-    norms = {"norm_1": f"{layer}attention.output.LayerNorm", "norm_2": f"{layer}output.LayerNorm"}
-    ours.load_state_dict(encoder_state(own, maps, norms))
-    tokens, lengths = rng.integers(0, N_TOKENS, (B, N)), [N, 7]
-    real = np.arange(N) < np.array(lengths)[:, None]
-    with torch.no_grad():
-        expected = model(torch.tensor(tokens), attention_mask=torch.tensor(real))[0].numpy()
-        X = model.embeddings(torch.tensor(tokens)).numpy()
-    found = ours(X, padding_mask(lengths, N)).numpy()
-    np.testing.assert_allclose(found[real], expected[real], rtol=0, atol=1e-10)

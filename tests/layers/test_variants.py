@@ -363,36 +363,6 @@ def test_three_axes_with_heads_in_the_last_are_four_axes_split(rng):
     assert merge_heads(O).shape == (B, N, 18)
 
 
-@pytest.mark.parametrize("kind", ["none", "causal", "boolean", "additive", "of each head"])
-@pytest.mark.parametrize("scale", [None, 0.3])
-def test_the_function_is_pytorchs(rng, QKV, kind, scale):
-    torch = pytest.importorskip("torch")
-    open_ = rng.random((N, 11)) < 0.7
-    open_[:, 0] = True
-    is_causal = kind == "causal"
-    mask = {
-        "none": None,
-        "causal": None,
-        "boolean": open_,
-        "additive": rng.normal(size=(N, 11)),
-        "of each head": rng.normal(size=(B, 6, N, 11)),
-    }[kind]
-    ours = [mg.tensor(x, requires_grad=True) for x in QKV]
-    theirs = [torch.tensor(x, requires_grad=True) for x in QKV]
-    expected = torch.nn.functional.scaled_dot_product_attention(
-        *theirs, None if mask is None else torch.tensor(mask), is_causal=is_causal, scale=scale,
-        enable_gqa=True,
-    )  # fmt: skip
-    O, _ = scaled_dot_product_attention(*ours, mask, is_causal=is_causal, scale=scale)
-    np.testing.assert_allclose(O.numpy(), expected.detach(), rtol=0, atol=1e-13)
-    grad_output = rng.normal(size=O.shape)
-    found = mg.grad(O, ours, grad_output)
-    for gradient, other in zip(
-        found, torch.autograd.grad(expected, theirs, torch.tensor(grad_output)), strict=True
-    ):
-        np.testing.assert_allclose(gradient, other, rtol=0, atol=1e-12)
-
-
 def test_an_additive_mask_that_requires_a_gradient_gets_one(rng, QKV):
     bias = mg.tensor(rng.normal(size=(6, N, 11)), requires_grad=True)
 
