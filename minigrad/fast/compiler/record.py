@@ -27,32 +27,40 @@ from .watched import Watched, Watcher, plain
 __all__ = ["Recorder"]
 
 
-class Recorder(Watcher):
+class Recorder(Listener, Watcher):
     """The program of one run.
 
     Args:
-        found: what the step can reach, and its arguments.
+        found: what the step can reach.
+        fresh: Tensors and arrays among the arguments: expression, name and thing.
     Attributes:
-        reason: why the step must run eagerly, or None.
-        entry_grads: leaves whose .grad at the start matters, by id: was it None?
+        reason, remedy: why the step must run eagerly, or None, and what to do about it.
+        entry_grads: leaves whose .grad at the start matters: the leaf, and what it was like.
     """
 
-    def __init__(self, found: Survey) -> None:
+    def __init__(self, found: Dependencies, fresh: list[tuple[str, str, Any]]) -> None:
         self.program = Program()
         self.reason: str | None = None
-        self.arrays = Arrays(self.program, found, self.refuse)
-        self.entry_grads: dict[int, bool] = {}
+        self.remedy = ""
+        names = found.names | {id(thing): name for _, name, thing in fresh if name}
+        places = {id(thing): (place, thing) for place, _, thing in reversed(fresh)}
+        places = {key: pair for key, pair in places.items() if key not in found.things}
+        self.values = ValueMap(self.program, found, places, names, self.refuse)
+        self.entry_grads: dict[int, tuple[Tensor, Any]] = {}
         self.quiet = False  # within an op: what it does with arrays is known
-        self._generators: dict[int, tuple[Any, Any]] = {}
+        self._generators = {id(g): (g, g.bit_generator.state) for g in found.of(np.random.Generator)}
         self._nodes: dict[Node, dict[str, Any]] = {}
         self._names: list[tuple[Any, str, Value]] = []
-        self._grads = {id(t): (t, t.grad) for t in self.arrays.tensors()}
+        self._grads: dict[int, _Gradient] = {}
+        self._scalars: set[int] = set()  # arrays that stand for NumPy's scalars
         if found.iterator:
-            self.refuse("the step reaches an iterator")
+            self.refuse("the step reaches an iterator", "pass what it gives as an argument")
+        for tensor in self.values.tensors():
+            self._gradient_of(tensor)
 
-    def refuse(self, why: str) -> None:
+    def refuse(self, why: str, remedy: str = "") -> None:
         if self.reason is None:
-            self.reason = f"{why}, at {caller()}"
+            self.reason, self.remedy = f"{why}, at {caller()}", remedy
 
     # ------------------------------------------------------------------ forward
 
@@ -65,7 +73,7 @@ class Recorder(Watcher):
                 known = self._generators.get(id(setting))
                 if known is not None and known[1] != setting.bit_generator.state:
                     self.refuse("random numbers are drawn outside the ops")
-                if known is None and id(setting) not in self.arrays.fixed:
+                if known is None and id(setting) not in self.values.fixed:
                     self.refuse("a random generator is made within the step")
 
     def forward(self, op: Op, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
@@ -80,8 +88,8 @@ class Recorder(Watcher):
     def _forward(self, op: Op, inputs: Any, settings: Any, output: Tensor) -> None:
         array, node, program = output._data, output._node, self.program
         program.op, program.path = op.name, node.scope if node is not None else ""
-        symbols = [self.arrays.symbol_of(item) for item in inputs]
-        plainly = [self.arrays.symbol_of(item) for item in settings]
+        symbols = [self.values.symbol_of(item) for item in inputs]
+        plainly = [self.values.symbol_of(item) for item in settings]
         given = (*symbols, *plainly)
         generators = [s for s in settings if isinstance(s, np.random.Generator)]
         made = None
@@ -100,8 +108,8 @@ class Recorder(Watcher):
                 [array, *map(held.get, op.auxiliary)],
                 bool(op.auxiliary),
             )
-        known = self.arrays.known(array)  # an op may answer with the very array it was given
-        value = known or self.arrays.know(array, made[0].value)
+        known = self.values.known(array)  # an op may answer with the very array it was given
+        value = known or self.values.know(array, made[0].value)
         if node is not None:
             many = op.inputs[0] if op.variadic else None
             names = op.inputs if many is None else [f"{many}{i}" for i in range(len(inputs))]
@@ -165,10 +173,10 @@ class Recorder(Watcher):
         if self.reason is None:
             self._sync_grads()
             if seed.size == 1 and seed.flat[0] == 1 and seed.base is None:
-                known = self.arrays.known(seed) is not None or self.arrays.is_outside(seed)
+                known = self.values.known(seed) is not None or self.values.is_outside(seed)
                 if not known:  # where a backward without a gradient starts
-                    self.arrays.constant(seed).name = "one"
-            start = Symbol(self.program, self.arrays.value_of(seed), seed)
+                    self.values.constant(seed).name = "one"
+            start = Symbol(self.program, self.values.value_of(seed), seed)
         if self.reason is not None:
             return False
         self.quiet = True
@@ -209,7 +217,7 @@ class Recorder(Watcher):
 
     def _arrive(self, leaf: Tensor, total: Symbol) -> None:
         """A leaf's gradient: write `.grad`, and note that the program must."""
-        value = self.arrays.value_of(leaf)
+        value = self.values.value_of(leaf)
         self._names.append((leaf, "d_", total.value))
         first = leaf.grad is None
         if value.kind not in ("leaf", "argument"):  # it lives within the step only
@@ -222,11 +230,11 @@ class Recorder(Watcher):
         leaf.grad = array.view(Watched)
         self._grads[id(leaf)] = (leaf, leaf.grad)
         if first:
-            self.arrays.know(leaf.grad, total.value)
+            self.values.know(leaf.grad, total.value)
 
     def _add_effect(self, kind: str, leaf: Tensor, *args: Any) -> None:
-        self.arrays.leaves[id(leaf)] = leaf
-        step = Step(kind, kind, None, (leaf, self.arrays.place(leaf), *args))
+        self.values.leaves[id(leaf)] = leaf
+        step = Step(kind, kind, None, (leaf, self.values.place(leaf), *args))
         self.program.steps.append(step)
 
     def _sync_grads(self) -> None:
@@ -248,27 +256,27 @@ class Recorder(Watcher):
         """tensor(data) within the step: a copy of something known, or a constant."""
         array = leaf._data
         if isinstance(data, np.ndarray):
-            step = Step("copy", "copy", np.array, (self.arrays.value_of(data),))
+            step = Step("copy", "copy", np.array, (self.values.value_of(data),))
             (value,) = self.program.add(step, (array.shape, array.dtype))
-            self.arrays.know(array, value)
+            self.values.know(array, value)
         elif isinstance(data, np.generic):
             self.refuse("a tensor is made of a number that was computed outside the ops")
         else:
-            self.arrays.know(array, Value("constant", np.array(array), array.shape, array.dtype))
+            self.values.know(array, Value("constant", np.array(array), array.shape, array.dtype))
 
     def mark_constant(self, array: Any) -> None:
-        self.arrays.constant(array)
+        self.values.constant(array)
 
     def read(self, tensor: Tensor, array: Any, whole: bool) -> Any:
         if self.quiet:
             return array
         if whole:
             self.refuse("a tensor is read as an array")
-        if self.arrays.known(tensor._data) is None and not self.arrays.is_outside(tensor):
+        if self.values.known(tensor._data) is None and not self.values.is_outside(tensor):
             self.refuse("a tensor that the step did not make is read")
             return array
         watched = array.view(Watched)
-        self.arrays.know(watched, self.arrays.value_of(tensor))
+        self.values.know(watched, self.values.value_of(tensor))
         return watched
 
     def looked_at(self, use: str) -> None:
@@ -276,25 +284,25 @@ class Recorder(Watcher):
             self.refuse(f"an array is used outside the ops ({use})")
 
     def assigned(self, tensor: Tensor, array: Any) -> None:
-        value = self.arrays.value_of(tensor)
+        value = self.values.value_of(tensor)
         if value.kind not in ("leaf", "argument"):
             self.refuse("assign_ writes a tensor made within the step")
-        self._add_effect("assign", tensor, value, self.arrays.value_of(array))
+        self._add_effect("assign", tensor, value, self.values.value_of(array))
 
     def updating(self, optimiser: Any, again: Any) -> None:
         if optimiser is None:
             self.refuse("gradients are clipped")
             return
-        if id(optimiser) not in self.arrays.fixed:
+        if id(optimiser) not in self.values.fixed:
             self.refuse("an optimiser is made within the step")
         self._sync_grads()
         for key, (tensor, grad) in self._grads.items():
             if isinstance(grad, Watched):
                 tensor.grad = plain(grad)
                 self._grads[key] = (tensor, tensor.grad)
-                known = self.arrays.known(grad)
+                known = self.values.known(grad)
                 if known is not None:
-                    self.arrays.know(tensor.grad, known)
+                    self.values.know(tensor.grad, known)
         self.program.steps.append(Step("update", "update", None, (optimiser,)))
 
     # ------------------------------------------------------------------ the end
@@ -311,7 +319,7 @@ class Recorder(Watcher):
             if generator.bit_generator.state != state:
                 self.refuse("random numbers are drawn outside the ops")
         for owner, prefix, value in self._names:
-            name = owner.name or (self.arrays.names.get(id(owner)) if prefix else None)
+            name = owner.name or (self.values.names.get(id(owner)) if prefix else None)
             if value.name is None and value.kind == "step" and name:
                 value.name = prefix + name
         if self.reason is None:
@@ -320,16 +328,16 @@ class Recorder(Watcher):
 
     def _returned(self, item: Any) -> Any:
         if item.__class__ is Tensor:
-            if self.arrays.is_outside(item):
-                return Known(self.arrays.place(item), item)
+            if self.values.is_outside(item):
+                return Known(self.values.place(item), item)
             node = item._node
             if node is not None and not (node.saved is None and node.source is None):
                 self.refuse("a returned tensor still waits for its backward")
             if node is None and item._needs:
                 self.refuse("a leaf made within the step is returned")
-            return Wrapped(self.arrays.value_of(item), item._name or item.name)
+            return Wrapped(self.values.value_of(item), item._name or item.name)
         if isinstance(item, np.ndarray):
-            return self.arrays.value_of(item)
+            return self.values.value_of(item)
         if item is None or isinstance(item, bool | int | float | str):
             return item
         self.refuse(f"a {type(item).__name__} is returned")

@@ -1,61 +1,52 @@
-"""Watched: an array that tells the recorder when it is computed with outside the ops.
+"""Watched: an array that writes down what NumPy computes of it outside the ops.
 
 While a step is recorded, its array arguments, the arrays that `.numpy()` and `.data` hand out, and
-`.grad` are Watched views. Shapes may be asked for, views taken, and the array passed to ops, stored
-or returned: the program knows it. Any other use would go unseen at the next call, so it is
-reported, and the step then runs eagerly.
+`.grad` are Watched views. What NumPy computes of them becomes part of the program where a Symbol
+can follow it. A number that Python takes out of one (`float`, an index, a loop) would be the same
+at every later call: that is reported, and the step then runs eagerly.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ...engine.context import Listener, current
+from ...engine.context import current
 
 __all__ = ["Watched", "Watcher", "plain"]
 
-_HARMLESS = {
-    "T",
-    "base",
-    "dtype",
-    "flags",
-    "itemsize",
-    "mT",
-    "nbytes",
-    "ndim",
-    "reshape",
-    "shape",
-    "size",
-    "squeeze",
-    "strides",
-    "swapaxes",
-    "transpose",
-    "view",
-}
-_QUESTIONS = {
-    "shape",
-    "ndim",
-    "size",
-    "result_type",
-    "iscomplexobj",
-    "isrealobj",
-    "may_share_memory",
-}
+_HARMLESS = set("T base dtype flags itemsize mT nbytes ndim shape size strides real".split())
+_HARMLESS |= {"reshape", "squeeze", "swapaxes", "transpose"}
+_FUNCTIONS = set("sum mean max min prod any all cumsum clip take ravel copy astype".split())
+_QUESTIONS = {"shape", "ndim", "size", "result_type", "iscomplexobj", "isrealobj"}
+_QUESTIONS |= {"may_share_memory", "shares_memory", "issubdtype", "can_cast", "iterable"}
 
 
-class Watcher(Listener):
-    """A listener that hears of it too when a watched array is computed with outside the ops."""
+class Watcher:
+    """What a listener does that hears of watched arrays."""
 
     def looked_at(self, use: str) -> None:
-        """That happened, by this function or attribute."""
+        """Numbers were taken out of one, by this function or attribute."""
+
+    def computed(self, use: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """NumPy is asked to compute with one."""
+
+    def asked(self, array: Any) -> None:
+        """The truth of one was asked for."""
+
+
+def _watcher() -> Watcher | None:
+    listeners = (one for one in current().listeners if isinstance(one, Watcher))
+    return next(listeners, None)
 
 
 def _report(use: str) -> None:
-    for listener in current().listeners:
-        if isinstance(listener, Watcher):
-            listener.looked_at(use)
+    watcher = _watcher()
+    if watcher is not None:
+        watcher.looked_at(use)
 
 
 def plain(item: Any) -> Any:
@@ -63,37 +54,87 @@ def plain(item: Any) -> Any:
     return item.view(np.ndarray) if isinstance(item, Watched) else item
 
 
+def _plainly(items: Any) -> Any:
+    if isinstance(items, tuple | list):
+        return items.__class__(map(_plainly, items))
+    return plain(items)
+
+
 class Watched(np.ndarray):
-    """A view that reports what is done with it; once nobody listens it behaves as any array."""
+    """A view that tells what is done with it; once nobody listens it behaves as any array."""
 
     def __getattribute__(self, name: str) -> Any:
-        if name not in _HARMLESS and not name.startswith("__"):
-            _report(f".{name}")
+        if name.startswith("__") or name in _HARMLESS:
+            return super().__getattribute__(name)
+        watcher = _watcher()
+        if watcher is not None and name in _FUNCTIONS:
+            return partial(_compute, f".{name}", getattr(_Methods, name), self)
+        if watcher is not None and name != "view":
+            watcher.looked_at(f".{name}")
         return super().__getattribute__(name)
+
+    def view(self, *args: Any, **kwargs: Any) -> Any:
+        if args or kwargs:
+            _report(".view")
+        return super().view(*args, **kwargs)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if any(hasattr(value, "__apply__") for value in inputs):
             return NotImplemented  # a Tensor's turn
-        _report(f"np.{ufunc.__name__}")
-        kwargs = {
-            k: tuple(map(plain, v)) if isinstance(v, tuple) else plain(v) for k, v in kwargs.items()
-        }
-        return getattr(ufunc, method)(*map(plain, inputs), **kwargs)
+        return _compute(f"np.{ufunc.__name__}", getattr(ufunc, method), *inputs, **kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if any(hasattr(kind, "__apply__") for kind in types):
             return NotImplemented
-        result = super().__array_function__(function, types, args, kwargs)
-        is_view = isinstance(result, np.ndarray) and np.may_share_memory(result, self)
-        if not is_view and function.__name__ not in _QUESTIONS:
-            _report(f"np.{function.__name__}")
-        return result
+        if function.__name__ in _QUESTIONS:
+            return super().__array_function__(function, types, args, kwargs)
+        return _compute(f"np.{function.__name__}", function, *args, **kwargs)
 
     def __getitem__(self, index: Any) -> Any:
-        result = super().__getitem__(index)
-        if not (isinstance(result, np.ndarray) and np.may_share_memory(result, self)):
-            _report("[...]")
-        return result
+        parts = index if isinstance(index, tuple) else (index,)
+        if not any(isinstance(part, np.ndarray | list) for part in parts):
+            whole = parts if any(part is Ellipsis for part in parts) else (*parts, ...)
+            return super().__getitem__(whole)  # a view, also of a single entry
+        return _compute("[...]", _picked, self, index)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def __bool__(self) -> bool:
+        watcher = _watcher()
+        if watcher is not None:
+            watcher.asked(self)
+        return bool(plain(self))
+
+
+class _Methods:
+    """What methods compute, as functions that Symbols know."""
+
+    sum, mean, max, min, prod = np.sum, np.mean, np.max, np.min, np.prod
+    any, all, cumsum, clip, take = np.any, np.all, np.cumsum, np.clip, np.take
+
+    @staticmethod
+    def ravel(x: Any) -> Any:
+        return np.reshape(x, -1)
+
+    @staticmethod
+    def copy(x: Any, order: str = "C") -> Any:
+        return np.positive(x)
+
+    @staticmethod
+    def astype(x: Any, dtype: Any, **_: Any) -> Any:
+        return x.astype(dtype)
+
+
+def _picked(x: Any, index: Any) -> Any:
+    return x[index]
+
+
+def _compute(use: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    watcher = _watcher()
+    if watcher is not None:
+        return watcher.computed(use, call, args, kwargs)
+    return call(*_plainly(args), **{key: _plainly(value) for key, value in kwargs.items()})
 
 
 def _reporting(name: str) -> Any:
@@ -107,20 +148,7 @@ def _reporting(name: str) -> Any:
 
 
 for _name in (
-    "__bool__",
-    "__float__",
-    "__int__",
-    "__index__",
-    "__complex__",
-    "__iter__",
-    "__contains__",
-    "__setitem__",
-    "__repr__",
-    "__str__",
-    "__format__",
-    "__copy__",
-    "__deepcopy__",
-    "__reduce__",
-    "__reduce_ex__",
-):
+    "__float__ __int__ __index__ __complex__ __contains__ __setitem__ __repr__ __str__ __format__ "
+    "__copy__ __deepcopy__ __reduce__ __reduce_ex__ __dlpack__"
+).split():
     setattr(Watched, _name, _reporting(_name))

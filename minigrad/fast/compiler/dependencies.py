@@ -1,0 +1,279 @@
+"""What a step depends on besides its arguments, found by walking from what its code names.
+
+The walk follows closures, globals, defaults, containers and attributes. Of everything that holds
+others (a *holder*) it notes what it holds. A program fits as long as each still holds the same
+objects, or plain values that are equal. Modules count how often an attribute was set, so one number
+stands for all that they hold.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from functools import partial
+from inspect import getattr_static
+from operator import is_
+from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ...engine.tensor import Tensor
+
+__all__ = ["PLAIN", "Dependencies", "same"]
+
+PLAIN = (bool, int, float, complex, str, bytes, type(None), range, slice, np.generic, np.dtype)
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+_LARGEST = 1000  # entries up to which each entry of a container is compared
+_MOST = 20_000  # things up to which the walk goes on
+_GONE = object()
+
+
+def same(now: Any, then: Any) -> bool:
+    """One and the same, or plain values of one type and equal; 0.0 is not -0.0, NaN equals itself.
+
+    >>> same(float("nan"), float("nan")), same(0.0, -0.0), same(2, 2.0)
+    (True, False, False)
+    """
+    if now is then:
+        return True
+    return type(now) is type(then) and isinstance(now, PLAIN) and repr(now) == repr(then)
+
+
+class Holder:
+    """Something that holds others.
+
+    Attributes:
+        read: gives what it holds now, by name.  then: what it held when the program was recorded.
+        changing: names of what the step itself sets.
+        state: the dictionary of an object's attributes, or None.
+        counter: an object whose `version` tells that nothing was set, or None.
+    """
+
+    def __init__(self, read: Callable[[], dict[Any, Any]], state: Any, counter: Any) -> None:
+        self.read, self.state, self.counter = read, state, counter
+        self.then = read()
+        self.changing: set[Any] = set()
+
+    def changes(self) -> Iterator[tuple[Any, Any, Any]]:
+        """(name, then, now) of what is no longer the same."""
+        now = self.read()
+        for name in {**self.then, **now}:
+            before, after = self.then.get(name, _GONE), now.get(name, _GONE)
+            if name not in self.changing and not same(after, before):
+                yield name, before, after
+
+
+class Dependencies:
+    """All that a step reaches.
+
+    Attributes:
+        things: what was reached, by id. They are kept alive, so an id stays theirs.
+        names: what variables and attributes call them, by id.
+        iterator: whether something can be used up.
+    """
+
+    def __init__(self, step: Any, arguments: Iterable[Any]) -> None:
+        self.things: dict[int, Any] = {}
+        self.names: dict[int, str] = {}
+        self.iterator = False
+        self.holders: list[Holder] = []
+        self._words: set[str] = set()
+        self._walk([step, *arguments])
+        for thing in self.things.values():
+            if _is_optimizer(type(thing)):
+                self._hold(partial(_attributes_named, thing, self._words), vars(thing))
+        self.note()
+
+    def of(self, kind: type) -> list[Any]:
+        """Everything of a type that was reached."""
+        return [thing for thing in self.things.values() if isinstance(thing, kind)]
+
+    # ------------------------------------------------------------------ is all as it was?
+
+    def note(self) -> None:
+        """Take what everything holds now for what it should hold."""
+        counted = {id(h.counter): h.counter for h in self.holders if h.counter is not None}
+        self._counters = list(counted.values())
+        self._versions = [counter.version for counter in self._counters]
+        for holder in self.holders:
+            holder.then = holder.read()
+        self._always = [holder for holder in self.holders if holder.counter is None]
+
+    def fits(self) -> bool:
+        """Whether everything holds what it should."""
+        for holder in self._always:
+            now, then = holder.read(), holder.then
+            if len(now) != len(then) or not all(map(is_, now.values(), then.values())):
+                if any(True for _ in holder.changes()):
+                    return False
+        versions = [counter.version for counter in self._counters]
+        if versions == self._versions:
+            return True
+        if any(True for h in self.holders if h.counter is not None for _ in h.changes()):
+            return False
+        self._versions = versions
+        return True
+
+    def changes(self) -> Iterator[tuple[Holder, Any, Any, Any]]:
+        """(holder, name, then, now) of everything that is no longer the same."""
+        for holder in self.holders:
+            for change in holder.changes():
+                yield holder, *change
+
+    # ------------------------------------------------------------------ the walk
+
+    def _walk(self, things: list[Any]) -> None:
+        stack = things[::-1]
+        while stack and len(self.things) < _MOST:
+            thing = stack.pop()
+            if isinstance(thing, PLAIN) or id(thing) in self.things:
+                continue
+            self.things[id(thing)] = thing
+            self.iterator |= hasattr(type(thing), "__next__")
+            stack += reversed(list(self._parts(thing)))
+
+    def _hold(
+        self, read: Callable[[], dict[Any, Any]], state: Any = None, counter: Any = None
+    ) -> Iterable[Any]:
+        """Note a holder; what it holds."""
+        holder = Holder(read, state, counter)
+        self.holders.append(holder)
+        for name, part in holder.then.items():
+            if isinstance(name, str):
+                self.names.setdefault(id(part), name)
+        return holder.then.values()
+
+    def _parts(self, thing: Any) -> Iterable[Any]:
+        """What a thing leads to."""
+        kind = type(thing)
+        if isinstance(thing, FunctionType):
+            return self._of_function(thing)
+        if isinstance(thing, _CONTAINERS):
+            return self._hold(partial(_contents, thing))
+        if isinstance(thing, partial):
+            return thing.func, thing.args, thing.keywords
+        if isinstance(thing, MethodType):
+            return thing.__self__, thing.__func__
+        if isinstance(thing, ContextVar):
+            return self._hold(lambda: {thing.name: thing.get(None)})
+        if isinstance(thing, type):
+            return self._of_class(thing)
+        if isinstance(thing, property | staticmethod | classmethod):
+            return getattr(thing, "fget", None), getattr(thing, "__func__", None)
+        if _is_optimizer(kind):
+            return *(getattr(thing, name, None) for name in ("parameters", "optimizer")), kind
+        if isinstance(thing, Tensor | np.ndarray | ModuleType) or _is_closed(kind):
+            return ()
+        return self._of_object(thing, kind)
+
+    def _of_object(self, thing: Any, kind: type) -> Iterable[Any]:
+        slots = [
+            slot
+            for base in kind.__mro__
+            for slot in _tuple_of(vars(base).get("__slots__", ()))
+            if not slot.startswith("_") and slot != "version"
+        ]
+        state = getattr_static(thing, "__dict__", None) and vars(thing)
+        if state is None and not slots:
+            return ()
+        counts = any(base.__module__.startswith("layers.") for base in kind.__mro__)
+        counter = thing if counts and hasattr(kind, "version") else None
+        return *self._hold(partial(_attributes, thing, state, slots), state, counter), kind
+
+    def _of_class(self, kind: type) -> Iterable[Any]:
+        if _is_closed(kind) or kind.__module__.startswith("layers."):
+            return ()
+        return *self._hold(partial(_class_attributes, kind)), *kind.__bases__
+
+    def _of_function(self, function: FunctionType) -> Iterable[Any]:
+        """Cells, the globals that the code names, attributes of modules that it names, defaults."""
+        code = function.__code__
+        if _is_installed(function.__module__ or "", code.co_filename):
+            return (getattr(function, "__wrapped__", None),)
+        words = set(_words(code))
+        self._words |= words
+        spaces = [function.__globals__]
+        spaces += [
+            vars(module)
+            for word in words
+            if isinstance(module := function.__globals__.get(word), ModuleType)
+            and not _is_installed(module.__name__, getattr(module, "__file__", None) or "")
+        ]
+        cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
+        named = [(space, word) for space in spaces for word in sorted(words) if word in space]
+        own = [("__code__", "__defaults__", "__kwdefaults__"), function]
+        return self._hold(partial(_named, cells, named, *own))
+
+
+def _named(
+    cells: dict[str, Any], named: list[tuple[dict[str, Any], str]], own: Any, function: Any
+) -> dict[Any, Any]:
+    held: dict[Any, Any] = {name: _content(cell) for name, cell in cells.items()}
+    for space, word in named:
+        held[word if word not in held else (word, id(space))] = space.get(word, _GONE)
+    for name in own:
+        held[name] = getattr(function, name)
+    return held
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not bound yet
+        return _GONE
+
+
+def _contents(container: Any) -> dict[Any, Any]:
+    if len(container) > _LARGEST:
+        return {"length": len(container)}
+    if isinstance(container, dict):
+        return dict(container)
+    return dict(enumerate(container))
+
+
+def _attributes(thing: Any, state: Any, slots: list[str]) -> dict[Any, Any]:
+    held = dict(state or ())
+    for slot in slots:
+        held[slot] = getattr(thing, slot, _GONE)
+    return held
+
+
+def _attributes_named(thing: Any, words: set[str]) -> dict[Any, Any]:
+    return {name: value for name, value in vars(thing).items() if name in words}
+
+
+def _class_attributes(kind: type) -> dict[Any, Any]:
+    return {name: value for name, value in vars(kind).items() if not name.startswith("__")}
+
+
+def _tuple_of(slots: Any) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _words(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _words(constant)
+
+
+def _is_installed(module: str, file: str) -> bool:
+    """Whether code belongs to us, to Python or to an installed package: taken not to change."""
+    package = module.partition(".")[0]
+    ours = package in ("minigrad", "numpy", "layers", "builtins")
+    return ours or package in sys.stdlib_module_names or "-packages" in file
+
+
+def _is_closed(kind: type) -> bool:
+    """Whether what an object holds is no business of the step: a file, a lock, an op."""
+    package = kind.__module__.partition(".")[0]
+    if kind is SimpleNamespace or package == "layers":
+        return False
+    return _is_installed(kind.__module__, getattr(sys.modules.get(package), "__file__", "") or "")
+
+
+def _is_optimizer(kind: type) -> bool:
+    return any(base.__module__.startswith("minigrad.optim") for base in kind.__mro__)
