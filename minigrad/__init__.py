@@ -22,6 +22,7 @@ from .engine.context import (
     no_grad,
     scope,
 )
+from .engine.errors import CompileWarning
 from .engine.op import Op, call, op, registry
 from .engine.tensor import Tensor, tensor
 from .functional import checkpoint, grad, hvp, jacobian, jvp, vjp
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
     from .views.notebook import module_bundle as module_bundle
 
 __all__ = [
+    "CompileWarning",
     "Listener",
     "Op",
     "Tensor",

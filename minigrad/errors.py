@@ -2,6 +2,7 @@
 
 from .engine.errors import (
     ArgumentError,
+    CompileWarning,
     DeclarationError,
     DTypeError,
     FileError,
@@ -18,6 +19,7 @@ from .engine.errors import (
 
 __all__ = [
     "ArgumentError",
+    "CompileWarning",
     "DTypeError",
     "DeclarationError",
     "FileError",

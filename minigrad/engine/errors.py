@@ -61,6 +61,10 @@ class GradcheckError(MinigradError, AssertionError):
         self.report = report
 
 
+class CompileWarning(UserWarning):
+    """A compiled step runs eagerly: what it cannot follow, where, and what to do about it."""
+
+
 for _error in list(globals().values()):  # shown and pickled under the public name
-    if isinstance(_error, type) and issubclass(_error, MinigradError):
+    if isinstance(_error, type) and issubclass(_error, MinigradError | CompileWarning):
         _error.__module__ = "minigrad.errors"

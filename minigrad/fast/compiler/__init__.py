@@ -5,29 +5,35 @@ sums between them, the gradients it left and the updates it made, as one flat li
 (`record`). Dead and repeated calls are dropped and some are rearranged (`passes`); where it pays,
 those that can be are run on parts of the rows, on two threads (`split`); what remains is written as
 Python source, one line a call, with buffers allocated once (`source`). Later calls run that source
-as long as nothing else the step depends on has changed (`state`, `guards`). Whenever the program
-cannot be known to be right, the step just runs.
+as long as what the step depends on is the same (`arguments`, `dependencies`), and now and then both
+ways, to compare (`audit`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from functools import update_wrapper
-from threading import Lock
+from inspect import signature
+from itertools import chain, islice, repeat
 from typing import Any
 
 import numpy as np
 
 from ...engine.context import current, listen
+from ...engine.errors import CompileWarning
 from ...engine.graph import caller
+from ...engine.tensor import Tensor
 from ..threads import one_threaded_blas
+from .arguments import Arguments, leaves_of
+from .audit import Audit
+from .dependencies import Dependencies
 from .effects import Changed
-from .find_dependencies import Survey, survey
-from .guards import _key, guard
 from .passes import improve
 from .record import Recorder
 from .source import write
 from .split import has_threads, split
+from .variant import Variant, small_bytes
 from .watched import Watched, plain
 
 __all__ = ["Compiled", "compile"]
@@ -35,113 +41,184 @@ __all__ = ["Compiled", "compile"]
 _LIMIT = 8  # programs kept for one step; a step that needs more runs eagerly
 
 
-class _Variant:
-    """One recorded run: its guard, and the program, or why there is none."""
-
-    def __init__(self, matches: Any, run: Any, source: str, reason: str | None) -> None:
-        self.matches, self.run, self.source, self.reason = matches, run, source, reason
-
-
 class Compiled:
     """A step that replays what it did. Call it as the step; made by `compile`.
 
     Attributes:
         source: the NumPy source of the latest recorded run, or a comment that says why the step
-        runs eagerly.
+            runs eagerly.
         reasons: why runs could not be compiled, newest last.
+        recordings: how many runs were recorded.
     """
 
     def __init__(self, step: Callable[..., Any]) -> None:
         self.step = step
-        self.variants: list[_Variant] = []
+        self.variants: list[Variant] = []
         self.reasons: list[str] = []
-        self.recordings = 0
-        self._latest: _Variant | None = None
+        self.recordings = self.calls = 0
+        self._by_key: dict[Any, list[Variant]] = {}
+        self._distrusted = self._warned = False
+        self._name = getattr(step, "__qualname__", type(step).__name__)
         update_wrapper(self, step)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        for variant in self.variants:
-            if variant.matches(args, kwargs):
-                return variant.run(args, kwargs)
-        if self.recordings >= _LIMIT or current().listeners:
+        if self._distrusted or current().listeners:
             return self.step(*args, **kwargs)
-        return self._record(args, kwargs)
+        self.calls += 1
+        arguments = Arguments(args, kwargs)
+        for variant in self._by_key.get(arguments.key, ()):
+            if variant.fits(arguments):
+                try:
+                    return self._replay(variant, arguments, args, kwargs)
+                except Changed:  # nothing was written yet
+                    continue
+        if self.recordings < _LIMIT:
+            return self._record(arguments, args, kwargs)
+        self._run_eagerly(
+            f"{_LIMIT} programs were recorded and none fits, {self._unlike(arguments)}",
+            "keep what changes from call to call in arrays or Tensors",
+        )
+        return self.step(*args, **kwargs)
+
+    def audit(self, *args: Any, **kwargs: Any) -> Any:
+        """A call that runs both ways and compares; what the step returns.
+
+        Warns: CompileWarning if the two differ: what does, by how much, and the likely reason.
+        """
+        if self._distrusted or current().listeners:
+            return self.step(*args, **kwargs)
+        arguments = Arguments(args, kwargs)
+        for _ in range(2):
+            for variant in self._by_key.get(arguments.key, ()):
+                if variant.run is not None and variant.fits(arguments):
+                    try:
+                        return self._audit(variant, arguments, args, kwargs)
+                    except Changed:
+                        continue
+            result = self(*args, **kwargs)  # which records it
+        return result
 
     @property
     def source(self) -> str:
-        return self._latest.source if self._latest is not None else "# not called yet\n"
+        return self.variants[0].source if self.variants else "# not called yet\n"
 
-    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def __repr__(self) -> str:
+        ready = sum(variant.run is not None for variant in self.variants)
+        state = f"{ready} program{'s' * (ready != 1)}, {self.calls} calls"
+        if self._distrusted or (self.reasons and not ready):
+            state = f"runs eagerly: {self.reasons[-1]}"
+        elif self.reasons:
+            state += f"; runs eagerly at times: {self.reasons[-1]}"
+        return f"<compiled {self._name}: {state if self.calls else 'not called yet'}>"
+
+    # ------------------------------------------------------------------ one call
+
+    def _replay(
+        self, variant: Variant, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run a program; another call, from another thread or from within, runs eagerly."""
+        if variant.run is None or not variant.lock.acquire(False):
+            return self.step(*args, **kwargs)
+        try:
+            count = variant.calls = variant.calls + 1
+            if count & (count - 1) == 0 or variant.sees_news(arguments):
+                return self._audit(variant, arguments, args, kwargs)
+            return variant.run(args, kwargs)
+        finally:
+            variant.lock.release()
+
+    def _audit(
+        self, variant: Variant, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        audit = Audit(self.step, variant, arguments)
+        try:
+            return audit.run(args, kwargs)
+        finally:
+            variant.note_news(arguments)
+            if audit.finding:
+                self._distrusted = True
+                self._run_eagerly(
+                    f"call {self.calls} differs from the step run eagerly in {audit.finding}",
+                    f"likely {audit.cause}; pass it as an argument",
+                )
+
+    def _run_eagerly(self, reason: str, remedy: str) -> None:
+        """Say once, in a warning, that and why the step runs eagerly."""
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+        if not self._warned:
+            self._warned = True
+            remedy = f"\n  {remedy}" if remedy else ""
+            text = f"mg.compile: {self._name} runs eagerly: {reason}{remedy}"
+            warnings.warn(text, CompileWarning, stacklevel=4)
+
+    def _unlike(self, arguments: Arguments) -> str:
+        """What keeps the latest program from being used."""
+        latest = self.variants[0]
+        for _, name, before, now in latest.found.changes():
+            return f"as {name} was {before!r:.40} and is {now!r:.40}"
+        return "as the arguments are of other shapes, dtypes or plain values"
+
+    # ------------------------------------------------------------------ the first call
+
+    def _record(self, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the step and write its program."""
         self.recordings += 1
-        found = survey(self.step, args, kwargs)
-        recorder = Recorder(found)
-        recording = current().recording
-        place = caller()
-        with listen(recorder):
-            watched = _watch(args), _watch(kwargs)
-            result = self.step(*watched[0], **watched[1])
-            result = recorder.finish(result)
-        changing = _changes(found, survey(self.step, args, kwargs), recorder)
-        run, source = None, ""
-        if recorder.reason is None:
-            try:
-                improve(recorder.program)
-                name = getattr(self.step, "__qualname__", type(self.step).__name__)
-                parts = split(recorder.program)
-                written = write(recorder.program, name, place, parts)
-                run, source = written.build(), written.source
-                whole = parts is None and not has_threads(recorder.program)
-                run = self._alone(run if whole else _on_one_blas_thread(run))
-            except Exception as error:  # the step itself ran: a fault of ours must not stop it
-                recorder.reason = f"the program cannot be written: {error!r}"
-        if recorder.reason is not None:
-            run, source = None, f"# runs eagerly: {recorder.reason}\n"
-            self.reasons.append(recorder.reason)
-        matches = guard(found, recorder, changing, recording)
-        variant = _Variant(matches, run or self._eagerly, source, recorder.reason)
+        named = enumerate(zip(_named(self.step, args), args, strict=True))
+        places = [p for i, (name, item) in named for p in leaves_of(f"args[{i}]", item, name)]
+        places += leaves_of("kwargs", kwargs)
+        fresh = [p for p in places if isinstance(p[2], Tensor | np.ndarray)]
+        objects = [item for _, _, item in places if not isinstance(item, Tensor | np.ndarray)]
+        found = Dependencies(self.step, objects)
+        samples = [small_bytes(x) for x in arguments.arrays]
+        recorder, place = Recorder(found, fresh), caller()
+        try:
+            with listen(recorder):
+                watched = _watch(args), _watch(kwargs)
+                result = recorder.finish(self.step(*watched[0], **watched[1]))
+        finally:
+            recorder.release()
+        _note_changes(found, recorder)
+        variant = Variant(found, recorder, arguments, samples)
+        if variant.reason is None:
+            self._write(variant, place)
+        if variant.reason is not None:
+            variant.source = f"# runs eagerly: {variant.reason}\n"
         self.variants.insert(0, variant)
-        self._latest = variant
+        self._by_key.setdefault(arguments.key, []).insert(0, variant)
+        if variant.reason is not None:
+            self._run_eagerly(variant.reason, variant.remedy)
         return result
 
-    def _alone(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """The buffers serve one call at a time: another, from another thread or from within, runs
-        eagerly.
-        """
-        lock = Lock()
-
-        def alone(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if not lock.acquire(False):
-                return self.step(*args, **kwargs)
-            try:
-                return run(args, kwargs)
-            except Changed:  # nothing was written yet
-                return self.step(*args, **kwargs)
-            finally:
-                lock.release()
-
-        return alone
-
-    def _eagerly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.step(*args, **kwargs)
+    def _write(self, variant: Variant, place: Any) -> None:
+        program = variant.program
+        try:
+            improve(program)
+            parts = split(program)
+            written = write(program, self._name, place, parts)
+            run, variant.source = written.build(), written.source
+            whole = parts is None and not has_threads(program)
+            variant.run = run if whole else _on_one_blas_thread(run)
+        except Exception as error:  # the step itself ran: a fault of ours must not stop it
+            variant.reason = f"the program cannot be written: {error!r}"
 
 
 def compile(step: Callable[..., Any]) -> Compiled:
     """A function that does what `step` does, replayed as NumPy source written once.
 
-    step: any function of tensors, arrays, plain values and containers of these. It may call
-    `backward()`, `assign_`, and `zero_grad()` and `step()` of an optimiser. Returns and `.grad` are
-    those of the step, to rounding; returned tensors are leaves.
+    A step is a function of:
 
-    Shapes, dtypes, flags, plain values and the objects the step reaches may change from call to
-    call: it is then recorded anew, up to 8 times. The numbers in arrays may change freely. Steps of
-    more than a millisecond run on two threads over single-threaded BLAS where they work row by row
-    and are not many short ones, with BLAS's setting restored after each call. A step
-    runs eagerly, as if it were not compiled, when it looks at numbers in Python (`item()`,
-    `float(x)`, `if x > 0`), computes with arrays outside the ops, returns what still waits for a
-    backward, has hooks, changes plain state, or while a trace listens; `compiled.reasons` says
-    which and where. Not seen: a condition on numbers of an array that the step reaches by itself
-    and reads with NumPy, and state outside Python objects (time, files).
+    - its arguments: arrays and Tensors by what they hold, everything else by equality;
+    - the Tensors, Modules and optimizers it uses, as they are at each call: values, attributes,
+      `train()` and `eval()`, replaced parameters, grown lists, `lr`, `requires_grad`;
+    - the builtin values, functions and classes that its closure and its globals name;
+    - random draws through a Generator that is given to an op.
+
+    All else is frozen at the first call. It may call `backward()`, `assign_`, and what optimizers
+    and schedules offer; returned tensors are leaves. Calls 2, 4, 8, 16 … run both ways and compare.
+    Where they differ, or a step cannot be compiled, it runs eagerly: a CompileWarning says why.
+
+    Returns: a `Compiled`, called as the step: `.source`, `.reasons`, `.audit(*args)`.
 
     >>> import minigrad as mg
     >>> w = mg.tensor([1.0, 2.0], requires_grad=True, name="w")
@@ -179,30 +256,26 @@ def _watch(item: Any) -> Any:
     return item
 
 
-def _changes(before: Survey, after: Survey, recorder: Recorder) -> set[tuple[int, Any]]:
-    """What the step changed in what it can reach: attributes set to its own arrays are kept,
-    anything else refused.
+def _named(step: Any, args: tuple[Any, ...]) -> Iterator[str]:
+    """What the step calls each of its arguments."""
+    try:
+        names = [*signature(step).parameters]
+    except (TypeError, ValueError):
+        names = []
+    return islice(chain(names, repeat("")), len(args))
+
+
+def _note_changes(found: Dependencies, recorder: Recorder) -> None:
+    """What the step changed in what it reaches: attributes set to arrays of the program are set by
+    it, anything else is refused.
     """
-    changing: set[tuple[int, Any]] = set()
-    then = {_key(e): e for e in before.entries if e.owner is not None}
-    for entry in after.entries:
-        old = then.get(_key(entry)) if entry.owner is not None else entry
-        if old is not None and (old.value is entry.value or _equal(old, entry)):
-            continue
-        known = recorder.arrays.known(entry.value)
-        if known is not None and isinstance(entry.owner, dict) and isinstance(entry.key, str):
-            changing.add(_key(entry))
-            entry.owner[entry.key] = plain(entry.value)
-            recorder.program.keeps.append((entry.owner, entry.key, known))
+    for holder, name, _, now in list(found.changes()):
+        value = recorder.values.known(now)
+        if value is not None and holder.state is not None and name in holder.state:
+            holder.changing.add(name)
+            holder.state[name] = plain(now)
+            recorder.program.keeps.append((holder.state, name, value))
         else:
-            what = entry.key if isinstance(entry.key, str) else type(entry.owner).__name__
-            recorder.refuse(f"the step changes {what}")
-    return changing
-
-
-def _equal(old: Any, new: Any) -> bool:
-    return (
-        old.kind == new.kind in ("plain", "length")
-        and type(old.value) is type(new.value)
-        and bool(old.value == new.value)
-    )
+            remedy = "pass it as an argument, or return the new one"
+            recorder.refuse(f"the step changes {name}", remedy)
+    found.note()

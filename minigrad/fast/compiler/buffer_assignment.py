@@ -77,7 +77,8 @@ class Homes:
         array = self.arrays.get(id(base))
         if array is not None:
             return array.kind == "fixed"
-        return base.kind not in ("argument", "step") and id(base) not in self.handed
+        stays = base.kind in ("leaf", "captured", "constant", "room")
+        return stays and id(base) not in self.handed
 
     def _phase(self, step: Step) -> int:
         """The phase in whose parts a step runs, 0 for whole."""
@@ -104,7 +105,7 @@ class Homes:
                 self.last[id(base)] = max(moment, self.last.get(id(base), -1))
                 if step.shares:
                     self.pinned.add(id(base))
-            if step.kind == "grad" and step.args[3] == "set":
+            if step.kind == "grad":
                 self.handed.add(id(root(step.args[2])))
 
     def _is_own(self, base: Value) -> bool:

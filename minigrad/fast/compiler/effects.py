@@ -27,15 +27,9 @@ class Effects(Terms):
             text = f"{self.names.bind(question, question.__name__)}({text})"
         self.lines.append(f"if {'not ' if truth else ''}{text}: raise {changed}")
 
-    def _tensor(self, tensor: Any, expression: str | None) -> str:
-        return expression or self.names.bind(tensor, f"leaf_{tensor.name or 'w'}")
-
     def _grad(self, step: Step) -> None:
-        leaf, expression, value, how = step.args
-        target, text = self._tensor(leaf, expression), self._source(value, "whole", True)
-        if how == "add":
-            self.whole.append(f"{target}.grad = np.asarray({target}.grad + {text})")
-            return
+        leaf, expression, value = step.args
+        target, text = self.tensor(leaf, expression), self._source(value, "whole", True)
         base = root(value)
         own = base.kind in ("step", "room") and not (base.step and base.step.shares)
         own = own and not self.taken & {id(base), id(value)}
@@ -44,7 +38,7 @@ class Effects(Terms):
         self.whole.append(f"{target}.grad = {text if own else f'{text}.copy()'}")
 
     def _clear(self, step: Step) -> None:
-        self.whole.append(f"{self._tensor(*step.args)}.grad = None")
+        self.whole.append(f"{self.tensor(*step.args)}.grad = None")
 
     def _assign(self, step: Step) -> None:
         _, _, target, value = step.args
@@ -53,15 +47,22 @@ class Effects(Terms):
         self.whole += [f"{text}[...] = {self.text(value)}", f"{noted}({text})"]
 
     def _update(self, step: Step) -> None:
-        self.whole.append(f"{self.names.bind(step.args[0], 'optimiser')}.step()")
+        owner, call = step.args
+        made = f"{self.names.bind(call, f'{type(owner).__name__.lower()}_step')}()"
+        if step.made is not None:
+            name = self.known[id(step.made), 0, "whole"] = self.names.fresh("updated")
+            made = f"{name} = {made}._data"
+        self.whole.append(made)
 
     def _result(self, item: Any) -> str:
         if isinstance(item, Wrapped):
+            if item.scalar:
+                return f"{self.text(item.value)}[()]"
             named = f", {item.name!r}" if item.name else ""
             self.names.objects.setdefault("Tensor", _tensor)
             return f"Tensor({self._returned(item.value)}{named})"
         if isinstance(item, Known):
-            return self._tensor(item.tensor, item.expression)
+            return self.tensor(item.tensor, item.expression)
         if item.__class__ is Value:
             return self._returned(item)
         if isinstance(item, tuple) and item.__class__ is not tuple:

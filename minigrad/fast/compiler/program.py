@@ -39,8 +39,9 @@ class Value:
 
     Attributes:
         kind: "argument" (fresh at every call), "leaf" (a Tensor's own array), "captured" (an array
-            the step reaches by itself), "constant" (the same at every call), "step" (computed) or
-            "room" (memory that several steps write parts of).
+            the step reaches by itself), "constant" (the same at every call), "grad" (what a leaf's
+            `.grad` holds), "result" (of an update), "step" (computed) or "room" (memory that
+            several steps write parts of).
         what: the Tensor, the array or the expression it comes from; the Step that makes it.
         strides, offset: where its entries lie in the memory of its root.
         part: one of several disjoint parts of a room or of a joint result.
@@ -76,6 +77,7 @@ class Step:
         op: the op whose kernel or rule it is part of.  path: where in the model that is.
         into: the view that its result is written to, None for memory of its own.
         shares: whether its result may share memory with what it was given, for a kernel.
+        made: the Value that an update gives, or None.
     """
 
     __slots__ = (
@@ -84,6 +86,7 @@ class Step:
         "into",
         "kind",
         "kwargs",
+        "made",
         "op",
         "outs",
         "path",
@@ -104,6 +107,7 @@ class Step:
         self.outs: list[Value] = []
         self.op = self.path = ""
         self.into: Value | None = None
+        self.made: Value | None = None
         self.shares = False
 
     @property
@@ -165,12 +169,12 @@ class Known:
 
 
 class Wrapped:
-    """A returned Tensor that the step made."""
+    """A returned Tensor that the step made, or (`scalar`) a number of NumPy's."""
 
-    __slots__ = ("name", "value")
+    __slots__ = ("name", "scalar", "value")
 
-    def __init__(self, value: Value, name: str | None) -> None:
-        self.value, self.name = value, name
+    def __init__(self, value: Value, name: str | None, scalar: bool = False) -> None:
+        self.value, self.name, self.scalar = value, name, scalar
 
 
 def values_in(item: Any) -> Iterator[Value]:

@@ -7,24 +7,44 @@ recorder refuse, and then the step is simply run eagerly, now and from then on.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ...engine.context import Listener
 from ...engine.graph import Node, backpropagate, caller, order
 from ...engine.op import Op
 from ...engine.sparse import dense
 from ...engine.tensor import Tensor
-from .find_dependencies import Survey
-from .numeric_check import all_agree
+from .compare import difference
+from .dependencies import Dependencies
 from .program import Known, Program, Step, Value, Wrapped, flat, substitute
-from .symbol import Symbol
-from .value_map import Arrays
+from .symbol import Symbol, Untraceable
+from .values import ValueMap
 from .watched import Watched, Watcher, plain
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "form"]
+
+_AS_ARRAY = "write it as an op of minigrad, or pass the number as an argument"
+
+
+class _Gradient:
+    """What `.grad` of a leaf is while the step runs.
+
+    Attributes:
+        before: what it was at the start, as the caller has it.
+        entry: the same as a watched array.  told: what the program has set it to, so far.
+    """
+
+    __slots__ = ("before", "entry", "tensor", "told")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor, self.before = tensor, tensor.grad
+        self.entry = self.before.view(Watched) if type(self.before) is np.ndarray else self.before
+        tensor.grad = self.told = self.entry
 
 
 class Recorder(Listener, Watcher):
@@ -35,7 +55,7 @@ class Recorder(Listener, Watcher):
         fresh: Tensors and arrays among the arguments: expression, name and thing.
     Attributes:
         reason, remedy: why the step must run eagerly, or None, and what to do about it.
-        entry_grads: leaves whose .grad at the start matters: the leaf, and what it was like.
+        entry_grads: what .grad of a leaf was at the start, where that matters, by the leaf's id.
     """
 
     def __init__(self, found: Dependencies, fresh: list[tuple[str, str, Any]]) -> None:
@@ -46,17 +66,17 @@ class Recorder(Listener, Watcher):
         places = {id(thing): (place, thing) for place, _, thing in reversed(fresh)}
         places = {key: pair for key, pair in places.items() if key not in found.things}
         self.values = ValueMap(self.program, found, places, names, self.refuse)
-        self.entry_grads: dict[int, tuple[Tensor, Any]] = {}
+        self.entry_grads: dict[int, Any] = {}
         self.quiet = False  # within an op: what it does with arrays is known
-        self._generators = {id(g): (g, g.bit_generator.state) for g in found.of(np.random.Generator)}
+        self._drawn = {id(g): (g, g.bit_generator.state) for g in found.of(np.random.Generator)}
+        self._random = _state_of_random()
         self._nodes: dict[Node, dict[str, Any]] = {}
         self._names: list[tuple[Any, str, Value]] = []
-        self._grads: dict[int, _Gradient] = {}
         self._scalars: set[int] = set()  # arrays that stand for NumPy's scalars
+        self._grads = {id(t): _Gradient(t) for t in self.values.tensors()}
+        self.values.entry_of = self._entry_grad
         if found.iterator:
             self.refuse("the step reaches an iterator", "pass what it gives as an argument")
-        for tensor in self.values.tensors():
-            self._gradient_of(tensor)
 
     def refuse(self, why: str, remedy: str = "") -> None:
         if self.reason is None:
@@ -70,11 +90,11 @@ class Recorder(Listener, Watcher):
         self.quiet = True
         for setting in settings:
             if isinstance(setting, np.random.Generator):
-                known = self._generators.get(id(setting))
-                if known is not None and known[1] != setting.bit_generator.state:
-                    self.refuse("random numbers are drawn outside the ops")
-                if known is None and id(setting) not in self.values.fixed:
-                    self.refuse("a random generator is made within the step")
+                known = self._drawn.get(id(setting))
+                if known is None:
+                    self.refuse("a random generator is made within the step", "make it outside")
+                elif known[1] != setting.bit_generator.state:
+                    self._refuse_draws()
 
     def forward(self, op: Op, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
         try:
@@ -95,19 +115,14 @@ class Recorder(Listener, Watcher):
         made = None
         if generators:
             program.draws = True
-            self._generators |= {id(g): (g, g.bit_generator.state) for g in generators}
+            self._drawn |= {id(g): (g, g.bit_generator.state) for g in generators}
         else:
             made = self._followed(op.forward, given, (array,), len(op.auxiliary))
         if made is None:
             saved = node.saved or () if node is not None else ()
             held = dict(zip(node.plan.names, saved, strict=False)) if node is not None else {}
-            made = self._whole(
-                op.name,
-                op.forward,
-                given,
-                [array, *map(held.get, op.auxiliary)],
-                bool(op.auxiliary),
-            )
+            arrays = [array, *map(held.get, op.auxiliary)]
+            made = self._whole(op.name, op.forward, given, arrays, bool(op.auxiliary))
         known = self.values.known(array)  # an op may answer with the very array it was given
         value = known or self.values.know(array, made[0].value)
         if node is not None:
@@ -130,14 +145,12 @@ class Recorder(Listener, Watcher):
         something else.
         """
         before = len(self.program.steps)
-        given = {s.value: s.a for s in flat(args) if s.__class__ is Symbol}
         try:
             made = function(*args)
         except Exception:
             made = ()
         results = list(made) if isinstance(made, tuple) else [made]
-        steps = self.program.steps[before:]
-        if len(results) < len(wanted) + more or not all_agree(results, wanted, steps, given):
+        if len(results) < len(wanted) + more or not _agree(results, wanted, args):
             del self.program.steps[before:]
             return None
         return results
@@ -165,13 +178,13 @@ class Recorder(Listener, Watcher):
             return False
         nodes = order([output._node] if output._node is not None else [])
         if any(node not in self._nodes for node in nodes):
-            self.refuse("backward leaves the step")
-        if any(node.hooks or node.after for node in nodes):
-            self.refuse("a tensor has hooks")
+            self.refuse("backward leaves the step", "call the forward within it too")
+        leaves = {edge for node in nodes for edge in node.edges if edge.__class__ is Tensor}
+        if any(node.hooks or node.after for node in nodes) or any(x._hooks for x in leaves):
+            self.refuse("a tensor has hooks", "remove them, or call the step without mg.compile")
         if seed.__class__ is Tensor:
             self.refuse("backward is given a Tensor")
         if self.reason is None:
-            self._sync_grads()
             if seed.size == 1 and seed.flat[0] == 1 and seed.base is None:
                 known = self.values.known(seed) is not None or self.values.is_outside(seed)
                 if not known:  # where a backward without a gradient starts
@@ -184,10 +197,10 @@ class Recorder(Listener, Watcher):
             take = self._nodes.__getitem__ if retain else self._nodes.pop
             run = partial(self._run, take)
             results = backpropagate([(output._node or output, start)], retain=retain, run=run)
+            for leaf, total in results.items():
+                self._arrive(leaf, total)
         finally:
             self.quiet = False
-        for leaf, total in results.items():
-            self._arrive(leaf, total)
         return True
 
     def _run(
@@ -215,95 +228,204 @@ class Recorder(Listener, Watcher):
         if gradient.__class__ is not Symbol:
             self.refuse("gradients are taken with mg.grad, not with backward()")
 
+    # ------------------------------------------------------------------ what `.grad` holds
+
+    def _gradient_of(self, leaf: Tensor) -> _Gradient:
+        if id(leaf) not in self._grads:
+            self._grads[id(leaf)] = _Gradient(leaf)
+        return self._grads[id(leaf)]
+
     def _arrive(self, leaf: Tensor, total: Symbol) -> None:
-        """A leaf's gradient: write `.grad`, and note that the program must."""
-        value = self.values.value_of(leaf)
+        """A leaf's gradient is added to its `.grad`."""
+        self.values.value_of(leaf)
+        held = self._gradient_of(leaf)
         self._names.append((leaf, "d_", total.value))
-        first = leaf.grad is None
-        if value.kind not in ("leaf", "argument"):  # it lives within the step only
-            leaf.grad = np.array(total.a) if first else leaf.grad + total.a
-            return
-        if id(leaf) not in self.entry_grads:
-            self.entry_grads[id(leaf)] = first
-        self._add_effect("grad", leaf, total.value, "set" if first else "add")
-        array = np.array(total.a) if first else np.asarray(plain(leaf.grad) + total.a)
+        if leaf.grad is None:
+            if held.entry is None and held.told is None:
+                self.entry_grads[id(leaf)] = form(None)
+            made = total
+        else:
+            made = np.add(self.values.symbol_of(leaf.grad), total)
+        array = np.array(total.a) if leaf.grad is None else np.asarray(plain(leaf.grad) + total.a)
         leaf.grad = array.view(Watched)
-        self._grads[id(leaf)] = (leaf, leaf.grad)
-        if first:
-            self.values.know(leaf.grad, total.value)
+        self.values.know(leaf.grad, made.value)
 
-    def _add_effect(self, kind: str, leaf: Tensor, *args: Any) -> None:
-        self.values.leaves[id(leaf)] = leaf
-        step = Step(kind, kind, None, (leaf, self.values.place(leaf), *args))
-        self.program.steps.append(step)
+    def _entry_grad(self, array: Any) -> Value | None:
+        """The Value of an array that was some leaf's `.grad` at the start."""
+        for held in self._grads.values():
+            if any(one is array for one in (held.before, held.entry, held.told)):
+                self.values.value_of(held.tensor)
+                if held.told is held.entry:
+                    self.entry_grads[id(held.tensor)] = form(array)
+                what = held.tensor, self._placed(held.tensor)
+                value = Value("grad", what, array.shape, array.dtype)
+                for one in {id(x): x for x in (held.before, held.told)}.values():
+                    self.values.know(one, value)
+                return value
+        return None
 
-    def _sync_grads(self) -> None:
-        """Notice what the step did to `.grad` by itself: None is understood, others not."""
-        for key, (tensor, known) in self._grads.items():
-            now = tensor.grad
-            if now is known:
+    def _tell_grads(self) -> None:
+        """The program sets each `.grad` to what the step has made of it."""
+        for key, held in self._grads.items():
+            now = held.tensor.grad
+            if now is held.told or not (key in self.values.leaves or self._is_outside(held)):
                 continue
+            effect = Step("clear", "clear", None, (held.tensor, self._placed(held.tensor)))
             if now is not None:
-                self.refuse("the step writes a .grad itself")
-            else:
-                self.entry_grads.setdefault(key, False)
-                self._add_effect("clear", tensor)
-            self._grads[key] = (tensor, now)
+                if not isinstance(now, np.ndarray):
+                    self.refuse("the step sets a .grad to something that is no array")
+                    continue
+                value = self.values.value_of(now)
+                effect = Step("grad", "grad", None, (*effect.args, value))
+            self.program.steps.append(effect)
+            held.told = now
+
+    def _is_outside(self, held: _Gradient) -> bool:
+        return self.values.is_outside(held.tensor)
+
+    def _placed(self, leaf: Tensor) -> str | None:
+        self.values.leaves[id(leaf)] = leaf
+        return self.values.place(leaf)
+
+    # ------------------------------------------------------------------ what NumPy computes
+
+    def looked_at(self, use: str) -> None:
+        if not self.quiet:
+            self.refuse(f"numbers are taken out of an array ({use})", _AS_ARRAY)
+
+    def computed(self, use: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """What NumPy makes of watched arrays: followed, or computed and reported."""
+        bare = substitute(args, plain), substitute(kwargs, plain)
+        if self.quiet or self.reason is not None:
+            return call(*bare[0], **bare[1])
+        out = kwargs.pop("out", None)
+        before = len(self.program.steps)
+        self.program.op, self.program.path = use.removeprefix("np.").strip("."), ""
+        self.quiet = True
+        try:
+            symbols = substitute(args, self.values.symbol_of)
+            made = call(*symbols, **substitute(kwargs, self.values.symbol_of))
+            if made.__class__ is not Symbol:
+                raise Untraceable(use)
+            if out is not None:
+                return self._written(out[0] if isinstance(out, tuple) else out, made)
+        except Exception:
+            del self.program.steps[before:]
+            self.quiet = False
+            self.looked_at(use)
+            return call(*bare[0], **bare[1])
+        finally:
+            self.quiet = False
+        array = np.asarray(made.a).view(Watched)
+        self.values.know(array, made.value)
+        if not array.shape:
+            self._scalars.add(id(array))
+            self._names.append((array, "", made.value))  # kept, so that its id stays its own
+        return array
+
+    def _written(self, out: Any, made: Symbol) -> Any:
+        """`x *= y` of a watched array: of a gradient, or of what NumPy made in the step."""
+        value = self.values.known(out)
+        right = value is not None and (out.shape, out.dtype) == (made.shape, made.dtype)
+        if value is not None and value.kind == "leaf" and right and out.shape == value.shape:
+            tensor = value.what
+            plain(out)[...] = made.a
+            self.program.steps.append(self._assignment(tensor, value, made.value))
+            return out
+        if value is None or value.kind not in ("step", "grad") or not right:
+            raise Untraceable("an array of the caller's is written")
+        if self.values.is_shared(out):
+            raise Untraceable("a view is written")
+        array = np.array(made.a).view(Watched)
+        self.values.know(array, made.value)
+        return array
+
+    def asked(self, array: Any) -> None:
+        """The truth of an array is part of the program, where nothing was written yet."""
+        if self.quiet or self.reason is not None:
+            return
+        try:
+            symbol = self.values.symbol_of(array)
+            if symbol.__class__ is Symbol:
+                bool(symbol)
+        except Untraceable:
+            self.refuse("a condition is asked after random numbers or updates", _AS_ARRAY)
 
     # ------------------------------------------------------------------ what else may happen
 
     def made(self, leaf: Tensor, data: Any) -> None:
         """tensor(data) within the step: a copy of something known, or a constant."""
         array = leaf._data
+        if isinstance(data, list | tuple) and any(isinstance(x, np.ndarray) for x in flat(data)):
+            self.refuse("a tensor is made of a list of arrays", "stack them: mg.stack")
         if isinstance(data, np.ndarray):
             step = Step("copy", "copy", np.array, (self.values.value_of(data),))
             (value,) = self.program.add(step, (array.shape, array.dtype))
             self.values.know(array, value)
-        elif isinstance(data, np.generic):
-            self.refuse("a tensor is made of a number that was computed outside the ops")
         else:
             self.values.know(array, Value("constant", np.array(array), array.shape, array.dtype))
 
     def mark_constant(self, array: Any) -> None:
-        self.values.constant(array)
+        if self.values.known(array) is None:
+            self.values.constant(array)
 
     def read(self, tensor: Tensor, array: Any, whole: bool) -> Any:
-        if self.quiet:
+        if self.quiet or self.reason is not None:
             return array
         if whole:
-            self.refuse("a tensor is read as an array")
-        if self.values.known(tensor._data) is None and not self.values.is_outside(tensor):
-            self.refuse("a tensor that the step did not make is read")
-            return array
+            self.looked_at("np.asarray of a tensor")
         watched = array.view(Watched)
         self.values.know(watched, self.values.value_of(tensor))
         return watched
 
-    def looked_at(self, use: str) -> None:
-        if not self.quiet:
-            self.refuse(f"an array is used outside the ops ({use})")
-
     def assigned(self, tensor: Tensor, array: Any) -> None:
+        if self.reason is not None:
+            return
         value = self.values.value_of(tensor)
         if value.kind not in ("leaf", "argument"):
-            self.refuse("assign_ writes a tensor made within the step")
-        self._add_effect("assign", tensor, value, self.values.value_of(array))
+            self.refuse("assign_ writes a tensor made within the step", "make a new one")
+        elif self.values.known(array) is not value:
+            if np.may_share_memory(array, tensor._data):
+                self.refuse("a tensor is written in part", "assign_ all of it")
+            step = self._assignment(tensor, value, self.values.value_of(array))
+            self.program.steps.append(step)
 
-    def updating(self, optimiser: Any, again: Any) -> None:
-        if optimiser is None:
-            self.refuse("gradients are clipped")
+    def _assignment(self, tensor: Tensor, value: Value, new: Value) -> Step:
+        return Step("assign", "assign", None, (tensor, self._placed(tensor), value, new))
+
+    def setting(self, optimizer: Any, name: str, value: Any) -> None:
+        if not self.quiet and name not in ("groups", "parameters"):
+            self.refuse(
+                f"the step sets {name} of {type(optimizer).__name__}",
+                "set it outside, or step a schedule of minigrad.optim within",
+            )
+
+    def updating(self, owner: Any, call: Callable[[], Any]) -> None:
+        """An update of weights, gradients or settings: the program calls it again."""
+        if self.quiet:
             return
-        if id(optimiser) not in self.values.fixed:
-            self.refuse("an optimiser is made within the step")
-        self._sync_grads()
-        for key, (tensor, grad) in self._grads.items():
-            if isinstance(grad, Watched):
-                tensor.grad = plain(grad)
-                self._grads[key] = (tensor, tensor.grad)
-                known = self.values.known(grad)
+        self._tell_grads()
+        for held in self._grads.values():
+            if isinstance(held.told, Watched):
+                known, grad = self.values.known(held.told), plain(held.told)
+                grad = held.before if held.told is held.entry else grad
                 if known is not None:
-                    self.values.know(tensor.grad, known)
-        self.program.steps.append(Step("update", "update", None, (optimiser,)))
+                    self.values.know(grad, known)
+                held.tensor.grad = grad
+        self.quiet = True
+
+    def updated(self, owner: Any, call: Callable[[], Any], result: Any) -> None:
+        step = Step("update", "update", None, (owner, call))
+        self.program.steps.append(step)
+        self.quiet = False
+        for held in self._grads.values():
+            if type(held.tensor.grad) is np.ndarray:
+                held.tensor.grad = held.tensor.grad.view(Watched)
+            held.told = held.tensor.grad
+        if isinstance(result, Tensor):
+            array = result._data
+            step.made = Value("result", step, array.shape, array.dtype)
+            self.values.know(array, step.made)
 
     # ------------------------------------------------------------------ the end
 
@@ -311,20 +433,39 @@ class Recorder(Listener, Watcher):
         """Note what is returned; the result as the caller may have it."""
         if self.quiet:
             self.refuse("an op failed")
-        self._sync_grads()
-        for tensor, grad in self._grads.values():
-            if isinstance(grad, Watched) and tensor.grad is grad:
-                tensor.grad = plain(grad)
-        for generator, state in self._generators.values():
-            if generator.bit_generator.state != state:
-                self.refuse("random numbers are drawn outside the ops")
+        if self.reason is None:
+            self._tell_grads()
+        self.release()
+        if any(g.bit_generator.state != state for g, state in self._drawn.values()):
+            self._refuse_draws()
+        if _state_of_random() != self._random:
+            self._refuse_draws()
+        if self.values.written():
+            self.refuse("the step writes into an array that it did not make", "use assign_")
         for owner, prefix, value in self._names:
-            name = owner.name or (self.values.names.get(id(owner)) if prefix else None)
+            named = getattr(owner, "name", None)
+            name = named or (self.values.names.get(id(owner)) if prefix else None)
             if value.name is None and value.kind == "step" and name:
                 value.name = prefix + name
         if self.reason is None:
             self.program.result = substitute(result, self._returned)
-        return substitute(result, plain)
+        return substitute(result, self._as_eagerly)
+
+    def release(self) -> None:
+        """Leave plain arrays in `.grad`."""
+        for held in self._grads.values():
+            grad = held.tensor.grad
+            if grad is held.entry:
+                held.tensor.grad = held.before
+            elif isinstance(grad, Watched):
+                held.tensor.grad = plain(grad)
+
+    def _refuse_draws(self) -> None:
+        remedy = "draw before the call and pass the numbers, or use mg.dropout(x, p, rng)"
+        self.refuse("random numbers are drawn outside the ops", remedy)
+
+    def _as_eagerly(self, item: Any) -> Any:
+        return plain(item)[()] if id(item) in self._scalars else plain(item)
 
     def _returned(self, item: Any) -> Any:
         if item.__class__ is Tensor:
@@ -332,16 +473,42 @@ class Recorder(Listener, Watcher):
                 return Known(self.values.place(item), item)
             node = item._node
             if node is not None and not (node.saved is None and node.source is None):
-                self.refuse("a returned tensor still waits for its backward")
+                why = "a returned tensor still waits for its backward"
+                self.refuse(why, "call backward within the step, or return x.detach()")
             if node is None and item._needs:
-                self.refuse("a leaf made within the step is returned")
+                self.refuse("a leaf made within the step is returned", "return x.detach()")
             return Wrapped(self.values.value_of(item), item._name or item.name)
         if isinstance(item, np.ndarray):
-            return self.values.value_of(item)
-        if item is None or isinstance(item, bool | int | float | str):
+            value = self.values.value_of(item)
+            return Wrapped(value, None, True) if id(item) in self._scalars else value
+        if item is None or isinstance(item, bool | int | float | str | np.generic):
             return item
-        self.refuse(f"a {type(item).__name__} is returned")
+        self.refuse(f"a {type(item).__name__} is returned", "return tensors, arrays or numbers")
         return None
+
+
+def form(gradient: Any) -> Any:
+    """What a program needs to know of a `.grad` that it reads."""
+    return None if gradient is None else (gradient.shape, gradient.strides)
+
+
+def _state_of_random() -> Any:
+    """Of the generators that everybody shares."""
+    kind, keys, *rest = np.random.get_state()  # noqa: NPY002, it is only looked at
+    return random.getstate(), kind, bytes(keys), rest
+
+
+def _agree(results: list[Any], wanted: tuple[Any, ...], given: Any) -> bool:
+    """Whether all are Symbols, and those that are known hold what they should."""
+    if not all(r.__class__ is Symbol for r in results):
+        return False
+    apart = [(r.a, a) for r, a in zip(results, wanted, strict=False) if difference(r.a, a)]
+    if not apart:
+        return True
+    inputs = [s.a for s in flat(given) if s.__class__ is Symbol and s.a.dtype.kind in "fc"]
+    with np.errstate(all="ignore"):
+        terms = max((float(np.abs(x).max(initial=0.0)) * x.size for x in inputs), default=0.0)
+    return not any(difference(found, array, terms / max(array.size, 1)) for found, array in apart)
 
 
 def _value(item: Any) -> Any:

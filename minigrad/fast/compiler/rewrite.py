@@ -139,7 +139,7 @@ class Rewriting:
 
     def _result(self, item: Any) -> Any:
         if isinstance(item, Wrapped):
-            return Wrapped(self.map(item.value), item.name)
+            return Wrapped(self.map(item.value), item.name, item.scalar)
         return item if isinstance(item, Known) else self.map(item)
 
 

@@ -110,7 +110,8 @@ class Symbol(NDArrayOperatorsMixin):
 
     def asked(self, question: Callable[[Any], bool]) -> bool:
         """The answer in this run, which a step of its own asks for again."""
-        if self.program.draws:  # numbers that were drawn cannot be drawn again
+        wrote = any(step.kind in ("assign", "update") for step in self.program.steps)
+        if self.program.draws or wrote:  # neither is done twice
             raise Untraceable("a truth value")
         truth = question(self.a)
         self.program.add(Step("check", "check", question, (self.value, truth)))

@@ -73,7 +73,9 @@ class Terms:
         if value.kind == "room":
             return self._declared(value)
         name = self.names.of(value)
-        if value.kind == "argument":
+        if value.kind == "grad":
+            self.whole.append(f"{name} = {self.tensor(*value.what)}.grad{_shape(value.shape)}")
+        elif value.kind == "argument":
             self.whole.append(f"{name} = {value.what}{_shape(value.shape)}")
         elif value.kind == "leaf":
             leaf = self.names.bind(value.what, f"leaf_{value.name or 'w'}")
@@ -81,6 +83,10 @@ class Terms:
         else:
             self.names.objects[name] = value.what
         return name
+
+    def tensor(self, tensor: Any, expression: str | None) -> str:
+        """A Tensor that the program did not make."""
+        return expression or self.names.bind(tensor, f"leaf_{tensor.name or 'w'}")
 
     def _declared(self, value: Value) -> str:
         """The array of a value that is written in parts, or in several steps."""

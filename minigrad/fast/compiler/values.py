@@ -48,6 +48,7 @@ class ValueMap:
         refuse: is told why, and what to do, when something cannot be known.
     Attributes:
         leaves: every Tensor that the program reads or writes and did not make, by id.
+        entry_of: gives the Value of what some leaf's `.grad` was at the start.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class ValueMap:
         self.program, self.refuse = program, refuse
         self.fixed, self.fresh, self.names = found.things, fresh, names
         self.leaves: dict[int, Tensor] = {}
+        self.entry_of: Callable[[Any], Value | None] = lambda array: None
         self._sums: list[tuple[Any, int]] = []  # arrays from outside, and checksums of them
         self._known: dict[int, tuple[Any, Value]] = {}  # by id of the array, while that lives
         self._whole: dict[int, Tensor] = {}  # the Tensor that an array is the whole of
@@ -153,6 +155,9 @@ class ValueMap:
         if id(array) in self._whole:
             return self._of_tensor(self._whole[id(array)])
         if id(array) not in self.fixed and id(array) not in self.fresh:
+            entry = self.entry_of(array)
+            if entry is not None:
+                return entry
             owner = self._base_of(array)
             if owner is not None:
                 return self._as_view(array, owner)
@@ -183,7 +188,10 @@ class ValueMap:
             owner = owner.base
             if id(owner) in self._known or id(owner) in self._whole or self.is_outside(owner):
                 return owner
-        near = sum(self._outside_at(array), [])
+            if self.entry_of(owner) is not None:
+                return owner
+        arguments, others = self._outside_at(array)
+        near = arguments + others
         if not near:
             return None
         if len(near) != 1 or not _within(array, near[0]):

@@ -51,7 +51,7 @@ def _report(use: str) -> None:
 
 def plain(item: Any) -> Any:
     """The base-class view of an array, anything else as it is."""
-    return item.view(np.ndarray) if isinstance(item, Watched) else item
+    return np.ndarray.view(item, np.ndarray) if isinstance(item, Watched) else item
 
 
 def _plainly(items: Any) -> Any:
