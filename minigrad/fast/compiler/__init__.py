@@ -67,9 +67,10 @@ class Compiled:
         self.calls += 1
         arguments = Arguments(args, kwargs)
         for variant in self._by_key.get(arguments.key, ()):
-            if variant.fits(arguments):
+            ready = variant.is_ready(arguments.arrays)
+            if ready or variant.fits(arguments):
                 try:
-                    return self._replay(variant, arguments, args, kwargs)
+                    return self._replay(variant, ready, arguments, args, kwargs)
                 except Changed:  # nothing was written yet
                     continue
         if self.recordings < _LIMIT:
@@ -114,14 +115,14 @@ class Compiled:
     # ------------------------------------------------------------------ one call
 
     def _replay(
-        self, variant: Variant, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, variant: Variant, ready: bool, arguments: Arguments, args: Any, kwargs: Any
     ) -> Any:
         """Run a program; another call, from another thread or from within, runs eagerly."""
         if variant.run is None or not variant.lock.acquire(False):
             return self.step(*args, **kwargs)
         try:
             count = variant.calls = variant.calls + 1
-            if count & (count - 1) == 0 or variant.sees_news(arguments):
+            if count & (count - 1) == 0 or (not ready and variant.sees_news(arguments)):
                 return self._audit(variant, arguments, args, kwargs)
             return variant.run(args, kwargs)
         finally:

@@ -139,7 +139,9 @@ class Audit:
             changed.append("an array that the step writes into")
         if changed:
             self.finding, self.cause = self.finding or changed[0], _STATE
-        found.note()
+        if changed:
+            found.note()
+            self.variant.prepare()
         return result
 
 

@@ -28,6 +28,7 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None), range, slice, np.gen
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 _LARGEST = 1000  # entries up to which each entry of a container is compared
 _MOST = 20_000  # things up to which the walk goes on
+_OWN = ("__code__", "__defaults__", "__kwdefaults__")
 _GONE = object()
 
 
@@ -50,10 +51,12 @@ class Holder:
         changing: names of what the step itself sets.
         state: the dictionary of an object's attributes, or None.
         counter: an object whose `version` tells that nothing was set, or None.
+        function: a function, its cells and the globals that it names; or None.
     """
 
-    def __init__(self, read: Callable[[], dict[Any, Any]], state: Any, counter: Any) -> None:
-        self.read, self.state, self.counter = read, state, counter
+    def __init__(self, read: Callable[[], dict[Any, Any]], **more: Any) -> None:
+        self.read = read
+        self.state, self.counter, self.function = map(more.get, ("state", "counter", "function"))
         self.then = read()
         self.changing: set[Any] = set()
 
@@ -84,7 +87,7 @@ class Dependencies:
         self._walk([step, *arguments])
         for thing in self.things.values():
             if _is_optimizer(type(thing)):
-                self._hold(partial(_attributes_named, thing, self._words), vars(thing))
+                self._hold(partial(_attributes_named, thing, self._words), state=vars(thing))
         self.note()
 
     def of(self, kind: type) -> list[Any]:
@@ -95,26 +98,38 @@ class Dependencies:
 
     def note(self) -> None:
         """Take what everything holds now for what it should hold."""
-        counted = {id(h.counter): h.counter for h in self.holders if h.counter is not None}
-        self._counters = list(counted.values())
-        self._versions = [counter.version for counter in self._counters]
         for holder in self.holders:
             holder.then = holder.read()
-        self._always = [holder for holder in self.holders if holder.counter is None]
+        self.versions = [h.counter.version for h in self.holders if h.counter is not None]
 
-    def fits(self) -> bool:
-        """Whether everything holds what it should."""
-        for holder in self._always:
-            now, then = holder.read(), holder.then
-            if len(now) != len(then) or not all(map(is_, now.values(), then.values())):
-                if any(True for _ in holder.changes()):
-                    return False
-        versions = [counter.version for counter in self._counters]
-        if versions == self._versions:
-            return True
-        if any(True for h in self.holders if h.counter is not None for _ in h.changes()):
+    def conditions(self, bind: Callable[[Any], str]) -> Iterator[str]:
+        """Expressions that hold as long as nothing has changed; others say little."""
+        for holder in self.holders:
+            then = holder.then
+            if holder.counter is not None:
+                continue
+            if holder.function is not None:
+                function, cells, named = holder.function
+                for name in _OWN:
+                    yield f"{bind(function)}.{name} is {bind(then[name])}"
+                for name, cell in cells.items():
+                    yield f"{bind(cell)}.cell_contents is {bind(then[name])}"
+                for space, word in named:
+                    yield f"{bind(space)}[{word!r}] is {bind(space[word])}"
+            read, held = bind(holder.read), bind(list(then.values()))
+            if holder.function is None:
+                yield f"len(now := {read}()) == {len(then)}"
+                yield f"all(map({bind(is_)}, now.values(), {held}))"
+        counters = [h.counter for h in self.holders if h.counter is not None]
+        versions = bind(self.versions)
+        for i, counter in enumerate(counters):
+            yield f"{bind(counter)}.version == {versions}[{i}]"
+
+    def is_same(self) -> bool:
+        """Whether nothing has changed, found by looking at everything."""
+        if any(True for _ in self.changes()):
             return False
-        self._versions = versions
+        self.versions[:] = [h.counter.version for h in self.holders if h.counter is not None]
         return True
 
     def changes(self) -> Iterator[tuple[Holder, Any, Any, Any]]:
@@ -135,11 +150,9 @@ class Dependencies:
             self.iterator |= hasattr(type(thing), "__next__")
             stack += reversed(list(self._parts(thing)))
 
-    def _hold(
-        self, read: Callable[[], dict[Any, Any]], state: Any = None, counter: Any = None
-    ) -> Iterable[Any]:
+    def _hold(self, read: Callable[[], dict[Any, Any]], **more: Any) -> Iterable[Any]:
         """Note a holder; what it holds."""
-        holder = Holder(read, state, counter)
+        holder = Holder(read, **more)
         self.holders.append(holder)
         for name, part in holder.then.items():
             if isinstance(name, str):
@@ -181,7 +194,8 @@ class Dependencies:
             return ()
         counts = any(base.__module__.startswith("layers.") for base in kind.__mro__)
         counter = thing if counts and hasattr(kind, "version") else None
-        return *self._hold(partial(_attributes, thing, state, slots), state, counter), kind
+        read = partial(_attributes, thing, state, slots)
+        return *self._hold(read, state=state, counter=counter), kind
 
     def _of_class(self, kind: type) -> Iterable[Any]:
         if _is_closed(kind) or kind.__module__.startswith("layers."):
@@ -204,19 +218,18 @@ class Dependencies:
         ]
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
         named = [(space, word) for space in spaces for word in sorted(words) if word in space]
-        own = [("__code__", "__defaults__", "__kwdefaults__"), function]
-        return self._hold(partial(_named, cells, named, *own))
+        return self._hold(
+            partial(_named, cells, named, function), function=(function, cells, named)
+        )
 
 
 def _named(
-    cells: dict[str, Any], named: list[tuple[dict[str, Any], str]], own: Any, function: Any
+    cells: dict[str, Any], named: list[tuple[dict[str, Any], str]], function: FunctionType
 ) -> dict[Any, Any]:
     held: dict[Any, Any] = {name: _content(cell) for name, cell in cells.items()}
     for space, word in named:
         held[word if word not in held else (word, id(space))] = space.get(word, _GONE)
-    for name in own:
-        held[name] = getattr(function, name)
-    return held
+    return held | {name: getattr(function, name) for name in _OWN}
 
 
 def _content(cell: Any) -> Any:

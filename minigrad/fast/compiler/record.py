@@ -72,7 +72,7 @@ class Recorder(Listener, Watcher):
         self._random = _state_of_random()
         self._nodes: dict[Node, dict[str, Any]] = {}
         self._names: list[tuple[Any, str, Value]] = []
-        self._scalars: set[int] = set()  # arrays that stand for NumPy's scalars
+        self._scalars: dict[int, Any] = {}  # arrays that stand for NumPy's scalars
         self._grads = {id(t): _Gradient(t) for t in self.values.tensors()}
         self.values.entry_of = self._entry_grad
         if found.iterator:
@@ -237,11 +237,11 @@ class Recorder(Listener, Watcher):
 
     def _arrive(self, leaf: Tensor, total: Symbol) -> None:
         """A leaf's gradient is added to its `.grad`."""
-        self.values.value_of(leaf)
+        outside = self.values.value_of(leaf).kind in ("leaf", "argument")
         held = self._gradient_of(leaf)
         self._names.append((leaf, "d_", total.value))
         if leaf.grad is None:
-            if held.entry is None and held.told is None:
+            if outside and held.entry is None and held.told is None:
                 self.entry_grads[id(leaf)] = form(None)
             made = total
         else:
@@ -316,11 +316,9 @@ class Recorder(Listener, Watcher):
             return call(*bare[0], **bare[1])
         finally:
             self.quiet = False
-        array = np.asarray(made.a).view(Watched)
-        self.values.know(array, made.value)
+        array = self._watched(made)
         if not array.shape:
-            self._scalars.add(id(array))
-            self._names.append((array, "", made.value))  # kept, so that its id stays its own
+            self._scalars[id(array)] = array  # kept, so that its id stays its own
         return array
 
     def _written(self, out: Any, made: Symbol) -> Any:
@@ -336,9 +334,15 @@ class Recorder(Listener, Watcher):
             raise Untraceable("an array of the caller's is written")
         if self.values.is_shared(out):
             raise Untraceable("a view is written")
-        array = np.array(made.a).view(Watched)
-        self.values.know(array, made.value)
-        return array
+        return self._watched(made)
+
+    def _watched(self, made: Symbol) -> Any:
+        """What was computed, as the step sees it; np.asarray of it is known too."""
+        bare = np.asarray(made.a)
+        watched = bare.view(Watched)
+        self.values.know(bare, made.value)
+        self.values.know(watched, made.value)
+        return watched
 
     def asked(self, array: Any) -> None:
         """The truth of an array is part of the program, where nothing was written yet."""

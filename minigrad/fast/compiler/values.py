@@ -100,7 +100,7 @@ class ValueMap:
     def is_shared(self, array: Any) -> bool:
         """Whether another array that is known lies in the same memory."""
         others = [held() for held, _ in list(self._known.values())]
-        others = [x for x in others if x is not None and x is not array]
+        others = [x for x in others if x is not None and x is not array and x is not array.base]
         return any(np.may_share_memory(x, array) for x in others)
 
     def constant(self, array: Any) -> Value:

@@ -17,6 +17,14 @@ __all__ = ["Variant", "small_bytes"]
 
 SMALL_BYTES = 1 << 13
 
+_READY = """
+def is_ready(given):
+    try:
+        return {}
+    except (AttributeError, KeyError, ValueError):
+        return False
+"""
+
 
 def small_bytes(array: Any) -> bytes | None:
     """What a small array holds; None for others."""
@@ -33,6 +41,7 @@ class Variant:
         reason, remedy: why it does, and what to do about it.
         source: the program as text, or a comment that says why there is none.
         calls: how often it ran, when it was recorded included.
+        is_ready: a first look at whether the program fits.
         lock: held while the program runs, whose buffers serve one call at a time.
     """
 
@@ -48,51 +57,79 @@ class Variant:
         entries = [(leaves[key], entry) for key, entry in recorder.entry_grads.items()]
         self._fixed_grads = [(x, entry) for x, entry in entries if id(x) not in fresh]
         self._given_grads = [(position[id(x)], entry) for x, entry in entries if id(x) in fresh]
-        self._known = self._known_among(arguments)
+        things = found.things  # which arguments the step also reaches by itself
+        self._known = [id(x) if id(x) in things else 0 for x in arguments.arrays]
         held = enumerate(zip(arguments.arrays, samples, strict=False))
-        self._unseen: dict[Any, bytes] = {i: kept for i, (_, kept) in held if kept is not None}
-        self._captured = {f"captured {i}": x for i, x in enumerate(found.of(np.ndarray))}
-        for name, array in self._captured.items():
-            kept = small_bytes(array)
-            if kept is not None:
-                self._unseen[name] = kept
-
-    def _known_among(self, arguments: Arguments) -> list[int]:
-        """Which arguments the step also reaches by itself."""
-        things = self.found.things
-        return [id(x) if id(x) in things else 0 for x in arguments.arrays]
+        small: list[tuple[Any, Any]] = [(i, kept) for i, (_, kept) in held]
+        small += [(x, small_bytes(x)) for x in found.of(np.ndarray)]
+        self._unseen = [(where, kept) for where, kept in small if kept is not None]
+        self._octave = 0
+        self.prepare()
 
     def fits(self, arguments: Arguments) -> bool:
         """Whether this is the program for a call with arguments of the same key."""
-        for leaf, data, needs in self._fixed:
-            if leaf._data is not data or leaf._needs is not needs or leaf._hooks:
-                return False
-        for leaf, entry in self._fixed_grads:
-            if leaf.grad is not entry and form(leaf.grad) != entry:
-                return False
         given = arguments.arrays
-        for i, entry in self._given_grads:
-            if given[i].grad is not entry and form(given[i].grad) != entry:
-                return False
-        if given and self._known_among(arguments) != self._known:
+        if [id(x) if id(x) in self.found.things else 0 for x in given] != self._known:
             return False
-        return self.found.fits()
+        try:
+            return bool(self._leaves_fit(given)) and self.found.is_same()
+        except (AttributeError, KeyError, ValueError):  # what is gone
+            return False
+
+    def prepare(self) -> None:
+        """Write `is_ready(given)`: whether the program fits and no array holds news. It may say no
+        where looking closely says yes.
+        """
+        objects: dict[str, Any] = {"form": form}
+
+        def bind(thing: Any) -> str:
+            objects[f"o{len(objects)}"] = thing
+            return f"o{len(objects) - 1}"
+
+        leaves = []
+        for leaf, data, needs in self._fixed:
+            name = bind(leaf)
+            leaves += [f"{name}._data is {bind(data)}", f"{name}._needs is {needs}"]
+            leaves.append(f"not {name}._hooks")
+        grads = [(bind(x), entry) for x, entry in self._fixed_grads]
+        grads += [(f"given[{i}]", entry) for i, entry in self._given_grads]
+        for name, entry in grads:
+            known = f"{name}.grad is None" if entry is None else f"form({name}.grad) == {entry}"
+            leaves.append(known)
+        self._leaves_fit = eval(f"lambda given: {' and '.join(leaves) or True}", objects)
+        things, every = bind(self.found.things), list(leaves)
+        for i, key in enumerate(self._known):
+            every.append(f"id(given[{i}]) {f'== {key}' if key else f'not in {things}'}")
+        for where, kept in self._unseen:
+            array = f"given[{where}]" if where.__class__ is int else bind(where)
+            every.append(f"{array}.tobytes() == {bind(kept)}")
+        every += self.found.conditions(bind)
+        exec(_READY.format(" and ".join(every) or True), objects)
+        self.is_ready = objects["is_ready"]
 
     def sees_news(self, arguments: Arguments) -> bool:
         """Whether a small array holds other numbers for the first time: they may have been frozen
         where nobody saw it.
         """
-        return any(self._current(key, arguments) != kept for key, kept in self._unseen.items())
+        octave, given = self.calls.bit_length(), arguments.arrays
+        if octave == self._octave:  # one such audit between calls 2ᵏ and 2ᵏ⁺¹
+            return False
+        for where, kept in self._unseen:
+            array = given[where] if where.__class__ is int else where
+            if array.tobytes() != kept:
+                self._octave = octave
+                return True
+        return False
 
     def note_news(self, arguments: Arguments) -> None:
         """A call with these arrays was audited."""
-        changed = [k for k, kept in self._unseen.items() if self._current(k, arguments) != kept]
-        for key in changed:
-            del self._unseen[key]
-
-    def _current(self, key: Any, arguments: Arguments) -> bytes:
-        array = self._captured[key] if isinstance(key, str) else arguments.arrays[key]
-        return array.tobytes()  # type: ignore[no-any-return]
+        given = arguments.arrays
+        arrays = [given[w] if w.__class__ is int else w for w, _ in self._unseen]
+        pairs = zip(arrays, self._unseen, strict=True)
+        unseen = [entry for array, entry in pairs if array.tobytes() == entry[1]]
+        if len(unseen) < len(self._unseen):
+            self._unseen = unseen
+            self.prepare()
 
     def tensors(self, arguments: Arguments) -> list[Tensor]:
         """Every Tensor that the step can reach, each once."""

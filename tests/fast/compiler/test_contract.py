@@ -1,0 +1,411 @@
+"""A compiled step gives what the step gives, whatever changes between the calls.
+
+Random steps are made of terms, each of which depends on something else: a number in a closure, an
+attribute, a mask, a flag of a module, what an array holds. Between calls these things change. Every
+outcome must be the eager one; where a step breaks the contract, one outcome may differ before the
+warning.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from contextvars import ContextVar
+from functools import partial
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import Linear, Module
+from minigrad.optim import SGD, Adam, clip_grad_norm
+from tests.compare import assert_same
+
+SIZE = 5
+
+
+def leaf(seed, *shape, name="w"):
+    data = np.random.default_rng(seed).uniform(0.5, 1.5, shape or (SIZE,))
+    return mg.tensor(data, requires_grad=True, name=name)
+
+
+# ---------------------------------------------------------------- terms: (term, change), kept or broken
+
+
+def number_in_closure():
+    factor = 2.0
+
+    def change(rng):
+        nonlocal factor
+        factor = rng.uniform(1, 2)
+
+    return lambda w, x: w * factor, change
+
+
+def in_namespace(source, name):
+    """A term whose globals are its own."""
+    space = {"mg": mg, "np": np, "__name__": "somebody"}
+    exec(f"{name}\ndef term(w, x): return {source}", space)
+    return space
+
+
+def number_in_globals():
+    space = in_namespace("w * rate", "rate = 2.0")
+    return space["term"], lambda rng: space.update(rate=rng.uniform(1, 2))
+
+
+def function_in_globals():
+    space = in_namespace("activation(w)", "activation = mg.tanh")
+    return space["term"], lambda rng: space.update(
+        activation=(mg.exp, mg.tanh, mg.sigmoid)[rng.integers(3)]
+    )
+
+
+def helper_in_globals():
+    space = in_namespace("helper(w)", "rate = 1.5\ndef helper(w): return w * rate")
+    return space["term"], lambda rng: space.update(rate=rng.uniform(1, 2))
+
+
+def class_in_globals():
+    space = in_namespace("w * Settings.rate", "class Settings:\n    rate = 2.0")
+
+    def change(rng):
+        if rng.integers(2):
+            space["Settings"].rate = rng.uniform(1, 2)
+        else:
+            space["Settings"] = type("Settings", (), {"rate": rng.uniform(1, 2)})
+
+    return space["term"], change
+
+
+def attribute_of_module():
+    config = ModuleType("config")
+    config.rate = 1.5
+    space = in_namespace("w * config.rate", "")
+    space["config"] = config
+    return space["term"], lambda rng: setattr(config, "rate", rng.uniform(1, 2))
+
+
+def default_argument():
+    def term(w, x, rate=1.5):
+        return w * rate
+
+    return term, lambda rng: setattr(term, "__defaults__", (rng.uniform(1, 2),))
+
+
+def entry(make, write):
+    state = make()
+
+    def change(rng):
+        write(state, rng.uniform(1, 2))
+
+    return lambda w, x: w * float(sum(state)), change
+
+
+def in_list():
+    state = [1.0, 2.0]
+
+    def change(rng):
+        state[rng.integers(len(state))] = rng.uniform(1, 2)
+        if rng.integers(2):
+            state.append(rng.uniform(1, 2))
+
+    return lambda w, x: w * sum(state), change
+
+
+def in_dict():
+    state = {"more": {"rate": 1.5}}
+
+    def change(rng):
+        if rng.integers(2):
+            state["more"]["rate"] = rng.uniform(1, 2)
+        else:
+            state["more"] = {"rate": rng.uniform(1, 2)}
+
+    return lambda w, x: w * state["more"]["rate"], change
+
+
+def in_set():
+    state = {1.5}
+
+    def change(rng):
+        state.clear()
+        state.add(rng.uniform(1, 2))
+
+    return lambda w, x: w * max(state), change
+
+
+def in_deque():
+    state = deque([1.5], maxlen=3)
+    return lambda w, x: w * sum(state), lambda rng: state.append(rng.uniform(1, 2))
+
+
+def in_namespace_object():
+    state = SimpleNamespace(rate=1.5)
+    return lambda w, x: w * state.rate, lambda rng: setattr(state, "rate", rng.uniform(1, 2))
+
+
+class Slotted:
+    __slots__ = ("rate",)
+
+
+def in_slots():
+    state = Slotted()
+    state.rate = 1.5
+    return lambda w, x: w * state.rate, lambda rng: setattr(state, "rate", rng.uniform(1, 2))
+
+
+class Strange(dict):
+    def __getattr__(self, name):
+        return self[name]
+
+
+def in_dict_with_attributes():
+    state = Strange(rate=1.5)
+    return lambda w, x: w * state.rate, lambda rng: state.update(rate=rng.uniform(1, 2))
+
+
+def in_context_variable():
+    state = ContextVar("state", default=1.5)
+    return lambda w, x: w * state.get(), lambda rng: state.set(rng.uniform(1, 2))
+
+
+def in_partial():
+    rates = [1.5]
+    term = partial(lambda rates, w, x: w * rates[0], rates)
+    return term, lambda rng: rates.__setitem__(0, rng.uniform(1, 2))
+
+
+class Layer(Module):
+    def __init__(self):
+        self.rate, self.first = 1.5, Linear(SIZE, SIZE, rng=0)
+        self.more = [Linear(SIZE, SIZE, rng=1)]
+
+    def forward(self, X):
+        for layer in (self.first, *self.more):
+            X = mg.tanh(layer(X))
+        return X * self.rate if self.training else X
+
+
+def in_layer():
+    layer = Layer()
+
+    def change(rng):
+        kind = rng.integers(6)
+        if kind == 0:
+            layer.rate = rng.uniform(1, 2)
+        elif kind == 1:
+            layer.train(not layer.training)
+        elif kind == 2:
+            layer.more.append(Linear(SIZE, SIZE, rng=int(rng.integers(9))))
+        elif kind == 3:
+            layer.first = Linear(SIZE, SIZE, rng=int(rng.integers(9)))
+        elif kind == 4:
+            layer.first.W = leaf(int(rng.integers(9)), SIZE, SIZE, name="W")
+        else:
+            layer.first.W.assign_(rng.normal(size=(SIZE, SIZE)))
+
+    return lambda w, x: layer(mg.reshape(w, (1, SIZE)))[0], change
+
+
+def in_captured_array():
+    state = {"mask": np.ones(SIZE)}
+
+    def change(rng):
+        if rng.integers(2):
+            state["mask"][rng.integers(SIZE)] = rng.uniform(1, 2)
+        else:
+            state["mask"] = rng.uniform(1, 2, SIZE)
+
+    return lambda w, x: w * state["mask"], change
+
+
+def in_captured_tensor():
+    other = leaf(3, name="other")
+
+    def change(rng):
+        if rng.integers(2):
+            other.requires_grad = not other.requires_grad
+            other.grad = None
+        other.assign_(rng.uniform(1, 2, SIZE))
+
+    return lambda w, x: w * other, change
+
+
+def dropped_out():
+    drawn = np.random.default_rng(7)
+    return lambda w, x: mg.dropout(w, 0.4, drawn), lambda rng: drawn.random(int(rng.integers(3)))
+
+
+def computed_by_numpy():
+    return lambda w, x: w * (x / np.maximum(x.max(), 1.0)) + np.where(x > 0.5, x, 0), None
+
+
+def condition():
+    return lambda w, x: w * 2.0 if x.sum() > SIZE * 0.6 else w * 3.0, None
+
+
+def made_by_numpy():
+    return lambda w, x: w * np.arange(SIZE).astype(float) + np.zeros(SIZE) + np.tri(SIZE)[2], None
+
+
+def data_of_a_tensor():
+    return lambda w, x: w * (w.data * 2.0) + w * w.numpy().max(), None
+
+
+# ---------------------------------------------------------------- what breaks the contract
+
+
+def read_by_asarray():
+    return lambda w, x: w / float(np.asarray(x).max()), None
+
+
+def read_by_view():
+    return lambda w, x: w / float(x.view(np.ndarray).max()), None
+
+
+def read_by_memoryview():
+    return lambda w, x: w / memoryview(x)[0], None
+
+
+def read_by_dlpack():
+    return lambda w, x: w / float(np.from_dlpack(x).max()), None
+
+
+def taken_out():
+    return lambda w, x: w * float(x[0]) * int(x.sum()) * x.max().item(), None
+
+
+def taken_out_of_what_is_captured():
+    state = np.ones(SIZE)
+    return lambda w, x: w * float(state[0]), lambda rng: state.__setitem__(0, rng.uniform(1, 2))
+
+
+def drawn_outside():
+    drawn = np.random.default_rng(3)
+    return lambda w, x: w * 2.0 if drawn.random() < 0.5 else w * 3.0, None
+
+
+def counted():
+    calls = []
+
+    def term(w, x):
+        calls.append(1)
+        return w * float(len(calls))
+
+    return term, None
+
+
+def written_by_the_step():
+    state = np.zeros(SIZE)
+
+    def term(w, x):
+        state[:] = state + x
+        return w * state
+
+    return term, None
+
+
+KEPT = [
+    number_in_closure, number_in_globals, function_in_globals, helper_in_globals, class_in_globals,
+    attribute_of_module, default_argument, in_list, in_dict, in_set, in_deque, in_namespace_object,
+    in_slots, in_dict_with_attributes, in_context_variable, in_partial, in_layer, in_captured_array,
+    in_captured_tensor, dropped_out, computed_by_numpy, condition, made_by_numpy, data_of_a_tensor,
+]  # fmt: skip
+BROKEN = [
+    read_by_asarray, read_by_view, read_by_memoryview, read_by_dlpack, taken_out,
+    taken_out_of_what_is_captured, drawn_outside, counted, written_by_the_step,
+]  # fmt: skip
+ENDS = ["plain", "SGD", "Adam", "clipped", "by hand", "summed", "cleared"]
+
+
+class World:
+    """A step and all that it reaches, made the same each time."""
+
+    def __init__(self, makers, end):
+        self.w = leaf(0)
+        made = [make() for make in makers]
+        terms, self.changes = [term for term, _ in made], [c for _, c in made if c is not None]
+        self.optimizer = {"SGD": SGD, "clipped": partial(SGD, momentum=0.9)}.get(end, Adam)(
+            [self.w], lr=0.05
+        )
+        optimizer, w = self.optimizer, self.w
+
+        def step(x):
+            loss = mg.sum(terms[0](w, x))
+            for term in terms[1:]:
+                loss = loss + mg.sum(term(w, x))
+            if end != "summed":
+                w.grad = None
+            loss.backward()
+            if end == "clipped":
+                clip_grad_norm([w], 0.5)
+            if end == "by hand":
+                norm = np.sqrt((w.grad**2).sum())
+                w.grad *= np.minimum(1.0, 0.5 / (norm + 1e-6))
+                w.assign_(w.data - 0.1 * w.grad)
+            elif end != "plain":
+                optimizer.step()
+            if end == "cleared":
+                w.grad = None
+            return loss
+
+        self.step = step
+
+    def outcome(self, run, x):
+        loss = run(x)
+        grad = 0.0 if self.w.grad is None else self.w.grad
+        return {"loss": loss.numpy().copy(), "w": self.w.numpy().copy(), "grad": grad}
+
+
+def wrong_calls(makers, end, seed, calls=10):
+    """Calls whose outcome is not the eager one; how many warnings there were; the compiled step."""
+    eager, other = World(makers, end), World(makers, end)
+    run = mg.compile(other.step)
+    rng, wrong = np.random.default_rng(seed), []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for call in range(calls):
+            x = np.random.default_rng([seed, call // 2]).uniform(size=SIZE)
+            wanted, found = eager.outcome(eager.step, x), other.outcome(run, x)
+            try:
+                assert_same(found, wanted, 1e-9)
+            except AssertionError:
+                wrong.append(call)
+                other.w.assign_(eager.w.numpy())
+            if eager.changes and rng.integers(2):
+                k, again = rng.integers(len(eager.changes)), int(rng.integers(1 << 30))
+                for world in (eager, other):
+                    world.changes[k](np.random.default_rng(again))
+            if rng.integers(4) == 0:
+                for world in (eager, other):
+                    world.optimizer.lr = 0.05 + 0.01 * call
+    return wrong, len(caught), run
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_a_step_within_the_contract_gives_what_it_gives_eagerly(seed):
+    rng = np.random.default_rng(seed)
+    makers = [KEPT[seed % len(KEPT)], *rng.choice(KEPT, size=rng.integers(3))]
+    wrong, _, run = wrong_calls(makers, ENDS[rng.integers(len(ENDS))], seed)
+    assert wrong == [], run
+
+
+@pytest.mark.parametrize("seed", range(90))
+def test_a_step_outside_the_contract_is_noticed_by_its_second_wrong_outcome(seed):
+    rng = np.random.default_rng(seed)
+    makers = [BROKEN[seed % len(BROKEN)], *rng.choice(KEPT, size=rng.integers(2))]
+    wrong, warned, run = wrong_calls(makers, ENDS[rng.integers(len(ENDS))], seed)
+    assert len(wrong) <= 1, run
+    assert warned or not wrong
+
+
+@pytest.mark.parametrize("maker", KEPT, ids=lambda maker: maker.__name__)
+def test_each_term_within_the_contract_compiles(maker):
+    eager = World([maker], "plain")
+    run = mg.compile(eager.step)
+    for call in range(6):
+        eager.outcome(run, np.random.default_rng(call).uniform(size=SIZE))
+    assert run.reasons == []
+    assert run.recordings <= 3
