@@ -124,7 +124,14 @@ class Compiled:
             count = variant.calls = variant.calls + 1
             if count & (count - 1) == 0 or (not ready and variant.sees_news(arguments)):
                 return self._audit(variant, arguments, args, kwargs)
-            return variant.run(args, kwargs)
+            try:
+                return variant.run(args, kwargs)
+            except Changed:
+                raise
+            except Exception as error:  # nothing was written yet; the step's own error says more
+                result = self.step(*args, **kwargs)
+                self._distrust(f"the program failed where the step does not: {error!r}", "")
+                return result
         finally:
             variant.lock.release()
 
@@ -137,11 +144,15 @@ class Compiled:
         finally:
             variant.note_news(arguments)
             if audit.finding:
-                self._distrusted = True
-                self._run_eagerly(
+                self._distrust(
                     f"call {self.calls} differs from the step run eagerly in {audit.finding}",
                     f"likely {audit.cause}; pass it as an argument",
                 )
+
+    def _distrust(self, reason: str, remedy: str) -> None:
+        """Run eagerly from now on."""
+        self._distrusted = True
+        self._run_eagerly(reason, remedy)
 
     def _run_eagerly(self, reason: str, remedy: str) -> None:
         """Say once, in a warning, that and why the step runs eagerly."""

@@ -115,6 +115,7 @@ class Audit:
         assert program is not None
         state, updates = _State(self.variant, self.arguments), _Updates()
         made: dict[str, Any] = {}
+        failure: Exception | None = None
         try:
             with listen(updates):
                 result = program(args, kwargs)
@@ -122,7 +123,8 @@ class Audit:
         except Changed:
             raise
         except Exception as error:
-            self.finding = f"an error of the program: {error!r}"
+            failure = error
+            self.finding = f"an error, which only the program raises: {error!r}"
         state.restore()
         arrays = found.of(np.ndarray)
         before, updates = list(map(small_bytes, arrays)), _Updates()
@@ -130,7 +132,8 @@ class Audit:
             with listen(updates):
                 result = self.step(*args, **kwargs)
         except Exception as error:
-            self.finding = f"an error, which only the step raises: {error!r}"
+            alike = type(error) is type(failure)
+            self.finding = "" if alike else f"an error, which only the step raises: {error!r}"
             raise
         wanted = state.outcome(result) | updates.found
         self.finding = self.finding or _compared(made, wanted)
@@ -159,7 +162,8 @@ def _compared(found: dict[str, Any], wanted: dict[str, Any]) -> str:
     for name, item in wanted.items():
         mine, theirs = found[name], _bare(item)
         if isinstance(mine, np.ndarray | np.number) and isinstance(theirs, np.ndarray | np.number):
-            by = difference(*map(np.asarray, (mine, theirs)), scale * ("gradient" in name))
+            own = scale if "gradient" in name else 0.0
+            by = difference(np.asarray(mine), np.asarray(theirs), own)
         else:
             by = "" if same(mine, theirs) else f"{mine!r:.60} in place of {theirs!r:.60}"
         if by:

@@ -218,9 +218,8 @@ class Dependencies:
         ]
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
         named = [(space, word) for space in spaces for word in sorted(words) if word in space]
-        return self._hold(
-            partial(_named, cells, named, function), function=(function, cells, named)
-        )
+        read = partial(_named, cells, named, function)
+        return self._hold(read, function=(function, cells, named))
 
 
 def _named(

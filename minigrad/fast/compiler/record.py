@@ -498,8 +498,8 @@ def form(gradient: Any) -> Any:
 
 def _state_of_random() -> Any:
     """Of the generators that everybody shares."""
-    kind, keys, *rest = np.random.get_state()  # noqa: NPY002, it is only looked at
-    return random.getstate(), kind, bytes(keys), rest
+    shared: Any = np.random.get_state(legacy=False)  # noqa: NPY002, it is only looked at
+    return random.getstate(), shared["state"]["key"].tobytes(), shared["state"]["pos"]
 
 
 def _agree(results: list[Any], wanted: tuple[Any, ...], given: Any) -> bool:

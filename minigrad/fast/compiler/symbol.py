@@ -84,6 +84,8 @@ class Symbol(NDArrayOperatorsMixin):
         return np.power(self, power)
 
     def __getitem__(self, index: Any) -> Any:
+        if any(getattr(part, "dtype", None) == np.bool_ for part in flat(index)):
+            raise Untraceable("a shape that depends on numbers")
         kind = "view" if is_basic(index) else "call"
         return apply(kind, "getitem", _getitem, (self, index))
 

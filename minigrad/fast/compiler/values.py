@@ -228,4 +228,4 @@ def checksum(array: Any) -> int:
     if array.dtype.hasobject or not array.size:
         return 0
     rows = np.atleast_1d(plain(array))[:: 1 + (array.nbytes >> 20)]
-    return crc32(np.ascontiguousarray(rows).reshape(-1).view(np.uint8))
+    return crc32(np.ascontiguousarray(rows).tobytes())

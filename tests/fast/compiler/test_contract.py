@@ -30,7 +30,7 @@ def leaf(seed, *shape, name="w"):
     return mg.tensor(data, requires_grad=True, name=name)
 
 
-# ---------------------------------------------------------------- terms: (term, change), kept or broken
+# ---------------------------------------------------------------- terms and what changes them
 
 
 def number_in_closure():
