@@ -168,7 +168,7 @@ class _Writer:
         if line.source.dimmed:
             look["style"] = "dashed"
         if line.steps:  # from the end of a block back to its beginning
-            look["constraint"] = "false"
+            look |= {"constraint": "false", "tailport": "e", "headport": "e"}
         tail = f"{line.source.id}sum" if summed else line.source.id
         self.graph.edge(tail, line.target.id, id=id, **look)
         self.titles[id] = labels.line_title(line)

@@ -80,7 +80,7 @@ def line_label(line: Line, summed: bool) -> list[str]:
     if line.steps:
         said = [f"to {_further(line)}, ×{len(line.edges)}"]
     else:
-        said = [f"×{line.times}"] if line.times > 1 else []
+        said = [f"×{line.times}"] if line.times > 1 and line.sent else []
     return [*said, ranged(line.sent)] if line.sent and (summed or line.steps) else said
 
 
