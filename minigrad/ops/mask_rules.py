@@ -15,7 +15,6 @@ from operator import index
 from typing import Any, Literal
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from ..engine.errors import ArgumentError
@@ -139,8 +138,8 @@ def _by_distance(rows: slice, keys: slice, seen: Callable[[Any], Any]) -> NDArra
     if n <= 0 or m <= 0:
         return np.zeros((max(n, 0), max(m, 0)), np.bool_)
     least, most = _distances(rows, keys)
-    line = seen(np.arange(least, most + 1))
-    return np.ascontiguousarray(sliding_window_view(line, m)[:, ::-1])
+    line = np.asarray(seen(np.arange(most, least - 1, -1)), np.bool_)
+    return np.ndarray((n, m), np.bool_, line, n - 1, (-1, 1)).copy()
 
 
 # ---------------------------------------------------------------- rules of positions
