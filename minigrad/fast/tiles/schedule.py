@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...engine.errors import DTypeError
+from ...ops.attention import check_mask
 from ...ops.mask_rules import Causal, MaskRule
 from ..limits import LIMITS
 from ..threads import Scratch, one_threaded_blas, run
@@ -87,6 +88,9 @@ class Schedule:
             for index in np.ndindex(*masks)
         }
         if self.mask is not None:
+            first = self.mask[(0,) * (self.mask.ndim - 1)] if self.mask.size else 0
+            if np.all((first == 0) | (first == 1)):  # all of it may be, which is refused
+                check_mask(self.mask)
             reads = [(grid, k) for grid in self.grids.values() for k in range(len(grid))]
             run(lambda item, _: item[0].tiles(item[1]), reads, threads)
         for heads in self._heads():
