@@ -1,4 +1,4 @@
-"""Self-attention: closed forms, the hand-derived steps, central differences, PyTorch."""
+"""Self-attention: closed forms, masks, stability, cost, and what its comparisons notice."""
 
 import tracemalloc
 
