@@ -143,8 +143,14 @@ def same(layer, counted, expected):
     assert expected.parameter_bytes == sum(p.numpy().nbytes for p in layer.parameters())
 
 
+def tiles_marked(layers):
+    """The names of layers; those in tiles need what brings them."""
+    marks = pytest.mark.needs_fast("attention in tiles")
+    return [pytest.param(name, marks=marks) if "tiles" in name else name for name in layers]
+
+
 @pytest.mark.parametrize(("b", "n"), SIZES)
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", tiles_marked(LAYERS))
 def test_the_closed_form_of_a_layer_is_what_the_graph_counts(rng, name, b, n):
     layer, X = LAYERS[name], mg.tensor(rng.normal(size=(b, n, D)), requires_grad=True)
     same(layer, count_graph(layer, X), layer_cost(layer, b, n))
@@ -152,7 +158,7 @@ def test_the_closed_form_of_a_layer_is_what_the_graph_counts(rng, name, b, n):
 
 @pytest.mark.parametrize("m", [5, 1])
 @pytest.mark.parametrize(("b", "n"), SIZES)
-@pytest.mark.parametrize("name", WITH_CONTEXT)
+@pytest.mark.parametrize("name", tiles_marked(WITH_CONTEXT))
 def test_the_closed_form_with_a_context_is_what_the_graph_counts(rng, name, b, n, m):
     layer = WITH_CONTEXT[name]
     X, Y = (mg.tensor(rng.normal(size=s), requires_grad=True) for s in ((b, n, D), (b, m, 11)))

@@ -333,6 +333,7 @@ def test_the_closed_form_of_a_layers_cost_is_what_the_graph_counts(rng, name, n)
     assert expected.gradient_bytes == counted.gradient_bytes
 
 
+@pytest.mark.needs_fast("the step is compiled")
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_compiled_layer_computes_the_same_on_other_input(rng, name):
     layer = LAYERS[name](rng=rng)

@@ -274,6 +274,7 @@ def test_a_decoder_block_of_linear_attention_keeps_its_context(rng):
     assert cache[0].of_context.made is not None
 
 
+@pytest.mark.needs_fast("the step is compiled")
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_compiled_layer_sees_another_mask(rng, name):
     layer = LAYERS[name](D, H, n_kv_heads=2, rng=rng)

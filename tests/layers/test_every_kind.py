@@ -103,6 +103,7 @@ def test_every_op_that_is_recorded_leads_to_the_output(rng, name):
     assert in_vain(t) == []
 
 
+@pytest.mark.needs_fast("the step is compiled")
 @pytest.mark.parametrize("name", KINDS)
 def test_a_layer_compiles_to_a_program_and_to_its_own_results(rng, name):
     layer, X = drawn(rng, name)

@@ -35,7 +35,10 @@ def X(rng):
 LAYERS = [
     lambda **options: SelfAttention(D, 3, 2, rng=0, **options),
     lambda **options: MultiHeadAttention(D, 2, rng=0, **options),
-    lambda **options: MultiHeadAttention(D, 2, rng=0, method="tiled", **options),
+    pytest.param(
+        lambda **options: MultiHeadAttention(D, 2, rng=0, method="tiled", **options),
+        marks=pytest.mark.needs_fast("attention in tiles"),
+    ),
 ]
 
 
@@ -78,6 +81,7 @@ def test_the_function_on_arrays_refuses_it_too(X):
     assert_same(scaled_dot_product_attention(X, X, X, mask_rules.Causal()), expected)
 
 
+@pytest.mark.needs_fast("the step is compiled")
 def test_a_compiled_step_knows_its_causal_mask_too(X):
     layer, mask = LAYERS[1](), create_causal_mask(N)
     step = mg.compile(lambda x: layer(x, mask))

@@ -350,6 +350,7 @@ def test_a_block_is_pytorchs_encoder_layer(rng, norm_order):
     agree(block(X, np.tri(N, dtype=bool)).numpy(), expected, 1e-12)
 
 
+@pytest.mark.needs_fast("the step is compiled")
 @pytest.mark.parametrize("made", [gpt2, llama])
 def test_a_compiled_training_step_replays_and_leaves_the_same_gradients(rng, made):
     """Positions and causal masks depend on shapes alone, so the program may keep them."""

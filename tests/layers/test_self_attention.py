@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-import minigrad.fast.memory
 from layers import (
     MultiHeadAttention,
     SelfAttention,
@@ -358,13 +357,16 @@ def test_one_head_of_many_is_this_layer(X, rng):
             np.testing.assert_allclose(a.grad, b.grad, rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.needs_fast("it empties the memory that is used again")
 def test_scores_are_let_go_of_once_the_next_are_there():
     """Of S_raw, S, S_masked and A there are two at a time, and in the end A, which is saved."""
+    from minigrad.fast.memory import release
+
     n = 512
     layer, mask = SelfAttention(D_MODEL, D_K, D_V, rng=0), create_causal_mask(n)
     X = mg.tensor(np.ones((1, n, D_MODEL)), requires_grad=True)
     layer(X, mask=mask).sum().backward()  # what is kept from call to call is there
-    minigrad.fast.memory.release()
+    release()
     tracemalloc.start()
     out = layer(X, mask=mask)
     held, peak = tracemalloc.get_traced_memory()

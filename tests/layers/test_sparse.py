@@ -12,7 +12,6 @@ from layers import (
     sliding_window_mask,
 )
 from minigrad.errors import ArgumentError, OutOfRangeError
-from minigrad.fast.tiles.schedule import Schedule
 
 N = 97
 
@@ -76,6 +75,7 @@ def test_what_is_left_grows_with_the_length_and_not_its_square(name):
     assert left[2] - left[1] == pytest.approx(2 * (left[1] - left[0]), rel=0.05)
 
 
+@pytest.mark.needs_fast("attention in tiles")
 @pytest.mark.parametrize("name", MASKS)
 def test_in_tiles_every_pattern_gives_what_the_exact_form_gives(rng, name):
     X, mask = rng.normal(size=(2, N, 12)), MASKS[name](N)
@@ -90,6 +90,7 @@ def test_in_tiles_every_pattern_gives_what_the_exact_form_gives(rng, name):
 BLOCK, LONG = 128, 1280  # the grain of the tiles; ten blocks of queries, and of keys
 
 
+@pytest.mark.needs_fast("attention in tiles")
 @pytest.mark.parametrize(("make", "blocks"), [
     (lambda: sliding_window_mask(LONG, 129), 28),  # each block, its neighbours: 3 · 10 - 2
     (lambda: sliding_window_mask(LONG, 129, causal=True), 19),
@@ -99,6 +100,8 @@ BLOCK, LONG = 128, 1280  # the grain of the tiles; ten blocks of queries, and of
 ], ids=["window", "causal window", "global", "BigBird", "dilated"])  # fmt: skip
 def test_in_tiles_only_blocks_with_an_open_entry_are_computed(rng, monkeypatch, make, blocks):
     """The scores that are multiplied out, in each head, both as counted and as done."""
+    from minigrad.fast.tiles.schedule import Schedule
+
     mask, done, real = make(), [], Schedule.scores
     kept = mask.reshape(10, BLOCK, 10, BLOCK).any(axis=(1, 3))
     assert kept.sum() == blocks

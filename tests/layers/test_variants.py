@@ -221,6 +221,7 @@ def test_heads_may_be_wider_or_narrower_than_the_model_over_their_number(rng, X)
     assert layer.W_O.shape == (10, D)
 
 
+@pytest.mark.needs_fast("attention in tiles")
 def test_a_layer_in_tiles_takes_rotary_positions_scale_and_causality(X):
     options = {"causal": True, "scale": 0.3, "position": Rotary(4), "n_kv_heads": 1}
     exact, tiled = (

@@ -336,6 +336,7 @@ def of_tiles(rng: np.random.Generator, **settings: Any) -> tuple[Any, Any]:
     return record, next(node for node in record["nodes"] if node.get("op") == "tiled_attention")
 
 
+@pytest.mark.needs_fast("attention in tiles")
 def test_causal_attention_in_tiles_says_so_in_the_page(rng: np.random.Generator) -> None:
     record, node = of_tiles(rng, is_causal=True)
     assert letters(record["formulas"][node["tex"]]) == "softmaxj≤i(1dkqk⊤)v"
@@ -343,6 +344,7 @@ def test_causal_attention_in_tiles_says_so_in_the_page(rng: np.random.Generator)
     assert defined == ["S¯=A⊙(gv⊤−rowsum(g⊙out))", "A=softmaxj≤i(1dkqk⊤)"]
 
 
+@pytest.mark.needs_fast("attention in tiles")
 def test_the_page_shows_no_mask_where_none_was_given(rng: np.random.Generator) -> None:
     record, node = of_tiles(rng, scale=0.7)
     assert letters(record["formulas"][node["tex"]]) == "softmax(scaleqk⊤)v"

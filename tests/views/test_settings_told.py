@@ -167,6 +167,7 @@ def tiled(rng, mask=None, **settings):
     return derivation_text(t)
 
 
+@pytest.mark.needs_fast("attention in tiles")
 def test_causal_attention_in_tiles_shows_which_keys_a_query_sees(rng):
     text = tiled(rng, is_causal=True)
     assert r"O &= \mathrm{softmax}_{j \le i}(\tfrac{1}{\sqrt{3}}\, Q K^\top)\, V" in text
@@ -176,24 +177,28 @@ def test_causal_attention_in_tiles_shows_which_keys_a_query_sees(rng):
     assert "keep" not in text
 
 
+@pytest.mark.needs_fast("attention in tiles")
 def test_a_scale_and_a_mask_show_forward_and_backward(rng):
     text = tiled(rng, np.tri(5, dtype=bool), scale=0.7)
     assert text.count(r"\mathrm{softmax}(0.7\, Q K^\top + M)") == 3  # forward, its step, and A
     assert r"$`M \in \{0, -\infty\}^{5 \times 5}`$" in text
 
 
+@pytest.mark.needs_fast("attention in tiles")
 def test_attention_in_tiles_without_a_mask_shows_none(rng):
     text = tiled(rng)
     assert "+ M" not in text
     assert r"j \le i" not in text
 
 
+@pytest.mark.needs_fast("attention in tiles")
 def test_each_sign_of_a_rule_is_defined_once_in_its_step(rng):
     back = tiled(rng, is_causal=True).split("## Backward")[1]
     assert back.count(r"\bar S &= A \odot") == back.count("A &= ") == 1
     assert back.index("A &= ") < back.index(r"\bar S &= ") < back.index(r"\partial Q} &= ")
 
 
+@pytest.mark.needs_fast("attention in tiles")
 def test_a_frozen_query_leaves_no_sign_undefined(rng):
     q, k, v = (mg.tensor(rng.normal(size=(5, 3)), requires_grad=n != "Q", name=n) for n in "QKV")
     with mg.trace() as t:
@@ -203,6 +208,7 @@ def test_a_frozen_query_leaves_no_sign_undefined(rng):
     assert "A &= " in back
 
 
+@pytest.mark.needs_fast("attention in tiles")
 def test_a_causal_layer_in_tiles_says_that_it_is_causal(rng):
     layer = layers.SelfAttention(5, 3, 2, rng=rng, causal=True, method="tiled")
     with mg.trace() as t:
