@@ -57,7 +57,8 @@ class Embedding(Module):
 
     def _check(self, tokens: Any) -> None:
         """A negative number would be a row from the end."""
-        array, rows = np.asarray(tokens), self.W.shape[0]
+        array = tokens.numpy() if isinstance(tokens, mg.Tensor) else np.asarray(tokens)
+        rows = self.W.shape[0]
         if array.dtype.kind not in "iu":
             raise DTypeError(f"Embedding(tokens): tokens must be integers, got {array.dtype}")
         if array.size and (array.min() < 0 or array.max() >= rows):

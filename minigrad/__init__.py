@@ -8,6 +8,8 @@ array([2., 4.])
 """
 
 from importlib import import_module
+from importlib.util import find_spec
+from os import environ
 from typing import TYPE_CHECKING
 
 from . import errors
@@ -183,7 +185,8 @@ __all__ = [
 ]
 
 
-import_module("minigrad.fast.tiles")  # declares attention in tiles, and brings it as a method
+if environ.get("MINIGRAD_FAST", "1") != "0" and find_spec("minigrad.fast") is not None:
+    import_module("minigrad.fast")
 
 __getattr__, __dir__ = lazy_imports(
     __name__,

@@ -53,7 +53,7 @@ class _Watch(Listener):
         names = [f"{op.inputs[0]}[{i}]" for i in range(len(inputs))] if op.variadic else op.inputs
         operands = {name: _plain(value) for name, value in zip(names, inputs, strict=True)}
         operands |= dict(zip(op.settings, settings, strict=True))
-        found = output.data
+        found = output._data
         bad = _bad(found)
         if bad.any() and any(_may_mask(value) for value in operands.values()):
             bad &= ~(found == -np.inf)
@@ -81,7 +81,7 @@ class _Watch(Listener):
 
 
 def _plain(value: Any) -> Any:
-    return value.data if isinstance(value, Tensor) else value
+    return value._data if isinstance(value, Tensor) else value
 
 
 def _may_mask(value: Any) -> bool:

@@ -137,7 +137,7 @@ def gradcheck(
     'complex step'
     """
     given = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
-    values = [x.data if isinstance(x, Tensor) else np.asarray(x) for x in given]
+    values = [x._data if isinstance(x, Tensor) else np.asarray(x) for x in given]
     values = [v.astype(np.float64) if v.dtype.kind == "f" else v for v in values]
     report = _checked(_Problem(f, values, seed), 1, tolerance)
     if order >= 2 and report.ok:
@@ -172,7 +172,7 @@ class _Problem:
 
     def _output(self, values: Sequence[Any]) -> Any:
         output = self.f(*(Tensor(v) for v in values))
-        return output.data if isinstance(output, Tensor) else np.asarray(output)
+        return output._data if isinstance(output, Tensor) else np.asarray(output)
 
     def _gradients(
         self, values: Sequence[Any], create_graph: bool

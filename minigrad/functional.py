@@ -18,7 +18,7 @@ from .engine.context import Context, Listener, current, enable_grad, within
 from .engine.errors import GradientError, ShapeError
 from .engine.graph import Node, backpropagate, next_number, writes
 from .engine.op import Op
-from .engine.tensor import Tensor, _recorded, _seed, tensor
+from .engine.tensor import Tensor, seed_of, tensor
 
 __all__ = ["checkpoint", "grad", "hvp", "jacobian", "jvp", "vjp"]
 
@@ -33,6 +33,7 @@ def grad(output: Tensor, inputs: Any, grad_output: Any = None, create_graph: boo
             The graph is kept then; otherwise it is freed, and arrays are returned.
     Returns: one gradient, or a list, like `inputs`; zeros for an input that `output` does not
         depend on.
+    Raises: GradientError for an input that requires no gradient.
 
     >>> import minigrad as mg
     >>> x = mg.tensor(2.0, requires_grad=True)
@@ -43,30 +44,49 @@ def grad(output: Tensor, inputs: Any, grad_output: Any = None, create_graph: boo
     single = isinstance(inputs, Tensor)
     wanted: list[Tensor] = [inputs] if single else list(inputs)
     for i, x in enumerate(wanted):
-        if not isinstance(x, Tensor) or not x._needs:
+        if not isinstance(x, Tensor) or not x.requires_grad:
             raise GradientError(
                 f"grad(output, inputs): inputs[{i}] is no tensor that requires a gradient"
             )
-    seed = _seed("grad", output, grad_output)
+    seed = seed_of("grad", output, grad_output)
     if not create_graph:
-        seed = np.array(seed)  # a listener may keep it
+        seed = np.array(getattr(seed, "_data", seed))  # a listener may keep it
     elif not isinstance(seed, Tensor):
         seed = Tensor(seed)
-    results = backpropagate(
-        [(output._node or output, seed)],
+    targets = [x.node or x for x in wanted]
+    found = backpropagate(
+        [(output.node or output, seed)],
         retain=create_graph,
-        targets=[x._node or x for x in wanted],
+        targets=targets,
         run=_recorded if create_graph else None,
+        textbook=create_graph,
     )
-    found = [results.get(x._node or x) for x in wanted]
-    arrays = [
-        np.zeros(x.shape, x.dtype) if g is None else g for x, g in zip(wanted, found, strict=True)
-    ]
-    if create_graph:
-        arrays = [g if isinstance(g, Tensor) else Tensor(np.asarray(g)) for g in arrays]
-    else:
-        arrays = [np.array(g) for g in arrays]
-    return arrays[0] if single else arrays
+    gradients: list[Any] = []
+    for x, target in zip(wanted, targets, strict=True):
+        g = found.get(target)
+        g = np.zeros(x.shape, x.dtype) if g is None else g
+        if create_graph:
+            gradients.append(g if isinstance(g, Tensor) else Tensor(np.asarray(g)))
+        else:
+            again = any(g is other for other in gradients)  # one input named twice
+            gradients.append(np.array(g) if again or g.__class__ is not np.ndarray else g)
+    return gradients[0] if single else gradients
+
+
+def _recorded(
+    node: Node, rules: Callable[..., Any], gradient: Any, saved: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """A node's rules on Tensors: what it saved, its inputs and output in the graph again."""
+    lifted = []
+    for name, value in zip(node.plan.names, saved, strict=True):
+        position = node.plan.input_of(name)
+        if name == "out":
+            value = Tensor(value, node, node.plan.needs)
+        elif position in node.plan.needed:
+            edge = node.edges[node.plan.needed.index(position)]
+            value = Tensor(value, edge, edge.plan.needs) if isinstance(edge, Node) else edge
+        lifted.append(value)
+    return rules(gradient, tuple(lifted))  # type: ignore[no-any-return]
 
 
 def _fresh(inputs: Any) -> tuple[list[Tensor], bool]:
@@ -132,7 +152,7 @@ def jvp(f: Callable[..., Any], inputs: Any, tangents: Any) -> tuple[Any, Any]:
         u = tensor(np.zeros(output.shape, output.dtype), requires_grad=True)
         pulled = grad(output, leaves, u, create_graph=True)
         linear = sum((g * v).sum() for g, v in zip(pulled, along, strict=True))
-    return output.numpy(), grad(linear, u) if linear.requires_grad else np.zeros_like(u.data)
+    return output.numpy(), grad(linear, u) if linear.requires_grad else np.zeros_like(u._data)
 
 
 def hvp(f: Callable[..., Any], inputs: Any, vectors: Any) -> tuple[Any, Any]:
@@ -239,7 +259,7 @@ class _Recompute(Listener):
         for reference in self.leaves:
             leaf = reference()
             if leaf is not None:
-                writes.check_since(self.began, wanted, leaf.path or "an input", leaf.data)
+                writes.check_since(self.began, wanted, leaf.path or "an input", leaf._data)
         twins, result = self._run_again()
         nodes = [reference() for reference in self.nodes]
         same = len(nodes) == len(twins) and all(

@@ -10,13 +10,9 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from functools import wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .errors import ArgumentError
-
-if TYPE_CHECKING:
-    from .graph import Node
-    from .op import Op
 
 __all__ = [
     "Change",
@@ -30,19 +26,24 @@ __all__ = [
     "mark_input",
     "no_grad",
     "scope",
+    "tell",
     "within",
 ]
 
 
 class Listener:
-    """Hears of every op that runs and of every backward step. Override what you need."""
+    """Hears of every op that runs and of every backward step. Override what you need.
 
-    def enter(self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
+    Further events, of which few need to hear, are told by name (see `tell`): one that records
+    programs has methods `read`, `made`, `assigned` and the like.
+    """
+
+    def enter(self, op: Any, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
         """An op is about to run."""
 
     def forward(
         self,
-        op: Op,
+        op: Any,
         inputs: tuple[Any, ...],
         settings: tuple[Any, ...],
         output: Any,
@@ -50,31 +51,11 @@ class Listener:
     ) -> None:
         """An op ran; `output` is its Tensor, whose node is None when nothing was recorded."""
 
-    def backward(self, node: Node, gradient: Any, contributions: list[Any], seconds: float) -> None:
+    def backward(self, node: Any, gradient: Any, contributions: list[Any], seconds: float) -> None:
         """A node's rules ran: `contributions` are what it sends along `node.edges`, in order."""
 
     def arrived(self, leaf: Any, gradient: Any) -> None:
         """A leaf's whole gradient is known."""
-
-    def intercept_backward(self, output: Any, seed: Any, retain: bool) -> bool:
-        """`output.backward` was called: run it here and say so, or leave it to the engine."""
-        return False
-
-    def read(self, tensor: Any, array: Any, whole: bool) -> Any:
-        """Someone takes a tensor's array (a copy, if `whole`) out of the graph: hand it over."""
-        return array
-
-    def made(self, leaf: Any, data: Any) -> None:
-        """A leaf was made, as a copy of `data`."""
-
-    def assigned(self, tensor: Any, array: Any) -> None:
-        """A leaf was overwritten by `assign_`."""
-
-    def updating(self, owner: Any, again: Callable[[], Any]) -> None:
-        """Weights, gradients or a setting are about to be updated; `again` does it once more."""
-
-    def mark_constant(self, array: Any) -> None:
-        """An array that is the same at every call was made."""
 
     def mark_input(self, tensor: Any) -> None:
         """A layer was handed this tensor: it is an input, not a parameter."""
@@ -116,13 +97,21 @@ class Change:
         raise NotImplementedError
 
     def __enter__(self) -> Any:
-        _CURRENT.set(self._changed(current()))
+        before = current()
+        try:
+            _CURRENT.set(self._changed(before))
+        except BaseException:  # Ctrl-C right after it: the block will not be entered, nor left
+            _CURRENT.set(before)
+            raise
         return self
 
     def __exit__(self, *exception: object) -> None:
-        outer = current().outer
-        assert outer is not None, "left more often than entered"
-        _CURRENT.set(outer)
+        now = current()
+        try:
+            _CURRENT.set(now.outer or now)
+        except BaseException:  # Ctrl-C before it
+            _CURRENT.set(now.outer or now)
+            raise
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if isgeneratorfunction(function) or isasyncgenfunction(function):
@@ -211,19 +200,23 @@ class listen(Change):
         return Context(now.recording, now.scope, (*now.listeners, self.listener), now)
 
 
+def tell(event: str, *args: Any) -> list[Any]:
+    """Call the method of that name on each listener that has one; what they answered."""
+    heard = [getattr(listener, event, None) for listener in current().listeners]
+    return [method(*args) for method in heard if method is not None]
+
+
 def mark_constant(array: Any) -> Any:
     """Say that this array is the same at every call, whatever the arguments hold; returns it."""
-    for listener in current().listeners:
-        listener.mark_constant(array)
+    tell("mark_constant", array)
     return array
 
 
 def mark_input(*values: Any) -> None:
     """Say what a layer was handed: a record calls these tensors inputs, not parameters."""
-    for listener in current().listeners:
-        for value in values:
-            if hasattr(value, "__apply__"):
-                listener.mark_input(value)
+    for value in values:
+        if hasattr(value, "__apply__"):
+            tell("mark_input", value)
 
 
 def expect_gradients(steps: Callable[..., Any], of: Any = None, /, **symbols: Any) -> None:
@@ -241,8 +234,7 @@ def expect_gradients(steps: Callable[..., Any], of: Any = None, /, **symbols: An
     if listeners and of is not None:
         own = {name: x for name, x in vars(of).items() if hasattr(x, "__apply__")}
         symbols = own | symbols
-    for listener in listeners:
-        listener.expect_gradients(steps, symbols)
+    tell("expect_gradients", steps, symbols)
 
 
 class within(Change):

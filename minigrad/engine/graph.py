@@ -14,18 +14,15 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import count
 from operator import attrgetter
-from sys import getrefcount
 from time import perf_counter
 from types import CodeType
 from typing import Any
 
 import numpy as np
 
-from ..fast.blas_sums import column_sums, sums
-from ..fast.memory import ALONE, owns
 from .context import current
 from .errors import FreedGraphError, GradientError, OverwrittenError
-from .op import Op, Plan
+from .op import Plan
 from .sparse import SparseGradient, dense
 
 __all__ = [
@@ -43,6 +40,10 @@ __all__ = [
 
 next_number = count().__next__
 KEEP = -1  # the key of the hook of retain_grad, which runs last, and never for mg.grad
+OUR_PACKAGES = {"minigrad"} | {
+    f"minigrad.{part}"
+    for part in ("engine", "ops", "optim", "recording", "fast", "fast.compiler", "fast.tiles")
+}  # frames of these are never where a user made something
 _by_number = attrgetter("seq")
 
 
@@ -64,21 +65,8 @@ class SourceLocation:
         return positions[self.offset // 2][0] or self.code.co_firstlineno
 
     def __str__(self) -> str:
-        return (
-            f"{os.path.relpath(self.file) if os.path.isabs(self.file) else self.file}:{self.line}"
-        )
-
-
-OUR_PACKAGES = {
-    "minigrad",
-    "minigrad.engine",
-    "minigrad.fast",
-    "minigrad.fast.compiler",
-    "minigrad.fast.tiles",
-    "minigrad.ops",
-    "minigrad.optim",
-    "minigrad.recording",
-}  # frames of these are never where a user made something
+        file = os.path.relpath(self.file) if os.path.isabs(self.file) else self.file
+        return f"{file}:{self.line}"
 
 
 def caller() -> SourceLocation:
@@ -102,22 +90,9 @@ class Node:
     """
 
     __slots__ = (
-        "__weakref__",
-        "_dtype",
-        "_shape",
-        "after",
-        "code",
-        "edges",
-        "hooks",
-        "name",
-        "offset",
-        "plan",
-        "saved",
-        "scope",
-        "seq",
-        "settings",
-        "source",
-    )
+        "__weakref__", "_dtype", "_shape", "after", "code", "edges", "hooks", "name", "offset",
+        "plan", "saved", "scope", "seq", "settings", "source",
+    )  # fmt: skip
 
     plan: Plan
     edges: Sequence[Any]
@@ -136,10 +111,7 @@ class Node:
 
     shape = property(attrgetter("_shape"), doc="The result's shape.")
     dtype = property(attrgetter("_dtype"), doc="The result's dtype.")
-
-    @property
-    def op(self) -> Op:
-        return self.plan.op
+    op: Any = property(attrgetter("plan.op"), doc="The Op that ran.")
 
     @property
     def path(self) -> str:
@@ -161,6 +133,34 @@ class Node:
         return f"<Node {self.seq} {self.path} {self.shape} {self.place}>"
 
 
+_waiting: list[list[Any]] = []
+_draining: list[bool] = []
+
+
+class Breaker(list[Any]):
+    """The edges of one node in sixteen, which are let go of a moment after the node.
+
+    A node that dies lets go of the nodes it was computed from, and these of theirs, each within the
+    freeing of the one before. Where edges wait until those above are done, a chain does not nest.
+    """
+
+    def __del__(self, waiting: Any = _waiting, draining: Any = _draining) -> None:
+        waiting.append(self[:])
+        self.clear()
+        while waiting and not draining:
+            draining.append(True)
+            try:
+                while waiting:
+                    waiting.pop()
+            finally:
+                draining.clear()
+
+
+def edges_of(seq: int, edges: list[Any]) -> list[Any]:
+    """A node's edges, as they are or in a Breaker: by a hash, so that no rhythm goes without."""
+    return edges if seq * 2654435761 & 0xF0000000 else Breaker(edges)
+
+
 class Handle:
     """A registered hook; `remove()` takes it off again."""
 
@@ -175,7 +175,7 @@ class Handle:
 
 
 class _Writes:
-    """When and where memory was last overwritten by `assign_`, by the array that owns the memory.
+    """When and where memory was last overwritten, by the array that owns the memory.
 
     Writes are numbered together with nodes: memory written after a node was made is no longer what
     it saved.
@@ -219,6 +219,80 @@ class _Writes:
 writes = _Writes()
 
 
+# ------------------------------------------------------------------ the traversal
+
+
+def backpropagate(
+    seeds: Sequence[tuple[Any, Any]],
+    *,
+    retain: bool = False,
+    targets: Sequence[Any] | None = None,
+    run: Callable[[Node, Callable[..., Any], Any, tuple[Any, ...]], Any] | None = None,
+    textbook: bool = False,
+) -> dict[Any, Any]:
+    """Send the seeds' gradients back along every edge; return that of each leaf and target reached.
+
+    Nobody else holds the arrays that are returned.
+
+    Args:
+        seeds: pairs of an edge (a Node or a leaf) and the gradient that arrives there.
+        retain: keep what the nodes saved, for another backward.
+        targets: only these edges are wanted; nodes and rules that do not lead to one are skipped.
+        run: calls a node's rules in place of `rules(gradient, saved)`, for gradients that are not
+            arrays: with Tensors the rules record themselves.
+        textbook: take the ops' own rules, not those of overlays.
+    """
+    nodes = order(edge for edge, _ in seeds)
+    useful = None if targets is None else _leading_to(targets, nodes)
+    nodes = nodes if useful is None else [node for node in nodes if node in useful]
+    _refuse_freed(nodes, useful)
+    wanted = frozenset(targets or ())
+    gradients: dict[Any, Any] = {}
+    own: set[Any] = set()  # where the gradient is an array that nobody else holds
+    for edge, gradient in seeds:
+        _accumulate(gradients, own, edge, gradient)
+    results: dict[Any, Any] = {}
+    listeners = current().listeners
+    for node in nodes:
+        gradient = gradients.pop(node, None)
+        if gradient is None:  # only wanted on demand
+            node.saved = node.saved if retain else None
+            continue
+        if node.hooks:
+            gradient = _hooked(node, node.hooks, gradient, own, keep=targets is None)
+        if node in wanted:
+            results[node] = gradient if run else np.array(gradient)
+        rules = _rules(node, useful, textbook)
+        if rules is None:
+            continue
+        saved = node.saved if node.saved is not None else node.source.recover(node)
+        if writes.latest > node.seq:
+            writes.check(node, saved)
+        start = perf_counter() if listeners else 0.0
+        parts = rules(gradient, saved) if run is None else run(node, rules, gradient, saved)
+        if not retain:
+            node.saved = node.source = None
+        kept = bool(run or listeners or node.after)  # someone else may keep the parts
+        if listeners or node.after:
+            parts = _announce(node, gradient, parts, start)
+        for edge, part in zip(node.edges, parts):  # noqa: B905, the keyword costs 0.2 µs a node
+            if part is None:  # of a rule that was not wanted
+                continue
+            if part.shape != edge._shape or part.dtype is not edge._dtype:
+                part = unbroadcast(part, edge, node)
+            if edge in gradients or part.__class__ is SparseGradient:
+                _accumulate(gradients, own, edge, part)
+            else:
+                gradients[edge] = part
+                if (
+                    edge.__class__ is not Node
+                    and not kept
+                    and _is_new(part, gradient, saved, parts)
+                ):
+                    own.add(edge)
+    return results | _arrived(gradients, own, keep=targets is None, copied=run is None)
+
+
 def order(roots: Iterable[Any]) -> list[Node]:
     """Every node the roots depend on, newest first."""
     seen = {root for root in roots if root.__class__ is Node}
@@ -231,6 +305,107 @@ def order(roots: Iterable[Any]) -> list[Node]:
     return sorted(seen, key=_by_number, reverse=True)
 
 
+def _leading_to(targets: Iterable[Any], nodes: list[Node]) -> set[Any]:
+    """The targets, and every node from which gradients go to one."""
+    useful = set(targets)
+    for node in reversed(nodes):
+        if not useful.isdisjoint(node.edges):
+            useful.add(node)
+    return useful
+
+
+def _rules(node: Node, useful: set[Any] | None, textbook: bool) -> Callable[..., Any] | None:
+    """The rules to run at a node; None at a target from which no gradient is wanted further."""
+    if useful is None and not textbook:
+        return node.plan.backward
+    asked = tuple([useful is None or edge in useful for edge in node.edges])
+    return node.plan.partial(asked, textbook) if any(asked) else None
+
+
+def _refuse_freed(nodes: list[Node], useful: set[Any] | None) -> None:
+    for node in nodes:
+        if node.saved is None and node.source is None:
+            if useful is not None and useful.isdisjoint(node.edges):
+                continue
+            raise FreedGraphError(
+                f"backward through {node.path} ({node.op.name}, made at {node.place}): "
+                "its saved arrays were freed by an earlier backward; "
+                "pass retain_graph=True to that one to go through twice"
+            )
+
+
+def _accumulate(gradients: dict[Any, Any], own: set[Any], edge: Any, part: Any) -> None:
+    """Add a gradient: the first is borrowed, the second makes a new array, later ones go there."""
+    if part.__class__ is SparseGradient:
+        gradients[edge] = part.onto(gradients.get(edge), in_place=edge in own)
+        own.add(edge)
+    elif edge not in gradients:
+        gradients[edge] = part
+    elif edge in own:
+        gradients[edge] += part
+    else:
+        total = gradients[edge] = gradients[edge] + part
+        if total.__class__ is np.ndarray:
+            own.add(edge)
+
+
+def _is_new(part: Any, gradient: Any, saved: tuple[Any, ...], parts: Iterable[Any]) -> bool:
+    """Whether a rule made this array, so that nobody else holds it; see the contract in op.py."""
+    if part is gradient or part.__class__ is not np.ndarray or part.base.__class__ is np.ndarray:
+        return False
+    if any(part is value for value in saved):
+        return False
+    return sum(part is other for other in parts) < 2
+
+
+def _arrived(gradients: dict[Any, Any], own: set[Any], keep: bool, copied: bool) -> dict[Any, Any]:
+    """The leaves' gradients, after hooks; told to listeners, copied where others hold them."""
+    results: dict[Any, Any] = {}
+    listeners = current().listeners
+    for leaf, gradient in gradients.items():
+        if leaf.__class__ is Node:  # an output that leads to no target
+            continue
+        if leaf._hooks:
+            gradient = _hooked(leaf, leaf._hooks, gradient, own, keep)
+        for listener in listeners:
+            listener.arrived(leaf, gradient)
+        shared = copied and (listeners or leaf not in own)
+        results[leaf] = np.array(gradient) if shared else gradient
+    return results
+
+
+# ------------------------------------------------------------------ the edge rule
+
+
+def unbroadcast(gradient: Any, edge: Any, node: Node) -> Any:
+    """The edge rule: sum over exactly the axes that were broadcast, cast to the input's dtype."""
+    shape = edge.shape
+    if gradient.shape != shape:
+        axes = _broadcast_axes(shape, gradient.shape)
+        if axes is None:
+            name = node.op.input_name(node.plan.needed[[e is edge for e in node.edges].index(True)])
+            raise GradientError(
+                f"{node.op.name}: the rule for {name} gave shape {gradient.shape}, "
+                f"which does not reduce to the input's {shape}\n  at {node.path}, {node.place}"
+            )
+        gradient = sum_over(dense(gradient), axes)
+        gradient = gradient if gradient.shape == shape else gradient.reshape(shape)
+    if gradient.dtype == edge.dtype:
+        return gradient
+    if gradient.dtype.kind == "c":
+        raise GradientError(
+            f"{node.op.name}: a complex gradient came to a real input; gradients of complex values "
+            f"are not defined here\n  at {node.path}, {node.place}"
+        )
+    return dense(gradient).astype(edge.dtype)
+
+
+def sum_over(x: Any, axes: tuple[int, ...]) -> Any:
+    """The sum over some axes; of float16 in float32. What is faster may be put in its place."""
+    wide = np.float32 if x.dtype == np.float16 else None
+    return x.sum(axis=axes, dtype=wide) if wide and x.__class__ is np.ndarray else x.sum(axis=axes)
+
+
 @lru_cache(maxsize=1024)
 def _broadcast_axes(shape: tuple[int, ...], wide: tuple[int, ...]) -> tuple[int, ...] | None:
     """The axes along which `shape` was repeated to make `wide`, None if it does not broadcast."""
@@ -241,24 +416,7 @@ def _broadcast_axes(shape: tuple[int, ...], wide: tuple[int, ...]) -> tuple[int,
     return (*range(extra), *repeated)
 
 
-def unbroadcast(gradient: Any, edge: Any, node: Node) -> Any:
-    """The edge rule: sum over exactly the axes that were broadcast, cast to the input's dtype."""
-    shape = edge.shape
-    if gradient.shape != shape:
-        axes = _broadcast_axes(shape, gradient.shape)
-        if axes is None:
-            k = [e is edge for e in node.edges].index(True)
-            position = node.plan.needed[k]
-            name = node.op.inputs[0] if node.op.variadic else node.op.inputs[position]
-            raise GradientError(
-                f"{node.op.name}: the rule for {name} gave shape {gradient.shape}, "
-                f"which does not reduce to the input's {shape}\n  at {node.path}, {node.place}"
-            )
-        gradient = dense(gradient)
-        first = len(axes) == len(gradient.shape) - len(shape)  # all of them before the input's own
-        gradient = column_sums(gradient, len(axes)) if first else sums(gradient, axes)
-        gradient = gradient if gradient.shape == shape else gradient.reshape(shape)
-    return gradient if gradient.dtype == edge.dtype else dense(gradient).astype(edge.dtype)
+# ------------------------------------------------------------------ hooks and listeners
 
 
 def _of_kind(gradient: Any, new: Any) -> Any:
@@ -267,8 +425,11 @@ def _of_kind(gradient: Any, new: Any) -> Any:
     return new if recorded else np.asarray(new)
 
 
-def _hooked(hooks: dict[int, Callable[[Any], Any]], gradient: Any, keep: bool) -> Any:
+def _hooked(
+    edge: Any, hooks: dict[int, Callable[[Any], Any]], gradient: Any, own: set[Any], keep: bool
+) -> Any:
     """Let each hook see the gradient, read-only, and replace it; keep the outcome if wanted."""
+    own.discard(edge)
     for key, hook in list(hooks.items()):
         if key == KEEP:
             continue
@@ -288,111 +449,20 @@ def _hooked(hooks: dict[int, Callable[[Any], Any]], gradient: Any, keep: bool) -
     return gradient
 
 
-def _sum(total: Any, part: Any) -> Any:
-    """The sum of two gradients, in place if nobody but the caller had the first."""
-    if getrefcount(total) == ALONE and owns(total):
-        total += part
-        return total
-    return total + part
-
-
-def backpropagate(
-    seeds: Sequence[tuple[Any, Any]],
-    *,
-    retain: bool = False,
-    targets: Sequence[Any] | None = None,
-    run: Callable[[Node, Callable[..., Any], Any, tuple[Any, ...]], Any] | None = None,
-) -> dict[Any, Any]:
-    """Send the seeds' gradients back along every edge; return that of each leaf and target reached.
-
-    Args:
-        seeds: pairs of an edge (a Node or a leaf) and the gradient that arrives there.
-        retain: keep what the nodes saved, for another backward.
-        targets: only these edges are wanted; nodes and rules that do not lead to one are skipped.
-        run: calls a node's rules in place of `rules(gradient, saved)`, for gradients that are not
-            arrays: with Tensors the rules record themselves.
-    """
-    nodes = order(edge for edge, _ in seeds)
-    wanted = useful = None
-    ends: set[Node] = set()  # targets with nothing wanted below: their rules do not run
-    if targets is not None:
-        wanted, useful = set(targets), set(targets)
-        for node in reversed(nodes):
-            if not useful.isdisjoint(node.edges):
-                useful.add(node)
-        nodes = [node for node in nodes if node in useful]
-        ends = {node for node in nodes if useful.isdisjoint(node.edges)}
-    for node in nodes:
-        if node.saved is None and node.source is None and node not in ends:
-            raise FreedGraphError(
-                f"backward through {node.path} ({node.op.name}, made at {node.place}): "
-                "its saved arrays were freed by an earlier backward; "
-                "pass retain_graph=True to that one to go through twice"
-            )
-    gradients: dict[Any, Any] = {}
-    for edge, gradient in seeds:
-        gradients[edge] = gradients[edge] + gradient if edge in gradients else gradient
-    results: dict[Any, Any] = {}
-    listeners = current().listeners
-    for node in nodes:
-        gradient = gradients.pop(node)
-        if node.hooks:
-            gradient = _hooked(node.hooks, gradient, keep=wanted is None)
-        if wanted is not None and node in wanted:
-            results[node] = gradient
-            if node in ends:
-                continue
-        saved = node.saved if node.saved is not None else node.source.recover(node)
-        if writes.latest > node.seq:
-            writes.check(node, saved)
-        rules = node.plan.backward
-        edges: Iterable[Any] = node.edges
-        if useful is not None:
-            rules = node.plan.partial(tuple([edge in useful for edge in edges]))
-        start = perf_counter() if listeners else 0.0
-        contributions: Any = (
-            rules(gradient, saved) if run is None else run(node, rules, gradient, saved)
-        )
-        if not retain:
-            node.saved = node.source = None
-        if listeners or node.after:
-            contributions = _announce(node, gradient, contributions, start)
-        for edge, part in zip(edges, contributions):  # noqa: B905, the keyword costs 0.2 µs a node
-            if part is None:  # a rule that was not wanted
-                continue
-            if part.shape != edge._shape or part.dtype is not edge._dtype:
-                part = unbroadcast(part, edge, node)
-            if part.__class__ is SparseGradient:
-                gradients[edge] = part.onto(gradients.pop(edge, None))
-            else:
-                gradients[edge] = _sum(gradients.pop(edge), part) if edge in gradients else part
-    for leaf, gradient in gradients.items():
-        if leaf.__class__ is Node:  # an output that leads to no target
-            continue
-        if leaf._hooks:
-            gradient = _hooked(leaf._hooks, gradient, keep=wanted is None)
-        for listener in listeners:
-            listener.arrived(leaf, gradient)
-        results[leaf] = gradient
-    return results
-
-
-def _announce(node: Node, gradient: Any, contributions: Any, start: float) -> list[Any]:
-    """Tell the listeners and the node's own hooks what it sends along each edge."""
+def _announce(node: Node, gradient: Any, parts: Any, start: float) -> list[Any]:
+    """Tell the node's own hooks and the listeners what it sends along each edge."""
     seconds = perf_counter() - start
-    parts = [
-        part if part is None else unbroadcast(part, edge, node)
-        for part, edge in zip(contributions, node.edges, strict=True)
-    ]
+
+    def fitted(parts: Any) -> list[Any]:
+        pairs = zip(parts, node.edges, strict=True)
+        return [part if part is None else unbroadcast(part, edge, node) for part, edge in pairs]
+
+    parts = fitted(parts)
     heard = [dense(part) for part in parts]
     for hook in list((node.after or {}).values()):
         new = hook(list(heard), gradient)
         if new is not None:
-            parts = [
-                part if part is None else unbroadcast(_of_kind(gradient, part), edge, node)
-                for part, edge in zip(new, node.edges, strict=True)
-            ]
-            heard = parts
+            heard = parts = fitted([p if p is None else _of_kind(gradient, p) for p in new])
     for listener in current().listeners:
         listener.backward(node, gradient, heard, seconds)
     return parts

@@ -8,6 +8,7 @@ the registry.
         tex=r"<a> \odot <b>",                                      # <name>: an input or a setting
         vjp_tex={"a": r"<g> \odot <b>", "b": r"<g> \odot <a>"},     # its keys are the op's inputs
         flops=lambda out: out.size,
+        vjp_flops={"a": lambda out: out.size, "b": lambda out: out.size},
         samples=pairs,
     )
     def multiply(a, b): ...
@@ -20,26 +21,24 @@ A rule's first parameter is `g`, the gradient of the output. The others say what
 a setting, `out`, an input's shape as `<input>_shape`, or a by-product of the kernel (`auxiliary=`);
 a rule for several inputs may take `needed`, one truth value each; a rule of an op with any number
 of inputs may take `i`, the position it is asked for, and `others`, every input but that one. The
-engine saves exactly what is named. A rule gives an array, or a `SparseGradient` where most of it is
-zeros.
+engine saves exactly what is named. A rule writes to nothing it is given and keeps nothing it gives;
+it gives an array, or a `SparseGradient` where most of it is zeros.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from functools import cached_property, update_wrapper
 from types import MethodType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .errors import DeclarationError, DTypeError, MinigradError, OutOfRangeError, ShapeError
 
-if TYPE_CHECKING:
-    from .tensor import Tensor
-
-__all__ = ["Call", "Op", "Plan", "call", "op", "registry"]
+__all__ = ["Call", "Op", "Overlay", "Plan", "Shaped", "call", "op", "registry"]
 
 
 class Call(NamedTuple):
@@ -54,6 +53,28 @@ def call(*args: Any, **kwargs: Any) -> Call:
     return Call(args, kwargs)
 
 
+class Shaped(NamedTuple):
+    """What formulas and costs are told of an array: its form, and none of its entries."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=int))
+
+    @classmethod
+    def of(cls, value: Any) -> Any:
+        """An array or number as its form; None stays None, what has a form already stays too."""
+        if value is None or value.__class__ is cls:
+            return value
+        return cls(np.shape(value), getattr(value, "dtype", np.dtype(type(value))))
+
+
 class Rule(NamedTuple):
     """A backward rule: the inputs it serves, the function, what its parameters name after `g`."""
 
@@ -63,73 +84,74 @@ class Rule(NamedTuple):
 
 
 class Plan:
-    """How an op runs, forward and back, for inputs of these kinds.
+    """How an op runs, forward and back, where certain of its inputs need a gradient.
 
-    `kinds` holds for each input 0 if it is a plain value, 1 if a Tensor, 2 if one that needs a
-    gradient. `forward(*inputs, *settings)` makes the result, the tuple that a node keeps, and an
-    edge for each input that needs a gradient; `backward(g, saved)` makes their gradients, in order.
-    Both are generated, once, from what the rules name; `source` shows them.
+    `kinds` holds for each input 0 if it needs none, 1 if it needs one, 2 if only on demand.
+    `forward(*inputs, *settings)` takes plain arrays and gives the result and the tuple that a node
+    keeps; `backward(g, saved)` gives the gradients, in order, on demand ones left out. Both are
+    generated, once, from what the rules name; `source` shows them. The plan of an overlay runs the
+    overlay's kernel and rules; where gradients are Tensors, `partial(wanted, textbook=True)` runs
+    the op's own.
     """
 
     __slots__ = (
-        "_partial",
-        "_rules",
-        "backward",
-        "forward",
-        "kinds",
-        "names",
-        "needed",
-        "op",
-        "source",
-    )
+        "_partial", "auxiliary", "backward", "forward", "kernel", "kinds", "names", "needed",
+        "needs", "op", "overlay", "source",
+    )  # fmt: skip
 
-    def __init__(self, op: Op, kinds: tuple[int, ...]) -> None:
-        self.op, self.kinds = op, kinds
-        self.needed = needed = tuple(i for i, kind in enumerate(kinds) if kind == 2)
-        self._rules = [op.rule_for(i) for i in needed]
-        wanted = [self._saved_names(r, i) for r, i in zip(self._rules, needed, strict=True)]
-        self.names: tuple[str, ...] = tuple(dict.fromkeys(sum(wanted, ())))
-        self._partial: dict[tuple[bool, ...], Callable[..., tuple[Any, ...]]] = {}
+    def __init__(self, op: Op, kinds: tuple[int, ...], overlay: Overlay | None = None) -> None:
+        self.op, self.kinds, self.overlay = op, kinds, overlay
+        self.needed = tuple(i for i, kind in enumerate(kinds) if kind)
+        self.needs = 1 if 1 in kinds else max(kinds, default=0)  # what the result needs
+        self.kernel = overlay.kernel if overlay else op.kernel
+        self.auxiliary = overlay.auxiliary if overlay else op.auxiliary
+        rules = [(self._rule(i, textbook), i) for textbook in (False, True) for i in self.needed]
+        saved = [name for rule, i in rules for name in self._saved_by(rule, i)]
+        self.names: tuple[str, ...] = tuple(dict.fromkeys(saved))
+        self._partial: dict[Any, Callable[..., tuple[Any, ...]]] = {}
         self.source = ""
-        self.forward: Callable[..., tuple[Any, tuple[Any, ...], list[Any]]] = (
-            self._generate_forward()
-        )
-        self.backward = self.partial((True,) * len(needed))
+        self.forward: Callable[..., tuple[Any, tuple[Any, ...]]] = self._generate_forward()
+        self.backward = self.partial(tuple(kinds[i] == 1 for i in self.needed))
 
     def partial(
-        self, wanted: tuple[bool, ...]
+        self, wanted: tuple[bool, ...], textbook: bool = False
     ) -> Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]:
         """The backward that runs only the wanted rules; the other gradients are None."""
-        if wanted not in self._partial:
-            self._partial[wanted] = self._generate_backward(wanted)
-        return self._partial[wanted]
+        key = wanted, textbook or self.overlay is None
+        if key not in self._partial:
+            self._partial[key] = self._generate_backward(*key)
+        return self._partial[key]
+
+    def _rule(self, i: int, textbook: bool) -> Rule:
+        overlay, name = self.overlay, self.op.input_name(i)
+        if overlay is not None and not textbook and name in overlay.rules:
+            return overlay.rules[name]
+        return self.op.rule_for(name)
 
     def _generate_forward(self) -> Callable[..., Any]:
         op, first = self.op, self.op.inputs[0]
-        inputs = [f"{first}{j}" for j in range(len(self.kinds))] if op.variadic else [*op.inputs]
-        kinds = zip(inputs, self.kinds, strict=True)
-        arrays = {name: f"{name}._data" if kind else name for name, kind in kinds}
-        called = op.arguments({first: _tuple_of([*arrays.values()])} if op.variadic else arrays)
-        saved = [self._origin(name, arrays) for name in self.names]
-        edges = [f"{inputs[i]}._node or {inputs[i]}" for i in self.needed]
+        inputs = op.input_names(len(self.kinds))
+        called = op.arguments({first: _tuple_of(inputs)} if op.variadic else {})
         body = [
-            f"{', '.join(['out', *op.auxiliary])} = kernel({called})",
+            f"{', '.join(['out', *self.auxiliary])} = kernel({called})",
             "if out.__class__ is not ndarray:",
             "    out = asarray(out)",
-            f"return out, {_tuple_of(saved)}, [{', '.join(edges)}]",
+            f"return out, {_tuple_of([self._origin(name, inputs) for name in self.names])}",
         ]
         known = {"ndarray": np.ndarray, "asarray": np.asarray, "np_shape": np.shape}
-        known["kernel"] = op.kernel
-        return self._defined("forward", [*inputs, *op.settings], body, known)
+        return self._define(
+            "forward", [*inputs, *op.settings], body, known | {"kernel": self.kernel}
+        )
 
-    def _generate_backward(self, wanted: tuple[bool, ...]) -> Callable[..., tuple[Any, ...]]:
+    def _generate_backward(self, wanted: tuple[bool, ...], textbook: bool) -> Callable[..., Any]:
         namespace: dict[str, Any] = {}
         lines, results = [], []
         asked = [i for i, want in zip(self.needed, wanted, strict=True) if want]
-        for rule, i, want in zip(self._rules, self.needed, wanted, strict=True):
-            if not want:
+        for i in self.needed:
+            if i not in asked:
                 results.append("None")
                 continue
+            rule = self._rule(i, textbook)
             name = f"rule_{rule.inputs[0]}"
             namespace[name] = rule.function
             arguments = ", ".join(["g", *(self._argument(n, rule, i, asked) for n in rule.needs)])
@@ -141,9 +163,9 @@ class Plan:
                 results.append(f"d_{self.op.inputs[i]}")
         unpack = [f"({', '.join(self.names)},) = saved"] if self.names else []
         body = [*unpack, *lines, f"return {_tuple_of(results)}"]
-        return self._defined("backward", ["g", "saved"], body, namespace)
+        return self._define("backward", ["g", "saved"], body, namespace)
 
-    def _defined(
+    def _define(
         self, name: str, parameters: list[str], body: list[str], namespace: dict[str, Any]
     ) -> Callable[..., Any]:
         source = f"def {name}({', '.join(parameters)}):\n    " + "\n    ".join(body)
@@ -152,35 +174,39 @@ class Plan:
         exec(source, namespace)
         return namespace[name]  # type: ignore[no-any-return]
 
-    def _saved_names(self, rule: Rule, i: int) -> tuple[str, ...]:
-        many = self.op.inputs[0] if self.op.variadic else None
+    def _saved_by(self, rule: Rule, i: int) -> list[str]:
+        """The names that a rule makes a node keep; `others` and the sequence stand for many."""
         names: list[str] = []
         for need in rule.needs:
-            if need == "others":
-                names += [f"{many}{j}" for j in range(len(self.kinds)) if j != i]
-            elif need == many:
-                names += [f"{many}{j}" for j in range(len(self.kinds))]
+            if self.op.variadic and need in ("others", self.op.inputs[0]):
+                every = enumerate(self.op.input_names(len(self.kinds)))
+                names += [name for j, name in every if j != i or need != "others"]
             elif need not in ("i", "needed"):
                 names.append(need)
-        return tuple(names)
+        return names
 
     def _argument(self, need: str, rule: Rule, i: int, asked: list[int]) -> str:
-        many = self.op.inputs[0] if self.op.variadic else None
-        if need in ("others", many):
-            named = ((j, f"{many}{j}") for j in range(len(self.kinds)))
-            return _tuple_of([name if j != i or need == many else "None" for j, name in named])
+        if self.op.variadic and need in ("others", self.op.inputs[0]):
+            every = enumerate(self.op.input_names(len(self.kinds)))
+            return _tuple_of([n if j != i or need != "others" else "None" for j, n in every])
         if need == "i":
             return str(i)
         if need == "needed":
             return repr(tuple(self.op.inputs.index(name) in asked for name in rule.inputs))
         return need
 
-    def _origin(self, name: str, arrays: dict[str, str]) -> str:
+    def _origin(self, name: str, inputs: list[str]) -> str:
         """Where a saved name comes from, as an expression of what forward knows."""
-        if name in ("out", *arrays, *self.op.settings, *self.op.auxiliary):
-            return arrays.get(name, name)
-        shapes = {x: f"{a}.shape" if a != x else f"np_shape({x})" for x, a in arrays.items()}
-        return _tuple_of([*shapes.values()]) if self.op.variadic else shapes[name[: -len("_shape")]]
+        if name in ("out", *inputs, *self.op.settings, *self.auxiliary):
+            return name
+        if self.op.variadic:
+            return _tuple_of([f"np_shape({x})" for x in inputs])
+        source = name.removesuffix("_shape")
+        return (
+            f"{source}.shape"
+            if self.op.inputs.index(source) in self.needed
+            else f"np_shape({source})"
+        )
 
     def input_of(self, name: str) -> int | None:
         """The position of the input that was saved under `name`, None if it is no input."""
@@ -191,63 +217,118 @@ class Plan:
         return op.inputs.index(name) if name in op.inputs else None
 
 
+class Overlay:
+    """A second kernel of an op, for plain arrays it runs faster on, with rules of its own.
+
+        @softmax.fast(above=4096)          # taken where the first input has more entries
+        def _(x, axis): ...
+
+        @softmax.fast.vjp("x")             # where one is missing, the op's own rule serves
+        def _(g, out, axis): ...
+
+    Costs and formulas stay the op's, and gradients that are Tensors go through the op's own rules.
+    """
+
+    __slots__ = ("above", "auxiliary", "kernel", "op", "plans", "rules", "when")
+    kernel: Callable[..., Any]
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.rules: dict[str, Rule] = {}
+        self.plans: dict[int, Plan] = {}
+
+    def __call__(
+        self,
+        above: int = 0,
+        when: Callable[..., bool] | None = None,
+        auxiliary: tuple[str, ...] = (),
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Declare the kernel; `when(*inputs, *settings)` may ask for more than entries."""
+
+        def declare(kernel: Callable[..., Any]) -> Callable[..., Any]:
+            if _parameters(kernel) != _parameters(self.op.kernel):
+                raise DeclarationError(f"op {self.op.name}: its overlay takes other parameters")
+            self.above, self.when, self.auxiliary, self.kernel = above, when, auxiliary, kernel
+            self.plans.clear()
+            self.op.overlay = self
+            return kernel
+
+        return declare
+
+    def takes(self, inputs: Any, settings: Any) -> bool:
+        """Whether it runs in place of the op's own kernel, on these plain arrays."""
+        first = inputs[0] if inputs else None
+        large = first.__class__ is np.ndarray and first.size > self.above
+        return large and (self.when is None or self.when(*inputs, *settings))
+
+    def vjp(self, *inputs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Declare a rule for one or several inputs, as `Op.vjp` does."""
+        return _rule_of(self.op, self.rules, self.plans, self.auxiliary, inputs)
+
+    def plan(self, key: int) -> Plan:
+        return _plan_of(self.op, key, self)
+
+
 class Op:
     """An operation. Called on plain arrays it is its NumPy kernel; with a Tensor it is recorded.
 
-    Attributes: name, inputs and settings (parameter names), kernel, tex, vjp_tex, flops, samples,
-        analytic.
+    Attributes: name, inputs and settings (parameter names), kernel, tex, vjp_tex, flops, vjp_flops,
+        samples, analytic; overlay, the kernel that is faster on some arrays, or None.
     """
 
     def __init__(
         self,
         kernel: Callable[..., Any],
         *,
-        tex: str,
-        vjp_tex: dict[str, str],
-        flops: Callable[..., Any],
-        samples: Callable[[np.random.Generator], Iterable[Call]],
+        tex: str | Callable[..., str],
+        vjp_tex: dict[str, str | Callable[..., str]],
+        flops: Callable[..., Any] | None = None,
+        vjp_flops: dict[str, Callable[..., Any]] | None = None,
+        samples: Callable[[np.random.Generator], Iterable[Call]] | None = None,
         analytic: bool = True,
         auxiliary: tuple[str, ...] = (),
         variadic: bool = False,
         requires: Callable[..., str | None] | None = None,
-        threaded: Callable[..., bool] | None = None,
     ) -> None:
         update_wrapper(self, kernel)
         self.__wrapped__ = kernel
         self.name = kernel.__name__
         self.kernel = kernel
-        self.tex, self.vjp_tex, self.flops, self.samples = tex, vjp_tex, flops, samples
-        self.analytic, self.auxiliary, self.variadic, self.requires = (
-            analytic,
-            auxiliary,
-            variadic,
-            requires,
-        )
-        self.threaded = threaded
+        self.tex, self.vjp_tex, self.flops, self.vjp_flops = tex, vjp_tex, flops, vjp_flops or {}
+        self.samples = samples or (lambda rng: ())
+        self.analytic, self.auxiliary = analytic, auxiliary
+        self.variadic, self.requires = variadic, requires
         self.signature = inspect.signature(kernel)
         parameters = self.signature.parameters
-        if missing := [name for name in vjp_tex if name not in parameters]:
-            raise DeclarationError(
-                f"op {self.name}: vjp_tex names {missing}, which are no parameters"
-            )
         self.inputs = tuple(name for name in parameters if name in vjp_tex)
         self.settings = tuple(name for name in parameters if name not in vjp_tex)
-        counted = {"out", *parameters}
-        if strange := [n for n in _parameters(flops) if n not in counted]:
-            raise DeclarationError(
-                f"op {self.name}: flops names {strange}, which are no parameters"
-            )
-        if variadic and len(self.inputs) != 1:
-            raise DeclarationError(
-                f"op {self.name}: variadic=True takes one input, got {self.inputs}"
-            )
+        self._refuse_strange_names()
         self.rules: dict[str, Rule] = {}
         self.plans: dict[int, Plan] = {}
+        self.fast, self.overlay = Overlay(self), None  # type: Overlay, Overlay | None
+        self.defaults = tuple(parameters[name].default for name in self.settings)
         plain = tuple(parameters) == self.inputs + self.settings and not variadic
-        defaults = tuple(parameters[name].default for name in self.settings)
-        ready = plain and inspect.Parameter.empty not in defaults
+        ready = plain and inspect.Parameter.empty not in self.defaults
         self.arity = len(self.inputs) if ready else -1  # so many arguments need no binding
-        self.defaults = defaults
+
+    def _refuse_strange_names(self) -> None:
+        known = {*self.signature.parameters}
+        told = {"out", *known, *(("i",) if self.variadic else ())}
+        asked = {"vjp_tex": (known, [*self.vjp_tex])}
+        if self.flops:
+            asked["flops"] = told, [*_parameters(self.flops)]
+        for name, function in {**self.vjp_flops, **self.vjp_tex, "tex": self.tex}.items():
+            if callable(function):
+                asked[f"the formula or cost of {name}"] = told, [*_parameters(function)]
+        asked["vjp_flops"] = {*self.inputs}, [*self.vjp_flops]
+        for what, (allowed, names) in asked.items():
+            if strange := [name for name in names if name not in allowed]:
+                raise DeclarationError(
+                    f"op {self.name}: {what} names {strange}, which are no parameters"
+                )
+        if not self.inputs or (self.variadic and len(self.inputs) != 1):
+            one = "variadic=True takes one input" if self.variadic else "vjp_tex names no input"
+            raise DeclarationError(f"op {self.name}: {one}, got {self.inputs}")
 
     # Generated on first use, so that Python itself binds and checks the arguments.
 
@@ -265,19 +346,21 @@ class Op:
             namespace[f"default_{name}"] = parameter.default
             heads.append(f"*{name}" if various else f"{name}{default}")
         first = self.inputs[0]
-        inputs = (
-            f"tuple({first})" if self.variadic else f"({''.join(n + ', ' for n in self.inputs)})"
-        )
-        settings = "".join(f"{name}, " for name in self.settings)
-        return _generated(f"lambda {', '.join(heads)}: ({inputs}, ({settings}))", namespace)
+        inputs = f"tuple({first})" if self.variadic else _tuple_of([*self.inputs])
+        body = f"({inputs}, {_tuple_of([*self.settings])})"
+        return _generated(f"lambda {', '.join(heads)}: {body}", namespace)
 
     @cached_property
     def forward(self) -> Callable[..., Any]:
         """The kernel, called with inputs and settings one after the other."""
+        return self.flat(self.kernel)
+
+    def flat(self, kernel: Callable[..., Any]) -> Callable[..., Any]:
+        """A kernel of this op's signature as a function of inputs and settings, in order."""
         order, called = ", ".join(self.inputs + self.settings), self.arguments({})
         if called == order and not self.variadic:
-            return self.kernel
-        namespace: dict[str, Any] = {"kernel": self.kernel}
+            return kernel
+        namespace: dict[str, Any] = {"kernel": kernel}
         collected = _generated(f"lambda {order}: kernel({called})", namespace)
         if not self.variadic:
             return collected
@@ -296,13 +379,20 @@ class Op:
             passed.append(f"{'*' * various}{f'{name}=' * by_name}{given.get(name, name)}")
         return ", ".join(passed)
 
+    def input_names(self, count: int) -> list[str]:
+        """The inputs' names, `arrays0`, `arrays1` … where there may be any number."""
+        return [f"{self.inputs[0]}{j}" for j in range(count)] if self.variadic else [*self.inputs]
+
+    def __reduce__(self) -> str:
+        return self.__qualname__  # copied and pickled by name, as functions are
+
     def __repr__(self) -> str:
         return f"<op {self.name}({', '.join(self.signature.parameters)})>"
 
     def __get__(self, instance: Any, owner: type) -> Any:
         return self if instance is None else MethodType(self, instance)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs or len(args) != self.arity:
             try:
                 inputs, settings = self.bind(*args, **kwargs)
@@ -315,16 +405,22 @@ class Op:
             for value in values:
                 apply = getattr(value, "__apply__", None)  # what a Tensor answers
                 if apply is not None:
-                    return apply(self, inputs, settings)  # type: ignore[no-any-return]
+                    return apply(self, inputs, settings)
         inputs = tuple([self.array(x) if x.__class__ in (list, tuple) else x for x in inputs])
+        apply = next((x.__apply__ for x in inputs if hasattr(x, "__apply__")), None)
+        if apply is not None:  # a list of Tensors
+            return apply(self, inputs, settings)  # type: ignore[no-any-return]
         try:
             result = self.forward(*inputs, *settings)
-        except (ValueError, TypeError, IndexError) as error:
+        except EXPLAINED as error:
             raise self.explain(error, inputs, settings) from error
         return result[0] if self.auxiliary else result  # type: ignore[no-any-return]
 
     def array(self, value: Any) -> Any:
-        """An input as an array; the error of one that makes none names the call."""
+        """An input as an array; a list that holds Tensors as the Tensor that stacks them."""
+        if value.__class__ in (list, tuple) and _holds_tensors(value):
+            parts = [self.array(x) if x.__class__ in (list, tuple) else x for x in value]
+            return registry["stack"](parts)
         try:
             return np.asarray(value)
         except (ValueError, TypeError) as error:
@@ -333,69 +429,86 @@ class Op:
 
     def vjp(self, *inputs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Declare the backward rule of one input, or of several at once, which gives a tuple."""
+        self.fast.plans.clear()
+        return _rule_of(self, self.rules, self.plans, self.auxiliary, inputs)
 
-        def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-            names = _parameters(function)
-            known = {"out", *self.inputs, *self.settings, *self.auxiliary}
-            known |= {f"{name}_shape" for name in self.inputs}
-            known |= {"i", "others"} if self.variadic else set()
-            known |= {"needed"} if len(inputs) > 1 else set()
-            unknown = [name for name in names[1:] if name not in known]
-            strangers = [name for name in inputs if name not in self.inputs]
-            if names[:1] != ("g",) or unknown or strangers or not inputs:
-                raise DeclarationError(
-                    f"op {self.name}, rule for {inputs}: a rule takes g first "
-                    "and then only what the op has "
-                    f"({', '.join(sorted(known))}); got ({', '.join(names)})"
-                )
-            for name in inputs:
-                self.rules[name] = Rule(inputs, function, names[1:])
-            self.plans.clear()
-            return function
+    def input_name(self, i: int) -> str:
+        """The name of the input at position i."""
+        return self.inputs[0 if self.variadic else i]
 
-        return declare
-
-    def rule_for(self, i: int) -> Rule:
-        """The rule of the input at position i."""
-        name = self.inputs[0 if self.variadic else i]
+    def rule_for(self, name: str) -> Rule:
+        """The rule of an input."""
         if name not in self.rules:
             raise DeclarationError(f"op {self.name}: no backward rule for input {name!r}")
         return self.rules[name]
 
     def plan(self, key: int) -> Plan:
-        """The plan whose inputs' kinds are the octal digits of `key`, after a 1."""
-        plan = self.plans[key] = Plan(self, tuple(map(int, f"{key:o}"[1:])))
-        return plan
+        """The plan whose inputs' kinds are the digits of `key` to base 4, after a 1."""
+        return _plan_of(self, key, None)
+
+    def chosen(self, inputs: Any, settings: Any) -> Overlay | None:
+        """The overlay that runs on these plain arrays, None where the op's own kernel does."""
+        overlay = self.overlay
+        return overlay if overlay is not None and overlay.takes(inputs, settings) else None
+
+    # ------------------------------------------------------------------ what a call is told as
 
     def ask(self, function: Callable[..., Any], **known: Any) -> Any:
         """Call `function` with those of `known` that its parameters name."""
         return function(*(known[name] for name in _parameters(function)))
 
-    def count_flops(self, inputs: tuple[Any, ...], settings: tuple[Any, ...], out: Any) -> int:
-        """Floating-point operations of one forward call; only shapes are read."""
-        named: dict[str, Any] = {self.inputs[0]: inputs} if self.variadic else {}
-        named = named or dict(zip(self.inputs, inputs, strict=True))
-        return int(
-            self.ask(
-                self.flops, out=out, **named, **dict(zip(self.settings, settings, strict=True))
-            )
+    def _told(self, inputs: Any, settings: Any, out: Any) -> dict[str, Any]:
+        """What formulas and costs may name: forms of arrays, values of settings."""
+        forms = tuple([Shaped.of(x) for x in inputs])
+        named = (
+            {self.inputs[0]: forms} if self.variadic else dict(zip(self.inputs, forms, strict=True))
+        )
+        return named | dict(zip(self.settings, settings, strict=True)) | {"out": Shaped.of(out)}
+
+    def count_flops(self, inputs: Any, settings: Any, out: Any) -> int | None:
+        """Floating-point operations of one forward call, None where no cost is declared."""
+        return (
+            None
+            if self.flops is None
+            else int(self.ask(self.flops, **self._told(inputs, settings, out)))
         )
 
-    def explain(
-        self, error: Exception, inputs: tuple[Any, ...], settings: tuple[Any, ...]
-    ) -> MinigradError:
+    def count_vjp_flops(self, inputs: Any, settings: Any, out: Any, needed: Any) -> int | None:
+        """Floating-point operations of the rules for the inputs at the positions `needed`."""
+        told = self._told(inputs, settings, out)
+        costs = [(self.vjp_flops.get(self.input_name(i)), i) for i in needed]
+        if any(cost is None for cost, _ in costs):
+            return None
+        return sum(int(self.ask(cost, **told, i=i)) for cost, i in costs if cost is not None)
+
+    def formulas(self, inputs: Any, settings: Any, out: Any) -> tuple[str, dict[str, str]]:
+        """A call's formula, and those of its rules, without the terms of inputs that are None."""
+        told, names = self._told(inputs, settings, out), self.input_names(len(inputs))
+        values = dict(zip(names, inputs, strict=True)) | told
+        given = {"g", "out"} | {name for name, value in values.items() if value is not None}
+
+        def formula(declared: str | Callable[..., str], i: int) -> str:
+            text = declared if isinstance(declared, str) else self.ask(declared, **told, i=i)
+            for name in set(re.findall(r"<(\w+)>", text)) - given:
+                text = re.sub(rf" (\+|\\odot) <{name}>", "", text)
+            return text
+
+        rules = {n: formula(self.vjp_tex[self.input_name(i)], i) for i, n in enumerate(names)}
+        return formula(self.tex, 0), rules
+
+    def explain(self, error: Exception, inputs: Any, settings: Any) -> MinigradError:
         """The error of a failed call: the call, the rule it broke, each input's shape and path."""
-        names = (
-            [f"{self.inputs[0]}[{i}]" for i in range(len(inputs))] if self.variadic else self.inputs
-        )
         broken = self.requires(*inputs, *settings) if self.requires else None
-        kinds = ((IndexError, OutOfRangeError), (TypeError, DTypeError), (ValueError, ShapeError))
-        kind: type[MinigradError] = next(o for theirs, o in kinds if isinstance(error, theirs))
+        kinds = ((IndexError, OutOfRangeError), (TypeError, DTypeError))
+        kind: type[MinigradError] = next((o for k, o in kinds if isinstance(error, k)), ShapeError)
         if isinstance(error, np.exceptions.AxisError) or broken:
             kind = ShapeError
         if isinstance(error, MinigradError):
             kind = type(error)
         lines = [f"{self.name}({', '.join(self.signature.parameters)}): {broken or error}"]
+        names = (
+            [f"{self.inputs[0]}[{i}]" for i in range(len(inputs))] if self.variadic else self.inputs
+        )
         for name, value in zip(names, inputs, strict=True):
             shape, dtype = np.shape(value), getattr(value, "dtype", type(value).__name__)
             lines.append(f"  {name}: {shape} {dtype}   {getattr(value, 'path', '')}".rstrip())
@@ -403,6 +516,49 @@ class Op:
             shown = f"array {value.shape}" if isinstance(value, np.ndarray) else repr(value)
             lines.append(f"  {name} = {shown[:80]}")
         return kind("\n".join(lines))
+
+
+EXPLAINED = (ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError)
+"""What a kernel raises for arguments that do not fit; `Op.explain` makes an error of ours of it."""
+
+
+def _rule_of(
+    op: Op, rules: dict[str, Rule], plans: dict[int, Plan], auxiliary: tuple[str, ...], inputs: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Put a rule for these inputs among `rules`, once its parameters are found to be known."""
+
+    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+        names = _parameters(function)
+        known = {"out", *op.inputs, *op.settings, *auxiliary}
+        known |= {f"{name}_shape" for name in op.inputs}
+        known |= {"i", "others"} if op.variadic else set()
+        known |= {"needed"} if len(inputs) > 1 else set()
+        unknown = [name for name in names[1:] if name not in known]
+        strangers = [name for name in inputs if name not in op.inputs]
+        if names[:1] != ("g",) or unknown or strangers or not inputs:
+            raise DeclarationError(
+                f"op {op.name}, rule for {inputs}: a rule takes g first and then only what the op "
+                f"has ({', '.join(sorted(known))}); got ({', '.join(names)})"
+            )
+        for name in inputs:
+            rules[name] = Rule(inputs, function, names[1:])
+        plans.clear()
+        return function
+
+    return declare
+
+
+def _plan_of(op: Op, key: int, overlay: Overlay | None) -> Plan:
+    digits = [key >> 2 * i & 3 for i in range((key.bit_length() - 1) // 2)]
+    plans = op.plans if overlay is None else overlay.plans
+    plan = plans[key] = Plan(op, tuple(reversed(digits)), overlay)
+    return plan
+
+
+def _holds_tensors(value: Any) -> bool:
+    if value.__class__ in (list, tuple):
+        return any(_holds_tensors(x) for x in value)
+    return hasattr(value, "__apply__")
 
 
 def _generated(source: str, namespace: dict[str, Any]) -> Callable[..., Any]:
@@ -417,20 +573,25 @@ def _tuple_of(expressions: list[str]) -> str:
 def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
     """The names of a function's parameters; `inspect.signature` takes ten times as long."""
     code = function.__code__
-    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+    return code.co_varnames[:count]
 
 
 registry: dict[str, Op] = {}
 
 
 def op(**declaration: Any) -> Callable[[Callable[..., Any]], Op]:
-    """Declare an op: the decorated function is its kernel. See the top of this file.
+    r"""Declare an op: the decorated function is its kernel. See the top of this file.
 
     Args:
-        tex: LaTeX of the result; `<x>` stands for the input or setting x.
-        vjp_tex: for each input, LaTeX of its gradient; `<g>` is the output's gradient, `<out>` the
-            output.
-        flops: function of any of the inputs, settings and `out` (shapes are enough) to operations.
+        tex: LaTeX of the result; `<x>` stands for the input or setting x. It may be a function of
+            the call, whose parameters name inputs (of which it is told shape and dtype), settings
+            and `out`.
+        vjp_tex: for each input, LaTeX of its gradient, or such a function, which may name `i` too,
+            the position of one of many inputs; `<g>` is the output's gradient, `<out>` the output.
+        flops: function of any of the inputs, settings and `out` (forms, not entries) to operations;
+            without it the cost is not known, and no view claims one.
+        vjp_flops: for each input, such a function to the operations of its rule.
         samples: function of a Generator to calls that exercise the op, edge cases included.
         analytic: whether the kernel is complex-analytic, so that the complex step may check it.
         auxiliary: names of by-products, constant to differentiation, that the kernel returns after
@@ -438,14 +599,27 @@ def op(**declaration: Any) -> Callable[[Callable[..., Any]], Op]:
         variadic: the one input is a sequence of any length.
         requires: function of the call to the rule it breaks, or None; asked only when the kernel
             failed.
-        threaded: function of the inputs to whether the kernel shares its work among threads of its
-            own, which those of BLAS, as they wait for more, would slow down.
+    Raises: DeclarationError for names that are no parameters, or an op of another file's name.
+
+    >>> import numpy as np, minigrad as mg
+    >>> @mg.op(tex=r"<x>^3", vjp_tex={"x": r"3 <g> \odot <x>^2"})
+    ... def cube(x):
+    ...     return x**3
+    >>> @cube.vjp("x")
+    ... def _(g, x):
+    ...     return 3 * g * x**2
+    >>> mg.grad(cube(x := mg.tensor(2.0, requires_grad=True)), x)
+    array(12.)
+    >>> del mg.registry["cube"]
     """
 
     def declare(kernel: Callable[..., Any]) -> Op:
-        if kernel.__name__ in registry:
-            raise DeclarationError(f"op {kernel.__name__}: declared twice")
-        made = registry[kernel.__name__] = Op(kernel, **declaration)
+        before = registry.get(kernel.__name__)
+        if before is not None and before.kernel.__module__ != kernel.__module__:
+            raise DeclarationError(
+                f"op {kernel.__name__}: declared twice, first in {before.kernel.__module__}"
+            )
+        made = registry[kernel.__name__] = Op(kernel, **declaration)  # a cell may run twice
         return made
 
     return declare

@@ -1,7 +1,7 @@
-"""Tensor: an array, the node that made it, and NumPy's operators and methods.
+"""Tensor: an array, the node that made it, and what Python asks of an object.
 
 `Tensor.__apply__` is where an op meets a Tensor: it runs the kernel on the arrays and, if any input
-needs a gradient, records one Node.
+needs a gradient, records one Node. Operators and methods are attached by `minigrad.ops`.
 """
 
 from __future__ import annotations
@@ -10,58 +10,54 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from sys import getrefcount
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
-from ..fast.memory import ALONE, owns
-from .context import current
+from .context import current, tell
 from .errors import ArgumentError, DTypeError, GradientError, ShapeError
-from .graph import KEEP, OUR_PACKAGES, Handle, Node, backpropagate, caller, next_number, writes
-from .op import Op, registry
+from .graph import (
+    KEEP,
+    OUR_PACKAGES,
+    Handle,
+    Node,
+    backpropagate,
+    caller,
+    edges_of,
+    next_number,
+    writes,
+)
+from .op import EXPLAINED, Op
+from .sparse import is_basic
 
-__all__ = ["Tensor", "grad", "tensor"]
+__all__ = ["DataView", "Tensor", "seed_of", "tensor"]
 
-_AS_IS = {np.ndarray, float, int, bool, complex, type(None)}
-_QUESTIONS = {
-    np.shape,
-    np.ndim,
-    np.size,
-    np.result_type,
-    np.iscomplexobj,
-    np.isrealobj,
-    np.allclose,
-    np.array_equal,
-}
-_NUMPY_NAMES = {"absolute": "abs", "amax": "max", "amin": "min", "permute_dims": "transpose"}
+_ndarray = np.ndarray
+_AS_IS = {_ndarray, float, int, bool, complex, type(None)}
 _frame = sys._getframe
+ON_DEMAND = 2  # of `_needs`: a gradient is computed only where it is asked for by name
 
 
 class Tensor:
     """An array that remembers how it was computed. `tensor(...)` makes one, ops make the others.
 
     Attributes:
-        data: the NumPy array.  grad: the gradient that `backward` left here, or None.
+        data: the NumPy array, as a view through which writing counts as `assign_`.
+        grad: the gradient that `backward` left here, or None.
         node: the Node that made it, None for a leaf.  name: shown in every view.
     """
 
     # _shape and _dtype: of a leaf that needs a gradient, for the traversal; properties are slow
     __slots__ = (
-        "__weakref__",
-        "_data",
-        "_dtype",
-        "_hooks",
-        "_name",
-        "_needs",
-        "_node",
-        "_shape",
-        "grad",
-    )
+        "__weakref__", "_data", "_dtype", "_hooks", "_name", "_needs", "_node", "_shape", "grad",
+    )  # fmt: skip
 
-    def __init__(self, data: Any, node: Node | None = None, needs: bool = False) -> None:
+    def __init__(self, data: Any, node: Node | None = None, needs: int = 0) -> None:
+        if data.__class__ is not _ndarray and not isinstance(data, _ndarray):
+            raise DTypeError(
+                f"Tensor(data): takes an array, got {type(data).__name__}; write mg.tensor(data)"
+            )
         self._data, self._node, self._needs = data, node, needs
         if needs and node is None:
             self._shape, self._dtype = data.shape, data.dtype
@@ -74,14 +70,18 @@ class Tensor:
     @staticmethod
     def __apply__(op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Tensor:
         """Run `op`, and record a node if an input needs a gradient."""
-        context, key, given = current(), 1, inputs
-        recording = context.recording
-        for value in inputs:  # an octal digit of the plan's key for each
-            key *= 8
-            if value.__class__ is Tensor:
-                key += 2 if value._needs and recording else 1
-            elif value.__class__ not in _AS_IS:
-                given = _arrayed(op, inputs)
+        context = current()
+        recording, key, arrays, edges = context.recording, 1, [], []
+        for value in inputs:
+            key *= 4
+            if value.__class__ not in _AS_IS:
+                if value.__class__ is not Tensor:
+                    return _apply_again(op, inputs, settings)
+                if recording and value._needs:
+                    key += value._needs
+                    edges.append(value._node or value)
+                value = value._data
+            arrays.append(value)
         for value in settings:
             if value.__class__ is Tensor:
                 settings = _unwrapped(op, settings)
@@ -90,67 +90,68 @@ class Tensor:
             for listener in context.listeners:
                 listener.enter(op, inputs, settings)
             start = perf_counter()
-        plan = op.plans.get(key) or op.plan(key)
+        chosen: Any = op
+        overlay = op.overlay
         try:
-            out, saved, edges = plan.forward(*given, *settings)
-        except (ValueError, TypeError, IndexError) as error:
+            if overlay is not None and arrays and arrays[0].__class__ is _ndarray:
+                if arrays[0].size > overlay.above and overlay.takes(arrays, settings):
+                    chosen = overlay
+            plan = chosen.plans.get(key) or chosen.plan(key)
+            out, saved = plan.forward(*arrays, *settings)
+        except EXPLAINED as error:
             raise op.explain(error, inputs, settings) from error
-        node = None
         if edges:
             frame = _frame(2)  # as caller() does, here without the call
             while frame.f_globals.get("__package__") in OUR_PACKAGES and frame.f_back is not None:
                 frame = frame.f_back
             node = Node()
-            node.plan, node.edges, node.settings = plan, edges, settings
+            node.seq = seq = next_number()
+            node.plan, node.edges, node.settings = plan, edges_of(seq, edges), settings
             node.saved = saved
             node._shape, node._dtype, node.scope = out.shape, out.dtype, context.scope
             node.code, node.offset = frame.f_code, frame.f_lasti
-            node.seq = next_number()
             node.name = node.source = node.hooks = node.after = None
-        result = Tensor(out, node, node is not None)
+            result = Tensor(out, node, plan.needs)
+        else:
+            result = Tensor(out)
         if context.listeners:
             seconds = perf_counter() - start
             for listener in context.listeners:
                 listener.forward(op, inputs, settings, result, seconds)
         return result
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        """A NumPy ufunc on a Tensor is the op of that name: `np.exp(x)` records `exp`."""
-        if {"d->?", "dd->?"}.intersection(ufunc.types):  # a comparison: a question, not a step
-            return getattr(ufunc, method)(*map(_array, inputs), **kwargs)
-        found = _op_like(ufunc)
-        if method != "__call__" or found is None or kwargs:
-            raise DTypeError(_not_recorded(f"np.{ufunc.__name__}", found))
-        return found(*inputs)
-
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """A NumPy function on a Tensor is the op of its name: `np.sum(x, axis=0)` records `sum`."""
-        if function in _QUESTIONS:
-            return function(*map(_array, args), **kwargs)
-        found = _op_like(function)
-        if found is None:
-            raise DTypeError(_not_recorded(f"np.{function.__name__}", found))
-        return found(*args, **kwargs)
-
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Any:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if self._needs and current().recording:
+            raise GradientError(
+                f"np.asarray({self.path or 'tensor'}): NumPy would not record what it does with a "
+                "tensor that requires a gradient; write .numpy() or .detach() to leave the graph"
+            )
         return np.array(_seen(self, whole=True), dtype=dtype, copy=copy)
 
     # ------------------------------------------------------------------ what it is
 
     @property
     def data(self) -> Any:
-        return _seen(self)
+        array = _seen(self)
+        if array is not self._data:  # handed over by a listener
+            return array
+        view = array.view(DataView)
+        view.flags.writeable = False
+        view.written = array
+        return view
 
     @data.setter
     def data(self, array: Any) -> None:
-        if array is self._data:  # x.data -= step: NumPy wrote in place already
-            writes.note(array, caller())
-        else:
+        if array.__class__ is not DataView or array.written is not self._data:  # of x.data -= step
             self.assign_(array)
+
+    def numpy(self) -> Any:
+        """The array, as `data` is: nothing done with it is recorded, and writing to it counts."""
+        return self.data
 
     @property
     def requires_grad(self) -> bool:
-        return self._needs
+        return bool(self._needs)
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -162,12 +163,14 @@ class Tensor:
             raise DTypeError(
                 f"requires_grad: only real floating tensors have gradients, got {self.dtype}"
             )
-        self._needs = bool(value)
+        self._needs = int(bool(value))
         self._shape, self._dtype = self._data.shape, self._data.dtype
 
-    @property
-    def node(self) -> Node | None:
-        return self._node
+    node = property(attrgetter("_node"), doc="The Node that made it, None for a leaf.")
+    shape = property(attrgetter("_data.shape"), doc="The array's shape.")
+    dtype = property(attrgetter("_data.dtype"), doc="The array's dtype.")
+    ndim = property(attrgetter("_data.ndim"), doc="Number of axes.")
+    size = property(attrgetter("_data.size"), doc="Number of entries.")
 
     @property
     def is_leaf(self) -> bool:
@@ -179,12 +182,11 @@ class Tensor:
 
     @name.setter
     def name(self, name: str | None) -> None:
-        if name is not None:
-            self.named(name)
-            return
-        self._name = None
+        if name is not None and (name.__class__ is not str or not name):
+            raise ArgumentError(f"named(name): a name is a non-empty string, got {name!r}")
+        self._name = name
         if self._node is not None:
-            self._node.name = None
+            self._node.name = name
 
     def named(self, name: str) -> Tensor:
         """Give this tensor the name that views show, and return it.
@@ -193,26 +195,15 @@ class Tensor:
         >>> mg.tensor([1.0]).named("w").name
         'w'
         """
-        if name.__class__ is not str or not name:
-            raise ArgumentError(f"named(name): a name is a non-empty string, got {name!r}")
-        self._name = name
-        if self._node is not None:
-            self._node.name = name
+        if name is None:
+            raise ArgumentError("named(name): a name is a non-empty string, got None")
+        self.name = name
         return self
 
     @property
     def path(self) -> str:
         """Scope and name, for errors and views."""
         return self._node.path if self._node is not None else self._name or ""
-
-    shape = property(attrgetter("_data.shape"), doc="The array's shape.")
-    dtype = property(attrgetter("_data.dtype"), doc="The array's dtype.")
-    ndim = property(attrgetter("_data.ndim"), doc="Number of axes.")
-    size = property(attrgetter("_data.size"), doc="Number of entries.")
-
-    def numpy(self) -> Any:
-        """The array itself (not a copy); writing to it goes unseen, so use `assign_` for that."""
-        return _seen(self)
 
     def item(self) -> Any:
         """The one entry as a Python number. Raises ShapeError if there are more."""
@@ -244,25 +235,19 @@ class Tensor:
         >>> float(x.grad)
         6.0
         """
-        seed, listeners = _seed("backward", self, gradient), current().listeners
-        if listeners and any(one.intercept_backward(self, seed, retain_graph) for one in listeners):
+        seed = seed_of("backward", self, gradient)
+        if any(tell("intercept_backward", self, seed, retain_graph)):
             return
-        seed = np.array(seed) if listeners else np.asarray(seed)  # a listener may keep it
+        seed = getattr(seed, "_data", seed)
+        seed = np.array(seed) if current().listeners else np.asarray(seed)  # one may keep it
         results = backpropagate([(self._node or self, seed)], retain=retain_graph)
         while results:
             leaf, total = results.popitem()
-            if leaf.grad is not None:
-                leaf.grad = np.asarray(leaf.grad + total)
-            else:  # a leaf never shares its gradient: it is copied if anyone else holds it
-                alone = getrefcount(total) == ALONE and owns(total)
-                leaf.grad = total if alone else np.array(total)
+            leaf.grad = total if leaf.grad is None else np.asarray(leaf.grad + total)
 
     def retain_grad(self) -> None:
         """Keep this tensor's gradient in `.grad`, as a leaf's is."""
-        if not self._needs:
-            raise GradientError(
-                f"retain_grad: {self.path or 'this tensor'} does not require a gradient"
-            )
+        self._refuse_without_gradient("retain_grad")
         if self._node is None:
             return
         kept = weakref.ref(self)
@@ -279,15 +264,16 @@ class Tensor:
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Handle:
         """Call `hook(gradient)` when the whole gradient is known; an array returned replaces it."""
-        if not self._needs:
-            raise GradientError(
-                f"register_hook: {self.path or 'this tensor'} does not require a gradient"
-            )
+        self._refuse_without_gradient("register_hook")
         owner: Any = self._node or self
         attribute = "hooks" if self._node is not None else "_hooks"
         if getattr(owner, attribute) is None:
             setattr(owner, attribute, {})
         return Handle(getattr(owner, attribute), hook)
+
+    def _refuse_without_gradient(self, call: str) -> None:
+        if not self._needs:
+            raise GradientError(f"{call}: {self.path or 'this tensor'} does not require a gradient")
 
     def assign_(self, array: Any) -> Tensor:
         """Overwrite the entries in place: the one in-place write.
@@ -313,11 +299,20 @@ class Tensor:
             )
         self._data[...] = new
         writes.note(self._data, caller())
-        for listener in current().listeners:
-            listener.assigned(self, new)
+        tell("assigned", self, new)
         return self
 
-    # ------------------------------------------------------------------ as NumPy and Python see it
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if self._node is not None or current().recording:
+            raise GradientError(
+                "x[index] = value: tensors are not written in place while a graph is recorded; "
+                "build a new one with where(), or write to a leaf within no_grad()"
+            )
+        new = np.array(self._data)
+        new[index] = _array(value)
+        self.assign_(new)
+
+    # ------------------------------------------------------------------ as Python sees it
 
     __hash__ = object.__hash__
 
@@ -351,6 +346,9 @@ class Tensor:
     def __index__(self) -> int:
         return _seen(self).__index__()  # type: ignore[no-any-return]
 
+    def __format__(self, spec: str) -> str:
+        return format(self.item() if spec and self.size == 1 else str(self), spec)
+
     def __len__(self) -> int:
         return len(self._data)
 
@@ -362,11 +360,6 @@ class Tensor:
     def __pos__(self) -> Tensor:
         return self
 
-    def __setitem__(self, index: Any, value: Any) -> None:
-        raise GradientError(
-            "x[index] = value: tensors are not written in place; build a new one with where()"
-        )
-
     def __repr__(self) -> str:
         body = np.array2string(self._data, separator=", ", prefix="tensor(", threshold=50)
         notes = [f"dtype={self.dtype}"] if self.dtype != np.float64 else []
@@ -376,7 +369,12 @@ class Tensor:
         return f"tensor({', '.join([body, *notes])})"
 
     def __reduce__(self) -> Any:
-        raise GradientError("pickle: tensors are not pickled; save x.numpy()")
+        if self._node is not None:
+            raise GradientError(
+                f"copy or pickle: {self.path} was computed by {self._node.op.name}, and a graph is "
+                "not copied; take .detach(), or its array by .numpy()"
+            )
+        return _restored, (np.array(self._data, order="C"), self._needs, self._name, self.grad)
 
     if TYPE_CHECKING:  # attached in minigrad/tracing.py
         _repr_mimebundle_: Callable[..., dict[str, str]]
@@ -385,30 +383,76 @@ class Tensor:
         T: Tensor
         mT: Tensor
 
-        def __add__(self, other: Any) -> Tensor: ...
-        def __radd__(self, other: Any) -> Tensor: ...
-        def __sub__(self, other: Any) -> Tensor: ...
-        def __rsub__(self, other: Any) -> Tensor: ...
-        def __mul__(self, other: Any) -> Tensor: ...
-        def __rmul__(self, other: Any) -> Tensor: ...
-        def __truediv__(self, other: Any) -> Tensor: ...
-        def __rtruediv__(self, other: Any) -> Tensor: ...
-        def __pow__(self, other: Any) -> Tensor: ...
-        def __rpow__(self, other: Any) -> Tensor: ...
-        def __matmul__(self, other: Any) -> Tensor: ...
-        def __rmatmul__(self, other: Any) -> Tensor: ...
+        def __getattr__(self, method: str) -> Callable[..., Tensor]: ...
+        def __getitem__(self, index: Any) -> Tensor: ...
         def __neg__(self) -> Tensor: ...
         def __abs__(self) -> Tensor: ...
-        def __getitem__(self, index: Any) -> Tensor: ...
-        def __getattr__(self, method: str) -> Callable[..., Tensor]: ...
+        def __add__(self, other: Any) -> Tensor: ...
+
+        __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __add__
+        __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __add__
 
 
-def tensor(data: Any, requires_grad: bool = False, name: str | None = None) -> Tensor:
+class DataView(np.ndarray[Any, Any]):
+    """What `x.data` gives: read-only to NumPy; `x.data[i] = v` and `x.data += v` write and count.
+
+    A graph that saved these entries refuses to run backward with the new ones.
+    """
+
+    written: Any = None  # the tensor's own array, or a slice of it; None for copies
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return array[()] if return_scalar else np.asarray(array)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        if found.__class__ is DataView and not is_basic(index):
+            return np.asarray(found)  # a copy
+        if found.__class__ is DataView and self.written is not None:
+            found.written = self.written[index]
+        return found
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if self.written is None:
+            super().__setitem__(index, value)
+        else:
+            self.written[index] = value
+            writes.note(self.written, caller())
+
+    def __reduce__(self) -> Any:
+        return np.asarray(self).__reduce__()
+
+    def __repr__(self) -> str:
+        return repr(np.asarray(self))
+
+
+def _in_place(ufunc: Any) -> Callable[[DataView, Any], DataView]:
+    def operator(self: DataView, other: Any) -> DataView:
+        target = np.asarray(self if self.written is None else self.written)
+        ufunc(target, other, out=target)
+        if self.written is not None:
+            writes.note(target, caller())
+        return self
+
+    return operator
+
+
+for _name, _ufunc in {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide,
+    "floordiv": np.floor_divide, "pow": np.power, "mod": np.remainder,
+}.items():  # fmt: skip
+    setattr(DataView, f"__i{_name}__", _in_place(_ufunc))
+
+
+def tensor(data: Any, requires_grad: bool | str = False, name: str | None = None) -> Tensor:
     """A leaf tensor holding a copy of `data`.
 
     Arrays keep their dtype; Python numbers and lists become float64 (booleans and integers too,
-    unless they come as an array). Raises: DTypeError if a gradient is asked of anything but real
-    floating entries.
+    unless they come as an array).
+
+    Args: requires_grad: "on demand" computes its gradient only where `grad` asks for it.
+    Raises: DTypeError if a gradient is asked of anything but real floating entries; GradientError
+        for a list of tensors that need one.
 
     >>> import minigrad as mg
     >>> mg.tensor([1, 2])
@@ -422,65 +466,24 @@ def tensor(data: Any, requires_grad: bool = False, name: str | None = None) -> T
     try:
         array = np.array(data)  # with an eye on its dtype: float64 would make None a NaN
         array = array.astype(np.float64) if not typed and array.dtype.kind in "biuf" else array
-    except (ValueError, TypeError) as error:
+    except GradientError:
+        raise GradientError(
+            "tensor(data): a list of tensors that need a gradient would lose it; write mg.stack"
+        ) from None
+    except (ValueError, TypeError, OverflowError) as error:
         raise DTypeError(f"tensor(data): not an array of numbers: {error}") from error
     if array.dtype.kind not in "biufc":
         raise DTypeError(f"tensor(data): dtype must be numeric, got {array.dtype}")
     made = Tensor(array)
-    made.requires_grad = requires_grad
+    made.requires_grad = bool(requires_grad)
+    if requires_grad == "on demand" and not current().listeners:  # who listens wants them all
+        made._needs = ON_DEMAND
     made.name = name
-    for listener in current().listeners:
-        listener.made(made, data)
+    tell("made", made, data)
     return made
 
 
-def grad(output: Tensor, inputs: Any, grad_output: Any = None, create_graph: bool = False) -> Any:
-    """∂output/∂inputs, without touching any `.grad`.
-
-    Args:
-        output: a tensor; unless it has one entry, `grad_output` (of its shape) is needed.
-        inputs: one tensor or a sequence of them, leaves or computed.
-        create_graph: return Tensors that are recorded themselves, for derivatives of derivatives.
-            The graph is kept then; otherwise it is freed, and arrays are returned.
-    Returns: one gradient, or a list, like `inputs`; zeros for an input that `output` does not
-        depend on.
-
-    >>> import minigrad as mg
-    >>> x = mg.tensor(2.0, requires_grad=True)
-    >>> first = mg.grad(x**3, x, create_graph=True)
-    >>> float(mg.grad(first, x))
-    12.0
-    """
-    single = isinstance(inputs, Tensor)
-    wanted: list[Tensor] = [inputs] if single else list(inputs)
-    for i, x in enumerate(wanted):
-        if not isinstance(x, Tensor) or not x._needs:
-            raise GradientError(
-                f"grad(output, inputs): inputs[{i}] is no tensor that requires a gradient"
-            )
-    seed = _seed("grad", output, grad_output)
-    if not create_graph:
-        seed = np.array(seed)  # a listener may keep it
-    elif not isinstance(seed, Tensor):
-        seed = Tensor(seed)
-    results = backpropagate(
-        [(output._node or output, seed)],
-        retain=create_graph,
-        targets=[x._node or x for x in wanted],
-        run=_recorded if create_graph else None,
-    )
-    found = [results.get(x._node or x) for x in wanted]
-    arrays = [
-        np.zeros(x.shape, x.dtype) if g is None else g for x, g in zip(wanted, found, strict=True)
-    ]
-    if create_graph:
-        arrays = [g if isinstance(g, Tensor) else Tensor(np.asarray(g)) for g in arrays]
-    else:
-        arrays = [np.array(g) for g in arrays]
-    return arrays[0] if single else arrays
-
-
-def _seed(call: str, output: Tensor, gradient: Any) -> Any:
+def seed_of(call: str, output: Tensor, gradient: Any) -> Any:
     """The gradient that starts a backward pass, checked; a Tensor only if one was given."""
     if not isinstance(output, Tensor) or not output._needs:
         raise GradientError(
@@ -501,26 +504,18 @@ def _seed(call: str, output: Tensor, gradient: Any) -> Any:
     return np.asarray(gradient, output.dtype)
 
 
-def _recorded(
-    node: Node, rules: Callable[..., Any], gradient: Any, saved: tuple[Any, ...]
-) -> tuple[Any, ...]:
-    """A node's rules on Tensors: what it saved, its inputs and output in the graph again."""
-    lifted = []
-    for name, value in zip(node.plan.names, saved, strict=True):
-        position = node.plan.input_of(name)
-        if name == "out":
-            value = Tensor(value, node, True)
-        elif position in node.plan.needed:
-            edge = node.edges[node.plan.needed.index(position)]
-            value = Tensor(value, edge, True) if isinstance(edge, Node) else edge
-        lifted.append(value)
-    return rules(gradient, tuple(lifted))  # type: ignore[no-any-return]
+def _restored(array: Any, needs: int, name: str | None, grad: Any) -> Tensor:
+    """A leaf from its copy or its pickle."""
+    made = Tensor(array, None, needs)
+    made._name, made.grad = name, grad
+    return made
 
 
-def _arrayed(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The inputs, with arrays for lists and the like."""
+def _apply_again(op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Tensor:
+    """The op on the same inputs, with arrays or Tensors for lists and the like."""
     as_is = {Tensor, *_AS_IS}
-    return tuple([x if x.__class__ in as_is else op.array(x) for x in inputs])
+    ready = tuple([x if x.__class__ in as_is else op.array(x) for x in inputs])
+    return Tensor.__apply__(op, ready, settings)
 
 
 def _unwrapped(op: Op, settings: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -531,28 +526,12 @@ def _unwrapped(op: Op, settings: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(_array(value) for value in settings)
 
 
-def _op_like(function: Any) -> Op | None:
-    """The op that has a NumPy function's name."""
-    name: str = function.__name__
-    return registry.get(_NUMPY_NAMES.get(name, name))
-
-
 def _array(value: Any) -> Any:
     return _seen(value) if isinstance(value, Tensor) else value
 
 
 def _seen(tensor: Tensor, whole: bool = False) -> Any:
     """A tensor's array, for someone outside the graph; whoever listens hears of it."""
-    array = tensor._data
-    for listener in current().listeners:
-        array = listener.read(tensor, array, whole)
-    return array
-
-
-def _not_recorded(name: str, found: Op | None) -> str:
-    remedy = (
-        f"call minigrad.{found.name} with its own arguments"
-        if found
-        else "use x.numpy() to leave the graph"
-    )
-    return f"{name} on a Tensor would not be recorded; {remedy}"
+    for other in tell("read", tensor, tensor._data, whole):
+        return other
+    return tensor._data

@@ -1,0 +1,12 @@
+"""What is only there to be faster: delete this folder, or set MINIGRAD_FAST=0, and all else works.
+
+Importing it puts overlays on ops, and quicker sums where the engine adds up.
+"""
+
+from ..engine import graph
+from . import scatter, tiles
+from .blas_sums import sum_over
+
+graph.sum_over = sum_over
+
+__all__ = ["scatter", "tiles"]

@@ -15,7 +15,7 @@ from numpy import ndarray
 
 from .limits import LIMITS
 
-__all__ = ["as_rows", "column_sums", "row_sums", "sums"]
+__all__ = ["as_rows", "column_sums", "row_sums", "sum_over", "sums"]
 
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -85,3 +85,8 @@ def _ones_for(x: Any) -> Any:
     if x.dtype in _FLOATS and (flags.c_contiguous or (flags.forc and x.ndim == 2)):
         return _ones(x.dtype, LIMITS.summed_rows)
     return None
+
+
+def sum_over(x: Any, axes: tuple[int, ...]) -> Any:
+    """The sum over some axes, by BLAS where they are the first ones."""
+    return column_sums(x, len(axes)) if axes == (*range(len(axes)),) else sums(x, axes)

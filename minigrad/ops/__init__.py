@@ -32,6 +32,7 @@ from .elementwise import (
 from .linalg import einsum, matmul
 from .linear import linear
 from .neural import cross_entropy, dropout, layer_norm, rms_norm
+from .numpy_protocol import array_function, array_ufunc
 from .reduce import cumsum, log_softmax, logsumexp, max, mean, min, softmax, sum, var
 from .scaled_dot_product import scaled_dot_product_attention
 from .select import getitem, split, take
@@ -140,6 +141,8 @@ _ATTACHED = {
     "__neg__": negative,
     "__abs__": abs,
     "__getitem__": getitem,
+    "__array_ufunc__": array_ufunc,
+    "__array_function__": array_function,
     "reshape": _spread(reshape),
     "transpose": _spread(transpose),
     "T": property(lambda self: transpose(self)),

@@ -131,7 +131,7 @@ class Trace(Listener):
         if known is not None:
             return known
         is_tensor = isinstance(value, Tensor)
-        array = value.data if is_tensor else value
+        array = value._data if is_tensor else value
         kind, why = "constant", "constant"
         if is_tensor:
             owned = value.requires_grad and id(value) not in self._given
@@ -185,7 +185,7 @@ class Trace(Listener):
             scope=scope,
             shape=output.shape,
             dtype=str(output.dtype),
-            value=output.data if output.data.base is None else output.data.copy(),
+            value=output._data if output._data.base is None else output._data.copy(),
             tex=op.tex,
             vjp_tex=op.vjp_tex,
             settings=shown,
@@ -193,8 +193,8 @@ class Trace(Listener):
             seconds=seconds,
             needs=node is not None,
         )
-        self._by_data.setdefault(id(output.data), entry.id)
-        self._arrays.append(output.data)
+        self._by_data.setdefault(id(output._data), entry.id)
+        self._arrays.append(output._data)
         if node is not None:
             entry.place = str(node.place)
             self._note_saved(entry, node, dict((name, source) for source, name in sources))
@@ -258,7 +258,7 @@ class Trace(Listener):
     def _value(self, known: int | None, value: Any) -> Any:
         if known is not None:
             return self.entries[known].value
-        return value.data if isinstance(value, Tensor) else value
+        return value._data if isinstance(value, Tensor) else value
 
     @classmethod
     def of(cls, output: Tensor) -> Self:
@@ -303,7 +303,7 @@ class Trace(Listener):
                 )
             made._note_saved(entry, node, {e.input: e.source for e in made.into(entry)})
             made.forward_steps.append(entry.id)
-        made.entries[-1].value = output.data
+        made.entries[-1].value = output._data
         made.roots = [len(made.entries) - 1]
         made._settle()
         return made
@@ -377,5 +377,5 @@ class Trace(Listener):
 
 
 def _plus(total: Any, part: Any) -> Any:
-    array = np.asarray(part.data if isinstance(part, Tensor) else part)
+    array = np.asarray(part._data if isinstance(part, Tensor) else part)
     return array if total is None else np.asarray(total + array)

@@ -20,9 +20,8 @@ def _line():
 
 
 def test_assign_writes_into_the_same_array(w):
-    array = w.data
+    array = w.numpy()
     assert w.assign_(np.zeros((2, 3))) is w
-    assert w.data is array
     np.testing.assert_allclose(array, np.zeros((2, 3)))
 
 
@@ -153,11 +152,63 @@ def test_assign_refuses_another_shape_or_dtype_or_a_computed_tensor(w):
         (w * 2).assign_(np.zeros((2, 3)))
 
 
-def test_writing_an_entry_is_refused(w):
+def test_writing_an_entry_is_refused_while_a_graph_is_recorded(w):
     with pytest.raises(GradientError, match="tensors are not written in place"):
         w[0] = 1.0
     with pytest.raises(GradientError, match="tensors are not written in place"):
         w[0] += 1.0
+    y = w * 2
+    with mg.no_grad(), pytest.raises(GradientError, match="tensors are not written in place"):
+        y[0] = 1.0
+
+
+WRITES = {
+    "entry": lambda w: w.data.__setitem__((0, 0), 5.0),
+    "row's entry": lambda w: w.data[0].__setitem__(0, 5.0),
+    "slice": lambda w: w.data.__setitem__(slice(1), 5.0),
+    "augmented entry": lambda w: w.data.__setitem__((0, 0), w.data[0, 0] + 4),
+    "numpy's entry": lambda w: w.numpy().__setitem__((0, 0), 5.0),
+    "augmented whole": lambda w: w.data.__iadd__(4.0),
+    "leaf within no_grad": lambda w: _without_graph(w.__setitem__, (0, 0), 5.0),
+}
+
+
+def _without_graph(function, *args):
+    with mg.no_grad():
+        function(*args)
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_every_way_of_writing_to_a_leaf_counts_as_a_write(w, write):
+    loss = (w * w).sum()
+    write(w)
+    assert w.numpy()[0, 0] == 5
+    with pytest.raises(OverwrittenError):
+        loss.backward()
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda w: np.copyto(w.data, 1.0),
+        lambda w: np.add(w.data, 1.0, out=w.data),
+        lambda w: w.data.fill(1.0),
+        lambda w: w.data.T.__setitem__(0, 1.0),
+        lambda w: w.numpy().T.__setitem__(0, 1.0),
+    ],
+)
+def test_ways_of_writing_that_would_go_unseen_are_refused(w, write):
+    with pytest.raises(ValueError, match="read-only"):
+        write(w)
+    np.testing.assert_array_equal(w.numpy(), [[1, 2, 3], [4, 5, 6]])
+
+
+def test_a_copy_of_data_is_an_array_to_write_to(w):
+    for copy in (w.data.copy(), np.array(w.data), w.data + 0, w.data[[0, 1]]):
+        copy[0, 0] = 7
+        copy += 1
+        assert copy[0, 0] == 8
+    np.testing.assert_array_equal(w.numpy(), [[1, 2, 3], [4, 5, 6]])
 
 
 def test_augmented_assignment_of_a_tensor_makes_a_new_one(w):

@@ -41,9 +41,9 @@ def test_a_node_saves_exactly_what_the_rules_of_its_needed_inputs_name(case, inv
         for name, value in zip(node.plan.names, node.saved, strict=True):
             position = node.plan.input_of(name)
             if name == "out":
-                assert value is out.data
+                assert value is out._data
             elif position is not None and isinstance(tensors[position], mg.Tensor):
-                assert value is tensors[position].data
+                assert value is tensors[position]._data
 
 
 def test_inputs_that_need_no_gradient_leave_no_node(case, invoke, leaves):
@@ -57,9 +57,9 @@ def test_no_kernel_and_no_rule_writes_to_what_it_is_given(case, invoke, leaves, 
     tensors = leaves(case)
     for x in tensors:
         if isinstance(x, mg.Tensor):
-            x.data.flags.writeable = False
+            x._data.flags.writeable = False
     out = invoke(case.op, tensors, case.settings)
-    out.data.flags.writeable = False
+    out._data.flags.writeable = False
     u = cotangent(out.shape)
     u.flags.writeable = False
     for part, edge in zip(out.node.plan.backward(u, out.node.saved), out.node.edges, strict=True):

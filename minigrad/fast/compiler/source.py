@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from ...engine.graph import SourceLocation as Where
-from ...engine.sparse import add_rows, names_rows
+from ..scatter import add_rows, names_rows
 from .effects import Effects
 from .names import comment
 from .parts import LARGE, Parts

@@ -48,7 +48,8 @@ def has_threads(program: Program) -> bool:
     """Whether a kernel shares its work among threads of its own."""
     kernels = [step for step in program.steps if step.kind == "kernel" and step.op in registry]
     ops = ((registry[step.op], step.args) for step in kernels)
-    return any(op.threaded is not None and op.threaded(*args[: len(op.inputs)]) for op, args in ops)
+    tests = [(getattr(op, "threaded", None), args[: len(op.inputs)]) for op, args in ops]
+    return any(test is not None and test(*args) for test, args in tests)
 
 
 def blas_threads() -> int:

@@ -119,7 +119,6 @@ _S_BAR = r"\quad \bar S = A \odot (<g> <v>^\top - \operatorname{rowsum}(<g> \odo
     analytic=False,
     auxiliary=("schedule", "row_max", "row_sum", "weights"),
     requires=_misfit,
-    threaded=_has_threads,
 )
 def tiled_attention(q, k, v, mask=None, is_causal=False, scale=None, keep=0, rule=None):
     """Scaled dot-product attention in tiles: softmax(q kᵀ · scale + mask) v, in memory that grows
@@ -154,6 +153,9 @@ def tiled_attention(q, k, v, mask=None, is_causal=False, scale=None, keep=0, rul
     schedule = Schedule(q, k, v, mask, rule, scale)
     out, *saved = on_threads(schedule, lambda threads: kernels.forward(schedule, threads, keep))
     return out.reshape(*schedule.shape, *out.shape[-2:]), schedule, *saved
+
+
+tiled_attention.threaded = _has_threads  # threads of BLAS, as they wait, would slow them down
 
 
 @tiled_attention.vjp("q", "k", "v")

@@ -1,0 +1,55 @@
+"""NumPy's own functions on Tensors: `np.exp(x)` is the op `exp`, or says what to write instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..engine.errors import DTypeError
+from ..engine.op import Op, registry
+from ..engine.tensor import Tensor
+
+__all__ = ["array_function", "array_ufunc"]
+
+_QUESTIONS = {
+    np.shape, np.ndim, np.size, np.result_type, np.iscomplexobj, np.isrealobj, np.allclose,
+    np.array_equal,
+}  # fmt: skip
+_OTHER_NAMES = {"absolute": "abs", "amax": "max", "amin": "min", "permute_dims": "transpose"}
+
+
+def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    """A ufunc on a Tensor is the op of that name; a comparison is a question, not a step."""
+    if {"d->?", "dd->?"}.intersection(ufunc.types):
+        return getattr(ufunc, method)(*map(_array, inputs), **kwargs)
+    found = _op_like(ufunc)
+    if method != "__call__" or found is None or kwargs:
+        raise DTypeError(_not_recorded(f"np.{ufunc.__name__}", found))
+    return found(*inputs)
+
+
+def array_function(self: Tensor, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """A NumPy function on a Tensor is the op of its name: `np.sum(x, axis=0)` records `sum`."""
+    if function in _QUESTIONS:
+        return function(*map(_array, args), **kwargs)
+    found = _op_like(function)
+    if found is None:
+        raise DTypeError(_not_recorded(f"np.{function.__name__}", found))
+    return found(*args, **kwargs)
+
+
+def _op_like(function: Any) -> Op | None:
+    name: str = function.__name__
+    return registry.get(_OTHER_NAMES.get(name, name))
+
+
+def _array(value: Any) -> Any:
+    return value.numpy() if isinstance(value, Tensor) else value
+
+
+def _not_recorded(name: str, found: Op | None) -> str:
+    remedy = "use x.numpy() to leave the graph"
+    if found:
+        remedy = f"call minigrad.{found.name} with its own arguments"
+    return f"{name} on a Tensor would not be recorded; {remedy}"
