@@ -32,7 +32,8 @@ class SparseGradient:
         """The sum of this and an array (None for zeros), written over it if that is said."""
         fresh = total is None
         if fresh:
-            total = np.zeros(self.shape, self.dtype, like=self.values)
+            like = self.values if hasattr(self.values, "__array_function__") else None
+            total = np.zeros(self.shape, self.dtype, like=like)
         elif not in_place:
             total = np.array(total)
         if not is_basic(self.index):
