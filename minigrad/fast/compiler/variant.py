@@ -89,7 +89,7 @@ class Variant:
         leaves = []
         for leaf, data, needs in self._fixed:
             name = bind(leaf)
-            leaves += [f"{name}._data is {bind(data)}", f"{name}._needs is {needs}"]
+            leaves += [f"{name}._data is {bind(data)}", f"{name}._needs == {needs}"]
             leaves.append(f"not {name}._hooks")
         grads = [(bind(x), entry) for x, entry in self._fixed_grads]
         grads += [(f"given[{i}]", entry) for i, entry in self._given_grads]
