@@ -8,8 +8,10 @@ import pytest
 import minigrad as mg
 from layers import MultiHeadAttention, SelfAttention, create_causal_mask, padding_mask
 from minigrad.errors import ArgumentError, ShapeError
+from minigrad.fast import threads
+from minigrad.fast.limits import LIMITS
 from minigrad.fast.tiles import kernels as tile_kernels
-from minigrad.fast.tiles import one_tile, tiled
+from minigrad.fast.tiles import one_tile
 
 pytest.importorskip("threadpoolctl")
 
@@ -97,7 +99,6 @@ def test_a_trace_of_tiles_measures_all_that_exists(rng, name, kind):
 @pytest.mark.parametrize("kernels", [tile_kernels, one_tile], ids=["tiles", "one tile"])
 def test_a_wrong_tile_fails_the_trace_s_check(rng, monkeypatch, kernels):
     """A planted fault in backward, of 0.1 %, is seen."""
-    monkeypatch.setattr(tiled, "ONE_TILE", 0 if kernels is tile_kernels else 1 << 20)
     real = kernels.backward
 
     def wrong(*args):
@@ -106,33 +107,36 @@ def test_a_wrong_tile_fails_the_trace_s_check(rng, monkeypatch, kernels):
 
     monkeypatch.setattr(kernels, "backward", wrong)
     layer = LAYERS["one head"](method="tiled")
-    with mg.trace() as t:
+    few = 0 if kernels is tile_kernels else 1 << 20
+    with LIMITS.changed(one_tile_scores=few), mg.trace() as t:
         layer(mg.tensor(rng.standard_normal((2, 7, 11)), requires_grad=True)).sum().backward()
     assert not t.check().ok
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_auto_goes_in_tiles_where_that_is_faster_whoever_looks(rng, monkeypatch, name):
+def test_auto_goes_in_tiles_where_that_is_faster_whoever_looks(rng, name):
     layer = LAYERS[name](method="auto")
     X = rng.standard_normal((2, 7, _width(name)))
     small = layer(X).numpy()
     assert layer.attention_weights is not None
-    monkeypatch.setattr(mg.ops.scaled_dot_product, "TILED_FROM", 2 * 7 * 7)
-    np.testing.assert_allclose(layer(X).numpy(), small, rtol=1e-12, atol=1e-13)
-    assert layer.attention_weights is None
-    with mg.trace() as t:
-        layer(mg.tensor(X, requires_grad=True))
+    with LIMITS.changed(tiled_scores=2 * 7 * 7):
+        np.testing.assert_allclose(layer(X).numpy(), small, rtol=1e-12, atol=1e-13)
+        assert layer.attention_weights is None
+        with mg.trace() as t:
+            layer(mg.tensor(X, requires_grad=True))
     assert sum(entry.op == "tiled_attention" for entry in t) == 1
 
 
 @pytest.mark.parametrize(("few", "products"), [(1 << 20, 0), (0, 12)])
 def test_projections_leave_blas_its_threads_beside_one_tile_alone(rng, monkeypatch, few, products):
-    monkeypatch.setattr(tiled, "ONE_TILE", few)
-    module, shared = sys.modules[mg.linear.__module__], []
-    product = module.product
-    monkeypatch.setattr(module, "product", lambda a, b: (shared.append(1), product(a, b))[1])
+    shared, product = [], threads.product
+    for name, module in list(sys.modules.items()):
+        if name.startswith("minigrad") and getattr(module, "product", None) is product:
+            counted = lambda *args: (shared.append(1), product(*args))[1]  # noqa: E731
+            monkeypatch.setattr(module, "product", counted)
     X = mg.tensor(rng.standard_normal((2, 7, 12)), requires_grad=True)
-    LAYERS["many heads"](method="tiled")(X).sum().backward()
+    with LIMITS.changed(one_tile_scores=few):
+        LAYERS["many heads"](method="tiled")(X).sum().backward()
     assert len(shared) == products  # forward, and for each of X and W
 
 
