@@ -41,14 +41,19 @@ class Run:
         self.average = MovingAverage(self.model.parameters(), decay=0.9)
         self.data = batches(X, X[:, :2], batch_size=4, rng=np.random.default_rng(seed))
         self.steps = 0
-        self.step = mg.compile(self._step) if compiled else self._step
+        self.step = self.made_step(self.model, self.optimizer)
+        self.step = mg.compile(self.step) if compiled else self.step
 
-    def _step(self, x, y):
-        self.optimizer.zero_grad()
-        loss = mg.mean((self.model(x) - y) ** 2)
-        loss.backward()
-        self.optimizer.step()
-        return loss
+    @staticmethod
+    def made_step(model, optimizer):
+        def step(x, y):
+            optimizer.zero_grad()
+            loss = mg.mean((model(x) - y) ** 2)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step
 
     def parts(self):
         names = ("model", "optimizer", "schedule", "average", "data")

@@ -17,7 +17,7 @@ import numpy as np
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.graph import SourceLocation, caller, writes
 from ..engine.tensor import Tensor
-from .updates import checked_parameters, tell, update
+from .updates import Heard, checked_parameters, tell, update
 
 __all__ = ["SGD", "Adam", "AdamW", "Group", "Optimizer"]
 
@@ -61,6 +61,12 @@ class Optimizer:
     """
 
     version = 0
+    lr = Heard()
+    steps = Heard()
+    momentum = Heard()
+    weight_decay = Heard()
+    betas = Heard()
+    eps = Heard()
 
     def __init__(
         self, parameters: Iterable[Tensor] | Iterable[Mapping[str, Any]], lr: float, **settings: Any

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..engine.errors import ArgumentError, DTypeError
 from .optimizer import Optimizer
-from .updates import update
+from .updates import Heard, update
 
 __all__ = ["Schedule", "constant", "cosine", "linear", "one_cycle", "step"]
 
@@ -34,6 +34,9 @@ class Schedule:
     0.025
     """
 
+    lr: Any = Heard()
+    steps: Any = Heard()
+
     def __init__(
         self, optimizer: Optimizer, factor: Callable[[int], float], warmup: int = 0
     ) -> None:
@@ -49,8 +52,8 @@ class Schedule:
     def lr_at(self, t: int) -> float:
         """The learning rate of step t, which counts from 0."""
         if t < self.warmup:
-            return self.lr * (t + 1) / self.warmup
-        return self.lr * self.factor(t - self.warmup)
+            return float(self.lr * (t + 1) / self.warmup)
+        return float(self.lr * self.factor(t - self.warmup))
 
     def step(self) -> None:
         """Set the learning rate of the next step; call it after `optimizer.step()`."""

@@ -13,7 +13,7 @@ from ..engine.context import current
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.tensor import Tensor
 
-__all__ = ["checked_parameters", "tell", "update"]
+__all__ = ["Heard", "checked_parameters", "tell", "update"]
 
 
 def tell(event: str, *details: Any) -> None:
@@ -22,6 +22,25 @@ def tell(event: str, *details: Any) -> None:
         method = getattr(listener, event, None)
         if method is not None:
             method(*details)
+
+
+class Heard:
+    """An attribute of which listeners hear when it is read: a compiled step then depends on it."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, holder: Any, kind: type) -> Any:
+        if holder is None:
+            return self
+        if self.name not in vars(holder):
+            raise AttributeError(f"{kind.__name__!r} object has no attribute {self.name!r}")
+        value = vars(holder)[self.name]
+        tell("setting_read", holder, self.name, value)
+        return value
+
+    def __set__(self, holder: Any, value: Any) -> None:
+        vars(holder)[self.name] = value
 
 
 @contextmanager

@@ -83,12 +83,22 @@ class Dependencies:
         self.names: dict[int, str] = {}
         self.iterator = False
         self.holders: list[Holder] = []
-        self._words: set[str] = set()
+        self._asked: dict[int, tuple[set[str], Holder]] = {}  # by an optimizer's id
         self._walk([step, *arguments])
         for thing in self.things.values():
             if _is_optimizer(type(thing)):
-                self._hold(partial(_attributes_named, thing, self._words), state=vars(thing))
+                names: set[str] = set()
+                holder = Holder(partial(_attributes_named, thing, names), state=vars(thing))
+                self._asked[id(thing)] = names, holder
+                self.holders.append(holder)
         self.note()
+
+    def ask(self, optimizer: Any, name: str, value: Any) -> None:
+        """The step reads this attribute of an optimizer or a schedule: it depends on it."""
+        if id(optimizer) in self._asked:
+            names, holder = self._asked[id(optimizer)]
+            names.add(name)
+            holder.then.setdefault(name, value)
 
     def of(self, kind: type) -> list[Any]:
         """Everything of a type that was reached."""
@@ -208,7 +218,6 @@ class Dependencies:
         if _is_installed(function.__module__ or "", code.co_filename):
             return (getattr(function, "__wrapped__", None),)
         words = set(_words(code))
-        self._words |= words
         spaces = [function.__globals__]
         spaces += [
             vars(module)
@@ -253,8 +262,8 @@ def _attributes(thing: Any, state: Any, slots: list[str]) -> dict[Any, Any]:
     return held
 
 
-def _attributes_named(thing: Any, words: set[str]) -> dict[Any, Any]:
-    return {name: value for name, value in vars(thing).items() if name in words}
+def _attributes_named(thing: Any, names: set[str]) -> dict[Any, Any]:
+    return {name: vars(thing).get(name, _GONE) for name in names}
 
 
 def _class_attributes(kind: type) -> dict[Any, Any]:

@@ -60,6 +60,7 @@ class Recorder(Listener, Watcher):
 
     def __init__(self, found: Dependencies, fresh: list[tuple[str, str, Any]]) -> None:
         self.program = Program()
+        self._found = found
         self.reason: str | None = None
         self.remedy = ""
         names = found.names | {id(thing): name for _, name, thing in fresh if name}
@@ -396,6 +397,11 @@ class Recorder(Listener, Watcher):
 
     def _assignment(self, tensor: Tensor, value: Value, new: Value) -> Step:
         return Step("assign", "assign", None, (tensor, self._placed(tensor), value, new))
+
+    def setting_read(self, owner: Any, name: str, value: Any) -> None:
+        """An attribute of an optimizer or a schedule was read."""
+        if not self.quiet:
+            self._found.ask(owner, name, value)
 
     def setting(self, optimizer: Any, name: str, value: Any) -> None:
         if not self.quiet and name not in ("groups", "parameters"):
