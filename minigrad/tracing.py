@@ -40,9 +40,12 @@ class Trace(recording.Trace):
     def check(self) -> Checks:
         """Compare each hand-derived step of each layer that ran with the engine's gradients.
 
-        Raises: GradientError if no backward ran through a layer that has such steps.
+        A layer that no backward ran through is left out, and stands in `skipped`.
+
+        Raises: GradientError if that leaves none of those that have such steps.
         """
-        return Checks(super().check())
+        found = super().check()
+        return Checks(found, found.skipped)
 
     def table(self, width: int | None = None) -> str:
         """The record as text: forward then backward steps, shapes, cost and size of gradients."""

@@ -6,6 +6,7 @@ Plain data, without Tensors: views read it, and nothing here knows how it came a
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -182,6 +183,10 @@ class Check:
 
 class Checks(list[Check]):
     """The checks of a trace; `ok` only if something was measured and all of it agrees."""
+
+    def __init__(self, checks: Iterable[Check] = (), skipped: Iterable[str] = ()) -> None:
+        super().__init__(checks)
+        self.skipped = list(skipped)  # scopes of layers that no backward ran through
 
     @property
     def measured(self) -> list[Check]:

@@ -138,12 +138,14 @@ def summary(model: Model) -> str:
 def verdict(model: Model) -> tuple[str, bool]:
     """What holding the gradients against hand-derived steps found, and whether they agree."""
     wrong, measured = model.checks.first_wrong, model.checks.measured
+    skipped = ", ".join(one_line(scope, WIDEST) for scope in model.checks.skipped)
+    rest = f"; not checked, as no backward ran through it: {skipped}" if skipped else ""
     if wrong is None:
-        said = f"{len(measured)} gradients equal the hand-derived steps"
+        said = f"{len(measured)} gradients equal the hand-derived steps{rest}"
         return said if measured else "", True
     differ = sum(not check.difference.ok for check in measured if check.difference)
     where = f"step {wrong.number}, {one_line(wrong.title, WIDEST)}"
     return (
         f"{differ} of {len(measured)} gradients differ from the hand-derived steps, first in "
-        f"{where}: that of {one_line(wrong.symbol, WIDEST)}"
+        f"{where}: that of {one_line(wrong.symbol, WIDEST)}{rest}"
     ), False

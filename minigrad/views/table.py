@@ -202,6 +202,8 @@ def _verdict(checks: Checks, paint: Paint) -> str:
     measured, wrong = checks.measured, checks.first_wrong
     left_out = len(checks) - len(measured)
     rest = f"; {left_out} not measured" if left_out else ""
+    skipped = ", ".join(map(one_line, checks.skipped))
+    rest += f"; no backward ran through {skipped}" if skipped else ""
     if not measured:
         return f"nothing measured{rest}"
     if wrong is None:

@@ -112,6 +112,18 @@ def test_nothing_measured_is_not_ok(x, w):
     assert not t.check().ok
 
 
+def test_a_layer_without_a_backward_is_skipped_and_named_and_the_rest_is_checked(x, w):
+    with mg.trace() as t:
+        with mg.scope("unused"):
+            _layer(x, w, _steps())
+        mg.sum(_layer(x, w, _steps())).backward()
+    checks = t.check()
+    assert checks.skipped == ["unused/layer"]
+    assert checks.ok
+    assert "no backward ran through unused/layer" in str(checks)
+    assert t.to_dict()["checks"]
+
+
 def test_check_without_backward_is_an_error(x, w):
     with mg.trace() as t:
         _layer(x, w, _steps())

@@ -49,6 +49,7 @@ def page_content(
         "backward": trace.backward_steps,
         "roots": trace.roots,
         "chapters": chapters(model),
+        "skipped": [one_line(scope) for scope in model.checks.skipped],
         "attention": attention,
         "tokens": _tokens(tokens, trace, attention),
         "formulas": formulas.trees,

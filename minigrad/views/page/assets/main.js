@@ -198,7 +198,8 @@ function begin() {
   document.documentElement.classList.toggle("small-brackets", !fonts.brackets);
   byId("title").textContent = record.title;
   const checks = total.measured ? ` · ${total.wrong ? `✗ ${total.wrong} of ${total.measured} formulas differ` : `✓ ${total.measured} formulas agree`}` : "";
-  byId("summary").textContent = `${record.forward.length} steps forward, ${record.backward.length} backward, ${nodes.length} values${checks}`;
+  const skipped = record.skipped.length ? ` · not checked, no backward ran through it: ${record.skipped.join(", ")}` : "";
+  byId("summary").textContent = `${record.forward.length} steps forward, ${record.backward.length} backward, ${nodes.length} values${checks}${skipped}`;
   byId("summary").classList.toggle("wrong", total.wrong > 0);
   byId("range").max = steps.length - 1;
   byId("ticks").append(...steps.map((step) => {
