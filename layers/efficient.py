@@ -55,7 +55,7 @@ def linformer_attention(Q: Any, K: Any, V: Any, E: Any, F: Any, mask: Any = None
         _refuse(call, f"{rule}, got {E.shape[-2]} != {F.shape[-2]}", E=E, F=F)
     if mask is not None:
         weights = key_weights(mask, K.shape[-2], K.dtype)  # (..., m, 1)
-        if not np.isin(weights, (0, 1)).all():
+        if not ((weights == 0) | (weights == 1)).all():
             raise ArgumentError(
                 f"{call}: keys are mixed before they are scored, so a mask can hide them, not "
                 "weigh them: 0 or -inf only"

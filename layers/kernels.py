@@ -149,7 +149,8 @@ def key_weights(mask: Any, m: int, dtype: Any) -> NDArray[Any]:
     if mask.dtype.kind == "f" and not mask.max(initial=-np.inf) < np.inf:
         raise ArgumentError("the mask holds NaN or +inf, use 0 and -inf")
     weights = mask if mask.dtype.kind == "b" else np.exp(mask)
-    return np.asanyarray(np.atleast_2d(weights).swapaxes(-1, -2), dtype)
+    weights = weights if weights.ndim > 1 else weights[None]
+    return np.asanyarray(weights.swapaxes(-1, -2), dtype)
 
 
 def _blind(weights: NDArray[Any] | None, causal: bool, cache: Any) -> NDArray[Any] | None:
