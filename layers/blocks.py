@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,66 @@ from .feed_forward import Dropout, FeedForward, GatedFeedForward
 from .module import Module
 from .norm import LayerNorm
 
-__all__ = ["DecoderBlock", "TransformerBlock", "residual"]
+__all__ = ["BlockOptions", "DecoderBlock", "TransformerBlock", "residual"]
+
+
+@dataclass
+class BlockOptions:
+    """What both blocks take by keyword; any other keyword is one of their self-attention.
+
+    norm_order: "pre" (GPT-2, Llama), "post" (the paper, BERT), or "both", which also norms what
+        attention and feed_forward return before it is added (Gemma 2).
+    norm: makes a norm from d_model: LayerNorm, RMSNorm, or a partial of either.
+    activation, gated: of FeedForward, or of GatedFeedForward.
+    use_bias: of the attention and, unless ff_bias says otherwise, of the feed-forward layer.
+    dropout: of attention's and feed_forward's outputs. Weights of A have `attention_dropout`.
+    """
+
+    norm_order: str = "pre"
+    norm: Callable[..., Module] = LayerNorm
+    activation: Any = None
+    gated: bool = False
+    use_bias: bool | str = True
+    ff_bias: bool | None = None
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    rng: Any = None
+    dtype: DTypeLike = np.float64
+
+    @classmethod
+    def of(cls, layer: Module, keywords: dict[str, Any]) -> tuple[BlockOptions, dict[str, Any]]:
+        """A block's options among its keywords, and what its attention takes."""
+        names = {field.name for field in fields(cls)}
+        own = cls(**{name: keywords[name] for name in keywords.keys() & names})
+        if own.norm_order not in ("pre", "post", "both"):
+            raise ArgumentError(
+                f'{type(layer).__name__}: norm_order must be "pre", "post" or "both", '
+                f"got {own.norm_order!r}"
+            )
+        own.rng = np.random.default_rng(own.rng)
+        rest = {name: value for name, value in keywords.items() if name not in names}
+        return own, rest | own.shared()
+
+    def shared(self) -> dict[str, Any]:
+        """What every attention of the block takes."""
+        return {
+            "use_bias": self.use_bias,
+            "dropout": self.attention_dropout,
+            "rng": self.rng,
+            "dtype": self.dtype,
+        }
+
+    def make_norm(self, d_model: int) -> Module:
+        return self.norm(d_model, dtype=self.dtype)
+
+    def make_feed_forward(self, d_model: int, d_ff: int | None) -> Module:
+        made = GatedFeedForward if self.gated else FeedForward
+        bias = bool(self.use_bias) if self.ff_bias is None else self.ff_bias
+        chosen = {} if self.activation is None else {"activation": self.activation}
+        return made(d_model, d_ff, use_bias=bias, rng=self.rng, dtype=self.dtype, **chosen)
+
+    def make_dropout(self) -> Dropout | None:
+        return Dropout(self.dropout, self.rng) if self.dropout else None
 
 
 class TransformerBlock(Module):
@@ -28,13 +88,7 @@ class TransformerBlock(Module):
 
     Args:
         d_ff: width of the feed-forward layer; 4 · d_model unless given.
-        norm_order: "pre" (GPT-2, Llama), "post" (the paper, BERT), or "both", which also norms
-            what attention and feed_forward return before it is added (Gemma 2).
-        norm: makes a norm from d_model: LayerNorm, RMSNorm, or a partial of either.
-        activation, gated: of FeedForward, or of GatedFeedForward.
-        use_bias: of the attention and, unless ff_bias says otherwise, of the feed-forward layer.
-        dropout: of attention's and feed_forward's outputs. Weights of A have `attention_dropout`.
-        attention: any other keyword of MultiHeadAttention: n_kv_heads, position, causal, ...
+        options: see BlockOptions; n_kv_heads, position, causal, ... go to MultiHeadAttention.
     Attributes: attention, feed_forward, norm_1, norm_2.
     Shapes:  X (B, n, d_model) or (n, d_model), mask as MultiHeadAttention's → as X
     Source:  Vaswani et al. 2017, section 3.1, arXiv:1706.03762; pre-norm: Xiong et al. 2020,
@@ -45,36 +99,17 @@ class TransformerBlock(Module):
     (1, 7, 6)
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        n_heads: int,
-        d_ff: int | None = None,
-        *,
-        norm_order: str = "pre",
-        norm: Callable[..., Module] = LayerNorm,
-        activation: Any = None,
-        gated: bool = False,
-        use_bias: bool | str = True,
-        ff_bias: bool | None = None,
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        rng: Any = None,
-        dtype: DTypeLike = np.float64,
-        **attention: Any,
-    ) -> None:
-        rng, self.dtype = np.random.default_rng(rng), np.dtype(dtype)
-        self.norm_order = _checked_order(type(self).__name__, norm_order)
-        attention |= {"use_bias": use_bias, "dropout": attention_dropout}
-        self.norm_1 = norm(d_model, dtype=dtype)
-        self.attention = MultiHeadAttention(d_model, n_heads, rng=rng, dtype=dtype, **attention)
-        self.norm_2 = norm(d_model, dtype=dtype)
-        ff_bias = bool(use_bias) if ff_bias is None else ff_bias
-        self.feed_forward = _feed_forward(d_model, d_ff, activation, gated, ff_bias, rng, dtype)
-        both = norm_order == "both"
-        self.norm_1_out = norm(d_model, dtype=dtype) if both else None
-        self.norm_2_out = norm(d_model, dtype=dtype) if both else None
-        self.drop = Dropout(dropout, rng) if dropout else None
+    def __init__(self, d_model: int, n_heads: int, d_ff: int | None = None, **options: Any) -> None:
+        made, attention = BlockOptions.of(self, options)
+        self.norm_order, self.dtype = made.norm_order, np.dtype(made.dtype)
+        self.norm_1 = made.make_norm(d_model)
+        self.attention = MultiHeadAttention(d_model, n_heads, **attention)
+        self.norm_2 = made.make_norm(d_model)
+        self.feed_forward = made.make_feed_forward(d_model, d_ff)
+        both = made.norm_order == "both"
+        self.norm_1_out = made.make_norm(d_model) if both else None
+        self.norm_2_out = made.make_norm(d_model) if both else None
+        self.drop = made.make_dropout()
 
     def forward(
         self, X: Any, mask: Any = None, *, positions: Any = None, cache: KVCache | None = None
@@ -96,8 +131,8 @@ class DecoderBlock(Module):
         pre-norm:    X ← X + attention(norm_1(X)),    X ← X + cross_attention(norm_2(X), context),
                      out = X + feed_forward(norm_3(X))
 
-    Args:    as TransformerBlock; d_context: width of the context. `attention` keywords go to the
-             self-attention; both attentions have the same heads.
+    Args:    as TransformerBlock; d_context: width of the context. Both attentions have the same
+             heads; only the self-attention takes further keywords.
     With a cache, keys and values of the context are made at the first token only.
 
     Attributes: attention, cross_attention, feed_forward, norm_1, norm_2, norm_3.
@@ -116,29 +151,19 @@ class DecoderBlock(Module):
         n_heads: int,
         d_ff: int | None = None,
         *,
-        norm_order: str = "pre",
-        norm: Callable[..., Module] = LayerNorm,
-        activation: Any = None,
-        gated: bool = False,
-        use_bias: bool = True,
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
         d_context: int | None = None,
-        rng: Any = None,
-        dtype: DTypeLike = np.float64,
-        **attention: Any,
+        **options: Any,
     ) -> None:
-        rng, self.dtype = np.random.default_rng(rng), np.dtype(dtype)
-        self.norm_order = _checked_order(type(self).__name__, norm_order)
-        both = {"use_bias": use_bias, "dropout": attention_dropout, "rng": rng, "dtype": dtype}
-        self.norm_1 = norm(d_model, dtype=dtype)
-        attention = {"causal": True, **attention, **both}
+        made, attention = BlockOptions.of(self, {"causal": True} | options)
+        self.norm_order, self.dtype = made.norm_order, np.dtype(made.dtype)
+        self.norm_1 = made.make_norm(d_model)
         self.attention = MultiHeadAttention(d_model, n_heads, **attention)
-        self.norm_2 = norm(d_model, dtype=dtype)
-        self.cross_attention = MultiHeadAttention(d_model, n_heads, d_context=d_context, **both)
-        self.norm_3 = norm(d_model, dtype=dtype)
-        self.feed_forward = _feed_forward(d_model, d_ff, activation, gated, use_bias, rng, dtype)
-        self.drop = Dropout(dropout, rng) if dropout else None
+        self.norm_2 = made.make_norm(d_model)
+        crossing = made.shared() | {"d_context": d_context}
+        self.cross_attention = MultiHeadAttention(d_model, n_heads, **crossing)
+        self.norm_3 = made.make_norm(d_model)
+        self.feed_forward = made.make_feed_forward(d_model, d_ff)
+        self.drop = made.make_dropout()
 
     def forward(
         self,
@@ -177,19 +202,3 @@ def residual(
     F = F if norm_out is None else norm_out(F)
     X = mg.add(X, F if drop is None else drop(F)).named("X")
     return norm(X) if norm_order == "post" else X
-
-
-def _feed_forward(
-    d_model: int, d_ff: int | None, activation: Any, gated: bool, bias: bool, rng: Any, dtype: Any
-) -> Module:
-    made = GatedFeedForward if gated else FeedForward
-    chosen = {} if activation is None else {"activation": activation}
-    return made(d_model, d_ff, use_bias=bias, rng=rng, dtype=dtype, **chosen)
-
-
-def _checked_order(call: str, norm_order: str) -> str:
-    if norm_order not in ("pre", "post", "both"):
-        raise ArgumentError(
-            f'{call}: norm_order must be "pre", "post" or "both", got {norm_order!r}'
-        )
-    return norm_order

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .blocks import DecoderBlock, TransformerBlock
+from .blocks import BlockOptions, DecoderBlock, TransformerBlock
 from .cache import KVCache
 from .embedding import Embedding
 from .linear import Linear, check_sizes
 from .module import Module
-from .norm import LayerNorm
 from .position import LearnedPosition
 from .scoring import capped
 
@@ -36,21 +35,9 @@ class Encoder(Module):
     """
 
     def __init__(
-        self,
-        n_layers: int,
-        d_model: int,
-        n_heads: int,
-        d_ff: int | None = None,
-        *,
-        final_norm: bool | None = None,
-        rng: Any = None,
-        **block: Any,
+        self, n_layers: int, d_model: int, n_heads: int, d_ff: int | None = None, **block: Any
     ) -> None:
-        check_sizes("Encoder", n_layers=n_layers)
-        block |= {"rng": np.random.default_rng(rng)}
-        self.blocks = [TransformerBlock(d_model, n_heads, d_ff, **block) for _ in range(n_layers)]
-        self.norm = _final_norm(d_model, final_norm, block)
-        self.dtype = self.blocks[0].dtype
+        _stack(self, TransformerBlock, n_layers, d_model, n_heads, d_ff, block)
 
     def forward(
         self,
@@ -67,7 +54,7 @@ class Encoder(Module):
 
     def new_cache(self) -> list[Any]:
         """An empty cache for each block: a KVCache with its window, or a KernelState."""
-        return [_cache_of(block.attention) for block in self.blocks]
+        return _new_caches(self.blocks)
 
 
 class Decoder(Module):
@@ -83,21 +70,9 @@ class Decoder(Module):
     """
 
     def __init__(
-        self,
-        n_layers: int,
-        d_model: int,
-        n_heads: int,
-        d_ff: int | None = None,
-        *,
-        final_norm: bool | None = None,
-        rng: Any = None,
-        **block: Any,
+        self, n_layers: int, d_model: int, n_heads: int, d_ff: int | None = None, **block: Any
     ) -> None:
-        check_sizes("Decoder", n_layers=n_layers)
-        block |= {"rng": np.random.default_rng(rng)}
-        self.blocks = [DecoderBlock(d_model, n_heads, d_ff, **block) for _ in range(n_layers)]
-        self.norm = _final_norm(d_model, final_norm, block)
-        self.dtype = self.blocks[0].dtype
+        _stack(self, DecoderBlock, n_layers, d_model, n_heads, d_ff, block)
 
     def forward(
         self,
@@ -116,7 +91,7 @@ class Decoder(Module):
 
     def new_cache(self) -> list[Any]:
         """An empty cache for each block, which holds its context's keys and values too."""
-        return [_cache_of(block.attention) for block in self.blocks]
+        return _new_caches(self.blocks)
 
 
 class LanguageModel(Module):
@@ -186,13 +161,30 @@ class LanguageModel(Module):
         return self.decoder.new_cache()
 
 
-def _cache_of(attention: Any) -> Any:
-    """What decoding through an attention layer keeps."""
-    own = hasattr(attention, "new_cache")
-    return attention.new_cache() if own else KVCache(window=attention.window)
+def _stack(
+    layer: Any,
+    block: type[Module],
+    n_layers: int,
+    d_model: int,
+    n_heads: int,
+    d_ff: int | None,
+    options: dict[str, Any],
+) -> None:
+    """Give a layer its blocks, and its last norm where it has one."""
+    check_sizes(type(layer).__name__, n_layers=n_layers)
+    wanted = options.pop("final_norm", None)
+    options["rng"] = np.random.default_rng(options.get("rng"))
+    layer.blocks = [block(d_model, n_heads, d_ff, **options) for _ in range(n_layers)]
+    made, _ = BlockOptions.of(layer, options)
+    wanted = made.norm_order != "post" if wanted is None else wanted
+    layer.norm = made.make_norm(d_model) if wanted else None
+    layer.dtype = np.dtype(made.dtype)
 
 
-def _final_norm(d_model: int, wanted: bool | None, block: dict[str, Any]) -> Module | None:
-    wanted = block.get("norm_order", "pre") != "post" if wanted is None else wanted
-    made = block.get("norm", LayerNorm)(d_model, dtype=block.get("dtype", np.float64))
-    return made if wanted else None
+def _new_caches(blocks: Sequence[Any]) -> list[Any]:
+    """An empty cache for each block: a KVCache with its window, or a KernelState."""
+    attentions = [block.attention for block in blocks]
+    return [
+        one.new_cache() if hasattr(one, "new_cache") else KVCache(window=one.window)
+        for one in attentions
+    ]
