@@ -5,7 +5,7 @@ exponentiate, sum, divide, one more); scale, mask and biases are not counted. Al
 """
 
 from operator import index
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -47,12 +47,6 @@ def count_flops(batch_size: int, seq_len: int, d_model: int, *rest: int, **named
     return sum(_flops("count_flops", batch_size, seq_len, d_model, rest, named).values())
 
 
-@overload
-def flops_by_step(
-    batch_size: int, seq_len: int, d_model: int, d_k: int, d_v: int
-) -> dict[str, int]: ...
-@overload
-def flops_by_step(batch_size: int, seq_len: int, d_model: int, n_heads: int) -> dict[str, int]: ...
 def flops_by_step(
     batch_size: int, seq_len: int, d_model: int, *rest: int, **named: int
 ) -> dict[str, int]:
@@ -96,19 +90,10 @@ def count_memory_bytes(
     1088.0
     """
     widths = {"d_k": d_k, "d_v": d_v, "d_model": d_model, "n_heads": n_heads}
-    return sum(_memory("count_memory_bytes", batch_size, seq_len, widths, dtype).values())
+    return sum(_memory("count_memory_bytes", batch_size, seq_len, dtype=dtype, **widths).values())
 
 
-def memory_by_array(
-    batch_size: int,
-    seq_len: int,
-    d_k: int | None = None,
-    d_v: int | None = None,
-    dtype: DTypeLike = "float32",
-    *,
-    d_model: int | None = None,
-    n_heads: int | None = None,
-) -> dict[str, int]:
+def memory_by_array(batch_size: int, seq_len: int, *rest: Any, **named: Any) -> dict[str, int]:
     """The bytes of `count_memory_bytes`, array by array; it takes the same arguments.
 
     >>> memory_by_array(1, 4096, 64, 64)["attention matrix"] == 64 * 2**20    # 64 MiB a head
@@ -116,8 +101,7 @@ def memory_by_array(
     >>> memory_by_array(2, 5, 3, 7, "float64")
     {'Q': 240, 'K': 240, 'V': 560, 'attention matrix': 400, 'output': 560}
     """
-    widths = {"d_k": d_k, "d_v": d_v, "d_model": d_model, "n_heads": n_heads}
-    return _memory("memory_by_array", batch_size, seq_len, widths, dtype)
+    return _memory("memory_by_array", batch_size, seq_len, *rest, **named)
 
 
 def arithmetic_intensity(
@@ -186,9 +170,16 @@ def _flops(
 
 
 def _memory(
-    call: str, batch_size: int, seq_len: int, widths: dict[str, int | None], dtype: DTypeLike
+    call: str,
+    batch_size: int,
+    seq_len: int,
+    d_k: int | None = None,
+    d_v: int | None = None,
+    dtype: DTypeLike = "float32",
+    **wide: int | None,
 ) -> dict[str, int]:
     rule = f"{call}: give d_k and d_v, or the keywords d_model and n_heads"
+    widths = {"d_k": d_k, "d_v": d_v} | wide
     B, n = _size(call, "batch_size", batch_size), _size(call, "seq_len", seq_len)
     h, d_k, d_v = _heads_and_widths(call, rule, widths)
     elements = {
