@@ -1,0 +1,75 @@
+"""A list or tuple of Tensors is stacked by the op `stack`, or refused: it never loses its graph."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import GradientError, ShapeError
+from tests.compare import assert_same
+
+
+@pytest.fixture
+def leaves():
+    return (
+        mg.tensor(2.0, requires_grad=True, name="a"),
+        mg.tensor(3.0, requires_grad=True, name="b"),
+        mg.tensor([5.0, 7.0], requires_grad=True, name="x"),
+    )
+
+
+STACKED = {
+    "multiply": lambda a, b, x: x * [a * b, b],
+    "reflected": lambda a, b, x: [a * b, b] * x,
+    "add": lambda a, b, x: mg.add(x, (a * b, b)),
+    "maximum": lambda a, b, x: mg.maximum([a * b, b], x),
+    "where": lambda a, b, x: mg.where([True, False], [a * b, b], x),
+    "matmul": lambda a, b, x: mg.matmul([[a * b, b], [b, a]], x),
+    "einsum": lambda a, b, x: mg.einsum("i,i->i", x, [a * b, b]),
+    "sum": lambda a, b, x: mg.sum([a * b, b]) * x,
+    "mean": lambda a, b, x: mg.mean((a * b, b)) * x,
+    "concatenate": lambda a, b, x: mg.concatenate([[a * b, b], x]),
+    "nested": lambda a, b, x: mg.sum([[a * b, b], [x[0], x[1]]], axis=0),
+    "numbers beside": lambda a, b, x: x * [a * b, 1.0],
+}
+
+
+@pytest.mark.parametrize("call", STACKED.values(), ids=STACKED)
+def test_a_list_of_tensors_gets_the_gradient_of_the_stack_written_out(call, leaves):
+    a, b, x = leaves
+    call(a, b, x).sum().backward()
+    found = [t.grad for t in leaves]
+    eps = 1e-6
+    for k, leaf in enumerate(leaves):
+        if found[k] is None:
+            continue
+        numeric = np.zeros(leaf.shape)
+        for index in np.ndindex(leaf.shape):
+            sides = []
+            for sign in (1, -1):
+                moved = [np.array(t.numpy()) for t in leaves]
+                moved[k][index] += sign * eps
+                sides.append(call(*[mg.tensor(m) for m in moved]).sum().item())
+            numeric[index] = (sides[0] - sides[1]) / (2 * eps)
+        assert_same(found[k], numeric, tolerance=1e-6)
+    assert any(g is not None and np.any(g) for g in found[:2])
+
+
+REFUSED = {
+    "np.array": lambda a, b, x: np.array([a, b]),
+    "np.full": lambda a, b, x: np.full(2, a),
+    "a row written": lambda a, b, x: np.zeros((2, 2)).__setitem__(0, x),
+    "tensor": lambda a, b, x: mg.tensor([a, b], requires_grad=True),
+    "asarray": lambda a, b, x: np.asarray(x),
+}
+
+
+@pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
+def test_where_numpy_would_detach_them_it_is_refused(call, leaves):
+    with pytest.raises(GradientError):
+        call(*leaves)
+
+
+def test_lists_of_unequal_lengths_are_refused_by_the_call(leaves):
+    a, b, x = leaves
+    with pytest.raises(ShapeError, match=r"stack\(arrays, axis\): all input arrays must have"):
+        mg.add(x, [a, [1.0, 2.0]])
