@@ -7,12 +7,8 @@ without recursion.
 
 from __future__ import annotations
 
-import os
-import sys
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import count
 from operator import attrgetter
 from time import perf_counter
 from types import CodeType
@@ -21,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from .context import current
-from .errors import FreedGraphError, GradientError, OverwrittenError
+from .errors import FreedGraphError, GradientError
 from .op import Plan
 from .sparse import SparseGradient, dense
+from .writes import SourceLocation, caller, next_number, writes
 
 __all__ = [
-    "OUR_PACKAGES",
     "Handle",
     "Node",
     "SourceLocation",
@@ -38,43 +34,8 @@ __all__ = [
     "writes",
 ]
 
-next_number = count().__next__
 KEEP = -1  # the key of the hook of retain_grad, which runs last, and never for mg.grad
-OUR_PACKAGES = {"minigrad"} | {
-    f"minigrad.{part}"
-    for part in ("engine", "ops", "optim", "recording", "fast", "fast.compiler", "fast.tiles")
-}  # frames of these are never where a user made something
 _by_number = attrgetter("seq")
-
-
-class SourceLocation:
-    """A position in a program: a code object and an offset in it, decoded only when shown."""
-
-    __slots__ = ("code", "offset")
-
-    def __init__(self, code: CodeType, offset: int) -> None:
-        self.code, self.offset = code, offset
-
-    @property
-    def file(self) -> str:
-        return self.code.co_filename
-
-    @property
-    def line(self) -> int:
-        positions = list(self.code.co_positions())
-        return positions[self.offset // 2][0] or self.code.co_firstlineno
-
-    def __str__(self) -> str:
-        file = os.path.relpath(self.file) if os.path.isabs(self.file) else self.file
-        return f"{file}:{self.line}"
-
-
-def caller() -> SourceLocation:
-    """Where the engine was called from."""
-    frame = sys._getframe(1)
-    while frame.f_globals.get("__package__") in OUR_PACKAGES and frame.f_back is not None:
-        frame = frame.f_back
-    return SourceLocation(frame.f_code, frame.f_lasti)
 
 
 class Node:
@@ -172,51 +133,6 @@ class Handle:
 
     def remove(self) -> None:
         self._hooks.pop(self._key, None)
-
-
-class _Writes:
-    """When and where memory was last overwritten, by the array that owns the memory.
-
-    Writes are numbered together with nodes: memory written after a node was made is no longer what
-    it saved.
-    """
-
-    def __init__(self) -> None:
-        self.latest = -1
-        self._by_owner: dict[int, tuple[Any, int, SourceLocation]] = {}
-
-    @staticmethod
-    def _owner(array: Any) -> Any:
-        while isinstance(getattr(array, "base", None), np.ndarray):
-            array = array.base
-        return array
-
-    def note(self, array: Any, place: SourceLocation) -> None:
-        owner = self._owner(array)
-        key = id(owner)
-        forget = weakref.ref(owner, lambda _: self._by_owner.pop(key, None))
-        self.latest = next_number()
-        self._by_owner[key] = (forget, self.latest, place)
-
-    def check(self, node: Node, saved: tuple[Any, ...]) -> None:
-        """Raise if anything `node` saved was written after it was made."""
-        for name, value in zip(node.plan.names, saved, strict=True):
-            self.check_since(node.seq, node, name, value)
-
-    def check_since(self, began: int, node: Node, name: str, value: Any) -> None:
-        """Raise if `value`, which `node` needs as `name`, was written after number `began`."""
-        if isinstance(value, np.ndarray):
-            _, number, place = self._by_owner.get(id(self._owner(value)), (None, -1, None))
-            if number > began:
-                raise OverwrittenError(
-                    f"backward of {node.path}: {name} {value.shape} was overwritten "
-                    "after it was saved\n"
-                    f"  saved by {node.op.name} at {node.place}\n"
-                    f"  overwritten at {place}"
-                )
-
-
-writes = _Writes()
 
 
 # ------------------------------------------------------------------ the traversal
@@ -449,7 +365,7 @@ def _hooked(
     return gradient
 
 
-def _announce(node: Node, gradient: Any, parts: Any, start: float) -> list[Any]:
+def _announce(node: Node, gradient: Any, parts: Any, start: float) -> Any:
     """Tell the node's own hooks and the listeners what it sends along each edge."""
     seconds = perf_counter() - start
 

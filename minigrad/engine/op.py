@@ -37,6 +37,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .errors import DeclarationError, DTypeError, MinigradError, OutOfRangeError, ShapeError
+from .plan import Plan, Rule, parameters_of, tuple_of
 
 __all__ = ["Call", "Op", "Overlay", "Plan", "Shaped", "call", "op", "registry"]
 
@@ -75,148 +76,6 @@ class Shaped(NamedTuple):
         return cls(np.shape(value), getattr(value, "dtype", np.dtype(type(value))))
 
 
-class Rule(NamedTuple):
-    """A backward rule: the inputs it serves, the function, what its parameters name after `g`."""
-
-    inputs: tuple[str, ...]
-    function: Callable[..., Any]
-    needs: tuple[str, ...]
-
-
-class Plan:
-    """How an op runs, forward and back, where certain of its inputs need a gradient.
-
-    `kinds` holds for each input 0 if it needs none, 1 if it needs one, 2 if only on demand.
-    `forward(*inputs, *settings)` takes plain arrays and gives the result and the tuple that a node
-    keeps; `backward(g, saved)` gives the gradients, in order, on demand ones left out. Both are
-    generated, once, from what the rules name; `source` shows them. The plan of an overlay runs the
-    overlay's kernel and rules; where gradients are Tensors, `partial(wanted, textbook=True)` runs
-    the op's own.
-    """
-
-    __slots__ = (
-        "_partial", "auxiliary", "backward", "forward", "kernel", "kinds", "names", "needed",
-        "needs", "op", "overlay", "source",
-    )  # fmt: skip
-
-    def __init__(self, op: Op, kinds: tuple[int, ...], overlay: Overlay | None = None) -> None:
-        self.op, self.kinds, self.overlay = op, kinds, overlay
-        self.needed = tuple(i for i, kind in enumerate(kinds) if kind)
-        self.needs = 1 if 1 in kinds else max(kinds, default=0)  # what the result needs
-        self.kernel = overlay.kernel if overlay else op.kernel
-        self.auxiliary = overlay.auxiliary if overlay else op.auxiliary
-        rules = [(self._rule(i, textbook), i) for textbook in (False, True) for i in self.needed]
-        saved = [name for rule, i in rules for name in self._saved_by(rule, i)]
-        self.names: tuple[str, ...] = tuple(dict.fromkeys(saved))
-        self._partial: dict[Any, Callable[..., tuple[Any, ...]]] = {}
-        self.source = ""
-        self.forward: Callable[..., tuple[Any, tuple[Any, ...]]] = self._generate_forward()
-        self.backward = self.partial(tuple(kinds[i] == 1 for i in self.needed))
-
-    def partial(
-        self, wanted: tuple[bool, ...], textbook: bool = False
-    ) -> Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]:
-        """The backward that runs only the wanted rules; the other gradients are None."""
-        key = wanted, textbook or self.overlay is None
-        if key not in self._partial:
-            self._partial[key] = self._generate_backward(*key)
-        return self._partial[key]
-
-    def _rule(self, i: int, textbook: bool) -> Rule:
-        overlay, name = self.overlay, self.op.input_name(i)
-        if overlay is not None and not textbook and name in overlay.rules:
-            return overlay.rules[name]
-        return self.op.rule_for(name)
-
-    def _generate_forward(self) -> Callable[..., Any]:
-        op, first = self.op, self.op.inputs[0]
-        inputs = op.input_names(len(self.kinds))
-        called = op.arguments({first: _tuple_of(inputs)} if op.variadic else {})
-        body = [
-            f"{', '.join(['out', *self.auxiliary])} = kernel({called})",
-            "if out.__class__ is not ndarray:",
-            "    out = asarray(out)",
-            f"return out, {_tuple_of([self._origin(name, inputs) for name in self.names])}",
-        ]
-        known = {"ndarray": np.ndarray, "asarray": np.asarray, "np_shape": np.shape}
-        return self._define(
-            "forward", [*inputs, *op.settings], body, known | {"kernel": self.kernel}
-        )
-
-    def _generate_backward(self, wanted: tuple[bool, ...], textbook: bool) -> Callable[..., Any]:
-        namespace: dict[str, Any] = {}
-        lines, results = [], []
-        asked = [i for i, want in zip(self.needed, wanted, strict=True) if want]
-        for i in self.needed:
-            if i not in asked:
-                results.append("None")
-                continue
-            rule = self._rule(i, textbook)
-            name = f"rule_{rule.inputs[0]}"
-            namespace[name] = rule.function
-            arguments = ", ".join(["g", *(self._argument(n, rule, i, asked) for n in rule.needs)])
-            if len(rule.inputs) == 1:
-                results.append(f"{name}({arguments})")
-            else:
-                line = f"{', '.join('d_' + n for n in rule.inputs)} = {name}({arguments})"
-                lines += [] if line in lines else [line]
-                results.append(f"d_{self.op.inputs[i]}")
-        unpack = [f"({', '.join(self.names)},) = saved"] if self.names else []
-        body = [*unpack, *lines, f"return {_tuple_of(results)}"]
-        return self._define("backward", ["g", "saved"], body, namespace)
-
-    def _define(
-        self, name: str, parameters: list[str], body: list[str], namespace: dict[str, Any]
-    ) -> Callable[..., Any]:
-        source = f"def {name}({', '.join(parameters)}):\n    " + "\n    ".join(body)
-        self.source += source + "\n"
-        namespace["__package__"] = __package__  # no frame that a user wrote
-        exec(source, namespace)
-        return namespace[name]  # type: ignore[no-any-return]
-
-    def _saved_by(self, rule: Rule, i: int) -> list[str]:
-        """The names that a rule makes a node keep; `others` and the sequence stand for many."""
-        names: list[str] = []
-        for need in rule.needs:
-            if self.op.variadic and need in ("others", self.op.inputs[0]):
-                every = enumerate(self.op.input_names(len(self.kinds)))
-                names += [name for j, name in every if j != i or need != "others"]
-            elif need not in ("i", "needed"):
-                names.append(need)
-        return names
-
-    def _argument(self, need: str, rule: Rule, i: int, asked: list[int]) -> str:
-        if self.op.variadic and need in ("others", self.op.inputs[0]):
-            every = enumerate(self.op.input_names(len(self.kinds)))
-            return _tuple_of([n if j != i or need != "others" else "None" for j, n in every])
-        if need == "i":
-            return str(i)
-        if need == "needed":
-            return repr(tuple(self.op.inputs.index(name) in asked for name in rule.inputs))
-        return need
-
-    def _origin(self, name: str, inputs: list[str]) -> str:
-        """Where a saved name comes from, as an expression of what forward knows."""
-        if name in ("out", *inputs, *self.op.settings, *self.auxiliary):
-            return name
-        if self.op.variadic:
-            return _tuple_of([f"np_shape({x})" for x in inputs])
-        source = name.removesuffix("_shape")
-        return (
-            f"{source}.shape"
-            if self.op.inputs.index(source) in self.needed
-            else f"np_shape({source})"
-        )
-
-    def input_of(self, name: str) -> int | None:
-        """The position of the input that was saved under `name`, None if it is no input."""
-        op = self.op
-        if op.variadic:
-            position = name.removeprefix(op.inputs[0])
-            return int(position) if position.isdigit() else None
-        return op.inputs.index(name) if name in op.inputs else None
-
-
 class Overlay:
     """A second kernel of an op, for plain arrays it runs faster on, with rules of its own.
 
@@ -246,7 +105,7 @@ class Overlay:
         """Declare the kernel; `when(*inputs, *settings)` may ask for more than entries."""
 
         def declare(kernel: Callable[..., Any]) -> Callable[..., Any]:
-            if _parameters(kernel) != _parameters(self.op.kernel):
+            if parameters_of(kernel) != parameters_of(self.op.kernel):
                 raise DeclarationError(f"op {self.op.name}: its overlay takes other parameters")
             self.above, self.when, self.auxiliary, self.kernel = above, when, auxiliary, kernel
             self.plans.clear()
@@ -316,10 +175,10 @@ class Op:
         told = {"out", *known, *(("i",) if self.variadic else ())}
         asked = {"vjp_tex": (known, [*self.vjp_tex])}
         if self.flops:
-            asked["flops"] = told, [*_parameters(self.flops)]
+            asked["flops"] = told, [*parameters_of(self.flops)]
         for name, function in {**self.vjp_flops, **self.vjp_tex, "tex": self.tex}.items():
             if callable(function):
-                asked[f"the formula or cost of {name}"] = told, [*_parameters(function)]
+                asked[f"the formula or cost of {name}"] = told, [*parameters_of(function)]
         asked["vjp_flops"] = {*self.inputs}, [*self.vjp_flops]
         for what, (allowed, names) in asked.items():
             if strange := [name for name in names if name not in allowed]:
@@ -346,8 +205,8 @@ class Op:
             namespace[f"default_{name}"] = parameter.default
             heads.append(f"*{name}" if various else f"{name}{default}")
         first = self.inputs[0]
-        inputs = f"tuple({first})" if self.variadic else _tuple_of([*self.inputs])
-        body = f"({inputs}, {_tuple_of([*self.settings])})"
+        inputs = f"tuple({first})" if self.variadic else tuple_of([*self.inputs])
+        body = f"({inputs}, {tuple_of([*self.settings])})"
         return _generated(f"lambda {', '.join(heads)}: {body}", namespace)
 
     @cached_property
@@ -384,7 +243,7 @@ class Op:
         return [f"{self.inputs[0]}{j}" for j in range(count)] if self.variadic else [*self.inputs]
 
     def __reduce__(self) -> str:
-        return self.__qualname__  # copied and pickled by name, as functions are
+        return self.name  # copied and pickled by name, as functions are
 
     def __repr__(self) -> str:
         return f"<op {self.name}({', '.join(self.signature.parameters)})>"
@@ -409,12 +268,12 @@ class Op:
         inputs = tuple([self.array(x) if x.__class__ in (list, tuple) else x for x in inputs])
         apply = next((x.__apply__ for x in inputs if hasattr(x, "__apply__")), None)
         if apply is not None:  # a list of Tensors
-            return apply(self, inputs, settings)  # type: ignore[no-any-return]
+            return apply(self, inputs, settings)
         try:
             result = self.forward(*inputs, *settings)
         except EXPLAINED as error:
             raise self.explain(error, inputs, settings) from error
-        return result[0] if self.auxiliary else result  # type: ignore[no-any-return]
+        return result[0] if self.auxiliary else result
 
     def array(self, value: Any) -> Any:
         """An input as an array; a list that holds Tensors as the Tensor that stacks them."""
@@ -455,7 +314,7 @@ class Op:
 
     def ask(self, function: Callable[..., Any], **known: Any) -> Any:
         """Call `function` with those of `known` that its parameters name."""
-        return function(*(known[name] for name in _parameters(function)))
+        return function(*(known[name] for name in parameters_of(function)))
 
     def _told(self, inputs: Any, settings: Any, out: Any) -> dict[str, Any]:
         """What formulas and costs may name: forms of arrays, values of settings."""
@@ -528,7 +387,7 @@ def _rule_of(
     """Put a rule for these inputs among `rules`, once its parameters are found to be known."""
 
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-        names = _parameters(function)
+        names = parameters_of(function)
         known = {"out", *op.inputs, *op.settings, *auxiliary}
         known |= {f"{name}_shape" for name in op.inputs}
         known |= {"i", "others"} if op.variadic else set()
@@ -563,18 +422,6 @@ def _holds_tensors(value: Any) -> bool:
 
 def _generated(source: str, namespace: dict[str, Any]) -> Callable[..., Any]:
     return eval(source, namespace)  # type: ignore[no-any-return]
-
-
-def _tuple_of(expressions: list[str]) -> str:
-    """The source of a tuple."""
-    return f"({', '.join(expressions)},)" if expressions else "()"
-
-
-def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of a function's parameters; `inspect.signature` takes ten times as long."""
-    code = function.__code__
-    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
-    return code.co_varnames[:count]
 
 
 registry: dict[str, Op] = {}

@@ -17,21 +17,11 @@ import numpy as np
 
 from .context import current, tell
 from .errors import ArgumentError, DTypeError, GradientError, ShapeError
-from .graph import (
-    KEEP,
-    OUR_PACKAGES,
-    Handle,
-    Node,
-    backpropagate,
-    caller,
-    edges_of,
-    next_number,
-    writes,
-)
+from .graph import KEEP, Handle, Node, backpropagate, edges_of
 from .op import EXPLAINED, Op
-from .sparse import is_basic
+from .writes import OUR_PACKAGES, DataView, caller, next_number, writes
 
-__all__ = ["DataView", "Tensor", "seed_of", "tensor"]
+__all__ = ["Tensor", "seed_of", "tensor"]
 
 _ndarray = np.ndarray
 _AS_IS = {_ndarray, float, int, bool, complex, type(None)}
@@ -391,57 +381,6 @@ class Tensor:
 
         __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __add__
         __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __add__
-
-
-class DataView(np.ndarray[Any, Any]):
-    """What `x.data` gives: read-only to NumPy; `x.data[i] = v` and `x.data += v` write and count.
-
-    A graph that saved these entries refuses to run backward with the new ones.
-    """
-
-    written: Any = None  # the tensor's own array, or a slice of it; None for copies
-
-    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
-        return array[()] if return_scalar else np.asarray(array)
-
-    def __getitem__(self, index: Any) -> Any:
-        found = super().__getitem__(index)
-        if found.__class__ is DataView and not is_basic(index):
-            return np.asarray(found)  # a copy
-        if found.__class__ is DataView and self.written is not None:
-            found.written = self.written[index]
-        return found
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        if self.written is None:
-            super().__setitem__(index, value)
-        else:
-            self.written[index] = value
-            writes.note(self.written, caller())
-
-    def __reduce__(self) -> Any:
-        return np.asarray(self).__reduce__()
-
-    def __repr__(self) -> str:
-        return repr(np.asarray(self))
-
-
-def _in_place(ufunc: Any) -> Callable[[DataView, Any], DataView]:
-    def operator(self: DataView, other: Any) -> DataView:
-        target = np.asarray(self if self.written is None else self.written)
-        ufunc(target, other, out=target)
-        if self.written is not None:
-            writes.note(target, caller())
-        return self
-
-    return operator
-
-
-for _name, _ufunc in {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide,
-    "floordiv": np.floor_divide, "pow": np.power, "mod": np.remainder,
-}.items():  # fmt: skip
-    setattr(DataView, f"__i{_name}__", _in_place(_ufunc))
 
 
 def tensor(data: Any, requires_grad: bool | str = False, name: str | None = None) -> Tensor:

@@ -155,7 +155,9 @@ def tiled_attention(q, k, v, mask=None, is_causal=False, scale=None, keep=0, rul
     return out.reshape(*schedule.shape, *out.shape[-2:]), schedule, *saved
 
 
-tiled_attention.threaded = _has_threads  # threads of BLAS, as they wait, would slow them down
+vars(tiled_attention)["threaded"] = (
+    _has_threads  # threads of BLAS, as they wait, would slow them down
+)
 
 
 @tiled_attention.vjp("q", "k", "v")

@@ -1,0 +1,168 @@
+"""Plans: how an op runs forward and back for given inputs, as code generated from its rules.
+
+What a rule's parameters name is all that a plan keeps of a call, so that is decided here, once.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Plan", "Rule", "parameters_of", "tuple_of"]
+
+
+class Rule(NamedTuple):
+    """A backward rule: the inputs it serves, the function, what its parameters name after `g`."""
+
+    inputs: tuple[str, ...]
+    function: Callable[..., Any]
+    needs: tuple[str, ...]
+
+
+class Plan:
+    """How an op runs, forward and back, where certain of its inputs need a gradient.
+
+    `kinds` holds for each input 0 if it needs none, 1 if it needs one, 2 if only on demand.
+    `forward(*inputs, *settings)` takes plain arrays and gives the result and the tuple that a node
+    keeps; `backward(g, saved)` gives the gradients, in order, on demand ones left out. Both are
+    generated, once, from what the rules name; `source` shows them. The plan of an overlay runs the
+    overlay's kernel and rules; where gradients are Tensors, `partial(wanted, textbook=True)` runs
+    the op's own.
+    """
+
+    __slots__ = (
+        "_partial", "auxiliary", "backward", "forward", "kernel", "kinds", "names", "needed",
+        "needs", "op", "overlay", "source",
+    )  # fmt: skip
+
+    def __init__(self, op: Any, kinds: tuple[int, ...], overlay: Any = None) -> None:
+        self.op, self.kinds, self.overlay = op, kinds, overlay
+        self.needed = tuple(i for i, kind in enumerate(kinds) if kind)
+        self.needs = 1 if 1 in kinds else max(kinds, default=0)  # what the result needs
+        self.kernel = overlay.kernel if overlay else op.kernel
+        self.auxiliary = overlay.auxiliary if overlay else op.auxiliary
+        rules = [(self._rule(i, textbook), i) for textbook in (False, True) for i in self.needed]
+        saved = [name for rule, i in rules for name in self._saved_by(rule, i)]
+        self.names: tuple[str, ...] = tuple(dict.fromkeys(saved))
+        self._partial: dict[Any, Callable[..., tuple[Any, ...]]] = {}
+        self.source = ""
+        self.forward: Callable[..., tuple[Any, tuple[Any, ...]]] = self._generate_forward()
+        self.backward = self.partial(tuple(kinds[i] == 1 for i in self.needed))
+
+    def partial(
+        self, wanted: tuple[bool, ...], textbook: bool = False
+    ) -> Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]:
+        """The backward that runs only the wanted rules; the other gradients are None."""
+        key = wanted, textbook or self.overlay is None
+        if key not in self._partial:
+            self._partial[key] = self._generate_backward(*key)
+        return self._partial[key]
+
+    def _rule(self, i: int, textbook: bool) -> Any:
+        overlay, name = self.overlay, self.op.input_name(i)
+        if overlay is not None and not textbook and name in overlay.rules:
+            return overlay.rules[name]
+        return self.op.rule_for(name)
+
+    def _generate_forward(self) -> Callable[..., Any]:
+        op, first = self.op, self.op.inputs[0]
+        inputs = op.input_names(len(self.kinds))
+        called = op.arguments({first: tuple_of(inputs)} if op.variadic else {})
+        body = [
+            f"{', '.join(['out', *self.auxiliary])} = kernel({called})",
+            "if out.__class__ is not ndarray:",
+            "    out = asarray(out)",
+            f"return out, {tuple_of([self._origin(name, inputs) for name in self.names])}",
+        ]
+        known = {"ndarray": np.ndarray, "asarray": np.asarray, "np_shape": np.shape}
+        return self._define(
+            "forward", [*inputs, *op.settings], body, known | {"kernel": self.kernel}
+        )
+
+    def _generate_backward(self, wanted: tuple[bool, ...], textbook: bool) -> Callable[..., Any]:
+        namespace: dict[str, Any] = {}
+        lines, results = [], []
+        asked = [i for i, want in zip(self.needed, wanted, strict=True) if want]
+        for i in self.needed:
+            if i not in asked:
+                results.append("None")
+                continue
+            rule = self._rule(i, textbook)
+            name = f"rule_{rule.inputs[0]}"
+            namespace[name] = rule.function
+            arguments = ", ".join(["g", *(self._argument(n, rule, i, asked) for n in rule.needs)])
+            if len(rule.inputs) == 1:
+                results.append(f"{name}({arguments})")
+            else:
+                line = f"{', '.join('d_' + n for n in rule.inputs)} = {name}({arguments})"
+                lines += [] if line in lines else [line]
+                results.append(f"d_{self.op.inputs[i]}")
+        unpack = [f"({', '.join(self.names)},) = saved"] if self.names else []
+        body = [*unpack, *lines, f"return {tuple_of(results)}"]
+        return self._define("backward", ["g", "saved"], body, namespace)
+
+    def _define(
+        self, name: str, parameters: list[str], body: list[str], namespace: dict[str, Any]
+    ) -> Callable[..., Any]:
+        source = f"def {name}({', '.join(parameters)}):\n    " + "\n    ".join(body)
+        self.source += source + "\n"
+        namespace["__package__"] = __package__  # no frame that a user wrote
+        exec(source, namespace)
+        return namespace[name]  # type: ignore[no-any-return]
+
+    def _saved_by(self, rule: Rule, i: int) -> list[str]:
+        """The names that a rule makes a node keep; `others` and the sequence stand for many."""
+        names: list[str] = []
+        for need in rule.needs:
+            if self.op.variadic and need in ("others", self.op.inputs[0]):
+                every = enumerate(self.op.input_names(len(self.kinds)))
+                names += [name for j, name in every if j != i or need != "others"]
+            elif need not in ("i", "needed"):
+                names.append(need)
+        return names
+
+    def _argument(self, need: str, rule: Rule, i: int, asked: list[int]) -> str:
+        if self.op.variadic and need in ("others", self.op.inputs[0]):
+            every = enumerate(self.op.input_names(len(self.kinds)))
+            return tuple_of([n if j != i or need != "others" else "None" for j, n in every])
+        if need == "i":
+            return str(i)
+        if need == "needed":
+            return repr(tuple(self.op.inputs.index(name) in asked for name in rule.inputs))
+        return need
+
+    def _origin(self, name: str, inputs: list[str]) -> str:
+        """Where a saved name comes from, as an expression of what forward knows."""
+        if name in ("out", *inputs, *self.op.settings, *self.auxiliary):
+            return name
+        if self.op.variadic:
+            return tuple_of([f"np_shape({x})" for x in inputs])
+        source = name.removesuffix("_shape")
+        return (
+            f"{source}.shape"
+            if self.op.inputs.index(source) in self.needed
+            else f"np_shape({source})"
+        )
+
+    def input_of(self, name: str) -> int | None:
+        """The position of the input that was saved under `name`, None if it is no input."""
+        op = self.op
+        if op.variadic:
+            position = name.removeprefix(op.inputs[0])
+            return int(position) if position.isdigit() else None
+        return op.inputs.index(name) if name in op.inputs else None
+
+
+def tuple_of(expressions: list[str]) -> str:
+    """The source of a tuple."""
+    return f"({', '.join(expressions)},)" if expressions else "()"
+
+
+def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of a function's parameters; `inspect.signature` takes ten times as long."""
+    code = function.__code__
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+    return code.co_varnames[:count]

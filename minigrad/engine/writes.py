@@ -1,0 +1,150 @@
+"""Where and when: places in the user's program, numbers in time, and the writes to memory.
+
+Nodes and writes are numbered together: memory written after a node was made is no longer what the
+node saved, and backward says so.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from itertools import count
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from .errors import OverwrittenError
+from .sparse import is_basic
+
+__all__ = ["OUR_PACKAGES", "DataView", "SourceLocation", "caller", "next_number", "writes"]
+
+next_number = count().__next__
+OUR_PACKAGES = {"minigrad"} | {
+    f"minigrad.{part}"
+    for part in ("engine", "ops", "optim", "recording", "fast", "fast.compiler", "fast.tiles")
+}  # frames of these are never where a user made something
+
+
+class SourceLocation:
+    """A position in a program: a code object and an offset in it, decoded only when shown."""
+
+    __slots__ = ("code", "offset")
+
+    def __init__(self, code: CodeType, offset: int) -> None:
+        self.code, self.offset = code, offset
+
+    @property
+    def file(self) -> str:
+        return self.code.co_filename
+
+    @property
+    def line(self) -> int:
+        positions = list(self.code.co_positions())
+        return positions[self.offset // 2][0] or self.code.co_firstlineno
+
+    def __str__(self) -> str:
+        file = os.path.relpath(self.file) if os.path.isabs(self.file) else self.file
+        return f"{file}:{self.line}"
+
+
+def caller() -> SourceLocation:
+    """Where the engine was called from."""
+    frame = sys._getframe(1)
+    while frame.f_globals.get("__package__") in OUR_PACKAGES and frame.f_back is not None:
+        frame = frame.f_back
+    return SourceLocation(frame.f_code, frame.f_lasti)
+
+
+class _Writes:
+    """When and where memory was last overwritten, by the array that owns the memory."""
+
+    def __init__(self) -> None:
+        self.latest = -1
+        self._by_owner: dict[int, tuple[Any, int, SourceLocation]] = {}
+
+    @staticmethod
+    def _owner(array: Any) -> Any:
+        while isinstance(getattr(array, "base", None), np.ndarray):
+            array = array.base
+        return array
+
+    def note(self, array: Any, place: SourceLocation) -> None:
+        owner = self._owner(array)
+        key = id(owner)
+        forget = weakref.ref(owner, lambda _: self._by_owner.pop(key, None))
+        self.latest = next_number()
+        self._by_owner[key] = (forget, self.latest, place)
+
+    def check(self, node: Any, saved: tuple[Any, ...]) -> None:
+        """Raise if anything `node` saved was written after it was made."""
+        for name, value in zip(node.plan.names, saved, strict=True):
+            self.check_since(node.seq, node, name, value)
+
+    def check_since(self, began: int, node: Any, name: str, value: Any) -> None:
+        """Raise if `value`, which `node` needs as `name`, was written after number `began`."""
+        if isinstance(value, np.ndarray):
+            _, number, place = self._by_owner.get(id(self._owner(value)), (None, -1, None))
+            if number > began:
+                raise OverwrittenError(
+                    f"backward of {node.path}: {name} {value.shape} was overwritten "
+                    "after it was saved\n"
+                    f"  saved by {node.op.name} at {node.place}\n"
+                    f"  overwritten at {place}"
+                )
+
+
+writes = _Writes()
+
+
+class DataView(np.ndarray[Any, Any]):
+    """What `x.data` gives: read-only to NumPy; `x.data[i] = v` and `x.data += v` write and count.
+
+    A graph that saved these entries refuses to run backward with the new ones.
+    """
+
+    written: Any = None  # the tensor's own array, or a slice of it; None for copies
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return array[()] if return_scalar else np.asarray(array)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        if found.__class__ is DataView and not is_basic(index):
+            return np.asarray(found)  # a copy
+        if found.__class__ is DataView and self.written is not None:
+            found.written = self.written[index]
+        return found
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if self.written is None:
+            super().__setitem__(index, value)
+        else:
+            self.written[index] = value
+            writes.note(self.written, caller())
+
+    def __reduce__(self) -> Any:
+        return np.asarray(self).__reduce__()
+
+    def __repr__(self) -> str:
+        return repr(np.asarray(self))
+
+
+def _in_place(ufunc: Any) -> Callable[[DataView, Any], DataView]:
+    def operator(self: DataView, other: Any) -> DataView:
+        target = np.asarray(self if self.written is None else self.written)
+        ufunc(target, other, out=target)
+        if self.written is not None:
+            writes.note(target, caller())
+        return self
+
+    return operator
+
+
+for _name, _ufunc in {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide,
+    "floordiv": np.floor_divide, "pow": np.power, "mod": np.remainder,
+}.items():  # fmt: skip
+    setattr(DataView, f"__i{_name}__", _in_place(_ufunc))
