@@ -1,15 +1,18 @@
 """Views of a Trace. Each reads the record and nothing else, never a Tensor.
 
-data      the record as a dict, ready for JSON
-table     the record, and the hand-derived steps beside it, in the terminal
-picture   the graph as SVG, PNG, PDF or DOT, built from these:
-  outline   which boxes and lines are drawn: collapsed, focused or folded
-  dot, node_style, labels, legend, shapes   those as DOT text
-  render    DOT text as bytes, by graphviz-pure or dot
-  svg       themes, titles and ids of an SVG
-colors    colours, states and their glyphs, the fixed scale of gradients
-attention weights of attention beside their gradients, and what reads them
-plain     LaTeX, numbers and names as readable text
+model       one annotated model of a record: scopes, repeated blocks, states, labels; `fold` finds
+            what repeats
+formula     one tree for formulas, written as LaTeX, text and MathML
+data        the record as a dict, ready for JSON
+table       the record, and the hand-derived steps beside it, in the terminal
+picture     the graph as SVG, PNG, PDF or DOT: `outline` says which boxes and lines there are,
+            `labels` what they say, `node_style` and `legend` how they look, `dot` writes them,
+            `render` runs graphviz, `svg` adds themes, titles and ids
+page        one HTML file that steps through the record
+derivation  the backward pass written out
+attention   weights of attention beside their gradients, and figures that read them
+notebook    what a notebook shows
+colors      colours of each theme, the scale of gradients;  plain: names and numbers as text
 """
 
 from .data import trace_to_dict

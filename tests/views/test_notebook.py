@@ -23,13 +23,15 @@ def parsed(html):
     return ET.fromstring(html)
 
 
-def test_a_trace_is_a_picture_and_a_table():
+def test_a_trace_is_a_picture_that_fits_and_can_be_read_out_and_a_table():
     x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
     with mg.trace() as t:
         mg.sum(x * x).backward()
     bundle = t._repr_mimebundle_()
     assert bundle["text/plain"] == t.table(width=100)
-    assert ET.fromstring(bundle["image/svg+xml"]).tag.endswith("svg")
+    svg = ET.fromstring(bundle["image/svg+xml"])
+    assert "max-width:100%" in svg.attrib["style"]
+    assert {child.tag.rpartition("}")[2] for child in svg} >= {"title", "desc"}
 
 
 def test_without_a_renderer_a_trace_is_a_table_alone(monkeypatch):
