@@ -70,6 +70,6 @@ def test_where_numpy_would_detach_them_it_is_refused(call, leaves):
 
 
 def test_lists_of_unequal_lengths_are_refused_by_the_call(leaves):
-    a, b, x = leaves
+    a, _, x = leaves
     with pytest.raises(ShapeError, match=r"stack\(arrays, axis\): all input arrays must have"):
         mg.add(x, [a, [1.0, 2.0]])
