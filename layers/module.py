@@ -29,8 +29,8 @@ class Module:
     a Tensor that needs no gradient, is written into it; a computed one is refused. A call opens the
     scope of the layer's name and runs `forward`. Modules can be copied and pickled.
 
-    An array given to `forward` becomes a leaf whose gradient is wanted (integers, such as token
-    ids, stay as they are), and `backward` returns that gradient. The graph of the last forward is
+    An array given to `forward` becomes a leaf (integers, such as token ids, stay as they are), and
+    `backward` returns its gradient, which is computed only then. The graph of the last forward is
     kept for it only then: called with a Tensor, a layer keeps nothing alive.
 
     Attributes:
@@ -118,7 +118,10 @@ class Module:
         return X, out
 
     def _received(self, X: Any, name: str) -> Any:
-        """An array as forward sees it: a leaf; integers and other things as they are."""
+        """An array as forward sees it: a leaf; integers and other things as they are.
+
+        Its gradient costs nothing unless `backward` asks for it.
+        """
         try:
             array = np.asanyarray(X)
             kept = self.dtype is None or array.dtype.kind == "c"
@@ -126,7 +129,8 @@ class Module:
         except (TypeError, ValueError):
             return X
         self.check_real(array, name)
-        return mg.tensor(real, requires_grad=True, name=name) if real.dtype.kind == "f" else X
+        wanted: Any = "on demand" if real.dtype.kind == "f" else None
+        return mg.tensor(real, requires_grad=wanted, name=name) if wanted else X
 
     def check_real(self, array: Any, name: str) -> None:
         """Raise DTypeError for complex entries in a layer of real ones, which would drop half."""

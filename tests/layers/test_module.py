@@ -1,14 +1,31 @@
 """Module: what it finds, names, saves and loads, and how long it keeps a graph."""
 
+import copy
 import gc
+import pickle
 import weakref
 
 import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import Linear, Module, SelfAttention
-from minigrad.errors import ArgumentError, FreedGraphError, GradientError, ShapeError
+from layers import (
+    LanguageModel,
+    Linear,
+    Module,
+    MultiHeadAttention,
+    RMSNorm,
+    Rotary,
+    SelfAttention,
+    Sequential,
+    TransformerBlock,
+)
+from minigrad.errors import (
+    ArgumentError,
+    FreedGraphError,
+    GradientError,
+    ShapeError,
+)
 from tests.compare import assert_same
 
 
@@ -414,3 +431,93 @@ def test_a_state_goes_through_npz_and_safetensors_whatever_its_order(rng, tmp_pa
     twin = Linear(3, 5, rng=1)
     twin.load_state_dict(found)
     assert_same(twin(np.eye(3)), layer(np.eye(3)))
+
+
+def _model():
+    return Sequential(
+        MultiHeadAttention(6, 2, causal=True, dropout=0.5, position=Rotary(2), rng=0),
+        TransformerBlock(6, 2, activation="gelu_tanh", norm=RMSNorm, rng=1),
+        mg.relu,
+        Linear(6, 3, rng=2),
+    )
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_a_copied_module_computes_the_same_and_shares_nothing(rng, copied):
+    model, X = _model().eval(), rng.normal(size=(2, 5, 6))
+    model(X).sum().backward()
+    twin = copied(model)
+    assert_same(twin(X), model(X))
+    assert_same(twin.state_dict(), model.state_dict())
+    assert not twin.training
+    assert repr(twin) == repr(model)
+    for mine, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        assert not np.shares_memory(mine.numpy(), theirs.numpy())
+        assert theirs.requires_grad
+    twin.train()(X).sum().backward()
+
+
+def test_a_copy_keeps_what_is_tied(rng):
+    model = LanguageModel(7, 6, 2, 1, rng=0)
+    model.other = model.embedding
+    twin = copy.deepcopy(model)
+    assert twin.other is twin.embedding
+    assert len(twin.parameters()) == len(model.parameters())
+
+
+# ---------------------------------------------------------------- an array's gradient
+
+
+@pytest.fixture
+def twice():
+    """An op that notes when its rule runs."""
+    ran = []
+
+    @mg.op(
+        tex="2 <x>",
+        vjp_tex={"x": "2 <g>"},
+        flops=lambda out: out.size,
+        samples=lambda rng: [mg.call(np.ones(3))],
+    )
+    def twice(x):
+        """The array, twice."""
+        return 2 * x
+
+    @twice.vjp("x")
+    def _(g):
+        ran.append(g.shape)
+        return 2 * g
+
+    twice.ran = ran
+    yield twice
+    del mg.registry["twice"]
+
+
+class AfterTwice(Module):
+    def __init__(self, op):
+        self.op, self.w = op, mg.tensor([2.0, 3.0], requires_grad=True)
+
+    def forward(self, X):
+        return self.op(X) * self.w
+
+
+def test_an_arrays_gradient_is_computed_only_where_it_is_asked_for(twice):
+    """A step that reads only the parameters' gradients does not pay for X's."""
+    layer, X = AfterTwice(twice), np.array([5.0, 7.0])
+    layer(X).sum().backward()
+    assert_same(layer.grad_w, [10.0, 14.0])
+    assert twice.ran == []
+    layer(X)
+    assert_same(layer.backward(np.ones(2)), [4.0, 6.0])
+    assert_same(layer.grad_w, [10.0, 14.0])
+    assert twice.ran == [(2,)]
+
+
+def test_a_tensors_gradient_and_one_that_a_trace_shows_are_computed(twice):
+    layer, X = AfterTwice(twice), mg.tensor([5.0, 7.0], requires_grad=True)
+    layer(X).sum().backward()
+    assert_same(X.grad, [4.0, 6.0])
+    with mg.trace() as t:
+        layer(X.numpy()).sum().backward()
+    assert len(twice.ran) == 2
+    assert sum(entry.op == "twice" for entry in t) == 1
