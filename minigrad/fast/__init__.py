@@ -4,9 +4,9 @@ Importing it puts overlays on ops, and quicker sums where the engine adds up.
 """
 
 from ..engine import graph
-from . import scatter
+from . import overlays, scatter
 from .blas_sums import sum_over
 
 graph.sum_over = sum_over
 
-__all__ = ["scatter"]
+__all__ = ["overlays", "scatter"]

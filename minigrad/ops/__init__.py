@@ -6,34 +6,17 @@ from typing import Any
 
 from ..engine.op import registry
 from ..engine.tensor import Tensor
+from .arithmetic import add, divide, multiply, negative, power, subtract
 from .attention import mask_add, scale
-from .elementwise import (
-    abs,
-    add,
-    astype,
-    clip,
-    divide,
-    exp,
-    gelu,
-    log,
-    maximum,
-    minimum,
-    multiply,
-    negative,
-    power,
-    relu,
-    sigmoid,
-    silu,
-    sqrt,
-    subtract,
-    tanh,
-    where,
-)
-from .linalg import einsum, matmul
-from .linear import linear
-from .neural import cross_entropy, dropout, layer_norm, rms_norm
+from .dropout import dropout
+from .einsum import einsum
+from .functions import exp, gelu, log, sigmoid, silu, sqrt, tanh
+from .losses import cross_entropy
+from .norms import layer_norm, rms_norm
 from .numpy_protocol import array_function, array_ufunc
-from .reduce import cumsum, log_softmax, logsumexp, max, mean, min, softmax, sum, var
+from .piecewise import abs, astype, clip, maximum, minimum, relu, where
+from .products import linear, matmul
+from .reduce import cumsum, max, mean, min, sum, var
 from .scaled_dot_product import scaled_dot_product_attention
 from .select import getitem, split, take
 from .shape import (
@@ -46,61 +29,17 @@ from .shape import (
     stack,
     swapaxes,
     transpose,
-)
+)  # fmt: skip
+from .softmax import log_softmax, logsumexp, softmax
 
 __all__ = [
-    "abs",
-    "add",
-    "astype",
-    "broadcast_to",
-    "clip",
-    "concatenate",
-    "cross_entropy",
-    "cumsum",
-    "divide",
-    "dropout",
-    "einsum",
-    "exp",
-    "expand_dims",
-    "gelu",
-    "getitem",
-    "layer_norm",
-    "linear",
-    "log",
-    "log_softmax",
-    "logsumexp",
-    "mask_add",
-    "matmul",
-    "max",
-    "maximum",
-    "mean",
-    "min",
-    "minimum",
-    "multiply",
-    "negative",
-    "pad",
-    "power",
-    "relu",
-    "reshape",
-    "rms_norm",
-    "scale",
-    "scaled_dot_product_attention",
-    "sigmoid",
-    "silu",
-    "softmax",
-    "split",
-    "sqrt",
-    "squeeze",
-    "stack",
-    "subtract",
-    "sum",
-    "swapaxes",
-    "take",
-    "tanh",
-    "transpose",
-    "var",
-    "where",
-]
+    "abs", "add", "astype", "broadcast_to", "clip", "concatenate", "cross_entropy", "cumsum",
+    "divide", "dropout", "einsum", "exp", "expand_dims", "gelu", "getitem", "layer_norm", "linear",
+    "log", "log_softmax", "logsumexp", "mask_add", "matmul", "max", "maximum", "mean", "min",
+    "minimum", "multiply", "negative", "pad", "power", "relu", "reshape", "rms_norm", "scale",
+    "scaled_dot_product_attention", "sigmoid", "silu", "softmax", "split", "sqrt", "squeeze",
+    "stack", "subtract", "sum", "swapaxes", "take", "tanh", "transpose", "var", "where",
+]  # fmt: skip
 
 _OPERATORS = {
     "add": add,

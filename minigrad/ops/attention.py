@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy import ndarray
 
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.op import Call, call, op
-from ..fast.memory import FEW, out_buffer
-from .elementwise import broadcastable, each
-from .samples import arrayed, floating
+from .arithmetic import broadcastable
+from .dtypes import arrayed, floating, narrowed
+from .samples import each, free
 
 __all__ = ["check_mask", "mask_add", "scale"]
 
@@ -27,6 +26,7 @@ def _scale_samples(rng: np.random.Generator) -> Iterator[Call]:
     tex=r"<factor>\, <x>",
     vjp_tex={"x": r"<factor>\, <g>"},
     flops=each(1),
+    vjp_flops={"x": each(1)},
     samples=_scale_samples,
 )
 def scale(x, factor):
@@ -39,14 +39,12 @@ def scale(x, factor):
     """
     if factor.__class__ is not float and np.ndim(factor) != 0:
         raise ArgumentError(f"factor must be one number, got shape {np.shape(factor)}")
-    factor = float(factor)
-    return np.multiply(x, factor, out_buffer(x, factor))
+    return np.multiply(x, float(factor))
 
 
 @scale.vjp("x")
 def _(g, factor):
-    factor = float(factor)
-    return np.multiply(g, factor, out_buffer(g, factor))
+    return g * float(factor)
 
 
 def _mask_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -61,6 +59,7 @@ def _mask_samples(rng: np.random.Generator) -> Iterator[Call]:
     tex=r"<scores> + <mask>",
     vjp_tex={"scores": r"<g>", "mask": r"<g>"},
     flops=each(1),
+    vjp_flops={"scores": free, "mask": free},
     samples=_mask_samples,
     requires=broadcastable,
 )
@@ -70,39 +69,34 @@ def mask_add(scores, mask):
     Args: mask: boolean (True = may attend) or floats to add (0 / -inf), broadcast against the
         scores.
     Raises: DTypeError for an integer mask, which could mean either; ArgumentError if it holds NaN
-        or +inf.
+        or +inf, or floats that are all 0 or 1, which were meant as booleans.
 
     >>> mask_add(np.array([1.0, 2.0]), np.array([True, False]))
     array([  1., -inf])
     """
     scores, mask = floating(scores), arrayed(mask)
-    kind = mask.dtype.kind
-    if kind not in "bfc":
-        raise DTypeError(
-            f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
-        )
     check_mask(mask)
-    if kind == "b":
+    if mask.dtype.kind == "b":
         mask = np.where(mask, *np.array([0, -np.inf], np.real(scores).dtype))
-    total = np.add(scores, mask, out_buffer(scores, mask))
-    same = total.dtype is scores.dtype or kind == "c"
-    return total if same else total.astype(scores.dtype, copy=False)
+    total = scores + mask
+    return total if mask.dtype.kind == "c" else narrowed(total, scores)
 
 
 def check_mask(mask: Any) -> None:
-    """Raise ArgumentError if the mask holds NaN or +inf."""
-    if mask.dtype.kind != "f":
-        return
-    watched = mask.__class__ is not ndarray and hasattr(mask, "asked")  # by compile
-    if not (mask.asked(is_mask) if watched else is_mask(mask)):
+    """Raise an error that names the remedy unless this is a mask: booleans, or floats to add."""
+    if mask.dtype.kind not in "bfc":
+        raise DTypeError(
+            f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
+        )
+    if mask.dtype.kind != "f" or np.maximum.reduce(mask, axis=None, initial=-np.inf) <= 0:
+        return  # as it is for all but a few masks
+    if not np.max(mask) < np.inf:  # of NaN and anything, NumPy makes NaN
         raise ArgumentError("mask holds NaN or +inf, use 0 and -inf (0 * -inf, for one, is NaN)")
-
-
-def is_mask(x: Any) -> bool:
-    """Whether an array holds neither NaN nor +inf: of either, NumPy makes the largest."""
-    if 0 < x.size <= FEW:
-        return bool(x.item(x.argmax()) < np.inf)  # in a third of the time
-    return bool(np.maximum.reduce(x, axis=None, initial=-np.inf) < np.inf)
+    if np.all((mask == 0) | (mask == 1)):
+        raise ArgumentError(
+            "a float mask is added, so 0 and 1 hide nothing; "
+            "use a boolean mask (mask == 1), or 0 and -inf"
+        )
 
 
 @mask_add.vjp("scores")

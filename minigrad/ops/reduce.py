@@ -1,24 +1,23 @@
-"""Ops that take many entries to one, over one axis or more; and those that go along an axis."""
+"""Ops that take many entries to one, over one axis or more; and the running sum along an axis."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
-from numpy import ndarray
 
+from ..engine.errors import ArgumentError
 from ..engine.op import Call, call, op
-from ..fast.blas_sums import row_sums
-from ..fast.memory import FEW, empty, in_place_buffer, out_buffer, row_blocks
-from .masked import masked
-from .samples import floating, reductions
+from .dtypes import arrayed, is_half, single
+from .notation import axes_of, entries, letters, over, size, some, times
+from .samples import each_of_x, free, reductions
 
-__all__ = ["cumsum", "log_softmax", "logsumexp", "max", "mean", "min", "softmax", "sum", "var"]
+__all__ = ["cumsum", "max", "mean", "min", "sum", "var"]
 
 
-def _kept(shape: tuple[int, ...], axis: Any) -> tuple[int, ...]:
+def kept(shape: tuple[int, ...], axis: Any) -> tuple[int, ...]:
     """The shape with the reduced axes at length 1."""
     if axis is None:
         return (1,) * len(shape)
@@ -26,25 +25,19 @@ def _kept(shape: tuple[int, ...], axis: Any) -> tuple[int, ...]:
     return tuple(1 if i in reduced else n for i, n in enumerate(shape))
 
 
-def _count(shape: tuple[int, ...], axis: Any) -> int:
+def count(shape: tuple[int, ...], axis: Any) -> int:
     """How many entries go into one."""
-    kept = _kept(shape, axis)
-    return int(np.prod([n for n, k in zip(shape, kept, strict=True) if k == 1], dtype=int))
+    return prod(n for n, k in zip(shape, kept(shape, axis), strict=True) if k == 1)
 
 
-def once(x: Any) -> int:
-    """One operation an entry of x."""
-    return int(np.size(x))
-
-
-def several(cost: int) -> Any:
-    return lambda x: cost * np.size(x)
+# ---------------------------------------------------------------- sum, mean
 
 
 @op(
-    tex=r"\textstyle\sum <x>",
-    vjp_tex={"x": r"\operatorname{broadcast}(<g>)"},
-    flops=once,
+    tex=lambda x, axis: rf"\sum_{{{over(x, axis)}}} <x>{entries(x)}" if axes_of(x, axis) else "<x>",
+    vjp_tex={"x": lambda x, axis: rf"\operatorname{{broadcast}}{some(x, axis)}(<g>)"},
+    flops=each_of_x(1),
+    vjp_flops={"x": free},
     samples=reductions,
 )
 def sum(x, axis=None, keepdims=False):
@@ -53,18 +46,41 @@ def sum(x, axis=None, keepdims=False):
     >>> sum(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
     array([4., 6.])
     """
-    return np.sum(x, axis=axis, keepdims=keepdims)
+    x = arrayed(x)
+    if is_half(x):
+        return x.sum(axis=axis, dtype=np.float32, keepdims=keepdims).astype(x.dtype)
+    return x.sum(axis=axis, keepdims=keepdims)
 
 
 @sum.vjp("x")
 def _(g, x_shape, axis):
-    return np.broadcast_to(g.reshape(_kept(x_shape, axis)), x_shape)
+    return np.broadcast_to(g.reshape(kept(x_shape, axis)), x_shape)
+
+
+def _over_some(name, x, axis):
+    """A function of x over some of its axes, or of all of x."""
+    where = some(x, axis)
+    of = rf"{where}\, <x>{entries(x)}" if where else "(<x>)"
+    return rf"\operatorname{{{name}}}{of}"
+
+
+def _mean_tex(x, axis):
+    where = some(x, axis)
+    return (
+        rf"\operatorname{{mean}}{where}\, <x>{entries(x)}" if where else r"\operatorname{mean}(<x>)"
+    )
 
 
 @op(
-    tex=r"\operatorname{mean}(<x>)",
-    vjp_tex={"x": r"\tfrac1n \operatorname{broadcast}(<g>)"},
-    flops=once,
+    tex=lambda x, axis: _over_some("mean", x, axis),
+    vjp_tex={
+        "x": lambda x, axis: (
+            rf"\tfrac1n \operatorname{{broadcast}}{some(x, axis)}(<g>)"
+            rf", \quad n = {size(x, axis)}"
+        )
+    },
+    flops=each_of_x(1),
+    vjp_flops={"x": lambda out: out.size},
     samples=reductions,
 )
 def mean(x, axis=None, keepdims=False):
@@ -78,7 +94,32 @@ def mean(x, axis=None, keepdims=False):
 
 @mean.vjp("x")
 def _(g, x_shape, axis):
-    return np.broadcast_to(g.reshape(_kept(x_shape, axis)) / _count(x_shape, axis), x_shape)
+    return np.broadcast_to(g.reshape(kept(x_shape, axis)) / count(x_shape, axis), x_shape)
+
+
+# ---------------------------------------------------------------- variance
+
+
+def _mean_of_x(x, axis):
+    return rf"\operatorname{{mean}}{some(x, axis)}(<x>)"
+
+
+def _var_tex(x, axis, ddof):
+    if ddof:
+        squares = rf"(<x> - {_mean_of_x(x, axis)})^{{\circ 2}}"
+        n = size(x, axis)
+        return rf"\tfrac{{1}}{{n - <ddof>}} \sum_{{{over(x, axis)}}} {squares}, \quad n = {n}"
+    where = some(x, axis)
+    return (
+        rf"\operatorname{{var}}{where}\, <x>{entries(x)}" if where else r"\operatorname{var}(<x>)"
+    )
+
+
+def _var_vjp_tex(x, axis, ddof):
+    n = "n - <ddof>" if ddof else "n"
+    centred = rf"(<x> - {_mean_of_x(x, axis)})"
+    back = rf"\tfrac{{2}}{{{n}}} \operatorname{{broadcast}}{some(x, axis)}(<g>) \odot {centred}"
+    return rf"{back}, \quad n = {size(x, axis)}"
 
 
 def _var_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -87,40 +128,62 @@ def _var_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @op(
-    tex=r"\operatorname{var}(<x>)",
-    vjp_tex={
-        "x": r"\tfrac{2}{n} \operatorname{broadcast}(<g>) \odot (<x> - \operatorname{mean}(<x>))"
-    },
-    flops=several(4),
+    tex=_var_tex,
+    vjp_tex={"x": _var_vjp_tex},
+    flops=each_of_x(4),
+    vjp_flops={"x": lambda x, out: 3 * x.size + out.size},
     samples=_var_samples,
 )
 def var(x, axis=None, ddof=0, keepdims=False):
     """Variance over an axis, several, or all: the mean of (x - mean(x))², divided by n - ddof.
 
+    Raises: ArgumentError unless n - ddof is above 0.
+
     >>> var(np.array([1.0, 2.0, 6.0]), ddof=1)
     np.float64(7.0)
     """
-    centred = x - np.mean(x, axis=axis, keepdims=True)
-    return np.sum(centred * centred, axis=axis, keepdims=keepdims) / (
-        _count(np.shape(x), axis) - ddof
-    )
+    x = arrayed(x)
+    n = count(x.shape, axis)
+    if not n - ddof > 0:
+        raise ArgumentError(f"n - ddof must be above 0, got n = {n} and ddof = {ddof}")
+    centred = single(x) - np.mean(single(x), axis=axis, keepdims=True)
+    total = (centred * centred).sum(axis=axis, keepdims=keepdims) / (n - ddof)
+    return total.astype(x.dtype) if is_half(x) else total
 
 
 @var.vjp("x")
 def _(g, x, axis, ddof):
-    centred = x - np.mean(x, axis=axis, keepdims=True)
-    return g.reshape(_kept(x.shape, axis)) * (2 / (_count(x.shape, axis) - ddof)) * centred
+    centred = single(x) - np.mean(single(x), axis=axis, keepdims=True)
+    return g.reshape(kept(x.shape, axis)) * (2 / (count(x.shape, axis) - ddof)) * centred
+
+
+# ---------------------------------------------------------------- extremes
+
+
+def _extreme_tex(name):
+    def tex(x, axis):
+        where = some(x, axis)
+        return rf"\{name}{where} <x>{entries(x)}" if where else rf"\{name}(<x>)"
+
+    return tex
+
+
+def _extreme_vjp_tex(x, axis):
+    return rf"<g> \odot [<x> = <out>] \oslash \#{some(x, axis)}[<x> = <out>]"
 
 
 @op(
-    tex=r"\max(<x>)",
-    vjp_tex={"x": r"<g> \odot [<x> = <out>] \oslash \#[<x> = <out>]"},
-    flops=once,
+    tex=_extreme_tex("max"),
+    vjp_tex={"x": _extreme_vjp_tex},
+    flops=each_of_x(1),
+    vjp_flops={"x": lambda out: out.size},
     samples=reductions,
     analytic=False,
 )
 def max(x, axis=None, keepdims=False):
     """Largest entry over an axis, several, or all; equal ones share the gradient evenly.
+
+    Where there is a NaN it is the result, and the gradient goes to the NaNs.
 
     >>> max(np.array([[1.0, 2.0], [3.0, 0.0]]), axis=1)
     array([2., 3.])
@@ -129,14 +192,17 @@ def max(x, axis=None, keepdims=False):
 
 
 @op(
-    tex=r"\min(<x>)",
-    vjp_tex={"x": r"<g> \odot [<x> = <out>] \oslash \#[<x> = <out>]"},
-    flops=once,
+    tex=_extreme_tex("min"),
+    vjp_tex={"x": _extreme_vjp_tex},
+    flops=each_of_x(1),
+    vjp_flops={"x": lambda out: out.size},
     samples=reductions,
     analytic=False,
 )
 def min(x, axis=None, keepdims=False):
     """Smallest entry over an axis, several, or all; equal ones share the gradient evenly.
+
+    Where there is a NaN it is the result, and the gradient goes to the NaNs.
 
     >>> min(np.array([[1.0, 2.0], [3.0, 0.0]]), axis=1)
     array([1., 0.])
@@ -147,25 +213,50 @@ def min(x, axis=None, keepdims=False):
 @max.vjp("x")
 @min.vjp("x")
 def _(g, x, out, axis):
-    kept = _kept(x.shape, axis)
-    chosen = x == out.reshape(kept)
-    ties = np.sum(chosen, axis=axis).reshape(kept)
-    return masked(g.reshape(kept) / ties.astype(g.dtype), chosen)
+    shape = kept(x.shape, axis)
+    taken = (x == out.reshape(shape)) | (x != x)  # only NaN differs from itself
+    ties = np.sum(taken, axis=axis, dtype=g.dtype).reshape(shape)
+    return np.where(taken, g.reshape(shape) / ties, 0)
+
+
+# ---------------------------------------------------------------- the running sum
+
+
+def _cumsum_tex(x, axis):
+    if x.ndim != 1 and axis is None:
+        flat = rf"\operatorname{{reshape}}_{{{size(x)}}}(<x>)"
+        return rf"\sum_{{k' \le k}} {flat}_{{k'}}" if x.ndim else "<x>"
+    return _running("<x>", x, axis, r"\le")
+
+
+def _cumsum_vjp_tex(x, axis):
+    if x.ndim != 1 and axis is None:
+        flat = r"\sum_{k' \ge k} <g>_{k'}"
+        return rf"\operatorname{{reshape}}_{{{times(x.shape)}}}({flat})"
+    return _running("<g>", x, axis, r"\ge")
+
+
+def _running(name, x, axis, sign):
+    """The sum of the entries of one axis, from one side on."""
+    known, k = letters(x.ndim), (axis or 0) % x.ndim
+    moved = ",".join(f"{c}'" if i == k else c for i, c in enumerate(known))
+    return rf"\sum_{{{known[k]}' {sign} {known[k]}}} {name}_{{{moved}}}"
 
 
 def _cumsum_samples(rng: np.random.Generator) -> Iterator[Call]:
     x = rng.uniform(-2, 2, (2, 3, 5))
-    yield call(x)
     yield call(x, axis=1)
+    yield call(x)
     yield call(x, axis=-1)
     yield call(np.asarray(1.5))
     yield call(np.zeros((0, 3)), axis=1)
 
 
 @op(
-    tex=r"\textstyle\sum_{j \le i} <x>_j",
-    vjp_tex={"x": r"\textstyle\sum_{i \ge j} <g>_i"},
-    flops=once,
+    tex=_cumsum_tex,
+    vjp_tex={"x": _cumsum_vjp_tex},
+    flops=each_of_x(1),
+    vjp_flops={"x": each_of_x(1)},
     samples=_cumsum_samples,
 )
 def cumsum(x, axis=None):
@@ -174,206 +265,12 @@ def cumsum(x, axis=None):
     >>> cumsum(np.array([1.0, 2.0, 3.0]))
     array([1., 3., 6.])
     """
-    return np.cumsum(x, axis=axis)
+    x = arrayed(x)
+    total = np.cumsum(single(x), axis=axis)
+    return total.astype(x.dtype) if is_half(x) else total
 
 
 @cumsum.vjp("x")
 def _(g, x_shape, axis):
     turn = (slice(None),) * ((axis or 0) % g.ndim) + (slice(None, None, -1),)
-    return np.cumsum(g[turn], axis=axis or 0)[turn].reshape(x_shape)
-
-
-# ---------------------------------------------------------------- softmax and its logarithm
-
-
-def shifted(x: Any, axis: Any) -> tuple[Any, Any]:
-    """x less its maximum along the axis, and that maximum; a row of only -inf stays -inf."""
-    x = floating(x)
-    real = np.real(x) if x.dtype.kind == "c" else x
-    top = np.maximum.reduce(real, axis=axis, keepdims=True, initial=_limits(x.dtype)[0])
-    return np.subtract(x, top, out_buffer(x, top)), top
-
-
-def total_of(weights: Any, axis: Any) -> Any:
-    """Σ e^(x - max x), at least 1: the tiny number is lost in it, unless all of a row was -inf."""
-    tiny = _limits(weights.dtype)[1]
-    if _many_rows(weights, axis):
-        return row_sum(weights) + tiny
-    return np.add.reduce(weights, axis=axis, keepdims=True, initial=tiny)
-
-
-@cache
-def _limits(dtype: Any) -> tuple[float, float]:
-    """The lowest finite number of a dtype, and the smallest one above 0."""
-    info = np.finfo(dtype)
-    return float(info.min), float(info.tiny)
-
-
-def _many_rows(x: Any, axis: Any) -> bool:
-    """Whether x is a plain array whose rows BLAS goes through several times as fast as sum."""
-    return axis == -1 and x.__class__ is ndarray and x.size > FEW
-
-
-def row_sum(x: Any, axis: Any = -1) -> Any:
-    """The sum along an axis, kept at length 1."""
-    if _many_rows(x, axis):
-        return row_sums(x)
-    return x.sum(axis=axis, keepdims=True)
-
-
-def row_dot(a: Any, b: Any, axis: Any = -1) -> Any:
-    """The sum of a ⊙ b along an axis, kept at length 1; of rows in one pass."""
-    if axis == -1 and a.__class__ is ndarray and a.ndim and a.dtype.kind == "f":  # not complex
-        return np.vecdot(a, b)[..., None]
-    return (a * b).sum(axis=axis, keepdims=True)
-
-
-def _softmax_samples(rng: np.random.Generator) -> Iterator[Call]:
-    x = rng.uniform(-3, 3, (2, 3, 5))
-    for axis in (-1, 0, (1, 2), None):
-        yield call(x, axis=axis)
-    yield call(x[0] * 800)
-    masked = x.copy()
-    masked[0, :, 2:] = -np.inf
-    masked[1, 1] = -np.inf  # a row with nothing to attend to
-    yield call(masked)
-    yield call(np.asarray(1.5), axis=None)
-    yield call(np.zeros((3, 0)))
-    yield call(np.zeros((0, 3)))
-
-
-@op(
-    tex=r"\operatorname{softmax}(<x>)",
-    vjp_tex={"x": r"<out> \odot (<g> - \operatorname{rowsum}(<g> \odot <out>))"},
-    flops=several(5),
-    samples=_softmax_samples,
-)
-def softmax(x, axis=-1):
-    """Softmax along an axis: y_i = e^{x_i} / Σ_j e^{x_j}, without overflow.
-
-    Entries of -inf get 0; a row of nothing but -inf gets zeros, and its gradient is zero, never
-    NaN.
-
-    >>> softmax(np.array([[0.0, np.log(3.0)], [-np.inf, -np.inf]]))
-    array([[0.25, 0.75],
-           [0.  , 0.  ]])
-    """
-    if axis == -1 and (weights := _softmax_of_few(x)) is not None:
-        return weights
-    if _are_bands(axis, x):
-        out = empty(x.shape, x.dtype)
-        for rows, weights in row_blocks(x, out):
-            _softmax_of_rows(rows, weights)
-        return out
-    less, _ = shifted(x, axis)
-    weights = np.exp(less, in_place_buffer(less))
-    weights /= total_of(weights, axis)
-    return weights
-
-
-def _softmax_of_few(x: Any) -> Any:
-    """e^x / Σ e^x of a few rows; None if that might overflow, or the weights of a row be lost."""
-    if x.__class__ is not ndarray or not 0 < x.size <= FEW or x.dtype not in _WIDE:
-        return None
-    if not x.item(x.argmax()) < SMALL:
-        return None
-    weights = np.exp(x)
-    total = np.add.reduce(weights, axis=-1, keepdims=True)
-    if not total.item(total.argmin()) > RANGE[0]:
-        return None
-    weights /= total
-    return weights
-
-
-def _are_bands(axis: Any, *arrays: Any) -> bool:
-    """Whether to go through these arrays, all of one form, a few rows at a time."""
-    x = arrays[0]
-    if not _many_rows(x, axis) or x.dtype.kind != "f" or x.itemsize < 4:
-        return False
-    return all(a.flags.c_contiguous and a.shape == x.shape and a.dtype == x.dtype for a in arrays)
-
-
-_WIDE = {np.dtype(np.float32), np.dtype(np.float64)}
-SMALL = 40  # the largest of a few scores, up to which e^x is likely to do
-RANGE = 1e-4, 1e30  # sums of e^x that neither overflow nor lose small weights to underflow
-
-
-def _softmax_of_rows(x: Any, out: Any) -> None:
-    """e^x / Σ e^x; x less its maximum, which takes two passes more, only in rows that need it."""
-    fine = np.zeros(len(x), bool)
-    total = np.empty((len(x), 1), x.dtype)
-    if np.abs(x[:: 1 + len(x) // 16].max()) < SMALL:  # a guess, that the sums will prove or not
-        with np.errstate(over="ignore"):
-            total = row_sums(np.exp(x, out))
-        fine = ((total > RANGE[0]) & (total < RANGE[1]))[:, 0]
-    if not fine.all():
-        rows = ~fine if fine.any() else slice(None)
-        less, _ = shifted(x[rows], -1)
-        out[rows] = np.exp(less, less)
-        total[rows] = total_of(less, -1)
-    out /= total
-
-
-@softmax.vjp("x")
-def _(g, out, axis):
-    if g.size > FEW and _are_bands(axis, g, out):
-        d_x = empty(g.shape, g.dtype)
-        for g_rows, y, d_rows in row_blocks(g, out, d_x):
-            np.subtract(g_rows, np.vecdot(g_rows, y)[:, None], d_rows)
-            d_rows *= y
-        return d_x
-    along = row_dot(g, out, axis)
-    d_x = np.subtract(g, along, out_buffer(g, along))
-    d_x *= out
-    return d_x
-
-
-@op(
-    tex=r"\log \operatorname{softmax}(<x>)",
-    vjp_tex={"x": r"<g> - e^{<out>} \odot \operatorname{rowsum}(<g>)"},
-    flops=several(5),
-    samples=lambda rng: (s for s in _softmax_samples(rng) if np.isfinite(s.args[0]).all()),
-)
-def log_softmax(x, axis=-1):
-    """Logarithm of softmax along an axis: y_i = x_i - log Σ_j e^{x_j}, without overflow.
-
-    >>> log_softmax(np.array([0.0, np.log(3.0)])).round(4)
-    array([-1.3863, -0.2877])
-    """
-    less, _ = shifted(x, axis)
-    less -= np.log(total_of(np.exp(less, out_buffer(less)), axis))
-    return less
-
-
-@log_softmax.vjp("x")
-def _(g, out, axis):
-    d_x = np.exp(out, out_buffer(out))
-    d_x *= -row_sum(g, axis)
-    d_x += g
-    return d_x
-
-
-@op(
-    tex=r"\log \textstyle\sum e^{<x>}",
-    vjp_tex={"x": r"<g> \odot \operatorname{softmax}(<x>)"},
-    flops=several(4),
-    samples=reductions,
-)
-def logsumexp(x, axis=None, keepdims=False):
-    """log Σ e^x over an axis, several, or all, without overflow; over nothing but -inf it is -inf.
-
-    >>> logsumexp(np.array([1000.0, 1000.0])).round(4)
-    np.float64(1000.6931)
-    """
-    with np.errstate(invalid="ignore"):  # inf - inf, where the result is inf
-        less, top = shifted(x, axis)
-    total = np.sum(np.exp(less, in_place_buffer(less)), axis=axis, keepdims=True)
-    empty = total == 0
-    result = np.where(empty, -np.inf, np.log(np.where(empty, 1, total)) + top)
-    result = np.where(top == np.inf, np.inf, result)
-    return result if keepdims else np.squeeze(result, axis)
-
-
-@logsumexp.vjp("x")
-def _(g, x, axis):
-    return g.reshape(_kept(x.shape, axis)) * softmax(x, axis)
+    return np.cumsum(single(g)[turn], axis=axis or 0)[turn].reshape(x_shape)

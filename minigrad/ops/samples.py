@@ -12,22 +12,6 @@ from ..engine.op import Call, call
 Samples: TypeAlias = "Callable[[np.random.Generator], Iterator[Call]]"  # numpy.random loads slowly
 
 
-def arrayed(x: Any) -> Any:
-    """x as an array; what has a dtype already is taken as it is, whatever else it may be."""
-    return x if hasattr(x, "dtype") else np.asarray(x)
-
-
-def floating(x: Any) -> Any:
-    """x with floats for entries; complex numbers stay."""
-    x = arrayed(x)
-    return x if x.dtype.kind in "fc" else x.astype(np.float64)
-
-
-def recorded(x: Any) -> bool:
-    """Whether a rule is given Tensors: then it must compute by-products from its inputs again."""
-    return hasattr(x, "__apply__")
-
-
 def away_from(kink: float, x: Any, margin: float = 0.1) -> Any:
     """Move entries at least `margin` away from a kink, so that differences do not straddle it."""
     return np.asarray(x + np.where(x >= kink, margin, -margin))
@@ -54,10 +38,8 @@ def pairs(low: float = -2.0, high: float = 2.0, gap: float = 0.0) -> Samples:
         ]  # fmt: skip
         for first, second in shapes:
             a, b = (np.asarray(rng.uniform(low, high, shape)) for shape in (first, second))
-            if gap:
-                a = np.asarray(
-                    np.round(a / gap / 2) * gap * 2
-                )  # even multiples of gap; b takes odd ones
+            if gap:  # a takes even multiples of it, b odd ones
+                a = np.asarray(np.round(a / gap / 2) * gap * 2)
                 b = np.asarray((np.floor(b / gap / 2) * 2 + 1) * gap)
             yield call(a, b)
         yield call(np.asarray(rng.uniform(low, high, (3,))), 1.5)
@@ -75,3 +57,19 @@ def reductions(rng: np.random.Generator) -> Iterator[Call]:
     yield call(x, keepdims=True)
     yield call(np.asarray(1.5))
     yield call(np.zeros((0, 3)), axis=1)
+
+
+# ---------------------------------------------------------------- what several ops cost
+
+
+def each(cost: int) -> Any:
+    """So many operations per entry of the result."""
+    return lambda out: cost * np.size(out)
+
+
+def each_of_x(cost: int) -> Any:
+    """So many operations per entry of x."""
+    return lambda x: cost * np.size(x)
+
+
+free = each(0)

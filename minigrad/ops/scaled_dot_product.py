@@ -12,10 +12,10 @@ from ..engine.context import mark_constant
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.tensor import Tensor
 from .attention import mask_add, scale
-from .linalg import matmul
 from .mask_rules import MaskRule
-from .reduce import softmax
+from .products import matmul
 from .shape import swapaxes
+from .softmax import softmax
 
 __all__ = [
     "METHODS",

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from math import prod
+from operator import index as as_integer
 from typing import Any
 
 import numpy as np
-from numpy import ndarray
 
-from ..engine.errors import ArgumentError, DTypeError, ShapeError
+from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from ..engine.op import Call, call, op
-from ..engine.sparse import SparseGradient, dense
 from ..engine.tensor import Tensor
-from .elementwise import each
-from .samples import arrayed
+from .dtypes import arrayed
+from .notation import along, size, times
+from .notation import index as index_tex
+from .samples import each, each_of_x, free
 
 __all__ = ["getitem", "scatter_add", "split", "take"]
+
+
+def _at(name, index):
+    """An index as it stands in a formula: an array has a symbol of its own."""
+    return f"<{name}>" if isinstance(index, np.ndarray) else index_tex(index)
 
 
 def _getitem_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -34,9 +41,10 @@ def _getitem_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @op(
-    tex=r"<x>[\text{index}]",
-    vjp_tex={"x": r"\operatorname{scatter}(<g>)"},
-    flops=each(0),
+    tex=lambda index: f"<x>[{_at('index', index)}]",
+    vjp_tex={"x": lambda index: rf"\operatorname{{scatter}}_{{{_at('index', index)}}}(<g>)"},
+    flops=free,
+    vjp_flops={"x": each(1)},
     samples=_getitem_samples,
 )
 def getitem(x, index):
@@ -52,14 +60,7 @@ def getitem(x, index):
 
 @getitem.vjp("x")
 def _(g, x_shape, index):
-    return _scattered(g, index, x_shape)
-
-
-def _scattered(g: Any, index: Any, shape: tuple[int, ...]) -> Any:
-    """What an index sends back: of a plain array no zeros are written before they are needed."""
-    return (
-        SparseGradient(g, index, shape) if g.__class__ is ndarray else scatter_add(g, index, shape)
-    )
+    return scatter_add(g, index, x_shape)
 
 
 def _scatter_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -70,9 +71,10 @@ def _scatter_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @op(
-    tex=r"\operatorname{scatter}(<x>)",
-    vjp_tex={"x": r"<g>[\text{index}]"},
-    flops=lambda x: np.size(x),
+    tex=lambda index: rf"\operatorname{{scatter}}_{{{_at('index', index)}}}(<x>)",
+    vjp_tex={"x": lambda index: f"<g>[{_at('index', index)}]"},
+    flops=each_of_x(1),
+    vjp_flops={"x": free},
     samples=_scatter_samples,
 )
 def scatter_add(x, index, shape):
@@ -81,7 +83,9 @@ def scatter_add(x, index, shape):
     >>> scatter_add(np.array([1.0, 2.0, 4.0]), np.array([0, 0, 2]), (3,))
     array([3., 0., 4.])
     """
-    return dense(SparseGradient(arrayed(x), index, shape))
+    total = np.zeros(shape, arrayed(x).dtype)
+    np.add.at(total, index, x)
+    return total
 
 
 @scatter_add.vjp("x")
@@ -89,24 +93,47 @@ def _(g, index):
     return g[index]
 
 
+# ---------------------------------------------------------------- take
+
+
+def _take_tex(x, indices, axis):
+    if axis is None:
+        return rf"\operatorname{{reshape}}_{{{size(x)}}}(<x>)[{_at('indices', indices)}]"
+    return f"<x>[{_taken(x, indices, axis)}]"
+
+
+def _take_vjp_tex(x, indices, axis):
+    if axis is None:
+        flat = rf"\operatorname{{scatter}}_{{{_at('indices', indices)}}}(<g>)"
+        return rf"\operatorname{{reshape}}_{{{times(x.shape)}}}({flat})"
+    return rf"\operatorname{{scatter}}_{{{_taken(x, indices, axis)}}}(<g>)"
+
+
+def _taken(x, indices, axis):
+    at = _at("indices", indices)
+    return along(axis, x.ndim, at) if axis % x.ndim else at
+
+
 def _take_samples(rng: np.random.Generator) -> Iterator[Call]:
     x = rng.uniform(-2, 2, (3, 5))
     yield call(x, np.array([[0, 2], [2, 0]]), axis=0)
     yield call(x, [1, -1, 1], axis=-1)
-    yield call(x, 2, axis=1)
+    yield call(x, 2, axis=1, negative=False)
     yield call(x, np.array([14, 0, 14]))
-    yield call(x, np.zeros((0,), int), axis=0)
+    yield call(x, np.zeros((0,), int), axis=0, negative=False)
 
 
 @op(
-    tex=r"<x>[\text{indices}]",
-    vjp_tex={"x": r"\operatorname{scatter}(<g>)"},
-    flops=each(0),
+    tex=_take_tex,
+    vjp_tex={"x": _take_vjp_tex},
+    flops=free,
+    vjp_flops={"x": each(1)},
     samples=_take_samples,
 )
-def take(x, indices, axis=None):
+def take(x, indices, axis=None, negative=True):
     """Entries at integer indices along an axis, or of the flattened array. An embedding look-up.
 
+    Args: negative: whether an index may count from the end.
     Raises: OutOfRangeError outside the axis; DTypeError unless the indices are integers.
 
     >>> take(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, 0, 1]), axis=0)
@@ -115,42 +142,54 @@ def take(x, indices, axis=None):
            [3., 4.]])
     """
     indices = arrayed(indices)
-    if indices.dtype.kind not in "iu" and np.size(indices):
+    if indices.dtype.kind not in "iu" and indices.size:
         raise DTypeError(f"indices must be integers, got {indices.dtype}")
+    if not negative and indices.size and indices.min() < 0:
+        n = np.size(x) if axis is None else np.shape(x)[axis]
+        raise OutOfRangeError(
+            f"indices must lie in [0, {n}), got {indices.min()} to {indices.max()}"
+        )
     return np.take(x, indices.astype(np.intp, copy=False), axis=axis)
 
 
 @take.vjp("x")
 def _(g, x_shape, indices, axis):
-    indices = arrayed(indices).astype(np.intp, copy=False)
+    indices = arrayed(indices).astype(np.intp)
     if axis is None:
-        return scatter_add(g, indices, (int(np.prod(x_shape)),)).reshape(x_shape)
-    lead = (slice(None),) * (axis % len(x_shape))
-    return _scattered(g, (*lead, indices) if lead else indices, x_shape)
+        return scatter_add(g, indices, (prod(x_shape),)).reshape(x_shape)
+    return scatter_add(g, (slice(None),) * (axis % len(x_shape)) + (indices,), x_shape)
+
+
+# ---------------------------------------------------------------- split
 
 
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """Parts of an array along an axis: so many equal ones, or cut at these indices.
 
-    Raises: ArgumentError if the axis does not divide evenly; ShapeError without such an axis.
+    Raises: ArgumentError if the axis does not divide evenly; ShapeError without such an axis;
+        DTypeError for anything but integers.
 
     >>> [part.shape for part in split(np.zeros((2, 6)), 3, axis=1)]
     [(2, 2), (2, 2), (2, 2)]
     """
-    shape, ndim = np.shape(x), np.ndim(x)
+    whole = x if isinstance(x, Tensor) else np.asarray(x)
+    shape, ndim = whole.shape, whole.ndim
+    try:
+        axis = as_integer(axis)
+        one = np.ndim(indices_or_sections) == 0
+        cuts = [as_integer(c) for c in ([indices_or_sections] if one else indices_or_sections)]
+    except TypeError as error:
+        raise DTypeError(f"split(x, sections, axis): {error}") from None
     if not -ndim <= axis < ndim:
         raise ShapeError(f"split(x, sections): axis {axis} is out of bounds for shape {shape}")
     length = shape[axis]
-    if np.ndim(indices_or_sections) == 0:
-        sections = int(indices_or_sections)
+    if one:
+        (sections,) = cuts
         if sections < 1 or length % sections:
             raise ArgumentError(
                 f"split(x, sections): axis {axis} has {length} entries, "
                 f"not a multiple of {sections}"
             )
-        cuts = list(range(0, length + 1, length // sections)) if length else [0] * (sections + 1)
-    else:
-        cuts = [0, *(int(c) for c in indices_or_sections), length]
+        cuts = [length // sections * k for k in range(1, sections)]
     lead = (slice(None),) * (axis % ndim)
-    whole = x if isinstance(x, Tensor) else np.asarray(x)
-    return [whole[(*lead, slice(a, b))] for a, b in pairwise(cuts)]
+    return [whole[(*lead, slice(a, b))] for a, b in pairwise([0, *cuts, length])]

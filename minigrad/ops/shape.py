@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -10,9 +11,9 @@ import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.op import Call, call, op
-from ..fast.memory import reshaped
-from .elementwise import each
-from .samples import arrayed
+from .dtypes import arrayed
+from .notation import along, axes_of, letters, span, times
+from .samples import free
 
 __all__ = [
     "broadcast_to",
@@ -41,9 +42,10 @@ def _reshape_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @op(
-    tex=r"\operatorname{reshape}(<x>)",
-    vjp_tex={"x": r"\operatorname{reshape}(<g>)"},
-    flops=each(0),
+    tex=lambda out: rf"\operatorname{{reshape}}_{{{times(out.shape)}}}(<x>)",
+    vjp_tex={"x": lambda x: rf"\operatorname{{reshape}}_{{{times(x.shape)}}}(<g>)"},
+    flops=free,
+    vjp_flops={"x": free},
     samples=_reshape_samples,
 )
 def reshape(x, shape):
@@ -52,12 +54,28 @@ def reshape(x, shape):
     >>> reshape(np.arange(6.0), (2, -1)).shape
     (2, 3)
     """
-    return reshaped(x, shape)
+    return arrayed(x).reshape(shape)
 
 
 @reshape.vjp("x")
 def _(g, x_shape):
-    return reshaped(g, x_shape)
+    return g.reshape(x_shape)
+
+
+def order(ndim: int, axes: Any) -> list[int]:
+    """The old position of each new axis."""
+    return list(range(ndim))[::-1] if axes is None else [int(axis) % ndim for axis in axes]
+
+
+def back(axes: list[int]) -> tuple[int, ...]:
+    """The new position of each old axis."""
+    return tuple(axes.index(k) for k in range(len(axes)))
+
+
+def _turned(name, axes):
+    if list(axes) == [1, 0]:
+        return rf"{name}^\top"
+    return rf"\operatorname{{transpose}}_{{{','.join(map(str, axes))}}}({name})"
 
 
 def _transpose_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -70,9 +88,10 @@ def _transpose_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @op(
-    tex=r"\operatorname{transpose}(<x>)",
-    vjp_tex={"x": r"\operatorname{transpose}^{-1}(<g>)"},
-    flops=each(0),
+    tex=lambda x, axes: _turned("<x>", order(x.ndim, axes)),
+    vjp_tex={"x": lambda x, axes: _turned("<g>", back(order(x.ndim, axes)))},
+    flops=free,
+    vjp_flops={"x": free},
     samples=_transpose_samples,
 )
 def transpose(x, axes=None):
@@ -86,13 +105,15 @@ def transpose(x, axes=None):
 
 @transpose.vjp("x")
 def _(g, axes):
-    if axes is None:
-        return np.transpose(g)
-    n = len(axes)
-    back = [0] * n
-    for position, axis in enumerate(axes):
-        back[axis % n] = position
-    return np.transpose(g, tuple(back))
+    return np.transpose(g, back(order(g.ndim, axes)))
+
+
+def _swapped(name, x, axis1, axis2):
+    """The transpose of each matrix, if these are the last two axes."""
+    first, second = sorted((axis1 % x.ndim, axis2 % x.ndim))
+    if (first, second) == (x.ndim - 2, x.ndim - 1):
+        return rf"{name}^\top"
+    return rf"\operatorname{{swap}}_{{{first},{second}}}({name})"
 
 
 def _swapaxes_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -103,9 +124,10 @@ def _swapaxes_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @op(
-    tex=r"<x>^\top",
-    vjp_tex={"x": r"<g>^\top"},
-    flops=each(0),
+    tex=lambda x, axis1, axis2: _swapped("<x>", x, axis1, axis2),
+    vjp_tex={"x": lambda x, axis1, axis2: _swapped("<g>", x, axis1, axis2)},
+    flops=free,
+    vjp_flops={"x": free},
     samples=_swapaxes_samples,
 )
 def swapaxes(x, axis1, axis2):
@@ -122,6 +144,12 @@ def _(g, axis1, axis2):
     return g.swapaxes(axis1, axis2)
 
 
+def _listed(ndim, axis):
+    """Positions of axes as they stand below a function."""
+    axes = axis if isinstance(axis, tuple | list) else (axis,)
+    return ",".join(map(str, sorted(int(a) % ndim for a in axes)))
+
+
 def _expand_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(_x(rng, 3, 5), 1)
     yield call(_x(rng, 3, 5), (0, -1))
@@ -130,9 +158,12 @@ def _expand_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @op(
-    tex=r"\operatorname{expand}(<x>)",
-    vjp_tex={"x": r"\operatorname{squeeze}(<g>)"},
-    flops=each(0),
+    tex=lambda out, axis: rf"\operatorname{{expand}}_{{{_listed(out.ndim, axis)}}}(<x>)",
+    vjp_tex={
+        "x": lambda out, axis: rf"\operatorname{{squeeze}}_{{{_listed(out.ndim, axis)}}}(<g>)"
+    },
+    flops=free,
+    vjp_flops={"x": free},
     samples=_expand_samples,
 )
 def expand_dims(x, axis):
@@ -149,6 +180,13 @@ def _(g, x_shape):
     return g.reshape(x_shape)
 
 
+def _squeezed(there, x, axis):
+    """The positions of the axes that go, below one of the two ways."""
+    gone = [k for k, n in enumerate(x.shape) if n == 1] if axis is None else axes_of(x, axis)
+    below = f"_{{{','.join(map(str, gone))}}}" if gone else ""
+    return rf"\operatorname{{{there}}}{below}"
+
+
 def _squeeze_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(_x(rng, 1, 3, 1, 5))
     yield call(_x(rng, 1, 3, 1, 5), 2)
@@ -158,9 +196,10 @@ def _squeeze_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @op(
-    tex=r"\operatorname{squeeze}(<x>)",
-    vjp_tex={"x": r"\operatorname{expand}(<g>)"},
-    flops=each(0),
+    tex=lambda x, axis: f"{_squeezed('squeeze', x, axis)}(<x>)",
+    vjp_tex={"x": lambda x, axis: f"{_squeezed('expand', x, axis)}(<g>)"},
+    flops=free,
+    vjp_flops={"x": free},
     samples=_squeeze_samples,
 )
 def squeeze(x, axis=None):
@@ -186,9 +225,10 @@ def _broadcast_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @op(
-    tex=r"\operatorname{broadcast}(<x>)",
-    vjp_tex={"x": r"\textstyle\sum_{\text{repeats}} <g>"},
-    flops=each(0),
+    tex=lambda out: rf"\operatorname{{broadcast}}_{{{times(out.shape)}}}(<x>)",
+    vjp_tex={"x": r"<g>"},
+    flops=free,
+    vjp_flops={"x": free},
     samples=_broadcast_samples,
 )
 def broadcast_to(x, shape):
@@ -205,11 +245,23 @@ def _(g):
     return g  # the edge rule sums over the axes that were broadcast
 
 
-def _slab(ndim: int, axis: int, start: int, stop: int) -> tuple[slice, ...]:
-    """The index of entries start to stop along one axis."""
-    whole = [slice(None)] * ndim
-    whole[axis] = slice(start, stop)
-    return tuple(whole)
+# ---------------------------------------------------------------- several arrays
+
+
+def parts(arrays_shape: Any, axis: int | None) -> list[tuple[int, int]]:
+    """Where the entries of each array begin and end along the axis that they are joined along."""
+    sizes = [prod(shape) if axis is None else shape[axis] for shape in arrays_shape]
+    return [(end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)]
+
+
+def _concatenate_tex(out, axis):
+    along_axis = "" if axis is None else f"_{{{letters(out.ndim)[axis]}}}"
+    return rf"\operatorname{{concat}}{along_axis}(<arrays>)"
+
+
+def _concatenate_vjp_tex(i, arrays, axis, out):
+    part = span(*parts([x.shape for x in arrays], axis)[i])
+    return f"<g>[{along(axis or 0, out.ndim, part)}]"
 
 
 def _concatenate_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -220,9 +272,10 @@ def _concatenate_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @op(
-    tex=r"[<arrays>]",
-    vjp_tex={"arrays": r"<g>[\text{its part}]"},
-    flops=each(0),
+    tex=_concatenate_tex,
+    vjp_tex={"arrays": _concatenate_vjp_tex},
+    flops=free,
+    vjp_flops={"arrays": free},
     samples=_concatenate_samples,
     variadic=True,
 )
@@ -237,11 +290,9 @@ def concatenate(arrays, axis=0):
 
 @concatenate.vjp("arrays")
 def _(g, i, arrays_shape, axis):
-    sizes = [prod(shape) if axis is None else shape[axis] for shape in arrays_shape]
-    ends = np.cumsum(sizes).tolist()
-    if axis is None:
-        return g[ends[i] - sizes[i] : ends[i]].reshape(arrays_shape[i])
-    return g[_slab(g.ndim, axis, ends[i - 1] if i else 0, ends[i])]
+    start, stop = parts(arrays_shape, axis)[i]
+    whole = (slice(None),) * ((axis or 0) % g.ndim)
+    return g[(*whole, slice(start, stop))].reshape(arrays_shape[i])
 
 
 def _stack_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -252,9 +303,10 @@ def _stack_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @op(
-    tex=r"[<arrays>]",
-    vjp_tex={"arrays": r"<g>_i"},
-    flops=each(0),
+    tex=lambda out, axis: rf"\operatorname{{stack}}_{{{letters(out.ndim)[axis]}}}(<arrays>)",
+    vjp_tex={"arrays": lambda out, axis, i: f"<g>[{along(axis, out.ndim, str(i))}]"},
+    flops=free,
+    vjp_flops={"arrays": free},
     samples=_stack_samples,
     variadic=True,
 )
@@ -288,10 +340,25 @@ def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
     return [(int(before), int(after)) for before, after in pairs]
 
 
+def _pad_tex(x, pad_width, constant_values):
+    said = ", ".join(f"{before}{{+}}{after}" for before, after in _widths(pad_width, x.ndim))
+    filling = ", <constant_values>" if constant_values else ""
+    return rf"\operatorname{{pad}}_{{{said}}}(<x>{filling})"
+
+
+def _pad_vjp_tex(x, pad_width):
+    inside = [
+        span(before, before + n) if before + after else "{:}"
+        for (before, after), n in zip(_widths(pad_width, x.ndim), x.shape, strict=True)
+    ]
+    return f"<g>[{', '.join(inside)}]"
+
+
 @op(
-    tex=r"\operatorname{pad}(<x>)",
-    vjp_tex={"x": r"<g>[\text{inside}]"},
-    flops=each(0),
+    tex=_pad_tex,
+    vjp_tex={"x": _pad_vjp_tex},
+    flops=free,
+    vjp_flops={"x": free},
     samples=_pad_samples,
 )
 def pad(x, pad_width, constant_values=0):

@@ -186,8 +186,7 @@ class Trace(Listener):
             shape=output.shape,
             dtype=str(output.dtype),
             value=output._data if output._data.base is None else output._data.copy(),
-            tex=op.tex,
-            vjp_tex=op.vjp_tex,
+            **_formulas(op, inputs, settings, output),
             settings=shown,
             flops=op.count_flops(inputs, settings, output),
             seconds=seconds,
@@ -272,8 +271,7 @@ class Trace(Listener):
             facts = {
                 "shape": node.shape,
                 "dtype": str(node.dtype),
-                "tex": op.tex,
-                "vjp_tex": op.vjp_tex,
+                **_formulas(op, _known_inputs(node), node.settings, node),
             }
             shown = {
                 n: repr(v)
@@ -382,3 +380,20 @@ class Trace(Listener):
 def _plus(total: Any, part: Any) -> Any:
     array = np.asarray(part._data if isinstance(part, Tensor) else part)
     return array if total is None else np.asarray(total + array)
+
+
+def _formulas(op: Op, inputs: Any, settings: Any, out: Any) -> dict[str, Any]:
+    """The formulas of one call; those that tell more than is known of it are the op's name."""
+    try:
+        tex, rules = op.formulas(inputs, settings, out)
+    except (AttributeError, IndexError, TypeError, ValueError):
+        names = op.input_names(len(inputs))
+        tex = rf"\operatorname{{{op.name}}}({', '.join(f'<{name}>' for name in names)})"
+        rules = {name: r"\text{its rule}" for name in names}
+    return {"tex": tex, "vjp_tex": rules}
+
+
+def _known_inputs(node: Node) -> list[Any]:
+    """A node's inputs: of one that needs no gradient the graph knows nothing."""
+    known = dict(zip(node.plan.needed, node.edges, strict=True))
+    return [known.get(i) for i in range(len(node.plan.kinds))]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from tests.compare import assert_same
 
 # ---------------------------------------------------------------- declarations
 
@@ -16,16 +17,25 @@ def test_an_op_declares_all_that_the_project_reads(declared):
     assert set(declared.vjp_tex) == set(declared.inputs) == set(declared.rules)
     assert all(declared.vjp_tex.values())
     assert callable(declared.flops)
+    assert set(declared.vjp_flops) == set(declared.inputs) or declared.name == "tiled_attention"
     assert f">>> {declared.name}(" in declared.__doc__
     assert list(declared.samples(np.random.default_rng(7)))
 
 
-def test_the_formulas_name_only_what_the_op_has(declared):
-    """`<name>` is an input, a setting, the result, or in a backward formula the gradient."""
-    known = {*declared.inputs, *declared.settings}
-    assert set(re.findall(r"<(\w+)>", declared.tex)) <= known
-    for formula in declared.vjp_tex.values():
+def test_the_formulas_of_a_call_name_only_what_it_has(case, invoke):
+    """`<name>` is an input, a setting, the result, or in a backward formula the gradient; all
+    braces and brackets of a formula close.
+    """
+    op, out = case.op, np.asarray(invoke(case.op, case.inputs, case.settings))
+    tex, rules = op.formulas(case.inputs, case.settings, out)
+    known = {*op.inputs, *op.settings, *op.input_names(len(case.inputs))}
+    assert [*rules] == op.input_names(len(case.inputs))
+    assert set(re.findall(r"<(\w+)>", tex)) <= known
+    for formula in (tex, *rules.values()):
         assert set(re.findall(r"<(\w+)>", formula)) <= known | {"g", "out"}
+        plain = re.sub(r"<\w+>|\\[{}#]|<|>", "", formula)
+        for opened, closed in ("{}", "()", "[]"):
+            assert plain.count(opened) == plain.count(closed), formula
 
 
 @pytest.mark.only(lambda op: op.name != "cross_entropy")
@@ -56,7 +66,7 @@ def test_on_plain_arrays_an_op_gives_plain_numpy_equal_to_the_recorded_result(ca
     assert isinstance(plain, np.ndarray | np.generic | float)
     assert isinstance(recorded, mg.Tensor)
     assert isinstance(recorded.data, np.ndarray)
-    np.testing.assert_array_equal(recorded.data, plain)
+    assert_same(recorded.numpy(), np.asarray(plain), 1e-14)
 
 
 NUMPYS = set(
@@ -83,6 +93,8 @@ def test_the_result_is_that_of_numpys_function_of_the_same_name(case):
         expected = np.clip(*inputs, settings["low"], settings["high"])
     elif op.variadic:
         expected = theirs(inputs, **settings)
+    elif op.name == "take":
+        expected = np.take(*inputs, settings["indices"], settings["axis"])
     elif op.name == "where":
         expected = np.where(settings["condition"], *inputs)
     else:
@@ -97,3 +109,27 @@ def test_flops_are_counted_from_shapes_alone(case, invoke):
     count = case.op.count_flops(case.inputs, case.settings, np.asarray(out))
     assert type(count) is int
     assert count >= 0
+
+
+def _operations(trace):
+    """The operations of all that was recorded, but for a sum over axes that were repeated."""
+    made = [entry for entry in trace if entry.op]
+    while made and made[-1].op in ("sum", "reshape"):
+        made.pop()
+    return sum(entry.flops for entry in made)
+
+
+@pytest.mark.only(lambda case: case.op.name != "tiled_attention")
+def test_the_cost_of_a_rule_is_what_the_rule_computes(case, invoke):
+    """Counted by running it on Tensors; every number counts as an array of one entry."""
+    op, inputs = case.op, list(case.inputs)
+    for i, x in enumerate(inputs):
+        if isinstance(x, float) or i in case.free:
+            inputs[i] = mg.tensor(x, requires_grad=True)
+    out = invoke(op, inputs, case.settings)
+    for i, x in enumerate(inputs):
+        if isinstance(x, mg.Tensor):
+            with mg.trace() as t:
+                mg.grad(out, x, mg.tensor(np.ones(out.shape)), create_graph=True)
+            declared = op.count_vjp_flops(inputs, case.settings, out, [i])
+            assert declared in (_operations(t), sum(e.flops for e in t if e.op))

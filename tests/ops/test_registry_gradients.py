@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.ops.elementwise import broadcastable
+from minigrad.ops.arithmetic import broadcastable
 
 
 def _numeric(case, invoke, i, u):

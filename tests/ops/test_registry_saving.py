@@ -13,11 +13,15 @@ def _subsets(free):
     return chain.from_iterable(combinations(free, n) for n in range(1, len(free) + 1))
 
 
-def _named_by_rules(op, needed, count):
-    """What the rules of these inputs name, read from their own signatures."""
-    names = set()
-    for i in needed:
-        rule = op.rules[op.inputs[0 if op.variadic else i]]
+def _named_by_rules(plan, count):
+    """What the rules that may run name: the op's own, and those of the overlay that ran."""
+    op, names = plan.op, set()
+    inputs = [op.input_name(i) for i in plan.needed]
+    rules = [(i, op.rules[name]) for i, name in zip(plan.needed, inputs, strict=True)]
+    if plan.overlay is not None:
+        every = zip(plan.needed, inputs, strict=True)
+        rules += [(i, plan.overlay.rules[name]) for i, name in every if name in plan.overlay.rules]
+    for i, rule in rules:
         for name in list(inspect.signature(rule.function).parameters)[1:]:
             if name == "others":
                 names |= {f"{op.inputs[0]}{j}" for j in range(count) if j != i}
@@ -37,7 +41,7 @@ def test_a_node_saves_exactly_what_the_rules_of_its_needed_inputs_name(case, inv
         assert node.plan.needed == needed
         assert len(node.edges) == len(needed)
         assert len(node.plan.names) == len(set(node.plan.names)) == len(node.saved)
-        assert set(node.plan.names) == _named_by_rules(op, needed, len(tensors))
+        assert set(node.plan.names) == _named_by_rules(node.plan, len(tensors))
         for name, value in zip(node.plan.names, node.saved, strict=True):
             position = node.plan.input_of(name)
             if name == "out":

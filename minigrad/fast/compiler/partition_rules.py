@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ...ops.linalg import explicit
+from ...ops.einsum import explicit
 from .axes import indexed, through_reshape
 from .program import Step, Value
 

@@ -109,6 +109,7 @@ class Recorder(Listener, Watcher):
     def _forward(self, op: Op, inputs: Any, settings: Any, output: Tensor) -> None:
         array, node, program = output._data, output._node, self.program
         program.op, program.path = op.name, node.scope if node is not None else ""
+        kernel, auxiliary = _what_ran(op, node, inputs, settings)
         symbols = [self.values.symbol_of(item) for item in inputs]
         plainly = [self.values.symbol_of(item) for item in settings]
         given = (*symbols, *plainly)
@@ -118,12 +119,12 @@ class Recorder(Listener, Watcher):
             program.draws = True
             self._drawn |= {id(g): (g, g.bit_generator.state) for g in generators}
         else:
-            made = self._followed(op.forward, given, (array,), len(op.auxiliary))
+            made = self._followed(kernel, given, (array,), len(auxiliary))
         if made is None:
             saved = node.saved or () if node is not None else ()
             held = dict(zip(node.plan.names, saved, strict=False)) if node is not None else {}
-            arrays = [array, *map(held.get, op.auxiliary)]
-            made = self._whole(op.name, op.forward, given, arrays, bool(op.auxiliary))
+            arrays = [array, *map(held.get, auxiliary)]
+            made = self._whole(op.name, kernel, given, arrays, bool(auxiliary))
         known = self.values.known(array)  # an op may answer with the very array it was given
         value = known or self.values.know(array, made[0].value)
         if node is not None:
@@ -132,7 +133,7 @@ class Recorder(Listener, Watcher):
             held = {
                 **dict(zip(names, symbols, strict=True)),
                 **dict(zip(op.settings, plainly, strict=True)),
-                **dict(zip(op.auxiliary, made[1:], strict=False)),
+                **dict(zip(auxiliary, made[1:], strict=False)),
                 "out": Symbol(program, value, array),
             }
             saved = node.plan.names  # nothing else is kept until the backward
@@ -523,3 +524,10 @@ def _agree(results: list[Any], wanted: tuple[Any, ...], given: Any) -> bool:
 
 def _value(item: Any) -> Any:
     return item.value if item.__class__ is Symbol else item
+
+
+def _what_ran(op: Op, node: Node | None, inputs: Any, settings: Any) -> tuple[Any, tuple[str, ...]]:
+    """The kernel of a call, taking inputs and settings in order, and what else it gives."""
+    arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
+    plan: Any = node.plan if node is not None else op.chosen(arrays, settings) or op
+    return op.flat(plan.kernel), plan.auxiliary

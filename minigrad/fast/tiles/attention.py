@@ -20,8 +20,8 @@ from ...engine.errors import ShapeError
 from ...engine.op import Call, call, op
 from ...engine.tensor import Tensor
 from ...ops.attention import scale
-from ...ops.linalg import matmul
 from ...ops.mask_rules import Window
+from ...ops.products import matmul
 from ...ops.reduce import sum
 from ...ops.scaled_dot_product import METHODS, Method, attention_weights
 from ...ops.shape import swapaxes

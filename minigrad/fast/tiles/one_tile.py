@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ops.attention import check_mask
 from ...ops.mask_rules import MaskRule
-from ...ops.reduce import softmax
+from ...ops.softmax import softmax
 from ..memory import empty_as
 from ..threads import scratch
 from .mask_tiles import to_add

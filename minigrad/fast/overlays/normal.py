@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..fast.memory import empty
+from ..memory import empty
 
 __all__ = ["normal_cdf_of"]
 

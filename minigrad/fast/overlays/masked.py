@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ..fast.memory import FEW, out_buffer
+from ..limits import LIMITS
+from ..memory import out_buffer
 
 __all__ = ["masked"]
 
@@ -33,7 +34,8 @@ def masked(x: Any, mask: Any, out: Any = None) -> Any:
         if hasattr(one, "elementwise"):  # what compile hands in to write the call down
             return one.elementwise(masked, x, mask)
     if out is None:
-        if x.__class__ is not ndarray or mask.__class__ is not ndarray or mask.size <= FEW:
+        small = mask.size <= LIMITS.small_entries
+        if small or x.__class__ is not ndarray or mask.__class__ is not ndarray:
             return np.where(mask, x, 0)
         out = out_buffer(x) if x.shape == mask.shape else None
     made = np.multiply(x.view(bits), mask, None if out is None else out.view(bits))

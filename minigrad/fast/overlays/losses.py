@@ -1,0 +1,32 @@
+"""Cross-entropy that keeps each row's maximum and sum, so that backward makes its softmax anew."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ops.dtypes import arrayed
+from ...ops.losses import check_targets, cross_entropy
+from ..memory import in_place_buffer, out_buffer
+from .softmax import shifted, total_of
+
+
+@cross_entropy.fast(above=0, when=lambda logits, targets: logits.dtype.char in "fd",
+                    auxiliary=("peak", "total"))  # fmt: skip
+def _(logits, targets):
+    targets = arrayed(targets)
+    check_targets(logits, targets)
+    less, peak = shifted(logits, -1)
+    picked = np.take_along_axis(less, targets[..., None], axis=-1)
+    total = total_of(np.exp(less, in_place_buffer(less)), -1)
+    return np.mean(np.log(total) - picked), peak, total
+
+
+@cross_entropy.fast.vjp("logits")
+def _(g, logits, targets, peak, total):
+    targets = arrayed(targets)
+    d_logits = np.subtract(logits, peak, out_buffer(logits, peak))
+    d_logits = np.exp(d_logits, in_place_buffer(d_logits))
+    d_logits /= total
+    d_logits[(*np.indices(targets.shape, sparse=True), targets)] -= 1
+    d_logits *= g / targets.size
+    return d_logits

@@ -1,0 +1,76 @@
+"""Rules that pass a gradient where a condition holds: by bits instead of by branches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...ops.dtypes import arrayed
+from ...ops.piecewise import abs, clip, maximum, minimum, relu, where
+from ...ops.reduce import kept, max, min
+from ..limits import LIMITS
+from .masked import masked
+
+for _op in (relu, abs, maximum, minimum, clip, where, max, min):
+    _op.fast(above=LIMITS.small_entries)(_op.kernel)
+
+
+def unless(condition: Any, g: Any) -> Any:
+    """g where the condition does not hold, which it never does of NaN."""
+    return masked(g, np.logical_not(condition))
+
+
+@relu.fast.vjp("x")
+def _(g, out):
+    return unless(out <= 0, g)
+
+
+@abs.fast.vjp("x")
+def _(g, x):
+    return unless(x <= 0, g) - masked(g, x < 0)
+
+
+def _shared(g: Any, a: Any, b: Any) -> Any:
+    """Half of the gradient where both were taken."""
+    return g * (1 - g.dtype.type(0.5) * (a == b))
+
+
+@maximum.fast.vjp("a")
+@minimum.fast.vjp("b")
+def _(g, a, b):
+    return unless(a < b, _shared(g, a, b))
+
+
+@maximum.fast.vjp("b")
+@minimum.fast.vjp("a")
+def _(g, a, b):
+    return unless(b < a, _shared(g, a, b))
+
+
+@clip.fast.vjp("x")
+def _(g, x, low, high):
+    below = False if low is None else x < low
+    above = False if high is None else x > high
+    return unless(np.logical_or(below, above), g)
+
+
+@where.fast.vjp("a")
+def _(g, condition):
+    return masked(g, arrayed(condition))
+
+
+@where.fast.vjp("b")
+def _(g, condition):
+    return masked(g, np.logical_not(condition))
+
+
+@max.fast.vjp("x")
+@min.fast.vjp("x")
+def _(g, x, out, axis):
+    shape = kept(x.shape, axis)
+    taken = x == out.reshape(shape)
+    ties = np.sum(taken, axis=axis, dtype=g.dtype).reshape(shape)
+    if ties.min(initial=1) == 0:  # a row with NaN
+        return max.rules["x"].function(g, x, out, axis)
+    return masked(g.reshape(shape) / ties, taken)

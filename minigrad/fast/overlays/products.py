@@ -1,0 +1,111 @@
+"""Products of matrices by the fastest way there is, stacks as one; results in memory used again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from ...ops.products import linear, matmul
+from ..blas_sums import as_rows, column_sums
+from ..limits import LIMITS
+from ..memory import empty, empty_as, in_place_buffer
+from ..threads import one_threaded_blas, product
+
+
+def best_product(a: Any, b: Any) -> Any:
+    """a @ b."""
+    if a.__class__ is not ndarray or b.__class__ is not ndarray:
+        return np.matmul(a, b)
+    if a.size + b.size > LIMITS.small_entries:
+        return _large_product(a, b)
+    if a.ndim == b.ndim == 2:
+        return a.dot(b)  # in a third of the time
+    if a.ndim == b.ndim == 3 and len(a) == len(b) == 1:
+        return a[0].dot(b[0])[None]
+    return np.matmul(a, b)
+
+
+def _large_product(a: Any, b: Any) -> Any:
+    """A stack of matrices by one matrix as a single product; the result in memory used again.
+
+    Of two stacks, its axes lie as those of b do: heads that were split are merged without a copy.
+    """
+    if b.ndim == 2 < a.ndim and a.flags.c_contiguous and a.size:
+        rows = a.reshape(-1, a.shape[-1])
+        return _large_product(rows, b).reshape(*a.shape[:-1], b.shape[-1])
+    if min(a.ndim, b.ndim) < 2 or a.shape[:-2] != b.shape[:-2] or a.dtype is not b.dtype:
+        return np.matmul(a, b)
+    shape = (*a.shape[:-1], b.shape[-1])
+    if a.ndim == 2:
+        return a.dot(b, empty(shape, a.dtype))
+    by_rows = b.strides[-1] == b.itemsize < min(b.strides[:-1])  # each row of b in one piece
+    return np.matmul(a, b, empty_as(b, shape) if by_rows else empty(shape, a.dtype))
+
+
+@matmul.fast(above=0)
+def _(a, b):
+    return best_product(a, b)
+
+
+@matmul.fast.vjp("a")
+def _(g, a_shape, b):
+    if b.ndim == 1 or len(a_shape) == 1:
+        return matmul.rules["a"].function(g, a_shape, b)
+    return best_product(g, b.mT)
+
+
+@matmul.fast.vjp("b")
+def _(g, a, b_shape):
+    if a.ndim == 1 or len(b_shape) == 1:
+        return matmul.rules["b"].function(g, a, b_shape)
+    if len(b_shape) == 2 < a.ndim and a.size and g.size:  # sum over the stack inside one product
+        return best_product(a.reshape((-1, b_shape[0])).T, g.reshape((-1, b_shape[1])))
+    large = g.__class__ is ndarray and g.size > LIMITS.small_entries
+    if large and g.ndim > 2 and b_shape[-1] > b_shape[-2]:
+        return best_product(g.mT, a).mT  # most likely of turned keys: it lies by rows, as they do
+    return best_product(a.mT, g)
+
+
+# ---------------------------------------------------------------- linear
+
+
+@linear.fast(above=0)
+def _(x, W, b=None, shared=False):
+    fits = getattr(W, "ndim", 0) == 2 and x.ndim > 0
+    if not fits or (b is not None and getattr(b, "shape", ()) != W.shape[1:]):
+        return linear.kernel(x, W, b)  # which says what is wrong
+    out = _along_last(x, W, shared)
+    return out if b is None else np.add(out, b, in_place_buffer(out, b))
+
+
+def _along_last(x: Any, W: Any, shared: bool) -> Any:
+    """x W over the last axis of x."""
+    if not shared and x.__class__ is ndarray and x.size <= LIMITS.small_entries:
+        return np.matmul(x, W)
+    return _product(as_rows(x), W, shared).reshape(x.shape[:-1] + W.shape[1:])
+
+
+def _product(a: Any, b: Any, shared: bool) -> Any:
+    """On the threads of attention in tiles, if it is to share them."""
+    threads = shared and a.__class__ is ndarray is b.__class__
+    return product(a, b) if threads else best_product(a, b)
+
+
+@linear.fast.vjp("x")
+def _(g, W, shared):
+    return _along_last(g, W.T, shared)
+
+
+@linear.fast.vjp("W")
+def _(g, x, shared):
+    return _product(as_rows(x).T, as_rows(g), shared)
+
+
+@linear.fast.vjp("b")
+def _(g, shared):
+    if shared and g.__class__ is ndarray:
+        with one_threaded_blas:  # BLAS's own threads stay asleep
+            return column_sums(as_rows(g))
+    return column_sums(as_rows(g))

@@ -1,0 +1,62 @@
+"""Dropout: the one op that draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..engine.errors import ArgumentError, DTypeError
+from ..engine.op import Call, call, op
+from .samples import each, each_of_x
+
+__all__ = ["dropout"]
+
+
+def _samples(rng: np.random.Generator) -> Iterator[Call]:
+    for p in (0.3, 0.0, 1.0):
+        yield call(rng.uniform(-2, 2, (3, 5)), p, np.random.default_rng(7))
+    yield call(np.zeros((0, 3)), 0.5, np.random.default_rng(7))
+    yield call(np.asarray(1.5), 0.5, np.random.default_rng(7))
+
+
+def factor(p: float) -> float:
+    """What a kept entry is multiplied by."""
+    return 1 / (1 - p) if p < 1 else 0.0
+
+
+_KEEP = r"\quad \text{keep} = \text{the entries that were kept}"
+
+
+@op(
+    tex=rf"\tfrac{{1}}{{1 - <p>}}\, <x> \odot [\text{{keep}}], {_KEEP}",
+    vjp_tex={"x": rf"\tfrac{{1}}{{1 - <p>}}\, <g> \odot [\text{{keep}}], {_KEEP}"},
+    flops=each_of_x(2),
+    vjp_flops={"x": each(1)},
+    samples=_samples,
+    auxiliary=("keep",),
+)
+def dropout(x, p, rng=None):
+    """Each entry zeroed with probability p, the rest divided by 1 - p, so that the mean stays.
+
+    Args: rng: the np.random.Generator that draws, anew at every call.
+    Raises: ArgumentError unless 0 ≤ p ≤ 1; DTypeError without a Generator.
+    Source: Srivastava et al. 2014.
+
+    >>> dropout(np.ones(4), 0.5, np.random.default_rng(0))
+    array([2., 0., 0., 0.])
+    """
+    if not isinstance(rng, np.random.Generator):
+        raise DTypeError(
+            f"rng must be a np.random.Generator, got {type(rng).__name__}; "
+            "pass rng=np.random.default_rng(seed), made once, before the loop"
+        )
+    if not 0 <= p <= 1:
+        raise ArgumentError(f"p must lie in [0, 1], got {p}")
+    keep = rng.random(np.shape(x)) >= p
+    return np.where(keep, x * factor(p), 0), keep
+
+
+@dropout.vjp("x")
+def _(g, p, keep):
+    return np.where(keep, g * factor(p), 0)

@@ -1,0 +1,80 @@
+"""Losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..engine.errors import DTypeError, OutOfRangeError, ShapeError
+from ..engine.op import Call, call, op
+from .dtypes import arrayed, floating, narrowed, single
+from .softmax import log_softmax, softmax
+
+__all__ = ["cross_entropy"]
+
+
+def _samples(rng: np.random.Generator) -> Iterator[Call]:
+    yield call(rng.uniform(-2, 2, (3, 5)), np.array([0, 4, 2]))
+    yield call(rng.uniform(-2, 2, (2, 3, 5)), rng.integers(0, 5, (2, 3)))
+    yield call(rng.uniform(-2, 2, 5), np.array(3))
+    yield call(rng.uniform(-2, 2, (3, 5)) * 800, np.array([0, 4, 2]))
+
+
+def check_targets(logits: Any, targets: Any) -> None:
+    """Raise unless each row of the logits has one target, a class."""
+    if np.ndim(logits) < 1:
+        raise ShapeError(
+            f"logits need a last axis, one entry a class, got shape {np.shape(logits)}; "
+            f"targets {targets.shape}"
+        )
+    if targets.shape != logits.shape[:-1]:
+        raise ShapeError(
+            f"targets {targets.shape} must have logits' shape without its last axis, "
+            f"{logits.shape[:-1]}"
+        )
+    if targets.dtype.kind not in "iu":
+        raise DTypeError(f"targets must be integers, got {targets.dtype}")
+    if targets.size == 0:
+        raise ShapeError("a mean over no rows; logits need at least one")
+    lowest, highest, classes = targets.min(), targets.max(), logits.shape[-1]
+    if lowest < 0 or highest >= classes:
+        worst = lowest if lowest < 0 else highest
+        raise OutOfRangeError(f"targets must lie in [0, {classes}), got {worst}")
+
+
+@op(
+    tex=r"-\operatorname{mean}_i \log \operatorname{softmax}(<logits>)_{i, t_i},"
+    r" \quad t = <targets>",
+    vjp_tex={
+        "logits": lambda logits: (
+            r"\tfrac1N <g> \odot (\operatorname{softmax}(<logits>)"
+            rf" - \operatorname{{onehot}}(<targets>)), \quad N = {logits.size // logits.shape[-1]}"
+        )
+    },
+    flops=lambda logits: 5 * np.size(logits),
+    vjp_flops={"logits": lambda logits: 7 * logits.size + 1},
+    samples=_samples,
+)
+def cross_entropy(logits, targets):
+    """Cross-entropy of integer targets, mean over rows: -mean_i log softmax(logits)_{i, t_i}.
+
+    Shapes: logits (..., C), targets (...) of integers in [0, C) → ().
+    Raises: ShapeError, DTypeError or OutOfRangeError where the targets do not fit; ShapeError
+        without rows.
+
+    >>> cross_entropy(np.zeros((2, 4)), np.array([1, 3])).round(4)
+    np.float64(1.3863)
+    """
+    logits, targets = floating(logits), arrayed(targets)
+    check_targets(logits, targets)
+    picked = np.take_along_axis(log_softmax(single(logits)), targets[..., None], axis=-1)
+    return narrowed(-np.mean(picked), logits)
+
+
+@cross_entropy.vjp("logits")
+def _(g, logits, targets):
+    targets = arrayed(targets)
+    one_hot = (np.arange(logits.shape[-1]) == targets[..., None]).astype(logits.dtype)
+    return (softmax(logits) - one_hot) * (g / targets.size)

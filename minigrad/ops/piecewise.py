@@ -1,0 +1,241 @@
+"""Functions of each entry that have a kink or a step, and the choice between two arrays.
+
+At a kink the slope is a convention, stated with each op. NaN is neither above nor below anything:
+its gradient passes, as if the entry had been taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from ..engine.op import Call, call, op
+from .arithmetic import broadcastable
+from .dtypes import arrayed
+from .samples import away_from, each, free, pairs, unary
+
+__all__ = ["abs", "astype", "clip", "maximum", "minimum", "relu", "where"]
+
+
+@op(
+    tex=r"\max(<x>, 0)",
+    vjp_tex={"x": r"<g> \odot [<x> > 0]"},
+    flops=each(1),
+    vjp_flops={"x": free},
+    samples=unary(kink=0.0),
+    analytic=False,
+)
+def relu(x):
+    """The positive part of each entry: y = max(x, 0). Its gradient at 0 is 0.
+
+    >>> relu(np.array([-1.0, 2.0]))
+    array([0., 2.])
+    """
+    return np.maximum(x, 0)
+
+
+@relu.vjp("x")
+def _(g, out):
+    return np.where(out <= 0, 0, g)
+
+
+@op(
+    tex=r"|<x>|",
+    vjp_tex={"x": r"<g> \odot \operatorname{sign}(<x>)"},
+    flops=each(1),
+    vjp_flops={"x": each(1)},
+    samples=unary(kink=0.0),
+    analytic=False,
+)
+def abs(x):
+    """The absolute value of each entry: y = |x|. Its gradient at 0 is 0.
+
+    >>> abs(np.array([-1.0, 2.0]))
+    array([1., 2.])
+    """
+    return np.abs(x)
+
+
+@abs.vjp("x")
+def _(g, x):
+    return np.where(x == 0, 0, np.where(x < 0, -g, g))
+
+
+@op(
+    tex=r"\max(<a>, <b>)",
+    vjp_tex={
+        "a": r"<g> \odot ([<a> > <b>] + \tfrac12 [<a> = <b>])",
+        "b": r"<g> \odot ([<b> > <a>] + \tfrac12 [<a> = <b>])",
+    },
+    flops=each(1),
+    vjp_flops={"a": each(1), "b": each(1)},
+    samples=pairs(gap=0.01),
+    analytic=False,
+    requires=broadcastable,
+)
+def maximum(a, b):
+    """The larger of two arrays, entry by entry. Equal entries share the gradient half and half.
+
+    >>> maximum(np.array([1.0, 5.0]), 3.0)
+    array([3., 5.])
+    """
+    return np.maximum(a, b)
+
+
+@maximum.vjp("a")
+def _(g, a, b):
+    return np.where(a < b, 0, np.where(a == b, g / 2, g))
+
+
+@maximum.vjp("b")
+def _(g, a, b):
+    return np.where(b < a, 0, np.where(a == b, g / 2, g))
+
+
+@op(
+    tex=r"\min(<a>, <b>)",
+    vjp_tex={
+        "a": r"<g> \odot ([<a> < <b>] + \tfrac12 [<a> = <b>])",
+        "b": r"<g> \odot ([<b> < <a>] + \tfrac12 [<a> = <b>])",
+    },
+    flops=each(1),
+    vjp_flops={"a": each(1), "b": each(1)},
+    samples=pairs(gap=0.01),
+    analytic=False,
+    requires=broadcastable,
+)
+def minimum(a, b):
+    """The smaller of two arrays, entry by entry. Equal entries share the gradient half and half.
+
+    >>> minimum(np.array([1.0, 5.0]), 3.0)
+    array([1., 3.])
+    """
+    return np.minimum(a, b)
+
+
+@minimum.vjp("a")
+def _(g, a, b):
+    return np.where(a > b, 0, np.where(a == b, g / 2, g))
+
+
+@minimum.vjp("b")
+def _(g, a, b):
+    return np.where(b > a, 0, np.where(a == b, g / 2, g))
+
+
+# ---------------------------------------------------------------- clip
+
+
+def _clip_tex(low, high):
+    """Open where there is no bound."""
+    if low is None:
+        return "<x>" if high is None else r"\min(<x>, <high>)"
+    return r"\max(<x>, <low>)" if high is None else r"\min(\max(<x>, <low>), <high>)"
+
+
+def _clip_vjp_tex(low, high):
+    if low is None:
+        return "<g>" if high is None else r"<g> \odot [<x> \le <high>]"
+    return r"<g> \odot [<low> \le <x>]" if high is None else r"<g> \odot [<low> \le <x> \le <high>]"
+
+
+def _clip_samples(rng: np.random.Generator) -> Iterator[Call]:
+    for sample in unary(-2.0, 2.0)(rng):
+        x = away_from(1.0, away_from(-1.0, sample.args[0], 0.2), 0.2)
+        yield call(x, -1.0, 1.0)
+        yield call(x, low=-1.0)
+    yield call(away_from(1.0, rng.uniform(-2, 2, (3, 5))), high=np.ones(5))
+
+
+@op(
+    tex=_clip_tex,
+    vjp_tex={"x": _clip_vjp_tex},
+    flops=each(2),
+    vjp_flops={"x": free},
+    samples=_clip_samples,
+    analytic=False,
+)
+def clip(x, low=None, high=None):
+    """Each entry moved into [low, high]; None leaves a side open. Inside and at the ends, slope 1.
+
+    >>> clip(np.array([-3.0, 0.5, 3.0]), -1.0, 1.0)
+    array([-1. ,  0.5,  1. ])
+    """
+    return np.clip(x, low, high)
+
+
+@clip.vjp("x")
+def _(g, x, low, high):
+    below = False if low is None else x < low
+    above = False if high is None else x > high
+    return np.where(np.logical_or(below, above), 0, g)
+
+
+# ---------------------------------------------------------------- where, astype
+
+
+def _where_samples(rng: np.random.Generator) -> Iterator[Call]:
+    for sample in pairs()(rng):
+        a, b = sample.args
+        shape = np.broadcast_shapes(np.shape(a), np.shape(b))
+        yield call(rng.uniform(size=shape) < 0.5, a, b)
+    yield call(np.array([True, False, True]), rng.uniform(size=(2, 1)), 0.0)
+
+
+@op(
+    tex=r"<condition> \mathbin{?} <a> : <b>",
+    vjp_tex={"a": r"<g> \odot [<condition>]", "b": r"<g> \odot [\lnot <condition>]"},
+    flops=free,
+    vjp_flops={"a": free, "b": free},
+    samples=_where_samples,
+)
+def where(condition, a, b):
+    """Entries of a where the condition holds, of b elsewhere.
+
+    >>> where(np.array([True, False]), np.array([1.0, 2.0]), 0.0)
+    array([1., 0.])
+    """
+    return np.where(condition, a, b)
+
+
+@where.vjp("a")
+def _(g, condition):
+    return np.where(condition, g, 0)
+
+
+@where.vjp("b")
+def _(g, condition):
+    return np.where(condition, 0, g)
+
+
+def _cast_tex(dtype):
+    return rf"\operatorname{{cast}}_{{\text{{{np.dtype(dtype)}}}}}(<x>)"
+
+
+def _astype_samples(rng: np.random.Generator) -> Iterator[Call]:
+    for sample in unary()(rng):
+        yield call(sample.args[0], np.float64)
+
+
+@op(
+    tex=_cast_tex,
+    vjp_tex={"x": lambda dtype: "<g>" if np.dtype(dtype).kind in "fc" else r"0\, <g>"},
+    flops=free,
+    vjp_flops={"x": free},
+    samples=_astype_samples,
+    analytic=False,
+)
+def astype(x, dtype: DTypeLike):
+    """The entries in another dtype; the gradient is cast back, and zero through integers.
+
+    >>> astype(np.array([1.5]), np.float32).dtype
+    dtype('float32')
+    """
+    return arrayed(x).astype(dtype)
+
+
+@astype.vjp("x")
+def _(g, dtype):
+    return g if np.dtype(dtype).kind in "fc" else g * 0  # to integers: steps, without slope

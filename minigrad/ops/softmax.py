@@ -1,0 +1,134 @@
+"""Softmax, its logarithm, and the logarithm of its sum, none of which overflows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..engine.op import Call, call, op
+from .dtypes import floating, narrowed, single
+from .notation import axes_of, entries, over, some
+from .reduce import kept
+from .samples import each_of_x, reductions
+
+__all__ = ["log_softmax", "logsumexp", "softmax"]
+
+
+def peak(x, axis):
+    """The largest entry along the axis, finite in a row of nothing but -inf."""
+    return np.max(np.real(x), axis=axis, keepdims=True, initial=np.finfo(x.dtype).min)
+
+
+def total(weights, axis):
+    """Their sum along the axis, above 0 in a row of zeros; to any other sum `tiny` adds nothing."""
+    return np.sum(weights, axis=axis, keepdims=True, initial=np.finfo(weights.dtype).tiny)
+
+
+def _along(x, axis):
+    """A subscript for the axes, and the sum over them; the last axis goes without saying."""
+    if not x.ndim or axes_of(x, axis) == [x.ndim - 1]:
+        return "", r"\operatorname{rowsum}"
+    return rf"_{{{over(x, axis)}}}", rf"\operatorname{{sum}}_{{{over(x, axis)}}}"
+
+
+def _softmax_samples(rng: np.random.Generator) -> Iterator[Call]:
+    x = rng.uniform(-3, 3, (2, 3, 5))
+    for axis in (-1, 0, (1, 2), None):
+        yield call(x, axis=axis)
+    yield call(x[0] * 800)
+    masked = x.copy()
+    masked[0, :, 2:] = -np.inf
+    masked[1, 1] = -np.inf  # a row with nothing to attend to
+    yield call(masked)
+    yield call(np.asarray(1.5), axis=None)
+    yield call(np.zeros((3, 0)))
+    yield call(np.zeros((0, 3)))
+
+
+@op(
+    tex=lambda x, axis: rf"\operatorname{{softmax}}{_along(x, axis)[0]}(<x>)",
+    vjp_tex={"x": lambda x, axis: rf"<out> \odot (<g> - {_along(x, axis)[1]}(<g> \odot <out>))"},
+    flops=each_of_x(5),
+    vjp_flops={"x": each_of_x(4)},
+    samples=_softmax_samples,
+)
+def softmax(x, axis=-1):
+    """Softmax along an axis: y_i = e^{x_i} / Σ_j e^{x_j}, without overflow.
+
+    Entries of -inf get 0; a row of nothing but -inf gets zeros, and its gradient is zero, never
+    NaN.
+
+    >>> softmax(np.array([[0.0, np.log(3.0)], [-np.inf, -np.inf]]))
+    array([[0.25, 0.75],
+           [0.  , 0.  ]])
+    """
+    x = floating(x)
+    weights = np.exp(single(x) - peak(x, axis))
+    return narrowed(weights / total(weights, axis), x)
+
+
+@softmax.vjp("x")
+def _(g, out, axis):
+    return out * (g - (single(g) * out).sum(axis=axis, keepdims=True))
+
+
+@op(
+    tex=lambda x, axis: rf"\log \operatorname{{softmax}}{_along(x, axis)[0]}(<x>)",
+    vjp_tex={"x": lambda x, axis: rf"<g> - e^{{<out>}} \odot {_along(x, axis)[1]}(<g>)"},
+    flops=each_of_x(5),
+    vjp_flops={"x": each_of_x(4)},
+    samples=lambda rng: (s for s in _softmax_samples(rng) if np.isfinite(s.args[0]).all()),
+)
+def log_softmax(x, axis=-1):
+    """Logarithm of softmax along an axis: y_i = x_i - log Σ_j e^{x_j}, without overflow.
+
+    >>> log_softmax(np.array([0.0, np.log(3.0)])).round(4)
+    array([-1.3863, -0.2877])
+    """
+    x = floating(x)
+    less = single(x) - peak(x, axis)
+    return narrowed(less - np.log(total(np.exp(less), axis)), x)
+
+
+@log_softmax.vjp("x")
+def _(g, out, axis):
+    return g - np.exp(out) * single(g).sum(axis=axis, keepdims=True)
+
+
+def _logsumexp_tex(x, axis):
+    axes = over(x, axis)
+    return rf"\log \sum_{{{axes}}} e^{{<x>{entries(x)}}}" if axes else "<x>"
+
+
+def _logsumexp_vjp_tex(x, axis):
+    where = some(x, axis)
+    g = rf"\operatorname{{broadcast}}{where}(<g>)" if where else "<g>"
+    below = f"_{{{over(x, axis)}}}" if x.ndim > 1 else ""
+    return rf"{g} \odot \operatorname{{softmax}}{below}(<x>)"
+
+
+@op(
+    tex=_logsumexp_tex,
+    vjp_tex={"x": _logsumexp_vjp_tex},
+    flops=each_of_x(4),
+    vjp_flops={"x": each_of_x(6)},
+    samples=reductions,
+)
+def logsumexp(x, axis=None, keepdims=False):
+    """log Σ e^x over an axis, several, or all, without overflow; over nothing but -inf it is -inf.
+
+    >>> logsumexp(np.array([1000.0, 1000.0])).round(4)
+    np.float64(1000.6931)
+    """
+    x = floating(x)
+    top = peak(x, axis)
+    top = np.where(np.isfinite(top), top, 0)  # inf less inf would be NaN
+    with np.errstate(divide="ignore"):  # log 0, where nothing but -inf was summed
+        found = top + np.log(np.sum(np.exp(single(x) - top), axis=axis, keepdims=True))
+    return narrowed(found if keepdims else np.squeeze(found, axis), x)
+
+
+@logsumexp.vjp("x")
+def _(g, x, axis):
+    return g.reshape(kept(x.shape, axis)) * softmax(x, axis)

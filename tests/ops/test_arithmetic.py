@@ -1,0 +1,68 @@
+"""Arithmetic: powers, division by zero, shapes that do not fit."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import ShapeError
+from tests.ops.slope import slope
+
+
+def test_powers_and_their_gradients():
+    a, b = np.array([2.0, 3.0]), np.array([3.0, 0.5])
+    by_a, by_b = slope(mg.power, a, b)
+    np.testing.assert_allclose(by_a, b * a ** (b - 1))
+    np.testing.assert_allclose(by_b, a**b * np.log(a))
+
+
+@pytest.mark.parametrize(
+    ("exponent", "expected"),
+    [(0, 0.0), (1, 1.0), (2, 0.0), (3, 0.0), (0.0, 0.0), (1.0, 1.0), (1.5, 0.0)],
+)
+def test_a_constant_power_at_0_has_its_limit_as_gradient(exponent, expected):
+    np.testing.assert_allclose(slope(lambda x: x**exponent, 0.0), expected)
+    np.testing.assert_allclose(slope(lambda x: x ** np.array(exponent), 0.0), expected)
+
+
+def test_0_to_the_0_is_1_with_zero_gradients():
+    np.testing.assert_allclose(mg.power(mg.tensor(0.0), mg.tensor(0.0)).data, 1.0)
+    np.testing.assert_allclose(slope(mg.power, 0.0, 0.0), [0, 0])
+
+
+def test_negative_bases_have_integer_powers():
+    np.testing.assert_allclose(slope(lambda x: x**3, [-2.0, -1.0]), [12, 3])
+    np.testing.assert_allclose(slope(lambda x: x**-1, [-2.0]), [-0.25])
+
+
+def test_division_by_zero_is_numpys():
+    with np.errstate(divide="ignore"):
+        np.testing.assert_allclose((mg.tensor([1.0, -1.0]) / 0.0).data, [np.inf, -np.inf])
+
+
+@pytest.mark.parametrize(
+    "op", [mg.add, mg.subtract, mg.multiply, mg.divide, mg.power, mg.maximum, mg.minimum]
+)
+def test_shapes_that_do_not_broadcast_are_named(op):
+    with pytest.raises(ShapeError) as error:
+        op(mg.tensor(np.ones((2, 3)), name="x"), mg.tensor(np.ones((5, 1, 2)), name="y"))
+    assert str(error.value).splitlines() == [
+        f"{op.name}(a, b): shapes must broadcast, but axis -1 has 3 and 2",
+        "  a: (2, 3) float64   x",
+        "  b: (5, 1, 2) float64   y",
+    ]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [-4, -3, -2, -1, 0, 1, 2, 3, 3.0, 4, 5, 7])
+def test_whole_powers_are_numpys_whatever_the_sign(n, dtype):
+    a = np.array([-3.0, -1.5, -0.0, 0.0, 0.3, 2.0, np.inf, -np.inf, np.nan], dtype)
+    x = mg.tensor(a, requires_grad=True)
+    with np.errstate(all="ignore"):
+        found, expected = x**n, np.power(a, n)
+        np.testing.assert_allclose(found.data, expected, rtol=4 * np.finfo(dtype).eps)
+        np.testing.assert_array_equal(np.signbit(found.data[:-1]), np.signbit(expected[:-1]))
+        found.backward(np.ones_like(a))
+        slope = np.asarray(n * np.power(a, n - 1.0)) if n else np.zeros_like(a) * a
+    assert found.dtype == dtype
+    finite = np.isfinite(slope)
+    np.testing.assert_allclose(x.grad[finite], slope[finite], rtol=8 * np.finfo(dtype).eps)

@@ -1,0 +1,71 @@
+"""Smooth functions: derivatives, extremes, tails."""
+
+import math
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import ArgumentError
+from tests.ops.slope import slope
+
+
+@pytest.mark.parametrize(
+    ("op", "derivative"),
+    [
+        (mg.exp, np.exp),
+        (mg.log, lambda x: 1 / x),
+        (mg.sqrt, lambda x: 0.5 / np.sqrt(x)),
+        (mg.tanh, lambda x: 1 / np.cosh(x) ** 2),
+        (mg.sigmoid, lambda x: 1 / (2 + np.exp(x) + np.exp(-x))),
+        (mg.silu, lambda x: (1 + np.exp(-x) * (1 + x)) / (1 + np.exp(-x)) ** 2),
+        (mg.negative, lambda x: np.full(x.shape, -1.0)),
+    ],
+    ids=lambda f: getattr(f, "name", ""),
+)
+def test_a_derivative_is_the_textbooks(op, derivative):
+    x = np.array([0.3, 1.0, 2.7])
+    np.testing.assert_allclose(slope(op, x), derivative(x), rtol=1e-14)
+
+
+def test_sigmoid_and_silu_neither_overflow_nor_lose_small_values():
+    x = mg.tensor([-800.0, -40.0, 0.0, 40.0, 800.0])
+    np.testing.assert_allclose(mg.sigmoid(x).data, [0, math.exp(-40), 0.5, 1, 1], rtol=1e-15)
+    np.testing.assert_allclose(mg.silu(x).data, [0, -40 * math.exp(-40), 0, 40, 800], rtol=1e-15)
+    np.testing.assert_allclose(
+        slope(mg.sigmoid, x.data), [0, math.exp(-40), 0.25, 0, 0], rtol=1e-15, atol=1e-17
+    )
+
+
+def test_exact_gelu_keeps_its_small_tail():
+    """x Φ(x) at -10 is about -7.6e-23; 1 + erf would round it to 0."""
+    expected = -10 * 0.5 * math.erfc(10 / math.sqrt(2))
+    np.testing.assert_allclose(mg.gelu(np.array([-10.0, 0.0, 10.0])), [expected, 0, 10], rtol=1e-13)
+
+
+def test_gelus_two_forms_are_close_but_not_the_same():
+    x = np.linspace(-3, 3, 13)
+    gap = np.abs(mg.gelu(x) - mg.gelu(x, approximate="tanh")).max()
+    assert 1e-5 < gap < 1e-3
+
+
+def test_gelu_knows_two_forms():
+    with pytest.raises(
+        ArgumentError,
+        match=r"gelu\(x, approximate\): approximate must be \"none\" or \"tanh\", got 'erf'",
+    ):
+        mg.gelu(mg.tensor([1.0]), approximate="erf")
+
+
+def test_an_infinite_slope_is_infinite():
+    with np.errstate(divide="ignore"):
+        for f in (mg.sqrt, mg.log, lambda x: x**0.5):
+            np.testing.assert_allclose(slope(f, 0.0), np.inf)
+
+
+@pytest.mark.parametrize("op", [mg.sigmoid, mg.silu])
+def test_a_logistic_of_unsigned_integers_is_that_of_their_values(op):
+    """-x of a uint8 wraps around; the values are computed as floats."""
+    x = np.array([0, 1, 3], np.uint8)
+    np.testing.assert_array_equal(op(x), op(x.astype(np.float64)))
+    assert np.all(np.diff(op(x)) > 0)

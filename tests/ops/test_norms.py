@@ -1,0 +1,63 @@
+"""Normalisation of rows."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import ShapeError
+
+
+def test_layer_norm_rows_have_mean_0_and_variance_1(rng):
+    out = mg.layer_norm(rng.normal(3, 5, (2, 3, 101)), None, None, eps=0.0)
+    np.testing.assert_allclose(out.mean(-1), np.zeros((2, 3)), atol=1e-14)
+    np.testing.assert_allclose(out.var(-1), np.ones((2, 3)), rtol=1e-13)
+
+
+def test_rms_norm_rows_have_mean_square_1(rng):
+    out = mg.rms_norm(rng.normal(3, 5, (2, 3, 101)), None, eps=0.0)
+    np.testing.assert_allclose((out**2).mean(-1), np.ones((2, 3)), rtol=1e-13)
+
+
+def test_layer_norms_gradient_is_orthogonal_to_ones_and_to_its_result(rng):
+    """Shifting or stretching x changes nothing, so the gradient has no part along either."""
+    x = mg.tensor(rng.normal(size=(3, 7)), requires_grad=True)
+    g = mg.grad(mg.layer_norm(x, None, None, eps=0.0), x, rng.normal(size=(3, 7)))
+    np.testing.assert_allclose(g.sum(-1), np.zeros(3), atol=1e-14)
+    np.testing.assert_allclose((g * x.data).sum(-1), np.zeros(3), atol=1e-14)
+
+
+def test_a_constant_row_is_saved_by_eps():
+    x = mg.tensor(np.full((1, 5), 3.0), requires_grad=True)
+    out = mg.layer_norm(x, np.ones(5), np.zeros(5))
+    np.testing.assert_allclose(out.data, np.zeros((1, 5)))
+    assert np.isfinite(mg.grad(out, x, np.arange(5.0)[None])).all()
+
+
+@pytest.mark.parametrize("weight", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_either_parameter_may_be_left_out(weight, bias, rng):
+    x, w, b = (mg.tensor(rng.normal(size=s), requires_grad=True) for s in ((3, 5), (5,), (5,)))
+    out = mg.layer_norm(x, w if weight else None, b if bias else None)
+    out.sum().backward()
+    assert (w.grad is not None, b.grad is not None) == (weight, bias)
+    if bias:
+        np.testing.assert_allclose(b.grad, np.full(5, 3))
+
+
+LAST = r" must have the shape of x's last axis, \(5,\), got "
+
+
+@pytest.mark.parametrize(
+    ("f", "text"),
+    [
+        (lambda x: mg.layer_norm(x, np.ones(3), None), "weight" + LAST + r"\(3,\)"),
+        (lambda x: mg.layer_norm(x, None, np.ones((3, 5))), "bias" + LAST + r"\(3, 5\)"),
+        (lambda x: mg.rms_norm(x, np.ones((1, 5))), r"rms_norm\(x, weight, eps\): weight"),
+        (lambda x: mg.layer_norm(x, 2.0, None), "weight" + LAST + r"\(\)"),
+        (lambda x: mg.layer_norm(x[0, 0], None, None), "x needs at least one axis"),
+        (lambda x: mg.rms_norm(3.0, None), "x needs at least one axis"),
+    ],
+)  # fmt: skip
+def test_parameters_must_fit_the_last_axis(f, text):
+    with pytest.raises(ShapeError, match=text):
+        f(mg.tensor(np.ones((3, 5))))

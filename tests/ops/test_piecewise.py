@@ -1,0 +1,103 @@
+"""Kinks, ties, ends, choices, casts."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import DTypeError, GradientError
+from tests.ops.slope import slope
+
+
+def test_relu_and_abs_have_slope_0_at_0():
+    np.testing.assert_allclose(slope(mg.relu, [-1.0, 0.0, -0.0, 2.0]), [0, 0, 0, 1])
+    np.testing.assert_allclose(slope(mg.abs, [-1.0, 0.0, -0.0, 2.0]), [-1, 0, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("op", "expected"),
+    [(mg.maximum, [[0, 0.5, 1], [1, 0.5, 0]]), (mg.minimum, [[1, 0.5, 0], [0, 0.5, 1]])],
+)
+def test_equal_entries_share_the_gradient_half_and_half(op, expected):
+    np.testing.assert_allclose(slope(op, [1.0, 2.0, 3.0], [2.0, 2.0, 2.0]), expected)
+
+
+def test_the_maximum_of_a_value_with_itself_passes_the_whole_gradient():
+    np.testing.assert_allclose(slope(lambda x: mg.maximum(x, x), [1.0, 2.0]), [1, 1])
+
+
+def test_clip_passes_inside_and_at_its_ends():
+    x = [-2.0, -1.0, 0.0, 1.0, 2.0]
+    np.testing.assert_allclose(slope(lambda x: mg.clip(x, -1, 1), x), [0, 1, 1, 1, 0])
+    np.testing.assert_allclose(slope(lambda x: mg.clip(x, low=-1), x), [0, 1, 1, 1, 1])
+    np.testing.assert_allclose(slope(lambda x: mg.clip(x, high=1), x), [1, 1, 1, 1, 0])
+    np.testing.assert_allclose(slope(mg.clip, x), [1, 1, 1, 1, 1])
+
+
+def test_clips_bounds_may_be_arrays_that_widen_the_result():
+    np.testing.assert_allclose(
+        mg.clip(mg.tensor([0.0, 5.0]), np.array([[1.0], [2.0]])).data, [[1, 5], [2, 5]]
+    )
+    np.testing.assert_allclose(
+        slope(lambda x: mg.clip(x, np.array([[1.0], [-2.0]])), [0.0, 5.0]), [1, 2]
+    )
+
+
+def test_where_sends_each_entry_where_it_came_from():
+    chosen = np.array([True, False, True])
+    np.testing.assert_allclose(
+        slope(lambda a, b: mg.where(chosen, a, b), np.ones(3), np.ones(3)), [[1, 0, 1], [0, 1, 0]]
+    )
+
+
+def test_where_hides_a_bad_branch_forward_but_the_safe_input_must_be_chosen_first():
+    """0 · inf is NaN: the gradient of log at a masked 0. With a safe input there is none."""
+    x = np.array([0.0, 2.0])
+    safe = slope(lambda x: mg.where(x.data > 0, mg.log(mg.where(x.data > 0, x, 1.0)), 0.0), x)
+    np.testing.assert_allclose(safe, [0, 0.5])
+
+
+def test_where_takes_a_tensor_as_condition():
+    x = mg.tensor([1.0, -1.0])
+    np.testing.assert_allclose(mg.where(mg.tensor(x > 0), x, 0.0).data, [1, 0])
+
+
+def test_casting_down_and_up_keeps_each_sides_dtype():
+    x = mg.tensor([1.0, 2.0], requires_grad=True)
+    y = x.astype(np.float32)
+    assert y.dtype == np.float32
+    (y * y).sum().backward()
+    assert x.grad.dtype == np.float64
+    np.testing.assert_allclose(x.grad, [2, 4])
+
+
+def test_a_cast_to_no_dtype_is_refused():
+    with pytest.raises(DTypeError, match=r"astype\(x, dtype\): "):
+        mg.tensor([1.0]).astype("floating")
+
+
+def test_bounds_take_no_gradient():
+    with pytest.raises(GradientError, match="clip: no gradient flows into high"):
+        mg.clip(mg.tensor(1.0), high=mg.tensor(0.5, requires_grad=True))
+
+
+@pytest.mark.parametrize("op", [mg.relu, mg.abs, mg.maximum, mg.clip, mg.where])
+def test_an_infinite_gradient_is_nothing_where_the_other_side_was_taken(op):
+    """Zero times infinity would be NaN."""
+    x = mg.tensor([-1.0, 2.0, 5.0], requires_grad=True)
+    calls = {
+        mg.maximum: lambda: op(x, 0.0),
+        mg.clip: lambda: op(x, 0.0, 10.0),
+        mg.where: lambda: op(x.data > 0, x, 0.0),
+    }
+    out = calls.get(op, lambda: op(x))()
+    with np.errstate(all="raise"):
+        out.backward(np.array([np.inf, np.inf, 3.0]))
+    expected = [-np.inf if op is mg.abs else 0.0, np.inf, 3.0]
+    np.testing.assert_array_equal(x.grad, expected)
+
+
+def test_equal_entries_share_an_infinite_gradient():
+    a, b = (mg.tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
+    mg.maximum(a, b).backward(np.array([np.inf, 3.0]))
+    np.testing.assert_array_equal(a.grad, [np.inf, 1.5])
+    np.testing.assert_array_equal(b.grad, [np.inf, 1.5])

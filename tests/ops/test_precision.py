@@ -1,0 +1,107 @@
+"""Sums and squares in narrow dtypes: as right as the result's dtype can say, at every scale."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from tests.compare import assert_same
+
+DTYPES = [np.float16, np.float32, np.float64]
+MANY = 5000  # ones whose sum in float16 itself would stop at 2048
+
+
+def _both(f, x):
+    """The result and the gradient, in x's dtype and in float64."""
+    for array in (x, x.astype(np.float64)):
+        leaf = mg.tensor(array, requires_grad=True)
+        out = f(leaf)
+        yield out, mg.grad(out, leaf, np.linspace(0.5, 1.5, out.size).reshape(out.shape))
+
+
+REDUCTIONS = {
+    "sum": lambda x: mg.sum(x * 0.01, axis=-1),
+    "mean": lambda x: mg.mean(x, axis=-1),
+    "var": lambda x: mg.var(x, axis=-1),
+    "cumsum": lambda x: mg.cumsum(x * 0.01, axis=-1),
+    "softmax": mg.softmax,
+    "log_softmax": mg.log_softmax,
+    "logsumexp": lambda x: mg.logsumexp(x, axis=-1),
+    "layer_norm": lambda x: mg.layer_norm(x, None, None),
+    "rms_norm": lambda x: mg.rms_norm(x, None),
+    "cross_entropy": lambda x: mg.cross_entropy(x, np.array([3, 0])),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2])
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_long_rows_are_those_of_float64_rounded(name, dtype, rng):
+    x = (1 + rng.uniform(-0.5, 0.5, (2, MANY))).astype(dtype)
+    (out, gradient), (exact, slope) = _both(REDUCTIONS[name], x)
+    assert out.dtype == gradient.dtype == dtype
+    tolerance = 4e-3 if dtype == np.float16 else 2e-5
+    assert_same(out.numpy().astype(np.float64), exact, tolerance)
+    assert_same(gradient.astype(np.float64), slope, 2 * tolerance)
+
+
+def test_the_gradient_of_a_bias_that_many_rows_share_counts_each(rng):
+    b = mg.tensor(np.zeros(3, np.float16), requires_grad=True)
+    (mg.tensor(np.ones((MANY, 3), np.float16)) + b).backward(np.ones((MANY, 3)))
+    np.testing.assert_array_equal(b.grad, np.full(3, MANY, np.float16))
+
+
+SCALES = [1e-30, 1e-10, 1e-4, 1.0, 300.0, 1e4, 1e10, 1e30]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_norms_are_right_at_every_scale(name, dtype, scale, rng):
+    """Forward and backward, against the same in long double."""
+    if scale > float(np.finfo(dtype).max) / 8:
+        pytest.skip("no number of this dtype")
+    x = (rng.normal(size=(3, 96)) * scale).astype(dtype)
+    g, w = rng.normal(size=(3, 96)).astype(dtype), rng.uniform(0.5, 1.5, 96).astype(dtype)
+    leaf, weight = mg.tensor(x, requires_grad=True), mg.tensor(w, requires_grad=True)
+    out = mg.layer_norm(leaf, weight, None) if name == "layer_norm" else mg.rms_norm(leaf, weight)
+    dx, dw = mg.grad(out, [leaf, weight], g)
+
+    long = x.astype(np.longdouble)
+    long = long - long.mean(-1, keepdims=True) if name == "layer_norm" else long
+    r = np.sqrt((long**2).mean(-1, keepdims=True) + np.longdouble(1e-5))
+    x_hat, g_hat = long / r, g.astype(np.longdouble) * w
+    expected = g_hat - x_hat * (g_hat * x_hat).mean(-1, keepdims=True)
+    if name == "layer_norm":
+        expected -= g_hat.mean(-1, keepdims=True)
+    tolerance = {2: 4e-3, 4: 2e-6, 8: 1e-13}[x.itemsize]
+    tiny = float(np.finfo(dtype).smallest_subnormal)
+    for found, right in ((out.numpy(), x_hat * w), (dx, expected / r), (dw, (g * x_hat).sum(0))):
+        right = right.astype(np.float64)
+        bound = 2 * tolerance * np.abs(right).max() + tiny
+        np.testing.assert_allclose(found.astype(np.float64), right, rtol=2 * tolerance, atol=bound)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e4, 1e30])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["sum", "mean", "var", "softmax", "logsumexp", "layer_norm"])
+def test_reductions_agree_with_pytorch(name, dtype, scale, rng):
+    """Wherever its result is finite; its layer_norm of float32 rows of 1e30 is not right."""
+    torch = pytest.importorskip("torch")
+    if (dtype == "float16" and scale > 1e4) or (name, scale) == ("layer_norm", 1e30):
+        pytest.skip("no number of this dtype, or wrong there")
+    x = np.clip(rng.normal(size=(3, 65)), -3, 3).astype(dtype) * np.dtype(dtype).type(scale)
+    theirs = {
+        "sum": lambda t: t.sum(-1), "mean": lambda t: t.mean(-1),
+        "var": lambda t: t.var(-1, unbiased=False), "softmax": lambda t: t.softmax(-1),
+        "logsumexp": lambda t: t.logsumexp(-1),
+        "layer_norm": lambda t: torch.nn.functional.layer_norm(t, (65,)),
+    }[name]  # fmt: skip
+    ours = REDUCTIONS[name] if name != "sum" else lambda x: mg.sum(x, axis=-1)
+    leaf, other = mg.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+    with np.errstate(over="ignore"):
+        mine, expected = ours(leaf), theirs(other)
+    g = rng.normal(size=expected.shape).astype(dtype)
+    expected.backward(torch.tensor(g))
+    tolerance = {"float16": 1e-2, "float32": 2e-5, "float64": 1e-12}[dtype]
+    assert_same(mine, expected, tolerance)
+    if np.isfinite(other.grad.numpy()).all():
+        assert_same(mg.grad(mine, leaf, g), other.grad, 4 * tolerance)

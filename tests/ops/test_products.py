@@ -1,0 +1,130 @@
+"""matmul in every case np.matmul knows, and linear."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import ShapeError
+
+CASES = [
+    ((3, 5), (5, 7)), ((2, 3, 5), (5, 7)), ((3, 5), (2, 5, 7)), ((2, 3, 5), (2, 5, 7)),
+    ((2, 1, 3, 5), (7, 5, 2)),
+    ((5,), (5,)), ((3, 5), (5,)), ((5,), (5, 7)), ((2, 3, 5), (5,)), ((5,), (2, 5, 7)),
+    ((1, 3, 5), (2, 5, 7)),
+    ((2, 3, 5), (1, 5, 7)), ((0, 5), (5, 7)), ((3, 0), (0, 7)), ((0, 3, 5), (5, 7)),
+    ((2, 3, 0), (0, 7)), ((1, 1), (1, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("a", "b"), CASES)
+def test_matmul_is_numpys_and_its_gradients_are_einsums(a, b, rng):
+    """With both made two-axis: Ḡ Bᵀ and Aᵀ Ḡ, summed over the batch axes that were broadcast."""
+    A, B = rng.normal(size=a), rng.normal(size=b)
+    x, y = mg.tensor(A, requires_grad=True), mg.tensor(B, requires_grad=True)
+    out = x @ y
+    np.testing.assert_allclose(out.data, np.matmul(A, B), rtol=1e-13)
+    u = rng.normal(size=out.shape)
+    out.backward(u)
+    A2, B2 = (A[None] if A.ndim == 1 else A), (B[:, None] if B.ndim == 1 else B)
+    full = u.reshape(np.matmul(A2, B2).shape)
+    for leaf, whole, like in (
+        (x, full @ B2.swapaxes(-1, -2), A2),
+        (y, A2.swapaxes(-1, -2) @ full, B2),
+    ):
+        extra = tuple(range(whole.ndim - like.ndim))
+        ones = tuple(
+            i + len(extra)
+            for i, n in enumerate(like.shape)
+            if n == 1 != whole.shape[i + len(extra)]
+        )
+        expected = whole.sum(axis=extra + ones).reshape(leaf.shape)
+        np.testing.assert_allclose(leaf.grad, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_matmul_of_a_matrix_with_itself(rng):
+    A = rng.normal(size=(3, 3))
+    x = mg.tensor(A, requires_grad=True)
+    (x @ x).sum().backward()
+    ones = np.ones((3, 3))
+    np.testing.assert_allclose(x.grad, ones @ A.T + A.T @ ones, rtol=1e-13)
+
+
+def test_matmul_takes_lists_and_integers():
+    np.testing.assert_array_equal(mg.matmul([[1, 2]], [[3], [4]]), [[11]])
+    np.testing.assert_allclose((mg.tensor([[1.0, 2.0]]) @ [[3], [4]]).data, [[11]])
+    assert mg.matmul(np.array([[True, False]]), np.array([[True], [True]])).dtype == bool
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "text"),
+    [
+        ((2, 7, 11), (2, 13, 5), "a's last axis must equal b's second-to-last, got 11 != 13"),
+        ((3, 5), (7,), "a's last axis must equal b's only axis, got 5 != 7"),
+        ((5,), (7, 5), "a's last axis must equal b's second-to-last, got 5 != 7"),
+        ((2, 3, 5), (7, 5, 3), "batch axes must broadcast, but axis -3 has 2 and 7"),
+        ((), (5, 7), "both need at least one axis"),
+        ((5, 7), (), "both need at least one axis"),
+    ],
+)
+def test_matmul_names_the_rule_that_shapes_break(a, b, text):
+    with pytest.raises(ShapeError) as error:
+        mg.matmul(mg.tensor(np.ones(a)), mg.tensor(np.ones(b)))
+    lines = str(error.value).splitlines()
+    assert lines[0] == f"matmul(a, b): {text}"
+    assert lines[1:] == [f"  a: {a} float64", f"  b: {b} float64"]
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_matmul_with_a_number_is_refused(swap):
+    x = mg.tensor(np.ones((2, 2)))
+    with pytest.raises(ShapeError, match=r"matmul\(a, b\): both need at least one axis"):
+        3.0 @ x if swap else x @ 3.0
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (0, 3), (700, 3)])
+def test_linear_is_a_product_and_a_sum(rng, shared, lead):
+    x, W, b = rng.normal(size=(*lead, 5)), rng.normal(size=(5, 7)), rng.normal(size=7)
+    np.testing.assert_allclose(mg.linear(x, W, b, shared), x @ W + b, rtol=1e-12)
+    np.testing.assert_allclose(mg.linear(x, W, shared=shared), x @ W, rtol=1e-12)
+
+
+def test_linear_promotes_as_the_sum_would(rng):
+    x, W = rng.normal(size=(3, 5)).astype(np.float32), rng.normal(size=(5, 7)).astype(np.float32)
+    assert mg.linear(x, W, np.zeros(7, np.float32)).dtype == np.float32
+    assert mg.linear(x, W, np.zeros(7)).dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("shapes", "rule"),
+    [
+        (
+            ((3, 5), (4, 7), (7,)),
+            "x's last axis must equal W's first, got 5 != 4",
+        ),
+        (((3, 5), (5, 7), (1,)), "b must have W's last axis, got \\(1,\\) and \\(5, 7\\)"),
+        (((3, 5), (2, 5, 7), (7,)), "W must have two axes, got 3"),
+        (((), (5, 7), (7,)), "x's last axis must equal W's first"),
+    ],
+)
+def test_linear_refuses_what_does_not_fit(shapes, rule):
+    with pytest.raises(ShapeError, match=f"^linear\\(x, W, b, shared\\): {rule}"):
+        mg.linear(*(mg.tensor(np.zeros(shape)) for shape in shapes))
+
+
+@pytest.mark.parametrize("x", [2.0, 3, True, None, "x"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_linear_of_no_array_is_refused_as_one_without_axes(x, shared):
+    rule = "x's last axis must equal W's first, got none != 5"
+    for W in (np.zeros((5, 7)), mg.tensor(np.zeros((5, 7)), requires_grad=True)):
+        with pytest.raises(ShapeError, match=f"^linear\\(x, W, b, shared\\): {rule}"):
+            mg.linear(x, W, shared=shared)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_gradient_of_a_float16_bias_counts_every_row(shared):
+    """In float16 itself, 2048 ones and one more are 2048."""
+    x, W = np.ones((4096, 3), np.float16), np.ones((3, 5), np.float16)
+    b = mg.tensor(np.zeros(5, np.float16), requires_grad=True)
+    mg.linear(x, W, b, shared).backward(np.ones((4096, 5), np.float16))
+    np.testing.assert_array_equal(b.grad, np.full(5, 4096, np.float16))
