@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.context import tell
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.graph import SourceLocation, caller, writes
 from ..engine.tensor import Tensor
-from .updates import Heard, checked_parameters, tell, update
+from .updates import Heard, checked_parameters, update
 
 __all__ = ["SGD", "Adam", "AdamW", "Group", "Optimizer"]
 

@@ -9,19 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..engine.context import current
+from ..engine.context import tell
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.tensor import Tensor
 
-__all__ = ["Heard", "checked_parameters", "tell", "update"]
-
-
-def tell(event: str, *details: Any) -> None:
-    """Call the method of this name on each listener that has one."""
-    for listener in current().listeners:
-        method = getattr(listener, event, None)
-        if method is not None:
-            method(*details)
+__all__ = ["Heard", "checked_parameters", "update"]
 
 
 class Heard:
