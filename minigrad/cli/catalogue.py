@@ -74,8 +74,9 @@ def _paragraph(op: Op, width: int, tex: bool, ascii: bool, paint: Paint) -> list
 
 def _formulas(op: Op) -> tuple[str, dict[str, str]]:
     """The declared formulas; where they depend on the call, those of the op's first sample."""
-    if isinstance(op.tex, str) and all(isinstance(tex, str) for tex in op.vjp_tex.values()):
-        return op.tex, op.vjp_tex
+    rules = {name: tex for name, tex in op.vjp_tex.items() if isinstance(tex, str)}
+    if isinstance(op.tex, str) and len(rules) == len(op.vjp_tex):
+        return op.tex, rules
     call = next(iter(op.samples(np.random.default_rng(0))))
     inputs, settings = op.bind(*call.args, **call.kwargs)
     forward, rules = op.formulas(inputs, settings, op(*call.args, **call.kwargs))
