@@ -114,6 +114,7 @@ class Recorder(Listener, Watcher):
         plainly = [self.values.symbol_of(item) for item in settings]
         given = (*symbols, *plainly)
         generators = [s for s in settings if isinstance(s, np.random.Generator)]
+        kernel, auxiliary = _what_ran(op, node, inputs, settings)
         made = None
         if generators:
             program.draws = True
@@ -149,9 +150,9 @@ class Recorder(Listener, Watcher):
         before = len(self.program.steps)
         try:
             made = function(*args)
+            results = [dense(x) for x in (made if isinstance(made, tuple) else (made,))]
         except Exception:
-            made = ()
-        results = list(made) if isinstance(made, tuple) else [made]
+            results = []
         if len(results) < len(wanted) + more or not _agree(results, wanted, args):
             del self.program.steps[before:]
             return None
@@ -496,6 +497,15 @@ class Recorder(Listener, Watcher):
             return item
         self.refuse(f"a {type(item).__name__} is returned", "return tensors, arrays or numbers")
         return None
+
+
+def _what_ran(op: Op, node: Node | None, inputs: Any, settings: Any) -> tuple[Any, tuple[str, ...]]:
+    """The kernel of a call, taking inputs and settings in order, and what else it gives."""
+    if not hasattr(op, "chosen"):
+        return op.forward, op.auxiliary
+    arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
+    plan: Any = node.plan if node is not None else op.chosen(arrays, settings) or op
+    return op.flat(plan.kernel), plan.auxiliary
 
 
 def form(gradient: Any) -> Any:
