@@ -501,8 +501,6 @@ class Recorder(Listener, Watcher):
 
 def _what_ran(op: Op, node: Node | None, inputs: Any, settings: Any) -> tuple[Any, tuple[str, ...]]:
     """The kernel of a call, taking inputs and settings in order, and what else it gives."""
-    if not hasattr(op, "chosen"):
-        return op.forward, op.auxiliary
     arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
     plan: Any = node.plan if node is not None else op.chosen(arrays, settings) or op
     return op.flat(plan.kernel), plan.auxiliary
