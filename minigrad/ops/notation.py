@@ -6,7 +6,9 @@ two. `x` stands for what a formula is given of an input: anything with .ndim and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +29,7 @@ __all__ = [
 LISTED = 6  # integers of a list that are written out
 
 
-def letters(ndim):
+def letters(ndim: int) -> list[str]:
     """The letters that index an array's axes.
 
     A fifth is g, of what is grouped: heads that share keys, or chunks of a sequence.
@@ -39,7 +41,7 @@ def letters(ndim):
     return list(usual[ndim]) if ndim < len(usual) else [f"i_{k}" for k in range(1, ndim + 1)]
 
 
-def axes_of(x, axis=None):
+def axes_of(x: Any, axis: Any = None) -> list[int]:
     """The axes of x that a setting names, counted from 0; all of them for None."""
     if axis is None:
         return list(range(x.ndim))
@@ -47,7 +49,7 @@ def axes_of(x, axis=None):
     return sorted(int(a) % x.ndim for a in named) if x.ndim else []
 
 
-def over(x, axis=None):
+def over(x: Any, axis: Any = None) -> str:
     """The letters of the axes that an op goes over.
 
     >>> over(np.ones((2, 3, 5)), (0, -1))
@@ -57,7 +59,7 @@ def over(x, axis=None):
     return ",".join(known[k] for k in axes_of(x, axis))
 
 
-def some(x, axis=None):
+def some(x: Any, axis: Any = None) -> str:
     """A subscript that says over which axes, if not over all.
 
     >>> some(np.ones((2, 3)), 0), some(np.ones((2, 3)))
@@ -67,7 +69,7 @@ def some(x, axis=None):
     return f"_{{{over(x, axis)}}}" if axes and len(axes) < x.ndim else ""
 
 
-def entries(x):
+def entries(x: Any) -> str:
     """The subscript of one entry; none for a scalar.
 
     >>> entries(np.ones((2, 3)))
@@ -76,12 +78,12 @@ def entries(x):
     return f"_{{{','.join(letters(x.ndim))}}}" if x.ndim else ""
 
 
-def size(x, axis=None):
+def size(x: Any, axis: Any = None) -> int:
     """How many entries there are along some axes."""
     return prod(x.shape[k] for k in axes_of(x, axis))
 
 
-def times(shape):
+def times(shape: Sequence[int]) -> str:
     r"""A shape as a product of sizes.
 
     >>> times((2, 7)), times(())
@@ -90,20 +92,20 @@ def times(shape):
     return r" \times ".join(map(str, shape)) or "1"
 
 
-def repeated(shape, whole):
+def repeated(shape: Sequence[int], whole: Sequence[int]) -> list[int]:
     """The axes along which a shape is repeated to fill the whole; a length of 1 repeats nothing.
 
     >>> repeated((3, 1), (2, 3, 5))
     [0, 2]
     """
-    padded = (0,) * (len(whole) - len(shape)) + tuple(shape)
+    padded = (*[0] * (len(whole) - len(shape)), *shape)
     return [k for k, (n, m) in enumerate(zip(padded, whole, strict=True)) if n != m != 1]
 
 
 # ---------------------------------------------------------------- indices
 
 
-def along(axis, ndim, part):
+def along(axis: int, ndim: int, part: str) -> str:
     r"""The index of a part along one axis.
 
     >>> along(1, 3, "2"), along(2, 3, "2"), along(0, 3, "2")
@@ -114,17 +116,17 @@ def along(axis, ndim, part):
     return ", ".join(["{:}"] * (axis % ndim) + [part])
 
 
-def span(start, stop, step=None):
+def span(start: int | None, stop: int | None, step: int | None = None) -> str:
     r"""A slice.
 
     >>> span(0, 2), span(2, 4), span(None, None, -1)
     ('{:}2', '2{:}4', '{:}{:}-1')
     """
-    stop, step = ("" if end is None else end for end in (stop, step))
-    return f"{start or ''}{{:}}{stop}" + (f"{{:}}{step}" if step else "")
+    end = "" if stop is None else stop
+    return f"{start or ''}{{:}}{end}" + (f"{{:}}{step}" if step else "")
 
 
-def index(value):
+def index(value: Any) -> str:
     r"""An index as it stands in brackets; an array in it is told by its shape.
 
     >>> index((..., slice(None, 2))), index(-1)
@@ -136,7 +138,7 @@ def index(value):
     return ", ".join(map(_part, parts)) or r"\,"
 
 
-def _part(value):
+def _part(value: Any) -> str:
     if value is None:
         return r"\text{new}"
     if value is Ellipsis:

@@ -105,6 +105,7 @@ class Entry:
     tex: str = ""
     vjp_tex: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
+    unsaid: tuple[str, ...] = ()  # settings that the formulas leave unsaid
     place: str = ""
     flops: int | None = None
     saved: list[tuple[str, int | None]] = field(default_factory=list)  # what, and of which entry

@@ -73,10 +73,7 @@ def trace_table(
     forward = [rows_of.forward(i, trace[k]) for i, k in enumerate(trace.forward_steps, 1)]
     backward = [rows_of.backward(i, trace[k]) for i, k in enumerate(trace.backward_steps, 1)]
     leaves = [rows_of.leaf(entry) for entry in trace.entries if entry.op is None]
-    flops = sum(entry.flops or 0 for entry in trace.entries)
-    kept = sum(entry.saved_bytes for entry in trace.entries)
-    cost = f"{counted(flops)} FLOPs, {of_bytes(kept)} saved for backward"
-    title = f"forward: {len(forward)} steps, {cost}"
+    title = f"forward: {len(forward)} steps, {_cost(trace)}"
     parts = [paint.bold(title), grid(FORWARD, forward, width)]
     if backward:
         title = f"backward: {len(backward)} steps, gradients of what each step made"
@@ -86,6 +83,16 @@ def trace_table(
     if leaves:
         parts += ["", paint.bold("leaves: what came in"), grid(LEAVES, leaves, width)]
     return finished("\n".join(parts), only_ascii(ascii))
+
+
+def _cost(trace: Trace) -> str:
+    """What all of it cost; ops that declare no cost are named."""
+    ops = [entry for entry in trace.entries if entry.op is not None]
+    unknown = dict.fromkeys(entry.op for entry in ops if entry.flops is None)
+    without = f" without {one_line(', '.join(map(str, unknown)), 60)}" if unknown else ""
+    flops = counted(sum(entry.flops or 0 for entry in ops))
+    kept = of_bytes(sum(entry.saved_bytes for entry in ops))
+    return f"{flops} FLOPs{without}, {kept} saved for backward"
 
 
 class _Rows:

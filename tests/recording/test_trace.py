@@ -46,8 +46,8 @@ def test_an_entry_holds_what_a_view_shows(x):
         "float64",
     )
     assert entry.settings == {"shape": "(2, 1)"}
-    assert entry.tex == mg.reshape.tex
-    assert entry.vjp_tex == mg.reshape.vjp_tex
+    assert "<x>" in entry.tex
+    assert "<g>" in entry.vjp_tex["x"]
     assert entry.flops == 0
     assert "test_trace.py:" in entry.place
     np.testing.assert_allclose(entry.value, [[1], [2]])

@@ -74,12 +74,14 @@ def hostile() -> Trace:
 def wrong_softmax(factor: float = 1.001) -> Iterator[None]:
     """Planted: softmax's backward rule, wrong by one part in a thousand."""
     op = mg.registry["softmax"]
-    right = op.rules["x"].function
+    right, overlay = op.rules["x"].function, op.overlay
+    op.overlay = None  # a faster rule would not be wrong
     try:
         op.vjp("x")(lambda g, out, axis: factor * right(g, out, axis))
         yield
     finally:
         op.vjp("x")(right)
+        op.overlay = overlay
 
 
 @pytest.fixture

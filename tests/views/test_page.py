@@ -339,14 +339,14 @@ def of_tiles(rng: np.random.Generator, **settings: Any) -> tuple[Any, Any]:
 @pytest.mark.needs_fast("attention in tiles")
 def test_causal_attention_in_tiles_says_so_in_the_page(rng: np.random.Generator) -> None:
     record, node = of_tiles(rng, is_causal=True)
-    assert letters(record["formulas"][node["tex"]]) == "softmaxj≤i(1dkqk⊤)v"
+    assert letters(record["formulas"][node["tex"]]) == "softmaxj≤i(13qk⊤)v"
     defined = [letters(record["formulas"][i]) for i in node["where"]["q"]]
-    assert defined == ["S¯=A⊙(gv⊤−rowsum(g⊙out))", "A=softmaxj≤i(1dkqk⊤)"]
+    assert defined == ["S¯=A⊙(gv⊤−rowsum(g⊙out))", "A=softmaxj≤i(13qk⊤)"]
 
 
 @pytest.mark.needs_fast("attention in tiles")
 def test_the_page_shows_no_mask_where_none_was_given(rng: np.random.Generator) -> None:
     record, node = of_tiles(rng, scale=0.7)
-    assert letters(record["formulas"][node["tex"]]) == "softmax(scaleqk⊤)v"
+    assert letters(record["formulas"][node["tex"]]) == "softmax(0.7qk⊤)v"
     record, node = of_tiles(rng, mask=np.tri(5, dtype=bool))
-    assert letters(record["formulas"][node["tex"]]) == "softmax(1dkqk⊤+mask)v"
+    assert letters(record["formulas"][node["tex"]]) == "softmax(13qk⊤+mask)v"

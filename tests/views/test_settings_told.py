@@ -11,8 +11,8 @@ import layers
 import minigrad as mg
 from minigrad.engine.op import registry
 from minigrad.errors import MinigradError
+from minigrad.ops.notation import index as index_tex
 from minigrad.views.derivation import derivation_text
-from minigrad.views.derivation.indices import index_tex
 
 OURS = [op for op in registry.values() if op.kernel.__module__.startswith("minigrad.")]
 # values that the samples of an op do not try
@@ -27,7 +27,12 @@ MORE = {
     "tiled_attention": {"is_causal": [True], "scale": [0.3]},
 }
 # drawn at random; on which threads, and how much is kept, for speed
-CHANGE_NOTHING = {("dropout", "rng"), ("linear", "shared"), ("tiled_attention", "keep")}
+CHANGE_NOTHING = {
+    ("dropout", "rng"),
+    ("linear", "shared"),
+    ("take", "negative"),  # whether it is refused
+    ("tiled_attention", "keep"),
+}
 
 
 @pytest.fixture
@@ -72,10 +77,11 @@ def equations(text, shapes=False):
 
 
 def rules(text, shapes=False):
-    """Backward: the rules, and the words on the op; with shapes, what they go back through too."""
+    """Backward: the rules, the signs they use, and the words on the op; with shapes, all of it."""
     back = text.split("## Backward")[1]
     words, found = re.findall(r"^\*.*\*$", back, re.MULTILINE), blocks(back)
-    return [*words, *(found if shapes else map(bare, found[1:]))]
+    signs = [line for line in found[0].split("\n") if r"\in " not in line] if found else []
+    return [*words, *(found if shapes else [*signs, *map(bare, found[1:])])]
 
 
 def blocks(text):
@@ -251,9 +257,9 @@ def test_an_axis_may_be_an_integer_of_numpy(rng):
     assert r"\max_{i} x_{b,i,j}" in text
 
 
-def test_what_is_not_known_of_a_setting_is_not_claimed(rng):
+def test_a_setting_may_be_an_array(rng):
     text = told(rng.normal(size=(2, 3)), mg.pad, np.array([[1, 1], [0, 2]]))
-    assert r"y &= \mathrm{pad}(x)" in text
+    assert r"y &= \mathrm{pad}_{1{+}1, 0{+}2}(x)" in text
 
 
 def test_a_sum_over_five_axes_uses_their_letters(rng):
@@ -278,7 +284,7 @@ def test_a_sum_over_five_axes_uses_their_letters(rng):
     ],
 )
 def test_an_index_reads_as_it_was_written_and_an_array_by_its_shape(index, tex):
-    assert index_tex(repr(index)) == tex
+    assert index_tex(index) == tex
 
 
 def test_rotary_shows_which_half_of_each_head_turns(rng):

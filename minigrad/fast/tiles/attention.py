@@ -9,7 +9,7 @@ scores are one tile: one_tile.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
@@ -20,7 +20,7 @@ from ...engine.errors import ShapeError
 from ...engine.op import Call, call, op
 from ...engine.tensor import Tensor
 from ...ops.attention import scale
-from ...ops.mask_rules import Window
+from ...ops.mask_rules import Causal, Window
 from ...ops.products import matmul
 from ...ops.reduce import sum
 from ...ops.scaled_dot_product import METHODS, Method, attention_weights
@@ -103,16 +103,44 @@ def _flops(q: Any, k: Any, v: Any, mask: Any, is_causal: bool, rule: Any, out: A
     return int(_computed(q, k, v, mask, as_rule(is_causal, rule)) * each)
 
 
-_A = r"\quad A = \operatorname{softmax}(<scale>\, <q> <k>^\top + <mask>)"
-_S_BAR = r"\quad \bar S = A \odot (<g> <v>^\top - \operatorname{rowsum}(<g> \odot <out>))"
+def _factor(q: Any, scale: Any) -> str:
+    return rf"\tfrac{{1}}{{\sqrt{{{q.shape[-1]}}}}}" if scale is None else "<scale>"
+
+
+def _weights(q: Any, is_causal: Any, scale: Any, rule: Any) -> str:
+    """The attention weights of one call, as a formula: which keys are seen stands below."""
+    seen = [r"j \le i"] if is_causal or rule == Causal() else []
+    seen += [rf"\text{{{rule}}}"] if rule not in (None, Causal()) else []
+    below = f"_{{{', '.join(seen)}}}" if seen else ""
+    return rf"\operatorname{{softmax}}{below}({_factor(q, scale)}\, <q> <k>^\top + <mask>)"
+
+
+def _tex(q: Any, is_causal: Any, scale: Any, rule: Any, keep: Any) -> str:
+    """`keep` is named since it changes no entry, so that nothing of it is left to say."""
+    return rf"{_weights(q, is_causal, scale, rule)}\, <v>"
+
+
+def _through_scores(gradient: str) -> Callable[..., str]:
+    """The rule of what is multiplied into the scores S."""
+    of_scores = r"\bar S = A \odot (<g> <v>^\top - \operatorname{rowsum}(<g> \odot <out>))"
+
+    def rule_tex(q: Any, is_causal: Any, scale: Any, rule: Any) -> str:
+        weights = rf"A = {_weights(q, is_causal, scale, rule)}"
+        return rf"{_factor(q, scale)}\, {gradient}, \quad {of_scores}, \quad {weights}"
+
+    return rule_tex
+
+
+def _v_tex(q: Any, is_causal: Any, scale: Any, rule: Any) -> str:
+    return rf"A^\top <g>, \quad A = {_weights(q, is_causal, scale, rule)}"
 
 
 @op(
-    tex=r"\operatorname{softmax}(<scale>\, <q> <k>^\top + <mask>)\, <v>",
+    tex=_tex,
     vjp_tex={
-        "q": rf"<scale>\, \bar S <k>, {_S_BAR}, {_A}",
-        "k": rf"<scale>\, \bar S^\top <q>, {_S_BAR}, {_A}",
-        "v": rf"A^\top <g>, {_A}",
+        "q": _through_scores(r"\bar S <k>"),
+        "k": _through_scores(r"\bar S^\top <q>"),
+        "v": _v_tex,
     },
     flops=_flops,
     samples=_samples,

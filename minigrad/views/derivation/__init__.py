@@ -1,16 +1,12 @@
 """The derivation: a trace written out in Markdown, with LaTeX that GitHub renders.
 
-symbols     names, shapes and numbers as LaTeX
-brackets    what binds how, and how tall brackets are
-formulas    templates of op declarations filled in
-axes        which axes were repeated; indices: what stands in brackets
-said        formulas that say a call's settings; over and moved hold those of two kinds of ops
-blocks      repeated blocks, of which one is told
-story       which values have symbols, and the rule of each use
-notation    what the signs in the formulas mean
-opening     what is given
-told        one step; sizes: how large its gradients are, and what was measured
+story       what is told, in which order, what within what, and which blocks repeat
+symbols     names, numbers and spaces as LaTeX
+equations   the formulas of the run, with symbols in them
+steps       what each step goes back through
+step_text   a step as text; sizes: how large its gradients are, and what was measured
 chapters    all of the steps, and the table at the end
+opening     what is given; notation: what the signs in the formulas mean
 """
 
 from __future__ import annotations
@@ -52,7 +48,7 @@ def derivation_text(trace: Trace) -> str:
     """
     checks, unmeasured = _checks(trace)
     chapters = Chapters(trace, checks)
-    opening = Opening(chapters.story, checks)
+    opening = Opening(chapters.story, chapters.equations, checks)
     body = [*chapters.forward(), *chapters.backward(), *chapters.results()]
     signs = notation("\n".join(body), opening.conventions())
     parts = [*opening.text(len(chapters.steps), unmeasured), *signs, *body]

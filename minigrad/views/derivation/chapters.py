@@ -5,12 +5,14 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ..model import STATES, ranged
+from ..formula import latex
+from ..model import STATES
+from .equations import Equations
 from .notation import code, inline
-from .said import templates
 from .sizes import measured
+from .step_text import StepText
+from .steps import Step, steps
 from .story import Story
-from .told import Told
 
 if TYPE_CHECKING:
     from ...recording.record import Check, Entry
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Chapters"]
 
-TOGETHER = 4  # trivial steps told as one, at most
 ALIKE = "*{} are alike, each with its own tensors: the others repeat {}"
 
 
@@ -30,74 +31,44 @@ class Chapters:
             if check.symbol in check.symbols:
                 self.checks.setdefault(check.symbols[check.symbol], []).append(check)
         self.story = Story(trace, frozenset(self.checks))
-        self.told = Told(self.story, self.checks)
-        self.steps = self._steps()
-
-    def _steps(self) -> list[list[int]]:
-        """What each step goes through. Trivial ones that follow one another are one step."""
-        steps: list[list[int]] = []
-        for i in self.story.order:
-            if self.story.teller(i) != i or self.story.blocks.hidden(i):
-                continue
-            joined = (
-                steps
-                and len(steps[-1]) < TOGETHER
-                and self._trivial(i)
-                and self._trivial(steps[-1][-1])
-            )
-            if joined and self.trace[i].scope == self.trace[steps[-1][-1]].scope:
-                steps[-1].append(i)
-            else:
-                steps.append([i])
-        return steps
-
-    def _trivial(self, i: int) -> bool:
-        """Whether a step only passes on what it got, rearranged or scaled."""
-        entry = self.trace[i]
-        rules = templates(self.trace, entry)[1].values()
-        sizes = {self.trace[e.source].size for e in self.trace.into(entry) if self.story.live(e)}
-        bare = all(rule.count("<") == rule.count("<g>") + rule.count("<factor>") for rule in rules)
-        once = sum(map(self.story.live, self.trace.into(entry))) == 1
-        return bare and once and sizes == {entry.size} and i not in self.story.roots
+        self.equations = Equations(self.story)
+        self.steps = steps(self.story)
+        self.step_text = StepText(self.story, self.equations, self.checks)
 
     # ------------------------------------------------------------------ forward and backward
 
     def forward(self) -> list[str]:
         shown = [self.trace[i] for i in self.trace.forward_steps if i not in self.story.hosts]
         parts = ["## Forward"]
-        for hidden, group in groupby(shown, key=lambda e: self.story.blocks.hidden(e.id)):
+        for hidden, group in groupby(shown, key=lambda e: self.story.hidden(e.id)):
             entries = list(group)
             if hidden:
-                names = dict.fromkeys(self.story.blocks.block(e.id) for e in entries)
+                names = dict.fromkeys(self.story.block(e.id) for e in entries)
                 parts += [
                     ALIKE.format(code(all_), code(one)) + ", which follows.*" for all_, one in names
                 ]
                 continue
             for scope, run in groupby(entries, key=lambda e: e.scope):
                 parts += [f"In {code(scope)}:"] if scope else []
-                parts.append(self.told.forward(list(run)))
+                parts.append(self.step_text.forward(list(run)))
         return parts
 
     def backward(self) -> list[str]:
-        parts, number, passed = ["## Backward"], 0, set[tuple[str, str]]()
         if not self.story.order:
             return []
-        parts += [self.told.seed()] if self.story.loss is not None else []
-        blocks = self.story.blocks
-        first = {step[0]: step for step in self.steps}
-        told: dict[int, str] = {}  # number of a step: its scope
+        parts, passed = ["## Backward"], set[tuple[str, str]]()
+        if self.story.loss is not None:
+            seed = self.equations.slope(self.story.loss)
+            parts.append(f"It begins at the loss, with {inline(seed + ' = 1')}.")
+        first = {step.through[0]: step for step in self.steps}
+        told: list[Step] = []
         for i in self.story.order:
             if i in first:
-                number += 1
-                told[number] = self.trace[i].scope
-                parts += self.told.step(number, first[i])
-            elif blocks.hidden(i) and (block := blocks.block(i)) not in passed:
-                passed.add(block)
-                steps = [n for n, scope in told.items() if _in(scope, block[1])]
-                where = f" (steps {min(steps)} to {max(steps)})" if steps else ""
-                parts.append(
-                    ALIKE.format(code(block[0]), code(block[1])) + f"{where}, each in turn.*"
-                )
+                told.append(first[i])
+                parts += self.step_text.step(first[i])
+            elif self.story.hidden(i) and self.story.block(i) not in passed:
+                passed.add(self.story.block(i))
+                parts.append(_alike(*self.story.block(i), told))
         return parts
 
     # ------------------------------------------------------------------ what came out
@@ -110,10 +81,10 @@ class Chapters:
         left = [
             e
             for e in self.trace
-            if e.op is None and e.gradient is None and e.id in self.story.symbols
+            if e.op is None and e.gradient is None and e.id in self.equations.symbols
         ]
         why = ", ".join(
-            f"{inline(self.story.symbols[e.id].tex())} ({self.trace.explain_missing(e)})"
+            f"{inline(latex(self.equations.symbols[e.id]))} ({self.trace.explain_missing(e)})"
             for e in left
         )
         return [
@@ -131,22 +102,31 @@ class Chapters:
         return [
             e
             for e in [*leaves, *ops]
-            if not self.story.blocks.hidden(e.id) and e.id in self.story.symbols
+            if not self.story.hidden(e.id) and e.id in self.equations.symbols
         ]
 
     def _row(self, entry: Entry) -> str:
-        copies = self.story.blocks.copies(entry.id)
-        sizes = [size for e in copies if (size := e.gradient_rms) is not None]
-        glyph = "" if entry.state == "ok" else f" {STATES[entry.state][0]} {STATES[entry.state][2]}"
+        copies = self.story.model.copies(entry.id)
+        spread = self.story.model.spread(copies)
+        glyph, _, meaning = STATES[spread.state]
+        state = spread.note or ("" if spread.state == "ok" else f"{glyph} {meaning}")
         checks = [c for e in copies for c in self.checks.get(e.id, []) if c.difference]
         times = f" ×{len(copies)}" if len(copies) > 1 else ""
         name = code(entry.path).replace("|", "\\|") if entry.name else entry.op or entry.kind
         cells = [
-            inline(self.story.symbols[entry.id].tex()),
+            inline(latex(self.equations.symbols[entry.id])),
             f"{name}{times}",
             " × ".join(map(str, entry.shape)) or "scalar",
         ]
-        return f"| {' | '.join([*cells, ranged(sizes) + glyph, measured(checks) or '–'])} |"
+        size = f"{spread.text} {state.replace('|', '/')}".rstrip()
+        return f"| {' | '.join([*cells, size, measured(checks) or '–'])} |"
+
+
+def _alike(names: str, one: str, told: list[Step]) -> str:
+    """Which steps told stand for those of the other blocks too."""
+    numbers = [step.number for step in told if _in(step.scope, one)]
+    where = f" (steps {numbers[0]} to {numbers[-1]})" if numbers else ""
+    return ALIKE.format(code(names), code(one)) + f"{where}, each in turn.*"
 
 
 def _in(scope: str, outer: str) -> bool:

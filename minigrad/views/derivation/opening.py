@@ -8,7 +8,8 @@ import numpy as np
 
 from ..model import Model
 from ..plain import counted, sized
-from .axes import in_product
+from ..repeats import in_product
+from .equations import Equations
 from .notation import code, inline
 from .story import Story
 from .symbols import space
@@ -35,8 +36,9 @@ AFTER = (
 
 
 class Opening:
-    def __init__(self, story: Story, checks: list[Check]) -> None:
+    def __init__(self, story: Story, equations: Equations, checks: list[Check]) -> None:
         self.story, self.trace, self.checks = story, story.trace, checks
+        self.equations = equations
         self.homes = Model(story.trace, fold=False).home
 
     def text(self, steps: int, unmeasured: str) -> list[str]:
@@ -59,12 +61,12 @@ class Opening:
         return lines
 
     def _given(self) -> list[str]:
-        shown = [e for e in self.trace if e.op is None and e.id in self.story.symbols]
+        shown = [e for e in self.trace if e.op is None and e.id in self.equations.symbols]
         groups = {"Parameters": "parameter", "Inputs": "input detached", "Constants": "constant"}
         lines = []
         for title, kinds in groups.items():
             found = [e for e in shown if e.kind in kinds.split()]
-            folded = ", every copy of a block counted" if self.story.blocks.any else ""
+            folded = ", every copy of a block counted" if self.story.model.fold.times else ""
             total = sum(e.size for e in self.trace if e.kind == "parameter")
             note = f" ({counted(total)} numbers in all{folded})" if title == "Parameters" else ""
             by_scope: dict[str, list[Entry]] = {}
@@ -80,7 +82,7 @@ class Opening:
         return [*lines, *self._loss()]
 
     def _listed(self, entries: list[Entry]) -> str:
-        where = (rf"{self.story.name(e.id)} \in {self._home(e)}" for e in entries)
+        where = (rf"{self.equations.name(e.id)} \in {self._home(e)}" for e in entries)
         return ", ".join(map(inline, where))
 
     def _home(self, entry: Entry) -> str:
@@ -99,15 +101,18 @@ class Opening:
             value = "" if entry.value is None else f", here {float(np.ravel(entry.value)[0]):.6g}"
             return [f"- Loss: {inline('L')}{name}{value}"]
         if len(roots) > 1 and all(map(story.begins_at_one, roots)):
-            names = " + ".join(story.name(i) for i in roots)
+            names = " + ".join(self.equations.name(i) for i in roots)
             return [f"- Loss: {inline(f'L = {names}')}. {PASSES.format(len(roots))}"]
         given = ", ".join(
-            f"{inline(story.slope(i))} (rms {sized(self.trace[i].gradient_rms) or 'unknown'})"
+            f"{inline(self.equations.slope(i))} (rms {self._size(i)})"
             for i in roots
-            if i in story.symbols
+            if i in self.equations.symbols
         )
         what = "a loss that is not in this record; backward began from its gradient"
         return [f"- Loss: {inline('L')}, {what} {given}"] if given else []
+
+    def _size(self, entry: int) -> str:
+        return sized(self.trace[entry].gradient_rms) or "unknown"
 
     def _verdict(self) -> str:
         every = [d for check in self.checks if (d := check.difference) is not None]
@@ -130,13 +135,13 @@ class Opening:
     def conventions(self) -> list[str]:
         """How products are to be read, if any here need saying."""
         ops = [self.trace[i] for i in self.trace.forward_steps]
-        factors = [e for op in ops for e in self.trace.into(op) if in_product(e, op)]
+        factors = [e for op in ops for e in self.trace.into(op) if in_product(self.trace, e)]
         axes = {len(self.trace[e.source].shape) for e in factors}
         found = []
         if max(axes, default=0) > 2:
             found.append(
-                "A product of stacks of matrices is taken matrix by matrix; {\\top} swaps the last "
-                "two axes, and {X_b} is the matrix of {X} at {b}."
+                "A product of stacks of matrices is taken matrix by matrix; $\\top$ swaps the last "
+                "two axes, and $X_b$ is the matrix of $X$ at $b$."
             )
         if 1 in axes:
             found.append(

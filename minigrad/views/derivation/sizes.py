@@ -7,20 +7,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..formula import latex, parse
 from ..model import STATES
 from ..plain import sized
 from .notation import code, inline
-from .story import Story
 
 if TYPE_CHECKING:
     from ...recording.record import Check, Edge, Entry
+    from .equations import Equations
+    from .story import Story
 
 __all__ = ["Sizes", "measured"]
 
 
 class Sizes:
-    def __init__(self, story: Story, checks: Mapping[int, Sequence[Check]]) -> None:
+    def __init__(
+        self, story: Story, equations: Equations, checks: Mapping[int, Sequence[Check]]
+    ) -> None:
         self.story, self.trace, self.checks = story, story.trace, checks
+        self.equations = equations
 
     def of(self, sources: Sequence[int]) -> list[str]:
         """The rms of gradients, and the difference from hand-derived ones where it was measured."""
@@ -32,7 +37,7 @@ class Sizes:
             entry = self.trace[i]
             glyph, _, meaning = STATES[entry.state]
             state = "" if entry.state == "ok" else f" ({glyph} {meaning})"
-            said = [f"rms of {inline(self.story.slope(i))}: {sized(entry.gradient_rms)}{state}"]
+            said = [f"rms of {inline(self.equations.slope(i))}: {sized(entry.gradient_rms)}{state}"]
             said += [self.held_against(c) for c in self.checks.get(i, []) if c.difference]
             lines.append("; ".join(said))
         if any(self.checks.get(i) for i in ids):
@@ -49,7 +54,7 @@ class Sizes:
         if found.ok:
             how = f"within {found.relative:.1e} of" if found.relative else "equal to"
             return f"✓ {part}{how} {step}"
-        formula = inline(check.formula.replace(r"\operatorname", r"\mathrm"))
+        formula = inline(latex(parse(check.formula)))
         return (
             f"**✗** {part}{step} gives {formula}, which differs: relative difference "
             f"{found.relative:.1e}, allowed {found.tolerance:.1e}; at {list(found.index)} "
@@ -61,7 +66,7 @@ class Sizes:
         if not self.story.ran or source.gradient is None:
             return []
         each = ", ".join(
-            f"through {inline(self.story.name(teller))} {sized(edge.contribution_rms)}"
+            f"through {inline(self.equations.name(teller))} {sized(edge.contribution_rms)}"
             for teller, edge in ((self.story.teller(edge.target), edge) for edge in uses)
         )
         norms = sum(float(np.linalg.norm(np.asarray(e.contribution, np.float64))) for e in uses)

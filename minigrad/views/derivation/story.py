@@ -1,4 +1,4 @@
-"""What a derivation tells: which values have symbols of their own, and the rule of each use.
+"""What a derivation tells, and in which order: which entries have a step, and what is told within.
 
 A value without a name that is used once is told within what uses it, if that reads better: a
 product to which a bias is added, a transposed matrix in a product. Its gradient needs no symbol
@@ -7,17 +7,13 @@ then either.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..variants import base_of
-from .axes import broadcasts, in_product, index_of, missing, stack_letters
-from .blocks import Blocks
-from .formulas import ONE, Expression, fill, gradient, value
-from .said import templates
-from .symbols import Symbol, array_letters, number_tex, symbols
+from ..formula import Node, parse, slots
+from ..formula.tree import QUAD, SUM, TOP, Call, Fraction, Row, Script, Sign, Slot, walk
+from ..model import Model
 
 if TYPE_CHECKING:
     from ...recording.record import Edge, Entry
@@ -25,10 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Story"]
 
-_REARRANGED = re.compile(r"\\operatorname\{\w+\}[^()]*\(<g>\)|\\sum_\{[^{}]*\} <g>")
-TURNED = r"<g>^\top"
+GRADIENT = Slot("g")
 DEEPEST = 4  # how many formulas may stand within one another
-SHORT = 20  # characters of a formula that may stand inside another one
+SHORT = 6  # signs of a formula that may stand inside another one
 
 
 class Story:
@@ -36,7 +31,7 @@ class Story:
 
     def __init__(self, trace: Trace, checked: frozenset[int] = frozenset()) -> None:
         self.trace, self.ran = trace, bool(trace.backward_steps)
-        self.blocks = Blocks(trace)
+        self.model = Model(trace)
         self.order = self._order()
         self._ordered = frozenset(self.order)
         self.roots = [i for i in trace.roots if i in self._ordered] if self.ran else self.order[:1]
@@ -45,7 +40,6 @@ class Story:
         self._within: dict[int, list[int]] = {}
         for k in self.order:
             self._within.setdefault(self.teller(k), []).append(k)
-        self.symbols = symbols(trace, self._spoken_of(), self.loss)
 
     def _order(self) -> list[int]:
         """The ops in the order backward goes through them."""
@@ -72,12 +66,26 @@ class Story:
         if self.ran:
             return edge.contribution is not None
         source, target = self.trace[edge.source], self.trace[edge.target]
-        return (
-            source.needs and target.id in self._ordered and base_of(edge, target) in target.vjp_tex
-        )
+        return source.needs and target.id in self._ordered and edge.input in target.vjp_tex
 
     def live_uses(self, entry: Entry) -> list[Edge]:
         return [edge for edge in self.trace.uses(entry) if self.live(edge)]
+
+    # ------------------------------------------------------------------ repeated blocks
+
+    def hidden(self, entry: int) -> bool:
+        """Whether an entry is in a copy of a block: backward goes first through the last, told."""
+        fold = self.model.fold
+        copies = fold.copy_of.get(entry, {})
+        return any(number < fold.times[block] - 1 for block, number in copies.items())
+
+    def block(self, entry: int) -> tuple[str, str]:
+        """Which blocks an entry's is one of, and the scope of the one that is told."""
+        block = next(iter(self.model.fold.copy_of[entry]))
+        above, _, _ = block.rpartition("/")
+        names = self.model.fold.names[block]
+        last = names.rpartition(" … ")[2]
+        return names, f"{above}/{last}" if above else last
 
     # ------------------------------------------------------------------ told within another
 
@@ -99,25 +107,25 @@ class Story:
         if entry.op is None or entry.name or len(uses) != 1 or entry.id in (*self.roots, *checked):
             return None
         edge, user = uses[0], self.trace[uses[0].target]
-        if user.scope != entry.scope or self.blocks.hidden(entry.id) != self.blocks.hidden(user.id):
+        if user.scope != entry.scope or self.hidden(entry.id) != self.hidden(user.id):
             return None
         own, users = self._moves(entry), self._moves(user)
         inlined = users == "moved" or (users == "turned" and user.name is not None)
         if own == "turned" or (own and inlined):
             return edge
-        passed = user.vjp_tex.get(base_of(edge, user)) == "<g>" and user.shape == entry.shape
-        simple = len(entry.tex) <= SHORT and not re.search(r"frac|operatorname", entry.tex)
-        out_free = not any("<out>" in rule for rule in entry.vjp_tex.values())
-        return edge if self.live(edge) and passed and simple and out_free else None
+        passed = user.vjp_tex.get(edge.input) == "<g>" and user.shape == entry.shape
+        return edge if self.live(edge) and passed and _is_short(entry) else None
 
     def _moves(self, entry: Entry) -> str:
         """Whether an op only moves or repeats what it gets: "turned", "moved", or ""."""
-        rules = list(templates(self.trace, entry)[1].values())
-        if len(rules) != 1 or entry.op == "sum" or len(self.trace.into(entry)) != 1:
+        rules = [parse(rule) for rule in entry.vjp_tex.values()]
+        tex = parse(entry.tex)
+        if len(rules) != 1 or len(self.trace.into(entry)) != 1 or SUM in walk(tex):
             return ""
-        return (
-            "turned" if rules[0] == TURNED else "moved" if _REARRANGED.fullmatch(rules[0]) else ""
-        )
+        if rules[0] == Script(GRADIENT, above=TOP):
+            return "turned"
+        repeats = rules[0] == GRADIENT and _is_function_of_slot(tex)
+        return "moved" if repeats or _rearranges(rules[0]) else ""
 
     def teller(self, entry: int) -> int:
         """The entry within whose step an entry is told: itself unless it has a host."""
@@ -139,105 +147,68 @@ class Story:
                 found.append(edge)
         return found
 
-    def _spoken_of(self) -> set[int]:
+    # ------------------------------------------------------------------ what has a symbol
+
+    def spoken_of(self) -> set[int]:
         """Every entry that needs a symbol."""
-        told = {i for i in self.trace.forward_steps if not self.blocks.hidden(i)}
+        told = {i for i in self.trace.forward_steps if not self.hidden(i)}
         beside = {e.source for i in told for e in self.trace.into(self.trace[i])}
         users = {e.target for i in told | beside for e in self.live_uses(self.trace[i])}
         users = {self.teller(i) for i in users}
         spoken = told | beside | users
         spoken |= {origin for i in spoken if (origin := self.detached_from(i)) is not None}
-        plain = (i for i in spoken if i not in self.hosts and not self.number(i))
+        plain = (i for i in spoken if i not in self.hosts and self.number(i) is None)
         return {i for i in plain if self.detached_from(i) is None}
-
-    # ------------------------------------------------------------------ formulas
 
     def number(self, entry: int) -> str | None:
         """A constant that is one number, as text."""
         one = self.trace[entry]
-        plain = (
-            one.kind == "constant" and not one.name and one.shape == () and one.value is not None
-        )
-        return number_tex(repr(np.asarray(one.value).item())) if plain else None
+        bare = one.kind == "constant" and not one.name and one.shape == ()
+        return repr(np.asarray(one.value).item()) if bare and one.value is not None else None
 
     def detached_from(self, entry: int) -> int | None:
         """What an entry is the same as, but for the gradient that stops there."""
         edges = self.trace.into(self.trace[entry]) if self.trace[entry].op is None else []
         return edges[0].source if edges and edges[0].input == "detach" else None
 
-    def value(self, entry: int) -> Expression:
-        """An entry's symbol, or its formula if it is told within another."""
-        if entry in self.hosts:
-            return self.forward(self.trace[entry])
-        if (origin := self.detached_from(entry)) is not None:
-            return Expression(text=rf"\mathrm{{detach}}({self.value(origin).tex})")
-        number = self.number(entry)
-        return Expression(text=number) if number else value(self.symbols[entry])
+    # ------------------------------------------------------------------ steps
 
-    def gradient(self, entry: int) -> Expression:
-        if entry in self.hosts:
-            return self.rule(self.hosts[entry])
-        return ONE if entry == self.loss else gradient(self.symbols[entry])
+    def is_trivial(self, i: int) -> bool:
+        """Whether a step only passes on what it got, rearranged or scaled."""
+        entry = self.trace[i]
+        named = {name for rule in entry.vjp_tex.values() for name in slots(parse(rule))}
+        live = [edge for edge in self.trace.into(entry) if self.live(edge)]
+        same = len(live) == 1 and self.trace[live[0].source].size == entry.size
+        return same and named <= {"g", *entry.settings} and i not in self.roots
 
-    def name(self, entry: int) -> str:
-        return self.value(entry).tex
 
-    def slope(self, entry: int) -> str:
-        """∂L/∂ an entry, even of the loss itself."""
-        return gradient(self.symbols[entry]).tex
+def _is_short(entry: Entry) -> bool:
+    """Whether a formula may stand inside another one."""
+    tree = parse(entry.tex)
+    needs_result = any("out" in slots(parse(rule)) for rule in entry.vjp_tex.values())
+    few = sum(map(_is_seen, walk(tree))) <= SHORT
+    return few and not any(map(_is_heavy, walk(tree))) and not needs_result
 
-    def forward(self, entry: Entry) -> Expression:
-        return fill(templates(self.trace, entry)[0], self._values(entry))
 
-    def rule(self, edge: Edge) -> Expression:
-        """What a use sends back, as a formula."""
-        user = self.trace[edge.target]
-        rules, base = templates(self.trace, user)[1], base_of(edge, user)
-        template = rules.get(edge.input, rules.get(base, r"\text{no rule}"))
-        values = self._values(user) | {"g": self.gradient(user.id)}
-        if user.id not in self.hosts or "<out>" in template:
-            values["out"] = self.value(user.id)
-        if template == TURNED:
-            return values["g"].transpose()
-        over, letters = self.repeated(edge)
-        if in_product(edge, user) and over:
-            for e in self.trace.into(user):
-                index = index_of(self.trace[e.source].shape[:-2], over, letters)
-                values[e.input] = values[e.input].indexed(index)
-            values["g"] = values["g"].indexed(",".join(letters[k] for k in over))
-        return fill(template, values).summed(",".join(letters[k] for k in over))
+def _is_seen(node: Node) -> bool:
+    return isinstance(node, Slot) or (isinstance(node, Sign) and node.kind != "space")
 
-    def repeated(self, edge: Edge) -> tuple[list[int], list[str]]:
-        """The axes along which an input was repeated, and the letters of all axes they are among.
 
-        They are axes of the result, or of the stack of matrices in a product of such stacks.
-        """
-        source, user = self.trace[edge.source], self.trace[edge.target]
-        shapes = [self.trace[e.source].shape for e in self.trace.into(user)]
-        if in_product(edge, user):
-            stack = np.broadcast_shapes(*(s[:-2] for s in shapes))
-            return missing(source.shape[:-2], stack), stack_letters(len(stack))
-        if user.op == "linear":
-            return missing(source.shape, user.shape), array_letters(len(user.shape))
-        said = r"\sum" in user.vjp_tex.get(base_of(edge, user), "")
-        if said or not broadcasts(shapes, user.shape):
-            return [], []
-        return missing(source.shape, user.shape), array_letters(len(user.shape))
+def _is_heavy(node: Node) -> bool:
+    """A fraction, a function with a name of its own, or what begins a definition."""
+    named = isinstance(node, Sign) and node.kind == "function" and node.tex[0] != "\\"
+    return isinstance(node, Fraction) or named or node == QUAD
 
-    def _values(self, entry: Entry) -> dict[str, Expression]:
-        """What a formula of an op may name: its inputs and settings."""
-        values: dict[str, Expression] = {}
-        for name, text in entry.settings.items():
-            if text != "None":
-                values[name] = Expression(text=number_tex(text))
-        for edge in self.trace.into(entry):
-            part = self.value(edge.source)
-            values[edge.input] = part
-            base = base_of(edge, entry)
-            if base != edge.input:  # one of many: they are listed
-                listed = f"{values[base].tex}, {part.tex}" if base in values else part.tex
-                values[base] = Expression(text=listed)
-        tex, rules = templates(self.trace, entry)
-        for name in re.findall(r"<(\w+)>", " ".join([tex, *rules.values()])):
-            values.setdefault(name, value(Symbol(rf"\mathrm{{{name}}}")))  # unknown or left out
-        return values
+
+def _rearranges(rule: Node) -> bool:
+    """A function of <g> alone, or a sum of its entries."""
+    items = rule.items if isinstance(rule, Row) else ()
+    sums = len(items) == 2 and isinstance(items[0], Script) and items[0].base == SUM
+    return _is_function_of_slot(rule) or (sums and items[1] == GRADIENT)
+
+
+def _is_function_of_slot(tree: Node) -> bool:
+    if not isinstance(tree, Call) or not isinstance(tree.group.inside, Slot):
+        return False
+    head = tree.head.base if isinstance(tree.head, Script) else tree.head
+    return isinstance(head, Sign) and head.kind == "function"

@@ -3,7 +3,8 @@ r"""Formulas: one tree for each, and writers for it.
 tree     what a formula is made of, how it binds, and the signs that it defines
 parse    the LaTeX of declarations and of hand-derived steps as a tree
 signs    each sign in LaTeX, Unicode and ASCII
-fill     values in the place of slots, with brackets where they are needed
+fill     values in the place of slots, with brackets where they are needed; products of matrices
+numbers  numbers as a person writes them
 latex, text, mathml    the writers
 
 >>> rule = parse(r"<g> <b>^\top")
@@ -15,9 +16,13 @@ latex, text, mathml    the writers
 ['slot', 'g']
 """
 
-from .fill import (
+from .fill import fill
+from .latex import latex, text_tex
+from .mathml import Tree, mathml
+from .numbers import number
+from .parse import parse
+from .products import (
     ONE,
-    fill,
     gradient,
     gradient_of,
     indexed,
@@ -26,9 +31,6 @@ from .fill import (
     symbol_name,
     transposed,
 )
-from .latex import latex, text_tex
-from .mathml import Tree, mathml
-from .parse import parse
 from .text import plain, text
 from .tree import Node, changed, definitions, is_negative, keeps_shape, level, slots
 
@@ -48,6 +50,7 @@ __all__ = [
     "latex",
     "level",
     "mathml",
+    "number",
     "parse",
     "plain",
     "slots",

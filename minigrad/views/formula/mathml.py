@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from .signs import SPACES, shown
-from .tree import SUM, Accent, Call, Fraction, Group, Node, Root, Row, Script, Sign, Slot, items_of
+from .tree import SUM, Accent, Call, Fraction, Group, Node, Row, Script, Sign, Slot, items_of
 
 __all__ = ["Tree", "mathml"]
 
@@ -70,11 +70,11 @@ def _tree(node: Node) -> Tree:
             made = ["mfrac", _tree(top), _tree(bottom)]
             style = {"displaystyle": "false", "scriptlevel": "0"}
             return ["mstyle", style, made] if small else made
-        case Root(inside):
-            return ["msqrt", *_parts(inside)]
         case Script(base, below, above):
             scripts = [_small(script) for script in (below, above) if script is not None]
             return [_script_tag(node), _tree(base), *scripts]
+        case Accent("sqrt", base):
+            return ["msqrt", *_parts(base)]
         case Accent(mark, base):
             return ["mover", _tree(base), ["mo", {"stretchy": "false"}, ACCENTS[mark]]]
 

@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 
 from .signs import FUNCTIONS, GREEK, OPERATORS, SPACES
-from .tree import Accent, Call, Fraction, Group, Node, Root, Row, Script, Sign, Slot, row
+from .tree import Accent, Call, Fraction, Group, Node, Row, Script, Sign, Slot, base_of, row
 
 __all__ = ["parse"]
 
@@ -132,9 +132,7 @@ class _Parser:
         name = token[1:]
         if name in ("frac", "tfrac", "dfrac"):
             return Fraction(self.argument(), self.argument(), small=name == "tfrac")
-        if name == "sqrt":
-            return Root(self.argument())
-        if name in ("hat", "bar"):
+        if name in ("hat", "bar", "sqrt"):
             return Accent(name, self.argument())
         if name in ("operatorname", "mathrm", "text"):
             kind = {"operatorname": "function", "mathrm": "word", "text": "text"}[name]
@@ -186,7 +184,7 @@ class _Parser:
 
 def _takes(head: Node, group: Group) -> bool:
     """Whether brackets right behind a node are its arguments or its index."""
-    base = head.base if isinstance(head, Script) else head
+    base = base_of(head)
     if group.open == "|" or (isinstance(base, Sign) and base.kind == "number"):
         return False
     operator = isinstance(base, Sign) and base.kind in ("operator", "space", "text")

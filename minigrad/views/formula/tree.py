@@ -6,31 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
 
-__all__ = [
-    "Accent",
-    "Call",
-    "Fraction",
-    "Group",
-    "Node",
-    "Root",
-    "Row",
-    "Script",
-    "Sign",
-    "Slot",
-    "changed",
-    "definitions",
-    "is_glued",
-    "is_negative",
-    "is_operator",
-    "is_prefix",
-    "items_of",
-    "keeps_shape",
-    "level",
-    "row",
-    "slots",
-    "walk",
-]
-
 
 @dataclass(frozen=True)
 class Sign:
@@ -84,11 +59,6 @@ class Fraction:
 
 
 @dataclass(frozen=True)
-class Root:
-    inside: Node
-
-
-@dataclass(frozen=True)
 class Script:
     base: Node
     below: Node | None = None
@@ -97,17 +67,21 @@ class Script:
 
 @dataclass(frozen=True)
 class Accent:
-    mark: str  # "hat" or "bar"
+    mark: str  # "hat", "bar" or "sqrt"
     base: Node
 
 
-Node: TypeAlias = Sign | Slot | Row | Group | Call | Fraction | Root | Script | Accent
+Node: TypeAlias = Sign | Slot | Row | Group | Call | Fraction | Script | Accent
 
-COMMA = Sign("operator", ",")
+
+def operator(tex: str) -> Sign:
+    return Sign("operator", tex)
+
+
+COMMA, EQUALS, SUM, TOP = map(operator, (",", "=", r"\sum", r"\top"))
+PLUS, MINUS = ADDING = operator("+"), operator("-")
+RELATIONS = (EQUALS, *map(operator, ("<", ">", r"\le", r"\ge")))
 QUAD = Sign("space", r"\quad")
-ADDING = (Sign("operator", "+"), Sign("operator", "-"))
-RELATIONS = tuple(Sign("operator", tex) for tex in ("=", "<", ">", r"\le", r"\ge"))
-SUM = Sign("operator", r"\sum")
 
 
 def row(items: tuple[Node, ...] | list[Node]) -> Node:
@@ -126,6 +100,11 @@ def children(node: Node) -> Iterator[Node]:
             yield from value
         elif not isinstance(value, str | bool | None):
             yield value
+
+
+def base_of(node: Node) -> Node:
+    """What stands under scripts; the node itself without any."""
+    return node.base if isinstance(node, Script) else node
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -177,9 +156,9 @@ def definitions(formula: Node) -> tuple[Node, list[tuple[Node, Node]]]:
     first, *rest = split(formula, QUAD)
     found = []
     for part in rest:
-        sign, *definition = split(_without_comma(part), RELATIONS[0])
+        sign, *definition = split(_without_comma(part), EQUALS)
         if definition:
-            found.append((sign, _joined(definition, RELATIONS[0])))
+            found.append((sign, _joined(definition, EQUALS)))
     return (_without_comma(first) if rest else first), found
 
 
@@ -200,16 +179,6 @@ def _joined(parts: list[Node], separator: Node) -> Node:
 
 def is_operator(node: Node | None) -> bool:
     return isinstance(node, Sign) and node.kind == "operator"
-
-
-def is_glued(node: Node) -> bool:
-    """Whether a node is an operator that LaTeX has in braces, which stands close to both sides."""
-    return isinstance(node, Sign) and node.tex[:1] == "{"
-
-
-def is_prefix(before: Node | None, node: Node) -> bool:
-    """Whether a plus or minus is the sign of what follows."""
-    return node in ADDING and (before is None or is_operator(before))
 
 
 def level(node: Node) -> str:

@@ -15,13 +15,12 @@ from ..attention.figures import row_entropy
 from ..attention.record import attentions
 from ..colors import BINS, FIXED
 from ..data import node_to_dict, number
-from ..formula import Tree
 from ..model import STATES, Model
 from ..plain import one_line
-from ..variants import WHERE, formulas_of
+from ..repeats import repeats
 from .arrays import Arrays
 from .chapters import chapters
-from .formulas import tree_of
+from .formulas import Formulas
 
 if TYPE_CHECKING:
     from ...recording.record import Edge, Entry
@@ -36,10 +35,10 @@ def page_content(
     trace: Trace, *, tokens: Sequence[Any] | None = None, title: str | None = None
 ) -> dict[str, Any]:
     """Everything the page needs, ready for JSON."""
-    arrays, formulas = Arrays(), _Numbered()
+    arrays, formulas = Arrays(), Formulas()
     model = Model(trace, fold=False)
     nodes = [_node(model, entry, arrays, formulas) for entry in trace.entries]
-    edges = [_edge(edge, arrays) for edge in trace.edges]
+    edges = [_edge(trace, edge, arrays) for edge in trace.edges]
     attention = _attention(trace, arrays)
     return {
         "title": one_line(title or "One forward and backward pass"),
@@ -59,25 +58,11 @@ def page_content(
     }
 
 
-class _Numbered:
-    """Formulas, each once, by number."""
-
-    def __init__(self) -> None:
-        self.trees: list[Tree] = []
-        self._known: dict[str, int] = {}
-
-    def add(self, tex: str) -> int:
-        if tex not in self._known:
-            self._known[tex] = len(self.trees)
-            self.trees.append(tree_of(tex))
-        return self._known[tex]
-
-
 # ---------------------------------------------------------------- nodes and edges
 
 
-def _node(model: Model, entry: Entry, arrays: Arrays, formulas: _Numbered) -> dict[str, Any]:
-    trace, node = model.trace, node_to_dict(model.trace, entry)
+def _node(model: Model, entry: Entry, arrays: Arrays, formulas: Formulas) -> dict[str, Any]:
+    node = node_to_dict(model.trace, entry)
     made = {key: value for key, value in node.items() if key not in LEFT_OUT}
     made["home"] = one_line(model.home[entry.id])
     for name in ("name", "scope", "place"):
@@ -87,20 +72,8 @@ def _node(model: Model, entry: Entry, arrays: Arrays, formulas: _Numbered) -> di
     if entry.gradient is not None:
         made["bin"] = _bin(entry.gradient_rms)
     if entry.tex:
-        whole = formulas_of(trace, entry)
-        lines = {name: rule.split(WHERE) for name, rule in whole.vjp_tex.items()}
-        tex, *defined = whole.tex.split(WHERE)
-        made["tex"] = formulas.add(tex)
-        made["vjp"] = {name: formulas.add(rule) for name, (rule, *_) in lines.items()}
-        signs = {"": defined} | {name: rest for name, (_, *rest) in lines.items()}
-        made["where"] = {name: [*map(formulas.add, some)] for name, some in signs.items() if some}
-        made["sums"] = [name for name, tex in entry.vjp_tex.items() if _keeps_shape(tex)]
+        made |= formulas.of(entry)
     return {key: value for key, value in made.items() if value not in (None, "", [], {})}
-
-
-def _keeps_shape(tex: str) -> bool:
-    """Whether a rule works entry by entry or as a product: the engine then sums broadcast axes."""
-    return not re.search(r"\\operatorname|\\sum|\[|_i", tex)
 
 
 def _setting(text: str) -> str:
@@ -116,8 +89,10 @@ def _setting(text: str) -> str:
         return text
 
 
-def _edge(edge: Edge, arrays: Arrays) -> dict[str, Any]:
+def _edge(trace: Trace, edge: Edge, arrays: Arrays) -> dict[str, Any]:
     made: dict[str, Any] = {"source": edge.source, "target": edge.target, "input": edge.input}
+    if (axes := repeats(trace, edge)) is not None:
+        made["over"] = ",".join(axes.letters)
     if edge.contribution is not None:
         made["sent"] = arrays.add(edge.contribution)
         made["bin"] = _bin(edge.contribution_rms)

@@ -1,13 +1,58 @@
-"""Formulas as the page has them: trees of MathML, and the same with shapes for symbols."""
+"""Formulas as the page has them: trees of MathML, each once; and with shapes for symbols."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from ..formula import Node, Tree, changed, gradient_of, mathml, parse, symbol_name
-from ..formula.tree import Script, Sign
+from ..formula import (
+    Node,
+    Tree,
+    changed,
+    definitions,
+    fill,
+    gradient_of,
+    mathml,
+    number,
+    parse,
+    symbol_name,
+)
+from ..formula.tree import EQUALS, Row, Script, Sign, items_of
 
-__all__ = ["shape_text", "shapes_of", "tree_of"]
+if TYPE_CHECKING:
+    from ...recording.record import Entry
+
+__all__ = ["Formulas", "shape_text", "shapes_of", "tree_of"]
+
+
+class Formulas:
+    """The formulas of a record, each once, by number."""
+
+    def __init__(self) -> None:
+        self.trees: list[Tree] = []
+        self._known: dict[Node, int] = {}
+
+    def add(self, formula: Node) -> int:
+        if formula not in self._known:
+            self._known[formula] = len(self.trees)
+            self.trees.append(mathml(formula))
+        return self._known[formula]
+
+    def of(self, entry: Entry) -> dict[str, Any]:
+        """Of an entry: `tex`; `vjp` by input; `where` by the same, what defines their signs."""
+        told = {n: self._told(entry, tex) for n, tex in {"": entry.tex, **entry.vjp_tex}.items()}
+        body, _ = told[""]
+        return {
+            "tex": body,
+            "vjp": {name: rule for name, (rule, _) in told.items() if name},
+            "where": {name: signs for name, (_, signs) in told.items() if signs},
+        }
+
+    def _told(self, entry: Entry, tex: str) -> tuple[int, list[int]]:
+        settings = {name: number(text) for name, text in entry.settings.items() if text != "None"}
+        body, signs = definitions(parse(tex))
+        lines = (Row((*items_of(s), EQUALS, *items_of(fill(it, settings)))) for s, it in signs)
+        return self.add(fill(body, settings)), [*map(self.add, lines)]
 
 
 def tree_of(tex: str) -> Tree:

@@ -37,26 +37,21 @@ const inlineMath = (...children) => ml("math", {}, ...children);
 const equals = () => ml("mo", {}, "=");
 const room = () => ml("mspace", { width: "0.17em" });
 
-// What stands for an op's inputs, settings, output and gradient: symbols, or their shapes.
+// What stands for an op's inputs, output and gradient: symbols, or their shapes. concatenate's inputs are arrays0, arrays1, ...;
+// its formula says "arrays" for all of them.
 function slotsOf(node, shapes) {
   const shown = (one) => (shapes ? ml("mi", { class: "shape" }, tupleOf(one)) : symbol(one));
   return (name) => {
     if (name === "out") return shown(node);
     if (name === "g") return shapes ? shown(node) : gradientSymbol(node);
-    const used = node.into.filter((edge) => inputName(node, edge) === name).map((edge) => shown(nodes[edge.source]));
+    const exact = node.into.filter((edge) => edge.input === name);
+    const used = (exact.length ? exact : node.into.filter((edge) => edge.input.replace(/\d+$/, "") === name)).map((edge) => shown(nodes[edge.source]));
     if (used.length > 1) {
       const some = used.length > 4 ? [...used.slice(0, 3), ml("mi", {}, "…"), used[used.length - 1]] : used;
       return ml("mrow", {}, ...some.flatMap((one, i) => (i ? [ml("mo", {}, ","), one] : [one])));
     }
-    if (used.length) return used[0];
-    const setting = (node.settings || {})[name];
-    return setting === undefined ? ml("mi", {}, name) : ml(/^[-\d.e+]+$/.test(setting) ? "mn" : "mtext", {}, setting);
+    return used[0] || ml("mi", {}, name);
   };
-}
-// concatenate's inputs are arrays0, arrays1, ...; its one formula says "arrays".
-function inputName(node, edge) {
-  const rules = node.vjp || {};
-  return edge.input in rules ? edge.input : edge.input.replace(/\d+$/, "");
 }
 // A formula, and below it what defines its signs.
 function whole(node, name, formula) {
@@ -69,22 +64,14 @@ function forwardRule(node) {
     math(ml("mi", { class: "shape" }, tupleOf(node)), equals(), build(tree, slotsOf(node, true)))];
 }
 function backwardRule(node, edge) {
-  const name = inputName(node, edge), rule = (node.vjp || {})[name];
+  const name = edge.input, rule = (node.vjp || {})[name];
   if (rule === undefined) return [];
   const source = nodes[edge.source], tree = record.formulas[rule];
   const sign = source.uses.length > 1 ? ml("mo", { lspace: "0.28em", rspace: "0.28em" }, "+=") : equals();
-  const sum = () => (wasSummed(node, edge) ? [ml("munder", {}, ml("mo", {}, "∑"), ml("mtext", {}, "broadcast"))] : []);
+  const over = () => edge.over.split(",").flatMap((letter, i) => [...(i ? [ml("mo", {}, ",")] : []), ml("mi", {}, letter)]);
+  const sum = () => (edge.over ? [ml("munder", {}, ml("mo", {}, "∑"), ml("mrow", {}, ...over()))] : []);
   return [whole(node, name, math(gradientSymbol(source), sign, ...sum(), build(tree, slotsOf(node)))),
     math(ml("mi", { class: "shape" }, tupleOf(source)), equals(), ...sum(), build(tree, slotsOf(node, true)))];
-}
-// Written entry by entry, a rule gives the output's shape; the engine sums over axes that were broadcast.
-function wasSummed(node, edge) {
-  const [from, to] = [nodes[edge.source].shape || [], node.shape || []];
-  if (!(node.sums || []).includes(inputName(node, edge))) return false;
-  const tail = to.slice(to.length - from.length);
-  const products = node.op === "matmul" ? 2 : 0; // a product's last two axes are its own
-  return from.length < to.length && (from.length > products || !products || to.length > 2)
-    || from.some((n, i) => i < from.length - products && n === 1 && tail[i] !== 1);
 }
 
 /* What this machine's fonts know of formulas. One made for them says where scripts stand and how brackets grow; others

@@ -59,7 +59,7 @@ function forwardPanel(node, step, actions) {
 function backwardPanel(node, step, actions) {
   const [wanted, not] = [node.into.filter((edge) => edge.sent !== undefined), node.into.filter((edge) => edge.sent === undefined)];
   const sends = wanted.map((edge) => {
-    const source = nodes[edge.source], note = wasSummed(node, edge) ? `summed over the axes along which ${labelOf(source)} was broadcast` : "";
+    const source = nodes[edge.source], note = edge.over ? `summed over the axes along which ${labelOf(source)} was broadcast` : "";
     const caption = el("span", {}, "to ", inlineMath(symbol(source)), source.uses.filter((use) => use.sent !== undefined).length > 1 ? ", a term" : "");
     const formulas = backwardRule(node, edge);
     return { rule: formulas.length > 0 && rule(formulas, note), card: heatCard(edge.sent, `gradient sent to ${labelOf(source)}`, "sent", { caption }) };

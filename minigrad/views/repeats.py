@@ -1,0 +1,72 @@
+"""Along which axes an input of an op was repeated, so that its gradient is a sum over them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..ops.notation import letters, repeated
+from .formula import Node, keeps_shape, parse
+from .formula.tree import TOP, Script, Slot, items_of
+
+if TYPE_CHECKING:
+    from ..recording.record import Edge, Entry
+    from ..recording.trace import Trace
+
+__all__ = ["Repeats", "in_product", "repeats", "stack_letters"]
+
+
+class Repeats(NamedTuple):
+    """Letters and lengths of the axes: those of the result, or of a stack of matrices."""
+
+    letters: list[str]
+    sizes: list[int]
+    in_stack: bool = False
+
+
+def repeats(trace: Trace, edge: Edge) -> Repeats | None:
+    """What the gradient that a use sends back is summed over, if its rule does not say so."""
+    source, user = trace[edge.source], trace[edge.target]
+    rule = parse(user.vjp_tex.get(edge.input, ""))
+    product = in_product(trace, edge)
+    if product:
+        shape, whole = source.shape[:-2], stack(trace, user)
+        names = stack_letters(len(whole))
+    elif keeps_shape(rule) and _fits(source.shape, user.shape):
+        shape, whole = source.shape, user.shape
+        names = letters(len(whole))
+    else:
+        return None
+    axes = repeated(shape, whole)
+    return Repeats([names[k] for k in axes], [whole[k] for k in axes], product) if axes else None
+
+
+def in_product(trace: Trace, edge: Edge) -> bool:
+    """Whether a use is as a factor in a product of matrices, as its rule shows."""
+    factors = items_of(parse(trace[edge.target].vjp_tex.get(edge.input, "")))
+    return len(factors) > 1 and all(map(_is_matrix, factors))
+
+
+def _is_matrix(node: Node) -> bool:
+    """A slot, as it is or transposed."""
+    return isinstance(node.base if isinstance(node, Script) and node.above == TOP else node, Slot)
+
+
+def stack(trace: Trace, user: Entry) -> tuple[int, ...]:
+    """The shape of the stack of matrices that a product is."""
+    factors = [e for e in trace.into(user) if in_product(trace, e)]
+    return np.broadcast_shapes(*(trace[e.source].shape[:-2] for e in factors))
+
+
+def stack_letters(ndim: int) -> list[str]:
+    """The letters that index a stack of matrices: b, h and g as in an array, or b_1, b_2, …"""
+    return list("bhg"[:ndim]) if ndim < 4 else [f"b_{k}" for k in range(1, ndim + 1)]
+
+
+def _fits(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Whether an array of this shape fills the whole if it is repeated."""
+    try:
+        return np.broadcast_shapes(shape, whole) == whole
+    except ValueError:
+        return False
