@@ -7,10 +7,12 @@ import secrets
 import shutil
 import subprocess
 import sysconfig
+from errno import ENAMETOOLONG
 from importlib import metadata
 from pathlib import Path
 
 from ..engine.errors import ArgumentError, MinigradError, MissingDependencyError
+from .plain import one_line
 
 __all__ = ["FORMATS", "format_of", "render", "write"]
 
@@ -80,20 +82,27 @@ def render(text: str, format: str) -> bytes:
     return done.stdout
 
 
-def write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes, call: str = "draw") -> None:
     """Write a file so that it is there whole or not at all.
 
-    Raises: ArgumentError if its directory does not exist.
+    Raises: ArgumentError, naming the call, if its folder does not exist, if the path is one itself,
+        or if no file can have such a name.
     """
-    if not path.parent.is_dir():
+    if os.path.isdir(path):  # False for a name that no file can have
+        raise ArgumentError(f"{call}: {str(path)!r} is a folder; name a file in it")
+    if not os.path.isdir(path.parent):
         raise ArgumentError(
-            f"draw: there is no directory {str(path.parent)!r} to write {path.name!r} into"
+            f"{call}: there is no folder {str(path.parent)!r} to write {path.name!r} into"
         )
-    whole = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    whole = path.with_name(f".{secrets.token_hex(8)}")
     try:
         with open(whole, "xb") as file:
             file.write(content)
         os.replace(whole, path)
-    except BaseException:
+    except BaseException as error:
         whole.unlink(missing_ok=True)
+        if isinstance(error, ValueError) or getattr(error, "errno", None) == ENAMETOOLONG:
+            raise ArgumentError(
+                f"{call}: no file can be named {one_line(path.name, 60)!r}"
+            ) from None
         raise

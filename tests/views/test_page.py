@@ -85,16 +85,6 @@ def test_the_same_record_gives_the_same_bytes(multi: Trace, tmp_path: Path) -> N
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_a_missing_folder_is_named(multi: Trace, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"no such folder: .*nowhere, wanted for page\.html"):
-        multi.html(tmp_path / "nowhere" / "page.html")
-
-
-def test_a_folder_in_the_files_place_is_refused(multi: Trace, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="is a folder"):
-        multi.html(tmp_path)
-
-
 def test_a_failed_page_leaves_what_was_there(multi: Trace, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text("before")

@@ -79,9 +79,24 @@ def test_suffixes_in_capitals_are_understood() -> None:
     assert format_of(Path("G.PNG")) == "png"
 
 
-def test_a_missing_directory_is_refused_by_name(single: Trace, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"there is no directory .*nowhere"):
-        single.draw(tmp_path / "nowhere" / "g.dot")
+VIEWS = [("draw", "g.dot"), ("html", "g.html"), ("derivation", "g.md")]
+
+
+@pytest.mark.parametrize(("call", "name"), VIEWS)
+def test_a_path_that_cannot_be_written_is_refused_by_the_call_it_was_given_to(
+    single: Trace, tmp_path: Path, call: str, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    suffix = Path(name).suffix
+    for path, said in (
+        (tmp_path / "nowhere" / name, f"{call}: there is no folder .*nowhere.* to write"),
+        (tmp_path / name, f"{call}: .* is a folder; name a file in it"),
+        (tmp_path / f"{'n' * 300}{suffix}", f"{call}: no file can be named 'nnn"),
+        (tmp_path / f"a\0b{suffix}", f"{call}: no file can be named"),
+    ):
+        with pytest.raises(ArgumentError, match=said):
+            getattr(single, call)(path)
+    assert os.listdir(tmp_path) == [name]
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(

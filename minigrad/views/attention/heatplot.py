@@ -82,5 +82,5 @@ def _saved(figure: Any, path: Path) -> Path:
     held = BytesIO()
     dates: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     figure.savefig(held, format=format, dpi=144, metadata=dates.get(format))
-    write(path, held.getvalue())
+    write(path, held.getvalue(), "attention.plot")
     return path

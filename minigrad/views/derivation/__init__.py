@@ -30,7 +30,7 @@ __all__ = ["derivation_text", "write_derivation"]
 def write_derivation(trace: Trace, path: str | Path) -> Path:
     """Write the derivation of a trace to a file, whole or not at all."""
     path = Path(path)
-    write(path, derivation_text(trace).encode())
+    write(path, derivation_text(trace).encode(), "derivation")
     return path
 
 

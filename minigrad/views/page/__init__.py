@@ -19,7 +19,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...engine.errors import ArgumentError
 from ..colors import BINS, DARK, LIGHT, Theme, ink_on
 from ..render import write
 from .content import page_content
@@ -50,11 +49,7 @@ def write_page(
 ) -> Path:
     """Write the page of a trace, whole or not at all."""
     path = Path(path)
-    if not path.parent.is_dir():
-        raise ArgumentError(f"html(path): no such folder: {path.parent}, wanted for {path.name}")
-    if path.is_dir():
-        raise ArgumentError(f"html(path): {path} is a folder; name a file in it")
-    write(path, page_html(trace, tokens=tokens, title=title).encode())
+    write(path, page_html(trace, tokens=tokens, title=title).encode(), "html")
     return path
 
 
