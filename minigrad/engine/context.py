@@ -100,16 +100,17 @@ class Change:
         before = current()
         try:
             _CURRENT.set(self._changed(before))
+            return self
         except BaseException:  # Ctrl-C right after it: the block will not be entered, nor left
             _CURRENT.set(before)
             raise
-        return self
 
-    def __exit__(self, *exception: object) -> None:
-        now = current()
+    def __exit__(self, *exception: object, now: Any = None) -> None:
         try:
+            now = current()
             _CURRENT.set(now.outer or now)
-        except BaseException:  # Ctrl-C before it
+        except BaseException:  # Ctrl-C anywhere in it: leave all the same
+            now = now or current()
             _CURRENT.set(now.outer or now)
             raise
 

@@ -1,13 +1,14 @@
 """What surrounds a call belongs to the thread or task that set it, and ends where it ends."""
 
 import asyncio
+import sys
 import threading
 
 import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.engine.context import current
+from minigrad.engine.context import _CURRENT, current
 from minigrad.errors import ArgumentError
 
 
@@ -259,3 +260,42 @@ def test_threads_run_backward_at_once_through_their_own_graphs(rng):
     for k in range(4):
         work(k)
         np.testing.assert_array_equal(together[k], found[k])
+
+
+def _interrupted(position):
+    """Whether Ctrl-C at this bytecode of entering or leaving leaves the surroundings changed."""
+    before, seen = current(), 0
+
+    def trace(frame, event, _):
+        nonlocal seen
+        if frame.f_code.co_name not in ("__enter__", "__exit__"):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            seen += 1
+            if seen == position:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    change = mg.no_grad()
+    try:
+        sys.settrace(trace)
+        with change:
+            pass
+    except KeyboardInterrupt:
+        changed = current() is not before
+        _CURRENT.set(before)
+        return changed
+    finally:
+        sys.settrace(None)
+    return None
+
+
+def test_an_interrupt_while_entering_or_leaving_changes_nothing():
+    """But at the first bytecode of leaving, before which there is nothing to catch it."""
+    outcomes = []
+    while (outcome := _interrupted(len(outcomes) + 1)) is not None:
+        outcomes.append(outcome)
+    assert len(outcomes) > 20
+    assert sum(outcomes) <= 3, [i for i, bad in enumerate(outcomes) if bad]
