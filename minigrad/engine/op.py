@@ -88,8 +88,9 @@ class Overlay:
     Costs and formulas stay the op's, and gradients that are Tensors go through the op's own rules.
     """
 
-    __slots__ = ("above", "auxiliary", "kernel", "op", "plans", "rules", "when")
+    __slots__ = ("above", "auxiliary", "forward", "kernel", "op", "plans", "rules", "when")
     kernel: Callable[..., Any]
+    forward: Callable[..., Any]
 
     def __init__(self, op: Op) -> None:
         self.op = op
@@ -108,6 +109,7 @@ class Overlay:
             if parameters_of(kernel) != parameters_of(self.op.kernel):
                 raise DeclarationError(f"op {self.op.name}: its overlay takes other parameters")
             self.above, self.when, self.auxiliary, self.kernel = above, when, auxiliary, kernel
+            self.forward = self.op.flat(kernel)
             self.plans.clear()
             self.op.overlay = self
             return kernel
@@ -270,10 +272,11 @@ class Op:
         if apply is not None:  # a list of Tensors
             return apply(self, inputs, settings)
         try:
-            result = self.forward(*inputs, *settings)
+            chosen: Any = self.chosen(inputs, settings) or self
+            result = chosen.forward(*inputs, *settings)
         except EXPLAINED as error:
             raise self.explain(error, inputs, settings) from error
-        return result[0] if self.auxiliary else result
+        return result[0] if chosen.auxiliary else result
 
     def array(self, value: Any) -> Any:
         """An input as an array; a list that holds Tensors as the Tensor that stacks them."""

@@ -297,5 +297,7 @@ def test_an_interrupt_while_entering_or_leaving_changes_nothing():
     outcomes = []
     while (outcome := _interrupted(len(outcomes) + 1)) is not None:
         outcomes.append(outcome)
+    if not outcomes:
+        pytest.skip("this version of Python does not trace single bytecodes")
     assert len(outcomes) > 20
     assert sum(outcomes) <= 3, [i for i, bad in enumerate(outcomes) if bad]
