@@ -369,8 +369,8 @@ def test_the_first_call_holds_little_more_than_an_eager_one():
 
 
 def test_gradients_of_one_side_are_masked_in_compiled_steps_too(rng):
-    x = mg.tensor(rng.normal(size=(1, 40, 30)), requires_grad=True)
-    u = rng.normal(size=(1, 40, 30))
+    x = mg.tensor(rng.normal(size=(1, 160, 30)), requires_grad=True)  # so many that it pays
+    u = rng.normal(size=(1, 160, 30))
 
     def step(x):
         out = mg.relu(x) + mg.abs(x * 2.0)
