@@ -158,28 +158,23 @@ def backpropagate(
             arrays: with Tensors the rules record themselves.
         textbook: take the ops' own rules, not those of overlays.
     """
-    nodes = order(edge for edge, _ in seeds)
-    useful = None if targets is None else _leading_to(targets, nodes)
-    nodes = nodes if useful is None else [node for node in nodes if node in useful]
-    _refuse_freed(nodes, useful)
+    nodes, useful = _reached([edge for edge, _ in seeds], targets)
     wanted = frozenset(targets or ())
     gradients: dict[Any, Any] = {}
+    results: dict[Any, Any] = {}
     own: set[Any] = set()  # where the gradient is an array that nobody else holds
     for edge, gradient in seeds:
         _accumulate(gradients, own, edge, gradient)
-    results: dict[Any, Any] = {}
     listeners = current().listeners
     for node in nodes:
         gradient = gradients.pop(node, None)
-        if gradient is None:  # only wanted on demand
-            node.saved = node.saved if retain else None
-            continue
-        if node.hooks:
+        if gradient is not None and node.hooks:
             gradient = _hooked(node, node.hooks, gradient, own, keep=targets is None)
         if node in wanted:
             results[node] = gradient if run else np.array(gradient)
-        rules = _rules(node, useful, textbook)
-        if rules is None:
+        rules = None if gradient is None else _rules(node, useful, textbook)
+        if rules is None:  # nothing is wanted further on
+            node.saved = node.saved if retain or targets is not None else None
             continue
         saved = node.saved if node.saved is not None else node.source.recover(node)
         if writes.latest > node.seq:
@@ -188,7 +183,7 @@ def backpropagate(
         parts = rules(gradient, saved) if run is None else run(node, rules, gradient, saved)
         if not retain:
             node.saved = node.source = None
-        kept = bool(run or listeners or node.after)  # someone else may keep the parts
+        fresh = not (run or listeners or node.after)  # nobody else may keep the parts
         if listeners or node.after:
             parts = _announce(node, gradient, parts, start)
         for edge, part in zip(node.edges, parts):  # noqa: B905, the keyword costs 0.2 µs a node
@@ -200,11 +195,7 @@ def backpropagate(
                 _accumulate(gradients, own, edge, part)
             else:
                 gradients[edge] = part
-                if (
-                    edge.__class__ is not Node
-                    and not kept
-                    and _is_new(part, gradient, saved, parts)
-                ):
+                if fresh and edge.__class__ is not Node and _is_new(part, gradient, saved, parts):
                     own.add(edge)
     return results | _arrived(gradients, own, keep=targets is None, copied=run is None)
 
@@ -221,13 +212,17 @@ def order(roots: Iterable[Any]) -> list[Node]:
     return sorted(seen, key=_by_number, reverse=True)
 
 
-def _leading_to(targets: Iterable[Any], nodes: list[Node]) -> set[Any]:
-    """The targets, and every node from which gradients go to one."""
-    useful = set(targets)
-    for node in reversed(nodes):
-        if not useful.isdisjoint(node.edges):
-            useful.add(node)
-    return useful
+def _reached(roots: list[Any], targets: Sequence[Any] | None) -> tuple[list[Node], Any]:
+    """The nodes to visit, and the edges from which a target is reached: None for all of them."""
+    nodes, useful = order(roots), None
+    if targets is not None:
+        useful = set(targets)
+        for node in reversed(nodes):
+            if not useful.isdisjoint(node.edges):
+                useful.add(node)
+        nodes = [node for node in nodes if node in useful]
+    _refuse_freed(nodes, useful)
+    return nodes, useful
 
 
 def _rules(node: Node, useful: set[Any] | None, textbook: bool) -> Callable[..., Any] | None:
