@@ -4,52 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
-from ..memory import ALONE
+from ..memory import empty
 from ..threads import Scratch, run
 
-__all__ = ["LARGE", "THREADS", "Parts", "Spare"]
+__all__ = ["LARGE", "THREADS", "Parts"]
 
 THREADS = 2
 
-LARGE = 1 << 15  # bytes from which a fresh array costs more than looking for one handed back
+LARGE = 1 << 15  # bytes from which an array that is handed out is asked of fast/memory.py
 
 
-class Spare:
-    """Arrays to hand out: one that was handed out before and that nobody holds any more, or a new
-    one. Memory that is given back to the system and asked for anew is slow: every page is cleared
-    again.
-    """
-
-    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
-        self.shape, self.dtype = shape, dtype
-        self.arrays: list[Any] = []
-
-    def __call__(self) -> Any:
-        for array in self.arrays:
-            if getrefcount(array) == ALONE + 1:  # the loop and the list; a view holds its array too
-                return array
-        array = np.empty(self.shape, self.dtype)
-        if len(self.arrays) < 3:
-            self.arrays.append(array)
-        return array
-
-
-class _Fresh:
-    """Arrays to hand out, each slot its own."""
-
-    def __init__(self) -> None:
-        self._spares: dict[int, Spare] = {}
-
-    def __call__(self, slot: int, shape: tuple[int, ...], dtype: Any) -> Any:
-        spare = self._spares.get(slot)
-        if spare is None:
-            spare = self._spares[slot] = Spare(shape, dtype)
-        return spare()
+def _fresh(_: int, shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array to hand out; what lies in it is the receiver's from then on."""
+    return empty(shape, dtype)
 
 
 class Parts:
@@ -65,7 +36,7 @@ class Parts:
         shares = [count * i // THREADS for i in range(THREADS + 1)]
         self.cuts = [cuts[a:b] for a, b in pairwise(shares)]
         self._own = [Scratch().array for _ in self.cuts]
-        self._sums: list[Any] = [_Fresh(), *(Scratch().array for _ in self.cuts[1:])]
+        self._sums: list[Any] = [_fresh, *(Scratch().array for _ in self.cuts[1:])]
         self._more = [Scratch().array for _ in self.cuts]
 
     def __call__(self, part: Callable[..., Any]) -> Any:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ...engine.graph import SourceLocation as Where
+from ..memory import empty
 from .axes import backward
 from .buffer_assignment import Array, Homes
 from .names import Names
-from .parts import LARGE, Spare
+from .parts import LARGE
 from .program import Program, Step, Value, nbytes, root
 from .rewrite import is_transpose
 from .split import Split
@@ -243,7 +245,7 @@ class Terms:
             self.whole.append(f"{name} = {known[0]}{shaped}  # the same memory")
             return
         self.memory[array.slot] = name, value
-        spare = self.names.bind(Spare(value.shape, value.dtype), f"spare_{name}")
+        spare = self.names.bind(partial(empty, value.shape, value.dtype), f"spare_{name}")
         self.whole.append(f"{name} = {spare}()")
 
     def _buffer(self, array: Array, value: Value) -> None:

@@ -135,6 +135,16 @@ def _v_tex(q: Any, is_causal: Any, scale: Any, rule: Any) -> str:
     return rf"A^\top <g>, \quad A = {_weights(q, is_causal, scale, rule)}"
 
 
+def _each(count: Callable[[int, int, int], int]) -> Callable[..., int]:
+    """Operations of a rule, no tile skipped: so many for each score, of d_k, d_v and the masks."""
+
+    def flops(q: Any, k: Any, v: Any, mask: Any, is_causal: bool, rule: Any) -> int:
+        masks = bool(is_causal) + (mask is not None) + (rule is not None)
+        return _entries(q, k, v, mask) * count(q.shape[-1], v.shape[-1], masks)
+
+    return flops
+
+
 @op(
     tex=_tex,
     vjp_tex={
@@ -143,6 +153,11 @@ def _v_tex(q: Any, is_causal: Any, scale: Any, rule: Any) -> str:
         "v": _v_tex,
     },
     flops=_flops,
+    vjp_flops={  # A, which is made again, and its gradient are counted with q
+        "q": _each(lambda d_k, d_v, masks: 2 * d_k + masks + 6 + 2 * d_v + 5 + 2 * d_k),
+        "k": _each(lambda d_k, d_v, masks: 2 * d_k),
+        "v": _each(lambda d_k, d_v, masks: 2 * d_v),
+    },
     samples=_samples,
     analytic=False,
     auxiliary=("schedule", "row_max", "row_sum", "weights"),
@@ -183,9 +198,7 @@ def tiled_attention(q, k, v, mask=None, is_causal=False, scale=None, keep=0, rul
     return out.reshape(*schedule.shape, *out.shape[-2:]), schedule, *saved
 
 
-vars(tiled_attention)["threaded"] = (
-    _has_threads  # threads of BLAS, as they wait, would slow them down
-)
+tiled_attention.threaded = _has_threads  # type: ignore[attr-defined]  # asked by compile
 
 
 @tiled_attention.vjp("q", "k", "v")
