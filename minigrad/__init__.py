@@ -186,7 +186,7 @@ __all__ = [
 
 
 if environ.get("MINIGRAD_FAST", "1") != "0" and find_spec("minigrad.fast") is not None:
-    import_module("minigrad.fast.tiles")  # and with it minigrad.fast
+    import_module("minigrad.fast")
 
 __getattr__, __dir__ = lazy_imports(
     __name__,

@@ -1,12 +1,13 @@
 """What is only there to be faster: delete this folder, or set MINIGRAD_FAST=0, and all else works.
 
-Importing it puts overlays on ops, and quicker sums where the engine adds up.
+Importing it puts overlays on ops, brings attention in tiles, and quicker sums where the engine adds
+up.
 """
 
 from ..engine import graph
-from . import overlays, scatter
+from . import overlays, scatter, tiles
 from .blas_sums import sum_over
 
 graph.sum_over = sum_over
 
-__all__ = ["overlays", "scatter"]
+__all__ = ["overlays", "scatter", "tiles"]

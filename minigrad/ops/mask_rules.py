@@ -43,6 +43,14 @@ class MaskRule:
         """Whether each of these queries sees each of these keys: (rows, keys)."""
         raise NotImplementedError
 
+    def tex(self, i: str = "i") -> str:
+        """LaTeX of which keys j a query at position i sees.
+
+        >>> print((Causal() & Window(64)).tex())
+        j \\le i, |i - j| \\lt 64
+        """
+        raise NotImplementedError
+
     def block(self, rows: slice, keys: slice) -> NDArray[np.bool_] | Literal["all", "none"]:
         """The entries, or in one word: "all" or "none".
 
@@ -89,6 +97,9 @@ class Causal(MaskRule):
     def entries(self, rows: slice, keys: slice) -> NDArray[np.bool_]:
         return _by_distance(rows, keys, lambda distance: distance >= 0)
 
+    def tex(self, i: str = "i") -> str:
+        return rf"j \le {i}"
+
 
 @dataclass(frozen=True)
 class Window(MaskRule):
@@ -125,6 +136,10 @@ class Window(MaskRule):
             return (np.abs(distance) <= self.reach) & (distance % self.dilation == 0)
 
         return _by_distance(rows, keys, seen)
+
+    def tex(self, i: str = "i") -> str:
+        near = rf"|{i} - j| \lt {self.size * self.dilation}"
+        return near if self.dilation == 1 else rf"{near} \text{{ in steps of {self.dilation}}}"
 
 
 def _distances(rows: slice, keys: slice) -> tuple[int, int]:
@@ -166,6 +181,10 @@ class Global(MaskRule):
         i, j = (np.isin(np.arange(some.start, some.stop), self.tokens) for some in (rows, keys))
         return i[:, None] | j
 
+    def tex(self, i: str = "i") -> str:
+        tokens = ", ".join(map(str, self.tokens))
+        return rf"{i} \text{{ or }} j \in ({tokens})"
+
 
 @dataclass(frozen=True)
 class Shifted(MaskRule):
@@ -184,6 +203,10 @@ class Shifted(MaskRule):
 
     def entries(self, rows: slice, keys: slice) -> NDArray[np.bool_]:
         return self.rule.entries(self._at(rows), keys)
+
+    def tex(self, i: str = "i") -> str:
+        sign = "+" if self.offset > 0 else "-"
+        return self.rule.tex(f"({i} {sign} {abs(self.offset)})")
 
     def _at(self, rows: slice) -> slice:
         return slice(rows.start + self.offset, rows.stop + self.offset)
@@ -224,6 +247,9 @@ class AllOf(_Several):
         seen = [rule.entries(rows, keys) for rule in self.rules]
         return np.asarray(np.logical_and.reduce(seen))
 
+    def tex(self, i: str = "i") -> str:
+        return ", ".join(rule.tex(i) for rule in self.rules)
+
 
 @dataclass(frozen=True)
 class AnyOf(_Several):
@@ -235,3 +261,6 @@ class AnyOf(_Several):
     def entries(self, rows: slice, keys: slice) -> NDArray[np.bool_]:
         seen = [rule.entries(rows, keys) for rule in self.rules]
         return np.asarray(np.logical_or.reduce(seen))
+
+    def tex(self, i: str = "i") -> str:
+        return r" \text{ or } ".join(rule.tex(i) for rule in self.rules)

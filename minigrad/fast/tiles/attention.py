@@ -20,7 +20,7 @@ from ...engine.errors import ShapeError
 from ...engine.op import Call, call, op
 from ...engine.tensor import Tensor
 from ...ops.attention import scale
-from ...ops.mask_rules import Causal, Window
+from ...ops.mask_rules import Window
 from ...ops.products import matmul
 from ...ops.reduce import sum
 from ...ops.scaled_dot_product import METHODS, Method, attention_weights
@@ -109,9 +109,8 @@ def _factor(q: Any, scale: Any) -> str:
 
 def _weights(q: Any, is_causal: Any, scale: Any, rule: Any) -> str:
     """The attention weights of one call, as a formula: which keys are seen stands below."""
-    seen = [r"j \le i"] if is_causal or rule == Causal() else []
-    seen += [rf"\text{{{rule}}}"] if rule not in (None, Causal()) else []
-    below = f"_{{{', '.join(seen)}}}" if seen else ""
+    seen = as_rule(is_causal, rule)
+    below = "" if seen is None else rf"_{{{seen.tex()}}}"
     return rf"\operatorname{{softmax}}{below}({_factor(q, scale)}\, <q> <k>^\top + <mask>)"
 
 
