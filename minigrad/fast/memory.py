@@ -17,7 +17,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from math import prod
-from sys import getrefcount, maxsize
+from sys import maxsize
 from typing import Any
 
 import numpy as np
@@ -27,14 +27,11 @@ from numpy.typing import DTypeLike
 from .limits import LIMITS
 
 __all__ = [
-    "ALONE",
-    "FEW",
     "by_size",
     "empty",
     "empty_as",
     "in_place_buffer",
     "out_buffer",
-    "owns",
     "release",
     "reshaped",
     "row_blocks",
@@ -326,38 +323,3 @@ def row_blocks(*arrays: Any) -> Iterator[tuple[Any, ...]]:
     step = max(1, LIMITS.cached_entries // width)
     for i in range(0, len(flat[0]), step):
         yield tuple([array[i : i + step] for array in flat])
-
-
-# ---------------------------------------------------------------- for as long as they are asked for
-
-FEW = 1 << 12
-
-
-def _one_holder() -> int:
-    array = np.empty(0)
-    return getrefcount(array)
-
-
-def _one_view() -> int:
-    view = np.empty((1, 1)).reshape(1)
-    base = view.base
-    return getrefcount(base)
-
-
-ALONE = _one_holder()  # getrefcount of what one variable holds: 2, and 1 from Python 3.14 on
-_VIEWED = _one_view()  # and of what one view holds, and one variable
-_OWN = {type(None), Loan}  # what lies beneath NumPy's own arrays, and those of `empty`
-
-
-def owns(array: Any) -> bool:
-    """Whether no other array lies in its memory, if it is held by one variable alone.
-
-    It may be the one view left of all of another, as reshape gives.
-    """
-    base = array.base if array.__class__ is ndarray else array
-    if base is None:  # as it mostly is
-        return True
-    if base.__class__ is not ndarray:
-        return base.__class__ in _OWN
-    whole = array.flags.forc and array.flags.writeable and array.nbytes == base.nbytes
-    return whole and base.base.__class__ in _OWN and getrefcount(base) == _VIEWED

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.sparse import SparseGradient
-from .memory import FEW
+from .limits import LIMITS
 
 __all__ = ["add_at", "add_rows", "names_rows"]
 
@@ -24,7 +24,7 @@ def add_at(total: Any, index: Any, values: Any) -> None:
 def names_rows(index: Any, total: Any, values: Any) -> bool:
     """Whether the index is an array of integers, one for each of so many rows that sorting pays."""
     kind = getattr(getattr(index, "dtype", None), "kind", "")
-    return kind in ("i", "u") and len(total.shape) > 1 and prod(values.shape) > FEW
+    return kind in ("i", "u") and len(total.shape) > 1 and prod(values.shape) > LIMITS.small_entries
 
 
 OFTEN = 8  # rows to a name from which reduceat adds them as fast
