@@ -185,7 +185,8 @@ __all__ = [
 ]
 
 
-if environ.get("MINIGRAD_FAST", "1") != "0" and find_spec("minigrad.fast") is not None:
+_FAST = environ.get("MINIGRAD_FAST", "1") != "0" and find_spec("minigrad.fast") is not None
+if _FAST:
     import_module("minigrad.fast")
 
 __getattr__, __dir__ = lazy_imports(
@@ -193,10 +194,13 @@ __getattr__, __dir__ = lazy_imports(
     {
         "check": "compare gradcheck",
         "data": "",
-        "fast.compiler": "compile",
-        "fast.tiles": "tiled_attention",
         "optim": "",
         "saving": "load save",
         "views.notebook": "module_bundle",
-    },
+    }
+    | (
+        {"fast.compiler": "compile", "fast.tiles": "tiled_attention"}
+        if _FAST
+        else {"without_fast": "compile tiled_attention"}
+    ),
 )
