@@ -46,5 +46,6 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(made, "rules", {**made.rules, name: rule._replace(function=wrong)})
         monkeypatch.setattr(made, "overlay", None)  # a faster rule would not be wrong
         monkeypatch.setattr(made, "plans", {})
+        monkeypatch.setattr(made, "overlay", None)  # a faster rule would not be wrong
 
     return spoil_rule

@@ -45,6 +45,18 @@ def test_a_rule_wrong_by_a_twentieth_of_a_percent_is_found(command, plant):
     assert ran.out.splitlines()[-1] == "1 of 2 ops disagree: softmax"
 
 
+@pytest.mark.needs_fast("an overlay's rule is wrong")
+def test_a_wrong_rule_of_an_overlay_is_found_where_the_declared_one_is_right(command, monkeypatch):
+    overlay = registry["softmax"].overlay
+    right = overlay.rules["x"]
+    wrong = right._replace(function=lambda *known: 1.0005 * right.function(*known))
+    monkeypatch.setitem(overlay.rules, "x", wrong)
+    monkeypatch.setattr(overlay, "plans", {})
+    ran = command("check", "--op", "softmax", "--order", 1, width=300)
+    assert ran.status == 1
+    assert re.search(r"^✗ softmax: sample 1, softmax\(.+\) by its overlay: order 1", ran.out, re.M)
+
+
 def test_a_wrong_rule_is_found_in_the_layers_too(command, plant):
     plant("softmax", "x", lambda gradient: gradient * 1.0005)
     ran = command("check", "--order", 1, width=300)
