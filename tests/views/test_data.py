@@ -20,9 +20,10 @@ PROGRAM = """
 import json, sys; sys.path[:0] = [".", "tests/views"]
 import conftest
 from minigrad.views.dot import trace_dot
+from minigrad.views.page import page_html
 for t in (conftest.attention("multi"), conftest.chain(3), conftest.states()):
     dot = trace_dot(t)
-    print(json.dumps(t.to_dict(), allow_nan=False), dot.text, dot.titles, dot.summary)
+    print(json.dumps(t.to_dict(), allow_nan=False), dot.text, dot.titles, page_html(t))
 """
 
 
@@ -101,7 +102,7 @@ def test_seconds_are_told_only_if_asked_for(single: Trace) -> None:
 
 
 def test_the_same_program_gives_the_same_bytes_under_any_hash_seed() -> None:
-    """As data and as DOT."""
+    """As data, as DOT, as a page."""
     outputs = set()
     for seed in ("0", "4711"):
         env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"}
