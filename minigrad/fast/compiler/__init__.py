@@ -162,7 +162,8 @@ class Compiled:
             self._warned = True
             remedy = f"\n  {remedy}" if remedy else ""
             text = f"mg.compile: {self._name} runs eagerly: {reason}{remedy}"
-            warnings.warn(text, CompileWarning, stacklevel=4)
+            place = caller()
+            warnings.warn_explicit(text, CompileWarning, place.file, place.line)
 
     def _unlike(self, arguments: Arguments) -> str:
         """What keeps the latest program from being used."""

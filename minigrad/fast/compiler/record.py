@@ -262,8 +262,9 @@ class Recorder(Listener, Watcher):
                     self.entry_grads[id(held.tensor)] = form(array)
                 what = held.tensor, self._placed(held.tensor)
                 value = Value("grad", what, array.shape, array.dtype)
-                for one in {id(x): x for x in (held.before, held.told)}.values():
-                    self.values.know(one, value)
+                if held.told is held.entry:
+                    self.values.know(held.before, value)
+                self.values.know(held.told, value)
                 return value
         return None
 
@@ -333,11 +334,13 @@ class Recorder(Listener, Watcher):
             plain(out)[...] = made.a
             self.program.steps.append(self._assignment(tensor, value, made.value))
             return out
-        if value is None or value.kind not in ("step", "grad") or not right:
+        if value is None or value.kind != "step" or not right:
             raise Untraceable("an array of the caller's is written")
         if self.values.is_shared(out):
             raise Untraceable("a view is written")
-        return self._watched(made)
+        plain(out)[...] = made.a
+        self.values.know(out, made.value)
+        return out
 
     def _watched(self, made: Symbol) -> Any:
         """What was computed, as the step sees it; np.asarray of it is known too."""

@@ -175,6 +175,8 @@ class Symbol(NDArrayOperatorsMixin):
             return apply("call", "np.zeros", function, args, kwargs, like=self)
         if name == "mean":
             return _mean(*args, **kwargs)
+        if name == "norm" and len(args) == 1 and not kwargs and self.dtype.kind == "f":
+            return np.sqrt(np.sum(np.square(self)))
         if name == "real" and self.dtype.kind != "c":
             return args[0]
         if name == "squeeze" and args[1:] in ((), (None,)) and kwargs.get("axis") is None:

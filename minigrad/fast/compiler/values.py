@@ -37,6 +37,12 @@ def _within(array: Any, other: Any) -> bool:
     return bool(first <= low and high <= last)
 
 
+def _is_all_of(view: Any, array: Any) -> bool:
+    """Whether a view shows all of an array, as it is."""
+    forms = [(address(x), x.shape, x.strides, x.dtype) for x in (view, array)]
+    return forms[0] == forms[1]
+
+
 class ValueMap:
     """The Values of Tensors and arrays, by identity.
 
@@ -202,6 +208,7 @@ class ValueMap:
     def _as_view(self, array: Any, owner: Any) -> Value:
         """An array cut from one that is known: the same cut, whatever that one then holds."""
         arguments, others = self._outside_at(array)
+        owner = next((x for x in arguments if _is_all_of(owner, x)), owner)
         changing = arguments + others if any(x is owner for x in arguments) else arguments
         remedy = "cut it from the argument within the step"
         if any(x is not owner for x in changing):

@@ -97,6 +97,14 @@ class Watched(np.ndarray):
             return super().__getitem__(whole)  # a view, also of a single entry
         return _compute("[...]", _picked, self, index)
 
+    def __setitem__(self, index: Any, x: Any) -> None:
+        alike = isinstance(x, Watched) and (x.shape, x.dtype) == (self.shape, self.dtype)
+        if alike and (index is Ellipsis or index == slice(None)):
+            _compute("[...] =", np.positive, x, out=self)
+            return
+        _report("[...] =")
+        plain(self)[index] = plain(x)
+
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
 
@@ -148,7 +156,7 @@ def _reporting(name: str) -> Any:
 
 
 for _name in (
-    "__float__ __int__ __index__ __complex__ __contains__ __setitem__ __repr__ __str__ __format__ "
+    "__float__ __int__ __index__ __complex__ __contains__ __repr__ __str__ __format__ "
     "__copy__ __deepcopy__ __reduce__ __reduce_ex__ __dlpack__"
 ).split():
     setattr(Watched, _name, _reporting(_name))

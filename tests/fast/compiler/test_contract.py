@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import Linear, Module
+from layers import Embedding, Linear, Module
 from minigrad.optim import SGD, Adam, clip_grad_norm
 from tests.compare import assert_same
 
@@ -92,15 +92,6 @@ def default_argument():
         return w * rate
 
     return term, lambda rng: setattr(term, "__defaults__", (rng.uniform(1, 2),))
-
-
-def entry(make, write):
-    state = make()
-
-    def change(rng):
-        write(state, rng.uniform(1, 2))
-
-    return lambda w, x: w * float(sum(state)), change
 
 
 def in_list():
@@ -384,7 +375,7 @@ def wrong_calls(makers, end, seed, calls=10):
     return wrong, len(caught), run
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", range(96))
 def test_a_step_within_the_contract_gives_what_it_gives_eagerly(seed):
     rng = np.random.default_rng(seed)
     makers = [KEPT[seed % len(KEPT)], *rng.choice(KEPT, size=rng.integers(3))]
@@ -392,7 +383,7 @@ def test_a_step_within_the_contract_gives_what_it_gives_eagerly(seed):
     assert wrong == [], run
 
 
-@pytest.mark.parametrize("seed", range(90))
+@pytest.mark.parametrize("seed", range(72))
 def test_a_step_outside_the_contract_is_noticed_by_its_second_wrong_outcome(seed):
     rng = np.random.default_rng(seed)
     makers = [BROKEN[seed % len(BROKEN)], *rng.choice(KEPT, size=rng.integers(2))]
@@ -409,3 +400,210 @@ def test_each_term_within_the_contract_compiles(maker):
         eager.outcome(run, np.random.default_rng(call).uniform(size=SIZE))
     assert run.reasons == []
     assert run.recordings <= 3
+
+
+# ---------------------------------------------------------------- what compiles
+
+
+def recurrent(w):
+    W, U = leaf(1, 3, 20, name="W"), leaf(2, SIZE, 20, name="U")
+
+    def step(x):
+        h, c = np.zeros((2, SIZE)), np.zeros((2, SIZE))
+        for t in range(4):
+            z = mg.tensor(x.reshape(4, 2, 3)[t]) @ W + mg.matmul(h, U)
+            i, f, o = (mg.sigmoid(z[:, k : k + SIZE]) for k in (0, SIZE, 2 * SIZE))
+            c = f * c + i * mg.tanh(z[:, 3 * SIZE :])
+            h = o * mg.tanh(c)
+        loss = mg.mean(h * h) + mg.mean(w)
+        loss.backward()
+        return loss
+
+    return step
+
+
+def loss_of(w, x):
+    w.grad = None
+    loss = mg.mean(mg.tanh(mg.tensor(x[:SIZE]) * w) ** 2) * 100
+    loss.backward()
+    return loss
+
+
+def clipped_by_hand(w):
+    def step(x):
+        loss = loss_of(w, x)
+        norm = np.sqrt(sum((p.grad**2).sum() for p in [w]))
+        w.grad = w.grad * np.minimum(1.0, 0.5 / (norm + 1e-6))
+        return loss
+
+    return step
+
+
+def clipped_on_condition(w):
+    def step(x):
+        loss = loss_of(w, x)
+        norm = np.linalg.norm(w.grad)
+        if norm > 20:
+            w.grad *= 20 / norm
+        return loss
+
+    return step
+
+
+def clipped_by_the_library(w):
+    optimizer = SGD([w], lr=0.01)
+
+    def step(x):
+        loss_of(w, x)
+        norm = clip_grad_norm([w], 0.5)
+        optimizer.step()
+        return norm
+
+    return step
+
+
+def clipped_in_place(w):
+    def step(x):
+        loss = loss_of(w, x)
+        np.clip(w.grad, -0.1, 0.1, out=w.grad)
+        return loss
+
+    return step
+
+
+def decoding(w):
+    cache = mg.tensor(np.zeros((8, SIZE)), name="cache")
+
+    def step(x):
+        position = (x[:1] * 8).astype(np.int64)
+        with mg.no_grad():
+            row = mg.tensor(x[:SIZE])
+            cache.assign_(mg.where((np.arange(8) == position)[:, None], row, cache))
+            seen = np.where(np.arange(8) <= position, 0.0, -np.inf)
+            return mg.softmax(mg.mask_add(cache @ w, seen)) @ cache
+
+    return step
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        recurrent,
+        clipped_by_hand,
+        clipped_on_condition,
+        clipped_by_the_library,
+        clipped_in_place,
+        decoding,
+    ],
+    ids=lambda make: make.__name__,
+)
+def test_what_people_write_compiles(make):
+    ones, others = leaf(0), leaf(0)
+    eager, run = make(ones), mg.compile(make(others))
+    for call in range(6):
+        x = np.random.default_rng(call).uniform(size=24)
+        assert_same(run(x), eager(x), 1e-9)
+        assert_same(others.numpy(), ones.numpy(), 1e-9)
+        if ones.grad is not None:
+            assert_same(others.grad, ones.grad, 1e-9)
+    assert run.reasons == []
+    assert run.recordings <= 4
+
+
+def test_tokens_out_of_range_are_refused_at_a_later_call_too():
+    embedding = Embedding(7, SIZE, rng=0)
+    run = mg.compile(lambda tokens: mg.sum(embedding(tokens)).detach())
+    for call in range(3):
+        run(np.full((2, 3), call))
+    with pytest.raises(mg.errors.OutOfRangeError):
+        run(np.full((2, 3), -1))
+
+
+# ---------------------------------------------------------------- how it says so
+
+
+def test_the_warning_names_what_differs_and_where_and_the_step_goes_on_eagerly():
+    w = leaf(0)
+
+    @mg.compile
+    def step(x):
+        return (w * float(np.asarray(x).max())).detach()
+
+    step(np.ones(SIZE))
+    with pytest.warns(
+        mg.CompileWarning, match="call 2 differs .* what it returns, by up to"
+    ) as seen:
+        found = step(np.full(SIZE, 2.0))
+    assert_same(found.numpy(), 2 * w.numpy())
+    assert seen[0].filename == __file__
+    assert_same(step(np.full(SIZE, 3.0)).numpy(), 3 * w.numpy())
+    assert "runs eagerly: call 2 differs" in repr(step)
+
+
+def test_an_audit_on_demand_finds_what_changed():
+    w, state = leaf(0), np.ones(SIZE * 4000)
+
+    @mg.compile
+    def step(x):
+        return (w * float(state[0]) * x).detach()
+
+    for _ in range(3):
+        step(np.ones(SIZE))
+    step.audit(np.ones(SIZE))
+    state[0] = 2.0
+    with pytest.warns(mg.CompileWarning, match="in what it returns"):
+        step.audit(np.ones(SIZE))
+
+
+def test_a_step_that_was_not_called_says_so():
+    assert repr(mg.compile(loss_of)) == "<compiled loss_of: not called yet>"
+
+
+@pytest.mark.parametrize(
+    "kind", [SGD, partial(SGD, momentum=0.9), Adam], ids=["sgd", "momentum", "adam"]
+)
+def test_an_audited_call_moves_the_weights_once(kind):
+    ones, others = leaf(0), leaf(0)
+    first, second = kind([ones], lr=0.1), kind([others], lr=0.1)
+
+    def made(w, optimizer):
+        def step(x):
+            loss = loss_of(w, x)
+            optimizer.step()
+            return loss
+
+        return step
+
+    run, eager = mg.compile(made(others, second)), made(ones, first)
+    for call in range(9):
+        x = np.random.default_rng(call).uniform(size=SIZE)
+        assert_same(run(x), eager(x), 1e-10)
+        assert_same(others.numpy(), ones.numpy(), 1e-10)
+    assert run.reasons == []
+
+
+class Counting(SGD):
+    def step(self):
+        for p in self.parameters:
+            p.grad = p.grad * 0.5
+        super().step()
+
+
+def test_an_optimizer_of_one_s_own_takes_its_step_once():
+    ones, others = leaf(0), leaf(0)
+
+    def made(w):
+        optimizer = Counting([w], lr=0.1)
+
+        def step(x):
+            loss = loss_of(w, x)
+            optimizer.step()
+            return loss
+
+        return step
+
+    run, eager = mg.compile(made(others)), made(ones)
+    for call in range(5):
+        x = np.random.default_rng(call).uniform(size=SIZE)
+        run(x), eager(x)
+        assert_same(others.numpy(), ones.numpy(), 1e-10)
