@@ -535,10 +535,3 @@ def _agree(results: list[Any], wanted: tuple[Any, ...], given: Any) -> bool:
 
 def _value(item: Any) -> Any:
     return item.value if item.__class__ is Symbol else item
-
-
-def _what_ran(op: Op, node: Node | None, inputs: Any, settings: Any) -> tuple[Any, tuple[str, ...]]:
-    """The kernel of a call, taking inputs and settings in order, and what else it gives."""
-    arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
-    plan: Any = node.plan if node is not None else op.chosen(arrays, settings) or op
-    return op.flat(plan.kernel), plan.auxiliary
