@@ -12,7 +12,8 @@ page        one HTML file that steps through the record
 derivation  the backward pass written out
 attention   weights of attention beside their gradients, and figures that read them
 notebook    what a notebook shows
-colors      colours of each theme, the scale of gradients;  plain: names and numbers as text
+colors      colours of each theme, the scale of gradients;  plain: names and numbers as text;
+            pooling: large matrices made small
 """
 
 from .data import trace_to_dict

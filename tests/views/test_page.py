@@ -17,8 +17,9 @@ from layers import SelfAttention
 from minigrad.errors import ArgumentError
 from minigrad.tracing import Trace
 from minigrad.views.page import page_html
-from minigrad.views.page.arrays import STEPS, Arrays, Limits, pack, pooled
+from minigrad.views.page.arrays import STEPS, Arrays, Limits, pack
 from minigrad.views.page.formulas import shapes_of
+from minigrad.views.pooling import pooled
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -140,7 +141,7 @@ def test_large_arrays_are_pooled_and_say_so(rng: np.random.Generator) -> None:
 
 def test_pooling_keeps_the_largest_of_a_block_with_its_sign() -> None:
     matrix = np.array([[[1.0, -2.0, 0.0], [0.5, 1.5, np.nan]]])
-    np.testing.assert_array_equal(pooled(matrix, 2), [[[-2.0, 0.0], [1.5, np.nan]]])
+    np.testing.assert_array_equal(pooled(matrix, 1, 2), [[[-2.0, 0.0], [1.5, np.nan]]])
 
 
 def test_many_large_arrays_are_pooled_further(rng: np.random.Generator) -> None:

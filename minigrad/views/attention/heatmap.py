@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..plain import one_line, sized
+from ..pooling import pooled
 from ..terminal import cells
 
 __all__ = ["Grid", "fit", "heatmaps", "label_width", "legend", "shade", "side_by_side"]
@@ -78,19 +79,8 @@ def _pooled(grid: Grid, k: int) -> Grid:
     """Each k × k entries become the one furthest from zero, masked if all of them are."""
     if k == 1:
         return grid
-    n, m = grid.values.shape
-    rows, columns = range(0, n, k), range(0, m, k)
-    values, forbidden = (
-        np.zeros((len(rows), len(columns))),
-        np.zeros((len(rows), len(columns)), dtype=bool),
-    )
-    for a, i in enumerate(rows):
-        for b, j in enumerate(columns):
-            part = grid.values[i : i + k, j : j + k]
-            values[a, b] = part.flat[np.abs(part).argmax()]
-            forbidden[a, b] = grid.forbidden[i : i + k, j : j + k].all()
-    names = ([grid.rows[i] for i in rows], [grid.columns[j] for j in columns])
-    return Grid(grid.title, values, forbidden, *names, grid.signed)
+    values, open_to = (pooled(array, k, k) for array in (grid.values, ~grid.forbidden))
+    return Grid(grid.title, values, ~open_to, grid.rows[::k], grid.columns[::k], grid.signed)
 
 
 def _block(grid: Grid, cell: int, ascii: bool) -> list[str]:

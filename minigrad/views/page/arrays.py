@@ -11,8 +11,9 @@ import numpy as np
 
 from ...recording.record import facts_of
 from ..data import number
+from ..pooling import pooled
 
-__all__ = ["Arrays", "Limits", "pack", "pooled"]
+__all__ = ["Arrays", "Limits", "pack"]
 
 
 class Limits(NamedTuple):
@@ -71,7 +72,8 @@ def pack(array: Any, limits: Limits = STEPS[0]) -> dict[str, Any]:
     shape = array.shape
     rows, columns = (1, *shape)[-2:] if shape else (1, 1)
     kept = array.reshape(prod(shape[:-2]), rows, columns)[: limits.matrices]
-    cells, facts = pooled(kept, limits.side).astype(np.float64), facts_of(array)
+    tall, wide = (-(-n // limits.side) or 1 for n in (rows, columns))
+    cells, facts = pooled(kept, tall, wide).astype(np.float64), facts_of(array)
     size = float(np.abs(cells, where=np.isfinite(cells), out=np.zeros_like(cells)).max(initial=0.0))
     scale = 1.0 if size == 0 or 1e-30 < size < 1e30 else 2.0 ** np.floor(np.log2(size))
     data = (cells / scale).astype("<f4").tobytes()
@@ -80,7 +82,7 @@ def pack(array: Any, limits: Limits = STEPS[0]) -> dict[str, Any]:
         "dtype": str(array.dtype),
         "rows": cells.shape[1],
         "columns": cells.shape[2],
-        "pool": [-(-rows // limits.side) or 1, -(-columns // limits.side) or 1],
+        "pool": [tall, wide],
         "matrices": len(cells),
         "min": number(facts.low),
         "max": number(facts.high),
@@ -88,25 +90,6 @@ def pack(array: Any, limits: Limits = STEPS[0]) -> dict[str, Any]:
         "data": b64encode(data).decode(),
     }
     return made if scale == 1.0 else made | {"scale": scale}
-
-
-def pooled(matrices: Any, side: int) -> Any:
-    """Matrices of at most side × side: a cell is the largest entry of its block, sign kept.
-
-    >>> pooled(np.array([[[1.0, -3.0, 2.0, 0.0]]]), 2)
-    array([[[-3.,  2.]]])
-    """
-    _, rows, columns = matrices.shape
-    tall, wide = (-(-n // side) or 1 for n in (rows, columns))
-    if tall == wide == 1 or matrices.size == 0:
-        return matrices
-
-    def over_blocks(extreme: np.ufunc) -> Any:
-        bands = [extreme.reduce(matrices[:, i : i + tall], axis=1) for i in range(0, rows, tall)]
-        return extreme.reduceat(np.stack(bands, axis=1), np.arange(0, columns, wide), axis=2)
-
-    high, low = over_blocks(np.maximum), over_blocks(np.minimum)
-    return np.where(np.abs(low) > np.abs(high), low, high)
 
 
 def _cells(shape: tuple[int, ...], limits: Limits) -> int:
