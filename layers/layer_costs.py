@@ -1,8 +1,8 @@
-"""What any layer costs, in closed form from its sizes; and the same, counted from the graph.
+"""What any layer costs, from its sizes; and the same, counted from the graph.
 
-FLOPs, forward and backward, are those of every op: see op_costs.py. Backward counts what the ops'
-rules run, the sums of gradients over axes along which an input was repeated, and the additions
-where a value was used more than once.
+FLOPs, forward and backward, are those that every op declares. Backward counts what the ops' rules
+run, the sums of gradients over axes along which an input was repeated, and the additions where a
+value was used more than once.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import minigrad as mg
 
 from .cost import A100_RIDGE, roofline
-from .efficient_costs import operations
+from .embedding import Embedding
+from .imagined import Imagined, Tally, imagine
 from .module import Module
 
 __all__ = ["GraphCost", "LayerCost", "count_graph", "kv_cache_bytes", "layer_cost"]
@@ -75,12 +78,13 @@ class GraphCost(NamedTuple):
 def layer_cost(
     layer: Module, batch_size: int, seq_len: int, context_len: int | None = None
 ) -> LayerCost:
-    """The cost of a pass through a layer, and of its backward, in closed form from its sizes alone.
+    """The cost of a pass through a layer and of its backward, from its sizes alone.
 
-    The input's gradient is wanted too, and the context's; method="auto" is taken as "exact".
+    The layer's forward runs on shapes in place of arrays, and adds up what its ops declare. The
+    input's gradient is wanted too, and the context's.
 
-    Args:  context_len: m, where the layer attends to a context.
-    Raises: TypeError for a layer whose closed form is not known.
+    Args:   context_len: m, where the layer attends to a context.
+    Raises: TypeError for a layer whose input has no known width, or an op that declares no cost.
 
     >>> from layers import MultiHeadAttention
     >>> cost = layer_cost(MultiHeadAttention(64, n_heads=8), batch_size=1, seq_len=10)
@@ -89,18 +93,48 @@ def layer_cost(
     >>> cost.backward == 2 * 353280 + (1 + 4) * 800 + 2 * 640, cost.verdict()
     (True, 'memory-bound')
     """
-    itemsize = max((p.dtype.itemsize for p in layer.parameters()), default=8)
-    forward: Counter[str] = Counter()
-    backward = entries = detached = 0
-    for op in operations(layer, batch_size, seq_len, context_len):
-        forward[op.name] += op.flops
-        entries += op.entries
-        backward += op.backward
-        detached += op.detached * op.entries
+    tally, width = Tally(), _width(layer)
+    dtype = max((p.dtype for p in layer.parameters()), default=np.dtype(float))
+
+    def tokens(n: int, width: int) -> Imagined:
+        return Imagined((batch_size, n, width), dtype, tally)
+
+    X = np.zeros((batch_size, seq_len), int) if width is None else tokens(seq_len, width)
+    given = {}
+    if context_len is not None:
+        given["context"] = tokens(context_len, _context_width(layer))
+    imagine(layer, tally).forward(X, **given)
     weights = sum(p.size * p.dtype.itemsize for p in layer.parameters())
-    computing = {name: flops for name, flops in sorted(forward.items()) if flops}
-    activations, gradients = entries * itemsize, (entries - detached) * itemsize
-    return LayerCost(computing, backward, weights, activations, gradients + weights)
+    forward = {name: flops for name, flops in sorted(tally.forward.items()) if flops}
+    activations, gradients = (n * dtype.itemsize for n in (tally.entries, tally.gradient_entries))
+    return LayerCost(forward, tally.backward, weights, activations, gradients + weights)
+
+
+def _width(layer: Any) -> int | None:
+    """The width of a layer's input; None where it takes tokens."""
+    for module in layer.modules():
+        if isinstance(module, Embedding):
+            return None
+        for name, of in _WIDTHS.items():
+            if hasattr(module, name):
+                return int(of(getattr(module, name)))
+    raise TypeError(f"layer_cost: the width of {type(layer).__name__}'s input is not known")
+
+
+_WIDTHS: dict[str, Callable[[Any], Any]] = {
+    "d_model": lambda d: d,
+    "W": lambda W: W.shape[0],
+    "W_1": lambda W: W.shape[0],
+    "P": lambda P: P.shape[1],
+    "shape": lambda shape: shape[-1],
+}
+"""The attributes by which layers tell how wide their input is."""
+
+
+def _context_width(layer: Any) -> int:
+    attentions = [m for m in layer.modules() if hasattr(m, "d_context")]
+    crossing = [m for name, m in layer.named_modules() if name.endswith("cross_attention")]
+    return int((crossing or attentions)[0].d_context)
 
 
 def kv_cache_bytes(layer: Any, batch_size: int, seq_len: int) -> int:

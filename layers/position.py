@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, OutOfRangeError
+from minigrad.errors import ArgumentError
 
 from .linear import check_sizes
 from .module import Module
@@ -98,13 +98,8 @@ class LearnedPosition(Module):
         self.P = mg.tensor(drawn.astype(dtype), requires_grad=True)
 
     def forward(self, X: Any, positions: ArrayLike | None = None, *, offset: int = 0) -> Any:
-        at, max_len = positions_of(X.shape[-2], positions, offset), self.P.shape[0]
-        if at.size and (at.min() < 0 or at.max() >= max_len):
-            raise OutOfRangeError(
-                f"LearnedPosition(X): positions must lie in [0, {max_len}), "
-                f"got {at.min()} to {at.max()}"
-            )
-        P = mg.take(self.P, mark_constant(at, positions), axis=0).named("P_positions")
+        at = mark_constant(positions_of(X.shape[-2], positions, offset), positions)
+        P = mg.take(self.P, at, axis=0, negative=False).named("P_positions")
         return mg.add(X, P).named("X")
 
 

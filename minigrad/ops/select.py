@@ -144,11 +144,12 @@ def take(x, indices, axis=None, negative=True):
     indices = arrayed(indices)
     if indices.dtype.kind not in "iu" and indices.size:
         raise DTypeError(f"indices must be integers, got {indices.dtype}")
-    if not negative and indices.size and indices.min() < 0:
+    if not negative and indices.size:
         n = np.size(x) if axis is None else np.shape(x)[axis]
-        raise OutOfRangeError(
-            f"indices must lie in [0, {n}), got {indices.min()} to {indices.max()}"
-        )
+        if indices.min() < 0 or indices.max() >= n:
+            raise OutOfRangeError(
+                f"indices must lie in [0, {n}), got {indices.min()} to {indices.max()}"
+            )
     return np.take(x, indices.astype(np.intp, copy=False), axis=axis)
 
 

@@ -21,7 +21,7 @@ from layers import (
     sliding_window_mask,
 )
 from minigrad import mask_rules
-from minigrad.errors import DTypeError, ShapeError
+from minigrad.errors import ArgumentError, DTypeError, ShapeError
 from tests.compare import assert_same
 
 N, D = 5, 6  # sequences of N tokens, and N of them
@@ -89,6 +89,15 @@ def test_a_compiled_step_knows_its_causal_mask_too(X):
     for _ in range(2):
         assert_same(step(X), layer(X, mask))
         assert_same(given(X, mask), layer(X, mask))
+
+
+@pytest.mark.parametrize("make", LAYERS)
+def test_zeros_and_ones_as_a_mask_to_add_are_refused(rng, make):
+    """They hide nothing; a mask of the other libraries, kept as floats."""
+    X = rng.normal(size=(2, N, D))
+    with pytest.raises(ArgumentError, match="boolean"):
+        make()(X, np.tri(N))
+    make()(X, np.zeros((N, N)))  # adds nothing, hides nothing
 
 
 @pytest.mark.parametrize("make", LAYERS)

@@ -10,6 +10,7 @@ import pytest
 
 import minigrad as mg
 from layers import (
+    Embedding,
     LanguageModel,
     Linear,
     Module,
@@ -24,6 +25,7 @@ from minigrad.errors import (
     ArgumentError,
     FreedGraphError,
     GradientError,
+    OutOfRangeError,
     ShapeError,
 )
 from tests.compare import assert_same
@@ -521,3 +523,24 @@ def test_a_tensors_gradient_and_one_that_a_trace_shows_are_computed(twice):
         layer(X.numpy()).sum().backward()
     assert len(twice.ran) == 2
     assert sum(entry.op == "twice" for entry in t) == 1
+
+
+# ---------------------------------------------------------------- token ids
+
+
+@pytest.mark.parametrize("run", [lambda f: f, mg.compile], ids=["eager", "compiled"])
+def test_a_token_that_is_no_row_is_refused_at_every_call(run):
+    """A negative one would train a row from the end."""
+    embedding = Embedding(5, 3, rng=0)
+
+    def train(tokens):
+        loss = embedding(tokens).sum()
+        loss.backward()
+        return loss.detach()
+
+    step = run(train)
+    for _ in range(3):
+        step(np.array([0, 4]))
+    for wrong in ([0, -1], [5, 0]):
+        with pytest.raises(OutOfRangeError, match=r"\[0, 5\)"):
+            step(np.array(wrong))

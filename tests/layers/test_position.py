@@ -159,7 +159,7 @@ def test_a_learned_row_gets_the_gradient_of_every_token_at_its_position(rng, X):
 
 
 def test_a_position_without_a_row_is_refused(X):
-    with pytest.raises(OutOfRangeError, match=r"positions must lie in \[0, 5\), got 0 to 6"):
+    with pytest.raises(OutOfRangeError, match=r"indices must lie in \[0, 5\), got 0 to 6"):
         LearnedPosition(5, D)(X)
 
 
