@@ -145,7 +145,7 @@ class anomaly(Change):
         watch.quiet.__enter__()
         return entered
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, *exception: object, now: Any = None) -> None:  # type: ignore[override]
         watch: Any = current().listeners[-1]
         watch.quiet.__exit__(*exception)
         super().__exit__(*exception)

@@ -14,9 +14,13 @@ from minigrad.views.render import bundled
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ["folded", "mlp", "self_attention"]
-COMPILED = pytest.mark.needs_fast("it compiles a step")
+FAST = {"attention_kinds": "it runs attention in tiles", "compiled_step": "it compiles a step"}
 EXAMPLES = [
-    pytest.param(path, id=path.stem, marks=[COMPILED] if path.stem == "compiled_step" else [])
+    pytest.param(
+        path,
+        id=path.stem,
+        marks=[pytest.mark.needs_fast(FAST[path.stem])] if path.stem in FAST else [],
+    )
     for path in sorted((ROOT / "examples").glob("*.py"))
 ]
 
@@ -48,6 +52,7 @@ def without_lines(path):
     return re.sub(r"(\.py):\d+", r"\1", path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.needs_fast("bytes saved are those of the overlays")
 @pytest.mark.parametrize("name", PICTURES)
 def test_the_readmes_picture_is_what_its_command_draws(drawn, name):
     kept = ROOT / "examples" / f"{name}.svg"
