@@ -79,7 +79,8 @@ def operator(tex: str) -> Sign:
 
 
 COMMA, EQUALS, SUM, TOP = map(operator, (",", "=", r"\sum", r"\top"))
-PLUS, MINUS = ADDING = operator("+"), operator("-")
+ADDING = operator("+"), operator("-")
+MINUS = ADDING[1]
 RELATIONS = (EQUALS, *map(operator, ("<", ">", r"\le", r"\ge")))
 QUAD = Sign("space", r"\quad")
 
