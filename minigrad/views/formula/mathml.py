@@ -51,7 +51,7 @@ def _parts(node: Node) -> list[Tree]:
 
 
 def _is_factor(node: Node) -> bool:
-    return not (isinstance(node, Sign) and node.kind in ("operator", "space", "shape"))
+    return not (isinstance(node, Sign) and node.kind in ("operator", "space"))
 
 
 def _tree(node: Node) -> Tree:
