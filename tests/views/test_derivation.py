@@ -486,7 +486,7 @@ def test_it_is_written_to_a_file_whole(rng, tmp_path):
 
 
 def test_a_missing_directory_is_an_error(rng, tmp_path):
-    with pytest.raises(ArgumentError, match="no directory"):
+    with pytest.raises(ArgumentError, match="there is no folder"):
         of_small(rng).derivation(tmp_path / "nowhere" / "d.md")
 
 
