@@ -177,6 +177,7 @@ def test_split_refuses_an_axis_outside(shape, axis):
         mg.split(mg.tensor(np.ones(shape)), 1, axis=axis)
 
 
+@pytest.mark.needs_fast("gradients of slices are added in place")
 def test_what_slices_send_back_is_added_in_one_array(rng, monkeypatch):
     made, onto = [], sparse.SparseGradient.onto
 
@@ -232,6 +233,7 @@ def test_whoever_listens_sees_a_slices_gradient_as_an_array(seen, rng):
     np.testing.assert_array_equal(x.grad, found[0])
 
 
+@pytest.mark.needs_fast("gradients of slices are added in place")
 @pytest.mark.parametrize("heard", [False, True])
 def test_slices_are_added_in_the_same_way_whoever_listens(heard, rng, monkeypatch):
     """So what a trace checks is what runs without it."""
