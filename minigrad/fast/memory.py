@@ -57,7 +57,7 @@ class Loan(ndarray):
     base = None  # the block beneath stays out of reach: who held it would not hold the loan
 
 
-_RECENT = 1 << 12  # loans after which an old maximum is forgotten
+_RECENT = 1 << 12  # loans from one recount to the next
 
 
 class _Shelf:
@@ -93,16 +93,16 @@ class _Pool:
     """The blocks that lie idle.
 
     They are at most as many bytes as were lent at once during the last few thousand loans, or a
-    small amount that is always allowed. There is no lock, which a thread might find taken by
-    itself: each step of a deque or a dict is whole by itself. The counts may miss one when two
-    threads meet, and are made right now and then.
+    small amount that is always allowed. There is no lock, for a finalizer that runs while its own
+    thread holds it would wait forever: every single operation on a deque or a dict is atomic. The
+    counts may be off when two threads meet, and are made anew every few thousand loans.
     """
 
     def __init__(self) -> None:
         self.shelves: dict[int, _Shelf] = {}
         self.by_size: dict[int, _Shelf] = {}  # for sizes as they were asked for
         self.idle_bytes = self.lent_bytes = self.loans = 0
-        self.most_lent = self.most_lent_before = 0  # since the last turn, and before it
+        self.most_lent = self.most_lent_before = 0  # since the last recount, and before it
         self.allowed = 0  # bytes that may lie idle
         self._allow()
 
@@ -122,7 +122,7 @@ class _Pool:
         size = shelf.size
         shelf.last_loan = self.loans = self.loans + 1
         if not self.loans % _RECENT:
-            self._make_right()
+            self._recount()
         self.lent_bytes += size
         if self.lent_bytes > self.most_lent:
             self.most_lent = self.lent_bytes
@@ -166,8 +166,8 @@ class _Pool:
     def _allow(self) -> None:
         self.allowed = max(LIMITS.idle_bytes, self.most_lent, self.most_lent_before)
 
-    def _make_right(self) -> None:
-        """Count anew, and forget what was lent long ago."""
+    def _recount(self) -> None:
+        """Count anew, and forget how much was lent long ago."""
         shelves, loans = list(self.shelves.values()), list(_lent.values())
         self.most_lent_before = self.most_lent
         self.most_lent = self.lent_bytes = sum(loan.shelf.size for loan in loans)
