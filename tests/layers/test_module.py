@@ -528,7 +528,15 @@ def test_a_tensors_gradient_and_one_that_a_trace_shows_are_computed(twice):
 # ---------------------------------------------------------------- token ids
 
 
-@pytest.mark.parametrize("run", [lambda f: f, mg.compile], ids=["eager", "compiled"])
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(lambda f: f, id="eager"),
+        pytest.param(
+            lambda f: mg.compile(f), id="compiled", marks=pytest.mark.needs_fast("compile")
+        ),
+    ],
+)
 def test_a_token_that_is_no_row_is_refused_at_every_call(run):
     """A negative one would train a row from the end."""
     embedding = Embedding(5, 3, rng=0)
