@@ -36,24 +36,14 @@ SMALL = LIMITS.small_entries
 # ---------------------------------------------------------------- arithmetic
 
 
-@add.fast(above=SMALL)
-def _(a, b):
-    return np.add(a, b, out_buffer(a, b))
-
-
-@multiply.fast(above=SMALL)
-def _product(a, b):
+def product(a: Any, b: Any) -> Any:
     return np.multiply(a, b, out_buffer(a, b))
 
 
-@multiply.fast.vjp("a")
-def _(g, b):
-    return _product(g, b)
-
-
-@multiply.fast.vjp("b")
-def _(g, a):
-    return _product(g, a)
+add.fast(above=SMALL)(lambda a, b: np.add(a, b, out_buffer(a, b)))
+multiply.fast(above=SMALL)(lambda a, b: product(a, b))
+multiply.fast.vjp("a")(lambda g, b: product(g, b))
+multiply.fast.vjp("b")(lambda g, a: product(g, a))
 
 
 @scale.fast(above=SMALL)
@@ -64,9 +54,7 @@ def _scaled(x, factor):
     return np.multiply(x, factor, out_buffer(x, factor))
 
 
-@scale.fast.vjp("x")
-def _(g, factor):
-    return _scaled(g, factor)
+scale.fast.vjp("x")(lambda g, factor: _scaled(g, factor))
 
 
 def constant_power(a: Any, n: float) -> Any:
@@ -118,32 +106,16 @@ def _(g, p, keep):
     return masked(g * factor(p), keep)
 
 
-@reshape.fast(above=SMALL)
-def _(x, shape):
-    return reshaped(x, shape)
-
-
-@reshape.fast.vjp("x")
-def _(g, x_shape):
-    return reshaped(g, x_shape)
+reshape.fast(above=SMALL)(reshaped)
+reshape.fast.vjp("x")(lambda g, x_shape: reshaped(g, x_shape))
 
 
 # ---------------------------------------------------------------- functions
 
 
-@exp.fast(above=SMALL)
-def _(x):
-    return np.exp(x, out_buffer(x))
-
-
-@exp.fast.vjp("x")
-def _(g, out):
-    return np.multiply(g, out, out_buffer(g, out))
-
-
-@tanh.fast(above=SMALL)
-def _(x):
-    return np.tanh(x, out_buffer(x))
+exp.fast(above=SMALL)(lambda x: np.exp(x, out_buffer(x)))
+exp.fast.vjp("x")(lambda g, out: product(g, out))
+tanh.fast(above=SMALL)(lambda x: np.tanh(x, out_buffer(x)))
 
 
 @tanh.fast.vjp("x")
@@ -196,9 +168,7 @@ def _(g, x, s):
 # ---------------------------------------------------------------- gelu
 
 
-@normal_cdf.fast(above=0)
-def _(x):
-    return normal_cdf_of(x)
+normal_cdf.fast(above=0)(lambda x: normal_cdf_of(x))
 
 
 def tanh_form(x: Any) -> Any:
