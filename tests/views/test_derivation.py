@@ -9,7 +9,6 @@ import pytest
 import layers
 import minigrad as mg
 from minigrad.engine.op import registry
-from minigrad.errors import ArgumentError
 from minigrad.views.derivation import derivation_text
 from minigrad.views.derivation.symbols import symbol_of
 from minigrad.views.formula import latex, number
@@ -483,11 +482,6 @@ def test_it_is_written_to_a_file_whole(rng, tmp_path):
     assert t.derivation(path) == path
     assert path.read_text(encoding="utf-8") == derivation_text(t)
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_missing_directory_is_an_error(rng, tmp_path):
-    with pytest.raises(ArgumentError, match="there is no folder"):
-        of_small(rng).derivation(tmp_path / "nowhere" / "d.md")
 
 
 # ---------------------------------------------------------------- symbols and formulas
