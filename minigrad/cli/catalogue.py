@@ -15,6 +15,7 @@ from ..engine.errors import ArgumentError
 from ..engine.op import Op, registry
 from ..views.formula import plain
 from ..views.terminal import Paint
+from .check_ops import sample_call
 
 __all__ = ["catalogue", "entry", "known_ops"]
 
@@ -45,7 +46,7 @@ def entry(op: Op) -> dict[str, Any]:
     >>> entry(registry["exp"])["backward"]
     {'x': 'g ⊙ out'}
     """
-    forward, backward = _formulas(op)
+    forward, backward, _ = _formulas(op)
     return {
         "name": op.name,
         "signature": _signature(op),
@@ -64,24 +65,26 @@ def _paragraph(op: Op, width: int, tex: bool, ascii: bool, paint: Paint) -> list
     first, *rest = _wrapped(_signature(op), width, 0)
     lines = [paint.bold(line) for line in (first, *rest)] + _wrapped(_claim(op), width, 2)
     said = _filled if tex else lambda formula: plain(formula, ascii=ascii)
-    forward, backward = _formulas(op)
+    forward, backward, example = _formulas(op)
     lines += _wrapped(f"out = {said(forward)}", width, 4)
     for name, formula in backward.items():
         of = rf"\partial L / \partial {_name(name)}" if tex else f"∂L/∂{name}"
         lines += _wrapped(f"{of} = {said(formula)}", width, 4)
+    if example:
+        lines += [paint("dim", line) for line in _wrapped(f"as in {example}", width, 4)]
     return lines
 
 
-def _formulas(op: Op) -> tuple[str, dict[str, str]]:
-    """The declared formulas; where they depend on the call, those of the op's first sample."""
+def _formulas(op: Op) -> tuple[str, dict[str, str], str]:
+    """The declared formulas; where they depend on the call, those of the first sample, and it."""
     rules = {name: tex for name, tex in op.vjp_tex.items() if isinstance(tex, str)}
     if isinstance(op.tex, str) and len(rules) == len(op.vjp_tex):
-        return op.tex, rules
+        return op.tex, rules, ""
     call = next(iter(op.samples(np.random.default_rng(0))))
     inputs, settings = op.bind(*call.args, **call.kwargs)
     forward, rules = op.formulas(inputs, settings, op(*call.args, **call.kwargs))
     first = dict(zip(op.inputs, rules.values(), strict=False))  # of a variadic op, the first input
-    return forward, first
+    return forward, first, sample_call(op, call)
 
 
 def _wrapped(text: str, width: int, indent: int) -> list[str]:

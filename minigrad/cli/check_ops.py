@@ -15,7 +15,7 @@ from ..engine.op import Call, Op, Overlay
 from ..engine.tensor import Tensor
 from .check_result import CheckResult
 
-__all__ = ["check_ops"]
+__all__ = ["check_ops", "sample_call"]
 
 
 def check_ops(ops: Iterable[Op], order: int, seed: int) -> Iterator[CheckResult]:
@@ -34,7 +34,9 @@ def check_ops(ops: Iterable[Op], order: int, seed: int) -> Iterator[CheckResult]
             sample = _Sample(op, call)
             ways = dict.fromkeys([None, op.chosen(sample.inputs, sample.settings)])
             for overlay in ways if sample.free else ():
-                where = f"sample {number}, {sample}" + " by its overlay" * (overlay is not None)
+                where = f"sample {number}, {sample_call(op, call)}" + " by its overlay" * (
+                    overlay is not None
+                )
                 with _running(op, overlay):
                     _measure(result, where, sample, order, seed)
         if not result.measured and not result.failures:
@@ -84,7 +86,7 @@ class _Sample:
     """A sample call as a function of its float arrays; all else is constant."""
 
     def __init__(self, op: Op, call: Call) -> None:
-        self.op, self.call = op, call
+        self.op = op
         self.inputs, self.settings = op.bind(*call.args, **call.kwargs)
         self.free = [i for i, x in enumerate(self.inputs) if _is_float(x)]
         self.start = [self.inputs[i] for i in self.free]
@@ -98,9 +100,11 @@ class _Sample:
         inputs = dict(enumerate(self.inputs)) | dict(zip(self.free, tensors, strict=True))
         return Tensor.__apply__(self.op, tuple(inputs.values()), deepcopy(self.settings))
 
-    def __str__(self) -> str:
-        named = [f"{name}={_brief(value)}" for name, value in self.call.kwargs.items()]
-        return f"{self.op.name}({', '.join([*map(_brief, self.call.args), *named])})"
+
+def sample_call(op: Op, call: Call) -> str:
+    """A sample as it would be written, arrays by their shapes."""
+    named = [f"{name}={_brief(value)}" for name, value in call.kwargs.items()]
+    return f"{op.name}({', '.join([*map(_brief, call.args), *named])})"
 
 
 def _is_float(value: Any) -> bool:
