@@ -261,31 +261,6 @@ def test_shapes_take_the_symbols_places() -> None:
     ]
 
 
-def test_a_users_own_op_is_shown_as_any_other(rng: np.random.Generator) -> None:
-    @mg.op(
-        tex=r"\operatorname{wobble}(<x>)",
-        vjp_tex={"x": r"\operatorname{unwobble}(<g>)"},
-        flops=lambda out: out.size,
-        samples=lambda rng: [],
-    )
-    def wobble_of_the_page_test(x: Any) -> Any:
-        """Twice x."""
-        return 2 * x
-
-    @wobble_of_the_page_test.vjp("x")
-    def _(g: Any) -> Any:
-        return 2 * g
-
-    try:
-        x = mg.tensor(rng.normal(size=3), requires_grad=True, name="x")
-        with mg.trace() as t:
-            mg.sum(wobble_of_the_page_test(x)).backward()
-        formula = record_of(page_html(t))["formulas"][1][1]
-        assert formula[:2] == ["mrow", ["mi", "unwobble"]]
-    finally:
-        del mg.registry["wobble_of_the_page_test"]
-
-
 # ---------------------------------------------------------------- formulas of one call
 
 
