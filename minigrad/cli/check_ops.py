@@ -34,10 +34,9 @@ def check_ops(ops: Iterable[Op], order: int, seed: int) -> Iterator[CheckResult]
             sample = _Sample(op, call)
             ways = dict.fromkeys([None, op.chosen(sample.inputs, sample.settings)])
             for overlay in ways if sample.free else ():
-                where = f"sample {number}, {sample_call(op, call)}" + " by its overlay" * (
-                    overlay is not None
-                )
+                way = " by its overlay" if overlay is not None else ""
                 with _running(op, overlay):
+                    where = f"sample {number}, {sample_call(op, call)}{way}"
                     _measure(result, where, sample, order, seed)
         if not result.measured and not result.failures:
             result.failures.append("no sample has a gradient to compare")
