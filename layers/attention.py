@@ -41,7 +41,8 @@ def attend(
     `relative` gives biases of S and of O (see relative.py); `drop` is called with A; `note` hears
     each step's symbol. Scores are (n, m) each; those of a step are let go once the next are there.
     """
-    K, V = repeat_heads(K, group), repeat_heads(V, group)  # (..., m, d_k), (..., m, d_v)
+    if group > 1:
+        K, V = repeat_heads(K, group), repeat_heads(V, group)  # (..., m, d_k), (..., m, d_v)
     scale = 1 / sqrt(Q.shape[-1]) if scale is None else scale
     S = note("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)
     S = note("S", mg.scale(S, scale))  # (..., n, m)   eq. (1)

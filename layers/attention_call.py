@@ -27,6 +27,7 @@ class AttentionCall:
     Attributes:
         Y: what keys and values come from: the context, or X.
         method: "exact", "tiled" or "one tile", whichever the layer's method comes to.
+        appends: whether the tokens of X go behind earlier ones.
         cached_keys_values: those of a context that was seen before, or None.
         i, j: positions of queries and keys; None where they count from 0.
         rule: which keys the layer lets each query see, beside the mask; None if all.
@@ -48,7 +49,8 @@ class AttentionCall:
         self.method = self._method()
         self.cached_keys_values = cache.made if isinstance(cache, ContextCache) else None
         self.i: Any = None if positions is None else np.asanyarray(positions)
-        if self._appends():
+        self.appends = cache is not None and not isinstance(cache, ContextCache)
+        if self.appends:
             if context is not None or positions is not None:
                 raise ArgumentError(
                     f"{type(layer).__name__}: a cache holds the tokens of X itself, and counts "
@@ -66,10 +68,6 @@ class AttentionCall:
         heads, m = prod(lead) * (self.heads or 1), self.Y.shape[-2]
         return mg.attention_method(heads, n, m, self.given_mask, layer.method)
 
-    def _appends(self) -> bool:
-        """Whether the tokens of X go behind earlier ones."""
-        return self.cache is not None and not isinstance(self.cache, ContextCache)
-
     # ---------------------------------------------------------------- before the scores
 
     def apply_positions(self, Q: Any, K: Any, V: Any) -> tuple[Any, Any, Any]:
@@ -81,7 +79,7 @@ class AttentionCall:
         if hasattr(layer.position, "rotate"):
             Q = named("Q_rot", layer.position.rotate(Q, self.i))
             K = K if made else named("K_rot", layer.position.rotate(K, self.j))
-        if self._appends():
+        if self.appends:
             K, V = self.cache.append(K, V)
             self.j = np.arange(self.cache.start, len(self.cache))
         elif self.cache is not None and not made:
@@ -99,7 +97,7 @@ class AttentionCall:
 
     def _seen(self) -> Any:
         """What the rule lets be seen, as an array; None if all, or if tiles ask the rule itself."""
-        if self._appends():
+        if self.appends:
             if self.cache.ragged:
                 layer, self.rule = self.layer, None
                 return visible(self.i, self.j, layer.causal, layer.window, self.cache.lengths)
@@ -135,11 +133,12 @@ class AttentionCall:
     def expect_gradients(self, steps: Callable[..., Any], **sizes: int) -> None:
         """Name the hand-derived steps that the gradients must equal, where they describe it."""
         layer = self.layer
-        asked = self.context, self.cache, layer.scale, layer.softcap, layer.position, layer.q_norm
+        plain = layer.scale is layer.softcap is layer.position is layer.q_norm is None
+        alone = self.context is self.cache is None
         dropped = layer.drop is not None and layer.training
         in_tiles = self.method != "exact"
         other_rule = in_tiles and self.rule not in (None, rule_of(layer.causal, layer.window))
-        if dropped or other_rule or any(x is not None for x in asked):
+        if dropped or other_rule or not (plain and alone):
             return
         mg.expect_gradients(
             steps,
