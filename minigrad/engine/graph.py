@@ -103,6 +103,7 @@ class Breaker(list[Any]):
 
     A node that dies lets go of the nodes it was computed from, and these of theirs, each within the
     freeing of the one before. Where edges wait until those above are done, a chain does not nest.
+    Which nodes get one is decided by a hash of their numbers, so that no rhythm goes without.
     """
 
     def __del__(self, waiting: Any = _waiting, draining: Any = _draining) -> None:
@@ -115,11 +116,6 @@ class Breaker(list[Any]):
                     waiting.pop()
             finally:
                 draining.clear()
-
-
-def edges_of(seq: int, edges: list[Any]) -> list[Any]:
-    """A node's edges, as they are or in a Breaker: by a hash, so that no rhythm goes without."""
-    return edges if seq * 2654435761 & 0xF0000000 else Breaker(edges)
 
 
 class Handle:
@@ -168,12 +164,12 @@ def backpropagate(
     listeners = current().listeners
     for node in nodes:
         gradient = gradients.pop(node, None)
-        if gradient is not None and node.hooks:
+        if node.hooks and gradient is not None:
             gradient = _hooked(node, node.hooks, gradient, own, keep=targets is None)
-        if node in wanted:
+        if wanted and node in wanted:
             results[node] = gradient if run else np.array(gradient)
-        rules = None if gradient is None else _rules(node, useful, textbook)
-        if rules is None:  # nothing is wanted further on
+        rules = node.plan.backward if useful is None else _rules(node, useful, textbook)
+        if rules is None or gradient is None:  # nothing is wanted further on
             node.saved = node.saved if retain or targets is not None else None
             continue
         saved = node.saved if node.saved is not None else node.source.recover(node)
@@ -183,9 +179,9 @@ def backpropagate(
         parts = rules(gradient, saved) if run is None else run(node, rules, gradient, saved)
         if not retain:
             node.saved = node.source = None
-        fresh = not (run or listeners or node.after)  # nobody else may keep the parts
+        fresh = run is None  # nobody else keeps the parts
         if listeners or node.after:
-            parts = _announce(node, gradient, parts, start)
+            fresh, parts = False, _announce(node, gradient, parts, start)
         for edge, part in zip(node.edges, parts):  # noqa: B905, the keyword costs 0.2 µs a node
             if part is None:  # of a rule that was not wanted
                 continue
@@ -225,11 +221,9 @@ def _reached(roots: list[Any], targets: Sequence[Any] | None) -> tuple[list[Node
     return nodes, useful
 
 
-def _rules(node: Node, useful: set[Any] | None, textbook: bool) -> Callable[..., Any] | None:
+def _rules(node: Node, useful: set[Any], textbook: bool) -> Callable[..., Any] | None:
     """The rules to run at a node; None at a target from which no gradient is wanted further."""
-    if useful is None and not textbook:
-        return node.plan.backward
-    asked = tuple([useful is None or edge in useful for edge in node.edges])
+    asked = tuple([edge in useful for edge in node.edges])
     return node.plan.partial(asked, textbook) if any(asked) else None
 
 
@@ -264,9 +258,13 @@ def _is_new(part: Any, gradient: Any, saved: tuple[Any, ...], parts: Iterable[An
     """Whether a rule made this array, so that nobody else holds it; see the contract in op.py."""
     if part is gradient or part.__class__ is not np.ndarray or part.base.__class__ is np.ndarray:
         return False
-    if any(part is value for value in saved):
-        return False
-    return sum(part is other for other in parts) < 2
+    for value in saved:
+        if part is value:
+            return False
+    given = 0
+    for other in parts:
+        given += part is other
+    return given == 1
 
 
 def _arrived(gradients: dict[Any, Any], own: set[Any], keep: bool, copied: bool) -> dict[Any, Any]:

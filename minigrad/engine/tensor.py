@@ -17,7 +17,7 @@ import numpy as np
 
 from .context import current, tell
 from .errors import ArgumentError, DTypeError, GradientError, ShapeError
-from .graph import KEEP, Handle, Node, backpropagate, edges_of
+from .graph import KEEP, Breaker, Handle, Node, backpropagate
 from .op import EXPLAINED, Op
 from .writes import OUR_PACKAGES, DataView, caller, next_number, writes
 
@@ -96,7 +96,8 @@ class Tensor:
                 frame = frame.f_back
             node = Node()
             node.seq = seq = next_number()
-            node.plan, node.edges, node.settings = plan, edges_of(seq, edges), settings
+            node.edges = edges if seq * 2654435761 & 0xF0000000 else Breaker(edges)
+            node.plan, node.settings = plan, settings
             node.saved = saved
             node._shape, node._dtype, node.scope = out.shape, out.dtype, context.scope
             node.code, node.offset = frame.f_code, frame.f_lasti
@@ -226,10 +227,11 @@ class Tensor:
         6.0
         """
         seed = seed_of("backward", self, gradient)
-        if any(tell("intercept_backward", self, seed, retain_graph)):
+        listeners = current().listeners
+        if listeners and any(tell("intercept_backward", self, seed, retain_graph)):
             return
         seed = getattr(seed, "_data", seed)
-        seed = np.array(seed) if current().listeners else np.asarray(seed)  # one may keep it
+        seed = np.array(seed) if listeners else np.asarray(seed)  # one may keep it
         results = backpropagate([(self._node or self, seed)], retain=retain_graph)
         while results:
             leaf, total = results.popitem()
