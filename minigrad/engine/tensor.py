@@ -84,7 +84,8 @@ class Tensor:
         overlay = op.overlay
         try:
             if overlay is not None and arrays and arrays[0].__class__ is _ndarray:
-                if arrays[0].size > overlay.above and overlay.takes(arrays, settings):
+                when = overlay.when
+                if arrays[0].size > overlay.above and (when is None or when(*arrays, *settings)):
                     chosen = overlay
             plan = chosen.plans.get(key) or chosen.plan(key)
             out, saved = plan.forward(*arrays, *settings)
@@ -173,11 +174,12 @@ class Tensor:
 
     @name.setter
     def name(self, name: str | None) -> None:
-        if name is not None and (name.__class__ is not str or not name):
-            raise ArgumentError(f"named(name): a name is a non-empty string, got {name!r}")
-        self._name = name
+        if name is not None:
+            self.named(name)
+            return
+        self._name = None
         if self._node is not None:
-            self._node.name = name
+            self._node.name = None
 
     def named(self, name: str) -> Tensor:
         """Give this tensor the name that views show, and return it.
@@ -186,9 +188,11 @@ class Tensor:
         >>> mg.tensor([1.0]).named("w").name
         'w'
         """
-        if name is None:
-            raise ArgumentError("named(name): a name is a non-empty string, got None")
-        self.name = name
+        if name.__class__ is not str or not name:
+            raise ArgumentError(f"named(name): a name is a non-empty string, got {name!r}")
+        self._name = name
+        if self._node is not None:
+            self._node.name = name
         return self
 
     @property
