@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, DTypeError, MinigradError, ShapeError
+from minigrad.errors import ArgumentError, DTypeError, MinigradError
 
 X = np.ones((3, 4))
 HUGE = 2**70
@@ -101,8 +101,3 @@ def test_a_bound_index_may_not_count_from_the_end_if_that_is_said():
     with pytest.raises(MinigradError, match=r"indices must lie in \[0, 3\), got -1 to 2"):
         mg.take(mg.tensor(X), [2, -1], axis=0, negative=False)
     np.testing.assert_array_equal(mg.take(X, [2, 0], axis=0, negative=False), X[[2, 0]])
-
-
-def test_the_loss_of_a_number_is_refused_by_its_shape():
-    with pytest.raises(ShapeError, match="logits need a last axis"):
-        mg.cross_entropy(mg.tensor(1.0), 0)
