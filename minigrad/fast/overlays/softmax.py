@@ -16,7 +16,6 @@ from ..memory import empty, in_place_buffer, out_buffer, row_blocks
 
 __all__ = ["row_dot", "row_sum", "shifted", "total_of"]
 
-_WIDE = {np.dtype(np.float32), np.dtype(np.float64)}
 SMALL_SCORE = 40  # the largest of a few scores, up to which e^x is likely to do
 RANGE = 1e-4, 1e30  # sums of e^x that neither overflow nor lose small weights to underflow
 
@@ -36,7 +35,7 @@ def row_sum(x: Any, axis: Any = -1) -> Any:
 
 def row_dot(a: Any, b: Any, axis: Any = -1) -> Any:
     """The sum of a ⊙ b along an axis, kept at length 1; of rows in one pass."""
-    if axis == -1 and a.__class__ is ndarray and a.ndim and a.dtype in _WIDE:
+    if axis == -1 and a.__class__ is ndarray and a.ndim and a.dtype.char in "fd":
         return np.vecdot(a, b)[..., None]
     return (a * b).sum(axis=axis, keepdims=True)
 
@@ -68,11 +67,11 @@ def _limits(dtype: Any) -> tuple[float, float]:
 
 @softmax.fast(above=0)
 def _(x, axis=-1):
+    if axis == -1 and (weights := _softmax_of_few(x)) is not None:
+        return weights
     if x.dtype.char == "e":
         return softmax.kernel(x, axis)
     x = floating(x)
-    if axis == -1 and (weights := _softmax_of_few(x)) is not None:
-        return weights
     if _go_by_blocks(axis, x):
         out = empty(x.shape, x.dtype)
         for rows, weights in row_blocks(x, out):
@@ -86,7 +85,7 @@ def _(x, axis=-1):
 
 def _softmax_of_few(x: Any) -> Any:
     """e^x / Σ e^x of a few rows; None if that might overflow, or the weights of a row be lost."""
-    if x.__class__ is not ndarray or x.size > LIMITS.small_entries or x.dtype not in _WIDE:
+    if x.__class__ is not ndarray or x.size > LIMITS.small_entries or x.dtype.char not in "fd":
         return None
     if not x.item(x.argmax()) < SMALL_SCORE:
         return None
@@ -101,7 +100,7 @@ def _softmax_of_few(x: Any) -> Any:
 def _go_by_blocks(axis: Any, *arrays: Any) -> bool:
     """Whether to go through these arrays, all of one form, a few rows at a time."""
     x = arrays[0]
-    if not many_rows(x, axis) or x.dtype not in _WIDE:
+    if not many_rows(x, axis) or x.dtype.char not in "fd":
         return False
     return all(a.flags.c_contiguous and a.shape == x.shape and a.dtype == x.dtype for a in arrays)
 
@@ -126,7 +125,7 @@ def _softmax_of_rows(x: Any, out: Any) -> None:
 def _(g, out, axis):
     if out.dtype.char == "e":
         return softmax.rules["x"].function(g, out, axis)
-    if _go_by_blocks(axis, g, out):
+    if g.size > LIMITS.small_entries and _go_by_blocks(axis, g, out):
         d_x = empty(g.shape, g.dtype)
         for g_rows, y, d_rows in row_blocks(g, out, d_x):
             np.subtract(g_rows, np.vecdot(g_rows, y)[:, None], d_rows)
