@@ -44,9 +44,7 @@ def _large_product(a: Any, b: Any) -> Any:
     return np.matmul(a, b, empty_as(b, shape) if by_rows else empty(shape, a.dtype))
 
 
-@matmul.fast(above=0)
-def _(a, b):
-    return best_product(a, b)
+matmul.fast(above=0)(best_product)
 
 
 @matmul.fast.vjp("a")
