@@ -203,8 +203,12 @@ class listen(Change):
 
 def tell(event: str, *args: Any) -> list[Any]:
     """Call the method of that name on each listener that has one; what they answered."""
-    heard = [getattr(listener, event, None) for listener in current().listeners]
-    return [method(*args) for method in heard if method is not None]
+    answers = []
+    for listener in current().listeners:
+        method = getattr(listener, event, None)
+        if method is not None:
+            answers.append(method(*args))
+    return answers
 
 
 def mark_constant(array: Any) -> Any:
