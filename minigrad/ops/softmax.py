@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 
@@ -15,14 +16,17 @@ from .samples import each_of_x, reductions
 __all__ = ["log_softmax", "logsumexp", "softmax"]
 
 
+limits = cache(np.finfo)  # asking NumPy each time takes longer than a small softmax
+
+
 def peak(x, axis):
     """The largest entry along the axis, finite in a row of nothing but -inf."""
-    return np.max(np.real(x), axis=axis, keepdims=True, initial=np.finfo(x.dtype).min)
+    return x.real.max(axis=axis, keepdims=True, initial=limits(x.dtype).min)
 
 
 def total(weights, axis):
     """Their sum along the axis, above 0 in a row of zeros; to any other sum `tiny` adds nothing."""
-    return np.sum(weights, axis=axis, keepdims=True, initial=np.finfo(weights.dtype).tiny)
+    return weights.sum(axis=axis, keepdims=True, initial=limits(weights.dtype).tiny)
 
 
 def _along(x, axis):

@@ -98,14 +98,14 @@ class Symbol(NDArrayOperatorsMixin):
     def transpose(self, *axes: Any) -> Any:
         return np.transpose(self, axes[0] if len(axes) == 1 else axes or None)
 
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
-        return np.sum(self, axis=axis, keepdims=keepdims)
+    def sum(self, axis: Any = None, keepdims: bool = False, **initial: Any) -> Any:
+        return np.sum(self, axis=axis, keepdims=keepdims, **initial)
 
     def min(self) -> Any:
         return np.min(self)
 
-    def max(self) -> Any:
-        return np.max(self)
+    def max(self, **how: Any) -> Any:
+        return np.max(self, **how)
 
     def __bool__(self) -> bool:
         return self.asked(bool)

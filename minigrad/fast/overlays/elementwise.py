@@ -69,7 +69,7 @@ def constant_power(a: Any, n: float) -> Any:
     return np.copysign(size, a) if n % 2 else size
 
 
-@power.fast(above=0)
+@power.fast(above=LIMITS.small_entries)
 def _power(a, b):
     if b.__class__ in (int, float) and a.dtype.kind == "f":
         return constant_power(a, b)
@@ -136,7 +136,7 @@ def logistic(x: Any) -> Any:
     return np.divide(top, decay, in_place_buffer(top))
 
 
-@sigmoid.fast(above=0)
+@sigmoid.fast(above=LIMITS.small_entries)
 def _(x):
     return logistic(floating(x))
 
@@ -149,7 +149,7 @@ def _(g, out):
     return slope
 
 
-@silu.fast(above=0, auxiliary=("s",))
+@silu.fast(above=LIMITS.small_entries, auxiliary=("s",))
 def _(x):
     s = logistic(floating(x))
     return np.multiply(s, x, out_buffer(s, x)), s
@@ -168,7 +168,7 @@ def _(g, x, s):
 # ---------------------------------------------------------------- gelu
 
 
-normal_cdf.fast(above=0)(lambda x: normal_cdf_of(x))
+normal_cdf.fast(above=LIMITS.small_entries)(lambda x: normal_cdf_of(x))
 
 
 def tanh_form(x: Any) -> Any:
@@ -183,7 +183,7 @@ def tanh_form(x: Any) -> Any:
     return cdf
 
 
-@gelu.fast(above=0, auxiliary=("cdf",))
+@gelu.fast(above=LIMITS.small_entries, auxiliary=("cdf",))
 def _(x, approximate="none"):
     if approximate not in ("none", "tanh"):
         return gelu.kernel(x, approximate)

@@ -6,12 +6,16 @@ import numpy as np
 
 from ...ops.dtypes import arrayed
 from ...ops.losses import check_targets, cross_entropy
+from ..limits import LIMITS
 from ..memory import in_place_buffer, out_buffer
 from .softmax import shifted, total_of
 
 
-@cross_entropy.fast(above=0, when=lambda logits, targets: logits.dtype.char in "fd",
-                    auxiliary=("peak", "total"))  # fmt: skip
+@cross_entropy.fast(
+    above=LIMITS.small_entries,
+    when=lambda logits, targets: logits.dtype.char in "fd",
+    auxiliary=("peak", "total"),
+)
 def _(logits, targets):
     targets = arrayed(targets)
     check_targets(logits, targets)

@@ -68,7 +68,7 @@ def _times(x: Any, weight: Any) -> Any:
 # ---------------------------------------------------------------- layer_norm
 
 
-@layer_norm.fast(above=0, when=_is_wide, auxiliary=("mean", "inverse"))
+@layer_norm.fast(above=LIMITS.small_entries, when=_is_wide, auxiliary=("mean", "inverse"))
 def _(x, weight, bias, eps=1e-5):
     check_parameters(x, weight, bias)
     mean = row_sum(x) / x.shape[-1]
@@ -96,7 +96,7 @@ def _(g, x, weight, eps, mean, inverse, needed):
 # ---------------------------------------------------------------- rms_norm
 
 
-@rms_norm.fast(above=0, when=_is_wide, auxiliary=("inverse",))
+@rms_norm.fast(above=LIMITS.small_entries, when=_is_wide, auxiliary=("inverse",))
 def _(x, weight, eps=1e-5):
     check_parameters(x, weight)
     inverse = _inverse_root(x, eps)

@@ -44,7 +44,7 @@ def _large_product(a: Any, b: Any) -> Any:
     return np.matmul(a, b, empty_as(b, shape) if by_rows else empty(shape, a.dtype))
 
 
-matmul.fast(above=0)(best_product)
+matmul.fast(above=LIMITS.small_entries)(best_product)
 
 
 @matmul.fast.vjp("a")
@@ -69,7 +69,7 @@ def _(g, a, b_shape):
 # ---------------------------------------------------------------- linear
 
 
-@linear.fast(above=0)
+@linear.fast(above=LIMITS.small_entries)
 def _(x, W, b=None, shared=False):
     fits = getattr(W, "ndim", 0) == 2 and x.ndim > 0
     if not fits or (b is not None and getattr(b, "shape", ()) != W.shape[1:]):

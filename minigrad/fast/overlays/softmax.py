@@ -65,10 +65,8 @@ def _limits(dtype: Any) -> tuple[float, float]:
 # ---------------------------------------------------------------- softmax
 
 
-@softmax.fast(above=0)
+@softmax.fast(above=LIMITS.small_entries)
 def _(x, axis=-1):
-    if axis == -1 and (weights := _softmax_of_few(x)) is not None:
-        return weights
     if x.dtype.char == "e":
         return softmax.kernel(x, axis)
     x = floating(x)
@@ -80,20 +78,6 @@ def _(x, axis=-1):
     less, _ = shifted(x, axis)
     weights = np.exp(less, in_place_buffer(less))
     weights /= total_of(weights, axis)
-    return weights
-
-
-def _softmax_of_few(x: Any) -> Any:
-    """e^x / Σ e^x of a few rows; None if that might overflow, or the weights of a row be lost."""
-    if x.__class__ is not ndarray or x.size > LIMITS.small_entries or x.dtype.char not in "fd":
-        return None
-    if not x.item(x.argmax()) < SMALL_SCORE:
-        return None
-    weights = np.exp(x)
-    total = np.add.reduce(weights, axis=-1, keepdims=True)
-    if not total.item(total.argmin()) > RANGE[0]:
-        return None
-    weights /= total
     return weights
 
 
@@ -137,7 +121,7 @@ def _(g, out, axis):
     return d_x
 
 
-@log_softmax.fast(above=0)
+@log_softmax.fast(above=LIMITS.small_entries)
 def _(x, axis=-1):
     if x.dtype.char == "e":
         return log_softmax.kernel(x, axis)
