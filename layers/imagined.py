@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from copy import deepcopy
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -115,7 +116,7 @@ def _arriving(op: mg.Op, i: int, shape: tuple[int, ...], out: Imagined) -> tuple
     """The shape in which the gradient of input i arrives, before it is summed to the input's."""
     if op.name == "tiled_attention" or (op.name == "matmul" and (i == 0 or len(shape) > 2)):
         return (*out.shape[:-2], *shape[-2:])  # one for each of the result's matrices
-    if op.name in OWN_SHAPE or (op.name in _MOVING and op.name != "broadcast_to"):
+    if op.name in OWN_SHAPE or (_moves(op) and op.name != "broadcast_to"):
         return shape
     pairs = zip(shape[::-1], out.shape[::-1], strict=False)
     spread = len(shape) <= out.ndim and all(n in (1, m) for n, m in pairs)
@@ -125,30 +126,37 @@ def _arriving(op: mg.Op, i: int, shape: tuple[int, ...], out: Imagined) -> tuple
 # ---------------------------------------------------------------- shapes of results
 
 
-_MOVING: set[str] = set()
-"""Ops that only put entries elsewhere, whatever they are; found as they are met."""
+@cache
+def _moves(op: mg.Op) -> bool:
+    """Whether an op only puts entries elsewhere, whatever they are: it counts no FLOPs."""
+    for sample in op.samples(np.random.default_rng(0)):
+        inputs, settings = op.bind(*sample.args, **sample.kwargs)
+        found = op.forward(*inputs, *settings)
+        return op.count_flops(inputs, settings, found[0] if op.auxiliary else found) == 0
+    return False
 
 
 def _result_shape(op: mg.Op, inputs: Any, settings: Any) -> tuple[int, ...]:
     """The shape of what the op's kernel makes of inputs of these shapes."""
-    try:
+    if _moves(op):  # settings may name sizes; entries of no bytes take no memory
         weightless = [_like(x, np.shape(x), "V0") for x in inputs]
-        shape: tuple[int, ...] = np.shape(op.forward(*weightless, *settings))
-        _MOVING.add(op.name)
-        return shape
-    except (TypeError, ValueError):  # it computes
-        lengths = sorted({n for x in inputs for n in np.shape(x)} - {0, 1})
-        small = {0: 0, 1: 1} | {n: k for k, n in enumerate(lengths, 2)}
-        large = {k: n for n, k in small.items()}
-        tiny = [_like(x, [small[n] for n in np.shape(x)], float) for x in inputs]
-        found = op.forward(*tiny, *deepcopy(settings))
-        shape = np.shape(found[0] if op.auxiliary else found)
-        return tuple(large[k] for k in shape)
+        try:
+            return tuple(np.shape(op.forward(*weightless, *settings)))
+        except (TypeError, ValueError):  # it looks at entries after all
+            pass
+    lengths = sorted({n for x in inputs for n in np.shape(x)} - {0, 1})
+    small = {0: 0, 1: 1} | {n: k for k, n in enumerate(lengths, 2)}
+    large = {k: n for n, k in small.items()}
+    tiny = [_like(x, [small[n] for n in np.shape(x)], float) for x in inputs]
+    found = op.forward(*tiny, *deepcopy(settings))
+    shape = np.shape(found[0] if op.auxiliary else found)
+    return tuple(large[k] for k in shape)
 
 
 def _like(x: Any, shape: Sequence[int], dtype: Any) -> Any:
     """An array in the place of x; numbers and None stay."""
     if not hasattr(x, "shape"):
         return x
-    kept = isinstance(x, np.ndarray) and x.dtype.kind == "b" and dtype is float
-    return np.ones(shape, bool if kept else dtype)
+    if dtype is not float:
+        return np.empty(shape, dtype)
+    return np.ones(shape, bool if isinstance(x, np.ndarray) and x.dtype.kind == "b" else float)
