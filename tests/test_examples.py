@@ -53,7 +53,6 @@ def without_lines(path):
 
 
 @pytest.mark.needs_fast("a faster rule saves other arrays, and the picture says so")
-@pytest.mark.needs_fast("bytes saved are those of the overlays")
 @pytest.mark.parametrize("name", PICTURES)
 def test_the_readmes_picture_is_what_its_command_draws(drawn, name):
     kept = ROOT / "examples" / f"{name}.svg"
