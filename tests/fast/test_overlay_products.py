@@ -38,11 +38,11 @@ def test_stacks_are_multiplied_however_they_lie(first, second, many, rng):
 
 def test_heads_that_were_split_are_merged_without_a_copy_both_ways(rng):
     """A product lies as the values that it averages do, and a gradient as what it is of."""
-    x = mg.tensor(rng.normal(size=(2, 40, 3 * 16)), requires_grad=True)
-    V = x.reshape(2, 40, 3, 16).transpose(0, 2, 1, 3)
-    A = mg.tensor(rng.uniform(size=(2, 3, 40, 40)), requires_grad=True)
+    x = mg.tensor(rng.normal(size=(2, 50, 3 * 16)), requires_grad=True)
+    V = x.reshape(2, 50, 3, 16).transpose(0, 2, 1, 3)
+    A = mg.tensor(rng.uniform(size=(2, 3, 50, 50)), requires_grad=True)
     O = A @ V
-    merged = O.transpose(0, 2, 1, 3).reshape(2, 40, 3 * 16)
+    merged = O.transpose(0, 2, 1, 3).reshape(2, 50, 3 * 16)
     assert np.shares_memory(merged.data, O.data)
     (dV,) = mg.grad(merged, [V], rng.normal(size=merged.shape))
     assert dV.transpose(0, 2, 1, 3).flags.c_contiguous

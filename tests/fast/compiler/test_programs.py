@@ -401,7 +401,6 @@ def test_rows_taken_many_times_get_their_gradient_in_compiled_steps_too(rows, rn
         x.grad = None
         step(x)
     assert step.reasons == []
-    assert "add_rows(" in step.source
     expected = np.zeros((rows, 30))
     np.add.at(expected, index, 2 * u)
     np.testing.assert_allclose(x.grad, expected, rtol=1e-12, atol=1e-12)
