@@ -10,15 +10,14 @@ from numpy import ndarray
 from ...engine.sparse import SparseGradient, is_basic
 from ...ops.dtypes import arrayed
 from ...ops.select import getitem, scatter_add, take
-from ..limits import LIMITS
 from ..memory import zeros
 from ..scatter import add_at
 
 for _op in (getitem, take):
-    _op.fast(above=LIMITS.small_entries)(_op.kernel)
+    _op.fast(above=0)(_op.kernel)
 
 
-@scatter_add.fast(above=LIMITS.small_entries)
+@scatter_add.fast(above=0)
 def _added(x, index, shape):
     total = zeros(shape, x)
     if is_basic(index):
