@@ -52,7 +52,6 @@ def without_lines(path):
     return re.sub(r"(\.py):\d+", r"\1", path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.needs_fast("a faster rule saves other arrays, and the picture says so")
 @pytest.mark.parametrize("name", PICTURES)
 def test_the_readmes_picture_is_what_its_command_draws(drawn, name):
     kept = ROOT / "examples" / f"{name}.svg"
