@@ -14,6 +14,7 @@ from .engine.errors import (
     NonFiniteError,
     OutOfRangeError,
     OverwrittenError,
+    RankError,
     ShapeError,
 )
 
@@ -31,5 +32,6 @@ __all__ = [
     "NonFiniteError",
     "OutOfRangeError",
     "OverwrittenError",
+    "RankError",
     "ShapeError",
 ]

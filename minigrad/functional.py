@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from .engine.context import Context, Listener, current, enable_grad, within
+from .engine.context import Context, Listener, current, enable_grad, tell, within
 from .engine.errors import GradientError, ShapeError
 from .engine.graph import Node, backpropagate, next_number, writes
 from .engine.op import Op
 from .engine.tensor import Tensor, seed_of, tensor
 
-__all__ = ["checkpoint", "grad", "hvp", "jacobian", "jvp", "vjp"]
+__all__ = ["checkpoint", "grad", "hvp", "jacobian", "jvp", "run_once", "vjp"]
 
 
 def grad(output: Tensor, inputs: Any, grad_output: Any = None, create_graph: bool = False) -> Any:
@@ -214,6 +214,7 @@ class _Recompute(Listener):
         self.leaves: list[weakref.ref[Tensor]] = []
         self.states: list[tuple[np.random.Generator, Any]] = []
         self.written: list[weakref.ref[Tensor]] = []
+        self.effects: list[Any] = []  # what they gave, which the second run takes from here
         self.result: list[tuple[float, float]] = []
         self.name = getattr(f, "__name__", "f")
 
@@ -238,6 +239,9 @@ class _Recompute(Listener):
 
     def assigned(self, tensor: Tensor, array: Any) -> None:
         self.written.append(weakref.ref(tensor))
+
+    def effect_ran(self, result: Any) -> None:
+        self.effects.append(result)
 
     def enter(self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
         for value in inputs:
@@ -282,7 +286,7 @@ class _Recompute(Listener):
 
     def _run_again(self) -> tuple[list[Node], list[tuple[float, float]]]:
         """Nodes and sums of a second run, after which all that it wrote is as it was."""
-        second = _Keep()
+        second = _Keep(self.effects)
         leaves = [leaf for leaf in (reference() for reference in self.written) if leaf is not None]
         arrays = [leaf.numpy().copy() for leaf in leaves]
         now = [deepcopy(generator.bit_generator.state) for generator, _ in self.states]
@@ -319,21 +323,36 @@ def _agree(first: list[tuple[float, float]], second: list[tuple[float, float]]) 
 
 
 class _Keep(Listener):
-    """Keeps every node it hears of."""
+    """Keeps every node it hears of; answers for effects with what they gave the first time."""
 
-    def __init__(self) -> None:
+    def __init__(self, effects: list[Any]) -> None:
         self.nodes: list[Node] = []
+        self.effects = iter(effects)
+
+    def effect_again(self) -> Any:
+        for result in self.effects:
+            return result
+        raise GradientError("checkpoint: more was sent when backward ran the function again")
 
     def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
         if output.node is not None:
             self.nodes.append(output.node)
 
 
+def run_once(effect: Callable[[], Any]) -> Any:
+    """What `effect` gives; within the second run of a checkpoint, what it gave in the first."""
+    answers = tell("effect_again")
+    result = answers[0] if answers else effect()
+    tell("effect_ran", result)
+    return result
+
+
 def checkpoint(f: Callable[..., Any], *inputs: Any) -> Any:
     """f(*inputs), keeping none of its activations: backward runs f again to get them.
 
     The graph, its scopes and its random draws are those of a plain call; only memory and time
-    differ. What f writes by `assign_` is written once. A generator that f draws from must be an
+    differ. What f writes by `assign_` is written once, and what it sends to other ranks is sent
+    once: what collectives give is kept. A generator that f draws from must be an
     argument of an op, as dropout's is.
     Raises: GradientError if f runs backward or updates weights; in backward if f takes other steps
         the second time, or gives other numbers.

@@ -8,6 +8,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.errors import GradientError, OverwrittenError
+from minigrad.functional import run_once
 
 
 @pytest.fixture
@@ -237,3 +238,33 @@ def test_outputs_without_entries_or_with_nan_are_no_difference(x):
     out = mg.checkpoint(lambda x: (mg.exp(x)[:0], mg.exp(x) * np.nan), x)
     (out[0].sum() + out[1].sum()).backward()
     assert np.isnan(x.grad).all()
+
+
+def test_an_effect_happens_once_and_its_result_serves_twice(x, w):
+    sent = []
+
+    def send(x, w):
+        y = mg.tanh(x @ w)
+        total = run_once(lambda: sent.append(y.numpy().sum()) or np.array(sent[-1]))
+        return y * mg.exp(mg.tensor(total))
+
+    plain = _gradients(send, x, w)
+    again = _gradients(
+        lambda x, w: mg.checkpoint(lambda *both: mg.checkpoint(send, *both), x, w), x, w
+    )
+    assert len(sent) == 2
+    for one, other in zip(plain, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_more_effects_in_the_second_run_are_an_error(x):
+    runs = iter([0, 1])
+
+    def send(x):
+        for _ in range(next(runs)):
+            run_once(lambda: None)
+        return mg.exp(x)
+
+    y = mg.checkpoint(send, x).sum()
+    with pytest.raises(GradientError, match="more was sent"):
+        y.backward()

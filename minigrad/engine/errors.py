@@ -53,6 +53,10 @@ class MissingDependencyError(MinigradError, ImportError):
     """Something optional is not installed; the message says what to install."""
 
 
+class RankError(MinigradError, RuntimeError):
+    """Ranks of a parallel program disagree, or one of them is gone."""
+
+
 class GradcheckError(MinigradError, AssertionError):
     """Engine and numeric derivative disagree; `report` says where and by how much."""
 

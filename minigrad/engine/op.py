@@ -134,7 +134,7 @@ class Op:
     """An operation. Called on plain arrays it is its NumPy kernel; with a Tensor it is recorded.
 
     Attributes: name, inputs and settings (parameter names), kernel, tex, vjp_tex, flops, vjp_flops,
-        samples, analytic; overlay, the kernel that is faster on some arrays, or None.
+        samples, analytic, effect; overlay, the kernel that is faster on some arrays, or None.
     """
 
     def __init__(
@@ -150,6 +150,7 @@ class Op:
         auxiliary: tuple[str, ...] = (),
         variadic: bool = False,
         requires: Callable[..., str | None] | None = None,
+        effect: bool = False,
     ) -> None:
         update_wrapper(self, kernel)
         self.__wrapped__ = kernel
@@ -158,7 +159,7 @@ class Op:
         self.tex, self.vjp_tex, self.flops, self.vjp_flops = tex, vjp_tex, flops, vjp_flops or {}
         self.samples = samples or (lambda rng: ())
         self.analytic, self.auxiliary = analytic, auxiliary
-        self.variadic, self.requires = variadic, requires
+        self.variadic, self.requires, self.effect = variadic, requires, effect
         self.signature = inspect.signature(kernel)
         parameters = self.signature.parameters
         self.inputs = tuple(name for name in parameters if name in vjp_tex)
@@ -449,6 +450,8 @@ def op(**declaration: Any) -> Callable[[Callable[..., Any]], Op]:
         variadic: the one input is a sequence of any length.
         requires: function of the call to the rule it breaks, or None; asked only when the kernel
             failed.
+        effect: whether kernel or rules do more than give a result, such as to send it: no call of
+            theirs is dropped, merged with another or moved past another that has an effect.
     Raises: DeclarationError for names that are no parameters, or an op of another file's name.
 
     >>> import numpy as np, minigrad as mg
