@@ -64,13 +64,13 @@ class Tensor:
         recording, key, arrays, edges = context.recording, 1, [], []
         for value in inputs:
             key *= 4
-            if value.__class__ not in _AS_IS:
-                if value.__class__ is not Tensor:
-                    return _apply_again(op, inputs, settings)
+            if value.__class__ is Tensor:
                 if recording and value._needs:
                     key += value._needs
                     edges.append(value._node or value)
                 value = value._data
+            elif value.__class__ not in _AS_IS:
+                return _apply_again(op, inputs, settings)
             arrays.append(value)
         for value in settings:
             if value.__class__ is Tensor:

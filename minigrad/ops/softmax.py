@@ -21,12 +21,12 @@ limits = cache(np.finfo)  # asking NumPy each time takes longer than a small sof
 
 def peak(x, axis):
     """The largest entry along the axis, finite in a row of nothing but -inf."""
-    return x.real.max(axis=axis, keepdims=True, initial=limits(x.dtype).min)
+    return np.maximum.reduce(x.real, axis=axis, keepdims=True, initial=limits(x.dtype).min)
 
 
 def total(weights, axis):
     """Their sum along the axis, above 0 in a row of zeros; to any other sum `tiny` adds nothing."""
-    return weights.sum(axis=axis, keepdims=True, initial=limits(weights.dtype).tiny)
+    return np.add.reduce(weights, axis=axis, keepdims=True, initial=limits(weights.dtype).tiny)
 
 
 def _along(x, axis):
