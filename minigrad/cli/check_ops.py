@@ -11,7 +11,7 @@ import numpy as np
 
 from ..check import Report, gradcheck
 from ..engine.errors import GradcheckError
-from ..engine.op import Call, Op, Overlay
+from ..engine.op import Call, Op
 from ..engine.tensor import Tensor
 from .check_result import CheckResult
 
@@ -45,7 +45,7 @@ def check_ops(ops: Iterable[Op], order: int, seed: int) -> Iterator[CheckResult]
 
 
 @contextmanager
-def _running(op: Op, overlay: Overlay | None) -> Iterator[None]:
+def _running(op: Op, overlay: Any) -> Iterator[None]:
     """Within, the op runs by this overlay, or as it is declared."""
     usual, above = op.overlay, getattr(overlay, "above", 0)
     try:

@@ -39,7 +39,7 @@ import numpy as np
 from .errors import DeclarationError, DTypeError, MinigradError, OutOfRangeError, ShapeError
 from .plan import Plan, Rule, parameters_of, tuple_of
 
-__all__ = ["Call", "Op", "Overlay", "Plan", "Shaped", "call", "op", "registry"]
+__all__ = ["Call", "Op", "Plan", "Shaped", "call", "declare_rule", "make_plan", "op", "registry"]
 
 
 class Call(NamedTuple):
@@ -76,66 +76,14 @@ class Shaped(NamedTuple):
         return cls(np.shape(value), getattr(value, "dtype", np.dtype(type(value))))
 
 
-class Overlay:
-    """A second kernel of an op, for plain arrays it runs faster on, with rules of its own.
-
-        @softmax.fast(above=4096)          # taken where the first input has more entries
-        def _(x, axis): ...
-
-        @softmax.fast.vjp("x")             # where one is missing, the op's own rule serves
-        def _(g, out, axis): ...
-
-    Costs and formulas stay the op's, and gradients that are Tensors go through the op's own rules.
-    """
-
-    __slots__ = ("above", "auxiliary", "forward", "kernel", "op", "plans", "rules", "when")
-    kernel: Callable[..., Any]
-    forward: Callable[..., Any]
-
-    def __init__(self, op: Op) -> None:
-        self.op = op
-        self.rules: dict[str, Rule] = {}
-        self.plans: dict[int, Plan] = {}
-
-    def __call__(
-        self,
-        above: int = 0,
-        when: Callable[..., bool] | None = None,
-        auxiliary: tuple[str, ...] = (),
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Declare the kernel; `when(*inputs, *settings)` may ask for more than entries."""
-
-        def declare(kernel: Callable[..., Any]) -> Callable[..., Any]:
-            if parameters_of(kernel) != parameters_of(self.op.kernel):
-                raise DeclarationError(f"op {self.op.name}: its overlay takes other parameters")
-            self.above, self.when, self.auxiliary, self.kernel = above, when, auxiliary, kernel
-            self.forward = self.op.flat(kernel)
-            self.plans.clear()
-            self.op.overlay = self
-            return kernel
-
-        return declare
-
-    def takes(self, inputs: Any, settings: Any) -> bool:
-        """Whether it runs in place of the op's own kernel, on these plain arrays."""
-        first = inputs[0] if inputs else None
-        large = first.__class__ is np.ndarray and first.size > self.above
-        return large and (self.when is None or self.when(*inputs, *settings))
-
-    def vjp(self, *inputs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Declare a rule for one or several inputs, as `Op.vjp` does."""
-        return _rule_of(self.op, self.rules, self.plans, self.auxiliary, inputs)
-
-    def plan(self, key: int) -> Plan:
-        return _plan_of(self.op, key, self)
-
-
 class Op:
     """An operation. Called on plain arrays it is its NumPy kernel; with a Tensor it is recorded.
 
     Attributes: name, inputs and settings (parameter names), kernel, tex, vjp_tex, flops, vjp_flops,
-        samples, analytic, effect; overlay, the kernel that is faster on some arrays, or None.
+        samples, analytic, effect; overlay, what minigrad/fast runs instead on some arrays, or None.
     """
+
+    fast: Any  # declares an overlay; minigrad/fast attaches it
 
     def __init__(
         self,
@@ -167,7 +115,7 @@ class Op:
         self._refuse_strange_names()
         self.rules: dict[str, Rule] = {}
         self.plans: dict[int, Plan] = {}
-        self.fast, self.overlay = Overlay(self), None  # type: Overlay, Overlay | None
+        self.overlay: Any = None  # a kernel that is faster on some arrays, with rules of its own
         self.defaults = tuple(parameters[name].default for name in self.settings)
         plain = tuple(parameters) == self.inputs + self.settings and not variadic
         ready = plain and inspect.Parameter.empty not in self.defaults
@@ -292,8 +240,9 @@ class Op:
 
     def vjp(self, *inputs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Declare the backward rule of one input, or of several at once, which gives a tuple."""
-        self.fast.plans.clear()
-        return _rule_of(self, self.rules, self.plans, self.auxiliary, inputs)
+        if self.overlay is not None:
+            self.overlay.plans.clear()
+        return declare_rule(self, self.rules, self.plans, self.auxiliary, inputs)
 
     def input_name(self, i: int) -> str:
         """The name of the input at position i."""
@@ -307,9 +256,9 @@ class Op:
 
     def plan(self, key: int) -> Plan:
         """The plan whose inputs' kinds are the digits of `key` to base 4, after a 1."""
-        return _plan_of(self, key, None)
+        return make_plan(self, key, None)
 
-    def chosen(self, inputs: Any, settings: Any) -> Overlay | None:
+    def chosen(self, inputs: Any, settings: Any) -> Any:
         """The overlay that runs on these plain arrays, None where the op's own kernel does."""
         overlay = self.overlay
         return overlay if overlay is not None and overlay.takes(inputs, settings) else None
@@ -385,7 +334,7 @@ EXPLAINED = (ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError
 """What a kernel raises for arguments that do not fit; `Op.explain` makes an error of ours of it."""
 
 
-def _rule_of(
+def declare_rule(
     op: Op, rules: dict[str, Rule], plans: dict[int, Plan], auxiliary: tuple[str, ...], inputs: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Put a rule for these inputs among `rules`, once its parameters are found to be known."""
@@ -411,7 +360,8 @@ def _rule_of(
     return declare
 
 
-def _plan_of(op: Op, key: int, overlay: Overlay | None) -> Plan:
+def make_plan(op: Op, key: int, overlay: Any) -> Plan:
+    """The plan of an op, or of its overlay, for the digits of `key`."""
     digits = [key >> 2 * i & 3 for i in range((key.bit_length() - 1) // 2)]
     plans = op.plans if overlay is None else overlay.plans
     plan = plans[key] = Plan(op, tuple(reversed(digits)), overlay)

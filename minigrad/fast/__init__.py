@@ -5,9 +5,9 @@ up.
 """
 
 from ..engine import graph
-from . import overlays, scatter, tiles
+from . import overlay, overlays, scatter, tiles
 from .blas_sums import sum_over
 
 graph.sum_over = sum_over
 
-__all__ = ["overlays", "scatter", "tiles"]
+__all__ = ["overlay", "overlays", "scatter", "tiles"]

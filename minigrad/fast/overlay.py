@@ -1,0 +1,71 @@
+"""Overlays: second kernels of ops, with rules of their own, for the arrays they are faster on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..engine.errors import DeclarationError
+from ..engine.op import Op, declare_rule, make_plan
+from ..engine.plan import Plan, Rule, parameters_of
+
+__all__ = ["Overlay"]
+
+
+class Overlay:
+    """A second kernel of an op, for plain arrays it runs faster on, with rules of its own.
+
+        @softmax.fast(above=4096)          # taken where the first input has more entries
+        def _(x, axis): ...
+
+        @softmax.fast.vjp("x")             # where one is missing, the op's own rule serves
+        def _(g, out, axis): ...
+
+    Costs and formulas stay the op's, and gradients that are Tensors go through the op's own rules.
+    """
+
+    __slots__ = ("above", "auxiliary", "forward", "kernel", "op", "plans", "rules", "when")
+    kernel: Callable[..., Any]
+    forward: Callable[..., Any]
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.rules: dict[str, Rule] = {}
+        self.plans: dict[int, Plan] = {}
+
+    def __call__(
+        self,
+        above: int = 0,
+        when: Callable[..., bool] | None = None,
+        auxiliary: tuple[str, ...] = (),
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Declare the kernel; `when(*inputs, *settings)` may ask for more than entries."""
+
+        def declare(kernel: Callable[..., Any]) -> Callable[..., Any]:
+            if parameters_of(kernel) != parameters_of(self.op.kernel):
+                raise DeclarationError(f"op {self.op.name}: its overlay takes other parameters")
+            self.above, self.when, self.auxiliary, self.kernel = above, when, auxiliary, kernel
+            self.forward = self.op.flat(kernel)
+            self.plans.clear()
+            self.op.overlay = self
+            return kernel
+
+        return declare
+
+    def takes(self, inputs: Any, settings: Any) -> bool:
+        """Whether it runs in place of the op's own kernel, on these plain arrays."""
+        first = inputs[0] if inputs else None
+        large = first.__class__ is np.ndarray and first.size > self.above
+        return large and (self.when is None or self.when(*inputs, *settings))
+
+    def vjp(self, *inputs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Declare a rule for one or several inputs, as `Op.vjp` does."""
+        return declare_rule(self.op, self.rules, self.plans, self.auxiliary, inputs)
+
+    def plan(self, key: int) -> Plan:
+        return make_plan(self.op, key, self)
+
+
+Op.fast = property(lambda op: op.overlay or Overlay(op))
