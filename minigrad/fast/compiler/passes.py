@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .copy_elimination import place_copies, place_puts
-from .matmul_fusion import join
-from .program import SMALL, Program, Step, Value, is_whole, nbytes
-from .rewrite import Rewriting, drop_dead, final_readers, is_transpose, uses_of
+from .program import SMALL, Program, Step, Value, is_whole
+from .rewrite import Rewriting, drop_dead, is_transpose, uses_of
 from .simplify import collapsed, seat, tidy
 
 __all__ = ["improve"]
@@ -24,8 +22,7 @@ def improve(program: Program) -> None:
     drop_dead(program)
     if _computes_after_writing(program):
         return
-    changes = (turn_products, move_scales, share_rowsums, join, place_puts, place_copies)
-    for change in (*changes, multiply_by_ones, spread):
+    for change in (turn_products, multiply_by_ones, spread):
         if change(program):
             drop_dead(program)
             tidy(program)
@@ -83,148 +80,6 @@ def _through_reshapes(uses: dict[int, list[Step | None]], value: Value) -> list[
         else:
             found.append(step)
     return found
-
-
-def _factor(step: Step | None) -> float | None:
-    """The number that a step multiplies by."""
-    if step is not None and step.text == "np.multiply" and isinstance(step.args[1], int | float):
-        return float(step.args[1])
-    return None
-
-
-def _bare(value: Value) -> tuple[Value | None, bool]:
-    """What a value is, before a view that keeps its matrices or exchanges their axes; and whether
-    it exchanges.
-    """
-    turned = False
-    while value.step is not None and value.step.kind == "view":
-        step, source = value.step, value.step.args[0]
-        if is_transpose(step):
-            turned = not turned
-        elif (
-            step.text not in ("reshape", "getitem")
-            or source.shape[-2:] != value.shape[-2:]
-            or (nbytes(source), source.offset) != (nbytes(value), value.offset)  # some, or reversed
-        ):
-            return None, turned
-        value = source
-    return value, turned
-
-
-def _product_of(value: Any) -> Step | None:
-    """The product of matrices that a value is, through views that keep them."""
-    bare, turned = _bare(value) if value.__class__ is Value else (None, True)
-    step = bare.step if bare is not None and not turned else None
-    return step if _multiplies_matrices(step) else None
-
-
-def move_scales(program: Program) -> bool:
-    """c (A B) = (c A) B: a factor goes to the smallest of the three arrays."""
-    uses = uses_of(program)
-    r = Rewriting(program)
-    scaled: dict[Any, Value] = {}  # c x, by c and where x lies
-
-    def scale(value: Value, factor: float) -> Value:
-        made = scaled.get((factor, seat(value)))
-        if made is None:
-            made = r.emit("elementwise", "np.multiply", (value, factor), value.shape, value.dtype)
-            made.name = f"{value.name}_scaled" if value.name else None
-            scaled[factor, seat(value)] = made
-        return made
-
-    def known(value: Value, factor: float) -> Value | None:
-        """c times a value, or times its transpose, if that was computed before."""
-        made = scaled.get((factor, seat(value)))
-        if made is not None:
-            return r.reshaped(made, value.shape)
-        turned = r.transposed(value)
-        made = scaled.get((factor, seat(turned)))
-        return r.transposed(r.reshaped(made, turned.shape)) if made is not None else None
-
-    def before(step: Step, factor: float) -> bool:
-        """S = c (A B), A smaller than S: S = (c A) B."""
-        product = _product_of(step.args[0])
-        if product is None:
-            return False
-        a, b = product.args
-        once = len(final_readers(uses, product.out)) == 1
-        if not once or nbytes(a) >= nbytes(product.out) or _is_small(product.out):
-            return False
-        args, out = (scale(a, factor), b), product.out
-        made = r.emit("matmul", "np.matmul", args, out.shape, out.dtype)
-        r.replace(step.out, made)
-        r.now[id(step.out)] = r.reshaped(made, step.out.shape)
-        return True
-
-    def after(step: Step) -> bool:
-        """(c G) B with G larger than the rest: c (G B), or G (c B) where c B is known."""
-        for k, value in enumerate(step.args):
-            bare, turned = _bare(value)
-            factor = _factor(bare.step) if bare is not None else None
-            if bare is None or bare.step is None or factor is None:
-                continue
-            inner, other = bare.step.args[0], step.args[1 - k]
-            readers = final_readers(uses, bare)
-            if not all(s is not None and s.kind == "matmul" for s in readers):
-                continue
-            if nbytes(inner) <= max(nbytes(step.out), nbytes(other)) or _is_small(inner):
-                continue
-            *lead, n, m = value.shape
-            large = r.reshaped(inner, (*lead, m, n) if turned else value.shape)
-            large = r.transposed(large) if turned else large
-            ready = known(other, factor)
-            args = (large, ready or other) if k == 0 else (ready or other, large)
-            made = r.emit("matmul", "np.matmul", args, step.out.shape, step.out.dtype)
-            if ready is None:
-                args = (made, factor)
-                made = r.emit("elementwise", "np.multiply", args, made.shape, made.dtype)
-            r.replace(step.out, made)
-            return True
-        return False
-
-    def visit(step: Step) -> bool:
-        factor = _factor(step)
-        if factor is not None:
-            if before(step, factor):
-                return True
-            scaled.setdefault((factor, seat(step.args[0])), step.out)
-            return False
-        return _multiplies_matrices(step) and after(step)
-
-    return r.run(visit)
-
-
-def share_rowsums(program: Program) -> bool:
-    """rowsum((P Qᵀ) ⊙ A) = rowsum(P ⊙ (A Q)): of softmax's rule, n × d in place of n × n where A Q
-    is known.
-    """
-    r = Rewriting(program)
-    products: dict[Any, Value] = {}  # by where the two operands lie
-
-    def visit(step: Step) -> bool:
-        if step.kind == "matmul":
-            products.setdefault(tuple(map(seat, step.args)), step.out)
-        settings = {"axis": -1, "keepdims": True}
-        summed = step.args[0].step if step.text == "np.add.reduce" else None
-        if summed is None or summed.text != "np.multiply" or step.kwargs != settings:
-            return False
-        for left, weights in (summed.args, summed.args[::-1]):
-            product = _product_of(left)
-            if product is None or weights.__class__ is not Value or _is_small(weights):
-                continue
-            p, turned = product.args
-            known = products.get((seat(weights), seat(r.transposed(turned))))
-            if known is None or nbytes(known) != nbytes(p) or nbytes(p) >= nbytes(product.out):
-                continue
-            both = (p, r.reshaped(known, p.shape))
-            made = r.emit("elementwise", "np.multiply", both, p.shape, p.dtype)
-            shape = (*p.shape[:-1], 1)
-            made = r.emit("reduce", "np.add.reduce", (made,), shape, p.dtype, **settings)
-            r.now[id(step.out)] = r.reshaped(made, step.out.shape)
-            return True
-        return False
-
-    return r.run(visit)
 
 
 def multiply_by_ones(program: Program) -> bool:

@@ -24,7 +24,6 @@ __all__ = [
     "Rewriting",
     "draws",
     "drop_dead",
-    "final_readers",
     "is_transpose",
     "kept",
     "uses_of",
@@ -75,11 +74,6 @@ class Rewriting:
         if new.kind == "step" and old.name and not new.name:
             new.name = old.name
 
-    def put(self, step: Step, into: Value) -> None:
-        """Have a step write its result there; what is a view of it is then laid out anew."""
-        step.into, step.out.strides, step.out.offset = into, into.strides, into.offset
-        self.now[id(step.out)] = step.out
-
     def emit(
         self, kind: str, text: str, args: tuple[Any, ...], shape: Any, dtype: Any, **kwargs: Any
     ) -> Value:
@@ -97,12 +91,6 @@ class Rewriting:
         dummy = np.broadcast_to(np.empty((), value.dtype), value.shape)
         shape = args[0] if text == "reshape" else _look(text, dummy, args, {}).shape
         out = self.emit("view", text, (value, *args), shape, value.dtype)
-        lay_out(self.steps[-1])
-        return out
-
-    def joined(self, value: Value, *parts: Value) -> Value:
-        """Memory of which each part was written by a step of its own."""
-        out = self.emit("view", "joined", (value, *parts), value.shape, value.dtype)
         lay_out(self.steps[-1])
         return out
 
@@ -186,14 +174,4 @@ def uses_of(program: Program) -> dict[int, list[Step | None]]:
             found.setdefault(id(value), []).append(step)
     for value in kept(program):
         found.setdefault(id(value), []).append(None)
-    return found
-
-
-def final_readers(uses: dict[int, list[Step | None]], value: Value) -> list[Step | None]:
-    """The readers of a value and of its views."""
-    found: list[Step | None] = []
-    for step in uses.get(id(value), []):
-        found += (
-            final_readers(uses, step.out) if step is not None and step.kind == "view" else [step]
-        )
     return found

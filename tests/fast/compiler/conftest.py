@@ -11,7 +11,7 @@ def sizes(request, monkeypatch):
     if request.param:
         limits = {
             "LARGE": ("buffer_assignment", "source", "terms"),
-            "SMALL": ("matmul_fusion", "passes", "source", "simplify"),
+            "SMALL": ("passes", "source", "simplify"),
             "COPIED": ("source",),
         }
         for limit, names in limits.items():

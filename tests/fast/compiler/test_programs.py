@@ -247,7 +247,7 @@ SIZES = [(1, 5, 7, 3), (2, 5, 7, 3), (2, 1, 2, 3)]
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_products_that_are_joined_equal_eager(sizes, bias, heads, dtype):
+def test_attention_written_out_equals_eager(sizes, bias, heads, dtype):
     """Attention written out with ops, its three projections of one input."""
     (B, n, d, k), rng = sizes, np.random.default_rng(0)
     width = heads * k
@@ -286,7 +286,6 @@ def test_products_that_are_joined_equal_eager(sizes, bias, heads, dtype):
             np.testing.assert_allclose(leaf.grad, a, rtol=tolerance, atol=tolerance)
             assert leaf.grad.dtype == dtype
     assert not run.reasons
-    assert "W_Q_in_W_QKV[...] = W_Q" in run.source
 
 
 @pytest.mark.parametrize("rows", [3, 1024])
