@@ -6,19 +6,22 @@ from typing import Any
 
 from ..engine.op import registry
 from ..engine.tensor import Tensor
+from .activations import elu, leaky_relu, softplus
 from .arithmetic import add, divide, multiply, negative, power, subtract
 from .attention import mask_add, scale
 from .dropout import dropout
 from .einsum import einsum
+from .elementwise import cos, erf, expm1, log1p, sign, sin, square
+from .entry_losses import binary_cross_entropy_with_logits, huber_loss, kl_div, mse_loss
 from .functions import exp, gelu, log, sigmoid, silu, sqrt, tanh
-from .losses import cross_entropy
+from .losses import cross_entropy, nll_loss
 from .norms import layer_norm, rms_norm
 from .numpy_protocol import array_function, array_ufunc
 from .piecewise import abs, astype, clip, maximum, minimum, relu, where
 from .products import linear, matmul
 from .reduce import cumsum, max, mean, min, sum, var
 from .scaled_dot_product import scaled_dot_product_attention
-from .select import getitem, split, take
+from .select import getitem, scatter_add, split, take
 from .shape import (
     broadcast_to,
     concatenate,
@@ -33,12 +36,15 @@ from .shape import (
 from .softmax import log_softmax, logsumexp, softmax
 
 __all__ = [
-    "abs", "add", "astype", "broadcast_to", "clip", "concatenate", "cross_entropy", "cumsum",
-    "divide", "dropout", "einsum", "exp", "expand_dims", "gelu", "getitem", "layer_norm", "linear",
-    "log", "log_softmax", "logsumexp", "mask_add", "matmul", "max", "maximum", "mean", "min",
-    "minimum", "multiply", "negative", "pad", "power", "relu", "reshape", "rms_norm", "scale",
-    "scaled_dot_product_attention", "sigmoid", "silu", "softmax", "split", "sqrt", "squeeze",
-    "stack", "subtract", "sum", "swapaxes", "take", "tanh", "transpose", "var", "where",
+    "abs", "add", "astype", "binary_cross_entropy_with_logits", "broadcast_to", "clip",
+    "concatenate", "cos", "cross_entropy", "cumsum", "divide", "dropout", "einsum", "elu",
+    "erf", "exp", "expand_dims", "expm1", "gelu", "getitem", "huber_loss", "kl_div",
+    "layer_norm", "leaky_relu", "linear", "log", "log1p", "log_softmax", "logsumexp",
+    "mask_add", "matmul", "max", "maximum", "mean", "min", "minimum", "mse_loss", "multiply",
+    "negative", "nll_loss", "pad", "power", "relu", "reshape", "rms_norm", "scale",
+    "scaled_dot_product_attention", "scatter_add", "sigmoid", "sign", "silu", "sin", "softmax",
+    "softplus", "split", "sqrt", "square", "squeeze", "stack", "subtract", "sum", "swapaxes",
+    "take", "tanh", "transpose", "var", "where",
 ]  # fmt: skip
 
 _OPERATORS = {

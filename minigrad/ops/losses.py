@@ -10,9 +10,10 @@ import numpy as np
 from ..engine.errors import DTypeError, OutOfRangeError, ShapeError
 from ..engine.op import Call, call, op
 from .dtypes import arrayed, floating, narrowed, single
+from .entry_losses import reduced, share
 from .softmax import log_softmax, softmax
 
-__all__ = ["cross_entropy"]
+__all__ = ["cross_entropy", "nll_loss"]
 
 
 def _samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -22,8 +23,8 @@ def _samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(rng.uniform(-2, 2, (3, 5)) * 800, np.array([0, 4, 2]))
 
 
-def check_targets(logits: Any, targets: Any) -> None:
-    """Raise unless each row of the logits has one target, a class."""
+def check_targets(logits: Any, targets: Any, empty: bool = False) -> None:
+    """Raise unless each row of the logits has one target, a class; `empty` allows no rows."""
     if np.ndim(logits) < 1:
         raise ShapeError(
             f"logits need a last axis, one entry a class, got shape {np.shape(logits)}; "
@@ -37,6 +38,8 @@ def check_targets(logits: Any, targets: Any) -> None:
     if targets.dtype.kind not in "iu":
         raise DTypeError(f"targets must be integers, got {targets.dtype}")
     if targets.size == 0:
+        if empty:
+            return
         raise ShapeError("a mean over no rows; logits need at least one")
     lowest, highest, classes = targets.min(), targets.max(), logits.shape[-1]
     if lowest < 0 or highest >= classes:
@@ -78,3 +81,58 @@ def _(g, logits, targets):
     targets = arrayed(targets)
     one_hot = (np.arange(logits.shape[-1]) == targets[..., None]).astype(logits.dtype)
     return (softmax(logits) - one_hot) * (g / targets.size)
+
+
+# ---------------------------------------------------------------- nll_loss
+
+
+def _nll_samples(rng: np.random.Generator) -> Iterator[Call]:
+    yield call(rng.uniform(-3, 0, (3, 5)), np.array([0, 4, 2]))
+    yield call(rng.uniform(-3, 0, (2, 5, 3)), rng.integers(0, 5, (2, 3)), axis=1)
+    yield call(rng.uniform(-3, 0, (3, 5)), np.array([0, 4, 2]), reduction="sum")
+    yield call(rng.uniform(-3, 0, (3, 5)), np.array([0, 4, 2]), reduction="none")
+    yield call(np.zeros((0, 5)), np.zeros(0, int), reduction="sum")
+
+
+def _nll_tex(reduction):
+    row = r"<log_probs>_{i, t_i}, \quad t = <targets>"
+    signs = {"mean": r"-\operatorname{mean}_i ", "sum": r"-\sum_i "}
+    return signs.get(reduction, "-") + row
+
+
+def _nll_vjp_tex(targets, reduction):
+    back = r"<g> \odot \operatorname{onehot}(<targets>)"
+    n = np.size(targets)
+    return rf"-\tfrac1N {back}, \quad N = {n}" if reduction == "mean" else f"-{back}"
+
+
+@op(
+    tex=_nll_tex,
+    vjp_tex={"log_probs": _nll_vjp_tex},
+    flops=lambda log_probs, targets: 2 * np.size(targets),
+    vjp_flops={"log_probs": lambda log_probs, out: log_probs.size + out.size},
+    samples=_nll_samples,
+)
+def nll_loss(log_probs, targets, axis=-1, reduction="mean"):
+    """The negative logarithm of each target's probability: -log p_{i, t_i}, mean over rows.
+
+    Args: axis: where the classes are (PyTorch has them at 1, which is the last of two).
+        reduction: "mean", "sum" or "none".
+    Shapes: log_probs (..., C), targets (...) of integers in [0, C) → (), or as targets.
+    Raises: as cross_entropy, which is nll_loss of log_softmax.
+
+    >>> nll_loss(np.log([[0.5, 0.5], [0.25, 0.75]]), np.array([0, 0])).round(4)
+    np.float64(1.0397)
+    """
+    log_probs, targets = floating(log_probs), arrayed(targets)
+    check_targets(np.moveaxis(log_probs, axis, -1), targets, empty=reduction != "mean")
+    picked = np.take_along_axis(log_probs, np.expand_dims(targets, axis), axis)
+    return reduced(-np.squeeze(picked, axis), reduction)
+
+
+@nll_loss.vjp("log_probs")
+def _(g, log_probs_shape, targets, axis, reduction):
+    classes = np.arange(log_probs_shape[axis])
+    one_hot = np.moveaxis(classes == arrayed(targets)[..., None], -1, axis).astype(g.dtype)
+    each = -share(arrayed(targets), reduction) * g
+    return one_hot * (np.expand_dims(each, axis) if reduction == "none" else each)

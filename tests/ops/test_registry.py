@@ -70,9 +70,9 @@ def test_on_plain_arrays_an_op_gives_plain_numpy_equal_to_the_recorded_result(ca
 
 
 NUMPYS = set(
-    "abs add broadcast_to clip concatenate cumsum divide einsum exp expand_dims log matmul max "
-    "maximum mean min minimum multiply negative pad power reshape sqrt squeeze stack subtract "
-    "sum swapaxes take tanh transpose var where".split()
+    "abs add broadcast_to clip concatenate cos cumsum divide einsum exp expand_dims expm1 log "
+    "log1p matmul max maximum mean min minimum multiply negative pad power reshape sign sin sqrt "
+    "square squeeze stack subtract sum swapaxes take tanh transpose var where".split()
 )
 
 

@@ -1,0 +1,241 @@
+"""Losses that compare two arrays of one shape entry by entry, then average or add up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..engine.errors import ArgumentError, ShapeError
+from ..engine.op import Call, call, op
+from .activations import softplus
+from .dtypes import arrayed, floating, narrowed, single
+from .functions import sigmoid
+
+__all__ = ["binary_cross_entropy_with_logits", "huber_loss", "kl_div", "mse_loss"]
+
+
+def reduced(terms: Any, reduction: str) -> Any:
+    """The mean of the terms, their sum, or the terms themselves.
+
+    Raises: ArgumentError for another name; ShapeError for a mean over nothing.
+    """
+    if reduction not in ("mean", "sum", "none", "batchmean"):
+        raise ArgumentError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
+    if reduction == "none":
+        return terms
+    if terms.size == 0 and reduction != "sum":
+        raise ShapeError("a mean over nothing: there must be at least one entry")
+    return narrowed(single(terms).sum() * share(terms, reduction), terms)
+
+
+def share(x: Any, reduction: str) -> float:
+    """What each term of the loss counts for."""
+    counts = {"mean": x.size, "batchmean": x.shape[0] if x.ndim else 1}
+    return 1 / counts[reduction] if reduction in counts else 1.0
+
+
+def check_alike(x: Any, target: Any) -> tuple[Any, Any]:
+    """Both as arrays of floats. Raises: ShapeError unless they are of one shape."""
+    x, target = floating(x), floating(target)
+    if x.shape != target.shape:
+        raise ShapeError(f"both must have one shape, got {x.shape} and {target.shape}")
+    return x, target
+
+
+def _tex(terms: str, where: str = "") -> Callable[..., str]:
+    """Terms under the sign of their reduction; and what stands for what in them."""
+
+    def tex(reduction):
+        signs = {"mean": r"\operatorname{mean}", "sum": r"\textstyle\sum"}
+        signs["batchmean"] = r"\tfrac1N \textstyle\sum"
+        return (f"{signs[reduction]}({terms})" if reduction in signs else terms) + where
+
+    return tex
+
+
+def _vjp_tex(slope: str, where: str = "") -> Callable[..., str]:
+    """The slope of a term, times the gradient of the loss and the term's share."""
+
+    def tex(reduction):
+        parts = {"mean": r"\tfrac1n ", "batchmean": r"\tfrac1N "}
+        return rf"{parts.get(reduction, '')}<g> \odot ({slope}){where}"
+
+    return tex
+
+
+def _cost(n: int) -> Callable[..., int]:
+    """So many operations an entry, and the share of each gradient that arrives."""
+    return lambda x, out: n * x.size + out.size
+
+
+def _pairs(low: float, high: float, bound: float = 3.0) -> Callable[..., Iterator[Call]]:
+    """Calls with x within ±bound and targets in [low, high], for each reduction."""
+
+    def samples(rng: np.random.Generator) -> Iterator[Call]:
+        for reduction in ("mean", "sum", "none"):
+            x, target = rng.uniform(-bound, bound, (3, 5)), rng.uniform(low, high, (3, 5))
+            yield call(x, target, reduction=reduction)
+        yield call(np.asarray(0.5), np.asarray(0.25))
+        yield call(np.zeros((0, 3)), np.zeros((0, 3)), reduction="sum")
+
+    return samples
+
+
+@op(
+    tex=_tex(r"(<x> - <target>)^{\circ 2}"),
+    vjp_tex={"x": _vjp_tex(r"2 (<x> - <target>)"), "target": _vjp_tex(r"2 (<target> - <x>)")},
+    flops=lambda x: 3 * np.size(x),
+    vjp_flops={"x": _cost(2), "target": _cost(2)},
+    samples=_pairs(-2.0, 2.0),
+)
+def mse_loss(x, target, reduction="mean"):
+    """The squared difference: (x - t)², as mean, as sum, or entry by entry ("none").
+
+    Raises: ShapeError unless both have one shape.
+
+    >>> mse_loss(np.array([1.0, 2.0]), np.array([1.0, 4.0]))
+    np.float64(2.0)
+    """
+    x, target = check_alike(x, target)
+    return reduced((x - target) ** 2, reduction)
+
+
+@mse_loss.vjp("x")
+def _(g, x, target, reduction):
+    return 2 * share(x, reduction) * g * (x - target)
+
+
+@mse_loss.vjp("target")
+def _(g, x, target, reduction):
+    return 2 * share(x, reduction) * g * (target - x)
+
+
+_CLIPPED = r", \quad d = \operatorname{clip}_{\pm <delta>}(<x> - <target>)"
+
+
+@op(
+    tex=_tex(r"d \odot (<x> - <target> - \tfrac12 d)", _CLIPPED),
+    vjp_tex={"x": _vjp_tex("d", _CLIPPED), "target": _vjp_tex("-d", _CLIPPED)},
+    flops=lambda x: 7 * np.size(x),
+    vjp_flops={"x": _cost(4), "target": _cost(4)},
+    samples=_pairs(-2.0, 2.0),
+    analytic=False,
+)
+def huber_loss(x, target, delta=1.0, reduction="mean"):
+    """Half the squared difference up to δ, then growing with slope δ: δ (|x - t| - δ/2).
+
+    Raises: ShapeError unless both have one shape; ArgumentError unless δ > 0.
+    Source: Huber 1964, https://doi.org/10.1214/aoms/1177703732.
+
+    >>> huber_loss(np.array([0.5, 3.0]), np.zeros(2), reduction="none")
+    array([0.125, 2.5  ])
+    """
+    x, target = check_alike(x, target)
+    if not delta > 0:
+        raise ArgumentError(f"delta must be above 0, got {delta}")
+    clipped = np.clip(x - target, -delta, delta)
+    return reduced(clipped * (x - target - clipped / 2), reduction)
+
+
+@huber_loss.vjp("x")
+def _(g, x, target, delta, reduction):
+    return share(x, reduction) * g * np.clip(x - target, -delta, delta)
+
+
+@huber_loss.vjp("target")
+def _(g, x, target, delta, reduction):
+    return share(x, reduction) * g * np.clip(target - x, -delta, delta)
+
+
+@op(
+    tex=_tex(r"\log(1 + e^{<x>}) - <target> \odot <x>"),
+    vjp_tex={"x": _vjp_tex(r"\sigma(<x>) - <target>"), "target": _vjp_tex("-<x>")},
+    flops=lambda x: 7 * np.size(x),
+    vjp_flops={"x": _cost(6), "target": lambda x, out: x.size + 2 * out.size},
+    samples=_pairs(0.0, 1.0),
+)
+def binary_cross_entropy_with_logits(x, target, reduction="mean"):
+    """Cross-entropy of yes or no: -t log σ(x) - (1 - t) log(1 - σ(x)), without overflow.
+
+    Args: target: t, the probability of yes.
+    Raises: ShapeError unless both have one shape.
+
+    >>> binary_cross_entropy_with_logits(np.array([0.0, 800.0]), np.array([1.0, 1.0])).round(4)
+    np.float64(0.3466)
+    """
+    x, target = check_alike(x, target)
+    return reduced(softplus(x) - x * target, reduction)
+
+
+@binary_cross_entropy_with_logits.vjp("x")
+def _(g, x, target, reduction):
+    return share(x, reduction) * g * (sigmoid(x) - target)
+
+
+@binary_cross_entropy_with_logits.vjp("target")
+def _(g, x, reduction):
+    return share(x, reduction) * -g * x
+
+
+def _kl_samples(rng: np.random.Generator) -> Iterator[Call]:
+    yield from _pairs(0.1, 1.0)(rng)
+    x, target = rng.uniform(-3, 0, (3, 5)), rng.uniform(-3, 0, (3, 5))
+    yield call(x, target, reduction="batchmean", log_target=True)
+
+
+def _kl_tex(reduction, log_target):
+    term = r"<target> \odot (\log <target> - <x>)"
+    return _tex(r"e^{<target>} \odot (<target> - <x>)" if log_target else term)(reduction)
+
+
+def _kl_vjp_x(reduction, log_target):
+    return _vjp_tex("-e^{<target>}" if log_target else "-<target>")(reduction)
+
+
+def _kl_vjp_target(reduction, log_target):
+    slope = r"e^{<target>} \odot (<target> - <x> + 1)" if log_target else r"\log <target> - <x> + 1"
+    return _vjp_tex(slope)(reduction)
+
+
+@op(
+    tex=_kl_tex,
+    vjp_tex={"x": _kl_vjp_x, "target": _kl_vjp_target},
+    flops=lambda x: 4 * np.size(x),
+    vjp_flops={
+        "x": lambda x, out, log_target: (2 if log_target else 1) * x.size + 2 * out.size,
+        "target": lambda x, out, log_target: (5 if log_target else 4) * x.size + out.size,
+    },
+    samples=_kl_samples,
+)
+def kl_div(x, target, reduction="mean", log_target=False):
+    """The Kullback–Leibler divergence of a distribution t from e^x: t (log t - x); 0 where t is 0.
+
+    Args: x: logarithms of probabilities. log_target: t is given as its logarithm too.
+        reduction: "batchmean" is the sum by the length of the first axis, the divergence itself
+        where rows are distributions; "mean" is over all entries (as PyTorch has them both).
+    Raises: ShapeError unless both have one shape.
+
+    >>> p = np.array([[0.5, 0.5]])
+    >>> kl_div(np.log([[0.25, 0.75]]), p, reduction="batchmean").round(4)
+    np.float64(0.1438)
+    """
+    x, target = check_alike(x, target)
+    p = np.exp(target) if log_target else target
+    log_p = target if log_target else np.log(np.where(target == 0, 1, target))
+    return reduced(p * (log_p - np.where(p == 0, 0, x)), reduction)
+
+
+@kl_div.vjp("x")
+def _(g, target, reduction, log_target):
+    p = np.exp(target) if log_target else target
+    return share(arrayed(target), reduction) * -g * p
+
+
+@kl_div.vjp("target")
+def _(g, x, target, reduction, log_target):
+    if log_target:
+        return share(x, reduction) * g * (np.exp(target) * (target - x + 1))
+    slope = np.log(np.where(target == 0, 1, target)) - x + 1
+    return share(x, reduction) * g * np.where(target == 0, 0, slope)
