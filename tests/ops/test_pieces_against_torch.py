@@ -9,6 +9,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings("ignore:reduction")  # of its kl_div
 F = torch.nn.functional
 
 
