@@ -91,19 +91,27 @@ class Trace(recording.Trace):
         return draw_trace(self, path, theme=theme, scale=scale, **shown)
 
     def html(
-        self, path: str | Path, *, tokens: Sequence[Any] | None = None, title: str | None = None
+        self,
+        path: str | Path,
+        *,
+        tokens: Sequence[Any] | None = None,
+        title: str | None = None,
+        arrays: str = "pooled",
     ) -> Path:
         """Write a page that steps forward and backward through the record: one file, no network.
 
-        Args: tokens: a name for each position that attention looks at; one sequence, or one for
-            each of the batch.
-        Raises: ArgumentError if the folder is missing, or the tokens do not fit any attention in
-            the record.
+        Args:
+            tokens: a name for each position that attention looks at; one sequence, or one for
+                each of the batch.
+            arrays: "pooled", a few megabytes in all; "full", every entry; "none", only sizes and
+                ranges. Every head of attention is kept in the first two.
+        Raises: ArgumentError if the folder is missing, the tokens do not fit any attention in the
+            record, or the record or its arrays are larger than a browser can open.
         """
         from .views.page import write_page
 
         self._settle()
-        return write_page(self, path, tokens=tokens, title=title)
+        return write_page(self, path, tokens=tokens, title=title, arrays=arrays)
 
     def derivation(self, path: str | Path) -> Path:
         """Write the backward pass out as a person would, in Markdown with LaTeX for GitHub."""

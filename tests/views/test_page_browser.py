@@ -475,29 +475,46 @@ def test_a_planted_wrong_rule_turns_its_chapter_red(
 
 
 @pytest.mark.parametrize(("name", "heads"), [("self", 1), ("multi", 3)])
-def test_attention_shows_each_head_with_its_figures(
+def test_attention_shows_the_head_that_is_chosen_with_its_figures(
     opened: Callable[..., Opened], name: str, heads: int
 ) -> None:
     view = opened(name)
     view.press("3")
-    assert view.page.locator(".attention-head").count() == heads
-    assert view.page.locator(".attention-head canvas").count() == 2 * heads
+    norms = np.linalg.norm(view.trace["A"].gradient, axis=(-2, -1)).reshape(-1, heads)[0]
+    for head in range(heads):
+        if heads > 1:
+            view.page.locator(f'.thumbnail[data-head="{head}"]').click()
+        assert view.page.locator(".attention-head .axes canvas").count() == 2
+        shown = view.value('.attention-head [data-stat="norm"]')
+        np.testing.assert_allclose(shown, norms[head], rtol=1e-5)
     assert "cat" in view.text(".attention-head .axes")
-    gradient = view.trace["A"].gradient
-    wanted = np.linalg.norm(gradient, axis=(-2, -1)).ravel()[0]
-    np.testing.assert_allclose(view.value('.attention-head [data-stat="norm"]'), wanted, rtol=1e-5)
     assert ("hatched" in view.text("#panel .lead")) == (name == "self")
+
+
+def test_lines_from_query_to_key_show_both_signs_of_the_gradient(
+    opened: Callable[..., Opened],
+) -> None:
+    view = opened("multi")
+    view.press("3")
+    gradient = view.trace["A"].gradient.reshape(3, 5, 5)[0]
+    drawn = np.abs(gradient) > 0.02 * np.abs(gradient).max()
+    for sign, those in (("raises", gradient > 0), ("lowers", gradient < 0)):
+        assert view.page.locator(f".pull.{sign}").count() == (drawn & those).sum()
+    view.page.locator('.token.query[data-index="2"]').first.focus()
+    kept = view.page.locator(".pull.raises:not(.aside), .pull.lowers:not(.aside)")
+    assert kept.count() == drawn[2].sum()
+    assert "A “sat” → " in view.text(".lines-of-tokens .reading")
 
 
 def test_hover_and_arrow_keys_read_a_pair(opened: Callable[..., Opened]) -> None:
     view = opened("self")
     view.press("3")
-    canvas = view.page.locator(".attention-head canvas").first
+    canvas = view.page.locator(".attention-head .axes canvas").first
     box = canvas.bounding_box()
     assert box is not None
     canvas.hover(position={"x": box["width"] * 0.3, "y": box["height"] * 0.5})  # row 2, column 1
     A = view.trace["A"].value[0]
-    reading = view.text(".attention-head .reading")
+    reading = view.text(".attention-head > .reading")
     assert reading.startswith("“sat” looks at “cat”: A = ")
     shown = float(re.findall(r"A = ([\d.e−-]+)", reading)[0].replace("−", "-").rstrip("."))
     np.testing.assert_allclose(shown, A[2, 1], rtol=5e-3)
@@ -505,9 +522,9 @@ def test_hover_and_arrow_keys_read_a_pair(opened: Callable[..., Opened]) -> None
     view.page.locator("#tabs button").last.focus()
     while view.page.evaluate("document.activeElement.tagName") != "CANVAS":
         view.press("Tab")
-    assert view.text(".attention-head .reading").startswith("“the” looks at “the”: A = 1")
+    assert view.text(".attention-head > .reading").startswith("“the” looks at “the”: A = 1")
     view.press("ArrowRight")
-    assert "“the” looks at “cat”: masked" in view.text(".attention-head .reading")
+    assert "“the” looks at “cat”: masked" in view.text(".attention-head > .reading")
     assert view.hash() == "#overview"  # the arrow moved within the heatmap
 
 

@@ -2,6 +2,7 @@
 
     content    what the page shows, as plain data: nodes, steps, chapters, attention
     arrays     values and gradients, packed: pooled if large, with exact ranges
+    heads      attention, head by head
     formulas   formulas as trees of MathML, and with shapes for symbols
     assets/    the page itself: template.html, page.css, the scripts, and dagre (MIT licence)
 
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -38,24 +38,21 @@ SCRIPTS = (
     "graph",
     "step",
     "chapters",
+    "tokens",
     "attention",
     "main",
 )
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
-def write_page(
-    trace: Trace, path: str | Path, *, tokens: Sequence[Any] | None, title: str | None
-) -> Path:
-    """Write the page of a trace, whole or not at all."""
+def write_page(trace: Trace, path: str | Path, **options: Any) -> Path:
+    """Write the page of a trace, whole or not at all; the options are those of `page_content`."""
     path = Path(path)
-    write(path, page_html(trace, tokens=tokens, title=title).encode(), "html")
+    write(path, page_html(trace, **options).encode(), "html")
     return path
 
 
-def page_html(
-    trace: Trace, *, tokens: Sequence[Any] | None = None, title: str | None = None
-) -> str:
+def page_html(trace: Trace, **options: Any) -> str:
     """The page as text; the same record gives the same text, byte for byte.
 
     >>> import minigrad as mg
@@ -65,7 +62,7 @@ def page_html(
     >>> page_html(t).splitlines()[0]
     '<!doctype html>'
     """
-    content = page_content(trace, tokens=tokens, title=title)
+    content = page_content(trace, **options)
     parts = {"style": _style(), "script": _script(), "dagre": _dagre(), "data": embedded(content)}
     return re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], _asset("template.html"))
 

@@ -35,6 +35,16 @@ function rangeOf(array) {
   return (array.range = low <= high ? [low, high] : [0, 0]);
 }
 
+// The same of one matrix alone, as far as its cells tell.
+function matrixRange(array, matrix) {
+  let [low, high] = [Infinity, -Infinity];
+  for (let i = 0; i < array.rows; i++) for (let j = 0; j < array.columns; j++) {
+    const x = cellOf(array, matrix, i, j);
+    if (Number.isFinite(x)) [low, high] = [Math.min(low, x), Math.max(high, x)];
+  }
+  return low <= high ? [low, high] : [0, 0];
+}
+
 /* Draws one matrix on a canvas that reads itself out: pointer or arrow keys choose a cell, `say` hears of it.
    options: matrix, kind, low, high, width, height (at most), masked(row, column), label, say(row, column, x) */
 function drawn(array, options) {
@@ -142,12 +152,12 @@ function heatCard(index, name, stat, properties = {}) {
   const pager = several && el("span", { class: "pager" }, button("‹", turn(-1), { "aria-label": "previous matrix" }), which, button("›", turn(1), { "aria-label": "next matrix" }));
   const notes = [];
   if (pooled) notes.push(`pooled: a cell is the largest in size of ${array.pool[0]}×${array.pool[1]} entries`);
-  if (array.matrices < all) notes.push(`the first ${array.matrices} of ${all} matrices`);
-  const empty = array.rows * array.columns * array.matrices === 0;
+  if (0 < array.matrices && array.matrices < all) notes.push(`the first ${array.matrices} of ${all} matrices`);
+  const empty = array.rows * array.columns * array.matrices === 0, leftOut = record.kept === "none" && array.rms !== 0;
   if (!empty) show();
   return el("figure", { class: `heat ${kind}`, "data-kind": stat, "data-name": name },
     el("figcaption", {}, el("strong", {}, properties.caption || name), el("span", { class: "shape" }, array.shape.join("×") || "scalar"), pager),
-    empty ? el("p", { class: "note" }, "no entries") : place, reading,
+    empty ? el("p", { class: "note" }, leftOut ? "its cells are not in this file" : "no entries") : place, reading,
     el("div", { class: "range" }, scaleBar(kind, array), el("span", {}, "rms ", number(`${stat}-rms`, array.rms))),
     notes.length > 0 && el("p", { class: "note" }, notes.join("; ")),
     !empty && asText(array, () => matrix));

@@ -1,0 +1,83 @@
+"""The attention of a record, head by head: figures, masks, and names of positions."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...engine.errors import ArgumentError
+from ..attention.figures import row_entropy
+from ..attention.record import attentions
+from ..data import number
+from ..plain import one_line
+from .arrays import Arrays
+
+if TYPE_CHECKING:
+    from ...recording.trace import Trace
+
+__all__ = ["attention_of", "tokens_of"]
+
+
+def attention_of(trace: Trace, arrays: Arrays) -> list[dict[str, Any]]:
+    """Each attention of the record, with figures for each entry of the batch and each head."""
+    return [
+        {
+            "node": one.entry.id,
+            "value": arrays.add(one.entry.value, heads=True),
+            "gradient": arrays.add(one.entry.gradient, heads=True),
+            "heads": one.heads,
+            "queries": len(one.queries),
+            "keys": len(one.keys),
+            "entropy": _rounded(_entropy(one.A)),
+            "norm": None if one.dA is None else _rounded(np.sqrt((one.dA**2).sum((-2, -1)))),
+            **_masks(one.forbidden),
+        }
+        for one in attentions(trace)
+    ]
+
+
+def _entropy(A: Any) -> Any:
+    """Of each head, the mean entropy of its rows in nats, rows that may attend nowhere left out."""
+    counted = A.sum(axis=-1) > 0
+    return row_entropy(A).sum(axis=-1, where=counted) / np.maximum(counted.sum(axis=-1), 1)
+
+
+def _rounded(figures: Any) -> list[Any]:
+    return [number(float(f"{x:.6g}")) for x in np.ravel(figures)]
+
+
+def _masks(forbidden: Any) -> dict[str, Any]:
+    """The masks there are, each once: a bit for each query and key; and which of them a head has.
+
+    Nothing if nothing is masked.
+    """
+    if not forbidden.any():
+        return {}
+    heads = forbidden.reshape(-1, forbidden.shape[-2] * forbidden.shape[-1])
+    bits = [b64encode(np.packbits(head).tobytes()).decode() for head in heads]
+    masks = list(dict.fromkeys(bits))
+    return {"masks": masks, "masked": [masks.index(one) for one in bits]}
+
+
+def tokens_of(
+    tokens: Sequence[Any] | None, trace: Trace, attention: list[dict[str, Any]]
+) -> list[list[str]] | None:
+    """One list of names for each of the batch, or one for all, that fits the attention there is."""
+    if tokens is None:
+        return None
+    nested = bool(tokens) and all(isinstance(t, list | tuple) for t in tokens)
+    rows = [[one_line(str(token)) for token in row] for row in (tokens if nested else [tokens])]
+    lengths = {a["keys"] for a in attention} | {a["queries"] for a in attention}
+    if attention and (wrong := [len(row) for row in rows if len(row) not in lengths]):
+        raise ArgumentError(
+            f"html(tokens=...): attention is over {sorted(lengths)} positions, not {wrong[0]}"
+        )
+    batches = {trace.entries[a["node"]].shape[0] for a in attention}
+    if nested and attention and len(rows) not in {1, *batches}:
+        raise ArgumentError(
+            f"html(tokens=...): the batch holds {sorted(batches)}, got tokens for {len(rows)}"
+        )
+    return rows
