@@ -14,9 +14,8 @@ from .attention_call import AttentionCall
 from .hand_derived import multi_head_steps, self_attention_steps
 from .heads import merge_heads, repeat_heads, split_heads
 from .linear import check_sizes, linear
-from .module import Module
-from .options import Options, draw_weights, set_heads, set_options
-from .scoring import attend_in_tiles, biased, capped, fit_mask, named
+from .options import Attention, Options, draw_weights, set_heads, set_options
+from .scoring import attend_in_tiles, masked, named
 
 __all__ = ["MultiHeadAttention", "SelfAttention", "attend"]
 
@@ -29,16 +28,14 @@ def attend(
     *,
     group: int = 1,
     scale: float | None = None,
-    softcap: float | None = None,
-    softcap_first: bool = True,
-    relative: Any = None,
-    drop: Any = None,
+    adjust: Any = None,
+    mix: Any = None,
     note: Any = named,
 ) -> tuple[Any, Any]:
     """O = A V,    A = softmax(S + M),    S = Q Kᵀ / √d_k: the output and the weights.
 
     The rest is for layers with options: each key-value head serves `group` query heads, in order;
-    `relative` gives biases of S and of O (see relative.py); `drop` is called with A; `note` hears
+    `adjust(S)` changes the scores before the mask, `mix(A, V)` stands in for A V, and `note` hears
     each step's symbol. Scores are (n, m) each; those of a step are let go once the next are there.
     """
     if group > 1:
@@ -46,30 +43,24 @@ def attend(
     scale = 1 / sqrt(Q.shape[-1]) if scale is None else scale
     S = note("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)
     S = note("S", mg.scale(S, scale))  # (..., n, m)   eq. (1)
-    if relative is not None:
-        S = note("S_biased", biased(S, relative.bias(Q, K, scale)))  # (..., n, m)
-    if softcap and softcap_first:
-        S = note("S_capped", capped(S, softcap))  # (..., n, m)
+    if adjust is not None:
+        S = adjust(S)  # (..., n, m)
     if mask is not None:
-        S = note("S_masked", mg.mask_add(S, fit_mask(mask, S.shape, S)))  # (..., n, m)
-    if softcap and not softcap_first:
-        S = note("S_capped", capped(S, softcap))  # (..., n, m)
-    A = note("A", mg.softmax(S))  # (..., n, m)   rows sum to 1
-    A_kept = A if drop is None else note("A_dropped", drop(A))
-    O = note("O", mg.matmul(A_kept, V))  # (..., n, d_v)
-    if relative is not None:
-        O = note("O_relative", biased(O, relative.values(A_kept)))  # (..., n, d_v)
+        S = note("S_masked", masked(S, mask))  # (..., n, m)
+    A = named("A", mg.softmax(S))  # (..., n, m)   rows sum to 1
+    O = named("O", mg.matmul(A, V)) if mix is None else mix(A, V)  # (..., n, d_v)
     return O, A
 
 
-class SelfAttention(Module):
+class SelfAttention(Attention):
     """Scaled dot-product attention of a sequence with itself, or with a context.
 
         softmax(Q Kᵀ / √d_k + M) V W_O + b_O
         with  Q = X W_Q + b_Q,    K = X W_K + b_K,    V = X W_V + b_V
 
     With a context Y, keys and values come from it: K = Y W_K + b_K, V = Y W_V + b_V
-    (cross-attention). Call it as layer(X), layer(X, mask) or layer(X, mask, context=Y).
+    (cross-attention). Call it as layer(X), layer(X, mask) or layer(X, mask, context=Y); with
+    return_weights=True it gives (out, A).
 
     Args:
         d_model, d_k, d_v: width of X; of Q and K; of V.
@@ -77,7 +68,7 @@ class SelfAttention(Module):
         rng: draws the weights (Xavier); a Generator, a seed, or None for fresh entropy.
         method, causal, window, scale, softcap, dropout, position, qk_norm, d_context: see Options.
     Attributes: W_Q, W_K, W_V, W_O, b_Q, b_K, b_V, b_O; attention_weights: A of the last forward,
-             None if that went in tiles, where no A exists.
+             None if that went in tiles, where no A exists; intermediates: see Attention.
     Shapes:  X (B, n, d_model) or (n, d_model), mask broadcastable to (B, n, m) or a mask rule,
              context (B, m, d_context), positions (n,) or (B, n) → out as X; m is n without a
              context
@@ -104,7 +95,6 @@ class SelfAttention(Module):
         self.d_model, self.d_k, self.d_v = d_model, d_k, d_v
         self.dtype, rng = np.dtype(dtype), np.random.default_rng(rng)
         set_options(self, rng, options)
-        self.attention_weights: Any = None
         draw_weights(self, rng, use_bias)
 
     def forward(
@@ -115,8 +105,9 @@ class SelfAttention(Module):
         context: Any = None,
         positions: Any = None,
         cache: Any = None,
+        return_weights: bool = False,
     ) -> Any:
-        call = AttentionCall(self, X, mask, context, positions, cache)
+        call = AttentionCall(self, X, mask, context, positions, cache, return_weights)
         Y, method = call.Y, call.method  # (B, m, d_context)
         Q = linear(X, self.W_Q, self.b_Q, method).named("Q")  # (B, n, d_k)
         K, V = call.cached_keys_values or (
@@ -125,15 +116,14 @@ class SelfAttention(Module):
         )
         Q, K, V = call.apply_positions(Q, K, V)
         by = attend if method == "exact" else attend_in_tiles
-        O, A = by(Q, K, V, call.mask(), **call.options())  # (B, n, d_v), (B, n, m)
+        O, A = by(Q, K, V, call.mask(), **call.options(Q, K))  # (B, n, d_v), (B, n, m)
         out = linear(O, self.W_O, self.b_O, method).named("out")  # (B, n, d_model)
 
-        self.attention_weights = None if A is None else A.numpy()
-        call.expect_gradients(self_attention_steps)
-        return out
+        call.keep(self_attention_steps, Q=Q, K=K, V=V, A=A, O=O)
+        return (out, A) if return_weights else out
 
 
-class MultiHeadAttention(Module):
+class MultiHeadAttention(Attention):
     """Attention in h heads at once, each of width d_k = d_model / h, merged and projected.
 
         C W_O + b_O,    C = merge(O),    O = softmax(Q Kᵀ / √d_k + M) V  in each head,
@@ -152,7 +142,7 @@ class MultiHeadAttention(Module):
         method, causal, window, scale, softcap, dropout, position, qk_norm, d_context: see Options.
     Attributes: W_Q (d_model, h · d_k); W_K, W_V (d_context, n_kv_heads · d_k or d_v); W_O (h · d_v,
              d_model); b_Q, b_K, b_V, b_O; attention_weights: A of the last forward, (B, h, n, m),
-             None if that went in tiles, where no A exists.
+             None if that went in tiles, where no A exists; intermediates: see Attention.
     Shapes:  X (B, n, d_model) or (n, d_model); mask (n, m), (B, n, m), (B, 1, m), or broadcastable
              to (B, h, n, m), or a mask rule; context (B, m, d_context); positions (n,) or (B, n) →
              out as X
@@ -167,6 +157,8 @@ class MultiHeadAttention(Module):
     >>> layer(np.zeros((1, 7, 6)), context=np.ones((1, 4, 6))).shape, layer.attention_weights.shape
     ((1, 7, 6), (1, 3, 7, 4))
     """
+
+    many_heads = True
 
     def __init__(
         self,
@@ -184,7 +176,6 @@ class MultiHeadAttention(Module):
         set_heads(self, d_model, n_heads, n_kv_heads, d_k, d_v)
         self.dtype, rng = np.dtype(dtype), np.random.default_rng(rng)
         set_options(self, rng, options)
-        self.attention_weights: Any = None
         draw_weights(self, rng, use_bias)
 
     def forward(
@@ -195,24 +186,24 @@ class MultiHeadAttention(Module):
         context: Any = None,
         positions: Any = None,
         cache: Any = None,
+        return_weights: bool = False,
     ) -> Any:
-        call = AttentionCall(self, X, mask, context, positions, cache)
+        call = AttentionCall(self, X, mask, context, positions, cache, return_weights)
         Y, method = call.Y, call.method  # (B, m, d_context)
-        Q_flat = linear(X, self.W_Q, self.b_Q, method).named("Q_flat")  # (B, n, h·d_k)
+        Q = linear(X, self.W_Q, self.b_Q, method).named("Q_flat")  # (B, n, h·d_k)
         if (made := call.cached_keys_values) is None:
-            K_flat = linear(Y, self.W_K, self.b_K, method).named("K_flat")  # (B, m, h_kv·d_k)
-            V_flat = linear(Y, self.W_V, self.b_V, method).named("V_flat")  # (B, m, h_kv·d_v)
-        Q = split_heads(Q_flat, self.n_heads).named("Q")  # (B, h, n, d_k)
+            K = linear(Y, self.W_K, self.b_K, method).named("K_flat")  # (B, m, h_kv·d_k)
+            V = linear(Y, self.W_V, self.b_V, method).named("V_flat")  # (B, m, h_kv·d_v)
+        Q = split_heads(Q, self.n_heads).named("Q")  # (B, h, n, d_k)
         K, V = made or (
-            split_heads(K_flat, self.n_kv_heads).named("K"),  # (B, h_kv, m, d_k)
-            split_heads(V_flat, self.n_kv_heads).named("V"),  # (B, h_kv, m, d_v)
+            split_heads(K, self.n_kv_heads).named("K"),  # (B, h_kv, m, d_k)
+            split_heads(V, self.n_kv_heads).named("V"),  # (B, h_kv, m, d_v)
         )
         Q, K, V = call.apply_positions(Q, K, V)
         by = attend if method == "exact" else attend_in_tiles
-        O, A = by(Q, K, V, call.mask(), **call.options())  # (B, h, n, d_v), (B, h, n, m)
+        O, A = by(Q, K, V, call.mask(), **call.options(Q, K))  # (B, h, n, d_v), (B, h, n, m)
         C = merge_heads(O).named("C")  # (B, n, h·d_v)
         out = linear(C, self.W_O, self.b_O, method).named("out")  # (B, n, d_model)
 
-        self.attention_weights = None if A is None else A.numpy()
-        call.expect_gradients(multi_head_steps, n_heads=self.n_heads, n_kv_heads=self.n_kv_heads)
-        return out
+        call.keep(multi_head_steps, Q=Q, K=K, V=V, A=A, O=O, C=C)
+        return (out, A) if return_weights else out

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
-from typing import Any, NamedTuple
+from math import prod, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from .cache import ContextCache
 from .mask import check_unambiguous, visible, with_head_axis, with_visible
 from .options import needs_scores
 from .position import mark_constant
-from .scoring import named
+from .scoring import biased, capped, named
 
 __all__ = ["AttentionCall", "check_input", "keys_from"]
 
@@ -31,42 +31,67 @@ class AttentionCall:
         cached_keys_values: those of a context that was seen before, or None.
         i, j: positions of queries and keys; None where they count from 0.
         rule: which keys the layer lets each query see, beside the mask; None if all.
+        M: the mask as the scores got it; None if there was none.
     Raises:  as SelfAttention.
     """
 
+    # What a call is that was given X alone, to a layer without options.
+    appends = False
+    cached_keys_values: Any = None
+    i: Any = None
+    j: Any = None
+    rule: Any = None
+    M: Any = None
+
     def __init__(
-        self, layer: Any, X: Any, mask: Any, context: Any, positions: Any, cache: Any
+        self,
+        layer: Any,
+        X: Any,
+        mask: Any,
+        context: Any,
+        positions: Any,
+        cache: Any,
+        return_weights: bool = False,
     ) -> None:
         self.layer, self.X, self.context, self.cache = layer, X, context, cache
-        self.heads = getattr(layer, "n_heads", None)
-        self.Y = keys_from(layer, X, context)
-        self.rule = rule_of(layer.causal, layer.window)
-        self.given_mask = mask
+        self.Y = keys_from(layer, X, context)  # (B, m, d_context)
+        self.m = self.Y.shape[-2]
+        if layer.causal or layer.window is not None:
+            self.rule = rule_of(layer.causal, layer.window)
         if isinstance(mask, mask_rules.MaskRule):
-            self.rule, self.given_mask = mask if self.rule is None else self.rule & mask, None
+            self.rule, mask = mask if self.rule is None else self.rule & mask, None
         elif mask is not None:
             check_mask(layer, X, self.Y, mask)
-        self.method = self._method()
-        self.cached_keys_values = cache.made if isinstance(cache, ContextCache) else None
-        self.i: Any = None if positions is None else np.asanyarray(positions)
-        self.appends = cache is not None and not isinstance(cache, ContextCache)
-        if self.appends:
-            if context is not None or positions is not None:
-                raise ArgumentError(
-                    f"{type(layer).__name__}: a cache holds the tokens of X itself, and counts "
-                    "their positions; it goes with no context= and no positions="
-                )
-            self.i = cache.next_positions(X.shape[-2])
-        self.j: Any = self.i if context is None else None
-        self.M: Any = None
+        self.given_mask = mask
+        self.method = "exact" if layer.method == "exact" else self._method(return_weights)
+        if positions is not None:
+            self.i = np.asanyarray(positions)
+        if cache is not None:
+            self._use_cache(positions)
+        self.j = self.i if context is None else None
 
-    def _method(self) -> str:
-        layer = self.layer
-        if layer.method == "exact" or needs_scores(layer):
+    def _method(self, return_weights: bool) -> str:
+        layer, n = self.layer, self.X.shape[-2]
+        if return_weights and layer.method == "tiled":
+            raise ArgumentError(
+                f"{type(layer).__name__}: return_weights=True asks for weights that "
+                'method="tiled" never holds; use "exact" or "auto"'
+            )
+        if return_weights or needs_scores(layer):
             return "exact"
-        *lead, n, _ = self.X.shape
-        heads, m = prod(lead) * (self.heads or 1), self.Y.shape[-2]
-        return mg.attention_method(heads, n, m, self.given_mask, layer.method)
+        heads = prod(self.X.shape[:-2]) * layer.n_heads
+        return mg.attention_method(heads, n, self.m, self.given_mask, layer.method)
+
+    def _use_cache(self, positions: Any) -> None:
+        if isinstance(self.cache, ContextCache):
+            self.cached_keys_values = self.cache.made
+            return
+        if self.context is not None or positions is not None:
+            raise ArgumentError(
+                f"{type(self.layer).__name__}: a cache holds the tokens of X itself, and counts "
+                "their positions; it goes with no context= and no positions="
+            )
+        self.appends, self.i = True, self.cache.next_positions(self.X.shape[-2])
 
     # ---------------------------------------------------------------- before the scores
 
@@ -76,7 +101,7 @@ class AttentionCall:
         if layer.q_norm is not None:
             Q = layer.q_norm(Q).named("Q_norm")
             K = K if made else layer.k_norm(K).named("K_norm")
-        if hasattr(layer.position, "rotate"):
+        if layer.position is not None and hasattr(layer.position, "rotate"):
             Q = named("Q_rot", layer.position.rotate(Q, self.i))
             K = K if made else named("K_rot", layer.position.rotate(K, self.j))
         if self.appends:
@@ -89,9 +114,11 @@ class AttentionCall:
 
     def mask(self) -> Any:
         """The mask; with what the rule closes too, unless tiles take the rule as it is."""
-        given = self.given_mask if self.heads is None else with_head_axis(self.given_mask)
-        seen = self._seen()
-        seen = seen if self.heads is None else with_head_axis(seen)
+        if self.given_mask is None and self.rule is None and not self.appends:
+            return None
+        given, seen = self.given_mask, self._seen()
+        if self.layer.many_heads:
+            given, seen = with_head_axis(given), with_head_axis(seen)
         self.M = with_visible(given, seen, recorded=True)  # (B, n, m) or (B, 1, n, m)
         return self.M
 
@@ -111,28 +138,47 @@ class AttentionCall:
             return np.broadcast_to(np.True_, (queries.stop, keys.stop))
         return mark_constant(self.rule.entries(queries, keys), self.cache)
 
-    def options(self) -> dict[str, Any]:
+    def options(self, Q: Any, K: Any) -> dict[str, Any]:
         """What `attend` or `attend_in_tiles` takes beside Q, K, V and the mask, as far as used."""
         layer, found = self.layer, {}
-        if self.heads is not None and self.heads > layer.n_kv_heads:
-            found["group"] = self.heads // layer.n_kv_heads
+        if layer.n_heads > layer.n_kv_heads:
+            found["group"] = layer.n_heads // layer.n_kv_heads
         if layer.scale is not None:
             found["scale"] = layer.scale
         if self.method != "exact":
             return found | ({} if self.rule is None else {"rule": self.rule})
-        if layer.softcap is not None:
-            found["softcap"] = layer.softcap
-        if layer.drop is not None and layer.training:
-            found["drop"] = layer.drop
-        if hasattr(layer.position, "bias"):
-            found["relative"] = Relative(layer.position, self.i, self.j)
+        if layer.position is not None or layer.softcap is not None:
+            found["adjust"] = lambda S: self._adjusted(S, Q, K)
+        if layer.position is not None or layer.drop is not None:
+            found["mix"] = self._mixed
         return found
+
+    def _adjusted(self, S: Any, Q: Any, K: Any) -> Any:
+        """The scores with the position's bias, and capped."""
+        layer, position = self.layer, self.layer.position
+        if hasattr(position, "bias"):
+            scale = 1 / sqrt(Q.shape[-1]) if layer.scale is None else layer.scale
+            S = named("S_biased", biased(S, position.bias(Q, K, self.i, self.j, scale)))
+        return named("S_capped", capped(S, layer.softcap)) if layer.softcap else S
+
+    def _mixed(self, A: Any, V: Any) -> Any:
+        """A V, where A may drop weights and the position add values of its own."""
+        layer, position = self.layer, self.layer.position
+        if layer.drop is not None and layer.training:
+            A = named("A_dropped", layer.drop(A))
+        O = named("O", mg.matmul(A, V))
+        own = position.values(A, self.i, self.j) if hasattr(position, "values") else None
+        return O if own is None else named("O_relative", biased(O, own))
 
     # ---------------------------------------------------------------- after it
 
-    def expect_gradients(self, steps: Callable[..., Any], **sizes: int) -> None:
-        """Name the hand-derived steps that the gradients must equal, where they describe it."""
-        layer = self.layer
+    def keep(self, steps: Callable[..., Any], **found: Any) -> None:
+        """Keep what the layer shows of this call, and name the steps derived by hand for it."""
+        layer, A = self.layer, found["A"]
+        layer.attention_weights = None if A is None else A.numpy()
+        if layer.keep_intermediates:
+            found = {"X": self.X} | found | {"mask": self.M}
+            layer.kept = {s: x.numpy() if hasattr(x, "numpy") else x for s, x in found.items()}
         plain = layer.scale is layer.softcap is layer.position is layer.q_norm is None
         alone = self.context is self.cache is None
         dropped = layer.drop is not None and layer.training
@@ -140,6 +186,7 @@ class AttentionCall:
         other_rule = in_tiles and self.rule not in (None, rule_of(layer.causal, layer.window))
         if dropped or other_rule or not (plain and alone):
             return
+        heads = {"n_heads": layer.n_heads, "n_kv_heads": layer.n_kv_heads}
         mg.expect_gradients(
             steps,
             layer,
@@ -148,23 +195,8 @@ class AttentionCall:
             is_causal=layer.causal and in_tiles,
             window=layer.window if in_tiles else None,
             S_masked="S" if self.M is None else "S_masked",
-            **sizes,
+            **(heads if layer.many_heads else {}),
         )
-
-
-class Relative(NamedTuple):
-    """A relative position, with the positions of this call's queries and keys."""
-
-    position: Any
-    i: Any
-    j: Any
-
-    def bias(self, Q: Any, K: Any, scale: float) -> Any:
-        return self.position.bias(Q, K, self.i, self.j, scale)
-
-    def values(self, A: Any) -> Any:
-        own = hasattr(self.position, "values")
-        return self.position.values(A, self.i, self.j) if own else None
 
 
 def rule_of(causal: bool, window: int | None) -> mask_rules.MaskRule | None:

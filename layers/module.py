@@ -303,9 +303,10 @@ def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
         X = given if isinstance(given, mg.Tensor) else self._received(given, first)
         mg.mark_input(X, *rest, *kwargs.values())
         out = forward(self, X, *rest, **kwargs)
-        if isinstance(out, mg.Tensor) and out.requires_grad:
+        made = out[0] if out.__class__ is tuple else out  # (output, weights)
+        if isinstance(made, mg.Tensor) and made.requires_grad:
             found = ref(X) if isinstance(X, mg.Tensor) else lambda: X
-            _set_last(self, (found, ref(out), None if X is given else (X, out)))
+            _set_last(self, (found, ref(made), None if X is given else (X, made)))
         else:
             _set_last(self, None)
         return out

@@ -7,13 +7,21 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from minigrad.errors import ArgumentError
+from minigrad.errors import ArgumentError, GradientError
 
 from .feed_forward import Dropout
 from .linear import check_sizes, draw_affine
 from .module import Module
 
-__all__ = ["Options", "check_keywords", "draw_weights", "needs_scores", "set_heads", "set_options"]
+__all__ = [
+    "Attention",
+    "Options",
+    "check_keywords",
+    "draw_weights",
+    "needs_scores",
+    "set_heads",
+    "set_options",
+]
 
 
 class Options(TypedDict, total=False):
@@ -40,6 +48,36 @@ class Options(TypedDict, total=False):
     position: Any
     qk_norm: Callable[..., Module] | None
     d_context: int | None
+
+
+class Attention(Module):
+    """What both attention layers show of their last forward.
+
+    Attributes:
+        attention_weights: A; None if that went in tiles, where no A exists.
+        keep_intermediates: set it True, and every forward keeps the arrays of `intermediates`.
+    """
+
+    attention_weights: Any = None
+    keep_intermediates = False
+    kept: dict[str, Any] | None = None
+    n_heads = n_kv_heads = 1
+    many_heads = False  # whether Q, K, V and A have an axis of heads
+
+    @property
+    def intermediates(self) -> dict[str, Any]:
+        """X, Q, K, V, A, O, mask and, of many heads, C of the last forward: arrays, no graph.
+
+        Q and K are those that met in the scores; A and mask may be None.
+        Raises: GradientError unless `keep_intermediates` was set before that forward.
+        """
+        if self.kept is None:
+            call = type(self).__name__
+            raise GradientError(
+                f"{call}.intermediates: nothing is kept unless asked for, to hold no memory; set "
+                "layer.keep_intermediates = True and call the layer again"
+            )
+        return self.kept
 
 
 def set_options(layer: Any, rng: np.random.Generator, options: Options) -> None:
@@ -114,7 +152,7 @@ def draw_weights(layer: Any, rng: np.random.Generator, use_bias: bool | str) -> 
         raise ArgumentError(
             f'{type(layer).__name__}: use_bias must be a bool or some of "QKVO", got {use_bias!r}'
         )
-    h, h_kv = getattr(layer, "n_heads", 1), getattr(layer, "n_kv_heads", 1)
+    h, h_kv = layer.n_heads, layer.n_kv_heads
     sizes = {
         "Q": (layer.d_model, h * layer.d_k),
         "K": (layer.d_context, h_kv * layer.d_k),

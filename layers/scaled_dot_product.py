@@ -14,7 +14,7 @@ from minigrad.errors import ArgumentError
 from .attention import attend
 from .mask import check_unambiguous, visible, with_head_axis, with_visible
 from .position import mark_constant
-from .scoring import named
+from .scoring import capped, masked, named
 
 __all__ = ["scaled_dot_product_attention", "softmax_backward"]
 
@@ -74,16 +74,22 @@ def scaled_dot_product_attention(
         recorded = any(isinstance(x, mg.Tensor) for x in (Q, K, V))
         mask = with_visible(mask, seen, recorded=recorded)
     h, shared = (x.shape[-3] if x.ndim == 4 else 1 for x in (Q, K))
+
+    def cap(S: Any) -> Any:
+        return scores.note("S_capped", capped(S, softcap)) if softcap else S
+
+    def mask_and_cap(S: Any) -> Any:
+        return cap(S if mask is None else scores.note("S_masked", masked(S, mask)))
+
     O, A = attend(
         Q,
         K,
         V,
-        mask,
+        mask if softcap_first else None,
         group=h // shared if shared and h % shared == 0 else 1,
         scale=scale,
-        softcap=softcap,
-        softcap_first=softcap_first,
-        note=scores.note if scores.stage else named,
+        adjust=cap if softcap_first else mask_and_cap,
+        note=scores.note,
     )
     return (O, A, scores.kept) if scores.stage else (O, A)
 

@@ -11,7 +11,7 @@ import minigrad as mg
 from .heads import group_heads
 from .mask import fit_mask
 
-__all__ = ["attend_in_tiles", "beside", "biased", "capped", "fit_mask", "named"]
+__all__ = ["attend_in_tiles", "beside", "biased", "capped", "masked", "named"]
 
 
 def named(symbol: str, x: Any) -> Any:
@@ -29,10 +29,13 @@ def capped(S: Any, softcap: float) -> Any:
     return mg.scale(mg.tanh(mg.scale(S, 1 / softcap)), softcap)
 
 
+def masked(S: Any, mask: Any) -> Any:
+    """S + M, where the mask broadcasts to the scores."""
+    return mg.mask_add(S, fit_mask(mask, S.shape, S))
+
+
 def biased(S: Any, bias: Any) -> Any:
     """S + bias, in the dtype of S; a bias of one head for scores that have no axis of heads."""
-    if bias is None:
-        return S
     bias = bias if bias.dtype == S.dtype else mg.astype(bias, S.dtype)
     return mg.add(S, mg.squeeze(bias, 1) if bias.ndim > S.ndim else bias)
 
