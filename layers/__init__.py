@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from .blocks import DecoderBlock, TransformerBlock
     from .cost import (
         A100_RIDGE,
+        Traffic,
         arithmetic_intensity,
         count_flops,
         count_memory_bytes,
+        count_traffic_bytes,
         flops_by_step,
         memory_by_array,
         roofline,
@@ -93,6 +95,7 @@ __all__ = [
     "SinusoidalPosition",
     "Step",
     "T5Bias",
+    "Traffic",
     "TransformerBlock",
     "TransformerXLPosition",
     "alibi_slopes",
@@ -104,6 +107,7 @@ __all__ = [
     "count_flops",
     "count_graph",
     "count_memory_bytes",
+    "count_traffic_bytes",
     "create_causal_mask",
     "cross_entropy_loss",
     "dilated_mask",
@@ -147,8 +151,8 @@ __getattr__, __dir__ = lazy_imports(
     {
         "bias": "ALiBi T5Bias alibi_slopes t5_bucket",
         "blocks": "DecoderBlock TransformerBlock",
-        "cost": "A100_RIDGE arithmetic_intensity count_flops count_memory_bytes flops_by_step "
-        "memory_by_array roofline",
+        "cost": "A100_RIDGE Traffic arithmetic_intensity count_flops count_memory_bytes "
+        "count_traffic_bytes flops_by_step memory_by_array roofline",
         "efficient": "linear_attention linformer_attention performer_attention",
         "efficient_layers": "LinearAttention LinformerAttention PerformerAttention",
         "embedding": "Embedding",

@@ -5,16 +5,18 @@ exponentiate, sum, divide, one more); scale, mask and biases are not counted. Al
 """
 
 from operator import index
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 __all__ = [
     "A100_RIDGE",
+    "Traffic",
     "arithmetic_intensity",
     "count_flops",
     "count_memory_bytes",
+    "count_traffic_bytes",
     "flops_by_step",
     "memory_by_array",
     "roofline",
@@ -24,10 +26,6 @@ A100_RIDGE = 156.0
 """FLOPs per byte at which an A100 turns from memory-bound to compute-bound, about."""
 
 
-@overload
-def count_flops(batch_size: int, seq_len: int, d_model: int, d_k: int, d_v: int) -> int: ...
-@overload
-def count_flops(batch_size: int, seq_len: int, d_model: int, n_heads: int) -> int: ...
 def count_flops(batch_size: int, seq_len: int, d_model: int, *rest: int, **named: int) -> int:
     """Floating-point operations of one forward pass of attention; the sum of `flops_by_step`.
 
@@ -44,7 +42,7 @@ def count_flops(batch_size: int, seq_len: int, d_model: int, *rest: int, **named
     >>> count_flops(batch_size=1, seq_len=10, d_model=64, n_heads=8) == count_flops(1, 10, 64, 8)
     True
     """
-    return sum(_flops("count_flops", batch_size, seq_len, d_model, rest, named).values())
+    return sum(flops_by_step(batch_size, seq_len, d_model, *rest, **named).values())
 
 
 def flops_by_step(
@@ -52,45 +50,55 @@ def flops_by_step(
 ) -> dict[str, int]:
     """The operations of `count_flops`, step by step; it takes the same arguments.
 
-    One head as wide as the model and h heads that share its width cost the same in every step but
-    the softmax, which has h times as many elements.
+    h heads that share the model's width cost what one as wide costs, but for h times the softmax.
+    The four projections of 4096 tokens, 64 wide, take 1.3·10⁸ operations, which some texts give as
+    4·10⁶.
 
     >>> flops_by_step(1, 10, 64, 1)
     {'projections': 245760, 'scores': 12800, 'softmax': 500, 'values': 12800, 'output': 81920}
-    >>> flops_by_step(1, 10, 64, 8)
-    {'projections': 245760, 'scores': 12800, 'softmax': 4000, 'values': 12800, 'output': 81920}
+    >>> steps = flops_by_step(1, 4096, 64, 64, 64)
+    >>> f"{steps['projections'] + steps['output']:.1e}"
+    '1.3e+08'
     """
-    return _flops("flops_by_step", batch_size, seq_len, d_model, rest, named)
+    call, rule = "count_flops", "count_flops: after d_model give d_k and d_v, or n_heads alone"
+    names = ["n_heads"] if len(rest) == 1 and not _given(named) else ["d_k", "d_v"]
+    widths = _by_name(rule, names, rest, named)
+    B, n, d_model = (
+        _size(call, name, size)
+        for name, size in (("batch_size", batch_size), ("seq_len", seq_len), ("d_model", d_model))
+    )
+    if widths.keys() == {"n_heads"}:
+        widths["d_model"] = d_model
+    h, d_k, d_v = _heads_and_widths(call, rule, widths)
+    return {
+        "projections": 2 * B * n * d_model * h * (2 * d_k + d_v),
+        "scores": 2 * B * h * n * n * d_k,
+        "softmax": 5 * B * h * n * n,
+        "values": 2 * B * h * n * n * d_v,
+        "output": 2 * B * n * h * d_v * d_model,
+    }
 
 
-def count_memory_bytes(
-    batch_size: int,
-    seq_len: int,
-    d_k: int | None = None,
-    d_v: int | None = None,
-    dtype: DTypeLike = "float32",
-    *,
-    d_model: int | None = None,
-    n_heads: int | None = None,
-) -> int:
+def count_memory_bytes(batch_size: int, seq_len: int, *rest: Any, **named: Any) -> int:
     """Bytes of Q, K, V, the attention matrix and the heads' output; the sum of `memory_by_array`.
 
         one head:    (2 B n d_k + 2 B n d_v + B n²) · itemsize
         h heads:     (4 B n d_model + B h n²) · itemsize
 
-    Positions 3 and 4 are d_k and d_v; d_model and n_heads are keywords, for nothing else could
-    tell (B, n, d_k, d_v) from (B, n, d_model, n_heads).
+    Call it with d_k and d_v, or with the keywords d_model and n_heads; dtype is "float32" unless
+    given, by keyword or after d_k and d_v. Two positional sizes are d_k and d_v, and are refused
+    where they could be d_model and n_heads instead: where the second divides the first.
 
-    Raises:  TypeError unless exactly one pair is given, or for a dtype that is not floating or a
-             size that is no integer; ValueError for a size below 1, or heads that do not divide.
+    Raises:  TypeError unless exactly one pair is given and plain, or for a dtype that is not
+             floating or a size that is no integer; ValueError for a size below 1, or heads that do
+             not divide.
 
     >>> count_memory_bytes(1, 4096, 64, 64) / 2**20
     68.0
     >>> count_memory_bytes(1, 4096, d_model=2048, n_heads=32, dtype="float16") / 2**20
     1088.0
     """
-    widths = {"d_k": d_k, "d_v": d_v, "d_model": d_model, "n_heads": n_heads}
-    return sum(_memory("count_memory_bytes", batch_size, seq_len, dtype=dtype, **widths).values())
+    return sum(memory_by_array(batch_size, seq_len, *rest, **named).values())
 
 
 def memory_by_array(batch_size: int, seq_len: int, *rest: Any, **named: Any) -> dict[str, int]:
@@ -101,7 +109,61 @@ def memory_by_array(batch_size: int, seq_len: int, *rest: Any, **named: Any) -> 
     >>> memory_by_array(2, 5, 3, 7, "float64")
     {'Q': 240, 'K': 240, 'V': 560, 'attention matrix': 400, 'output': 560}
     """
-    return _memory("memory_by_array", batch_size, seq_len, *rest, **named)
+    B, n, h, d_k, d_v, itemsize = _arrays("count_memory_bytes", batch_size, seq_len, rest, named)
+    widths = {"Q": d_k, "K": d_k, "V": d_v, "attention matrix": n, "output": d_v}
+    return {name: B * h * n * width * itemsize for name, width in widths.items()}
+
+
+class Traffic(NamedTuple):
+    """Bytes read from main memory, and written to it."""
+
+    reads: int
+    writes: int
+
+    @property
+    def total(self) -> int:
+        return self.reads + self.writes
+
+
+def count_traffic_bytes(
+    batch_size: int,
+    seq_len: int,
+    *rest: Any,
+    masked: bool = False,
+    on_chip: int | None = None,
+    **named: Any,
+) -> Traffic:
+    """Bytes that one forward of attention's core moves between main memory and the chip.
+
+        exact:   reads  n (2 d_k + d_v) + p n²,   writes  n d_v + p n²     a head, in entries
+        tiled:   reads  n d_k + ⌈n / r⌉ n (d_k + d_v),   writes  n d_v,   r = M / 2 (d_k + d_v)
+
+    Exact attention writes S, scaled S, masked S and A, and reads each again: p = 3, or 4 if
+    `masked` (so 32 heads of 4096 tokens in float32 move 8 GiB there and 8 GiB back; texts that
+    count 8 in all count one way). In tiles r queries, their outputs and r keys and values share a
+    chip's M entries, and K and V pass once for each block of queries: about 8 n² d² / M for
+    d = d_k = d_v, which texts shorten to n² d / M.
+
+    Args:    as `count_memory_bytes`; on_chip: bytes of fast memory, for tiles; None for exact.
+    Raises:  as `count_memory_bytes`; ValueError if not one row of each fits on the chip.
+    Source:  Dao et al. 2022, theorem 2, arXiv:2205.14135.
+
+    >>> [count_traffic_bytes(1, 4096, 64, 64).total // 2**20, 3 + 1 + 6 * 64]
+    [388, 388]
+    >>> count_traffic_bytes(1, 4096, 64, 64, on_chip=192 * 1024).total // 2**20
+    46
+    """
+    call = "count_traffic_bytes"
+    B, n, h, d_k, d_v, itemsize = _arrays(call, batch_size, seq_len, rest, named)
+    if on_chip is None:
+        passes = (4 if masked else 3) * n * n
+        reads, writes = n * (2 * d_k + d_v) + passes, n * d_v + passes
+    else:
+        rows = _size(call, "on_chip", on_chip) // (itemsize * 2 * (d_k + d_v))
+        if rows < 1:
+            raise ValueError(f"{call}: on_chip must hold a row of each array, got {on_chip} bytes")
+        reads, writes = n * d_k + -(-n // rows) * n * (d_k + d_v), n * d_v
+    return Traffic(B * h * reads * itemsize, B * h * writes * itemsize)
 
 
 def arithmetic_intensity(
@@ -112,10 +174,11 @@ def arithmetic_intensity(
         n (2 d_k + 2 d_v + 5) / (itemsize (2 d_k + 2 d_v + n));    n (4 d + 5) / (4 (4 d + n))
         for d = d_k = d_v in float32
 
-    It grows with n towards (4 d + 5) / 4. Batch and heads cancel. d_v is d_k unless given.
+    It grows with n towards (4 d + 5) / 4: short sequences are further below a ridge than long ones,
+    not compute-bound as some texts have it. Batch and heads cancel. d_v is d_k unless given.
 
-    >>> round(arithmetic_intensity(4096, 64), 1)
-    61.4
+    >>> round(arithmetic_intensity(64, 64), 1), round(arithmetic_intensity(4096, 64), 1)
+    (13.1, 61.4)
     """
     call = "arithmetic_intensity"
     n, d_k = _size(call, "seq_len", seq_len), _size(call, "d_k", d_k)
@@ -141,61 +204,36 @@ def roofline(
     return "memory-bound" if intensity < ridge else "compute-bound"
 
 
-def _flops(
-    call: str,
-    batch_size: int,
-    seq_len: int,
-    d_model: int,
-    rest: tuple[int, ...],
-    named: dict[str, int],
-) -> dict[str, int]:
-    rule = f"{call}: after d_model give d_k and d_v, or n_heads alone"
-    named = {name: value for name, value in named.items() if value is not None}
-    names = ["n_heads"] if len(rest) == 1 and not named else ["d_k", "d_v"]
-    if len(rest) > 2 or named.keys() & set(names[: len(rest)]):
-        raise TypeError(f"{rule}, got {len(rest)} positional and {sorted(named)}")
-    widths: dict[str, int | None] = {**dict(zip(names, rest, strict=False)), **named}
-    B, n = _size(call, "batch_size", batch_size), _size(call, "seq_len", seq_len)
-    d_model = _size(call, "d_model", d_model)
-    if widths.keys() == {"n_heads"}:
-        widths["d_model"] = d_model
-    h, d_k, d_v = _heads_and_widths(call, rule, widths)
-    return {
-        "projections": 2 * B * n * d_model * h * (2 * d_k + d_v),
-        "scores": 2 * B * h * n * n * d_k,
-        "softmax": 5 * B * h * n * n,
-        "values": 2 * B * h * n * n * d_v,
-        "output": 2 * B * n * h * d_v * d_model,
-    }
-
-
-def _memory(
-    call: str,
-    batch_size: int,
-    seq_len: int,
-    d_k: int | None = None,
-    d_v: int | None = None,
-    dtype: DTypeLike = "float32",
-    **wide: int | None,
-) -> dict[str, int]:
+def _arrays(call: str, batch_size: int, seq_len: int, rest: Any, named: Any) -> tuple[int, ...]:
+    """B, n, h, d_k, d_v and the size of an entry, as `count_memory_bytes` takes them."""
     rule = f"{call}: give d_k and d_v, or the keywords d_model and n_heads"
-    widths = {"d_k": d_k, "d_v": d_v} | wide
+    widths = _by_name(rule, ["d_k", "d_v", "dtype"], rest, named)
+    itemsize = _itemsize(call, widths.pop("dtype", "float32"))
     B, n = _size(call, "batch_size", batch_size), _size(call, "seq_len", seq_len)
     h, d_k, d_v = _heads_and_widths(call, rule, widths)
-    elements = {
-        "Q": B * h * n * d_k,
-        "K": B * h * n * d_k,
-        "V": B * h * n * d_v,
-        "attention matrix": B * h * n * n,
-        "output": B * h * n * d_v,
-    }
-    itemsize = _itemsize(call, dtype)
-    return {name: count * itemsize for name, count in elements.items()}
+    if len(rest) > 1 and d_v < d_k and d_k % d_v == 0:
+        raise TypeError(
+            f"{call}: {d_k}, {d_v} could be d_k and d_v, or d_model and n_heads; name them: "
+            f"d_k={d_k}, d_v={d_v} or d_model={d_k}, n_heads={d_v}"
+        )
+    return B, n, h, d_k, d_v, itemsize
 
 
-def _heads_and_widths(call: str, rule: str, widths: dict[str, int | None]) -> tuple[int, int, int]:
+def _given(named: dict[str, Any]) -> dict[str, Any]:
+    """Keywords but for sizes that are None, as if they had been left out."""
+    return {name: x for name, x in named.items() if x is not None or name == "dtype"}
+
+
+def _by_name(rule: str, names: list[str], rest: Any, named: dict[str, Any]) -> dict[str, Any]:
+    named = _given(named)
+    if len(rest) > len(names) or named.keys() & set(names[: len(rest)]):
+        raise TypeError(f"{rule}, got {len(rest)} positional and {sorted(named)}")
+    return {**dict(zip(names, rest, strict=False)), **named}
+
+
+def _heads_and_widths(call: str, rule: str, widths: dict[str, Any]) -> tuple[int, int, int]:
     """(h, d_k, d_v) from exactly one of the two pairs."""
-    given = {name: _size(call, name, value) for name, value in widths.items() if value is not None}
+    given = {name: _size(call, name, value) for name, value in widths.items()}
     if given.keys() == {"d_k", "d_v"}:
         return 1, given["d_k"], given["d_v"]
     if given.keys() != {"d_model", "n_heads"}:

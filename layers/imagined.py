@@ -1,8 +1,9 @@
 """A pass that is only imagined: shapes go through a layer's forward in place of arrays.
 
 Every op says what it costs for inputs of these shapes, forward and in its rules; nothing is
-computed and nothing large is made. What an op returns is found by its own kernel, on arrays of
-entries that take no memory, or on small arrays with one length for each length there is.
+computed and nothing large is made. The shapes of results and gradients are found by the op's own
+kernel and rules, on arrays of entries that take no memory, or on small arrays with one length for
+each length there is.
 """
 
 from __future__ import annotations
@@ -22,9 +23,6 @@ from .module import Module
 
 __all__ = ["Imagined", "Tally", "imagine"]
 
-OWN_SHAPE = {"matmul", "linear", "einsum"}
-"""Ops that compute, and whose rules give each gradient in its input's shape."""
-
 
 class Tally:
     """What the ops of an imagined pass add up to.
@@ -37,22 +35,27 @@ class Tally:
         self.forward: Counter[str] = Counter()
         self.backward = self.entries = self.gradient_entries = 0
 
-    def count(self, op: mg.Op, inputs: Sequence[Any], settings: Any, out: Imagined) -> None:
+    def run(self, op: mg.Op, inputs: Sequence[Any], settings: Any) -> Imagined:
         """Add one op; its inputs' gradients, where they arrive wider than the inputs or twice."""
-        flops, needed = op.count_flops(inputs, settings, out), _needing(inputs)
-        back = op.count_vjp_flops(inputs, settings, out, needed)
-        if flops is None or back is None:
+        needs = [getattr(x, "needs", getattr(x, "requires_grad", False)) for x in inputs]
+        needed = [i for i, need in enumerate(needs) if need]
+        costs = op.flops is not None and all(op.input_name(i) in op.vjp_flops for i in needed)
+        if not costs:
             raise TypeError(f"layer_cost: {op.name} does not say what it costs")
+        shape, *arriving = _shapes(op, inputs, settings, needs)
+        dtype = next(x.dtype for x in inputs if isinstance(x, Imagined))
+        out = Imagined(shape, dtype, self, bool(needed))
+        flops = op.count_flops(inputs, settings, out) or 0
         self.forward[op.name] += flops
-        self.backward += back
+        self.backward += op.count_vjp_flops(inputs, settings, out, needed) or 0
         self.entries += out.size if flops else 0
         self.gradient_entries += out.size if flops and out.needs else 0
-        for i in needed:
-            arriving = _arriving(op, i, inputs[i].shape, out)
-            self.backward += prod(arriving) if arriving != inputs[i].shape else 0
+        for i, wide in zip(needed, arriving, strict=True):
+            self.backward += prod(wide) if wide != inputs[i].shape else 0
             if isinstance(inputs[i], Imagined):
                 self.backward += inputs[i].size if inputs[i].uses else 0
                 inputs[i].uses += 1
+        return out
 
 
 class Imagined:
@@ -67,11 +70,8 @@ class Imagined:
 
     @staticmethod
     def __apply__(op: mg.Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Imagined:
-        one = next(x for x in inputs if isinstance(x, Imagined))
-        needs = bool(_needing(inputs))
-        out = Imagined(_result_shape(op, inputs, settings), one.dtype, one.tally, needs)
-        one.tally.count(op, inputs, settings, out)
-        return out
+        tally = next(x.tally for x in inputs if isinstance(x, Imagined))
+        return tally.run(op, inputs, settings)
 
     def named(self, symbol: str) -> Imagined:
         return self
@@ -82,20 +82,12 @@ class Imagined:
     def detach(self) -> Imagined:
         return Imagined(self.shape, self.dtype, self.tally, needs=False)
 
-    def __getitem__(self, index: Any) -> Any:
-        return mg.getitem(self, index)
 
-    def __add__(self, other: Any) -> Any:
-        return mg.add(self, other)
-
-    def __sub__(self, other: Any) -> Any:
-        return mg.subtract(self, other)
-
-    def __mul__(self, other: Any) -> Any:
-        return mg.multiply(self, other)
-
-    def __matmul__(self, other: Any) -> Any:
-        return mg.matmul(self, other)
+for _method, _op in {
+    "getitem": mg.getitem, "add": mg.add, "sub": mg.subtract, "mul": mg.multiply,
+    "matmul": mg.matmul,
+}.items():  # fmt: skip
+    setattr(Imagined, f"__{_method}__", _op)
 
 
 def imagine(layer: Module, tally: Tally) -> Any:
@@ -106,24 +98,38 @@ def imagine(layer: Module, tally: Tally) -> Any:
     return deepcopy(layer, made)
 
 
-def _needing(inputs: Sequence[Any]) -> list[int]:
-    """Positions of the inputs that need a gradient."""
-    needs = [getattr(x, "needs", getattr(x, "requires_grad", False)) for x in inputs]
-    return [i for i, need in enumerate(needs) if need]
+# ---------------------------------------------------------------- shapes of results and gradients
 
 
-def _arriving(op: mg.Op, i: int, shape: tuple[int, ...], out: Imagined) -> tuple[int, ...]:
-    """The shape in which the gradient of input i arrives, before it is summed to the input's."""
-    if op.name == "tiled_attention" or (op.name == "matmul" and (i == 0 or len(shape) > 2)):
-        return (*out.shape[:-2], *shape[-2:])  # one for each of the result's matrices
-    if op.name in OWN_SHAPE or (_moves(op) and op.name != "broadcast_to"):
-        return shape
-    pairs = zip(shape[::-1], out.shape[::-1], strict=False)
-    spread = len(shape) <= out.ndim and all(n in (1, m) for n, m in pairs)
-    return out.shape if spread else shape  # entry by entry; or of a sum
+def _shapes(op: mg.Op, inputs: Any, settings: Any, needs: list[bool]) -> list[tuple[int, ...]]:
+    """Of an op's result, and of what its rules give for each input that needs a gradient."""
+    if _moves(op):  # settings may name sizes; entries of no bytes take no memory
+        own = [x.shape for x, need in zip(inputs, needs, strict=True) if need]
+        try:
+            weightless = [_like(x, np.shape(x), "V0") for x in inputs]
+            shape, *arriving = _run(op, weightless, settings, needs, own)
+            return [shape, *arriving]
+        except (TypeError, ValueError):  # it looks at entries after all
+            pass
+    lengths = sorted({n for x in inputs for n in np.shape(x)} - {0, 1})
+    small = {0: 0, 1: 1} | {n: k for k, n in enumerate(lengths, 2)}
+    large = {k: n for n, k in small.items()}
+    tiny = [_like(x, [small[n] for n in np.shape(x)], float) for x in inputs]
+    shapes = _run(op, tiny, deepcopy(settings), needs)
+    return [tuple(large[k] for k in shape) for shape in shapes]
 
 
-# ---------------------------------------------------------------- shapes of results
+def _run(op: mg.Op, arrays: Any, settings: Any, needs: Any, own: Any = None) -> list[Any]:
+    """The shapes, by kernel and rules; `own` for the gradients, where the rules need entries."""
+    plan = op.plan(int("1" + "".join(str(int(need)) for need in needs), 4))
+    out, saved = plan.forward(*arrays, *settings)
+    try:
+        gradients = plan.backward(np.ones_like(out), saved)
+    except (TypeError, ValueError):
+        if own is None:
+            raise
+        return [out.shape, *own]
+    return [out.shape, *(g.shape for g in gradients)]
 
 
 @cache
@@ -134,23 +140,6 @@ def _moves(op: mg.Op) -> bool:
         found = op.forward(*inputs, *settings)
         return op.count_flops(inputs, settings, found[0] if op.auxiliary else found) == 0
     return False
-
-
-def _result_shape(op: mg.Op, inputs: Any, settings: Any) -> tuple[int, ...]:
-    """The shape of what the op's kernel makes of inputs of these shapes."""
-    if _moves(op):  # settings may name sizes; entries of no bytes take no memory
-        weightless = [_like(x, np.shape(x), "V0") for x in inputs]
-        try:
-            return tuple(np.shape(op.forward(*weightless, *settings)))
-        except (TypeError, ValueError):  # it looks at entries after all
-            pass
-    lengths = sorted({n for x in inputs for n in np.shape(x)} - {0, 1})
-    small = {0: 0, 1: 1} | {n: k for k, n in enumerate(lengths, 2)}
-    large = {k: n for n, k in small.items()}
-    tiny = [_like(x, [small[n] for n in np.shape(x)], float) for x in inputs]
-    found = op.forward(*tiny, *deepcopy(settings))
-    shape = np.shape(found[0] if op.auxiliary else found)
-    return tuple(large[k] for k in shape)
 
 
 def _like(x: Any, shape: Sequence[int], dtype: Any) -> Any:

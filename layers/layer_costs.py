@@ -57,11 +57,11 @@ class LayerCost:
         return self.backward / moved
 
     def verdict(self, ridge: float = A100_RIDGE) -> str:
-        """ "memory-bound" or "compute-bound", forward, on a machine with that ridge."""
+        """What `roofline` says of the forward pass, on a machine with that ridge."""
         return roofline(self.intensity, ridge)
 
     def backward_verdict(self, ridge: float = A100_RIDGE) -> str:
-        """ "memory-bound" or "compute-bound", backward, on a machine with that ridge."""
+        """What `roofline` says of the backward pass."""
         return roofline(self.backward_intensity, ridge)
 
 
@@ -146,8 +146,8 @@ def kv_cache_bytes(layer: Any, batch_size: int, seq_len: int) -> int:
     >>> [kv_cache_bytes(MultiHeadAttention(64, 8, g), 1, 1024) // 1024 for g in (8, 2, 1)]
     [1024, 256, 128]
     """
-    g = getattr(layer, "n_kv_heads", 1)
-    return int(batch_size * seq_len * g * (layer.d_k + layer.d_v) * layer.dtype.itemsize)
+    entries = batch_size * seq_len * layer.n_kv_heads * (layer.d_k + layer.d_v)
+    return int(entries * layer.dtype.itemsize)
 
 
 def count_graph(f: Callable[..., Any], *inputs: Any) -> GraphCost:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from dis import opname
 from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -351,6 +352,11 @@ class Tensor:
     def __iter__(self) -> Iterator[Tensor]:
         if self._data.ndim == 0:
             raise ShapeError("iteration over a 0-d tensor")
+        if self.name == "out" and _unpacks(_frame(1)):  # a layer's output, not a pair
+            raise ShapeError(
+                f"unpacking {self.path} {self.shape}: it is one tensor, not several; attention "
+                "layers return (out, weights) when called with return_weights=True"
+            )
         return (self[i] for i in range(len(self._data)))
 
     def __pos__(self) -> Tensor:
@@ -387,6 +393,11 @@ class Tensor:
 
         __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __add__
         __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __add__
+
+
+def _unpacks(frame: Any) -> bool:
+    """Whether the frame stands at `a, b = ...`."""
+    return opname[frame.f_code.co_code[frame.f_lasti]] == "UNPACK_SEQUENCE"
 
 
 def tensor(data: Any, requires_grad: bool | str = False, name: str | None = None) -> Tensor:

@@ -8,6 +8,7 @@ from layers.cost import (
     arithmetic_intensity,
     count_flops,
     count_memory_bytes,
+    count_traffic_bytes,
     flops_by_step,
     memory_by_array,
     roofline,
@@ -96,7 +97,7 @@ def test_flops_take_both_call_forms_by_position_by_keyword_and_mixed():
 )
 @pytest.mark.parametrize("function", [count_flops, flops_by_step])
 def test_flops_refuse_every_other_mixture_and_say_which_call_and_which_rule(function, rest, named):
-    rule = f"{function.__name__}: after d_model give d_k and d_v, or n_heads alone, got"
+    rule = "count_flops: after d_model give d_k and d_v, or n_heads alone, got"
     with pytest.raises(TypeError, match=rule):
         function(2, 5, 8, *rest, **named)
 
@@ -175,7 +176,7 @@ def test_one_head_as_wide_as_the_model_needs_the_same_bytes_in_both_forms():
 @pytest.mark.parametrize("function", [count_memory_bytes, memory_by_array])
 def test_memory_refuses_every_other_mixture_and_says_which_call_and_which_rule(function, widths):
     got = ", ".join(widths) or "neither"
-    rule = f"{function.__name__}: give d_k and d_v, or the keywords d_model and n_heads, got {got}"
+    rule = f"count_memory_bytes: give d_k and d_v, or the keywords d_model and n_heads, got {got}"
     with pytest.raises(TypeError, match=rule):
         function(2, 5, **widths)
 
@@ -186,6 +187,46 @@ def test_memory_and_intensity_refuse_a_dtype_that_is_not_floating(dtype):
         count_memory_bytes(2, 5, 3, 7, dtype)
     with pytest.raises(TypeError, match="arithmetic_intensity: dtype must be a floating"):
         arithmetic_intensity(5, 3, dtype=dtype)
+
+
+@pytest.mark.parametrize("order", [(64, 8), (8, 1), (12, 4)])
+@pytest.mark.parametrize("function", [count_memory_bytes, memory_by_array, count_traffic_bytes])
+def test_sizes_by_position_that_may_be_a_model_and_its_heads_are_refused(function, order):
+    """A text has (batch, seq, d_model, n_heads, dtype), another (batch, seq, d_k, d_v, dtype)."""
+    first, second = order
+    remedy = f"name them: d_k={first}, d_v={second} or d_model={first}, n_heads={second}"
+    with pytest.raises(TypeError, match=remedy):
+        function(1, 10, first, second, "float32")
+    assert function(1, 10, d_k=first, d_v=second) != function(1, 10, d_model=first, n_heads=second)
+
+
+# --- traffic -----------------------------------------------------------------------------------
+
+
+def test_exact_attention_writes_each_stage_of_the_scores_and_reads_it_again():
+    B, n, d_k, d_v = 2, 5, 3, 7
+    for masked, passes in ((False, 3), (True, 4)):
+        traffic = count_traffic_bytes(B, n, d_k, d_v, masked=masked)
+        assert traffic.reads == 4 * B * (n * (2 * d_k + d_v) + passes * n * n)
+        assert traffic.writes == 4 * B * (n * d_v + passes * n * n)
+        assert traffic.total == traffic.reads + traffic.writes
+    wide = count_traffic_bytes(1, 4096, d_model=2048, n_heads=32, masked=True)
+    assert 8 < wide.reads / 2**30 < 8.1  # the text's 8 GB, one way
+
+
+def test_traffic_in_tiles_passes_keys_and_values_once_for_each_block_of_queries():
+    n, d, entries = 4096, 64, 2**16
+    traffic = count_traffic_bytes(1, n, d, d, on_chip=4 * entries)
+    blocks = n // (entries // (4 * d))
+    assert traffic == (4 * (n * d + blocks * 2 * n * d), 4 * n * d)
+    grows_as = traffic.reads - 4 * n * d
+    assert grows_as == 4 * 8 * n * n * d * d // entries  # n² d² / M
+    assert traffic.total < count_traffic_bytes(1, n, d, d).total / 5
+
+
+def test_a_chip_too_small_for_a_row_of_each_array_is_refused():
+    with pytest.raises(ValueError, match="on_chip must hold a row of each array, got 100 bytes"):
+        count_traffic_bytes(1, 5, 64, 64, on_chip=100)
 
 
 # --- sizes -------------------------------------------------------------------------------------
@@ -209,7 +250,7 @@ def test_a_size_that_is_no_integer_is_refused_by_name():
 def test_heads_that_do_not_divide_the_model_are_refused():
     with pytest.raises(ValueError, match="count_flops: n_heads must divide d_model, got 3 and 8"):
         count_flops(2, 5, 8, 3)
-    with pytest.raises(ValueError, match="memory_by_array: n_heads must divide d_model, got 16"):
+    with pytest.raises(ValueError, match="count_memory_bytes: n_heads must divide d_model, got 16"):
         memory_by_array(2, 5, d_model=8, n_heads=16)
 
 
