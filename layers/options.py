@@ -58,7 +58,7 @@ class Attention(Module):
         keep_intermediates: set it True, and every forward keeps the arrays of `intermediates`.
     """
 
-    attention_weights: Any = None
+    attention_weights: Any
     keep_intermediates = False
     kept: dict[str, Any] | None = None
     n_heads = n_kv_heads = 1
@@ -84,7 +84,7 @@ def set_options(layer: Any, rng: np.random.Generator, options: Options) -> None:
     """Check a layer's options, and set its attributes. Its d_model, d_k and dtype are set."""
     call = type(layer).__name__
     check_keywords(call, options, Options)
-    layer.method = options.get("method", "exact")
+    layer.attention_weights, layer.method = None, options.get("method", "exact")
     if layer.method not in ("auto", "exact", "tiled"):
         raise ArgumentError(
             f'{call}: method must be "exact", "tiled" or "auto", got {layer.method!r}'
