@@ -13,7 +13,7 @@ from .engine.graph import Node, SourceLocation, caller
 from .engine.op import Op
 from .engine.tensor import Tensor
 
-__all__ = ["anomaly"]
+__all__ = ["NonFiniteWatch", "anomaly"]
 
 
 def _bad(array: Any) -> Any:
@@ -38,7 +38,7 @@ def _describe(name: str, value: Any) -> str:
     return line
 
 
-class _Watch(Listener):
+class NonFiniteWatch(Listener):
     """Looks at what every op and every rule gives.
 
     A mask's -inf is meant: an output may have -inf where an operand has it, or where one is
@@ -137,7 +137,7 @@ class anomaly(Change):
     __slots__ = ()
 
     def _changed(self, now: Context) -> Context:
-        return Context(now.recording, now.scope, (*now.listeners, _Watch()), now)
+        return Context(now.recording, now.scope, (*now.listeners, NonFiniteWatch()), now)
 
     def __enter__(self) -> Any:
         entered = super().__enter__()

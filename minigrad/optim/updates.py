@@ -13,7 +13,20 @@ from ..engine.context import tell
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.tensor import Tensor
 
-__all__ = ["Heard", "checked_parameters", "update"]
+__all__ = ["Heard", "Observer", "checked_parameters", "observers", "update"]
+
+
+class Observer:
+    """Hears of every update, of compiled steps too: a compiled step calls it again."""
+
+    def before_update(self, owner: Any) -> None:
+        """An optimizer, or what else updates, is about to."""
+
+    def after_update(self, owner: Any) -> None:
+        """It has."""
+
+
+observers: list[Observer] = []
 
 
 class Heard:
@@ -39,9 +52,13 @@ class Heard:
 def update(owner: Any, again: Callable[[], Any]) -> Iterator[list[Any]]:
     """Tell listeners before and after; `again` repeats the update. Put its result in the list."""
     tell("updating", owner, again)
+    for observer in observers:
+        observer.before_update(owner)
     result: list[Any] = []
     yield result
     tell("updated", owner, again, result[0] if result else None)
+    for observer in observers:
+        observer.after_update(owner)
 
 
 def checked_parameters(call: str, parameters: Iterable[Any]) -> list[Tensor]:

@@ -55,6 +55,10 @@ class Recorder(Listener):
 
     def __exit__(self, *exception: object) -> None:
         self._listening.__exit__(*exception)
+        self.close()
+
+    def close(self) -> None:
+        """The record is whole: let go of the run's tensors."""
         self._settle()
         self._ids, self._owners, self._by_data, self._arrays = {}, [], {}, []
         self._given = {}
