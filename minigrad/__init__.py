@@ -110,6 +110,7 @@ if TYPE_CHECKING:
     from .fast.tiles import tiled_attention as tiled_attention
     from .saving import load, save
     from .views.notebook import module_bundle as module_bundle
+    from .watching import watch
 
 __all__ = [
     "CompileWarning",
@@ -213,6 +214,7 @@ __all__ = [
     "transpose",
     "var",
     "vjp",
+    "watch",
     "where",
 ]
 
@@ -229,6 +231,7 @@ __getattr__, __dir__ = lazy_imports(
         "optim": "",
         "saving": "load save",
         "views.notebook": "module_bundle",
+        "watching": "watch",
     }
     | (
         {"fast.compiler": "compile", "fast.tiles": "tiled_attention"}

@@ -1,0 +1,184 @@
+"""What one array of a training step is told as: its size, where its op is flat, how heads look.
+
+Everything here is quick for small arrays, since it runs within somebody's training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from ..engine.context import Context, within
+from ..engine.op import Op
+from ..functional import vjp
+from .record import rms
+
+__all__ = ["Slope", "cosine", "few_of", "flatness", "heads", "size", "slope_of"]
+
+FEW = 96  # entries of an array that are kept for its histogram
+FLAT = 0.01  # of an op's usual slope: below it, next to nothing passes back
+LOOKED_AT = 1 << 16  # entries of an attention that are looked at
+SURE = 0.99  # a row of weights with one above this is saturated
+_UNHEARD = within(Context(True, "", ()))
+
+
+def size(array: Any) -> float:
+    """Root of the mean square; not finite where an entry is not.
+
+    >>> size(np.array([3.0, -4.0])) == sqrt(12.5)
+    True
+    """
+    flat = array.ravel()
+    if flat.dtype.kind == "f" and flat.dtype.itemsize > 2 and flat.size:
+        squares = float(_squares(flat))
+        if 1e-30 < squares < 1e30:
+            return sqrt(squares / flat.size)
+    return rms(flat)
+
+
+def _squares(flat: Any) -> Any:
+    """Σ x²; BLAS is quick, but wakes its threads for a long one."""
+    return flat.dot(flat) if flat.size < 1 << 13 else np.einsum("i,i", flat, flat)
+
+
+def few_of(array: Any) -> Any:
+    """Some of an array's entries, the same places each time."""
+    flat = array.ravel()
+    return flat.astype(np.float32) if flat.size <= FEW else flat.take(_places(flat.size))
+
+
+@lru_cache(maxsize=256)
+def _places(count: int) -> Any:
+    return np.random.default_rng(0).integers(count, size=FEW)
+
+
+def cosine(one: Any, other: Any) -> tuple[float, float]:
+    """Of two gradients: the cosine of their angle, and ‖a - b‖² / (2 ‖(a + b)/2‖²), the noise.
+
+    >>> cosine(np.array([1.0, 1.0]), np.array([1.0, 1.0]))
+    (1.0, 0.0)
+    """
+    a, b = one.ravel(), other.ravel()
+    aa, ab, bb = (float(np.einsum("i,i", x, y)) for x, y in ((a, a), (a, b), (b, b)))
+    if not 0 < aa * bb < np.inf:
+        return 0.0, 0.0
+    mean = (aa + 2 * ab + bb) / 4
+    noise = (aa - 2 * ab + bb) / (2 * mean) if mean > 0 else np.inf
+    return round(ab / sqrt(aa * bb), 12), max(noise, 0.0)
+
+
+# ------------------------------------------------------------------ where an op is flat
+
+
+class Slope:
+    """The derivative of an op that acts entry by entry and is no straight line.
+
+    Attributes: usual: its mean size between -3 and 3.  kind: "bounded" if it is flat on both sides,
+        "one-sided" if on the left alone, "" otherwise.
+    """
+
+    def __init__(self, usual: float, kind: str) -> None:
+        self.usual, self.kind = usual, kind
+
+
+def slope_of(op: Op, inputs: Sequence[Any], settings: Sequence[Any]) -> Slope | None:
+    """What the op's own rule says of it, None for one that does not act entry by entry."""
+    arrays = [i for i, x in enumerate(inputs) if np.ndim(x) > 0]
+    random = any(isinstance(x, np.random.Generator) for x in settings)
+    if len(arrays) != 1 or op.variadic or random:
+        return None
+    plain = tuple(None if i in arrays else _number(x) for i, x in enumerate(inputs))
+    try:
+        return _slope(op, plain, tuple(settings))
+    except TypeError:  # a setting that cannot be hashed
+        return None
+
+
+def _number(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
+
+
+@lru_cache(maxsize=512)
+def _slope(op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Slope | None:
+    at = inputs.index(None)
+
+    def run(x: Any) -> Any:
+        return op(
+            *inputs[:at], x, *inputs[at + 1 :], **dict(zip(op.settings, settings, strict=True))
+        )
+
+    grid = np.concatenate([[-8.0], np.linspace(-3, 3, 61) + 1e-3, [8.0]])
+    mixed = np.random.default_rng(0).permutation(len(grid))
+    try:
+        with _UNHEARD, np.errstate(all="ignore"):
+            y, part = run(grid), run(grid[mixed][:20])
+            if y.shape != grid.shape or not np.array_equal(part, y[mixed][:20], equal_nan=True):
+                return None
+            slopes = np.abs(vjp(run, grid, np.ones_like(grid))[1])
+    except Exception:  # not on such an array: then it is no function of single entries
+        return None
+    usual = float(slopes[1:-1].mean())
+    if not np.isfinite([slopes, y]).all() or np.ptp(slopes) <= 1e-9 * usual:
+        return None
+    left, right = slopes[[0, -1]] < FLAT * usual
+    steep = slopes.max() > 4 * usual
+    return Slope(usual, "bounded" if left and right else "one-sided" if left and not steep else "")
+
+
+def flatness(gradient: Any, passed: Any, slope: Slope) -> dict[str, float]:
+    """How much of what came back an op let through.
+
+    Returns: flat: the share of entries where its slope is next to nothing; dead: the share of units
+        where that is so for the whole batch. A unit is a slice along the axis where most are dead.
+    """
+    arrived = gradient != 0
+    alive = np.abs(passed) > (FLAT * slope.usual) * np.abs(gradient)
+    count = int(np.count_nonzero(arrived))
+    if not count:
+        return {}
+    found = {"flat": 1 - int(np.count_nonzero(alive)) / count}
+    if found["flat"] > 0.1 and gradient.ndim > 1:
+        axes = range(1, gradient.ndim)
+        found["dead"] = max(_dead_slices(alive, arrived, axis) for axis in axes)
+    return found
+
+
+def _dead_slices(alive: Any, arrived: Any, axis: int) -> float:
+    others = tuple(i for i in range(alive.ndim) if i != axis)
+    reached = arrived.any(axis=others)
+    return float(1 - alive.any(axis=others).sum() / max(int(reached.sum()), 1))
+
+
+# ------------------------------------------------------------------ attention
+
+
+def heads(weights: Any) -> dict[str, float] | None:
+    """Entropy and agreement of attention's heads; None if rows are no weights that sum to 1.
+
+    Returns: entropy: the mean over rows, as a share of the largest there can be; sharp: the share
+        of rows that look at one place alone; agreement: mean cosine between two heads' weights.
+    """
+    if weights.ndim < 2 or weights.shape[-1] < 2 or not weights.size:
+        return None
+    per = max(1, LOOKED_AT // (weights[0].size or 1))
+    A = weights[:per].astype(np.float32, copy=False)
+    allowed = (A > 0).sum(axis=-1)
+    if A.min() < 0 or np.abs(A.sum(axis=-1)[allowed > 0] - 1).max(initial=0) > 1e-2:
+        return None
+    free = allowed > 1
+    if not free.any():
+        return None
+    entropy = -(A * np.log(np.maximum(A, 1e-30))).sum(axis=-1)[free] / np.log(allowed[free])
+    found = {"entropy": float(entropy.mean()), "sharp": float((A.max(axis=-1) > SURE)[free].mean())}
+    if A.ndim == 4 and A.shape[1] > 1:
+        flat = A.reshape(*A.shape[:2], -1)
+        flat = flat / np.sqrt((flat * flat).sum(axis=-1, keepdims=True))
+        h = A.shape[1]
+        found["agreement"] = float(
+            ((flat.sum(axis=1) ** 2).sum(axis=-1) - h).mean() / (h * (h - 1))
+        )
+    return found

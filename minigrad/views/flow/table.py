@@ -1,0 +1,85 @@
+"""A training run as text for a terminal."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from ..plain import one_line, shaped, sized
+from ..terminal import Column, Paint, bar, finished, grid, only_ascii, wide
+
+if TYPE_CHECKING:
+    from ...recording.flow import FlowRecord, Row
+
+__all__ = ["flow_table"]
+
+COLUMNS = (
+    Column("row", shrink="start"),
+    Column("shape", drop=2),
+    Column("value", right=True, drop=6),
+    Column("gradient, first", right=True, drop=5),
+    Column("last", right=True),
+    Column("1e-8 … 1e4", drop=4),
+    Column("update/weight", right=True),
+    Column("cosine", right=True, drop=7),
+    Column("flat", right=True, drop=8),
+    Column("", shrink="end"),
+)
+NOTES = {
+    "cancels": "cancels to 0 in theory",
+    "frozen": "frozen",
+    "unused": "unused",
+    "detached": "detached: used, but no gradient comes back",
+    "no_grad": "used under no_grad alone",
+    "zero": "gradient exactly 0",
+    "not given": "not given to the optimizer",
+    "stale": "old gradient not cleared",
+}
+
+
+def flow_table(
+    flow: FlowRecord,
+    width: int | None = None,
+    *,
+    ascii: bool | None = None,
+    colour: bool | None = None,
+) -> str:
+    """A line for each parameter and each value, in the order of the forward pass."""
+    plainly, paint = only_ascii(ascii), Paint(colour)
+    rows = [_cells(flow, row, plainly, paint) for row in flow.rows.values()]
+    head = paint.bold(one_line(summary(flow)))
+    body = grid(COLUMNS, rows, wide(width)) if rows else "no step was looked at"
+    return finished(f"{head}\n{body}", plainly)
+
+
+def summary(flow: FlowRecord) -> str:
+    """How many steps, how many looked at, and what was logged first and last."""
+    said = f"{flow.steps} steps, {len(flow.samples)} looked at"
+    for name in flow.log_names:
+        numbers = [x for _, x in flow.logs(name)]
+        said += f"; {name} {sized(numbers[0])} → {sized(numbers[-1])}"
+    return said
+
+
+def _cells(flow: FlowRecord, row: Row, ascii: bool, paint: Paint) -> list[str]:
+    latest = next((s.rows[row.path] for s in reversed(flow.samples) if row.path in s.rows), {})
+    gradients: list[float | None] = [x for _, x in flow.series(row.path, "gradient")] or [None]
+    note = next((s.notes[row.path] for s in reversed(flow.samples) if row.path in s.notes), "")
+    dead = f"{latest['dead']:.0%} of units dead" if latest.get("dead") else ""
+    return [
+        one_line(row.path),
+        shaped(row.shape),
+        sized(latest.get("value")),
+        sized(gradients[0]),
+        sized(gradients[-1]),
+        bar(gradients[-1], ascii),
+        _middle(flow, row, "ratio", sized),
+        _middle(flow, row, "cosine", "{:.2f}".format),
+        _middle(flow, row, "flat", "{:.0%}".format),
+        paint("dim" if note in ("cancels", "frozen") else "alarm", NOTES.get(note, note) or dead),
+    ]
+
+
+def _middle(flow: FlowRecord, row: Row, figure: str, text: Any) -> str:
+    found = [x for _, x in flow.series(row.path, figure)]
+    return text(median(found)) if found else ""

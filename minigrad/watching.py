@@ -1,0 +1,114 @@
+"""`mg.watch(model)`: a training run that shows itself. Views are imported when asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .engine.context import current, within
+from .engine.errors import ArgumentError
+from .engine.tensor import Tensor
+from .recording.flow import FlowRecord
+from .recording.sampler import Sampler
+from .tracing import Trace
+
+__all__ = ["Flow", "watch"]
+
+
+class Flow(FlowRecord):
+    """A training run: rows, samples, what was logged, whole traces, each method a view of them.
+
+    `mg.watch` makes one; `Flow.read(path)` makes one of the lines that `watch(path=...)` wrote.
+
+    Attributes: rows, samples, logged, traces (by step), steps.
+    """
+
+    sampler: Sampler | None = None
+
+    def log(self, **numbers: Any) -> None:
+        """Note numbers of the step that has just ended: a loss, a validation loss, an accuracy.
+
+        Raises: ArgumentError for what is not one number.
+        """
+        step = max(self.steps - 1, 0)
+        if self.sampler is not None:
+            self.sampler.logged()
+        self.add_logged({"step": step} | {name: _one(name, x) for name, x in numbers.items()})
+
+    def table(self, width: int | None = None) -> str:
+        """The run as text: sizes of values, gradients and updates of each row, and what is odd."""
+        from .views.flow.table import flow_table
+
+        return flow_table(self, width)
+
+
+class watch:
+    """Watch a model while it trains: `with mg.watch(model, every=10) as flow:` around the loop.
+
+    Each tenth step, the first included, is looked at op by op; in the others nobody listens, and
+    compiled steps run at full speed. A step ends when the optimizer that moves the model has moved
+    it; without an optimizer of `minigrad.optim`, when `flow.log(...)` is called after the update.
+
+    Args:
+        model: a Module, or Tensors in a list or a dict.
+        every: look at every so many steps.
+        path: a file that takes a line of JSON for each part of the record as it comes;
+            `Flow.read(path)` reads it, also after a kill.
+        traces: whole traces to keep, the first and the latest: `flow.traces[step]`.
+        reference: a model or state dict that drift is measured from; the weights at the start.
+    Raises: DTypeError for what is no model; ArgumentError for other arguments that do not fit.
+
+    >>> import minigrad as mg
+    >>> from minigrad.optim import SGD
+    >>> w = mg.tensor([1.0, 2.0], requires_grad=True, name="w")
+    >>> optimizer = SGD([w], lr=0.1)
+    >>> with mg.watch([w], every=2) as flow:
+    ...     for step in range(4):
+    ...         optimizer.zero_grad()
+    ...         loss = mg.sum(w * w)
+    ...         loss.backward()
+    ...         optimizer.step()
+    ...         flow.log(loss=loss)
+    >>> [(step, round(x, 4)) for step, x in flow.series("w", "update")]
+    [(0, 0.3162), (2, 0.2024)]
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        every: int = 10,
+        *,
+        path: str | Path | None = None,
+        traces: int = 3,
+        reference: Any = None,
+    ) -> None:
+        if not isinstance(every, int) or every < 1:
+            said = f"watch(every=...): every must be a whole number from 1, got {every!r}"
+            raise ArgumentError(said)
+        self.flow, self._path = Flow(every), path
+        self._sampler = Sampler(
+            self.flow, model, traces=traces, reference=reference, new_trace=Trace
+        )
+
+    def __enter__(self) -> Flow:
+        if self._path is not None:
+            self.flow.begin_file(self._path)
+        self._surroundings = within(current())  # its own, in which listeners come and go
+        self._surroundings.__enter__()
+        self.flow.sampler = self._sampler
+        self._sampler.start(current())
+        return self.flow
+
+    def __exit__(self, *exception: object) -> None:
+        self._sampler.stop()
+        self._surroundings.__exit__(*exception)
+        self.flow.end_file()
+
+
+def _one(name: str, value: Any) -> float:
+    array = np.asarray(value._data if isinstance(value, Tensor) else value)
+    if array.size != 1 or array.dtype.kind not in "fiub":
+        raise ArgumentError(f"log({name}=...): must be one number, got {value!r:.60}")
+    return float(array.reshape(()))
