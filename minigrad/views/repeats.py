@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..ops.notation import letters, repeated
-from .formula import Node, keeps_shape, parse
-from .formula.tree import TOP, Script, Slot, items_of
+from .formula import Node, parse
+from .formula.tree import TOP, items_of, keeps_shape
 
 if TYPE_CHECKING:
     from ..recording.record import Edge, Entry
@@ -50,7 +50,8 @@ def in_product(trace: Trace, edge: Edge) -> bool:
 
 def _is_matrix(node: Node) -> bool:
     """A slot, as it is or transposed."""
-    return isinstance(node.base if isinstance(node, Script) and node.above == TOP else node, Slot)
+    turned = node.kind == "script" and node.parts[2] == TOP
+    return (node.parts[0] if turned else node).kind == "slot"
 
 
 def stack(trace: Trace, user: Entry) -> tuple[int, ...]:

@@ -10,18 +10,9 @@ import pytest
 
 import minigrad as mg
 from layers import multi_head_steps, self_attention_steps
-from minigrad.views.formula import (
-    definitions,
-    fill,
-    gradient,
-    keeps_shape,
-    latex,
-    mathml,
-    parse,
-    plain,
-    slots,
-    transposed,
-)
+from minigrad.views.formula import definitions, fill, latex, mathml, parse, plain, slots
+from minigrad.views.formula.products import gradient, transposed
+from minigrad.views.formula.tree import keeps_shape
 from minigrad.views.plain import one_line
 
 FORMULAS = [
@@ -69,10 +60,6 @@ def test_formulas_read_as_people_write_them(tex: str, text: str, ascii: str | No
     assert plain(tex) == text
     if ascii is not None:
         assert plain(tex, ascii=True) == ascii
-
-
-def test_slots_take_the_names_given() -> None:
-    assert plain(r"<a>^\top <g>", {"a": "X", "g": "∂L/∂Q"}) == "Xᵀ ∂L/∂Q"
 
 
 # ---------------------------------------------------------------- the tree

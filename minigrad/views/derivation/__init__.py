@@ -3,10 +3,9 @@
 story       what is told, in which order, what within what, and which blocks repeat
 symbols     names, numbers and spaces as LaTeX
 equations   the formulas of the run, with symbols in them
-steps       what each step goes back through
-step_text   a step as text; sizes: how large its gradients are, and what was measured
-chapters    all of the steps, and the table at the end
-opening     what is given; notation: what the signs in the formulas mean
+step_text   a step as text, with the sizes of its gradients and what was measured
+chapters    what is given, all of the steps, and the table at the end
+markdown    formulas and names as Markdown, and what the signs in them mean
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from typing import TYPE_CHECKING
 from ...engine.errors import GradientError
 from ..render import write
 from .chapters import Chapters
-from .notation import notation
-from .opening import Opening
+from .markdown import notation
 
 if TYPE_CHECKING:
     from ...recording.record import Check
@@ -46,20 +44,14 @@ def derivation_text(trace: Trace) -> str:
     >>> r"\\frac{\\partial L}{\\partial x}" in derivation_text(t)
     True
     """
-    checks, unmeasured = _checks(trace)
+    checks: list[Check] = []
+    unmeasured = ""  # why nothing was measured
+    if trace.backward_steps:
+        try:
+            checks = list(trace.check())
+        except GradientError as error:
+            unmeasured = str(error)
     chapters = Chapters(trace, checks)
-    opening = Opening(chapters.story, chapters.equations, checks)
     body = [*chapters.forward(), *chapters.backward(), *chapters.results()]
-    signs = notation("\n".join(body), opening.conventions())
-    parts = [*opening.text(len(chapters.steps), unmeasured), *signs, *body]
-    return "\n\n".join(parts) + "\n"
-
-
-def _checks(trace: Trace) -> tuple[list[Check], str]:
-    """What was measured against hand-derived steps, and why not, if nothing could be."""
-    if not trace.backward_steps:
-        return [], ""
-    try:
-        return list(trace.check()), ""
-    except GradientError as error:
-        return [], str(error)
+    signs = notation("\n".join(body), chapters.conventions())
+    return "\n\n".join([*chapters.opening(unmeasured), *signs, *body]) + "\n"

@@ -1,18 +1,21 @@
-"""The chapters of a derivation: forward, backward step by step, and a table of what came out."""
+"""The chapters of a derivation: what is given, forward, backward step by step, what came out."""
 
 from __future__ import annotations
 
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..formula import latex
-from ..model import STATES
+from ..model import STATES, Model
+from ..plain import counted, sized
+from ..repeats import in_product
 from .equations import Equations
-from .notation import code, inline
-from .sizes import measured
-from .step_text import StepText
-from .steps import Step, steps
-from .story import Story
+from .markdown import code, inline
+from .step_text import StepText, is_within
+from .story import Step, Story
+from .symbols import space
 
 if TYPE_CHECKING:
     from ...recording.record import Check, Entry
@@ -20,20 +23,139 @@ if TYPE_CHECKING:
 
 __all__ = ["Chapters"]
 
-ALIKE = "*{} are alike, each with its own tensors: the others repeat {}"
+TITLE = "# The backward pass, written out"
+READ = (
+    "Each gradient has the shape of what it belongs to. Each step of the backward pass starts from "
+    "the gradient of what an op made, and gives those of what the op used."
+)
+NOTHING = "**No gradient goes back through this trace: it is a forward pass alone.**"
+AFTER = (
+    "**Backward has not run in this trace: these are the rules it would apply. There are no sizes, "
+    "and nothing is measured.**"
+)
+PASSES = (
+    "- Loss: {}. {} backward passes ran in this record, each from one of these. Their gradients "
+    "add up to those of the sum."
+)
+ELSEWHERE = "- Loss: {}, a loss that is not in this record; backward began from its gradient {}"
+DIFFER = (
+    "**✗ {} of {} gradients differ from the hand-derived formulas, first in step {} of {}: {}.**"
+)
+AGREE = (
+    "✓ All {} gradients that were held against a layer's hand-derived formulas agree with them in "
+    "this run; the largest relative difference is {:.1e}.{}"
+)
+ALIKE = "*{} are alike, each with its own tensors: the others repeat {}{}*"
+STACKS = (
+    r"A product of stacks of matrices is taken matrix by matrix; $\top$ swaps the last two axes, "
+    "and $X_b$ is the matrix of $X$ at $b$."
+)
+ONE_AXIS = (
+    "In a product, an array of one axis is a row on the left and a column on the right; what a row "
+    "makes is a row, and a gradient is what it belongs to."
+)
+GIVEN = {"Parameters": "parameter", "Inputs": "input detached", "Constants": "constant"}
+MANY = 8  # leaves that are listed in one line, at most, if they are of several scopes
+HEAD = "| symbol | name | shape | rms of gradient | from hand-derived |\n|---|---|---|---|---|"
 
 
 class Chapters:
     def __init__(self, trace: Trace, checks: list[Check]) -> None:
-        self.trace = trace
+        self.trace, self.measured = trace, [check for check in checks if check.difference]
+        self.left_out = len(checks) - len(self.measured)
         self.checks: dict[int, list[Check]] = {}
         for check in checks:
             if check.symbol in check.symbols:
                 self.checks.setdefault(check.symbols[check.symbol], []).append(check)
         self.story = Story(trace, frozenset(self.checks))
         self.equations = Equations(self.story)
-        self.steps = steps(self.story)
+        self.steps = self.story.steps()
         self.step_text = StepText(self.story, self.equations, self.checks)
+
+    # ------------------------------------------------------------------ what is given
+
+    def opening(self, unmeasured: str) -> list[str]:
+        """What is told, in how many steps, and why nothing was measured if a check failed."""
+        forward, back = len(self.trace.forward_steps), len(self.trace.backward_steps)
+        ran = f"{back} backward steps, told in {len(self.steps)}" if back else "no backward step"
+        parts = [TITLE, f"Written from the record of one run: {forward} forward steps and {ran}."]
+        parts += [] if back else [AFTER if self.story.order else NOTHING]
+        parts.append("\n".join([*self._given(), *self._loss()]))
+        parts += [READ] if self.story.order else []
+        if unmeasured:
+            parts.append(f"Hand-derived steps were declared but not measured: {code(unmeasured)}.")
+        elif self.measured:
+            parts.append(self._verdict())
+        return parts
+
+    def _given(self) -> list[str]:
+        lines, homes = [], Model(self.trace, fold=False).home
+        total = sum(e.size for e in self.trace if e.kind == "parameter")
+        folded = ", every copy of a block counted" if self.story.model.fold.times else ""
+        for title, kinds in GIVEN.items():
+            note = f" ({counted(total)} numbers in all{folded})" if title == "Parameters" else ""
+            found = [e for e in self._leaves() if e.kind in kinds.split()]
+            by_scope: dict[str, list[Entry]] = {}
+            for e in found:
+                by_scope.setdefault(homes[e.id], []).append(e)
+            if len(found) > MANY and len(by_scope) > 1:
+                lines.append(f"- {title}{note}:")
+                for scope, some in by_scope.items():
+                    where = f"in {code(scope)}: " if scope else ""
+                    lines.append(f"  - {where}{self._listed(some)}")
+            elif found:
+                lines.append(f"- {title}: {self._listed(found)}{note}")
+        return lines
+
+    def _leaves(self) -> list[Entry]:
+        return [e for e in self.trace if e.op is None and e.id in self.equations.symbols]
+
+    def _listed(self, entries: list[Entry]) -> str:
+        return ", ".join(
+            inline(rf"{self.equations.name(e.id)} \in {self._home(e)}") for e in entries
+        )
+
+    def _home(self, entry: Entry) -> str:
+        """Where a leaf lives; a boolean mask that is added stands for what is added."""
+        home = space(entry.shape, entry.dtype)
+        added = any(e.input == "mask" for e in self.trace.uses(entry))
+        return home.replace(r"\{0, 1\}", r"\{0, -\infty\}") if added else home
+
+    def _loss(self) -> list[str]:
+        """What is differentiated."""
+        story, roots = self.story, self.story.roots
+        if story.loss is not None:
+            entry = self.trace[story.loss]
+            name = f", called {code(entry.name)}" if entry.name and entry.name != "L" else ""
+            value = "" if entry.value is None else f", here {float(np.ravel(entry.value)[0]):.6g}"
+            return [f"- Loss: {inline('L')}{name}{value}"]
+        if len(roots) > 1 and all(map(story.begins_at_one, roots)):
+            total = "L = " + " + ".join(map(self.equations.name, roots))
+            return [PASSES.format(inline(total), len(roots))]
+        given = ", ".join(
+            f"{inline(self.equations.slope(i))} (rms {self._rms(i)})"
+            for i in roots
+            if i in self.equations.symbols
+        )
+        return [ELSEWHERE.format(inline("L"), given)] if given else []
+
+    def _rms(self, entry: int) -> str:
+        return sized(self.trace[entry].gradient_rms) or "unknown"
+
+    def _verdict(self) -> str:
+        found = [check.difference for check in self.measured if check.difference]
+        wrong = [c for c in self.measured if c.difference and not c.difference.ok]
+        if wrong:
+            where, title = code(wrong[0].scope or "the layer"), code(wrong[0].title)
+            return DIFFER.format(len(wrong), len(found), wrong[0].number, where, title)
+        more = f" {self.left_out} more had nothing to be measured against." if self.left_out else ""
+        return AGREE.format(len(found), max(d.relative for d in found), more)
+
+    def conventions(self) -> list[str]:
+        """How products are to be read, if any here need saying."""
+        uses = [e for i in self.trace.forward_steps for e in self.trace.into(self.trace[i])]
+        axes = {len(self.trace[e.source].shape) for e in uses if in_product(self.trace, e)}
+        return [STACKS] * (max(axes, default=0) > 2) + [ONE_AXIS] * (1 in axes)
 
     # ------------------------------------------------------------------ forward and backward
 
@@ -43,10 +165,8 @@ class Chapters:
         for hidden, group in groupby(shown, key=lambda e: self.story.hidden(e.id)):
             entries = list(group)
             if hidden:
-                names = dict.fromkeys(self.story.block(e.id) for e in entries)
-                parts += [
-                    ALIKE.format(code(all_), code(one)) + ", which follows.*" for all_, one in names
-                ]
+                blocks = dict.fromkeys(self.story.block(e.id) for e in entries)
+                parts += [ALIKE.format(*map(code, pair), ", which follows.") for pair in blocks]
                 continue
             for scope, run in groupby(entries, key=lambda e: e.scope):
                 parts += [f"In {code(scope)}:"] if scope else []
@@ -66,68 +186,54 @@ class Chapters:
             if i in first:
                 told.append(first[i])
                 parts += self.step_text.step(first[i])
-            elif self.story.hidden(i) and self.story.block(i) not in passed:
-                passed.add(self.story.block(i))
-                parts.append(_alike(*self.story.block(i), told))
+            elif self.story.hidden(i) and (block := self.story.block(i)) not in passed:
+                passed.add(block)
+                numbers = [step.number for step in told if is_within(step.scope, block[1])]
+                where = f" (steps {numbers[0]} to {numbers[-1]})" if numbers else ""
+                parts.append(ALIKE.format(*map(code, block), f"{where}, each in turn."))
         return parts
 
     # ------------------------------------------------------------------ what came out
 
     def results(self) -> list[str]:
-        rows = [self._row(e) for e in self._reported()]
-        if not rows:
-            return []
-        title = "| symbol | name | shape | rms of gradient | from hand-derived |"
-        left = [
-            e
-            for e in self.trace
-            if e.op is None and e.gradient is None and e.id in self.equations.symbols
-        ]
-        why = ", ".join(
-            f"{inline(latex(self.equations.symbols[e.id]))} ({self.trace.explain_missing(e)})"
-            for e in left
-        )
-        return [
-            "## What came out",
-            "\n".join([title, "|---|---|---|---|---|", *rows]),
-            *([f"Without a gradient: {why}."] if why and self.story.ran else []),
-        ]
-
-    def _reported(self) -> list[Entry]:
         """Leaves in the order they came in, then what was computed, in backward order."""
         if not self.story.ran:
             return []
         leaves = [e for e in self.trace if e.op is None and e.gradient is not None]
         ops = [self.trace[i] for i in self.story.order if i not in self.story.hosts]
-        return [
-            e
-            for e in [*leaves, *ops]
-            if not self.story.hidden(e.id) and e.id in self.equations.symbols
-        ]
+        shown = [e for e in (*leaves, *ops) if e.id in self.equations.symbols]
+        rows = [self._row(e) for e in shown if not self.story.hidden(e.id)]
+        if not rows:
+            return []
+        left = [e for e in self._leaves() if e.gradient is None]
+        why = (f"{self._symbol(e)} ({self.trace.explain_missing(e)})" for e in left)
+        without = [f"Without a gradient: {', '.join(why)}."] if left else []
+        return ["## What came out", "\n".join([HEAD, *rows]), *without]
+
+    def _symbol(self, entry: Entry) -> str:
+        return inline(latex(self.equations.symbols[entry.id]))
 
     def _row(self, entry: Entry) -> str:
         copies = self.story.model.copies(entry.id)
         spread = self.story.model.spread(copies)
         glyph, _, meaning = STATES[spread.state]
         state = spread.note or ("" if spread.state == "ok" else f"{glyph} {meaning}")
-        checks = [c for e in copies for c in self.checks.get(e.id, []) if c.difference]
-        times = f" ×{len(copies)}" if len(copies) > 1 else ""
         name = code(entry.path).replace("|", "\\|") if entry.name else entry.op or entry.kind
         cells = [
-            inline(latex(self.equations.symbols[entry.id])),
-            f"{name}{times}",
+            self._symbol(entry),
+            f"{name} ×{len(copies)}" if len(copies) > 1 else name,
             " × ".join(map(str, entry.shape)) or "scalar",
+            f"{spread.text} {state.replace('|', '/')}".rstrip(),
+            _worst([c for e in copies for c in self.checks.get(e.id, ())]),
         ]
-        size = f"{spread.text} {state.replace('|', '/')}".rstrip()
-        return f"| {' | '.join([*cells, size, measured(checks) or '–'])} |"
+        return f"| {' | '.join(cells)} |"
 
 
-def _alike(names: str, one: str, told: list[Step]) -> str:
-    """Which steps told stand for those of the other blocks too."""
-    numbers = [step.number for step in told if _in(step.scope, one)]
-    where = f" (steps {numbers[0]} to {numbers[-1]})" if numbers else ""
-    return ALIKE.format(code(names), code(one)) + f"{where}, each in turn.*"
-
-
-def _in(scope: str, outer: str) -> bool:
-    return scope == outer or scope.startswith(outer + "/")
+def _worst(checks: list[Check]) -> str:
+    """The worst of some differences that were measured, marked."""
+    found = [c.difference for c in checks if c.difference]
+    wrong = [d for d in found if not d.ok]
+    worst = max((d.relative for d in wrong or found), default=None)
+    if worst is None:
+        return "–"
+    return f"{'✗' if wrong else '✓'} {worst:.1e}" if worst else "✓ equal"

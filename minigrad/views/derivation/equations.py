@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..formula import (
-    ONE,
-    Node,
-    definitions,
-    fill,
-    gradient,
-    indexed,
-    latex,
-    number,
-    parse,
-    slots,
-    summed,
-)
-from ..formula.tree import COMMA, Call, Group, Row, Sign, items_of
-from ..repeats import Repeats, repeats, stack, stack_letters
+from ..formula import Node, definitions, fill, latex, number, parse, slots
+from ..formula.products import ONE, gradient, indexed, summed
+from ..formula.tree import COMMA, items_of
+from ..repeats import repeats, stack, stack_letters
 from .symbols import letters, symbols
 
 if TYPE_CHECKING:
@@ -45,14 +34,10 @@ class Equations:
         if entry in self.story.hosts:
             return self.forward(self.trace[entry]).body
         if (origin := self.story.detached_from(entry)) is not None:
-            return Call(Sign("function", "detach"), Group("(", self.value(origin), ")"))
+            inside = Node("group", "(", (self.value(origin),))
+            return Node("call", "", (Node("function", "detach"), inside))
         constant = self.story.number(entry)
         return self.symbols[entry] if constant is None else number(constant)
-
-    def gradient(self, entry: int) -> Node:
-        if entry in self.story.hosts:
-            return self.rule(self.story.hosts[entry]).body
-        return ONE if entry == self.story.loss else gradient(self.symbols[entry])
 
     def name(self, entry: int) -> str:
         return latex(self.value(entry))
@@ -66,16 +51,20 @@ class Equations:
 
     def rule(self, edge: Edge) -> Formula:
         """What a use sends back."""
-        user = self.trace[edge.target]
-        values = self._values(user) | {"g": self.gradient(user.id)}
+        user, hosts = self.trace[edge.target], self.story.hosts
+        values = self._values(user)
+        if user.id in hosts:
+            values["g"] = self.rule(hosts[user.id]).body
+        else:
+            values["g"] = ONE if user.id == self.story.loss else gradient(self.symbols[user.id])
         template = user.vjp_tex.get(edge.input, r"\text{no rule}")
-        if user.id not in self.story.hosts or "<out>" in template:
+        if user.id not in hosts or "<out>" in template:
             values["out"] = self.value(user.id)
         axes = repeats(self.trace, edge)
         if axes is None:
             return _filled(template, values)
         if axes.in_stack:
-            self._index(values, user, axes)
+            self._index(values, user, axes.letters)
         found = _filled(template, values)
         return found._replace(body=summed(found.body, letters(axes.letters)))
 
@@ -86,28 +75,25 @@ class Equations:
             values[edge.input] = part = self.value(edge.source)
             whole = edge.input.rstrip("0123456789")
             if whole != edge.input:  # one of many: they are listed
-                listed = [*items_of(values[whole]), COMMA] if whole in values else []
-                values[whole] = Row((*listed, *items_of(part)))
+                before = (*items_of(values[whole]), COMMA) if whole in values else ()
+                values[whole] = Node("row", "", (*before, *items_of(part)))
         return values
 
-    def _index(self, values: dict[str, Node], user: Entry, axes: Repeats) -> None:
+    def _index(self, values: dict[str, Node], user: Entry, over: list[str]) -> None:
         """The matrices of a stack that are multiplied before they are added."""
         names = stack_letters(len(stack(self.trace, user)))
         for edge in self.trace.into(user):
             shape = self.trace[edge.source].shape[:-2]
             own = dict(zip(reversed(names), reversed(shape), strict=False))
-            index = letters(c for c in axes.letters if own.get(c, 1) != 1)
+            index = letters(c for c in over if own.get(c, 1) != 1)
             values[edge.input] = indexed(values[edge.input], index)
-        values["g"] = indexed(values["g"], letters(axes.letters))
+        values["g"] = indexed(values["g"], letters(over))
 
 
 def _filled(template: str, values: dict[str, Node]) -> Formula:
-    body, signs = definitions(parse(template))
-    found = [(sign, _whole(what, values)) for sign, what in signs]
-    return Formula(_whole(body, values), [pair for pair in found if pair[0] != pair[1]])
-
-
-def _whole(template: Node, values: dict[str, Node]) -> Node:
     """The template filled in; what is unknown or was left out is its name."""
-    unknown = {name: Sign("word", name) for name in slots(template) if name not in values}
-    return fill(template, {**values, **unknown})
+    tree = parse(template)
+    values = {name: Node("word", name) for name in slots(tree)} | values
+    body, signs = definitions(tree)
+    found = [(sign, fill(what, values)) for sign, what in signs]
+    return Formula(fill(body, values), [pair for pair in found if pair[0] != pair[1]])

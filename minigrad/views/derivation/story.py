@@ -7,23 +7,33 @@ then either.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ..formula import Node, parse, slots
-from ..formula.tree import QUAD, SUM, TOP, Call, Fraction, Row, Script, Sign, Slot, walk
+from ..formula.tree import QUAD, SUM, TOP, base_of, items_of, script
 from ..model import Model
 
 if TYPE_CHECKING:
     from ...recording.record import Edge, Entry
     from ...recording.trace import Trace
 
-__all__ = ["Story"]
+__all__ = ["Step", "Story"]
 
-GRADIENT = Slot("g")
+GRADIENT = Node("slot", "g")
 DEEPEST = 4  # how many formulas may stand within one another
 SHORT = 6  # signs of a formula that may stand inside another one
+TOGETHER = 4  # trivial steps told as one, at most
+
+
+class Step(NamedTuple):
+    """One step: the entries whose gradient it starts from, and the uses that it sends back to."""
+
+    number: int
+    through: list[int]
+    edges: list[Edge]
+    scope: str
 
 
 class Story:
@@ -32,44 +42,39 @@ class Story:
     def __init__(self, trace: Trace, checked: frozenset[int] = frozenset()) -> None:
         self.trace, self.ran = trace, bool(trace.backward_steps)
         self.model = Model(trace)
-        self.order = self._order()
-        self._ordered = frozenset(self.order)
-        self.roots = [i for i in trace.roots if i in self._ordered] if self.ran else self.order[:1]
-        self.loss = self._loss()
+        self.order = list(dict.fromkeys(trace.backward_steps)) if self.ran else self._reached()
+        ordered = self._ordered = frozenset(self.order)
+        self.roots = [i for i in trace.roots if i in ordered] if self.ran else self.order[:1]
+        is_loss = len(self.roots) == 1 and self.begins_at_one(self.roots[0])
+        self.loss = self.roots[0] if is_loss else None  # the entry that is L
         self.hosts = self._hosts(checked)
-        self._within: dict[int, list[int]] = {}
-        for k in self.order:
-            self._within.setdefault(self.teller(k), []).append(k)
+        self.within: dict[int, list[int]] = {}  # a step's entry: it and what is told within it
+        for i in self.order:
+            self.within.setdefault(self.teller(i), []).append(i)
 
-    def _order(self) -> list[int]:
-        """The ops in the order backward goes through them."""
-        if self.ran:
-            return list(dict.fromkeys(self.trace.backward_steps))
-        needed = [i for i in self.trace.forward_steps if self.trace[i].needs]
-        reached = set(needed[-1:])
-        for i in reversed(needed):
+    def _reached(self) -> list[int]:
+        """The ops in the order backward would go through them."""
+        needed = [i for i in reversed(self.trace.forward_steps) if self.trace[i].needs]
+        reached = set(needed[:1])
+        for i in needed:
             if i in reached:
                 reached |= {e.source for e in self.trace.into(self.trace[i])}
-        return [i for i in reversed(needed) if i in reached]
-
-    def _loss(self) -> int | None:
-        """The entry that is L: the one root, if it is one number and its gradient is 1."""
-        return self.roots[0] if len(self.roots) == 1 and self.begins_at_one(self.roots[0]) else None
+        return [i for i in needed if i in reached]
 
     def begins_at_one(self, root: int) -> bool:
         """Whether backward began here as at a loss: at one number, with 1."""
         seed = self.trace[root].gradient
         return self.trace[root].size == 1 and (seed is None or float(np.ravel(seed)[0]) == 1)
 
-    def live(self, edge: Edge) -> bool:
+    def is_live(self, edge: Edge) -> bool:
         """Whether this use sends a gradient back."""
         if self.ran:
             return edge.contribution is not None
         source, target = self.trace[edge.source], self.trace[edge.target]
         return source.needs and target.id in self._ordered and edge.input in target.vjp_tex
 
-    def live_uses(self, entry: Entry) -> list[Edge]:
-        return [edge for edge in self.trace.uses(entry) if self.live(edge)]
+    def live_uses(self, entry: int) -> list[Edge]:
+        return [edge for edge in self.trace.uses(self.trace[entry]) if self.is_live(edge)]
 
     # ------------------------------------------------------------------ repeated blocks
 
@@ -82,10 +87,9 @@ class Story:
     def block(self, entry: int) -> tuple[str, str]:
         """Which blocks an entry's is one of, and the scope of the one that is told."""
         block = next(iter(self.model.fold.copy_of[entry]))
-        above, _, _ = block.rpartition("/")
+        above, slash, _ = block.rpartition("/")
         names = self.model.fold.names[block]
-        last = names.rpartition(" … ")[2]
-        return names, f"{above}/{last}" if above else last
+        return names, above + slash + names.rpartition(" … ")[2]
 
     # ------------------------------------------------------------------ told within another
 
@@ -114,15 +118,14 @@ class Story:
         if own == "turned" or (own and inlined):
             return edge
         passed = user.vjp_tex.get(edge.input) == "<g>" and user.shape == entry.shape
-        return edge if self.live(edge) and passed and _is_short(entry) else None
+        return edge if self.is_live(edge) and passed and _is_short(entry) else None
 
     def _moves(self, entry: Entry) -> str:
         """Whether an op only moves or repeats what it gets: "turned", "moved", or ""."""
-        rules = [parse(rule) for rule in entry.vjp_tex.values()]
-        tex = parse(entry.tex)
-        if len(rules) != 1 or len(self.trace.into(entry)) != 1 or SUM in walk(tex):
+        rules, tex = [*map(parse, entry.vjp_tex.values())], parse(entry.tex)
+        if len(rules) != 1 or len(self.trace.into(entry)) != 1 or SUM in tex:
             return ""
-        if rules[0] == Script(GRADIENT, above=TOP):
+        if rules[0] == script(GRADIENT, above=TOP):
             return "turned"
         repeats = rules[0] == GRADIENT and _is_function_of_slot(tex)
         return "moved" if repeats or _rearranges(rules[0]) else ""
@@ -133,17 +136,13 @@ class Story:
             entry = self.hosts[entry].target
         return entry
 
-    def within(self, teller: int) -> list[int]:
-        """What is told in an entry's step: the entry, then what it hosts, in backward order."""
-        return self._within.get(teller, [teller])
-
     def used(self, teller: int) -> list[Edge]:
         """The uses in a step that send gradients to what has a symbol, as the formula has them."""
         found = []
         for edge in self.trace.into(self.trace[teller]):
             if edge.source in self.hosts:
                 found += self.used(edge.source)
-            elif self.live(edge):
+            elif self.is_live(edge):
                 found.append(edge)
         return found
 
@@ -152,13 +151,12 @@ class Story:
     def spoken_of(self) -> set[int]:
         """Every entry that needs a symbol."""
         told = {i for i in self.trace.forward_steps if not self.hidden(i)}
-        beside = {e.source for i in told for e in self.trace.into(self.trace[i])}
-        users = {e.target for i in told | beside for e in self.live_uses(self.trace[i])}
-        users = {self.teller(i) for i in users}
-        spoken = told | beside | users
-        spoken |= {origin for i in spoken if (origin := self.detached_from(i)) is not None}
-        plain = (i for i in spoken if i not in self.hosts and self.number(i) is None)
-        return {i for i in plain if self.detached_from(i) is None}
+        told |= {e.source for i in told for e in self.trace.into(self.trace[i])}
+        told |= {self.teller(e.target) for i in told for e in self.live_uses(i)}
+        origins = {i: self.detached_from(i) for i in told}
+        told |= {origin for origin in origins.values() if origin is not None}
+        bare = (i for i in told if i not in self.hosts and self.number(i) is None)
+        return {i for i in bare if self.detached_from(i) is None}
 
     def number(self, entry: int) -> str | None:
         """A constant that is one number, as text."""
@@ -173,42 +171,52 @@ class Story:
 
     # ------------------------------------------------------------------ steps
 
+    def steps(self) -> list[Step]:
+        """All steps. Trivial ones that follow one another in a scope are one step."""
+        made: list[Step] = []
+        for i in self.order:
+            if self.teller(i) != i or self.hidden(i):
+                continue
+            scope, last = self.trace[i].scope, made[-1] if made else None
+            joins = last is not None and last.scope == scope and len(last.through) < TOGETHER
+            if last and joins and self.is_trivial(i) and self.is_trivial(last.through[-1]):
+                last.through.append(i)
+                last.edges.extend(self.used(i))
+            else:
+                made.append(Step(len(made) + 1, [i], self.used(i), scope))
+        return made
+
     def is_trivial(self, i: int) -> bool:
         """Whether a step only passes on what it got, rearranged or scaled."""
         entry = self.trace[i]
         named = {name for rule in entry.vjp_tex.values() for name in slots(parse(rule))}
-        live = [edge for edge in self.trace.into(entry) if self.live(edge)]
+        live = [edge for edge in self.trace.into(entry) if self.is_live(edge)]
         same = len(live) == 1 and self.trace[live[0].source].size == entry.size
         return same and named <= {"g", *entry.settings} and i not in self.roots
 
 
 def _is_short(entry: Entry) -> bool:
-    """Whether a formula may stand inside another one."""
+    """Whether a formula may stand inside another one: few signs, and none that needs room."""
     tree = parse(entry.tex)
+    signs = [part for part in tree if not part.parts and part.kind not in ("space", "empty")]
+    heavy = any(
+        part == QUAD
+        or part.kind in ("frac", "tfrac")
+        or (part.kind == "function" and part.text[:1] != "\\")
+        for part in tree
+    )
     needs_result = any("out" in slots(parse(rule)) for rule in entry.vjp_tex.values())
-    few = sum(map(_is_seen, walk(tree))) <= SHORT
-    return few and not any(map(_is_heavy, walk(tree))) and not needs_result
-
-
-def _is_seen(node: Node) -> bool:
-    return isinstance(node, Slot) or (isinstance(node, Sign) and node.kind != "space")
-
-
-def _is_heavy(node: Node) -> bool:
-    """A fraction, a function with a name of its own, or what begins a definition."""
-    named = isinstance(node, Sign) and node.kind == "function" and node.tex[0] != "\\"
-    return isinstance(node, Fraction) or named or node == QUAD
+    return len(signs) <= SHORT and not heavy and not needs_result
 
 
 def _rearranges(rule: Node) -> bool:
     """A function of <g> alone, or a sum of its entries."""
-    items = rule.items if isinstance(rule, Row) else ()
-    sums = len(items) == 2 and isinstance(items[0], Script) and items[0].base == SUM
-    return _is_function_of_slot(rule) or (sums and items[1] == GRADIENT)
+    first, *rest = items_of(rule)
+    return _is_function_of_slot(rule) or (base_of(first) == SUM and rest == [GRADIENT])
 
 
 def _is_function_of_slot(tree: Node) -> bool:
-    if not isinstance(tree, Call) or not isinstance(tree.group.inside, Slot):
-        return False
-    head = tree.head.base if isinstance(tree.head, Script) else tree.head
-    return isinstance(head, Sign) and head.kind == "function"
+    match tree:
+        case Node("call", _, (head, Node(_, _, (Node("slot"),)))):
+            return base_of(head).kind == "function"
+    return False

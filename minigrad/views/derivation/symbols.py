@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...ops.notation import times
 from ..formula import Node, parse
-from ..formula.tree import Group, Script, Sign, row
+from ..formula.signs import GREEK
+from ..formula.tree import COMMA, EMPTY, letter, row, script
 
 if TYPE_CHECKING:
     from ...recording.record import Entry
@@ -17,18 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["letters", "space", "symbol_of", "symbols"]
 
-GREEK = frozenset(
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau "
-    "upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega".split()
-)
 WORD = 14  # characters of a name that is a symbol; a longer one is quoted
-LOSS = Sign("letter", "L")
+LOSS = letter("L")
 # letters for what has no name: the first that no one else uses
 UNNAMED = "H Z U Y"
+PARAMETER = r"\theta \vartheta \psi"
 BY_PART = {"mask": "M B", "targets": "t", "a": "c k", "b": "c k", "x": "X c k"}
-
-
-# ---------------------------------------------------------------- one symbol
 
 
 def symbol_of(name: str) -> Node:
@@ -42,79 +36,70 @@ def symbol_of(name: str) -> Node:
     """
     found = re.fullmatch(r"([A-Za-z]+)(\d*)((?:_[A-Za-z0-9]+)*)", name)
     if not found or len(name) > WORD + 6 or len(found[1]) > WORD:
-        return Sign("text", name)
+        return Node("text", name)
     word, digits, rest = found.groups()
     below = letters([digits] * bool(digits) + rest.split("_")[1:])
-    return _word(word) if below is None else Script(_word(word), below)
+    return _word(word) if below == EMPTY else script(_word(word), below)
 
 
-def _word(text: str) -> Sign:
+def _word(text: str) -> Node:
     if text in GREEK:
-        return Sign("letter", rf"\{text}")
-    kind = "number" if text.isdigit() else "letter" if len(text) == 1 else "word"
-    return Sign(kind, text)
+        return letter(rf"\{text}")
+    return Node("number" if text.isdigit() else "letter" if len(text) == 1 else "word", text)
 
 
-def letters(names: Iterable[str]) -> Node | None:
-    """Names beside one another, as they stand below a sign; None for none."""
+def letters(names: Iterable[str]) -> Node:
+    """Names beside one another, as they stand below a sign; EMPTY for none."""
     items: list[Node] = []
     for name in names:
-        items += [Sign("operator", ","), parse(name) if "_" in name else _word(name)]
-    return row(items[1:]) if items else None
-
-
-# ---------------------------------------------------------------- the symbols of a trace
+        items += [COMMA, parse(name) if "_" in name else _word(name)]
+    return row(items[1:]) if items else EMPTY
 
 
 def symbols(trace: Trace, used: Iterable[int], loss: int | None) -> dict[int, Node]:
     """A symbol for each entry used, no two alike; `loss` is the entry that is L itself."""
     entries = [trace[i] for i in sorted(used) if i != loss]
     found = {e.id: symbol_of(e.name) for e in entries if e.name}
-    taken = {symbol.base if isinstance(symbol, Script) else symbol for symbol in found.values()}
-    taken.add(LOSS)
+    taken = {LOSS, *(s.parts[0] if s.kind == "script" else s for s in found.values())}
     groups: dict[str, list[int]] = {}
     for e in entries:
         if not e.name:
             groups.setdefault(_choices(trace, e), []).append(e.id)
     for choices, ids in groups.items():
-        letter = next((c for c in map(parse, choices.split()) if c not in taken), _word("tmp"))
-        taken.add(letter)
-        for i, k in enumerate(ids, 1):
-            found[k] = Script(letter, Sign("number", str(i))) if len(ids) > 1 else letter
-    found = _told_apart(trace, found)
-    return found | ({loss: LOSS} if loss is not None else {})
+        base = next((c for c in map(parse, choices.split()) if c not in taken), _word("tmp"))
+        taken.add(base)
+        for k, i in enumerate(ids, 1):
+            found[i] = script(base, Node("number", str(k))) if len(ids) > 1 else base
+    return _distinct(trace, found) | ({} if loss is None else {loss: LOSS})
 
 
 def _choices(trace: Trace, entry: Entry) -> str:
     """The letters that an entry without a name may have, after the part that it plays first."""
-    if entry.op is not None:
-        return UNNAMED
-    if entry.kind == "parameter":
-        return r"\theta \vartheta \psi"
+    if entry.op is not None or entry.kind == "parameter":
+        return PARAMETER if entry.op is None else UNNAMED
     uses = trace.uses(entry)
     part = uses[0].input if uses else "x"
     return BY_PART.get(part, rf"\mathrm{{{part}}}" if len(part) > 1 else part)
 
 
-def _told_apart(trace: Trace, plain: dict[int, Node]) -> dict[int, Node]:
+def _distinct(trace: Trace, found: dict[int, Node]) -> dict[int, Node]:
     """Mark namesakes: by the number in their scopes if that tells them apart, else by counting."""
-    alike: dict[Node, list[int]] = {}
-    for i, symbol in sorted(plain.items()):
+    alike: dict[Node, list[int]] = {LOSS: [-1]}  # L is the loss, so nothing else is L alone
+    for i, symbol in sorted(found.items()):
         alike.setdefault(symbol, []).append(i)
-    alike.setdefault(LOSS, []).insert(0, -1)  # L is the loss, so nothing else is L alone
-    found = {}
     for symbol, ids in alike.items():
-        numbers = [(re.findall(r"\d+", trace[i].scope if i >= 0 else "") or [""])[-1] for i in ids]
-        if "" in numbers or len(set(numbers)) < len(ids):
-            numbers = [str(n) for n in range(1, len(ids) + 1)]
-        for i, digits in zip(ids, numbers, strict=True):
-            found[i] = _marked(symbol, digits) if len(ids) > 1 else symbol
-    return {i: symbol for i, symbol in found.items() if i >= 0}
+        marks = [(re.findall(r"\d+", trace[i].scope if i >= 0 else "") or [""])[-1] for i in ids]
+        if "" in marks or len(set(marks)) < len(ids):
+            marks = [str(n) for n in range(1, len(ids) + 1)]
+        if len(ids) > 1:
+            found |= {i: _marked(symbol, mark) for i, mark in zip(ids, marks, strict=True)}
+    found.pop(-1, None)
+    return found
 
 
 def _marked(symbol: Node, digits: str) -> Node:
-    mark = Group("(", Sign("number", digits), ")")
-    return replace(symbol, above=mark) if isinstance(symbol, Script) else Script(symbol, above=mark)
+    base, below, _ = symbol.parts if symbol.kind == "script" else (symbol, EMPTY, EMPTY)
+    return script(base, below, Node("group", "(", (Node("number", digits),)))
 
 
 def space(shape: tuple[int, ...], dtype: str = "float64") -> str:

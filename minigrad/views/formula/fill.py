@@ -6,39 +6,31 @@ be misread gets brackets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
-from .products import ONE, bracketed, factors, is_factor, is_one, transposed
+from .products import ONE, bracketed, factors, is_factor, transposed
 from .tree import (
-    ADDING,
     COMMA,
+    EMPTY,
     MINUS,
+    PLUS,
     TOP,
-    Accent,
-    Call,
-    Fraction,
-    Group,
     Node,
-    Row,
-    Script,
-    Sign,
-    Slot,
     base_of,
     is_negative,
     items_of,
     level,
     operator,
     row,
+    script,
     split,
 )
 
 __all__ = ["fill"]
 
-CIRCLE, TIMES = operator(r"\circ"), operator(r"\odot")
-ENTRYWISE = (TIMES, operator(r"\oslash"))
-THIN = Sign("space", r"\,")
-GRADIENT = Slot("g")
+TIMES, DIVIDED = operator(r"\odot"), operator(r"\oslash")  # entry by entry
+THIN = Node("space", r"\,")
+GRADIENT = Node("slot", "g")
 
 
 def fill(node: Node, values: Mapping[str, Node]) -> Node:
@@ -50,130 +42,92 @@ def fill(node: Node, values: Mapping[str, Node]) -> Node:
     '3\\, \\left(a + b\\right) \\odot X^{\\circ 2}'
     """
     match node:
-        case Slot(name):
+        case Node("slot", name):
             return values.get(name, node)
-        case Row(items):
-            return _tidy(row(_filled(_without_ones(items, values), values)))
-        case Group(inside=inside):
-            return replace(node, inside=fill(inside, values))
-        case Call(head, group):
-            function = fill(head, values)
-            whole = replace(group, inside=fill(group.inside, values))
-            return Call(_base(function, True) if isinstance(head, Slot) else function, whole)
-        case Fraction(top, bottom):
-            return replace(node, top=fill(top, values), bottom=fill(bottom, values))
-        case Script():
-            return _script(node, values)
-        case Accent(mark, base):
-            return Accent(mark, fill(base, values))
-    return node
+        case Node("row", _, items):
+            kept = _without_ones(items) if values.get("g") == ONE else items
+            return _numbers_first(row(_filled(kept, values)))
+        case Node("call", _, (Node("slot") as head, group)):
+            return Node("call", "", (_base(fill(head, values), True), fill(group, values)))
+        case Node("script", _, (Node("slot") as base, below, above)):
+            marks = fill(below, values), _exponent(fill(above, values))
+            return _scripted(fill(base, values), *marks)
+    return node.mapped(lambda part: fill(part, values))
 
 
-def _script(script: Script, values: Mapping[str, Node]) -> Node:
-    below = None if script.below is None else fill(script.below, values)
-    above = None if script.above is None else _exponent(fill(script.above, values))
-    base = fill(script.base, values)
-    if not isinstance(script.base, Slot) or base == script.base:
-        return Script(base, below, above)
-    if above == TOP and below is None:
-        return transposed(base)
-    if above == ONE and below is None:
-        return base
-    base = _base(base, index=below is not None)
-    if isinstance(base, Script) and base.above is None and below is None:
-        return replace(base, above=above)
-    return Script(base, below, above)
+def _scripted(base: Node, below: Node, above: Node) -> Node:
+    if below == EMPTY and above in (TOP, ONE):
+        return transposed(base) if above == TOP else base
+    base = _base(base, below != EMPTY)
+    if base.kind == "script" and base.parts[2] == below == EMPTY:
+        base, below = base.parts[:2]
+    return script(base, below, above)
 
 
 def _base(node: Node, index: bool) -> Node:
-    """A value that a script or an index stands behind."""
-    inner = base_of(node)
-    symbol = isinstance(inner, Sign) and inner.kind in ("letter", "word", "function", "operator")
-    scripted = isinstance(node, Script) and (
-        node.above == TOP or (index and node.below is not None)
-    )
-    if isinstance(node, Slot | Group) or (symbol and not scripted):
-        return node
-    return bracketed(node)
+    """A value that a script or an index stands behind, in brackets unless it is a symbol."""
+    symbol = base_of(node).kind in ("letter", "word", "function", "operator")
+    if node.kind == "script":
+        _, below, above = node.parts
+        symbol = symbol and above != TOP and not (index and below != EMPTY)
+    return node if symbol or node.kind in ("slot", "group", "tall") else bracketed(node)
 
 
 def _exponent(node: Node) -> Node:
     """An exponent entry by entry, worked out if it is one number less another."""
-    items = items_of(node)
-    if len(items) != 2 or items[0] != CIRCLE or not isinstance(items[1], Group):
-        return node
-    terms = split(items[1].inside, MINUS)
-    if len(terms) != 2 or not all(isinstance(t, Sign) and t.kind == "number" for t in terms):
-        return node
-    try:
-        power = float(terms[0].tex) - float(terms[1].tex)  # type: ignore[union-attr]
-    except ValueError:
-        return node
-    return ONE if power == 1 else Row((CIRCLE, Sign("number", f"{power:g}")))
+    match items_of(node):
+        case (Node(_, r"\circ") as circle, Node("group", _, (inside,))):
+            terms = split(inside, MINUS)
+            if len(terms) == 2 and all(t.kind == "number" and "\\" not in t.text for t in terms):
+                power = float(terms[0].text) - float(terms[1].text)
+                return ONE if power == 1 else row((circle, Node("number", f"{power:g}")))
+    return node
 
 
-def _without_ones(items: tuple[Node, ...], values: Mapping[str, Node]) -> list[Node]:
-    """A row less its factors <g> where the gradient is 1: it need not be written."""
-    kept = list(items)
-    while is_one(values.get("g", GRADIENT)) and GRADIENT in kept and len(kept) > 1:
-        at = kept.index(GRADIENT)
-        before, after = kept[at - 1 : at], kept[at + 1 : at + 2]
-        if after == [TIMES] or (after and is_factor(after[0])):
-            del kept[at : at + 1 + (after == [TIMES])]
-        elif before in ([TIMES], [THIN]) or (before and is_factor(before[0])):
-            del kept[at - (before in ([TIMES], [THIN])) : at + 1]
-        else:
-            break
+def _without_ones(items: Sequence[Node]) -> list[Node]:
+    """A row less its factors <g>: of a gradient that is 1, they need not be written."""
+    kept = [*items]
+    for at in reversed([i for i, item in enumerate(items) if item == GRADIENT]):
+        before, after = kept[max(at - 1, 0) : at], kept[at + 1 : at + 2]
+        if after == [TIMES]:
+            del kept[at : at + 2]
+        elif before in ([TIMES], [THIN]):
+            del kept[at - 1 : at + 1]
+        elif any(map(is_factor, before + after)):
+            del kept[at]
     return kept
 
 
-def _filled(items: list[Node], values: Mapping[str, Node]) -> list[Node]:
+def _filled(items: Sequence[Node], values: Mapping[str, Node]) -> list[Node]:
     found: list[Node] = []
-    for i, item in enumerate(items):
+    for before, item, after in zip((EMPTY, *items), items, (*items[1:], EMPTY), strict=False):
         value = fill(item, values)
-        before = items[i - 1] if i else None
-        after = items[i + 1] if i + 1 < len(items) else None
-        if value is item or not _needs_brackets(value, before, after):
-            found += items_of(value)
-        else:
-            found.append(bracketed(value))
+        bare = value == item or not _needs_brackets(value, before, after)
+        found += items_of(value) if bare else (bracketed(value),)
     return found
 
 
-def _needs_brackets(value: Node, before: Node | None, after: Node | None) -> bool:
+def _needs_brackets(value: Node, before: Node, after: Node) -> bool:
     """Whether a value would be misread between its neighbours."""
-    edges = (None, COMMA)
-    if level(value) == "atom" or (before in edges and after in edges):
+    if level(value) == "atom" or {before, after} <= {EMPTY, COMMA}:
         return False
-    terms = (None, *ADDING)
-    if before in terms and after in terms and not is_negative(value):
-        return level(value) == "sum" and before is not None
-    beside = before in ENTRYWISE or after in ENTRYWISE or _is_function(before)
-    return beside or not factors(value)
+    if {before, after} <= {EMPTY, PLUS, MINUS} and not is_negative(value):
+        return level(value) == "sum" and before != EMPTY
+    entrywise = {before, after} & {TIMES, DIVIDED} or before.kind == "function"
+    return bool(entrywise) or not factors(value)
 
 
-def _is_function(node: Node | None) -> bool:
-    return isinstance(node, Sign) and node.kind == "function"
-
-
-def _tidy(node: Node) -> Node:
+def _numbers_first(node: Node) -> Node:
     """Numbers stand before what they multiply entry by entry."""
     parts = split(node, TIMES)
-    if len(parts) == 1 or level(node) != "product":
-        return node
     numbers = [part for part in parts if _is_number(part)]
     others = [part for part in parts if part not in numbers]
-    if not numbers or not others:
+    if not numbers or not others or len(parts) == 1 or level(node) != "product":
         return node
-    items: list[Node] = []
-    for number in numbers:
-        items += [*items_of(number), THIN]
-    for i, part in enumerate(others):
-        items += [*([TIMES] if i else []), *items_of(part)]
-    return row(items)
+    items = [item for number in numbers for item in (*items_of(number), THIN)]
+    items += [item for part in others for item in (*items_of(part), TIMES)]
+    return row(items[:-1])
 
 
 def _is_number(node: Node) -> bool:
-    if isinstance(node, Fraction):
-        return node.small and _is_number(node.top)
-    return isinstance(node, Sign) and node.kind == "number"
+    return node.kind == "number" or (node.kind == "tfrac" and _is_number(node.parts[0]))

@@ -9,22 +9,17 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from .signs import SPACES, shown
-from .tree import SUM, Accent, Call, Fraction, Group, Node, Row, Script, Sign, Slot, items_of
+from .signs import CLOSING, SPACES, shown
+from .tree import EMPTY, SUM, Node, items_of
 
 __all__ = ["Tree", "mathml"]
 
 Tree: TypeAlias = Any
-TAGS = {"letter": "mi", "number": "mn", "operator": "mo", "text": "mtext", "shape": "shape"}
+TAGS = {"number": "mn", "operator": "mo", "text": "mtext", "shape": "shape", "slot": "slot"}
+SIGNS = {"-": "−", r"\top": "⊤", r"\sum": "∑", r"\circ": "∘"}  # where plain text has another
 ACCENTS = {"hat": "^", "bar": "¯"}
-SIGNS = {
-    "-": "−",
-    r"\top": "⊤",
-    r"\sum": "∑",
-    r"\circ": "∘",
-}  # where MathML's sign is not that of plain text
-UNDER = (SUM, Sign("function", r"\max"), Sign("function", r"\min"))  # scripts stand below these
-NARROW = "0.17em"  # between neighbours in a product, whose symbols may be words
+UNDER = (SUM, Node("function", r"\max"), Node("function", r"\min"))  # scripts stand below these
+FULL_SIZE = {"displaystyle": "false", "scriptlevel": "0"}
 
 
 def mathml(node: Node) -> Tree:
@@ -36,66 +31,45 @@ def mathml(node: Node) -> Tree:
     >>> mathml(parse(r"\operatorname{mine}(<x>)"))[1]
     ['mrow', ['mi', 'mine'], ['mrow', ['mo', '('], ['slot', 'x'], ['mo', ')']]]
     """
-    return ["mrow", *_parts(node)]
+    return ["mrow", *_beside(node)]
 
 
-def _parts(node: Node) -> list[Tree]:
+def _beside(node: Node) -> list[Tree]:
     """What stands beside one another, with room between the factors of a product."""
     trees: list[Tree] = []
-    for item, after in pairwise((*items_of(node), None)):
-        assert item is not None
+    for item, after in pairwise((*items_of(node), Node("space"))):
         trees.append(_tree(item))
-        if after is not None and _is_factor(item) and _is_factor(after):
-            trees.append(["mspace", {"width": NARROW}])
+        if not {item.kind, after.kind} & {"operator", "space"}:
+            trees.append(["mspace", {"width": "0.17em"}])
     return trees
-
-
-def _is_factor(node: Node) -> bool:
-    return not (isinstance(node, Sign) and node.kind in ("operator", "space"))
 
 
 def _tree(node: Node) -> Tree:
     match node:
-        case Sign():
-            return _sign(node)
-        case Slot(name):
-            return ["slot", name]
-        case Row():
+        case Node("space", tex):
+            return ["mspace", {"width": SPACES[tex[1:]]}]
+        case Node("row"):
             return mathml(node)
-        case Group(open, inside, close):
-            return ["mrow", ["mo", open], *_parts(inside), ["mo", close]]
-        case Call(head, group):
+        case Node("group" | "tall", open, (inside,)):
+            return ["mrow", ["mo", open], *_beside(inside), ["mo", CLOSING[open]]]
+        case Node("call", _, (head, group)):
             return ["mrow", _tree(head), _tree(group)]
-        case Fraction(top, bottom, small):
+        case Node("frac" | "tfrac" as kind, _, (top, bottom)):
             made = ["mfrac", _tree(top), _tree(bottom)]
-            style = {"displaystyle": "false", "scriptlevel": "0"}
-            return ["mstyle", style, made] if small else made
-        case Script(base, below, above):
-            scripts = [_small(script) for script in (below, above) if script is not None]
-            return [_script_tag(node), _tree(base), *scripts]
-        case Accent("sqrt", base):
-            return ["msqrt", *_parts(base)]
-        case Accent(mark, base):
+            return ["mstyle", FULL_SIZE, made] if kind == "tfrac" else made
+        case Node("script", _, (base, below, above)):
+            under, over = ("under", "over") if base in UNDER and below != EMPTY else ("sub", "sup")
+            marks = {under: below, over: above}
+            tag = "m" + "".join(name for name, mark in marks.items() if mark != EMPTY)
+            return [tag, _tree(base), *(_small(m) for m in marks.values() if m != EMPTY)]
+        case Node("sqrt", _, (base,)):
+            return ["msqrt", *_beside(base)]
+        case Node("hat" | "bar" as mark, _, (base,)):
             return ["mover", _tree(base), ["mo", {"stretchy": "false"}, ACCENTS[mark]]]
-
-
-def _script_tag(script: Script) -> str:
-    if script.below is None:
-        return "msup"
-    under = script.base in UNDER
-    if script.above is not None:
-        return "munderover" if under else "msubsup"
-    return "munder" if under else "msub"
+    prefix = [{"form": "prefix"}] if node.text == r"\partial" else []
+    return [TAGS.get(node.kind, "mi"), *prefix, SIGNS.get(node.text, shown(node))]
 
 
 def _small(node: Node) -> Tree:
     """A script, where nothing needs room."""
-    items = items_of(node)
-    return _tree(node) if len(items) == 1 else ["mrow", *map(_tree, items)]
-
-
-def _sign(sign: Sign) -> Tree:
-    if sign.kind == "space":
-        return ["mspace", {"width": SPACES[sign.tex[1:]]}]
-    attributes = [{"form": "prefix"}] if sign.tex == r"\partial" else []
-    return [TAGS.get(sign.kind, "mi"), *attributes, SIGNS.get(sign.tex, shown(sign))]
+    return ["mrow", *map(_tree, node.parts)] if node.kind == "row" else _tree(node)

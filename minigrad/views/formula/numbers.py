@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from math import isfinite, sqrt
+from math import inf
 
 from .parse import parse
-from .tree import MINUS, Accent, Fraction, Node, Row, Sign
+from .tree import MINUS, Node, operator, row
 
 __all__ = ["number"]
 
@@ -21,19 +21,17 @@ def number(text: str) -> Node:
     try:
         value = float(re.sub(r"^np\.\w+\((.*)\)$", r"\1", text))
     except ValueError:
-        return Sign("text", text)
+        return Node("text", text)
     if value != value:
-        return Sign("word", "nan")
-    if value < 0:
-        return Row((MINUS, _positive(-value)))
-    return _positive(value)
+        return Node("word", "nan")
+    return row((MINUS, _positive(-value))) if value < 0 else _positive(value)
 
 
 def _positive(value: float) -> Node:
-    if not isfinite(value):
-        return Sign("letter", r"\infty")
+    if value == inf:
+        return parse(r"\infty")
     if value == int(value) and value < 1e6:
-        return Sign("number", str(int(value)))
+        return Node("number", str(int(value)))
     return _unit_fraction(value) or _decimal(value)
 
 
@@ -41,21 +39,20 @@ def _unit_fraction(value: float) -> Node | None:
     """1/n or 1/√n, for what would be a long decimal."""
     if not 0 < value < 1 or len(repr(value)) <= 7:
         return None
-    for is_root, n in ((False, round(1 / value)), (True, round(1 / value**2))):
-        if 1 < n < 1e5 and abs(value - 1 / (sqrt(n) if is_root else n)) < 4e-16:
-            bottom = Sign("number", str(n))
-            return Fraction(
-                Sign("number", "1"), Accent("sqrt", bottom) if is_root else bottom, small=True
-            )
+    for tex, n, root in (
+        (r"\tfrac{{1}}{{{}}}", 1 / value, 1),
+        (r"\tfrac{{1}}{{\sqrt{{{}}}}}", value**-2, 2),
+    ):
+        if 1 < round(n) < 1e5 and abs(value - round(n) ** (-1 / root)) < 4e-16:
+            return parse(tex.format(round(n)))
     return None
 
 
 def _decimal(value: float) -> Node:
     short = f"{value:.6g}"
     digits, _, power = short.partition("e")
-    dots = "" if float(short) == value else r"\ldots"
-    mantissa = Sign("number", digits + dots)
+    mantissa = Node("number", digits + r"\ldots" * (float(short) != value))
     if not power:
         return mantissa
     ten = parse(f"10^{{{int(power)}}}")
-    return ten if digits == "1" else Row((mantissa, Sign("operator", r"\cdot"), ten))
+    return ten if digits == "1" else row((mantissa, operator(r"\cdot"), ten))

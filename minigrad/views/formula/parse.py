@@ -9,183 +9,142 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from .signs import FUNCTIONS, GREEK, OPERATORS, SPACES
-from .tree import Accent, Call, Fraction, Group, Node, Row, Script, Sign, Slot, base_of, row
+from .signs import CLOSING, KINDS
+from .tree import EMPTY, Node, base_of, items_of, operator, row, script
 
 __all__ = ["parse"]
 
-TOKEN = re.compile(r"\\[A-Za-z]+|\\.|<\w+>|\s+|.", re.DOTALL)
-CLOSING = {"(": ")", "[": "]", "|": "|", "{": "}"}
-IGNORED = ("textstyle", "displaystyle", "mathbin", "mathrel", "mathbf", "mathit")
-GLUED = re.compile(r"\{([:+])\}")  # an operator in braces, which LaTeX sets without room
+TOKEN = re.compile(r"(\s*)(\\[A-Za-z]+|\\.|<\w+>|\d+(?:\.\d+)?|[^\W\d_]'*|\S)", re.DOTALL)
+
+ENDS = (")", "]", "}", r"\right", "")  # where a row ends
+STYLES = ("textstyle", "displaystyle", "mathbin", "mathrel", "mathbf", "mathit", "right")
+RAW = {"operatorname": "function", "mathrm": "word", "text": "text"}
 
 
 @lru_cache(maxsize=4096)
 def parse(tex: str) -> Node:
     r"""A formula as a tree.
 
-    >>> parse(r"<x>^\top")
-    Script(base=Slot(name='x'), below=None, above=Sign(kind='operator', tex='\\top'))
+    >>> parse("-<x>").parts
+    (Node(kind='operator', text='-', parts=()), Node(kind='slot', text='x', parts=()))
     """
-    tex = re.sub(r"\\[lr]vert\b ?", "|", GLUED.sub(r"\\glued\1", tex))
-    return _Parser(TOKEN.findall(tex)).formula()
+    tex = re.sub(r"\{([:+])\}", r"\\glued\1", tex)  # an operator that LaTeX sets without room
+    tex = re.sub(r"\|([^|]*)\|", r"\\abs{\1}", re.sub(r"\\[lr]vert\b ?", "|", tex))
+    parser = _Parser(tex)
+    items = parser.items()
+    while parser.peek():  # a bracket that nothing opened
+        items += [Node("word", parser.next().strip("\\")), *parser.items()]
+    return row(items)
 
 
 class _Parser:
-    """Reads tokens from the left."""
+    """Reads tokens from the left, each with the room before it."""
 
-    def __init__(self, tokens: list[str]) -> None:
-        self.tokens, self.at = tokens, 0
-
-    def formula(self) -> Node:
-        items: list[Node] = []
-        while self.at < len(self.tokens):
-            items += self.items()
-            if self.at < len(self.tokens):  # a bracket that nothing opened
-                items.append(Sign("word", self.next().strip("\\")))
-        return row(items)
+    def __init__(self, tex: str) -> None:
+        self.tokens, self.at = [*TOKEN.findall(tex), ("", "")], 0
 
     def peek(self) -> str:
-        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+        return str(self.tokens[self.at][1])
 
     def next(self) -> str:
-        self.at += 1
-        return self.tokens[self.at - 1]
+        token = self.peek()
+        self.at += bool(token)
+        return token
+
+    def skip(self, token: str) -> bool:
+        """Whether this is the next token, which is read then."""
+        found = self.peek() == token
+        self.at += found
+        return found
 
     def items(self) -> list[Node]:
         """Nodes up to a closing bracket or the end."""
         items: list[Node] = []
-        apart = True  # whether a space or nothing stands before the next token
-        while (token := self.peek()) and token not in (")", "]", "}", r"\right", "|end"):
-            if token.isspace():
-                self.at += 1
-                apart = True
+        while self.peek() not in ENDS:
+            close = not self.tokens[self.at][0]
+            if self.peek() in "^_":
+                items[-1:] = [self.scripted(items[-1] if items else row(()), self.next())]
                 continue
-            if token in "^_":
-                self.at += 1
-                items[-1:] = [self.scripted(items[-1] if items else Row(()), token)]
-            else:
-                node = self.node()
-                if node is None:
-                    continue
-                if isinstance(node, Group) and items and not apart and _takes(items[-1], node):
-                    items[-1] = Call(items[-1], node)
-                else:
-                    items.append(node)
-            apart = False
+            node = self.node(self.next())
+            if node.kind in ("group", "tall") and items and close and _takes(items[-1], node):
+                items[-1] = Node("call", "", (items[-1], node))
+            elif node != EMPTY:
+                items.append(node)
         return items
 
-    def node(self) -> Node | None:
-        """What begins at the next token; None for a command that only sets a style."""
-        token = self.next()
+    def node(self, token: str) -> Node:
+        """What begins at a token; EMPTY for a command that only sets a style."""
         if token == "{":
-            return self.braced()
-        if token in ("(", "[", "|"):
-            return self.bracketed(token)
-        if len(token) > 2 and token[0] == "<":
-            return Slot(token[1:-1])
-        if token.startswith("\\"):
-            return self.command(token)
-        if token.isdigit():
-            return Sign("number", token + self.digits())
-        if token.isalpha():
-            while self.peek() == "'":
-                token += self.next()
-            return Sign("letter", token)
-        return Sign("operator", token)
+            inside = row(self.items())
+            self.skip("}")
+            return inside
+        if token in ("(", "["):
+            return self.group(token)
+        if token[0] == "\\":
+            return self.command(token, token[1:])
+        if token[0] == "<" and token[1:]:
+            return Node("slot", token[1:-1])
+        if token[0].isdigit():
+            return Node("number", token)
+        return Node("letter" if token[0].isalpha() else "operator", token)
 
-    def digits(self) -> str:
-        """The rest of a number."""
-        rest = re.match(r"\d*(\.\d+)?", "".join(self.tokens[self.at : self.at + 40]))
-        found = rest[0] if rest else ""
-        self.at += len(found)
-        return found
+    def group(self, open: str, tall: bool = False) -> Node:
+        inside = row(self.items())
+        if tall:
+            self.skip(r"\right")
+        if self.skip(CLOSING[open]):
+            return Node("tall" if tall else "group", open, (inside,))
+        return row((operator(open), *items_of(inside)))
 
-    def braced(self) -> Node:
-        items = self.items()
-        if self.peek() == "}":
-            self.at += 1
-        return row(items)
-
-    def bracketed(self, open: str, tall: bool = False) -> Node:
-        close = CLOSING[open]
-        if open == "|":
-            return self.absolute()
-        items = self.items()
-        if tall and self.peek() == r"\right":
-            self.at += 1
-        if self.peek() == close:
-            self.at += 1
-            return Group(open, row(items), close, tall)
-        return Row((Sign("operator", open), *items))
-
-    def absolute(self) -> Node:
-        if "|" not in self.tokens[self.at :]:
-            return Sign("operator", "|")
-        end = self.tokens.index("|", self.at)
-        self.tokens[end] = "|end"
-        items = self.items()
-        self.at += 1
-        return Group("|", row(items), "|")
-
-    def command(self, token: str) -> Node | None:
-        name = token[1:]
-        if name in ("frac", "tfrac", "dfrac"):
-            return Fraction(self.argument(), self.argument(), small=name == "tfrac")
-        if name in ("hat", "bar", "sqrt"):
-            return Accent(name, self.argument())
-        if name in ("operatorname", "mathrm", "text"):
-            kind = {"operatorname": "function", "mathrm": "word", "text": "text"}[name]
-            return Sign(kind, self.raw())
-        if name == "left":
-            return self.bracketed(self.next(), tall=True) if self.peek() in CLOSING else None
-        if name == "right":
-            return None
-        if name == "glued":
-            return Sign("operator", f"{{{self.next()}}}")
-        if name in SPACES:
-            return Sign("space", token)
-        if name in OPERATORS:
-            return Sign("operator", token)
-        if name in FUNCTIONS:
-            return Sign("function", token)
-        if name in IGNORED:
-            return None
-        return Sign("letter", token) if name in GREEK else Sign("word", name)
+    def command(self, token: str, name: str) -> Node:
+        match name:
+            case "frac" | "tfrac" | "dfrac":
+                kind = "tfrac" if name == "tfrac" else "frac"
+                return Node(kind, "", (self.argument(), self.argument()))
+            case "hat" | "bar" | "sqrt":
+                return Node(name, "", (self.argument(),))
+            case "abs":
+                return Node("group", "|", (self.argument(),))
+            case "operatorname" | "mathrm" | "text":
+                return Node(RAW[name], self.raw())
+            case "glued":
+                return operator(f"{{{self.next()}}}")
+            case "left":
+                return self.group(self.next(), tall=True) if self.peek() in ("(", "[") else EMPTY
+        if name in STYLES:
+            return EMPTY
+        return Node(KINDS[name], token) if name in KINDS else Node("word", name)
 
     def raw(self) -> str:
         """What stands in braces, as it is."""
-        if self.peek() != "{":
-            return self.next() if self.peek() else ""
-        self.at += 1
+        if not self.skip("{"):
+            return self.next()
         start, depth = self.at, 1
         while self.peek() and depth:
             depth += {"{": 1, "}": -1}.get(self.next(), 0)
-        return "".join(self.tokens[start : self.at - (depth == 0)])
+        text = "".join(room + token for room, token in self.tokens[start : self.at])
+        return text[:-1] if depth == 0 else text
 
     def argument(self) -> Node:
         """What a command applies to: a group, or the next token, which of a number is one digit."""
-        while self.peek().isspace():
-            self.at += 1
         token = self.peek()
-        if not token or token in (")", "]", "}"):
-            return Row(())
-        if token.isdigit():
-            return Sign("number", self.next())
-        return self.node() or Row(())
+        if token in ENDS:
+            return row(())
+        if token[0].isdigit():
+            self.tokens[self.at : self.at + 1] = [("", token[0]), *TOKEN.findall(token[1:])]
+        node = self.node(self.next())
+        return row(()) if node == EMPTY else node
 
-    def scripted(self, base: Node, sign: str) -> Script:
-        script = self.argument()
-        free = isinstance(base, Script) and (base.below if sign == "_" else base.above) is None
-        whole = base if isinstance(base, Script) and free else Script(base)
-        below, above = (script, whole.above) if sign == "_" else (whole.below, script)
-        return Script(whole.base, below, above)
+    def scripted(self, base: Node, sign: str) -> Node:
+        added, side = self.argument(), 1 if sign == "_" else 2
+        free = base.kind == "script" and base.parts[side] == EMPTY
+        parts = [*base.parts] if free else [base, EMPTY, EMPTY]
+        parts[side] = added
+        return script(*parts)
 
 
-def _takes(head: Node, group: Group) -> bool:
+def _takes(head: Node, group: Node) -> bool:
     """Whether brackets right behind a node are its arguments or its index."""
     base = base_of(head)
-    if group.open == "|" or (isinstance(base, Sign) and base.kind == "number"):
-        return False
-    operator = isinstance(base, Sign) and base.kind in ("operator", "space", "text")
-    return not operator or base == Sign("operator", r"\#")
+    signs = ("number", "operator", "space", "text")
+    return group.text != "|" and (base.kind not in signs or base == operator(r"\#"))

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from .text import text
 from .tree import (
     COMMA,
+    EMPTY,
     SUM,
     TOP,
-    Accent,
-    Fraction,
-    Group,
     Node,
-    Row,
-    Script,
-    Sign,
-    Slot,
     base_of,
     items_of,
+    letter,
     level,
     operator,
     row,
+    script,
 )
+from .write import text
 
 __all__ = [
     "ONE",
@@ -32,30 +26,24 @@ __all__ = [
     "gradient_of",
     "indexed",
     "is_factor",
-    "is_one",
     "summed",
     "symbol_name",
     "transposed",
 ]
 
-ONE = Sign("number", "1")
-PARTIAL, LOSS = operator(r"\partial"), Sign("letter", "L")
+ONE = Node("number", "1")
+PARTIAL, LOSS = operator(r"\partial"), letter("L")
 
 
 def gradient(symbol: Node) -> Node:
     """The gradient of L for a symbol: ∂L/∂X."""
-    return Fraction(Row((PARTIAL, LOSS)), Row((PARTIAL, symbol)))
-
-
-def is_one(node: Node) -> bool:
-    return node == ONE
+    return Node("frac", "", (row((PARTIAL, LOSS)), row((PARTIAL, symbol))))
 
 
 def gradient_of(node: Node) -> Node | None:
     """The symbol X of ∂L/∂X; None for anything else."""
-    if isinstance(node, Fraction) and items_of(node.top) == (PARTIAL, LOSS):
-        return items_of(node.bottom)[-1]
-    return None
+    is_one = node.kind == "frac" and items_of(node.parts[0]) == (PARTIAL, LOSS)
+    return items_of(node.parts[1])[-1] if is_one else None
 
 
 def symbol_name(node: Node) -> str:
@@ -65,14 +53,13 @@ def symbol_name(node: Node) -> str:
     >>> symbol_name(parse(r"S_{\mathrm{raw}}^\top")), symbol_name(parse("X Y"))
     ('S_raw', '')
     """
-    inner = base_of(node)
-    if not isinstance(inner, Sign) or inner.kind not in ("letter", "word"):
+    if base_of(node).kind not in ("letter", "word"):
         return ""
-    return text(replace(node, above=None) if isinstance(node, Script) else node)
+    return text(script(*node.parts[:2]) if node.kind == "script" else node)
 
 
-def bracketed(node: Node) -> Group:
-    return Group("(", node, ")", tall=True)
+def bracketed(node: Node) -> Node:
+    return Node("tall", "(", (node,))
 
 
 def factors(node: Node) -> tuple[Node, ...]:
@@ -82,11 +69,8 @@ def factors(node: Node) -> tuple[Node, ...]:
 
 
 def is_factor(node: Node) -> bool:
-    if isinstance(node, Script):
-        return is_factor(node.base)
-    if isinstance(node, Sign):
-        return node.kind in ("letter", "word", "text")
-    return isinstance(node, Group | Row | Slot) or gradient_of(node) is not None
+    kinds = ("letter", "word", "text", "group", "tall", "row", "slot")
+    return base_of(node).kind in kinds or gradient_of(base_of(node)) is not None
 
 
 def transposed(node: Node) -> Node:
@@ -96,42 +80,43 @@ def transposed(node: Node) -> Node:
     >>> latex(transposed(parse(r"A^\top B")))
     'B^\\top A'
     """
-    if is_one(node):
-        return node
     if len(several := factors(node)) > 1:
         return row([transposed(factor) for factor in reversed(several)])
-    if isinstance(node, Script) and node.above == TOP:
-        inside = node.base if node.below is None else replace(node, above=None)
-        return inside.inside if isinstance(inside, Group) else inside
-    if isinstance(node, Script) and node.above is None:
-        return replace(node, above=TOP)
-    symbol = isinstance(node, Sign | Script | Accent | Group)
-    return Script(node if symbol else bracketed(node), above=TOP)
+    match node:
+        case Node("script", _, (base, below, above)) if above == TOP:
+            if below != EMPTY:
+                return script(base, below)
+            return base.parts[0] if base.kind == "tall" else base
+        case Node("script", _, (base, below, above)) if above == EMPTY:
+            return script(base, below, TOP)
+        case Node("row" | "frac" | "tfrac" | "call"):
+            return script(bracketed(node), above=TOP)
+    return node if node == ONE else script(node, above=TOP)
 
 
-def indexed(node: Node, index: Node | None) -> Node:
-    r"""One matrix of a stack of them.
+def indexed(node: Node, index: Node) -> Node:
+    r"""One matrix of a stack of them; all of it if the index is EMPTY.
 
     >>> from . import latex, parse
     >>> latex(indexed(gradient(parse("W_Q")), parse("b")))
     '\\frac{\\partial L}{\\partial W_{Q,b}}'
     """
-    if index is None or is_one(node):
+    if index == EMPTY or node == ONE:
         return node
     if (symbol := gradient_of(node)) is not None:
         return gradient(indexed(symbol, index))
-    if isinstance(node, Script) and node.above == TOP and isinstance(node.base, Group):
-        return replace(node, base=replace(node.base, inside=indexed(node.base.inside, index)))
-    if isinstance(node, Script):
-        below = [] if node.below is None else [*items_of(node.below), COMMA]
-        return replace(node, below=row([*below, *items_of(index)]))
-    plain = isinstance(node, Sign) and node.kind in ("letter", "word")
-    return Script(node if plain else bracketed(node), below=index)
+    match node:
+        case Node("script", _, (Node("tall", open, (inside,)), _, above)) if above == TOP:
+            return script(Node("tall", open, (indexed(inside, index),)), above=TOP)
+        case Node("script", _, (base, below, above)):
+            before = () if below == EMPTY else (*items_of(below), COMMA)
+            return script(base, row((*before, *items_of(index))), above)
+    return script(node if node.kind in ("letter", "word") else bracketed(node), index)
 
 
-def summed(node: Node, over: Node | None) -> Node:
-    """The sum over some indices."""
-    if over is None:
+def summed(node: Node, over: Node) -> Node:
+    """The sum over some indices; the formula itself over none."""
+    if over == EMPTY:
         return node
     body = bracketed(node) if level(node) == "sum" else node
-    return Row((Script(SUM, below=over), *items_of(body)))
+    return row((script(SUM, over), *items_of(body)))

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from .tree import Sign
+from .tree import Node
 
-__all__ = ["FUNCTIONS", "GREEK", "OPERATORS", "SPACES", "shown"]
+__all__ = ["CLOSING", "KINDS", "SPACES", "shown"]
 
 OPERATORS = {
-    "odot": ("⊙", "*"),
-    "oslash": ("⊘", "/"),
-    "top": ("ᵀ", "T"),
-    "circ": ("", ""),
-    "partial": ("∂", "d"),
-    "sum": ("Σ", "sum"),
-    "lnot": ("¬", "not "),
-    "le": ("≤", "<="),
-    "ge": ("≥", ">="),
-    "lt": ("<", "<"),
-    "gt": (">", ">"),
-    "in": ("∈", "in"),
-    "to": ("→", "->"),
-    "cdot": ("·", "*"),
-    "times": ("×", "x"),
-    "ldots": ("…", "..."),
-    "#": ("#", "#"),
-}
+    "odot": ("⊙", "*"), "oslash": ("⊘", "/"), "top": ("ᵀ", "T"), "circ": ("", ""),
+    "partial": ("∂", "d"), "sum": ("Σ", "sum"), "lnot": ("¬", "not "), "le": ("≤", "<="),
+    "ge": ("≥", ">="), "lt": ("<", "<"), "gt": (">", ">"), "in": ("∈", "in"), "to": ("→", "->"),
+    "cdot": ("·", "*"), "times": ("×", "x"), "ldots": ("…", "..."), "#": ("#", "#"),
+}  # fmt: skip
 GREEK = {
     "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ϵ", "varepsilon": "ε",
     "zeta": "ζ", "eta": "η", "theta": "θ", "vartheta": "ϑ", "iota": "ι", "kappa": "κ",
@@ -36,18 +23,29 @@ GREEK = {
 ASCII = {"varepsilon": "eps", "epsilon": "eps", "varphi": "phi", "vartheta": "theta"}
 ASCII |= {"infty": "inf", "ell": "l"}
 FUNCTIONS = ("max", "min", "log", "exp", "tanh", "cosh", "sinh", "sin", "cos", "det", "arg")
+CLOSING = {"(": ")", "[": "]", "|": "|"}
 SPACES = {",": "0.167em", ";": "0.28em", "quad": "1em", "qquad": "2em", "!": "-0.167em"}
+KINDS = {  # of sign, for each command of LaTeX that is one
+    name: kind
+    for kind, names in (
+        ("space", SPACES),
+        ("operator", OPERATORS),
+        ("function", FUNCTIONS),
+        ("letter", GREEK),
+    )
+    for name in names
+}
 
 
-def shown(sign: Sign, ascii: bool = False) -> str:
+def shown(sign: Node, ascii: bool = False) -> str:
     """A sign as Unicode or ASCII has it."""
+    name = sign.text.removeprefix("\\")
     if sign.kind == "space":
         return " "
-    name = sign.tex.removeprefix("\\")
+    if sign.kind == "operator" and sign.text.startswith("{"):  # an operator in braces
+        return sign.text[1:-1]
+    if sign.text == name or sign.kind not in ("operator", "letter", "function"):
+        return sign.text
     if sign.kind == "operator":
-        if sign.tex.startswith("{"):  # an operator in braces
-            return sign.tex[1:-1]
-        return OPERATORS[name][ascii] if sign.tex != name else name
-    if sign.kind == "letter" and sign.tex != name:
-        return ASCII.get(name, name) if ascii else GREEK[name]
-    return name if sign.kind == "function" else sign.tex
+        return OPERATORS[name][ascii]
+    return ASCII.get(name, name) if ascii or sign.kind == "function" else GREEK[name]

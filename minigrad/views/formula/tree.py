@@ -1,138 +1,76 @@
-"""What a formula is made of, and what a tree tells about itself: how it binds, what it defines."""
+"""What a formula is made of, and what its tree tells: how it binds, what it defines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Sign:
-    """One sign or word, as LaTeX spells it.
+class Node:
+    r"""A part of a formula: its kind, its own text, and the parts within it.
 
-    Its kind is "letter", "number", "operator", "word" (a symbol of several letters), "function",
-    "text" (any characters), "shape" or "space".
+    letter, number, operator, function, space   one sign, as LaTeX spells it
+    word, text, shape                           a symbol of several letters, any text, a shape
+    slot                  what stands for an input, a setting, `g` or `out`
+    row                   parts beside one another
+    group, tall           a row in brackets, of which the opening one is the text; tall ones grow
+    call                  a head, and the group right behind it: its arguments or its index
+    frac, tfrac           top and bottom; a tfrac is small
+    script                base, what is below it and what is above it, either of which may be EMPTY
+    hat, bar, sqrt        an accent over its one part
     """
 
     kind: str
-    tex: str
+    text: str = ""
+    parts: tuple[Node, ...] = ()
+
+    def __iter__(self) -> Iterator[Node]:
+        """The node and all within it, from the left."""
+        yield self
+        for part in self.parts:
+            yield from part
+
+    def mapped(self, change: Callable[[Node], Node]) -> Node:
+        """The node with each of its parts changed."""
+        return Node(self.kind, self.text, tuple(map(change, self.parts)))
 
 
-@dataclass(frozen=True)
-class Slot:
-    """What stands for an input, a setting, `g` or `out`."""
-
-    name: str
+def operator(tex: str) -> Node:
+    return Node("operator", tex)
 
 
-@dataclass(frozen=True)
-class Row:
-    """Nodes beside one another."""
-
-    items: tuple[Node, ...]
+def letter(tex: str) -> Node:
+    return Node("letter", tex)
 
 
-@dataclass(frozen=True)
-class Group:
-    """A row in brackets; `tall` ones grow with what they hold."""
-
-    open: str
-    inside: Node
-    close: str
-    tall: bool = False
+EMPTY = Node("empty")
+COMMA, PLUS, MINUS, EQUALS, SUM, TOP = map(operator, (",", "+", "-", "=", r"\sum", r"\top"))
+LOOSE = (PLUS, MINUS, EQUALS, *map(operator, ("<", ">", r"\le", r"\ge")))  # they bind least
+QUAD = Node("space", r"\quad")
 
 
-@dataclass(frozen=True)
-class Call:
-    """What has brackets right behind it: a function and its arguments, an array and an index."""
-
-    head: Node
-    group: Group
-
-
-@dataclass(frozen=True)
-class Fraction:
-    top: Node
-    bottom: Node
-    small: bool = False
-
-
-@dataclass(frozen=True)
-class Script:
-    base: Node
-    below: Node | None = None
-    above: Node | None = None
-
-
-@dataclass(frozen=True)
-class Accent:
-    mark: str  # "hat", "bar" or "sqrt"
-    base: Node
-
-
-Node: TypeAlias = Sign | Slot | Row | Group | Call | Fraction | Script | Accent
-
-
-def operator(tex: str) -> Sign:
-    return Sign("operator", tex)
-
-
-COMMA, EQUALS, SUM, TOP = map(operator, (",", "=", r"\sum", r"\top"))
-ADDING = operator("+"), operator("-")
-MINUS = ADDING[1]
-RELATIONS = (EQUALS, *map(operator, ("<", ">", r"\le", r"\ge")))
-QUAD = Sign("space", r"\quad")
-
-
-def row(items: tuple[Node, ...] | list[Node]) -> Node:
+def row(items: Sequence[Node]) -> Node:
     """Nodes beside one another; a single one stands for itself."""
-    return items[0] if len(items) == 1 else Row(tuple(items))
+    return items[0] if len(items) == 1 else Node("row", "", tuple(items))
 
 
 def items_of(node: Node) -> tuple[Node, ...]:
-    return node.items if isinstance(node, Row) else (node,)
+    return node.parts if node.kind == "row" else (node,)
 
 
-def children(node: Node) -> Iterator[Node]:
-    for field in fields(node):
-        value = getattr(node, field.name)
-        if isinstance(value, tuple):
-            yield from value
-        elif not isinstance(value, str | bool | None):
-            yield value
+def script(base: Node, below: Node = EMPTY, above: Node = EMPTY) -> Node:
+    return Node("script", "", (base, below, above))
 
 
 def base_of(node: Node) -> Node:
     """What stands under scripts; the node itself without any."""
-    return node.base if isinstance(node, Script) else node
-
-
-def walk(node: Node) -> Iterator[Node]:
-    """A node and all within it, from the left."""
-    yield node
-    for child in children(node):
-        yield from walk(child)
-
-
-def changed(node: Node, change: Callable[[Node], Node | None]) -> Node:
-    """A tree with other nodes in the place of those for which `change` gives one."""
-    other = change(node)
-    if other is not None:
-        return other
-    made: dict[str, Any] = {}
-    for field in fields(node):
-        value = getattr(node, field.name)
-        if isinstance(value, tuple):
-            made[field.name] = tuple(changed(child, change) for child in value)
-        elif not isinstance(value, str | bool | None):
-            made[field.name] = changed(value, change)
-    return replace(node, **made)
+    return node.parts[0] if node.kind == "script" else node
 
 
 def slots(node: Node) -> list[str]:
     """The names of a formula's slots, each once."""
-    return list(dict.fromkeys(n.name for n in walk(node) if isinstance(n, Slot)))
+    return list(dict.fromkeys(part.text for part in node if part.kind == "slot"))
 
 
 def split(node: Node, separator: Node) -> list[Node]:
@@ -154,46 +92,24 @@ def definitions(formula: Node) -> tuple[Node, list[tuple[Node, Node]]]:
     >>> latex(body), [(latex(sign), latex(it)) for sign, it in signs]
     ('\\tfrac1n\\, \\mathrm{g}', [('n', '7')])
     """
-    first, *rest = split(formula, QUAD)
-    found = []
-    for part in rest:
-        sign, *definition = split(_without_comma(part), EQUALS)
-        if definition:
-            found.append((sign, _joined(definition, EQUALS)))
-    return (_without_comma(first) if rest else first), found
-
-
-def _without_comma(node: Node) -> Node:
-    items = items_of(node)
-    return row(items[:-1]) if items[-1:] == (COMMA,) else node
-
-
-def _joined(parts: list[Node], separator: Node) -> Node:
-    items = [*items_of(parts[0])]
-    for part in parts[1:]:
-        items += [separator, *items_of(part)]
-    return row(items)
-
-
-# ---------------------------------------------------------------- how a formula binds
-
-
-def is_operator(node: Node | None) -> bool:
-    return isinstance(node, Sign) and node.kind == "operator"
+    parts = [items_of(part) for part in split(formula, QUAD)]
+    first, *rest = (part[:-1] if part[-1:] == (COMMA,) else part for part in parts)
+    equations = ((part.index(EQUALS), part) for part in rest if EQUALS in part)
+    return row(first), [(row(part[:at]), row(part[at + 1 :])) for at, part in equations]
 
 
 def level(node: Node) -> str:
     """What binds loosest outside of all brackets: "sum", "product", or "atom" for neither."""
     items = items_of(node)
-    if any(item in ADDING or item in RELATIONS for item in items):
+    if any(item in LOOSE for item in items):
         return "sum"
-    if len(items) == 1 and isinstance(items[0], Row):
+    if len(items) == 1 and items[0].kind == "row":
         return level(items[0])
     return "atom" if len(items) == 1 else "product"
 
 
 def is_negative(node: Node) -> bool:
-    return items_of(node)[:1] == ADDING[1:]
+    return items_of(node)[:1] == (MINUS,)
 
 
 def keeps_shape(rule: Node) -> bool:
@@ -201,10 +117,15 @@ def keeps_shape(rule: Node) -> bool:
 
     It has the shape of the op's result then, and the engine sums over what was repeated.
     """
-    return not any(
-        item == SUM
-        or (isinstance(item, Sign) and item.kind == "function" and not item.tex.startswith("\\"))
-        or (isinstance(item, Call) and item.group.open == "[")
-        or (isinstance(item, Script) and isinstance(item.base, Slot) and item.below is not None)
-        for item in walk(definitions(rule)[0])
-    )
+    return not any(map(_changes_shape, definitions(rule)[0]))
+
+
+def _changes_shape(node: Node) -> bool:
+    match node:
+        case Node("function", name):
+            return name[:1] != "\\"
+        case Node("call", _, (_, Node(_, "["))):
+            return True
+        case Node("script", _, (Node("slot"), below, _)):
+            return below != EMPTY
+    return node == SUM

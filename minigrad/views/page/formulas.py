@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..formula import (
-    Node,
-    Tree,
-    changed,
-    definitions,
-    fill,
-    gradient_of,
-    mathml,
-    number,
-    parse,
-    symbol_name,
-)
-from ..formula.tree import EQUALS, Row, Script, Sign, items_of
+from ..formula import Node, definitions, fill, mathml, number, parse
+from ..formula.mathml import Tree
+from ..formula.products import gradient_of, symbol_name
+from ..formula.tree import EMPTY, EQUALS, items_of, row, script
 
 if TYPE_CHECKING:
     from ...recording.record import Entry
@@ -51,7 +42,7 @@ class Formulas:
     def _told(self, entry: Entry, tex: str) -> tuple[int, list[int]]:
         settings = {name: number(text) for name, text in entry.settings.items() if text != "None"}
         body, signs = definitions(parse(tex))
-        lines = (Row((*items_of(s), EQUALS, *items_of(fill(it, settings)))) for s, it in signs)
+        lines = (row((*items_of(s), EQUALS, *items_of(fill(it, settings)))) for s, it in signs)
         return self.add(fill(body, settings)), [*map(self.add, lines)]
 
 
@@ -71,17 +62,17 @@ def shapes_of(tex: str, shapes: Mapping[str, tuple[int, ...]]) -> Tree:
     ['shape', '(5, 4)']
     """
 
-    def shape(node: Node) -> Node | None:
+    def shape(node: Node) -> Node:
         name = symbol_name(gradient_of(node) or node)
         if name == "d_k" and "K" in shapes:
-            return Sign("number", str(shapes["K"][-1]))
+            return Node("number", str(shapes["K"][-1]))
         if name not in shapes:
-            return None
-        found = Sign("shape", shape_text(shapes[name]))
-        above = node.above if isinstance(node, Script) else None
-        return found if above is None else Script(found, above=above)
+            return node.mapped(shape)
+        found = Node("shape", shape_text(shapes[name]))
+        above = node.parts[2] if node.kind == "script" else EMPTY
+        return found if above == EMPTY else script(found, above=above)
 
-    return mathml(changed(parse(tex), shape))
+    return mathml(shape(parse(tex)))
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
