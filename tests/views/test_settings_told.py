@@ -21,11 +21,15 @@ MORE = {
     "cross_entropy": {},
     "concatenate": {"axis": [0, 1]},
     "expand_dims": {"axis": [0, 1, 2]},
+    "huber_loss": {"delta": [0.3]},
     "layer_norm": {"eps": [0.3]},
     "pad": {"constant_values": [2.0], "pad_width": [((1, 1), (0, 2))]},
+    "nll_loss": {"axis": [0]},
     "squeeze": {"axis": [0]},
     "tiled_attention": {"is_causal": [True], "scale": [0.3]},
 }
+# calls that take a setting's values in turn, where no sample does
+CALLS = {"nll_loss": [mg.call(-np.arange(9.0).reshape(3, 3), np.array([0, 2, 2]))]}
 # drawn at random; on which threads, and how much is kept, for speed
 CHANGE_NOTHING = {
     ("dropout", "rng"),
@@ -103,10 +107,14 @@ def key(value):
     return "array" if isinstance(value, np.ndarray) else repr(value)
 
 
+def samples_of(op):
+    return [*op.samples(np.random.default_rng(1)), *CALLS.get(op.name, ())]
+
+
 def values_of(op, name):
     """Values of a setting that the samples and MORE try, each once."""
     found = {}
-    for sample in op.samples(np.random.default_rng(1)):
+    for sample in samples_of(op):
         bound = op.signature.bind(*sample.args, **sample.kwargs)
         bound.apply_defaults()
         found.setdefault(key(bound.arguments[name]), bound.arguments[name])
@@ -118,7 +126,7 @@ def values_of(op, name):
 def changed_calls(op, name):
     """Every sample call, once as it is and once with the setting changed, where that is a call."""
     others = values_of(op, name)
-    for sample in op.samples(np.random.default_rng(1)):
+    for sample in samples_of(op):
         bound = op.signature.bind(*sample.args, **sample.kwargs)
         bound.apply_defaults()
         mine = key(bound.arguments[name])
