@@ -24,7 +24,7 @@ class Room(NamedTuple):
 
 
 ROOMS = {
-    "engine": Room(["minigrad/engine"], [], 1990, 1450),
+    "engine": Room(["minigrad/engine"], [], 2000, 1450),
     "ops": Room(["minigrad/ops"], [], 4150, 2800),
     "beside them": Room([f"minigrad/{name}" for name in BESIDE], [], 2100, 1500),
     "recording": Room(["minigrad/recording"], [], 1600, 1300),

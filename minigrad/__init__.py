@@ -110,6 +110,7 @@ if TYPE_CHECKING:
     from .fast.tiles import tiled_attention as tiled_attention
     from .saving import load, save
     from .views.notebook import module_bundle as module_bundle
+    from .views.progress import progress
     from .watching import watch
 
 __all__ = [
@@ -184,6 +185,7 @@ __all__ = [
     "optim",
     "pad",
     "power",
+    "progress",
     "registry",
     "relu",
     "reshape",
@@ -231,6 +233,7 @@ __getattr__, __dir__ = lazy_imports(
         "optim": "",
         "saving": "load save",
         "views.notebook": "module_bundle",
+        "views.progress": "progress",
         "watching": "watch",
     }
     | (

@@ -231,16 +231,20 @@ class Optimizer:
         if kept is None:
             kept = self._kept[position] = self._new_kept(p)
         arrays = kept.arrays(p._data, self.state_names(settings))
+        weights = kept.weights(p._data)
         kept.count += 1
-        for scratch, w, part, *state in kept.parts(p._data, g, arrays):
+        for scratch, w, part, *state in kept.parts(weights, g, arrays):
             self.update(settings, kept.count, scratch, w, part, *state)
+        if weights is not p._data:
+            p._data[...] = weights
         writes.note(p._data, place)
 
 
 class _Kept:
     """What an optimizer keeps for one parameter: how often it moved, arrays by name, a scratch.
 
-    The arrays are float32 for float16, whose squares soon are 0 or infinite.
+    The arrays are float32 for float16, whose squares soon are 0 or infinite; and so is a copy of
+    the weights, as a small step added to float16 is lost.
     """
 
     def __init__(self, w: Any, scratch: Any) -> None:
@@ -259,6 +263,14 @@ class _Kept:
             if name not in self.state:
                 self.state[name] = np.zeros_like(w, self.scratch.dtype)
         return [self.state[name] for name in names]
+
+    def weights(self, w: Any) -> Any:
+        """What to move: w itself, or for float16 its copy, brought up to what was written to w."""
+        if w.dtype == self.scratch.dtype:
+            return w
+        copy = self.state.setdefault("weights", w.astype(self.scratch.dtype))
+        np.copyto(copy, w, where=copy.astype(w.dtype) != w)
+        return copy
 
     def parts(self, w: Any, g: Any, state: list[Any]) -> Iterator[tuple[Any, ...]]:
         """(scratch, w, g, *state), a part of a large parameter after the other; all are views."""

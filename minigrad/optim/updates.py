@@ -50,13 +50,17 @@ class Heard:
 
 @contextmanager
 def update(owner: Any, again: Callable[[], Any]) -> Iterator[list[Any]]:
-    """Tell listeners before and after; `again` repeats the update. Put its result in the list."""
-    tell("updating", owner, again)
+    """Tell listeners before and after; `again` repeats the update. Put its result in the list.
+
+    One within another is a part of that: who listens to the outer one answers False.
+    """
+    within_another = False in tell("updating", owner, again)
     for observer in observers:
         observer.before_update(owner)
     result: list[Any] = []
     yield result
-    tell("updated", owner, again, result[0] if result else None)
+    if not within_another:
+        tell("updated", owner, again, result[0] if result else None)
     for observer in observers:
         observer.after_update(owner)
 

@@ -52,8 +52,10 @@ class _State:
     def __init__(self, variant: Variant, arguments: Arguments) -> None:
         program = variant.program
         self.tensors = variant.tensors(arguments)
-        owners = {id(s.args[0]): s.args[0] for s in program.steps if s.kind == "update"}
-        self.owners = [owner for owner in owners.values() if owner is not None]
+        owners = [s.args[0] for s in program.steps if s.kind == "update" and s.args[0] is not None]
+        for owner in list(owners):  # what they update in turn
+            owners += [x for x in vars(owner).values() if hasattr(x, "load_state_dict")]
+        self.owners = list({id(owner): owner for owner in owners}.values())
         moved = [p for owner in self.owners for p in getattr(owner, "parameters", ())]
         self.moved = {id(p) for p in moved}
         assigned = {id(s.args[0]) for s in program.steps if s.kind == "assign"}

@@ -415,10 +415,10 @@ class Recorder(Listener, Watcher):
                 "set it outside, or step a schedule of minigrad.optim within",
             )
 
-    def updating(self, owner: Any, call: Callable[[], Any]) -> None:
+    def updating(self, owner: Any, call: Callable[[], Any]) -> bool:
         """An update of weights, gradients or settings: the program calls it again."""
-        if self.quiet:
-            return
+        if self.quiet:  # a part of another
+            return False
         self._tell_grads()
         for held in self._grads.values():
             if isinstance(held.told, Watched):
@@ -428,6 +428,7 @@ class Recorder(Listener, Watcher):
                     self.values.know(grad, known)
                 held.tensor.grad = grad
         self.quiet = True
+        return True
 
     def updated(self, owner: Any, call: Callable[[], Any], result: Any) -> None:
         step = Step("update", "update", None, (owner, call))
