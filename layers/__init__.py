@@ -23,6 +23,7 @@ from .linear import Linear, linear
 from .mask import combined_mask, create_causal_mask, padding_mask
 from .module import Module
 from .position import LearnedPosition, SinusoidalPosition, sinusoidal_encoding
+from .quantized import QuantizedWeight, quantize, weight_bytes
 from .scaled_dot_product import scaled_dot_product_attention, softmax_backward
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ __all__ = [
     "Module",
     "MultiHeadAttention",
     "PerformerAttention",
+    "QuantizedWeight",
     "RMSNorm",
     "RelativePosition",
     "Rotary",
@@ -130,6 +132,7 @@ __all__ = [
     "per_head_weights",
     "performer_attention",
     "positive_features",
+    "quantize",
     "roofline",
     "rotary_angles",
     "rotary_frequencies",
@@ -141,6 +144,7 @@ __all__ = [
     "softmax_backward",
     "split_heads",
     "t5_bucket",
+    "weight_bytes",
     "yarn_amplitude",
     "yarn_frequencies",
 ]

@@ -12,6 +12,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError
 
 from .module import Module
+from .quantized import QuantizedWeight
 
 __all__ = ["Linear", "check_sizes", "draw_affine", "linear"]
 
@@ -25,6 +26,8 @@ def linear(x: Any, W: Any, b: Any = None, method: str = "exact") -> Any:
     >>> linear(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]), np.array([0.5]))
     array([[11.5]])
     """
+    if W.__class__ is QuantizedWeight:
+        return W.product(x, b)
     if method == "tiled":
         return mg.linear(x, W, b, shared=True)
     return mg.matmul(x, W) if b is None and method == "exact" else mg.linear(x, W, b)

@@ -1,0 +1,84 @@
+"""Inference in 8-bit integers."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import (
+    LanguageModel,
+    LayerNorm,
+    Linear,
+    MultiHeadAttention,
+    QuantizedWeight,
+    TransformerBlock,
+    quantize,
+    weight_bytes,
+)
+from minigrad.errors import ArgumentError
+
+
+def test_a_matrix_of_integers_up_to_127_is_kept_exactly(rng):
+    W = rng.integers(-127, 128, (11, 5)).astype(float)
+    W[0] = 127
+    np.testing.assert_array_equal(np.asarray(QuantizedWeight(W)), W)
+
+
+def test_rounding_errs_by_half_a_scale_at_most(rng):
+    W = rng.normal(size=(31, 7)) * np.logspace(-3, 3, 7)
+    W[:, 3] = 0
+    found = QuantizedWeight(W)
+    assert (np.abs(np.asarray(found) - W) <= found.s / 2 + 1e-12).all()
+
+
+@pytest.mark.parametrize("d_in", [7, 1040, 1041, 3001])
+def test_products_are_those_of_integers_whatever_their_number(d_in):
+    x = np.full((2, d_in), 127.0, np.float32)
+    W = np.full((d_in, 3), -127.0, np.float32)
+    W[0] = 126
+    found = QuantizedWeight(W).product(x, None)
+    np.testing.assert_array_equal(found, np.float32(127 * 126 - 127 * 127 * (d_in - 1)))
+
+
+@pytest.mark.parametrize(
+    ("model", "example"),
+    [
+        (Linear(61, 31, rng=0), np.random.default_rng(0).normal(size=(5, 61))),
+        (MultiHeadAttention(64, 4, rng=0), np.random.default_rng(0).normal(size=(2, 7, 64))),
+        (TransformerBlock(64, 4, 128, rng=0), np.random.default_rng(0).normal(size=(2, 7, 64))),
+        (LanguageModel(61, 64, 2, 4, rng=0), np.arange(14).reshape(2, 7)),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_a_quantized_model_computes_the_same_to_a_few_percent_in_less_memory(model, example):
+    before = model.state_dict()
+    small = quantize(model, example)
+    with mg.no_grad():
+        wanted, found = model(example).numpy(), small(example).numpy()
+    assert np.abs(found - wanted).max() < 0.03 * np.abs(wanted).max()
+    assert np.abs(found - wanted).max() > 0
+    assert weight_bytes(small) < weight_bytes(model) / 2
+    assert all(
+        (a == b).all() for a, b in zip(before.values(), model.state_dict().values(), strict=True)
+    )
+
+
+def test_the_gradient_takes_rounding_for_the_identity(rng):
+    model = Linear(31, 7, rng=0)
+    small, X = quantize(model, rng.normal(size=(5, 31))), rng.normal(size=(5, 31))
+    g = rng.normal(size=(5, 7))
+    model(X), small(X)
+    np.testing.assert_allclose(small.backward(g), model.backward(g), rtol=0.05, atol=0.02)
+
+
+def test_a_trace_shows_quantized_products(rng):
+    small = quantize(MultiHeadAttention(8, 2, rng=0), rng.normal(size=(1, 3, 8)))
+    with mg.trace() as t:
+        small(rng.normal(size=(1, 3, 8)))
+    assert t.table().count("quantized_linear") == 4
+
+
+def test_what_is_refused():
+    with pytest.raises(ArgumentError, match="finite matrix"):
+        QuantizedWeight(np.array([[np.nan]]))
+    with pytest.raises(ArgumentError, match="none of its parameters"):
+        quantize(LayerNorm(3), np.ones((1, 3)))
