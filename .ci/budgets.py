@@ -26,7 +26,7 @@ class Room(NamedTuple):
 ROOMS = {
     "engine": Room(["minigrad/engine"], [], 2000, 1450),
     "ops": Room(["minigrad/ops"], [], 4150, 2800),
-    "beside them": Room([f"minigrad/{name}" for name in BESIDE], [], 2100, 1500),
+    "beside them": Room([f"minigrad/{name}" for name in BESIDE], [], 2300, 1500),
     "recording": Room(["minigrad/recording"], [], 1600, 1300),
     "views": Room(["minigrad/views", "minigrad/tracing", "minigrad/watching"], [], 6800, 4200),
     "fast, less compiler": Room(["minigrad/fast"], ["minigrad/fast/compiler"], 2900, 2000),
