@@ -49,6 +49,10 @@ class NonFiniteWatch(Listener):
         self.quiet = np.errstate(all="ignore")  # the error says more than NumPy's warning
         self.rules: WeakKeyDictionary[Node, list[str]] = WeakKeyDictionary()  # those of a call
 
+    def asks_whether_alike(self) -> bool:
+        """Collectives compare what must be the same on every rank."""
+        return True
+
     def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
         names = [f"{op.inputs[0]}[{i}]" for i in range(len(inputs))] if op.variadic else op.inputs
         operands = {name: _plain(value) for name, value in zip(names, inputs, strict=True)}

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+import minigrad.distributed  # its ops are tested as all others are
 from minigrad.engine.op import Op
 from tests.compare import assert_same
 

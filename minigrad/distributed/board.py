@@ -1,0 +1,143 @@
+"""The board: a page of shared memory for each rank, which says what the rank is about to do.
+
+Before a collective runs, each rank writes on its page which one it is, then waits until every other
+rank has written the same. A rank that does something else, or is gone, becomes an error that names
+ranks, calls and lines, where MPI alone would wait for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..engine.errors import RankError
+
+__all__ = ["PAGE", "Board"]
+
+TEXT, PLACE = 240, 112  # bytes of what must agree, and of where it stands
+NUMBER, STATE, WAITS_FOR = range(3)  # whole numbers at the head of a page
+RUNS, ENDED, FAILED = range(3)  # states
+HEAD, SLOT = 64, TEXT + PLACE
+PAGE = HEAD + 3 * SLOT  # two tickets in turn, so that none is overwritten unread; a reason to fail
+LOOK_AFTER, SURE_AFTER = 0.05, 1.0  # seconds of waiting: to look around, to call it a deadlock
+
+
+class Board:
+    """The pages of a group of ranks, seen by one of them.
+
+    Args:
+        pages: (p, PAGE) bytes that every rank of the group sees.
+        ranks: the number of each rank in the whole program.
+        world: the board of the whole program, which knows who ended; itself unless given.
+        sync: makes what was written visible to others.
+    """
+
+    def __init__(
+        self,
+        pages: Any,
+        rank: int,
+        ranks: list[int],
+        world: Board | None = None,
+        sync: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.memory = memoryview(pages.reshape(-1))
+        self.heads = pages.reshape(-1).view(np.int64).reshape(len(ranks), PAGE // 8)
+        self.rank, self.ranks, self.world, self.sync = rank, ranks, world or self, sync
+        self.number = 0
+
+    def meet(self, text: str, place: str) -> None:
+        """Say what is to be done, and return once every rank has said the same.
+
+        Raises: RankError where one said something else, is gone, or waits for this one.
+        """
+        self.number += 1
+        own = text.encode()[-TEXT:].ljust(TEXT, b"\0")
+        start = self._slot(self.rank)
+        self.memory[start : start + SLOT] = own + place.encode()[-PLACE:].ljust(PLACE, b"\0")
+        self.sync()
+        self.heads[self.rank, NUMBER] = self.number
+        self.sync()
+        for other in range(len(self.ranks)):
+            if self.heads[other, NUMBER] < self.number:
+                self._wait(other, text, place)
+        for other in range(len(self.ranks)):
+            start = self._slot(other)
+            if self.memory[start : start + TEXT] != own:
+                raise RankError(self._disagreement())
+
+    def end(self, reason: str = "") -> None:
+        """This rank takes no further part: its program ended, or failed for that reason."""
+        self._write(self._start(self.rank) + HEAD + 2 * SLOT, reason)
+        self.heads[self.rank, STATE] = FAILED if reason else ENDED
+        self.sync()
+
+    # ------------------------------------------------------------------ within
+
+    def _start(self, rank: int) -> int:
+        return rank * PAGE
+
+    def _slot(self, rank: int) -> int:
+        return rank * PAGE + HEAD + SLOT * (self.number % 2)
+
+    def _write(self, start: int, text: str) -> None:
+        self.memory[start : start + SLOT] = text.encode()[:SLOT].ljust(SLOT, b"\0")
+
+    def _read(self, start: int, size: int) -> str:
+        return bytes(self.memory[start : start + size]).rstrip(b"\0").decode(errors="replace")
+
+    def _wait(self, other: int, text: str, place: str) -> None:
+        began, spins, circle = time.monotonic(), 0, False
+        me, limit = self.ranks[self.rank], float(os.environ.get("MINIGRAD_WAIT", "600"))
+        world = self.world
+        try:
+            while self.heads[other, NUMBER] < self.number:
+                spins += 1
+                time.sleep(0 if spins < 500 else 5e-5)
+                self.sync()
+                waited = time.monotonic() - began if spins > 500 else 0.0
+                if waited < LOOK_AFTER or spins % 500:
+                    continue
+                world.heads[me, WAITS_FOR] = self.ranks[other] + 1
+                why = world.why_gone(self.ranks[other])
+                late = waited > SURE_AFTER and world.waits_in_circle(me)
+                if not why and late and circle:
+                    why = "it waits for another collective, which needs a rank that waits for it"
+                why = why or (f"nothing of it for {limit:g} s" if waited > limit else "")
+                if why and self.heads[other, NUMBER] < self.number:
+                    raise RankError(
+                        f"rank {me} waits in {text}\n  at {place}\n"
+                        f"  for rank {self.ranks[other]}, which will not come: {why}\n"
+                        "  every rank must make the same collectives in the same order, backward "
+                        "too: a rank that does not use a result adds 0 times its sum to the loss"
+                    )
+                circle = late
+        finally:
+            world.heads[me, WAITS_FOR] = 0
+
+    def why_gone(self, rank: int) -> str:
+        """Why a rank takes no further part; empty while it runs."""
+        state = self.heads[rank, STATE]
+        reason = self._read(self._start(rank) + HEAD + 2 * SLOT, SLOT)
+        return {RUNS: "", ENDED: "its program has ended", FAILED: f"it failed: {reason}"}[
+            int(state)
+        ]
+
+    def waits_in_circle(self, rank: int) -> bool:
+        """Whether a rank waits for one that waits for … one that was met before."""
+        seen: set[int] = set()
+        while rank >= 0 and rank not in seen:
+            seen.add(rank)
+            rank = int(self.heads[rank, WAITS_FOR]) - 1
+        return rank >= 0
+
+    def _disagreement(self) -> str:
+        lines = [f"ranks disagree on collective {self.number}:"]
+        for other, rank in enumerate(self.ranks):
+            start = self._slot(other)
+            text, place = self._read(start, TEXT), self._read(start + TEXT, PLACE)
+            lines.append(f"rank {rank}: {text}\n    at {place}")
+        return "\n  ".join([*lines, "every rank must make the same collectives in the same order"])

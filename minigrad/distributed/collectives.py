@@ -1,0 +1,265 @@
+r"""The collectives, each an op: what it gives, its formula, its rule, and the bytes that it sends.
+
+(r) marks what belongs to rank r. The rule of each is another of them, so that they check each other
+at second order. Bytes are those that one rank sends where the ranks form a ring and each sends on
+what it was sent (Thakur, Rabenseifner & Gropp 2005).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..engine.context import tell
+from ..engine.errors import RankError, ShapeError
+from ..engine.op import Call, Op, Shaped, call, registry
+from ..functional import run_once
+from ..ops.piecewise import where
+from .ranks import Ticket
+
+SENDS: dict[str, Callable[[int, int, int], int]] = {
+    "sum": lambda x, out, p: 2 * x * (p - 1) // p,
+    "parts": lambda x, out, p: min(x, out) * (p - 1),
+    "one": lambda x, out, p: x if p > 1 else 0,
+    "none": lambda x, out, p: 0,
+}
+"""Bytes that each of p ranks sends, from the bytes of what it gives and of what it gets."""
+
+
+class Collective(Op):
+    """An op that ranks run together.
+
+    Attributes: rule: the name of the collective that its gradient takes.  sends: a key of SENDS.
+    """
+
+    rule: str
+    sends: str
+
+    def __call__(self, x: Any, ranks: Any = None, *settings: Any, **named: Any) -> Any:
+        return super().__call__(x, Ticket.of(ranks, x), *settings, **named)
+
+    def count_bytes(self, x: Any, out: Any, p: int) -> tuple[int, int]:
+        """Bytes that each of p ranks sends, forward and in the rule."""
+        given, got = (form.size * form.dtype.itemsize for form in (Shaped.of(x), Shaped.of(out)))
+        back = getattr(registry[self.rule], "sends", "none")
+        return SENDS[self.sends](given, got, p), SENDS[back](got, given, p)
+
+
+def collective(
+    tex: str, g_tex: str, rule: str, sends: str
+) -> Callable[[Callable[..., Any]], Collective]:
+    """Declare one: the formulas of its result and of its rule, which is another collective."""
+
+    def declare(kernel: Callable[..., Any]) -> Collective:
+        made = registry[kernel.__name__] = Collective(
+            kernel,
+            tex=tex,
+            vjp_tex={"x": g_tex},
+            flops=_adds if "sum" in tex else _nothing,
+            vjp_flops={"x": _adds if "sum" in g_tex else _nothing},
+            samples=_samples,
+            effect=True,
+        )
+        made.rule, made.sends = rule, sends
+        rules: dict[tuple[str, ...], Callable[..., Any]] = {
+            (): lambda g, ranks: registry[rule](g, ranks.back(made.name)),
+            ("axis",): lambda g, ranks, axis: registry[rule](g, ranks.back(made.name), axis=axis),
+            ("root",): lambda g, ranks, root: registry[rule](g, ranks.back(made.name), root=root),
+            ("by",): lambda g, ranks, by: registry[rule](g, ranks.back(made.name), by=-by),
+        }
+        made.vjp("x")(rules[made.settings[1:]])
+        return made
+
+    return declare
+
+
+def _adds(x: Any, ranks: Any) -> int:
+    p = 1 if ranks is None else ranks.size
+    return int((p - 1) * x.size // p)
+
+
+def _nothing(x: Any) -> int:
+    return 0
+
+
+def _samples(rng: np.random.Generator) -> Iterator[Call]:
+    """With a first axis that up to 4 ranks can share."""
+    yield call(rng.uniform(-1, 1, (4, 3)))
+    yield call(rng.uniform(-1, 1, (5, 3, 12)).swapaxes(0, 2)[..., ::-1])
+    yield call(np.zeros((4, 0)))
+
+
+def _sent(op: str, x: Any, ranks: Any, move: Callable[..., Any], **settings: Any) -> Any:
+    """Agree with the other ranks on the call, then move x; once, also under a checkpoint."""
+    ticket, x = Ticket.of(ranks, x), np.asarray(x, order="C")
+
+    def effect() -> Any:
+        ticket.agree(op, x, settings)
+        return move(ticket.ranks, x)
+
+    return run_once(effect)
+
+
+def _check_alike(op: str, x: Any, ranks: Any) -> None:
+    """Within `mg.anomaly()`: raise RankError unless x is the same on every rank, to rounding."""
+    ticket = Ticket.of(ranks, x)
+    if ticket.size == 1 or not tell("asks_whether_alike"):
+        return
+    x = np.asarray(x)
+    ticket.agree(f"anomaly compares {op}", x, {})
+    sums = ticket.ranks.all_gather(np.array([x.sum(), np.abs(x).sum()]))
+    if not np.allclose(sums, sums[0], rtol=1e-5, atol=1e-5 * float(sums[:, 1].max())):
+        raise RankError(
+            f"{op}({ticket.label}): must be the same on every rank, but its entries add up to "
+            f"{sums[:, 0].tolist()}\n  at {ticket.place}\n"
+            "  where ranks use a common tensor in ways of their own, it needs copy_to_ranks"
+        )
+
+
+def _parts(x: Any, p: int, axis: int) -> Any:
+    """x as (p, ...): its p equal parts along an axis."""
+    if x.shape[axis] % p:
+        raise ShapeError(f"{p} ranks cannot share axis {axis} of length {x.shape[axis]} equally")
+    return np.stack(np.split(x, p, axis))
+
+
+# ------------------------------------------------------------------ sums and copies
+
+
+@collective(r"\sum_r <x>^{(r)}", r"\operatorname{copy}(<g>)", "copy_to_ranks", "sum")
+def all_reduce(x, ranks=None):
+    """The sum over ranks of their x, on every rank; it is used alike on each (Megatron-LM's g).
+
+    Raises: RankError where a rank does not take part, or with another shape, dtype or name.
+
+    >>> all_reduce(np.ones(3))
+    array([1., 1., 1.])
+    """
+    return _sent("all_reduce", x, ranks, lambda r, x: r.all_reduce(x))
+
+
+@collective(r"\operatorname{copy}(<x>)", r"\sum_r <g>^{(r)}", "all_reduce", "none")
+def copy_to_ranks(x, ranks=None):
+    """x itself, the same on every rank, which each from here on uses in its own way.
+
+    Its gradient is the sum of theirs; without this op each rank would have its own part only
+    (Megatron-LM's f). `mg.anomaly()` checks that x is the same.
+
+    >>> copy_to_ranks(np.ones(3))
+    array([1., 1., 1.])
+    """
+    _check_alike("copy_to_ranks", x, ranks)
+    return np.asarray(x).view()
+
+
+# ------------------------------------------------------------------ parts and wholes
+
+CONCAT, PART = r"\operatorname{concat}_r(%s^{(r)})", r"\operatorname{part}_r(%s)"
+
+
+@collective(CONCAT % "<x>", PART % "<g>", "split_to_ranks", "parts")
+def all_gather(x, ranks=None, axis=0):
+    """The parts of all ranks, one behind the other, on every rank; they are used alike on each.
+
+    Where ranks use the whole in ways of their own, take `all_gather_apart`.
+
+    >>> all_gather(np.ones(3))
+    array([1., 1., 1.])
+    """
+    return _sent(
+        "all_gather", x, ranks, lambda r, x: np.concatenate(r.all_gather(x), axis), axis=axis
+    )
+
+
+@collective(PART % "<x>", CONCAT % "<g>", "all_gather", "none")
+def split_to_ranks(x, ranks=None, axis=0):
+    """This rank's part of x, which is the same on every rank.
+
+    Raises: ShapeError unless the axis can be shared equally.
+
+    >>> split_to_ranks(np.ones(3))
+    array([1., 1., 1.])
+    """
+    _check_alike("split_to_ranks", x, ranks)
+    ticket = Ticket.of(ranks, x)
+    return _parts(np.asarray(x), ticket.size, axis)[ticket.ranks.rank]
+
+
+@collective(CONCAT % "<x>", PART % r"\sum_r <g>^{(r)}", "reduce_scatter", "parts")
+def all_gather_apart(x, ranks=None, axis=0):
+    """The parts of all ranks, one behind the other; each rank goes on in its own way.
+
+    >>> all_gather_apart(np.ones(3))
+    array([1., 1., 1.])
+    """
+    return _sent(
+        "all_gather_apart", x, ranks, lambda r, x: np.concatenate(r.all_gather(x), axis), axis=axis
+    )
+
+
+@collective(PART % r"\sum_r <x>^{(r)}", CONCAT % "<g>", "all_gather_apart", "parts")
+def reduce_scatter(x, ranks=None, axis=0):
+    """This rank's part of the sum over ranks of their x.
+
+    Raises: ShapeError unless the axis can be shared equally.
+
+    >>> reduce_scatter(np.ones(3))
+    array([1., 1., 1.])
+    """
+    return _sent(
+        "reduce_scatter",
+        x,
+        ranks,
+        lambda r, x: r.reduce_scatter(_parts(x, r.size, axis)),
+        axis=axis,
+    )
+
+
+def scatter(x: Any, ranks: Any = None, *, root: int = 0, axis: int = 0) -> Any:
+    """This rank's part of the root's x, which has the same shape everywhere; see `gather`."""
+    ticket = Ticket.of(ranks, x)
+    return reduce_scatter(where(ticket.ranks.rank == root, x, 0.0), ticket, axis=axis)
+
+
+def gather(x: Any, ranks: Any = None, *, root: int = 0, axis: int = 0) -> Any:
+    """The parts of all ranks, one behind the other, on the root; zeros elsewhere.
+
+    Composed of other collectives, for what is not done at every step.
+    """
+    ticket = Ticket.of(ranks, x)
+    return where(ticket.ranks.rank == root, all_gather_apart(x, ticket, axis=axis), 0.0)
+
+
+# ------------------------------------------------------------------ from and to one rank, in a ring
+
+
+@collective("<x>^{(<root>)}", r"[r = <root>]\,\sum_r <g>^{(r)}", "reduce", "one")
+def broadcast(x, ranks=None, root=0):
+    """The root's x on every rank; each goes on in its own way. x has the same shape everywhere.
+
+    >>> broadcast(np.ones(3))
+    array([1., 1., 1.])
+    """
+    return _sent("broadcast", x, ranks, lambda r, x: r.broadcast(x, root), root=root)
+
+
+@collective(r"[r = <root>]\,\sum_r <x>^{(r)}", "<g>^{(<root>)}", "broadcast", "sum")
+def reduce(x, ranks=None, root=0):
+    """The sum over ranks of their x on the root, zeros elsewhere.
+
+    >>> reduce(np.ones(3))
+    array([1., 1., 1.])
+    """
+    return _sent("reduce", x, ranks, lambda r, x: r.all_reduce(x) * (r.rank == root), root=root)
+
+
+@collective("<x>^{(r - <by>)}", "<g>^{(r + <by>)}", "ring_shift", "one")
+def ring_shift(x, ranks=None, by=1):
+    """The x of the rank that stands `by` before this one: each sends its own on.
+
+    >>> ring_shift(np.ones(3))
+    array([1., 1., 1.])
+    """
+    return _sent("ring_shift", x, ranks, lambda r, x: r.shift(x, by), by=by)

@@ -1,0 +1,146 @@
+"""Ranks over MPI, by mpi4py: buffers are sent as they lie."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from typing import Any
+
+import numpy as np
+
+from ..engine.errors import MissingDependencyError, RankError
+from .board import PAGE, Board
+from .ranks import Ranks
+
+__all__ = ["MPIRanks", "world_of_mpi"]
+
+STARTED_BY = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")  # set by mpiexec
+
+
+def world_of_mpi() -> Ranks | None:
+    """All ranks, where mpiexec started this program; None where it did not."""
+    started = max(int(os.environ.get(name, "0")) for name in STARTED_BY)
+    if not started and "mpi4py" not in sys.modules:
+        return None
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise MissingDependencyError(
+            'several ranks need mpi4py and an MPI: pip install "minigrad[mpi]"'
+        ) from error
+    if started > 1 and MPI.COMM_WORLD.size == 1:
+        raise RankError(
+            f"mpiexec started {started} processes, but each sees one rank: this mpiexec belongs to "
+            f"another MPI than mpi4py, which has {MPI.Get_library_version().splitlines()[0]!r}; "
+            "run the mpiexec beside this Python"
+        )
+    if MPI.COMM_WORLD.size == 1:
+        return None
+    ranks = MPIRanks(MPI.COMM_WORLD)
+    ranks.end_all_on_error()
+    return ranks
+
+
+class MPIRanks(Ranks):
+    """One process's view of a communicator.
+
+    Where its ranks share a machine they agree by a board in shared memory; else by sending a page
+    around, which cannot tell that a rank is gone.
+    """
+
+    def __init__(self, comm: Any, world: Board | None = None, shared: bool | None = None) -> None:
+        from mpi4py import MPI
+
+        self.mpi, self.comm, self.rank, self.size = MPI, comm, comm.rank, comm.size
+        self.board: Board | None = None
+        whole = MPI.COMM_WORLD.group
+        ranks = list(comm.group.Translate_ranks(None, whole))
+        if shared is None:
+            near = comm.Split_type(MPI.COMM_TYPE_SHARED)
+            shared = comm.allreduce(near.size == comm.size, MPI.LAND)
+            near.Free()
+        if shared:
+            self.window = MPI.Win.Allocate_shared(PAGE * self.size * (self.rank == 0), 1, comm=comm)
+            self.window.Lock_all()
+            pages = np.asarray(self.window.Shared_query(0)[0], np.uint8)
+            self.board = Board(pages.reshape(self.size, PAGE), self.rank, ranks, world, self._sync)
+            pages[self.rank * PAGE : (self.rank + 1) * PAGE] = 0
+            comm.Barrier()
+
+    def _sync(self) -> None:
+        self.window.Sync()
+
+    def end_all_on_error(self) -> None:
+        """An error on this rank ends all of them, with its reason."""
+        before, world = sys.excepthook, self.mpi.COMM_WORLD
+
+        def ended(kind: Any, error: Any, trace: Any) -> None:
+            before(kind, error, trace)
+            reason = f"{kind.__name__}: {error}".partition("\n")[0]
+            print(
+                f"rank {self.rank} of {self.size} ends all: {reason}", file=sys.stderr, flush=True
+            )
+            if self.board:
+                self.board.end(reason)
+            world.Abort(1)
+
+        sys.excepthook = ended
+        if self.board:
+            atexit.register(self.board.end)
+
+    def agree(self, text: str, place: str) -> None:
+        if self.board:
+            self.board.meet(text, place)
+            return
+        own = np.frombuffer(f"{text}\n    at {place}".encode()[:PAGE].ljust(PAGE), np.uint8)
+        pages = [bytes(page).decode(errors="replace").rstrip() for page in self.all_gather(own)]
+        if len({page.partition("\n")[0] for page in pages}) > 1:
+            lines = [f"rank {rank}: {page}" for rank, page in enumerate(pages)]
+            raise RankError("\n  ".join(["ranks disagree on a collective:", *lines]))
+
+    def all_reduce(self, x: Any) -> Any:
+        wide = _summable(x)
+        out = np.empty_like(wide)
+        self.comm.Allreduce(wide, out)
+        return out.astype(x.dtype, copy=False)
+
+    def all_gather(self, x: Any) -> Any:
+        out = np.empty((self.size, *x.shape), x.dtype)
+        self.comm.Allgather(_bytes(x), _bytes(out))
+        return out
+
+    def reduce_scatter(self, x: Any) -> Any:
+        wide = _summable(x)
+        out = np.empty(x.shape[1:], wide.dtype)
+        self.comm.Reduce_scatter_block(wide, out)
+        return out.astype(x.dtype, copy=False)
+
+    def broadcast(self, x: Any, root: int) -> Any:
+        out = x.copy() if self.rank == root else np.empty_like(x)
+        self.comm.Bcast(_bytes(out), root)
+        return out
+
+    def shift(self, x: Any, by: int) -> Any:
+        out = np.empty_like(x)
+        to, source = (self.rank + by) % self.size, (self.rank - by) % self.size
+        self.comm.Sendrecv(_bytes(x), to, 0, _bytes(out), source, 0)
+        return out
+
+    def collect(self, value: Any) -> list[Any]:
+        return self.comm.allgather(value)  # type: ignore[no-any-return]
+
+    def split(self, color: int) -> Ranks:
+        self.agree("split", "")
+        world = self.board.world if self.board else None
+        return MPIRanks(self.comm.Split(color, self.rank), world)
+
+
+def _bytes(x: Any) -> Any:
+    """An array's memory, for what only travels: MPI need not know the dtype."""
+    return x.reshape(-1).view(np.uint8)
+
+
+def _summable(x: Any) -> Any:
+    """An array of a dtype that MPI can add: of float16 in float32."""
+    return x.astype(np.float32) if x.dtype == np.float16 else x

@@ -1,0 +1,106 @@
+"""Ranks as threads of one program: the same collectives and the same checks, without MPI.
+
+Arrays are handed over in memory. It is for tests and for looking, not for speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Thread
+from typing import Any
+
+import numpy as np
+
+from ..engine.errors import ArgumentError, RankError
+from .board import PAGE, Board
+from .ranks import WORLD, Ranks
+
+__all__ = ["Group", "ThreadRanks", "run"]
+
+
+class Group:
+    """What threads share: the pages of their board, and two rows of what they send, in turn."""
+
+    def __init__(self, ranks: list[int]) -> None:
+        self.ranks = ranks
+        self.pages = np.zeros((len(ranks), PAGE), np.uint8)
+        self.rows: list[list[Any]] = [[None] * len(ranks) for _ in range(2)]
+
+
+class ThreadRanks(Ranks):
+    """One thread's view of its group."""
+
+    def __init__(self, group: Group, rank: int, world: Board | None = None) -> None:
+        self.group, self.rank, self.size = group, rank, len(group.ranks)
+        self.board = Board(group.pages, rank, group.ranks, world)
+        self.agree = self.board.meet
+
+    def collect(self, value: Any) -> list[Any]:
+        """What each rank gave; an array is copied, for its rank may overwrite it meanwhile."""
+        row = self.group.rows[self.board.number % 2]
+        row[self.rank] = value.copy() if isinstance(value, np.ndarray) else value
+        self.board.meet("", "")
+        return list(row)
+
+    def all_reduce(self, x: Any) -> Any:
+        return self._sum(self.collect(x))
+
+    def all_gather(self, x: Any) -> Any:
+        return np.stack(self.collect(x))
+
+    def reduce_scatter(self, x: Any) -> Any:
+        return self._sum([parts[self.rank] for parts in self.collect(x)])
+
+    def broadcast(self, x: Any, root: int) -> Any:
+        return self.collect(x)[root].copy()
+
+    def shift(self, x: Any, by: int) -> Any:
+        return self.collect(x)[(self.rank - by) % self.size].copy()
+
+    def split(self, color: int) -> Ranks:
+        self.agree("split", "")
+        alike = [r for r, other in enumerate(self.collect(color)) if other == color]
+        made = self.collect(Group([self.group.ranks[r] for r in alike]))
+        return ThreadRanks(made[alike[0]], alike.index(self.rank), self.board.world)
+
+    @staticmethod
+    def _sum(parts: list[Any]) -> Any:
+        """In the order of ranks, so that each gets the same bits; of float16 in float32."""
+        first = parts[0].astype(np.float32 if parts[0].dtype == np.float16 else parts[0].dtype)
+        return sum(parts[1:], first).astype(parts[0].dtype)
+
+
+def run(size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+    """Call `function(*args)` on that many ranks, each a thread; what each returned.
+
+    Raises: what the first rank raised, all others having ended too.
+
+    >>> from minigrad import distributed as dist
+    >>> run(2, lambda: dist.all_reduce(np.ones(3) * dist.world().rank))
+    [array([1., 1., 1.]), array([1., 1., 1.])]
+    """
+    if size < 1:
+        raise ArgumentError(f"run: size must be at least 1, got {size}")
+    group = Group([*range(size)])
+    results: list[Any] = [None] * size
+    errors: dict[BaseException, int] = {}
+
+    def work(rank: int) -> None:
+        ranks = ThreadRanks(group, rank)
+        WORLD.set(ranks)
+        try:
+            results[rank] = function(*args)
+            ranks.board.end()
+        except BaseException as error:
+            errors[error] = rank
+            ranks.board.end(f"{type(error).__name__}: {error}")
+
+    threads = [Thread(target=work, args=(rank,), daemon=True) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for error in sorted(errors, key=lambda error: isinstance(error, RankError)):
+        error.add_note(f"on rank {errors[error]} of {size}")
+        raise error
+    return results

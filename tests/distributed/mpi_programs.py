@@ -1,0 +1,71 @@
+"""What the tests of ranks over MPI run: `mpiexec -n 2 python -m mpi4py mpi_programs.py NAME`."""
+
+import os
+import signal
+import sys
+
+import numpy as np
+
+import minigrad as mg
+from minigrad import distributed as dist
+from minigrad.distributed.over_mpi import MPIRanks
+
+
+def collectives():
+    """Each gives what it gives between threads; by both ways to agree, in any dtype and order."""
+    from mpi4py import MPI
+
+    world = dist.world()
+    assert world.board
+    by_header = MPIRanks(MPI.COMM_WORLD, shared=False)
+    halves = world.split(world.rank % 2)
+    for ranks in (world, by_header, halves):
+        p, rank = ranks.size, ranks.rank
+        for dtype in (np.float16, np.float32, np.float64, complex):
+            xs = [np.arange(72.0).reshape(2, 3, 12).T.astype(dtype) + r for r in range(p)]
+            x = xs[rank]
+            same = np.testing.assert_array_equal
+            same(dist.all_reduce(x, ranks), sum(xs))
+            same(dist.all_gather(x, ranks), np.concatenate(xs))
+            same(dist.reduce_scatter(x, ranks), np.split(sum(xs), p)[rank])
+            same(dist.broadcast(x, ranks, root=p - 1), xs[-1])
+            same(dist.scatter(x, ranks), np.split(xs[0], p)[rank])
+            same(dist.ring_shift(x, ranks), xs[rank - 1])
+            same(dist.all_reduce(x.sum(), ranks), sum(xs).sum())
+    x = mg.tensor(np.ones(3), requires_grad=True)
+    dist.all_reduce(dist.copy_to_ranks(x) * (world.rank + 1.0)).sum().backward()
+    np.testing.assert_array_equal(x.grad, np.full(3, world.size * (world.size + 1) / 2))
+    print(f"rank {world.rank} agrees", flush=True)
+
+
+def one_raises():
+    if dist.world().rank == 1:
+        raise ValueError("a bad batch")
+    dist.all_reduce(np.ones(3))
+
+
+def one_is_killed():
+    for step in range(1000):
+        dist.all_reduce(np.ones(3))
+        if step == 50 and dist.world().rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def one_skips():
+    if dist.world().rank == 0:
+        dist.all_reduce(np.ones(3))
+
+
+def one_differs():
+    x = mg.tensor(np.ones(3 + dist.world().rank), name="x")
+    dist.all_reduce(x)
+
+
+def one_exits():
+    if dist.world().rank == 1:
+        sys.exit(3)
+    dist.all_reduce(np.ones(3))
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

@@ -1,0 +1,53 @@
+"""Ranks over MPI: the same results, and no program that hangs."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mpi4py")
+ROOT = Path(__file__).parents[2]
+MPIEXEC = shutil.which("mpiexec", path=Path(sys.executable).parent) or shutil.which("mpiexec")
+pytestmark = pytest.mark.skipif(MPIEXEC is None, reason="no mpiexec")
+
+
+@pytest.fixture
+def mpiexec(monkeypatch):
+    """Start a program on some ranks; its exit code and all that it printed."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    def start(ranks, *program):
+        command = [MPIEXEC, "-n", str(ranks), sys.executable, "-m", "mpi4py", *map(str, program)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=ROOT)
+        return done.returncode, done.stdout + done.stderr
+
+    return start
+
+
+PROGRAMS = Path(__file__).with_name("mpi_programs.py")
+
+
+@pytest.mark.parametrize("p", [2, 3])
+def test_collectives_over_mpi_give_what_they_say(mpiexec, p):
+    code, text = mpiexec(p, PROGRAMS, "collectives")
+    assert code == 0, text
+    assert all(f"rank {rank} agrees" in text for rank in range(p))
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("one_raises", ["rank 1 of 2 ends all: ValueError: a bad batch"]),
+        ("one_is_killed", ["(signal 9)"]),
+        ("one_skips", ["rank 0 waits in all_reduce", "rank 1", "its program has ended"]),
+        ("one_differs", ["rank 0: all_reduce(x) of (3,)", "rank 1: all_reduce(x) of (4,)"]),
+        ("one_exits", []),
+    ],
+)
+def test_a_program_that_goes_wrong_on_one_rank_ends_on_all(mpiexec, program, said):
+    code, text = mpiexec(2, PROGRAMS, program)
+    assert code != 0
+    for part in said:
+        assert part in text
