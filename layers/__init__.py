@@ -51,11 +51,14 @@ if TYPE_CHECKING:
         yarn_amplitude,
         yarn_frequencies,
     )
+    from .hand_derived_recurrent import gru_steps, lstm_steps, rnn_steps
+    from .initial import INITIALISERS, initial
     from .kernels import elu_features, orthogonal_features, positive_features
     from .layer_costs import GraphCost, LayerCost, count_graph, kv_cache_bytes, layer_cost
     from .layout import Layout, LayoutRow, attend_per_head, explain_layout, per_head_weights
     from .loss import cross_entropy_loss
     from .norm import LayerNorm, RMSNorm
+    from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
     from .relative import RelativePosition, TransformerXLPosition
     from .rotary import Rotary, apply_rotary, rotary_angles
     from .sequential import Sequential
@@ -64,6 +67,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "A100_RIDGE",
+    "GRU",
+    "INITIALISERS",
+    "LSTM",
+    "RNN",
     "ALiBi",
     "ContextCache",
     "Decoder",
@@ -72,10 +79,12 @@ __all__ = [
     "Embedding",
     "Encoder",
     "FeedForward",
+    "GRUCell",
     "GatedFeedForward",
     "GraphCost",
     "KVCache",
     "KernelState",
+    "LSTMCell",
     "LanguageModel",
     "LayerCost",
     "LayerNorm",
@@ -90,6 +99,7 @@ __all__ = [
     "PerformerAttention",
     "QuantizedWeight",
     "RMSNorm",
+    "RNNCell",
     "RelativePosition",
     "Rotary",
     "SelfAttention",
@@ -117,12 +127,15 @@ __all__ = [
     "explain_layout",
     "flops_by_step",
     "global_mask",
+    "gru_steps",
+    "initial",
     "kv_cache_bytes",
     "layer_cost",
     "linear",
     "linear_attention",
     "linformer_attention",
     "llama3_frequencies",
+    "lstm_steps",
     "memory_by_array",
     "merge_heads",
     "multi_head_steps",
@@ -133,6 +146,7 @@ __all__ = [
     "performer_attention",
     "positive_features",
     "quantize",
+    "rnn_steps",
     "roofline",
     "rotary_angles",
     "rotary_frequencies",
@@ -172,5 +186,8 @@ __getattr__, __dir__ = lazy_imports(
         "sequential": "Sequential",
         "sparse": "big_bird_mask dilated_mask global_mask sliding_window_mask",
         "transformer": "Decoder Encoder LanguageModel",
+        "recurrent": "GRU LSTM RNN GRUCell LSTMCell RNNCell",
+        "hand_derived_recurrent": "gru_steps lstm_steps rnn_steps",
+        "initial": "INITIALISERS initial",
     },
 )

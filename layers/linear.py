@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import DTypeLike
 import minigrad as mg
 from minigrad.errors import ArgumentError
 
+from .initial import Initialiser, initial
 from .module import Module
 from .quantized import QuantizedWeight
 
@@ -36,8 +36,8 @@ def linear(x: Any, W: Any, b: Any = None, method: str = "exact") -> Any:
 class Linear(Module):
     """An affine map of the last axis:  out = x W + b.
 
-    Args:    rng: draws W ~ N(0, √(2 / (d_in + d_out))) (Xavier); a Generator, a seed, or None for
-             fresh entropy. b starts at zero, and is None without use_bias.
+    Args:    rng: draws W; a Generator, a seed, or None for fresh entropy. b starts at zero, and is
+             None without use_bias.  init: how W is drawn, a name of INITIALISERS.
     Shapes:  x (..., d_in) → (..., d_out)
     Raises:  ShapeError if x's last axis is not d_in; ArgumentError for a size below 1.
 
@@ -52,26 +52,28 @@ class Linear(Module):
         use_bias: bool = True,
         rng: Any = None,
         dtype: DTypeLike = np.float64,
+        init: Initialiser = "xavier_normal",
     ) -> None:
         check_sizes("Linear", d_in=d_in, d_out=d_out)
         self.dtype = np.dtype(dtype)
-        self.W, self.b = draw_affine(np.random.default_rng(rng), use_bias, dtype, d_in, d_out)
+        rng = np.random.default_rng(rng)
+        self.W, self.b = draw_affine(rng, use_bias, dtype, d_in, d_out, init)
 
     def forward(self, x: Any) -> Any:
         return linear(x, self.W, self.b)  # (..., d_out)
 
 
 def draw_affine(
-    rng: np.random.Generator, use_bias: bool, dtype: DTypeLike, n_in: int, n_out: int
+    rng: np.random.Generator,
+    use_bias: bool,
+    dtype: DTypeLike,
+    n_in: int,
+    n_out: int,
+    init: Initialiser = "xavier_normal",
 ) -> tuple[mg.Tensor, mg.Tensor | None]:
-    """W (n_in, n_out) with entries N(0, σ²), σ = √(2 / (n_in + n_out)), and b = 0, or None.
-
-    So drawn, a signal keeps its variance about equally well forward and backward.
-    Source: Glorot & Bengio 2010, https://proceedings.mlr.press/v9/glorot10a.html.
-    """
-    W = rng.normal(0.0, sqrt(2 / (n_in + n_out)), (n_in, n_out)).astype(dtype)
-    b = mg.tensor(np.zeros(n_out, dtype), requires_grad=True) if use_bias else None
-    return mg.tensor(W, requires_grad=True), b
+    """W (n_in, n_out), drawn by an initialiser, and b = 0, or None."""
+    W = initial(init, (n_in, n_out), n_in, n_out, rng, dtype)
+    return W, mg.tensor(np.zeros(n_out, dtype), requires_grad=True) if use_bias else None
 
 
 def check_sizes(call: str, **sizes: int) -> None:

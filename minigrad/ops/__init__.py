@@ -19,6 +19,7 @@ from .norms import layer_norm, rms_norm
 from .numpy_protocol import array_function, array_ufunc
 from .piecewise import abs, astype, clip, maximum, minimum, relu, where
 from .products import linear, matmul
+from .recurrent import gru, lstm, rnn
 from .reduce import cumsum, max, mean, min, sum, var
 from .scaled_dot_product import scaled_dot_product_attention
 from .select import getitem, scatter_add, split, take
@@ -38,10 +39,10 @@ from .softmax import log_softmax, logsumexp, softmax
 __all__ = [
     "abs", "add", "astype", "binary_cross_entropy_with_logits", "broadcast_to", "clip",
     "concatenate", "cos", "cross_entropy", "cumsum", "divide", "dropout", "einsum", "elu",
-    "erf", "exp", "expand_dims", "expm1", "gelu", "getitem", "huber_loss", "kl_div",
-    "layer_norm", "leaky_relu", "linear", "log", "log1p", "log_softmax", "logsumexp",
+    "erf", "exp", "expand_dims", "expm1", "gelu", "getitem", "gru", "huber_loss", "kl_div",
+    "layer_norm", "leaky_relu", "linear", "log", "log1p", "log_softmax", "logsumexp", "lstm",
     "mask_add", "matmul", "max", "maximum", "mean", "min", "minimum", "mse_loss", "multiply",
-    "negative", "nll_loss", "pad", "power", "relu", "reshape", "rms_norm", "scale",
+    "negative", "nll_loss", "pad", "power", "relu", "reshape", "rms_norm", "rnn", "scale",
     "scaled_dot_product_attention", "scatter_add", "sigmoid", "sign", "silu", "sin", "softmax",
     "softplus", "split", "sqrt", "square", "squeeze", "stack", "subtract", "sum", "swapaxes",
     "take", "tanh", "transpose", "var", "where",

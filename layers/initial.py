@@ -1,0 +1,80 @@
+"""How weights are drawn before training, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod, sqrt
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+import minigrad as mg
+from minigrad.errors import ArgumentError
+
+__all__ = ["INITIALISERS", "Initialiser", "initial"]
+
+Initialiser: TypeAlias = "str | Callable[[np.random.Generator, tuple[int, ...]], Any]"
+Shape: TypeAlias = tuple[int, ...]
+
+
+def _orthogonal(rng: np.random.Generator, shape: Shape, n_in: int, n_out: int) -> Any:
+    """Rows, or columns if there are fewer, of length 1 and at right angles."""
+    rows, columns = shape[0], prod(shape[1:])
+    Q, R = np.linalg.qr(rng.normal(size=(max(rows, columns), min(rows, columns))))
+    Q = Q * np.sign(np.diag(R))  # so that every such matrix is equally likely
+    return (Q if rows >= columns else Q.T).reshape(shape)
+
+
+INITIALISERS: dict[str, Callable[[np.random.Generator, Shape, int, int], Any]] = {
+    "zeros": lambda rng, shape, n_in, n_out: np.zeros(shape),
+    "normal": lambda rng, shape, n_in, n_out: rng.normal(0.0, 0.02, shape),
+    "uniform": lambda rng, shape, n_in, n_out: rng.uniform(-1, 1, shape) / sqrt(n_in),
+    "xavier_normal": lambda rng, shape, n_in, n_out: rng.normal(
+        0.0, sqrt(2 / (n_in + n_out)), shape
+    ),
+    "xavier_uniform": lambda rng, shape, n_in, n_out: (
+        rng.uniform(-1, 1, shape) * sqrt(6 / (n_in + n_out))
+    ),
+    "he_normal": lambda rng, shape, n_in, n_out: rng.normal(0.0, sqrt(2 / n_in), shape),
+    "he_uniform": lambda rng, shape, n_in, n_out: rng.uniform(-1, 1, shape) * sqrt(6 / n_in),
+    "orthogonal": _orthogonal,
+}
+"""From a generator, a shape, and how many entries go into one and come out of one.
+
+normal: σ = 0.02. uniform: ±1/√n_in. xavier (Glorot & Bengio 2010): the variance 2 / (n_in + n_out),
+which keeps a signal's about equally well forward and backward. he (He et al. 2015,
+arXiv:1502.01852): 2 / n_in, for relu. orthogonal: Saxe et al. 2013, arXiv:1312.6120.
+"""
+
+
+def initial(
+    how: Initialiser,
+    shape: Shape,
+    n_in: int,
+    n_out: int,
+    rng: Any = None,
+    dtype: DTypeLike = np.float64,
+) -> mg.Tensor:
+    """A parameter drawn by the initialiser of this name, or by a function of generator and shape.
+
+    Args:    n_in, n_out: how many entries an output depends on, and an input reaches.
+             rng: a Generator, a seed, or None for fresh entropy.
+    Raises:  ArgumentError for an unknown name, or a function that gives another shape.
+
+    >>> W = initial("orthogonal", (2, 3), n_in=2, n_out=3, rng=0).numpy()
+    >>> (W @ W.T).round(6)
+    array([[ 1., -0.],
+           [-0.,  1.]])
+    """
+    rng = np.random.default_rng(rng)
+    if callable(how):
+        drawn = np.asarray(how(rng, shape))
+    elif how in INITIALISERS:
+        drawn = INITIALISERS[how](rng, shape, n_in, n_out)
+    else:
+        names = ", ".join(sorted(INITIALISERS))
+        raise ArgumentError(f"initial: the initialiser must be one of {names}, got {how!r}")
+    if drawn.shape != shape:
+        raise ArgumentError(f"initial: {how} must give the shape {shape}, gave {drawn.shape}")
+    return mg.tensor(drawn.astype(dtype), requires_grad=True)

@@ -1,0 +1,151 @@
+"""RNN, GRU and LSTM: as PyTorch's, as derived by hand, and alike in one op or step by step."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import GRU, LSTM, RNN, gru_steps, lstm_steps, rnn_steps
+from minigrad.errors import ArgumentError, ShapeError
+from tests.compare import assert_same
+
+KINDS = {"rnn": RNN, "gru": GRU, "lstm": LSTM}
+B, T, D, H = 3, 5, 2, 7
+MASK = np.arange(T) < np.array([[5], [2], [4]])
+
+
+def _draw(*shape, seed=0):
+    return np.random.default_rng(seed).uniform(-1, 1, shape)
+
+
+def _state(kind, cells, seed=3):
+    parts = [mg.tensor(_draw(cells, B, H, seed=seed + k), requires_grad=True) for k in range(2)]
+    return tuple(parts) if kind == "lstm" else parts[0]
+
+
+def _parts(state):
+    return list(state) if isinstance(state, tuple) else [state]
+
+
+def _gradients(layer, X, state, mask):
+    """H and the last state, then the gradients of X, of the first state and of all weights."""
+    leaves = [X, *_parts(state), *layer.parameters()]
+    H_all, last = layer(X, state, mask, return_state=True)
+    results = [H_all, *_parts(last)]
+    terms = [mg.sum(r * _draw(*r.shape, seed=50 + k)) for k, r in enumerate(results)]
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return [r.numpy() for r in results] + mg.grad(total, leaves)
+
+
+@pytest.mark.parametrize("mask", [None, MASK], ids=["whole", "padded"])
+@pytest.mark.parametrize("form", [(1, False), (2, True)], ids=["one", "two both ways"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_op_is_what_its_steps_are(kind, form, mask):
+    X, state = mg.tensor(_draw(B, T, D), requires_grad=True), _state(kind, form[0] * (1 + form[1]))
+    fused, steps = (KINDS[kind](D, H, *form, method=m, rng=0) for m in ("fused", "steps"))
+    pairs = zip(_gradients(fused, X, state, mask), _gradients(steps, X, state, mask), strict=True)
+    for one, other in pairs:
+        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("form", [(1, False), (2, True)], ids=["one", "two both ways"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_layer_is_pytorchs(kind, form, padded):
+    """Values, last states and every gradient; sequences of several lengths packed there."""
+    torch = pytest.importorskip("torch")
+    layers, both = form
+    ours = KINDS[kind](D, H, layers, both, rng=0)
+    kinds = {"rnn": torch.nn.RNN, "gru": torch.nn.GRU, "lstm": torch.nn.LSTM}
+    theirs = kinds[kind](D, H, layers, bidirectional=both, batch_first=True).double()
+    named = dict(theirs.named_parameters())
+    weights = []
+    for k, cell in enumerate(ours.cells):
+        end = f"l{k // (1 + both)}" + "_reverse" * (k % (1 + both))
+        for name, parameter in cell.named_parameters():
+            named[f"{name}_{end}"].data[...] = torch.tensor(parameter.numpy())
+            weights.append(named[f"{name}_{end}"])
+    X, state = mg.tensor(_draw(B, T, D), requires_grad=True), _state(kind, layers * (1 + both))
+    found = _gradients(ours, X, state, MASK if padded else None)
+
+    x = torch.tensor(X.numpy(), requires_grad=True)
+    first = [torch.tensor(s.numpy(), requires_grad=True) for s in _parts(state)]
+    given = tuple(first) if kind == "lstm" else first[0]
+    utils = torch.nn.utils.rnn
+    if padded:
+        lengths = torch.tensor(MASK.sum(1))
+        packed = utils.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        out, last = theirs(packed, given)
+        out, _ = utils.pad_packed_sequence(out, batch_first=True)
+    else:
+        out, last = theirs(x, given)
+    results = [out, *_parts(last)]
+    sum(
+        (r * torch.tensor(_draw(*r.shape, seed=50 + k))).sum() for k, r in enumerate(results)
+    ).backward()
+    for one, other in zip(found, [*results, *(t.grad for t in [x, *first, *weights])], strict=True):
+        assert_same(one, other, 1e-11)
+
+
+@pytest.mark.parametrize("method", ["fused", "steps"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_those_derived_by_hand(kind, method):
+    layer, u = KINDS[kind](D, H, method=method, rng=0), _draw(B, T, H, seed=9)
+    X, state = mg.tensor(_draw(B, T, D), requires_grad=True), _state(kind, 1)
+    cell, first = layer.cells[0], _parts(state)
+    (layer(X, state) * u).sum().backward()
+    given = {name: p.numpy() for name, p in cell.named_parameters()}
+    if kind != "gru":
+        given["bias"] = given.pop("bias_ih") + given.pop("bias_hh")
+    given |= {name: s.numpy()[0] for name, s in zip(("h_0", "c_0"), first, strict=False)}
+    derive = {"rnn": rnn_steps, "gru": gru_steps, "lstm": lstm_steps}[kind]
+    steps = derive(X=X.numpy(), grad_output=u, **given)
+    assert all(step.formulas.keys() == step.gradients.keys() for step in steps)
+    expected = steps[-1].gradients
+    for name, parameter in cell.named_parameters():
+        np.testing.assert_allclose(parameter.grad, expected[name], rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(X.grad, expected["X"], rtol=1e-11, atol=1e-13)
+    for name, s in zip(("h_0", "c_0"), first, strict=False):
+        np.testing.assert_allclose(s.grad[0], expected[name], rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_changes_nothing(kind):
+    """A short sequence among longer ones ends in the state it has alone; H is 0 behind it."""
+    layer, X = KINDS[kind](D, H, 2, True, rng=0), _draw(B, T, D)
+    H_all, last = layer(X, mask=MASK, return_state=True)
+    H_one, alone = layer(X[1:2, :2], return_state=True)
+    np.testing.assert_allclose(H_all.numpy()[1:2, :2], H_one.numpy(), rtol=1e-13)
+    np.testing.assert_array_equal(H_all.numpy()[1, 2:], 0)
+    for some, one in zip(_parts(last), _parts(alone), strict=True):
+        np.testing.assert_allclose(some.numpy()[:, 1:2], one.numpy(), rtol=1e-13)
+
+
+def test_one_sequence_needs_no_batch():
+    layer, X = LSTM(D, H, rng=0), _draw(T, D)
+    np.testing.assert_array_equal(layer(X).numpy(), layer(X[None]).numpy()[0])
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: LSTM(2, 3)(np.ones((1, 4, 5))), ShapeError, r"LSTM\(X\): X must be \(B, T, 2\)"),
+        (lambda: LSTM(2, 3, method="slow"), ArgumentError, 'method must be "fused" or "steps"'),
+        (lambda: GRU(2, 0), ArgumentError, "d_hidden must be an integer of at least 1"),
+        (
+            lambda: LSTM(2, 3)(np.ones((1, 4, 2)), state=np.ones((1, 1, 3))),
+            ShapeError,
+            r"state must be \(h, c\), each \(1, 1, 3\)",
+        ),
+        (
+            lambda: RNN(2, 3)(np.ones((1, 4, 2)), mask=np.ones((1, 5), bool)),
+            ShapeError,
+            r"mask must be \(1, 4\), got \(1, 5\)",
+        ),
+        (lambda: RNN(2, 3, init="best"), ArgumentError, "initialiser must be one of he_normal"),
+    ],
+)
+def test_what_is_refused(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
