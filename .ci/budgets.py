@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 BESIDE = ["functional", "check", "anomaly", "optim", "data", "saving", "without_fast"]
-LATER = ["recurrent", "convolution", "pretrained", "parallel"]  # layers beyond attention
+LATER = "recurrent hand_derived_recurrent initial convolution pretrained parallel".split()
+"""Layers beyond attention."""
 
 
 class Room(NamedTuple):
