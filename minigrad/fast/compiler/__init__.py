@@ -2,11 +2,11 @@
 
 The first call runs the step as it is and writes down what ran: every op, every backward rule, the
 sums between them, the gradients it left and the updates it made, as one flat list of NumPy calls
-(`record`). Dead and repeated calls are dropped and some are rearranged (`passes`); where it pays,
-those that can be are run on parts of the rows, on two threads (`split`); what remains is written as
-Python source, one line a call, with buffers allocated once (`source`). Later calls run that source
-as long as what the step depends on is the same (`arguments`, `dependencies`), and now and then both
-ways, to compare (`audit`).
+(`record`), none twice (`symbol`). Those that nobody reads are dropped (`passes`); where it pays,
+steps are run on parts of the rows, on two threads (`partition`); the arrays share memory
+(`buffers`); and all is written as Python source, one line a call (`source`). Later calls run that
+source as long as what the step depends on is the same (`arguments`, `dependencies`), and now and
+then both ways, to compare (`audit`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from .arguments import Arguments, leaves_of
 from .audit import Audit
 from .dependencies import Dependencies
 from .effects import Changed
+from .partition import find_partition, has_threads
 from .passes import improve
 from .record import Recorder
 from .source import write
-from .split import has_threads, split
 from .variant import Variant, small_bytes
 from .watched import Watched, plain
 
@@ -207,10 +207,10 @@ class Compiled:
         program = variant.program
         try:
             improve(program)
-            parts = split(program)
-            written = write(program, self._name, place, parts)
+            partition = find_partition(program)
+            written = write(program, self._name, place, partition)
             run, variant.source = written.build(), written.source
-            whole = parts is None and not has_threads(program)
+            whole = partition is None and not has_threads(program)
             variant.run = run if whole else _on_one_blas_thread(run)
         except Exception as error:  # the step itself ran: a fault of ours must not stop it
             variant.reason = f"the program cannot be written: {error!r}"

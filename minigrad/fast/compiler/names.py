@@ -1,5 +1,5 @@
 """What the variables of generated source are called: the layers' symbols where there are any, or
-what the value is: `A_T`, `S_max`, `gelu_tanh`, `d_layer_norm`.
+what the value is: `A_T`, `Q_2d`, `gelu_tanh`, `d_layer_norm`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from .buffer_assignment import Array, Homes, stem
-from .program import Value, root
+from .passes import is_transpose
+from .program import Value
 
 __all__ = ["Names", "comment"]
 
-_OF_INPUTS = {"argument": "x", "constant": "constant", "captured": "array", "leaf": "w"}
+_INPUTS = {"argument": "x", "constant": "constant", "captured": "array", "leaf": "w"}
+_PLAIN = ("matmul", "add", "subtract", "reshape", "sum")  # the op says enough
 
 
 def comment(text: str) -> str:
@@ -26,15 +27,12 @@ def comment(text: str) -> str:
 class Names:
     """Every name once. `objects` are those that the source is handed."""
 
-    def __init__(self, homes: Homes) -> None:
-        self.homes = homes
+    def __init__(self) -> None:
         self.objects: dict[str, Any] = {"np": np}
         self._taken = {"np", "build", "step", "args", "kwargs", "Tensor", *keyword.kwlist}
-        self._taken |= {"part", "low", "high", "own", "sums", "rows", "m"}
+        self._taken |= {"low", "high", "own", "sums", "rows", "m"}
         self._counts: dict[str, int] = {}
-        self._bound: dict[int, str] = {}
-        self._values: dict[int, str] = {}
-        self._arrays: dict[int, str] = {}
+        self._names: dict[int, str] = {}
         self._kept: list[Any] = []  # so that no id() comes again
 
     def fresh(self, wanted: str) -> str:
@@ -50,67 +48,31 @@ class Names:
 
     def bind(self, thing: Any, wanted: str) -> str:
         """The name of an object that the source is handed."""
-        known = self._bound.get(id(thing))
-        if known is None:
-            known = self._bound[id(thing)] = self.fresh(wanted)
-            self.objects[known] = thing
-            self._kept.append(thing)
-        return known
+        if id(thing) not in self._names:
+            self._name(thing, wanted)
+            self.objects[self._names[id(thing)]] = thing
+        return self._names[id(thing)]
 
     def of(self, value: Value) -> str:
-        """The name of an input or a view."""
-        known = self._values.get(id(value))
-        if known is None:
-            known = self._values[id(value)] = self.fresh(self.wanted(value))
-            self._kept.append(value)
-        return known
+        """The name of a value."""
+        if id(value) not in self._names:
+            self._name(value, self._wanted(value))
+        return self._names[id(value)]
 
-    def of_array(self, array: Array) -> str:
-        """The name of an array: its value's symbol, or what those of several have in common."""
-        known = self._arrays.get(id(array))
-        if known is None:
-            symbols = set(array.symbols)
-            wanted = symbols.pop() if symbols else self.wanted(array.values[0])
-            wanted = stem(wanted) if symbols else wanted
-            known = self._arrays[id(array)] = self.fresh(wanted)
-        return known
+    def _name(self, thing: Any, wanted: str) -> None:
+        self._names[id(thing)] = self.fresh(wanted)
+        self._kept.append(thing)
 
-    def wanted(self, value: Value) -> str:
+    def _wanted(self, value: Value) -> str:
         """What a value would be called if nothing else were."""
-        if value.name:
-            return value.name
         step = value.step
-        if step is None:
-            return _OF_INPUTS.get(value.kind, "joint")
+        if value.name or step is None:
+            return value.name or _INPUTS.get(value.kind, "joint")
         if step.kind == "view":
-            return self._of_view(value)
-        if step.text == "spread":
-            array = self.homes.arrays.get(id(root(step.args[0])))
-            return f"{self.of_array(array) if array else self.wanted(step.args[0])}_full"
-        arrays = [self.homes.arrays.get(id(root(v))) for v in step.reads()]
-        base = next((self.of_array(a) for a in arrays if a and a.values[0].name), None)
+            source = step.args[0]
+            base = self._names.get(id(source)) or self._wanted(source)
+            return f"{base}_T" if is_transpose(step) else f"{base}_{len(value.shape)}d"
         what = step.text.removeprefix("np.").removesuffix(".reduce")
-        what = {"add": "sum", "maximum": "max", "minimum": "min"}.get(what, what)
-        if step.kind == "reduce" and base:
-            return f"{base}_{what}"
-        if step.op in (what, f"d_{what}") or what in (
-            "matmul",
-            "add",
-            "subtract",
-            "reshape",
-            "sum",
-        ):
+        if what in _PLAIN or not step.op or step.op in (what, f"d_{what}"):
             return step.op or what
-        return f"{step.op}_{what}" if step.op else what
-
-    def _of_view(self, value: Value) -> str:
-        """K_T, X_2d: after the nearest thing that has a name."""
-        turned, source = False, value
-        while source.step is not None and source.step.kind == "view" and not source.name:
-            turned ^= source.step.text in ("swapaxes", "transpose")
-            source = source.step.args[0]
-        array = self.homes.arrays.get(id(source))
-        base = self.of_array(array) if array is not None else self.wanted(source)
-        if turned:
-            return base.removesuffix("_T") if base.endswith("_T") else f"{base}_T"
-        return f"{base}_{len(value.shape)}d"
+        return f"{step.op}_{what}"

@@ -7,12 +7,14 @@ not what they hold, so a program is small however large the arrays were.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 import numpy as np
 
 __all__ = [
+    "EFFECTS",
     "SMALL",
     "Known",
     "Program",
@@ -28,9 +30,9 @@ __all__ = [
     "nbytes",
     "root",
     "substitute",
-    "values_in",
 ]
 
+EFFECTS = ("grad", "clear", "assign", "update")  # kinds of steps that write what is outside
 SMALL = 1024  # entries up to which a call costs more than what it computes
 
 
@@ -40,21 +42,18 @@ class Value:
     Attributes:
         kind: "argument" (fresh at every call), "leaf" (a Tensor's own array), "captured" (an array
             the step reaches by itself), "constant" (the same at every call), "grad" (what a leaf's
-            `.grad` holds), "result" (of an update), "step" (computed) or "room" (memory that
-            several steps write parts of).
+            `.grad` holds), "result" (of an update) or "step" (computed).
         what: the Tensor, the array or the expression it comes from; the Step that makes it.
         strides, offset: where its entries lie in the memory of its root.
-        part: one of several disjoint parts of a room or of a joint result.
         name: its symbol.
     """
 
-    __slots__ = ("dtype", "kind", "name", "offset", "part", "shape", "strides", "what")
+    __slots__ = ("dtype", "kind", "name", "offset", "shape", "strides", "what")
 
     def __init__(self, kind: str, what: Any, shape: tuple[int, ...], dtype: Any) -> None:
         self.kind, self.what, self.shape, self.dtype = kind, what, shape, np.dtype(dtype)
         self.strides, self.offset = contiguous(shape, self.dtype), 0
         self.name: str | None = None
-        self.part = False
 
     @property
     def step(self) -> Step | None:
@@ -64,60 +63,42 @@ class Value:
         return f"<{self.name or self.kind} {self.shape}>"
 
 
+@dataclass(slots=True, eq=False)
 class Step:
     """One call: `function(*args, **kwargs)` makes `outs`.
 
     Attributes:
-        kind: "elementwise", "reduce", "matmul", "cast" or "copy" (these can write into an
-            array that is there already), "view" (its result shares its first argument's memory),
-            "call" (a NumPy function), "put" or "at" (an array of zeros with something put or added
-            in), "kernel" (an op's kernel or rule, whole), "check" (what a kernel asked of the
-            numbers), "grad", "clear", "assign", "update" (effects).
+        kind: "elementwise", "reduce", "matmul" or "copy" (these can write into an array that is
+            there already), "view" (its result shares its first argument's memory), "call" (a NumPy
+            function), "put" or "at" (an array of zeros with something put or added in), "kernel"
+            (an op's kernel or rule, whole), "effect" (a kernel that does more than compute),
+            "check" (what a kernel asked of the numbers); "grad", "clear", "assign", "update"
+            (what the step writes).
         text: how the function is written.
         op: the op whose kernel or rule it is part of.  path: where in the model that is.
-        into: the view that its result is written to, None for memory of its own.
         shares: whether its result may share memory with what it was given, for a kernel.
-        made: the Value that an update gives, or None.
+        several: whether a kernel answers with a tuple.
+        key: equal keys, equal results; None if it is to be called each time.
     """
 
-    __slots__ = (
-        "args",
-        "function",
-        "into",
-        "kind",
-        "kwargs",
-        "made",
-        "op",
-        "outs",
-        "path",
-        "shares",
-        "text",
-    )
-
-    def __init__(
-        self,
-        kind: str,
-        text: str,
-        function: Callable[..., Any] | None,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None = None,
-    ) -> None:
-        self.kind, self.text, self.function, self.args = kind, text, function, args
-        self.kwargs = kwargs or {}
-        self.outs: list[Value] = []
-        self.op = self.path = ""
-        self.into: Value | None = None
-        self.made: Value | None = None
-        self.shares = False
+    kind: str
+    text: str
+    function: Callable[..., Any] | None
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    outs: list[Value] = field(default_factory=list)
+    op: str = ""
+    path: str = ""
+    shares: bool = False
+    several: bool = False
+    key: Any = None
 
     @property
     def out(self) -> Value:
         return self.outs[0]
 
-    def reads(self) -> Iterator[Value]:
-        yield from values_in(self.args)
-        if self.kwargs:
-            yield from values_in(self.kwargs)
+    def reads(self) -> list[Value]:
+        return [v for v in flat((self.args, self.kwargs)) if v.__class__ is Value]
 
     def __repr__(self) -> str:
         return f"<{self.text} {self.args} -> {self.outs}>"
@@ -131,24 +112,44 @@ class Program:
         op, path: written on the steps that are added.
         keeps: attributes that the step sets: the dict, the key, and the value.
         draws: whether random numbers are drawn.
+        wrote: whether something outside was written.
     """
-
-    __slots__ = ("_constants", "draws", "keeps", "op", "path", "result", "steps")
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self.result: Any = None
         self.op = self.path = ""
         self.keeps: list[tuple[Any, str, Value]] = []
-        self.draws = False
+        self.draws = self.wrote = False
         self._constants: dict[int, Value] = {}
+        self._once: dict[Any, list[Value]] = {}
 
     def add(self, step: Step, *made: tuple[tuple[int, ...], Any]) -> list[Value]:
-        """Append a step that makes arrays of these shapes and dtypes."""
+        """Append a step that makes arrays of these shapes and dtypes; or what one of the same key
+        made before.
+        """
+        known = self._once.get(step.key) if step.key is not None else None
+        if known is not None:
+            return known
         step.outs = [Value("step", step, shape, dtype) for shape, dtype in made]
         step.op, step.path = self.op, self.path
         self.steps.append(step)
+        if step.key is not None:
+            self._once[step.key] = step.outs
         return step.outs
+
+    def write(self, step: Step) -> None:
+        """Append a step that writes to what is outside: what was read before is read anew."""
+        self.steps.append(step)
+        if step.kind in ("assign", "update"):
+            self.wrote = True
+            self._once.clear()
+
+    def forget(self, count: int) -> None:
+        """Take back all but so many steps."""
+        for step in self.steps[count:]:
+            self._once.pop(step.key, None)
+        del self.steps[count:]
 
     def constant(self, array: Any) -> Value:
         """An array that is the same at every call."""
@@ -158,58 +159,54 @@ class Program:
             known.strides = array.strides
         return known
 
+    def kept(self) -> list[Value]:
+        """The values that outlive the program, other than gradients."""
+        found = [x.value if x.__class__ is Wrapped else x for x in flat(self.result)]
+        found += [value for _, _, value in self.keeps]
+        return [v for v in found if v.__class__ is Value]
 
+
+@dataclass(frozen=True, slots=True)
 class Known:
     """A returned Tensor that was there before."""
 
-    __slots__ = ("expression", "tensor")
-
-    def __init__(self, expression: str | None, tensor: Any) -> None:
-        self.expression, self.tensor = expression, tensor
+    expression: str | None
+    tensor: Any
 
 
+@dataclass(frozen=True, slots=True)
 class Wrapped:
     """A returned Tensor that the step made, or (`scalar`) a number of NumPy's."""
 
-    __slots__ = ("name", "scalar", "value")
-
-    def __init__(self, value: Value, name: str | None, scalar: bool = False) -> None:
-        self.value, self.name, self.scalar = value, name, scalar
-
-
-def values_in(item: Any) -> Iterator[Value]:
-    """Every Value in nested containers."""
-    if item.__class__ is Value:
-        yield item
-    elif isinstance(item, tuple | list):
-        for entry in item:
-            if entry.__class__ is Value:
-                yield entry
-            elif isinstance(entry, tuple | list | dict):
-                yield from values_in(entry)
-    elif isinstance(item, dict):
-        for entry in item.values():
-            yield from values_in(entry)
+    value: Value
+    name: str | None
+    scalar: bool = False
 
 
-def flat(item: Any) -> list[Any]:
+def flat(item: Any) -> Iterator[Any]:
     """The entries of nested containers."""
     if isinstance(item, tuple | list):
-        return [leaf for entry in item for leaf in flat(entry)]
-    if isinstance(item, dict):
-        return [leaf for entry in item.values() for leaf in flat(entry)]
-    return [item]
+        for entry in item:
+            yield from flat(entry)
+    elif isinstance(item, dict):
+        for entry in item.values():
+            yield from flat(entry)
+    else:
+        yield item
 
 
 def substitute(item: Any, replace: Callable[[Any], Any]) -> Any:
     """The same nesting with every entry that is no container replaced."""
     if item.__class__ in (tuple, list):
-        return item.__class__(substitute(entry, replace) for entry in item)
+        return item.__class__([substitute(entry, replace) for entry in item])
     if isinstance(item, tuple | list):  # a namedtuple
         return type(item)(*(substitute(entry, replace) for entry in item))
     if isinstance(item, dict):
         return {key: substitute(entry, replace) for key, entry in item.items()}
     return replace(item)
+
+
+# ---------------------------------------------------------------- where entries lie
 
 
 def contiguous(shape: tuple[int, ...], dtype: Any) -> tuple[int, ...]:
@@ -251,13 +248,8 @@ def address(array: Any) -> int:
 
 def root(value: Value) -> Value:
     """The value whose memory it is."""
-    while (step := value.step) is not None:
-        if step.into is not None:
-            value = step.into
-        elif step.kind == "view":
-            value = step.args[0]
-        else:
-            break
+    while (step := value.step) is not None and step.kind == "view":
+        value = step.args[0]
     return value
 
 

@@ -21,7 +21,7 @@ from ...engine.sparse import dense
 from ...engine.tensor import Tensor
 from .compare import difference
 from .dependencies import Dependencies
-from .program import Known, Program, Step, Value, Wrapped, flat, substitute
+from .program import Known, Program, Step, Value, Wrapped, flat, is_whole, nbytes, root, substitute
 from .symbol import Symbol, Untraceable
 from .values import ValueMap
 from .watched import Watched, Watcher, plain
@@ -154,7 +154,7 @@ class Recorder(Listener, Watcher):
         except Exception:
             results = []
         if len(results) < len(wanted) + more or not _agree(results, wanted, args):
-            del self.program.steps[before:]
+            self.program.forget(before)
             return None
         return results
 
@@ -165,7 +165,7 @@ class Recorder(Listener, Watcher):
         step = Step("kernel", name, function, substitute(tuple(args), _value), {})
         forms = [(a.shape, a.dtype) if isinstance(a, np.ndarray) else ((), object) for a in arrays]
         values = self.program.add(step, *forms)
-        step.kind = "kernel" if several else "kernel1"
+        step.several = several
         given = [s.a for s in flat(args) if s.__class__ is Symbol and isinstance(s.a, np.ndarray)]
         for value, made in zip(values, arrays, strict=True):
             value.strides = made.strides if isinstance(made, np.ndarray) else ()
@@ -281,7 +281,7 @@ class Recorder(Listener, Watcher):
                     continue
                 value = self.values.value_of(now)
                 effect = Step("grad", "grad", None, (*effect.args, value))
-            self.program.steps.append(effect)
+            self.program.write(effect)
             held.told = now
 
     def _is_outside(self, held: _Gradient) -> bool:
@@ -314,7 +314,7 @@ class Recorder(Listener, Watcher):
             if out is not None:
                 return self._written(out[0] if isinstance(out, tuple) else out, made)
         except Exception:
-            del self.program.steps[before:]
+            self.program.forget(before)
             self.quiet = False
             self.looked_at(use)
             return call(*bare[0], **bare[1])
@@ -332,7 +332,7 @@ class Recorder(Listener, Watcher):
         if value is not None and value.kind == "leaf" and right and out.shape == value.shape:
             tensor = value.what
             plain(out)[...] = made.a
-            self.program.steps.append(self._assignment(tensor, value, made.value))
+            self.program.write(self._assignment(tensor, value, made.value))
             return out
         if value is None or value.kind != "step" or not right:
             raise Untraceable("an array of the caller's is written")
@@ -398,7 +398,7 @@ class Recorder(Listener, Watcher):
             if np.may_share_memory(array, tensor._data):
                 self.refuse("a tensor is written in part", "assign_ all of it")
             step = self._assignment(tensor, value, self.values.value_of(array))
-            self.program.steps.append(step)
+            self.program.write(step)
 
     def _assignment(self, tensor: Tensor, value: Value, new: Value) -> Step:
         return Step("assign", "assign", None, (tensor, self._placed(tensor), value, new))
@@ -432,7 +432,7 @@ class Recorder(Listener, Watcher):
 
     def updated(self, owner: Any, call: Callable[[], Any], result: Any) -> None:
         step = Step("update", "update", None, (owner, call))
-        self.program.steps.append(step)
+        self.program.write(step)
         self.quiet = False
         for held in self._grads.values():
             if type(held.tensor.grad) is np.ndarray:
@@ -440,8 +440,8 @@ class Recorder(Listener, Watcher):
             held.told = held.tensor.grad
         if isinstance(result, Tensor):
             array = result._data
-            step.made = Value("result", step, array.shape, array.dtype)
-            self.values.know(array, step.made)
+            step.outs = [Value("result", step, array.shape, array.dtype)]
+            self.values.know(array, step.out)
 
     # ------------------------------------------------------------------ the end
 
@@ -463,6 +463,9 @@ class Recorder(Listener, Watcher):
             name = named or (self.values.names.get(id(owner)) if prefix else None)
             if value.name is None and value.kind == "step" and name:
                 value.name = prefix + name
+                base = root(value)  # which bears the symbol in another shape, or turned
+                if base.name is None and base.step is not None and nbytes(base) == nbytes(value):
+                    base.name = value.name if is_whole(value) else f"{value.name}_T"
         if self.reason is None:
             self.program.result = substitute(result, self._returned)
         return substitute(result, self._as_eagerly)

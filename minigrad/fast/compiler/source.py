@@ -1,21 +1,28 @@
 """A program written as Python: arrays and fixed views once, then one line for each step.
 
-With a split, the steps of each phase are the body of `part(low, high, ...)`, which computes what
-the rows from low to high give, and returns its share of the sums.
+With a partition, the steps of each phase are the body of `part(low, high, own, sums)`, which
+computes what the rows from low to high give, and returns its share of the sums.
 """
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from math import prod
 from typing import Any
 
-from ...engine.graph import SourceLocation as Where
+import numpy as np
+
+from ...engine.graph import SourceLocation
+from ..memory import empty
 from ..scatter import add_rows, names_rows
-from .effects import Effects
-from .names import comment
+from .buffers import Buffers
+from .effects import write_effect, write_result
+from .names import Names, comment
+from .partition import Partition
 from .parts import LARGE, Parts
-from .program import SMALL, Program, Step, Value, is_whole, nbytes, root
-from .split import Split
+from .passes import is_transpose
+from .program import SMALL, Program, Step, Value, nbytes
 
 __all__ = ["Written", "write"]
 
@@ -35,48 +42,60 @@ class Written:
         return namespace["build"](**self.objects)
 
 
-def write(program: Program, title: str, where: Where, split: Split | None) -> Written:
+def write(
+    program: Program, title: str, where: SourceLocation, partition: Partition | None
+) -> Written:
     """The source of a program, for a step of this title that was compiled here."""
-    if split is not None:
-        program.steps.sort(key=split.order)
-    return _Writer(program, where, split).write(title)
+    if partition is not None:
+        program.steps.sort(key=partition.order)
+    return Writer(program, where, partition).write(title)
 
 
-class _Writer(Effects):
-    """The source, step by step, in the order in which they run."""
+class Writer:
+    """What is written so far, and how each value is called there.
+
+    A value is read whole, or in rows along an axis. A variable is introduced where it is first
+    needed: once, if it is the same array at every call, else in the step, or in the part.
+
+    Attributes:
+        once, whole, part: lines that run once, at each call, and in the part that is being written.
+        phase: the phase of that part, 0 if none is.
+        taken: what a `.grad` holds already, by the id of its root.
+    """
+
+    def __init__(
+        self, program: Program, where: SourceLocation, partition: Partition | None
+    ) -> None:
+        self.program, self.where, self.partition = program, where, partition
+        self.buffers, self.names = Buffers(program, partition), Names()
+        self.once: list[str] = []
+        self.whole: list[str] = []
+        self.part: list[str] = []
+        self.phase, self.path = 0, ""
+        self.taken: set[int] = set()
+        self._known: dict[Any, str] = {}  # variables, by value and by how it is read
+        self._memory: dict[int, tuple[str, Value]] = {}  # the first array of each slot
+        self._sums: list[Value] = []  # what this part returns
 
     def write(self, title: str) -> Written:
-        sums: list[Value] = []
         for step in self.program.steps:
             if step.kind == "view":
                 continue
-            phase = self._phase_of(step)
+            phase = 0 if self.partition is None else self.partition.phase(step)
             if phase != self.phase:
-                self._end_phase(sums)
-                self.phase, sums = phase, []
-            self._mark(step)
-            writer = getattr(self, f"_{step.kind}", None)
-            if writer is None:
-                self._computed(step)
-            else:
-                writer(step)
-            if phase:
-                sums += [out for out in step.outs if self._is_total(out)]
-        self._end_phase(sums)
-        self.phase = 0
-        for owner, key, value in self.program.keeps:
-            name = self.names.bind(owner, "attributes")
-            self.whole.append(f"{name}[{key!r}] = {self._source(value, 'whole', True)}")
-        self.whole.append(f"return {self._result(self.program.result)}")
-        return Written(self._together(title), self.names.objects)
-
-    def _together(self, title: str) -> str:
-        fixed = [a for a in self.homes.arrays.values() if a.kind == "fixed"]
-        sizes = {a.slot: nbytes(a.values[0]) for a in fixed}
-        steps = sum(step.kind != "view" for step in self.program.steps)
+                self._end_part()
+                self.phase = phase
+            if step.path and step.path != self.path and step.outs:
+                self.lines.append(f"# {comment(step.path)}")
+                self.path = step.path
+            self._step(step)
+        self._end_part()
+        write_result(self)
+        fixed = {a.slot for a in self.buffers.arrays.values() if a.kind == "fixed"}
+        size = sum(nbytes(value) for slot, (_, value) in self._memory.items() if slot in fixed)
+        count = sum(step.kind != "view" for step in self.program.steps)
         lines = [
-            f"# {comment(title)}: {steps} steps, "
-            f"{len(sizes)} buffers, {sum(sizes.values()):,} bytes",
+            f"# {comment(title)}: {count} steps, {len(fixed)} buffers, {size:,} bytes",
             f"def build({', '.join(self.names.objects)}):",
             *(f"    {line}" for line in self.once),
             "",
@@ -86,204 +105,321 @@ class _Writer(Effects):
             "    return step",
             "",
         ]
-        return "\n".join(lines)
+        return Written("\n".join(lines), self.names.objects)
 
-    # ------------------------------------------------------------------ parts
+    @property
+    def lines(self) -> list[str]:
+        return self.part if self.phase else self.whole
 
-    def _phase_of(self, step: Step) -> int:
-        if self.split is None:
-            return 0
-        time, in_parts = self.split.time(step)
-        return time if in_parts else 0
+    # ------------------------------------------------------------------ values
 
-    def _is_total(self, value: Value) -> bool:
-        """Whether a sum is read by others than the parts themselves."""
-        assert self.split is not None
-        return self.split.place(value).kind == "sum" and id(root(value)) not in self.split.local
+    def text(self, value: Value, axis: int | None = None) -> str:
+        """A value, read whole or as this part's rows along an axis."""
+        key = id(value), None if axis is None else (self.phase, axis)
+        if key not in self._known:
+            self._known[key] = self._whole(value) if axis is None else self._rows(value, axis)
+        return self._known[key]
 
-    def _end_phase(self, sums: list[Value]) -> None:
-        """The part that ends here, and the line that runs it."""
-        if not self.phase:
+    def _whole(self, value: Value) -> str:
+        step, name = value.step, self.names.of(value)
+        lines = self.once if self.buffers.is_fixed(value) else self.whole
+        if step is None:
+            made = self._input(value, name)
+        elif step.kind == "view":
+            made = self._view(step, self.text(step.args[0]), value.shape)
+        else:  # rows of it are written in parts, or it is where a step writes
+            made = self._allocated(value)
+        if made:
+            lines.append(f"{name} = {made}{_shape(value.shape)}")
+        return name
+
+    def _input(self, value: Value, name: str) -> str:
+        if value.kind == "grad":
+            return f"{self.tensor(*value.what)}.grad"
+        if value.kind == "argument":
+            return str(value.what)
+        if value.kind == "leaf":
+            return f"{self.tensor(value.what, None)}._data"
+        self.names.objects[name] = value.what
+        return ""
+
+    def tensor(self, tensor: Any, expression: str | None) -> str:
+        """A Tensor that the program did not make."""
+        return expression or self.names.bind(tensor, f"leaf_{tensor.name or 'w'}")
+
+    def _allocated(self, value: Value) -> str:
+        """Memory for a value: a buffer's, that of another that is not read any more, or new."""
+        kind, slot = self.buffers.arrays[id(value)]
+        made = f"np.empty({value.shape}, {self.dtype(value.dtype)})"
+        if kind == "fresh":
+            if nbytes(value) >= LARGE:
+                made = f"{self.names.bind(partial(empty, value.shape, value.dtype), 'spare')}()"
+            return made
+        known, first = self._memory.setdefault(slot, ("", value))
+        if not known:
+            self._memory[slot] = self.names.of(value), value
+            return made
+        if first.dtype != value.dtype:
+            known += f".reshape(-1).view({self.dtype(value.dtype)})"
+        same = first.dtype == value.dtype and first.shape == value.shape
+        return known if same else f"{known}.reshape({value.shape})"
+
+    def _rows(self, value: Value, axis: int) -> str:
+        """Rows of a value: of an array of this part's own, or cut from the whole."""
+        assert self.partition is not None
+        step, base, shape = value.step, value, self._cut(value, axis)
+        while base.step is not None and base.step.kind == "view":
+            base = base.step.args[0]
+        name = self.names.of(value)
+        if id(base) not in self.partition.local:
+            k = value.shape[axis] // self.partition.units
+            rows = "rows" if k == 1 else f"{k} * low : {k} * high"
+            made = f"{self.text(value)}[{':, ' * axis}{rows}]"
+            name = self.names.fresh(f"{name}_part")
+        elif value is base:
+            slot = self.buffers.arrays[id(value)].slot
+            made = f"own({slot}, {shape}, {self.dtype(value.dtype)})"
+        else:
+            assert step is not None
+            source = step.args[0]
+            made = self._view(step, self.text(source, self.partition.axis(source)), shape)
+        self.part.append(f"{name} = {made}{_shape(shape)}")
+        return name
+
+    def _cut(self, value: Value, axis: int | None) -> str:
+        """The shape of this part of a value."""
+        sizes = [str(n) for n in value.shape]
+        if axis is not None and self.partition is not None:
+            k = value.shape[axis] // self.partition.units
+            sizes[axis] = "m" if k == 1 else f"{k} * m"
+        return f"({', '.join(sizes)}{',' * (len(sizes) == 1)})"
+
+    def _view(self, step: Step, base: str, shape: Any) -> str:
+        """A view of this shape as an expression."""
+        kind = step.text
+        if kind == "getitem":
+            return f"{base}[{self._index(step.args[1])}]"
+        if kind == "broadcast_to":
+            return f"np.broadcast_to({base}, {shape})"
+        if kind == "reshape":
+            return f"{base}.reshape({shape})"
+        if is_transpose(step):
+            return f"{base}.T" if len(step.out.shape) == 2 else f"{base}.mT"
+        given = [self.value(a) for a in step.args[1:] if a is not None]
+        given += [f"{k}={self.value(v)}" for k, v in step.kwargs.items() if v is not None]
+        if kind in ("swapaxes", "transpose", "squeeze"):
+            return f"{base}.{kind}({', '.join(given)})"
+        function = self.names.bind(step.function, kind) if kind == "cut" else f"np.{kind}"
+        return f"{function}({', '.join([base, *given])})"
+
+    # ------------------------------------------------------------------ arguments
+
+    def _arguments(self, step: Step) -> list[str]:
+        """The arguments as text, each value as the step reads it."""
+        count = len(step.reads())
+        needs = self.partition.needs[id(step)] if self.phase and self.partition else [None] * count
+        axes = iter(needs)
+        floats = [v.dtype for v in step.reads() if v.dtype.kind in "fc"]
+        dtype = floats[0] if floats and step.kind == "elementwise" else None
+
+        def written(item: Any) -> str:
+            if item.__class__ is Value:
+                return self.text(item, next(axes))
+            if item.__class__ in (tuple, list):
+                inner = ", ".join(map(written, item))
+                return f"({inner}{',' * (len(item) == 1)})"
+            if item.__class__ in (int, float) and dtype is not None:
+                return self._number(item, dtype)
+            return self.value(item)
+
+        given = [*map(written, step.args)]
+        return given + [f"{k}={written(v)}" for k, v in step.kwargs.items()]
+
+    def value(self, item: Any) -> str:
+        """Anything as Python."""
+        if item.__class__ is Value:
+            return self.text(item)
+        if item is Ellipsis:
+            return "..."
+        if item is None or item.__class__ in (bool, int, str, float):
+            text = repr(item)
+            return re.sub("inf|nan", r"np.\g<0>", text) if item.__class__ is float else text
+        if item.__class__ is slice:
+            return f"slice({', '.join(map(self.value, (item.start, item.stop, item.step)))})"
+        if item.__class__ is tuple:
+            return f"({''.join(self.value(entry) + ', ' for entry in item)})"
+        if item.__class__ is list:
+            return f"[{', '.join(map(self.value, item))}]"
+        return self.names.bind(item, type(item).__name__)
+
+    def _index(self, index: Any) -> str:
+        shown = []
+        for part in index if isinstance(index, tuple) else (index,):
+            if part.__class__ is slice:
+                ends = ["" if end is None else str(int(end)) for end in (part.start, part.stop)]
+                shown.append(":".join([*ends, *([str(part.step)] if part.step else [])]))
+            else:
+                shown.append(self.value(int(part) if isinstance(part, np.integer) else part))
+        return ", ".join(shown) or "()"
+
+    def _number(self, number: Any, dtype: Any) -> str:
+        """A number as an array without axes: NumPy takes it twice as fast as a Python number."""
+        key = (repr(number), dtype)
+        if key not in self._known:
+            name = self._known[key] = self.names.fresh(f"c_{number:.4g}")
+            self.once.append(f"{name} = np.array({self.value(number)}, {self.dtype(dtype)})")
+        return self._known[key]
+
+    def dtype(self, dtype: Any) -> str:
+        name = np.dtype(dtype).name
+        known = isinstance(getattr(np, name, None), type) and np.dtype(getattr(np, name)) == dtype
+        return f"np.{name}" if known else self.names.bind(np.dtype(dtype), "dtype")
+
+    # ------------------------------------------------------------------ steps
+
+    def _step(self, step: Step) -> None:
+        if step.kind in ("elementwise", "reduce", "matmul"):
+            self._into(step)
+        elif step.kind == "copy":
+            self._copy(step)
+        elif step.kind in ("put", "at"):
+            self._put(step)
+        elif step.kind in ("kernel", "effect"):
+            self._kernel(step)
+        elif step.kind == "call":
+            given = self._arguments(step)
+            picks = step.text == "getitem"
+            self._bind(step, f"{given[0]}[{given[1]}]" if picks else _call(step.text, given))
+        else:
+            write_effect(self, step)
+
+    def _axis(self, out: Value) -> int | None:
+        return self.partition.axis(out) if self.phase and self.partition is not None else None
+
+    def _comment(self, out: Value) -> str:
+        return _shape(self._cut(out, self._axis(out))) if out.shape else ""
+
+    def _target(self, out: Value) -> str | None:
+        """Where a step writes to, None if its result is a new array."""
+        axis = self._axis(out)
+        if axis is not None:
+            return self.text(out, axis)
+        if self.phase:  # what this part adds to a sum
+            self._sums.append(out)
+            name, memory = self.name(out), f"sums({len(self._sums)}, {out.shape}"
+            self.part.append(f"{name} = {memory}, {self.dtype(out.dtype)})")
+            return name
+        small = self.buffers.arrays[id(out)].kind == "fresh" and nbytes(out) < LARGE
+        return None if small else self.text(out)
+
+    def name(self, out: Value) -> str:
+        """The name of what a line of the step makes, or of what the parts return."""
+        name = self._known[id(out), None] = self.names.of(out)
+        return name
+
+    def _into(self, step: Step) -> None:
+        """A call that takes `out=`."""
+        given, target, out = self._arguments(step), self._target(step.out), step.out
+        own = step.function is not None and "." not in step.text
+        made = _call(self.names.bind(step.function, step.text) if own else step.text, given)
+        read = [v.shape for v in step.reads()]
+        matrices = all(len(shape) <= 2 for shape in (*read, out.shape))
+        gapless, small = self._is_gapless(out), prod(out.shape) <= SMALL
+        if step.kind == "matmul" and matrices and (gapless or small):
+            if max(map(prod, read)) <= COPIED or min(map(len, read)) < 2:
+                made = f"{given[0]}.dot({given[1]})"
+        if step.text == "spread":
+            made = f"{target}[...] = {given[0]}"
+        elif target is not None and small and not gapless and (matrices or step.kind != "matmul"):
+            made = f"{target}[...] = {made}"
+        elif target is not None:
+            made = f"{made[:-1]}, out={target})"
+        if target is None:
+            self._bind(step, made)
+        else:
+            self.lines.append(made + self._comment(out))
+
+    def _is_gapless(self, out: Value) -> bool:
+        """Whether what a step writes to has no gaps."""
+        axis = self._axis(out)
+        return not axis or self.partition is None or id(out) in self.partition.local
+
+    def _copy(self, step: Step) -> None:
+        """A copy in row-major order, perhaps in another shape or dtype."""
+        (source,), out = step.reads(), step.out
+        text = self._arguments(step)[0]
+        if step.text == "getitem":  # of a single entry
+            text = f"{text}[{self._index(step.args[1])}]"
+        target = self._target(out)
+        if target is None:
+            shaped = f".reshape({out.shape})" if step.text == "reshape" else ""
+            self._bind(step, f"np.array({text}, {self.dtype(out.dtype)}){shaped}")
             return
-        assert self.split is not None
-        units, count = self.split.units, self.split.count
-        parts = self.names.bind(Parts(units, count), "in_parts")
-        part = self.names.fresh("part")
-        names = [self.known[id(value), self.phase, "sum"] for value in sums]
-        self.part.append(f"return {', '.join(names)}{',' * (len(names) == 1)}" if names else "")
+        if step.text == "reshape":
+            axis = self.partition.needs[id(step)][0] if self.phase and self.partition else None
+            target += f".reshape({self._cut(source, axis)})"
+        self.lines.append(f"{target}[...] = {text}{self._comment(out)}")
+
+    def _put(self, step: Step) -> None:
+        """Zeros with something put in, or added in, at an index."""
+        (x, index, *_), out = self._arguments(step), step.out
+        shape = self._cut(out, self._axis(out))
+        name = self._bind(step, f"np.zeros({shape}, {self.dtype(out.dtype)})")
+        if step.kind == "put":
+            self.lines.append(f"{name}[{self._index(step.args[1])}] = {x}")
+        else:
+            rows = names_rows(step.args[1], out, step.args[0])
+            add = self.names.bind(add_rows, "add_rows") if rows else "np.add.at"
+            self.lines.append(f"{add}({name}, {index}, {x})")
+
+    def _bind(self, step: Step, made: str) -> str:
+        """A line that binds a new array; in a part, rows of one that others read are written."""
+        out, axis = step.out, self._axis(step.out)
+        if axis is not None and self.partition is not None and id(out) not in self.partition.local:
+            name = self.text(out, axis)
+            self.lines.append(f"{name}[...] = {made}{self._comment(out)}")
+            return name
+        if self.phase and axis is None:
+            self._sums.append(out)
+        name = self.names.of(out)
+        self._known[id(out), None if axis is None else (self.phase, axis)] = name
+        made = made if out.shape else f"np.asarray({made})"
+        self.lines.append(f"{name} = {made}{self._comment(out)}")
+        return name
+
+    def _kernel(self, step: Step) -> None:
+        made = _call(self.names.bind(step.function, step.text), self._arguments(step))
+        if not step.several:
+            self._bind(step, made)
+            return
+        names = "".join(f"{self.name(out)}, " for out in step.outs)
+        self.lines.append(f"({names}) = {made}")
+
+    def _end_part(self) -> None:
+        """The part that ends here, and the line that runs it."""
+        if not self.phase or self.partition is None:
+            return
+        units = self.partition.units
+        parts = self.names.bind(Parts(units, self.partition.count), "in_parts")
+        part, names = self.names.fresh("part"), "".join(f"{self.names.of(v)}, " for v in self._sums)
         self.whole += [
             "",
             f"def {part}(low, high, own, sums):",
             f'    """What rows low to high of {units} give."""',
             "    rows, m = slice(low, high), high - low",
-            *(f"    {line}" for line in self.part if line),
+            *(f"    {line}" for line in self.part),
+            f"    return {names}" if names else "",
             "",
+            f"{names}{'= ' if names else ''}{parts}({part})",
         ]
-        taken = f"{', '.join(names)}{',' * (len(names) == 1)} = " if names else ""
-        self.whole.append(f"{taken}{parts}({part})")
-        self.part, self.path = [], ""
-        phase, self.phase = self.phase, 0
-        for value in sums:
-            self.known[id(value), 0, "whole"] = self.known[id(value), phase, "sum"]
-            if value.step is not None and value.step.into is not None:
-                self.whole.append(f"{self.text(value.step.into)}[...] = {self.text(value)}")
+        for value in self._sums:
+            self._known[id(value), None] = self.names.of(value)
+        self.part, self._sums, self.phase, self.path = [], [], 0, ""
 
-    def _mark(self, step: Step) -> None:
-        """A comment where another part of the model begins."""
-        if step.path != self.path and step.path and step.outs:
-            self.lines.append(f"# {comment(step.path)}")
-            self.path = step.path
 
-    # ------------------------------------------------------------------ steps
+def _call(function: str, arguments: list[str]) -> str:
+    return f"{function}({', '.join(arguments)})"
 
-    def _target(self, step: Step) -> str | None:
-        """The array that a step writes to, None if its result is a new one."""
-        out = step.out
-        if self.phase and self.split is not None:
-            place = self.split.place(out)
-            if place.kind == "rows":
-                return self.text(out, place.axis)
-            return self._sum_target(out)
-        if step.into is not None:
-            return self.text(out)
-        array = self.homes.arrays[id(out)]
-        name = self.known[id(out), 0, "whole"] = self.names.of_array(array)
-        if array.kind == "fixed":
-            self._buffer(array, out)
-            return name
-        if nbytes(out) >= LARGE:
-            self._spare(array, out)
-            return name
-        return None
 
-    def _sum_target(self, out: Value) -> str:
-        """What this part adds to a sum."""
-        assert self.split is not None
-        array = self.homes.arrays[id(root(out))]
-        own = out is root(out) and id(out) in self.split.local
-        name = self.names.of_array(array) if out is root(out) else self.names.of(out)
-        self.known[id(out), self.phase, "sum"] = name
-        if own and id(array) in self.given:
-            return name
-        if own:
-            self.given.add(id(array))
-        self.sums += not own
-        memory = f"own({array.slot}" if own else f"sums({self.sums}"
-        self.part.append(f"{name} = {memory}, {out.shape}, {self._dtype(out.dtype)})")
-        return name
-
-    def _computed(self, step: Step) -> None:
-        arguments, target, out = self._arguments(step), self._target(step), step.out
-        own = step.function is not None and not step.text.startswith("np.")
-        function = self.names.bind(step.function, step.text) if own else step.text
-        made = f"{function}({', '.join(arguments)})"
-        read = [v.shape for v in step.reads()]
-        matrices = all(len(shape) <= 2 for shape in (*read, out.shape))
-        whole, small = self._is_contiguous(step), prod(out.shape) <= SMALL
-        short = max(prod(shape) for shape in read) <= COPIED or min(map(len, read)) < 2
-        if step.kind == "matmul" and matrices and short and (whole or small):
-            made = f"{arguments[0]}.dot({arguments[1]})"
-        if target is None:
-            made = made if out.shape else f"np.asarray({made})"
-            made = f"{self.text(out)} = {made}"
-        elif step.text == "spread":
-            made = f"{target}[...] = {arguments[0]}"
-        elif small and not whole and (matrices or step.kind != "matmul"):
-            made = f"{target}[...] = {made}"
-        else:
-            made = f"{made[:-1]}, out={target})"
-        self.lines.append(made + self._comment(out))
-
-    def _is_contiguous(self, step: Step) -> bool:
-        """Whether what a step writes to has no gaps."""
-        if step.into is not None:
-            return is_whole(step.into)
-        place = self.split.place(step.out) if self.phase and self.split is not None else None
-        if place is None or place.kind != "rows" or id(step.out) in self.split.local:  # type: ignore[union-attr]
-            return True
-        return place.axis == 0
-
-    def _made_shape(self, value: Value) -> str:
-        """The shape of what a step makes here."""
-        place = self.split.place(value) if self.phase and self.split is not None else None
-        rows = place is not None and place.kind == "rows"
-        return self._cut_shape(value, place.axis) if rows and place else repr(value.shape)
-
-    def _comment(self, value: Value) -> str:
-        return f"  # {self._made_shape(value)}" if value.shape else ""
-
-    def _copy(self, step: Step) -> None:
-        """A copy in row-major order, perhaps in another shape or dtype."""
-        source, out = next(step.reads()), step.out
-        need = self._need(step, source)
-        text, target = self.text(source, need), self._target(step)
-        if target is None:
-            shaped = f".reshape({out.shape})" if out.shape != source.shape else ""
-            made = f"{self.text(out)} = np.array({text}, {self._dtype(out.dtype)}){shaped}"
-        else:
-            if out.shape != source.shape:
-                cut = self._cut_shape(source, need) if isinstance(need, int) else source.shape
-                target = f"{target}.reshape({cut})"
-            made = f"{target}[...] = {text}"
-        self.lines.append(made + self._comment(out))
-
-    _cast = _copy
-
-    def _call(self, step: Step) -> None:
-        arguments = self._arguments(step)
-        made = f"{step.text}({', '.join(arguments)})"
-        self._bound(step, f"{arguments[0]}[{arguments[1]}]" if step.text == "getitem" else made)
-
-    def _put(self, step: Step) -> None:
-        """Zeros with something put in, or added in, at an index."""
-        x, index, *_ = self._arguments(step)
-        index = self._index_of(step, index)
-        out = step.out
-        name = self._bound(step, f"np.zeros({self._made_shape(out)}, {self._dtype(out.dtype)})")
-        if step.kind == "put":
-            self.lines.append(f"{name}[{index}] = {x}")
-            return
-        rows = names_rows(step.args[1], out, step.args[0])
-        add = self.names.bind(add_rows, "add_rows") if rows else "np.add.at"
-        self.lines.append(f"{add}({name}, {index}, {x})")
-
-    _at = _put
-
-    def _index_of(self, step: Step, index: str) -> str:
-        return self._index(step.args[1]) if step.kind == "put" else index
-
-    def _bound(self, step: Step, made: str) -> str:
-        """A line that binds a new array, in a part also one that others read whole."""
-        out = step.out
-        if not self.phase:
-            made = made if out.shape else f"np.asarray({made})"
-            name = self.known[id(out), 0, "whole"] = self.names.of_array(self.homes.arrays[id(out)])
-            self.lines.append(f"{name} = {made}{self._comment(out)}")
-            return name
-        assert self.split is not None
-        place = self.split.place(out)
-        if place.kind == "rows" and id(out) not in self.split.local:
-            name = self.text(out, place.axis)
-            self.lines.append(f"{name}[...] = {made}{self._comment(out)}")
-            return name
-        name = self.names.of_array(self.homes.arrays[id(out)])
-        need = place.axis if place.kind == "rows" else "sum"
-        self.known[id(out), self.phase, need] = name
-        self.lines.append(f"{name} = {made}{self._comment(out)}")
-        return name
-
-    def _kernel(self, step: Step) -> None:
-        function = self.names.bind(step.function, step.text)
-        targets = []
-        for out in step.outs:
-            name = self.known[id(out), 0, "whole"] = self.names.of_array(self.homes.arrays[id(out)])
-            targets.append(name)
-        made = f"{function}({', '.join(self._arguments(step))})"
-        left = ", ".join(targets)
-        if step.kind == "kernel":
-            left = f"({left},)" if len(targets) == 1 else left
-        elif not step.out.shape:
-            made = f"np.asarray({made})"
-        self.lines.append(f"{left} = {made}{self._comment(step.out)}")
-
-    _kernel1 = _kernel
+def _shape(shape: Any) -> str:
+    return f"  # {shape}" if shape else ""

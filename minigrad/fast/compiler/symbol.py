@@ -4,18 +4,34 @@ Kernels and rules are plain NumPy, so handing them Symbols in place of arrays yi
 they make. Where one asks whether something holds of the numbers, the answer is part of the program:
 it is asked again at each call. What cannot be written down (a conversion, a loop over entries)
 raises Untraceable, and the kernel is then called whole.
+
+A call that was made before on the same values is not written again, and some are written as others
+that give the same to rounding and take less time: each says which.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ...engine.sparse import is_basic
-from .program import Program, Step, Value, address, blank, flat, lies, substitute
+from .program import (
+    SMALL,
+    Program,
+    Step,
+    Value,
+    address,
+    blank,
+    flat,
+    is_whole,
+    lies,
+    root,
+    substitute,
+)
 
 __all__ = ["Symbol", "Untraceable", "apply"]
 
@@ -24,6 +40,7 @@ class Untraceable(Exception):
     """A kernel or rule asked for more than NumPy calls on whole arrays."""
 
 
+WRITES = ("elementwise", "reduce", "matmul", "copy")
 _VIEWS = {"reshape", "swapaxes", "transpose", "expand_dims", "squeeze", "broadcast_to"}
 _REDUCTIONS = {
     "sum": np.add,
@@ -35,31 +52,22 @@ _REDUCTIONS = {
     "any": np.logical_or,
     "all": np.logical_and,
 }
-_CALLS = {
-    "where",
-    "concatenate",
-    "stack",
-    "take",
-    "take_along_axis",
-    "cumsum",
-    "einsum",
-    "clip",
-    "pad",
-    "zeros_like",
-    "ones_like",
-    "full_like",
-}
+_CALLS = set("where concatenate stack take take_along_axis cumsum einsum clip pad".split())
+_CALLS |= {"zeros_like", "ones_like", "full_like"}
+_POWERS = {2: np.square, 1: np.positive, -1: np.reciprocal, 0.5: np.sqrt}
 
 
 class Symbol(NDArrayOperatorsMixin):
     """A Value of a program together with what it holds in this run, laid out as it will be in the
     program: a view of one is then a view of the other.
+
+    Attributes: own: whether a call has just made it, so that `x /= y` may take its place.
     """
 
-    __slots__ = ("a", "program", "value")
+    __slots__ = ("a", "own", "program", "value")
 
     def __init__(self, program: Program, value: Value, array: Any) -> None:
-        self.program, self.value, self.a = program, value, array
+        self.program, self.value, self.a, self.own = program, value, array, False
         if array.__class__ is np.ndarray and not lies(array, value):
             self.a = blank(value)
             self.a[...] = array
@@ -78,9 +86,8 @@ class Symbol(NDArrayOperatorsMixin):
 
     def __pow__(self, power: Any) -> Any:
         """As ndarray's own: the common powers without a call of pow."""
-        short = {2: np.square, 1: np.positive, -1: np.reciprocal, 0.5: np.sqrt}
-        if power.__class__ in (int, float) and power in short and self.dtype.kind == "f":
-            return short[power](self)
+        if power.__class__ in (int, float) and power in _POWERS and self.dtype.kind == "f":
+            return _POWERS[power](self)
         return np.power(self, power)
 
     def __getitem__(self, index: Any) -> Any:
@@ -112,8 +119,7 @@ class Symbol(NDArrayOperatorsMixin):
 
     def asked(self, question: Callable[[Any], bool]) -> bool:
         """The answer in this run, which a step of its own asks for again."""
-        wrote = any(step.kind in ("assign", "update") for step in self.program.steps)
-        if self.program.draws or wrote:  # neither is done twice
+        if self.program.draws or self.program.wrote:  # neither is done twice
             raise Untraceable("a truth value")
         truth = question(self.a)
         self.program.add(Step("check", "check", question, (self.value, truth)))
@@ -125,20 +131,19 @@ class Symbol(NDArrayOperatorsMixin):
 
     def __setitem__(self, index: Any, x: Any) -> None:
         """Into zeros, once: they are then what `x` makes of them."""
-        self._filled("put", "put" if is_basic(index) else "set", index, x)
+        self._filled("put" if is_basic(index) else "set", _put, index, x)
 
-    def _filled(self, kind: str, text: str, index: Any, x: Any) -> None:
+    def _filled(self, kind: str, function: Any, index: Any, x: Any) -> None:
         step = self.value.step
-        if step is None or step.text != "np.zeros" or text == "set":
+        if step is None or step.text != "np.zeros" or kind == "set":
             raise Untraceable("an array is written")
-        function = _put if kind == "put" else _added
-        made = apply(kind, text, function, (x, index, self.shape, self.dtype))
+        made = apply(kind, kind, function, (x, index, self.shape, self.dtype))
         self.value, self.a = made.value, made.a
 
     def astype(self, dtype: Any, copy: bool = True) -> Any:
         if np.dtype(dtype) == self.dtype:
             return self
-        return apply("cast", "astype", _astype, (self, np.dtype(dtype)))
+        return apply("copy", "astype", _astype, (self, np.dtype(dtype)))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         out = kwargs.pop("out", None)
@@ -146,21 +151,20 @@ class Symbol(NDArrayOperatorsMixin):
         if method == "reduce" and out is None:
             return _reduce(ufunc, *inputs, **kwargs)
         if method == "at" and ufunc is np.add and inputs[0].__class__ is Symbol:
-            return inputs[0]._filled("at", "at", *inputs[1:])
-        if (
-            method != "__call__"
-            or kwargs
-            or ufunc.nout != 1
-            or ufunc.signature not in (None, "(n?,k),(k,m?)->(n?,m?)")
-        ):
+            return inputs[0]._filled("at", _added, *inputs[1:])
+        if method != "__call__" or kwargs or ufunc.nout != 1:
             raise Untraceable(ufunc.__name__)
-        kind = "elementwise" if ufunc.signature is None else "matmul"
-        result = apply(kind, f"np.{ufunc.__name__}", ufunc, inputs)
+        if ufunc is np.matmul:
+            result = _product(*inputs)
+        elif ufunc.signature is None:
+            result = apply("elementwise", f"np.{ufunc.__name__}", ufunc, inputs)
+        else:
+            raise Untraceable(ufunc.__name__)
         if out is None:
             return result
         if not isinstance(out, Symbol) or out.shape != result.shape or out.dtype != result.dtype:
             raise Untraceable("out")
-        if out.a.base is not None or out.value.kind != "step":
+        if not out.own:
             raise Untraceable("a view is written")
         out.value, out.a = result.value, result.a  # x /= y: whoever holds x sees it
         return out
@@ -215,11 +219,75 @@ def _astype(x: Any, dtype: Any) -> Any:
     return x.astype(dtype)
 
 
+def _concrete(item: Any) -> Any:
+    return item.a if item.__class__ is Symbol else item
+
+
+# ---------------------------------------------------------------- written as others
+
+
+def _rows(x: Any) -> Any:
+    """All axes but the last as one, None where that takes a copy."""
+    array = _concrete(x)
+    try:
+        return x.reshape(array.reshape(-1, array.shape[-1], copy=False).shape)
+    except ValueError:
+        return None
+
+
+def _product(a: Any, b: Any) -> Any:
+    """A stack of matrices times one matrix is one product, and so is that of two stacks of one."""
+    ndim = max(a.ndim, b.ndim)
+    if min(a.ndim, b.ndim) > 1 and ndim > 2:
+        shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+        if b.ndim == 2 and a.size and (rows := _rows(a)) is not None:
+            return _made(_product(rows, b).reshape(shape))
+        if set(shape[:-2]) == {1}:
+            a, b = (x[(0,) * (x.ndim - 2)] for x in (a, b))
+            return _made(_product(a, b).reshape(shape))
+    return apply("matmul", "np.matmul", np.matmul, (a, b))
+
+
+def _made(symbol: Symbol) -> Symbol:
+    symbol.own = True
+    return symbol
+
+
+@lru_cache(64)
+def _ones(shape: tuple[int, ...], dtype: Any) -> Any:
+    return np.ones(shape, dtype)
+
+
+def _sum(x: Any, axes: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+    """rowsum(X) = X 1 and Σ rows of X = 1ᵀ X: products are several times as fast as sums."""
+    ndim = x.ndim
+    if ndim < 2 or x.dtype.char not in "fd" or not x.size:
+        return None
+    if axes == (ndim - 1,):
+        return _made(_product(x, _named_ones(x, (x.shape[-1], 1))).reshape(shape))
+    if axes == tuple(range(ndim - 1)) and (rows := _rows(x)) is not None:
+        return _made(_product(_named_ones(x, (len(rows),)), rows).reshape(shape))
+    return None
+
+
+def _named_ones(x: Any, shape: tuple[int, ...]) -> Any:
+    ones = _ones(shape, x.dtype)
+    x.program.constant(ones).name = "ones"
+    return ones
+
+
 def _reduce(ufunc: Any, x: Any, axis: Any = 0, keepdims: bool = False, **kwargs: Any) -> Any:
     if set(kwargs) - {"initial"}:
         raise Untraceable(f"{ufunc.__name__}.reduce with {sorted(kwargs)}")
     axis = axis[0] if axis.__class__ is tuple and len(axis) == 1 else axis
     settings = {"axis": axis, **({"keepdims": True} if keepdims else {}), **kwargs}
+    if ufunc is np.add and axis is not None and x.__class__ is Symbol:
+        axes = tuple(sorted(a % x.ndim for a in (axis if axis.__class__ is tuple else (axis,))))
+        shape = tuple([1 if i in axes else n for i, n in enumerate(x.shape)])
+        left = shape if keepdims else tuple([n for i, n in enumerate(x.shape) if i not in axes])
+        total = _sum(x, axes, left)
+        if total is not None:
+            return total + kwargs["initial"] if "initial" in kwargs else total
     return apply("reduce", f"np.{ufunc.__name__}.reduce", ufunc.reduce, (x,), settings)
 
 
@@ -232,8 +300,21 @@ def _mean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     return total / float(x.size // total.size)
 
 
-def _concrete(item: Any) -> Any:
-    return item.a if item.__class__ is Symbol else item
+def _first(x: Any, ndim: int) -> Any:
+    """What is done to a stack of one, entry by entry, is done to that one."""
+    return x[0] if getattr(x, "ndim", 0) == ndim else x
+
+
+def _spread(x: Any, shape: tuple[int, ...]) -> Any:
+    """x + b = x + [b … b]: ufuncs of few entries take half the time where all of them lie alike."""
+    if x.__class__ is np.ndarray and x.size > 1 and x.shape != shape:
+        return np.array(np.broadcast_to(x, shape))
+    if x.__class__ is not Symbol or x.size == 1 or (x.shape == shape and is_whole(x.value)):
+        return x
+    return apply("elementwise", "spread", np.broadcast_to, (x, shape))
+
+
+# ---------------------------------------------------------------- writing down
 
 
 def apply(
@@ -246,16 +327,18 @@ def apply(
 ) -> Any:
     """Run a call on what the Symbols hold, and write it down."""
     kwargs = kwargs or {}
-    symbols = [s for s in flat((args, kwargs)) if s.__class__ is Symbol]
-    first = symbols[0] if symbols else like
+    first = next((s for s in flat((args, kwargs)) if s.__class__ is Symbol), like)
     assert first is not None
     program, source = first.program, first.a
-    out = function(*substitute(args, _concrete), **substitute(kwargs, _concrete))
-    if kind in ("elementwise", "reduce", "matmul", "cast"):
-        out = np.asarray(out, order="C")
-    out = np.asarray(out)
-    if kind == "view" and not np.may_share_memory(out, source) and out.size:
-        kind, out = "copy", np.ascontiguousarray(out)
+    out = np.asarray(function(*substitute(args, _concrete), **substitute(kwargs, _concrete)))
+    if kind == "view" and out.size and not np.may_share_memory(out, source):
+        kind = "copy"  # NumPy's reshape copies where it must
+    out = np.asarray(out, order="C") if kind in WRITES else out
+    if kind == "elementwise" and out.ndim > 2 and out.shape[0] == 1:
+        args = tuple([_first(x, out.ndim) for x in args])
+        return _made(apply(kind, text, function, args, kwargs).reshape(out.shape))
+    if kind == "elementwise" and text != "spread" and out.size <= SMALL:
+        args = tuple([_spread(x, out.shape) for x in args])
 
     def value_of(item: Any) -> Any:
         if item.__class__ is Symbol:
@@ -263,10 +346,43 @@ def apply(
         return program.constant(item) if item.__class__ is np.ndarray else item
 
     step = Step(kind, text, function, substitute(args, value_of), substitute(kwargs, value_of))
-    (value,) = program.add(step, (out.shape, out.dtype))
     if kind == "view":
+        return Symbol(program, _view(program, step, out, address(out) - address(source)), out)
+    if kind != "at" and kind != "put":
+        own = id(function) if "." not in text else 0
+        step.key = kind, text, own, out.shape, out.dtype, _key(step.args), _key(step.kwargs)
+    (value,) = program.add(step, (out.shape, out.dtype))
+    if kind == "call":
         value.strides = out.strides
-        value.offset = first.value.offset + address(out) - address(source)
-    elif kind == "call":
-        value.strides = out.strides
-    return Symbol(program, value, out)
+    return _made(Symbol(program, value, out))
+
+
+def _view(program: Program, step: Step, out: Any, offset: int) -> Value:
+    """The value that a view is: what it is a view of, if it is all of it, or what was seen there
+    before.
+    """
+    base, offset = root(step.args[0]), step.args[0].offset + offset
+    where = out.shape, out.strides, offset
+    if is_whole(base):  # and nothing else lies where it is said to
+        if where == (base.shape, base.strides, base.offset):
+            return base
+        if where == (_turned(base.shape), _turned(base.strides), base.offset):
+            step.text, step.args, step.kwargs = "swapaxes", (base, -1, -2), {}
+        step.key = ("view", id(base), *where)
+    (value,) = program.add(step, (out.shape, out.dtype))
+    value.strides, value.offset = out.strides, offset
+    return value
+
+
+def _turned(axes: tuple[int, ...]) -> tuple[int, ...]:
+    return (*axes[:-2], *axes[:-3:-1])
+
+
+def _key(item: Any) -> Any:
+    """Equal keys: the same arguments. Numbers are told apart by type and sign."""
+    if isinstance(item, tuple | list):
+        return item.__class__, *map(_key, item)
+    if isinstance(item, dict):
+        return tuple((k, _key(v)) for k, v in item.items())
+    plain = isinstance(item, bool | int | float | complex | str | slice | np.dtype)
+    return item.__class__, repr(item) if plain else id(item)

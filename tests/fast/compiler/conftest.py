@@ -10,8 +10,8 @@ def sizes(request, monkeypatch):
     """Arrays as they are, and then all treated as if they were large; whether they are."""
     if request.param:
         limits = {
-            "LARGE": ("buffer_assignment", "source", "terms"),
-            "SMALL": ("passes", "source", "simplify"),
+            "LARGE": ("source",),
+            "SMALL": ("source", "symbol"),
             "COPIED": ("source",),
         }
         for limit, names in limits.items():

@@ -1,0 +1,130 @@
+"""Where the values of a program live: which arrays there are, and who writes over whom.
+
+A *fixed* array stays where it is from call to call; its memory is used again once the last view of
+its value was read. What the caller gets to keep is *fresh* at every call, so no array that was
+handed out changes at the next one. What lives within the parts of a partition only is each thread's
+*own*.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .partition import Partition
+from .program import Program, Step, Value, is_whole, nbytes, root
+from .symbol import WRITES
+
+__all__ = ["Array", "Buffers"]
+
+
+class Array(NamedTuple):
+    """The array of a value: "fixed", "fresh" or "own", and the number of its memory."""
+
+    kind: str
+    slot: int
+
+
+class Buffers:
+    """The array of every value that is computed, by the id of its root.
+
+    Args: program: its steps in the order in which they will run.
+    """
+
+    def __init__(self, program: Program, partition: Partition | None) -> None:
+        self.program, self.partition = program, partition
+        self.arrays: dict[int, Array] = {}
+        self.handed = {id(root(value)) for value in program.kept()}
+        self._pinned: set[int] = set()  # a kernel's result may share their memory
+        self._last: dict[int, int] = {}  # when a root is read last
+        self._free: dict[Any, list[int]] = {}  # slots, by kind, phase and bytes
+        self._slots = 0
+        self._moments = self._find_moments()
+        self._find_last()
+        self._assign()
+
+    def is_fixed(self, value: Value) -> bool:
+        """Whether a value, read whole, is the same array at every call."""
+        base = root(value)
+        if id(base) in self.arrays:
+            return self.arrays[id(base)].kind == "fixed"
+        return base.kind in ("leaf", "captured", "constant") and id(base) not in self.handed
+
+    def _phase(self, step: Step) -> int:
+        return 0 if self.partition is None else self.partition.phase(step)
+
+    def _is_own(self, base: Value) -> bool:
+        return self.partition is not None and id(base) in self.partition.local
+
+    def _find_moments(self) -> list[int]:
+        """When each step has run; those of one phase have all run when the last of them has."""
+        moments, ends = [], {}
+        for i, step in enumerate(self.program.steps):
+            ends[self._phase(step)] = i
+        for i, step in enumerate(self.program.steps):
+            phase = self._phase(step)
+            moments.append(ends[phase] if phase else i)
+        return moments
+
+    def _find_last(self) -> None:
+        for i, step in enumerate(self.program.steps):
+            for value in step.reads():
+                base = root(value)
+                moment = i if self._is_own(base) else self._moments[i]
+                self._last[id(base)] = max(moment, self._last.get(id(base), -1))
+                if step.shares:
+                    self._pinned.add(id(base))
+            if step.kind == "grad":
+                self.handed.add(id(root(step.args[2])))
+
+    def _assign(self) -> None:
+        """Give each value an array when it is made, and take its memory back after its last use."""
+        dying: dict[int, list[Value]] = {}
+        taken: set[int] = set()  # roots over which another was written
+        for i, step in enumerate(self.program.steps):
+            phase = self._phase(step)
+            for out in () if step.kind == "view" else step.outs:
+                kind = self._kind(step, out, phase)
+                over = self._over(step, out, kind, i) if kind != "fresh" else None
+                if over is not None:
+                    taken.add(id(over))
+                    slot = self.arrays[id(over)].slot
+                else:
+                    free = self._free.get((kind, kind == "own" and phase, nbytes(out)))
+                    self._slots += not free
+                    slot = free.pop() if free else self._slots
+                self.arrays[id(out)] = Array(kind, slot)
+                made = i if kind == "own" else self._moments[i]
+                dying.setdefault(max(made, self._last.get(id(out), -1)), []).append(out)
+            for base in dying.pop(i, ()):
+                kind, slot = self.arrays[id(base)]
+                if kind != "fresh" and id(base) not in taken | self._pinned:
+                    at = self._phase(base.what) if kind == "own" else False
+                    self._free.setdefault((kind, at, nbytes(base)), []).append(slot)
+
+    def _kind(self, step: Step, out: Value, phase: int) -> str:
+        if step.kind not in WRITES:
+            return "fresh"
+        if self._is_own(out):
+            return "own"
+        total = phase and self.partition is not None and self.partition.axis(out) is None
+        return "fresh" if total or id(out) in self.handed else "fixed"
+
+    def _over(self, step: Step, out: Value, kind: str, i: int) -> Value | None:
+        """The root that an elementwise step may write over: ours, whole, of the same form, and not
+        read again.
+        """
+        if step.kind != "elementwise" or (kind == "fixed") == bool(self._phase(step)):
+            return None
+        for value in step.reads():
+            base = root(value)
+            array = self.arrays.get(id(base))
+            if array is None or array.kind != kind or self._last[id(base)] != i:
+                continue
+            alike = (value.shape, value.dtype, value.offset) == (out.shape, out.dtype, 0)
+            alike = alike and is_whole(value) and nbytes(value) == nbytes(base)
+            if self.partition is not None and kind == "own":
+                alike = alike and self.partition.axis(value) == self.partition.axis(out)
+            alone = all(v is value or root(v) is not base for v in step.reads())
+            if alike and alone and id(base) not in self._pinned:
+                return base
+        return None
