@@ -397,7 +397,7 @@ class Tensor:
 
 def _unpacks(frame: Any) -> bool:
     """Whether the frame stands at `a, b = ...`."""
-    return opname[frame.f_code.co_code[frame.f_lasti]] == "UNPACK_SEQUENCE"
+    return bool(opname[frame.f_code.co_code[frame.f_lasti]] == "UNPACK_SEQUENCE")
 
 
 def tensor(data: Any, requires_grad: bool | str = False, name: str | None = None) -> Tensor:
