@@ -18,7 +18,7 @@ from .feed_forward import Dropout, FeedForward, GatedFeedForward
 from .module import Module
 from .norm import LayerNorm
 
-__all__ = ["BlockOptions", "DecoderBlock", "TransformerBlock", "residual"]
+__all__ = ["BlockOptions", "DecoderBlock", "TransformerBlock"]
 
 
 @dataclass
@@ -76,11 +76,43 @@ class BlockOptions:
         chosen = {} if self.activation is None else {"activation": self.activation}
         return made(d_model, d_ff, use_bias=bias, rng=self.rng, dtype=self.dtype, **chosen)
 
-    def make_dropout(self) -> Dropout | None:
-        return Dropout(self.dropout, self.rng) if self.dropout else None
+
+class _Block(Module):
+    """What both blocks are made of: attentions and a feed-forward layer, with a norm for each."""
+
+    def _make(
+        self, d_model: int, n_heads: int, d_ff: int | None, options: Any, **crossing: Any
+    ) -> None:
+        made, attention = BlockOptions.of(self, options)
+        self.norm_order, self.dtype = made.norm_order, np.dtype(made.dtype)
+        self.norm_1 = made.make_norm(d_model)
+        self.attention = MultiHeadAttention(d_model, n_heads, **attention)
+        self.norm_2 = made.make_norm(d_model)
+        if crossing:
+            self.cross_attention = MultiHeadAttention(d_model, n_heads, **made.shared(), **crossing)
+            self.norm_3 = made.make_norm(d_model)
+        self.feed_forward = made.make_feed_forward(d_model, d_ff)
+        self.norm_1_out, self.norm_2_out, self.norm_3_out = (
+            made.make_norm(d_model) if made.norm_order == "both" and wanted else None
+            for wanted in (True, True, bool(crossing))
+        )
+        self.drop = Dropout(made.dropout, made.rng) if made.dropout else None
+
+    def _attend(self, mask: Any, positions: Any, cache: Any) -> Callable[[Any], Any]:
+        """The self-attention as a function of X."""
+        given = {} if positions is None else {"positions": positions}
+        return lambda X: self.attention(X, mask, cache=cache, **given)
+
+    def _residual(self, X: Any, sublayer: Any, norm: Any, norm_out: Any) -> Any:
+        """X + sublayer(norm(X)), or norm(X + sublayer(X)) for post-norm."""
+        post = self.norm_order == "post"
+        F = sublayer(X if post else norm(X))
+        F = F if norm_out is None else norm_out(F)
+        X = mg.add(X, F if self.drop is None else self.drop(F)).named("X")
+        return norm(X) if post else X
 
 
-class TransformerBlock(Module):
+class TransformerBlock(_Block):
     """Self-attention, then a feed-forward layer, each around a residual connection and a norm.
 
         pre-norm:     X ← X + attention(norm_1(X)),     out = X + feed_forward(norm_2(X))
@@ -100,32 +132,17 @@ class TransformerBlock(Module):
     """
 
     def __init__(self, d_model: int, n_heads: int, d_ff: int | None = None, **options: Any) -> None:
-        made, attention = BlockOptions.of(self, options)
-        self.norm_order, self.dtype = made.norm_order, np.dtype(made.dtype)
-        self.norm_1 = made.make_norm(d_model)
-        self.attention = MultiHeadAttention(d_model, n_heads, **attention)
-        self.norm_2 = made.make_norm(d_model)
-        self.feed_forward = made.make_feed_forward(d_model, d_ff)
-        both = made.norm_order == "both"
-        self.norm_1_out = made.make_norm(d_model) if both else None
-        self.norm_2_out = made.make_norm(d_model) if both else None
-        self.drop = made.make_dropout()
+        self._make(d_model, n_heads, d_ff, options)
 
     def forward(
         self, X: Any, mask: Any = None, *, positions: Any = None, cache: KVCache | None = None
     ) -> Any:
-        given = {"positions": positions} if positions is not None else {}
-
-        def attend(X: Any) -> Any:
-            return self.attention(X, mask, cache=cache, **given)
-
-        X = residual(X, attend, self.norm_1, self.norm_order, self.drop, self.norm_1_out)
-        return residual(
-            X, self.feed_forward, self.norm_2, self.norm_order, self.drop, self.norm_2_out
-        )  # (B, n, d_model)
+        attend = self._attend(mask, positions, cache)
+        X = self._residual(X, attend, self.norm_1, self.norm_1_out)  # (B, n, d_model)
+        return self._residual(X, self.feed_forward, self.norm_2, self.norm_2_out)
 
 
-class DecoderBlock(Module):
+class DecoderBlock(_Block):
     """Causal self-attention, attention to a context, then a feed-forward layer, as in the paper.
 
         pre-norm:    X ← X + attention(norm_1(X)),    X ← X + cross_attention(norm_2(X), context),
@@ -154,16 +171,7 @@ class DecoderBlock(Module):
         d_context: int | None = None,
         **options: Any,
     ) -> None:
-        made, attention = BlockOptions.of(self, {"causal": True} | options)
-        self.norm_order, self.dtype = made.norm_order, np.dtype(made.dtype)
-        self.norm_1 = made.make_norm(d_model)
-        self.attention = MultiHeadAttention(d_model, n_heads, **attention)
-        self.norm_2 = made.make_norm(d_model)
-        crossing = made.shared() | {"d_context": d_context}
-        self.cross_attention = MultiHeadAttention(d_model, n_heads, **crossing)
-        self.norm_3 = made.make_norm(d_model)
-        self.feed_forward = made.make_feed_forward(d_model, d_ff)
-        self.drop = made.make_dropout()
+        self._make(d_model, n_heads, d_ff, {"causal": True} | options, d_context=d_context)
 
     def forward(
         self,
@@ -175,30 +183,11 @@ class DecoderBlock(Module):
         positions: Any = None,
         cache: KVCache | None = None,
     ) -> Any:
-        given = {"positions": positions} if positions is not None else {}
-
-        def attend(X: Any) -> Any:
-            return self.attention(X, mask, cache=cache, **given)
-
         def look_at_context(X: Any) -> Any:
             made = None if cache is None else cache.of_context.of(context)
             return self.cross_attention(X, context_mask, context=context, cache=made)
 
-        X = residual(X, attend, self.norm_1, self.norm_order, self.drop)
-        X = residual(X, look_at_context, self.norm_2, self.norm_order, self.drop)
-        return residual(X, self.feed_forward, self.norm_3, self.norm_order, self.drop)
-
-
-def residual(
-    X: Any,
-    sublayer: Callable[[Any], Any],
-    norm: Callable[[Any], Any],
-    norm_order: str,
-    drop: Callable[[Any], Any] | None = None,
-    norm_out: Callable[[Any], Any] | None = None,
-) -> Any:
-    """X + sublayer(norm(X)), or norm(X + sublayer(X)) for post-norm."""
-    F = sublayer(X if norm_order == "post" else norm(X))
-    F = F if norm_out is None else norm_out(F)
-    X = mg.add(X, F if drop is None else drop(F)).named("X")
-    return norm(X) if norm_order == "post" else X
+        attend = self._attend(mask, positions, cache)
+        X = self._residual(X, attend, self.norm_1, self.norm_1_out)  # (B, n, d_model)
+        X = self._residual(X, look_at_context, self.norm_2, self.norm_2_out)
+        return self._residual(X, self.feed_forward, self.norm_3, self.norm_3_out)

@@ -39,7 +39,59 @@ class HeadOptions(TypedDict, total=False):
     d_context: int | None
 
 
-class LinearAttention(Module):
+class _Heads(Module):
+    """Heads that project as MultiHeadAttention's do, and what is done with their outputs."""
+
+    n_heads: int
+    n_kv_heads: int
+
+    def _draw(self, d_model: int, n_heads: int, options: HeadOptions) -> np.random.Generator:
+        """Check and note the sizes, draw the weights, and return the generator for more."""
+        call = type(self).__name__
+        check_keywords(call, options, HeadOptions)
+        set_heads(self, d_model, n_heads, options.get("n_kv_heads"))
+        d_context = options.get("d_context")
+        self.d_context = d_model if d_context is None else d_context
+        check_sizes(call, d_context=self.d_context)
+        self.dtype = np.dtype(options.get("dtype", np.float64))
+        rng = np.random.default_rng(options.get("rng"))
+        draw_weights(self, rng, options.get("use_bias", False))
+        return rng
+
+    def _project(self, X: Any, mask: Any, context: Any) -> tuple[Any, Any, Any, Any]:
+        """Q (B, h, n, d), K and V (B, h_kv, m, d) of every head, and the mask with a head axis.
+
+        Where a key-value head serves several of Q, those have an axis of their own:
+        Q (B, h_kv, h / h_kv, n, d), K and V (B, h_kv, 1, m, d).
+        """
+        layer: Any = self
+        Y = keys_from(self, X, context)  # (B, m, d_context)
+        Q_flat = linear(X, layer.W_Q, layer.b_Q).named("Q_flat")  # (B, n, h·d)
+        K_flat = linear(Y, layer.W_K, layer.b_K).named("K_flat")  # (B, m, h_kv·d)
+        V_flat = linear(Y, layer.W_V, layer.b_V).named("V_flat")  # (B, m, h_kv·d)
+        Q = split_heads(Q_flat, self.n_heads).named("Q")  # (B, h, n, d)
+        K = split_heads(K_flat, self.n_kv_heads).named("K")  # (B, h_kv, m, d)
+        V = split_heads(V_flat, self.n_kv_heads).named("V")  # (B, h_kv, m, d)
+        mask = with_head_axis(mask)  # (B, 1, 1, m)
+        group = self.n_heads // self.n_kv_heads
+        if group == 1:
+            return Q, K, V, mask
+        mask = mask if np.ndim(mask) < 3 else mg.expand_dims(mask, -3)
+        Q = group_heads(Q, group).named("Q_groups")  # (B, h_kv, h / h_kv, n, d)
+        K, V = (mg.expand_dims(x, -3).named(f"{x.name}_groups") for x in (K, V))
+        return Q, K, V, mask
+
+    def _merge(self, O: Any) -> Any:
+        """The heads' outputs side by side, and projected."""
+        layer: Any = self
+        if self.n_kv_heads < self.n_heads:
+            *lead, h_kv, group, n, d = O.shape
+            O = mg.reshape(O, (*lead, h_kv * group, n, d))  # (B, h, n, d)
+        C = merge_heads(O).named("C")  # (B, n, d_model)
+        return linear(C, layer.W_O, layer.b_O).named("out")  # (B, n, d_model)
+
+
+class LinearAttention(_Heads):
     """Linear attention in h heads: cost and memory grow with n.
 
         C W_O + b_O,    C = merge(O),    O = linear_attention(Q, K, V)  in each head,
@@ -65,26 +117,22 @@ class LinearAttention(Module):
     """
 
     def __init__(
-        self,
-        d_model: int,
-        n_heads: int,
-        causal: bool = False,
-        **heads: Unpack[HeadOptions],
+        self, d_model: int, n_heads: int, causal: bool = False, **heads: Unpack[HeadOptions]
     ) -> None:
         self.causal = causal
-        _draw_heads(self, d_model, n_heads, heads)
+        self._draw(d_model, n_heads, heads)
 
     def forward(self, X: Any, mask: Any = None, *, context: Any = None, cache: Any = None) -> Any:
-        Q, K, V, M = _project(self, X, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
+        Q, K, V, M = self._project(X, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
         O = linear_attention(Q, K, V, self.causal, mask=M, cache=cache)  # (B, h, n, d)
-        return _merged(self, O)  # (B, n, d_model)
+        return self._merge(O)  # (B, n, d_model)
 
     def new_cache(self) -> KernelState:
         """An empty state for decoding."""
         return KernelState()
 
 
-class PerformerAttention(Module):
+class PerformerAttention(_Heads):
     """FAVOR+ attention in h heads: softmax's weights estimated, at a cost that grows with n.
 
         C W_O + b_O,    C = merge(O),    O = performer_attention(Q, K, V, features)  in each head,
@@ -114,25 +162,24 @@ class PerformerAttention(Module):
     ) -> None:
         check_sizes("PerformerAttention", n_features=n_features)
         self.n_features, self.causal = n_features, causal
-        rng = _draw_heads(self, d_model, n_heads, heads)
-        self.redraw(rng)
+        self.redraw(self._draw(d_model, n_heads, heads))
 
     def redraw(self, rng: Any = None) -> None:
         """Draw other features: a new estimate, independent of the last."""
         self.features = orthogonal_features(self.n_features, self.d_k, rng).astype(self.dtype)
 
     def forward(self, X: Any, mask: Any = None, *, context: Any = None, cache: Any = None) -> Any:
-        Q, K, V, M = _project(self, X, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
+        Q, K, V, M = self._project(X, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
         W = mg.tensor(mg.mark_constant(self.features), name="W")  # (r, d)
         O = performer_attention(Q, K, V, W, self.causal, mask=M, cache=cache)  # (B, h, n, d)
-        return _merged(self, O)  # (B, n, d_model)
+        return self._merge(O)  # (B, n, d_model)
 
     def new_cache(self) -> KernelState:
         """An empty state for decoding; it holds for these features only."""
         return KernelState()
 
 
-class LinformerAttention(Module):
+class LinformerAttention(_Heads):
     """Linformer attention in h heads: each query sees k mixtures of the tokens.
 
         C W_O + b_O,    C = merge(O),    O = softmax(Q (E K)ᵀ / √d) (F V)  in each head,
@@ -170,7 +217,7 @@ class LinformerAttention(Module):
                 "causal form; use LinearAttention, PerformerAttention or a window"
             )
         self.seq_len, self.k = seq_len, k
-        rng = _draw_heads(self, d_model, n_heads, heads)
+        rng = self._draw(d_model, n_heads, heads)
         E, F = rng.normal(0.0, 1 / sqrt(k), (2, k, seq_len)).astype(self.dtype)
         self.E, self.F = (mg.tensor(x, requires_grad=True) for x in (E, F))
 
@@ -180,7 +227,7 @@ class LinformerAttention(Module):
                 "LinformerAttention: a mixture of tokens changes with each new one, so there is "
                 "nothing to cache"
             )
-        Q, K, V, M = _project(self, X, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
+        Q, K, V, M = self._project(X, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
         m = K.shape[-2]
         if m > self.seq_len:
             raise ShapeError(
@@ -189,51 +236,4 @@ class LinformerAttention(Module):
             )
         E, F = (x if m == self.seq_len else x[:, :m].named(f"{x.name}_m") for x in (self.E, self.F))
         O = linformer_attention(Q, K, V, E, F, M)  # (B, h, n, d)
-        return _merged(self, O)  # (B, n, d_model)
-
-
-def _draw_heads(
-    layer: Any, d_model: int, n_heads: int, options: HeadOptions
-) -> np.random.Generator:
-    """Check and note a layer's sizes, draw its weights, and return the generator for more."""
-    check_keywords(type(layer).__name__, options, HeadOptions)
-    set_heads(layer, d_model, n_heads, options.get("n_kv_heads"))
-    d_context = options.get("d_context")
-    layer.d_context = d_model if d_context is None else d_context
-    check_sizes(type(layer).__name__, d_context=layer.d_context)
-    layer.dtype = np.dtype(options.get("dtype", np.float64))
-    rng = np.random.default_rng(options.get("rng"))
-    draw_weights(layer, rng, options.get("use_bias", False))
-    return rng
-
-
-def _project(layer: Any, X: Any, mask: Any, context: Any) -> tuple[Any, Any, Any, Any]:
-    """Q (B, h, n, d), K and V (B, h_kv, m, d) of every head, and the mask with an axis of heads.
-
-    Where a key-value head serves several of Q, those have an axis of their own:
-    Q (B, h_kv, h / h_kv, n, d), K and V (B, h_kv, 1, m, d).
-    """
-    Y = keys_from(layer, X, context)  # (B, m, d_context)
-    Q_flat = linear(X, layer.W_Q, layer.b_Q).named("Q_flat")  # (B, n, h·d)
-    K_flat = linear(Y, layer.W_K, layer.b_K).named("K_flat")  # (B, m, h_kv·d)
-    V_flat = linear(Y, layer.W_V, layer.b_V).named("V_flat")  # (B, m, h_kv·d)
-    Q = split_heads(Q_flat, layer.n_heads).named("Q")  # (B, h, n, d)
-    K = split_heads(K_flat, layer.n_kv_heads).named("K")  # (B, h_kv, m, d)
-    V = split_heads(V_flat, layer.n_kv_heads).named("V")  # (B, h_kv, m, d)
-    mask = with_head_axis(mask)  # (B, 1, 1, m)
-    group = layer.n_heads // layer.n_kv_heads
-    if group == 1:
-        return Q, K, V, mask
-    mask = mask if np.ndim(mask) < 3 else mg.expand_dims(mask, -3)
-    Q = group_heads(Q, group).named("Q_groups")  # (B, h_kv, h / h_kv, n, d)
-    K, V = (mg.expand_dims(x, -3).named(f"{x.name}_groups") for x in (K, V))
-    return Q, K, V, mask
-
-
-def _merged(layer: Any, O: Any) -> Any:
-    """The heads' outputs side by side, and projected."""
-    if layer.n_kv_heads < layer.n_heads:
-        *lead, h_kv, group, n, d = O.shape
-        O = mg.reshape(O, (*lead, h_kv * group, n, d))  # (B, h, n, d)
-    C = merge_heads(O).named("C")  # (B, n, d_model)
-    return linear(C, layer.W_O, layer.b_O).named("out")  # (B, n, d_model)
+        return self._merge(O)  # (B, n, d_model)

@@ -19,7 +19,41 @@ from .scoring import capped
 __all__ = ["Decoder", "Encoder", "LanguageModel"]
 
 
-class Encoder(Module):
+class _Stack(Module):
+    """Blocks of one kind, one after the other, and a last norm."""
+
+    kind: type[Module]
+
+    def __init__(
+        self, n_layers: int, d_model: int, n_heads: int, d_ff: int | None = None, **block: Any
+    ) -> None:
+        check_sizes(type(self).__name__, n_layers=n_layers)
+        wanted = block.pop("final_norm", None)
+        block["rng"] = np.random.default_rng(block.get("rng"))
+        self.blocks = [self.kind(d_model, n_heads, d_ff, **block) for _ in range(n_layers)]
+        made, _ = BlockOptions.of(self, block)
+        wanted = made.norm_order != "post" if wanted is None else wanted
+        self.norm = made.make_norm(d_model) if wanted else None
+        self.dtype = np.dtype(made.dtype)
+
+    def _through(self, X: Any, *given: Any, positions: Any, cache: Any) -> Any:
+        for k, block in enumerate(self.blocks):
+            X = block(X, *given, positions=positions, cache=cache and cache[k])  # (B, n, d_model)
+        return X if self.norm is None else self.norm(X)
+
+    def new_cache(self) -> list[Any]:
+        """An empty cache for each block: a KVCache with its window, or a KernelState.
+
+        That of a DecoderBlock holds its context's keys and values too.
+        """
+        attentions = [block.attention for block in self.blocks]
+        return [
+            one.new_cache() if hasattr(one, "new_cache") else KVCache(window=one.window)
+            for one in attentions
+        ]
+
+
+class Encoder(_Stack):
     """A stack of TransformerBlocks, and after pre-norm ones a last norm.
 
     With `causal=True` it is the stack of a decoder-only language model.
@@ -34,10 +68,7 @@ class Encoder(Module):
     ((1, 7, 6), 34)
     """
 
-    def __init__(
-        self, n_layers: int, d_model: int, n_heads: int, d_ff: int | None = None, **block: Any
-    ) -> None:
-        _stack(self, TransformerBlock, n_layers, d_model, n_heads, d_ff, block)
+    kind = TransformerBlock
 
     def forward(
         self,
@@ -47,17 +78,10 @@ class Encoder(Module):
         positions: Any = None,
         cache: Sequence[Any] | None = None,
     ) -> Any:
-        for k, block in enumerate(self.blocks):
-            own = None if cache is None else cache[k]
-            X = block(X, mask, positions=positions, cache=own)  # (B, n, d_model)
-        return X if self.norm is None else self.norm(X)
-
-    def new_cache(self) -> list[Any]:
-        """An empty cache for each block: a KVCache with its window, or a KernelState."""
-        return _new_caches(self.blocks)
+        return self._through(X, mask, positions=positions, cache=cache)
 
 
-class Decoder(Module):
+class Decoder(_Stack):
     """A stack of DecoderBlocks, and after pre-norm ones a last norm.
 
     Args:    block: any keyword of DecoderBlock.  final_norm: as Encoder's.
@@ -69,10 +93,7 @@ class Decoder(Module):
     (1, 7, 6)
     """
 
-    def __init__(
-        self, n_layers: int, d_model: int, n_heads: int, d_ff: int | None = None, **block: Any
-    ) -> None:
-        _stack(self, DecoderBlock, n_layers, d_model, n_heads, d_ff, block)
+    kind = DecoderBlock
 
     def forward(
         self,
@@ -84,14 +105,7 @@ class Decoder(Module):
         positions: Any = None,
         cache: Sequence[Any] | None = None,
     ) -> Any:
-        for k, block in enumerate(self.blocks):
-            own = None if cache is None else cache[k]
-            X = block(X, context, mask, context_mask, positions=positions, cache=own)
-        return X if self.norm is None else self.norm(X)
-
-    def new_cache(self) -> list[Any]:
-        """An empty cache for each block, which holds its context's keys and values too."""
-        return _new_caches(self.blocks)
+        return self._through(X, context, mask, context_mask, positions=positions, cache=cache)
 
 
 class LanguageModel(Module):
@@ -159,32 +173,3 @@ class LanguageModel(Module):
     def new_cache(self) -> list[Any]:
         """An empty cache for each block."""
         return self.decoder.new_cache()
-
-
-def _stack(
-    layer: Any,
-    block: type[Module],
-    n_layers: int,
-    d_model: int,
-    n_heads: int,
-    d_ff: int | None,
-    options: dict[str, Any],
-) -> None:
-    """Give a layer its blocks, and its last norm where it has one."""
-    check_sizes(type(layer).__name__, n_layers=n_layers)
-    wanted = options.pop("final_norm", None)
-    options["rng"] = np.random.default_rng(options.get("rng"))
-    layer.blocks = [block(d_model, n_heads, d_ff, **options) for _ in range(n_layers)]
-    made, _ = BlockOptions.of(layer, options)
-    wanted = made.norm_order != "post" if wanted is None else wanted
-    layer.norm = made.make_norm(d_model) if wanted else None
-    layer.dtype = np.dtype(made.dtype)
-
-
-def _new_caches(blocks: Sequence[Any]) -> list[Any]:
-    """An empty cache for each block: a KVCache with its window, or a KernelState."""
-    attentions = [block.attention for block in blocks]
-    return [
-        one.new_cache() if hasattr(one, "new_cache") else KVCache(window=one.window)
-        for one in attentions
-    ]
