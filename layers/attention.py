@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import sqrt
 from typing import Any, Unpack
 
@@ -9,15 +10,17 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 import minigrad as mg
+from minigrad.errors import GradientError
 
 from .attention_call import AttentionCall
 from .hand_derived import multi_head_steps, self_attention_steps
 from .heads import merge_heads, repeat_heads, split_heads
 from .linear import check_sizes, linear
-from .options import Attention, Options, draw_weights, set_heads, set_options
+from .module import Module
+from .options import Options, draw_weights, set_heads, set_options
 from .scoring import attend_in_tiles, masked, named
 
-__all__ = ["MultiHeadAttention", "SelfAttention", "attend"]
+__all__ = ["MultiHeadAttention", "SelfAttention", "attend", "project_heads"]
 
 
 def attend(
@@ -52,6 +55,63 @@ def attend(
     return O, A
 
 
+class Attention(Module):
+    """What one head and many share: one forward, and what is shown of the last one.
+
+    A layer says how X is projected, and how the heads' outputs are merged.
+
+    Attributes:
+        attention_weights: A; None if that went in tiles, where no A exists.
+        keep_intermediates: set it True, and every forward keeps the arrays of `intermediates`.
+    """
+
+    attention_weights: Any
+    keep_intermediates = False
+    kept: dict[str, Any] | None = None
+    n_heads = n_kv_heads = 1
+    many_heads = False  # whether Q, K, V and A have an axis of heads
+    W_O: mg.Tensor
+    b_O: mg.Tensor | None
+    steps: Callable[..., Any]  # the backward steps derived by hand
+    _project: Callable[..., tuple[Any, Any, Any]]
+    _merge: Callable[[Any], Any]
+
+    def forward(
+        self,
+        X: Any,
+        mask: Any = None,
+        *,
+        context: Any = None,
+        positions: Any = None,
+        cache: Any = None,
+        return_weights: bool = False,
+    ) -> Any:
+        call = AttentionCall(self, X, mask, context, positions, cache, return_weights)
+        Q, K, V = self._project(X, call)  # (..., n, d_k), (..., m, d_k), (..., m, d_v)
+        Q, K, V = call.apply_positions(Q, K, V)
+        by = attend if call.method == "exact" else attend_in_tiles
+        O, A = by(Q, K, V, call.mask(), **call.options(Q, K))  # (..., n, d_v), (..., n, m)
+        C = self._merge(O)  # (B, n, h·d_v)
+        out = linear(C, self.W_O, self.b_O, call.method).named("out")  # (B, n, d_model)
+        call.keep(Q=Q, K=K, V=V, A=A, O=O, C=C)
+        return (out, A) if return_weights else out
+
+    @property
+    def intermediates(self) -> dict[str, Any]:
+        """X, Q, K, V, A, O, C (the heads' outputs side by side) and mask of the last forward.
+
+        Arrays, and no graph. Q and K are those that met in the scores; A is None in tiles, mask
+        where there was none.
+        Raises: GradientError unless `keep_intermediates` was set before that forward.
+        """
+        if self.kept is None:
+            raise GradientError(
+                f"{type(self).__name__}.intermediates: nothing is kept unless asked for, to hold "
+                "no memory; set layer.keep_intermediates = True and call the layer again"
+            )
+        return self.kept
+
+
 class SelfAttention(Attention):
     """Scaled dot-product attention of a sequence with itself, or with a context.
 
@@ -81,6 +141,8 @@ class SelfAttention(Attention):
     (1, 7, 5)
     """
 
+    steps = staticmethod(self_attention_steps)
+
     def __init__(
         self,
         d_model: int,
@@ -97,30 +159,17 @@ class SelfAttention(Attention):
         set_options(self, rng, options)
         draw_weights(self, rng, use_bias)
 
-    def forward(
-        self,
-        X: Any,
-        mask: Any = None,
-        *,
-        context: Any = None,
-        positions: Any = None,
-        cache: Any = None,
-        return_weights: bool = False,
-    ) -> Any:
-        call = AttentionCall(self, X, mask, context, positions, cache, return_weights)
+    def _project(self, X: Any, call: AttentionCall) -> tuple[Any, Any, Any]:
         Y, method = call.Y, call.method  # (B, m, d_context)
         Q = linear(X, self.W_Q, self.b_Q, method).named("Q")  # (B, n, d_k)
         K, V = call.cached_keys_values or (
             linear(Y, self.W_K, self.b_K, method).named("K"),  # (B, m, d_k)
             linear(Y, self.W_V, self.b_V, method).named("V"),  # (B, m, d_v)
         )
-        Q, K, V = call.apply_positions(Q, K, V)
-        by = attend if method == "exact" else attend_in_tiles
-        O, A = by(Q, K, V, call.mask(), **call.options(Q, K))  # (B, n, d_v), (B, n, m)
-        out = linear(O, self.W_O, self.b_O, method).named("out")  # (B, n, d_model)
+        return Q, K, V
 
-        call.keep(self_attention_steps, Q=Q, K=K, V=V, A=A, O=O)
-        return (out, A) if return_weights else out
+    def _merge(self, O: Any) -> Any:
+        return O  # (B, n, d_v)
 
 
 class MultiHeadAttention(Attention):
@@ -159,6 +208,7 @@ class MultiHeadAttention(Attention):
     """
 
     many_heads = True
+    steps = staticmethod(multi_head_steps)
 
     def __init__(
         self,
@@ -178,32 +228,25 @@ class MultiHeadAttention(Attention):
         set_options(self, rng, options)
         draw_weights(self, rng, use_bias)
 
-    def forward(
-        self,
-        X: Any,
-        mask: Any = None,
-        *,
-        context: Any = None,
-        positions: Any = None,
-        cache: Any = None,
-        return_weights: bool = False,
-    ) -> Any:
-        call = AttentionCall(self, X, mask, context, positions, cache, return_weights)
-        Y, method = call.Y, call.method  # (B, m, d_context)
-        Q = linear(X, self.W_Q, self.b_Q, method).named("Q_flat")  # (B, n, h·d_k)
-        if (made := call.cached_keys_values) is None:
-            K = linear(Y, self.W_K, self.b_K, method).named("K_flat")  # (B, m, h_kv·d_k)
-            V = linear(Y, self.W_V, self.b_V, method).named("V_flat")  # (B, m, h_kv·d_v)
-        Q = split_heads(Q, self.n_heads).named("Q")  # (B, h, n, d_k)
-        K, V = made or (
-            split_heads(K, self.n_kv_heads).named("K"),  # (B, h_kv, m, d_k)
-            split_heads(V, self.n_kv_heads).named("V"),  # (B, h_kv, m, d_v)
-        )
-        Q, K, V = call.apply_positions(Q, K, V)
-        by = attend if method == "exact" else attend_in_tiles
-        O, A = by(Q, K, V, call.mask(), **call.options(Q, K))  # (B, h, n, d_v), (B, h, n, m)
-        C = merge_heads(O).named("C")  # (B, n, h·d_v)
-        out = linear(C, self.W_O, self.b_O, method).named("out")  # (B, n, d_model)
+    def _project(self, X: Any, call: AttentionCall) -> tuple[Any, Any, Any]:
+        return project_heads(self, X, call.Y, call.method, call.cached_keys_values)
 
-        call.keep(multi_head_steps, Q=Q, K=K, V=V, A=A, O=O, C=C)
-        return (out, A) if return_weights else out
+    def _merge(self, O: Any) -> Any:
+        return merge_heads(O).named("C")  # (B, n, h·d_v)
+
+
+def project_heads(
+    layer: Any, X: Any, Y: Any, method: str = "exact", made: Any = None
+) -> tuple[Any, Any, Any]:
+    """Q of every head, and K and V of every key-value head, unless they are made already."""
+    h, h_kv = layer.n_heads, layer.n_kv_heads
+    Q = linear(X, layer.W_Q, layer.b_Q, method).named("Q_flat")  # (B, n, h·d_k)
+    if made is None:
+        K = linear(Y, layer.W_K, layer.b_K, method).named("K_flat")  # (B, m, h_kv·d_k)
+        V = linear(Y, layer.W_V, layer.b_V, method).named("V_flat")  # (B, m, h_kv·d_v)
+    Q = split_heads(Q, h).named("Q")  # (B, h, n, d_k)
+    K, V = made or (
+        split_heads(K, h_kv).named("K"),  # (B, h_kv, m, d_k)
+        split_heads(V, h_kv).named("V"),  # (B, h_kv, m, d_v)
+    )
+    return Q, K, V

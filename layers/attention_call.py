@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod, sqrt
 from typing import Any
 
@@ -172,7 +171,7 @@ class AttentionCall:
 
     # ---------------------------------------------------------------- after it
 
-    def keep(self, steps: Callable[..., Any], **found: Any) -> None:
+    def keep(self, **found: Any) -> None:
         """Keep what the layer shows of this call, and name the steps derived by hand for it."""
         layer, A = self.layer, found["A"]
         layer.attention_weights = None if A is None else A.numpy()
@@ -188,7 +187,7 @@ class AttentionCall:
             return
         heads = {"n_heads": layer.n_heads, "n_kv_heads": layer.n_kv_heads}
         mg.expect_gradients(
-            steps,
+            layer.steps,
             layer,
             X=self.X,
             mask=self.M,

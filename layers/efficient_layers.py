@@ -11,10 +11,11 @@ from numpy.typing import DTypeLike
 import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
+from .attention import project_heads
 from .attention_call import keys_from
 from .cache import KernelState
 from .efficient import linear_attention, linformer_attention, performer_attention
-from .heads import group_heads, merge_heads, split_heads
+from .heads import group_heads, merge_heads
 from .kernels import orthogonal_features
 from .linear import check_sizes, linear
 from .mask import with_head_axis
@@ -64,14 +65,7 @@ class _Heads(Module):
         Where a key-value head serves several of Q, those have an axis of their own:
         Q (B, h_kv, h / h_kv, n, d), K and V (B, h_kv, 1, m, d).
         """
-        layer: Any = self
-        Y = keys_from(self, X, context)  # (B, m, d_context)
-        Q_flat = linear(X, layer.W_Q, layer.b_Q).named("Q_flat")  # (B, n, h·d)
-        K_flat = linear(Y, layer.W_K, layer.b_K).named("K_flat")  # (B, m, h_kv·d)
-        V_flat = linear(Y, layer.W_V, layer.b_V).named("V_flat")  # (B, m, h_kv·d)
-        Q = split_heads(Q_flat, self.n_heads).named("Q")  # (B, h, n, d)
-        K = split_heads(K_flat, self.n_kv_heads).named("K")  # (B, h_kv, m, d)
-        V = split_heads(V_flat, self.n_kv_heads).named("V")  # (B, h_kv, m, d)
+        Q, K, V = project_heads(self, X, keys_from(self, X, context))  # (B, h or h_kv, n or m, d)
         mask = with_head_axis(mask)  # (B, 1, 1, m)
         group = self.n_heads // self.n_kv_heads
         if group == 1:

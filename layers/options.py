@@ -7,14 +7,13 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from minigrad.errors import ArgumentError, GradientError
+from minigrad.errors import ArgumentError
 
 from .feed_forward import Dropout
 from .linear import check_sizes, draw_affine
 from .module import Module
 
 __all__ = [
-    "Attention",
     "Options",
     "check_keywords",
     "draw_weights",
@@ -48,36 +47,6 @@ class Options(TypedDict, total=False):
     position: Any
     qk_norm: Callable[..., Module] | None
     d_context: int | None
-
-
-class Attention(Module):
-    """What both attention layers show of their last forward.
-
-    Attributes:
-        attention_weights: A; None if that went in tiles, where no A exists.
-        keep_intermediates: set it True, and every forward keeps the arrays of `intermediates`.
-    """
-
-    attention_weights: Any
-    keep_intermediates = False
-    kept: dict[str, Any] | None = None
-    n_heads = n_kv_heads = 1
-    many_heads = False  # whether Q, K, V and A have an axis of heads
-
-    @property
-    def intermediates(self) -> dict[str, Any]:
-        """X, Q, K, V, A, O, mask and, of many heads, C of the last forward: arrays, no graph.
-
-        Q and K are those that met in the scores; A and mask may be None.
-        Raises: GradientError unless `keep_intermediates` was set before that forward.
-        """
-        if self.kept is None:
-            call = type(self).__name__
-            raise GradientError(
-                f"{call}.intermediates: nothing is kept unless asked for, to hold no memory; set "
-                "layer.keep_intermediates = True and call the layer again"
-            )
-        return self.kept
 
 
 def set_options(layer: Any, rng: np.random.Generator, options: Options) -> None:
