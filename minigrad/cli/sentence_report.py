@@ -13,8 +13,7 @@ from layers import flops_by_step, memory_by_array
 
 from ..recording.record import Checks, Entry
 from ..recording.trace import Trace
-from ..views.attention.heatmap import Grid
-from ..views.attention.sheet import sheets
+from ..views.attention.matrices import Grid, matrices
 from ..views.plain import of_bytes, one_line
 from ..views.table import checks_table
 from ..views.terminal import Column, Paint, grid
@@ -131,7 +130,8 @@ def _weights(lesson: Lesson, width: int, ascii: bool, everything: bool) -> str:
         Grid(title, weights, ~lesson.allowed, tokens, tokens)
         for title, weights in zip(titles, lesson.weights[:shown], strict=True)
     ]
-    maps, notes = sheets(grids, width, ascii=ascii, most=None if everything else MOST_TOKENS)
+    most = None if everything else MOST_TOKENS
+    maps, notes = matrices(grids, width, ascii=ascii, whole=False, most=most)
     if shown < heads:
         notes.append(f"{shown} of {heads} heads shown")
     if not everything and (shown < heads or len(tokens) > MOST_TOKENS):

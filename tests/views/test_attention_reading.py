@@ -14,9 +14,11 @@ from minigrad.views.attention import (
     gradient_times_attention,
     head_agreement,
     patterns,
+    read_attention,
     rollout,
     sparsity,
 )
+from minigrad.views.terminal import cells
 
 # the texts' examples of each pattern
 DIAGONAL = np.array(
@@ -31,11 +33,13 @@ TRIANGLE = np.array(
 BLOCKS = np.kron(np.eye(2), np.full((4, 4), 0.25))
 UNIFORM = np.full((8, 8), 1 / 8)
 CAUSAL_UNIFORM = np.tri(8) / np.arange(1, 9)[:, None]
+CAUSAL = np.tri(4, dtype=bool)
 
 
-def previous(n):
-    A = np.eye(n, k=-1)
-    A[0, 0] = 1
+def beside(n, offset):
+    """Each query looks at the key so far from its own, the ones without such a key at theirs."""
+    A = np.eye(n, k=offset)
+    A[0 if offset < 0 else -1, 0 if offset < 0 else -1] = 1
     return A
 
 
@@ -45,14 +49,24 @@ def stripe(n):
     return A
 
 
+def replaced(A, row, by):
+    A = A.copy()
+    A[row] = by
+    return A
+
+
+LONG = replaced(0.9 * np.eye(8) + UNIFORM / 10, 6, np.eye(8)[1])
+
+
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
 
 
-def recorded(rng, layer, n=7, mask=None):
+def recorded(rng, layer=None, n=7, mask=None, batch=(2,)):
+    layer = layer or layers.SelfAttention(5, 3, 2, rng=rng)
     with mg.trace() as t:
-        mg.mean(layer(rng.normal(size=(2, n, layer.d_model)), mask) ** 2).backward()
+        mg.mean(layer(rng.normal(size=(*batch, n, layer.d_model)), mask) ** 2).backward()
     return t
 
 
@@ -69,25 +83,40 @@ def recorded(rng, layer, n=7, mask=None):
         (0.9 * BLOCKS + 0.1 * UNIFORM, ["block"]),
         (UNIFORM, ["diffuse"]),
         (CAUSAL_UNIFORM, ["lower-triangular", "diffuse"]),
-        (previous(4), ["previous token", "lower-triangular"]),
-        (previous(10), ["previous token", "lower-triangular"]),
+        (beside(4, -1), ["previous token", "lower-triangular"]),
+        (beside(10, -1), ["previous token", "lower-triangular"]),
+        (beside(10, 1), ["next token"]),
+        (0.8 * beside(10, 1) + 0.02, ["next token"]),
         (stripe(8), ["vertical stripe"]),
         (stripe(30), ["vertical stripe"]),
+        (replaced(np.eye(8), 3, UNIFORM[0]), ["diagonal", "horizontal stripe"]),
+        (replaced(beside(8, -1), 5, CAUSAL_UNIFORM[5]),
+         ["previous token", "horizontal stripe", "lower-triangular"]),
+        (LONG, ["diagonal", "off-diagonal spike"]),
         (np.eye(5), ["diagonal", "lower-triangular"]),
+        (np.pad(np.eye(2), ((0, 0), (3, 0))), ["diagonal", "lower-triangular"]),  # of a cache
+        (np.ones((1, 1)), ["diagonal"]),
     ],
-)
+)  # fmt: skip
 def test_the_texts_examples_are_told_by_their_names(A, told):
     assert patterns(A)[0].told == told
 
 
-def test_a_verdict_has_its_figure_behind_it():
-    head = patterns(DIAGONAL)[0]
-    rows = [0.8, 0.7, 0.8, 0.8]
-    assert head["diagonal"].score == pytest.approx(np.mean([(a - 0.25) / 0.75 for a in rows]))
-    assert patterns(STRIPE)[0]["vertical stripe"].score == pytest.approx((0.7 + 0.7 + 0.5) / 3)
-    assert patterns(STRIPE)[0]["vertical stripe"].where == "key 1"
-    assert patterns(BLOCKS)[0]["block"].where == "0–3, 4–7"
-    assert "block 1.00 (0–3, 4–7)" in str(patterns(BLOCKS)[0])
+@pytest.mark.parametrize(
+    ("A", "name", "score", "where"),
+    [
+        (DIAGONAL, "diagonal", np.mean([(a - 0.25) / 0.75 for a in (0.8, 0.7, 0.8, 0.8)]), ""),
+        (STRIPE, "vertical stripe", (0.7 + 0.7 + 0.5) / 3, "key 1"),
+        (BLOCKS, "block", 1.0, "0–3, 4–7"),
+        (replaced(np.eye(8), 3, UNIFORM[0]), "horizontal stripe", 1.0, "query 3"),
+        (LONG, "off-diagonal spike", 1 - (0.9 + 0.7 / 8) / 7, "query 6 to key 1"),
+    ],
+)
+def test_a_verdict_has_its_figure_and_its_place(A, name, score, where):
+    [head] = patterns(A)
+    assert head[name].score == pytest.approx(score)
+    assert head[name].where == where
+    assert f"{name} {score:.2f}{f' ({where})' if where else ''}" in str(head)
 
 
 def test_what_has_no_pattern_says_which_was_nearest(rng):
@@ -97,29 +126,15 @@ def test_what_has_no_pattern_says_which_was_nearest(rng):
 
 
 @pytest.mark.parametrize("n", [6, 8, 16, 32])
-def test_random_attention_is_not_called_blocks(rng, n):
-    heads = rng.dirichlet(np.full(n, 1.0), size=(50, n))
-    assert not any(head["block"].told for head in patterns(heads))
+def test_random_attention_has_none_of_the_patterns(rng, n):
+    for head in patterns(rng.dirichlet(np.full(n, 1.0), size=(50, n))):
+        assert set(head.told) <= {"diffuse", *(["off-diagonal spike"] if n < 16 else [])}
 
 
 def test_heads_are_read_one_by_one():
     A = np.stack([np.eye(8), UNIFORM, BLOCKS])
-    found = patterns(np.stack([A, A]))  # a batch of two
-    assert [head.told for head in found] == [
-        ["diagonal", "lower-triangular"],
-        ["diffuse"],
-        ["block"],
-    ]
-
-
-def test_a_cache_puts_the_diagonal_where_the_keys_end():
-    A = np.zeros((2, 5))
-    A[0, 3] = A[1, 4] = 1.0
-    assert patterns(A)[0].told == ["diagonal", "lower-triangular"]
-
-
-def test_one_token_has_no_pattern():
-    assert patterns(np.ones((1, 1)))[0]["lower-triangular"].score == 0.0
+    found = [head.told for head in patterns(np.stack([A, A]))]  # a batch of two
+    assert found == [["diagonal", "lower-triangular"], ["diffuse"], ["block"]]
 
 
 @pytest.mark.parametrize("A", [np.ones(3), np.zeros((0, 0))])
@@ -132,35 +147,28 @@ def test_what_is_no_attention_is_refused(call, A):
 # ---------------------------------------------------------------- figures
 
 
-def test_entropy_is_the_logarithm_of_how_many_are_seen():
-    found = entropy(np.stack([np.eye(8), UNIFORM]))
-    np.testing.assert_allclose(found, [0.0, np.log(8)], atol=1e-15)
-    assert found.verdicts[0].endswith("focused")
-    assert found.verdicts[1].endswith("diffuse")
-
-
-def test_causal_entropy_is_held_against_what_a_causal_row_can_have():
-    found = entropy(CAUSAL_UNIFORM)
-    np.testing.assert_allclose(found.figures, [np.log(np.arange(1, 9)).mean()])
-    assert found.verdicts[0].startswith("100%")
-
-
-def test_sparsity_counts_what_lies_below_the_threshold():
-    A = np.array([[0.5, 0.0, 0.0, 0.5], [0.0, 0.0, 0.0, 1.0]])
-    np.testing.assert_allclose(sparsity(A), [5 / 8])
-    np.testing.assert_allclose(sparsity(A, threshold=0.6), [7 / 8])
-    np.testing.assert_allclose(sparsity(TRIANGLE), [0.0])  # what the mask forbids is no choice
+@pytest.mark.parametrize(
+    ("figure", "A", "value", "verdict"),
+    [
+        (entropy, np.eye(8), 0.0, "focused"),
+        (entropy, UNIFORM, np.log(8), "diffuse"),
+        (entropy, CAUSAL_UNIFORM, np.log(np.arange(1, 9)).mean(), "100% of the largest"),
+        (sparsity, np.array([[0.5, 0.0, 0.0, 0.5], [0.0, 0.0, 0.0, 1.0]]), 5 / 8, "sparse"),
+        (sparsity, TRIANGLE, 0.0, "dense"),  # what the mask forbids is no choice
+        (attention_distance, beside(10, -1), 0.9, "local"),
+        (attention_distance, np.eye(10), 0.0, "local"),
+    ],
+)
+def test_figures_with_known_values(figure, A, value, verdict):
+    found = figure(A)
+    np.testing.assert_allclose(found, [value], atol=1e-15)
+    assert verdict in found.verdicts[0]
 
 
 @pytest.mark.parametrize("threshold", [0, -1, 1.5, float("nan")])
 def test_a_threshold_outside_of_the_weights_is_refused(threshold):
     with pytest.raises(ArgumentError, match="threshold must lie in"):
         sparsity(np.eye(2), threshold)
-
-
-def test_attention_distance_of_the_previous_token_is_almost_one():
-    np.testing.assert_allclose(attention_distance(previous(10)), [0.9])
-    np.testing.assert_allclose(attention_distance(np.eye(10)), [0.0])
 
 
 def test_heads_that_do_the_same_agree_and_disjoint_ones_do_not():
@@ -172,18 +180,14 @@ def test_heads_that_do_the_same_agree_and_disjoint_ones_do_not():
 
 
 def test_rollout_is_the_product_of_layers_with_their_residuals(rng):
-    layers_ = [rng.dirichlet(np.ones(5), size=(2, 3, 5)) for _ in range(3)]
+    maps = [rng.dirichlet(np.ones(5), size=(2, 3, 5)) for _ in range(3)]
     expected = np.zeros((5, 5))
     for b in range(2):
         R = np.eye(5)
-        for A in layers_:
+        for A in maps:
             R = (0.5 * A[b].mean(axis=0) + 0.5 * np.eye(5)) @ R
         expected += R / 2
-    np.testing.assert_allclose(rollout(layers_), expected)
-    np.testing.assert_allclose(rollout(layers_).sum(axis=-1), 1.0)
-
-
-def test_rollout_of_nothing_or_of_misfits_is_refused():
+    np.testing.assert_allclose(rollout(maps), expected)
     with pytest.raises(ArgumentError, match="at least one layer"):
         rollout([])
     with pytest.raises(ShapeError, match="same n"):
@@ -192,11 +196,9 @@ def test_rollout_of_nothing_or_of_misfits_is_refused():
 
 def test_gradient_times_attention_keeps_what_raises_the_output(rng):
     A, dA = rng.dirichlet(np.ones(5), size=(3, 5)), rng.normal(size=(3, 5, 5))
-    one = np.maximum(A * dA, 0).mean(axis=0)
+    one, two = np.maximum(A * dA, 0).mean(axis=0), gradient_times_attention([A, A], [dA, dA])
     np.testing.assert_allclose(gradient_times_attention(A, dA), one)
-    np.testing.assert_allclose(
-        gradient_times_attention([A, A], [dA, dA]), np.eye(5) + one + one @ (np.eye(5) + one)
-    )
+    np.testing.assert_allclose(two, np.eye(5) + one + one @ (np.eye(5) + one))
     with pytest.raises(ShapeError, match="but dA"):
         gradient_times_attention(A, dA[:2])
 
@@ -213,30 +215,39 @@ def test_the_record_s_weights_and_gradients_are_shown_per_head(rng):
     np.testing.assert_array_equal(found.dA, t["A"].gradient)
 
 
-def test_the_batch_of_a_single_head_is_not_taken_for_heads(rng):
-    [found] = recorded(rng, layers.SelfAttention(5, 3, 2, rng=rng)).attention()
-    assert found.A.shape == (2, 1, 7, 7)
+@pytest.mark.parametrize(
+    ("layer", "batch", "shape"),
+    [
+        (layers.SelfAttention(5, 3, 2), (2,), (2, 1, 7, 7)),  # the batch of a single head
+        (layers.SelfAttention(5, 3, 2), (), (1, 1, 7, 7)),
+        (layers.MultiHeadAttention(6, 3), (), (1, 3, 7, 7)),  # the heads of one sequence
+    ],
+)
+def test_a_batch_is_told_from_heads(rng, layer, batch, shape):
+    [found] = recorded(rng, layer, batch=batch).attention()
+    assert found.A.shape == shape
 
 
-def test_the_heads_of_an_unbatched_layer_are_heads(rng):
-    layer = layers.MultiHeadAttention(6, 3, rng=rng)
+def test_weights_are_known_by_their_rows_and_not_by_the_op_that_made_them():
+    S = mg.tensor(np.eye(3), requires_grad=True)
     with mg.trace() as t:
-        layer(rng.normal(size=(7, 6)))
+        weights = mg.exp(S) / mg.sum(mg.exp(S), axis=-1, keepdims=True)
+        mg.sum(weights.named("A")[0]).backward()
+        mg.exp(S).named("A")  # no weights
     [found] = t.attention()
-    assert found.A.shape == (1, 3, 7, 7)
-    assert found.dA is None
+    np.testing.assert_allclose(found.A[0, 0], weights.numpy())
 
 
 def test_masked_cells_are_dots_and_zero_weights_are_not(rng):
-    t = recorded(rng, layers.SelfAttention(5, 3, 2, rng=rng), 4, np.tri(4, dtype=bool))
+    t = recorded(rng, n=4, mask=CAUSAL)
     [found] = t.attention()
-    np.testing.assert_array_equal(found.forbidden[0, 0], ~np.tri(4, dtype=bool))
-    rows = [line for line in str(t.attention().text(200, ascii=False)).split("\n")[3:7]]
+    np.testing.assert_array_equal(found.forbidden[0, 0], ~CAUSAL)
+    rows = t.attention().text(200, ascii=False).split("\n")[3:7]
     assert [row.count("·") for row in rows] == [6, 4, 2, 0]
 
 
 def test_numbers_are_the_weights_and_tokens_name_both_axes(rng):
-    t = recorded(rng, layers.SelfAttention(5, 3, 2, rng=rng), 3)
+    t = recorded(rng, n=3)
     text = t.attention(["the", "cat", "sat"]).text(200)
     A = t["A"].value[0]
     assert f"cat  {A[1, 0]:.2f}  {A[1, 1]:.2f}  {A[1, 2]:.2f}" in text
@@ -248,26 +259,29 @@ def test_numbers_are_the_weights_and_tokens_name_both_axes(rng):
 @pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize("ascii", [True, False])
 def test_heatmaps_fit_their_width(rng, n, width, ascii):
-    t = recorded(rng, layers.SelfAttention(5, 3, 2, rng=rng), n, np.tri(n, dtype=bool))
+    t = recorded(rng, n=n, mask=np.tri(n, dtype=bool))
     lines = t.attention().text(width, ascii=ascii).split("\n")
     maps = [line for line in lines if ":" not in line.replace(" :", "") and "each cell" not in line]
-    assert max(map(len, maps)) <= width
+    assert max(map(cells, maps)) <= width
     assert n < 90 or any("each cell is the largest of" in line for line in lines) == (width < 90)
     assert not ascii or "".join(lines).isascii()
 
 
-def test_hostile_tokens_stay_on_their_line(rng):
-    t = recorded(rng, layers.SelfAttention(5, 3, 2, rng=rng), 3)
+def test_hostile_tokens_and_scopes_stay_on_their_line(rng):
+    with mg.scope("s" * 10_000):
+        t = recorded(rng, n=3)
     plain = t.attention(["a", "b", "c"]).text(80)
-    text = t.attention(["a\nb", "\u202ex", "\x1b[31m"]).text(80)
+    text = t.attention(["a\nb" * 4000, "\u202ex", "\x1b[31m"]).text(80)
     assert text.count("\n") == plain.count("\n")
     assert not {"\u202e", "\x1b"} & set(text)
+    assert max(map(len, text.split("\n"))) < 300
 
 
-def test_tokens_must_fit(rng):
-    t = recorded(rng, layers.SelfAttention(5, 3, 2, rng=rng), 3)
-    with pytest.raises(ShapeError, match="has 3 queries, got 2 tokens"):
-        t.attention(["a", "b"])
+@pytest.mark.parametrize("tokens", [["a", "b"], [["a"], ["x", "y", "z"]]])
+def test_tokens_must_fit(rng, tokens):
+    t = recorded(rng, n=3)
+    with pytest.raises(ShapeError, match=r"has 3 queries, got \d tokens"):
+        t.attention(tokens)
     assert t.attention([["a", "b", "c"], ["x", "y", "z"]])[0].keys == ("x", "y", "z")
 
 
@@ -279,26 +293,54 @@ def test_a_record_without_attention_says_so():
         t.attention().plot()
 
 
+# ---------------------------------------------------------------- of plain arrays
+
+
+def test_plain_arrays_are_read_as_a_record_is(rng):
+    t = recorded(rng, n=4, mask=CAUSAL)
+    A, dA = t["A"].value, t["A"].gradient
+    read = read_attention(list("abcd"), A[:, None], dA[:, None], CAUSAL)
+    assert read.text(80).split("\n")[1:] == t.attention(list("abcd")).text(80).split("\n")[1:]
+    assert "diagonal 0.70" in str(read_attention(None, DIAGONAL).text(80))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("ab", np.eye(3)), "weights has 3 queries, got 2 tokens"),
+        ((None, np.eye(3), np.eye(2)), r"weights are \(3, 3\) but gradient \(2, 2\)"),
+        ((None, np.ones(3)), "must be"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(arguments, said):
+    with pytest.raises(ShapeError, match=said):
+        read_attention(*arguments)
+
+
+# ---------------------------------------------------------------- as a plot
+
+
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_a_plot_is_written_whole(rng, tmp_path, suffix):
     pytest.importorskip("matplotlib")
-    t = recorded(rng, layers.MultiHeadAttention(6, 3, rng=rng), 4, np.tri(4, dtype=bool))
+    t = recorded(rng, layers.MultiHeadAttention(6, 3, rng=rng), 4, CAUSAL)
     path = tmp_path / f"a.{suffix}"
-    assert t.attention(["$x", "_", "b\n", "d"]).plot(path) == path
+    found = t.attention(["$x", "_", "b\n", "d"])
+    assert found.plot(path) == path
     assert path.stat().st_size > 1000
     assert list(tmp_path.iterdir()) == [path]
+    assert len(found.plot().axes) == 6  # every head twice
 
 
-def test_a_plot_without_a_path_is_a_figure_of_every_head_twice(rng):
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("a.xyz", "must end in"), ("", "folder"), ("a\0.png", "no file"), ("x" * 300 + ".png", "no")],
+)
+def test_a_plot_that_cannot_be_written_is_refused(rng, tmp_path, name, said):
     pytest.importorskip("matplotlib")
-    figure = recorded(rng, layers.MultiHeadAttention(6, 3, rng=rng)).attention().plot()
-    assert len(figure.axes) == 6
-
-
-def test_a_plot_in_an_unknown_format_is_refused(rng, tmp_path):
-    pytest.importorskip("matplotlib")
-    with pytest.raises(ArgumentError, match="must end in"):
-        recorded(rng, layers.SelfAttention(5, 3, 2, rng=rng)).attention().plot(tmp_path / "a.xyz")
+    (tmp_path / "f.png").mkdir()
+    with pytest.raises(ArgumentError, match=f"attention.plot: .*{said}"):
+        recorded(rng).attention().plot(tmp_path / (name or "f.png"))
 
 
 def test_without_matplotlib_the_error_says_what_to_install(rng, monkeypatch):
@@ -309,7 +351,7 @@ def test_without_matplotlib_the_error_says_what_to_install(rng, monkeypatch):
             raise ImportError(name)
         return real(name, *args, **kwargs)
 
-    found = recorded(rng, layers.SelfAttention(5, 3, 2, rng=rng)).attention()
+    found = recorded(rng).attention()
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingDependencyError, match=r"pip install 'minigrad\[plot\]'"):
         found.plot()

@@ -1,17 +1,14 @@
-"""Reading attention: the weights of a record beside their gradients, and figures that read them.
+"""Reading attention: its weights beside their gradients, and figures that read them.
 
-record     every attention matrix of a record, beside its gradient and its mask
+record     every attention matrix of a record, or of plain arrays, with its gradient and its mask
 patterns   the patterns that the texts describe, each with the score behind its verdict
 figures    entropy, sparsity, distance, agreement of heads, rollout, gradient × attention
-heatmap    matrices as text, at any width
-sheet      matrices as text with every number
-heatplot   matrices drawn by matplotlib
+matrices   matrices as text, at any width;  plot: drawn by matplotlib
 
-`patterns` and the figures take plain arrays.
+`read_attention(tokens, weights)`, `patterns(weights)` and the figures take plain arrays.
 """
 
 from .figures import (
-    Reading,
     attention_distance,
     entropy,
     gradient_times_attention,
@@ -19,21 +16,18 @@ from .figures import (
     rollout,
     sparsity,
 )
-from .patterns import Pattern, Patterns, patterns
-from .record import Attention, Attentions, attentions
+from .patterns import patterns
+from .record import Attentions, attentions, read_attention
 
 __all__ = [
-    "Attention",
     "Attentions",
-    "Pattern",
-    "Patterns",
-    "Reading",
     "attention_distance",
     "attentions",
     "entropy",
     "gradient_times_attention",
     "head_agreement",
     "patterns",
+    "read_attention",
     "rollout",
     "sparsity",
 ]

@@ -16,20 +16,6 @@ from numpy.typing import NDArray
 
 from ...engine.errors import ArgumentError, ShapeError
 
-__all__ = [
-    "Reading",
-    "attention_distance",
-    "by_head",
-    "entropy",
-    "evenness",
-    "gradient_times_attention",
-    "head_agreement",
-    "rollout",
-    "row_entropy",
-    "sparsity",
-    "visible",
-]
-
 Array = NDArray[Any]
 
 
@@ -39,7 +25,7 @@ class Reading:
 
     name: str
     figures: Array  # one a head
-    verdicts: tuple[str, ...]
+    verdicts: Sequence[str]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.array(self.figures, dtype=dtype)
@@ -96,9 +82,9 @@ def entropy(A: Any) -> Reading:
     head 0: entropy 0.000, 0% of the largest possible: focused
     """
     found, shares = evenness(by_head(A, "entropy"))
-    said = ("focused" if s < 0.5 else "diffuse" if s > 0.95 else "between" for s in shares)
-    verdicts = (f"{s:.0%} of the largest possible: {w}" for s, w in zip(shares, said, strict=True))
-    return Reading("entropy", found, tuple(verdicts))
+    said = ["focused" if s < 0.5 else "diffuse" if s > 0.95 else "between" for s in shares]
+    told = [f"{s:.0%} of the largest possible: {w}" for s, w in zip(shares, said, strict=True)]
+    return Reading("entropy", found, told)
 
 
 def sparsity(A: Any, threshold: float = 0.01) -> Reading:
@@ -116,10 +102,11 @@ def sparsity(A: Any, threshold: float = 0.01) -> Reading:
     A = by_head(A, "sparsity")
     seen = visible(A)
     found = ((threshold > A) & seen).sum(axis=(0, 2, 3)) / seen.sum(axis=(0, 2, 3))
-    verdicts = (
-        f"{s:.0%} of weights below {threshold:g}: {'sparse' if s > 0.5 else 'dense'}" for s in found
-    )
-    return Reading("sparsity", found, tuple(verdicts))
+    said = ["sparse" if share > 0.5 else "dense" for share in found]
+    told = [
+        f"{s:.0%} of weights below {threshold:g}: {w}" for s, w in zip(found, said, strict=True)
+    ]
+    return Reading("sparsity", found, told)
 
 
 def attention_distance(A: Any) -> Reading:
@@ -138,11 +125,9 @@ def attention_distance(A: Any) -> Reading:
     even = seen / np.maximum(seen.sum(-1, keepdims=True), 1)
     found = (A * far).sum(axis=(-2, -1)).mean(axis=0) / n
     usual = (even * far).sum(axis=(-2, -1)).mean(axis=0) / n
-    pairs = zip(found, usual, strict=True)
-    verdicts = (
-        f"even weights would give {u:.3f}: {'local' if 2 * d < u else 'wide'}" for d, u in pairs
-    )
-    return Reading("distance", found, tuple(verdicts))
+    said = ["local" if near else "wide" for near in 2 * found < usual]
+    told = [f"even weights would give {u:.3f}: {w}" for u, w in zip(usual, said, strict=True)]
+    return Reading("distance", found, told)
 
 
 def head_agreement(A: Any) -> Array:
@@ -213,16 +198,13 @@ def gradient_times_attention(A: Any, dA: Any) -> Array:
     array([[1., 0.],
            [0., 2.]])
     """
+    call = "gradient_times_attention"
     if isinstance(A, list | tuple) and np.ndim(A[0]) >= 2:
-        layers, slopes = (
-            _square(A, "gradient_times_attention"),
-            _square(dA, "gradient_times_attention"),
-        )
-        total = np.eye(layers[0].shape[-1])
-        for one, slope in zip(layers, slopes, strict=True):
+        layers = [*zip(_square(A, call), _square(dA, call), strict=True)]
+        total = np.eye(layers[0][0].shape[-1])
+        for one, slope in layers:
             total = total + np.maximum(one * slope, 0).mean(axis=1) @ total
         return np.asarray(total.mean(axis=0))
     if np.shape(A) != np.shape(dA):
-        raise ShapeError(f"gradient_times_attention: A is {np.shape(A)} but dA {np.shape(dA)}")
-    one, slope = (by_head(x, "gradient_times_attention") for x in (A, dA))
-    return np.asarray(np.maximum(one * slope, 0).mean(axis=(0, 1)))
+        raise ShapeError(f"{call}: A is {np.shape(A)} but dA {np.shape(dA)}")
+    return np.asarray(np.maximum(by_head(A, call) * by_head(dA, call), 0).mean(axis=(0, 1)))

@@ -7,19 +7,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .figures import by_head, evenness, visible
+from .figures import by_head, evenness, row_entropy, visible
 
 __all__ = ["Pattern", "Patterns", "patterns"]
 
 THRESHOLDS = {
     "diagonal": 0.5,
     "previous token": 0.5,
+    "next token": 0.5,
     "vertical stripe": 0.5,
+    "horizontal stripe": 0.5,
+    "off-diagonal spike": 0.6,
     "lower-triangular": 1 - 1e-6,
     "block": 0.6,
     "diffuse": 0.95,
 }
 Array = NDArray[Any]
+Score = tuple[float, str]  # and where it is highest
 
 
 class Pattern(NamedTuple):
@@ -57,22 +61,25 @@ def patterns(A: Any) -> list[Patterns]:
     r"""The patterns of each head's weights, each with the score behind the verdict.
 
     With A_ij the weight of key j for query i; keys end where queries end, so that with m keys
-    query i stands at i + m − n:
+    query i stands at i + m − n. Each is told from 0.5 on unless another limit stands behind it:
 
-        diagonal          mean_i (A_ii − e_i) / (1 − e_i), e_i = 1 / (keys that row i may see)
-                          rows that see one key left out           told from 0.5
-        previous token    the same of A_{i,i−1}                    told from 0.5
-        vertical stripe   max_j mean_i A_ij, over i ≠ j            told from 0.5
-        lower-triangular  min_i Σ_{j ≤ i} A_ij / Σ_j A_ij          told from 1 − 1e-6
-        block             1 − (weight between blocks) / (weight expected there), off the diagonal,
-                          for the best split into two or more runs of two or more tokens; expected
-                          from distance or column alone, whichever is less; told from 0.6
-        diffuse           entropy over the largest possible        told from 0.95
+        diagonal           mean_i (A_ii − e_i) / (1 − e_i), e_i = 1 / (keys that row i may see);
+                           rows that see one key left out
+        previous token     the same of A_{i,i−1};   next token: of A_{i,i+1}
+        vertical stripe    max_j mean_i A_ij, over i ≠ j
+        horizontal stripe  max_i h_i (1 − mean of h over all other rows), h_i the entropy of row i
+                           over the largest it could have
+        off-diagonal spike max of A_ij − (mean of column j in all other rows), |i − j| ≥ 2; 0.6
+        lower-triangular   min_i Σ_{j ≤ i} A_ij / Σ_j A_ij; 1 − 1e-6
+        block              1 − (weight between blocks) / (weight expected there), off the diagonal,
+                           for the best split into two or more runs of two or more tokens; expected
+                           from distance or column alone, whichever is less; 0.6
+        diffuse            entropy over the largest possible; 0.95
 
     A head may have several, or none. Over a batch, the mean is read (lower-triangular: the least).
 
     Shapes: A (..., n, m) → one `Patterns` a head: (n, m) is one head, else axis −3 is the heads.
-    Source: Clark et al. 2019, section 3, arXiv:1906.04341, for the first three; scores are ours.
+    Source: Clark et al. 2019, section 3, arXiv:1906.04341, for the first four; scores are ours.
     >>> [head] = patterns(np.eye(4))
     >>> head.told, head["diagonal"].score
     (['diagonal', 'lower-triangular'], 1.0)
@@ -86,18 +93,17 @@ def _of_head(A: Array) -> Patterns:
     mean = A.mean(axis=0)
     n, m = mean.shape
     shift = m - n
-    column, stripe = _stripe(mean, shift)
-    runs, block = _blocks(mean) if n == m else ([], 0.0)
-    below = np.where(np.tri(n, m, shift, dtype=bool), A, 0).sum(-1)
-    rows = np.maximum(A.sum(-1), 1e-300)
-    inside = float((below / rows).min()) if n > 1 else 0.0
     seen = np.asarray(visible(A[:, None]).any(axis=(0, 1)))
-    scores = {
+    below = np.where(np.tri(n, m, shift, dtype=bool), A, 0).sum(-1) / np.maximum(A.sum(-1), 1e-300)
+    scores: dict[str, Score] = {
         "diagonal": (_line(mean, seen, shift), ""),
         "previous token": (_line(mean, seen, shift - 1), ""),
-        "vertical stripe": (stripe, f"key {column}"),
-        "lower-triangular": (inside, ""),
-        "block": (block, ", ".join(f"{a}–{b - 1}" for a, b in runs)),
+        "next token": (_line(mean, seen, shift + 1), ""),
+        "vertical stripe": _column(mean, shift),
+        "horizontal stripe": _row(mean, seen),
+        "off-diagonal spike": _spike(mean, shift),
+        "lower-triangular": (float(below.min()) if n > 1 else 0.0, ""),
+        "block": _blocks(mean) if n == m else (0.0, ""),
         "diffuse": (float(evenness(A[:, None])[1][0]), ""),
     }
     return Patterns({k: Pattern(min(s, 1.0), THRESHOLDS[k], w) for k, (s, w) in scores.items()})
@@ -112,22 +118,41 @@ def _line(mean: Array, seen: Array, offset: int) -> float:
     return max(float(np.mean(gains)), 0.0) if gains else float(np.trace(mean, offset) > 0)
 
 
-def _stripe(mean: Array, shift: int) -> tuple[int, float]:
+def _column(mean: Array, shift: int) -> Score:
     """The key that all others look at most, and how much; its own look at itself is no stripe."""
     n, m = mean.shape
     other = np.arange(n)[:, None] + shift != np.arange(m)
     counts = other.sum(axis=0)
     per_key = np.where(counts > 1, (mean * other).sum(axis=0) / np.maximum(counts, 1), 0.0)
-    column = int(per_key.argmax())
-    return column, float(per_key[column])
+    return float(per_key.max()), f"key {per_key.argmax()}"
 
 
-def _blocks(mean: Array) -> tuple[list[tuple[int, int]], float]:
+def _row(mean: Array, seen: Array) -> Score:
+    """The query that looks evenly at all it may see, where the others do not."""
+    most = np.log(np.maximum(seen.sum(-1), 1))
+    rows = np.flatnonzero(most)  # with a choice
+    if len(rows) < 2:
+        return 0.0, ""
+    even = row_entropy(mean)[rows] / most[rows]
+    scores = even * (1 - (even.sum() - even) / (len(rows) - 1))
+    return max(float(scores.max()), 0.0), f"query {rows[scores.argmax()]}"
+
+
+def _spike(mean: Array, shift: int) -> Score:
+    """The query that looks most at one key away from its own, to which the others do not look."""
+    n, m = mean.shape
+    away = abs(np.arange(n)[:, None] + shift - np.arange(m)) > 1
+    gains = np.where(away, mean - (mean.sum(axis=0) - mean) / max(n - 1, 1), 0.0)
+    i, j = np.unravel_index(gains.argmax(), gains.shape)
+    return float(gains[i, j]), f"query {i} to key {j}"
+
+
+def _blocks(mean: Array) -> Score:
     """The best split into runs, and one minus the share of expected weight between them."""
     n = len(mean)
     off = np.where(np.eye(n, dtype=bool), 0.0, mean)
     if n < 4 or off.sum() < 0.1 * n:  # too short for two runs, or nothing but its diagonal
-        return [], 0.0
+        return 0.0, ""
     expected = np.minimum(_by_distance(off), off.sum(axis=0) / (n - 1))
     expected = np.where(np.eye(n, dtype=bool), 0.0, expected)
     runs = _best_runs(off - expected)
@@ -136,7 +161,7 @@ def _blocks(mean: Array) -> tuple[list[tuple[int, int]], float]:
         between[a:b, a:b] = False
     usual = float(expected[between].sum())
     score = 1 - float(off[between].sum()) / usual if usual > 1e-12 else 0.0
-    return (runs, max(score, 0.0)) if len(runs) > 1 else ([], 0.0)
+    return max(score, 0.0), ", ".join(f"{a}–{b - 1}" for a, b in runs)
 
 
 def _by_distance(off: Array) -> Array:

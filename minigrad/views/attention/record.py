@@ -1,12 +1,12 @@
-"""The attention of a record: every matrix of weights beside its gradient, as text or as a plot."""
+"""Attention weights beside their gradients, of a record or of arrays: as text or as a plot."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ...engine.errors import ShapeError
@@ -14,33 +14,31 @@ from ...recording.record import rms
 from ..plain import one_line, sized
 from ..terminal import finished, only_ascii, wide
 from .figures import by_head, entropy
-from .heatmap import Grid, heatmaps, legend
+from .matrices import Grid, legend, matrices
 from .patterns import patterns
 
 if TYPE_CHECKING:
     from ...recording.record import Entry
     from ...recording.trace import Trace
 
-__all__ = ["Attention", "Attentions", "attentions"]
+__all__ = ["Attention", "Attentions", "attentions", "read_attention"]
 
 Array = NDArray[Any]
+Names = tuple[str, ...]
 MASKED = -1e8  # a score at or below it was masked, by -inf or by a large negative number
 
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """One attention of a record: weights, gradient and mask as (batch, heads, n, m)."""
+    """Weights of attention, their gradient and their mask, as (batch, heads, n, m)."""
 
-    entry: Entry
+    path: str
     A: Array
     dA: Array | None  # None: no gradient reached it
     forbidden: Array  # where a mask forbids looking
-    queries: Sequence[str]
-    keys: Sequence[str]
-
-    @property
-    def path(self) -> str:
-        return self.entry.path
+    queries: Names
+    keys: Names
+    entry: Any = None  # of a record
 
     @property
     def heads(self) -> int:
@@ -48,20 +46,9 @@ class Attention:
 
     def grids(self, head: int, batch: int = 0) -> list[Grid]:
         """A, and ∂L/∂A if there is one, of one head."""
-        names, forbidden = (self.queries, self.keys), self.forbidden[batch, head]
-        grids = [Grid("A", self.A[batch, head], forbidden, *names)]
-        if self.dA is not None:
-            grids.append(Grid("∂L/∂A", self.dA[batch, head], forbidden, *names, signed=True))
-        return grids
-
-    def rows(self, batch: int) -> list[list[tuple[str, Grid]]]:
-        """A of every head, then ∂L/∂A of every head if there is one, each with a title."""
-        by_head = [self.grids(head, batch) for head in range(self.heads)]
-        path = one_line(self.path, 28)
-        return [
-            [(f"{path}, head {head}", grid) for head, grid in enumerate(row)]
-            for row in zip(*by_head, strict=True)
-        ]
+        shared = self.forbidden[batch, head], self.queries, self.keys
+        slope = [] if self.dA is None else [Grid("∂L/∂A", self.dA[batch, head], *shared, True)]
+        return [Grid("A", self.A[batch, head], *shared), *slope]
 
     def text(self, width: int, batch: int, ascii: bool, shown: int) -> str:
         """The first heads' heatmaps, each under a line of figures."""
@@ -72,13 +59,14 @@ class Attention:
             figures = f"entropy {spread.figures[head]:.2f}, {spread.verdicts[head]}"
             if self.dA is not None:
                 figures += f", rms of gradient {sized(rms(self.dA[:, head]))}"
-            parts.append(f"{one_line(self.path)}, head {head}{of}: {told[head]}; {figures}")
-            parts += [heatmaps(self.grids(head, batch), width, ascii), ""]
+            parts.append(f"{one_line(self.path, 60)}, head {head}{of}: {told[head]}; {figures}")
+            text, notes = matrices(self.grids(head, batch), width, ascii=ascii)
+            parts += [text, *notes, ""]
         return "\n".join(parts)
 
 
 class Attentions(list[Attention]):
-    """The attention of a record, in the order it was computed. Printed: heatmaps of each head."""
+    """Attention in the order it was computed. Printed: heatmaps of each head."""
 
     def __str__(self) -> str:
         return self.text()
@@ -101,9 +89,8 @@ class Attentions(list[Attention]):
             most: heads to show, all by default; of more, the first, and how many there are.
         """
         if not self:
-            return "no attention in this record: no softmax named A"
-        plainly = only_ascii(ascii)
-        heads = sum(one.heads for one in self)
+            return "no attention in this record: no weights named A whose rows sum to 1"
+        plainly, heads = only_ascii(ascii), sum(one.heads for one in self)
         left = shown = heads if most is None else min(most, heads)
         parts = []
         for one in self:
@@ -119,14 +106,19 @@ class Attentions(list[Attention]):
         Returns: the path if one is given (its suffix is the format), or else the matplotlib Figure.
         Raises: MissingDependencyError without matplotlib; ArgumentError without attention to plot.
         """
-        from .heatplot import plot
+        from .plot import plot
 
-        rows = [row for one in self for row in one.rows(batch)]
-        return plot(rows, None if path is None else Path(path))
+        rows = []
+        for one in self:
+            by_head = [one.grids(head, batch) for head in range(one.heads)]
+            title = one_line(one.path, 28) + ", head {}"
+            for grids in zip(*by_head, strict=True):
+                rows.append([(title.format(head), grid) for head, grid in enumerate(grids)])
+        return plot(rows, path)
 
 
 def attentions(trace: Trace, tokens: Any = None) -> Attentions:
-    """Every softmax named A in a record, with its gradient, its mask, and names of its positions.
+    """The weights named A in a record, with their gradient, their mask, and names of positions.
 
     >>> import minigrad as mg
     >>> S = mg.tensor([[0.0, 0.0], [2.0, 0.0]], requires_grad=True)
@@ -140,38 +132,68 @@ def attentions(trace: Trace, tokens: Any = None) -> Attentions:
     cat  0.88  0.12   cat +1.00 +0.00
     ...
     """
-    found = [e for e in trace.entries if e.name == "A" and e.op == "softmax" and len(e.shape) > 1]
-    return Attentions(_attention(trace, e, tokens) for e in found if e.value is not None and e.size)
+    found = [e for e in trace.entries if e.name == "A" and e.size and _has_weights(e)]
+    return Attentions(_of_entry(trace, e, tokens) for e in found)
 
 
-def _attention(trace: Trace, entry: Entry, tokens: Any) -> Attention:
-    queries, keys = _named(tokens, entry)
+def read_attention(tokens: Any, weights: Any, gradient: Any = None, mask: Any = None) -> Attentions:
+    """Heatmaps and patterns of plain arrays: print them, or `.plot(path)` them.
+
+    Args:
+        tokens: a name for each position, or two lists, of the queries' and of the keys'.
+        weights: A (..., n, m), rows sum to 1; axis −3, if there is one, is the heads.
+        gradient: ∂L/∂A of the same shape.  mask: True where a query may look, broadcast to A.
+    Raises: ShapeError where they do not fit.
+
+    >>> print(read_attention(["the", "cat"], [[0.9, 0.1], [0.2, 0.8]]).text(60, ascii=True))
+    A, head 0: diagonal 0.70; entropy 0.41, 60% of the largest possible: between
+    A
+          the   cat
+    the  0.90  0.10
+    cat  0.20  0.80
+    ...
+    """
+    shape, A = np.shape(weights), by_head(weights, "read_attention")
+    dA = None if gradient is None else by_head(gradient, "read_attention")
+    if dA is not None and dA.shape != A.shape:
+        raise ShapeError(f"read_attention: weights are {shape} but gradient {np.shape(gradient)}")
+    allowed = np.ones(shape, bool) if mask is None else np.broadcast_to(mask, shape)
+    forbidden = by_head(~np.asarray(allowed, bool), "read_attention").astype(bool)
+    names = _names(tokens, "weights", shape[-2:], "read_attention(tokens, weights)")
+    return Attentions([Attention("A", A, dA, forbidden, *names)])
+
+
+def _has_weights(entry: Entry) -> bool:
+    """Whether an op made rows that sum to 1, or to 0 where all is masked; NaN is no objection."""
+    if entry.op is None or entry.value is None or len(entry.shape) < 2:
+        return False
+    sums = np.asarray(entry.value, np.float64).sum(-1)
+    return not ((abs(sums - 1) > 1e-2) & (abs(sums) > 1e-2)).any()
+
+
+def _of_entry(trace: Trace, entry: Entry, tokens: Any) -> Attention:
+    names = _names(tokens, entry.path, entry.shape[-2:], "attention(tokens)")
     scores = trace[trace.into(entry)[0].source].value
-    heads = len(entry.shape) > 3 or _merges_heads(trace, entry)
+    masked = np.zeros(entry.shape, bool) if scores.shape != entry.shape else scores <= MASKED
+    later = trace.entries[entry.id :]  # heads are merged into C afterwards
+    merged = any(e.name == "C" and e.scope == entry.scope for e in later)
+    batch_first = len(entry.shape) == 3 and not merged  # (batch, n, m), not (heads, n, m)
 
     def lifted(array: Any) -> Array:
-        return by_head(array if heads or array.ndim != 3 else array[:, None], "attention")
+        return by_head(array[:, None] if batch_first else array, "attention")
 
-    A, forbidden = lifted(entry.value), lifted(scores) <= MASKED
     dA = None if entry.gradient is None else lifted(entry.gradient)
-    return Attention(entry, A, dA, forbidden, queries, keys)
+    forbidden = lifted(masked).astype(bool)
+    return Attention(entry.path, lifted(entry.value), dA, forbidden, *names, entry)
 
 
-def _merges_heads(trace: Trace, A: Entry) -> bool:
-    """Whether A is (heads, n, m) rather than (batch, n, m): heads are merged into C afterwards."""
-    later = trace.entries[A.id :]
-    return len(A.shape) == 3 and any(e.name == "C" and e.scope == A.scope for e in later)
-
-
-def _named(tokens: Any, entry: Entry) -> tuple[Sequence[str], Sequence[str]]:
+def _names(tokens: Any, of: str, shape: tuple[int, ...], call: str) -> tuple[Names, Names]:
     """Names of queries and keys: those given, or numbers."""
-    n, m = entry.shape[-2:]
     if tokens is None:
-        return tuple(map(str, range(n))), tuple(map(str, range(m)))
+        tokens = [range(size) for size in shape]
     pair = len(tokens) == 2 and not any(isinstance(t, str) for t in tokens)
-    queries, keys = tokens if pair else (tokens, tokens)
-    for what, names, size in (("queries", queries, n), ("keys", keys, m)):
+    found = list(tokens) if pair else [tokens, tokens]
+    for what, names, size in zip(("queries", "keys"), found, shape, strict=True):
         if len(names) != size:
-            said = f"{entry.path} has {size} {what}, got {len(names)} tokens"
-            raise ShapeError(f"attention(tokens): {said}")
-    return tuple(map(str, queries)), tuple(map(str, keys))
+            raise ShapeError(f"{call}: {of} has {size} {what}, got {len(names)} tokens")
+    return tuple(map(str, found[0])), tuple(map(str, found[1]))

@@ -12,30 +12,17 @@ import numpy as np
 from ...engine.errors import ArgumentError, MissingDependencyError
 from ..plain import one_line, sized
 from ..render import write
-from .heatmap import Grid
+from .matrices import Grid
 
 __all__ = ["plot"]
 
 INCHES, MOST_TOKENS, TOKEN = 2.4, 24, 12  # of a panel; tokens named on an axis; characters of each
 
 
-def plot(rows: Sequence[Sequence[tuple[str, Grid]]], path: Path | None) -> Any:
+def plot(rows: Sequence[Sequence[tuple[str, Grid]]], path: str | Path | None) -> Any:
     """Rows of heatmaps, each under its title: a figure, or the path it was written to."""
     if not rows:
-        raise ArgumentError("attention.plot: no attention in this record: no softmax named A")
-    figure_type, columns = _figure_type(), max(map(len, rows))
-    size = (INCHES * columns + 0.8, INCHES * len(rows) + 0.6)
-    figure = figure_type(figsize=size, layout="constrained")
-    axes = figure.subplots(len(rows), columns, squeeze=False)
-    for of_row, row in zip(axes, rows, strict=True):
-        for axis, (title, grid) in zip(of_row, row, strict=False):
-            _panel(axis, grid, title)
-        for axis in of_row[len(row) :]:
-            axis.set_axis_off()
-    return figure if path is None else _saved(figure, path)
-
-
-def _figure_type() -> Any:
+        raise ArgumentError("attention.plot: no attention in this record")
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -43,27 +30,32 @@ def _figure_type() -> Any:
             "attention.plot: matplotlib is not installed: pip install 'minigrad[plot]'; "
             "print the attention to see it as text"
         ) from error
-    return Figure
+    columns = max(map(len, rows))
+    figure = Figure((INCHES * columns + 0.8, INCHES * len(rows) + 0.6), layout="constrained")
+    axes = figure.subplots(len(rows), columns, squeeze=False)
+    for of_row, row in zip(axes, rows, strict=True):
+        for axis in of_row[len(row) :]:
+            axis.set_axis_off()
+        for axis, (title, grid) in zip(of_row, row, strict=False):
+            _panel(axis, grid, title)
+    return figure if path is None else _saved(figure, Path(path))
 
 
 def _panel(axis: Any, grid: Grid, title: str) -> None:
     """One heatmap: weights from 0 to 1, gradients centred on zero, masked cells hatched."""
+    low, colours = (-grid.scale, "RdBu_r") if grid.signed else (0, "cividis")
     masked = np.ma.masked_array(grid.values, grid.forbidden)
     axis.patch.set(facecolor="#ffffff", edgecolor="#bbbbbb", hatch="////")
-    if grid.signed:
-        axis.imshow(masked, cmap="RdBu_r", vmin=-grid.scale, vmax=grid.scale)
-    else:
-        axis.imshow(masked, cmap="cividis", vmin=0, vmax=1)
+    axis.imshow(masked, cmap=colours, vmin=low, vmax=grid.scale)
     unit = f" (±{sized(grid.scale)})" if grid.signed else ""
     axis.set_title(_plain(f"{title}\n{grid.title}{unit}"), fontsize=8)
-    _ticks(axis.set_xticks, grid.columns, rotation=90)
-    _ticks(axis.set_yticks, grid.rows, rotation=0)
-
-
-def _ticks(set_ticks: Any, names: Any, rotation: int) -> None:
-    every = range(0, len(names), -(-len(names) // MOST_TOKENS))
-    labels = [_plain(one_line(names[i], TOKEN)) for i in every]
-    set_ticks(list(every), labels, fontsize=7, rotation=rotation)
+    for set_ticks, names, turned in (
+        (axis.set_xticks, grid.columns, 90),
+        (axis.set_yticks, grid.rows, 0),
+    ):
+        every = range(0, len(names), -(-len(names) // MOST_TOKENS))
+        labels = [_plain(one_line(names[i], TOKEN)) for i in every]
+        set_ticks(list(every), labels, fontsize=7, rotation=turned)
 
 
 def _plain(text: str) -> str:
@@ -74,11 +66,9 @@ def _plain(text: str) -> str:
 def _saved(figure: Any, path: Path) -> Path:
     """Written whole or not at all."""
     format = path.suffix.lower().lstrip(".")
-    known = figure.canvas.get_supported_filetypes()
-    if format not in known:
-        raise ArgumentError(
-            f"attention.plot: the path must end in .png, .svg or .pdf, got {str(path)!r}"
-        )
+    if format not in figure.canvas.get_supported_filetypes():
+        said = f"the path must end in .png, .svg or .pdf, got {one_line(str(path), 60)!r}"
+        raise ArgumentError(f"attention.plot: {said}")
     held = BytesIO()
     dates: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     figure.savefig(held, format=format, dpi=144, metadata=dates.get(format))
