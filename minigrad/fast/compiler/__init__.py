@@ -129,6 +129,8 @@ class Compiled:
             except Changed:
                 raise
             except Exception as error:  # nothing was written yet; the step's own error says more
+                if variant.has_effects:
+                    raise  # of those that ran, none may run again
                 result = self.step(*args, **kwargs)
                 self._distrust(f"the program failed where the step does not: {error!r}", "")
                 return result

@@ -37,7 +37,7 @@ def find_partition(program: Program) -> Partition | None:
     """The partition that saves most, or None if none saves enough."""
     threads = 1 if has_threads(program) else THREADS
     plain = sum(_seconds(step, threads) + CALL for step in program.steps)
-    if plain < WORTH or program.draws or _stays_whole(program) or blas_threads() < THREADS:
+    if plain < WORTH or program.once or _stays_whole(program) or blas_threads() < THREADS:
         return None
     labels = {id(step): labels_of(step) for step in program.steps}
     found = [Partition(program, labels, value, axis) for value, axis in _seeds(program)]
@@ -60,10 +60,10 @@ def blas_threads() -> int:
 
 
 def _stays_whole(program: Program) -> bool:
-    """Whether steps must run in their order: one is an effect, or follows something written."""
+    """Whether steps must run in their order, as something is computed after a write."""
     kinds = [step.kind for step in program.steps if step.outs or step.kind in ("assign", "update")]
     written = [kind in ("assign", "update") for kind in kinds]
-    return "effect" in kinds or (True in written and not all(written[written.index(True) :]))
+    return True in written and not all(written[written.index(True) :])
 
 
 def _seeds(program: Program) -> Iterator[tuple[Value, int]]:

@@ -111,7 +111,7 @@ class Program:
     Attributes:
         op, path: written on the steps that are added.
         keeps: attributes that the step sets: the dict, the key, and the value.
-        draws: whether random numbers are drawn.
+        once: whether a kernel draws random numbers or has an effect: neither is done twice.
         wrote: whether something outside was written.
     """
 
@@ -120,22 +120,22 @@ class Program:
         self.result: Any = None
         self.op = self.path = ""
         self.keeps: list[tuple[Any, str, Value]] = []
-        self.draws = self.wrote = False
+        self.once = self.wrote = False
         self._constants: dict[int, Value] = {}
-        self._once: dict[Any, list[Value]] = {}
+        self._made: dict[Any, list[Value]] = {}
 
     def add(self, step: Step, *made: tuple[tuple[int, ...], Any]) -> list[Value]:
         """Append a step that makes arrays of these shapes and dtypes; or what one of the same key
         made before.
         """
-        known = self._once.get(step.key) if step.key is not None else None
+        known = self._made.get(step.key) if step.key is not None else None
         if known is not None:
             return known
         step.outs = [Value("step", step, shape, dtype) for shape, dtype in made]
         step.op, step.path = self.op, self.path
         self.steps.append(step)
         if step.key is not None:
-            self._once[step.key] = step.outs
+            self._made[step.key] = step.outs
         return step.outs
 
     def write(self, step: Step) -> None:
@@ -143,12 +143,12 @@ class Program:
         self.steps.append(step)
         if step.kind in ("assign", "update"):
             self.wrote = True
-            self._once.clear()
+            self._made.clear()
 
     def forget(self, count: int) -> None:
         """Take back all but so many steps."""
         for step in self.steps[count:]:
-            self._once.pop(step.key, None)
+            self._made.pop(step.key, None)
         del self.steps[count:]
 
     def constant(self, array: Any) -> Value:

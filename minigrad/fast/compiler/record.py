@@ -114,18 +114,16 @@ class Recorder(Listener, Watcher):
         plainly = [self.values.symbol_of(item) for item in settings]
         given = (*symbols, *plainly)
         generators = [s for s in settings if isinstance(s, np.random.Generator)]
-        kernel, auxiliary = _what_ran(op, node, inputs, settings)
         made = None
-        if generators:
-            program.draws = True
-            self._drawn |= {id(g): (g, g.bit_generator.state) for g in generators}
-        else:
+        program.once |= bool(op.effect or generators)
+        self._drawn |= {id(g): (g, g.bit_generator.state) for g in generators}
+        if not (op.effect or generators):
             made = self._followed(kernel, given, (array,), len(auxiliary))
         if made is None:
             saved = node.saved or () if node is not None else ()
             held = dict(zip(node.plan.names, saved, strict=False)) if node is not None else {}
             arrays = [array, *map(held.get, auxiliary)]
-            made = self._whole(op.name, kernel, given, arrays, bool(auxiliary))
+            made = self._whole(op, op.name, kernel, given, arrays, bool(auxiliary))
         known = self.values.known(array)  # an op may answer with the very array it was given
         value = known or self.values.know(array, made[0].value)
         if node is not None:
@@ -159,10 +157,11 @@ class Recorder(Listener, Watcher):
         return results
 
     def _whole(
-        self, name: str, function: Any, args: Any, arrays: list[Any], several: bool
+        self, op: Op, name: str, function: Any, args: Any, arrays: list[Any], several: bool
     ) -> list[Any]:
         """A kernel or rule as one call, which answers with one array or a tuple of them."""
-        step = Step("kernel", name, function, substitute(tuple(args), _value), {})
+        kind = "effect" if op.effect else "kernel"
+        step = Step(kind, name, function, substitute(tuple(args), _value), {})
         forms = [(a.shape, a.dtype) if isinstance(a, np.ndarray) else ((), object) for a in arrays]
         values = self.program.add(step, *forms)
         step.several = several
@@ -220,11 +219,12 @@ class Recorder(Listener, Watcher):
         known, names = take(node), node.plan.names
         handed = tuple(known.get(name, v) for name, v in zip(names, saved, strict=True))
         self.program.op, self.program.path = f"d_{node.op.name}", f"backward of {node.path}"
-        symbols = self._followed(rules, (gradient, handed), arrays)
+        args, op = (gradient, handed), node.op
+        self.program.once |= op.effect
+        symbols = None if op.effect else self._followed(rules, args, arrays)
         if symbols is None:
             shown = [a for a in arrays if a is not None]
-            args = (gradient, handed)
-            symbols = self._whole(f"{node.op.name}_backward", rules, args, shown, True)
+            symbols = self._whole(op, f"{op.name}_backward", rules, args, shown, True)
         return symbols
 
     def backward(self, node: Any, gradient: Any, contributions: Any, seconds: float) -> None:

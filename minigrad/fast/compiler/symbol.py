@@ -119,7 +119,7 @@ class Symbol(NDArrayOperatorsMixin):
 
     def asked(self, question: Callable[[Any], bool]) -> bool:
         """The answer in this run, which a step of its own asks for again."""
-        if self.program.draws or self.program.wrote:  # neither is done twice
+        if self.program.once or self.program.wrote:  # what is done is not done again
             raise Untraceable("a truth value")
         truth = question(self.a)
         self.program.add(Step("check", "check", question, (self.value, truth)))

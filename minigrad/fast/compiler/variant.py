@@ -42,6 +42,8 @@ class Variant:
         source: the program as text, or a comment that says why there is none.
         calls: how often it ran, when it was recorded included.
         is_ready: a first look at whether the program fits.
+        has_effects: whether an op does more than compute, as one that sends: such a step is only
+            audited by the number of the call, which is the same for all who take part.
         lock: held while the program runs, whose buffers serve one call at a time.
     """
 
@@ -64,6 +66,7 @@ class Variant:
         small += [(x, small_bytes(x)) for x in found.of(np.ndarray)]
         self._unseen = [(where, kept) for where, kept in small if kept is not None]
         self._octave = 0
+        self.has_effects = any(step.kind == "effect" for step in self.program.steps)
         self.prepare()
 
     def fits(self, arguments: Arguments) -> bool:
@@ -112,7 +115,7 @@ class Variant:
         where nobody saw it.
         """
         octave, given = self.calls.bit_length(), arguments.arrays
-        if octave == self._octave:  # one such audit between calls 2ᵏ and 2ᵏ⁺¹
+        if octave == self._octave or self.has_effects:  # one such audit between calls 2ᵏ and 2ᵏ⁺¹
             return False
         for where, kept in self._unseen:
             array = given[where] if where.__class__ is int else where
