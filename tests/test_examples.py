@@ -14,7 +14,13 @@ from minigrad.views.render import bundled
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ["folded", "mlp", "self_attention"]
-FAST = {"attention_kinds": "it runs attention in tiles", "compiled_step": "it compiles a step"}
+COMPILED = "it compiles a step"
+FAST = {
+    "attention_kinds": "it runs attention in tiles",
+    "char_gpt": COMPILED,
+    "compiled_step": COMPILED,
+    "digits": COMPILED,
+}
 EXAMPLES = [
     pytest.param(
         path,
@@ -30,7 +36,10 @@ def test_there_are_examples():
 
 
 @pytest.mark.parametrize("path", EXAMPLES)
-def test_the_example_runs_and_its_assertions_hold(path, capsys):
+def test_the_example_runs_and_its_assertions_hold(path, capsys, monkeypatch):
+    """Those that take longer than a few seconds have a shorter form of themselves."""
+    quick = ["--quick"] if "--quick" in path.read_text(encoding="utf-8") else []
+    monkeypatch.setattr("sys.argv", [str(path), *quick])
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out.strip()
     assert "assert" in path.read_text(encoding="utf-8")
