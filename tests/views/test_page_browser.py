@@ -268,31 +268,46 @@ def test_space_plays_and_pauses(opened: Callable[..., Opened]) -> None:
     assert view.hash() == "#forward-2"
 
 
-def test_the_active_node_and_its_edges_light_up(opened: Callable[..., Opened]) -> None:
-    view = opened("self")
-    t = view.trace
-    for hash, steps in (("#forward-{}", t.forward_steps), ("#backward-{}", t.backward_steps)):
-        for number, entry in enumerate(steps, 1):
-            view.open(hash.format(number))
-            active = view.page.locator(".node.active")
-            assert active.get_attribute("data-node") == str(entry)
-            uses = [e for e in t.into(t[entry]) if "forward" in hash or e.contribution is not None]
-            assert view.page.locator(".line.lit").count() == len(uses)
-
-
-def test_backward_paints_a_gradient_once_all_of_it_has_arrived(
+def test_each_step_lights_its_node_and_lines_and_paints_what_has_arrived(
     opened: Callable[..., Opened],
 ) -> None:
     view = opened("self")
-    x = view.trace["X"].id
-    painted = []
-    for number in range(1, len(view.trace.backward_steps) + 1):
-        view.open(f"#backward-{number}")
-        painted.append(view.page.locator(f'.node[data-node="{x}"].known').count())
-    users = {edge.target for edge in view.trace.uses(view.trace["X"])}
-    last = max(i for i, entry in enumerate(view.trace.backward_steps) if entry in users)
-    assert len(users) == 3
-    assert painted == [0] * last + [1] * (len(painted) - last)
+    t, X = view.trace, view.trace["X"]
+    last_use = max(t.backward_steps.index(edge.target) for edge in t.uses(X))
+    for phase, steps in (("forward", t.forward_steps), ("backward", t.backward_steps)):
+        for number, entry in enumerate(steps):
+            view.press("ArrowRight")
+            active = view.page.locator(".node.active")
+            assert active.get_attribute("data-node") == str(entry)
+            back = phase == "backward"
+            uses = [e for e in t.into(t[entry]) if not back or e.contribution is not None]
+            assert view.page.locator(".line.lit").count() == len(uses)
+            painted = view.page.locator(f'.node[data-node="{X.id}"] .cap .shown').count()
+            assert painted == (back and number >= last_use)
+
+
+# ---------------------------------------------------------------- folding
+
+
+def test_repeated_blocks_are_drawn_once_and_turn_over_with_the_step(
+    opened: Callable[..., Opened],
+) -> None:
+    view = opened("stack")
+    t, h = view.trace, [e.id for e in view.trace.entries if e.op == "add"]
+    drawn = view.page.locator(f'.node[data-node="{h[0]}"]')
+    assert [view.page.locator(f'[data-node="{id}"]').count() for id in h] == [1] + 11 * [0]
+    assert "12 blocks" in (drawn.get_attribute("aria-label") or "")  # with the range of all
+    assert drawn.locator(".strip .cell").count() == 12
+    assert "to the next ×11" in (view.page.locator(".hands-on").first.text_content() or "")
+    view.open(f"#backward-{t.backward_steps.index(h[7]) + 1}")
+    assert "block7/mlp/add" in (drawn.get_attribute("aria-label") or "")
+    assert "8 of 12" in view.page.locator(".scope.fold").first.text_content()
+    shown = f"{t[h[7]].gradient_rms:.2g}"
+    assert shown in drawn.locator(".cap text").inner_html()
+    view.press(".")
+    assert view.hash() == f"#backward-{t.backward_steps.index(h[8]) + 1}"
+    view.page.get_by_label("previous of 12 alike").click()
+    assert view.hash() == f"#backward-{t.backward_steps.index(h[7]) + 1}"
 
 
 def test_enter_closes_and_opens_the_scope_of_the_step(opened: Callable[..., Opened]) -> None:
@@ -301,33 +316,67 @@ def test_enter_closes_and_opens_the_scope_of_the_step(opened: Callable[..., Open
     frames = view.page.locator('.scope[data-scope="mlp/hidden"]')
     assert "open" in (frames.get_attribute("class") or "")
     view.press("Enter")
-    assert "closed" in (frames.get_attribute("class") or "")
-    assert "active" in (frames.get_attribute("class") or "")  # it stands for the step within
+    assert {"closed", "active"} <= set((frames.get_attribute("class") or "").split())
+    assert "1 of 4: matmul" in frames.text_content()  # it stands for the step within
     view.press("Enter")
     assert view.page.locator(".node.active").count() == 1
 
 
-def test_a_scopes_heading_opens_it_by_keyboard(opened: Callable[..., Opened]) -> None:
-    view = opened("stack")
-    head = view.page.locator('.scope[data-scope="block3"] > .head')
-    head.focus()
-    assert head.get_attribute("aria-expanded") == "false"
+def test_every_box_is_reached_and_named_by_keyboard(opened: Callable[..., Opened]) -> None:
+    view = opened("multi", viewport={"width": 1000, "height": 400})  # not all of it in view
+    view.press("e", "e")
+    view.page.locator("#canvas [tabindex='0']").focus()
+    names = []
+    for _ in range(60):
+        view.press("ArrowDown")
+        names.append(view.page.evaluate("document.activeElement.getAttribute('aria-label')"))
+    for entry in view.trace.entries:
+        assert any(f"{entry.label} · " in name for name in names), entry.label
     view.press("Enter")
-    assert head.get_attribute("aria-expanded") == "true"
-    assert view.page.evaluate("document.activeElement.getAttribute('aria-label')").startswith(
-        "block3"
-    )
+    assert view.text("#panel .kicker") != "THE WHOLE PASS"
 
 
-def test_a_large_graph_begins_closed_and_opens_whole(opened: Callable[..., Opened]) -> None:
-    view = opened("stack")
-    assert view.page.locator(".scope.closed").count() == 12
-    view.press("e")
-    assert view.page.locator(".scope.closed").count() == 0
-    shown = {
-        int(n.get_attribute("data-node") or -1) for n in view.page.locator("#canvas .node").all()
-    }
-    assert shown == {entry.id for entry in view.trace.entries}
+def test_a_long_graph_is_cut_and_drawn_only_where_it_is_in_view(
+    browser: Browser, tmp_path: Path
+) -> None:
+    x = mg.tensor(np.ones(3), requires_grad=True, name="x")
+    with mg.trace() as trace:
+        y = x
+        for _ in range(1000):
+            y = mg.tanh(y)
+        mg.sum(y).backward()
+    page = browser.new_page(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+    view = Opened(trace, page, trace.html(tmp_path / "long.html"))
+    view.press("e", "Home")
+    assert 0 < page.locator("#canvas .node").count() < 60
+    assert page.locator(".node.active").count() == 1
+    assert page.locator("#minimap").is_visible()
+    view.press("End")
+    assert page.locator(".node.active").get_attribute("data-node") == "1"
+    view.press("0")  # all of it, from afar
+    assert page.evaluate(WHOLE)
+    assert page.locator("#afar").is_visible()
+    assert view.said == []
+    page.close()
+
+
+@pytest.mark.parametrize("name", ["self", "multi", "mlp", "stack"])
+def test_no_line_crosses_the_heading_of_a_scope(opened: Callable[..., Opened], name: str) -> None:
+    view = opened(name)
+    for _ in range(2):
+        view.press("e")
+        if view.page.locator(".scope.open").count():
+            assert view.page.evaluate(CROSSED) == []
+
+
+def test_a_symbol_of_a_formula_marks_its_node(opened: Callable[..., Opened]) -> None:
+    view = opened("self")
+    t = view.trace
+    swapped = next(e for e in t.entries if e.op == "swapaxes")
+    assert f"t{swapped.id}" in view.page.locator(f'[data-node="{swapped.id}"]').text_content()
+    view.open(f"#backward-{t.backward_steps.index(swapped.id) + 1}")
+    view.page.locator(f'.rule [data-of="{swapped.id}"]').first.hover()
+    assert view.page.locator(".node.marked").get_attribute("data-node") == str(swapped.id)
 
 
 def test_search_finds_a_node_and_goes_there(opened: Callable[..., Opened]) -> None:
@@ -589,7 +638,30 @@ FOCUSED = """() => {
   if (e === document.body) return null;
   const name = e.getAttribute("aria-label") || e.title || e.textContent || e.id;
   const rings = [e, e.parentElement].map((one) => getComputedStyle(one).outlineStyle);
-  return [name.trim(), [...rings, getComputedStyle(e.querySelector(".hit") || e).stroke]];
+  return [name.trim(), [...rings, getComputedStyle(e.querySelector(".hit, .frame") || e).stroke]];
+}"""
+
+# Whether all of the picture is within the graph's view.
+WHOLE = """() => {
+  const boxOf = (s) => document.querySelector(s).getBoundingClientRect();
+  const [a, b] = [boxOf("#canvas"), boxOf(".drawing")];
+  return b.left >= a.left && b.right <= a.right && b.top >= a.top && b.bottom <= a.bottom;
+}"""
+
+# Headings of open scopes that a line passes through.
+CROSSED = """() => {
+  const inside = (p, r) => p.x > r.left && p.x < r.right && p.y > r.top && p.y < r.bottom;
+  const crossed = [];
+  const names = [...document.querySelectorAll(".scope.open .name, .scope.open .count")];
+  const boxes = names.map((name) => [name.textContent, name.getBoundingClientRect()]);
+  for (const path of document.querySelectorAll(".line .stroke")) {
+    const matrix = path.getScreenCTM(), length = path.getTotalLength();
+    for (let at = 0; at <= length; at += 3) {
+      const p = path.getPointAtLength(at).matrixTransform(matrix);
+      for (const [name, box] of boxes) if (inside(p, box)) crossed.push(name);
+    }
+  }
+  return [...new Set(crossed)];
 }"""
 
 # Every piece of text whose contrast with what lies behind it is under 4.5 (3 where it is large).

@@ -29,19 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["page_html", "write_page"]
 
 # one scope around all of them, in this order
-SCRIPTS = (
-    "record",
-    "dom",
-    "maths",
-    "heatmap",
-    "layout",
-    "graph",
-    "step",
-    "chapters",
-    "tokens",
-    "attention",
-    "main",
-)
+SCRIPTS = """
+    record dom maths heatmap scopes boxes layout ways minimap graph timeline step chapters tokens
+    attention main
+""".split()
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 

@@ -45,7 +45,7 @@ def page_content(
             "trace fewer steps of the run, or see all of it with t.table() or t.draw(path, depth=1)"
         )
     kept, formulas = Arrays(arrays), Formulas()
-    model = Model(trace, fold=False)
+    model = Model(trace)
     nodes = [_node(model, entry, kept, formulas) for entry in trace.entries]
     edges = [_edge(model, edge, kept) for edge in trace.edges]
     attention = attention_of(trace, kept)
@@ -75,7 +75,7 @@ def page_content(
 def _node(model: Model, entry: Entry, arrays: Arrays, formulas: Formulas) -> dict[str, Any]:
     node = node_to_dict(model.trace, entry)
     made = {key: value for key, value in node.items() if key not in LEFT_OUT}
-    made["home"] = one_line(model.home[entry.id])
+    made["home"] = one_line(model.place[entry.id])
     for name in ("name", "scope", "place"):
         made[name] = one_line(made[name] or "")
     made["settings"] = {name: _setting(text) for name, text in entry.settings.items()}

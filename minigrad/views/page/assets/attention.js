@@ -4,7 +4,6 @@
    key, and the two matrices. */
 
 const chosen = { layer: 0, head: 0, batch: 0 };
-const count = (n) => Array.from({ length: n }, (_, i) => i);
 
 // What tells the layers apart: their scopes without the names they all begin and end with.
 function layerNames() {

@@ -1,6 +1,6 @@
 // ---------------------------------------------------------------- chapters: the hand-derived steps, and what was measured
 
-const gradientOf = (name) => gradientSymbol({ name, id: 0 });
+const gradientOf = (name) => gradientSymbol({ name });
 const measured = (gradient) => (gradient.ok === null ? el("span", { class: "muted" }, "not measured")
   : el("span", { class: gradient.ok ? "agrees" : "differs" }, "difference ", number("difference", gradient.difference, digits(gradient.difference, 2)), gradient.ok ? " ✓" : " ✗"));
 const stepState = (step) => (step.gradients.some((g) => g.ok === false) ? "wrong" : step.gradients.some((g) => g.ok) ? "right" : "open");

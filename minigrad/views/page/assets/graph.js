@@ -1,196 +1,238 @@
-// ---------------------------------------------------------------- the graph: boxes and lines as SVG, lit by the step
+// ---------------------------------------------------------------- the graph: what of the picture is in view, lit by the step
 
-const pen = document.createElement("canvas").getContext("2d");
-const FONT = { title: "italic 17px Georgia, 'DejaVu Serif', serif", small: "11.5px system-ui, sans-serif" };
-function widthOf(text, font) {
-  pen.font = font;
-  return pen.measureText(text).width;
-}
-const CAP = 60; // the coloured end of a box, with the gradient's size
-const short = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
-const below = (node) => (node.op ? [node.name ? node.op : "", shapeOf(node)].filter(Boolean).join(" · ") : shapeOf(node));
-const titleOf = (node) => (node.name ? short(node.name, 18) : node.op || role(node) || node.kind);
-const hasCap = (node) => node.gradient !== undefined;
+const READABLE = 0.6; // the scale below which a picture is not opened further
+const FAR = 0.3; // the scale below which boxes are plain rectangles
+const MARGIN = 160; // pixels around the view that are drawn too
 
-function sizeOf(child) {
-  if (child.scope !== undefined) {
-    const inside = nodesIn(child.scope);
-    return { width: Math.max(176, 40 + widthOf(child.scope.split("/").pop(), "600 15px system-ui, sans-serif")), height: inside.some(hasCap) ? 62 : 46 };
-  }
-  const { node } = child, cap = hasCap(node) ? CAP : 10;
-  const text = Math.max(widthOf(titleOf(node), FONT.title), widthOf(below(node), FONT.small));
-  return { width: Math.ceil(text) + 24 + cap, height: node.op ? 44 : 40 };
-}
+function Graph(canvas, map, afar, actions) {
+  let picture, drawing, layers, view, scale = 1, fitted = true, marked = null, focused = null, whole = false;
+  const minimap = Minimap(map, (x, y) => scrollTo({ x, y }, "auto"));
 
-// A name with what is below it set small and low.
-function titleText(node, x, y) {
-  if (!node.name) return svg("text", { x, y, class: "title op" }, titleOf(node));
-  const [base, under] = parts(titleOf(isLoss(node) ? { ...node, name: "L" } : node));
-  return svg("text", { x, y, class: "title" }, svg("tspan", {}, base), under && svg("tspan", { class: "under", dy: 4 }, under));
-}
+  // ------------------------------------------------------------ drawing what is in view
 
-// Rounded for ops, round ends for parameters, cut corners for inputs, dashes for constants: shape says what it is.
-function outline(node, w, h) {
-  const r = node.kind === "parameter" ? h / 2 : 8, c = 8;
-  if (node.kind === "input" || node.kind === "detached") {
-    return `M${c} 0H${w - c}L${w} ${c}V${h - c}L${w - c} ${h}H${c}L0 ${h - c}V${c}Z`;
-  }
-  return `M${r} 0H${w - r}A${r} ${r} 0 0 1 ${w} ${r}V${h - r}A${r} ${r} 0 0 1 ${w - r} ${h}H${r}A${r} ${r} 0 0 1 0 ${h - r}V${r}A${r} ${r} 0 0 1 ${r} 0Z`;
-}
-
-function drawNode(box, choose) {
-  const { node, width: w, height: h } = box;
-  const left = node.kind === "parameter" ? 16 : 12;
-  const group = svg("g", { class: `node ${node.kind} ${isLoss(node) ? "loss" : ""}`, "data-node": node.id, transform: `translate(${box.x - w / 2} ${box.y - h / 2})` });
-  const rms = rmsOf(node.gradient), state = stateOf(node);
-  const about = [pathOf(node), node.op && node.name ? node.op : "", shapeOf(node), rms === undefined ? `no gradient: ${node.why}` : `gradient ${digits(rms)}, ${state.words}`];
-  group.append(svg("title", {}, about.filter(Boolean).join(" · ")), svg("path", { class: "body", d: outline(node, w, h) }));
-  if (hasCap(node)) {
-    const clip = `clip${node.id}`;
-    group.append(svg("clipPath", { id: clip }, svg("path", { d: outline(node, w, h) })));
-    const cap = svg("g", { class: `cap bin${node.bin} ${node.state}`, "clip-path": `url(#${clip})` });
-    cap.append(svg("rect", { x: w - CAP, y: 0, width: CAP, height: h }));
-    const text = (state.name === "ok" ? "" : `${state.glyph} `) + brief(rms);
-    cap.append(svg("text", { x: w - CAP / 2 - (node.kind === "parameter" ? 2 : 0), y: h / 2 + 4.5, class: text.length > 6 && "long" }, text));
-    group.append(cap);
-  }
-  group.append(svg("path", { class: "frame", d: outline(node, w, h) }));
-  if (isLoss(node)) group.append(svg("path", { class: "frame inner", d: outline(node, w - 7, h - 7), transform: "translate(3.5 3.5)" }));
-  group.append(titleText(node, left, below(node) ? h / 2 - 2 : h / 2 + 5), svg("text", { x: left, y: h / 2 + 15, class: "small" }, below(node)));
-  group.addEventListener("click", () => choose(node.id));
-  return group;
-}
-
-// A scope: closed, a box with a cell for each parameter's gradient inside; open, a frame with a heading.
-function drawScope(box, toggle) {
-  const open = Boolean(box.layout), { width: w, height: h } = box, name = box.scope.split("/").pop();
-  const group = svg("g", { class: `scope ${open ? "open" : "closed"}`, "data-scope": box.scope, transform: `translate(${box.x - w / 2} ${box.y - h / 2})` });
-  const inside = nodesIn(box.scope), count = inside.filter((node) => node.op).length, ops = `${count} op${count === 1 ? "" : "s"}`;
-  group.append(svg("rect", { class: "body", width: w, height: h, rx: 12 }));
-  const head = svg("g", { class: "head", tabindex: 0, role: "button", "aria-expanded": String(open), "aria-label": `${box.scope}, ${ops}` });
-  head.append(svg("title", {}, `${box.scope}: ${ops}; Enter or click ${open ? "closes" : "opens"} it`),
-    svg("rect", { class: "hit", x: 4, y: 3, width: open ? Math.min(w - 8, 9 * name.length + 88) : w - 8, height: open ? 24 : h - 6, rx: 8 }),
-    svg("text", { class: "twist", x: 12, y: 20 }, open ? "▾" : "▸"), svg("text", { class: "name", x: 28, y: 20 }, short(name, 30)));
-  head.append(open ? svg("text", { class: "count", x: 36 + widthOf(short(name, 30), "600 15px system-ui, sans-serif"), y: 20 }, ops) : svg("text", { class: "count", x: 28, y: 37 }, ops));
-  const graded = inside.filter((node) => node.kind === "parameter" && hasCap(node));
-  if (!open && (graded.length ? graded : inside.filter(hasCap)).length) {
-    const cells = (graded.length ? graded : inside.filter(hasCap)).slice(0, 24), each = Math.min(12, (w - 32) / cells.length);
-    const strip = svg("g", { class: "strip", transform: `translate(28 ${h - 16})` });
-    cells.forEach((node, i) => strip.append(svg("rect", { class: `cap bin${node.bin} ${node.state}`, "data-cell": node.id, x: i * each, width: each - 1.5, height: 8, rx: 1.5 })));
-    group.append(head, strip);
-  } else group.append(head);
-  head.addEventListener("click", () => toggle(box.scope));
-  head.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" && event.key !== " ") return;
-    event.preventDefault();
-    event.stopPropagation();
-    toggle(box.scope);
-    const again = document.querySelector(`[data-scope="${CSS.escape(box.scope)}"] > .head`);
-    if (again) again.focus();
-  });
-  return group;
-}
-
-// From rank to rank by curves that start and end upright.
-function smooth(points) {
-  const at = (x, y) => `${x.toFixed(1)} ${y.toFixed(1)}`;
-  let d = `M${at(points[0].x, points[0].y)}`;
-  for (let i = 1; i < points.length; i++) {
-    const [from, to] = [points[i - 1], points[i]], middle = (from.y + to.y) / 2;
-    d += Math.abs(from.x - to.x) < 0.5 ? `L${at(to.x, to.y)}` : `C${at(from.x, middle)} ${at(to.x, middle)} ${at(to.x, to.y)}`;
-  }
-  return d;
-}
-
-function drawLine(line) {
-  const sent = line.edges.filter((edge) => edge.sent !== undefined);
-  const top = sent.length ? Math.max(...sent.map((edge) => edge.bin)) : null;
-  const [source, target] = [nodes[line.edges[0].source], nodes[line.edges[0].target]];
-  const d = smooth(line.points);
-  const group = svg("g", { class: `line ${sent.length ? `line${top}` : "dry"}` });
-  group.append(svg("title", {}, `${pathOf(source)} → ${pathOf(target)}${sent.length ? ` · sends back ${digits(rmsOf(sent[0].sent))}` : ""}`),
-    svg("path", { class: "wide", d }), svg("path", { class: "stroke", d }), svg("path", { class: "flow", d }));
-  group.style.setProperty("--width", top === null ? 1.3 : 1.4 + top * 0.28);
-  return group;
-}
-
-function Graph(canvas, actions) {
-  let picture, scale = 1, fitted = true, drawing;
   function draw(open) {
+    const held = document.activeElement && canvas.contains(document.activeElement) ? focused : null;
     picture = arrange(open);
-    drawing = svg("svg", { class: "drawing", viewBox: `0 0 ${Math.ceil(picture.width)} ${Math.ceil(picture.height)}`, role: "group", "aria-label": "Computation graph" });
+    minimap.of(picture);
+    drawing = svg("svg", { class: "drawing", viewBox: `0 0 ${Math.ceil(picture.width)} ${Math.ceil(picture.height)}`, role: "group", "aria-label": "Computation graph; arrow keys up and down move from box to box" });
     const arrow = (id) => svg("marker", { id, viewBox: "0 0 8 8", refX: 6.5, refY: 4, markerWidth: 7, markerHeight: 7, markerUnits: "userSpaceOnUse", orient: "auto-start-reverse" }, svg("path", { d: "M0 .8 7 4 0 7.2Z" }));
-    drawing.append(svg("defs", {}, arrow("arrow"), arrow("arrow-forward"), arrow("arrow-backward")));
-    const frames = picture.boxes.filter((box) => box.layout);
-    frames.forEach((box) => drawing.append(drawScope(box, actions.toggle)));
-    for (const line of picture.lines) drawing.append((line.group = drawLine(line)));
-    for (const box of picture.boxes) {
-      if (box.scope !== undefined && !box.layout) drawing.append((box.group = drawScope(box, actions.toggle)));
-      if (box.node) drawing.append((box.group = drawNode(box, actions.choose)));
-    }
+    layers = { frames: svg("g", {}), lines: svg("g", {}), boxes: svg("g", {}) };
+    drawing.append(svg("defs", {}, arrow("arrow"), arrow("arrow-forward"), arrow("arrow-backward")), ...Object.values(layers));
+    for (const box of picture.boxes) Object.assign(box, { left: box.x - box.width / 2, right: box.x + box.width / 2, top: box.y - box.height / 2, bottom: box.y + box.height / 2 });
     canvas.replaceChildren(drawing);
     if (fitted) fit();
     else zoom(scale);
+    if (held) focus(picture.boxes.find((box) => box.key === held));
   }
-  function zoom(to) {
-    scale = Math.max(0.15, Math.min(2, to));
+  const items = () => [...picture.boxes, ...picture.lines];
+  function inView() {
+    const [frame, place] = [canvas.getBoundingClientRect(), drawing.getBoundingClientRect()];
+    const [left, top] = [(frame.left - place.left) / scale, (frame.top - place.top) / scale];
+    return { left, top, right: left + canvas.clientWidth / scale, bottom: top + canvas.clientHeight / scale };
+  }
+  // Adds what has come into view, takes away what has left it. From afar there are plain rectangles instead.
+  function cull() {
+    if (!view) return;
+    const seen = inView(), margin = MARGIN / scale, far = scale < FAR && !whole;
+    const inside = (item) => whole || (!far && (item.right > seen.left - margin && item.left < seen.right + margin && item.bottom > seen.top - margin && item.top < seen.bottom + margin));
+    for (const item of items()) {
+      const now = inside(item) || Boolean(item.group && item.group.contains(document.activeElement));
+      if (now === Boolean(item.shown)) continue;
+      item.shown = now;
+      if (now) attach(item);
+      else item.group.remove();
+    }
+    const clipped = { left: Math.max(0, seen.left), top: Math.max(0, seen.top), right: Math.min(picture.width, seen.right), bottom: Math.min(picture.height, seen.bottom) };
+    afar.hidden = !far;
+    if (far) paintAfar(seen);
+    minimap.show(clipped.right - clipped.left < picture.width - 2 || clipped.bottom - clipped.top < picture.height - 2, clipped, colourName);
+    rove();
+  }
+  function paintAfar(seen) {
+    const pen = sharpPen(afar, canvas.clientWidth, canvas.clientHeight);
+    pen.scale(scale, scale);
+    pen.translate(-seen.left, -seen.top);
+    paintPlainly(pen, picture, colourName, 2 / scale, picture.lines);
+  }
+  function attach(item) {
+    if (!item.group) item.group = item.wires ? drawLine(item) : item.node ? drawNode(item, actions) : drawScope(item, actions);
+    dress(item);
+    (item.wires ? layers.lines : item.layout ? layers.frames : layers.boxes).append(item.group);
+  }
+  let waiting = false;
+  function later() {
+    if (!waiting) requestAnimationFrame(() => { waiting = false; cull(); });
+    waiting = true;
+  }
+
+  // ------------------------------------------------------------ what a step changes
+
+  function light(state, open) {
+    const { at } = state, step = steps[at], all = step.phase === "overview", back = step.phase === "backward";
+    const chosenKey = state.chosen === null ? null : visible(nodes[state.chosen], open);
+    view = {
+      at, step, all, back, chosenKey,
+      ran: (node) => all || back || !node.op || (stepOf.forward.get(node.id) ?? Infinity) <= at,
+      known: (node) => node.gradient !== undefined && (all || node.knownAt <= at),
+      active: step.node === undefined ? null : visible(nodes[step.node], open),
+    };
+    for (const item of items()) if (item.shown) dress(item);
+    follow(picture.boxes.find((box) => box.key === (chosenKey ?? view.active)));
+    cull();
+  }
+  const known = (node) => view.known(node), ran = (node) => view.ran(node);
+  // Classes, and what is drawn anew; only where something has changed.
+  function dress(item) {
+    const [look, key] = item.wires ? lineLook(item) : item.node ? nodeLook(item) : scopeLook(item);
+    if (item.key_ !== key) item.redo(view);
+    item.key_ = key;
+    const classes = item.wires ? `${look} ${item.grade}` : look;
+    if (item.look !== classes) item.group.setAttribute("class", classes);
+    item.look = classes;
+    if (!item.wires && !item.layout) {
+      if (item.key === view.active) item.group.setAttribute("aria-current", "step");
+      else item.group.removeAttribute("aria-current");
+    }
+  }
+  const phase = () => (view.all ? "" : view.step.phase);
+  function nodeLook({ node, key }) {
+    const shown = onTop(node), seen = isCopied(node) ? node.copies.filter(known).length : Number(known(node));
+    const is = [node.kind, isLoss(node) && "loss", !ran(shown) && "later", key === view.active && "active", key === view.chosenKey && "chosen", shown.id === marked && "marked", faulty(view.all ? node.copies : [shown]) && "faulty"];
+    return [["node", phase(), ...is].filter(Boolean).join(" "), `${shown.id} ${view.all} ${seen}`];
+  }
+  function scopeLook(box) {
+    const { scope, layout, key } = box, inside = layout ? [] : nodesIn(scope);
+    const is = [layout ? "open" : "closed", folds[scope] && "fold", inside.length && !inside.some((node) => ran(onTop(node))) && "later", key === view.active && "active", key === view.chosenKey && "chosen", inside.some((node) => faulty(node.copies)) && "faulty"];
+    return [["scope", phase(), ...is].filter(Boolean).join(" "), layout ? `${copyOnTop.get(scope)} ${view.all}` : `${view.at} ${key === view.active}`];
+  }
+  function lineLook(line) {
+    const { step, all, back, at } = view, edges_ = line.wires.map(edgeOnTop), own = all ? line.wires.flatMap((wire) => wire.edges) : edges_;
+    const lit = step.node !== undefined && edges_.some((edge) => edge.target === step.node && (!back || edge.sent !== undefined));
+    const sent = (all || back) && own.some((edge) => edge.sent !== undefined && (all || stepOf.backward.get(edge.target) <= at));
+    const waits = step.phase === "forward" && edges_.every((edge) => stepOf.forward.get(edge.target) > at);
+    return [["line", phase(), lit && "lit", sent && "sent", waits && "later"].filter(Boolean).join(" "), `${all} ${edges_.map((edge) => edge.id)}`];
+  }
+  function colourName(box) {
+    if (box.key === view.active || box.key === view.chosenKey) return "accent";
+    if (box.layout) return "scope-line";
+    const own = (box.node ? box.node.copies : nodesIn(box.scope)).filter(known);
+    return own.length ? (binOf(own) === ALARM ? "alarm" : `bin${binOf(own)}`) : "line";
+  }
+  // Marks the node that a symbol in the panel stands for.
+  function mark(id) {
+    marked = id;
+    for (const box of picture.boxes) if (box.shown && box.node) dress(box);
+  }
+
+  // ------------------------------------------------------------ scale and place
+
+  function resize(to) {
+    scale = Math.max(0.002, Math.min(2.5, to));
     drawing.setAttribute("width", picture.width * scale);
     drawing.setAttribute("height", picture.height * scale);
   }
-  // All of it if that can be read, or else its width, or else a size that can be read.
-  function fit() {
-    const [w, h] = [canvas.clientWidth - 8, canvas.clientHeight - 8];
-    const whole = Math.min(w / picture.width, h / picture.height);
-    zoom(Math.min(1.15, whole > 0.57 ? whole : Math.max(0.7, Math.min(w / picture.width, 0.95))));
-    fitted = true;
+  // Changes the scale, and keeps what is at a point of the window, or in the middle, where it is.
+  function zoom(to, point) {
+    const frame = canvas.getBoundingClientRect(), { x, y } = point || { x: frame.left + canvas.clientWidth / 2, y: frame.top + canvas.clientHeight / 2 };
+    const before = drawing.getBoundingClientRect(), [px, py] = [(x - before.left) / scale, (y - before.top) / scale];
+    resize(to);
+    const after = drawing.getBoundingClientRect();
+    canvas.scrollBy({ left: after.left + px * scale - x, top: after.top + py * scale - y, behavior: "instant" });
+    cull();
   }
-  function light(state, open) {
-    const { at } = state, step = steps[at], all = step.phase === "overview";
-    const ran = (node) => all || step.phase === "backward" || !node.op || (stepOf.forward.get(node.id) ?? Infinity) <= at;
-    const known = (node) => hasCap(node) && (all || node.knownAt <= at);
-    const active = step.node === undefined ? null : visible(nodes[step.node], open);
-    for (const box of picture.boxes) {
-      if (!box.group) continue;
-      const own = box.node ? [box.node] : nodesIn(box.scope), key = box.key;
-      const is = (name, yes) => box.group.classList.toggle(name, Boolean(yes));
-      is("later", !own.some(ran));
-      is("known", own.some(known));
-      is("active", key === active);
-      is("chosen", box.node && state.chosen === box.node.id);
-      is("forward", step.phase === "forward");
-      is("backward", step.phase === "backward");
-      for (const cell of box.group.querySelectorAll("[data-cell]")) cell.classList.toggle("waiting", !known(nodes[cell.dataset.cell]));
-    }
-    for (const { group, edges: own } of picture.lines) {
-      const lit = step.node !== undefined && own.some((edge) => edge.target === step.node && (step.phase === "forward" || edge.sent !== undefined));
-      const back = all || step.phase === "backward";
-      group.classList.toggle("lit", lit);
-      group.classList.toggle("forward", step.phase === "forward");
-      group.classList.toggle("backward", step.phase === "backward");
-      group.classList.toggle("later", step.phase === "forward" && own.every((edge) => stepOf.forward.get(edge.target) > at));
-      group.classList.toggle("sent", back && own.some((edge) => edge.sent !== undefined && (all || stepOf.backward.get(edge.target) <= at)));
-    }
-    follow(picture.boxes.find((box) => box.key === (state.chosen !== null ? visible(nodes[state.chosen], open) : active)));
+  const whole_ = (made = picture) => Math.min((canvas.clientWidth - 8) / made.width, (canvas.clientHeight - 8) / made.height);
+  function fit() {
+    fitted = true;
+    resize(Math.min(1.15, whole_()));
+    cull();
+  }
+  // All of it if that can be read; or else its width, or a size that can be read, from the top.
+  function start() {
+    if (whole_() >= READABLE * 0.95) { fit(); return; }
+    fitted = false;
+    resize(Math.max(READABLE, Math.min(0.85, (canvas.clientWidth - 8) / picture.width)));
+    canvas.scrollTo({ left: (picture.width * scale - canvas.clientWidth) / 2, top: 0, behavior: "instant" });
+    cull();
+  }
+  function scrollTo({ x, y }, behavior) {
+    const place = drawing.getBoundingClientRect(), frame = canvas.getBoundingClientRect();
+    const [left, top] = [place.left - frame.left + canvas.scrollLeft, place.top - frame.top + canvas.scrollTop];
+    canvas.scrollTo({ left: left + x * scale - canvas.clientWidth / 2, top: top + y * scale - canvas.clientHeight / 2, behavior });
   }
   // Brings a box into view, when it is not well within it.
   function follow(box) {
     if (!box) return;
-    const [x, y, w, h] = [box.x * scale + drawing.getBoundingClientRect().left - canvas.getBoundingClientRect().left + canvas.scrollLeft, box.y * scale, canvas.clientWidth, canvas.clientHeight];
-    const off = (p, from, size) => p < from + size * 0.18 || p > from + size * 0.82;
-    const to = {};
-    if (off(y, canvas.scrollTop, h)) to.top = y - h / 2;
-    if (off(x, canvas.scrollLeft, w)) to.left = x - w / 2;
-    if (Object.keys(to).length) canvas.scrollTo({ ...to, behavior: calm() ? "auto" : "smooth" });
+    const seen = inView(), off = (p, from, to) => p < from + (to - from) * 0.15 || p > to - (to - from) * 0.15;
+    const [across, down] = [off(box.x, seen.left, seen.right), off(box.y, seen.top, seen.bottom)];
+    if (!across && !down) return;
+    const to = { x: across ? box.x : (seen.left + seen.right) / 2, y: down ? box.y : (seen.top + seen.bottom) / 2 };
+    scrollTo(to, calm() || Math.hypot(to.x - seen.left, to.y - seen.top) * scale > 3000 ? "instant" : "smooth");
   }
+
+  // ------------------------------------------------------------ keyboard: one box has the focus, arrows move it
+
+  const handle = (box) => (box.scope === undefined ? box.group : box.group.querySelector(".head"));
+  function focus(box) {
+    if (!box) return;
+    focused = box.key;
+    if (!box.shown) {
+      follow(box);
+      box.shown = true;
+      attach(box);
+    }
+    handle(box).focus({ preventScroll: true });
+    follow(box);
+  }
+  // The one box that Tab reaches.
+  function rove() {
+    const drawn_ = picture.boxes.filter((box) => box.shown);
+    const stop = drawn_.find((box) => box.key === focused) || drawn_.find((box) => box.key === view.active) || drawn_[0];
+    for (const old of canvas.querySelectorAll("[tabindex='0']")) old.setAttribute("tabindex", -1);
+    if (stop) handle(stop).setAttribute("tabindex", 0);
+  }
+  canvas.addEventListener("focusin", (event) => {
+    const box = picture.boxes.find((one) => one.shown && handle(one) === event.target);
+    if (box) focused = box.key;
+  });
+  canvas.addEventListener("keydown", (event) => {
+    const at = picture.boxes.findIndex((box) => box.shown && handle(box) === event.target), box = picture.boxes[at];
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1 }[event.key];
+    if (!box || event.ctrlKey || event.altKey || event.metaKey) return;
+    if (to !== undefined) focus(picture.boxes[Math.max(0, Math.min(picture.boxes.length - 1, to))]);
+    else if (event.key === "Enter" || event.key === " ") {
+      if (box.scope === undefined) actions.choose(onTop(box.node).id);
+      else actions.toggle(box.scope);
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+
+  // ------------------------------------------------------------ pointer, window, printer
+
+  canvas.addEventListener("click", (event) => { // on a plain rectangle
+    if (event.target !== drawing || afar.hidden) return;
+    const place = drawing.getBoundingClientRect(), [x, y] = [(event.clientX - place.left) / scale, (event.clientY - place.top) / scale];
+    const box = picture.boxes.findLast((one) => x > one.left && x < one.right && y > one.top && y < one.bottom);
+    if (box && box.node) actions.choose(onTop(box.node).id);
+    else if (box) actions.toggle(box.scope);
+  });
   const by = (factor) => () => { fitted = false; zoom(scale * factor); };
   canvas.addEventListener("wheel", (event) => {
     if (!event.ctrlKey) return;
     event.preventDefault();
-    by(event.deltaY < 0 ? 1.1 : 1 / 1.1)();
+    fitted = false;
+    zoom(scale * (event.deltaY < 0 ? 1.1 : 1 / 1.1), { x: event.clientX, y: event.clientY });
   }, { passive: false });
+  canvas.addEventListener("scroll", later);
   dragging(canvas);
-  new ResizeObserver(() => picture && fitted && fit()).observe(canvas);
-  return { draw, light, fit, larger: by(1.2), smaller: by(1 / 1.2) };
+  new ResizeObserver(() => { if (picture && fitted) fit(); else if (picture) later(); }).observe(canvas);
+  function print(on) { // on paper all of it
+    whole = on;
+    cull();
+  }
+  // Whether a set of open scopes can be read whole.
+  const fits = (open) => whole_(arrange(open)) >= READABLE;
+  return { draw, light, mark, fit, start, fits, print, focus, larger: by(1.2), smaller: by(1 / 1.2) };
 }
 
 function dragging(canvas) {
@@ -201,14 +243,35 @@ function dragging(canvas) {
   });
   window.addEventListener("pointermove", (event) => {
     if (!from || !event.buttons) return;
-    canvas.scrollTo({ left: from.x - event.clientX, top: from.y - event.clientY, behavior: "auto" });
+    canvas.scrollTo({ left: from.x - event.clientX, top: from.y - event.clientY, behavior: "instant" });
   });
   window.addEventListener("pointerup", () => { from = null; });
 }
 
-// The fixed scale of gradients, as everywhere in minigrad.
+/* The scopes that are open at first: those with the most steps in them, as long as the whole can be read; and further,
+   until a walk through the steps moves between several boxes. */
+function openAtFirst(fits) {
+  const FEW = 8, MANY = 90, TRIALS = 30;
+  const drawn_ = leaders.filter((node) => node.op), boxes = (open) => new Set(drawn_.map((node) => visible(node, open))).size;
+  const good = (open) => boxes(open) <= MANY && fits(open);
+  if (good(scopeSet)) return new Set(scopeSet);
+  const within_ = (scope) => nodesIn(scope).reduce((sum, node) => sum + (node.op ? node.copies.length : 0), 0);
+  const bySize = [...scopeSet].sort((a, b) => within_(b) - within_(a)), refused = new Set();
+  let open = new Set();
+  for (let trial = 0; trial < TRIALS; trial++) {
+    const next = bySize.find((scope) => !open.has(scope) && !refused.has(scope) && (!outer(scope) || open.has(outer(scope))));
+    if (next === undefined) break;
+    const more = new Set([...open, next]), moves = boxes(open) >= Math.min(FEW, drawn_.length / 3);
+    if (moves && !good(open)) break;
+    if (good(more) || !moves) open = more;
+    else refused.add(next);
+  }
+  return open;
+}
+
+// The scale of gradients.
 function drawLegend(place) {
-  const power = (x) => el("span", { class: "power" }, "10", el("sup", {}, String(x).replace("-", "−")));
+  const power = (x) => el("span", { class: "power" }, "10", el("sup", {}, String(+x.toFixed(1)).replace("-", "−")));
   const { scale } = record;
   place.append(el("span", { class: "label" }, "gradient, rms"),
     el("span", { class: "swatches", "aria-hidden": true }, scale.slice(1).map((_, i) => el("i", { class: `swatch bin${i}` }))),

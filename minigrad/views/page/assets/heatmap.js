@@ -6,10 +6,17 @@ const RAMPS = {
   dark: { below: ["#20252d", "#3f81b9", "#b3dafa"], above: ["#20252d", "#c06a31", "#ffd3a6"], value: ["#20222c", "#6a5db1", "#ddd7ff"], hatch: "#6b7482", hole: "#191d24", alarm: "#ff8a80", mark: "#fff" },
 };
 const channels = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+const SHADES = 120; // of a ramp, each made once
+const shades = new Map();
 function between(stops, t) {
-  const place = Math.min(1, Math.max(0, t)) * (stops.length - 1), i = Math.min(stops.length - 2, Math.floor(place));
-  const [a, b] = [channels(stops[i]), channels(stops[i + 1])];
-  return `rgb(${a.map((x, k) => Math.round(x + (b[k] - x) * (place - i))).join(",")})`;
+  if (!shades.has(stops)) {
+    shades.set(stops, count(SHADES + 1).map((k) => {
+      const place = (k / SHADES) * (stops.length - 1), i = Math.min(stops.length - 2, Math.floor(place));
+      const [a, b] = [channels(stops[i]), channels(stops[i + 1])];
+      return `rgb(${a.map((x, c) => Math.round(x + (b[c] - x) * (place - i))).join(",")})`;
+    }));
+  }
+  return shades.get(stops)[Math.round(Math.min(1, Math.max(0, t)) * SHADES)];
 }
 const ramps = () => RAMPS[document.documentElement.dataset.theme];
 function colourOf(x, kind, low, high) {

@@ -1,14 +1,16 @@
 // ---------------------------------------------------------------- one state, the keys that change it, and what follows
 
 const state = { at: 0, chosen: null, tab: "step", open: new Set(), playing: null };
-const OPEN_AT_FIRST = 64; // nodes; a larger graph begins with its scopes closed
 const tabs = { step: "Step", chapters: "By hand", attention: "Attention" };
-const graph = Graph(byId("canvas"), { choose, toggle });
+const graph = Graph(byId("canvas"), byId("minimap"), byId("afar"), { choose, toggle, turn });
+const timeline = Timeline(byId("ticks"));
 const actions = { choose, tab: showTab, show, refresh: () => renderPanel() };
 
 function go(at, chosenNode = null) {
   state.at = Math.max(0, Math.min(steps.length - 1, at));
   state.chosen = chosenNode;
+  const shown = chosenNode ?? steps[state.at].node;
+  if (shown !== undefined) turnTo(nodes[shown]);
   render();
 }
 // A node was clicked, or found: its own step in the phase at hand, or, of a leaf, its panel.
@@ -29,6 +31,21 @@ function showTab(name, step) {
   const article = step && byId("panel").querySelector(`.chapter.here[data-step="${Number(step.number)}"]`);
   if (article) article.scrollIntoView({ block: "center", behavior: calm() ? "auto" : "smooth" });
 }
+// Turns the copies of a block over: to the same step in another copy, if the step lies in it.
+function turn(fold, number) {
+  const { node, phase } = steps[state.at], id = state.chosen ?? node, other = id !== undefined && twinOf(nodes[id], fold, number);
+  copyOnTop.set(fold, number);
+  if (other && state.chosen === null && stepOf[phase].has(other.id)) go(stepOf[phase].get(other.id));
+  else if (other && state.chosen !== null) go(state.at, other.id);
+  else render();
+}
+// The same for the innermost fold around the step.
+function turnAtStep(by) {
+  const id = state.chosen ?? steps[state.at].node, fold = id === undefined ? Object.keys(folds)[0] : leaderOf(id).folds.at(-1);
+  if (fold === undefined) return;
+  const total = folds[fold].copies.length;
+  turn(fold, (copyOnTop.get(fold) + by + total) % total);
+}
 function toggle(scope) {
   if (state.open.has(scope)) state.open.delete(scope);
   else state.open.add(scope);
@@ -43,13 +60,14 @@ function redraw() {
 // Enter: opens the closed scope that stands for the active node, or closes the innermost around it.
 function toggleAtStep() {
   const id = state.chosen ?? steps[state.at].node;
-  if (id === undefined || !nodes[id].home) {
+  const home = id === undefined ? "" : leaderOf(id).home;
+  if (!home) {
     const first = [...scopeSet][0];
     if (first) toggle(first);
     return;
   }
   const closed = visible(nodes[id], state.open);
-  toggle(closed[0] === "s" ? closed.slice(1) : nodes[id].home);
+  toggle(closed[0] === "s" ? closed.slice(1) : home);
 }
 function toggleAll() {
   if (state.open.size) state.open.clear();
@@ -79,10 +97,7 @@ function render() {
   byId("now").textContent = text;
   byId("range").value = state.at;
   byId("range").setAttribute("aria-valuetext", text);
-  [...byId("ticks").children].forEach((tick, i) => {
-    tick.classList.toggle("now", i === state.at);
-    tick.classList.toggle("past", i < state.at || state.at === 0);
-  });
+  timeline.at(state.at);
   byId("first").disabled = byId("previous").disabled = state.at === 0;
   byId("last").disabled = byId("next").disabled = state.at === steps.length - 1;
   graph.light(state, state.open);
@@ -140,10 +155,10 @@ function openSearch() {
 }
 function hits(query) {
   const terms = query.toLowerCase().split(/\s+/).filter(Boolean);
-  const text = (node) => `${pathOf(node)} ${node.op || node.kind} ${node.place || ""}`.toLowerCase();
+  const text = (node) => `${fullName(node)} ${node.op || node.kind} ${node.place || ""}`.toLowerCase();
   const found = nodes.filter((node) => terms.every((term) => text(node).includes(term))).slice(0, 40);
   const pick = (node) => () => { byId("search").close(); choose(node.id); };
-  byId("hits").replaceChildren(...found.map((node) => el("li", {}, button([el("bdi", {}, pathOf(node)), el("span", { class: "muted" }, ` ${node.op || node.kind} · ${shapeOf(node)}`)], pick(node)))));
+  byId("hits").replaceChildren(...found.map((node) => el("li", {}, button([el("bdi", {}, fullName(node)), el("span", { class: "muted" }, ` ${node.op || node.kind} · ${shapeOf(node)}`)], pick(node)))));
   if (!found.length) byId("hits").append(el("li", { class: "muted" }, "nothing found"));
 }
 function moveInHits(event) {
@@ -171,6 +186,8 @@ const keys = [
   ["1", "1 2 3", "step, by hand, attention", () => showTab("step")],
   ["2", "", "", () => showTab("chapters")],
   ["3", "", "", () => showTab("attention")],
+  [",", ", .", "the block before, the block after, of those drawn once", () => turnAtStep(-1)],
+  [".", "", "", () => turnAtStep(1)],
   ["+", "+ − 0", "larger, smaller, fit", () => graph.larger()],
   ["-", "", "", () => graph.smaller()],
   ["0", "", "", () => graph.fit()],
@@ -202,19 +219,13 @@ function begin() {
   byId("summary").textContent = `${record.forward.length} steps forward, ${record.backward.length} backward, ${nodes.length} values${checks}${skipped}`;
   byId("summary").classList.toggle("wrong", total.wrong > 0);
   byId("range").max = steps.length - 1;
-  byId("ticks").append(...steps.map((step) => {
-    const tick = el("i", { class: step.phase });
-    if (step.phase === "backward") tick.classList.add(`bin${nodes[step.node].bin}`);
-    return tick;
-  }));
-  byId("ticks").classList.toggle("many", steps.length > 160);
   for (const [name, text] of Object.entries(tabs)) {
     const count = { chapters: total.wrong ? "✗" : total.measured ? "✓" : "", attention: String(record.attention.length || "") }[name];
     byId("tabs").append(button([text, count ? el("span", { class: `count ${name === "chapters" && total.wrong ? "wrong" : ""}` }, count) : null], () => showTab(name), { "data-tab": name, hidden: count === "" }));
   }
   byId("keys").append(...keys.filter(([, shown]) => shown).flatMap(([, shown, text]) => [el("dt", {}, shown.split(" ").map((key) => el("kbd", {}, key))), el("dd", {}, text)]));
   drawLegend(byId("legend"));
-  if (nodes.length <= OPEN_AT_FIRST) scopeSet.forEach((scope) => state.open.add(scope));
+  state.open = openAtFirst(graph.fits);
   const on = (id, f) => byId(id).addEventListener("click", f);
   on("first", () => go(1));
   on("previous", () => go(state.at - 1));
@@ -235,8 +246,17 @@ function begin() {
   system.addEventListener("change", paint);
   document.addEventListener("keydown", pressed);
   window.addEventListener("hashchange", () => go(fromHash()));
+  window.addEventListener("beforeprint", () => graph.print(true));
+  window.addEventListener("afterprint", () => graph.print(false));
+  for (const [event, on_] of [["pointerover", true], ["pointerout", false], ["focusin", true], ["focusout", false]]) {
+    byId("panel").addEventListener(event, (happened) => {
+      const found = happened.target.closest("[data-of]") || happened.target.querySelector?.(":scope > math > [data-of]:only-child");
+      if (found) graph.mark(on_ ? Number(found.dataset.of) : null);
+    });
+  }
   paint();
   redraw();
+  graph.start();
   go(fromHash());
 }
 begin();

@@ -9,9 +9,8 @@ function parts(name) {
   return found ? [found[1], found[2]] : [name, ""];
 }
 function symbol(node) {
-  const [base, below] = parts(symbolOf(node));
-  const letter = ml("mi", {}, base);
-  return below ? ml("msub", {}, letter, ml("mi", {}, below)) : letter;
+  const [base, below] = parts(symbolOf(node)), of = { "data-of": node.id };
+  return below ? ml("msub", of, ml("mi", {}, base), ml("mi", {}, below)) : ml("mi", of, base);
 }
 function gradientSymbol(node) {
   return ml("mfrac", {}, ml("mrow", {}, ml("mo", { form: "prefix" }, "∂"), ml("mi", {}, "L")),

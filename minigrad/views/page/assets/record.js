@@ -1,8 +1,9 @@
 // ---------------------------------------------------------------- the record: what this page shows, as plain data
 
 const record = JSON.parse(document.getElementById("record").textContent);
-const { nodes, edges, arrays, states } = record;
+const { nodes, edges, arrays, states, folds } = record;
 const parents = (scope) => scope.split("/").map((_, i, all) => all.slice(0, i + 1).join("/"));
+const count = (n) => Array.from({ length: n }, (_, i) => i);
 
 for (const node of nodes) Object.assign(node, { into: [], uses: [], home: node.home || "" });
 edges.forEach((edge, id) => {
@@ -22,12 +23,14 @@ const stepOf = { forward: new Map(), backward: new Map() }; // node to the step 
 steps.forEach((step, at) => step.node !== undefined && stepOf[step.phase].set(step.node, at));
 
 // From which step on a node's whole gradient is known: once all its uses have sent their part.
-const root = record.roots.length === 1 ? nodes[record.roots[0]] : null;
+const roots = new Set(record.roots), root = roots.size === 1 ? nodes[record.roots[0]] : null;
 for (const node of nodes) {
   const sent = node.uses.filter((edge) => edge.sent !== undefined).map((edge) => stepOf.backward.get(edge.target));
-  const start = record.roots.includes(node.id) ? stepOf.backward.get(node.id) : -1;
+  const start = roots.has(node.id) ? stepOf.backward.get(node.id) : -1;
   node.knownAt = node.gradient === undefined ? Infinity : Math.max(start, ...sent);
 }
+
+// ---------------------------------------------------------------- names
 
 const isLoss = (node) => node === root && !node.shape && (!node.name || node.name === "loss");
 // A constant without a name is called what the op calls it, "mask" say.
@@ -37,11 +40,16 @@ const role = (node) => {
 };
 const symbolOf = (node) => (isLoss(node) ? "L" : node.name || role(node) || `${node.op ? "t" : "c"}_${node.id}`);
 const labelOf = (node) => node.name || node.op || role(node) || `${node.kind} ${node.id}`;
-const pathOf = (node) => (node.scope ? `${node.scope}/${labelOf(node)}` : labelOf(node));
+const fullName = (node) => (node.scope ? `${node.scope}/${labelOf(node)}` : labelOf(node));
 const shapeOf = (node) => (node.shape ? node.shape.join("×") : "scalar");
 const tupleOf = (node) => `(${(node.shape || []).join(", ")}${node.shape && node.shape.length === 1 ? "," : ""})`;
 const stateOf = (node) => ({ name: node.state, glyph: states[node.state][0], words: states[node.state][1] });
 const rmsOf = (array) => (array === undefined ? undefined : arrays[array].rms);
+
+const ALARM = record.scale.length - 1; // the bin of what is not finite
+const faulty = (some) => some.some((node) => node.fault); // a wrong gradient, or a value that is not finite
+
+// ---------------------------------------------------------------- arrays
 
 // An array's cells, decoded on first use.
 function cellsOf(array) {

@@ -2,7 +2,7 @@
 
 const stat = (name, ...value) => [el("dt", {}, name), el("dd", {}, ...value)];
 const section = (title, ...content) => el("section", { class: "block" }, title && el("h3", {}, title), ...content);
-const nodeLink = (node, actions) => button(inlineMath(symbol(node)), () => actions.choose(node.id), { class: "link", title: pathOf(node) });
+const nodeLink = (node, actions) => button(inlineMath(symbol(node)), () => actions.choose(node.id), { class: "link", title: fullName(node) });
 
 function stateBadge(node) {
   const { name, glyph, words } = stateOf(node);

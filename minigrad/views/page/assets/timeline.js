@@ -1,0 +1,44 @@
+// ---------------------------------------------------------------- the timeline: a tick for each step, the backward ones in their gradients' colours
+
+function Timeline(canvas) {
+  const GAP = 9; // between forward and backward
+  let at = 0;
+  // How a tick is coloured: worse is drawn over better where several share a pixel.
+  const tickOf = (step) => {
+    const node = nodes[step.node];
+    if (faulty([node])) return { colour: "alarm", worse: 99 };
+    if (step.phase === "forward") return { colour: "accent", worse: 0 };
+    return node.bin === ALARM ? { colour: "alarm", worse: 99 } : { colour: `bin${node.bin}`, worse: node.bin };
+  };
+  const ticks = steps.slice(1).map(tickOf), forward = record.forward.length;
+  function place(i, width) { // of tick i, left and width
+    const each = (width - (forward < ticks.length ? GAP : 0)) / Math.max(1, ticks.length);
+    return [i * each + (i >= forward ? GAP : 0), each];
+  }
+  function paint() {
+    const width = canvas.clientWidth, height = canvas.clientHeight, ratio = window.devicePixelRatio || 1;
+    if (!width) return;
+    Object.assign(canvas, { width: width * ratio, height: height * ratio });
+    const pen = canvas.getContext("2d"), style = getComputedStyle(document.documentElement), columns = new Map();
+    pen.scale(ratio, ratio);
+    ticks.forEach((tick, i) => {
+      const [left, each] = place(i, width), column = each < 1 ? Math.floor(left) : left, known = columns.get(column);
+      if (!known || tick.worse >= known.worse || i + 1 === at) columns.set(column, { ...tick, i, each: Math.max(1, each - (each > 4 ? 2 : 0)) });
+    });
+    for (const [left, { colour, i, each }] of columns) {
+      pen.globalAlpha = at === 0 || i < at || colour === "alarm" ? 0.85 : 0.3;
+      pen.fillStyle = style.getPropertyValue(`--${colour}`).trim();
+      pen.fillRect(left, 4, each, height - 8);
+    }
+    if (at > 0) {
+      const [left, each] = place(at - 1, width);
+      pen.globalAlpha = 1;
+      pen.strokeStyle = style.getPropertyValue("--ink").trim();
+      pen.lineWidth = 2;
+      pen.strokeRect(left - 2, 1, Math.max(3, each - 2) + 4, height - 2);
+    }
+  }
+  canvas.repaint = paint;
+  new ResizeObserver(paint).observe(canvas);
+  return { at: (step) => { at = step; paint(); } };
+}
