@@ -12,7 +12,7 @@ that give the same to rounding and take less time: each says which.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,7 @@ _REDUCTIONS = {
 }
 _CALLS = set("where concatenate stack take take_along_axis cumsum einsum clip pad".split())
 _CALLS |= {"zeros_like", "ones_like", "full_like"}
+_METHODS = set("sum mean max min prod any all cumsum clip take squeeze".split())
 _POWERS = {2: np.square, 1: np.positive, -1: np.reciprocal, 0.5: np.sqrt}
 
 
@@ -105,14 +106,16 @@ class Symbol(NDArrayOperatorsMixin):
     def transpose(self, *axes: Any) -> Any:
         return np.transpose(self, axes[0] if len(axes) == 1 else axes or None)
 
-    def sum(self, axis: Any = None, keepdims: bool = False, **initial: Any) -> Any:
-        return np.sum(self, axis=axis, keepdims=keepdims, **initial)
+    def ravel(self) -> Any:
+        return np.reshape(self, -1)
 
-    def min(self) -> Any:
-        return np.min(self)
+    def copy(self, order: str = "C") -> Any:
+        return np.positive(self)
 
-    def max(self, **how: Any) -> Any:
-        return np.max(self, **how)
+    def __getattr__(self, name: str) -> Any:
+        if name in _METHODS:
+            return partial(getattr(np, name), self)
+        raise AttributeError(name)
 
     def __bool__(self) -> bool:
         return self.asked(bool)

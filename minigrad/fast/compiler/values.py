@@ -8,39 +8,19 @@ from weakref import ref
 from zlib import crc32
 
 import numpy as np
-from numpy.lib.array_utils import byte_bounds
 
 from ...engine.tensor import Tensor
 from .dependencies import Dependencies
-from .program import Program, Step, Value, address, lies
+from .program import Program, Step, Value, address, is_whole
 from .symbol import Symbol
 from .watched import plain
 
-__all__ = ["ValueMap", "cut"]
+__all__ = ["ValueMap"]
 
 
 def cut(array: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
-    """Part of an array, from so many bytes on."""
-    if array.flags.c_contiguous:
-        return np.ndarray(shape, array.dtype, array, offset, strides)
-    start = [slice(None)] * array.ndim
-    for axis in sorted(range(array.ndim), key=lambda a: -array.strides[a]):
-        if array.strides[axis] > 0:
-            first, offset = divmod(offset, array.strides[axis])
-            start[axis] = slice(first, None)
-    return np.lib.stride_tricks.as_strided(array[tuple(start)], shape, strides)
-
-
-def _within(array: Any, other: Any) -> bool:
-    """Whether an array's entries lie between the first and the last of another's."""
-    (low, high), (first, last) = byte_bounds(array), byte_bounds(other)
-    return bool(first <= low and high <= last)
-
-
-def _is_all_of(view: Any, array: Any) -> bool:
-    """Whether a view shows all of an array, as it is."""
-    forms = [(address(x), x.shape, x.strides, x.dtype) for x in (view, array)]
-    return forms[0] == forms[1]
+    """Part of an array without gaps, from so many bytes on."""
+    return np.ndarray(shape, array.dtype, array, offset, strides)
 
 
 class ValueMap:
@@ -82,8 +62,10 @@ class ValueMap:
 
     def tensors(self) -> list[Tensor]:
         """Every Tensor the step can reach."""
-        everything = [*self.fixed.values(), *(value for _, value in self.fresh.values())]
-        return [thing for thing in everything if isinstance(thing, Tensor)]
+        return [x for x in (*self.fixed.values(), *self._arguments()) if isinstance(x, Tensor)]
+
+    def _arguments(self) -> list[Any]:
+        return [thing for _, thing in self.fresh.values()]
 
     def is_outside(self, thing: Any) -> bool:
         return id(thing) in self.fixed or id(thing) in self.fresh
@@ -118,119 +100,107 @@ class ValueMap:
 
     def symbol_of(self, item: Any) -> Any:
         """What a kernel is handed in place of a Tensor or array; anything else as it is."""
-        if item.__class__ is Tensor:
-            return Symbol(self.program, self._of_tensor(item), item._data)
-        if isinstance(item, np.ndarray):
-            value = self._of_array(item)
-            bare = plain(item)
-            return bare if value.kind == "constant" else Symbol(self.program, value, bare)
         if item.__class__ in (tuple, list):
             return item.__class__(map(self.symbol_of, item))
-        return item
+        if item.__class__ is not Tensor and not isinstance(item, np.ndarray):
+            return item
+        value, array = self.value_of(item), _array(item)
+        bare = value.kind == "constant" and item.__class__ is not Tensor
+        return plain(array) if bare else Symbol(self.program, value, plain(array))
 
     def written(self) -> bool:
         """Whether the step wrote into an array that comes from outside."""
-        return any(checksum(array) != before for array, before in self._sums)
+        return any(_checksum(array) != before for array, before in self._sums)
 
     def _of_tensor(self, tensor: Tensor) -> Value:
-        array = tensor._data
-        known = self._known.get(id(array))
-        if known is not None:
-            if self.is_outside(tensor):
-                self.leaves[id(tensor)] = tensor
-            return known[1]
-        if tensor._node is not None:
-            if tensor._needs or not self.is_outside(tensor):
+        array, outside = tensor._data, self.is_outside(tensor)
+        known = self.known(array)
+        if known is None and tensor._node is not None:
+            if tensor._needs or not outside:
                 self.refuse("a tensor with a graph of its own comes from outside", "detach() it")
             return self._of_array(array)
-        if not self.is_outside(tensor):  # what it shares memory with may be known
-            owner = self._whole.get(id(array))
-            if owner is not None or self._base_of(array) is not None:
-                return self._of_array(array)
-        self.leaves[id(tensor)] = tensor
-        expression = self.place(tensor)
-        kind, what = ("leaf", tensor) if expression is None else ("argument", f"{expression}._data")
-        value = Value(kind, what, array.shape, array.dtype)
-        value.name = tensor.name or self.names.get(id(tensor))
-        return self.know(array, value)
+        if known is None and not outside and self._owner(array) is not None:
+            return self._of_array(array)
+        if known is None or outside:
+            self.leaves[id(tensor)] = tensor
+        if known is not None:
+            return known
+        place = self.place(tensor)
+        kind, what = ("leaf", tensor) if place is None else ("argument", f"{place}._data")
+        return self._input(array, kind, what, tensor.name or self.names.get(id(tensor)))
 
     def _of_array(self, array: Any) -> Value:
-        known = self._known.get(id(array))
+        known = self.known(array)
         if known is not None:
-            return known[1]
+            return known
         if id(array) in self._whole:
             return self._of_tensor(self._whole[id(array)])
-        if id(array) not in self.fixed and id(array) not in self.fresh:
+        if not self.is_outside(array):
             entry = self.entry_of(array)
-            if entry is not None:
-                return entry
-            owner = self._base_of(array)
-            if owner is not None:
-                return self._as_view(array, owner)
-            self._sums.append((array, checksum(array)))
+            owner = self._owner(array) if entry is None else None
+            if entry is not None or owner is not None:
+                return entry or self._cut(array, owner)
+            self._sums.append((array, _checksum(array)))
             return self.constant(array)
-        self._sums.append((array, checksum(array)))
-        if id(array) in self.fixed:
-            value = Value("captured", array, array.shape, array.dtype)
-        else:
-            value = Value("argument", self.fresh[id(array)][0], array.shape, array.dtype)
-        value.name = self.names.get(id(array))
+        self._sums.append((array, _checksum(array)))
+        fixed, name = id(array) in self.fixed, self.names.get(id(array))
+        what = array if fixed else self.fresh[id(array)][0]
+        return self._input(array, "captured" if fixed else "argument", what, name)
+
+    def _input(self, array: Any, kind: str, what: Any, name: str | None) -> Value:
+        value = Value(kind, what, array.shape, array.dtype)
+        value.name = name
         return self.know(array, value)
 
-    def _outside_at(self, array: Any) -> tuple[list[Any], list[Any]]:
-        """The arrays that share memory with an array: arguments, and those that stay."""
-        both = [value for _, value in self.fresh.values()], self.fixed.values()
-        whole = ([x._data if isinstance(x, Tensor) else x for x in things] for things in both)
-        arguments, others = (
-            [x for x in xs if isinstance(x, np.ndarray) and np.may_share_memory(x, array)]
-            for xs in whole
-        )
-        return arguments, others
-
-    def _base_of(self, array: Any) -> Any:
-        """What an array was cut from, if that is known or comes from outside."""
-        owner = array
-        while isinstance(owner.base, np.ndarray):
+    def _owner(self, array: Any) -> Any:
+        """What an array shows a part of: what was computed, or something from outside."""
+        owner = array.base
+        while isinstance(owner, np.ndarray) and not self.is_outside(owner):
+            known = self.known(owner) or self.entry_of(owner)
+            if known is not None and known.kind in ("step", "grad"):
+                return owner
             owner = owner.base
-            if id(owner) in self._known or id(owner) in self._whole or self.is_outside(owner):
-                return owner
-            if self.entry_of(owner) is not None:
-                return owner
-        arguments, others = self._outside_at(array)
-        near = arguments + others
-        if not near:
-            return None
-        if len(near) != 1 or not _within(array, near[0]):
-            why = "an array lies in memory that several arguments share"
-            self.refuse(why, "pass copies")
-        return near[0]  # of what is cut from a view, NumPy knows only the first owner
+        arguments, others = (
+            [x for x in map(_array, things) if _shares(x, array)]
+            for things in (self._arguments(), self.fixed.values())
+        )
+        if arguments and len(arguments + others) > 1:
+            self.refuse("an array lies in memory that several arguments share", "pass copies")
+        return next(iter(arguments + others), None)
 
-    def _as_view(self, array: Any, owner: Any) -> Value:
+    def _cut(self, array: Any, owner: Any) -> Value:
         """An array cut from one that is known: the same cut, whatever that one then holds."""
-        arguments, others = self._outside_at(array)
-        owner = next((x for x in arguments if _is_all_of(owner, x)), owner)
-        changing = arguments + others if any(x is owner for x in arguments) else arguments
-        remedy = "cut it from the argument within the step"
-        if any(x is not owner for x in changing):
-            why = "an array may be cut from an argument, or from another that it is part of"
-            self.refuse(why, remedy)
-        base = self._of_array(owner)
+        base, offset = self._of_array(owner), address(array) - address(owner)
+        for held, value in list(self._known.values()):
+            if (other := held()) is not None and _form(other) == _form(array):
+                return self.know(array, value)
+        if base.kind in ("captured", "constant"):
+            return self._input(array, base.kind, array, None)
         if array.dtype != owner.dtype:
             self.refuse("an array is seen as another dtype", "use astype")
-        offset = address(array) - address(owner)
-        if (array.shape, array.strides, offset) == (owner.shape, owner.strides, 0):
-            return self.know(array, base)
-        if not lies(owner, base):
-            self.refuse("an array is cut from one whose axes lie in an order of their own", remedy)
-        if address(cut(plain(owner), array.shape, array.strides, offset)) != address(array):
-            self.refuse("an array is cut from another in a way that cannot be told", remedy)
+        inside = 0 <= offset and offset + np.lib.array_utils.byte_bounds(array)[1] - address(array)
+        if not (owner.flags.c_contiguous and is_whole(base) and inside <= owner.nbytes):
+            why = "an array is cut from one whose axes lie in an order of their own"
+            self.refuse(why, "cut it from the argument within the step")
         step = Step("view", "cut", cut, (base, array.shape, array.strides, offset))
         (value,) = self.program.add(step, (array.shape, array.dtype))
         value.strides, value.offset = array.strides, base.offset + offset
         return self.know(array, value)
 
 
-def checksum(array: Any) -> int:
+def _array(thing: Any) -> Any:
+    return thing._data if thing.__class__ is Tensor else thing
+
+
+def _shares(other: Any, array: Any) -> bool:
+    return isinstance(other, np.ndarray) and np.may_share_memory(other, array)
+
+
+def _form(array: Any) -> tuple[Any, ...]:
+    return array.shape, array.strides, array.dtype, address(array)
+
+
+def _checksum(array: Any) -> int:
     """Of an array's bytes: of some rows, if there are millions; 0 for an array of objects."""
     if array.dtype.hasobject or not array.size:
         return 0

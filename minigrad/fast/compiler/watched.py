@@ -2,14 +2,15 @@
 
 While a step is recorded, its array arguments, the arrays that `.numpy()` and `.data` hand out, and
 `.grad` are Watched views. What NumPy computes of them becomes part of the program where a Symbol
-can follow it. A number that Python takes out of one (`float`, an index, a loop) would be the same
-at every later call: that is reported, and the step then runs eagerly.
+can follow it. A number that Python takes out of one (`float`, a loop) would be the same at every
+later call: that is reported, and the step then runs eagerly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import attrgetter, getitem
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ from ...engine.context import current
 
 __all__ = ["Watched", "Watcher", "plain"]
 
-_HARMLESS = set("T base dtype flags itemsize mT nbytes ndim shape size strides real".split())
-_HARMLESS |= {"reshape", "squeeze", "swapaxes", "transpose"}
-_FUNCTIONS = set("sum mean max min prod any all cumsum clip take ravel copy astype".split())
+_FACTS = set("base dtype flags itemsize nbytes ndim shape size strides view".split())
+_PROPERTIES = {"T", "mT", "real"}
+_METHODS = set("reshape ravel squeeze swapaxes transpose copy astype clip take cumsum".split())
+_METHODS |= set("sum mean max min prod any all".split())
 _QUESTIONS = {"shape", "ndim", "size", "result_type", "iscomplexobj", "isrealobj"}
 _QUESTIONS |= {"may_share_memory", "shares_memory", "issubdtype", "can_cast", "iterable"}
 
@@ -43,34 +45,32 @@ def _watcher() -> Watcher | None:
     return next(listeners, None)
 
 
-def _report(use: str) -> None:
-    watcher = _watcher()
-    if watcher is not None:
-        watcher.looked_at(use)
-
-
 def plain(item: Any) -> Any:
     """The base-class view of an array, anything else as it is."""
+    if item.__class__ in (tuple, list):
+        return item.__class__(map(plain, item))
     return np.ndarray.view(item, np.ndarray) if isinstance(item, Watched) else item
 
 
-def _plainly(items: Any) -> Any:
-    if isinstance(items, tuple | list):
-        return items.__class__(map(_plainly, items))
-    return plain(items)
+def _compute(use: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    watcher = _watcher()
+    if watcher is not None:
+        return watcher.computed(use, call, args, kwargs)
+    return call(*plain(args), **{key: plain(value) for key, value in kwargs.items()})
 
 
 class Watched(np.ndarray):
     """A view that tells what is done with it; once nobody listens it behaves as any array."""
 
     def __getattribute__(self, name: str) -> Any:
-        if name.startswith("__") or name in _HARMLESS:
+        watcher = None if name.startswith("__") or name in _FACTS else _watcher()
+        if watcher is None:
             return super().__getattribute__(name)
-        watcher = _watcher()
-        if watcher is not None and name in _FUNCTIONS:
-            return partial(_compute, f".{name}", getattr(_Methods, name), self)
-        if watcher is not None and name != "view":
-            watcher.looked_at(f".{name}")
+        if name in _PROPERTIES:
+            return _compute(f".{name}", attrgetter(name), self)
+        if name in _METHODS:
+            return partial(_compute, f".{name}", partial(_method, name), self)
+        watcher.looked_at(f".{name}")
         return super().__getattribute__(name)
 
     def view(self, *args: Any, **kwargs: Any) -> Any:
@@ -97,11 +97,7 @@ class Watched(np.ndarray):
         return _compute(f"np.{function.__name__}", function, *args, **kwargs)
 
     def __getitem__(self, index: Any) -> Any:
-        parts = index if isinstance(index, tuple) else (index,)
-        if not any(isinstance(part, np.ndarray | list) for part in parts):
-            whole = parts if any(part is Ellipsis for part in parts) else (*parts, ...)
-            return super().__getitem__(whole)  # a view, also of a single entry
-        return _compute("[...]", _picked, self, index)
+        return _compute("[...]", getitem, self, index)
 
     def __setitem__(self, index: Any, x: Any) -> None:
         alike = isinstance(x, Watched) and (x.shape, x.dtype) == (self.shape, self.dtype)
@@ -121,34 +117,14 @@ class Watched(np.ndarray):
         return bool(plain(self))
 
 
-class _Methods:
-    """What methods compute, as functions that Symbols know."""
-
-    sum, mean, max, min, prod = np.sum, np.mean, np.max, np.min, np.prod
-    any, all, cumsum, clip, take = np.any, np.all, np.cumsum, np.clip, np.take
-
-    @staticmethod
-    def ravel(x: Any) -> Any:
-        return np.reshape(x, -1)
-
-    @staticmethod
-    def copy(x: Any, order: str = "C") -> Any:
-        return np.positive(x)
-
-    @staticmethod
-    def astype(x: Any, dtype: Any, **_: Any) -> Any:
-        return x.astype(dtype)
+def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
+    return getattr(x, name)(*args, **kwargs)
 
 
-def _picked(x: Any, index: Any) -> Any:
-    return x[index]
-
-
-def _compute(use: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _report(use: str) -> None:
     watcher = _watcher()
     if watcher is not None:
-        return watcher.computed(use, call, args, kwargs)
-    return call(*_plainly(args), **{key: _plainly(value) for key, value in kwargs.items()})
+        watcher.looked_at(use)
 
 
 def _reporting(name: str) -> Any:
