@@ -10,6 +10,7 @@ import numpy as np
 from .engine.context import current, within
 from .engine.errors import ArgumentError
 from .engine.tensor import Tensor
+from .recording.diagnose import Findings, diagnose
 from .recording.flow import FlowRecord
 from .recording.sampler import Sampler
 from .tracing import Trace
@@ -36,6 +37,13 @@ class Flow(FlowRecord):
         if self.sampler is not None:
             self.sampler.logged()
         self.add_logged({"step": step} | {name: _one(name, x) for name, x in numbers.items()})
+
+    def diagnose(self) -> Findings:
+        """What went wrong, in words: each finding with its figures, its step and what to try.
+
+        Empty for a healthy run. Findings have `kind`, `step`, `path`, `text` and `remedy`.
+        """
+        return diagnose(self)
 
     def table(self, width: int | None = None) -> str:
         """The run as text: sizes of values, gradients and updates of each row, and what is odd."""

@@ -27,7 +27,7 @@ _UNHEARD = within(Context(True, "", ()))
 
 
 def size(array: Any) -> float:
-    """Root of the mean square; not finite where an entry is not.
+    """Root of the mean square, of what no mask has set to -inf; not finite where an entry is not.
 
     >>> size(np.array([3.0, -4.0])) == sqrt(12.5)
     True
@@ -37,6 +37,8 @@ def size(array: Any) -> float:
         squares = float(_squares(flat))
         if 1e-30 < squares < 1e30:
             return sqrt(squares / flat.size)
+        if not squares < np.inf:
+            flat = flat[flat != -np.inf]
     return rms(flat)
 
 

@@ -38,7 +38,10 @@ def named_tensors(model: Any) -> dict[str, Tensor]:
     elif isinstance(model, Mapping):
         found = dict(model)
     elif isinstance(model, Iterable):
-        found = {getattr(p, "name", None) or f"parameter {i}": p for i, p in enumerate(model)}
+        found = {}
+        for i, p in enumerate(model):
+            name = getattr(p, "name", None) or "parameter"
+            found[name if name not in found else f"{name} {i}"] = p
     else:
         found = {"": model}
     if wrong := [type(p).__name__ for p in found.values() if not isinstance(p, Tensor)]:

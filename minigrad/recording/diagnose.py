@@ -1,0 +1,360 @@
+"""What went wrong in a training run, in words: the figures, the step where it began, what to try.
+
+A limit is relative to the run itself wherever theory gives one. In a network of relus without
+biases Σ W ∘ ∂L/∂W is the same for each layer, and residual paths and norms keep it close to that:
+so ‖W‖ ‖∂L/∂W‖, the pull on a weight, is compared from layer to layer, not the gradient's bare size.
+Gradients that theory says are 0 (a key's bias) are told apart while they are measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .flow import FlowRecord, Row, Sample
+
+__all__ = ["Finding", "Findings", "diagnose"]
+
+FADING, TIME_FADING = 5e-3, 1e-5  # of the pull on the last layers; of the gradient at the last time
+GROWING, HUGE, PULL = 1e3, 70.0, 300  # to the first time; an rms (AutoTrainer's); per loss
+DEAD, FLAT, SHARP = 0.5, 0.7, 0.9  # shares of units, of entries, of rows of weights
+FAST, SLOW = 0.1, 1e-4  # update to weight; 1e-3 is usual
+STEPS = 20  # a loss of fewer steps says nothing
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One problem: its kind in a word or two, where it began, the row where it is seen."""
+
+    kind: str
+    step: int
+    path: str
+    text: str
+    remedy: str
+
+    def __str__(self) -> str:
+        where = f", {self.path}" if self.path else ""
+        return f"step {self.step}: {self.kind}{where}: {self.text}\n  try: {self.remedy}"
+
+
+class Findings(list[Finding]):
+    """All findings; printed, a few lines each, or that there are none."""
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self)) if self else "nothing found"
+
+    @property
+    def kinds(self) -> list[str]:
+        return [*dict.fromkeys(finding.kind for finding in self)]
+
+
+def diagnose(flow: FlowRecord) -> Findings:
+    """Every problem that the record shows; a plateau only where nothing else explains it."""
+    run = _Run(flow)
+    found = Findings(finding for rule in RULES for finding in rule(run))
+    if not found:
+        found = Findings(finding for rule in SYMPTOMS for finding in rule(run))
+    return found
+
+
+class _Run:
+    """What several rules ask of a record."""
+
+    def __init__(self, flow: FlowRecord) -> None:
+        self.flow, self.samples = flow, flow.samples
+        self.weights = [r for r in flow.of_kind("weight") if len(r.shape) > 1]
+        self.values = flow.of_kind("value")
+        names = flow.log_names
+        self.held_out = next((n for n in names if ("val" in n and "loss" in n) or n == "val"), None)
+        losses = [n for n in names if "loss" in n and n != self.held_out] or names[:1]
+        logged = flow.logs(losses[0]) if losses else []
+        self.steps, self.loss = [s for s, _ in logged], np.array([x for _, x in logged], float)
+        width = max(1, min(8, len(logged) // 5))
+        self.known = len(logged) >= STEPS and bool(np.isfinite(self.loss).all())
+        self.start = self.begun = self.end = 1.0
+        if self.known:
+            self.begun, self.end = (
+                float(np.median(part)) for part in (self.loss[:width], self.loss[-width:])
+            )
+            self.start = min(self.begun, float(self.loss[0]))
+        ratio = [self.middle(row, "ratio") for row in self.weights if self._began_nonzero(row)]
+        angle = [self.middle(row, "cosine") for row in self.weights]
+        self.ratio = float(np.median([x for x in ratio if x is not None] or [1e-3]))
+        self.cosine = float(np.median([x for x in angle if x is not None] or [0.0]))
+
+    def learned(self, share: float) -> bool:
+        """Whether the loss fell below this share of where it began."""
+        return self.known and self.end < share * self.start
+
+    def middle(self, row: Row, figure: str) -> float | None:
+        found = [x for _, x in self.flow.series(row.path, figure)]
+        return float(np.median(found)) if found else None
+
+    def _began_nonzero(self, row: Row) -> bool:
+        """Weights that begin as zeros move by more than they are."""
+        ratio = self.flow.series(row.path, "ratio")
+        return bool(ratio) and ratio[0][1] > 0
+
+    def pull(self, sample: Sample, row: Row) -> float:
+        """‖W‖ ‖∂L/∂W‖."""
+        figures = sample.rows.get(row.path, {})
+        return figures.get("value", 0.0) * figures.get("gradient", 0.0) * prod(row.shape)
+
+    def lasting(self, holds: Callable[[Sample], Any]) -> tuple[Sample, Any] | None:
+        """Where something began to hold for three samples in a row, and what it was there.
+
+        Of fewer samples, all.
+        """
+        found = [holds(sample) for sample in self.samples]
+        need = min(3, len(found))
+        for i in range(len(found) - need + 1):
+            if need and all(found[i : i + need]):
+                return self.samples[i], found[i]
+        return None
+
+
+# ------------------------------------------------------------------ what is not finite
+
+
+def _not_finite(run: _Run) -> Iterator[Finding]:
+    for event in run.flow.events[:1]:
+        step = event["step"]
+        if event["text"]:
+            text, remedy = event["text"], "keep the op's operands in its domain; a smaller step"
+        else:
+            text = "a gradient was not finite in a step that was not looked at"
+            remedy = (
+                f"mg.watch(every=1) or mg.anomaly() from step {max(step - 1, 0)} on names the op"
+            )
+        yield Finding("not finite", step, event["path"], text, remedy)
+
+
+# ------------------------------------------------------------------ gradients along a path
+
+
+def _pulls(run: _Run, sample: Sample) -> list[tuple[float, Row]]:
+    found = [(run.pull(sample, row), row) for row in run.weights]
+    return [(x, row) for x, row in found if 0 < x < np.inf]
+
+
+def _fading(run: _Run, sample: Sample) -> tuple[tuple[float, Row], tuple[float, Row]] | None:
+    """The strongest pull on the first quarter of the weights, far below that on the last."""
+    pulls = _pulls(run, sample)
+    quarter = max(1, len(pulls) // 4)
+    if len(pulls) < 3:
+        return None
+    first, last = (max(part, key=_size) for part in (pulls[:quarter], pulls[-quarter:]))
+    return (first, last) if first[0] < FADING * last[0] else None
+
+
+def _size(pair: tuple[float, Row]) -> float:
+    return pair[0]
+
+
+def _vanishing(run: _Run) -> Iterator[Finding]:
+    remedy = "relu or gelu in place of sigmoid and tanh, residual connections, a norm, He's weights"
+    if began := run.lasting(lambda sample: _fading(run, sample)):
+        sample, ((first, row), (last, end)) = began
+        text = (
+            f"the pull ‖W‖·‖∂L/∂W‖ is {last:.2g} at {end.path} and {first:.2g} at {row.path}, "
+            f"{last / first:,.0f} times less"
+        )
+        yield Finding("vanishing", sample.step, row.path, text, remedy)
+    elif not run.learned(0.8):
+        for path, step, first, last in _through_time(run):
+            if first < TIME_FADING * last:
+                text = f"back through time from {last:.2g} to {first:.2g}"
+                remedy = "a forget gate's bias of 1 or more, a shorter sequence, orthogonal weights"
+                yield Finding("vanishing", step, path, text, remedy)
+                return
+
+
+def _through_time(run: _Run) -> Iterator[tuple[str, int, float, float]]:
+    """Of values that one line makes again and again: the gradients of the first and the last."""
+    for row in run.values:
+        last = f"{row.path}[last]"
+        if last in run.flow.rows:
+            ends = run.lasting(lambda s, a=row.path, b=last: _both(s, a, b))  # type: ignore[misc]
+            if ends:
+                yield row.path, ends[0].step, *ends[1]
+
+
+def _both(sample: Sample, one: str, other: str) -> tuple[float, float] | None:
+    pair = tuple(sample.rows.get(path, {}).get("gradient", 0.0) for path in (one, other))
+    return pair if all(0 < x < np.inf for x in pair) else None  # type: ignore[return-value]
+
+
+def _exploding(run: _Run) -> Iterator[Finding]:
+    remedy = "He's or Xavier's weights, a norm, clip_grad_norm, a smaller learning rate"
+    in_trouble = run.ratio > FAST or not run.learned(0.5)
+    for path, step, first, last in _through_time(run):
+        if first > GROWING * last and in_trouble:
+            text = f"back through time from {last:.2g} to {first:.2g}"
+            yield Finding("exploding", step, path, text, remedy)
+            return
+    for sample in run.samples:
+        for row in run.weights:
+            figures = sample.rows.get(row.path, {})
+            size, ratio = figures.get("gradient", 0.0), figures.get("ratio", 0.0)
+            pull = run.pull(sample, row) / abs(run.start or 1.0) if run.known else 0.0
+            steep = size > HUGE and (in_trouble or ratio > FAST)
+            if steep or (np.inf > pull > PULL and in_trouble):
+                moves = f", ‖W‖·‖∂L/∂W‖ is {pull:,.0f} times the loss" if pull > PULL else ""
+                text = f"its gradient's rms is {size:.3g}, its own {figures['value']:.2g}{moves}"
+                yield Finding("exploding", sample.step, row.path, text, remedy)
+                return
+
+
+# ------------------------------------------------------------------ units that let nothing back
+
+
+def _dead(run: _Run) -> Iterator[Finding]:
+    remedy = "a smaller learning rate, biases that begin at 0, leaky_relu or gelu"
+    for row in run.values:
+        if row.flat == "one-sided" and (
+            began := run.lasting(lambda s, p=row.path: s.rows.get(p, {}).get("dead", 0) >= DEAD)  # type: ignore[misc]
+        ):
+            share = began[0].rows[row.path]["dead"]
+            text = f"{share:.0%} of the units of {row.op} let no gradient back for a whole batch"
+            yield Finding("dead units", began[0].step, row.path, text, remedy)
+
+
+def _saturated(run: _Run) -> Iterator[Finding]:
+    if run.learned(0.5):
+        return
+    for row in run.values:
+        for figure, limit, words in (
+            ("flat", FLAT, "of the entries lie where {} is flat"),
+            ("sharp", SHARP, "of the rows of {} look at one place alone"),
+        ):
+            if figure == "flat" and row.flat != "bounded":
+                continue
+            holds = run.lasting(lambda s, p=row.path, f=figure: s.rows.get(p, {}).get(f, 0) > limit)  # type: ignore[misc]  # noqa: B023
+            if holds:
+                share = holds[0].rows[row.path][figure]
+                remedy = "smaller weights or inputs before it, a norm, scores divided by √d_k"
+                text = f"{share:.0%} {words.format(row.op)}"
+                yield Finding("saturated", holds[0].step, row.path, text, remedy)
+
+
+# ------------------------------------------------------------------ parameters that do not learn
+
+WHY = {
+    "frozen": ("requires_grad is False", "requires_grad = True, if it should learn"),
+    "unused": ("no op of the step takes it", "use it, or take it out of the model"),
+    "detached": (
+        "ops take it, but no gradient comes back",
+        "look for detach(), numpy() or a branch that the loss does not depend on",
+    ),
+    "no_grad": ("ops take it under no_grad alone", "call the layer outside of no_grad()"),
+    "zero": ("its gradient is exactly 0", "look at what lies between it and the loss"),
+    "not given": ("the optimizer does not have it", "optimizer over model.parameters()"),
+    "stale": ("the last step's gradient is still in it", "optimizer.zero_grad() in each step"),
+    "symmetric": ("all of its units are copies of each other", "random weights"),
+}
+
+
+def _not_learning(run: _Run) -> Iterator[Finding]:
+    whole = len(run.samples)
+    for why, (words, remedy) in WHY.items():
+        rows = []
+        for row in run.flow.of_kind("weight"):
+            steps = [s.step for s in run.samples if s.notes.get(row.path) == why]
+            enough = whole - (why == "stale") if why != "zero" else max(min(3, whole), whole // 2)
+            explained = why == "zero" and any(_dead(run))
+            if steps and len(steps) >= enough and not explained:
+                rows.append((row.path, steps[0]))
+        if rows:
+            others = ", ".join(path for path, _ in rows[1:4])
+            more = f"; and {len(rows) - 1} more: {others}" if others else ""
+            kind = {"stale": "stale gradient", "symmetric": "symmetric"}.get(why, "no gradient")
+            yield Finding(kind, rows[0][1], rows[0][0], f"{why}: {words}{more}", remedy)
+
+
+# ------------------------------------------------------------------ the loss
+
+
+def _oscillating(run: _Run) -> Iterator[Finding]:
+    if not run.known or run.learned(0.3):
+        return
+    later = run.loss[len(run.loss) // 4 :]
+    swing = float(np.median(np.abs(np.diff(later))))
+    level = float(np.median(np.abs(later)))
+    blown = level > 2 * abs(run.start)
+    wide = swing > (0.1 if blown else 0.2) * level and swing > 0.05 * abs(run.start)
+    against = run.cosine < -0.2 and run.ratio > 0.03 and not run.learned(0.5)
+    fast = run.ratio > 0.01 or run.cosine < -0.1 or blown
+    if (wide and fast) or against:
+        text = (
+            f"the loss moves by {swing:.2g} from step to step, around {level:.2g}; updates are "
+            f"{run.ratio:.1g} of the weights, the cosine of successive gradients {run.cosine:.2f}"
+        )
+        remedy = "a smaller learning rate (a third), a larger batch, a warm-up"
+        yield Finding("oscillating", run.steps[len(run.loss) // 4], "", text, remedy)
+
+
+def _diverging(run: _Run) -> Iterator[Finding]:
+    above = run.end - 0.3 * abs(run.start)
+    if run.known and above > run.start and (above > run.begun or run.ratio > 0.01):
+        first = int(np.flatnonzero(run.loss > run.start + 0.3 * abs(run.start))[0])
+        text = f"the loss began at {run.start:.3g} and ended at {run.end:.3g}"
+        remedy = "a smaller learning rate, clip_grad_norm; is the loss minimised, not maximised?"
+        yield Finding("diverging", run.steps[first], "", text, remedy)
+
+
+def _too_fast(run: _Run) -> Iterator[Finding]:
+    if run.ratio > FAST and not run.learned(0.5):
+        text = f"a step moves weights by {run.ratio:.1g} of their size, where 1e-3 is usual"
+        yield Finding(
+            "update ratio", 0, "", text, f"a learning rate {run.ratio / 1e-3:,.0f} times smaller"
+        )
+
+
+def _slow(run: _Run) -> Iterator[Finding]:
+    drifts = [d[-1][1] for row in run.weights if (d := run.flow.series(row.path, "drift"))]
+    if not drifts or run.flow.steps < STEPS or run.learned(0.8):
+        return
+    if 0 < run.ratio < SLOW and max(drifts) < 5e-3:
+        text = (
+            f"a step moves weights by {run.ratio:.1g} of their size, where 1e-3 is usual: "
+            f"{max(drifts):.1g} in {run.flow.steps} steps"
+        )
+        yield Finding("slow", 0, "", text, f"a learning rate {1e-3 / run.ratio:,.0f} times larger")
+
+
+def _overfitting(run: _Run) -> Iterator[Finding]:
+    held_out = run.flow.logs(run.held_out) if run.held_out else []
+    losses = np.array([x for _, x in held_out])
+    if len(losses) < 4 or not np.isfinite(losses).all() or not run.known:
+        return
+    best, end = int(losses.argmin()), float(np.median(losses[-2:]))
+    at = np.searchsorted(run.steps, held_out[best][0])
+    then = float(np.median(run.loss[max(0, at - 2) : at + 3]))
+    if end > 1.1 * losses[best] and run.end < then and best < len(losses) - 2:
+        text = (
+            f"{run.held_out} was {losses[best]:.3g} at its best and is {end:.3g} at the end, while "
+            f"the training loss went from {then:.3g} to {run.end:.3g}"
+        )
+        remedy = "stop here, more data, dropout, weight decay, a smaller model"
+        yield Finding("overfitting", held_out[best][0], "", text, remedy)
+
+
+def _plateau(run: _Run) -> Iterator[Finding]:
+    if run.known and run.end > 0.97 * run.start:
+        text = (
+            f"the loss began at {run.start:.3g} and ended at {run.end:.3g}; successive gradients "
+            f"have a cosine of {run.cosine:.2f}"
+        )
+        remedy = "can it learn one batch by heart? look at labels, scale of inputs, learning rate"
+        yield Finding("plateau", run.steps[0], "", text, remedy)
+
+
+RULES = (
+    _not_finite, _not_learning, _dead, _saturated, _exploding, _vanishing, _slow, _diverging,
+    _oscillating, _too_fast, _overfitting,
+)  # fmt: skip
+SYMPTOMS = (_plateau,)

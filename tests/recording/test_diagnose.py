@@ -1,0 +1,156 @@
+"""What `flow.diagnose()` says of planted problems, and that it says nothing of healthy runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from benchmarks.training_problems import MODELS, PROBLEMS, train
+from layers import Linear
+from minigrad.optim import SGD
+from minigrad.recording.diagnose import diagnose
+from minigrad.recording.flow import FlowRecord, Row, Sample
+
+RUNS = [*(("healthy", model) for model in MODELS), *((problem, "MLP") for problem in PROBLEMS)]
+RUNS += [("vanishing", "LSTM"), ("exploding", "GPT")]
+
+
+@pytest.mark.parametrize(("problem", "model"), [*dict.fromkeys(RUNS)])
+def test_a_planted_problem_is_found_and_none_in_its_healthy_twin(problem: str, model: str) -> None:
+    """All problems in all models, over 20 seeds: python -m benchmarks.training_problems."""
+    found = train(model, problem, seed=0).diagnose()
+    if problem == "healthy":
+        assert found == []
+    else:
+        assert problem in found.kinds
+
+
+def run_of(losses: Any, samples: list[dict[str, float]] | None = None, **logged: Any) -> FlowRecord:
+    """A record of one weight, with a loss at each step."""
+    flow = FlowRecord()
+    flow.add_row(Row("W", "weight", shape=(5, 7)))
+    usual = {"value": 1.0, "gradient": 0.1, "ratio": 1e-3, "cosine": 0.3, "drift": 0.1}
+    for i, own in enumerate(samples or [{}] * 6):
+        flow.add_sample(Sample(i * 4, rows={"W": usual | own}))
+    for i, loss in enumerate(losses):
+        flow.add_logged({"step": i, "loss": loss} | {n: x[i] for n, x in logged.items()})
+    flow.steps = len(losses)
+    return flow
+
+
+FALLING = np.geomspace(2.0, 0.1, 40)
+NOISE = np.random.default_rng(0).normal(1, 0.05, size=40)
+
+
+@pytest.mark.parametrize(
+    ("kind", "step", "words", "flow"),
+    [
+        ("plateau", 0, "began at 2 and ended at 2", run_of(np.full(40, 2.0))),
+        ("diverging", 2, "ended at 9.19", run_of(np.linspace(1, 10, 40), [{"ratio": 0.05}] * 6)),
+        ("slow", 0, "1,000 times", run_of(NOISE, [{"ratio": 1e-6, "drift": 1e-5}] * 6)),
+        ("update ratio", 0, "0.3 of their size", run_of(NOISE, [{"ratio": 0.3}] * 6)),
+        ("oscillating", 10, "-0.60", run_of(NOISE, [{"cosine": -0.6, "ratio": 0.04}] * 6)),
+        ("exploding", 8, "rms is 1e+03", run_of(NOISE, [{}, {}, *[{"gradient": 1e3}] * 4])),
+        (
+            "overfitting",
+            19,
+            "val_loss was 0.5 at its best",
+            run_of(FALLING, val_loss=0.5 + np.abs(np.arange(40) - 19) / 100),
+        ),
+    ],
+)
+def test_what_the_loss_shows_is_found_with_its_step(
+    kind: str, step: int, words: str, flow: FlowRecord
+) -> None:
+    (finding,) = diagnose(flow)
+    assert (finding.kind, finding.step) == (kind, step)
+    assert words in str(finding)
+
+
+@pytest.mark.parametrize(
+    "flow",
+    [
+        run_of([]),
+        run_of(FALLING),
+        run_of(FALLING * NOISE),
+        run_of([*FALLING, *[0.1] * 60]),  # converged
+        run_of(FALLING, [{"gradient": 500.0}] * 6),  # of a sum over a large batch
+        run_of(FALLING, val_loss=FALLING * 1.2),
+        run_of(FALLING, [{"ratio": 0.0}] + [{"ratio": 0.4}] * 5),  # began as zeros
+        run_of(FALLING * np.random.default_rng(1).uniform(0.3, 1.7, size=40)),  # batches of one
+    ],
+)
+def test_nothing_is_found_where_the_loss_falls(flow: FlowRecord) -> None:
+    assert diagnose(flow) == []
+    assert str(diagnose(flow)) == "nothing found"
+
+
+def test_the_first_nan_is_named_with_its_op_and_operands() -> None:
+    w = mg.tensor([4.0, 1.0], requires_grad=True, name="w")
+    optimizer = SGD([w], lr=0.5)
+    with mg.watch([w], every=1) as flow, np.errstate(all="ignore"):
+        for _ in range(6):
+            optimizer.zero_grad()
+            with mg.scope("head"):
+                loss = mg.sum(mg.log(w))
+            loss.backward()
+            optimizer.step()
+            flow.log(loss=loss)
+    finding = flow.diagnose()[0]
+    assert (finding.kind, finding.path) == ("not finite", "head/log")
+    assert "log made it from finite operands" in finding.text
+    assert finding.step == next(i for i, x in flow.logs("loss") if not np.isfinite(x))
+
+
+def test_a_nan_between_the_steps_looked_at_has_its_step_and_a_remedy() -> None:
+    w = mg.tensor([1.0], requires_grad=True, name="w")
+    optimizer = SGD([w], lr=0.1)
+    with mg.watch([w], every=5) as flow:
+        for step in range(9):
+            optimizer.zero_grad()
+            mg.sum(w * (np.nan if step == 3 else 1.0)).backward()
+            optimizer.step()
+    finding = flow.diagnose()[0]
+    assert (finding.kind, finding.step) == ("not finite", 3)
+    assert "mg.anomaly() from step 2 on" in finding.remedy
+
+
+@pytest.mark.parametrize("why", ["unused", "detached", "frozen", "not given"])
+def test_parameters_that_do_not_learn_are_found_with_the_reason(
+    why: str, rng: np.random.Generator
+) -> None:
+    model = {"a": Linear(3, 4, rng=rng), "b": Linear(4, 2, rng=rng)}
+    first = model["a"].parameters()
+    for p in first:
+        p.requires_grad = why != "frozen"
+    trained = [p for layer in model.values() for p in layer.parameters() if p.requires_grad]
+    optimizer = SGD(model["b"].parameters() if why == "not given" else trained, lr=0.1)
+    x = mg.tensor(rng.normal(size=(5, 3)))
+    with mg.watch([*first, *model["b"].parameters()], every=1) as flow:
+        for _ in range(3):
+            optimizer.zero_grad()
+            h = mg.tensor(np.ones((5, 4))) if why == "unused" else model["a"](x)
+            mg.mean(model["b"](h.detach() if why == "detached" else h) ** 2).backward()
+            optimizer.step()
+    (finding,) = flow.diagnose()
+    assert finding.kind == "no gradient"
+    assert finding.text.startswith(f"{why}: ")
+    assert "; and 1 more" in finding.text
+
+
+def test_the_gradient_of_a_keys_bias_is_no_problem(rng: np.random.Generator) -> None:
+    """It is 0 in theory: softmax does not see what all keys share."""
+    from layers import MultiHeadAttention
+
+    layer = MultiHeadAttention(8, 2, use_bias=True, rng=rng)
+    optimizer = SGD(layer.parameters(), lr=0.1)
+    with mg.watch(layer, every=1) as flow:
+        for _ in range(4):
+            optimizer.zero_grad()
+            mg.mean((layer(rng.normal(size=(3, 5, 8))) - 1) ** 2).backward()
+            optimizer.step()
+    assert flow.samples[0].notes == {"multi_head_attention/b_K": "cancels"}
+    assert flow.diagnose() == []
