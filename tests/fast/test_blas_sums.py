@@ -32,13 +32,6 @@ def test_column_sums_are_numpys(rng):
             np.testing.assert_allclose(found, expected, rtol=rounding, atol=rounding)
 
 
-def test_columns_of_float16_are_summed_in_float32():
-    x = np.ones((2, 2048, 2), np.float16)
-    for form in (x, x[:, :, ::-1]):
-        np.testing.assert_array_equal(column_sums(form, 2), np.full(2, 4096, np.float16))
-        assert column_sums(form, 2).dtype == np.float16
-
-
 def test_row_sums_are_numpys(rng):
     for x in [*_forms(rng), rng.normal(size=(2, LIMITS.summed_rows + 3))]:
         rounding = 2e-3 if x.dtype == np.float16 else 1e-6 if x.dtype == np.float32 else 1e-12
@@ -57,9 +50,3 @@ def test_columns_lose_less_than_one_entry_after_the_other(rng):
 def test_rows_are_all_axes_but_the_last_as_one(shape):
     x = np.zeros(shape)
     assert as_rows(x).shape == (int(np.prod(shape[:-1])), shape[-1])
-
-
-def test_infinities_and_nan_are_summed_as_such():
-    x = np.array([[1.0, np.inf, np.nan], [1.0, -1.0, 2.0]])
-    np.testing.assert_array_equal(column_sums(x), [2.0, np.inf, np.nan])
-    np.testing.assert_array_equal(row_sums(x), [[np.nan], [2.0]])

@@ -66,21 +66,6 @@ def test_tiled_equals_exact_for_every_layer_and_mask(rng, name, kind):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_tiled_takes_an_unbatched_sequence_and_float32(rng, name):
-    X = rng.standard_normal((13, _width(name)))
-    _assert_same(LAYERS[name], X, create_causal_mask(13))
-    X = X.astype(np.float32)
-    _assert_same(LAYERS[name], X, create_causal_mask(13), 1e-5, dtype=np.float32)
-
-
-@pytest.mark.parametrize("lead", [(1, 6), (2, 6), (2, 1), (1, 1)])
-@pytest.mark.parametrize("name", ["many heads", "grouped heads"])
-def test_tiled_takes_a_mask_for_each_head(rng, name, lead):
-    mask = rng.uniform(size=(*lead, 7, 7)) < 0.5
-    _assert_same(LAYERS[name], rng.standard_normal((2, 7, 12)), mask)
-
-
-@pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("kind", ["none", "causal", "padding"])
 def test_a_trace_of_tiles_measures_all_that_exists(rng, name, kind):
     """∂Q, ∂K, ∂V, ∂X and the weights' against the hand-derived steps; S and A are not there."""
@@ -138,10 +123,6 @@ def test_projections_leave_blas_its_threads_beside_one_tile_alone(rng, monkeypat
     with LIMITS.changed(one_tile_scores=few):
         LAYERS["many heads"](method="tiled")(X).sum().backward()
     assert len(shared) == products  # forward, and for each of X and W
-
-
-def test_exact_is_the_default():
-    assert all(make().method == "exact" for make in LAYERS.values())
 
 
 @pytest.mark.parametrize("name", LAYERS)

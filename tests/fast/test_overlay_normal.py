@@ -54,17 +54,3 @@ def test_exact_gelu_of_many_entries_is_the_c_librarys():
     near = np.abs(x) < 6
     np.testing.assert_allclose(gelu(x)[0][near], expected[near], rtol=1e-14)
     np.testing.assert_allclose(gelu(x)[0], expected, rtol=1e-12)
-
-
-def test_exact_gelu_of_many_entries_keeps_ends_and_nan():
-    x = np.resize([-np.inf, -100.0, 0.0, 100.0, np.inf, np.nan], 6000)
-    with np.errstate(invalid="ignore"):  # -∞ · 0
-        y = gelu(x)[0][:6]
-    np.testing.assert_array_equal(y, [np.nan, -0.0, 0.0, 100.0, np.inf, np.nan])
-
-
-def test_exact_gelu_in_float32_is_float64s_rounded():
-    x = np.linspace(-9, 9, 5003, dtype=np.float32)
-    expected = gelu(x.astype(np.float64))[0]
-    assert gelu(x)[0].dtype == np.float32
-    np.testing.assert_allclose(gelu(x)[0], expected, rtol=2e-7)

@@ -53,13 +53,6 @@ def test_within_blas_has_one_thread_and_after_it_its_own():
     assert blas_threads() == before
 
 
-def test_the_users_own_limit_is_respected_and_put_back():
-    with threadpoolctl.threadpool_limits(1):
-        with one_threaded_blas as count:
-            assert count == 1
-        assert blas_threads() == ONE
-
-
 def test_the_last_one_out_restores_it_whoever_came_first():
     before, said = blas_threads(), {}
     first_in, last_out, done, end = (threading.Event() for _ in range(4))
@@ -176,44 +169,8 @@ def test_an_interrupt_while_helpers_work_waits_for_what_they_are_at(monkeypatch)
         assert state.count("began") == state.count("ended")
 
 
-def test_threads_run_in_the_callers_context():
-    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
-        run(lambda *_: np.float64(1e308) * np.full(3, 10.0), range(4), 2)
-
-
 def _helpers():
     return [thread for thread in threading.enumerate() if isinstance(thread, threads._Helper)]
-
-
-def test_a_helper_does_one_job_after_another():
-    """Ten jobs in a row, one after a failure, and there is one helper for all of them."""
-    threads._free.clear()
-    before, who = set(_helpers()), []
-    for i in range(10):
-        both = threading.Barrier(2)  # so each of the two takes one item
-
-        def work(item, _, both=both, i=i):
-            both.wait()
-            who.append(threading.current_thread())
-            if i == 4:
-                raise ZeroDivisionError("planted")
-
-        with suppress(ZeroDivisionError):
-            run(work, range(2), 2)
-    helpers = set(who) - {threading.current_thread()}
-    assert len(who) == 20
-    assert len(helpers) == 1
-    assert set(_helpers()) - before == helpers
-
-
-def test_a_helper_ends_when_nothing_came_for_a_while(monkeypatch):
-    monkeypatch.setattr(threads._Helper, "PATIENCE", 0.01)
-    threads._free.clear()
-    run(lambda *_: None, range(2), 2)
-    (helper,) = threads._free
-    helper.join(timeout=60)
-    assert not helper.is_alive()
-    assert not threads._free
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

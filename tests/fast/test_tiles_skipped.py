@@ -10,7 +10,6 @@ import minigrad as mg
 from minigrad.fast import memory, threads
 from minigrad.fast.limits import LIMITS
 from minigrad.fast.tiles.mask_tiles import BLOCK, TileGrid
-from minigrad.fast.tiles.schedule import Schedule
 from minigrad.ops.mask_rules import Causal, Global, Window
 
 from .test_tiled import MASKS, RULES, assert_close, assert_equals_exact, draw, in_tiles, run  # noqa: F401
@@ -48,12 +47,6 @@ def test_every_open_entry_is_computed_and_every_closed_block_skipped(rng, kind, 
     is_open = mask if mask.dtype == bool else mask > -np.inf
     assert_skips(is_open, *seen(*sizes, mask))
     assert_skips(is_open & np.tri(*sizes, dtype=bool), *seen(*sizes, mask, Causal()))
-
-
-@pytest.mark.parametrize("kind", RULES)
-@pytest.mark.parametrize("sizes", SIZES)
-def test_blocks_that_a_rule_closes_are_skipped(kind, sizes):
-    assert_skips(RULES[kind].array(*sizes), *seen(*sizes, None, RULES[kind]))
 
 
 @pytest.mark.parametrize("mask", [
@@ -135,20 +128,6 @@ def test_flops_of_skipped_tiles_are_not_counted(rng):
     assert flops(q, k, v, rule=Window(129) | Global((0,))) == 6 * 19 * 128**2 * SCORE
 
 
-def test_flops_under_masks_that_differ_are_each_masks_own(rng):
-    q, k, v = draw(rng, (2, 3), 256, 256)
-    masks = np.zeros((2, 1, 256, 256), bool)
-    masks[0] = np.tri(256)  # 3 of 4 blocks, for each of three heads
-    masks[1, :, :, 200:] = True  # 2
-    assert flops(q, k, v, masks) == 3 * (3 + 2) * 128**2 * SCORE
-
-
-def test_in_one_tile_every_score_is_computed_and_counted(rng):
-    q, k, v = draw(rng, (), 256, 256)
-    with LIMITS.changed(one_tile_scores=1 << 30):
-        assert flops(q, k, v, None, is_causal=True) == 256**2 * SCORE
-
-
 # ---------------------------------------------------------------- memory
 
 
@@ -193,46 +172,3 @@ def test_nothing_is_stored_where_nothing_is_recorded(rng):
     assert out.node is None
     recorded = mg.scaled_dot_product_attention(q, k, v, method="tiled").node
     assert recorded.saved[recorded.plan.names.index("weights")].nbytes > 300 * 300 * 8
-
-
-def test_scratch_is_bounded_from_call_to_call():
-    threads._idle.clear()
-    q = np.ones((1200, 1500), np.float32)
-    mg.tiled_attention(q, q, q)
-    assert len(threads._idle) <= 4
-    assert all(scratch.nbytes <= threads.Scratch.LARGEST for scratch in threads._idle)
-
-
-def test_grouped_heads_share_keys_and_values_without_copies(rng):
-    q = rng.standard_normal((2, 2, 3, 139, 5))
-    k, v = (rng.standard_normal((2, 2, 1, 139, d)) for d in (5, 3))
-    schedule = Schedule(q, k, v, None, None, None)
-    assert schedule.k.shape == (2, 2, 3, 139, 5)
-    assert schedule.k.strides[2] == schedule.v.strides[2] == 0
-    assert_equals_exact(q, k, v, is_causal=True)
-
-
-@pytest.mark.parametrize(
-    ("lead", "masks", "groups"),
-    [
-        ((64, 8), None, [(64, 8)]),
-        ((64, 8), (), [(64, 8)]),
-        ((64, 8), (64, 1), [(1, 8)] * 64),
-        ((64, 8), (8,), [(1, 1)] * 512),
-        ((2, 3, 4), None, [(1, 3, 4)] * 2),
-        ((1024,), None, [(728,), (296,)]),
-    ],
-)
-def test_a_group_takes_as_many_heads_of_one_mask_as_fill_a_tile(lead, masks, groups):
-    q, k = np.zeros((*lead, 20, 3)), np.zeros((*lead, 18, 3))
-    mask = None if masks is None else np.ones((*masks, 20, 18), bool)
-    schedule = Schedule(q, k, k, mask, None, None)
-    schedule.plan(1, 0)
-    assert [schedule.q[group.heads].shape[:-2] for group in schedule.groups] == [
-        tuple(size for size, place in zip(sizes, group.heads, strict=True) if type(place) is slice)
-        for sizes, group in zip(groups, schedule.groups, strict=True)
-    ]
-    done = np.zeros(lead, int)
-    for group in schedule.groups:
-        done[group.heads] += 1
-    assert (done == 1).all()

@@ -148,47 +148,6 @@ def test_a_mask_with_nan_is_refused_at_a_later_call_too(wrong, method):
         step(x, mask.copy())
 
 
-@pytest.mark.usefixtures("sizes")
-@pytest.mark.parametrize("kind", ["self", "multi"])
-def test_attention_in_float32_and_unbatched_equals_eager(kind):
-    rng = np.random.default_rng(0)
-    for shape, dtype, tolerance in (((1, N, 6), np.float32, 1e-4), ((N, 6), np.float64, 1e-12)):
-        x = mg.tensor(rng.normal(size=shape).astype(dtype), requires_grad=True, name="X")
-        weight, layer = rng.normal(size=shape).astype(dtype), _layer(kind, True, dtype)
-
-        def step(x, layer=layer, weight=weight):
-            out = layer(x, mask=MASKS["causal"])
-            out.backward(weight)
-            return out
-
-        _compare(layer, x, step, tolerance=tolerance)
-
-
-@pytest.mark.usefixtures("sizes")
-def test_what_was_handed_out_stays_as_it_is():
-    """Weights, outputs and gradients of earlier calls, however many are kept."""
-    layer = _layer("self", True)
-    weight = np.ones((64, N, 6))  # large enough that memory is handed out again
-
-    @mg.compile
-    def step(x):
-        out = layer(x)
-        out.backward(weight)
-        return out
-
-    kept = []
-    for n in range(6):
-        x = mg.tensor(np.random.default_rng(n).normal(size=(64, N, 6)), requires_grad=True)
-        for leaf in layer.parameters():
-            leaf.grad = None
-        out = step(x)
-        arrays = [out.numpy(), out.numpy()[3:5], layer.attention_weights, x.grad, layer.W_Q.grad]
-        kept += [(a, a.copy()) for a in arrays]
-    assert not step.reasons
-    for array, copy in kept:
-        np.testing.assert_array_equal(array, copy)
-
-
 WEIGHT = np.ones((1, N, 6))
 
 
