@@ -116,7 +116,8 @@ class RNNCell(_Cell):
         return (mg.tanh(z).named("h"),)
 
     def sequence(self, X: Any, mask: Any, *state: Any) -> tuple[Any, Arrays]:
-        H = mg.rnn(self.from_input(X, self.both_biases()), self.weight_hh, *state, mask=mask)
+        weights = self.weight_ih, self.weight_hh, self.both_biases()
+        H = mg.rnn(X, *weights, *state, mask=mask)  # (T, B, H)
         return H, (H[-1],)
 
 
@@ -145,9 +146,8 @@ class GRUCell(_Cell):
         return (mg.add(n, z * (h - n)).named("h"),)
 
     def sequence(self, X: Any, mask: Any, *state: Any) -> tuple[Any, Arrays]:
-        Z, bias = self.from_input(X, self.bias_ih), self.bias_hh
-        bias = mg.mark_constant(np.zeros(3 * self.d_hidden, self.dtype)) if bias is None else bias
-        H = mg.gru(Z, self.weight_hh, bias, *state, mask=mask)
+        weights = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
+        H = mg.gru(X, *weights, *state, mask=mask)  # (T, B, H)
         return H, (H[-1],)
 
 
@@ -180,10 +180,10 @@ class LSTMCell(_Cell):
         return mg.multiply(o, mg.tanh(c)).named("h"), c
 
     def sequence(self, X: Any, mask: Any, *state: Any) -> tuple[Any, Arrays]:
-        Z = self.from_input(X, self.both_biases())  # (T, B, 4 H)
-        states = mg.lstm(Z, self.weight_hh, *state, mask=mask)  # (2, T, B, H)
-        H = states[0]
-        return H, (H[-1], states[1, -1])
+        weights = self.weight_ih, self.weight_hh, self.both_biases()
+        states = mg.lstm(X, *weights, *state, mask=mask)  # (T + 1, B, H)
+        H, c = states[:-1], states[-1]
+        return H, (H[-1], c)
 
 
 class _Recurrent(Module):
@@ -224,13 +224,15 @@ class _Recurrent(Module):
     ) -> Any:
         """H (B, T, d_hidden), beside the last states if asked for; see the class."""
         self._check(X, mask)
+        if mask is not None:  # as a Tensor, so that mg.compile follows what is done with it
+            mask = mask if isinstance(mask, mg.Tensor) else mg.tensor(np.asanyarray(mask))
         if X.ndim == 2:  # one sequence
-            X, mask = mg.expand_dims(X, 0), None if mask is None else np.asarray(mask)[None]
+            X, mask = mg.expand_dims(X, 0), None if mask is None else mg.expand_dims(mask, 0)
             out = self.forward(X, state, mask, return_state=True)
             H = mg.squeeze(out[0], 0)
             return (H, out[1]) if return_state else H
         X = mg.swapaxes(X, 0, 1)  # (T, B, d)
-        mask = None if mask is None else np.swapaxes(mask, 0, 1)
+        mask = None if mask is None else mg.swapaxes(mask, 0, 1)
         states = self._first_states(X.shape[1], state)
         last: list[Arrays] = []
         for k in range(0, len(self.cells), self.n_directions):

@@ -1,9 +1,9 @@
 r"""Recurrent sequences as one op each, with backpropagation through time for a rule.
 
-An op takes what the inputs bring to the gates at all T steps, Z = X W_ihᵀ + b, one product made
-before; goes through the steps; and gives the states at all of them. Where a mask is false a state
-is carried over, and no gradient reaches that step's input: so sequences of several lengths go
-together. A rule finds the gates of all steps at once, for all states before are known, and then
+An op multiplies the inputs of all T steps with W_ih at once, Z = X W_ihᵀ + b, then goes through the
+steps, h_t from Z_t + h_{t-1} W_hhᵀ, and gives the states at all of them. Where a mask is false a
+state is carried over, and no gradient reaches that step's input: so sequences of several lengths
+go together. A rule finds the gates of all steps at once, for all states before are known, and then
 goes back through the steps with what is left: a product and a few multiplications each.
 """
 
@@ -16,24 +16,27 @@ import numpy as np
 
 from ..engine.errors import DTypeError, ShapeError
 from ..engine.op import Call, call, op
+from .dtypes import single
 from .functions import sigmoid
-from .products import as_rows
+from .products import as_rows, linear
 from .select import split
 
 __all__ = ["gru", "lstm", "rnn"]
 
 
-def check_steps(Z: Any, U: Any, mask: Any, gates: int, *states: Any) -> None:
-    """Raise ShapeError unless Z is (T, B, gates · H), U (gates · H, H) and a state (B, H)."""
-    H = np.shape(U)[-1] if np.ndim(U) == 2 else -1
+def check_steps(X: Any, W_ih: Any, W_hh: Any, gates: int, mask: Any, *states: Any) -> None:
+    """Raise ShapeError unless X is (T, B, d), W_ih (gates · H, d), W_hh (gates · H, H), a state
+    (B, H) and the mask (T, B).
+    """
+    H = np.shape(W_hh)[-1] if np.ndim(W_hh) == 2 else -1
     wide = "H" if gates == 1 else f"{gates} H"
-    if np.ndim(Z) != 3 or np.shape(U) != (gates * H, H) or np.shape(Z)[2] != gates * H:
-        raise ShapeError(
-            f"Z must be (T, B, {wide}) and U ({wide}, H), got {np.shape(Z)} and {np.shape(U)}"
-        )
-    T, B = np.shape(Z)[:2]
+    found = f"got {np.shape(X)}, {np.shape(W_ih)} and {np.shape(W_hh)}"
+    fits = np.ndim(X) == 3 and np.shape(W_hh) == (gates * H, H)
+    if not fits or np.shape(W_ih) != (gates * H, np.shape(X)[2]):
+        raise ShapeError(f"X must be (T, B, d), W_ih ({wide}, d) and W_hh ({wide}, H), {found}")
+    T, B = np.shape(X)[:2]
     if T == 0:
-        raise ShapeError("Z must have at least one step")
+        raise ShapeError("X must have at least one step")
     for state in states:
         if np.shape(state) != (B, H):
             raise ShapeError(f"a first state must be (B, H) = {(B, H)}, got {np.shape(state)}")
@@ -41,6 +44,17 @@ def check_steps(Z: Any, U: Any, mask: Any, gates: int, *states: Any) -> None:
         raise ShapeError(f"mask must be (T, B) = {(T, B)}, got {np.shape(mask)}")
     if mask is not None and mask.dtype != np.bool_:
         raise DTypeError(f"mask must be boolean, got {mask.dtype}")
+
+
+def from_input(X: Any, W: Any, b: Any) -> Any:
+    """What all inputs bring to the gates: X Wᵀ + b."""
+    return linear(X, W.T, b)
+
+
+def through_input(d_Z: Any, X: Any, W: Any) -> tuple[Any, Any, Any]:
+    """The gradients of X, W and b from that of Z = X Wᵀ + b."""
+    rows = as_rows(d_Z)
+    return np.matmul(d_Z, W), np.matmul(rows.T, as_rows(X)), single(rows).sum(axis=0)
 
 
 def before(states: Any, first: Any) -> Any:
@@ -53,8 +67,8 @@ def taken(mask: Any, t: int, new: Any, old: Any) -> Any:
     return new if mask is None else np.where(mask[t][:, None], new, old)
 
 
-def back_through(step: Callable[..., Any], T: int, *gradients: Any) -> tuple[list[Any], Any]:
-    """What `step(t, *gradients)` gives for each t, in order of time, and the gradients at last.
+def back_through(step: Callable[..., Any], T: int, *gradients: Any) -> tuple[Any, Any]:
+    """What `step(t, *gradients)` gives for each t, stacked in order, and the gradients at last.
 
     A step gives its part for Z, and the gradients of the states before it.
     """
@@ -62,225 +76,251 @@ def back_through(step: Callable[..., Any], T: int, *gradients: Any) -> tuple[lis
     for t in reversed(range(T)):
         part, *gradients = step(t, *gradients)
         parts.insert(0, part)
-    return parts, gradients
+    return np.stack(parts), gradients
 
 
-def _samples(gates: int, states: int, bias: bool = False) -> Callable[..., Iterator[Call]]:
+def _samples(gates: int, states: int, biases: int = 1) -> Callable[..., Iterator[Call]]:
     def samples(rng: np.random.Generator) -> Iterator[Call]:
         mask = np.array([[True, True], [True, False], [True, False]])
         for T, B, H, given in ((3, 2, 2, None), (3, 2, 1, mask), (1, 1, 2, None), (2, 0, 2, None)):
-            shapes = [(T, B, gates * H), (gates * H, H)]
-            shapes += [(gates * H,)] * bias + [(B, H)] * states
+            shapes = [(T, B, 3), (gates * H, 3), (gates * H, H)]
+            shapes += [(gates * H,)] * biases + [(B, H)] * states
             yield call(*(rng.uniform(-1, 1, shape) for shape in shapes), mask=given)
 
     return samples
 
 
-def _per_entry(matmuls: int, others: int) -> Any:
-    """So many products with U, and operations for each entry of the states."""
+def _cost(inputs: int, products: int, others: int) -> Any:
+    """So many products with W_ih, with W_hh, and operations for each entry of the states."""
 
-    def cost(Z: Any, U: Any) -> int:
-        (rows, H), (T, B, _) = U.shape, Z.shape
-        return int(T * B * (2 * matmuls * rows * H + others * H))
+    def cost(X: Any, W_ih: Any, W_hh: Any) -> int:
+        (T, B, _), H = X.shape, W_hh.shape[1]
+        return int(T * B * (2 * inputs * W_ih.size + 2 * products * W_hh.size + others * H))
 
     return cost
 
 
+_Z = r"z_t = x_t <W_ih>^\top + h_{t-1} <W_hh>^\top + <b>"
+
+
+def _vjp_tex(back: str, a: str = r"\bar z", p: str = r"\bar z", **more: str) -> dict[str, str]:
+    """The formulas of a rule; a is the gradient of what inputs bring, p of what states bring."""
+    bodies = {
+        "X": f"{a} <W_ih>",
+        "W_ih": rf"\textstyle\sum_t {a}_t^\top x_t",
+        "W_hh": rf"\textstyle\sum_t {p}_t^\top h_{{t-1}}",
+    }
+    return {name: f"{body}, {back}" for name, body in (bodies | more).items()}
+
+
 # ---------------------------------------------------------------- rnn
 
-_RNN = r"h_t = \tanh(<Z>_t + h_{t-1} <U>^\top)"
 _RNN_BACK = (
     r"\quad \bar z_t = \bar h_t \odot (1 - h_t^{\circ 2}),"
-    r" \quad \bar h_{t-1} = <g>_{t-1} + \bar z_t <U>"
+    r" \quad \bar h_{t-1} = <g>_{t-1} + \bar z_t <W_hh>"
 )
 
 
 @op(
-    tex=rf"h, \quad {_RNN}",
-    vjp_tex={
-        "Z": rf"\bar z, {_RNN_BACK}",
-        "U": rf"\textstyle\sum_t \bar z_t^\top h_{{t-1}}, {_RNN_BACK}",
-        "h": rf"\bar z_1 <U>, {_RNN_BACK}",
+    tex=rf"h, \quad h_t = \tanh z_t, \quad {_Z}",
+    vjp_tex=_vjp_tex(_RNN_BACK, b=r"\textstyle\sum_t \bar z_t", h=r"\bar z_1 <W_hh>"),
+    flops=_cost(1, 1, 3),
+    vjp_flops={
+        "X": _cost(1, 1, 5),
+        "W_ih": _cost(1, 0, 0),
+        "W_hh": _cost(0, 1, 0),
+        "b": _cost(0, 0, 1),
+        "h": _cost(0, 0, 0),
     },
-    flops=_per_entry(1, 2),
-    vjp_flops={"Z": _per_entry(1, 5), "U": _per_entry(1, 0), "h": _per_entry(0, 0)},
     samples=_samples(1, 1),
 )
-def rnn(Z, U, h, mask=None):
-    """A simple recurrent network's states: h_t = tanh(Z_t + h_{t-1} Uᵀ).
+def rnn(X, W_ih, W_hh, b, h, mask=None):
+    """A simple recurrent network's states: h_t = tanh(x_t W_ihᵀ + h_{t-1} W_hhᵀ + b).
 
-    Args: Z: what the inputs bring, (T, B, H). U: (H, H). h: the state before, (B, H).
-        mask: (T, B), False where a state is carried over.
-    Shapes: → (T, B, H)  Raises: ShapeError or DTypeError where these do not fit.
+    Args: b: (H,) or None. h: the state before. mask: False where a state is carried over.
+    Shapes: X (T, B, d), W_ih (H, d), W_hh (H, H), h (B, H), mask (T, B) → (T, B, H)
+    Raises: ShapeError or DTypeError where these do not fit.
     Source: Elman 1990, https://doi.org/10.1207/s15516709cog1402_1.
 
-    >>> rnn(np.zeros((2, 1, 1)), np.ones((1, 1)), np.ones((1, 1))).round(4).ravel()
+    >>> one = np.ones((1, 1))
+    >>> rnn(np.zeros((2, 1, 1)), one, one, None, one).round(4).ravel()
     array([0.7616, 0.642 ])
     """
-    check_steps(Z, U, mask, 1, h)
+    check_steps(X, W_ih, W_hh, 1, mask, h)
     states = []
-    for t in range(len(Z)):
-        h = taken(mask, t, np.tanh(Z[t] + np.matmul(h, U.T)), h)
+    for t, Z in enumerate(from_input(X, W_ih, b)):
+        h = taken(mask, t, np.tanh(Z + np.matmul(h, W_hh.T)), h)
         states.append(h)
     return np.stack(states)
 
 
-@rnn.vjp("Z", "U", "h")
-def _(g, out, U, h, mask):
+@rnn.vjp("X", "W_ih", "W_hh", "b", "h")
+def _(g, out, X, W_ih, W_hh, h, mask):
     slopes = 1 - out * out
 
     def step(t: int, d_h: Any) -> Any:
         d_h = d_h + g[t]
         d_z = taken(mask, t, d_h * slopes[t], 0)
-        return d_z, np.matmul(d_z, U) + taken(mask, t, 0, d_h)
+        return d_z, np.matmul(d_z, W_hh) + taken(mask, t, 0, d_h)
 
-    parts, (d_h,) = back_through(step, len(g), 0)
-    d_Z = np.stack(parts)
-    return d_Z, np.matmul(as_rows(d_Z).T, as_rows(before(out, h))), d_h
+    d_Z, (d_h,) = back_through(step, len(g), 0)
+    d_X, d_W, d_b = through_input(d_Z, X, W_ih)
+    return d_X, d_W, np.matmul(as_rows(d_Z).T, as_rows(before(out, h))), d_b, d_h
 
 
 # ---------------------------------------------------------------- gru
 
 _GRU = (
-    r"h_t = (1 - z_t) \odot n_t + z_t \odot h_{t-1}, \quad n_t = \tanh(<Z>^n_t + r_t \odot p^n_t),"
-    r" \quad (r_t, z_t) = \sigma(<Z>_t + p_t), \quad p_t = h_{t-1} <U>^\top + <b>"
+    r"h_t = (1 - z_t) \odot n_t + z_t \odot h_{t-1}, \quad n_t = \tanh(a^n_t + r_t \odot p^n_t),"
+    r" \quad (r_t, z_t) = \sigma(a_t + p_t),"
+    r" \quad a_t = x_t <W_ih>^\top + <b_ih>, \quad p_t = h_{t-1} <W_hh>^\top + <b_hh>"
 )
 _GRU_BACK = (
-    r"\quad \bar n_t = \bar h_t \odot (1 - z_t) \odot (1 - n_t^{\circ 2}),"
+    r"\quad \bar a_t = (\bar r_t, \bar z_t, \bar n_t),"
+    r" \quad \bar p_t = (\bar r_t, \bar z_t, \bar n_t \odot r_t),"
+    r" \quad \bar n_t = \bar h_t \odot (1 - z_t) \odot (1 - n_t^{\circ 2}),"
     r" \quad \bar z_t = \bar h_t \odot (h_{t-1} - n_t) \odot z_t \odot (1 - z_t),"
     r" \quad \bar r_t = \bar n_t \odot p^n_t \odot r_t \odot (1 - r_t),"
-    r" \quad \bar p_t = (\bar r_t, \bar z_t, \bar n_t \odot r_t),"
-    r" \quad \bar h_{t-1} = <g>_{t-1} + \bar h_t \odot z_t + \bar p_t <U>"
+    r" \quad \bar h_{t-1} = <g>_{t-1} + \bar h_t \odot z_t + \bar p_t <W_hh>"
 )
 
 
 @op(
     tex=rf"h, \quad {_GRU}",
-    vjp_tex={
-        "Z": rf"(\bar r, \bar z, \bar n), {_GRU_BACK}",
-        "U": rf"\textstyle\sum_t \bar p_t^\top h_{{t-1}}, {_GRU_BACK}",
-        "b": rf"\textstyle\sum_t \bar p_t, {_GRU_BACK}",
-        "h": rf"\bar h_1 \odot z_1 + \bar p_1 <U>, {_GRU_BACK}",
-    },
-    flops=_per_entry(1, 19),
+    vjp_tex=_vjp_tex(
+        _GRU_BACK,
+        a=r"\bar a",
+        p=r"\bar p",
+        b_ih=r"\textstyle\sum_t \bar a_t",
+        b_hh=r"\textstyle\sum_t \bar p_t",
+        h=r"\bar h_1 \odot z_1 + \bar p_1 <W_hh>",
+    ),
+    flops=_cost(1, 1, 22),
     vjp_flops={
-        "Z": _per_entry(2, 42),
-        "U": _per_entry(1, 0),
-        "b": _per_entry(0, 3),
-        "h": _per_entry(0, 0),
+        "X": _cost(2, 2, 45),
+        "W_ih": _cost(1, 0, 0),
+        "W_hh": _cost(0, 1, 0),
+        "b_ih": _cost(0, 0, 3),
+        "b_hh": _cost(0, 0, 3),
+        "h": _cost(0, 0, 0),
     },
-    samples=_samples(3, 1, bias=True),
+    samples=_samples(3, 1, biases=2),
 )
-def gru(Z, U, b, h, mask=None):
+def gru(X, W_ih, W_hh, b_ih, b_hh, h, mask=None):
     """A gated recurrent unit's states: h_t = (1 - z_t) n_t + z_t h_{t-1}.
 
-    With p_t = h_{t-1} Uᵀ + b: r_t = σ(Z_t + p_t), z_t = σ(Z_t + p_t), n_t = tanh(Z_t + r_t p_t),
-    each on its third of Z and p, in this order.
+    With a_t = x_t W_ihᵀ + b_ih and p_t = h_{t-1} W_hhᵀ + b_hh: r_t = σ(a_t + p_t),
+    z_t = σ(a_t + p_t), n_t = tanh(a_t + r_t p_t), each on its third of both, in this order.
 
-    Args: Z: what the inputs bring, (T, B, 3 H). U: (3 H, H). b: (3 H,). h: (B, H).
-        mask: (T, B), False where a state is carried over.
-    Shapes: → (T, B, H)  Raises: ShapeError or DTypeError where these do not fit.
+    Args: b_ih, b_hh: (3 H,) or None. h: the state before. mask: False where it is carried over.
+    Shapes: X (T, B, d), W_ih (3 H, d), W_hh (3 H, H), h (B, H), mask (T, B) → (T, B, H)
+    Raises: ShapeError or DTypeError where these do not fit.
     Source: Cho et al. 2014, arXiv:1406.1078, with r after the product, as libraries have it.
 
-    >>> gru(np.zeros((2, 1, 3)), np.zeros((3, 1)), np.zeros(3), np.ones((1, 1))).ravel()
+    >>> W, h = np.zeros((3, 1)), np.ones((1, 1))
+    >>> gru(np.zeros((2, 1, 1)), W, W, None, None, h).ravel()
     array([0.5 , 0.25])
     """
-    check_steps(Z, U, mask, 3, h)
+    check_steps(X, W_ih, W_hh, 3, mask, h)
     states = []
-    for t in range(len(Z)):
-        _, z, n, _ = gru_gates(Z[t], np.matmul(h, U.T) + b)
+    for t, a in enumerate(from_input(X, W_ih, b_ih)):
+        _, z, n, _ = gru_gates(a, from_input(h, W_hh, b_hh))
         h = taken(mask, t, n + z * (h - n), h)
         states.append(h)
     return np.stack(states)
 
 
-def gru_gates(Z: Any, p: Any) -> tuple[Any, Any, Any, Any]:
+def gru_gates(a: Any, p: Any) -> tuple[Any, Any, Any, Any]:
     """r, z and n of what the inputs and the states before bring, and the latter's part for n."""
-    (Z_r, Z_z, Z_n), (p_r, p_z, p_n) = split(Z, 3, axis=-1), split(p, 3, axis=-1)
-    r, z = sigmoid(Z_r + p_r), sigmoid(Z_z + p_z)
-    return r, z, np.tanh(Z_n + r * p_n), p_n
+    (a_r, a_z, a_n), (p_r, p_z, p_n) = split(a, 3, axis=-1), split(p, 3, axis=-1)
+    r, z = sigmoid(a_r + p_r), sigmoid(a_z + p_z)
+    return r, z, np.tanh(a_n + r * p_n), p_n
 
 
-@gru.vjp("Z", "U", "b", "h")
-def _(g, out, Z, U, b, h, mask):
+@gru.vjp("X", "W_ih", "W_hh", "b_ih", "b_hh", "h")
+def _(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
     H_before = before(out, h)
-    r, z, n, p_n = gru_gates(Z, np.matmul(H_before, U.T) + b)
+    r, z, n, p_n = gru_gates(from_input(X, W_ih, b_ih), from_input(H_before, W_hh, b_hh))
     to_n = (1 - z) * (1 - n * n)
     to_r, to_z = to_n * p_n * r * (1 - r), (H_before - n) * z * (1 - z)
-    to_Z, to_p = np.stack([to_r, to_z, to_n], axis=2), np.stack([to_r, to_z, to_n * r], axis=2)
+    to_a, to_p = np.stack([to_r, to_z, to_n], axis=2), np.stack([to_r, to_z, to_n * r], axis=2)
 
     def step(t: int, d_h: Any) -> Any:
         d_h = d_h + g[t]
         d_new = taken(mask, t, d_h, 0)
-        d_p = (np.expand_dims(d_new, 1) * to_p[t]).reshape((len(d_h), len(U)))
-        past = d_new * z[t] + np.matmul(d_p, U)
+        d_p = (np.expand_dims(d_new, 1) * to_p[t]).reshape((len(d_h), len(W_hh)))
+        past = d_new * z[t] + np.matmul(d_p, W_hh)
         return d_new, past + taken(mask, t, 0, d_h)
 
-    parts, (d_h,) = back_through(step, len(g), 0)
-    d_new = np.expand_dims(np.stack(parts), 2)
-    d_Z, d_p = (d_new * to_Z).reshape(Z.shape), as_rows((d_new * to_p).reshape(Z.shape))
-    return d_Z, np.matmul(d_p.T, as_rows(H_before)), d_p.sum(axis=0), d_h
+    d_new, (d_h,) = back_through(step, len(g), 0)
+    whole = (*X.shape[:2], len(W_hh))
+    d_a, d_p = ((np.expand_dims(d_new, 2) * to).reshape(whole) for to in (to_a, to_p))
+    d_X, d_W, d_b = through_input(d_a, X, W_ih)
+    rows = as_rows(d_p)
+    return d_X, d_W, np.matmul(rows.T, as_rows(H_before)), d_b, single(rows).sum(axis=0), d_h
 
 
 # ---------------------------------------------------------------- lstm
 
 _LSTM = (
     r"h_t = o_t \odot \tanh c_t, \quad c_t = f_t \odot c_{t-1} + i_t \odot n_t,"
-    r" \quad (i_t, f_t, o_t) = \sigma(z_t), \quad n_t = \tanh z_t,"
-    r" \quad z_t = <Z>_t + h_{t-1} <U>^\top"
+    rf" \quad (i_t, f_t, n_t, o_t) = (\sigma, \sigma, \tanh, \sigma)(z_t), \quad {_Z}"
 )
 _LSTM_BACK = (
     r"\quad \bar z_t = (\bar c_t \odot n_t \odot i_t \odot (1 - i_t),"
     r" \bar c_t \odot c_{t-1} \odot f_t \odot (1 - f_t),"
     r" \bar c_t \odot i_t \odot (1 - n_t^{\circ 2}),"
     r" \bar h_t \odot \tanh c_t \odot o_t \odot (1 - o_t)),"
-    r" \quad \bar h_{t-1} = <g>^h_{t-1} + \bar z_t <U>,"
-    r" \quad \bar c_t = <g>^c_t + \bar c_{t+1} \odot f_{t+1}"
-    r" + \bar h_t \odot o_t \odot (1 - \tanh^2 c_t)"
+    r" \quad \bar h_{t-1} = <g>_{t-1} + \bar z_t <W_hh>,"
+    r" \quad \bar c_{t-1} = \bar c_t \odot f_t"
+    r" + \bar h_{t-1} \odot o_{t-1} \odot (1 - \tanh^2 c_{t-1})"
 )
 
 
 @op(
-    tex=rf"(h, c), \quad {_LSTM}",
-    vjp_tex={
-        "Z": rf"\bar z, {_LSTM_BACK}",
-        "U": rf"\textstyle\sum_t \bar z_t^\top h_{{t-1}}, {_LSTM_BACK}",
-        "h": rf"\bar z_1 <U>, {_LSTM_BACK}",
-        "c": rf"\bar c_1 \odot f_1, {_LSTM_BACK}",
-    },
-    flops=_per_entry(1, 22),
+    tex=rf"(h_1, \ldots, h_T, c_T), \quad {_LSTM}",
+    vjp_tex=_vjp_tex(
+        _LSTM_BACK,
+        b=r"\textstyle\sum_t \bar z_t",
+        h=r"\bar z_1 <W_hh>",
+        c=r"\bar c_1 \odot f_1",
+    ),
+    flops=_cost(1, 1, 26),
     vjp_flops={
-        "Z": _per_entry(2, 47),
-        "U": _per_entry(1, 0),
-        "h": _per_entry(0, 0),
-        "c": _per_entry(0, 0),
+        "X": _cost(2, 2, 50),
+        "W_ih": _cost(1, 0, 0),
+        "W_hh": _cost(0, 1, 0),
+        "b": _cost(0, 0, 4),
+        "h": _cost(0, 0, 0),
+        "c": _cost(0, 0, 0),
     },
     samples=_samples(4, 2),
 )
-def lstm(Z, U, h, c, mask=None):
+def lstm(X, W_ih, W_hh, b, h, c, mask=None):
     """A long short-term memory's states: h_t = o_t tanh c_t, c_t = f_t c_{t-1} + i_t n_t.
 
-    With z_t = Z_t + h_{t-1} Uᵀ in quarters: i_t = σ, f_t = σ, n_t = tanh, o_t = σ, in this order.
+    With z_t = x_t W_ihᵀ + h_{t-1} W_hhᵀ + b in quarters: i_t = σ, f_t = σ, n_t = tanh, o_t = σ of
+    each, in this order.
 
-    Args: Z: what the inputs bring, (T, B, 4 H). U: (4 H, H). h, c: the states before, (B, H).
-        mask: (T, B), False where states are carried over.
-    Shapes: → (2, T, B, H), h of all steps and then c of all steps.
+    Args: b: (4 H,) or None. h, c: the states before. mask: False where they are carried over.
+    Shapes: X (T, B, d), W_ih (4 H, d), W_hh (4 H, H), h and c (B, H), mask (T, B) → (T + 1, B, H):
+        h of all steps, and then the last c.
     Raises: ShapeError or DTypeError where these do not fit.
     Source: Hochreiter & Schmidhuber 1997, https://doi.org/10.1162/neco.1997.9.8.1735, with the
         forget gate of Gers et al. 2000, https://doi.org/10.1162/089976600300015015.
 
-    >>> one = np.ones((1, 1))
-    >>> lstm(np.zeros((2, 1, 4)), np.zeros((4, 1)), one, one)[1].ravel()
-    array([0.5 , 0.25])
+    >>> W, one = np.zeros((4, 1)), np.ones((1, 1))
+    >>> lstm(np.zeros((2, 1, 1)), W, W, None, one, one)[-1]
+    array([[0.25]])
     """
-    check_steps(Z, U, mask, 4, h, c)
+    check_steps(X, W_ih, W_hh, 4, mask, h, c)
     states = []
-    for t in range(len(Z)):
-        i, f, n, o = lstm_gates(Z[t] + np.matmul(h, U.T))
+    for t, Z in enumerate(from_input(X, W_ih, b)):
+        i, f, n, o = lstm_gates(Z + np.matmul(h, W_hh.T))
         c_new = f * c + i * n
         h, c = taken(mask, t, o * np.tanh(c_new), h), taken(mask, t, c_new, c)
-        states.append(np.stack([h, c]))
-    return np.stack(states, axis=1)
+        states.append(h)
+    return np.stack([*states, c])
 
 
 def lstm_gates(z: Any) -> tuple[Any, Any, Any, Any]:
@@ -289,23 +329,27 @@ def lstm_gates(z: Any) -> tuple[Any, Any, Any, Any]:
     return sigmoid(i), sigmoid(f), np.tanh(n), sigmoid(o)
 
 
-@lstm.vjp("Z", "U", "h", "c")
-def _(g, out, Z, U, h, c, mask):
-    H_before, C_before = before(out[0], h), before(out[1], c)
-    i, f, n, o = lstm_gates(Z + np.matmul(H_before, U.T))
-    tanh_c = np.tanh(f * C_before + i * n)
+@lstm.vjp("X", "W_ih", "W_hh", "b", "h", "c")
+def _(g, out, X, W_ih, W_hh, b, h, c, mask):
+    H_before, T = before(out[:-1], h), len(X)
+    i, f, n, o = lstm_gates(from_input(X, W_ih, b) + np.matmul(H_before, W_hh.T))
+    C, C_new = [c], []
+    for t in range(T):
+        C_new.append(f[t] * C[t] + i[t] * n[t])
+        C.append(taken(mask, t, C_new[t], C[t]))
+    C_before, tanh_c = np.stack(C[:T]), np.tanh(np.stack(C_new))
     to_i, to_f, to_n = n * i * (1 - i), C_before * f * (1 - f), i * (1 - n * n)  # from c
     to_o, to_c = tanh_c * o * (1 - o), o * (1 - tanh_c * tanh_c)  # from h
 
     def step(t: int, d_h: Any, d_c: Any) -> Any:
-        d_h, d_c = d_h + g[0, t], d_c + g[1, t]
+        d_h = d_h + g[t]
         from_h = taken(mask, t, d_h, 0)
         from_c = taken(mask, t, d_c, 0) + from_h * to_c[t]
         quarters = [from_c * to_i[t], from_c * to_f[t], from_c * to_n[t], from_h * to_o[t]]
         d_z = np.concatenate(quarters, axis=-1)
         past_h, past_c = taken(mask, t, 0, d_h), taken(mask, t, 0, d_c)
-        return d_z, np.matmul(d_z, U) + past_h, from_c * f[t] + past_c
+        return d_z, np.matmul(d_z, W_hh) + past_h, from_c * f[t] + past_c
 
-    parts, (d_h, d_c) = back_through(step, len(Z), 0, 0)
-    d_Z = np.stack(parts)
-    return d_Z, np.matmul(as_rows(d_Z).T, as_rows(H_before)), d_h, d_c
+    d_Z, (d_h, d_c) = back_through(step, T, 0, g[T])
+    d_X, d_W, d_b = through_input(d_Z, X, W_ih)
+    return d_X, d_W, np.matmul(as_rows(d_Z).T, as_rows(H_before)), d_b, d_h, d_c

@@ -4,6 +4,15 @@ They write into memory that is used again, go over rows while these stay in cach
 BLAS, and keep by-products so that backward need not compute them again.
 """
 
-from . import elementwise, losses, norms, piecewise, products, select, softmax
+from . import elementwise, losses, norms, piecewise, products, recurrent, select, softmax
 
-__all__ = ["elementwise", "losses", "norms", "piecewise", "products", "select", "softmax"]
+__all__ = [
+    "elementwise",
+    "losses",
+    "norms",
+    "piecewise",
+    "products",
+    "recurrent",
+    "select",
+    "softmax",
+]

@@ -1,0 +1,115 @@
+"""The LSTM with its gates kept for backward, one example a column, and no step that allocates.
+
+Inputs and states lie as (x_t, h_{t-1}, 1) in (T, d + H + 1, B), the weights beside each other: a
+step is one product, and so is its way back. Gates lie as o, i, f, n in (T, 4 H, B): the three with
+σ are one block of memory, and so are the three that the cell's gradient goes through.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...ops.recurrent import check_steps, lstm
+from ..limits import LIMITS
+from ..memory import empty
+
+
+def logistic_in_place(x: Any) -> None:
+    """x ← 1 / (1 + e^-x); what overflows on the way gives 0, which is right."""
+    np.negative(x, x)
+    np.exp(x, x)
+    x += 1
+    np.divide(1, x, x)
+
+
+def _beside(W_ih: Any, W_hh: Any, b: Any, dtype: Any) -> Any:
+    """(W_ih, W_hh, b) with its rows as o, i, f, n."""
+    (rows, d), H = W_ih.shape, W_hh.shape[1]
+    W = np.zeros((rows, d + H + 1), dtype)
+    for k, j in ((0, 3), (1, 0), (2, 1), (3, 2)):
+        here, there = slice(k * H, k * H + H), slice(j * H, j * H + H)
+        W[here, :d], W[here, d : d + H] = W_ih[there], W_hh[there]
+        W[here, -1] = 0 if b is None else b[there]
+    return W
+
+
+@lstm.fast(above=LIMITS.small_entries, auxiliary=("W", "gates", "shown", "states", "cells"))
+def _(X, W_ih, W_hh, b, h, c, mask=None):
+    check_steps(X, W_ih, W_hh, 4, mask, h, c)
+    (T, B, d), H = X.shape, W_hh.shape[1]
+    dtype = np.result_type(X, W_ih, W_hh, h, c)
+    W, states = _beside(W_ih, W_hh, b, dtype), empty((T + 2, d + H + 1, B), dtype)
+    states[:T, :d], states[:, -1] = np.swapaxes(X, 1, 2), 1
+    cells, shown = empty((T + 1, H, B), dtype), empty((T, H, B), dtype)
+    gates, c_n = empty((T, 4 * H, B), dtype), np.empty((H, B), dtype)
+    states[0, d:-1], cells[0] = h.T, c.T
+    with np.errstate(over="ignore"):
+        for t in range(T):
+            z, h = np.dot(W, states[t], gates[t]), states[t + 1, d:-1]
+            c, c_new = cells[t], cells[t + 1]
+            o, i, f, n = z.reshape(4, H, B)
+            logistic_in_place(z[: 3 * H])
+            np.tanh(n, n)
+            np.multiply(f, c, c_new)
+            c_new += np.multiply(i, n, c_n)
+            np.multiply(o, np.tanh(c_new, shown[t]), h)
+            if mask is not None:
+                np.copyto(h, states[t, d:-1], where=~mask[t])
+                np.copyto(c_new, c, where=~mask[t])
+    states[T + 1, d:-1] = cells[T]  # behind the last h
+    return np.swapaxes(states[1:, d:-1], 1, 2), W, gates, shown, states, cells
+
+
+@lstm.fast.vjp("X", "W_ih", "W_hh", "b", "h", "c")
+def _(g, X_shape, b, mask, needed, W, gates, shown, states, cells):
+    (T, H, B), d = shown.shape, X_shape[2]
+    dtype, first = gates.dtype, 0 if needed[0] else d  # without the gradient of X, less to go back
+    slopes = _slopes(gates.reshape(T, 4, H, B), shown, cells)
+    d_z, f, o = slopes.reshape(T, 4 * H, B), gates[:, 2 * H : 3 * H], gates[:, :H]
+    to_c = shown * o
+    to_c *= shown
+    np.subtract(o, to_c, to_c)  # o (1 - tanh² c)
+    g = g.swapaxes(1, 2).astype(dtype, order="C", copy=False)
+    d_c, from_h, back = g[T].copy(), np.empty((H, B), dtype), W[:, first:-1].T.copy()
+    d_states = empty((T + 1, len(back), B), dtype)
+    d_states[T] = 0
+    for t in reversed(range(T)):
+        d_h = d_states[t + 1, d - first :]
+        d_h += g[t]
+        if mask is not None:
+            past_h, past_c = d_h * ~mask[t], d_c * ~mask[t]
+            d_h *= mask[t]
+            d_c *= mask[t]
+        d_c += np.multiply(d_h, to_c[t], from_h)
+        slopes[t, 0] *= d_h
+        slopes[t, 1:] *= d_c
+        np.dot(back, d_z[t], d_states[t])
+        d_c *= f[t]
+        if mask is not None:
+            d_states[t, d - first :] += past_h
+            d_c += past_c
+    d_W = _product_over_steps(d_z, states[:T])
+    d_W = np.concatenate([d_W[H:], d_W[:H]])  # i, f, n, o again
+    d_X = np.swapaxes(d_states[:T, :d], 1, 2) if needed[0] else None
+    d_b, d_h = None if b is None else d_W[:, -1], d_states[0, d - first :].T
+    return d_X, d_W[:, :d], d_W[:, d:-1], d_b, d_h, d_c.T
+
+
+def _slopes(gates: Any, shown: Any, cells: Any) -> Any:
+    """∂h/∂z of o, ∂c/∂z of i, f and n."""
+    slopes = empty(gates.shape, gates.dtype)
+    np.subtract(1, gates[:, :3], slopes[:, :3])
+    slopes[:, :3] *= gates[:, :3]
+    np.multiply(gates[:, 3], gates[:, 3], slopes[:, 3])
+    np.subtract(1, slopes[:, 3], slopes[:, 3])
+    for k, other in enumerate([shown, gates[:, 3], cells[:-1], gates[:, 1]]):
+        slopes[:, k] *= other
+    return slopes
+
+
+def _product_over_steps(a: Any, b: Any) -> Any:
+    """Σ_t a_t b_tᵀ of (T, n, B) and (T, m, B), as one product."""
+    rows = [np.swapaxes(x, 0, 1).reshape(x.shape[1], -1) for x in (a, b)]
+    return np.dot(rows[0], rows[1].T)

@@ -1,0 +1,71 @@
+"""Layers beyond attention, compiled: values and every gradient are eager's, at each call."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import GRU, LSTM, RNN, Linear, Sequential
+
+B, T, D, H = 3, 5, 2, 4
+
+
+def _draw(*shape, seed=0):
+    return np.random.default_rng(seed).uniform(-1, 1, shape)
+
+
+def _masks(seed):
+    return np.arange(T) < np.random.default_rng(seed).integers(1, T + 1, (B, 1))
+
+
+MODELS = {
+    f"{kind.__name__} {method}": (kind(D, H, 2, True, method=method, rng=0), (B, T, D))
+    for kind in (RNN, GRU, LSTM)
+    for method in ("fused", "steps")
+} | {
+    "classifier": (
+        Sequential(LSTM(D, H, rng=0), lambda X: X[:, -1], Linear(H, 3, rng=1)),
+        (B, T, D),
+    ),
+}
+
+
+def check(model, step, *calls):
+    """Three calls of a step, eagerly and compiled, with one program and no reason against it."""
+    run = mg.compile(step)
+    for args in calls:
+        results = []
+        for f in (step, run):
+            model.zero_grad()
+            out = f(*args)
+            results.append([out.numpy().copy(), *(p.grad for p in model.parameters())])
+        for eager, compiled in zip(*results, strict=True):
+            np.testing.assert_allclose(compiled, eager, rtol=1e-11, atol=1e-12)
+    assert (run.recordings, run.reasons) == (1, [])
+
+
+@pytest.mark.usefixtures("sizes")
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_compiled_gives_what_it_gives_eagerly(name):
+    model, shape = MODELS[name]
+
+    def step(X):
+        out = model(X)
+        (out * out).sum().backward()
+        return out
+
+    check(model, step, *[(_draw(*shape, seed=n),) for n in range(3)])
+
+
+@pytest.mark.parametrize("method", ["fused", "steps"])
+def test_a_mask_is_another_at_each_call(method):
+    model = LSTM(D, H, 2, True, method=method, rng=0)
+
+    def step(X, mask):
+        H_all, (h, c) = model(X, mask=mask, return_state=True)
+        loss = (H_all * H_all).sum() + (h * c).sum()
+        loss.backward()
+        return loss
+
+    check(model, step, *[(_draw(B, T, D, seed=n), _masks(n)) for n in range(3)])
