@@ -20,6 +20,9 @@ FAST = {
     "char_gpt": COMPILED,
     "compiled_step": COMPILED,
     "digits": COMPILED,
+    "induction_heads": COMPILED,
+    "reverse_sequences": COMPILED,
+    "sine_lstm": COMPILED,
 }
 EXAMPLES = [
     pytest.param(
