@@ -50,12 +50,6 @@ def test_what_was_only_carried_on_is_said_to_be():
     assert "  b: shape (2,), float64, finite entries in [2, 3]" in lines
 
 
-def test_infinity_from_overflow_is_found():
-    assert (
-        "exp made it from finite operands" in _message(lambda: mg.exp(mg.tensor([1.0, 1000.0])))[0]
-    )
-
-
 def test_ops_without_gradient_are_watched_too():
     lines = _message(lambda: mg.sqrt(mg.tensor([-1.0])))
     assert lines[0].startswith("forward of sqrt at ")
@@ -119,12 +113,6 @@ def test_a_fully_masked_row_is_no_anomaly(rng):
     np.testing.assert_allclose(scores.grad, np.zeros((3, 3)))
 
 
-def test_where_with_minus_infinity_is_a_mask():
-    x = mg.tensor([1.0, 2.0], requires_grad=True)
-    with mg.anomaly():
-        mg.softmax(mg.where(np.array([True, False]), x, -np.inf)).sum().backward()
-
-
 def test_nan_beside_a_mask_is_still_found():
     bad = mg.tensor([np.nan, 1.0])
     lines = _message(lambda: mg.mask_add(bad, np.array([True, False])))
@@ -159,10 +147,3 @@ def test_it_nests_and_decorates():
         f(mg.tensor(1.0))
     with pytest.warns(RuntimeWarning):
         mg.log(mg.tensor(0.0))
-
-
-def test_finite_programs_pass(rng):
-    x = mg.tensor(rng.normal(size=(3, 5)), requires_grad=True)
-    with mg.anomaly():
-        mg.logsumexp(mg.concatenate([x, x * 2]).max(axis=0)).backward()
-    assert np.isfinite(x.grad).all()

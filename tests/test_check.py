@@ -79,14 +79,6 @@ def test_a_rule_that_gives_nan_is_rejected():
     assert error.value.report.error == float("inf")
 
 
-def test_a_rule_that_mixes_entries_up_is_rejected():
-    """A cotangent of ones would not tell the permutation in a sum; random ones do."""
-    with pytest.raises(GradcheckError):
-        mg.gradcheck(
-            lambda a: mg.getitem(_square(lambda g, x: (2 * g * x)[::-1])(a), slice(None)), x
-        )
-
-
 def test_a_wrong_rule_for_a_tiny_function_is_rejected():
     """The tolerance is relative: what is 1e-20 in size is not taken for rounding."""
     wrong = _square(lambda g, x: 2.001 * g * x)
@@ -146,18 +138,9 @@ def test_a_function_that_differs_from_call_to_call_is_refused():
         mg.gradcheck(lambda a: mg.dropout(a, 0.5, rng), np.ones(50))
 
 
-def test_a_constant_function_passes_with_zero_gradients():
-    report = mg.gradcheck(lambda a: mg.tensor([1.0, 2.0]), x, order=2)
-    assert (report.entries, report.engine, report.numeric) == (3, 0.0, 0.0)
-
-
 def test_a_function_cut_from_its_graph_is_rejected():
     with pytest.raises(GradcheckError):
         mg.gradcheck(lambda a: mg.exp(a.detach()) + a * 0, x)
-
-
-def test_the_tolerance_can_be_set():
-    assert mg.gradcheck(_square(lambda g, x: 2.001 * g * x), x, tolerance=1e-3)
 
 
 def test_nothing_is_left_behind():
@@ -197,8 +180,3 @@ def test_compare_accepts_rounding_of_the_coarser_dtype():
 )
 def test_compare_is_not_ok_for_nan_zeros_missed_or_another_shape(engine, formula):
     assert not compare(engine, formula).ok
-
-
-def test_compare_of_zeros_or_of_nothing_is_ok():
-    assert compare(np.zeros(3), np.zeros(3)).ok
-    assert compare(np.zeros((0, 3)), np.zeros((0, 3))).ok

@@ -30,12 +30,6 @@ def test_no_grad_attribute_is_written(x):
     assert y.grad is None
 
 
-def test_the_gradient_of_an_intermediate(x):
-    y = mg.exp(x)
-    found = mg.grad((y**3).sum(), y)
-    np.testing.assert_allclose(found, 3 * y.data**2)
-
-
 def test_an_intermediate_and_what_is_below_it(x):
     y = mg.exp(x)
     by_y, by_x = mg.grad((y**3).sum(), [y, x])
@@ -105,22 +99,6 @@ def test_derivatives_to_fourth_order():
         falling = np.prod([5.0 - k for k in range(order)])
         expected = falling * 1.3 ** (5 - order) + 2.0**order * np.exp(2.6)
         np.testing.assert_allclose(value.data, expected, rtol=1e-13)
-
-
-def test_mixed_second_derivatives_are_symmetric():
-    x, y = mg.tensor(0.7, requires_grad=True), mg.tensor(1.1, requires_grad=True)
-    f = mg.exp(x * y) * mg.tanh(x + y)
-    by_x, by_y = mg.grad(f, [x, y], create_graph=True)
-    one, other = (mg.grad(*pair, create_graph=True).data for pair in ((by_x, y), (by_y, x)))
-    np.testing.assert_allclose(one, other, rtol=1e-14)
-
-
-def test_a_gradient_penalty_trains(x):
-    """∂/∂w of |∂(w·x²)/∂x|² is 8 w x²."""
-    w = mg.tensor(0.5, requires_grad=True)
-    slope = mg.grad((w * x * x).sum(), x, create_graph=True)
-    (slope * slope).sum().backward()
-    np.testing.assert_allclose(w.grad, (8 * 0.5 * x.data**2).sum())
 
 
 def test_create_graph_through_a_gradient_that_is_a_tensor(x):

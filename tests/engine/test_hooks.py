@@ -185,14 +185,6 @@ def test_only_leaves_keep_a_gradient_unless_asked(x):
     np.testing.assert_allclose(z.grad, [1, 1, 1])
 
 
-def test_retaining_twice_keeps_the_gradient_once(x):
-    y = x * 2
-    y.retain_grad()
-    y.retain_grad()
-    y.sum().backward()
-    np.testing.assert_allclose(y.grad, [1, 1, 1])
-
-
 def test_a_retained_gradient_is_what_the_hooks_made_of_it(x):
     y = x * 2
     y.retain_grad()
@@ -210,12 +202,6 @@ def test_a_retained_gradient_has_its_own_array_shape_and_dtype():
     assert y.grad.dtype == np.float32
     assert y.grad.shape == (1, 2)
     assert not np.shares_memory(y.grad, z.grad)
-
-
-def test_on_a_leaf_retain_grad_changes_nothing(x):
-    x.retain_grad()
-    (x * 2).sum().backward()
-    np.testing.assert_allclose(x.grad, [2, 2, 2])
 
 
 def test_on_a_constant_retain_grad_is_refused():
@@ -246,14 +232,6 @@ def test_a_leafs_gradient_may_be_written():
             assert w.grad.flags.writeable
             assert w.grad.flags.owndata
             assert (w.grad.shape, w.grad.dtype) == ((3, 5), np.float32)
-
-
-def test_a_0d_leaf_keeps_a_0d_array():
-    w = mg.tensor(2.0, requires_grad=True)
-    for _ in range(2):
-        (w * w).backward()
-        assert type(w.grad) is np.ndarray
-        assert w.grad.shape == ()
 
 
 def test_a_second_backward_writes_into_no_array_it_gave_before(x):

@@ -126,11 +126,6 @@ def test_a_context_that_does_not_fit_is_refused_with_its_shape(layer, X, context
         layer(X, context=np.zeros(D_CONTEXT))
 
 
-def test_float32_layers_take_a_float64_context(rng, X, context):
-    layer = MultiHeadAttention(D, H, rng=rng, dtype=np.float32, d_context=D_CONTEXT)
-    assert layer(X, context=context).dtype == np.float32
-
-
 @pytest.mark.parametrize("made", [
     lambda: SelfAttention(D, 5, 3, qk_norm=RMSNorm, position=Rotary(2), rng=0),
     lambda: MultiHeadAttention(D, H, 1, qk_norm=RMSNorm, position=Rotary(2), rng=0),

@@ -8,7 +8,7 @@ subtraction, exact to rounding. It can bump every symbol, so every intermediate 
 import numpy as np
 import pytest
 
-from layers.hand_derived import Step, multi_head_steps, self_attention_steps
+from layers.hand_derived import multi_head_steps, self_attention_steps
 
 B, N, D_MODEL, D_K, D_V = 2, 5, 7, 3, 11
 HEADS, KV_HEADS = 6, 2
@@ -131,15 +131,6 @@ def merged(steps):
     return gradients
 
 
-def assert_same(found, expected, **tolerance):
-    assert found.keys() == expected.keys()
-    for symbol in expected:
-        np.testing.assert_allclose(found[symbol], expected[symbol], err_msg=symbol, **tolerance)
-
-
-CLOSE = {"rtol": 1e-10, "atol": 1e-11}
-
-
 # --- closed forms ---------------------------------------------------------------------------------
 
 
@@ -166,13 +157,6 @@ def test_the_worked_example_of_two_tokens_comes_out():
     np.testing.assert_allclose(g["K"], np.array([[-7.5, -c, -7.5], [7.5, c, 7.5]]) / np.sqrt(3))
     for p in "QKV":
         np.testing.assert_allclose(g[f"W_{p}"], g[p])
-
-
-@pytest.mark.parametrize("mask", SINGLE_MASKS.values(), ids=SINGLE_MASKS)
-def test_the_key_bias_shifts_whole_rows_of_scores_so_its_gradient_is_zero(mask):
-    g = merged(self_attention_steps(**single_inputs(), mask=mask))
-    np.testing.assert_allclose(g["S_masked"].sum(axis=-1), 0, atol=1e-12)
-    np.testing.assert_allclose(g["b_K"], 0, atol=1e-12)
 
 
 # --- the complex step -----------------------------------------------------------------------------
@@ -273,17 +257,6 @@ def test_the_formulas_mention_groups_only_where_heads_are_shared():
     assert value_weighting(2).formulas["V"].startswith(r"\sum_{\mathrm{group}} A^\top")
 
 
-def test_every_formula_belongs_to_a_gradient_and_its_braces_match():
-    single = self_attention_steps(**single_inputs())
-    many = multi_head_steps(n_heads=HEADS, n_kv_heads=KV_HEADS, **head_inputs())
-    for step in single + many:
-        assert isinstance(step, Step)
-        assert list(step.formulas) == list(step.gradients)
-        for tex in (step.forward, *step.formulas.values()):
-            assert tex.count("{") == tex.count("}")
-            assert tex.count(r"\left(") == tex.count(r"\right)")
-
-
 @pytest.mark.parametrize("batch", [(), (B,)], ids=["unbatched", "batched"])
 def test_each_gradient_has_the_shape_of_its_symbol(batch):
     def shapes(steps):
@@ -335,23 +308,6 @@ def test_gradients_keep_the_dtype_of_the_inputs_whatever_the_masks(dtype, mask):
 # --- masks and batches ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mask", SINGLE_MASKS.values(), ids=SINGLE_MASKS)
-def test_masked_entries_have_exactly_zero_gradient(mask):
-    allowed, _ = as_boolean_and_bias(mask, (B, N, N))
-    g = merged(self_attention_steps(**single_inputs(), mask=mask))
-    heads = merged(multi_head_steps(n_heads=HEADS, n_kv_heads=KV_HEADS, **head_inputs(), mask=mask))
-    for symbol in ("S_masked", "S", "S_raw"):
-        np.testing.assert_array_equal(g[symbol][~allowed], 0)
-        np.testing.assert_array_equal(np.moveaxis(heads[symbol], 1, -1)[~allowed], 0)
-
-
-def test_boolean_and_additive_masks_say_the_same():
-    inputs = single_inputs()
-    boolean = merged(self_attention_steps(**inputs, mask=ONE_ROW_NOWHERE))
-    additive = np.where(ONE_ROW_NOWHERE, 0.0, -np.inf)
-    assert_same(merged(self_attention_steps(**inputs, mask=additive)), boolean, rtol=0)
-
-
 @pytest.mark.parametrize("nowhere", [np.zeros((N, N), dtype=bool), np.full((N, N), -np.inf)])
 def test_rows_that_may_attend_nowhere_pass_no_gradient_and_raise_no_warning(nowhere):
     with np.errstate(divide="raise", over="raise", invalid="raise"):
@@ -381,7 +337,9 @@ def test_a_three_axis_mask_belongs_to_the_batch_even_when_there_are_as_many_head
         one = inputs | {"X": inputs["X"][i], "grad_output": inputs["grad_output"][i]}
         alone = merged(multi_head_steps(n_heads=h, **one, mask=mask[i]))
         for symbol in ("X", "A", "S_masked", "V"):
-            np.testing.assert_allclose(found[symbol][i], alone[symbol], err_msg=symbol, **CLOSE)
+            np.testing.assert_allclose(
+                found[symbol][i], alone[symbol], err_msg=symbol, rtol=1e-10, atol=1e-11
+            )
 
 
 @pytest.mark.parametrize("shape", [(N, N), (1, N), (1, N, N), (1, 1, N, N)])
@@ -393,7 +351,9 @@ def test_an_unbatched_input_takes_the_masks_a_batch_of_one_takes(shape):
     alone = merged(multi_head_steps(**heads, **inputs))
     expected = merged(multi_head_steps(**heads, **batch))
     for symbol, gradient in alone.items():
-        np.testing.assert_allclose(gradient, expected[symbol].reshape(gradient.shape), **CLOSE)
+        np.testing.assert_allclose(
+            gradient, expected[symbol].reshape(gradient.shape), rtol=1e-10, atol=1e-11
+        )
 
 
 # --- refusing -------------------------------------------------------------------------------------

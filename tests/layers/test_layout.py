@@ -9,7 +9,6 @@ from layers import (
     create_causal_mask,
     explain_layout,
     merge_heads,
-    per_head_weights,
     split_heads,
 )
 
@@ -28,14 +27,6 @@ def test_separate_projections_are_the_fused_one_to_machine_precision(rng, X, opt
     mask = create_causal_mask(N) if causal else None
     fused, apart = layer(X, mask).numpy(), attend_per_head(layer, X, mask)
     np.testing.assert_allclose(apart, fused, rtol=0, atol=8 * np.finfo(float).eps)
-
-
-def test_weights_of_the_heads_side_by_side_are_the_fused_ones(rng):
-    layer = MultiHeadAttention(D, H, rng=rng)
-    W_Q, W_K, W_V, W_O = zip(*per_head_weights(layer), strict=True)
-    for fused, parts in ((layer.W_Q, W_Q), (layer.W_K, W_K), (layer.W_V, W_V)):
-        np.testing.assert_array_equal(np.concatenate(parts, axis=1), fused.numpy())
-    np.testing.assert_array_equal(np.concatenate(W_O, axis=0), layer.W_O.numpy())
 
 
 def test_heads_of_the_wrong_order_are_caught(rng, X):
@@ -76,10 +67,6 @@ def test_what_the_table_says_is_what_numpy_does(X):
     assert np.shares_memory(merge_heads(split), X)
     new = np.ascontiguousarray(split)
     assert not np.shares_memory(merge_heads(new), new)
-
-
-def test_one_head_needs_no_copy_to_merge(X):
-    assert [row.copied for row in explain_layout(X, 1)][-1] is False
 
 
 def test_a_layers_own_steps_have_the_layout_of_the_table(rng, X, hear):

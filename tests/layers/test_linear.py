@@ -34,21 +34,6 @@ def test_gradients_are_those_of_the_closed_form(rng):
     np.testing.assert_allclose(dx, g @ layer.W.numpy().T, rtol=1e-12)
 
 
-def test_gradients_match_central_differences(rng, check_against_differences):
-    check_against_differences(LinearOfX(Linear(3, 2, rng=rng)), rng.normal(size=(5, 3)))
-
-
-class LinearOfX:
-    """A Linear that takes, and ignores, a mask, as the shared check calls it."""
-
-    def __init__(self, layer):
-        self.layer = layer
-        self.backward, self.named_parameters = layer.backward, layer.named_parameters
-
-    def forward(self, X, mask):
-        return self.layer.forward(X)
-
-
 def test_weights_are_xavier_normal_and_biases_zero():
     """W ~ N(0, √(2 / (n_in + n_out))): mean and deviation are within 5 standard errors."""
     layer = Linear(300, 200, rng=np.random.default_rng(7))
@@ -56,12 +41,6 @@ def test_weights_are_xavier_normal_and_biases_zero():
     assert abs(W.mean()) < 5 * sigma / np.sqrt(W.size)
     assert abs(W.std() / sigma - 1) < 5 / np.sqrt(2 * W.size)
     np.testing.assert_array_equal(layer.b.numpy(), np.zeros(200))
-
-
-def test_one_seed_draws_one_layer_and_none_draws_another():
-    first, second = (Linear(3, 2, rng=np.random.default_rng(5)) for _ in range(2))
-    np.testing.assert_array_equal(first.W.numpy(), second.W.numpy())
-    assert (Linear(3, 2).W.numpy() != Linear(3, 2).W.numpy()).any()
 
 
 def test_without_bias_there_is_no_b(rng):

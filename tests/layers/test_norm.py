@@ -31,18 +31,6 @@ def test_rms_norm_gives_every_token_mean_square_one_and_keeps_its_direction(x):
     np.testing.assert_allclose(out / x, np.broadcast_to((out / x)[..., :1], x.shape), rtol=1e-13)
 
 
-def test_layer_norm_of_a_centred_token_is_its_rms_norm(x):
-    x = x - x.mean(axis=-1, keepdims=True)
-    np.testing.assert_allclose(LayerNorm(5)(x).numpy(), RMSNorm(5)(x).numpy(), rtol=1e-13)
-
-
-def test_weight_and_bias_start_where_they_do_nothing():
-    layer = LayerNorm(5)
-    np.testing.assert_array_equal(layer.weight.numpy(), np.ones(5))
-    np.testing.assert_array_equal(layer.bias.numpy(), np.zeros(5))
-    np.testing.assert_array_equal(RMSNorm(5, plus_one=True).weight.numpy(), np.zeros(5))
-
-
 def test_plus_one_is_the_plain_form_with_one_added_to_the_weight(x, rng):
     ours, plain = RMSNorm(5, plus_one=True), RMSNorm(5)
     weight = rng.normal(size=5)

@@ -8,12 +8,11 @@ from layers import (
     MultiHeadAttention,
     SelfAttention,
     create_causal_mask,
-    padding_mask,
     scaled_dot_product_attention,
     self_attention_steps,
     split_heads,
 )
-from minigrad.errors import ArgumentError, ShapeError
+from minigrad.errors import ArgumentError
 
 B, N, D_K = 3, 7, 5
 
@@ -38,13 +37,6 @@ def test_T_of_a_stack_of_equal_axes_fits_and_is_wrong(rng):
     right, _ = scaled_dot_product_attention(Q, K, V)
     assert wrong.shape == right.shape
     assert np.abs(wrong - right).max() > 0.1
-
-
-def test_swapped_axes_are_refused_with_the_shapes(rng):
-    """(B, d_k, n) for K, the other common slip, cannot pass."""
-    Q, K, V = rng.normal(size=(3, B, N, D_K))
-    with pytest.raises(ShapeError, match=r"got 5 != 7\n  a: \(3, 7, 5\)"):
-        scaled_dot_product_attention(Q, K.swapaxes(-1, -2), V)
 
 
 @pytest.mark.parametrize("d_k", [64, 512])
@@ -145,16 +137,6 @@ def test_a_row_masked_everywhere_is_nan_to_the_naive_softmax_and_zero_here(rng):
     np.testing.assert_array_equal(mg.grad(A, leaf, rng.normal(size=(1, 3))), np.zeros((1, 3)))
 
 
-def test_without_a_padding_mask_padding_is_attended_to(rng):
-    layer, X = SelfAttention(5, 2, 3, rng=rng), rng.normal(size=(1, N, 5))
-    other = X.copy()
-    other[:, 4:] = 100.0
-    unmasked = [layer(x).numpy()[:, :4] for x in (X, other)]
-    masked = [layer(x, padding_mask([4], N)).numpy()[:, :4] for x in (X, other)]
-    assert np.abs(unmasked[0] - unmasked[1]).max() > 0.1
-    np.testing.assert_allclose(masked[0], masked[1], rtol=1e-12)
-
-
 def test_reshaping_straight_to_heads_mixes_tokens(rng):
     """view(B, h, n, d) without the transpose: it fits, but a head is then whole tokens."""
     x = rng.normal(size=(B, N, 3 * D_K))
@@ -163,11 +145,6 @@ def test_reshaping_straight_to_heads_mixes_tokens(rng):
     assert np.abs(wrong - right).max() > 0.1
     np.testing.assert_array_equal(right[:, 0], x[..., :D_K])
     np.testing.assert_array_equal(wrong[:, 0, :3], x[:, 0].reshape(B, 3, D_K))  # token 0 alone
-
-
-def test_a_width_that_heads_do_not_divide_is_refused_when_the_layer_is_made():
-    with pytest.raises(ArgumentError, match="n_heads must divide d_model, got 3 and 7"):
-        MultiHeadAttention(7, 3)
 
 
 def test_softmax_along_the_queries_axis_sums_the_wrong_way(rng):

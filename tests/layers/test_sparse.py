@@ -126,11 +126,6 @@ def test_a_layers_window_is_this_mask(rng):
     np.testing.assert_array_equal(layer(X).numpy(), plain(X, sliding_window_mask(N, 5)).numpy())
 
 
-def test_the_same_seed_draws_the_same_blocks():
-    one, other = (big_bird_mask(N, 4, rng=np.random.default_rng(3)) for _ in range(2))
-    np.testing.assert_array_equal(one, other)
-
-
 def test_a_pattern_of_no_size_and_a_token_that_is_none_are_refused():
     for made in (lambda: sliding_window_mask(5, 0), lambda: dilated_mask(5, 1, 0)):
         with pytest.raises(ArgumentError, match="must be an integer of at least 1, got 0"):

@@ -8,13 +8,6 @@ from minigrad.errors import ShapeError
 from tests.ops.slope import slope
 
 
-def test_powers_and_their_gradients():
-    a, b = np.array([2.0, 3.0]), np.array([3.0, 0.5])
-    by_a, by_b = slope(mg.power, a, b)
-    np.testing.assert_allclose(by_a, b * a ** (b - 1))
-    np.testing.assert_allclose(by_b, a**b * np.log(a))
-
-
 @pytest.mark.parametrize(
     ("exponent", "expected"),
     [(0, 0.0), (1, 1.0), (2, 0.0), (3, 0.0), (0.0, 0.0), (1.0, 1.0), (1.5, 0.0)],

@@ -34,13 +34,6 @@ def test_einsum_is_numpys_and_its_gradients_check(subscripts, shapes, rng):
     mg.gradcheck(lambda *xs: mg.einsum(subscripts, *xs), operands, order=2)
 
 
-def test_einsum_of_one_tensor_twice(rng):
-    A = rng.normal(size=(3, 5))
-    x = mg.tensor(A, requires_grad=True)
-    mg.einsum("ij,kj->", x, x).backward()
-    np.testing.assert_allclose(x.grad, np.broadcast_to(2 * A.sum(0), (3, 5)), rtol=1e-13)
-
-
 @pytest.mark.parametrize(
     ("subscripts", "shapes", "kind", "text"),
     [

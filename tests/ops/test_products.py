@@ -49,12 +49,6 @@ def test_matmul_of_a_matrix_with_itself(rng):
     np.testing.assert_allclose(x.grad, ones @ A.T + A.T @ ones, rtol=1e-13)
 
 
-def test_matmul_takes_lists_and_integers():
-    np.testing.assert_array_equal(mg.matmul([[1, 2]], [[3], [4]]), [[11]])
-    np.testing.assert_allclose((mg.tensor([[1.0, 2.0]]) @ [[3], [4]]).data, [[11]])
-    assert mg.matmul(np.array([[True, False]]), np.array([[True], [True]])).dtype == bool
-
-
 @pytest.mark.parametrize(
     ("a", "b", "text"),
     [

@@ -72,11 +72,6 @@ def test_tensors_may_be_indices():
     np.testing.assert_allclose(mg.grad(y[:, i].sum(), y), [[1, 0, 2], [1, 0, 2]])
 
 
-def test_an_entry_picked_twice_gets_both_gradients():
-    x = mg.tensor([1.0, 2.0, 3.0], requires_grad=True)
-    np.testing.assert_allclose(mg.grad(x[[0, 0, 2]], x, np.array([1.0, 10.0, 100.0])), [11, 0, 100])
-
-
 def test_basic_indices_give_views():
     x = mg.tensor(np.ones((3, 5)))
     assert np.shares_memory(x[1:].data, x.data)
@@ -114,17 +109,6 @@ def test_take_is_numpys_and_adds_up_where_it_took(axis, indices, rng):
     np.testing.assert_allclose(mg.grad(out, leaf, u), expected.reshape(x.shape), rtol=1e-15)
 
 
-def test_an_embedding_collects_the_gradient_of_each_token(rng):
-    table = mg.tensor(rng.normal(size=(7, 3)), requires_grad=True)
-    tokens = np.array([[2, 5, 2], [0, 2, 6]])
-    vectors = mg.take(table, tokens, axis=0)
-    assert vectors.shape == (2, 3, 3)
-    vectors.sum().backward()
-    np.testing.assert_allclose(
-        table.grad, np.bincount(tokens.ravel(), minlength=7)[:, None] * np.ones(3)
-    )
-
-
 def test_take_refuses_what_is_outside_or_no_integer():
     x = mg.tensor(np.ones((3, 5)))
     call = r"take\(x, indices, axis, negative\): "
@@ -155,10 +139,6 @@ def test_split_is_numpys(cut, axis, rng):
     if cut not in ([3, 1],):
         total = sum((part.sum() for part in parts), start=mg.tensor(0.0))
         np.testing.assert_allclose(mg.grad(total, leaf), np.ones((3, 6)))
-
-
-def test_split_of_plain_arrays_gives_plain_arrays():
-    assert [type(part) for part in mg.split(np.ones(6), 3)] == [np.ndarray] * 3
 
 
 @pytest.mark.parametrize("sections", [0, -1, 4])

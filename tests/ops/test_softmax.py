@@ -70,11 +70,6 @@ def test_of_no_entries_softmax_is_empty_and_logsumexp_minus_infinity():
     np.testing.assert_array_equal(mg.logsumexp(np.zeros((2, 0)), axis=1), [-np.inf, -np.inf])
 
 
-def test_softmax_of_integers_and_booleans_is_floating():
-    np.testing.assert_allclose(mg.softmax(np.array([0, 0])), [0.5, 0.5])
-    np.testing.assert_allclose(mg.softmax(np.array([True, True])), [0.5, 0.5])
-
-
 @pytest.mark.parametrize("op", [mg.softmax, mg.log_softmax])
 def test_softmax_over_several_axes_or_all(op, rng):
     x = rng.normal(size=(2, 3, 5))
