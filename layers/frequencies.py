@@ -130,77 +130,45 @@ def scaled_frequencies(
     (array([0.5  , 0.005]), 1.0)
     """
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind not in _KINDS:
-        names = ", ".join(f'"{name}"' for name in _KINDS)
+    kinds = ("default", "dynamic", "linear", "llama3", "longrope", "yarn")
+    if kind not in kinds:
+        names = ", ".join(f'"{name}"' for name in kinds)
         raise ArgumentError(f"scaled_frequencies: rope_type must be one of {names}, got {kind!r}")
-    return _KINDS[kind](d, base, _Entries(scaling, kind))
+    theta = rotary_frequencies(d, base)
+    if kind == "default":
+        return theta, 1.0
 
-
-class _Entries:
-    """What a mapping says, by name."""
-
-    def __init__(self, scaling: Mapping[str, Any], kind: str) -> None:
-        self.scaling, self.kind = scaling, kind
-
-    def __call__(self, *names: str, default: Any = None) -> Any:
+    def entry(*names: str, default: Any = None) -> Any:
         """The first of these that is given; without any, the default, or an error."""
-        for name in names:
-            if self.scaling.get(name) is not None:
-                return self.scaling[name]
-        if default is None:
+        found = [scaling[name] for name in names if scaling.get(name) is not None]
+        if not found and default is None:
             wanted = " or ".join(names)
-            raise ArgumentError(f"scaled_frequencies: {self.kind} scaling needs {wanted}")
-        return default
+            raise ArgumentError(f"scaled_frequencies: {kind} scaling needs {wanted}")
+        return found[0] if found else default
 
-    def length(self) -> int:
-        """How many positions the model was trained on at first."""
-        return int(self("original_max_position_embeddings"))
-
-    def factor(self) -> float:
-        """How many times as many it takes."""
-        given = self.scaling.get("factor")
-        return float(self("max_position_embeddings") / self.length() if given is None else given)
-
-
-def _linear(d: int, base: float, entry: _Entries) -> tuple[NDArray[Any], float]:
-    return rotary_frequencies(d, base) / entry("factor"), 1.0
-
-
-def _dynamic(d: int, base: float, entry: _Entries) -> tuple[Callable[[int], NDArray[Any]], float]:
-    length = entry("max_position_embeddings", "original_max_position_embeddings")
-    return partial(ntk_frequencies, d, base, entry("factor"), length), 1.0
-
-
-def _llama3(d: int, base: float, entry: _Entries) -> tuple[NDArray[Any], float]:
-    ends = entry("low_freq_factor"), entry("high_freq_factor")
-    return llama3_frequencies(d, base, entry("factor"), *ends, entry.length()), 1.0
-
-
-def _yarn(d: int, base: float, entry: _Entries) -> tuple[NDArray[Any], float]:
-    """Its amplitude is given, or YaRN's, or a ratio of two such, as DeepSeek has it."""
-    factor, scaling = entry.factor(), entry.scaling
-    ends = entry("beta_fast", default=32.0), entry("beta_slow", default=1.0)
-    whole = scaling.get("truncate", True)
-    theta = yarn_frequencies(d, base, factor, entry.length(), *ends, whole=whole)
-    own, by, over = yarn_amplitude(factor), scaling.get("mscale"), scaling.get("mscale_all_dim")
-    ratio = (1 + by * (own - 1)) / (1 + over * (own - 1)) if by and over else own
-    return theta, entry("attention_factor", default=ratio)
-
-
-def _longrope(d: int, base: float, entry: _Entries) -> tuple[Callable[[int], NDArray[Any]], float]:
-    """A divisor for each pair, found by search: one set up to the first length, one beyond."""
-    length, factor, theta = entry.length(), entry.factor(), rotary_frequencies(d, base)
+    if kind == "linear":
+        return theta / entry("factor"), 1.0
+    if kind == "dynamic":
+        trained = entry("max_position_embeddings", "original_max_position_embeddings")
+        return partial(ntk_frequencies, d, base, entry("factor"), trained), 1.0
+    length = int(entry("original_max_position_embeddings"))  # the positions trained on at first
+    if kind == "llama3":
+        ends = entry("low_freq_factor"), entry("high_freq_factor")
+        return llama3_frequencies(d, base, entry("factor"), *ends, length), 1.0
+    longer = scaling.get("max_position_embeddings")
+    factor = float(entry("factor", default=longer and longer / length))
+    if kind == "yarn":
+        ends = entry("beta_fast", default=32.0), entry("beta_slow", default=1.0)
+        whole = scaling.get("truncate", True)
+        amplitude = entry("attention_factor", default=_yarn_ratio(factor, scaling))
+        return yarn_frequencies(d, base, factor, length, *ends, whole=whole), amplitude
     short, long = (np.asarray(entry(name)) for name in ("short_factor", "long_factor"))
     own = sqrt(1 + log(factor) / log(length)) if factor > 1 else 1.0
     amplitude = entry("attention_factor", default=own)
     return lambda positions: theta / (long if positions > length else short), amplitude
 
 
-_KINDS: dict[str, Callable[[int, float, _Entries], tuple[Any, float]]] = {
-    "default": lambda d, base, entry: (rotary_frequencies(d, base), 1.0),
-    "dynamic": _dynamic,
-    "linear": _linear,
-    "llama3": _llama3,
-    "longrope": _longrope,
-    "yarn": _yarn,
-}
+def _yarn_ratio(factor: float, scaling: Mapping[str, Any]) -> float:
+    """YaRN's amplitude, or a ratio of two such, as DeepSeek has it."""
+    own, by, over = yarn_amplitude(factor), scaling.get("mscale"), scaling.get("mscale_all_dim")
+    return (1 + by * (own - 1)) / (1 + over * (own - 1)) if by and over else own

@@ -1,7 +1,9 @@
 """Sparse patterns of attention, as boolean masks (True = may attend).
 
 Each leaves a query a bounded number of keys, so what is left grows with n, not n². They work with
-every layer; with `method="tiled"` the tiles that a mask closes are not computed at all.
+every layer; with `method="tiled"` the tiles that a mask closes are not computed at all. All are
+(n, n), and raise ArgumentError for a size below 1. Source: Beltagy et al. 2020, section 3.1,
+arXiv:2004.05150, and for BigBird: Zaheer et al. 2020, section 2 and appendix D, arXiv:2007.14062.
 """
 
 from __future__ import annotations
@@ -23,10 +25,6 @@ __all__ = ["big_bird_mask", "dilated_mask", "global_mask", "sliding_window_mask"
 def sliding_window_mask(seq_len: int, window: int, causal: bool = False) -> NDArray[np.bool_]:
     """Keys fewer than `window` tokens away; if causal, the query's own and the window − 1 before.
 
-    Shapes: → (n, n)
-    Raises: ArgumentError for a size below 1.
-    Source: Beltagy et al. 2020, section 3.1, arXiv:2004.05150.
-
     >>> sliding_window_mask(4, 2, causal=True).astype(int)
     array([[1, 0, 0, 0],
            [1, 1, 0, 0],
@@ -40,10 +38,6 @@ def dilated_mask(
     seq_len: int, window: int, dilation: int, causal: bool = False
 ) -> NDArray[np.bool_]:
     """A sliding window with gaps: every `dilation`-th key, `window` of them to a side, itself too.
-
-    Shapes: → (n, n)
-    Raises: ArgumentError for a size below 1.
-    Source: Beltagy et al. 2020, section 3.1, arXiv:2004.05150.
 
     >>> dilated_mask(5, 2, 2, causal=True).astype(int)
     array([[1, 0, 0, 0, 0],
@@ -62,9 +56,7 @@ def global_mask(
 ) -> NDArray[np.bool_]:
     """A sliding window, and some tokens that see all and are seen by all (Longformer).
 
-    Shapes: → (n, n)
-    Raises: OutOfRangeError for a token that is none; ArgumentError for a size below 1.
-    Source: Beltagy et al. 2020, section 3.1, arXiv:2004.05150.
+    Raises: OutOfRangeError for a token that is none.
 
     >>> global_mask(4, 1, global_tokens=[0]).astype(int)
     array([[1, 1, 1, 1],
@@ -92,9 +84,6 @@ def big_bird_mask(
         n_global: blocks at the start that see all and are seen by all.
         n_random: further blocks that each block sees, drawn without repetition.
         rng: a Generator, a seed, or None for fresh entropy.
-    Shapes: → (n, n)
-    Raises: ArgumentError for a size below 1.
-    Source: Zaheer et al. 2020, section 2 and appendix D, arXiv:2007.14062.
 
     >>> big_bird_mask(5, block=1, n_global=1, n_random=0).astype(int)
     array([[1, 1, 1, 1, 1],
