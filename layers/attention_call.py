@@ -184,7 +184,7 @@ class AttentionCall:
         in_tiles = self.method != "exact"
         other_rule = in_tiles and self.rule not in (None, rule_of(layer.causal, layer.window))
         if dropped or other_rule or not (plain and alone):
-            return
+            return  # the hand-derived steps describe another layer
         heads = {"n_heads": layer.n_heads, "n_kv_heads": layer.n_kv_heads}
         mg.expect_gradients(
             layer.steps,

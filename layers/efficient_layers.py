@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import sqrt
 from typing import Any, TypedDict, Unpack
 
@@ -26,12 +27,7 @@ __all__ = ["LinearAttention", "LinformerAttention", "PerformerAttention"]
 
 
 class HeadOptions(TypedDict, total=False):
-    """What these layers take by keyword.
-
-    use_bias: without, b_Q, b_K, b_V and b_O are None; or which to have, as "QKV".
-    rng: draws the weights (Xavier); a Generator, a seed, or None for fresh entropy.
-    n_kv_heads: n_heads unless given.  d_context: width of the context; d_model unless given.
-    """
+    """What these layers take by keyword, as MultiHeadAttention does."""
 
     use_bias: bool | str
     rng: Any
@@ -85,7 +81,22 @@ class _Heads(Module):
         return linear(C, layer.W_O, layer.b_O).named("out")  # (B, n, d_model)
 
 
-class LinearAttention(_Heads):
+class _Kernel(_Heads):
+    """Heads that attend by feature maps, and may be causal, and then decode from running sums."""
+
+    causal: bool
+    _attend: Callable[..., Any]  # (Q, K, V, mask, cache) → O
+
+    def forward(self, X: Any, mask: Any = None, *, context: Any = None, cache: Any = None) -> Any:
+        Q, K, V, M = self._project(X, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
+        return self._merge(self._attend(Q, K, V, M, cache))  # (B, n, d_model)
+
+    def new_cache(self) -> KernelState:
+        """An empty state for decoding."""
+        return KernelState()
+
+
+class LinearAttention(_Kernel):
     """Linear attention in h heads: cost and memory grow with n.
 
         C W_O + b_O,    C = merge(O),    O = linear_attention(Q, K, V)  in each head,
@@ -97,7 +108,7 @@ class LinearAttention(_Heads):
     Args:
         causal: token i sees tokens j ≤ i only. Then cache=KernelState() decodes token by token, at
             a cost and in memory that do not grow.
-        heads: use_bias, rng, dtype, n_kv_heads, d_context: see HeadOptions.
+        heads: use_bias, rng, dtype, n_kv_heads, d_context: as MultiHeadAttention's.
     Attributes: W_Q, W_O (d_model, d_model); W_K, W_V (d_context, n_kv_heads · d); b_Q, b_K, b_V,
              b_O.
     Shapes:  X (B, n, d_model) or (n, d_model), context (B, m, d_context), mask of keys (B, 1, m),
@@ -116,29 +127,20 @@ class LinearAttention(_Heads):
         self.causal = causal
         self._draw(d_model, n_heads, heads)
 
-    def forward(self, X: Any, mask: Any = None, *, context: Any = None, cache: Any = None) -> Any:
-        Q, K, V, M = self._project(X, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
-        O = linear_attention(Q, K, V, self.causal, mask=M, cache=cache)  # (B, h, n, d)
-        return self._merge(O)  # (B, n, d_model)
-
-    def new_cache(self) -> KernelState:
-        """An empty state for decoding."""
-        return KernelState()
+    def _attend(self, Q: Any, K: Any, V: Any, mask: Any, cache: Any) -> Any:
+        return linear_attention(Q, K, V, self.causal, mask=mask, cache=cache)  # (B, h, n, d)
 
 
-class PerformerAttention(_Heads):
+class PerformerAttention(_Kernel):
     """FAVOR+ attention in h heads: softmax's weights estimated, at a cost that grows with n.
 
-        C W_O + b_O,    C = merge(O),    O = performer_attention(Q, K, V, features)  in each head,
-        Q = split(X W_Q + b_Q),    K = split(X W_K + b_K),    V = split(X W_V + b_V)
+        C W_O + b_O,    C = merge(O),    O = performer_attention(Q, K, V, features)  in each head
 
     Args:
         n_features: random features a head; more of them, less error.
         causal, heads: as LinearAttention; rng draws weights, then features.
     Attributes: features (n_features, d), one draw for all heads, no parameter: `redraw(rng)` draws
-             others, and `state_dict` leaves them out; otherwise as LinearAttention.
-    Shapes:  as LinearAttention.
-    Raises:  as LinearAttention.
+             others, and `state_dict` leaves them out. All else is as in LinearAttention.
     Source:  Choromanski et al. 2021, arXiv:2009.14794.
 
     >>> layer = PerformerAttention(d_model=6, n_heads=3, n_features=5, rng=0)
@@ -162,22 +164,16 @@ class PerformerAttention(_Heads):
         """Draw other features: a new estimate, independent of the last."""
         self.features = orthogonal_features(self.n_features, self.d_k, rng).astype(self.dtype)
 
-    def forward(self, X: Any, mask: Any = None, *, context: Any = None, cache: Any = None) -> Any:
-        Q, K, V, M = self._project(X, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
+    def _attend(self, Q: Any, K: Any, V: Any, mask: Any, cache: Any) -> Any:
+        """O (B, h, n, d); a cache holds for these features only."""
         W = mg.tensor(mg.mark_constant(self.features), name="W")  # (r, d)
-        O = performer_attention(Q, K, V, W, self.causal, mask=M, cache=cache)  # (B, h, n, d)
-        return self._merge(O)  # (B, n, d_model)
-
-    def new_cache(self) -> KernelState:
-        """An empty state for decoding; it holds for these features only."""
-        return KernelState()
+        return performer_attention(Q, K, V, W, self.causal, mask=mask, cache=cache)
 
 
 class LinformerAttention(_Heads):
     """Linformer attention in h heads: each query sees k mixtures of the tokens.
 
-        C W_O + b_O,    C = merge(O),    O = softmax(Q (E K)ᵀ / √d) (F V)  in each head,
-        Q = split(X W_Q + b_Q),    K = split(X W_K + b_K),    V = split(X W_V + b_V)
+        C W_O + b_O,    C = merge(O),    O = softmax(Q (E K)ᵀ / √d) (F V)  in each head
 
     A mixture of tokens holds later ones too, so there is no causal form, and no cache.
 
@@ -185,9 +181,8 @@ class LinformerAttention(_Heads):
         seq_len: the longest sequence; a shorter one of n takes the first n columns of E and F.
         k: mixtures. E and F serve all heads (the paper's headwise sharing), drawn N(0, 1/k).
         heads: as LinearAttention; rng draws the weights, then E and F.
-    Attributes: E, F (k, seq_len); otherwise as LinearAttention.
-    Shapes:  as LinearAttention, with at most seq_len keys.
-    Raises:  as LinearAttention; ShapeError too for more keys, ArgumentError for causal=True.
+    Attributes: E, F (k, seq_len). All else is as in LinearAttention.
+    Raises:  ShapeError too for more than seq_len keys, ArgumentError for causal=True.
     Source:  Wang et al. 2020, arXiv:2006.04768.
 
     >>> LinformerAttention(d_model=6, n_heads=3, seq_len=7, k=2, rng=0)(np.zeros((1, 5, 6))).shape
