@@ -113,16 +113,16 @@ def test_performers_error_falls_as_one_over_the_root_of_its_features(rng, causal
 
 @pytest.mark.slow
 def test_performers_features_are_unbiased_for_the_softmax_kernel(rng):
-    """The mean of 4,000 draws: within 4 of its standard errors of exp(x·y), and within 3 %."""
+    """The mean of 1,000 draws: within 4 of its standard errors of exp(x·y), and within 5 %."""
     X, Y = rng.normal(size=(3, D)) / 4, rng.normal(size=(7, D)) / 4
     kernels = []
-    for _ in range(4000):
+    for _ in range(1000):
         W = orthogonal_features(11, D, rng)
         kernels.append(positive_features(X, W) @ positive_features(Y, W).T)
     mean, spread = np.mean(kernels, axis=0), np.std(kernels, axis=0) / np.sqrt(len(kernels))
     truth = np.exp(X @ Y.T)
     assert (np.abs(mean - truth) < 4 * spread).all()
-    np.testing.assert_allclose(mean, truth, rtol=0.03)
+    np.testing.assert_allclose(mean, truth, rtol=0.05)
 
 
 def test_orthogonal_features_are_orthogonal_in_blocks_and_gaussian_in_length():
@@ -188,11 +188,24 @@ def test_no_gradient_reaches_a_later_token(rng, name):
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("n", [3, pytest.param(35, marks=pytest.mark.slow)])
-def test_gradients_agree_with_numeric_ones(rng, name, n):
-    Q, K, V = (x[0, :, :] for x in drawn(rng, n))
-    order = 2 if n == 3 else 1
-    assert mg.gradcheck(KINDS[name], [Q, K, V], order=order, tolerance=1e-5)
+def test_gradients_agree_with_numeric_ones(rng, name):
+    Q, K, V = (x[0] for x in drawn(rng, 3))
+    assert mg.gradcheck(KINDS[name], [Q, K, V], order=2, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_gradients_through_chunks_agree_with_differences_along_a_direction(rng, name):
+    arrays = [x[0] for x in drawn(rng, 35)]  # more than one chunk of causal sums
+    directions = [rng.normal(size=x.shape) for x in arrays]
+    leaves = [mg.tensor(x, requires_grad=True) for x in arrays]
+    out = KINDS[name](*leaves)
+    u, h = rng.normal(size=out.shape), 1e-5
+    pairs = zip(mg.grad(out, leaves, u), directions, strict=True)
+    slope = sum((g * d).sum() for g, d in pairs)
+    above, below = (
+        KINDS[name](*(x + k * d for x, d in zip(arrays, directions, strict=True))) for k in (h, -h)
+    )
+    np.testing.assert_allclose(slope, (u * (above - below)).sum() / (2 * h), rtol=1e-6)
 
 
 def test_gradients_of_linformers_mixtures_and_performers_features(rng):
