@@ -88,10 +88,7 @@ def test_an_array_of_a_tensor_that_needs_a_gradient_is_refused_while_recording(f
 @pytest.mark.parametrize(
     ("f", "text"),
     [
-        (
-            np.arctan,
-            r"np\.sin on a Tensor would not be recorded; use x\.numpy\(\) to leave the graph",
-        ),
+        (np.sinh, r"np\.sinh on a Tensor would not be recorded; use x\.numpy\(\) to leave"),
         (np.linalg.inv, r"np\.inv on a Tensor would not be recorded; use x\.numpy\(\)"),
         (np.argsort, r"np\.argsort on a Tensor would not be recorded"),
         (
