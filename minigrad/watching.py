@@ -51,6 +51,18 @@ class Flow(FlowRecord):
 
         return flow_table(self, width)
 
+    def draw(self, path: str | Path, *, theme: str = "auto", scale: str = "run") -> Path:
+        """Draw the heat map of the gradient, layers × steps, with the loss above, as an SVG.
+
+        Args:
+            theme: "auto" (it follows its reader's light or dark), "light", "dark" or "print".
+            scale: "run", just what this run needs, or "fixed", 1e-8 to 1e4 in every picture.
+        Returns: the path.  Raises: ArgumentError for other values or a missing folder.
+        """
+        from .views.flow.heatmap import draw_flow
+
+        return draw_flow(self, path, theme=theme, scale=scale)
+
 
 class watch:
     """Watch a model while it trains: `with mg.watch(model, every=10) as flow:` around the loop.

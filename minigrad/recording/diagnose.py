@@ -9,7 +9,7 @@ Gradients that theory says are 0 (a key's bias) are told apart while they are me
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -55,17 +55,29 @@ class Findings(list[Finding]):
 def diagnose(flow: FlowRecord) -> Findings:
     """Every problem that the record shows; a plateau only where nothing else explains it."""
     run = _Run(flow)
-    found = Findings(finding for rule in RULES for finding in rule(run))
-    if not found:
-        found = Findings(finding for rule in SYMPTOMS for finding in rule(run))
-    return found
+    found = Findings(one for rule in RULES if (one := _merged([*rule(run)])))
+    return found or Findings(_plateau(run))
+
+
+def _merged(alike: list[Finding]) -> Finding | None:
+    """What a rule found in several rows: the first of them, and where else."""
+    if len(alike) < 2:
+        return alike[0] if alike else None
+    first = min(alike, key=lambda finding: finding.step)
+    others = ", ".join(finding.path for finding in alike if finding is not first)
+    return replace(first, text=f"{first.text}; and {len(alike) - 1} more: {_short(others)}")
+
+
+def _short(names: str) -> str:
+    return names if len(names) < 120 else f"{names[:119]}…"
 
 
 class _Run:
     """What several rules ask of a record."""
 
     def __init__(self, flow: FlowRecord) -> None:
-        self.flow, self.samples = flow, flow.samples
+        end = flow.events[0]["step"] if flow.events else flow.steps
+        self.flow, self.samples = flow, [s for s in flow.samples if s.step <= end]
         self.weights = [r for r in flow.of_kind("weight") if len(r.shape) > 1]
         self.values = flow.of_kind("value")
         names = flow.log_names
@@ -258,21 +270,19 @@ WHY = {
 }
 
 
-def _not_learning(run: _Run) -> Iterator[Finding]:
-    whole = len(run.samples)
-    for why, (words, remedy) in WHY.items():
-        rows = []
+def _not_learning(why: str) -> Callable[[_Run], Iterator[Finding]]:
+    words, remedy = WHY[why]
+    kind = {"stale": "stale gradient", "symmetric": "symmetric"}.get(why, "no gradient")
+
+    def rule(run: _Run) -> Iterator[Finding]:
+        count = len(run.samples)
+        enough = max(min(3, count), count // 2) if why == "zero" else count - (why == "stale")
         for row in run.flow.of_kind("weight"):
             steps = [s.step for s in run.samples if s.notes.get(row.path) == why]
-            enough = whole - (why == "stale") if why != "zero" else max(min(3, whole), whole // 2)
-            explained = why == "zero" and any(_dead(run))
-            if steps and len(steps) >= enough and not explained:
-                rows.append((row.path, steps[0]))
-        if rows:
-            others = ", ".join(path for path, _ in rows[1:4])
-            more = f"; and {len(rows) - 1} more: {others}" if others else ""
-            kind = {"stale": "stale gradient", "symmetric": "symmetric"}.get(why, "no gradient")
-            yield Finding(kind, rows[0][1], rows[0][0], f"{why}: {words}{more}", remedy)
+            if steps and len(steps) >= enough and not (why == "zero" and any(_dead(run))):
+                yield Finding(kind, steps[0], row.path, f"{why}: {words}", remedy)
+
+    return rule
 
 
 # ------------------------------------------------------------------ the loss
@@ -354,7 +364,6 @@ def _plateau(run: _Run) -> Iterator[Finding]:
 
 
 RULES = (
-    _not_finite, _not_learning, _dead, _saturated, _exploding, _vanishing, _slow, _diverging,
-    _oscillating, _too_fast, _overfitting,
+    _not_finite, *map(_not_learning, WHY), _dead, _saturated, _exploding, _vanishing, _slow,
+    _diverging, _oscillating, _too_fast, _overfitting,
 )  # fmt: skip
-SYMPTOMS = (_plateau,)

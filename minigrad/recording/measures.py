@@ -77,10 +77,10 @@ def cosine(one: Any, other: Any) -> tuple[float, float]:
 
 
 class Slope:
-    """The derivative of an op that acts entry by entry and is no straight line.
+    """The derivative of an op that acts entry by entry and is flat somewhere.
 
     Attributes: usual: its mean size between -3 and 3.  kind: "bounded" if it is flat on both sides,
-        "one-sided" if on the left alone, "" otherwise.
+        "one-sided" if on the left alone.
     """
 
     def __init__(self, usual: float, kind: str) -> None:
@@ -88,7 +88,7 @@ class Slope:
 
 
 def slope_of(op: Op, inputs: Sequence[Any], settings: Sequence[Any]) -> Slope | None:
-    """What the op's own rule says of it, None for one that does not act entry by entry."""
+    """What the op's own rule says of it, None for one that is nowhere flat or mixes entries."""
     arrays = [i for i, x in enumerate(inputs) if np.ndim(x) > 0]
     random = any(isinstance(x, np.random.Generator) for x in settings)
     if len(arrays) != 1 or op.variadic or random:
@@ -127,8 +127,10 @@ def _slope(op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Slope 
     if not np.isfinite([slopes, y]).all() or np.ptp(slopes) <= 1e-9 * usual:
         return None
     left, right = slopes[[0, -1]] < FLAT * usual
-    steep = slopes.max() > 4 * usual
-    return Slope(usual, "bounded" if left and right else "one-sided" if left and not steep else "")
+    steep = slopes.max() > 4 * usual  # as exp is
+    if not left or (steep and not right):
+        return None
+    return Slope(usual, "bounded" if right else "one-sided")
 
 
 def flatness(gradient: Any, passed: Any, slope: Slope) -> dict[str, float]:

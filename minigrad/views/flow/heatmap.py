@@ -1,0 +1,270 @@
+"""The heat map of the gradient, layers × steps, the loss above it, as an SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from itertools import groupby, pairwise
+from math import isfinite, log10
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...engine.errors import ArgumentError
+from ...recording.diagnose import diagnose
+from ..colors import AUTO, BINS, DARK, FIXED, THEMES, Scale, Theme, ink_on
+from ..legend import power
+from ..plain import one_line, sized
+from ..render import write
+from .table import NOTES, summary
+
+if TYPE_CHECKING:
+    from ...recording.diagnose import Findings
+    from ...recording.flow import FlowRecord, Row
+
+__all__ = ["draw_flow", "flow_svg"]
+
+LEFT, PLOT, RIGHT, CELL, LOSS, TOP = 250, 620, 90, 14, 110, 44
+NAME, MOST_ROWS, MOST_STEPS = 38, 90, 155  # characters of a name; rows, and columns of 4 pixels
+
+
+def draw_flow(flow: FlowRecord, path: str | Path, *, theme: str = AUTO, scale: str = "run") -> Path:
+    """Write the heat map, whole or not at all."""
+    path = Path(path)
+    if path.suffix.lower() != ".svg":
+        raise ArgumentError(f"draw: the path must end in .svg, got {str(path)!r}")
+    if theme not in THEMES:
+        raise ArgumentError(f"draw: theme must be one of {', '.join(THEMES)}, got {theme!r}")
+    if scale not in ("run", "fixed"):
+        raise ArgumentError(f'draw: scale must be "run" or "fixed", got {scale!r}')
+    write(path, flow_svg(flow, theme=theme, scale=scale).encode())
+    return path
+
+
+def flow_svg(flow: FlowRecord, *, theme: str = AUTO, scale: str = "run") -> str:
+    """The picture as text; the same record gives the same text."""
+    return _Picture(flow, scale).svg(THEMES[theme], follow=theme == AUTO)
+
+
+class _Picture:
+    """What is shown, and where."""
+
+    def __init__(self, flow: FlowRecord, scale: str) -> None:
+        self.flow, self.findings = flow, diagnose(flow)
+        every = max(1, -(-len(flow.samples) // MOST_STEPS))
+        self.samples = flow.samples[::every]
+        self.rows = shown_rows(flow, self.findings)
+        sizes = [x for row in self.rows for _, x in flow.series(row.path, "gradient")]
+        self.scale = FIXED if scale == "fixed" else Scale.around(sizes)
+        self.width = PLOT / max(1, len(self.samples))
+        self.top = TOP + (LOSS + 30 if flow.logged else 0)  # of the heat map
+        self.bottom = self.top + CELL * len(self.rows)
+
+    def svg(self, theme: Theme, follow: bool) -> str:
+        lines = [*self._head(), *self._loss(), *self._cells(), *self._steps(), *self._marks()]
+        lines += self._legend(self.bottom + 34)
+        said = list(self._findings(self.bottom + 82))
+        width, height = LEFT + PLOT + RIGHT, self.bottom + 90 + 15 * len(said)
+        return "\n".join(
+            [
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+                f'width="{width}" height="{height}" role="img" '
+                'aria-labelledby="flow-title flow-desc" '
+                'font-family="Helvetica,Arial,sans-serif" font-size="10">',
+                '<title id="flow-title">The gradient over training</title>',
+                f'<desc id="flow-desc">{escape(self._description())}</desc>',
+                f"<style>{_style(theme, follow)}</style>",
+                f'<rect class="paper" width="{width}" height="{height}"/>',
+                *lines,
+                *said,
+                "</svg>\n",
+            ]
+        )
+
+    def _description(self) -> str:
+        said = "; ".join(f"{f.kind} from step {f.step}" for f in self.findings)
+        rows = f"gradient rms of {len(self.rows)} rows at {len(self.samples)} steps"
+        return f"{one_line(summary(self.flow))}; {rows}; {said or 'no problem found'}"
+
+    def _head(self) -> Iterator[str]:
+        yield text(12, 20, "ink", "The gradient over training", size=14, weight="bold")
+        yield text(12, 35, "muted", one_line(summary(self.flow), 150))
+
+    # ------------------------------------------------------------------ the loss
+
+    def _loss(self) -> Iterator[str]:
+        names = [name for name in self.flow.log_names if "loss" in name] or self.flow.log_names
+        for i, name in enumerate(names[:2]):
+            points = [(s, x) for s, x in self.flow.logs(name) if isfinite(x)]
+            if points:
+                yield from self._curve(name, points, i)
+
+    def _curve(self, name: str, points: list[tuple[int, float]], i: int) -> Iterator[str]:
+        numbers = [x for _, x in points]
+        logs = min(numbers) > 0 and max(numbers) > 20 * min(numbers)
+        low, high = (log10(f(numbers)) if logs else f(numbers) for f in (min, max))
+        if i == 0:
+            for value, at in ((max(numbers), TOP + 8), (min(numbers), TOP + LOSS)):
+                yield text(LEFT - 8, at + 3, "muted", sized(value), anchor="end")
+            yield f'<path class="axis" d="M{LEFT} {TOP + 8}V{TOP + LOSS}H{LEFT + PLOT}"/>'
+        every = max(1, len(points) // PLOT)
+        spots = [
+            (
+                self.x(step),
+                TOP + LOSS - (LOSS - 8) * ((log10(x) if logs else x) - low) / (high - low or 1),
+            )
+            for step, x in points[::every]
+        ]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
+        title = f"<title>{escape(one_line(name))}</title>"
+        yield f'<polyline class="curve curve{i}" points="{line}">{title}</polyline>'
+        x, y = spots[-1]
+        shown = f"{one_line(name, 14)}{' (log)' if logs else ''}"
+        yield text(x + 6, y + 3, f"label{i}", shown)
+
+    def x(self, step: int) -> float:
+        """Where a step lies: in the column of the sample before it, as far as it goes."""
+        steps = [s.step for s in self.samples] or [0]
+        after = sum(s <= step for s in steps)
+        start = steps[max(after - 1, 0)]
+        end = steps[after] if after < len(steps) else start + self.flow.every
+        part = min(1.0, (step - start) / max(end - start, 1))
+        return LEFT + (max(after - 1, 0) + part) * self.width
+
+    # ------------------------------------------------------------------ the cells
+
+    def _cells(self) -> Iterator[str]:
+        for k, row in enumerate(self.rows):
+            y = self.top + CELL * k
+            yield f"<g><title>{escape(self._told(row))}</title>"
+            name = one_line(row.path)
+            name = name if len(name) <= NAME else "…" + name[1 - NAME :]
+            yield text(
+                LEFT - 8, y + 10, "ink" if row.kind == "weight" else "muted", name, anchor="end"
+            )
+            bins = [self._bin(s.rows.get(row.path, {}).get("gradient")) for s in self.samples]
+            start = 0
+            for bin, run in groupby(bins):
+                count = len(list(run))
+                if bin != "none":
+                    yield rect(bin, LEFT + start * self.width, y, count * self.width, CELL - 1)
+                start += count
+            yield text(LEFT + PLOT + 8, y + 10, "muted", self._last(row))
+            yield "</g>"
+
+    def _bin(self, size: float | None) -> str:
+        if size is None:
+            return "none"
+        return (
+            "alarm" if not isfinite(size) else "zero" if size == 0 else f"b{self.scale.bin(size)}"
+        )
+
+    def _note(self, row: Row) -> str:
+        return next((s.notes[row.path] for s in self.samples if row.path in s.notes), "")
+
+    def _last(self, row: Row) -> str:
+        found = self.flow.series(row.path, "gradient")
+        return sized(found[-1][1]) if found else self._note(row)
+
+    def _told(self, row: Row) -> str:
+        found, note = self.flow.series(row.path, "gradient"), NOTES.get(self._note(row), "")
+        if not found:
+            return f"{one_line(row.path)}: no gradient, {note}"
+        (first, a), (last, b) = found[0], found[-1]
+        said = f"{one_line(row.path)}: {sized(a)} at step {first}, {sized(b)} at step {last}"
+        return f"{said}; {note}" if note else said
+
+    def _steps(self) -> Iterator[str]:
+        for i in range(0, len(self.samples), max(1, -(-len(self.samples) // 10))):
+            at = LEFT + i * self.width
+            yield text(at, self.bottom + 12, "muted", str(self.samples[i].step))
+        yield text(LEFT - 8, self.bottom + 12, "muted", "step", anchor="end")
+        yield text(LEFT + PLOT + 8, self.top - 6, "muted", "last rms")
+
+    def _marks(self) -> Iterator[str]:
+        """Where findings begin, numbered as the list below."""
+        places = [row.path for row in self.rows]
+        for i, finding in enumerate(self.findings, 1):
+            known = finding.path in places
+            y = self.top + CELL * places.index(finding.path) + 6.5 if known else self.top - 8
+            said = escape(one_line(str(finding)))
+            x = self.x(finding.step) + min(7, self.width / 2)
+            yield f'<g class="mark"><title>{said}</title><circle cx="{x:.1f}" cy="{y}" r="6.5"/>'
+            yield (
+                text(x, y + 3.2, "on-mark", str(i), anchor="middle", size=9, weight="bold") + "</g>"
+            )
+
+    def _legend(self, y: int) -> Iterator[str]:
+        bounds = self.scale.bounds
+        yield text(LEFT - 8, y + 12, "ink", "gradient rms", anchor="end", weight="bold")
+        for i, (low, high) in enumerate(pairwise(bounds)):
+            x = LEFT + 64 * i
+            yield rect(f"b{i}", x, y, 63, 17)
+            label = f"{power(low)} – {power(high)}"
+            yield text(x + 31, y + 12, f"on{i}", label, anchor="middle", size=8)
+        for x, kind, label in ((0, "zero", "0"), (54, "alarm", "NaN")):
+            yield rect(kind, LEFT + 520 + x, y, 17, 17)
+            yield text(LEFT + 541 + x, y + 12, "muted", label)
+        said = "dark names: parameters; grey names: values between layers; blank: no gradient"
+        yield text(LEFT, y + 32, "muted", said)
+
+    def _findings(self, y: int) -> Iterator[str]:
+        for i, finding in enumerate(self.findings, 1):
+            first, _, remedy = str(finding).partition("\n")
+            for line in [*_wrapped(f"{i}  {first}", 160), *_wrapped(f"    {remedy.strip()}", 160)]:
+                yield text(12, y, "alarm-text" if line.startswith(f"{i}  ") else "muted", line)
+                y += 15
+        if not self.findings:
+            yield text(12, y, "muted", "nothing found by flow.diagnose()")
+
+
+def shown_rows(flow: FlowRecord, findings: Findings) -> Sequence[Row]:
+    """The rows a picture has room for: all, or the weights and those that findings name."""
+    rows = [*flow.rows.values()]
+    if len(rows) > MOST_ROWS:
+        named = {finding.path for finding in findings}
+        rows = [
+            row for row in rows if row.path in named or len(row.shape) > 1 == (row.kind == "weight")
+        ]
+    return rows[:MOST_ROWS]
+
+
+def rect(kind: str, x: float, y: float, width: float, height: float) -> str:
+    return f'<rect class="{kind}" x="{x:.2f}" y="{y}" width="{width:.2f}" height="{height}"/>'
+
+
+def text(
+    x: float, y: float, kind: str, said: str, *, anchor: str = "", size: int = 0, weight: str = ""
+) -> str:
+    given = {"text-anchor": anchor, "font-size": size, "font-weight": weight}
+    more = "".join(f' {name}="{value}"' for name, value in given.items() if value)
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}"{more}>{escape(said)}</text>'
+
+
+def _wrapped(said: str, width: int) -> list[str]:
+    """Lines of a finding; a NaN's operands stand on lines of their own."""
+    lines: list[str] = []
+    for line in said.splitlines():
+        while len(line) > width:
+            at = line.rfind(" ", 0, width)
+            at = at if at > 0 else width
+            lines, line = [*lines, one_line(line[:at])], "    " + line[at:].strip()
+        lines.append(one_line(line))
+    return lines
+
+
+def _style(theme: Theme, follow: bool) -> str:
+    bins = "".join(f".b{i}{{fill:{c}}}.on{i}{{fill:{ink_on(c)}}}" for i, c in enumerate(theme.bins))
+    fixed = ".axis,.curve{fill:none}.curve{stroke-width:1.6}.curve1{stroke-dasharray:4 3}"
+    dark = f"@media (prefers-color-scheme: dark){{{_colours(DARK)}}}" if follow else ""
+    return bins + fixed + _colours(theme) + dark
+
+
+def _colours(t: Theme) -> str:
+    line = t.lines[2 if t.paper == "#ffffff" else BINS - 2]
+    return (
+        f".paper{{fill:{t.paper}}}.ink{{fill:{t.ink}}}.muted{{fill:{t.muted}}}"
+        f".zero{{fill:{t.cluster};stroke:{t.border}}}.alarm{{fill:{t.alarm}}}"
+        f".alarm-text{{fill:{t.alarm}}}.axis{{stroke:{t.line}}}.curve{{stroke:{line}}}"
+        f".label0,.label1{{fill:{line}}}"
+        f".mark circle{{fill:{t.alarm};stroke:{t.paper}}}.on-mark{{fill:{t.paper}}}"
+    )

@@ -1,0 +1,100 @@
+"""The views of a training run: table, heat map, page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import Linear
+from minigrad.errors import ArgumentError
+from minigrad.optim import SGD
+from minigrad.watching import Flow
+
+
+def run(name: str = "a", *, nan_at: int = -1) -> Flow:
+    """Eight steps of a layer and of a parameter whose name may be hostile."""
+    rng = np.random.default_rng(0)
+    layer = Linear(3, 2, rng=rng)
+    w = mg.tensor(np.ones(2), requires_grad=True, name=name)
+    optimizer = SGD([*layer.parameters(), w], lr=0.1)
+    with mg.watch([*layer.parameters(), w], every=2, traces=2) as flow:
+        for step in range(8):
+            optimizer.zero_grad()
+            loss = mg.mean((layer(mg.tensor(rng.normal(size=(5, 3)))) * w) ** 2)
+            (loss * (np.nan if step == nan_at else 1.0)).backward()
+            optimizer.step()
+            flow.log(loss=loss, val_loss=loss.item() * 2)
+    return flow
+
+
+HOSTILE = "</title><script>alert(1)</script>\u202e\"'&"
+
+
+def test_the_table_has_a_line_for_each_row_and_says_what_was_logged() -> None:
+    lines = run().table(width=140).splitlines()
+    assert lines[0].startswith("8 steps, 4 looked at; loss ")
+    assert [line.split()[0] for line in lines[2:]] == [
+        "linear/W",
+        "linear/b",
+        "linear/linear",
+        "a",
+        "multiply",
+    ]
+    assert all(len(line) <= 70 for line in run().table(width=70).splitlines()[1:])
+
+
+def test_the_heat_map_is_whole_xml_with_a_title_and_no_name_breaks_out(tmp_path: Path) -> None:
+    text = run(HOSTILE).draw(tmp_path / "f.svg").read_text(encoding="utf-8")
+    root = ElementTree.fromstring(text)
+    names = {tag.tag.rpartition("}")[2] for tag in root.iter()}
+    assert "script" not in names
+    assert root.attrib["role"] == "img"
+    described = {tag.attrib.get("id"): tag.text for tag in root.iter()}
+    assert described["flow-title"] == "The gradient over training"
+    assert "gradient rms of 5 rows at 4 steps" in str(described["flow-desc"])
+    assert "prefers-color-scheme: dark" in text
+    assert "\u202e" not in text
+
+
+def test_the_same_run_gives_the_same_picture_and_themes_differ(tmp_path: Path) -> None:
+    flow = run()
+    one, again = (flow.draw(tmp_path / f"{i}.svg").read_bytes() for i in range(2))
+    light = flow.draw(tmp_path / "l.svg", theme="light").read_bytes()
+    assert one == again
+    assert one != light
+    assert b"prefers-color-scheme" not in light
+
+
+def test_what_is_not_finite_is_red_from_its_step_on_and_the_finding_is_marked(
+    tmp_path: Path,
+) -> None:
+    text = run(nan_at=4).draw(tmp_path / "f.svg").read_text(encoding="utf-8")
+    left = {
+        float(x)
+        for x in re.findall(
+            r'<rect class="alarm" x="([\d.]+)" y="\d+" width="[\d.]+" height="13"', text
+        )
+    }
+    assert left == {250 + 620 / 4 * 2}
+    assert "step 4: not finite" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("f.png", {}, "must end in .svg"),
+        ("f.svg", {"theme": "pink"}, "theme must be one of"),
+        ("f.svg", {"scale": "log"}, 'scale must be "run" or "fixed"'),
+        ("nowhere/f.svg", {}, "there is no folder"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(
+    tmp_path: Path, name: str, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        run().draw(tmp_path / name, **options)
