@@ -623,6 +623,22 @@ def test_nothing_moves_for_who_asks_for_stillness(opened: Callable[..., Opened])
     assert lively.page.locator(".line.lit .flow").first.evaluate(moving) == "back"
 
 
+def test_on_paper_stands_the_step_with_all_of_the_graph(opened: Callable[..., Opened]) -> None:
+    view = opened("stack", color_scheme="dark")
+    view.page.set_viewport_size({"width": 1000, "height": 330})
+    view.press("+", "+", "+", "b")
+    drawn = view.page.locator("#canvas .node")
+    before = drawn.count()
+    view.page.emulate_media(media="print")
+    view.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert drawn.count() > before
+    assert view.page.evaluate("document.documentElement.dataset.theme") == "light"
+    assert not view.page.locator("#play").is_visible()
+    assert "mean" in view.text("#panel h2")
+    view.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert drawn.count() == before
+
+
 @pytest.mark.parametrize("width", [360, 800, 1440])
 def test_the_page_fits_its_window(opened: Callable[..., Opened], width: int) -> None:
     view = opened("multi", viewport={"width": width, "height": 800})

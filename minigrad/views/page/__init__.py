@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..colors import BINS, DARK, LIGHT, Theme, ink_on
+from ..plain import of_bytes
 from ..render import write
 from .content import page_content
 
@@ -30,8 +31,8 @@ __all__ = ["page_html", "write_page"]
 
 # one scope around all of them, in this order
 SCRIPTS = """
-    record dom maths heatmap scopes boxes layout ways minimap graph timeline step chapters tokens
-    attention main
+    record dom maths heatmap scopes boxes layout ways minimap graph timeline
+    step overview chapters tokens attention main
 """.split()
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
@@ -55,6 +56,7 @@ def page_html(trace: Trace, **options: Any) -> str:
     """
     content = page_content(trace, **options)
     parts = {"style": _style(), "script": _script(), "dagre": _dagre(), "data": embedded(content)}
+    parts["size"] = of_bytes(sum(len(part.encode()) for part in parts.values()))
     return re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], _asset("template.html"))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -78,7 +77,6 @@ def _node(model: Model, entry: Entry, arrays: Arrays, formulas: Formulas) -> dic
     made["home"] = one_line(model.place[entry.id])
     for name in ("name", "scope", "place"):
         made[name] = one_line(made[name] or "")
-    made["settings"] = {name: _setting(text) for name, text in entry.settings.items()}
     made["value"], made["gradient"] = arrays.add(entry.value), arrays.add(entry.gradient)
     made |= _copy(model, entry)
     if entry.gradient is not None:
@@ -109,19 +107,6 @@ def _folds(model: Model) -> dict[str, Any]:
         one_line(first): {"name": one_line(fold.names[first]), "copies": [*map(one_line, scopes)]}
         for first, scopes in copies.items()
     }
-
-
-def _setting(text: str) -> str:
-    """A setting as people write it: of a number four digits.
-
-    >>> _setting("np.float64(0.35355339)"), _setting("'tanh'")
-    ('0.3536', "'tanh'")
-    """
-    text = re.sub(r"^np\.\w+\((.*)\)$", r"\1", text)
-    try:
-        return f"{float(text):.4g}"
-    except ValueError:
-        return text
 
 
 def _edge(model: Model, edge: Edge, arrays: Arrays) -> dict[str, Any]:

@@ -60,13 +60,16 @@ function drawNode(box, actions) {
   if (hasCap(node)) group.append(svg("clipPath", { id: `clip${box.key}` }, svg("path", { d: outline(node, w, h) })), (box.cap = svg("g", { class: "cap", "clip-path": `url(#clip${box.key})` })));
   group.append(svg("path", { class: "frame", d: outline(node, w, h) }));
   if (isLoss(node)) group.append(svg("path", { class: "frame inner", d: outline(node, w - 7, h - 7), transform: "translate(3.5 3.5)" }));
-  group.append((box.text = svg("g", {})), svg("text", { x: left, y: middle + 15, class: "small" }, below(node)));
+  group.append((box.text = svg("g", {})), svg("text", { x: left, y: middle + 15, class: "small" }, below(node), (box.mark = svg("tspan", {}))));
   group.addEventListener("click", () => actions.choose(onTop(node).id));
   box.redo = (view) => { // what the copy on top changes
     const shown = onTop(node), about = aboutNode(node, shown, view.all);
     title.textContent = about;
     group.setAttribute("aria-label", about);
     box.text.replaceChildren(titleText(shown, left, below(node) ? middle - 2 : middle + 5));
+    const checked = (view.all ? node.copies : [shown]).filter((copy) => copy.check), right = checked.every((copy) => copy.check.ok);
+    box.mark.textContent = checked.length ? (right ? " ✓" : " ✗") : "";
+    box.mark.setAttribute("class", right ? "agrees" : "differs");
     if (box.cap) fillCap(box, shown, view);
   };
   return group;
@@ -74,7 +77,7 @@ function drawNode(box, actions) {
 function aboutNode(node, shown, all) {
   const copies = all && isCopied(node) ? node.copies : [shown], name = all && isCopied(node) ? `${labelOf(node)} in ${copies.length} blocks` : fullName(shown);
   const graded = copies.filter((copy) => copy.gradient !== undefined);
-  const state = graded.length ? `gradient ${spreadOf(graded).join(" ")}, ${stateText(graded)}` : `no gradient: ${shown.why}`;
+  const state = graded.length ? `gradient ${spreadOf(graded).join(" ")}, ${stateText(graded)}${shown.check ? `, ${shown.check.ok ? "equals its numeric derivative" : "WRONG beside its numeric derivative"}` : ""}` : `no gradient: ${shown.why}`;
   return [name, node.op && node.name ? node.op : "", shapeOf(node), state].filter(Boolean).join(" · ");
 }
 const rank = (x) => (typeof x === "number" ? x : Infinity); // what is not finite is larger than anything
@@ -83,7 +86,8 @@ function spreadOf(some) {
   const sizes = some.map((node) => rmsOf(node.gradient)).sort((a, b) => rank(a) - rank(b)), [low, high] = [brief(sizes[0]), brief(sizes[sizes.length - 1])];
   return low === high ? [low] : [low, `to ${high}`];
 }
-const WORST_FIRST = ["non-finite", "exploding", "vanishing", "zero", "ok", "none"];
+const WORST_FIRST = ["wrong", "non-finite", "exploding", "vanishing", "zero", "ok", "cancels", "none"];
+const RED = new Set(["wrong", "non-finite"]);
 const worstOf = (some) => WORST_FIRST.find((state) => some.some((node) => node.state === state));
 // The state of several nodes: that of all, or the worst and where it is.
 function stateText(some) {
@@ -99,10 +103,10 @@ function fillCap(box, shown, { all, known }) {
   const lines = some.length ? spreadOf(some) : ["–"];
   lines[0] = glyph + lines[0];
   const middle = w - CAP / 2 - (node.kind === "parameter" ? 2 : 0), y = (several ? h - 8 : h) / 2 + (lines.length > 1 ? -1 : 4.5);
-  const look = state === "non-finite" || some.every((copy) => copy.state === state) ? state : "ok";
+  const look = RED.has(state) || some.every((copy) => copy.state === state) ? state : "ok";
   box.cap.setAttribute("class", `cap bin${some.length ? binOf(some) : 0} ${look}`);
   const text = svg("text", { x: middle, y, class: lines.length > 1 || lines[0].length > 6 ? "long" : null }, lines.map((line, i) => svg("tspan", { x: middle, dy: i ? 11 : 0 }, line)));
-  box.cap.replaceChildren(svg("g", { class: some.length && some.some(known) ? "shown" : "hidden" }, svg("rect", { class: "fill", x: w - CAP, y: 0, width: CAP, height: h }), text));
+  box.cap.replaceChildren(svg("g", { class: some.length && some.some(known) ? "shown" : "hidden" }, svg("rect", { class: "fill", x: w - CAP, y: 0, width: CAP, height: several ? h - 9 : h }), text));
   if (several) box.cap.append(strip(node.copies, w - CAP, h - 8, CAP, 8, known, all ? null : shown));
 }
 // One cell for each copy, or for some of them: the gradient against the step, or the depth.

@@ -5,7 +5,15 @@ const measured = (gradient) => (gradient.ok === null ? el("span", { class: "mute
   : el("span", { class: gradient.ok ? "agrees" : "differs" }, "difference ", number("difference", gradient.difference, digits(gradient.difference, 2)), gradient.ok ? " ✓" : " ✗"));
 const stepState = (step) => (step.gradients.some((g) => g.ok === false) ? "wrong" : step.gradients.some((g) => g.ok) ? "right" : "open");
 
-const total = record.chapters.reduce((sum, call) => ({ measured: sum.measured + call.measured, wrong: sum.wrong + call.wrong }), { measured: 0, wrong: 0 });
+// Calls of layers, each with its steps, each with the gradients it finds.
+const calls = [...grouped(record.chapters, (gradient) => gradient.call).values()].map((all) => ({
+  scope: all[0].scope,
+  steps: [...grouped(all, (gradient) => gradient.number).values()].map((gradients) => ({ ...gradients[0], gradients })),
+  measured: all.filter((gradient) => gradient.ok !== null).length,
+  wrong: all.filter((gradient) => gradient.ok === false).length,
+  first_wrong: all.find((gradient) => gradient.ok === false),
+}));
+const total = { measured: calls.reduce((sum, call) => sum + call.measured, 0), wrong: calls.reduce((sum, call) => sum + call.wrong, 0) };
 
 function verdict(actions) {
   if (!total.measured) return null;
@@ -16,7 +24,7 @@ function verdict(actions) {
 
 // The gradients that this backward step finds, as a person derived them.
 function byHand(at, actions) {
-  const found = record.chapters.flatMap((call) => call.steps.flatMap((step) => step.gradients
+  const found = calls.flatMap((call) => call.steps.flatMap((step) => step.gradients
     .filter((g) => g.node !== null && nodes[g.node].knownAt === at).map((gradient) => ({ step, gradient }))));
   if (!found.length) return null;
   return el("ul", { class: "by-hand" }, found.map(({ step, gradient }) => el("li", { class: gradient.ok === false ? "wrong" : "right" },
@@ -24,10 +32,9 @@ function byHand(at, actions) {
 }
 
 function firstWrong(call) {
-  const [number_, name] = call.first_wrong, step = call.steps.find((one) => one.number === number_);
-  const gradient = step.gradients.find((one) => one.symbol === name);
+  const gradient = call.first_wrong;
   const index = gradient.index.length ? `[${gradient.index.join(", ")}]` : "";
-  return el("div", { class: "verdict wrong", role: "alert" }, el("p", {}, el("strong", {}, `First wrong step: ${step.number}, ${step.title}.`), " ", inlineMath(gradientOf(name)), " differs:"),
+  return el("div", { class: "verdict wrong", role: "alert" }, el("p", {}, el("strong", {}, `First wrong step: ${gradient.number}, ${gradient.title}.`), " ", inlineMath(gradientOf(gradient.symbol)), " differs:"),
     el("p", {}, `at ${index} the engine has `, number("engine", gradient.engine), ", the formula gives ", number("by-hand", gradient.by_hand), "; relative difference ", number("difference", gradient.difference, digits(gradient.difference, 2)), `, allowed ${digits(gradient.tolerance, 1)}.`));
 }
 
@@ -44,17 +51,16 @@ function chapterStep(step, state, actions) {
 }
 
 function chaptersPanel(state, actions) {
-  const { chapters } = record;
-  if (!chapters.length) {
+  if (!calls.length) {
     return [el("header", { class: "step-head" }, el("h2", {}, "Derived by hand"), el("p", { class: "lead" }, "No layer in this record says by which formulas its gradients must hold, or no backward ran through one."))];
   }
-  const calls = chapters.map((call) => {
+  const shown = calls.map((call) => {
     const inside = [call.first_wrong && firstWrong(call), ...call.steps.map((step) => chapterStep(step, state, actions))];
-    if (chapters.length === 1) return el("div", {}, inside);
-    const tally = call.ok ? `✓ ${call.measured} of ${call.measured} agree` : call.measured ? `✗ ${call.wrong} of ${call.measured} differ` : "not measured";
+    if (calls.length === 1) return el("div", {}, inside);
+    const tally = call.measured && !call.wrong ? `✓ ${call.measured} of ${call.measured} agree` : call.measured ? `✗ ${call.wrong} of ${call.measured} differ` : "not measured";
     const here = call.steps.some((step) => step.gradients.some((g) => g.node !== null && nodes[g.node].knownAt === state.at));
     return el("details", { class: "call", open: here || call.wrong > 0 }, el("summary", {}, el("bdi", {}, call.scope || "layer"), el("span", { class: `tally ${call.wrong ? "wrong" : "right"}` }, tally)), inside);
   });
   return [el("header", { class: "step-head" }, el("p", { class: "kicker" }, "Derived by hand"), el("h2", {}, "Backward, in formulas"),
-    el("p", { class: "lead" }, "Each step of the backward pass as a person derives it, its shapes put in, and how far the engine was from it in this run: the largest gap over the formula's largest entry.")), ...calls];
+    el("p", { class: "lead" }, "Each step of the backward pass as a person derives it, its shapes put in, and how far the engine was from it in this run: the largest gap over the formula's largest entry.")), ...shown];
 }

@@ -5,7 +5,7 @@ const FAR = 0.3; // the scale below which boxes are plain rectangles
 const MARGIN = 160; // pixels around the view that are drawn too
 
 function Graph(canvas, map, afar, actions) {
-  let picture, drawing, layers, view, scale = 1, fitted = true, marked = null, focused = null, whole = false;
+  let picture, drawing, layers, view, scale = 1, fitted = true, marked = new Set(), focused = null, whole = false;
   const minimap = Minimap(map, (x, y) => scrollTo({ x, y }, "auto"));
 
   // ------------------------------------------------------------ drawing what is in view
@@ -97,7 +97,7 @@ function Graph(canvas, map, afar, actions) {
   const phase = () => (view.all ? "" : view.step.phase);
   function nodeLook({ node, key }) {
     const shown = onTop(node), seen = isCopied(node) ? node.copies.filter(known).length : Number(known(node));
-    const is = [node.kind, isLoss(node) && "loss", !ran(shown) && "later", key === view.active && "active", key === view.chosenKey && "chosen", shown.id === marked && "marked", faulty(view.all ? node.copies : [shown]) && "faulty"];
+    const is = [node.kind, isLoss(node) && "loss", !ran(shown) && "later", key === view.active && "active", key === view.chosenKey && "chosen", marked.has(view.all ? leaderOf(shown.id).id : shown.id) && "marked", faulty(view.all ? node.copies : [shown]) && "faulty"];
     return [["node", phase(), ...is].filter(Boolean).join(" "), `${shown.id} ${view.all} ${seen}`];
   }
   function scopeLook(box) {
@@ -118,9 +118,9 @@ function Graph(canvas, map, afar, actions) {
     const own = (box.node ? box.node.copies : nodesIn(box.scope)).filter(known);
     return own.length ? (binOf(own) === ALARM ? "alarm" : `bin${binOf(own)}`) : "line";
   }
-  // Marks the node that a symbol in the panel stands for.
-  function mark(id) {
-    marked = id;
+  // Marks nodes: that of a symbol in the panel, or a way through the graph.
+  function mark(ids) {
+    marked = new Set(ids.map((id) => (view.all ? leaderOf(id).id : id)));
     for (const box of picture.boxes) if (box.shown && box.node) dress(box);
   }
 

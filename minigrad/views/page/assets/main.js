@@ -4,7 +4,7 @@ const state = { at: 0, chosen: null, tab: "step", open: new Set(), playing: null
 const tabs = { step: "Step", chapters: "By hand", attention: "Attention" };
 const graph = Graph(byId("canvas"), byId("minimap"), byId("afar"), { choose, toggle, turn });
 const timeline = Timeline(byId("ticks"));
-const actions = { choose, tab: showTab, show, refresh: () => renderPanel() };
+const actions = { choose, tab: showTab, show, way: (ids) => graph.mark(ids), refresh: () => renderPanel() };
 
 function go(at, chosenNode = null) {
   state.at = Math.max(0, Math.min(steps.length - 1, at));
@@ -138,8 +138,8 @@ function fromHash() {
 
 const system = matchMedia("(prefers-color-scheme: dark)");
 let wanted = "auto";
-function paint() {
-  const theme = wanted === "auto" ? (system.matches ? "dark" : "light") : wanted;
+function paint(only) {
+  const theme = only || (wanted !== "auto" ? wanted : system.matches ? "dark" : "light");
   document.documentElement.dataset.theme = theme;
   byId("theme").textContent = { auto: "◐ Auto", light: "☀ Light", dark: "☾ Dark" }[wanted];
   byId("theme").setAttribute("aria-label", `Colours: ${wanted}`);
@@ -243,15 +243,15 @@ function begin() {
   byId("query").addEventListener("input", (event) => hits(event.target.value));
   byId("search").addEventListener("keydown", moveInHits);
   for (const dialog of document.querySelectorAll("dialog")) dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
-  system.addEventListener("change", paint);
+  system.addEventListener("change", () => paint());
   document.addEventListener("keydown", pressed);
   window.addEventListener("hashchange", () => go(fromHash()));
-  window.addEventListener("beforeprint", () => graph.print(true));
-  window.addEventListener("afterprint", () => graph.print(false));
+  window.addEventListener("beforeprint", () => { paint("light"); graph.print(true); });
+  window.addEventListener("afterprint", () => { paint(); graph.print(false); });
   for (const [event, on_] of [["pointerover", true], ["pointerout", false], ["focusin", true], ["focusout", false]]) {
     byId("panel").addEventListener(event, (happened) => {
       const found = happened.target.closest("[data-of]") || happened.target.querySelector?.(":scope > math > [data-of]:only-child");
-      if (found) graph.mark(on_ ? Number(found.dataset.of) : null);
+      if (found) graph.mark(on_ ? [Number(found.dataset.of)] : []);
     });
   }
   paint();

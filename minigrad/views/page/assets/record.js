@@ -47,7 +47,8 @@ const stateOf = (node) => ({ name: node.state, glyph: states[node.state][0], wor
 const rmsOf = (array) => (array === undefined ? undefined : arrays[array].rms);
 
 const ALARM = record.scale.length - 1; // the bin of what is not finite
-const faulty = (some) => some.some((node) => node.fault); // a wrong gradient, or a value that is not finite
+// A wrong gradient, or a value that is not finite.
+const faulty = (some) => some.some((node) => node.broken || (node.check && !node.check.ok));
 
 // ---------------------------------------------------------------- arrays
 

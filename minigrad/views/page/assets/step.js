@@ -6,7 +6,7 @@ const nodeLink = (node, actions) => button(inlineMath(symbol(node)), () => actio
 
 function stateBadge(node) {
   const { name, glyph, words } = stateOf(node);
-  return el("span", { class: `state ${name}` }, el("span", { "aria-hidden": true }, `${glyph} `), name === "none" ? `no gradient: ${node.why}` : words);
+  return el("span", { class: `state ${name}` }, el("span", { "aria-hidden": true }, `${glyph} `), name === "none" ? `no gradient: ${node.why}` : name === "cancels" ? `${words}: ${node.why}` : words);
 }
 function stepHead(node, kicker, kind) {
   const place = node.place ? node.place.split(/[\\/]/).slice(-2).join("/") : "";
@@ -28,13 +28,29 @@ function gradientCard(node) {
 }
 const cards = (...all) => el("div", { class: "cards" }, ...all);
 
+// A setting as people write it: of a number four digits.
+function settingOf(text) {
+  const plain = text.replace(/^np\.\w+\((.*)\)$/, "$1"), x = Number(plain);
+  return plain === "" || Number.isNaN(x) ? plain : digits(x);
+}
 function facts(node, actions) {
   const rows = [...stat("shape", shapeOf(node)), ...stat("dtype", node.dtype)];
   if (node.flops !== undefined) rows.push(...stat("FLOPs", counted(node.flops)));
   if (node.saved) rows.push(...stat("saved", node.saved.flatMap((s, i) => [i ? ", " : "", s.node === null ? s.name : nodeLink(nodes[s.node], actions)]), ` · ${counted(node.saved_bytes || 0)} bytes`));
-  for (const [name, text] of Object.entries(node.settings || {})) rows.push(...stat(name, text));
+  for (const [name, text] of Object.entries(node.settings || {})) rows.push(...stat(name, settingOf(text)));
   rows.push(...stat("gradient", stateBadge(node)));
+  if (node.reach !== undefined) rows.push(...stat("beside the loss", "×", number("reach", node.reach, digits(node.reach, 2)), " in norm, along the path that most of it took"));
+  if (node.unresponsive) rows.push(...stat("answers little", node.unresponsive));
+  if (node.broken) rows.push(...stat("value", el("span", { class: "differs" }, "‼ holds NaN or ∞")));
   return el("dl", { class: "facts" }, rows);
+}
+
+// The rules of this step against a numeric derivative of its own kernel.
+function byDerivative(node) {
+  if (!node.check) return null;
+  const { ok, relative_difference: difference, tolerance, method, input } = node.check;
+  const said = ok ? `Measured: equals a numeric derivative of ${node.op} (${method})` : `WRONG: the rule for ${input} is no derivative of ${node.op} (${method}, allowed ${digits(tolerance, 1)})`;
+  return el("p", { class: `measured ${ok ? "agrees" : "differs"}`, role: ok ? null : "alert" }, `${ok ? "✓" : "✗"} ${said}, difference `, number("step-difference", difference, digits(difference, 2)));
 }
 
 // Where a value is used more than once its gradients add, and may cancel.
@@ -64,7 +80,7 @@ function backwardPanel(node, step, actions) {
     const formulas = backwardRule(node, edge);
     return { rule: formulas.length > 0 && rule(formulas, note), card: heatCard(edge.sent, `gradient sent to ${labelOf(source)}`, "sent", { caption }) };
   });
-  return [stepHead(node, `Backward ${step.number} of ${step.of}`, "backward"), byHand(step.at, actions),
+  return [stepHead(node, `Backward ${step.number} of ${step.of}`, "backward"), byDerivative(node), byHand(step.at, actions),
     el("div", { class: "rules" }, sends.map((one) => one.rule)),
     section("Incoming", cards(gradientCard(node), valueCard(node))),
     sends.length > 0 && section("Sends back", cards(sends.map((one) => one.card))),
@@ -75,26 +91,4 @@ function leafPanel(node, actions) {
   return [stepHead(node, node.kind, "leaf"), section("", cards(valueCard(node), gradientCard(node))), sumOfUses(node, actions),
     section("Used by", el("ul", { class: "terms" }, node.uses.map((edge) => el("li", {}, nodeLink(nodes[edge.target], actions), el("span", { class: "muted" }, ` ${nodes[edge.target].op || "detached"}`))))),
     section("", facts(node, actions))];
-}
-
-// A bar for each parameter on the fixed scale: where gradients are small or large, at a glance.
-function overviewPanel(actions) {
-  const graded = nodes.filter((node) => !node.op && node.gradient !== undefined);
-  const [low, high] = [record.scale[0], record.scale[record.scale.length - 1]];
-  const bar = (node) => {
-    const rms = rmsOf(node.gradient), place = typeof rms === "number" && rms > 0 ? Math.min(1, Math.max(0.01, (Math.log10(rms) - low) / (high - low))) : rms === 0 ? 0 : 1;
-    const fillBar = el("i", { class: `bin${node.bin}` });
-    fillBar.style.width = `${place * 100}%`;
-    return el("tr", { class: node.state }, el("th", { scope: "row" }, nodeLink(node, actions)), el("td", { class: "muted" }, shapeOf(node)),
-      el("td", { class: "track" }, el("span", {}, fillBar)), el("td", { class: "figure" }, number("gradient-rms", rms)), el("td", { class: "glyph", title: stateOf(node).words }, stateOf(node).glyph));
-  };
-  const groups = Map.groupBy ? Map.groupBy(graded, (node) => node.scope) : graded.reduce((m, n) => m.set(n.scope, [...(m.get(n.scope) || []), n]), new Map());
-  const loss = root && !root.shape ? arrays[root.value] : null;
-  return [el("header", { class: "step-head" }, el("p", { class: "kicker" }, "The whole pass"), el("h2", {}, `${record.forward.length} steps forward, ${record.backward.length} back`),
-    el("p", { class: "lead" }, loss && ["The loss is ", el("strong", {}, number("loss", loss.rms === null ? loss.min : loss.min)), ". "], "Press ", el("kbd", {}, "→"), " to walk through it: the forward pass computes each value, the backward pass paints each node with the size of its gradient.")),
-    verdict(actions),
-    graded.length > 0 && section("Gradients of parameters and inputs", ...[...groups].map(([scope, group]) => el("div", {}, groups.size > 1 && el("h4", {}, el("bdi", {}, scope || "top level")), el("table", { class: "bars" }, el("tbody", {}, group.map(bar)))))),
-    section("Reading the graph", el("ul", { class: "shapes-legend" },
-      [["parameter", "parameter"], ["input", "input"], ["constant", "constant"], ["op", "op"]].map(([kind, text]) => el("li", {}, svg("svg", { width: 44, height: 24, class: "mini", "aria-hidden": true }, svg("g", { class: `node ${kind}`, transform: "translate(2 2)" }, svg("path", { class: "body", d: outline({ kind }, 40, 20) }), svg("path", { class: "frame", d: outline({ kind }, 40, 20) }))), text))),
-      el("ul", { class: "shapes-legend" }, Object.values(states).map(([glyph, text]) => el("li", {}, el("span", { class: "glyph" }, glyph), text))))];
 }
