@@ -37,21 +37,23 @@ class Trace(recording.Trace):
     [('multiply', 1.0), ('sum', 1.0)]
     """
 
-    def check(self) -> Checks:
+    def check(self, ops: bool = False) -> Checks:
         """Compare each hand-derived step of each layer that ran with the engine's gradients.
 
         A layer that no backward ran through is left out, and stands in `skipped`.
 
-        Raises: GradientError if that leaves none of those that have such steps.
+        Args: ops: hold every backward step against a numeric derivative of its op as well, in a
+            random direction; under twice the time of the run.
+        Raises: GradientError if no backward ran through any layer that has such steps.
         """
-        found = super().check()
-        return Checks(found, found.skipped)
+        found = super().check(ops)
+        return Checks(found, found.skipped, found.steps, found.unchecked)
 
     def table(self, width: int | None = None) -> str:
         """The record as text: forward then backward steps, shapes, cost and size of gradients."""
         from .views.table import trace_table
 
-        self._settle()
+        self.judge()
         return trace_table(self, width=width)
 
     def draw(
@@ -86,7 +88,7 @@ class Trace(recording.Trace):
         """
         from .views.picture import draw_trace
 
-        self._settle()
+        self.judge()
         shown = {"depth": depth, "focus": focus, "fold": fold, "saved": saved}
         return draw_trace(self, path, theme=theme, scale=scale, **shown)
 
@@ -110,14 +112,14 @@ class Trace(recording.Trace):
         """
         from .views.page import write_page
 
-        self._settle()
+        self.judge()
         return write_page(self, path, tokens=tokens, title=title, arrays=arrays)
 
     def derivation(self, path: str | Path) -> Path:
         """Write the backward pass out as a person would, in Markdown with LaTeX for GitHub."""
         from .views.derivation import write_derivation
 
-        self._settle()
+        self.judge()
         return write_derivation(self, path)
 
     def attention(self, tokens: Any = None) -> Attentions:
@@ -129,20 +131,20 @@ class Trace(recording.Trace):
         """
         from .views.attention import attentions
 
-        self._settle()
+        self.judge()
         return attentions(self, tokens)
 
     def to_dict(self, times: bool = False) -> dict[str, Any]:
         """The record as plain data, no arrays; the same for the same program, but for times."""
         from .views.data import trace_to_dict
 
-        self._settle()
+        self.judge()
         return trace_to_dict(self, times=times)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from .views.notebook import trace_bundle
 
-        self._settle()
+        self.judge()
         return trace_bundle(self)
 
 

@@ -59,6 +59,7 @@ def check_targets(logits: Any, targets: Any, empty: bool = False) -> None:
     flops=lambda logits: 5 * np.size(logits),
     vjp_flops={"logits": lambda logits: 7 * logits.size + 1},
     samples=_samples,
+    unseen="a shift of all logits",
 )
 def cross_entropy(logits, targets):
     """Cross-entropy of integer targets, mean over rows: -mean_i log softmax(logits)_{i, t_i}.

@@ -71,6 +71,7 @@ _ROWS = (
         "bias": free,
     },
     samples=_samples,
+    unseen="a shift of a row",
 )
 def layer_norm(x, weight, bias, eps=1e-5):
     """Layer normalisation over the last axis: x̂ ⊙ weight + bias, x̂ = (x - μ) / √(σ² + ε).

@@ -56,6 +56,8 @@ def _softmax_samples(rng: np.random.Generator) -> Iterator[Call]:
     flops=each_of_x(5),
     vjp_flops={"x": each_of_x(4)},
     samples=_softmax_samples,
+    unseen="a shift of all scores",
+    flat=("rows saturated", lambda out, axis: out.max(axis=axis, initial=0) > 0.99),
 )
 def softmax(x, axis=-1):
     """Softmax along an axis: y_i = e^{x_i} / Σ_j e^{x_j}, without overflow.
@@ -83,6 +85,7 @@ def _(g, out, axis):
     flops=each_of_x(5),
     vjp_flops={"x": each_of_x(4)},
     samples=lambda rng: (s for s in _softmax_samples(rng) if np.isfinite(s.args[0]).all()),
+    unseen="a shift of all scores",
 )
 def log_softmax(x, axis=-1):
     """Logarithm of softmax along an axis: y_i = x_i - log Σ_j e^{x_j}, without overflow.

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
+from dataclasses import dataclass
 from functools import lru_cache
 from inspect import signature
 from typing import Any
 
+import numpy as np
+
 from ..engine.context import Change, Context
 from ..engine.errors import DeclarationError
 from ..engine.graph import Node
-from ..engine.op import Op
+from ..engine.op import Op, Shaped
 
-__all__ = ["declared_facts", "facts_of_node"]
+__all__ = ["Invocation", "facts_of_node"]
 
 QUIET = ("keepdims", "shape")  # they change no entry, and are seen in the shape of the result
 
@@ -26,13 +30,42 @@ class _Unheard(Change):
         return Context(False, now.scope, (), now)
 
 
+@dataclass(slots=True)
+class Invocation:
+    """One call of an op, without its arrays: what tells its formulas, and can run it again.
+
+    Called, it gives an entry's `tex`, `vjp_tex`, `settings`, `unsaid` and `flops`.
+    """
+
+    op: Op
+    inputs: tuple[Any, ...]  # arrays as their forms
+    sources: list[int | None]  # for each input its entry; None for a plain value
+    settings: tuple[Any, ...]
+    out: Shaped
+    arrays: dict[int, Any]  # inputs, by position, that are not what their entries hold
+
+    def __call__(self) -> dict[str, Any]:
+        """Raises: DeclarationError if a formula or a cost that the op declares fails."""
+        names = self.op.input_names(len(self.inputs)), self.op.settings
+        values = zip((*names[0], *names[1]), (*self.inputs, *self.settings), strict=True)
+        shown = {
+            name: "rng" if isinstance(value, np.random.Generator) else repr(value)
+            for name, value in values
+            if value is not None and not isinstance(value, Shaped | np.ndarray)
+        }
+        return declared_facts(self.op, self.inputs, self.settings, self.out, shown)
+
+    def run(self, inputs: list[Any]) -> Any:
+        """The op's own kernel on other inputs; what it draws at random, it draws again."""
+        drawn = [deepcopy(x) if isinstance(x, np.random.Generator) else x for x in self.settings]
+        out = self.op.forward(*inputs, *drawn)
+        return np.asarray(out[0] if self.op.auxiliary else out)
+
+
 def declared_facts(
     op: Op, inputs: Any, settings: Any, out: Any, shown: dict[str, str]
 ) -> dict[str, Any]:
-    """An entry's `tex`, `vjp_tex`, `unsaid` and `flops`. Args: shown: the settings as text.
-
-    Raises: DeclarationError if a formula or a cost that the op declares as a function fails.
-    """
+    """What the op's declaration says of one call. Args: shown: the settings as text."""
     try:
         with _Unheard():
             tex, rules = op.formulas(inputs, settings, out)
@@ -40,7 +73,8 @@ def declared_facts(
     except Exception as error:
         raise DeclarationError(f"op {op.name}: a formula or its cost failed: {error!r}") from error
     unsaid = _unsaid(op, [tex, *rules.values()], shown)
-    return {"tex": tex, "vjp_tex": rules, "unsaid": unsaid, "flops": flops}
+    facts = {"tex": tex, "vjp_tex": rules, "unsaid": unsaid, "flops": flops}
+    return facts | {"settings": shown}
 
 
 def facts_of_node(node: Node, shown: dict[str, str]) -> dict[str, Any]:
@@ -59,7 +93,7 @@ def facts_of_node(node: Node, shown: dict[str, str]) -> dict[str, Any]:
         named = rf"\operatorname{{{op.name}}}"
         tex = f"{named}({', '.join(f'<{name}>' for name in names)})"
         rules = {name: rf"\operatorname{{vjp}}_{{{named}}}(<g>)" for name in names}
-        return {"tex": tex, "vjp_tex": rules, "unsaid": tuple(shown)}
+        return {"tex": tex, "vjp_tex": rules, "unsaid": tuple(shown), "settings": shown}
 
 
 class _Unknown:

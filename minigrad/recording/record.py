@@ -8,6 +8,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,19 +17,18 @@ if TYPE_CHECKING:
     from ..check import Difference
 
 __all__ = [
-    "EXPLODING",
-    "VANISHING",
     "Check",
     "Checks",
     "Edge",
     "Entry",
     "Facts",
+    "StepCheck",
     "facts_of",
     "measure",
     "rms",
 ]
 
-VANISHING, EXPLODING = 1e-8, 1e4  # rms of a gradient below and above which a view calls it so
+FAR = 1e4  # times smaller or larger than what left the loss: vanishing, exploding
 CHUNK = 1 << 15  # entries measured at a time, so that they stay in the processor's cache
 
 
@@ -45,8 +45,17 @@ class Facts(NamedTuple):
         return self.low is None or bool(np.isfinite(self.rms))
 
 
+def _facts(array: Any) -> Facts | None:
+    """Of an array of numbers, or of what is kept of one; None where there is neither."""
+    if array is None or array.__class__ is Facts:
+        return array  # type: ignore[no-any-return]
+    return facts_of(array) if array.dtype.kind in "fiub" else None
+
+
 def facts_of(array: Any) -> Facts:
     """The facts of an array, measured when first asked for and kept as long as the array lives."""
+    if array.__class__ is Facts:
+        return array  # type: ignore[no-any-return]
     known = _measured.get(id(array))
     if known is not None and known[0]() is array:
         return known[1]
@@ -69,15 +78,24 @@ def measure(array: Any) -> Facts:
     flat = array.ravel()
     if flat.size == 0:
         return Facts(0.0, 0.0, None, None)
-    low, high, squares = np.inf, -np.inf, 0.0
     with np.errstate(all="ignore"):
-        for start in range(0, flat.size, CHUNK):
-            part = flat[start : start + CHUNK].astype(np.float64)
-            low, high = np.minimum(low, part.min()), np.maximum(high, part.max())
-            squares += float(np.einsum("i,i", part, part))  # BLAS would wake its threads for this
-    size = float(np.sqrt(squares / flat.size)) if 1e-140 < squares < 1e280 else rms(flat)
+        chunks = [_of_chunk(flat[i : i + CHUNK]) for i in range(0, flat.size, CHUNK)]
+        low, high, square = chunks[0]
+        if len(chunks) > 1:  # of NaN and anything, NumPy makes NaN
+            lows, highs, squares = zip(*chunks, strict=True)
+            low, high, square = float(np.min(lows)), float(np.max(highs)), sum(squares)
+    small, large = (1e-140, 1e280) if flat.dtype != np.float32 else (1e-30, 1e30)
+    size = (square / flat.size) ** 0.5 if small < square < large else rms(flat)
     unmasked = rms(flat[flat != -np.inf]) if low == -np.inf else size
-    return Facts(size, unmasked, float(low), float(high))
+    return Facts(size, unmasked, low, high)
+
+
+def _of_chunk(part: Any) -> tuple[float, float, float]:
+    """Least, largest, and the sum of the squares."""
+    low, high = part.min(), part.max()
+    if part.dtype.kind != "f" or part.itemsize < 4:
+        part = part.astype(np.float64)
+    return float(low), float(high), float(np.einsum("i,i", part, part))  # BLAS: wakes threads
 
 
 def rms(array: Any) -> float:
@@ -102,18 +120,18 @@ class Entry:
     dtype: str
     value: Any = None
     gradient: Any = None
-    tex: str = ""
-    vjp_tex: dict[str, str] = field(default_factory=dict)
-    settings: dict[str, str] = field(default_factory=dict)
-    unsaid: tuple[str, ...] = ()  # settings that the formulas leave unsaid
-    place: str = ""
-    flops: int | None = None
+    place: Any = ""  # a string once asked for, as all that is worked out only when shown
+    declared: Any = None  # a dict of what the op's declaration says of this call, or what makes it
     saved: list[tuple[str, int | None]] = field(default_factory=list)  # what, and of which entry
     saved_bytes: int = 0
     seconds: float = 0.0
     backward_seconds: float | None = None
     needs: bool = False
-    why: str = ""  # why there is no gradient
+    why: str = ""  # why there is no gradient, or why it is zero in theory
+    check: StepCheck | None = None  # its backward rules against a numeric derivative
+    unchecked: str = ""  # why there is no such check
+    reach: float | None = None  # its gradient beside what left the loss: a ratio of norms
+    via: Edge | None = None  # the use through which most of it came
 
     @property
     def label(self) -> str:
@@ -124,32 +142,72 @@ class Entry:
         return f"{self.scope}/{self.label}" if self.scope else self.label
 
     @property
+    def told(self) -> dict[str, Any]:
+        """The call's `tex`, `vjp_tex`, `settings`, `unsaid` and `flops`; of a leaf nothing."""
+        if callable(self.declared):
+            self.declared = self.declared()
+        return self.declared or {}
+
+    tex = property(lambda self: self.told.get("tex", ""))
+    vjp_tex = property(lambda self: self.told.get("vjp_tex", {}))
+    settings = property(lambda self: self.told.get("settings", {}))
+    unsaid = property(lambda self: self.told.get("unsaid", ()))  # settings that no formula tells
+    flops = property(lambda self: self.told.get("flops"))
+
+    @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=int))
+        return prod(self.shape)
+
+    @property
+    def value_facts(self) -> Facts | None:
+        return _facts(self.value)
+
+    @property
+    def gradient_facts(self) -> Facts | None:
+        return _facts(self.gradient)
 
     @property
     def value_rms(self) -> float | None:
         """Of the entries that a mask has not set to -inf."""
-        if self.value is None or self.value.dtype.kind not in "fiub":
-            return None
-        return facts_of(self.value).unmasked_rms
+        facts = self.value_facts
+        return None if facts is None else facts.unmasked_rms
 
     @property
     def gradient_rms(self) -> float | None:
-        return None if self.gradient is None else facts_of(self.gradient).rms
+        facts = self.gradient_facts
+        return None if facts is None else facts.rms
+
+    @property
+    def broken(self) -> bool:
+        """Whether its value holds NaN or +inf; -inf may be a mask's."""
+        facts = self.value_facts
+        return facts is not None and facts.high is not None and not facts.high < np.inf
 
     @property
     def state(self) -> str:
-        """ok, zero, vanishing, exploding, non-finite, or none (and then `why` says why)."""
-        if self.gradient is None:
+        """wrong, non-finite, zero, cancels (zero in theory), vanishing, exploding, ok; or none.
+
+        Vanishing and exploding are by what left the loss: see `reach`. Of none and of cancels `why`
+        says why.
+        """
+        facts = self.gradient_facts
+        if facts is None:
             return "none"
-        facts = facts_of(self.gradient)
-        size = facts.rms
+        if self.check is not None and not self.check.ok:
+            return "wrong"
         if not facts.finite:
             return "non-finite"
-        if size == 0:
-            return "zero"
-        return "vanishing" if size < VANISHING else "exploding" if size > EXPLODING else "ok"
+        if self.why:
+            return "cancels"
+        return "zero" if facts.rms == 0 else self._relative(facts.rms)
+
+    def _relative(self, size: float) -> str:
+        """By how much smaller or larger than what left the loss; at the dtype's ends, as it is."""
+        ends = np.finfo(self.dtype if self.dtype.startswith("float") else float)
+        reach = 1.0 if self.reach is None else self.reach
+        if reach < 1 / FAR or size < FAR * float(ends.tiny):
+            return "vanishing"
+        return "exploding" if reach > FAR or size > float(ends.max) / FAR else "ok"
 
 
 @dataclass(slots=True, eq=False)
@@ -163,7 +221,23 @@ class Edge:
 
     @property
     def contribution_rms(self) -> float | None:
-        return None if self.contribution is None else facts_of(self.contribution).rms
+        facts = _facts(self.contribution)
+        return None if facts is None else facts.rms
+
+
+@dataclass(frozen=True, slots=True)
+class StepCheck:
+    """A backward step against a numeric derivative of its op's kernel in a random direction."""
+
+    step: int  # the entry whose rules ran
+    input: str  # whose rule differs most
+    difference: float  # relative
+    tolerance: float
+    method: str  # "exact difference", "complex step" or "central differences"
+
+    @property
+    def ok(self) -> bool:
+        return self.difference <= self.tolerance  # False for NaN
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +257,22 @@ class Check:
 
 
 class Checks(list[Check]):
-    """The checks of a trace; `ok` only if something was measured and all of it agrees."""
+    """What a trace was held against; `ok` only if something was measured and all of it agrees.
 
-    def __init__(self, checks: Iterable[Check] = (), skipped: Iterable[str] = ()) -> None:
+    Items are the gradients held against hand-derived steps; `steps` the backward steps held against
+    numeric derivatives, in the order they ran, and `unchecked` how many were not, by the reason.
+    """
+
+    def __init__(
+        self,
+        checks: Iterable[Check] = (),
+        skipped: Iterable[str] = (),
+        steps: Iterable[StepCheck] = (),
+        unchecked: dict[str, int] | None = None,
+    ) -> None:
         super().__init__(checks)
         self.skipped = list(skipped)  # scopes of layers that no backward ran through
+        self.steps, self.unchecked = list(steps), unchecked or {}
 
     @property
     def measured(self) -> list[Check]:
@@ -195,8 +280,14 @@ class Checks(list[Check]):
 
     @property
     def ok(self) -> bool:
-        return bool(self.measured) and all(c.difference.ok for c in self.measured if c.difference)
+        by_hand = all(c.difference.ok for c in self.measured if c.difference)
+        return bool(self.measured or self.steps) and by_hand and self.wrong_step is None
 
     @property
     def first_wrong(self) -> Check | None:
         return next((c for c in self.measured if c.difference and not c.difference.ok), None)
+
+    @property
+    def wrong_step(self) -> StepCheck | None:
+        """The first backward step, as they ran, that its numeric derivative contradicts."""
+        return next((step for step in self.steps if not step.ok), None)

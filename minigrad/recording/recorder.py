@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from ..engine.context import Listener, current, listen
-from ..engine.graph import Node
-from ..engine.op import Op
+from ..engine.errors import ArgumentError
+from ..engine.graph import Node, writes
+from ..engine.op import Op, Shaped
 from ..engine.tensor import Tensor
-from .formulas import declared_facts
-from .record import Edge, Entry
+from .formulas import Invocation
+from .record import Edge, Entry, facts_of
+from .step_check import check_step
 
 __all__ = ["Expectation", "Recorder", "plus"]
 
@@ -31,9 +34,21 @@ class Expectation:
 
 
 class Recorder(Listener):
-    """Hears of each op and of each backward step, and makes entries and edges of them."""
+    """Hears of each op and of each backward step, and makes entries and edges of them.
 
-    def __init__(self) -> None:
+    Args:
+        check: "ops" holds each backward step, as it runs, against a numeric derivative of its op.
+        keep: "summaries" keeps sizes and ranges of values and gradients in place of the arrays.
+    Raises: ArgumentError for other values.
+    """
+
+    def __init__(self, *, check: str | None = None, keep: str = "arrays") -> None:
+        if check not in (None, "ops") or keep not in ("arrays", "summaries"):
+            raise ArgumentError(
+                "trace(check=None or 'ops', keep='arrays' or 'summaries'): "
+                f"got check={check!r}, keep={keep!r}"
+            )
+        self.keep, self.checks_ops = keep, check == "ops"
         self.entries: list[Entry] = []
         self.edges: list[Edge] = []
         self.forward_steps: list[int] = []
@@ -47,6 +62,11 @@ class Recorder(Listener):
         self._arrays: list[Any] = []  # alive for the same reason
         self._into: dict[int, list[Edge]] = {}
         self._from: dict[int, list[Edge]] = {}
+        self._calls: dict[int, Invocation] = {}
+        self._given_memory: set[int] = set()  # of leaves, which someone may overwrite
+        self._written = writes.latest
+        self._judged = (0, 0)  # how many entries and backward steps there were
+        self._settings: tuple[Any, ...] = ()  # of the op that is about to run, if it draws
         self._listening = listen(self)
 
     def __enter__(self) -> Self:
@@ -62,6 +82,8 @@ class Recorder(Listener):
         self._settle()
         self._ids, self._owners, self._by_data, self._arrays = {}, [], {}, []
         self._given = {}
+        if self.keep == "summaries":
+            self._calls = {}
 
     def into(self, entry: Entry) -> list[Edge]:
         """What an op used, in the order of its inputs."""
@@ -120,16 +142,42 @@ class Recorder(Listener):
             "why": why,
         }
         if node is not None:  # computed before the trace began
-            facts.update(kind="input", why="", place=str(node.place))
+            facts.update(kind="input", why="", place=node.place)
         self._by_data.setdefault(id(array), len(self.entries))
-        copy = np.array(array)  # a leaf may be overwritten later, by an optimiser say
-        facts.update(shape=copy.shape, dtype=str(copy.dtype), value=copy, needs=not why)
+        self._given_memory.add(id(_owner(array)))
+        facts.update(shape=array.shape, dtype=array.dtype.name, needs=not why)
+        facts["value"] = self._kept(array)  # it may be overwritten later, by an optimiser say
         entry = self._entry(node if node is not None else value, scope=scope, **facts)
         if origin is not None:
             self._edge(origin, entry.id, "detach")
         return entry.id
 
+    def _kept(self, array: Any) -> Any:
+        """What the record keeps of an array: itself, a copy if it may be overwritten, or facts."""
+        if self.keep == "summaries":
+            return facts_of(array) if array.dtype.kind in "fiub" else None
+        return array.copy("K") if id(_owner(array)) in self._given_memory else array
+
+    def _source(self, value: Any, scope: str) -> int | None:
+        """The entry of an input; None for a plain number, which is none."""
+        return self._leaf(value, scope) if isinstance(value, Tensor | np.ndarray) else None
+
+    def _arrays_of(self, inputs: tuple[Any, ...], sources: list[int | None]) -> dict[int, Any]:
+        """Of an op's inputs those that the record does not hold: overwritten since, or none."""
+        plain = {i: _plain(x) for i, x in enumerate(inputs) if sources[i] is not None}
+        if self.keep == "summaries":
+            return plain if self.checks_ops else {}
+        if writes.latest == self._written:
+            return {}
+        held = {i: self.entries[source].value for i, source in enumerate(sources) if source}
+        return {i: plain[i].copy() for i in held if not np.array_equal(plain[i], held[i])}
+
     # ------------------------------------------------------------------ what is heard
+
+    def enter(self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
+        """A generator is copied as it is before it draws, so that the op can run again."""
+        drawing = [isinstance(value, np.random.Generator) for value in settings]
+        self._settings = deepcopy(settings) if any(drawing) else ()
 
     def forward(
         self,
@@ -139,41 +187,48 @@ class Recorder(Listener):
         output: Any,
         seconds: float,
     ) -> None:
-        scope, node = current().scope, output.node
-        names = op.input_names(len(inputs))
-        shown: dict[str, str] = {}
-        sources: list[tuple[int, str]] = []
-        for name, value in [
-            *zip(names, inputs, strict=True),
-            *zip(op.settings, settings, strict=True),
-        ]:
-            if isinstance(value, Tensor | np.ndarray):
-                sources.append((self._leaf(value, scope), name))
-            elif value is not None:
-                shown[name] = repr(value) if not isinstance(value, np.random.Generator) else "rng"
+        scope, node, out = current().scope, output.node, output._data
+        sources = [self._source(value, scope) for value in inputs]
+        forms = zip(inputs, sources, strict=True)
+        form = Shaped(out.shape, out.dtype)
+        call = Invocation(
+            op,
+            tuple([x if s is None else Shaped(x.shape, x.dtype) for x, s in forms]),
+            sources,
+            self._settings or settings,
+            form,
+            self._arrays_of(inputs, sources),
+        )
         entry = self._entry(
             node if node is not None else output,
             kind="op",
             op=op.name,
             name=None,
             scope=scope,
-            shape=output.shape,
-            dtype=str(output.dtype),
-            value=output._data if output._data.base is None else output._data.copy(),
-            settings=shown,
-            **declared_facts(op, inputs, settings, output, shown),
+            shape=form.shape,
+            dtype=form.dtype.name,
+            value=self._kept(out),
+            declared=call,
             seconds=seconds,
             needs=node is not None,
         )
-        self._by_data.setdefault(id(output._data), entry.id)
-        self._arrays.append(output._data)
+        self._calls[entry.id] = call
+        self._by_data.setdefault(id(out), entry.id)
+        self._arrays.append(out)
+        names = dict(zip(op.input_names(len(inputs)), sources, strict=True))
+        names |= {
+            name: self._leaf(value, scope)
+            for name, value in zip(op.settings, settings, strict=True)
+            if isinstance(value, np.ndarray)
+        }
         if node is not None:
-            entry.place = str(node.place)
-            self._note_saved(entry, node, dict((name, source) for source, name in sources))
+            entry.place = node.place
+            self._note_saved(entry, node, names)
         else:
             entry.why = "frozen" if current().recording else "not recorded"
-        for source, name in sources:
-            self._edge(source, entry.id, name)
+        for name, source in names.items():
+            if source is not None:
+                self._edge(source, entry.id, name)
         self.forward_steps.append(entry.id)
 
     @staticmethod
@@ -190,21 +245,55 @@ class Recorder(Listener):
         entry = self.entries[known]
         if all(edge.contribution is None for edge in self.uses(entry)) and known not in self.roots:
             self.roots.append(known)
-        entry.gradient = plus(entry.gradient, gradient)
         entry.backward_seconds = (entry.backward_seconds or 0.0) + seconds
         self.backward_steps.append(known)
         names = node.op.input_names(len(node.plan.kinds))
         sent = zip(node.plan.needed, contributions, strict=True)
-        parts = {names[i]: part for i, part in sent if part is not None}
+        parts = {names[i]: _plain(part) for i, part in sent if part is not None}
+        if node.after:
+            self._calls.pop(known, None)  # a hook may have changed what its rules gave
+        elif self.checks_ops:
+            self._check_step(known, _plain(gradient), parts)
+        entry.gradient = self._sum(entry.gradient, gradient)
         for edge in self.into(entry):
             if edge.input in parts:
-                edge.contribution = plus(edge.contribution, parts[edge.input])
+                edge.contribution = self._sum(edge.contribution, parts[edge.input])
+
+    def call_of(self, entry: Entry) -> Invocation | None:
+        """What can run an op of the record again, if that was kept."""
+        return self._calls.get(entry.id)
+
+    def inputs_of(self, call: Invocation) -> list[Any]:
+        """An op's inputs, as they were when it ran."""
+        held = zip(call.inputs, call.sources, strict=True)
+        kept = [x if k is None else self.entries[k].value for x, k in held]
+        return [call.arrays.get(i, x) for i, x in enumerate(kept)]
+
+    def _check_step(self, known: int, gradient: Any, parts: dict[str, Any]) -> None:
+        """Hold the rules of one step against the kernel of its op."""
+        call = self._calls.get(known)
+        if call is None:
+            return
+        entry = self.entries[known]
+        values = self.inputs_of(call)
+        out = entry.value if isinstance(entry.value, np.ndarray) else None
+        found = check_step(known, call, values, out, gradient, parts)
+        if isinstance(found, str):
+            entry.unchecked = found
+        elif entry.check is None or entry.check.ok:
+            entry.check = found
+
+    def _sum(self, total: Any, part: Any) -> Any:
+        """What is kept of a gradient and what came before; of summaries the last."""
+        if self.keep == "summaries":
+            return facts_of(_plain(part))
+        return plus(total, part)
 
     def arrived(self, leaf: Any, gradient: Any) -> None:
         known = self._find(leaf)
         if known is not None:
             entry = self.entries[known]
-            entry.gradient = plus(entry.gradient, gradient)
+            entry.gradient = self._sum(entry.gradient, gradient)
 
     def mark_input(self, tensor: Any) -> None:
         self._given[id(tensor)] = tensor
@@ -233,7 +322,18 @@ class Recorder(Listener):
         return value._data if isinstance(value, Tensor) else value
 
 
+def _plain(value: Any) -> Any:
+    return np.asarray(value._data if isinstance(value, Tensor) else value)
+
+
+def _owner(array: Any) -> Any:
+    """The array that owns the memory of a view."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
 def plus(total: Any, part: Any) -> Any:
     """A sum of gradients as an array of its own; the first part stays what it is."""
-    array = np.asarray(part._data if isinstance(part, Tensor) else part)
+    array = _plain(part)
     return array if total is None else np.asarray(total + array)

@@ -7,6 +7,7 @@ layers said must hold.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from inspect import signature
 from typing import Any, Self
@@ -17,7 +18,9 @@ from ..engine.errors import GradientError
 from ..engine.graph import Node, order
 from ..engine.tensor import Tensor
 from .formulas import facts_of_node
+from .invariance import explain_zeros
 from .record import Check, Checks, Entry, rms
+from .reach import Path, measure_reach, worst_path
 from .recorder import Expectation, Recorder, plus
 
 __all__ = ["Trace"]
@@ -62,11 +65,10 @@ class Trace(Recorder):
                 scope=node.scope,
                 shape=node.shape,
                 dtype=str(node.dtype),
-                settings=shown,
+                place=node.place,
                 needs=True,
-                **facts_of_node(node, shown),
+                declared=facts_of_node(node, shown),
             )
-            entry.place = str(node.place)
             names = op.input_names(len(node.plan.kinds))
             for source, position in zip(sources, node.plan.needed, strict=True):
                 made._edge(source, entry.id, names[position])
@@ -81,7 +83,7 @@ class Trace(Recorder):
         """An entry by its number, or the last one of a name or path."""
         if isinstance(key, int):
             return self.entries[key]
-        self._settle()
+        self.judge()
         for entry in reversed(self.entries):
             if key in (entry.name, entry.path):
                 return entry
@@ -107,13 +109,45 @@ class Trace(Recorder):
                 total = plus(total, edge.contribution)
         return total
 
-    def check(self) -> Checks:
+    def check(self, ops: bool = False) -> Checks:
         """Compare each hand-derived step of each layer that ran with the engine's gradients.
 
         A layer that no backward ran through is left out, and stands in `skipped`.
 
-        Raises: GradientError if that leaves none of those that have such steps.
+        Args: ops: hold every backward step against a numeric derivative of its op as well, in a
+            random direction; under twice the time of the run.
+        Raises: GradientError if no step ran backward, or not through any layer that has such steps.
         """
+        checks = self.checked(ops)
+        if checks.skipped and not checks and not checks.steps:
+            raise GradientError(f"check: no backward ran through {checks.skipped[0]} in this trace")
+        return checks
+
+    def checked(self, ops: bool = False) -> Checks:
+        """What `check` measures; nothing where no backward ran through a layer that has steps."""
+        checks = self._by_hand()
+        ran = [self.entries[i] for i in dict.fromkeys(self.backward_steps)]
+        if ops:
+            for entry in ran:
+                self._check_again(entry)
+        checks.steps = [entry.check for entry in ran if entry.check is not None]
+        if checks.steps or ops:
+            why = (
+                entry.unchecked or "no numbers of it were kept"
+                for entry in ran
+                if entry.check is None
+            )
+            checks.unchecked = dict(Counter(why))
+        return checks
+
+    def _check_again(self, entry: Entry) -> None:
+        """Hold a step against its kernel after the run, unless that was done."""
+        if entry.check is None and isinstance(entry.gradient, np.ndarray):
+            sent = {e.input: e.contribution for e in self.into(entry) if e.contribution is not None}
+            self._check_step(entry.id, entry.gradient, sent)
+
+    def _by_hand(self) -> Checks:
+        """The hand-derived steps against the engine's gradients."""
         from ..check import compare
 
         checks = Checks()
@@ -136,19 +170,25 @@ class Trace(Recorder):
                     facts = (e.scope, step.number, step.title, step.forward, symbol, tex)
                     sizes = (formula.shape, rms(formula))
                     checks.append(Check(*facts, *sizes, difference, e.symbols))
-        if checks.skipped and not checks:
-            raise GradientError(f"check: no backward ran through {checks.skipped[0]} in this trace")
         return checks
 
-    def checked(self) -> Checks:
-        """What `check` measures; nothing where no backward ran through a layer that has steps."""
-        try:
-            return self.check()
-        except GradientError:
-            return Checks()
+    def judge(self) -> None:
+        """Work out what the sizes of gradients mean, once for each state of the record."""
+        self._settle()
+        ran = len(self.entries), len(self.backward_steps)
+        if ran != self._judged:
+            self._judged = ran
+            explain_zeros(self)
+            measure_reach(self)
+
+    @property
+    def worst_path(self) -> Path | None:
+        """The path along which the gradient shrinks, or grows, most."""
+        self.judge()
+        return worst_path(self)
 
     def __iter__(self) -> Iterator[Entry]:
-        self._settle()
+        self.judge()
         return iter(self.entries)
 
     def __len__(self) -> int:

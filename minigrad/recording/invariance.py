@@ -1,0 +1,78 @@
+"""Gradients that are zero in theory: what moves a value in a direction that a later op cannot see.
+
+The rounding that such a gradient consists of is no small gradient, and no vanishing one. A leaf is
+moved in a random direction, and the ops that it reaches are run again, each with its own kernel;
+where every way on ends at an op whose result does not move, the gradient is zero, and those ops
+are why. What an op declares not to see (`unseen=`) is its reason in words.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..engine.op import registry
+from .record import Entry, rms
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+__all__ = ["explain_zeros"]
+
+STILL = 1e3  # rounding units that a result may move by and yet stand still
+STEP = 1e-14  # of the complex step: its square is lost
+MOST = 64  # ops run again for a leaf before it is left as it is
+
+
+def explain_zeros(trace: Trace) -> None:
+    """Find leaves whose gradient is zero in theory, and note why."""
+    for leaf in trace.entries:
+        if leaf.op is None and _is_rounding(trace, leaf):
+            leaf.why = _why_unseen(trace, leaf)
+
+
+def _is_rounding(trace: Trace, leaf: Entry) -> bool:
+    """Whether a gradient is no larger than the rounding of what it was summed from."""
+    if not isinstance(leaf.gradient, np.ndarray) or leaf.gradient.dtype.kind != "f":
+        return False
+    came = [trace.entries[edge.target].gradient_rms or 0.0 for edge in trace.uses(leaf)]
+    return (leaf.gradient_rms or 0.0) <= 1e4 * np.finfo(leaf.gradient.dtype).eps * max(came, default=0)
+
+
+def _why_unseen(trace: Trace, leaf: Entry) -> str:
+    """Which ops keep it from the loss; empty if it is not kept, or nobody can tell."""
+    rng = np.random.default_rng(leaf.id)
+    moves: dict[int, Any] = {leaf.id: rng.uniform(0.5, 1.5, leaf.shape)}
+    waiting, seen, reasons = [leaf.id], {leaf.id}, []
+    while waiting:
+        one = min(waiting)  # what it was computed from is known by then
+        waiting.remove(one)
+        if one != leaf.id:
+            move = _move(trace, trace.entries[one], moves)
+            if move is None or len(moves) > MOST:
+                return ""
+            other = {i: rng.uniform(0.5, 1.5, m.shape) * rms(m) for i, m in moves.items()}
+            usual = _move(trace, trace.entries[one], other)
+            if rms(move) <= STILL * np.finfo(float).eps * rms(usual):
+                reasons.append(trace.entries[one].op or "")
+                continue
+            moves[one] = move
+        ahead = {edge.target for edge in trace.uses(trace.entries[one])} - seen
+        ahead = {i for i in ahead if trace.entries[i].gradient_rms is not None}
+        if not ahead and one in trace.roots:
+            return ""
+        waiting, seen = [*waiting, *ahead], seen | ahead
+    unseen = [f"{op} does not see {registry[op].unseen or 'it'}" for op in dict.fromkeys(reasons)]
+    return ", ".join(unseen)
+
+
+def _move(trace: Trace, entry: Entry, moves: dict[int, Any]) -> Any:
+    """How an op's result moves with its inputs, by the complex step; None if that cannot be had."""
+    call = trace.call_of(entry)
+    if call is None or not call.op.analytic:
+        return None
+    values = trace.inputs_of(call)
+    steps = [moves.get(-1 if k is None else k) for k in call.sources]
+    wide = [x if m is None else x + 1j * STEP * m for x, m in zip(values, steps, strict=True)]
+    return np.imag(call.run(wide)) / STEP

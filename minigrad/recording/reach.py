@@ -1,0 +1,98 @@
+"""How large a gradient is beside what left the loss, along the path that most of it took.
+
+Sizes are norms. From a use back to what it used, a gradient grows by a gain, the norm of what the
+use sent over the norm of what reached it; the product of the gains along a path is its `reach`. Two
+edges have none: where a scalar's gradient fans out (a mean over n entries makes each 1/n, but that
+shrinks nothing) and where it reaches a parameter (its shape says how many terms it sums).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .record import Edge, Entry
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+__all__ = ["Path", "measure_reach", "worst_path"]
+
+
+@dataclass(frozen=True)
+class Path:
+    """The way by which most of an entry's gradient came, and how it changed in size on it."""
+
+    entry: Entry  # where it ends
+    edges: list[Edge]  # from the entry to the loss
+    gains: list[float]  # of each
+    op: str  # which shrinks or grows it most, all its steps together
+    times: int  # how many steps of this op are on the way
+
+    @property
+    def whole(self) -> float:
+        """From the loss to the entry."""
+        return self.entry.reach or 0.0
+
+    @property
+    def each(self) -> float:
+        """By how much for each step of the op: of a layer, where it occurs once in each."""
+        return self.whole ** (1 / self.times) if self.times else 1.0
+
+
+def norm(entry: Entry) -> float:
+    return (entry.gradient_rms or 0.0) * entry.size**0.5
+
+
+def measure_reach(trace: Trace) -> None:
+    """Set `reach` and `via` of every entry that has a gradient; what was used comes last."""
+    for entry in reversed(trace.entries):
+        if entry.gradient_rms is None:
+            continue
+        ways = [(_reached(trace, edge), i) for i, edge in enumerate(trace.uses(entry))]
+        known = [(reach, -i) for reach, i in ways if reach is not None]
+        if not known:
+            entry.reach = 1.0
+            continue
+        reach, i = max(known)
+        entry.via = edge = trace.uses(entry)[-i]
+        sent = (edge.contribution_rms or 0.0) * entry.size**0.5
+        entry.reach = reach * (norm(entry) / sent if sent else 0.0)
+
+
+def gain(trace: Trace, edge: Edge) -> float:
+    """By how much a use changed the gradient that reached it."""
+    source, target = trace.entries[edge.source], trace.entries[edge.target]
+    if target.size == 1 < source.size or (source.op is None and source.shape != target.shape):
+        return 1.0
+    came = norm(target)
+    return (edge.contribution_rms or 0.0) * source.size**0.5 / came if came else 0.0
+
+
+def _reached(trace: Trace, edge: Edge) -> float | None:
+    before = trace.entries[edge.target].reach
+    if edge.contribution is None or before is None:
+        return None
+    found = before * gain(trace, edge)
+    return found if found == found else None  # NaN is no size
+
+
+def worst_path(trace: Trace) -> Path | None:
+    """The path along which the gradient shrinks most, or grows most if that is more."""
+    judged = [e for e in trace.entries if e.reach and e.state != "cancels" and e.via is not None]
+    if not judged:
+        return None
+    ends = [f(judged, key=lambda entry: entry.reach or 0.0) for f in (min, max)]
+    entry = max(ends, key=lambda e: max(e.reach or 0.0, 1 / (e.reach or 1.0)))
+    edges, one = [], entry
+    while one.via is not None:
+        edges.append(one.via)
+        one = trace.entries[one.via.target]
+    gains = [gain(trace, edge) for edge in edges]
+    by_op: dict[str, float] = {}
+    for edge, factor in zip(edges, gains, strict=True):
+        op = trace.entries[edge.target].op or ""
+        by_op[op] = by_op.get(op, 1.0) * factor
+    culprit = (min if (entry.reach or 0.0) < 1 else max)(by_op, key=by_op.__getitem__)
+    times = sum(trace.entries[edge.target].op == culprit for edge in edges)
+    return Path(entry, edges, gains, culprit, times)

@@ -1,0 +1,166 @@
+"""Backward steps held against numeric derivatives of the kernels whose rules they are.
+
+A step that got `g` sent `c` back to an input `x`. In a random direction d, ⟨c, d⟩ must be
+⟨g, f'(x) d⟩, and that needs nothing but the op's own textbook kernel f:
+
+- where a rule names neither its input nor the result, f is linear in it: f(x + d) - f(x), exactly;
+- elsewhere, if f is analytic, the complex step Im f(x + ihd) / h, which subtracts nothing;
+- elsewhere central differences; where the slopes of the two sides differ, f has a kink, and any
+  slope between them is right.
+
+Directions are made from the step's number, so the same program gives the same record.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..engine.errors import MinigradError
+from ..engine.op import EXPLAINED, Op
+from .formulas import Invocation
+from .record import StepCheck, facts_of
+
+__all__ = ["check_step"]
+
+TINY_STEP = {8: 1e-14, 4: 1e-6}  # of the complex step, by the bytes of a float: its square is lost
+FLOOR = {8: 1e-30, 4: 1e-25, 2: 1e-5}  # what is smaller than this part of g is nothing
+STEP = 6e-6  # about the cube root of float64's rounding unit: best for central differences
+KINK = 1e-3  # the slopes on both sides of a smooth point differ by less than this part of them
+EPS = {8: 2.3e-16, 4: 1.2e-7}
+TOLERANCES = {8: 1e-9, 4: 1e-4, 2: 5e-2}
+COARSEST = 1e-5  # what central differences can tell
+POOL = np.random.default_rng(0).uniform(0.5, 1.5, 8191) * np.where(np.arange(8191) % 7 % 2, 1, -1)
+
+
+class Slope(NamedTuple):
+    """f'(x) d, from both sides of x if they may differ, and how far rounding may have moved it."""
+
+    right: Any
+    left: Any
+    noise: float
+    method: str
+
+
+def check_step(
+    step: int, call: Invocation, values: list[Any], out: Any, g: Any, sent: dict[str, Any]
+) -> StepCheck | str:
+    """Measure one step, for the input whose rule differs most; if that cannot be, say why.
+
+    Args: values, out: the op's inputs, its result if kept.  g: the gradient that came.  sent: what
+        its rules gave, by input.
+    """
+    one = _Step(step, call, values, out, g)
+    try:
+        with np.errstate(all="ignore"):
+            found = [one.measured(sent, names) for names in _together(call.op, list(sent))]
+    except (*EXPLAINED, MinigradError) as error:  # a kernel may refuse what lies beside x
+        return f"{call.op.name} refused other arguments: {error}".splitlines()[0]
+    if not all(np.isfinite(check.difference) for check in found):
+        return "not finite"
+    return max(found, key=lambda check: check.difference / check.tolerance)
+
+
+def _together(op: Op, names: list[str]) -> list[list[str]]:
+    """The inputs that one direction moves at once: all, where no rule names any."""
+    named = {need for rule in op.rules.values() for need in rule.needs}
+    return [names] if named.isdisjoint({*op.inputs, "others", "out"}) else [[n] for n in names]
+
+
+class _Step:
+    """One call of an op, ready to be run again beside its arguments."""
+
+    def __init__(self, step: int, call: Invocation, values: list[Any], out: Any, g: Any) -> None:
+        self.step, self.call, self.g = step, call, g
+        self.names = call.op.input_names(len(values))
+        self.values = [_single(x) for x in values]
+        drew = any(isinstance(value, np.random.Generator) for value in call.settings)
+        self.out = None if drew or g.dtype.itemsize < 4 else out
+        self.length = _length(g)
+
+    def measured(self, sent: dict[str, Any], moved: list[str]) -> StepCheck:
+        """⟨c, d⟩ beside ⟨g, f'(x) d⟩ for one direction of the inputs `moved`."""
+        places = {self.names.index(name): sent[name] for name in moved}
+        toward = {i: _direction(self.values[i], 31 * self.step + i) for i in places}
+        mine = sum(_dot(c, toward[i]) for i, c in places.items())
+        slope = self.slope(toward, moved[0])
+        parts = [
+            np.multiply(self.g, side) for side in (slope.right, slope.left) if side is not None
+        ]
+        gap = abs(mine - sum(float(part.sum()) for part in parts) / len(parts))
+        bytes = min(x.dtype.itemsize for x in (self.g, *places.values()))
+        sizes = [_length(c) for c in places.values()] + [_dot(part, part) ** 0.5 for part in parts]
+        size = max(*sizes, FLOOR[bytes] * self.length) or 1.0
+        allowed = slope.noise * self.length + (_kinks(*parts) if len(parts) > 1 else 0.0)
+        tolerance = max(COARSEST * (len(parts) > 1), TOLERANCES[bytes]) + allowed / size
+        names = ", ".join(moved[:3]) + " …" * (len(moved) > 3)
+        return StepCheck(self.step, names, gap / size, tolerance, slope.method)
+
+    def slope(self, toward: dict[int, Any], name: str) -> Slope:
+        """The derivative of the kernel in a direction, given for each input moved."""
+        op = self.call.op
+        own = name if name in op.inputs else op.inputs[0]
+        sizes = [facts_of(self.values[i]).unmasked_rms for i in toward]
+        wide = next(iter(toward.values())).dtype.itemsize
+        if {own, "out"}.isdisjoint(op.rules[own].needs):
+            here = self.kernel({}) if self.out is None else self.out
+            scale = max(facts_of(here).unmasked_rms, *sizes, 0.0) or 1.0
+            gap = self.less(self.moved(toward, scale), here)
+            noise = 4 * EPS[gap.dtype.itemsize]  # of what is no larger than the scale
+            return Slope(np.divide(gap, scale), None, noise, "exact difference")
+        if op.analytic:
+            there = self.moved(toward, 1j * TINY_STEP[wide])
+            return Slope(np.imag(there) / TINY_STEP[wide], None, 0.0, "complex step")
+        step = STEP * max(1.0, *sizes)
+        toward = {i: d.astype(float) for i, d in toward.items()}
+        behind, here, there = (self.moved(dict(toward), k * step) for k in (-1.0, 0.0, 1.0))
+        sides = self.less(there, here) / step, self.less(here, behind) / step
+        noise = 4 * EPS[8] * facts_of(here).unmasked_rms / step
+        return Slope(*sides, noise, "central differences")
+
+    def moved(self, toward: dict[int, Any], scale: complex) -> Any:
+        """The kernel's result at x + scale · d."""
+        return self.kernel({i: self.values[i] + scale * d for i, d in toward.items()})
+
+    def kernel(self, moved: dict[int, Any]) -> Any:
+        return self.call.run([moved.get(i, x) for i, x in enumerate(self.values)])
+
+    def less(self, there: Any, here: Any) -> Any:
+        """The difference; 0 where it is of a mask's -inf, to which no gradient came."""
+        gap = there - here
+        return np.where(self.g == 0, 0, gap) if facts_of(here).low == -np.inf else gap
+
+
+def _single(value: Any) -> Any:
+    """An input; half precision widened, which could not tell a difference."""
+    half = isinstance(value, np.ndarray) and value.dtype == np.float16
+    return value.astype(np.float32) if half else value
+
+
+def _direction(like: Any, seed: int) -> Any:
+    """Numbers between 0.5 and 1.5 of both signs, in the shape and the dtype of an array."""
+    start, size, pool = 977 * seed % len(POOL), like.size, _pool(like.dtype)
+    if size <= len(POOL):
+        return pool[start : start + size].reshape(like.shape)
+    return np.resize(pool[start : start + len(POOL)], like.shape)
+
+
+@cache
+def _pool(dtype: Any) -> Any:
+    return np.tile(POOL, 2).astype(dtype)
+
+
+def _kinks(right: Any, left: Any) -> float:
+    """How far apart the slopes of both sides are, of entries at kinks."""
+    jumps = np.abs(right - left)
+    return float(jumps[jumps > KINK * (np.abs(right) + np.abs(left))].sum()) / 2
+
+
+def _dot(a: Any, b: Any) -> float:
+    return float(np.dot(a.ravel(), b.ravel()))
+
+
+def _length(array: Any) -> float:
+    return float(facts_of(array).rms) * float(array.size) ** 0.5
