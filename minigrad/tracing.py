@@ -53,7 +53,7 @@ class Trace(recording.Trace):
         """The record as text: forward then backward steps, shapes, cost and size of gradients."""
         from .views.table import trace_table
 
-        self.judge()
+        self._settle()
         return trace_table(self, width=width)
 
     def draw(
@@ -88,7 +88,7 @@ class Trace(recording.Trace):
         """
         from .views.picture import draw_trace
 
-        self.judge()
+        self._settle()
         shown = {"depth": depth, "focus": focus, "fold": fold, "saved": saved}
         return draw_trace(self, path, theme=theme, scale=scale, **shown)
 
@@ -112,14 +112,14 @@ class Trace(recording.Trace):
         """
         from .views.page import write_page
 
-        self.judge()
+        self._settle()
         return write_page(self, path, tokens=tokens, title=title, arrays=arrays)
 
     def derivation(self, path: str | Path) -> Path:
         """Write the backward pass out as a person would, in Markdown with LaTeX for GitHub."""
         from .views.derivation import write_derivation
 
-        self.judge()
+        self._settle()
         return write_derivation(self, path)
 
     def attention(self, tokens: Any = None) -> Attentions:
@@ -131,20 +131,20 @@ class Trace(recording.Trace):
         """
         from .views.attention import attentions
 
-        self.judge()
+        self._settle()
         return attentions(self, tokens)
 
     def to_dict(self, times: bool = False) -> dict[str, Any]:
         """The record as plain data, no arrays; the same for the same program, but for times."""
         from .views.data import trace_to_dict
 
-        self.judge()
+        self._settle()
         return trace_to_dict(self, times=times)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from .views.notebook import trace_bundle
 
-        self.judge()
+        self._settle()
         return trace_bundle(self)
 
 

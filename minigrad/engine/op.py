@@ -100,7 +100,7 @@ class Op:
         requires: Callable[..., str | None] | None = None,
         effect: bool = False,
         unseen: str = "",
-        flat: tuple[str, Callable[..., Any]] | None = None,
+        saturates: tuple[str, Callable[..., Any]] | None = None,
     ) -> None:
         update_wrapper(self, kernel)
         self.__wrapped__ = kernel
@@ -110,7 +110,7 @@ class Op:
         self.samples = samples or (lambda rng: ())
         self.analytic, self.auxiliary = analytic, auxiliary
         self.variadic, self.requires, self.effect = variadic, requires, effect
-        self.unseen, self.flat = unseen, flat
+        self.unseen, self.saturates = unseen, saturates
         self.signature = inspect.signature(kernel)
         parameters = self.signature.parameters
         self.inputs = tuple(name for name in parameters if name in vjp_tex)
@@ -406,7 +406,7 @@ def op(**declaration: Any) -> Callable[[Callable[..., Any]], Op]:
         effect: whether kernel or rules do more than give a result, such as to send it: no call of
             theirs is dropped, merged with another or moved past another that has an effect.
         unseen: what of its inputs the result does not depend on, such as "a shift of all scores".
-        flat: where the op hardly answers: what to call it, such as "units dead", and a function of
+        saturates: where the op hardly answers: what to call it, such as "units dead", and a function of
             `out` and settings to one truth value for each.
     Raises: DeclarationError for names that are no parameters, or an op of another file's name.
 

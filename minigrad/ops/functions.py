@@ -84,7 +84,7 @@ def _(g, out):
     flops=each(1),
     vjp_flops={"x": each(3)},
     samples=unary(),
-    flat=("entries saturated", lambda out: np.abs(out) > 0.99),
+    saturates=("entries saturated", lambda out: np.abs(out) > 0.99),
 )
 def tanh(x):
     """The hyperbolic tangent of each entry: y = tanh x.
@@ -106,7 +106,7 @@ def _(g, out):
     flops=each(4),
     vjp_flops={"x": each(3)},
     samples=unary(-3.0, 3.0),
-    flat=("entries saturated", lambda out: np.abs(out - 0.5) > 0.49),
+    saturates=("entries saturated", lambda out: np.abs(out - 0.5) > 0.49),
 )
 def sigmoid(x):
     """The logistic function of each entry: y = 1 / (1 + e^-x), without overflow.

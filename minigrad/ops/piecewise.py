@@ -26,7 +26,7 @@ __all__ = ["abs", "astype", "clip", "maximum", "minimum", "relu", "where"]
     vjp_flops={"x": free},
     samples=unary(kink=0.0),
     analytic=False,
-    flat=("units dead", lambda out: (out <= 0).reshape(-1, *out.shape[-1:]).all(axis=0)),
+    saturates=("units dead", lambda out: (out <= 0).reshape(-1, *out.shape[-1:]).all(axis=0)),
 )
 def relu(x):
     """The positive part of each entry: y = max(x, 0). Its gradient at 0 is 0.

@@ -57,7 +57,7 @@ def _softmax_samples(rng: np.random.Generator) -> Iterator[Call]:
     vjp_flops={"x": each_of_x(4)},
     samples=_softmax_samples,
     unseen="a shift of all scores",
-    flat=("rows saturated", lambda out, axis: out.max(axis=axis, initial=0) > 0.99),
+    saturates=("rows saturated", lambda out, axis: out.max(axis=axis, initial=0) > 0.99),
 )
 def softmax(x, axis=-1):
     """Softmax along an axis: y_i = e^{x_i} / Σ_j e^{x_j}, without overflow.

@@ -37,7 +37,9 @@ def _is_rounding(trace: Trace, leaf: Entry) -> bool:
     if not isinstance(leaf.gradient, np.ndarray) or leaf.gradient.dtype.kind != "f":
         return False
     came = [trace.entries[edge.target].gradient_rms or 0.0 for edge in trace.uses(leaf)]
-    return (leaf.gradient_rms or 0.0) <= 1e4 * np.finfo(leaf.gradient.dtype).eps * max(came, default=0)
+    return (leaf.gradient_rms or 0.0) <= 1e4 * np.finfo(leaf.gradient.dtype).eps * max(
+        came, default=0
+    )
 
 
 def _why_unseen(trace: Trace, leaf: Entry) -> str:
@@ -49,11 +51,10 @@ def _why_unseen(trace: Trace, leaf: Entry) -> str:
         one = min(waiting)  # what it was computed from is known by then
         waiting.remove(one)
         if one != leaf.id:
-            move = _move(trace, trace.entries[one], moves)
-            if move is None or len(moves) > MOST:
-                return ""
             other = {i: rng.uniform(0.5, 1.5, m.shape) * rms(m) for i, m in moves.items()}
-            usual = _move(trace, trace.entries[one], other)
+            move, usual = (_move(trace, trace.entries[one], way) for way in (moves, other))
+            if move is None or not rms(usual) or len(moves) > MOST:
+                return ""
             if rms(move) <= STILL * np.finfo(float).eps * rms(usual):
                 reasons.append(trace.entries[one].op or "")
                 continue

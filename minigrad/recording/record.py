@@ -120,7 +120,7 @@ class Entry:
     dtype: str
     value: Any = None
     gradient: Any = None
-    place: Any = ""  # a string once asked for, as all that is worked out only when shown
+    made_at: Any = ""  # a place in the program, decoded only when shown
     declared: Any = None  # a dict of what the op's declaration says of this call, or what makes it
     saved: list[tuple[str, int | None]] = field(default_factory=list)  # what, and of which entry
     saved_bytes: int = 0
@@ -148,6 +148,7 @@ class Entry:
             self.declared = self.declared()
         return self.declared or {}
 
+    place = property(lambda self: str(self.made_at))
     tex = property(lambda self: self.told.get("tex", ""))
     vjp_tex = property(lambda self: self.told.get("vjp_tex", {}))
     settings = property(lambda self: self.told.get("settings", {}))

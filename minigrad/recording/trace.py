@@ -65,7 +65,7 @@ class Trace(Recorder):
                 scope=node.scope,
                 shape=node.shape,
                 dtype=str(node.dtype),
-                place=node.place,
+                made_at=node.place,
                 needs=True,
                 declared=facts_of_node(node, shown),
             )

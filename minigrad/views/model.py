@@ -22,14 +22,16 @@ __all__ = ["STATES", "Model", "Spread", "largest", "parts", "ranged"]
 
 # state: (glyph, ASCII glyph, what it means)
 STATES = {
+    "wrong": ("✗", "X", "WRONG: not the derivative of its op"),
     "ok": ("●", "*", "ok"),
     "zero": ("○", "0", "exactly zero"),
     "vanishing": ("▼", "v", "vanishing"),
     "exploding": ("▲", "^", "exploding"),
     "non-finite": ("‼", "!", "NaN or infinite"),
+    "cancels": ("○", "0", "zero in theory"),
     "none": ("–", "-", "no gradient"),
 }
-WORST_FIRST = ("non-finite", "exploding", "vanishing", "zero", "ok", "none")
+WORST_FIRST = ("wrong", "non-finite", "exploding", "vanishing", "zero", "ok", "cancels", "none")
 
 
 class Model:
@@ -45,6 +47,7 @@ class Model:
     """
 
     def __init__(self, trace: Trace, *, fold: bool = True) -> None:
+        trace.judge()
         self.trace = trace
         self.home = _homes(trace)
         self.fold = folded(trace, self.home) if fold else Fold()

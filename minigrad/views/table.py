@@ -68,6 +68,7 @@ def trace_table(
         ascii: ASCII only; by default if the terminal's encoding cannot show the rest.
         colour: by default if stdout is a terminal and NO_COLOR is not set.
     """
+    trace.judge()
     paint, rows_of = Paint(colour), _Rows(trace, only_ascii(ascii), Paint(colour))
     width = wide(width)
     forward = [rows_of.forward(i, trace[k]) for i, k in enumerate(trace.forward_steps, 1)]

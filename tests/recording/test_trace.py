@@ -173,7 +173,7 @@ def test_the_same_program_gives_the_same_record_byte_for_byte():
 )
 def test_the_state_is_read_off_the_gradient(factor, state, x):
     with mg.trace() as t, np.errstate(all="ignore"):
-        (x * 1.0).backward(np.full(2, factor))
+        (x * factor).backward(np.ones(2))
     assert t["x"].state == state
     assert t.explain_missing(t["x"]) != "frozen"
 
