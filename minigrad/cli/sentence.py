@@ -118,7 +118,7 @@ def run(settings: Settings) -> Lesson:
     E = mg.tensor(drawn, requires_grad=True, name="E")  # (vocabulary, d_model)
     layer = _layer(s, rng)
     mask = create_causal_mask(len(tokens), dtype=np.dtype(s.dtype)) if s.causal else None
-    with mg.trace() as trace:
+    with mg.trace(check="ops") as trace:
         with mg.scope("embedding"):
             X = mg.take(E, ids, axis=0).named("X")  # (1, n, d_model)
         out = layer(X, mask)  # (1, n, d_model)

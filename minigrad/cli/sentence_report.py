@@ -17,6 +17,7 @@ from ..views.attention.matrices import Grid, matrices
 from ..views.plain import of_bytes, one_line
 from ..views.table import checks_table
 from ..views.terminal import Column, Paint, grid
+from ..views.verdict import by_derivative
 from .explanation import MOST_HEADS, Explanation
 from .sentence import MULTI_HEAD, Lesson, Settings, run
 
@@ -99,6 +100,8 @@ def _agreement(checks: Checks) -> str:
         )
     worst, symbol = max(measured)
     how = f", worst {worst:.1e} at {symbol}" if worst else " to the last bit"
+    if checks.wrong_step is not None:
+        return by_derivative(checks)[0]
     return f"all {len(measured)} gradients agree{how}"
 
 

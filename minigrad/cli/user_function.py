@@ -8,7 +8,7 @@ from typing import Any
 
 import minigrad as mg
 
-from ..engine.errors import ArgumentError, GradientError
+from ..engine.errors import ArgumentError
 from ..engine.tensor import Tensor
 from ..recording.record import Checks
 from ..tracing import Trace
@@ -31,7 +31,7 @@ class FunctionReport(Explanation):
         self.title = str(target)
         with surroundings(target), guarded(target):
             function = target.load()
-            with mg.trace() as self.trace:
+            with mg.trace(check="ops") as self.trace:
                 loss = _checked_loss(function(), target)
                 self.inside = _has_run(self.trace, loss)
                 if not self.inside:
@@ -41,7 +41,7 @@ class FunctionReport(Explanation):
         self.loss = float(loss.item()) + 0.0  # not −0
 
     def succeeded(self) -> bool:
-        return self.checks.first_wrong is None
+        return self.checks.first_wrong is None and self.checks.wrong_step is None
 
     def known(self) -> dict[str, Any]:
         loss = self.loss if isfinite(self.loss) else str(self.loss)
@@ -103,10 +103,10 @@ def _refuse_without_gradient(trace: Trace, loss: Tensor, target: Target) -> None
 
 def _checks(trace: Trace) -> tuple[Checks, str]:
     """The checks, and why there are none."""
-    try:
-        return trace.check(), "nothing declared by what ran, so no gradient was checked"
-    except GradientError as error:  # something was declared, but no gradient came to it
-        return Checks(), f"not checked: {str(error).removeprefix('check: ')}"
+    checks = trace.checked()
+    if checks.skipped and not checks:  # something was declared, but no gradient came to it
+        return checks, f"not checked: no backward ran through {checks.skipped[0]} in this trace"
+    return checks, "nothing declared by what ran, so no gradient was checked"
 
 
 def _count(n: int, what: str) -> str:

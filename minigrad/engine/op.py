@@ -406,8 +406,8 @@ def op(**declaration: Any) -> Callable[[Callable[..., Any]], Op]:
         effect: whether kernel or rules do more than give a result, such as to send it: no call of
             theirs is dropped, merged with another or moved past another that has an effect.
         unseen: what of its inputs the result does not depend on, such as "a shift of all scores".
-        saturates: where the op hardly answers: what to call it, such as "units dead", and a function of
-            `out` and settings to one truth value for each.
+        saturates: where the op hardly answers: what to call it, such as "units dead", and a
+            function of `out` and settings to one truth value for each.
     Raises: DeclarationError for names that are no parameters, or an op of another file's name.
 
     >>> import numpy as np, minigrad as mg

@@ -8,15 +8,13 @@ are why. What an op declares not to see (`unseen=`) is its reason in words.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..engine.op import registry
 from .record import Entry, rms
-
-if TYPE_CHECKING:
-    from .trace import Trace
+from .recorder import Recorder
 
 __all__ = ["explain_zeros"]
 
@@ -25,24 +23,23 @@ STEP = 1e-14  # of the complex step: its square is lost
 MOST = 64  # ops run again for a leaf before it is left as it is
 
 
-def explain_zeros(trace: Trace) -> None:
+def explain_zeros(trace: Recorder) -> None:
     """Find leaves whose gradient is zero in theory, and note why."""
     for leaf in trace.entries:
         if leaf.op is None and _is_rounding(trace, leaf):
             leaf.why = _why_unseen(trace, leaf)
 
 
-def _is_rounding(trace: Trace, leaf: Entry) -> bool:
+def _is_rounding(trace: Recorder, leaf: Entry) -> bool:
     """Whether a gradient is no larger than the rounding of what it was summed from."""
     if not isinstance(leaf.gradient, np.ndarray) or leaf.gradient.dtype.kind != "f":
         return False
     came = [trace.entries[edge.target].gradient_rms or 0.0 for edge in trace.uses(leaf)]
-    return (leaf.gradient_rms or 0.0) <= 1e4 * np.finfo(leaf.gradient.dtype).eps * max(
-        came, default=0
-    )
+    eps = float(np.finfo(leaf.gradient.dtype).eps)
+    return leaf.gradient_rms is not None and leaf.gradient_rms <= 1e4 * eps * max(came, default=0)
 
 
-def _why_unseen(trace: Trace, leaf: Entry) -> str:
+def _why_unseen(trace: Recorder, leaf: Entry) -> str:
     """Which ops keep it from the loss; empty if it is not kept, or nobody can tell."""
     rng = np.random.default_rng(leaf.id)
     moves: dict[int, Any] = {leaf.id: rng.uniform(0.5, 1.5, leaf.shape)}
@@ -68,7 +65,7 @@ def _why_unseen(trace: Trace, leaf: Entry) -> str:
     return ", ".join(unseen)
 
 
-def _move(trace: Trace, entry: Entry, moves: dict[int, Any]) -> Any:
+def _move(trace: Recorder, entry: Entry, moves: dict[int, Any]) -> Any:
     """How an op's result moves with its inputs, by the complex step; None if that cannot be had."""
     call = trace.call_of(entry)
     if call is None or not call.op.analytic:

@@ -9,12 +9,9 @@ shrinks nothing) and where it reaches a parameter (its shape says how many terms
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from .record import Edge, Entry
-
-if TYPE_CHECKING:
-    from .trace import Trace
+from .recorder import Recorder
 
 __all__ = ["Path", "measure_reach", "worst_path"]
 
@@ -41,10 +38,10 @@ class Path:
 
 
 def norm(entry: Entry) -> float:
-    return (entry.gradient_rms or 0.0) * entry.size**0.5
+    return (entry.gradient_rms or 0.0) * float(entry.size) ** 0.5
 
 
-def measure_reach(trace: Trace) -> None:
+def measure_reach(trace: Recorder) -> None:
     """Set `reach` and `via` of every entry that has a gradient; what was used comes last."""
     for entry in reversed(trace.entries):
         if entry.gradient_rms is None:
@@ -60,7 +57,7 @@ def measure_reach(trace: Trace) -> None:
         entry.reach = reach * (norm(entry) / sent if sent else 0.0)
 
 
-def gain(trace: Trace, edge: Edge) -> float:
+def gain(trace: Recorder, edge: Edge) -> float:
     """By how much a use changed the gradient that reached it."""
     source, target = trace.entries[edge.source], trace.entries[edge.target]
     if target.size == 1 < source.size or (source.op is None and source.shape != target.shape):
@@ -69,7 +66,7 @@ def gain(trace: Trace, edge: Edge) -> float:
     return (edge.contribution_rms or 0.0) * source.size**0.5 / came if came else 0.0
 
 
-def _reached(trace: Trace, edge: Edge) -> float | None:
+def _reached(trace: Recorder, edge: Edge) -> float | None:
     before = trace.entries[edge.target].reach
     if edge.contribution is None or before is None:
         return None
@@ -77,7 +74,7 @@ def _reached(trace: Trace, edge: Edge) -> float | None:
     return found if found == found else None  # NaN is no size
 
 
-def worst_path(trace: Trace) -> Path | None:
+def worst_path(trace: Recorder) -> Path | None:
     """The path along which the gradient shrinks most, or grows most if that is more."""
     judged = [e for e in trace.entries if e.reach and e.state != "cancels" and e.via is not None]
     if not judged:

@@ -48,14 +48,14 @@ class Facts(NamedTuple):
 def _facts(array: Any) -> Facts | None:
     """Of an array of numbers, or of what is kept of one; None where there is neither."""
     if array is None or array.__class__ is Facts:
-        return array  # type: ignore[no-any-return]
+        return array
     return facts_of(array) if array.dtype.kind in "fiub" else None
 
 
 def facts_of(array: Any) -> Facts:
     """The facts of an array, measured when first asked for and kept as long as the array lives."""
     if array.__class__ is Facts:
-        return array  # type: ignore[no-any-return]
+        return array
     known = _measured.get(id(array))
     if known is not None and known[0]() is array:
         return known[1]
@@ -231,6 +231,8 @@ class StepCheck:
     """A backward step against a numeric derivative of its op's kernel in a random direction."""
 
     step: int  # the entry whose rules ran
+    path: str
+    op: str
     input: str  # whose rule differs most
     difference: float  # relative
     tolerance: float

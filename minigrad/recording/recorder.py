@@ -169,7 +169,9 @@ class Recorder(Listener):
             return plain if self.checks_ops else {}
         if writes.latest == self._written:
             return {}
-        held = {i: self.entries[source].value for i, source in enumerate(sources) if source}
+        held = {
+            i: self.entries[source].value for i, source in enumerate(sources) if source is not None
+        }
         return {i: plain[i].copy() for i in held if not np.array_equal(plain[i], held[i])}
 
     # ------------------------------------------------------------------ what is heard
@@ -232,7 +234,7 @@ class Recorder(Listener):
         self.forward_steps.append(entry.id)
 
     @staticmethod
-    def _note_saved(entry: Entry, node: Node, sources: dict[str, int]) -> None:
+    def _note_saved(entry: Entry, node: Node, sources: dict[str, int | None]) -> None:
         for name, value in zip(node.plan.names, node.saved or (), strict=False):
             if isinstance(value, np.ndarray):
                 entry.saved.append((name, entry.id if name == "out" else sources.get(name)))
@@ -251,7 +253,8 @@ class Recorder(Listener):
         sent = zip(node.plan.needed, contributions, strict=True)
         parts = {names[i]: _plain(part) for i, part in sent if part is not None}
         if node.after:
-            self._calls.pop(known, None)  # a hook may have changed what its rules gave
+            entry.unchecked = "a hook may have changed its gradients"
+            self._calls.pop(known, None)
         elif self.checks_ops:
             self._check_step(known, _plain(gradient), parts)
         entry.gradient = self._sum(entry.gradient, gradient)
@@ -276,8 +279,7 @@ class Recorder(Listener):
             return
         entry = self.entries[known]
         values = self.inputs_of(call)
-        out = entry.value if isinstance(entry.value, np.ndarray) else None
-        found = check_step(known, call, values, out, gradient, parts)
+        found = check_step(entry, call, values, gradient, parts)
         if isinstance(found, str):
             entry.unchecked = found
         elif entry.check is None or entry.check.ok:

@@ -21,7 +21,7 @@ import numpy as np
 from ..engine.errors import MinigradError
 from ..engine.op import EXPLAINED, Op
 from .formulas import Invocation
-from .record import StepCheck, facts_of
+from .record import Entry, StepCheck, facts_of
 
 __all__ = ["check_step"]
 
@@ -32,7 +32,7 @@ KINK = 1e-3  # the slopes on both sides of a smooth point differ by less than th
 EPS = {8: 2.3e-16, 4: 1.2e-7}
 TOLERANCES = {8: 1e-9, 4: 1e-4, 2: 5e-2}
 COARSEST = 1e-5  # what central differences can tell
-POOL = np.random.default_rng(0).uniform(0.5, 1.5, 8191) * np.where(np.arange(8191) % 7 % 2, 1, -1)
+POOL = 8191  # random numbers that directions are cut from: a prime, in step with no axis
 
 
 class Slope(NamedTuple):
@@ -45,14 +45,13 @@ class Slope(NamedTuple):
 
 
 def check_step(
-    step: int, call: Invocation, values: list[Any], out: Any, g: Any, sent: dict[str, Any]
+    entry: Entry, call: Invocation, values: list[Any], g: Any, sent: dict[str, Any]
 ) -> StepCheck | str:
     """Measure one step, for the input whose rule differs most; if that cannot be, say why.
 
-    Args: values, out: the op's inputs, its result if kept.  g: the gradient that came.  sent: what
-        its rules gave, by input.
+    Args: values: the op's inputs.  g: the gradient that came.  sent: what its rules gave, by input.
     """
-    one = _Step(step, call, values, out, g)
+    one = _Step(entry, call, values, g)
     try:
         with np.errstate(all="ignore"):
             found = [one.measured(sent, names) for names in _together(call.op, list(sent))]
@@ -72,18 +71,19 @@ def _together(op: Op, names: list[str]) -> list[list[str]]:
 class _Step:
     """One call of an op, ready to be run again beside its arguments."""
 
-    def __init__(self, step: int, call: Invocation, values: list[Any], out: Any, g: Any) -> None:
-        self.step, self.call, self.g = step, call, g
+    def __init__(self, entry: Entry, call: Invocation, values: list[Any], g: Any) -> None:
+        self.entry, self.call, self.g = entry, call, g
         self.names = call.op.input_names(len(values))
         self.values = [_single(x) for x in values]
         drew = any(isinstance(value, np.random.Generator) for value in call.settings)
-        self.out = None if drew or g.dtype.itemsize < 4 else out
+        kept = isinstance(entry.value, np.ndarray) and not drew and g.dtype.itemsize > 2
+        self.out = entry.value if kept else None
         self.length = _length(g)
 
     def measured(self, sent: dict[str, Any], moved: list[str]) -> StepCheck:
         """⟨c, d⟩ beside ⟨g, f'(x) d⟩ for one direction of the inputs `moved`."""
         places = {self.names.index(name): sent[name] for name in moved}
-        toward = {i: _direction(self.values[i], 31 * self.step + i) for i in places}
+        toward = {i: _direction(self.values[i], 31 * self.entry.id + i) for i in places}
         mine = sum(_dot(c, toward[i]) for i, c in places.items())
         slope = self.slope(toward, moved[0])
         parts = [
@@ -96,7 +96,8 @@ class _Step:
         allowed = slope.noise * self.length + (_kinks(*parts) if len(parts) > 1 else 0.0)
         tolerance = max(COARSEST * (len(parts) > 1), TOLERANCES[bytes]) + allowed / size
         names = ", ".join(moved[:3]) + " …" * (len(moved) > 3)
-        return StepCheck(self.step, names, gap / size, tolerance, slope.method)
+        where = (self.entry.id, self.entry.path, self.call.op.name)
+        return StepCheck(*where, names, gap / size, tolerance, slope.method)
 
     def slope(self, toward: dict[int, Any], name: str) -> Slope:
         """The derivative of the kernel in a direction, given for each input moved."""
@@ -141,15 +142,16 @@ def _single(value: Any) -> Any:
 
 def _direction(like: Any, seed: int) -> Any:
     """Numbers between 0.5 and 1.5 of both signs, in the shape and the dtype of an array."""
-    start, size, pool = 977 * seed % len(POOL), like.size, _pool(like.dtype)
-    if size <= len(POOL):
+    start, size, pool = 977 * seed % POOL, like.size, _pool(like.dtype)
+    if size <= POOL:
         return pool[start : start + size].reshape(like.shape)
-    return np.resize(pool[start : start + len(POOL)], like.shape)
+    return np.resize(pool[start : start + POOL], like.shape)
 
 
 @cache
 def _pool(dtype: Any) -> Any:
-    return np.tile(POOL, 2).astype(dtype)
+    rng = np.random.default_rng(0)
+    return np.tile(rng.uniform(0.5, 1.5, POOL) * rng.choice([-1, 1], POOL), 2).astype(dtype)
 
 
 def _kinks(right: Any, left: Any) -> float:
@@ -163,4 +165,4 @@ def _dot(a: Any, b: Any) -> float:
 
 
 def _length(array: Any) -> float:
-    return float(facts_of(array).rms) * float(array.size) ** 0.5
+    return facts_of(array).rms * float(array.size) ** 0.5

@@ -19,8 +19,8 @@ from ..engine.graph import Node, order
 from ..engine.tensor import Tensor
 from .formulas import facts_of_node
 from .invariance import explain_zeros
-from .record import Check, Checks, Entry, rms
 from .reach import Path, measure_reach, worst_path
+from .record import Check, Checks, Entry, rms
 from .recorder import Expectation, Recorder, plus
 
 __all__ = ["Trace"]

@@ -44,10 +44,10 @@ class Scale:
 
     @classmethod
     def around(cls, sizes: Iterable[float]) -> Scale:
-        """The scale that just holds these sizes, in whole powers of ten."""
+        """The scale that just holds these sizes, over one power of ten at least."""
         logs = [log10(s) for s in sizes if s > 0 and isfinite(s)] or [0.0]
-        low = int(min(logs) // 1)
-        return cls(low, max(low + 1, int(-(-max(logs) // 1))))
+        spare = max(0.0, 1 - (max(logs) - min(logs))) / 2
+        return cls(min(logs) - spare, max(logs) + spare)
 
 
 FIXED = Scale(-8, 4)  # rms from 1e-8, vanishing below it, to 1e4, exploding above

@@ -8,11 +8,10 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from ..recording.record import facts_of
 from .formula import plain
 
 if TYPE_CHECKING:
-    from ..recording.record import Check, Edge, Entry
+    from ..recording.record import Check, Edge, Entry, Facts, StepCheck
     from ..recording.trace import Trace
 
 __all__ = ["node_to_dict", "number", "trace_to_dict"]
@@ -62,15 +61,27 @@ def node_to_dict(trace: Trace, entry: Entry, times: bool = False) -> dict[str, A
         "saved": [{"name": name, "node": source} for name, source in entry.saved],
         "saved_bytes": entry.saved_bytes,
         "needs_gradient": entry.needs,
-        "value": _measured(entry.value, entry.value_rms),
-        "gradient": _measured(entry.gradient, entry.gradient_rms),
+        "value": _measured(entry.value_facts, entry.value_rms),
+        "gradient": _measured(entry.gradient_facts, entry.gradient_rms),
         "state": entry.state,
-        "why": trace.explain_missing(entry) if entry.state == "none" else None,
+        "why": trace.explain_missing(entry) if entry.state == "none" else entry.why or None,
+        "reach": number(entry.reach),
+        "check": None if entry.check is None else _step_check(entry.check),
     }
     if times:
         node["seconds"] = entry.seconds
         node["backward_seconds"] = entry.backward_seconds
     return node
+
+
+def _step_check(check: StepCheck) -> dict[str, Any]:
+    return {
+        "input": check.input,
+        "relative_difference": number(check.difference),
+        "tolerance": number(check.tolerance),
+        "method": check.method,
+        "ok": check.ok,
+    }
 
 
 def _edge(edge: Edge) -> dict[str, Any]:
@@ -101,11 +112,10 @@ def _check(check: Check) -> dict[str, Any]:
     }
 
 
-def _measured(array: Any, rms: float | None) -> dict[str, Any] | None:
+def _measured(facts: Facts | None, rms: float | None) -> dict[str, Any] | None:
     """Size and range of an array; None where there is no array of numbers."""
-    if array is None or rms is None:
+    if facts is None:
         return None
-    facts = facts_of(array)
     return {"rms": number(rms), "min": number(facts.low), "max": number(facts.high)}
 
 

@@ -17,6 +17,7 @@ from .model import Model, parts, ranged
 from .node_style import NodeStyle, text
 from .outline import Box, Line, Outline, outline
 from .plain import one_line
+from .verdict import verdict
 
 if TYPE_CHECKING:
     from ..recording.trace import Trace
@@ -95,7 +96,7 @@ class _Writer:
         for number, (source, target, name) in enumerate(self.saved):
             self.keep(source, target, name, f"k{number}")
         self.legend()
-        said = [labels.summary(self.plan.model), labels.verdict(self.plan.model)[0]]
+        said = [labels.summary(self.plan.model), verdict(self.plan.model.checks)[0]]
         return Dot(self.graph.source, self.titles, " · ".join(filter(None, said)))
 
     # ------------------------------------------------------------------ boxes, each in its scope

@@ -18,7 +18,6 @@ __all__ = [
     "node_title",
     "sum_title",
     "summary",
-    "verdict",
     "why",
 ]
 
@@ -133,19 +132,3 @@ def summary(model: Model) -> str:
             said.append(f"{one_line(entry.label, WIDEST)} = {sized(entry.value_rms)}")
     said += [] if trace.backward_steps else ["backward not run"]
     return " · ".join(said)
-
-
-def verdict(model: Model) -> tuple[str, bool]:
-    """What holding the gradients against hand-derived steps found, and whether they agree."""
-    wrong, measured = model.checks.first_wrong, model.checks.measured
-    skipped = ", ".join(one_line(scope, WIDEST) for scope in model.checks.skipped)
-    rest = f"; not checked, as no backward ran through it: {skipped}" if skipped else ""
-    if wrong is None:
-        said = f"{len(measured)} gradients equal the hand-derived steps{rest}"
-        return said if measured else "", True
-    differ = sum(not check.difference.ok for check in measured if check.difference)
-    where = f"step {wrong.number}, {one_line(wrong.title, WIDEST)}"
-    return (
-        f"{differ} of {len(measured)} gradients differ from the hand-derived steps, first in "
-        f"{where}: that of {one_line(wrong.symbol, WIDEST)}{rest}"
-    ), False

@@ -9,6 +9,7 @@ from .colors import ink_on
 from .model import STATES
 from .node_style import NodeStyle, text
 from .outline import Outline
+from .verdict import verdict
 
 __all__ = ["caption", "power", "samples"]
 
@@ -81,7 +82,7 @@ def _lines(plan: Outline, saved: bool) -> list[tuple[str, str]]:
 
 def _verdict(plan: Outline, style: NodeStyle) -> str:
     """What the hand-derived steps say, on red if they disagree."""
-    said, agrees = labels.verdict(plan.model)
+    said, agrees = verdict(plan.model.checks)
     if not said:
         return ""
     ground = "" if agrees else f' BGCOLOR="{style.theme.alarm}"'

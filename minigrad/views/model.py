@@ -1,6 +1,6 @@
 """One annotated model of a record: where each entry is at home, what repeats, what it is called.
 
-Every view reads a record through this. It holds no colours and no markup.
+Every view reads a record through this. It holds no markup.
 """
 
 from __future__ import annotations
@@ -11,10 +11,16 @@ from functools import cached_property
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ..engine.op import registry
+from ..recording.reach import gain
+from .colors import Scale
 from .fold import Fold, folded
-from .plain import sized
+from .plain import one_line, sized
 
 if TYPE_CHECKING:
+    from ..recording.reach import Path
     from ..recording.record import Checks, Entry
     from ..recording.trace import Trace
 
@@ -58,6 +64,48 @@ class Model:
         """The gradients held against the hand-derived steps."""
         return self.trace.checked()
 
+    @cached_property
+    def scale(self) -> Scale:
+        """The colours' range that just holds the gradients of this run."""
+        told = (e for e in self.trace.entries if e.state not in ("cancels", "none"))
+        return Scale.around(size for e in told if (size := e.gradient_rms) is not None)
+
+    @cached_property
+    def path(self) -> Path | None:
+        """The way from the loss along which the gradient changes most in size."""
+        return self.trace.worst_path
+
+    @property
+    def flow(self) -> str:
+        """Where the gradient shrinks or grows most, by how much, and by which op."""
+        path = self.path
+        if path is None:
+            return ""
+        factor = max(path.whole, 1 / path.whole)
+        to = f"on the way to {one_line(path.entry.path, 60)}"
+        if factor < 10:
+            return f"the gradient keeps its size: ×{sized(path.whole)} at most, {to}"
+        word = "shrinks" if path.whole < 1 else "grows"
+        layers = f" ×{sized(path.each)} a layer," if path.times > 2 else ""
+        whole = f"{float(f'{factor:.2g}'):,.0f}" if factor < 1e9 else f"{factor:.1e}"
+        return f"the gradient {word}{layers} {whole} times in all, most by `{path.op}`: {to}"
+
+    def gain(self, entry: Entry) -> float | None:
+        """The most that a step sends on to what was computed, beside what came to it, in norms."""
+        uses = self.trace.into(entry)
+        sent = [e for e in uses if e.contribution is not None and self.trace[e.source].op]
+        return max((gain(self.trace, edge) for edge in sent), default=None)
+
+    def unresponsive(self, entry: Entry) -> str:
+        """How much of a value hardly answers to its input, such as `3 of 64 units dead`."""
+        op = registry.get(entry.op or "")
+        if op is None or op.saturates is None or not isinstance(entry.value, np.ndarray):
+            return ""
+        call = self.trace.call_of(entry)
+        told = dict(zip(op.settings, call.settings, strict=True)) if call else {}
+        where = op.ask(op.saturates[1], out=entry.value, **told)
+        return f"{int(where.sum())} of {where.size} {op.saturates[0]}" if where.any() else ""
+
     def label(self, entry: Entry) -> str:
         """Its name or its op; an unnamed leaf goes by the input it is used as: mask, but not a."""
         uses = self.trace.uses(entry)
@@ -66,7 +114,7 @@ class Model:
         return uses[0].input if uses and len(uses[0].input) > 2 else entry.kind
 
     def missing(self, entry: Entry) -> str:
-        """Why an entry has no gradient."""
+        """Why an entry has no gradient, or one that is zero in theory."""
         return self.trace.explain_missing(entry)
 
     def copies(self, entry: int) -> list[Entry]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import textwrap
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from .colors import Scale
 from .formula import plain
-from .model import STATES
+from .model import STATES, Model
 from .plain import counted, of_bytes, one_line, shaped, sized
 from .terminal import Column, Paint, bar, finished, grid, only_ascii, wide
+from .verdict import by_derivative
 
 if TYPE_CHECKING:
     from ..recording.record import Check, Checks, Entry
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["checks_table", "trace_table"]
 
+SCALE = Column("smallest to largest", drop=3)
 FORWARD = (
     Column("#", right=True),
     Column("step", shrink="start"),
@@ -26,6 +30,7 @@ FORWARD = (
     Column("saves", right=True, drop=2),
     Column("rms", right=True),
     Column("", drop=4),
+    Column("note"),
 )
 BACKWARD = (
     Column("#", right=True),
@@ -34,8 +39,9 @@ BACKWARD = (
     Column("sends back to", shrink="end", drop=1),
     Column("shape", drop=2),
     Column("rms", right=True),
-    Column("1e-8 … 1e4", drop=3),
-    Column("state"),
+    Column("gain", right=True, drop=4),
+    SCALE,
+    Column("state", shrink="end"),
 )
 LEAVES = (
     Column("leaf", shrink="start"),
@@ -43,8 +49,8 @@ LEAVES = (
     Column("shape", drop=2),
     Column("values", right=True, drop=1),
     Column("rms", right=True),
-    Column("1e-8 … 1e4", drop=3),
-    Column("state"),
+    SCALE,
+    Column("state", shrink="end"),
 )
 CHECKS = (
     Column("step", right=True),
@@ -55,6 +61,14 @@ CHECKS = (
     Column("rms", right=True),
     Column("difference", right=True),
     Column(""),
+)
+WRONG = (
+    Column("step", shrink="start"),
+    Column("op"),
+    Column("rule of", shrink="end"),
+    Column("difference", right=True),
+    Column("allowed", right=True, drop=1),
+    Column("measured by", drop=2),
 )
 
 
@@ -68,22 +82,35 @@ def trace_table(
         ascii: ASCII only; by default if the terminal's encoding cannot show the rest.
         colour: by default if stdout is a terminal and NO_COLOR is not set.
     """
-    trace.judge()
-    paint, rows_of = Paint(colour), _Rows(trace, only_ascii(ascii), Paint(colour))
-    width = wide(width)
+    plainly, paint = only_ascii(ascii), Paint(colour)
+    model = Model(trace, fold=False)
+    rows_of, width = _Rows(model, plainly, paint), wide(width)
     forward = [rows_of.forward(i, trace[k]) for i, k in enumerate(trace.forward_steps, 1)]
     backward = [rows_of.backward(i, trace[k]) for i, k in enumerate(trace.backward_steps, 1)]
     leaves = [rows_of.leaf(entry) for entry in trace.entries if entry.op is None]
     title = f"forward: {len(forward)} steps, {_cost(trace)}"
-    parts = [paint.bold(title), grid(FORWARD, forward, width)]
+    parts = [paint.bold(textwrap.fill(title, width)), grid(FORWARD, forward, width)]
     if backward:
         title = f"backward: {len(backward)} steps, gradients of what each step made"
-        parts += ["", paint.bold(title), grid(BACKWARD, backward, width)]
+        parts += ["", paint.bold(textwrap.fill(title, width)), grid(BACKWARD, backward, width)]
     else:
         parts += ["", "backward: not run"]
     if leaves:
         parts += ["", paint.bold("leaves: what came in"), grid(LEAVES, leaves, width)]
-    return finished("\n".join(parts), only_ascii(ascii))
+    said, agrees = by_derivative(model.checks)
+    closing = [*_zeros(model), *filter(None, [model.flow])]
+    lines = [textwrap.fill(line, width) for line in closing]
+    lines += [paint("good" if agrees else "alarm", textwrap.fill(said, width))] if said else []
+    parts += ["", *lines] if lines else []
+    return finished("\n".join(parts), plainly)
+
+
+def _zeros(model: Model) -> list[str]:
+    """Which gradients are zero in theory, and why."""
+    found = [entry for entry in model.trace.entries if entry.state == "cancels"]
+    reasons = dict.fromkeys(entry.why for entry in found)
+    named = {why: [one_line(e.path, 60) for e in found if e.why == why] for why in reasons}
+    return [f"zero in theory, as {why}: {', '.join(paths)}" for why, paths in named.items()]
 
 
 def _cost(trace: Trace) -> str:
@@ -97,8 +124,12 @@ def _cost(trace: Trace) -> str:
 
 
 class _Rows:
-    def __init__(self, trace: Trace, ascii: bool, paint: Paint) -> None:
-        self.trace, self.ascii, self.paint = trace, ascii, paint
+    def __init__(self, model: Model, ascii: bool, paint: Paint) -> None:
+        self.model, self.trace, self.ascii, self.paint = model, model.trace, ascii, paint
+        sizes = [size for e in self.trace.entries if (size := e.value_rms) is not None]
+        self.values = Scale.around(sizes)
+        edges = model.path.edges if model.path else []
+        self.on_path = {edge.target for edge in edges}
 
     def forward(self, number: int, entry: Entry) -> list[str]:
         sources = [self.trace[edge.source] for edge in self.trace.into(entry)]
@@ -112,7 +143,8 @@ class _Rows:
             counted(entry.flops),
             of_bytes(entry.saved_bytes) if entry.saved_bytes else "",
             sized(size),
-            bar(size, self.ascii),
+            bar(size, self.ascii, self.values),
+            self.paint("alarm", "NaN or +inf") if entry.broken else self.model.unresponsive(entry),
         ]
 
     def backward(self, number: int, entry: Entry) -> list[str]:
@@ -124,8 +156,15 @@ class _Rows:
             entry.op or "",
             ", ".join(names),
             shaped(entry.shape),
-            *self.gradient(entry),
+            *self.gradient(entry, self.gain(entry)),
         ]
+
+    def gain(self, entry: Entry) -> list[str]:
+        """How much larger than what came to it is the most that a step sends on; on the worst path
+        with a mark."""
+        found = self.model.gain(entry)
+        mark = (">" if self.ascii else "▸") if entry.id in self.on_path else ""
+        return [f"{mark}×{sized(found)}" if found is not None else ""]
 
     def leaf(self, entry: Entry) -> list[str]:
         return [
@@ -136,15 +175,19 @@ class _Rows:
             *self.gradient(entry),
         ]
 
-    def gradient(self, entry: Entry) -> list[str]:
+    def gradient(self, entry: Entry, between: list[str] | None = None) -> list[str]:
         """Size, bar and state of an entry's gradient."""
-        size, state = entry.gradient_rms, entry.state
+        size, state, check = entry.gradient_rms, entry.state, entry.check
         glyph, plainer, meaning = STATES[state]
         said = f"{plainer if self.ascii else glyph} {meaning}"
         if state == "none":
             said += f": {self.trace.explain_missing(entry)}"
-        kind = {"ok": "", "none": "dim"}.get(state, "alarm")
-        return [sized(size), bar(size, self.ascii), self.paint(kind, said)]
+        if check is not None:
+            off = f"{check.difference:.0e}"
+            said += f" ✓ {off}" if check.ok else f": its rule for {check.input} is {off} off"
+        kind = {"ok": "", "none": "dim", "cancels": ""}.get(state, "alarm")
+        cells = [sized(size), *(between or []), bar(size, self.ascii, self.model.scale)]
+        return [*cells, self.paint(kind, said)]
 
 
 # ---------------------------------------------------------------- hand-derived steps
@@ -164,16 +207,37 @@ def checks_table(
     `trace_table`.
     """
     plainly, paint = only_ascii(ascii), Paint(colour)
+    said, agrees = by_derivative(checks)
+    said = textwrap.fill(said, wide(width))
+    steps = [paint("good" if agrees else "alarm", said)] if said else []
     if not checks:
-        return "no layer with hand-derived steps ran in this trace"
+        none = "no layer with hand-derived steps ran in this trace"
+        return finished("\n".join([*(_wrong_steps(checks, width)), *steps]) or none, plainly)
     parts: list[str] = []
     for scope, group in groupby(checks, key=lambda check: check.scope):
         rows = []
         for _, step in groupby(group, key=lambda check: check.number):
             rows += _step_rows(list(step), plainly, paint)
         title = f"{one_line(scope) or 'layer'}: engine against hand-derived steps"
-        parts += [paint.bold(title), grid(CHECKS, rows, wide(width)), ""]
-    return finished("\n".join([*parts, _verdict(checks, paint)]), plainly)
+        parts += [
+            paint.bold(textwrap.fill(title, wide(width))),
+            grid(CHECKS, rows, wide(width)),
+            "",
+        ]
+    parts += _wrong_steps(checks, width)
+    by_hand = textwrap.fill(_verdict(checks), wide(width))
+    lines = [paint("good" if checks.first_wrong is None else "alarm", by_hand), *steps]
+    return finished("\n".join([*parts, *lines]), plainly)
+
+
+def _wrong_steps(checks: Checks, width: int | None) -> list[str]:
+    """The backward steps that their numeric derivatives contradict, as they ran."""
+    wrong = [step for step in checks.steps if not step.ok]
+    rows = [
+        [one_line(s.path), s.op, s.input, f"{s.difference:.1e}", f"{s.tolerance:.0e}", s.method]
+        for s in wrong
+    ]
+    return ["backward steps that are WRONG", grid(WRONG, rows, wide(width)), ""] if rows else []
 
 
 def _step_rows(step: list[Check], ascii: bool, paint: Paint) -> list[list[str]]:
@@ -205,7 +269,7 @@ def _check_cells(check: Check, ascii: bool, paint: Paint) -> list[str]:
     ]
 
 
-def _verdict(checks: Checks, paint: Paint) -> str:
+def _verdict(checks: Checks) -> str:
     """What all of it comes to, and where it first goes wrong."""
     measured, wrong = checks.measured, checks.first_wrong
     left_out = len(checks) - len(measured)
@@ -216,9 +280,7 @@ def _verdict(checks: Checks, paint: Paint) -> str:
         return f"nothing measured{rest}"
     if wrong is None:
         worst = max(c.difference.relative for c in measured if c.difference)
-        return paint("good", f"all {len(measured)} agree, largest difference {worst:.1e}{rest}")
+        return f"all {len(measured)} agree, largest difference {worst:.1e}{rest}"
     agree = sum(1 for c in measured if c.difference and c.difference.ok)
     where = f"step {wrong.number}, {wrong.title}: gradient of {wrong.symbol}"
-    return paint(
-        "alarm", f"{len(measured) - agree} of {len(measured)} disagree, first in {where}{rest}"
-    )
+    return f"{len(measured) - agree} of {len(measured)} disagree, first in {where}{rest}"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from .colors import FIXED
+from .colors import FIXED, Scale
 
 __all__ = ["Column", "Paint", "bar", "cells", "finished", "grid", "only_ascii", "wide"]
 
@@ -59,15 +59,15 @@ class Paint:
         return self("bold", text)
 
 
-def bar(rms: float | None, ascii: bool) -> str:
-    """A bar on the fixed log scale; empty where there is no size or it is zero.
+def bar(rms: float | None, ascii: bool, scale: Scale = FIXED) -> str:
+    """A bar on a log scale; empty where there is no size or it is zero.
 
     >>> bar(1e-2, ascii=True), bar(1e9, ascii=True), bar(0.0, ascii=True)
     ('#####', '##########', '')
     """
     if rms is None or not rms > 0 or not isfinite(rms):
         return ""
-    eighths = max(1, round(FIXED.place(rms) * BAR * 8))
+    eighths = max(1, round(scale.place(rms) * BAR * 8))
     if ascii:
         return "#" * max(1, round(eighths / 8))
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()

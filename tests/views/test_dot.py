@@ -167,5 +167,7 @@ def test_the_scale_is_fixed_and_holds_what_lies_outside() -> None:
 
 
 def test_the_scale_on_request_just_holds_the_sizes() -> None:
-    assert Scale.around([2e-3, 30.0, 0.0, float("nan")]) == Scale(-3, 2)
-    assert Scale.around([]) == Scale(0, 1)
+    found = Scale.around([2e-3, 30.0, 0.0, float("nan")])
+    np.testing.assert_allclose(found.bounds[:: len(found.bounds) - 1], np.log10([2e-3, 30.0]))
+    assert Scale.around([2.0, 2.0]).high - Scale.around([2.0, 2.0]).low == 1
+    assert Scale.around([]) == Scale(-0.5, 0.5)

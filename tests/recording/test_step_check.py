@@ -1,0 +1,138 @@
+"""Backward steps against numeric derivatives: right rules pass, wrong ones are named."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+
+rng = np.random.default_rng(5)
+X, W = rng.normal(size=(3, 5)), rng.normal(size=(5, 7))
+V = rng.normal(size=7)
+TARGETS = np.array([0, 4, 2])
+
+RUNS: dict[str, Any] = {
+    "layer_norm": lambda x, w: mg.layer_norm(x @ w, V, V),
+    "gelu": lambda x, w: mg.gelu(x @ w),
+    "cross_entropy": lambda x, w: mg.cross_entropy(x @ w, TARGETS),
+    "softmax": lambda x, w: mg.softmax(x @ w) * V,
+    "matmul": lambda x, w: mg.tanh(x @ w),
+    "einsum": lambda x, w: mg.einsum("ij,jk->ik", x, w),
+    "getitem": lambda x, w: (x @ w)[[0, 2, 2], 1:],
+    "concatenate": lambda x, w: mg.concatenate([x @ w, x, x * 2.0], axis=1),
+    "var": lambda x, w: mg.var(x @ w, axis=-1),
+    "mask_add": lambda x, w: mg.softmax(mg.mask_add(x @ w, np.arange(7) < 5)) * V,
+    "relu": lambda x, w: mg.relu(x @ w),
+    "max": lambda x, w: mg.max(x @ w, axis=0),
+}
+
+
+def run(name: str, dtype: Any = np.float64) -> Any:
+    x, w = (mg.tensor(a.astype(dtype), requires_grad=True, name=n) for a, n in ((X, "x"), (W, "w")))
+    with mg.trace(check="ops") as t, mg.scope("block"):
+        y = RUNS[name](x, w)
+        (y * rng.normal(size=y.shape).astype(dtype)).sum().named("loss").backward()
+    return t
+
+
+@contextmanager
+def wrong_rules(name: str, factor: float) -> Iterator[None]:
+    """Planted: the op's rule for its first input, wrong by a factor."""
+    op = mg.registry[name]
+    rules, overlay = dict(op.rules), op.overlay
+    rule = op.rules[op.inputs[0]]
+
+    def off(*args: Any) -> Any:
+        found = rule.function(*args)
+        if isinstance(found, tuple):
+            return (found[0] * factor, *found[1:])
+        if isinstance(found, mg.engine.sparse.SparseGradient):
+            return type(found)(found.values * factor, found.index, found.shape)
+        return found * factor
+
+    op.overlay = None  # a faster rule would not be wrong
+    op.rules |= {n: r._replace(function=off) for n, r in rules.items() if r is rule}
+    op.plans.clear()
+    try:
+        yield
+    finally:
+        op.rules, op.overlay = rules, overlay
+        op.plans.clear()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", RUNS)
+def test_every_step_of_a_run_agrees_with_its_own_op(name: str, dtype: Any) -> None:
+    t = run(name, dtype)
+    checks = t.check()
+    assert checks.ok
+    assert len(checks.steps) == len(set(t.backward_steps))
+    assert checks.unchecked == {}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_rule_that_is_a_thousandth_off_is_red_and_named(name: str) -> None:
+    with wrong_rules(name, 1.001):
+        t = run(name)
+    checks = t.check()
+    assert not checks.ok
+    assert {step.op for step in checks.steps if not step.ok} == {name}
+    assert checks.wrong_step is not None
+    assert t.entries[checks.wrong_step.step].state == "wrong"
+    for text in (str(checks), t.table(200)):
+        assert f"the rule of {name} for" in text
+        assert "WRONG" in text
+
+
+def test_what_was_not_measured_is_counted_with_its_reason() -> None:
+    x = mg.tensor([0.0, 1.0], requires_grad=True, name="x")
+    with mg.trace() as t, np.errstate(all="ignore"):
+        y = mg.sqrt(x)
+        y.node.register_hook(lambda parts, g: None)
+        (y * 2.0).sum().backward()
+    checks = t.check(ops=True)
+    assert len(checks.steps) == 2
+    assert checks.unchecked == {"a hook may have changed its gradients": 1}
+
+
+def test_a_leaf_that_was_overwritten_between_two_steps_is_checked_as_it_was() -> None:
+    w = mg.tensor([2.0, 3.0], requires_grad=True, name="w")
+    with mg.trace() as t:
+        for _ in range(2):
+            (w * w * w).sum().backward()
+            w.assign_(w.data * 0.5)
+    assert t.check(ops=True).ok
+
+
+def test_dropout_runs_again_with_the_numbers_it_drew() -> None:
+    generator = np.random.default_rng(7)
+    x = mg.tensor(np.ones(50), requires_grad=True)
+    with mg.trace(check="ops") as t:
+        (mg.dropout(x, 0.5, generator) * 3.0).sum().backward()
+    assert t.check().ok
+    assert generator.random() != np.random.default_rng(7).random()
+
+
+def test_summaries_keep_sizes_and_no_array_and_check_all_the_same() -> None:
+    x, w = mg.tensor(X, requires_grad=True, name="x"), mg.tensor(W, requires_grad=True, name="w")
+
+    def record(**options: Any) -> Any:
+        with mg.trace(**options) as t:
+            mg.mean(mg.tanh(x @ w)).named("loss").backward()
+        return t
+
+    few, all_of_it = record(keep="summaries", check="ops"), record(check="ops")
+    assert few.to_dict() == all_of_it.to_dict()
+    kept = [a for e in few.entries for a in (e.value, e.gradient)]
+    assert not any(isinstance(a, np.ndarray) for a in kept)
+    assert len(few.check().steps) == 3
+    assert "3 of 3 backward steps agree" in few.table(100)
+
+
+@pytest.mark.parametrize("options", [{"check": "all"}, {"keep": "nothing"}])
+def test_other_options_are_refused(options: dict[str, str]) -> None:
+    with pytest.raises(mg.errors.ArgumentError, match=r"trace\(check=None or 'ops'"):
+        mg.trace(**options)
