@@ -20,7 +20,7 @@ def declared(op):
 
 
 def test_every_op_is_listed_with_a_formula_for_each_input(command):
-    ran = command("ops", width=200)
+    ran = command("ops", width=1000)
     assert ran.status == 0
     paragraphs = {part.partition("(")[0]: part for part in ran.out.split("\n\n")}
     for op in registry.values():

@@ -1,0 +1,413 @@
+r"""Convolution and pooling over one, two or more axes, in PyTorch's layout (N, C, length, …).
+
+All of them look at windows of their input. `windows` lays these side by side, so that a convolution
+is one product of matrices and pooling a reduction; `add_windows` adds them up where they came from.
+Each is the other's rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..engine.errors import ArgumentError, ShapeError
+from ..engine.op import Call, call, op
+from .dtypes import arrayed, floating, single
+from .samples import each, each_of_x, free
+
+__all__ = ["add_windows", "avg_pool", "conv1d", "conv2d", "max_pool", "windows"]
+
+
+# ---------------------------------------------------------------- where windows lie
+
+
+def per_axis(value: Any, n: int, name: str) -> tuple[int, ...]:
+    """A setting as one integer an axis. Raises: ArgumentError for anything else."""
+    values = (value,) * n if np.ndim(value) == 0 else tuple(value)
+    if len(values) != n or any(int(v) != v for v in values):
+        raise ArgumentError(f"{name} must be an integer, or one for each of {n} axes, got {value}")
+    return tuple(map(int, values))
+
+
+def paddings(padding: Any, size: tuple[int, ...], stride: Any, dilation: Any) -> Any:
+    """Before and after each axis; "same" keeps lengths where the stride is 1."""
+    n = len(size)
+    if padding == "valid":
+        return [(0, 0)] * n
+    if padding != "same":
+        return [(p, p) for p in per_axis(padding, n, "padding")]
+    if set(per_axis(stride, n, "stride")) != {1}:
+        raise ArgumentError('padding="same" takes stride=1')
+    more = [d * (k - 1) for k, d in zip(size, per_axis(dilation, n, "dilation"), strict=True)]
+    return [(m // 2, m - m // 2) for m in more]
+
+
+class _Places:
+    """Where the windows of an input of some lengths lie: the lengths of the result, and for each
+    entry of a window the slices that pick it from all of them.
+    """
+
+    def __init__(self, shape: Any, size: Any, stride: Any, padding: Any, dilation: Any) -> None:
+        self.lead, lengths, n = shape[:2], shape[2:], len(shape) - 2
+        if n < 1:
+            raise ShapeError(f"the input must be (N, C, length, …), got {tuple(shape)}")
+        self.size = per_axis(size, n, "size")
+        steps, gaps = per_axis(stride, n, "stride"), per_axis(dilation, n, "dilation")
+        if min(self.size + steps + gaps) < 1:
+            raise ArgumentError("size, stride and dilation must be at least 1")
+        pads = paddings(padding, self.size, stride, dilation)
+        self.padded = tuple(a + m + b for m, (a, b) in zip(lengths, pads, strict=True))
+        self.inside = (..., *(slice(a, a + m) for m, (a, _) in zip(lengths, pads, strict=True)))
+        spans = [d * (k - 1) + 1 for k, d in zip(self.size, gaps, strict=True)]
+        pairs = zip(self.padded, spans, steps, strict=True)
+        self.out = tuple((m - span) // s + 1 for m, span, s in pairs)
+        if any(m < span for m, span in zip(self.padded, spans, strict=True)):
+            raise ShapeError(f"windows of {tuple(spans)} do not fit into {self.padded}, padding in")
+        self.slices = [
+            (..., *map(slice, starts, ends, steps)) for starts, ends in self._spans(steps, gaps)
+        ]
+        N, C = self.lead
+        self.shape = (C, prod(self.size), N, prod(self.out))
+
+    def _spans(self, steps: Any, gaps: Any) -> Iterator[Any]:
+        """Where each entry of a window lies in the first of them, and behind the last."""
+        for at in np.ndindex(self.size):
+            starts = [i * gap for i, gap in zip(at, gaps, strict=True)]
+            lengths = [m * step for m, step in zip(self.out, steps, strict=True)]
+            yield starts, [start + n for start, n in zip(starts, lengths, strict=True)]
+
+
+# ---------------------------------------------------------------- windows
+
+
+def _windows_samples(rng: np.random.Generator) -> Iterator[Call]:
+    x = rng.uniform(-2, 2, (2, 3, 5, 7))
+    yield call(x, (2, 3))
+    yield call(x[:, :1], 3, stride=(2, 1), padding=1, dilation=(1, 2))
+    yield call(x[0], 2, padding="same")
+    yield call(np.zeros((0, 3, 5)), 2)
+
+
+@op(
+    tex=r"\operatorname{windows}_{<size>}(<x>)",
+    vjp_tex={"x": r"\operatorname{addwindows}_{<size>}(<g>)"},
+    flops=free,
+    vjp_flops={"x": each(1)},
+    samples=_windows_samples,
+)
+def windows(x, size, stride=1, padding=0, dilation=1, fill=0.0):
+    """All windows of a size, each a column: (N, C, length, …) → (C, K, N, L).
+
+    Args: size: how long a window is along each axis, K entries in all. stride: from one window to
+        the next, L in all. padding: of `fill`, on both sides, or "same" or "valid". dilation: from
+        one entry of a window to the next.
+    Raises: ShapeError where none fits; ArgumentError for a setting below 1.
+
+    >>> windows(np.arange(4.0).reshape(1, 1, 4), 3)[0, :, 0]
+    array([[0., 1.],
+           [1., 2.],
+           [2., 3.]])
+    """
+    x = arrayed(x)
+    places = _Places(x.shape, size, stride, padding, dilation)
+    whole = np.full((*places.lead, *places.padded), fill, x.dtype)
+    whole[places.inside] = x
+    columns = np.empty((*places.shape[:3], *places.out), x.dtype)
+    for k, at in enumerate(places.slices):
+        columns[:, k] = np.swapaxes(whole[at], 0, 1)
+    return columns.reshape(places.shape)
+
+
+@windows.vjp("x")
+def _(g, x_shape, size, stride, padding, dilation):
+    return add_windows(g, x_shape, size, stride, padding, dilation)
+
+
+def _add_samples(rng: np.random.Generator) -> Iterator[Call]:
+    yield call(rng.uniform(-2, 2, (3, 6, 2, 20)), (2, 3, 5, 7), (2, 3))
+    yield call(rng.uniform(-2, 2, (3, 3, 2, 4)), (2, 3, 7), 3, stride=2, padding=1)
+    yield call(np.zeros((3, 2, 0, 4)), (0, 3, 5), 2)
+
+
+@op(
+    tex=r"\operatorname{addwindows}_{<size>}(<x>)",
+    vjp_tex={"x": r"\operatorname{windows}_{<size>}(<g>)"},
+    flops=each_of_x(1),
+    vjp_flops={"x": free},
+    samples=_add_samples,
+)
+def add_windows(x, shape, size, stride=1, padding=0, dilation=1):
+    """Windows, each a column, added up where `windows` finds them in an array of this shape.
+
+    >>> add_windows(np.ones((1, 3, 1, 2)), (1, 1, 4), 3)[0, 0]
+    array([1., 2., 2., 1.])
+    """
+    x = arrayed(x)
+    places = _Places(shape, size, stride, padding, dilation)
+    N, C = places.lead
+    total = np.swapaxes(np.zeros((C, N, *places.padded), x.dtype), 0, 1)
+    for column, at in zip(np.moveaxis(x, 1, 0), places.slices, strict=True):
+        total[at] += np.swapaxes(column.reshape(C, N, *places.out), 0, 1)
+    return total[places.inside]
+
+
+@add_windows.vjp("x")
+def _(g, size, stride, padding, dilation):
+    return windows(g, size, stride, padding, dilation)
+
+
+# ---------------------------------------------------------------- convolution
+
+
+def _grouped(weight: Any, groups: int) -> Any:
+    """(O, C / G, …) → (G, O / G, C / G · K): for each group, one row for each channel it makes."""
+    return weight.reshape((groups, weight.shape[0] // groups, prod(weight.shape[1:])))
+
+
+def _rows(x: Any, groups: int) -> Any:
+    """(N, O, …) or (O, …) → (G, O / G, N · L)."""
+    return x.reshape((groups, x.shape[0] // groups, prod(x.shape[1:])))
+
+
+def _columns(x: Any, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+    """The windows of each group: (G, C / G · K, N · L)."""
+    found = windows(x, size, stride, padding, dilation)
+    return found.reshape((groups, prod(found.shape[:2]) // groups, prod(found.shape[2:])))
+
+
+def _convolved(n: int, x: Any, weight: Any, bias: Any, *settings: Any) -> Any:
+    x, weight = floating(x), floating(weight)
+    stride, padding, dilation, groups = settings
+    _check(n, x, weight, bias, groups)
+    places = _Places(x.shape, weight.shape[2:], stride, padding, dilation)
+    y = np.matmul(_grouped(weight, groups), _columns(x, weight.shape[2:], *settings))
+    y = y.reshape((len(weight), len(x), *places.out))
+    if bias is not None:
+        y = y + np.reshape(bias, (-1, *[1] * (n + 1)))
+    return np.swapaxes(y, 0, 1)  # (N, O, length, …)
+
+
+def _check(n: int, x: Any, weight: Any, bias: Any, groups: int) -> None:
+    axes = ["length"] if n == 1 else ["height", "width"]
+    if x.ndim != n + 2 or weight.ndim != n + 2:
+        raise ShapeError(
+            f"x must be (N, C, {', '.join(axes)}) and weight (O, C / groups, {', '.join(axes)}), "
+            f"got {x.shape} and {weight.shape}"
+        )
+    O, C = len(weight), x.shape[1]
+    if groups < 1 or C % groups or O % groups or weight.shape[1] != C // groups:
+        raise ShapeError(
+            f"weight must be (O, C / groups, …) with groups dividing both, got O = {O}, C = {C}, "
+            f"groups = {groups} and weight {weight.shape}"
+        )
+    if bias is not None and np.shape(bias) != (O,):
+        raise ShapeError(f"bias must be ({O},), got {np.shape(bias)}")
+
+
+def _at(stride: Any, padding: Any, dilation: Any) -> str:
+    """Where entry k of window i lies."""
+
+    def times(n: Any, letter: str) -> str:
+        return letter if np.all(np.equal(n, 1)) else f"{n} {letter}"
+
+    less = "p" if padding == "same" else padding
+    absent = padding == "valid" or (padding != "same" and not np.any(padding))
+    return f"{times(stride, 'i')} + {times(dilation, 'k')}" + ("" if absent else f" - {less}")
+
+
+def _tex(stride, padding, dilation):
+    at = _at(stride, padding, dilation)
+    return rf"\sum_{{c,k}} <weight>_{{o,c,k}} \odot <x>_{{n,c,{at}}} + <bias>"
+
+
+def _x_tex(stride, padding, dilation):
+    at = _at(stride, padding, dilation)
+    return rf"\sum_{{o,k,i}} <weight>_{{o,c,k}} \odot <g>_{{n,o,i}} \odot [m = {at}]"
+
+
+def _weight_tex(stride, padding, dilation):
+    return rf"\sum_{{n,i}} <g>_{{n,o,i}} \odot <x>_{{n,c,{_at(stride, padding, dilation)}}}"
+
+
+def _macs(weight, out):
+    """Multiplications and additions of a product with the weights."""
+    return 2 * out.size * prod(weight.shape[1:])
+
+
+def _flops(weight, bias, out):
+    return _macs(weight, out) + (0 if bias is None else out.size)
+
+
+def _x_flops(x, weight, out):
+    """A product, and each entry of a window added where it came from."""
+    L = prod(out.shape[2:])
+    return _macs(weight, out) + x.shape[0] * x.shape[1] * prod(weight.shape[2:]) * L
+
+
+def _samples(n: int) -> Any:
+    def samples(rng: np.random.Generator) -> Iterator[Call]:
+        x, size = rng.uniform(-1, 1, (2, 4, 5, 7)[: n + 2]), (2, 3)[:n]
+        bias = rng.uniform(-1, 1, 6)
+        yield call(x, rng.uniform(-1, 1, (6, 4, *size)), bias)
+        yield call(x[:1], rng.uniform(-1, 1, (6, 2, *size)), None, 2, 1, 2, groups=2)
+        yield call(x[:1], rng.uniform(-1, 1, (4, 1, *size)), None, padding="same", groups=4)
+        yield call(x[:0], rng.uniform(-1, 1, (6, 4, *size)), bias)
+
+    return samples
+
+
+_CONVOLUTION: dict[str, Any] = {
+    "tex": _tex,
+    "vjp_tex": {"x": _x_tex, "weight": _weight_tex, "bias": r"\sum_{n,i} <g>_{n,o,i}"},
+    "flops": _flops,
+    "vjp_flops": {"x": _x_flops, "weight": _macs, "bias": lambda out: out.size},
+}
+
+
+@op(**_CONVOLUTION, samples=_samples(1))
+def conv1d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """Convolution over the last axis: y_{n,o,i} = Σ_{c,k} w_{o,c,k} x_{n,c,i+k} + b_o.
+
+    Args, errors: as conv2d.  Shapes: x (N, C, length), weight (O, C / groups, K), bias (O,).
+
+    >>> conv1d(np.array([[[1.0, 2.0, 4.0]]]), np.array([[[-1.0, 1.0]]]))
+    array([[[1., 2.]]])
+    """
+    return _convolved(1, x, weight, bias, stride, padding, dilation, groups)
+
+
+@op(**_CONVOLUTION, samples=_samples(2))
+def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """Convolution over the last two axes: y_{n,o,i,j} = Σ_{c,k,l} w_{o,c,k,l} x_{n,c,i+k,j+l} + b_o.
+
+    Args: stride: from one window to the next; dilation: between the entries of a window; padding:
+        zeros on both sides, "same" or "valid"; each an integer or one an axis. groups: channels
+        are split into so many, each with weights of its own.
+    Shapes: x (N, C, height, width), weight (O, C / groups, K, L), bias (O,) or None →
+        (N, O, height', width').
+    Raises: ShapeError where these do not fit; ArgumentError for a setting that is no integer.
+    Source: as torch.nn.functional.conv2d.
+
+    >>> conv2d(np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2)), padding=1)[0, 0]
+    array([[1., 2., 2., 1.],
+           [2., 4., 4., 2.],
+           [2., 4., 4., 2.],
+           [1., 2., 2., 1.]])
+    """
+    return _convolved(2, x, weight, bias, stride, padding, dilation, groups)
+
+
+@conv1d.vjp("x")
+@conv2d.vjp("x")
+def _(g, x_shape, weight, stride, padding, dilation, groups):
+    turned = np.swapaxes(_grouped(weight, groups), 1, 2)
+    columns = np.matmul(turned, _rows(np.swapaxes(g, 0, 1), groups))
+    shape = (x_shape[1], prod(weight.shape[2:]), x_shape[0], prod(g.shape[2:]))
+    return add_windows(columns.reshape(shape), x_shape, weight.shape[2:], stride, padding, dilation)
+
+
+@conv1d.vjp("weight")
+@conv2d.vjp("weight")
+def _(g, x, weight_shape, stride, padding, dilation, groups):
+    columns = _columns(x, weight_shape[2:], stride, padding, dilation, groups)
+    rows = _rows(np.swapaxes(g, 0, 1), groups)
+    return np.matmul(rows, np.swapaxes(columns, 1, 2)).reshape(weight_shape)
+
+
+@conv1d.vjp("bias")
+@conv2d.vjp("bias")
+def _(g):
+    return single(g).sum(axis=(0, *range(2, g.ndim)))
+
+
+# ---------------------------------------------------------------- pooling
+
+
+def _pooled(y: Any, x: Any, size: Any, stride: Any, padding: Any) -> Any:
+    """(C, N, L) as (N, C, length', …)."""
+    places = _Places(x.shape, size, stride, padding, 1)
+    return np.swapaxes(y.reshape((x.shape[1], x.shape[0], *places.out)), 0, 1)
+
+
+def _unpooled(g: Any) -> Any:
+    """(N, C, length', …) as (C, 1, N, L)."""
+    g = np.swapaxes(g, 0, 1)
+    return g.reshape((g.shape[0], 1, g.shape[1], prod(g.shape[2:])))
+
+
+def _pool_samples(rng: np.random.Generator) -> Iterator[Call]:
+    x = rng.permutation(np.linspace(-2.0, 2.0, 210)).reshape(2, 3, 5, 7)
+    yield call(x, 2)
+    yield call(x[:1], (3, 2), stride=1, padding=(1, 0))
+    yield call(x[0], 2)
+    yield call(np.zeros((0, 3, 5)), 2)
+
+
+def _window_entries(x: Any, out: Any, size: Any) -> int:
+    return int(out.size) * prod(per_axis(size, x.ndim - 2, "size"))
+
+
+@op(
+    tex=r"\max_{k \in <size>} <x>_{n,c,i + k}",
+@@
+    flops=_window_entries,
+    vjp_flops={"x": _window_entries},
+    samples=_pool_samples,
+    analytic=False,
+    auxiliary=("first",),
+)
+def max_pool(x, size, stride=None, padding=0):
+    """The largest entry of each window; of equal ones the first gets the gradient.
+
+    Args: size: of a window, along each axis behind (N, C). stride: the size unless given.
+        padding: of -inf, on both sides.
+    Shapes: x (N, C, length, …) → (N, C, length', …)
+    Raises: ShapeError where no window fits.  Source: as torch.nn.functional.max_pool2d.
+
+    >>> max_pool(np.array([[[1.0, 5.0, 2.0, 3.0]]]), 2)
+    array([[[5., 3.]]])
+    """
+    x = floating(x)
+    stride = size if stride is None else stride
+    columns = windows(x, size, stride, padding, fill=-np.inf)
+    first = columns.argmax(axis=1)[:, None]
+    return _pooled(np.take_along_axis(columns, first, 1), x, size, stride, padding), first
+
+
+@max_pool.vjp("x")
+def _(g, x_shape, size, stride, padding, first):
+    stride, n = size if stride is None else stride, len(x_shape) - 2
+    entries = np.arange(prod(per_axis(size, n, "size")))[:, None, None]
+    return add_windows(np.where(entries == first, _unpooled(g), 0), x_shape, size, stride, padding)
+
+
+@op(
+    tex=r"\operatorname{mean}_{k \in <size>} <x>_{n,c,i + k}",
+    vjp_tex={"x": r"\tfrac1K \operatorname{addwindows}_{<size>}(<g>)"},
+    flops=_window_entries,
+    vjp_flops={"x": lambda x, out, size: out.size + _window_entries(x, out, size)},
+    samples=_pool_samples,
+)
+def avg_pool(x, size, stride=None, padding=0):
+    """The mean of each window, padding of zeros included.
+
+    Args, shapes, errors: as max_pool.  Source: as torch.nn.functional.avg_pool2d.
+
+    >>> avg_pool(np.array([[[1.0, 5.0, 2.0, 3.0]]]), 2)
+    array([[[3. , 2.5]]])
+    """
+    x = floating(x)
+    stride = size if stride is None else stride
+    columns = windows(x, size, stride, padding)
+    return _pooled(np.mean(columns, axis=1), x, size, stride, padding)
+
+
+@avg_pool.vjp("x")
+def _(g, x_shape, size, stride, padding):
+    N, C, *lengths = x_shape
+    K = prod(per_axis(size, len(lengths), "size"))
+    spread = np.broadcast_to(_unpooled(g / K), (C, K, N, prod(g.shape[2:])))
+    return add_windows(spread, x_shape, size, size if stride is None else stride, padding)
