@@ -281,7 +281,7 @@ def conv1d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
 @op(**_CONVOLUTION, samples=_samples(2))
 def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """Convolution over the last two axes: y_{n,o,i,j} = Σ_{c,k,l} w_{o,c,k,l} x_{n,c,i+k,j+l} + b_o.
+    """Convolution over the last two axes: y_{n,o,i,j} = Σ_{c,k,l} w_{o,c,k,l} x_{n,c,i+k,j+l}.
 
     Args: stride: from one window to the next; dilation: between the entries of a window; padding:
         zeros on both sides, "same" or "valid"; each an integer or one an axis. groups: channels
@@ -352,7 +352,7 @@ def _window_entries(x: Any, out: Any, size: Any) -> int:
 
 @op(
     tex=r"\max_{k \in <size>} <x>_{n,c,i + k}",
-@@
+    vjp_tex={"x": r"\operatorname{addwindows}_{<size>}(<g> \odot [<x>_{n,c,i + k} = <out>])"},
     flops=_window_entries,
     vjp_flops={"x": _window_entries},
     samples=_pool_samples,
