@@ -63,11 +63,15 @@ def collective(
             effect=True,
         )
         made.rule, made.sends = rule, sends
+
+        def back(g: Any, ranks: Any, **settings: Any) -> Any:
+            return registry[rule](g, Ticket.of(ranks, g).back(made.name), **settings)
+
         rules: dict[tuple[str, ...], Callable[..., Any]] = {
-            (): lambda g, ranks: registry[rule](g, ranks.back(made.name)),
-            ("axis",): lambda g, ranks, axis: registry[rule](g, ranks.back(made.name), axis=axis),
-            ("root",): lambda g, ranks, root: registry[rule](g, ranks.back(made.name), root=root),
-            ("by",): lambda g, ranks, by: registry[rule](g, ranks.back(made.name), by=-by),
+            (): lambda g, ranks: back(g, ranks),
+            ("axis",): lambda g, ranks, axis: back(g, ranks, axis=axis),
+            ("root",): lambda g, ranks, root: back(g, ranks, root=root),
+            ("by",): lambda g, ranks, by: back(g, ranks, by=-by),
         }
         made.vjp("x")(rules[made.settings[1:]])
         return made

@@ -15,6 +15,7 @@ from minigrad.ops.notation import index as index_tex
 from minigrad.views.derivation import derivation_text
 
 OURS = [op for op in registry.values() if op.kernel.__module__.startswith("minigrad.")]
+OURS = [op for op in OURS if not op.effect]  # on one rank, no setting of a collective says anything
 # values that the samples of an op do not try
 MORE = {
     "astype": {"dtype": [np.float32]},
