@@ -1,0 +1,249 @@
+"""An ordinary model as this rank's part of it, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from minigrad import distributed as dist
+from minigrad.errors import ArgumentError
+
+from ..attention import MultiHeadAttention
+from ..embedding import Embedding
+from ..feed_forward import Dropout, FeedForward, GatedFeedForward
+from ..module import Module
+from ..transformer import LanguageModel
+from .split_layers import ColumnLinear, Parallel, PartDropout, SplitEmbedding, bounds, part_of
+
+__all__ = ["Whole", "gather", "shard"]
+
+
+class Split(NamedTuple):
+    """How a parameter is split: along which axis, and which slice of it each rank has."""
+
+    axis: int
+    slices: list[slice]
+
+
+class Layout:
+    """How a model is split: its ranks, the whole's shapes, and which parameters are split."""
+
+    def __init__(self, ranks: Any, model: Any) -> None:
+        self.ranks, self.splits = ranks, {}  # type: Any, dict[str, Split]
+        self.shapes = {path: p.shape for path, p in model.named_parameters()}
+
+    def whole(self, path: str, part: Any) -> Any:
+        """The whole array of which each rank gives its part."""
+        if path not in self.splits:
+            return part
+        axis, slices = self.splits[path]
+        pieces = []
+        for rank, own in enumerate(slices):
+            shape = [*part.shape]
+            shape[axis] = own.stop - own.start
+            sent = part if rank == self.ranks.rank else np.zeros(shape, part.dtype)
+            pieces.append(dist.broadcast(sent, self.ranks, root=rank))
+        first = [i for i, own in enumerate(slices) if own not in slices[:i]]  # each part once
+        return np.concatenate([pieces[i] for i in first], axis)
+
+    def share(self, path: str) -> int | None:
+        """How many ranks have the same part as this one; None of what is not split."""
+        split = self.splits.get(plain(path))
+        return None if split is None else split.slices.count(split.slices[self.ranks.rank])
+
+    def part(self, path: str, whole: Any) -> Any:
+        """This rank's part of a whole array."""
+        if path not in self.splits:
+            return whole
+        axis, slices = self.splits[path]
+        return np.ascontiguousarray(np.take(whole, range(10**9)[slices[self.ranks.rank]], axis))
+
+
+def shard(model: Any, ranks: Any = None) -> Any:
+    """This rank's part of a model: attention by heads, feed-forward layers by hidden entries, the
+    embedding and the output layer of a LanguageModel by tokens; norms are whole on each.
+
+    A LanguageModel then gives this rank's logits: see `split_cross_entropy`. The model given stays
+    as it is, and must be the same on every rank.
+
+    Raises: ArgumentError if the ranks cannot share the heads equally.
+
+    >>> from layers import MultiHeadAttention
+    >>> attention = MultiHeadAttention(d_model=8, n_heads=4, rng=0)
+    >>> dist.run(2, lambda: shard(attention).part.W_Q.shape)
+    [(8, 4), (8, 4)]
+    """
+    model = deepcopy(model)
+    model.zero_grad()
+    layout = Layout(dist.world() if ranks is None else ranks, model)
+    made = _part(model, "", layout)
+    for path, module in list(model.named_modules()) if made is model else ():
+        for name, child in list(vars(module).items()):
+            if isinstance(child, Module):
+                setattr(module, name, _part(child, f"{path}.{name}".strip("."), layout))
+    vars(made)["layout"] = layout
+    return made
+
+
+def _part(layer: Any, path: str, layout: Layout) -> Any:
+    """What stands for a layer on this rank; itself where it stays whole."""
+    ranks = layout.ranks
+
+    def split(made: Any, **table: Split) -> Any:
+        for name, split in table.items():
+            if vars(layer)[name] is not None:
+                layout.splits[f"{path}.{name}".strip(".")] = split
+        return made
+
+    if isinstance(layer, Dropout):
+        return PartDropout(layer)
+    if isinstance(layer, Embedding):
+        return split(SplitEmbedding(layer, ranks), W=Split(0, bounds(layer.W.shape[0], ranks)))
+    if isinstance(layer, MultiHeadAttention | FeedForward | GatedFeedForward):
+        attends = isinstance(layer, MultiHeadAttention)
+        table = _by_heads(layer, ranks) if attends else _by_hidden_entries(layer, ranks)
+        for name, (axis, slices) in table.items():
+            own, whole = slices[ranks.rank], vars(layer)[name]
+            split(None, **{name: table[name]})
+            vars(layer)[name] = part_of(whole, axis, own) if own.stop > own.start else None
+        if attends:
+            _share(layer, ranks)
+        return Parallel(layer, ranks)
+    if isinstance(layer, LanguageModel) and layer.head is not None:
+        layout.splits[f"{path}.head.W".strip(".")] = Split(1, bounds(layer.head.W.shape[1], ranks))
+        layer.head = ColumnLinear(layer.head, ranks)  # type: ignore[assignment]
+    return layer
+
+
+def _by_hidden_entries(layer: Any, ranks: Any) -> dict[str, Split]:
+    """The first maps by columns, the last by rows; its bias counts once, on rank 0."""
+    hidden = bounds(layer.W_2.shape[0], ranks)
+    first = "W_1 b_1" if isinstance(layer, FeedForward) else "W b V c"
+    table = {name: Split(-1, hidden) for name in first.split()}
+    return table | {"W_2": Split(0, hidden), "b_2": Split(0, _on_rank_0(layer.b_2, ranks))}
+
+
+def _by_heads(layer: Any, ranks: Any) -> dict[str, Split]:
+    """Q, K and V by columns, O by rows; a key-value head that serves several ranks is on each."""
+    h, h_kv, p = layer.n_heads, layer.n_kv_heads, ranks.size
+    if h % p or (h_kv % p and p % h_kv):
+        kv = "" if h == h_kv else f" and {h_kv} key-value heads"
+        raise ArgumentError(
+            f"shard: {p} ranks cannot share {h} heads{kv} equally; start as many ranks as divide "
+            "them (mpiexec -n), or choose n_heads"
+        )
+    if hasattr(layer.position, "bias"):
+        raise ArgumentError(
+            f"shard: {type(layer.position).__name__} has a bias for each head, which is not split; "
+            "use Rotary, or learned positions"
+        )
+
+    def columns(heads: int, width: int) -> list[slice]:
+        each = max(heads // p, 1)
+        return [
+            slice(first * width, (first + each) * width)
+            for first in [heads * r // p for r in range(p)]
+        ]
+
+    table = {}
+    for name, heads, width in ("Q", h, layer.d_k), ("K", h_kv, layer.d_k), ("V", h_kv, layer.d_v):
+        for kind in "Wb":
+            table[f"{kind}_{name}"] = Split(-1, columns(heads, width))
+    return table | {
+        "W_O": Split(0, columns(h, layer.d_v)),
+        "b_O": Split(0, _on_rank_0(layer.b_O, ranks)),
+    }
+
+
+def _share(layer: Any, ranks: Any) -> None:
+    """Its numbers of heads, its dropout, and the gradients of what several ranks hold alike."""
+    h, h_kv, p = layer.n_heads, layer.n_kv_heads, ranks.size
+    layer.n_heads, layer.n_kv_heads = h // p, max(h_kv // p, 1)
+    if layer.drop is not None:
+        layer.drop = PartDropout(layer.drop)
+        layer.drop.parts[-3] = bounds(h, ranks)[ranks.rank], h
+    sharers = ranks.split(h_kv * ranks.rank // p) if h_kv < p else None
+    for path, w in layer.named_parameters():
+        if "norm" in path:
+            w.register_hook(lambda g: dist.all_reduce(g, ranks))
+        elif sharers and path[-1] in "KV":
+            w.register_hook(lambda g: dist.all_reduce(g, sharers))
+
+
+def _on_rank_0(whole: Any, ranks: Any) -> list[slice]:
+    n = 0 if whole is None else whole.size
+    return [slice(0, n), *[slice(n, n)] * (ranks.size - 1)]
+
+
+class Whole:
+    """A sharded model, or its optimizer, as `mg.save` and `mg.load` see the ordinary one.
+
+    Every rank calls `state_dict`, and gets all of it.
+    """
+
+    def __init__(self, model: Any, optimizer: Any = None) -> None:
+        self.model, self.optimizer, self.layout = model, optimizer, model.layout
+
+    def named_modules(self) -> Iterator[tuple[str, Any]]:
+        """Where `mg.save` looks for generators."""
+        found = self.model.named_modules() if self.optimizer is None else ()
+        return ((plain(path), module) for path, module in found)
+
+    def state_dict(self) -> dict[str, Any]:
+        own = {plain(path): p for path, p in self.model.named_parameters()}
+        if self.optimizer is None:
+            arrays = {path: p.numpy() for path, p in own.items()}
+            return {path: self._whole(path, arrays.get(path)) for path in self.layout.shapes}
+        state = self.optimizer.state_dict()
+        kept = self._kept(state, [*own], [*self.layout.shapes], self._whole)
+        return {
+            **state,
+            "kept": kept,
+            "shapes": [[*shape] for shape in self.layout.shapes.values()],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        own = [plain(path) for path, _ in self.model.named_parameters()]
+        if self.optimizer is None:
+            names = dict(self.model.named_parameters())
+            parts = [self.layout.part(path, state[path]) for path in own]
+            self.model.load_state_dict(dict(zip(names, parts, strict=True)))
+        else:
+            kept = self._kept(state, [*self.layout.shapes], own, self.layout.part)
+            shapes = [[*p.shape] for p in self.model.parameters()]
+            self.optimizer.load_state_dict({**state, "kept": kept, "shapes": shapes})
+
+    def _whole(self, path: str, part: Any) -> Any:
+        """Also of what this rank has nothing of: a bias that is on rank 0."""
+        dtype = self.model.parameters()[0].dtype
+        return np.array(self.layout.whole(path, np.zeros(0, dtype) if part is None else part))
+
+    def _kept(self, state: Any, given: list[str], wanted: list[str], move: Any) -> dict[str, Any]:
+        """What an optimizer keeps for each parameter, from one order of parameters to another."""
+        kept, names = {}, [*next(iter(state["kept"].values()), {})]
+        for i, path in enumerate(wanted):
+            old = state["kept"].get(str(given.index(path)), {}) if path in given else {}
+            kept[str(i)] = {
+                n: state["steps"] if n == "count" else move(path, old.get(n)) for n in names
+            }
+        return kept
+
+
+def gather(model: Any, like: Any) -> Any:
+    """The ordinary model of which each rank has a part, written into `like`, one of its sizes.
+
+    >>> from layers import FeedForward
+    >>> whole = FeedForward(3, 4, rng=0)
+    >>> dist.run(2, lambda: gather(shard(whole), FeedForward(3, 4)).W_1.shape)
+    [(3, 4), (3, 4)]
+    """
+    like.load_state_dict(Whole(model).state_dict())
+    return like
+
+
+def plain(path: str) -> str:
+    """The path of a parameter in the ordinary model."""
+    return ".".join(name for name in path.split(".") if name != "part")

@@ -1,0 +1,166 @@
+"""Layers of which each rank holds a part: f, this rank's part, g (Megatron-LM).
+
+    out = g(part(f(X)))      f: copy to ranks, whose gradient is a sum;  g: sum over ranks
+
+So one all-reduce forward and one back serve a whole attention or feed-forward layer: the first map
+is split by columns, the last by rows, and what is between needs no other rank.
+Source: Shoeybi et al. 2019, arXiv:1909.08053.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+import minigrad as mg
+from minigrad import distributed as dist
+
+from ..feed_forward import Dropout
+from ..linear import linear
+from ..module import Module
+
+__all__ = [
+    "ColumnLinear",
+    "Parallel",
+    "PartDropout",
+    "RowLinear",
+    "SplitEmbedding",
+    "bounds",
+    "split_cross_entropy",
+]
+
+
+class Parallel(Module):
+    """A layer split over ranks: attention by heads, or feed-forward by hidden entries.
+
+        out = g(part(f(X)))
+
+    Attributes: part: the layer with this rank's weights; the last bias is on rank 0 alone.
+    Shapes:  as the layer's.
+    """
+
+    def __init__(self, part: Any, ranks: Any) -> None:
+        self.part, self.ranks = part, ranks
+
+    @property
+    def window(self) -> Any:
+        return self.part.window
+
+    def forward(self, X: Any, *masks: Any, context: Any = None, **given: Any) -> Any:
+        X = dist.copy_to_ranks(X, self.ranks).named("X_r")  # f
+        if context is not None:
+            given["context"] = dist.copy_to_ranks(context, self.ranks).named("Y_r")
+        out_r = self.part(X, *masks, **given).named("out_r")  # (B, n, d_model), of its heads
+        return dist.all_reduce(out_r, self.ranks).named("out")  # g
+
+
+class ColumnLinear(Module):
+    """This rank's columns of an affine map:  out_r = f(x) W_r + b_r.
+
+    Shapes: x (..., d_in), alike on every rank → (..., d_out / p), each rank's own
+    """
+
+    def __init__(self, whole: Any, ranks: Any) -> None:
+        self.ranks, columns = ranks, bounds(whole.W.shape[1], ranks)[ranks.rank]
+        self.W, self.b = part_of(whole.W, 1, columns), part_of(whole.b, 0, columns)
+
+    def forward(self, x: Any) -> Any:
+        return linear(dist.copy_to_ranks(x, self.ranks), self.W, self.b)  # (..., d_out / p)
+
+
+class RowLinear(Module):
+    """This rank's rows of an affine map:  out = g(x_r W_r) + b.
+
+    Shapes: x_r (..., d_in / p), each rank's own → (..., d_out), alike on every rank
+    """
+
+    def __init__(self, whole: Any, ranks: Any) -> None:
+        self.ranks = ranks
+        self.W = part_of(whole.W, 0, bounds(whole.W.shape[0], ranks)[ranks.rank])
+        self.b = whole.b
+
+    def forward(self, x: Any) -> Any:
+        out = dist.all_reduce(linear(x, self.W), self.ranks)  # (..., d_out)
+        return out if self.b is None else mg.add(out, self.b)
+
+
+class SplitEmbedding(Module):
+    """This rank's rows of an embedding: a token's row comes from the rank that has it.
+
+    Shapes: tokens (...) of integers → (..., d_model), alike; as_linear: (..., this rank's tokens)
+    """
+
+    def __init__(self, whole: Any, ranks: Any) -> None:
+        self.ranks, self.scaled = ranks, whole.scaled
+        self.rows = bounds(whole.W.shape[0], ranks)[ranks.rank]
+        self.W = part_of(whole.W, 0, self.rows)
+
+    def forward(self, tokens: Any) -> Any:
+        own = (tokens >= self.rows.start) & (tokens < self.rows.stop)  # (...)
+        X_r = mg.take(self.W, np.where(own, tokens - self.rows.start, 0), axis=0)
+        X = dist.all_reduce(mg.where(own[..., None], X_r, 0.0), self.ranks)  # (..., d_model)
+        return (mg.scale(X, sqrt(self.W.shape[1])) if self.scaled else X).named("X")
+
+    def as_linear(self, X: Any) -> Any:
+        """This rank's logits, f(X) W_rᵀ."""
+        X = dist.copy_to_ranks(X, self.ranks)
+        return mg.matmul(X, mg.swapaxes(self.W, 0, 1)).named("logits_r")
+
+
+def split_cross_entropy(logits: Any, targets: Any, ranks: Any = None) -> Any:
+    """The mean of log Σ_c exp(l_c) − l_target, where each rank has the logits of its tokens only.
+
+        M = max over ranks,    s, t = all_reduce(Σ_c exp(l_c − M), l_target − M),    log s − t
+
+    Args:    logits: (..., this rank's tokens), as `SplitEmbedding.as_linear` gives them.
+    Shapes:  targets (...) of integers, alike on every rank → (), alike
+    """
+    ranks = dist.world() if ranks is None else ranks
+    widths = dist.all_gather(np.array([logits.shape[-1]]), ranks)
+    first = int(widths[: ranks.rank].sum())
+    tops = dist.all_gather(logits.detach().numpy().max(axis=-1)[None], ranks)  # (p, ...)
+    L = mg.subtract(logits, tops.max(axis=0)[..., None]).named("L")  # (..., tokens)
+    hot = targets[..., None] == first + np.arange(logits.shape[-1])
+    s_r, t_r = mg.sum(mg.exp(L), axis=-1), mg.sum(mg.where(hot, L, 0.0), axis=-1)  # (...)
+    s, t = dist.all_reduce(mg.stack([s_r, t_r]), ranks)  # (...) each
+    return mg.mean(mg.subtract(mg.log(s), t)).named("loss")
+
+
+class PartDropout(Module):
+    """Dropout of a part, with the mask that the whole would have had on one process.
+
+    Every rank draws the mask of the whole, and takes its part of it.
+
+    Attributes: parts: for each axis that is split, this rank's slice and the whole's length.
+    """
+
+    def __init__(self, whole: Dropout) -> None:
+        self.p, self.rng = whole.p, whole.rng
+        self.parts: dict[int, tuple[slice, int]] = {}
+
+    def forward(self, x: Any) -> Any:
+        if not (self.training and self.p):
+            return x
+        shape, index = [*x.shape], [slice(None)] * x.ndim
+        for axis, (own, n) in self.parts.items():
+            if axis >= -x.ndim:
+                shape[axis], index[axis] = n, own
+        keep = mg.dropout(np.ones(shape, x.dtype), self.p, self.rng)
+        return mg.multiply(x, keep[tuple(index)])
+
+
+def bounds(n: int, ranks: Any) -> list[slice]:
+    """Which of n entries each rank has: as many as the others, or one more."""
+    edges = [n * r // ranks.size for r in range(ranks.size + 1)]
+    return [slice(a, b) for a, b in pairwise(edges)]
+
+
+def part_of(whole: Any, axis: int, part: slice) -> Any:
+    """A part of a parameter, as a parameter; None of None."""
+    if whole is None:
+        return None
+    array = np.ascontiguousarray(np.moveaxis(np.moveaxis(whole.numpy(), axis, 0)[part], 0, axis))
+    return mg.tensor(array, requires_grad=whole.requires_grad, name=whole.name)

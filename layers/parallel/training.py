@@ -1,0 +1,214 @@
+"""Training on many ranks: a batch in parts, gradients added up, and one checkpoint of it all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+import minigrad as mg
+from minigrad import distributed as dist
+from minigrad.errors import ArgumentError
+
+from ..feed_forward import Dropout
+from ..module import Module
+from .split_layers import PartDropout, bounds
+
+__all__ = ["DataParallel", "ShardedOptimizer", "clip_grad_norm", "grid", "save"]
+
+BUCKET = 1 << 19  # entries that are sent at once
+
+
+def grid(tensor: int = 1, ranks: Any = None) -> tuple[Any, Any]:
+    """All ranks as a grid: those that share batches, and those that share layers with this one.
+
+    Args: tensor: how many share the layers; neighbours, for these talk most.
+    Raises: ArgumentError if that does not divide the number of ranks.
+
+    >>> dist.run(4, lambda: grid(tensor=2))[3]
+    (<rank 1 of 2>, <rank 1 of 2>)
+    """
+    ranks = dist.world() if ranks is None else ranks
+    if tensor < 1 or ranks.size % tensor:
+        raise ArgumentError(
+            f"grid(tensor={tensor}): it must divide the number of ranks, which is {ranks.size}; "
+            f"start others: mpiexec -n {max(tensor, 1)} python -m mpi4py script.py"
+        )
+    return ranks.split(ranks.rank % tensor), ranks.split(ranks.rank // tensor)
+
+
+class DataParallel:
+    """Each rank takes its rows of every batch, and gradients are added up before a step.
+
+        parallel = DataParallel(model, ranks)
+        loss = parallel.mean(loss_of(parallel.rows(X), parallel.rows(y)))
+        loss.backward()
+        parallel.reduce()                    # now .grad is that of the whole batch
+
+    Rows need not be a multiple of the ranks. Its dropout draws what one process would draw for the
+    whole batch: rows must be along the first axis.
+    """
+
+    def __init__(self, model: Any, ranks: Any = None) -> None:
+        self.model, self.ranks = model, dist.world() if ranks is None else ranks
+        self.weight = 1.0
+        for module in list(model.modules()):
+            for name, child in list(vars(module).items()):
+                if isinstance(child, Dropout):
+                    setattr(module, name, PartDropout(child))
+
+    def rows(self, x: Any) -> Any:
+        """This rank's rows; one that counts nothing where there are fewer rows than ranks."""
+        n = len(x)
+        own = bounds(n, self.ranks)[self.ranks.rank]
+        self.weight = (own.stop - own.start) / n
+        own = own if self.weight else slice(0, 1)
+        for module in self.model.modules():
+            if isinstance(module, PartDropout):
+                module.parts[0] = own, n
+        return x[own]
+
+    def mean(self, loss: Any) -> Any:
+        """A mean over this rank's rows as its share in the mean over all; shares add up."""
+        return mg.scale(loss, self.weight)
+
+    def reduce(self) -> None:
+        """Add up the gradients of all ranks, in buckets."""
+        with mg.no_grad():
+            for bucket in _buckets([p for p in self.model.parameters() if p.grad is not None]):
+                flat = np.concatenate([p.grad.reshape(-1) for p in bucket])
+                for p, part in _cut(bucket, dist.all_reduce(flat, self.ranks)):
+                    p.grad = part
+
+
+def _buckets(parameters: list[Any]) -> Iterator[list[Any]]:
+    """Parameters of one dtype, some at a time."""
+    bucket: list[Any] = []
+    for p in parameters:
+        full = sum(q.size for q in bucket) >= BUCKET
+        if bucket and (full or p.dtype != bucket[0].dtype):
+            yield bucket
+            bucket = []
+        bucket.append(p)
+    if bucket:
+        yield bucket
+
+
+def _cut(parameters: list[Any], flat: Any) -> Iterator[tuple[Any, Any]]:
+    """Each parameter with its entries out of a flat array."""
+    ends = np.cumsum([p.size for p in parameters])
+    for p, part in zip(parameters, np.split(flat, ends[:-1]), strict=True):
+        yield p, part.reshape(p.shape)
+
+
+def clip_grad_norm(model: Module, max_norm: float) -> float:
+    """Scale all gradients of a sharded model by one factor, so that their norm is at most max_norm.
+
+    The norm is that of the whole model: parts of all ranks count, what ranks hold alike once.
+    Returns: the norm before clipping.
+    """
+    layout: Any = vars(model)["layout"]
+    alike, apart = 0.0, 0.0
+    for path, p in model.named_parameters():
+        squares = 0.0 if p.grad is None else float(np.sum(np.square(p.grad, dtype=float)))
+        share = layout.share(path)
+        alike, apart = (
+            (alike + squares, apart) if share is None else (alike, apart + squares / share)
+        )
+    norm = sqrt(alike + float(dist.all_reduce(np.array(apart), layout.ranks)))
+    for p in model.parameters():
+        if p.grad is not None and max_norm < norm < np.inf:
+            p.grad = np.asarray(p.grad * (max_norm / norm), p.dtype)
+    return norm
+
+
+class ShardedOptimizer:
+    """An optimizer of which each rank keeps a part of the state (ZeRO, stage 1).
+
+    Each parameter has an owner, which moves it and sends it to the others. What it saves and loads
+    is the state of the whole.
+
+    Args: optimizer: over the same parameters on every rank, with the same gradients.
+    Source: Rajbhandari et al. 2020, arXiv:1910.02054.
+    """
+
+    def __init__(self, optimizer: Any, ranks: Any = None) -> None:
+        self.optimizer, self.ranks = optimizer, dist.world() if ranks is None else ranks
+        self.parameters, loads = optimizer.parameters, [0] * self.ranks.size
+        self.owners: list[int] = []
+        for p in self.parameters:  # to whoever has least
+            self.owners.append(loads.index(min(loads)))
+            loads[self.owners[-1]] += p.size
+
+    @property
+    def lr(self) -> float:
+        return float(self.optimizer.lr)
+
+    @lr.setter
+    def lr(self, lr: float) -> None:
+        self.optimizer.lr = lr
+
+    def zero_grad(self) -> None:
+        self.optimizer.zero_grad()
+
+    def step(self) -> None:
+        """Move what is this rank's, and get the rest from the others."""
+        gradients = [p.grad for p in self.parameters]
+        for p, owner in zip(self.parameters, self.owners, strict=True):
+            p.grad = p.grad if owner == self.ranks.rank else None
+        self.optimizer.step()
+        for p, gradient in zip(self.parameters, gradients, strict=True):
+            p.grad = gradient
+        for rank in range(self.ranks.size):
+            owned = [
+                p for p, owner in zip(self.parameters, self.owners, strict=True) if owner == rank
+            ]
+            for bucket in _buckets(owned):
+                flat = np.concatenate([np.asarray(p.numpy()).reshape(-1) for p in bucket])
+                for p, part in _cut(bucket, dist.broadcast(flat, self.ranks, root=rank)):
+                    if rank != self.ranks.rank:
+                        p.assign_(part)
+
+    def state_dict(self) -> dict[str, Any]:
+        state, whole = self.optimizer.state_dict(), {}
+        found = self.ranks.collect({i: [*kept] for i, kept in state["kept"].items()})
+        for i in sorted({i for names in found for i in names}, key=int):
+            owner, p, own = self.owners[int(i)], self.parameters[int(i)], state["kept"].get(i, {})
+            whole[i] = {"count": self.ranks.collect(own.get("count"))[owner]}
+            for name in (name for name in found[owner][i] if name != "count"):
+                dtype = np.result_type(p.dtype, np.float32)
+                sent = own[name] if name in own else np.empty(p.shape, dtype)
+                whole[i][name] = dist.broadcast(sent, self.ranks, root=owner)
+        return {**state, "kept": whole}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        kept = {i: k for i, k in state["kept"].items() if self.owners[int(i)] == self.ranks.rank}
+        self.optimizer.load_state_dict({**state, "kept": kept})
+
+
+def save(path: str | os.PathLike[str], ranks: Any = None, step: Any = None, **parts: Any) -> None:
+    """Write a run of many ranks into one file, as `mg.save` does: once, whole, or not at all.
+
+    Every rank calls it. Give sharded parts as `Whole(model)` and `Whole(model, optimizer)`: an
+    ordinary model, on any number of ranks or none, can load the file.
+    """
+    ranks = dist.world() if ranks is None else ranks
+    held: dict[str, Any] = {
+        name: _Held(part) if hasattr(part, "state_dict") else part for name, part in parts.items()
+    }
+    if ranks.rank == 0:
+        mg.save(path, step=step, **held)
+    ranks.agree("save", "")
+
+
+class _Held:
+    """A part whose state is known already, since every rank had to help."""
+
+    def __init__(self, part: Any) -> None:
+        self.state, self.named_modules = part.state_dict(), getattr(part, "named_modules", dict)
+
+    def state_dict(self) -> Any:
+        return self.state
