@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,7 @@ class MPIRanks(Ranks):
             )
             if self.board:
                 self.board.end(reason)
+            time.sleep(0.2)  # what was printed may still be on its way to mpiexec
             world.Abort(1)
 
         sys.excepthook = ended
