@@ -192,7 +192,7 @@ class Compiled:
                 watched = _watch(args), _watch(kwargs)
                 result = recorder.finish(self.step(*watched[0], **watched[1]))
         finally:
-            recorder.release()
+            recorder.gradients.release()
         _note_changes(found, recorder)
         variant = Variant(found, recorder, arguments, samples)
         if variant.reason is None:

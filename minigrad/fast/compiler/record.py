@@ -21,33 +21,17 @@ from ...engine.sparse import dense
 from ...engine.tensor import Tensor
 from .compare import difference
 from .dependencies import Dependencies
+from .gradients import Gradients
+from .outside_ops import OutsideOps
 from .program import Known, Program, Step, Value, Wrapped, flat, is_whole, nbytes, root, substitute
-from .symbol import Symbol, Untraceable
+from .symbol import Symbol
 from .values import ValueMap
-from .watched import Watched, Watcher, plain
+from .watched import Watched, plain
 
-__all__ = ["Recorder", "form"]
-
-_AS_ARRAY = "write it as an op of minigrad, or pass the number as an argument"
+__all__ = ["Recorder"]
 
 
-class _Gradient:
-    """What `.grad` of a leaf is while the step runs.
-
-    Attributes:
-        before: what it was at the start, as the caller has it.
-        entry: the same as a watched array.  told: what the program has set it to, so far.
-    """
-
-    __slots__ = ("before", "entry", "tensor", "told")
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor, self.before = tensor, tensor.grad
-        self.entry = self.before.view(Watched) if type(self.before) is np.ndarray else self.before
-        tensor.grad = self.told = self.entry
-
-
-class Recorder(Listener, Watcher):
+class Recorder(OutsideOps, Listener):
     """The program of one run.
 
     Args:
@@ -55,27 +39,21 @@ class Recorder(Listener, Watcher):
         fresh: Tensors and arrays among the arguments: expression, name and thing.
     Attributes:
         reason, remedy: why the step must run eagerly, or None, and what to do about it.
-        entry_grads: what .grad of a leaf was at the start, where that matters, by the leaf's id.
     """
 
     def __init__(self, found: Dependencies, fresh: list[tuple[str, str, Any]]) -> None:
-        self.program = Program()
-        self._found = found
-        self.reason: str | None = None
-        self.remedy = ""
+        super().__init__()
+        self.program, self._found, self.remedy = Program(), found, ""
         names = found.names | {id(thing): name for _, name, thing in fresh if name}
         places = {id(thing): (place, thing) for place, _, thing in reversed(fresh)}
         places = {key: pair for key, pair in places.items() if key not in found.things}
         self.values = ValueMap(self.program, found, places, names, self.refuse)
-        self.entry_grads: dict[int, Any] = {}
-        self.quiet = False  # within an op: what it does with arrays is known
         self._drawn = {id(g): (g, g.bit_generator.state) for g in found.of(np.random.Generator)}
         self._random = _state_of_random()
         self._nodes: dict[Node, dict[str, Any]] = {}
         self._names: list[tuple[Any, str, Value]] = []
-        self._scalars: dict[int, Any] = {}  # arrays that stand for NumPy's scalars
-        self._grads = {id(t): _Gradient(t) for t in self.values.tensors()}
-        self.values.entry_of = self._entry_grad
+        self.gradients = Gradients(self.values)
+        self.values.entry_of = self.gradients.entry
         if found.iterator:
             self.refuse("the step reaches an iterator", "pass what it gives as an argument")
 
@@ -200,7 +178,8 @@ class Recorder(Listener, Watcher):
             run = partial(self._run, take)
             results = backpropagate([(output._node or output, start)], retain=retain, run=run)
             for leaf, total in results.items():
-                self._arrive(leaf, total)
+                self._names.append((leaf, "d_", total.value))
+                self.gradients.arrive(leaf, total)
         finally:
             self.quiet = False
         return True
@@ -230,136 +209,6 @@ class Recorder(Listener, Watcher):
     def backward(self, node: Any, gradient: Any, contributions: Any, seconds: float) -> None:
         if gradient.__class__ is not Symbol:
             self.refuse("gradients are taken with mg.grad, not with backward()")
-
-    # ------------------------------------------------------------------ what `.grad` holds
-
-    def _gradient_of(self, leaf: Tensor) -> _Gradient:
-        if id(leaf) not in self._grads:
-            self._grads[id(leaf)] = _Gradient(leaf)
-        return self._grads[id(leaf)]
-
-    def _arrive(self, leaf: Tensor, total: Symbol) -> None:
-        """A leaf's gradient is added to its `.grad`."""
-        outside = self.values.value_of(leaf).kind in ("leaf", "argument")
-        held = self._gradient_of(leaf)
-        self._names.append((leaf, "d_", total.value))
-        if leaf.grad is None:
-            if outside and held.entry is None and held.told is None:
-                self.entry_grads[id(leaf)] = form(None)
-            made = total
-        else:
-            made = np.add(self.values.symbol_of(leaf.grad), total)
-        array = np.array(total.a) if leaf.grad is None else np.asarray(plain(leaf.grad) + total.a)
-        leaf.grad = array.view(Watched)
-        self.values.know(leaf.grad, made.value)
-
-    def _entry_grad(self, array: Any) -> Value | None:
-        """The Value of an array that was some leaf's `.grad` at the start."""
-        for held in self._grads.values():
-            if any(one is array for one in (held.before, held.entry, held.told)):
-                self.values.value_of(held.tensor)
-                if held.told is held.entry:
-                    self.entry_grads[id(held.tensor)] = form(array)
-                what = held.tensor, self._placed(held.tensor)
-                value = Value("grad", what, array.shape, array.dtype)
-                if held.told is held.entry:
-                    self.values.know(held.before, value)
-                self.values.know(held.told, value)
-                return value
-        return None
-
-    def _tell_grads(self) -> None:
-        """The program sets each `.grad` to what the step has made of it."""
-        for key, held in self._grads.items():
-            now = held.tensor.grad
-            if now is held.told or not (key in self.values.leaves or self._is_outside(held)):
-                continue
-            effect = Step("clear", "clear", None, (held.tensor, self._placed(held.tensor)))
-            if now is not None:
-                if not isinstance(now, np.ndarray):
-                    self.refuse("the step sets a .grad to something that is no array")
-                    continue
-                value = self.values.value_of(now)
-                effect = Step("grad", "grad", None, (*effect.args, value))
-            self.program.write(effect)
-            held.told = now
-
-    def _is_outside(self, held: _Gradient) -> bool:
-        return self.values.is_outside(held.tensor)
-
-    def _placed(self, leaf: Tensor) -> str | None:
-        self.values.leaves[id(leaf)] = leaf
-        return self.values.place(leaf)
-
-    # ------------------------------------------------------------------ what NumPy computes
-
-    def looked_at(self, use: str) -> None:
-        if not self.quiet:
-            self.refuse(f"numbers are taken out of an array ({use})", _AS_ARRAY)
-
-    def computed(self, use: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """What NumPy makes of watched arrays: followed, or computed and reported."""
-        bare = substitute(args, plain), substitute(kwargs, plain)
-        if self.quiet or self.reason is not None:
-            return call(*bare[0], **bare[1])
-        out = kwargs.pop("out", None)
-        before = len(self.program.steps)
-        self.program.op, self.program.path = use.removeprefix("np.").strip("."), ""
-        self.quiet = True
-        try:
-            symbols = substitute(args, self.values.symbol_of)
-            made = call(*symbols, **substitute(kwargs, self.values.symbol_of))
-            if made.__class__ is not Symbol:
-                raise Untraceable(use)
-            if out is not None:
-                return self._written(out[0] if isinstance(out, tuple) else out, made)
-        except Exception:
-            self.program.forget(before)
-            self.quiet = False
-            self.looked_at(use)
-            return call(*bare[0], **bare[1])
-        finally:
-            self.quiet = False
-        array = self._watched(made)
-        if not array.shape:
-            self._scalars[id(array)] = array  # kept, so that its id stays its own
-        return array
-
-    def _written(self, out: Any, made: Symbol) -> Any:
-        """`x *= y` of a watched array: of a gradient, or of what NumPy made in the step."""
-        value = self.values.known(out)
-        right = value is not None and (out.shape, out.dtype) == (made.shape, made.dtype)
-        if value is not None and value.kind == "leaf" and right and out.shape == value.shape:
-            tensor = value.what
-            plain(out)[...] = made.a
-            self.program.write(self._assignment(tensor, value, made.value))
-            return out
-        if value is None or value.kind != "step" or not right:
-            raise Untraceable("an array of the caller's is written")
-        if self.values.is_shared(out):
-            raise Untraceable("a view is written")
-        plain(out)[...] = made.a
-        self.values.know(out, made.value)
-        return out
-
-    def _watched(self, made: Symbol) -> Any:
-        """What was computed, as the step sees it; np.asarray of it is known too."""
-        bare = np.asarray(made.a)
-        watched = bare.view(Watched)
-        self.values.know(bare, made.value)
-        self.values.know(watched, made.value)
-        return watched
-
-    def asked(self, array: Any) -> None:
-        """The truth of an array is part of the program, where nothing was written yet."""
-        if self.quiet or self.reason is not None:
-            return
-        try:
-            symbol = self.values.symbol_of(array)
-            if symbol.__class__ is Symbol:
-                bool(symbol)
-        except Untraceable:
-            self.refuse("a condition is asked after random numbers or updates", _AS_ARRAY)
 
     # ------------------------------------------------------------------ what else may happen
 
@@ -397,11 +246,7 @@ class Recorder(Listener, Watcher):
         elif self.values.known(array) is not value:
             if np.may_share_memory(array, tensor._data):
                 self.refuse("a tensor is written in part", "assign_ all of it")
-            step = self._assignment(tensor, value, self.values.value_of(array))
-            self.program.write(step)
-
-    def _assignment(self, tensor: Tensor, value: Value, new: Value) -> Step:
-        return Step("assign", "assign", None, (tensor, self._placed(tensor), value, new))
+            self.assign(tensor, value, self.values.value_of(array))
 
     def setting_read(self, owner: Any, name: str, value: Any) -> None:
         """An attribute of an optimizer or a schedule was read."""
@@ -419,14 +264,8 @@ class Recorder(Listener, Watcher):
         """An update of weights, gradients or settings: the program calls it again."""
         if self.quiet:  # a part of another
             return False
-        self._tell_grads()
-        for held in self._grads.values():
-            if isinstance(held.told, Watched):
-                known, grad = self.values.known(held.told), plain(held.told)
-                grad = held.before if held.told is held.entry else grad
-                if known is not None:
-                    self.values.know(grad, known)
-                held.tensor.grad = grad
+        self.gradients.tell()
+        self.gradients.bare()
         self.quiet = True
         return True
 
@@ -434,10 +273,7 @@ class Recorder(Listener, Watcher):
         step = Step("update", "update", None, (owner, call))
         self.program.write(step)
         self.quiet = False
-        for held in self._grads.values():
-            if type(held.tensor.grad) is np.ndarray:
-                held.tensor.grad = held.tensor.grad.view(Watched)
-            held.told = held.tensor.grad
+        self.gradients.watch()
         if isinstance(result, Tensor):
             array = result._data
             step.outs = [Value("result", step, array.shape, array.dtype)]
@@ -450,8 +286,8 @@ class Recorder(Listener, Watcher):
         if self.quiet:
             self.refuse("an op failed")
         if self.reason is None:
-            self._tell_grads()
-        self.release()
+            self.gradients.tell()
+        self.gradients.release()
         if any(g.bit_generator.state != state for g, state in self._drawn.values()):
             self._refuse_draws()
         if _state_of_random() != self._random:
@@ -470,21 +306,12 @@ class Recorder(Listener, Watcher):
             self.program.result = substitute(result, self._returned)
         return substitute(result, self._as_eagerly)
 
-    def release(self) -> None:
-        """Leave plain arrays in `.grad`."""
-        for held in self._grads.values():
-            grad = held.tensor.grad
-            if grad is held.entry:
-                held.tensor.grad = held.before
-            elif isinstance(grad, Watched):
-                held.tensor.grad = plain(grad)
-
     def _refuse_draws(self) -> None:
         remedy = "draw before the call and pass the numbers, or use mg.dropout(x, p, rng)"
         self.refuse("random numbers are drawn outside the ops", remedy)
 
     def _as_eagerly(self, item: Any) -> Any:
-        return plain(item)[()] if id(item) in self._scalars else plain(item)
+        return plain(item)[()] if self.is_scalar(item) else plain(item)
 
     def _returned(self, item: Any) -> Any:
         if item.__class__ is Tensor:
@@ -499,7 +326,7 @@ class Recorder(Listener, Watcher):
             return Wrapped(self.values.value_of(item), item._name or item.name)
         if isinstance(item, np.ndarray):
             value = self.values.value_of(item)
-            return Wrapped(value, None, True) if id(item) in self._scalars else value
+            return Wrapped(value, None, True) if self.is_scalar(item) else value
         if item is None or isinstance(item, bool | int | float | str | np.generic):
             return item
         self.refuse(f"a {type(item).__name__} is returned", "return tensors, arrays or numbers")
@@ -511,11 +338,6 @@ def _what_ran(op: Op, node: Node | None, inputs: Any, settings: Any) -> tuple[An
     arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
     plan: Any = node.plan if node is not None else op.chosen(arrays, settings) or op
     return op.flat(plan.kernel), plan.auxiliary
-
-
-def form(gradient: Any) -> Any:
-    """What a program needs to know of a `.grad` that it reads."""
-    return None if gradient is None else (gradient.shape, gradient.strides)
 
 
 def _state_of_random() -> Any:

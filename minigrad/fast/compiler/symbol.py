@@ -97,8 +97,8 @@ class Symbol(NDArrayOperatorsMixin):
         kind = "view" if is_basic(index) else "call"
         return apply(kind, "getitem", _getitem, (self, index))
 
-    def reshape(self, *shape: Any) -> Any:
-        return np.reshape(self, shape[0] if len(shape) == 1 else shape)
+    def reshape(self, *shape: Any, **order: Any) -> Any:
+        return np.reshape(self, shape[0] if len(shape) == 1 else shape, **order)
 
     def swapaxes(self, first: int, second: int) -> Any:
         return np.swapaxes(self, first, second)
@@ -189,6 +189,8 @@ class Symbol(NDArrayOperatorsMixin):
         if name == "squeeze" and args[1:] in ((), (None,)) and kwargs.get("axis") is None:
             ones = tuple(i for i, n in enumerate(self.shape) if n == 1)  # no other, even if one row
             args, kwargs = (args[0], ones), {}
+        if name == "reshape" and kwargs.get("order", "C") != "C":
+            return apply("call", "np.reshape", function, args, kwargs)
         if name in _VIEWS:
             return apply("view", name, function, args, kwargs)
         if name in _CALLS and "out" not in kwargs:

@@ -74,6 +74,11 @@ class ValueMap:
         """The expression of an argument, None for what stays."""
         return self.fresh[id(tensor)][0] if id(tensor) in self.fresh else None
 
+    def placed(self, tensor: Tensor) -> str | None:
+        """The same; the program depends on this tensor."""
+        self.leaves[id(tensor)] = tensor
+        return self.place(tensor)
+
     def know(self, array: Any, value: Value) -> Value:
         if value.kind != "step":
             value.strides = array.strides

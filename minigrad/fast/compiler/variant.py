@@ -11,7 +11,8 @@ import numpy as np
 from ...engine.tensor import Tensor
 from .arguments import Arguments
 from .dependencies import Dependencies
-from .record import Recorder, form
+from .gradients import form
+from .record import Recorder
 
 __all__ = ["Variant", "small_bytes"]
 
@@ -56,7 +57,7 @@ class Variant:
         leaves, fresh = recorder.values.leaves, recorder.values.fresh
         self._fixed = [(x, x._data, x._needs) for key, x in leaves.items() if key not in fresh]
         position = {id(x): i for i, x in enumerate(arguments.arrays)}
-        entries = [(leaves[key], entry) for key, entry in recorder.entry_grads.items()]
+        entries = [(leaves[key], entry) for key, entry in recorder.gradients.needed.items()]
         self._fixed_grads = [(x, entry) for x, entry in entries if id(x) not in fresh]
         self._given_grads = [(position[id(x)], entry) for x, entry in entries if id(x) in fresh]
         things = found.things  # which arguments the step also reaches by itself

@@ -78,12 +78,6 @@ class Watched(np.ndarray):
             _report(".view")
         return super().view(*args, **kwargs)
 
-    def reshape(self, *shape: Any, **kwargs: Any) -> Any:
-        found = super().reshape(*shape, **kwargs)
-        if np.may_share_memory(found, self):
-            return found
-        return _compute(".reshape", np.reshape, self, found.shape, **kwargs)  # it has to copy
-
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if any(hasattr(value, "__apply__") for value in inputs):
             return NotImplemented  # a Tensor's turn
