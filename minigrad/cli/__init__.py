@@ -1,17 +1,14 @@
-"""What the command `minigrad` does. Each file here returns text or data; only `__main__` prints.
+"""What the command `minigrad` does. The engine imports none of it.
 
-    arguments         the command line
-    explanation       one run under a trace: its report, its record, its files
-    sentence          a sentence through one attention layer, forward and backward
-    sentence_report   that run told: gradients, weights, FLOPs and bytes beside their closed forms
-    load_function     a user's own function: found and loaded
-    user_function     that function run under a trace, and what it raises
-    output_files      a folder that gets all of its new files, or none
-    catalogue         every op with its formulas
-    check_ops         every op's gradient against a numeric derivative
-    check_layers      both layers' gradients against the formulas derived by hand
-    check_result      what those two found, as lines
-    ascii             readable ASCII for terminals that have nothing else
-
-The engine imports none of it.
+arguments         the command line
+explain           what was asked for, run, printed and written;  explanation: what all runs share
+sentence          a sentence through one attention layer, forward and backward
+sentence_report   that run told: gradients, weights, FLOPs and bytes beside their closed forms
+own_function      a run of a user's own function told;  load_function: found, and what it raises
+catalogue         every op with its formulas, as text and as data;  ops_page: as a page
+declared          what an op declares, as plain data
+check             every op, then both layers, one line each
+check_ops         each op's gradient against a numeric derivative
+check_layers      both layers' gradients against the formulas derived by hand
+output            what is printed, and a folder that gets all of its files or none
 """

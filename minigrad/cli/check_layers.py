@@ -10,10 +10,12 @@ import numpy as np
 import minigrad as mg
 from layers import MultiHeadAttention, SelfAttention, create_causal_mask
 
-from .check_result import CheckResult
+from .check_ops import CheckResult
 from .sentence import MULTI_HEAD, SELF_ATTENTION
 
 __all__ = ["check_layers"]
+
+N = 5  # tokens
 
 
 def check_layers(seed: int) -> Iterator[CheckResult]:
@@ -24,46 +26,35 @@ def check_layers(seed: int) -> Iterator[CheckResult]:
     """
     rng = np.random.default_rng(seed)
     single = {f"biases {b}": SelfAttention(7, 3, 5, use_bias=b, rng=rng) for b in (True, False)}
-    yield _checked(SELF_ATTENTION, single, rng)
     many = {f"biases {b}": MultiHeadAttention(12, 6, use_bias=b, rng=rng) for b in (True, False)}
     many["2 key-value heads"] = MultiHeadAttention(12, 6, n_kv_heads=2, use_bias=True, rng=rng)
-    yield _checked(MULTI_HEAD, many, rng)
-
-
-def _checked(name: str, layers: dict[str, Any], rng: np.random.Generator) -> CheckResult:
-    result, n = CheckResult(name, "hand-derived"), 5
-    for kind, layer in layers.items():
-        for parameter in layer.parameters():  # biases start at zero, which hides much
-            parameter.assign_(rng.normal(size=parameter.shape))
-        for shape in ((2, n, layer.d_model), (n, layer.d_model)):
-            for mask_name, mask in _masks(n, rng).items():
-                result.samples += 1
-                where = f"{kind}, X {'×'.join(map(str, shape))}, mask {mask_name}"
-                _measure(result, where, layer, rng.normal(size=shape), mask, rng)
-    return result
-
-
-def _masks(n: int, rng: np.random.Generator) -> dict[str, Any]:
-    nowhere = np.tri(n, dtype=bool)
+    nowhere = np.tri(N, dtype=bool)
     nowhere[1] = False  # a token that may attend to none
-    return {
-        "none": None,
-        "causal": create_causal_mask(n),
-        "boolean, one row forbids all": nowhere,
-        "additive": rng.normal(size=(n, n)),
-    }
+    for name, layers in ((SELF_ATTENTION, single), (MULTI_HEAD, many)):
+        result = CheckResult(name, "hand-derived")
+        for kind, layer in layers.items():
+            for parameter in layer.parameters():  # biases start at zero, which hides much
+                parameter.assign_(rng.normal(size=parameter.shape))
+            masks = {"none": None, "causal": create_causal_mask(N)}
+            masks |= {"boolean, one row forbids all": nowhere, "additive": rng.normal(size=(N, N))}
+            for shape in ((2, N, layer.d_model), (N, layer.d_model)):
+                for mask_name, mask in masks.items():
+                    where = f"{kind}, X {'×'.join(map(str, shape))}, mask {mask_name}"
+                    _measure(result, where, layer, rng.normal(size=shape), mask, rng)
+        yield result
 
 
 def _measure(
     result: CheckResult, where: str, layer: Any, X: Any, mask: Any, rng: np.random.Generator
 ) -> None:
+    result.samples += 1
     leaf = mg.tensor(X, requires_grad=True, name="X")
     try:
         with mg.trace() as trace:
             out = layer(leaf, mask)
             out.backward(rng.normal(size=out.shape))
         checks = trace.check()
-    except Exception as error:  # a broken rule may raise anything, and is what is looked for
+    except Exception as error:
         result.broke(where, error)
         return
     result.measured += len(checks.measured)

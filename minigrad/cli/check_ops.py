@@ -5,17 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ..check import Report, gradcheck
+from ..check import gradcheck
 from ..engine.errors import GradcheckError
 from ..engine.op import Call, Op
 from ..engine.tensor import Tensor
-from .check_result import CheckResult
+from ..views.plain import one_line
+from .declared import sample_call
 
-__all__ = ["check_ops", "sample_call"]
+__all__ = ["CheckResult", "check_ops"]
+
+
+@dataclass
+class CheckResult:
+    """What the checks of one op or layer found; only what `measured` counts was compared."""
+
+    name: str
+    method: str = ""
+    samples: int = 0
+    measured: int = 0
+    worst: float = 0.0  # relative error
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether something was measured and all of it agrees."""
+        return self.measured > 0 and not self.failures
+
+    def note(self, error: float) -> None:
+        """Keep the largest error; NaN counts as infinite."""
+        self.worst = max(self.worst, error) if error == error else float("inf")
+
+    def broke(self, where: str, error: Exception) -> None:
+        """A broken rule may raise anything, and is what is looked for."""
+        self.note(float("inf"))
+        first = one_line((str(error).splitlines() or [""])[0])
+        self.failures.append(f"{where}: {type(error).__name__}: {first}")
 
 
 def check_ops(ops: Iterable[Op], order: int, seed: int) -> Iterator[CheckResult]:
@@ -35,10 +64,9 @@ def check_ops(ops: Iterable[Op], order: int, seed: int) -> Iterator[CheckResult]
             for overlay in dict.fromkeys([None, op.overlay]) if sample.free else ():
                 way = " by its overlay" if overlay is not None else ""
                 with _running(op, overlay):
-                    if overlay is not op.chosen(sample.inputs, sample.settings):
-                        continue  # it is for other dtypes
-                    where = f"sample {number}, {sample_call(op, call)}{way}"
-                    _measure(result, where, sample, order, seed)
+                    if overlay is op.chosen(sample.inputs, sample.settings):  # it takes this dtype
+                        where = f"sample {number}, {sample_call(op, call)}{way}"
+                        _measure(result, where, sample, order, seed)
         if not result.measured and not result.failures:
             result.failures.append("no sample has a gradient to compare")
         yield result
@@ -66,25 +94,19 @@ def _measure(result: CheckResult, where: str, sample: _Sample, order: int, seed:
             report: Any = gradcheck(sample, sample.start, order=now, seed=seed)
         except GradcheckError as error:
             report = error.report
-        except Exception as error:  # a broken rule may raise anything, and is what is looked for
+        except Exception as error:
             result.broke(f"{where}: order {now}", error)
             return
         result.method = report.method
         result.measured += report.entries
         result.note(report.error)
         if not report.ok:
-            result.failures.append(f"{where}: {_disagreement(report, sample)}")
+            result.failures.append(
+                f"{where}: order {now}, worst at {sample.named(report.entry)}: engine "
+                f"{report.engine:.9g}, numeric {report.numeric:.9g}, relative error "
+                f"{report.error:.1e}"
+            )
             return
-
-
-def _disagreement(report: Report, sample: _Sample) -> str:
-    """The worst entry in the op's own names, and both values."""
-    number, _, index = report.entry.removeprefix("inputs[").partition("]")
-    place = sample.label(int(number)) + index if number.isdigit() else report.entry
-    return (
-        f"order {report.order}, worst at {place}: engine {report.engine:.9g}, "
-        f"numeric {report.numeric:.9g}, relative error {report.error:.1e}"
-    )
 
 
 class _Sample:
@@ -93,37 +115,19 @@ class _Sample:
     def __init__(self, op: Op, call: Call) -> None:
         self.op = op
         self.inputs, self.settings = op.bind(*call.args, **call.kwargs)
-        self.free = [i for i, x in enumerate(self.inputs) if _is_float(x)]
+        floats = (isinstance(x, np.ndarray) and x.dtype.kind == "f" for x in self.inputs)
+        self.free = [i for i, is_float in enumerate(floats) if is_float]
         self.start = [self.inputs[i] for i in self.free]
 
-    def label(self, number: int) -> str:
-        """The name of the free input of this number."""
-        i = self.free[number]
-        return f"{self.op.inputs[0]}[{i}]" if self.op.variadic else self.op.inputs[i]
+    def named(self, entry: str) -> str:
+        """`inputs[0][1, 2]` in the op's own names."""
+        number, _, index = entry.removeprefix("inputs[").partition("]")
+        if not number.isdigit():
+            return entry
+        i = self.free[int(number)]
+        name = f"{self.op.inputs[0]}[{i}]" if self.op.variadic else self.op.inputs[i]
+        return name + index
 
     def __call__(self, *tensors: Any) -> Any:
         inputs = dict(enumerate(self.inputs)) | dict(zip(self.free, tensors, strict=True))
         return Tensor.__apply__(self.op, tuple(inputs.values()), deepcopy(self.settings))
-
-
-def sample_call(op: Op, call: Call) -> str:
-    """A sample as it would be written, arrays by their shapes."""
-    named = [f"{name}={_brief(value)}" for name, value in call.kwargs.items()]
-    return f"{op.name}({', '.join([*map(_brief, call.args), *named])})"
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind == "f"
-
-
-def _brief(value: Any) -> str:
-    """An argument in few words: an array by its shape."""
-    if isinstance(value, np.ndarray):
-        shape = "×".join(map(str, value.shape)) or "scalar"
-        return shape if value.dtype.kind == "f" else f"{value.dtype} {shape}"
-    if isinstance(value, list | tuple) and any(isinstance(x, np.ndarray) for x in value):
-        return f"[{', '.join(map(_brief, value))}]"
-    if isinstance(value, np.random.Generator):
-        return "rng"
-    text = value.__name__ if isinstance(value, type) else repr(value)
-    return text if len(text) <= 40 else text[:39] + "…"

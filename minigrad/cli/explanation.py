@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ FILES = {
 
 
 class Explanation:
-    """A run, of a sentence or of a user's function; subclasses say what is particular to each."""
+    """A run, of a sentence or of a user's function, which say what is particular to each."""
 
     title: str
     trace: Trace
@@ -35,7 +34,7 @@ class Explanation:
 
     def succeeded(self) -> bool:
         """Whether nothing that was measured is wrong."""
-        raise NotImplementedError
+        return self.checks.first_wrong is None and self.checks.wrong_step is None
 
     def known(self) -> dict[str, Any]:
         """What the command knows besides the trace, as plain data."""
@@ -48,16 +47,6 @@ class Explanation:
     def closing(self, width: int) -> list[str]:
         """Paragraphs after that."""
         return []
-
-    def report(self, written: Sequence[str], width: int, ascii: bool, everything: bool) -> str:
-        """The whole text; `written` are lines about files, whose paths stay whole."""
-        files = "\n".join(
-            textwrap.fill(
-                line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-            )
-            for line in written
-        )
-        return "\n\n".join([*self.parts(width, ascii, everything), files, *self.closing(width)])
 
     def record(self) -> str:
         """The trace and what is known besides, under "explain", as JSON."""

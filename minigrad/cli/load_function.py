@@ -1,4 +1,4 @@
-"""A user's own function, named FILE.py:FUNCTION or package.module:function: found and loaded.
+"""A user's own function, named FILE.py:FUNCTION or package.module:function: found and guarded.
 
 A file is run as Python runs a script, with its folder first on sys.path, but not as `__main__`.
 """
@@ -8,21 +8,26 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
+from traceback import TracebackException
 from types import ModuleType
 from typing import Any
 
-from ..engine.errors import ArgumentError
+from ..engine.errors import ArgumentError, MinigradError
 from ..views.plain import one_line
 
-__all__ = ["Target", "surroundings"]
+__all__ = ["Target", "users_code"]
 
 ALIAS = "__explained__"  # what a file's module is called while it runs: no module has this name
 MOST_NAMES = 8
+HERE = Path(__file__).resolve().parents[2]
+INSTALLED = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")]
+NOT_THE_USERS = [HERE / "minigrad", HERE / "layers", *INSTALLED]
 
 
 class Target:
@@ -31,49 +36,68 @@ class Target:
     def __init__(self, text: str) -> None:
         self.place, _, self.function = text.rpartition(":")
         if not self.place or not self.function or "\0" in text:
-            raise ArgumentError(
-                f"a function is named FILE.py:FUNCTION or package.module:function, "
-                f"got {one_line(text)}"
-            )
+            named = "a function is named FILE.py:FUNCTION or package.module:function"
+            raise ArgumentError(f"{named}, got {one_line(text)}")
         of_file = self.place.endswith(".py") or os.path.basename(self.place) != self.place
         self.path = Path(os.path.abspath(self.place)) if of_file else None
+        # what comes first on sys.path: the file's folder, or where the command was called
+        self.folder = str(self.path.resolve().parent) if self.path else os.getcwd()
 
     def __str__(self) -> str:
         return one_line(f"{self.place}:{self.function}")
-
-    @property
-    def folder(self) -> str:
-        """What comes first on sys.path: the file's folder, or where the command was called."""
-        return os.getcwd() if self.path is None else str(self.path.resolve().parent)
 
     def load(self) -> Callable[[], Any]:
         """The function itself, once what it stands in has run.
 
         Raises: ArgumentError if there is no such function, or it cannot be called with nothing.
         """
-        module = _module(self.place) if self.path is None else _run_file(self.path, self.place)
+        module = self._run_file(self.path) if self.path else self._module()
         found = getattr(module, self.function, None)
         if not callable(found):
             raise ArgumentError(f"{one_line(self.place)} has no function {self._hint(module)}")
         if needed := _needed(found):
             s = "s" * (len(needed) > 1)
-            raise ArgumentError(
-                f"{self} needs argument{s} {', '.join(needed)}; explain calls it without any"
-            )
+            said = f"{self} needs argument{s} {', '.join(needed)}; explain calls it without any"
+            raise ArgumentError(said)
         return found  # type: ignore[no-any-return]
+
+    def _run_file(self, path: Path) -> ModuleType:
+        said = one_line(self.place)
+        if path.is_dir():
+            raise ArgumentError(f"{said} is a folder; a .py file is needed")
+        try:
+            source = path.read_bytes()
+        except FileNotFoundError as error:
+            raise ArgumentError(f"no such file: {said}") from error
+        except OSError as error:
+            raise ArgumentError(f"{said} cannot be read: {error.strerror}") from error
+        module = ModuleType(ALIAS)
+        module.__file__ = str(path)
+        sys.modules[ALIAS] = module  # where dataclasses, for one, look for it
+        exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))
+        return module
+
+    def _module(self) -> ModuleType:
+        name = self.place
+        unknown = f"no module named {one_line(name)!r}; a file is named with its .py"
+        if not all(name.split(".")):
+            raise ArgumentError(unknown)
+        try:
+            return import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+                raise ArgumentError(unknown) from error
+            raise  # something that it imports
 
     def _hint(self, module: ModuleType) -> str:
         """Names of functions that the module does define, the nearest if any is near."""
-        own = [
-            name
-            for name, value in vars(module).items()
-            if inspect.isfunction(value) and value.__module__ == module.__name__
-        ]
+        here = module.__name__
+        found = (pair for pair in vars(module).items() if inspect.isfunction(pair[1]))
+        own = [name for name, value in found if value.__module__ == here]
         if near := get_close_matches(self.function, own, n=3):
             return f"{one_line(self.function)!r}, did you mean {' or '.join(near)}?"
         more = f" and {len(own) - MOST_NAMES} more" if len(own) > MOST_NAMES else ""
-        listed = ", ".join(own[:MOST_NAMES]) or "none"
-        return f"{one_line(self.function)!r}, it has {listed}{more}"
+        return f"{one_line(self.function)!r}, it has {', '.join(own[:MOST_NAMES]) or 'none'}{more}"
 
 
 def _needed(function: Callable[..., Any]) -> list[str]:
@@ -86,43 +110,62 @@ def _needed(function: Callable[..., Any]) -> list[str]:
     return [p.name for p in parameters if p.default is p.empty and p.kind not in free]
 
 
-def _run_file(path: Path, said: str) -> ModuleType:
-    try:
-        source = path.read_bytes()
-    except IsADirectoryError as error:
-        raise ArgumentError(f"{one_line(said)} is a folder; a .py file is needed") from error
-    except FileNotFoundError as error:
-        raise ArgumentError(f"no such file: {one_line(said)}") from error
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ArgumentError(f"{one_line(said)} cannot be read: {why}") from error
-    module = ModuleType(ALIAS)
-    module.__file__ = str(path)
-    sys.modules[ALIAS] = module  # where dataclasses, for one, look for it
-    exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))
-    return module
-
-
-def _module(name: str) -> ModuleType:
-    unknown = f"no module named {one_line(name)!r}; a file is named with its .py"
-    if not all(name.split(".")):
-        raise ArgumentError(unknown)
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            raise ArgumentError(unknown) from error
-        raise  # something that it imports
-
-
 @contextmanager
-def surroundings(target: Target) -> Iterator[None]:
-    """The folder on sys.path; afterwards sys.path and the working folder are as they were."""
+def users_code(target: Target) -> Iterator[None]:
+    """The folder on sys.path, and afterwards sys.path and the working folder as they were.
+
+    Whatever user code raises becomes a MinigradError of one line, with its traceback as a note.
+    """
     paths, folder = list(sys.path), os.getcwd()
     sys.path.insert(0, target.folder)
     try:
         yield
+    except (KeyboardInterrupt, BrokenPipeError):
+        raise
+    except BaseException as error:
+        told = TracebackException.from_exception(error)
+        _keep_users_frames(told, Path(target.folder))
+        if isinstance(error, ArgumentError) and not told.stack:
+            raise  # it is ours: what was asked for cannot be
+        failed = MinigradError(f"{target} raised {_summary(error)}")
+        if _has_frames(told) or isinstance(error, SyntaxError):  # which says its own file and line
+            lines = "".join(told.format()).splitlines()
+            failed.add_note("\n".join(one_line(line.expandtabs()) for line in lines))
+        raise failed from None
     finally:
         sys.path[:] = paths
         sys.modules.pop(ALIAS, None)
         os.chdir(folder)
+
+
+def _summary(error: BaseException) -> str:
+    try:
+        first = one_line((str(error).strip().splitlines() or [""])[0])
+    except Exception:  # a message that cannot be told
+        first = ""
+    return f"{type(error).__name__}{f': {first}' if first else ''}"
+
+
+def _keep_users_frames(told: TracebackException, own: Path) -> None:
+    """Drop the other frames, and causes that came from elsewhere altogether."""
+    chain = [told]
+    for one in chain:  # grows as it goes: what this one came from
+        one.stack[:] = [frame for frame in one.stack if _is_users(frame.filename, own)]
+        chain += [e for e in (one.__cause__, one.__context__, *(one.exceptions or ())) if e]
+    for one in reversed(chain):
+        for origin in ("__cause__", "__context__"):
+            if (before := getattr(one, origin)) is not None and not _has_frames(before):
+                setattr(one, origin, None)
+
+
+def _has_frames(one: TracebackException) -> bool:
+    return bool(one.stack or one.__cause__ or one.__context__ or one.exceptions)
+
+
+def _is_users(filename: str, own: Path) -> bool:
+    """Whether a file is the user's: the innermost known folder around it decides."""
+    if filename.startswith("<"):  # generated code, and what imports
+        return False
+    around = set(Path(filename).resolve().parents)
+    inner = max((len(f.parts) for f in NOT_THE_USERS if f in around), default=-1)
+    return inner < 0 or (own in around and len(own.parts) > inner)

@@ -21,9 +21,15 @@ from layers import MultiHeadAttention, SelfAttention, create_causal_mask
 from ..engine.errors import ArgumentError
 from ..tracing import Trace
 
-__all__ = ["Lesson", "Settings", "run", "tokenize"]
+__all__ = ["DEFAULTS", "LAYERS", "Lesson", "Settings", "run", "tokenize"]
 
 MULTI_HEAD, SELF_ATTENTION = "multi-head", "self-attention"
+SENTENCE = "The animal didn't cross the street because it was too tired"
+DEFAULTS = {"text": SENTENCE, "d_model": 32, "causal": False, "seed": 0, "dtype": "float64"}
+LAYERS: dict[str, dict[str, Any]] = {
+    MULTI_HEAD: {"heads": 4, "bias": False},
+    SELF_ATTENTION: {"d_k": 8, "d_v": 8, "bias": True},
+}
 MOST_SCORES = 2**20  # a trace holds about ten arrays of this many entries
 MOST_WEIGHTS = 2**26
 
@@ -50,27 +56,24 @@ class Settings:
     def __post_init__(self) -> None:
         n, heads = len(self.tokens), self.heads
         if self.layer == MULTI_HEAD:
-            if self.d_model % heads:
-                raise ArgumentError(
-                    f"--heads must divide --d-model, got {heads} and {self.d_model}"
-                )
+            rule = f"--heads must divide --d-model, got {heads} and {self.d_model}"
+            _require(self.d_model % heads == 0, rule)
             self.d_k = self.d_v = self.d_model // heads
         weights = self.d_model * (n + 2 * heads * (self.d_k + self.d_v))
-        if n == 0:
-            raise ArgumentError("--text holds no token: give at least one word")
-        if self.causal and n < 2:
-            raise ArgumentError(
-                "--causal predicts the next token, so --text needs at least two tokens, got 1"
-            )
-        if heads * n * n > MOST_SCORES:
-            most = int((MOST_SCORES / heads) ** 0.5)
-            raise ArgumentError(
-                f"--text has {n} tokens; with {heads} heads at most {most} can be shown"
-            )
-        if weights > MOST_WEIGHTS:
-            raise ArgumentError(
-                f"these sizes make {weights:,} weights; at most {MOST_WEIGHTS:,} can be shown"
-            )
+        most = int((MOST_SCORES / heads) ** 0.5)
+        _require(n > 0, "--text holds no token: give at least one word")
+        needs = "--causal predicts the next token, so --text needs at least two tokens, got 1"
+        _require(n > 1 or not self.causal, needs)
+        _require(
+            n <= most, f"--text has {n} tokens; with {heads} heads at most {most} can be shown"
+        )
+        many = f"these sizes make {weights:,} weights; at most {MOST_WEIGHTS:,} can be shown"
+        _require(weights <= MOST_WEIGHTS, many)
+
+
+def _require(holds: bool, rule: str) -> None:
+    if not holds:
+        raise ArgumentError(rule)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,9 @@ __all__ = ["SentenceReport"]
 
 MOST_TOKENS = 16  # shown unless all are asked for
 ARRAYS = {"Q": "Q", "K": "K", "V": "V", "A": "attention matrix", "O": "output"}
-COST_COLUMNS = (
+# the step of the closed form that an op belongs to, by the name of what it makes
+STEPS = {"S_raw": "scores", "S": "scaling", "S_masked": "mask", "A": "softmax", "O": "values"}
+COLUMNS = (
     Column("step", shrink="end"),
     Column("counted", right=True),
     Column("", drop=1),
@@ -41,19 +43,19 @@ class SentenceReport(Explanation):
         self.trace, self.tokens = self.lesson.trace, self.lesson.tokens
         self.title = f"{settings.layer}: {one_line(' '.join(settings.text.split()), 60)}"
         self.checks = self.trace.check()
-        self.flops, self.bytes = _flops(self.lesson), _bytes(self.lesson)
+        self.flops, self.bytes = _costs(self.lesson)
+        self.different = [c.step for c in [*self.flops, *self.bytes] if c.equal is False]
 
     def succeeded(self) -> bool:
-        return self.checks.ok and not self._different_costs()
+        return self.checks.ok and not self.different
 
     def known(self) -> dict[str, Any]:
-        lesson = self.lesson
         return {
-            **vars(lesson.settings),
-            "tokens": lesson.tokens,
-            "vocabulary": lesson.vocabulary,
-            "loss": lesson.loss,
-            "attention_weights": lesson.weights.tolist(),
+            **vars(self.lesson.settings),
+            "tokens": self.tokens,
+            "vocabulary": self.lesson.vocabulary,
+            "loss": self.lesson.loss,
+            "attention_weights": self.lesson.weights.tolist(),
             "flops": [vars(cost) for cost in self.flops],
             "bytes": [vars(cost) for cost in self.bytes],
         }
@@ -61,63 +63,48 @@ class SentenceReport(Explanation):
     def parts(self, width: int, ascii: bool, everything: bool) -> list[str]:
         hint = "a row is the token that asks, a column one it attends to; each row sums to 1"
         hint += f"; {'-' if ascii else '·'} is masked" * self.lesson.settings.causal
+        sizes = _cost_table("bytes of the layer's arrays", self.bytes, width, ascii)
         return [
             textwrap.fill(_summary(self.lesson), width),
             checks_table(self.checks, width, ascii=ascii),
             Paint().bold("attention weights A") + "\n" + textwrap.fill(hint, width),
             _weights(self.lesson, width, ascii, everything),
             _cost_table("forward FLOPs of the layer", self.flops, width, ascii),
-            _cost_table("bytes of the layer's arrays", self.bytes, width, ascii)
-            + "\n"
-            + textwrap.fill(_saved(self.trace), width),
+            sizes + "\n" + textwrap.fill(_saved(self.trace), width),
         ]
 
     def closing(self, width: int) -> list[str]:
-        kind = "good" if self.succeeded() else "alarm"
-        return ["\n".join(Paint()(kind, line) for line in textwrap.wrap(self._verdict(), width))]
-
-    def _different_costs(self) -> list[str]:
-        return [cost.step for cost in [*self.flops, *self.bytes] if cost.equal is False]
-
-    def _verdict(self) -> str:
         said = _agreement(self.checks)
-        if different := self._different_costs():
-            said += f"; costs differ from the closed form: {', '.join(different)}"
-        return said
+        if self.different:
+            said += f"; costs differ from the closed form: {', '.join(self.different)}"
+        kind = "good" if self.succeeded() else "alarm"
+        return ["\n".join(Paint()(kind, line) for line in textwrap.wrap(said, width))]
 
 
 def _agreement(checks: Checks) -> str:
     measured = [(c.difference.relative, c.symbol) for c in checks.measured if c.difference]
     wrong = checks.first_wrong
-    if not measured:
-        return "no gradient could be measured"
-    if wrong is not None and wrong.difference is not None:
-        d = wrong.difference
+    if wrong is not None and (d := wrong.difference) is not None:
         return (
             f"first wrong: step {wrong.number}, {wrong.title}, gradient of {wrong.symbol} at "
             f"{list(d.index)}: engine {d.engine:.6g}, formula {d.formula:.6g}, "
             f"relative difference {d.relative:.1e}"
         )
-    worst, symbol = max(measured)
+    worst, symbol = max(measured, default=(0.0, ""))
     how = f", worst {worst:.1e} at {symbol}" if worst else " to the last bit"
     if checks.wrong_step is not None:
         return by_derivative(checks)[0]
-    return f"all {len(measured)} gradients agree{how}"
+    return f"all {len(measured)} gradients agree{how}" if measured else "nothing was measured"
 
 
 def _summary(lesson: Lesson) -> str:
     """Tokens, sizes and loss in one sentence."""
     s, n, words = lesson.settings, len(lesson.tokens), len(lesson.vocabulary)
     many = s.layer == MULTI_HEAD
-    facts = [
-        f"{n} token{'s' * (n > 1)} ({words} different)",
-        f"d_model {s.d_model}",
-        f"{s.heads} head{'s' * (s.heads > 1)} of {s.d_k}" if many else f"d_k {s.d_k}, d_v {s.d_v}",
-        *(["causal"] if s.causal else []),
-        *(["biases"] if s.bias else []),
-        s.dtype,
-        f"seed {s.seed}",
-    ]
+    heads = f"{s.heads} head{'s' * (s.heads > 1)} of {s.d_k}"
+    facts = [f"{n} token{'s' * (n > 1)} ({words} different)", f"d_model {s.d_model}"]
+    facts += [heads if many else f"d_k {s.d_k}, d_v {s.d_v}"]
+    facts += ["causal"] * s.causal + ["biases"] * s.bias + [s.dtype, f"seed {s.seed}"]
     title = f"{s.layer} attention" if many else s.layer
     goal = "the next token" if s.causal else "each token itself"
     loss = f"loss {lesson.loss:.4f} predicting {goal}, untrained"
@@ -135,8 +122,7 @@ def _weights(lesson: Lesson, width: int, ascii: bool, everything: bool) -> str:
     ]
     most = None if everything else MOST_TOKENS
     maps, notes = matrices(grids, width, ascii=ascii, whole=False, most=most)
-    if shown < heads:
-        notes.append(f"{shown} of {heads} heads shown")
+    notes += [f"{shown} of {heads} heads shown"] if shown < heads else []
     if not everything and (shown < heads or len(tokens) > MOST_TOKENS):
         notes.append("--all shows everything, trace.json has it")
     return "\n\n".join([maps, *([textwrap.fill("; ".join(notes), width)] if notes else [])])
@@ -158,54 +144,33 @@ class Cost:
         return None if self.closed is None else self.counted == self.closed
 
 
-def _flops(lesson: Lesson) -> list[Cost]:
-    """Forward operations of the layer by step: counted, and as `layers.flops_by_step` has them."""
-    closed = flops_by_step(1, len(lesson.tokens), lesson.settings.d_model, **_widths(lesson))
-    counted = dict.fromkeys(closed, 0) | {"bias": 0}
-    for entry in _ops(lesson):
-        step, flops = _step_of(lesson.trace, entry), entry.flops or 0
-        if entry.op == "linear":  # a product and a bias
-            counted["bias"] += entry.size
-            flops -= entry.size
-        counted[step] = counted.get(step, 0) + flops
-    return _account(counted, closed)
-
-
-def _bytes(lesson: Lesson) -> list[Cost]:
-    """Bytes of the layer's arrays: as recorded, and as `layers.memory_by_array` has them."""
-    widths = _widths(lesson)
-    if "n_heads" in widths:
-        widths["d_model"] = lesson.settings.d_model
-    closed = memory_by_array(1, len(lesson.tokens), dtype=lesson.settings.dtype, **widths)
-    counted = dict.fromkeys(closed, 0)
-    for entry in _ops(lesson):
-        if entry.name in ARRAYS:
-            counted[ARRAYS[entry.name]] += _nbytes(entry)
-    return _account(counted, closed)
+def _costs(lesson: Lesson) -> tuple[list[Cost], list[Cost]]:
+    """FLOPs by step and bytes by array: as recorded, and as `layers` has them in closed form."""
+    s, n, trace = lesson.settings, len(lesson.tokens), lesson.trace
+    multi = s.layer == MULTI_HEAD
+    widths = {"n_heads": s.heads} if multi else {"d_k": s.d_k, "d_v": s.d_v}
+    flops = flops_by_step(1, n, s.d_model, **widths)
+    widths |= {"d_model": s.d_model} if multi else {}
+    sizes = memory_by_array(1, n, dtype=s.dtype, **widths)
+    counted, held = dict.fromkeys(flops, 0) | {"bias": 0}, dict.fromkeys(sizes, 0)
+    ops = [trace[i] for i in trace.forward_steps]
+    for e in (e for e in ops if f"{e.scope}/".startswith(f"{lesson.scope}/")):
+        step, found = _step_of(trace, e), e.flops or 0
+        if e.op == "linear":  # a product and a bias
+            counted["bias"] += e.size
+            found -= e.size
+        counted[step] = counted.get(step, 0) + found
+        if e.name in ARRAYS:
+            held[ARRAYS[e.name]] += _nbytes(e)
+    return _account(counted, flops), _account(held, sizes)
 
 
 def _step_of(trace: Trace, entry: Entry) -> str:
     """Which step an op belongs to, by what it computes and from what."""
     sources = {trace[edge.source].name for edge in trace.into(entry)}
-    if entry.op in ("matmul", "linear"):
-        if sources & {"W_Q", "W_K", "W_V"}:
-            return "projections"
-        if "W_O" in sources:
-            return "output"
-        return {"S_raw": "scores", "O": "values"}.get(entry.name or "", "other")
-    steps = {"softmax": "softmax", "scale": "scaling", "mask_add": "mask"}
-    return steps.get(entry.op or "", "other")
-
-
-def _ops(lesson: Lesson) -> list[Entry]:
-    """The forward ops of the layer."""
-    entries = [lesson.trace[i] for i in lesson.trace.forward_steps]
-    return [e for e in entries if f"{e.scope}/".startswith(f"{lesson.scope}/")]
-
-
-def _widths(lesson: Lesson) -> dict[str, int]:
-    s = lesson.settings
-    return {"n_heads": s.heads} if s.layer == MULTI_HEAD else {"d_k": s.d_k, "d_v": s.d_v}
+    if sources & {"W_Q", "W_K", "W_V"}:
+        return "projections"
+    return "output" if "W_O" in sources else STEPS.get(entry.name or "", "other")
 
 
 def _account(counted: dict[str, int], closed: dict[str, int]) -> list[Cost]:
@@ -222,7 +187,7 @@ def _cost_table(title: str, costs: list[Cost], width: int, ascii: bool) -> str:
         mark = paint("alarm", mark) if cost.equal is False else mark
         closed = "left out" if cost.closed is None else f"{cost.closed:,}"
         rows.append([cost.step, f"{cost.counted:,}", mark, closed])
-    return paint.bold(title) + "\n" + grid(COST_COLUMNS, rows, width)
+    return paint.bold(title) + "\n" + grid(COLUMNS, rows, width)
 
 
 def _saved(trace: Trace) -> str:

@@ -105,5 +105,5 @@ def test_an_interrupt_ends_without_a_traceback(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("minigrad.__main__.known_ops", interrupted)
+    monkeypatch.setattr("minigrad.cli.catalogue.known_ops", interrupted)
     assert main(["ops"]) == 130

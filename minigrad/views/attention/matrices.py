@@ -136,7 +136,8 @@ class _Sheet:
 
     def name(self, names: Sequence[str], i: int | None, size: int) -> str:
         """A name in exactly so many cells, harmless, cut if need be."""
-        text = "..." if i is None else one_line(names[i], 4 * LABEL)
+        left_out = "..." if self.ascii else "…"
+        text = left_out if i is None else one_line(names[i], 4 * LABEL)
         text = text.encode("ascii", "backslashreplace").decode() if self.ascii else text
         if cells(text) > size:
             while cells(text) > size - 1:

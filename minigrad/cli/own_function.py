@@ -1,4 +1,4 @@
-"""A user's own function that returns a loss: run under a trace, and told as text and data."""
+"""A run of a user's own function that returns a loss, told as text and data."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from ..recording.record import Checks
 from ..tracing import Trace
 from ..views.table import checks_table
 from .explanation import MOST_HEADS, Explanation
-from .load_function import Target, surroundings
-from .user_errors import guarded
+from .load_function import Target, users_code
 
-__all__ = ["FunctionReport"]
+__all__ = ["FunctionReport", "Target"]
 
 
 class FunctionReport(Explanation):
@@ -29,7 +28,7 @@ class FunctionReport(Explanation):
 
     def __init__(self, target: Target) -> None:
         self.title = str(target)
-        with surroundings(target), guarded(target):
+        with users_code(target):
             function = target.load()
             with mg.trace(check="ops") as self.trace:
                 loss = _checked_loss(function(), target)
@@ -39,9 +38,6 @@ class FunctionReport(Explanation):
                     loss.backward()
             self.checks, self.unchecked = _checks(self.trace)
         self.loss = float(loss.item()) + 0.0  # not −0
-
-    def succeeded(self) -> bool:
-        return self.checks.first_wrong is None and self.checks.wrong_step is None
 
     def known(self) -> dict[str, Any]:
         loss = self.loss if isfinite(self.loss) else str(self.loss)
@@ -76,10 +72,8 @@ def _checked_loss(returned: Any, target: Target) -> Tensor:
         what = "nothing" if returned is None else f"{article} {kind}"
         raise ArgumentError(f"{target} returned {what}; a loss is needed: a Tensor of one entry")
     if returned.size != 1:
-        raise ArgumentError(
-            f"{target} returned a Tensor of shape {returned.shape}; a loss has one entry: return "
-            "its mean or its sum"
-        )
+        what = f"a Tensor of shape {returned.shape}; a loss has one entry"
+        raise ArgumentError(f"{target} returned {what}: return its mean or its sum")
     return returned
 
 

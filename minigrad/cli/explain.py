@@ -1,0 +1,71 @@
+"""`minigrad explain`: a sentence through a layer, or a user's function, run and told."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from argparse import Namespace
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..engine.errors import ArgumentError
+from ..views.plain import one_line
+from ..views.terminal import only_ascii, wide
+from .explanation import FILES, Explanation
+from .output import show, staged
+from .own_function import FunctionReport, Target
+from .sentence import DEFAULTS, LAYERS, Settings
+from .sentence_report import SentenceReport
+
+__all__ = ["run"]
+
+
+def run(arguments: Namespace) -> int:
+    if not arguments.out:
+        raise ArgumentError("--out needs the name of a folder")
+    if arguments.text == "-":
+        arguments.text = sys.stdin.read()
+    out, explained = Path(arguments.out), _asked_for(arguments)
+    with staged(out) as folder:
+        with redirect_stdout(sys.stderr if arguments.json else sys.stdout):
+            made = explained()
+        undrawn = made.write(folder, arguments.theme, arguments.depth)
+    if arguments.json:
+        show(made.record(), False)
+        if undrawn:
+            print(f"minigrad: {undrawn}", file=sys.stderr)
+    else:
+        width = wide(None)
+        written = [f"wrote {one_line(str(out / name))}: {what}" for name, what in FILES.items()]
+        files = "\n".join(_wrapped(line, width) for line in [undrawn or written[0], *written[1:]])
+        parts = made.parts(width, only_ascii(None), arguments.all)
+        show("\n\n".join([*parts, files, *made.closing(width)]))
+    return 0 if made.succeeded() and not undrawn else 1
+
+
+def _asked_for(arguments: Namespace) -> Callable[[], Explanation]:
+    """What runs a function, or a sentence through a layer. Raises: ArgumentError."""
+    what, every = arguments.what, DEFAULTS | {k: v for d in LAYERS.values() for k, v in d.items()}
+    given = {name: getattr(arguments, name) for name in every}
+    given = {name: value for name, value in given.items() if value is not None}
+    target = Target(what) if ":" in what else None
+    known: dict[str, Any] = {} if target else DEFAULTS | LAYERS[what]
+    for name in given.keys() - known.keys():
+        option = "--" + name.replace("_", "-")
+        if target:
+            raise ArgumentError(f"{option} is for the two layers and does not go with {target}")
+        why = "it has one head" if name == "heads" else "its heads are d_model / heads wide"
+        raise ArgumentError(f"{option} does not go with {what}: {why}")
+    if target:
+        return partial(FunctionReport, target)
+    return partial(SentenceReport, Settings(what, **known | given))
+
+
+def _wrapped(line: str, width: int) -> str:
+    """A line about a file, whose path stays whole."""
+    return textwrap.fill(
+        line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )

@@ -1,0 +1,94 @@
+"""What leaves the command: text that the terminal can show, and a folder of files, whole or not."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ..engine.errors import ArgumentError
+from ..views.formula.signs import ASCII, GREEK, OPERATORS
+from ..views.plain import one_line
+from ..views.terminal import finished, only_ascii
+
+__all__ = ["complain", "drop_output", "readable", "show", "staged"]
+
+TYPED = str.maketrans(
+    {sign: ASCII.get(name, name) for name, sign in GREEK.items()}
+    | {sign: ascii for sign, ascii in OPERATORS.values() if sign}
+    | {"√": "sqrt", "∏": "prod", "∫": "integral", "−": "-", "–": "-", "≠": "!=", "≈": "~",
+       "²": "^2", "³": "^3", "ˣ": "^x", "₀": "_0", "ᵀ": "^T", "½": "1/2", "’": "'",
+       "\u0302": "_hat", "\u0304": "_bar"}
+)  # fmt: skip
+
+
+def readable(text: str) -> str:
+    """The text with each mathematical sign as a person would type it.
+
+    >>> readable("y = x / √(σ² + ε)")
+    'y = x / sqrt(sigma^2 + eps)'
+    """
+    return text.translate(TYPED)
+
+
+def show(text: str, ascii: bool | None = None) -> None:
+    """Print what the terminal's encoding can show, and escape the rest."""
+    plainly = only_ascii(ascii)
+    text = finished(readable(text) if plainly else text, plainly)
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+
+
+def complain(what: Any, status: int) -> int:
+    first = (str(what).strip().splitlines() or [type(what).__name__])[0]
+    print(f"minigrad: error: {one_line(first)}", file=sys.stderr)
+    return status
+
+
+def drop_output() -> None:
+    """No one reads on: drop what is buffered, so that Python does not complain at exit."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def staged(out: Path) -> Iterator[Path]:
+    """A place to write in; what lies there at the end is moved into `out`, each file whole.
+
+    `out` and its parents are made if absent. If anything fails, all stays as it was.
+    Raises: ArgumentError if `out` is a file or cannot be written, at once and not after the work.
+    """
+    with _refusals(out):
+        path = out.absolute()
+        above = next(folder for folder in (path, *path.parents) if folder.exists())
+        if not above.is_dir():
+            raise NotADirectoryError
+        place = tempfile.TemporaryDirectory(prefix=".minigrad-", dir=above)
+    with place:
+        yield Path(place.name)
+        new = sorted(Path(place.name).iterdir())
+        for file in new:  # all that can be known beforehand, so that no file moves alone
+            if (out / file.name).is_dir():
+                raise ArgumentError(f"--out {one_line(str(out))}: {file.name} is a folder there")
+        with _refusals(out):
+            out.mkdir(parents=True, exist_ok=True)
+            for file in new:
+                os.replace(file, out / file.name)
+
+
+@contextmanager
+def _refusals(out: Path) -> Iterator[None]:
+    """Errors of the file system in the words of the command line."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        why = str(error)
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            why = "is a file, or lies below one; a folder is needed"
+        elif isinstance(error, OSError) and error.strerror:
+            why = error.strerror[0].lower() + error.strerror[1:]
+        raise ArgumentError(f"--out {one_line(str(out))}: {why}") from error
