@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..formula import Node, latex, parse
+from ..formula import Node, latex, parse, slots, text
 from ..formula.tree import is_negative
 from ..model import STATES
 from ..plain import one_line, sized
@@ -101,8 +101,12 @@ class StepText:
         return [pair for pair in reversed(dict.fromkeys(signs)) if pair not in known]
 
     def _made(self, entry: Entry) -> str:
-        """An op with those of its settings that its formula leaves unsaid."""
+        """An op with those of its settings and arrays that its formulas leave unsaid."""
         unsaid = [f"{name} = {one_line(entry.settings[name], 40)}" for name in entry.unsaid]
+        named = {n for tex in (entry.tex, *entry.vjp_tex.values()) for n in slots(parse(tex))}
+        for edge in self.trace.into(entry):
+            if not named & {edge.input, edge.input.rstrip("0123456789")}:
+                unsaid.append(f"{edge.input} = {text(self.equations.value(edge.source))}")
         return f"{entry.op} with {code(', '.join(unsaid))}" if unsaid else entry.op or ""
 
     def _reason(self, edge: Edge) -> str:
