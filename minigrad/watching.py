@@ -27,6 +27,7 @@ class Flow(FlowRecord):
     """
 
     sampler: Sampler | None = None
+    address = ""  # of the page, while it is served
 
     def log(self, **numbers: Any) -> None:
         """Note numbers of the step that has just ended: a loss, a validation loss, an accuracy.
@@ -63,6 +64,18 @@ class Flow(FlowRecord):
 
         return draw_flow(self, path, theme=theme, scale=scale)
 
+    def html(self, path: str | Path, *, title: str | None = None) -> Path:
+        """Write a page to scrub through the run: one file, no network.
+
+        A click on a cell shows its figures and histograms beside those of another step; findings
+        lead to where they began; the graphs of the steps whose traces were kept open in it.
+
+        Raises: ArgumentError if the folder is missing.
+        """
+        from .views.flow.page import write_flow
+
+        return write_flow(self, path, title=title)
+
 
 class watch:
     """Watch a model while it trains: `with mg.watch(model, every=10) as flow:` around the loop.
@@ -78,6 +91,8 @@ class watch:
             `Flow.read(path)` reads it, also after a kill.
         traces: whole traces to keep, the first and the latest: `flow.traces[step]`.
         reference: a model or state dict that drift is measured from; the weights at the start.
+        live: serve the page while training runs, on this machine alone, at `flow.address`, which
+            is printed; its readers can neither slow nor stop the training.
     Raises: DTypeError for what is no model; ArgumentError for other arguments that do not fit.
 
     >>> import minigrad as mg
@@ -103,11 +118,12 @@ class watch:
         path: str | Path | None = None,
         traces: int = 3,
         reference: Any = None,
+        live: bool = False,
     ) -> None:
         if not isinstance(every, int) or every < 1:
             said = f"watch(every=...): every must be a whole number from 1, got {every!r}"
             raise ArgumentError(said)
-        self.flow, self._path = Flow(every), path
+        self.flow, self._path, self._live = Flow(every), path, live
         self._sampler = Sampler(
             self.flow, model, traces=traces, reference=reference, new_trace=Trace
         )
@@ -118,13 +134,23 @@ class watch:
         self._surroundings = within(current())  # its own, in which listeners come and go
         self._surroundings.__enter__()
         self.flow.sampler = self._sampler
+        if self._live:
+            self._serve()
         self._sampler.start(current())
         return self.flow
+
+    def _serve(self) -> None:
+        from .views.flow.live import Live
+
+        self._server = Live(self.flow)
+        self.flow.address = self._server.address
 
     def __exit__(self, *exception: object) -> None:
         self._sampler.stop()
         self._surroundings.__exit__(*exception)
         self.flow.end_file()
+        if self._live:
+            self._server.close()
 
 
 def _one(name: str, value: Any) -> float:

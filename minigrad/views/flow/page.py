@@ -1,0 +1,138 @@
+"""The page of a training run: one HTML file to scrub through, without any network."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...recording.diagnose import diagnose
+from ...recording.flow import number
+from ..colors import DARK, LIGHT, ink_on
+from ..page import embedded, page_html
+from ..plain import one_line
+from ..render import write
+from .table import NOTES, summary
+
+if TYPE_CHECKING:
+    from ...recording.flow import FlowRecord
+    from ...recording.trace import Trace
+
+__all__ = ["flow_content", "flow_html", "write_flow"]
+
+FIGURES = {
+    "gradient": "log", "value": "log", "update": "log", "ratio": "log", "drift": "log",
+    "noise": "log", "cosine": "signed", "clipped": "share", "flat": "share", "dead": "share",
+    "entropy": "share", "agreement": "share", "sharp": "share",
+}  # fmt: skip
+BARS, CELLS, POINTS = 21, 4000, 1500  # of a histogram; cells that have one; of a curve
+
+
+def write_flow(flow: FlowRecord, path: str | Path, *, title: str | None = None) -> Path:
+    """Write the page, whole or not at all."""
+    path = Path(path)
+    write(path, flow_html(flow, title=title).encode(), "html")
+    return path
+
+
+def flow_html(flow: FlowRecord, *, title: str | None = None, live: str = "") -> str:
+    """The page as text. Args: live: where it asks for news, if it is served while training runs."""
+    content = flow_content(flow, traces=not live) | {"live": live}
+    content["title"] = one_line(title or "A training run")
+    parts = {"style": _style(), "script": _asset("flow.js"), "data": embedded(content)}
+    return re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], _asset("flow.html"))
+
+
+def flow_content(flow: FlowRecord, *, traces: bool = True) -> dict[str, Any]:
+    """Everything the page shows, ready for JSON."""
+    rows, samples = [*flow.rows.values()], flow.samples[:]
+    told = [
+        {"path": one_line(r.path), "kind": r.kind, "op": r.op, "shape": list(r.shape)} for r in rows
+    ]
+    places = {row.path: i for i, row in enumerate(rows)}
+    figures = {}
+    for name in FIGURES:
+        grid = [[number(s.rows.get(r.path, {}).get(name)) for s in samples] for r in rows]
+        if any(x is not None for line in grid for x in line):
+            figures[name] = grid
+    findings = [
+        {"kind": f.kind, "step": f.step, "row": places.get(f.path, -1), "path": one_line(f.path),
+         "text": one_line(f.text), "remedy": f.remedy}
+        for f in diagnose(flow)
+    ]  # fmt: skip
+    pages = {step: _page(trace, step) for step, trace in flow.traces.items()} if traces else {}
+    return {
+        "summary": one_line(summary(flow)),
+        "every": flow.every,
+        "steps": [s.step for s in samples],
+        "rates": [number(s.lr) for s in samples],
+        "rows": told,
+        "figures": figures,
+        "scales": FIGURES,
+        "notes": [
+            {places[p]: NOTES.get(note, note) for p, note in s.notes.items() if p in places}
+            for s in samples
+        ],
+        "logged": {one_line(name): _thinned(flow.logs(name)) for name in flow.log_names},
+        "findings": findings,
+        "histograms": _histograms(flow) if traces else {},
+        "traces": pages,
+    }
+
+
+def _thinned(points: list[tuple[int, float]]) -> list[list[Any]]:
+    return [[step, number(x)] for step, x in points[:: -(-len(points) // POINTS) or 1]]
+
+
+def _histograms(flow: FlowRecord) -> dict[str, list[Any]]:
+    """'row,sample' to the largest entry and the bars, from 0 to 9, of values and of gradients."""
+    places = {path: i for i, path in enumerate(flow.rows)}
+    every = max(1, -(-len(flow.samples) * len(places) // CELLS))
+    return {
+        f"{places[path]},{i}": [_bars(entries) for entries in pair]
+        for i, sample in enumerate(flow.samples)
+        if i % every == 0 or i == len(flow.samples) - 1
+        for path, pair in sample.entries.items()
+    }
+
+
+def _bars(entries: Any) -> list[Any] | None:
+    if entries is None:
+        return None
+    good = entries[np.isfinite(entries)].astype(np.float64)
+    top = float(np.abs(good).max(initial=0.0))
+    counts = np.histogram(good, BARS, (-top or -1.0, top or 1.0))[0]
+    scaled = np.ceil(counts * 9 / max(counts.max(initial=0), 1)).astype(int)
+    return [number(top) if isfinite(top) else 0, "".join(map(str, scaled))]
+
+
+def _page(trace: Trace, step: int) -> dict[str, Any]:
+    """The page of one step's graph, and at which of its backward steps each path stands."""
+    steps = {k: i for i, k in enumerate(trace.backward_steps, 1)}
+    places = {
+        one_line(trace.entries[edge.source].path): steps[edge.target]
+        for edge in trace.edges
+        if edge.target in steps  # of a leaf: where its gradient comes from
+    } | {one_line(trace.entries[k].path): i for k, i in steps.items()}
+    return {"html": page_html(trace, title=f"Step {step} of a training run"), "at": places}
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _style() -> str:
+    bins = "".join(f"--bin{i}:{c};--on{i}:{ink_on(c)};" for i, c in enumerate(LIGHT.bins))
+    themes = (
+        f"{where}{{--paper:{t.paper};--ink:{t.ink};--muted:{t.muted};--line:{t.line};"
+        f"--card:{t.cluster};--border:{t.cluster_line};--alarm:{t.alarm};--accent:{t.lines[line]}}}"
+        for where, t, line in ((":root", LIGHT, 2), (":root[data-theme=dark]", DARK, 4))
+    )
+    return f":root{{{bins}}}{''.join(themes)}{_asset('flow.css')}"
