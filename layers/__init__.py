@@ -29,6 +29,17 @@ from .scaled_dot_product import scaled_dot_product_attention, softmax_backward
 if TYPE_CHECKING:
     from .bias import ALiBi, T5Bias, alibi_slopes, t5_bucket
     from .blocks import DecoderBlock, TransformerBlock
+    from .convolution import (
+        AvgPool1d,
+        AvgPool2d,
+        BatchNorm,
+        Conv1d,
+        Conv2d,
+        Flatten,
+        GroupNorm,
+        MaxPool1d,
+        MaxPool2d,
+    )
     from .cost import (
         A100_RIDGE,
         Traffic,
@@ -57,6 +68,7 @@ if TYPE_CHECKING:
     from .layer_costs import GraphCost, LayerCost, count_graph, kv_cache_bytes, layer_cost
     from .layout import Layout, LayoutRow, attend_per_head, explain_layout, per_head_weights
     from .loss import cross_entropy_loss
+    from .losses import BCEWithLogitsLoss, CrossEntropyLoss, HuberLoss, KLDivLoss, MSELoss, NLLLoss
     from .norm import LayerNorm, RMSNorm
     from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
     from .relative import RelativePosition, TransformerXLPosition
@@ -72,16 +84,27 @@ __all__ = [
     "LSTM",
     "RNN",
     "ALiBi",
+    "AvgPool1d",
+    "AvgPool2d",
+    "BCEWithLogitsLoss",
+    "BatchNorm",
     "ContextCache",
+    "Conv1d",
+    "Conv2d",
+    "CrossEntropyLoss",
     "Decoder",
     "DecoderBlock",
     "Dropout",
     "Embedding",
     "Encoder",
     "FeedForward",
+    "Flatten",
     "GRUCell",
     "GatedFeedForward",
     "GraphCost",
+    "GroupNorm",
+    "HuberLoss",
+    "KLDivLoss",
     "KVCache",
     "KernelState",
     "LSTMCell",
@@ -94,8 +117,12 @@ __all__ = [
     "Linear",
     "LinearAttention",
     "LinformerAttention",
+    "MSELoss",
+    "MaxPool1d",
+    "MaxPool2d",
     "Module",
     "MultiHeadAttention",
+    "NLLLoss",
     "PerformerAttention",
     "QuantizedWeight",
     "RMSNorm",
@@ -189,5 +216,8 @@ __getattr__, __dir__ = lazy_imports(
         "recurrent": "GRU LSTM RNN GRUCell LSTMCell RNNCell",
         "hand_derived_recurrent": "gru_steps lstm_steps rnn_steps",
         "initial": "INITIALISERS initial",
+        "convolution": "AvgPool1d AvgPool2d BatchNorm Conv1d Conv2d Flatten GroupNorm MaxPool1d "
+        "MaxPool2d",
+        "losses": "BCEWithLogitsLoss CrossEntropyLoss HuberLoss KLDivLoss MSELoss NLLLoss",
     },
 )

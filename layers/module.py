@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, wraps
 from inspect import signature
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from weakref import ref
 
 import numpy as np
@@ -37,6 +37,7 @@ class Module:
         training: what `train()` and `eval()` set.
         dtype: what arrays are cast to on their way in; None leaves them as they are.
         version: how often an attribute was set or deleted; `mg.compile` compares it.
+        buffers: names of the Tensors that are saved with the parameters and are none of them.
         grad_<name>: short for `<name>.grad`.
 
     >>> class Twice(Module):
@@ -60,6 +61,7 @@ class Module:
     _last: tuple[Callable[[], Any], Callable[[], Any], Any] | None  # input, output, what is held
     _name: str | None
     dtype: np.dtype[Any] | None = None
+    buffers: ClassVar[tuple[str, ...]] = ()
     training: bool
     version: int
 
@@ -191,10 +193,15 @@ class Module:
 
     def named_parameters(self) -> Iterator[tuple[str, mg.Tensor]]:
         """Every parameter with its dotted path; a shared one comes once, by its first path."""
+        return self._named_leaves(buffers=False)
+
+    def _named_leaves(self, buffers: bool) -> Iterator[tuple[str, mg.Tensor]]:
+        """What is saved: parameters, and buffers too if asked for."""
         seen: set[int] = set()
         for path, module in self.named_modules():
             for name, value in vars(module).items():
-                if _is_parameter(value) and id(value) not in seen:
+                wanted = buffers or name not in module.buffers
+                if wanted and _is_parameter(value) and id(value) not in seen:
                     seen.add(id(value))
                     yield _join(path, name), value
 
@@ -213,8 +220,8 @@ class Module:
         self._name, self.training = state[1:]
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """A copy of every parameter's array, by path; rows one after another (C order)."""
-        own = self.named_parameters()
+        """A copy of every parameter's and buffer's array, by path, in C order."""
+        own = self._named_leaves(buffers=True)
         return {path: np.array(parameter.numpy(), order="C") for path, parameter in own}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
@@ -231,7 +238,7 @@ class Module:
           c: unexpected
           W: shape must be (3, 2), got (2, 3)
         """
-        own = dict(self.named_parameters())
+        own = dict(self._named_leaves(buffers=True))
         wrong = [f"{path}: missing" for path in own if path not in state] if strict else []
         wrong += [f"{path}: unexpected" for path in state if path not in own] if strict else []
         fitting = {path: np.asarray(state[path]) for path in own if path in state}

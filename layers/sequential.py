@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from .module import Module
@@ -12,23 +13,32 @@ __all__ = ["Sequential"]
 class Sequential(Module):
     """Each layer applied to the output of the one before; activations and other functions too.
 
+    Args: layers: in order; those given by keyword come after, under their names.
+
     >>> import numpy as np, minigrad as mg
     >>> from layers import Linear
     >>> mlp = Sequential(Linear(3, 5, rng=0), mg.relu, Linear(5, 2, rng=1))
     >>> mlp(np.zeros((7, 3))).shape, [path for path, _ in mlp.named_parameters()]
     ((7, 2), ['layers.0.W', 'layers.0.b', 'layers.2.W', 'layers.2.b'])
+    >>> mlp = Sequential(hidden=Linear(3, 5, rng=0), act=mg.relu, head=Linear(5, 2, rng=1))
+    >>> [path for path, _ in mlp.named_parameters()], mlp["act"]
+    (['layers.hidden.W', 'layers.hidden.b', 'layers.head.W', 'layers.head.b'], <op relu(x)>)
     """
 
-    def __init__(self, *layers: Any) -> None:
-        self.layers = list(layers)
+    def __init__(self, *layers: Any, **named: Any) -> None:
+        numbered = {str(k): layer for k, layer in enumerate(layers)}
+        self.layers: Any = numbered | named if named else list(layers)
 
     def forward(self, X: Any) -> Any:
-        for layer in self.layers:
+        for layer in self:
             X = layer(X)
         return X
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.layers.values() if isinstance(self.layers, dict) else self.layers)
 
     def __len__(self) -> int:
         return len(self.layers)
 
-    def __getitem__(self, index: int) -> Any:
-        return self.layers[index]
+    def __getitem__(self, index: int | str) -> Any:
+        return self.layers[index] if isinstance(index, str) else list(self)[index]

@@ -9,6 +9,7 @@ from ..engine.tensor import Tensor
 from .activations import elu, leaky_relu, softplus
 from .arithmetic import add, divide, multiply, negative, power, subtract
 from .attention import mask_add, scale
+from .channel_norms import batch_norm, group_norm
 from .convolution import avg_pool, conv1d, conv2d, max_pool
 from .dropout import dropout
 from .einsum import einsum
@@ -38,16 +39,16 @@ from .shape import (
 from .softmax import log_softmax, logsumexp, softmax
 
 __all__ = [
-    "abs", "add", "astype", "avg_pool", "binary_cross_entropy_with_logits", "broadcast_to",
-    "clip", "concatenate", "conv1d", "conv2d", "cos", "cross_entropy", "cumsum", "divide",
-    "dropout", "einsum", "elu", "erf", "exp", "expand_dims", "expm1", "gelu", "getitem", "gru",
-    "huber_loss", "kl_div", "layer_norm", "leaky_relu", "linear", "log", "log1p", "log_softmax",
-    "logsumexp", "lstm", "mask_add", "matmul", "max", "max_pool", "maximum", "mean", "min",
-    "minimum", "mse_loss", "multiply", "negative", "nll_loss", "pad", "power", "relu",
-    "reshape", "rms_norm", "rnn", "scale", "scaled_dot_product_attention", "scatter_add",
-    "sigmoid", "sign", "silu", "sin", "softmax", "softplus", "split", "sqrt", "square",
-    "squeeze", "stack", "subtract", "sum", "swapaxes", "take", "tanh", "transpose", "var",
-    "where",
+    "abs", "add", "astype", "avg_pool", "batch_norm", "binary_cross_entropy_with_logits",
+    "broadcast_to", "clip", "concatenate", "conv1d", "conv2d", "cos", "cross_entropy", "cumsum",
+    "divide", "dropout", "einsum", "elu", "erf", "exp", "expand_dims", "expm1", "gelu",
+    "getitem", "group_norm", "gru", "huber_loss", "kl_div", "layer_norm", "leaky_relu",
+    "linear", "log", "log1p", "log_softmax", "logsumexp", "lstm", "mask_add", "matmul", "max",
+    "max_pool", "maximum", "mean", "min", "minimum", "mse_loss", "multiply", "negative",
+    "nll_loss", "pad", "power", "relu", "reshape", "rms_norm", "rnn", "scale",
+    "scaled_dot_product_attention", "scatter_add", "sigmoid", "sign", "silu", "sin", "softmax",
+    "softplus", "split", "sqrt", "square", "squeeze", "stack", "subtract", "sum", "swapaxes",
+    "take", "tanh", "transpose", "var", "where",
 ]  # fmt: skip
 
 _OPERATORS = {

@@ -60,13 +60,16 @@ class _Places:
             raise ArgumentError("size, stride and dilation must be at least 1")
         pads = paddings(padding, self.size, stride, dilation)
         self.padded = tuple(a + m + b for m, (a, b) in zip(lengths, pads, strict=True))
-        self.inside = (..., *(slice(a, a + m) for m, (a, _) in zip(lengths, pads, strict=True)))
+        self.inside: Any = (
+            ...,
+            *(slice(a, a + m) for m, (a, _) in zip(lengths, pads, strict=True)),
+        )
         spans = [d * (k - 1) + 1 for k, d in zip(self.size, gaps, strict=True)]
         pairs = zip(self.padded, spans, steps, strict=True)
         self.out = tuple((m - span) // s + 1 for m, span, s in pairs)
         if any(m < span for m, span in zip(self.padded, spans, strict=True)):
             raise ShapeError(f"windows of {tuple(spans)} do not fit into {self.padded}, padding in")
-        self.slices = [
+        self.slices: list[Any] = [
             (..., *map(slice, starts, ends, steps)) for starts, ends in self._spans(steps, gaps)
         ]
         N, C = self.lead

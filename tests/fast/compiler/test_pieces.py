@@ -6,7 +6,20 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import GRU, LSTM, RNN, Linear, Sequential
+from layers import (
+    GRU,
+    LSTM,
+    RNN,
+    AvgPool2d,
+    BatchNorm,
+    Conv1d,
+    Conv2d,
+    Flatten,
+    GroupNorm,
+    Linear,
+    MaxPool2d,
+    Sequential,
+)
 
 B, T, D, H = 3, 5, 2, 4
 
@@ -25,10 +38,19 @@ MODELS = {
     for method in ("fused", "steps")
 } | {
     "classifier": (
-        Sequential(LSTM(D, H, rng=0), lambda X: X[:, -1], Linear(H, 3, rng=1)),
-        (B, T, D),
+        Sequential(LSTM(D, H, rng=0), lambda X: X[:, -1], Linear(H, 3, rng=1)), (B, T, D)
     ),
-}
+    "conv1d": (Conv1d(D, H, 3, padding="same", rng=0), (B, D, 9)),
+    "conv2d": (Conv2d(4, 6, 3, stride=2, padding=1, groups=2, rng=0), (B, 4, 7, 5)),
+    "cnn": (
+        Sequential(
+            Conv2d(1, 4, 3, padding=1, rng=0), BatchNorm(4), mg.relu, MaxPool2d(2),
+            Conv2d(4, 6, 3, rng=1), GroupNorm(2, 6), mg.softplus, AvgPool2d(2), Flatten(),
+            Linear(6, 3, rng=2),
+        ),
+        (B, 1, 8, 8),
+    ),
+}  # fmt: skip
 
 
 def check(model, step, *calls):

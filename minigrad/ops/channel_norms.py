@@ -1,0 +1,154 @@
+r"""Normalisation of images and the like, (N, C, …): each channel over the batch, or groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..engine.errors import ArgumentError, ShapeError
+from ..engine.op import Call, call, op
+from .arithmetic import add, multiply
+from .dtypes import floating, narrowed, wider
+from .norms import layer_norm
+from .shape import reshape
+
+__all__ = ["batch_norm", "group_norm"]
+
+
+def over(x: Any) -> tuple[int, ...]:
+    """All axes but the channels'."""
+    return (0, *range(2, x.ndim))
+
+
+def by_channel(v: Any, x: Any) -> Any:
+    """(C,) as it broadcasts against (N, C, …)."""
+    return v.reshape((-1, *[1] * (x.ndim - 2)))
+
+
+def standardized(x: Any, mean: Any, var: Any, eps: float) -> tuple[Any, Any]:
+    """x̂ = (x - μ) / σ of each channel, and 1 / σ; μ and σ² are the batch's unless given."""
+    mean = np.mean(wider(x), axis=over(x), keepdims=True) if mean is None else by_channel(mean, x)
+    centred = wider(x) - mean
+    var = np.mean(centred * centred, over(x), keepdims=True) if var is None else by_channel(var, x)
+    inverse = (var + eps) ** -0.5
+    return narrowed(centred * inverse, x), inverse
+
+
+def check_channels(x: Any, *parameters: Any) -> None:
+    """Raise ShapeError unless x has channels, and each parameter, if given, one entry for each."""
+    if np.ndim(x) < 2:
+        raise ShapeError(f"x must be (N, C, …), got {np.shape(x)}")
+    for value in parameters:
+        if value is not None and np.shape(value) != (np.shape(x)[1],):
+            raise ShapeError(
+                f"weight, bias, mean and var must be (C,) = {(np.shape(x)[1],)}, "
+                f"got {np.shape(value)}"
+            )
+
+
+def _samples(rng: np.random.Generator) -> Iterator[Call]:
+    x, w, b = rng.uniform(-2, 2, (2, 3, 5)), rng.uniform(0.5, 1.5, 3), rng.uniform(-1, 1, 3)
+    yield call(x, w, b)
+    yield call(x[..., 0], None, None, eps=0.1)
+    yield call(x, w, b, rng.uniform(-1, 1, 3), rng.uniform(0.5, 1.5, 3))
+    yield call(np.zeros((2, 3, 0)), w, b, np.zeros(3), np.ones(3))
+
+
+_NORM = (
+    r"\quad \hat x = \tfrac{1}{\sigma} (<x> - \mu), \quad \sigma = \sqrt{\sigma^2 + <eps>},"
+    r" \quad \mu, \sigma^2 \text{ of each channel}"
+)
+
+
+def _x_tex(mean):
+    if mean is not None:
+        return rf"\tfrac{{1}}{{\sigma}} <g> \odot <weight>, {_NORM}"
+    along = r"\hat x \odot \operatorname{mean}(\hat g \odot \hat x)"
+    inner = rf"\hat g - \operatorname{{mean}}(\hat g) - {along}"
+    return rf"\tfrac{{1}}{{\sigma}} ({inner}), \quad \hat g = <g> \odot <weight>, {_NORM}"
+
+
+def _vjp_cost(of_batch: int, of_given: int) -> Any:
+    """Operations an entry, and those of each channel's 1 / σ where it is not given."""
+
+    def cost(x, weight, mean):
+        own, scaled = mean is None, of_batch > 7 and weight is not None
+        return x.size * ((of_batch if own else of_given) + scaled) + 2 * x.shape[1] * own
+
+    return cost
+
+
+@op(
+    tex=rf"\hat x \odot <weight> + <bias>, {_NORM}",
+    vjp_tex={
+        "x": _x_tex,
+        "weight": rf"\textstyle\sum <g> \odot \hat x, {_NORM}",
+        "bias": r"\textstyle\sum <g>",
+    },
+    flops=lambda x, mean: (8 if mean is None else 4) * np.size(x),
+    vjp_flops={
+        "x": _vjp_cost(12, 3),
+        "weight": _vjp_cost(7, 4),
+        "bias": lambda x: x.size,
+    },
+    samples=_samples,
+)
+def batch_norm(x, weight, bias, mean=None, var=None, eps=1e-5):
+    """Each channel less its mean over batch and places, over its standard deviation, scaled.
+
+    Args: weight, bias: (C,) or None. mean, var: (C,), to take in place of the batch's own, as in
+        evaluation; constants.
+    Shapes: x (N, C, …) → as x.  Raises: ShapeError where these do not fit.
+    Source: Ioffe & Szegedy 2015, arXiv:1502.03167.
+
+    >>> batch_norm(np.array([[1.0], [3.0]]), None, None, eps=0.0)
+    array([[-1.],
+           [ 1.]])
+    """
+    check_channels(x, weight, bias, mean, var)
+    x = floating(x)
+    y, _ = standardized(x, mean, var, eps)
+    y = y if weight is None else y * by_channel(weight, x)
+    return y if bias is None else y + by_channel(bias, x)
+
+
+@batch_norm.vjp("x")
+def _(g, x, weight, mean, var, eps):
+    x_hat, inverse = standardized(x, mean, var, eps)
+    g_hat = g if weight is None else g * by_channel(weight, x)
+    if mean is not None:
+        return g_hat * inverse
+    along = np.mean(g_hat * x_hat, axis=over(x), keepdims=True)
+    return inverse * (g_hat - np.mean(g_hat, axis=over(x), keepdims=True) - x_hat * along)
+
+
+@batch_norm.vjp("weight")
+def _(g, x, mean, var, eps):
+    return (g * standardized(x, mean, var, eps)[0]).sum(axis=over(x))
+
+
+@batch_norm.vjp("bias")
+def _(g):
+    return g.sum(axis=over(g))
+
+
+def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+    """Each example's channels in groups, each normalised as one row; then scaled by channel.
+
+    Args: groups: into how many the C channels are split. weight, bias: (C,) or None.
+    Shapes: x (N, C, …) → as x.  Raises: ArgumentError unless groups divides C; ShapeError.
+    Source: Wu & He 2018, arXiv:1803.08494.
+
+    >>> group_norm(np.array([[1.0, 3.0, 5.0, 5.0]]), 2, eps=0.0 + 1e-12).round(4)
+    array([[-1.,  1.,  0.,  0.]])
+    """
+    check_channels(x, weight, bias)
+    if groups < 1 or x.shape[1] % groups:
+        raise ArgumentError(f"group_norm: groups must divide C = {x.shape[1]}, got {groups}")
+    rows = reshape(x, (x.shape[0], groups, -1))
+    y = reshape(layer_norm(rows, None, None, eps), x.shape)
+    across = (-1, *[1] * (x.ndim - 2))
+    y = y if weight is None else multiply(y, reshape(weight, across))
+    return y if bias is None else add(y, reshape(bias, across))

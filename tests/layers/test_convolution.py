@@ -1,0 +1,171 @@
+"""Convolution, pooling and their norms: as PyTorch's, at both orders, and closed forms."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import AvgPool2d, BatchNorm, Conv1d, Conv2d, Flatten, GroupNorm, Linear, MaxPool2d
+from layers import Sequential as Chain
+from minigrad.errors import ArgumentError, ShapeError
+
+
+def _draw(*shape, seed=0):
+    return (
+        np.random.default_rng(seed).permutation(np.linspace(-2, 2, np.prod(shape))).reshape(shape)
+    )
+
+
+FORMS = {
+    "plain": {},
+    "strided": {"stride": 2, "padding": 1},
+    "dilated": {"dilation": 2, "padding": 3},
+    "grouped": {"groups": 2, "stride": 2},
+    "depthwise": {"groups": 4, "padding": "same"},
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using padding")  # of PyTorch, for its time
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_a_convolution_is_pytorchs_at_both_orders(form, n, agree_with_torch):
+    F = pytest.importorskip("torch").nn.functional
+    x = _draw(2, 4, *(7, 11)[:n])
+    w, b = _draw(8, 4 // form.get("groups", 1), *(2, 3)[:n], seed=1), _draw(8, seed=2)
+    ours, theirs = (mg.conv1d, F.conv1d) if n == 1 else (mg.conv2d, F.conv2d)
+    for second in (False, True):
+        agree_with_torch(
+            lambda x, w, b: ours(x, w, b, **form),
+            lambda x, w, b: theirs(x, w, b, **form),
+            [x, w, b],
+            second=second,
+        )
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+@pytest.mark.parametrize("stride", [None, 1, 3])
+@pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
+def test_pooling_is_pytorchs(name, stride, padding, agree_with_torch):
+    F = pytest.importorskip("torch").nn.functional
+    agree_with_torch(
+        lambda x: getattr(mg, name)(x, 2, stride, padding),
+        lambda x: getattr(F, f"{name}2d")(x, 2, stride, padding),
+        [_draw(2, 3, 7, 5)],
+    )
+
+
+def test_of_equal_entries_the_first_gets_the_gradient_as_in_pytorch():
+    x = mg.tensor(np.zeros((1, 1, 2, 4)), requires_grad=True)
+    mg.max_pool(x, 2).sum().backward()
+    np.testing.assert_array_equal(x.grad[0, 0], [[1, 0, 1, 0], [0, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (5, 6, 7), (2, 6, 3, 5)])
+def test_norms_of_channels_are_pytorchs_at_both_orders(shape, agree_with_torch):
+    F = pytest.importorskip("torch").nn.functional
+    x, w, b = _draw(*shape), _draw(6, seed=1), _draw(6, seed=2)
+    for second in (False, True):
+        agree_with_torch(
+            mg.batch_norm,
+            lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+            [x, w, b],
+            second=second,
+        )
+        agree_with_torch(
+            lambda x, w, b: mg.group_norm(x, 2, w, b),
+            lambda x, w, b: F.group_norm(x, 2, w, b),
+            [x, w, b],
+            second=second,
+        )
+
+
+def test_batch_norm_keeps_running_averages_as_pytorch_does():
+    """Three batches of training, then evaluation; they are saved, and no optimizer moves them."""
+    torch = pytest.importorskip("torch")
+    ours, theirs = BatchNorm(3), torch.nn.BatchNorm2d(3).double()
+    for n in range(3):
+        x = _draw(2, 3, 5, 7, seed=n)
+        np.testing.assert_allclose(
+            ours(x).numpy(), theirs(torch.tensor(x)).detach().numpy(), rtol=1e-12, atol=1e-13
+        )
+    x = _draw(2, 3, 5, 7, seed=9)
+    expected = theirs.eval()(torch.tensor(x)).detach().numpy()
+    np.testing.assert_allclose(ours.eval()(x).numpy(), expected, rtol=1e-12, atol=1e-13)
+    state = ours.state_dict()
+    assert [*state] == ["weight", "bias", "running_mean", "running_var"]
+    other = BatchNorm(3)
+    other.load_state_dict(state)
+    np.testing.assert_array_equal(other.eval()(x).numpy(), ours(x).numpy())
+    optimizer = mg.optim.AdamW(ours.parameters(), lr=0.1, weight_decay=0.5)
+    (ours(x) ** 2).sum().backward()
+    optimizer.step()
+    np.testing.assert_array_equal(ours.running_mean.numpy(), state["running_mean"])
+    assert (ours.weight.numpy() != state["weight"]).all()
+
+
+def test_a_network_of_them_has_pytorchs_gradients():
+    torch = pytest.importorskip("torch")
+    ours = Chain(
+        Conv2d(1, 4, 3, padding=1, rng=0), BatchNorm(4), mg.relu, MaxPool2d(2),
+        Conv2d(4, 6, 3, rng=1), GroupNorm(2, 6), mg.relu, AvgPool2d(2), Flatten(),
+        Linear(6, 3, rng=2),
+    )  # fmt: skip
+    nn = torch.nn
+    theirs = nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(4, 6, 3), nn.GroupNorm(2, 6), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(),
+        nn.Linear(6, 3),
+    ).double()  # fmt: skip
+    mine = [p for p in ours.parameters() if p.requires_grad]
+    for p, q in zip(mine, theirs.parameters(), strict=True):
+        q.data[...] = torch.tensor(p.numpy().T if p.ndim == 2 else p.numpy())
+    x, t = _draw(5, 1, 8, 8), np.array([0, 2, 1, 1, 0])
+    loss = mg.cross_entropy(ours(x), t)
+    loss.backward()
+    expected = nn.functional.cross_entropy(theirs(torch.tensor(x)), torch.tensor(t))
+    expected.backward()
+    np.testing.assert_allclose(loss.item(), expected.item(), rtol=1e-12)
+    for p, q in zip(mine, theirs.parameters(), strict=True):
+        grad = q.grad.numpy()
+        np.testing.assert_allclose(p.grad, grad.T if p.ndim == 2 else grad, rtol=1e-9, atol=1e-12)
+
+
+def test_a_convolution_with_one_entry_is_a_product_at_each_place():
+    x, w = _draw(2, 3, 5, 7), _draw(4, 3, 1, 1, seed=1)
+    expected = np.einsum("nchw,oc->nohw", x, w[:, :, 0, 0])
+    np.testing.assert_allclose(mg.conv2d(x, w), expected, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (
+            lambda: Conv2d(3, 4, 3)(np.ones((2, 5, 7, 7))),
+            ShapeError,
+            r"x must be \(N, 3, height, w",
+        ),
+        (lambda: Conv2d(3, 4, 3, groups=2), ShapeError, "groups must divide in_channels"),
+        (lambda: Conv1d(3, 0, 3), ArgumentError, "out_channels must be an integer of at least 1"),
+        (lambda: mg.conv2d(np.ones((1, 3, 2, 9)), np.ones((4, 3, 3, 3))), ShapeError, "do not fit"),
+        (
+            lambda: mg.conv2d(np.ones((1, 3, 5, 5)), np.ones((4, 2, 3, 3))),
+            ShapeError,
+            r"O = 4, C = 3, groups = 1 and weight \(4, 2, 3, 3\)",
+        ),
+        (
+            lambda: mg.conv1d(np.ones((1, 3, 5)), np.ones((4, 3, 3)), stride=0),
+            ArgumentError,
+            "size, stride and dilation must be at least 1",
+        ),
+        (
+            lambda: mg.conv1d(np.ones((1, 3, 5)), np.ones((4, 3, 3)), padding="same", stride=2),
+            ArgumentError,
+            'padding="same" takes stride=1',
+        ),
+        (lambda: mg.max_pool(np.ones((2, 3)), 2), ShapeError, r"\(N, C, length, …\)"),
+        (lambda: mg.group_norm(np.ones((2, 3)), 2), ArgumentError, "groups must divide C = 3"),
+        (lambda: BatchNorm(3)(np.ones((2, 4))), ShapeError, r"\(C,\) = \(4,\)"),
+    ],
+)
+def test_what_is_refused(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
