@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,9 +60,9 @@ class Attention:
             figures = f"entropy {spread.figures[head]:.2f}, {spread.verdicts[head]}"
             if self.dA is not None:
                 figures += f", rms of gradient {sized(rms(self.dA[:, head]))}"
-            parts.append(f"{one_line(self.path, 60)}, head {head}{of}: {told[head]}; {figures}")
+            line = f"{one_line(self.path, 60)}, head {head}{of}: {told[head]}; {figures}"
             text, notes = matrices(self.grids(head, batch), width, ascii=ascii)
-            parts += [text, *notes, ""]
+            parts += [_filled(line, width), text, *notes, ""]
         return "\n".join(parts)
 
 
@@ -98,7 +99,8 @@ class Attentions(list[Attention]):
                 parts.append(one.text(wide(width), batch, plainly, left))
             left -= one.heads
         note = [f"{shown} of {heads} heads shown"] if shown < heads else []
-        return finished("\n".join([*parts, legend(plainly), *note]), plainly)
+        shades = _filled(legend(plainly), wide(width))
+        return finished("\n".join([*parts, shades, *note]), plainly)
 
     def plot(self, path: str | Path | None = None, *, batch: int = 0) -> Any:
         """Heatmaps by matplotlib: a column for each head, A above ∂L/∂A, masked cells hatched.
@@ -146,7 +148,7 @@ def read_attention(tokens: Any, weights: Any, gradient: Any = None, mask: Any = 
     Raises: ShapeError where they do not fit.
 
     >>> print(read_attention(["the", "cat"], [[0.9, 0.1], [0.2, 0.8]]).text(60, ascii=True))
-    A, head 0: diagonal 0.70; entropy 0.41, 60% of the largest possible: between
+    A, head 0: diagonal 0.70; entropy 0.41, ...
     A
           the   cat
     the  0.90  0.10
@@ -161,6 +163,11 @@ def read_attention(tokens: Any, weights: Any, gradient: Any = None, mask: Any = 
     forbidden = by_head(~np.asarray(allowed, bool), "read_attention").astype(bool)
     names = _names(tokens, "weights", shape[-2:], "read_attention(tokens, weights)")
     return Attentions([Attention("A", A, dA, forbidden, *names)])
+
+
+def _filled(line: str, width: int) -> str:
+    """A line as many; a long name is not broken at its hyphens."""
+    return fill(line, max(width, 20), subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _has_weights(entry: Entry) -> bool:
