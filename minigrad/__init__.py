@@ -255,7 +255,10 @@ __getattr__, __dir__ = lazy_imports(
         "watching": "watch",
     }
     | (
-        {"fast.compiler": "compile", "fast.tiles": "tiled_attention"}
+        {
+            "fast.compiler": "compile",
+            "fast.tiles": "attend_block attend_block_backward tiled_attention",
+        }
         if _FAST
         else {"without_fast": "compile tiled_attention"}
     ),

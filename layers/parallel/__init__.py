@@ -3,10 +3,12 @@
     from layers.parallel import shard, gather     # mpiexec -n 2 python -m mpi4py script.py
 
 split_layers  attention by heads, feed-forward by hidden entries, embedding and loss by tokens
+ring          attention to a sequence that is spread over ranks
 training      data parallel, gradients clipped, the optimizer's state split, checkpoints
 shard         an ordinary model as this rank's part of it, and back
 """
 
+from .ring import RingAttention, ring_attention, ring_rows
 from .shard import Whole, gather, shard
 from .split_layers import (
     ColumnLinear,
@@ -23,6 +25,7 @@ __all__ = [
     "DataParallel",
     "Parallel",
     "PartDropout",
+    "RingAttention",
     "RowLinear",
     "ShardedOptimizer",
     "SplitEmbedding",
@@ -30,6 +33,8 @@ __all__ = [
     "clip_grad_norm",
     "gather",
     "grid",
+    "ring_attention",
+    "ring_rows",
     "save",
     "shard",
     "split_cross_entropy",

@@ -1,0 +1,220 @@
+"""Ring attention: each rank has some tokens of one long sequence, and keys travel round the ranks.
+
+Rank r attends to the keys that it has, hands them on, gets those of the rank before, and joins what
+it finds by an online softmax; p times, until the keys are home. Backward they travel once more, and
+their gradients with them. A rank holds n / p tokens, and never more.
+
+Under a causal mask rank r has chunks r and 2p - 1 - r of 2p (zigzag), so that all have equal work.
+Source: Liu et al. 2023, arXiv:2310.01889; zigzag: Brandon et al. 2023, arXiv:2311.09431.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+
+import minigrad as mg
+from minigrad import distributed as dist
+from minigrad.errors import ArgumentError
+
+from ..attention_call import AttentionCall
+from ..heads import repeat_heads
+from ..linear import linear
+from ..module import Module
+
+__all__ = ["RingAttention", "ring_attention", "ring_rows"]
+
+
+def ring_rows(n: int, ranks: Any = None, is_causal: bool = True) -> Any:
+    """Which of n tokens this rank has: a run of them; of a causal sequence, two runs (zigzag).
+
+    Raises: ArgumentError unless 2p divides n, or p without a mask.
+
+    >>> dist.run(2, ring_rows, 8)
+    [array([0, 1, 6, 7]), array([2, 3, 4, 5])]
+    """
+    ranks = dist.world() if ranks is None else ranks
+    p, r = ranks.size, ranks.rank
+    chunks = 2 * p if is_causal else p
+    if n % chunks:
+        raise ArgumentError(f"ring_rows: {chunks} must divide the number of tokens, got {n}")
+    c = n // chunks
+    starts = (r * c, (2 * p - 1 - r) * c) if is_causal else (r * c,)
+    return np.concatenate([np.arange(start, start + c) for start in starts])
+
+
+def _steps(ranks: Any, n: int, is_causal: bool) -> Iterator[tuple[slice, slice, Any]]:
+    """For each set of keys in turn: which queries see which of them, and by what rule."""
+    for step in range(ranks.size):
+        source, c = (ranks.rank - step) % ranks.size, n // 2
+        if not is_causal or source == ranks.rank:
+            yield slice(0, n), slice(0, n), mg.mask_rules.Causal() if is_causal else None
+        elif source < ranks.rank:  # all see the earlier half
+            yield slice(0, n), slice(0, c), None
+        else:  # the later half sees all
+            yield slice(c, n), slice(0, n), None
+
+
+def _block(q, k, v, rule, scale):
+    """Attention to one block of keys: O, the rows' maxima and sums."""
+    if hasattr(mg, "attend_block"):  # in tiles, where minigrad/fast is there
+        return mg.attend_block(q, k, v, rule=rule, scale=scale)
+    S = _scores(q, k, rule, scale)
+    top = S.max(axis=-1)
+    P = np.exp(S - top[..., None])
+    total = P.sum(axis=-1)
+    return P @ v / total[..., None], top, total
+
+
+def _block_back(g, q, k, v, out, top, total, rule, scale):
+    """The gradients of q, k and v by one block of keys."""
+    if hasattr(mg, "attend_block_backward"):
+        return mg.attend_block_backward(g, q, k, v, out, top, total, rule=rule, scale=scale)
+    A = np.exp(_scores(q, k, rule, scale) - top[..., None]) / total[..., None]
+    dS = A * (g @ np.swapaxes(v, -1, -2) - (g * out).sum(axis=-1, keepdims=True)) * scale
+    return dS @ k, np.swapaxes(dS, -1, -2) @ q, np.swapaxes(A, -1, -2) @ g
+
+
+def _scores(q, k, rule, scale):
+    S = q @ np.swapaxes(k, -1, -2) * scale
+    return S if rule is None else np.where(rule.array(*S.shape[-2:]), S, -np.inf)
+
+
+def _samples(rng: np.random.Generator) -> Iterator[Any]:
+    q, k, v = (rng.uniform(-1, 1, (2, 6, d)) for d in (5, 5, 3))
+    yield mg.call(q, k, v)
+    yield mg.call(q, k, v, is_causal=True, scale=0.7)
+    yield mg.call(q[:0], k[:0], v[:0])
+
+
+def _each(count: Any) -> Any:
+    def flops(q: Any, v: Any, ranks: Any, is_causal: bool) -> int:
+        n, p = q.shape[-2], 1 if ranks is None else ranks.size
+        keys = n + (p - 1) * n // 2 if is_causal else n * p
+        return int(prod(q.shape[:-1]) * keys * count(q.shape[-1], v.shape[-1]))
+
+    return flops
+
+
+_A = r"\operatorname{softmax}(\tfrac{1}{\sqrt{d_k}} <q> \operatorname{concat}_r(<k>^{(r)})^\top)"
+_S = r"\bar S = A \odot (<g> V^\top - \operatorname{rowsum}(<g> \odot <out>))"
+
+
+@mg.op(
+    tex=rf"A \operatorname{{concat}}_r(<v>^{{(r)}}), \quad A = {_A}",
+    vjp_tex={
+        "q": rf"\tfrac{{1}}{{\sqrt{{d_k}}}} \bar S K, \quad {_S}",
+        "k": r"\operatorname{part}_r \sum_r \tfrac{1}{\sqrt{d_k}} \bar S^\top <q>",
+        "v": r"\operatorname{part}_r \sum_r A^\top <g>",
+    },
+    flops=_each(lambda d_k, d_v: 2 * d_k + 5 + 2 * d_v),
+    vjp_flops={
+        "q": _each(lambda d_k, d_v: 4 * d_k + 11 + 2 * d_v),
+        "k": _each(lambda d_k, d_v: 2 * d_k),
+        "v": _each(lambda d_k, d_v: 2 * d_v),
+    },
+    samples=_samples,
+    analytic=False,
+    auxiliary=("row_max", "row_sum"),
+    effect=True,
+)
+def ring_attention(q, k, v, ranks=None, is_causal=False, scale=None):
+    """Scaled dot-product attention of this rank's queries to the keys of all ranks.
+
+    Args: is_causal: tokens are those of `ring_rows`, and query i sees keys j ≤ i of the whole.
+        scale: 1/√d_k unless given.
+    Shapes: q (..., n / p, d_k), k (..., n / p, d_k), v (..., n / p, d_v) → (..., n / p, d_v)
+
+    >>> ring_attention(np.zeros((2, 3)), np.ones((2, 3)), np.array([[2.0], [4.0]]))
+    array([[3.],
+           [3.]])
+    """
+    ranks, scale = dist.world() if ranks is None else ranks, _factor(q, scale)
+    n, d_k = q.shape[-2:]
+    out = np.zeros((*q.shape[:-1], v.shape[-1]), q.dtype)
+    row_max, row_sum = np.full(q.shape[:-1], -np.inf, q.dtype), np.zeros(q.shape[:-1], q.dtype)
+    kv = np.concatenate([k, v], axis=-1)
+    for step, (rows, keys, rule) in enumerate(_steps(ranks, n, is_causal)):
+        kv = kv if step == 0 else dist.ring_shift(kv, ranks)
+        O, top, total = _block(
+            q[..., rows, :], kv[..., keys, :d_k], kv[..., keys, d_k:], rule, scale
+        )
+        old, old_sum = row_max[..., rows], row_sum[..., rows]
+        new = np.maximum(old, top)
+        weight, own = old_sum * np.exp(old - new), total * np.exp(top - new)
+        row_max[..., rows], row_sum[..., rows] = new, weight + own
+        share = (own / (weight + own))[..., None]
+        out[..., rows, :] += share * (O - out[..., rows, :])
+    return out, row_max, row_sum
+
+
+@ring_attention.vjp("q", "k", "v")
+def _(g, q, k, v, out, row_max, row_sum, ranks, is_causal, scale):
+    ranks, scale = dist.world() if ranks is None else ranks, _factor(q, scale)
+    if hasattr(g, "__apply__"):
+        return _recorded(g, q, k, v, ranks, is_causal, scale)
+    n, d_k = q.shape[-2:]
+    dq, kv = np.zeros_like(q), np.concatenate([k, v], axis=-1)
+    both = np.concatenate([kv, np.zeros_like(kv)], axis=-1)  # keys and values, their gradients
+    width = kv.shape[-1]
+    for rows, keys, rule in _steps(ranks, n, is_causal):
+        one, other = both[..., keys, :d_k], both[..., keys, d_k:width]
+        state = (x[..., rows, :] for x in (g, q)), (x[..., rows] for x in (row_max, row_sum))
+        (g_r, q_r), (top, total) = state
+        found = _block_back(g_r, q_r, one, other, out[..., rows, :], top, total, rule, scale)
+        dq[..., rows, :] += found[0]
+        both[..., keys, width : width + d_k] += found[1]
+        both[..., keys, width + d_k :] += found[2]
+        both = dist.ring_shift(both, ranks)
+    return dq, both[..., width : width + d_k], both[..., width + d_k :]
+
+
+def _recorded(g, q, k, v, ranks, is_causal, scale):
+    """The same gradients by ops, all keys on each rank, for derivatives of derivatives."""
+    K, V = (dist.all_gather_apart(x, ranks, axis=-2) for x in (k, v))
+    S = mg.scale(mg.matmul(q, mg.swapaxes(K, -1, -2)), scale)
+    if is_causal:
+        i = ring_rows(q.shape[-2] * ranks.size, ranks)
+        j = dist.all_gather(i, ranks)
+        S = mg.mask_add(S, i[:, None] >= j)
+    A = mg.softmax(S)
+    dA = mg.matmul(g, mg.swapaxes(V, -1, -2))
+    dS = mg.scale(A * (dA - mg.sum(dA * A, axis=-1, keepdims=True)), scale)
+    dK, dV = mg.matmul(mg.swapaxes(dS, -1, -2), q), mg.matmul(mg.swapaxes(A, -1, -2), g)
+    return mg.matmul(dS, K), *(dist.reduce_scatter(x, ranks, axis=-2) for x in (dK, dV))
+
+
+def _factor(q: Any, scale: float | None) -> float:
+    return 1 / sqrt(q.shape[-1]) if scale is None else scale
+
+
+class RingAttention(Module):
+    """A MultiHeadAttention whose sequence is spread over ranks, each with its `ring_rows`.
+
+    Weights are whole on every rank; their gradients are this rank's tokens' share, to be added up
+    as `DataParallel` does.
+
+    Shapes: X (B, n / p, d_model) → as X
+    """
+
+    def __init__(self, layer: Any, ranks: Any = None) -> None:
+        if layer.window or layer.softcap or layer.drop or hasattr(layer.position, "bias"):
+            raise ArgumentError(
+                "RingAttention: window, softcap, dropout and biases are not for rings"
+            )
+        self.part, self.ranks = layer, dist.world() if ranks is None else ranks
+
+    def forward(self, X: Any, mask: Any = None, *, positions: Any = None, cache: Any = None) -> Any:
+        layer: Any = self.part
+        if mask is not None or cache is not None:
+            raise ArgumentError("RingAttention: takes no mask and no cache; use causal=True")
+        if positions is None:
+            positions = ring_rows(X.shape[-2] * self.ranks.size, self.ranks, layer.causal)
+        call = AttentionCall(layer, X, None, None, positions, None)
+        Q, K, V = call.apply_positions(*layer._project(X, call))  # (B, h, n / p, d_k)
+        K, V = (repeat_heads(x, layer.n_heads // layer.n_kv_heads) for x in (K, V))
+        O = ring_attention(Q, K, V, self.ranks, layer.causal, layer.scale).named("O")
+        return linear(layer._merge(O), layer.W_O, layer.b_O).named("out")  # (B, n / p, d_model)
