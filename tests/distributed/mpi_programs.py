@@ -1,8 +1,11 @@
 """What the tests of ranks over MPI run: `mpiexec -n 2 python -m mpi4py mpi_programs.py NAME`."""
 
 import os
+import runpy
 import signal
 import sys
+from argparse import Namespace
+from pathlib import Path
 
 import numpy as np
 
@@ -65,6 +68,20 @@ def one_exits():
     if dist.world().rank == 1:
         sys.exit(3)
     dist.all_reduce(np.ones(3))
+
+
+def training_that_is_killed():
+    """The example, of which one rank is killed in step 13, after the file of step 10."""
+    example = runpy.run_path("examples/parallel_gpt.py")
+    batch = example["batch"]
+
+    def deadly(step):
+        if step == 13 and dist.world().rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return batch(step)
+
+    example["train"].__globals__["batch"] = deadly
+    example["train"](Namespace(tensor=2, steps=20, file=Path(sys.argv[2])))
 
 
 if __name__ == "__main__":

@@ -51,3 +51,27 @@ def test_a_program_that_goes_wrong_on_one_rank_ends_on_all(mpiexec, program, sai
     assert code != 0
     for part in said:
         assert part in text
+
+
+def test_training_goes_on_after_a_rank_was_killed(mpiexec, tmp_path):
+    """From its last whole file; the example itself compares the losses with one process."""
+    file = tmp_path / "run.npz"
+    code, text = mpiexec(2, PROGRAMS, "training_that_is_killed", file)
+    assert code != 0
+    assert "step 10" in text
+    code, text = mpiexec(2, ROOT / "examples" / "parallel_gpt.py", "--steps", 14, "--file", file)
+    assert code == 0, text
+    assert "4 losses, each at most" in text
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        (1, "one rank alone has nothing to share"),
+        (3, "must divide the number of ranks, which is 3"),
+    ],
+)
+def test_a_wrong_number_of_ranks_is_an_error(mpiexec, ranks, said):
+    code, text = mpiexec(ranks, ROOT / "examples" / "parallel_gpt.py")
+    assert code != 0
+    assert said in text
