@@ -31,7 +31,7 @@ ROOMS = {
     "recording": Room(["minigrad/recording"], [], 1600, 1300),
     "views": Room(["minigrad/views", "minigrad/tracing", "minigrad/watching"], [], 6800, 4200),
     "fast, less compiler": Room(["minigrad/fast"], ["minigrad/fast/compiler"], 2900, 2000),
-    "fast/compiler": Room(["minigrad/fast/compiler"], [], 3970, 2600),
+    "fast/compiler": Room(["minigrad/fast/compiler"], [], 4020, 2600),
     "distributed": Room(["minigrad/distributed"], [], 700, 700),
     "cli": Room(["minigrad/cli", "minigrad/__main__"], [], 1600, 1000),
     "layers, attention": Room(["layers"], [f"layers/{name}" for name in LATER], 5450, 4600),

@@ -67,7 +67,7 @@ class Buffers:
 
     def _find_last(self) -> None:
         for i, step in enumerate(self.program.steps):
-            for value in step.reads():
+            for value in step.reads() if step.kind != "view" else ():
                 base = root(value)
                 moment = i if self._is_own(base) else self._moments[i]
                 self._last[id(base)] = max(moment, self._last.get(id(base), -1))

@@ -61,6 +61,10 @@ def _reduce(step: Step) -> Labels:
     return Labels([tuple(range(ndim))], tuple(made), sums)
 
 
+def _vecdot(ndim: int) -> Labels:
+    return Labels([tuple(range(ndim))] * 2, tuple(range(ndim - 1)))
+
+
 def _matmul(step: Step) -> Labels:
     a, b = step.args
     n, m = ("n",) * (len(a.shape) > 1), ("m",) * (len(b.shape) > 1)
@@ -165,6 +169,7 @@ _RULES: dict[str, Callable[[Step], Labels | None]] = {
     "elementwise": _elementwise,
     "np.where": lambda step: _elementwise(step) if len(step.args) == 3 else None,
     "reduce": _reduce,
+    "np.vecdot": lambda step: _vecdot(len(step.args[0].shape)),
     "matmul": _matmul,
     "copy": _reshape,
     "put": _put,

@@ -30,6 +30,7 @@ CACHE = 1 << 20  # bytes of cache of one core
 WORTH = 1e-3  # seconds from which a program is looked at
 ENOUGH = 0.95  # of the time it may take then
 LAST = 1 << 20  # the phase after which effects come
+WORTH_CUTTING = 50e-6  # seconds from which a product of whole values runs in parts
 SEEDS = 6  # inputs whose rows are tried
 
 
@@ -87,6 +88,11 @@ def _seconds(step: Step, threads: int) -> float:
         return float(2 * prod(step.out.shape) * step.args[0].shape[-1] * wide / (7e10 * threads))
     size = max(map(nbytes, [step.out, *step.reads()]))
     return float(size * _PASSES.get(step.text, 1) / 1.2e10)
+
+
+def _rank(label: Any) -> tuple[int, str]:
+    """Of the labels of a product: its stack, its rows, what it sums over, its columns."""
+    return "nkm".find(label) if isinstance(label, str) else -1, str(label)
 
 
 class Way(NamedTuple):
@@ -155,7 +161,7 @@ class Partition:
         elif step.kind == "view":
             self._follow(step, labels)
         elif labels is not None:
-            way = min(self._ways(step, labels), key=lambda way: way.phase, default=None)
+            way = self._best(step, labels)
             if way is not None:
                 time, self.needs[id(step)] = way.phase, way.needs
                 if way.axis is not None:
@@ -175,19 +181,19 @@ class Partition:
             if step.out.shape[made] % self.units == 0:
                 self.axes[id(step.out)] = made
 
-    def _ways(self, step: Step, labels: Labels) -> Iterator[Way]:
-        """The ways to run a step in parts in which something that is cut stays so; a large product
-        of whole values may be cut too.
+    def _best(self, step: Step, labels: Labels) -> Way | None:
+        """The way to run a step in parts in which something that is cut stays so, in the earliest
+        phase; of products the one that leaves the most whole. A large product is cut anyway.
         """
         values = step.reads()
         cut = [(row, self.axis(v)) for v, row in zip(values, labels.read, strict=True)]
-        found = [row[axis] for row, axis in cut if axis is not None]
-        if not found and step.kind == "matmul" and _seconds(step, THREADS) > PHASE:
-            found = ["n", "k", "m"]
-        for label in dict.fromkeys(found):
-            way = self._way(step, labels, values, label) if label is not None else None
-            if way is not None:
-                yield way
+        found = {row[axis] for row, axis in cut if axis is not None} - {None}
+        if step.kind == "matmul" and not found and _seconds(step, 1) > WORTH_CUTTING:
+            found = {"n", "k", "m"}
+        ways = [self._way(step, labels, values, x) for x in sorted(found, key=_rank)]
+        able = [way for way in ways if way is not None]
+        earliest = min(able, key=lambda way: way.phase, default=None)
+        return able[0] if able and step.kind == "matmul" else earliest
 
     def _way(self, step: Step, labels: Labels, values: list[Value], label: Any) -> Way | None:
         if label not in labels.made and not labels.sums:
