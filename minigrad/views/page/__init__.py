@@ -31,8 +31,8 @@ __all__ = ["page_html", "write_page"]
 
 # one scope around all of them, in this order
 SCRIPTS = """
-    record dom maths heatmap scopes boxes layout ways minimap graph timeline
-    step overview chapters tokens attention main
+    record dom maths colours heatmap card scopes boxes node_box scope_box line layout ways minimap
+    graph opening timeline step overview chapters head tokens attention search keys main
 """.split()
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 

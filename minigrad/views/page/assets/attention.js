@@ -16,7 +16,8 @@ function layerNames() {
   return scopes.map((scope) => scope.join("/"));
 }
 function tokensOf(batch, length) {
-  const rows = record.tokens, row = rows && (rows[batch] || rows[0]);
+  const rows = record.tokens;
+  const row = rows && (rows[batch] || rows[0]);
   return row && row.length === length ? row : count(length).map(String);
 }
 
@@ -25,9 +26,11 @@ function maskedCells(attention, matrix) {
   const bytes = Uint8Array.from(atob(attention.masks[attention.masked[matrix]]), (c) => c.charCodeAt(0));
   const [tall, wide] = arrays[attention.value].pool;
   const one = (i, j) => (bytes[(i * attention.keys + j) >> 3] >> (7 - ((i * attention.keys + j) & 7))) & 1;
-  return (row, column) => { // a pooled cell is masked if all of it is
+  return (row, column) => {
+    // a pooled cell is masked if all of it is
     for (let i = row * tall; i < Math.min(attention.queries, (row + 1) * tall); i++) {
-      for (let j = column * wide; j < Math.min(attention.keys, (column + 1) * wide); j++) if (!one(i, j)) return false;
+      for (let j = column * wide; j < Math.min(attention.keys, (column + 1) * wide); j++)
+        if (!one(i, j)) return false;
     }
     return true;
   };
@@ -36,9 +39,17 @@ function maskedCells(attention, matrix) {
 /* One head of one entry of the batch: what its drawings need. `gradient` and `value` are null where the file has no
    cells of them. */
 function headOf(layer, head, batch) {
-  const attention = record.attention[layer], matrix = batch * attention.heads + head;
+  const attention = record.attention[layer];
+  const matrix = batch * attention.heads + head;
   const kept = (index) => (index !== null && matrix < arrays[index].matrices ? arrays[index] : null);
-  const one = { attention, layer, head, matrix, value: kept(attention.value), gradient: kept(attention.gradient) };
+  const one = {
+    attention,
+    layer,
+    head,
+    matrix,
+    value: kept(attention.value),
+    gradient: kept(attention.gradient),
+  };
   one.queries = tokensOf(batch, attention.queries);
   one.keys = tokensOf(batch, attention.keys);
   one.masked = maskedCells(attention, matrix);
@@ -46,10 +57,23 @@ function headOf(layer, head, batch) {
   one.norm = attention.norm ? attention.norm[matrix] : null;
   return one;
 }
-const drawingsOf = (one) => [
-  one.value && { array: one.value, kind: "value", sign: "A", name: "attention weights", range: [0, matrixRange(one.value, one.matrix)[1]] },
-  one.gradient && { array: one.gradient, kind: "gradient", sign: "∂L/∂A", name: "gradient of the attention weights", range: matrixRange(one.gradient, one.matrix) },
-].filter(Boolean);
+const drawingsOf = (one) =>
+  [
+    one.value && {
+      array: one.value,
+      kind: "value",
+      sign: "A",
+      name: "attention weights",
+      range: [0, matrixRange(one.value, one.matrix)[1]],
+    },
+    one.gradient && {
+      array: one.gradient,
+      kind: "gradient",
+      sign: "∂L/∂A",
+      name: "gradient of the attention weights",
+      range: matrixRange(one.gradient, one.matrix),
+    },
+  ].filter(Boolean);
 
 // ---------------------------------------------------------------- the grid of layers and heads
 
@@ -64,8 +88,12 @@ function thumbnail(one, names, size, actions) {
   };
   const maps = drawingsOf(one).map(({ array, kind, range }) => smallMap(array, one, kind, range, size));
   return button([...maps, one.norm !== null && el("span", { class: "norm" }, brief(one.norm))], pick, {
-    class: "thumbnail", "aria-pressed": String(current), "data-layer": one.layer, "data-head": one.head,
-    "aria-label": `${names[one.layer]}, head ${one.head + 1}: ${figures}`, title: `${names[one.layer]}, head ${one.head + 1}: ${figures}`,
+    class: "thumbnail",
+    "aria-pressed": String(current),
+    "data-layer": one.layer,
+    "data-head": one.head,
+    "aria-label": `${names[one.layer]}, head ${one.head + 1}: ${figures}`,
+    title: `${names[one.layer]}, head ${one.head + 1}: ${figures}`,
   });
 }
 // A matrix with one pixel a cell, stretched.
@@ -73,98 +101,119 @@ function smallMap(array, one, kind, range, size) {
   const canvas = el("canvas", { width: array.columns, height: array.rows, class: "paints" });
   canvas.style.width = canvas.style.height = `${size}px`;
   canvas.repaint = () => {
-    const pen = canvas.getContext("2d"), ramp = ramps();
-    for (let i = 0; i < array.rows; i++) for (let j = 0; j < array.columns; j++) {
-      const x = cellOf(array, one.matrix, i, j);
-      pen.fillStyle = one.masked(i, j) ? ramp.hole : Number.isFinite(x) ? colourOf(x, kind, ...range) : ramp.alarm;
-      pen.fillRect(j, i, 1, 1);
-    }
+    const pen = canvas.getContext("2d");
+    const ramp = ramps();
+    for (let i = 0; i < array.rows; i++)
+      for (let j = 0; j < array.columns; j++) {
+        const x = cellOf(array, one.matrix, i, j);
+        pen.fillStyle = one.masked(i, j)
+          ? ramp.hole
+          : Number.isFinite(x)
+            ? colourOf(x, kind, ...range)
+            : ramp.alarm;
+        pen.fillRect(j, i, 1, 1);
+      }
   };
   canvas.repaint();
   return canvas;
 }
 function headGrid(batch, actions) {
-  const names = layerNames(), most = Math.max(...record.attention.map((one) => one.heads));
-  const width = byId("panel").clientWidth - 150, beside = width / most > 96; // A and its gradient side by side
+  const names = layerNames();
+  const most = Math.max(...record.attention.map((one) => one.heads));
+  const width = byId("panel").clientWidth - 150;
+  const beside = width / most > 96; // A and its gradient side by side
   const size = Math.max(20, Math.min(56, Math.floor((width / most - 10) / (beside ? 2 : 1))));
-  const row = (attention, layer) => el("tr", {}, el("th", { scope: "row", title: nodes[attention.node].scope }, short(names[layer], 14)),
-    count(attention.heads).map((head) => el("td", {}, thumbnail(headOf(layer, head, Math.min(batch, batchesOf(attention) - 1)), names, size, actions))));
+  const row = (attention, layer) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row", title: nodes[attention.node].scope }, short(names[layer], 14)),
+      count(attention.heads).map((head) =>
+        el(
+          "td",
+          {},
+          thumbnail(headOf(layer, head, Math.min(batch, batchesOf(attention) - 1)), names, size, actions),
+        ),
+      ),
+    );
   const caption = `Layers by heads: A, ∂L/∂A ${beside ? "beside" : "below"} it, and ‖∂L/∂A‖; each in its own range.`;
-  return el("div", { class: `head-grid ${beside ? "beside" : ""}` }, el("table", {}, el("caption", {}, caption),
-    el("thead", {}, el("tr", {}, el("td", {}), count(most).map((head) => el("th", { scope: "col" }, String(head + 1))))),
-    el("tbody", {}, record.attention.map(row))));
+  return el(
+    "div",
+    { class: `head-grid ${beside ? "beside" : ""}` },
+    el(
+      "table",
+      {},
+      el("caption", {}, caption),
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          el("td", {}),
+          count(most).map((head) => el("th", { scope: "col" }, String(head + 1))),
+        ),
+      ),
+      el("tbody", {}, record.attention.map(row)),
+    ),
+  );
 }
 const batchesOf = (attention) => Math.max(1, attention.entropy.length / attention.heads);
-
-// ---------------------------------------------------------------- one head, large
-
-// A heatmap with its tokens: queries down, keys across.
-function gridOf(one, drawing, options) {
-  const { queries, keys } = one;
-  const canvas = drawn(drawing.array, { ...options, matrix: one.matrix, kind: drawing.kind, low: drawing.range[0], high: drawing.range[1], masked: one.masked, width: options.size, height: options.size, largest: 40 });
-  const [w, h] = [parseFloat(canvas.style.width), (parseFloat(canvas.style.width) * canvas.height) / canvas.width];
-  const every = (n, length) => Math.max(1, Math.ceil((n * 11) / length));
-  const labels = (names, length, upright) => names.map((name, i) => {
-    if (i % every(names.length, length)) return null;
-    const label = el("span", { title: name }, short(name, 9));
-    label.style[upright ? "left" : "top"] = `${((i + 0.5) * length) / names.length}px`;
-    return label;
-  });
-  const long = Math.max(...keys.map((name) => widthOf(short(name, 9), "11px system-ui"))) > w / keys.length - 3;
-  const across = el("div", { class: `tokens across ${long ? "slanted" : ""}`, "aria-hidden": true }, labels(keys, w, true));
-  const down = el("div", { class: "tokens down", "aria-hidden": true }, labels(queries, h, false));
-  across.style.width = `${w}px`;
-  down.style.height = `${h}px`;
-  return { canvas, block: el("div", { class: "axes" }, el("span", {}), across, down, canvas) };
-}
-
-function headCard(one) {
-  const reading = el("p", { class: "reading", "aria-live": "polite" }, " "), canvases = [];
-  const pool = (one.value || { pool: [1, 1] }).pool, exact = pool[0] * pool[1] === 1;
-  const say = (row, column) => {
-    canvases.forEach((canvas) => canvas.mark(row, column));
-    if (row === null) { reading.textContent = " "; return; }
-    const pair = `“${one.queries[row * pool[0]]}” looks at “${one.keys[column * pool[1]]}”${exact ? "" : " and neighbours"}`;
-    const back = one.gradient ? `, ∂L/∂A = ${digits(cellOf(one.gradient, one.matrix, row, column), 3)}` : "";
-    reading.textContent = `${pair}: ${one.masked(row, column) ? "masked" : `A = ${digits(cellOf(one.value, one.matrix, row, column), 3)}`}${back}`;
-  };
-  const size = Math.max(120, Math.min(230, (byId("panel").clientWidth - 112) / 2 - 64)); // both side by side
-  const map = (drawing) => {
-    const label = `${drawing.name} of head ${one.head + 1}, ${one.queries.length} queries by ${one.keys.length} keys, from ${digits(drawing.range[0])} to ${digits(drawing.range[1])}; arrow keys read pairs`;
-    const grid = gridOf(one, drawing, { size, say, label });
-    canvases.push(grid.canvas);
-    return el("figure", { class: "attention-map", "data-kind": drawing.kind },
-      el("figcaption", {}, inlineMath(drawing.kind === "value" ? symbol({ name: "A" }) : gradientOf("A")), miniBar(drawing.kind, ...drawing.range)), grid.block);
-  };
-  const node = nodes[one.attention.node];
-  return el("article", { class: "attention-head", "data-head": one.head },
-    el("header", {}, el("h3", {}, `${layerNames()[one.layer]}, head ${one.head + 1}`),
-      el("span", {}, "entropy ", number("entropy", one.entropy, digits(one.entropy, 3)), " nats"),
-      one.norm !== null && el("span", {}, "‖∂L/∂A‖ ", number("norm", one.norm, digits(one.norm, 3)))),
-    tokenLines(one), el("div", { class: "pair" }, drawingsOf(one).map(map)), reading,
-    !one.value && el("p", { class: "note" }, "The cells of this head are not in this file."),
-    !exact && el("p", { class: "note" }, `pooled: a cell is the largest in size of ${pool[0]}×${pool[1]} entries`), node.gradient === undefined && el("p", { class: "note" }, `no gradient: ${node.why}`));
-}
-function miniBar(kind, low, high) {
-  const size = Math.max(Math.abs(low), Math.abs(high)), ends = kind === "gradient" ? [-size, size] : [low, high];
-  const bar = el("span", { class: "bar paints", "aria-hidden": true });
-  bar.repaint = () => { bar.style.background = `linear-gradient(90deg, ${count(9).map((i) => colourOf(ends[0] + ((ends[1] - ends[0]) * i) / 8, kind, low, high)).join(",")})`; };
-  bar.repaint();
-  return el("span", { class: "ends" }, digits(ends[0], 2), bar, digits(ends[1], 2));
-}
 
 function attentionPanel(state, actions) {
   const all = record.attention;
   if (!all.length) {
-    return [el("header", { class: "step-head" }, el("h2", {}, "Attention"), el("p", { class: "lead" }, "There is no attention in this record: no softmax named A."))];
+    return [
+      el(
+        "header",
+        { class: "step-head" },
+        el("h2", {}, "Attention"),
+        el("p", { class: "lead" }, "There is no attention in this record: no softmax named A."),
+      ),
+    ];
   }
-  const batches = Math.max(...all.map(batchesOf)), batch = Math.min(chosen.batch, batches - 1);
-  const attention = all[chosen.layer], own = Math.min(batch, batchesOf(attention) - 1);
-  const change = (event) => { chosen.batch = Number(event.target.value); actions.refresh(); };
-  const pick = batches > 1 && el("label", {}, "batch ", el("select", { on: { change } },
-    count(batches).map((i) => el("option", { value: i, selected: i === batch }, `item ${i + 1} of ${batches}`))));
-  return [el("header", { class: "step-head" }, el("p", { class: "kicker" }, "Attention"), el("h2", {}, "Weights and their gradients"),
-    el("p", { class: "lead" }, "Each query looks at keys with weights A. Of ∂L/∂A, orange is where more weight would raise the loss, blue where it would lower it", all.some((one) => one.masks) ? "; hatched where the mask forbids looking." : "."),
-    el("div", { class: "picks" }, pick, button("show its step", () => actions.choose(attention.node), { class: "link" }))),
-    all.length + attention.heads > 2 && headGrid(batch, actions), headCard(headOf(chosen.layer, Math.min(chosen.head, attention.heads - 1), own))];
+  const batches = Math.max(...all.map(batchesOf));
+  const batch = Math.min(chosen.batch, batches - 1);
+  const attention = all[chosen.layer];
+  const own = Math.min(batch, batchesOf(attention) - 1);
+  const change = (event) => {
+    chosen.batch = Number(event.target.value);
+    actions.refresh();
+  };
+  const pick =
+    batches > 1 &&
+    el(
+      "label",
+      {},
+      "batch ",
+      el(
+        "select",
+        { on: { change } },
+        count(batches).map((i) =>
+          el("option", { value: i, selected: i === batch }, `item ${i + 1} of ${batches}`),
+        ),
+      ),
+    );
+  return [
+    el(
+      "header",
+      { class: "step-head" },
+      el("p", { class: "kicker" }, "Attention"),
+      el("h2", {}, "Weights and their gradients"),
+      el(
+        "p",
+        { class: "lead" },
+        "Each query looks at keys with weights A. Of ∂L/∂A, orange is where more weight would raise the loss, blue where it would lower it",
+        all.some((one) => one.masks) ? "; hatched where the mask forbids looking." : ".",
+      ),
+      el(
+        "div",
+        { class: "picks" },
+        pick,
+        button("show its step", () => actions.choose(attention.node), { class: "link" }),
+      ),
+    ),
+    all.length + attention.heads > 2 && headGrid(batch, actions),
+    headCard(headOf(chosen.layer, Math.min(chosen.head, attention.heads - 1), own)),
+  ];
 }

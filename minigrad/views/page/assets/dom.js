@@ -8,7 +8,9 @@ function fill(element, properties, children) {
     if (name === "on") for (const [event, f] of Object.entries(value)) element.addEventListener(event, f);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(
+    ...children.flat().filter((child) => child !== null && child !== undefined && child !== false),
+  );
   return element;
 }
 const el = (tag, properties, ...children) => fill(document.createElement(tag), properties, children);
@@ -24,7 +26,10 @@ function digits(x, count = 4) {
   if (!Number.isFinite(x)) return digits(String(x).replace("Infinity", "inf").toLowerCase());
   if (x === 0) return "0";
   const size = Math.abs(x);
-  const text = size >= 1e-3 && size < 1e5 ? String(Number(x.toPrecision(count))) : x.toExponential(Math.min(count - 1, 2));
+  const text =
+    size >= 1e-3 && size < 1e5
+      ? String(Number(x.toPrecision(count)))
+      : x.toExponential(Math.min(count - 1, 2));
   return text.replace(/-/g, "−").replace("e+", "e");
 }
 // Two digits: what fits on a node.
@@ -34,6 +39,9 @@ function brief(x) {
   if (size >= 1e-3 && size < 1e3) return digits(x, 2);
   return x.toExponential(0).replace(/-/g, "−").replace("e+", "e");
 }
-const counted = (n) => (n < 1e4 ? String(n) : n < 1e6 ? `${+(n / 1e3).toPrecision(3)}k` : `${+(n / 1e6).toPrecision(3)}M`);
-const number = (stat, x, text) => el("span", { class: "number", "data-stat": stat, "data-value": x }, text || digits(x));
-const button = (text, on, properties) => el("button", { type: "button", on: { click: on }, ...properties }, text);
+const counted = (n) =>
+  n < 1e4 ? String(n) : n < 1e6 ? `${+(n / 1e3).toPrecision(3)}k` : `${+(n / 1e6).toPrecision(3)}M`;
+const number = (stat, x, text) =>
+  el("span", { class: "number", "data-stat": stat, "data-value": x }, text || digits(x));
+const button = (text, on, properties) =>
+  el("button", { type: "button", on: { click: on }, ...properties }, text);

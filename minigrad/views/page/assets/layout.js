@@ -8,10 +8,16 @@ const PAD = { side: 14, top: 34, bottom: 14 };
 const LANE = 20; // between lanes
 const layouts = new Map(); // of scopes, kept while nothing in them opens or closes
 const commonScope = (one, other) => ["", ...around(one)].reverse().find((scope) => within(other, scope));
-const lanesOf = grouped(wires.filter((wire) => wire.back), (wire) => commonScope(wire.source.home, wire.target.home));
+const lanesOf = grouped(
+  wires.filter((wire) => wire.back),
+  (wire) => commonScope(wire.source.home, wire.target.home),
+);
 
 function layoutOf(scope, open) {
-  const inside = [...open].filter((one) => within(one, scope)).sort().join("|");
+  const inside = [...open]
+    .filter((one) => within(one, scope))
+    .sort()
+    .join("|");
   const known = layouts.get(scope);
   if (known && known.inside === inside) return known;
   const graph = new dagre.graphlib.Graph({ multigraph: true });
@@ -56,16 +62,19 @@ function addLines(graph, scope) {
   if (ports.out.size) graph.setNode("bottom", { width: 1, height: 1 });
   return ports;
 }
-const wayName = (from, to, wire) => (from[0] === "n" && to[0] === "n" ? `w${wire.id}` : String(wire.source.id));
+const wayName = (from, to, wire) =>
+  from[0] === "n" && to[0] === "n" ? `w${wire.id}` : String(wire.source.id);
 
 // Takes dagre's figures over, the scope's own corner at 0, 0, without the helpers at top and bottom.
 function place(graph, scope, made, ports) {
   const boxes = [...made.boxes.values()];
   for (const box of boxes) ({ x: box.x, y: box.y } = graph.node(box.key));
   const ways = graph.edges().filter((e) => e.v !== "top" && e.w !== "bottom");
-  const points = ways.flatMap((e) => graph.edge(e).points), lanes = lanesOf.get(scope) || [];
+  const points = ways.flatMap((e) => graph.edge(e).points);
+  const lanes = lanesOf.get(scope) || [];
   const pad = scope ? PAD : { side: 12, top: 12, bottom: 12 };
-  const least = (list) => list.reduce((a, b) => Math.min(a, b), Infinity), most = (list) => -least(list.map((x) => -x));
+  const least = (list) => list.reduce((a, b) => Math.min(a, b), Infinity);
+  const most = (list) => -least(list.map((x) => -x));
   const left = least([...boxes.map((b) => b.x - b.width / 2), ...points.map((p) => p.x)]) - pad.side;
   const right = most([...boxes.map((b) => b.x + b.width / 2), ...points.map((p) => p.x)]) + pad.side;
   const top = least(boxes.map((b) => b.y - b.height / 2)) - pad.top;
@@ -74,13 +83,19 @@ function place(graph, scope, made, ports) {
   for (const box of boxes) Object.assign(box, shift(box));
   made.width = right - left + (lanes.length ? lanes.length * LANE + 8 : 0);
   made.height = bottom - top;
-  const heightOf = ({ source, target }) => Math.abs(placeIn(made, scope, source).y - placeIn(made, scope, target).y);
-  lanes.sort((a, b) => heightOf(a) - heightOf(b)).forEach((wire, i) => made.lanes.set(wire.id, right - left + i * LANE));
+  const heightOf = ({ source, target }) =>
+    Math.abs(placeIn(made, scope, source).y - placeIn(made, scope, target).y);
+  lanes
+    .sort((a, b) => heightOf(a) - heightOf(b))
+    .forEach((wire, i) => made.lanes.set(wire.id, right - left + i * LANE));
   for (const [kind, keys] of Object.entries(ports)) {
     for (const [source, key] of keys) made.ports[kind].set(source, shift(graph.node(key)).x);
   }
   for (const e of ways) {
-    const way = graph.edge(e).points.filter((_, i) => i % 2 === 0).map(shift); // every other lies between ranks
+    const way = graph
+      .edge(e)
+      .points.filter((_, i) => i % 2 === 0)
+      .map(shift); // every other lies between ranks
     const bent = way.flatMap((p, i) => (i && i < way.length - 1 ? upright(p, boxes) : [p]));
     made.ways.set(`${e.v}>${e.w}>${e.name}`, Object.assign(bent, { from: e.v, to: e.w }));
   }
@@ -90,14 +105,26 @@ function place(graph, scope, made, ports) {
 const placeIn = (layout, scope, node) => layout.boxes.get(childOf(scope, node.id, node.home));
 // Where a line passes boxes of a rank it stays upright as long as the tallest of them.
 function upright(p, boxes) {
-  const tall = boxes.reduce((most, box) => (Math.abs(box.y - p.y) < 1 ? Math.max(most, box.height / 2 - 6) : most), 0);
-  return tall ? [{ x: p.x, y: p.y - tall }, { x: p.x, y: p.y + tall }] : [p];
+  const tall = boxes.reduce(
+    (most, box) => (Math.abs(box.y - p.y) < 1 ? Math.max(most, box.height / 2 - 6) : most),
+    0,
+  );
+  return tall
+    ? [
+        { x: p.x, y: p.y - tall },
+        { x: p.x, y: p.y + tall },
+      ]
+    : [p];
 }
 // A port stands below, or above, that of the open box it leads to: no bend on the way through several borders.
 function straighten(made) {
   for (const way of made.ways.values()) {
-    const { from, to } = way, last = way.length - 1;
-    for (const [side, box, other, end] of [["out", made.boxes.get(from), to, last], ["in", made.boxes.get(to), from, 0]]) {
+    const { from, to } = way;
+    const last = way.length - 1;
+    for (const [side, box, other, end] of [
+      ["out", made.boxes.get(from), to, last],
+      ["in", made.boxes.get(to), from, 0],
+    ]) {
       const source = Number(other.slice(side.length));
       if (!box || !other.startsWith(side) || !box.layout || !box.layout.ports[side].has(source)) continue;
       const x = box.x - box.width / 2 + box.layout.ports[side].get(source);
@@ -110,11 +137,14 @@ function straighten(made) {
    them all, for which the scope grows. */
 function placeHeading(made, needed) {
   made.width = Math.max(made.width, needed);
-  const entries = [...made.ports.in.values()].sort((a, b) => a - b), ends = [0, ...entries, made.width];
+  const entries = [...made.ports.in.values()].sort((a, b) => a - b);
+  const ends = [0, ...entries, made.width];
   const gap = ends.findIndex((x, i) => i + 1 < ends.length && ends[i + 1] - x >= needed);
   made.heading = gap > 0 ? ends[gap] + 6 : 0;
   if (gap >= 0) return;
-  const last = entries[entries.length - 1], left = needed - entries[0], right = needed - (made.width - last);
+  const last = entries[entries.length - 1];
+  const left = needed - entries[0];
+  const right = needed - (made.width - last);
   if (right < left) {
     made.heading = last + 6;
     made.width += right;
@@ -123,5 +153,6 @@ function placeHeading(made, needed) {
   made.width += left;
   for (const box of made.boxes.values()) box.x += left;
   for (const way of made.ways.values()) for (const p of way) p.x += left;
-  for (const places of [made.ports.in, made.ports.out, made.lanes]) for (const [key, x] of places) places.set(key, x + left);
+  for (const places of [made.ports.in, made.ports.out, made.lanes])
+    for (const [key, x] of places) places.set(key, x + left);
 }

@@ -15,7 +15,8 @@ function go(at, chosenNode = null) {
 }
 // A node was clicked, or found: its own step in the phase at hand, or, of a leaf, its panel.
 function choose(id) {
-  const { phase } = steps[state.at], at = stepOf[phase === "backward" ? "backward" : "forward"].get(id);
+  const { phase } = steps[state.at];
+  const at = stepOf[phase === "backward" ? "backward" : "forward"].get(id);
   state.tab = "step";
   if (at !== undefined) go(at);
   else go(state.at, id);
@@ -33,7 +34,9 @@ function showTab(name, step) {
 }
 // Turns the copies of a block over: to the same step in another copy, if the step lies in it.
 function turn(fold, number) {
-  const { node, phase } = steps[state.at], id = state.chosen ?? node, other = id !== undefined && twinOf(nodes[id], fold, number);
+  const { node, phase } = steps[state.at];
+  const id = state.chosen ?? node;
+  const other = id !== undefined && twinOf(nodes[id], fold, number);
   copyOnTop.set(fold, number);
   if (other && state.chosen === null && stepOf[phase].has(other.id)) go(stepOf[phase].get(other.id));
   else if (other && state.chosen !== null) go(state.at, other.id);
@@ -41,7 +44,8 @@ function turn(fold, number) {
 }
 // The same for the innermost fold around the step.
 function turnAtStep(by) {
-  const id = state.chosen ?? steps[state.at].node, fold = id === undefined ? Object.keys(folds)[0] : leaderOf(id).folds.at(-1);
+  const id = state.chosen ?? steps[state.at].node;
+  const fold = id === undefined ? Object.keys(folds)[0] : leaderOf(id).folds.at(-1);
   if (fold === undefined) return;
   const total = folds[fold].copies.length;
   turn(fold, (copyOnTop.get(fold) + by + total) % total);
@@ -77,7 +81,9 @@ function toggleAll() {
 
 function play(on) {
   clearInterval(state.playing);
-  state.playing = on ? setInterval(() => (state.at < steps.length - 1 ? go(state.at + 1) : play(false)), 1100) : null;
+  state.playing = on
+    ? setInterval(() => (state.at < steps.length - 1 ? go(state.at + 1) : play(false)), 1100)
+    : null;
   byId("play").setAttribute("aria-label", on ? "Pause" : "Play");
   byId("play").setAttribute("aria-pressed", String(Boolean(on)));
   byId("now").setAttribute("aria-live", on ? "off" : "polite"); // no flood of announcements
@@ -87,13 +93,21 @@ function play(on) {
 
 function sentenceOf(step) {
   if (step.phase === "overview") return "The whole pass";
-  const node = nodes[step.node], name = `${node.op}${node.name ? `, ${node.name}` : ""}`, scope = node.scope ? `, in ${node.scope}` : "";
-  if (step.phase === "forward") return `Forward step ${step.number} of ${step.of}: ${name}${scope}, shape ${shapeOf(node)}`;
-  const to = [...new Set(node.into.filter((edge) => edge.sent !== undefined).map((edge) => labelOf(nodes[edge.source])))];
+  const node = nodes[step.node];
+  const name = `${node.op}${node.name ? `, ${node.name}` : ""}`;
+  const scope = node.scope ? `, in ${node.scope}` : "";
+  if (step.phase === "forward")
+    return `Forward step ${step.number} of ${step.of}: ${name}${scope}, shape ${shapeOf(node)}`;
+  const to = [
+    ...new Set(
+      node.into.filter((edge) => edge.sent !== undefined).map((edge) => labelOf(nodes[edge.source])),
+    ),
+  ];
   return `Backward step ${step.number} of ${step.of}: ${name}${scope}, gradient ${digits(rmsOf(node.gradient), 3)}, sent to ${to.join(", ") || "nothing"}`;
 }
 function render() {
-  const step = steps[state.at], text = sentenceOf(step);
+  const step = steps[state.at];
+  const text = sentenceOf(step);
   byId("now").textContent = text;
   byId("range").value = state.at;
   byId("range").setAttribute("aria-valuetext", text);
@@ -109,14 +123,22 @@ function stepPanel() {
   const step = steps[state.at];
   if (state.chosen !== null) {
     const node = nodes[state.chosen];
-    return node.op ? forwardPanel(node, steps[stepOf.forward.get(node.id)] || step, actions) : leafPanel(node, actions);
+    return node.op
+      ? forwardPanel(node, steps[stepOf.forward.get(node.id)] || step, actions)
+      : leafPanel(node, actions);
   }
   if (step.phase === "overview") return overviewPanel(actions);
   return (step.phase === "forward" ? forwardPanel : backwardPanel)(nodes[step.node], step, actions);
 }
 function renderPanel() {
-  const panel = byId("panel"), key = `${state.tab} ${state.at} ${state.chosen}`;
-  const made = state.tab === "step" ? stepPanel() : state.tab === "chapters" ? chaptersPanel(state, actions) : attentionPanel(state, actions);
+  const panel = byId("panel");
+  const key = `${state.tab} ${state.at} ${state.chosen}`;
+  const made =
+    state.tab === "step"
+      ? stepPanel()
+      : state.tab === "chapters"
+        ? chaptersPanel(state, actions)
+        : attentionPanel(state, actions);
   const keep = state.tab !== "step" && panel.dataset.tab === state.tab ? panel.scrollTop : 0;
   panel.replaceChildren(...made.flat().filter(Boolean));
   panel.dataset.tab = state.tab;
@@ -130,7 +152,9 @@ function renderPanel() {
 function fromHash() {
   const [, phase, n] = /^#(overview|forward|backward)(?:-(\d+))?$/.exec(location.hash) || [];
   if (!phase) return 0;
-  const found = steps.findIndex((step) => step.phase === phase && (phase === "overview" || step.number === Number(n)));
+  const found = steps.findIndex(
+    (step) => step.phase === phase && (phase === "overview" || step.number === Number(n)),
+  );
   return Math.max(0, found);
 }
 
@@ -146,66 +170,6 @@ function paint(only) {
   document.querySelectorAll("canvas, .paints").forEach((one) => one.repaint && one.repaint());
 }
 
-// ---------------------------------------------------------------- finding
-
-function openSearch() {
-  byId("query").value = "";
-  hits("");
-  byId("search").showModal();
-}
-function hits(query) {
-  const terms = query.toLowerCase().split(/\s+/).filter(Boolean);
-  const text = (node) => `${fullName(node)} ${node.op || node.kind} ${node.place || ""}`.toLowerCase();
-  const found = nodes.filter((node) => terms.every((term) => text(node).includes(term))).slice(0, 40);
-  const pick = (node) => () => { byId("search").close(); choose(node.id); };
-  byId("hits").replaceChildren(...found.map((node) => el("li", {}, button([el("bdi", {}, fullName(node)), el("span", { class: "muted" }, ` ${node.op || node.kind} · ${shapeOf(node)}`)], pick(node)))));
-  if (!found.length) byId("hits").append(el("li", { class: "muted" }, "nothing found"));
-}
-function moveInHits(event) {
-  const all = [...byId("hits").querySelectorAll("button")], i = all.indexOf(document.activeElement);
-  if (event.key === "ArrowDown" && all.length) all[Math.min(all.length - 1, i + 1)].focus();
-  else if (event.key === "ArrowUp") (i > 0 ? all[i - 1] : byId("query")).focus();
-  else if (event.key === "Enter" && document.activeElement === byId("query") && all.length) all[0].click();
-  else return;
-  event.preventDefault();
-}
-
-// ---------------------------------------------------------------- keys
-
-const keys = [
-  ["ArrowRight", "→", "next step", () => go(state.at + 1)],
-  ["ArrowLeft", "←", "previous step", () => go(state.at - 1)],
-  [" ", "space", "play or pause", () => play(!state.playing)],
-  ["Home", "Home", "first forward step", () => go(1)],
-  ["End", "End", "last backward step", () => go(steps.length - 1)],
-  ["b", "b", "first backward step", () => go(record.forward.length + 1)],
-  ["o", "o", "the whole pass", () => go(0)],
-  ["Enter", "Enter", "open or close the box at this step", toggleAtStep],
-  ["e", "e", "open or close all boxes", toggleAll],
-  ["/", "/", "find a node", openSearch],
-  ["1", "1 2 3", "step, by hand, attention", () => showTab("step")],
-  ["2", "", "", () => showTab("chapters")],
-  ["3", "", "", () => showTab("attention")],
-  [",", ", .", "the block before, the block after, of those drawn once", () => turnAtStep(-1)],
-  [".", "", "", () => turnAtStep(1)],
-  ["+", "+ − 0", "larger, smaller, fit", () => graph.larger()],
-  ["-", "", "", () => graph.smaller()],
-  ["0", "", "", () => graph.fit()],
-  ["t", "t", "light, dark, auto", () => byId("theme").click()],
-  ["?", "?", "these keys", () => byId("help").showModal()],
-];
-function pressed(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  const { target } = event, tag = target.tagName;
-  if (tag === "SELECT" || (tag === "INPUT" && target.type !== "range")) return;
-  if ((tag === "BUTTON" || tag === "SUMMARY") && (event.key === "Enter" || event.key === " ")) return;
-  const found = keys.find(([key]) => key === event.key);
-  if (!found) return;
-  event.preventDefault();
-  if (event.key !== " " && state.playing) play(false);
-  found[3]();
-}
-
 // ---------------------------------------------------------------- beginning
 
 function begin() {
@@ -214,16 +178,46 @@ function begin() {
   document.documentElement.classList.toggle("high-scripts", !fonts.scripts);
   document.documentElement.classList.toggle("small-brackets", !fonts.brackets);
   byId("title").textContent = record.title;
-  const checks = total.measured ? ` · ${total.wrong ? `✗ ${total.wrong} of ${total.measured} formulas differ` : `✓ ${total.measured} formulas agree`}` : "";
-  const skipped = record.skipped.length ? ` · not checked, no backward ran through it: ${record.skipped.join(", ")}` : "";
-  byId("summary").textContent = `${record.forward.length} steps forward, ${record.backward.length} backward, ${nodes.length} values${checks}${skipped}`;
+  const checks = total.measured
+    ? ` · ${total.wrong ? `✗ ${total.wrong} of ${total.measured} formulas differ` : `✓ ${total.measured} formulas agree`}`
+    : "";
+  const skipped = record.skipped.length
+    ? ` · not checked, no backward ran through it: ${record.skipped.join(", ")}`
+    : "";
+  byId("summary").textContent =
+    `${record.forward.length} steps forward, ${record.backward.length} backward, ${nodes.length} values${checks}${skipped}`;
   byId("summary").classList.toggle("wrong", total.wrong > 0);
   byId("range").max = steps.length - 1;
   for (const [name, text] of Object.entries(tabs)) {
-    const count = { chapters: total.wrong ? "✗" : total.measured ? "✓" : "", attention: String(record.attention.length || "") }[name];
-    byId("tabs").append(button([text, count ? el("span", { class: `count ${name === "chapters" && total.wrong ? "wrong" : ""}` }, count) : null], () => showTab(name), { "data-tab": name, hidden: count === "" }));
+    const count = {
+      chapters: total.wrong ? "✗" : total.measured ? "✓" : "",
+      attention: String(record.attention.length || ""),
+    }[name];
+    byId("tabs").append(
+      button(
+        [
+          text,
+          count
+            ? el("span", { class: `count ${name === "chapters" && total.wrong ? "wrong" : ""}` }, count)
+            : null,
+        ],
+        () => showTab(name),
+        { "data-tab": name, hidden: count === "" },
+      ),
+    );
   }
-  byId("keys").append(...keys.filter(([, shown]) => shown).flatMap(([, shown, text]) => [el("dt", {}, shown.split(" ").map((key) => el("kbd", {}, key))), el("dd", {}, text)]));
+  byId("keys").append(
+    ...keys
+      .filter(([, shown]) => shown)
+      .flatMap(([, shown, text]) => [
+        el(
+          "dt",
+          {},
+          shown.split(" ").map((key) => el("kbd", {}, key)),
+        ),
+        el("dd", {}, text),
+      ]),
+  );
   drawLegend(byId("legend"));
   state.open = openAtFirst(graph.fits);
   const on = (id, f) => byId(id).addEventListener("click", f);
@@ -232,7 +226,14 @@ function begin() {
   on("next", () => go(state.at + 1));
   on("last", () => go(steps.length - 1));
   on("play", () => play(!state.playing));
-  on("theme", () => { wanted = { auto: system.matches ? "light" : "dark", light: system.matches ? "dark" : "auto", dark: system.matches ? "auto" : "light" }[wanted]; paint(); });
+  on("theme", () => {
+    wanted = {
+      auto: system.matches ? "light" : "dark",
+      light: system.matches ? "dark" : "auto",
+      dark: system.matches ? "auto" : "light",
+    }[wanted];
+    paint();
+  });
   on("search-open", openSearch);
   on("help-open", () => byId("help").showModal());
   on("zoom-in", graph.larger);
@@ -242,15 +243,29 @@ function begin() {
   byId("range").addEventListener("input", (event) => go(Number(event.target.value)));
   byId("query").addEventListener("input", (event) => hits(event.target.value));
   byId("search").addEventListener("keydown", moveInHits);
-  for (const dialog of document.querySelectorAll("dialog")) dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+  for (const dialog of document.querySelectorAll("dialog"))
+    dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   system.addEventListener("change", () => paint());
   document.addEventListener("keydown", pressed);
   window.addEventListener("hashchange", () => go(fromHash()));
-  window.addEventListener("beforeprint", () => { paint("light"); graph.print(true); });
-  window.addEventListener("afterprint", () => { paint(); graph.print(false); });
-  for (const [event, on_] of [["pointerover", true], ["pointerout", false], ["focusin", true], ["focusout", false]]) {
+  window.addEventListener("beforeprint", () => {
+    paint("light");
+    graph.print(true);
+  });
+  window.addEventListener("afterprint", () => {
+    paint();
+    graph.print(false);
+  });
+  for (const [event, on_] of [
+    ["pointerover", true],
+    ["pointerout", false],
+    ["focusin", true],
+    ["focusout", false],
+  ]) {
     byId("panel").addEventListener(event, (happened) => {
-      const found = happened.target.closest("[data-of]") || happened.target.querySelector?.(":scope > math > [data-of]:only-child");
+      const found =
+        happened.target.closest("[data-of]") ||
+        happened.target.querySelector?.(":scope > math > [data-of]:only-child");
       if (found) graph.mark(on_ ? [Number(found.dataset.of)] : []);
     });
   }

@@ -1,7 +1,8 @@
 // ---------------------------------------------------------------- formulas: trees in, MathML elements out
 
 const MATHML = "http://www.w3.org/1998/Math/MathML";
-const ml = (tag, properties, ...children) => fill(document.createElementNS(MATHML, tag), properties, children);
+const ml = (tag, properties, ...children) =>
+  fill(document.createElementNS(MATHML, tag), properties, children);
 
 // W_Q, W1 and γ₁ have something small below; a word stands upright.
 function parts(name) {
@@ -9,12 +10,17 @@ function parts(name) {
   return found ? [found[1], found[2]] : [name, ""];
 }
 function symbol(node) {
-  const [base, below] = parts(symbolOf(node)), of = { "data-of": node.id };
+  const [base, below] = parts(symbolOf(node));
+  const of = { "data-of": node.id };
   return below ? ml("msub", of, ml("mi", {}, base), ml("mi", {}, below)) : ml("mi", of, base);
 }
 function gradientSymbol(node) {
-  return ml("mfrac", {}, ml("mrow", {}, ml("mo", { form: "prefix" }, "∂"), ml("mi", {}, "L")),
-    ml("mrow", {}, ml("mo", { form: "prefix" }, "∂"), symbol(node)));
+  return ml(
+    "mfrac",
+    {},
+    ml("mrow", {}, ml("mo", { form: "prefix" }, "∂"), ml("mi", {}, "L")),
+    ml("mrow", {}, ml("mo", { form: "prefix" }, "∂"), symbol(node)),
+  );
 }
 
 // `slots` says what stands for each placeholder of the formula.
@@ -23,14 +29,20 @@ function build(tree, slots) {
   const [tag, ...rest] = tree;
   if (tag === "slot") return slots ? slots(rest[0]) : ml("mi", {}, rest[0]);
   if (tag === "shape") return ml("mi", { class: "shape" }, rest[0]);
-  const attributes = rest.length && typeof rest[0] === "object" && !Array.isArray(rest[0]) ? rest.shift() : {};
+  const attributes =
+    rest.length && typeof rest[0] === "object" && !Array.isArray(rest[0]) ? rest.shift() : {};
   const children = rest.map((child) => build(child, slots));
-  if (["msup", "msub", "msubsup"].includes(tag) && children[0].localName === "mfrac") children[0] = bracketed(children[0]);
+  if (["msup", "msub", "msubsup"].includes(tag) && children[0].localName === "mfrac")
+    children[0] = bracketed(children[0]);
   const tall = tag === "mrow" && children.some((child) => child.localName === "mfrac");
-  if (tall) children.filter((child) => child.localName === "mo" && "()[]".includes(child.textContent)).forEach((child) => child.classList.add("tall"));
+  if (tall)
+    children
+      .filter((child) => child.localName === "mo" && "()[]".includes(child.textContent))
+      .forEach((child) => child.classList.add("tall"));
   return ml(tag, attributes, ...children);
 }
-const bracketed = (inside) => ml("mrow", {}, ml("mo", { class: "tall" }, "("), inside, ml("mo", { class: "tall" }, ")"));
+const bracketed = (inside) =>
+  ml("mrow", {}, ml("mo", { class: "tall" }, "("), inside, ml("mo", { class: "tall" }, ")"));
 const math = (...children) => ml("math", { display: "block" }, ml("mrow", {}, ...children));
 const inlineMath = (...children) => ml("math", {}, ...children);
 const equals = () => ml("mo", {}, "=");
@@ -44,7 +56,9 @@ function slotsOf(node, shapes) {
     if (name === "out") return shown(node);
     if (name === "g") return shapes ? shown(node) : gradientSymbol(node);
     const exact = node.into.filter((edge) => edge.input === name);
-    const used = (exact.length ? exact : node.into.filter((edge) => edge.input.replace(/\d+$/, "") === name)).map((edge) => shown(nodes[edge.source]));
+    const used = (
+      exact.length ? exact : node.into.filter((edge) => edge.input.replace(/\d+$/, "") === name)
+    ).map((edge) => shown(nodes[edge.source]));
     if (used.length > 1) {
       const some = used.length > 4 ? [...used.slice(0, 3), ml("mi", {}, "…"), used[used.length - 1]] : used;
       return ml("mrow", {}, ...some.flatMap((one, i) => (i ? [ml("mo", {}, ","), one] : [one])));
@@ -54,30 +68,43 @@ function slotsOf(node, shapes) {
 }
 // A formula, and below it what defines its signs.
 function whole(node, name, formula) {
-  const lines = ((node.where || {})[name] || []).map((one) => math(build(record.formulas[one], slotsOf(node))));
+  const lines = ((node.where || {})[name] || []).map((one) =>
+    math(build(record.formulas[one], slotsOf(node))),
+  );
   return lines.length ? el("div", { class: "lines" }, formula, lines) : formula;
 }
 function forwardRule(node) {
   const tree = record.formulas[node.tex];
-  return [whole(node, "", math(symbol(node), equals(), build(tree, slotsOf(node)))),
-    math(ml("mi", { class: "shape" }, tupleOf(node)), equals(), build(tree, slotsOf(node, true)))];
+  return [
+    whole(node, "", math(symbol(node), equals(), build(tree, slotsOf(node)))),
+    math(ml("mi", { class: "shape" }, tupleOf(node)), equals(), build(tree, slotsOf(node, true))),
+  ];
 }
 function backwardRule(node, edge) {
-  const name = edge.input, rule = (node.vjp || {})[name];
+  const name = edge.input;
+  const rule = (node.vjp || {})[name];
   if (rule === undefined) return [];
-  const source = nodes[edge.source], tree = record.formulas[rule];
+  const source = nodes[edge.source];
+  const tree = record.formulas[rule];
   const sign = source.uses.length > 1 ? ml("mo", { lspace: "0.28em", rspace: "0.28em" }, "+=") : equals();
-  const over = () => edge.over.split(",").flatMap((letter, i) => [...(i ? [ml("mo", {}, ",")] : []), ml("mi", {}, letter)]);
+  const over = () =>
+    edge.over.split(",").flatMap((letter, i) => [...(i ? [ml("mo", {}, ",")] : []), ml("mi", {}, letter)]);
   const sum = () => (edge.over ? [ml("munder", {}, ml("mo", {}, "∑"), ml("mrow", {}, ...over()))] : []);
-  return [whole(node, name, math(gradientSymbol(source), sign, ...sum(), build(tree, slotsOf(node)))),
-    math(ml("mi", { class: "shape" }, tupleOf(source)), equals(), ...sum(), build(tree, slotsOf(node, true)))];
+  return [
+    whole(node, name, math(gradientSymbol(source), sign, ...sum(), build(tree, slotsOf(node)))),
+    math(ml("mi", { class: "shape" }, tupleOf(source)), equals(), ...sum(), build(tree, slotsOf(node, true))),
+  ];
 }
 
 /* What this machine's fonts know of formulas. One made for them says where scripts stand and how brackets grow; others
    leave superscripts above the letter and brackets small, and page.css makes up for it. */
 function formulaFonts() {
-  const probe = ml("math", { style: "font-size: 60px" }, ml("msup", {}, ml("mi", {}, "V"), ml("mi", {}, "T")),
-    ml("mrow", {}, ml("mo", {}, "("), ml("mspace", { height: "90px", depth: "90px" }), ml("mo", {}, ")")));
+  const probe = ml(
+    "math",
+    { style: "font-size: 60px" },
+    ml("msup", {}, ml("mi", {}, "V"), ml("mi", {}, "T")),
+    ml("mrow", {}, ml("mo", {}, "("), ml("mspace", { height: "90px", depth: "90px" }), ml("mo", {}, ")")),
+  );
   document.body.append(probe);
   const [letter, script] = [...probe.querySelectorAll("mi")].map((one) => one.getBoundingClientRect());
   const { height } = probe.querySelector("mo").getBoundingClientRect();

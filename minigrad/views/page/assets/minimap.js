@@ -2,18 +2,26 @@
 
 // `colourName` says the colour of a box; each rectangle has two pixels at least, `dot` in the picture's units.
 function paintPlainly(pen, picture, colourName, dot, lines) {
-  const style = getComputedStyle(document.documentElement), known = new Map();
-  const colour = (name) => known.get(name) || known.set(name, style.getPropertyValue(`--${name}`).trim()).get(name);
+  const style = getComputedStyle(document.documentElement);
+  const known = new Map();
+  const colour = (name) =>
+    known.get(name) || known.set(name, style.getPropertyValue(`--${name}`).trim()).get(name);
   const rectangle = (box) => {
     pen.fillStyle = colour(colourName(box));
-    pen.fillRect(box.x - box.width / 2, box.y - box.height / 2, Math.max(box.width, dot), Math.max(box.height, dot));
+    pen.fillRect(
+      box.x - box.width / 2,
+      box.y - box.height / 2,
+      Math.max(box.width, dot),
+      Math.max(box.height, dot),
+    );
   };
   picture.boxes.filter((box) => box.layout).forEach(rectangle);
   if (lines) {
     pen.strokeStyle = colour("line");
     pen.lineWidth = dot / 2;
     pen.beginPath();
-    for (const line of lines) line.points.forEach((p, i) => (i ? pen.lineTo(p.x, p.y) : pen.moveTo(p.x, p.y)));
+    for (const line of lines)
+      line.points.forEach((p, i) => (i ? pen.lineTo(p.x, p.y) : pen.moveTo(p.x, p.y)));
     pen.stroke();
   }
   picture.boxes.filter((box) => !box.layout).forEach(rectangle);
@@ -43,12 +51,23 @@ function Minimap(canvas, move) {
   }
   const go = (event) => {
     const frame = canvas.getBoundingClientRect();
-    move(((event.clientX - frame.left) / frame.width) * picture.width, ((event.clientY - frame.top) / frame.height) * picture.height);
+    move(
+      ((event.clientX - frame.left) / frame.width) * picture.width,
+      ((event.clientY - frame.top) / frame.height) * picture.height,
+    );
   };
-  canvas.addEventListener("pointerdown", (event) => { canvas.setPointerCapture(event.pointerId); go(event); });
+  canvas.addEventListener("pointerdown", (event) => {
+    canvas.setPointerCapture(event.pointerId);
+    go(event);
+  });
   canvas.addEventListener("pointermove", (event) => event.buttons && go(event));
   return {
-    of: (made) => { picture = made; },
-    show: (needed, seen, colourName) => { canvas.hidden = !needed; if (needed) draw(seen, colourName); },
+    of: (made) => {
+      picture = made;
+    },
+    show: (needed, seen, colourName) => {
+      canvas.hidden = !needed;
+      if (needed) draw(seen, colourName);
+    },
   };
 }

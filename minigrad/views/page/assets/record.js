@@ -23,9 +23,12 @@ const stepOf = { forward: new Map(), backward: new Map() }; // node to the step 
 steps.forEach((step, at) => step.node !== undefined && stepOf[step.phase].set(step.node, at));
 
 // From which step on a node's whole gradient is known: once all its uses have sent their part.
-const roots = new Set(record.roots), root = roots.size === 1 ? nodes[record.roots[0]] : null;
+const roots = new Set(record.roots);
+const root = roots.size === 1 ? nodes[record.roots[0]] : null;
 for (const node of nodes) {
-  const sent = node.uses.filter((edge) => edge.sent !== undefined).map((edge) => stepOf.backward.get(edge.target));
+  const sent = node.uses
+    .filter((edge) => edge.sent !== undefined)
+    .map((edge) => stepOf.backward.get(edge.target));
   const start = roots.has(node.id) ? stepOf.backward.get(node.id) : -1;
   node.knownAt = node.gradient === undefined ? Infinity : Math.max(start, ...sent);
 }
@@ -38,11 +41,13 @@ const role = (node) => {
   const names = new Set(node.op ? [] : node.uses.map((edge) => edge.input));
   return names.size === 1 && [...names][0].length > 1 ? [...names][0] : "";
 };
-const symbolOf = (node) => (isLoss(node) ? "L" : node.name || role(node) || `${node.op ? "t" : "c"}_${node.id}`);
+const symbolOf = (node) =>
+  isLoss(node) ? "L" : node.name || role(node) || `${node.op ? "t" : "c"}_${node.id}`;
 const labelOf = (node) => node.name || node.op || role(node) || `${node.kind} ${node.id}`;
 const fullName = (node) => (node.scope ? `${node.scope}/${labelOf(node)}` : labelOf(node));
 const shapeOf = (node) => (node.shape ? node.shape.join("×") : "scalar");
-const tupleOf = (node) => `(${(node.shape || []).join(", ")}${node.shape && node.shape.length === 1 ? "," : ""})`;
+const tupleOf = (node) =>
+  `(${(node.shape || []).join(", ")}${node.shape && node.shape.length === 1 ? "," : ""})`;
 const stateOf = (node) => ({ name: node.state, glyph: states[node.state][0], words: states[node.state][1] });
 const rmsOf = (array) => (array === undefined ? undefined : arrays[array].rms);
 

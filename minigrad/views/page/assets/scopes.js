@@ -18,7 +18,8 @@ function grouped(list, keyOf) {
 
 const leaders = nodes.filter((node) => node.lead === undefined);
 const leaderOf = (id) => nodes[nodes[id].lead ?? id];
-for (const node of leaders) Object.assign(node, { copies: [], wires: [], folds: around(node.home).filter((scope) => folds[scope]) });
+for (const node of leaders)
+  Object.assign(node, { copies: [], wires: [], folds: around(node.home).filter((scope) => folds[scope]) });
 for (const node of nodes) leaderOf(node.id).copies.push(node);
 
 // ---------------------------------------------------------------- long scopes
@@ -26,9 +27,15 @@ for (const node of nodes) leaderOf(node.id).copies.push(node);
 const TOGETHER = 150; // ops of one scope; a longer one is cut into parts, in the order they ran
 
 function cutIntoParts() {
-  const long = [...grouped(leaders.filter((node) => node.op), (node) => node.home)].filter(([, ops]) => ops.length > TOGETHER);
+  const long = [
+    ...grouped(
+      leaders.filter((node) => node.op),
+      (node) => node.home,
+    ),
+  ].filter(([, ops]) => ops.length > TOGETHER);
   for (const [home, ops] of long) {
-    const levels = Math.ceil(Math.log(ops.length) / Math.log(TOGETHER)), most = Math.ceil(ops.length ** (1 / levels));
+    const levels = Math.ceil(Math.log(ops.length) / Math.log(TOGETHER));
+    const most = Math.ceil(ops.length ** (1 / levels));
     ops.forEach((node, i) => {
       const names = home ? [home] : [];
       for (let size = most ** (levels - 1); size >= most; size /= most) {
@@ -39,7 +46,8 @@ function cutIntoParts() {
     });
   }
   const cut = new Set(long.map(([home]) => home));
-  for (const node of leaders) { // a leaf goes along if all its uses lie in one part
+  for (const node of leaders) {
+    // a leaf goes along if all its uses lie in one part
     const homes = new Set(node.uses.map((edge) => leaderOf(edge.target).home));
     if (!node.op && cut.has(node.home) && homes.size === 1) [node.home] = homes;
   }
@@ -51,11 +59,15 @@ cutIntoParts();
 const copyOnTop = new Map(Object.keys(folds).map((fold) => [fold, 0]));
 const numberIn = (node, fold) => (node.copy || {})[fold] || 0;
 for (const node of leaders) {
-  node.byNumbers = new Map(node.copies.map((copy) => [node.folds.map((fold) => numberIn(copy, fold)).join(), copy]));
+  node.byNumbers = new Map(
+    node.copies.map((copy) => [node.folds.map((fold) => numberIn(copy, fold)).join(), copy]),
+  );
 }
 // The copy of a leader that is on top.
 function onTop(node) {
-  return node.copies.length === 1 ? node : node.byNumbers.get(node.folds.map((fold) => copyOnTop.get(fold)).join()) || node;
+  return node.copies.length === 1
+    ? node
+    : node.byNumbers.get(node.folds.map((fold) => copyOnTop.get(fold)).join()) || node;
 }
 function turnTo(node) {
   for (const fold of leaderOf(node.id).folds) copyOnTop.set(fold, numberIn(node, fold));
@@ -63,7 +75,9 @@ function turnTo(node) {
 // The same node in another copy of a block.
 function twinOf(node, fold, number) {
   const leader = leaderOf(node.id);
-  return leader.byNumbers.get(leader.folds.map((one) => (one === fold ? number : numberIn(node, one))).join());
+  return leader.byNumbers.get(
+    leader.folds.map((one) => (one === fold ? number : numberIn(node, one))).join(),
+  );
 }
 
 // ---------------------------------------------------------------- lines
@@ -71,14 +85,17 @@ function twinOf(node, fold, number) {
 /* Uses of values that are one line: those between the same two leaders, as the same input, within a copy or from one
    copy to another. */
 function findWires() {
-  const found = new Map(), times = new Map();
+  const found = new Map();
+  const times = new Map();
   for (const edge of edges) {
     const [source, target] = [leaderOf(edge.source), leaderOf(edge.target)];
-    const use = `${edge.source}>${edge.target}>${edge.input}`, nth = times.get(use) || 0;
+    const use = `${edge.source}>${edge.target}>${edge.input}`;
+    const nth = times.get(use) || 0;
     times.set(use, nth + 1);
     const name = source.copies.length > 1 ? edge.input.replace(/\d+$/, "") : edge.input;
     const key = `${source.id}>${target.id}>${name}>${nth}>${edge.apart ? "back" : ""}`;
-    if (!found.has(key)) found.set(key, { id: found.size, source, target, edges: [], back: Boolean(edge.apart) });
+    if (!found.has(key))
+      found.set(key, { id: found.size, source, target, edges: [], back: Boolean(edge.apart) });
     found.get(key).edges.push(edge);
   }
   return [...found.values()];
@@ -114,12 +131,14 @@ for (const node of leaders) {
   const homes = new Set(node.wires.length ? node.wires.map((wire) => wire.home) : [node.home]);
   for (const home of homes) members.get(home).push({ key: `n${node.id}`, node, first: node.id });
 }
-for (const scope of scopeSet) members.get(outer(scope)).push({ key: `s${scope}`, scope, first: nodesIn(scope)[0].id });
+for (const scope of scopeSet)
+  members.get(outer(scope)).push({ key: `s${scope}`, scope, first: nodesIn(scope)[0].id });
 for (const list of members.values()) list.sort((a, b) => a.first - b.first);
 
 const wiresOf = new Map(["", ...scopeSet].map((scope) => [scope, []]));
 for (const wire of wires) {
-  for (const scope of new Set(["", ...around(wire.home), ...around(wire.target.home)])) wiresOf.get(scope).push(wire);
+  for (const scope of new Set(["", ...around(wire.home), ...around(wire.target.home)]))
+    wiresOf.get(scope).push(wire);
 }
 
 // The child of `scope` that holds a node at home in `home`; null if it is outside.

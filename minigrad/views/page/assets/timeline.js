@@ -8,22 +8,33 @@ function Timeline(canvas) {
     const node = nodes[step.node];
     if (faulty([node])) return { colour: "alarm", worse: 99 };
     if (step.phase === "forward") return { colour: "accent", worse: 0 };
-    return node.bin === ALARM ? { colour: "alarm", worse: 99 } : { colour: `bin${node.bin}`, worse: node.bin };
+    return node.bin === ALARM
+      ? { colour: "alarm", worse: 99 }
+      : { colour: `bin${node.bin}`, worse: node.bin };
   };
-  const ticks = steps.slice(1).map(tickOf), forward = record.forward.length;
-  function place(i, width) { // of tick i, left and width
+  const ticks = steps.slice(1).map(tickOf);
+  const forward = record.forward.length;
+  function place(i, width) {
+    // of tick i, left and width
     const each = (width - (forward < ticks.length ? GAP : 0)) / Math.max(1, ticks.length);
     return [i * each + (i >= forward ? GAP : 0), each];
   }
   function paint() {
-    const width = canvas.clientWidth, height = canvas.clientHeight, ratio = window.devicePixelRatio || 1;
+    const width = canvas.clientWidth;
+    const height = canvas.clientHeight;
+    const ratio = window.devicePixelRatio || 1;
     if (!width) return;
     Object.assign(canvas, { width: width * ratio, height: height * ratio });
-    const pen = canvas.getContext("2d"), style = getComputedStyle(document.documentElement), columns = new Map();
+    const pen = canvas.getContext("2d");
+    const style = getComputedStyle(document.documentElement);
+    const columns = new Map();
     pen.scale(ratio, ratio);
     ticks.forEach((tick, i) => {
-      const [left, each] = place(i, width), column = each < 1 ? Math.floor(left) : left, known = columns.get(column);
-      if (!known || tick.worse >= known.worse || i + 1 === at) columns.set(column, { ...tick, i, each: Math.max(1, each - (each > 4 ? 2 : 0)) });
+      const [left, each] = place(i, width);
+      const column = each < 1 ? Math.floor(left) : left;
+      const known = columns.get(column);
+      if (!known || tick.worse >= known.worse || i + 1 === at)
+        columns.set(column, { ...tick, i, each: Math.max(1, each - (each > 4 ? 2 : 0)) });
     });
     for (const [left, { colour, i, each }] of columns) {
       pen.globalAlpha = at === 0 || i < at || colour === "alarm" ? 0.85 : 0.3;
@@ -40,5 +51,10 @@ function Timeline(canvas) {
   }
   canvas.repaint = paint;
   new ResizeObserver(paint).observe(canvas);
-  return { at: (step) => { at = step; paint(); } };
+  return {
+    at: (step) => {
+      at = step;
+      paint();
+    },
+  };
 }

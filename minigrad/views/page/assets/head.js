@@ -1,0 +1,105 @@
+// ---------------------------------------------------------------- one head, large
+
+// A heatmap with its tokens: queries down, keys across.
+function gridOf(one, drawing, options) {
+  const { queries, keys } = one;
+  const canvas = drawn(drawing.array, {
+    ...options,
+    matrix: one.matrix,
+    kind: drawing.kind,
+    low: drawing.range[0],
+    high: drawing.range[1],
+    masked: one.masked,
+    width: options.size,
+    height: options.size,
+    largest: 40,
+  });
+  const [w, h] = [
+    parseFloat(canvas.style.width),
+    (parseFloat(canvas.style.width) * canvas.height) / canvas.width,
+  ];
+  const every = (n, length) => Math.max(1, Math.ceil((n * 11) / length));
+  const labels = (names, length, upright) =>
+    names.map((name, i) => {
+      if (i % every(names.length, length)) return null;
+      const label = el("span", { title: name }, short(name, 9));
+      label.style[upright ? "left" : "top"] = `${((i + 0.5) * length) / names.length}px`;
+      return label;
+    });
+  const long =
+    Math.max(...keys.map((name) => widthOf(short(name, 9), "11px system-ui"))) > w / keys.length - 3;
+  const across = el(
+    "div",
+    { class: `tokens across ${long ? "slanted" : ""}`, "aria-hidden": true },
+    labels(keys, w, true),
+  );
+  const down = el("div", { class: "tokens down", "aria-hidden": true }, labels(queries, h, false));
+  across.style.width = `${w}px`;
+  down.style.height = `${h}px`;
+  return { canvas, block: el("div", { class: "axes" }, el("span", {}), across, down, canvas) };
+}
+
+function headCard(one) {
+  const reading = el("p", { class: "reading", "aria-live": "polite" }, " ");
+  const canvases = [];
+  const pool = (one.value || { pool: [1, 1] }).pool;
+  const exact = pool[0] * pool[1] === 1;
+  const say = (row, column) => {
+    canvases.forEach((canvas) => canvas.mark(row, column));
+    if (row === null) {
+      reading.textContent = " ";
+      return;
+    }
+    const pair = `“${one.queries[row * pool[0]]}” looks at “${one.keys[column * pool[1]]}”${exact ? "" : " and neighbours"}`;
+    const back = one.gradient ? `, ∂L/∂A = ${digits(cellOf(one.gradient, one.matrix, row, column), 3)}` : "";
+    reading.textContent = `${pair}: ${one.masked(row, column) ? "masked" : `A = ${digits(cellOf(one.value, one.matrix, row, column), 3)}`}${back}`;
+  };
+  const size = Math.max(120, Math.min(230, (byId("panel").clientWidth - 112) / 2 - 64)); // both side by side
+  const map = (drawing) => {
+    const label = `${drawing.name} of head ${one.head + 1}, ${one.queries.length} queries by ${one.keys.length} keys, from ${digits(drawing.range[0])} to ${digits(drawing.range[1])}; arrow keys read pairs`;
+    const grid = gridOf(one, drawing, { size, say, label });
+    canvases.push(grid.canvas);
+    return el(
+      "figure",
+      { class: "attention-map", "data-kind": drawing.kind },
+      el(
+        "figcaption",
+        {},
+        inlineMath(drawing.kind === "value" ? symbol({ name: "A" }) : gradientOf("A")),
+        miniBar(drawing.kind, ...drawing.range),
+      ),
+      grid.block,
+    );
+  };
+  const node = nodes[one.attention.node];
+  return el(
+    "article",
+    { class: "attention-head", "data-head": one.head },
+    el(
+      "header",
+      {},
+      el("h3", {}, `${layerNames()[one.layer]}, head ${one.head + 1}`),
+      el("span", {}, "entropy ", number("entropy", one.entropy, digits(one.entropy, 3)), " nats"),
+      one.norm !== null && el("span", {}, "‖∂L/∂A‖ ", number("norm", one.norm, digits(one.norm, 3))),
+    ),
+    tokenLines(one),
+    el("div", { class: "pair" }, drawingsOf(one).map(map)),
+    reading,
+    !one.value && el("p", { class: "note" }, "The cells of this head are not in this file."),
+    !exact &&
+      el("p", { class: "note" }, `pooled: a cell is the largest in size of ${pool[0]}×${pool[1]} entries`),
+    node.gradient === undefined && el("p", { class: "note" }, `no gradient: ${node.why}`),
+  );
+}
+function miniBar(kind, low, high) {
+  const size = Math.max(Math.abs(low), Math.abs(high));
+  const ends = kind === "gradient" ? [-size, size] : [low, high];
+  const bar = el("span", { class: "bar paints", "aria-hidden": true });
+  bar.repaint = () => {
+    bar.style.background = `linear-gradient(90deg, ${count(9)
+      .map((i) => colourOf(ends[0] + ((ends[1] - ends[0]) * i) / 8, kind, low, high))
+      .join(",")})`;
+  };
+  bar.repaint();
+  return el("span", { class: "ends" }, digits(ends[0], 2), bar, digits(ends[1], 2));
+}

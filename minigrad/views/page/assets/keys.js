@@ -1,0 +1,36 @@
+// ---------------------------------------------------------------- keys
+
+const keys = [
+  ["ArrowRight", "→", "next step", () => go(state.at + 1)],
+  ["ArrowLeft", "←", "previous step", () => go(state.at - 1)],
+  [" ", "space", "play or pause", () => play(!state.playing)],
+  ["Home", "Home", "first forward step", () => go(1)],
+  ["End", "End", "last backward step", () => go(steps.length - 1)],
+  ["b", "b", "first backward step", () => go(record.forward.length + 1)],
+  ["o", "o", "the whole pass", () => go(0)],
+  ["Enter", "Enter", "open or close the box at this step", toggleAtStep],
+  ["e", "e", "open or close all boxes", toggleAll],
+  ["/", "/", "find a node", openSearch],
+  ["1", "1 2 3", "step, by hand, attention", () => showTab("step")],
+  ["2", "", "", () => showTab("chapters")],
+  ["3", "", "", () => showTab("attention")],
+  [",", ", .", "the block before, the block after, of those drawn once", () => turnAtStep(-1)],
+  [".", "", "", () => turnAtStep(1)],
+  ["+", "+ − 0", "larger, smaller, fit", () => graph.larger()],
+  ["-", "", "", () => graph.smaller()],
+  ["0", "", "", () => graph.fit()],
+  ["t", "t", "light, dark, auto", () => byId("theme").click()],
+  ["?", "?", "these keys", () => byId("help").showModal()],
+];
+function pressed(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const { target } = event;
+  const tag = target.tagName;
+  if (tag === "SELECT" || (tag === "INPUT" && target.type !== "range")) return;
+  if ((tag === "BUTTON" || tag === "SUMMARY") && (event.key === "Enter" || event.key === " ")) return;
+  const found = keys.find(([key]) => key === event.key);
+  if (!found) return;
+  event.preventDefault();
+  if (event.key !== " " && state.playing) play(false);
+  found[3]();
+}
