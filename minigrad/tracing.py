@@ -99,6 +99,7 @@ class Trace(recording.Trace):
         tokens: Sequence[Any] | None = None,
         title: str | None = None,
         arrays: str = "pooled",
+        scale: str = "run",
     ) -> Path:
         """Write a page that steps forward and backward through the record: one file, no network.
 
@@ -107,13 +108,16 @@ class Trace(recording.Trace):
                 each of the batch.
             arrays: "pooled", a few megabytes in all; "full", every entry; "none", only sizes and
                 ranges. Every head of attention is kept in the first two.
+            scale: of the colours: "run" spans the gradients of this run, "fixed" is 1e-8 to 1e4
+                on every page, for comparing two.
         Raises: ArgumentError if the folder is missing, the tokens do not fit any attention in the
             record, or the record or its arrays are larger than a browser can open.
         """
         from .views.page import write_page
 
         self._settle()
-        return write_page(self, path, tokens=tokens, title=title, arrays=arrays)
+        options = {"tokens": tokens, "title": title, "arrays": arrays, "scale": scale}
+        return write_page(self, path, **options)
 
     def derivation(self, path: str | Path) -> Path:
         """Write the backward pass out as a person would, in Markdown with LaTeX for GitHub."""

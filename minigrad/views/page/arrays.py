@@ -29,7 +29,7 @@ STEPS = (Limits(64, 64), Limits(64, 16), Limits(32, 8), Limits(16, 4), Limits(8,
 HEADS = (Limits(64, ALL), Limits(32, ALL), Limits(16, ALL), Limits(8, ALL), Limits(8, 256))
 CELLS = 750_000  # 4 bytes each, 4 MB of text in all
 FULL = 30_000_000  # what a browser opens, 160 MB of text
-KINDS = ("pooled", "full", "none")
+KINDS = {"pooled": (STEPS, HEADS), "full": ([Limits(ALL, ALL)],) * 2, "none": ([Limits(1, 0)],) * 2}
 
 
 class Arrays:
@@ -41,89 +41,86 @@ class Arrays:
                 f"html(arrays=...): arrays must be one of {', '.join(KINDS)}, got {kind!r}"
             )
         self.kind = kind
-        self._kept: list[Any] = []
+        self._kept: list[tuple[Any, tuple[int, ...]]] = []
         self._known: dict[tuple[Any, ...], list[int]] = {}
-        self._seen: dict[int, tuple[Any, int]] = {}  # by id, each alive so that no id comes again
         self._heads: set[int] = set()
 
-    def add(self, array: Any, *, heads: bool = False) -> int | None:
-        """The number of an array; None for what has no numbers. Args: heads: keep every matrix."""
-        if array is None or np.asarray(array).dtype.kind not in "fiub":
+    def add(
+        self, array: Any, shape: tuple[int, ...] | None = None, *, heads: bool = False
+    ) -> int | None:
+        """The number of an array, or of the facts that are kept of one; None for what has none.
+
+        Args: heads: keep every matrix.
+        """
+        if array is None or (isinstance(array, np.ndarray) and array.dtype.kind not in "fiub"):
             return None
-        if id(array) not in self._seen:
-            self._seen[id(array)] = array, self._number(np.asarray(array))
-        known = self._seen[id(array)][1]
+        known = self._number(array, array.shape if shape is None else shape)
         self._heads |= {known} if heads else set()
         return known
 
-    def _number(self, array: Any) -> int:
+    def _number(self, array: Any, shape: tuple[int, ...]) -> int:
         """The number of an array, the same for all that hold the same."""
-        alike = self._known.setdefault((array.shape, array.dtype, str(facts_of(array))), [])
+        key = (shape, str(facts_of(array)), getattr(array, "dtype", None))
+        alike = self._known.setdefault(key, [])
         for known in alike:
-            if np.array_equal(self._kept[known], array, equal_nan=array.dtype.kind == "f"):
+            kept = self._kept[known][0]
+            if kept is array or isinstance(array, Facts):
+                return known
+            if np.array_equal(kept, array, equal_nan=array.dtype.kind == "f"):
                 return known
         alike.append(len(self._kept))
-        self._kept.append(array)
+        self._kept.append((array, shape))
         return alike[-1]
 
     def packed(self) -> list[dict[str, Any]]:
         """All arrays, pooled no more than the page's size asks for."""
-        rest = [a for i, a in enumerate(self._kept) if i not in self._heads]
-        limits = self._limits(STEPS, rest)
-        heads = self._limits(HEADS, [self._kept[i] for i in self._heads])
-        return [
-            pack(array, heads if i in self._heads else limits) for i, array in enumerate(self._kept)
-        ]
+        limits = [self._limits(heads) for heads in (False, True)]
+        return [pack(a, limits[i in self._heads], shape) for i, (a, shape) in enumerate(self._kept)]
 
-    def _limits(self, steps: tuple[Limits, ...], arrays: list[Any]) -> Limits:
+    def _limits(self, heads: bool) -> Limits:
         """Raises: ArgumentError if all entries are asked for and are more than a browser opens."""
-        if self.kind == "none":
-            return Limits(1, 0)
-        if self.kind == "full":
-            count = sum(array.size for array in arrays)
-            if count > FULL:
-                raise ArgumentError(
-                    f'html(arrays="full"): the arrays hold {count:,} numbers, more than the '
-                    f'{FULL:,} that a browser opens; arrays="pooled" keeps the look of each'
-                )
-            return Limits(ALL, ALL)
-        fits = (one for one in steps if sum(_cells(a.shape, one) for a in arrays) <= CELLS)
-        return next(fits, steps[-1])
+        shapes = [s for i, (_, s) in enumerate(self._kept) if (i in self._heads) == heads]
+        steps = KINDS[self.kind][heads]
+        fits = (one for one in steps if sum(_cells(shape, one) for shape in shapes) <= CELLS)
+        found = next(fits, steps[-1])
+        count = sum(_cells(shape, found) for shape in shapes)
+        if count > FULL:
+            raise ArgumentError(
+                f'html(arrays="full"): the arrays hold {count:,} numbers, more than the '
+                f'{FULL:,} that a browser opens; arrays="pooled" keeps the look of each'
+            )
+        return found
 
 
-def pack(array: Any, limits: Limits = STEPS[0]) -> dict[str, Any]:
+def pack(
+    array: Any, limits: Limits = STEPS[0], shape: tuple[int, ...] | None = None
+) -> dict[str, Any]:
     """One array: its shape and range, and its cells as base64 of little-endian float32.
 
     The range is of all entries, before pooling; the rms of those that no mask has set to -inf.
-    Cells outside what float32 holds well are divided by `scale`, a power of two.
+    Cells outside what float32 holds well are divided by `scale`, a power of two. Of facts alone
+    there are no cells.
 
     >>> pack(np.array([[1.0, 2.0]]))["data"]
     'AACAPwAAAEA='
     """
-    rows, columns = (1, *array.shape)[-2:] if array.shape else (1, 1)
-    kept = array.reshape(prod(array.shape[:-2]), rows, columns)[: limits.matrices]
+    facts, shape = facts_of(array), array.shape if shape is None else shape
+    found = {"min": facts.low, "max": facts.high, "rms": facts.unmasked_rms}
+    made = {"shape": list(shape)} | {name: number(x) for name, x in found.items()}
+    if isinstance(array, Facts):
+        return made | {"rows": 0, "columns": 0, "pool": [1, 1], "matrices": 0, "data": ""}
+    rows, columns = (1, *shape)[-2:] if shape else (1, 1)
+    kept = array.reshape(prod(shape[:-2]), rows, columns)[: limits.matrices]
     tall, wide = (-(-n // limits.side) or 1 for n in (rows, columns))
     cells = pooled(kept, tall, wide).astype(np.float64)
     size = float(np.abs(cells, where=np.isfinite(cells), out=np.zeros_like(cells)).max(initial=0.0))
     scale = 1.0 if size == 0 or 1e-30 < size < 1e30 else 2.0 ** np.floor(np.log2(size))
-    made = _ranges(array, facts_of(array)) | {
-        "rows": cells.shape[1],
-        "columns": cells.shape[2],
-        "pool": [tall, wide],
+    made |= {"rows": cells.shape[1], "columns": cells.shape[2], "pool": [tall, wide]}
+    made |= {
         "matrices": len(cells),
         "data": b64encode((cells / scale).astype("<f4").tobytes()).decode(),
     }
     return made if scale == 1.0 else made | {"scale": scale}
-
-
-def _ranges(array: Any, facts: Facts) -> dict[str, Any]:
-    return {
-        "shape": list(array.shape),
-        "dtype": str(array.dtype),
-        "min": number(facts.low),
-        "max": number(facts.high),
-        "rms": number(facts.unmasked_rms),
-    }
 
 
 def _cells(shape: tuple[int, ...], limits: Limits) -> int:

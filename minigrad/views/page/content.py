@@ -7,14 +7,13 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ...engine.errors import ArgumentError
-from ..colors import BINS, FIXED
+from ..colors import BINS, DARK, FIXED, LIGHT, Scale, Theme, ink_on
 from ..data import node_to_dict
-from ..model import STATES, Model
+from ..model import STATES, WORST_FIRST, Model
 from ..plain import one_line
 from ..repeats import repeats
 from .arrays import Arrays
-from .chapters import chapters
-from .formulas import Formulas
+from .formulas import Formulas, chapters
 from .heads import attention_of, tokens_of
 
 if TYPE_CHECKING:
@@ -33,94 +32,113 @@ def page_content(
     tokens: Sequence[Any] | None = None,
     title: str | None = None,
     arrays: str = "pooled",
+    scale: str = "run",
 ) -> dict[str, Any]:
     """Everything the page needs, ready for JSON.
 
-    Raises: ArgumentError for a record that is too long for a page, or arrays too large.
+    Raises: ArgumentError for a record that is too long for a page, arrays too large, and values of
+        options that it does not know.
     """
     if len(trace.entries) > MOST:
         raise ArgumentError(
             f"html: this trace holds {len(trace.entries):,} values, a page at most {MOST:,}; "
             "trace fewer steps of the run, or see all of it with t.table() or t.draw(path, depth=1)"
         )
-    kept, formulas = Arrays(arrays), Formulas()
-    model = Model(trace)
-    nodes = [_node(model, entry, kept, formulas) for entry in trace.entries]
-    edges = [_edge(model, edge, kept) for edge in trace.edges]
-    attention = attention_of(trace, kept)
+    if scale not in ("run", "fixed"):
+        raise ArgumentError(f"html(scale=...): scale must be 'run' or 'fixed', got {scale!r}")
+    trace.judge()
+    made = _Content(Model(trace), Arrays(arrays), scale)
+    attention = attention_of(trace, made.arrays)
     return {
         "title": one_line(title or "One forward and backward pass"),
-        "nodes": nodes,
-        "edges": edges,
-        "folds": _folds(model),
-        "forward": trace.forward_steps,
-        "backward": trace.backward_steps,
-        "roots": trace.roots,
-        "chapters": chapters(model),
-        "skipped": [one_line(scope) for scope in model.checks.skipped],
+        **made.graph(),
+        "chapters": chapters(made.model),
+        "skipped": [one_line(scope) for scope in made.model.checks.skipped],
+        "unchecked": made.model.checks.unchecked,
         "attention": attention,
         "tokens": tokens_of(tokens, trace, attention),
-        "formulas": formulas.trees,
-        "arrays": kept.packed(),
+        "formulas": made.formulas.trees,
+        "arrays": made.arrays.packed(),
         "kept": arrays,
-        "scale": FIXED.bounds,
-        "states": {state: [glyph, words] for state, (glyph, _, words) in STATES.items()},
+        "scale": made.scale.bounds,
+        "palette": {"light": _palette(LIGHT), "dark": _palette(DARK)},
+        "states": {state: [STATES[state][0], STATES[state][2]] for state in WORST_FIRST},
     }
 
 
-# ---------------------------------------------------------------- nodes, edges and folds
+def _palette(theme: Theme) -> dict[str, Sequence[str]]:
+    """The picture's colours of gradients: of boxes, of ink on them, and of thin lines."""
+    return {"bin": theme.bins, "ink": [*map(ink_on, theme.bins)], "line": theme.lines}
 
 
-def _node(model: Model, entry: Entry, arrays: Arrays, formulas: Formulas) -> dict[str, Any]:
-    node = node_to_dict(model.trace, entry)
-    made = {key: value for key, value in node.items() if key not in LEFT_OUT}
-    made["home"] = one_line(model.place[entry.id])
-    for name in ("name", "scope", "place"):
-        made[name] = one_line(made[name] or "")
-    made["value"], made["gradient"] = arrays.add(entry.value), arrays.add(entry.gradient)
-    made |= _copy(model, entry)
-    if entry.gradient is not None:
-        made["bin"] = _bin(entry.gradient_rms)
-    if entry.tex:
-        made |= formulas.of(entry)
-    return {key: value for key, value in made.items() if value not in (None, "", [], {})}
+class _Content:
+    """The graph of a record as plain data; its arrays and formulas are collected on the way."""
 
+    def __init__(self, model: Model, arrays: Arrays, scale: str) -> None:
+        self.model, self.arrays, self.formulas = model, arrays, Formulas()
+        self.scale: Scale = model.scale if scale == "run" else FIXED
 
-def _copy(model: Model, entry: Entry) -> dict[str, Any]:
-    """Which entry it is a copy of, and the number of the copy in each fold around it, if not 0."""
-    fold = model.fold
-    lead = fold.leader(entry.id)
-    if lead == entry.id:
-        return {}
-    numbers = fold.copy_of[entry.id].items()
-    return {"lead": lead, "copy": {one_line(fold.lift(scope)): n for scope, n in numbers if n}}
+    def graph(self) -> dict[str, Any]:
+        model, trace = self.model, self.model.trace
+        return {
+            "nodes": [self.node(entry) for entry in trace.entries],
+            "edges": [self.edge(edge) for edge in trace.edges],
+            "folds": self.folds(),
+            "forward": trace.forward_steps,
+            "backward": trace.backward_steps,
+            "roots": trace.roots,
+            "flow": model.flow,
+            "path": [edge.target for edge in model.path.edges] if model.path else [],
+        }
 
+    def node(self, entry: Entry) -> dict[str, Any]:
+        node = node_to_dict(self.model.trace, entry)
+        made = {key: value for key, value in node.items() if key not in LEFT_OUT}
+        made["home"] = self.model.place[entry.id]
+        made |= {name: one_line(made[name] or "") for name in ("name", "scope", "home", "place")}
+        made["value"] = self.arrays.add(entry.value, entry.shape)
+        made["gradient"] = self.arrays.add(entry.gradient, entry.shape)
+        made |= self.copy(entry)
+        made |= {"broken": entry.broken or None, "unresponsive": self.model.unresponsive(entry)}
+        if entry.gradient is not None:
+            made["bin"] = self.bin(entry.gradient_rms, entry)
+        if entry.tex:
+            made |= self.formulas.of(entry)
+        return {key: value for key, value in made.items() if value not in (None, "", [], {})}
 
-def _folds(model: Model) -> dict[str, Any]:
-    """Of each scope that is drawn for several: how they are called together, and each by itself."""
-    fold = model.fold
-    copies: dict[str, list[str]] = {}
-    for scope, first in fold.firsts.items():
-        if fold.lift(first) == first:
-            copies.setdefault(first, [first]).append(scope)
-    return {
-        one_line(first): {"name": one_line(fold.names[first]), "copies": [*map(one_line, scopes)]}
-        for first, scopes in copies.items()
-    }
+    def copy(self, entry: Entry) -> dict[str, Any]:
+        """Which entry it is a copy of, and its number in each fold around it, if not 0."""
+        fold, lead = self.model.fold, self.model.fold.leader(entry.id)
+        if lead == entry.id:
+            return {}
+        numbers = fold.copy_of[entry.id].items()
+        return {"lead": lead, "copy": {one_line(fold.lift(scope)): n for scope, n in numbers if n}}
 
+    def folds(self) -> dict[str, Any]:
+        """Of each scope drawn for several: what they are called together, and each by itself."""
+        fold = self.model.fold
+        copies: dict[str, list[str]] = {}
+        for scope, first in fold.firsts.items():
+            if fold.lift(first) == first:
+                copies.setdefault(first, [first]).append(scope)
+        return {
+            one_line(first): {"name": one_line(fold.names[first]), "copies": [*map(one_line, all)]}
+            for first, all in copies.items()
+        }
 
-def _edge(model: Model, edge: Edge, arrays: Arrays) -> dict[str, Any]:
-    made: dict[str, Any] = {"source": edge.source, "target": edge.target, "input": edge.input}
-    if apart := model.fold.apart(edge.source, edge.target):
-        made["apart"] = apart
-    if (axes := repeats(model.trace, edge)) is not None:
-        made["over"] = ",".join(axes.letters)
-    if edge.contribution is not None:
-        made["sent"] = arrays.add(edge.contribution)
-        made["bin"] = _bin(edge.contribution_rms)
-    return made
+    def edge(self, edge: Edge) -> dict[str, Any]:
+        trace = self.model.trace
+        made: dict[str, Any] = {"source": edge.source, "target": edge.target, "input": edge.input}
+        if apart := self.model.fold.apart(edge.source, edge.target):
+            made["apart"] = apart
+        if (axes := repeats(trace, edge)) is not None:
+            made["over"] = ",".join(axes.letters)
+        if edge.contribution is not None:
+            made["sent"] = self.arrays.add(edge.contribution, trace.entries[edge.source].shape)
+            made["bin"] = self.bin(edge.contribution_rms, trace.entries[edge.target])
+        return made
 
-
-def _bin(size: float | None) -> int:
-    """The colour of a gradient; what is not finite has one of its own, which is red."""
-    return BINS if size is not None and not isfinite(size) else FIXED.bin(size or 0.0)
+    def bin(self, size: float | None, by: Entry) -> int:
+        """The colour of a gradient; what is not finite, or wrong, has one of its own: red."""
+        size = size or 0.0
+        return BINS if by.state == "wrong" or not isfinite(size) else self.scale.bin(size)

@@ -1,19 +1,22 @@
-"""Formulas as the page has them: trees of MathML, each once; and with shapes for symbols."""
+"""Formulas as the page has them: trees of MathML, each once; with shapes; and as measured."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..data import number as as_json
 from ..formula import Node, definitions, fill, mathml, number, parse
 from ..formula.mathml import Tree
 from ..formula.products import gradient_of, symbol_name
 from ..formula.tree import EMPTY, EQUALS, items_of, row, script
+from ..model import Model
+from ..plain import one_line
 
 if TYPE_CHECKING:
-    from ...recording.record import Entry
+    from ...recording.record import Check, Entry
 
-__all__ = ["Formulas", "shape_text", "shapes_of", "tree_of"]
+__all__ = ["Formulas", "chapters", "shapes_of"]
 
 
 class Formulas:
@@ -46,15 +49,6 @@ class Formulas:
         return self.add(fill(body, settings)), [*map(self.add, lines)]
 
 
-def tree_of(tex: str) -> Tree:
-    r"""The tree of a formula, its slots to be filled by the page.
-
-    >>> tree_of("-<g>")
-    ['mrow', ['mo', '−'], ['slot', 'g']]
-    """
-    return mathml(parse(tex))
-
-
 def shapes_of(tex: str, shapes: Mapping[str, tuple[int, ...]]) -> Tree:
     """The tree with each symbol's shape in its place, and that of ∂L/∂X in its own.
 
@@ -77,3 +71,40 @@ def shapes_of(tex: str, shapes: Mapping[str, tuple[int, ...]]) -> Tree:
 
 def shape_text(shape: tuple[int, ...]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+def chapters(model: Model) -> list[dict[str, Any]]:
+    """The gradients of the hand-derived steps, in order; `call` tells calls of layers apart."""
+    calls: dict[int, int] = {}
+    return [
+        {"call": calls.setdefault(id(check.symbols), len(calls)), **_gradient(check, model)}
+        for check in model.checks
+    ]
+
+
+def _gradient(check: Check, model: Model) -> dict[str, Any]:
+    shapes = {s: model.trace.entries[i].shape for s, i in check.symbols.items()}
+    made: dict[str, Any] = {
+        "scope": one_line(check.scope),
+        "number": check.number,
+        "title": check.title,
+        "forward": mathml(parse(check.forward)),
+        "forward_shapes": shapes_of(check.forward, shapes),
+        "symbol": check.symbol,
+        "node": check.symbols.get(check.symbol),
+        "formula": mathml(parse(check.formula)),
+        "shapes": shapes_of(check.formula, shapes),
+        "shape": shape_text(check.shape),
+        "rms": as_json(check.rms),
+        "ok": None,
+    }
+    if (difference := check.difference) is not None:
+        made |= {
+            "ok": difference.ok,
+            "difference": as_json(difference.relative),
+            "tolerance": difference.tolerance,
+            "index": list(difference.index),
+            "engine": as_json(difference.engine),
+            "by_hand": as_json(difference.formula),
+        }
+    return made

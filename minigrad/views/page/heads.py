@@ -26,13 +26,13 @@ def attention_of(trace: Trace, arrays: Arrays) -> list[dict[str, Any]]:
     return [
         {
             "node": one.entry.id,
-            "value": arrays.add(one.entry.value, heads=True),
-            "gradient": arrays.add(one.entry.gradient, heads=True),
+            "value": arrays.add(one.entry.value, one.entry.shape, heads=True),
+            "gradient": arrays.add(one.entry.gradient, one.entry.shape, heads=True),
             "heads": one.heads,
             "queries": len(one.queries),
             "keys": len(one.keys),
-            "entropy": _rounded(_entropy(one.A)),
-            "norm": None if one.dA is None else _rounded(np.sqrt((one.dA**2).sum((-2, -1)))),
+            "entropy": _numbers(_entropy(one.A)),
+            "norm": None if one.dA is None else _numbers(np.linalg.norm(one.dA, axis=(-2, -1))),
             **_masks(one.forbidden),
         }
         for one in attentions(trace)
@@ -45,8 +45,8 @@ def _entropy(A: Any) -> Any:
     return row_entropy(A).sum(axis=-1, where=counted) / np.maximum(counted.sum(axis=-1), 1)
 
 
-def _rounded(figures: Any) -> list[Any]:
-    return [number(float(f"{x:.6g}")) for x in np.ravel(figures)]
+def _numbers(figures: Any) -> list[Any]:
+    return [*map(number, figures.ravel().tolist())]
 
 
 def _masks(forbidden: Any) -> dict[str, Any]:
@@ -70,14 +70,12 @@ def tokens_of(
         return None
     nested = bool(tokens) and all(isinstance(t, list | tuple) for t in tokens)
     rows = [[one_line(str(token)) for token in row] for row in (tokens if nested else [tokens])]
-    lengths = {a["keys"] for a in attention} | {a["queries"] for a in attention}
-    if attention and (wrong := [len(row) for row in rows if len(row) not in lengths]):
+    sizes = {a["keys"] for a in attention} | {a["queries"] for a in attention}
+    batches = {1, *(trace.entries[a["node"]].shape[0] for a in attention)}
+    got = {len(row) for row in rows}
+    if attention and (not got <= sizes or len(rows) not in batches):
         raise ArgumentError(
-            f"html(tokens=...): attention is over {sorted(lengths)} positions, not {wrong[0]}"
-        )
-    batches = {trace.entries[a["node"]].shape[0] for a in attention}
-    if nested and attention and len(rows) not in {1, *batches}:
-        raise ArgumentError(
-            f"html(tokens=...): the batch holds {sorted(batches)}, got tokens for {len(rows)}"
+            f"html(tokens=...): attention is over {sorted(sizes)} positions, in batches of "
+            f"{sorted(batches)}; got {len(rows)} list(s) of {sorted(got)} names"
         )
     return rows

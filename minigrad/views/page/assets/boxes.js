@@ -34,7 +34,9 @@ function sizeOf({ node, scope }) {
     node.name || isLoss(node)
       ? widthOf(titleOf(node), FONT.title)
       : widthOf(titleOf(node), FONT.op) + (node.op ? widthOf(` t${node.id}`, FONT.small) + 12 : 0);
-  const width = Math.ceil(Math.max(title, widthOf(below(node), FONT.small))) + 24 + (hasCap(node) ? CAP : 10);
+  const mark = node.check ? widthOf(" ✓", FONT.small) : 0;
+  const width =
+    Math.ceil(Math.max(title, widthOf(below(node), FONT.small) + mark)) + 24 + (hasCap(node) ? CAP : 10);
   return { width, height: (node.op ? 44 : 40) + (isCopied(node) && hasCap(node) ? 8 : 0) };
 }
 function headingWidth(scope) {
@@ -52,7 +54,7 @@ function spreadOf(some) {
   const [low, high] = [brief(sizes[0]), brief(sizes[sizes.length - 1])];
   return low === high ? [low] : [low, `to ${high}`];
 }
-const WORST_FIRST = ["wrong", "non-finite", "exploding", "vanishing", "zero", "ok", "cancels", "none"];
+const WORST_FIRST = Object.keys(states);
 const RED = new Set(["wrong", "non-finite"]);
 const worstOf = (some) => WORST_FIRST.find((state) => some.some((node) => node.state === state));
 // The state of several nodes: that of all, or the worst and where it is.

@@ -165,6 +165,9 @@ let wanted = "auto";
 function paint(only) {
   const theme = only || (wanted !== "auto" ? wanted : system.matches ? "dark" : "light");
   document.documentElement.dataset.theme = theme;
+  for (const [name, colours] of Object.entries(record.palette[theme])) {
+    colours.forEach((colour, i) => document.documentElement.style.setProperty(`--${name}${i}`, colour));
+  }
   byId("theme").textContent = { auto: "◐ Auto", light: "☀ Light", dark: "☾ Dark" }[wanted];
   byId("theme").setAttribute("aria-label", `Colours: ${wanted}`);
   document.querySelectorAll("canvas, .paints").forEach((one) => one.repaint && one.repaint());

@@ -31,9 +31,10 @@ function openAtFirst(fits) {
 
 // The scale of gradients.
 function drawLegend(place) {
-  const power = (x) =>
-    el("span", { class: "power" }, "10", el("sup", {}, String(+x.toFixed(1)).replace("-", "−")));
   const { scale } = record;
+  const [low, middle, high] = [0, (scale.length - 1) / 2, scale.length - 1].map((i) =>
+    digits(10 ** scale[i], 2),
+  );
   place.append(
     el("span", { class: "label" }, "gradient, rms"),
     el(
@@ -44,9 +45,7 @@ function drawLegend(place) {
     el(
       "span",
       { class: "bounds" },
-      power(scale[0]),
-      power((scale[0] + scale[scale.length - 1]) / 2),
-      power(scale[scale.length - 1]),
+      [low, middle, high].map((text) => el("span", {}, text)),
     ),
   );
 }

@@ -171,6 +171,8 @@ function alongCopies(fold, actions) {
   );
 }
 
+const withCode = (text) => text.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
+
 function verdicts(actions) {
   const measured_ = nodes.filter((node) => node.check);
   const wrong = measured_.filter((node) => !node.check.ok);
@@ -205,7 +207,7 @@ function verdicts(actions) {
       el(
         "p",
         { class: "flow-of" },
-        `${record.flow[0].toUpperCase()}${record.flow.slice(1)}. `,
+        withCode(`${record.flow[0].toUpperCase()}${record.flow.slice(1)}. `),
         record.path && button("Show the way", () => actions.way(record.path), { class: "link" }),
       ),
   ];

@@ -6,8 +6,8 @@ function Timeline(canvas) {
   // How a tick is coloured: worse is drawn over better where several share a pixel.
   const tickOf = (step) => {
     const node = nodes[step.node];
-    if (faulty([node])) return { colour: "alarm", worse: 99 };
-    if (step.phase === "forward") return { colour: "accent", worse: 0 };
+    if (step.phase === "forward")
+      return node.broken ? { colour: "alarm", worse: 99 } : { colour: "accent", worse: 0 };
     return node.bin === ALARM
       ? { colour: "alarm", worse: 99 }
       : { colour: `bin${node.bin}`, worse: node.bin };
