@@ -34,10 +34,10 @@ HOSTILE = '</script><img src=x onerror="window.hurt=1">\'"&\u202e שלום'
 # ---------------------------------------------------------------- pages
 
 
-def self_attention() -> Trace:
+def self_attention(**options: Any) -> Trace:
     rng = np.random.default_rng(3)
     x = mg.tensor(rng.normal(size=(2, 5, 7)), requires_grad=True, name="X")
-    with mg.trace() as t, mg.scope("attention"):
+    with mg.trace(**options) as t, mg.scope("attention"):
         out = SelfAttention(7, 3, 2, rng=rng)(x, create_causal_mask(5))
         mg.mean(out * out).named("loss").backward()
     return t
@@ -477,20 +477,6 @@ def test_chapters_show_each_step_with_its_measured_difference(
     )
 
 
-def test_what_is_not_finite_is_red_wherever_it_is_drawn(browser: Browser, tmp_path: Path) -> None:
-    x = mg.tensor(np.array([0.0, 1.0]), requires_grad=True, name="x")
-    with mg.trace() as trace, np.errstate(all="ignore"):
-        mg.sum(mg.sqrt(x) * 2.0).backward()
-    page = browser.new_page(color_scheme="light")
-    view = Opened(trace, page, trace.html(tmp_path / "infinite.html"))
-    red, drawn = "rgb(179, 38, 30)", "(e, part) => getComputedStyle(e)[part]"
-    assert page.locator(".node.parameter .cap rect").first.evaluate(drawn, "fill") == red
-    assert page.locator(".bars .track i").first.evaluate(drawn, "backgroundColor") == red
-    view.press("End")
-    assert page.locator(".line.sent .stroke").first.evaluate(drawn, "stroke") == red
-    page.close()
-
-
 def test_a_chapter_leads_to_the_step_that_finds_its_gradient(opened: Callable[..., Opened]) -> None:
     view = opened("self")
     view.press("2")
@@ -500,23 +486,59 @@ def test_a_chapter_leads_to_the_step_that_finds_its_gradient(opened: Callable[..
     assert "output projection" in view.text(".by-hand")
 
 
-def test_a_planted_wrong_rule_turns_its_chapter_red(
-    browser: Browser, tmp_path: Path, opened: Callable[..., Opened]
+RED = "rgb(179, 38, 30)"
+DRAWN = "(e, part) => getComputedStyle(e)[part]"
+TICKS = """() => {
+  const c = document.getElementById("ticks"), pixels = c.getContext("2d");
+  const { data } = pixels.getImageData(0, c.height / 2, c.width, 1);
+  let red = 0;
+  for (let i = 0; i < data.length; i += 4) red += data[i] > 150 && data[i + 1] < 90;
+  return red / c.width;
+}"""
+
+
+def test_what_is_not_finite_is_red_wherever_it_is_drawn(browser: Browser, tmp_path: Path) -> None:
+    x = mg.tensor(np.array([0.0, 1.0]), requires_grad=True, name="x")
+    with mg.trace() as trace, np.errstate(all="ignore"):
+        mg.sum(mg.sqrt(x) * 2.0 + mg.log(x - 1.0)).backward()
+    page = browser.new_page(color_scheme="light")
+    view = Opened(trace, page, trace.html(tmp_path / "infinite.html"))
+    assert page.locator(".node.parameter .cap .fill").first.evaluate(DRAWN, "fill") == RED
+    assert page.locator(".bars .track i").first.evaluate(DRAWN, "backgroundColor") == RED
+    assert "NaN or ∞ appears first" in view.text(".verdict.wrong")  # of a value
+    assert page.evaluate(TICKS) > 0.2
+    log = next(e for e in trace.entries if e.op == "log")
+    assert "faulty" in (page.locator(f'[data-node="{log.id}"]').get_attribute("class") or "")
+    view.press("End", "ArrowLeft")
+    assert page.locator(".line.line8.sent .stroke").first.evaluate(DRAWN, "stroke") == RED
+    page.close()
+
+
+def test_a_planted_wrong_rule_is_red_on_node_line_timeline_and_chapter(
+    browser: Browser, tmp_path: Path
 ) -> None:
     with graphs.wrong_softmax():
-        trace = self_attention()
-    page = browser.new_page()
+        trace = self_attention(check="ops")
+    page = browser.new_page(color_scheme="light")
     view = Opened(trace, page, trace.html(tmp_path / "wrong.html"))
+    assert page.evaluate(TICKS) > 0.01
+    assert "1 of 12 steps wrong" in view.text("#summary")
+    assert "rule for x is no derivative" in view.text(".verdict.wrong")
+    faulty = page.locator(".node.faulty")
+    assert faulty.get_attribute("data-node") == str(trace["A"].id)
+    assert faulty.locator(".cap .fill").evaluate(DRAWN, "fill") == RED
+    assert page.locator(".line.line8.sent .stroke").evaluate(DRAWN, "stroke") == RED
+    view.open(f"#backward-{trace.backward_steps.index(trace['A'].id) + 1}")
+    assert "WRONG" in view.text("p.measured.differs")
     view.press("2")
-    assert "First wrong step: 3, softmax" in view.text("#panel .verdict.wrong")
-    assert "chapter wrong" in (page.locator('.chapter[data-step="3"]').get_attribute("class") or "")
-    assert "chapter right" in (page.locator('.chapter[data-step="2"]').get_attribute("class") or "")
     first = trace.check().first_wrong
     assert first is not None
     assert first.difference is not None
+    assert f"First wrong step: {first.number}, softmax" in view.text("#panel .verdict.wrong")
     shown = view.value('.verdict.wrong [data-stat="difference"]')
     np.testing.assert_allclose(shown, first.difference.relative, rtol=1e-12)
-    assert "differ" in view.text("#summary")
+    classes = [page.locator(f'.chapter[data-step="{n}"]').get_attribute("class") for n in (2, 3)]
+    assert ["wrong" in (one or "") for one in classes] == [False, True]
     page.close()
 
 

@@ -48,10 +48,7 @@ class Arrays:
     def add(
         self, array: Any, shape: tuple[int, ...] | None = None, *, heads: bool = False
     ) -> int | None:
-        """The number of an array, or of the facts that are kept of one; None for what has none.
-
-        Args: heads: keep every matrix.
-        """
+        """The number of an array, or of facts kept of one. Args: heads: keep every matrix."""
         if array is None or (isinstance(array, np.ndarray) and array.dtype.kind not in "fiub"):
             return None
         known = self._number(array, array.shape if shape is None else shape)

@@ -65,7 +65,7 @@ def _masks(forbidden: Any) -> dict[str, Any]:
 def tokens_of(
     tokens: Sequence[Any] | None, trace: Trace, attention: list[dict[str, Any]]
 ) -> list[list[str]] | None:
-    """One list of names for each of the batch, or one for all, that fits the attention there is."""
+    """One list of names for each of the batch, or one for all, that fits the attention."""
     if tokens is None:
         return None
     nested = bool(tokens) and all(isinstance(t, list | tuple) for t in tokens)

@@ -181,15 +181,19 @@ function begin() {
   document.documentElement.classList.toggle("high-scripts", !fonts.scripts);
   document.documentElement.classList.toggle("small-brackets", !fonts.brackets);
   byId("title").textContent = record.title;
-  const checks = total.measured
-    ? ` · ${total.wrong ? `✗ ${total.wrong} of ${total.measured} formulas differ` : `✓ ${total.measured} formulas agree`}`
-    : "";
+  const checked = nodes.filter((node) => node.check);
+  const wrongSteps = checked.filter((node) => !node.check.ok).length;
+  const verdictOf = (wrong, all, right, differ) =>
+    !all ? "" : wrong ? ` · ✗ ${wrong} of ${all} ${differ}` : ` · ✓ ${all} ${right}`;
+  const checks =
+    verdictOf(wrongSteps, checked.length, "steps measured", "steps wrong") +
+    verdictOf(total.wrong, total.measured, "formulas agree", "formulas differ");
   const skipped = record.skipped.length
     ? ` · not checked, no backward ran through it: ${record.skipped.join(", ")}`
     : "";
   byId("summary").textContent =
     `${record.forward.length} steps forward, ${record.backward.length} backward, ${nodes.length} values${checks}${skipped}`;
-  byId("summary").classList.toggle("wrong", total.wrong > 0);
+  byId("summary").classList.toggle("wrong", total.wrong + wrongSteps > 0);
   byId("range").max = steps.length - 1;
   for (const [name, text] of Object.entries(tabs)) {
     const count = {

@@ -173,6 +173,11 @@ function alongCopies(fold, actions) {
 
 const withCode = (text) => text.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
 
+// Why steps were not measured, and how many of them.
+function notMeasured() {
+  const reasons = Object.entries(record.unchecked).map(([why, times]) => `${times} ${why}`);
+  return reasons.length ? ` Not measured: ${reasons.join(", ")}.` : "";
+}
 function verdicts(actions) {
   const measured_ = nodes.filter((node) => node.check);
   const wrong = measured_.filter((node) => !node.check.ok);
@@ -192,7 +197,7 @@ function verdicts(actions) {
       el(
         "p",
         { class: "verdict right" },
-        `✓ ${measured_.length} of ${record.backward.length} backward steps equal numeric derivatives of their ops.`,
+        `✓ ${measured_.length} of ${record.backward.length} backward steps equal numeric derivatives of their ops.${notMeasured()}`,
       ),
     broken &&
       el(
