@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .engine.errors import DTypeError
+from .engine.errors import ArgumentError, DTypeError
 from .engine.tensor import Tensor
 from .recording import record
 from .recording import trace as recording
@@ -100,6 +100,7 @@ class Trace(recording.Trace):
         title: str | None = None,
         arrays: str = "pooled",
         scale: str = "run",
+        check: str | None = None,
     ) -> Path:
         """Write a page that steps forward and backward through the record: one file, no network.
 
@@ -110,12 +111,18 @@ class Trace(recording.Trace):
                 ranges. Every head of attention is kept in the first two.
             scale: of the colours: "run" spans the gradients of this run, "fixed" is 1e-8 to 1e4
                 on every page, for comparing two.
+            check: "ops" measures every backward step first, as `check(ops=True)` does, and marks
+                each.
         Raises: ArgumentError if the folder is missing, the tokens do not fit any attention in the
             record, or the record or its arrays are larger than a browser can open.
         """
         from .views.page import write_page
 
         self._settle()
+        if check not in (None, "ops"):
+            raise ArgumentError(f"html(check=...): check must be None or 'ops', got {check!r}")
+        if check:
+            self.checked(ops=True)
         options = {"tokens": tokens, "title": title, "arrays": arrays, "scale": scale}
         return write_page(self, path, **options)
 

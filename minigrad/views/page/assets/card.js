@@ -67,7 +67,7 @@ function heatCard(index, name, stat, properties = {}) {
   if (0 < array.matrices && array.matrices < all)
     notes.push(`the first ${array.matrices} of ${all} matrices`);
   const empty = array.rows * array.columns * array.matrices === 0;
-  const leftOut = record.kept === "none" && array.rms !== 0;
+  const leftOut = array.shape.every((n) => n > 0);
   if (!empty) show();
   return el(
     "figure",
