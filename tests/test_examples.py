@@ -23,6 +23,7 @@ FAST = {
     "induction_heads": COMPILED,
     "reverse_sequences": COMPILED,
     "sine_lstm": COMPILED,
+    "summarizer": COMPILED,
 }
 EXAMPLES = [
     pytest.param(
