@@ -127,6 +127,7 @@ class Entry:
     seconds: float = 0.0
     backward_seconds: float | None = None
     needs: bool = False
+    calls: tuple[int, ...] = ()  # of each scope it stands in, which call of it, from 0
     why: str = ""  # why there is no gradient, or why it is zero in theory
     check: StepCheck | None = None  # its backward rules against a numeric derivative
     unchecked: str = ""  # why there is no such check

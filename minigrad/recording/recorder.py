@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..engine.context import Listener, current, listen
+from ..engine.context import Context, Listener, current, listen
 from ..engine.errors import ArgumentError
 from ..engine.graph import Node, writes
 from ..engine.op import Op, Shaped
@@ -63,6 +64,8 @@ class Recorder(Listener):
         self._into: dict[int, list[Edge]] = {}
         self._from: dict[int, list[Edge]] = {}
         self._calls: dict[int, Invocation] = {}
+        self._contexts: dict[int, tuple[Context, tuple[int, ...]]] = {}
+        self._entered: Counter[Any] = Counter()  # how often each scope was, within one call
         self._given_memory: set[int] = set()  # of leaves, which someone may overwrite
         self._written = writes.latest
         self._judged = (0, 0)  # how many entries and backward steps there were
@@ -81,7 +84,7 @@ class Recorder(Listener):
         """The record is whole: let go of the run's tensors."""
         self._settle()
         self._ids, self._owners, self._by_data, self._arrays = {}, [], {}, []
-        self._given = {}
+        self._given, self._contexts = {}, {}
         if self.keep == "summaries":
             self._calls = {}
 
@@ -158,6 +161,22 @@ class Recorder(Listener):
             return facts_of(array) if array.dtype.kind in "fiub" else None
         return array.copy("K") if id(_owner(array)) in self._given_memory else array
 
+    def _calls_within(self, context: Context) -> tuple[int, ...]:
+        """Which call of each scope this is: every `with` of one has a context of its own."""
+        known = self._contexts.get(id(context))
+        if known is not None:
+            return known[1]
+        outer, found = context.outer, ()
+        if outer is not None and context.scope:
+            found = self._calls_within(outer)
+            if context.scope != outer.scope:
+                inner = len(context.scope.split("/"))
+                within = outer.scope, found, context.scope
+                found = (*(*found, *[0] * inner)[: inner - 1], self._entered[within])
+                self._entered[within] += 1
+        self._contexts[id(context)] = context, found
+        return found
+
     def _source(self, value: Any, scope: str) -> int | None:
         """The entry of an input; None for a plain number, which is none."""
         return self._leaf(value, scope) if isinstance(value, Tensor | np.ndarray) else None
@@ -189,7 +208,8 @@ class Recorder(Listener):
         output: Any,
         seconds: float,
     ) -> None:
-        scope, node, out = current().scope, output.node, output._data
+        context, node, out = current(), output.node, output._data
+        scope = context.scope
         sources = [self._source(value, scope) for value in inputs]
         forms = zip(inputs, sources, strict=True)
         form = Shaped(out.shape, out.dtype)
@@ -213,6 +233,7 @@ class Recorder(Listener):
             declared=call,
             seconds=seconds,
             needs=node is not None,
+            calls=self._calls_within(context),
         )
         self._calls[entry.id] = call
         self._by_data.setdefault(id(out), entry.id)

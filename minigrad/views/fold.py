@@ -55,7 +55,7 @@ def folded(trace: Trace, home: dict[int, str]) -> Fold:
     settings, use one another in the same way. `home` is changed for leaves that not all of the
     copies have: they stand outside.
     """
-    fold, inside = Fold(), _ops_by_scope(trace)
+    fold, inside = Fold(), _ops_by_scope(trace, home)
     children: dict[str, list[str]] = {}
     for path in filter(None, inside):
         children.setdefault(path.rpartition("/")[0], []).append(path)
@@ -64,7 +64,9 @@ def folded(trace: Trace, home: dict[int, str]) -> Fold:
             scopes = list(run)
             if len(scopes) < 2 or not re.search(r"\d", _name(scopes[0])):
                 continue
-            for _, group in groupby(scopes, key=lambda path: _signature(trace, path, inside[path])):
+            for _, group in groupby(
+                scopes, key=lambda path: _signature(trace, home, path, inside[path])
+            ):
                 _fold_run(trace, home, fold, list(group), inside)
     return fold
 
@@ -77,29 +79,29 @@ def _without_digits(path: str) -> str:
     return re.sub(r"\d+", "#", _name(path))
 
 
-def _ops_by_scope(trace: Trace) -> Inside:
+def _ops_by_scope(trace: Trace, home: dict[int, str]) -> Inside:
     """The ops within each scope, in the order they ran."""
     inside: Inside = {}
     for entry in trace.entries:
         if entry.op is not None:
-            scope = entry.scope
+            scope = home[entry.id]
             inside.setdefault("", []).append(entry)
             for end in [i for i, c in enumerate(scope) if c == "/"] + [len(scope)] * bool(scope):
                 inside.setdefault(scope[:end], []).append(entry)
     return inside
 
 
-def _signature(trace: Trace, path: str, ops: list[Entry]) -> tuple[Any, ...]:
+def _signature(trace: Trace, home: dict[int, str], path: str, ops: list[Entry]) -> tuple[Any, ...]:
     """What must be the same for two scopes to be drawn as one."""
     at = {entry.id: i for i, entry in enumerate(ops)}
     return tuple(
         (
-            entry.scope[len(path) :],
+            home[entry.id][len(path) :],
             entry.op,
             entry.name,
             entry.shape,
             entry.needs,
-            tuple(entry.settings.items()),
+            () if path.endswith("]") else tuple(entry.settings.items()),  # steps take other indices
             tuple((edge.input, at.get(edge.source)) for edge in trace.into(entry)),
         )
         for entry in ops

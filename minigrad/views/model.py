@@ -17,6 +17,7 @@ from ..engine.op import registry
 from ..recording.reach import gain
 from .colors import Scale
 from .fold import Fold, folded
+from .loops import scopes_with_steps
 from .plain import one_line, sized
 
 if TYPE_CHECKING:
@@ -55,9 +56,20 @@ class Model:
     def __init__(self, trace: Trace, *, fold: bool = True) -> None:
         trace.judge()
         self.trace = trace
-        self.home = _homes(trace)
-        self.fold = folded(trace, self.home) if fold else Fold()
+        self.home, self.fold = self._folded() if fold else (_homes(trace, {}), Fold())
         self.place = {i: self.fold.lift(scope) for i, scope in self.home.items()}
+
+    def _folded(self) -> tuple[dict[int, str], Fold]:
+        """Scopes and folds; loops whose steps all differ have no scopes of their own."""
+        without: frozenset[str] = frozenset()
+        while True:
+            home = _homes(self.trace, scopes_with_steps(self.trace, without))
+            fold = folded(self.trace, home)
+            loops = {scope.rpartition("[")[0] for scope in _prefixes(home) if scope.endswith("]")}
+            alike = {scope.rpartition("[")[0] for scope in fold.times}
+            if not loops - alike - without:
+                return home, fold
+            without |= loops - alike
 
     @cached_property
     def checks(self) -> Checks:
@@ -205,14 +217,20 @@ def parts(scope: str) -> list[str]:
     return scope.split("/") if scope else []
 
 
-def _homes(trace: Trace) -> dict[int, str]:
+def _homes(trace: Trace, scopes: dict[int, str]) -> dict[int, str]:
     """The scope of each entry: an op's own; for a leaf the innermost that holds all its uses."""
-    found = {entry.id: entry.scope for entry in trace.entries}
+    found = {entry.id: scopes.get(entry.id, entry.scope) for entry in trace.entries}
     for entry in trace.entries:
-        uses = [parts(trace[edge.target].scope) for edge in trace.uses(entry)]
+        uses = [parts(found[edge.target]) for edge in trace.uses(entry)]
         if entry.op is None and uses:
             found[entry.id] = "/".join(_shared(uses))
     return found
+
+
+def _prefixes(home: dict[int, str]) -> set[str]:
+    """Every scope, and those around it."""
+    scopes = set(home.values())
+    return {"/".join(parts(scope)[:k]) for scope in scopes for k in range(1, len(parts(scope)) + 1)}
 
 
 def _shared(scopes: Sequence[list[str]]) -> list[str]:
