@@ -61,11 +61,13 @@ class Trace(recording.Trace):
         path: str | Path,
         *,
         theme: str = "auto",
-        scale: str = "fixed",
+        scale: str = "run",
+        style: str = "standard",
+        direction: str | None = None,
         depth: int | None = None,
         focus: str | None = None,
         fold: bool = True,
-        saved: bool = True,
+        saved: bool | None = None,
     ) -> Path:
         """Draw the graph: values flow down, gradients back up; their lines are wider if larger.
 
@@ -76,21 +78,32 @@ class Trace(recording.Trace):
         Args:
             path: ends in .svg, .png, .pdf, .dot or .gv.
             theme: "auto" (an SVG follows its reader's light or dark), "light", "dark" or "print".
-            scale: "fixed", 1e-8 to 1e4 in every picture, or "auto", just what this trace needs.
+            scale: "run", colours from the smallest to the largest gradient of this run, or "fixed",
+                1e-8 to 1e4 in every picture.
+            style: "standard", "slide" (large type, from left to right, nothing but names and
+                gradients), or "full" (costs as well, and every box however many there are).
+            direction: "down" or "right", where values flow.
             depth: draw scopes deeper than this as one box each; 0 leaves only the outermost.
             focus: draw only what lies in scopes of this name or path, and what touches them.
             fold: draw blocks that repeat (block0, block1, ...) once, with the range of their
                 gradients and a line for what each hands to the next.
-            saved: draw a dotted line from what an op saved for backward.
+            saved: draw a dotted line from what an op saved for backward; not on slides, unless
+                asked.
         Returns: the path.
-        Raises: ArgumentError for other values or a missing directory; MissingDependencyError
-            without a renderer.
+        Raises: ArgumentError for other values, a missing directory or more than a picture takes;
+            MissingDependencyError without a renderer.
         """
         from .views.picture import draw_trace
 
         self._settle()
-        shown = {"depth": depth, "focus": focus, "fold": fold, "saved": saved}
-        return draw_trace(self, path, theme=theme, scale=scale, **shown)
+        shown: dict[str, Any] = {"depth": depth, "focus": focus, "fold": fold, "saved": saved}
+        looks: dict[str, Any] = {
+            "theme": theme,
+            "scale": scale,
+            "style": style,
+            "direction": direction,
+        }
+        return draw_trace(self, path, **looks, **shown)
 
     def html(
         self,

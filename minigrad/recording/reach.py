@@ -9,6 +9,7 @@ shrinks nothing) and where it reaches a parameter (its shape says how many terms
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 
 from .record import Edge, Entry
 from .recorder import Recorder
@@ -38,7 +39,7 @@ class Path:
 
 
 def norm(entry: Entry) -> float:
-    return (entry.gradient_rms or 0.0) * float(entry.size) ** 0.5
+    return (entry.gradient_rms or 0.0) * sqrt(entry.size)
 
 
 def measure_reach(trace: Recorder) -> None:

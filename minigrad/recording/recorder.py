@@ -166,7 +166,8 @@ class Recorder(Listener):
         known = self._contexts.get(id(context))
         if known is not None:
             return known[1]
-        outer, found = context.outer, ()
+        found: tuple[int, ...] = ()
+        outer = context.outer
         if outer is not None and context.scope:
             found = self._calls_within(outer)
             if context.scope != outer.scope:

@@ -165,4 +165,4 @@ def _dot(a: Any, b: Any) -> float:
 
 
 def _length(array: Any) -> float:
-    return facts_of(array).rms * float(array.size) ** 0.5
+    return facts_of(array).rms * float(np.sqrt(array.size))

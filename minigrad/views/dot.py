@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine.errors import ArgumentError, MissingDependencyError
 from . import labels
-from .colors import FIXED, THEMES, Scale
+from .colors import FIXED, THEMES
 from .legend import caption, samples
 from .model import Model, parts, ranged
-from .node_style import NodeStyle, text
+from .node_style import LOOKS, NodeStyle, text
 from .outline import Box, Line, Outline, outline
 from .plain import one_line
 from .verdict import verdict
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Dot", "trace_dot"]
 
 FONT = "Helvetica"  # the one sans-serif whose widths every renderer knows
+DIRECTIONS = {"down": "TB", "right": "LR"}
+LIMIT = 300  # boxes of a picture that can still be read
 BLANK, SPARE = "\u00a0", 6  # one for so many letters: room for a wider font in its place
 
 
@@ -41,24 +43,33 @@ def trace_dot(
     trace: Trace,
     *,
     theme: str = "auto",
-    scale: str = "fixed",
+    scale: str = "run",
+    style: str = "standard",
+    direction: str | None = None,
     depth: int | None = None,
     focus: str | None = None,
     fold: bool = True,
-    saved: bool = True,
+    saved: bool | None = None,
 ) -> Dot:
     """Write a trace as DOT. The arguments are those of `draw_trace`.
 
     Raises: ArgumentError for a value it does not know; MissingDependencyError without graphviz.
     """
-    if theme not in THEMES:
-        raise ArgumentError(f"draw: theme must be one of {', '.join(THEMES)}, got {theme!r}")
-    if scale not in ("fixed", "auto"):
-        raise ArgumentError(f"draw: scale must be 'fixed' or 'auto', got {scale!r}")
-    plan = outline(Model(trace, fold=fold), depth=depth, focus=focus)
-    sizes = [size for entry in trace.entries if (size := entry.gradient_rms) is not None]
-    measure = Scale.around(sizes) if scale == "auto" else FIXED
-    return _Writer(plan, NodeStyle(THEMES[theme], measure), saved).dot()
+    for name, value, known in (
+        ("theme", theme, THEMES),
+        ("scale", scale, ("run", "fixed")),
+        ("style", style, LOOKS),
+        ("direction", direction, (None, *DIRECTIONS)),
+    ):
+        if value not in known:
+            said = ", ".join(filter(None, known))
+            raise ArgumentError(f"draw: {name} must be one of {said}, got {value!r}")
+    model = Model(trace, fold=fold)
+    plan = outline(model, depth=depth, focus=focus, limit=None if style == "full" else LIMIT)
+    look = NodeStyle(THEMES[theme], FIXED if scale == "fixed" else model.scale, LOOKS[style])
+    if direction is None:
+        direction = "right" if style == "slide" else "down"
+    return _Writer(plan, look, style != "slide" if saved is None else saved).dot(direction)
 
 
 def _digraph(name: str) -> Any:
@@ -83,10 +94,13 @@ class _Writer:
         self.titles: dict[str, str] = {}
         self.graph = _digraph("trace")
 
-    def dot(self) -> Dot:
+    def dot(self, direction: str) -> Dot:
         t, attr = self.theme, self.graph.attr
         font = {"fontname": FONT, "fontsize": "10", "fontcolor": t.ink}
         attr("graph", **font, bgcolor=t.paper, pad="0.2", nodesep="0.22", ranksep="0.32")
+        attr("graph", rankdir=DIRECTIONS[direction])
+        if self.style.look.slide:
+            attr("graph", ratio="0.5625", label=f"<{caption(self.plan, self.style, False)}>")
         box = {"color": t.border, "fillcolor": t.card, "margin": "0.1,0.05", "height": "0.2"}
         attr("node", **font, **box)
         attr("edge", **font, color=t.line, penwidth="1", arrowsize="0.55", arrowhead="vee")
@@ -95,7 +109,8 @@ class _Writer:
             self.line(line, f"e{number}")
         for number, (source, target, name) in enumerate(self.saved):
             self.keep(source, target, name, f"k{number}")
-        self.legend()
+        if not self.style.look.slide:
+            self.legend()
         said = [labels.summary(self.plan.model), verdict(self.plan.model.checks)[0]]
         return Dot(self.graph.source, self.titles, " · ".join(filter(None, said)))
 
@@ -122,13 +137,18 @@ class _Writer:
     def cluster(self, scope: str, id: str) -> Any:
         t, times = self.theme, self.plan.times(scope)
         name = one_line(self.plan.called(scope), 2 * labels.WIDEST)
-        label = text(name, t.ink, 10, bold=True)
-        label += text(f"  ×{times}" if times > 1 else "", t.muted, 10, bold=True)
-        label += text(BLANK * (len(name) // SPARE), t.ink, 10)
+        size, strip = self.style.look.name - 2, self.plan.model.strips.get(scope)
+        label = text(name, t.ink, size, bold=True)
+        label += text(f"  ×{times}" if times > 1 else "", t.muted, size, bold=True)
+        label += text(BLANK * (len(name) // SPARE), t.ink, size)
+        if strip is not None:
+            rows = f'<TR><TD ALIGN="LEFT">{label}</TD></TR>{self.style.strip(strip)}'
+            label = f'<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1">{rows}</TABLE>'
         child = _digraph(f"cluster_{id}")
         child.attr(label=f"<{label}>", labeljust="l", style="rounded,filled", id=id, margin="10")
         child.attr(fillcolor=t.cluster, color=t.cluster_line, penwidth="1", **{"class": "scope"})
         alike = f", {times} alike, drawn once" if times > 1 else ""
+        alike += f"; {strip.text}" if strip is not None else ""
         self.titles[id] = f"scope {one_line(scope)}{alike}"
         return child
 
@@ -137,13 +157,15 @@ class _Writer:
         spread = self.plan.spreads[box]
         look = self.style.shape(box.kind, box.dimmed)
         look |= self.style.strength(spread.largest) if spread.largest else {}
+        if spread.state in ("wrong", "non-finite"):
+            look["color"] = self.theme.alarm
         look["class"] = " ".join([box.kind, spread.state, *["dim"] * box.dimmed])
         graph.node(box.id, label=f"<{self.style.table(self.plan, box)}>", id=box.id, **look)
         self.titles[box.id] = labels.node_title(self.plan, box)
         if box in self.sums:
             self.sum(graph, box)
         for id, name in self.by_products.get(box, []):
-            label = text(one_line(name), self.theme.muted, 8)  # dropout's mask, say
+            label = self.style.small(one_line(name), self.theme.muted)  # dropout's mask, say
             graph.node(id, label=f"<{label}>", shape="plaintext", id=id, **{"class": "kept"})
             self.titles[id] = f"{one_line(name)}, a by-product of {one_line(box.label)}"
 
@@ -152,7 +174,7 @@ class _Writer:
         id, spread = f"{box.id}sum", self.plan.spreads[box]
         ratio = ranged(labels.cancellation(self.plan.model, box))
         label = text("Σ", self.theme.ink, 12, bold=True)
-        label += text(f" {ratio}" if ratio else "", self.theme.muted, 8)
+        label += self.style.small(f" {ratio}" if ratio else "", self.theme.muted)
         look = self.style.shape("sum") | {"margin": "0.03,0.01", "class": "sum"}
         look["color"] = self.style.strength(spread.largest)["color"]
         graph.node(id, label=f"<{label}>", id=id, **look)
@@ -165,7 +187,7 @@ class _Writer:
     def line(self, line: Line, id: str) -> None:
         """A use of a value, and the gradient that came back along it."""
         summed = line.source in self.sums
-        look = self.style.flow(line.sent) | self.style.label(line, summed)
+        look = self.style.flow(line.sent) | self.style.label(self.plan, line, summed)
         if line.source.dimmed:
             look["style"] = "dashed"
         if line.steps:  # from the end of a block back to its beginning

@@ -10,12 +10,16 @@ from .plain import counted, of_bytes, one_line, shaped, sized
 
 __all__ = [
     "WIDEST",
+    "alarms",
     "cancellation",
+    "checked",
     "facts",
+    "gains",
     "heading",
     "line_label",
     "line_title",
     "node_title",
+    "notes",
     "sum_title",
     "summary",
     "why",
@@ -54,6 +58,31 @@ def facts(box: Box) -> list[str]:
     return [first, " · ".join(cost)] if cost else [first]
 
 
+def alarms(box: Box) -> list[str]:
+    """What is wrong with a box: a rule that is no derivative, a value that is not finite."""
+    wrong = [e.check for e in box.entries if e.check is not None and not e.check.ok]
+    said = [f"rule of {one_line(c.op)} for {c.input}: {c.difference:.0e} off" for c in wrong[:1]]
+    broken = sum(entry.broken for entry in box.entries)
+    return said + (
+        ["value NaN or +inf" + f", {broken} of {len(box.entries)}" * (broken > 1)] if broken else []
+    )
+
+
+def notes(model: Model, box: Box) -> list[str]:
+    """What is particular to a box: why its gradient is zero, units that hardly answer."""
+    zero = dict.fromkeys(e.why for e in box.entries if e.state == "cancels")
+    said = [f"0: {why}" for why in zero] if box.kind != "scope" else []
+    flat = [text for e in box.entries if (text := model.unresponsive(e))]
+    more = f" (of {len(flat)} such)" if len(flat) > 1 else ""
+    return said + [text + more for text in flat[:1]]
+
+
+def checked(box: Box) -> bool:
+    """Whether all backward steps that a box stands for agree with numeric derivatives."""
+    checks = [e.check for e in box.entries if e.op is not None and e.gradient is not None]
+    return bool(checks) and all(check is not None and check.ok for check in checks)
+
+
 # ---------------------------------------------------------------- titles
 
 
@@ -64,6 +93,8 @@ def node_title(plan: Outline, box: Box) -> str:
     if spread.state == "none":
         gradient = f"no gradient: {why(plan.model, box)}"
     said = [*facts(box), gradient, *([one_line(spread.note)] if spread.note else [])]
+    said += [*alarms(box), *notes(plan.model, box)]
+    said += ["its backward agrees with a numeric derivative"] if checked(box) else []
     if box.kind == "scope":
         return "; ".join([f"{one_line(box.label)}: scope", *said])
     made = f", made by {entry.op}" if entry.op else ""
@@ -72,6 +103,14 @@ def node_title(plan: Outline, box: Box) -> str:
     said += [f"one of {len(box.entries)} alike"] if len(box.entries) > 1 else []
     said += [f"at {one_line(entry.place)}"] if entry.place else []
     return "; ".join([f"{one_line(entry.path)}: {KINDS.get(box.kind, entry.kind)}{made}", *said])
+
+
+def gains(model: Model, line: Line) -> str:
+    """By how much the gradient changes along a line of the worst path."""
+    path = model.path
+    on = {id(edge): gain for edge, gain in zip(path.edges, path.gains, strict=True)} if path else {}
+    found = [on[id(edge)] for edge in line.edges if id(edge) in on]
+    return f"×{ranged(found)}" if found and not all(0.9 < gain < 1.1 for gain in found) else ""
 
 
 def line_label(line: Line, summed: bool) -> list[str]:

@@ -42,26 +42,31 @@ def caption(plan: Outline, style: NodeStyle, saved: bool) -> str:
     """The rows beneath: the scale, kinds of lines, states, a sentence on the whole, the verdict."""
     theme = style.theme
     states = {spread.state for spread in plan.spreads.values()}
-    rows = [_scale(style)] if states - {"none"} else []
-    marks = [*_lines(plan, saved)]
-    marks += [(glyph, means) for name, (glyph, _, means) in STATES.items() if name in states]
-    cells = [
-        text(mark, theme.ink, 9, bold=True) + text(f" {means}", theme.muted, 9)
-        for mark, means in marks
-    ]
-    gap = text("     ", theme.muted, 9)
-    rows += [gap.join(cells[i : i + 4]) for i in range(0, len(cells), 4)]
-    rows.append(text(labels.summary(plan.model), theme.muted, 9))
-    body = "".join(f'<TR><TD ALIGN="LEFT">{row}</TD></TR>' for row in rows)
+    rows = [_scale(plan, style)] if states - {"none"} else []
+    if not style.look.slide:
+        marks = [*_lines(plan, saved)]
+        marks += [(glyph, means) for name, (glyph, _, means) in STATES.items() if name in states]
+        cells = [
+            style.small(mark, theme.ink, bold=True) + style.small(f" {means}", theme.muted)
+            for mark, means in marks
+        ]
+        gap = style.small("     ", theme.muted)
+        rows += [gap.join(cells[i : i + 4]) for i in range(0, len(cells), 4)]
+    rows.append(style.small(plan.model.flow, theme.ink, bold=True))
+    rows += [style.small(s, theme.muted) for s in (plan.left_out, labels.summary(plan.model))]
+    body = "".join(f'<TR><TD ALIGN="LEFT">{row}</TD></TR>' for row in rows if row)
     return f"{TABLE}{body}{_verdict(plan, style)}</TABLE>"
 
 
-def _scale(style: NodeStyle) -> str:
-    """The colours of the bins, each with its bounds."""
-    bounds = style.scale.bounds
-    cells = [f"<TD>{text('gradient rms', style.theme.ink, 9, bold=True)}</TD>"]
-    for colour, low, high in zip(style.theme.bins, bounds, bounds[1:], strict=False):
-        label = text(f"{power(low)} – {power(high)}", ink_on(colour), 8)
+def _scale(plan: Outline, style: NodeStyle) -> str:
+    """The colours of the bins, each with its bounds; where the loss is."""
+    bounds, theme = style.scale.bounds, style.theme
+    cells = [f"<TD>{style.small('gradient rms', theme.ink, bold=True)}</TD>"]
+    roots = [plan.model.trace.entries[i].gradient_rms or 0.0 for i in plan.model.trace.roots]
+    losses = {style.scale.bin(size) for size in roots}
+    for i, colour in enumerate(theme.bins):
+        said = f"{power(bounds[i])} – {power(bounds[i + 1])}" + " (loss)" * (i in losses)
+        label = style.small(said, ink_on(colour))
         cells.append(f'<TD BGCOLOR="{colour}" CELLPADDING="4">{label}</TD>')
     return f"{TABLE}<TR>{''.join(cells)}</TR></TABLE>"
 
@@ -87,7 +92,7 @@ def _verdict(plan: Outline, style: NodeStyle) -> str:
         return ""
     ground = "" if agrees else f' BGCOLOR="{style.theme.alarm}"'
     colour = style.theme.muted if agrees else style.theme.paper
-    return f'<TR><TD ALIGN="LEFT"{ground}>{text(said, colour, 9, bold=not agrees)}</TD></TR>'
+    return f'<TR><TD ALIGN="LEFT"{ground}>{style.small(said, colour, bold=not agrees)}</TD></TR>'
 
 
 def power(exponent: float) -> str:

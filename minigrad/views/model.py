@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..engine.op import registry
 from ..recording.reach import gain
 from .colors import Scale
 from .fold import Fold, folded
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from ..recording.record import Checks, Entry
     from ..recording.trace import Trace
 
-__all__ = ["STATES", "Model", "Spread", "largest", "parts", "ranged"]
+__all__ = ["STATES", "Model", "Spread", "Strip", "largest", "parts", "ranged"]
 
 # state: (glyph, ASCII glyph, what it means)
 STATES = {
@@ -110,13 +109,13 @@ class Model:
 
     def unresponsive(self, entry: Entry) -> str:
         """How much of a value hardly answers to its input, such as `3 of 64 units dead`."""
-        op = registry.get(entry.op or "")
-        if op is None or op.saturates is None or not isinstance(entry.value, np.ndarray):
-            return ""
         call = self.trace.call_of(entry)
-        told = dict(zip(op.settings, call.settings, strict=True)) if call else {}
-        where = op.ask(op.saturates[1], out=entry.value, **told)
-        return f"{int(where.sum())} of {where.size} {op.saturates[0]}" if where.any() else ""
+        if call is None or call.op.saturates is None or not isinstance(entry.value, np.ndarray):
+            return ""
+        words, function = call.op.saturates
+        told = dict(zip(call.op.settings, call.settings, strict=True))
+        where = call.op.ask(function, out=entry.value, **told)
+        return f"{int(where.sum())} of {where.size} {words}" if where.any() else ""
 
     def label(self, entry: Entry) -> str:
         """Its name or its op; an unnamed leaf goes by the input it is used as: mask, but not a."""
@@ -138,6 +137,29 @@ class Model:
         found: dict[int, list[Entry]] = {}
         for entry in self.trace.entries:
             found.setdefault(self.fold.leader(entry.id), []).append(entry)
+        return found
+
+    @cached_property
+    def strips(self) -> dict[str, Strip]:
+        """For the first scope of each fold, the gradient that each copy hands to its neighbour."""
+        fold, sizes = self.fold, dict[tuple[str, int], dict[int, float]]()
+        edges = (e for e in self.trace.edges if e.contribution is not None)
+        handed = {fold.leader(e.source) for e in edges if fold.apart(e.source, e.target)}
+        for entry in self.trace.entries:
+            size, lead = entry.gradient_rms, fold.leader(entry.id)
+            if size is None or entry.op is None:
+                continue
+            for scope, copy in fold.copy_of.get(entry.id, {}).items():
+                copies = sizes.setdefault((scope, lead), {})
+                copies[copy] = max(copies.get(copy, 0.0), size)
+        found: dict[str, Strip] = {}
+        for scope, times in fold.times.items():
+            leads = [lead for block, lead in sizes if block == scope]
+            if leads:
+                lead = max(leads, key=lambda i: (i in handed, len(sizes[scope, i]), i))
+                copies, label = sizes[scope, lead], self.label(self.trace.entries[lead])
+                kind = "step" if "[" in scope.rpartition("/")[2] else "block"
+                found[scope] = Strip(label, kind, [copies.get(n) for n in range(times)])
         return found
 
     def terms(self, entry: Entry) -> list[float]:
@@ -188,6 +210,21 @@ class Spread:
     @property
     def largest(self) -> float:
         return largest(self.sizes)
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The size of one gradient in each copy of a fold, against time or depth."""
+
+    label: str  # whose
+    kind: str  # of copies: "step" or "block"
+    sizes: list[float | None]
+
+    @property
+    def text(self) -> str:
+        known = [size for size in self.sizes if size is not None]
+        ends = f"{sized(known[0])} → {sized(known[-1])}" if known else ""
+        return f"gradient of {one_line(self.label, 40)} by {self.kind}: {ends}"
 
 
 def ranged(sizes: Iterable[float]) -> str:

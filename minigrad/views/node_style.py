@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
 from math import isfinite
 
 from . import labels
 from .colors import Scale, Theme, ink_on
-from .model import STATES, Spread, largest, ranged
+from .model import STATES, Spread, Strip, largest, ranged
 from .outline import Box, Line, Outline
 from .plain import one_line
 
-__all__ = ["SHAPES", "NodeStyle", "text"]
+__all__ = ["LOOKS", "SHAPES", "NodeStyle", "text"]
 
 # kind: (shape, style). Each kind has a shape of its own: colour never tells it alone.
 SHAPES = {
@@ -26,6 +27,7 @@ SHAPES = {
     "sum": ("oval", "filled"),
 }
 TABLE = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" '
+CELLS, WIDTH = 60, 5  # of a strip at most, and how wide each
 LID = '<TR><TD HEIGHT="7"></TD></TR>'  # room for the lid of a cylinder or a box
 
 
@@ -38,11 +40,31 @@ def text(said: str, colour: str, size: int, bold: bool = False) -> str:
     return f'<FONT COLOR="{colour}" POINT-SIZE="{size}">{body}</FONT>'
 
 
-class NodeStyle:
-    """Attributes and labels by one theme and one scale."""
+@dataclass(frozen=True)
+class Look:
+    """How much a picture says, and in which sizes of type, in points."""
 
-    def __init__(self, theme: Theme, scale: Scale) -> None:
-        self.theme, self.scale = theme, scale
+    name: int  # of a box
+    text: int  # all else
+    facts: int  # lines of facts in a box: shape, then cost
+    slide: bool = False  # 16:9, with no legend of shapes
+
+
+LOOKS = {
+    "standard": Look(name=12, text=9, facts=1),
+    "slide": Look(name=22, text=16, facts=0, slide=True),
+    "full": Look(name=12, text=9, facts=2),
+}
+
+
+class NodeStyle:
+    """Attributes and labels by one theme, one scale and one look."""
+
+    def __init__(self, theme: Theme, scale: Scale, look: Look) -> None:
+        self.theme, self.scale, self.look = theme, scale, look
+
+    def small(self, said: str, colour: str, bold: bool = False) -> str:
+        return text(said, colour, self.look.text, bold=bold)
 
     def shape(self, kind: str, dimmed: bool = False) -> dict[str, str]:
         """Shape, fill and, of a loss, the double outline."""
@@ -59,52 +81,72 @@ class NodeStyle:
         return {"color": colour if isfinite(size) else theme.alarm, "penwidth": width}
 
     def flow(self, sent: list[float]) -> dict[str, str]:
-        """A thin line forward; a coloured one back if a gradient came, wider if larger."""
+        """A thin arrow forward where only values flow; a coloured one back if a gradient came."""
         if not sent:
             return {"class": "forward"}
         back = {"class": "gradient", "dir": "back", "arrowtail": "normal"}
         return self.strength(largest(sent)) | back
 
-    def label(self, line: Line, summed: bool) -> dict[str, str]:
+    def label(self, plan: Outline, line: Line, summed: bool) -> dict[str, str]:
         """The text beside a line, if it has any."""
         colour = self.theme.muted if isfinite(largest(line.sent)) else self.theme.alarm
-        rows = [text(f" {said} ", colour, 8) for said in labels.line_label(line, summed)]
+        rows = [self.small(f" {said} ", colour) for said in labels.line_label(line, summed)]
+        if gain := labels.gains(plan.model, line):
+            rows.append(self.small(f" {gain} ", self.theme.ink, bold=True))
         return {"label": f"<{'<BR/>'.join(rows)}>"} if rows else {}
 
     def table(self, plan: Outline, box: Box) -> str:
         """The text of a box, one row a line, the gradient last."""
-        theme, times = self.theme, plan.times(box.stands_for)
+        theme, times, size = self.theme, plan.times(box.stands_for), self.look.name
         ink, muted = (theme.dim, theme.dim) if box.dimmed else (theme.ink, theme.muted)
         name, made = labels.heading(box)
-        head = text(name, ink, 11, bold=True) + text(f"  {made}" if made else "", muted, 10)
-        rows = [head + text(f"  ×{times}" if times > 1 else "", muted, 10, bold=True)]
+        size -= 2 * (box.kind in ("parameter", "constant"))  # the flow is of values
+        head = text(name, ink, size, bold=True) + text(f"  {made}" if made else "", muted, size - 1)
+        head += text(f"  ×{times}" if times > 1 else "", muted, size - 1, bold=True)
+        rows = [head + text("  ✓" if labels.checked(box) else "", muted, size - 1)]
         if box.kind != "outside":
             spread = plan.spreads[box]
-            rows += [text(fact, muted, 8) for fact in labels.facts(box)]
+            rows += [self.small(fact, muted) for fact in labels.facts(box)[: self.look.facts]]
             rows.append(self.gradient(spread, labels.why(plan.model, box), box.kind))
             rows.append(self.note(spread))
+            rows += [self.small(f"✗ {said}", theme.alarm, bold=True) for said in labels.alarms(box)]
+            rows += [self.small(said, muted) for said in labels.notes(plan.model, box)]
         body = "".join(f"<TR><TD>{row}</TD></TR>" for row in rows if row)
         lid = LID if box.kind in ("parameter", "scope") else ""
         return f'{TABLE}CELLPADDING="1">{lid}{body}</TABLE>'
 
     def note(self, spread: Spread) -> str:
         """Which copy differs from the others, and how."""
-        bad = spread.state == "non-finite"
+        bad = spread.state in ("non-finite", "wrong")
         colour = self.theme.alarm if bad else self.theme.muted
-        return text(one_line(spread.note, 2 * labels.WIDEST), colour, 8, bold=bad)
+        return self.small(one_line(spread.note, 2 * labels.WIDEST), colour, bold=bad)
 
     def gradient(self, spread: Spread, why: str, kind: str) -> str:
         """Glyph and size on the colour of its bin, or why there is no gradient."""
         theme, glyph = self.theme, STATES[spread.state][0]
         finite = [size for size in spread.sizes if isfinite(size)]
         if spread.state == "none":  # not said twice: the caption or the heading has it
-            return "" if why in ("backward not run", kind) else text(f"{glyph} {why}", theme.dim, 8)
+            said = why in ("backward not run", kind)
+            return "" if said else self.small(f"{glyph} {why}", theme.dim)
         if spread.sizes and not finite:
-            return text(f"{glyph} not finite", theme.alarm, 9, bold=True)
-        if not any(finite):
-            return text(f"{glyph} zero", theme.muted, 9, bold=True)
+            return self.small(f"{glyph} not finite", theme.alarm, bold=True)
+        if not any(finite) or spread.state == "cancels":
+            return self.small(f"{glyph} zero", theme.muted, bold=True)
         glyph = "" if spread.note and spread.state != "ok" else f"{glyph} "
-        fill = theme.bins[self.scale.bin(largest(finite))]
-        said = text(f"{glyph}{ranged(finite)}", ink_on(fill), 9, bold=True)
-        cell = f"<TR><TD>{said}</TD></TR>"
+        wrong = spread.state == "wrong"
+        fill = theme.alarm if wrong else theme.bins[self.scale.bin(largest(finite))]
+        said_size = f"{glyph}{ranged(finite)}{' WRONG' * wrong}"
+        cell = f"<TR><TD>{self.small(said_size, ink_on(fill), bold=True)}</TD></TR>"
         return f'{TABLE}CELLPADDING="3" STYLE="ROUNDED" BGCOLOR="{fill}">{cell}</TABLE>'
+
+    def strip(self, strip: Strip) -> str:
+        """One cell for each copy, in the colour of its gradient, from the first to the last."""
+        theme, sizes = self.theme, strip.sizes
+        wide = -(-len(sizes) // CELLS)
+        groups = [[x for x in sizes[i : i + wide] if x] for i in range(0, len(sizes), wide)]
+        fills = [theme.bins[self.scale.bin(largest(g))] if g else theme.card for g in groups]
+        cells = "".join(f'<TD BGCOLOR="{fill}" WIDTH="{WIDTH}" HEIGHT="12"></TD>' for fill in fills)
+        ends = [self.small(f"{strip.kind} {n} ", theme.muted) for n in (0, len(sizes) - 1)]
+        row = f"<TR><TD>{ends[0]}</TD>{cells}<TD> {ends[1]}</TD></TR>"
+        said = self.small(strip.text, theme.muted)
+        return f'<TR><TD ALIGN="LEFT">{said}</TD></TR><TR><TD>{TABLE}>{row}</TABLE></TD></TR>'

@@ -5,6 +5,7 @@ Works on the model alone; what a box looks like is the business of `dot`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from ..recording.record import Edge, Entry
 
 __all__ = ["Box", "Line", "Outline", "outline"]
+
+MOST = 20_000  # values of a record that a picture takes
 
 
 @dataclass(eq=False)
@@ -69,6 +72,7 @@ class Outline:
     lines: list[Line]
     saved: list[tuple[Box, Box, str]]  # what a box saved: from where, by which box, its name
     spreads: dict[Box, Spread]
+    left_out: str = ""  # what is inside closed boxes because all of it would be too much
 
     @property
     def sums(self) -> list[Box]:
@@ -86,16 +90,51 @@ class Outline:
         return self.model.fold.times.get(scope, 1)
 
 
-def outline(model: Model, *, depth: int | None = None, focus: str | None = None) -> Outline:
+def outline(
+    model: Model, *, depth: int | None = None, focus: str | None = None, limit: int | None = None
+) -> Outline:
     """Choose what to show.
 
-    Raises: ArgumentError if depth is negative or no scope is called `focus`.
+    Args: limit: most boxes there are; scopes are closed, the innermost first, to keep it.
+    Raises: ArgumentError if depth is negative, no scope is called `focus`, or nothing can be done
+        to show so much.
     """
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
         raise ArgumentError(f"draw: depth must be a whole number, 0 or more, got {depth!r}")
-    boxes = _Boxes(model, _shown(model, focus), depth)
+    if len(model.trace.entries) > MOST:
+        raise ArgumentError(
+            f"draw: the record has {len(model.trace.entries):,} values, a picture takes {MOST:,}: "
+            "trace a shorter part of the run, or fewer steps of its loop"
+        )
+    shown, said = _shown(model, focus), ""
+    boxes = _Boxes(model, shown, depth)
+    if limit is not None and depth is None and len(boxes.all) > limit:
+        count = len(boxes.all)
+        deepest = max(len(parts(scope)) for scope in model.place.values())
+        for depth in range(deepest - 1, -1, -1):
+            boxes = _Boxes(model, shown, depth)
+            if len(boxes.all) <= limit:
+                break
+        else:
+            depth = _sections(model, limit)
+            boxes = _Boxes(model, shown, depth)
+        said = (
+            f"{len(boxes.all)} of {count:,} boxes: depth={depth} is chosen so that it can be read; "
+            "depth= and focus= open more, style='full' all"
+        )
     spreads = {b: model.spread(b.entries, constants=b.kind != "scope") for b in boxes.all}
-    return Outline(model, boxes.all, boxes.lines(), list(dict.fromkeys(boxes.saved())), spreads)
+    saved = list(dict.fromkeys(boxes.saved()))
+    return Outline(model, boxes.all, boxes.lines(), saved, spreads, said)
+
+
+def _sections(model: Model, limit: int) -> int:
+    """Cut what stands in no scope into sections as they ran; the depth that shows those."""
+    loose = [i for i, scope in model.place.items() if not scope]
+    size = -(-len(loose) * 4 // limit)
+    for at, i in enumerate(loose):
+        first = at // size * size
+        model.place[i] = f"values {first + 1} to {min(first + size, len(loose))}"
+    return 0
 
 
 def _shown(model: Model, focus: str | None) -> Callable[[str], bool]:
@@ -104,10 +143,14 @@ def _shown(model: Model, focus: str | None) -> Callable[[str], bool]:
         return lambda scope: True
     scopes = set(filter(None, model.place.values()))
     wanted = f"/{focus}/"
-    if not focus or not any(wanted in f"/{scope}/" for scope in scopes):
+
+    def within(scope: str) -> bool:
+        return wanted in f"/{scope}/" or wanted in re.sub(r"\[\d+\]", "", f"/{scope}/")
+
+    if not focus or not any(map(within, scopes)):
         known = ", ".join(sorted(map(one_line, scopes))) or "none"
         raise ArgumentError(f"draw: focus={focus!r} names no scope of this trace; scopes: {known}")
-    return lambda scope: wanted in f"/{scope}/"
+    return within
 
 
 class _Boxes:

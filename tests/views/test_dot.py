@@ -128,7 +128,7 @@ def test_a_backslash_is_doubled_so_that_it_is_no_escape() -> None:
     ("options", "said"),
     [
         ({"theme": "neon"}, "theme must be one of auto, light, dark, print"),
-        ({"scale": "linear"}, "scale must be 'fixed' or 'auto'"),
+        ({"scale": "linear"}, "scale must be one of run, fixed"),
         ({"depth": -1}, "depth must be a whole number"),
         ({"depth": True}, "depth must be a whole number"),
     ],

@@ -1,0 +1,157 @@
+"""Loops are drawn as steps in time, and where a gradient shrinks is told."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import Module
+from minigrad.engine.errors import ArgumentError
+from minigrad.tracing import Trace
+from minigrad.views import outline as outlines
+from minigrad.views.dot import trace_dot
+from minigrad.views.model import Model
+from minigrad.views.outline import outline
+
+rng = np.random.default_rng(17)
+
+
+class Cell(Module):
+    def __init__(self) -> None:
+        self.W = mg.tensor(0.4 * rng.normal(size=(5, 5)), requires_grad=True)
+
+    def forward(self, x: Any, h: Any) -> Any:
+        return mg.tanh(x + h @ self.W).named("h")
+
+
+def recurrent(steps: int) -> Trace:
+    cell, X = Cell(), mg.tensor(rng.normal(size=(steps, 3, 5)), name="X")
+    with mg.trace() as t:
+        h = np.zeros((3, 5))
+        for k in range(steps):
+            h = cell(X[k], h)
+        mg.mean(h * h).named("loss").backward()
+    return t
+
+
+def sigmoids(layers: int) -> Trace:
+    weights = [mg.tensor(rng.normal(size=(16, 16)) / 4, requires_grad=True) for _ in range(layers)]
+    with mg.trace() as t:
+        h = mg.tensor(rng.normal(size=(32, 16)))
+        for W in weights:
+            h = mg.sigmoid(h @ W)
+        mg.sum(h).named("loss").backward()
+    return t
+
+
+def test_calls_of_one_module_in_a_loop_are_steps_without_any_scope_named() -> None:
+    model = Model(recurrent(20))
+    assert model.fold.times == {"step[0]": 20}
+    assert set(model.place.values()) == {"", "step[0]", "step[0]/cell"}
+    assert model.home[model.trace["cell/h"].id] == "step[19]/cell"
+    line = next(line for line in outline(model).lines if line.steps)
+    assert (line.source.label, line.steps, len(line.edges)) == ("h", {1}, 19)
+
+
+def test_the_strip_holds_the_gradient_of_each_step_in_order() -> None:
+    model = Model(recurrent(20))
+    strip = model.strips["step[0]"]
+    made = [e for e in model.trace.entries if e.name == "h"]
+    assert (strip.label, strip.kind) == ("h", "step")
+    assert strip.sizes == [e.gradient_rms for e in made]
+    text = trace_dot(model.trace).text
+    assert len(re.findall(r'WIDTH="5"', text)) == 20
+    assert "gradient of h by step" in text
+
+
+@pytest.mark.parametrize("lines", [2, 20])
+def test_what_is_not_a_loop_keeps_its_scope(lines: int) -> None:
+    """Two times are no loop, and neither are calls that share nothing."""
+    xs = [mg.tensor(rng.normal(size=3), requires_grad=True) for _ in range(lines)]
+    with mg.trace() as t:
+        tops = [mg.tanh(x) for x in xs]
+        mg.sum(mg.stack(tops)).backward()
+    assert set(Model(t).home.values()) == {""}
+
+
+def test_steps_of_which_each_differs_are_no_steps() -> None:
+    with mg.trace() as t:
+        h: Any = mg.tensor(rng.normal(size=11), requires_grad=True)
+        while h.size > 3:
+            h = mg.tanh(h[1:])
+        mg.sum(h).backward()
+    assert set(Model(t).home.values()) == {""}
+
+
+def test_the_op_that_shrinks_a_gradient_is_named_with_how_much_in_table_and_picture() -> None:
+    t = sigmoids(8)
+    path = t.worst_path
+    assert path is not None
+    assert (path.op, path.times) == ("sigmoid", 8)
+    first = next(e for e in t.entries if e.op == "matmul")
+    ratio = np.linalg.norm(first.gradient) / np.sqrt(32 * 16)  # of sum's gradient, all ones
+    np.testing.assert_allclose(path.whole, ratio)
+    np.testing.assert_allclose(path.each, ratio ** (1 / 8))
+    said = f"the gradient shrinks ×{path.each:.2f} a layer, {float(f'{1 / ratio:.2g}'):,.0f} times"
+    assert said in " ".join(t.table(200).split())
+    assert said in trace_dot(t).text
+    assert t.entries[1].state == "vanishing"
+
+
+def test_a_large_mean_makes_no_gradient_vanish() -> None:
+    x = mg.tensor(rng.normal(size=100_000), requires_grad=True, name="x")
+    with mg.trace() as t:
+        mg.mean(x * 2.0).backward()
+    assert t["x"].state == "ok"
+
+
+def test_units_that_are_dead_and_rows_that_are_saturated_are_counted() -> None:
+    x = np.array([[1.0, -1.0, -2.0], [-1.0, -3.0, 5.0]])
+    with mg.trace() as t:
+        mg.relu(mg.tensor(x, requires_grad=True)).named("r")
+        mg.softmax(mg.tensor(x * 10, requires_grad=True)).named("s")
+    model = Model(t)
+    assert model.unresponsive(t["r"]) == "1 of 3 units dead"
+    assert model.unresponsive(t["s"]) == "2 of 2 rows saturated"
+    assert "1 of 3 units dead" in t.table(200)
+
+
+def test_a_picture_of_too_much_closes_scopes_and_says_so(monkeypatch: Any) -> None:
+    with mg.trace() as t:
+        h: Any = mg.tensor(1.0, requires_grad=True)
+        for name in ("a", "bb", "ccc"):
+            with mg.scope(name):
+                for k in range(150):
+                    h = mg.tanh(h) if k * len(name) % 4 else mg.exp(h * 0.1)
+        h.backward()
+    plan = outline(Model(t, fold=False), limit=300)
+    assert [box.label for box in plan.boxes] == ["a", "bb", "ccc"]
+    assert "depth=0 is chosen" in plan.left_out
+    assert len(outline(Model(t, fold=False)).boxes) > 300
+    monkeypatch.setattr(outlines, "MOST", 100)
+    with pytest.raises(ArgumentError, match="a picture takes 100: trace a shorter part"):
+        outline(Model(t))
+
+
+def test_a_flat_graph_of_too_much_is_cut_into_sections() -> None:
+    with mg.trace() as t:
+        h: Any = mg.tensor(1.0, requires_grad=True)
+        for k in rng.integers(0, 3, 1000):
+            h = [mg.tanh, mg.exp, mg.sin if hasattr(mg, "sin") else mg.sigmoid][k](h * 0.5)
+        h.backward()
+    plan = outline(Model(t, fold=False), limit=300)
+    assert len(plan.boxes) <= 100
+    assert plan.boxes[0].label.startswith("values 1 to ")
+
+
+@pytest.mark.parametrize("style", ["standard", "slide", "full"])
+@pytest.mark.parametrize("direction", ["down", "right"])
+def test_no_type_is_below_nine_points(style: str, direction: str) -> None:
+    text = trace_dot(recurrent(4), style=style, direction=direction).text
+    assert min(int(size) for size in re.findall(r'POINT-SIZE="(\d+)"', text)) >= 9
+    assert ("class=saved" in text) == (style != "slide")
+    assert f"rankdir={'LR' if direction == 'right' else 'TB'}" in text
