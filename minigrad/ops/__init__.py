@@ -10,6 +10,19 @@ from .activations import elu, leaky_relu, softplus
 from .arithmetic import add, divide, multiply, negative, power, subtract
 from .attention import mask_add, scale
 from .channel_norms import batch_norm, group_norm
+from .composed import (
+    argmax,
+    argmin,
+    argsort,
+    hstack,
+    moveaxis,
+    outer,
+    ravel,
+    tensordot,
+    tile,
+    topk,
+    vstack,
+)
 from .convolution import avg_pool, conv1d, conv2d, max_pool
 from .dropout import dropout
 from .einsum import einsum
@@ -17,10 +30,12 @@ from .elementwise import cos, erf, expm1, log1p, sign, sin, square
 from .entry_losses import binary_cross_entropy_with_logits, huber_loss, kl_div, mse_loss
 from .functions import exp, gelu, log, sigmoid, silu, sqrt, tanh
 from .losses import cross_entropy, nll_loss
+from .measures import norm, prod, std
 from .norms import layer_norm, rms_norm
 from .numpy_protocol import array_function, array_ufunc
 from .piecewise import abs, astype, clip, maximum, minimum, relu, where
 from .products import linear, matmul
+from .rearrange import flip, repeat, roll, sort, take_along_axis, tril, triu
 from .recurrent import gru, lstm, rnn
 from .reduce import cumsum, max, mean, min, sum, var
 from .scaled_dot_product import scaled_dot_product_attention
@@ -39,16 +54,18 @@ from .shape import (
 from .softmax import log_softmax, logsumexp, softmax
 
 __all__ = [
-    "abs", "add", "astype", "avg_pool", "batch_norm", "binary_cross_entropy_with_logits",
-    "broadcast_to", "clip", "concatenate", "conv1d", "conv2d", "cos", "cross_entropy", "cumsum",
-    "divide", "dropout", "einsum", "elu", "erf", "exp", "expand_dims", "expm1", "gelu",
-    "getitem", "group_norm", "gru", "huber_loss", "kl_div", "layer_norm", "leaky_relu",
-    "linear", "log", "log1p", "log_softmax", "logsumexp", "lstm", "mask_add", "matmul", "max",
-    "max_pool", "maximum", "mean", "min", "minimum", "mse_loss", "multiply", "negative",
-    "nll_loss", "pad", "power", "relu", "reshape", "rms_norm", "rnn", "scale",
-    "scaled_dot_product_attention", "scatter_add", "sigmoid", "sign", "silu", "sin", "softmax",
-    "softplus", "split", "sqrt", "square", "squeeze", "stack", "subtract", "sum", "swapaxes",
-    "take", "tanh", "transpose", "var", "where",
+    "abs", "add", "argmax", "argmin", "argsort", "astype", "avg_pool", "batch_norm",
+    "binary_cross_entropy_with_logits", "broadcast_to", "clip", "concatenate", "conv1d",
+    "conv2d", "cos", "cross_entropy", "cumsum", "divide", "dropout", "einsum", "elu", "erf",
+    "exp", "expand_dims", "expm1", "flip", "gelu", "getitem", "group_norm", "gru", "hstack",
+    "huber_loss", "kl_div", "layer_norm", "leaky_relu", "linear", "log", "log1p", "log_softmax",
+    "logsumexp", "lstm", "mask_add", "matmul", "max", "max_pool", "maximum", "mean", "min",
+    "minimum", "moveaxis", "mse_loss", "multiply", "negative", "nll_loss", "norm", "outer",
+    "pad", "power", "prod", "ravel", "relu", "repeat", "reshape", "rms_norm", "rnn", "roll",
+    "scale", "scaled_dot_product_attention", "scatter_add", "sigmoid", "sign", "silu", "sin",
+    "softmax", "softplus", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
+    "subtract", "sum", "swapaxes", "take", "take_along_axis", "tanh", "tensordot", "tile",
+    "topk", "transpose", "tril", "triu", "var", "vstack", "where",
 ]  # fmt: skip
 
 _OPERATORS = {
@@ -61,7 +78,8 @@ _OPERATORS = {
 }
 
 _METHODS = (
-    "abs astype clip cumsum exp log max mean min sqrt squeeze sum swapaxes take tanh var"
+    "abs astype clip cumsum exp log max mean min prod repeat sqrt squeeze std sum swapaxes take "
+    "tanh var"
 ).split()
 
 
@@ -92,6 +110,11 @@ _ATTACHED = {
     "__getitem__": getitem,
     "__array_ufunc__": array_ufunc,
     "__array_function__": array_function,
+    "argmax": argmax,
+    "argmin": argmin,
+    "argsort": argsort,
+    "flatten": ravel,
+    "ravel": ravel,
     "reshape": _spread(reshape),
     "transpose": _spread(transpose),
     "T": property(lambda self: transpose(self)),

@@ -9,6 +9,7 @@ import numpy as np
 from ..engine.errors import DTypeError
 from ..engine.op import Op, registry
 from ..engine.tensor import Tensor
+from . import composed
 
 __all__ = ["array_function", "array_ufunc"]
 
@@ -39,17 +40,20 @@ def array_function(self: Tensor, function: Any, types: Any, args: Any, kwargs: A
     return found(*args, **kwargs)
 
 
-def _op_like(function: Any) -> Op | None:
+def _op_like(function: Any) -> Op | Any:
+    """The op, or the function composed of ops, of a NumPy function's name."""
     name: str = function.__name__
-    return registry.get(_OTHER_NAMES.get(name, name))
+    return registry.get(_OTHER_NAMES.get(name, name)) or vars(composed).get(
+        name if name in composed.__all__ else ""
+    )
 
 
 def _array(value: Any) -> Any:
     return value.numpy() if isinstance(value, Tensor) else value
 
 
-def _not_recorded(name: str, found: Op | None) -> str:
+def _not_recorded(name: str, found: Any) -> str:
     remedy = "use x.numpy() to leave the graph"
     if found:
-        remedy = f"call minigrad.{found.name} with its own arguments"
+        remedy = f"call minigrad.{found.__name__} with its own arguments"
     return f"{name} on a Tensor would not be recorded; {remedy}"

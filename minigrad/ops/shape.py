@@ -14,6 +14,7 @@ from ..engine.op import Call, call, op
 from .dtypes import arrayed
 from .notation import along, axes_of, letters, span, times
 from .samples import free
+from .select import scatter_add
 
 __all__ = [
     "broadcast_to",
@@ -329,6 +330,11 @@ def _pad_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(_x(rng, 2, 3), ((0, 2), (1, 0)))
     yield call(_x(rng, 3), (2, 1), constant_values=-1.0)
     yield call(_x(rng, 0), 1)
+    for mode in PAD_MODES[1:]:
+        yield call(_x(rng, 3, 5), ((1, 2), (0, 4)), mode=mode)
+
+
+PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 
 def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
@@ -340,13 +346,16 @@ def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
     return [(int(before), int(after)) for before, after in pairs]
 
 
-def _pad_tex(x, pad_width, constant_values):
+def _pad_tex(x, pad_width, mode, constant_values):
     said = ", ".join(f"{before}{{+}}{after}" for before, after in _widths(pad_width, x.ndim))
     filling = ", <constant_values>" if constant_values else ""
+    filling = filling if mode == "constant" else rf", \text{{{mode}}}"
     return rf"\operatorname{{pad}}_{{{said}}}(<x>{filling})"
 
 
-def _pad_vjp_tex(x, pad_width):
+def _pad_vjp_tex(x, pad_width, mode):
+    if mode != "constant":
+        return rf"\operatorname{{scatter}}_{{\text{{{mode}}}}}(<g>)"
     inside = [
         span(before, before + n) if before + after else "{:}"
         for (before, after), n in zip(_widths(pad_width, x.ndim), x.shape, strict=True)
@@ -358,21 +367,34 @@ def _pad_vjp_tex(x, pad_width):
     tex=_pad_tex,
     vjp_tex={"x": _pad_vjp_tex},
     flops=free,
-    vjp_flops={"x": free},
+    vjp_flops={"x": lambda out, mode: 0 if mode == "constant" else out.size},
     samples=_pad_samples,
 )
-def pad(x, pad_width, constant_values=0):
-    """The array with a border of a constant; widths as np.pad takes them.
+def pad(x, pad_width, constant_values=0, mode="constant"):
+    """The array with a border, of a constant or of its own entries; widths as np.pad takes them.
+
+    Args: mode, by keyword: "constant"; "edge", the outermost entry; "reflect", as in a mirror on
+        it; "symmetric", as in a mirror behind it; "wrap", from the other side.
+    Raises: ArgumentError for another mode.
 
     >>> pad(np.ones(2), (1, 2))
     array([0., 1., 1., 0., 0.])
+    >>> pad(np.array([1.0, 2.0, 3.0]), 2, mode="reflect")
+    array([3., 2., 1., 2., 3., 2., 1.])
     """
-    if np.ndim(constant_values) != 0:
-        raise ArgumentError("constant_values must be one number")
+    if mode not in PAD_MODES:
+        raise ArgumentError(f"mode must be one of {', '.join(PAD_MODES)}, got {mode!r}")
+    if mode != "constant":
+        return np.pad(x, _widths(pad_width, np.ndim(x)), mode)
+    if np.ndim(constant_values) != 0 or isinstance(constant_values, str):
+        raise ArgumentError("constant_values must be one number; a mode goes by keyword, mode=…")
     return np.pad(x, _widths(pad_width, np.ndim(x)), constant_values=constant_values)
 
 
 @pad.vjp("x")
-def _(g, x_shape, pad_width):
+def _(g, x_shape, pad_width, mode):
     widths = _widths(pad_width, len(x_shape))
-    return g[tuple(slice(b, b + n) for (b, _), n in zip(widths, x_shape, strict=True))]
+    if mode == "constant":
+        return g[tuple(slice(b, b + n) for (b, _), n in zip(widths, x_shape, strict=True))]
+    sources = np.pad(np.arange(prod(x_shape)).reshape(x_shape), widths, mode)
+    return scatter_add(g, sources, (prod(x_shape),)).reshape(x_shape)

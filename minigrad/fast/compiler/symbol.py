@@ -53,7 +53,7 @@ _REDUCTIONS = {
     "all": np.logical_and,
 }
 _CALLS = set("where concatenate stack take take_along_axis cumsum einsum clip pad".split())
-_CALLS |= {"zeros_like", "ones_like", "full_like"}
+_CALLS |= {"zeros_like", "ones_like", "full_like", "argmax", "argmin", "argsort"}
 _METHODS = set("sum mean max min prod any all cumsum clip take squeeze".split())
 _POWERS = {2: np.square, 1: np.positive, -1: np.reciprocal, 0.5: np.sqrt}
 

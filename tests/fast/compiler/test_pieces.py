@@ -91,3 +91,19 @@ def test_a_mask_is_another_at_each_call(method):
         return loss
 
     check(model, step, *[(_draw(B, T, D, seed=n), _masks(n)) for n in range(3)])
+
+
+def test_what_is_looked_up_in_an_array_is_looked_up_again():
+    """argmax and topk in a step: accuracy, and the largest entries."""
+    model = Linear(5, 4, rng=0)
+
+    def step(x, t):
+        z = model(x)
+        values, places = mg.topk(z, 2)
+        loss = mg.cross_entropy(z, t) + values.sum()
+        loss.backward()
+        right = np.equal(mg.argmax(z, axis=1), t)
+        return mg.add(right, places[:, 0] * loss.detach())
+
+    draws = [np.random.default_rng(n) for n in range(3)]
+    check(model, step, *[(d.normal(size=(6, 5)), d.integers(0, 4, 6)) for d in draws])

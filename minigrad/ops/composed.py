@@ -1,0 +1,185 @@
+"""NumPy's functions that are a few ops; and those that look at arrays and record nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
+
+from ..engine.errors import ArgumentError, ShapeError
+from ..engine.tensor import Tensor
+from .arithmetic import multiply
+from .dtypes import arrayed
+from .products import matmul
+from .rearrange import take_along_axis
+from .shape import broadcast_to, concatenate, expand_dims, reshape, transpose
+
+__all__ = [
+    "argmax",
+    "argmin",
+    "argsort",
+    "hstack",
+    "moveaxis",
+    "outer",
+    "ravel",
+    "tensordot",
+    "tile",
+    "topk",
+    "vstack",
+]
+
+
+# ---------------------------------------------------------------- shapes
+
+
+def ravel(x: Any) -> Any:
+    """All entries in one row.
+
+    >>> ravel(np.ones((2, 3))).shape
+    (6,)
+    """
+    return reshape(x, (-1,))
+
+
+def moveaxis(x: Any, source: Any, destination: Any) -> Any:
+    """Axes moved to other positions; the rest stay in order.
+
+    Raises: ShapeError for axes that x has not, or of which there are not as many.
+
+    >>> moveaxis(np.ones((2, 3, 5)), 0, -1).shape
+    (3, 5, 2)
+    """
+    try:
+        pairs = [normalize_axis_tuple(axes, np.ndim(x)) for axes in (source, destination)]
+        moves = sorted(zip(pairs[1], pairs[0], strict=True))
+    except (ValueError, IndexError) as error:
+        raise ShapeError(f"moveaxis(x, source, destination): {error}") from None
+    axes = [k for k in range(np.ndim(x)) if k not in pairs[0]]
+    for place, axis in moves:
+        axes.insert(place, axis)
+    return transpose(x, tuple(axes))
+
+
+def vstack(arrays: Sequence[Any]) -> Any:
+    """Arrays above each other, along the first axis; rows of one axis count as matrices.
+
+    >>> vstack([np.zeros(3), np.ones((2, 3))]).shape
+    (3, 3)
+    """
+    return concatenate([reshape(x, (1, -1)) if np.ndim(x) < 2 else x for x in arrays])
+
+
+def hstack(arrays: Sequence[Any]) -> Any:
+    """Arrays beside each other, along the second axis; rows of one axis one after the other.
+
+    >>> hstack([np.zeros((2, 1)), np.ones((2, 3))]).shape
+    (2, 4)
+    """
+    arrays = [reshape(x, (1,)) if np.ndim(x) == 0 else x for x in arrays]
+    return concatenate(arrays, axis=0 if np.ndim(arrays[0]) == 1 else 1)
+
+
+def tile(x: Any, reps: Any) -> Any:
+    """The array repeated as a whole, so many times along each axis.
+
+    >>> tile(np.array([1.0, 2.0]), (2, 2))
+    array([[1., 2., 1., 2.],
+           [1., 2., 1., 2.]])
+    """
+    reps = (reps,) if np.ndim(reps) == 0 else tuple(reps)
+    n = max(len(reps), np.ndim(x))
+    shape = (1,) * (n - np.ndim(x)) + np.shape(x)
+    reps = (1,) * (n - len(reps)) + reps
+    apart = reshape(x, tuple(k for length in shape for k in (1, length)))
+    wide = broadcast_to(apart, tuple(k for pair in zip(reps, shape, strict=True) for k in pair))
+    return reshape(wide, tuple(r * k for r, k in zip(reps, shape, strict=True)))
+
+
+# ---------------------------------------------------------------- products
+
+
+def outer(a: Any, b: Any) -> Any:
+    """Every entry of a times every entry of b: y_ij = a_i b_j.
+
+    >>> outer(np.array([1.0, 2.0]), np.array([3.0, 4.0, 5.0])).shape
+    (2, 3)
+    """
+    return multiply(expand_dims(ravel(a), 1), ravel(b))
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    """The sum over pairs of axes: so many last ones of a and first ones of b, or two lists of them.
+
+    Raises: ShapeError where the axes of a pair differ in length.
+
+    >>> tensordot(np.ones((2, 3, 5)), np.ones((5, 3, 7)), axes=([1, 2], [1, 0])).shape
+    (2, 7)
+    """
+    n, m = np.ndim(a), np.ndim(b)
+    pair = (range(n - axes, n), range(axes)) if isinstance(axes, int) else axes
+    first, second = (normalize_axis_tuple(one, k) for one, k in zip(pair, (n, m), strict=True))
+    lengths = [tuple(np.shape(x)[k] for k in own) for x, own in ((a, first), (b, second))]
+    if lengths[0] != lengths[1]:
+        raise ShapeError(
+            f"tensordot(a, b, axes): the axes must be as long, got {lengths[0]} and {lengths[1]}\n"
+            f"  a: {np.shape(a)}\n  b: {np.shape(b)}"
+        )
+    rest = [k for k in range(n) if k not in first], [k for k in range(m) if k not in second]
+    left, right = transpose(a, (*rest[0], *first)), transpose(b, (*second, *rest[1]))
+    shapes = left.shape[: len(rest[0])], right.shape[len(second) :]
+    inner = prod(lengths[0])
+    rows, columns = (prod(shapes[0]), inner), (inner, prod(shapes[1]))
+    return reshape(matmul(reshape(left, rows), reshape(right, columns)), shapes[0] + shapes[1])
+
+
+# ---------------------------------------------------------------- where entries are
+
+
+def _seen(x: Any) -> Any:
+    return x.numpy() if isinstance(x, Tensor) else arrayed(x)
+
+
+def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
+    """Where the largest entry is, along an axis or in the flattened array. No gradient flows.
+
+    >>> argmax(np.array([[1.0, 5.0], [7.0, 2.0]]), axis=1)
+    array([1, 0])
+    """
+    return np.argmax(_seen(x), axis=axis, keepdims=keepdims)
+
+
+def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
+    """Where the smallest entry is, along an axis or in the flattened array. No gradient flows.
+
+    >>> argmin(np.array([[1.0, 5.0], [7.0, 2.0]]), axis=1)
+    array([0, 1])
+    """
+    return np.argmin(_seen(x), axis=axis, keepdims=keepdims)
+
+
+def argsort(x: Any, axis: int | None = -1) -> Any:
+    """The order in which entries ascend along an axis; equal ones stay in order. No gradient flows.
+
+    >>> argsort(np.array([3.0, 1.0, 2.0]))
+    array([1, 2, 0])
+    """
+    return np.argsort(_seen(x), axis=axis, kind="stable")
+
+
+def topk(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
+    """The k largest entries along an axis, in descending order, and where they are.
+
+    The gradient of each goes to where it was.  Raises: ArgumentError for more than there are.
+
+    >>> topk(np.array([3.0, 1.0, 2.0]), 2)
+    (array([3., 2.]), array([0, 2]))
+    """
+    length = np.shape(x)[axis]
+    if not 0 <= k <= length:
+        raise ArgumentError(f"topk(x, k): k must lie in [0, {length}], got {k}")
+    order = np.argsort(-_seen(x), axis=axis, kind="stable")
+    first = np.take(order, np.arange(k), axis=axis)
+    return take_along_axis(x, first, axis), first

@@ -1,0 +1,158 @@
+"""Reductions by roots and products: std, norm, prod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..engine.errors import ArgumentError
+from ..engine.op import Call, call, op
+from .dtypes import floating, narrowed, single, wider
+from .notation import axes_of, entries, over, size, some
+from .reduce import count, kept, var
+from .samples import each_of_x, reductions
+
+__all__ = ["norm", "prod", "std"]
+
+
+def _std_samples(rng: np.random.Generator) -> Iterator[Call]:
+    for sample in reductions(rng):
+        if np.ndim(sample.args[0]):  # one entry has no spread
+            yield sample
+    yield call(rng.uniform(-1, 1, (3, 5)), axis=1, ddof=1)
+
+
+def _centred(x, axis):
+    return rf"(<x> - \operatorname{{mean}}{some(x, axis)}(<x>))"
+
+
+def _std_vjp_tex(x, axis, ddof):
+    n = size(x, axis) - ddof
+    spread = rf"\operatorname{{broadcast}}{some(x, axis)}(<g> \oslash <out>)"
+    return rf"\tfrac1n {spread} \odot {_centred(x, axis)}, \quad n = {n}"
+
+
+@op(
+    tex=lambda x, axis, ddof: (
+        rf"\sqrt{{\tfrac1n \sum_{{{over(x, axis)}}} {_centred(x, axis)}^{{\circ 2}}}},"
+        rf" \quad n = {size(x, axis) - ddof}"
+    ),
+    vjp_tex={"x": _std_vjp_tex},
+    flops=lambda x, out: 4 * x.size + out.size,
+    vjp_flops={"x": lambda x, out: 3 * x.size + 2 * out.size},
+    samples=_std_samples,
+)
+def std(x, axis=None, ddof=0, keepdims=False):
+    """Standard deviation over an axis, several, or all: the root of `var`.
+
+    Where all entries are equal it is 0, and so is the gradient.  Raises: as var.
+
+    >>> std(np.array([1.0, 5.0]))
+    np.float64(2.0)
+    """
+    x = floating(x)
+    return narrowed(np.sqrt(var.kernel(wider(x), axis, ddof, keepdims)), x)
+
+
+@std.vjp("x")
+def _(g, x, out, axis, ddof):
+    shape = kept(x.shape, axis)
+    centred = single(x) - np.mean(single(x), axis=axis, keepdims=True)
+    slope = g / np.where(out == 0, 1, out) / (count(x.shape, axis) - ddof)
+    return np.where(out == 0, 0, slope).reshape(shape) * centred
+
+
+# ---------------------------------------------------------------- norm
+
+
+def _norm_samples(rng: np.random.Generator) -> Iterator[Call]:
+    for sample in reductions(rng):
+        yield call(sample.args[0], **sample.kwargs)
+
+
+@op(
+    tex=lambda x, axis: rf"\sqrt{{\sum_{{{over(x, axis)}}} <x>{entries(x)}^{{\circ 2}}}}",
+    vjp_tex={
+        "x": lambda x, axis: (
+            rf"\operatorname{{broadcast}}{some(x, axis)}(<g> \oslash <out>) \odot <x>"
+        )
+    },
+    flops=lambda x, out: 2 * x.size + out.size,
+    vjp_flops={"x": lambda x, out: x.size + out.size},
+    samples=_norm_samples,
+)
+def norm(x, ord=None, axis=None, keepdims=False):
+    """The Euclidean norm over an axis, several, or all: √Σ x². Where it is 0, so is the gradient.
+
+    Args: ord: None, or 2 along one axis, as np.linalg.norm has it.
+    Raises: ArgumentError for another norm; write abs(x).sum(axis) or abs(x).max(axis).
+
+    >>> norm(np.array([3.0, 4.0]))
+    np.float64(5.0)
+    """
+    x = floating(x)
+    one_axis = x.ndim == 1 if axis is None else np.ndim(axis) == 0
+    if ord is not None and not (ord == 2 and one_axis):
+        raise ArgumentError(
+            f"ord must be None, or 2 along one axis, got {ord!r}; "
+            "write abs(x).sum(axis) or abs(x).max(axis)"
+        )
+    total = (wider(x) * wider(x)).sum(axis=axis, keepdims=keepdims)
+    return narrowed(np.sqrt(total), x)
+
+
+@norm.vjp("x")
+def _(g, x, out, axis):
+    slope = np.where(out == 0, 0, g / np.where(out == 0, 1, out))
+    return slope.reshape(kept(x.shape, axis)) * x
+
+
+# ---------------------------------------------------------------- prod
+
+
+def _prod_samples(rng: np.random.Generator) -> Iterator[Call]:
+    x = rng.uniform(0.5, 1.5, (2, 3, 5))
+    for axis in (None, 0, -1, (0, 2)):
+        yield call(x[:, :2, :3], axis=axis)
+    x[0, 1, 2] = x[1, 0, 0] = x[1, 0, 1] = 0.0  # rows with one zero, and with two
+    yield call(x, axis=2, keepdims=True)
+    yield call(np.zeros((0, 3)), axis=1)
+
+
+def _others_tex(x, axis):
+    if not axes_of(x, axis):
+        return "<g>"
+    others = rf"\prod_{{{over(x, axis)} \ne m}} <x>{entries(x)}"
+    return rf"\operatorname{{broadcast}}{some(x, axis)}(<g>) \odot {others}"
+
+
+@op(
+    tex=lambda x, axis: (
+        rf"\prod_{{{over(x, axis)}}} <x>{entries(x)}" if axes_of(x, axis) else "<x>"
+    ),
+    vjp_tex={"x": _others_tex},
+    flops=each_of_x(1),
+    vjp_flops={"x": lambda x, axis: x.size * (1 + count(x.shape, axis))},
+    samples=_prod_samples,
+)
+def prod(x, axis=None, keepdims=False):
+    """Product over an axis, several, or all. Each gradient is the product of all the others.
+
+    >>> prod(np.array([2.0, 3.0, 4.0]))
+    np.float64(24.0)
+    """
+    return np.prod(x, axis=axis, keepdims=keepdims)
+
+
+@prod.vjp("x")
+def _(g, x, axis):
+    shape = kept(x.shape, axis)
+    reduced = tuple(k for k in range(x.ndim) if axis is None or k in axes_of(x, axis))
+    rest = tuple(k for k in range(x.ndim) if k not in reduced)
+    n, order = count(x.shape, axis), rest + reduced
+    rows = np.transpose(x, order).reshape((x.size // n if n else 0, n))
+    others = np.where(np.eye(n, dtype=bool), 1, np.expand_dims(rows, 1)).prod(axis=2)
+    back = tuple(order.index(k) for k in range(x.ndim))
+    others = np.transpose(others.reshape([x.shape[k] for k in order]), back)
+    return g.reshape(shape) * others

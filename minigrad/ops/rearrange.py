@@ -1,0 +1,228 @@
+"""Ops that put entries elsewhere, or out: flip, roll, repeat, tril, triu, sort, take_along_axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..engine.errors import DTypeError
+from ..engine.op import Call, call, op
+from .dtypes import arrayed
+from .notation import axes_of
+from .samples import each, free
+from .select import scatter_add, take
+
+__all__ = ["flip", "repeat", "roll", "sort", "take_along_axis", "tril", "triu"]
+
+
+def _where(x, axis):
+    """A subscript for axes, none for all of them."""
+    return "" if axis is None else f"_{{{','.join(map(str, axes_of(x, axis)))}}}"
+
+
+def _moving(name: str, back: str, *settings: Any) -> dict[str, Any]:
+    """The declaration of an op that moves entries, and whose rule moves them by another name."""
+
+    def samples(rng: np.random.Generator) -> Iterator[Call]:
+        x = rng.uniform(-2, 2, (3, 5))
+        for args, kwargs in settings:
+            yield call(x, *args, **kwargs)
+        yield call(np.zeros((0, 3)), *settings[0][0])
+
+    return {
+        "tex": lambda x, axis: rf"\operatorname{{{name}}}{_where(x, axis)}(<x>)",
+        "vjp_tex": {"x": lambda x, axis: rf"\operatorname{{{back}}}{_where(x, axis)}(<g>)"},
+        "flops": free,
+        "vjp_flops": {"x": free},
+        "samples": samples,
+    }
+
+
+@op(**_moving("flip", "flip", ((), {}), ((), {"axis": 0}), ((), {"axis": (0, -1)})))
+def flip(x, axis=None):
+    """Entries in the opposite order along an axis, several, or all.
+
+    >>> flip(np.array([1.0, 2.0, 3.0]))
+    array([3., 2., 1.])
+    """
+    return np.flip(x, axis)
+
+
+@flip.vjp("x")
+def _(g, axis):
+    return flip(g, axis)
+
+
+@op(**_moving("roll", "rollback", ((2,), {}), ((-1,), {"axis": 1}), (((1, 2),), {"axis": (0, 1)})))
+def roll(x, shift, axis=None):
+    """Entries moved on by so many places, the last to the front; without an axis, flattened.
+
+    >>> roll(np.array([1.0, 2.0, 3.0]), 1)
+    array([3., 1., 2.])
+    """
+    return np.roll(x, shift, axis)
+
+
+@roll.vjp("x")
+def _(g, shift, axis):
+    return roll(g, tuple(-n for n in shift) if isinstance(shift, tuple) else -shift, axis)
+
+
+def _repeat_samples(rng: np.random.Generator) -> Iterator[Call]:
+    x = rng.uniform(-2, 2, (2, 3))
+    yield call(x, 2)
+    yield call(x, 3, axis=0)
+    yield call(x, np.array([0, 2, 1]), axis=1)
+    yield call(np.zeros((0, 3)), 2, axis=1)
+
+
+@op(
+    tex=lambda x, axis: rf"\operatorname{{repeat}}{_where(x, axis)}(<x>)",
+    vjp_tex={"x": lambda x, axis: rf"\operatorname{{sum\,of\,repeats}}{_where(x, axis)}(<g>)"},
+    flops=free,
+    vjp_flops={"x": each(1)},
+    samples=_repeat_samples,
+)
+def repeat(x, repeats, axis=None):
+    """Each entry so many times along an axis; without one, of the flattened array.
+
+    >>> repeat(np.array([1.0, 2.0]), 2)
+    array([1., 1., 2., 2.])
+    """
+    return np.repeat(x, repeats, axis)
+
+
+@repeat.vjp("x")
+def _(g, x_shape, repeats, axis):
+    n = int(np.prod(x_shape)) if axis is None else x_shape[axis]
+    return take.rules["x"].function(g, x_shape, np.repeat(np.arange(n), repeats), axis)
+
+
+def _triangle_samples(rng: np.random.Generator) -> Iterator[Call]:
+    yield call(rng.uniform(-2, 2, (2, 3, 5)))
+    yield call(rng.uniform(-2, 2, (5, 3)), 1)
+    yield call(rng.uniform(-2, 2, (3, 3)), k=-1)
+    yield call(np.zeros((0, 3)))
+
+
+def _triangle(name: str) -> dict[str, Any]:
+    """The declaration of tril or of triu, each its own rule."""
+    return {
+        "tex": rf"\operatorname{{{name}}}_{{<k>}}(<x>)",
+        "vjp_tex": {"x": rf"\operatorname{{{name}}}_{{<k>}}(<g>)"},
+        "flops": free,
+        "vjp_flops": {"x": free},
+        "samples": _triangle_samples,
+    }
+
+
+@op(**_triangle("tril"))
+def tril(x, k=0):
+    """Each matrix with zeros above its k-th diagonal.
+
+    >>> tril(np.ones((2, 2)))
+    array([[1., 0.],
+           [1., 1.]])
+    """
+    return np.tril(x, k)
+
+
+@tril.vjp("x")
+def _(g, k):
+    return tril(g, k)
+
+
+@op(**_triangle("triu"))
+def triu(x, k=0):
+    """Each matrix with zeros below its k-th diagonal.
+
+    >>> triu(np.ones((2, 2)))
+    array([[1., 1.],
+           [0., 1.]])
+    """
+    return np.triu(x, k)
+
+
+@triu.vjp("x")
+def _(g, k):
+    return triu(g, k)
+
+
+# ---------------------------------------------------------------- by an index of entries
+
+
+def along(indices: Any, shape: Any, axis: int) -> tuple[Any, ...]:
+    """The index of all entries that indices name along one axis."""
+    grid: list[Any] = list(np.ogrid[tuple(map(slice, shape))])
+    grid[axis] = indices
+    return tuple(grid)
+
+
+def _along_samples(rng: np.random.Generator) -> Iterator[Call]:
+    x = rng.uniform(-2, 2, (3, 5))
+    yield call(x, rng.integers(0, 5, (3, 2)), 1)
+    yield call(x, rng.integers(-3, 3, (4, 5)), axis=0)
+    yield call(x, np.array([14, 0, 14]), axis=None)
+    yield call(x, np.zeros((3, 0), int), axis=1)
+
+
+@op(
+    tex=r"<x>[<indices>]",
+    vjp_tex={"x": r"\operatorname{scatter}_{<indices>}(<g>)"},
+    flops=free,
+    vjp_flops={"x": each(1)},
+    samples=_along_samples,
+)
+def take_along_axis(x, indices, axis=-1):
+    """In each row along an axis, the entries at its own indices; with None, of the flattened array.
+
+    Raises: DTypeError unless the indices are integers; OutOfRangeError outside the axis.
+
+    >>> take_along_axis(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1], [0]]), axis=1)
+    array([[2.],
+           [3.]])
+    """
+    if arrayed(indices).dtype.kind not in "iu":
+        raise DTypeError(f"indices must be integers, got {arrayed(indices).dtype}")
+    return np.take_along_axis(arrayed(x), arrayed(indices), axis)
+
+
+@take_along_axis.vjp("x")
+def _(g, x_shape, indices, axis):
+    if axis is None:
+        return scatter_add(g, arrayed(indices), (int(np.prod(x_shape)),)).reshape(x_shape)
+    return scatter_add(g, along(arrayed(indices), x_shape, axis), x_shape)
+
+
+def _sort_samples(rng: np.random.Generator) -> Iterator[Call]:
+    x = rng.permutation(np.linspace(-2.0, 2.0, 30)).reshape(2, 3, 5)
+    yield call(x)
+    yield call(x, axis=1)
+    yield call(x[0], axis=None)
+    yield call(np.zeros((0, 3)))
+
+
+@op(
+    tex=lambda x, axis: rf"\operatorname{{sort}}{_where(x, axis)}(<x>)",
+    vjp_tex={"x": lambda x, axis: rf"\operatorname{{unsort}}{_where(x, axis)}(<g>)"},
+    flops=free,
+    vjp_flops={"x": each(1)},
+    samples=_sort_samples,
+    analytic=False,
+    auxiliary=("order",),
+)
+def sort(x, axis=-1):
+    """Entries in ascending order along an axis; with None, of the flattened array. NaN is last.
+
+    >>> sort(np.array([3.0, 1.0, 2.0]))
+    array([1., 2., 3.])
+    """
+    order = np.argsort(x, axis=axis, kind="stable")
+    return np.take_along_axis(arrayed(x), order, axis), order
+
+
+@sort.vjp("x")
+def _(g, x_shape, axis, order):
+    return take_along_axis.rules["x"].function(g, x_shape, order, axis)
