@@ -7,6 +7,7 @@ stays.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -121,7 +122,8 @@ class Audit:
         try:
             with listen(updates):
                 result = program(args, kwargs)
-            made = {name: _copied(x) for name, x in state.outcome(result).items()} | updates.found
+            made = {name: copy(_bare(x)) for name, x in state.outcome(result).items()}
+            made |= updates.found
         except Changed:
             raise
         except Exception as error:
@@ -144,15 +146,9 @@ class Audit:
             changed.append("an array that the step writes into")
         if changed:
             self.finding, self.cause = self.finding or changed[0], _STATE
-        if changed:
             found.note()
             self.variant.prepare()
         return result
-
-
-def _copied(item: Any) -> Any:
-    array = _bare(item)
-    return np.array(array) if isinstance(array, np.ndarray) else array
 
 
 def _compared(found: dict[str, Any], wanted: dict[str, Any]) -> str:

@@ -85,12 +85,11 @@ class Dependencies:
         self.holders: list[Holder] = []
         self._asked: dict[int, tuple[set[str], Holder]] = {}  # by an optimizer's id
         self._walk([step, *arguments])
-        for thing in self.things.values():
-            if _is_optimizer(type(thing)):
-                names: set[str] = set()
-                holder = Holder(partial(_attributes_named, thing, names), state=vars(thing))
-                self._asked[id(thing)] = names, holder
-                self.holders.append(holder)
+        for thing in filter(_is_optimizer, list(self.things.values())):
+            names: set[str] = set()
+            holder = Holder(partial(_attributes_named, thing, names), state=vars(thing))
+            self._asked[id(thing)] = names, holder
+            self.holders.append(holder)
         self.note()
 
     def ask(self, optimizer: Any, name: str, value: Any) -> None:
@@ -118,18 +117,16 @@ class Dependencies:
             then = holder.then
             if holder.counter is not None:
                 continue
-            if holder.function is not None:
-                function, cells, named = holder.function
-                for name in _OWN:
-                    yield f"{bind(function)}.{name} is {bind(then[name])}"
-                for name, cell in cells.items():
-                    yield f"{bind(cell)}.cell_contents is {bind(then[name])}"
-                for space, word in named:
-                    yield f"{bind(space)}[{word!r}] is {bind(space[word])}"
-            read, held = bind(holder.read), bind(list(then.values()))
             if holder.function is None:
-                yield f"len(now := {read}()) == {len(then)}"
-                yield f"all(map({bind(is_)}, now.values(), {held}))"
+                yield f"len(now := {bind(holder.read)}()) == {len(then)}"
+                yield f"all(map({bind(is_)}, now.values(), {bind(list(then.values()))}))"
+                continue
+            function, cells, named = holder.function
+            yield from (f"{bind(function)}.{name} is {bind(then[name])}" for name in _OWN)
+            for name, cell in cells.items():
+                yield f"{bind(cell)}.cell_contents is {bind(then[name])}"
+            for space, word in named:
+                yield f"{bind(space)}[{word!r}] is {bind(space[word])}"
         counters = [h.counter for h in self.holders if h.counter is not None]
         versions = bind(self.versions)
         for i, counter in enumerate(counters):
@@ -186,19 +183,16 @@ class Dependencies:
             return self._of_class(thing)
         if isinstance(thing, property | staticmethod | classmethod):
             return getattr(thing, "fget", None), getattr(thing, "__func__", None)
-        if _is_optimizer(kind):
+        if _is_optimizer(thing):
             return *(getattr(thing, name, None) for name in ("parameters", "optimizer")), kind
         if isinstance(thing, Tensor | np.ndarray | ModuleType) or _is_closed(kind):
             return ()
         return self._of_object(thing, kind)
 
     def _of_object(self, thing: Any, kind: type) -> Iterable[Any]:
-        slots = [
-            slot
-            for base in kind.__mro__
-            for slot in _tuple_of(vars(base).get("__slots__", ()))
-            if not slot.startswith("_") and slot != "version"
-        ]
+        named = [vars(base).get("__slots__", ()) for base in kind.__mro__]
+        slots = [s for names in named for s in ([names] if isinstance(names, str) else names)]
+        slots = [s for s in slots if not s.startswith("_") and s != "version"]
         state = getattr_static(thing, "__dict__", None) and vars(thing)
         if state is None and not slots:
             return ()
@@ -256,10 +250,7 @@ def _contents(container: Any) -> dict[Any, Any]:
 
 
 def _attributes(thing: Any, state: Any, slots: list[str]) -> dict[Any, Any]:
-    held = dict(state or ())
-    for slot in slots:
-        held[slot] = getattr(thing, slot, _GONE)
-    return held
+    return dict(state or ()) | {slot: getattr(thing, slot, _GONE) for slot in slots}
 
 
 def _attributes_named(thing: Any, names: set[str]) -> dict[Any, Any]:
@@ -268,10 +259,6 @@ def _attributes_named(thing: Any, names: set[str]) -> dict[Any, Any]:
 
 def _class_attributes(kind: type) -> dict[Any, Any]:
     return {name: value for name, value in vars(kind).items() if not name.startswith("__")}
-
-
-def _tuple_of(slots: Any) -> tuple[str, ...]:
-    return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
 def _words(code: CodeType) -> Iterator[str]:
@@ -296,5 +283,5 @@ def _is_closed(kind: type) -> bool:
     return _is_installed(kind.__module__, getattr(sys.modules.get(package), "__file__", "") or "")
 
 
-def _is_optimizer(kind: type) -> bool:
-    return any(base.__module__.startswith("minigrad.optim") for base in kind.__mro__)
+def _is_optimizer(thing: Any) -> bool:
+    return any(base.__module__.startswith("minigrad.optim") for base in type(thing).__mro__)
