@@ -23,7 +23,7 @@ def seen(n, m, mask, rule=None):
         for tile in grid.tiles(k):
             assert not computed[tile.rows, tile.keys].any()  # once
             computed[tile.rows, tile.keys] = True
-            for block in tile.masked + tile.ruled + tile.triangles:
+            for block in tile.masked + tile.ruled:
                 added[block] = True
     return computed, added
 

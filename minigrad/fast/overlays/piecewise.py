@@ -8,11 +8,10 @@ import numpy as np
 
 from ...ops.dtypes import arrayed
 from ...ops.piecewise import abs, clip, maximum, minimum, relu, where
-from ...ops.reduce import kept, max, min
 from ..limits import LIMITS
 from .masked import masked
 
-for _op in (relu, abs, maximum, minimum, clip, where, max, min):
+for _op in (relu, abs, maximum, minimum, clip, where):
     _op.fast(above=LIMITS.small_entries)(_op.kernel)
 
 
@@ -63,14 +62,3 @@ def _(g, condition):
 @where.fast.vjp("b")
 def _(g, condition):
     return masked(g, np.logical_not(condition))
-
-
-@max.fast.vjp("x")
-@min.fast.vjp("x")
-def _(g, x, out, axis):
-    shape = kept(x.shape, axis)
-    taken = x == out.reshape(shape)
-    ties = np.sum(taken, axis=axis, dtype=g.dtype).reshape(shape)
-    if ties.min(initial=1) == 0:  # a row with NaN
-        return max.rules["x"].function(g, x, out, axis)
-    return masked(g.reshape(shape) / ties, taken)

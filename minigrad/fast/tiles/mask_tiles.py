@@ -22,9 +22,7 @@ BLOCK = 128  # queries and keys are skipped in squares of this size
 QUERY_ROWS = 256  # queries that are worked on at a time
 TILE_KEYS = 1024  # keys in a tile, at most: in float32 it then fills 1 MiB, a core's cache
 
-# What is to be done at a block: compute it, add the mask, add the rule, add the causal triangle
-# (which a block of the mask turned out to be).
-CLOSED, OPEN, MASKED, RULED, TRIANGLE = 0, 1, 2, 4, 8
+CLOSED, OPEN, MASKED, RULED = 0, 1, 2, 4  # at a block: compute it, add the mask, add the rule
 
 
 class Block(NamedTuple):
@@ -41,7 +39,6 @@ class Tile(NamedTuple):
     keys: slice
     masked: tuple[Block, ...]
     ruled: tuple[Block, ...]
-    triangles: tuple[Block, ...]
 
     @property
     def entries(self) -> int:
@@ -96,7 +93,7 @@ class TileGrid:
         first, last = left[0], left[-1] + 1
         rows = _part(i, i + 1, self.n) if len(self.mask) > 1 else slice(None)
         mask = self.mask[rows, _part(first, last, self.m)]
-        by_mask = _flags_of_mask(mask, i - first)
+        by_mask = _flags_of_mask(mask)
         flags = [a and b and a | b for a, b in zip(by_rule[first:last], by_mask, strict=True)]
         return (*by_rule[:first], *flags, *by_rule[last:])
 
@@ -124,11 +121,8 @@ def _flag(found: MaskRule | bool) -> int:
     return OPEN | RULED
 
 
-def _flags_of_mask(mask: Any, diagonal: int) -> list[int]:
-    """What is to be done at each block of keys, by the mask of one block of queries.
-
-    diagonal: the block of keys at the same positions as the queries, where a causal mask is cut.
-    """
+def _flags_of_mask(mask: Any) -> list[int]:
+    """What is to be done at each block of keys, by the mask of one block of queries."""
     starts = range(0, mask.shape[-1], BLOCK)
     least, greatest = mask.min(axis=0), mask.max(axis=0)
     if mask.dtype != np.bool_ and not (greatest < np.inf).all():
@@ -141,11 +135,6 @@ def _flags_of_mask(mask: Any, diagonal: int) -> list[int]:
     flags: list[int] = np.where(
         all_closed, CLOSED, np.where(all_open, OPEN, OPEN | MASKED)
     ).tolist()
-    if 0 <= diagonal < len(flags) and flags[diagonal] & MASKED:
-        block = mask[:, _part(diagonal, diagonal + 1, mask.shape[-1])]
-        triangle = np.where(np.tri(*block.shape, dtype=np.bool_), opened, closed)
-        if len(block) > 1 and np.array_equal(block, triangle):
-            flags[diagonal] = OPEN | TRIANGLE
     return flags
 
 
@@ -170,7 +159,7 @@ def _tiles(flags: tuple[tuple[int, ...], ...], top: int, n: int, m: int) -> tupl
         Tile(
             _part(top + i, top + j, n),
             _part(a, b, m),
-            *(blocks(flag, i, j, a, b) for flag in (MASKED, RULED, TRIANGLE)),
+            *(blocks(flag, i, j, a, b) for flag in (MASKED, RULED)),
         )
         for first, last in _runs(seen_by)
         for a, b in _pieces(first, last)

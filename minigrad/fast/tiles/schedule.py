@@ -184,10 +184,9 @@ class Schedule:
             mask = self._mask_at(self._mask_of(heads))
             block = to_add(mask[rows if len(mask) > 1 else slice(None), keys], self.dtype)
             S[..., within(keys, tile.keys), within(rows, tile.rows)] += block.T
-        for rule, blocks in ((self.rule, tile.ruled), (Causal(), tile.triangles)):
-            for rows, keys in blocks:
-                block = rule_to_add(rule, rows, keys, self.dtype)  # type: ignore[arg-type]
-                S[..., within(keys, tile.keys), within(rows, tile.rows)] += block
+        for rows, keys in tile.ruled:
+            block = rule_to_add(self.rule, rows, keys, self.dtype)  # type: ignore[arg-type]
+            S[..., within(keys, tile.keys), within(rows, tile.rows)] += block
 
 
 def within(part: slice, whole: slice) -> slice:
