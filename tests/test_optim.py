@@ -17,6 +17,7 @@ from minigrad.optim import (
     schedule,
 )
 from minigrad.optim import optimizer as optim
+from tests.compare import assert_same
 
 CASES = [
     (SGD, {}),
@@ -308,8 +309,7 @@ def test_groups_move_as_pytorchs_do(kind):
             t.grad = torch.tensor(w.grad)
         optimizer.step()
         reference.step()
-    for w, t in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(w.numpy(), t.detach().numpy(), rtol=1e-12)
+    assert_same(ours, theirs, 1e-12)
 
 
 def test_a_group_with_a_setting_that_is_not_there_is_refused():

@@ -196,8 +196,7 @@ def test_backward_gives_the_gradients_of_an_ordinary_backward(block, rng):
     X = mg.tensor(x, requires_grad=True)
     block(X).backward(g)
     np.testing.assert_array_equal(dx, X.grad)
-    for mine, parameter in zip(by_interface, block.parameters(), strict=True):
-        np.testing.assert_array_equal(mine, parameter.grad)
+    assert_same(by_interface, [parameter.grad for parameter in block.parameters()], 0)
 
 
 def test_backward_replaces_gradients_and_grad_names_read_them(rng):
