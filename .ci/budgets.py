@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 BESIDE = ["functional", "check", "anomaly", "optim", "data", "saving", "without_fast"]
-LATER = "recurrent hand_derived_recurrent initial losses convolution pretrained parallel".split()
+LATER = (
+    "recurrent hand_derived_recurrent initial losses quantized convolution pretrained parallel"
+).split()
 """Layers beyond attention."""
 
 

@@ -71,12 +71,6 @@ def test_backward_names_the_rule_and_the_incoming_gradient():
     )
 
 
-def test_a_bad_seed_is_carried_on():
-    x = mg.tensor([1.0, 4.0], requires_grad=True)
-    lines = _message(lambda: (x * 2).backward(np.array([1.0, np.inf])))
-    assert "multiply carried it on from the incoming gradient" in lines[0]
-
-
 def test_a_rule_that_gives_nan_is_found():
     def twice(x):
         """2x."""
@@ -117,13 +111,6 @@ def test_nan_beside_a_mask_is_still_found():
     bad = mg.tensor([np.nan, 1.0])
     lines = _message(lambda: mg.mask_add(bad, np.array([True, False])))
     assert "mask_add carried it on from scores" in lines[0]
-
-
-def test_plus_infinity_beside_a_mask_is_still_found():
-    assert (
-        "mask_add"
-        in _message(lambda: mg.mask_add(mg.tensor([np.inf, 1.0]), np.array([True, False])))[0]
-    )
 
 
 # ---------------------------------------------------------------- its surroundings

@@ -66,13 +66,6 @@ def test_the_worst_entry_is_named_with_both_values():
     assert f"numeric {report.numeric:.15g}, relative error " in str(error.value)
 
 
-def test_a_fault_in_one_of_several_inputs_is_found():
-    wrong = _square(lambda g, x: 3 * g * x)
-    with pytest.raises(GradcheckError) as error:
-        mg.gradcheck(lambda a, b: mg.tanh(a).sum() + wrong(b).sum(), [x, x])
-    assert error.value.report.entry.startswith("inputs[1]")
-
-
 def test_a_rule_that_gives_nan_is_rejected():
     with pytest.raises(GradcheckError) as error:
         mg.gradcheck(_square(lambda g, x: g * np.nan), x)
@@ -124,10 +117,6 @@ def test_entries_set_to_minus_infinity_by_a_mask_are_no_part_of_the_check():
 def test_saturated_results_are_not_held_against_a_rule():
     """softmax of far-apart logits has derivatives of 1e-50: below rounding of its result."""
     assert mg.gradcheck(mg.softmax, np.array([0.0, 120.0, -300.0]), order=2)
-
-
-def test_float32_inputs_are_checked_in_float64():
-    assert mg.gradcheck(mg.tanh, x.astype(np.float32)).error < 1e-12
 
 
 def test_a_function_that_differs_from_call_to_call_is_refused():

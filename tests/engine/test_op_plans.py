@@ -33,19 +33,6 @@ def test_a_plan_saves_what_its_rules_name_once_each(made):
     assert made.plan(0b1000100).names == ("x", "w", "power")
 
 
-def test_a_plans_source_can_be_read(made):
-    assert made.plan(0b1010001).source.splitlines() == [
-        "def forward(x, w, b, power, shift):",
-        "    out = kernel(x, w, b, power, shift)",
-        "    if out.__class__ is not ndarray:",
-        "        out = asarray(out)",
-        "    return out, (w, power,)",
-        "def backward(g, saved):",
-        "    (w, power,) = saved",
-        "    return (rule_x(g, w, power), rule_b(g),)",
-    ]
-
-
 def test_a_partial_plan_runs_only_what_is_wanted(made):
     plan = made.plan(0b1010101)
     partial = plan.partial((False, True, False))

@@ -58,17 +58,6 @@ def test_weights_are_one_row_a_query_over_the_contexts_tokens(layer, X, context)
     np.testing.assert_allclose(layer.attention_weights.sum(axis=-1), 1, rtol=1e-14)
 
 
-def test_the_order_of_the_context_does_not_matter_that_of_the_queries_does(layer, rng, X, context):
-    out, order = layer(X, context=context).numpy(), rng.permutation(M)
-    np.testing.assert_allclose(
-        layer(X, context=context[:, order]).numpy(), out, rtol=1e-11, atol=1e-14
-    )
-    order = rng.permutation(N)
-    np.testing.assert_allclose(
-        layer(X[:, order], context=context).numpy(), out[:, order], atol=1e-13
-    )
-
-
 def test_padded_context_is_as_if_it_were_not_there(layer, X, context):
     out = layer(X, padding_mask([M - 2, M - 2], M), context=context).numpy()
     np.testing.assert_allclose(

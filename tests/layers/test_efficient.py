@@ -11,7 +11,6 @@ from layers import (
     LinformerAttention,
     MultiHeadAttention,
     PerformerAttention,
-    elu_features,
     linear_attention,
     linformer_attention,
     orthogonal_features,
@@ -152,14 +151,6 @@ def test_the_constant_of_the_features_is_no_part_of_their_gradient(rng):
         phi = positive_features(X, W, over)
         expected = np.einsum("nr,nrd->nd", g * phi.numpy(), W - X.numpy()[:, None])
         np.testing.assert_allclose(mg.grad(phi, X, g), expected, rtol=1e-10, atol=1e-14)
-
-
-def test_elu_features_are_positive_with_slope_one_at_zero():
-    x = mg.tensor([-40.0, -1.0, 0.0, 2.0], requires_grad=True)
-    y = elu_features(x)
-    y.sum().backward()
-    np.testing.assert_allclose(y.numpy(), [np.exp(-40), np.exp(-1), 1, 3])
-    np.testing.assert_allclose(x.grad, [np.exp(-40), np.exp(-1), 1, 1])
 
 
 # ---------------------------------------------------------------- causality, gradients

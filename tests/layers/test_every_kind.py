@@ -6,8 +6,6 @@ import pytest
 import minigrad as mg
 from layers import (
     ALiBi,
-    DecoderBlock,
-    Embedding,
     FeedForward,
     GatedFeedForward,
     LayerNorm,
@@ -157,12 +155,3 @@ def test_a_sparse_mask_is_a_mask_in_the_record(rng):
     with mg.trace() as t:
         layer(X, sliding_window_mask(N, 2))
     assert "S_masked" in {entry.name for entry in t}
-
-
-def test_a_decoder_block_and_an_embedding_record_nothing_in_vain(rng):
-    block, Y = DecoderBlock(D, H, 5, rng=0), mg.tensor(rng.normal(size=(B, 5, D)))
-    embedding = Embedding(11, D, scaled=True, rng=0)
-    with mg.trace() as t:
-        X = embedding(np.arange(B * N).reshape(B, N) % 11)
-        mg.sum(block(X, Y)).backward()
-    assert in_vain(t) == []

@@ -328,20 +328,6 @@ def test_scores_far_beyond_700_give_finite_gradients_and_no_warning(mask):
     assert all(np.isfinite(gradient).all() for gradient in g.values())
 
 
-def test_a_three_axis_mask_belongs_to_the_batch_even_when_there_are_as_many_heads():
-    h = batch = 3
-    inputs = head_inputs(batch=(batch,), h=h, g=h)
-    mask = np.random.default_rng(29).random((batch, N, N)) < 0.6
-    found = merged(multi_head_steps(n_heads=h, **inputs, mask=mask))
-    for i in range(batch):
-        one = inputs | {"X": inputs["X"][i], "grad_output": inputs["grad_output"][i]}
-        alone = merged(multi_head_steps(n_heads=h, **one, mask=mask[i]))
-        for symbol in ("X", "A", "S_masked", "V"):
-            np.testing.assert_allclose(
-                found[symbol][i], alone[symbol], err_msg=symbol, rtol=1e-10, atol=1e-11
-            )
-
-
 @pytest.mark.parametrize("shape", [(N, N), (1, N), (1, N, N), (1, 1, N, N)])
 def test_an_unbatched_input_takes_the_masks_a_batch_of_one_takes(shape):
     mask = np.random.default_rng(31).random(shape) < 0.6

@@ -199,9 +199,6 @@ def test_attention_costs_the_square_of_the_length_and_projections_the_length(rng
     np.testing.assert_array_equal(np.divide(projections[1:], projections[:-1]), [2, 2, 2])
 
 
-# ---------------------------------------------------------------- the hand-derived steps
-
-
 # ---------------------------------------------------------------- numeric, and PyTorch
 
 

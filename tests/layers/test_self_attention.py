@@ -221,9 +221,6 @@ def test_attention_over_no_tokens_is_empty(layer):
     assert not layer.grad_W_Q.any()
 
 
-# ---------------------------------------------------------------- cost
-
-
 # ---------------------------------------------------------------- the hand-derived steps
 
 

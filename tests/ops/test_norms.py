@@ -7,17 +7,6 @@ import minigrad as mg
 from minigrad.errors import ShapeError
 
 
-def test_layer_norm_rows_have_mean_0_and_variance_1(rng):
-    out = mg.layer_norm(rng.normal(3, 5, (2, 3, 101)), None, None, eps=0.0)
-    np.testing.assert_allclose(out.mean(-1), np.zeros((2, 3)), atol=1e-14)
-    np.testing.assert_allclose(out.var(-1), np.ones((2, 3)), rtol=1e-13)
-
-
-def test_rms_norm_rows_have_mean_square_1(rng):
-    out = mg.rms_norm(rng.normal(3, 5, (2, 3, 101)), None, eps=0.0)
-    np.testing.assert_allclose((out**2).mean(-1), np.ones((2, 3)), rtol=1e-13)
-
-
 def test_layer_norms_gradient_is_orthogonal_to_ones_and_to_its_result(rng):
     """Shifting or stretching x changes nothing, so the gradient has no part along either."""
     x = mg.tensor(rng.normal(size=(3, 7)), requires_grad=True)

@@ -6,48 +6,6 @@ import pytest
 import minigrad as mg
 from minigrad.errors import ShapeError
 
-CASES = [
-    ((3, 5), (5, 7)), ((2, 3, 5), (5, 7)), ((3, 5), (2, 5, 7)), ((2, 3, 5), (2, 5, 7)),
-    ((2, 1, 3, 5), (7, 5, 2)),
-    ((5,), (5,)), ((3, 5), (5,)), ((5,), (5, 7)), ((2, 3, 5), (5,)), ((5,), (2, 5, 7)),
-    ((1, 3, 5), (2, 5, 7)),
-    ((2, 3, 5), (1, 5, 7)), ((0, 5), (5, 7)), ((3, 0), (0, 7)), ((0, 3, 5), (5, 7)),
-    ((2, 3, 0), (0, 7)), ((1, 1), (1, 1)),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("a", "b"), CASES)
-def test_matmul_is_numpys_and_its_gradients_are_einsums(a, b, rng):
-    """With both made two-axis: Ḡ Bᵀ and Aᵀ Ḡ, summed over the batch axes that were broadcast."""
-    A, B = rng.normal(size=a), rng.normal(size=b)
-    x, y = mg.tensor(A, requires_grad=True), mg.tensor(B, requires_grad=True)
-    out = x @ y
-    np.testing.assert_allclose(out.data, np.matmul(A, B), rtol=1e-13)
-    u = rng.normal(size=out.shape)
-    out.backward(u)
-    A2, B2 = (A[None] if A.ndim == 1 else A), (B[:, None] if B.ndim == 1 else B)
-    full = u.reshape(np.matmul(A2, B2).shape)
-    for leaf, whole, like in (
-        (x, full @ B2.swapaxes(-1, -2), A2),
-        (y, A2.swapaxes(-1, -2) @ full, B2),
-    ):
-        extra = tuple(range(whole.ndim - like.ndim))
-        ones = tuple(
-            i + len(extra)
-            for i, n in enumerate(like.shape)
-            if n == 1 != whole.shape[i + len(extra)]
-        )
-        expected = whole.sum(axis=extra + ones).reshape(leaf.shape)
-        np.testing.assert_allclose(leaf.grad, expected, rtol=1e-12, atol=1e-14)
-
-
-def test_matmul_of_a_matrix_with_itself(rng):
-    A = rng.normal(size=(3, 3))
-    x = mg.tensor(A, requires_grad=True)
-    (x @ x).sum().backward()
-    ones = np.ones((3, 3))
-    np.testing.assert_allclose(x.grad, ones @ A.T + A.T @ ones, rtol=1e-13)
-
 
 @pytest.mark.parametrize(
     ("a", "b", "text"),

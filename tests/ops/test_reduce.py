@@ -41,25 +41,6 @@ def test_the_maximum_over_several_axes_counts_ties_in_all(rng):
     np.testing.assert_allclose(mg.grad(leaf.max(), leaf)[:, 1, 0], [0.5, 0.5])
 
 
-@pytest.mark.parametrize("axis", [None, 0, 1, -1])
-def test_cumsum_is_numpys(axis, rng):
-    x = rng.normal(size=(3, 5))
-    np.testing.assert_allclose(mg.cumsum(mg.tensor(x), axis).data, np.cumsum(x, axis))
-    leaf = mg.tensor(x, requires_grad=True)
-    whole = mg.cumsum(leaf, axis)
-    (n,) = {None: (15,), 0: (3,), 1: (5,), -1: (5,)}[axis]
-    down = np.arange(n, 0, -1.0)
-    expected = (
-        down.reshape(3, 5)
-        if axis is None
-        else np.broadcast_to(down[:, None] if axis == 0 else down, (3, 5))
-    )
-    np.testing.assert_allclose(mg.grad(whole, leaf, np.ones(whole.shape)), expected)
-
-
-# ---------------------------------------------------------------- softmax
-
-
 # ---------------------------------------------------------------- errors
 
 

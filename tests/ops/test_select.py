@@ -96,20 +96,6 @@ def test_an_index_that_is_none_is_an_error(index):
 # ---------------------------------------------------------------- take
 
 
-@pytest.mark.parametrize("axis", [None, 0, 1, 2, -1, -3])
-@pytest.mark.parametrize("indices", [1, [0, 2, 0], [[0, -1], [1, 1]], np.zeros((0,), int)], ids=str)
-def test_take_is_numpys_and_adds_up_where_it_took(axis, indices, rng):
-    x = rng.normal(size=(3, 5, 7))
-    leaf = mg.tensor(x, requires_grad=True)
-    out = mg.take(leaf, indices, axis)
-    np.testing.assert_array_equal(out.data, np.take(x, indices, axis))
-    u = rng.normal(size=out.shape)
-    places = np.take(np.arange(x.size).reshape(x.shape), indices, axis)
-    expected = np.zeros(x.size)
-    np.add.at(expected, places, u)
-    np.testing.assert_allclose(mg.grad(out, leaf, u), expected.reshape(x.shape), rtol=1e-15)
-
-
 def test_take_refuses_what_is_outside_or_no_integer():
     x = mg.tensor(np.ones((3, 5)))
     call = r"take\(x, indices, axis, negative\): "

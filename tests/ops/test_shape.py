@@ -5,7 +5,6 @@ import pytest
 
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, ShapeError
-from tests.compare import assert_same
 
 
 @pytest.fixture
@@ -13,53 +12,11 @@ def x(rng):
     return mg.tensor(rng.normal(size=(2, 3, 5)), requires_grad=True)
 
 
-MOVES = {
-    "reshape": lambda x: x.reshape(5, 6),
-    "reshape, one worked out": lambda x: mg.reshape(x, (-1, 5)),
-    "flatten": lambda x: mg.reshape(x, -1),
-    "transpose": lambda x: mg.transpose(x),
-    "transpose, axes": lambda x: mg.transpose(x, (2, 0, 1)),
-    "transpose, negative axes": lambda x: mg.transpose(x, (-1, 0, -2)),
-    "swapaxes": lambda x: mg.swapaxes(x, 0, -1),
-    "expand": lambda x: mg.expand_dims(x, (0, 2, -1)),
-    "squeeze": lambda x: mg.squeeze(x[:, None], 1),
-}
-
-
-@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES.keys())
-def test_a_gradient_is_moved_back_to_where_its_entry_was(move, x):
-    """Number the entries: the gradient of Σ number · moved is the numbers, moved back."""
-    numbers = mg.tensor(np.arange(30.0).reshape(2, 3, 5))
-    out = move(x)
-    np.testing.assert_allclose(mg.grad(out, x, move(numbers).data), numbers.data)
-
-
-@pytest.mark.parametrize("axis", [0, 1, 2, -1, None])
-def test_concatenate_gives_each_array_its_part_back(axis, rng):
-    shapes = [[2, 3, 5], [2, 3, 5], [2, 3, 5]]
-    if axis is not None:
-        for shape, n in zip(shapes, (2, 7, 0), strict=True):
-            shape[axis] = n
-    arrays = [rng.normal(size=s) for s in shapes]
-    leaves = [mg.tensor(a, requires_grad=True) for a in arrays]
-    out = mg.concatenate(leaves, axis)
-    np.testing.assert_array_equal(out.data, np.concatenate(arrays, axis))
-    assert_same(mg.grad(out, leaves, out.data), arrays, 0)
-
-
 def test_joining_tensors_with_plain_arrays_and_other_dtypes(x):
     small = mg.tensor(np.ones((2, 3, 5), np.float32), requires_grad=True)
     out = mg.concatenate([np.zeros((2, 3, 5)), x, small])
     assert out.dtype == np.float64
     assert [g.dtype for g in mg.grad(out.sum(), [x, small])] == [np.float64, np.float32]
-
-
-@pytest.mark.parametrize("shape", [(2, 3, 5), (7, 2, 3, 5)])
-def test_broadcast_sums_over_what_was_repeated(shape, x):
-    out = mg.broadcast_to(x, shape)
-    np.testing.assert_allclose(
-        mg.grad(out, x, np.ones(shape)), np.full((2, 3, 5), np.prod(shape) / 30)
-    )
 
 
 @pytest.mark.parametrize(
