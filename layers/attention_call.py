@@ -178,24 +178,28 @@ class AttentionCall:
         if layer.keep_intermediates:
             found = {"X": self.X} | found | {"mask": self.M}
             layer.kept = {s: x.numpy() if hasattr(x, "numpy") else x for s, x in found.items()}
-        plain = layer.scale is layer.softcap is layer.position is layer.q_norm is None
-        alone = self.context is self.cache is None
-        dropped = layer.drop is not None and layer.training
-        in_tiles = self.method != "exact"
-        other_rule = in_tiles and self.rule not in (None, rule_of(layer.causal, layer.window))
-        if dropped or other_rule or not (plain and alone):
-            return  # the hand-derived steps describe another layer
-        heads = {"n_heads": layer.n_heads, "n_kv_heads": layer.n_kv_heads}
-        mg.expect_gradients(
-            layer.steps,
-            layer,
-            X=self.X,
-            mask=self.M,
-            is_causal=layer.causal and in_tiles,
-            window=layer.window if in_tiles else None,
-            S_masked="S" if self.M is None else "S_masked",
-            **(heads if layer.many_heads else {}),
-        )
+        if self.context is None and self.cache is None and self._is_derived_by_hand():
+            in_tiles = self.method != "exact"
+            mg.expect_gradients(
+                layer.steps,
+                layer,
+                X=self.X,
+                mask=self.M,
+                is_causal=layer.causal and in_tiles,
+                window=layer.window if in_tiles else None,
+                S_masked="S" if self.M is None else "S_masked",
+                n_heads=layer.n_heads,
+                n_kv_heads=layer.n_kv_heads,
+            )
+
+    def _is_derived_by_hand(self) -> bool:
+        """Whether the hand-derived steps describe the layer, with the options that it has."""
+        layer = self.layer
+        if layer.scale is not None or layer.softcap is not None or layer.position is not None:
+            return False
+        if layer.q_norm is not None or (layer.drop is not None and layer.training):
+            return False
+        return self.method == "exact" or self.rule in (None, rule_of(layer.causal, layer.window))
 
 
 def rule_of(causal: bool, window: int | None) -> mask_rules.MaskRule | None:

@@ -145,8 +145,8 @@ class Module:
     # ------------------------------------------------------------------ attributes
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, mg.Tensor | np.ndarray):
-            held: Any = vars(self).get(name)
+        if isinstance(value, _ARRAYS):
+            held: Any = self.__dict__.get(name)
             if _is_parameter(held) and _is_written_into(held, name, value, self):
                 held.assign_(np.asarray(value, held.dtype))
                 return
@@ -245,15 +245,11 @@ class Module:
         for path, array in fitting.items():
             for what in ("shape", "dtype"):
                 expected, got = getattr(own[path], what), getattr(array, what)
-                wrong += (
-                    [f"{path}: {what} must be {expected}, got {got}"] if got != expected else []
-                )
+                if got != expected:
+                    wrong.append(f"{path}: {what} must be {expected}, got {got}")
         if wrong:
-            lines = [
-                f"load_state_dict(state): nothing was written, for {type(self).__name__}",
-                *wrong,
-            ]
-            raise ArgumentError("\n  ".join(lines))
+            first = f"load_state_dict(state): nothing was written, for {type(self).__name__}"
+            raise ArgumentError("\n  ".join([first, *wrong]))
         for path, array in fitting.items():
             own[path].assign_(array)
 
@@ -325,6 +321,7 @@ _set_last = Module.__dict__["_last"].__set__  # past __setattr__, which is for w
 _set_version = Module.__dict__["version"].__set__
 _scope = lru_cache(mg.scope)  # a scope keeps no state, so the same one may be entered again
 
+_ARRAYS = (mg.Tensor, np.ndarray)
 _HOLDERS = (Module, list, tuple, dict)  # what may hold Modules
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -51,9 +52,7 @@ class LayerNorm(Module):
         self.bias = _filled(0, self.shape, dtype) if use_bias else None
 
     def forward(self, x: Any) -> Any:
-        def normalise(rows: Any, weight: Any, bias: Any) -> Any:
-            return mg.layer_norm(rows, weight, bias, eps=self.eps)
-
+        normalise = partial(mg.layer_norm, eps=self.eps)
         return _over_last(normalise, "LayerNorm", x, self.shape, self.weight, self.bias)
 
 
@@ -90,9 +89,7 @@ class RMSNorm(Module):
         self.weight = _filled(0 if plus_one else 1, self.shape, dtype) if use_weight else None
 
     def forward(self, x: Any) -> Any:
-        def normalise(rows: Any, weight: Any) -> Any:
-            return mg.rms_norm(rows, weight, eps=self.eps)
-
+        normalise = partial(mg.rms_norm, eps=self.eps)
         plus_one = self.plus_one and self.weight is not None
         weight = mg.add(self.weight, 1).named("gain") if plus_one else self.weight
         return _over_last(normalise, "RMSNorm", x, self.shape, weight)
