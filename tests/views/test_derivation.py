@@ -25,7 +25,7 @@ HOSTILE = [
     "\\frac",
     "ab\u202ecd",
     "x\n```\ny",
-    "X" * 300,
+    "X" * 10_000,
 ]
 
 
@@ -465,6 +465,7 @@ def test_hostile_names_stay_text(rng, name):
     text = derivation_text(t)
     assert text.count("```") == 2 * text.count("```math")
     assert "\u202e" not in text
+    assert max(map(len, text.split("\n"))) < 1000
     for tex in formulas(text):
         assert_renders(tex)
     for row in re.findall(r"^\|.*\|$", text, re.MULTILINE):
@@ -482,6 +483,9 @@ def test_it_is_written_to_a_file_whole(rng, tmp_path):
     assert t.derivation(path) == path
     assert path.read_text(encoding="utf-8") == derivation_text(t)
     assert list(tmp_path.iterdir()) == [path]
+    for name in ("", "a\0.md", "x" * 300, "no/a.md"):
+        with pytest.raises(mg.errors.ArgumentError, match="^derivation: "):
+            t.derivation(tmp_path / name)
 
 
 # ---------------------------------------------------------------- symbols and formulas
