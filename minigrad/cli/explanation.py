@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ class Explanation:
     title: str
     trace: Trace
     checks: Checks
-    tokens: Sequence[str] | None = None
+    tokens: Any = None  # names of the positions, if they have any
 
     def succeeded(self) -> bool:
         """Whether nothing that was measured is wrong."""

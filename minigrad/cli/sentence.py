@@ -21,7 +21,7 @@ from layers import MultiHeadAttention, SelfAttention, create_causal_mask
 from ..engine.errors import ArgumentError
 from ..tracing import Trace
 
-__all__ = ["DEFAULTS", "LAYERS", "Lesson", "Settings", "run", "tokenize"]
+__all__ = ["DEFAULTS", "LAYERS", "Settings", "run", "tokenize"]
 
 MULTI_HEAD, SELF_ATTENTION = "multi-head", "self-attention"
 SENTENCE = "The animal didn't cross the street because it was too tired"
@@ -49,12 +49,8 @@ class Settings:
     d_k: int = 0  # multi-head: d_model / heads, and so is d_v
     d_v: int = 0
 
-    @property
-    def tokens(self) -> list[str]:
-        return tokenize(self.text)
-
     def __post_init__(self) -> None:
-        n, heads = len(self.tokens), self.heads
+        n, heads = len(tokenize(self.text)), self.heads
         if self.layer == MULTI_HEAD:
             rule = f"--heads must divide --d-model, got {heads} and {self.d_model}"
             _require(self.d_model % heads == 0, rule)
@@ -76,20 +72,6 @@ def _require(holds: bool, rule: str) -> None:
         raise ArgumentError(rule)
 
 
-@dataclass(frozen=True)
-class Lesson:
-    """One run: its record, and what the record does not hold."""
-
-    settings: Settings
-    tokens: list[str]
-    vocabulary: list[str]
-    trace: Trace
-    scope: str  # of the layer
-    loss: float
-    weights: Any  # (h, n, n), rows sum to 1
-    allowed: Any  # (n, n), True where a token may attend
-
-
 def tokenize(text: str) -> list[str]:
     """Words, each with its inner apostrophes and hyphens, and single punctuation marks.
 
@@ -105,22 +87,25 @@ def tokenize(text: str) -> list[str]:
     return re.findall(r"\w+(?:['’-]\w+)*|[^\w\s]", unicodedata.normalize("NFC", text))
 
 
-def run(settings: Settings) -> Lesson:
-    """Run the sentence forward and backward under a trace.
+def run(s: Settings, tokens: list[str], vocabulary: list[str]) -> tuple[Trace, Any]:
+    """The record of a sentence, forward and backward, and its attention weights, (h, n, n).
 
-    >>> lesson = run(Settings("multi-head", "a b a", 6, True, False, 0, "float64", heads=2))
-    >>> lesson.weights.shape, lesson.vocabulary, lesson.trace["E"].gradient.shape
-    ((2, 3, 3), ['a', 'b'], (2, 6))
+    >>> s = Settings("multi-head", "a b a", 6, True, False, 0, "float64", heads=2)
+    >>> trace, weights = run(s, ["a", "b", "a"], ["a", "b"])
+    >>> weights.shape, trace["E"].gradient.shape
+    ((2, 3, 3), (2, 6))
     """
-    s, tokens = settings, settings.tokens
-    lowered = [token.lower() for token in tokens]
-    vocabulary = sorted(set(lowered))
-    ids = np.array([[vocabulary.index(word) for word in lowered]])  # (1, n)
-    rng = np.random.default_rng(s.seed)
-    drawn = rng.normal(size=(len(vocabulary), s.d_model)).astype(s.dtype)
+    n, dtype, rng = len(tokens), np.dtype(s.dtype), np.random.default_rng(s.seed)
+    ids = np.array([[vocabulary.index(token.lower()) for token in tokens]])  # (1, n)
+    drawn = rng.normal(size=(len(vocabulary), s.d_model)).astype(dtype)
     E = mg.tensor(drawn, requires_grad=True, name="E")  # (vocabulary, d_model)
-    layer = _layer(s, rng)
-    mask = create_causal_mask(len(tokens), dtype=np.dtype(s.dtype)) if s.causal else None
+    common: dict[str, Any] = {"use_bias": s.bias, "rng": rng, "dtype": dtype}
+    layer: Any = (
+        SelfAttention(s.d_model, s.d_k, s.d_v, **common)
+        if s.layer == SELF_ATTENTION
+        else MultiHeadAttention(s.d_model, s.heads, **common)
+    )
+    mask = create_causal_mask(n, dtype=dtype) if s.causal else None
     with mg.trace(check="ops") as trace:
         with mg.scope("embedding"):
             X = mg.take(E, ids, axis=0).named("X")  # (1, n, d_model)
@@ -132,16 +117,4 @@ def run(settings: Settings) -> Lesson:
             seen, targets = (logits[:, :-1], ids[:, 1:]) if s.causal else (logits, ids)
             loss = mg.cross_entropy(seen, targets).named("loss")
         loss.backward()
-    n = len(tokens)
-    weights = np.asarray(layer.attention_weights).reshape(s.heads, n, n)
-    allowed = np.tri(n, dtype=bool) if s.causal else np.ones((n, n), dtype=bool)
-    scope = trace["out"].scope
-    value = loss.item() + 0.0  # not −0
-    return Lesson(s, tokens, vocabulary, trace, scope, value, weights, allowed)
-
-
-def _layer(s: Settings, rng: np.random.Generator) -> SelfAttention | MultiHeadAttention:
-    dtype = np.dtype(s.dtype)
-    if s.layer == SELF_ATTENTION:
-        return SelfAttention(s.d_model, s.d_k, s.d_v, use_bias=s.bias, rng=rng, dtype=dtype)
-    return MultiHeadAttention(s.d_model, s.heads, use_bias=s.bias, rng=rng, dtype=dtype)
+    return trace, np.asarray(layer.attention_weights).reshape(s.heads, n, n)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from ..views.table import checks_table
 from ..views.terminal import Column, Paint, grid
 from ..views.verdict import by_derivative
 from .explanation import MOST_HEADS, Explanation
-from .sentence import MULTI_HEAD, Lesson, Settings, run
+from .sentence import MULTI_HEAD, Settings, run, tokenize
 
 __all__ = ["SentenceReport"]
 
@@ -39,36 +38,38 @@ class SentenceReport(Explanation):
     """One run of a sentence, its gradients held against the formulas derived by hand."""
 
     def __init__(self, settings: Settings) -> None:
-        self.lesson = run(settings)
-        self.trace, self.tokens = self.lesson.trace, self.lesson.tokens
+        self.settings, self.tokens = settings, tokenize(settings.text)
+        self.vocabulary = sorted({token.lower() for token in self.tokens})
         self.title = f"{settings.layer}: {one_line(' '.join(settings.text.split()), 60)}"
+        self.trace, self.weights = run(settings, self.tokens, self.vocabulary)
+        self.loss = float(self.trace["loss"].value) + 0.0  # not −0
         self.checks = self.trace.check()
-        self.flops, self.bytes = _costs(self.lesson)
+        self.flops, self.bytes = _costs(self.trace, settings, len(self.tokens))
         self.different = [c.step for c in [*self.flops, *self.bytes] if c.equal is False]
 
     def succeeded(self) -> bool:
-        return self.checks.ok and not self.different
+        return super().succeeded() and self.checks.ok and not self.different
 
     def known(self) -> dict[str, Any]:
         return {
-            **vars(self.lesson.settings),
+            **vars(self.settings),
             "tokens": self.tokens,
-            "vocabulary": self.lesson.vocabulary,
-            "loss": self.lesson.loss,
-            "attention_weights": self.lesson.weights.tolist(),
-            "flops": [vars(cost) for cost in self.flops],
-            "bytes": [vars(cost) for cost in self.bytes],
+            "vocabulary": self.vocabulary,
+            "loss": self.loss,
+            "attention_weights": self.weights.tolist(),
+            "flops": [cost._asdict() for cost in self.flops],
+            "bytes": [cost._asdict() for cost in self.bytes],
         }
 
     def parts(self, width: int, ascii: bool, everything: bool) -> list[str]:
         hint = "a row is the token that asks, a column one it attends to; each row sums to 1"
-        hint += f"; {'-' if ascii else '·'} is masked" * self.lesson.settings.causal
+        hint += f"; {'-' if ascii else '·'} is masked" * self.settings.causal
         sizes = _cost_table("bytes of the layer's arrays", self.bytes, width, ascii)
         return [
-            textwrap.fill(_summary(self.lesson), width),
+            textwrap.fill(self._summary(), width),
             checks_table(self.checks, width, ascii=ascii),
             Paint().bold("attention weights A") + "\n" + textwrap.fill(hint, width),
-            _weights(self.lesson, width, ascii, everything),
+            self._weights(width, ascii, everything),
             _cost_table("forward FLOPs of the layer", self.flops, width, ascii),
             sizes + "\n" + textwrap.fill(_saved(self.trace), width),
         ]
@@ -79,6 +80,34 @@ class SentenceReport(Explanation):
             said += f"; costs differ from the closed form: {', '.join(self.different)}"
         kind = "good" if self.succeeded() else "alarm"
         return ["\n".join(Paint()(kind, line) for line in textwrap.wrap(said, width))]
+
+    def _summary(self) -> str:
+        """Tokens, sizes and loss in one sentence."""
+        s, n, words = self.settings, len(self.tokens), len(self.vocabulary)
+        many = s.layer == MULTI_HEAD
+        heads = f"{s.heads} head{'s' * (s.heads > 1)} of {s.d_k}"
+        facts = [f"{n} token{'s' * (n > 1)} ({words} different)", f"d_model {s.d_model}"]
+        facts += [heads if many else f"d_k {s.d_k}, d_v {s.d_v}"]
+        facts += ["causal"] * s.causal + ["biases"] * s.bias + [s.dtype, f"seed {s.seed}"]
+        title = f"{s.layer} attention" if many else s.layer
+        goal = "the next token" if s.causal else "each token itself"
+        loss = f"loss {self.loss:.4f} predicting {goal}, untrained"
+        return f"{title}: {', '.join(facts)}; {loss}; guessing evenly gives {math.log(words):.4f}"
+
+    def _weights(self, width: int, ascii: bool, everything: bool) -> str:
+        """A map for each head, and a note on what is not shown."""
+        heads, tokens, n = len(self.weights), self.tokens, len(self.tokens)
+        shown = heads if everything else min(heads, MOST_HEADS)
+        titles = [f"head {head + 1}" for head in range(shown)] if heads > 1 else ["weights"]
+        masked = ~np.tri(n, dtype=bool) if self.settings.causal else np.zeros((n, n), bool)
+        pairs = zip(titles, self.weights[:shown], strict=True)
+        grids = [Grid(title, weights, masked, tokens, tokens) for title, weights in pairs]
+        most = None if everything else MOST_TOKENS
+        maps, notes = matrices(grids, width, ascii=ascii, whole=False, most=most)
+        notes += [f"{shown} of {heads} heads shown"] if shown < heads else []
+        if not everything and (shown < heads or n > MOST_TOKENS):
+            notes.append("--all shows everything, trace.json has it")
+        return "\n\n".join([maps, *([textwrap.fill("; ".join(notes), width)] if notes else [])])
 
 
 def _agreement(checks: Checks) -> str:
@@ -97,42 +126,10 @@ def _agreement(checks: Checks) -> str:
     return f"all {len(measured)} gradients agree{how}" if measured else "nothing was measured"
 
 
-def _summary(lesson: Lesson) -> str:
-    """Tokens, sizes and loss in one sentence."""
-    s, n, words = lesson.settings, len(lesson.tokens), len(lesson.vocabulary)
-    many = s.layer == MULTI_HEAD
-    heads = f"{s.heads} head{'s' * (s.heads > 1)} of {s.d_k}"
-    facts = [f"{n} token{'s' * (n > 1)} ({words} different)", f"d_model {s.d_model}"]
-    facts += [heads if many else f"d_k {s.d_k}, d_v {s.d_v}"]
-    facts += ["causal"] * s.causal + ["biases"] * s.bias + [s.dtype, f"seed {s.seed}"]
-    title = f"{s.layer} attention" if many else s.layer
-    goal = "the next token" if s.causal else "each token itself"
-    loss = f"loss {lesson.loss:.4f} predicting {goal}, untrained"
-    return f"{title}: {', '.join(facts)}; {loss}; guessing evenly gives {math.log(words):.4f}"
-
-
-def _weights(lesson: Lesson, width: int, ascii: bool, everything: bool) -> str:
-    """A map for each head, and a note on what is not shown."""
-    heads, tokens = len(lesson.weights), lesson.tokens
-    shown = heads if everything else min(heads, MOST_HEADS)
-    titles = [f"head {head + 1}" for head in range(shown)] if heads > 1 else ["weights"]
-    grids = [
-        Grid(title, weights, ~lesson.allowed, tokens, tokens)
-        for title, weights in zip(titles, lesson.weights[:shown], strict=True)
-    ]
-    most = None if everything else MOST_TOKENS
-    maps, notes = matrices(grids, width, ascii=ascii, whole=False, most=most)
-    notes += [f"{shown} of {heads} heads shown"] if shown < heads else []
-    if not everything and (shown < heads or len(tokens) > MOST_TOKENS):
-        notes.append("--all shows everything, trace.json has it")
-    return "\n\n".join([maps, *([textwrap.fill("; ".join(notes), width)] if notes else [])])
-
-
 # ---------------------------------------------------------------- costs
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """One line of the account; `closed` is None where the closed form leaves the step out."""
 
     step: str
@@ -144,17 +141,17 @@ class Cost:
         return None if self.closed is None else self.counted == self.closed
 
 
-def _costs(lesson: Lesson) -> tuple[list[Cost], list[Cost]]:
+def _costs(trace: Trace, s: Settings, n: int) -> tuple[list[Cost], list[Cost]]:
     """FLOPs by step and bytes by array: as recorded, and as `layers` has them in closed form."""
-    s, n, trace = lesson.settings, len(lesson.tokens), lesson.trace
-    multi = s.layer == MULTI_HEAD
+    multi, scope = s.layer == MULTI_HEAD, trace["out"].scope
     widths = {"n_heads": s.heads} if multi else {"d_k": s.d_k, "d_v": s.d_v}
     flops = flops_by_step(1, n, s.d_model, **widths)
     widths |= {"d_model": s.d_model} if multi else {}
     sizes = memory_by_array(1, n, dtype=s.dtype, **widths)
     counted, held = dict.fromkeys(flops, 0) | {"bias": 0}, dict.fromkeys(sizes, 0)
-    ops = [trace[i] for i in trace.forward_steps]
-    for e in (e for e in ops if f"{e.scope}/".startswith(f"{lesson.scope}/")):
+    for e in map(trace.__getitem__, trace.forward_steps):
+        if not f"{e.scope}/".startswith(f"{scope}/"):
+            continue
         step, found = _step_of(trace, e), e.flops or 0
         if e.op == "linear":  # a product and a bias
             counted["bias"] += e.size

@@ -484,7 +484,7 @@ def test_it_is_written_to_a_file_whole(rng, tmp_path):
     assert path.read_text(encoding="utf-8") == derivation_text(t)
     assert list(tmp_path.iterdir()) == [path]
     for name in ("", "a\0.md", "x" * 300, "no/a.md"):
-        with pytest.raises(mg.errors.ArgumentError, match="^derivation: "):
+        with pytest.raises(mg.errors.ArgumentError, match=r"^derivation: "):
             t.derivation(tmp_path / name)
 
 
