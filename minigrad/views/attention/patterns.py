@@ -167,29 +167,25 @@ def _blocks(mean: Array) -> Score:
 def _by_distance(off: Array) -> Array:
     """Each entry replaced by the mean along its diagonal."""
     n = len(off)
-    found = np.zeros_like(off)
-    for k in range(1 - n, n):
-        rows = np.arange(max(0, -k), min(n, n - k))
-        found[rows, rows + k] = np.diagonal(off, k).mean()
-    return found
+    diagonal = np.arange(n) - np.arange(n)[:, None] + n - 1
+    counts = np.bincount(diagonal.ravel())
+    return np.asarray((np.bincount(diagonal.ravel(), off.ravel()) / counts)[diagonal])
 
 
 def _best_runs(gain: Array) -> list[tuple[int, int]]:
     """The split into runs, two or more of two or more, with most gain inside."""
     n = len(gain)
-    sums = np.zeros((n + 1, n + 1))
-    sums[1:, 1:] = gain.cumsum(0).cumsum(1)
-
-    def inside(a: int, b: int) -> float:
-        return float(sums[b, b] - sums[a, b] - sums[b, a] + sums[a, a])
-
-    best = [0.0] + [-np.inf] * n
-    cut = [0] * (n + 1)
+    sums = np.pad(gain, (1, 0)).cumsum(0).cumsum(1)
+    best, cut = {0: 0.0}, dict[int, int]()
     for end in range(2, n + 1):
-        for start in range(end - 1):
-            if (start or end < n) and best[start] + inside(start, end) > best[end]:
-                best[end], cut[end] = best[start] + inside(start, end), start
-    runs, end = [], n
+        starts = [start for start in best if start <= end - 2 and (start or end < n)]
+        total = {
+            a: best[a] + sums[end, end] - sums[a, end] - sums[end, a] + sums[a, a] for a in starts
+        }
+        if total:
+            cut[end] = max(total, key=total.__getitem__)
+            best[end] = float(total[cut[end]])
+    runs, end = list[tuple[int, int]](), n
     while end:
         runs.append((cut[end], end))
         end = cut[end]

@@ -18,19 +18,6 @@ from .tree import (
 )
 from .write import text
 
-__all__ = [
-    "ONE",
-    "bracketed",
-    "factors",
-    "gradient",
-    "gradient_of",
-    "indexed",
-    "is_factor",
-    "summed",
-    "symbol_name",
-    "transposed",
-]
-
 ONE = Node("number", "1")
 PARTIAL, LOSS = operator(r"\partial"), letter("L")
 
