@@ -49,6 +49,16 @@ class Trace(recording.Trace):
         found = super().check(ops)
         return Checks(found, found.skipped, found.steps, found.unchecked)
 
+    def of_all_ranks(self, ranks: Any = None) -> Trace:
+        """The records of all ranks as one, on every rank; each calls it after its own trace.
+
+        Args: ranks: those of `minigrad.distributed`, all unless given.
+        """
+        from .distributed import world
+        from .recording.ranks import merge
+
+        return merge(self, world() if ranks is None else ranks)  # type: ignore[no-any-return]
+
     def table(self, width: int | None = None) -> str:
         """The record as text: forward then backward steps, shapes, cost and size of gradients."""
         from .views.table import trace_table

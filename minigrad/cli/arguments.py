@@ -61,6 +61,8 @@ def _add_explain(commands: Any) -> None:
     add("what", nargs="?", default=MULTI_HEAD, type=_what, metavar="WHAT", help=what)
     add("--text", help=f"the sentence, or - for standard input (default: {SENTENCE!r})")
     add("--heads", **n, help=f"heads, {MULTI_HEAD} only; must divide --d-model (default: 4)")
+    ranks = f"share the heads among N ranks, {MULTI_HEAD} only; N must divide --heads (default: 1)"
+    add("--ranks", **n, help=ranks)
     add("--d-model", **n, help="width of the embeddings (default: 32)")
     add("--d-k", **n, help=f"width of queries and keys, {SELF_ATTENTION} only (default: 8)")
     add("--d-v", **n, help=f"width of values, {SELF_ATTENTION} only (default: 8)")

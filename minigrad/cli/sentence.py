@@ -21,13 +21,13 @@ from layers import MultiHeadAttention, SelfAttention, create_causal_mask
 from ..engine.errors import ArgumentError
 from ..tracing import Trace
 
-__all__ = ["DEFAULTS", "LAYERS", "Settings", "run", "tokenize"]
+__all__ = ["DEFAULTS", "LAYERS", "Settings", "forward_backward", "run", "tokenize"]
 
 MULTI_HEAD, SELF_ATTENTION = "multi-head", "self-attention"
 SENTENCE = "The animal didn't cross the street because it was too tired"
 DEFAULTS = {"text": SENTENCE, "d_model": 32, "causal": False, "seed": 0, "dtype": "float64"}
 LAYERS: dict[str, dict[str, Any]] = {
-    MULTI_HEAD: {"heads": 4, "bias": False},
+    MULTI_HEAD: {"heads": 4, "bias": False, "ranks": 1},
     SELF_ATTENTION: {"d_k": 8, "d_v": 8, "bias": True},
 }
 MOST_SCORES = 2**20  # a trace holds about ten arrays of this many entries
@@ -48,6 +48,7 @@ class Settings:
     heads: int = 1
     d_k: int = 0  # multi-head: d_model / heads, and so is d_v
     d_v: int = 0
+    ranks: int = 1
 
     def __post_init__(self) -> None:
         n, heads = len(tokenize(self.text)), self.heads
@@ -55,6 +56,8 @@ class Settings:
             rule = f"--heads must divide --d-model, got {heads} and {self.d_model}"
             _require(self.d_model % heads == 0, rule)
             self.d_k = self.d_v = self.d_model // heads
+            rule = f"--ranks must divide --heads, got {self.ranks} and {heads}"
+            _require(heads % self.ranks == 0, rule)
         weights = self.d_model * (n + 2 * heads * (self.d_k + self.d_v))
         most = int((MOST_SCORES / heads) ** 0.5)
         _require(n > 0, "--text holds no token: give at least one word")
@@ -95,16 +98,25 @@ def run(s: Settings, tokens: list[str], vocabulary: list[str]) -> tuple[Trace, A
     >>> weights.shape, trace["E"].gradient.shape
     ((2, 3, 3), (2, 6))
     """
+    trace, layer, _, _ = forward_backward(s, tokens, vocabulary)
+    return trace, np.asarray(layer.attention_weights).reshape(s.heads, len(tokens), len(tokens))
+
+
+def forward_backward(
+    s: Settings, tokens: list[str], vocabulary: list[str], split: Any = lambda layer: layer
+) -> tuple[Trace, Any, Any, Any]:
+    """The record, the layer that ran, the whole layer of which `split` made it, and its mask."""
     n, dtype, rng = len(tokens), np.dtype(s.dtype), np.random.default_rng(s.seed)
     ids = np.array([[vocabulary.index(token.lower()) for token in tokens]])  # (1, n)
     drawn = rng.normal(size=(len(vocabulary), s.d_model)).astype(dtype)
     E = mg.tensor(drawn, requires_grad=True, name="E")  # (vocabulary, d_model)
     common: dict[str, Any] = {"use_bias": s.bias, "rng": rng, "dtype": dtype}
-    layer: Any = (
+    whole: Any = (
         SelfAttention(s.d_model, s.d_k, s.d_v, **common)
         if s.layer == SELF_ATTENTION
         else MultiHeadAttention(s.d_model, s.heads, **common)
     )
+    layer = split(whole)
     mask = create_causal_mask(n, dtype=dtype) if s.causal else None
     with mg.trace(check="ops") as trace:
         with mg.scope("embedding"):
@@ -117,4 +129,4 @@ def run(s: Settings, tokens: list[str], vocabulary: list[str]) -> tuple[Trace, A
             seen, targets = (logits[:, :-1], ids[:, 1:]) if s.causal else (logits, ids)
             loss = mg.cross_entropy(seen, targets).named("loss")
         loss.backward()
-    return trace, np.asarray(layer.attention_weights).reshape(s.heads, n, n)
+    return trace, layer, whole, mask

@@ -18,6 +18,7 @@ from ..views.table import checks_table
 from ..views.terminal import Column, Paint, grid
 from ..views.verdict import by_derivative
 from .explanation import MOST_HEADS, Explanation
+from .on_ranks import run_on_ranks
 from .sentence import MULTI_HEAD, Settings, run, tokenize
 
 __all__ = ["SentenceReport"]
@@ -41,9 +42,11 @@ class SentenceReport(Explanation):
         self.settings, self.tokens = settings, tokenize(settings.text)
         self.vocabulary = sorted({token.lower() for token in self.tokens})
         self.title = f"{settings.layer}: {one_line(' '.join(settings.text.split()), 60)}"
-        self.trace, self.weights = run(settings, self.tokens, self.vocabulary)
+        run_it = run if settings.ranks == 1 else run_on_ranks
+        self.trace, self.weights, *more = run_it(settings, self.tokens, self.vocabulary)
         self.loss = float(self.trace["loss"].value) + 0.0  # not −0
         self.checks = self.trace.check()
+        self.checks += more[0] if more else []
         self.flops, self.bytes = _costs(self.trace, settings, len(self.tokens))
         self.different = [c.step for c in [*self.flops, *self.bytes] if c.equal is False]
 
@@ -88,6 +91,7 @@ class SentenceReport(Explanation):
         heads = f"{s.heads} head{'s' * (s.heads > 1)} of {s.d_k}"
         facts = [f"{n} token{'s' * (n > 1)} ({words} different)", f"d_model {s.d_model}"]
         facts += [heads if many else f"d_k {s.d_k}, d_v {s.d_v}"]
+        facts += [f"{s.ranks} ranks"] * (s.ranks > 1)
         facts += ["causal"] * s.causal + ["biases"] * s.bias + [s.dtype, f"seed {s.seed}"]
         title = f"{s.layer} attention" if many else s.layer
         goal = "the next token" if s.causal else "each token itself"
@@ -143,14 +147,15 @@ class Cost(NamedTuple):
 
 def _costs(trace: Trace, s: Settings, n: int) -> tuple[list[Cost], list[Cost]]:
     """FLOPs by step and bytes by array: as recorded, and as `layers` has them in closed form."""
-    multi, scope = s.layer == MULTI_HEAD, trace["out"].scope
+    multi = s.layer == MULTI_HEAD
+    scopes = tuple({f"{e.scope}/" for e in trace if e.name == "O"})  # the layer's, on each rank
     widths = {"n_heads": s.heads} if multi else {"d_k": s.d_k, "d_v": s.d_v}
     flops = flops_by_step(1, n, s.d_model, **widths)
     widths |= {"d_model": s.d_model} if multi else {}
     sizes = memory_by_array(1, n, dtype=s.dtype, **widths)
     counted, held = dict.fromkeys(flops, 0) | {"bias": 0}, dict.fromkeys(sizes, 0)
     for e in map(trace.__getitem__, trace.forward_steps):
-        if not f"{e.scope}/".startswith(f"{scope}/"):
+        if not f"{e.scope}/".startswith(scopes):
             continue
         step, found = _step_of(trace, e), e.flops or 0
         if e.op == "linear":  # a product and a bias

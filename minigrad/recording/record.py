@@ -220,6 +220,7 @@ class Edge:
     target: int
     input: str
     contribution: Any = None  # the gradient this use sends back, if it did
+    crosses: str = ""  # the bytes that go this way from one rank to another
 
     @property
     def contribution_rms(self) -> float | None:

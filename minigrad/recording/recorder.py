@@ -113,10 +113,12 @@ class Recorder(Listener):
         return entry
 
     def _edge(self, source: int, target: int, name: str) -> None:
-        edge = Edge(source, target, name)
+        self.add_edge(Edge(source, target, name))
+
+    def add_edge(self, edge: Edge) -> None:
         self.edges.append(edge)
-        self._into.setdefault(target, []).append(edge)
-        self._from.setdefault(source, []).append(edge)
+        self._into.setdefault(edge.target, []).append(edge)
+        self._from.setdefault(edge.source, []).append(edge)
 
     def _find(self, value: Any) -> int | None:
         key = value.node if isinstance(value, Tensor) and value.node is not None else id(value)

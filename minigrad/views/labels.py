@@ -114,7 +114,12 @@ def gains(model: Model, line: Line) -> str:
 
 
 def line_label(line: Line, summed: bool) -> list[str]:
-    """Of a line to another copy, where to and how often; of a term of a sum, its size."""
+    """Of a line to another copy, where to and how often; of a term of a sum, its size.
+
+    Of a line to another rank, what is sent along it.
+    """
+    if line.edges[0].crosses:
+        return [line.edges[0].crosses]
     if line.steps:
         said = [f"to {_further(line)}, ×{len(line.edges)}"]
     else:
