@@ -59,6 +59,8 @@ def folded(trace: Trace, home: dict[int, str]) -> Fold:
     children: dict[str, list[str]] = {}
     for path in filter(None, inside):
         children.setdefault(path.rpartition("/")[0], []).append(path)
+    if any(edge.crosses for edge in trace.edges):
+        children[""] = []  # ranks stand side by side, however alike
     for above in sorted(children, key=lambda scope: (scope.count("/") + bool(scope), scope)):
         for _, run in groupby(children[above], key=_without_digits):
             scopes = list(run)

@@ -35,7 +35,10 @@ class Item:
 def scopes_with_steps(trace: Trace, without: frozenset[str] = frozenset()) -> dict[int, str]:
     """The scope of each op, with the steps of loops as scopes. Args: without: loops left out."""
     found: dict[int, str] = {}
-    pending = [("", 0, [e for e in trace.entries if e.op is not None])]
+    ops = [e for e in trace.entries if e.op is not None]
+    if any(edge.crosses for edge in trace.edges):  # ranks take turns, and are no loop
+        ops.sort(key=lambda e: e.scope.partition("/")[0])
+    pending = [("", 0, ops)]
     while pending:
         path, depth, ops = pending.pop()
         for scope, group in _parts(trace, path, _items(ops, depth), without):
