@@ -210,8 +210,7 @@ class Compiled:
         try:
             improve(program)
             partition = find_partition(program)
-            written = write(program, self._name, place, partition)
-            run, variant.source = written.build(), written.source
+            run, variant.source = write(program, self._name, place, partition)
             whole = partition is None and not has_threads(program)
             variant.run = run if whole else _on_one_blas_thread(run)
         except Exception as error:  # the step itself ran: a fault of ours must not stop it

@@ -10,7 +10,7 @@ def sizes(request, monkeypatch):
     """Arrays as they are, and then all treated as if they were large; whether they are."""
     if request.param:
         limits = {
-            "LARGE": ("source",),
+            "LARGE": ("source", "terms"),
             "SMALL": ("source", "symbol"),
             "COPIED": ("source",),
         }

@@ -1,0 +1,217 @@
+"""Values as text: their variables, and the views and arrays that these stand for."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...engine.graph import SourceLocation
+from ..memory import empty
+from .buffers import Buffers
+from .names import Names
+from .partition import Partition
+from .parts import LARGE
+from .passes import is_transpose
+from .program import Program, Step, Value, nbytes
+
+__all__ = ["Terms", "shape_comment"]
+
+
+class Terms:
+    """What is written so far, and how each value is called there.
+
+    A value is read whole, or in rows along an axis. A variable is introduced where it is first
+    needed: once, if it is the same array at every call, else in the step, or in the part.
+
+    Attributes:
+        once, whole, part: lines that run once, at each call, and in the part that is being written.
+        phase: the phase of that part, 0 if none is.
+        taken: what a `.grad` holds already, by the id of its root.
+    """
+
+    def __init__(
+        self, program: Program, where: SourceLocation, partition: Partition | None
+    ) -> None:
+        self.program, self.where, self.partition = program, where, partition
+        self.buffers, self.names = Buffers(program, partition), Names()
+        self.once: list[str] = []
+        self.whole: list[str] = []
+        self.part: list[str] = []
+        self.phase, self.path = 0, ""
+        self.taken: set[int] = set()
+        self._known: dict[Any, str] = {}  # variables, by value and by how it is read
+        self._memory: dict[int, tuple[str, Value]] = {}  # the first array of each slot
+        self._sums: list[Value] = []  # what this part returns
+
+    @property
+    def lines(self) -> list[str]:
+        return self.part if self.phase else self.whole
+
+    def text(self, value: Value, axis: int | None = None) -> str:
+        """A value, read whole or as this part's rows along an axis."""
+        key = id(value), None if axis is None else (self.phase, axis)
+        if key not in self._known:
+            self._known[key] = self._whole(value) if axis is None else self._rows(value, axis)
+        return self._known[key]
+
+    def _whole(self, value: Value) -> str:
+        step, name = value.step, self.names.of(value)
+        lines = self.once if self.buffers.is_fixed(value) else self.whole
+        if step is None:
+            made = self._input(value, name)
+        elif step.kind == "view":
+            made = self._view(step, self.text(step.args[0]), value.shape)
+        else:  # rows of it are written in parts, or it is where a step writes
+            made = self._allocated(value)
+        if made:
+            lines.append(f"{name} = {made}{shape_comment(value.shape)}")
+        return name
+
+    def _input(self, value: Value, name: str) -> str:
+        if value.kind == "grad":
+            return f"{self.tensor(*value.what)}.grad"
+        if value.kind == "argument":
+            return str(value.what)
+        if value.kind == "leaf":
+            return f"{self.tensor(value.what, None)}._data"
+        self.names.objects[name] = value.what
+        return ""
+
+    def tensor(self, tensor: Any, expression: str | None) -> str:
+        """A Tensor that the program did not make."""
+        return expression or self.names.bind(tensor, f"leaf_{tensor.name or 'w'}")
+
+    def _allocated(self, value: Value) -> str:
+        """Memory for a value: a buffer's, that of another that is not read any more, or new."""
+        kind, slot = self.buffers.arrays[id(value)]
+        made = f"np.empty({value.shape}, {self.dtype(value.dtype)})"
+        if kind == "fresh":
+            if nbytes(value) >= LARGE:
+                made = f"{self.names.bind(partial(empty, value.shape, value.dtype), 'spare')}()"
+            return made
+        known, first = self._memory.setdefault(slot, ("", value))
+        if not known:
+            self._memory[slot] = self.names.of(value), value
+            return made
+        if first.dtype != value.dtype:
+            known += f".reshape(-1).view({self.dtype(value.dtype)})"
+        same = first.dtype == value.dtype and first.shape == value.shape
+        return known if same else f"{known}.reshape({value.shape})"
+
+    def _rows(self, value: Value, axis: int) -> str:
+        """Rows of a value: of an array of this part's own, or cut from the whole."""
+        assert self.partition is not None
+        step, base, shape = value.step, value, self._cut(value, axis)
+        while base.step is not None and base.step.kind == "view":
+            base = base.step.args[0]
+        name = self.names.of(value)
+        if id(base) not in self.partition.local:
+            k = value.shape[axis] // self.partition.units
+            rows = "rows" if k == 1 else f"{k} * low : {k} * high"
+            made = f"{self.text(value)}[{':, ' * axis}{rows}]"
+            name = self.names.fresh(f"{name}_part")
+        elif value is base:
+            slot = self.buffers.arrays[id(value)].slot
+            made = f"own({slot}, {shape}, {self.dtype(value.dtype)})"
+        else:
+            assert step is not None
+            source = step.args[0]
+            made = self._view(step, self.text(source, self.partition.axis(source)), shape)
+        self.part.append(f"{name} = {made}{shape_comment(shape)}")
+        return name
+
+    def _cut(self, value: Value, axis: int | None) -> str:
+        """The shape of this part of a value."""
+        sizes = [str(n) for n in value.shape]
+        if axis is not None and self.partition is not None:
+            k = value.shape[axis] // self.partition.units
+            sizes[axis] = "m" if k == 1 else f"{k} * m"
+        return f"({', '.join(sizes)}{',' * (len(sizes) == 1)})"
+
+    def _view(self, step: Step, base: str, shape: Any) -> str:
+        """A view of this shape as an expression."""
+        kind = step.text
+        if kind == "getitem":
+            return f"{base}[{self._index(step.args[1])}]"
+        if kind == "broadcast_to":
+            return f"np.broadcast_to({base}, {shape})"
+        if kind == "reshape":
+            return f"{base}.reshape({shape})"
+        if is_transpose(step):
+            return f"{base}.T" if len(step.out.shape) == 2 else f"{base}.mT"
+        given = [self.value(a) for a in step.args[1:] if a is not None]
+        given += [f"{k}={self.value(v)}" for k, v in step.kwargs.items() if v is not None]
+        if kind in ("swapaxes", "transpose", "squeeze"):
+            return f"{base}.{kind}({', '.join(given)})"
+        function = self.names.bind(step.function, kind) if kind == "cut" else f"np.{kind}"
+        return f"{function}({', '.join([base, *given])})"
+
+    # ------------------------------------------------------------------ arguments
+
+    def _arguments(self, step: Step) -> list[str]:
+        """The arguments as text, each value as the step reads it."""
+        count = len(step.reads())
+        needs = self.partition.needs[id(step)] if self.phase and self.partition else [None] * count
+        axes = iter(needs)
+        floats = [v.dtype for v in step.reads() if v.dtype.kind in "fc"]
+        dtype = floats[0] if floats and step.kind == "elementwise" else None
+
+        def written(item: Any) -> str:
+            if item.__class__ is Value:
+                return self.text(item, next(axes))
+            if item.__class__ in (tuple, list):
+                inner = ", ".join(map(written, item))
+                return f"({inner}{',' * (len(item) == 1)})"
+            if item.__class__ in (int, float) and dtype is not None:
+                return self._number(item, dtype)
+            return self.value(item)
+
+        given = [*map(written, step.args)]
+        return given + [f"{k}={written(v)}" for k, v in step.kwargs.items()]
+
+    def value(self, item: Any) -> str:
+        """Anything as Python."""
+        if item.__class__ is Value:
+            return self.text(item)
+        if item is Ellipsis:
+            return "..."
+        if item is None or item.__class__ in (bool, int, str, float):
+            text = repr(item)
+            return re.sub("inf|nan", r"np.\g<0>", text) if item.__class__ is float else text
+        if item.__class__ is slice:
+            return f"slice({', '.join(map(self.value, (item.start, item.stop, item.step)))})"
+        if item.__class__ is tuple:
+            return f"({''.join(self.value(entry) + ', ' for entry in item)})"
+        if item.__class__ is list:
+            return f"[{', '.join(map(self.value, item))}]"
+        return self.names.bind(item, type(item).__name__)
+
+    def _index(self, index: Any) -> str:
+        shown = []
+        for part in index if isinstance(index, tuple) else (index,):
+            if part.__class__ is slice:
+                ends = ["" if end is None else str(int(end)) for end in (part.start, part.stop)]
+                shown.append(":".join([*ends, *([str(part.step)] if part.step else [])]))
+            else:
+                shown.append(self.value(int(part) if isinstance(part, np.integer) else part))
+        return ", ".join(shown) or "()"
+
+    def _number(self, number: Any, dtype: Any) -> str:
+        """A number as an array without axes: NumPy takes it twice as fast as a Python number."""
+        key = (repr(number), dtype)
+        if key not in self._known:
+            name = self._known[key] = self.names.fresh(f"c_{number:.4g}")
+            self.once.append(f"{name} = np.array({self.value(number)}, {self.dtype(dtype)})")
+        return self._known[key]
+
+    def dtype(self, dtype: Any) -> str:
+        name = np.dtype(dtype).name
+        known = isinstance(getattr(np, name, None), type) and np.dtype(getattr(np, name)) == dtype
+        return f"np.{name}" if known else self.names.bind(np.dtype(dtype), "dtype")
+
+
+def shape_comment(shape: Any) -> str:
+    return f"  # {shape}" if shape else ""
