@@ -2,7 +2,8 @@
 
 | forward                        | backward                                              |
 |--------------------------------|-------------------------------------------------------|
-| Q, K, V = X [W_Q, W_K, W_V]    | ∂X = ∂QKV [W_Q, W_K, W_V]ᵀ,  ∂W_QKV = Xᵀ ∂QKV         |
+| Q = X W_Q,  K = X W_K          | ∂X = ∂Q W_Qᵀ + ∂K W_Kᵀ + ∂V W_Vᵀ                      |
+| V = X W_V                      | ∂W_Q = Xᵀ ∂Q,  ∂W_K = Xᵀ ∂K,  ∂W_V = Xᵀ ∂V            |
 | S = Q Kᵀ / √d_k                | ∂Q = ∂S K / √d_k,  ∂K = ∂Sᵀ Q / √d_k                  |
 | A = softmax(S)                 | ∂S = A ⊙ (∂A − rowsum(∂A ⊙ A))                        |
 | O = A V                        | ∂A = ∂O Vᵀ,  ∂V = Aᵀ ∂O                               |

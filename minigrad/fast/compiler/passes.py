@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .program import EFFECTS, Program, Step, Value, address, blank, contiguous, substitute
+from .program import EFFECTS, Program, Step, Value, address, blank, contiguous, substitute, turned
 
 __all__ = ["draws", "improve", "is_transpose", "looked_at"]
 
@@ -71,7 +71,7 @@ def turn_products(program: Program) -> None:
             a, b = step.args
             step.args, old = (transposed(b), transposed(a)), step.out
             made = Value("step", step, (*old.shape[:-2], *old.shape[:-3:-1]), old.dtype)
-            step.outs, made.name = [made], old.name and f"{old.name}_T"
+            step.outs, made.name = [made], old.name and turned(old.name)
             steps.append(step)
             now[id(old)] = transposed(made)
         else:

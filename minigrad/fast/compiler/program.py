@@ -30,6 +30,7 @@ __all__ = [
     "nbytes",
     "root",
     "substitute",
+    "turned",
 ]
 
 EFFECTS = ("grad", "clear", "assign", "update")  # kinds of steps that write what is outside
@@ -251,6 +252,15 @@ def root(value: Value) -> Value:
     while (step := value.step) is not None and step.kind == "view":
         value = step.args[0]
     return value
+
+
+def turned(name: str) -> str:
+    """The name of a transpose.
+
+    >>> turned("K"), turned("K_T")
+    ('K_T', 'K')
+    """
+    return name.removesuffix("_T") if name.endswith("_T") else f"{name}_T"
 
 
 def nbytes(value: Value) -> int:

@@ -23,7 +23,19 @@ from .compare import difference
 from .dependencies import Dependencies
 from .gradients import Gradients
 from .outside_ops import OutsideOps
-from .program import Known, Program, Step, Value, Wrapped, flat, is_whole, nbytes, root, substitute
+from .program import (
+    Known,
+    Program,
+    Step,
+    Value,
+    Wrapped,
+    flat,
+    is_whole,
+    nbytes,
+    root,
+    substitute,
+    turned,
+)
 from .symbol import Symbol
 from .values import ValueMap
 from .watched import Watched, plain
@@ -301,7 +313,7 @@ class Recorder(OutsideOps, Listener):
                 value.name = prefix + name
                 base = root(value)  # which bears the symbol in another shape, or turned
                 if base.name is None and base.step is not None and nbytes(base) == nbytes(value):
-                    base.name = value.name if is_whole(value) else f"{value.name}_T"
+                    base.name = value.name if is_whole(value) else turned(value.name)
         if self.reason is None:
             self.program.result = substitute(result, self._returned)
         return substitute(result, self._as_eagerly)

@@ -298,6 +298,8 @@ def _reduce(ufunc: Any, x: Any, axis: Any = 0, keepdims: bool = False, **kwargs:
     if set(kwargs) - {"initial"}:
         raise Untraceable(f"{ufunc.__name__}.reduce with {sorted(kwargs)}")
     axis = axis[0] if axis.__class__ is tuple and len(axis) == 1 else axis
+    if x.ndim > 2 and x.shape[0] == 1 and axis == -1 and keepdims:
+        return _made(_reduce(ufunc, x[0], axis, True, **kwargs).reshape((*x.shape[:-1], 1)))
     settings = {"axis": axis, **({"keepdims": True} if keepdims else {}), **kwargs}
     if ufunc is np.add and axis is not None and x.__class__ is Symbol:
         axes = tuple(sorted(a % x.ndim for a in (axis if axis.__class__ is tuple else (axis,))))
