@@ -21,7 +21,8 @@ __all__ = ["Slope", "cosine", "few_of", "flatness", "heads", "size", "slope_of"]
 
 FEW = 96  # entries of an array that are kept for its histogram
 FLAT = 0.01  # of an op's usual slope: below it, next to nothing passes back
-LOOKED_AT = 1 << 16  # entries of an attention that are looked at
+BATCH = 32  # examples that are enough to see that a unit is not dead
+LOOKED_AT = 1 << 12  # entries of an attention that are looked at
 SURE = 0.99  # a row of weights with one above this is saturated
 _UNHEARD = within(Context(True, "", ()))
 
@@ -32,9 +33,9 @@ def size(array: Any) -> float:
     >>> size(np.array([3.0, -4.0])) == sqrt(12.5)
     True
     """
-    flat = array.ravel()
+    flat = array.ravel(order="K")
     if flat.dtype.kind == "f" and flat.dtype.itemsize > 2 and flat.size:
-        squares = float(_squares(flat))
+        squares = float(_product(flat, flat))
         if 1e-30 < squares < 1e30:
             return sqrt(squares / flat.size)
         if not squares < np.inf:
@@ -42,14 +43,14 @@ def size(array: Any) -> float:
     return rms(flat)
 
 
-def _squares(flat: Any) -> Any:
-    """Σ x²; BLAS is quick, but wakes its threads for a long one."""
-    return flat.dot(flat) if flat.size < 1 << 13 else np.einsum("i,i", flat, flat)
+def _product(one: Any, other: Any) -> Any:
+    """Σ x y; BLAS is quick, but wakes its threads for a long one."""
+    return one.dot(other) if one.size < 10_000 else np.einsum("i,i", one, other)
 
 
 def few_of(array: Any) -> Any:
     """Some of an array's entries, the same places each time."""
-    flat = array.ravel()
+    flat = array.ravel(order="K")
     return flat.astype(np.float32) if flat.size <= FEW else flat.take(_places(flat.size))
 
 
@@ -65,7 +66,7 @@ def cosine(one: Any, other: Any) -> tuple[float, float]:
     (1.0, 0.0)
     """
     a, b = one.ravel(), other.ravel()
-    aa, ab, bb = (float(np.einsum("i,i", x, y)) for x, y in ((a, a), (a, b), (b, b)))
+    aa, ab, bb = (float(_product(x, y)) for x, y in ((a, a), (a, b), (b, b)))
     if not 0 < aa * bb < np.inf:
         return 0.0, 0.0
     mean = (aa + 2 * ab + bb) / 4
@@ -89,11 +90,10 @@ class Slope:
 
 def slope_of(op: Op, inputs: Sequence[Any], settings: Sequence[Any]) -> Slope | None:
     """What the op's own rule says of it, None for one that is nowhere flat or mixes entries."""
-    arrays = [i for i, x in enumerate(inputs) if np.ndim(x) > 0]
-    random = any(isinstance(x, np.random.Generator) for x in settings)
-    if len(arrays) != 1 or op.variadic or random:
+    arrays = [i for i, x in enumerate(inputs) if getattr(x, "ndim", 0)]
+    if len(arrays) != 1 or op.variadic or any(isinstance(x, np.random.Generator) for x in settings):
         return None
-    plain = tuple(None if i in arrays else _number(x) for i, x in enumerate(inputs))
+    plain = tuple([None if i in arrays else _number(x) for i, x in enumerate(inputs)])
     try:
         return _slope(op, plain, tuple(settings))
     except TypeError:  # a setting that cannot be hashed
@@ -139,6 +139,12 @@ def flatness(gradient: Any, passed: Any, slope: Slope) -> dict[str, float]:
     Returns: flat: the share of entries where its slope is next to nothing; dead: the share of units
         where that is so for the whole batch. A unit is a slice along the axis where most are dead.
     """
+    few = _flatness(gradient[:BATCH], passed[:BATCH], slope)
+    whole = len(gradient) <= BATCH or not few.get("dead")
+    return few if whole else _flatness(gradient, passed, slope)  # alive in some is alive
+
+
+def _flatness(gradient: Any, passed: Any, slope: Slope) -> dict[str, float]:
     arrived = gradient != 0
     alive = np.abs(passed) > (FLAT * slope.usual) * np.abs(gradient)
     count = int(np.count_nonzero(arrived))
@@ -146,8 +152,7 @@ def flatness(gradient: Any, passed: Any, slope: Slope) -> dict[str, float]:
         return {}
     found = {"flat": 1 - int(np.count_nonzero(alive)) / count}
     if found["flat"] > 0.1 and gradient.ndim > 1:
-        axes = range(1, gradient.ndim)
-        found["dead"] = max(_dead_slices(alive, arrived, axis) for axis in axes)
+        found["dead"] = max(_dead_slices(alive, arrived, i) for i in range(1, gradient.ndim))
     return found
 
 

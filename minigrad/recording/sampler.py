@@ -7,6 +7,7 @@ one listens. Where steps end is known from the optimizer, which compiled steps c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from math import isfinite
 from typing import Any
 
@@ -67,20 +68,22 @@ class _Parameter:
     """What is known of a parameter within a step, and between steps."""
 
     __slots__ = (
-        "before", "cancels", "gradient", "kept", "name", "path", "reference", "stale", "tensor",
-        "used",
+        "before", "cancels", "gradient", "kept", "name", "path", "reference", "scale", "stale",
+        "tensor", "used",
     )  # fmt: skip
 
     def __init__(self, name: str, tensor: Tensor, reference: Any) -> None:
         self.name, self.tensor, self.reference = name, tensor, reference
+        self.scale = size(reference) or 1.0
         self.path = ""
         self.kept: Any = None  # its gradient at the step looked at last
+        self.cancels = False
         self.clear()
 
     def clear(self) -> None:
         self.before: Any = None
         self.gradient: Any = None
-        self.cancels = self.stale = False
+        self.stale = False
         self.used = ""  # by ops that are recorded ("graph"), or by others alone ("no_grad")
 
 
@@ -108,6 +111,8 @@ class Sampler(Listener, Observer):
         self._looking = False
         self._trace: Trace | None = None
         self._installed: tuple[Listener, ...] = ()
+        self._known_slopes: dict[tuple[Any, Any], Slope | None] = {}
+        self._given: frozenset[int] | None = None  # what the optimizer moves
         self._pending: Sample | None = None  # waits for the next gradient
         self._inspector = NonFiniteWatch()
         self._clear()
@@ -161,7 +166,7 @@ class Sampler(Listener, Observer):
         self._cells: dict[str, dict[str, float]] = {}
         self._nodes: dict[Node, str] = {}
         self._slopes: dict[Node, Slope] = {}
-        self._previous: tuple[Node, Op, Any, Any, Any, bool] | None = None
+        self._previous: tuple[Node, Op, Any, Any, bool] | None = None
         self._entries: dict[str, list[Any]] = {}
         self._closed = self._reached = False
         for parameter in self._parameters.values():
@@ -181,7 +186,7 @@ class Sampler(Listener, Observer):
             return
         self._inspect(op, inputs, settings, output, seconds)
         if output.node is not None:
-            self._previous = output.node, op, inputs, settings, output._data, took
+            self._previous = output.node, op, inputs, output._data, took
 
     def _use(self, parameter: _Parameter, context: Context) -> None:
         scope = context.scope
@@ -199,9 +204,7 @@ class Sampler(Listener, Observer):
 
     def _inspect(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
         """The first number that is not finite, by name."""
-        if self.record.events or output._data.dtype.kind != "f":
-            return
-        if not isfinite(np.add.reduce(output._data, axis=None)):
+        if not self.record.events and not _is_finite(output):
             try:
                 self._inspector.forward(op, inputs, settings, output, seconds)
             except NonFiniteError as error:
@@ -218,15 +221,26 @@ class Sampler(Listener, Observer):
         """
         if self._previous is None:
             return
-        node, op, inputs, settings, data, took = self._previous
+        node, op, inputs, data, took = self._previous
         self._previous = None
-        slope = slope_of(op, inputs, settings)
+        slope = self._slope_of(node, inputs)
         weighs = "axis" in op.settings and np.shape(inputs[0]) == data.shape
         weights = heads(data) if weighs else None
         inside = scope == node.scope or not node.scope or scope.startswith(f"{node.scope}/")
         chosen = node.name is not None or not inside or (took and not node.scope)
         if slope is not None or weights or chosen:
             self._add_value(node, op, data, slope, weights or {})
+
+    def _slope_of(self, node: Node, inputs: Any) -> Slope | None:
+        """Known by plan and settings, but for calls that were given plain numbers or arrays."""
+        try:
+            return self._known_slopes[node.plan, node.settings]
+        except (KeyError, TypeError):  # a setting that cannot be hashed
+            slope = slope_of(node.op, inputs, node.settings)
+        if not any(x.__class__ in (float, int, list) for x in (*inputs, *node.settings)):
+            with suppress(TypeError):
+                self._known_slopes[node.plan, node.settings] = slope
+        return slope
 
     def _add_value(self, node: Node, op: Op, data: Any, slope: Slope | None, more: Any) -> None:
         known = self._paths.get(node.path)
@@ -276,15 +290,19 @@ class Sampler(Listener, Observer):
             cell |= flatness(gradient, np.asarray(_plain(passed[0])), slope)
 
     def _inspect_backward(self, node: Node, gradient: Any, contributions: list[Any]) -> None:
-        parts = [np.asarray(_plain(part)) for part in contributions if part is not None]
-        if not self.record.events and not all(isfinite(part.sum()) for part in parts):
+        if not self.record.events and not all(_is_finite(x) for x in contributions):
             try:
                 self._inspector.backward(node, gradient, contributions, 0.0)
             except NonFiniteError as error:
                 self._note(str(error), node.path)
 
     def _look_for_cancelling(self, node: Node, gradient: Any, contributions: list[Any]) -> None:
-        """Gradients that theory says are 0, such as that of a key's bias: only rounding is left."""
+        """Gradients that theory says are 0, such as that of a key's bias: only rounding is left.
+
+        Theory does not change: the first samples tell.
+        """
+        if len(self.record.samples) > 2:
+            return
         for edge, part in zip(node.edges, contributions, strict=True):
             known = self._parameters.get(id(edge))
             if known is not None and part is not None and part.ndim < 2 and part.size:
@@ -298,7 +316,8 @@ class Sampler(Listener, Observer):
             return
         gradient = np.asarray(_plain(gradient))
         if parameter.gradient is None:
-            parameter.before = np.array(leaf._data)
+            if self._clock in (None, "log"):
+                parameter.before = np.array(leaf._data)
             parameter.stale = leaf.grad is not None and bool(np.any(leaf.grad))
             parameter.gradient = gradient
         else:
@@ -323,7 +342,7 @@ class Sampler(Listener, Observer):
     def _look_at_first_gradient(self, owner: Any) -> None:
         """NaN in any op after it reaches the first parameter: one look a step says when."""
         grad = next((p.grad for p in owner.parameters if p.grad is not None), None)
-        if grad is not None and not isfinite(np.add.reduce(np.asarray(grad), axis=None)):
+        if not _is_finite(grad):
             self._note("", "")
 
     def after_update(self, owner: Any) -> None:
@@ -341,6 +360,7 @@ class Sampler(Listener, Observer):
             if not any(id(p) in self._parameters for p in mine):
                 return False
             self._clock, self._taken = owner, known["steps"]
+            self._given = frozenset(map(id, mine))
         return self._clock is owner
 
     def logged(self) -> None:
@@ -384,8 +404,9 @@ class Sampler(Listener, Observer):
         self._clear()
 
     def _figures(self, p: _Parameter, sample: Sample) -> dict[str, float]:
+        """What a parameter was in the step, and how far the step moved it."""
         now = p.tensor._data
-        found = {"value": size(now)}
+        found = {"value": size(now if p.before is None else p.before)}
         if p.gradient is not None:
             found["gradient"] = size(p.gradient)
             sample.entries[p.path] = [few_of(now), few_of(p.gradient)]
@@ -393,15 +414,12 @@ class Sampler(Listener, Observer):
                 found["clipped"] = 1 - sent / found["gradient"]
         if p.before is not None:
             found["update"] = size(now - p.before)
-            weight = size(p.before)
-            found["ratio"] = found["update"] / weight if weight else 0.0
-        if p.reference is not None:
-            found["drift"] = size(now - p.reference) / (size(p.reference) or 1.0)
+            found["ratio"] = found["update"] / found["value"] if found["value"] else 0.0
+        found["drift"] = size(now - p.reference) / p.scale
         return found
 
     def _odd(self, p: _Parameter, figures: dict[str, float]) -> str:
         """In a word, what is odd about a parameter that other parameters do not share."""
-        given = getattr(self._clock, "parameters", None)
         if not p.tensor.requires_grad:
             return "frozen"
         if p.gradient is None:
@@ -410,7 +428,7 @@ class Sampler(Listener, Observer):
             return "zero"
         if p.cancels:
             return "cancels"
-        if given is not None and not any(p.tensor is x for x in given):
+        if self._given is not None and id(p.tensor) not in self._given:
             return "not given"
         return "stale" if p.stale else ""
 
@@ -440,6 +458,13 @@ class Sampler(Listener, Observer):
         kept[self.record.steps] = trace
         if len(kept) > self.most_traces:
             del kept[[*kept][min(1, len(kept) - 2)]]
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether all entries are: NaN and infinities survive in a sum."""
+    array = _plain(value)
+    kind = array.dtype.kind if array is not None else ""
+    return kind != "f" or isfinite(np.add.reduce(array, axis=None))
 
 
 def _plain(value: Any) -> Any:
