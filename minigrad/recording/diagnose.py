@@ -294,11 +294,10 @@ def _oscillating(run: _Run) -> Iterator[Finding]:
     later = run.loss[len(run.loss) // 4 :]
     swing = float(np.median(np.abs(np.diff(later))))
     level = float(np.median(np.abs(later)))
-    blown = level > 2 * abs(run.start)
-    wide = swing > (0.1 if blown else 0.2) * level and swing > 0.05 * abs(run.start)
+    large = run.ratio > 0.015  # updates so large that less of a swing is due to them
+    wide = swing > (0.12 if large else 0.2) * level and swing > 0.05 * abs(run.start)
     against = run.cosine < -0.2 and run.ratio > 0.03 and not run.learned(0.5)
-    fast = run.ratio > 0.01 or run.cosine < -0.1 or blown
-    if (wide and fast) or against:
+    if (wide and (run.ratio > 0.01 or run.cosine < -0.1)) or against:
         text = (
             f"the loss moves by {swing:.2g} from step to step, around {level:.2g}; updates are "
             f"{run.ratio:.1g} of the weights, the cosine of successive gradients {run.cosine:.2f}"
@@ -308,12 +307,18 @@ def _oscillating(run: _Run) -> Iterator[Finding]:
 
 
 def _diverging(run: _Run) -> Iterator[Finding]:
-    above = run.end - 0.3 * abs(run.start)
-    if run.known and above > run.start and (above > run.begun or run.ratio > 0.01):
-        first = int(np.flatnonzero(run.loss > run.start + 0.3 * abs(run.start))[0])
+    """The loss is above where it began, and hardly a batch of the later half is as low as then."""
+    if not run.known:
+        return
+    least = float(np.quantile(run.loss[len(run.loss) // 2 :], 0.1))
+    begun, first = abs(run.begun), abs(float(run.loss[0]))
+    rose = run.end > run.begun + 0.3 * begun and least > run.begun + 0.1 * begun
+    at_once = min(run.end, run.begun) > 3 * first and least > 2 * first and run.ratio > 0.01
+    if rose or at_once:
+        since = int(np.flatnonzero(run.loss > run.start + 0.3 * abs(run.start))[0])
         text = f"the loss began at {run.start:.3g} and ended at {run.end:.3g}"
         remedy = "a smaller learning rate, clip_grad_norm; is the loss minimised, not maximised?"
-        yield Finding("diverging", run.steps[first], "", text, remedy)
+        yield Finding("diverging", run.steps[since], "", text, remedy)
 
 
 def _too_fast(run: _Run) -> Iterator[Finding]:
@@ -354,9 +359,9 @@ def _overfitting(run: _Run) -> Iterator[Finding]:
 
 
 def _plateau(run: _Run) -> Iterator[Finding]:
-    if run.known and run.end > 0.97 * run.start:
+    if run.known and run.end > 0.97 * run.begun:
         text = (
-            f"the loss began at {run.start:.3g} and ended at {run.end:.3g}; successive gradients "
+            f"the loss began at {run.begun:.3g} and ended at {run.end:.3g}; successive gradients "
             f"have a cosine of {run.cosine:.2f}"
         )
         remedy = "can it learn one batch by heart? look at labels, scale of inputs, learning rate"

@@ -81,11 +81,18 @@ def test_what_the_loss_shows_is_found_with_its_step(
         run_of(FALLING, val_loss=FALLING * 1.2),
         run_of(FALLING, [{"ratio": 0.0}] + [{"ratio": 0.4}] * 5),  # began as zeros
         run_of(FALLING * np.random.default_rng(1).uniform(0.3, 1.7, size=40)),  # batches of one
+        run_of([0.1, *np.random.default_rng(2).exponential(size=40) * FALLING + 0.05]),
     ],
 )
 def test_nothing_is_found_where_the_loss_falls(flow: FlowRecord) -> None:
     assert diagnose(flow) == []
     assert str(diagnose(flow)) == "nothing found"
+
+
+def test_noise_of_the_batches_is_no_divergence() -> None:
+    for seed in range(50):
+        losses = np.random.default_rng(seed).exponential(size=60) + 0.2
+        assert set(diagnose(run_of(losses)).kinds) <= {"plateau"}
 
 
 def test_the_first_nan_is_named_with_its_op_and_operands() -> None:
