@@ -106,14 +106,17 @@ class Trace(recording.Trace):
         from .views.picture import draw_trace
 
         self._settle()
-        shown: dict[str, Any] = {"depth": depth, "focus": focus, "fold": fold, "saved": saved}
-        looks: dict[str, Any] = {
+        options: dict[str, Any] = {
             "theme": theme,
             "scale": scale,
             "style": style,
             "direction": direction,
+            "depth": depth,
+            "focus": focus,
+            "fold": fold,
+            "saved": saved,
         }
-        return draw_trace(self, path, **looks, **shown)
+        return draw_trace(self, path, **options)
 
     def html(
         self,

@@ -62,7 +62,7 @@ def alarms(box: Box) -> list[str]:
     """What is wrong with a box: a rule that is no derivative, a value that is not finite."""
     wrong = [e.check for e in box.entries if e.check is not None and not e.check.ok]
     said = [f"rule of {one_line(c.op)} for {c.input}: {c.difference:.0e} off" for c in wrong[:1]]
-    broken = sum(entry.broken for entry in box.entries)
+    broken = sum(entry.broken for entry in box.entries if entry.op is not None)
     return said + (
         ["value NaN or +inf" + f", {broken} of {len(box.entries)}" * (broken > 1)] if broken else []
     )

@@ -119,7 +119,9 @@ class NodeStyle:
         """Which copy differs from the others, and how."""
         bad = spread.state in ("non-finite", "wrong")
         colour = self.theme.alarm if bad else self.theme.muted
-        return self.small(one_line(spread.note, 2 * labels.WIDEST), colour, bold=bad)
+        said = one_line(spread.note, 2 * labels.WIDEST)
+        room = "\u00a0" * (len(said) // 12)  # for a wider font in its place
+        return self.small(f"{room}{said}{room}" if said else "", colour, bold=bad)
 
     def gradient(self, spread: Spread, why: str, kind: str) -> str:
         """Glyph and size on the colour of its bin, or why there is no gradient."""

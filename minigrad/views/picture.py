@@ -23,6 +23,6 @@ def draw_trace(trace: Trace, path: str | Path, *, theme: str = AUTO, **options: 
     dot = trace_dot(trace, theme=theme, **options)
     content = dot.text.encode() if format == "dot" else render(dot.text, format)
     if format == "svg":
-        content = accessible(content.decode(), dot, follow=theme == AUTO).encode()
+        content = accessible(content.decode(), dot, follow=theme == AUTO, zoom=True).encode()
     write(path, content)
     return path

@@ -7,8 +7,10 @@ double-quoted and names inside text are escaped, so no pattern can meet the insi
 from __future__ import annotations
 
 import re
+from functools import cache
 from hashlib import sha256
 from html import escape
+from importlib.resources import files
 
 from .colors import DARK, LIGHT
 from .dot import Dot
@@ -26,10 +28,11 @@ _SCOPE = re.compile(  # the frame of a scope, and its name
 _FAMILY = 'font-family="Helvetica,Arial,sans-serif"'
 
 
-def accessible(svg: str, dot: Dot, *, follow: bool) -> str:
+def accessible(svg: str, dot: Dot, *, follow: bool, zoom: bool = False) -> str:
     """Give the picture a role, a name, a description, a title for each part, and ids of its own.
 
-    Args: follow: add the dark theme's colours for readers who prefer a dark background.
+    Args: follow: add the dark theme's colours for readers who prefer a dark background.  zoom: add
+        a script that zooms and pans where a browser opens the picture by itself.
     """
     prefix = "mg" + sha256(dot.text.encode()).hexdigest()[:10]
     svg = svg[svg.index("<svg") :]
@@ -42,7 +45,14 @@ def accessible(svg: str, dot: Dot, *, follow: bool) -> str:
     named = f'<svg id="{prefix}" role="img" aria-labelledby="{prefix}-title {prefix}-desc"'
     svg = svg.replace("<svg", named, 1)
     at = svg.index(">") + 1
-    return f"{svg[:at]}\n{head}{style}{svg[at:].lstrip()}"
+    end = svg.rindex("</svg>")
+    script = f"<script><![CDATA[\n{_zoom()}]]></script>\n" if zoom else ""
+    return f"{svg[:at]}\n{head}{style}{svg[at:end].lstrip()}{script}{svg[end:]}"
+
+
+@cache
+def _zoom() -> str:
+    return (files(__package__) / "zoom.js").read_text(encoding="utf-8")
 
 
 def _raised(svg: str) -> str:

@@ -126,7 +126,8 @@ def _cost(trace: Trace) -> str:
 class _Rows:
     def __init__(self, model: Model, ascii: bool, paint: Paint) -> None:
         self.model, self.trace, self.ascii, self.paint = model, model.trace, ascii, paint
-        sizes = [size for e in self.trace.entries if (size := e.value_rms) is not None]
+        ran = (self.trace[i] for i in self.trace.forward_steps)
+        sizes = [size for entry in ran if (size := entry.value_rms) is not None]
         self.values = Scale.around(sizes)
         edges = model.path.edges if model.path else []
         self.on_path = {edge.target for edge in edges}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from importlib.resources import files
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -167,7 +168,9 @@ def test_hostile_names_arrive_as_text(tmp_path: Path) -> None:
     assert "</script>" in shown
     assert "\\N" in shown
     assert r"\n\u202e" in shown
-    allowed = set("svg title desc style g text path polygon polyline ellipse".split())
+    (script,) = root.iter(f"{SVG}script")
+    assert script.text.strip() == (files("minigrad.views") / "zoom.js").read_text("utf-8").strip()
+    allowed = set("svg title desc style script g text path polygon polyline ellipse".split())
     assert {e.tag.removeprefix(SVG) for e in root.iter()} <= allowed
 
 
