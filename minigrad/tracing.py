@@ -13,6 +13,7 @@ from .recording import trace as recording
 
 if TYPE_CHECKING:
     from .views.attention import Attentions
+    from .views.comparison import Comparison
 
 __all__ = ["Checks", "Trace", "draw", "trace"]
 
@@ -170,6 +171,20 @@ class Trace(recording.Trace):
 
         self._settle()
         return attentions(self, tokens)
+
+    def compare(self, other: Trace) -> Comparison:
+        """This run beside another, path by path: print it for a table, or `.draw(path)` it.
+
+        So before and after training, of two initialisations, with and without a residual. Ratios
+        are of the other's gradients over this one's.
+
+        Raises: DTypeError unless `other` is a Trace.
+        """
+        from .views.comparison import Comparison
+
+        if not isinstance(other, recording.Trace):
+            raise DTypeError(f"compare(other): other must be a Trace, got {type(other).__name__}")
+        return Comparison(self, other)
 
     def to_dict(self, times: bool = False) -> dict[str, Any]:
         """The record as plain data, no arrays; the same for the same program, but for times."""

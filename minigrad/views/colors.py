@@ -49,6 +49,13 @@ class Scale:
         spare = max(0.0, 1 - (max(logs) - min(logs))) / 2
         return cls(min(logs) - spare, max(logs) + spare)
 
+    @classmethod
+    def either_way(cls, ratios: Iterable[float | None]) -> Scale:
+        """The scale that just holds these ratios, with 1 in its middle."""
+        logs = [abs(log10(r)) for r in ratios if r and isfinite(r)]
+        most = max(0.5, *logs) if logs else 0.5
+        return cls(-most, most)
+
 
 FIXED = Scale(-8, 4)  # rms from 1e-8, vanishing below it, to 1e4, exploding above
 
@@ -143,5 +150,7 @@ GREYS = "1c1c1c 383838 555555 747474 939393 b3b3b3 d3d3d3 f2f2f2"
 LIGHT = _theme(1, BLUE_TO_YELLOW, "12285d 1b4784 2a6799 4685a4 669b9a 7c9771 938f4a a39230")
 DARK = _theme(2, BLUE_TO_YELLOW, "59688d 496c9c 2a6799 4685a4 6ba3a3 9bbd8e d2cc6a fbe04b")
 PRINT = _theme(3, GREYS, "1c1c1d 383839 555556 747475 939394 8f8f8f 949494 919191")
+RATIOS = _colors("7f3b08 b35806 e08214 fdb863 b2abd2 8073ac 6a51a3 3f007d")  # orange is smaller
+RATIO_LINES = _colors("7f3b09 b35807 c07a2a a0896a 8d8aa6 7d74ac 6a51a4 54278f")
 AUTO = "auto"  # light, with the dark colours beside it for readers who prefer them
 THEMES = {AUTO: LIGHT, "light": LIGHT, "dark": DARK, "print": PRINT}

@@ -6,12 +6,12 @@ Titles for screen readers come beside the text, by id: `svg` puts them in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..engine.errors import ArgumentError, MissingDependencyError
 from . import labels
-from .colors import FIXED, THEMES
+from .colors import FIXED, RATIO_LINES, RATIOS, THEMES
 from .legend import caption, samples
 from .model import Model, parts, ranged
 from .node_style import LOOKS, NodeStyle, text
@@ -21,6 +21,7 @@ from .verdict import verdict
 
 if TYPE_CHECKING:
     from ..recording.trace import Trace
+    from .comparison import Comparison
 
 __all__ = ["Dot", "trace_dot"]
 
@@ -50,9 +51,11 @@ def trace_dot(
     focus: str | None = None,
     fold: bool = True,
     saved: bool | None = None,
+    against: Comparison | None = None,
 ) -> Dot:
-    """Write a trace as DOT. The arguments are those of `draw_trace`.
+    """Write a trace as DOT. The arguments are those of `Trace.draw`.
 
+    Args: against: another run, for colours of the ratio.
     Raises: ArgumentError for a value it does not know; MissingDependencyError without graphviz.
     """
     for name, value, known in (
@@ -64,9 +67,12 @@ def trace_dot(
         if value not in known:
             said = ", ".join(filter(None, known))
             raise ArgumentError(f"draw: {name} must be one of {said}, got {value!r}")
-    model = Model(trace, fold=fold)
+    model = Model(trace, fold=fold, against=against)
     plan = outline(model, depth=depth, focus=focus, limit=None if style == "full" else LIMIT)
-    look = NodeStyle(THEMES[theme], FIXED if scale == "fixed" else model.scale, LOOKS[style])
+    colours = THEMES[theme]
+    if against is not None:
+        colours = replace(colours, bins=RATIOS, lines=RATIO_LINES)
+    look = NodeStyle(colours, FIXED if scale == "fixed" else model.scale, LOOKS[style])
     if direction is None:
         direction = "right" if style == "slide" else "down"
     return _Writer(plan, look, style != "slide" if saved is None else saved).dot(direction)

@@ -61,9 +61,11 @@ def caption(plan: Outline, style: NodeStyle, saved: bool) -> str:
 def _scale(plan: Outline, style: NodeStyle) -> str:
     """The colours of the bins, each with its bounds; where the loss is."""
     bounds, theme = style.scale.bounds, style.theme
-    cells = [f"<TD>{style.small('gradient rms', theme.ink, bold=True)}</TD>"]
+    compared = plan.model.against is not None
+    of = "gradient there / here" if compared else "gradient rms"
+    cells = [f"<TD>{style.small(of, theme.ink, bold=True)}</TD>"]
     roots = [plan.model.trace.entries[i].gradient_rms or 0.0 for i in plan.model.trace.roots]
-    losses = {style.scale.bin(size) for size in roots}
+    losses = set() if compared else {style.scale.bin(size) for size in roots}
     for i, colour in enumerate(theme.bins):
         said = f"{power(bounds[i])} – {power(bounds[i + 1])}" + " (loss)" * (i in losses)
         label = style.small(said, ink_on(colour))

@@ -21,8 +21,9 @@ from .plain import one_line, sized
 
 if TYPE_CHECKING:
     from ..recording.reach import Path
-    from ..recording.record import Checks, Entry
+    from ..recording.record import Checks, Edge, Entry
     from ..recording.trace import Trace
+    from .comparison import Comparison
 
 __all__ = ["STATES", "Model", "Spread", "Strip", "largest", "parts", "ranged"]
 
@@ -52,9 +53,11 @@ class Model:
     ('squares', 'multiply', '1.0 to 3.2')
     """
 
-    def __init__(self, trace: Trace, *, fold: bool = True) -> None:
+    def __init__(
+        self, trace: Trace, *, fold: bool = True, against: Comparison | None = None
+    ) -> None:
         trace.judge()
-        self.trace = trace
+        self.trace, self.against = trace, against
         self.home, self.fold = self._folded() if fold else (_homes(trace, {}), Fold())
         self.place = {i: self.fold.lift(scope) for i, scope in self.home.items()}
 
@@ -75,9 +78,19 @@ class Model:
         """The gradients held against the hand-derived steps."""
         return self.trace.checked()
 
+    def size(self, entry: Entry) -> float | None:
+        """The rms of an entry's gradient; where runs are compared, the ratio of both."""
+        return entry.gradient_rms if self.against is None else self.against.ratio(entry)
+
+    def sent(self, edge: Edge) -> float | None:
+        """The same of what a use sent back."""
+        return edge.contribution_rms if self.against is None else self.against.ratio_along(edge)
+
     @cached_property
     def scale(self) -> Scale:
-        """The colours' range that just holds the gradients of this run."""
+        """The colours' range that just holds the gradients of this run, or the ratios."""
+        if self.against is not None:
+            return Scale.either_way(row.ratio for row in self.against.rows)
         told = (e for e in self.trace.entries if e.state not in ("cancels", "none"))
         return Scale.around(size for e in told if (size := e.gradient_rms) is not None)
 
@@ -90,6 +103,8 @@ class Model:
     def flow(self) -> str:
         """Where the gradient shrinks or grows most, by how much, and by which op."""
         path = self.path
+        if self.against is not None:
+            return self.against.summary
         if path is None:
             return ""
         factor = max(path.whole, 1 / path.whole)
@@ -146,7 +161,7 @@ class Model:
         edges = (e for e in self.trace.edges if e.contribution is not None)
         handed = {fold.leader(e.source) for e in edges if fold.apart(e.source, e.target)}
         for entry in self.trace.entries:
-            size, lead = entry.gradient_rms, fold.leader(entry.id)
+            size, lead = self.size(entry), fold.leader(entry.id)
             if size is None or entry.op is None:
                 continue
             for scope, copy in fold.copy_of.get(entry.id, {}).items():
@@ -180,7 +195,7 @@ class Model:
         if 0 < len(odd) < len(counted):
             glyph, _, meaning = STATES[odd[0].state]
             note = f"{glyph} {len(odd)} of {len(counted)} {meaning}: {self._which(odd[0], entries)}"
-        sizes = [size for entry in entries if (size := entry.gradient_rms) is not None]
+        sizes = [size for entry in entries if (size := self.size(entry)) is not None]
         return Spread(sizes, worst, note)
 
     def _which(self, entry: Entry, among: Sequence[Entry]) -> str:

@@ -107,7 +107,8 @@ class NodeStyle:
         if box.kind != "outside":
             spread = plan.spreads[box]
             rows += [self.small(fact, muted) for fact in labels.facts(box)[: self.look.facts]]
-            rows.append(self.gradient(spread, labels.why(plan.model, box), box.kind))
+            why, compared = labels.why(plan.model, box), plan.model.against is not None
+            rows.append(self.gradient(spread, why, box.kind, "×" * compared))
             rows.append(self.note(spread))
             rows += [self.small(f"✗ {said}", theme.alarm, bold=True) for said in labels.alarms(box)]
             rows += [self.small(said, muted) for said in labels.notes(plan.model, box)]
@@ -123,7 +124,7 @@ class NodeStyle:
         room = "\u00a0" * (len(said) // 12)  # for a wider font in its place
         return self.small(f"{room}{said}{room}" if said else "", colour, bold=bad)
 
-    def gradient(self, spread: Spread, why: str, kind: str) -> str:
+    def gradient(self, spread: Spread, why: str, kind: str, times: str) -> str:
         """Glyph and size on the colour of its bin, or why there is no gradient."""
         theme, glyph = self.theme, STATES[spread.state][0]
         finite = [size for size in spread.sizes if isfinite(size)]
@@ -132,12 +133,14 @@ class NodeStyle:
             return "" if said else self.small(f"{glyph} {why}", theme.dim)
         if spread.sizes and not finite:
             return self.small(f"{glyph} not finite", theme.alarm, bold=True)
+        if times and not spread.sizes:
+            return self.small("not to be compared", theme.muted)
         if not any(finite) or spread.state == "cancels":
             return self.small(f"{glyph} zero", theme.muted, bold=True)
         glyph = "" if spread.note and spread.state != "ok" else f"{glyph} "
         wrong = spread.state == "wrong"
         fill = theme.alarm if wrong else theme.bins[self.scale.bin(largest(finite))]
-        said_size = f"{glyph}{ranged(finite)}{' WRONG' * wrong}"
+        said_size = f"{times or glyph}{ranged(finite)}{' WRONG' * wrong}"
         cell = f"<TR><TD>{self.small(said_size, ink_on(fill), bold=True)}</TD></TR>"
         return f'{TABLE}CELLPADDING="3" STYLE="ROUNDED" BGCOLOR="{fill}">{cell}</TABLE>'
 

@@ -49,13 +49,14 @@ class Line:
 
     source: Box
     target: Box
+    model: Model
     edges: list[Edge] = field(default_factory=list)
     steps: set[int] = field(default_factory=set)  # how many copies of a block further; none in one
 
     @property
     def sent(self) -> list[float]:
         """The sizes of the gradients that came back along it."""
-        return [size for edge in self.edges if (size := edge.contribution_rms) is not None]
+        return [size for edge in self.edges if (size := self.model.sent(edge)) is not None]
 
     @property
     def times(self) -> int:
@@ -204,7 +205,8 @@ class _Boxes:
             folded = edge.source in self.model.fold.copy_of
             name = edge.input.rstrip("0123456789") if folded else edge.input
             leads = self.model.fold.leader(edge.source), self.model.fold.leader(edge.target)
-            line = made.setdefault((*leads, name, again[use], apart != 0), Line(source, target))
+            key = (*leads, name, again[use], apart != 0)
+            line = made.setdefault(key, Line(source, target, self.model))
             line.edges.append(edge)
             line.steps |= {apart} if apart else set()
         return list(made.values())

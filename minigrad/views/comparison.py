@@ -1,0 +1,127 @@
+"""Two runs beside each other: the gradient of each value in one over that in the other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .plain import one_line, sized
+from .terminal import Column, bar, finished, grid, only_ascii, wide
+
+if TYPE_CHECKING:
+    from ..recording.record import Edge, Entry
+    from ..recording.trace import Trace
+
+__all__ = ["Comparison", "Row"]
+
+COLUMNS = (
+    Column("path", shrink="start"),
+    Column("op", drop=1),
+    Column("here", right=True),
+    Column("there", right=True),
+    Column("there / here", right=True),
+    Column("smaller | larger", drop=2),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """The rms of one gradient in both runs."""
+
+    path: str
+    op: str
+    here: float
+    there: float
+
+    @property
+    def ratio(self) -> float | None:
+        """None where it says nothing: of zeros, and of what is not finite."""
+        known = 0 < self.here and isfinite(self.here) and isfinite(self.there)
+        return self.there / self.here if known else None
+
+
+class Comparison:
+    """What `t.compare(other)` finds: printed, it is a table; `draw` colours the graph by ratios."""
+
+    def __init__(self, here: Trace, there: Trace) -> None:
+        here.judge()
+        there.judge()
+        twins = {key: entry for entry, key in _keyed(there)}
+        pairs = [(e, twins[key]) for e, key in _keyed(here) if key in twins]
+        self.here, self.there = here, there
+        self.twin = {e.id: twin for e, twin in pairs}
+        self.rows: list[Row] = []
+        self._rows: dict[int, Row] = {}
+        for e, twin in pairs:
+            if e.gradient_rms is not None and twin.gradient_rms is not None:
+                row = Row(e.path, e.op or e.kind, e.gradient_rms, twin.gradient_rms)
+                self._rows[e.id] = row
+                self.rows.append(row)
+        matched = {twin.id for twin in self.twin.values()}
+        self.only_here = [e.path for e in here.entries if e.id not in self.twin]
+        self.only_there = [e.path for e in there.entries if e.id not in matched]
+
+    def ratio(self, entry: Entry) -> float | None:
+        """How many times larger the gradient of an entry is in the other run."""
+        row = self._rows.get(entry.id)
+        return None if row is None else row.ratio
+
+    def ratio_along(self, edge: Edge) -> float | None:
+        """The same of what one use sent back."""
+        source, target = self.twin.get(edge.source), self.twin.get(edge.target)
+        if source is None or target is None or edge.contribution_rms is None:
+            return None
+        uses = (e for e in self.there.into(target) if e.input == edge.input)
+        sent = next((e.contribution_rms for e in uses if e.source == source.id), None)
+        return None if sent is None else Row("", "", edge.contribution_rms, sent).ratio
+
+    @property
+    def summary(self) -> str:
+        """How much changed most, where, and what has no counterpart."""
+        known = [(row.ratio, row) for row in self.rows if row.ratio]
+        alone = len(self.only_here) + len(self.only_there)
+        rest = f"; {alone} values are in one of the runs alone" if alone else ""
+        if not known:
+            return f"no gradient is in both runs{rest}"
+        ratio, row = max(known, key=lambda pair: max(pair[0], 1 / pair[0]))
+        where = f"most at {one_line(row.path, 60)}: ×{sized(ratio)}"
+        return f"{len(self.rows)} gradients there over here, {where}{rest}"
+
+    def table(self, width: int | None = None, *, ascii: bool | None = None) -> str:
+        from .colors import Scale
+
+        plainly, scale = only_ascii(ascii), Scale.either_way(r.ratio for r in self.rows)
+        rows = []
+        for r in self.rows:
+            sizes = map(sized, (r.here, r.there, r.ratio))
+            rows.append([one_line(r.path), r.op, *sizes, bar(r.ratio, plainly, scale)])
+        return finished(f"{self.summary}\n\n{grid(COLUMNS, rows, wide(width))}", plainly)
+
+    def draw(self, path: str | Path, **options: Any) -> Path:
+        """Draw the first run's graph in colours of the ratio; the options are `Trace.draw`'s."""
+        from .picture import draw_trace
+
+        return draw_trace(self.here, path, against=self, **options)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The rows as plain data."""
+        rows = [vars(row) | {"ratio": row.ratio} for row in self.rows]
+        return {"rows": rows, "only_here": self.only_here, "only_there": self.only_there}
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+def _keyed(trace: Trace) -> list[tuple[Entry, tuple[str, str, int]]]:
+    """Entries with what is the same in another run: path, op, and which of those alike it is."""
+    seen: Counter[tuple[str, str]] = Counter()
+    found = []
+    for entry in trace.entries:
+        path = entry.path if entry.name or entry.op else entry.scope
+        key = path, entry.kind if entry.name else entry.op or entry.kind
+        found.append((entry, (*key, seen[key])))
+        seen[key] += 1
+    return found
