@@ -126,9 +126,9 @@ class SelfAttention(Attention):
         d_model, d_k, d_v: width of X; of Q and K; of V.
         use_bias: without, b_Q, b_K, b_V and b_O are None; or which to have, as "QKV".
         rng: draws the weights (Xavier); a Generator, a seed, or None for fresh entropy.
-        method, causal, window, scale, softcap, dropout, position, qk_norm, d_context: see Options.
-    Attributes: W_Q, W_K, W_V, W_O, b_Q, b_K, b_V, b_O; attention_weights: A of the last forward,
-             None if that went in tiles, where no A exists; intermediates: see Attention.
+        options: see Options.
+    Attributes: W_Q, W_K, W_V, W_O, b_Q, b_K, b_V, b_O; attention_weights, intermediates: see
+             Attention.
     Shapes:  X (B, n, d_model) or (n, d_model), mask broadcastable to (B, n, m) or a mask rule,
              context (B, m, d_context), positions (n,) or (B, n) → out as X; m is n without a
              context
@@ -184,14 +184,12 @@ class MultiHeadAttention(Attention):
 
     Args:
         n_kv_heads: n_heads unless given.
-        use_bias: without, b_Q, b_K, b_V and b_O are None; or which to have, as "QKV".
-        rng: draws the weights (Xavier); a Generator, a seed, or None for fresh entropy.
         d_k, d_v: width of a head's queries and keys, d_model / h unless given; of its values, d_k
             unless given.
-        method, causal, window, scale, softcap, dropout, position, qk_norm, d_context: see Options.
+        use_bias, rng, dtype, options: as SelfAttention's.
     Attributes: W_Q (d_model, h · d_k); W_K, W_V (d_context, n_kv_heads · d_k or d_v); W_O (h · d_v,
-             d_model); b_Q, b_K, b_V, b_O; attention_weights: A of the last forward, (B, h, n, m),
-             None if that went in tiles, where no A exists; intermediates: see Attention.
+             d_model); b_Q, b_K, b_V, b_O; attention_weights (B, h, n, m), intermediates: see
+             Attention.
     Shapes:  X (B, n, d_model) or (n, d_model); mask (n, m), (B, n, m), (B, 1, m), or broadcastable
              to (B, h, n, m), or a mask rule; context (B, m, d_context); positions (n,) or (B, n) →
              out as X

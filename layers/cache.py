@@ -1,4 +1,8 @@
-"""What decoding keeps, so that each token is computed once: keys and values, or their sums."""
+"""What decoding keeps, so that each token is computed once: keys and values, or their sums.
+
+It is constant: decode within `mg.no_grad()`, for keys that require a gradient are a GradientError,
+as a batch of another size is a ShapeError.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,9 @@ class ContextCache:
     """Keys and values of a context, made at the first call of a cross-attention and used again.
 
     Pass it as `cache=` beside `context=`. It belongs to one layer, and to one context: `of` empties
-    it when another array is given. What is cached is constant: decode within `mg.no_grad()`.
+    it when another array is given.
 
     Attributes: made: keys (..., m, d_k) and values (..., m, d_v); None before the first call.
-    Raises:  GradientError for keys that require a gradient.
 
     >>> from layers import MultiHeadAttention
     >>> layer, cache = MultiHeadAttention(6, n_heads=3, rng=0), ContextCache()
@@ -57,7 +60,7 @@ class KVCache:
 
     The store doubles when it is full, so a token costs a constant number of copies. Token t of
     every row is kept at column t; a row may be shorter than another (after `crop`), and its next
-    token then goes to its own end. What is cached is constant: decode within `mg.no_grad()`.
+    token then goes to its own end.
 
     Args:
         window: how many of the last tokens a query sees, itself included; earlier ones are let go.
@@ -67,7 +70,6 @@ class KVCache:
         keys, values: what is kept, (..., m, d_k) and (..., m, d_v).
         start: the position of their first token; 0 unless a window has let go of some.
         of_context: keys and values of what a DecoderBlock's cross-attention looks at.
-    Raises:  GradientError for keys that require a gradient; ShapeError for a batch of another size.
 
     >>> from layers import MultiHeadAttention
     >>> layer, cache = MultiHeadAttention(6, n_heads=3, causal=True, rng=0), KVCache()
@@ -193,12 +195,10 @@ class KernelState:
 
         S = Σ_j φ(k_j) v_jᵀ,    Z = Σ_j φ(k_j)      over every token so far
 
-    Its size does not grow with them: a token costs the same however many came before. What is kept
-    is constant: decode within `mg.no_grad()`.
+    Its size does not grow with them: a token costs the same however many came before.
 
     Attributes: S (..., r, d_v) and Z (..., 1, r) for r features, None before the first token; seen:
              whether a row has had a token that its mask does not hide; of_context: as KVCache's.
-    Raises:  GradientError for keys that require a gradient; ShapeError for a batch of another size.
     Source:  Katharopoulos et al. 2020, eqs. (16) to (20), arXiv:2006.16236.
 
     >>> from layers import LinearAttention

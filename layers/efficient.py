@@ -122,7 +122,6 @@ def performer_attention(
              mask, cache: as `linear_attention`.
     Shapes:  Q (..., n, d), K (..., m, d), V (..., m, d_v), features (r, d) or broadcastable
              (..., r, d), mask (m,) or (..., 1, m) → (..., n, d_v); n = m if causal
-    Raises:  as `linear_attention`.
     Source:  Choromanski et al. 2021, sections 2.2 to 2.4, arXiv:2009.14794.
 
     >>> from layers import orthogonal_features

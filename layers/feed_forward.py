@@ -80,7 +80,6 @@ class GatedFeedForward(Module):
     Args:    as FeedForward; activation is "silu" and use_bias False unless given. With biases,
              they are b (the gate's), c and b_2.
     Shapes:  X (..., d_model) → as X
-    Raises:  as FeedForward.
     Source:  Shazeer 2020, eq. (6), arXiv:2002.05202.
 
     >>> GatedFeedForward(3, 5, rng=np.random.default_rng(0))(np.zeros((2, 7, 3))).shape

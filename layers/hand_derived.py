@@ -123,7 +123,6 @@ def multi_head_steps(
     Shapes:  X (B, L, d_model) or (L, d_model);  W_Q (d_model, h d_k);  W_O (h d_v, d_model);
              W_K (d_model, n_kv_heads d_k);  W_V (d_model, n_kv_heads d_v);  Q, K, V, O (B, heads,
              L, d);  A, S (B, h, L, L);  C (B, L, h d_v);  an unbatched X has no B anywhere.
-    Edge:    a row that may attend nowhere has A = 0 and zero gradients.
     Raises:  as `self_attention_steps`; ValueError too if the heads do not divide what they split.
     Source:  Vaswani et al. 2017, section 3.2.2, arXiv:1706.03762; groups: Ainslie et al. 2023,
              arXiv:2305.13245.

@@ -67,7 +67,6 @@ class RMSNorm(Module):
         plus_one: scale by 1 + weight, which then starts at 0.  use_weight: without, it is None.
     Attributes: weight (the paper's g).
     Shapes:  x (..., *shape) → as x
-    Raises:  as LayerNorm.
     Source:  Zhang & Sennrich 2019, arXiv:1910.07467.
 
     >>> RMSNorm(2, eps=0.0)(np.array([[3.0, -3.0]])).numpy()

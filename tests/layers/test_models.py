@@ -250,26 +250,6 @@ def test_decoding_with_a_cache_gives_the_logits_of_the_whole_sequence(rng, varia
     agree(np.concatenate((prompt, *steps), axis=1), torch.tensor(whole), 1e-12)
 
 
-def test_rows_of_different_lengths_decode_as_each_would_alone(rng):
-    """Prompts padded at their end; `crop` tells the caches where each really ends."""
-    model = llama(rng)
-    tokens, lengths = rng.integers(0, N_TOKENS, (B, N)), [2, 4]
-    padded = tokens[:, :4].copy()
-    padded[0, 2:] = 0
-    cache = model.new_cache()
-    with mg.no_grad():
-        model(padded, cache=cache)
-        for own in cache:
-            own.crop(lengths)
-        for step in range(2):
-            at = np.array(lengths) + step
-            new = np.take_along_axis(tokens, at[:, None], axis=1)
-            logits = model(new, cache=cache).numpy()[:, 0]
-            for row in range(B):
-                alone = model(tokens[row : row + 1, : at[row] + 1]).numpy()[0, -1]
-                agree(logits[row], torch.tensor(alone), 1e-12)
-
-
 @pytest.mark.parametrize("made", [gpt2, llama])
 def test_a_prompt_padded_at_its_start_is_read_as_it_would_be_alone(rng, made):
     """The padding is masked, and positions count from the first real token."""
@@ -309,58 +289,6 @@ def test_a_gemma2_like_decoder_is_pytorchs(rng):
 
 
 # ---------------------------------------------------------------- PyTorch's own modules
-
-
-@pytest.mark.parametrize("norm_order", ["pre", "post"])
-def test_a_block_is_pytorchs_encoder_layer(rng, norm_order):
-    from layers import TransformerBlock
-
-    block = scrambled(TransformerBlock(12, 3, 17, norm_order=norm_order, activation="relu"), rng)
-    theirs = torch.nn.TransformerEncoderLayer(
-        12, 3, 17, dropout=0.0, batch_first=True, norm_first=norm_order == "pre"
-    ).double()
-    own = {k: torch.tensor(v) for k, v in block.state_dict().items()}
-    fused = [torch.cat([own[f"attention.{p}_{s}"] for s in "QKV"], dim=-1) for p in "Wb"]
-    theirs.load_state_dict(
-        {
-            "self_attn.in_proj_weight": fused[0].T,
-            "self_attn.in_proj_bias": fused[1],
-            "self_attn.out_proj.weight": own["attention.W_O"].T,
-            "self_attn.out_proj.bias": own["attention.b_O"],
-            "linear1.weight": own["feed_forward.W_1"].T,
-            "linear1.bias": own["feed_forward.b_1"],
-            "linear2.weight": own["feed_forward.W_2"].T,
-            "linear2.bias": own["feed_forward.b_2"],
-            **{f"norm{k}.{p}": own[f"norm_{k}.{p}"] for k in "12" for p in ("weight", "bias")},
-        }
-    )
-    X = rng.normal(size=(B, N, 12))
-    expected = theirs(torch.tensor(X), src_mask=causal(N), is_causal=True)
-    agree(block(X, np.tri(N, dtype=bool)).numpy(), expected, 1e-12)
-
-
-@pytest.mark.needs_fast("the step is compiled")
-@pytest.mark.parametrize("made", [gpt2, llama])
-def test_a_compiled_training_step_replays_and_leaves_the_same_gradients(rng, made):
-    """Positions and causal masks depend on shapes alone, so the program may keep them."""
-    model = made(rng)
-
-    def step(tokens, targets):
-        loss = mg.cross_entropy(model(tokens), targets)
-        loss.backward()
-        return loss
-
-    compiled = mg.compile(step)
-    for _ in range(3):
-        tokens, targets = rng.integers(0, N_TOKENS, (2, B, N))
-        model.zero_grad()
-        expected = step(tokens, targets).item()
-        gradients = [p.grad.copy() for p in model.parameters()]
-        model.zero_grad()
-        np.testing.assert_allclose(compiled(tokens, targets).item(), expected, rtol=1e-12)
-        for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-            np.testing.assert_allclose(parameter.grad, gradient, rtol=1e-9, atol=1e-13)
-    assert compiled.reasons == []
 
 
 def test_a_planted_fault_in_the_rotation_is_seen(rng):
