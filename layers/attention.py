@@ -67,7 +67,7 @@ class Attention(Module):
 
     attention_weights: Any
     keep_intermediates = False
-    kept: dict[str, Any] | None = None
+    kept_X: Any = None
     n_heads = n_kv_heads = 1
     many_heads = False  # whether Q, K, V and A have an axis of heads
     W_O: mg.Tensor
@@ -104,12 +104,12 @@ class Attention(Module):
         where there was none.
         Raises: GradientError unless `keep_intermediates` was set before that forward.
         """
-        if self.kept is None:
+        if self.kept_X is None:
             raise GradientError(
                 f"{type(self).__name__}.intermediates: nothing is kept unless asked for, to hold "
                 "no memory; set layer.keep_intermediates = True and call the layer again"
             )
-        return self.kept
+        return {s: getattr(self, f"kept_{s}", None) for s in (*"XQKVAOC", "mask")}
 
 
 class SelfAttention(Attention):

@@ -175,9 +175,12 @@ class AttentionCall:
         """Keep what the layer shows of this call, and name the steps derived by hand for it."""
         layer, A = self.layer, found["A"]
         layer.attention_weights = None if A is None else A.numpy()
-        if layer.keep_intermediates:
-            found = {"X": self.X} | found | {"mask": self.M}
-            layer.kept = {s: x.numpy() if hasattr(x, "numpy") else x for s, x in found.items()}
+        if layer.keep_intermediates or layer.kept_X is not None:
+            for symbol, x in ({"X": self.X} | found | {"mask": self.M}).items():
+                x = x.numpy() if isinstance(x, mg.Tensor) else x
+                x = x if layer.keep_intermediates else None  # not those of an earlier forward
+                if x is not None or getattr(layer, f"kept_{symbol}", None) is not None:
+                    setattr(layer, f"kept_{symbol}", x)
         if self.context is None and self.cache is None and self._is_derived_by_hand():
             in_tiles = self.method != "exact"
             mg.expect_gradients(

@@ -225,10 +225,10 @@ def _given(named: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_name(rule: str, names: list[str], rest: Any, named: dict[str, Any]) -> dict[str, Any]:
-    named = _given(named)
-    if len(rest) > len(names) or named.keys() & set(names[: len(rest)]):
+    named, positional = _given(named), dict(zip(names, rest, strict=False))
+    if len(rest) > len(names) or named.keys() & positional.keys():
         raise TypeError(f"{rule}, got {len(rest)} positional and {sorted(named)}")
-    return {**dict(zip(names, rest, strict=False)), **named}
+    return positional | named
 
 
 def _heads_and_widths(call: str, rule: str, widths: dict[str, Any]) -> tuple[int, int, int]:
@@ -238,10 +238,10 @@ def _heads_and_widths(call: str, rule: str, widths: dict[str, Any]) -> tuple[int
         return 1, given["d_k"], given["d_v"]
     if given.keys() != {"d_model", "n_heads"}:
         raise TypeError(f"{rule}, got {', '.join(given) or 'neither'}")
-    d_model, h = given["d_model"], given["n_heads"]
-    if d_model % h:
-        raise ValueError(f"{call}: n_heads must divide d_model, got {h} and {d_model}")
-    return h, d_model // h, d_model // h
+    width, rest = divmod(given["d_model"], h := given["n_heads"])
+    if rest:
+        raise ValueError(f"{call}: n_heads must divide d_model, got {h} and {given['d_model']}")
+    return h, width, width
 
 
 def _size(call: str, name: str, value: int) -> int:

@@ -98,6 +98,21 @@ def test_intermediates_keep_no_graph_alive_and_are_kept_without_one_too(make, X)
 
 def test_intermediates_that_nobody_asked_to_keep_are_refused_with_the_remedy(make, X):
     layer = make()
-    layer(X)
+    for kept in (True, False):  # those of an earlier forward are not shown either
+        layer.keep_intermediates = kept
+        layer(X)
     with pytest.raises(GradientError, match=r"set layer\.keep_intermediates = True"):
         _ = layer.intermediates
+
+
+@pytest.mark.needs_fast("the step is compiled")
+def test_a_compiled_step_keeps_the_intermediates_of_its_own_call(make, X):
+    layer = make()
+    layer.keep_intermediates = True
+    compiled = mg.compile(lambda x: layer(x).sum().detach())
+    for k in range(4):
+        compiled(mg.tensor(X + k))
+        found = layer.intermediates
+        layer(X + k)
+        assert found.pop("mask") is None
+        assert_same(found, {symbol: layer.intermediates[symbol] for symbol in found})
