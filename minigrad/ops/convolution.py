@@ -2,12 +2,13 @@ r"""Convolution and pooling over one, two or more axes, in PyTorch's layout (N, 
 
 All of them look at windows of their input. `windows` lays these side by side, so that a convolution
 is one product of matrices and pooling a reduction; `add_windows` adds them up where they came from.
-Each is the other's rule.
+Each is the other's rule. Examples lie next to each other in memory, so that long runs are copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -60,20 +61,19 @@ class _Places:
             raise ArgumentError("size, stride and dilation must be at least 1")
         pads = paddings(padding, self.size, stride, dilation)
         self.padded = tuple(a + m + b for m, (a, b) in zip(lengths, pads, strict=True))
-        self.inside: Any = (
-            ...,
-            *(slice(a, a + m) for m, (a, _) in zip(lengths, pads, strict=True)),
-        )
+        own = [slice(a, a + m) for m, (a, _) in zip(lengths, pads, strict=True)]
+        self.inside: Any = (slice(None), *own)
         spans = [d * (k - 1) + 1 for k, d in zip(self.size, gaps, strict=True)]
         pairs = zip(self.padded, spans, steps, strict=True)
         self.out = tuple((m - span) // s + 1 for m, span, s in pairs)
         if any(m < span for m, span in zip(self.padded, spans, strict=True)):
             raise ShapeError(f"windows of {tuple(spans)} do not fit into {self.padded}, padding in")
         self.slices: list[Any] = [
-            (..., *map(slice, starts, ends, steps)) for starts, ends in self._spans(steps, gaps)
+            (slice(None), *map(slice, starts, ends, steps))
+            for starts, ends in self._spans(steps, gaps)
         ]
         N, C = self.lead
-        self.shape = (C, prod(self.size), N, prod(self.out))
+        self.shape = (C, prod(self.size), prod(self.out), N)
 
     def _spans(self, steps: Any, gaps: Any) -> Iterator[Any]:
         """Where each entry of a window lies in the first of them, and behind the last."""
@@ -81,6 +81,30 @@ class _Places:
             starts = [i * gap for i, gap in zip(at, gaps, strict=True)]
             lengths = [m * step for m, step in zip(self.out, steps, strict=True)]
             yield starts, [start + n for start, n in zip(starts, lengths, strict=True)]
+
+
+@lru_cache(maxsize=256)
+def _found(*settings: Any) -> _Places:
+    return _Places(*settings)
+
+
+def places_of(
+    shape: Any, size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1
+) -> _Places:
+    """Where windows lie, worked out once."""
+    given = (shape, size, stride, padding, dilation)
+    return _found(*[tuple(v) if isinstance(v, list) else v for v in given])
+
+
+def padded(x: Any, places: _Places, fill: float = 0.0) -> Any:
+    """(N, C, length, …) as (C, length, …, N) with its padding."""
+    turned = np.moveaxis(x, 0, -1)
+    N, C = places.lead
+    if turned.shape == (C, *places.padded, N):
+        return turned
+    whole = np.full((C, *places.padded, N), fill, x.dtype)
+    whole[places.inside] = turned
+    return whole
 
 
 # ---------------------------------------------------------------- windows
@@ -102,25 +126,24 @@ def _windows_samples(rng: np.random.Generator) -> Iterator[Call]:
     samples=_windows_samples,
 )
 def windows(x, size, stride=1, padding=0, dilation=1, fill=0.0):
-    """All windows of a size, each a column: (N, C, length, …) → (C, K, N, L).
+    """All windows of a size, each a column: (N, C, length, …) → (C, K, L, N).
 
     Args: size: how long a window is along each axis, K entries in all. stride: from one window to
         the next, L in all. padding: of `fill`, on both sides, or "same" or "valid". dilation: from
         one entry of a window to the next.
     Raises: ShapeError where none fits; ArgumentError for a setting below 1.
 
-    >>> windows(np.arange(4.0).reshape(1, 1, 4), 3)[0, :, 0]
+    >>> windows(np.arange(4.0).reshape(1, 1, 4), 3)[0, :, :, 0]
     array([[0., 1.],
            [1., 2.],
            [2., 3.]])
     """
     x = arrayed(x)
-    places = _Places(x.shape, size, stride, padding, dilation)
-    whole = np.full((*places.lead, *places.padded), fill, x.dtype)
-    whole[places.inside] = x
-    columns = np.empty((*places.shape[:3], *places.out), x.dtype)
+    places = places_of(x.shape, size, stride, padding, dilation)
+    whole = padded(x, places, fill)
+    columns = np.empty((*places.shape[:2], *places.out, len(x)), x.dtype)
     for k, at in enumerate(places.slices):
-        columns[:, k] = np.swapaxes(whole[at], 0, 1)
+        columns[:, k] = whole[at]
     return columns.reshape(places.shape)
 
 
@@ -130,9 +153,9 @@ def _(g, x_shape, size, stride, padding, dilation):
 
 
 def _add_samples(rng: np.random.Generator) -> Iterator[Call]:
-    yield call(rng.uniform(-2, 2, (3, 6, 2, 20)), (2, 3, 5, 7), (2, 3))
-    yield call(rng.uniform(-2, 2, (3, 3, 2, 4)), (2, 3, 7), 3, stride=2, padding=1)
-    yield call(np.zeros((3, 2, 0, 4)), (0, 3, 5), 2)
+    yield call(rng.uniform(-2, 2, (3, 6, 20, 2)), (2, 3, 5, 7), (2, 3))
+    yield call(rng.uniform(-2, 2, (3, 3, 4, 2)), (2, 3, 7), 3, stride=2, padding=1)
+    yield call(np.zeros((3, 2, 4, 0)), (0, 3, 5), 2)
 
 
 @op(
@@ -145,16 +168,16 @@ def _add_samples(rng: np.random.Generator) -> Iterator[Call]:
 def add_windows(x, shape, size, stride=1, padding=0, dilation=1):
     """Windows, each a column, added up where `windows` finds them in an array of this shape.
 
-    >>> add_windows(np.ones((1, 3, 1, 2)), (1, 1, 4), 3)[0, 0]
+    >>> add_windows(np.ones((1, 3, 2, 1)), (1, 1, 4), 3)[0, 0]
     array([1., 2., 2., 1.])
     """
     x = arrayed(x)
-    places = _Places(shape, size, stride, padding, dilation)
+    places = places_of(shape, size, stride, padding, dilation)
     N, C = places.lead
-    total = np.swapaxes(np.zeros((C, N, *places.padded), x.dtype), 0, 1)
+    total = np.zeros((C, *places.padded, N), x.dtype)
     for column, at in zip(np.moveaxis(x, 1, 0), places.slices, strict=True):
-        total[at] += np.swapaxes(column.reshape(C, N, *places.out), 0, 1)
-    return total[places.inside]
+        total[at] += column.reshape(C, *places.out, N)
+    return np.moveaxis(total[places.inside], -1, 0)
 
 
 @add_windows.vjp("x")
@@ -170,27 +193,30 @@ def _grouped(weight: Any, groups: int) -> Any:
     return weight.reshape((groups, weight.shape[0] // groups, prod(weight.shape[1:])))
 
 
-def _rows(x: Any, groups: int) -> Any:
-    """(N, O, …) or (O, …) → (G, O / G, N · L)."""
-    return x.reshape((groups, x.shape[0] // groups, prod(x.shape[1:])))
+def by_rows(g: Any, groups: int) -> Any:
+    """(N, O, length, …) → (G, O / G, L · N)."""
+    turned = np.transpose(g, (*range(1, g.ndim), 0))
+    return turned.reshape((groups, g.shape[1] // groups, prod(g.shape[2:]) * g.shape[0]))
 
 
 def _columns(x: Any, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
-    """The windows of each group: (G, C / G · K, N · L)."""
+    """The windows of each group: (G, C / G · K, L · N)."""
     found = windows(x, size, stride, padding, dilation)
     return found.reshape((groups, prod(found.shape[:2]) // groups, prod(found.shape[2:])))
 
 
-def _convolved(n: int, x: Any, weight: Any, bias: Any, *settings: Any) -> Any:
+def convolved(n: int, x: Any, weight: Any, bias: Any, *settings: Any) -> tuple[Any, Any]:
+    """The result over n axes, and the windows that it is a product with."""
     x, weight = floating(x), floating(weight)
     stride, padding, dilation, groups = settings
     _check(n, x, weight, bias, groups)
-    places = _Places(x.shape, weight.shape[2:], stride, padding, dilation)
-    y = np.matmul(_grouped(weight, groups), _columns(x, weight.shape[2:], *settings))
-    y = y.reshape((len(weight), len(x), *places.out))
+    out = places_of(x.shape, weight.shape[2:], stride, padding, dilation).out
+    columns = _columns(x, weight.shape[2:], *settings)
+    y = np.matmul(_grouped(weight, groups), columns)
+    y = y.reshape((len(weight), *out, len(x)))
     if bias is not None:
         y = y + np.reshape(bias, (-1, *[1] * (n + 1)))
-    return np.swapaxes(y, 0, 1)  # (N, O, length, …)
+    return np.moveaxis(y, -1, 0), columns  # (N, O, length, …)
 
 
 def _check(n: int, x: Any, weight: Any, bias: Any, groups: int) -> None:
@@ -279,7 +305,7 @@ def conv1d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     >>> conv1d(np.array([[[1.0, 2.0, 4.0]]]), np.array([[[-1.0, 1.0]]]))
     array([[[1., 2.]]])
     """
-    return _convolved(1, x, weight, bias, stride, padding, dilation, groups)
+    return convolved(1, x, weight, bias, stride, padding, dilation, groups)[0]
 
 
 @op(**_CONVOLUTION, samples=_samples(2))
@@ -300,15 +326,15 @@ def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
            [2., 4., 4., 2.],
            [1., 2., 2., 1.]])
     """
-    return _convolved(2, x, weight, bias, stride, padding, dilation, groups)
+    return convolved(2, x, weight, bias, stride, padding, dilation, groups)[0]
 
 
 @conv1d.vjp("x")
 @conv2d.vjp("x")
 def _(g, x_shape, weight, stride, padding, dilation, groups):
     turned = np.swapaxes(_grouped(weight, groups), 1, 2)
-    columns = np.matmul(turned, _rows(np.swapaxes(g, 0, 1), groups))
-    shape = (x_shape[1], prod(weight.shape[2:]), x_shape[0], prod(g.shape[2:]))
+    columns = np.matmul(turned, by_rows(g, groups))
+    shape = (x_shape[1], prod(weight.shape[2:]), prod(g.shape[2:]), x_shape[0])
     return add_windows(columns.reshape(shape), x_shape, weight.shape[2:], stride, padding, dilation)
 
 
@@ -316,8 +342,8 @@ def _(g, x_shape, weight, stride, padding, dilation, groups):
 @conv2d.vjp("weight")
 def _(g, x, weight_shape, stride, padding, dilation, groups):
     columns = _columns(x, weight_shape[2:], stride, padding, dilation, groups)
-    rows = _rows(np.swapaxes(g, 0, 1), groups)
-    return np.matmul(rows, np.swapaxes(columns, 1, 2)).reshape(weight_shape)
+    turned = np.swapaxes(columns, 1, 2)
+    return np.matmul(by_rows(g, groups), turned).reshape(weight_shape)
 
 
 @conv1d.vjp("bias")
@@ -330,15 +356,15 @@ def _(g):
 
 
 def _pooled(y: Any, x: Any, size: Any, stride: Any, padding: Any) -> Any:
-    """(C, N, L) as (N, C, length', …)."""
-    places = _Places(x.shape, size, stride, padding, 1)
-    return np.swapaxes(y.reshape((x.shape[1], x.shape[0], *places.out)), 0, 1)
+    """(C, L, N) as (N, C, length', …)."""
+    out = places_of(x.shape, size, stride, padding).out
+    return np.moveaxis(y.reshape((x.shape[1], *out, len(x))), -1, 0)
 
 
-def _unpooled(g: Any) -> Any:
-    """(N, C, length', …) as (C, 1, N, L)."""
-    g = np.swapaxes(g, 0, 1)
-    return g.reshape((g.shape[0], 1, g.shape[1], prod(g.shape[2:])))
+def _unpooled(y: Any) -> Any:
+    """(N, C, length', …) as (C, 1, L, N)."""
+    turned = np.transpose(y, (*range(1, y.ndim), 0))
+    return turned.reshape((y.shape[1], 1, prod(y.shape[2:]), y.shape[0]))
 
 
 def _pool_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -360,7 +386,6 @@ def _window_entries(x: Any, out: Any, size: Any) -> int:
     vjp_flops={"x": _window_entries},
     samples=_pool_samples,
     analytic=False,
-    auxiliary=("first",),
 )
 def max_pool(x, size, stride=None, padding=0):
     """The largest entry of each window; of equal ones the first gets the gradient.
@@ -376,15 +401,15 @@ def max_pool(x, size, stride=None, padding=0):
     x = floating(x)
     stride = size if stride is None else stride
     columns = windows(x, size, stride, padding, fill=-np.inf)
-    first = columns.argmax(axis=1)[:, None]
-    return _pooled(np.take_along_axis(columns, first, 1), x, size, stride, padding), first
+    return _pooled(columns.max(axis=1), x, size, stride, padding)
 
 
 @max_pool.vjp("x")
-def _(g, x_shape, size, stride, padding, first):
-    stride, n = size if stride is None else stride, len(x_shape) - 2
-    entries = np.arange(prod(per_axis(size, n, "size")))[:, None, None]
-    return add_windows(np.where(entries == first, _unpooled(g), 0), x_shape, size, stride, padding)
+def _(g, x, out, size, stride, padding):
+    stride = size if stride is None else stride
+    largest = windows(x, size, stride, padding, fill=-np.inf) == _unpooled(out)
+    first = largest & (np.cumsum(largest, axis=1) == 1)
+    return add_windows(np.where(first, _unpooled(g), 0), x.shape, size, stride, padding)
 
 
 @op(
@@ -412,5 +437,5 @@ def avg_pool(x, size, stride=None, padding=0):
 def _(g, x_shape, size, stride, padding):
     N, C, *lengths = x_shape
     K = prod(per_axis(size, len(lengths), "size"))
-    spread = np.broadcast_to(_unpooled(g / K), (C, K, N, prod(g.shape[2:])))
+    spread = np.broadcast_to(_unpooled(g / K), (C, K, prod(g.shape[2:]), N))
     return add_windows(spread, x_shape, size, size if stride is None else stride, padding)

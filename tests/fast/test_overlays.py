@@ -94,6 +94,9 @@ def _large(op, dtype):
         "getitem": ([x], [rows]),
         "take": ([x], [rows, 0, True]),
         "scatter_add": ([x], [rows, x.shape]),
+        "conv1d": ([x, draw(20, 30, 3), draw(20)], [1, 1, 1, 2]),
+        "conv2d": ([x.reshape(7, 5, 12, 50), draw(6, 5, 3, 3), draw(6)], [2, 1, 1, 1]),
+        "max_pool": ([x], [3, 2, 1]),
         "lstm": (
             [x, draw(80, 50), draw(80, 20), draw(80), draw(60, 20), draw(60, 20)],
             [np.arange(7)[:, None] < rng.integers(1, 8, 60)],
@@ -117,7 +120,7 @@ def test_on_large_arrays(declared, dtype, invoke, cotangent):
 @pytest.mark.only(lambda op: op.overlay is not None)
 def test_special_entries_go_through_both_alike(declared, invoke, always):
     """NaN, infinities, zeros, and entries that meet their like."""
-    if declared.name in ("matmul", "linear", "scatter_add", "dropout", "lstm"):
+    if declared.name in ("matmul", "linear", "scatter_add", "dropout", "lstm", "conv1d", "conv2d"):
         pytest.skip("no entry goes by itself")
     inputs, settings = _large(declared, np.float64)
     special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0])

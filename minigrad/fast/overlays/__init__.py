@@ -4,9 +4,20 @@ They write into memory that is used again, go over rows while these stay in cach
 BLAS, and keep by-products so that backward need not compute them again.
 """
 
-from . import elementwise, losses, norms, piecewise, products, recurrent, select, softmax
+from . import (
+    convolution,
+    elementwise,
+    losses,
+    norms,
+    piecewise,
+    products,
+    recurrent,
+    select,
+    softmax,
+)
 
 __all__ = [
+    "convolution",
     "elementwise",
     "losses",
     "norms",
