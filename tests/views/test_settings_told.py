@@ -171,9 +171,9 @@ def test_calls_that_compute_different_things_never_read_alike(op, name):
 # ---------------------------------------------------------------- attention in one op
 
 
-def tiled(rng, mask=None, **settings):
+def tiled(rng, mask=None, frozen="", **settings):
     q, k, v = (
-        mg.tensor(rng.normal(size=(5, d)), requires_grad=True, name=name)
+        mg.tensor(rng.normal(size=(5, d)), requires_grad=name != frozen, name=name)
         for name, d in (("Q", 3), ("K", 3), ("V", 2))
     )
     with mg.trace() as t:
@@ -182,28 +182,36 @@ def tiled(rng, mask=None, **settings):
     return derivation_text(t)
 
 
-@pytest.mark.needs_fast("attention in tiles")
-def test_causal_attention_in_tiles_shows_which_keys_a_query_sees(rng):
-    text = tiled(rng, is_causal=True)
-    assert r"O &= \mathrm{softmax}_{j \le i}(\tfrac{1}{\sqrt{3}}\, Q K^\top)\, V" in text
-    assert r"A &= \mathrm{softmax}_{j \le i}(\tfrac{1}{\sqrt{3}}\, Q K^\top) \\[4pt]" in text
-    assert "of query $`i`$ over the keys $`j \\le i`$ alone" in text
-    assert r"\mathrm{softmax}(" not in text.split("## Forward")[1]
-    assert "keep" not in text
+CAUSAL = r"\mathrm{softmax}_{j \le i}(\tfrac{1}{\sqrt{3}}\, Q K^\top)"
 
 
 @pytest.mark.needs_fast("attention in tiles")
-def test_a_scale_and_a_mask_show_forward_and_backward(rng):
-    text = tiled(rng, np.tri(5, dtype=bool), scale=0.7)
-    assert text.count(r"\mathrm{softmax}(0.7\, Q K^\top + M)") == 3  # forward, its step, and A
-    assert r"$`M \in \{0, -\infty\}^{5 \times 5}`$" in text
-
-
-@pytest.mark.needs_fast("attention in tiles")
-def test_attention_in_tiles_without_a_mask_shows_none(rng):
-    text = tiled(rng)
-    assert "+ M" not in text
-    assert r"j \le i" not in text
+@pytest.mark.parametrize(
+    ("settings", "said", "unsaid"),
+    [
+        (
+            {"is_causal": True},
+            [
+                rf"O &= {CAUSAL}\, V",
+                rf"A &= {CAUSAL} \\[4pt]",
+                "of query $`i`$ over the keys $`j \\le i`$ alone",
+            ],
+            ["keep", r"$`\mathrm{softmax}(Q"],
+        ),
+        (
+            {"mask": np.tri(5, dtype=bool), "scale": 0.7},
+            [r"\mathrm{softmax}(0.7\, Q K^\top + M)", r"$`M \in \{0, -\infty\}^{5 \times 5}`$"],
+            [],
+        ),
+        ({}, [], ["+ M", r"j \le i"]),
+        ({"frozen": "Q"}, [r"\bar S &= ", "A &= "], []),
+    ],
+    ids=["causal", "mask and scale", "neither", "frozen query"],
+)
+def test_attention_in_tiles_says_which_keys_a_query_sees(rng, settings, said, unsaid):
+    text = tiled(rng, **settings)
+    assert all(part in text for part in said)
+    assert not any(part in text for part in unsaid)
 
 
 @pytest.mark.needs_fast("attention in tiles")
@@ -214,22 +222,12 @@ def test_each_sign_of_a_rule_is_defined_once_in_its_step(rng):
 
 
 @pytest.mark.needs_fast("attention in tiles")
-def test_a_frozen_query_leaves_no_sign_undefined(rng):
-    q, k, v = (mg.tensor(rng.normal(size=(5, 3)), requires_grad=n != "Q", name=n) for n in "QKV")
-    with mg.trace() as t:
-        mg.sum(mg.scaled_dot_product_attention(q, k, v, method="tiled")).backward()
-    back = derivation_text(t).split("## Backward")[1]
-    assert r"\bar S &= " in back
-    assert "A &= " in back
-
-
-@pytest.mark.needs_fast("attention in tiles")
 def test_a_causal_layer_in_tiles_says_that_it_is_causal(rng):
     layer = layers.SelfAttention(5, 3, 2, rng=rng, causal=True, method="tiled")
     with mg.trace() as t:
         mg.sum(layer(rng.normal(size=(2, 7, 5)))).backward()
     text = derivation_text(t)
-    assert text.count(r"\mathrm{softmax}_{j \le i}(") == 3
+    assert text.count(r"\mathrm{softmax}_{j \le i}(") == 3  # forward, its step, and A
     assert r"\mathrm{softmax}(Q" not in text
 
 
