@@ -253,6 +253,21 @@ def test_a_wrong_rule_turns_its_step_red_and_names_it_first(rng):
     assert "✓" in text.split("Through $`O`$")[1].split("###")[0]
 
 
+def test_a_wrong_rule_of_any_op_is_named_where_every_step_was_measured(rng):
+    x = leaf(rng, 2, 3, name="x")
+
+    def text():
+        with mg.trace(check="ops") as t:
+            mg.sum(mg.softmax(x).named("A") ** 2).backward()
+        return derivation_text(t)
+
+    assert "✓ 3 of 3 backward steps agree with numeric derivatives" in text()
+    with graphs.wrong_softmax():
+        said = text()
+    assert "**✗ 1 of 3 backward steps WRONG, first softmax: the rule of softmax for x" in said
+    assert "**✗ The rule of softmax for `x` is no derivative of it**" in said.split("### 3.")[1]
+
+
 @pytest.mark.parametrize("masked", [True, False])
 def test_without_backward_it_says_so_and_claims_nothing(rng, masked):
     layer = layers.SelfAttention(5, 3, 2, rng=rng)

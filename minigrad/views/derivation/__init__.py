@@ -13,13 +13,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...engine.errors import GradientError
 from ..render import write
 from .chapters import Chapters
 from .markdown import notation
 
 if TYPE_CHECKING:
-    from ...recording.record import Check
     from ...recording.trace import Trace
 
 __all__ = ["derivation_text", "write_derivation"]
@@ -44,14 +42,7 @@ def derivation_text(trace: Trace) -> str:
     >>> r"\\frac{\\partial L}{\\partial x}" in derivation_text(t)
     True
     """
-    checks: list[Check] = []
-    unmeasured = ""  # why nothing was measured
-    if trace.backward_steps:
-        try:
-            checks = list(trace.check())
-        except GradientError as error:
-            unmeasured = str(error)
-    chapters = Chapters(trace, checks)
+    chapters = Chapters(trace, trace.checked())
     body = [*chapters.forward(), *chapters.backward(), *chapters.results()]
     signs = notation("\n".join(body), chapters.conventions())
-    return "\n\n".join([*chapters.opening(unmeasured), *signs, *body]) + "\n"
+    return "\n\n".join([*chapters.opening(), *signs, *body]) + "\n"

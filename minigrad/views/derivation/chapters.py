@@ -11,6 +11,7 @@ from ..formula import latex
 from ..model import STATES, Model
 from ..plain import counted, sized
 from ..repeats import in_product
+from ..verdict import by_derivative
 from .equations import Equations
 from .markdown import code, inline
 from .step_text import StepText, is_within
@@ -18,7 +19,7 @@ from .story import Step, Story
 from .symbols import space
 
 if TYPE_CHECKING:
-    from ...recording.record import Check, Entry
+    from ...recording.record import Check, Checks, Entry
     from ...recording.trace import Trace
 
 __all__ = ["Chapters"]
@@ -45,6 +46,7 @@ AGREE = (
     "✓ All {} gradients that were held against a layer's hand-derived formulas agree with them in "
     "this run; the largest relative difference is {:.1e}.{}"
 )
+UNREACHED = "Hand-derived steps were declared but not measured: no backward ran through {}."
 ALIKE = "*{} are alike, each with its own tensors: the others repeat {}{}*"
 STACKS = (
     r"A product of stacks of matrices is taken matrix by matrix; $\top$ swaps the last two axes, "
@@ -60,9 +62,8 @@ HEAD = "| symbol | name | shape | rms of gradient | from hand-derived |\n|---|--
 
 
 class Chapters:
-    def __init__(self, trace: Trace, checks: list[Check]) -> None:
-        self.trace, self.measured = trace, [check for check in checks if check.difference]
-        self.left_out = len(checks) - len(self.measured)
+    def __init__(self, trace: Trace, checks: Checks) -> None:
+        self.trace, self.all_checks = trace, checks
         self.checks: dict[int, list[Check]] = {}
         for check in checks:
             if check.symbol in check.symbols:
@@ -74,19 +75,15 @@ class Chapters:
 
     # ------------------------------------------------------------------ what is given
 
-    def opening(self, unmeasured: str) -> list[str]:
-        """What is told, in how many steps, and why nothing was measured if a check failed."""
+    def opening(self) -> list[str]:
+        """What is told, in how many steps, and what was measured."""
         forward, back = len(self.trace.forward_steps), len(self.trace.backward_steps)
         ran = f"{back} backward steps, told in {len(self.steps)}" if back else "no backward step"
         parts = [TITLE, f"Written from the record of one run: {forward} forward steps and {ran}."]
         parts += [] if back else [AFTER if self.story.order else NOTHING]
         parts.append("\n".join([*self._given(), *self._loss()]))
         parts += [READ] if self.story.order else []
-        if unmeasured:
-            parts.append(f"Hand-derived steps were declared but not measured: {code(unmeasured)}.")
-        elif self.measured:
-            parts.append(self._verdict())
-        return parts
+        return [*parts, *self._verdicts()] if self.story.ran else parts
 
     def _given(self) -> list[str]:
         lines, homes = [], Model(self.trace, fold=False).home
@@ -142,14 +139,22 @@ class Chapters:
     def _rms(self, entry: int) -> str:
         return sized(self.trace[entry].gradient_rms) or "unknown"
 
-    def _verdict(self) -> str:
-        found = [check.difference for check in self.measured if check.difference]
-        wrong = [c for c in self.measured if c.difference and not c.difference.ok]
-        if wrong:
-            where, title = code(wrong[0].scope or "the layer"), code(wrong[0].title)
-            return DIFFER.format(len(wrong), len(found), wrong[0].number, where, title)
-        more = f" {self.left_out} more had nothing to be measured against." if self.left_out else ""
-        return AGREE.format(len(found), max(d.relative for d in found), more)
+    def _verdicts(self) -> list[str]:
+        """The gradients held against hand-derived steps, then the steps against derivatives."""
+        checks, found = self.all_checks, []
+        every = [check.difference for check in checks.measured if check.difference]
+        wrong = checks.first_wrong
+        if wrong is not None:
+            count = sum(not difference.ok for difference in every)
+            where, title = code(wrong.scope or "the layer"), code(wrong.title)
+            found.append(DIFFER.format(count, len(every), wrong.number, where, title))
+        elif every:
+            left = len(checks) - len(every)
+            more = f" {left} more had nothing to be measured against." if left else ""
+            found.append(AGREE.format(len(every), max(d.relative for d in every), more))
+        found += [UNREACHED.format(", ".join(map(code, checks.skipped)))] if checks.skipped else []
+        said, ok = by_derivative(checks)
+        return [*found, *([f"✓ {said}." if ok else f"**✗ {said}.**"] if said else [])]
 
     def conventions(self) -> list[str]:
         """How products are to be read, if any here need saying."""

@@ -32,6 +32,10 @@ TERMS_ADD = (
     "ways, so by the chain rule the parts that come back along them add:"
 )
 TERMS = "Sizes (rms) of the terms: {}; the norm of their sum is {:.0%} of the sum of their norms."
+NO_DERIVATIVE = (
+    "**✗ The rule of {} for `{}` is no derivative of it**: relative difference {:.1e} from a "
+    "numeric one, allowed {:.1e}."
+)
 DIFFERS = (
     "**✗** {}{} gives {}, which differs: relative difference {:.1e}, allowed {:.1e}; at {} here "
     "{:.6g}, by the formula {:.6g}"
@@ -64,6 +68,8 @@ class StepText:
         reasons = [r for e in step.edges if (r := self._reason(e))]
         here = [inline(f"{latex(s)} = {latex(what)}") for s, what in signs if _in_words(what)]
         reasons += [f"Here {listed(here)}."] if here else []
+        measured = (self.trace[i].check for i in within)
+        wrong = [check for check in measured if check is not None and not check.ok]
         sources = list(dict.fromkeys(e.source for e in step.edges))
         totals = [part for i in sources for part in self._total(i, step.through)]
         return [
@@ -72,6 +78,7 @@ class StepText:
             self.forward([self.trace[i] for i in step.through]),
             aligned([*rows, *map(self._gradient, step.edges)]),
             *([" ".join(reasons)] if reasons else []),
+            *(NO_DERIVATIVE.format(c.op, c.input, c.difference, c.tolerance) for c in wrong),
             *self._sizes([i for i in sources if len(self.story.live_uses(i)) == 1]),
             *totals,
         ]
@@ -151,7 +158,8 @@ class StepText:
         for i in sources:
             entry = self.trace[i]
             glyph, _, meaning = STATES[entry.state]
-            state = "" if entry.state == "ok" else f" ({glyph} {meaning})"
+            why = f": {entry.why}" if entry.state == "cancels" else ""
+            state = "" if entry.state in ("ok", "wrong") else f" ({glyph} {meaning}{why})"
             said = [f"rms of {inline(self.equations.slope(i))}: {sized(entry.gradient_rms)}{state}"]
             said += [self._held_against(c) for c in self.checks.get(i, ()) if c.difference]
             lines.append("; ".join(said))
