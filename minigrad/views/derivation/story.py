@@ -153,6 +153,8 @@ class Story:
         told = {i for i in self.trace.forward_steps if not self.hidden(i)}
         told |= {e.source for i in told for e in self.trace.into(self.trace[i])}
         told |= {self.teller(e.target) for i in told for e in self.live_uses(i)}
+        leaves = (e.id for e in self.trace if e.op is None and e.gradient is not None)
+        told |= {i for i in leaves if not self.hidden(i)}
         origins = {i: self.detached_from(i) for i in told}
         told |= {origin for origin in origins.values() if origin is not None}
         bare = (i for i in told if i not in self.hosts and self.number(i) is None)
