@@ -12,10 +12,10 @@ then both ways, to compare (`audit`).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from functools import update_wrapper
 from inspect import signature
-from itertools import chain, islice, repeat
 from typing import Any
 
 import numpy as np
@@ -92,10 +92,8 @@ class Compiled:
         for _ in range(2):
             for variant in self._by_key.get(arguments.key, ()):
                 if variant.run is not None and variant.fits(arguments):
-                    try:
+                    with suppress(Changed):
                         return self._audit(variant, arguments, args, kwargs)
-                    except Changed:
-                        continue
             result = self(*args, **kwargs)  # which records it
         return result
 
@@ -270,13 +268,11 @@ def _watch(item: Any) -> Any:
     return item
 
 
-def _named(step: Any, args: tuple[Any, ...]) -> Iterator[str]:
+def _named(step: Any, args: tuple[Any, ...]) -> list[str]:
     """What the step calls each of its arguments."""
-    try:
-        names = [*signature(step).parameters]
-    except (TypeError, ValueError):
-        names = []
-    return islice(chain(names, repeat("")), len(args))
+    with suppress(TypeError, ValueError):
+        return [*signature(step).parameters, *[""] * len(args)][: len(args)]
+    return [""] * len(args)
 
 
 def _note_changes(found: Dependencies, recorder: Recorder) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...engine.graph import SourceLocation, writes
 from ...engine.tensor import Tensor
 from .program import Known, Step, Value, Wrapped, nbytes, root
-
-if TYPE_CHECKING:
-    from .source import Writer
+from .terms import Terms
 
 __all__ = ["Changed", "write_effect", "write_result"]
 
@@ -18,12 +16,12 @@ class Changed(Exception):
     """What the program asked of the numbers has another answer than when it was recorded."""
 
 
-def write_effect(writer: Writer, step: Step) -> None:
+def write_effect(writer: Terms, step: Step) -> None:
     """The line of a check, or of something that is written."""
     _LINES[step.kind](writer, step)
 
 
-def _check(writer: Writer, step: Step) -> None:
+def _check(writer: Terms, step: Step) -> None:
     (value, truth), question = step.args, step.function
     changed, text = writer.names.bind(Changed, "Changed"), writer.text(value)
     if question is not bool and question is not None:
@@ -31,7 +29,7 @@ def _check(writer: Writer, step: Step) -> None:
     writer.lines.append(f"if {'not ' if truth else ''}{text}: raise {changed}")
 
 
-def _grad(writer: Writer, step: Step) -> None:
+def _grad(writer: Terms, step: Step) -> None:
     leaf, expression, value = step.args
     target, text, base = writer.tensor(leaf, expression), writer.text(value), root(value)
     own = base.step is not None and not base.step.shares and id(base) not in writer.taken
@@ -40,17 +38,17 @@ def _grad(writer: Writer, step: Step) -> None:
     writer.whole.append(f"{target}.grad = {text if own else f'{text}.copy()'}")
 
 
-def _clear(writer: Writer, step: Step) -> None:
+def _clear(writer: Terms, step: Step) -> None:
     writer.whole.append(f"{writer.tensor(*step.args)}.grad = None")
 
 
-def _assign(writer: Writer, step: Step) -> None:
+def _assign(writer: Terms, step: Step) -> None:
     target, value = (writer.text(v) for v in step.args[2:])
     noted = writer.names.bind(_noting(writer.where), "written")
     writer.whole += [f"{target}[...] = {value}", f"{noted}({target})"]
 
 
-def _update(writer: Writer, step: Step) -> None:
+def _update(writer: Terms, step: Step) -> None:
     owner, call = step.args
     made = f"{writer.names.bind(call, f'{type(owner).__name__.lower()}_step')}()"
     writer.whole.append(f"{writer.name(step.out)} = {made}._data" if step.outs else made)
@@ -69,7 +67,7 @@ def _noting(where: SourceLocation) -> Any:
 # ---------------------------------------------------------------- what is returned
 
 
-def write_result(writer: Writer) -> None:
+def write_result(writer: Terms) -> None:
     """The last lines: attributes that the step sets, and what it returns."""
     for owner, key, value in writer.program.keeps:
         name = writer.names.bind(owner, "attributes")
@@ -77,7 +75,7 @@ def write_result(writer: Writer) -> None:
     writer.whole.append(f"return {_result(writer, writer.program.result)}")
 
 
-def _result(writer: Writer, item: Any) -> str:
+def _result(writer: Terms, item: Any) -> str:
     if isinstance(item, Wrapped):
         if item.scalar:
             return f"{writer.text(item.value)}[()]"
@@ -99,7 +97,7 @@ def _result(writer: Writer, item: Any) -> str:
     return writer.value(item)
 
 
-def _returned(writer: Writer, value: Value) -> str:
+def _returned(writer: Terms, value: Value) -> str:
     """What is returned must not be what a `.grad` holds, or a constant of ours."""
     base, text = root(value), writer.text(value)
     shared = id(base) in writer.taken or (base.step is not None and base.step.shares)

@@ -68,17 +68,13 @@ def _vecdot(ndim: int) -> Labels:
 def _matmul(step: Step) -> Labels:
     a, b = step.args
     n, m = ("n",) * (len(a.shape) > 1), ("m",) * (len(b.shape) > 1)
-    lead = len(step.out.shape) - len(n + m)
 
-    def stack(value: Value) -> Axes:
-        sizes = value.shape[:-2]
-        first = lead - len(sizes)
-        return tuple(
-            [first + i if k == step.out.shape[first + i] else None for i, k in enumerate(sizes)]
-        )
+    def stack(value: Value, last: int) -> Axes:
+        both = _aligned(value, step.out)[:-2] if n and m else ()
+        return both or (None,) * (len(value.shape) - last)
 
-    read = [(*stack(a), *n, "k"), (*stack(b), "k", *m)]
-    return Labels(read, (*range(lead), *n, *m), sums=True)
+    read = [(*stack(a, len(n) + 1), *n, "k"), (*stack(b, len(m) + 1), "k", *m)]
+    return Labels(read, (*stack(step.out, len(n + m)), *n, *m), sums=True)
 
 
 def _einsum(step: Step) -> Labels | None:

@@ -31,7 +31,7 @@ class OutsideOps(Watcher):
     reason: str | None = None
 
     def __init__(self) -> None:
-        self._scalars: dict[int, Any] = {}  # arrays that stand for NumPy's scalars
+        self.scalars: dict[int, Any] = {}  # arrays that stand for NumPy's scalars
 
     def refuse(self, why: str, remedy: str = "") -> None:
         raise NotImplementedError
@@ -72,11 +72,8 @@ class OutsideOps(Watcher):
         self.values.know(array, made.value)
         self.values.know(watched, made.value)
         if not array.shape:
-            self._scalars[id(watched)] = watched  # kept, so that its id stays its own
+            self.scalars[id(watched)] = watched  # kept, so that its id stays its own
         return watched
-
-    def is_scalar(self, array: Any) -> bool:
-        return id(array) in self._scalars
 
     def _written(self, out: Any, made: Symbol) -> Any:
         """`x *= y` of a watched array: of a leaf's, or of what NumPy made in the step."""

@@ -49,9 +49,8 @@ def find_partition(program: Program) -> Partition | None:
 def has_threads(program: Program) -> bool:
     """Whether a kernel shares its work among threads of its own."""
     kernels = [step for step in program.steps if step.kind == "kernel" and step.op in registry]
-    ops = ((registry[step.op], step.args) for step in kernels)
-    tests = [(getattr(op, "threaded", None), args[: len(op.inputs)]) for op, args in ops]
-    return any(test is not None and test(*args) for test, args in tests)
+    ops = [(registry[step.op], step.args) for step in kernels]
+    return any(hasattr(op, "threaded") and op.threaded(*a[: len(op.inputs)]) for op, a in ops)
 
 
 def blas_threads() -> int:

@@ -60,9 +60,6 @@ class Value:
     def step(self) -> Step | None:
         return self.what if self.kind == "step" else None
 
-    def __repr__(self) -> str:
-        return f"<{self.name or self.kind} {self.shape}>"
-
 
 @dataclass(slots=True, eq=False)
 class Step:
@@ -100,9 +97,6 @@ class Step:
 
     def reads(self) -> list[Value]:
         return [v for v in flat((self.args, self.kwargs)) if v.__class__ is Value]
-
-    def __repr__(self) -> str:
-        return f"<{self.text} {self.args} -> {self.outs}>"
 
 
 class Program:

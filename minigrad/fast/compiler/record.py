@@ -100,9 +100,7 @@ class Recorder(OutsideOps, Listener):
         array, node, program = output._data, output._node, self.program
         program.op, program.path = op.name, node.scope if node is not None else ""
         kernel, auxiliary = _what_ran(op, node, inputs, settings)
-        symbols = [self.values.symbol_of(item) for item in inputs]
-        plainly = [self.values.symbol_of(item) for item in settings]
-        given = (*symbols, *plainly)
+        given = tuple(map(self.values.symbol_of, (*inputs, *settings)))
         generators = [s for s in settings if isinstance(s, np.random.Generator)]
         made = None
         program.once |= bool(op.effect or generators)
@@ -117,14 +115,10 @@ class Recorder(OutsideOps, Listener):
         known = self.values.known(array)  # an op may answer with the very array it was given
         value = known or self.values.know(array, made[0].value)
         if node is not None:
-            many = op.inputs[0] if op.variadic else None
-            names = op.inputs if many is None else [f"{many}{i}" for i in range(len(inputs))]
-            held = {
-                **dict(zip(names, symbols, strict=True)),
-                **dict(zip(op.settings, plainly, strict=True)),
-                **dict(zip(auxiliary, made[1:], strict=False)),
-                "out": Symbol(program, value, array),
-            }
+            many = [f"{op.inputs[0]}{i}" for i in range(len(inputs))]
+            names = (*(many if op.variadic else op.inputs), *op.settings)
+            held = dict(zip(names, given, strict=True)) | {"out": Symbol(program, value, array)}
+            held |= dict(zip(auxiliary, made[1:], strict=False))
             saved = node.plan.names  # nothing else is kept until the backward
             self._nodes[node] = {name: held[name] for name in saved if name in held}
         self._names.append((node if node is not None else output, "", value))
@@ -300,12 +294,18 @@ class Recorder(OutsideOps, Listener):
         if self.reason is None:
             self.gradients.tell()
         self.gradients.release()
-        if any(g.bit_generator.state != state for g, state in self._drawn.values()):
-            self._refuse_draws()
-        if _state_of_random() != self._random:
+        moved = any(g.bit_generator.state != state for g, state in self._drawn.values())
+        if moved or _state_of_random() != self._random:
             self._refuse_draws()
         if self.values.written():
             self.refuse("the step writes into an array that it did not make", "use assign_")
+        self._name_values()
+        if self.reason is None:
+            self.program.result = substitute(result, self._returned)
+        return substitute(result, self._as_eagerly)
+
+    def _name_values(self) -> None:
+        """Values bear the names of tensors; a gradient's is `d_` and its own."""
         for owner, prefix, value in self._names:
             named = getattr(owner, "name", None)
             name = named or (self.values.names.get(id(owner)) if prefix else None)
@@ -314,16 +314,13 @@ class Recorder(OutsideOps, Listener):
                 base = root(value)  # which bears the symbol in another shape, or turned
                 if base.name is None and base.step is not None and nbytes(base) == nbytes(value):
                     base.name = value.name if is_whole(value) else turned(value.name)
-        if self.reason is None:
-            self.program.result = substitute(result, self._returned)
-        return substitute(result, self._as_eagerly)
 
     def _refuse_draws(self) -> None:
         remedy = "draw before the call and pass the numbers, or use mg.dropout(x, p, rng)"
         self.refuse("random numbers are drawn outside the ops", remedy)
 
     def _as_eagerly(self, item: Any) -> Any:
-        return plain(item)[()] if self.is_scalar(item) else plain(item)
+        return plain(item)[()] if id(item) in self.scalars else plain(item)
 
     def _returned(self, item: Any) -> Any:
         if item.__class__ is Tensor:
@@ -338,7 +335,7 @@ class Recorder(OutsideOps, Listener):
             return Wrapped(self.values.value_of(item), item._name or item.name)
         if isinstance(item, np.ndarray):
             value = self.values.value_of(item)
-            return Wrapped(value, None, True) if self.is_scalar(item) else value
+            return Wrapped(value, None, True) if id(item) in self.scalars else value
         if item is None or isinstance(item, bool | int | float | str | np.generic):
             return item
         self.refuse(f"a {type(item).__name__} is returned", "return tensors, arrays or numbers")

@@ -105,11 +105,6 @@ class Writer(Terms):
         small = self.buffers.arrays[id(out)].kind == "fresh" and nbytes(out) < LARGE
         return None if small else self.text(out)
 
-    def name(self, out: Value) -> str:
-        """The name of what a line of the step makes, or of what the parts return."""
-        name = self._known[id(out), None] = self.names.of(out)
-        return name
-
     def _into(self, step: Step) -> None:
         """A call that takes `out=`."""
         given, target, out = self._arguments(step), self._target(step.out), step.out

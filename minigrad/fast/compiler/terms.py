@@ -57,6 +57,11 @@ class Terms:
             self._known[key] = self._whole(value) if axis is None else self._rows(value, axis)
         return self._known[key]
 
+    def name(self, out: Value) -> str:
+        """The name of what a line of the step makes, or of what the parts return."""
+        name = self._known[id(out), None] = self.names.of(out)
+        return name
+
     def _whole(self, value: Value) -> str:
         step, name = value.step, self.names.of(value)
         lines = self.once if self.buffers.is_fixed(value) else self.whole

@@ -137,8 +137,6 @@ class Variant:
 
     def tensors(self, arguments: Arguments) -> list[Tensor]:
         """Every Tensor that the step can reach, each once."""
-        every = [*self.found.of(Tensor), *self.program_leaves(), *arguments.arrays]
+        own = [leaf for leaf, _, _ in self._fixed]
+        every = [*self.found.of(Tensor), *own, *arguments.arrays]
         return list({id(x): x for x in every if isinstance(x, Tensor)}.values())
-
-    def program_leaves(self) -> list[Tensor]:
-        return [leaf for leaf, _, _ in self._fixed]
