@@ -37,7 +37,7 @@ class Flow(FlowRecord):
         step = max(self.steps - 1, 0)
         if self.sampler is not None:
             self.sampler.logged()
-        self.add_logged({"step": step} | {name: _one(name, x) for name, x in numbers.items()})
+        self.add("logged", {"step": step} | {name: _one(name, x) for name, x in numbers.items()})
 
     def diagnose(self) -> Findings:
         """What went wrong, in words: each finding with its figures, its step and what to try.

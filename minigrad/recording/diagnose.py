@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -78,8 +79,7 @@ class _Run:
     def __init__(self, flow: FlowRecord) -> None:
         end = flow.events[0]["step"] if flow.events else flow.steps
         self.flow, self.samples = flow, [s for s in flow.samples if s.step <= end]
-        self.weights = [r for r in flow.of_kind("weight") if len(r.shape) > 1]
-        self.values = flow.of_kind("value")
+        self.weights = [r for r in flow.rows.values() if r.kind == "weight" and len(r.shape) > 1]
         names = flow.log_names
         self.held_out = next((n for n in names if ("val" in n and "loss" in n) or n == "val"), None)
         losses = [n for n in names if "loss" in n and n != self.held_out] or names[:1]
@@ -148,29 +148,21 @@ def _not_finite(run: _Run) -> Iterator[Finding]:
 # ------------------------------------------------------------------ gradients along a path
 
 
-def _pulls(run: _Run, sample: Sample) -> list[tuple[float, Row]]:
-    found = [(run.pull(sample, row), row) for row in run.weights]
-    return [(x, row) for x, row in found if 0 < x < np.inf]
-
-
-def _fading(run: _Run, sample: Sample) -> tuple[tuple[float, Row], tuple[float, Row]] | None:
+def _fading(sample: Sample, run: _Run) -> tuple[float, Row, float, Row] | None:
     """The strongest pull on the first quarter of the weights, far below that on the last."""
-    pulls = _pulls(run, sample)
+    pulls = [(x, row) for row in run.weights if 0 < (x := run.pull(sample, row)) < np.inf]
     quarter = max(1, len(pulls) // 4)
     if len(pulls) < 3:
         return None
-    first, last = (max(part, key=_size) for part in (pulls[:quarter], pulls[-quarter:]))
-    return (first, last) if first[0] < FADING * last[0] else None
-
-
-def _size(pair: tuple[float, Row]) -> float:
-    return pair[0]
+    ends = (max(part, key=lambda pair: pair[0]) for part in (pulls[:quarter], pulls[-quarter:]))
+    (first, row), (last, end) = ends
+    return (first, row, last, end) if first < FADING * last else None
 
 
 def _vanishing(run: _Run) -> Iterator[Finding]:
     remedy = "relu or gelu in place of sigmoid and tanh, residual connections, a norm, He's weights"
-    if began := run.lasting(lambda sample: _fading(run, sample)):
-        sample, ((first, row), (last, end)) = began
+    if began := run.lasting(partial(_fading, run=run)):
+        sample, (first, row, last, end) = began
         text = (
             f"the pull ‖W‖·‖∂L/∂W‖ is {last:.2g} at {end.path} and {first:.2g} at {row.path}, "
             f"{last / first:,.0f} times less"
@@ -187,17 +179,14 @@ def _vanishing(run: _Run) -> Iterator[Finding]:
 
 def _through_time(run: _Run) -> Iterator[tuple[str, int, float, float]]:
     """Of values that one line makes again and again: the gradients of the first and the last."""
-    for row in run.values:
-        last = f"{row.path}[last]"
-        if last in run.flow.rows:
-            ends = run.lasting(lambda s, a=row.path, b=last: _both(s, a, b))  # type: ignore[misc]
-            if ends:
-                yield row.path, ends[0].step, *ends[1]
+    for path in run.flow.rows:
+        if f"{path}[last]" in run.flow.rows and (began := run.lasting(partial(_ends, path=path))):
+            yield path, began[0].step, *began[1]
 
 
-def _both(sample: Sample, one: str, other: str) -> tuple[float, float] | None:
-    pair = tuple(sample.rows.get(path, {}).get("gradient", 0.0) for path in (one, other))
-    return pair if all(0 < x < np.inf for x in pair) else None  # type: ignore[return-value]
+def _ends(sample: Sample, path: str) -> tuple[float, float] | None:
+    first, last = (sample.rows.get(p, {}).get("gradient", 0.0) for p in (path, f"{path}[last]"))
+    return (first, last) if 0 < first < np.inf and 0 < last < np.inf else None
 
 
 def _exploding(run: _Run) -> Iterator[Finding]:
@@ -224,33 +213,37 @@ def _exploding(run: _Run) -> Iterator[Finding]:
 # ------------------------------------------------------------------ units that let nothing back
 
 
+def _stuck(run: _Run, figure: str, limit: float, flat: str) -> Iterator[tuple[Row, Sample, float]]:
+    """Rows of which this share is at its limit or above, and since when."""
+    for row in run.flow.rows.values():
+        if row.flat == flat and (
+            began := run.lasting(partial(_share, path=row.path, figure=figure, limit=limit))
+        ):
+            yield row, *began
+
+
+def _share(sample: Sample, path: str, figure: str, limit: float) -> float | None:
+    share = sample.rows.get(path, {}).get(figure, 0.0)
+    return share if share >= limit else None
+
+
 def _dead(run: _Run) -> Iterator[Finding]:
     remedy = "a smaller learning rate, biases that begin at 0, leaky_relu or gelu"
-    for row in run.values:
-        if row.flat == "one-sided" and (
-            began := run.lasting(lambda s, p=row.path: s.rows.get(p, {}).get("dead", 0) >= DEAD)  # type: ignore[misc]
-        ):
-            share = began[0].rows[row.path]["dead"]
-            text = f"{share:.0%} of the units of {row.op} let no gradient back for a whole batch"
-            yield Finding("dead units", began[0].step, row.path, text, remedy)
+    for row, since, share in _stuck(run, "dead", DEAD, "one-sided"):
+        text = f"{share:.0%} of the units of {row.op} let no gradient back for a whole batch"
+        yield Finding("dead units", since.step, row.path, text, remedy)
 
 
 def _saturated(run: _Run) -> Iterator[Finding]:
     if run.learned(0.5):
         return
-    for row in run.values:
-        for figure, limit, words in (
-            ("flat", FLAT, "of the entries lie where {} is flat"),
-            ("sharp", SHARP, "of the rows of {} look at one place alone"),
-        ):
-            if figure == "flat" and row.flat != "bounded":
-                continue
-            holds = run.lasting(lambda s, p=row.path, f=figure: s.rows.get(p, {}).get(f, 0) > limit)  # type: ignore[misc]  # noqa: B023
-            if holds:
-                share = holds[0].rows[row.path][figure]
-                remedy = "smaller weights or inputs before it, a norm, scores divided by √d_k"
-                text = f"{share:.0%} {words.format(row.op)}"
-                yield Finding("saturated", holds[0].step, row.path, text, remedy)
+    remedy = "smaller weights or inputs before it, a norm, scores divided by √d_k"
+    for row, since, share in _stuck(run, "flat", FLAT, "bounded"):
+        text = f"{share:.0%} of the entries lie where {row.op} is flat"
+        yield Finding("saturated", since.step, row.path, text, remedy)
+    for row, since, share in _stuck(run, "sharp", SHARP, ""):
+        text = f"{share:.0%} of the rows of {row.op} look at one place alone"
+        yield Finding("saturated", since.step, row.path, text, remedy)
 
 
 # ------------------------------------------------------------------ parameters that do not learn
@@ -277,7 +270,7 @@ def _not_learning(why: str) -> Callable[[_Run], Iterator[Finding]]:
     def rule(run: _Run) -> Iterator[Finding]:
         count = len(run.samples)
         enough = max(min(3, count), count // 2) if why == "zero" else count - (why == "stale")
-        for row in run.flow.of_kind("weight"):
+        for row in run.flow.rows.values():
             steps = [s.step for s in run.samples if s.notes.get(row.path) == why]
             if steps and len(steps) >= enough and not (why == "zero" and any(_dead(run))):
                 yield Finding(kind, steps[0], row.path, f"{why}: {words}", remedy)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FlowRecord", "Row", "Sample", "number"]
 
-MOST_SAMPLES, MOST_LOGGED = 400, 20_000  # beyond, every second one is let go of
+MOST = {"samples": 400, "logged": 20_000}  # beyond, every second one is let go of
 
 
 def number(x: Any) -> Any:
@@ -37,43 +38,44 @@ def _numbers(figures: dict[str, float]) -> dict[str, Any]:
     return {name: number(x) for name, x in figures.items()}
 
 
-def _float(x: Any) -> Any:
+def _floats(figures: dict[str, Any]) -> dict[str, float]:
     """The way back."""
-    return float(x) if x in ("nan", "inf", "-inf") else x
+    return {name: float(x) if isinstance(x, str) else x for name, x in figures.items()}
 
 
+@dataclass
 class Row:
-    """What one row of the record is: a parameter ("weight") or a value of the forward pass.
+    """A parameter ("weight") or a value of the forward pass.
 
-    Attributes: path; kind; op: what made it; flat: how its op's slope vanishes ("bounded",
-        "one-sided" or ""); shape; name: of a parameter, as `named_parameters` gives it.
+    Attributes: op: what made it; flat: where its op is ("bounded" on both sides, "one-sided" or
+        ""); name: of a parameter, as `named_parameters` gives it.
     """
 
-    def __init__(self, path: str, kind: str, **facts: Any) -> None:
-        self.path, self.kind = path, kind
-        self.op: str = facts.get("op", "")
-        self.flat: str = facts.get("flat", "")
-        self.shape: tuple[int, ...] = tuple(facts.get("shape", ()))
-        self.name: str = facts.get("name", "")
+    path: str
+    kind: str
+    op: str = ""
+    flat: str = ""
+    shape: tuple[int, ...] = ()
+    name: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         return {key: list(x) if key == "shape" else x for key, x in vars(self).items() if x}
 
 
+@dataclass
 class Sample:
     """One step that was looked at.
 
-    Attributes: step; lr; rows: path to figures by name (value, gradient, update …); notes: what a
-        figure cannot say, such as why a parameter has no gradient; entries: some of each row's
-        values and gradients, for histograms, not part of the data.
+    Attributes: rows: path to figures by name (value, gradient, update …); notes: what is odd about
+        a parameter, in a word; entries: some of each row's values and gradients, for histograms,
+        which are no part of the data.
     """
 
-    def __init__(self, step: int, **facts: Any) -> None:
-        self.step = step
-        self.lr: float | None = facts.get("lr")
-        self.rows: dict[str, dict[str, float]] = facts.get("rows", {})
-        self.notes: dict[str, str] = facts.get("notes", {})
-        self.entries: dict[str, list[Any]] = {}
+    step: int
+    lr: float | None = None
+    rows: dict[str, dict[str, float]] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    entries: dict[str, list[Any]] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         rows = {path: _numbers(row) for path, row in self.rows.items()}
@@ -83,42 +85,63 @@ class Sample:
 class FlowRecord:
     """Rows, samples, what was logged, and a few whole traces, each by its step.
 
+    Attributes: events: the first number that was not finite.  steps: how many were taken.
+
     >>> flow = FlowRecord(every=10)
-    >>> flow.add_row(Row("mlp/W", "weight"))
-    >>> flow.add_sample(Sample(0, rows={"mlp/W": {"gradient": 0.5}}))
+    >>> flow.add("rows", Row("mlp/W", "weight"))
+    >>> flow.add("samples", Sample(0, rows={"mlp/W": {"gradient": 0.5}}))
     >>> flow.series("mlp/W", "gradient")
     [(0, 0.5)]
     """
 
     def __init__(self, every: int = 1) -> None:
-        self.every = every
+        self.every, self.steps = every, 0
         self.rows: dict[str, Row] = {}
         self.samples: list[Sample] = []
         self.logged: list[dict[str, float]] = []
+        self.events: list[dict[str, Any]] = []
         self.traces: dict[int, Trace] = {}
-        self.events: list[dict[str, Any]] = []  # the first number that was not finite
-        self.steps = 0
         self.file: TextIO | None = None  # takes a line for each part, as it comes
 
-    def add_row(self, row: Row) -> None:
-        self.rows[row.path] = row
-        self._write("rows", row.to_dict)
+    def add(self, part: str, one: Any) -> None:
+        """A Row, a Sample, an entry of what was logged, or an event."""
+        if part == "rows":
+            self.rows[one.path] = one
+        else:
+            held = getattr(self, part)
+            held.append(one)
+            if len(held) > MOST.get(part, 1):
+                del held[1:-1:2]
+        self._write(part, lambda: one.to_dict() if hasattr(one, "to_dict") else _numbers(one))
 
-    def add_sample(self, sample: Sample) -> None:
-        self.samples.append(sample)
-        self._write("samples", sample.to_dict)
-        if len(self.samples) > MOST_SAMPLES:
-            del self.samples[1:-1:2]
+    # ------------------------------------------------------------------ reading
 
-    def add_logged(self, entry: dict[str, float]) -> None:
-        self.logged.append(entry)
-        self._write("logged", lambda: _numbers(entry))
-        if len(self.logged) > MOST_LOGGED:
-            del self.logged[1:-1:2]
+    def series(self, path: str, figure: str) -> list[tuple[int, float]]:
+        """(step, figure) of one row, where it was measured."""
+        found = ((s.step, s.rows.get(path, {}).get(figure)) for s in self.samples)
+        return [(step, x) for step, x in found if x is not None]
 
-    def add_event(self, event: dict[str, Any]) -> None:
-        self.events.append(event)
-        self._write("events", lambda: event)
+    def logs(self, name: str) -> list[tuple[int, float]]:
+        """(step, number) of what was logged under a name."""
+        return [(int(e["step"]), e[name]) for e in self.logged if name in e]
+
+    @property
+    def log_names(self) -> list[str]:
+        return [*dict.fromkeys(name for e in self.logged for name in e if name != "step")]
+
+    # ------------------------------------------------------------------ as data
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it but traces, ready for JSON; numbers that are not finite are text."""
+        return {
+            "version": 1,
+            "every": self.every,
+            "steps": self.steps,
+            "rows": [row.to_dict() for row in self.rows.values()],
+            "samples": [sample.to_dict() for sample in self.samples],
+            "logged": [_numbers(entry) for entry in self.logged],
+            "events": list(self.events),
+        }
 
     def begin_file(self, path: str | Path) -> None:
         """From now on, write each part as a line of JSON; earlier lines stay as they are."""
@@ -136,63 +159,6 @@ class FlowRecord:
             self.file.write(line + "\n")
             self.file.flush()
 
-    # ------------------------------------------------------------------ reading
-
-    def series(self, path: str, figure: str) -> list[tuple[int, float]]:
-        """(step, figure) of one row, where it was measured."""
-        found = ((s.step, s.rows.get(path, {}).get(figure)) for s in self.samples)
-        return [(step, x) for step, x in found if x is not None]
-
-    def logs(self, name: str) -> list[tuple[int, float]]:
-        """(step, number) of what was logged under a name."""
-        return [(int(e["step"]), e[name]) for e in self.logged if name in e]
-
-    @property
-    def log_names(self) -> list[str]:
-        return [*dict.fromkeys(name for e in self.logged for name in e if name != "step")]
-
-    def of_kind(self, kind: str) -> list[Row]:
-        return [row for row in self.rows.values() if row.kind == kind]
-
-    # ------------------------------------------------------------------ as data
-
-    def to_dict(self) -> dict[str, Any]:
-        """All of it but traces, ready for JSON; numbers that are not finite are text."""
-        return {
-            "version": 1,
-            "every": self.every,
-            "steps": self.steps,
-            "rows": [row.to_dict() for row in self.rows.values()],
-            "samples": [sample.to_dict() for sample in self.samples],
-            "logged": [_numbers(entry) for entry in self.logged],
-            "events": list(self.events),
-        }
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        made = cls(data.get("every", 1))
-        made.steps = data.get("steps", 0)
-        for part in ("rows", "samples", "logged", "events"):
-            for one in data.get(part, ()):
-                made.take({part: one})
-        return made
-
-    def take(self, line: dict[str, Any]) -> None:
-        """One line of a file, or one part of a dict."""
-        for part, one in line.items():
-            if part == "rows":
-                self.add_row(Row(**one))
-            elif part == "samples":
-                rows = {p: {k: _float(x) for k, x in r.items()} for p, r in one["rows"].items()}
-                self.add_sample(Sample(**one | {"rows": rows}))
-                self.steps = max(self.steps, one["step"] + 1)
-            elif part == "logged":
-                self.add_logged({k: _float(x) for k, x in one.items()})
-            elif part == "events":
-                self.events.append(one)
-            elif part == "every":  # the first line of a run
-                vars(self).update(vars(type(self)(one)))
-
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """The last run in a file that `watch(path=...)` wrote; a torn last line is left out.
@@ -202,12 +168,24 @@ class FlowRecord:
         made, lines = cls(), Path(path).read_text(encoding="utf-8").split("\n")
         for i, line in enumerate(lines):
             try:
-                parsed = json.loads(line) if line else {}
-                made.take(parsed)
+                for part, one in (json.loads(line) if line else {}).items():
+                    made._take(part, one)
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 if i == len(lines) - 1 and made.rows:
                     break
-                raise ArgumentError(
-                    f"read({str(path)!r}): line {i + 1} is none of a flow's: {error!r}"
-                ) from error
+                what = f"read({str(path)!r}): line {i + 1} is none of a flow's: {error!r}"
+                raise ArgumentError(what) from error
         return made
+
+    def _take(self, part: str, one: Any) -> None:
+        if part == "every":  # the first line of a run
+            vars(self).update(vars(type(self)(one)))
+        elif part == "rows":
+            self.add(part, Row(**one | {"shape": tuple(one.get("shape", ()))}))
+        elif part == "samples":
+            rows = {path: _floats(row) for path, row in one["rows"].items()}
+            self.add(part, Sample(**one | {"rows": rows}))
+            self.steps = max(self.steps, one["step"] + 1)
+        else:
+            self.add(part, _floats(one) if part == "logged" else one)
+            self.steps = max(self.steps, int(one["step"]) + 1)

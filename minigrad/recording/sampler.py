@@ -7,7 +7,7 @@ one listens. Where steps end is known from the optimizer, which compiled steps c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -32,19 +32,15 @@ def named_tensors(model: Any) -> dict[str, Tensor]:
 
     Raises: DTypeError for anything else; ArgumentError if there are none.
     """
-    if isinstance(model, Tensor):
-        model = [model]
     if hasattr(model, "named_parameters"):
         found = dict(model.named_parameters())
     elif isinstance(model, Mapping):
         found = dict(model)
-    elif isinstance(model, Iterable):
+    else:
         found = {}
-        for i, p in enumerate(model):
+        for i, p in enumerate(model if isinstance(model, list | tuple) else [model]):
             name = getattr(p, "name", None) or "parameter"
             found[name if name not in found else f"{name} {i}"] = p
-    else:
-        found = {"": model}
     if wrong := [type(p).__name__ for p in found.values() if not isinstance(p, Tensor)]:
         raise DTypeError(
             f"watch(model): model must be a Module, or Tensors in a list or a dict, got {wrong[0]}"
@@ -52,6 +48,17 @@ def named_tensors(model: Any) -> dict[str, Tensor]:
     if not found:
         raise ArgumentError("watch(model): the model has no parameters")
     return found
+
+
+def _reference(reference: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The weights to measure drift from: a model like this one, or its state dict."""
+    given = reference if isinstance(reference, Mapping) else named_tensors(reference)
+    shapes = {name: np.shape(_plain(x)) for name, x in given.items()}
+    for name, p in tensors.items():
+        if shapes.get(name) != p.shape:
+            got = shapes.get(name, "missing")
+            raise ArgumentError(f"watch(reference=...): {name} must be of {p.shape}, is {got}")
+    return dict(given)
 
 
 class _Path:
@@ -111,7 +118,6 @@ class Sampler(Listener, Observer):
         self._looking = False
         self._trace: Trace | None = None
         self._installed: tuple[Listener, ...] = ()
-        self._known_slopes: dict[tuple[Any, Any], Slope | None] = {}
         self._given: frozenset[int] | None = None  # what the optimizer moves
         self._pending: Sample | None = None  # waits for the next gradient
         self._inspector = NonFiniteWatch()
@@ -126,7 +132,7 @@ class Sampler(Listener, Observer):
 
     def stop(self) -> None:
         observers.remove(self)
-        if self._looking and self._reached:
+        if self._looking and any(p.gradient is not None for p in self._parameters.values()):
             self._end()
         self._listen(False)
         self._release()
@@ -168,7 +174,6 @@ class Sampler(Listener, Observer):
         self._slopes: dict[Node, Slope] = {}
         self._previous: tuple[Node, Op, Any, Any, bool] | None = None
         self._entries: dict[str, list[Any]] = {}
-        self._closed = self._reached = False
         for parameter in self._parameters.values():
             parameter.clear()
 
@@ -184,34 +189,33 @@ class Sampler(Listener, Observer):
                 self._use(self._parameters[id(x)], context)
         if not context.recording:
             return
-        self._inspect(op, inputs, settings, output, seconds)
+        look = partial(self._inspector.forward, op, inputs, settings, output, seconds)
+        self._inspect([output], look, output.path or op.name)
         if output.node is not None:
             self._previous = output.node, op, inputs, output._data, took
 
     def _use(self, parameter: _Parameter, context: Context) -> None:
-        scope = context.scope
         if parameter.used != "graph":
             parameter.used = "graph" if context.recording else "no_grad"
         if not parameter.path:
             name = parameter.tensor.name or parameter.name.rsplit(".", 1)[-1]
-            path = f"{scope}/{name}" if scope else name
-            parameter.path = parameter.name if path in self.record.rows else path
-            self._add_row(parameter)
+            path = f"{context.scope}/{name}" if context.scope else name
+            self._add_row(parameter, parameter.name if path in self.record.rows else path)
 
-    def _add_row(self, parameter: _Parameter) -> None:
-        facts = {"shape": parameter.tensor.shape, "name": parameter.name}
-        self.record.add_row(Row(parameter.path, "weight", **facts))
+    def _add_row(self, parameter: _Parameter, path: str) -> None:
+        parameter.path, shape = path, parameter.tensor.shape
+        self.record.add("rows", Row(path, "weight", shape=shape, name=parameter.name))
 
-    def _inspect(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
-        """The first number that is not finite, by name."""
-        if not self.record.events and not _is_finite(output):
+    def _inspect(self, values: Iterable[Any], look: Callable[[], None], path: str) -> None:
+        """Note the first number that is not finite, as `anomaly` would tell it."""
+        if not self.record.events and not all(map(_is_finite, values)):
             try:
-                self._inspector.forward(op, inputs, settings, output, seconds)
+                look()
             except NonFiniteError as error:
-                self._note(str(error), output.path or op.name)
+                self._note(str(error), path)
 
     def _note(self, text: str, path: str) -> None:
-        self.record.add_event({"step": self.record.steps, "path": path, "text": text})
+        self.record.add("events", {"step": self.record.steps, "path": path, "text": text})
 
     def _decide(self, scope: str) -> None:
         """Whether the op before this one gets a row.
@@ -223,24 +227,13 @@ class Sampler(Listener, Observer):
             return
         node, op, inputs, data, took = self._previous
         self._previous = None
-        slope = self._slope_of(node, inputs)
+        slope = slope_of(op, inputs, node.settings)
         weighs = "axis" in op.settings and np.shape(inputs[0]) == data.shape
         weights = heads(data) if weighs else None
         inside = scope == node.scope or not node.scope or scope.startswith(f"{node.scope}/")
         chosen = node.name is not None or not inside or (took and not node.scope)
         if slope is not None or weights or chosen:
             self._add_value(node, op, data, slope, weights or {})
-
-    def _slope_of(self, node: Node, inputs: Any) -> Slope | None:
-        """Known by plan and settings, but for calls that were given plain numbers or arrays."""
-        try:
-            return self._known_slopes[node.plan, node.settings]
-        except (KeyError, TypeError):  # a setting that cannot be hashed
-            slope = slope_of(node.op, inputs, node.settings)
-        if not any(x.__class__ in (float, int, list) for x in (*inputs, *node.settings)):
-            with suppress(TypeError):
-                self._known_slopes[node.plan, node.settings] = slope
-        return slope
 
     def _add_value(self, node: Node, op: Op, data: Any, slope: Slope | None, more: Any) -> None:
         known = self._paths.get(node.path)
@@ -256,7 +249,7 @@ class Sampler(Listener, Observer):
     def _new_cell(self, path: str, node: Node, op: Op, data: Any, known: _Path) -> None:
         if path not in self.record.rows:
             flat = known.slope.kind if known.slope else ""
-            self.record.add_row(Row(path, "value", op=op.name, flat=flat, shape=data.shape))
+            self.record.add("rows", Row(path, "value", op=op.name, flat=flat, shape=data.shape))
         self._cells[path] = {"value": size(data)}
         self._entries[path] = [few_of(data), None]
         self._nodes[node] = path
@@ -277,7 +270,8 @@ class Sampler(Listener, Observer):
         if self._previous is not None:
             self._close()
         self._look_for_cancelling(node, gradient, contributions)
-        self._inspect_backward(node, gradient, contributions)
+        look = partial(self._inspector.backward, node, gradient, contributions, seconds)
+        self._inspect(contributions, look, node.path)
         path = self._nodes.pop(node, None)
         if path is None:
             return
@@ -288,13 +282,6 @@ class Sampler(Listener, Observer):
         passed = [part for part in contributions if part is not None]
         if slope is not None and len(passed) == 1:
             cell |= flatness(gradient, np.asarray(_plain(passed[0])), slope)
-
-    def _inspect_backward(self, node: Node, gradient: Any, contributions: list[Any]) -> None:
-        if not self.record.events and not all(_is_finite(x) for x in contributions):
-            try:
-                self._inspector.backward(node, gradient, contributions, 0.0)
-            except NonFiniteError as error:
-                self._note(str(error), node.path)
 
     def _look_for_cancelling(self, node: Node, gradient: Any, contributions: list[Any]) -> None:
         """Gradients that theory says are 0, such as that of a key's bias: only rounding is left.
@@ -322,7 +309,6 @@ class Sampler(Listener, Observer):
             parameter.gradient = gradient
         else:
             parameter.gradient = parameter.gradient + gradient
-        self._reached = True
 
     # ------------------------------------------------------------------ steps end
 
@@ -392,8 +378,7 @@ class Sampler(Listener, Observer):
         others = any(p.gradient is not None for p in self._parameters.values())
         for p in self._parameters.values():
             if not p.path:
-                p.path = p.name
-                self._add_row(p)
+                self._add_row(p, p.name)
             sample.rows[p.path] = figures = self._figures(p, sample)
             if others and (why := self._odd(p, figures)):
                 sample.notes[p.path] = why
@@ -424,13 +409,15 @@ class Sampler(Listener, Observer):
             return "frozen"
         if p.gradient is None:
             return {"graph": "detached", "no_grad": "no_grad"}.get(p.used, "unused")
-        if figures["gradient"] == 0:
-            return "zero"
-        if p.cancels:
-            return "cancels"
-        if self._given is not None and id(p.tensor) not in self._given:
-            return "not given"
-        return "stale" if p.stale else ""
+        given = self._given is None or id(p.tensor) in self._given
+        odd = {
+            "zero": figures["gradient"] == 0,
+            "cancels": p.cancels,
+            "not given": not given,
+            "symmetric": _has_copies(p.tensor._data),
+            "stale": p.stale,
+        }
+        return next((word for word, holds in odd.items() if holds), "")
 
     def _compare_gradients(self) -> None:
         """The gradient of the next batch beside that of the step looked at."""
@@ -441,14 +428,11 @@ class Sampler(Listener, Observer):
                 angle, noise = cosine(p.kept, np.asarray(p.tensor.grad))
                 sample.rows[p.path] |= {"cosine": angle, "noise": noise}
             p.kept = None
-        self._publish(sample)
-
-    def _publish(self, sample: Sample) -> None:
-        self.record.add_sample(sample)
+        self.record.add("samples", sample)
 
     def _release(self) -> None:
         if self._pending is not None:
-            self._publish(self._pending)
+            self.record.add("samples", self._pending)
             self._pending = None
 
     def _keep_trace(self, trace: Trace) -> None:
@@ -460,6 +444,13 @@ class Sampler(Listener, Observer):
             del kept[[*kept][min(1, len(kept) - 2)]]
 
 
+def _has_copies(weights: Any) -> bool:
+    """Whether all columns of a matrix, one for each unit, are the same."""
+    several = weights.ndim == 2 and min(weights.shape) > 1
+    alike = several and np.array_equal(weights[:, 0], weights[:, -1])
+    return alike and bool((weights == weights[:, :1]).all())
+
+
 def _is_finite(value: Any) -> bool:
     """Whether all entries are: NaN and infinities survive in a sum."""
     array = _plain(value)
@@ -469,16 +460,3 @@ def _is_finite(value: Any) -> bool:
 
 def _plain(value: Any) -> Any:
     return value._data if isinstance(value, Tensor) else value
-
-
-def _reference(reference: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """The weights to measure drift from: a model like this one, or its state dict."""
-    found = dict(reference) if isinstance(reference, Mapping) else named_tensors(reference)
-    wrong = [
-        f"{name}: {'missing' if name not in found else f'shape {np.shape(_plain(found[name]))}'}"
-        for name, p in tensors.items()
-        if name not in found or np.shape(_plain(found[name])) != p.shape
-    ]
-    if wrong:
-        raise ArgumentError(f"watch(reference=...): does not fit the model: {', '.join(wrong)}")
-    return found

@@ -31,12 +31,12 @@ def test_a_planted_problem_is_found_and_none_in_its_healthy_twin(problem: str, m
 def run_of(losses: Any, samples: list[dict[str, float]] | None = None, **logged: Any) -> FlowRecord:
     """A record of one weight, with a loss at each step."""
     flow = FlowRecord()
-    flow.add_row(Row("W", "weight", shape=(5, 7)))
+    flow.add("rows", Row("W", "weight", shape=(5, 7)))
     usual = {"value": 1.0, "gradient": 0.1, "ratio": 1e-3, "cosine": 0.3, "drift": 0.1}
     for i, own in enumerate(samples or [{}] * 6):
-        flow.add_sample(Sample(i * 4, rows={"W": usual | own}))
+        flow.add("samples", Sample(i * 4, rows={"W": usual | own}))
     for i, loss in enumerate(losses):
-        flow.add_logged({"step": i, "loss": loss} | {n: x[i] for n, x in logged.items()})
+        flow.add("logged", {"step": i, "loss": loss} | {n: x[i] for n, x in logged.items()})
     flow.steps = len(losses)
     return flow
 
@@ -146,6 +146,20 @@ def test_parameters_that_do_not_learn_are_found_with_the_reason(
     assert finding.kind == "no gradient"
     assert finding.text.startswith(f"{why}: ")
     assert "; and 1 more" in finding.text
+
+
+def test_units_that_are_copies_of_each_other_are_found(rng: np.random.Generator) -> None:
+    first, last = Linear(3, 4, rng=rng), Linear(4, 2, rng=rng)
+    first.W, last.W = np.full((3, 4), 0.1), np.full((4, 2), 0.2)
+    optimizer = SGD([*first.parameters(), *last.parameters()], lr=0.1)
+    with mg.watch([*first.parameters(), *last.parameters()], every=1) as flow:
+        for _ in range(4):
+            optimizer.zero_grad()
+            out = last(mg.tanh(first(mg.tensor(rng.normal(size=(5, 3))))))
+            mg.mean((out - np.array([1.0, -1.0])) ** 2).backward()
+            optimizer.step()
+    (finding,) = flow.diagnose()
+    assert (finding.kind, finding.path) == ("symmetric", "linear/W")
 
 
 def test_the_gradient_of_a_keys_bias_is_no_problem(rng: np.random.Generator) -> None:

@@ -14,7 +14,6 @@ import minigrad as mg
 from layers import Linear, Module, MultiHeadAttention
 from minigrad.errors import ArgumentError, DTypeError
 from minigrad.optim import SGD, Adam, clip_grad_norm
-from minigrad.recording.flow import FlowRecord
 from minigrad.recording.measures import cosine, heads, slope_of
 from minigrad.watching import Flow
 
@@ -261,16 +260,16 @@ def test_lines_are_readable_after_a_kill_and_hold_all_of_the_record(tmp_path: Pa
         Flow.read(path)
 
 
-def test_the_record_is_data_of_six_digits_even_with_nan() -> None:
+def test_the_record_is_data_of_six_digits_even_with_nan(tmp_path: Path) -> None:
     w = mg.tensor([1.0], requires_grad=True, name="w")
-    optimizer = SGD([w], lr=1.0)
-    with mg.watch([w], every=1) as flow, np.errstate(all="ignore"):
+    optimizer, path = SGD([w], lr=1.0), tmp_path / "nan.jsonl"
+    with mg.watch([w], every=1, path=path) as flow, np.errstate(all="ignore"):
         for _ in range(2):
             mg.sum(mg.log(w - 1.0)).backward()
             optimizer.step()
             flow.log(loss=float("nan"))
-    text = json.dumps(flow.to_dict(), allow_nan=False)
-    assert FlowRecord.from_dict(json.loads(text)).to_dict() == flow.to_dict()
+    assert "nan" in json.dumps(flow.to_dict(), allow_nan=False)
+    assert Flow.read(path).to_dict() == flow.to_dict()
     (event,) = flow.events
     assert event["step"] == 0
     assert event["text"].startswith("forward of log at ")
@@ -296,7 +295,7 @@ def test_what_cannot_be_watched_is_refused() -> None:
         mg.watch([])
     with pytest.raises(ArgumentError, match="every must be a whole number from 1, got 0"):
         mg.watch(model, every=0)
-    with pytest.raises(ArgumentError, match=r"reference=.*layers.0.W: missing"):
+    with pytest.raises(ArgumentError, match=r"layers.0.W must be of .5, 7., is missing"):
         mg.watch(model, reference={})
     with (
         mg.watch(model) as flow,

@@ -33,6 +33,7 @@ NOTES = {
     "no_grad": "used under no_grad alone",
     "zero": "gradient exactly 0",
     "not given": "not given to the optimizer",
+    "symmetric": "all units are copies",
     "stale": "old gradient not cleared",
 }
 
