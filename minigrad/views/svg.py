@@ -25,7 +25,7 @@ _SCOPE = re.compile(  # the frame of a scope, and its name
     r'(<g id="[^"]+" class="cluster scope">\s*(?:<title>[^<]*</title>\s*)?'
     r'<path fill="([^"]+)"[^>]*>\s*)((?:<text[^<]*</text>\s*)+)'
 )
-_FAMILY = 'font-family="Helvetica,Arial,sans-serif"'
+_FAMILY = "Helvetica,Arial,'Liberation Sans','DejaVu Sans Condensed',sans-serif"  # of one width
 
 
 def accessible(svg: str, dot: Dot, *, follow: bool, zoom: bool = False) -> str:
@@ -41,7 +41,8 @@ def accessible(svg: str, dot: Dot, *, follow: bool, zoom: bool = False) -> str:
     svg = _TAG.sub(lambda m: _own(m[0], prefix), _raised(svg))
     head = f'<title id="{prefix}-title">Computation graph</title>\n'
     head += f'<desc id="{prefix}-desc">{escape(dot.summary)}</desc>\n'
-    style = f"<style>{_dark(prefix)}</style>\n" if follow else ""
+    style = f"#{prefix} text{{font-family:{_FAMILY}}}{_dark(prefix) if follow else ''}"
+    style = f"<style>{style}</style>\n"
     named = f'<svg id="{prefix}" role="img" aria-labelledby="{prefix}-title {prefix}-desc"'
     svg = svg.replace("<svg", named, 1)
     at = svg.index(">") + 1
@@ -74,9 +75,6 @@ def _title(id: str, dot: Dot) -> str:
 
 
 def _own(tag: str, prefix: str) -> str:
-    tag = tag.replace('font-family="Helvetica"', _FAMILY).replace(
-        'font-family="Helvetica,sans-Serif"', _FAMILY
-    )
     return re.sub(r' id="([^"]*)"', rf' id="{prefix}-\1"', tag)
 
 

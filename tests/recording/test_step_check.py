@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad.views.colors import LIGHT
 
 rng = np.random.default_rng(5)
 X, W = rng.normal(size=(3, 5)), rng.normal(size=(5, 7))
@@ -74,7 +76,7 @@ def test_every_step_of_a_run_agrees_with_its_own_op(name: str, dtype: Any) -> No
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_rule_that_is_a_thousandth_off_is_red_and_named(name: str) -> None:
+def test_a_rule_that_is_a_thousandth_off_is_red_and_named(name: str, tmp_path: Path) -> None:
     with wrong_rules(name, 1.001):
         t = run(name)
     checks = t.check()
@@ -82,9 +84,12 @@ def test_a_rule_that_is_a_thousandth_off_is_red_and_named(name: str) -> None:
     assert {step.op for step in checks.steps if not step.ok} == {name}
     assert checks.wrong_step is not None
     assert t.entries[checks.wrong_step.step].state == "wrong"
-    for text in (str(checks), t.table(200)):
-        assert f"the rule of {name} for" in text
+    t.draw(tmp_path / "g.svg", theme="light")
+    picture = (tmp_path / "g.svg").read_text(encoding="utf-8")
+    for text in (str(checks), t.table(200), picture):
         assert "WRONG" in text
+        assert f"the rule of {name} for" in " ".join(text.split())
+    assert LIGHT.alarm in picture
 
 
 def test_what_was_not_measured_is_counted_with_its_reason() -> None:
