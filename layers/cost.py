@@ -63,10 +63,8 @@ def flops_by_step(
     call, rule = "count_flops", "count_flops: after d_model give d_k and d_v, or n_heads alone"
     names = ["n_heads"] if len(rest) == 1 and not _given(named) else ["d_k", "d_v"]
     widths = _by_name(rule, names, rest, named)
-    B, n, d_model = (
-        _size(call, name, size)
-        for name, size in (("batch_size", batch_size), ("seq_len", seq_len), ("d_model", d_model))
-    )
+    B, n = _size(call, "batch_size", batch_size), _size(call, "seq_len", seq_len)
+    d_model = _size(call, "d_model", d_model)
     if widths.keys() == {"n_heads"}:
         widths["d_model"] = d_model
     h, d_k, d_v = _heads_and_widths(call, rule, widths)
@@ -191,7 +189,6 @@ def roofline(
 ) -> Literal["memory-bound", "compute-bound"]:
     """Which resource limits a kernel: bandwidth below the ridge, arithmetic from it on.
 
-    Raises:  ValueError unless intensity ≥ 0 and ridge > 0.
     Source:  Williams, Waterman, Patterson 2009, doi:10.1145/1498765.1498785.
 
     >>> roofline(arithmetic_intensity(4096, 64), ridge=156)

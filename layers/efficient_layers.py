@@ -21,7 +21,7 @@ from .kernels import orthogonal_features
 from .linear import check_sizes, linear
 from .mask import with_head_axis
 from .module import Module
-from .options import check_keywords, draw_weights, set_heads
+from .options import check_keywords, draw_weights, set_context, set_heads
 
 __all__ = ["LinearAttention", "LinformerAttention", "PerformerAttention"]
 
@@ -44,12 +44,9 @@ class _Heads(Module):
 
     def _draw(self, d_model: int, n_heads: int, options: HeadOptions) -> np.random.Generator:
         """Check and note the sizes, draw the weights, and return the generator for more."""
-        call = type(self).__name__
-        check_keywords(call, options, HeadOptions)
+        check_keywords(type(self).__name__, options, HeadOptions)
         set_heads(self, d_model, n_heads, options.get("n_kv_heads"))
-        d_context = options.get("d_context")
-        self.d_context = d_model if d_context is None else d_context
-        check_sizes(call, d_context=self.d_context)
+        set_context(self, options.get("d_context"))
         self.dtype = np.dtype(options.get("dtype", np.float64))
         rng = np.random.default_rng(options.get("rng"))
         draw_weights(self, rng, options.get("use_bias", False))

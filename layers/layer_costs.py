@@ -66,8 +66,7 @@ class LayerCost:
 
 
 class GraphCost(NamedTuple):
-    """FLOPs by op of a forward and its backward, and bytes: of what forward's counted ops returned,
-    and of the gradients that arrived there and at every leaf that is no input."""
+    """As LayerCost, but for the weights; backward too is by op."""
 
     forward: dict[str, int]
     backward: dict[str, int]
@@ -139,8 +138,6 @@ def _context_width(layer: Any) -> int:
 
 def kv_cache_bytes(layer: Any, batch_size: int, seq_len: int) -> int:
     """Bytes of the keys and values that decoding keeps:  B n g (d_k + d_v) · itemsize.
-
-    They shrink by h / g where g key-value heads serve h heads.
 
     >>> from layers import MultiHeadAttention
     >>> [kv_cache_bytes(MultiHeadAttention(64, 8, g), 1, 1024) // 1024 for g in (8, 2, 1)]

@@ -33,9 +33,8 @@ class Layout(list[LayoutRow]):
              "copied" if r.copied else "same")
             for r in self
         ]  # fmt: skip
-        widths = [max(len(row[k]) for row in cells) for k in range(len(titles))]
-        lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cells)
-        return "\n".join(line.rstrip() for line in lines)
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)
 
     __repr__ = __str__
 

@@ -18,6 +18,7 @@ __all__ = [
     "check_keywords",
     "draw_weights",
     "needs_scores",
+    "set_context",
     "set_heads",
     "set_options",
 ]
@@ -58,13 +59,11 @@ def set_options(layer: Any, rng: np.random.Generator, options: Options) -> None:
         raise ArgumentError(
             f'{call}: method must be "exact", "tiled" or "auto", got {layer.method!r}'
         )
-    d_context = options.get("d_context")
-    layer.d_context = layer.d_model if d_context is None else d_context
+    set_context(layer, options.get("d_context"))
     layer.causal, layer.window = options.get("causal", False), options.get("window")
     layer.scale, layer.softcap = options.get("scale"), options.get("softcap")
-    for name in ("d_context", "window"):
-        if getattr(layer, name) is not None:
-            check_sizes(call, **{name: getattr(layer, name)})
+    if layer.window is not None:
+        check_sizes(call, window=layer.window)
     if layer.softcap is not None and not layer.softcap > 0:
         raise ArgumentError(f"{call}: softcap must be more than 0, got {layer.softcap}")
     dropout = options.get("dropout", 0.0)
@@ -78,6 +77,12 @@ def set_options(layer: Any, rng: np.random.Generator, options: Options) -> None:
             f'{call}: softcap, dropout and biases need the scores, which method="tiled" never '
             'holds; use "exact"'
         )
+
+
+def set_context(layer: Any, d_context: int | None) -> None:
+    """Check and set the width of a layer's context."""
+    layer.d_context = layer.d_model if d_context is None else d_context
+    check_sizes(type(layer).__name__, d_context=layer.d_context)
 
 
 def check_keywords(call: str, options: Any, known: Any) -> None:
