@@ -4,6 +4,8 @@ Sequences are some random tokens, over and over, so what comes can be known, but
 back it stood: that differs. One layer cannot do it; two can (Olsson et al. 2022, arXiv:2209.11895):
 a head of the first looks at the token before, a head of the second, the induction head, at the
 token after the last one like this. Both are found here by their attention alone.
+
+    python examples/induction_heads.py step.html      one step, as a page, too
 """
 
 import sys
@@ -73,6 +75,11 @@ def main() -> None:
         assert before[0].max() > 0.4  # evenly spread it were 0.06
         assert after[1].max() > 0.4
     assert loss < np.log(TOKENS) - (0.02 if QUICK else 2)
+    for path in [given for given in sys.argv[1:] if given.endswith(".html")]:
+        with mg.trace() as t:
+            logits = model(tokens[:2, :-1]).reshape(-1, TOKENS)
+            mg.cross_entropy(logits, tokens[:2, 1:].reshape(-1)).backward()
+        print("one step, to step through:", t.html(path))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 The attention of the decoder on the encoder shows how: token t looks at position n - 1 - t, the
 other diagonal.
+
+    python examples/reverse_sequences.py step.html      one step, as a page, too
 """
 
 import sys
@@ -77,6 +79,11 @@ def main() -> None:
     assert loss.item() < (1.8 if QUICK else 0.05)
     assert right > 0.99 or QUICK
     assert share > 1 / LENGTH
+    for path in [given for given in sys.argv[1:] if given.endswith(".html")]:
+        with mg.trace() as t:
+            logits = model(tokens[:2], tokens[:2, ::-1]).reshape(-1, TOKENS)
+            mg.cross_entropy(logits, tokens[:2, ::-1].reshape(-1)).backward()
+        print("one step, to step through:", t.html(path))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """An LSTM sees noisy sine waves of many speeds and phases and learns what comes next.
 
 Then it goes on by itself: 40 steps, each from the one before. A wave it never saw stays a wave.
+
+    python examples/sine_lstm.py step.html      one step, as a page, too
 """
 
 import sys
@@ -71,6 +73,10 @@ def main() -> None:
         f"{LENGTH - SEEN} steps on its own: off by {error:.2f} (by {still:.2f} if it stood still)"
     )
     assert error < (0.9 if QUICK else 0.35) * still
+    for path in [given for given in sys.argv[1:] if given.endswith(".html")]:
+        with mg.trace() as t:
+            mg.mse_loss(model(mg.tensor(new[:2, :20])), new[:2, 1:21]).backward()
+        print("one step, to step through:", t.html(path))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 Its attention is looked at then: does the decoder look at the word it is about to say? And what if
 padding is not masked, or each word of the report sees only earlier ones?
+
+    python examples/summarizer.py step.html      one step, as a page, too
 """
 
 import sys
@@ -121,6 +123,11 @@ def main() -> None:
     print("evenly spread over a report it would be", round(float((1 / lengths).mean()), 2))
     assert right["padding"] > (0.0 if QUICK else 0.95)
     assert looked["padding"] > 2 / LONGEST
+    for path in [given for given in sys.argv[1:] if given.endswith(".html")]:
+        with mg.trace() as t:
+            logits = model(text[:2], lengths[:2], before[:2]).reshape(-1, len(WORDS))
+            mg.cross_entropy(logits, summary[:2].reshape(-1)).backward()
+        print("one step, to step through:", t.html(path))
 
 
 if __name__ == "__main__":

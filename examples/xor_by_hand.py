@@ -6,7 +6,11 @@ Backwards, with z = h W_2 + b_2, for which σ and log meet in (p - y) / n, and t
 
     ∂L/∂W_2 = hᵀ ∂L/∂z       ∂L/∂h = ∂L/∂z W_2ᵀ         ∂L/∂a = ∂L/∂h ⊙ (1 - h²)
     ∂L/∂b_2 = Σ ∂L/∂z        ∂L/∂W_1 = xᵀ ∂L/∂a         ∂L/∂b_1 = Σ ∂L/∂a
+
+    python examples/xor_by_hand.py step.html      the last step, as a page, too
 """
+
+import sys
 
 import numpy as np
 
@@ -47,6 +51,13 @@ def main() -> None:
         if step % 100 == 0:
             print(f"step {step:3}   loss {loss:.4f}   furthest apart so far {furthest:.0e}")
         weights = [w - 1.0 * g for w, g in zip(weights, gradients, strict=True)]
+    for path in [given for given in sys.argv[1:] if given.endswith(".html")]:
+        with mg.trace() as t:
+            tensors = [mg.tensor(w, requires_grad=True) for w in weights]
+            named = zip(tensors, ["W_1", "b_1", "W_2", "b_2"], strict=True)
+            loss_and_gradients = by_the_engine(*[x.named(name) for x, name in named])
+        print("one step, to step through:", t.html(path))
+        assert loss_and_gradients[0] < 0.02
     assert furthest < 1e-14
     assert loss < 0.02
 

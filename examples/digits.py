@@ -1,0 +1,129 @@
+"""Handwritten digits, read by three small models: a multilayer perceptron, a convolutional network,
+a vision transformer.
+
+    python examples/digits.py --watch flow.html        the gradient over the training of each
+
+The images are 8×8 pixels of 16 greys: 1,797 of the "Optical Recognition of Handwritten Digits" of
+the UCI repository (E. Alpaydin & C. Kaynak, 1998, doi:10.24432/C50P49, CC BY 4.0); see digits.md.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+import minigrad as mg
+from layers import Conv2d, Encoder, LayerNorm, Linear, MaxPool2d, Module, Sequential
+from minigrad.data import batches
+from minigrad.optim import AdamW, clip_grad_norm, schedule
+
+FILE = Path(__file__).with_name("digits.npz")
+
+
+def images() -> tuple[np.ndarray, ...]:
+    """Pixels in [-1, 1], (n, 8, 8), and digits, (n,): 1,347 to learn from, 450 to be tested on."""
+    with np.load(FILE) as file:
+        X, y = file["images"].astype(np.float32) / 8 - 1, file["labels"].astype(np.int64)
+    order = np.random.default_rng(0).permutation(len(y))
+    learn, test = order[:1347], order[1347:]
+    return X[learn], y[learn], X[test], y[test]
+
+
+class MLP(Module):
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.first = Linear(64, 128, rng=rng, dtype=np.float32)
+        self.second = Linear(128, 64, rng=rng, dtype=np.float32)
+        self.last = Linear(64, 10, rng=rng, dtype=np.float32)
+
+    def forward(self, X: mg.Tensor) -> mg.Tensor:
+        H = mg.relu(self.first(X.reshape(-1, 64)))  # (B, 128)
+        return self.last(mg.relu(self.second(H)))  # (B, 10)
+
+
+class CNN(Module):
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.features = Sequential(
+            Conv2d(1, 16, 3, padding=1, rng=rng, dtype=np.float32),  # (B, 16, 8, 8)
+            mg.relu,
+            Conv2d(16, 32, 3, padding=1, rng=rng, dtype=np.float32),  # (B, 32, 8, 8)
+            mg.relu,
+            MaxPool2d(2),  # (B, 32, 4, 4)
+            Conv2d(32, 32, 3, padding=1, rng=rng, dtype=np.float32),
+            mg.relu,
+            MaxPool2d(2),  # (B, 32, 2, 2)
+        )
+        self.last = Linear(128, 10, rng=rng, dtype=np.float32)
+
+    def forward(self, X: mg.Tensor) -> mg.Tensor:
+        return self.last(self.features(X.reshape(-1, 1, 8, 8)).reshape(-1, 128))  # (B, 10)
+
+
+class ViT(Module):
+    """Sixteen patches of 2×2 pixels are the tokens (Dosovitskiy et al. 2021, arXiv:2010.11929)."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.patches = Linear(4, 32, rng=rng, dtype=np.float32)
+        P = rng.normal(0, 0.2, (16, 32)).astype(np.float32)  # where a patch is
+        self.P = mg.tensor(P, requires_grad=True)
+        self.encoder = Encoder(2, 32, 4, 64, rng=rng, dtype=np.float32)
+        self.norm = LayerNorm(32, dtype=np.float32)
+        self.last = Linear(32, 10, rng=rng, dtype=np.float32)
+
+    def forward(self, X: mg.Tensor) -> mg.Tensor:
+        tokens = X.reshape(-1, 4, 2, 4, 2).transpose((0, 1, 3, 2, 4)).reshape(-1, 16, 4)
+        H = self.encoder(self.patches(tokens) + self.P)  # (B, 16, 32)
+        return self.last(self.norm(H.mean(axis=1)))  # (B, 10)
+
+
+def accuracy(model: Module, X: np.ndarray, y: np.ndarray) -> float:
+    model.eval()
+    with mg.no_grad():
+        found = model(mg.tensor(X)).numpy().argmax(axis=1)
+    model.train()
+    return float((found == y).mean())
+
+
+def train(model: Module, epochs: int, watch: str | None) -> float:
+    """The share of right answers on images never seen."""
+    X, y, X_test, y_test = images()
+    data = batches(X, y, batch_size=32, rng=np.random.default_rng(1))
+    optimizer = AdamW(model.parameters(), lr=3e-3, weight_decay=0.05)
+    decay = schedule.cosine(optimizer, steps=epochs * len(data), warmup=50)
+
+    @mg.compile
+    def step(x: np.ndarray, digit: np.ndarray) -> mg.Tensor:
+        optimizer.zero_grad()
+        loss = mg.cross_entropy(model(mg.tensor(x)), digit)
+        loss.backward()
+        clip_grad_norm(model.parameters(), 1.0)
+        optimizer.step()
+        decay.step()
+        return loss
+
+    with mg.watch(model, every=20) as flow:
+        for _ in range(epochs):
+            for x, digit in data:
+                flow.log(loss=step(x, digit).item())
+    if watch:
+        print("  the gradient over training:", flow.html(watch))
+    return accuracy(model, X_test, y_test)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--quick", action="store_true", help="fewer epochs, lower goals")
+    arguments.add_argument("--watch", metavar="FILE.html", help="a page of the flow over training")
+    given = arguments.parse_args()
+    for kind, goal, epochs in (MLP, 0.97, 40), (CNN, 0.98, 15), (ViT, 0.96, 30):
+        model = kind(np.random.default_rng(0))
+        page = given.watch and str(Path(given.watch).with_suffix(f".{kind.__name__.lower()}.html"))
+        found = train(model, 4 if given.quick else epochs, page)
+        size = sum(p.size for p in model.parameters())
+        print(
+            f"{kind.__name__:4} {size:7,} numbers   {found:.1%} of 450 digits never seen are right"
+        )
+        assert found >= (0.75 if given.quick else goal)
+
+
+if __name__ == "__main__":
+    main()
