@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
 
 from ..views.colors import THEMES
-from . import catalogue, check, explain
+from . import catalogue, check, cost, explain
 from .sentence import MULTI_HEAD, SELF_ATTENTION, SENTENCE
 
 __all__ = ["parser"]
@@ -30,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
     _add_explain(commands)
     _add_ops(commands)
     _add_check(commands)
+    _add_cost(commands)
     return made
 
 
@@ -105,6 +106,25 @@ def _add_check(commands: Any) -> None:
     add("--order", type=int, choices=[1, 2], default=2, help=second)
     samples = "draws the samples (default: %(default)s)"
     add("--seed", type=_seed, default=0, metavar="N", help=samples)
+
+
+def _add_cost(commands: Any) -> None:
+    add = _command(
+        commands,
+        "cost",
+        cost.run,
+        "estimate a training step on many ranks",
+        "How long a training step of a transformer takes on many ranks, from its FLOPs, the bytes "
+        "that it moves and sends, and the messages; and where each way to split it stops paying.",
+    ).add_argument
+    add("--ranks", default="8..1024", metavar="N..M", help="(default: %(default)s)")
+    sizes = {"batch": 1024, "tokens": 4096, "d-model": 8192, "layers": 64, "heads": 64}
+    for name, size in sizes.items():
+        add(f"--{name}", type=_size, default=size, metavar="N", help="(default: %(default)s)")
+    rates = {"flops": "FLOPs a second of a rank", "memory": "bytes a second of its memory"}
+    rates |= {"wire": "bytes a second that it sends", "latency": "seconds a message"}
+    for name, what in rates.items():
+        add(f"--{name}", type=float, metavar="X", help=f"{what} (default: an accelerator of 2023)")
 
 
 def _what(text: str) -> str:

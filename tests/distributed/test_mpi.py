@@ -75,3 +75,9 @@ def test_a_wrong_number_of_ranks_is_an_error(mpiexec, ranks, said):
     code, text = mpiexec(ranks, ROOT / "examples" / "parallel_gpt.py")
     assert code != 0
     assert said in text
+
+
+@pytest.mark.needs_fast("it compiles a step")
+def test_a_compiled_step_takes_part_in_what_it_does_not_read(mpiexec):
+    code, text = mpiexec(2, PROGRAMS, "a_compiled_step")
+    assert code == 0, text
