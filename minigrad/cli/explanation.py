@@ -29,15 +29,12 @@ class Explanation:
     title: str
     trace: Trace
     checks: Checks
+    known: dict[str, Any]  # what the command knows besides the trace, as plain data
     tokens: Any = None  # names of the positions, if they have any
 
     def succeeded(self) -> bool:
         """Whether nothing that was measured is wrong."""
         return self.checks.first_wrong is None and self.checks.wrong_step is None
-
-    def known(self) -> dict[str, Any]:
-        """What the command knows besides the trace, as plain data."""
-        raise NotImplementedError
 
     def parts(self, width: int, ascii: bool, everything: bool) -> list[str]:
         """Paragraphs of the report, up to what was written."""
@@ -49,7 +46,7 @@ class Explanation:
 
     def record(self) -> str:
         """The trace and what is known besides, under "explain", as JSON."""
-        data = trace_to_dict(self.trace) | {"explain": self.known()}
+        data = trace_to_dict(self.trace) | {"explain": self.known}
         return json.dumps(data, indent=1, allow_nan=False)
 
     def write(self, folder: Path, theme: str, depth: int | None) -> str:

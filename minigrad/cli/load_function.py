@@ -10,7 +10,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -102,12 +102,11 @@ class Target:
 
 def _needed(function: Callable[..., Any]) -> list[str]:
     """Names of the arguments that a call must give."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # a builtin that does not tell
-        return []
     free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [p.name for p in parameters if p.default is p.empty and p.kind not in free]
+    with suppress(TypeError, ValueError):  # a builtin that does not tell
+        parameters = inspect.signature(function).parameters.values()
+        return [p.name for p in parameters if p.default is p.empty and p.kind not in free]
+    return []
 
 
 @contextmanager
@@ -139,10 +138,9 @@ def users_code(target: Target) -> Iterator[None]:
 
 
 def _summary(error: BaseException) -> str:
-    try:
+    first = ""
+    with suppress(Exception):  # a message that cannot be told
         first = one_line((str(error).strip().splitlines() or [""])[0])
-    except Exception:  # a message that cannot be told
-        first = ""
     return f"{type(error).__name__}{f': {first}' if first else ''}"
 
 

@@ -10,7 +10,6 @@ import minigrad as mg
 
 from ..engine.errors import ArgumentError
 from ..engine.tensor import Tensor
-from ..recording.record import Checks
 from ..tracing import Trace
 from ..views.table import checks_table
 from .explanation import MOST_HEADS, Explanation
@@ -36,19 +35,20 @@ class FunctionReport(Explanation):
                 if not self.inside:
                     _refuse_without_gradient(self.trace, loss, target)
                     loss.backward()
-            self.checks, self.unchecked = _checks(self.trace)
+            self.checks = self.trace.checked()
         self.loss = float(loss.item()) + 0.0  # not −0
-
-    def known(self) -> dict[str, Any]:
-        loss = self.loss if isfinite(self.loss) else str(self.loss)
-        return {"function": self.title, "loss": loss, "backward_inside": self.inside}
+        told = self.loss if isfinite(self.loss) else str(self.loss)
+        self.known = {"function": self.title, "loss": told, "backward_inside": self.inside}
 
     def parts(self, width: int, ascii: bool, everything: bool) -> list[str]:
         found = [textwrap.fill(self._summary(), width), self.trace.table(width)]
         if self.checks:
             found.append(checks_table(self.checks, width, ascii=ascii))
         else:
-            found.append(textwrap.fill(f"hand-derived steps: {self.unchecked}", width))
+            why = "nothing declared by what ran, so no gradient was checked"
+            if skipped := self.checks.skipped:
+                why = f"not checked: no backward ran through {skipped[0]} in this trace"
+            found.append(textwrap.fill(f"hand-derived steps: {why}", width))
         if attention := self.trace.attention():
             most = None if everything else MOST_HEADS
             found.append(attention.text(width, ascii=ascii, most=most))
@@ -86,21 +86,13 @@ def _has_run(trace: Trace, loss: Tensor) -> bool:
 
 
 def _refuse_without_gradient(trace: Trace, loss: Tensor, target: Target) -> None:
+    why = ""
     if not loss.requires_grad:
         why = "nothing it was computed from has requires_grad=True, or it was detached"
     elif trace._find(loss) is None or not trace.forward_steps:
         why = "no op computed it while the function ran"
-    else:
-        return
-    raise ArgumentError(f"the loss that {target} returned has no gradient: {why}")
-
-
-def _checks(trace: Trace) -> tuple[Checks, str]:
-    """The checks, and why there are none."""
-    checks = trace.checked()
-    if checks.skipped and not checks:  # something was declared, but no gradient came to it
-        return checks, f"not checked: no backward ran through {checks.skipped[0]} in this trace"
-    return checks, "nothing declared by what ran, so no gradient was checked"
+    if why:
+        raise ArgumentError(f"the loss that {target} returned has no gradient: {why}")
 
 
 def _count(n: int, what: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,12 +27,8 @@ MOST_TOKENS = 16  # shown unless all are asked for
 ARRAYS = {"Q": "Q", "K": "K", "V": "V", "A": "attention matrix", "O": "output"}
 # the step of the closed form that an op belongs to, by the name of what it makes
 STEPS = {"S_raw": "scores", "S": "scaling", "S_masked": "mask", "A": "softmax", "O": "values"}
-COLUMNS = (
-    Column("step", shrink="end"),
-    Column("counted", right=True),
-    Column("", drop=1),
-    Column("by formula", right=True),
-)
+COLUMNS = [Column("step", shrink="end"), Column("counted", right=True), Column("", drop=1)]
+COLUMNS += [Column("by formula", right=True)]
 
 
 class SentenceReport(Explanation):
@@ -49,13 +45,8 @@ class SentenceReport(Explanation):
         self.checks += more[0] if more else []
         self.flops, self.bytes = _costs(self.trace, settings, len(self.tokens))
         self.different = [c.step for c in [*self.flops, *self.bytes] if c.equal is False]
-
-    def succeeded(self) -> bool:
-        return super().succeeded() and self.checks.ok and not self.different
-
-    def known(self) -> dict[str, Any]:
-        return {
-            **vars(self.settings),
+        self.known = {
+            **vars(settings),
             "tokens": self.tokens,
             "vocabulary": self.vocabulary,
             "loss": self.loss,
@@ -63,6 +54,9 @@ class SentenceReport(Explanation):
             "flops": [cost._asdict() for cost in self.flops],
             "bytes": [cost._asdict() for cost in self.bytes],
         }
+
+    def succeeded(self) -> bool:
+        return super().succeeded() and self.checks.ok and not self.different
 
     def parts(self, width: int, ascii: bool, everything: bool) -> list[str]:
         hint = "a row is the token that asks, a column one it attends to; each row sums to 1"
