@@ -75,7 +75,7 @@ def measure(array: Any) -> Facts:
     >>> measure(np.array([3.0, -4.0])).low
     -4.0
     """
-    flat = array.ravel()
+    flat = array.ravel(order="K")  # as it lies in memory: no copy of what is transposed
     if flat.size == 0:
         return Facts(0.0, 0.0, None, None)
     with np.errstate(all="ignore"):

@@ -19,6 +19,8 @@ def pooled(matrices: Any, tall: int, wide: int) -> Any:
     rows, columns = matrices.shape[-2:]
     if tall == wide == 1 or matrices.size == 0:
         return matrices
+    if matrices.strides[-1] > matrices.strides[-2]:  # transposed: read as it lies in memory
+        return pooled(matrices.swapaxes(-1, -2), wide, tall).swapaxes(-1, -2)
 
     def over_blocks(extreme: np.ufunc) -> Any:
         bands = [matrices[..., i : i + tall, :] for i in range(0, rows, tall)]

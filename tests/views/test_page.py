@@ -16,9 +16,10 @@ import minigrad as mg
 from layers import SelfAttention
 from minigrad.errors import ArgumentError
 from minigrad.tracing import Trace
+from minigrad.views.formula import mathml
 from minigrad.views.page import page_html
 from minigrad.views.page.arrays import STEPS, Arrays, Limits, pack
-from minigrad.views.page.formulas import shapes_of
+from minigrad.views.page.formulas import with_shapes
 from minigrad.views.pooling import pooled
 
 HOSTILE = [
@@ -180,8 +181,13 @@ def test_a_page_too_large_for_a_browser_is_refused_with_what_to_do(
     monkeypatch.setattr("minigrad.views.page.arrays.FULL", 1000)
     with pytest.raises(ArgumentError, match=r'more than the 1,000 .*arrays="pooled" keeps'):
         page_html(single, arrays="full")
-    with pytest.raises(ArgumentError, match="one of pooled, full, none, got 'all'"):
-        page_html(single, arrays="all")
+    for option, wanted in (
+        ("arrays", "one of pooled, full, none"),
+        ("scale", "'run' or 'fixed'"),
+        ("check", "None or 'ops'"),
+    ):
+        with pytest.raises(ArgumentError, match=f"{wanted}, got 'all'"):
+            single.html("never.html", **{option: "all"})
     monkeypatch.setattr("minigrad.views.page.content.MOST", 5)
     with pytest.raises(ArgumentError, match=r"holds 20 values, a page at most 5; trace fewer"):
         page_html(single)
@@ -204,6 +210,26 @@ def test_scalars_and_empty_arrays_are_packed(shape: tuple[int, ...]) -> None:
     packed = pack(np.ones(shape), Limits(*STEPS[-1]))
     assert cells(packed).size == np.ones(shape).size
     assert packed["shape"] == list(shape)
+
+
+def test_of_summaries_the_page_has_sizes_and_ranges_alone(rng: np.random.Generator) -> None:
+    x = mg.tensor(rng.normal(size=(3, 5)), requires_grad=True, name="x")
+    with mg.trace(keep="summaries") as t:
+        mg.sum(x * x).backward()
+    record = record_of(page_html(t))
+    array = record["arrays"][record["nodes"][0]["gradient"]]
+    assert (array["shape"], array["data"]) == ([3, 5], "")
+    np.testing.assert_allclose(array["rms"], np.sqrt(np.mean((2 * x.numpy()) ** 2)))
+
+
+def test_the_fixed_scale_is_the_same_on_every_page(single: Trace) -> None:
+    bounds = {
+        scale: record_of(page_html(single, scale=scale))["scale"] for scale in ("run", "fixed")
+    }
+    told = [e for e in single if e.state not in ("none", "cancels")]
+    sizes = [e.gradient_rms for e in told]
+    np.testing.assert_allclose(10.0 ** np.array(bounds["run"])[[0, -1]], [min(sizes), max(sizes)])
+    assert (bounds["fixed"][0], bounds["fixed"][-1]) == (-8, 4)
 
 
 # ---------------------------------------------------------------- chapters
@@ -276,7 +302,7 @@ def test_tokens_that_do_not_fit_are_refused(multi: Trace) -> None:
 
 def test_shapes_take_the_symbols_places() -> None:
     shapes = {"O": (2, 5, 3), "out": (2, 5, 7), "W_O": (3, 7)}
-    tree = shapes_of(r"\frac{\partial L}{\partial \mathrm{out}} W_O^\top", shapes)
+    tree = mathml(with_shapes(r"\frac{\partial L}{\partial \mathrm{out}} W_O^\top", shapes))
     assert json.dumps(tree).count('["shape", "(2, 5, 7)"]') == 1
     assert tree[2:] == [
         ["mspace", {"width": "0.17em"}],

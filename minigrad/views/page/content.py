@@ -52,7 +52,7 @@ def page_content(
     return {
         "title": one_line(title or "One forward and backward pass"),
         **made.graph(),
-        "chapters": chapters(made.model),
+        "chapters": chapters(made.model, made.formulas),
         "skipped": [one_line(scope) for scope in made.model.checks.skipped],
         "unchecked": made.model.checks.unchecked,
         "attention": attention,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..data import number as as_json
@@ -16,7 +17,9 @@ from ..plain import one_line
 if TYPE_CHECKING:
     from ...recording.record import Check, Entry
 
-__all__ = ["Formulas", "chapters", "shapes_of"]
+__all__ = ["Formulas", "chapters", "with_shapes"]
+
+Sizes = tuple[tuple[str, tuple[int, ...]], ...]  # of symbols
 
 
 class Formulas:
@@ -49,10 +52,10 @@ class Formulas:
         return self.add(fill(body, settings)), [*map(self.add, lines)]
 
 
-def shapes_of(tex: str, shapes: Mapping[str, tuple[int, ...]]) -> Tree:
-    """The tree with each symbol's shape in its place, and that of ∂L/∂X in its own.
+def with_shapes(tex: str, shapes: Mapping[str, tuple[int, ...]]) -> Node:
+    """The formula with each symbol's shape in its place, and that of ∂L/∂X in its own.
 
-    >>> shapes_of("O = A V", {"A": (5, 5), "V": (5, 4), "O": (5, 4)})[1]
+    >>> mathml(with_shapes("O = A V", {"A": (5, 5), "V": (5, 4), "O": (5, 4)}))[1]
     ['shape', '(5, 4)']
     """
 
@@ -66,34 +69,39 @@ def shapes_of(tex: str, shapes: Mapping[str, tuple[int, ...]]) -> Tree:
         above = node.parts[2] if node.kind == "script" else EMPTY
         return found if above == EMPTY else script(found, above=above)
 
-    return mathml(shape(parse(tex)))
+    return shape(parse(tex))
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def chapters(model: Model) -> list[dict[str, Any]]:
+def chapters(model: Model, formulas: Formulas) -> list[dict[str, Any]]:
     """The gradients of the hand-derived steps, in order; `call` tells calls of layers apart."""
+
+    @cache
+    def add(tex: str, sizes: Sizes = ()) -> int:
+        return formulas.add(with_shapes(tex, dict(sizes)) if sizes else parse(tex))
+
     calls: dict[int, int] = {}
     return [
-        {"call": calls.setdefault(id(check.symbols), len(calls)), **_gradient(check, model)}
+        {"call": calls.setdefault(id(check.symbols), len(calls)), **_gradient(check, model, add)}
         for check in model.checks
     ]
 
 
-def _gradient(check: Check, model: Model) -> dict[str, Any]:
-    shapes = {s: model.trace.entries[i].shape for s, i in check.symbols.items()}
+def _gradient(check: Check, model: Model, add: Callable[..., int]) -> dict[str, Any]:
+    sizes = tuple((s, model.trace.entries[i].shape) for s, i in check.symbols.items())
     made: dict[str, Any] = {
         "scope": one_line(check.scope),
         "number": check.number,
         "title": check.title,
-        "forward": mathml(parse(check.forward)),
-        "forward_shapes": shapes_of(check.forward, shapes),
+        "forward": add(check.forward),
+        "forward_shapes": add(check.forward, sizes),
         "symbol": check.symbol,
         "node": check.symbols.get(check.symbol),
-        "formula": mathml(parse(check.formula)),
-        "shapes": shapes_of(check.formula, shapes),
+        "formula": add(check.formula),
+        "shapes": add(check.formula, sizes),
         "shape": shape_text(check.shape),
         "rms": as_json(check.rms),
         "ok": None,

@@ -112,11 +112,11 @@ function chapterStep(step, state, actions) {
       el(
         "div",
         { class: "formula" },
-        math(gradientOf(gradient.symbol), equals(), build(gradient.formula)),
+        math(gradientOf(gradient.symbol), equals(), build(record.formulas[gradient.formula])),
         el(
           "div",
           { class: "shapes" },
-          math(ml("mi", { class: "shape" }, gradient.shape), equals(), build(gradient.shapes)),
+          math(ml("mi", { class: "shape" }, gradient.shape), equals(), build(record.formulas[gradient.shapes])),
         ),
       ),
       el(
@@ -148,8 +148,8 @@ function chapterStep(step, state, actions) {
         el(
           "div",
           { class: "forward-of" },
-          math(build(step.forward)),
-          el("div", { class: "shapes" }, math(build(step.forward_shapes))),
+          math(build(record.formulas[step.forward])),
+          el("div", { class: "shapes" }, math(build(record.formulas[step.forward_shapes]))),
         ),
       ),
       el("span", { class: "badge" }, badge),
