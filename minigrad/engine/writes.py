@@ -10,6 +10,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import count
 from types import CodeType
 from typing import Any
@@ -42,12 +43,17 @@ class SourceLocation:
 
     @property
     def line(self) -> int:
-        positions = list(self.code.co_positions())
-        return positions[self.offset // 2][0] or self.code.co_firstlineno
+        return _lines(self.code)[self.offset // 2] or self.code.co_firstlineno
 
     def __str__(self) -> str:
         file = os.path.relpath(self.file) if os.path.isabs(self.file) else self.file
         return f"{file}:{self.line}"
+
+
+@lru_cache(maxsize=16)
+def _lines(code: CodeType) -> list[int | None]:
+    """The line of each instruction; of a long script asked for many times."""
+    return [position[0] for position in code.co_positions()]
 
 
 def caller() -> SourceLocation:

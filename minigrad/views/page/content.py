@@ -7,7 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ...engine.errors import ArgumentError
-from ..colors import BINS, DARK, FIXED, LIGHT, Scale, Theme, ink_on
+from ..colors import BINS, DARK, FIXED, LIGHT, Scale, ink_on
 from ..data import node_to_dict
 from ..model import STATES, WORST_FIRST, Model
 from ..plain import one_line
@@ -61,14 +61,12 @@ def page_content(
         "arrays": made.arrays.packed(),
         "kept": arrays,
         "scale": made.scale.bounds,
-        "palette": {"light": _palette(LIGHT), "dark": _palette(DARK)},
+        "palette": {
+            name: {"bin": theme.bins, "ink": [*map(ink_on, theme.bins)], "line": theme.lines}
+            for name, theme in (("light", LIGHT), ("dark", DARK))
+        },
         "states": {state: [STATES[state][0], STATES[state][2]] for state in WORST_FIRST},
     }
-
-
-def _palette(theme: Theme) -> dict[str, Sequence[str]]:
-    """The picture's colours of gradients: of boxes, of ink on them, and of thin lines."""
-    return {"bin": theme.bins, "ink": [*map(ink_on, theme.bins)], "line": theme.lines}
 
 
 class _Content:
@@ -94,16 +92,15 @@ class _Content:
     def node(self, entry: Entry) -> dict[str, Any]:
         node = node_to_dict(self.model.trace, entry)
         made = {key: value for key, value in node.items() if key not in LEFT_OUT}
-        made["home"] = self.model.place[entry.id]
+        made |= {"home": self.model.place[entry.id], "broken": entry.broken or None}
         made |= {name: one_line(made[name] or "") for name in ("name", "scope", "home", "place")}
         made["value"] = self.arrays.add(entry.value, entry.shape)
         made["gradient"] = self.arrays.add(entry.gradient, entry.shape)
         made |= self.copy(entry)
-        made |= {"broken": entry.broken or None, "unresponsive": self.model.unresponsive(entry)}
+        made["unresponsive"] = self.model.unresponsive(entry)
         if entry.gradient is not None:
             made["bin"] = self.bin(entry.gradient_rms, entry)
-        if entry.tex:
-            made |= self.formulas.of(entry)
+        made |= self.formulas.of(entry) if entry.tex else {}
         return {key: value for key, value in made.items() if value not in (None, "", [], {})}
 
     def copy(self, entry: Entry) -> dict[str, Any]:

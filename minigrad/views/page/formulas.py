@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Formulas", "chapters", "with_shapes"]
 
-Sizes = tuple[tuple[str, tuple[int, ...]], ...]  # of symbols
-
 
 class Formulas:
     """The formulas of a record, each once, by number."""
@@ -80,7 +78,7 @@ def chapters(model: Model, formulas: Formulas) -> list[dict[str, Any]]:
     """The gradients of the hand-derived steps, in order; `call` tells calls of layers apart."""
 
     @cache
-    def add(tex: str, sizes: Sizes = ()) -> int:
+    def add(tex: str, sizes: Any = ()) -> int:
         return formulas.add(with_shapes(tex, dict(sizes)) if sizes else parse(tex))
 
     calls: dict[int, int] = {}

@@ -23,6 +23,10 @@ __all__ = ["attention_of", "tokens_of"]
 
 def attention_of(trace: Trace, arrays: Arrays) -> list[dict[str, Any]]:
     """Each attention of the record, with figures for each entry of the batch and each head."""
+
+    def as_json(figures: Any) -> list[Any]:
+        return [*map(number, figures.ravel().tolist())]
+
     return [
         {
             "node": one.entry.id,
@@ -31,8 +35,8 @@ def attention_of(trace: Trace, arrays: Arrays) -> list[dict[str, Any]]:
             "heads": one.heads,
             "queries": len(one.queries),
             "keys": len(one.keys),
-            "entropy": _numbers(_entropy(one.A)),
-            "norm": None if one.dA is None else _numbers(np.linalg.norm(one.dA, axis=(-2, -1))),
+            "entropy": as_json(_entropy(one.A)),
+            "norm": None if one.dA is None else as_json(np.linalg.norm(one.dA, axis=(-2, -1))),
             **_masks(one.forbidden),
         }
         for one in attentions(trace)
@@ -43,10 +47,6 @@ def _entropy(A: Any) -> Any:
     """Of each head, the mean entropy of its rows in nats, rows that may attend nowhere left out."""
     counted = A.sum(axis=-1) > 0
     return row_entropy(A).sum(axis=-1, where=counted) / np.maximum(counted.sum(axis=-1), 1)
-
-
-def _numbers(figures: Any) -> list[Any]:
-    return [*map(number, figures.ravel().tolist())]
 
 
 def _masks(forbidden: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ const FONT = {
   op: "500 14px system-ui, sans-serif",
   small: "11.5px system-ui, sans-serif",
   name: "600 13.5px system-ui, sans-serif",
+  lane: "10.5px system-ui, sans-serif",
 };
 const CAP = 60; // the coloured end of a box, with the gradient's size
 const STRIP = 30; // cells at most of a strip, which has one for each copy of a block

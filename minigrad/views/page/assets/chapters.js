@@ -116,7 +116,11 @@ function chapterStep(step, state, actions) {
         el(
           "div",
           { class: "shapes" },
-          math(ml("mi", { class: "shape" }, gradient.shape), equals(), build(record.formulas[gradient.shapes])),
+          math(
+            ml("mi", { class: "shape" }, gradient.shape),
+            equals(),
+            build(record.formulas[gradient.shapes]),
+          ),
         ),
       ),
       el(

@@ -7,7 +7,6 @@
 const PAD = { side: 14, top: 34, bottom: 14 };
 const LANE = 20; // between lanes
 const layouts = new Map(); // of scopes, kept while nothing in them opens or closes
-const commonScope = (one, other) => ["", ...around(one)].reverse().find((scope) => within(other, scope));
 const lanesOf = grouped(
   wires.filter((wire) => wire.back),
   (wire) => commonScope(wire.source.home, wire.target.home),

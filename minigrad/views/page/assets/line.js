@@ -32,9 +32,17 @@ function drawLine(line) {
       shown.length && back ? ` in ${shown[0].apart === 1 ? "the next copy" : "another copy"}` : "";
     title.textContent = `${labelOf(source)} → ${labelOf(target)}${further}${sent.length ? ` · sends back ${range}` : ""}`;
     if (label)
-      label.textContent = `${line.wires[0].edges[0].apart === 1 ? "to the next" : "to another"}${view.all ? ` ×${line.wires[0].edges.length}` : ""}${sent.length ? ` · ${view.all ? range : digits(sizes[0], 2)}` : ""}`;
+      label.textContent = laneText(line, sent.length ? (view.all ? range : digits(sizes[0], 2)) : "", view);
     group.style.setProperty("--width", top === null ? 1.3 : 1.4 + top * 0.28);
     line.grade = sent.length ? `line${top}` : "dry";
   };
   return group;
+}
+// Along a lane: to which copy, how often, and the gradient's size, as much of it as there is room for.
+function laneText(line, size, { all }) {
+  const [wire] = line.wires;
+  const to = wire.edges[0].apart === 1 ? "to the next" : "to another";
+  const times = all ? `×${wire.edges.length}` : "";
+  const texts = [`${to} ${times}${size && ` · ${size}`}`, `${to} ${times}`, times];
+  return texts.find((text) => widthOf(text, FONT.lane) < line.bottom - line.top - 24) ?? "";
 }

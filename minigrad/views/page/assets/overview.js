@@ -145,7 +145,7 @@ function alongCopies(fold, actions) {
           svg("title", {}, `${point.copy.scope}, ${labelOf(node)}: ${digits(point.rms)}`),
         ),
       ),
-      svg("text", { class: "tick named", x: ex + 9 + 15 * nth, y: ey + 4 }, short(symbolOf(node), 7)),
+      svg("text", { class: "tick named", x: ex + 9 + 15 * nth, y: ey + 4 }, short(labelOf(node), 7)),
     );
   });
   const said = handed
@@ -253,6 +253,13 @@ function readingTheGraph() {
   );
 }
 
+// The folds of most copies; of two there is no trend.
+const longestFolds = () =>
+  Object.keys(folds)
+    .filter((fold) => folds[fold].copies.length > 2)
+    .sort((a, b) => folds[b].copies.length - folds[a].copies.length)
+    .slice(0, 4);
+
 function overviewPanel(actions) {
   const loss = root && !root.shape ? arrays[root.value] : null;
   return [
@@ -271,7 +278,7 @@ function overviewPanel(actions) {
       ),
     ),
     ...verdicts(actions),
-    ...Object.keys(folds).map((fold) => alongCopies(fold, actions)),
+    ...longestFolds().map((fold) => alongCopies(fold, actions)),
     gradientRows(actions),
     readingTheGraph(),
   ];

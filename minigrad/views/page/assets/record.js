@@ -1,7 +1,7 @@
 // ---------------------------------------------------------------- the record: what this page shows, as plain data
 
 const record = JSON.parse(document.getElementById("record").textContent);
-const { nodes, edges, arrays, states, folds } = record;
+const { nodes, edges, arrays, states } = record;
 const parents = (scope) => scope.split("/").map((_, i, all) => all.slice(0, i + 1).join("/"));
 const count = (n) => Array.from({ length: n }, (_, i) => i);
 

@@ -18,46 +18,69 @@ function grouped(list, keyOf) {
 
 const leaders = nodes.filter((node) => node.lead === undefined);
 const leaderOf = (id) => nodes[nodes[id].lead ?? id];
-for (const node of leaders)
-  Object.assign(node, { copies: [], wires: [], folds: around(node.home).filter((scope) => folds[scope]) });
-for (const node of nodes) leaderOf(node.id).copies.push(node);
 
 // ---------------------------------------------------------------- long scopes
 
-const TOGETHER = 150; // ops of one scope; a longer one is cut into parts, in the order they ran
+const TOGETHER = 150; // ops and scopes side by side; more are cut into parts, in the order they ran
 
-function cutIntoParts() {
-  const long = [
-    ...grouped(
-      leaders.filter((node) => node.op),
-      (node) => node.home,
-    ),
-  ].filter(([, ops]) => ops.length > TOGETHER);
-  for (const [home, ops] of long) {
-    const levels = Math.ceil(Math.log(ops.length) / Math.log(TOGETHER));
-    const most = Math.ceil(ops.length ** (1 / levels));
-    ops.forEach((node, i) => {
-      const names = home ? [home] : [];
-      for (let size = most ** (levels - 1); size >= most; size /= most) {
-        const first = Math.floor(i / size) * size;
-        names.push(`⋯ ${first + 1} to ${Math.min(ops.length, first + size)}`);
-      }
-      node.home = names.join("/");
+// Of what stands side by side in a scope, by id or path: the names of the parts it comes into.
+function partsOfLongScopes() {
+  const children = new Map();
+  for (const node of leaders.filter((one) => one.op)) {
+    const chain = [...around(node.home), node.id];
+    chain.forEach((child, i) => {
+      const scope = i ? chain[i - 1] : "";
+      if (!children.has(scope)) children.set(scope, new Set());
+      children.get(scope).add(child);
     });
   }
-  const cut = new Set(long.map(([home]) => home));
-  for (const node of leaders) {
-    // a leaf goes along if all its uses lie in one part
-    const homes = new Set(node.uses.map((edge) => leaderOf(edge.target).home));
-    if (!node.op && cut.has(node.home) && homes.size === 1) [node.home] = homes;
+  const found = new Map();
+  for (const all of [...children.values()].filter((some) => some.size > TOGETHER)) {
+    const levels = Math.ceil(Math.log(all.size) / Math.log(TOGETHER));
+    const most = Math.ceil(all.size ** (1 / levels));
+    [...all].forEach((child, i) => {
+      const names = [];
+      for (let size = most ** (levels - 1); size >= most; size /= most) {
+        const first = Math.floor(i / size) * size;
+        names.push(`⋯ ${first + 1} to ${Math.min(all.size, first + size)}`);
+      }
+      found.set(child, names);
+    });
   }
+  return found;
 }
-cutIntoParts();
+const longParts = partsOfLongScopes();
+const joined = (...names) => names.filter(Boolean).join("/");
+const moved = (scope) =>
+  scope && joined(moved(outer(scope)), ...(longParts.get(scope) || []), lastName(scope));
+const folds = Object.fromEntries(Object.entries(record.folds).map(([scope, fold]) => [moved(scope), fold]));
+for (const node of nodes) {
+  node.home = joined(moved(node.home), ...(longParts.get(node.id) || []));
+  node.copy = Object.fromEntries(
+    Object.entries(node.copy || {}).map(([fold, number]) => [moved(fold), number]),
+  );
+}
+const commonScope = (one, other) => ["", ...around(one)].reverse().find((scope) => within(other, scope));
+for (const node of longParts.size ? leaders : []) {
+  // a leaf goes along with its uses
+  const homes = node.uses.map((edge) => leaderOf(edge.target).home);
+  const common = homes.length ? homes.reduce(commonScope) : "";
+  if (
+    !node.op &&
+    within(common, node.home) &&
+    common.slice(node.home.length).startsWith(node.home ? "/⋯" : "⋯")
+  )
+    node.home = common;
+}
+for (const node of leaders) {
+  Object.assign(node, { copies: [], wires: [], folds: around(node.home).filter((scope) => folds[scope]) });
+}
+for (const node of nodes) leaderOf(node.id).copies.push(node);
 
 // ---------------------------------------------------------------- copies
 
 const copyOnTop = new Map(Object.keys(folds).map((fold) => [fold, 0]));
-const numberIn = (node, fold) => (node.copy || {})[fold] || 0;
+const numberIn = (node, fold) => node.copy[fold] || 0;
 for (const node of leaders) {
   node.byNumbers = new Map(
     node.copies.map((copy) => [node.folds.map((fold) => numberIn(copy, fold)).join(), copy]),
