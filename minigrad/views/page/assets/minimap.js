@@ -41,7 +41,10 @@ function sharpPen(canvas, width, height) {
 function Minimap(canvas, move) {
   let picture = null;
   function draw(seen, colourName) {
-    const scale = Math.min(150 / picture.width, 120 / picture.height);
+    const scale = Math.min(
+      Math.min(150, canvas.parentElement.clientWidth / 5) / picture.width,
+      120 / picture.height,
+    );
     const pen = sharpPen(canvas, Math.max(16, picture.width * scale), Math.max(16, picture.height * scale));
     pen.scale(scale, scale);
     const colour = paintPlainly(pen, picture, colourName, 2 / scale);
