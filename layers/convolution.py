@@ -178,6 +178,7 @@ class BatchNorm(Module):
 
     In training the mean and variance are those of the batch, and running averages of them are kept:
     running ← (1 − momentum) running + momentum · the batch's. In evaluation those are taken.
+    `layer_cost` leaves out what keeping them takes.
 
     Args:
         channels: C.  eps: ε.  momentum: how much a batch counts.

@@ -75,14 +75,19 @@ class GraphCost(NamedTuple):
 
 
 def layer_cost(
-    layer: Module, batch_size: int, seq_len: int, context_len: int | None = None
+    layer: Module,
+    batch_size: int = 1,
+    seq_len: int = 1,
+    context_len: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
 ) -> LayerCost:
     """The cost of a pass through a layer and of its backward, from its sizes alone.
 
     The layer's forward runs on shapes in place of arrays, and adds up what its ops declare. The
     input's gradient is wanted too, and the context's.
 
-    Args:   context_len: m, where the layer attends to a context.
+    Args:   context_len: m, where the layer attends to a context.  input_shape: of the input, where
+            it is no (batch_size, seq_len, width): (N, C, height, width) of a convolution.
     Raises: TypeError for a layer whose input has no known width, or an op that declares no cost.
 
     >>> from layers import MultiHeadAttention
@@ -92,13 +97,14 @@ def layer_cost(
     >>> cost.backward == 2 * 353280 + (1 + 4) * 800 + 2 * 640, cost.verdict()
     (True, 'memory-bound')
     """
-    tally, width = Tally(), _width(layer)
+    tally, width = Tally(), 0 if input_shape else _width(layer)
     dtype = max((p.dtype for p in layer.parameters()), default=np.dtype(float))
 
     def tokens(n: int, width: int) -> Imagined:
         return Imagined((batch_size, n, width), dtype, tally)
 
     X = np.zeros((batch_size, seq_len), int) if width is None else tokens(seq_len, width)
+    X = Imagined(input_shape, dtype, tally) if input_shape else X
     given = {}
     if context_len is not None:
         given["context"] = tokens(context_len, _context_width(layer))
@@ -122,6 +128,7 @@ def _width(layer: Any) -> int | None:
 
 _WIDTHS: dict[str, Callable[[Any], Any]] = {
     "d_model": lambda d: d,
+    "d_in": lambda d: d,
     "W": lambda W: W.shape[0],
     "W_1": lambda W: W.shape[0],
     "P": lambda P: P.shape[1],

@@ -7,8 +7,8 @@ one op of all steps; `method="steps"` calls the cell at each step, every op a no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -23,7 +23,8 @@ from .module import Module
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
-Arrays = tuple[Any, ...]
+Arrays: TypeAlias = tuple[Any, ...]
+Steps: TypeAlias = tuple[Any, Callable[[], Arrays]]
 
 
 class _Cell(Module):
@@ -78,11 +79,13 @@ class _Cell(Module):
         """The states after one step; each cell writes its own."""
         raise NotImplementedError
 
-    def sequence(self, X: Any, mask: Any, *state: Any) -> tuple[Any, Arrays]:
-        """H of all steps (T, B, d_hidden) and the last state, from X (T, B, d_in), as one op."""
+    def sequence(self, X: Any, mask: Any, *state: Any) -> Steps:
+        """H of all steps (T, B, d_hidden) from X (T, B, d_in), as one op, and what gives the last
+        state.
+        """
         raise NotImplementedError
 
-    def step_by_step(self, X: Any, mask: Any, *state: Any) -> tuple[Any, Arrays]:
+    def step_by_step(self, X: Any, mask: Any, *state: Any) -> Steps:
         """As `sequence`, with every op of every step a node."""
         outputs = []
         for t in range(X.shape[0]):
@@ -93,7 +96,7 @@ class _Cell(Module):
                     after = tuple([mg.where(mask[t][:, None], new, old) for new, old in pairs])
             state = after
             outputs.append(state[0])
-        return mg.stack(outputs), state
+        return mg.stack(outputs), lambda: state
 
 
 class RNNCell(_Cell):
@@ -115,10 +118,10 @@ class RNNCell(_Cell):
         z = mg.add(self.from_input(x, self.bias_ih), self.from_state(h)).named("z")  # (B, H)
         return (mg.tanh(z).named("h"),)
 
-    def sequence(self, X: Any, mask: Any, *state: Any) -> tuple[Any, Arrays]:
+    def sequence(self, X: Any, mask: Any, *state: Any) -> Steps:
         weights = self.weight_ih, self.weight_hh, self.both_biases()
         H = mg.rnn(X, *weights, *state, mask=mask)  # (T, B, H)
-        return H, (H[-1],)
+        return H, lambda: (H[-1],)
 
 
 class GRUCell(_Cell):
@@ -143,12 +146,12 @@ class GRUCell(_Cell):
         r = mg.sigmoid(x_r + h_r).named("r")  # (B, H)   what the candidate sees of the state
         z = mg.sigmoid(x_z + h_z).named("z")  # (B, H)   what stays
         n = mg.tanh(x_n + r * h_n).named("n")  # (B, H)   the candidate
-        return (mg.add(n, z * (h - n)).named("h"),)
+        return (mg.add(n, z * mg.subtract(h, n)).named("h"),)
 
-    def sequence(self, X: Any, mask: Any, *state: Any) -> tuple[Any, Arrays]:
+    def sequence(self, X: Any, mask: Any, *state: Any) -> Steps:
         weights = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
         H = mg.gru(X, *weights, *state, mask=mask)  # (T, B, H)
-        return H, (H[-1],)
+        return H, lambda: (H[-1],)
 
 
 class LSTMCell(_Cell):
@@ -179,11 +182,11 @@ class LSTMCell(_Cell):
         c = mg.add(f * c, i * n).named("c")
         return mg.multiply(o, mg.tanh(c)).named("h"), c
 
-    def sequence(self, X: Any, mask: Any, *state: Any) -> tuple[Any, Arrays]:
+    def sequence(self, X: Any, mask: Any, *state: Any) -> Steps:
         weights = self.weight_ih, self.weight_hh, self.both_biases()
         states = mg.lstm(X, *weights, *state, mask=mask)  # (T + 1, B, H)
-        H, c = states[:-1], states[-1]
-        return H, (H[-1], c)
+        H = states[:-1]
+        return H, lambda: (H[-1], states[-1])
 
 
 class _Recurrent(Module):
@@ -242,7 +245,8 @@ class _Recurrent(Module):
             for j in range(k, k + self.n_directions):
                 H, after = self._run(self.cells[j], X, mask, states[j], backward=j > k)
                 outputs.append(H)
-                last.append(after)
+                if return_state:
+                    last.append(after())
             X = outputs[0] if len(outputs) == 1 else mg.concatenate(outputs, axis=-1)
         if mask is not None:  # as after PyTorch's pad_packed_sequence
             X = mg.where(mask[:, :, None], X, 0.0)
@@ -261,7 +265,7 @@ class _Recurrent(Module):
             H, after = run(X[::-1], None if mask is None else mask[::-1], *state)
             return H[::-1], after
 
-    def _first_states(self, batch: int, state: Any) -> Sequence[Arrays]:
+    def _first_states(self, batch: int, state: Any) -> list[Arrays]:
         """The state that each cell starts from."""
         if state is None:
             return [cell.first_state(batch) for cell in self.cells]

@@ -12,7 +12,6 @@ import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from ..engine.op import Call, call, op
-from ..engine.tensor import Tensor
 from .dtypes import arrayed
 from .notation import along, size, times
 from .notation import index as index_tex
@@ -173,7 +172,7 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     >>> [part.shape for part in split(np.zeros((2, 6)), 3, axis=1)]
     [(2, 2), (2, 2), (2, 2)]
     """
-    whole = x if isinstance(x, Tensor) else np.asarray(x)
+    whole = x if hasattr(x, "__apply__") else np.asarray(x)
     shape, ndim = whole.shape, whole.ndim
     try:
         axis = as_integer(axis)
