@@ -45,92 +45,58 @@ def simple(w):
     return step
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        np.ones((3, 5)),
-        np.ones(5, np.float32),
-        np.ones(10)[::2],
-        mg.tensor(np.ones(5)),
-        2.0,
-    ],
-    ids=["shape", "dtype", "strides", "kind", "number"],
-)
-def test_another_kind_of_argument_is_recorded_anew(other):
-    w = leaf(5)
-    run = mg.compile(simple(w))
-    agree(run.step, run, np.full(5, 0.5), leaves=[w])
-    for _ in range(2):
-        agree(run.step, run, other, leaves=[w])
-    assert run.recordings == 2
-    agree(run.step, run, np.full(5, 0.7), leaves=[w])
-    assert run.recordings == 2
+def _product(*xs, power=2, **named):
+    loss = mg.sum((xs[0] * xs[-1] * named.get("more", [1.0])[0]) ** power)
+    loss.backward()
+    return loss
 
 
-def test_plain_arguments_are_told_apart_by_value_and_type():
-    w = leaf(5)
-
-    def step(x, power):
-        loss = mg.sum((w * x) ** power)
-        loss.backward()
-        return loss
-
-    run = mg.compile(step)
-    for power in (2, 2, 3, 2.0, 3, 1):
-        agree(step, run, np.full(5, 0.5), power, leaves=[w])
-    assert run.recordings == 4
-
-
-def test_keyword_arguments_and_containers_are_looked_into():
-    w = leaf(5)
-
-    def step(batch, *, factor):
-        loss = mg.sum(w * batch["x"] * batch["more"][0] * factor)
-        loss.backward()
-        return loss
-
-    run = mg.compile(step)
-    for n, size in enumerate((5, 5, 1, 5)):
-        batch = {"x": np.full(5, n + 1.0), "more": [np.full(size, 2.0 + n)]}
-        w.grad = None
-        expected = step(batch, factor=0.5)
-        assert run(batch, factor=0.5).item() == pytest.approx(expected.item(), rel=1e-12)
-    assert (run.recordings, run.reasons) == (2, [])
+X, Y = leaf(5, seed=1, name="x"), leaf(5, seed=2, name="y")
+HALF = np.full(5, 0.5)
+RECORDED = {  # the calls, and how many programs they take
+    "other numbers": ([(X, HALF), (X, HALF * 3), (X, HALF - 1)], 1),
+    "a shape": ([(X, HALF), (X, np.ones((3, 5))), (X, HALF * 3)], 2),
+    "a dtype": ([(X, HALF), (X, np.ones(5, np.float32)), (X, HALF * 3)], 2),
+    "strides": ([(X, HALF), (X, np.ones(10)[::2]), (X, HALF * 3)], 2),
+    "a tensor for an array": ([(X, HALF), (X, mg.tensor(HALF)), (X, HALF * 3)], 2),
+    "a number for an array": ([(X, HALF), (X, 2.0), (X, HALF * 3)], 2),
+    "numbers by value and type": ([(X, p) for p in (2, 2, 3, 2.0, 3, 1)], 4),
+    "keywords": ([(X, {"power": p}) for p in (2, 3, 2)], 2),
+    "containers": ([(X, {"more": [HALF[:k] * k]}) for k in (5, 5, 1, 5)], 2),
+    "one tensor twice": ([(X, Y), (X, X), (Y, Y), (Y, X)], 2),
+}
 
 
-def test_requires_grad_is_a_guard():
+@pytest.mark.parametrize(("calls", "programs"), RECORDED.values(), ids=RECORDED)
+def test_another_kind_of_argument_is_recorded_anew(calls, programs):
+    run = mg.compile(_product)
+    for args in calls:
+        named = args[-1] if isinstance(args[-1], dict) else {}
+        given = [x for x in args if x is not named]
+        both = []
+        for call in (_product, run):
+            X.grad = Y.grad = None
+            both.append([call(*given, **named).numpy(), X.grad, Y.grad])
+        for wanted, found in zip(*both, strict=True):
+            assert (wanted is None) == (found is None)
+            if wanted is not None:
+                np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert (run.recordings, run.reasons) == (programs, [])
+
+
+def test_whether_a_graph_is_recorded_and_a_gradient_wanted_are_guards():
     w, x = leaf(5), leaf(5, name="x")
     run = mg.compile(simple(w))
     agree(run.step, run, x, leaves=[w, x])
     agree(run.step, run, x, leaves=[w, x])
-    x.requires_grad = False
-    x.grad = None
+    x.requires_grad, x.grad = False, None
     agree(run.step, run, x, leaves=[w])
     assert x.grad is None
     assert run.recordings == 2
-
-
-def test_grad_mode_is_a_guard():
-    w = leaf(5)
     run = mg.compile(lambda x: mg.sum(w * x).detach())
     run(np.ones(5))
     with mg.no_grad():
         assert not run(np.ones(5)).requires_grad
-    assert run.recordings == 2
-
-
-def test_one_tensor_for_two_arguments_is_a_guard():
-    def step(x, y):
-        loss = mg.sum(x * y * y)
-        loss.backward()
-        return loss
-
-    run = mg.compile(step)
-    x, y = leaf(5, seed=1), leaf(5, seed=2)
-    agree(step, run, x, y, leaves=[x, y])
-    agree(step, run, x, x, leaves=[x])
-    agree(step, run, y, y, leaves=[y])
-    agree(step, run, y, x, leaves=[x, y])
     assert run.recordings == 2
 
 
