@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from difflib import get_close_matches
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
 
@@ -138,19 +139,14 @@ def _what(text: str) -> str:
     raise argparse.ArgumentTypeError(f"no layer is named {text!r}, {hint}")
 
 
-def _size(text: str) -> int:
-    return _integer(text, 1)
-
-
-def _seed(text: str) -> int:
-    return _integer(text, 0)
-
-
 def _integer(text: str, least: int) -> int:
     if not text.strip().isdecimal() or int(text) < least:
         said = f"must be an integer of at least {least}, got {text!r}"
         raise argparse.ArgumentTypeError(said)
     return int(text)
+
+
+_size, _seed = partial(_integer, least=1), partial(_integer, least=0)
 
 
 def _version() -> str:

@@ -23,7 +23,6 @@ BARS = {"|": (r"\lvert ", r"\rvert")}
 ACCENTS = {"hat": ("\u0302", "_hat"), "bar": ("\u0304", "_bar")}
 RAISED = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
 ATOM = re.compile(r"[\w∂√.,\u0302\u0304]+|(√|sqrt)?\([^()]*(\([^()]*\)[^()]*)*\)")
-PREFIXES = tuple(map(operator, (r"\partial", r"\lnot", r"\circ")))  # close to what follows
 
 
 def latex(node: Node) -> str:
@@ -54,7 +53,7 @@ def plain(tex: str, *, ascii: bool = False) -> str:
 class _Writer:
     """Writes a tree from left to right; subclasses say how each kind of node looks."""
 
-    prefixes: tuple[Node, ...] = ()
+    prefixes: tuple[Node, ...] = ()  # operators that stand close to what follows
 
     def write(self, node: Node, small: bool = False) -> str:
         """A node as text; in a script, which is small, letters stand close."""
@@ -154,7 +153,7 @@ def _any_text(text: str, limit: int = 32) -> str:
 
 
 class _Text(_Writer):
-    prefixes = PREFIXES
+    prefixes = tuple(map(operator, (r"\partial", r"\lnot", r"\circ")))
 
     def __init__(self, ascii: bool) -> None:
         self.ascii = ascii
