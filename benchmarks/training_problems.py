@@ -161,7 +161,7 @@ class GPT(Module):
 MODELS: dict[str, Callable[..., Any]] = {"MLP": MLP, "CNN": CNN, "LSTM": LSTM, "GPT": GPT}
 PROBLEMS: dict[str, dict[str, Any]] = {
     "healthy": {},
-    "vanishing": {"activation": mg.sigmoid, "depth": 8, "residual": False, "forget": -6.0},
+    "vanishing": {"activation": mg.sigmoid, "depth": 8, "residual": False, "forget": -9.0},
     "exploding": {"gain": 20.0, "depth": 6, "residual": False, "optimizer": SGD, "lr": 1e-3},
     "dead units": {"shift": -30.0},
     "oscillating": {"activation": mg.tanh, "lr": 1.0},

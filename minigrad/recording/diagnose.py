@@ -20,7 +20,8 @@ from .flow import FlowRecord, Row, Sample
 
 __all__ = ["Finding", "Findings", "diagnose"]
 
-FADING, TIME_FADING = 5e-3, 1e-5  # of the pull on the last layers; of the gradient at the last time
+FADING = 5e-3  # of the pull on the last layers
+TIME_FADING, TIME_FADING_EACH = 1e-5, 0.42  # of the gradient at the last time; at each
 GROWING, HUGE, PULL = 1e3, 70.0, 300  # to the first time; an rms (AutoTrainer's); per loss
 DEAD, FLAT, SHARP = 0.5, 0.7, 0.9  # shares of units, of entries, of rows of weights
 FAST, SLOW = 0.1, 1e-4  # update to weight; 1e-3 is usual
@@ -168,31 +169,34 @@ def _vanishing(run: _Run) -> Iterator[Finding]:
             f"{last / first:,.0f} times less"
         )
         yield Finding("vanishing", sample.step, row.path, text, remedy)
-    elif not run.learned(0.8):
-        for path, step, first, last in _through_time(run):
-            if first < TIME_FADING * last:
-                text = f"back through time from {last:.2g} to {first:.2g}"
-                remedy = "a forget gate's bias of 1 or more, a shorter sequence, orthogonal weights"
-                yield Finding("vanishing", step, path, text, remedy)
-                return
+        return
+    for path, step, first, last, count in _through_time(run):
+        each = (first / last) ** (1 / (count - 1))
+        if first < TIME_FADING * last and not run.learned(0.5 if each < TIME_FADING_EACH else 0.8):
+            text = f"back through {count} times from {last:.2g} to {first:.2g}, {each:.2g} each"
+            remedy = "a forget gate's bias of 1 or more, a shorter sequence, orthogonal weights"
+            yield Finding("vanishing", step, path, text, remedy)
+            return
 
 
-def _through_time(run: _Run) -> Iterator[tuple[str, int, float, float]]:
+def _through_time(run: _Run) -> Iterator[tuple[str, int, float, float, int]]:
     """Of values that one line makes again and again: the gradients of the first and the last."""
     for path in run.flow.rows:
         if f"{path}[last]" in run.flow.rows and (began := run.lasting(partial(_ends, path=path))):
             yield path, began[0].step, *began[1]
 
 
-def _ends(sample: Sample, path: str) -> tuple[float, float] | None:
-    first, last = (sample.rows.get(p, {}).get("gradient", 0.0) for p in (path, f"{path}[last]"))
-    return (first, last) if 0 < first < np.inf and 0 < last < np.inf else None
+def _ends(sample: Sample, path: str) -> tuple[float, float, int] | None:
+    one, other = (sample.rows.get(p, {}) for p in (path, f"{path}[last]"))
+    first, last = one.get("gradient", 0.0), other.get("gradient", 0.0)
+    known = 0 < first < np.inf and 0 < last < np.inf
+    return (first, last, int(other.get("count", 2))) if known else None
 
 
 def _exploding(run: _Run) -> Iterator[Finding]:
     remedy = "He's or Xavier's weights, a norm, clip_grad_norm, a smaller learning rate"
-    in_trouble = run.ratio > FAST or not run.learned(0.5)
-    for path, step, first, last in _through_time(run):
+    in_trouble = run.ratio > FAST or (run.known and not run.learned(0.5))
+    for path, step, first, last, _ in _through_time(run):
         if first > GROWING * last and in_trouble:
             text = f"back through time from {last:.2g} to {first:.2g}"
             yield Finding("exploding", step, path, text, remedy)

@@ -157,9 +157,11 @@ def _flatness(gradient: Any, passed: Any, slope: Slope) -> dict[str, float]:
 
 
 def _dead_slices(alive: Any, arrived: Any, axis: int) -> float:
+    """The share of slices that let nothing back; 0 if there are few entries in each."""
     others = tuple(i for i in range(alive.ndim) if i != axis)
-    reached = arrived.any(axis=others)
-    return float(1 - alive.any(axis=others).sum() / max(int(reached.sum()), 1))
+    reached = int(arrived.any(axis=others).sum())
+    known = reached and alive.size >= 16 * alive.shape[axis]
+    return float(1 - alive.any(axis=others).sum() / reached) if known else 0.0
 
 
 # ------------------------------------------------------------------ attention

@@ -262,6 +262,7 @@ class Sampler(Listener, Observer):
         for path, known in self._paths.items():
             if known.last is not None:
                 self._new_cell(f"{path}[last]", *known.last, known)
+                self._cells[f"{path}[last]"]["count"] = known.count
                 known.last = None
 
     # ------------------------------------------------------------------ what it hears of gradients
