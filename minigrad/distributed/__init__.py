@@ -21,7 +21,8 @@ that is alike counts once, losses that are apart are added up:
     reduce            apart → root's        broadcast
     ring_shift        apart → apart         ring_shift the other way
 
-`run(2, function)` runs a function on ranks that are threads, where MPI is missing.
+`run(2, function)` runs a function on ranks that are threads, where MPI is missing. A rank of which
+nothing comes is given up after MINIGRAD_WAIT seconds (an environment variable; 600).
 """
 
 from __future__ import annotations

@@ -71,20 +71,15 @@ class Board:
 
     def end(self, reason: str = "") -> None:
         """This rank takes no further part: its program ended, or failed for that reason."""
-        self._write(self._start(self.rank) + HEAD + 2 * SLOT, reason)
+        start = self.rank * PAGE + HEAD + 2 * SLOT
+        self.memory[start : start + SLOT] = reason.encode()[:SLOT].ljust(SLOT, b"\0")
         self.heads[self.rank, STATE] = FAILED if reason else ENDED
         self.sync()
 
     # ------------------------------------------------------------------ within
 
-    def _start(self, rank: int) -> int:
-        return rank * PAGE
-
     def _slot(self, rank: int) -> int:
         return rank * PAGE + HEAD + SLOT * (self.number % 2)
-
-    def _write(self, start: int, text: str) -> None:
-        self.memory[start : start + SLOT] = text.encode()[:SLOT].ljust(SLOT, b"\0")
 
     def _read(self, start: int, size: int) -> str:
         return bytes(self.memory[start : start + size]).rstrip(b"\0").decode(errors="replace")
@@ -121,10 +116,9 @@ class Board:
     def why_gone(self, rank: int) -> str:
         """Why a rank takes no further part; empty while it runs."""
         state = self.heads[rank, STATE]
-        reason = self._read(self._start(rank) + HEAD + 2 * SLOT, SLOT)
-        return {RUNS: "", ENDED: "its program has ended", FAILED: f"it failed: {reason}"}[
-            int(state)
-        ]
+        if state == FAILED:
+            return f"it failed: {self._read(rank * PAGE + HEAD + 2 * SLOT, SLOT)}"
+        return "its program has ended" if state == ENDED else ""
 
     def waits_in_circle(self, rank: int) -> bool:
         """Whether a rank waits for one that waits for … one that was met before."""

@@ -11,6 +11,8 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
+import numpy as np
+
 from ..engine.context import current
 from ..engine.errors import ArgumentError
 from ..engine.writes import SourceLocation, caller
@@ -19,36 +21,57 @@ __all__ = ["WORLD", "Ranks", "Ticket"]
 
 
 class Ranks:
-    """A group of p ranks, seen by one of them.
+    """A group of p ranks, seen by one of them: collectives on whole arrays in C order.
 
-        agree(text, place)     returns once every rank said the same text; RankError if one does not
-        all_reduce(x)          the sum over ranks
-        all_gather(x)          (p, *x.shape)
-        reduce_scatter(x)      of x (p, ...) the sum over ranks of part r, on rank r
-        broadcast(x, root)     the root's x
-        shift(x, by)           the x of the rank that stands `by` before this one, in a ring
-        collect(value)         what all ranks gave, small things of any kind
-        split(color)           the group of the ranks that give this color, in the same order
+    Each kind of group says how ranks agree, collect and split; MPI does the rest faster.
 
     Attributes: rank: which of them this is.  size: how many there are.
     """
 
     rank: int
     size: int
-    agree: Any
-    all_reduce: Any
-    all_gather: Any
-    reduce_scatter: Any
-    broadcast: Any
-    shift: Any
-    collect: Any
-    split: Any
+
+    def agree(self, text: str, place: str) -> None:
+        """Return once every rank has said the same text. Raises: RankError where one does not."""
+        raise NotImplementedError
+
+    def collect(self, value: Any) -> list[Any]:
+        """What each rank gave: small things of any kind."""
+        raise NotImplementedError
+
+    def split(self, color: int) -> Ranks:
+        """The group of those ranks that give this color, in the same order."""
+        raise NotImplementedError
+
+    def all_reduce(self, x: Any) -> Any:
+        return _sum(self.collect(x))
+
+    def all_gather(self, x: Any) -> Any:
+        """(p, *x.shape)"""
+        return np.stack(self.collect(x))
+
+    def reduce_scatter(self, x: Any) -> Any:
+        """Of x (p, ...) the sum over ranks of part r, on rank r."""
+        return _sum([parts[self.rank] for parts in self.collect(x)])
+
+    def broadcast(self, x: Any, root: int) -> Any:
+        return self.collect(x)[root].copy()
+
+    def shift(self, x: Any, by: int) -> Any:
+        """The x of the rank that stands `by` before this one, in a ring."""
+        return self.collect(x)[(self.rank - by) % self.size].copy()
 
     def __repr__(self) -> str:
         return f"<rank {self.rank} of {self.size}>"
 
     def __deepcopy__(self, memo: Any) -> Ranks:
         return self  # whoever copies a model stays in the same group
+
+
+def _sum(parts: list[Any]) -> Any:
+    """In the order of ranks, so that each gets the same bits; of float16 in float32."""
+    first = parts[0].astype(np.float32 if parts[0].dtype == np.float16 else parts[0].dtype)
+    return sum(parts[1:], first).astype(parts[0].dtype)
 
 
 WORLD: ContextVar[Ranks | None] = ContextVar("minigrad.ranks", default=None)

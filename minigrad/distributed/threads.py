@@ -33,7 +33,9 @@ class ThreadRanks(Ranks):
     def __init__(self, group: Group, rank: int, world: Board | None = None) -> None:
         self.group, self.rank, self.size = group, rank, len(group.ranks)
         self.board = Board(group.pages, rank, group.ranks, world)
-        self.agree = self.board.meet
+
+    def agree(self, text: str, place: str) -> None:
+        self.board.meet(text, place)
 
     def collect(self, value: Any) -> list[Any]:
         """What each rank gave; an array is copied, for its rank may overwrite it meanwhile."""
@@ -42,32 +44,11 @@ class ThreadRanks(Ranks):
         self.board.meet("", "")
         return list(row)
 
-    def all_reduce(self, x: Any) -> Any:
-        return self._sum(self.collect(x))
-
-    def all_gather(self, x: Any) -> Any:
-        return np.stack(self.collect(x))
-
-    def reduce_scatter(self, x: Any) -> Any:
-        return self._sum([parts[self.rank] for parts in self.collect(x)])
-
-    def broadcast(self, x: Any, root: int) -> Any:
-        return self.collect(x)[root].copy()
-
-    def shift(self, x: Any, by: int) -> Any:
-        return self.collect(x)[(self.rank - by) % self.size].copy()
-
     def split(self, color: int) -> Ranks:
         self.agree("split", "")
         alike = [r for r, other in enumerate(self.collect(color)) if other == color]
         made = self.collect(Group([self.group.ranks[r] for r in alike]))
         return ThreadRanks(made[alike[0]], alike.index(self.rank), self.board.world)
-
-    @staticmethod
-    def _sum(parts: list[Any]) -> Any:
-        """In the order of ranks, so that each gets the same bits; of float16 in float32."""
-        first = parts[0].astype(np.float32 if parts[0].dtype == np.float16 else parts[0].dtype)
-        return sum(parts[1:], first).astype(parts[0].dtype)
 
 
 def run(size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
