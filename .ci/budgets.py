@@ -33,7 +33,7 @@ ROOMS = {
     "beside them": Room([f"minigrad/{name}" for name in BESIDE], [], 2300, 1500),
     "recording": Room(["minigrad/recording"], [], 1600, 1300),
     "views": Room(["minigrad/views", "minigrad/tracing", "minigrad/watching"], [], 6800, 4200),
-    "fast, less compiler": Room(["minigrad/fast"], ["minigrad/fast/compiler"], 3040, 2000),
+    "fast, less compiler": Room(["minigrad/fast"], ["minigrad/fast/compiler"], 3110, 2000),
     "fast/compiler": Room(["minigrad/fast/compiler"], [], 3970, 2600),
     "distributed": Room(["minigrad/distributed"], [], 700, 700),
     "cli": Room(["minigrad/cli", "minigrad/__main__"], [], 1600, 1000),
