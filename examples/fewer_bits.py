@@ -5,6 +5,7 @@ float32 copies of the weights. Once trained, a network computes in 8-bit integer
 quarter of float32, and what it says hardly changes. The digits are those of digits.py.
 """
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def images(dtype: Any) -> tuple[np.ndarray, ...]:
     return X[order[:1347]], y[order[:1347]], X[order[1347:]], y[order[1347:]]
 
 
-def trained(dtype: Any, epochs: int = 12) -> tuple[Module, LossScale]:
+def trained(dtype: Any, epochs: int) -> tuple[Module, LossScale]:
     X, y, _, _ = images(dtype)
     rng = np.random.default_rng(0)
     made = [Linear(a, b, rng=rng, dtype=dtype) for a, b in ((64, 128), (128, 64), (64, 10))]
@@ -48,8 +49,9 @@ def tested(model: Module, dtype: Any) -> tuple[float, np.ndarray]:
 
 
 def main() -> None:
-    whole, _ = trained(np.float32)
-    half, scaler = trained(np.float16)
+    epochs = 4 if "--quick" in sys.argv else 12
+    whole, _ = trained(np.float32, epochs)
+    half, scaler = trained(np.float16, epochs)
     small = quantize(whole, images(np.float32)[0][:1])
     print("           bytes of weights   right   logits differ from float32's by (rms)")
     wanted = tested(whole, np.float32)[1]
@@ -63,7 +65,7 @@ def main() -> None:
         off = np.sqrt(np.mean((logits - wanted) ** 2) / np.mean(wanted**2))
         print(f"{name:8} {weight_bytes(model):18,}  {found[name]:.1%}   {off:.1%}")
     print(f"trained in float16: {scaler}")
-    assert min(found.values()) > 0.95
+    assert min(found.values()) > (0.95 if epochs == 12 else 0.9)
     assert found["int8"] > found["float32"] - 0.01
     assert weight_bytes(small) < 0.3 * weight_bytes(whole)
     assert scaler.skipped < 5

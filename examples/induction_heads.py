@@ -18,7 +18,7 @@ from minigrad.optim import Adam, clip_grad_norm, schedule
 
 TOKENS, LENGTH, KNOWN = 24, 24, 12  # from the twelfth on, every token was there before
 QUICK = "--quick" in sys.argv  # for the tests
-STEPS = 100 if QUICK else 400
+STEPS = 60 if QUICK else 400
 
 
 def repeated(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

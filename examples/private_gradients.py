@@ -12,7 +12,7 @@ import minigrad as mg
 from layers import Linear
 from minigrad.optim import SGD
 
-N, STEPS, CLIP, NOISE = 200, 150, 1.0, 1.0
+N, STEPS, CLIP, NOISE = 200, 75, 1.0, 1.0
 
 
 def points(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

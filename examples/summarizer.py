@@ -33,7 +33,7 @@ WORDS = ["<pad>", "<start>", NOT, *NAMES, *VERBS, *THINGS, *dict.fromkeys(FILLER
 NUMBER = {word: i for i, word in enumerate(WORDS)}
 LONGEST, SAID = 18, 3
 QUICK = "--quick" in sys.argv  # for the tests
-STEPS = 60 if QUICK else 900
+STEPS = 25 if QUICK else 900
 
 
 def report(rng: np.random.Generator) -> tuple[list[str], list[str]]:
