@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..engine.op import op
-from .samples import each, free, pairs, unary
+from .elementwise import elementwise
+from .samples import each, free, pairs
 
 __all__ = ["add", "divide", "multiply", "negative", "power", "subtract"]
 
@@ -130,13 +131,7 @@ def _(g, b, out):
     return -g * out / b
 
 
-@op(
-    tex=r"-<x>",
-    vjp_tex={"x": r"-<g>"},
-    flops=each(1),
-    vjp_flops={"x": each(1)},
-    samples=unary(),
-)
+@elementwise(r"-<x>", r"-<g>", 1, 1)
 def negative(x):
     """The negative of each entry: y = -x.
 

@@ -10,18 +10,13 @@ import numpy as np
 from ..engine.errors import ArgumentError
 from ..engine.op import Call, call, op
 from .dtypes import arrayed, floating
+from .elementwise import elementwise
 from .samples import each, unary
 
 __all__ = ["exp", "gelu", "log", "normal_cdf", "sigmoid", "silu", "sqrt", "tanh"]
 
 
-@op(
-    tex=r"e^{<x>}",
-    vjp_tex={"x": r"<g> \odot <out>"},
-    flops=each(1),
-    vjp_flops={"x": each(1)},
-    samples=unary(),
-)
+@elementwise(r"e^{<x>}", r"<g> \odot <out>", 1, 1)
 def exp(x):
     """The exponential of each entry: y = e^x.
 
@@ -36,13 +31,7 @@ def _(g, out):
     return g * out
 
 
-@op(
-    tex=r"\log <x>",
-    vjp_tex={"x": r"<g> \oslash <x>"},
-    flops=each(1),
-    vjp_flops={"x": each(1)},
-    samples=unary(0.5, 3.0),
-)
+@elementwise(r"\log <x>", r"<g> \oslash <x>", 1, 1, low=0.5, high=3.0)
 def log(x):
     """The natural logarithm of each entry: y = log x.
 
@@ -57,13 +46,7 @@ def _(g, x):
     return g / x
 
 
-@op(
-    tex=r"\sqrt{<x>}",
-    vjp_tex={"x": r"<g> \oslash (2 <out>)"},
-    flops=each(1),
-    vjp_flops={"x": each(2)},
-    samples=unary(0.5, 3.0),
-)
+@elementwise(r"\sqrt{<x>}", r"<g> \oslash (2 <out>)", 1, 2, low=0.5, high=3.0)
 def sqrt(x):
     """The square root of each entry: y = √x.
 
@@ -125,12 +108,13 @@ def _(g, out):
     return g * out * (1 - out)
 
 
-@op(
-    tex=r"<x> \odot \sigma(<x>)",
-    vjp_tex={"x": r"<g> \odot \sigma(<x>) \odot (1 + <x> \odot (1 - \sigma(<x>)))"},
-    flops=each(5),
-    vjp_flops={"x": each(9)},
-    samples=unary(-3.0, 3.0),
+@elementwise(
+    r"<x> \odot \sigma(<x>)",
+    r"<g> \odot \sigma(<x>) \odot (1 + <x> \odot (1 - \sigma(<x>)))",
+    5,
+    9,
+    low=-3.0,
+    high=3.0,
 )
 def silu(x):
     """The sigmoid-weighted entry, or swish: y = x σ(x).
@@ -154,14 +138,7 @@ def _(g, x):
 GAUSS = 0.3989422804014327  # 1/√(2π)
 
 
-@op(
-    tex=r"\Phi(<x>)",
-    vjp_tex={"x": r"<g> \odot \varphi(<x>)"},
-    flops=each(7),
-    vjp_flops={"x": each(5)},
-    samples=unary(-3.0, 3.0),
-    analytic=False,
-)
+@elementwise(r"\Phi(<x>)", r"<g> \odot \varphi(<x>)", 7, 5, analytic=False, low=-3.0, high=3.0)
 def normal_cdf(x):
     """The standard normal distribution function: y = Φ(x) = (1 + erf(x/√2)) / 2.
 

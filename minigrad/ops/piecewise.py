@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike
 from ..engine.op import Call, call, op
 from .arithmetic import broadcastable
 from .dtypes import arrayed
+from .elementwise import elementwise
 from .samples import away_from, each, free, pairs, unary
 
 __all__ = ["abs", "astype", "clip", "maximum", "minimum", "relu", "where"]
@@ -42,14 +43,7 @@ def _(g, out):
     return np.where(out <= 0, 0, g)
 
 
-@op(
-    tex=r"|<x>|",
-    vjp_tex={"x": r"<g> \odot \operatorname{sign}(<x>)"},
-    flops=each(1),
-    vjp_flops={"x": each(1)},
-    samples=unary(kink=0.0),
-    analytic=False,
-)
+@elementwise(r"|<x>|", r"<g> \odot \operatorname{sign}(<x>)", 1, 1, analytic=False, kink=0.0)
 def abs(x):
     """The absolute value of each entry: y = |x|. Its gradient at 0 is 0.
 
