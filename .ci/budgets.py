@@ -29,7 +29,7 @@ class Room(NamedTuple):
 
 ROOMS = {
     "engine": Room(["minigrad/engine"], [], 2000, 1450),
-    "ops": Room(["minigrad/ops"], [], 4150, 2800),
+    "ops": Room(["minigrad/ops"], [], 5350, 2800),
     "beside them": Room([f"minigrad/{name}" for name in BESIDE], [], 2300, 1500),
     "recording": Room(["minigrad/recording"], [], 1600, 1300),
     "views": Room(["minigrad/views", "minigrad/tracing", "minigrad/watching"], [], 6800, 4200),
@@ -38,7 +38,7 @@ ROOMS = {
     "distributed": Room(["minigrad/distributed"], [], 700, 700),
     "cli": Room(["minigrad/cli", "minigrad/__main__"], [], 1600, 1000),
     "layers, attention": Room(["layers"], [f"layers/{name}" for name in LATER], 5300, 4600),
-    "layers": Room(["layers"], [], 6500, 6500),
+    "layers": Room(["layers"], [], 7750, 6500),
     "tests": Room(["tests"], [], 26_400, 18_000),
 }
 
