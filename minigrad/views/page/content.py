@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ...recording.trace import Trace
 
 __all__ = ["page_content"]
-
 LEFT_OUT = ("path", "needs_gradient", "value", "gradient")
 MOST = 20_000  # entries of a record that a browser steps through
 

@@ -26,6 +26,7 @@ class Formulas:
     def __init__(self) -> None:
         self.trees: list[Tree] = []
         self._known: dict[Node, int] = {}
+        self._told = cache(self._tell)
 
     def add(self, formula: Node) -> int:
         if formula not in self._known:
@@ -35,19 +36,20 @@ class Formulas:
 
     def of(self, entry: Entry) -> dict[str, Any]:
         """Of an entry: `tex`; `vjp` by input; `where` by the same, what defines their signs."""
-        told = {n: self._told(entry, tex) for n, tex in {"": entry.tex, **entry.vjp_tex}.items()}
-        body, _ = told[""]
+        settings = tuple((n, text) for n, text in entry.settings.items() if text != "None")
+        texts = {"": entry.tex, **entry.vjp_tex}
+        told = {name: self._told(tex, settings) for name, tex in texts.items()}
         return {
-            "tex": body,
+            "tex": told[""][0],
             "vjp": {name: rule for name, (rule, _) in told.items() if name},
             "where": {name: signs for name, (_, signs) in told.items() if signs},
         }
 
-    def _told(self, entry: Entry, tex: str) -> tuple[int, list[int]]:
-        settings = {name: number(text) for name, text in entry.settings.items() if text != "None"}
+    def _tell(self, tex: str, settings: tuple[tuple[str, str], ...]) -> tuple[int, list[int]]:
+        numbers = {name: number(text) for name, text in settings}
         body, signs = definitions(parse(tex))
-        lines = (row((*items_of(s), EQUALS, *items_of(fill(it, settings)))) for s, it in signs)
-        return self.add(fill(body, settings)), [*map(self.add, lines)]
+        lines = (row((*items_of(s), EQUALS, *items_of(fill(it, numbers)))) for s, it in signs)
+        return self.add(fill(body, numbers)), [*map(self.add, lines)]
 
 
 def with_shapes(tex: str, shapes: Mapping[str, tuple[int, ...]]) -> Node:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.linalg import norm
 
 from ...engine.errors import ArgumentError
 from ..attention.figures import row_entropy
@@ -23,10 +24,6 @@ __all__ = ["attention_of", "tokens_of"]
 
 def attention_of(trace: Trace, arrays: Arrays) -> list[dict[str, Any]]:
     """Each attention of the record, with figures for each entry of the batch and each head."""
-
-    def as_json(figures: Any) -> list[Any]:
-        return [*map(number, figures.ravel().tolist())]
-
     return [
         {
             "node": one.entry.id,
@@ -35,8 +32,8 @@ def attention_of(trace: Trace, arrays: Arrays) -> list[dict[str, Any]]:
             "heads": one.heads,
             "queries": len(one.queries),
             "keys": len(one.keys),
-            "entropy": as_json(_entropy(one.A)),
-            "norm": None if one.dA is None else as_json(np.linalg.norm(one.dA, axis=(-2, -1))),
+            "entropy": [*map(number, _entropy(one.A).flat)],
+            "norm": None if one.dA is None else [*map(number, norm(one.dA, axis=(-2, -1)).flat)],
             **_masks(one.forbidden),
         }
         for one in attentions(trace)
@@ -44,7 +41,7 @@ def attention_of(trace: Trace, arrays: Arrays) -> list[dict[str, Any]]:
 
 
 def _entropy(A: Any) -> Any:
-    """Of each head, the mean entropy of its rows in nats, rows that may attend nowhere left out."""
+    """Of each head, the mean entropy of its rows in nats; not of rows that may attend nowhere."""
     counted = A.sum(axis=-1) > 0
     return row_entropy(A).sum(axis=-1, where=counted) / np.maximum(counted.sum(axis=-1), 1)
 
