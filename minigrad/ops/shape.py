@@ -346,16 +346,19 @@ def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
     return [(int(before), int(after)) for before, after in pairs]
 
 
+def _said(pad_width: Any, ndim: int) -> str:
+    return ", ".join(f"{before}{{+}}{after}" for before, after in _widths(pad_width, ndim))
+
+
 def _pad_tex(x, pad_width, mode, constant_values):
-    said = ", ".join(f"{before}{{+}}{after}" for before, after in _widths(pad_width, x.ndim))
     filling = ", <constant_values>" if constant_values else ""
     filling = filling if mode == "constant" else rf", \text{{{mode}}}"
-    return rf"\operatorname{{pad}}_{{{said}}}(<x>{filling})"
+    return rf"\operatorname{{pad}}_{{{_said(pad_width, x.ndim)}}}(<x>{filling})"
 
 
 def _pad_vjp_tex(x, pad_width, mode):
     if mode != "constant":
-        return rf"\operatorname{{scatter}}_{{\text{{{mode}}}}}(<g>)"
+        return rf"\operatorname{{scatter}}_{{{_said(pad_width, x.ndim)}}}(<g>, \text{{{mode}}})"
     inside = [
         span(before, before + n) if before + after else "{:}"
         for (before, after), n in zip(_widths(pad_width, x.ndim), x.shape, strict=True)

@@ -96,7 +96,7 @@ def test_the_page_builds_them_as_mathml(trace: mg.Trace) -> None:
 
 
 def test_the_picture_names_it_with_its_cost(trace: mg.Trace, tmp_path: Path) -> None:
-    dot = trace.draw(tmp_path / "g.dot").read_text()
+    dot = trace.draw(tmp_path / "g.dot", style="full").read_text()
     assert "square_sum" in dot
     assert "105 FLOPs" in dot
 
