@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .engine.context import Listener
 from .engine.errors import ArgumentError, DTypeError
 from .engine.tensor import Tensor
 from .recording import record
@@ -79,6 +80,7 @@ class Trace(recording.Trace):
         focus: str | None = None,
         fold: bool = True,
         saved: bool | None = None,
+        check: str | None = None,
     ) -> Path:
         """Draw the graph: values flow down, gradients back up; their lines are wider if larger.
 
@@ -100,13 +102,15 @@ class Trace(recording.Trace):
                 gradients and a line for what each hands to the next.
             saved: draw a dotted line from what an op saved for backward; not on slides, unless
                 asked.
+            check: "ops" measures every backward step first, as `check(ops=True)` does, and marks
+                each.
         Returns: the path.
         Raises: ArgumentError for other values, a missing directory or more than a picture takes;
             MissingDependencyError without a renderer.
         """
         from .views.picture import draw_trace
 
-        self._settle()
+        self._measure("draw", check)
         options: dict[str, Any] = {
             "theme": theme,
             "scale": scale,
@@ -145,13 +149,21 @@ class Trace(recording.Trace):
         """
         from .views.page import write_page
 
-        self._settle()
-        if check not in (None, "ops"):
-            raise ArgumentError(f"html(check=...): check must be None or 'ops', got {check!r}")
-        if check:
-            self.checked(ops=True)
+        self._measure("html", check)
         options = {"tokens": tokens, "title": title, "arrays": arrays, "scale": scale}
         return write_page(self, path, **options)
+
+    def _measure(self, call: str, check: str | None) -> None:
+        """Read names again, and measure what a view was asked to have measured first."""
+        self._settle()
+        if check not in (None, "ops"):
+            raise ArgumentError(f"{call}(check=...): check must be None or 'ops', got {check!r}")
+        if check:
+            self.checked(ops=True)
+
+    def __dir__(self) -> list[str]:
+        heard = {*vars(Listener), "into", "uses", "call_of", "inputs_of", "checked", "keep"}
+        return sorted({name for name in super().__dir__() if name[0] != "_"} - heard)
 
     def derivation(self, path: str | Path) -> Path:
         """Write the backward pass out as a person would, in Markdown with LaTeX for GitHub."""

@@ -29,7 +29,7 @@ __all__ = ["STATES", "Model", "Spread", "Strip", "largest", "parts", "ranged"]
 
 # state: (glyph, ASCII glyph, what it means)
 STATES = {
-    "wrong": ("✗", "X", "WRONG: not the derivative of its op"),
+    "wrong": ("✗", "X", "WRONG rule"),
     "ok": ("●", "*", "ok"),
     "zero": ("○", "0", "exactly zero"),
     "vanishing": ("▼", "v", "vanishing"),

@@ -185,7 +185,7 @@ class _Rows:
             said += f": {self.trace.explain_missing(entry)}"
         if check is not None:
             off = f"{check.difference:.0e}"
-            said += f" ✓ {off}" if check.ok else f": its rule for {check.input} is {off} off"
+            said += f" ✓ {off}" if check.ok else f" for {check.input}, {off} off"
         kind = {"ok": "", "none": "dim", "cancels": ""}.get(state, "alarm")
         cells = [sized(size), *(between or []), bar(size, self.ascii, self.model.scale)]
         return [*cells, self.paint(kind, said)]

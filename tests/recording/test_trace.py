@@ -312,3 +312,13 @@ def test_only_a_tensor_can_be_drawn():
         DTypeError, match=r"draw\(output, path\): output must be a Tensor, got ndarray"
     ):
         mg.draw(np.ones(3), "g.svg")
+
+
+def test_dir_shows_what_users_call(x):
+    with mg.trace() as t:
+        (x * x).sum().backward()
+    shown = {name for name in dir(t) if callable(getattr(t, name))}
+    assert {"attention", "check", "compare", "derivation", "draw", "html", "table"} <= shown
+    assert not {"forward", "backward", "arrived", "expect_gradients"} & shown
+    for option in ("theme", "scale", "style", "direction", "depth", "focus", "fold", "check"):
+        assert f"{option}: " in (mg.Trace.draw.__doc__ or "")
