@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
+from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +22,8 @@ from .record import Edge, Entry, facts_of
 from .step_check import check_step
 
 __all__ = ["Expectation", "Recorder", "plus"]
+
+dtype_name = cache(attrgetter("name"))  # NumPy works it out anew each time
 
 
 @dataclass(slots=True)
@@ -150,7 +154,7 @@ class Recorder(Listener):
             facts.update(kind="input", why="", made_at=node.place)
         self._by_data.setdefault(id(array), len(self.entries))
         self._given_memory.add(id(_owner(array)))
-        facts.update(shape=array.shape, dtype=array.dtype.name, needs=not why)
+        facts.update(shape=array.shape, dtype=dtype_name(array.dtype), needs=not why)
         facts["value"] = self._kept(array)  # it may be overwritten later, by an optimiser say
         entry = self._entry(node if node is not None else value, scope=scope, **facts)
         if origin is not None:
@@ -231,7 +235,7 @@ class Recorder(Listener):
             name=None,
             scope=scope,
             shape=form.shape,
-            dtype=form.dtype.name,
+            dtype=dtype_name(form.dtype),
             value=self._kept(out),
             declared=call,
             seconds=seconds,
