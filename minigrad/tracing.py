@@ -9,23 +9,14 @@ from typing import TYPE_CHECKING, Any
 from .engine.context import Listener
 from .engine.errors import ArgumentError, DTypeError
 from .engine.tensor import Tensor
-from .recording import record
 from .recording import trace as recording
+from .recording.record import Checks
 
 if TYPE_CHECKING:
     from .views.attention import Attentions
     from .views.comparison import Comparison
 
 __all__ = ["Checks", "Trace", "draw", "trace"]
-
-
-class Checks(record.Checks):
-    """The checks of a trace; printed, they are a table. `ok` if all that was measured agrees."""
-
-    def __str__(self) -> str:
-        from .views.table import checks_table
-
-        return checks_table(self)
 
 
 class Trace(recording.Trace):
@@ -38,18 +29,6 @@ class Trace(recording.Trace):
     >>> [(entry.label, entry.gradient_rms) for entry in t if entry.op]
     [('multiply', 1.0), ('sum', 1.0)]
     """
-
-    def check(self, ops: bool = False) -> Checks:
-        """Compare each hand-derived step of each layer that ran with the engine's gradients.
-
-        A layer that no backward ran through is left out, and stands in `skipped`.
-
-        Args: ops: hold every backward step against a numeric derivative of its op as well, in a
-            random direction; under twice the time of the run.
-        Raises: GradientError if no backward ran through any layer that has such steps.
-        """
-        found = super().check(ops)
-        return Checks(found, found.skipped, found.steps, found.unchecked)
 
     def of_all_ranks(self, ranks: Any = None) -> Trace:
         """The records of all ranks as one, on every rank; each calls it after its own trace.
@@ -235,4 +214,11 @@ def _tensor_bundle(tensor: Tensor, include: Any = None, exclude: Any = None) -> 
     return tensor_bundle(tensor)
 
 
+def _checks_text(checks: Checks) -> str:
+    from .views.table import checks_table
+
+    return checks_table(checks)
+
+
 Tensor._repr_mimebundle_ = _tensor_bundle
+Checks.__str__ = _checks_text  # type: ignore[method-assign, assignment]

@@ -3,7 +3,8 @@
 A step that got `g` sent `c` back to an input `x`. In a random direction d, ⟨c, d⟩ must be
 ⟨g, f'(x) d⟩, and that needs nothing but the op's own textbook kernel f:
 
-- where a rule names neither its input nor the result, f is linear in it: f(x + d) - f(x), exactly;
+- where f is analytic and the rule names neither its input nor the result, f is linear in it:
+  f(x + d) - f(x), exactly;
 - elsewhere, if f is analytic, the complex step Im f(x + ihd) / h, which subtracts nothing;
 - elsewhere central differences; where the slopes of the two sides differ, f has a kink, and any
   slope between them is right.
@@ -67,7 +68,8 @@ def check_step(
 def _together(op: Op, names: list[str]) -> list[list[str]]:
     """The inputs that one direction moves at once: all, where no rule names any."""
     named = {need for rule in op.rules.values() for need in rule.needs}
-    return [names] if named.isdisjoint({*op.inputs, "others", "out"}) else [[n] for n in names]
+    linear = op.analytic and named.isdisjoint({*op.inputs, "others", "out"})
+    return [names] if linear else [[name] for name in names]
 
 
 class _Step:
@@ -107,7 +109,7 @@ class _Step:
         own = name if name in op.inputs else op.inputs[0]
         sizes = [facts_of(self.values[i]).unmasked_rms for i in toward]
         wide = next(iter(toward.values())).dtype.itemsize
-        if {own, "out"}.isdisjoint(op.rules[own].needs):
+        if op.analytic and {own, "out"}.isdisjoint(op.rules[own].needs):
             here = self.kernel({}) if self.out is None else self.out
             scale = max(facts_of(here).unmasked_rms, *sizes, 0.0) or 1.0
             gap = self.less(self.moved(toward, scale), here)

@@ -28,6 +28,7 @@ RUNS: dict[str, Any] = {
     "var": lambda x, w: mg.var(x @ w, axis=-1),
     "mask_add": lambda x, w: mg.softmax(mg.mask_add(x @ w, np.arange(7) < 5)) * V,
     "relu": lambda x, w: mg.relu(x @ w),
+    "sort": lambda x, w: mg.sort(x @ w) * V,
     "max": lambda x, w: mg.max(x @ w, axis=0),
 }
 

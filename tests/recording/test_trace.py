@@ -137,6 +137,9 @@ def test_every_op_can_be_traced(invoke):
                 count += 1
     assert len(t.backward_steps) == 2 * count
     assert json.dumps(t.to_dict(), allow_nan=False)
+    checks = t.check(ops=True)
+    assert [step for step in checks.steps if not step.ok] == []
+    assert len(checks.steps) > 0.95 * len(t.backward_steps)
 
 
 # ---------------------------------------------------------------- the same program, the same record
