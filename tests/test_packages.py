@@ -52,6 +52,6 @@ def test_importing_costs_numpy_alone_and_no_more_than_most_programs_need():
     ).split()
     packages = {name.partition(".")[0] for name in loaded}
     assert packages <= {"minigrad", "layers", "numpy", *sys.stdlib_module_names}
-    late = ("views", "fast.compiler", "check", "optim", "data", "saving", "cli")
+    late = ("views", "distributed", "fast.compiler", "check", "optim", "data", "saving", "cli")
     assert not {f"minigrad.{name}" for name in late} & set(loaded)
     assert not {f"layers.{name}" for name in ("transformer", "rotary", "cost")} & set(loaded)

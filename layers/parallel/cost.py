@@ -8,12 +8,8 @@ sends 2 (p - 1) / p of an array in 2 (p - 1) messages (Thakur, Rabenseifner & Gr
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import NamedTuple
 
-import numpy as np
-
-from minigrad import distributed as dist
 from minigrad.errors import ArgumentError
 
 __all__ = [
@@ -21,7 +17,6 @@ __all__ = [
     "Machine",
     "Sizes",
     "StepTime",
-    "measured_machine",
     "step_time",
     "stops_paying",
 ]
@@ -128,28 +123,3 @@ def stops_paying(split: str, counts: list[int], sizes: Sizes, machine: Machine =
         if after >= time:
             return p
     return counts[-1]
-
-
-def measured_machine(ranks: object = None) -> Machine:
-    """This machine: a product of matrices, a copy, and sums over ranks, each the best of some."""
-    x = np.ones((768, 768), np.float32)
-    big = np.ones(1 << 22, np.float32)
-
-    def best(run: object, times: int = 7) -> float:
-        found = []
-        for _ in range(times):
-            start = perf_counter()
-            run()  # type: ignore[operator]
-            found.append(perf_counter() - start)
-        return min(found)
-
-    group = dist.world() if ranks is None else ranks
-    p = max(getattr(group, "size", 1), 2)
-    latency = best(lambda: dist.all_reduce(big[:1], group), 50) / (2 * (p - 1))
-    sent = 2 * (p - 1) / p * big.nbytes
-    return Machine(
-        flops=2 * 768**3 / best(lambda: x @ x),
-        memory=2 * big.nbytes / best(big.copy),
-        wire=sent / best(lambda: dist.all_reduce(big, group)),
-        latency=latency,
-    )
