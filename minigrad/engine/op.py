@@ -282,11 +282,8 @@ class Op:
 
     def count_flops(self, inputs: Any, settings: Any, out: Any) -> int | None:
         """Floating-point operations of one forward call, None where no cost is declared."""
-        return (
-            None
-            if self.flops is None
-            else int(self.ask(self.flops, **self._told(inputs, settings, out)))
-        )
+        told = self._told(inputs, settings, out)
+        return None if self.flops is None else int(self.ask(self.flops, **told))
 
     def count_vjp_flops(self, inputs: Any, settings: Any, out: Any, needed: Any) -> int | None:
         """Floating-point operations of the rules for the inputs at the positions `needed`."""

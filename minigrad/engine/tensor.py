@@ -6,6 +6,7 @@ needs a gradient, records one Node. Operators and methods are attached by `minig
 
 from __future__ import annotations
 
+import operator
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -28,6 +29,11 @@ _ndarray = np.ndarray
 _AS_IS = {_ndarray, float, int, bool, complex, type(None)}
 _frame = sys._getframe
 ON_DEMAND = 2  # of `_needs`: a gradient is computed only where it is asked for by name
+
+
+def _comparison(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A question about the entries, which is not recorded."""
+    return lambda self, other: compare(_seen(self), _array(other))
 
 
 class Tensor:
@@ -313,23 +319,10 @@ class Tensor:
 
     __hash__ = object.__hash__
 
-    def __eq__(self, other: object) -> Any:
-        return _seen(self) == _array(other)
-
-    def __ne__(self, other: object) -> Any:
-        return _seen(self) != _array(other)
-
-    def __lt__(self, other: Any) -> Any:
-        return _seen(self) < _array(other)
-
-    def __le__(self, other: Any) -> Any:
-        return _seen(self) <= _array(other)
-
-    def __gt__(self, other: Any) -> Any:
-        return _seen(self) > _array(other)
-
-    def __ge__(self, other: Any) -> Any:
-        return _seen(self) >= _array(other)
+    __eq__: Any = _comparison(operator.eq)
+    __ne__: Any = _comparison(operator.ne)
+    __lt__, __le__ = _comparison(operator.lt), _comparison(operator.le)
+    __gt__, __ge__ = _comparison(operator.gt), _comparison(operator.ge)
 
     def __bool__(self) -> bool:
         return bool(_seen(self))
@@ -378,10 +371,8 @@ class Tensor:
             )
         return _restored, (np.array(self._data, order="C"), self._needs, self._name, self.grad)
 
-    if TYPE_CHECKING:  # attached in minigrad/tracing.py
+    if TYPE_CHECKING:  # attached in minigrad/tracing.py, and by minigrad/ops from the registry
         _repr_mimebundle_: Callable[..., dict[str, str]]
-
-    if TYPE_CHECKING:  # attached in minigrad/ops/__init__.py, from the registry
         T: Tensor
         mT: Tensor
 
