@@ -44,7 +44,7 @@ class Row:
 
 
 class Comparison:
-    """What `t.compare(other)` finds: printed, it is a table; `draw` colours the graph by ratios."""
+    """What `t.compare(other)` finds: printed, it is a table; `draw`, `html` colour by ratios."""
 
     def __init__(self, here: Trace, there: Trace) -> None:
         here.judge()
@@ -105,6 +105,12 @@ class Comparison:
         from .picture import draw_trace
 
         return draw_trace(self.here, path, against=self, **options)
+
+    def html(self, path: str | Path, **options: Any) -> Path:
+        """The first run's page in colours of the ratio; the options are `Trace.html`'s."""
+        from .page import write_page
+
+        return write_page(self.here, path, against=self, **options)
 
     def to_dict(self) -> dict[str, Any]:
         """The rows as plain data."""

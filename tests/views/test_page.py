@@ -22,6 +22,8 @@ from minigrad.views.page.arrays import STEPS, Arrays, Limits, pack
 from minigrad.views.page.formulas import with_shapes
 from minigrad.views.pooling import pooled
 
+from . import conftest
+
 HOSTILE = [
     "</script><script>alert(1)</script>",
     "\"q' & <b>",
@@ -230,6 +232,16 @@ def test_the_fixed_scale_is_the_same_on_every_page(single: Trace) -> None:
     sizes = [e.gradient_rms for e in told]
     np.testing.assert_allclose(10.0 ** np.array(bounds["run"])[[0, -1]], [min(sizes), max(sizes)])
     assert (bounds["fixed"][0], bounds["fixed"][-1]) == (-8, 4)
+
+
+def test_a_page_of_two_runs_has_the_ratio_of_each_gradient(single: Trace, tmp_path: Path) -> None:
+    other = conftest.attention()
+    compared = single.compare(other)
+    record = record_of(compared.html(tmp_path / "both.html").read_text(encoding="utf-8"))
+    assert record["compared"]
+    found = [node["ratio"] for node in record["nodes"] if "ratio" in node]
+    wanted = [ratio for e in single.entries if (ratio := compared.ratio(e)) is not None]
+    assert found == wanted
 
 
 # ---------------------------------------------------------------- chapters

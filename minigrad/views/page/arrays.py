@@ -95,8 +95,7 @@ def pack(
     """One array: its shape and range, and its cells as base64 of little-endian float32.
 
     The range is of all entries, before pooling; the rms of those that no mask has set to -inf.
-    Cells outside what float32 holds well are divided by `scale`, a power of two. Of facts alone
-    there are no cells.
+    Cells outside what float32 holds well are divided by `scale`, a power of two. Facts have none.
 
     >>> pack(np.array([[1.0, 2.0]]))["data"]
     'AACAPwAAAEA='

@@ -19,6 +19,7 @@ from .heads import attention_of, tokens_of
 if TYPE_CHECKING:
     from ...recording.record import Edge, Entry
     from ...recording.trace import Trace
+    from ..comparison import Comparison
 
 __all__ = ["page_content"]
 LEFT_OUT = ("path", "needs_gradient", "value", "gradient")
@@ -32,11 +33,11 @@ def page_content(
     title: str | None = None,
     arrays: str = "pooled",
     scale: str = "run",
+    against: Comparison | None = None,
 ) -> dict[str, Any]:
     """Everything the page needs, ready for JSON.
 
-    Raises: ArgumentError for a record that is too long for a page, arrays too large, and values of
-        options that it does not know.
+    Raises: ArgumentError for a record or arrays too large, or unknown values of options.
     """
     if len(trace.entries) > MOST:
         raise ArgumentError(
@@ -46,7 +47,7 @@ def page_content(
     if scale not in ("run", "fixed"):
         raise ArgumentError(f"html(scale=...): scale must be 'run' or 'fixed', got {scale!r}")
     trace.judge()
-    made = _Content(Model(trace), Arrays(arrays), scale)
+    made = _Content(Model(trace, against=against), Arrays(arrays), scale)
     attention = attention_of(trace, made.arrays)
     return {
         "title": one_line(title or "One forward and backward pass"),
@@ -59,6 +60,7 @@ def page_content(
         "formulas": made.formulas.trees,
         "arrays": made.arrays.packed(),
         "kept": arrays,
+        "compared": against is not None,
         "scale": made.scale.bounds,
         "palette": {
             name: {"bin": theme.bins, "ink": [*map(ink_on, theme.bins)], "line": theme.lines}
@@ -98,7 +100,7 @@ class _Content:
         made |= self.copy(entry)
         made["unresponsive"] = self.model.unresponsive(entry)
         if entry.gradient is not None:
-            made["bin"] = self.bin(entry.gradient_rms, entry)
+            made |= self.sized(self.model.size(entry), entry)
         made |= self.formulas.of(entry) if entry.tex else {}
         return {key: value for key, value in made.items() if value not in (None, "", [], {})}
 
@@ -131,10 +133,11 @@ class _Content:
             made["over"] = ",".join(axes.letters)
         if edge.contribution is not None:
             made["sent"] = self.arrays.add(edge.contribution, trace.entries[edge.source].shape)
-            made["bin"] = self.bin(edge.contribution_rms, trace.entries[edge.target])
+            made |= self.sized(self.model.sent(edge), trace.entries[edge.target])
         return made
 
-    def bin(self, size: float | None, by: Entry) -> int:
-        """The colour of a gradient; what is not finite, or wrong, has one of its own: red."""
-        size = size or 0.0
-        return BINS if by.state == "wrong" or not isfinite(size) else self.scale.bin(size)
+    def sized(self, size: float | None, by: Entry) -> dict[str, Any]:
+        """The colour of a gradient, not finite or wrong in red; and its ratio, if compared."""
+        red = by.state == "wrong" or (size is not None and not isfinite(size))
+        colour = BINS if red else self.scale.bin(size or 0.0)
+        return {"bin": colour} | ({"ratio": size} if self.model.against and size else {})

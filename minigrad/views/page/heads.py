@@ -47,10 +47,7 @@ def _entropy(A: Any) -> Any:
 
 
 def _masks(forbidden: Any) -> dict[str, Any]:
-    """The masks there are, each once: a bit for each query and key; and which of them a head has.
-
-    Nothing if nothing is masked.
-    """
+    """The masks there are, each once, as bits for queries by keys; and which of them a head has."""
     if not forbidden.any():
         return {}
     heads = forbidden.reshape(-1, forbidden.shape[-2] * forbidden.shape[-1])

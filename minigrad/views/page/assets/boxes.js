@@ -51,8 +51,8 @@ function headingWidth(scope) {
 const rank = (x) => (typeof x === "number" ? x : Infinity); // what is not finite is larger than anything
 // The sizes of several gradients: one text, or the least and the largest.
 function spreadOf(some) {
-  const sizes = some.map((node) => rmsOf(node.gradient)).sort((a, b) => rank(a) - rank(b));
-  const [low, high] = [brief(sizes[0]), brief(sizes[sizes.length - 1])];
+  const sizes = some.map((node) => sizeAt(node)).sort((a, b) => rank(a) - rank(b));
+  const [low, high] = [sizeText(sizes[0]), sizeText(sizes[sizes.length - 1])];
   return low === high ? [low] : [low, `to ${high}`];
 }
 const WORST_FIRST = Object.keys(states);

@@ -23,7 +23,7 @@ function drawLine(line) {
     const shown = view.all ? line.wires.flatMap((wire) => wire.edges) : line.wires.map(edgeOnTop);
     const sent = shown.filter((edge) => edge.sent !== undefined);
     const top = sent.length ? Math.max(...sent.map((edge) => edge.bin)) : null;
-    const sizes = sent.map((edge) => rmsOf(edge.sent)).sort((a, b) => rank(a) - rank(b));
+    const sizes = sent.map((edge) => sizeSent(edge)).sort((a, b) => rank(a) - rank(b));
     const range = [...new Set([sizes[0], sizes[sizes.length - 1]].map((size) => digits(size, 3)))].join(
       " to ",
     );

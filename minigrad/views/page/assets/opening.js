@@ -36,7 +36,7 @@ function drawLegend(place) {
     digits(10 ** scale[i], 2),
   );
   place.append(
-    el("span", { class: "label" }, "gradient, rms"),
+    el("span", { class: "label" }, record.compared ? "gradient, there / here" : "gradient, rms"),
     el(
       "span",
       { class: "swatches", "aria-hidden": true },

@@ -11,7 +11,7 @@ function sizeOfGradient(node) {
   const graded = node.copies.filter((copy) => copy.gradient !== undefined);
   if (!isCopied(node)) {
     const bar = el("i", { class: `bin${node.bin} ${node.state}` });
-    bar.style.width = `${placeOn(rmsOf(node.gradient)) * 100}%`;
+    bar.style.width = `${placeOn(sizeAt(node)) * 100}%`;
     return el("span", { class: "row-bar" }, bar);
   }
   return el(
@@ -20,9 +20,9 @@ function sizeOfGradient(node) {
     graded.map((copy) => {
       const column = el("i", {
         class: `bin${copy.bin} ${copy.state}`,
-        title: `${copy.scope}: ${digits(rmsOf(copy.gradient))}, ${stateOf(copy).words}`,
+        title: `${copy.scope}: ${digits(sizeAt(copy))}, ${stateOf(copy).words}`,
       });
-      column.style.height = `${Math.max(4, placeOn(rmsOf(copy.gradient)) * 100)}%`;
+      column.style.height = `${Math.max(4, placeOn(sizeAt(copy)) * 100)}%`;
       return column;
     }),
   );
@@ -31,7 +31,7 @@ function gradientRow(node, actions) {
   const graded = node.copies.filter((copy) => copy.gradient !== undefined);
   const worst = worstOf(graded);
   const [low, high] = spreadOf(graded);
-  const figure = isCopied(node) ? [low, high && ` ${high}`] : [number("gradient-rms", rmsOf(node.gradient))];
+  const figure = isCopied(node) ? [low, high && ` ${high}`] : [number("gradient-rms", sizeAt(node))];
   return el(
     "tr",
     { class: worst },
@@ -81,7 +81,7 @@ function alongCopies(fold, actions) {
   const total = folds[fold].copies.length;
   const sizes = handed
     .flatMap((node) => node.copies)
-    .map((copy) => rmsOf(copy.gradient))
+    .map((copy) => sizeAt(copy))
     .filter((x) => typeof x === "number" && x > 0)
     .map(Math.log10);
   if (!sizes.length) return null;
@@ -89,14 +89,14 @@ function alongCopies(fold, actions) {
     Math.floor(Math.min(...sizes)),
     Math.max(Math.floor(Math.min(...sizes)) + 1, Math.ceil(Math.max(...sizes))),
   ];
-  const x = (i) => left + 8 + (i * (width - left - 60)) / Math.max(1, total - 1);
+  const x = (i) => left + 8 + (i * (width - left - 78)) / Math.max(1, total - 1);
   const y = (size) =>
     8 + (1 - (Math.max(low, Math.min(high, size)) - low) / (high - low)) * (height - bottom - 14);
   const every = Math.max(1, Math.ceil((high - low) / 4));
   const axis = count(high - low + 1)
     .filter((i) => i % every === 0)
     .flatMap((i) => [
-      svg("path", { class: "grid", d: `M${left} ${y(low + i)}H${width - 48}` }),
+      svg("path", { class: "grid", d: `M${left} ${y(low + i)}H${width - 66}` }),
       svg(
         "text",
         { class: "tick", x: left - 6, y: y(low + i) + 4, "text-anchor": "end" },
@@ -112,7 +112,7 @@ function alongCopies(fold, actions) {
   );
   const series = handed.map((node, nth) => {
     const points = node.copies
-      .map((copy) => ({ copy, i: numberIn(copy, fold), rms: rmsOf(copy.gradient) }))
+      .map((copy) => ({ copy, i: numberIn(copy, fold), rms: sizeAt(copy) }))
       .filter(({ rms }) => rms !== undefined);
     const place = ({ i, rms }) => [
       x(i),
@@ -155,7 +155,7 @@ function alongCopies(fold, actions) {
     )
     .join("; ");
   return section(
-    `Gradient along ${folds[fold].name}`,
+    `${record.compared ? "Ratio" : "Gradient"} along ${folds[fold].name}`,
     svg(
       "svg",
       {

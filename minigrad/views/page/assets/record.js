@@ -51,6 +51,10 @@ const tupleOf = (node) =>
 const stateOf = (node) => ({ name: node.state, glyph: states[node.state][0], words: states[node.state][1] });
 const rmsOf = (array) => (array === undefined ? undefined : arrays[array].rms);
 
+// The size of a gradient; of two runs compared, the other's over this one's.
+const sizeAt = (node) => (record.compared ? node.ratio : rmsOf(node.gradient));
+const sizeSent = (edge) => (record.compared ? edge.ratio : rmsOf(edge.sent));
+const sizeText = (size) => `${record.compared && size !== undefined ? "×" : ""}${brief(size)}`;
 const ALARM = record.scale.length - 1; // the bin of what is not finite
 // A wrong gradient, or a value that is not finite.
 const faulty = (some) => some.some((node) => node.broken || (node.check && !node.check.ok));

@@ -82,6 +82,8 @@ function facts(node, actions) {
     );
   for (const [name, text] of Object.entries(node.settings || {})) rows.push(...stat(name, settingOf(text)));
   rows.push(...stat("gradient", stateBadge(node)));
+  if (node.ratio !== undefined)
+    rows.push(...stat("there / here", "×", number("ratio", node.ratio, digits(node.ratio, 3))));
   if (node.reach !== undefined)
     rows.push(
       ...stat(
