@@ -101,7 +101,7 @@ def padded(x: Any, places: _Places, fill: float = 0.0) -> Any:
     turned = np.moveaxis(x, 0, -1)
     N, C = places.lead
     if turned.shape == (C, *places.padded, N):
-        return turned
+        return np.ascontiguousarray(turned)
     whole = np.full((C, *places.padded, N), fill, x.dtype)
     whole[places.inside] = turned
     return whole

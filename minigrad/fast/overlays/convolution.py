@@ -52,7 +52,8 @@ def _(x, size, stride=None, padding=0):
 @max_pool.fast.vjp("x")
 def _(g, x, out, size, stride, padding):
     places = places_of(x.shape, size, size if stride is None else stride, padding)
-    whole, out, g = padded(x, places, -np.inf), np.moveaxis(out, 0, -1), np.moveaxis(g, 0, -1)
+    whole = padded(x, places, -np.inf)
+    out, g = (np.ascontiguousarray(np.moveaxis(y, 0, -1)) for y in (out, g))
     total, left = np.zeros(whole.shape, g.dtype), np.ones(out.shape, bool)
     for at in places.slices:
         first = whole[at] == out
