@@ -36,7 +36,11 @@ class Listener:
 
     Further events, of which few need to hear, are told by name (see `tell`): one that records
     programs has methods `read`, `made`, `assigned` and the like.
+
+    Attributes: shows_inputs: whether it wants the gradients of inputs that nobody else asks for.
     """
+
+    shows_inputs = True
 
     def enter(self, op: Any, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
         """An op is about to run."""

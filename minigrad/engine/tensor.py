@@ -423,7 +423,8 @@ def tensor(data: Any, requires_grad: bool | str = False, name: str | None = None
         raise DTypeError(f"tensor(data): dtype must be numeric, got {array.dtype}")
     made = Tensor(array)
     made.requires_grad = bool(requires_grad)
-    if requires_grad == "on demand" and not current().listeners:  # who listens wants them all
+    shown = any(listener.shows_inputs for listener in current().listeners)
+    if requires_grad == "on demand" and not shown:
         made._needs = ON_DEMAND
     made.name = name
     tell("made", made, data)

@@ -53,6 +53,8 @@ class Recorder(OutsideOps, Listener):
         reason, remedy: why the step must run eagerly, or None, and what to do about it.
     """
 
+    shows_inputs = False
+
     def __init__(self, found: Dependencies, fresh: list[tuple[str, str, Any]]) -> None:
         super().__init__()
         self.program, self._found, self.remedy = Program(), found, ""
@@ -206,11 +208,13 @@ class Recorder(OutsideOps, Listener):
         self.program.op, self.program.path = f"d_{node.op.name}", f"backward of {node.path}"
         args, op = (gradient, handed), node.op
         self.program.once |= op.effect
-        symbols = None if op.effect else self._followed(rules, args, arrays)
+        shown = tuple([a for a in arrays if a is not None])
+        rules = rules if len(shown) == len(arrays) else _asked_for(rules)
+        symbols = None if op.effect else self._followed(rules, args, shown)
         if symbols is None:
-            shown = [a for a in arrays if a is not None]
-            symbols = self._whole(op, f"{op.name}_backward", rules, args, shown, True)
-        return symbols
+            symbols = self._whole(op, f"{op.name}_backward", rules, args, [*shown], True)
+        found = iter(symbols)
+        return [None if a is None else next(found) for a in arrays]
 
     def backward(self, node: Any, gradient: Any, contributions: Any, seconds: float) -> None:
         if gradient.__class__ is not Symbol:
@@ -340,6 +344,11 @@ class Recorder(OutsideOps, Listener):
             return item
         self.refuse(f"a {type(item).__name__} is returned", "return tensors, arrays or numbers")
         return None
+
+
+def _asked_for(rules: Callable[..., Any]) -> Callable[..., Any]:
+    """The rules without the gradients that nobody asks for."""
+    return lambda gradient, saved: tuple([x for x in rules(gradient, saved) if x is not None])
 
 
 def _what_ran(op: Op, node: Node | None, inputs: Any, settings: Any) -> tuple[Any, tuple[str, ...]]:
