@@ -98,6 +98,8 @@ class _Run:
         angle = [self.middle(row, "cosine") for row in self.weights]
         self.ratio = float(np.median([x for x in ratio if x is not None] or [1e-3]))
         self.cosine = float(np.median([x for x in angle if x is not None] or [0.0]))
+        ends = [found[-1][1] for row in self.weights if (found := flow.series(row.path, "drift"))]
+        self.drift = float(np.median(ends or [0.0]))
 
     def learned(self, share: float) -> bool:
         """Whether the loss fell below this share of where it began."""
@@ -286,15 +288,19 @@ def _not_learning(why: str) -> Callable[[_Run], Iterator[Finding]]:
 
 
 def _oscillating(run: _Run) -> Iterator[Finding]:
-    if not run.known or run.learned(0.3):
+    """It swings by more than batches differ while updates are large, or gradients turn about."""
+    if not run.known:
         return
-    later = run.loss[len(run.loss) // 4 :]
+    later, start = run.loss[len(run.loss) // 4 :], abs(run.start)
     swing = float(np.median(np.abs(np.diff(later))))
     level = float(np.median(np.abs(later)))
-    large = run.ratio > 0.015  # updates so large that less of a swing is due to them
-    wide = swing > (0.12 if large else 0.2) * level and swing > 0.05 * abs(run.start)
+    large = run.ratio > 0.015  # then less of a swing is due to the batches
+    wild = large and (swing > 0.25 * start or swing > max(0.8 * level, 0.1 * start))
+    wide = swing > (0.12 if large else 0.2) * level and swing > 0.05 * start
+    fast = run.ratio > 0.01 or run.cosine < -0.1 or run.drift > 3  # weights far from their start
+    wide = wide and fast and not run.learned(0.3)
     against = run.cosine < -0.2 and run.ratio > 0.03 and not run.learned(0.5)
-    if (wide and (run.ratio > 0.01 or run.cosine < -0.1)) or against:
+    if wild or wide or against:
         text = (
             f"the loss moves by {swing:.2g} from step to step, around {level:.2g}; updates are "
             f"{run.ratio:.1g} of the weights, the cosine of successive gradients {run.cosine:.2f}"
@@ -328,7 +334,7 @@ def _too_fast(run: _Run) -> Iterator[Finding]:
 
 def _slow(run: _Run) -> Iterator[Finding]:
     drifts = [d[-1][1] for row in run.weights if (d := run.flow.series(row.path, "drift"))]
-    if not drifts or run.flow.steps < STEPS or run.learned(0.8):
+    if not drifts or run.flow.steps < STEPS or run.learned(0.5):
         return
     if 0 < run.ratio < SLOW and max(drifts) < 5e-3:
         text = (
