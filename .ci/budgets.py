@@ -31,7 +31,7 @@ ROOMS = {
     "engine": Room(["minigrad/engine"], [], 2000, 1450),
     "ops": Room(["minigrad/ops"], [], 5350, 2800),
     "beside them": Room([f"minigrad/{name}" for name in BESIDE], [], 2300, 1500),
-    "recording": Room(["minigrad/recording"], [], 1600, 1300),
+    "recording": Room(["minigrad/recording"], [], 2700, 1300),
     "views": Room(["minigrad/views", "minigrad/tracing", "minigrad/watching"], [], 6800, 4200),
     "fast, less compiler": Room(["minigrad/fast"], ["minigrad/fast/compiler"], 3110, 2000),
     "fast/compiler": Room(["minigrad/fast/compiler"], [], 3970, 2600),
