@@ -19,7 +19,6 @@ from .heads import attention_of, tokens_of
 if TYPE_CHECKING:
     from ...recording.record import Edge, Entry
     from ...recording.trace import Trace
-    from ..comparison import Comparison
 
 __all__ = ["page_content"]
 LEFT_OUT = ("path", "needs_gradient", "value", "gradient")
@@ -33,7 +32,7 @@ def page_content(
     title: str | None = None,
     arrays: str = "pooled",
     scale: str = "run",
-    against: Comparison | None = None,
+    against: Any = None,  # a Comparison with another run
 ) -> dict[str, Any]:
     """Everything the page needs, ready for JSON.
 
