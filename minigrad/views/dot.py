@@ -21,7 +21,6 @@ from .verdict import verdict
 
 if TYPE_CHECKING:
     from ..recording.trace import Trace
-    from .comparison import Comparison
 
 __all__ = ["Dot", "trace_dot"]
 
@@ -51,11 +50,11 @@ def trace_dot(
     focus: str | None = None,
     fold: bool = True,
     saved: bool | None = None,
-    against: Comparison | None = None,
+    against: Any = None,
 ) -> Dot:
     """Write a trace as DOT. The arguments are those of `Trace.draw`.
 
-    Args: against: another run, for colours of the ratio.
+    Args: against: a Comparison with another run, for colours of the ratio.
     Raises: ArgumentError for a value it does not know; MissingDependencyError without graphviz.
     """
     for name, value, known in (

@@ -103,7 +103,7 @@ def _signature(trace: Trace, home: dict[int, str], path: str, ops: list[Entry]) 
             entry.name,
             entry.shape,
             entry.needs,
-            () if path.endswith("]") else tuple(entry.settings.items()),  # steps take other indices
+            tuple((k, v) for k, v in entry.settings.items() if k != "index"),  # a step's number
             tuple((edge.input, at.get(edge.source)) for edge in trace.into(entry)),
         )
         for entry in ops

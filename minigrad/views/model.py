@@ -5,11 +5,12 @@ Every view reads a record through this. It holds no markup.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from ..recording.reach import Path
     from ..recording.record import Checks, Edge, Entry
     from ..recording.trace import Trace
-    from .comparison import Comparison
 
 __all__ = ["STATES", "Model", "Spread", "Strip", "largest", "parts", "ranged"]
 
@@ -53,9 +53,7 @@ class Model:
     ('squares', 'multiply', '1.0 to 3.2')
     """
 
-    def __init__(
-        self, trace: Trace, *, fold: bool = True, against: Comparison | None = None
-    ) -> None:
+    def __init__(self, trace: Trace, *, fold: bool = True, against: Any = None) -> None:
         trace.judge()
         self.trace, self.against = trace, against
         self.home, self.fold = self._folded() if fold else (_homes(trace, {}), Fold())
@@ -173,7 +171,8 @@ class Model:
             if leads:
                 lead = max(leads, key=lambda i: (i in handed, len(sizes[scope, i]), i))
                 copies, label = sizes[scope, lead], self.label(self.trace.entries[lead])
-                kind = "step" if "[" in scope.rpartition("/")[2] else "block"
+                name = scope.rpartition("/")[2]
+                kind = "step" if "[" in name else re.split(r"[\W\d_]", name)[0] or "copy"
                 found[scope] = Strip(label, kind, [copies.get(n) for n in range(times)])
         return found
 
@@ -232,7 +231,7 @@ class Strip:
     """The size of one gradient in each copy of a fold, against time or depth."""
 
     label: str  # whose
-    kind: str  # of copies: "step" or "block"
+    kind: str  # of copies, such as "step" or "block"
     sizes: list[float | None]
 
     @property

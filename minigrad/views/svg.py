@@ -21,9 +21,9 @@ _TAG = re.compile(r"<[a-zA-Z][^<>]*>")
 _GROUP = re.compile(
     r'(<g id="([^"]+)" class="(?:node|edge|cluster|graph)[^"]*"[^>]*>\s*)(<title>[^<]*</title>\s*)?'
 )
-_SCOPE = re.compile(  # the frame of a scope, and its name
+_SCOPE = re.compile(  # the frame of a scope, its name, and the strip beneath
     r'(<g id="[^"]+" class="cluster scope">\s*(?:<title>[^<]*</title>\s*)?'
-    r'<path fill="([^"]+)"[^>]*>\s*)((?:<text[^<]*</text>\s*)+)'
+    r'<path fill="([^"]+)"[^>]*>\s*)((?:(?:<text[^<]*</text>|<polygon[^>]*/>)\s*)+)'
 )
 _FAMILY = "Helvetica,Arial,'Liberation Sans','DejaVu Sans Condensed',sans-serif"  # of one width
 
@@ -61,7 +61,7 @@ def _raised(svg: str) -> str:
     names: list[str] = []
 
     def lift(found: re.Match[str]) -> str:
-        rim = f' stroke="{found[2]}" stroke-width="3" stroke-linejoin="round" paint-order="stroke"'
+        rim = f' stroke="{found[2]}" stroke-width="6" stroke-linejoin="round" paint-order="stroke"'
         names.extend(line.replace("<text", f"<text{rim}") for line in found[3].splitlines())
         return found[1]
 

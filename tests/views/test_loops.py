@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import Module
+from layers import LSTM, Module
 from minigrad.engine.errors import ArgumentError
 from minigrad.tracing import Trace
 from minigrad.views import outline as outlines
@@ -55,6 +55,15 @@ def test_calls_of_one_module_in_a_loop_are_steps_without_any_scope_named() -> No
     assert model.home[model.trace["cell/h"].id] == "step[19]/cell"
     line = next(line for line in outline(model).lines if line.steps)
     assert (line.source.label, line.steps, len(line.edges)) == ("h", {1}, 19)
+
+
+def test_steps_that_a_layer_names_fold_though_each_takes_another_index() -> None:
+    x = mg.tensor(rng.normal(size=(3, 20, 5)), requires_grad=True)
+    with mg.trace() as t:
+        mg.mean(LSTM(5, 7, rng=rng, method="steps")(x)).backward()
+    model = Model(t)
+    assert list(model.fold.times.values()) == [20]
+    assert len(outline(model).boxes) < 40
 
 
 def test_the_strip_holds_the_gradient_of_each_step_in_order() -> None:
