@@ -102,7 +102,7 @@ class Model:
         """Where the gradient shrinks or grows most, by how much, and by which op."""
         path = self.path
         if self.against is not None:
-            return self.against.summary
+            return str(self.against.summary)
         if path is None:
             return ""
         factor = max(path.whole, 1 / path.whole)

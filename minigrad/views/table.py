@@ -62,14 +62,6 @@ CHECKS = (
     Column("difference", right=True),
     Column(""),
 )
-WRONG = (
-    Column("step", shrink="start"),
-    Column("op"),
-    Column("rule of", shrink="end"),
-    Column("difference", right=True),
-    Column("allowed", right=True, drop=1),
-    Column("measured by", drop=2),
-)
 
 
 def trace_table(
@@ -213,7 +205,7 @@ def checks_table(
     steps = [paint("good" if agrees else "alarm", said)] if said else []
     if not checks:
         none = "no layer with hand-derived steps ran in this trace"
-        return finished("\n".join([*(_wrong_steps(checks, width)), *steps]) or none, plainly)
+        return finished("\n".join(steps) or none, plainly)
     parts: list[str] = []
     for scope, group in groupby(checks, key=lambda check: check.scope):
         rows = []
@@ -225,20 +217,9 @@ def checks_table(
             grid(CHECKS, rows, wide(width)),
             "",
         ]
-    parts += _wrong_steps(checks, width)
     by_hand = textwrap.fill(_verdict(checks), wide(width))
     lines = [paint("good" if checks.first_wrong is None else "alarm", by_hand), *steps]
     return finished("\n".join([*parts, *lines]), plainly)
-
-
-def _wrong_steps(checks: Checks, width: int | None) -> list[str]:
-    """The backward steps that their numeric derivatives contradict, as they ran."""
-    wrong = [step for step in checks.steps if not step.ok]
-    rows = [
-        [one_line(s.path), s.op, s.input, f"{s.difference:.1e}", f"{s.tolerance:.0e}", s.method]
-        for s in wrong
-    ]
-    return ["backward steps that are WRONG", grid(WRONG, rows, wide(width)), ""] if rows else []
 
 
 def _step_rows(step: list[Check], ascii: bool, paint: Paint) -> list[list[str]]:
