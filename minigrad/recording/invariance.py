@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.op import registry
+from ..engine.errors import MinigradError
+from ..engine.op import EXPLAINED
 from .record import Entry, rms
 from .recorder import Recorder
 
@@ -43,7 +44,8 @@ def _why_unseen(trace: Recorder, leaf: Entry) -> str:
     """Which ops keep it from the loss; empty if it is not kept, or nobody can tell."""
     rng = np.random.default_rng(leaf.id)
     moves: dict[int, Any] = {leaf.id: rng.uniform(0.5, 1.5, leaf.shape)}
-    waiting, seen, reasons = [leaf.id], {leaf.id}, []
+    reasons: list[Entry] = []
+    waiting, seen = [leaf.id], {leaf.id}
     while waiting:
         one = min(waiting)  # what it was computed from is known by then
         waiting.remove(one)
@@ -53,7 +55,7 @@ def _why_unseen(trace: Recorder, leaf: Entry) -> str:
             if move is None or not rms(usual) or len(moves) > MOST:
                 return ""
             if rms(move) <= STILL * np.finfo(float).eps * rms(usual):
-                reasons.append(trace.entries[one].op or "")
+                reasons.append(trace.entries[one])
                 continue
             moves[one] = move
         ahead = {edge.target for edge in trace.uses(trace.entries[one])} - seen
@@ -61,7 +63,8 @@ def _why_unseen(trace: Recorder, leaf: Entry) -> str:
         if not ahead and one in trace.roots:
             return ""
         waiting, seen = [*waiting, *ahead], seen | ahead
-    unseen = [f"{op} does not see {registry[op].unseen or 'it'}" for op in dict.fromkeys(reasons)]
+    ops = dict.fromkeys(call.op for one in reasons if (call := trace.call_of(one)) is not None)
+    unseen = [f"{op.name} does not see {op.unseen or 'it'}" for op in ops]
     return ", ".join(unseen)
 
 
@@ -73,4 +76,8 @@ def _move(trace: Recorder, entry: Entry, moves: dict[int, Any]) -> Any:
     values = trace.inputs_of(call)
     steps = [moves.get(-1 if k is None else k) for k in call.sources]
     wide = [x if m is None else x + 1j * STEP * m for x, m in zip(values, steps, strict=True)]
-    return np.imag(call.run(wide)) / STEP
+    try:
+        with np.errstate(all="ignore"):
+            return np.imag(call.run(wide)) / STEP
+    except (*EXPLAINED, MinigradError):  # an op of one's own may take no complex numbers
+        return None
