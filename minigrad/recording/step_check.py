@@ -15,6 +15,7 @@ Directions are made from the step's number, so the same program gives the same r
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,15 +33,15 @@ STEP = 6e-6  # about the cube root of float64's rounding unit: best for central 
 KINK = 1e-3  # the slopes on both sides of a smooth point differ by less than this part of them
 EPS = {8: 2.3e-16, 4: 1.2e-7}
 TOLERANCES = {8: 1e-9, 4: 1e-4, 2: 5e-2}
+VAGUE = 0.2  # a tolerance that would tell nothing
 COARSEST = 1e-5  # what central differences can tell
 POOL = 8191  # random numbers that directions are cut from: a prime, in step with no axis
 
 
 class Slope(NamedTuple):
-    """f'(x) d, from both sides of x if they may differ, and how far rounding may have moved it."""
+    """f'(x) d, or that from both sides of x, and how far rounding may have moved it."""
 
-    right: Any
-    left: Any
+    sides: list[Any]
     noise: float
     method: str
 
@@ -62,7 +63,9 @@ def check_step(
         return f"{call.op.name} refused other arguments: {error}".splitlines()[0]
     if not all(np.isfinite(check.difference) for check in found):
         return "not finite"
-    return max(found, key=lambda check: check.difference / check.tolerance)
+    worst = max(found, key=lambda check: check.difference / check.tolerance)
+    told = worst.tolerance < VAGUE or not worst.difference
+    return worst if told else "too near kinks to tell"
 
 
 def _together(op: Op, names: list[str]) -> list[list[str]]:
@@ -89,22 +92,30 @@ class _Step:
         places = {self.names.index(name): sent[name] for name in moved}
         toward = {i: _direction(self.values[i], 31 * self.entry.id + i) for i in places}
         mine = sum(_dot(c, toward[i]) for i, c in places.items())
-        slope = self.slope(toward, moved[0])
-        parts = [
-            np.multiply(self.g, side) for side in (slope.right, slope.left) if side is not None
-        ]
+        found = self.compared(mine, [*places.values()], moved, self.slope(toward, moved[0]))
+        if not found.ok and found.method == "central differences":  # there may be kinks
+            sides = self.slope(toward, moved[0], both=True)
+            found = self.compared(mine, [*places.values()], moved, sides)
+        return found
+
+    def compared(self, mine: float, sent: list[Any], moved: list[str], slope: Slope) -> StepCheck:
+        parts = [np.multiply(self.g, side) for side in slope.sides]
         gap = abs(mine - sum(float(part.sum()) for part in parts) / len(parts))
-        bytes = min(x.dtype.itemsize for x in (self.g, *places.values()))
-        sizes = [_length(c) for c in places.values()] + [_dot(part, part) ** 0.5 for part in parts]
+        bytes = min(x.dtype.itemsize for x in (self.g, *sent))
+        sizes = [*map(_length, sent), *(_dot(part, part) ** 0.5 for part in parts)]
         size = max(*sizes, FLOOR[bytes] * self.length) or 1.0
         allowed = slope.noise * self.length + (_kinks(*parts) if len(parts) > 1 else 0.0)
-        tolerance = max(COARSEST * (len(parts) > 1), TOLERANCES[bytes]) + allowed / size
+        least = COARSEST if slope.method == "central differences" else 0.0
+        tolerance = max(least, TOLERANCES[bytes]) + allowed / size
         names = ", ".join(moved[:3]) + " …" * (len(moved) > 3)
         where = (self.entry.id, self.entry.path, self.call.op.name)
         return StepCheck(*where, names, gap / size, tolerance, slope.method)
 
-    def slope(self, toward: dict[int, Any], name: str) -> Slope:
-        """The derivative of the kernel in a direction, given for each input moved."""
+    def slope(self, toward: dict[int, Any], name: str, both: bool = False) -> Slope:
+        """The derivative of the kernel in a direction, given for each input moved.
+
+        Args: both: from both sides, where only differences serve.
+        """
         op = self.call.op
         own = name if name in op.inputs else op.inputs[0]
         sizes = [facts_of(self.values[i]).unmasked_rms for i in toward]
@@ -114,16 +125,17 @@ class _Step:
             scale = max(facts_of(here).unmasked_rms, *sizes, 0.0) or 1.0
             gap = self.less(self.moved(toward, scale), here)
             noise = 4 * EPS[gap.dtype.itemsize]  # of what is no larger than the scale
-            return Slope(np.divide(gap, scale), None, noise, "exact difference")
+            return Slope([np.divide(gap, scale)], noise, "exact difference")
         if op.analytic:
             there = self.moved(toward, 1j * TINY_STEP[wide])
-            return Slope(np.imag(there) / TINY_STEP[wide], None, 0.0, "complex step")
-        step = STEP * max(1.0, *sizes)
+            return Slope([np.imag(there) / TINY_STEP[wide]], 0.0, "complex step")
+        step = STEP * (max(sizes) or 1.0)
         toward = {i: d.astype(float) for i, d in toward.items()}
-        behind, here, there = (self.moved(dict(toward), k * step) for k in (-1.0, 0.0, 1.0))
-        sides = self.less(there, here) / step, self.less(here, behind) / step
-        noise = 4 * EPS[8] * facts_of(here).unmasked_rms / step
-        return Slope(*sides, noise, "central differences")
+        ends = [self.moved(toward, k * step) for k in ((-1.0, 0.0, 1.0) if both else (-1.0, 1.0))]
+        noise = 4 * EPS[8] * facts_of(ends[0]).unmasked_rms / step
+        apart = step if both else 2 * step
+        sides = [self.less(b, a) / apart for a, b in pairwise(ends)]
+        return Slope(sides, noise, "central differences")
 
     def moved(self, toward: dict[int, Any], scale: complex) -> Any:
         """The kernel's result at x + scale · d."""

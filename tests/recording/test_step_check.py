@@ -104,6 +104,15 @@ def test_what_was_not_measured_is_counted_with_its_reason() -> None:
     assert checks.unchecked == {"a hook may have changed its gradients": 1}
 
 
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e9])
+def test_the_step_of_a_difference_is_of_the_size_of_what_it_moves(size: float) -> None:
+    """A step of one size for all would cross every kink of small numbers, and prove nothing."""
+    x = mg.tensor(size * X, requires_grad=True)
+    with wrong_rules("relu", 1.001), mg.trace(check="ops") as t:
+        mg.sum(mg.relu(x) * 3.0).backward()
+    assert [step.op for step in t.check().steps if not step.ok] == ["relu"]
+
+
 def test_a_leaf_that_was_overwritten_between_two_steps_is_checked_as_it_was() -> None:
     w = mg.tensor([2.0, 3.0], requires_grad=True, name="w")
     with mg.trace() as t:
