@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from .loss import cross_entropy_loss
     from .losses import BCEWithLogitsLoss, CrossEntropyLoss, HuberLoss, KLDivLoss, MSELoss, NLLLoss
     from .norm import LayerNorm, RMSNorm
+    from .pretrained import load_pretrained, load_state
     from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
     from .relative import RelativePosition, TransformerXLPosition
     from .rotary import Rotary, apply_rotary, rotary_angles
@@ -162,6 +163,8 @@ __all__ = [
     "linear_attention",
     "linformer_attention",
     "llama3_frequencies",
+    "load_pretrained",
+    "load_state",
     "lstm_steps",
     "memory_by_array",
     "merge_heads",
@@ -218,6 +221,7 @@ __getattr__, __dir__ = lazy_imports(
         "initial": "INITIALISERS initial",
         "convolution": "AvgPool1d AvgPool2d BatchNorm Conv1d Conv2d Flatten GroupNorm MaxPool1d "
         "MaxPool2d",
+        "pretrained": "load_pretrained load_state",
         "losses": "BCEWithLogitsLoss CrossEntropyLoss HuberLoss KLDivLoss MSELoss NLLLoss",
     },
 )

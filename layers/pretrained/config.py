@@ -1,0 +1,98 @@
+"""A config.json that notes what was asked of it, so that nothing in it is passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from minigrad.errors import ArgumentError
+
+__all__ = ["Config"]
+
+NEUTRAL = (
+    "architectures model_type transformers_version torch_dtype dtype _name_or_path name_or_path "
+    "auto_map initializer_* use_cache *_token_id *dropout* *pdrop* summary_* task_specific_params "
+    "gradient_checkpointing output_* return_dict id2label label2id problem_type "
+    "*attn_implementation cache_implementation pretraining_tp n_ctx reorder_and_upcast_attn"
+).split()
+"""Keys that change nothing a loaded model computes; its layers drop nothing out."""
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+_REQUIRED = object()
+
+
+class Config:
+    """A checkpoint's settings; an ArgumentError names a key that cannot be followed."""
+
+    def __init__(self, entries: Mapping[str, Any], path: Any, most: int) -> None:
+        self.entries, self.path, self.most = entries, path, most
+        self.asked: set[str] = set()
+
+    def error(self, why: str) -> ArgumentError:
+        return ArgumentError(f"load_pretrained: {self.path}/config.json: {why}")
+
+    def get(self, key: str, default: Any = _REQUIRED) -> Any:
+        """The value of a key; the default where it is missing or null."""
+        self.asked.add(key)
+        value = self.entries.get(key)
+        if value is None and default is _REQUIRED:
+            raise self.error(f"{key} is missing")
+        return default if value is None else value
+
+    def size(self, key: str, default: Any = _REQUIRED) -> int:
+        """A positive integer, no larger than the files hold entries."""
+        value = self.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise self.error(f"{key} must be a positive integer, got {value!r}")
+        if value > self.most:
+            raise self.error(f"{key} = {value} is more than all entries of the files, {self.most}")
+        return value
+
+    def number(self, key: str, default: Any = _REQUIRED) -> Any:
+        """A positive number, or the default."""
+        value = self.get(key, default)
+        if value is default:
+            return value
+        if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+            raise self.error(f"{key} must be a positive number, got {value!r}")
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.get(key, default)
+        if not isinstance(value, bool):
+            raise self.error(f"{key} must be true or false, got {value!r}")
+        return value
+
+    def only(self, **allowed: Any) -> None:
+        """Refuse other values of these keys: what they would change is not understood."""
+        for key, value in allowed.items():
+            if self.get(key, value) != value:
+                raise self.error(f"{key} = {self.entries[key]!r} is not understood, only {value!r}")
+
+    def activation(self, key: str, default: str) -> str:
+        name = self.get(key, default)
+        if not isinstance(name, str) or name not in ACTIVATIONS:
+            raise self.error(f"{key} = {name!r} is not one of {', '.join(ACTIVATIONS)}")
+        return ACTIVATIONS[name]
+
+    def check_all_asked(self) -> None:
+        """Refuse keys that nobody asked for, unless they are null or change nothing."""
+        unknown = [
+            f"{key} = {value!r:.40}"
+            for key, value in self.entries.items()
+            if value is not None
+            and key not in self.asked
+            and not any(fnmatchcase(key, pattern) for pattern in NEUTRAL)
+        ]
+        if unknown:
+            raise self.error(
+                f"{', '.join(unknown)}: not understood, and may change what the model computes"
+            )

@@ -1,0 +1,203 @@
+"""The folder of a checkpoint: its JSON, and its tensors, mapped into memory and not yet read."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minigrad.errors import ArgumentError, FileError, MissingDependencyError
+
+__all__ = ["Folder", "Stored", "imported", "narrowed", "open_folder", "widened", "write_folder"]
+
+KEPT = (
+    "config.json generation_config.json model.safetensors.index.json modules.json "
+    "sentence_bert_config.json special_tokens_map.json tokenizer.json tokenizer_config.json "
+    "vocab.txt vocab.json merges.txt 1_Pooling/config.json"
+).split()
+"""Small files that are read with a model, and written with it again."""
+DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4"}
+DTYPES |= {"U8": "|u1", "I8": "|i1", "BOOL": "|b1"}
+NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}
+NAMES |= {"I32": "int32", "U8": "uint8", "I8": "int8", "BOOL": "bool"}
+
+
+class Stored(NamedTuple):
+    """One tensor of a file: the file's name, the format's dtype, and the entries as they lie there.
+
+    Of bfloat16, which NumPy has not, the array holds the bits.
+    """
+
+    file: str
+    kind: str
+    array: NDArray[Any]
+
+
+@dataclass
+class Folder:
+    """What a checkpoint's folder holds: small files whole, and tensors by name."""
+
+    path: Path
+    files: dict[str, bytes] = field(default_factory=dict)
+    tensors: dict[str, Stored] = field(default_factory=dict)
+
+    def json(self, name: str) -> Any:
+        """A small file's JSON, which must be an object (or, in modules.json, a list)."""
+        try:
+            found = json.loads(self.files[name])
+        except (ValueError, RecursionError) as error:
+            raise FileError(f"{self.path / name} is not JSON: {error}") from error
+        if not isinstance(found, dict | list):
+            raise FileError(f"{self.path / name} must hold a JSON object, got {found!r:.40}")
+        return found
+
+    def entries(self) -> int:
+        """How many entries all tensors have."""
+        return sum(stored.array.size for stored in self.tensors.values())
+
+
+def open_folder(path: str | os.PathLike[str]) -> Folder:
+    """The folder's small files, and its tensors, mapped: pages are read when they are used.
+
+    Raises: FileError for what is missing, damaged, or of another format.
+    """
+    folder = Folder(Path(path))
+    if not folder.path.is_dir():
+        raise FileError(f"load_pretrained: no such folder: {folder.path}")
+    for name in KEPT:
+        if (folder.path / name).is_file():
+            folder.files[name] = (folder.path / name).read_bytes()
+    if "config.json" not in folder.files:
+        raise FileError(f"load_pretrained: {folder.path} has no config.json")
+    for file, expected in _shards(folder).items():
+        tensors = _mapped(folder.path / file)
+        if expected is not None and (differ := expected ^ tensors.keys()):
+            raise FileError(
+                f"{folder.path / file}: the index and the file disagree about {_some(differ)}"
+            )
+        folder.tensors |= tensors
+    return folder
+
+
+def _shards(folder: Folder) -> dict[str, set[str] | None]:
+    """The files that hold tensors, and what the index says is in each; None without an index."""
+    if "model.safetensors.index.json" in folder.files:
+        index = folder.json("model.safetensors.index.json")
+        found: dict[str, set[str] | None] = {}
+        weights = index.get("weight_map") if isinstance(index, dict) else None
+        if not isinstance(weights, dict) or not weights:
+            raise FileError(f"{folder.path}: model.safetensors.index.json has no weight_map")
+        for name, file in weights.items():
+            if not isinstance(file, str) or Path(file).name != file:
+                raise FileError(f"{folder.path}: the index names a file outside: {file!r}")
+            found.setdefault(file, set()).add(name)  # type: ignore[union-attr]
+        return found
+    names = sorted(file.name for file in folder.path.glob("*.safetensors"))
+    if "model.safetensors" in names or len(names) == 1:
+        return {"model.safetensors" if "model.safetensors" in names else names[0]: None}
+    pickled = [file.name for file in folder.path.glob("*.bin")]
+    why = f" ({pickled[0]} is pickled, and never read)" if pickled else ""
+    what = "several .safetensors and no index" if names else f"no .safetensors file{why}"
+    raise FileError(f"load_pretrained: {folder.path} has {what}")
+
+
+def _mapped(path: Path) -> dict[str, Stored]:
+    """The tensors of one file; the safetensors library checks its header first."""
+    safetensors = imported("safetensors")
+    try:
+        with safetensors.safe_open(path, "np"):
+            pass
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(length))
+    except FileNotFoundError as error:
+        raise FileError(f"load_pretrained: no such file: {path}") from error
+    except (safetensors.SafetensorError, OSError, ValueError, RecursionError) as error:
+        raise FileError(f"load_pretrained: {path} is damaged: {error}") from error
+    header.pop("__metadata__", None)
+    whole = np.memmap(path, mode="c")  # written entries are this process's own
+    found = {}
+    for name, entry in header.items():
+        if entry["dtype"] not in DTYPES:
+            raise FileError(f"load_pretrained: {path}: {name} is {entry['dtype']}: not supported")
+        begin, end = (8 + length + at for at in entry["data_offsets"])
+        array = np.asarray(whole[begin:end]).view(DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        found[name] = Stored(path.name, entry["dtype"], array)
+    return found
+
+
+def write_folder(
+    path: str | os.PathLike[str], files: dict[str, bytes], tensors: dict[str, Stored]
+) -> None:
+    """Write tensors and small files; a file that is there stays whole until its new one is."""
+    safetensors, folder = imported("safetensors"), Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    shards: dict[str, dict[str, Any]] = {}
+    kept = {name: np.array(stored.array, order="C", copy=None) for name, stored in tensors.items()}
+    for name, stored in tensors.items():
+        array = kept[name]
+        shards.setdefault(stored.file, {})[name] = safetensors.TensorSpec(
+            dtype=NAMES[stored.kind],
+            shape=array.shape,
+            data_ptr=array.ctypes.data,
+            data_len=array.nbytes,
+        )
+    for file, specs in shards.items():
+        unfinished = folder / f".{file}.unfinished"
+        try:
+            safetensors.serialize_file(specs, unfinished, metadata={"format": "pt"})
+            os.replace(unfinished, folder / file)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(text)
+
+
+def widened(stored: Stored, dtype: Any) -> NDArray[Any]:
+    """The entries in this dtype: the mapped array itself where it is of that dtype already."""
+    array = stored.array
+    if stored.kind == "BF16":
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    aligned = array if array.flags.aligned else array.copy()
+    return aligned.astype(dtype, copy=False)
+
+
+def narrowed(array: NDArray[Any], kind: str) -> NDArray[Any]:
+    """An array in a dtype of the format, rounded to the nearest."""
+    if kind != "BF16":
+        return array.astype(DTYPES[kind], copy=False)
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    even = bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)  # a tie goes to the even one
+    return (np.where(np.isnan(array), bits, even) >> 16).astype(np.uint16)
+
+
+def imported(name: str) -> ModuleType:
+    """An optional library. Raises: MissingDependencyError that says what to install."""
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f'load_pretrained needs {name}: pip install "minigrad[models]"'
+        ) from error
+
+
+def check_entries(folder: Folder, least: int) -> None:
+    """Raise ArgumentError for a config that speaks of more entries than the files hold."""
+    if least > folder.entries():
+        raise ArgumentError(
+            f"load_pretrained: {folder.path}: config.json describes at least {least:,} entries, "
+            f"the files hold {folder.entries():,}"
+        )
+
+
+def _some(names: Any) -> str:
+    return ", ".join(sorted(names)[:5])

@@ -1,0 +1,252 @@
+"""From a checkpoint's folder to layers, and back."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+import minigrad as mg
+from minigrad.errors import ArgumentError, FileError
+
+from ..module import Module
+from ..transformer import LanguageModel
+from .config import Config
+from .families import FAMILIES, Family, numbered
+from .files import (
+    Folder,
+    Stored,
+    check_entries,
+    imported,
+    narrowed,
+    open_folder,
+    widened,
+    write_folder,
+)
+
+__all__ = ["Pretrained", "PretrainedLanguageModel", "load_pretrained", "load_state"]
+
+
+class Pretrained(Module):
+    """What a model of `load_pretrained` has beside its layers.
+
+    Attributes: unused: the file's tensors that the model does not compute with, by name.
+    """
+
+    folder: Folder
+    copies: Mapping[str, str] = MappingProxyType({})  # by the file's name: our path
+    sources: dict[str, tuple[str, str]]  # by our path: the file's name, and what is done to it
+
+    @property
+    def unused(self) -> list[str]:
+        used = {name for name, _ in self.sources.values()}
+        return [name for name in self.folder.tensors if name not in used]
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The checkpoint's tokenizer, of the tokenizers library; it neither pads nor truncates."""
+        if "tokenizer.json" not in self.folder.files:
+            raise FileError(f"tokenizer: {self.folder.path} has no tokenizer.json")
+        made = imported("tokenizers").Tokenizer.from_str(
+            self.folder.files["tokenizer.json"].decode()
+        )
+        made.no_padding()
+        made.no_truncation()
+        return made
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the model as it was read: the same files, names and dtypes.
+
+        Entries that were not trained keep their bytes, unless `dtype` was narrower than the file's.
+        """
+        parameters, tensors = dict(self.named_parameters()), dict(self.folder.tensors)
+        parts: dict[str, dict[str, NDArray[Any]]] = {}
+        for path, (name, how) in self.sources.items():
+            array = parameters[path].numpy()
+            parts.setdefault(name, {})[how] = np.asarray(array.T if how == "T" else array)
+        for name, by_part in parts.items():
+            joined = [by_part[how] for how in sorted(by_part)]
+            array = joined[0] if len(joined) == 1 else np.concatenate(joined, axis=-1)
+            stored = tensors[name]
+            tensors[name] = stored._replace(array=narrowed(array, stored.kind))
+        for name, path in self.copies.items():
+            tensors[name] = tensors[name]._replace(array=tensors[self.sources[path][0]].array)
+        write_folder(folder, self.folder.files, tensors)
+
+
+class PretrainedLanguageModel(Pretrained, LanguageModel):
+    """A LanguageModel that `load_pretrained` made."""
+
+    def __init__(self, windows: list[int | None] | None = None, **settings: Any) -> None:
+        super().__init__(**settings)
+        for block, window in zip(self.decoder.blocks, windows or [], strict=False):
+            block.attention.window = window
+
+
+def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float32) -> Any:
+    """A model of Hugging Face's format, in this project's layers: config.json and safetensors.
+
+    Families: GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2. Tensors are mapped into memory; those
+    of `dtype` already are shared with the file's pages, others widened or rounded.
+
+    Returns: a PretrainedLanguageModel, in eval mode, with `tokenizer`, `unused` and `save(folder)`.
+    Raises:  FileError for a file that is missing or damaged; ArgumentError that lists every tensor
+             that is missing, unexpected or of another shape, or names a key of the config that is
+             not understood; MissingDependencyError that says what to install.
+    """
+    opened, dtype = open_folder(folder), np.dtype(dtype)
+    if dtype.kind != "f":
+        raise ArgumentError(f"load_pretrained: dtype must be floating, got {dtype}")
+    entries = opened.json("config.json")
+    kind = entries.get("model_type") if isinstance(entries, dict) else None
+    if kind not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        raise ArgumentError(
+            f"load_pretrained: {opened.path}: model_type must be one of {known}, got {kind!r}"
+        )
+    family, config = FAMILIES[kind], Config(entries, opened.path, opened.entries())
+    settings = family.settings(config)
+    config.check_all_asked()
+    check_entries(opened, _least(settings))
+    model = PretrainedLanguageModel(**settings, rng=_Zeros(np.random.PCG64(0)), dtype=dtype)
+    model.folder, model.sources = opened, {}
+    _fill(model, family, dtype)
+    return model.eval()
+
+
+def _least(s: Mapping[str, Any]) -> int:
+    """Fewer entries than a model of these settings has."""
+    per_block = s["d_model"] * (2 * s["d_ff"] + s["n_heads"] * s.get("d_k", 1))
+    rows = s["n_tokens"] + s.get("max_len", 0)
+    return int(rows * s["d_model"] + s["n_layers"] * per_block)
+
+
+class _Zeros(np.random.Generator):
+    """Draws nothing but zeros: the entries come from the file."""
+
+    def normal(self, loc: Any = 0, scale: Any = 1, size: Any = None) -> Any:
+        return np.zeros(size)
+
+
+def _fill(model: Pretrained, family: Family, dtype: np.dtype[Any]) -> None:
+    """Let the parameters be the file's tensors: all fit, or an error lists what does not."""
+    stored = model.folder.tensors
+    prefix = family.prefix if any(name.startswith(family.prefix) for name in stored) else ""
+    table = {row.ours: row for row in family.rows}
+
+    def source(path: str) -> tuple[str, str]:
+        row = table[re.sub(r"\.\d+\.", ".*.", path)]
+        own = row.theirs.startswith(family.heads)
+        return ("" if own else prefix) + numbered(row.theirs, path), row.how
+
+    model.sources = {path: source(path) for path, _ in model.named_parameters()}
+    wrong = _misfits(model, model.sources, {name: tensor.array for name, tensor in stored.items()})
+    wrong += [
+        f"{name} must be of floats, is {stored[name].kind}"
+        for name, _ in model.sources.values()
+        if name in stored and stored[name].kind not in ("F64", "F32", "F16", "BF16")
+    ]
+    for name in model.unused:
+        if name == family.tied and _alike(
+            stored[name], stored.get(model.sources["embedding.W"][0])
+        ):
+            model.copies = {name: "embedding.W"}
+        elif not re.fullmatch(family.ignored, name.removeprefix(prefix)):
+            wrong.append(f"{name}: unexpected")
+    if wrong:
+        raise ArgumentError("\n  ".join([f"load_pretrained: {model.folder.path}", *wrong]))
+    modules = dict(model.named_modules())
+    for path, (name, how) in model.sources.items():
+        array = _part(widened(stored[name], dtype), how)
+        owner, _, attribute = path.rpartition(".")
+        parameter = mg.Tensor(array)
+        parameter.requires_grad = True
+        setattr(modules[owner], attribute, parameter)
+
+
+def _misfits(
+    model: Module, sources: Mapping[str, tuple[str, str]], arrays: Mapping[str, Any]
+) -> list[str]:
+    """What is missing, or of another shape, for each parameter."""
+    wrong = []
+    for path, parameter in model.named_parameters():
+        name, how = sources[path]
+        if name not in arrays:
+            wrong.append(f"{path}: {name} is missing")
+            continue
+        *lead, last = parameter.shape
+        whole = (*lead, last * int(how[2:])) if "/" in how else parameter.shape
+        whole = whole[::-1] if how == "T" else whole
+        if arrays[name].shape != whole:
+            wrong.append(f"{path}: {name} must be {whole}, got {arrays[name].shape}")
+    return wrong
+
+
+def _part(array: NDArray[Any], how: str) -> NDArray[Any]:
+    """What a row takes of a tensor: all, its transpose (T), or one of several parts (0/3)."""
+    if "/" not in how:
+        return array.T if how == "T" else array
+    part, parts = map(int, how.split("/"))
+    width = array.shape[-1] // parts
+    return array[..., part * width : (part + 1) * width]
+
+
+def _alike(tensor: Stored, other: Stored | None) -> bool:
+    if other is None or tensor.kind != other.kind:
+        return False
+    return np.array_equal(tensor.array, other.array, equal_nan=tensor.kind != "BF16")
+
+
+def load_state(
+    model: Module,
+    arrays: Mapping[str, Any],
+    rename: Mapping[str, str] | Callable[[str], str] | None = None,
+) -> None:
+    """Write arrays of other names into a model's parameters; all fit, or nothing is written.
+
+    Args:
+        arrays: by name, as `np.load("gpt.npz")` gives them; cast to each parameter's dtype.
+        rename: for a parameter's path the array's name; behind a space T, which transposes, or
+            0/3, the first of three parts of the last axis. In a mapping `*` is a block's number. A
+            path that it does not have is the name.
+    Raises: ArgumentError that lists what is missing, unexpected, or of another shape or kind.
+
+    >>> from layers import Linear
+    >>> layer = Linear(3, 2)
+    >>> load_state(layer, {"w": np.ones((2, 3)), "b": np.zeros(2)}, {"W": "w T"})
+    >>> layer.W.shape, layer.W.numpy().sum().item()
+    ((3, 2), 6.0)
+    """
+    arrays = {name: np.asarray(arrays[name]) for name in arrays}
+    sources = {path: _renamed(path, rename or {}) for path, _ in model.named_parameters()}
+    wrong = _misfits(model, sources, arrays)
+    used = {name for name, _ in sources.values()}
+    wrong += [f"{name}: unexpected" for name in arrays if name not in used]
+    wrong += [
+        f"{name} must be of real numbers, is {arrays[name].dtype}"
+        for name in arrays
+        if name in used and arrays[name].dtype.kind not in "fiu"
+    ]
+    if wrong:
+        kind = type(model).__name__
+        raise ArgumentError("\n  ".join([f"load_state: nothing was written, for {kind}", *wrong]))
+    for path, parameter in model.named_parameters():
+        name, how = sources[path]
+        parameter.assign_(_part(arrays[name], how).astype(parameter.dtype))
+
+
+def _renamed(path: str, rename: Mapping[str, str] | Callable[[str], str]) -> tuple[str, str]:
+    """The array's name for a path, and what is done to it."""
+    if callable(rename):
+        name, *how = rename(path).split()
+    else:
+        pattern = path if path in rename else re.sub(r"\.\d+\.", ".*.", path)
+        name, *how = rename.get(pattern, path).split()
+        name = numbered(name, path)
+    return name, "".join(how)

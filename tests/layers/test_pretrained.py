@@ -1,0 +1,307 @@
+"""Checkpoints made here, byte by byte: what is read, what is refused, and what is written again."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import LanguageModel, load_pretrained, load_state
+from minigrad.errors import ArgumentError, FileError, MissingDependencyError
+
+pytest.importorskip("safetensors")
+
+D, H, D_FF, N_TOKENS = 8, 2, 10, 11
+CONFIG = {
+    "model_type": "llama", "vocab_size": N_TOKENS, "hidden_size": D, "num_attention_heads": H,
+    "num_hidden_layers": 2, "intermediate_size": D_FF, "num_key_value_heads": 1, "eos_token_id": 2,
+    "rope_theta": 100.0, "attention_dropout": 0.0, "rope_scaling": None,
+}  # fmt: skip
+SHAPES = {"model.embed_tokens.weight": (N_TOKENS, D), "model.norm.weight": (D,)}
+SHAPES |= {"lm_head.weight": (N_TOKENS, D)}
+for _k in range(2):
+    _of_block = {
+        "self_attn.q_proj": (D, D), "self_attn.k_proj": (4, D), "self_attn.v_proj": (4, D),
+        "self_attn.o_proj": (D, D), "mlp.gate_proj": (D_FF, D), "mlp.up_proj": (D_FF, D),
+        "mlp.down_proj": (D, D_FF), "input_layernorm": (D,), "post_attention_layernorm": (D,),
+    }  # fmt: skip
+    SHAPES |= {f"model.layers.{_k}.{name}.weight": shape for name, shape in _of_block.items()}
+TOKENS = np.array([[3, 1, 4, 1, 5]])
+DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8"}
+
+
+@pytest.fixture
+def tensors(rng):
+    return {name: rng.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}
+
+
+def file_of(tensors, kind="F32"):
+    """The bytes of a safetensors file."""
+    header, body = {}, b""
+    for name, array in tensors.items():
+        end = len(body) + array.nbytes
+        header[name] = {
+            "dtype": kind, "shape": list(array.shape), "data_offsets": [len(body), end]
+        }  # fmt: skip
+        body += array.tobytes()
+    return with_header(header, body)
+
+
+def with_header(header, body=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + body
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a checkpoint: its tensors, or its bytes; keywords change the config."""
+
+    def write(content, kind="F32", **config):
+        made = content if isinstance(content, bytes) else file_of(content, kind)
+        (tmp_path / "model.safetensors").write_bytes(made)
+        (tmp_path / "config.json").write_text(json.dumps(CONFIG | config))
+        return tmp_path
+
+    return write
+
+
+def test_matrices_arrive_transposed_and_the_rest_as_it_is(tensors, write):
+    model = load_pretrained(write(tensors))
+    block = model.decoder.blocks[1]
+    q_proj = tensors["model.layers.1.self_attn.q_proj.weight"]
+    np.testing.assert_array_equal(block.attention.W_Q.numpy(), q_proj.T)
+    np.testing.assert_array_equal(
+        block.norm_2.weight.numpy(), tensors["model.layers.1.post_attention_layernorm.weight"]
+    )
+    assert block.attention.position.base == 100.0
+    assert model(TOKENS).dtype == np.float32
+    assert not model.training
+
+
+def test_arrays_of_the_files_dtype_are_shared_with_it_and_writes_stay_here(tensors, write):
+    folder = write(tensors)
+    before = (folder / "model.safetensors").read_bytes()
+    model = load_pretrained(folder)
+    assert model.embedding.W._data.base is not None
+    model.embedding.W.assign_(np.zeros((N_TOKENS, D), np.float32))
+    assert (folder / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", ["F64", "F32", "F16", "BF16"])
+def test_a_model_saved_has_the_bytes_that_were_read(kind, tensors, write, tmp_path):
+    given = {name: bits(x, kind) for name, x in tensors.items()}
+    folder = write(given, kind, torch_dtype="any")
+    (folder / "tokenizer.json").write_text("{}")
+    load_pretrained(folder, np.float64).save(tmp_path / "again")
+    again = load_pretrained(tmp_path / "again", np.float64)
+    for name, stored in again.folder.tensors.items():
+        assert stored.kind == kind
+        assert stored.array.tobytes() == given[name].tobytes(), name
+    for name in ("config.json", "tokenizer.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def bits(x, kind):
+    """x in a dtype of the format; bfloat16 is the upper half of float32."""
+    return (x.view("<u4") >> 16).astype("<u2") if kind == "BF16" else x.astype(DTYPES[kind])
+
+
+def test_bfloat16_is_widened_exactly_and_rounded_to_even(write, tensors, tmp_path):
+    values = np.array([1.0, 1.00390625, 1.01171875, np.nan, np.inf, -0.0, 0, 2], np.float32)
+    tensors = {name: bits(x, "BF16") for name, x in tensors.items()}
+    model = load_pretrained(write(tensors, "BF16"))
+    model.decoder.norm.weight.assign_(values)
+    model.save(tmp_path)
+    again = load_pretrained(tmp_path).decoder.norm.weight.numpy()
+    np.testing.assert_array_equal(again, [1.0, 1.0, 1.015625, np.nan, np.inf, -0.0, 0, 2])
+
+
+def test_training_then_saving_over_the_same_folder_keeps_the_new_weights(tensors, write):
+    folder = write(tensors)
+    model = load_pretrained(folder)
+    mg.sum(model(TOKENS) ** 2).backward()
+    for parameter in model.parameters():
+        parameter.assign_(parameter.numpy() - np.float32(0.01) * parameter.grad)
+    model.save(folder)
+    np.testing.assert_array_equal(load_pretrained(folder)(TOKENS).numpy(), model(TOKENS).numpy())
+
+
+def test_shards_are_read_by_their_index_and_written_as_shards(tensors, write, tmp_path):
+    whole = load_pretrained(write(tensors))(TOKENS).numpy()
+    folder, names = tmp_path / "sharded", list(tensors)
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    index = {name: f"model-{k % 2}.safetensors" for k, name in enumerate(names)}
+    for file in set(index.values()):
+        of_file = {name: tensors[name] for name in names if index[name] == file}
+        (folder / file).write_bytes(file_of(of_file))
+    said = folder / "model.safetensors.index.json"
+    said.write_text(json.dumps({"weight_map": index}))
+    load_pretrained(folder).save(tmp_path / "again")
+    np.testing.assert_array_equal(load_pretrained(tmp_path / "again")(TOKENS).numpy(), whole)
+    said.write_text(json.dumps({"weight_map": index | {"more": "model-0.safetensors"}}))
+    with pytest.raises(FileError, match="the index and the file disagree about more"):
+        load_pretrained(folder)
+    said.write_text(json.dumps({"weight_map": {"a": "../model.safetensors"}}))
+    with pytest.raises(FileError, match=r"names a file outside: '\.\./model"):
+        load_pretrained(folder)
+
+
+def test_an_output_layer_stored_beside_the_embedding_it_is_tied_to(tensors, write, tmp_path):
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
+    model = load_pretrained(write(tensors, tie_word_embeddings=True))
+    assert model.head is None
+    assert model.unused == ["lm_head.weight"]
+    model.embedding.W.assign_(np.ones((N_TOKENS, D), np.float32))
+    model.save(tmp_path)
+    assert (load_pretrained(tmp_path).folder.tensors["lm_head.weight"].array == 1).all()
+    with pytest.raises(ArgumentError, match=r"lm_head\.weight: unexpected"):
+        load_pretrained(write(tensors | {"lm_head.weight": tensors["lm_head.weight"] + 1},
+                              tie_word_embeddings=True))  # fmt: skip
+
+
+def changed(tensors, **by):
+    """The tensors without those that are None, and with the rest."""
+    names = {"norm": "model.norm.weight", "head": "lm_head.weight"}
+    new = tensors | {names.get(name, name): x for name, x in by.items()}
+    return {name: x for name, x in new.items() if x is not None}
+
+
+MISFITS = {
+    "missing": ({"norm": None}, "decoder.norm.weight: model.norm.weight is missing"),
+    "extra": ({"extra": np.zeros(3, "f4")}, "extra: unexpected"),
+    "misnamed": ({"head": None, "lm_haed": np.zeros((N_TOKENS, D), "f4")}, "lm_haed: unexpected"),
+    "mis-shaped": (
+        {"head": np.zeros((D, N_TOKENS), "f4")},
+        r"head.W: lm_head.weight must be \(11, 8\), got \(8, 11\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", MISFITS)
+def test_tensors_that_do_not_fit_are_listed(fault, tensors, write):
+    by, message = MISFITS[fault]
+    with pytest.raises(ArgumentError, match=message):
+        load_pretrained(write(changed(tensors, **by)))
+
+
+def entry(begin, end, shape=(2,), dtype="F32"):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+
+
+HOSTILE = {
+    "empty": b"",
+    "a header of 2 GB": struct.pack("<Q", 2**31) + b"{}",
+    "a header beyond the file": struct.pack("<Q", 1000) + b"{}",
+    "no JSON": with_header(b"not json"),
+    "nested without end": with_header(b"[" * 100_000),
+    "overlapping offsets": with_header({"a": entry(0, 8), "b": entry(4, 12)}, bytes(12)),
+    "a hole": with_header({"a": entry(0, 8), "b": entry(12, 20)}, bytes(20)),
+    "offsets beyond the file": with_header({"a": entry(0, 8)}, bytes(4)),
+    "a shape too large to count": with_header({"a": entry(0, 8, (2**40, 2**40))}, bytes(8)),
+    "an unknown dtype": with_header({"a": entry(0, 2, dtype="F8_E4M3")}, bytes(2)),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_files_that_are_damaged_or_hostile_are_refused(kind, write):
+    with pytest.raises(FileError, match=r"damaged|not supported"):
+        load_pretrained(write(HOSTILE[kind]))
+
+
+def test_a_truncated_file_is_refused(tensors, write):
+    with pytest.raises(FileError, match="damaged"):
+        load_pretrained(write(file_of(tensors)[:-1]))
+
+
+CONFIGS = {
+    "an unknown key": ({"logit_scale": 2.0}, "logit_scale = 2.0: not understood"),
+    "an activation": ({"hidden_act": "quick_gelu"}, "hidden_act = 'quick_gelu'"),
+    "a size": ({"hidden_size": -6}, "hidden_size must be a positive integer, got -6"),
+    "a family": ({"model_type": "mamba"}, "model_type must be one of .*, got 'mamba'"),
+    "scaled angles": ({"rope_scaling": {"type": "odd"}}, "rope_type must be one of"),
+    "huge sizes": (
+        {"vocab_size": 2**30},
+        "vocab_size = 1073741824 is more than all entries of the files",
+    ),
+    "many layers": (
+        {"num_hidden_layers": 300},
+        "describes at least 67,288 entries, the files hold",
+    ),
+    "wide heads": ({"head_dim": 2**30}, "head_dim = 1073741824 is more than all"),
+}
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_a_config_that_is_not_understood_is_an_error_naming_the_key(kind, tensors, write):
+    by, message = CONFIGS[kind]
+    with pytest.raises(ArgumentError, match=message):
+        load_pretrained(write(tensors, **by))
+
+
+def test_pickled_and_missing_files_are_never_read(tmp_path):
+    with pytest.raises(FileError, match="no such folder"):
+        load_pretrained(tmp_path / "nowhere")
+    with pytest.raises(FileError, match=r"has no config\.json"):
+        load_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n")
+    with pytest.raises(FileError, match=r"pytorch_model\.bin is pickled, and never read"):
+        load_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(with_header({}))
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(FileError, match="is not JSON"):
+        load_pretrained(tmp_path)
+
+
+def test_without_the_library_the_error_says_what_to_install(tensors, write, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "safetensors", None)
+    with pytest.raises(MissingDependencyError, match=r'pip install "minigrad\[models\]"'):
+        load_pretrained(write(tensors))
+
+
+def test_the_tokenizer_neither_pads_nor_truncates_until_told(tensors, write):
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {word: k for k, word in enumerate(["[UNK]", "the", "cat", "sat"])}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.enable_padding(length=7)
+    made.enable_truncation(2)
+    folder = write(tensors)
+    with pytest.raises(FileError, match=r"has no tokenizer\.json"):
+        _ = load_pretrained(folder).tokenizer
+    made.save(str(folder / "tokenizer.json"))
+    model = load_pretrained(folder)
+    assert model.tokenizer.encode("the cat sat").ids == [1, 2, 3]
+    model.tokenizer.enable_padding(length=4)
+    assert model.tokenizer.encode("cat").ids == [2, 0, 0, 0]
+
+
+def test_arrays_under_names_of_ones_own(rng, tmp_path):
+    model = LanguageModel(N_TOKENS, D, H, n_layers=2, max_len=7, dtype=np.float32, rng=0)
+    state = LanguageModel(N_TOKENS, D, H, n_layers=2, max_len=7, rng=1).state_dict()
+    theirs = {}
+    for path, x in state.items():
+        block = path.split(".")[2] if "blocks" in path else ""
+        if not path.endswith(("W_Q", "W_K", "W_V")):
+            theirs[path.replace("W_1", "up") if block else path] = x.T if "W_1" in path else x
+    for k in range(2):
+        of = f"decoder.blocks.{k}.attention.W_"
+        theirs[f"qkv{k}"] = np.concatenate([state[of + s] for s in "QKV"], axis=1)
+    np.savez(tmp_path / "gpt.npz", **theirs)
+    rename = {f"decoder.blocks.*.attention.W_{s}": f"qkv* {k}/3" for k, s in enumerate("QKV")}
+    rename["decoder.blocks.*.feed_forward.W_1"] = "decoder.blocks.*.feed_forward.up T"
+    load_state(model, np.load(tmp_path / "gpt.npz"), rename)
+    for path, x in model.state_dict().items():
+        np.testing.assert_array_equal(x, state[path].astype(np.float32), err_msg=path)
+    before = model.state_dict()
+    with pytest.raises(ArgumentError, match=r"W_1: .*up must be \(32, 8\), got \(5,\)\n.*odd: un"):
+        load_state(
+            model,
+            theirs | {"decoder.blocks.0.feed_forward.up": np.ones(5), "odd": np.ones(1)},
+            rename,
+        )
+    for path, x in model.state_dict().items():
+        np.testing.assert_array_equal(x, before[path], err_msg=path)
