@@ -140,7 +140,7 @@ class Audit:
             self.finding = "" if alike else f"an error, which only the step raises: {error!r}"
             raise
         wanted = state.outcome(result) | updates.found
-        self.finding = self.finding or _compared(made, wanted)
+        self.finding = self.finding or self._compared(made, wanted)
         changed = [f"{name}, which the step sets" for _, name, _, _ in found.changes()]
         if before != list(map(small_bytes, arrays)):
             changed.append("an array that the step writes into")
@@ -150,23 +150,27 @@ class Audit:
             self.variant.prepare()
         return result
 
-
-def _compared(found: dict[str, Any], wanted: dict[str, Any]) -> str:
-    """How two outcomes differ, "" if they do not."""
-    if found.keys() != wanted.keys():
-        return "how many things it returns, or which updates it makes"
-    sizes = [x for name, x in wanted.items() if "gradient" in name and isinstance(x, np.ndarray)]
-    scale = max((float(np.abs(x).max(initial=0.0)) for x in sizes), default=0.0)
-    for name, item in wanted.items():
-        mine, theirs = found[name], _bare(item)
-        if isinstance(mine, np.ndarray | np.number) and isinstance(theirs, np.ndarray | np.number):
-            own = scale if "gradient" in name else 0.0
-            by = difference(np.asarray(mine), np.asarray(theirs), own)
-        else:
-            by = "" if same(mine, theirs) else f"{mine!r:.60} in place of {theirs!r:.60}"
-        if by:
-            return f"{name}, {by}"
-    return ""
+    def _compared(self, found: dict[str, Any], wanted: dict[str, Any]) -> str:
+        """How two outcomes differ, "" if they do not."""
+        if found.keys() != wanted.keys():
+            return "how many things it returns, or which updates it makes"
+        sizes = [
+            x for name, x in wanted.items() if "gradient" in name and isinstance(x, np.ndarray)
+        ]
+        largest = [float(np.abs(x).max(initial=0.0)) for x in sizes]
+        scale = self.variant.largest = max([self.variant.largest, *largest])
+        for name, item in wanted.items():
+            mine, theirs = found[name], _bare(item)
+            if isinstance(mine, np.ndarray | np.number) and isinstance(
+                theirs, np.ndarray | np.number
+            ):
+                own = scale if "gradient" in name else 0.0
+                by = difference(np.asarray(mine), np.asarray(theirs), own)
+            else:
+                by = "" if same(mine, theirs) else f"{mine!r:.60} in place of {theirs!r:.60}"
+            if by:
+                return f"{name}, {by}"
+        return ""
 
 
 def _bare(item: Any) -> Any:

@@ -38,6 +38,7 @@ class Buffers:
         self._last: dict[int, int] = {}  # when a root is read last
         self._free: dict[Any, list[int]] = {}  # slots, by kind, phase and bytes
         self._slots = 0
+        self.laid_out: set[int] = set()  # roots that lie as some kernel's result does
         self._moments = self._find_moments()
         self._find_last()
         self._assign()
@@ -102,12 +103,25 @@ class Buffers:
                     self._free.setdefault((kind, at, nbytes(base)), []).append(slot)
 
     def _kind(self, step: Step, out: Value, phase: int) -> str:
-        if step.kind not in WRITES:
+        if step.kind not in WRITES or (not phase and self._follows_layout(step, out)):
             return "fresh"
         if self._is_own(out):
             return "own"
         total = phase and self.partition is not None and self.partition.axis(out) is None
         return "fresh" if total or id(out) in self.handed else "fixed"
+
+    def _follows_layout(self, step: Step, out: Value) -> bool:
+        """Whether an elementwise step is best laid out as what it reads: a kernel's own result, of
+        which only the kernel knows how it lies in memory, or what follows such a one.
+        """
+        if step.kind != "elementwise" or step.text == "spread":  # which writes into what is there
+            return False
+        bases = [root(value) for value in step.reads() if value.shape == out.shape]
+        if any(base.step is not None and base.step.kind == "kernel" for base in bases):
+            self.laid_out.add(id(out))
+        elif any(id(base) in self.laid_out for base in bases):
+            self.laid_out.add(id(out))
+        return id(out) in self.laid_out
 
     def _over(self, step: Step, out: Value, kind: str, i: int) -> Value | None:
         """The root that an elementwise step may write over: ours, whole, of the same form, and not

@@ -103,7 +103,7 @@ class Writer(Terms):
             self.part.append(f"{name} = {memory}, {self.dtype(out.dtype)})")
             return name
         small = self.buffers.arrays[id(out)].kind == "fresh" and nbytes(out) < LARGE
-        return None if small else self.text(out)
+        return None if small or id(out) in self.buffers.laid_out else self.text(out)
 
     def _into(self, step: Step) -> None:
         """A call that takes `out=`."""

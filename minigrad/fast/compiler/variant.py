@@ -42,6 +42,8 @@ class Variant:
         reason, remedy: why it does, and what to do about it.
         source: the program as text, or a comment that says why there is none.
         calls: how often it ran, when it was recorded included.
+        largest: the largest entry of a gradient that an audit has seen, which sets what rounding
+            may do to those that have become small.
         is_ready: a first look at whether the program fits.
         has_effects: whether an op does more than compute, as one that sends: such a step is only
             audited by the number of the call, which is the same for all who take part.
@@ -66,7 +68,7 @@ class Variant:
         small: list[tuple[Any, Any]] = [(i, kept) for i, (_, kept) in held]
         small += [(x, small_bytes(x)) for x in found.of(np.ndarray)]
         self._unseen = [(where, kept) for where, kept in small if kept is not None]
-        self._octave = 0
+        self._octave, self.largest = 0, 0.0
         self.has_effects = any(step.kind == "effect" for step in self.program.steps)
         self.prepare()
 

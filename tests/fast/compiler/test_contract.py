@@ -658,3 +658,24 @@ def test_an_optimizer_of_one_s_own_takes_its_step_once():
         x = np.random.default_rng(call).uniform(size=SIZE)
         run(x), eager(x)
         assert_same(others.numpy(), ones.numpy(), 1e-10)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_run_that_converges_to_gradients_of_rounding_size_stays_compiled(seed):
+    rng = np.random.default_rng(seed)
+    first = Linear(16, 32, rng=seed, dtype=np.float32)
+    last = Linear(32, 4, rng=seed + 1, dtype=np.float32)
+    optimizer = Adam([*first.parameters(), *last.parameters()], lr=1e-2)
+    x, y = rng.normal(size=(8, 16)).astype(np.float32), rng.integers(0, 4, 8)
+
+    @mg.compile
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = mg.cross_entropy(last(mg.relu(first(x))), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    losses = [step(x, y).item() for _ in range(1100)]
+    assert losses[-1] < 1e-4 * losses[0]
+    assert step.reasons == []
