@@ -29,6 +29,14 @@ _UNKNOWN = (
 _STATE = "a step may change tensors and the state of optimizers; other state is frozen"
 
 
+def _gradient(tensor: Any) -> Any:
+    """A copy of its gradient; as precise as the tensor, where an update has widened it."""
+    if tensor.grad is None:
+        return None
+    with np.errstate(over="ignore"):
+        return np.array(tensor.grad, tensor.dtype)
+
+
 class _Updates(Listener):
     """Notes the gradients and settings that each update finds."""
 
@@ -41,7 +49,7 @@ class _Updates(Listener):
         at = f"at update {self._count}"
         for i, p in enumerate(getattr(owner, "parameters", ())):
             if p.grad is not None:
-                self.found[f"the gradient of {p.name or f'parameter {i}'} {at}"] = np.array(p.grad)
+                self.found[f"the gradient of {p.name or f'parameter {i}'} {at}"] = _gradient(p)
         for name, value in vars(owner).items() if owner is not None else ():
             if isinstance(value, int | float) and name != "version":
                 self.found[f"{name} {at}"] = value
@@ -90,7 +98,7 @@ class _State:
             name = tensor.name or f"tensor {i}"
             if id(tensor) not in self.moved:
                 found[f"{name} ({i})"] = tensor._data
-            found[f"the gradient of {name} ({i})"] = tensor.grad
+            found[f"the gradient of {name} ({i})"] = _gradient(tensor)
         for holder, key, _ in self.keeps:
             found[f"the attribute {key}"] = holder[key]
         for i, (generator, _) in enumerate(self.drawn):
