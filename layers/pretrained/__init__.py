@@ -1,5 +1,6 @@
 """Models that others trained: checkpoints of Hugging Face's format, in ordinary layers."""
 
-from .loading import Pretrained, PretrainedLanguageModel, load_pretrained, load_state
+from .loading import load_pretrained, load_state
+from .models import Pretrained, PretrainedLanguageModel, TextEncoder
 
-__all__ = ["Pretrained", "PretrainedLanguageModel", "load_pretrained", "load_state"]
+__all__ = ["Pretrained", "PretrainedLanguageModel", "TextEncoder", "load_pretrained", "load_state"]

@@ -8,13 +8,16 @@ from typing import Any
 
 from minigrad.errors import ArgumentError
 
+from .files import Folder
+
 __all__ = ["Config"]
 
 NEUTRAL = (
     "architectures model_type transformers_version torch_dtype dtype _name_or_path name_or_path "
     "auto_map initializer_* use_cache *_token_id *dropout* *pdrop* summary_* task_specific_params "
     "gradient_checkpointing output_* return_dict id2label label2id problem_type "
-    "*attn_implementation cache_implementation pretraining_tp n_ctx reorder_and_upcast_attn"
+    "*attn_implementation cache_implementation pretraining_tp n_ctx "
+    "chunk_size_feed_forward reorder_and_upcast_attn"
 ).split()
 """Keys that change nothing a loaded model computes; its layers drop nothing out."""
 ACTIVATIONS = {
@@ -32,8 +35,9 @@ _REQUIRED = object()
 class Config:
     """A checkpoint's settings; an ArgumentError names a key that cannot be followed."""
 
-    def __init__(self, entries: Mapping[str, Any], path: Any, most: int) -> None:
-        self.entries, self.path, self.most = entries, path, most
+    def __init__(self, entries: Mapping[str, Any], folder: Folder) -> None:
+        self.entries, self.path = entries, folder.path
+        self.tensors, self.most = folder.tensors, folder.entries()
         self.asked: set[str] = set()
 
     def error(self, why: str) -> ArgumentError:
@@ -76,6 +80,10 @@ class Config:
         for key, value in allowed.items():
             if self.get(key, value) != value:
                 raise self.error(f"{key} = {self.entries[key]!r} is not understood, only {value!r}")
+
+    def has(self, ending: str) -> bool:
+        """Whether the files have a tensor of a name that ends so."""
+        return any(name.endswith(ending) for name in self.tensors)
 
     def activation(self, key: str, default: str) -> str:
         name = self.get(key, default)

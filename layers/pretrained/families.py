@@ -7,13 +7,15 @@ T transposes; 0/3 is the first third of the last axis. `*` is the number of a bl
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..norm import LayerNorm, RMSNorm
 from ..rotary import Rotary
 from .config import Config
+from .models import PretrainedLanguageModel, TextEncoder
 
 __all__ = ["FAMILIES", "Family", "Row", "numbered"]
 
@@ -48,15 +50,17 @@ class Family(NamedTuple):
     prefix: what stands before names of the file where a head surrounds the model.
     ignored: patterns of tensors that no model computes with.
     heads: how names begin that never have it.
-    tied: the output layer's name, which a file may have although it is the embedding.
+    tied: names that a file may have although they are one of our parameters.
+    model: what is made of the settings.
     """
 
     settings: Callable[[Config], dict[str, Any]]
     rows: list[Row]
     prefix: str
     ignored: str = "$^"
-    tied: str = ""
+    tied: Mapping[str, str] = MappingProxyType({"lm_head.weight": "embedding.W"})
     heads: tuple[str, ...] = ("lm_head.",)
+    model: Callable[..., Any] = PretrainedLanguageModel
 
 
 # ---------------------------------------------------------------- GPT-2
@@ -245,10 +249,69 @@ def gemma2(config: Config) -> dict[str, Any]:
     }
 
 
-GPT2 = Family(gpt2, GPT2_ROWS, "transformer.", r"h\.\d+\.attn\.(masked_)?bias", "lm_head.weight")
-LLAMA = Family(
-    plain_llama, LLAMA_ROWS + PRE_NORM, "model.", r".*rotary_emb\.inv_freq", "lm_head.weight"
+# ---------------------------------------------------------------- BERT
+
+BERT_ROWS = rows("""
+    embedding.W            embeddings.word_embeddings.weight
+    position_embedding.P   embeddings.position_embeddings.weight
+    segment_embedding.W    embeddings.token_type_embeddings.weight
+    norm.weight            embeddings.LayerNorm.weight
+    norm.bias              embeddings.LayerNorm.bias
+    pooler.W               pooler.dense.weight                         T
+    pooler.b               pooler.dense.bias
+    head.transform.W       cls.predictions.transform.dense.weight      T
+    head.transform.b       cls.predictions.transform.dense.bias
+    head.norm.weight       cls.predictions.transform.LayerNorm.weight
+    head.norm.bias         cls.predictions.transform.LayerNorm.bias
+    head.bias              cls.predictions.bias
+""") + rows(
+    """
+    attention.W_Q     attention.self.query.weight        T
+    attention.W_K     attention.self.key.weight          T
+    attention.W_V     attention.self.value.weight        T
+    attention.W_O     attention.output.dense.weight      T
+    attention.b_Q     attention.self.query.bias
+    attention.b_K     attention.self.key.bias
+    attention.b_V     attention.self.value.bias
+    attention.b_O     attention.output.dense.bias
+    norm_1.weight     attention.output.LayerNorm.weight
+    norm_1.bias       attention.output.LayerNorm.bias
+    feed_forward.W_1  intermediate.dense.weight          T
+    feed_forward.b_1  intermediate.dense.bias
+    feed_forward.W_2  output.dense.weight                T
+    feed_forward.b_2  output.dense.bias
+    norm_2.weight     output.LayerNorm.weight
+    norm_2.bias       output.LayerNorm.bias
+    """,
+    "encoder.blocks.*.",
+    "encoder.layer.*.",
 )
+
+
+def bert(config: Config) -> dict[str, Any]:
+    config.only(
+        position_embedding_type="absolute",
+        is_decoder=False,
+        add_cross_attention=False,
+        tie_word_embeddings=True,
+    )
+    return {
+        "n_tokens": config.size("vocab_size"),
+        "d_model": config.size("hidden_size"),
+        "n_heads": config.size("num_attention_heads"),
+        "n_layers": config.size("num_hidden_layers"),
+        "d_ff": config.size("intermediate_size"),
+        "max_len": config.size("max_position_embeddings"),
+        "n_segments": config.size("type_vocab_size", 2),
+        "activation": config.activation("hidden_act", "gelu"),
+        "norm": partial(LayerNorm, eps=config.number("layer_norm_eps", 1e-12)),
+        "pooled": config.has("pooler.dense.weight"),
+        "masked": config.has("cls.predictions.bias"),
+    }
+
+
+GPT2 = Family(gpt2, GPT2_ROWS, "transformer.", r"h\.\d+\.attn\.(masked_)?bias")
+LLAMA = Family(plain_llama, LLAMA_ROWS + PRE_NORM, "model.", r".*rotary_emb\.inv_freq")
 
 FAMILIES = {
     "gpt2": GPT2,
@@ -256,6 +319,18 @@ FAMILIES = {
     "mistral": LLAMA._replace(settings=mistral),
     "qwen2": LLAMA._replace(settings=qwen2),
     "qwen3": LLAMA._replace(settings=qwen3),
+    "bert": Family(
+        bert,
+        BERT_ROWS,
+        "bert.",
+        r"embeddings\.position_ids|cls\.seq_relationship\..*",
+        {
+            "cls.predictions.decoder.weight": "embedding.W",
+            "cls.predictions.decoder.bias": "head.bias",
+        },
+        ("cls.",),
+        TextEncoder,
+    ),
     "gemma2": LLAMA._replace(settings=gemma2, rows=LLAMA_ROWS + NORMS_AROUND),
 }
 """By the `model_type` of config.json."""

@@ -5,97 +5,36 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, FileError
+from minigrad.errors import ArgumentError
 
 from ..module import Module
-from ..transformer import LanguageModel
 from .config import Config
 from .families import FAMILIES, Family, numbered
 from .files import (
-    Folder,
     Stored,
     check_entries,
-    imported,
-    narrowed,
     open_folder,
     widened,
-    write_folder,
 )
+from .models import Pretrained
 
-__all__ = ["Pretrained", "PretrainedLanguageModel", "load_pretrained", "load_state"]
-
-
-class Pretrained(Module):
-    """What a model of `load_pretrained` has beside its layers.
-
-    Attributes: unused: the file's tensors that the model does not compute with, by name.
-    """
-
-    folder: Folder
-    copies: Mapping[str, str] = MappingProxyType({})  # by the file's name: our path
-    sources: dict[str, tuple[str, str]]  # by our path: the file's name, and what is done to it
-
-    @property
-    def unused(self) -> list[str]:
-        used = {name for name, _ in self.sources.values()}
-        return [name for name in self.folder.tensors if name not in used]
-
-    @cached_property
-    def tokenizer(self) -> Any:
-        """The checkpoint's tokenizer, of the tokenizers library; it neither pads nor truncates."""
-        if "tokenizer.json" not in self.folder.files:
-            raise FileError(f"tokenizer: {self.folder.path} has no tokenizer.json")
-        made = imported("tokenizers").Tokenizer.from_str(
-            self.folder.files["tokenizer.json"].decode()
-        )
-        made.no_padding()
-        made.no_truncation()
-        return made
-
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the model as it was read: the same files, names and dtypes.
-
-        Entries that were not trained keep their bytes, unless `dtype` was narrower than the file's.
-        """
-        parameters, tensors = dict(self.named_parameters()), dict(self.folder.tensors)
-        parts: dict[str, dict[str, NDArray[Any]]] = {}
-        for path, (name, how) in self.sources.items():
-            array = parameters[path].numpy()
-            parts.setdefault(name, {})[how] = np.asarray(array.T if how == "T" else array)
-        for name, by_part in parts.items():
-            joined = [by_part[how] for how in sorted(by_part)]
-            array = joined[0] if len(joined) == 1 else np.concatenate(joined, axis=-1)
-            stored = tensors[name]
-            tensors[name] = stored._replace(array=narrowed(array, stored.kind))
-        for name, path in self.copies.items():
-            tensors[name] = tensors[name]._replace(array=tensors[self.sources[path][0]].array)
-        write_folder(folder, self.folder.files, tensors)
-
-
-class PretrainedLanguageModel(Pretrained, LanguageModel):
-    """A LanguageModel that `load_pretrained` made."""
-
-    def __init__(self, windows: list[int | None] | None = None, **settings: Any) -> None:
-        super().__init__(**settings)
-        for block, window in zip(self.decoder.blocks, windows or [], strict=False):
-            block.attention.window = window
+__all__ = ["load_pretrained", "load_state"]
 
 
 def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float32) -> Any:
     """A model of Hugging Face's format, in this project's layers: config.json and safetensors.
 
-    Families: GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2. Tensors are mapped into memory; those
-    of `dtype` already are shared with the file's pages, others widened or rounded.
+    Families: GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2, BERT. Tensors are mapped into memory;
+    those of `dtype` already share the file's pages, others are widened or rounded.
 
-    Returns: a PretrainedLanguageModel, in eval mode, with `tokenizer`, `unused` and `save(folder)`.
+    Returns: a PretrainedLanguageModel or, of BERT, a TextEncoder; in eval mode, with `tokenizer`,
+             `unused` and `save(folder)`.
     Raises:  FileError for a file that is missing or damaged; ArgumentError that lists every tensor
              that is missing, unexpected or of another shape, or names a key of the config that is
              not understood; MissingDependencyError that says what to install.
@@ -110,11 +49,11 @@ def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float3
         raise ArgumentError(
             f"load_pretrained: {opened.path}: model_type must be one of {known}, got {kind!r}"
         )
-    family, config = FAMILIES[kind], Config(entries, opened.path, opened.entries())
+    family, config = FAMILIES[kind], Config(entries, opened)
     settings = family.settings(config)
     config.check_all_asked()
     check_entries(opened, _least(settings))
-    model = PretrainedLanguageModel(**settings, rng=_Zeros(np.random.PCG64(0)), dtype=dtype)
+    model: Pretrained = family.model(**settings, rng=_Zeros(np.random.PCG64(0)), dtype=dtype)
     model.folder, model.sources = opened, {}
     _fill(model, family, dtype)
     return model.eval()
@@ -142,8 +81,10 @@ def _fill(model: Pretrained, family: Family, dtype: np.dtype[Any]) -> None:
 
     def source(path: str) -> tuple[str, str]:
         row = table[re.sub(r"\.\d+\.", ".*.", path)]
-        own = row.theirs.startswith(family.heads)
-        return ("" if own else prefix) + numbered(row.theirs, path), row.how
+        name = numbered(row.theirs, path)
+        name = name if name.startswith(family.heads) else prefix + name
+        old = name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")
+        return old if old in stored else name, row.how
 
     model.sources = {path: source(path) for path, _ in model.named_parameters()}
     wrong = _misfits(model, model.sources, {name: tensor.array for name, tensor in stored.items()})
@@ -153,10 +94,9 @@ def _fill(model: Pretrained, family: Family, dtype: np.dtype[Any]) -> None:
         if name in stored and stored[name].kind not in ("F64", "F32", "F16", "BF16")
     ]
     for name in model.unused:
-        if name == family.tied and _alike(
-            stored[name], stored.get(model.sources["embedding.W"][0])
-        ):
-            model.copies = {name: "embedding.W"}
+        same = model.sources.get(family.tied.get(name, ""))
+        if same and same[0] in stored and _alike(stored[name], stored[same[0]]):
+            model.copies = {**model.copies, name: family.tied[name]}
         elif not re.fullmatch(family.ignored, name.removeprefix(prefix)):
             wrong.append(f"{name}: unexpected")
     if wrong:
@@ -197,10 +137,8 @@ def _part(array: NDArray[Any], how: str) -> NDArray[Any]:
     return array[..., part * width : (part + 1) * width]
 
 
-def _alike(tensor: Stored, other: Stored | None) -> bool:
-    if other is None or tensor.kind != other.kind:
-        return False
-    return np.array_equal(tensor.array, other.array, equal_nan=tensor.kind != "BF16")
+def _alike(tensor: Stored, other: Stored) -> bool:
+    return tensor.kind == other.kind and tensor.array.tobytes() == other.array.tobytes()
 
 
 def load_state(

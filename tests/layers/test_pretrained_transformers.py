@@ -4,10 +4,12 @@ Its norms, angles and some softmaxes run in float32 whatever the model's dtype; 
 float64, so that results must agree to 1e-10 of their size.
 """
 
+import json
+
 import numpy as np
 import pytest
 
-from layers import load_pretrained
+from layers import load_pretrained, padding_mask
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -80,3 +82,31 @@ def test_logits_are_those_of_transformers(family, rng, tmp_path):
     ours = load_pretrained(tmp_path, np.float64)
     assert_close(ours(tokens), model(torch.tensor(tokens)).logits)
     assert ours.unused == []
+
+
+def test_a_bert_guesses_and_pools_as_transformers_does(rng, tmp_path):
+    model = reference("Bert", "ForPreTraining", SIZES)
+    model.save_pretrained(tmp_path)
+    ours = load_pretrained(tmp_path, np.float64)
+    tokens, segments = rng.integers(0, 31, (2, 13)), rng.integers(0, 2, (2, 13))
+    lengths = [13, 7]
+    real = np.arange(13) < np.array(lengths)[:, None]
+    given = {"attention_mask": torch.tensor(real), "token_type_ids": torch.tensor(segments)}
+    theirs = model.bert(torch.tensor(tokens), **given)
+    X = ours(tokens, padding_mask(lengths, 13), segments=segments)
+    assert_close(X[real], theirs.last_hidden_state[torch.tensor(real)])
+    assert_close(ours.pooled(X), theirs.pooler_output)
+    guessed = model(torch.tensor(tokens), **given).prediction_logits
+    assert_close(ours.logits(X)[real], guessed[torch.tensor(real)])
+    assert ours.unused == ["cls.seq_relationship.bias", "cls.seq_relationship.weight"]
+
+    (tmp_path / "1_Pooling").mkdir()
+    mean = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(mean))
+    kinds = [{"type": f"sentence_transformers.models.{kind}"} for kind in ("Pooling", "Normalize")]
+    (tmp_path / "modules.json").write_text(json.dumps(kinds))
+    found = load_pretrained(tmp_path, np.float64).sentence(tokens, lengths)
+    without = model.bert(torch.tensor(tokens), attention_mask=given["attention_mask"])[0]
+    weights = torch.tensor(real)[..., None].double()
+    expected = (without * weights).sum(1) / weights.sum(1)
+    assert_close(found, torch.nn.functional.normalize(expected, dim=-1))
