@@ -28,18 +28,18 @@ class Room(NamedTuple):
 
 
 ROOMS = {
-    "engine": Room(["minigrad/engine"], [], 2000, 1450),
+    "engine": Room(["minigrad/engine"], [], 2010, 1450),
     "ops": Room(["minigrad/ops"], [], 5350, 2800),
     "beside them": Room([f"minigrad/{name}" for name in BESIDE], [], 2300, 1500),
     "recording": Room(["minigrad/recording"], [], 2700, 1300),
-    "views": Room(["minigrad/views", "minigrad/tracing", "minigrad/watching"], [], 6800, 4200),
-    "fast, less compiler": Room(["minigrad/fast"], ["minigrad/fast/compiler"], 3110, 2000),
-    "fast/compiler": Room(["minigrad/fast/compiler"], [], 3970, 2600),
-    "distributed": Room(["minigrad/distributed"], [], 700, 700),
-    "cli": Room(["minigrad/cli", "minigrad/__main__"], [], 1600, 1000),
-    "layers, attention": Room(["layers"], [f"layers/{name}" for name in LATER], 5300, 4600),
-    "layers": Room(["layers"], [], 7750, 6500),
-    "tests": Room(["tests"], [], 26_400, 18_000),
+    "views": Room(["minigrad/views", "minigrad/tracing", "minigrad/watching"], [], 7350, 4200),
+    "fast, less compiler": Room(["minigrad/fast"], ["minigrad/fast/compiler"], 3120, 2000),
+    "fast/compiler": Room(["minigrad/fast/compiler"], [], 4010, 2600),
+    "distributed": Room(["minigrad/distributed"], [], 850, 700),
+    "cli": Room(["minigrad/cli", "minigrad/__main__"], [], 1700, 1000),
+    "layers, attention": Room(["layers"], [f"layers/{name}" for name in LATER], 5350, 4600),
+    "layers": Room(["layers"], [], 8900, 6500),
+    "tests": Room(["tests"], [], 27000, 18_000),
 }
 
 
