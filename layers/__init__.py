@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         yarn_amplitude,
         yarn_frequencies,
     )
+    from .generation import generate
     from .hand_derived_recurrent import gru_steps, lstm_steps, rnn_steps
     from .initial import INITIALISERS, initial
     from .kernels import elu_features, orthogonal_features, positive_features
@@ -154,6 +155,7 @@ __all__ = [
     "elu_features",
     "explain_layout",
     "flops_by_step",
+    "generate",
     "global_mask",
     "gru_steps",
     "initial",
@@ -221,6 +223,7 @@ __getattr__, __dir__ = lazy_imports(
         "initial": "INITIALISERS initial",
         "convolution": "AvgPool1d AvgPool2d BatchNorm Conv1d Conv2d Flatten GroupNorm MaxPool1d "
         "MaxPool2d",
+        "generation": "generate",
         "pretrained": "load_pretrained load_state",
         "losses": "BCEWithLogitsLoss CrossEntropyLoss HuberLoss KLDivLoss MSELoss NLLLoss",
     },

@@ -105,7 +105,7 @@ class AttentionCall:
             K = K if made else named("K_rot", layer.position.rotate(K, self.j))
         if self.appends:
             K, V = self.cache.append(K, V)
-            self.j = np.arange(self.cache.start, len(self.cache))
+            self.j = self.cache.columns()
         elif self.cache is not None and not made:
             self.cache.keep(K, V)
         self.m = K.shape[-2]
@@ -124,6 +124,9 @@ class AttentionCall:
     def _seen(self) -> Any:
         """What the rule lets be seen, as an array; None if all, or if tiles ask the rule itself."""
         if self.appends:
+            if self.cache.at is not None:
+                self.rule = None
+                return self.cache.visible(self.layer.window)
             if self.cache.ragged:
                 layer, self.rule = self.layer, None
                 return visible(self.i, self.j, layer.causal, layer.window, self.cache.lengths)

@@ -65,7 +65,12 @@ class KVCache:
     Args:
         window: how many of the last tokens a query sees, itself included; earlier ones are let go.
             It must be the layer's own window. None keeps all.
+        max_len: the store has so many columns from the first token on, and no more; a window then
+            lets go of nothing.
     Attributes:
+        at: None; or, with max_len and filled by a prompt, where each row's next token stands,
+            (B, 1): then calls of one token each have the same shapes, so that `mg.compile`
+            compiles one for all, and who calls counts `lengths`. `generate` does so.
         lengths: how many tokens each row has had, (B,); None before the first.
         keys, values: what is kept, (..., m, d_k) and (..., m, d_v).
         start: the position of their first token; 0 unless a window has let go of some.
@@ -80,10 +85,13 @@ class KVCache:
     (True, 5)
     """
 
-    def __init__(self, window: int | None = None) -> None:
-        if window is not None and window < 1:
-            raise ArgumentError(f"KVCache: window must be at least 1, got {window}")
-        self.window = window
+    at: Any = None
+
+    def __init__(self, window: int | None = None, max_len: int | None = None) -> None:
+        for name, value in (("window", window), ("max_len", max_len)):
+            if value is not None and value < 1:
+                raise ArgumentError(f"KVCache: {name} must be at least 1, got {value}")
+        self.window, self.max_len = window, max_len
         self.of_context = ContextCache()
         self.reset()
 
@@ -92,6 +100,7 @@ class KVCache:
         self.lengths: NDArray[Any] | None = None
         self.start = self._begin = 0  # position of the first kept token, and its column
         self._stores: list[NDArray[Any]] = []
+        self._leaves: list[mg.Tensor] = []
         self.of_context.reset()
 
     def __len__(self) -> int:
@@ -123,6 +132,8 @@ class KVCache:
 
     def next_positions(self, n: int) -> NDArray[Any]:
         """Where the next n tokens stand: (n,), or (B, n) if rows differ in length."""
+        if self.at is not None:
+            return np.asanyarray(self.at)
         if self.lengths is None or not self.ragged:
             return np.arange(len(self), len(self) + n)
         return self.lengths[:, None] + np.arange(n)
@@ -132,6 +143,8 @@ class KVCache:
 
         Shapes: K (..., n, d_k), V (..., n, d_v) → (..., m, d_k), (..., m, d_v)
         """
+        if self.at is not None:
+            return self._put(K, V)
         new = _constant("KVCache", K, V)
         rows = new[0].shape[0] if new[0].ndim > 2 else 1
         if self.lengths is None:
@@ -149,6 +162,28 @@ class KVCache:
                 store[..., ends[0] : ends[0] + n, :] = x
         self.lengths = self.lengths + n
         return self.keys, self.values
+
+    def _put(self, *new: Any) -> tuple[Any, Any]:
+        """Write one token of each row at its own column; returns the whole stores."""
+        one = [1] * (new[0].ndim - 1)
+        here = self.columns()[:, None] == self.at.reshape(-1, *one)  # (B, ..., max_len, 1)
+        put = [mg.where(here, x, store) for x, store in zip(new, self._leaves, strict=True)]
+        for store, x in zip(self._leaves, put, strict=True):
+            store.assign_(x)
+        return put[0], put[1]
+
+    def columns(self) -> NDArray[Any]:
+        """The positions of the keys that `append` returned."""
+        if self.at is None:
+            return np.arange(self.start, len(self))
+        every = np.arange(self.capacity)
+        mg.mark_constant(every)
+        return every
+
+    def visible(self, window: int | None) -> Any:
+        """Which columns each row's one token sees: (B, 1, max_len), or (B, 1, 1, max_len)."""
+        away = self.at.reshape(-1, *[1] * (self._stores[0].ndim - 1)) - self.columns()
+        return mg.tensor((away >= 0) & (away < window) if window else away >= 0)
 
     def crop(self, lengths: ArrayLike) -> None:
         """Keep only so many tokens: of every row, or of each its own number.
@@ -174,12 +209,16 @@ class KVCache:
     def _make_room(self, new: list[NDArray[Any]], n: int) -> None:
         """Columns for n more tokens: let go of what none will see; move to the front, or double."""
         assert self.lengths is not None
-        if self.window is not None and self.lengths.size:
+        if self.window is not None and self.lengths.size and self.max_len is None:
             unseen = max(0, int(self.lengths.min()) - (self.window - 1) - self.start)
             self.start, self._begin = self.start + unseen, self._begin + unseen
         kept = len(self) - self.start
+        if self.max_len is not None and kept + n > self.max_len:
+            raise ArgumentError(f"KVCache: max_len is {self.max_len}, got {kept + n} tokens")
         if not self._stores:
-            self._stores = [np.zeros((*x.shape[:-2], n, x.shape[-1]), x.dtype) for x in new]
+            columns = self.max_len or n
+            self._stores = [np.zeros((*x.shape[:-2], columns, x.shape[-1]), x.dtype) for x in new]
+            self._leaves = [mg.Tensor(store) for store in self._stores]  # the same memory
         elif self._begin + kept + n > self.capacity:
             roomy = 2 * (kept + n) <= self.capacity
             columns = self.capacity if roomy else max(kept + n, 2 * self.capacity)

@@ -31,7 +31,8 @@ def rotary_angles(
     array([[ 1.],
            [-1.]])
     """
-    angles = np.asanyarray(positions, dtype)[..., None] * np.asarray(frequencies, dtype)
+    at = np.asanyarray(positions).astype(dtype, copy=False)
+    angles = at[..., None] * np.asarray(frequencies, dtype)
     return np.cos(angles), np.sin(angles)
 
 
@@ -124,7 +125,8 @@ class Rotary(Module):
     def _tables(self, x: Any, positions: ArrayLike | None, offset: int) -> list[mg.Tensor]:
         """cos and sin of x's angles."""
         at = positions_of(x.shape[-2], positions, offset)
-        theta = self._frequencies(int(at.max(initial=0)) + 1)
+        grows = callable(self._theta[0])
+        theta = self._frequencies(int(at.max(initial=0)) + 1 if grows else 1)
         angles = rotary_angles(at, theta, self._dtype)
         tables = [(self.amplitude * y).astype(x.dtype, copy=False) for y in angles]
         return [

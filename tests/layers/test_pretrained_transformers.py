@@ -9,7 +9,7 @@ import json
 import numpy as np
 import pytest
 
-from layers import load_pretrained, padding_mask
+from layers import generate, load_pretrained, padding_mask
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -82,6 +82,10 @@ def test_logits_are_those_of_transformers(family, rng, tmp_path):
     ours = load_pretrained(tmp_path, np.float64)
     assert_close(ours(tokens), model(torch.tensor(tokens)).logits)
     assert ours.unused == []
+    settings = {"do_sample": False, "max_new_tokens": 8, "eos_token_id": None, "pad_token_id": 0}
+    expected = model.generate(torch.tensor(tokens[:, :5]), **settings)[:, 5:]
+    found = np.stack(list(generate(ours, tokens[:, :5], 8)), axis=1)
+    np.testing.assert_array_equal(found, expected.numpy())
 
 
 def test_a_bert_guesses_and_pools_as_transformers_does(rng, tmp_path):

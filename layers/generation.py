@@ -1,0 +1,146 @@
+"""Text from a language model: one token after another, drawn from its logits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import minigrad as mg
+from minigrad.errors import ArgumentError, MissingDependencyError
+
+from .cache import KVCache
+from .linear import check_sizes
+
+__all__ = ["generate"]
+
+STOPPED = -1  # what stands for the token of a row that has stopped
+
+
+def generate(
+    model: Any,
+    tokens: Any,
+    max_new: int,
+    *,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    stop: int | Collection[int] = (),
+    rng: Any = None,
+) -> Iterator[Any]:
+    """The tokens that a model continues with, one by one as they are found.
+
+    The prompt goes in one pass; then each token is one call on a cache of fixed size, compiled at
+    the first. The model is read as it is: call `model.eval()` before, if it drops out.
+
+    Args:
+        model: a LanguageModel, or any with its forward, and attention layers in `decoder.blocks`.
+        tokens: a sequence of integers; or several, of any lengths, which go on side by side.
+        max_new: how many tokens to yield at most.
+        temperature: 0 takes the likeliest token; else softmax(logits / temperature) is drawn from.
+        top_k: draw from the k likeliest only.  top_p: from the fewest whose probabilities reach p.
+        stop: a token, or several, after which a row ends; the token itself is still yielded.
+        rng: draws; a Generator, a seed, or None for fresh entropy.
+    Yields:  an integer; of several rows an array (B,), −1 where a row has stopped.
+    Raises:  ArgumentError for an empty prompt, more tokens than the model has positions for, or a
+             setting out of its range.
+
+    >>> from layers import LanguageModel
+    >>> model = LanguageModel(n_tokens=11, d_model=6, n_heads=3, n_layers=2, max_len=9, rng=0)
+    >>> first = list(generate(model, [3, 1, 4], max_new=5))
+    >>> both = np.stack(list(generate(model, [[3, 1, 4], [1, 5]], max_new=5)), axis=1)
+    >>> both.shape, both[0].tolist() == first
+    ((2, 5), True)
+    """
+    alone = not len(tokens) or np.ndim(tokens[0]) == 0
+    rows = [np.asarray(row) for row in ([tokens] if alone else tokens)]
+    lengths = np.array([row.size for row in rows])
+    _check(model, rows, lengths, max_new, temperature, top_k, top_p)
+    draw = Draw(temperature, top_k, top_p, np.random.default_rng(rng))
+    ends = [stop] if isinstance(stop, int | np.integer) else list(stop)
+    found = _continued(model, rows, lengths, max_new, draw, ends)
+    return (int(step[0]) for step in found) if alone else found
+
+
+def _check(
+    model: Any, rows: Any, lengths: Any, max_new: int, temperature: float, top_k: Any, top_p: Any
+) -> None:
+    check_sizes("generate", max_new=max_new, **({} if top_k is None else {"top_k": top_k}))
+    if any(row.ndim != 1 or row.dtype.kind not in "iu" or not row.size for row in rows):
+        raise ArgumentError("generate: tokens must be integers, at least one in each row")
+    if not temperature >= 0:
+        raise ArgumentError(f"generate: temperature must be 0 or more, got {temperature}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ArgumentError(f"generate: top_p must lie in (0, 1], got {top_p}")
+    learned = getattr(model, "position_embedding", None)
+    most, wanted = (None if learned is None else len(learned.P)), lengths.max() + max_new - 1
+    if most is not None and wanted > most:
+        raise ArgumentError(
+            f"generate: the model has {most} positions, the prompt and max_new need {wanted}"
+        )
+
+
+def _continued(
+    model: Any, rows: Any, lengths: Any, max_new: int, draw: Draw, stop: Any
+) -> Iterator[NDArray[Any]]:
+    longest = int(lengths.max())
+    padded = np.zeros((len(rows), longest), np.intp)
+    for row, given in zip(padded, rows, strict=True):
+        row[: given.size] = given
+    caches = [
+        KVCache(window=block.attention.window, max_len=longest + max_new)
+        for block in model.decoder.blocks
+    ]
+
+    def step(token: Any, at: Any) -> Any:
+        for cache in caches:
+            cache.at = at
+        return model(token, cache=caches)
+
+    with mg.no_grad():
+        logits = model(padded, cache=caches).numpy()[np.arange(len(rows)), lengths - 1]
+    running, compiled = np.ones(len(rows), dtype=bool), _compiled(step)
+    for k in range(max_new):
+        token = np.where(running, draw(logits), STOPPED)
+        yield token
+        running = running & ~np.isin(token, stop)
+        if k + 1 == max_new or not running.any():
+            return
+        with mg.no_grad():
+            at = (lengths + k)[:, None]
+            logits = compiled(np.maximum(token, 0)[:, None], at).numpy()[:, 0]
+
+
+def _compiled(step: Any) -> Any:
+    """The step compiled; as it is where minigrad/fast is missing or off."""
+    try:
+        return mg.compile(step)
+    except MissingDependencyError:
+        return step
+
+
+class Draw:
+    """A token for each row of logits."""
+
+    def __init__(
+        self, temperature: float, top_k: int | None, top_p: float | None, rng: np.random.Generator
+    ) -> None:
+        self.temperature, self.top_k, self.top_p, self.rng = temperature, top_k, top_p, rng
+
+    def __call__(self, logits: NDArray[Any]) -> NDArray[Any]:
+        if not self.temperature or self.top_k == 1:
+            return np.asarray(logits.argmax(axis=-1))
+        order = np.argsort(-logits, axis=-1, kind="stable")  # the likeliest first
+        z = np.take_along_axis(logits, order, axis=-1).astype(np.float64) / self.temperature
+        p = np.exp(z - z[:, :1])
+        if self.top_k is not None:
+            p[:, self.top_k :] = 0
+        p /= p.sum(axis=-1, keepdims=True)
+        if self.top_p is not None:
+            p[np.cumsum(p, axis=-1) - p >= self.top_p] = 0
+        ends = np.cumsum(p, axis=-1)
+        drawn = self.rng.random(len(p)) * ends[:, -1]
+        rank = np.sum(ends <= drawn[:, None], axis=-1)
+        return np.asarray(order[np.arange(len(p)), rank])

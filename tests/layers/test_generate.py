@@ -1,0 +1,137 @@
+"""Tokens from a language model: against the whole sequence run anew for each, and drawn fairly."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import KVCache, LanguageModel, MultiHeadAttention, RMSNorm, Rotary, generate
+from layers.generation import Draw
+from minigrad.errors import ArgumentError
+
+N_TOKENS, MAX_LEN = 31, 23
+KINDS = {
+    "learned positions": {"max_len": MAX_LEN},
+    "rotary, grouped": {"position": Rotary(4), "n_kv_heads": 1, "gated": True, "norm": RMSNorm},
+    "a window": {"position": Rotary(4), "window": 5},
+    "dynamic angles": {
+        "position": Rotary(4, scaling={"type": "dynamic", "factor": 2.0,
+                                       "max_position_embeddings": 7}),
+    },
+}  # fmt: skip
+
+
+def model_of(kind, rng):
+    model = LanguageModel(N_TOKENS, 8, 2, n_layers=2, rng=rng, **KINDS[kind]).eval()
+    for parameter in model.parameters():
+        parameter.assign_(3 * parameter.numpy() + 0.01)
+    return model
+
+
+def one_by_one(model, tokens, n):
+    """The likeliest tokens, each from the whole sequence."""
+    found = list(tokens)
+    with mg.no_grad():
+        for _ in range(n):
+            found.append(int(model(np.array([found])).numpy()[0, -1].argmax()))
+    return found[len(tokens) :]
+
+
+@pytest.mark.parametrize("kind", ["learned positions", "rotary, grouped", "a window"])
+def test_the_likeliest_tokens_are_those_of_the_whole_sequence(kind, rng):
+    model = model_of(kind, rng)
+    expected = one_by_one(model, [3, 1, 4], 20)
+    assert len(set(expected)) > 2
+    assert list(generate(model, [3, 1, 4], 20)) == expected
+
+
+def test_rows_of_different_lengths_go_on_as_each_would_alone(rng):
+    model, rows = model_of("rotary, grouped", rng), [[3, 1, 4], [1, 5, 9, 2, 6, 5], [7]]
+    found = np.stack(list(generate(model, rows, 11)), axis=1)
+    for row, tokens in zip(rows, found, strict=True):
+        assert tokens.tolist() == one_by_one(model, row, 11)
+
+
+@pytest.mark.needs_fast("it counts how often a compiled step runs in Python")
+def test_a_decoding_step_compiles_once(rng, monkeypatch):
+    model, calls = model_of("learned positions", rng), []
+    forward = type(model).forward
+    monkeypatch.setattr(
+        type(model), "forward", lambda self, *a, **k: calls.append(a) or forward(self, *a, **k)
+    )
+    list(generate(model, [3, 1], 20))
+    assert len(calls) == 1 + 1 + 4  # the prompt, the step, and what checks calls 2, 4, 8 and 16
+
+
+def test_angles_that_depend_on_the_length_run_eagerly_and_say_so(rng):
+    model = model_of("dynamic angles", rng)
+    tokens = generate(model, [3, 1, 4], 3)
+    next(tokens)
+    with pytest.warns(mg.CompileWarning, match="runs eagerly"):
+        next(tokens)
+
+
+def test_a_row_ends_with_its_stop_and_the_others_go_on(rng):
+    model = model_of("rotary, grouped", rng)
+    alone = [one_by_one(model, row, 9) for row in ([3, 1, 4], [1, 5])]
+    stop = next(t for t in alone[0] if t not in alone[1])
+    at = alone[0].index(stop)
+    assert list(generate(model, [3, 1, 4], 9, stop=stop)) == alone[0][: at + 1]
+    found = np.stack(list(generate(model, [[3, 1, 4], [1, 5]], 9, stop=[stop])), axis=1)
+    assert found[0].tolist() == alone[0][: at + 1] + [-1] * (8 - at)
+    assert found[1].tolist() == alone[1]
+
+
+LOGITS = np.log([0.05, 0.5, 0.15, 0.3])
+DRAWS = {
+    "all": ({}, [0.05, 0.5, 0.15, 0.3]),
+    "top_k": ({"top_k": 2}, [0, 0.625, 0, 0.375]),
+    "top_p": ({"top_p": 0.6}, [0, 0.625, 0, 0.375]),
+    "top_p of one": ({"top_p": 0.5}, [0, 1, 0, 0]),
+    "colder": ({"temperature": 0.5}, [0.0025 / 0.365, 0.25 / 0.365, 0.0225 / 0.365, 0.09 / 0.365]),
+}
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+def test_tokens_are_drawn_by_their_probabilities(kind, rng):
+    settings, p = DRAWS[kind]
+    draw = Draw(**({"temperature": 1.0, "top_k": None, "top_p": None} | settings), rng=rng)
+    n = 20_000
+    counts = np.bincount(draw(np.tile(LOGITS, (n, 1))), minlength=4)
+    assert (counts[np.array(p) == 0] == 0).all()
+    np.testing.assert_allclose(counts / n, p, rtol=0, atol=4 * 0.5 / np.sqrt(n))
+
+
+def test_the_same_seed_draws_the_same_tokens(rng):
+    model = model_of("learned positions", rng)
+    found = [list(generate(model, [3], 9, temperature=2.0, rng=seed)) for seed in (5, 5, 6)]
+    assert found[0] == found[1] != found[2]
+
+
+REFUSED = {
+    "an empty prompt": (([],), {}, "at least one in each row"),
+    "no integers": (([0.5],), {}, "tokens must be integers"),
+    "too long": (([3, 1], 23), {}, "has 23 positions, the prompt and max_new need 24"),
+    "no room": (([3], 0), {}, "max_new must be an integer of at least 1"),
+    "temperature": (([3],), {"temperature": -1.0}, "temperature must be 0 or more, got -1.0"),
+    "top_p": (([3],), {"top_p": 0.0}, r"top_p must lie in \(0, 1\], got 0.0"),
+    "top_k": (([3],), {"top_k": 0}, "top_k must be an integer of at least 1, got 0"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_cannot_be_generated_is_refused_at_the_call(kind, rng):
+    (tokens, *max_new), settings, message = REFUSED[kind]
+    with pytest.raises(ArgumentError, match=message):
+        generate(model_of("learned positions", rng), tokens, *(max_new or [5]), **settings)
+
+
+def test_a_cache_of_fixed_size_is_made_once_and_refuses_more(rng):
+    layer, X = MultiHeadAttention(6, 2, causal=True, rng=rng), rng.normal(size=(2, 5, 6))
+    cache, out = KVCache(max_len=5), []
+    with mg.no_grad():
+        for t in range(5):
+            out.append(layer(X[:, t : t + 1], cache=cache).numpy())
+            assert cache.capacity == 5
+        np.testing.assert_allclose(np.concatenate(out, axis=1), layer(X).numpy(), rtol=1e-12)
+        with pytest.raises(ArgumentError, match="max_len is 5, got 6 tokens"):
+            layer(X[:, :1], cache=cache)
