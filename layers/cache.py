@@ -68,7 +68,7 @@ class KVCache:
         max_len: the store has so many columns from the first token on, and no more; a window then
             lets go of nothing.
     Attributes:
-        at: None; or, with max_len and filled by a prompt, where each row's next token stands,
+        at: None; or, with max_len, and after a prompt and `crop`, where each row's next token stands,
             (B, 1): then calls of one token each have the same shapes, so that `mg.compile`
             compiles one for all, and who calls counts `lengths`. `generate` does so.
         lengths: how many tokens each row has had, (B,); None before the first.
@@ -166,8 +166,10 @@ class KVCache:
     def _put(self, *new: Any) -> tuple[Any, Any]:
         """Write one token of each row at its own column; returns the whole stores."""
         one = [1] * (new[0].ndim - 1)
-        here = self.columns()[:, None] == self.at.reshape(-1, *one)  # (B, ..., max_len, 1)
-        put = [mg.where(here, x, store) for x, store in zip(new, self._leaves, strict=True)]
+        here = mg.tensor(
+            (self.columns()[:, None] == self.at.reshape(-1, *one)).astype(new[0].dtype)
+        )
+        put = [store + here * x for x, store in zip(new, self._leaves, strict=True)]
         for store, x in zip(self._leaves, put, strict=True):
             store.assign_(x)
         return put[0], put[1]
@@ -199,6 +201,10 @@ class KVCache:
                 f"got {new.tolist()}"
             )
         self.lengths = new.copy()
+        if self.max_len is not None:
+            for store in self._stores:  # what is not filled is 0, for `_put` adds to it
+                for row, end in zip(store, new, strict=True):
+                    row[..., end:, :] = 0
 
     def _kept(self, which: int) -> NDArray[Any]:
         if not self._stores:

@@ -101,6 +101,8 @@ def _continued(
 
     with mg.no_grad():
         logits = model(padded, cache=caches).numpy()[np.arange(len(rows)), lengths - 1]
+    for cache in caches:
+        cache.crop(lengths)
     running, compiled = np.ones(len(rows), dtype=bool), _compiled(step)
     for k in range(max_new):
         token = np.where(running, draw(logits), STOPPED)

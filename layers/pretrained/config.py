@@ -15,9 +15,10 @@ __all__ = ["Config"]
 NEUTRAL = (
     "architectures model_type transformers_version torch_dtype dtype _name_or_path name_or_path "
     "auto_map initializer_* use_cache *_token_id *dropout* *pdrop* summary_* task_specific_params "
-    "gradient_checkpointing output_* return_dict id2label label2id problem_type "
+    "gradient_checkpointing output_* return_dict id2label label2id problem_type *num_labels "
     "*attn_implementation cache_implementation pretraining_tp n_ctx "
-    "chunk_size_feed_forward reorder_and_upcast_attn"
+    "chunk_size_feed_forward reorder_and_upcast_attn pooler_* is_llama_config "
+    "transformers.js_config"
 ).split()
 """Keys that change nothing a loaded model computes; its layers drop nothing out."""
 ACTIVATIONS = {
