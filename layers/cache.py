@@ -68,8 +68,8 @@ class KVCache:
         max_len: the store has so many columns from the first token on, and no more; a window then
             lets go of nothing.
     Attributes:
-        at: None; or, with max_len, and after a prompt and `crop`, where each row's next token stands,
-            (B, 1): then calls of one token each have the same shapes, so that `mg.compile`
+        at: None; or, with max_len, and after a prompt and `crop`, where each row's next token
+            stands, (B, 1): then calls of one token each have the same shapes, so that `mg.compile`
             compiles one for all, and who calls counts `lengths`. `generate` does so.
         lengths: how many tokens each row has had, (B,); None before the first.
         keys, values: what is kept, (..., m, d_k) and (..., m, d_v).

@@ -35,11 +35,17 @@ def numbered(name: str, path: str) -> str:
 
 
 def rows(table: str, ours: str = "", theirs: str = "") -> list[Row]:
-    """The rows of a table, each name with its prefix."""
+    """The rows of a table, each name with its prefix; W|b is a .weight and a .bias."""
     found = []
     for line in table.strip().splitlines():
-        path, name, *how = line.split()
-        found.append(Row(ours + path, theirs + name, "".join(how)))
+        path, name, how, *_ = *line.split(), ""
+        path, name, (weight, _, bias) = ours + path, theirs + name, path.partition("|")
+        if bias:
+            path, name = ours + weight, name + ".weight"
+            owner = path.rpartition(".")[0]
+            beside = name.replace(".weight", ".bias")
+            found.append(Row(f"{owner}.{bias}", beside, how if "/" in how else ""))
+        found.append(Row(path, name, how))
     return found
 
 
@@ -66,29 +72,20 @@ class Family(NamedTuple):
 # ---------------------------------------------------------------- GPT-2
 
 GPT2_ROWS = rows("""
-    embedding.W          wte.weight
-    position_embedding.P wpe.weight
-    decoder.norm.weight  ln_f.weight
-    decoder.norm.bias    ln_f.bias
-    head.W               lm_head.weight   T
+    embedding.W               wte.weight
+    position_embedding.P      wpe.weight
+    decoder.norm.weight|bias  ln_f
+    head.W                    lm_head.weight  T
 """) + rows(
     """
-    norm_1.weight     ln_1.weight
-    norm_1.bias       ln_1.bias
-    attention.W_Q     attn.c_attn.weight  0/3
-    attention.W_K     attn.c_attn.weight  1/3
-    attention.W_V     attn.c_attn.weight  2/3
-    attention.b_Q     attn.c_attn.bias    0/3
-    attention.b_K     attn.c_attn.bias    1/3
-    attention.b_V     attn.c_attn.bias    2/3
-    attention.W_O     attn.c_proj.weight
-    attention.b_O     attn.c_proj.bias
-    norm_2.weight     ln_2.weight
-    norm_2.bias       ln_2.bias
-    feed_forward.W_1  mlp.c_fc.weight
-    feed_forward.b_1  mlp.c_fc.bias
-    feed_forward.W_2  mlp.c_proj.weight
-    feed_forward.b_2  mlp.c_proj.bias
+    norm_1.weight|bias    ln_1
+    attention.W_Q|b_Q     attn.c_attn  0/3
+    attention.W_K|b_K     attn.c_attn  1/3
+    attention.W_V|b_V     attn.c_attn  2/3
+    attention.W_O|b_O     attn.c_proj
+    norm_2.weight|bias    ln_2
+    feed_forward.W_1|b_1  mlp.c_fc
+    feed_forward.W_2|b_2  mlp.c_proj
     """,
     "decoder.blocks.*.",
     "h.*.",
@@ -121,23 +118,16 @@ LLAMA_ROWS = rows("""
     head.W               lm_head.weight   T
 """) + rows(
     """
-    attention.W_Q            self_attn.q_proj.weight  T
-    attention.W_K            self_attn.k_proj.weight  T
-    attention.W_V            self_attn.v_proj.weight  T
-    attention.W_O            self_attn.o_proj.weight  T
-    attention.b_Q            self_attn.q_proj.bias
-    attention.b_K            self_attn.k_proj.bias
-    attention.b_V            self_attn.v_proj.bias
-    attention.b_O            self_attn.o_proj.bias
+    norm_1.weight            input_layernorm.weight
+    attention.W_Q|b_Q        self_attn.q_proj         T
+    attention.W_K|b_K        self_attn.k_proj         T
+    attention.W_V|b_V        self_attn.v_proj         T
+    attention.W_O|b_O        self_attn.o_proj         T
     attention.q_norm.weight  self_attn.q_norm.weight
     attention.k_norm.weight  self_attn.k_norm.weight
-    feed_forward.W           mlp.gate_proj.weight     T
-    feed_forward.V           mlp.up_proj.weight       T
-    feed_forward.W_2         mlp.down_proj.weight     T
-    feed_forward.b           mlp.gate_proj.bias
-    feed_forward.c           mlp.up_proj.bias
-    feed_forward.b_2         mlp.down_proj.bias
-    norm_1.weight            input_layernorm.weight
+    feed_forward.W|b         mlp.gate_proj            T
+    feed_forward.V|c         mlp.up_proj              T
+    feed_forward.W_2|b_2     mlp.down_proj            T
     """,
     "decoder.blocks.*.",
     "layers.*.",
@@ -255,33 +245,21 @@ BERT_ROWS = rows("""
     embedding.W            embeddings.word_embeddings.weight
     position_embedding.P   embeddings.position_embeddings.weight
     segment_embedding.W    embeddings.token_type_embeddings.weight
-    norm.weight            embeddings.LayerNorm.weight
-    norm.bias              embeddings.LayerNorm.bias
-    pooler.W               pooler.dense.weight                         T
-    pooler.b               pooler.dense.bias
-    head.transform.W       cls.predictions.transform.dense.weight      T
-    head.transform.b       cls.predictions.transform.dense.bias
-    head.norm.weight       cls.predictions.transform.LayerNorm.weight
-    head.norm.bias         cls.predictions.transform.LayerNorm.bias
+    norm.weight|bias       embeddings.LayerNorm
+    pooler.W|b             pooler.dense                         T
+    head.transform.W|b     cls.predictions.transform.dense      T
+    head.norm.weight|bias  cls.predictions.transform.LayerNorm
     head.bias              cls.predictions.bias
 """) + rows(
     """
-    attention.W_Q     attention.self.query.weight        T
-    attention.W_K     attention.self.key.weight          T
-    attention.W_V     attention.self.value.weight        T
-    attention.W_O     attention.output.dense.weight      T
-    attention.b_Q     attention.self.query.bias
-    attention.b_K     attention.self.key.bias
-    attention.b_V     attention.self.value.bias
-    attention.b_O     attention.output.dense.bias
-    norm_1.weight     attention.output.LayerNorm.weight
-    norm_1.bias       attention.output.LayerNorm.bias
-    feed_forward.W_1  intermediate.dense.weight          T
-    feed_forward.b_1  intermediate.dense.bias
-    feed_forward.W_2  output.dense.weight                T
-    feed_forward.b_2  output.dense.bias
-    norm_2.weight     output.LayerNorm.weight
-    norm_2.bias       output.LayerNorm.bias
+    attention.W_Q|b_Q     attention.self.query        T
+    attention.W_K|b_K     attention.self.key          T
+    attention.W_V|b_V     attention.self.value        T
+    attention.W_O|b_O     attention.output.dense      T
+    norm_1.weight|bias    attention.output.LayerNorm
+    feed_forward.W_1|b_1  intermediate.dense          T
+    feed_forward.W_2|b_2  output.dense                T
+    norm_2.weight|bias    output.LayerNorm
     """,
     "encoder.blocks.*.",
     "encoder.layer.*.",

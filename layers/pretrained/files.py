@@ -22,6 +22,7 @@ KEPT = (
     "vocab.txt vocab.json merges.txt 1_Pooling/config.json"
 ).split()
 """Small files that are read with a model, and written with it again."""
+LARGEST = 10**8  # bytes of such a file; the largest tokenizers have a third of it
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4"}
 DTYPES |= {"U8": "|u1", "I8": "|i1", "BOOL": "|b1"}
 NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}
@@ -72,6 +73,8 @@ def open_folder(path: str | os.PathLike[str]) -> Folder:
         raise FileError(f"load_pretrained: no such folder: {folder.path}")
     for name in KEPT:
         if (folder.path / name).is_file():
+            if (folder.path / name).stat().st_size > LARGEST:
+                raise FileError(f"load_pretrained: {folder.path / name} has over {LARGEST:,} bytes")
             folder.files[name] = (folder.path / name).read_bytes()
     if "config.json" not in folder.files:
         raise FileError(f"load_pretrained: {folder.path} has no config.json")
