@@ -120,6 +120,17 @@ class Board:
             return f"it failed: {self._read(rank * PAGE + HEAD + 2 * SLOT, SLOT)}"
         return "its program has ended" if state == ENDED else ""
 
+    def last_words(self, rank: int) -> str | None:
+        """Where a rank is that has not ended, else empty; None once any rank has failed."""
+        if FAILED in self.heads[:, STATE]:
+            return None
+        if self.heads[rank, STATE] == ENDED:
+            return ""
+        self.number = int(self.heads[rank, NUMBER])
+        start = self._slot(rank)
+        text, place = self._read(start, TEXT), self._read(start + TEXT, PLACE)
+        return f"last in {text}\n  at {place}" if place else "before its first collective"
+
     def waits_in_circle(self, rank: int) -> bool:
         """Whether a rank waits for one that waits for … one that was met before."""
         seen: set[int] = set()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import MissingDependencyError, RankError
+from .beside import watch
 from .board import PAGE, Board
 from .ranks import Ranks
 
@@ -73,8 +74,10 @@ class MPIRanks(Ranks):
         self.window.Sync()
 
     def end_all_on_error(self) -> None:
-        """An error on this rank ends all of them, with its reason."""
+        """An error on this rank ends all of them, with its reason; so does `os._exit`, never 0."""
         before, world = sys.excepthook, self.mpi.COMM_WORLD
+        leave, process = os._exit, os.getpid()
+        os._exit = lambda status: leave(status or int(os.getpid() == process))
 
         def ended(kind: Any, error: Any, trace: Any) -> None:
             before(kind, error, trace)
@@ -90,6 +93,7 @@ class MPIRanks(Ranks):
         sys.excepthook = ended
         if self.board:
             atexit.register(self.board.end)
+            self.line = watch(self.board, self.comm)
 
     def agree(self, text: str, place: str) -> None:
         if self.board:

@@ -54,6 +54,12 @@ def one_is_killed():
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def one_leaves():
+    dist.all_reduce(np.ones(3))
+    if dist.world().rank == 1:
+        os._exit(0)
+
+
 def one_skips():
     if dist.world().rank == 0:
         dist.all_reduce(np.ones(3))
