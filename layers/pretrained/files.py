@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ __all__ = ["Folder", "Stored", "imported", "narrowed", "open_folder", "widened",
 
 KEPT = (
     "config.json generation_config.json model.safetensors.index.json modules.json "
+    "config_sentence_transformers.json "
     "sentence_bert_config.json special_tokens_map.json tokenizer.json tokenizer_config.json "
     "vocab.txt vocab.json merges.txt 1_Pooling/config.json"
 ).split()
@@ -32,12 +34,12 @@ NAMES |= {"I32": "int32", "U8": "uint8", "I8": "int8", "BOOL": "bool"}
 class Stored(NamedTuple):
     """One tensor of a file: the file's name, the format's dtype, and the entries as they lie there.
 
-    Of bfloat16, which NumPy has not, the array holds the bits.
+    Of bfloat16, which NumPy has not, the array holds the bits. It is None once a parameter has it.
     """
 
     file: str
     kind: str
-    array: NDArray[Any]
+    array: Any
 
 
 @dataclass
@@ -124,13 +126,16 @@ def _mapped(path: Path) -> dict[str, Stored]:
     except (safetensors.SafetensorError, OSError, ValueError, RecursionError) as error:
         raise FileError(f"load_pretrained: {path} is damaged: {error}") from error
     header.pop("__metadata__", None)
-    whole = np.memmap(path, mode="c")  # written entries are this process's own
+    with open(path, "rb") as file:  # entries that are written are this process's own
+        whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     found = {}
     for name, entry in header.items():
         if entry["dtype"] not in DTYPES:
             raise FileError(f"load_pretrained: {path}: {name} is {entry['dtype']}: not supported")
         begin, end = (8 + length + at for at in entry["data_offsets"])
-        array = np.asarray(whole[begin:end]).view(DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        # An array of its own, not a view of one: who asks what shares memory finds each alone.
+        array: NDArray[Any] = np.frombuffer(whole, np.uint8, end - begin, begin)
+        array = array.view(DTYPES[entry["dtype"]]).reshape(entry["shape"])
         found[name] = Stored(path.name, entry["dtype"], array)
     return found
 
@@ -169,7 +174,7 @@ def widened(stored: Stored, dtype: Any) -> NDArray[Any]:
     if stored.kind == "BF16":
         array = (array.astype(np.uint32) << 16).view(np.float32)
     aligned = array if array.flags.aligned else array.copy()
-    return aligned.astype(dtype, copy=False)
+    return np.asarray(aligned.astype(dtype, copy=False))
 
 
 def narrowed(array: NDArray[Any], kind: str) -> NDArray[Any]:

@@ -108,6 +108,8 @@ def _fill(model: Pretrained, family: Family, dtype: np.dtype[Any]) -> None:
         parameter = mg.Tensor(array)
         parameter.requires_grad = True
         setattr(modules[owner], attribute, parameter)
+    for name in {name for name, _ in model.sources.values()}:  # from here on the parameters' own
+        stored[name] = stored[name]._replace(array=None)
 
 
 def _misfits(
@@ -134,7 +136,7 @@ def _part(array: NDArray[Any], how: str) -> NDArray[Any]:
         return array.T if how == "T" else array
     part, parts = map(int, how.split("/"))
     width = array.shape[-1] // parts
-    return array[..., part * width : (part + 1) * width]
+    return array[..., part * width : (part + 1) * width].copy()
 
 
 def _alike(tensor: Stored, other: Stored) -> bool:

@@ -62,6 +62,7 @@ def test_a_decoding_step_compiles_once(rng, monkeypatch):
     assert len(calls) == 1 + 1 + 4  # the prompt, the step, and what checks calls 2, 4, 8 and 16
 
 
+@pytest.mark.needs_fast("it compiles a step")
 def test_angles_that_depend_on_the_length_run_eagerly_and_say_so(rng):
     model = model_of("dynamic angles", rng)
     tokens = generate(model, [3, 1, 4], 3)

@@ -8,7 +8,9 @@ import pytest
 
 import minigrad as mg
 from layers import LanguageModel, load_pretrained, load_state
+from layers.pretrained.files import open_folder
 from minigrad.errors import ArgumentError, FileError, MissingDependencyError
+from minigrad.optim import SGD
 
 pytest.importorskip("safetensors")
 
@@ -95,8 +97,7 @@ def test_a_model_saved_has_the_bytes_that_were_read(kind, tensors, write, tmp_pa
     folder = write(given, kind, torch_dtype="any")
     (folder / "tokenizer.json").write_text("{}")
     load_pretrained(folder, np.float64).save(tmp_path / "again")
-    again = load_pretrained(tmp_path / "again", np.float64)
-    for name, stored in again.folder.tensors.items():
+    for name, stored in open_folder(tmp_path / "again").tensors.items():
         assert stored.kind == kind
         assert stored.array.tobytes() == given[name].tobytes(), name
     for name in ("config.json", "tokenizer.json"):
@@ -128,6 +129,26 @@ def test_training_then_saving_over_the_same_folder_keeps_the_new_weights(tensors
     np.testing.assert_array_equal(load_pretrained(folder)(TOKENS).numpy(), model(TOKENS).numpy())
 
 
+@pytest.mark.needs_fast("it compiles a step")
+def test_a_loaded_model_trains_in_a_compiled_step_as_it_does_eagerly(tensors, write):
+    losses = []
+    for way in (mg.compile, lambda step: step):
+        model = load_pretrained(write(tensors), np.float64)
+        optimizer = SGD(model.parameters(), lr=0.01)
+
+        def step(tokens, model=model, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = mg.mean(model(tokens) ** 2)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run = way(step)
+        losses.append([run(TOKENS).item() for _ in range(5)])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-12)
+    assert losses[0][-1] < losses[0][0]
+
+
 def test_shards_are_read_by_their_index_and_written_as_shards(tensors, write, tmp_path):
     whole = load_pretrained(write(tensors))(TOKENS).numpy()
     folder, names = tmp_path / "sharded", list(tensors)
@@ -156,7 +177,7 @@ def test_an_output_layer_stored_beside_the_embedding_it_is_tied_to(tensors, writ
     assert model.unused == ["lm_head.weight"]
     model.embedding.W.assign_(np.ones((N_TOKENS, D), np.float32))
     model.save(tmp_path)
-    assert (load_pretrained(tmp_path).folder.tensors["lm_head.weight"].array == 1).all()
+    assert (open_folder(tmp_path).tensors["lm_head.weight"].array == 1).all()
     with pytest.raises(ArgumentError, match=r"lm_head\.weight: unexpected"):
         load_pretrained(write(tensors | {"lm_head.weight": tensors["lm_head.weight"] + 1},
                               tie_word_embeddings=True))  # fmt: skip
