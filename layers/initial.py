@@ -14,7 +14,7 @@ from minigrad.errors import ArgumentError
 
 __all__ = ["INITIALISERS", "Initialiser", "initial"]
 
-Initialiser: TypeAlias = str | Callable[[np.random.Generator, tuple[int, ...]], Any]
+Initialiser: TypeAlias = "str | Callable[[np.random.Generator, tuple[int, ...]], Any]"
 Shape: TypeAlias = tuple[int, ...]
 
 
