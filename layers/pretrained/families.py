@@ -173,6 +173,7 @@ def rotary(config: Config) -> dict[str, Any]:
         raise config.error(f"rope_parameters must be a mapping, got {given!r:.40}")
     base = given.get("rope_theta", config.number("rope_theta", 10000.0))
     config.get("original_max_position_embeddings", None)
+    config.only(rope_interleaved=False, use_mrope=False)
     most = {"max_position_embeddings": config.number("max_position_embeddings", 2048)}
     kind = given.get("rope_type", given.get("type", "default"))
     return {"base": base, "scaling": None if kind == "default" else most | given}

@@ -240,6 +240,10 @@ def test_a_truncated_file_is_refused(tensors, write):
 CONFIGS = {
     "an unknown key": ({"logit_scale": 2.0}, "logit_scale = 2.0: not understood"),
     "an activation": ({"hidden_act": "quick_gelu"}, "hidden_act = 'quick_gelu'"),
+    "another pairing": (
+        {"rope_interleaved": True},
+        "rope_interleaved = True is not understood, only False",
+    ),
     "a size": ({"hidden_size": -6}, "hidden_size must be a positive integer, got -6"),
     "a family": ({"model_type": "mamba"}, "model_type must be one of .*, got 'mamba'"),
     "scaled angles": ({"rope_scaling": {"type": "odd"}}, "rope_type must be one of"),
