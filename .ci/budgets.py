@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 BESIDE = ["functional", "check", "anomaly", "optim", "data", "saving", "without_fast"]
 LATER = (
     "__init__ recurrent hand_derived_recurrent initial losses quantized convolution pretrained "
+    "generation "
     "parallel"
 ).split()
 """Layers beyond attention, and the list of all names."""
