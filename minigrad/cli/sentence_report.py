@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,10 +39,12 @@ class SentenceReport(Explanation):
         self.vocabulary = sorted({token.lower() for token in self.tokens})
         self.title = f"{settings.layer}: {one_line(' '.join(settings.text.split()), 60)}"
         run_it = run if settings.ranks == 1 else run_on_ranks
-        self.trace, self.weights, *more = run_it(settings, self.tokens, self.vocabulary)
+        found: Any = run_it(settings, self.tokens, self.vocabulary)
+        self.trace, self.weights, *more = found
         self.loss = float(self.trace["loss"].value) + 0.0  # not −0
         self.checks = self.trace.check()
         self.checks += more[0] if more else []
+        self.ranks = more[1:]
         self.flops, self.bytes = _costs(self.trace, settings, len(self.tokens))
         self.different = [c.step for c in [*self.flops, *self.bytes] if c.equal is False]
         self.known = {
@@ -85,7 +87,7 @@ class SentenceReport(Explanation):
         heads = f"{s.heads} head{'s' * (s.heads > 1)} of {s.d_k}"
         facts = [f"{n} token{'s' * (n > 1)} ({words} different)", f"d_model {s.d_model}"]
         facts += [heads if many else f"d_k {s.d_k}, d_v {s.d_v}"]
-        facts += [f"{s.ranks} ranks"] * (s.ranks > 1)
+        facts += self.ranks
         facts += ["causal"] * s.causal + ["biases"] * s.bias + [s.dtype, f"seed {s.seed}"]
         title = f"{s.layer} attention" if many else s.layer
         goal = "the next token" if s.causal else "each token itself"

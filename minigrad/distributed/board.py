@@ -23,6 +23,8 @@ NUMBER, STATE, WAITS_FOR = range(3)  # whole numbers at the head of a page
 RUNS, ENDED, FAILED = range(3)  # states
 HEAD, SLOT = 64, TEXT + PLACE
 PAGE = HEAD + 3 * SLOT  # two tickets in turn, so that none is overwritten unread; a reason to fail
+RULE = "every rank must make the same collectives in the same order"
+REMEDY = "a step is compiled on every rank or on none: calls 2, 4, 8, … run twice, to be compared"
 LOOK_AFTER, SURE_AFTER = 0.05, 1.0  # seconds of waiting: to look around, to call it a deadlock
 
 
@@ -106,8 +108,8 @@ class Board:
                     raise RankError(
                         f"rank {me} waits in {text}\n  at {place}\n"
                         f"  for rank {self.ranks[other]}, which will not come: {why}\n"
-                        "  every rank must make the same collectives in the same order, backward "
-                        "too: a rank that does not use a result adds 0 times its sum to the loss"
+                        f"  {RULE}, backward too: a rank that does not use a result adds 0 times "
+                        f"its sum to the loss\n  {REMEDY}"
                     )
                 circle = late
         finally:
@@ -145,4 +147,4 @@ class Board:
             start = self._slot(other)
             text, place = self._read(start, TEXT), self._read(start + TEXT, PLACE)
             lines.append(f"rank {rank}: {text}\n    at {place}")
-        return "\n  ".join([*lines, "every rank must make the same collectives in the same order"])
+        return "\n  ".join([*lines, RULE, REMEDY])

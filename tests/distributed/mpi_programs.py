@@ -109,5 +109,22 @@ def a_compiled_step():
     np.testing.assert_allclose(x.grad, twice * (1 - np.tanh(1) ** 2) * np.ones((3, 4)))
 
 
+def compiled_on_batches_of_other_sizes():
+    """Rank 1 meets another size at call 3, so its program for each size runs less often."""
+    compiled = mg.compile(lambda x: dist.all_reduce(mg.sum(mg.tanh(x))))
+    for call in range(1, 18):
+        odd = call == 3 and dist.world().rank == 1
+        total = compiled(mg.tensor(np.full(3 if odd else 4, call / 20)))
+        np.testing.assert_allclose(total.item(), np.tanh(call / 20) * (7 if call == 3 else 8))
+    assert not compiled.reasons
+
+
+def compiled_on_one_rank():
+    step = lambda x: dist.all_reduce(mg.sum(mg.tanh(x)))  # noqa: E731
+    step = mg.compile(step) if dist.world().rank == 0 else step
+    for _ in range(3):
+        step(mg.tensor(np.ones(3)))
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]]()

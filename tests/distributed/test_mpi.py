@@ -79,6 +79,16 @@ def test_a_wrong_number_of_ranks_is_an_error(mpiexec, ranks, said):
 
 
 @pytest.mark.needs_fast("it compiles a step")
-def test_a_compiled_step_takes_part_in_what_it_does_not_read(mpiexec):
-    code, text = mpiexec(2, PROGRAMS, "a_compiled_step")
+@pytest.mark.parametrize("program", ["a_compiled_step", "compiled_on_batches_of_other_sizes"])
+def test_compiled_steps_make_the_same_collectives_on_every_rank(mpiexec, program):
+    """Also those whose result a rank does not read, and in the calls that run both ways."""
+    code, text = mpiexec(2, PROGRAMS, program)
     assert code == 0, text
+
+
+@pytest.mark.needs_fast("it compiles a step")
+def test_a_step_compiled_on_one_rank_alone_is_an_error_with_its_remedy(mpiexec):
+    code, text = mpiexec(2, PROGRAMS, "compiled_on_one_rank")
+    assert code != 0
+    assert "of () float64, again, to compare" in text
+    assert "a step is compiled on every rank or on none" in text

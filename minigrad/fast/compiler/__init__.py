@@ -119,7 +119,8 @@ class Compiled:
         if variant.run is None or not variant.lock.acquire(False):
             return self.step(*args, **kwargs)
         try:
-            count = variant.calls = variant.calls + 1
+            variant.calls += 1
+            count = self.calls if variant.has_effects else variant.calls
             if count & (count - 1) == 0 or (not ready and variant.sees_news(arguments)):
                 return self._audit(variant, arguments, args, kwargs)
             try:

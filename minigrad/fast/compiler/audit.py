@@ -38,11 +38,14 @@ def _gradient(tensor: Any) -> Any:
 
 
 class _Updates(Listener):
-    """Notes the gradients and settings that each update finds."""
+    """Notes the gradients and settings that each update finds, in the first run or again."""
 
-    def __init__(self) -> None:
+    def __init__(self, again: bool = False) -> None:
         self.found: dict[str, Any] = {}
-        self._count = 0
+        self._count, self._again = 0, again
+
+    def asks_whether_again(self) -> bool:
+        return self._again
 
     def updating(self, owner: Any, call: Any) -> None:
         self._count += 1
@@ -139,7 +142,7 @@ class Audit:
             self.finding = f"an error, which only the program raises: {error!r}"
         state.restore()
         arrays = found.of(np.ndarray)
-        before, updates = list(map(small_bytes, arrays)), _Updates()
+        before, updates = list(map(small_bytes, arrays)), _Updates(again=True)
         try:
             with listen(updates):
                 result = self.step(*args, **kwargs)
