@@ -17,6 +17,7 @@ from ..engine.errors import ArgumentError
 
 if TYPE_CHECKING:
     from .trace import Trace
+    from .units import Picture
 
 __all__ = ["FlowRecord", "Row", "Sample", "number"]
 
@@ -86,6 +87,9 @@ class FlowRecord:
     """Rows, samples, what was logged, and a few whole traces, each by its step.
 
     Attributes: events: the first number that was not finite.  steps: how many were taken.
+        pictures: units and points of some samples, by step and path; no part of the data.
+        labels: the classes of a batch's examples, where the loop says so before `backward()`; else
+        the whole numbers that an op took last (a loss its targets).
 
     >>> flow = FlowRecord(every=10)
     >>> flow.add("rows", Row("mlp/W", "weight"))
@@ -101,6 +105,8 @@ class FlowRecord:
         self.logged: list[dict[str, float]] = []
         self.events: list[dict[str, Any]] = []
         self.traces: dict[int, Trace] = {}
+        self.pictures: dict[int, dict[str, Picture]] = {}
+        self.labels: Any = None
         self.file: TextIO | None = None  # takes a line for each part, as it comes
 
     def add(self, part: str, one: Any) -> None:

@@ -23,8 +23,12 @@ from ..optim.updates import Observer, observers
 from .flow import FlowRecord, Row, Sample
 from .measures import Slope, cosine, few_of, flatness, heads, size, slope_of
 from .trace import Trace
+from .units import Picture, lead, picture_of, unit_axes, weigh
 
 __all__ = ["Sampler", "named_tensors"]
+
+PICTURES = 24  # samples that keep units and points; beyond, every second one is let go of
+PICTURED = 48  # rows of each
 
 
 def named_tensors(model: Any) -> dict[str, Tensor]:
@@ -115,11 +119,13 @@ class Sampler(Listener, Observer):
         self._context: Context | None = None
         self._clock: Any = None  # the optimizer whose steps are counted, or "log"
         self._taken = -1  # how many steps it had taken when the last one ended
-        self._looking = False
+        self._looking = self._pictured = False
         self._trace: Trace | None = None
         self._installed: tuple[Listener, ...] = ()
         self._given: frozenset[int] | None = None  # what the optimizer moves
         self._pending: Sample | None = None  # waits for the next gradient
+        self._samples, self._apart = 0, 1  # looked at so far; from one with pictures to the next
+        self._axes: dict[Any, tuple[int, int] | None] = {}  # of units, by op, weights and shape
         self._inspector = NonFiniteWatch()
         self._clear()
 
@@ -143,6 +149,7 @@ class Sampler(Listener, Observer):
         if look:
             self._clear()
             self._trace = self._new_trace() if self._wants_trace() else None
+            self._pictured = self._samples % self._apart == 0
         if look or self._looking:
             self._listen(look)
 
@@ -174,6 +181,10 @@ class Sampler(Listener, Observer):
         self._slopes: dict[Node, Slope] = {}
         self._previous: tuple[Node, Op, Any, Any, bool] | None = None
         self._entries: dict[str, list[Any]] = {}
+        self._seen: dict[Node, Any] = {}  # values to picture
+        self._pictures: dict[str, Picture] = {}
+        self._origins: dict[Node, tuple[_Parameter, int, int]] = {}  # whose weights lead there
+        self._whole: list[Any] = []  # arrays of whole numbers that ops took
         for parameter in self._parameters.values():
             parameter.clear()
 
@@ -193,6 +204,24 @@ class Sampler(Listener, Observer):
         self._inspect([output], look, output.path or op.name)
         if output.node is not None:
             self._previous = output.node, op, inputs, output._data, took
+            if self._pictured:
+                self._trace_units(output.node, op, inputs, output)
+
+    def _trace_units(self, node: Node, op: Op, inputs: Any, output: Tensor) -> None:
+        """Which weights lead to the units of a value: its op's, or those of what it was made of."""
+        for i, x in enumerate(inputs):
+            known = self._parameters.get(id(x))
+            if known is not None and x.ndim > 1:
+                key = op, id(x), output.shape[1:]
+                if key not in self._axes:
+                    self._axes[key] = unit_axes(op, inputs, node.settings, i)
+                if (axes := self._axes[key]) is not None:
+                    self._origins[node] = known, *axes
+            elif isinstance(x, Tensor) and x.node in self._origins and x.shape == output.shape:
+                self._origins[node] = self._origins[x.node]
+        arrays = map(_plain, (*inputs, *node.settings))
+        some = (x for x in arrays if isinstance(x, np.ndarray) and x.ndim)
+        self._whole += (x for x in some if x.dtype.kind in "iu")
 
     def _use(self, parameter: _Parameter, context: Context) -> None:
         if parameter.used != "graph":
@@ -252,6 +281,9 @@ class Sampler(Listener, Observer):
             self.record.add("rows", Row(path, "value", op=op.name, flat=flat, shape=data.shape))
         self._cells[path] = {"value": size(data)}
         self._entries[path] = [few_of(data), None]
+        few = self._pictured and len(self._seen) < PICTURED
+        if few and data.ndim > 1 and data.size and data.dtype.kind == "f":
+            self._seen[node] = data
         self._nodes[node] = path
         if known.slope is not None:
             self._slopes[node] = known.slope
@@ -279,10 +311,35 @@ class Sampler(Listener, Observer):
         cell, gradient = self._cells[path], np.asarray(_plain(gradient))
         cell["gradient"] = size(gradient)
         self._entries[path][1] = few_of(gradient)
+        if node in self._seen:
+            self._picture(path, node, gradient)
         slope = self._slopes.pop(node, None)
         passed = [part for part in contributions if part is not None]
         if slope is not None and len(passed) == 1:
             cell |= flatness(gradient, np.asarray(_plain(passed[0])), slope)
+
+    def _picture(self, path: str, node: Node, gradient: Any) -> None:
+        """Units and points of a value whose gradient is here: weights are still as they were."""
+        data, origin = self._seen.pop(node), self._origins.get(node)
+        given = self.record.labels
+        asked = self._whole[::-1] if given is None else [np.asarray(_plain(given))]
+        labels = (x for x in asked if x.shape == data.shape[: x.ndim] and x.ndim < data.ndim)
+        made = picture_of(data, -1 if origin is None else origin[1], next(labels, None))
+        weigh(made, gradient)
+        if origin is not None:
+            parameter, _, axis = origin
+            lead(made, parameter.path, parameter.tensor._data, axis)
+        self._pictures[path] = made
+
+    def _keep_pictures(self) -> None:
+        """Of the samples whose number is a multiple of a stride that doubles."""
+        kept, self._samples = self.record.pictures, self._samples + 1
+        if self._pictured:
+            kept[self.record.steps] = self._pictures
+        if len(kept) > PICTURES:
+            self._apart *= 2
+            for step in [*kept][1::2]:
+                del kept[step]
 
     def _look_for_cancelling(self, node: Node, gradient: Any, contributions: list[Any]) -> None:
         """Gradients that theory says are 0, such as that of a key's bias: only rounding is left.
@@ -386,6 +443,7 @@ class Sampler(Listener, Observer):
             p.kept = p.gradient if p.kept is None else p.kept
         if self._trace is not None:
             self._keep_trace(self._trace)
+        self._keep_pictures()
         self._pending = sample
         self._clear()
 

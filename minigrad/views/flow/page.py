@@ -18,6 +18,7 @@ from ..page import embedded, page_html
 from ..plain import one_line
 from ..render import write
 from .table import NOTES, summary
+from .units import units_content
 
 if TYPE_CHECKING:
     from ...recording.flow import FlowRecord
@@ -81,6 +82,7 @@ def flow_content(flow: FlowRecord, *, traces: bool = True) -> dict[str, Any]:
         "logged": {one_line(name): _thinned(flow.logs(name)) for name in flow.log_names},
         "findings": findings,
         "histograms": _histograms(flow) if traces else {},
+        "units": units_content(flow),
         "traces": pages,
     }
 

@@ -27,7 +27,7 @@ const brief = (x) => {
 };
 
 let record = JSON.parse(byId("record").textContent);
-const state = { sample: 0, row: 0, figure: "gradient", pinned: null };
+const state = { sample: 0, row: 0, unit: 0, figure: "gradient", pinned: null };
 const last = () => record.steps.length - 1;
 const height = 16;
 
@@ -161,9 +161,68 @@ function showCell() {
     el("p", { class: "muted" }, [told.kind === "weight" ? "parameter" : `made by ${told.op}`, told.shape.join(" × ")].join(", ")),
     ...(note ? [el("p", { class: "note" }, note)] : []),
     el("table", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col" }, text))), ...lines),
-    ...series(row), ...bars("values", row, 0), ...bars("gradients", row, 1),
+    ...scatter(row), ...units(row), ...series(row), ...bars("values", row, 0), ...bars("gradients", row, 1),
     el("div", { class: "graphs" }, ...Object.keys(record.traces).map((step) =>
       el("button", { type: "button", on: () => openGraph(step) }, `graph of step ${step}`))));
+}
+
+// ---------------------------------------------------------------- points and units of a row
+
+function picture(row) {
+  for (let i = state.sample; i >= 0; i -= 1) {  // the nearest one that was kept
+    const found = record.units[`${row},${i}`];
+    if (found) return { ...found, step: record.steps[i] };
+  }
+  return null;
+}
+
+const classes = (row) => [...new Set(Object.entries(record.units).filter(([key]) => key.startsWith(`${row},`)).flatMap(([, one]) => one.labels))].sort((a, b) => (a > b) - (a < b));
+const hue = (i) => `hsl(${(i * 137.5 + 215) % 360} 65% 50%)`;
+
+function scatter(row) {
+  const one = picture(row);
+  if (!one || !one.points || !one.points.length) return [];
+  const known = classes(row), share = (x) => `${Math.round(100 * x)} %`;
+  const dots = [];
+  for (let i = 0; 2 * i < one.points.length; i += 1) {
+    const named = one.labels.length ? [svg("title", {}, `class ${one.labels[i]}`)] : [];
+    const fill = named.length ? hue(known.indexOf(one.labels[i])) : "var(--accent)";
+    dots.push(svg("circle", { cx: 105 + one.points[2 * i], cy: 105 - one.points[2 * i + 1], r: 2.2, fill, "fill-opacity": 0.75 }, ...named));
+  }
+  const title = `${dots.length} points on two principal components (${one.shares.map(share).join(", ")} of the variance), ±${brief(one.span)}, step ${one.step}`;
+  const legend = known.length < 2 ? [] : known.slice(0, 12).map((name, i) => el("span", {}, el("i", { style: `background:${hue(i)}` }), String(name)));
+  if (known.length > 12) legend.push(el("span", {}, `and ${known.length - 12} more`));
+  return [el("div", { class: "muted" }, title),
+    svg("svg", { viewBox: "0 0 210 210", class: "scatter", role: "img", "aria-label": title },
+      svg("path", { class: "axes", d: "M4 105H206M105 4V206" }), ...dots),
+    ...(legend.length ? [el("div", { class: "classes" }, "class ", ...legend)] : [])];
+}
+
+// How one figure of a unit went over training, as a line, and what it is at this step.
+function course(row, name, title, at) {
+  const kept = record.steps.map((_, i) => [i, record.units[`${row},${i}`]]).filter(([, one]) => one && one[name].length > at);
+  const good = kept.map(([i, one]) => [i, one[name][at]]).filter(([, x]) => typeof x === "number");
+  if (!kept.length) return null;
+  const sizes = good.map(([, x]) => x), low = Math.min(...sizes), high = Math.max(...sizes);
+  const y = (x) => (high > low ? 18 - (16 * (x - low)) / (high - low) : 10);
+  const line = good.map(([i, x]) => `${(100 * i) / Math.max(1, last())},${y(x)}`).join(" ");
+  const one = picture(row);
+  return el("tr", { "data-figure": name }, el("td", {}, title), el("td", {}, one ? brief(one[name][at]) : ""),
+    el("td", { class: "course" }, svg("svg", { viewBox: "0 0 100 20", preserveAspectRatio: "none", role: "img", "aria-label": `${title} over training, ${brief(low)} to ${brief(high)}` }, svg("polyline", { class: "series", points: line }))));
+}
+
+function units(row) {
+  const one = picture(row);
+  if (!one) return [];
+  const at = Math.min(state.unit, one.units.length - 1), dead = (i) => one.zeros[i] === 1;
+  const all = record.rows[row].shape[one.axis], few = one.units.length < all ? `, ${one.units.length} of ${all}` : "";
+  const strip = one.units.map((unit, i) => el("button", { type: "button", class: dead(i) ? "dead" : "", "aria-pressed": i === at, "aria-label": `unit ${unit}${dead(i) ? ", dead" : ""}`, title: `unit ${unit}${dead(i) ? ": 0 for the whole batch" : ""}`, on: () => choose({ unit: i }) }));
+  const strongest = (one.strongest[at] || []).map(([place, x]) => el("li", {}, `from ${place}: ${brief(x)}`));
+  return [el("div", { class: "muted" }, `units (axis ${one.axis}${few}); red: 0 for the whole batch`),
+    el("div", { class: "units", role: "group", "aria-label": "Units" }, ...strip),
+    el("div", { id: "unit" }, el("strong", {}, `unit ${one.units[at]}`), dead(at) ? el("span", { class: "note" }, " dead: 0 for the whole batch") : null,
+      el("table", {}, course(row, "mean", "mean", at), course(row, "zeros", "zeros", at), course(row, "gradient", "gradient", at), course(row, "norm", "weights' norm", at)),
+      strongest.length ? el("div", { class: "muted" }, `strongest weights to it, in ${one.weights}`) : null, strongest.length ? el("ol", {}, ...strongest) : null)];
 }
 
 // ---------------------------------------------------------------- the graph of a step

@@ -1,0 +1,128 @@
+"""Units of a value, one by one, and its batch as points: what a few steps of a run keep of each.
+
+A unit is a slice along one axis of a value. Which one, and which weights lead to it, is told by the
+op's own rule: the gradient of a unit reaches the weights of that unit and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..engine.context import Context, within
+from ..engine.op import Op
+from ..functional import vjp
+
+__all__ = ["Picture", "lead", "picture_of", "some", "unit_axes", "weigh"]
+
+MOST_POINTS, MOST_UNITS, STRONGEST = 200, 64, 5
+_UNHEARD = within(Context(True, "", ()))
+
+
+@dataclass
+class Picture:
+    """A row at one step.
+
+    Attributes: axis: of the units; units: which are kept; points: examples × units, means over the
+        other axes (positions × units where labels name positions); labels: a class for each point;
+        mean, zeros, gradient: of each unit, over the batch; weights: the path of what leads to
+        the units; norm, strongest: of those weights, for each unit.
+    """
+
+    axis: int
+    units: Any
+    points: Any
+    labels: list[Any] = field(default_factory=list)
+    mean: Any = None
+    zeros: Any = None
+    gradient: Any = None
+    weights: str = ""
+    norm: Any = None
+    strongest: list[list[tuple[int, float]]] = field(default_factory=list)
+    axes: Any = None  # of the points, once they were asked for: see views
+
+
+def some(count: int, most: int) -> Any:
+    """At most so many of 0 … count - 1, evenly.
+
+    >>> some(5, 3)
+    array([0, 2, 4])
+    """
+    return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(int)
+
+
+def picture_of(data: Any, axis: int, labels: Any = None) -> Picture:
+    """What is kept of a value. Args: labels: whole numbers, of its first axes, or None."""
+    axis %= data.ndim
+    units = some(data.shape[axis], MOST_UNITS)
+    each = np.moveaxis(data, axis, -1)[some(len(data), MOST_POINTS)][..., units]
+    lead = 1 if labels is None else np.ndim(labels)
+    flat = each.reshape(-1, len(units))
+    if 1 < lead < each.ndim:  # a class for each position
+        labels = np.asarray(labels)[some(len(data), MOST_POINTS)].reshape(-1)
+        points = each.reshape(len(labels), -1, len(units)).mean(axis=1)
+        chosen = some(len(points), MOST_POINTS)
+        points, labels = points[chosen], labels[chosen]
+    else:
+        points = each.reshape(len(each), -1, len(units)).mean(axis=1)
+        labels = None if labels is None else np.asarray(labels)[some(len(data), MOST_POINTS)]
+    named = [] if labels is None else labels.tolist()
+    made = Picture(axis, units, points.astype(np.float32), named)
+    made.mean, made.zeros = flat.mean(axis=0), (flat == 0).mean(axis=0)
+    return made
+
+
+def weigh(made: Picture, gradient: Any) -> None:
+    """Note the gradient's size of each unit."""
+    each = np.moveaxis(gradient, made.axis, -1)[..., made.units].reshape(-1, len(made.units))
+    made.gradient = np.sqrt(np.mean(np.square(each, dtype=np.float64), axis=0))
+
+
+def lead(made: Picture, path: str, weights: Any, axis: int) -> None:
+    """Note the weights that lead to each unit: their norm, and the strongest by place."""
+    each = np.moveaxis(weights, axis, 0)[made.units].reshape(len(made.units), -1)
+    size = np.abs(each)
+    top = np.argsort(-size, axis=1)[:, :STRONGEST]
+    made.weights, made.norm = path, np.sqrt(np.square(each, dtype=np.float64).sum(axis=1))
+    made.strongest = [
+        [(int(i), float(line[i])) for i in row] for row, line in zip(top, each, strict=True)
+    ]
+
+
+def unit_axes(
+    op: Op, inputs: Sequence[Any], settings: Sequence[Any], at: int
+) -> tuple[int, int] | None:
+    """Which axis of an op's output holds units, and which of its weights, input `at`, theirs.
+
+    None where the gradient of one unit reaches the weights of others.
+
+    >>> import minigrad as mg
+    >>> from minigrad.ops import matmul
+    >>> unit_axes(matmul, (np.ones((5, 3)), np.ones((3, 3))), (), 1)
+    (1, 1)
+    """
+    plain = [getattr(x, "_data", x) for x in inputs]
+    named = dict(zip(op.settings, settings, strict=True))
+
+    def run(weights: Any) -> Any:
+        return op(*plain[:at], weights, *plain[at + 1 :], **named)
+
+    rng, weights = np.random.default_rng(0), plain[at]
+    try:
+        with _UNHEARD, np.errstate(all="ignore"):
+            shape = run(weights).shape
+            for axis in range(len(shape) - 1, 0, -1):
+                gradient = np.zeros(shape, weights.dtype)
+                first = (slice(None),) * axis + (0,)
+                gradient[first] = rng.normal(size=gradient[first].shape)
+                reached = vjp(run, weights, gradient)[1] != 0
+                for own in range(weights.ndim):
+                    hit = reached.any(axis=tuple(i for i in range(weights.ndim) if i != own))
+                    if len(hit) == shape[axis] and hit[0] and hit.sum() == 1:
+                        return axis, own
+    except Exception:  # not for such weights: then nothing is said of them
+        return None
+    return None
