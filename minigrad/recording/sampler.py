@@ -23,11 +23,11 @@ from ..optim.updates import Observer, observers
 from .flow import FlowRecord, Row, Sample
 from .measures import Slope, cosine, few_of, flatness, heads, size, slope_of
 from .trace import Trace
-from .units import Picture, lead, picture_of, unit_axes, weigh
+from .units import Picture, incoming, picture_of, unit_axes, weigh
 
 __all__ = ["Sampler", "named_tensors"]
 
-PICTURES = 24  # samples that keep units and points; beyond, every second one is let go of
+PICTURES = 16  # samples that keep units and points; beyond, every second one is let go of
 PICTURED = 48  # rows of each
 
 
@@ -184,6 +184,7 @@ class Sampler(Listener, Observer):
         self._seen: dict[Node, Any] = {}  # values to picture
         self._pictures: dict[str, Picture] = {}
         self._origins: dict[Node, tuple[_Parameter, int, int]] = {}  # whose weights lead there
+        self._incoming: dict[Any, Any] = {}
         self._whole: list[Any] = []  # arrays of whole numbers that ops took
         for parameter in self._parameters.values():
             parameter.clear()
@@ -312,7 +313,8 @@ class Sampler(Listener, Observer):
         cell["gradient"] = size(gradient)
         self._entries[path][1] = few_of(gradient)
         if node in self._seen:
-            self._picture(path, node, gradient)
+            with np.errstate(all="ignore"):
+                self._picture(path, node, gradient)
         slope = self._slopes.pop(node, None)
         passed = [part for part in contributions if part is not None]
         if slope is not None and len(passed) == 1:
@@ -328,7 +330,10 @@ class Sampler(Listener, Observer):
         weigh(made, gradient)
         if origin is not None:
             parameter, _, axis = origin
-            lead(made, parameter.path, parameter.tensor._data, axis)
+            if origin not in self._incoming:  # it may lead to several rows
+                self._incoming[origin] = incoming(parameter.tensor._data, axis, made.units)
+            made.weights = parameter.path
+            made.norm, made.strongest = self._incoming[origin]
         self._pictures[path] = made
 
     def _keep_pictures(self) -> None:

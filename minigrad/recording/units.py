@@ -16,7 +16,7 @@ from ..engine.context import Context, within
 from ..engine.op import Op
 from ..functional import vjp
 
-__all__ = ["Picture", "lead", "picture_of", "some", "unit_axes", "weigh"]
+__all__ = ["Picture", "incoming", "picture_of", "some", "unit_axes", "weigh"]
 
 MOST_POINTS, MOST_UNITS, STRONGEST = 200, 64, 5
 _UNHEARD = within(Context(True, "", ()))
@@ -41,7 +41,7 @@ class Picture:
     gradient: Any = None
     weights: str = ""
     norm: Any = None
-    strongest: list[list[tuple[int, float]]] = field(default_factory=list)
+    strongest: Any = None  # their places and the weights there, in no order
     axes: Any = None  # of the points, once they were asked for: see views
 
 
@@ -58,7 +58,9 @@ def picture_of(data: Any, axis: int, labels: Any = None) -> Picture:
     """What is kept of a value. Args: labels: whole numbers, of its first axes, or None."""
     axis %= data.ndim
     units = some(data.shape[axis], MOST_UNITS)
-    each = np.moveaxis(data, axis, -1)[some(len(data), MOST_POINTS)][..., units]
+    each = np.moveaxis(data, axis, -1)
+    if len(units) < data.shape[axis] or len(data) > MOST_POINTS:
+        each = each[some(len(data), MOST_POINTS)][..., units]
     lead = 1 if labels is None else np.ndim(labels)
     flat = each.reshape(-1, len(units))
     if 1 < lead < each.ndim:  # a class for each position
@@ -67,29 +69,35 @@ def picture_of(data: Any, axis: int, labels: Any = None) -> Picture:
         chosen = some(len(points), MOST_POINTS)
         points, labels = points[chosen], labels[chosen]
     else:
-        points = each.reshape(len(each), -1, len(units)).mean(axis=1)
+        points = flat if each.ndim == 2 else each.reshape(len(each), -1, len(units)).mean(axis=1)
         labels = None if labels is None else np.asarray(labels)[some(len(data), MOST_POINTS)]
     named = [] if labels is None else labels.tolist()
-    made = Picture(axis, units, points.astype(np.float32), named)
-    made.mean, made.zeros = flat.mean(axis=0), (flat == 0).mean(axis=0)
+    made = Picture(axis, units, np.array(points, np.float32), named)
+    made.mean = np.add.reduce(flat, axis=0) / len(flat)
+    made.zeros = np.add.reduce(flat == 0, axis=0) / len(flat)
     return made
 
 
 def weigh(made: Picture, gradient: Any) -> None:
     """Note the gradient's size of each unit."""
-    each = np.moveaxis(gradient, made.axis, -1)[..., made.units].reshape(-1, len(made.units))
-    made.gradient = np.sqrt(np.mean(np.square(each, dtype=np.float64), axis=0))
+    each = np.moveaxis(gradient, made.axis, -1)
+    if len(made.units) < each.shape[-1]:
+        each = each[..., made.units]
+    each = each.reshape(-1, len(made.units))
+    made.gradient = np.sqrt(np.einsum("ij,ij->j", each, each) / len(each))
 
 
-def lead(made: Picture, path: str, weights: Any, axis: int) -> None:
-    """Note the weights that lead to each unit: their norm, and the strongest by place."""
-    each = np.moveaxis(weights, axis, 0)[made.units].reshape(len(made.units), -1)
-    size = np.abs(each)
-    top = np.argsort(-size, axis=1)[:, :STRONGEST]
-    made.weights, made.norm = path, np.sqrt(np.square(each, dtype=np.float64).sum(axis=1))
-    made.strongest = [
-        [(int(i), float(line[i])) for i in row] for row, line in zip(top, each, strict=True)
-    ]
+def incoming(weights: Any, axis: int, units: Any) -> tuple[Any, Any]:
+    """Of the weights that lead to each unit: their norm, and the places and sizes of a few.
+
+    Those are the strongest, in no order.
+    """
+    each = np.moveaxis(weights, axis, 0)
+    each = (each[units] if len(units) < len(each) else each).reshape(len(units), -1)
+    few = min(STRONGEST, each.shape[1])
+    top = np.abs(each).argpartition(each.shape[1] - few, axis=1)[:, -few:]
+    found = each[np.arange(len(units))[:, None], top]
+    return np.sqrt(np.einsum("ij,ij->i", each, each)), (top, found)
 
 
 def unit_axes(

@@ -58,7 +58,7 @@ def _told(one: Picture) -> dict[str, Any]:
         "units": one.units.tolist(), "axis": one.axis, "mean": _short(one.mean),
         "zeros": _short(one.zeros), "gradient": _short(one.gradient), "weights": one.weights,
         "norm": _short(one.norm), "labels": labels,
-        "strongest": [[[i, number(float(DIGITS % x))] for i, x in unit] for unit in one.strongest],
+        "strongest": _strongest(one),
     }  # fmt: skip
     if one.axes is not None:
         axes, shares = one.axes
@@ -67,6 +67,20 @@ def _told(one: Picture) -> dict[str, Any]:
         told |= {"span": number(span), "shares": [round(x, 3) for x in shares]}
         told["points"] = np.rint(flat * (FULL / span)).astype(int).ravel().tolist() if span else []
     return told
+
+
+def _strongest(one: Picture) -> list[list[Any]]:
+    """For each unit [place, weight], the strongest first."""
+    if one.strongest is None:
+        return []
+    pairs = (
+        zip(*(part.tolist() for part in unit), strict=True)
+        for unit in zip(*one.strongest, strict=True)
+    )
+    return [
+        [[i, number(float(DIGITS % x))] for i, x in sorted(unit, key=lambda pair: -abs(pair[1]))]
+        for unit in pairs
+    ]
 
 
 def _short(figures: Any) -> list[Any]:
