@@ -12,7 +12,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 BESIDE = ["functional", "check", "anomaly", "optim", "data", "saving", "without_fast"]
 LATER = (
-    "__init__ recurrent hand_derived_recurrent initial losses quantized convolution pretrained "
+    "__init__ recurrent hand_derived_recurrent initialisers losses quantized convolution pretrained "
     "generation "
     "parallel"
 ).split()

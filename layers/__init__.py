@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     )
     from .generation import generate
     from .hand_derived_recurrent import gru_steps, lstm_steps, rnn_steps
-    from .initial import INITIALISERS, initial
+    from .initialisers import INITIALISERS, initial
     from .kernels import elu_features, orthogonal_features, positive_features
     from .layer_costs import GraphCost, LayerCost, count_graph, kv_cache_bytes, layer_cost
     from .layout import Layout, LayoutRow, attend_per_head, explain_layout, per_head_weights
@@ -220,7 +220,7 @@ __getattr__, __dir__ = lazy_imports(
         "transformer": "Decoder Encoder LanguageModel",
         "recurrent": "GRU LSTM RNN GRUCell LSTMCell RNNCell",
         "hand_derived_recurrent": "gru_steps lstm_steps rnn_steps",
-        "initial": "INITIALISERS initial",
+        "initialisers": "INITIALISERS initial",
         "convolution": "AvgPool1d AvgPool2d BatchNorm Conv1d Conv2d Flatten GroupNorm MaxPool1d "
         "MaxPool2d",
         "generation": "generate",

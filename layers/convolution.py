@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 import minigrad as mg
 from minigrad.errors import ShapeError
 
-from .initial import Initialiser, initial
+from .initialisers import Initialiser, initial
 from .linear import check_sizes
 from .module import Module
 

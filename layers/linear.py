@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike
 import minigrad as mg
 from minigrad.errors import ArgumentError
 
-from .initial import Initialiser, initial
+from .initialisers import Initialiser, initial
 from .module import Module
 from .quantized import QuantizedWeight
 

@@ -17,7 +17,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
 from .feed_forward import Dropout
-from .initial import Initialiser, initial
+from .initialisers import Initialiser, initial
 from .linear import check_sizes
 from .module import Module
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -55,3 +56,7 @@ def test_importing_costs_numpy_alone_and_no_more_than_most_programs_need():
     late = ("views", "distributed", "fast.compiler", "check", "optim", "data", "saving", "cli")
     assert not {f"minigrad.{name}" for name in late} & set(loaded)
     assert not {f"layers.{name}" for name in ("transformer", "rotary", "cost")} & set(loaded)
+
+
+def test_no_public_name_of_layers_is_hidden_by_a_module_of_that_name():
+    assert [name for name in layers.__all__ if isinstance(getattr(layers, name), ModuleType)] == []
