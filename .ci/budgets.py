@@ -38,8 +38,8 @@ ROOMS = {
     "fast/compiler": Room(["minigrad/fast/compiler"], [], 4010, 2600),
     "distributed": Room(["minigrad/distributed"], [], 932, 700),
     "cli": Room(["minigrad/cli", "minigrad/__main__"], [], 1730, 1000),
-    "layers, attention": Room(["layers"], [f"layers/{name}" for name in LATER], 5350, 4600),
-    "layers": Room(["layers"], [], 8900, 6500),
+    "layers, attention": Room(["layers"], [f"layers/{name}" for name in LATER], 5380, 4600),
+    "layers": Room(["layers"], [], 8910, 6500),
     "tests": Room(["tests"], [], 27000, 18_000),
 }
 
