@@ -62,6 +62,7 @@ class ALiBi(Module):
 
         S_ij = q_i · k_j / √d_k − m_h |i − j|
 
+    Attributes: heads: which of them it is for; all, unless ranks share them.
     Source:  Press, Smith, Lewis 2022, arXiv:2108.12409.
 
     >>> queries = keys = np.zeros((2, 3))
@@ -74,11 +75,11 @@ class ALiBi(Module):
     """
 
     def __init__(self, n_heads: int) -> None:
-        self.n_heads = n_heads
+        self.n_heads, self.heads = n_heads, slice(None)
         alibi_slopes(n_heads)
 
     def forward(self, Q: Any, K: Any, i: Any = None, j: Any = None) -> Any:
-        slopes = alibi_slopes(self.n_heads)[:, None, None]  # (h, 1, 1)
+        slopes = alibi_slopes(self.n_heads)[self.heads, None, None]  # (h, 1, 1)
         far = np.abs(distances(Q.shape[-2], K.shape[-2], i, j))
         penalty = slopes * -(far if far.ndim == 2 else far[:, None])  # (h, n, m) or (B, h, n, m)
         return mark_constant(penalty.astype(Q.dtype, copy=False), i, j)

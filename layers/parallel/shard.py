@@ -12,6 +12,7 @@ from minigrad import distributed as dist
 from minigrad.errors import ArgumentError
 
 from ..attention import MultiHeadAttention
+from ..bias import ALiBi, T5Bias
 from ..embedding import Embedding
 from ..feed_forward import Dropout, FeedForward, GatedFeedForward
 from ..module import Module
@@ -111,6 +112,7 @@ def _part(layer: Any, path: str, layout: Layout) -> Any:
             vars(layer)[name] = part_of(whole, axis, own) if own.stop > own.start else None
         if attends:
             _share(layer, ranks)
+            _split_bias(layer.position, f"{path}.position.table".strip("."), layout)
         return Parallel(layer, ranks)
     if isinstance(layer, LanguageModel) and layer.head is not None:
         layout.splits[f"{path}.head.W".strip(".")] = Split(1, bounds(layer.head.W.shape[1], ranks))
@@ -135,27 +137,33 @@ def _by_heads(layer: Any, ranks: Any) -> dict[str, Split]:
             f"shard: {p} ranks cannot share {h} heads{kv} equally; start as many ranks as divide "
             "them (mpiexec -n), or choose n_heads"
         )
-    if hasattr(layer.position, "bias"):
+    if hasattr(layer.position, "bias") and not isinstance(layer.position, ALiBi | T5Bias):
         raise ArgumentError(
             f"shard: {type(layer.position).__name__} has a bias for each head, which is not split; "
-            "use Rotary, or learned positions"
+            "use Rotary, ALiBi, T5Bias or learned positions"
         )
 
     def columns(heads: int, width: int) -> list[slice]:
-        each = max(heads // p, 1)
-        return [
-            slice(first * width, (first + each) * width)
-            for first in [heads * r // p for r in range(p)]
-        ]
+        each, firsts = max(heads // p, 1), [heads * r // p for r in range(p)]
+        return [slice(first * width, (first + each) * width) for first in firsts]
 
     table = {}
     for name, heads, width in ("Q", h, layer.d_k), ("K", h_kv, layer.d_k), ("V", h_kv, layer.d_v):
         for kind in "Wb":
             table[f"{kind}_{name}"] = Split(-1, columns(heads, width))
-    return table | {
-        "W_O": Split(0, columns(h, layer.d_v)),
-        "b_O": Split(0, _on_rank_0(layer.b_O, ranks)),
-    }
+    last = Split(0, columns(h, layer.d_v)), Split(0, _on_rank_0(layer.b_O, ranks))
+    return table | dict(zip(("W_O", "b_O"), last, strict=True))
+
+
+def _split_bias(position: Any, path: str, layout: Layout) -> None:
+    """A bias by heads; that which several layers share is split once, where its path names it."""
+    ranks = layout.ranks
+    if isinstance(position, ALiBi):
+        position.heads = bounds(position.n_heads, ranks)[ranks.rank]
+    elif isinstance(position, T5Bias) and path in layout.shapes:
+        heads = bounds(position.table.shape[1], ranks)
+        layout.splits[path] = Split(1, heads)
+        position.table = part_of(position.table, 1, heads[ranks.rank])
 
 
 def _share(layer: Any, ranks: Any) -> None:
@@ -199,11 +207,8 @@ class Whole:
             return {path: self._whole(path, arrays.get(path)) for path in self.layout.shapes}
         state = self.optimizer.state_dict()
         kept = self._kept(state, [*own], [*self.layout.shapes], self._whole)
-        return {
-            **state,
-            "kept": kept,
-            "shapes": [[*shape] for shape in self.layout.shapes.values()],
-        }
+        shapes = [[*shape] for shape in self.layout.shapes.values()]
+        return {**state, "kept": kept, "shapes": shapes}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         own = [plain(path) for path, _ in self.model.named_parameters()]

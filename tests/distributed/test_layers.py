@@ -5,6 +5,7 @@ import pytest
 
 import minigrad as mg
 from layers import (
+    ALiBi,
     Embedding,
     FeedForward,
     GatedFeedForward,
@@ -13,6 +14,8 @@ from layers import (
     MultiHeadAttention,
     RMSNorm,
     Rotary,
+    Sequential,
+    T5Bias,
 )
 from layers.parallel import (
     ColumnLinear,
@@ -36,6 +39,8 @@ LAYERS = {
     "groups": (lambda: MultiHeadAttention(24, 4, 2, use_bias=True, rng=0), 2),
     "fewer groups than ranks": (lambda: MultiHeadAttention(24, 4, 2, use_bias=True, rng=0), 4),
     "one group": (lambda: MultiHeadAttention(24, 4, 1, rng=0, causal=True), 4),
+    "ALiBi": (lambda: MultiHeadAttention(24, 6, rng=0, causal=True, position=ALiBi(6)), 3),
+    "T5": (lambda: MultiHeadAttention(24, 4, 2, rng=0, position=T5Bias(4, 8)), 4),
     "feed-forward": (lambda: FeedForward(24, 35, rng=0), 4),
     "gated": (lambda: GatedFeedForward(24, 35, use_bias=True, rng=0), 2),
 }
@@ -54,6 +59,8 @@ def gradients(layer, part):
 def test_a_split_layer_is_the_whole_one_forward_and_backward(kind):
     make, p = LAYERS[kind]
     layer = make()
+    if kind == "T5":
+        layer.position.table.assign_(np.random.default_rng(4).normal(size=(8, 4)))
     x = mg.tensor(X, requires_grad=True)
     expected = layer(x)
     expected.backward(U)
@@ -146,3 +153,20 @@ def test_what_was_split_is_gathered_as_it_was():
 def test_heads_that_ranks_cannot_share_are_an_error_on_each(layer, said):
     with pytest.raises(ArgumentError, match=said):
         dist.run(3, shard, layer)
+
+
+def test_a_bias_that_layers_share_is_split_once():
+    """And comes back whole."""
+    bias = T5Bias(4, 8)
+    bias.table.assign_(np.random.default_rng(4).normal(size=(8, 4)))
+    layers = Sequential(*(MultiHeadAttention(24, 4, rng=i, position=bias) for i in range(2)))
+    expected = layers(X).numpy()
+
+    def step():
+        part = shard(layers)
+        return part(X).numpy(), Whole(part).state_dict()
+
+    for out, state in dist.run(2, step):
+        np.testing.assert_allclose(out, expected, rtol=0, atol=1e-13)
+        for path, array in layers.state_dict().items():
+            np.testing.assert_array_equal(state[path], array)
