@@ -202,9 +202,7 @@ class RingAttention(Module):
 
     def __init__(self, layer: Any, ranks: Any = None) -> None:
         if layer.window or layer.softcap or layer.drop or hasattr(layer.position, "bias"):
-            raise ArgumentError(
-                "RingAttention: window, softcap, dropout and biases are not for rings"
-            )
+            raise ArgumentError("RingAttention: takes no window, softcap, dropout or bias")
         self.part, self.ranks = layer, dist.world() if ranks is None else ranks
 
     def forward(self, X: Any, mask: Any = None, *, positions: Any = None, cache: Any = None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -138,10 +139,8 @@ def _by_heads(layer: Any, ranks: Any) -> dict[str, Split]:
             "them (mpiexec -n), or choose n_heads"
         )
     if hasattr(layer.position, "bias") and not isinstance(layer.position, ALiBi | T5Bias):
-        raise ArgumentError(
-            f"shard: {type(layer.position).__name__} has a bias for each head, which is not split; "
-            "use Rotary, ALiBi, T5Bias or learned positions"
-        )
+        kind = type(layer.position).__name__
+        raise ArgumentError(f"shard: the bias of {kind} is not split; use Rotary, ALiBi or T5Bias")
 
     def columns(heads: int, width: int) -> list[slice]:
         each, firsts = max(heads // p, 1), [heads * r // p for r in range(p)]
@@ -157,13 +156,12 @@ def _by_heads(layer: Any, ranks: Any) -> dict[str, Split]:
 
 def _split_bias(position: Any, path: str, layout: Layout) -> None:
     """A bias by heads; that which several layers share is split once, where its path names it."""
-    ranks = layout.ranks
     if isinstance(position, ALiBi):
-        position.heads = bounds(position.n_heads, ranks)[ranks.rank]
+        position.heads = bounds(position.n_heads, layout.ranks)[layout.ranks.rank]
     elif isinstance(position, T5Bias) and path in layout.shapes:
-        heads = bounds(position.table.shape[1], ranks)
+        heads = bounds(position.table.shape[1], layout.ranks)
         layout.splits[path] = Split(1, heads)
-        position.table = part_of(position.table, 1, heads[ranks.rank])
+        position.table = part_of(position.table, 1, heads[layout.ranks.rank])
 
 
 def _share(layer: Any, ranks: Any) -> None:
@@ -175,10 +173,9 @@ def _share(layer: Any, ranks: Any) -> None:
         layer.drop.parts[-3] = bounds(h, ranks)[ranks.rank], h
     sharers = ranks.split(h_kv * ranks.rank // p) if h_kv < p else None
     for path, w in layer.named_parameters():
-        if "norm" in path:
-            w.register_hook(lambda g: dist.all_reduce(g, ranks))
-        elif sharers and path[-1] in "KV":
-            w.register_hook(lambda g: dist.all_reduce(g, sharers))
+        group = ranks if "norm" in path else sharers if path[-1] in "KV" else None
+        if group:
+            w.register_hook(partial(dist.all_reduce, ranks=group))
 
 
 def _on_rank_0(whole: Any, ranks: Any) -> list[slice]:
