@@ -94,7 +94,9 @@ def _verdict(plan: Outline, style: NodeStyle) -> str:
         return ""
     ground = "" if agrees else f' BGCOLOR="{style.theme.alarm}"'
     colour = style.theme.muted if agrees else style.theme.paper
-    return f'<TR><TD ALIGN="LEFT"{ground}>{style.small(said, colour, bold=not agrees)}</TD></TR>'
+    parts = [style.small(part, colour, bold=not agrees) for part in said.split("; ")]
+    lines = '<BR ALIGN="LEFT"/>'.join([*parts, ""] if parts[1:] else parts)
+    return f'<TR><TD ALIGN="LEFT"{ground}>{lines}</TD></TR>'
 
 
 def power(exponent: float) -> str:
