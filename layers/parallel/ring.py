@@ -162,8 +162,8 @@ def _(g, q, k, v, out, row_max, row_sum, ranks, is_causal, scale):
     width = kv.shape[-1]
     for rows, keys, rule in _steps(ranks, n, is_causal):
         one, other = both[..., keys, :d_k], both[..., keys, d_k:width]
-        state = (x[..., rows, :] for x in (g, q)), (x[..., rows] for x in (row_max, row_sum))
-        (g_r, q_r), (top, total) = state
+        g_r, q_r = g[..., rows, :], q[..., rows, :]
+        top, total = row_max[..., rows], row_sum[..., rows]
         found = _block_back(g_r, q_r, one, other, out[..., rows, :], top, total, rule, scale)
         dq[..., rows, :] += found[0]
         both[..., keys, width : width + d_k] += found[1]

@@ -18,7 +18,7 @@ from ..embedding import Embedding
 from ..feed_forward import Dropout, FeedForward, GatedFeedForward
 from ..module import Module
 from ..transformer import LanguageModel
-from .split_layers import ColumnLinear, Parallel, PartDropout, SplitEmbedding, bounds, part_of
+from .split_layers import ColumnLinear, Parallel, PartDropout, SplitEmbedding, bounds, cut, part_of
 
 __all__ = ["Whole", "gather", "shard"]
 
@@ -61,7 +61,7 @@ class Layout:
         if path not in self.splits:
             return whole
         axis, slices = self.splits[path]
-        return np.ascontiguousarray(np.take(whole, range(10**9)[slices[self.ranks.rank]], axis))
+        return cut(whole, axis, slices[self.ranks.rank])
 
 
 def shard(model: Any, ranks: Any = None) -> Any:
@@ -94,22 +94,22 @@ def _part(layer: Any, path: str, layout: Layout) -> Any:
     """What stands for a layer on this rank; itself where it stays whole."""
     ranks = layout.ranks
 
-    def split(made: Any, **table: Split) -> Any:
+    def note(**table: Split) -> None:
         for name, split in table.items():
             if vars(layer)[name] is not None:
                 layout.splits[f"{path}.{name}".strip(".")] = split
-        return made
 
     if isinstance(layer, Dropout):
         return PartDropout(layer)
     if isinstance(layer, Embedding):
-        return split(SplitEmbedding(layer, ranks), W=Split(0, bounds(layer.W.shape[0], ranks)))
+        note(W=Split(0, bounds(layer.W.shape[0], ranks)))
+        return SplitEmbedding(layer, ranks)
     if isinstance(layer, MultiHeadAttention | FeedForward | GatedFeedForward):
         attends = isinstance(layer, MultiHeadAttention)
         table = _by_heads(layer, ranks) if attends else _by_hidden_entries(layer, ranks)
+        note(**table)
         for name, (axis, slices) in table.items():
             own, whole = slices[ranks.rank], vars(layer)[name]
-            split(None, **{name: table[name]})
             vars(layer)[name] = part_of(whole, axis, own) if own.stop > own.start else None
         if attends:
             _share(layer, ranks)

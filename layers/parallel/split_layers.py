@@ -29,6 +29,7 @@ __all__ = [
     "RowLinear",
     "SplitEmbedding",
     "bounds",
+    "cut",
     "split_cross_entropy",
 ]
 
@@ -158,9 +159,14 @@ def bounds(n: int, ranks: Any) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(edges)]
 
 
+def cut(array: Any, axis: int, part: slice) -> Any:
+    """A part of an array, without gaps."""
+    return np.ascontiguousarray(np.moveaxis(np.moveaxis(array, axis, 0)[part], 0, axis))
+
+
 def part_of(whole: Any, axis: int, part: slice) -> Any:
     """A part of a parameter, as a parameter; None of None."""
     if whole is None:
         return None
-    array = np.ascontiguousarray(np.moveaxis(np.moveaxis(whole.numpy(), axis, 0)[part], 0, axis))
+    array = cut(whole.numpy(), axis, part)
     return mg.tensor(array, requires_grad=whole.requires_grad, name=whole.name)

@@ -115,9 +115,10 @@ def clip_grad_norm(model: Module, max_norm: float) -> float:
     for path, p in model.named_parameters():
         squares = 0.0 if p.grad is None else float(np.sum(np.square(p.grad, dtype=float)))
         share = layout.share(path)
-        alike, apart = (
-            (alike + squares, apart) if share is None else (alike, apart + squares / share)
-        )
+        if share is None:
+            alike += squares
+        else:
+            apart += squares / share
     norm = sqrt(alike + float(dist.all_reduce(np.array(apart), layout.ranks)))
     for p in model.parameters():
         if p.grad is not None and max_norm < norm < np.inf:
