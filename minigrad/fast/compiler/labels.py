@@ -61,7 +61,8 @@ def _reduce(step: Step) -> Labels:
     return Labels([tuple(range(ndim))], tuple(made), sums)
 
 
-def _vecdot(ndim: int) -> Labels:
+def _vecdot(step: Step) -> Labels:
+    ndim = len(step.args[0].shape)
     return Labels([tuple(range(ndim))] * 2, tuple(range(ndim - 1)))
 
 
@@ -100,10 +101,6 @@ def _reshape(step: Step) -> Labels:
         return tuple([at if n > 1 else None for n, at in zip(shape, before, strict=False)])
 
     return Labels([blocks(step.args[0].shape)], blocks(step.out.shape))
-
-
-def _broadcast(step: Step) -> Labels:
-    return Labels([_aligned(step.args[0], step.out)], _aligned(step.out, step.out))
 
 
 def _view(step: Step) -> Labels:
@@ -165,7 +162,7 @@ _RULES: dict[str, Callable[[Step], Labels | None]] = {
     "elementwise": _elementwise,
     "np.where": lambda step: _elementwise(step) if len(step.args) == 3 else None,
     "reduce": _reduce,
-    "np.vecdot": lambda step: _vecdot(len(step.args[0].shape)),
+    "np.vecdot": _vecdot,
     "matmul": _matmul,
     "copy": _reshape,
     "put": _put,
@@ -175,7 +172,7 @@ _RULES: dict[str, Callable[[Step], Labels | None]] = {
     "np.take_along_axis": _along,
     "np.concatenate": _along,
     "reshape": _reshape,
-    "broadcast_to": _broadcast,
+    "broadcast_to": _elementwise,
     "cut": lambda step: None,
     "view": _view,
 }

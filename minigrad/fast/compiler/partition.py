@@ -121,9 +121,8 @@ class Partition:
         self.program, self.units = program, seed.shape[axis]
         self.axes: dict[int, int] = {id(seed): axis}
         self.needs: dict[int, list[int | None]] = {}
-        self._times: dict[
-            int, int
-        ] = {}  # after which phase a value is whole, or in which its rows are
+        # after which phase a value is whole, or in which its rows are
+        self._times: dict[int, int] = {}
         self._steps: dict[int, int] = {}  # the phase of a step, or that after which it runs whole
         for step in program.steps:
             self._schedule(step, labels[id(step)])

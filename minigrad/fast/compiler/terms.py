@@ -15,7 +15,7 @@ from .names import Names
 from .partition import Partition
 from .parts import LARGE
 from .passes import is_transpose
-from .program import Program, Step, Value, nbytes
+from .program import Program, Step, Value, nbytes, root
 
 __all__ = ["Terms", "shape_comment"]
 
@@ -109,9 +109,7 @@ class Terms:
     def _rows(self, value: Value, axis: int) -> str:
         """Rows of a value: of an array of this part's own, or cut from the whole."""
         assert self.partition is not None
-        step, base, shape = value.step, value, self._cut(value, axis)
-        while base.step is not None and base.step.kind == "view":
-            base = base.step.args[0]
+        step, base, shape = value.step, root(value), self._cut(value, axis)
         name = self.names.of(value)
         if id(base) not in self.partition.local:
             k = value.shape[axis] // self.partition.units

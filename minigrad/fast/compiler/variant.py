@@ -64,8 +64,7 @@ class Variant:
         self._given_grads = [(position[id(x)], entry) for x, entry in entries if id(x) in fresh]
         things = found.things  # which arguments the step also reaches by itself
         self._known = [id(x) if id(x) in things else 0 for x in arguments.arrays]
-        held = enumerate(zip(arguments.arrays, samples, strict=False))
-        small: list[tuple[Any, Any]] = [(i, kept) for i, (_, kept) in held]
+        small: list[tuple[Any, Any]] = [*enumerate(samples)]
         small += [(x, small_bytes(x)) for x in found.of(np.ndarray)]
         self._unseen = [(where, kept) for where, kept in small if kept is not None]
         self._octave, self.largest = 0, 0.0
