@@ -268,7 +268,9 @@ class _Kept:
         """What to move: w itself, or for float16 its copy, brought up to what was written to w."""
         if w.dtype == self.scratch.dtype:
             return w
-        copy = self.state.setdefault("weights", w.astype(self.scratch.dtype))
+        if "weights" not in self.state:
+            self.state["weights"] = w.astype(self.scratch.dtype)
+        copy = self.state["weights"]
         np.copyto(copy, w, where=copy.astype(w.dtype) != w)
         return copy
 
