@@ -18,9 +18,10 @@ def mpiexec(monkeypatch):
     """Start a program on some ranks; its exit code and all that it printed."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
-    def start(ranks, *program):
-        command = [MPIEXEC, "-n", str(ranks), sys.executable, "-m", "mpi4py", *map(str, program)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=ROOT)
+    def start(ranks, *program, options=()):
+        python = [sys.executable, "-m", "mpi4py"]
+        command = [MPIEXEC, *options, "-n", str(ranks), *python, *map(str, program)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
         return done.returncode, done.stdout + done.stderr
 
     return start
@@ -52,6 +53,12 @@ def test_a_program_that_goes_wrong_on_one_rank_ends_on_all(mpiexec, program, sai
     assert code != 0
     for part in said:
         assert part in text
+
+
+def test_a_rank_that_mpiexec_leaves_alive_is_ended(mpiexec):
+    code, text = mpiexec(2, PROGRAMS, "one_leaves", options=["-disable-auto-cleanup"])
+    assert code != 0
+    assert "left by os._exit" in text
 
 
 def test_training_goes_on_after_a_rank_was_killed(mpiexec, tmp_path):
