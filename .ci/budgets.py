@@ -35,7 +35,7 @@ ROOMS = {
     "views": Room(["minigrad/views", "minigrad/tracing", "minigrad/watching"], [], 7420, 4200),
     "fast, less compiler": Room(["minigrad/fast"], ["minigrad/fast/compiler"], 3120, 2000),
     "fast/compiler": Room(["minigrad/fast/compiler"], [], 4010, 2600),
-    "distributed": Room(["minigrad/distributed"], [], 932, 700),
+    "distributed": Room(["minigrad/distributed"], [], 947, 700),
     "cli": Room(["minigrad/cli", "minigrad/__main__"], [], 1730, 1000),
     "layers, attention": Room(["layers"], [f"layers/{name}" for name in LATER], 5380, 4600),
     "layers": Room(["layers"], [], 8910, 6500),
