@@ -29,6 +29,15 @@ __all__ = [
 ]
 
 
+def check_image(layer: Module, x: Any, axes: int, channels: int | None = None) -> None:
+    """Raise ShapeError unless x has so many axes behind (N, C), and so many channels if given."""
+    if x.ndim != axes + 2 or channels not in (None, x.shape[1]):
+        lengths = "height, width" if axes == 2 else "length"
+        raise ShapeError(
+            f"{type(layer).__name__}(x): x must be (N, {channels or 'C'}, {lengths}), got {x.shape}"
+        )
+
+
 class _Convolution(Module):
     """What Conv1d and Conv2d share."""
 
@@ -65,11 +74,7 @@ class _Convolution(Module):
         self.bias = initial("zeros", (out_channels,), 1, 1, None, dtype) if use_bias else None
 
     def forward(self, x: Any) -> Any:
-        if x.ndim != self.axes + 2 or x.shape[1] != self.d_in:
-            lengths = ", ".join(["height", "width"] if self.axes == 2 else ["length"])
-            raise ShapeError(
-                f"{type(self).__name__}(x): x must be (N, {self.d_in}, {lengths}), got {x.shape}"
-            )
+        check_image(self, x, self.axes, self.d_in)
         return type(self).convolve(x, self.weight, self.bias, *self.settings)
 
 
@@ -115,10 +120,7 @@ class _Pool(Module):
         self.settings = size, stride, padding
 
     def forward(self, x: Any) -> Any:
-        if x.ndim != self.axes + 2:
-            lengths = ", ".join(["height", "width"] if self.axes == 2 else ["length"])
-            call = type(self).__name__
-            raise ShapeError(f"{call}(x): x must be (N, C, {lengths}), got {x.shape}")
+        check_image(self, x, self.axes)
         return type(self).pool(x, *self.settings)
 
 

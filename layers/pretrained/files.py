@@ -27,8 +27,7 @@ KEPT = (
 LARGEST = 10**8  # bytes of such a file; the largest tokenizers have a third of it
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4"}
 DTYPES |= {"U8": "|u1", "I8": "|i1", "BOOL": "|b1"}
-NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}
-NAMES |= {"I32": "int32", "U8": "uint8", "I8": "int8", "BOOL": "bool"}
+NAMES = {kind: np.dtype(dtype).name for kind, dtype in DTYPES.items()} | {"BF16": "bfloat16"}
 
 
 class Stored(NamedTuple):

@@ -10,7 +10,7 @@ from ..engine.op import Call, call, op
 from .dtypes import floating
 from .elementwise import elementwise
 from .functions import sigmoid
-from .samples import each, unary
+from .samples import Samples, each, unary
 
 __all__ = ["elu", "leaky_relu", "softplus"]
 
@@ -33,10 +33,14 @@ def _(g, x):
     return g * sigmoid(x)
 
 
-def _leaky_samples(rng: np.random.Generator) -> Iterator[Call]:
-    for sample in unary(kink=0.0)(rng):
-        yield call(*sample.args)
-    yield call(np.array([-1.0, 2.0]), negative_slope=0.3)
+def _bent(**setting: float) -> Samples:
+    """Calls away from the kink at 0, and one with a setting of its own."""
+
+    def samples(rng: np.random.Generator) -> Iterator[Call]:
+        yield from unary(kink=0.0)(rng)
+        yield call(np.array([-1.0, 2.0]), **setting)
+
+    return samples
 
 
 @op(
@@ -44,7 +48,7 @@ def _leaky_samples(rng: np.random.Generator) -> Iterator[Call]:
     vjp_tex={"x": r"<g> \odot ([<x> > 0] + <negative_slope> [<x> \le 0])"},
     flops=each(1),
     vjp_flops={"x": each(1)},
-    samples=_leaky_samples,
+    samples=_bent(negative_slope=0.3),
     analytic=False,
 )
 def leaky_relu(x, negative_slope=0.01):
@@ -64,18 +68,12 @@ def _(g, x, negative_slope):
     return np.where(x > 0, g, negative_slope * g)
 
 
-def _elu_samples(rng: np.random.Generator) -> Iterator[Call]:
-    for sample in unary(kink=0.0)(rng):
-        yield call(*sample.args)
-    yield call(np.array([-1.0, 2.0]), alpha=0.3)
-
-
 @op(
     tex=r"\max(<x>, 0) + <alpha> (e^{\min(<x>, 0)} - 1)",
     vjp_tex={"x": r"<g> \odot ([<x> > 0] + <alpha> e^{<x>} \odot [<x> \le 0])"},
     flops=each(3),
     vjp_flops={"x": each(2)},
-    samples=_elu_samples,
+    samples=_bent(alpha=0.3),
     analytic=False,
 )
 def elu(x, alpha=1.0):

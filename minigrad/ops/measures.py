@@ -66,11 +66,6 @@ def _(g, x, out, axis, ddof):
 # ---------------------------------------------------------------- norm
 
 
-def _norm_samples(rng: np.random.Generator) -> Iterator[Call]:
-    for sample in reductions(rng):
-        yield call(sample.args[0], **sample.kwargs)
-
-
 @op(
     tex=lambda x, axis: rf"\sqrt{{\sum_{{{over(x, axis)}}} <x>{entries(x)}^{{\circ 2}}}}",
     vjp_tex={
@@ -80,7 +75,7 @@ def _norm_samples(rng: np.random.Generator) -> Iterator[Call]:
     },
     flops=lambda x, out: 2 * x.size + out.size,
     vjp_flops={"x": lambda x, out: x.size + out.size},
-    samples=_norm_samples,
+    samples=reductions,
 )
 def norm(x, ord=None, axis=None, keepdims=False):
     """The Euclidean norm over an axis, several, or all: √Σ x². Where it is 0, so is the gradient.
@@ -148,7 +143,7 @@ def prod(x, axis=None, keepdims=False):
 @prod.vjp("x")
 def _(g, x, axis):
     shape = kept(x.shape, axis)
-    reduced = tuple(k for k in range(x.ndim) if axis is None or k in axes_of(x, axis))
+    reduced = tuple(axes_of(x, axis))
     rest = tuple(k for k in range(x.ndim) if k not in reduced)
     n, order = count(x.shape, axis), rest + reduced
     rows = np.transpose(x, order).reshape((x.size // n if n else 0, n))

@@ -53,8 +53,13 @@ def from_input(X: Any, W: Any, b: Any) -> Any:
 
 def through_input(d_Z: Any, X: Any, W: Any) -> tuple[Any, Any, Any]:
     """The gradients of X, W and b from that of Z = X Wᵀ + b."""
+    return np.matmul(d_Z, W), *through_weights(d_Z, X)
+
+
+def through_weights(d_Z: Any, X: Any) -> tuple[Any, Any]:
+    """Of those, the gradients of W and b."""
     rows = as_rows(d_Z)
-    return np.matmul(d_Z, W), np.matmul(rows.T, as_rows(X)), single(rows).sum(axis=0)
+    return np.matmul(rows.T, as_rows(X)), single(rows).sum(axis=0)
 
 
 def before(states: Any, first: Any) -> Any:
@@ -256,8 +261,8 @@ def _(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
     whole = (*X.shape[:2], len(W_hh))
     d_a, d_p = ((np.expand_dims(d_new, 2) * to).reshape(whole) for to in (to_a, to_p))
     d_X, d_W, d_b = through_input(d_a, X, W_ih)
-    rows = as_rows(d_p)
-    return d_X, d_W, np.matmul(rows.T, as_rows(H_before)), d_b, single(rows).sum(axis=0), d_h
+    d_W_hh, d_b_hh = through_weights(d_p, H_before)
+    return d_X, d_W, d_W_hh, d_b, d_b_hh, d_h
 
 
 # ---------------------------------------------------------------- lstm
