@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minigrad.errors import ArgumentError, FileError, MissingDependencyError
+from minigrad.errors import FileError, MissingDependencyError
 
 __all__ = ["Folder", "Stored", "imported", "narrowed", "open_folder", "widened", "write_folder"]
 
@@ -195,15 +195,6 @@ def imported(name: str) -> ModuleType:
         raise MissingDependencyError(
             f'load_pretrained needs {name}: pip install "minigrad[models]"'
         ) from error
-
-
-def check_entries(folder: Folder, least: int) -> None:
-    """Raise ArgumentError for a config that speaks of more entries than the files hold."""
-    if least > folder.entries():
-        raise ArgumentError(
-            f"load_pretrained: {folder.path}: config.json describes at least {least:,} entries, "
-            f"the files hold {folder.entries():,}"
-        )
 
 
 def _some(names: Any) -> str:

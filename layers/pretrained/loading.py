@@ -16,15 +16,10 @@ from minigrad.errors import ArgumentError
 from ..module import Module
 from .config import Config
 from .families import FAMILIES, Family, numbered
-from .files import (
-    Stored,
-    check_entries,
-    open_folder,
-    widened,
-)
+from .files import Folder, Stored, open_folder, widened
 from .models import Pretrained
 
-__all__ = ["load_pretrained", "load_state"]
+__all__ = ["load_pretrained", "load_state", "read_settings"]
 
 
 def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float32) -> Any:
@@ -42,6 +37,15 @@ def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float3
     opened, dtype = open_folder(folder), np.dtype(dtype)
     if dtype.kind != "f":
         raise ArgumentError(f"load_pretrained: dtype must be floating, got {dtype}")
+    family, settings = read_settings(opened)
+    model: Pretrained = family.model(**settings, rng=_Zeros(np.random.PCG64(0)), dtype=dtype)
+    model.folder, model.sources = opened, {}
+    _fill(model, family, dtype)
+    return model.eval()
+
+
+def read_settings(opened: Folder) -> tuple[Family, dict[str, Any]]:
+    """A folder's family, and the keywords of its model: what is known before any tensor is read."""
     entries = opened.json("config.json")
     kind = entries.get("model_type") if isinstance(entries, dict) else None
     if kind not in FAMILIES:
@@ -52,11 +56,12 @@ def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float3
     family, config = FAMILIES[kind], Config(entries, opened)
     settings = family.settings(config)
     config.check_all_asked()
-    check_entries(opened, _least(settings))
-    model: Pretrained = family.model(**settings, rng=_Zeros(np.random.PCG64(0)), dtype=dtype)
-    model.folder, model.sources = opened, {}
-    _fill(model, family, dtype)
-    return model.eval()
+    if _least(settings) > opened.entries():
+        raise ArgumentError(
+            f"load_pretrained: {opened.path}: config.json describes at least "
+            f"{_least(settings):,} entries, the files hold {opened.entries():,}"
+        )
+    return family, settings
 
 
 def _least(s: Mapping[str, Any]) -> int:

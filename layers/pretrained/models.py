@@ -22,7 +22,25 @@ from ..position import LearnedPosition
 from ..transformer import Encoder, LanguageModel
 from .files import Folder, imported, narrowed, write_folder
 
-__all__ = ["Pretrained", "PretrainedLanguageModel", "TextEncoder"]
+__all__ = ["Pretrained", "PretrainedLanguageModel", "TextEncoder", "tokenizer_of"]
+
+
+def tokenizer_of(folder: Folder) -> Any:
+    """A folder's tokenizer, of the tokenizers library; it neither pads nor truncates.
+
+    Raises: FileError without a tokenizer.json, or for one that the library cannot read.
+    """
+    path = folder.path / "tokenizer.json"
+    if "tokenizer.json" not in folder.files:
+        raise FileError(f"tokenizer: {folder.path} has no tokenizer.json")
+    tokenizers = imported("tokenizers")
+    try:
+        made = tokenizers.Tokenizer.from_str(folder.files["tokenizer.json"].decode())
+    except Exception as error:  # the library raises Exception itself
+        raise FileError(f"tokenizer: {path} is damaged: {error}") from error
+    made.no_padding()
+    made.no_truncation()
+    return made
 
 
 class Pretrained(Module):
@@ -43,14 +61,7 @@ class Pretrained(Module):
     @cached_property
     def tokenizer(self) -> Any:
         """The checkpoint's tokenizer, of the tokenizers library; it neither pads nor truncates."""
-        if "tokenizer.json" not in self.folder.files:
-            raise FileError(f"tokenizer: {self.folder.path} has no tokenizer.json")
-        made = imported("tokenizers").Tokenizer.from_str(
-            self.folder.files["tokenizer.json"].decode()
-        )
-        made.no_padding()
-        made.no_truncation()
-        return made
+        return tokenizer_of(self.folder)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model as it was read: the same files, names and dtypes.

@@ -330,3 +330,13 @@ def test_arrays_under_names_of_ones_own(rng, tmp_path):
         )
     for path, x in model.state_dict().items():
         np.testing.assert_array_equal(x, before[path], err_msg=path)
+
+
+def test_a_tokenizer_that_is_missing_or_damaged_is_named(tensors, write):
+    folder = write(tensors)
+    with pytest.raises(FileError, match=r"has no tokenizer\.json"):
+        _ = load_pretrained(folder).tokenizer
+    pytest.importorskip("tokenizers")
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(FileError, match=r"tokenizer\.json is damaged"):
+        _ = load_pretrained(folder).tokenizer
