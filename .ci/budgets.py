@@ -28,7 +28,7 @@ class Room(NamedTuple):
 
 
 ROOMS = {
-    "engine": Room(["minigrad/engine"], [], 2010, 1450),
+    "engine": Room(["minigrad/engine"], [], 2030, 1450),
     "ops": Room(["minigrad/ops"], [], 5350, 2800),
     "beside them": Room([f"minigrad/{name}" for name in BESIDE], [], 2300, 1500),
     "recording": Room(["minigrad/recording"], [], 2900, 1300),
@@ -37,8 +37,8 @@ ROOMS = {
     "fast/compiler": Room(["minigrad/fast/compiler"], [], 4010, 2600),
     "distributed": Room(["minigrad/distributed"], [], 947, 700),
     "cli": Room(["minigrad/cli", "minigrad/__main__"], [], 1730, 1000),
-    "layers, attention": Room(["layers"], [f"layers/{name}" for name in LATER], 5380, 4600),
-    "layers": Room(["layers"], [], 8910, 6500),
+    "layers, attention": Room(["layers"], [f"layers/{name}" for name in LATER], 5500, 4600),
+    "layers": Room(["layers"], [], 9030, 6500),
     "tests": Room(["tests"], [], 27_200, 18_000),
 }
 
