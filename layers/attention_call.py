@@ -9,7 +9,7 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import mask_rules
-from minigrad.errors import ArgumentError, ShapeError
+from minigrad.errors import ArgumentError, DTypeError, ShapeError
 
 from .cache import ContextCache
 from .mask import check_unambiguous, visible, with_head_axis, with_visible
@@ -108,6 +108,9 @@ class AttentionCall:
             self.j = self.cache.columns()
         elif self.cache is not None and not made:
             self.cache.keep(K, V)
+        if self.cache is not None and K.dtype != Q.dtype:
+            kind = type(self.cache).__name__
+            raise DTypeError(f"{kind}: it holds {K.dtype}, got {Q.dtype}; reset() it first")
         self.m = K.shape[-2]
         return Q, K, V
 

@@ -288,8 +288,9 @@ class KernelState:
         K_phi, V = _constant("KernelState", K_phi, V)
         before = None if self.S is None else (self.S, self.Z)
         S, Z = K_phi.swapaxes(-1, -2) @ V, K_phi.sum(axis=-2, keepdims=True)
-        if before is not None and S.shape != self.S.shape:
-            raise ShapeError(f"KernelState: it holds sums {self.S.shape}, got {S.shape}")
+        if before is not None and (S.shape, S.dtype) != (self.S.shape, self.S.dtype):
+            held = f"{self.S.shape} {self.S.dtype}"
+            raise ShapeError(f"KernelState: it holds sums {held}, got {S.shape} {S.dtype}")
         self.S, self.Z = (S, Z) if before is None else (self.S + S, self.Z + Z)
         self._tokens += K_phi.shape[-2]
         return before

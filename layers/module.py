@@ -6,22 +6,23 @@ A layer assigns Tensors and Modules to attributes and writes `forward`; the rest
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from functools import lru_cache, wraps
 from inspect import signature
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 from weakref import ref
 
 import numpy as np
-from numpy.typing import NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, DTypeError, GradientError
+from minigrad.errors import DTypeError, GradientError
+
+from .parameters import Parameters, is_parameter, modules_in
 
 __all__ = ["Module"]
 
 
-class Module:
+class Module(Parameters):
     """A layer: its parameters are its leaf Tensors, its children the Modules it holds.
 
     Both are found by attribute, in order of assignment; Modules in lists, tuples and dicts count
@@ -61,8 +62,6 @@ class Module:
     _last: tuple[Callable[[], Any], Callable[[], Any], Any] | None  # input, output, what is held
     _name: str | None
     dtype: np.dtype[Any] | None = None
-    buffers: ClassVar[tuple[str, ...]] = ()
-    training: bool
     version: int
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -147,13 +146,13 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, _ARRAYS):
             held: Any = self.__dict__.get(name)
-            if _is_parameter(held) and _is_written_into(held, name, value, self):
+            if is_parameter(held) and _is_written_into(held, name, value, self):
                 held.assign_(np.asarray(value, held.dtype))
                 return
             if isinstance(value, mg.Tensor) and value.name is None:
                 value.name = name
         elif isinstance(value, _HOLDERS):
-            for path, child in _modules_in(name, value):
+            for path, child in modules_in(name, value):
                 if child._name is None:
                     child._name = path
         super().__setattr__(name, value)
@@ -169,47 +168,7 @@ class Module:
             return None if owner is None else owner.grad
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The Modules this one holds, each with its name."""
-        for name, value in vars(self).items():
-            yield from _modules_in(name, value)
-
-    def named_modules(self) -> Iterator[tuple[str, Module]]:
-        """This module (its path is "") and all below it, each once, with dotted paths."""
-        seen: set[Module] = set()
-        stack: list[tuple[str, Module]] = [("", self)]
-        while stack:
-            path, module = stack.pop()
-            if module in seen:
-                continue
-            seen.add(module)
-            yield path, module
-            children = [(_join(path, name), child) for name, child in module.named_children()]
-            stack.extend(reversed(children))
-
-    def modules(self) -> Iterator[Module]:
-        """This module and all below it, each once."""
-        return (module for _, module in self.named_modules())
-
-    def named_parameters(self) -> Iterator[tuple[str, mg.Tensor]]:
-        """Every parameter with its dotted path; a shared one comes once, by its first path."""
-        return self._named_leaves(buffers=False)
-
-    def _named_leaves(self, buffers: bool) -> Iterator[tuple[str, mg.Tensor]]:
-        """What is saved: parameters, and buffers too if asked for."""
-        seen: set[int] = set()
-        for path, module in self.named_modules():
-            for name, value in vars(module).items():
-                wanted = buffers or name not in module.buffers
-                if wanted and _is_parameter(value) and id(value) not in seen:
-                    seen.add(id(value))
-                    yield _join(path, name), value
-
-    def parameters(self) -> list[mg.Tensor]:
-        """Every parameter, once: what an optimizer takes."""
-        return [parameter for _, parameter in self.named_parameters()]
-
-    # ------------------------------------------------------------------ state
+    # ------------------------------------------------------------------ copies
 
     def __getstate__(self) -> tuple[dict[str, Any], str | None, bool]:
         """What a copy has of this module: everything but the graph of the last forward."""
@@ -218,78 +177,6 @@ class Module:
     def __setstate__(self, state: tuple[dict[str, Any], str | None, bool]) -> None:
         vars(self).update(state[0])
         self._name, self.training = state[1:]
-
-    def state_dict(self) -> dict[str, NDArray[Any]]:
-        """A copy of every parameter's and buffer's array, by path, in C order."""
-        own = self._named_leaves(buffers=True)
-        return {path: np.array(parameter.numpy(), order="C") for path, parameter in own}
-
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
-        """Write arrays into the parameters of these paths; all fit, or nothing is written.
-
-        Args:   strict: False allows paths to be missing or unexpected; shapes and dtypes must fit.
-        Raises: ArgumentError that lists everything that does not fit.
-
-        >>> from layers import Linear
-        >>> Linear(3, 2).load_state_dict({"W": np.zeros((2, 3)), "c": np.zeros(2)})
-        Traceback (most recent call last):
-        minigrad.errors.ArgumentError: load_state_dict(state): nothing was written, for Linear
-          b: missing
-          c: unexpected
-          W: shape must be (3, 2), got (2, 3)
-        """
-        own = dict(self._named_leaves(buffers=True))
-        wrong = [f"{path}: missing" for path in own if path not in state] if strict else []
-        wrong += [f"{path}: unexpected" for path in state if path not in own] if strict else []
-        fitting = {path: np.asarray(state[path]) for path in own if path in state}
-        for path, array in fitting.items():
-            for what in ("shape", "dtype"):
-                expected, got = getattr(own[path], what), getattr(array, what)
-                if got != expected:
-                    wrong.append(f"{path}: {what} must be {expected}, got {got}")
-        if wrong:
-            first = f"load_state_dict(state): nothing was written, for {type(self).__name__}"
-            raise ArgumentError("\n  ".join([first, *wrong]))
-        for path, array in fitting.items():
-            own[path].assign_(array)
-
-    def train(self, mode: bool = True) -> Self:
-        """Set `training` here and below; returns this module."""
-        for module in self.modules():
-            module.training = mode
-        return self
-
-    def eval(self) -> Self:
-        """The same as `train(False)`."""
-        return self.train(False)
-
-    def zero_grad(self) -> None:
-        """Forget every parameter's gradient."""
-        for parameter in self.parameters():
-            parameter.grad = None
-
-    def __repr__(self) -> str:
-        lines: list[str] = []
-        shown: set[Module] = set()
-        stack: list[tuple[str, str, Module]] = [("", "", self)]  # indentation, name, module
-        while stack:
-            indent, name, module = stack.pop()
-            count = sum(parameter.size for parameter in module.parameters())
-            lines.append(f"{indent}{name}{type(module).__name__}: {count:,} parameters")
-            if module in shown:
-                lines[-1] += " (shown above)"
-                continue
-            shown.add(module)
-            for key, value in vars(module).items():
-                if _is_parameter(value):
-                    note = "" if value.dtype == np.float64 else f" {value.dtype}"
-                    lines.append(f"{indent}  {key} {value.shape}{note}")
-            below = [(f"{indent}  ", f"{key}: ", child) for key, child in module.named_children()]
-            stack.extend(reversed(below))
-        return "\n".join(lines)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return mg.module_bundle(self)
 
 
 def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -325,10 +212,6 @@ _ARRAYS = (mg.Tensor, np.ndarray)
 _HOLDERS = (Module, list, tuple, dict)  # what may hold Modules
 
 
-def _is_parameter(value: Any) -> bool:
-    return isinstance(value, mg.Tensor) and value.is_leaf
-
-
 def _is_written_into(held: mg.Tensor, name: str, value: Any, layer: Module) -> bool:
     """Whether a value assigned over a parameter is written into it; else it takes its place.
 
@@ -348,17 +231,3 @@ def _is_written_into(held: mg.Tensor, name: str, value: Any, layer: Module) -> b
     alike = (value.shape, value.dtype) == (held.shape, held.dtype)
     frozen = np.shares_memory(value.numpy(), held.numpy())  # layer.W = layer.W.detach()
     return held.requires_grad and not value.requires_grad and alike and not frozen
-
-
-def _modules_in(name: str, value: Any) -> Iterator[tuple[str, Module]]:
-    """The Modules in an attribute's value: itself, or what a list, tuple or dict holds."""
-    if isinstance(value, Module):
-        yield name, value
-    elif isinstance(value, list | tuple | dict):
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, entry in pairs:
-            yield from _modules_in(f"{name}.{key}", entry)
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name

@@ -63,7 +63,7 @@ class RMSNorm(Module):
 
     Args:
         shape: the length of the last axis, or the lengths of the last few.
-        eps: ε; None is the dtype's own (as in PyTorch).
+        eps: ε; None is the dtype's own (as in PyTorch), also after `to(dtype)`.
         plus_one: scale by 1 + weight, which then starts at 0.  use_weight: without, it is None.
     Attributes: weight (the paper's g).
     Shapes:  x (..., *shape) → as x
@@ -82,10 +82,14 @@ class RMSNorm(Module):
         *,
         use_weight: bool = True,
     ) -> None:
-        self.dtype = np.dtype(dtype)
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.shape, self.plus_one = _checked_shape("RMSNorm", shape), plus_one
-        self.eps = float(np.finfo(self.dtype).eps) if eps is None else eps
+        self._eps = eps
         self.weight = _filled(0 if plus_one else 1, self.shape, dtype) if use_weight else None
+
+    @property
+    def eps(self) -> float:
+        return float(np.finfo(self.dtype).eps) if self._eps is None else self._eps
 
     def forward(self, x: Any) -> Any:
         normalise = partial(mg.rms_norm, eps=self.eps)

@@ -164,6 +164,13 @@ class Tensor:
             )
         self._needs = int(bool(value))
         self._shape, self._dtype = self._data.shape, self._data.dtype
+        if not value:  # or an optimizer would go on moving it
+            self.grad = None
+
+    def requires_grad_(self, flag: bool = True) -> Tensor:
+        """Set `requires_grad` of a leaf, and return it."""
+        self.requires_grad = flag
+        return self
 
     node = property(attrgetter("_node"), doc="The Node that made it, None for a leaf.")
     shape = property(attrgetter("_data.shape"), doc="The array's shape.")
@@ -303,6 +310,15 @@ class Tensor:
         self._data[...] = new
         writes.note(self._data, caller())
         tell("assigned", self, new)
+        return self
+
+    def cast_(self, dtype: Any) -> Tensor:
+        """Give a leaf's entries another floating dtype, in new memory; its gradient is dropped."""
+        if self._node is not None or {self.dtype.kind, np.dtype(dtype).kind} != {"f"}:
+            raise DTypeError(f"cast_({dtype}): only floating leaves are cast, to floating dtypes")
+        if self.dtype != dtype:
+            self._data, self.grad = self._data.astype(dtype), None
+            self._shape, self._dtype = self._data.shape, self._data.dtype
         return self
 
     def __setitem__(self, index: Any, value: Any) -> None:

@@ -230,6 +230,8 @@ class Optimizer:
         kept = self._kept.get(position)
         if kept is None:
             kept = self._kept[position] = self._new_kept(p)
+        elif kept.dtype != p.dtype:  # the parameter was cast
+            kept = self._kept[position] = self._new_kept(p).load(kept.state_dict())
         arrays = kept.arrays(p._data, self.state_names(settings))
         weights = kept.weights(p._data)
         kept.count += 1
@@ -248,7 +250,7 @@ class _Kept:
     """
 
     def __init__(self, w: Any, scratch: Any) -> None:
-        self.count = 0
+        self.count, self.dtype = 0, w.dtype
         self.state: dict[str, Any] = {}
         few = w.size <= PART
         self.whole = few or not w.flags.c_contiguous
@@ -290,7 +292,8 @@ class _Kept:
 
     def load(self, saved: Mapping[str, Any]) -> _Kept:
         self.count = saved["count"]
-        self.state = {name: np.array(a) for name, a in saved.items() if name != "count"}
+        own = self.scratch.dtype
+        self.state = {name: np.array(a, own) for name, a in saved.items() if name != "count"}
         return self
 
 

@@ -326,6 +326,7 @@ def test_everything_that_does_not_fit_is_reported_at_once_and_nothing_written(bl
         "extra: unexpected",
         "enter.W: shape must be (3, 5), got (5, 3)",
         "enter.b: dtype must be float64, got float32",
+        "a model of another dtype is made by model.to(dtype)",
     ]
     for path, array in block.state_dict().items():
         np.testing.assert_array_equal(array, before[path])

@@ -1,0 +1,251 @@
+"""What a Module holds: parts, parameters and buffers by path; saved, loaded, frozen and cast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+import minigrad as mg
+from minigrad.errors import ArgumentError, DTypeError
+
+if TYPE_CHECKING:
+    from .module import Module
+
+__all__ = ["Parameters", "is_parameter", "modules_in", "named_by"]
+
+
+class Parameters:
+    """The half of a Module that looks at what it holds; see Module."""
+
+    __slots__ = ()
+    buffers: ClassVar[tuple[str, ...]] = ()
+    training: bool
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The Modules this one holds, each with its name."""
+        for name, value in vars(self).items():
+            yield from modules_in(name, value)
+
+    def named_modules(self) -> Iterator[tuple[str, Module]]:
+        """This module (its path is "") and all below it, each once, with dotted paths."""
+        seen: set[Any] = set()
+        stack: list[tuple[str, Any]] = [("", self)]
+        while stack:
+            path, module = stack.pop()
+            if module in seen:
+                continue
+            seen.add(module)
+            yield path, module
+            children = [(_join(path, name), child) for name, child in module.named_children()]
+            stack.extend(reversed(children))
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all below it, each once."""
+        return (module for _, module in self.named_modules())
+
+    def named_parameters(self) -> Iterator[tuple[str, mg.Tensor]]:
+        """Every parameter with its dotted path; a shared one comes once, by its first path."""
+        return self._named_leaves(buffers=False)
+
+    def _named_leaves(self, buffers: bool) -> Iterator[tuple[str, mg.Tensor]]:
+        """What is saved: parameters, and buffers too if asked for."""
+        seen: set[int] = set()
+        for path, module in self.named_modules():
+            for name, value in vars(module).items():
+                wanted = buffers or name not in module.buffers
+                if wanted and is_parameter(value) and id(value) not in seen:
+                    seen.add(id(value))
+                    yield _join(path, name), value
+
+    def parameters(self) -> list[mg.Tensor]:
+        """Every parameter, once: what an optimizer takes."""
+        return [parameter for _, parameter in self.named_parameters()]
+
+    # ------------------------------------------------------------------ state
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """A copy of every parameter's and buffer's array, by path, in C order."""
+        own = self._named_leaves(buffers=True)
+        return {path: np.array(parameter.numpy(), order="C") for path, parameter in own}
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Write arrays into the parameters of these paths; all fit, or nothing is written.
+
+        Args:   strict: False allows paths to be missing or unexpected; shapes and dtypes must fit.
+        Raises: ArgumentError that lists everything that does not fit.
+
+        >>> from layers import Linear
+        >>> Linear(3, 2).load_state_dict({"W": np.zeros((2, 3)), "c": np.zeros(2)})
+        Traceback (most recent call last):
+        minigrad.errors.ArgumentError: load_state_dict(state): nothing was written, for Linear
+          b: missing
+          c: unexpected
+          W: shape must be (3, 2), got (2, 3)
+        """
+        own = dict(self._named_leaves(buffers=True))
+        wrong = [f"{path}: missing" for path in own if path not in state] if strict else []
+        wrong += [f"{path}: unexpected" for path in state if path not in own] if strict else []
+        fitting = {path: np.asarray(state[path]) for path in own if path in state}
+        for path, array in fitting.items():
+            for what in ("shape", "dtype"):
+                expected, got = getattr(own[path], what), getattr(array, what)
+                if got != expected:
+                    wrong.append(f"{path}: {what} must be {expected}, got {got}")
+        if wrong:
+            first = f"load_state_dict(state): nothing was written, for {type(self).__name__}"
+            if any(": dtype must be" in line for line in wrong):
+                wrong.append("a model of another dtype is made by model.to(dtype)")
+            raise ArgumentError("\n  ".join([first, *wrong]))
+        for path, array in fitting.items():
+            own[path].assign_(array)
+
+    def train(self, mode: bool = True) -> Self:
+        """Set `training` here and below; returns this module."""
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """The same as `train(False)`."""
+        return self.train(False)
+
+    def zero_grad(self) -> None:
+        """Forget every parameter's gradient."""
+        for parameter in self.parameters():
+            parameter.grad = None
+
+    # ------------------------------------------------------------------ frozen and cast
+
+    def freeze(self, *patterns: str) -> Self:
+        """Train none of these parameters from here on; all of them without a pattern.
+
+        Frozen parameters keep their place in `parameters()` and `state_dict`, lose their gradient,
+        and a forward keeps no array that only they would need. An optimizer passes them over, and
+        one made later refuses them. A BatchNorm's running averages go on moving until `eval()`.
+
+        Args:   patterns: names along the paths, one after another: "blocks.0" is all of that block,
+                "attention.W_[QV]" two matrices of every attention; * stands for anything.
+        Raises: ArgumentError for a pattern that no parameter has.
+
+        >>> from layers import Linear, Sequential
+        >>> model = Sequential(Linear(3, 5), mg.tanh, Linear(5, 2)).freeze("layers.0")
+        >>> [path for path, p in model.named_parameters() if p.requires_grad]
+        ['layers.2.W', 'layers.2.b']
+        """
+        return self._train("freeze", patterns, False)
+
+    def unfreeze(self, *patterns: str) -> Self:
+        """Train these parameters again; all of them without a pattern. See `freeze`."""
+        return self._train("unfreeze", patterns, True)
+
+    def requires_grad_(self, flag: bool = True) -> Self:
+        """Set `requires_grad` of every parameter; returns this module."""
+        return self._train("requires_grad_", (), flag)
+
+    def _train(self, call: str, patterns: tuple[str, ...], flag: bool) -> Self:
+        own = dict(self.named_parameters())
+        chosen = named_by(f"{type(self).__name__}.{call}", patterns, own) if patterns else own
+        for path in chosen:
+            own[path].requires_grad_(flag)
+        return self
+
+    def to(self, dtype: DTypeLike) -> Self:
+        """Cast every floating parameter and buffer in place, and what layers cast their inputs to.
+
+        The Tensors stay the same objects, so an optimizer made before goes on, with what it keeps
+        cast too at its next step; gradients are dropped. A compiled step is recorded anew. Views of
+        the arrays taken before (`W.numpy()`) keep the old ones, and caches are refused until reset.
+        A file of another dtype is refused: cast the model before `load` or `load_state_dict`.
+
+        Args:   dtype: float16, float32 or float64.
+        Raises: DTypeError for any other.
+
+        >>> from layers import Linear
+        >>> Linear(3, 2).to(np.float32)(np.ones(3)).dtype
+        dtype('float32')
+        """
+        wanted = _floating(f"{type(self).__name__}.to(dtype)", dtype)
+        for _, leaf in self._named_leaves(buffers=True):
+            if leaf.dtype.kind == "f":
+                leaf.cast_(wanted)
+        for module in self.modules():
+            if module.dtype is not None and module.dtype.kind == "f":
+                module.dtype = wanted
+            for name, value in vars(module).items():
+                if value.__class__ is np.ndarray and value.dtype.kind == "f":  # random features
+                    setattr(module, name, value.astype(wanted))
+        return self
+
+    # ------------------------------------------------------------------ shown
+
+    def __repr__(self) -> str:
+        lines: list[str] = []
+        shown: set[Module] = set()
+        stack: list[tuple[str, str, Any]] = [("", "", self)]  # indentation, name, module
+        while stack:
+            indent, name, module = stack.pop()
+            count = sum(parameter.size for parameter in module.parameters())
+            lines.append(f"{indent}{name}{type(module).__name__}: {count:,} parameters")
+            if module in shown:
+                lines[-1] += " (shown above)"
+                continue
+            shown.add(module)
+            for key, value in vars(module).items():
+                if is_parameter(value):
+                    note = "" if value.dtype == np.float64 else f" {value.dtype}"
+                    lines.append(f"{indent}  {key} {value.shape}{note}")
+            below = [(f"{indent}  ", f"{key}: ", child) for key, child in module.named_children()]
+            stack.extend(reversed(below))
+        return "\n".join(lines)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return mg.module_bundle(self)
+
+
+def is_parameter(value: Any) -> bool:
+    """Whether an attribute's value is a parameter, or a buffer: a leaf."""
+    return isinstance(value, mg.Tensor) and value.is_leaf
+
+
+def modules_in(name: str, value: Any) -> Iterator[tuple[str, Module]]:
+    """The Modules in an attribute's value: itself, or what a list, tuple or dict holds."""
+    if isinstance(value, Parameters):
+        yield name, value  # type: ignore[misc]
+    elif isinstance(value, list | tuple | dict):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, entry in pairs:
+            yield from modules_in(f"{name}.{key}", entry)
+
+
+def named_by(call: str, patterns: tuple[str, ...], paths: Mapping[str, Any]) -> list[str]:
+    """The paths in which one of the patterns stands, between dots.
+
+    Raises: ArgumentError for a pattern that stands in none.
+    """
+    found: set[str] = set()
+    for pattern in patterns:
+        hits = {path for path in paths if fnmatchcase(f".{path}.", f"*.{pattern}.*")}
+        if not hits:
+            known = ", ".join(paths)
+            raise ArgumentError(f"{call}: no path has {pattern!r}; there are {known}")
+        found |= hits
+    return [path for path in paths if path in found]
+
+
+def _floating(call: str, dtype: DTypeLike) -> np.dtype[Any]:
+    """float16, float32 or float64. Raises: DTypeError for any other."""
+    try:
+        wanted = np.dtype(dtype)
+    except TypeError:
+        wanted = np.dtype(object)
+    if dtype is None or wanted not in (np.float16, np.float32, np.float64):
+        raise DTypeError(f"{call}: dtype must be float16, float32 or float64, got {dtype!r}")
+    return wanted
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
