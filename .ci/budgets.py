@@ -37,9 +37,9 @@ ROOMS = {
     "fast/compiler": Room(["minigrad/fast/compiler"], [], 4010, 2600),
     "distributed": Room(["minigrad/distributed"], [], 947, 700),
     "cli": Room(["minigrad/cli", "minigrad/__main__"], [], 1730, 1000),
-    "layers, attention": Room(["layers"], [f"layers/{name}" for name in LATER], 5500, 4600),
-    "layers": Room(["layers"], [], 9030, 6500),
-    "tests": Room(["tests"], [], 27_200, 18_000),
+    "layers, attention": Room(["layers"], [f"layers/{name}" for name in LATER], 5505, 4600),
+    "layers": Room(["layers"], [], 9035, 6500),
+    "tests": Room(["tests"], [], 28_200, 18_000),
 }
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError
-
-if TYPE_CHECKING:
-    from .module import Module
 
 __all__ = ["Parameters", "is_parameter", "modules_in", "named_by"]
 
@@ -25,12 +22,12 @@ class Parameters:
     buffers: ClassVar[tuple[str, ...]] = ()
     training: bool
 
-    def named_children(self) -> Iterator[tuple[str, Module]]:
+    def named_children(self) -> Iterator[tuple[str, Any]]:
         """The Modules this one holds, each with its name."""
         for name, value in vars(self).items():
             yield from modules_in(name, value)
 
-    def named_modules(self) -> Iterator[tuple[str, Module]]:
+    def named_modules(self) -> Iterator[tuple[str, Any]]:
         """This module (its path is "") and all below it, each once, with dotted paths."""
         seen: set[Any] = set()
         stack: list[tuple[str, Any]] = [("", self)]
@@ -43,7 +40,7 @@ class Parameters:
             children = [(_join(path, name), child) for name, child in module.named_children()]
             stack.extend(reversed(children))
 
-    def modules(self) -> Iterator[Module]:
+    def modules(self) -> Iterator[Any]:
         """This module and all below it, each once."""
         return (module for _, module in self.named_modules())
 
@@ -184,7 +181,7 @@ class Parameters:
 
     def __repr__(self) -> str:
         lines: list[str] = []
-        shown: set[Module] = set()
+        shown: set[Any] = set()
         stack: list[tuple[str, str, Any]] = [("", "", self)]  # indentation, name, module
         while stack:
             indent, name, module = stack.pop()
@@ -211,10 +208,10 @@ def is_parameter(value: Any) -> bool:
     return isinstance(value, mg.Tensor) and value.is_leaf
 
 
-def modules_in(name: str, value: Any) -> Iterator[tuple[str, Module]]:
+def modules_in(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """The Modules in an attribute's value: itself, or what a list, tuple or dict holds."""
     if isinstance(value, Parameters):
-        yield name, value  # type: ignore[misc]
+        yield name, value
     elif isinstance(value, list | tuple | dict):
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         for key, entry in pairs:
