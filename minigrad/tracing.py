@@ -14,6 +14,7 @@ from .recording.record import Checks
 
 if TYPE_CHECKING:
     from .views.attention import Attentions
+    from .views.attribution import Attribution
     from .views.comparison import Comparison
 
 __all__ = ["Checks", "Trace", "draw", "trace"]
@@ -162,6 +163,34 @@ class Trace(recording.Trace):
 
         self._settle()
         return attentions(self, tokens)
+
+    def attribute(self, output: Any, of: Any = None) -> Attribution:
+        """What each token, head of attention and residual branch contributed to one number.
+
+        To first order: gradient × value. The record is enough: no backward need have run, and the
+        run may have been within `no_grad()`. Sums are set beside the number itself, which they
+        equal only where all in between is linear; softmax, norms and activations are not.
+
+        Args:
+            output: a Tensor of the run with one entry, or its path; or a pair of either and an
+                index, such as `(logits, (0, -1, 7))`.
+            of: the value whose gradient × input by position is shown, as a Tensor or a path; where
+                tokens become vectors unless given.
+        Returns: `positions`, `heads`, `branches`, `left`, `table()`, `to_dict()`.
+        Raises: ArgumentError if these name no value of the run, or more than one; or if the record
+            kept no arrays.
+
+        >>> import numpy as np, minigrad as mg
+        >>> x = mg.tensor([[1.0, 2.0], [3.0, 4.0]], name="x")
+        >>> with mg.trace() as t:
+        ...     y = mg.sum(x * np.array([[1.0, 1.0], [10.0, 0.0]])).named("y")
+        >>> t.attribute("y", of=x).positions
+        array([ 3., 30.])
+        """
+        from .recording.attribution import explain
+        from .views.attribution import Attribution
+
+        return Attribution(**explain(self, output, of))
 
     def compare(self, other: Trace) -> Comparison:
         """This run beside another, path by path: print it for a table, or `.draw(path)` it.
