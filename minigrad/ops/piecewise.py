@@ -7,6 +7,7 @@ its gradient passes, as if the entry had been taken.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -58,18 +59,24 @@ def _(g, x):
     return np.where(x == 0, 0, np.where(x < 0, -g, g))
 
 
-@op(
-    tex=r"\max(<a>, <b>)",
-    vjp_tex={
-        "a": r"<g> \odot ([<a> > <b>] + \tfrac12 [<a> = <b>])",
-        "b": r"<g> \odot ([<b> > <a>] + \tfrac12 [<a> = <b>])",
-    },
-    flops=each(1),
-    vjp_flops={"a": each(1), "b": each(1)},
-    samples=pairs(gap=0.01),
-    analytic=False,
-    requires=broadcastable,
-)
+def _extreme(name: str, beyond: str) -> dict[str, Any]:
+    """The declaration of maximum or minimum; `beyond` says when the first of two is taken."""
+
+    def slope(own: str, other: str) -> str:
+        return rf"<g> \odot ([<{own}> {beyond} <{other}>] + \tfrac12 [<a> = <b>])"
+
+    return {
+        "tex": rf"\{name}(<a>, <b>)",
+        "vjp_tex": {"a": slope("a", "b"), "b": slope("b", "a")},
+        "flops": each(1),
+        "vjp_flops": {"a": each(1), "b": each(1)},
+        "samples": pairs(gap=0.01),
+        "analytic": False,
+        "requires": broadcastable,
+    }
+
+
+@op(**_extreme("max", ">"))
 def maximum(a, b):
     """The larger of two arrays, entry by entry. Equal entries share the gradient half and half.
 
@@ -89,18 +96,7 @@ def _(g, a, b):
     return np.where(b < a, 0, np.where(a == b, g / 2, g))
 
 
-@op(
-    tex=r"\min(<a>, <b>)",
-    vjp_tex={
-        "a": r"<g> \odot ([<a> < <b>] + \tfrac12 [<a> = <b>])",
-        "b": r"<g> \odot ([<b> < <a>] + \tfrac12 [<a> = <b>])",
-    },
-    flops=each(1),
-    vjp_flops={"a": each(1), "b": each(1)},
-    samples=pairs(gap=0.01),
-    analytic=False,
-    requires=broadcastable,
-)
+@op(**_extreme("min", "<"))
 def minimum(a, b):
     """The smaller of two arrays, entry by entry. Equal entries share the gradient half and half.
 

@@ -64,13 +64,6 @@ def _over_some(name, x, axis):
     return rf"\operatorname{{{name}}}{of}"
 
 
-def _mean_tex(x, axis):
-    where = some(x, axis)
-    return (
-        rf"\operatorname{{mean}}{where}\, <x>{entries(x)}" if where else r"\operatorname{mean}(<x>)"
-    )
-
-
 @op(
     tex=lambda x, axis: _over_some("mean", x, axis),
     vjp_tex={
@@ -109,10 +102,7 @@ def _var_tex(x, axis, ddof):
         squares = rf"(<x> - {_mean_of_x(x, axis)})^{{\circ 2}}"
         n = size(x, axis)
         return rf"\tfrac{{1}}{{n - <ddof>}} \sum_{{{over(x, axis)}}} {squares}, \quad n = {n}"
-    where = some(x, axis)
-    return (
-        rf"\operatorname{{var}}{where}\, <x>{entries(x)}" if where else r"\operatorname{var}(<x>)"
-    )
+    return _over_some("var", x, axis)
 
 
 def _var_vjp_tex(x, axis, ddof):
@@ -160,26 +150,27 @@ def _(g, x, axis, ddof):
 # ---------------------------------------------------------------- extremes
 
 
-def _extreme_tex(name):
+def _extreme(name):
+    """The declaration of max or min, whose rules are alike."""
+
     def tex(x, axis):
         where = some(x, axis)
         return rf"\{name}{where} <x>{entries(x)}" if where else rf"\{name}(<x>)"
 
-    return tex
+    def vjp_tex(x, axis):
+        return rf"<g> \odot [<x> = <out>] \oslash \#{some(x, axis)}[<x> = <out>]"
+
+    return {
+        "tex": tex,
+        "vjp_tex": {"x": vjp_tex},
+        "flops": each_of_x(1),
+        "vjp_flops": {"x": lambda out: out.size},
+        "samples": reductions,
+        "analytic": False,
+    }
 
 
-def _extreme_vjp_tex(x, axis):
-    return rf"<g> \odot [<x> = <out>] \oslash \#{some(x, axis)}[<x> = <out>]"
-
-
-@op(
-    tex=_extreme_tex("max"),
-    vjp_tex={"x": _extreme_vjp_tex},
-    flops=each_of_x(1),
-    vjp_flops={"x": lambda out: out.size},
-    samples=reductions,
-    analytic=False,
-)
+@op(**_extreme("max"))
 def max(x, axis=None, keepdims=False):
     """Largest entry over an axis, several, or all; equal ones share the gradient evenly.
 
@@ -191,14 +182,7 @@ def max(x, axis=None, keepdims=False):
     return np.max(x, axis=axis, keepdims=keepdims)
 
 
-@op(
-    tex=_extreme_tex("min"),
-    vjp_tex={"x": _extreme_vjp_tex},
-    flops=each_of_x(1),
-    vjp_flops={"x": lambda out: out.size},
-    samples=reductions,
-    analytic=False,
-)
+@op(**_extreme("min"))
 def min(x, axis=None, keepdims=False):
     """Smallest entry over an axis, several, or all; equal ones share the gradient evenly.
 
