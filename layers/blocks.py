@@ -20,6 +20,9 @@ from .norm import LayerNorm
 
 __all__ = ["BlockOptions", "DecoderBlock", "TransformerBlock"]
 
+SHARED = ("use_bias", "dropout", "rng", "dtype", "d_k", "d_v", "scale")
+"""What both attentions of a DecoderBlock are made with."""
+
 
 @dataclass
 class BlockOptions:
@@ -89,7 +92,8 @@ class _Block(Module):
         self.attention = MultiHeadAttention(d_model, n_heads, **attention)
         self.norm_2 = made.make_norm(d_model)
         if crossing:
-            self.cross_attention = MultiHeadAttention(d_model, n_heads, **made.shared(), **crossing)
+            crossing |= {name: attention[name] for name in SHARED if name in attention}
+            self.cross_attention = MultiHeadAttention(d_model, n_heads, **crossing)
             self.norm_3 = made.make_norm(d_model)
         self.feed_forward = made.make_feed_forward(d_model, d_ff)
         self.norm_1_out, self.norm_2_out, self.norm_3_out = (
@@ -149,7 +153,7 @@ class DecoderBlock(_Block):
                      out = X + feed_forward(norm_3(X))
 
     Args:    as TransformerBlock; d_context: width of the context. Both attentions have the same
-             heads; only the self-attention takes further keywords.
+             heads, widths (d_k, d_v) and scale; only the self-attention takes further keywords.
     With a cache, keys and values of the context are made at the first token only.
 
     Attributes: attention, cross_attention, feed_forward, norm_1, norm_2, norm_3.

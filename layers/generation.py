@@ -36,7 +36,8 @@ def generate(
     the first. The model is read as it is: call `model.eval()` before, if it drops out.
 
     Args:
-        model: a LanguageModel, or any with its forward, and attention layers in `decoder.blocks`.
+        model: a LanguageModel, or any with its forward, and attention layers in `decoder.blocks`;
+            or a TextToText, which reads the tokens and writes an answer.
         tokens: a sequence of integers; or several, of any lengths, which go on side by side.
         max_new: how many tokens to yield at most.
         temperature: 0 takes the likeliest token; else softmax(logits / temperature) is drawn from.
@@ -58,6 +59,9 @@ def generate(
     rows = [np.asarray(row) for row in ([tokens] if alone else tokens)]
     lengths = np.array([row.size for row in rows])
     _check(model, rows, lengths, max_new, temperature, top_k, top_p)
+    if hasattr(model, "writer"):  # it reads these tokens, and writes others
+        model, rows = model.writer(rows)
+        lengths = np.array([row.size for row in rows])
     draw = Draw(temperature, top_k, top_p, np.random.default_rng(rng))
     ends = [stop] if isinstance(stop, int | np.integer) else list(stop)
     found = _continued(model, rows, lengths, max_new, draw, ends)

@@ -1,6 +1,15 @@
 """Models that others trained: checkpoints of Hugging Face's format, in ordinary layers."""
 
+from .encoders import TextEncoder
 from .loading import load_pretrained, load_state
-from .models import Pretrained, PretrainedLanguageModel, TextEncoder
+from .models import Pretrained, PretrainedLanguageModel
+from .text_to_text import TextToText
 
-__all__ = ["Pretrained", "PretrainedLanguageModel", "TextEncoder", "load_pretrained", "load_state"]
+__all__ = [
+    "Pretrained",
+    "PretrainedLanguageModel",
+    "TextEncoder",
+    "TextToText",
+    "load_pretrained",
+    "load_state",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -13,7 +13,7 @@ from .files import Folder
 __all__ = ["Config"]
 
 NEUTRAL = (
-    "architectures model_type transformers_version torch_dtype dtype _name_or_path name_or_path "
+    "model_type transformers_version torch_dtype dtype _name_or_path name_or_path "
     "auto_map initializer_* use_cache *_token_id *dropout* *pdrop* summary_* task_specific_params "
     "gradient_checkpointing output_* return_dict id2label label2id problem_type *num_labels "
     "*attn_implementation cache_implementation pretraining_tp n_ctx "
@@ -34,12 +34,19 @@ _REQUIRED = object()
 
 
 class Config:
-    """A checkpoint's settings; an ArgumentError names a key that cannot be followed."""
+    """A checkpoint's settings; an ArgumentError names a key that cannot be followed.
 
-    def __init__(self, entries: Mapping[str, Any], folder: Folder) -> None:
+    Attributes: kind: the class that wrote it, one of `kinds`; "" where none is named.
+    """
+
+    def __init__(self, entries: Mapping[str, Any], folder: Folder, kinds: Sequence[str]) -> None:
         self.entries, self.path = entries, folder.path
         self.tensors, self.most = folder.tensors, folder.entries()
         self.asked: set[str] = set()
+        given = self.get("architectures", [""])
+        if not isinstance(given, list) or len(given) != 1 or given[0] not in ("", *kinds):
+            raise self.error(f"architectures = {given!r:.80} must be one of {', '.join(kinds)}")
+        self.kind = str(given[0])
 
     def error(self, why: str) -> ArgumentError:
         return ArgumentError(f"load_pretrained: {self.path}/config.json: {why}")

@@ -12,10 +12,13 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from ..bias import T5Bias
 from ..norm import LayerNorm, RMSNorm
 from ..rotary import Rotary
 from .config import Config
-from .models import PretrainedLanguageModel, TextEncoder
+from .encoders import TextEncoder
+from .models import PretrainedLanguageModel
+from .text_to_text import TextToText
 
 __all__ = ["FAMILIES", "Family", "Row", "numbered"]
 
@@ -56,13 +59,15 @@ class Family(NamedTuple):
     prefix: what stands before names of the file where a head surrounds the model.
     ignored: patterns of tensors that no model computes with.
     heads: how names begin that never have it.
+    kinds: the classes of the library `transformers` that write it, which config.json names.
     tied: names that a file may have although they are one of our parameters.
     model: what is made of the settings.
     """
 
     settings: Callable[[Config], dict[str, Any]]
     rows: list[Row]
-    prefix: str
+    kinds: tuple[str, ...]
+    prefix: str = ""
     ignored: str = "$^"
     tied: Mapping[str, str] = MappingProxyType({"lm_head.weight": "embedding.W"})
     heads: tuple[str, ...] = ("lm_head.",)
@@ -251,6 +256,9 @@ BERT_ROWS = rows("""
     head.transform.W|b     cls.predictions.transform.dense      T
     head.norm.weight|bias  cls.predictions.transform.LayerNorm
     head.bias              cls.predictions.bias
+    follows.W|b            cls.seq_relationship                 T
+    classifier.W|b         classifier                           T
+    answer.W|b             qa_outputs                           T
 """) + rows(
     """
     attention.W_Q|b_Q     attention.self.query        T
@@ -267,7 +275,23 @@ BERT_ROWS = rows("""
 )
 
 
+BERT_HEADS = {
+    "BertModel": "",
+    "BertForMaskedLM": "head",
+    "BertForPreTraining": "head pooler follows",
+    "BertForNextSentencePrediction": "pooler follows",
+    "BertForSequenceClassification": "pooler classifier",
+    "BertForTokenClassification": "classifier",
+    "BertForQuestionAnswering": "answer",
+}
+"""What a checkpoint must have beside the encoder; it may have more than its architecture needs."""
+
+
 def bert(config: Config) -> dict[str, Any]:
+    heads = set(BERT_HEADS.get(config.kind, "").split())
+    stored = {"pooler": "pooler.dense.bias", "head": "cls.predictions.transform.dense.bias"}
+    stored |= {"follows": "cls.seq_relationship.bias", "answer": "qa_outputs.bias"}
+    heads |= {head for head, name in stored.items() if config.has(name)}
     config.only(
         position_embedding_type="absolute",
         is_decoder=False,
@@ -284,32 +308,173 @@ def bert(config: Config) -> dict[str, Any]:
         "n_segments": config.size("type_vocab_size", 2),
         "activation": config.activation("hidden_act", "gelu"),
         "norm": partial(LayerNorm, eps=config.number("layer_norm_eps", 1e-12)),
-        "pooled": config.has("pooler.dense.weight"),
-        "masked": config.has("cls.predictions.bias"),
+        "heads": heads,
+        "n_labels": config.size("num_labels", len(config.get("id2label", "12"))),
+        "of_sentence": config.kind == "BertForSequenceClassification",
     }
 
 
-GPT2 = Family(gpt2, GPT2_ROWS, "transformer.", r"h\.\d+\.attn\.(masked_)?bias")
-LLAMA = Family(plain_llama, LLAMA_ROWS + PRE_NORM, "model.", r".*rotary_emb\.inv_freq")
+# ---------------------------------------------------------------- T5
+
+
+T5_KINDS = ("T5ForConditionalGeneration", "T5EncoderModel")
+
+
+def t5_rows(stack: str, feed_forward: int) -> list[Row]:
+    """What the blocks of both stacks have; the file counts a block's sublayers."""
+    return rows(
+        f"""
+        norm_1.weight             0.layer_norm.weight
+        attention.W_Q             0.SelfAttention.q.weight                        T
+        attention.W_K             0.SelfAttention.k.weight                        T
+        attention.W_V             0.SelfAttention.v.weight                        T
+        attention.W_O             0.SelfAttention.o.weight                        T
+        attention.position.table  0.SelfAttention.relative_attention_bias.weight
+        norm_{feed_forward + 1}.weight  {feed_forward}.layer_norm.weight
+        feed_forward.W_1          {feed_forward}.DenseReluDense.wi.weight         T
+        feed_forward.W            {feed_forward}.DenseReluDense.wi_0.weight       T
+        feed_forward.V            {feed_forward}.DenseReluDense.wi_1.weight       T
+        feed_forward.W_2          {feed_forward}.DenseReluDense.wo.weight         T
+        """,
+        f"{stack}.blocks.*.",
+        f"{stack}.block.*.layer.",
+    )
+
+
+T5_ROWS = [
+    *rows("""
+    embedding.W          shared.weight
+    encoder.norm.weight  encoder.final_layer_norm.weight
+    decoder.norm.weight  decoder.final_layer_norm.weight
+    head.W               lm_head.weight                   T
+    """),
+    *t5_rows("encoder", 1),
+    *t5_rows("decoder", 2),
+    *rows(
+        """
+        norm_2.weight        layer_norm.weight
+        cross_attention.W_Q  EncDecAttention.q.weight  T
+        cross_attention.W_K  EncDecAttention.k.weight  T
+        cross_attention.W_V  EncDecAttention.v.weight  T
+        cross_attention.W_O  EncDecAttention.o.weight  T
+        """,
+        "decoder.blocks.*.",
+        "decoder.block.*.layer.1.",
+    ),
+]
+
+
+def t5(config: Config) -> dict[str, Any]:
+    config.only(is_decoder=False)
+    for key in ("n_positions", "is_encoder_decoder"):  # any number of them; as the files show
+        config.get(key, None)
+    n_heads, n_layers = config.size("num_heads"), config.size("num_layers")
+    bias = partial(
+        T5Bias,
+        n_heads,
+        n_buckets=config.size("relative_attention_num_buckets", 32),
+        max_distance=config.number("relative_attention_max_distance", 128),
+    )
+    settings = {
+        "n_tokens": config.size("vocab_size"),
+        "d_model": config.size("d_model"),
+        "n_heads": n_heads,
+        "n_layers": n_layers,
+        "d_ff": config.size("d_ff"),
+        "d_k": config.size("d_kv", 64),
+        "scale": 1.0,
+        "norm": partial(RMSNorm, eps=config.number("layer_norm_epsilon", 1e-6)),
+        "use_bias": False,
+        "biases": (bias, partial(bias, bidirectional=False)),
+    }
+    settings |= t5_activation(config)
+    writing = t5_writing(config, n_layers)
+    writes = (
+        config.has("EncDecAttention.q.weight") if not config.kind else config.kind == T5_KINDS[0]
+    )
+    return settings | writing if writes else settings
+
+
+def t5_activation(config: Config) -> dict[str, Any]:
+    """gated-gelu means gelu_new, and gelu itself."""
+    given = str(config.get("feed_forward_proj", "relu"))
+    gated, name = given.startswith("gated-"), given.removeprefix("gated-")
+    name = "gelu_new" if given == "gated-gelu" else name
+    config.only(dense_act_fn=name, is_gated_act=gated)
+    return {"gated": gated, "activation": config.activation("dense_act_fn", name)}
+
+
+def t5_writing(config: Config, n_layers: int) -> dict[str, Any]:
+    """An output layer that is tied is scaled; newer files say so apart, and call every one tied."""
+    tied = config.flag("tie_word_embeddings", True)
+    scaled = config.flag("scale_decoder_outputs", tied)
+    return {
+        "n_decoder_layers": config.size("num_decoder_layers", n_layers),
+        "tied": tied and (scaled or not config.has("lm_head.weight")),
+        "scaled": scaled,
+        "start": config.get("decoder_start_token_id", config.get("pad_token_id", 0)),
+    }
+
+
+def t5_model(biases: Any, **settings: Any) -> TextEncoder | TextToText:
+    positions = [bias(dtype=settings["dtype"]) for bias in biases]
+    if "n_decoder_layers" in settings:
+        return TextToText(positions=positions, **settings)
+    return TextEncoder(position=positions[0], norm_order="pre", **settings)
+
+
+LLAMA = Family(
+    plain_llama,
+    LLAMA_ROWS + PRE_NORM,
+    ("LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel"),
+    "model.",
+    r".*rotary_emb\.inv_freq",
+)
+
+
+def kin_of_llama(name: str, settings: Any, rows: list[Row] = LLAMA.rows) -> Family:
+    return LLAMA._replace(
+        settings=settings, rows=rows, kinds=(f"{name}ForCausalLM", f"{name}Model")
+    )
+
 
 FAMILIES = {
-    "gpt2": GPT2,
+    "gpt2": Family(
+        gpt2,
+        GPT2_ROWS,
+        ("GPT2LMHeadModel", "GPT2Model"),
+        "transformer.",
+        r"h\.\d+\.attn\.(masked_)?bias",
+    ),
     "llama": LLAMA,
-    "mistral": LLAMA._replace(settings=mistral),
-    "qwen2": LLAMA._replace(settings=qwen2),
-    "qwen3": LLAMA._replace(settings=qwen3),
+    "mistral": kin_of_llama("Mistral", mistral),
+    "qwen2": kin_of_llama("Qwen2", qwen2),
+    "qwen3": kin_of_llama("Qwen3", qwen3),
+    "gemma2": kin_of_llama("Gemma2", gemma2, LLAMA_ROWS + NORMS_AROUND),
     "bert": Family(
         bert,
         BERT_ROWS,
+        tuple(BERT_HEADS),
         "bert.",
-        r"embeddings\.position_ids|cls\.seq_relationship\..*",
+        r"embeddings\.position_ids",
         {
             "cls.predictions.decoder.weight": "embedding.W",
             "cls.predictions.decoder.bias": "head.bias",
         },
-        ("cls.",),
+        ("cls.", "classifier.", "qa_outputs."),
         TextEncoder,
     ),
-    "gemma2": LLAMA._replace(settings=gemma2, rows=LLAMA_ROWS + NORMS_AROUND),
+    "t5": Family(
+        t5,
+        T5_ROWS,
+        T5_KINDS,
+        ignored=r".*\.EncDecAttention\.relative_attention_bias\.weight",
+        tied={
+            "encoder.embed_tokens.weight": "embedding.W",
+            "decoder.embed_tokens.weight": "embedding.W",
+            "lm_head.weight": "embedding.W",
+        },
+        model=t5_model,
+    ),
 }
 """By the `model_type` of config.json."""

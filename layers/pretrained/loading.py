@@ -25,11 +25,11 @@ __all__ = ["load_pretrained", "load_state", "read_settings"]
 def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float32) -> Any:
     """A model of Hugging Face's format, in this project's layers: config.json and safetensors.
 
-    Families: GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2, BERT. Tensors are mapped into memory;
-    those of `dtype` already share the file's pages, others are widened or rounded.
+    Families: GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2, BERT, T5. Tensors are mapped into
+    memory; those of `dtype` already share the file's pages, others are widened or rounded.
 
-    Returns: a PretrainedLanguageModel or, of BERT, a TextEncoder; in eval mode, with `tokenizer`,
-             `unused` and `save(folder)`.
+    Returns: a PretrainedLanguageModel; of BERT a TextEncoder; of T5 a TextToText, or a TextEncoder
+             of its encoder alone; in eval mode, with `tokenizer`, `unused` and `save(folder)`.
     Raises:  FileError for a file that is missing or damaged; ArgumentError that lists every tensor
              that is missing, unexpected or of another shape, or names a key of the config that is
              not understood; MissingDependencyError that says what to install.
@@ -53,7 +53,8 @@ def read_settings(opened: Folder) -> tuple[Family, dict[str, Any]]:
         raise ArgumentError(
             f"load_pretrained: {opened.path}: model_type must be one of {known}, got {kind!r}"
         )
-    family, config = FAMILIES[kind], Config(entries, opened)
+    family = FAMILIES[kind]
+    config = Config(entries, opened, family.kinds)
     settings = family.settings(config)
     config.check_all_asked()
     if _least(settings) > opened.entries():
@@ -92,6 +93,10 @@ def _fill(model: Pretrained, family: Family, dtype: np.dtype[Any]) -> None:
         return old if old in stored else name, row.how
 
     model.sources = {path: source(path) for path, _ in model.named_parameters()}
+    used = {name for name, _ in model.sources.values()}
+    for name, path in family.tied.items():  # a file may have a tied weight by its other name only
+        if name in stored.keys() - used and model.sources.get(path, (name,))[0] not in stored:
+            model.sources[path] = (name, "")
     wrong = _misfits(model, model.sources, {name: tensor.array for name, tensor in stored.items()})
     wrong += [
         f"{name} must be of floats, is {stored[name].kind}"

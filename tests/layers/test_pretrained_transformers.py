@@ -9,6 +9,7 @@ import json
 import numpy as np
 import pytest
 
+import minigrad as mg
 from layers import generate, load_pretrained, padding_mask
 
 torch = pytest.importorskip("torch")
@@ -67,6 +68,26 @@ def reference(family, kind, settings):
     return model
 
 
+def gradients(model, loss):
+    """Of all of their parameters, by the names of the file."""
+    model.zero_grad()
+    loss.backward()
+    return {name: p.grad.numpy() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def assert_gradients_agree(ours, loss, theirs):
+    """Each of our gradients is theirs, once it is turned as the file is."""
+    loss.backward()
+    whole = max(np.abs(g).max() for g in theirs.values())
+    for path, parameter in ours.named_parameters():
+        name, how = ours.sources[path]
+        if name in theirs and "/" not in how:
+            expected = theirs[name].T if how == "T" else theirs[name]
+            np.testing.assert_allclose(
+                parameter.grad, expected, rtol=0, atol=1e-10 * whole, err_msg=path
+            )
+
+
 def assert_close(found, expected):
     expected = expected.detach().numpy()
     scale = np.abs(expected).max()
@@ -102,7 +123,9 @@ def test_a_bert_guesses_and_pools_as_transformers_does(rng, tmp_path):
     assert_close(ours.pooled(X), theirs.pooler_output)
     guessed = model(torch.tensor(tokens), **given).prediction_logits
     assert_close(ours.logits(X)[real], guessed[torch.tensor(real)])
-    assert ours.unused == ["cls.seq_relationship.bias", "cls.seq_relationship.weight"]
+    follows = model(torch.tensor(tokens), **given).seq_relationship_logits
+    assert_close(ours.next_sentence(X), follows)
+    assert ours.unused == []
 
     (tmp_path / "1_Pooling").mkdir()
     mean = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
@@ -114,3 +137,78 @@ def test_a_bert_guesses_and_pools_as_transformers_does(rng, tmp_path):
     weights = torch.tensor(real)[..., None].double()
     expected = (without * weights).sum(1) / weights.sum(1)
     assert_close(found, torch.nn.functional.normalize(expected, dim=-1))
+
+
+HEADS = {
+    "ForMaskedLM": (2, 13, 31), "ForSequenceClassification": (2, 5),
+    "ForTokenClassification": (2, 13, 5), "ForQuestionAnswering": (2, 13, 2),
+    "ForNextSentencePrediction": (2, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_the_head_of_a_bert_is_the_one_that_its_architecture_names(kind, rng, tmp_path):
+    labels = (
+        {} if kind in ("ForQuestionAnswering", "ForNextSentencePrediction") else {"num_labels": 5}
+    )
+    model = reference("Bert", kind, SIZES | labels)
+    model.save_pretrained(tmp_path)
+    ours = load_pretrained(tmp_path, np.float64)
+    tokens = rng.integers(1, 31, (2, 13))  # torch gives 0, which pads, no gradient
+    theirs = model(torch.tensor(tokens))
+    if kind == "ForQuestionAnswering":
+        theirs = torch.stack([theirs.start_logits, theirs.end_logits], dim=-1)
+    else:
+        theirs = theirs.logits
+    X = ours(tokens)
+    found = ours.next_sentence(X) if kind == "ForNextSentencePrediction" else ours.logits(X)
+    assert found.shape == HEADS[kind]
+    assert_close(found, theirs)
+    assert ours.unused == []
+    assert_gradients_agree(ours, mg.sum(found**2), gradients(model, (theirs**2).sum()))
+
+
+T5_SIZES = {
+    "vocab_size": 31, "d_model": 12, "d_kv": 5, "d_ff": 20, "num_layers": 2, "num_heads": 3,
+    "num_decoder_layers": 3, "relative_attention_num_buckets": 8, "decoder_start_token_id": 3,
+    "relative_attention_max_distance": 10,
+}  # fmt: skip
+T5S = {
+    "v1.0": {}, "v1.1": {"tie_word_embeddings": False, "feed_forward_proj": "gated-gelu"},
+    "of gelu": {"feed_forward_proj": "gelu"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", T5S)
+def test_a_t5_reads_and_writes_as_transformers_does(kind, rng, tmp_path):
+    model = reference("T5", "ForConditionalGeneration", T5_SIZES | T5S[kind])
+    if kind == "v1.1":
+        model.lm_head.weight = torch.nn.Parameter(torch.randn(31, 12))
+    model.save_pretrained(tmp_path)
+    ours = load_pretrained(tmp_path, np.float64)
+    assert (ours.unused, ours.head is None) == ([], kind != "v1.1")
+    tokens, written, lengths = rng.integers(0, 31, (2, 13)), rng.integers(0, 31, (2, 7)), [13, 6]
+    real = torch.tensor(np.arange(13) < np.array(lengths)[:, None])
+    given = {"input_ids": torch.tensor(tokens), "attention_mask": real}
+    theirs = model(**given, decoder_input_ids=torch.tensor(written)).logits
+    found = ours(tokens, written, padding_mask(lengths, 13))
+    assert_close(found, theirs)
+    assert_gradients_agree(ours, mg.sum(found**2), gradients(model, (theirs**2).sum()))
+    narrow = load_pretrained(tmp_path)(tokens, written, padding_mask(lengths, 13)).numpy()
+    np.testing.assert_allclose(narrow, found.numpy(), rtol=0, atol=1e-4 * np.abs(narrow).max())
+
+    settings = {"do_sample": False, "max_new_tokens": 8, "eos_token_id": None, "pad_token_id": 0}
+    expected = model.generate(**given, **settings, use_cache=False)[:, 1:]
+    steps = list(generate(ours, [tokens[0], tokens[1, :6]], 8))
+    np.testing.assert_array_equal(np.stack(steps, axis=1), expected.numpy())
+
+
+def test_an_encoder_of_t5_alone_reads_as_transformers_does(rng, tmp_path):
+    model = reference("T5", "EncoderModel", T5_SIZES)
+    model.save_pretrained(tmp_path)
+    ours, tokens = load_pretrained(tmp_path, np.float64), rng.integers(0, 31, (2, 13))
+    theirs = model(torch.tensor(tokens)).last_hidden_state
+    found = ours(tokens)
+    assert_close(found, theirs)
+    assert_gradients_agree(ours, mg.sum(found**2), gradients(model, (theirs**2).sum()))
+    assert ours.unused == []

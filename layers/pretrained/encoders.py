@@ -1,0 +1,149 @@
+"""Checkpoints that read text: BERT and its heads, and an encoder of T5."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+import minigrad as mg
+from minigrad.errors import ArgumentError, FileError
+
+from ..embedding import Embedding
+from ..feed_forward import activation_of
+from ..linear import Linear
+from ..module import Module
+from ..position import LearnedPosition
+from ..transformer import Encoder
+from .models import Pretrained
+
+__all__ = ["TextEncoder"]
+
+
+class MaskedHead(Module):
+    """What a BERT guesses at each place: logits = norm(f(X W + b)) Eᵀ + bias, E the embedding."""
+
+    def __init__(self, n_tokens: int, d_model: int, activation: str, norm: Any, **own: Any) -> None:
+        self.transform = Linear(d_model, d_model, **own)
+        self.activation = activation_of("MaskedHead", activation)
+        self.norm = norm(d_model, dtype=own["dtype"])
+        self.bias = mg.tensor(np.zeros(n_tokens, own["dtype"]), requires_grad=True)
+
+    def forward(self, X: Any, embedding: Embedding) -> Any:
+        T = self.norm(self.activation(self.transform(X)))  # (B, n, d_model)
+        return mg.add(embedding.as_linear(T), self.bias).named("logits")  # (B, n, n_tokens)
+
+
+class TextEncoder(Pretrained):
+    """A BERT, or T5's encoder: embeddings of tokens, and where it has them of positions and
+    segments and a norm of their sum, then an Encoder.
+
+    Attributes: embedding, position_embedding, segment_embedding, norm, encoder; pooler, classifier,
+             answer and follows (Linears) and head (a MaskedHead); None where there is none.
+    Shapes:  tokens (B, n) of integers, mask as Encoder's (see padding_mask), segments (B, n), 0
+             unless given → (B, n, d_model)
+    """
+
+    def __init__(
+        self,
+        n_tokens: int,
+        d_model: int,
+        *,
+        max_len: int | None = None,
+        n_segments: int | None = None,
+        norm_order: str = "post",
+        heads: Collection[str] = (),
+        n_labels: int = 2,
+        of_sentence: bool = False,
+        dtype: DTypeLike,
+        rng: Any,
+        **block: Any,
+    ) -> None:
+        own: dict[str, Any] = {"rng": rng, "dtype": dtype}
+        self.of_sentence = of_sentence
+        self.embedding = Embedding(n_tokens, d_model, **own)
+        self.position_embedding = LearnedPosition(max_len, d_model, **own) if max_len else None
+        self.segment_embedding = Embedding(n_segments, d_model, **own) if n_segments else None
+        self.norm = block["norm"](d_model, dtype=dtype) if norm_order == "post" else None
+        self.encoder = Encoder(d_model=d_model, norm_order=norm_order, **block, **own)
+        chosen = block["activation"], block["norm"]
+        self.head = MaskedHead(n_tokens, d_model, *chosen, **own) if "head" in heads else None
+        widths = {"pooler": d_model, "classifier": n_labels, "answer": 2, "follows": 2}
+        for name, width in widths.items():
+            setattr(self, name, Linear(d_model, width, **own) if name in heads else None)
+
+    def forward(self, tokens: Any, mask: Any = None, *, segments: Any = None) -> Any:
+        X = self.embedding(tokens)  # (B, n, d_model)
+        if self.segment_embedding is not None:
+            segments = np.zeros(np.shape(tokens), np.intp) if segments is None else segments
+            X = mg.add(X, self.segment_embedding(segments))
+        elif segments is not None:
+            raise ArgumentError(f"TextEncoder: {self.folder.path} has no embedding of segments")
+        X = X if self.position_embedding is None else self.position_embedding(X)
+        return self.encoder(X if self.norm is None else self.norm(X), mask)  # (B, n, d_model)
+
+    def logits(self, X: Any) -> Any:
+        """What the checkpoint's head says of what forward gave.
+
+        Returns: of a masked language model a logit for each token that could stand at each place,
+                 (B, n, n_tokens); of a classifier (B, n_labels), or (B, n, n_labels) if it is of
+                 tokens; of questions (B, n, 2), whether the answer starts there, and ends.
+        """
+        if self.head is not None:
+            return self.head(X, self.embedding)
+        if self.classifier is not None:
+            return self.classifier(self.pooled(X) if self.of_sentence else X).named("logits")
+        return self._part("answer", "head")(X).named("logits")
+
+    def next_sentence(self, X: Any) -> Any:
+        """Logits of: the second segment follows the first, and it does not: (B, 2)."""
+        return self._part("follows")(self.pooled(X)).named("logits")
+
+    def pooled(self, X: Any) -> Any:
+        """tanh(x W + b) of the first token x, which BERT's classifiers take: (B, d_model)."""
+        return mg.tanh(self._part("pooler")(X[..., 0, :])).named("pooled")
+
+    def sentence(self, tokens: Any, lengths: Any = None) -> Any:
+        """One vector for each row of tokens, as the checkpoint's 1_Pooling and modules.json say.
+
+        Args:   lengths: how many tokens of each row are real; all unless given.
+        Shapes: tokens (B, n), lengths (B,) → (B, d_model)
+        """
+        B, n = np.shape(tokens)
+        ends = np.full(B, n) if lengths is None else np.asarray(lengths)
+        real = np.arange(n) < ends[:, None, None]  # (B, 1, n)
+        X = self(tokens, real)  # (B, n, d_model)
+        if self._pooling() == "pooling_mode_cls_token":
+            s = X[:, 0]
+        else:
+            weights = real / np.sum(real, axis=-1, keepdims=True)
+            s = mg.squeeze(mg.matmul(weights.astype(X.dtype), X), 1)
+        return (s / mg.sqrt(mg.sum(s * s, axis=-1, keepdims=True)) if self._unit() else s).named(
+            "sentence"
+        )
+
+    def _part(self, name: str, called: str = "") -> Any:
+        if getattr(self, name) is None:
+            raise ArgumentError(f"TextEncoder: {self.folder.path} has no {called or name}")
+        return getattr(self, name)
+
+    def _pooling(self) -> str:
+        name = "1_Pooling/config.json"
+        if name not in self.folder.files:
+            raise FileError(f"sentence: {self.folder.path} has no {name}, so none is defined")
+        modes = [
+            key for key, value in self.folder.json(name).items() if value is True and "mode" in key
+        ]
+        if modes not in (["pooling_mode_cls_token"], ["pooling_mode_mean_tokens"]):
+            raise ArgumentError(f"sentence: {name}: only mean or cls tokens, got {modes}")
+        return str(modes[0])
+
+    def _unit(self) -> bool:
+        """Whether vectors are divided by their length."""
+        listed = self.folder.json("modules.json") if "modules.json" in self.folder.files else []
+        kinds = [str(module["type"]).rpartition(".")[2] for module in listed]
+        if unknown := set(kinds) - {"Transformer", "Pooling", "Normalize"}:
+            raise ArgumentError(f"sentence: modules.json: {sorted(unknown)} is not understood")
+        return "Normalize" in kinds

@@ -1,0 +1,91 @@
+"""Checkpoints that read one text and write another: T5."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+import minigrad as mg
+
+from ..embedding import Embedding
+from ..linear import Linear
+from ..mask import padding_mask
+from ..transformer import Decoder, Encoder
+from .models import Pretrained
+
+__all__ = ["TextToText"]
+
+
+class TextToText(Pretrained):
+    """A T5: an Encoder reads tokens; a Decoder writes others, and looks at what was read.
+
+    Each stack has one T5Bias, which all of its blocks share.
+
+    Attributes: embedding, of both; encoder, decoder; head, None if it is the embedding, read
+             backwards; start: the token with which writing starts.
+    Shapes:  tokens (B, n) and written (B, m) of integers, mask as Encoder's (see padding_mask) →
+             logits of the token after each written one, (B, m, n_tokens)
+    """
+
+    def __init__(
+        self,
+        n_tokens: int,
+        d_model: int,
+        n_layers: int,
+        *,
+        n_decoder_layers: int,
+        positions: Sequence[Any],
+        tied: bool,
+        scaled: bool,
+        start: int,
+        dtype: DTypeLike,
+        rng: Any,
+        **block: Any,
+    ) -> None:
+        own: dict[str, Any] = {"rng": rng, "dtype": dtype}
+        block |= {"d_model": d_model, **own}
+        self.start, self.scale = start, d_model**-0.5 if scaled else None
+        self.embedding = Embedding(n_tokens, d_model, **own)
+        self.encoder = Encoder(n_layers, position=positions[0], **block)
+        self.decoder = Decoder(n_decoder_layers, position=positions[1], **block)
+        self.head = None if tied else Linear(d_model, n_tokens, use_bias=False, **own)
+
+    def forward(self, tokens: Any, written: Any, mask: Any = None) -> Any:
+        return self.decode(written, self.encode(tokens, mask), mask)
+
+    def encode(self, tokens: Any, mask: Any = None) -> Any:
+        """What the decoder looks at: (B, n, d_model)."""
+        return self.encoder(self.embedding(tokens), mask)
+
+    def decode(
+        self, written: Any, context: Any, context_mask: Any = None, cache: Any = None
+    ) -> Any:
+        """Logits of the token after each written one, for a context that `encode` gave."""
+        X = self.decoder(self.embedding(written), context, None, context_mask, cache=cache)
+        X = X if self.scale is None else mg.scale(X, self.scale)  # (B, m, d_model)
+        return self.embedding.as_linear(X) if self.head is None else self.head(X)
+
+    def writer(self, rows: Sequence[Any]) -> tuple[Writer, list[Any]]:
+        """For `generate`: what goes on from a first token, and that token for each row it read."""
+        lengths = np.array([len(row) for row in rows])
+        tokens = np.zeros((len(rows), lengths.max()), np.intp)
+        for padded, row in zip(tokens, rows, strict=True):
+            padded[: len(row)] = row
+        mask = padding_mask(lengths) if (lengths < lengths.max()).any() else None
+        with mg.no_grad():
+            context = self.encode(tokens, mask)
+        return Writer(self, context, mask), [np.array([self.start]) for _ in rows]
+
+
+class Writer:
+    """A TextToText that has read: from here on it takes tokens as a LanguageModel does."""
+
+    def __init__(self, model: TextToText, context: Any, mask: Any) -> None:
+        self.model, self.context, self.mask = model, context, mask
+        self.decoder = model.decoder
+
+    def __call__(self, tokens: Any, cache: Any = None) -> Any:
+        return self.model.decode(tokens, self.context, self.mask, cache=cache)
