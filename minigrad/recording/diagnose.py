@@ -80,7 +80,7 @@ class _Run:
     def __init__(self, flow: FlowRecord) -> None:
         end = flow.events[0]["step"] if flow.events else flow.steps
         self.flow, self.samples = flow, [s for s in flow.samples if s.step <= end]
-        self.weights = [r for r in flow.rows.values() if r.kind == "weight" and len(r.shape) > 1]
+        self.weights = [row for row in flow.rows.values() if row.is_matrix]
         names = flow.log_names
         self.held_out = next((n for n in names if ("val" in n and "loss" in n) or n == "val"), None)
         losses = [n for n in names if "loss" in n and n != self.held_out] or names[:1]
@@ -98,8 +98,9 @@ class _Run:
         angle = [self.middle(row, "cosine") for row in self.weights]
         self.ratio = float(np.median([x for x in ratio if x is not None] or [1e-3]))
         self.cosine = float(np.median([x for x in angle if x is not None] or [0.0]))
-        ends = [found[-1][1] for row in self.weights if (found := flow.series(row.path, "drift"))]
-        self.drift = float(np.median(ends or [0.0]))
+        drifts = (flow.series(row.path, "drift") for row in self.weights)
+        self.drifts = [found[-1][1] for found in drifts if found]
+        self.drift = float(np.median(self.drifts or [0.0]))
 
     def learned(self, share: float) -> bool:
         """Whether the loss fell below this share of where it began."""
@@ -333,13 +334,12 @@ def _too_fast(run: _Run) -> Iterator[Finding]:
 
 
 def _slow(run: _Run) -> Iterator[Finding]:
-    drifts = [d[-1][1] for row in run.weights if (d := run.flow.series(row.path, "drift"))]
-    if not drifts or run.flow.steps < STEPS or run.learned(0.5):
+    if not run.drifts or run.flow.steps < STEPS or run.learned(0.5):
         return
-    if 0 < run.ratio < SLOW and max(drifts) < 5e-3:
+    if 0 < run.ratio < SLOW and max(run.drifts) < 5e-3:
         text = (
             f"a step moves weights by {run.ratio:.1g} of their size, where 1e-3 is usual: "
-            f"{max(drifts):.1g} in {run.flow.steps} steps"
+            f"{max(run.drifts):.1g} in {run.flow.steps} steps"
         )
         yield Finding("slow", 0, "", text, f"a learning rate {1e-3 / run.ratio:,.0f} times larger")
 

@@ -59,6 +59,11 @@ class Row:
     shape: tuple[int, ...] = ()
     name: str = ""
 
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it is a parameter of two axes or more, which a bias is not."""
+        return self.kind == "weight" and len(self.shape) > 1
+
     def to_dict(self) -> dict[str, Any]:
         return {key: list(x) if key == "shape" else x for key, x in vars(self).items() if x}
 

@@ -222,9 +222,7 @@ def shown_rows(flow: FlowRecord, findings: Findings) -> Sequence[Row]:
     rows = [*flow.rows.values()]
     if len(rows) > MOST_ROWS:
         named = {finding.path for finding in findings}
-        rows = [
-            row for row in rows if row.path in named or len(row.shape) > 1 == (row.kind == "weight")
-        ]
+        rows = [row for row in rows if row.path in named or row.is_matrix]
     return rows[:MOST_ROWS]
 
 
