@@ -285,8 +285,8 @@ class Checks(list[Check]):
 
     @property
     def ok(self) -> bool:
-        by_hand = all(c.difference.ok for c in self.measured if c.difference)
-        return bool(self.measured or self.steps) and by_hand and self.wrong_step is None
+        wrong = self.first_wrong or self.wrong_step
+        return bool(self.measured or self.steps) and wrong is None
 
     @property
     def first_wrong(self) -> Check | None:

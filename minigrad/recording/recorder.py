@@ -255,7 +255,7 @@ class Recorder(Listener):
             entry.made_at = node.place
             self._note_saved(entry, node, names)
         else:
-            entry.why = "frozen" if current().recording else "not recorded"
+            entry.why = "frozen" if context.recording else "not recorded"
         for name, source in names.items():
             if source is not None:
                 self._edge(source, entry.id, name)
