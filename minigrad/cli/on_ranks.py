@@ -21,9 +21,9 @@ import numpy as np
 from layers import multi_head_steps
 from layers.parallel import shard
 
-from ..check import compare
 from ..distributed import run, world
-from ..recording.record import Check, rms
+from ..recording.record import Check
+from ..recording.trace import compare_steps
 from ..tracing import Trace
 from .sentence import Settings, forward_backward
 
@@ -89,16 +89,9 @@ def _put_together(whole: Any, layer: Any, trace: Trace, mask: Any) -> list[Check
     engine["X"] = trace["X"].gradient
     known = {name: p.numpy() for name, p in whole.named_parameters()}
     known |= {"X": trace["X"].value, "grad_output": trace["out"].gradient, "mask": mask}
-    found = []
-    for step in multi_head_steps(n_heads=whole.n_heads, **known):
-        for symbol, formula in step.gradients.items():
-            if symbol in engine:
-                facts = (step.number, step.title, step.forward, symbol, step.formulas[symbol])
-                largest = max(float(np.abs(g).max(initial=0.0)) for g in step.gradients.values())
-                difference = compare(engine[symbol], formula, largest)
-                sizes = formula.shape, rms(formula)
-                found.append(Check("all ranks, put together", *facts, *sizes, difference))
-    return found
+    steps = multi_head_steps(n_heads=whole.n_heads, **known)
+    found = compare_steps("all ranks, put together", steps, engine.get, {})
+    return [check for check in found if check.symbol in engine]
 
 
 if __name__ == "__main__":

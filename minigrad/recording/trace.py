@@ -8,7 +8,8 @@ layers said must hold.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from inspect import signature
 from typing import Any, Self
 
@@ -23,7 +24,22 @@ from .reach import Path, measure_reach, worst_path
 from .record import Check, Checks, Entry, rms
 from .recorder import Expectation, Recorder, plus
 
-__all__ = ["Trace"]
+__all__ = ["Trace", "compare_steps"]
+
+
+def compare_steps(
+    scope: str, steps: Iterable[Any], engine: Callable[[str], Any], symbols: dict[str, int]
+) -> Iterator[Check]:
+    """Hand-derived steps against what the engine has for each symbol, if it has anything."""
+    from ..check import compare
+
+    for step in steps:
+        largest = max(float(np.abs(g).max(initial=0.0)) for g in step.gradients.values())
+        for symbol, formula in step.gradients.items():
+            found = engine(symbol)
+            difference = None if found is None else compare(found, formula, largest)
+            facts = (scope, step.number, step.title, step.forward, symbol, step.formulas[symbol])
+            yield Check(*facts, formula.shape, rms(formula), difference, symbols)
 
 
 class Trace(Recorder):
@@ -97,11 +113,10 @@ class Trace(Recorder):
             return entry.why
         return "unreached" if self.backward_steps else "backward not run"
 
-    def _gradient_within(self, known: int, expectation: Expectation) -> Any:
+    def _gradient_within(self, expectation: Expectation, symbol: str) -> Any:
         """The gradient that one call of a layer sends to an entry: what its own uses contribute."""
-        total = None
-        entry = self.entries[known]
-        for edge in self.uses(entry):
+        total, known = None, expectation.symbols.get(symbol)
+        for edge in self.uses(self.entries[known]) if known is not None else ():
             if (
                 expectation.first <= edge.target < expectation.last
                 and edge.contribution is not None
@@ -148,8 +163,6 @@ class Trace(Recorder):
 
     def _by_hand(self) -> Checks:
         """The hand-derived steps against the engine's gradients."""
-        from ..check import compare
-
         checks = Checks()
         for e in self._expectations:
             out = self.entries[e.symbols["out"]] if "out" in e.symbols else None
@@ -159,17 +172,8 @@ class Trace(Recorder):
             known = {**e.plain, "grad_output": out.gradient}
             names = signature(e.steps).parameters
             steps = e.steps(**{name: known[name] for name in names if name in known})
-            for step in steps:
-                largest = max(float(np.abs(g).max(initial=0.0)) for g in step.gradients.values())
-                for symbol, formula in step.gradients.items():
-                    engine = None
-                    if symbol in e.symbols:
-                        engine = self._gradient_within(e.symbols[symbol], e)
-                    difference = None if engine is None else compare(engine, formula, largest)
-                    tex = step.formulas[symbol]
-                    facts = (e.scope, step.number, step.title, step.forward, symbol, tex)
-                    sizes = (formula.shape, rms(formula))
-                    checks.append(Check(*facts, *sizes, difference, e.symbols))
+            engine = partial(self._gradient_within, e)
+            checks += compare_steps(e.scope, steps, engine, e.symbols)
         return checks
 
     def judge(self) -> None:
