@@ -17,14 +17,16 @@ from ..engine.op import Op
 from ..functional import vjp
 from .record import rms
 
-__all__ = ["Slope", "cosine", "few_of", "flatness", "heads", "size", "slope_of"]
+__all__ = [
+    "UNHEARD", "Slope", "cosine", "few_of", "flatness", "heads", "of_one", "size", "slope_of",
+]  # fmt: skip
 
 FEW = 96  # entries of an array that are kept for its histogram
 FLAT = 0.01  # of an op's usual slope: below it, next to nothing passes back
 BATCH = 32  # examples that are enough to see that a unit is not dead
 LOOKED_AT = 1 << 12  # entries of an attention that are looked at
 SURE = 0.99  # a row of weights with one above this is saturated
-_UNHEARD = within(Context(True, "", ()))
+UNHEARD = within(Context(True, "", ()))  # ops run here for a measure, and no one listens
 
 
 def size(array: Any) -> float:
@@ -100,23 +102,23 @@ def slope_of(op: Op, inputs: Sequence[Any], settings: Sequence[Any]) -> Slope | 
         return None
 
 
+def of_one(op: Op, inputs: Sequence[Any], settings: Sequence[Any], at: int) -> Any:
+    """An op as a function of one input, the others as they are."""
+    named = dict(zip(op.settings, settings, strict=True))
+    return lambda x: op(*inputs[:at], x, *inputs[at + 1 :], **named)
+
+
 def _number(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
 @lru_cache(maxsize=512)
 def _slope(op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Slope | None:
-    at = inputs.index(None)
-
-    def run(x: Any) -> Any:
-        return op(
-            *inputs[:at], x, *inputs[at + 1 :], **dict(zip(op.settings, settings, strict=True))
-        )
-
     grid = np.concatenate([[-8.0], np.linspace(-3, 3, 61) + 1e-3, [8.0]])
     mixed = np.random.default_rng(0).permutation(len(grid))
     try:
-        with _UNHEARD, np.errstate(all="ignore"):
+        run = of_one(op, inputs, settings, inputs.index(None))
+        with UNHEARD, np.errstate(all="ignore"):
             y, part = run(grid), run(grid[mixed][:20])
             if y.shape != grid.shape or not np.array_equal(part, y[mixed][:20], equal_nan=True):
                 return None

@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.context import Context, within
 from ..engine.op import Op
 from ..functional import vjp
+from .measures import UNHEARD, of_one
 
 __all__ = ["Picture", "incoming", "picture_of", "some", "unit_axes", "weigh"]
 
 MOST_POINTS, MOST_UNITS, STRONGEST = 200, 64, 5
-_UNHEARD = within(Context(True, "", ()))
 
 
 @dataclass
@@ -113,14 +112,10 @@ def unit_axes(
     (1, 1)
     """
     plain = [getattr(x, "_data", x) for x in inputs]
-    named = dict(zip(op.settings, settings, strict=True))
-
-    def run(weights: Any) -> Any:
-        return op(*plain[:at], weights, *plain[at + 1 :], **named)
-
+    run = of_one(op, plain, settings, at)
     rng, weights = np.random.default_rng(0), plain[at]
     try:
-        with _UNHEARD, np.errstate(all="ignore"):
+        with UNHEARD, np.errstate(all="ignore"):
             shape = run(weights).shape
             for axis in range(len(shape) - 1, 0, -1):
                 gradient = np.zeros(shape, weights.dtype)
