@@ -10,6 +10,7 @@ from typing import Any
 from ..views.formula import Node, definitions, mathml, parse
 from ..views.formula.products import gradient
 from ..views.formula.tree import EQUALS, items_of, row
+from ..views.page import filled
 from .declared import Declared
 
 __all__ = ["ops_page"]
@@ -32,9 +33,7 @@ def ops_page(ops: Iterable[Declared]) -> str:
         links.append(_tag("p", _tag("strong", escape(room)) + " " + " ".join(names)))
     page = (files(__package__) / "ops.html").read_text(encoding="utf-8")
     count = str(sum(map(len, groups.values())))
-    for place, text in (("links", links), ("ops", body), ("count", [count])):
-        page = page.replace(f"{{{{{place}}}}}", "\n".join(text))
-    return page
+    return filled(page, {"links": "\n".join(links), "ops": "\n".join(body), "count": count})
 
 
 def _article(one: Declared) -> str:

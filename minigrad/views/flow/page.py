@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from importlib.resources import files
 from math import isfinite
@@ -14,7 +13,7 @@ import numpy as np
 from ...recording.diagnose import diagnose
 from ...recording.flow import number
 from ..colors import DARK, LIGHT, ink_on
-from ..page import embedded, page_html
+from ..page import embedded, filled, page_html
 from ..plain import one_line
 from ..render import write
 from .table import NOTES, summary
@@ -46,7 +45,7 @@ def flow_html(flow: FlowRecord, *, title: str | None = None, live: str = "") -> 
     content = flow_content(flow, traces=not live) | {"live": live}
     content["title"] = one_line(title or "A training run")
     parts = {"style": _style(), "script": _asset("flow.js"), "data": embedded(content)}
-    return re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], _asset("flow.html"))
+    return filled(_asset("flow.html"), parts)
 
 
 def flow_content(flow: FlowRecord, *, traces: bool = True) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from .content import page_content
 if TYPE_CHECKING:
     from ...recording.trace import Trace
 
-__all__ = ["page_html", "write_page"]
+__all__ = ["embedded", "filled", "page_html", "write_page"]
 
 # one scope around all of them, in this order
 SCRIPTS = """
@@ -60,7 +60,16 @@ def page_html(trace: Trace, **options: Any) -> str:
         "data": embedded(content),
     }
     parts["size"] = of_bytes(sum(len(part.encode()) for part in parts.values()))
-    return re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], _asset("template.html"))
+    return filled(_asset("template.html"), parts)
+
+
+def filled(template: str, parts: dict[str, str]) -> str:
+    """A template with its parts; what looks like a place within a part stays as it is.
+
+    >>> filled("<p>{{text}}</p>", {"text": "{{text}}"})
+    '<p>{{text}}</p>'
+    """
+    return re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], template)
 
 
 def embedded(content: Any) -> str:
