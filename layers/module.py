@@ -123,6 +123,7 @@ class Module(Parameters):
 
         Its gradient costs nothing unless `backward` asks for it.
         """
+        self._refuse_foreign(X)
         try:
             array = np.asanyarray(X)
             kept = self.dtype is None or array.dtype.kind == "c"
@@ -132,6 +133,12 @@ class Module(Parameters):
         self.check_real(array, name)
         wanted: Any = "on demand" if real.dtype.kind == "f" else None
         return mg.tensor(real, requires_grad=wanted, name=name) if wanted else X
+
+    def _refuse_foreign(self, value: Any) -> None:
+        """Raise DTypeError for another library's array, through which no gradient would flow."""
+        if hasattr(value, "__dlpack__") and not isinstance(value, _ARRAYS):
+            kind = f"{type(value).__module__}.{type(value).__name__}"
+            raise DTypeError(f"{type(self).__name__}: got a {kind}; write mg.tensor(x), a copy")
 
     def check_real(self, array: Any, name: str) -> None:
         """Raise DTypeError for complex entries in a layer of real ones, which would drop half."""
@@ -191,7 +198,10 @@ def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
             args = (kwargs.pop(first),)
         given, *rest = args
         X = given if isinstance(given, mg.Tensor) else self._received(given, first)
-        mg.mark_input(X, *rest, *kwargs.values())
+        others = (*rest, *kwargs.values())
+        for value in others:
+            self._refuse_foreign(value)
+        mg.mark_input(X, *others)
         out = forward(self, X, *rest, **kwargs)
         made = out[0] if out.__class__ is tuple else out  # (output, weights)
         if isinstance(made, mg.Tensor) and made.requires_grad:

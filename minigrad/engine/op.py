@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, update_wrapper
 from types import MethodType
 from typing import Any, NamedTuple
@@ -212,6 +212,9 @@ class Op:
             except TypeError as error:
                 text = str(error).replace("<lambda>()", self.name).replace("<lambda>", self.name)
                 raise DTypeError(f"{self}: {text}") from None
+            for value in settings:
+                if value.__class__ not in _PLAIN and is_foreign(value):
+                    self.array(value)
         else:
             inputs, settings = args, self.defaults
         for values in (inputs, settings):
@@ -219,7 +222,9 @@ class Op:
                 apply = getattr(value, "__apply__", None)  # what a Tensor answers
                 if apply is not None:
                     return apply(self, inputs, settings)
-        inputs = tuple([self.array(x) if x.__class__ in (list, tuple) else x for x in inputs])
+        inputs = tuple(
+            [self.array(x) if x.__class__ in (list, tuple) or is_foreign(x) else x for x in inputs]
+        )
         apply = next((x.__apply__ for x in inputs if hasattr(x, "__apply__")), None)
         if apply is not None:  # a list of Tensors
             return apply(self, inputs, settings)
@@ -231,14 +236,25 @@ class Op:
         return result[0] if chosen.auxiliary else result
 
     def array(self, value: Any) -> Any:
-        """An input as an array; a list that holds Tensors as the Tensor that stacks them."""
-        if value.__class__ in (list, tuple) and _holds_tensors(value):
+        """An input as an array; a list that holds Tensors as the Tensor that stacks them.
+
+        Raises: DTypeError for what is none, or is another library's.
+        """
+        called = f"{self.name}({', '.join(self.signature.parameters)})"
+        listed = value.__class__ in (list, tuple)
+        for entry in _entries(value) if listed else (value,):
+            if is_foreign(entry):
+                kind = f"{type(entry).__module__}.{type(entry).__name__}"
+                raise DTypeError(
+                    f"{called}: got a {kind}, through which no gradient would flow; "
+                    "write mg.tensor(x), which copies it"
+                )
+        if listed and any(hasattr(entry, "__apply__") for entry in _entries(value)):
             parts = [self.array(x) if x.__class__ in (list, tuple) else x for x in value]
             return registry["stack"](parts)
         try:
             return np.asarray(value)
         except (ValueError, TypeError) as error:
-            called = f"{self.name}({', '.join(self.signature.parameters)})"
             raise DTypeError(f"{called}: not an array of numbers: {error}") from None
 
     def vjp(self, *inputs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -368,10 +384,22 @@ def make_plan(op: Op, key: int, overlay: Any) -> Plan:
     return plan
 
 
-def _holds_tensors(value: Any) -> bool:
-    if value.__class__ in (list, tuple):
-        return any(_holds_tensors(x) for x in value)
-    return hasattr(value, "__apply__")
+def is_foreign(value: Any) -> bool:
+    """Whether this is an array of another library, such as PyTorch's or JAX's."""
+    known = isinstance(value, np.ndarray) or hasattr(value, "__apply__")
+    return not known and hasattr(value, "__dlpack__")
+
+
+def _entries(value: Any) -> Iterator[Any]:
+    """What nested lists hold."""
+    if value.__class__ not in (list, tuple):
+        yield value
+        return
+    for entry in value:
+        yield from _entries(entry)
+
+
+_PLAIN = {np.ndarray, float, int, bool, str, tuple, slice, type(None)}
 
 
 def _generated(source: str, namespace: dict[str, Any]) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ import numpy as np
 from .context import current, tell
 from .errors import ArgumentError, DTypeError, GradientError, ShapeError
 from .graph import KEEP, Breaker, Handle, Node, backpropagate
-from .op import EXPLAINED, Op
+from .op import EXPLAINED, Op, is_foreign
 from .writes import OUR_PACKAGES, DataView, caller, next_number, writes
 
 __all__ = ["Tensor", "seed_of", "tensor"]
@@ -120,12 +120,33 @@ class Tensor:
         return result
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """The array, read-only: a write that is not counted could make a gradient wrong."""
+        return np.array(self._shared("np.asarray"), dtype=dtype, copy=copy)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """The memory itself, marked read-only, for `np.from_dlpack` and the like.
+
+        NumPy and JAX keep to the mark. PyTorch does not look at it, and what it writes there is not
+        counted: write to a clone. Who asks in the form that has no mark yet gets a copy.
+        """
+        array = self._shared("__dlpack__")
+        return (array if options.get("max_version") else array.copy()).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._data.__dlpack_device__()
+
+    def _shared(self, call: str) -> Any:
+        """The array for a library that does not tell what it writes."""
         if self._needs and current().recording:
             raise GradientError(
-                f"np.asarray({self.path or 'tensor'}): NumPy would not record what it does with a "
-                "tensor that requires a gradient; write .numpy() or .detach() to leave the graph"
+                f"{call}({self.path or 'tensor'}): no other library would record what it does with "
+                "a tensor that requires a gradient; write .numpy() or .detach() to leave the graph"
             )
-        return np.array(_seen(self, whole=True), dtype=dtype, copy=copy)
+        array = _seen(self, whole=True)
+        if array is self._data:
+            array = array.view()
+            array.flags.writeable = False
+        return array
 
     # ------------------------------------------------------------------ what it is
 
@@ -410,8 +431,8 @@ def _unpacks(frame: Any) -> bool:
 def tensor(data: Any, requires_grad: bool | str = False, name: str | None = None) -> Tensor:
     """A leaf tensor holding a copy of `data`.
 
-    Arrays keep their dtype; Python numbers and lists become float64 (booleans and integers too,
-    unless they come as an array).
+    Arrays keep their dtype, also those of other libraries (by DLPack); Python numbers and lists
+    become float64 (booleans and integers too, unless they come as an array).
 
     Args: requires_grad: "on demand" computes its gradient only where `grad` asks for it.
     Raises: DTypeError if a gradient is asked of anything but real floating entries; GradientError
@@ -425,15 +446,19 @@ def tensor(data: Any, requires_grad: bool | str = False, name: str | None = None
     """
     if isinstance(data, Tensor):
         data = data._data
-    typed = isinstance(data, np.ndarray | np.generic)
+    typed = isinstance(data, np.ndarray | np.generic) or is_foreign(data)
+    if _first(data) is not data and is_foreign(_first(data)):
+        kind = type(_first(data)).__name__
+        raise DTypeError(f"tensor(data): a list of {kind}s; write mg.stack([mg.tensor(x) for …])")
     try:
+        data = np.from_dlpack(data) if is_foreign(data) else data
         array = np.array(data)  # with an eye on its dtype: float64 would make None a NaN
         array = array.astype(np.float64) if not typed and array.dtype.kind in "biuf" else array
     except GradientError:
         raise GradientError(
             "tensor(data): a list of tensors that need a gradient would lose it; write mg.stack"
         ) from None
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError, BufferError, RuntimeError) as error:
         raise DTypeError(f"tensor(data): not an array of numbers: {error}") from error
     if array.dtype.kind not in "biufc":
         raise DTypeError(f"tensor(data): dtype must be numeric, got {array.dtype}")
@@ -445,6 +470,13 @@ def tensor(data: Any, requires_grad: bool | str = False, name: str | None = None
     made.name = name
     tell("made", made, data)
     return made
+
+
+def _first(data: Any) -> Any:
+    """The first entry of nested lists."""
+    while data.__class__ in (list, tuple) and data:
+        data = data[0]
+    return data
 
 
 def seed_of(call: str, output: Tensor, gradient: Any) -> Any:
