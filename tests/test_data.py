@@ -37,13 +37,6 @@ def test_the_last_batch_is_kept_or_dropped_and_len_counts_it(drop_last, sizes):
     assert data.epoch == 1
 
 
-def test_a_loop_left_early_begins_anew():
-    data = batches(X, batch_size=4)
-    for _ in data:
-        break
-    assert [len(x) for x in data] == [4, 4, 3]
-
-
 def test_tensors_and_other_sequences_are_taken():
     data = batches(mg.tensor(X), ["abc"[i % 3] for i in range(11)], range(11), batch_size=3)
     x, words, numbers = next(iter(data))

@@ -49,17 +49,6 @@ def test_a_hundred_steps_equal_pytorchs(kind, settings):
     np.testing.assert_allclose(w.data, theirs.detach().numpy(), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [SGD, Adam, AdamW])
-def test_a_step_goes_downhill_and_keeps_dtype_and_memory(kind):
-    w = mg.tensor(np.float32([1.0, -2.0]), requires_grad=True)
-    memory = w._data
-    (w * w).sum().backward()
-    kind([w], lr=0.1).step()
-    assert w._data is memory
-    assert w.dtype == np.float32
-    assert float((w.data**2).sum()) < 5.0
-
-
 def test_a_parameter_without_gradient_is_left_alone():
     w, still = (mg.tensor([1.0], requires_grad=True) for _ in range(2))
     (w * w).sum().backward()
@@ -226,46 +215,6 @@ def test_clipping_and_a_schedule_within_a_compiled_step_do_what_they_do_eagerly(
         np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
-class Trainer:
-    """A compiled step whose learning rate is set beside it, as users write it."""
-
-    def __init__(self, compiled, reads=""):
-        self.w = mg.tensor([3.0, -5.0], requires_grad=True)
-        self.optimizer, self.reads, self.steps = SGD([self.w]), reads, 0
-        self.step = mg.compile(self._step) if compiled else self._step
-
-    def _step(self, x):
-        self.optimizer.zero_grad()
-        loss = mg.sum(self.w * self.w * x)
-        if self.reads:
-            loss = loss * (1 + getattr(self.optimizer, self.reads))
-        loss.backward()
-        self.optimizer.step()
-        return loss
-
-    def train(self, n=20):
-        for i in range(n):
-            self.optimizer.lr = 0.1 / (1 + i)
-            self.step(np.ones(2))
-        return self.w.numpy()
-
-
-@pytest.mark.needs_fast("the step is compiled")
-def test_a_learning_rate_set_beside_the_step_needs_no_new_program():
-    trainer = Trainer(compiled=True)
-    np.testing.assert_allclose(trainer.train(), Trainer(compiled=False).train(), rtol=1e-12)
-    assert trainer.step.reasons == []
-    assert trainer.step.recordings == 2  # without gradients to begin with, and with
-
-
-@pytest.mark.needs_fast("the step is compiled")
-@pytest.mark.filterwarnings("ignore::minigrad.errors.CompileWarning")
-@pytest.mark.parametrize("reads", ["lr", "steps"])
-def test_what_a_step_reads_of_its_optimizer_is_never_a_number_of_before(reads):
-    found = Trainer(compiled=True, reads=reads).train()
-    np.testing.assert_allclose(found, Trainer(compiled=False, reads=reads).train(), rtol=1e-12)
-
-
 def test_every_attribute_set_from_outside_raises_the_version_and_a_step_does_not():
     w = mg.tensor([3.0], requires_grad=True)
     optimizer = SGD([w])
@@ -278,17 +227,6 @@ def test_every_attribute_set_from_outside_raises_the_version_and_a_step_does_not
 
 
 # ---------------------------------------------------------------- groups
-
-
-def test_groups_have_settings_of_their_own_and_keep_their_ratio_to_lr():
-    v, w = (mg.tensor([1.0], requires_grad=True) for _ in range(2))
-    optimizer = SGD([{"parameters": [v], "lr": 0.5}, {"parameters": [w], "weight_decay": 1.0}], 0.1)
-    v.grad, w.grad = np.ones(1), np.ones(1)
-    optimizer.step()
-    np.testing.assert_allclose([v.item(), w.item()], [0.5, 1.0 - 0.1 * 2.0])
-    optimizer.lr = 0.01
-    optimizer.step()
-    np.testing.assert_allclose([v.item(), w.item()], [0.45, 0.8 - 0.01 * 1.8])
 
 
 @pytest.mark.parametrize("kind", [SGD, Adam, AdamW])

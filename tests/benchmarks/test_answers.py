@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.answers import WrongAnswer, answer, check, reference
-from benchmarks.cases import CASES, Attention, Chain, Gpt
+from benchmarks.cases import Attention, Chain, Gpt
 from benchmarks.contestants import everyone
 from benchmarks.peers import Unsupported
 from benchmarks.remote import ROOT
@@ -41,26 +41,12 @@ def test_every_peer_answers_every_case_it_has_as_the_reference_does(name):
         assert check(answer(case, step, peer), reference(case, "float64"), "float64") < 1e-13
 
 
-@pytest.mark.parametrize("name", ["hand-best", "eager"])
-def test_these_have_every_kind_of_case(name):
-    peer = PEERS[name]
-    peer.load()
-    for case in SMALL:
-        assert peer.step(case, case.inputs("float32"))()
-
-
 def test_a_step_taken_again_gives_the_same_answer():
     """Buffers that are used again hold nothing of the step before."""
     for case in SMALL[:-1]:
         step = PEERS["hand-best"].step(case, case.inputs("float64"))
         first = answer(case, step, PEERS["hand-best"])
         assert check(answer(case, step, PEERS["hand-best"]), first, "float64") == 0
-
-
-def test_the_losses_of_a_gpt_fall_with_its_steps():
-    losses = reference(SMALL[-1], "float64")["loss"]
-    assert losses.shape == (3,)
-    assert losses[0] > losses[1] > losses[2]
 
 
 @pytest.mark.parametrize("small", SMALL, ids=lambda small: small.name)
@@ -109,19 +95,3 @@ def test_a_gradient_left_out_or_of_another_shape_is_wrong(right):
         check({k: v for k, v in right.items() if k != "d_b_O"}, right, "float32")
     with pytest.raises(WrongAnswer, match=r"d_W_Q has shape \(3, 7\), not \(7, 3\)"):
         check(right | {"d_W_Q": right["d_W_Q"].T}, right, "float32")
-
-
-def test_an_optimiser_that_does_nothing_is_wrong():
-    expected = reference(SMALL[-1], "float32")
-    idle = expected | {"loss": np.full(3, expected["loss"][0])}
-    with pytest.raises(WrongAnswer, match="loss"):
-        check(idle, expected, "float32")
-
-
-def test_a_case_gives_everyone_the_same_numbers():
-    for case in CASES.values():
-        if getattr(case, "n", 0) < 512:
-            first, again = case.inputs("float32"), case.inputs("float32")
-            for name, array in (first.leaves | first.given).items():
-                assert array.dtype in (np.float32, np.int64), name
-                np.testing.assert_array_equal(array, (again.leaves | again.given)[name])

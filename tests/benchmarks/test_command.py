@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-import tomllib
 from textwrap import dedent
 
 import pytest
@@ -127,9 +126,3 @@ def test_a_minigrad_from_elsewhere_is_not_taken_for_the_one_asked_for(tmp_path):
     (tmp_path / "minigrad").mkdir()
     with pytest.raises(ImportError, match="not from"):
         everyone(str(tmp_path))["eager"].load()
-
-
-def test_it_is_no_part_of_the_installed_package():
-    with open(ROOT / "pyproject.toml", "rb") as file:
-        wheel = tomllib.load(file)["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert wheel["packages"] == ["minigrad", "layers"]

@@ -76,12 +76,3 @@ def test_dependencies_are_the_projects_own_and_the_missing_have_no_size(project)
     assert footprint.dependencies(project) == ["no-such-package"]
     assert footprint.size(project, "no-such-package") is None
     assert footprint.size(project, "graphviz") > 100_000
-
-
-@pytest.mark.slow
-def test_imports_are_timed_after_numpys(project):
-    (project / "quick.py").write_text("import numpy")
-    seconds = footprint.imports(str(project), {"quick": "quick"}, 1)
-    assert list(seconds) == ["NumPy", "quick"]
-    with pytest.raises(ImportError, match="No module named 'nowhere'"):
-        footprint.imports(str(project), {"nowhere": "nowhere"}, 1)

@@ -44,19 +44,6 @@ def test_the_table_shows_ratios_and_who_is_wrong_disturbed_or_without(contestant
     assert text[-1] == "  single head, tiny (1, 4, 8, 8), liar: wrong answer: out is off by 4.6e-01"
 
 
-def test_the_readmes_table_is_markdown(contestant, options):
-    peers = [contestant(BASE, [0.5] * 3), contestant("eager", [1.25] * 3)]
-    assert (
-        sections.table(peers, options)
-        .markdown()
-        .startswith(
-            "**Forward and backward: time as a ratio to the best NumPy written by hand**\n\n"
-            "| case, float32 | hand-best, ms | eager |\n|---|---:|---:|\n"
-            "| single head, tiny (1, 4, 8, 8) | 500 | 2.5 |\n\nminigrad: eager, every step a node; "
-        )
-    )
-
-
 def test_a_nodes_cost_is_what_it_takes_beyond_numpy(contestant, options):
     class Engine(contestant):
         def long_chain(self, nodes):

@@ -28,10 +28,6 @@ def test_a_difference_is_the_median_of_the_rounds_differences():
     assert result(base=[1.0, 2.0, 10.0], peer=[3.0, 8.0, 11.0]).beyond("peer") == Figure(2.0, True)
 
 
-def test_the_base_is_once_itself():
-    assert result(base=[1.0, 2.0, 3.0]).ratio(BASE) == Figure(1.0, True)
-
-
 def test_a_round_in_which_either_was_disturbed_does_not_count():
     taken = result(base=[1.0, -1.0, 1.0, 1.0], peer=[2.0, 90.0, -90.0, 4.0])
     assert taken.ratio("peer") == Figure(3.0, True)
@@ -42,10 +38,6 @@ def test_a_figure_is_doubtful_when_less_than_half_of_its_rounds_were_quiet():
     taken = result(base=[1.0, -1.0, -1.0], peer=[2.0, 4.0, 6.0])
     assert taken.ratio("peer") == Figure(4.0, False)
     assert taken.seconds("peer") == Figure(4.0, True)
-
-
-def test_rounds_missing_at_the_end_are_left_out():
-    assert result(base=[1.0, 1.0, 1.0, 1.0], peer=[5.0, 5.0, 5.0]).ratio("peer") == Figure(5.0)
 
 
 def test_growth_is_doubtful_if_either_end_is():

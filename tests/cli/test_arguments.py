@@ -61,13 +61,6 @@ def test_a_wrong_argument_is_one_line_and_status_2(command, tmp_path, arguments,
     assert not list(tmp_path.iterdir())
 
 
-def test_one_token_is_enough_without_a_mask(command):
-    ran = command("explain", "--text", "alone")
-    assert ran.status == 0
-    assert "1 token (1 different)" in ran.out
-    assert "loss 0.0000" in ran.out  # a vocabulary of one word leaves nothing to predict
-
-
 def test_a_dash_reads_the_text_from_standard_input(command, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("from a pipe"))
     assert "3 tokens" in command("explain", "--text", "-").out
@@ -80,12 +73,6 @@ def test_help_is_there(command, arguments):
     ran = command(*arguments)
     assert ran.status == 0
     assert "usage: minigrad" in ran.out
-
-
-def test_the_version_is_that_of_the_package(command):
-    ran = command("--version")
-    assert ran.status == 0
-    assert ran.out.startswith("minigrad ")
 
 
 def test_the_module_runs_and_its_status_is_the_processs(tmp_path):

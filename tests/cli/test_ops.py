@@ -54,13 +54,6 @@ def test_json_holds_the_ops_asked_for_in_order_and_once(command):
     assert all(op["claim"] and set(op["vjp_tex"]) == set(op["inputs"]) for op in data)
 
 
-@pytest.mark.parametrize("width", [40, 1])
-def test_narrow_terminals_wrap(command, width):
-    ran = command("ops", "layer_norm", width=width)
-    assert ran.status == 0
-    assert max(map(len, ran.out.splitlines())) <= max(width, 42)
-
-
 # ---------------------------------------------------------------- the page
 
 

@@ -144,14 +144,6 @@ def test_detach_shares_the_array_and_cuts_the_graph(x):
     np.testing.assert_allclose(x.grad, 2 * y.data)
 
 
-def test_no_grad_records_nothing(x):
-    with mg.no_grad():
-        y = x * 2
-    assert y.node is None
-    assert not y.requires_grad
-    assert x.requires_grad
-
-
 def test_a_cast_to_integers_has_no_slope(x):
     (x.astype(int) * x).sum().backward()
     np.testing.assert_allclose(x.grad, x.data)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.errors import FreedGraphError, GradientError, ShapeError
+from minigrad.errors import GradientError
 
 
 @pytest.fixture
@@ -37,12 +37,6 @@ def test_of_an_unrelated_input_it_is_zeros(x):
     np.testing.assert_allclose(found[0], np.zeros((2, 7)))
 
 
-def test_the_same_input_twice_gives_two_separate_arrays(x):
-    first, second = mg.grad((x * 2).sum(), [x, x])
-    assert first is not second
-    assert not np.shares_memory(first, second)
-
-
 def test_results_never_share_memory_with_the_seed_or_each_other(x):
     y = mg.tensor([1.0, 1.0, 1.0], requires_grad=True)
     seed = np.ones(3)
@@ -71,13 +65,6 @@ def test_what_was_skipped_is_not_freed(x):
     np.testing.assert_allclose(mg.grad(y.sum(), x), y.data)
 
 
-def test_without_create_graph_the_graph_is_freed(x):
-    y = (x * x).sum()
-    mg.grad(y, x)
-    with pytest.raises(FreedGraphError):
-        mg.grad(y, x)
-
-
 def test_derivatives_to_fourth_order():
     x = mg.tensor(1.3, requires_grad=True)
     value = x**5 + mg.exp(2 * x)
@@ -104,15 +91,6 @@ def test_a_tensor_as_seed_leaves_plain_arrays(x):
     assert seed.grad is None
 
 
-def test_a_tensor_as_seed_is_not_recorded_without_create_graph(x):
-    """The rules run on plain arrays: a hook sees one."""
-    seen = []
-    y = x * 2
-    y.register_hook(lambda g: seen.append(type(g)))
-    mg.sum(y * y).backward(mg.tensor(1.0, requires_grad=True))
-    assert seen == [np.ndarray]
-
-
 def test_create_graph_records_even_under_no_grad_only_if_asked(x):
     y = (x**3).sum()
     with mg.no_grad():
@@ -133,14 +111,3 @@ def test_outputs_without_gradient_are_refused(x):
     for output in (mg.tensor([1.0]), np.ones(3), 1.0):
         with pytest.raises(GradientError, match="grad: the output requires no gradient"):
             mg.grad(output, x)
-
-
-def test_a_seed_of_another_shape_is_refused(x):
-    with pytest.raises(
-        ShapeError, match=r"grad: an output of shape \(3,\) needs a gradient of that shape"
-    ):
-        mg.grad(x * 2, x)
-    with pytest.raises(
-        ShapeError, match=r"grad: the gradient's shape \(2,\) is not the output's \(3,\)"
-    ):
-        mg.grad(x * 2, x, np.ones(2))

@@ -70,16 +70,6 @@ def test_a_graph_without_backward_is_freed_with_its_last_tensor(x):
     assert not any(r() is not None for r in nodes + arrays)
 
 
-def test_after_backward_only_the_nodes_remain(x):
-    h = mg.exp(x)
-    alive = _watch(h)
-    loss = (h @ h.mT).sum()
-    del h
-    loss.backward()
-    assert alive() is None
-    assert loss.node is not None
-
-
 @pytest.mark.parametrize("hook", ["tensor", "node", "retain_grad"])
 def test_hooks_make_no_cycle(x, hook):
     h = mg.exp(x)
@@ -105,18 +95,6 @@ def test_create_graph_makes_no_cycle(x):
     del h, first
     assert second.shape == (3, 5)
     assert [r() for r in alive] == [None, None, None]
-
-
-def test_trace_lets_go_of_the_program_when_it_ends(x):
-    """The record keeps values to show, but no nodes and no tensors."""
-    with mg.trace() as t:
-        h = mg.exp(x)
-        node, tensor = weakref.ref(h.node), weakref.ref(h)
-        h.sum().backward()
-        del h
-    assert node() is None
-    assert tensor() is None
-    assert len(t) == 3
 
 
 def test_an_error_keeps_nothing_alive(x):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.errors import GradientError, ShapeError
+from minigrad.errors import ShapeError
 from tests.compare import assert_same
 
 
@@ -52,21 +52,6 @@ def test_a_list_of_tensors_gets_the_gradient_of_the_stack_written_out(call, leav
             numeric[index] = (sides[0] - sides[1]) / (2 * eps)
         assert_same(found[k], numeric, tolerance=1e-6)
     assert any(g is not None and np.any(g) for g in found[:2])
-
-
-REFUSED = {
-    "np.array": lambda a, b, x: np.array([a, b]),
-    "np.full": lambda a, b, x: np.full(2, a),
-    "a row written": lambda a, b, x: np.zeros((2, 2)).__setitem__(0, x),
-    "tensor": lambda a, b, x: mg.tensor([a, b], requires_grad=True),
-    "asarray": lambda a, b, x: np.asarray(x),
-}
-
-
-@pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
-def test_where_numpy_would_detach_them_it_is_refused(call, leaves):
-    with pytest.raises(GradientError):
-        call(*leaves)
 
 
 def test_lists_of_unequal_lengths_are_refused_by_the_call(leaves):

@@ -96,11 +96,6 @@ def test_iteration_gives_rows_in_the_graph(x):
     np.testing.assert_allclose(x.grad, [[2, 2, 2], [5, 5, 5]])
 
 
-def test_unpacking_works(x):
-    first, second = x
-    np.testing.assert_allclose(first.data + second.data, [5, 7, 9])
-
-
 def test_a_0d_tensor_is_not_iterable():
     with pytest.raises(ShapeError, match="iteration over a 0-d tensor"):
         iter(mg.tensor(1.0))
@@ -245,15 +240,3 @@ def test_a_method_is_numpys(ours, theirs, x):
     assert out.dtype == expected.dtype
     np.testing.assert_allclose(out.data, expected)
     assert out.node is not None
-
-
-# ---------------------------------------------------------------- dtypes
-
-
-def test_python_numbers_are_weak_and_numpy_scalars_are_not():
-    w = mg.tensor(np.float32([1, 2]))
-    assert {(w * 2).dtype, (2.0 / w).dtype, (w**2).dtype, (w + True).dtype} == {
-        np.dtype(np.float32)
-    }
-    assert (w * np.float64(2)).dtype == np.float64
-    assert (w * np.float32(2)).dtype == np.float32

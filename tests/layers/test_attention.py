@@ -188,14 +188,6 @@ def test_under_a_causal_mask_no_token_attends_to_a_later_one(made, X, name, hear
     np.testing.assert_array_equal(S == -np.inf, later)
 
 
-def test_a_padding_mask_hides_each_sequences_own_padding(made, X, name):
-    layer = made(name)
-    layer(X, padding_mask([3, 5], N))
-    for b, length in enumerate([3, 5]):
-        assert (layer.attention_weights[b, ..., :length] > 0).all()
-        np.testing.assert_array_equal(layer.attention_weights[b, ..., length:], 0)
-
-
 @pytest.mark.parametrize("kind", ["none", "causal", "a fully masked row"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [100.0, 1e4])

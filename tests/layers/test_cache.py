@@ -107,18 +107,6 @@ def test_with_a_window_a_tokens_flops_stop_growing(rng, X, hear):
     assert set(found[3:]) == {found[3]}
 
 
-def test_a_layer_with_fewer_key_value_heads_caches_that_much_less(rng, X):
-    sizes = {}
-    for n_kv_heads in (1, 2, 6):
-        layer = MultiHeadAttention(D, 6, n_kv_heads, causal=True, rng=rng)
-        cache = KVCache()
-        with mg.no_grad():
-            layer(X, cache=cache)
-        sizes[n_kv_heads] = cache.nbytes
-    assert sizes[6] == 2 * B * N * D * 8
-    assert sizes[6] == 3 * sizes[2] == 6 * sizes[1]
-
-
 def test_the_store_doubles_so_that_n_tokens_move_it_about_log_n_times(rng):
     cache, capacities = KVCache(), []
     for t in range(1000):

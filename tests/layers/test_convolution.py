@@ -129,12 +129,6 @@ def test_a_network_of_them_has_pytorchs_gradients():
         np.testing.assert_allclose(p.grad, grad.T if p.ndim == 2 else grad, rtol=1e-9, atol=1e-12)
 
 
-def test_a_convolution_with_one_entry_is_a_product_at_each_place():
-    x, w = _draw(2, 3, 5, 7), _draw(4, 3, 1, 1, seed=1)
-    expected = np.einsum("nchw,oc->nohw", x, w[:, :, 0, 0])
-    np.testing.assert_allclose(mg.conv2d(x, w), expected, rtol=1e-13, atol=1e-14)
-
-
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [

@@ -52,12 +52,6 @@ def test_a_context_in_the_mask_s_place_is_refused_with_the_remedy(layer, X, cont
         layer(X, None, context)
 
 
-def test_weights_are_one_row_a_query_over_the_contexts_tokens(layer, X, context):
-    layer(X, context=context)
-    assert layer.attention_weights.shape == (B, H, N, M)
-    np.testing.assert_allclose(layer.attention_weights.sum(axis=-1), 1, rtol=1e-14)
-
-
 def test_padded_context_is_as_if_it_were_not_there(layer, X, context):
     out = layer(X, padding_mask([M - 2, M - 2], M), context=context).numpy()
     np.testing.assert_allclose(

@@ -272,16 +272,3 @@ def test_a_decoder_block_of_linear_attention_keeps_its_context(rng):
     whole = decoder(X, Y).numpy()
     np.testing.assert_allclose(np.concatenate(steps, axis=1), whole, rtol=1e-9, atol=1e-11)
     assert cache[0].of_context.made is not None
-
-
-@pytest.mark.needs_fast("the step is compiled")
-@pytest.mark.parametrize("name", LAYERS)
-def test_a_compiled_layer_sees_another_mask(rng, name):
-    layer = LAYERS[name](D, H, n_kv_heads=2, rng=rng)
-    compiled = mg.compile(lambda x, mask: layer(x, mask).detach())
-    X = mg.tensor(rng.normal(size=(B, N, D)), requires_grad=True)
-    for lengths in ([N, 20, 3], [5, N, N], [N, N, N]):
-        mask = padding_mask(lengths, N)
-        np.testing.assert_allclose(
-            compiled(X, mask).numpy(), layer(X, mask).numpy(), rtol=1e-12, atol=1e-14
-        )

@@ -15,10 +15,3 @@ def test_what_a_layer_is_handed_is_an_input_and_what_it_owns_a_parameter():
         kinds = {entry.name: entry.kind for entry in t if entry.op is None and entry.needs}
         assert kinds.pop("X") == "input"
         assert set(kinds.values()) == {"parameter"}
-
-
-def test_a_leaf_that_no_layer_was_handed_is_a_parameter():
-    w = mg.tensor([1.0, 2.0], requires_grad=True, name="w")
-    with mg.trace() as t:
-        mg.sum(w * w)
-    assert t["w"].kind == "parameter"

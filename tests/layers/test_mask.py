@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 
-import minigrad as mg
 from layers import (
     MultiHeadAttention,
     SelfAttention,
     combined_mask,
     create_causal_mask,
     padding_mask,
-    scaled_dot_product_attention,
 )
 from minigrad.errors import ArgumentError, DTypeError, ShapeError
 
@@ -96,15 +94,6 @@ def test_combined_mask_refuses_integers_which_could_mean_either():
 # ---------------------------------------------------------------- masks on scores
 
 
-def test_boolean_and_additive_masks_say_the_same(rng):
-    layer, X = SelfAttention(5, 2, 3, rng=rng), rng.normal(size=(2, 7, 5))
-    allowed = np.tri(7, dtype=bool)
-    boolean = layer(X, allowed).numpy()
-    np.testing.assert_array_equal(layer(X, create_causal_mask(7)).numpy(), boolean)
-    large = np.where(allowed, 0.0, -1e9)  # the texts' finite stand-in for -inf
-    np.testing.assert_array_equal(layer(X, large).numpy(), boolean)
-
-
 @pytest.mark.parametrize("make", ["one head", "many"])
 @pytest.mark.parametrize("shape", [(7, 7), (1, 7), (3, 7, 7), (1, 7, 7), (3, 1, 7)])
 def test_masks_of_every_shape_hide_the_same_pairs(rng, make, shape):
@@ -151,28 +140,3 @@ def test_a_mask_never_enlarges_the_scores(rng):
     """(2, 7, 7) would broadcast with unbatched scores (7, 7), but not to them."""
     with pytest.raises(ShapeError, match="must broadcast to the scores"):
         SelfAttention(5, 2, 3, rng=rng)(np.zeros((7, 5)), np.zeros((2, 7, 7)))
-
-
-def test_an_integer_mask_is_refused(rng):
-    with pytest.raises(DTypeError, match="boolean"):
-        SelfAttention(5, 2, 3, rng=rng)(np.zeros((2, 7, 5)), np.tri(7, dtype=int))
-
-
-@pytest.mark.parametrize("wrong", [np.nan, np.inf])
-def test_a_mask_with_nan_or_plus_infinity_is_refused(rng, wrong):
-    mask = np.zeros((7, 7))
-    mask[2, 3] = wrong
-    with pytest.raises(ArgumentError, match=r"NaN or \+inf"):
-        SelfAttention(5, 2, 3, rng=rng)(np.zeros((2, 7, 5)), mask)
-
-
-def test_a_learned_mask_gets_its_gradient(rng):
-    """An additive bias given as a Tensor is one more input: its gradient is ∂S_masked, summed."""
-    Q, K, V, g = (rng.normal(size=(2, 7, d)) for d in (3, 3, 5, 5))
-    bias = mg.tensor(rng.normal(size=(7, 7)), requires_grad=True)
-    O, A = scaled_dot_product_attention(mg.tensor(Q), K, V, bias)
-    found = mg.grad(O, bias, g)
-    dA = g @ V.swapaxes(-1, -2)
-    weights = A.numpy()
-    expected = weights * (dA - (dA * weights).sum(-1, keepdims=True))
-    np.testing.assert_allclose(found, expected.sum(axis=0), rtol=1e-10, atol=1e-14)

@@ -36,14 +36,6 @@ def test_return_weights_gives_the_recorded_weights_beside_the_same_output(make, 
     assert np.abs(slope).max() > 0
 
 
-def test_backward_by_hand_works_beside_returned_weights(make, X):
-    layer, ones = make(), np.ones((B, N, D))
-    layer(X)
-    expected = layer.backward(ones)
-    layer(X, return_weights=True)
-    assert_same(layer.backward(ones), expected)
-
-
 @pytest.mark.needs_fast("attention in tiles")
 def test_weights_are_refused_where_tiles_hold_none_and_make_auto_exact(make, X):
     with pytest.raises(ArgumentError, match=r'return_weights=True .* method="tiled" never holds'):

@@ -9,7 +9,6 @@ from layers import (
     SelfAttention,
     create_causal_mask,
     scaled_dot_product_attention,
-    self_attention_steps,
     split_heads,
 )
 from minigrad.errors import ArgumentError
@@ -22,14 +21,6 @@ def naive_softmax(S):
     return E / E.sum(axis=-1, keepdims=True)
 
 
-def test_T_of_a_stack_reverses_every_axis_and_does_not_even_fit(rng):
-    Q, K = rng.normal(size=(2, B, N, D_K))
-    assert K.T.shape == (D_K, N, B)
-    with pytest.raises(ValueError, match="mismatch"):
-        _ = Q @ K.T
-    assert mg.tensor(K).mT.shape == (B, D_K, N)
-
-
 def test_T_of_a_stack_of_equal_axes_fits_and_is_wrong(rng):
     """With B = n = d_k nothing warns: which is why the sizes in these tests are distinct."""
     Q, K, V = rng.normal(size=(3, 5, 5, 5))
@@ -37,15 +28,6 @@ def test_T_of_a_stack_of_equal_axes_fits_and_is_wrong(rng):
     right, _ = scaled_dot_product_attention(Q, K, V)
     assert wrong.shape == right.shape
     assert np.abs(wrong - right).max() > 0.1
-
-
-@pytest.mark.parametrize("d_k", [64, 512])
-def test_unscaled_scores_have_variance_d_k_and_scaled_ones_variance_one(rng, d_k):
-    Q, K = rng.normal(size=(2, 4, 100, d_k))
-    _, _, S = scaled_dot_product_attention(Q, K, K, return_scores=True)
-    unscaled = Q @ K.swapaxes(-1, -2)
-    np.testing.assert_allclose(unscaled.var() / d_k, 1, atol=0.05)
-    np.testing.assert_allclose(S.var(), 1, atol=0.05)
 
 
 def test_without_the_scale_weights_saturate_and_their_gradient_vanishes(rng):
@@ -72,16 +54,6 @@ def test_the_scale_is_that_of_one_heads_width_not_of_the_models(rng):
     np.testing.assert_allclose(layer.attention_weights, right, rtol=1e-10)
 
 
-def test_a_mask_after_softmax_breaks_the_sum_of_rows_most_for_early_tokens(rng):
-    Q, K, V = rng.normal(size=(3, B, N, D_K))
-    _, A = scaled_dot_product_attention(Q, K, V)
-    sums = (A * np.tri(N)).sum(axis=-1)
-    assert (sums[:, 0] < sums[:, -1]).all()
-    assert sums[:, 0].max() < 0.9
-    _, A = scaled_dot_product_attention(Q, K, V, create_causal_mask(N))
-    np.testing.assert_allclose(A.sum(axis=-1), np.ones((B, N)), rtol=1e-14)
-
-
 def test_a_mask_after_softmax_lets_later_tokens_show_through(rng):
     """Times 0, later tokens still stand in the denominator: the past depends on the future."""
     Q, K, V = rng.normal(size=(3, 1, N, D_K))
@@ -91,20 +63,6 @@ def test_a_mask_after_softmax_lets_later_tokens_show_through(rng):
     right = [scaled_dot_product_attention(Q, k, V, create_causal_mask(N))[0] for k in (K, later)]
     assert np.abs(wrong[0] - wrong[1])[:, :-1].max() > 1e-3
     np.testing.assert_array_equal(right[0][:, :-1], right[1][:, :-1])
-
-
-def test_one_path_of_three_is_not_the_gradient_of_X(rng):
-    layer, X, g = SelfAttention(5, 2, 3, rng=rng), *rng.normal(size=(2, B, N, 5))
-    layer.forward(X)
-    dX = layer.backward(g)
-    arrays = {name: parameter.numpy() for name, parameter in layer.named_parameters()}
-    by_hand = {}
-    for step in self_attention_steps(X=X, grad_output=g, **arrays):
-        by_hand |= step.gradients
-    paths = [by_hand[s] @ arrays[f"W_{s}"].T for s in "QKV"]
-    np.testing.assert_allclose(dX, sum(paths), rtol=1e-10, atol=1e-13)
-    for path in paths:
-        assert np.abs(dX - path).max() > 0.01
 
 
 @pytest.mark.parametrize(("dtype", "score"), [(np.float32, 89.0), (np.float64, 710.0)])
@@ -126,17 +84,6 @@ def test_ones_times_minus_infinity_is_no_mask_but_nan():
         SelfAttention(5, 2, 3)(np.zeros((B, N, 5)), wrong)
 
 
-def test_a_row_masked_everywhere_is_nan_to_the_naive_softmax_and_zero_here(rng):
-    S = np.full((1, 3), -np.inf)
-    with np.errstate(invalid="ignore"):
-        assert np.isnan(naive_softmax(S)).all()
-        assert np.isnan(naive_softmax(S - S.max(axis=-1, keepdims=True))).all()
-    leaf = mg.tensor(S, requires_grad=True)
-    A = mg.softmax(leaf)
-    np.testing.assert_array_equal(A.numpy(), np.zeros((1, 3)))
-    np.testing.assert_array_equal(mg.grad(A, leaf, rng.normal(size=(1, 3))), np.zeros((1, 3)))
-
-
 def test_reshaping_straight_to_heads_mixes_tokens(rng):
     """view(B, h, n, d) without the transpose: it fits, but a head is then whole tokens."""
     x = rng.normal(size=(B, N, 3 * D_K))
@@ -145,11 +92,3 @@ def test_reshaping_straight_to_heads_mixes_tokens(rng):
     assert np.abs(wrong - right).max() > 0.1
     np.testing.assert_array_equal(right[:, 0], x[..., :D_K])
     np.testing.assert_array_equal(wrong[:, 0, :3], x[:, 0].reshape(B, 3, D_K))  # token 0 alone
-
-
-def test_softmax_along_the_queries_axis_sums_the_wrong_way(rng):
-    """Keys, along the last axis, share a weight of 1; queries do not."""
-    Q, K, V = rng.normal(size=(3, B, N, D_K))
-    _, A = scaled_dot_product_attention(Q, K, V)
-    np.testing.assert_allclose(A.sum(axis=-1), np.ones((B, N)), rtol=1e-14)
-    assert np.abs(A.sum(axis=-2) - 1).max() > 0.1

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import minigrad as mg
 from layers import (
     MultiHeadAttention,
     big_bird_mask,
@@ -85,39 +84,6 @@ def test_in_tiles_every_pattern_gives_what_the_exact_form_gives(rng, name):
     np.testing.assert_array_equal(exact.attention_weights > 0, np.broadcast_to(mask, (2, 3, N, N)))
     g = rng.normal(size=X.shape)
     np.testing.assert_allclose(tiled.backward(g), exact.backward(g), atol=1e-12)
-
-
-BLOCK, LONG = 128, 1280  # the grain of the tiles; ten blocks of queries, and of keys
-
-
-@pytest.mark.needs_fast("attention in tiles")
-@pytest.mark.parametrize(("make", "blocks"), [
-    (lambda: sliding_window_mask(LONG, 129), 28),  # each block, its neighbours: 3 · 10 - 2
-    (lambda: sliding_window_mask(LONG, 129, causal=True), 19),
-    (lambda: global_mask(LONG, 129, [0]), 28 + 16),  # the first row and column of blocks too
-    (lambda: big_bird_mask(LONG, BLOCK, n_global=1, n_random=1, rng=3), 44 + 9),  # one more each
-    (lambda: dilated_mask(LONG, 2, 200), 44),  # 200 back: one block, or two
-], ids=["window", "causal window", "global", "BigBird", "dilated"])  # fmt: skip
-def test_in_tiles_only_blocks_with_an_open_entry_are_computed(rng, monkeypatch, make, blocks):
-    """The scores that are multiplied out, in each head, both as counted and as done."""
-    from minigrad.fast.tiles.schedule import Schedule
-
-    mask, done, real = make(), [], Schedule.scores
-    kept = mask.reshape(10, BLOCK, 10, BLOCK).any(axis=(1, 3))
-    assert kept.sum() == blocks
-
-    def scores(self, heads, tile, q, S):
-        done.append(S.size)
-        real(self, heads, tile, q, S)
-
-    monkeypatch.setattr(Schedule, "scores", scores)
-    X = rng.normal(size=(1, LONG, 6))
-    layer = MultiHeadAttention(6, 2, rng=0, method="tiled")
-    with mg.trace() as t:
-        layer(X, mask)
-    assert sum(done) == 2 * blocks * BLOCK**2
-    (flops,) = (entry.flops for entry in t if entry.op == "tiled_attention")
-    assert flops == 2 * blocks * BLOCK**2 * (2 * 3 + 5 + 2 * 3)
 
 
 def test_a_layers_window_is_this_mask(rng):

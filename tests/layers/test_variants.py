@@ -35,13 +35,6 @@ def pair(seed, **options):
 # ---------------------------------------------------------------- options that change nothing
 
 
-def test_as_many_key_value_heads_as_heads_is_the_plain_layer_to_the_bit(rng, X):
-    layer, plain = pair(7, n_kv_heads=H)
-    grad_output = rng.normal(size=X.shape)
-    np.testing.assert_array_equal(layer(X).numpy(), plain(X).numpy())
-    np.testing.assert_array_equal(layer.backward(grad_output), plain.backward(grad_output))
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -191,13 +184,6 @@ def test_each_heads_norm_is_over_that_head_alone(rng, X):
     assert {"q_norm.weight", "k_norm.weight"} <= set(layer.state_dict())
 
 
-def test_heads_may_be_wider_or_narrower_than_the_model_over_their_number(rng, X):
-    layer = MultiHeadAttention(D, 5, d_k=7, d_v=2, rng=rng)
-    assert layer(X).shape == X.shape
-    assert layer.W_Q.shape == (D, 35)
-    assert layer.W_O.shape == (10, D)
-
-
 @pytest.mark.needs_fast("attention in tiles")
 def test_a_layer_in_tiles_takes_rotary_positions_scale_and_causality(X):
     options = {"causal": True, "scale": 0.3, "position": Rotary(4), "n_kv_heads": 1}
@@ -290,15 +276,6 @@ def test_a_causal_query_sees_the_keys_up_to_its_own_place(QKV, offset):
     np.testing.assert_array_equal(A > 0, np.broadcast_to(np.tri(N, 11, offset, bool), A.shape))
 
 
-def test_each_row_of_a_batch_may_have_its_own_offset(QKV):
-    _, A = scaled_dot_product_attention(*QKV, is_causal=True, offset=np.array([4, 1]))
-    for b, offset in enumerate((4, 1)):
-        alone = scaled_dot_product_attention(
-            *(x[b : b + 1] for x in QKV), is_causal=True, offset=offset
-        )[1]
-        np.testing.assert_array_equal(A[b], alone[0])
-
-
 @pytest.mark.parametrize(
     "shape", [(N, 11), (B, N, 11), (B, 1, N, 11), (B, H, N, 11), (B, 1, 1, 11)]
 )
@@ -316,14 +293,6 @@ def test_an_offset_for_each_row_goes_with_any_mask_of_many_heads(rng, shape, kin
             one = (x[b : b + 1] for x in (Q, K, V))
             _, alone = scaled_dot_product_attention(*one, own, is_causal=True, offset=offset[b])
             np.testing.assert_array_equal(A[b], alone[0])
-
-
-def test_a_past_before_new_keys_is_the_full_pass_cut_off(rng):
-    """Keys and values of 8 tokens, 5 of them from before."""
-    Q, K, V = (rng.normal(size=(B, H, 8, 5)) for _ in range(3))
-    whole, _ = scaled_dot_product_attention(Q, K, V, is_causal=True)
-    new, _ = scaled_dot_product_attention(Q[:, :, 5:], K, V, is_causal=True, offset=5)
-    np.testing.assert_allclose(new, whole[:, :, 5:], rtol=1e-12, atol=1e-14)
 
 
 def test_an_additive_mask_that_requires_a_gradient_gets_one(rng, QKV):

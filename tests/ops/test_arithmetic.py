@@ -17,21 +17,6 @@ def test_a_constant_power_at_0_has_its_limit_as_gradient(exponent, expected):
     np.testing.assert_allclose(slope(lambda x: x ** np.array(exponent), 0.0), expected)
 
 
-def test_0_to_the_0_is_1_with_zero_gradients():
-    np.testing.assert_allclose(mg.power(mg.tensor(0.0), mg.tensor(0.0)).data, 1.0)
-    np.testing.assert_allclose(slope(mg.power, 0.0, 0.0), [0, 0])
-
-
-def test_negative_bases_have_integer_powers():
-    np.testing.assert_allclose(slope(lambda x: x**3, [-2.0, -1.0]), [12, 3])
-    np.testing.assert_allclose(slope(lambda x: x**-1, [-2.0]), [-0.25])
-
-
-def test_division_by_zero_is_numpys():
-    with np.errstate(divide="ignore"):
-        np.testing.assert_allclose((mg.tensor([1.0, -1.0]) / 0.0).data, [np.inf, -np.inf])
-
-
 @pytest.mark.parametrize(
     "op", [mg.add, mg.subtract, mg.multiply, mg.divide, mg.power, mg.maximum, mg.minimum]
 )

@@ -72,30 +72,3 @@ def test_norms_are_right_at_every_scale(name, dtype, scale, rng):
         right = right.astype(np.float64)
         bound = 2 * tolerance * np.abs(right).max() + tiny
         np.testing.assert_allclose(found.astype(np.float64), right, rtol=2 * tolerance, atol=bound)
-
-
-@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e4, 1e30])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("name", ["sum", "mean", "var", "softmax", "logsumexp", "layer_norm"])
-def test_reductions_agree_with_pytorch(name, dtype, scale, rng):
-    """Wherever its result is finite; its layer_norm of float32 rows of 1e30 is not right."""
-    torch = pytest.importorskip("torch")
-    if (dtype == "float16" and scale > 1e4) or (name, scale) == ("layer_norm", 1e30):
-        pytest.skip("no number of this dtype, or wrong there")
-    x = np.clip(rng.normal(size=(3, 65)), -3, 3).astype(dtype) * np.dtype(dtype).type(scale)
-    theirs = {
-        "sum": lambda t: t.sum(-1), "mean": lambda t: t.mean(-1),
-        "var": lambda t: t.var(-1, unbiased=False), "softmax": lambda t: t.softmax(-1),
-        "logsumexp": lambda t: t.logsumexp(-1),
-        "layer_norm": lambda t: torch.nn.functional.layer_norm(t, (65,)),
-    }[name]  # fmt: skip
-    ours = REDUCTIONS[name] if name != "sum" else lambda x: mg.sum(x, axis=-1)
-    leaf, other = mg.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
-    with np.errstate(over="ignore"):
-        mine, expected = ours(leaf), theirs(other)
-    g = rng.normal(size=expected.shape).astype(dtype)
-    expected.backward(torch.tensor(g))
-    tolerance = {"float16": 1e-2, "float32": 2e-5, "float64": 1e-12}[dtype]
-    assert_same(mine, expected, tolerance)
-    if np.isfinite(other.grad.numpy()).all():
-        assert_same(mg.grad(mine, leaf, g), other.grad, 4 * tolerance)

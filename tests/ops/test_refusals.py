@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, DTypeError, MinigradError
+from minigrad.errors import ArgumentError, MinigradError
 
 X = np.ones((3, 4))
 HUGE = 2**70
@@ -69,11 +69,6 @@ def test_a_variance_needs_more_entries_than_ddof(x):
         match=r"var\(x, axis, ddof, keepdims\): n - ddof must be above 0, got n = 1 and ddof = 1",
     ):
         mg.var(x, ddof=1)
-
-
-def test_dropout_without_a_generator_says_what_to_pass():
-    with pytest.raises(DTypeError, match=r"pass rng=np.random.default_rng\(seed\)"):
-        mg.dropout(mg.tensor([1.0]), 0.5)
 
 
 @pytest.mark.parametrize("mask", [np.tri(3), np.ones((3, 3)), np.tri(3, dtype=np.float32)])

@@ -22,11 +22,14 @@ def test_an_op_declares_all_that_the_project_reads(declared):
     assert list(declared.samples(np.random.default_rng(7)))
 
 
-def test_the_formulas_of_a_call_name_only_what_it_has(case, invoke):
+def test_a_call_has_a_cost_and_formulas_that_name_only_what_it_has(case, invoke):
     """`<name>` is an input, a setting, the result, or in a backward formula the gradient; all
     braces and brackets of a formula close.
     """
     op, out = case.op, np.asarray(invoke(case.op, case.inputs, case.settings))
+    count = op.count_flops(case.inputs, case.settings, out)
+    assert type(count) is int
+    assert count >= 0
     tex, rules = op.formulas(case.inputs, case.settings, out)
     known = {*op.inputs, *op.settings, *op.input_names(len(case.inputs))}
     assert [*rules] == op.input_names(len(case.inputs))
@@ -105,13 +108,6 @@ def test_the_result_is_that_of_numpys_function_of_the_same_name(case):
     found = op.forward(*inputs, *case.settings)
     found = found[0] if op.auxiliary else found
     np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-15)
-
-
-def test_flops_are_counted_from_shapes_alone(case, invoke):
-    out = invoke(case.op, case.inputs, case.settings)
-    count = case.op.count_flops(case.inputs, case.settings, np.asarray(out))
-    assert type(count) is int
-    assert count >= 0
 
 
 def _operations(trace):

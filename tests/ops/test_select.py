@@ -1,7 +1,5 @@
 """Picking entries: every kind of index NumPy has, and where gradients land."""
 
-from contextlib import nullcontext
-
 import numpy as np
 import pytest
 
@@ -55,13 +53,6 @@ def test_an_index_picks_what_numpy_picks_and_its_gradient_lands_there(index, rng
     np.testing.assert_allclose(
         mg.grad(leaf[index], leaf, u, create_graph=True).data, expected, rtol=1e-15
     )
-
-
-def test_a_mask_of_the_whole_array(rng):
-    x = rng.normal(size=(3, 5))
-    leaf = mg.tensor(x, requires_grad=True)
-    np.testing.assert_allclose(mg.grad(leaf[x > 0].sum(), leaf), x > 0)
-    np.testing.assert_allclose(mg.grad(leaf[leaf > 0].sum(), leaf), x > 0)
 
 
 def test_tensors_may_be_indices():
@@ -197,26 +188,6 @@ def test_whoever_listens_sees_a_slices_gradient_as_an_array(seen, rng):
     assert [type(array) for array in found] == [np.ndarray]
     np.testing.assert_array_equal(found[0], np.pad(np.ones((2, 3)), ((1, 2), (0, 0))))
     np.testing.assert_array_equal(x.grad, found[0])
-
-
-@pytest.mark.needs_fast("gradients of slices are added in place")
-@pytest.mark.parametrize("heard", [False, True])
-def test_slices_are_added_in_the_same_way_whoever_listens(heard, rng, monkeypatch):
-    """So what a trace checks is what runs without it."""
-    added = []
-    onto = sparse.SparseGradient.onto
-
-    def counted(self, total, **options):
-        added.append(total is not None)
-        return onto(self, total, **options)
-
-    monkeypatch.setattr(sparse.SparseGradient, "onto", counted)
-    x = mg.tensor(rng.normal(size=(5, 3)), requires_grad=True)
-    loss = mg.sum(x[0] + x[1:3] + x[4])
-    with listen(Listener()) if heard else nullcontext():
-        loss.backward()
-    assert sum(added) == 2
-    np.testing.assert_array_equal(x.grad, [[2] * 3, [1] * 3, [1] * 3, [0] * 3, [2] * 3])
 
 
 @pytest.mark.parametrize("rows", [11, 70, 300, 40_000])
