@@ -1,16 +1,18 @@
-"""The one comparison of numbers that all tests share, and its tolerances.
+"""The one comparison of numbers that all tests share, its tolerances, and a table of refusals.
 
 >>> assert_same(mg.exp(mg.tensor([0.0, 1.0])), np.exp([0.0, 1.0]))
 >>> assert_same([0.5, 1e-15], [0.5, 0.0])
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 import minigrad as mg
 
-__all__ = ["ROUNDING", "assert_same"]
+__all__ = ["ROUNDING", "assert_same", "refusals"]
 
 # The part of the largest entry by which two orders of summing a few hundred numbers may differ.
 ROUNDING = {"float16": 1e-2, "float32": 1e-5, "float64": 1e-12, "complex128": 1e-12}
@@ -57,3 +59,14 @@ def _array(values: Any) -> np.ndarray:
     if hasattr(values, "detach"):
         return values.detach().numpy(force=True)
     return np.asarray(values)
+
+
+def refusals(*rows: tuple[Callable[[], Any], type[Exception], str]) -> Callable[..., None]:
+    """A test for each row: this call raises this error, whose text holds this pattern."""
+
+    @pytest.mark.parametrize(("call", "error", "text"), rows)
+    def test_refusal(call: Any, error: Any, text: str) -> None:
+        with pytest.raises(error, match=text):
+            call()
+
+    return test_refusal

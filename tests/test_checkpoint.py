@@ -82,14 +82,6 @@ def test_dropout_draws_the_same_and_the_generator_goes_on_as_if_nothing_was(x):
     assert generators[0].random() == generators[1].random()
 
 
-def test_checkpoints_nest(x, w):
-    def twice(x, w):
-        return mg.checkpoint(block, mg.checkpoint(block, x, w), w) + x
-
-    plain = _gradients(lambda x, w: block(block(x, w), w) + x, x, w)
-    assert_same(plain, _gradients(lambda *a: mg.checkpoint(twice, *a), x, w), 0)
-
-
 def test_within_no_grad_it_is_a_plain_call(x, w):
     with mg.no_grad():
         out = mg.checkpoint(block, x, w)

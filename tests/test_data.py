@@ -6,6 +6,7 @@ import pytest
 import minigrad as mg
 from minigrad.data import batches, pad_sequences
 from minigrad.errors import ArgumentError, DTypeError, ShapeError
+from tests.compare import refusals
 
 X = np.arange(22).reshape(11, 2)
 
@@ -62,19 +63,6 @@ def test_padding_keeps_later_axes_and_the_dtype():
         pad_sequences([np.ones((2, 3)), np.ones((2, 4))])
 
 
-def test_what_cannot_be_is_refused():
-    with pytest.raises(ShapeError, match=r"all must be of one length, got \[11, 3\]"):
-        batches(X, [1, 2, 3], batch_size=2)
-    with pytest.raises(ArgumentError, match="batch_size must be an integer from 1 on, got 0"):
-        batches(X, batch_size=0)
-    with pytest.raises(DTypeError, match=r"rng must be a Generator, got 0"):
-        batches(X, batch_size=2, rng=0)
-    with pytest.raises(ArgumentError, match="a number among them; write batch_size=64"):
-        batches(X, 64, batch_size=2)
-    with pytest.raises(ArgumentError, match="got none"):
-        batches(batch_size=2)
-
-
 def run(data, stop):
     """What the first `stop` batches hold, over as many epochs as that takes."""
     found = []
@@ -103,3 +91,15 @@ def test_a_state_of_other_data_is_refused():
     shuffled = batches(X, batch_size=4, rng=np.random.default_rng(0))
     with pytest.raises(ArgumentError, match="only one of batches and state has an rng"):
         batches(X, batch_size=4).load_state_dict(shuffled.state_dict())
+
+
+test_what_is_refused = refusals(
+    (lambda: batches(X, [1, 2, 3], batch_size=2),
+     ShapeError, r"all must be of one length, got \[11, 3\]"),
+    (lambda: batches(X, batch_size=0),
+     ArgumentError, "batch_size must be an integer from 1 on, got 0"),
+    (lambda: batches(X, batch_size=2, rng=0), DTypeError, r"rng must be a Generator, got 0"),
+    (lambda: batches(X, 64, batch_size=2),
+     ArgumentError, "a number among them; write batch_size=64"),
+    (lambda: batches(batch_size=2), ArgumentError, "got none"),
+)  # fmt: skip

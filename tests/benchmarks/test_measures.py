@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import footprint, memory
+from benchmarks import memory
 from benchmarks.cases import Attention
 from benchmarks.contestants import everyone
 from benchmarks.peers import Peer, Unsupported
@@ -51,28 +51,3 @@ def test_a_long_chain_is_walked_and_checked():
     peer.mg = SimpleNamespace(tensor=lambda value, requires_grad: Doubling())
     with pytest.raises(ArithmeticError, match=r"50 additions: the gradient is 2\.0, not 1"):
         long_chain(peer, 50)
-
-
-@pytest.fixture
-def project(tmp_path):
-    """A checkout with one source of a known size, and a file of 100 bytes beside it."""
-    (tmp_path / "minigrad" / "__pycache__").mkdir(parents=True)
-    (tmp_path / "minigrad" / "__pycache__" / "a.pyc").write_bytes(bytes(5000))
-    (tmp_path / "minigrad" / "a.py").write_text("x = 1\n")
-    (tmp_path / "minigrad" / "style.css").write_bytes(bytes(100))
-    (tmp_path / "pyproject.toml").write_text(
-        '[project]\ndependencies = ["numpy>=2.0", "no.such_package>=1"]\n'
-    )
-    return tmp_path
-
-
-def test_size_is_that_of_files_and_of_the_bytecode_sources_make(project):
-    assert 106 < footprint.size(project, "minigrad") < 506
-    (project / "minigrad" / "style.css").write_bytes(bytes(1100))
-    assert 1106 < footprint.size(project, "minigrad") < 1506
-
-
-def test_dependencies_are_the_projects_own_and_the_missing_have_no_size(project):
-    assert footprint.dependencies(project) == ["no-such-package"]
-    assert footprint.size(project, "no-such-package") is None
-    assert footprint.size(project, "graphviz") > 100_000

@@ -7,6 +7,7 @@ import pytest
 import minigrad as mg
 from minigrad.engine.op import op, registry
 from minigrad.errors import DeclarationError
+from tests.compare import refusals
 from tests.engine.declaring import AFFINE, affine, declare
 
 
@@ -60,25 +61,6 @@ def test_a_rule_serves_inputs_only(inputs):
         declare(affine, vjp_tex=AFFINE).vjp(*inputs)(lambda g: g)
 
 
-def test_formulas_name_parameters():
-    with pytest.raises(
-        DeclarationError, match=r"op double: vjp_tex names \['y'\], which are no parameters"
-    ):
-        declare(double, vjp_tex={"x": "<g>", "y": "<g>"})
-
-
-def test_costs_name_parameters():
-    with pytest.raises(
-        DeclarationError, match=r"op double: flops names \['weight'\], which are no parameters"
-    ):
-        declare(double, flops=lambda weight: weight.size)
-
-
-def test_an_op_of_any_number_of_inputs_has_one_parameter_for_them():
-    with pytest.raises(DeclarationError, match="op affine: variadic=True takes one input, got"):
-        declare(affine, vjp_tex=AFFINE, variadic=True)
-
-
 def test_an_op_is_declared_once():
     before = dict(registry)
     with pytest.raises(DeclarationError, match="op exp: declared twice"):
@@ -114,3 +96,13 @@ def test_doctest_finds_the_examples_of_every_op():
     for one in registry.values():
         found = finder.find(one, name=one.name, module=__import__(one.__module__, fromlist=["x"]))
         assert sum(len(test.examples) for test in found) > 0, one.name
+
+
+test_what_is_refused = refusals(
+    (lambda: declare(double, vjp_tex={"x": "<g>", "y": "<g>"}),
+     DeclarationError, r"op double: vjp_tex names \['y'\], which are no parameters"),
+    (lambda: declare(double, flops=lambda weight: weight.size),
+     DeclarationError, r"op double: flops names \['weight'\], which are no parameters"),
+    (lambda: declare(affine, vjp_tex=AFFINE, variadic=True),
+     DeclarationError, "op affine: variadic=True takes one input, got"),
+)  # fmt: skip

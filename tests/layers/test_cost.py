@@ -12,6 +12,7 @@ from layers.cost import (
     memory_by_array,
     roofline,
 )
+from tests.compare import refusals
 
 # --- FLOPs -------------------------------------------------------------------------------------
 
@@ -181,11 +182,6 @@ def test_traffic_in_tiles_passes_keys_and_values_once_for_each_block_of_queries(
     assert traffic.total < count_traffic_bytes(1, n, d, d).total / 5
 
 
-def test_a_chip_too_small_for_a_row_of_each_array_is_refused():
-    with pytest.raises(ValueError, match="on_chip must hold a row of each array, got 100 bytes"):
-        count_traffic_bytes(1, 5, 64, 64, on_chip=100)
-
-
 # --- sizes -------------------------------------------------------------------------------------
 
 
@@ -195,20 +191,6 @@ def test_a_size_below_one_is_refused_by_name(name, bad):
     sizes = {"batch_size": 2, "seq_len": 5, "d_model": 7, "d_k": 3, "d_v": 11, name: bad}
     with pytest.raises(ValueError, match=f"count_flops: {name} must be at least 1, got {bad}"):
         count_flops(**sizes)
-
-
-def test_a_size_that_is_no_integer_is_refused_by_name():
-    with pytest.raises(TypeError, match=r"count_flops: d_k must be an integer, got 3\.0"):
-        count_flops(2, 5, 7, 3.0, 11)
-    with pytest.raises(TypeError, match="count_memory_bytes: seq_len must be an integer, got '5'"):
-        count_memory_bytes(2, "5", 3, 7)
-
-
-def test_heads_that_do_not_divide_the_model_are_refused():
-    with pytest.raises(ValueError, match="count_flops: n_heads must divide d_model, got 3 and 8"):
-        count_flops(2, 5, 8, 3)
-    with pytest.raises(ValueError, match="count_memory_bytes: n_heads must divide d_model, got 16"):
-        memory_by_array(2, 5, d_model=8, n_heads=16)
 
 
 def test_counts_are_python_ints_and_do_not_overflow_from_narrow_numpy_integers():
@@ -250,3 +232,17 @@ def test_a_kernel_at_the_ridge_is_compute_bound():
 def test_roofline_refuses_a_negative_intensity_or_a_ridge_that_is_not_positive(intensity, ridge):
     with pytest.raises(ValueError, match="roofline: intensity must be >= 0 and ridge > 0"):
         roofline(intensity, ridge)
+
+
+test_what_is_refused = refusals(
+    (lambda: count_traffic_bytes(1, 5, 64, 64, on_chip=100),
+     ValueError, "on_chip must hold a row of each array, got 100 bytes"),
+    (lambda: count_flops(2, 5, 7, 3.0, 11),
+     TypeError, r"count_flops: d_k must be an integer, got 3\.0"),
+    (lambda: count_memory_bytes(2, "5", 3, 7),
+     TypeError, "count_memory_bytes: seq_len must be an integer, got '5'"),
+    (lambda: count_flops(2, 5, 8, 3),
+     ValueError, "count_flops: n_heads must divide d_model, got 3 and 8"),
+    (lambda: memory_by_array(2, 5, d_model=8, n_heads=16),
+     ValueError, "count_memory_bytes: n_heads must divide d_model, got 16"),
+)  # fmt: skip

@@ -59,12 +59,6 @@ def test_padded_context_is_as_if_it_were_not_there(layer, X, context):
     )
 
 
-def test_gradients_reach_the_context_and_are_the_numeric_ones(rng):
-    layer = MultiHeadAttention(6, 2, 1, rng=rng, d_context=5)
-    X, Y = (mg.tensor(rng.normal(size=s), requires_grad=True) for s in ((1, 3, 6), (1, 4, 5)))
-    assert mg.gradcheck(lambda x, y: layer(x, context=y), [X, Y])
-
-
 def test_no_hand_derived_step_is_claimed_for_a_context(layer, hear, X, context):
     _, heard = hear(layer, X, context=context)
     assert heard.steps is None

@@ -19,6 +19,7 @@ from layers import (
     performer_attention,
 )
 from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from tests.compare import refusals
 
 B, N, M, D, H = 3, 41, 37, 12, 6
 W, E = orthogonal_features(7, 5, rng=3), np.random.default_rng(5).normal(size=(2, 11, M))
@@ -161,20 +162,6 @@ def test_keys_and_values_may_come_from_a_context(rng, name):
     np.testing.assert_allclose(hidden, layer(X, context=Y[:, :20]).numpy(), rtol=1e-9, atol=1e-11)
 
 
-def test_sizes_and_settings_that_cannot_be_are_refused_by_rule():
-    with pytest.raises(ArgumentError, match="n_kv_heads must divide n_heads, got 4 and 6"):
-        LinearAttention(D, H, n_kv_heads=4)
-    with pytest.raises(ArgumentError, match="there is no causal form"):
-        LinformerAttention(D, H, 7, 3, causal=True)
-    X = np.zeros((1, 3, D))
-    with pytest.raises(ArgumentError, match="nothing to cache"):
-        LinformerAttention(D, H, 7, 3)(X, cache=KernelState())
-    with pytest.raises(ArgumentError, match="it needs causal=True"):
-        LinearAttention(D, H)(X, cache=KernelState())
-    with pytest.raises(ShapeError, match="keys must be at most seq_len, got 8 > 7"):
-        LinformerAttention(D, H, 7, 3)(X, context=np.zeros((1, 8, D)))
-
-
 # ---------------------------------------------------------------- decoding
 
 
@@ -272,3 +259,16 @@ def test_a_decoder_block_of_linear_attention_keeps_its_context(rng):
     whole = decoder(X, Y).numpy()
     np.testing.assert_allclose(np.concatenate(steps, axis=1), whole, rtol=1e-9, atol=1e-11)
     assert cache[0].of_context.made is not None
+
+
+test_what_is_refused = refusals(
+    (lambda: LinearAttention(D, H, n_kv_heads=4),
+     ArgumentError, "n_kv_heads must divide n_heads, got 4 and 6"),
+    (lambda: LinformerAttention(D, H, 7, 3, causal=True), ArgumentError, "there is no causal form"),
+    (lambda: LinformerAttention(D, H, 7, 3)(np.zeros((1, 3, D)), cache=KernelState()),
+     ArgumentError, "nothing to cache"),
+    (lambda: LinearAttention(D, H)(np.zeros((1, 3, D)), cache=KernelState()),
+     ArgumentError, "it needs causal=True"),
+    (lambda: LinformerAttention(D, H, 7, 3)(np.zeros((1, 3, D)), context=np.zeros((1, 8, D))),
+     ShapeError, "keys must be at most seq_len, got 8 > 7"),
+)  # fmt: skip

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from layers.hand_derived import multi_head_steps, self_attention_steps
+from tests.compare import refusals
 
 B, N, D_MODEL, D_K, D_V = 2, 5, 7, 3, 11
 HEADS, KV_HEADS = 6, 2
@@ -276,12 +277,6 @@ def test_an_unbatched_input_takes_the_masks_a_batch_of_one_takes(shape):
 # --- refusing -------------------------------------------------------------------------------------
 
 
-def test_a_grad_output_that_only_broadcasts_is_refused():
-    inputs = single_inputs() | {"grad_output": np.ones(D_MODEL)}
-    with pytest.raises(ValueError, match=r"self_attention_steps: grad_output .* \(2, 5, 7\), got"):
-        self_attention_steps(**inputs)
-
-
 def test_an_input_of_other_than_two_or_three_axes_is_refused():
     inputs = head_inputs() | {"X": np.zeros((1, B, N, D_MODEL))}
     with pytest.raises(ValueError, match=r"multi_head_steps: X must be \(B, n, d_model\)"):
@@ -304,12 +299,15 @@ def test_heads_that_do_not_divide_what_they_split_are_refused(h, g, rule):
         multi_head_steps(n_heads=h, n_kv_heads=g, **head_inputs())
 
 
-def test_a_mask_of_zeros_and_ones_is_refused_for_it_could_mean_either():
-    with pytest.raises(TypeError, match=r"mask must be boolean .* or float .*, got int64"):
-        self_attention_steps(**single_inputs(), mask=CAUSAL.astype(np.int64))
-
-
 @pytest.mark.parametrize("shape", [(N + 2, N), (3, N, N), (B, 1, N, N)])
 def test_a_mask_that_does_not_fit_the_scores_or_would_enlarge_them_is_refused(shape):
     with pytest.raises(ValueError, match=r"mask must broadcast to the scores \(2, 5, 5\), got"):
         self_attention_steps(**single_inputs(), mask=np.ones(shape, dtype=bool))
+
+
+test_what_is_refused = refusals(
+    (lambda: self_attention_steps(**single_inputs() | {"grad_output": np.ones(D_MODEL)}),
+     ValueError, r"self_attention_steps: grad_output .* \(2, 5, 7\), got"),
+    (lambda: self_attention_steps(**single_inputs(), mask=CAUSAL.astype(np.int64)),
+     TypeError, r"mask must be boolean .* or float .*, got int64"),
+)  # fmt: skip

@@ -16,10 +16,8 @@ from layers import (
     T5Bias,
     TransformerXLPosition,
     alibi_slopes,
-    apply_rotary,
     create_causal_mask,
     llama3_frequencies,
-    rotary_angles,
     rotary_frequencies,
     scaled_frequencies,
     sinusoidal_encoding,
@@ -28,6 +26,7 @@ from layers import (
     yarn_frequencies,
 )
 from minigrad.errors import ArgumentError, OutOfRangeError, ShapeError
+from tests.compare import refusals
 
 B, N, H, D_K = 2, 7, 3, 4
 D = H * D_K
@@ -121,14 +120,6 @@ def test_the_encoding_is_sines_and_cosines_of_ever_slower_angles():
             np.testing.assert_allclose(PE[p, 2 * k : 2 * k + 2], [np.sin(angle), np.cos(angle)])
 
 
-def test_a_shift_turns_every_pair_by_the_same_angle_wherever_it_starts():
-    PE = sinusoidal_encoding(23, 6)
-    cos, sin = rotary_angles([5], rotary_frequencies(6))
-    a, b = PE[:-5, 1::2], PE[:-5, 0::2]
-    np.testing.assert_allclose(PE[5:, 1::2], a * cos - b * sin, atol=1e-13)
-    np.testing.assert_allclose(PE[5:, 0::2], a * sin + b * cos, atol=1e-13)
-
-
 def test_sines_before_cosines_are_the_same_numbers_in_another_order():
     np.testing.assert_array_equal(
         sinusoidal_encoding(7, 6, interleaved=False),
@@ -162,18 +153,6 @@ def test_a_position_without_a_row_is_refused(X):
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
-def test_a_rotated_score_depends_on_the_distance_alone(rng, pairing):
-    rotary, q, k = Rotary(6, pairing=pairing), rng.normal(size=(1, 6)), rng.normal(size=(1, 6))
-
-    def score(i, j):
-        return (rotary(q, [i]).numpy() @ rotary(k, [j]).numpy().T).item()
-
-    for i, j in ((3, 1), (17, 15), (1002, 1000)):
-        np.testing.assert_allclose(score(i, j), score(2, 0), rtol=1e-11)
-    assert abs(score(2, 0) - score(0, 2)) > 1e-3
-
-
-@pytest.mark.parametrize("pairing", ["half", "interleaved"])
 def test_rotation_is_multiplication_of_complex_numbers(rng, pairing):
     x, theta = rng.normal(size=(N, 6)), rotary_frequencies(6, base=77.0)
     turned = Rotary(6, base=77.0, pairing=pairing)(x).numpy()
@@ -185,26 +164,12 @@ def test_rotation_is_multiplication_of_complex_numbers(rng, pairing):
     np.testing.assert_allclose(turned[:, second], z.imag, rtol=1e-12, atol=1e-14)
 
 
-def test_the_two_pairings_are_one_rotation_of_reordered_columns(rng):
-    x, order = rng.normal(size=(N, 6)), [0, 2, 4, 1, 3, 5]
-    interleaved = Rotary(6, pairing="interleaved")(x).numpy()
-    np.testing.assert_array_equal(Rotary(6)(x[:, order]).numpy(), interleaved[:, order])
-
-
 def test_entries_beyond_the_rotary_ones_stay(rng):
     x = rng.normal(size=(B, H, N, 6))
     for pairing in ("half", "interleaved"):
         out = Rotary(4, pairing=pairing)(x).numpy()
         np.testing.assert_array_equal(out[..., 4:], x[..., 4:])
         np.testing.assert_array_equal(out[..., :4], Rotary(4, pairing=pairing)(x[..., :4]).numpy())
-
-
-def test_tables_of_cosines_may_differ_between_rows_of_a_batch(rng):
-    x, at = rng.normal(size=(B, H, N, 6)), rng.integers(0, 50, (B, N))
-    cos, sin = rotary_angles(at, rotary_frequencies(6))
-    out = apply_rotary(x, cos, sin)
-    for b in range(B):
-        np.testing.assert_array_equal(out[b], apply_rotary(x[b], cos[b], sin[b]))
 
 
 def test_llama_3_slows_what_turns_rarely_and_keeps_what_turns_often():
@@ -283,17 +248,6 @@ def test_a_checkpoint_s_rope_scaling_names_the_kind_and_its_settings():
         Rotary(6, scaling={"rope_type": "yarn", "factor": 2.0})
     with pytest.raises(ArgumentError, match=r"rope_type must be .* got 'other'"):
         Rotary(6, scaling={"rope_type": "other", "factor": 2.0})
-
-
-def test_what_does_not_fit_a_rotation_is_refused():
-    with pytest.raises(ArgumentError, match="d must be even, got 5"):
-        Rotary(5)
-    with pytest.raises(ShapeError, match="at most half as many"):
-        Rotary(6)(np.zeros((3, 4)))
-    with pytest.raises(ArgumentError, match='"half" or "interleaved", got \'other\''):
-        Rotary(4, pairing="other")(np.zeros((3, 4)))
-    with pytest.raises(ShapeError, match=r"frequencies must be \(2,\), got \(3,\)"):
-        Rotary(4, frequencies=np.ones(3))
 
 
 # ---------------------------------------------------------------- relative: naive loops
@@ -409,3 +363,13 @@ def test_buckets_are_t5s(bidirectional, n_buckets, max_distance):
     expected = expected + torch.where(far < exact, far, large.clamp(max=buckets - 1))
     found = t5_bucket(distance.numpy(), n_buckets, max_distance, bidirectional)
     np.testing.assert_array_equal(found, expected.numpy())
+
+
+test_what_is_refused = refusals(
+    (lambda: Rotary(5), ArgumentError, "d must be even, got 5"),
+    (lambda: Rotary(6)(np.zeros((3, 4))), ShapeError, "at most half as many"),
+    (lambda: Rotary(4, pairing="other")(np.zeros((3, 4))),
+     ArgumentError, '"half" or "interleaved", got \'other\''),
+    (lambda: Rotary(4, frequencies=np.ones(3)),
+     ShapeError, r"frequencies must be \(2,\), got \(3,\)"),
+)  # fmt: skip

@@ -15,6 +15,7 @@ from layers import (
     weight_bytes,
 )
 from minigrad.errors import ArgumentError
+from tests.compare import refusals
 
 
 def test_a_matrix_of_integers_up_to_127_is_kept_exactly(rng):
@@ -77,8 +78,7 @@ def test_a_trace_shows_quantized_products(rng):
     assert t.table().count("quantized_linear") == 4
 
 
-def test_what_is_refused():
-    with pytest.raises(ArgumentError, match="finite matrix"):
-        QuantizedWeight(np.array([[np.nan]]))
-    with pytest.raises(ArgumentError, match="none of its parameters"):
-        quantize(LayerNorm(3), np.ones((1, 3)))
+test_what_is_refused = refusals(
+    (lambda: QuantizedWeight(np.array([[np.nan]])), ArgumentError, "finite matrix"),
+    (lambda: quantize(LayerNorm(3), np.ones((1, 3))), ArgumentError, "none of its parameters"),
+)  # fmt: skip
