@@ -43,12 +43,16 @@ def layer_of(rng, name):
     return layer
 
 
-def decoded(layer, X, cache, sizes):
+def decoded(layer, X, cache, sizes, mask=None):
     """The outputs of chunks of these sizes, one after another."""
     ends = np.cumsum(sizes)
     with mg.no_grad():
         parts = [
-            layer(X[:, end - size : end], cache=cache).numpy()
+            layer(
+                X[:, end - size : end],
+                None if mask is None else mask[..., end - size : end],
+                cache=cache,
+            ).numpy()
             for size, end in zip(sizes, ends, strict=True)
         ]
     return np.concatenate(parts, axis=1)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from layers.cost import (
+    A100_RIDGE,
     arithmetic_intensity,
     count_flops,
     count_memory_bytes,
@@ -14,129 +15,74 @@ from layers.cost import (
 )
 from tests.compare import refusals
 
-# --- FLOPs -------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- FLOPs and memory
 
 
-def test_single_head_flops_are_the_sum_of_its_six_products_and_the_softmax():
+def test_flops_of_one_head_are_those_of_its_six_products_and_the_softmax():
     B, n, d_model, d_k, d_v = 2, 5, 7, 3, 11
     projections = 2 * (2 * B * n * d_model * d_k) + 2 * B * n * d_model * d_v
     core = 2 * B * n * n * d_k + 5 * B * n * n + 2 * B * n * n * d_v
     output = 2 * B * n * d_v * d_model
     assert count_flops(B, n, d_model, d_k, d_v) == projections + core + output == 5570
+    steps = flops_by_step(B, n, d_model, d_k, d_v)
+    assert list(steps) == ["projections", "scores", "softmax", "values", "output"]
+    assert sum(steps.values()) == 5570
 
 
-def test_multi_head_flops_are_eight_projections_terms_four_core_terms_and_a_softmax_per_head():
+def test_of_many_heads_each_has_a_softmax_and_an_attention_matrix_of_its_own():
     B, L, d_model, h = 2, 11, 21, 7
     closed_form = 8 * B * L * d_model**2 + 4 * B * L**2 * d_model + 5 * B * h * L**2
     assert count_flops(B, L, d_model, h) == closed_form
+    elements = 4 * B * L * d_model + B * h * L * L
+    assert count_memory_bytes(B, L, d_model=d_model, n_heads=h) == 4 * elements
 
 
-def test_flops_by_step_add_up_to_count_flops():
-    assert list(flops_by_step(2, 5, 7, 3, 11)) == [
-        "projections",
-        "scores",
-        "softmax",
-        "values",
-        "output",
-    ]
-    assert sum(flops_by_step(2, 5, 7, 3, 11).values()) == count_flops(2, 5, 7, 3, 11)
-    assert sum(flops_by_step(2, 5, 21, 7).values()) == count_flops(2, 5, 21, 7)
+def test_memory_is_that_of_q_k_v_the_attention_matrix_and_the_output():
+    shapes = {
+        "Q": (2, 5, 3), "K": (2, 5, 3), "V": (2, 5, 7),
+        "attention matrix": (2, 5, 5), "output": (2, 5, 7),
+    }  # fmt: skip
+    for dtype in ("float16", "float32", np.float64):
+        parts = memory_by_array(2, 5, 3, 7, dtype)
+        assert parts == {name: np.empty(shape, dtype).nbytes for name, shape in shapes.items()}
+        assert sum(parts.values()) == count_memory_bytes(2, 5, 3, 7, dtype)
 
 
-def test_flops_take_both_call_forms_by_position_by_keyword_and_mixed():
-    assert (
-        count_flops(2, 5, 8, 3, 11)
-        == count_flops(2, 5, 8, d_k=3, d_v=11)
-        == count_flops(2, 5, 8, 3, d_v=11)
-        == count_flops(batch_size=2, seq_len=5, d_model=8, d_k=3, d_v=11)
-    )
-    assert (
-        count_flops(2, 5, 8, 4)
-        == count_flops(2, 5, 8, n_heads=4)
-        == count_flops(2, 5, 8, d_k=None, d_v=None, n_heads=4)
-        == count_flops(batch_size=2, seq_len=5, d_model=8, n_heads=4)
-    )
+def test_both_call_forms_go_by_position_and_by_keyword():
+    one = count_flops(2, 5, 8, 3, 11)
+    assert one == count_flops(2, 5, 8, d_k=3, d_v=11) == count_flops(2, 5, 8, 3, d_v=11)
+    many = count_flops(2, 5, 8, 4)
+    assert many == count_flops(2, 5, 8, d_k=None, d_v=None, n_heads=4)
+    assert many == count_flops(batch_size=2, seq_len=5, d_model=8, n_heads=4)
+    one = count_memory_bytes(batch_size=2, seq_len=5, d_k=3, d_v=7, dtype="float32")
+    assert one == count_memory_bytes(2, 5, 3, 7)
 
 
 @pytest.mark.parametrize(
     ("rest", "named"),
     [
-        ((), {}),
-        ((), {"d_k": 4}),
-        ((), {"d_v": 4}),
-        ((4,), {"n_heads": 2}),
-        ((4,), {"d_k": 4}),
-        ((4, 4), {"n_heads": 2}),
-        ((4, 4), {"d_v": 4}),
-        ((4, 4, 2), {}),
-        ((), {"d_k": 4, "d_v": 4, "n_heads": 2}),
-        ((), {"heads": 2}),
+        ((), {}), ((), {"d_k": 4}), ((), {"d_v": 4}), ((4,), {"n_heads": 2}), ((4,), {"d_k": 4}),
+        ((4, 4), {"n_heads": 2}), ((4, 4), {"d_v": 4}), ((4, 4, 2), {}),
+        ((), {"d_k": 4, "d_v": 4, "n_heads": 2}), ((), {"heads": 2}),
     ],
-)
-@pytest.mark.parametrize("function", [count_flops, flops_by_step])
-def test_flops_refuse_every_other_mixture_and_say_which_call_and_which_rule(function, rest, named):
+)  # fmt: skip
+def test_flops_refuse_every_other_mixture_and_say_which_call_and_which_rule(rest, named):
     rule = "count_flops: after d_model give d_k and d_v, or n_heads alone, got"
-    with pytest.raises(TypeError, match=rule):
-        function(2, 5, 8, *rest, **named)
-
-
-# --- memory ------------------------------------------------------------------------------------
-
-
-def test_single_head_memory_is_q_k_v_the_attention_matrix_and_the_output():
-    B, n, d_k, d_v = 2, 5, 3, 7
-    elements = 2 * B * n * d_k + 2 * B * n * d_v + B * n * n
-    assert count_memory_bytes(B, n, d_k, d_v) == 4 * elements
-    assert count_memory_bytes(B, n, d_k, d_v, "float64") == 8 * elements
-    assert count_memory_bytes(B, n, d_k, d_v, dtype=np.float16) == 2 * elements
-
-
-def test_multi_head_memory_has_one_attention_matrix_for_every_head():
-    B, L, d_model, h = 2, 11, 21, 7
-    elements = 4 * B * L * d_model + B * h * L * L
-    assert count_memory_bytes(B, L, d_model=d_model, n_heads=h) == 4 * elements
-
-
-def test_memory_by_array_adds_up_and_counts_what_the_arrays_hold():
-    parts = memory_by_array(2, 5, 3, 7, np.float64)
-    shapes = {
-        "Q": (2, 5, 3),
-        "K": (2, 5, 3),
-        "V": (2, 5, 7),
-        "attention matrix": (2, 5, 5),
-        "output": (2, 5, 7),
-    }
-    assert parts == {name: np.empty(shape).nbytes for name, shape in shapes.items()}
-    assert sum(parts.values()) == count_memory_bytes(2, 5, 3, 7, np.float64)
-
-
-def test_memory_takes_both_call_forms_with_every_argument_by_keyword():
-    single = count_memory_bytes(batch_size=2, seq_len=5, d_k=3, d_v=7, dtype="float32")
-    assert single == count_memory_bytes(2, 5, 3, 7)
-    many = count_memory_bytes(batch_size=2, seq_len=5, d_model=8, n_heads=4, dtype="float32")
-    assert many == count_memory_bytes(2, 5, d_model=8, n_heads=4)
+    for function in (count_flops, flops_by_step):
+        with pytest.raises(TypeError, match=rule):
+            function(2, 5, 8, *rest, **named)
 
 
 @pytest.mark.parametrize(
-    "widths",
-    [
-        {},
-        {"d_k": 4},
-        {"d_v": 4},
-        {"d_model": 8},
-        {"n_heads": 2},
-        {"d_k": 4, "n_heads": 2},
-        {"d_k": 4, "d_v": 4, "n_heads": 2},
-        {"d_k": 4, "d_v": 4, "d_model": 8},
-        {"d_k": 4, "d_v": 4, "d_model": 8, "n_heads": 2},
-    ],
-)
-@pytest.mark.parametrize("function", [count_memory_bytes, memory_by_array])
-def test_memory_refuses_every_other_mixture_and_says_which_call_and_which_rule(function, widths):
-    got = ", ".join(widths) or "neither"
+    "widths", ["", "d_k", "d_v", "d_model", "n_heads", "d_k n_heads", "d_k d_v n_heads",
+               "d_k d_v d_model", "d_k d_v d_model n_heads"],
+)  # fmt: skip
+def test_memory_refuses_every_other_mixture_and_says_which_call_and_which_rule(widths):
+    got = ", ".join(widths.split()) or "neither"
     rule = f"count_memory_bytes: give d_k and d_v, or the keywords d_model and n_heads, got {got}"
-    with pytest.raises(TypeError, match=rule):
-        function(2, 5, **widths)
+    for function in (count_memory_bytes, memory_by_array):
+        with pytest.raises(TypeError, match=rule):
+            function(2, 5, **dict.fromkeys(widths.split(), 4))
 
 
 @pytest.mark.parametrize("dtype", ["float33", "int32", bool, None, object, "f4,f4"])
@@ -147,18 +93,33 @@ def test_memory_and_intensity_refuse_a_dtype_that_is_not_floating(dtype):
         arithmetic_intensity(5, 3, dtype=dtype)
 
 
-@pytest.mark.parametrize("order", [(64, 8), (8, 1), (12, 4)])
+@pytest.mark.parametrize(("first", "second"), [(64, 8), (8, 1), (12, 4)])
 @pytest.mark.parametrize("function", [count_memory_bytes, memory_by_array, count_traffic_bytes])
-def test_sizes_by_position_that_may_be_a_model_and_its_heads_are_refused(function, order):
+def test_sizes_by_position_that_may_be_a_model_and_its_heads_are_refused(function, first, second):
     """A text has (batch, seq, d_model, n_heads, dtype), another (batch, seq, d_k, d_v, dtype)."""
-    first, second = order
     remedy = f"name them: d_k={first}, d_v={second} or d_model={first}, n_heads={second}"
     with pytest.raises(TypeError, match=remedy):
         function(1, 10, first, second, "float32")
     assert function(1, 10, d_k=first, d_v=second) != function(1, 10, d_model=first, n_heads=second)
 
 
-# --- traffic -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("bad", [0, -3])
+@pytest.mark.parametrize("name", ["batch_size", "seq_len", "d_model", "d_k", "d_v"])
+def test_a_size_below_one_is_refused_by_name(name, bad):
+    sizes = {"batch_size": 2, "seq_len": 5, "d_model": 7, "d_k": 3, "d_v": 11, name: bad}
+    with pytest.raises(ValueError, match=f"count_flops: {name} must be at least 1, got {bad}"):
+        count_flops(**sizes)
+
+
+def test_counts_are_python_ints_and_do_not_overflow_from_narrow_numpy_integers():
+    n = np.int32(2**20)
+    flops, size = count_flops(np.int8(1), n, n, np.int16(64), 64), count_memory_bytes(1, n, 64, 64)
+    assert type(flops) is type(size) is int
+    assert flops == count_flops(1, 2**20, 2**20, 64, 64)
+    assert size > 4 * 2**40
+
+
+# ---------------------------------------------------------------- traffic and intensity
 
 
 def test_exact_attention_writes_each_stage_of_the_scores_and_reads_it_again():
@@ -182,29 +143,6 @@ def test_traffic_in_tiles_passes_keys_and_values_once_for_each_block_of_queries(
     assert traffic.total < count_traffic_bytes(1, n, d, d).total / 5
 
 
-# --- sizes -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("bad", [0, -3])
-@pytest.mark.parametrize("name", ["batch_size", "seq_len", "d_model", "d_k", "d_v"])
-def test_a_size_below_one_is_refused_by_name(name, bad):
-    sizes = {"batch_size": 2, "seq_len": 5, "d_model": 7, "d_k": 3, "d_v": 11, name: bad}
-    with pytest.raises(ValueError, match=f"count_flops: {name} must be at least 1, got {bad}"):
-        count_flops(**sizes)
-
-
-def test_counts_are_python_ints_and_do_not_overflow_from_narrow_numpy_integers():
-    n = np.int32(2**20)
-    flops, size = count_flops(np.int8(1), n, n, np.int16(64), 64), count_memory_bytes(1, n, 64, 64)
-    assert type(flops) is int
-    assert type(size) is int
-    assert flops == count_flops(1, 2**20, 2**20, 64, 64)
-    assert size > 4 * 2**40
-
-
-# --- arithmetic intensity ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("n", "d_k", "d_v"), [(5, 3, 3), (127, 3, 7), (4096, 64, 128)])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_intensity_is_the_core_flops_over_the_bytes_whatever_the_batch(n, d_k, d_v, dtype):
@@ -214,24 +152,10 @@ def test_intensity_is_the_core_flops_over_the_bytes_whatever_the_batch(n, d_k, d
     np.testing.assert_allclose(arithmetic_intensity(n, d_k, d_v, dtype), expected, rtol=1e-14)
 
 
-def test_intensity_grows_with_the_sequence_towards_a_quarter_of_4d_plus_5():
-    values = [arithmetic_intensity(n, 64) for n in (16, 256, 4096, 65536, 2**30)]
-    assert values == sorted(values)
-    np.testing.assert_allclose(values[-1], (4 * 64 + 5) / 4, rtol=1e-5)
-
-
 def test_a_kernel_at_the_ridge_is_compute_bound():
+    assert A100_RIDGE == 156
     assert roofline(156, 156) == "compute-bound"
-    assert roofline(155.9, 156) == "memory-bound"
-    assert roofline(0, 1) == "memory-bound"
-
-
-@pytest.mark.parametrize(
-    ("intensity", "ridge"), [(-1, 156), (61, 0), (float("nan"), 156), (61, -1)]
-)
-def test_roofline_refuses_a_negative_intensity_or_a_ridge_that_is_not_positive(intensity, ridge):
-    with pytest.raises(ValueError, match="roofline: intensity must be >= 0 and ridge > 0"):
-        roofline(intensity, ridge)
+    assert roofline(155.9) == roofline(0, 1) == "memory-bound"
 
 
 test_what_is_refused = refusals(
@@ -245,4 +169,7 @@ test_what_is_refused = refusals(
      ValueError, "count_flops: n_heads must divide d_model, got 3 and 8"),
     (lambda: memory_by_array(2, 5, d_model=8, n_heads=16),
      ValueError, "count_memory_bytes: n_heads must divide d_model, got 16"),
+    (lambda: roofline(-1, 156), ValueError, "intensity must be >= 0 and ridge > 0"),
+    (lambda: roofline(61, 0), ValueError, "intensity must be >= 0 and ridge > 0"),
+    (lambda: roofline(float("nan"), 156), ValueError, "intensity must be >= 0 and ridge > 0"),
 )  # fmt: skip

@@ -20,6 +20,7 @@ from layers import (
 )
 from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from tests.compare import refusals
+from tests.layers.test_cache import decoded
 
 B, N, M, D, H = 3, 41, 37, 12, 6
 W, E = orthogonal_features(7, 5, rng=3), np.random.default_rng(5).normal(size=(2, 11, M))
@@ -163,21 +164,6 @@ def test_keys_and_values_may_come_from_a_context(rng, name):
 
 
 # ---------------------------------------------------------------- decoding
-
-
-def decoded(layer, X, cache, sizes, mask=None):
-    """The outputs of chunks of these sizes, one after another."""
-    ends = np.cumsum(sizes)
-    with mg.no_grad():
-        parts = [
-            layer(
-                X[:, end - size : end],
-                None if mask is None else mask[..., end - size : end],
-                cache=cache,
-            ).numpy()
-            for size, end in zip(sizes, ends, strict=True)
-        ]
-    return np.concatenate(parts, axis=1)
 
 
 @pytest.mark.parametrize("name", SUMS)

@@ -4,76 +4,15 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import (
-    ALiBi,
-    FeedForward,
-    GatedFeedForward,
-    LayerNorm,
-    LearnedPosition,
-    LinearAttention,
-    LinformerAttention,
-    MultiHeadAttention,
-    PerformerAttention,
-    RelativePosition,
-    RMSNorm,
-    Rotary,
-    SelfAttention,
-    SinusoidalPosition,
-    T5Bias,
-    TransformerBlock,
-    TransformerXLPosition,
-    sliding_window_mask,
-)
+from layers import sliding_window_mask
+from tests.layers.test_cost_layers import LAYERS, B, D, N
 
-B, N, D, H = 2, 7, 12, 3
-
-KINDS = {
-    "self-attention": lambda: SelfAttention(D, 5, 3, rng=0),
-    "multi-head": lambda: MultiHeadAttention(D, H, rng=0),
-    "grouped": lambda: MultiHeadAttention(D, 6, 2, rng=0),
-    "soft-cap and norms": lambda: MultiHeadAttention(D, H, qk_norm=RMSNorm, softcap=3.0, rng=0),
-    "causal window": lambda: MultiHeadAttention(D, H, causal=True, window=3, rng=0),
-    "rotary": lambda: MultiHeadAttention(D, H, position=Rotary(4), rng=0),
-    "rotary in part": lambda: MultiHeadAttention(
-        D, H, position=Rotary(2, pairing="interleaved"), rng=0
-    ),
-    "rotary, one head": lambda: SelfAttention(D, 4, 3, use_bias=False, position=Rotary(4), rng=0),
-    "rotary, one head, biases": lambda: SelfAttention(
-        D, 4, 4, position=Rotary(4, pairing="interleaved"), rng=0
-    ),
-    "grouped rotary": lambda: MultiHeadAttention(
-        D, 3, 1, use_bias=False, qk_norm=RMSNorm, position=Rotary(4), rng=0
-    ),
-    "norms, one head": lambda: SelfAttention(D, 5, 3, qk_norm=RMSNorm, softcap=3.0, rng=0),
-    "Shaw": lambda: MultiHeadAttention(D, H, position=RelativePosition(4, 3, d_v=4), rng=0),
-    "Transformer-XL": lambda: MultiHeadAttention(
-        D, H, position=TransformerXLPosition(D, H, 4), rng=0
-    ),
-    "T5": lambda: MultiHeadAttention(D, H, position=T5Bias(H), rng=0),
-    "ALiBi": lambda: MultiHeadAttention(D, H, position=ALiBi(H), rng=0),
-    "linear": lambda: LinearAttention(D, H, rng=0),
-    "linear, causal, grouped": lambda: LinearAttention(D, 6, causal=True, n_kv_heads=2, rng=0),
-    "performer": lambda: PerformerAttention(D, H, 5, rng=0),
-    "performer, causal": lambda: PerformerAttention(D, H, 5, causal=True, rng=0),
-    "linformer": lambda: LinformerAttention(D, H, seq_len=11, k=2, rng=0),
-    "layer norm": lambda: LayerNorm(D),
-    "norm of two axes": lambda: LayerNorm((N, D)),
-    "gemma's norm": lambda: RMSNorm(D, plus_one=True),
-    "feed-forward": lambda: FeedForward(D, 5, rng=0),
-    "swiglu": lambda: GatedFeedForward(D, 5, rng=0),
-    "learned positions": lambda: LearnedPosition(11, D, rng=0),
-    "sinusoidal positions": lambda: SinusoidalPosition(D),
-    "block": lambda: TransformerBlock(D, H, 5, rng=0),
-    "post-norm block": lambda: TransformerBlock(D, H, 5, norm_order="post", rng=0),
-    "block normed on both sides": lambda: TransformerBlock(
-        D, H, 5, norm_order="both", gated=True, rng=0
-    ),
-}
+KINDS = [name for name in LAYERS if not {"tiles", "dropout"} & set(name.replace(",", "").split())]
 
 
 def drawn(rng, name):
     X = mg.tensor(rng.normal(size=(B, N, D)), requires_grad=True, name="X")
-    layer = KINDS[name]()
+    layer = LAYERS[name]
     for parameter in layer.parameters():
         parameter.assign_(rng.normal(size=parameter.shape))
     return layer, X
@@ -97,7 +36,8 @@ def test_an_op_in_vain_is_noticed():
 def test_every_op_that_is_recorded_leads_to_the_output(rng, name):
     layer, X = drawn(rng, name)
     with mg.trace() as t:
-        mg.sum(layer(X) * rng.normal(size=(B, N, D))).backward()
+        out = layer(X)
+        mg.sum(out * rng.normal(size=out.shape)).backward()
     assert in_vain(t) == []
 
 
@@ -105,7 +45,7 @@ def test_every_op_that_is_recorded_leads_to_the_output(rng, name):
 @pytest.mark.parametrize("name", KINDS)
 def test_a_layer_compiles_to_a_program_and_to_its_own_results(rng, name):
     layer, X = drawn(rng, name)
-    W = rng.normal(size=(B, N, D))
+    W = rng.normal(size=layer(X).shape)
 
     def step(x):
         loss = mg.sum(layer(x) * W)
@@ -130,11 +70,11 @@ SYMBOLS = {
     "Shaw": "E S_relative S_biased V_relative O_relative",
     "Transformer-XL": "PE R Q_v E G S_relative S_biased",
     "T5": "b S_biased",
-    "linear": "Q_phi K_phi S Z N D O",
-    "linear, causal, grouped": "Q_groups K_groups Q_phi K_phi P P_seen T Z N D O",
+    "linear attention": "Q_phi K_phi S Z N D O",
+    "linear attention, causal, grouped": "Q_groups K_groups Q_phi K_phi P P_seen T Z N D O",
     "performer": "Q_root K_root W h E E_shifted c Q_phi K_phi S Z N D O",
     "linformer": "E_m F_m K_bar V_bar S_raw S A O",
-    "gemma's norm": "gain X_norm",
+    "rms norm, one plus weight": "gain X_norm",
     "learned positions": "P_positions X",
     "sinusoidal positions": "PE X",
     "block": "X_norm Q K V S A O C out H F X",
