@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from .layout import Layout, LayoutRow, attend_per_head, explain_layout, per_head_weights
     from .loss import cross_entropy_loss
     from .losses import BCEWithLogitsLoss, CrossEntropyLoss, HuberLoss, KLDivLoss, MSELoss, NLLLoss
+    from .low_rank import Adapters, LowRankWeight, lora
     from .norm import LayerNorm, RMSNorm
     from .pretrained import load_pretrained, load_state
     from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
@@ -86,6 +87,7 @@ __all__ = [
     "LSTM",
     "RNN",
     "ALiBi",
+    "Adapters",
     "AvgPool1d",
     "AvgPool2d",
     "BCEWithLogitsLoss",
@@ -119,6 +121,7 @@ __all__ = [
     "Linear",
     "LinearAttention",
     "LinformerAttention",
+    "LowRankWeight",
     "MSELoss",
     "MaxPool1d",
     "MaxPool2d",
@@ -167,6 +170,7 @@ __all__ = [
     "llama3_frequencies",
     "load_pretrained",
     "load_state",
+    "lora",
     "lstm_steps",
     "memory_by_array",
     "merge_heads",
@@ -211,6 +215,7 @@ __getattr__, __dir__ = lazy_imports(
         "kernels": "elu_features orthogonal_features positive_features",
         "layer_costs": "GraphCost LayerCost count_graph kv_cache_bytes layer_cost",
         "layout": "Layout LayoutRow attend_per_head explain_layout per_head_weights",
+        "low_rank": "Adapters LowRankWeight lora",
         "loss": "cross_entropy_loss",
         "norm": "LayerNorm RMSNorm",
         "relative": "RelativePosition TransformerXLPosition",

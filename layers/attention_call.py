@@ -13,6 +13,7 @@ from minigrad.errors import ArgumentError, DTypeError, ShapeError
 
 from .cache import ContextCache
 from .mask import check_unambiguous, visible, with_head_axis, with_visible
+from .module import Module
 from .options import needs_scores
 from .position import mark_constant
 from .scoring import biased, capped, named
@@ -207,6 +208,8 @@ class AttentionCall:
         if layer.scale is not None or layer.softcap is not None or layer.position is not None:
             return False
         if layer.q_norm is not None or (layer.drop is not None and layer.training):
+            return False
+        if any(isinstance(vars(layer).get(f"W_{s}"), Module) for s in "QKVO"):  # quantized, wrapped
             return False
         return self.method == "exact" or self.rule in (None, rule_of(layer.causal, layer.window))
 

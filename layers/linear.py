@@ -12,7 +12,6 @@ from minigrad.errors import ArgumentError
 
 from .initialisers import Initialiser, initial
 from .module import Module
-from .quantized import QuantizedWeight
 
 __all__ = ["Linear", "check_sizes", "draw_affine", "linear"]
 
@@ -26,7 +25,7 @@ def linear(x: Any, W: Any, b: Any = None, method: str = "exact") -> Any:
     >>> linear(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]), np.array([0.5]))
     array([[11.5]])
     """
-    if W.__class__ is QuantizedWeight:
+    if isinstance(W, Module):  # a QuantizedWeight, a LowRankWeight
         return W.product(x, b)
     if method == "tiled":
         return mg.linear(x, W, b, shared=True)

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError
 
-__all__ = ["Parameters", "is_parameter", "modules_in", "named_by"]
+__all__ = ["Parameters", "is_parameter", "modules_in", "named_by", "write_state"]
 
 
 class Parameters:
@@ -58,6 +58,11 @@ class Parameters:
                     seen.add(id(value))
                     yield _join(path, name), value
 
+    def named_buffers(self) -> Iterator[tuple[str, mg.Tensor]]:
+        """Every buffer with its dotted path: it is saved with the parameters, and never trained."""
+        own = {id(p) for p in self.parameters()}
+        return (pair for pair in self._named_leaves(buffers=True) if id(pair[1]) not in own)
+
     def parameters(self) -> list[mg.Tensor]:
         """Every parameter, once: what an optimizer takes."""
         return [parameter for _, parameter in self.named_parameters()]
@@ -84,21 +89,7 @@ class Parameters:
           W: shape must be (3, 2), got (2, 3)
         """
         own = dict(self._named_leaves(buffers=True))
-        wrong = [f"{path}: missing" for path in own if path not in state] if strict else []
-        wrong += [f"{path}: unexpected" for path in state if path not in own] if strict else []
-        fitting = {path: np.asarray(state[path]) for path in own if path in state}
-        for path, array in fitting.items():
-            for what in ("shape", "dtype"):
-                expected, got = getattr(own[path], what), getattr(array, what)
-                if got != expected:
-                    wrong.append(f"{path}: {what} must be {expected}, got {got}")
-        if wrong:
-            first = f"load_state_dict(state): nothing was written, for {type(self).__name__}"
-            if any(": dtype must be" in line for line in wrong):
-                wrong.append("a model of another dtype is made by model.to(dtype)")
-            raise ArgumentError("\n  ".join([first, *wrong]))
-        for path, array in fitting.items():
-            own[path].assign_(array)
+        write_state(type(self).__name__, own, state, strict)
 
     def train(self, mode: bool = True) -> Self:
         """Set `training` here and below; returns this module."""
@@ -218,6 +209,27 @@ def modules_in(name: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from modules_in(f"{name}.{key}", entry)
 
 
+def write_state(
+    kind: str, own: Mapping[str, mg.Tensor], state: Mapping[str, Any], strict: bool = True
+) -> None:
+    """Write a state's arrays into the leaves of the same paths; all fit, or nothing is written."""
+    wrong = [f"{path}: missing" for path in own if path not in state] if strict else []
+    wrong += [f"{path}: unexpected" for path in state if path not in own] if strict else []
+    fitting = {path: np.asarray(state[path]) for path in own if path in state}
+    for path, array in fitting.items():
+        for what in ("shape", "dtype"):
+            expected, got = getattr(own[path], what), getattr(array, what)
+            if got != expected:
+                wrong.append(f"{path}: {what} must be {expected}, got {got}")
+    if wrong:
+        if any(": dtype must be" in line for line in wrong):
+            wrong.append("a model of another dtype is made by model.to(dtype)")
+        first = f"load_state_dict(state): nothing was written, for {kind}"
+        raise ArgumentError("\n  ".join([first, *wrong]))
+    for path, array in fitting.items():
+        own[path].assign_(array)
+
+
 def named_by(call: str, patterns: tuple[str, ...], paths: Mapping[str, Any]) -> list[str]:
     """The paths in which one of the patterns stands, between dots.
 
@@ -227,7 +239,7 @@ def named_by(call: str, patterns: tuple[str, ...], paths: Mapping[str, Any]) -> 
     for pattern in patterns:
         hits = {path for path in paths if fnmatchcase(f".{path}.", f"*.{pattern}.*")}
         if not hits:
-            known = ", ".join(paths)
+            known = ", ".join([*paths][:20]) + (", …" if len(paths) > 20 else "")
             raise ArgumentError(f"{call}: no path has {pattern!r}; there are {known}")
         found |= hits
     return [path for path in paths if path in found]

@@ -25,18 +25,19 @@ def _rounded(x: Any, axis: int) -> tuple[Any, Any]:
     return np.rint(x / s).astype(np.int8), s
 
 
-class QuantizedWeight:
+class QuantizedWeight(Module):
     """A matrix as 8-bit integers:  W ≈ q · s, with one scale for each column.
 
         |W - q s| ≤ s / 2,    s_j = max_i |W_ij| / 127
 
-    `layers.linear` multiplies by it in integers; anything else sees `q s` as an array.
+    `layers.linear` multiplies by it in integers; anything else sees `q s` as an array. Both are
+    buffers: saved, and never trained.
 
     Shapes:  q (d_in, d_out) int8, s (1, d_out)
     Source:  Jacob et al. 2018, arXiv:1712.05877.
 
     >>> W = QuantizedWeight(np.array([[0.5, -2.0], [1.0, 0.0]]))
-    >>> W.q
+    >>> W.q.numpy()
     array([[  64, -127],
            [ 127,    0]], dtype=int8)
     >>> np.asarray(W).round(3)
@@ -44,20 +45,21 @@ class QuantizedWeight:
            [ 1.   ,  0.   ]])
     """
 
+    buffers = ("q", "s")
+
     def __init__(self, W: Any) -> None:
         if np.ndim(W) != 2 or not np.isfinite(W).all():
             raise ArgumentError(
                 f"QuantizedWeight(W): W must be a finite matrix, got shape {np.shape(W)}"
             )
-        self.q, self.s = _rounded(np.asarray(W), axis=0)
+        self.q, self.s = map(mg.tensor, _rounded(np.asarray(W), axis=0))
         self.shape, self.dtype = self.q.shape, self.s.dtype
-        self.nbytes = self.q.nbytes + self.s.nbytes
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return (self.q * self.s).astype(dtype or self.dtype, copy=False)
+        return np.asarray(self.q * self.s, dtype)
 
     def __repr__(self) -> str:
-        return f"QuantizedWeight{self.shape}: {self.nbytes:,} bytes"
+        return f"QuantizedWeight{self.shape}: {weight_bytes(self):,} bytes"
 
     def product(self, x: Any, b: Any) -> Any:
         """x W + b, with each row of x rounded to 8 bits too."""
@@ -126,25 +128,22 @@ def quantize(model: Module, *example: Any, **keywords: Any) -> Module:
     heard = _Products()
     with mg.no_grad(), mg.listen(heard):
         made(*example, **keywords)
-    found = False
-    for module in made.modules():
-        for name, value in vars(module).items():
-            if isinstance(value, mg.Tensor) and value.ndim == 2 and id(value) in heard.weights:
-                setattr(module, name, QuantizedWeight(value.numpy()))
-                found = True
+    found = [
+        (module, name, value)
+        for module in made.modules()
+        for name, value in vars(module).items()
+        if isinstance(value, mg.Tensor) and value.ndim == 2 and id(value) in heard.weights
+    ]
     if not found:
         raise ArgumentError(
             f"quantize: {type(model).__name__} multiplied by none of its parameters"
         )
+    for module, name, value in found:
+        setattr(module, name, QuantizedWeight(value.numpy()))
     return made
 
 
 def weight_bytes(model: Module) -> int:
-    """Bytes that the arrays of a model take, quantized ones included."""
-    quantized = {
-        id(x): x.nbytes
-        for module in model.modules()
-        for x in vars(module).values()
-        if isinstance(x, QuantizedWeight)
-    }
-    return int(sum(quantized.values()) + sum(p.numpy().nbytes for p in model.parameters()))
+    """Bytes that the arrays of a model take, buffers and quantized ones included."""
+    leaves = [*model.named_parameters(), *model.named_buffers()]
+    return sum(leaf.size * leaf.dtype.itemsize for _, leaf in leaves)

@@ -78,6 +78,25 @@ def test_a_trace_shows_quantized_products(rng):
     assert t.table().count("quantized_linear") == 4
 
 
+def test_quantized_weights_are_buffers_saved_and_loaded_also_under_a_compiled_step(rng, tmp_path):
+    x = rng.normal(size=(5, 31))
+    first, second = (quantize(Linear(31, 7, rng=seed), x) for seed in (0, 1))
+    compiled = mg.compile(lambda x: second(x).detach())
+    before = [compiled(x).numpy() for _ in range(3)][-1]
+    assert [path for path, _ in first.named_buffers()] == ["W.q", "W.s"]
+    mg.load(mg.save(tmp_path / "small.npz", model=first), model=second)
+    assert np.abs(before - first(x).numpy()).max() > 0.1
+    for found in (second(x), compiled(x)):
+        np.testing.assert_array_equal(found.numpy(), first(x).numpy())
+
+
+def test_a_trace_of_quantized_attention_is_checked_without_the_steps_of_its_weights(rng):
+    small = quantize(MultiHeadAttention(8, 2, rng=0), rng.normal(size=(1, 3, 8)))
+    with mg.trace() as t:
+        small(mg.tensor(rng.normal(size=(1, 3, 8)), requires_grad=True)).sum().backward()
+    assert t.check().measured == []
+
+
 test_what_is_refused = refusals(
     (lambda: QuantizedWeight(np.array([[np.nan]])), ArgumentError, "finite matrix"),
     (lambda: quantize(LayerNorm(3), np.ones((1, 3))), ArgumentError, "none of its parameters"),

@@ -1,0 +1,224 @@
+"""Low-rank adapters: large matrices stay as they are, narrow ones beside them are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+import minigrad as mg
+from minigrad.errors import ArgumentError, GradientError
+
+from .embedding import Embedding
+from .feed_forward import Dropout
+from .hand_derived import Step
+from .linear import check_sizes, linear
+from .module import Module
+from .parameters import named_by, write_state
+from .quantized import QuantizedWeight
+
+__all__ = ["Adapters", "LowRankWeight", "lora", "low_rank_steps"]
+
+
+class LowRankWeight(Module):
+    """A matrix that is not trained, and beside it a product of rank r that is:
+
+        x W + b + s (x A) B      with  s = α / r;  A is drawn N(0, 1 / d_in), B starts at zero
+
+    `layers.linear` multiplies by it. In training, `dropout` drops entries of the x before A.
+
+    Attributes: W (d_in, d_out), or a QuantizedWeight; A (d_in, r); B (r, d_out); s, a buffer.
+    Source: Hu et al. 2021, section 4.1, arXiv:2106.09685; A and B there are our Aᵀ and Bᵀ.
+
+    >>> W = LowRankWeight(mg.tensor(np.ones((3, 5))), rank=2, alpha=4.0, rng=0)
+    >>> W.A.shape, W.B.shape, W.s.item(), W.product(np.ones((1, 3)), None).numpy()
+    ((3, 2), (2, 5), 2.0, array([[3., 3., 3., 3., 3.]]))
+    """
+
+    buffers = ("s",)
+
+    def __init__(
+        self, W: Any, rank: int, alpha: float, dropout: float = 0.0, rng: Any = None
+    ) -> None:
+        (d_in, d_out), self.dtype = W.shape, W.dtype
+        self.W, self.shape, rng = W, W.shape, np.random.default_rng(rng)
+        drawn = rng.normal(0, 1 / sqrt(d_in), (d_in, rank)).astype(W.dtype)
+        self.A = mg.tensor(drawn, requires_grad=True)
+        self.B = mg.tensor(np.zeros((rank, d_out), W.dtype), requires_grad=True)
+        self.s = mg.tensor(np.asarray(alpha / rank, W.dtype))
+        self.drop = Dropout(dropout, rng) if dropout else None
+
+    def product(self, x: Any, b: Any) -> Any:
+        """x W + b + s (x A) B."""
+        out = linear(x, self.W, b)  # (..., d_out)
+        with mg.scope(self._name or self._scope):
+            x = x if self.drop is None else self.drop(x)
+            H = mg.multiply(mg.matmul(x, self.A), self.s).named("H")  # (..., r)
+            D = mg.matmul(H, self.B).named("D")  # (..., d_out)
+            mg.expect_gradients(low_rank_steps, self, x=x, H=H, out=D)
+        return mg.add(out, D)
+
+    def merged(self) -> NDArray[Any]:
+        """W + s A B. Raises: ArgumentError if W is quantized, which would round the adapter."""
+        if isinstance(self.W, QuantizedWeight):
+            raise ArgumentError(
+                f"merge: {self._name} is quantized, and so would the adapter be; give the model of "
+                "full precision the same adapters, then merge"
+            )
+        W, A, B = self.W.numpy(), self.A.numpy(), self.B.numpy()
+        return np.asarray(W + self.s.numpy() * (A @ B))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise GradientError(
+            f"{self._name} is wrapped by lora, so only layers.linear multiplies by it; "
+            "its array is W.merged()"
+        )
+
+
+def low_rank_steps(
+    *,
+    x: NDArray[Any],
+    A: NDArray[Any],
+    B: NDArray[Any],
+    H: NDArray[Any],
+    s: NDArray[Any],
+    grad_output: NDArray[Any],
+) -> list[Step]:
+    """The gradients of A and B by hand: ∂L/∂B = Hᵀ G, ∂L/∂A = s xᵀ G Bᵀ."""
+    rows, G, h = (t.reshape(-1, t.shape[-1]) for t in (x, grad_output, H))
+    formulas = {"B": r"H^\top \bar D", "A": r"s\, x^\top \bar D B^\top"}
+    gradients = {"B": h.T @ G, "A": s * rows.T @ (G @ B.T)}
+    return [Step(1, "low-rank product", r"D = H B,\quad H = s\, x A", formulas, gradients)]
+
+
+def lora(
+    model: Module,
+    rank: int,
+    alpha: float | None = None,
+    targets: str | Sequence[str] = "W_[QV]",
+    dropout: float = 0.0,
+    rng: Any = None,
+) -> Adapters:
+    """Give a model's matrices low-rank adapters, and train nothing else.
+
+    A matrix W is replaced by a LowRankWeight, whose product starts as that of W, bit for bit.
+
+    Args:
+        rank, alpha: of the adapters, which count s = α / rank; α is the rank unless given.
+        targets: patterns of paths, as `freeze` takes them: "attention.W_[QKVO]", "blocks.1", or "*"
+            for every W… that layers multiply by. Embeddings and recurrent cells have none.
+        dropout: of the adapters' inputs, in training.
+        rng: draws them; a Generator, a seed, or None for fresh entropy.
+    Returns: the adapters: to train, save, merge and take apart again.
+    Raises: ArgumentError, before anything is changed, for a model that has adapters, a rank above a
+        matrix's, a pattern that no matrix has, or a matrix tied to one that is not chosen.
+    Source: Hu et al. 2021, arXiv:2106.09685.
+
+    >>> from layers import MultiHeadAttention
+    >>> model = MultiHeadAttention(d_model=8, n_heads=2, rng=0)
+    >>> adapters = lora(model, rank=2, alpha=4, rng=0)
+    >>> [path for path, p in model.named_parameters() if p.requires_grad]
+    ['W_Q.A', 'W_Q.B', 'W_V.A', 'W_V.B']
+    >>> adapters.merge().model.W_Q.shape
+    (8, 8)
+    """
+    check_sizes("lora", rank=rank)
+    if any(isinstance(module, LowRankWeight) for module in model.modules()):
+        raise ArgumentError("lora: the model has adapters; merge them, or name all targets at once")
+    places = _matrices(model)
+    patterns = (targets,) if isinstance(targets, str) else tuple(targets)
+    chosen = named_by("lora", patterns, places)
+    held = {id(vars(places[path][0])[places[path][1]]) for path in chosen}
+    for path, (module, name) in places.items():
+        W = vars(module)[name]
+        if path not in chosen and id(W) in held:
+            raise ArgumentError(f"lora: {path} is the same matrix as a chosen one; choose it too")
+        if path in chosen and rank > min(W.shape):
+            raise ArgumentError(f"lora: rank must be at most that of {path} {W.shape}, got {rank}")
+    model.freeze()
+    made: dict[int, LowRankWeight] = {}
+    rng = np.random.default_rng(rng)
+    for path in chosen:
+        module, name = places[path]
+        W = vars(module)[name]
+        if id(W) not in made:
+            scale = rank if alpha is None else alpha
+            made[id(W)] = LowRankWeight(W, rank, scale, dropout, rng).train(module.training)
+        setattr(module, name, made[id(W)])
+    return Adapters(model)
+
+
+def _matrices(model: Module) -> dict[str, tuple[Module, str]]:
+    """By path, the layer and the attribute of each matrix that `layers.linear` multiplies by."""
+    return {
+        f"{path}.{name}".strip("."): (module, name)
+        for path, module in model.named_modules()
+        if not isinstance(module, Embedding | LowRankWeight)
+        for name, W in vars(module).items()
+        if name[0] in "WV" and isinstance(W, mg.Tensor | QuantizedWeight) and len(W.shape) == 2
+    }
+
+
+class Adapters:
+    """The low-rank adapters of a model that `lora` made: what is trained, and saved, of it.
+
+    `mg.save(path, adapters=adapters)` writes them alone, a small file, and `mg.load` puts them into
+    another copy of the model that was wrapped in the same way.
+
+    Attributes: model; weights, the LowRankWeights by path.
+    Raises: ArgumentError for a model without any.
+    """
+
+    def __init__(self, model: Module) -> None:
+        self.model = model
+        self.weights = {p: m for p, m in model.named_modules() if isinstance(m, LowRankWeight)}
+        self._places: list[tuple[Module, str, LowRankWeight]] = []  # while they are merged
+        if not self.weights:
+            raise ArgumentError("Adapters(model): it has none; call lora(model, rank) first")
+
+    def parameters(self) -> list[mg.Tensor]:
+        """What an optimizer takes."""
+        return [p for weight in self.weights.values() for p in (weight.A, weight.B)]
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """A copy of every A, B and s, by path."""
+        return {path: np.array(leaf.numpy()) for path, leaf in self._leaves().items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Write what `state_dict` gave; all fits, or nothing is written."""
+        write_state("Adapters", self._leaves(), state)
+
+    def _leaves(self) -> dict[str, mg.Tensor]:
+        parts = ((path, weight, name) for path, weight in self.weights.items() for name in "ABs")
+        return {f"{path}.{name}": vars(weight)[name] for path, weight, name in parts}
+
+    def merge(self) -> Self:
+        """Put W + s A B in each place: an ordinary model again, to run, to save, to export.
+
+        Its matrices are frozen (`model.unfreeze()` trains on). Returns this.
+        """
+        if self._places:
+            raise ArgumentError("merge: the adapters are merged already")
+        arrays = {id(weight): weight.merged() for weight in self.weights.values()}
+        merged = {key: mg.tensor(array) for key, array in arrays.items()}
+        self._places = [
+            (module, name, value)
+            for module in self.model.modules()
+            for name, value in vars(module).items()
+            if isinstance(value, LowRankWeight)
+        ]
+        for module, name, weight in self._places:
+            setattr(module, name, merged[id(weight)])
+        return self
+
+    def unmerge(self) -> Self:
+        """Put back what was there before `merge`, bit for bit. Returns this."""
+        if not self._places:
+            raise ArgumentError("unmerge: the adapters are not merged")
+        for module, name, weight in self._places:
+            setattr(module, name, weight)
+        self._places = []
+        return self

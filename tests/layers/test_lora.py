@@ -1,0 +1,267 @@
+"""Low-rank adapters: what they compute, train, merge into and save."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import (
+    Adapters,
+    LanguageModel,
+    Linear,
+    LowRankWeight,
+    Module,
+    MultiHeadAttention,
+    SelfAttention,
+    Sequential,
+    TransformerBlock,
+    lora,
+    quantize,
+)
+from minigrad.errors import ArgumentError, MinigradError
+from minigrad.optim import Adam
+
+TOKENS = np.array([[3, 1, 4, 1, 5, 9, 2]])
+
+
+def language_model(**options):
+    return LanguageModel(11, 8, 2, 2, rng=0, **options)
+
+
+def trained(model, adapters, steps=3):
+    """After a few steps, so that B is not zero."""
+    optimizer = Adam(adapters.parameters(), 0.05)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        mg.cross_entropy(model(TOKENS)[0, :-1], TOKENS[0, 1:]).backward()
+        optimizer.step()
+    return adapters
+
+
+@pytest.mark.parametrize(
+    ("targets", "count"),
+    [("W_[QV]", 4), ("attention.W_[QKVO]", 8), (["blocks.1"], 6), ("*", 12), (["W_Q", "W_1"], 4)],
+)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_step_0_is_the_base_bit_for_bit_and_only_adapters_are_trained(targets, count, dtype):
+    model = language_model(dtype=dtype)
+    before, old = model(TOKENS).numpy(), model.state_dict()
+    adapters = lora(model, rank=2, alpha=4, targets=targets, rng=0)
+    np.testing.assert_array_equal(model(TOKENS).numpy(), before)
+    wanted = [id(p) for p in adapters.parameters()]
+    assert wanted == [id(p) for p in model.parameters() if p.requires_grad]
+    assert len(wanted) == 2 * count
+    trained(model, adapters)
+    assert np.abs(model(TOKENS).numpy() - before).max() > 1e-3
+    new = {path.removesuffix(".W") if path[:-2] in adapters.weights else path: a
+           for path, a in model.state_dict().items()}  # fmt: skip
+    for path, array in old.items():
+        np.testing.assert_array_equal(new[path], array, err_msg=path)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-5)])
+def test_merged_equals_wrapped_and_is_an_ordinary_model(dtype, tolerance, tmp_path):
+    model = language_model(dtype=dtype)
+    names = {path: (a.shape, a.dtype) for path, a in model.state_dict().items()}
+    adapters = trained(model, lora(model, 3, alpha=6, targets="*", rng=0))
+    wrapped, state = model(TOKENS).numpy(), model.state_dict()
+    adapters.merge()
+    np.testing.assert_allclose(model(TOKENS).numpy(), wrapped, rtol=0, atol=tolerance)
+    assert {path: (a.shape, a.dtype) for path, a in model.state_dict().items()} == names
+    mg.save(tmp_path / "merged.npz", model=model)
+    plain = language_model(dtype=dtype)
+    mg.load(tmp_path / "merged.npz", model=plain)
+    np.testing.assert_array_equal(plain(TOKENS).numpy(), model(TOKENS).numpy())
+    adapters.unmerge()
+    for path, array in model.state_dict().items():
+        np.testing.assert_array_equal(array, state[path], err_msg=path)
+    for wrong, call in (("unmerge: .* not merged", adapters.unmerge),
+                        ("merged already", lambda: adapters.merge().merge())):  # fmt: skip
+        with pytest.raises(ArgumentError, match=wrong):
+            call()
+    assert adapters.unmerge().model is model
+
+
+def test_the_gradients_are_those_of_the_formula_by_hand_and_by_differences(rng):
+    """∂L/∂B = s (x A)ᵀ G, ∂L/∂A = s xᵀ G Bᵀ, ∂L/∂x = G Wᵀ + s G Bᵀ Aᵀ."""
+    layer = Linear(7, 5, rng=rng)
+    lora(layer, 3, alpha=2, targets="W", rng=rng)
+    W = layer.W
+    W.B.assign_(rng.normal(size=(3, 5)))
+    x, G = rng.normal(size=(2, 11, 7)), rng.normal(size=(2, 11, 5))
+    layer.forward(x)
+    dx = layer.backward(G)
+    A, B, s, rows, g = W.A.numpy(), W.B.numpy(), 2 / 3, x.reshape(-1, 7), G.reshape(-1, 5)
+    np.testing.assert_allclose(W.B.grad, s * (rows @ A).T @ g, rtol=1e-12)
+    np.testing.assert_allclose(W.A.grad, s * rows.T @ g @ B.T, rtol=1e-12)
+    np.testing.assert_allclose(dx, G @ (W.W.numpy() + s * A @ B).T, rtol=1e-12)
+    assert W.W.grad is None
+    assert layer.b.grad is None
+    x = mg.tensor(x, requires_grad=True)
+    mg.gradcheck(lambda x, A, B: layer(x), [x, W.A, W.B])
+
+
+def test_a_trace_names_the_adapters_and_holds_them_against_the_formula(tmp_path):
+    model = SelfAttention(7, 5, 3, rng=0)
+    lora(model, 2, alpha=3, targets="W_[QO]", rng=0).weights["W_Q"].B.assign_(np.ones((2, 5)))
+    x = mg.tensor(np.random.default_rng(1).normal(size=(2, 3, 7)), requires_grad=True)
+    with mg.trace() as t:
+        (model(x) ** 2).sum().backward()
+    checks = t.check()
+    assert [check.symbol for check in checks.measured] == ["B", "A", "B", "A"]
+    assert checks.ok
+    paths = {entry.path for entry in t.entries}
+    assert {f"self_attention/W_Q/{name}" for name in "ABHD"} <= paths
+    assert {f"self_attention/{name}" for name in ("W_Q", "Q", "A", "out")} <= paths
+    picture = t.draw(tmp_path / "g.svg").read_text()
+    assert "self_attention/W_Q/B" in picture
+
+
+def test_a_wrong_rule_of_the_formula_is_red(monkeypatch):
+    layer = Linear(7, 5, rng=0)
+    lora(layer, 2, targets="W", rng=0)
+    layer.W.B.assign_(np.ones((2, 5)))
+    layer.W.s.assign_(np.asarray(0.5))
+    real = mg.multiply
+
+    def twice(a, b):
+        return real(a, 2 * b.numpy())
+
+    with mg.trace() as t:
+        layer(np.ones((2, 7))).sum().backward()
+    assert t.check().ok
+    monkeypatch.setattr(mg, "multiply", twice)
+    with mg.trace() as t:
+        layer(np.ones((2, 7))).sum().backward()
+    assert t.check().first_wrong.symbol == "A"
+
+
+def test_dropout_is_on_the_adapters_input_and_in_training_alone():
+    layer = Linear(100, 3, use_bias=False, rng=0)
+    base = layer.W.numpy().copy()
+    lora(layer, 1, alpha=1, targets="W", dropout=0.5, rng=0)
+    layer.W.A.assign_(np.ones((100, 1)))
+    layer.W.B.assign_(np.ones((1, 3)))
+    x = np.eye(1, 100)
+    found = {round(float((layer(x).numpy() - x @ base)[0, 0]), 9) for _ in range(20)}
+    assert found == {0.0, 2.0}
+    layer.eval()
+    np.testing.assert_allclose(layer(x).numpy() - x @ base, 1.0)
+
+
+def test_adapters_are_saved_alone_with_their_scale(tmp_path):
+    model = language_model()
+    whole = mg.save(tmp_path / "whole.npz", model=model)
+    adapters = trained(model, lora(model, 1, alpha=8, rng=0))
+    path = mg.save(tmp_path / "adapters.npz", adapters=adapters)
+    assert path.stat().st_size < whole.stat().st_size / 2
+    other = language_model()
+    mg.load(path, adapters=lora(other, 1, alpha=1, rng=7))
+    np.testing.assert_array_equal(other(TOKENS).numpy(), model(TOKENS).numpy())
+    with pytest.raises(
+        ArgumentError, match=r"(?s)nothing was written, for Adapters.*W_O.A: missing"
+    ):
+        mg.load(path, adapters=lora(language_model(), 1, targets="W_[QVO]"))
+    with pytest.raises(ArgumentError, match=r"A: shape must be \(8, 2\), got \(8, 1\)"):
+        mg.load(path, adapters=lora(language_model(), 2))
+
+
+def test_a_compiled_step_trains_adapters_as_an_eager_one_does():
+    def run(compiled):
+        model = language_model()
+        adapters = lora(model, 2, alpha=4, rng=0)
+        optimizer = Adam(adapters.parameters(), 0.05)
+
+        def step(tokens):
+            optimizer.zero_grad()
+            loss = mg.cross_entropy(model(tokens)[0, :-1], tokens[0, 1:])
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step = mg.compile(step) if compiled else step
+        losses = [step(TOKENS).item() for _ in range(5)]
+        assert not compiled or step.reasons == []
+        return losses
+
+    np.testing.assert_allclose(run(True), run(False), rtol=1e-12)
+
+
+def test_a_model_with_adapters_is_watched_cast_copied_and_saved(tmp_path):
+    model = language_model()
+    adapters = lora(model, 2, alpha=4, rng=0)
+    with mg.watch(model) as flow:
+        trained(model, adapters, steps=2)
+    assert "W_Q/A" in flow.table()
+    twin = copy.deepcopy(model)
+    np.testing.assert_array_equal(twin(TOKENS).numpy(), model(TOKENS).numpy())
+    mg.load(mg.save(tmp_path / "run.npz", model=model), model=twin)
+    assert model.to(np.float32)(TOKENS).dtype == np.float32
+    merged = Adapters(twin).merge().model(TOKENS).numpy()
+    np.testing.assert_allclose(model(TOKENS).numpy(), merged, atol=1e-5)
+
+
+def test_a_matrix_shared_by_two_layers_has_one_adapter_and_stays_shared(rng):
+    model = Sequential(Linear(5, 5, rng=rng), mg.tanh, Linear(5, 5, rng=rng))
+    model[2].W = model[0].W
+    with pytest.raises(ArgumentError, match=r"layers.2.W is the same matrix as a chosen one"):
+        lora(model, 2, targets="layers.0")
+    adapters = lora(model, 2, targets="W", rng=rng)
+    assert model[0].W is model[2].W
+    assert list(adapters.weights) == ["layers.0.W"]
+    adapters.merge()
+    assert model[0].W is model[2].W
+    assert list(model.state_dict()) == ["layers.0.W", "layers.0.b", "layers.2.b"]
+
+
+def test_a_quantized_model_is_trained_through_adapters_of_full_precision(rng):
+    x = rng.normal(size=(2, 3, 8))
+    model = quantize(TransformerBlock(8, 2, rng=0), x)
+    before = model(x).numpy()
+    adapters = lora(model, 2, rng=0)
+    np.testing.assert_array_equal(model(x).numpy(), before)
+    optimizer = Adam(adapters.parameters(), 0.05)
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss = ((model(x) - 1.0) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.9 * losses[0]
+    with pytest.raises(ArgumentError, match="merge: W_Q is quantized"):
+        adapters.merge()
+
+
+class OwnProduct(Module):
+    def __init__(self):
+        self.W = mg.tensor(np.ones((3, 3)), requires_grad=True)
+
+    def forward(self, x):
+        return x @ self.W
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: lora(language_model(), 0), "rank must be an integer of at least 1"),
+        (lambda: lora(language_model(), 9), r"rank must be at most that of .*W_Q \(8, 8\), got 9"),
+        (lambda: lora(language_model(), 2, targets="embedding"), "no path has 'embedding'"),
+        (lambda: lora(language_model(), 2, targets=["W_Q", "what"]), "no path has 'what'"),
+        (lambda: lora(lora(language_model(), 2).model, 2), "the model has adapters"),
+        (lambda: Adapters(language_model()), r"call lora\(model, rank\) first"),
+        (lambda: lora(OwnProduct(), 2, targets="W").model(np.ones(3)), "only layers.linear"),
+    ],
+)
+def test_what_cannot_be_wrapped_is_refused(call, message):
+    with pytest.raises(MinigradError, match=message):
+        call()
+
+
+def test_nothing_is_changed_by_a_refused_call():
+    model = MultiHeadAttention(8, 2, rng=0)
+    with pytest.raises(ArgumentError):
+        lora(model, 2, targets=["W_Q", "what"])
+    assert all(p.requires_grad for p in model.parameters())
+    assert not any(isinstance(m, LowRankWeight) for m in model.modules())
