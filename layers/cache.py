@@ -165,14 +165,11 @@ class KVCache:
 
     def _put(self, *new: Any) -> tuple[Any, Any]:
         """Write one token of each row at its own column; returns the whole stores."""
-        one = [1] * (new[0].ndim - 1)
-        here = mg.tensor(
-            (self.columns()[:, None] == self.at.reshape(-1, *one)).astype(new[0].dtype)
-        )
-        put = [store + here * x for x, store in zip(new, self._leaves, strict=True)]
-        for store, x in zip(self._leaves, put, strict=True):
-            store.assign_(x)
-        return put[0], put[1]
+        rows = mg.mark_constant(np.arange(len(self.at)))
+        for x, store in zip(new, self._leaves, strict=True):
+            every = [slice(None)] * (x.ndim - 3)
+            store[(rows, *every, self.at[:, 0])] = x[..., 0, :]  # (B, ..., d)
+        return self._leaves[0], self._leaves[1]
 
     def columns(self) -> NDArray[Any]:
         """The positions of the keys that `append` returned."""

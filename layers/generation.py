@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ from minigrad.errors import ArgumentError, MissingDependencyError
 
 from .cache import KVCache
 from .linear import check_sizes
+from .module import Module
 
 __all__ = ["generate"]
 
 STOPPED = -1  # what stands for the token of a row that has stopped
+COLUMNS = 32  # caches have a multiple of it, so that prompts of nearly one length share a program
 
 
 def generate(
@@ -33,7 +36,8 @@ def generate(
     """The tokens that a model continues with, one by one as they are found.
 
     The prompt goes in one pass; then each token is one call on a cache of fixed size, compiled at
-    the first. The model is read as it is: call `model.eval()` before, if it drops out.
+    the first. Caches and program stay with the model, for the next call of that size. The model is
+    read as it is: call `model.eval()` before, if it drops out.
 
     Args:
         model: a LanguageModel, or any with its forward, and attention layers in `decoder.blocks`;
@@ -89,42 +93,71 @@ def _check(
 def _continued(
     model: Any, rows: Any, lengths: Any, max_new: int, draw: Draw, stop: Any
 ) -> Iterator[NDArray[Any]]:
-    longest = int(lengths.max())
-    padded = np.zeros((len(rows), longest), np.intp)
+    padded = np.zeros((len(rows), int(lengths.max())), np.intp)
     for row, given in zip(padded, rows, strict=True):
         row[: given.size] = given
-    caches = [
-        KVCache(window=block.attention.window, max_len=longest + max_new)
-        for block in model.decoder.blocks
-    ]
-
-    def step(token: Any, at: Any) -> Any:
-        for cache in caches:
-            cache.at = at
-        return model(token, cache=caches)
-
-    with mg.no_grad():
-        logits = model(padded, cache=caches).numpy()[np.arange(len(rows)), lengths - 1]
-    for cache in caches:
-        cache.crop(lengths)
-    running, compiled = np.ones(len(rows), dtype=bool), _compiled(step)
+    session = _session(model, len(rows), padded.shape[1] + max_new)
+    logits = session.read(padded, lengths)
+    running = np.ones(len(rows), dtype=bool)
     for k in range(max_new):
         token = np.where(running, draw(logits), STOPPED)
         yield token
         running = running & ~np.isin(token, stop)
         if k + 1 == max_new or not running.any():
-            return
+            break
         with mg.no_grad():
-            at = (lengths + k)[:, None]
-            logits = compiled(np.maximum(token, 0)[:, None], at).numpy()[:, 0]
+            given = np.maximum(token, 0).reshape(-1, 1), (lengths + k).reshape(-1, 1)
+            logits = session.step(*given).numpy()[:, 0]
+    if not getattr(session.step, "reasons", ()):
+        _leave(model, session)
 
 
-def _compiled(step: Any) -> Any:
-    """The step compiled; as it is where minigrad/fast is missing or off."""
-    try:
-        return mg.compile(step)
-    except MissingDependencyError:
-        return step
+def _session(model: Any, rows: int, columns: int) -> Session:
+    """The one that an earlier call left behind, if it is of the size that is needed; or a new one.
+
+    Nobody else has it until the call ends: two that take turns have one each.
+    """
+    size = rows, COLUMNS * -(-columns // COLUMNS), model.parameters()[0].dtype
+    kept: Session | None = getattr(model, "_session", None)
+    if kept is None or kept.size != size:
+        return Session(model, size)
+    _leave(model, None)
+    return kept
+
+
+def _leave(model: Any, session: Session | None) -> None:
+    """With the model; it is no change of the model that a compiled step should look into."""
+    if isinstance(model, Module):
+        object.__setattr__(model, "_session", session)
+
+
+class Session:
+    """Caches of a fixed size, and the step that is compiled over them."""
+
+    def __init__(self, model: Any, size: tuple[int, int, Any]) -> None:
+        self.model, self.size = model, size
+        blocks = model.decoder.blocks
+        caches = [KVCache(window=b.attention.window, max_len=size[1]) for b in blocks]
+
+        def step(token: Any, at: Any) -> Any:
+            for cache in caches:
+                cache.at = at
+            return model(token, cache=caches)
+
+        self.caches, self.step = caches, step  # type: Any, Any
+        with suppress(MissingDependencyError):  # where minigrad/fast is missing or off
+            self.step = mg.compile(step)
+
+    def read(self, padded: NDArray[Any], lengths: NDArray[Any]) -> NDArray[Any]:
+        """The logits of each row's last token, (B, V), once the caches have read the prompt."""
+        for cache in self.caches:
+            cache.at = cache.lengths = None
+        with mg.no_grad():
+            logits = self.model(padded, cache=self.caches).numpy()
+        for cache in self.caches:
+            cache.crop(lengths)
+            cache.lengths = None  # from now on `at` counts
+        return np.asarray(logits[np.arange(len(padded)), lengths - 1])
 
 
 class Draw:

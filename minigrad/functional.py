@@ -237,7 +237,7 @@ class _Recompute(Listener):
             "backward runs it again"
         )
 
-    def assigned(self, tensor: Tensor, array: Any) -> None:
+    def assigned(self, tensor: Tensor, array: Any, index: Any = ...) -> None:
         self.written.append(weakref.ref(tensor))
 
     def effect_ran(self, result: Any) -> None:

@@ -348,9 +348,10 @@ class Tensor:
                 "x[index] = value: tensors are not written in place while a graph is recorded; "
                 "build a new one with where(), or write to a leaf within no_grad()"
             )
-        new = np.array(self._data)
-        new[index] = _array(value)
-        self.assign_(new)
+        new = _array(value)
+        self._data[index] = new
+        writes.note(self._data, caller())
+        tell("assigned", self, new, index)
 
     # ------------------------------------------------------------------ as Python sees it
 

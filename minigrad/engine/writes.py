@@ -80,7 +80,8 @@ class _Writes:
     def note(self, array: Any, place: SourceLocation) -> None:
         owner = self._owner(array)
         key = id(owner)
-        forget = weakref.ref(owner, lambda _: self._by_owner.pop(key, None))
+        known = self._by_owner.get(key)
+        forget = known[0] if known else weakref.ref(owner, lambda _: self._by_owner.pop(key, None))
         self.latest = next_number()
         self._by_owner[key] = (forget, self.latest, place)
 

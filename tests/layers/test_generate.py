@@ -1,5 +1,7 @@
 """Tokens from a language model: against the whole sequence run anew for each, and drawn fairly."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 
@@ -60,6 +62,45 @@ def test_a_decoding_step_compiles_once(rng, monkeypatch):
     )
     list(generate(model, [3, 1], 20))
     assert len(calls) == 1 + 1 + 4  # the prompt, the step, and what checks calls 2, 4, 8 and 16
+
+
+@pytest.mark.needs_fast("it looks at the program")
+def test_angles_and_masks_are_made_once_for_all_layers(rng):
+    model = model_of("a window", rng)
+    list(generate(model, [3, 1], 4))
+    source = model._session.step.source
+    assert [source.count(f"np.{name}(") for name in ("cos", "sin", "where")] == [1, 1, 1]
+
+
+@pytest.mark.needs_fast("it counts programs")
+def test_a_later_call_of_the_same_size_takes_the_program_of_an_earlier_one(rng):
+    model = model_of("rotary, grouped", rng)
+    expected = {n: one_by_one(model, range(n), 5) for n in (3, 4)}
+    for n in (3, 4, 3):  # caches have room for a few more
+        assert list(generate(model, range(n), 5)) == expected[n]
+    step = model._session.step
+    assert (step.recordings, step.reasons, len(step.variants)) == (1, [], 1)
+    model.embedding.W.assign_(2 * model.embedding.W.numpy())
+    assert list(generate(model, range(3), 5)) == one_by_one(model, range(3), 5)
+    assert model._session.step is step
+
+
+def test_two_that_take_turns_do_not_disturb_each_other(rng):
+    model = model_of("rotary, grouped", rng)
+    list(generate(model, [3, 1, 4], 9))  # leaves caches behind, which one of both will take
+    both = zip(generate(model, [3, 1, 4], 9), generate(model, [1, 5, 9], 9), strict=True)
+    first, second = zip(*both, strict=True)
+    assert list(first) == one_by_one(model, [3, 1, 4], 9)
+    assert list(second) == one_by_one(model, [1, 5, 9], 9)
+
+
+def test_a_copy_of_a_model_generates_by_itself(rng):
+    model = model_of("learned positions", rng)
+    expected = list(generate(model, [3, 1], 5))
+    copied = deepcopy(model)
+    for parameter in model.parameters():
+        parameter.assign_(0 * parameter.numpy())
+    assert list(generate(copied, [3, 1], 5)) == expected
 
 
 @pytest.mark.needs_fast("it compiles a step")

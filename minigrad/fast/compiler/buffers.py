@@ -39,6 +39,7 @@ class Buffers:
         self._free: dict[Any, list[int]] = {}  # slots, by kind, phase and bytes
         self._slots = 0
         self.laid_out: set[int] = set()  # roots that lie as some kernel's result does
+        self.over: dict[int, Value] = {}  # what a value is written over, as its step reads it
         self._moments = self._find_moments()
         self._find_last()
         self._assign()
@@ -87,8 +88,9 @@ class Buffers:
                 kind = self._kind(step, out, phase)
                 over = self._over(step, out, kind, i) if kind != "fresh" else None
                 if over is not None:
-                    taken.add(id(over))
-                    slot = self.arrays[id(over)].slot
+                    taken.add(id(root(over)))
+                    slot = self.arrays[id(root(over))].slot
+                    self.over[id(out)] = over
                 else:
                     free = self._free.get((kind, kind == "own" and phase, nbytes(out)))
                     self._slots += not free
@@ -124,10 +126,11 @@ class Buffers:
         return id(out) in self.laid_out
 
     def _over(self, step: Step, out: Value, kind: str, i: int) -> Value | None:
-        """The root that an elementwise step may write over: ours, whole, of the same form, and not
-        read again.
+        """What an elementwise step may write over: ours, whole, of the same form, and not read
+        again. NumPy takes longer over a single entry, which it copies first.
         """
-        if step.kind != "elementwise" or (kind == "fixed") == bool(self._phase(step)):
+        parted = kind != "fixed"
+        if step.kind != "elementwise" or parted != bool(self._phase(step)) or nbytes(out) <= 8:
             return None
         for value in step.reads():
             base = root(value)
@@ -140,5 +143,5 @@ class Buffers:
                 alike = alike and self.partition.axis(value) == self.partition.axis(out)
             alone = all(v is value or root(v) is not base for v in step.reads())
             if alike and alone and id(base) not in self._pinned:
-                return base
+                return value
         return None

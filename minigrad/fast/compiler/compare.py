@@ -12,10 +12,11 @@ RELATIVE = {2: 2e-2, 4: 1e-3, 8: 1e-8}  # of the largest entry, by bytes of a re
 ULPS = 256  # of the scale of what was summed
 
 
-def difference(found: Any, wanted: Any, scale: float = 0.0) -> str:
+def difference(found: Any, wanted: Any, scale: float = 0.0, of: Any = None) -> str:
     """How two arrays differ by more than rounding, "" if they do not.
 
     A sum that cancels holds nothing but the rounding of its terms: `scale` is the size of these.
+    `of` is the dtype that the numbers come from, where they are no more precise than that.
 
     >>> difference(np.array([1.0, 2.0]), np.array([1.0, 2.0 + 1e-15]))
     ''
@@ -35,8 +36,8 @@ def difference(found: Any, wanted: Any, scale: float = 0.0) -> str:
         apart = np.where(alike, 0.0, np.abs(found - wanted))  # infinite where only one is NaN
         most = float(np.nan_to_num(apart, nan=np.inf, posinf=np.inf).max(initial=0.0))
         largest = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
-    bytes_ = wanted.dtype.itemsize // (2 if kind == "c" else 1)
-    allowed = RELATIVE.get(bytes_, 1e-8) * largest
-    if most <= allowed + ULPS * float(np.finfo(wanted.dtype).eps) * scale:
+    precision = np.finfo(wanted.dtype if of is None else of)
+    allowed = RELATIVE.get(precision.bits // 8, 1e-8) * largest
+    if most <= allowed + ULPS * float(precision.eps) * scale:
         return ""
     return f"by up to {most:.2g}, where the largest entry is {largest:.2g}"

@@ -43,9 +43,9 @@ def _clear(writer: Terms, step: Step) -> None:
 
 
 def _assign(writer: Terms, step: Step) -> None:
-    target, value = (writer.text(v) for v in step.args[2:])
+    target, value = (writer.text(v) for v in step.args[2:4])
     noted = writer.names.bind(_noting(writer.where), "written")
-    writer.whole += [f"{target}[...] = {value}", f"{noted}({target})"]
+    writer.whole += [f"{target}[{writer.index(step.args[4])}] = {value}", f"{noted}({target})"]
 
 
 def _update(writer: Terms, step: Step) -> None:

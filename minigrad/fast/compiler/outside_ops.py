@@ -89,9 +89,11 @@ class OutsideOps(Watcher):
         plain(out)[...] = made.a
         return out
 
-    def assign(self, tensor: Any, value: Value, new: Value) -> None:
-        """A leaf's array is overwritten."""
-        args = tensor, self.values.placed(tensor), value, new
+    def assign(self, tensor: Any, value: Value, new: Value, index: Any = ...) -> None:
+        """A leaf's array is overwritten, or its entries at an index."""
+        of = self.values.value_of
+        index = substitute(index, lambda part: of(part) if isinstance(part, np.ndarray) else part)
+        args = tensor, self.values.placed(tensor), value, new, index
         self.program.write(Step("assign", "assign", None, args))
 
     def asked(self, array: Any) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 __all__ = [
     "EFFECTS",
     "SMALL",
+    "SMALL_BYTES",
     "Known",
     "Program",
     "Step",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 EFFECTS = ("grad", "clear", "assign", "update")  # kinds of steps that write what is outside
+SMALL_BYTES = 1 << 13  # of arrays that are compared by what they hold
 SMALL = 1024  # entries up to which a call costs more than what it computes
 
 
@@ -116,7 +118,7 @@ class Program:
         self.op = self.path = ""
         self.keeps: list[tuple[Any, str, Value]] = []
         self.once = self.wrote = False
-        self._constants: dict[int, Value] = {}
+        self._constants: dict[Any, Value] = {}
         self._made: dict[Any, list[Value]] = {}
 
     def add(self, step: Step, *made: tuple[tuple[int, ...], Any]) -> list[Value]:
@@ -134,11 +136,13 @@ class Program:
         return step.outs
 
     def write(self, step: Step) -> None:
-        """Append a step that writes to what is outside: what was read before is read anew."""
+        """Append a step that writes to what is outside: what was read of it is read anew."""
         self.steps.append(step)
         if step.kind in ("assign", "update"):
             self.wrote = True
-            self._made.clear()
+            written = step.args[2].dtype if step.kind == "assign" else None
+            made = self._made.items()
+            self._made = {k: outs for k, outs in made if not _is_stale(outs[0].what, written)}
 
     def forget(self, count: int) -> None:
         """Take back all but so many steps."""
@@ -147,10 +151,12 @@ class Program:
         del self.steps[count:]
 
     def constant(self, array: Any) -> Value:
-        """An array that is the same at every call."""
-        known = self._constants.get(id(array))
+        """An array that is the same at every call; of small ones that are equal, the first."""
+        small = array.nbytes <= SMALL_BYTES and not array.dtype.hasobject
+        key = (array.shape, array.strides, array.dtype, array.tobytes()) if small else id(array)
+        known = self._constants.get(key)
         if known is None:
-            known = self._constants[id(array)] = Value("constant", array, array.shape, array.dtype)
+            known = self._constants[key] = Value("constant", array, array.shape, array.dtype)
             known.strides = array.strides
         return known
 
@@ -159,6 +165,13 @@ class Program:
         found = [x.value if x.__class__ is Wrapped else x for x in flat(self.result)]
         found += [value for _, _, value in self.keeps]
         return [v for v in found if v.__class__ is Value]
+
+
+def _is_stale(step: Step, written: Any) -> bool:
+    """Whether what a step computed is of memory from outside that may have been written since."""
+    bases = [root(value) for value in step.reads()]
+    outside = [base.dtype for base in bases if base.kind not in ("step", "constant")]
+    return step.kind != "view" and (written is None or written in outside)
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,7 +228,8 @@ class Recorder(OutsideOps, Listener):
         if isinstance(data, list | tuple) and any(isinstance(x, np.ndarray) for x in flat(data)):
             self.refuse("a tensor is made of a list of arrays", "stack them: mg.stack")
         if isinstance(data, np.ndarray):
-            step = Step("copy", "copy", np.array, (self.values.value_of(data),))
+            value = self.values.value_of(data)
+            step = Step("copy", "copy", np.array, (value,), key=("copy", id(value)))
             (value,) = self.program.add(step, (array.shape, array.dtype))
             self.values.know(array, value)
         else:
@@ -247,16 +248,16 @@ class Recorder(OutsideOps, Listener):
         self.values.know(watched, self.values.value_of(tensor))
         return watched
 
-    def assigned(self, tensor: Tensor, array: Any) -> None:
+    def assigned(self, tensor: Tensor, array: Any, index: Any = ...) -> None:
         if self.reason is not None:
             return
         value = self.values.value_of(tensor)
         if value.kind not in ("leaf", "argument"):
             self.refuse("assign_ writes a tensor made within the step", "make a new one")
-        elif self.values.known(array) is not value:
+        elif index is not ... or self.values.known(array) is not value:
             if np.may_share_memory(array, tensor._data):
                 self.refuse("a tensor is written in part", "assign_ all of it")
-            self.assign(tensor, value, self.values.value_of(array))
+            self.assign(tensor, value, self.values.value_of(array), index)
 
     def setting_read(self, owner: Any, name: str, value: Any) -> None:
         """An attribute of an optimizer or a schedule was read."""
@@ -374,7 +375,10 @@ def _agree(results: list[Any], wanted: tuple[Any, ...], given: Any) -> bool:
     inputs = [s.a for s in flat(given) if s.__class__ is Symbol and s.a.dtype.kind in "fc"]
     with np.errstate(all="ignore"):
         terms = max((float(np.abs(x).max(initial=0.0)) * x.size for x in inputs), default=0.0)
-    return not any(difference(found, array, terms / max(array.size, 1)) for found, array in apart)
+    of = min((x.dtype for x in inputs), key=lambda dtype: np.finfo(dtype).bits, default=None)
+    return not any(
+        difference(found, array, terms / max(array.size, 1), of) for found, array in apart
+    )
 
 
 def _value(item: Any) -> Any:

@@ -16,7 +16,7 @@ from .effects import write_effect, write_result
 from .names import comment
 from .partition import Partition
 from .parts import LARGE, Parts
-from .program import SMALL, Program, Step, Value, nbytes
+from .program import SMALL, Program, Step, Value, contiguous, is_whole, nbytes
 from .terms import Terms, shape_comment
 
 __all__ = ["write"]
@@ -114,7 +114,7 @@ class Writer(Terms):
         matrices = all(len(shape) <= 2 for shape in (*read, out.shape))
         gapless, small = self._is_gapless(out), prod(out.shape) <= SMALL
         if step.kind == "matmul" and matrices and (gapless or small):
-            if max(map(prod, read)) <= COPIED or min(map(len, read)) < 2:
+            if all(map(_is_dense, step.reads())) or max(map(prod, read)) <= COPIED:
                 made = f"{given[0]}.dot({given[1]})"
         if step.text == "spread":
             made = f"{target}[...] = {given[0]}"
@@ -137,7 +137,7 @@ class Writer(Terms):
         (source,), out = step.reads(), step.out
         text = self._arguments(step)[0]
         if step.text == "getitem":  # of a single entry
-            text = f"{text}[{self._index(step.args[1])}]"
+            text = f"{text}[{self.index(step.args[1])}]"
         target = self._target(out)
         if target is None:
             shaped = f".reshape({out.shape})" if step.text == "reshape" else ""
@@ -154,7 +154,7 @@ class Writer(Terms):
         shape = self._cut(out, self._axis(out))
         name = self._bind(step, f"np.zeros({shape}, {self.dtype(out.dtype)})")
         if step.kind == "put":
-            self.lines.append(f"{name}[{self._index(step.args[1])}] = {x}")
+            self.lines.append(f"{name}[{self.index(step.args[1])}] = {x}")
         else:
             rows = names_rows(step.args[1], out, step.args[0])
             add = self.names.bind(add_rows, "add_rows") if rows else "np.add.at"
@@ -203,6 +203,15 @@ class Writer(Terms):
         for value in self._sums:
             self._known[id(value), None] = self.names.of(value)
         self.part, self._sums, self.phase, self.path = [], [], 0, ""
+
+
+def _is_dense(value: Value) -> bool:
+    """Whether its entries lie without gaps, in rows or in columns: as BLAS takes them."""
+    return (
+        len(value.shape) < 2
+        or is_whole(value)
+        or value.strides == contiguous(value.shape[::-1], value.dtype)[::-1]
+    )
 
 
 def _call(function: str, arguments: list[str]) -> str:

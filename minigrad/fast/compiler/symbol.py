@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -326,10 +327,16 @@ def _first(x: Any, ndim: int) -> Any:
 
 
 def _spread(x: Any, shape: tuple[int, ...]) -> Any:
-    """x + b = x + [b … b]: ufuncs of few entries take half the time where all of them lie alike."""
+    """x + b = x + [b … b]: ufuncs of few entries take half the time where all of them lie alike,
+    or where one is a number without axes.
+    """
     if x.__class__ is np.ndarray and x.size > 1 and x.shape != shape:
         return np.array(np.broadcast_to(x, shape))
-    if x.__class__ is not Symbol or x.size == 1 or (x.shape == shape and is_whole(x.value)):
+    if x.__class__ is not Symbol:
+        return x
+    if x.shape != shape and x.size in (1, prod(shape)):
+        return x.reshape(shape if x.size == prod(shape) else ())
+    if not x.shape or (x.shape == shape and is_whole(x.value)):
         return x
     return apply("elementwise", "spread", np.broadcast_to, (x, shape))
 
@@ -404,5 +411,5 @@ def _key(item: Any) -> Any:
         return item.__class__, *map(_key, item)
     if isinstance(item, dict):
         return tuple((k, _key(v)) for k, v in item.items())
-    plain = isinstance(item, bool | int | float | complex | str | slice | np.dtype)
+    plain = isinstance(item, bool | int | float | complex | str | slice | np.dtype | np.generic)
     return item.__class__, repr(item) if plain else id(item)

@@ -92,6 +92,8 @@ class Terms:
     def _allocated(self, value: Value) -> str:
         """Memory for a value: a buffer's, that of another that is not read any more, or new."""
         kind, slot = self.buffers.arrays[id(value)]
+        if id(value) in self.buffers.over:  # the very array: NumPy looks whether others overlap
+            return self.text(self.buffers.over[id(value)])
         made = f"np.empty({value.shape}, {self.dtype(value.dtype)})"
         if kind == "fresh":
             if nbytes(value) >= LARGE:
@@ -116,6 +118,8 @@ class Terms:
             rows = "rows" if k == 1 else f"{k} * low : {k} * high"
             made = f"{self.text(value)}[{':, ' * axis}{rows}]"
             name = self.names.fresh(f"{name}_part")
+        elif id(value) in self.buffers.over:
+            made = self.text(self.buffers.over[id(value)], axis)
         elif value is base:
             slot = self.buffers.arrays[id(value)].slot
             made = f"own({slot}, {shape}, {self.dtype(value.dtype)})"
@@ -138,7 +142,7 @@ class Terms:
         """A view of this shape as an expression."""
         kind = step.text
         if kind == "getitem":
-            return f"{base}[{self._index(step.args[1])}]"
+            return f"{base}[{self.index(step.args[1])}]"
         if kind == "broadcast_to":
             return f"np.broadcast_to({base}, {shape})"
         if kind == "reshape":
@@ -168,8 +172,8 @@ class Terms:
             if item.__class__ in (tuple, list):
                 inner = ", ".join(map(written, item))
                 return f"({inner}{',' * (len(item) == 1)})"
-            if item.__class__ in (int, float) and dtype is not None:
-                return self._number(item, dtype)
+            if dtype is not None and item.__class__ in (int, float, np.float32, np.float64):
+                return self._number(item, getattr(item, "dtype", dtype))
             return self.value(item)
 
         given = [*map(written, step.args)]
@@ -192,7 +196,8 @@ class Terms:
             return f"[{', '.join(map(self.value, item))}]"
         return self.names.bind(item, type(item).__name__)
 
-    def _index(self, index: Any) -> str:
+    def index(self, index: Any) -> str:
+        """What stands between the brackets."""
         shown = []
         for part in index if isinstance(index, tuple) else (index,):
             if part.__class__ is slice:

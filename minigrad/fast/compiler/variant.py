@@ -12,11 +12,10 @@ from ...engine.tensor import Tensor
 from .arguments import Arguments
 from .dependencies import Dependencies
 from .gradients import form
+from .program import SMALL_BYTES
 from .record import Recorder
 
 __all__ = ["Variant", "small_bytes"]
-
-SMALL_BYTES = 1 << 13
 
 _READY = """
 def is_ready(given):

@@ -364,6 +364,45 @@ def test_assign_after_backward_is_part_of_the_program():
     np.testing.assert_allclose(results[:3], results[3:], rtol=1e-12)
 
 
+@pytest.mark.parametrize("view", [False, True], ids=["whole", "transposed"])
+def test_rows_written_into_a_tensor_are_part_of_the_program(view):
+    results, rows = [], np.arange(3)
+    for wrap in (lambda f: f, mg.compile):
+        store = mg.tensor(np.zeros((3, 5, 2)), name="store")
+
+        def step(x, at, store=store):
+            with mg.no_grad():
+                before = mg.exp(store) + at[:, None, None]
+                store[rows, at] = x * 2.0
+                store[:, 4] = x[0]
+                seen = mg.exp(mg.swapaxes(store, 1, 2) if view else store)
+                return before, seen, mg.tanh(mg.astype(mg.tensor(at), "float64"))
+
+        run = wrap(step)
+        for n in range(5):
+            found = run(np.full((3, 2), n + 1.0), (rows + n) % 4)
+            results.append([np.array(x.numpy()) for x in found] + [np.array(store.numpy())])
+    assert (run.reasons, len(run.variants)) == ([], 1)
+    for eager, compiled in zip(results[:5], results[5:], strict=True):
+        for one, other in zip(eager, compiled, strict=True):
+            np.testing.assert_allclose(other, one, rtol=1e-12)
+
+
+def test_backward_refuses_what_a_compiled_step_wrote_into():
+    w, x = leaf(5), np.ones(2)
+
+    @mg.compile
+    def step(x):
+        with mg.no_grad():
+            w[:2] = x
+
+    step(x)
+    loss = mg.sum(w * w)
+    step(x + 1)
+    with pytest.raises(mg.errors.OverwrittenError, match="overwritten"):
+        loss.backward()
+
+
 OPTIMISERS = {
     "sgd": lambda ps: SGD(ps, lr=0.1),
     "momentum": lambda ps: SGD(ps, lr=0.1, momentum=0.9, weight_decay=0.01),
