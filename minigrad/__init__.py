@@ -138,6 +138,7 @@ if TYPE_CHECKING:
     from .check import compare, gradcheck
     from .fast.compiler import compile
     from .fast.tiles import tiled_attention as tiled_attention
+    from .interventions import ablate, record, replace
     from .saving import load, save
     from .views.notebook import module_bundle as module_bundle
     from .views.progress import progress
@@ -149,6 +150,7 @@ __all__ = [
     "Op",
     "Tensor",
     "Trace",
+    "ablate",
     "abs",
     "add",
     "anomaly",
@@ -234,9 +236,11 @@ __all__ = [
     "prod",
     "progress",
     "ravel",
+    "record",
     "registry",
     "relu",
     "repeat",
+    "replace",
     "reshape",
     "rms_norm",
     "rnn",
@@ -290,6 +294,7 @@ __getattr__, __dir__ = lazy_imports(
     {
         "check": "compare gradcheck",
         "data": "",
+        "interventions": "ablate record replace",
         "optim": "",
         "saving": "load save",
         "views.notebook": "module_bundle",

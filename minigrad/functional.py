@@ -101,6 +101,7 @@ def _call(call: str, f: Callable[..., Any], leaves: list[Tensor]) -> Tensor:
         output = f(*leaves)
     if not isinstance(output, Tensor):
         raise GradientError(f"{call}: f must return a Tensor, got {type(output).__name__}")
+    tell("using", (output,))
     return output
 
 
@@ -293,7 +294,8 @@ class _Recompute(Listener):
         try:
             for generator, state in self.states:
                 generator.bit_generator.state = state
-            with within(Context(True, self.context.scope, (second,))):
+            changing = [other for other in self.context.listeners if other.changes_values]
+            with within(Context(True, self.context.scope, (second, *changing))):
                 result = _sums(self.f(*self.inputs))
         finally:
             for (generator, _), state in zip(self.states, now, strict=True):

@@ -37,10 +37,13 @@ class Listener:
     Further events, of which few need to hear, are told by name (see `tell`): one that records
     programs has methods `read`, `made`, `assigned` and the like.
 
-    Attributes: shows_inputs: whether it wants the gradients of inputs that nobody else asks for.
+    Attributes:
+        shows_inputs: whether it wants the gradients of inputs that nobody else asks for.
+        changes_values: whether it puts other values into a run, and so into its second run too.
     """
 
     shows_inputs = True
+    changes_values = False
 
     def enter(self, op: Any, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
         """An op is about to run."""

@@ -84,6 +84,7 @@ class Op:
     """
 
     fast: Any  # declares an overlay; minigrad/fast attaches it
+    hides = ""  # in words, how to see the steps that it takes within
 
     def __init__(
         self,

@@ -68,6 +68,8 @@ class Tensor:
     def __apply__(op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Tensor:
         """Run `op`, and record a node if an input needs a gradient."""
         context = current()
+        if context.listeners:
+            tell("using", inputs)
         recording, key, arrays, edges = context.recording, 1, [], []
         for value in inputs:
             key *= 4
@@ -243,6 +245,7 @@ class Tensor:
 
     def detach(self) -> Tensor:
         """The same array, cut from the graph: no gradient flows back through the result."""
+        tell("using", (self,))
         cut = Tensor(self._data)
         cut._name = self.name
         return cut
@@ -314,6 +317,7 @@ class Tensor:
         Raises: ShapeError or DTypeError unless shape and dtype are this tensor's; GradientError on
             a computed tensor.
         """
+        tell("using", (array,))
         new = array._data if isinstance(array, Tensor) else np.asarray(array)
         if self._node is not None:
             raise GradientError(
@@ -341,6 +345,17 @@ class Tensor:
             self._data, self.grad = self._data.astype(dtype), None
             self._shape, self._dtype = self._data.shape, self._data.dtype
         return self
+
+    def _become(self, other: Tensor) -> None:
+        """Be, in name and for all who hold it, what another op gave."""
+        name, node = self.name, self._node
+        self._data, self._node, self._needs = other._data, other._node, other._needs
+        if node is not None:
+            if self._node is not None:
+                self._node.hooks, node.hooks = node.hooks, None
+            node.name = None
+        if name is not None:
+            self.named(name)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if self._node is not None or current().recording:
@@ -482,6 +497,7 @@ def _first(data: Any) -> Any:
 
 def seed_of(call: str, output: Tensor, gradient: Any) -> Any:
     """The gradient that starts a backward pass, checked; a Tensor only if one was given."""
+    tell("using", (output,))
     if not isinstance(output, Tensor) or not output._needs:
         raise GradientError(
             f"{call}: the output requires no gradient: nothing it depends on has requires_grad=True"
@@ -529,6 +545,7 @@ def _array(value: Any) -> Any:
 
 def _seen(tensor: Tensor, whole: bool = False) -> Any:
     """A tensor's array, for someone outside the graph; whoever listens hears of it."""
+    tell("using", (tensor,))
     for other in tell("read", tensor, tensor._data, whole):
         return other
     return tensor._data

@@ -13,10 +13,8 @@ from . import composed
 
 __all__ = ["array_function", "array_ufunc"]
 
-_QUESTIONS = {
-    np.shape, np.ndim, np.size, np.result_type, np.iscomplexobj, np.isrealobj, np.allclose,
-    np.array_equal,
-}  # fmt: skip
+_FORMS = {np.shape, np.ndim, np.size, np.result_type, np.iscomplexobj, np.isrealobj}
+_QUESTIONS = {np.allclose, np.array_equal}
 _OTHER_NAMES = {"absolute": "abs", "amax": "max", "amin": "min", "permute_dims": "transpose"}
 
 
@@ -32,6 +30,8 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
 
 def array_function(self: Tensor, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """A NumPy function on a Tensor is the op of its name: `np.sum(x, axis=0)` records `sum`."""
+    if function in _FORMS:  # whatever the entries
+        return function(*[getattr(x, "_data", x) for x in args], **kwargs)
     if function in _QUESTIONS:
         return function(*map(_array, args), **kwargs)
     found = _op_like(function)

@@ -69,6 +69,7 @@ class Recorder(Listener):
         self._from: dict[int, list[Edge]] = {}
         self._calls: dict[int, Invocation] = {}
         self._contexts: dict[int, tuple[Context, tuple[int, ...]]] = {}
+        self._replaced: set[str] = set()  # scopes whose hand-derived steps no longer hold
         self._entered: Counter[Any] = Counter()  # how often each scope was, within one call
         self._given_memory: set[int] = set()  # of leaves, which someone may overwrite
         self._written = writes.latest
@@ -290,6 +291,20 @@ class Recorder(Listener):
             if edge.input in parts:
                 edge.contribution = self._sum(edge.contribution, parts[edge.input])
 
+    def resumed(self, context: Context, made: Context) -> None:
+        """What runs in one context belongs to the call in which another was."""
+        self._contexts[id(context)] = context, self._calls_within(made)
+
+    def replaced(self, tensor: Tensor, new: Tensor) -> None:
+        """Another value bears a tensor's name from here on, and stands where it stood."""
+        before, known = self._find(tensor), self._ids[new.node or id(new)]
+        if before is not None:
+            self._owners[before] = self.entries[before].name = None
+            self._replaced.add(self.entries[before].scope)
+        self._arrays.append(tensor)
+        self._ids[id(tensor)] = known
+        self._owners[known] = tensor
+
     def call_of(self, entry: Entry) -> Invocation | None:
         """What can run an op of the record again, if that was kept."""
         return self._calls.get(entry.id)
@@ -332,9 +347,9 @@ class Recorder(Listener):
             self.entries[known].kind = "input"
 
     def expect_gradients(self, steps: Callable[..., Any], symbols: dict[str, Any]) -> None:
-        if self.keep == "summaries":  # a formula needs arrays
-            return
         scope = current().scope
+        if self.keep == "summaries" or scope in self._replaced:  # a formula needs arrays
+            return
         first = max((e.last for e in self._expectations if e.scope == scope), default=0)
         self._settle()
         known = {e.name: e.id for e in self.entries[first:] if e.name and e.scope == scope}

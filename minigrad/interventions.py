@@ -1,0 +1,306 @@
+"""Reaching into a run by path: other values in place of its tensors, or a look at what passes.
+
+A tensor is met when it is used for the first time, since by then it has its name: by an op, by a
+backward, or by whoever reads its entries. What is put in its place is computed by ordinary ops, in
+the scope in which the tensor was made; so gradients, traces and checks need know nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from .engine.context import Change, Context, Listener, current, listen, tell
+from .engine.errors import ArgumentError, DTypeError, ShapeError
+from .engine.op import Op
+from .engine.tensor import Tensor
+from .ops import astype, broadcast_to, ravel, take, where
+from .recording.paths import is_pattern, matches, nearest
+
+__all__ = ["Met", "Record", "Replacement", "ablate", "record", "replace"]
+
+MEAN = object()  # of the examples, as a value
+
+
+class _At(Change):
+    """Within, the surroundings are those in which a tensor was made; no intervention acts there."""
+
+    __slots__ = ("made",)
+
+    def __init__(self, made: Context) -> None:
+        self.made = made
+
+    def _changed(self, now: Context) -> Context:
+        heard = tuple(x for x in now.listeners if not isinstance(x, _ByPath))
+        changed = Context(self.made.recording, self.made.scope, heard, now)
+        tell("resumed", changed, self.made)
+        return changed
+
+
+class _ByPath(Listener):
+    """Meets the tensors of a run that a path names, within `with`."""
+
+    shows_inputs = False
+
+    def __init__(self, call: str, path: str) -> None:
+        if not isinstance(path, str) or not path:
+            raise ArgumentError(f"{call}(path): a path is a non-empty string, got {path!r}")
+        self.path, self.said = path, f"{call}({path!r})"
+        self._listening: listen | None = None
+
+    def __enter__(self) -> Self:
+        if self._listening is not None:
+            raise ArgumentError(f"{self.said}: it is entered already; make another")
+        tell("refuse", f"{self.said} is used within the step", "use it around the step")
+        self._unused: dict[int, tuple[Tensor, Context, Op]] = {}  # and alive, so that no id returns
+        self._counts: Counter[str] = Counter()  # of paths that were met
+        self._others: dict[str, str] = {}  # paths of this run, and what their ops hide
+        self._last: Context | None = None  # the call in which one was met
+        self._listening = listen(self)
+        self._listening.__enter__()
+        return self
+
+    def __exit__(self, kind: Any, *exception: object) -> None:
+        try:
+            if kind is None:
+                self.using([tensor for tensor, *_ in self._unused.values()])
+        finally:
+            listening, self._listening = self._listening, None
+            listening.__exit__()  # type: ignore[union-attr]
+        if kind is None:
+            self._refuse_unmet()
+
+    def _refuse_unmet(self) -> None:
+        if not self._counts:
+            hidden = next((f"; {why}" for why in self._others.values() if why), "")
+            why = nearest(self.path, self._others) if self._others else "; no op ran within"
+            raise ArgumentError(f"{self.said}: no tensor of the run has this path{why}{hidden}")
+
+    def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
+        self._unused[id(output)] = output, current(), op
+
+    def using(self, values: Any) -> None:
+        for value in values:
+            known = self._unused.pop(id(value), None)
+            if known is not None:
+                self._name_is_final(*known)
+
+    def _name_is_final(self, tensor: Tensor, made: Context, op: Op) -> None:
+        name = tensor.name or op.name
+        path = f"{made.scope}/{name}" if made.scope else name
+        if matches(self.path, path):
+            self.meet(tensor, path, made)
+            self._counts[path] += 1
+        else:
+            self._others[path] = op.hides
+
+    def meet(self, tensor: Tensor, path: str, made: Context) -> None:
+        raise NotImplementedError
+
+
+# ---------------------------------------------------------------- other values
+
+
+class Replacement(_ByPath):
+    """Within, other values stand where the run made the tensors of a path; see `replace`."""
+
+    changes_values = True
+
+    def __init__(
+        self, call: str, path: str, value: Any, index: Any = None, which: int | None = None
+    ) -> None:
+        super().__init__(call, path)
+        self.value, self.index, self.which = value, index, which
+
+    def meet(self, tensor: Tensor, path: str, made: Context) -> None:
+        self._refuse_second(path, made)
+        if self.which not in (None, self._counts[path]):
+            return
+        with _At(made):
+            new = self._instead(tensor)
+        if new is not None:
+            tell("replaced", tensor, new)
+            tensor._become(new)
+
+    def _refuse_unmet(self) -> None:
+        super()._refuse_unmet()
+        met = max(self._counts.values())
+        if self.which is not None and not 0 <= self.which < met:
+            raise ArgumentError(f"{self.said}: call={self.which}, but it was met {met} times")
+
+    def _refuse_second(self, path: str, made: Context) -> None:
+        """Raise ArgumentError where a path that is no pattern means two tensors."""
+        if is_pattern(self.path) or self.which is not None:
+            return
+        while made.outer is not None and made.outer.scope == made.scope:
+            made = made.outer
+        if self._counts and path not in self._counts:
+            raise ArgumentError(
+                f"{self.said}: the run has {next(iter(self._counts))} and {path}; write more of "
+                f"the path, or '*/{self.path}' for all of them"
+            )
+        if made.scope and made is self._last:
+            raise ArgumentError(
+                f"{self.said}: two tensors of one call of {made.scope} have this path; "
+                "say which: call=0 is the first"
+            )
+        self._last = made
+
+    def _instead(self, tensor: Tensor) -> Tensor | None:
+        part: Tensor = tensor if self.index is None else tensor[self.index]
+        value = self.value(part) if callable(self.value) else self.value
+        if value is None or value is part:
+            return None
+        if value is MEAN:
+            value = self._mean(tensor)
+        new: Tensor = broadcast_to(self._fitted(value, part), part.shape)
+        if self.index is None:
+            return new
+        places, chosen = np.zeros(tensor.shape, int), np.zeros(tensor.shape, bool)
+        places[self.index], chosen[self.index] = np.arange(part.size).reshape(part.shape), True
+        new = where(chosen, take(ravel(new), places), tensor)
+        return new
+
+    def _mean(self, tensor: Tensor) -> Any:
+        """The mean over the first axis, as a constant."""
+        if tensor.ndim < 1 or len(tensor) < 2:
+            raise ArgumentError(
+                f'{self.said}: to="mean" is over the first axis, of examples, and shape '
+                f"{tensor.shape} has fewer than two; give the mean as an array"
+            )
+        mean = np.broadcast_to(tensor.numpy().mean(axis=0, keepdims=True), tensor.shape)
+        return mean if self.index is None else mean[self.index]
+
+    def _fitted(self, value: Any, part: Tensor) -> Tensor:
+        """The value as a Tensor of the dtype wanted; an array as a copy of its own."""
+        given = value if isinstance(value, Tensor) else Tensor(np.array(value))
+        shape, dtype = given.shape, given.dtype
+        fits = len(shape) <= part.ndim and all(
+            n in (1, m) for n, m in zip(shape[::-1], part.shape[::-1], strict=False)
+        )
+        if not fits:
+            raise ShapeError(
+                f"{self.said}: the value must broadcast to {part.shape}, got shape {shape}"
+            )
+        if dtype.kind not in "biuf" + part.dtype.kind:
+            raise DTypeError(f"{self.said}: a value of {dtype} cannot stand for {part.dtype}")
+        return given if dtype == part.dtype else astype(given, part.dtype)
+
+
+def replace(path: str, value: Any, *, index: Any = None, call: int | None = None) -> Replacement:
+    """Within `with`, put another value in place of each tensor of the run that has this path.
+
+    A path is as a trace has it, whole or from one of its scopes on; `*` in it stands for any
+    characters of one name, so that it may mean several tensors. Without one, two tensors of one
+    call are an error; a layer that runs again meets it again. Gradients flow into the value if it
+    is a Tensor, and through the function if it is one; none to what was overwritten. Compiled
+    steps run eagerly within. Of nested ones, the inner has the last word.
+
+    Args:
+        value: an array or Tensor that broadcasts to the tensor, or a function of the old value that
+            gives one; None from the function leaves it as it is, so that it can just look on.
+        index: replace only these entries, as NumPy indexes: `np.s_[:, 2]` is the third head of
+            (B, h, n, m). A function gets these entries alone.
+        call: of a path that is met again and again, only this time, from 0.
+    Raises: ArgumentError on leaving if no tensor was met, with the nearest paths; on meeting a
+        second tensor. ShapeError or DTypeError for a value that does not fit.
+
+    >>> import minigrad as mg
+    >>> x = mg.tensor([1.0, 2.0], requires_grad=True)
+    >>> with mg.replace("h", lambda h: 10 * h, index=0):
+    ...     y = mg.sum((x * x).named("h"))
+    >>> y.backward()
+    >>> y.item(), x.grad
+    (14.0, array([20.,  4.]))
+    """
+    return Replacement("replace", path, value, index, call)
+
+
+def ablate(path: str, *, to: Any = 0.0, index: Any = None, call: int | None = None) -> Replacement:
+    """Within `with`, take what a tensor of the run says out of it: see `replace`.
+
+    Args: to: what stands there instead, 0; or "mean", the mean over the first axis, that of the
+        examples, as a constant; or an array, such as a mean over other data.
+
+    >>> import minigrad as mg
+    >>> with mg.ablate("h", index=1):
+    ...     mg.exp(mg.tensor([0.0, 5.0])).named("h").numpy()
+    array([1., 0.])
+    """
+    if isinstance(to, str) and to != "mean":
+        raise ArgumentError(f'ablate(to=...): to must be "mean" or a value, got {to!r}')
+    return Replacement("ablate", path, MEAN if isinstance(to, str) else to, index, call)
+
+
+# ---------------------------------------------------------------- looking on
+
+
+@dataclass
+class Met:
+    """A tensor that passed: its value, and its gradient once a backward came by, or None."""
+
+    path: str
+    value: Any
+    gradient: Any = None
+
+    def add(self, gradient: Any) -> None:
+        array = np.asarray(getattr(gradient, "_data", gradient))
+        self.gradient = np.array(array) if self.gradient is None else self.gradient + array
+
+
+class Record(_ByPath):
+    """Values and gradients of the tensors of a path, in the order they were met; see `record`."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("record", path)
+        self.met: list[Met] = []
+
+    def meet(self, tensor: Tensor, path: str, made: Context) -> None:
+        self.met.append(Met(path, np.array(tensor._data)))
+        self._latest = tensor
+        if tensor.requires_grad:
+            tensor.register_hook(self.met[-1].add)
+
+    def replaced(self, tensor: Tensor, new: Tensor) -> None:
+        if self.met and tensor is self._latest:  # an inner replacement came after
+            self.met[-1].value = np.array(new._data)
+
+    def __iter__(self) -> Iterator[Met]:
+        return iter(self.met)
+
+    def __len__(self) -> int:
+        return len(self.met)
+
+    def __getitem__(self, path: str) -> Met:
+        """The one tensor of this path. Raises: ArgumentError if none or several were met."""
+        found = [met for met in self.met if matches(path, met.path)]
+        if len(found) != 1:
+            near = nearest(path, (met.path for met in self.met))
+            raise ArgumentError(f"{self.said}[{path!r}]: {len(found)} have this path{near}")
+        return found[0]
+
+
+def record(path: str) -> Record:
+    """Within `with`, keep value and gradient of each tensor of the run that has this path.
+
+    What is kept is what the rest of the run got, so with other values in its place, those. The
+    gradient comes with any backward, also after the block.
+
+    Args: path: as in `replace`.
+    Returns: the tensors in the order they were met, each with `path`, `value` and `gradient`;
+        `found[path]` is the only one of a path.
+    Raises: ArgumentError on leaving if none was met.
+
+    >>> import minigrad as mg
+    >>> x = mg.tensor([1.0, 2.0], requires_grad=True)
+    >>> with mg.record("h") as found:
+    ...     y = mg.sum((x * x).named("h") ** 2)
+    >>> y.backward()
+    >>> found["h"].value, found["h"].gradient
+    (array([1., 4.]), array([2., 8.]))
+    """
+    return Record(path)
