@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.errors import ShapeError
 from tests.ops.slope import slope
 
 
@@ -15,19 +14,6 @@ from tests.ops.slope import slope
 def test_a_constant_power_at_0_has_its_limit_as_gradient(exponent, expected):
     np.testing.assert_allclose(slope(lambda x: x**exponent, 0.0), expected)
     np.testing.assert_allclose(slope(lambda x: x ** np.array(exponent), 0.0), expected)
-
-
-@pytest.mark.parametrize(
-    "op", [mg.add, mg.subtract, mg.multiply, mg.divide, mg.power, mg.maximum, mg.minimum]
-)
-def test_shapes_that_do_not_broadcast_are_named(op):
-    with pytest.raises(ShapeError) as error:
-        op(mg.tensor(np.ones((2, 3)), name="x"), mg.tensor(np.ones((5, 1, 2)), name="y"))
-    assert str(error.value).splitlines() == [
-        f"{op.name}(a, b): shapes must broadcast, but axis -1 has 3 and 2",
-        "  a: (2, 3) float64   x",
-        "  b: (5, 1, 2) float64   y",
-    ]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

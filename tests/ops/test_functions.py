@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.errors import ArgumentError
-from tests.compare import refusals
 from tests.ops.slope import slope
 
 
@@ -32,9 +30,3 @@ def test_a_logistic_of_unsigned_integers_is_that_of_their_values(op):
     x = np.array([0, 1, 3], np.uint8)
     np.testing.assert_array_equal(op(x), op(x.astype(np.float64)))
     assert np.all(np.diff(op(x)) > 0)
-
-
-test_what_is_refused = refusals(
-    (lambda: mg.gelu(mg.tensor([1.0]), approximate="erf"),
-     ArgumentError, r"gelu\(x, approximate\): approximate must be \"none\" or \"tanh\", got 'erf'"),
-)  # fmt: skip
