@@ -17,8 +17,6 @@ from layers import (
     performer_attention,
     positive_features,
 )
-from minigrad.errors import ArgumentError, ShapeError
-from tests.compare import refusals
 
 B, N, D, D_V = 2, 71, 5, 3  # N is more than two chunks, and no multiple of one
 
@@ -226,63 +224,3 @@ def test_layers_take_one_sequence_or_many_and_keep_float32(rng, name):
     assert out.dtype == np.float32
     np.testing.assert_allclose(layer(X[0]).numpy(), out.numpy()[0], rtol=1e-4, atol=1e-5)
     assert layer.backward(np.ones((37, 12), np.float32)).dtype == np.float32
-
-
-# ---------------------------------------------------------------- errors
-
-WRONG = {
-    "linformer_attention(Q, K, V, E, F): Q's last axis must equal K's, got 5 != 3\n"
-    "  Q: (7, 5)\n  K: (7, 3)": lambda z: linformer_attention(
-        z(7, 5), z(7, 3), z(7, 2), z(2, 7), z(2, 7)
-    ),
-    "linear_attention(Q, K, V): V must have a row for each key, got 11 != 7\n"
-    "  K: (7, 5)\n  V: (11, 2)": lambda z: linear_attention(z(3, 5), z(7, 5), z(11, 2)),
-    "linear_attention(Q, K, V): causal needs as many queries as keys, got 3 != 7\n"
-    "  Q: (3, 5)\n  K: (7, 5)": lambda z: linear_attention(z(3, 5), z(7, 5), z(7, 2), causal=True),
-    "linear_attention(Q, K, V): V needs at least two axes, got 1\n  V: (7,)": lambda z: (
-        linear_attention(z(7, 5), z(7, 5), z(7))
-    ),
-    "linear_attention(Q, K, V): leading axes must broadcast\n"
-    "  Q: (2, 7, 5)\n  K: (3, 7, 5)\n  V: (7, 2)": lambda z: linear_attention(
-        z(2, 7, 5), z(3, 7, 5), z(7, 2)
-    ),
-    "linformer_attention(Q, K, V, E, F): F's last axis must be the number of keys, got 5 != 7\n"
-    "  F: (2, 5)\n  K: (7, 3)": lambda z: linformer_attention(
-        z(7, 3), z(7, 3), z(7, 2), z(2, 7), z(2, 5)
-    ),
-    "linformer_attention(Q, K, V, E, F): E and F must make as many rows, got 2 != 3\n"
-    "  E: (2, 7)\n  F: (3, 7)": lambda z: linformer_attention(
-        z(7, 3), z(7, 3), z(7, 2), z(2, 7), z(3, 7)
-    ),
-    "performer_attention(Q, K, V, features): the features' last axis must be Q's, got 2 != 5\n"
-    "  features: (3, 2)\n  Q: (7, 5)": lambda z: performer_attention(
-        z(7, 5), z(7, 5), z(7, 2), z(3, 2)
-    ),
-    "LinformerAttention: keys must be at most seq_len, got 5 > 3\n"
-    "  K: (1, 2, 5, 3)   linformer_attention/K": lambda z: LinformerAttention(6, 2, 3, 2)(
-        z(1, 5, 6)
-    ),
-    "keys are summed once for all queries, so a mask must hide them from all alike: "
-    "(7,) or (..., 1, 7), got (7, 7); for later keys, use causal=True": lambda z: linear_attention(
-        z(7, 5), z(7, 5), z(7, 2), mask=z(7, 7)
-    ),
-    "LinearAttention(X): X must be (B, n, 6) or (n, 6), got (1, 5, 7)\n"
-    "  X: (1, 5, 7)   X": lambda z: LinearAttention(6, 2)(z(1, 5, 7)),
-}
-
-
-@pytest.mark.parametrize("message", WRONG)
-def test_an_error_says_the_call_the_rule_and_the_shapes(message):
-    with pytest.raises(ShapeError) as caught:
-        WRONG[message](lambda *shape: np.zeros(shape))
-    assert str(caught.value) == message
-
-
-test_what_is_refused = refusals(
-    (lambda: LinearAttention(12, 5), ArgumentError, "n_heads must divide d_model, got 5 and 12"),
-    (lambda: PerformerAttention(12, 3, 0),
-     ArgumentError, "n_features must be an integer of at least 1, got 0"),
-    (lambda: LinformerAttention(12, 3, 7, 0),
-     ArgumentError, "k must be an integer of at least 1, got 0"),
-    (lambda: orthogonal_features(0, 3), ArgumentError, "m must be an integer of at least 1, got 0"),
-)  # fmt: skip

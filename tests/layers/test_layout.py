@@ -87,10 +87,3 @@ def test_the_table_prints_one_line_a_step_in_aligned_columns(X):
     lines = str(explain_layout(X[0], H)).splitlines()
     assert len(lines) == 8
     assert len({line.index("(") for line in lines[1:]}) == 1
-
-
-def test_what_does_not_divide_or_has_biases_is_refused(X):
-    with pytest.raises(ValueError, match="n_heads must divide the last axis, got 5 and 12"):
-        explain_layout(X, 5)
-    with pytest.raises(ValueError, match="the layer must have no biases"):
-        attend_per_head(MultiHeadAttention(D, H, use_bias=True), X)

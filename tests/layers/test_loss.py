@@ -5,7 +5,6 @@ import pytest
 
 import minigrad as mg
 from layers import cross_entropy_loss
-from minigrad.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 
 ROWS, C = 7, 5
 
@@ -62,27 +61,6 @@ def test_gradients_reach_a_target_distribution(rng, logits):
     p = mg.tensor(rng.dirichlet(np.ones(C), ROWS), requires_grad=True)
     x = mg.tensor(logits, requires_grad=True)
     assert mg.gradcheck(lambda x, p: cross_entropy_loss(x, p, label_smoothing=0.1), [x, p])
-
-
-def test_what_does_not_fit_is_refused(logits, targets):
-    with pytest.raises(ShapeError, match=r"the logits' shape without the classes, \(7,\)"):
-        cross_entropy_loss(logits, targets[:3])
-    with pytest.raises(OutOfRangeError, match=r"targets must lie in \[0, 5\), got 5"):
-        cross_entropy_loss(logits, targets * 0 + 5)
-    with pytest.raises(OutOfRangeError, match=r"got -100"):
-        cross_entropy_loss(logits, targets * 0 - 100)
-    with pytest.raises(DTypeError, match="integers or floats, got bool"):
-        cross_entropy_loss(logits, targets > 2)
-    with pytest.raises(ShapeError, match=r"weight must be \(5,\), got \(3,\)"):
-        cross_entropy_loss(logits, targets, weight=np.ones(3))
-    with pytest.raises(ShapeError, match="a target distribution must have the logits' shape"):
-        cross_entropy_loss(logits, np.ones((ROWS, C - 1)))
-    with pytest.raises(ArgumentError, match="ignore_index needs integer targets"):
-        cross_entropy_loss(logits, np.ones((ROWS, C)), ignore_index=1)
-    with pytest.raises(ArgumentError, match="reduction must be"):
-        cross_entropy_loss(logits, targets, reduction="max")
-    with pytest.raises(ArgumentError, match="label_smoothing must lie in"):
-        cross_entropy_loss(logits, targets, label_smoothing=2)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from layers import LayerNorm, RMSNorm
-from minigrad.errors import ArgumentError, ShapeError
 
 
 @pytest.fixture
@@ -66,12 +65,3 @@ def test_float32_stays_float32(x):
     for layer in (LayerNorm(5, dtype=np.float32), RMSNorm(5, plus_one=True, dtype=np.float32)):
         assert layer(x).dtype == np.float32
         assert layer.backward(x).dtype == np.float32
-
-
-def test_an_input_of_another_width_is_refused_with_both_shapes(x):
-    with pytest.raises(ShapeError, match=r"LayerNorm\(x\): x must end in \(7,\), got \(2, 3, 5\)"):
-        LayerNorm(7)(x)
-    with pytest.raises(ShapeError, match=r"RMSNorm\(x\): x must end in \(2, 5\)"):
-        RMSNorm((2, 5))(x)
-    with pytest.raises(ArgumentError, match=r"LayerNorm: shape\[0\] must be an integer"):
-        LayerNorm(0)

@@ -5,8 +5,7 @@ import pytest
 
 import minigrad as mg
 from layers import GRU, LSTM, RNN, gru_steps, lstm_steps, rnn_steps
-from minigrad.errors import ArgumentError, ShapeError
-from tests.compare import assert_same, refusals
+from tests.compare import assert_same
 
 KINDS = {"rnn": RNN, "gru": GRU, "lstm": LSTM}
 B, T, D, H = 3, 5, 2, 7
@@ -125,15 +124,3 @@ def test_padding_changes_nothing(kind):
 def test_one_sequence_needs_no_batch():
     layer, X = LSTM(D, H, rng=0), _draw(T, D)
     np.testing.assert_array_equal(layer(X).numpy(), layer(X[None]).numpy()[0])
-
-
-test_what_is_refused = refusals(
-    (lambda: LSTM(2, 3)(np.ones((1, 4, 5))), ShapeError, r"LSTM\(X\): X must be \(B, T, 2\)"),
-    (lambda: LSTM(2, 3, method="slow"), ArgumentError, 'method must be "fused" or "steps"'),
-    (lambda: GRU(2, 0), ArgumentError, "d_hidden must be an integer of at least 1"),
-    (lambda: LSTM(2, 3)(np.ones((1, 4, 2)), state=np.ones((1, 1, 3))),
-     ShapeError, r"state must be \(h, c\), each \(1, 1, 3\)"),
-    (lambda: RNN(2, 3)(np.ones((1, 4, 2)), mask=np.ones((1, 5), bool)),
-     ShapeError, r"mask must be \(1, 4\), got \(1, 5\)"),
-    (lambda: RNN(2, 3, init="best"), ArgumentError, "initialiser must be one of he_normal"),
-)  # fmt: skip

@@ -14,7 +14,6 @@ from layers import (
     scaled_dot_product_attention,
     softmax_backward,
 )
-from minigrad.errors import ArgumentError
 
 B, N, D_MODEL, D_K, D_V = 2, 7, 5, 3, 11
 BIASES = ["b_Q", "b_K", "b_V", "b_O"]
@@ -95,12 +94,6 @@ def test_attention_weights_are_those_of_the_last_forward(layer, X):
     layer(X, create_causal_mask(N))
     assert layer.attention_weights is not first
     assert np.triu(layer.attention_weights, k=1).max() == 0
-
-
-@pytest.mark.parametrize("name", ["d_model", "d_k", "d_v"])
-def test_a_size_below_one_is_refused_by_name(name):
-    with pytest.raises(ArgumentError, match=f"SelfAttention: {name} must be"):
-        SelfAttention(**({"d_model": 5, "d_k": 2, "d_v": 3} | {name: 0}))
 
 
 # ---------------------------------------------------------------- the core on its own

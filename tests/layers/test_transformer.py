@@ -23,7 +23,6 @@ from layers import (
     TransformerBlock,
     padding_mask,
 )
-from minigrad.errors import ArgumentError, DTypeError, OutOfRangeError
 
 B, N, M, D, H, D_FF = 2, 7, 5, 12, 3, 17
 
@@ -57,12 +56,10 @@ def test_a_gate_multiplies_what_passes(rng, X, activation):
     np.testing.assert_allclose(layer(X).numpy(), gate * (X @ V + c) @ W_2 + b_2, rtol=1e-11)
 
 
-def test_an_activation_may_be_any_function_and_an_unknown_name_is_refused(X):
+def test_an_activation_may_be_any_function(X):
     square = FeedForward(D, D_FF, lambda x: mg.relu(x) ** 2, rng=0)
     named = FeedForward(D, D_FF, "relu", rng=0)
     assert np.abs(square(X).numpy() - named(X).numpy()).max() > 1e-3
-    with pytest.raises(ArgumentError, match="activation must be one of gelu, gelu_tanh, relu"):
-        FeedForward(D, D_FF, "swish")
 
 
 def test_the_hidden_layer_is_four_times_as_wide_unless_said_otherwise():
@@ -122,14 +119,6 @@ def test_a_tied_output_adds_both_gradients_to_the_one_weight(rng):
     assert len(layer.parameters()) == 1
 
 
-def test_tokens_that_have_no_row_are_refused():
-    for token in (5, -1):
-        with pytest.raises(OutOfRangeError, match=rf"must lie in \[0, 5\), got {token} to {token}"):
-            Embedding(5, 3)(np.array([token]))
-    with pytest.raises(DTypeError, match="tokens must be integers, got float64"):
-        Embedding(5, 3)(np.array([0.5]))
-
-
 # ---------------------------------------------------------------- blocks
 
 
@@ -149,8 +138,6 @@ def test_each_order_of_norms_is_its_equation(rng, X):
             x = x + block.norm_1_out(f(n_1(x)))
             x = x + block.norm_2_out(g(n_2(x)))
         np.testing.assert_array_equal(block(X).numpy(), x.numpy())
-    with pytest.raises(ArgumentError, match='norm_order must be "pre", "post" or "both"'):
-        TransformerBlock(D, H, norm_order="middle")
 
 
 def test_a_decoder_block_attends_to_itself_causally_and_to_all_of_the_context(rng, X):

@@ -11,11 +11,9 @@ from layers import (
     MultiHeadAttention,
     RMSNorm,
     Rotary,
-    SelfAttention,
     T5Bias,
     scaled_dot_product_attention,
 )
-from minigrad.errors import ArgumentError, DTypeError
 
 B, N, D, H = 2, 7, 12, 3
 
@@ -59,8 +57,6 @@ def test_a_causal_layer_takes_a_mask_on_top(rng, X):
     both = plain(X, allowed & np.tri(N, dtype=bool)).numpy()
     np.testing.assert_array_equal(layer(X, allowed).numpy(), both)
     np.testing.assert_array_equal(layer(X, np.where(allowed, 0, -np.inf)).numpy(), both)
-    with pytest.raises(DTypeError, match="a mask is boolean"):
-        layer(X, np.ones((N, N), int))
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -146,8 +142,6 @@ def test_biases_may_be_on_some_projections_only(rng):
     layer = MultiHeadAttention(D, H, use_bias="QKV", rng=rng)
     assert list(layer.state_dict()) == ["W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O"]
     assert layer.b_O is None
-    with pytest.raises(ArgumentError, match="use_bias must be a bool or some of"):
-        MultiHeadAttention(D, H, use_bias="QX")
 
 
 @pytest.mark.parametrize("norm", [RMSNorm, partial(RMSNorm, plus_one=True), LayerNorm])
@@ -174,25 +168,6 @@ def test_a_layer_in_tiles_takes_rotary_positions_scale_and_causality(X):
         MultiHeadAttention(D, H, rng=3, method=m, **options) for m in ("exact", "tiled")
     )
     np.testing.assert_allclose(tiled(X).numpy(), exact(X).numpy(), rtol=1e-11, atol=1e-13)
-
-
-@pytest.mark.parametrize(
-    "options", [{"softcap": 3.0}, {"dropout": 0.5}, {"position": T5Bias(H)}], ids=str
-)
-def test_what_needs_the_scores_is_refused_in_tiles(options):
-    with pytest.raises(ArgumentError, match='need the scores, which method="tiled" never'):
-        MultiHeadAttention(D, H, method="tiled", **options)
-
-
-def test_options_that_do_not_exist_or_lie_out_of_range_are_refused():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'soft_cap'"):
-        MultiHeadAttention(D, H, soft_cap=3.0)
-    with pytest.raises(ArgumentError, match="softcap must be more than 0, got 0"):
-        MultiHeadAttention(D, H, softcap=0)
-    with pytest.raises(ArgumentError, match="window must be an integer of at least 1"):
-        SelfAttention(D, 5, 7, window=0)
-    with pytest.raises(ArgumentError, match=r"p must lie in \[0, 1\]"):
-        SelfAttention(D, 5, 7, dropout=2)
 
 
 # ---------------------------------------------------------------- the function
@@ -241,8 +216,6 @@ def test_a_stage_that_was_left_out_changes_nothing(QKV):
     ]
     for scores in stages[1:]:
         np.testing.assert_array_equal(scores, stages[0])
-    with pytest.raises(ArgumentError, match="return_scores must be a bool"):
-        scaled_dot_product_attention(*QKV, return_scores="A")
 
 
 def test_capped_first_a_forbidden_key_gets_nothing_capped_last_it_keeps_some(QKV):

@@ -1,0 +1,218 @@
+"""What layers refuse, each with its error and what that says: sizes, shapes, masks, options."""
+
+import numpy as np
+import pytest
+
+import layers as L
+import minigrad as mg
+from layers import (
+    GRU,
+    LSTM,
+    RNN,
+    Conv1d,
+    Conv2d,
+    Linear,
+    LinearAttention,
+    LinformerAttention,
+    MultiHeadAttention,
+    Rotary,
+    SelfAttention,
+    T5Bias,
+    linear_attention,
+    linformer_attention,
+    performer_attention,
+)
+from minigrad.errors import ArgumentError, DTypeError, GradientError, OutOfRangeError, ShapeError
+
+B, N, D, H = 2, 7, 12, 3
+CLASSES = np.array([0, 4, 2, 1, 3, 3, 1])
+HEADED, FEW = MultiHeadAttention(D, H, rng=0, d_context=11), "must be an integer of at least 1"
+
+
+def z(*shape, dtype=float):
+    return np.zeros(shape, dtype)
+
+
+def loss(targets=CLASSES, **options):
+    return L.cross_entropy_loss(z(7, 5), targets, **options)
+
+
+def scores(**options):
+    return L.scaled_dot_product_attention(z(B, N, 5), z(B, N, 5), z(B, N, 5), **options)
+
+
+def heads(*sizes, **options):
+    return MultiHeadAttention(*sizes, **options)
+
+
+SIZES = [
+    *((f"SelfAttention: {name} must be", lambda name=name: SelfAttention(
+        **({"d_model": 5, "d_k": 2, "d_v": 3} | {name: 0}))) for name in ("d_model", "d_k", "d_v")),
+    *((FEW, lambda n=n: Linear(*n)) for n in [(0, 2), (3, -1), (2.5, 2), (True, 2)]),
+    ("n_heads must divide d_model, got 2 and 7", lambda: heads(7, 2)),
+    ("n_kv_heads must divide n_heads, got 4 and 6", lambda: heads(12, 6, 4)),
+    ("n_kv_heads must divide n_heads, got 12 and 6", lambda: heads(12, 6, 12)),
+    (f"n_heads {FEW}, got 0", lambda: heads(12, 0)),
+    (f"n_kv_heads {FEW}, got 0", lambda: heads(12, 6, 0)),
+    ("n_heads must divide d_model, got 5 and 12", lambda: LinearAttention(12, 5)),
+    ("n_kv_heads must divide n_heads, got 4 and 6", lambda: LinearAttention(D, 6, n_kv_heads=4)),
+    (f"n_features {FEW}, got 0", lambda: L.PerformerAttention(12, 3, 0)),
+    (f"k {FEW}, got 0", lambda: LinformerAttention(12, 3, 7, 0)),
+    (f"m {FEW}, got 0", lambda: L.orthogonal_features(0, 3)),
+    ("LayerNorm: shape[0] must be an integer", lambda: L.LayerNorm(0)),
+    (f"out_channels {FEW}", lambda: Conv1d(3, 0, 3)),
+    (f"d_hidden {FEW}", lambda: GRU(2, 0)),
+    (f"{FEW}, got 0", lambda: L.sliding_window_mask(5, 0)),
+    (f"{FEW}, got 0", lambda: L.dilated_mask(5, 1, 0)),
+    (f"block {FEW}", lambda: L.big_bird_mask(5, 0)),
+    (f"window {FEW}", lambda: SelfAttention(D, 5, 7, window=0)),
+    ("window must be at least 1", lambda: L.KVCache(window=0)),
+    ("d must be even, got 5", lambda: Rotary(5)),
+]  # fmt: skip
+
+OPTIONS = [
+    ("softcap must be more than 0, got 0", lambda: heads(D, H, softcap=0)),
+    ("p must lie in [0, 1]", lambda: SelfAttention(D, 5, 7, dropout=2)),
+    ("use_bias must be a bool or some of", lambda: heads(D, H, use_bias="QX")),
+    *(('need the scores, which method="tiled" never', lambda o=o: heads(D, H, method="tiled", **o))
+      for o in ({"softcap": 3.0}, {"dropout": 0.5}, {"position": T5Bias(H)})),
+    ("return_scores must be a bool", lambda: scores(return_scores="A")),
+    ("there is no causal form", lambda: LinformerAttention(D, H, 7, 3, causal=True)),
+    ("nothing to cache", lambda: LinformerAttention(D, H, 7, 3)(z(1, 3, D), cache=L.KernelState())),
+    ("it needs causal=True", lambda: LinearAttention(D, H)(z(1, 3, D), cache=L.KernelState())),
+    ("activation must be one of gelu, gelu_tanh, relu", lambda: L.FeedForward(D, 7, "swish")),
+    ('norm_order must be "pre", "post" or "both"',
+     lambda: L.TransformerBlock(D, H, norm_order="middle")),
+    ('"half" or "interleaved", got \'other\'', lambda: Rotary(4, pairing="other")(z(3, 4))),
+    ("yarn scaling needs original_max_position_embeddings",
+     lambda: Rotary(6, scaling={"rope_type": "yarn", "factor": 2.0})),
+    ("got 'other'", lambda: Rotary(6, scaling={"rope_type": "other", "factor": 2.0})),
+    ('method must be "fused" or "steps"', lambda: LSTM(2, 3, method="slow")),
+    ("initialiser must be one of he_normal", lambda: RNN(2, 3, init="best")),
+    ("size, stride and dilation must be at least 1",
+     lambda: mg.conv1d(z(1, 3, 5), z(4, 3, 3), stride=0)),
+    ('padding="same" takes stride=1',
+     lambda: mg.conv1d(z(1, 3, 5), z(4, 3, 3), padding="same", stride=2)),
+    ("groups must divide C = 3", lambda: mg.group_norm(z(2, 3), 2)),
+    ("ignore_index needs integer targets", lambda: loss(z(7, 5), ignore_index=1)),
+    ("reduction must be", lambda: loss(reduction="max")),
+    ("label_smoothing must lie in", lambda: loss(label_smoothing=2)),
+    ("finite matrix", lambda: L.QuantizedWeight(np.array([[np.nan]]))),
+    ("none of its parameters", lambda: L.quantize(L.LayerNorm(3), z(1, 3))),
+    ("lengths must be 0 to 3", lambda: L.padding_mask([1, 5], 3)),
+    ("lengths must be 0 to 2", lambda: L.padding_mask([-1, 2])),
+    ("NaN or +inf", lambda: linear_attention(z(3, 5), z(4, 5), z(4, 5), mask=np.full(4, np.nan))),
+    ("a mask can hide them, not weigh them", lambda: linformer_attention(
+        z(3, 5), z(4, 5), z(4, 5), z(2, 4), z(2, 4), mask=np.full(4, 0.5))),
+    ("nothing has been cached yet", lambda: L.KVCache().keys),
+]  # fmt: skip
+
+SHAPES = [
+    *(("X must be (B, n, 15) or (n, 15), got (", lambda layer=layer, s=s: layer(z(*s)))
+      for layer in (SelfAttention(15, 5, 11), heads(15, 3), heads(15, 3, 1))
+      for s in [(B, N, 3), (15,), (1, B, N, 15), ()]),
+    ("got 7 != 3", lambda: Linear(3, 2)(z(5, 7))),
+    ("LayerNorm(x): x must end in (7,), got (2, 3, 5)", lambda: L.LayerNorm(7)(z(2, 3, 5))),
+    ("RMSNorm(x): x must end in (2, 5)", lambda: L.RMSNorm((2, 5))(z(2, 3, 5))),
+    ("x must be (N, 3, height, w", lambda: Conv2d(3, 4, 3)(z(2, 5, 7, 7))),
+    ("groups must divide in_channels", lambda: Conv2d(3, 4, 3, groups=2)),
+    ("do not fit", lambda: mg.conv2d(z(1, 3, 2, 9), z(4, 3, 3, 3))),
+    ("O = 4, C = 3, groups = 1 and weight (4, 2, 3, 3)",
+     lambda: mg.conv2d(z(1, 3, 5, 5), z(4, 2, 3, 3))),
+    ("(N, C, length, …)", lambda: mg.max_pool(z(2, 3), 2)),
+    ("(C,) = (4,)", lambda: L.BatchNorm(3)(z(2, 4))),
+    ("LSTM(X): X must be (B, T, 2)", lambda: LSTM(2, 3)(z(1, 4, 5))),
+    ("state must be (h, c), each (1, 1, 3)", lambda: LSTM(2, 3)(z(1, 4, 2), state=z(1, 1, 3))),
+    ("mask must be (1, 4), got (1, 5)", lambda: RNN(2, 3)(z(1, 4, 2), mask=z(1, 5, dtype=bool))),
+    ("at most half as many", lambda: Rotary(6)(z(3, 4))),
+    ("frequencies must be (2,), got (3,)", lambda: Rotary(4, frequencies=np.ones(3))),
+    ("the logits' shape without the classes, (7,)", lambda: loss(CLASSES[:3])),
+    ("weight must be (5,), got (3,)", lambda: loss(weight=np.ones(3))),
+    ("a target distribution must have the logits' shape", lambda: loss(z(7, 4))),
+    ("lengths must be (B,), got (1, 2)", lambda: L.padding_mask([[1, 2]])),
+    ("real must be (B, n), got (2,)", lambda: L.padding_mask([True, False])),
+    ("real must be (B, 3), got (1, 2)", lambda: L.padding_mask([[True, False]], 3)),
+    *((f"causal: {a}\n  padding: {b}", lambda a=a, b=b: L.combined_mask(z(*a), z(*b)))
+      for a, b in [((3, 3), (2, 5)), ((3, 5), (2, 5)), ((3,), (2, 3)), ((3, 3), (3,)),
+                   ((2, 3, 3), (5, 1, 3)), ((3, 3), (2, 7, 3)), ((), (2, 3))]),
+    *(("scaled_dot_product_attention(Q, K, V, mask): mask must broadcast to the scores\n"
+       f"  scores: (2, 7, 7)   self_attention/S\n  mask: {s}",
+       lambda s=s: SelfAttention(D, 2, 3)(z(B, N, D), z(*s)))
+      for s in [(3, 7), (5, 7, 7), (7, 3), (2, 2, 7, 7)]),
+    # (2, 7, 7) would broadcast with unbatched scores (7, 7), but not to them
+    ("must broadcast to the scores", lambda: SelfAttention(D, 2, 3)(z(N, D), z(B, N, N))),
+    ("a context goes by keyword: ", lambda: HEADED(z(B, N, D), z(B, 5, 11))),
+    ("context must be (B, n, 11) or (n, 11)", lambda: HEADED(z(B, N, D), context=z(B, 5, 5))),
+    ("context must be", lambda: HEADED(z(B, N, D), context=z(11))),
+    ("keys must be at most seq_len, got 8 > 7",
+     lambda: LinformerAttention(D, H, 7, 3)(z(1, 3, D), context=z(1, 8, D))),
+    ("linformer_attention(Q, K, V, E, F): Q's last axis must equal K's, got 5 != 3\n"
+     "  Q: (7, 5)\n  K: (7, 3)",
+     lambda: linformer_attention(z(7, 5), z(7, 3), z(7, 2), z(2, 7), z(2, 7))),
+    ("linear_attention(Q, K, V): V must have a row for each key, got 11 != 7\n"
+     "  K: (7, 5)\n  V: (11, 2)", lambda: linear_attention(z(3, 5), z(7, 5), z(11, 2))),
+    ("linear_attention(Q, K, V): causal needs as many queries as keys, got 3 != 7",
+     lambda: linear_attention(z(3, 5), z(7, 5), z(7, 2), causal=True)),
+    ("linear_attention(Q, K, V): V needs at least two axes, got 1\n  V: (7,)",
+     lambda: linear_attention(z(7, 5), z(7, 5), z(7))),
+    ("linear_attention(Q, K, V): leading axes must broadcast\n"
+     "  Q: (2, 7, 5)\n  K: (3, 7, 5)\n  V: (7, 2)",
+     lambda: linear_attention(z(2, 7, 5), z(3, 7, 5), z(7, 2))),
+    ("F's last axis must be the number of keys, got 5 != 7\n  F: (2, 5)\n  K: (7, 3)",
+     lambda: linformer_attention(z(7, 3), z(7, 3), z(7, 2), z(2, 7), z(2, 5))),
+    ("E and F must make as many rows, got 2 != 3\n  E: (2, 7)\n  F: (3, 7)",
+     lambda: linformer_attention(z(7, 3), z(7, 3), z(7, 2), z(2, 7), z(3, 7))),
+    ("the features' last axis must be Q's, got 2 != 5\n  features: (3, 2)\n  Q: (7, 5)",
+     lambda: performer_attention(z(7, 5), z(7, 5), z(7, 2), z(3, 2))),
+    ("keys must be at most seq_len, got 5 > 3\n  K: (1, 2, 5, 3)   linformer_attention/K",
+     lambda: LinformerAttention(6, 2, 3, 2)(z(1, 5, 6))),
+    ("so a mask must hide them from all alike: (7,) or (..., 1, 7), got (7, 7)",
+     lambda: linear_attention(z(7, 5), z(7, 5), z(7, 2), mask=z(7, 7))),
+    ("LinearAttention(X): X must be (B, n, 6) or (n, 6), got (1, 5, 7)\n  X: (1, 5, 7)   X",
+     lambda: LinearAttention(6, 2)(z(1, 5, 7))),
+]  # fmt: skip
+
+OTHERS = [
+    (DTypeError, "", lambda: Linear(3, 2, dtype=np.int64)),
+    (DTypeError, "a mask is boolean",
+     lambda: heads(D, H, causal=True)(z(N, D), np.tri(7, dtype=int))),
+    (DTypeError, "boolean", lambda: linear_attention(
+        z(3, 5), z(4, 5), z(4, 5), mask=np.ones(4, int))),
+    (DTypeError, "boolean", lambda: L.combined_mask(np.tri(3, dtype=int), z(2, 3, dtype=bool))),
+    (DTypeError, "lengths must be integers", lambda: L.padding_mask([1.0, 2.0])),
+    (DTypeError, "integers or floats, got bool", lambda: loss(CLASSES > 2)),
+    (DTypeError, "tokens must be integers, got float64", lambda: L.Embedding(5, 3)(z(1))),
+    *((DTypeError, "must be real", call)
+      for f in (SelfAttention(D, 3, 2), heads(D, 2), LinearAttention(D, 2))
+      for call in (lambda f=f: f(z(N, D) + 1j), lambda f=f: f(z(N, D), context=z(N, D) * 1j))),
+    *((OutOfRangeError, f"must lie in [0, 5), got {k} to {k}",
+       lambda k=k: L.Embedding(5, 3)(np.array([k]))) for k in (5, -1)),
+    (OutOfRangeError, "targets must lie in [0, 5), got 5", lambda: loss(CLASSES * 0 + 5)),
+    (OutOfRangeError, "got -100", lambda: loss(CLASSES * 0 - 100)),
+    (OutOfRangeError, "[0, 5), got 0 to 6", lambda: L.LearnedPosition(5, D)(z(B, N, D))),
+    (OutOfRangeError, "must lie in [-5, 5), got [7]", lambda: L.global_mask(5, 2, [7])),
+    (GradientError, "run the layer within mg.no_grad()",
+     lambda: heads(D, H, causal=True)(z(B, N, D), cache=L.KVCache())),
+    (GradientError, "ContextCache: ",
+     lambda: HEADED(z(B, N, D), context=z(B, 5, 11), cache=L.ContextCache())),
+    (GradientError, "mask of keys is a constant", lambda: linear_attention(
+        z(3, 5), z(4, 5), z(4, 5), mask=mg.tensor(z(4), requires_grad=True))),
+    (TypeError, "unexpected keyword argument 'soft_cap'", lambda: heads(D, H, soft_cap=3.0)),
+    (TypeError, "positional", lambda: HEADED(z(B, N, D), None, z(B, 5, 11))),
+    (ValueError, "n_heads must divide the last axis, got 5 and 12",
+     lambda: L.explain_layout(z(B, N, D), 5)),
+    (ValueError, "the layer must have no biases",
+     lambda: L.attend_per_head(heads(D, H, use_bias=True), z(B, N, D))),
+]  # fmt: skip
+
+TABLE = [
+    *((ArgumentError, *row) for row in SIZES + OPTIONS), *((ShapeError, *row) for row in SHAPES),
+    *OTHERS,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("error", "text", "call"), TABLE)
+def test_what_is_refused(error, text, call):
+    with pytest.raises(error) as caught:
+        call()
+    assert text in str(caught.value)
