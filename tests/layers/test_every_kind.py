@@ -1,10 +1,10 @@
 """What holds for every kind of layer: nothing recorded in vain, symbols, compiled as a program."""
 
-import numpy as np
 import pytest
 
 import minigrad as mg
 from layers import sliding_window_mask
+from tests.compiled import assert_compiles
 from tests.layers.test_cost_layers import LAYERS, B, D, N
 
 KINDS = [name for name in LAYERS if not {"tiles", "dropout"} & set(name.replace(",", "").split())]
@@ -52,17 +52,7 @@ def test_a_layer_compiles_to_a_program_and_to_its_own_results(rng, name):
         loss.backward()
         return loss
 
-    compiled, leaves = mg.compile(step), [X, *layer.parameters()]
-    for _ in range(3):
-        found = []
-        for f in (step, compiled):
-            for leaf in leaves:
-                leaf.grad = None
-            found.append([f(X).numpy(), *(leaf.grad for leaf in leaves)])
-        for ours, eager in zip(found[1], found[0], strict=True):
-            np.testing.assert_allclose(ours, eager, rtol=1e-10, atol=1e-12)
-        X.assign_(rng.normal(size=X.shape))
-    assert not compiled.source.startswith("# runs eagerly"), compiled.source
+    assert_compiles(step, [X, *layer.parameters()], *[(X,)] * 3, tolerance=1e-10)
 
 
 SYMBOLS = {

@@ -17,6 +17,7 @@ from layers import (
     scaled_dot_product_attention,
 )
 from minigrad.errors import ArgumentError
+from tests.compiled import assert_compiles
 
 N = 7
 MASKS = {
@@ -35,28 +36,6 @@ def _layer(kind, bias, dtype=np.float64):
     return MultiHeadAttention(6, 2, kv_heads, use_bias=bias, rng=0, dtype=dtype, method="exact")
 
 
-def _compare(layer, x, step, *args, tolerance=1e-12):
-    leaves = [x, *layer.parameters()]
-    run = mg.compile(step)
-    for n in range(3):
-        results = []
-        for f in (step, run):
-            for leaf in leaves:
-                leaf.grad = None
-            out = f(x, *args)
-            results.append(
-                [out.numpy().copy(), layer.attention_weights.copy(), *(t.grad for t in leaves)]
-            )
-        for a, b in zip(*results, strict=True):
-            np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance)
-        for k, leaf in enumerate(leaves):
-            leaf.assign_(
-                np.random.default_rng(10 * n + k).normal(size=leaf.shape).astype(leaf.dtype)
-            )
-    assert (run.recordings, run.reasons) == (1, [])
-    return run
-
-
 @pytest.mark.usefixtures("sizes")
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 @pytest.mark.parametrize("bias", [False, True])
@@ -71,7 +50,8 @@ def test_attention_equals_eager(kind, bias, mask):
         out.backward(weight)
         return out
 
-    _compare(layer, x, step)
+    leaves = [x, *layer.parameters()]
+    assert_compiles(step, leaves, *[(x,)] * 3, kept=lambda: [layer.attention_weights.copy()])
 
 
 @pytest.mark.usefixtures("sizes")
@@ -88,20 +68,11 @@ def test_a_layer_that_limits_what_is_seen_takes_another_mask_at_each_call(
         (out * out).sum().backward()
         return out
 
-    run, rng = mg.compile(step), np.random.default_rng(0)
-    for lengths in ([4, 7], [7, 1], [2, 3]):
-        seen = np.arange(N) < np.array(lengths)[:, None, None]
-        mask = np.where(seen, 0.0, -np.inf) if additive else seen
-        x = mg.tensor(rng.normal(size=(2, N, 6)), requires_grad=True)
-        results = []
-        for f in (step, run):
-            layer.zero_grad()
-            x.grad = None
-            out = f(x, mask)
-            results.append([out.numpy(), x.grad, *(w.grad for w in layer.parameters())])
-        for a, b in zip(*results, strict=True):
-            np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-12)
-    assert (run.recordings, run.reasons) == (1, [])
+    rng = np.random.default_rng(0)
+    x = mg.tensor(rng.normal(size=(2, N, 6)), requires_grad=True)
+    seen = [np.arange(N) < np.array(n)[:, None, None] for n in ([4, 7], [7, 1], [2, 3])]
+    masks = [np.where(m, 0.0, -np.inf) if additive else m for m in seen]
+    assert_compiles(step, [x, *layer.parameters()], *((x, mask) for mask in masks))
 
 
 @pytest.mark.usefixtures("sizes")

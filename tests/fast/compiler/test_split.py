@@ -5,7 +5,6 @@ that nothing is left behind.
 from __future__ import annotations
 
 import re
-import threading
 from importlib import import_module
 
 import numpy as np
@@ -15,6 +14,7 @@ import minigrad as mg
 from layers import MultiHeadAttention, SelfAttention, create_causal_mask
 from minigrad.fast.threads import _blas
 from minigrad.optim import SGD
+from tests.compiled import assert_compiles
 
 pytestmark = pytest.mark.usefixtures("sizes")
 
@@ -40,24 +40,6 @@ def phases(run):
     return run.source.count("def part")
 
 
-def agree(step, leaves, *calls, kept=lambda: ()):
-    """The step and its compiled form give the same, three times with other numbers; the latter."""
-    run = mg.compile(step)
-    for n, args in enumerate(calls):
-        found = []
-        for call in (step, run):
-            for t in leaves:
-                t.grad = None
-            out = call(*args)
-            found.append([out.numpy().copy(), *kept(), *(t.grad for t in leaves)])
-        for a, b in zip(*found, strict=True):
-            np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-12)
-        for k, t in enumerate(leaves):
-            t.assign_(np.random.default_rng(10 * n + k).normal(size=t.shape))
-    assert (run.recordings, run.reasons) == (1, [])
-    return run
-
-
 def batches(*shape, count=3):
     return [(np.random.default_rng(n).normal(size=shape),) for n in range(count)]
 
@@ -70,7 +52,7 @@ def test_a_value_may_be_read_whole_and_in_rows_by_one_product():
         loss.backward()
         return loss
 
-    run = agree(step, [w], *batches(6, 6))
+    run = assert_compiles(step, [w], *batches(6, 6))
     assert phases(run) > 0
 
     def square(x):
@@ -79,7 +61,7 @@ def test_a_value_may_be_read_whole_and_in_rows_by_one_product():
         return loss
 
     x = leaf(6, 6, name="x")
-    run = agree(lambda: square(x), [x], (), (), ())
+    run = assert_compiles(lambda: square(x), [x], (), (), ())
     assert phases(run) > 0
 
 
@@ -92,7 +74,7 @@ def test_parts_need_not_be_of_one_size(rows):
         loss.backward()
         return loss
 
-    assert phases(agree(step, [W], *batches(rows, 5))) == 1
+    assert phases(assert_compiles(step, [W], *batches(rows, 5))) == 1
 
 
 def test_token_ids_and_targets_are_cut_along():
@@ -106,7 +88,7 @@ def test_token_ids_and_targets_are_cut_along():
         return loss
 
     calls = [(rng.integers(0, 11, (4, 7)), rng.integers(0, 11, (4, 7))) for _ in range(3)]
-    assert phases(agree(step, [E, W], *calls)) == 1
+    assert phases(assert_compiles(step, [E, W], *calls)) == 1
 
 
 @pytest.mark.parametrize("batch", [1, 4])
@@ -123,7 +105,7 @@ def test_attention_is_split_over_examples_or_queries(kind, batch):
         return out
 
     leaves = [x, *layer.parameters()]
-    run = agree(step, leaves, *[(x,)] * 3, kept=lambda: [layer.attention_weights.copy()])
+    run = assert_compiles(step, leaves, *[(x,)] * 3, kept=lambda: [layer.attention_weights.copy()])
     assert phases(run) == 1 if batch > 1 else phases(run) > 2
 
 
@@ -154,7 +136,7 @@ def test_sums_by_einstein_are_cut_along_the_label_of_the_rows(subscripts, shape)
         return loss
 
     x = leaf(*shape, name="x")
-    run = agree(step, [x, *more], *[(x,)] * 3)
+    run = assert_compiles(step, [x, *more], *[(x,)] * 3)
     assert phases(run) > 0
 
 
@@ -168,7 +150,7 @@ def test_all_of_a_norm_runs_in_parts(norm):
         loss.backward()
         return loss
 
-    run = agree(step, [W, *parameters], *batches(4, 3, 5))
+    run = assert_compiles(step, [W, *parameters], *batches(4, 3, 5))
     after = run.source.partition("in_parts(")[2]
     assert phases(run) == 1
     assert "np." not in after.partition("leaf")[0], run.source
@@ -203,7 +185,7 @@ def test_what_mixes_rows_waits_for_all_of_them(loss_of):
         loss.backward()
         return loss
 
-    run = agree(step, [W], *batches(6, 5))
+    run = assert_compiles(step, [W], *batches(6, 5))
     assert phases(run) != 1 or "axis=0" not in run.source.split("def part")[1].split("in_parts")[0]
 
 
@@ -232,7 +214,7 @@ def test_what_is_computed_after_a_write_is_not_split():
         v.assign_(mg.sum(x @ W, axis=0).detach())
         return (loss * mg.sum(v)).detach()
 
-    run = agree(step, [W], *batches(6, 5))
+    run = assert_compiles(step, [W], *batches(6, 5))
     assert phases(run) == 0
 
 
@@ -292,33 +274,6 @@ def test_an_error_in_either_part_is_raised():
     assert _blas_threads() == threads
 
 
-def test_threads_may_call_at_once():
-    W = leaf(5, 3)
-
-    def step(x):
-        return mg.tanh(x @ W).detach()
-
-    run = mg.compile(step)
-    calls = batches(6, 5, count=4)
-    expected = [step(*args).numpy() for args in calls]
-    run(*calls[0])
-    assert phases(run) == 1
-    found, before = {}, _blas_threads()
-
-    def work(n):
-        found[n] = [run(*calls[n]).numpy() for _ in range(20)]
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for n, arrays in found.items():
-        for array in arrays:
-            np.testing.assert_allclose(array, expected[n], rtol=1e-12)
-    assert _blas_threads() == before
-
-
 def test_small_programs_stay_whole(monkeypatch):
     monkeypatch.undo()
     W = leaf(5, 3)
@@ -328,7 +283,7 @@ def test_small_programs_stay_whole(monkeypatch):
         loss.backward()
         return loss
 
-    run = agree(step, [W], *batches(6, 5))
+    run = assert_compiles(step, [W], *batches(6, 5))
     assert phases(run) == 0
     assert not re.search(r"\blow\b", run.source)
 
