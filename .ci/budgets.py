@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-BESIDE = ["functional", "check", "anomaly", "optim", "data", "saving", "without_fast"]
+BESIDE = ["functional", "check", "anomaly", "optim", "data", "saving", "best", "without_fast"]
 LATER = (
     "__init__ recurrent hand_derived_recurrent initialisers losses quantized convolution "
     "pretrained generation parallel"

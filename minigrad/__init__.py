@@ -135,6 +135,7 @@ from .tracing import Trace, draw, trace
 if TYPE_CHECKING:
     from . import data as data
     from . import optim as optim
+    from .best import Best
     from .check import compare, gradcheck
     from .fast.compiler import compile
     from .fast.tiles import tiled_attention as tiled_attention
@@ -145,6 +146,7 @@ if TYPE_CHECKING:
     from .watching import watch
 
 __all__ = [
+    "Best",
     "CompileWarning",
     "Listener",
     "Op",
@@ -292,6 +294,7 @@ if _FAST:
 __getattr__, __dir__ = lazy_imports(
     __name__,
     {
+        "best": "Best",
         "check": "compare gradcheck",
         "data": "",
         "interventions": "ablate record replace",
