@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from ..views.colors import THEMES
 from . import catalogue, check, cost, explain
+from .checkpoint import LOSSES
 from .sentence import MULTI_HEAD, SELF_ATTENTION, SENTENCE
 
 __all__ = ["parser"]
@@ -60,9 +61,20 @@ def _add_explain(commands: Any) -> None:
     )
     files = "folder for graph.svg, explain.html, derivation.md and trace.json"
     masks = "a token sees itself and those before it; it predicts the next"
-    add("what", nargs="?", default=MULTI_HEAD, type=_what, metavar="WHAT", help=what)
+    add("what", nargs="?", type=_what, metavar="WHAT", help=what)
+    model = "a checkpoint of Hugging Face's format, with its tokenizer.json: run that instead"
+    add("--model", metavar="FOLDER", help=model)
     add("--text", help=f"the sentence, or - for standard input (default: {SENTENCE!r})")
-    add("--heads", **n, help=f"heads, {MULTI_HEAD} only; must divide --d-model (default: 4)")
+    add("--tokens", metavar="IDS", help="with --model: 1,2,3 in place of --text")
+    add("--loss", choices=LOSSES, help="with --model (default: the first that it has)")
+    target = "with --model: the token to come next, or at [MASK]; or the other sentence"
+    add("--target", metavar="TEXT", help=target)
+    shown = (
+        "with --model: blocks shown, from 0; weights of the others get no gradient (default: all)"
+    )
+    add("--layers", metavar="0,3-5", help=shown)
+    heads = f"heads, {MULTI_HEAD} only; must divide --d-model (default: 4)"
+    add("--heads", metavar="N", help=f"{heads}; with --model: those shown, such as 0,3-5")
     ranks = f"share the heads among N ranks, {MULTI_HEAD} only; N must divide --heads (default: 1)"
     add("--ranks", **n, help=ranks)
     add("--d-model", **n, help="width of the embeddings (default: 32)")
@@ -72,7 +84,7 @@ def _add_explain(commands: Any) -> None:
     bias = f"(default: in {SELF_ATTENTION} only)"
     add("--bias", action=argparse.BooleanOptionalAction, help=bias)
     add("--seed", type=_seed, metavar="N", help="draws the weights (default: 0)")
-    add("--dtype", choices=["float32", "float64"], help="(default: float64)")
+    add("--dtype", choices=["float32", "float64"], help="(default: float64; of --model float32)")
     add("--out", default="explained", metavar="DIR", help=f"{files} (default: %(default)s/)")
     add("--json", action="store_true", help="print what trace.json holds, and nothing else")
     picture = "of the picture (default: %(default)s)"

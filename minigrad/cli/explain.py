@@ -9,15 +9,16 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ..engine.errors import ArgumentError
 from ..views.plain import one_line
 from ..views.terminal import only_ascii, wide
+from .checkpoint import QUESTION, Question
+from .checkpoint_report import CheckpointReport
 from .explanation import FILES, Explanation
 from .output import show, staged
 from .own_function import FunctionReport, Target
-from .sentence import DEFAULTS, LAYERS, Settings
+from .sentence import DEFAULTS, LAYERS, MULTI_HEAD, Settings
 from .sentence_report import SentenceReport
 
 __all__ = ["run"]
@@ -47,21 +48,33 @@ def run(arguments: Namespace) -> int:
 
 
 def _asked_for(arguments: Namespace) -> Callable[[], Explanation]:
-    """What runs a function, or a sentence through a layer. Raises: ArgumentError."""
-    what, every = arguments.what, DEFAULTS | {k: v for d in LAYERS.values() for k, v in d.items()}
-    given = {name: getattr(arguments, name) for name in every}
-    given = {name: value for name, value in given.items() if value is not None}
-    target = Target(what) if ":" in what else None
-    known: dict[str, Any] = {} if target else DEFAULTS | LAYERS[what]
-    for name in given.keys() - known.keys():
+    """What runs a checkpoint, a function, or a sentence through a layer. Raises: ArgumentError."""
+    what, model = arguments.what or MULTI_HEAD, arguments.model
+    if model is not None and arguments.what:
+        raise ArgumentError(f"--model runs a checkpoint and does not go with {what}")
+    layers = DEFAULTS | {name: value for own in LAYERS.values() for name, value in own.items()}
+    asked = {name: getattr(arguments, name) for name in layers | QUESTION}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    target = Target(what) if model is None and ":" in what else None
+    known = QUESTION if model is not None else {} if target else DEFAULTS | LAYERS[what]
+    for name in asked.keys() - known.keys():
         option = "--" + name.replace("_", "-")
-        if target:
-            raise ArgumentError(f"{option} is for the two layers and does not go with {target}")
+        if name not in layers:
+            raise ArgumentError(f"{option} goes with --model alone")
+        if known is QUESTION or target:
+            with_ = target or "--model"
+            raise ArgumentError(f"{option} is for the two layers and does not go with {with_}")
         why = "it has one head" if name == "heads" else "its heads are d_model / heads wide"
         raise ArgumentError(f"{option} does not go with {what}: {why}")
+    if model is not None:
+        return partial(CheckpointReport, Question(model, **asked))
     if target:
         return partial(FunctionReport, target)
-    return partial(SentenceReport, Settings(what, **known | given))
+    if heads := asked.get("heads"):
+        if not heads.isdecimal() or not int(heads):
+            raise ArgumentError(f"--heads must be an integer of at least 1, got {heads!r}")
+        asked["heads"] = int(heads)
+    return partial(SentenceReport, Settings(what, **known | asked))
 
 
 def _wrapped(line: str, width: int) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..engine.errors import MissingDependencyError
 from ..recording.record import Checks
 from ..tracing import Trace
-from ..views.data import trace_to_dict
+from ..views.data import number, trace_to_dict
+from ..views.page import write_page
 from ..views.plain import one_line
 
 __all__ = ["FILES", "MOST_HEADS", "Explanation"]
@@ -31,6 +34,7 @@ class Explanation:
     checks: Checks
     known: dict[str, Any]  # what the command knows besides the trace, as plain data
     tokens: Any = None  # names of the positions, if they have any
+    page: Mapping[str, Any] = MappingProxyType({})  # options of the page
 
     def succeeded(self) -> bool:
         """Whether nothing that was measured is wrong."""
@@ -46,16 +50,26 @@ class Explanation:
 
     def record(self) -> str:
         """The trace and what is known besides, under "explain", as JSON."""
-        data = trace_to_dict(self.trace) | {"explain": self.known}
+        data = trace_to_dict(self.trace) | {"explain": _finite(self.known)}
         return json.dumps(data, indent=1, allow_nan=False)
 
     def write(self, folder: Path, theme: str, depth: int | None) -> str:
         """Write the four files; returns why there is no picture, if so."""
         (folder / "trace.json").write_text(self.record() + "\n", encoding="ascii")
         self.trace.derivation(folder / "derivation.md")
-        self.trace.html(folder / "explain.html", tokens=self.tokens, title=self.title)
+        page = {"tokens": self.tokens, "title": self.title, **self.page}
+        write_page(self.trace, folder / "explain.html", **page)
         try:
             self.trace.draw(folder / "graph.svg", theme=theme, depth=depth)
         except MissingDependencyError as error:
             return f"graph.svg not drawn: {one_line(str(error).splitlines()[0])}"
         return ""
+
+
+def _finite(value: Any) -> Any:
+    """The same data; numbers that JSON has not, such as NaN, by their names."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [*map(_finite, value)]
+    return number(value) if isinstance(value, float) else value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from math import isfinite
 from typing import Any
 
 import minigrad as mg
@@ -37,8 +36,7 @@ class FunctionReport(Explanation):
                     loss.backward()
             self.checks = self.trace.checked()
         self.loss = float(loss.item()) + 0.0  # not −0
-        told = self.loss if isfinite(self.loss) else str(self.loss)
-        self.known = {"function": self.title, "loss": told, "backward_inside": self.inside}
+        self.known = {"function": self.title, "loss": self.loss, "backward_inside": self.inside}
 
     def parts(self, width: int, ascii: bool, everything: bool) -> list[str]:
         found = [textwrap.fill(self._summary(), width), self.trace.table(width)]

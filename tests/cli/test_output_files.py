@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from minigrad.cli import explanation
 from minigrad.errors import ArgumentError, MissingDependencyError
 from minigrad.tracing import Trace
 
@@ -107,8 +108,12 @@ def test_a_folder_that_cannot_be_is_one_line_and_status_2(command, tmp_path, out
 
 
 @pytest.mark.parametrize("existing", [True, False])
-@pytest.mark.parametrize("view", ["draw", "html", "derivation"])
-def test_a_failure_half_way_leaves_what_was_there(command, monkeypatch, tmp_path, existing, view):
+@pytest.mark.parametrize(
+    ("owner", "view"), [(Trace, "draw"), (explanation, "write_page"), (Trace, "derivation")]
+)
+def test_a_failure_half_way_leaves_what_was_there(
+    command, monkeypatch, tmp_path, existing, owner, view
+):
     def half(trace, path, **options):
         Path(path).write_text("<svg")
         raise ArgumentError("the pen broke")
@@ -118,7 +123,7 @@ def test_a_failure_half_way_leaves_what_was_there(command, monkeypatch, tmp_path
         out.mkdir(parents=True)
         (out / "graph.svg").write_text("old")
     before = everything(tmp_path)
-    monkeypatch.setattr(Trace, view, half)
+    monkeypatch.setattr(owner, view, half)
     ran = command("explain", "--out", out)
     assert (ran.status, ran.out, ran.err) == (2, "", "minigrad: error: the pen broke\n")
     assert everything(tmp_path) == before

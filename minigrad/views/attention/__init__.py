@@ -16,7 +16,7 @@ from .figures import (
     rollout,
     sparsity,
 )
-from .patterns import patterns
+from .patterns import looks_at, patterns
 from .record import Attentions, attentions, read_attention
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "entropy",
     "gradient_times_attention",
     "head_agreement",
+    "looks_at",
     "patterns",
     "read_attention",
     "rollout",

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .figures import by_head, evenness, row_entropy, visible
 
-__all__ = ["Pattern", "Patterns", "patterns"]
+__all__ = ["Pattern", "Patterns", "looks_at", "patterns"]
 
 THRESHOLDS = {
     "diagonal": 0.5,
@@ -109,13 +109,43 @@ def _of_head(A: Array) -> Patterns:
     return Patterns({k: Pattern(min(s, 1.0), THRESHOLDS[k], w) for k, (s, w) in scores.items()})
 
 
+def looks_at(A: Any, tokens: Any = None) -> dict[str, Array]:
+    r"""How much each head looks at keys of a kind, beyond what even weights would give: 0 to 1.
+
+        mean_i (Σ_{j ∈ K_i} A_ij − e_i) / (1 − e_i),    e_i = |K_i| / |keys that row i may see|
+
+    over the rows that see such keys K_i and others: of the token itself, the previous, the next,
+    the first; given tokens, of the same token elsewhere, and of what followed it there (induction).
+
+    Shapes: A (..., h, n, m), tokens (m,) → a figure a head by kind; kinds without a row left out.
+    >>> looks_at(np.eye(4))["itself"]
+    array([1.])
+    """
+    mean = by_head(A, "looks_at").mean(axis=0)  # (h, n, m)
+    (n, m), seen = mean.shape[-2:], np.asarray(visible(mean[None]).any(axis=(0, 1)))
+    i, j = np.arange(n)[:, None] + m - n, np.arange(m)
+    kinds = {"itself": i == j, "previous token": i - 1 == j, "next token": i + 1 == j}
+    kinds["first token"] = (j == 0) & (i > 0)
+    if tokens is not None:
+        same = np.asarray(tokens)[m - n :, None] == np.asarray(tokens)
+        kinds["the same token elsewhere"] = same & (i != j)
+        kinds["what followed that one"] = np.roll(same, 1, axis=1) & (j > 0) & (i != j - 1)
+    found = {kind: _beyond_even(mean, seen, seen & keys) for kind, keys in kinds.items()}
+    return {kind: gains for kind, gains in found.items() if gains is not None}
+
+
+def _beyond_even(A: Array, seen: Array, keys: Array) -> Array | None:
+    """The mean weight on some keys beyond that of even weights, over rows with a choice."""
+    even = keys.sum(-1) / np.maximum(seen.sum(-1), 1)
+    rows = (even > 0) & (even < 1)
+    gains = ((A * keys).sum(-1) - even)[..., rows] / (1 - even[rows])
+    return np.maximum(gains.mean(axis=-1), 0.0) if rows.any() else None
+
+
 def _line(mean: Array, seen: Array, offset: int) -> float:
     """The mean weight along a diagonal beyond that of even weights, over rows with a choice."""
-    n, m = mean.shape
-    rows = [i for i in range(n) if 0 <= i + offset < m and seen[i].sum() > 1]
-    even = 1 / np.maximum(seen.sum(-1), 2)
-    gains = [(mean[i, i + offset] - even[i]) / (1 - even[i]) for i in rows]
-    return max(float(np.mean(gains)), 0.0) if gains else float(np.trace(mean, offset) > 0)
+    found = _beyond_even(mean, seen, np.eye(len(mean), mean.shape[1], offset, dtype=bool) & seen)
+    return float(np.trace(mean, offset) > 0) if found is None else float(found)
 
 
 def _column(mean: Array, shift: int) -> Score:

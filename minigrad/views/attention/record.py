@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,11 @@ class Attention:
     @property
     def heads(self) -> int:
         return int(self.A.shape[1])
+
+    def only(self, heads: list[int]) -> Attention:
+        """Some heads alone."""
+        dA = None if self.dA is None else self.dA[:, heads]
+        return replace(self, A=self.A[:, heads], dA=dA, forbidden=self.forbidden[:, heads])
 
     def grids(self, head: int, batch: int = 0) -> list[Grid]:
         """A, and ∂L/∂A if there is one, of one head."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,9 @@ def page_content(
     arrays: str = "pooled",
     scale: str = "run",
     against: Any = None,  # a Comparison with another run
+    heads: Callable[[Entry], list[int]]
+    | None = None,  # of an attention those shown, counted from 0
+    note: str = "",  # what the reader is told of what was left out
 ) -> dict[str, Any]:
     """Everything the page needs, ready for JSON.
 
@@ -47,7 +50,7 @@ def page_content(
         raise ArgumentError(f"html(scale=...): scale must be 'run' or 'fixed', got {scale!r}")
     trace.judge()
     made = _Content(Model(trace, against=against), Arrays(arrays), scale)
-    attention = attention_of(trace, made.arrays)
+    attention = attention_of(trace, made.arrays, heads)
     return {
         "title": one_line(title or "One forward and backward pass"),
         **made.graph(),
@@ -59,6 +62,7 @@ def page_content(
         "formulas": made.formulas.trees,
         "arrays": made.arrays.packed(),
         "kept": arrays,
+        "note": note,
         "compared": against is not None,
         "scale": made.scale.bounds,
         "palette": {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,33 +11,49 @@ from numpy.linalg import norm
 
 from ...engine.errors import ArgumentError
 from ..attention.figures import row_entropy
-from ..attention.record import attentions
+from ..attention.record import Attention, attentions
 from ..data import number
 from ..plain import one_line
 from .arrays import Arrays
 
 if TYPE_CHECKING:
+    from ...recording.record import Entry
     from ...recording.trace import Trace
 
 __all__ = ["attention_of", "tokens_of"]
 
 
-def attention_of(trace: Trace, arrays: Arrays) -> list[dict[str, Any]]:
-    """Each attention of the record, with figures for each entry of the batch and each head."""
-    return [
-        {
-            "node": one.entry.id,
-            "value": arrays.add(one.entry.value, one.entry.shape, heads=True),
-            "gradient": arrays.add(one.entry.gradient, one.entry.shape, heads=True),
-            "heads": one.heads,
-            "queries": len(one.queries),
-            "keys": len(one.keys),
-            "entropy": [*map(number, _entropy(one.A).flat)],
-            "norm": None if one.dA is None else [*map(number, norm(one.dA, axis=(-2, -1)).flat)],
-            **_masks(one.forbidden),
-        }
-        for one in attentions(trace)
-    ]
+def attention_of(
+    trace: Trace, arrays: Arrays, heads: Callable[[Entry], list[int]] | None = None
+) -> list[dict[str, Any]]:
+    """Each attention of the record, with figures for each entry of the batch and each head.
+
+    Args: heads: which are shown of one, named by their numbers from 0; else all, named from 1.
+    """
+    found = []
+    for one in attentions(trace):
+        chosen = [*range(one.heads)] if heads is None else heads(one.entry)
+        arrayed = one.entry.value, one.entry.gradient
+        if 0 < len(chosen) < one.heads:
+            one = one.only(chosen)
+            arrayed = one.A, one.dA
+        if chosen:
+            value, gradient = (arrays.add(array, heads=True) for array in arrayed)
+            names = [str(h + (heads is None)) for h in chosen]
+            found.append({"value": value, "gradient": gradient, "names": names, **_figures(one)})
+    return found
+
+
+def _figures(one: Attention) -> dict[str, Any]:
+    return {
+        "node": one.entry.id,
+        "heads": one.heads,
+        "queries": len(one.queries),
+        "keys": len(one.keys),
+        "entropy": [*map(number, _entropy(one.A).flat)],
+        "norm": None if one.dA is None else [*map(number, norm(one.dA, axis=(-2, -1)).flat)],
+        **_masks(one.forbidden),
+    }
 
 
 def _entropy(A: Any) -> Any:

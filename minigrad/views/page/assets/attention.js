@@ -46,6 +46,7 @@ function headOf(layer, head, batch) {
     attention,
     layer,
     head,
+    name: attention.names[head],
     matrix,
     value: kept(attention.value),
     gradient: kept(attention.gradient),
@@ -92,8 +93,8 @@ function thumbnail(one, names, size, actions) {
     "aria-pressed": String(current),
     "data-layer": one.layer,
     "data-head": one.head,
-    "aria-label": `${names[one.layer]}, head ${one.head + 1}: ${figures}`,
-    title: `${names[one.layer]}, head ${one.head + 1}: ${figures}`,
+    "aria-label": `${names[one.layer]}, head ${one.name}: ${figures}`,
+    title: `${names[one.layer]}, head ${one.name}: ${figures}`,
   });
 }
 // A matrix with one pixel a cell, stretched.
@@ -119,7 +120,8 @@ function smallMap(array, one, kind, range, size) {
 }
 function headGrid(batch, actions) {
   const names = layerNames();
-  const most = Math.max(...record.attention.map((one) => one.heads));
+  const named = record.attention.map((one) => one.names).reduce((a, b) => (b.length > a.length ? b : a));
+  const most = named.length;
   const width = byId("panel").clientWidth - 150;
   const beside = width / most > 96; // A and its gradient side by side
   const size = Math.max(20, Math.min(56, Math.floor((width / most - 10) / (beside ? 2 : 1))));
@@ -151,7 +153,7 @@ function headGrid(batch, actions) {
           "tr",
           {},
           el("td", {}),
-          count(most).map((head) => el("th", { scope: "col" }, String(head + 1))),
+          named.map((name) => el("th", { scope: "col" }, name)),
         ),
       ),
       el("tbody", {}, record.attention.map(row)),

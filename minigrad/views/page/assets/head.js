@@ -56,7 +56,7 @@ function headCard(one) {
   };
   const size = Math.max(120, Math.min(230, (byId("panel").clientWidth - 112) / 2 - 64)); // both side by side
   const map = (drawing) => {
-    const label = `${drawing.name} of head ${one.head + 1}, ${one.queries.length} queries by ${one.keys.length} keys, from ${digits(drawing.range[0])} to ${digits(drawing.range[1])}; arrow keys read pairs`;
+    const label = `${drawing.name} of head ${one.name}, ${one.queries.length} queries by ${one.keys.length} keys, from ${digits(drawing.range[0])} to ${digits(drawing.range[1])}; arrow keys read pairs`;
     const grid = gridOf(one, drawing, { size, say, label });
     canvases.push(grid.canvas);
     return el(
@@ -78,7 +78,7 @@ function headCard(one) {
     el(
       "header",
       {},
-      el("h3", {}, `${layerNames()[one.layer]}, head ${one.head + 1}`),
+      el("h3", {}, `${layerNames()[one.layer]}, head ${one.name}`),
       el("span", {}, "entropy ", number("entropy", one.entropy, digits(one.entropy, 3)), " nats"),
       one.norm !== null && el("span", {}, "‖∂L/∂A‖ ", number("norm", one.norm, digits(one.norm, 3))),
     ),

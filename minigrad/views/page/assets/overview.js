@@ -250,6 +250,7 @@ function readingTheGraph() {
       Object.values(states).map(([glyph, text]) => el("li", {}, el("span", { class: "glyph" }, glyph), text)),
     ),
     el("p", { class: "note" }, `This file: ${document.body.dataset.size}; ${kept}.`),
+    record.note && el("p", { class: "note" }, record.note),
   );
 }
 

@@ -1,0 +1,239 @@
+"""What is asked of a checkpoint: a text, a loss and a target, checked before its weights are read.
+
+next-token   cross-entropy of each next token; or −log p of one token that is to come last
+masked       −log p of the tokens that stand at the masks
+similarity   1 − cos of the vectors of two sentences
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+
+import minigrad as mg
+from layers import load_pretrained
+from layers.pretrained import TextEncoder
+from layers.pretrained.files import open_folder
+from layers.pretrained.loading import read_settings
+from layers.pretrained.models import tokenizer_of
+
+from ..engine.errors import ArgumentError, MinigradError
+from ..tracing import Trace
+from ..views.plain import of_bytes, one_line
+from .sentence import SENTENCE
+
+__all__ = ["LOSSES", "QUESTION", "Question", "numbers"]
+
+LOSSES = ("next-token", "masked", "similarity")
+QUESTION: dict[str, Any] = {"text": SENTENCE, "dtype": "float32"}
+QUESTION |= dict.fromkeys(("tokens", "target", "loss", "layers", "heads"))  # what may be asked
+MASKS = ("[MASK]", "<mask>")
+CONTEXT = ("n_positions", "max_position_embeddings")  # keys of config.json
+
+
+class Question:
+    """Token ids (B, n), their names, loss and target, and which blocks and heads are shown.
+
+    Raises: ArgumentError, in the words of the command line, for what cannot be.
+    """
+
+    def __init__(self, model: str, **asked: Any) -> None:
+        a = QUESTION | asked
+        self.model, self.dtype = model, np.dtype(a["dtype"])
+        with _refusals():
+            self.folder = open_folder(model)
+            self.family, self.settings = read_settings(self.folder)
+        self.config = self.folder.json("config.json")
+        self.loss = self._fitting(a["loss"])
+        with suppress(MinigradError) if a["tokens"] else _refusals("; --tokens 1,2,3 takes ids"):
+            self.tokenizer: Any = None
+            self.tokenizer = tokenizer_of(self.folder)
+        first = self._ids("--tokens", a["tokens"]) if a["tokens"] else self._encoded(a["text"])
+        rows = [first, self._second(a["target"])] if self.loss == "similarity" else [first]
+        self.lengths = [len(row) for row in rows]
+        self.ids = np.array([row + [0] * (max(self.lengths) - len(row)) for row in rows])  # (B, n)
+        self.names = [[self.name(i) for i in row] for row in rows]
+        self.places, self.targets = self._goal(first, a["target"])
+        self.layers = numbers("--layers", a["layers"], self.settings["n_layers"], "blocks")
+        self.heads = numbers("--heads", a["heads"], self.settings["n_heads"], "heads")
+        self._check_sizes()
+
+    @property
+    def kind(self) -> str:
+        return str(self.config["model_type"])
+
+    def _fitting(self, loss: str | None) -> str:
+        """The loss asked for, or the first that the checkpoint has."""
+        offered = ["next-token"]
+        if self.family.model is TextEncoder:
+            pooled = "1_Pooling/config.json" in self.folder.files
+            offered = ["masked"] * self.settings["masked"] + ["similarity"] * pooled
+        if not offered:
+            why = "it has no head that guesses at masks and no 1_Pooling/config.json"
+            raise ArgumentError(f"--model {one_line(self.model, 60)}: {why}, so there is no loss")
+        if loss not in (None, *offered):
+            said = f"{self.kind} of {one_line(self.model, 60)} has {' and '.join(offered)}"
+            raise ArgumentError(f"--loss {loss} does not fit: {said}")
+        return loss or offered[0]
+
+    # ---------------------------------------------------------------- tokens
+
+    def name(self, i: int) -> str:
+        """How a token is written: its text, or its number."""
+        if self.tokenizer is None:
+            return str(i)
+        text = str(self.tokenizer.decode([i], skip_special_tokens=False))
+        whole = text and "\N{REPLACEMENT CHARACTER}" not in text
+        return text if whole else str(self.tokenizer.id_to_token(i) or i)
+
+    def _ids(self, option: str, text: str) -> list[int]:
+        return numbers(option, text, self.settings["n_tokens"], "tokens")
+
+    def _encoded(self, text: str) -> list[int]:
+        found = list(self.tokenizer.encode(text).ids)
+        if not text.strip() or not found:
+            raise ArgumentError("--text holds no token: give at least one word")
+        return found
+
+    def _second(self, target: str | None) -> list[int]:
+        if not target:
+            raise ArgumentError("--loss similarity compares two texts: give the other as --target")
+        return self._encoded(target) if self.tokenizer else self._ids("--target", target)
+
+    def _goal(self, ids: list[int], target: str | None) -> tuple[list[int], list[int]]:
+        """Where tokens are guessed, and which they should be: none where the model chooses."""
+        places, words = [len(ids) - 1], [target] if target else []
+        if self.loss == "similarity":
+            return [], []
+        if self.loss == "masked":
+            masks = [self.tokenizer.token_to_id(m) for m in MASKS] if self.tokenizer else []
+            places = [k for k, i in enumerate(ids) if i in masks]
+            if not places:
+                raise ArgumentError(f"--text holds no mask: write {MASKS[0]} where to guess")
+            words = target.split() if target and len(places) > 1 else words
+        if words and len(words) != len(places):
+            said = f"--text has {len(places)} masks, --target {len(words)} words"
+            raise ArgumentError(f"{said}: give one token for each")
+        if len(ids) < 2 and not words and self.loss == "next-token":
+            raise ArgumentError("--text has 1 token: a next one needs two, or give it as --target")
+        return places, [self._token(word) for word in words]
+
+    def _token(self, text: str) -> int:
+        """The one token of a text. Raises: ArgumentError if it is none, or several."""
+        if self.tokenizer is None:
+            return self._ids("--target", text)[0]
+        found, said = self.tokenizer.encode(text, add_special_tokens=False), one_line(text, 40)
+        unknown = getattr(self.tokenizer.model, "unk_token", None)
+        if not found.ids or found.tokens[0] == unknown:
+            raise ArgumentError(f"--target {said!r} is no token of this tokenizer")
+        if len(found.ids) > 1:
+            parts = ", ".join(repr(one_line(self.name(i), 20)) for i in found.ids[:6])
+            said = f"--target {said!r} is {len(found.ids)} tokens, {parts}"
+            raise ArgumentError(f"{said}: give one of them (a blank before a word counts)")
+        return int(found.ids[0])
+
+    # ---------------------------------------------------------------- sizes
+
+    def _check_sizes(self) -> None:
+        """Raise ArgumentError for tokens, a length or a need of memory that cannot be."""
+        most, n = self.settings["n_tokens"], self.ids.shape[1]
+        if (largest := max(*self.ids.flat, *self.targets, 0)) >= most:
+            raise ArgumentError(f"token {largest} is beyond the model's {most:,}")
+        context = next((self.config[key] for key in CONTEXT if key in self.config), n)
+        if n > context:
+            raise ArgumentError(f"--text has {n:,} tokens; the model's context holds {context:,}")
+        needs, has = self.bytes_needed(), memory()
+        if has and needs > has:
+            raise ArgumentError(
+                f"{n:,} tokens need about {of_bytes(needs)} of memory, this machine has "
+                f"{of_bytes(has)}: give a shorter --text, or fewer --layers"
+            )
+
+    def bytes_needed(self) -> int:
+        """About how much the run holds: weights, their copies and gradients, and every value."""
+        s, (rows, n) = self.settings, self.ids.shape
+        weights, embedding = self.folder.entries(), s["n_tokens"] * s["d_model"]
+        trained = len(self.layers) / s["n_layers"]
+        of_weights = 2 * weights + 4 * embedding + int((weights - embedding) * trained)
+        of_block = 10 * s["n_heads"] * n * n + n * (28 * s["d_model"] + 8 * s["d_ff"])
+        of_logits = 8 * n * s["n_tokens"] * (self.loss != "similarity")
+        of_text = of_block * s["n_layers"] + of_logits
+        return int(self.dtype.itemsize * (of_weights + rows * of_text))
+
+    # ---------------------------------------------------------------- the run
+
+    def run(self) -> tuple[Any, Trace, Any]:
+        """The model, the record of one forward and backward, and the logits or vectors."""
+        with _refusals():
+            model = load_pretrained(self.model, self.dtype)
+        for path, parameter in model.named_parameters():
+            block = re.search(r"blocks\.(\d+)", path)
+            parameter.requires_grad = block is None or int(block[1]) in self.layers
+        for _, part in model.named_modules():
+            if hasattr(part, "method"):
+                part.method = "exact"  # every step a node
+        with mg.trace(check="ops") as trace:
+            loss, out = getattr(self, "_" + self.loss.replace("-", "_"))(model)
+            loss.named("loss").backward()
+        return model, trace, out.numpy()
+
+    def _next_token(self, model: Any) -> tuple[Any, Any]:
+        logits = model(self.ids)  # (1, n, n_tokens)
+        with mg.scope("loss"):
+            if self.targets:
+                return mg.cross_entropy(logits[:, -1], np.array(self.targets)), logits
+            return mg.cross_entropy(logits[:, :-1], self.ids[:, 1:]), logits
+
+    def _masked(self, model: Any) -> tuple[Any, Any]:
+        logits = model.logits(model(self.ids))  # (1, n, n_tokens)
+        with mg.scope("loss"):
+            seen = logits[0, np.array(self.places)]  # (masks, n_tokens)
+            return mg.cross_entropy(seen, np.array(self.targets or seen.numpy().argmax(-1))), logits
+
+    def _similarity(self, model: Any) -> tuple[Any, Any]:
+        s = model.sentence(self.ids, self.lengths)  # (2, d_model)
+        with mg.scope("loss"):
+            norms = mg.sqrt(mg.sum(s * s, axis=-1))
+            return 1 - (mg.sum(s[0] * s[1]) / (norms[0] * norms[1])).named("cosine"), s
+
+
+def numbers(option: str, text: str | None, most: int, what: str) -> list[int]:
+    """The numbers in 0,3,8-11, all unless given. Raises: ArgumentError.
+
+    >>> numbers("--layers", "0,2-4", 6, "blocks")
+    [0, 2, 3, 4]
+    """
+    found = list[int]()
+    for part in text.split(",") if text else [f"0-{most - 1}"]:
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+))?\s*", part, re.ASCII)
+        if match is None:
+            raise ArgumentError(f"{option} must be numbers such as 0,3,8-11, got {text!r}")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not first <= last < most:
+            raise ArgumentError(f"{option} {part}: the model's {what} are 0 to {most - 1:,}")
+        found += range(first, last + 1)
+    return found
+
+
+def memory() -> int:
+    """Bytes of this machine's memory; 0 where they cannot be known."""
+    with suppress(AttributeError, OSError, ValueError):
+        return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return 0
+
+
+@contextmanager
+def _refusals(more: str = "") -> Iterator[None]:
+    """What is wrong with a checkpoint, in one line of the command's."""
+    try:
+        yield
+    except MinigradError as error:
+        lines = str(error).removeprefix("load_pretrained: ").splitlines()
+        left = [f"and {len(lines) - 3} more"] if len(lines) > 3 else []
+        said = "; ".join([*map(str.strip, lines[:3]), *left])
+        raise ArgumentError(f"--model: {said}{more}") from error

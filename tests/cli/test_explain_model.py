@@ -1,0 +1,240 @@
+"""`minigrad explain --model`: checkpoints of a GPT-2 and a BERT, made here."""
+
+import json
+
+import numpy as np
+import pytest
+
+from minigrad.cli import checkpoint
+
+tokenizers = pytest.importorskip("tokenizers")
+save_file = pytest.importorskip("safetensors.numpy").save_file
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat a dog ran".split()
+D, H, F, LONGEST = 12, 3, 20, 17
+GPT2 = {"model_type": "gpt2", "n_embd": D, "n_head": H, "n_layer": 2, "n_inner": F}
+GPT2 |= {"vocab_size": len(WORDS), "n_positions": LONGEST, "eos_token_id": 2}
+BERT = {"model_type": "bert", "hidden_size": D, "num_attention_heads": H, "num_hidden_layers": 2}
+BERT |= {"intermediate_size": F, "vocab_size": len(WORDS), "max_position_embeddings": LONGEST}
+TEXT = "the cat sat on the mat"
+
+
+def linear(name, *shape, bias):
+    return {f"{name}.weight": shape, f"{name}.bias": (bias,)}
+
+
+def norm(name):
+    return linear(name, D, bias=D)
+
+
+def shapes_of_gpt2():
+    found = {"wte.weight": (len(WORDS), D), "wpe.weight": (LONGEST, D), **norm("ln_f")}
+    for h in ("h.0", "h.1"):
+        found |= norm(f"{h}.ln_1") | linear(f"{h}.attn.c_attn", D, 3 * D, bias=3 * D)
+        found |= norm(f"{h}.ln_2") | linear(f"{h}.attn.c_proj", D, D, bias=D)
+        found |= linear(f"{h}.mlp.c_fc", D, F, bias=F) | linear(f"{h}.mlp.c_proj", F, D, bias=D)
+    return found
+
+
+def shapes_of_bert():
+    rows = {"word": len(WORDS), "position": LONGEST, "token_type": 2}
+    found = {f"embeddings.{name}_embeddings.weight": (n, D) for name, n in rows.items()}
+    found |= norm("embeddings.LayerNorm")
+    for block in ("encoder.layer.0", "encoder.layer.1"):
+        for name in ("self.query", "self.key", "self.value", "output.dense"):
+            found |= linear(f"{block}.attention.{name}", D, D, bias=D)
+        found |= norm(f"{block}.attention.output.LayerNorm") | norm(f"{block}.output.LayerNorm")
+        found |= linear(f"{block}.intermediate.dense", F, D, bias=F)
+        found |= linear(f"{block}.output.dense", D, F, bias=D)
+    found = {f"bert.{name}": shape for name, shape in found.items()}
+    head = "cls.predictions"
+    found |= linear(f"{head}.transform.dense", D, D, bias=D) | norm(f"{head}.transform.LayerNorm")
+    return found | {f"{head}.bias": (len(WORDS),)}
+
+
+def write(folder, config, shapes, rng):
+    folder.mkdir()
+    tensors = {name: rng.normal(0, 0.5, shape).astype("f4") for name, shape in shapes.items()}
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    made = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]")
+    )
+    made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    if config is BERT:
+        made.post_processor = tokenizers.processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        )
+        (folder / "1_Pooling").mkdir()
+        pooling = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    made.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.fixture
+def gpt2(tmp_path_factory, rng):
+    return write(tmp_path_factory.mktemp("hub") / "gpt2", GPT2, shapes_of_gpt2(), rng)
+
+
+@pytest.fixture
+def bert(tmp_path_factory, rng):
+    return write(tmp_path_factory.mktemp("hub") / "bert", BERT, shapes_of_bert(), rng)
+
+
+def test_a_gpt2_is_told_and_written(command, gpt2, tmp_path):
+    ran = command("explain", "--model", gpt2, "--text", TEXT)
+    assert ran.status == 0, ran.err
+    for said in (
+        "6 tokens; next-token loss",
+        'likeliest after "sat" "on" "the" "mat"',
+        "the same token elsewhere",
+        "42 gradients equal the hand-derived steps",
+        "58 of 58 backward steps agree",
+    ):
+        assert said in " ".join(ran.out.split())
+    files = sorted(file.name for file in (tmp_path / "explained").iterdir())
+    assert files == ["derivation.md", "explain.html", "graph.svg", "trace.json"]
+
+
+def explained(command, *arguments):
+    return json.loads(command("explain", "--json", "--model", *arguments).out)["explain"]
+
+
+def test_figures_are_those_of_the_model(command, gpt2):
+    from layers import load_pretrained
+
+    known = explained(command, gpt2, "--text", "the dog", "--target", "ran", "--dtype", "float64")
+    logits = load_pretrained(gpt2, np.float64)(np.array([[5, 11]])).numpy()[0]
+    p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    guesses = dict(known["guesses"]["1"])
+    np.testing.assert_allclose(known["loss"], -np.log(p[1, 12]), rtol=1e-12)
+    np.testing.assert_allclose(guesses["ran"], p[1, 12], rtol=1e-12)
+    assert next(iter(guesses)) == WORDS[p[1].argmax()]
+    [[first, second]] = known["by_token"]
+    assert first["probability"] is None
+    np.testing.assert_allclose(second["probability"], p[0, 11], rtol=1e-12)
+
+
+def test_a_bert_guesses_at_its_masks(command, bert):
+    ran = command("explain", "--model", bert, "--text", "the [MASK] sat on a [MASK]",
+                  "--target", "cat mat")  # fmt: skip
+    assert ran.status == 0, ran.err
+    assert 'masked loss of "cat", "mat"' in ran.out
+    assert ran.out.count("likeliest at") == 2
+    known = explained(command, bert, "--text", "the [MASK] sat")
+    assert known["objective"] == "masked"
+    likeliest = known["guesses"]["2"][0][1]
+    np.testing.assert_allclose(known["loss"], -np.log(likeliest), rtol=1e-5)
+
+
+def test_two_texts_are_compared(command, bert):
+    ran = command("explain", "--model", bert, "--loss", "similarity", "--text", TEXT,
+                  "--target", "a dog ran")  # fmt: skip
+    assert ran.status == 0, ran.err
+    assert "8 tokens and 5 tokens; similarity loss" in ran.out
+    assert "gradient by token of text 2" in ran.out
+    same = explained(command, bert, "--loss", "similarity", "--text", TEXT, "--target", TEXT)
+    assert abs(same["loss"]) < 1e-6
+
+
+def test_blocks_and_heads_are_chosen(command, gpt2, tmp_path):
+    chosen = "--model", gpt2, "--text", TEXT, "--layers", "1", "--heads", "0,2"
+    ran = command("explain", *chosen)
+    assert ran.status == 0, ran.err
+    said = "attention of 1 of 2 blocks and 2 of 3 heads, weights of other blocks held constant"
+    assert said in " ".join(ran.out.split())
+    page = (tmp_path / "explained" / "explain.html").read_text()
+    assert said in page
+    assert '"names":["0","2"]' in page
+    frozen, free = explained(command, *chosen[1:])["by_block"]
+    assert frozen["of_weights"] is None
+    assert free["of_weights"] > 0
+
+
+def test_a_wrong_rule_is_red(command, gpt2, plant):
+    plant("softmax", "x", lambda g: g * 1.01)
+    ran = command("explain", "--model", gpt2, "--text", TEXT)
+    assert ran.status == 1
+    assert "backward steps WRONG, first" in ran.out
+    assert "gradients differ from the hand-derived steps, first in step 4, softmax" in ran.out
+
+
+def test_weights_that_are_not_finite_are_no_success(command, gpt2):
+    from safetensors.numpy import load_file
+
+    tensors = load_file(gpt2 / "model.safetensors")
+    tensors["wte.weight"][5] = np.nan
+    save_file(tensors, gpt2 / "model.safetensors")
+    ran = command("explain", "--model", gpt2, "--text", TEXT)
+    assert ran.status == 1
+    assert "the loss is nan" in ran.out
+
+
+def test_ids_do_without_a_tokenizer(command, gpt2):
+    (gpt2 / "tokenizer.json").unlink()
+    ran = command("explain", "--model", gpt2, "--tokens", "5,6,7", "--target", "8")
+    assert ran.status == 0, ran.err
+    assert 'next-token loss of "8"' in ran.out
+    ran = command("explain", "--model", gpt2, "--text", TEXT)
+    assert (ran.status, ran.out) == (2, "")
+    assert "has no tokenizer.json; --tokens 1,2,3 takes ids" in ran.err
+
+
+WRONG = [
+    ("gpt2", ["--loss", "masked"], "--loss masked does not fit: gpt2 of"),
+    ("gpt2", ["--loss", "similarity", "--target", "a"], "has next-token"),
+    ("bert", ["--loss", "next-token"], "has masked and similarity"),
+    ("bert", ["--loss", "similarity"], "give the other as --target"),
+    ("bert", ["--text", TEXT], "--text holds no mask: write [MASK] where to guess"),
+    ("bert", ["--text", "a [MASK]", "--target", "the cat"], "'the cat' is 2 tokens, 'the', 'cat'"),
+    ("bert", ["--text", "[MASK] [MASK]", "--target", "the"], "has 2 masks, --target 1 words"),
+    ("gpt2", ["--target", "zebra"], "'zebra' is no token of this tokenizer"),
+    ("gpt2", ["--text", ""], "--text holds no token"),
+    ("gpt2", ["--text", "the"], "--text has 1 token: a next one needs two"),
+    ("gpt2", ["--text", "the " * 18], "--text has 18 tokens; the model's context holds 17"),
+    ("gpt2", ["--tokens", "1,x"], "--tokens must be numbers such as 0,3,8-11, got '1,x'"),
+    ("gpt2", ["--tokens", "1,99"], "--tokens 99: the model's tokens are 0 to 12"),
+    ("gpt2", ["--layers", "2"], "--layers 2: the model's blocks are 0 to 1"),
+    ("gpt2", ["--layers", "two"], "--layers must be numbers such as 0,3,8-11, got 'two'"),
+    ("gpt2", ["--heads", "1-9"], "--heads 1-9: the model's heads are 0 to 2"),
+    ("gpt2", ["--seed", "1"], "--seed is for the two layers and does not go with --model"),
+    ("gpt2", ["multi-head"], "--model runs a checkpoint and does not go with multi-head"),
+]
+
+
+@pytest.mark.parametrize(("which", "arguments", "said"), WRONG, ids=lambda x: " ".join(x)[:40])
+def test_what_cannot_be_is_one_line_before_the_weights_are_read(
+    command, gpt2, bert, monkeypatch, which, arguments, said
+):
+    monkeypatch.setattr(checkpoint, "load_pretrained", None)
+    ran = command("explain", "--model", {"gpt2": gpt2, "bert": bert}[which], *arguments)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert said in ran.err
+
+
+def test_more_memory_than_there_is_is_refused(command, gpt2, monkeypatch):
+    monkeypatch.setattr(checkpoint, "memory", lambda: 1000)
+    ran = command("explain", "--model", gpt2, "--text", TEXT)
+    assert ran.status == 2
+    assert "6 tokens need about" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("config.json", None, "has no config.json"),
+        ("config.json", '{"model_type": "vit"}', "model_type must be one of gpt2"),
+        ("config.json", json.dumps(GPT2 | {"twist": 3}), "twist = 3: not understood"),
+        ("model.safetensors", None, "has no .safetensors file"),
+        ("model.safetensors", "cut", "model.safetensors is damaged"),
+        ("tokenizer.json", "{}", "tokenizer.json is damaged"),
+    ],
+)
+def test_a_folder_that_is_no_model_is_one_line(command, gpt2, name, content, said):
+    (gpt2 / name).unlink() if content is None else (gpt2 / name).write_text(content)
+    ran = command("explain", "--model", gpt2, "--text", TEXT)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert said in ran.err
+    assert "no such folder" in command("explain", "--model", gpt2 / "not").err
+    assert "goes with --model alone" in command("explain", "--loss", "masked").err
