@@ -17,7 +17,7 @@ import numpy as np
 
 import minigrad as mg
 from layers import load_pretrained
-from layers.pretrained import TextEncoder
+from layers.pretrained import PretrainedLanguageModel
 from layers.pretrained.files import open_folder
 from layers.pretrained.loading import read_settings
 from layers.pretrained.models import tokenizer_of
@@ -33,7 +33,6 @@ LOSSES = ("next-token", "masked", "similarity")
 QUESTION: dict[str, Any] = {"text": SENTENCE, "dtype": "float32"}
 QUESTION |= dict.fromkeys(("tokens", "target", "loss", "layers", "heads"))  # what may be asked
 MASKS = ("[MASK]", "<mask>")
-CONTEXT = ("n_positions", "max_position_embeddings")  # keys of config.json
 
 
 class Question:
@@ -44,22 +43,24 @@ class Question:
 
     def __init__(self, model: str, **asked: Any) -> None:
         a = QUESTION | asked
+        by_ids = a["tokens"] is not None
         self.model, self.dtype = model, np.dtype(a["dtype"])
         with _refusals():
             self.folder = open_folder(model)
             self.family, self.settings = read_settings(self.folder)
         self.config = self.folder.json("config.json")
         self.loss = self._fitting(a["loss"])
-        with suppress(MinigradError) if a["tokens"] else _refusals("; --tokens 1,2,3 takes ids"):
+        with suppress(MinigradError) if by_ids else _refusals("; --tokens 1,2,3 takes ids"):
             self.tokenizer: Any = None
             self.tokenizer = tokenizer_of(self.folder)
-        first = self._ids("--tokens", a["tokens"]) if a["tokens"] else self._encoded(a["text"])
+        first = self._ids("--tokens", a["tokens"]) if by_ids else self._text("--text", a["text"])
         rows = [first, self._second(a["target"])] if self.loss == "similarity" else [first]
         self.lengths = [len(row) for row in rows]
         self.ids = np.array([row + [0] * (max(self.lengths) - len(row)) for row in rows])  # (B, n)
         self.names = [[self.name(i) for i in row] for row in rows]
         self.places, self.targets = self._goal(first, a["target"])
-        self.layers = numbers("--layers", a["layers"], self.settings["n_layers"], "blocks")
+        blocks = max(self.settings["n_layers"], self.settings.get("n_decoder_layers", 0))
+        self.layers = numbers("--layers", a["layers"], blocks, "blocks")
         self.heads = numbers("--heads", a["heads"], self.settings["n_heads"], "heads")
         self._check_sizes()
 
@@ -67,12 +68,22 @@ class Question:
     def kind(self) -> str:
         return str(self.config["model_type"])
 
+    @property
+    def causal(self) -> bool:
+        """Whether it guesses at each next token."""
+        return self.family.model is PretrainedLanguageModel
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes a text for the one that it reads."""
+        return "n_decoder_layers" in self.settings
+
     def _fitting(self, loss: str | None) -> str:
         """The loss asked for, or the first that the checkpoint has."""
-        offered = ["next-token"]
-        if self.family.model is TextEncoder:
-            pooled = "1_Pooling/config.json" in self.folder.files
-            offered = ["masked"] * self.settings["masked"] + ["similarity"] * pooled
+        pooled = "1_Pooling/config.json" in self.folder.files
+        guesses = "head" in self.settings.get("heads", ())
+        offered = ["masked"] * guesses + ["similarity"] * pooled
+        offered = ["next-token"] if self.writes or self.causal else offered
         if not offered:
             why = "it has no head that guesses at masks and no 1_Pooling/config.json"
             raise ArgumentError(f"--model {one_line(self.model, 60)}: {why}, so there is no loss")
@@ -94,22 +105,27 @@ class Question:
     def _ids(self, option: str, text: str) -> list[int]:
         return numbers(option, text, self.settings["n_tokens"], "tokens")
 
-    def _encoded(self, text: str) -> list[int]:
+    def _text(self, option: str, text: str) -> list[int]:
+        if self.tokenizer is None:
+            return self._ids(option, text)
         found = list(self.tokenizer.encode(text).ids)
         if not text.strip() or not found:
-            raise ArgumentError("--text holds no token: give at least one word")
+            raise ArgumentError(f"{option} holds no token: give at least one word")
         return found
 
     def _second(self, target: str | None) -> list[int]:
         if not target:
             raise ArgumentError("--loss similarity compares two texts: give the other as --target")
-        return self._encoded(target) if self.tokenizer else self._ids("--target", target)
+        return self._text("--target", target)
 
     def _goal(self, ids: list[int], target: str | None) -> tuple[list[int], list[int]]:
         """Where tokens are guessed, and which they should be: none where the model chooses."""
         places, words = [len(ids) - 1], [target] if target else []
         if self.loss == "similarity":
             return [], []
+        if self.writes:
+            wanted = self._text("--target", target) if target else []
+            return [max(len(wanted) - 1, 0)], wanted
         if self.loss == "masked":
             masks = [self.tokenizer.token_to_id(m) for m in MASKS] if self.tokenizer else []
             places = [k for k, i in enumerate(ids) if i in masks]
@@ -144,8 +160,8 @@ class Question:
         most, n = self.settings["n_tokens"], self.ids.shape[1]
         if (largest := max(*self.ids.flat, *self.targets, 0)) >= most:
             raise ArgumentError(f"token {largest} is beyond the model's {most:,}")
-        context = next((self.config[key] for key in CONTEXT if key in self.config), n)
-        if n > context:
+        context = self.settings.get("max_len") or self.config.get("max_position_embeddings")
+        if context and n > context:
             raise ArgumentError(f"--text has {n:,} tokens; the model's context holds {context:,}")
         needs, has = self.bytes_needed(), memory()
         if has and needs > has:
@@ -183,11 +199,19 @@ class Question:
         return model, trace, out.numpy()
 
     def _next_token(self, model: Any) -> tuple[Any, Any]:
+        if self.writes:
+            return self._written(model)
         logits = model(self.ids)  # (1, n, n_tokens)
         with mg.scope("loss"):
             if self.targets:
                 return mg.cross_entropy(logits[:, -1], np.array(self.targets)), logits
             return mg.cross_entropy(logits[:, :-1], self.ids[:, 1:]), logits
+
+    def _written(self, model: Any) -> tuple[Any, Any]:
+        logits = model(self.ids, np.array([[model.start, *self.targets[:-1]]]))  # (1, m, n_tokens)
+        with mg.scope("loss"):
+            wanted = self.targets or [int(logits.numpy()[0, -1].argmax())]
+            return mg.cross_entropy(logits, np.array([wanted])), logits
 
     def _masked(self, model: Any) -> tuple[Any, Any]:
         logits = model.logits(model(self.ids))  # (1, n, n_tokens)

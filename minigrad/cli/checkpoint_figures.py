@@ -7,14 +7,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..recording.attribution import Explained
 from ..recording.record import Entry, rms
 from ..recording.trace import Trace
 from ..views.attention import attentions, looks_at
 from .checkpoint import Question
 
-__all__ = ["Block", "Token", "by_block", "by_look", "by_token", "guesses", "shown_heads"]
+__all__ = ["MOVES", "Block", "Token", "by_block", "by_head", "by_token", "guesses", "shown_heads"]
 
 BEST = 5  # guesses at a place
+MOVES = "∂L/∂A · A"
+Heads = dict[str, list[tuple[str, float]]]
 
 
 class Token(NamedTuple):
@@ -36,11 +39,15 @@ class Block(NamedTuple):
     feed_forward: float
 
 
-def guesses(q: Question, logits: Any, place: int) -> list[tuple[str, float]]:
-    """The likeliest tokens at a place, and the targets, with their probabilities."""
-    p = _probabilities(logits[0, place])
-    best = [int(i) for i in np.argsort(-p, kind="stable")[:BEST]]
-    return [(q.name(i), float(p[i])) for i in dict.fromkeys(best + q.targets)]
+def guesses(q: Question, logits: Any) -> dict[int, list[tuple[str, float]]]:
+    """At each place where one is asked for the likeliest tokens, and the target, by probability."""
+    wanted, found = dict(zip(q.places[::-1], q.targets[::-1], strict=False)), {}
+    for place in q.places:
+        p = _probabilities(logits[0, place])
+        best = [*np.argsort(-p, kind="stable")[:BEST].tolist()]
+        best += [wanted[place]] if place in wanted else []
+        found[place] = [(q.name(i), float(p[i])) for i in dict.fromkeys(best)]
+    return found
 
 
 def _probabilities(logits: Any) -> Any:
@@ -48,64 +55,75 @@ def _probabilities(logits: Any) -> Any:
     return odds / odds.sum()
 
 
-def by_token(q: Question, trace: Trace, logits: Any) -> list[list[Token]]:
+def by_token(q: Question, trace: Trace, logits: Any, found: Explained) -> list[list[Token]]:
     """A list for each text."""
-    steps = (trace[i] for i in trace.forward_steps)
-    X = next(entry for entry in steps if entry.name == "X")  # (B, n, d_model)
-    found = []
+    gradients, texts = trace[found.of].gradient, []
     for row, (n, names) in enumerate(zip(q.lengths, q.names, strict=True)):
         given: list[float | None] = [None] * n
-        if q.loss == "next-token":
+        if q.causal:
             before = [_probabilities(logits[row, k]) for k in range(n - 1)]
-            given[1:] = [float(p[i]) for p, i in zip(before, q.ids[row, 1:], strict=False)]
-        gradients, vectors = X.gradient[row, :n], X.value[row, :n]
-        shares = (gradients * vectors).sum(axis=-1).tolist()
-        found.append([*map(Token, names, given, map(rms, gradients), shares)])
-    return found
+            given[1:] = [float(p[i]) for p, i in zip(before, q.ids[row, 1:], strict=True)]
+        sizes, shares = map(rms, gradients[row, :n]), found.positions[row, :n].tolist()
+        texts.append([*map(Token, names, given, sizes, shares)])
+    return texts
 
 
-def by_block(trace: Trace) -> list[Block]:
+def by_block(trace: Trace, found: Explained) -> list[Block]:
     blocks: dict[str, list[Entry]] = {}
     for entry in trace:
         if home := re.match(r"(.*/)?blocks\.\d+", entry.scope):
             blocks.setdefault(home[0], []).append(entry)
-    return [_of_block(trace, home, inside) for home, inside in blocks.items()]
+    several = len({home.rpartition("/")[0] for home in blocks}) > 1
+    return [
+        Block(f"{home.split('/')[-2]} {_number(home)}" * several or str(_number(home)), *figures)
+        for home, inside in blocks.items()
+        for figures in [_of_block(home, inside, found)]
+    ]
 
 
-def _of_block(trace: Trace, home: str, inside: list[Entry]) -> Block:
-    steps = [entry for entry in inside if entry.op]
+def _of_block(home: str, inside: list[Entry], found: Explained) -> Any:
+    out = [entry for entry in inside if entry.op][-1]
     weights = [e for e in inside if e.kind == "parameter" and e.gradient is not None]
     squares = sum(e.size * (e.gradient_rms or 0.0) ** 2 for e in weights)
     of_weights = (squares / sum(e.size for e in weights)) ** 0.5 if weights else None
-    added = [entry for entry in steps if entry.op == "add" and entry.scope == home]
-    branches = [max(edge.source for edge in trace.into(entry)) for entry in added]
-    shares = [
-        float(np.vdot(entry.gradient, trace[branch].value))
-        for entry, branch in zip(added, branches, strict=True)
-    ]
-    return Block(_number(home), steps[-1].gradient_rms or 0.0, of_weights, shares[0], shares[-1])
+    shares = [branch.share for branch in found.branches if branch.path.startswith(f"{home}/")]
+    return out.gradient_rms or 0.0, of_weights, sum(shares[:-1]), sum(shares[-1:])
 
 
-def _number(scope: str) -> str:
-    return str(re.findall(r"blocks\.(\d+)", scope)[-1])
+def _number(path: str) -> int:
+    return int(re.findall(r"blocks\.(\d+)", path)[-1])
+
+
+# ---------------------------------------------------------------- heads
 
 
 def shown_heads(q: Question, entry: Entry) -> list[int]:
     """Which heads of an attention were asked for."""
-    return q.heads if int(_number(entry.scope)) in q.layers else []
+    return q.heads if _number(entry.scope) in q.layers else []
 
 
-def by_look(q: Question, trace: Trace) -> dict[str, list[tuple[str, float]]]:
-    """For each kind of key how much each head looks at it, most first; over texts, the mean."""
-    found: dict[str, list[tuple[str, float]]] = {}
+def by_head(q: Question, trace: Trace, found: Explained) -> Heads:
+    """For each kind of key how much each head looks at it, and how much it moves the loss.
+
+    The largest come first. Over several texts it is the mean; what another text is read with, or
+    written, is left out.
+    """
+    kinds: Heads = {}
+
+    def note(kind: str, path: str, heads: list[int], figures: Any) -> None:
+        names = [f"{_number(path)}.{h}" for h in heads]
+        kinds.setdefault(kind, []).extend(zip(names, map(float, figures), strict=True))
+
+    moved = {head.path: head.totals for head in found.heads}
     for one in attentions(trace):
         heads = shown_heads(q, one.entry)
-        if one.A.shape[2:] != (q.ids.shape[1],) * 2:  # between two texts
+        if (q.writes and "decoder/" in one.path) or not heads:
             continue
         texts = zip(one.A, q.lengths, q.ids, strict=True)
-        looks = [looks_at(A[heads, :n, :n], ids[:n]) for A, n, ids in texts if heads]
+        looks = [looks_at(A[heads, :n, :n], ids[:n]) for A, n, ids in texts]
         for kind in dict.fromkeys(kind for look in looks for kind in look):
-            scores = np.mean([look[kind] for look in looks if kind in look], axis=0)
-            names = [f"{_number(one.path)}.{h}" for h in heads]
-            found.setdefault(kind, []).extend(zip(names, scores.tolist(), strict=True))
-    return {kind: sorted(heads, key=lambda head: -head[1]) for kind, heads in found.items()}
+            scores = [look[kind] for look in looks if kind in look]
+            note(kind, one.path, heads, np.mean(scores, axis=0))
+        if one.path in moved:
+            note(MOVES, one.path, heads, moved[one.path][heads])
+    return {kind: sorted(some, key=lambda head: -abs(head[1])) for kind, some in kinds.items()}

@@ -13,7 +13,7 @@ from ..views.table import checks_table
 from ..views.terminal import Column, Paint, bar, grid
 from ..views.verdict import by_derivative, by_hand
 from .checkpoint import Question
-from .checkpoint_figures import Token, by_block, by_look, by_token, guesses, shown_heads
+from .checkpoint_figures import MOVES, Token, by_block, by_head, by_token, guesses, shown_heads
 from .explanation import Explanation
 
 __all__ = ["CheckpointReport"]
@@ -43,9 +43,9 @@ BLOCKS = (
 BY_TOKEN = "X is the vector that the token enters as; ∂L/∂X · X is what the loss does as it grows"
 GUESSED = ". Guessed: the probability that the model gave the token after those before it"
 BY_BLOCK = "X is what the block hands on; of what attention and feed-forward add, F, ∂L/∂F · F"
-BY_LOOK = (
-    "how much of a head's weight goes to such keys, beyond an even spread; 5.1 is head 1 of block "
-    f"5, both from 0, and is named from {TOLD} on"
+BY_HEAD = (
+    "5.1 is head 1 of block 5, both from 0. How much of its weight goes to such keys, beyond an "
+    f"even spread, from {TOLD} on; {MOVES}: which weights move the loss most"
 )
 
 
@@ -60,11 +60,13 @@ class CheckpointReport(Explanation):
         self.checks = self.trace.check()
         weights = sum(parameter.size for parameter in model.parameters())
         width = q.ids.shape[1]
-        self.tokens = [row + ["(padding)"] * (width - len(row)) for row in q.names]
+        named = not q.writes or len(q.targets) != width  # else both texts would be named by one
+        self.tokens = [row + ["(padding)"] * (width - len(row)) for row in q.names] * named or None
         self.page = {"heads": lambda entry: shown_heads(q, entry), "note": self.left_out}
-        self.guesses = {place: guesses(q, out, place) for place in q.places}
-        self.by_token = by_token(q, self.trace, out)
-        self.by_block, self.by_look = by_block(self.trace), by_look(q, self.trace)
+        self.guesses = guesses(q, out)
+        found = self.trace.attribute(self.trace["loss"].id)
+        self.by_token = by_token(q, self.trace, out, found)
+        self.by_block, self.by_head = by_block(self.trace, found), by_head(q, self.trace, found)
         self.known = {
             "model": q.model,
             "family": q.kind,
@@ -75,7 +77,7 @@ class CheckpointReport(Explanation):
             "guesses": self.guesses,
             "by_token": [[token._asdict() for token in text] for text in self.by_token],
             "by_block": [block._asdict() for block in self.by_block],
-            "by_look": self.by_look,
+            "by_head": self.by_head,
         }
 
     def succeeded(self) -> bool:
@@ -108,10 +110,10 @@ class CheckpointReport(Explanation):
             of = f" of text {number}" if len(self.by_token) > 1 else ""
             rows = _token_rows(text, ascii)
             shown = grid(TOKENS, rows if everything else _ends(rows), width)
-            hint = BY_TOKEN + GUESSED * (self.question.loss == "next-token")
+            hint = BY_TOKEN + GUESSED * self.question.causal
             found.append(part(f"gradient by token{of}", hint, shown))
         found.append(part("gradient by block", BY_BLOCK, grid(BLOCKS, self._blocks(ascii), width)))
-        found.append(part("heads by what they look at", BY_LOOK, self._looks(width)))
+        found.append(part("heads by what they look at", BY_HEAD, self._looks(width)))
         return (
             found + self._verdict(width, ascii, everything) + [self.left_out] * bool(self.left_out)
         )
@@ -128,8 +130,10 @@ class CheckpointReport(Explanation):
         return f"{q.kind}: {said}; {q.loss} loss{goal} {self.loss:.4f}"
 
     def _place(self, place: int) -> str:
-        names = [_quoted(name) for name in self.question.names[0][max(place - 3, 0) : place + 1]]
-        return f"likeliest {'at' if self.question.loss == 'masked' else 'after'} {' '.join(names)}"
+        q = self.question
+        names = ["(start)", *map(q.name, q.targets)] if q.writes else q.names[0]
+        before = " ".join(_quoted(name) for name in names[max(place - 3, 0) : place + 1])
+        return f"likeliest {'at' if q.loss == 'masked' else 'after'} {before}"
 
     def _blocks(self, ascii: bool) -> list[list[str]]:
         out = Scale.around(block.gradient for block in self.by_block)
@@ -149,11 +153,12 @@ class CheckpointReport(Explanation):
 
     def _looks(self, width: int) -> str:
         lines = []
-        for kind, heads in self.by_look.items():
-            told = [f"{head} {score:.2f}" for head, score in heads if score >= TOLD]
-            more = f" and {len(told) - MOST_HEADS} more" * (len(told) > MOST_HEADS)
-            nearest = "none; nearest {} {:.2f}".format(*heads[0])
-            said = f"{kind:26}{', '.join(told[:MOST_HEADS]) or nearest}{more}"
+        for kind, heads in self.by_head.items():
+            shown = [head for head in heads if head[1] >= TOLD] if kind != MOVES else heads
+            form = "{} {:.2f}" if kind != MOVES else "{} {:+.2g}"
+            more = f" and {len(shown) - MOST_HEADS} more" * (len(shown) > MOST_HEADS)
+            told = ", ".join(form.format(*head) for head in shown[:MOST_HEADS])
+            said = f"{kind:26}{told or 'none; nearest ' + form.format(*heads[0])}{more}"
             lines.append(textwrap.fill(said, width, subsequent_indent="    "))
         return "\n".join(lines)
 

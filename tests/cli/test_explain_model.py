@@ -113,6 +113,7 @@ def test_figures_are_those_of_the_model(command, gpt2):
     assert next(iter(guesses)) == WORDS[p[1].argmax()]
     [[first, second]] = known["by_token"]
     assert first["probability"] is None
+    assert {"previous token", "∂L/∂A · A"} < known["by_head"].keys()
     np.testing.assert_allclose(second["probability"], p[0, 11], rtol=1e-12)
 
 
