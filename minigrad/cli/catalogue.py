@@ -7,13 +7,12 @@ import re
 import textwrap
 from argparse import Namespace
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from ..engine.op import Op
+from ..views.files import write
 from ..views.formula import plain
 from ..views.plain import one_line
-from ..views.render import write
 from ..views.terminal import Paint, only_ascii, wide
 from .declared import Declared, declared, known_ops
 from .ops_page import ops_page
@@ -25,7 +24,7 @@ __all__ = ["entry", "run"]
 def run(arguments: Namespace) -> int:
     ops = known_ops(arguments.names)
     if arguments.html is not None:
-        write(Path(arguments.html), ops_page(map(declared, ops)).encode(), "ops --html")
+        write(arguments.html, ops_page(map(declared, ops)), "ops --html")
         show(f"wrote {one_line(arguments.html)}: {len(ops)} op{'s' * (len(ops) > 1)}")
     elif arguments.json:
         show(json.dumps([entry(op) for op in ops], indent=1), False)

@@ -7,10 +7,10 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from ..views.files import filled
 from ..views.formula import Node, definitions, mathml, parse
 from ..views.formula.products import gradient
 from ..views.formula.tree import EQUALS, items_of, row
-from ..views.page import filled
 from .declared import Declared
 
 __all__ = ["ops_page"]

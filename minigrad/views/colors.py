@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite, log10
 
-__all__ = ["AUTO", "FIXED", "THEMES", "Scale", "Theme", "contrast", "ink_on"]
+__all__ = ["AUTO", "FIXED", "SCALES", "THEMES", "Scale", "Theme", "contrast", "ink_on"]
 
 BINS = 8
 
@@ -57,6 +57,7 @@ class Scale:
         return cls(-most, most)
 
 
+SCALES = ("run", "fixed")
 FIXED = Scale(-8, 4)  # rms from 1e-8, vanishing below it, to 1e4, exploding above
 
 

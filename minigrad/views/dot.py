@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ..engine.errors import ArgumentError, MissingDependencyError
+from ..engine.errors import MissingDependencyError
 from . import labels
-from .colors import FIXED, RATIO_LINES, RATIOS, THEMES
+from .colors import FIXED, RATIO_LINES, RATIOS, SCALES, THEMES
+from .files import one_of
 from .legend import caption, samples
 from .model import Model, parts, ranged
 from .node_style import LOOKS, NodeStyle, text
@@ -57,15 +58,10 @@ def trace_dot(
     Args: against: a Comparison with another run, for colours of the ratio.
     Raises: ArgumentError for a value it does not know; MissingDependencyError without graphviz.
     """
-    for name, value, known in (
-        ("theme", theme, THEMES),
-        ("scale", scale, ("run", "fixed")),
-        ("style", style, LOOKS),
-        ("direction", direction, (None, *DIRECTIONS)),
-    ):
-        if value not in known:
-            said = ", ".join(filter(None, known))
-            raise ArgumentError(f"draw: {name} must be one of {said}, got {value!r}")
+    one_of("draw", THEMES, theme=theme)
+    one_of("draw", SCALES, scale=scale)
+    one_of("draw", LOOKS, style=style)
+    one_of("draw", (None, *DIRECTIONS), direction=direction)
     model = Model(trace, fold=fold, against=against)
     plan = outline(model, depth=depth, focus=focus, limit=None if style == "full" else LIMIT)
     colours = THEMES[theme]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from .colors import AUTO
 from .dot import trace_dot
-from .render import format_of, render, write
+from .files import write
+from .render import format_of, render
 from .svg import accessible
 
 if TYPE_CHECKING:
@@ -18,11 +19,11 @@ __all__ = ["draw_trace"]
 
 def draw_trace(trace: Trace, path: str | Path, *, theme: str = AUTO, **options: Any) -> Path:
     """Draw a trace; the options are those of `Trace.draw`, which says what they do."""
-    path = Path(path)
-    format = format_of(path)
+    format = format_of(Path(path))
     dot = trace_dot(trace, theme=theme, **options)
-    content = dot.text.encode() if format == "dot" else render(dot.text, format)
-    if format == "svg":
-        content = accessible(content.decode(), dot, follow=theme == AUTO, zoom=True).encode()
-    write(path, content)
-    return path
+    if format == "dot":
+        return write(path, dot.text)
+    content = render(dot.text, format)
+    if format != "svg":
+        return write(path, content)
+    return write(path, accessible(content.decode(), dot, follow=theme == AUTO, zoom=True))

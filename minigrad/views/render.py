@@ -1,20 +1,17 @@
-"""DOT text rendered to bytes, by graphviz-pure or a `dot` on the PATH, and written to files."""
+"""DOT text rendered to bytes, by graphviz-pure or a `dot` on the PATH."""
 
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import subprocess
 import sysconfig
-from errno import ENAMETOOLONG
 from importlib import metadata
 from pathlib import Path
 
 from ..engine.errors import ArgumentError, MinigradError, MissingDependencyError
-from .plain import one_line
 
-__all__ = ["FORMATS", "format_of", "render", "write"]
+__all__ = ["FORMATS", "format_of", "render"]
 
 FORMATS = {".svg": "svg", ".png": "png", ".pdf": "pdf", ".dot": "dot", ".gv": "dot"}
 RESOLUTION = "144"  # dots per inch of a PNG
@@ -80,29 +77,3 @@ def render(text: str, format: str) -> bytes:
         said = done.stderr.decode(errors="replace").strip()
         raise MinigradError(f"draw: {program} failed with status {done.returncode}: {said}")
     return done.stdout
-
-
-def write(path: Path, content: bytes, call: str = "draw") -> None:
-    """Write a file so that it is there whole or not at all.
-
-    Raises: ArgumentError, naming the call, if its folder does not exist, if the path is one itself,
-        or if no file can have such a name.
-    """
-    if os.path.isdir(path):  # False for a name that no file can have
-        raise ArgumentError(f"{call}: {str(path)!r} is a folder; name a file in it")
-    if not os.path.isdir(path.parent):
-        raise ArgumentError(
-            f"{call}: there is no folder {str(path.parent)!r} to write {path.name!r} into"
-        )
-    whole = path.with_name(f".{secrets.token_hex(8)}")
-    try:
-        with open(whole, "xb") as file:
-            file.write(content)
-        os.replace(whole, path)
-    except BaseException as error:
-        whole.unlink(missing_ok=True)
-        if isinstance(error, ValueError) or getattr(error, "errno", None) == ENAMETOOLONG:
-            raise ArgumentError(
-                f"{call}: no file can be named {one_line(path.name, 60)!r}"
-            ) from None
-        raise

@@ -7,13 +7,12 @@ double-quoted and names inside text are escaped, so no pattern can meet the insi
 from __future__ import annotations
 
 import re
-from functools import cache
 from hashlib import sha256
 from html import escape
-from importlib.resources import files
 
 from .colors import DARK, LIGHT
 from .dot import Dot
+from .files import asset
 
 __all__ = ["accessible"]
 
@@ -47,13 +46,8 @@ def accessible(svg: str, dot: Dot, *, follow: bool, zoom: bool = False) -> str:
     svg = svg.replace("<svg", named, 1)
     at = svg.index(">") + 1
     end = svg.rindex("</svg>")
-    script = f"<script><![CDATA[\n{_zoom()}]]></script>\n" if zoom else ""
+    script = f"<script><![CDATA[\n{asset('zoom.js')}]]></script>\n" if zoom else ""
     return f"{svg[:at]}\n{head}{style}{svg[at:end].lstrip()}{script}{svg[end:]}"
-
-
-@cache
-def _zoom() -> str:
-    return (files(__package__) / "zoom.js").read_text(encoding="utf-8")
 
 
 def _raised(svg: str) -> str:

@@ -89,7 +89,7 @@ def test_what_is_not_finite_is_red_from_its_step_on_and_the_finding_is_marked(
     [
         ("f.png", {}, "must end in .svg"),
         ("f.svg", {"theme": "pink"}, "theme must be one of"),
-        ("f.svg", {"scale": "log"}, 'scale must be "run" or "fixed"'),
+        ("f.svg", {"scale": "log"}, "scale must be one of run, fixed"),
         ("nowhere/f.svg", {}, "there is no folder"),
     ],
 )

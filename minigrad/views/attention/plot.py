@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...engine.errors import ArgumentError, MissingDependencyError
+from ..files import write
 from ..plain import one_line, sized
-from ..render import write
 from .matrices import Grid
 
 __all__ = ["plot"]
@@ -72,5 +72,4 @@ def _saved(figure: Any, path: Path) -> Path:
     held = BytesIO()
     dates: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     figure.savefig(held, format=format, dpi=144, metadata=dates.get(format))
-    write(path, held.getvalue(), "attention.plot")
-    return path
+    return write(path, held.getvalue(), "attention.plot")

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..render import write
+from ..files import write
 from .chapters import Chapters
 from .markdown import notation
 
@@ -25,9 +25,7 @@ __all__ = ["derivation_text", "write_derivation"]
 
 def write_derivation(trace: Trace, path: str | Path) -> Path:
     """Write the derivation of a trace to a file, whole or not at all."""
-    path = Path(path)
-    write(path, derivation_text(trace).encode(), "derivation")
-    return path
+    return write(path, derivation_text(trace), "derivation")
 
 
 def derivation_text(trace: Trace) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
 
+from ..files import asset
 from ..plain import one_line
 
 __all__ = ["aligned", "code", "inline", "listed", "notation"]
@@ -39,7 +39,7 @@ def aligned(rows: Sequence[tuple[str, str, str]]) -> str:
 @cache
 def _signs() -> list[tuple[str, str]]:
     """A pattern and a sentence for each sign that may occur: signs.txt says how it is written."""
-    text = (files(__package__) / "signs.txt").read_text(encoding="utf-8")
+    text = asset("derivation/signs.txt")
     blocks = [block.split("\n", 1) for block in text.strip().split("\n\n")[1:]]
     return [(pattern, " ".join(sentence.split())) for pattern, sentence in blocks]
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from ...engine.errors import ArgumentError
 from ...recording.diagnose import diagnose
-from ..colors import AUTO, BINS, DARK, FIXED, THEMES, Scale, Theme, ink_on
+from ..colors import AUTO, BINS, DARK, FIXED, SCALES, THEMES, Scale, Theme, ink_on
+from ..files import one_of, write
 from ..legend import power
 from ..plain import one_line, sized
-from ..render import write
 from .table import NOTES, summary
 
 if TYPE_CHECKING:
@@ -29,15 +29,11 @@ NAME, MOST_ROWS, MOST_STEPS = 38, 90, 155  # characters of a name; rows, and col
 
 def draw_flow(flow: FlowRecord, path: str | Path, *, theme: str = AUTO, scale: str = "run") -> Path:
     """Write the heat map, whole or not at all."""
-    path = Path(path)
-    if path.suffix.lower() != ".svg":
+    if Path(path).suffix.lower() != ".svg":
         raise ArgumentError(f"draw: the path must end in .svg, got {str(path)!r}")
-    if theme not in THEMES:
-        raise ArgumentError(f"draw: theme must be one of {', '.join(THEMES)}, got {theme!r}")
-    if scale not in ("run", "fixed"):
-        raise ArgumentError(f'draw: scale must be "run" or "fixed", got {scale!r}')
-    write(path, flow_svg(flow, theme=theme, scale=scale).encode())
-    return path
+    one_of("draw", THEMES, theme=theme)
+    one_of("draw", SCALES, scale=scale)
+    return write(path, flow_svg(flow, theme=theme, scale=scale))
 
 
 def flow_svg(flow: FlowRecord, *, theme: str = AUTO, scale: str = "run") -> str:

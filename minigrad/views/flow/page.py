@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,9 @@ import numpy as np
 from ...recording.diagnose import diagnose
 from ...recording.flow import number
 from ..colors import DARK, LIGHT, ink_on
-from ..page import embedded, filled, page_html
+from ..files import asset, filled, write
+from ..page import embedded, page_html
 from ..plain import one_line
-from ..render import write
 from .table import NOTES, summary
 from .units import units_content
 
@@ -35,17 +34,15 @@ BARS, CELLS, POINTS = 21, 4000, 1500  # of a histogram; cells that have one; of 
 
 def write_flow(flow: FlowRecord, path: str | Path, *, title: str | None = None) -> Path:
     """Write the page, whole or not at all."""
-    path = Path(path)
-    write(path, flow_html(flow, title=title).encode(), "html")
-    return path
+    return write(path, flow_html(flow, title=title), "html")
 
 
 def flow_html(flow: FlowRecord, *, title: str | None = None, live: str = "") -> str:
     """The page as text. Args: live: where it asks for news, if it is served while training runs."""
     content = flow_content(flow, traces=not live) | {"live": live}
     content["title"] = one_line(title or "A training run")
-    parts = {"style": _style(), "script": _asset("flow.js"), "data": embedded(content)}
-    return filled(_asset("flow.html"), parts)
+    parts = {"style": _style(), "script": asset("flow/assets/flow.js"), "data": embedded(content)}
+    return filled(asset("flow/assets/flow.html"), parts)
 
 
 def flow_content(flow: FlowRecord, *, traces: bool = True) -> dict[str, Any]:
@@ -124,11 +121,6 @@ def _page(trace: Trace, step: int) -> dict[str, Any]:
 
 
 @cache
-def _asset(name: str) -> str:
-    return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
-
-
-@cache
 def _style() -> str:
     bins = "".join(f"--bin{i}:{c};--on{i}:{ink_on(c)};" for i, c in enumerate(LIGHT.bins))
     themes = (
@@ -136,4 +128,4 @@ def _style() -> str:
         f"--card:{t.cluster};--border:{t.cluster_line};--alarm:{t.alarm};--accent:{t.lines[line]}}}"
         for where, t, line in ((":root", LIGHT, 2), (":root[data-theme=dark]", DARK, 4))
     )
-    return f":root{{{bins}}}{''.join(themes)}{_asset('flow.css')}"
+    return f":root{{{bins}}}{''.join(themes)}{asset('flow/assets/flow.css')}"

@@ -15,18 +15,17 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..files import asset, filled, write
 from ..plain import of_bytes
-from ..render import write
 from .content import page_content
 
 if TYPE_CHECKING:
     from ...recording.trace import Trace
 
-__all__ = ["embedded", "filled", "page_html", "write_page"]
+__all__ = ["embedded", "page_html", "write_page"]
 
 # one scope around all of them, in this order
 SCRIPTS = """
@@ -37,9 +36,7 @@ SCRIPTS = """
 
 def write_page(trace: Trace, path: str | Path, **options: Any) -> Path:
     """Write the page of a trace, whole or not at all; the options are those of `page_content`."""
-    path = Path(path)
-    write(path, page_html(trace, **options).encode(), "html")
-    return path
+    return write(path, page_html(trace, **options), "html")
 
 
 def page_html(trace: Trace, **options: Any) -> str:
@@ -54,22 +51,13 @@ def page_html(trace: Trace, **options: Any) -> str:
     """
     content = page_content(trace, **options)
     parts = {
-        "style": _shorter(_asset("page.css")),
-        "script": "\n".join(_shorter(_asset(f"{name}.js")) for name in SCRIPTS),
-        "dagre": _asset("dagre.min.js"),
+        "style": _asset("page.css"),
+        "script": "\n".join(_asset(f"{name}.js") for name in SCRIPTS),
+        "dagre": asset("page/assets/dagre.min.js"),
         "data": embedded(content),
     }
     parts["size"] = of_bytes(sum(len(part.encode()) for part in parts.values()))
-    return filled(_asset("template.html"), parts)
-
-
-def filled(template: str, parts: dict[str, str]) -> str:
-    """A template with its parts; what looks like a place within a part stays as it is.
-
-    >>> filled("<p>{{text}}</p>", {"text": "{{text}}"})
-    '<p>{{text}}</p>'
-    """
-    return re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], template)
+    return filled(asset("page/assets/template.html"), parts)
 
 
 def embedded(content: Any) -> str:
@@ -84,14 +72,10 @@ def embedded(content: Any) -> str:
 
 @cache
 def _asset(name: str) -> str:
-    return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
-
-
-@cache
-def _shorter(text: str) -> str:
-    """Without comments on lines of their own and indentation: what only the repository needs.
+    """One without comments on lines of their own and indentation: what only the repository needs.
 
     No script has text over several lines, and none begins a line with a comment's signs.
     """
+    text = asset(f"page/assets/{name}")
     text = re.sub(r"^ *(//[^\n]*|/\*.*?\*/)\n", "", text, flags=re.MULTILINE | re.DOTALL)
     return re.sub(r"^ +|\n(?=\n)", "", text, flags=re.MULTILINE)

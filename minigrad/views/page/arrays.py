@@ -11,6 +11,7 @@ import numpy as np
 from ...engine.errors import ArgumentError
 from ...recording.record import Facts, facts_of
 from ..data import number
+from ..files import one_of
 from ..pooling import pooled
 
 __all__ = ["KINDS", "Arrays", "Limits", "pack"]
@@ -36,10 +37,7 @@ class Arrays:
     """Collects arrays, each once however often it appears, and packs them."""
 
     def __init__(self, kind: str = "pooled") -> None:
-        if kind not in KINDS:
-            raise ArgumentError(
-                f"html(arrays=...): arrays must be one of {', '.join(KINDS)}, got {kind!r}"
-            )
+        one_of("html", KINDS, arrays=kind)
         self.kind = kind
         self._kept: list[tuple[Any, tuple[int, ...]]] = []
         self._known: dict[tuple[Any, ...], list[int]] = {}

@@ -7,8 +7,9 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ...engine.errors import ArgumentError
-from ..colors import BINS, DARK, FIXED, LIGHT, Scale, ink_on
+from ..colors import BINS, DARK, FIXED, LIGHT, SCALES, Scale, ink_on
 from ..data import node_to_dict
+from ..files import one_of
 from ..model import STATES, WORST_FIRST, Model
 from ..plain import one_line
 from ..repeats import repeats
@@ -46,8 +47,7 @@ def page_content(
             f"html: this trace holds {len(trace.entries):,} values, a page at most {MOST:,}; "
             "trace fewer steps of the run, or see all of it with t.table() or t.draw(path, depth=1)"
         )
-    if scale not in ("run", "fixed"):
-        raise ArgumentError(f"html(scale=...): scale must be 'run' or 'fixed', got {scale!r}")
+    one_of("html", SCALES, scale=scale)
     trace.judge()
     made = _Content(Model(trace, against=against), Arrays(arrays), scale)
     attention = attention_of(trace, made.arrays, heads)
