@@ -122,7 +122,7 @@ def _agreement(checks: Checks) -> str:
     worst, symbol = max(measured, default=(0.0, ""))
     how = f", worst {worst:.1e} at {symbol}" if worst else " to the last bit"
     if checks.wrong_step is not None:
-        return by_derivative(checks)[0]
+        return by_derivative(checks).said
     return f"all {len(measured)} gradients agree{how}" if measured else "nothing was measured"
 
 

@@ -18,7 +18,7 @@ from .model import Model, parts, ranged
 from .node_style import LOOKS, NodeStyle, text
 from .outline import Box, Line, Outline, outline
 from .plain import one_line
-from .verdict import verdict
+from .verdict import verdicts
 
 if TYPE_CHECKING:
     from ..recording.trace import Trace
@@ -112,8 +112,9 @@ class _Writer:
             self.keep(source, target, name, f"k{number}")
         if not self.style.look.slide:
             self.legend()
-        said = [labels.summary(self.plan.model), verdict(self.plan.model.checks)[0]]
-        return Dot(self.graph.source, self.titles, " · ".join(filter(None, said)))
+        measured = "; ".join(one.said for one in verdicts(self.plan.model.checks))
+        said = [labels.summary(self.plan.model), *([measured] if measured else [])]
+        return Dot(self.graph.source, self.titles, " · ".join(said))
 
     # ------------------------------------------------------------------ boxes, each in its scope
 

@@ -9,7 +9,7 @@ from .colors import ink_on
 from .model import STATES
 from .node_style import NodeStyle, text
 from .outline import Outline
-from .verdict import verdict
+from .verdict import verdicts
 
 __all__ = ["caption", "power", "samples"]
 
@@ -88,15 +88,15 @@ def _lines(plan: Outline, saved: bool) -> list[tuple[str, str]]:
 
 
 def _verdict(plan: Outline, style: NodeStyle) -> str:
-    """What the hand-derived steps say, on red if they disagree."""
-    said, agrees = verdict(plan.model.checks)
-    if not said:
-        return ""
+    """What was measured, a line for each thing, on red if something disagrees."""
+    found = verdicts(plan.model.checks)
+    agrees = all(one.ok for one in found)
     ground = "" if agrees else f' BGCOLOR="{style.theme.alarm}"'
     colour = style.theme.muted if agrees else style.theme.paper
-    parts = [style.small(part, colour, bold=not agrees) for part in said.split("; ")]
+    said = [part for one in found for part in one.said.split("; ")]
+    parts = [style.small(part, colour, bold=not agrees) for part in said]
     lines = '<BR ALIGN="LEFT"/>'.join([*parts, ""] if parts[1:] else parts)
-    return f'<TR><TD ALIGN="LEFT"{ground}>{lines}</TD></TR>'
+    return f'<TR><TD ALIGN="LEFT"{ground}>{lines}</TD></TR>' if found else ""
 
 
 def power(exponent: float) -> str:

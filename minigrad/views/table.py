@@ -11,7 +11,7 @@ from .formula import plain
 from .model import STATES, Model
 from .plain import counted, of_bytes, one_line, shaped, sized
 from .terminal import Column, Paint, bar, finished, grid, only_ascii, wide
-from .verdict import by_derivative
+from .verdict import by_derivative, by_hand
 
 if TYPE_CHECKING:
     from ..recording.record import Check, Checks, Entry
@@ -89,10 +89,10 @@ def trace_table(
         parts += ["", "backward: not run"]
     if leaves:
         parts += ["", paint.bold("leaves: what came in"), grid(LEAVES, leaves, width)]
-    said, agrees = by_derivative(model.checks)
+    measured = by_derivative(model.checks)
     closing = [*_zeros(model), *filter(None, [model.flow])]
     lines = [textwrap.fill(line, width) for line in closing]
-    lines += [paint("good" if agrees else "alarm", textwrap.fill(said, width))] if said else []
+    lines += [paint(measured.paint, textwrap.fill(measured.said, width))] if measured.said else []
     parts += ["", *lines] if lines else []
     return finished("\n".join(parts), plainly)
 
@@ -199,27 +199,20 @@ def checks_table(
     stands where the engine made no such tensor, so that nothing was measured. Arguments: as for
     `trace_table`.
     """
-    plainly, paint = only_ascii(ascii), Paint(colour)
-    said, agrees = by_derivative(checks)
-    said = textwrap.fill(said, wide(width))
-    steps = [paint("good" if agrees else "alarm", said)] if said else []
+    plainly, paint, width = only_ascii(ascii), Paint(colour), wide(width)
+    found = [by_hand(checks), by_derivative(checks)] if checks else [by_derivative(checks)]
+    closing = [paint(one.paint, textwrap.fill(one.said, width)) for one in found if one.said]
     if not checks:
         none = "no layer with hand-derived steps ran in this trace"
-        return finished("\n".join(steps) or none, plainly)
+        return finished("\n".join(closing) or none, plainly)
     parts: list[str] = []
     for scope, group in groupby(checks, key=lambda check: check.scope):
         rows = []
         for _, step in groupby(group, key=lambda check: check.number):
             rows += _step_rows(list(step), plainly, paint)
         title = f"{one_line(scope) or 'layer'}: engine against hand-derived steps"
-        parts += [
-            paint.bold(textwrap.fill(title, wide(width))),
-            grid(CHECKS, rows, wide(width)),
-            "",
-        ]
-    by_hand = textwrap.fill(_verdict(checks), wide(width))
-    lines = [paint("good" if checks.first_wrong is None else "alarm", by_hand), *steps]
-    return finished("\n".join([*parts, *lines]), plainly)
+        parts += [paint.bold(textwrap.fill(title, width)), grid(CHECKS, rows, width), ""]
+    return finished("\n".join([*parts, *closing]), plainly)
 
 
 def _step_rows(step: list[Check], ascii: bool, paint: Paint) -> list[list[str]]:
@@ -249,20 +242,3 @@ def _check_cells(check: Check, ascii: bool, paint: Paint) -> list[str]:
         f"{check.difference.relative:.1e}" if check.difference else "",
         paint(kind, mark),
     ]
-
-
-def _verdict(checks: Checks) -> str:
-    """What all of it comes to, and where it first goes wrong."""
-    measured, wrong = checks.measured, checks.first_wrong
-    left_out = len(checks) - len(measured)
-    rest = f"; {left_out} not measured" if left_out else ""
-    skipped = ", ".join(map(one_line, checks.skipped))
-    rest += f"; no backward ran through {skipped}" if skipped else ""
-    if not measured:
-        return f"nothing measured{rest}"
-    if wrong is None:
-        worst = max(c.difference.relative for c in measured if c.difference)
-        return f"all {len(measured)} agree, largest difference {worst:.1e}{rest}"
-    agree = sum(1 for c in measured if c.difference and c.difference.ok)
-    where = f"step {wrong.number}, {wrong.title}: gradient of {wrong.symbol}"
-    return f"{len(measured) - agree} of {len(measured)} disagree, first in {where}{rest}"

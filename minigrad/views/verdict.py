@@ -2,56 +2,73 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from .plain import one_line
 
 if TYPE_CHECKING:
     from ..recording.record import Checks
 
-__all__ = ["by_derivative", "by_hand", "verdict"]
-
-WIDEST = 60  # characters of a name in a sentence
+__all__ = ["Verdict", "by_derivative", "by_hand", "verdicts"]
 
 
-def verdict(checks: Checks) -> tuple[str, bool]:
-    """All that was measured, and whether all of it agrees; no words if nothing was."""
-    parts = [by_derivative(checks), by_hand(checks)]
-    wrong_first = sorted(parts, key=lambda part: part[1])
-    return "; ".join(said for said, _ in wrong_first if said), all(ok for _, ok in parts)
+class Verdict(NamedTuple):
+    """A sentence, and whether what was measured agrees; None where nothing was."""
+
+    said: str
+    ok: bool | None
+
+    @property
+    def paint(self) -> str:
+        return {True: "good", False: "alarm", None: "dim"}[self.ok]
 
 
-def by_derivative(checks: Checks) -> tuple[str, bool]:
+def _short(name: str) -> str:
+    return one_line(name, 60)
+
+
+def verdicts(checks: Checks) -> list[Verdict]:
+    """All that was measured, what is wrong first."""
+    found = [one for one in (by_derivative(checks), by_hand(checks)) if one.ok is not None]
+    return sorted(found, key=lambda one: bool(one.ok))
+
+
+def by_derivative(checks: Checks) -> Verdict:
     """The backward steps against numeric derivatives of their own ops."""
     steps, wrong = checks.steps, checks.wrong_step
     ran = len(steps) + sum(checks.unchecked.values())
-    reasons = (f"{count} {one_line(why, WIDEST)}" for why, count in checks.unchecked.items())
+    reasons = (f"{count} {_short(why)}" for why, count in checks.unchecked.items())
     rest = f" (not measured: {', '.join(reasons)})" if checks.unchecked else ""
     if not ran:
-        return "", True
+        return Verdict("", None)
     if wrong is None:
         most = max((step.difference for step in steps), default=0.0)
         said = f"{len(steps)} of {ran} backward steps agree with numeric derivatives"
-        return f"{said}, largest difference {most:.0e}{rest}", True
+        return Verdict(f"{said}, largest difference {most:.0e}{rest}", True)
     count = sum(not step.ok for step in steps)
-    return (
-        f"{count} of {ran} backward steps WRONG, first {one_line(wrong.path, WIDEST)}: the rule of "
+    said = (
+        f"{count} of {ran} backward steps WRONG, first {_short(wrong.path)}: the rule of "
         f"{wrong.op} for {wrong.input} is no derivative of it, relative difference "
         f"{wrong.difference:.1e}{rest}"
-    ), False
+    )
+    return Verdict(said, False)
 
 
-def by_hand(checks: Checks) -> tuple[str, bool]:
-    """The gradients of layers against the steps derived by hand."""
-    wrong, measured = checks.first_wrong, checks.measured
-    skipped = ", ".join(one_line(scope, WIDEST) for scope in checks.skipped)
-    rest = f"; not checked, as no backward ran through it: {skipped}" if skipped else ""
+def by_hand(checks: Checks, quoted: Callable[[str], str] = _short) -> Verdict:
+    """The gradients of layers against the steps derived by hand. Args: quoted: writes a name."""
+    wrong, differences = checks.first_wrong, [c.difference for c in checks.measured if c.difference]
+    left, skipped = len(checks) - len(differences), ", ".join(map(quoted, checks.skipped))
+    rest = f"; {left} had nothing to be measured against" if left else ""
+    rest += f"; no backward ran through {skipped}" if skipped else ""
+    if not differences:
+        return Verdict(f"no gradient was held against hand-derived steps{rest}" * bool(rest), None)
     if wrong is None:
-        said = f"{len(measured)} gradients equal the hand-derived steps{rest}"
-        return said if measured else "", True
-    differ = sum(not check.difference.ok for check in measured if check.difference)
-    where = f"step {wrong.number}, {one_line(wrong.title, WIDEST)}"
-    return (
-        f"{differ} of {len(measured)} gradients differ from the hand-derived steps, first in "
-        f"{where}: that of {one_line(wrong.symbol, WIDEST)}{rest}"
-    ), False
+        most = max(difference.relative for difference in differences)
+        said = f"{len(differences)} gradients equal the hand-derived steps, largest difference"
+        return Verdict(f"{said} {most:.1e}{rest}", True)
+    count = sum(not difference.ok for difference in differences)
+    where = f"step {wrong.number}, {quoted(wrong.title)}: that of {quoted(wrong.symbol)}"
+    where += f" in {quoted(wrong.scope)}" if wrong.scope else ""
+    said = f"{count} of {len(differences)} gradients differ from the hand-derived steps, first in"
+    return Verdict(f"{said} {where}{rest}", False)

@@ -100,13 +100,17 @@ def test_where_nothing_is_declared_no_hand_derived_step_is_ticked(own):
 def test_layers_that_declared_steps_are_checked_and_their_attention_shown(own, plant):
     ran = own(ATTENDS, "attends", width=80)
     assert ran.status == 0
-    for said in ("engine against hand-derived steps", "all 17 agree", "self_attention/A, head 0"):
+    for said in (
+        "engine against hand-derived steps",
+        "17 gradients equal",
+        "self_attention/A, head 0",
+    ):
         assert said in ran.out
     assert max(map(cells, ran.out.splitlines())) <= 80
     plant("softmax", "x", lambda gradient: gradient * 1.0005)
     ran = own(ATTENDS, "attends")
     assert ran.status == 1
-    assert "disagree, first in step 3, softmax: gradient of S_masked" in ran.out
+    assert "first in step 3, softmax: that of S_masked" in ran.out
     assert "✗" in Path("explained/derivation.md").read_text(encoding="utf-8")
 
 

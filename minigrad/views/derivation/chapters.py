@@ -11,7 +11,7 @@ from ..formula import latex
 from ..model import STATES, Model
 from ..plain import counted, sized
 from ..repeats import in_product
-from ..verdict import by_derivative
+from ..verdict import by_derivative, by_hand
 from .equations import Equations
 from .markdown import code, inline
 from .step_text import StepText, is_within
@@ -39,14 +39,6 @@ PASSES = (
     "add up to those of the sum."
 )
 ELSEWHERE = "- Loss: {}, a loss that is not in this record; backward began from its gradient {}"
-DIFFER = (
-    "**✗ {} of {} gradients differ from the hand-derived formulas, first in step {} of {}: {}.**"
-)
-AGREE = (
-    "✓ All {} gradients that were held against a layer's hand-derived formulas agree with them in "
-    "this run; the largest relative difference is {:.1e}.{}"
-)
-UNREACHED = "Hand-derived steps were declared but not measured: no backward ran through {}."
 ALIKE = "*{} are alike, each with its own tensors: the others repeat {}{}*"
 STACKS = (
     r"A product of stacks of matrices is taken matrix by matrix; $\top$ swaps the last two axes, "
@@ -141,20 +133,9 @@ class Chapters:
 
     def _verdicts(self) -> list[str]:
         """The gradients held against hand-derived steps, then the steps against derivatives."""
-        checks, found = self.all_checks, []
-        every = [check.difference for check in checks.measured if check.difference]
-        wrong = checks.first_wrong
-        if wrong is not None:
-            count = sum(not difference.ok for difference in every)
-            where, title = code(wrong.scope or "the layer"), code(wrong.title)
-            found.append(DIFFER.format(count, len(every), wrong.number, where, title))
-        elif every:
-            left = len(checks) - len(every)
-            more = f" {left} more had nothing to be measured against." if left else ""
-            found.append(AGREE.format(len(every), max(d.relative for d in every), more))
-        found += [UNREACHED.format(", ".join(map(code, checks.skipped)))] if checks.skipped else []
-        said, ok = by_derivative(checks)
-        return [*found, *([f"✓ {said}." if ok else f"**✗ {said}.**"] if said else [])]
+        marks = {True: "✓ {}.", False: "**✗ {}.**", None: "{}."}
+        found = by_hand(self.all_checks, code), by_derivative(self.all_checks)
+        return [marks[one.ok].format(one.said) for one in found if one.said]
 
     def conventions(self) -> list[str]:
         """How products are to be read, if any here need saying."""
