@@ -19,7 +19,7 @@ from .engine.errors import ArgumentError, DTypeError, ShapeError
 from .engine.op import Op
 from .engine.tensor import Tensor
 from .ops import astype, broadcast_to, ravel, take, where
-from .recording.paths import is_pattern, matches, nearest
+from .paths import is_pattern, matches, nearest
 
 __all__ = ["Met", "Record", "Replacement", "ablate", "record", "replace"]
 

@@ -15,8 +15,8 @@ from ..engine.context import Context, within
 from ..engine.errors import ArgumentError
 from ..engine.tensor import Tensor
 from ..functional import grad
+from ..paths import matches, nearest
 from .formulas import Invocation
-from .paths import matches, nearest
 from .record import Entry
 
 if TYPE_CHECKING:

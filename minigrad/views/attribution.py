@@ -1,4 +1,4 @@
-"""What contributed to one number of a run, as tables: positions, heads, branches of the stream."""
+"""What one number of a run is made of, and what another run would make of it, as tables."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from ..engine.errors import ShapeError
 from ..recording.attribution import Explained
+from ..recording.patching import Patched
 from .plain import one_line, sized
 from .terminal import Column, Paint, finished, grid, only_ascii, wide
 
-__all__ = ["Attribution"]
+__all__ = ["Attribution", "Patching"]
 
 MOST, HALF = 16, 10  # rows of a table; cells of a bar on each side of zero
-COLUMNS = [Column("", shrink="start"), Column("share", right=True), Column("direct", right=True)]
-COLUMNS += [Column("- | +", drop=1)]
+SHARES = "share", "direct"
 Row = tuple[str, float, float | None]
 
 
@@ -50,7 +50,11 @@ class Attribution(Explained):
         parts = [fill(title, width)]
         for heading, rows in titles.items():
             if rows:
-                parts += ["", bold(fill(heading, width)), _table(rows, most, width, plainly)]
+                parts += [
+                    "",
+                    bold(fill(heading, width)),
+                    _table(SHARES, rows, most, width, plainly),
+                ]
         return finished("\n".join([*parts, "", *(fill(x, width) for x in self._sums())]), plainly)
 
     def _positions(self, tokens: Sequence[Any] | None) -> list[Row]:
@@ -85,8 +89,35 @@ class Attribution(Explained):
         return self.table()
 
 
-def _table(rows: list[Row], most: int, width: int, plainly: bool) -> str:
-    """The largest rows, in their order, and the sum of the others."""
+class Patching(Patched):
+    """What `t.patching(other, output)` finds: printed, a table; as data see `Patched`."""
+
+    def table(
+        self, width: int | None = None, *, most: int = MOST, ascii: bool | None = None
+    ) -> str:
+        """Estimates, and effects where they were measured, of the largest in their order."""
+        plainly, width = only_ascii(ascii), wide(width)
+        there = "" if self.other is None else f", where it is {sized(self.other)}"
+        title = f"change of {one_line(self.output)} = {sized(self.value)} with values of the other "
+        title += f"run put in{there}"
+        rows = [
+            (one_line(p.path) + ("" if p.slot is None else f" {p.slot}"), p.estimate, p.effect)
+            for p in self.patches
+        ]
+        parts = [fill(title, width), "", _table(("estimate", "effect"), rows, most, width, plainly)]
+        if self.correlation is not None:
+            said = (
+                f"estimates and effects of {len(rows)} patches correlate by {self.correlation:.3f}"
+            )
+            parts += ["", fill(said, width)]
+        return finished("\n".join(parts), plainly)
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+def _table(titles: tuple[str, str], rows: list[Row], most: int, width: int, plainly: bool) -> str:
+    """The largest rows, in their order, and how many others; of shares, their sum."""
     largest = sorted(range(len(rows)), key=lambda i: -abs(rows[i][1]))
     kept, rest = sorted(largest[:most]), largest[most:]
     top = max(abs(share) for _, share, _ in rows)
@@ -95,10 +126,10 @@ def _table(rows: list[Row], most: int, width: int, plainly: bool) -> str:
         for name, share, direct in (rows[i] for i in kept)
     ]
     if rest:
-        lines.append(
-            [f"{len(rest)} more", sized(float(np.sum([rows[i][1] for i in rest]))), "", ""]
-        )
-    return grid(COLUMNS, lines, width)
+        total = sized(float(np.sum([rows[i][1] for i in rest]))) if titles == SHARES else ""
+        lines.append([f"{len(rest)} smaller", total, "", ""])
+    numbers = [Column(title, right=True) for title in titles]
+    return grid([Column("", shrink="start"), *numbers, Column("- | +", drop=1)], lines, width)
 
 
 def _bar(share: float, top: float, plainly: bool) -> str:
