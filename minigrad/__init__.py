@@ -140,6 +140,7 @@ if TYPE_CHECKING:
     from .fast.compiler import compile
     from .fast.tiles import tiled_attention as tiled_attention
     from .interventions import ablate, record, replace
+    from .onnx import export_onnx as export_onnx
     from .saving import load, save
     from .views.notebook import module_bundle as module_bundle
     from .views.progress import progress
@@ -189,6 +190,7 @@ __all__ = [
     "expand_dims",
     "expect_gradients",
     "expm1",
+    "export_onnx",
     "flip",
     "gelu",
     "getitem",
@@ -298,6 +300,7 @@ __getattr__, __dir__ = lazy_imports(
         "check": "compare gradcheck",
         "data": "",
         "interventions": "ablate record replace",
+        "onnx": "export_onnx",
         "optim": "",
         "saving": "load save",
         "views.notebook": "module_bundle",

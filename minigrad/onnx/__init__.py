@@ -1,0 +1,134 @@
+"""Models for elsewhere: a function of tensors as an ONNX file. It can be deleted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from ..engine.errors import ArgumentError, MissingDependencyError
+from .translation import Untranslatable, translation
+
+__all__ = ["Untranslatable", "export_onnx", "translation"]
+
+
+def export_onnx(
+    function: Callable[..., Any],
+    inputs: Any,
+    path: str | os.PathLike[str],
+    *,
+    dynamic: dict[str, dict[int, str]] | None = None,
+    longest: int = 512,
+    external: bool | None = None,
+) -> None:
+    """Write what a function computes as an ONNX model, which grows with its inputs' sizes.
+
+    The function is called at several sizes and with other values, and what differs between the
+    programs is expressed by the sizes: shapes, slices, masks and positions. So `batch` and `length`
+    are symbols in the model. Nodes and values bear scopes and names, as views show them. Where
+    onnxruntime is installed, the model is run at every size tried and held against the function.
+
+    Args:
+        function: of tensors or arrays: a Module, or any function; it returns one, several or a
+            dict of them.
+        inputs: what it is called with: a list in order, or a dict for keywords. Integers become
+            inputs of int64; other dtypes stay.
+        dynamic: which axes may change, as {"x": {0: "batch", 1: "length"}}; {} for none. Unless
+            given, the first axis and the second, as far as the function takes other sizes there.
+        longest: the largest size that is tried, and so how far tables of positions reach (rotary
+            angles, say): beyond it onnxruntime says that an index is out of bounds. Causal masks,
+            windows and counted positions have no end.
+        external: whether the constants go in a file beside it, `<path>.data`; above 2 GB always.
+    Raises: ArgumentError, naming op and line, for what has no place in a model: random draws (call
+        model.eval() first), writes, an op without a form in ONNX, a number that Python took out of
+        an array, a loop over a size that may change. MissingDependencyError without onnx.
+    Limits: `if` on values takes the way it took here; a program is only known where it was tried.
+        onnxruntime has no float64 kernels for erf, convolution, average pooling and recurrent
+        sequences: a model of float64 computes those in float32.
+    Source: https://onnx.ai/onnx/operators; the opset is 18, or the first that has what is needed:
+        20 for Gelu, 23 for RMSNormalization.
+
+    >>> import numpy as np, minigrad as mg
+    >>> from layers import MultiHeadAttention
+    >>> layer = MultiHeadAttention(6, n_heads=2, causal=True, rng=0)
+    >>> mg.export_onnx(layer, [np.zeros((1, 3, 6))], "attention.onnx")   # doctest: +SKIP
+    """
+    if find_spec("onnx") is None:
+        raise MissingDependencyError('export_onnx needs onnx: pip install "minigrad[onnx]"')
+    from . import translations
+    from .model import written
+    from .program import Program
+    from .trials import Trials, named_inputs
+
+    assert translations
+    by_name = isinstance(inputs, dict)
+    trials = Trials(function, named_inputs(function, inputs), by_name, dynamic, longest)
+    path, failure = os.fspath(path), None
+    for runs in trials.groups():
+        try:
+            written(Program(runs), trials.axes, _names_of(function), path, external)
+            if len(runs) < len(trials.runs) and find_spec("onnxruntime") is None:
+                raise trials.error or AssertionError
+            _check(path, trials.runs)
+            return
+        except ArgumentError as error:
+            other = trials.error if len(runs) < len(trials.runs) else None
+            failure = failure or other or error
+    raise failure or AssertionError
+
+
+def _names_of(function: Any) -> dict[int, str]:
+    """Paths of a Module's parameters, by the ids of their arrays."""
+    owner = getattr(function, "__self__", function)
+    named = getattr(owner, "_named_leaves", lambda buffers: ())
+    return {id(parameter._data): path for path, parameter in named(buffers=True)}
+
+
+def _check(path: str, runs: list[Any]) -> None:
+    """Hold the model against the function, at every size tried, if onnxruntime is there.
+
+    Raises: ArgumentError where they differ; the file is gone then.
+    """
+    if find_spec("onnxruntime") is None:
+        return
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for run in runs:
+        feeds = {
+            name: x.astype(np.int64) if x.dtype.kind in "iu" else x
+            for name, x in run.inputs.items()
+        }
+        feeds = {k: v for k, v in feeds.items() if k in {i.name for i in session.get_inputs()}}
+        try:
+            found = session.run(None, feeds)
+        except Exception as error:
+            os.remove(path)
+            raise ArgumentError(
+                f"export_onnx: onnxruntime cannot run the model with {run.sizes}: {error}"
+            ) from error
+        for (name, ours), theirs in zip(run.values.items(), found, strict=True):
+            by = _difference(ours, theirs)
+            if by > (0.02 if ours.dtype == np.float16 else 1e-4):
+                os.remove(path)
+                raise ArgumentError(
+                    f"export_onnx: onnxruntime computes another {name} than the function, by "
+                    f"{by:.2g} of its size, with {run.sizes}; nothing was written"
+                )
+
+
+def _difference(ours: Any, theirs: Any) -> float:
+    """The largest difference, relative to the largest entry; infinite where shapes differ."""
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return np.inf
+    if not ours.size:
+        return 0.0
+    ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
+    finite = np.isfinite(ours)
+    if not np.array_equal(ours[~finite], theirs[~finite], equal_nan=True):
+        return np.inf
+    size = np.abs(ours[finite]).max(initial=1.0)
+    return float(np.abs(ours[finite] - theirs[finite]).max(initial=0.0) / size)

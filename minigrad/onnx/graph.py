@@ -1,0 +1,230 @@
+"""Graph: an ONNX model while it is being written.
+
+to.Add(a, b)                    # any operator of ONNX; arrays and numbers become constants
+to.Softmax(x, axis=-1)          # attributes by name
+values, order = to.emit("TopK", x, k, outputs=2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..engine.errors import ArgumentError
+from .positions import Pattern
+from .program import Unfit
+from .sizes import Number, Size
+
+__all__ = ["Graph", "Value"]
+
+SINCE = {"Gelu": 20, "IsInf": 20, "RMSNormalization": 23, "Attention": 23}
+"""The first opset of operators that are younger than the oldest one we write."""
+OLDEST = 18
+NARROW = {"Erf", "Conv", "AveragePool", "LSTM", "GRU", "RNN"}
+"""What onnxruntime has no float64 kernels for: in a model of float64 it is computed in float32."""
+
+
+class Value:
+    """An array of the model.
+
+    Attributes:
+        shape: lengths and Sizes, None where it is not known; dtype.
+        array: its entries, if it is a constant.
+        infinite: whether it may hold -inf, as masks do.
+    """
+
+    __slots__ = ("array", "dtype", "infinite", "name", "shape")
+
+    def __init__(self, dtype: Any, shape: Any = None, array: Any = None, name: str = "") -> None:
+        self.dtype, self.shape, self.array, self.name = np.dtype(dtype), shape, array, name
+        self.infinite = False
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+
+class Graph:
+    """Nodes, constants and names.
+
+    Attributes: nodes: (operator, inputs, outputs, attributes, path) of each.
+        path, label: of what is being written, in the model and in errors.
+        opset: the newest that an operator needs.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[tuple[str, list[Any], list[Value], dict[str, Any], str]] = []
+        self.constants: list[Value] = []
+        self.path, self.label, self.opset = "", "", OLDEST
+        self.symbols: dict[str, Value] = {}
+        self._known: dict[Any, Value] = {}
+        self._alive: list[Any] = []
+
+    def __getattr__(self, operator: str) -> Callable[..., Any]:
+        if not operator[0].isupper():
+            raise AttributeError(operator)
+        return lambda *inputs, **attributes: self.emit(operator, *inputs, **attributes)
+
+    def emit(
+        self, operator: str, *inputs: Any, outputs: int = 1, dtype: Any = None, **attributes: Any
+    ) -> Any:
+        """A node; its outputs have the first input's dtype, unless it is given."""
+        first = next((x for x in inputs if isinstance(x, Value)), None)
+        like = first.dtype if first is not None else np.dtype(np.int64)
+        given = [None if x is None else self.value(x, like) for x in inputs]
+        if operator in NARROW and like == np.float64:
+            narrow = [self._narrowed(x) for x in given]
+            made = self.emit(operator, *narrow, outputs=outputs, **attributes)
+            several = made if outputs > 1 else [made]
+            wide = [self.cast(x, np.float64) for x in several]
+            return wide if outputs > 1 else wide[0]
+        self.opset = max(self.opset, SINCE.get(operator, OLDEST))
+        made = [Value(dtype or like) for _ in range(outputs)]
+        for value in made:
+            value.infinite = any(x is not None and x.infinite for x in given)
+        self.nodes.append((operator, given, made, attributes, self.path))
+        return made if outputs > 1 else made[0]
+
+    def _narrowed(self, x: Value | None) -> Value | None:
+        return self.cast(x, np.float32) if x is not None and x.dtype == np.float64 else x
+
+    # ------------------------------------------------------------------ constants
+
+    def value(self, item: Any, dtype: Any = None) -> Any:
+        """A Value as it is; a number in this dtype, an array in its own, what sizes determine."""
+        if isinstance(item, Value):
+            return item
+        if isinstance(item, Size):
+            return self.cast(self.Squeeze(self.size(item), [0]), dtype or np.int64)
+        if isinstance(item, Number):
+            x = self.cast(self.Squeeze(self.size(item.size), [0]), dtype or np.float64)
+            root = x if abs(item.power) == 1 else self.Sqrt(x)
+            return root if item.power > 0 else self.Reciprocal(root)
+        if isinstance(item, Pattern):
+            return self.pattern(item)
+        if isinstance(item, Unfit):
+            raise ArgumentError(
+                f"export_onnx: {self.label}, needs a number that is {item} at the sizes tried, and "
+                "that no sum of products of them gives. Say in dynamic= which axes may change"
+            )
+        plain = isinstance(item, bool | int | float | list | tuple)
+        if isinstance(item, list | tuple):
+            dtype = np.int64
+        return self.constant(np.asarray(item, dtype if plain else None))
+
+    def constant(self, array: Any, name: str = "") -> Value:
+        """An array as part of the model, once."""
+        key: Any = id(array)
+        if array.nbytes <= 1024:
+            key = array.tobytes(), array.shape, array.dtype.str
+        if key not in self._known:
+            self._alive.append(array)
+            made = Value(array.dtype, array.shape, np.asarray(array), name)
+            made.infinite = array.dtype.kind == "f" and not np.isfinite(array).all()
+            self._known[key] = made
+            self.constants.append(made)
+        return self._known[key]
+
+    def cast(self, x: Value, dtype: Any) -> Value:
+        """The same in another dtype."""
+        dtype = np.dtype(dtype)
+        if x.dtype == dtype:
+            return x
+        if x.array is not None and x.array.size < 1024:
+            made = self.constant(x.array.astype(dtype))
+        else:
+            made = self.emit("Cast", x, dtype=dtype, to=dtype)
+        made.shape = x.shape
+        return made
+
+    # ------------------------------------------------------------------ sizes
+
+    def size(self, item: int | Size | Unfit) -> Any:
+        """One length, as an array of one."""
+        if isinstance(item, Unfit):
+            return self.value(item)
+        if isinstance(item, int | np.integer):
+            return self.constant(np.array([item]))
+        if item not in self._known:
+            path, self.path = self.path, "/sizes"
+            total: Any = None
+            for of, factor in item.terms.items():
+                term: Any = self.constant(np.array([factor]))
+                for symbol in of:
+                    own = self.symbols[symbol]
+                    term = (
+                        own
+                        if term.array is not None and term.array[0] == 1
+                        else self.Mul(term, own)
+                    )
+                total = term if total is None else self.Add(total, term)
+            self._known[item], self.path = total, path
+        return self._known[item]
+
+    def sizes(self, shape: Sequence[Any]) -> Any:
+        """A shape, as an array."""
+        if all(isinstance(n, int | np.integer) for n in shape):
+            return self.constant(np.array([int(n) for n in shape], np.int64))
+        parts = [self.size(n) for n in shape]
+        return parts[0] if len(parts) == 1 else self.Concat(*parts, axis=0)
+
+    def axes(self, axis: Any, ndim: int) -> list[int]:
+        """Axes as positions; None is all."""
+        every = range(ndim) if axis is None else (axis,) if np.ndim(axis) == 0 else axis
+        return [int(a) % ndim for a in every] if ndim else []
+
+    def range(self, length: int | Size) -> Any:
+        """0, 1, … up to a length."""
+        return self.Range(0, self.Squeeze(self.size(length), [0]), 1)
+
+    # ------------------------------------------------------------------ patterns
+
+    def pattern(self, found: Pattern) -> Any:
+        """An array that sizes determine."""
+        key = found.content
+        if key not in self._known:
+            path, self.path = self.path, f"{self.path}/positions"
+            made = self._pattern(found)
+            made.shape, made.dtype = found.shape, found.table.dtype
+            made.infinite = found.table.dtype.kind == "f" and not np.isfinite(found.table).all()
+            self._known[key], self.path = made, path
+        return self._known[key]
+
+    def _pattern(self, found: Pattern) -> Any:
+        table, ndim = self.constant(found.table), len(found.shape)
+        if found.kind == "filled":
+            return self.Expand(table, self.sizes(found.shape))
+        if found.kind == "prefix":
+            for axis in found.axes:
+                table = self.Gather(table, self.range(found.shape[axis]), axis=axis)
+            return self.Expand(table, self.sizes(found.shape))
+        index = self.range(found.shape[found.axes[0]])
+        if found.kind == "distance":
+            columns = self.range(found.shape[found.axes[1]])
+            index = self.Sub(self.Unsqueeze(index, [1]), columns)
+        if found.origin != 0:
+            index = self.Sub(index, self.size(found.origin))
+        moved = self._entries(found, table, index)
+        others = [k for k in range(ndim) if k not in found.axes]
+        order = [*found.axes, *others]
+        moved = self.Transpose(moved, perm=[order.index(k) for k in range(ndim)])
+        if found.plus != 0:
+            moved = self.Add(moved, self.cast(self.size(found.plus), moved.dtype))
+        return self.Expand(moved, self.sizes(found.shape))
+
+    def _entries(self, found: Pattern, table: Value, index: Value) -> Any:
+        """The table's entries at an index; beyond its ends as the pattern says."""
+        K, last = len(found.table), found.first + len(found.table) - 1
+        if found.beyond == "line":
+            inner = list(range(len(found.axes), len(found.axes) + found.table.ndim - 1))
+            steps = self.cast(self.Unsqueeze(index, inner) if inner else index, found.table.dtype)
+            zero, step = (self.constant(x) for x in found.table)
+            return self.Add(zero, self.Mul(steps, step))
+        if found.beyond == "clip":
+            index = self.Clip(index, np.asarray(found.first), np.asarray(last))
+        at = self.Sub(index, np.asarray(found.first))
+        if found.beyond == "error":  # a negative index would count from the end
+            at = self.Where(self.emit("Less", at, 0, dtype=bool), np.asarray(K), at)
+        return self.Gather(table, at, axis=0, dtype=found.table.dtype)

@@ -1,0 +1,294 @@
+"""Run: one call of a function, written down as the ops and NumPy calls that its inputs go through.
+
+A `Recorder` listens to the ops. What the function does with arrays outside of them is followed too:
+inputs, and what `.data` and `.numpy()` hand out, are `Traced` arrays, whose NumPy calls are steps
+like any other. Arrays that nothing made within the run are constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from ..engine.context import Listener, current
+from ..engine.errors import ArgumentError, MinigradError
+from ..engine.op import Op, Shaped, registry
+from ..engine.tensor import Tensor
+from ..engine.writes import SourceLocation, caller
+from ..ops import composed
+from ..ops.mask_rules import MaskRule
+
+__all__ = ["FOLLOWED", "Constant", "Made", "Recorder", "Run", "Step"]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What an input or a step of the run is, wherever it is used."""
+
+    by: str | int  # the input's name, or the step's position
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """An array that nothing made within the run: a parameter, or what NumPy computed in passing."""
+
+    array: Any
+    name: str | None
+
+
+@dataclass
+class Step:
+    """A call of an op, or of a NumPy function that is followed."""
+
+    op: Op
+    inputs: tuple[Any, ...]
+    settings: tuple[Any, ...]
+    out: Shaped
+    tensor: Any  # which may be given a name later
+    scope: str
+    place: SourceLocation
+    name: str | None = None
+
+
+@dataclass
+class Run:
+    """The steps of one call, what it was given, and what it returned."""
+
+    sizes: dict[str, int]
+    inputs: dict[str, Any]
+    steps: list[Step]
+    outputs: dict[str, Any]
+    values: dict[str, Any]  # the outputs as arrays
+
+
+class Recorder(Listener):
+    """Writes the steps of a run.
+
+    Args: keeps_tensors: until the end, when they have their names.
+    """
+
+    shows_inputs = False
+
+    def __init__(self, keeps_tensors: bool) -> None:
+        self.keeps_tensors = keeps_tensors
+        self.steps: list[Step] = []
+        self.quiet = False  # within an op: what it does with arrays is known
+        self._known: dict[int, tuple[Any, Made | Constant]] = {}
+        self._by_form: dict[Any, tuple[Any, Made | Constant]] = {}
+
+    def know(self, array: Any, made: Made | Constant) -> Any:
+        known, key = self._known, id(array)
+        held = ref(array, lambda _: known.pop(key, None))
+        known[key] = self._by_form[_form(array)] = held, made
+        return array
+
+    def find(self, array: Any) -> Made | Constant | None:
+        """What an array is, or one that it is another view of, all of it and in the same order."""
+        held, made = self._known.get(id(array)) or self._by_form.get(_form(array)) or (None, None)
+        return made if held is not None and held() is not None else None
+
+    def traced(self, array: Any, made: Made | Constant) -> Traced:
+        """A view of an array that writes down what NumPy computes of it."""
+        view: Traced = self.know(np.asarray(array).view(Traced), made)
+        return view
+
+    def refer(self, item: Any) -> Any:
+        """What the steps hold in the place of an argument: arrays as what made them."""
+        if isinstance(item, Tensor | np.ndarray | np.generic):
+            array = item._data if isinstance(item, Tensor) else item
+            array = np.asarray(item) if isinstance(item, np.generic) else array
+            made = self.find(array)
+            if made is None:
+                made = Constant(array, getattr(item, "name", None))
+                self.know(array, made)
+            return made
+        if item.__class__ in (tuple, list):
+            return item.__class__(map(self.refer, item))
+        if item.__class__ is slice:
+            return slice(*map(self.refer, (item.start, item.stop, item.step)))
+        return item
+
+    def note(self, op: Op, inputs: Any, settings: Any, array: Any, tensor: Any = None) -> None:
+        if op.effect or any(isinstance(x, np.random.Generator) for x in settings):
+            why = "has an effect beside its result" if op.effect else "draws random numbers"
+            remedy = "" if op.effect else "; call model.eval() first, or leave it out"
+            raise ArgumentError(f"export_onnx: {op.name}, at {caller()}, {why}{remedy}")
+        if "rule" in op.settings:  # which keys a query sees, told by positions: as an array
+            shape = inputs[0].shape[-2], inputs[1].shape[-2]
+            settings = [x.array(*shape) if isinstance(x, MaskRule) else x for x in settings]
+        step = Step(
+            op,
+            tuple(map(self.refer, inputs)),
+            tuple(map(self.refer, settings)),
+            Shaped(array.shape, array.dtype),
+            tensor if self.keeps_tensors else None,
+            current().scope,
+            caller(),
+        )
+        if id(array) not in self._known:
+            self.know(array, Made(len(self.steps)))
+        self.steps.append(step)
+
+    # ------------------------------------------------------------------ what is heard
+
+    def enter(self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
+        self.quiet = True
+
+    def forward(self, op: Op, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
+        self.quiet = False
+        self.note(op, inputs, settings, output._data, output)
+
+    def made(self, leaf: Tensor, data: Any) -> None:
+        known = self.find(data) if isinstance(data, np.ndarray) else None
+        if known is not None:
+            self.know(leaf._data, known)
+
+    def read(self, tensor: Tensor, array: Any, whole: bool) -> Any:
+        known = None if self.quiet else self.find(array)
+        return self.traced(array, known) if isinstance(known, Made) else array
+
+    def assigned(self, tensor: Tensor, array: Any) -> None:
+        raise ArgumentError(
+            f"export_onnx: a tensor is written in place at {caller()}; a model only computes"
+        )
+
+
+def _form(array: Any) -> tuple[Any, ...]:
+    return array.shape, array.strides, array.dtype, array.__array_interface__["data"][0]
+
+
+# ---------------------------------------------------------------- NumPy's own calls
+
+
+def _followed(name: str, *inputs: str, **settings: Any) -> Op:
+    """A NumPy function as an op that is in no registry."""
+    function, given = getattr(np, name), ", ".join([*inputs, *(f"{k}={k}" for k in settings)])
+    listed = ", ".join([*inputs, *(f"{k}={v!r}" for k, v in settings.items())])
+    kernel = eval(f"lambda {listed}: f({given})", {"f": function})
+    kernel.__name__ = name
+    return Op(kernel, tex="", vjp_tex=dict.fromkeys(inputs, ""))
+
+
+_OF_TWO = "equal not_equal less less_equal greater greater_equal logical_and logical_or"
+_OF_TWO += " logical_xor bitwise_and bitwise_or bitwise_xor floor_divide remainder"
+_OF_ONE = "logical_not invert isnan isinf isfinite floor ceil rint"
+FOLLOWED = {name: _followed(name, "a", "b") for name in _OF_TWO.split()}
+FOLLOWED |= {name: _followed(name, "x") for name in _OF_ONE.split()}
+FOLLOWED |= {name: _followed(name, "x", axis=None, keepdims=False) for name in ("any", "all")}
+FOLLOWED |= {name: _followed(name, "x", axis=None) for name in ("argmax", "argmin")}
+"""What NumPy does that no op of minigrad does, by NumPy's names."""
+
+_OTHER_NAMES = {"absolute": "abs", "amax": "max", "amin": "min", "concat": "concatenate"}
+_METHODS = (
+    "all any argmax argmin astype clip cumsum flatten max mean min prod ravel repeat reshape "
+    "squeeze std sum swapaxes take transpose var"
+).split()
+_QUESTIONS = {
+    "shape",
+    "ndim",
+    "size",
+    "result_type",
+    "iscomplexobj",
+    "isrealobj",
+    "may_share_memory",
+}
+
+
+def _recorder() -> Recorder | None:
+    """Who listens to NumPy's calls now; nobody within an op."""
+    heard = (one for one in current().listeners if isinstance(one, Recorder))
+    found = next(heard, None)
+    return None if found is None or found.quiet else found
+
+
+def _op_like(name: str) -> Callable[..., Any] | None:
+    """The op, or the function composed of ops, that does what a NumPy function does."""
+    name = _OTHER_NAMES.get(name, name)
+    own = vars(composed).get(name) if name in composed.__all__ else None
+    return FOLLOWED.get(name) or registry.get(name) or own
+
+
+def _plain(item: Any) -> Any:
+    if item.__class__ in (tuple, list):
+        return item.__class__(map(_plain, item))
+    return np.asarray(item) if isinstance(item, Traced) else item
+
+
+def _compute(name: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A call with traced arrays: as the op that does the same; or, unheard of, as NumPy does it."""
+    op = None if _recorder() is None else _op_like(name)
+    out = kwargs.pop("out", (None,))[0] if op is not None else None
+    if op is not None:
+        try:
+            made = op(*args, **kwargs)
+        except MinigradError:  # arguments that only NumPy knows
+            made = None
+        if made is not None and out is None:
+            return made
+        if made is not None and isinstance(out, Traced) and _form(out)[:3:2] == _form(made)[:3:2]:
+            np.asarray(out)[...] = _plain(made)  # x &= y
+            recorder = _recorder()
+            assert recorder is not None
+            return recorder.know(out, recorder.refer(made))
+    given = kwargs if out is None else kwargs | {"out": out}
+    return call(*_plain(args), **{key: _plain(value) for key, value in given.items()})
+
+
+class Traced(np.ndarray[Any, Any]):
+    """A view that writes down what is computed of it; once nobody listens, it is as any array."""
+
+    @staticmethod
+    def __apply__(op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Any:
+        """An op on traced arrays, and no Tensor."""
+        if any(isinstance(x, Tensor) for x in inputs):
+            return Tensor.__apply__(op, inputs, settings)
+        inputs = tuple([op.array(x) if x.__class__ in (list, tuple) else x for x in inputs])
+        try:
+            result = op.forward(*_plain(inputs), *_plain(settings))
+        except (ValueError, TypeError, IndexError) as error:
+            raise op.explain(error, inputs, settings) from error
+        array, recorder = np.asarray(result[0] if op.auxiliary else result), _recorder()
+        if recorder is None:
+            return array
+        array = array.copy() if id(array) in recorder._known else array
+        recorder.note(op, inputs, settings, array)
+        return recorder.traced(array, Made(len(recorder.steps) - 1))
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if any(isinstance(x, Tensor) for x in inputs):
+            return NotImplemented  # a Tensor's turn
+        name = ufunc.__name__ if method == "__call__" else ""
+        return _compute(name, getattr(ufunc, method), *inputs, **kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if any(issubclass(kind, Tensor) for kind in types):
+            return NotImplemented
+        name = "" if function.__name__ in _QUESTIONS else function.__name__
+        return _compute(name, function, *args, **kwargs)
+
+    def __getitem__(self, index: Any) -> Any:
+        return _compute("getitem", lambda x, i: x[i], self, index)
+
+    def copy(self, order: Any = "C") -> Any:
+        return _compute("astype", lambda x, _: x.copy(), self, self.dtype)
+
+    T = property(lambda self: _compute("transpose", np.transpose, self))
+    mT = property(lambda self: self.swapaxes(-1, -2))
+
+
+def _method(name: str, self: Traced, *args: Any, **kwargs: Any) -> Any:
+    if name == "astype":
+        kwargs = {key: value for key, value in kwargs.items() if key not in ("copy", "order")}
+    if name in ("reshape", "transpose"):
+        args = (args[0] if len(args) == 1 else args or None,)
+    own = getattr(np.ndarray, name)
+    followed = "ravel" if name == "flatten" else name
+    return _compute(followed, own, self, *args, **kwargs)
+
+
+for _name in _METHODS:
+    setattr(Traced, _name, (lambda name: lambda self, *a, **k: _method(name, self, *a, **k))(_name))

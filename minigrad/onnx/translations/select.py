@@ -1,0 +1,171 @@
+"""Ops that pick entries, or put them elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...ops import getitem, scatter_add, sort, take, take_along_axis
+from ..graph import Value
+from ..translation import Untranslatable, translation
+from .shapes import FIRST, LAST
+
+
+@translation(take)
+def _(to, x, indices, axis):
+    at = to.cast(to.value(indices), np.int64)
+    if axis is None:
+        return to.Gather(to.Reshape(x, [-1]), at, axis=0)
+    return to.Gather(x, at, axis=int(axis))
+
+
+@translation(take_along_axis)
+def _(to, x, indices, axis):
+    at = to.cast(to.value(indices), np.int64)
+    if axis is None:
+        return to.GatherElements(to.Reshape(x, [-1]), at, axis=0)
+    axis = int(axis) % x.ndim
+    own = [n for k, n in enumerate(x.shape) if k != axis]
+    if own != [n for k, n in enumerate(at.shape) if k != axis]:
+        one = to.Expand(at, to.sizes([1 if k == axis else n for k, n in enumerate(x.shape)]))
+        shape = to.Shape(one, dtype=np.int64)
+        before, after = to.Slice(shape, [0], [axis]), to.Slice(shape, [axis + 1], [LAST])
+        x = to.Expand(x, to.Concat(before, [1], after, axis=0))
+        at = one
+    return to.GatherElements(x, at, axis=axis)
+
+
+@translation(sort)
+def _(to, x, axis):
+    n = to.size(x.shape[axis]) if axis is not None else None
+    if axis is None:
+        x = to.Reshape(x, [-1])
+        n = to.Reshape(to.Size(x, dtype=np.int64), [1])
+    return to.emit("TopK", x, n, outputs=2, axis=int(axis or 0), largest=0, sorted=1)[0]
+
+
+@translation(scatter_add)
+def _(to, x, index, shape):
+    if not isinstance(index, Value):
+        try:
+            places = np.arange(np.prod(shape)).reshape(shape)[index]
+        except (TypeError, IndexError):
+            raise Untranslatable("adds entries where values or sizes say") from None
+        zeros = to.constant(np.zeros(int(np.prod(shape)), x.dtype))
+        entries = to.Reshape(x, [-1])
+        at = to.constant(places.reshape(-1, 1))
+        flat = to.ScatterND(zeros, at, to.Expand(entries, [places.size]), reduction="add")
+        return to.Reshape(flat, [*shape])
+    zeros = to.Expand(to.value(0, x.dtype), to.sizes(shape))
+    at = to.Unsqueeze(to.cast(index, np.int64), [-1])
+    return to.ScatterND(zeros, at, x, reduction="add")
+
+
+# ---------------------------------------------------------------- getitem
+
+
+@translation(getitem)
+def _(to, x, index):
+    parts = _spelled(x, index)
+    arrays = [p for p in parts if _is_array(p)]
+    if arrays:  # then integers are arrays too
+        parts = [to.constant(np.asarray(p)) if isinstance(p, int) else p for p in parts]
+    x, kept = _sliced(to, x, parts)
+    if not arrays:
+        return x
+    parts = [p for p in kept if p is not None]
+    new = [k for k, p in enumerate(kept) if p is None]
+    if new:
+        raise Untranslatable("has None beside arrays of integers; use expand_dims after it")
+    return _gathered(to, x, parts)
+
+
+def _is_array(part):
+    return isinstance(part, Value | np.ndarray)
+
+
+def _spelled(x, index):
+    """An index for each axis, `...` as slices; arrays of booleans as the positions of True."""
+    parts = [*index] if index.__class__ is tuple else [index]
+    spread: list[Any] = []
+    for part in parts:
+        if part.__class__ is list:
+            part = np.asarray(part)
+        elif isinstance(part, Value) and part.array is not None:
+            part = part.array
+        if isinstance(part, np.ndarray) and part.dtype == bool:
+            spread += [*part.nonzero()]
+        elif isinstance(part, Value) and part.dtype == bool:
+            raise Untranslatable("has a shape that depends on values: a boolean array as index")
+        else:
+            spread.append(part)
+    taken = sum(part is not None and part is not Ellipsis for part in spread)
+    if not any(part is Ellipsis for part in spread):
+        spread.append(Ellipsis)
+    at = next(k for k, part in enumerate(spread) if part is Ellipsis)
+    return [*spread[:at], *[slice(None)] * (x.ndim - taken), *spread[at + 1 :]]
+
+
+def _sliced(to, x, parts):
+    """What slices, integers and None make of x; and what is left of the index."""
+    axes, starts, ends, steps = [], [], [], []
+    gone, new, axis = [], [], 0
+    kept: list[Any] = []
+    for part in parts:
+        if part is None:
+            new.append(len(kept))
+            kept.append(None)
+            continue
+        if isinstance(part, slice):
+            if part != slice(None):
+                step = 1 if part.step is None else part.step
+                low, high = (0, LAST) if step > 0 else (LAST, FIRST)
+                axes.append(axis)
+                starts.append(low if part.start is None else part.start)
+                ends.append(high if part.stop is None else part.stop)
+                steps.append(step)
+            kept.append(part)
+        elif isinstance(part, np.ndarray | Value):
+            kept.append(part)
+        else:  # one position
+            axes.append(axis)
+            starts.append(part)
+            ends.append(LAST if isinstance(part, int) and part == -1 else _after(part))
+            steps.append(1)
+            gone.append(axis)
+        axis += 1
+    if axes:
+        x = to.Slice(x, *(to.sizes(v) for v in (starts, ends, axes, steps)))
+    x = to.Squeeze(x, gone) if gone else x
+    x = to.Unsqueeze(x, new) if new else x
+    return (x if axes or gone or new else to.Identity(x)), kept
+
+
+def _after(part):
+    """The end of a slice of one entry."""
+    if isinstance(part, int | np.integer):
+        return int(part) + 1
+    found = dict(part.terms)
+    found[()] = found.get((), 0) + 1
+    return type(part)({of: c for of, c in found.items() if c})
+
+
+def _gathered(to, x, parts):
+    """Entries at arrays of positions: those axes to the front, then one look-up for all of them."""
+    places = [k for k, p in enumerate(parts) if not isinstance(p, slice)]
+    at = [to.cast(to.value(parts[k]), np.int64) for k in places]
+    if len(at) == 1:
+        return to.Gather(x, at[0], axis=places[0])
+    ndim = max(len(p.shape) for p in at)
+    whole = to.Mul(at[0], 0)
+    for p in at[1:]:
+        whole = to.Add(whole, to.Mul(p, 0))  # zeros, of the shape of all of them
+    rest = [k for k in range(len(parts)) if k not in places]
+    stacked = to.Concat(*(to.Unsqueeze(to.Add(p, whole), [-1]) for p in at), axis=-1)
+    found = to.GatherND(to.Transpose(x, perm=[*places, *rest]), stacked)
+    if places != [*range(places[0], places[-1] + 1)] or places[0] == 0:
+        return found
+    before = places[0]  # axes of the result that go before those of the positions
+    order = [*range(ndim, ndim + before), *range(ndim), *range(ndim + before, ndim + len(rest))]
+    return to.Transpose(found, perm=order)

@@ -1,0 +1,297 @@
+"""Trials: a function called at several sizes, with other values, to see what depends on what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from ..engine.context import listen, no_grad
+from ..engine.errors import ArgumentError, ShapeError
+from ..engine.tensor import Tensor
+from ..ops.scaled_dot_product import METHODS
+from .program import check_alike
+from .run import Constant, Made, Recorder, Run
+
+__all__ = ["Trials", "named_inputs"]
+
+LARGEST = 1 << 22  # entries of an input that is made only to try a size
+
+
+def named_inputs(function: Callable[..., Any], inputs: Any) -> dict[str, Any]:
+    """The inputs by name: given so, or the function's parameters in their order.
+
+    Raises: ArgumentError for anything but arrays and Tensors.
+    """
+    if not isinstance(inputs, dict):
+        listed = [*inputs] if isinstance(inputs, tuple | list) else [inputs]
+        try:
+            parameters = [*signature(getattr(function, "forward", function)).parameters.values()]
+        except (TypeError, ValueError):
+            parameters = []
+        names = [
+            p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
+        names += [f"input_{k}" for k in range(len(names), len(listed))]
+        inputs = dict(zip(names, listed, strict=False))
+    for name, x in inputs.items():
+        array = getattr(x, "_data", x)
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+            raise ArgumentError(
+                f"export_onnx(function, inputs): {name} must be an array or a Tensor of numbers, "
+                f"got {getattr(array, 'dtype', type(x).__name__)}; fix other arguments by a lambda"
+            )
+    return dict(inputs)
+
+
+class Trials:
+    """Calls of one function.
+
+    Args: by_name: whether the inputs are passed by keyword.
+        dynamic: by input, by axis, the symbol of its length; None finds them.
+        longest: the largest size to try.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        inputs: dict[str, Any],
+        by_name: bool,
+        dynamic: dict[str, dict[int, str]] | None,
+        longest: int,
+    ) -> None:
+        self.function, self.inputs, self.by_name, self.longest = function, inputs, by_name, longest
+        self.error: Exception | None = None
+        self.runs: list[Run] = []
+        guesses = [dynamic] if dynamic is not None else [*self._guesses()]
+        for guess in guesses:
+            self.axes = self._positions(guess)
+            given = self._given()
+            self.runs = self._tried(given, required=dynamic is not None)
+            if self.runs:
+                break
+
+    # ------------------------------------------------------------------ which axes may change
+
+    def _guesses(self) -> Iterator[dict[str, dict[int, str]]]:
+        """The first axis as "batch" and the second as "length", as far as the function takes it."""
+        shapes = {name: np.shape(x) for name, x in self.inputs.items()}
+        first: tuple[int, ...] = next(iter(shapes.values()), ())
+
+        def axes(*symbols: str) -> dict[str, dict[int, str]]:
+            found: dict[str, dict[int, str]] = {}
+            for name, shape in shapes.items():
+                own = found.setdefault(name, {})
+                for k, n in enumerate(shape):
+                    if "batch" in symbols and k == 0 and n == first[0] and len(first) > 1:
+                        own[k] = "batch"
+                    elif "length" in symbols and n == length and self._may_be_length(name, k):
+                        own[k] = "length"
+            return found
+
+        length = first[min(1, len(first) - 1)] if first else None
+        if len(first) > 1:
+            yield axes("batch", "length")
+        if first:
+            yield axes("batch") if len(first) > 1 else axes("length")
+        if len(first) > 1:
+            yield axes("length")
+        yield {}
+
+    def _may_be_length(self, name: str, k: int) -> bool:
+        """Of the first input one axis; of the others any as long."""
+        first = next(iter(self.inputs))
+        return name != first or k == min(1, np.ndim(self.inputs[first]) - 1)
+
+    def _positions(self, dynamic: dict[str, dict[int, str]]) -> dict[str, dict[int, str]]:
+        found: dict[str, dict[int, str]] = {}
+        for name, axes in dynamic.items():
+            if name not in self.inputs:
+                raise ArgumentError(
+                    f"export_onnx: dynamic= names {name!r}; the inputs are {', '.join(self.inputs)}"
+                )
+            ndim = np.ndim(self.inputs[name])
+            if any(not -ndim <= axis < ndim for axis in axes):
+                raise ShapeError(
+                    f"export_onnx: dynamic= names axes {[*axes]} of {name}, which has {ndim}"
+                )
+            found[name] = {axis % ndim: symbol for axis, symbol in axes.items()}
+        return found
+
+    def _given(self) -> dict[str, int]:
+        """The sizes of the inputs as they were given."""
+        sizes: dict[str, int] = {}
+        for name, axes in self.axes.items():
+            for axis, symbol in axes.items():
+                n = int(np.shape(self.inputs[name])[axis])
+                if sizes.setdefault(symbol, n) != n:
+                    raise ShapeError(
+                        f"export_onnx: dynamic= calls two lengths {symbol!r}, {sizes[symbol]} and "
+                        f"{n} (axis {axis} of {name})"
+                    )
+        return sizes
+
+    # ------------------------------------------------------------------ runs
+
+    def groups(self) -> Iterator[list[Run]]:
+        """Runs of the same steps: those like the first, then those like the longest.
+
+        What a function does otherwise at other sizes may come to the same, or not: whoever asks for
+        the next group has found that it does not.
+        Raises: ArgumentError if the steps depend on what the inputs hold.
+        """
+        for run in self.runs[1:]:
+            if run.sizes == self.runs[0].sizes:
+                check_alike(self.runs[0], run)
+        yield self._like(self.runs)
+        for symbol in self.runs[0].sizes:
+            top = max(self.runs, key=lambda run: run.sizes[symbol]).sizes
+            near = [top | {symbol: top[symbol] - k} for k in (0, 1, 3)]
+            near += [top | {other: n + 1} for other, n in top.items() if other != symbol]
+            found = [run for run in map(self.attempt, near) if run is not None]
+            if found:
+                yield self._like(found)
+
+    def _like(self, runs: list[Run]) -> list[Run]:
+        """Of some runs those made of the first one's steps; why others are not is kept."""
+        alike = runs[:1]
+        for run in runs[1:]:
+            try:
+                check_alike(runs[0], run)
+                alike.append(run)
+            except ArgumentError as error:
+                self.error = error
+        return alike
+
+    def _tried(self, given: dict[str, int], required: bool) -> list[Run]:
+        """Runs at these sizes, with other values, and at others; none if a symbol is stuck."""
+        runs = [self.run(given), self.attempt(given, seed=1)]
+        changed: list[dict[str, int]] = []
+        for symbol, n in given.items():
+            near = [n + 1, n + 4, n + 2, n + 3, *range(n - 1, 0, -1)]
+            made = self._first(given, symbol, near, 2)
+            if not made:
+                if not required:
+                    return []
+                raise ArgumentError(
+                    f"export_onnx: dynamic= says that {symbol!r} may change, but the function "
+                    f"takes no other size than {n}: {self.error}"
+                ) from self.error
+            changed.append(made[0].sizes)
+            runs += made
+            runs += self._first(given, symbol, self._longer(symbol, n), 1)
+        together = {symbol: sizes[symbol] for symbol, sizes in zip(given, changed, strict=True)}
+        if len(given) > 1:
+            joint = self.attempt(together)
+            if joint is None and not required:
+                return []
+            runs.append(joint)
+        return [run for run in runs if run is not None]
+
+    def _longer(self, symbol: str, n: int) -> Iterator[int]:
+        """The longest size, or as much of it as is easily tried."""
+        size = self.longest
+        while size > n + 4:
+            entries = [
+                np.size(x) // max(1, n) * size for k, x in self.inputs.items() if k in self.axes
+            ]
+            if max(entries) <= LARGEST:
+                yield size
+            size //= 2
+
+    def _first(self, given: dict[str, int], symbol: str, sizes: Any, count: int) -> list[Run]:
+        """The first runs that the function takes, of one symbol at these sizes."""
+        found: list[Run] = []
+        for size in sizes:
+            if len(found) < count and (run := self.attempt(given | {symbol: size})) is not None:
+                found.append(run)
+        return found
+
+    def attempt(self, sizes: dict[str, int], seed: int = 0) -> Run | None:
+        """A run at other sizes and with other values; None where the function takes none such."""
+        try:
+            return self.run(sizes, np.random.default_rng(seed))
+        except ArgumentError as error:
+            if str(error).startswith("export_onnx"):
+                raise
+            self.error = error
+        except Exception as error:
+            self.error = error
+        return None
+
+    def run(self, sizes: dict[str, int], rng: Any = None) -> Run:
+        """One call, at these sizes: of the values given, or others of their kind."""
+        recorder = Recorder(keeps_tensors=rng is None)
+        arrays: dict[str, Any] = {}
+        handed: dict[str, Any] = {}
+        for name, given in self.inputs.items():
+            array = getattr(given, "_data", given)
+            shape = list(array.shape)
+            for axis, symbol in self.axes.get(name, {}).items():
+                shape[axis] = sizes[symbol]
+            array = np.array(array) if rng is None else _others(array, tuple(shape), rng)
+            arrays[name] = array
+            recorder.know(array, Made(name))
+            is_tensor = isinstance(given, Tensor)
+            handed[name] = Tensor(array) if is_tensor else recorder.traced(array, Made(name))
+            if is_tensor:
+                handed[name].name = given.name or name
+        methods = dict(METHODS)
+        for name, method in methods.items():  # "auto" takes one way at all sizes
+            METHODS[name] = method._replace(is_faster=lambda scores: False)
+        try:
+            with no_grad(), listen(recorder):
+                if self.by_name:
+                    result = self.function(**handed)
+                else:
+                    result = self.function(*handed.values())
+            outputs = _named_outputs(result)
+            references = {name: recorder.refer(x) for name, x in outputs.items()}
+        finally:
+            METHODS.update(methods)
+        for step in recorder.steps:
+            step.name, step.tensor = getattr(step.tensor, "name", None), None
+        values = {name: np.array(getattr(x, "_data", x)) for name, x in outputs.items()}
+        for name, made in references.items():
+            if isinstance(made, Constant):
+                raise ArgumentError(
+                    f"export_onnx: the output {name} is made of no input by ops of minigrad"
+                )
+        return Run(sizes, arrays, recorder.steps, references, values)
+
+
+def _others(array: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
+    """Other entries of the same kind: drawn from those given, floats a little moved."""
+    if not array.size:
+        return np.zeros(shape, array.dtype)
+    drawn = rng.choice(array.ravel(), shape)
+    if array.dtype.kind != "f":
+        return drawn
+    return (drawn * rng.uniform(0.9, 1.1, shape)).astype(array.dtype)
+
+
+def _named_outputs(result: Any) -> dict[str, Any]:
+    """What was returned, by name: a dict's keys, the tensors' own names, or their positions."""
+    if isinstance(result, dict):
+        outputs = {str(name): x for name, x in result.items()}
+    else:
+        flat: list[Any] = []
+        stack = [result]
+        while stack:
+            item = stack.pop(0)
+            stack = [*item, *stack] if isinstance(item, tuple | list) else stack
+            flat += [] if isinstance(item, tuple | list) else [item]
+        flat = [x for x in flat if x is not None]
+        names = [getattr(x, "name", None) or "output" for x in flat]
+        unique = len(set(names)) == len(names)
+        outputs = {
+            n if unique else f"{n}_{k}": x for k, (n, x) in enumerate(zip(names, flat, strict=True))
+        }
+    for name, x in outputs.items():
+        if not isinstance(x, Tensor | np.ndarray):
+            raise ArgumentError(
+                f"export_onnx: the function must return tensors, got {type(x).__name__} as {name}"
+            )
+    return outputs

@@ -1,0 +1,122 @@
+"""Models of layers: at other batch sizes and lengths than they were exported at, and named."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import (
+    GRU,
+    LSTM,
+    RNN,
+    AvgPool2d,
+    BatchNorm,
+    Conv2d,
+    Encoder,
+    Flatten,
+    GroupNorm,
+    LanguageModel,
+    MaxPool2d,
+    MultiHeadAttention,
+    Sequential,
+    combined_mask,
+    create_causal_mask,
+    padding_mask,
+)
+from tests.layers.test_every_kind import KINDS, D, H, drawn
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+F32 = {"rng": 0, "dtype": np.float32}
+SIZE = {"n_heads": 2, "d_ff": 5, "n_layers": 2, "d_model": 4, "rng": 0}
+FIXED_LENGTH = {"norm of two axes": 7}
+AT_MOST = {"linformer": 11, "learned positions": 11}
+
+
+def run(path, *inputs):
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return session.run(None, dict(zip([i.name for i in session.get_inputs()], inputs, strict=True)))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_layer_runs_at_other_batches_and_lengths(rng, name, tmp_path):
+    layer, X = drawn(rng, name)
+    path = str(tmp_path / "m.onnx")
+    mg.export_onnx(layer, [X.numpy()], path)
+    for batch, n in ((1, 2), (5, 10), (3, 23)):
+        n = FIXED_LENGTH.get(name, min(n, AT_MOST.get(name, n)))
+        X = rng.normal(size=(batch, n, D))
+        ours = layer(X).numpy()
+        np.testing.assert_allclose(run(path, X)[0], ours, rtol=1e-5, atol=1e-5)
+
+
+CAUSAL = MultiHeadAttention(D, H, rng=0)
+OTHERS = {
+    "encoder": (Encoder(**SIZE), lambda rng, B, n: [rng.normal(size=(B, n, 4))]),
+    "language model": (
+        LanguageModel(n_tokens=11, **SIZE),
+        lambda rng, B, n: [rng.integers(0, 11, (B, n))],
+    ),
+    "lstm": (
+        LSTM(4, 3, n_layers=2, bidirectional=True, rng=0),
+        lambda rng, B, n: [rng.normal(size=(B, n, 4))],
+    ),
+    "gru": (GRU(4, 3, **F32), lambda rng, B, n: [rng.normal(size=(B, n, 4)).astype("f")]),
+    "rnn": (RNN(4, 3, **F32), lambda rng, B, n: [rng.normal(size=(B, n, 4)).astype("f")]),
+    "images": (
+        Sequential(Conv2d(3, 4, 3, **F32), MaxPool2d(2), AvgPool2d(2), Flatten()),
+        lambda rng, B, n: [rng.normal(size=(B, 3, 8, 9)).astype("f")],
+    ),
+    "norms of channels": (
+        Sequential(BatchNorm(3), GroupNorm(3, 3)).eval(),
+        lambda rng, B, n: [rng.normal(size=(B, 3, 5, 7))],
+    ),
+    "a causal mask of the length": (
+        lambda X: CAUSAL(X, create_causal_mask(X.shape[1])),
+        lambda rng, B, n: [rng.normal(size=(B, n, D))],
+    ),
+    "a mask as input": (
+        CAUSAL,
+        lambda rng, B, n: [rng.normal(size=(B, n, D)), rng.random((B, 1, n)) < 0.6],
+    ),
+    "padding of lengths": (
+        lambda X, lengths: CAUSAL(X, padding_mask(lengths, X.shape[1])),
+        lambda rng, B, n: [rng.normal(size=(B, n, D)), rng.integers(0, 3, B)],
+    ),
+    "both masks": (
+        lambda X, real: CAUSAL(X, combined_mask(create_causal_mask(X.shape[1]), real)),
+        lambda rng, B, n: [rng.normal(size=(B, n, D)), rng.random((B, n)) < 0.6],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_model_runs_at_other_batches_and_lengths(rng, name, tmp_path):
+    model, draw = OTHERS[name]
+    path = str(tmp_path / "m.onnx")
+    mg.export_onnx(model, draw(rng, 2, 7), path)
+    for batch, n in ((1, 3), (5, 10)):
+        inputs = draw(rng, batch, n)
+        ours = model(*inputs).numpy()
+        np.testing.assert_allclose(run(path, *inputs)[0], ours, rtol=1e-5, atol=1e-5)
+
+
+def test_shapes_are_what_onnx_infers(rng, tmp_path):
+    layer, X = drawn(rng, "block")
+    path = str(tmp_path / "m.onnx")
+    mg.export_onnx(layer, [X.numpy()], path)
+    model = onnx.load(path)
+    told = {info.name: info.type.tensor_type for info in model.graph.value_info}
+    del model.graph.value_info[:]
+    found = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    compared = 0
+    for info in found.graph.value_info:
+        if info.name in told:
+            assert info.type.tensor_type.elem_type == told[info.name].elem_type
+            for theirs, ours in zip(
+                info.type.tensor_type.shape.dim, told[info.name].shape.dim, strict=True
+            ):
+                if theirs.HasField("dim_value") and ours.HasField("dim_value"):
+                    assert theirs.dim_value == ours.dim_value
+                    compared += 1
+    assert compared > 20
