@@ -36,6 +36,7 @@ ROOMS = {
     "fast, less compiler": Room(["minigrad/fast"], ["minigrad/fast/compiler"], 3120, 2000),
     "fast/compiler": Room(["minigrad/fast/compiler"], [], 4010, 2600),
     "distributed": Room(["minigrad/distributed"], [], 947, 700),
+    "onnx": Room(["minigrad/onnx"], [], 2_860, 900),
     "cli": Room(["minigrad/cli", "minigrad/__main__"], [], 2360, 1000),
     "layers, attention": Room(["layers"], [f"layers/{name}" for name in LATER], 5505, 4600),
     "layers": Room(["layers"], [], 9370, 6500),
