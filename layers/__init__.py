@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from .rotary import Rotary, apply_rotary, rotary_angles
     from .sequential import Sequential
     from .sparse import big_bird_mask, dilated_mask, global_mask, sliding_window_mask
+    from .torch_names import from_torch, to_torch
     from .transformer import Decoder, Encoder, LanguageModel
 
 __all__ = [
@@ -158,6 +159,7 @@ __all__ = [
     "elu_features",
     "explain_layout",
     "flops_by_step",
+    "from_torch",
     "generate",
     "global_mask",
     "gru_steps",
@@ -194,6 +196,7 @@ __all__ = [
     "softmax_backward",
     "split_heads",
     "t5_bucket",
+    "to_torch",
     "weight_bytes",
     "yarn_amplitude",
     "yarn_frequencies",
@@ -222,6 +225,7 @@ __getattr__, __dir__ = lazy_imports(
         "rotary": "Rotary apply_rotary rotary_angles",
         "sequential": "Sequential",
         "sparse": "big_bird_mask dilated_mask global_mask sliding_window_mask",
+        "torch_names": "from_torch to_torch",
         "transformer": "Decoder Encoder LanguageModel",
         "recurrent": "GRU LSTM RNN GRUCell LSTMCell RNNCell",
         "hand_derived_recurrent": "gru_steps lstm_steps rnn_steps",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,7 +97,11 @@ def _fill(model: Pretrained, family: Family, dtype: np.dtype[Any]) -> None:
     for name, path in family.tied.items():  # a file may have a tied weight by its other name only
         if name in stored.keys() - used and model.sources.get(path, (name,))[0] not in stored:
             model.sources[path] = (name, "")
-    wrong = _misfits(model, model.sources, {name: tensor.array for name, tensor in stored.items()})
+    wrong = _misfits(
+        dict(model.named_parameters()),
+        model.sources,
+        {name: tensor.array for name, tensor in stored.items()},
+    )
     wrong += [
         f"{name} must be of floats, is {stored[name].kind}"
         for name, _ in model.sources.values()
@@ -123,18 +127,19 @@ def _fill(model: Pretrained, family: Family, dtype: np.dtype[Any]) -> None:
 
 
 def _misfits(
-    model: Module, sources: Mapping[str, tuple[str, str]], arrays: Mapping[str, Any]
+    leaves: Mapping[str, mg.Tensor], sources: Mapping[str, tuple[str, str]], arrays: Any
 ) -> list[str]:
     """What is missing, or of another shape, for each parameter."""
     wrong = []
-    for path, parameter in model.named_parameters():
+    for path, parameter in leaves.items():
         name, how = sources[path]
         if name not in arrays:
             wrong.append(f"{path}: {name} is missing")
             continue
         *lead, last = parameter.shape
-        whole = (*lead, last * int(how[2:])) if "/" in how else parameter.shape
-        whole = whole[::-1] if how == "T" else whole
+        parts = int(how.partition("/")[2] or 1)
+        whole = (*lead, last * parts) if parts > 1 else parameter.shape
+        whole = whole[::-1] if how.startswith("T") else whole
         if arrays[name].shape != whole:
             wrong.append(f"{path}: {name} must be {whole}, got {arrays[name].shape}")
     return wrong
@@ -142,8 +147,9 @@ def _misfits(
 
 def _part(array: NDArray[Any], how: str) -> NDArray[Any]:
     """What a row takes of a tensor: all, its transpose (T), or one of several parts (0/3)."""
-    if "/" not in how:
-        return array.T if how == "T" else array
+    array, how = array.T if how.startswith("T") else array, how.removeprefix("T")
+    if not how:
+        return array
     part, parts = map(int, how.split("/"))
     width = array.shape[-1] // parts
     return array[..., part * width : (part + 1) * width].copy()
@@ -158,13 +164,13 @@ def load_state(
     arrays: Mapping[str, Any],
     rename: Mapping[str, str] | Callable[[str], str] | None = None,
 ) -> None:
-    """Write arrays of other names into a model's parameters; all fit, or nothing is written.
+    """Write arrays of other names into a model's parameters and buffers; all fit, or none is.
 
     Args:
         arrays: by name, as `np.load("gpt.npz")` gives them; cast to each parameter's dtype.
         rename: for a parameter's path the array's name; behind a space T, which transposes, or
-            0/3, the first of three parts of the last axis. In a mapping `*` is a block's number. A
-            path that it does not have is the name.
+            0/3, the first of three parts of the last axis, or T 0/3, that of the transpose. In a
+            mapping `*` is a block's number. A path that it does not have is the name.
     Raises: ArgumentError that lists what is missing, unexpected, or of another shape or kind.
 
     >>> from layers import Linear
@@ -174,9 +180,21 @@ def load_state(
     ((3, 2), 6.0)
     """
     arrays = {name: np.asarray(arrays[name]) for name in arrays}
-    sources = {path: _renamed(path, rename or {}) for path, _ in model.named_parameters()}
-    wrong = _misfits(model, sources, arrays)
+    leaves = (*model.named_parameters(), *model.named_buffers())
+    write_named("load_state", model, arrays, {p: _renamed(p, rename or {}) for p, _ in leaves})
+
+
+def write_named(
+    call: str,
+    model: Module,
+    arrays: Mapping[str, NDArray[Any]],
+    sources: Mapping[str, tuple[str, str]],
+    wrong: Sequence[str] = (),
+) -> None:
+    """Write to each parameter and buffer what its source takes; all fits, or nothing is written."""
+    leaves = dict((*model.named_parameters(), *model.named_buffers()))
     used = {name for name, _ in sources.values()}
+    wrong = [*wrong, *_misfits(leaves, sources, arrays)]
     wrong += [f"{name}: unexpected" for name in arrays if name not in used]
     wrong += [
         f"{name} must be of real numbers, is {arrays[name].dtype}"
@@ -185,10 +203,10 @@ def load_state(
     ]
     if wrong:
         kind = type(model).__name__
-        raise ArgumentError("\n  ".join([f"load_state: nothing was written, for {kind}", *wrong]))
-    for path, parameter in model.named_parameters():
+        raise ArgumentError("\n  ".join([f"{call}: nothing was written, for {kind}", *wrong]))
+    for path, leaf in leaves.items():
         name, how = sources[path]
-        parameter.assign_(_part(arrays[name], how).astype(parameter.dtype))
+        leaf.assign_(_part(arrays[name], how).astype(leaf.dtype))
 
 
 def _renamed(path: str, rename: Mapping[str, str] | Callable[[str], str]) -> tuple[str, str]:

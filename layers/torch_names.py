@@ -1,0 +1,217 @@
+"""PyTorch's names for our parameters: states of its layers in and out, without importing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import minigrad as mg
+from minigrad.errors import ArgumentError
+
+from .attention import MultiHeadAttention
+from .module import Module
+from .parameters import is_parameter
+from .pretrained.loading import write_named
+
+__all__ = ["from_torch", "to_torch"]
+
+NAMES = {
+    "Linear": {"W": "weight T", "b": "bias"},
+    "Embedding": {"W": "weight"},
+    "MultiHeadAttention": {
+        "W_Q": "in_proj_weight T 0/3",
+        "W_K": "in_proj_weight T 1/3",
+        "W_V": "in_proj_weight T 2/3",
+        "b_Q": "in_proj_bias 0/3",
+        "b_K": "in_proj_bias 1/3",
+        "b_V": "in_proj_bias 2/3",
+        "W_O": "out_proj.weight T",
+        "b_O": "out_proj.bias",
+    },
+    "FeedForward": {
+        "W_1": "linear1.weight T",
+        "b_1": "linear1.bias",
+        "W_2": "linear2.weight T",
+        "b_2": "linear2.bias",
+    },
+    "_Block": {
+        "attention": "self_attn.",
+        "cross_attention": "multihead_attn.",
+        "feed_forward": "",
+        "norm_1": "norm1.",
+        "norm_2": "norm2.",
+        "norm_3": "norm3.",
+    },
+    "_Stack": {"blocks": "layers."},
+    "Sequential": {"layers": ""},
+}
+"""By our class: for a parameter PyTorch's name and, behind it, what `load_state` does to it; for a
+layer within, what stands before its names. All others are called the same."""
+
+OTHER_CONTEXT = {f"W_{s}": f"{s.lower()}_proj_weight T" for s in "QKV"}  # of another width
+
+
+class Named(NamedTuple):
+    """One of our parameters, with PyTorch's name for it and what is done to that array."""
+
+    path: str
+    leaf: mg.Tensor
+    theirs: str
+    how: str
+
+
+def _names_of(module: Module) -> dict[str, str]:
+    kinds = (kind.__name__ for kind in type(module).__mro__)
+    found = next((NAMES[kind] for kind in kinds if kind in NAMES), {})
+    if isinstance(module, MultiHeadAttention) and module.d_context != module.d_model:
+        return found | OTHER_CONTEXT
+    return found
+
+
+def _around(module: Any, name: str) -> Any:
+    """What PyTorch writes around the names within a child: "layers.0.{}", "{}_l1_reverse"."""
+    head, _, rest = name.partition(".")
+    if head == "cells":
+        k, backward = divmod(int(rest), module.n_directions)
+        return f"{{}}_l{k}" + "_reverse" * backward
+    before = _names_of(module).get(head, f"{head}.")
+    return f"{before}{rest}.{{}}" if rest else f"{before}{{}}"
+
+
+def _modules(layer: Module) -> Iterator[tuple[str, Module, str]]:
+    """Each module with its path and what PyTorch writes around its parameters' names."""
+    around = {"": "{}"}
+    for path, module in layer.named_modules():
+        yield path, module, around[path]
+        for name, child in module.named_children():
+            below = around[path].format(_around(module, name))
+            around.setdefault(f"{path}.{name}".strip("."), below)
+            del child
+
+
+def _named(layer: Module) -> list[Named]:
+    found = []
+    for path, module, around in _modules(layer):
+        table = _names_of(module)
+        for name, leaf in vars(module).items():
+            if is_parameter(leaf):
+                theirs, *how = table.get(name, name).split()
+                own = f"{path}.{name}".strip(".")
+                found.append(Named(own, leaf, around.format(theirs), "".join(how)))
+    return found
+
+
+def from_torch(source: Any, layer: Module) -> Module:
+    """Write the state of a PyTorch layer into the layer of ours that computes the same.
+
+    `nn.MultiheadAttention` is a MultiHeadAttention with use_bias=True, `nn.TransformerEncoderLayer`
+    a TransformerBlock with norm_order="post" and activation="relu", `nn.TransformerEncoder` and
+    `nn.TransformerDecoder` an Encoder and a Decoder; LSTM, GRU, RNN and their cells, Linear,
+    Embedding, Conv1d, Conv2d, BatchNorm, LayerNorm, GroupNorm, RMSNorm and Sequential are called
+    alike. A model of your own fits where its attributes have the names of PyTorch's.
+
+    Args:
+        source: the `nn.Module`, whose settings are compared too, or its `state_dict()`, whose
+            entries may be arrays: then PyTorch need not be installed.
+        layer: of the same sizes; arrays are cast to its dtype.
+    Returns: the layer.
+    Raises: ArgumentError that lists every name that is missing, unexpected or of another shape, and
+        every setting that differs; nothing is written then.
+
+    >>> from layers import Linear
+    >>> state = {"weight": np.array([[1.0, 2.0, 3.0]]), "bias": np.array([0.5])}
+    >>> from_torch(state, Linear(3, 1))(np.ones(3)).numpy()
+    array([6.5])
+    """
+    is_module = hasattr(source, "state_dict")
+    state = source.state_dict() if is_module else source
+    arrays = {
+        name: _array(value) for name, value in state.items() if "num_batches_tracked" not in name
+    }
+    named = _named(layer)
+    sources = {one.path: (one.theirs, one.how) for one in named}
+    wrong = list(_differences(layer, source)) if is_module else []
+    first = {id(one.leaf): one.theirs for one in reversed(named)}
+    for one in named:
+        name, tied = one.theirs, first[id(one.leaf)]
+        if {name, tied} <= arrays.keys() and not np.array_equal(arrays[name], arrays[tied]):
+            wrong.append(f"{one.path}: {name} must equal {tied}, it is tied")
+    write_named("from_torch", layer, arrays, sources, wrong)
+    return layer
+
+
+def _array(value: Any) -> NDArray[Any]:
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.float() if str(value.dtype) == "torch.bfloat16" else value
+    return np.asarray(value)
+
+
+def to_torch(layer: Module) -> dict[str, NDArray[Any]]:
+    """The state of a layer by PyTorch's names: for `load_state_dict`, as arrays.
+
+    `module.load_state_dict({k: torch.from_numpy(v) for k, v in to_torch(layer).items()})` writes it
+    into the layer that `from_torch` names.
+
+    Raises: ArgumentError for attention whose keys have other heads than its queries, which
+        PyTorch's has not.
+
+    >>> from layers import MultiHeadAttention
+    >>> {name: x.shape for name, x in to_torch(MultiHeadAttention(6, n_heads=2)).items()}
+    {'in_proj_weight': (18, 6), 'out_proj.weight': (6, 6)}
+    """
+    parts: dict[str, list[Named]] = {}
+    for named in _named(layer):
+        parts.setdefault(named.theirs, []).append(named)
+    state = {}
+    for name, those in parts.items():
+        if len({named.leaf.shape for named in those}) > 1:
+            shapes = ", ".join(f"{named.path} {named.leaf.shape}" for named in those)
+            raise ArgumentError(f"to_torch: {name} has parts of one shape in PyTorch, got {shapes}")
+        joined = np.concatenate([n.leaf.numpy() for n in those], -1) if those[1:] else None
+        array = those[0].leaf.numpy() if joined is None else joined
+        state[name] = np.array(array.T if those[0].how.startswith("T") else array, order="C")
+        if name.endswith("running_var"):
+            state[name.replace("running_var", "num_batches_tracked")] = np.array(0)
+    return state
+
+
+# ---------------------------------------------------------------- what no name tells
+
+
+def _differences(layer: Module, source: Any) -> Iterator[str]:
+    """Settings of a PyTorch module that are others than ours, a line each."""
+    theirs = dict(source.named_modules())
+    for path, module, around in _modules(layer):
+        other = theirs.get(around.removesuffix("{}").removesuffix("."))
+        if other is None or not around.endswith("{}"):
+            continue
+        for name, mine, its in _settings(module, other):
+            if mine != its:
+                yield f"{path}.{name}: {mine} here, {its} in PyTorch's".strip(".")
+
+
+def _settings(ours: Any, theirs: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Pairs of settings that must agree."""
+    for mine, its in {"n_heads": "num_heads", "eps": "eps", "momentum": "momentum"}.items():
+        if hasattr(ours, mine) and getattr(theirs, its, None) is not None:
+            yield mine, getattr(ours, mine), getattr(theirs, its)
+    if hasattr(theirs, "norm_first") and hasattr(ours, "norm_order"):
+        yield "norm_order", ours.norm_order, "pre" if theirs.norm_first else "post"
+    if hasattr(ours, "activation") and callable(getattr(theirs, "activation", None)):
+        x = np.linspace(-3, 3, 7)
+        import torch
+
+        its = theirs.activation(torch.from_numpy(x)).numpy()
+        yield "activation", ours.activation(x).round(6).tolist(), its.round(6).tolist()
+    if hasattr(theirs, "nonlinearity"):
+        yield "nonlinearity", "tanh", theirs.nonlinearity
+    if hasattr(theirs, "dilation") and hasattr(ours, "settings"):
+        names = "stride", "padding", "dilation", "groups"
+        for name, mine in zip(names, ours.settings, strict=True):
+            its = getattr(theirs, name)
+            alike = isinstance(its, tuple) and isinstance(mine, int)
+            yield name, (mine,) * len(its) if alike else mine, its

@@ -1,0 +1,216 @@
+"""States of PyTorch's layers in and out, and layers that then compute and learn the same."""
+
+import copy
+from functools import partial
+
+import numpy as np
+import pytest
+
+import layers as ours
+import minigrad as mg
+from layers import Linear, Module, MultiHeadAttention, Sequential, from_torch, to_torch
+from minigrad.errors import ArgumentError
+from tests.compare import refusals
+
+IMAGE, SEQUENCE, BATCH = (2, 6, 5, 5), (2, 5, 6), (7, 6)
+POST = {"norm_order": "post", "activation": "relu"}
+
+
+def attention_of(torch, module, x):
+    return module(x, x, x, need_weights=False)[0]
+
+
+def first_of(torch, module, x):
+    out = module(x)
+    return out[0] if isinstance(out, tuple) else out
+
+
+def with_context(torch, module, x):
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(5, dtype=x.dtype)
+    return module(x, x * 2, tgt_mask=mask)
+
+
+PAIRS = {
+    "Linear": (lambda nn: nn.Linear(6, 3), lambda: Linear(6, 3), BATCH),
+    "Linear without bias": (
+        lambda nn: nn.Linear(6, 3, bias=False), lambda: Linear(6, 3, use_bias=False), BATCH),
+    "LayerNorm": (lambda nn: nn.LayerNorm(6, eps=0.1), lambda: ours.LayerNorm(6, eps=0.1), BATCH),
+    "RMSNorm": (lambda nn: nn.RMSNorm(6), lambda: ours.RMSNorm(6, eps=None), BATCH),
+    "GroupNorm": (lambda nn: nn.GroupNorm(3, 6), lambda: ours.GroupNorm(3, 6), IMAGE),
+    "BatchNorm": (lambda nn: nn.BatchNorm2d(6), lambda: ours.BatchNorm(6), IMAGE),
+    "Conv1d": (
+        lambda nn: nn.Conv1d(5, 3, 2, padding=1, dilation=2),
+        lambda: ours.Conv1d(5, 3, 2, padding=1, dilation=2), SEQUENCE),
+    "Conv2d": (
+        lambda nn: nn.Conv2d(6, 4, (3, 2), stride=2, groups=2),
+        lambda: ours.Conv2d(6, 4, (3, 2), stride=2, groups=2), IMAGE),
+    **{
+        kind: (
+            lambda nn, kind=kind: getattr(nn, kind)(
+                6, 4, 2, batch_first=True, bidirectional=True),
+            lambda kind=kind: getattr(ours, kind)(6, 4, 2, bidirectional=True), SEQUENCE)
+        for kind in ("LSTM", "GRU", "RNN")
+    },
+    "LSTM without bias": (
+        lambda nn: nn.LSTM(6, 4, 3, bias=False, batch_first=True),
+        lambda: ours.LSTM(6, 4, 3, use_bias=False), SEQUENCE),
+    "GRUCell": (lambda nn: nn.GRUCell(6, 4), lambda: ours.GRUCell(6, 4), BATCH),
+    "LSTMCell": (lambda nn: nn.LSTMCell(6, 4), lambda: ours.LSTMCell(6, 4), BATCH),
+    "MultiheadAttention": (
+        lambda nn: nn.MultiheadAttention(6, 2, batch_first=True),
+        lambda: MultiHeadAttention(6, 2, use_bias=True), SEQUENCE),
+    "MultiheadAttention without bias": (
+        lambda nn: nn.MultiheadAttention(6, 2, bias=False, batch_first=True),
+        lambda: MultiHeadAttention(6, 2), SEQUENCE),
+    "TransformerEncoderLayer": (
+        lambda nn: nn.TransformerEncoderLayer(6, 2, 9, dropout=0.0, batch_first=True),
+        lambda: ours.TransformerBlock(6, 2, 9, **POST), SEQUENCE),
+    "TransformerEncoder": (
+        lambda nn: nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(
+                6, 2, 9, 0.0, nn.functional.gelu, batch_first=True, norm_first=True),
+            2, nn.LayerNorm(6), enable_nested_tensor=False),
+        lambda: ours.Encoder(2, 6, 2, 9), SEQUENCE),
+    "TransformerDecoder": (
+        lambda nn: nn.TransformerDecoder(
+            nn.TransformerDecoderLayer(6, 2, 9, dropout=0.0, batch_first=True), 2),
+        lambda: ours.Decoder(2, 6, 2, 9, **POST), SEQUENCE),
+    "Sequential": (
+        lambda nn: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.BatchNorm1d(5), nn.Linear(5, 2)),
+        lambda: Sequential(Linear(6, 5), mg.tanh, ours.BatchNorm(5), Linear(5, 2)), BATCH),
+}  # fmt: skip
+
+
+def gradients_of(layer):
+    """The gradients of a layer by PyTorch's names."""
+    twin = copy.deepcopy(layer)
+    for path, p in layer.named_parameters():
+        dict(twin.named_parameters())[path].assign_(p.grad)
+    return to_torch(twin)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_outputs_gradients_and_states_are_pytorchs(name, rng):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    make, make_ours, shape = PAIRS[name]
+    module, layer = make(torch.nn).double(), make_ours()
+    with torch.no_grad():
+        for p in module.parameters():
+            p += 0.1 * torch.randn_like(p)  # biases that are not 0, gains that are not 1
+    assert from_torch(module, layer) is layer
+    state = {key: value.numpy().copy() for key, value in module.state_dict().items()}
+    mine = to_torch(layer)
+    assert set(mine) == set(state)
+    for key, array in state.items():
+        np.testing.assert_array_equal(mine[key], array, err_msg=key)
+    x = rng.normal(size=shape)
+    call = {"Mult": attention_of, "TransformerD": with_context}
+    call = next((c for start, c in call.items() if name.startswith(start)), first_of)
+    theirs = torch.tensor(x, requires_grad=True)
+    wanted = call(torch, module, theirs)
+    X = mg.tensor(x, requires_grad=True)
+    out = layer(X, X * 2) if call is with_context else layer(X)
+    out = out[0] if isinstance(out, tuple) else out
+    np.testing.assert_allclose(out.numpy(), wanted.detach(), rtol=0, atol=1e-12)
+    g = rng.normal(size=out.shape)
+    out.backward(g)
+    wanted.backward(torch.from_numpy(g))
+    np.testing.assert_allclose(X.grad, theirs.grad, rtol=0, atol=1e-12)
+    found = gradients_of(layer)
+    for key, p in module.named_parameters():
+        np.testing.assert_allclose(found[key], p.grad, rtol=0, atol=1e-12, err_msg=key)
+    for key, value in module.state_dict().items():  # running averages have moved alike
+        if "num_batches" not in key:
+            np.testing.assert_allclose(to_torch(layer)[key], value, rtol=0, atol=1e-12)
+
+
+def test_a_context_of_another_width_has_a_matrix_each(rng):
+    torch = pytest.importorskip("torch")
+    module = torch.nn.MultiheadAttention(6, 2, kdim=4, vdim=4, batch_first=True).double()
+    layer = from_torch(module, MultiHeadAttention(6, 2, use_bias=True, d_context=4))
+    x, y = rng.normal(size=(1, 3, 6)), rng.normal(size=(1, 5, 4))
+    wanted = module(*map(torch.from_numpy, (x, y, y)), need_weights=False)[0]
+    np.testing.assert_allclose(layer(x, context=y).numpy(), wanted.detach(), atol=1e-12)
+    module.load_state_dict({k: torch.from_numpy(v) for k, v in to_torch(layer).items()})
+
+
+def test_bfloat16_is_widened():
+    torch = pytest.importorskip("torch")
+    state = {"weight": torch.ones(1, 3, dtype=torch.bfloat16) / 3, "bias": torch.zeros(1)}
+    assert from_torch(state, Linear(3, 1)).W.numpy()[0, 0] == float(state["weight"][0, 0])
+
+
+# ---------------------------------------------------------------- without PyTorch
+
+
+class Model(Module):
+    """A user's own, with PyTorch's names for its layers."""
+
+    def __init__(self):
+        self.attn = MultiHeadAttention(4, 2, use_bias=True, rng=0)
+        self.fc = Linear(4, 3, rng=0)
+
+
+def test_a_model_of_ones_own_goes_out_and_in_again_as_arrays_alone():
+    model, other = Model(), Model().to(np.float32)
+    state = to_torch(model)
+    assert list(state) == ["attn.in_proj_weight", "attn.in_proj_bias", "attn.out_proj.weight",
+                           "attn.out_proj.bias", "fc.weight", "fc.bias"]  # fmt: skip
+    from_torch(state, other)
+    for path, array in other.state_dict().items():
+        np.testing.assert_array_equal(array, model.state_dict()[path].astype(np.float32))
+
+
+def test_what_is_tied_here_must_be_equal_there():
+    model = Sequential(Linear(3, 3), Linear(3, 3))
+    model[1].W = model[0].W
+    state = to_torch(model)
+    assert list(state) == ["0.weight", "0.bias", "1.weight", "1.bias"]
+    from_torch(state, model)
+    with pytest.raises(ArgumentError, match=r"layers.1.W: 1.weight must equal 0.weight"):
+        from_torch(state | {"1.weight": np.ones((3, 3))}, model)
+
+
+def test_everything_that_does_not_fit_is_listed_and_nothing_written():
+    model = Model()
+    before, state = model.state_dict(), to_torch(model)
+    del state["fc.bias"]
+    state |= {"attn.bias_k": np.ones(3), "attn.in_proj_weight": np.ones((4, 12))}
+    with pytest.raises(ArgumentError) as caught:
+        from_torch(state, model)
+    assert str(caught.value).split("\n  ") == [
+        "from_torch: nothing was written, for Model",
+        *(f"attn.W_{s}: attn.in_proj_weight must be (12, 4), got (4, 12)" for s in "QKV"),
+        "fc.b: fc.bias is missing",
+        "attn.bias_k: unexpected",
+    ]
+    for path, array in model.state_dict().items():
+        np.testing.assert_array_equal(array, before[path])
+
+
+test_heads_that_pytorch_has_not_are_refused = refusals(
+    (lambda: to_torch(MultiHeadAttention(6, 2, 1)), ArgumentError,
+     r"in_proj_weight has parts of one shape in PyTorch, got W_Q \(6, 6\), W_K \(6, 3\)"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("theirs", "mine", "line"),
+    [
+        ("MultiheadAttention(6, 3)", partial(MultiHeadAttention, 6, 2, use_bias=True),
+         r"n_heads: 2 here, 3 in PyTorch's"),
+        ("TransformerEncoderLayer(6, 2, 9)", partial(ours.TransformerBlock, 6, 2, 9),
+         r"norm_order: pre here, post in PyTorch's\n  feed_forward.activation: \["),
+        ("LayerNorm(6, eps=0.1)", partial(ours.LayerNorm, 6), r"eps: 1e-05 here, 0.1 in"),
+        ("RNN(6, 4, nonlinearity='relu')", partial(ours.RNN, 6, 4), "nonlinearity: tanh here"),
+        ("Conv2d(6, 4, 3, stride=2)", partial(ours.Conv2d, 6, 4, 3),
+         r"stride: \(1, 1\) here, \(2, 2\) in"),
+        ("LSTM(6, 4, proj_size=2)", partial(ours.LSTM, 6, 4), "weight_hr_l0: unexpected"),
+    ],
+)  # fmt: skip
+def test_settings_of_a_module_that_differ_are_listed(theirs, mine, line):
+    torch = pytest.importorskip("torch")
+    module = eval(f"nn.{theirs}", {"nn": torch.nn})
+    with pytest.raises(ArgumentError, match=f"(?s)from_torch: nothing was written.*{line}"):
+        from_torch(module, mine())
