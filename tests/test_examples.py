@@ -24,6 +24,7 @@ FAST = {
     "reverse_sequences": COMPILED,
     "sine_lstm": COMPILED,
     "summarizer": COMPILED,
+    "which_head": COMPILED,
 }
 EXAMPLES = [
     pytest.param(
