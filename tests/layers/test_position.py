@@ -23,7 +23,6 @@ from layers import (
     sinusoidal_encoding,
     split_heads,
     t5_bucket,
-    yarn_frequencies,
 )
 
 B, N, H, D_K = 2, 7, 3, 4
@@ -165,18 +164,6 @@ def test_entries_beyond_the_rotary_ones_stay(rng):
         np.testing.assert_array_equal(out[..., :4], Rotary(4, pairing=pairing)(x[..., :4]).numpy())
 
 
-def test_llama_3_slows_what_turns_rarely_and_keeps_what_turns_often():
-    plain = rotary_frequencies(64, 500000.0)
-    ratio = llama3_frequencies(64) / plain
-    turns = 8192 * plain / (2 * np.pi)
-    np.testing.assert_allclose(ratio[turns < 1], 1 / 8)
-    np.testing.assert_allclose(ratio[turns > 4], 1)
-    middle = ratio[(turns > 1) & (turns < 4)]
-    assert len(middle) > 0
-    assert ((middle > 1 / 8) & (middle < 1)).all()
-    assert (np.diff(ratio) <= 1e-15).all()
-
-
 def test_linear_scaling_puts_positions_closer_together(rng):
     x = rng.normal(size=(N, 6))
     slow = Rotary(6, scaling={"rope_type": "linear", "factor": 4.0})
@@ -192,27 +179,6 @@ def test_dynamic_scaling_sets_in_beyond_the_length_trained_on(rng):
     np.testing.assert_array_equal(rotary(x[:10]).numpy(), plain(x[:10]).numpy())
     long = Rotary(6, base=10000.0 * (2.0 * 20 / 10 - 1) ** (6 / 4))
     np.testing.assert_array_equal(rotary(x).numpy(), long(x).numpy())
-
-
-def test_yarn_slows_slow_pairs_keeps_fast_ones_and_raises_the_amplitude(rng):
-    plain, factor, length = rotary_frequencies(64), 8.0, 512
-    ratio = yarn_frequencies(64, 10000.0, factor, length) / plain
-    turns = length * plain / (2 * np.pi)
-    np.testing.assert_allclose(ratio[turns > 33], 1)
-    np.testing.assert_allclose(ratio[turns < 0.7], 1 / factor)
-    assert (np.diff(ratio) <= 1e-15).all()
-    scaling = {"type": "yarn", "factor": factor, "original_max_position_embeddings": length}
-    x, rotary = rng.normal(size=(N, 64)), Rotary(64, scaling=scaling)
-    amplitude = 0.1 * np.log(factor) + 1
-    np.testing.assert_allclose(
-        rotary(x).numpy(), amplitude * Rotary(64, frequencies=ratio * plain)(x).numpy(), rtol=1e-12
-    )
-    for more, wanted in [
-        ({"attention_factor": 1.5}, 1.5),
-        ({"mscale": 2.0, "mscale_all_dim": 1.0}, (0.2 * np.log(8) + 1) / (0.1 * np.log(8) + 1)),
-        ({"mscale": 2.0}, amplitude),
-    ]:
-        np.testing.assert_allclose(scaled_frequencies(64, 10000.0, scaling | more)[1], wanted)
 
 
 def test_longrope_divides_each_pairs_frequency_by_its_own_number(rng):
@@ -282,17 +248,6 @@ def test_transformer_xl_has_four_terms(rng, X):
         return (q @ r + u[h, 0] @ k + v[h, 0] @ r) / 2
 
     np.testing.assert_allclose(layer(X).numpy(), naive(layer, X, bias), rtol=1e-9, atol=1e-11)
-
-
-def test_t5_adds_the_number_of_head_and_bucket(rng, X):
-    X, position = X / 5, T5Bias(H, n_buckets=8, max_distance=11)
-    layer, table = attention_with(position, rng), position.table
-    np.testing.assert_allclose(
-        layer(X).numpy(),
-        naive(layer, X, lambda h, i, j, q, k: table.numpy()[t5_bucket(j - i, 8, 11), h]),
-        rtol=1e-9,
-        atol=1e-11,
-    )
 
 
 def test_alibi_subtracts_the_slope_times_the_distance(rng, X):

@@ -278,6 +278,26 @@ def test_sequential_is_function_composition_with_its_layers_in_the_state(rng, X)
 # ---------------------------------------------------------------- language model
 
 
+MODELS = {
+    "gpt2": {"max_len": 13, "activation": "gelu_tanh"},
+    "llama": {
+        "n_kv_heads": 1, "position": Rotary(4), "norm": RMSNorm, "gated": True, "use_bias": False,
+        "tied": False, "qk_norm": RMSNorm,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
+def test_a_prompt_padded_at_its_start_is_read_as_it_would_be_alone(rng, settings):
+    """The padding is masked, and positions count from the first real token."""
+    model = scrambled(LanguageModel(31, D, H, 2, D_FF, rng=rng, **settings), rng)
+    tokens = rng.integers(0, 31, (1, N))
+    padded = np.concatenate((np.zeros((1, 3), int), tokens), axis=1)
+    at = np.arange(N + 3) - 3
+    out = model(padded, padding_mask(at[None] >= 0), positions=np.maximum(at, 0)).numpy()[:, 3:]
+    np.testing.assert_allclose(out, model(tokens).numpy(), rtol=1e-10, atol=1e-12)
+
+
 def test_every_layer_is_a_module_and_none_subclasses_another():
     import layers
 
