@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.engine.op import Op, Rule, call
 from minigrad.errors import NonFiniteError
+from tests.engine.declaring import declare
 
 
 def _message(f):
@@ -65,14 +65,8 @@ def test_a_rule_that_gives_nan_is_found():
         """2x."""
         return 2 * x
 
-    made = Op(
-        twice,
-        tex="2 <x>",
-        vjp_tex={"x": "2 <g>"},
-        flops=lambda out: out.size,
-        samples=lambda rng: [call(rng.normal(size=3))],
-    )
-    made.rules["x"] = Rule(("x",), lambda g: g * np.nan, ())
+    made = declare(twice)
+    made.vjp("x")(lambda g: g * np.nan)
     x = mg.tensor([1.0], requires_grad=True)
     assert "backward of twice" in _message(lambda: made(x).sum().backward())[0]
 

@@ -5,8 +5,8 @@ import pytest
 
 import minigrad as mg
 from minigrad.check import compare
-from minigrad.engine.op import Op, Rule, call
 from minigrad.errors import GradcheckError, GradientError
+from tests.engine.declaring import declare
 
 
 def _square(rule, analytic=True):
@@ -16,15 +16,8 @@ def _square(rule, analytic=True):
         """x²."""
         return x * x
 
-    made = Op(
-        square,
-        tex="<x>^2",
-        vjp_tex={"x": "2 <g> <x>"},
-        flops=lambda out: out.size,
-        samples=lambda rng: [call(rng.normal(size=3))],
-        analytic=analytic,
-    )
-    made.rules["x"] = Rule(("x",), rule, ("x",))
+    made = declare(square, analytic=analytic)
+    made.vjp("x")(rule)
     return made
 
 
