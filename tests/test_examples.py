@@ -20,6 +20,7 @@ FAST = {
     "char_gpt": COMPILED,
     "compiled_step": COMPILED,
     "digits": COMPILED,
+    "fine_tune": COMPILED,
     "induction_heads": COMPILED,
     "reverse_sequences": COMPILED,
     "sine_lstm": COMPILED,

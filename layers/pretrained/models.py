@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minigrad.errors import FileError
+from minigrad.errors import ArgumentError, FileError
 
 from ..module import Module
 from ..transformer import LanguageModel
@@ -65,6 +65,10 @@ class Pretrained(Module):
         """
         parameters, tensors = dict(self.named_parameters()), dict(self.folder.tensors)
         parts: dict[str, dict[str, NDArray[Any]]] = {}
+        if lost := self.sources.keys() - parameters:
+            raise ArgumentError(
+                f"save: {min(lost)} is wrapped or quantized; merge its adapters first"
+            )
         for path, (name, how) in self.sources.items():
             array = parameters[path].numpy()
             parts.setdefault(name, {})[how] = np.asarray(array.T if how == "T" else array)

@@ -1,6 +1,7 @@
 """Low-rank adapters: what they compute, train, merge into and save."""
 
 import copy
+import json
 
 import numpy as np
 import pytest
@@ -16,9 +17,11 @@ from layers import (
     SelfAttention,
     Sequential,
     TransformerBlock,
+    load_pretrained,
     lora,
     quantize,
 )
+from layers.pretrained.files import open_folder
 from minigrad.errors import ArgumentError, MinigradError
 from minigrad.optim import Adam
 
@@ -167,6 +170,7 @@ def test_adapters_are_saved_alone_with_their_scale(tmp_path):
         mg.load(path, adapters=lora(language_model(), 2))
 
 
+@pytest.mark.needs_fast("it compiles a step")
 def test_a_compiled_step_trains_adapters_as_an_eager_one_does():
     def run(compiled):
         model = language_model()
@@ -232,6 +236,45 @@ def test_a_quantized_model_is_trained_through_adapters_of_full_precision(rng):
     assert losses[-1] < 0.9 * losses[0]
     with pytest.raises(ArgumentError, match="merge: W_Q is quantized"):
         adapters.merge()
+
+
+def write_gpt2(folder, rng):
+    """A checkpoint of GPT-2's format, with Q, K and V in one matrix."""
+    numpy = pytest.importorskip("safetensors.numpy")
+    d = 8
+    shapes = {"wte.weight": (11, d), "wpe.weight": (7, d), "ln_f.weight": (d,), "ln_f.bias": (d,)}
+    for name, shape in {"attn.c_attn": (d, 3 * d), "attn.c_proj": (d, d), "mlp.c_fc": (d, 4 * d),
+                        "mlp.c_proj": (4 * d, d), "ln_1": (d,), "ln_2": (d,)}.items():  # fmt: skip
+        shapes |= {f"h.0.{name}.weight": shape, f"h.0.{name}.bias": shape[-1:]}
+    arrays = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    numpy.save_file(arrays, folder / "model.safetensors")
+    sizes = {"vocab_size": 11, "n_embd": d, "n_head": 2, "n_layer": 1, "n_positions": 7}
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", **sizes}))
+    return folder
+
+
+def test_a_loaded_gpt2_is_saved_as_it_was_read_once_its_adapters_are_merged(rng, tmp_path):
+    folder = write_gpt2(tmp_path, rng)
+    names = open_folder(folder).tensors.keys()
+    model = load_pretrained(folder)
+    adapters = trained(model, lora(model, 2, alpha=4, targets="W_[QV]", rng=0))
+    with pytest.raises(
+        ArgumentError, match="W_Q is wrapped or quantized; merge its adapters first"
+    ):
+        model.save(tmp_path / "out")
+    adapters.merge()
+    model.save(tmp_path / "out")
+    again = load_pretrained(tmp_path / "out")
+    assert open_folder(tmp_path / "out").tensors.keys() == names
+    np.testing.assert_array_equal(again(TOKENS).numpy(), model(TOKENS).numpy())
+    adapters.unmerge()
+    original = load_pretrained(folder)
+    for path in ("W_K", "W_O"):  # beside the adapted ones, in the same matrix or not
+        for one in (again, model):
+            np.testing.assert_array_equal(
+                getattr(one.decoder.blocks[0].attention, path).numpy(),
+                getattr(original.decoder.blocks[0].attention, path).numpy(),
+            )
 
 
 class OwnProduct(Module):

@@ -75,6 +75,7 @@ def test_a_trace_shows_quantized_products(rng):
     assert t.table().count("quantized_linear") == 4
 
 
+@pytest.mark.needs_fast("it compiles a step")
 def test_quantized_weights_are_buffers_saved_and_loaded_also_under_a_compiled_step(rng, tmp_path):
     x = rng.normal(size=(5, 31))
     first, second = (quantize(Linear(31, 7, rng=seed), x) for seed in (0, 1))
