@@ -58,6 +58,7 @@ class _ByPath(Listener):
         tell("refuse", f"{self.said} is used within the step", "use it around the step")
         self._unused: dict[int, tuple[Tensor, Context, Op]] = {}  # and alive, so that no id returns
         self._counts: Counter[str] = Counter()  # of paths that were met
+        self._leaves: set[str] = set()
         self._others: dict[str, str] = {}  # paths of this run, and what their ops hide
         self._last: Context | None = None  # the call in which one was met
         self._listening = listen(self)
@@ -75,10 +76,16 @@ class _ByPath(Listener):
             self._refuse_unmet()
 
     def _refuse_unmet(self) -> None:
-        if not self._counts:
-            hidden = next((f"; {why}" for why in self._others.values() if why), "")
-            why = nearest(self.path, self._others) if self._others else "; no op ran within"
-            raise ArgumentError(f"{self.said}: no tensor of the run has this path{why}{hidden}")
+        if self._counts:
+            return
+        if any(matches(self.path, leaf) for leaf in self._leaves):
+            raise ArgumentError(
+                f"{self.said}: that is a leaf, which no op made; write to it by assign_, or call "
+                "the model with another"
+            )
+        hidden = next((f"; {why}" for why in self._others.values() if why), "")
+        why = nearest(self.path, self._others) if self._others else "; no op ran within"
+        raise ArgumentError(f"{self.said}: no tensor of the run has this path{why}{hidden}")
 
     def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
         self._unused[id(output)] = output, current(), op
@@ -88,10 +95,11 @@ class _ByPath(Listener):
             known = self._unused.pop(id(value), None)
             if known is not None:
                 self._name_is_final(*known)
+            elif value.__class__ is Tensor and value.is_leaf and value.name:
+                self._leaves.add(_path(current().scope, value.name))
 
     def _name_is_final(self, tensor: Tensor, made: Context, op: Op) -> None:
-        name = tensor.name or op.name
-        path = f"{made.scope}/{name}" if made.scope else name
+        path = _path(made.scope, tensor.name or op.name)
         if matches(self.path, path):
             self.meet(tensor, path, made)
             self._counts[path] += 1
@@ -100,6 +108,10 @@ class _ByPath(Listener):
 
     def meet(self, tensor: Tensor, path: str, made: Context) -> None:
         raise NotImplementedError
+
+
+def _path(scope: str, name: str) -> str:
+    return f"{scope}/{name}" if scope else name
 
 
 # ---------------------------------------------------------------- other values
@@ -198,7 +210,8 @@ def replace(path: str, value: Any, *, index: Any = None, call: int | None = None
     characters of one name, so that it may mean several tensors. Without one, two tensors of one
     call are an error; a layer that runs again meets it again. Gradients flow into the value if it
     is a Tensor, and through the function if it is one; none to what was overwritten. Compiled
-    steps run eagerly within. Of nested ones, the inner has the last word.
+    steps run eagerly within. Of nested ones, the inner has the last word. The name that counts is
+    the one that a tensor has when it is first used; without one, it goes by its op.
 
     Args:
         value: an array or Tensor that broadcasts to the tensor, or a function of the old value that

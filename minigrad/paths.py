@@ -12,19 +12,19 @@ __all__ = ["is_pattern", "matches", "nearest"]
 def matches(pattern: str, path: str) -> bool:
     """Whether a pattern names a path: whole, or from one of its scopes on.
 
-    `*` stands for any characters within one name; a `/` in front for the outermost scope.
+    `*` stands for any characters within one name, `?` for one; a `/` in front for the outermost.
 
     >>> matches("blocks.*/attention/A", "model/blocks.3/attention/A"), matches("/A", "attention/A")
     (True, False)
     """
-    asked, names = pattern.split("/"), f"/{path}".split("/")
+    asked, names = pattern.replace("[", "[[]").split("/"), f"/{path}".split("/")
     tail = names[-len(asked) :]
     return len(tail) == len(asked) and all(map(fnmatchcase, tail, asked))
 
 
 def is_pattern(path: str) -> bool:
     """Whether it may name several tensors."""
-    return any(character in path for character in "*?[")
+    return any(character in path for character in "*?")
 
 
 def nearest(pattern: str, paths: Iterable[str]) -> str:

@@ -274,7 +274,7 @@ REFUSED = {
     "text": (lambda: mg.replace(A, "mean"), DTypeError, "a value of <U4 cannot stand"),
     "to": (lambda: mg.ablate(A, to="zero"), ArgumentError, '"mean" or a value'),
     "path": (lambda: mg.ablate(3), ArgumentError, "non-empty string"),
-    "leaf": (lambda: mg.ablate("blocks.1/attention/W_O"), ArgumentError, "no tensor of the run"),
+    "leaf": (lambda: mg.ablate("blocks.1/attention/W_O"), ArgumentError, "is a leaf, which no op"),
 }
 
 

@@ -62,6 +62,7 @@ class Explained:
         of: the path whose gradient × value, summed over features, is `positions`, (..., n).
         heads: one for each matrix of attention weights A.
         branches: of the residual stream, in order; the first is where it starts.
+        hidden: why attention in this run has no A, if it has none.
         left: what is left of the value beyond the sum of the shares of "positions", and of the
             direct ones of "branches"; 0 only where all in between is linear, without a constant.
     """
@@ -72,6 +73,7 @@ class Explained:
     positions: NDArray[Any]
     heads: list[Heads]
     branches: list[Branch]
+    hidden: str = ""
 
     @property
     def left(self) -> dict[str, float]:
@@ -86,7 +88,7 @@ class Explained:
             {"path": h.path, "totals": h.totals.tolist(), "matrix": h.matrix.tolist()}
             for h in self.heads
         ]
-        own = {name: getattr(self, name) for name in ("output", "value", "of", "left")}
+        own = {name: getattr(self, name) for name in ("output", "value", "of", "left", "hidden")}
         branches = [vars(branch) for branch in self.branches]
         positions = self.positions.tolist()
         return own | {"positions": positions, "heads": heads, "branches": branches}
@@ -103,6 +105,7 @@ def explain(trace: Trace, output: Any, of: Any = None) -> dict[str, Any]:
         gradient = found.get(one.id)
         return np.zeros(one.shape) if gradient is None else gradient * one.value
 
+    calls = [trace.call_of(trace.entries[i]) for i in found]
     shares = times_value(start)
     return {
         "output": name,
@@ -111,6 +114,7 @@ def explain(trace: Trace, output: Any, of: Any = None) -> dict[str, Any]:
         "positions": shares.sum(axis=-1) if shares.ndim > 1 else shares,
         "heads": [Heads(e.path, times_value(e)) for e in trace.entries if _weighs(e, found)],
         "branches": _branches(trace, found),
+        "hidden": next((call.op.hides for call in calls if call and call.op.hides), ""),
     }
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from ..engine.errors import GradientError
 from ..engine.graph import Node, order
 from ..engine.tensor import Tensor
+from ..paths import matches
 from .formulas import facts_of_node
 from .invariance import explain_zeros
 from .reach import Path, measure_reach, worst_path
@@ -96,12 +97,12 @@ class Trace(Recorder):
         return made
 
     def __getitem__(self, key: int | str) -> Entry:
-        """An entry by its number, or the last one of a name or path."""
+        """An entry by its number, or the last one of a name, a path or the end of a path."""
         if isinstance(key, int):
             return self.entries[key]
         self.judge()
         for entry in reversed(self.entries):
-            if key in (entry.name, entry.path):
+            if key in (entry.name, entry.path) or matches(key, entry.path):
                 return entry
         raise KeyError(
             f"no entry named {key!r}; names: {', '.join(e.path for e in self.entries if e.name)}"

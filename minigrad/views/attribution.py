@@ -77,13 +77,13 @@ class Attribution(Explained):
         ]
 
     def _sums(self) -> list[str]:
-        """How far the shares add up to the number."""
+        """How far the shares add up to the number, and what is not among them."""
         told = {"positions": "shares of positions", "branches": "direct shares of branches"}
         return [
             f"{told[name]} sum to {sized(self.value - left)}, which leaves {sized(left)} of "
             f"{sized(self.value)}"
             for name, left in self.left.items()
-        ]
+        ] + [self.hidden] * bool(self.hidden)
 
     def __str__(self) -> str:
         return self.table()

@@ -120,8 +120,16 @@ def test_tables_name_tokens_show_the_largest_and_say_what_the_sums_leave():
     with pytest.raises(ShapeError, match="5 positions, got 1 tokens"):
         found.table(tokens="a")
     assert set(found.to_dict()) == {
-        "output", "value", "of", "left", "positions", "heads", "branches",
+        "output", "value", "of", "left", "hidden", "positions", "heads", "branches",
     }  # fmt: skip
+
+
+@pytest.mark.needs_fast("tiles")
+def test_attention_in_tiles_has_no_heads_and_the_table_says_so():
+    t, out = traced(lambda: MultiHeadAttention(6, 3, method="tiled", rng=0)(np.ones((1, 5, 6))))
+    found = t.attribute((out, (0, 0, 0)), of="Q")
+    assert not found.heads
+    assert 'method="exact"' in found.table()
 
 
 # ---------------------------------------------------------------- of two runs
