@@ -16,6 +16,7 @@ LATER = (
     "pretrained generation parallel"
 ).split()
 """Layers beyond attention, and the list of all names."""
+INSIDE = [f"minigrad/recording/{name}" for name in ("attribution", "gradients", "patching")]
 
 
 class Room(NamedTuple):
@@ -31,8 +32,9 @@ ROOMS = {
     "engine": Room(["minigrad/engine"], [], 2030, 1450),
     "ops": Room(["minigrad/ops"], [], 5350, 2800),
     "beside them": Room([f"minigrad/{name}" for name in BESIDE], [], 2300, 1500),
-    "recording": Room(["minigrad/recording"], [], 3230, 1300),
-    "views": Room(["minigrad/views", "minigrad/tracing", "minigrad/watching"], [], 7615, 4200),
+    "recording": Room(["minigrad/recording"], INSIDE, 2915, 1300),
+    "looking inside": Room([*INSIDE, "minigrad/interventions", "minigrad/paths"], [], 800, 700),
+    "views": Room(["minigrad/views", "minigrad/tracing", "minigrad/watching"], [], 7660, 4200),
     "fast, less compiler": Room(["minigrad/fast"], ["minigrad/fast/compiler"], 3120, 2000),
     "fast/compiler": Room(["minigrad/fast/compiler"], [], 4010, 2600),
     "distributed": Room(["minigrad/distributed"], [], 947, 700),
