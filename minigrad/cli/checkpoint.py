@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import minigrad as mg
-from layers import load_pretrained
+from layers import load_pretrained, padding_mask
 from layers.pretrained import PretrainedLanguageModel
 from layers.pretrained.files import open_folder
 from layers.pretrained.loading import read_settings
@@ -55,8 +55,8 @@ class Question:
             self.tokenizer = tokenizer_of(self.folder)
         first = self._ids("--tokens", a["tokens"]) if by_ids else self._text("--text", a["text"])
         rows = [first, self._second(a["target"])] if self.loss == "similarity" else [first]
-        self.lengths = [len(row) for row in rows]
-        self.ids = np.array([row + [0] * (max(self.lengths) - len(row)) for row in rows])  # (B, n)
+        longest = max(map(len, rows))
+        self.ids = np.array([row + [0] * (longest - len(row)) for row in rows])  # (B, n)
         self.names = [[self.name(i) for i in row] for row in rows]
         self.places, self.targets = self._goal(first, a["target"])
         blocks = max(self.settings["n_layers"], self.settings.get("n_decoder_layers", 0))
@@ -80,17 +80,24 @@ class Question:
 
     def _fitting(self, loss: str | None) -> str:
         """The loss asked for, or the first that the checkpoint has."""
-        pooled = "1_Pooling/config.json" in self.folder.files
         guesses = "head" in self.settings.get("heads", ())
-        offered = ["masked"] * guesses + ["similarity"] * pooled
+        offered = ["masked"] * guesses + ["similarity"]
         offered = ["next-token"] if self.writes or self.causal else offered
-        if not offered:
-            why = "it has no head that guesses at masks and no 1_Pooling/config.json"
-            raise ArgumentError(f"--model {one_line(self.model, 60)}: {why}, so there is no loss")
         if loss not in (None, *offered):
             said = f"{self.kind} of {one_line(self.model, 60)} has {' and '.join(offered)}"
             raise ArgumentError(f"--loss {loss} does not fit: {said}")
         return loss or offered[0]
+
+    @property
+    def pooled(self) -> bool:
+        """Whether the checkpoint says what a sentence's vector is; else it is the tokens' mean."""
+        return "1_Pooling/config.json" in self.folder.files
+
+    @property
+    def remark(self) -> str:
+        if self.loss != "similarity" or self.pooled:
+            return ""
+        return "; a text's vector is the mean of its tokens', as there is no 1_Pooling/config.json"
 
     # ---------------------------------------------------------------- tokens
 
@@ -183,10 +190,11 @@ class Question:
 
     # ---------------------------------------------------------------- the run
 
-    def run(self) -> tuple[Any, Trace, Any]:
-        """The model, the record of one forward and backward, and the logits or vectors."""
+    def run(self) -> tuple[Trace, Any]:
+        """The record of one forward and backward, and the logits or the texts' vectors."""
         with _refusals():
             model = load_pretrained(self.model, self.dtype)
+        self.weights = sum(parameter.size for parameter in model.parameters())
         for path, parameter in model.named_parameters():
             block = re.search(r"blocks\.(\d+)", path)
             parameter.requires_grad = block is None or int(block[1]) in self.layers
@@ -196,7 +204,7 @@ class Question:
         with mg.trace(check="ops") as trace:
             loss, out = getattr(self, "_" + self.loss.replace("-", "_"))(model)
             loss.named("loss").backward()
-        return model, trace, out.numpy()
+        return trace, out.numpy()
 
     def _next_token(self, model: Any) -> tuple[Any, Any]:
         if self.writes:
@@ -220,7 +228,12 @@ class Question:
             return mg.cross_entropy(seen, np.array(self.targets or seen.numpy().argmax(-1))), logits
 
     def _similarity(self, model: Any) -> tuple[Any, Any]:
-        s = model.sentence(self.ids, self.lengths)  # (2, d_model)
+        lengths = [*map(len, self.names)]
+        if self.pooled:
+            s = model.sentence(self.ids, lengths)  # (2, d_model)
+        else:
+            X = model(self.ids, padding_mask(lengths, dtype=self.dtype))  # (2, n, d_model)
+            s = mg.stack([mg.mean(X[row, :n], axis=0) for row, n in enumerate(lengths)])
         with mg.scope("loss"):
             norms = mg.sqrt(mg.sum(s * s, axis=-1))
             return 1 - (mg.sum(s[0] * s[1]) / (norms[0] * norms[1])).named("cosine"), s
