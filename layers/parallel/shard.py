@@ -36,6 +36,7 @@ class Layout:
     def __init__(self, ranks: Any, model: Any) -> None:
         self.ranks, self.splits = ranks, {}  # type: Any, dict[str, Split]
         self.shapes = {path: p.shape for path, p in model.named_parameters()}
+        self.trained = [path for path, p in model.named_parameters() if p.requires_grad]
 
     def whole(self, path: str, part: Any) -> Any:
         """The whole array of which each rank gives its part."""
@@ -198,25 +199,31 @@ class Whole:
         return ((plain(path), module) for path, module in found)
 
     def state_dict(self) -> dict[str, Any]:
-        own = {plain(path): p for path, p in self.model.named_parameters()}
         if self.optimizer is None:
-            arrays = {path: p.numpy() for path, p in own.items()}
-            return {path: self._whole(path, arrays.get(path)) for path in self.layout.shapes}
+            leaves = (*self.model.named_parameters(), *self.model.named_buffers())
+            own = {plain(path): leaf for path, leaf in leaves}
+            arrays = {path: leaf.numpy() for path, leaf in own.items()}
+            wanted = dict.fromkeys([*self.layout.shapes, *own])
+            return {path: self._whole(path, arrays.get(path)) for path in wanted}
         state = self.optimizer.state_dict()
-        kept = self._kept(state, [*own], [*self.layout.shapes], self._whole)
-        shapes = [[*shape] for shape in self.layout.shapes.values()]
+        kept = self._kept(state, self._moved(), self.layout.trained, self._whole)
+        shapes = [[*self.layout.shapes[path]] for path in self.layout.trained]
         return {**state, "kept": kept, "shapes": shapes}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        own = [plain(path) for path, _ in self.model.named_parameters()]
         if self.optimizer is None:
-            names = dict(self.model.named_parameters())
-            parts = [self.layout.part(path, state[path]) for path in own]
+            names = self.model.state_dict()
+            parts = [self.layout.part(plain(path), state[plain(path)]) for path in names]
             self.model.load_state_dict(dict(zip(names, parts, strict=True)))
         else:
-            kept = self._kept(state, [*self.layout.shapes], own, self.layout.part)
-            shapes = [[*p.shape] for p in self.model.parameters()]
+            kept = self._kept(state, self.layout.trained, self._moved(), self.layout.part)
+            shapes = [[*p.shape] for p in self.optimizer.parameters]
             self.optimizer.load_state_dict({**state, "kept": kept, "shapes": shapes})
+
+    def _moved(self) -> list[str]:
+        """The paths of the optimizer's parameters, in its order."""
+        paths = {id(p): plain(path) for path, p in self.model.named_parameters()}
+        return [paths[id(p)] for p in self.optimizer.parameters]
 
     def _whole(self, path: str, part: Any) -> Any:
         """Also of what this rank has nothing of: a bias that is on rank 0."""

@@ -17,6 +17,7 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import distributed as dist
+from minigrad.errors import ArgumentError
 
 from ..feed_forward import Dropout
 from ..linear import linear
@@ -168,5 +169,7 @@ def part_of(whole: Any, axis: int, part: slice) -> Any:
     """A part of a parameter, as a parameter; None of None."""
     if whole is None:
         return None
+    if isinstance(whole, Module):
+        raise ArgumentError(f"shard: {whole._name} is wrapped or quantized; merge adapters first")
     array = cut(whole.numpy(), axis, part)
     return mg.tensor(array, requires_grad=whole.requires_grad, name=whole.name)

@@ -6,6 +6,7 @@ import pytest
 import minigrad as mg
 from layers import (
     ALiBi,
+    BatchNorm,
     Embedding,
     FeedForward,
     GatedFeedForward,
@@ -16,6 +17,7 @@ from layers import (
     Rotary,
     Sequential,
     T5Bias,
+    lora,
 )
 from layers.parallel import (
     ColumnLinear,
@@ -143,14 +145,38 @@ def test_what_was_split_is_gathered_as_it_was():
     np.testing.assert_array_equal(one, other)
 
 
+def test_buffers_and_what_is_frozen_come_along():
+    def make(seed):
+        return Sequential(BatchNorm(24), FeedForward(24, 35, rng=seed))
+
+    model = make(0).freeze("W_1")
+    model(X.reshape(10, 24))  # its averages have moved
+
+    def step():
+        part = shard(model)
+        part.train()(mg.tensor(U.reshape(10, 24))).sum().backward()
+        whole = make(1)
+        trained = [p.requires_grad for p in part.parameters()]
+        return Whole(part).state_dict(), gather(part, whole).state_dict(), trained
+
+    found = dist.run(2, step)
+    model(U.reshape(10, 24))
+    for state, gathered, trained in found:
+        assert trained == [p.requires_grad for p in model.parameters()]
+        for path, array in model.state_dict().items():
+            np.testing.assert_allclose(state[path], array, rtol=1e-14)
+            np.testing.assert_array_equal(gathered[path], state[path])
+
+
 @pytest.mark.parametrize(
     ("layer", "said"),
     [
+        (lora(MultiHeadAttention(24, 3), 2).model, "shard: W_Q is wrapped or quantized"),
         (MultiHeadAttention(24, 4), "3 ranks cannot share 4 heads equally"),
         (MultiHeadAttention(24, 6, 2), "3 ranks cannot share 6 heads and 2 key-value heads"),
     ],
 )
-def test_heads_that_ranks_cannot_share_are_an_error_on_each(layer, said):
+def test_what_ranks_cannot_share_is_an_error_on_each(layer, said):
     with pytest.raises(ArgumentError, match=said):
         dist.run(3, shard, layer)
 

@@ -118,6 +118,31 @@ def test_a_run_goes_on_from_one_file_on_any_number_of_ranks_or_none(tmp_path):
         np.testing.assert_allclose(model.state_dict()[name], array, rtol=0, atol=1e-10)
 
 
+def test_the_optimizer_of_a_model_that_is_frozen_in_part_is_kept_by_path():
+    def moved(model):
+        trained = [p for p in model.parameters() if p.requires_grad]
+        for p in trained:
+            p.grad = p.numpy() * 2
+        optimizer = AdamW(trained, 1e-2)
+        optimizer.step()
+        return optimizer
+
+    def step():
+        part = shard(make().freeze("W_Q", "embedding"))
+        optimizer = moved(part)
+        state = Whole(part, optimizer).state_dict()
+        again = AdamW(optimizer.parameters, 1e-2)
+        Whole(part, again).load_state_dict(state)
+        return state, Whole(part, again).state_dict()
+
+    expected = moved(make().freeze("W_Q", "embedding")).state_dict()
+    for states in dist.run(2, step):
+        for state in states:
+            assert state["shapes"] == expected["shapes"]
+            for i, kept in expected["kept"].items():
+                np.testing.assert_array_equal(state["kept"][i]["mean"], kept["mean"])
+
+
 def test_gradients_of_parts_of_a_batch_may_be_added_up_before_they_are_sent():
     X, y = np.random.default_rng(5).normal(size=(2, 4, 3)), np.zeros((2, 4, 2))
     layer = Linear(3, 2, rng=0)
