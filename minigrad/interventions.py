@@ -18,7 +18,7 @@ from .engine.context import Change, Context, Listener, current, listen, tell
 from .engine.errors import ArgumentError, DTypeError, ShapeError
 from .engine.op import Op
 from .engine.tensor import Tensor
-from .ops import astype, broadcast_to, ravel, take, where
+from .ops import astype, broadcast_to, getitem, ravel, take, where
 from .paths import is_pattern, matches, nearest
 
 __all__ = ["Met", "Record", "Replacement", "ablate", "record", "replace"]
@@ -163,18 +163,27 @@ class Replacement(_ByPath):
         self._last = made
 
     def _instead(self, tensor: Tensor) -> Tensor | None:
-        part: Tensor = tensor if self.index is None else tensor[self.index]
-        value = self.value(part) if callable(self.value) else self.value
-        if value is None or value is part:
-            return None
-        if value is MEAN:
-            value = self._mean(tensor)
-        new: Tensor = broadcast_to(self._fitted(value, part), part.shape)
+        """What stands there from now on, by ops; None if nothing else does."""
+        index = () if self.index is None else self.index
+        value, old = self.value, np.asarray(getitem(tensor._data, index))
+        if callable(value):
+            part = tensor if self.index is None else tensor[index]
+            value = value(part)
+            if value is None or value is part:
+                return None
+        value = self._mean(tensor)[index] if value is MEAN else value
+        fitted = self._fitted(value, old)
         if self.index is None:
+            new: Tensor = broadcast_to(fitted, old.shape)
             return new
-        places, chosen = np.zeros(tensor.shape, int), np.zeros(tensor.shape, bool)
-        places[self.index], chosen[self.index] = np.arange(part.size).reshape(part.shape), True
-        new = where(chosen, take(ravel(new), places), tensor)
+        chosen, places = np.zeros(tensor.shape, bool), np.zeros(tensor.shape, int)
+        chosen[index], places[index] = True, np.arange(old.size).reshape(old.shape)
+        if isinstance(value, Tensor):
+            spread = take(ravel(broadcast_to(fitted, old.shape)), places)
+        else:
+            spread = np.zeros(tensor.shape, old.dtype)
+            spread[index] = fitted._data
+        new = where(chosen, spread, tensor)
         return new
 
     def _mean(self, tensor: Tensor) -> Any:
@@ -184,10 +193,9 @@ class Replacement(_ByPath):
                 f'{self.said}: to="mean" is over the first axis, of examples, and shape '
                 f"{tensor.shape} has fewer than two; give the mean as an array"
             )
-        mean = np.broadcast_to(tensor.numpy().mean(axis=0, keepdims=True), tensor.shape)
-        return mean if self.index is None else mean[self.index]
+        return np.broadcast_to(tensor._data.mean(axis=0, keepdims=True), tensor.shape)
 
-    def _fitted(self, value: Any, part: Tensor) -> Tensor:
+    def _fitted(self, value: Any, part: Any) -> Tensor:
         """The value as a Tensor of the dtype wanted; an array as a copy of its own."""
         given = value if isinstance(value, Tensor) else Tensor(np.array(value))
         shape, dtype = given.shape, given.dtype

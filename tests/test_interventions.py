@@ -11,6 +11,7 @@ from layers import LanguageModel, MultiHeadAttention
 from minigrad.engine.context import current
 from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from minigrad.optim import SGD
+from minigrad.recording.gradients import find_scalar, gradients_of
 
 TOKENS = np.array([[3, 1, 4, 1, 5], [2, 7, 1, 8, 2]])
 A = "blocks.1/attention/A"
@@ -122,6 +123,15 @@ def test_a_trace_shows_what_was_put_in_under_the_name(within):
     assert t[edge.target].name == "O"
     assert t.attribute((logits, (0, -1, 7))).heads[1].path.endswith(A)
     assert [e.name for e in t.entries if e.op == "softmax"] == ["A", None]
+
+
+def test_attribution_goes_through_the_function_that_was_put_in():
+    with mg.no_grad(), mg.trace() as t, mg.replace("h", lambda h: h * h, index=1):
+        y = mg.sum((mg.tensor([[1.0, 3.0], [1.0, 5.0]]) * 2.0).named("h")).named("y")
+    assert y.item() == 112.0
+    entry, *_, seed = find_scalar(t, y, "")
+    old = t.forward_steps[0]
+    assert_array_equal(gradients_of(t, entry, seed)[old], [[1.0, 1.0], [4.0, 20.0]])
 
 
 def test_a_replaced_run_is_checked_step_by_step_but_not_against_a_formula_it_left():
