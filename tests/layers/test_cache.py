@@ -15,6 +15,7 @@ from layers import (
     T5Bias,
 )
 from minigrad.errors import ArgumentError, ShapeError
+from tests.compare import assert_same
 
 B, N, D, H = 2, 11, 12, 3
 
@@ -75,9 +76,7 @@ def test_decoding_in_chunks_is_the_full_causal_pass(rng, X, name, sizes):
 
 def test_one_head_and_an_unbatched_sequence_have_caches_too(rng, X):
     layer = SelfAttention(D, 5, 7, causal=True, rng=rng)
-    np.testing.assert_allclose(
-        decoded(layer, X, KVCache(), [3, 1, 7]), layer(X).numpy(), rtol=1e-10, atol=1e-13
-    )
+    assert_same(decoded(layer, X, KVCache(), [3, 1, 7]), layer(X), 1e-10)
     layer, cache = MultiHeadAttention(D, H, causal=True, rng=rng), KVCache()
     with mg.no_grad():
         steps = [layer(X[0, t : t + 1], cache=cache).numpy() for t in range(N)]
@@ -147,9 +146,7 @@ def test_rows_of_different_lengths_decode_as_each_would_alone(rng, X, name):
             for b in range(B):
                 alone = layer(X[b, : at[b] + 1]).numpy()
                 np.testing.assert_allclose(out[b, 0], alone[-1], rtol=1e-9, atol=1e-10)
-                np.testing.assert_allclose(
-                    prompt[b, : lengths[b]], alone[: lengths[b]], rtol=1e-9, atol=1e-10
-                )
+                assert_same(prompt[b, : lengths[b]], alone[: lengths[b]], 1e-9)
     np.testing.assert_array_equal(cache.lengths, lengths + 4)
 
 

@@ -12,6 +12,7 @@ from layers import (
     SelfAttention,
     padding_mask,
 )
+from tests.compare import assert_same
 
 B, N, M, D, D_CONTEXT, H = 2, 7, 5, 12, 11, 3
 
@@ -46,9 +47,7 @@ def test_the_second_argument_is_the_mask_whatever_it_holds(rng):
 
 def test_padded_context_is_as_if_it_were_not_there(layer, X, context):
     out = layer(X, padding_mask([M - 2, M - 2], M), context=context).numpy()
-    np.testing.assert_allclose(
-        out, layer(X, context=context[:, : M - 2]).numpy(), rtol=1e-11, atol=1e-14
-    )
+    assert_same(out, layer(X, context=context[:, : M - 2]), 1e-11)
 
 
 def test_no_hand_derived_step_is_claimed_for_a_context(layer, hear, X, context):
@@ -84,8 +83,7 @@ def test_it_is_pytorchs(layer, rng, X, context):
     np.testing.assert_allclose(layer.attention_weights, A.detach(), rtol=0, atol=1e-12)
     grad_output = rng.normal(size=out.shape)
     wanted = torch.autograd.grad(expected, (x, y), torch.tensor(grad_output))
-    for gradient, other in zip(mg.grad(out, inputs, grad_output), wanted, strict=True):
-        np.testing.assert_allclose(gradient, other, rtol=0, atol=1e-11)
+    assert_same(mg.grad(out, inputs, grad_output), wanted, 1e-11)
 
 
 @pytest.mark.parametrize("made", [

@@ -19,6 +19,7 @@ from layers import (
     performer_attention,
 )
 from minigrad.errors import GradientError, ShapeError
+from tests.compare import assert_same
 from tests.layers.test_cache import decoded
 
 B, N, M, D, H = 3, 41, 37, 12, 6
@@ -129,9 +130,7 @@ def test_shared_heads_are_as_many_copies_of_them(rng, name, n_kv_heads):
     X = rng.normal(size=(B, N, D))
     mask = padding_mask([N, 20, 3], N)
     for given in ((), (mask,)):
-        np.testing.assert_allclose(
-            shared(X, *given).numpy(), full(X, *given).numpy(), rtol=1e-9, atol=1e-11
-        )
+        assert_same(shared(X, *given), full(X, *given), 1e-9)
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -213,9 +212,7 @@ def test_a_language_model_of_linear_attention_decodes_by_sums(rng):
     tokens, cache = rng.integers(0, 13, (B, 9)), model.new_cache()
     with mg.no_grad():
         steps = [model(tokens[:, t : t + 1], cache=cache).numpy() for t in range(9)]
-    np.testing.assert_allclose(
-        np.concatenate(steps, axis=1), model(tokens).numpy(), rtol=1e-9, atol=1e-11
-    )
+    assert_same(np.concatenate(steps, axis=1), model(tokens), 1e-9)
     assert all(isinstance(own, KernelState) for own in cache)
 
 

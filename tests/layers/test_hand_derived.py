@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from layers.hand_derived import multi_head_steps, self_attention_steps
-from tests.compare import refusals
+from tests.compare import assert_same, refusals
 
 B, N, D_MODEL, D_K, D_V = 2, 5, 7, 3, 11
 HEADS, KV_HEADS = 6, 2
@@ -148,9 +148,7 @@ def test_an_unbatched_input_takes_the_masks_a_batch_of_one_takes(shape):
     alone = merged(multi_head_steps(**heads, **inputs))
     expected = merged(multi_head_steps(**heads, **batch))
     for symbol, gradient in alone.items():
-        np.testing.assert_allclose(
-            gradient, expected[symbol].reshape(gradient.shape), rtol=1e-10, atol=1e-11
-        )
+        assert_same(gradient, expected[symbol].reshape(gradient.shape), 1e-10)
 
 
 # --- refusing -------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from layers import (
     scaled_dot_product_attention,
     softmax_backward,
 )
+from tests.compare import assert_same
 
 B, N, D_MODEL, D_K, D_V = 2, 7, 5, 3, 11
 BIASES = ["b_Q", "b_K", "b_V", "b_O"]
@@ -183,9 +184,7 @@ def test_one_head_of_many_is_this_layer(X, rng):
     many.load_state_dict(one.state_dict())
     g = rng.normal(size=X.shape)
     for mask in (None, create_causal_mask(N), padding_mask([3, 5], N)):
-        np.testing.assert_allclose(
-            many.forward(X, mask).numpy(), one.forward(X, mask).numpy(), rtol=1e-13, atol=1e-15
-        )
+        assert_same(many.forward(X, mask), one.forward(X, mask), 1e-13)
         np.testing.assert_allclose(many.backward(g), one.backward(g), rtol=1e-11, atol=1e-13)
         np.testing.assert_allclose(many.attention_weights[:, 0], one.attention_weights, rtol=1e-13)
         for a, b in zip(many.parameters(), one.parameters(), strict=True):
