@@ -23,6 +23,7 @@ from layers import (
     sinusoidal_encoding,
     split_heads,
     t5_bucket,
+    yarn_frequencies,
 )
 from tests.compare import assert_same
 
@@ -178,6 +179,39 @@ def test_dynamic_scaling_sets_in_beyond_the_length_trained_on(rng):
     np.testing.assert_array_equal(rotary(x[:10]).numpy(), plain(x[:10]).numpy())
     long = Rotary(6, base=10000.0 * (2.0 * 20 / 10 - 1) ** (6 / 4))
     np.testing.assert_array_equal(rotary(x).numpy(), long(x).numpy())
+
+
+def test_llama_3_slows_what_turns_rarely_and_keeps_what_turns_often():
+    plain = rotary_frequencies(64, 500000.0)
+    ratio = llama3_frequencies(64) / plain
+    turns = 8192 * plain / (2 * np.pi)
+    np.testing.assert_allclose(ratio[turns < 1], 1 / 8)
+    np.testing.assert_allclose(ratio[turns > 4], 1)
+    middle = ratio[(turns > 1) & (turns < 4)]
+    assert len(middle) > 0
+    assert ((middle > 1 / 8) & (middle < 1)).all()
+    assert (np.diff(ratio) <= 1e-15).all()
+
+
+def test_yarn_slows_slow_pairs_keeps_fast_ones_and_raises_the_amplitude(rng):
+    plain, factor, length = rotary_frequencies(64), 8.0, 512
+    ratio = yarn_frequencies(64, 10000.0, factor, length) / plain
+    turns = length * plain / (2 * np.pi)
+    np.testing.assert_allclose(ratio[turns > 33], 1)
+    np.testing.assert_allclose(ratio[turns < 0.7], 1 / factor)
+    assert (np.diff(ratio) <= 1e-15).all()
+    scaling = {"type": "yarn", "factor": factor, "original_max_position_embeddings": length}
+    x, rotary = rng.normal(size=(N, 64)), Rotary(64, scaling=scaling)
+    amplitude = 0.1 * np.log(factor) + 1
+    np.testing.assert_allclose(
+        rotary(x).numpy(), amplitude * Rotary(64, frequencies=ratio * plain)(x).numpy(), rtol=1e-12
+    )
+    for more, wanted in [
+        ({"attention_factor": 1.5}, 1.5),
+        ({"mscale": 2.0, "mscale_all_dim": 1.0}, (0.2 * np.log(8) + 1) / (0.1 * np.log(8) + 1)),
+        ({"mscale": 2.0}, amplitude),
+    ]:
+        np.testing.assert_allclose(scaled_frequencies(64, 10000.0, scaling | more)[1], wanted)
 
 
 def test_longrope_divides_each_pairs_frequency_by_its_own_number(rng):
