@@ -22,7 +22,7 @@ __all__ = ["Graph", "Value"]
 SINCE = {"Gelu": 20, "IsInf": 20, "RMSNormalization": 23, "Attention": 23}
 """The first opset of operators that are younger than the oldest one we write."""
 OLDEST = 18
-NARROW = {"Erf", "Conv", "AveragePool", "LSTM", "GRU", "RNN"}
+NARROW = set("AveragePool Conv Elu Erf Gelu GRU LeakyRelu LSTM RNN Softplus".split())
 """What onnxruntime has no float64 kernels for: in a model of float64 it is computed in float32."""
 
 
@@ -50,11 +50,13 @@ class Graph:
     """Nodes, constants and names.
 
     Attributes: nodes: (operator, inputs, outputs, attributes, path) of each.
+        attention: "plain" steps, or one "node".
         path, label: of what is being written, in the model and in errors.
         opset: the newest that an operator needs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, attention: str) -> None:
+        self.attention = attention
         self.nodes: list[tuple[str, list[Any], list[Value], dict[str, Any], str]] = []
         self.constants: list[Value] = []
         self.path, self.label, self.opset = "", "", OLDEST
@@ -150,7 +152,7 @@ class Graph:
         if item not in self._known:
             path, self.path = self.path, "/sizes"
             total: Any = None
-            for of, factor in item.terms.items():
+            for of, factor in item.terms:
                 term: Any = self.constant(np.array([factor]))
                 for symbol in of:
                     own = self.symbols[symbol]

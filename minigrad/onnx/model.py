@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError
+from .attention import fused
 from .graph import Graph, Value
 from .positions import Pattern
 from .program import Program
@@ -27,17 +28,25 @@ class Writer:
     """
 
     def __init__(
-        self, program: Program, axes: dict[str, dict[int, str]], names: dict[int, str]
+        self,
+        program: Program,
+        axes: dict[str, dict[int, str]],
+        names: dict[int, str],
+        attention: str,
     ) -> None:
         self.program, self.axes, self.names = program, axes, names
-        self.to = Graph()
+        self.to = Graph(attention)
         self._steps: Counter[str] = Counter()
         self.inputs: dict[str, Value] = {}
         self.values: dict[str | int, Value] = {}
         for name, form in program.inputs.items():
             self._add_input(name, form)
+        if attention == "node":
+            program.steps = fused(program.steps, [*program.outputs.values()])
+        needed = _needed(program)
         for k, step in enumerate(program.steps):
-            self._add_step(k, step)
+            if k in needed:
+                self._add_step(k, step)
         self.outputs = self._outputs()
 
     def _add_input(self, name: str, form: Any) -> None:
@@ -102,17 +111,35 @@ class Writer:
         return found
 
 
+def _needed(program: Program) -> set[Any]:
+    """The steps that outputs depend on; not those of checks, say."""
+    stack, found = [*program.outputs.values()], set()
+    while stack:
+        item = stack.pop()
+        if isinstance(item, tuple | list):
+            stack += item
+        elif isinstance(item, slice):
+            stack += [item.start, item.stop, item.step]
+        elif isinstance(item, Made) and item.by not in found:
+            found.add(item.by)
+            if isinstance(item.by, int):
+                step = program.steps[item.by]
+                stack += [*step.inputs, *step.settings]
+    return found
+
+
 def written(
     program: Program,
     axes: dict[str, dict[int, str]],
     names: dict[int, str],
     path: str,
     external: bool | None,
+    attention: str,
 ) -> Any:
     """Write the model file; the ModelProto."""
     import onnx
 
-    writer = Writer(program, axes, names)
+    writer = Writer(program, axes, names, attention)
     to, helper = writer.to, onnx.helper
     told = _unique_names(writer)
     nodes = []

@@ -173,6 +173,8 @@ class Program:
             return constants[0]
         self._check_only_sizes(arrays, where)
         arrays = [np.asarray(x) for x in arrays]
+        if not any(x.ndim for x in arrays):
+            return self._number([x.item() for x in arrays])
         shape = self._form([Shaped.of(x) for x in arrays]).shape
         pattern = None
         if len(shape) == first.ndim and not any(isinstance(n, Unfit) for n in shape):

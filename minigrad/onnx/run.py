@@ -14,13 +14,14 @@ from weakref import ref
 
 import numpy as np
 
-from ..engine.context import Listener, current
+from ..engine.context import Listener, current, scope
 from ..engine.errors import ArgumentError, MinigradError
 from ..engine.op import Op, Shaped, registry
 from ..engine.tensor import Tensor
 from ..engine.writes import SourceLocation, caller
 from ..ops import composed
 from ..ops.mask_rules import MaskRule
+from .translation import is_translatable, is_translated
 
 __all__ = ["FOLLOWED", "Constant", "Made", "Recorder", "Run", "Step"]
 
@@ -113,7 +114,7 @@ class Recorder(Listener):
         return item
 
     def note(self, op: Op, inputs: Any, settings: Any, array: Any, tensor: Any = None) -> None:
-        if op.effect or any(isinstance(x, np.random.Generator) for x in settings):
+        if _draws(op, settings):
             why = "has an effect beside its result" if op.effect else "draws random numbers"
             remedy = "" if op.effect else "; call model.eval() first, or leave it out"
             raise ArgumentError(f"export_onnx: {op.name}, at {caller()}, {why}{remedy}")
@@ -140,7 +141,29 @@ class Recorder(Listener):
 
     def forward(self, op: Op, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
         self.quiet = False
-        self.note(op, inputs, settings, output._data, output)
+        if is_translated(op, settings) or not self._followed(op, inputs, settings, output):
+            self.note(op, inputs, settings, output._data, output)
+
+    def _followed(self, op: Op, inputs: Any, settings: Any, output: Any) -> bool:
+        """Whether an op's kernel, called again, came to the result by calls that are followed."""
+        before = len(self.steps)
+        if not _draws(op, settings):
+            with scope(op.name):
+                made = op.forward(*map(self._shown, inputs), *settings)
+            known = self.find(made[0] if op.auxiliary else made)
+            if isinstance(known, Made):
+                self.know(output._data, known)
+                if known.by == len(self.steps) - 1 and self.keeps_tensors:
+                    self.steps[-1].tensor = output
+                return True
+        del self.steps[before:]
+        return False
+
+    def _shown(self, x: Any) -> Any:
+        """An input as its own kernel may see it: traced, if the run made it."""
+        array = x._data if isinstance(x, Tensor) else x
+        known = self.find(array) if isinstance(array, np.ndarray) else None
+        return self.traced(array, known) if isinstance(known, Made) else array
 
     def made(self, leaf: Tensor, data: Any) -> None:
         known = self.find(data) if isinstance(data, np.ndarray) else None
@@ -155,6 +178,10 @@ class Recorder(Listener):
         raise ArgumentError(
             f"export_onnx: a tensor is written in place at {caller()}; a model only computes"
         )
+
+
+def _draws(op: Op, settings: Any) -> bool:
+    return op.effect or any(isinstance(x, np.random.Generator) for x in settings)
 
 
 def _form(array: Any) -> tuple[Any, ...]:
@@ -208,8 +235,10 @@ def _recorder() -> Recorder | None:
 def _op_like(name: str) -> Callable[..., Any] | None:
     """The op, or the function composed of ops, that does what a NumPy function does."""
     name = _OTHER_NAMES.get(name, name)
-    own = vars(composed).get(name) if name in composed.__all__ else None
-    return FOLLOWED.get(name) or registry.get(name) or own
+    found = FOLLOWED.get(name) or registry.get(name)
+    if found is None:
+        return vars(composed).get(name) if name in composed.__all__ else None
+    return found if is_translatable(found) else None  # or its kernel would ask itself
 
 
 def _plain(item: Any) -> Any:
@@ -247,11 +276,16 @@ class Traced(np.ndarray[Any, Any]):
         if any(isinstance(x, Tensor) for x in inputs):
             return Tensor.__apply__(op, inputs, settings)
         inputs = tuple([op.array(x) if x.__class__ in (list, tuple) else x for x in inputs])
+        recorder = _recorder()
+        if recorder is not None and not is_translated(op, settings):
+            with scope(op.name):
+                result = op.forward(*inputs, *settings)
+            return result[0] if op.auxiliary else result
         try:
             result = op.forward(*_plain(inputs), *_plain(settings))
         except (ValueError, TypeError, IndexError) as error:
             raise op.explain(error, inputs, settings) from error
-        array, recorder = np.asarray(result[0] if op.auxiliary else result), _recorder()
+        array = np.asarray(result[0] if op.auxiliary else result)
         if recorder is None:
             return array
         array = array.copy() if id(array) in recorder._known else array

@@ -6,7 +6,8 @@
 
 The first parameter writes the model (see graph.py). The others name what is needed: inputs, which
 are Values of the model or None; settings, as they were given, arrays among them as Values; `out`,
-shape and dtype of the result. A call that cannot be told in ONNX raises `Untranslatable`.
+shape and dtype of the result. A call that cannot be told in ONNX raises `Untranslatable`. An op
+without a translation is followed through its kernel: what NumPy computes there is translated.
 """
 
 from __future__ import annotations
@@ -17,34 +18,51 @@ from typing import Any
 from ..engine.op import Op
 from ..engine.plan import parameters_of
 
-__all__ = ["TRANSLATIONS", "Untranslatable", "translate", "translation"]
+__all__ = ["Untranslatable", "is_translatable", "is_translated", "translate", "translation"]
 
-TRANSLATIONS: dict[Op, Callable[..., Any]] = {}
+_TRANSLATIONS: dict[Op, tuple[Callable[..., Any], Callable[..., bool]]] = {}
 
 
 class Untranslatable(Exception):
     """A call that has no form in ONNX; says why."""
 
 
-def translation(*ops: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare what these ops are in ONNX; `@translation(cube)` does it for an op of your own."""
+def translation(
+    *ops: Op, when: Callable[..., bool] = lambda: True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare what these ops are in ONNX; `@translation(cube)` does it for an op of your own.
+
+    Args: when: of settings, by name; the op's kernel is followed where it does not hold.
+    """
 
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-        for op in ops:
-            TRANSLATIONS[op] = function
+        _TRANSLATIONS.update(dict.fromkeys(ops, (function, when)))
         return function
 
     return declare
 
 
+def is_translatable(op: Op) -> bool:
+    """Whether some calls have a translation."""
+    return op in _TRANSLATIONS
+
+
+def is_translated(op: Op, settings: Any) -> bool:
+    """Whether this call has a translation."""
+    if op not in _TRANSLATIONS:
+        return False
+    told = dict(zip(op.settings, settings, strict=True))
+    return bool(op.ask(_TRANSLATIONS[op][1], **told))
+
+
 def translate(to: Any, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...], out: Any) -> Any:
     """The Value of one call.  Raises: Untranslatable."""
-    if op not in TRANSLATIONS:
+    if op not in _TRANSLATIONS:
         raise Untranslatable(
-            "has no form in ONNX; declare one: @minigrad.onnx.translation"
-            f"({op.name}) def _(to, {', '.join(op.inputs)}): …"
+            "has no form in ONNX, and its kernel could not be followed; declare one: "
+            f"@minigrad.onnx.translation({op.name}) def _(to, {', '.join(op.inputs)}): …"
         )
     named = {op.inputs[0]: inputs} if op.variadic else dict(zip(op.inputs, inputs, strict=True))
     told = named | dict(zip(op.settings, settings, strict=True)) | {"out": out}
-    function = TRANSLATIONS[op]
+    function = _TRANSLATIONS[op][0]
     return function(to, *(told[name] for name in parameters_of(function)[1:]))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...ops import avg_pool, conv1d, conv2d, max_pool
-from ...ops.convolution import add_windows, paddings, per_axis, windows
-from ..translation import Untranslatable, translation
+from ...ops.convolution import paddings, per_axis
+from ..translation import translation
 
 
 @translation(conv1d, conv2d)
@@ -48,8 +48,3 @@ def _pooled(operator, **more):
 
 translation(max_pool)(_pooled("MaxPool"))
 translation(avg_pool)(_pooled("AveragePool", count_include_pad=1))
-
-
-@translation(windows, add_windows)
-def _(to, x):
-    raise Untranslatable("is a step of convolution's backward; export conv1d or conv2d")

@@ -1,100 +1,133 @@
-"""Functions of each entry by itself, and of two arrays entry by entry."""
+"""Functions of each entry by itself, and of two arrays entry by entry; NumPy's questions too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import sqrt
-from typing import Any
 
 import numpy as np
 
+from ...engine.op import registry
 from ...ops import (
-    abs,
-    add,
     astype,
     clip,
-    cos,
-    divide,
     elu,
-    erf,
-    exp,
     expm1,
     gelu,
     leaky_relu,
     log,
     log1p,
     mask_add,
-    maximum,
-    minimum,
-    multiply,
-    negative,
     power,
-    relu,
     scale,
-    sigmoid,
-    sign,
-    silu,
-    sin,
-    softplus,
     square,
-    subtract,
-    tanh,
     where,
 )
-from ...ops import (
-    sqrt as sqrt_op,
-)
-from ...ops.functions import TANH_CUBE, TANH_SCALE, normal_cdf
+from ...ops.functions import normal_cdf
+from ..run import FOLLOWED
 from ..translation import translation
 
-ONE_TO_ONE = {
-    sin: "Sin",
-    cos: "Cos",
-    exp: "Exp",
-    log: "Log",
-    sqrt_op: "Sqrt",
-    tanh: "Tanh",
-    sigmoid: "Sigmoid",
-    erf: "Erf",
-    sign: "Sign",
-    relu: "Relu",
-    abs: "Abs",
-    negative: "Neg",
-}
+SAME = {
+    "abs": "Abs", "cos": "Cos", "erf": "Erf", "exp": "Exp", "negative": "Neg", "relu": "Relu",
+    "sigmoid": "Sigmoid", "sign": "Sign", "sin": "Sin", "softplus": "Softplus", "sqrt": "Sqrt",
+    "tanh": "Tanh", "floor": "Floor", "ceil": "Ceil", "rint": "Round",
+}  # fmt: skip
 OF_TWO = {
-    add: "Add",
-    subtract: "Sub",
-    multiply: "Mul",
-    divide: "Div",
-    maximum: "Max",
-    minimum: "Min",
-}
+    "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "maximum": "Max",
+    "minimum": "Min",
+}  # fmt: skip
+QUESTIONS = {
+    "equal": "Equal", "less": "Less", "less_equal": "LessOrEqual", "greater": "Greater",
+    "greater_equal": "GreaterOrEqual",
+}  # fmt: skip
+LOGICAL = {
+    "logical_and": "And", "logical_or": "Or", "logical_xor": "Xor", "bitwise_and": "And",
+    "bitwise_or": "Or", "bitwise_xor": "Xor",
+}  # fmt: skip
+ALL = registry | FOLLOWED
 
 
-def of_one(operator: str) -> Callable[..., Any]:
-    def translated(to: Any, x: Any, out: Any) -> Any:
-        return to.emit(operator, to.cast(x, out.dtype))
-
-    return translated
-
-
-def of_two(operator: str) -> Callable[..., Any]:
+def both(to, a, b, dtype):
     """Both in the dtype that NumPy computes in."""
-
-    def translated(to: Any, a: Any, b: Any, out: Any) -> Any:
-        return to.emit(operator, *both(to, a, b, out.dtype))
-
-    return translated
-
-
-def both(to: Any, a: Any, b: Any, dtype: Any) -> list[Any]:
     return [to.cast(to.value(x, dtype), dtype) for x in (a, b)]
 
 
-for _op, _operator in ONE_TO_ONE.items():
-    translation(_op)(of_one(_operator))
-for _op, _operator in OF_TWO.items():
-    translation(_op)(of_two(_operator))
+def common(to, a, b):
+    """Both in the dtype in which NumPy compares them; a Python number takes the other's."""
+    kinds = [getattr(x, "dtype", x if isinstance(x, int | float) else 0) for x in (a, b)]
+    return both(to, a, b, np.result_type(*kinds))
+
+
+def _declare(table, translated):
+    for name, operator in table.items():
+        translation(ALL[name])(translated(operator))
+
+
+def _same(operator):
+    return lambda to, x, out: to.emit(operator, to.cast(x, out.dtype))
+
+
+def _of_two(operator):
+    return lambda to, a, b, out: to.emit(operator, *both(to, a, b, out.dtype))
+
+
+def _question(operator):
+    return lambda to, a, b: to.emit(operator, *common(to, a, b), dtype=bool)
+
+
+def _logical(operator):
+    return lambda to, a, b, out: to.emit(
+        operator if out.dtype == bool else f"Bitwise{operator}", *both(to, a, b, out.dtype)
+    )
+
+
+_declare(SAME, _same)
+_declare(OF_TWO, _of_two)
+_declare(QUESTIONS, _question)
+_declare(LOGICAL, _logical)
+
+
+@translation(ALL["not_equal"])
+def _(to, a, b):
+    return to.Not(to.emit("Equal", *common(to, a, b), dtype=bool))
+
+
+@translation(ALL["logical_not"], ALL["invert"])
+def _(to, x, out):
+    return to.Not(to.cast(x, bool)) if out.dtype == bool else to.BitwiseNot(x)
+
+
+@translation(ALL["isnan"])
+def _(to, x):
+    return to.emit("IsNaN", x, dtype=bool)
+
+
+@translation(ALL["isinf"])
+def _(to, x):
+    return to.emit("IsInf", x, dtype=bool)
+
+
+@translation(ALL["isfinite"])
+def _(to, x):
+    return to.Not(to.Or(to.emit("IsNaN", x, dtype=bool), to.emit("IsInf", x, dtype=bool)))
+
+
+@translation(ALL["remainder"])
+def _(to, a, b, out):
+    a, b = both(to, a, b, out.dtype)
+    if out.dtype.kind in "iu":
+        return to.Mod(a, b)
+    return to.Sub(a, to.Mul(to.Floor(to.Div(a, b)), b))
+
+
+@translation(ALL["floor_divide"])
+def _(to, a, b, out):
+    a, b = both(to, a, b, out.dtype)
+    if out.dtype.kind in "iu":
+        return to.Div(to.Sub(a, to.Mod(a, b)), b)
+    return to.Floor(to.Div(a, b))
+
+
+# ---------------------------------------------------------------- functions
 
 
 @translation(log)
@@ -122,7 +155,7 @@ def _(to, x):
 
 @translation(expm1)
 def _(to, x):
-    """e^x - 1 = 2 sinh(x/2) e^(x/2), of which tanh keeps small x exact."""
+    """e^x - 1 = 2 t / (1 - t) with t = tanh(x/2), exact for small x."""
     half = to.Tanh(to.Div(x, 2))
     exact = to.Div(to.Mul(half, 2), to.Sub(1, half))
     small = to.emit("Less", to.Abs(x), 1, dtype=bool)
@@ -134,11 +167,6 @@ def _(to, x):
     return to.Mul(x, x)
 
 
-@translation(silu)
-def _(to, x):
-    return to.Mul(x, to.Sigmoid(x))
-
-
 @translation(normal_cdf)
 def _(to, x):
     return to.Mul(to.Add(to.Erf(to.Mul(x, sqrt(0.5))), 1), 0.5)
@@ -146,29 +174,17 @@ def _(to, x):
 
 @translation(gelu)
 def _(to, x, approximate):
-    if x.dtype != np.float64:
-        return to.Gelu(x, approximate=approximate)
-    if approximate == "none":
-        return to.Mul(x, to.Mul(to.Add(to.Erf(to.Mul(x, sqrt(0.5))), 1), 0.5))
-    cube = to.Mul(to.Mul(x, x), to.Mul(x, TANH_CUBE))
-    return to.Mul(x, to.Mul(to.Add(to.Tanh(to.Mul(to.Add(x, cube), TANH_SCALE)), 1), 0.5))
-
-
-@translation(softplus)
-def _(to, x):
-    decay = to.Exp(to.Neg(to.Abs(x)))
-    return to.Add(to.Relu(x), to.Log(to.Add(decay, 1)))
+    return to.Gelu(x, approximate=approximate)
 
 
 @translation(leaky_relu)
 def _(to, x, negative_slope):
-    return to.Add(to.Relu(x), to.Mul(to.Min(x, to.value(0, x.dtype)), negative_slope))
+    return to.LeakyRelu(x, alpha=float(negative_slope))
 
 
 @translation(elu)
 def _(to, x, alpha):
-    below = to.Sub(to.Exp(to.Min(x, to.value(0, x.dtype))), 1)
-    return to.Add(to.Relu(x), to.Mul(below, alpha))
+    return to.Elu(x, alpha=float(alpha))
 
 
 @translation(scale)
@@ -178,13 +194,18 @@ def _(to, x, factor, out):
 
 @translation(mask_add)
 def _(to, scores, mask, out):
-    scores = to.cast(to.value(scores, out.dtype), out.dtype)
+    return masked(to, to.cast(to.value(scores, out.dtype), out.dtype), mask)
+
+
+def masked(to, scores, mask):
+    """Scores, -inf where a mask closes."""
+    dtype = scores.dtype
     if mask.dtype == bool:
-        masked = to.Where(mask, scores, to.value(-np.inf, out.dtype), dtype=out.dtype)
+        found = to.Where(mask, scores, to.value(-np.inf, dtype), dtype=dtype)
     else:
-        masked = to.Add(scores, to.cast(mask, out.dtype))
-    masked.infinite = True
-    return masked
+        found = to.Add(scores, to.cast(mask, dtype))
+    found.infinite = True
+    return found
 
 
 @translation(clip)

@@ -131,7 +131,7 @@ def _sliced(to, x, parts):
         else:  # one position
             axes.append(axis)
             starts.append(part)
-            ends.append(LAST if isinstance(part, int) and part == -1 else _after(part))
+            ends.append(LAST if isinstance(part, int) and part == -1 else part + 1)
             steps.append(1)
             gone.append(axis)
         axis += 1
@@ -140,15 +140,6 @@ def _sliced(to, x, parts):
     x = to.Squeeze(x, gone) if gone else x
     x = to.Unsqueeze(x, new) if new else x
     return (x if axes or gone or new else to.Identity(x)), kept
-
-
-def _after(part):
-    """The end of a slice of one entry."""
-    if isinstance(part, int | np.integer):
-        return int(part) + 1
-    found = dict(part.terms)
-    found[()] = found.get((), 0) + 1
-    return type(part)({of: c for of, c in found.items() if c})
 
 
 def _gathered(to, x, parts):
