@@ -48,6 +48,9 @@ def export_onnx(
     Raises: ArgumentError, naming op and line, for what has no place in a model: random draws (call
         model.eval() first), writes, an op without a form in ONNX, a number that Python took out of
         an array, a loop over a size that may change. MissingDependencyError without onnx.
+    Refused: dropout in training; windows and add_windows, the steps of convolution's backward;
+        collectives. An op of your own is followed through its kernel, or says what it is by
+        `@minigrad.onnx.translation(op)`.
     Limits: `if` on values takes the way it took here; a program is only known where it was tried.
         onnxruntime has no float64 kernels for erf, convolution, average pooling and recurrent
         sequences: a model of float64 computes those in float32.

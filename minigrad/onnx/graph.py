@@ -119,7 +119,7 @@ class Graph:
     def constant(self, array: Any, name: str = "") -> Value:
         """An array as part of the model, once."""
         key: Any = id(array)
-        if array.nbytes <= 1024:
+        if array.nbytes <= 1024 and not name:
             key = array.tobytes(), array.shape, array.dtype.str
         if key not in self._known:
             self._alive.append(array)

@@ -40,7 +40,7 @@ if "tiled_attention" in registry:  # of minigrad/fast, which may be missing
             rows, columns = to.Unsqueeze(to.range(q.shape[-2]), [1]), to.range(k.shape[-2])
             masks.append(to.emit("GreaterOrEqual", rows, columns, dtype=bool))
         factor = 1 / sqrt(q.shape[-1]) if scale is None else float(scale)
-        if to.attention == "node":
+        if to.attention == "node" and q.ndim == k.ndim <= 4:
             return attention_node(to, q, k, v, factor, masks)
         turned = [*range(k.ndim)]
         turned[-2:] = turned[:-3:-1]

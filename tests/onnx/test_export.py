@@ -1,0 +1,279 @@
+"""What a model file holds: names, inputs, outputs, constants; and what is refused, and how."""
+
+import importlib.util
+import os
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import LanguageModel, Linear, MultiHeadAttention, TransformerBlock
+from minigrad.errors import ArgumentError, MissingDependencyError, ShapeError
+
+
+def test_without_onnx_the_error_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr("minigrad.onnx.find_spec", lambda name: None)
+    with pytest.raises(MissingDependencyError, match=r'pip install "minigrad\[onnx\]"'):
+        mg.export_onnx(mg.tanh, [np.ones(3)], tmp_path / "m.onnx")
+
+
+with_onnx = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("onnx", "onnxruntime"))), reason="needs onnxruntime"
+)
+X = np.random.default_rng(0).normal(size=(2, 5, 6))
+
+
+@pytest.fixture
+def export(tmp_path):
+    """Export a function, and load the file."""
+    import onnx
+
+    def export(function, inputs, **settings):
+        path = str(tmp_path / "m.onnx")
+        mg.export_onnx(function, inputs, path, **settings)
+        return onnx.load(path)
+
+    return export
+
+
+def run(model, *inputs):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    names = [one.name for one in session.get_inputs()]
+    return session.run(None, dict(zip(names, inputs, strict=True)))
+
+
+def axes_of(info):
+    return [d.dim_param or d.dim_value for d in info.type.tensor_type.shape.dim]
+
+
+# ---------------------------------------------------------------- what the file holds
+
+
+@with_onnx
+def test_nodes_bear_scopes_and_values_the_papers_symbols(export):
+    class Model(LanguageModel):
+        pass
+
+    model = Model(n_tokens=11, d_model=4, n_heads=2, d_ff=5, n_layers=2, rng=0).eval()
+    graph = export(model, [np.zeros((2, 5), int)]).graph
+    nodes = {node.name: node for node in graph.node}
+    softmax = nodes["/model/decoder/blocks.0/attention/softmax"]
+    assert softmax.metadata_props[0].value == "model/decoder/blocks.0/attention/softmax"
+    values = {name for node in graph.node for name in node.output}
+    block = "/model/decoder/blocks.1"
+    assert {f"{block}/attention/{symbol}" for symbol in ("Q", "K", "V", "S", "A", "O")} <= values
+    assert axes_of(graph.input[0]) == ["batch", "length"]
+    assert axes_of(graph.output[0]) == ["batch", "length", 11]
+    assert (graph.input[0].name, graph.output[0].name) == ("tokens", "logits")
+    constants = [c.name for c in graph.initializer]
+    assert {path for path, _ in model.named_parameters()} <= set(constants)
+
+
+@with_onnx
+def test_a_weight_used_twice_is_in_the_file_once(export):
+    W = mg.tensor(np.random.default_rng(0).normal(size=(50, 50)), requires_grad=True, name="W")
+    model = export(lambda x: mg.tanh(x @ W) @ W.T, [np.ones((3, 50))])
+    large = [c.name for c in model.graph.initializer if c.dims == [50, 50]]
+    assert large == ["/W"]
+
+
+@with_onnx
+def test_the_same_program_gives_the_same_bytes_and_tells_nothing_of_this_machine(tmp_path):
+    layer = TransformerBlock(6, 2, 5, rng=0)
+    for name in ("a", "b"):
+        mg.export_onnx(layer, [X], tmp_path / name)
+    found = (tmp_path / "a").read_bytes()
+    assert found == (tmp_path / "b").read_bytes()
+    assert os.getcwd().encode() not in found
+    assert b".py" not in found
+
+
+@with_onnx
+def test_large_constants_may_lie_in_a_file_beside_the_model(tmp_path):
+    import onnxruntime
+
+    layer = Linear(30, 30, rng=0)
+    for _ in range(2):  # over an older one too
+        mg.export_onnx(layer, [np.ones((2, 30))], tmp_path / "m.onnx", external=True)
+    assert (tmp_path / "m.onnx.data").stat().st_size >= 30 * 30 * 8
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    x = np.full((4, 30), 0.5)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], layer(x).numpy(), rtol=1e-12)
+
+
+@with_onnx
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_dtype_stays(export, dtype):
+    layer = TransformerBlock(6, 2, 5, rng=0, dtype=dtype)
+    found = run(export(layer, [X.astype(dtype)]), X.astype(dtype))[0]
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, layer(X.astype(dtype)).numpy(), rtol=0.02, atol=0.02)
+
+
+@with_onnx
+def test_integers_come_as_int64_and_keep_their_dtype_inside(export):
+    model = export(lambda i: mg.tensor(np.arange(9.0))[i] * i, [np.array([1, 2, 3], np.int32)])
+    np.testing.assert_allclose(run(model, np.array([8, 0]))[0], [64.0, 0.0])
+
+
+@with_onnx
+def test_several_outputs_and_a_dict_of_them(export):
+    both = export(lambda x: (mg.exp(x).named("y"), x * 2), {"x": mg.tensor(X)})
+    assert [one.name for one in both.graph.output] == ["y", "output"]
+    named = export(lambda x: {"a": x + 1, "b": [x][0]}, [mg.tensor([[1.0, 2.0]])])
+    assert [one.name for one in named.graph.output] == ["a", "b"]
+    np.testing.assert_allclose(run(named, np.array([[5.0, 7.0]]))[1], [[5.0, 7.0]])
+
+
+@with_onnx
+def test_axes_may_be_named_and_others_stay_as_they_are(export):
+    model = export(lambda x: mg.sum(x, axis=1), [X], dynamic={"x": {2: "width"}})
+    assert axes_of(model.graph.input[0]) == [2, 5, "width"]
+    assert axes_of(export(lambda x: x * 2, [X], dynamic={}).graph.input[0]) == [2, 5, 6]
+
+
+@with_onnx
+@pytest.mark.parametrize("attention", ["plain", "node"])
+def test_a_row_that_may_attend_nowhere_gives_zeros(export, attention):
+    layer = MultiHeadAttention(6, 2, rng=0)
+    mask = np.random.default_rng(1).random((2, 1, 5)) < 0.5
+    model = export(layer, {"X": X, "mask": mask}, attention=attention)
+    assert ("Attention" in {node.op_type for node in model.graph.node}) == (attention == "node")
+    found = run(model, X, np.zeros((2, 1, 5), bool))[0]
+    np.testing.assert_allclose(found, np.zeros((2, 5, 6)), atol=1e-12)
+    np.testing.assert_allclose(run(model, X, mask)[0], layer(X, mask).numpy(), atol=1e-5)
+
+
+@with_onnx
+def test_attention_is_one_node_in_every_head_count_and_with_a_causal_mask(export):
+    for layer in (
+        MultiHeadAttention(6, 2, causal=True, rng=0),
+        MultiHeadAttention(6, 2, causal=True, method="tiled", rng=0),
+    ):
+        model = export(layer, [X], attention="node")
+        assert [n.op_type for n in model.graph.node].count("Attention") == 1
+        assert model.opset_import[0].version == 23
+        Y = np.random.default_rng(1).normal(size=(3, 17, 6))
+        np.testing.assert_allclose(run(model, Y)[0], layer(Y).numpy(), atol=1e-5)
+
+
+# ---------------------------------------------------------------- ops of one's own
+
+
+@pytest.fixture
+def cube():
+    @mg.op(tex=r"<x>^3", vjp_tex={"x": r"3 <g> \odot <x>^2"})
+    def cube(x):
+        """The cube of each entry."""
+        return x * np.square(x)
+
+    yield cube
+    del mg.registry["cube"]
+
+
+@with_onnx
+def test_an_op_of_ones_own_is_followed_through_its_kernel(export, cube):
+    model = export(lambda x: cube(x).named("y"), [mg.tensor(X)])
+    assert {node.op_type for node in model.graph.node} <= {"Mul", "Shape"}
+    np.testing.assert_allclose(run(model, X[:, :3])[0], X[:, :3] ** 3)
+
+
+@with_onnx
+def test_an_op_of_ones_own_may_say_what_it_is(export, cube):
+    @mg.onnx.translation(cube)
+    def _(to, x):
+        return to.Pow(x, 3)
+
+    model = export(cube, [mg.tensor(X)])
+    assert "Pow" in {node.op_type for node in model.graph.node}
+
+
+@with_onnx
+def test_a_wrong_translation_is_found_before_anyone_uses_the_model(tmp_path, cube):
+    @mg.onnx.translation(cube)
+    def _(to, x):
+        return to.Mul(x, x)
+
+    with pytest.raises(ArgumentError, match=r"onnxruntime computes another output .* by 1\.?\d* "):
+        mg.export_onnx(cube, [mg.tensor(X)], tmp_path / "m.onnx", longest=20)
+    assert not (tmp_path / "m.onnx").exists()
+
+
+# ---------------------------------------------------------------- what is refused
+
+RNG = np.random.default_rng(0)
+W = mg.tensor(np.ones(6))
+
+
+def loop(x):
+    total = x[:, 0]
+    for t in range(1, x.shape[1]):
+        total = mg.tanh(total + x[:, t])
+    return total
+
+
+def pixels(x):
+    table = np.random.default_rng(len(x)).normal(size=x.shape[1])
+    return x * table[:, None]
+
+
+REFUSED = {
+    "a draw": (lambda x: mg.dropout(x, 0.5, RNG), "dropout, at .*test_export.py:.* model.eval"),
+    "a write": (lambda x: (W.assign_(np.ones(6)), x * W)[1], "written in place at .*test_export"),
+    "a number that Python takes out": (
+        lambda x: x * float(x.numpy().sum()),
+        "multiply, at .*test_export.py:.* depend on what the inputs hold",
+    ),
+    "an array that NumPy makes": (
+        lambda x: x + np.convolve(x.numpy().ravel(), [1.0, 2.0])[:6],
+        "add, at .* depend on what the inputs hold",
+    ),
+    "a choice by values": (
+        lambda x: mg.exp(x) if x.numpy()[0, 0, 0] > X[0, 0, 0] - 1e-9 else mg.tanh(x),
+        "runs .*, and .* with inputs that hold other values",
+    ),
+    "a loop over a size": (loop, "runs .* with batch 2, length 5, and .*; a loop over a size"),
+    "an array by no pattern": (pixels, "multiply, at .*by no pattern that is known"),
+    "an output that is a constant": (lambda x: W, "the output .* is made of no input"),
+    "an output that is no tensor": (lambda x: "text", "must return tensors, got str"),
+}
+
+
+@with_onnx
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_has_no_place_in_a_model_is_refused_by_op_and_line(why, tmp_path):
+    function, message = REFUSED[why]
+    with pytest.raises(ArgumentError, match=message):
+        mg.export_onnx(function, [mg.tensor(X)], tmp_path / "m.onnx", longest=20)
+    assert not (tmp_path / "m.onnx").exists()
+
+
+@with_onnx
+@pytest.mark.parametrize(
+    ("inputs", "settings", "error", "message"),
+    [
+        ([[1.0, 2.0]], {}, ArgumentError, "x must be an array or a Tensor of numbers, got list"),
+        ([X], {"dynamic": {"y": {0: "n"}}}, ArgumentError, "names 'y'; the inputs are x"),
+        ([X], {"dynamic": {"x": {3: "n"}}}, ShapeError, r"names axes \[3\] of x, which has 3"),
+        ([X], {"dynamic": {"x": {0: "n", 1: "n"}}}, ShapeError, "two lengths 'n', 2 and 5"),
+        ([X], {"dynamic": {"x": {2: "d"}}}, ArgumentError, "'d' may change, but .* than 6"),
+        ([X], {"attention": "flash"}, ArgumentError, '"plain" or "node", got \'flash\''),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(inputs, settings, error, message, tmp_path):
+    with pytest.raises(error, match=message):
+        mg.export_onnx(lambda x: mg.matmul(x, np.eye(6)), inputs, tmp_path / "m.onnx", **settings)
+
+
+@with_onnx
+def test_a_table_of_positions_ends_with_an_error_never_with_other_rows(export):
+    import onnxruntime
+
+    table = np.random.default_rng(0).normal(size=(99, 6))
+    model = export(lambda x: x + table[: x.shape[1]], [X], longest=20)
+    np.testing.assert_allclose(run(model, np.zeros((1, 20, 6)))[0][0], table[:20])
+    onnxruntime.set_default_logger_severity(4)
+    with pytest.raises(Exception, match="out of data bounds"):
+        run(model, np.zeros((1, 21, 6)))

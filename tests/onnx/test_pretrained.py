@@ -1,0 +1,80 @@
+"""The families that `load_pretrained` reads, each small and with drawn weights, as models."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import padding_mask
+from layers.pretrained.files import Folder, Stored
+from layers.pretrained.loading import read_settings
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+SIZES = {
+    "vocab_size": 31, "hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 2,
+    "intermediate_size": 20, "num_key_value_heads": 2, "rope_theta": 100.0,
+}  # fmt: skip
+T5 = {
+    "model_type": "t5", "vocab_size": 31, "d_model": 12, "d_kv": 5, "d_ff": 20, "num_layers": 2,
+    "num_heads": 3, "relative_attention_num_buckets": 8, "decoder_start_token_id": 3,
+    "relative_attention_max_distance": 10, "architectures": ["T5ForConditionalGeneration"],
+}  # fmt: skip
+GPT2 = {"n_embd": 24, "n_layer": 2, "n_head": 4, "vocab_size": 31, "n_positions": 50}
+BERT = {
+    "max_position_embeddings": 50, "type_vocab_size": 2, "num_key_value_heads": None,
+    "rope_theta": None, "architectures": ["BertModel"],
+}  # fmt: skip
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4}
+FAMILIES = {
+    "gpt2": {"model_type": "gpt2"} | GPT2,
+    "llama": {"model_type": "llama"} | SIZES,
+    "llama, yarn": {"model_type": "llama", "rope_scaling": YARN} | SIZES,
+    "mistral": {"model_type": "mistral", "sliding_window": 12} | SIZES,
+    "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True} | SIZES,
+    "qwen3": {"model_type": "qwen3", "head_dim": 8} | SIZES,
+    "gemma2": {
+        "model_type": "gemma2", "head_dim": 8, "sliding_window": 12, "query_pre_attn_scalar": 8
+    } | SIZES,
+    "bert": {"model_type": "bert"} | SIZES | BERT,
+    "t5": T5,
+}  # fmt: skip
+
+
+def model_of(config, rng):
+    """A model of a checkpoint's config, with drawn weights in place of its files'."""
+    entries = {key: value for key, value in config.items() if value is not None}
+    weights = {"any": Stored("", "F32", np.broadcast_to(np.float32(0), (10**6,)))}
+    folder = Folder(Path("tiny"), {"config.json": json.dumps(entries).encode()}, weights)
+    family, settings = read_settings(folder)
+    model = family.model(**settings, rng=rng, dtype=np.float32).eval()
+    for parameter in model.parameters():
+        parameter.assign_(rng.normal(0, 0.3, parameter.shape).astype(np.float32))
+    return model
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_of_checkpoints_runs_at_other_batches_and_lengths(name, rng, tmp_path):
+    model, path = model_of(FAMILIES[name], rng), str(tmp_path / "m.onnx")
+
+    def draw(batch, n):
+        tokens = rng.integers(0, 31, (batch, n))
+        if name == "t5":
+            return [tokens, rng.integers(0, 31, (batch, n + 2))]
+        return [tokens, rng.random((batch, n)) < 0.7] if name == "bert" else [tokens]
+
+    run = model
+    if name == "bert":
+        run = lambda tokens, real: model(tokens, padding_mask(real))  # noqa: E731
+    both = {0: "batch", 1: "length"}
+    axes = {"tokens": both, "written": {0: "batch", 1: "written"}} if name == "t5" else None
+    mg.export_onnx(run, draw(2, 7), path, longest=64, dynamic=axes)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for batch, n in ((1, 3), (5, 30)):
+        inputs = draw(batch, n)
+        feeds = dict(zip([i.name for i in session.get_inputs()], inputs, strict=True))
+        ours = run(*inputs).numpy()
+        np.testing.assert_allclose(session.run(None, feeds)[0], ours, rtol=1e-4, atol=1e-4)
