@@ -85,6 +85,10 @@ class _Writes:
         self.latest = next_number()
         self._by_owner[key] = (forget, self.latest, place)
 
+    def when(self, array: Any) -> int:
+        """The number of the latest write to its memory, -1 if there was none."""
+        return self._by_owner.get(id(self._owner(array)), (None, -1))[1]
+
     def check(self, node: Any, saved: tuple[Any, ...]) -> None:
         """Raise if anything `node` saved was written after it was made."""
         for name, value in zip(node.plan.names, saved, strict=True):

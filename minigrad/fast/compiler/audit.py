@@ -14,6 +14,7 @@ import numpy as np
 
 from ...engine.context import Listener, listen
 from ...engine.tensor import Tensor
+from ...engine.writes import writes
 from .arguments import Arguments, leaves_of
 from .compare import difference
 from .dependencies import same
@@ -62,7 +63,7 @@ class _State:
     """What a program may write, as it is before it runs."""
 
     def __init__(self, variant: Variant, arguments: Arguments) -> None:
-        program = variant.program
+        program, self.began = variant.program, writes.latest
         self.tensors = variant.tensors(arguments)
         owners = [s.args[0] for s in program.steps if s.kind == "update" and s.args[0] is not None]
         for owner in list(owners):  # what they update in turn
@@ -71,8 +72,8 @@ class _State:
         moved = [p for owner in self.owners for p in getattr(owner, "parameters", ())]
         self.moved = {id(p) for p in moved}
         assigned = {id(s.args[0]) for s in program.steps if s.kind == "assign"}
-        writes = any(s.kind == "assign" and s.args[1] is not None for s in program.steps)
-        written = [t for t in self.tensors if id(t) in assigned or (writes and t._node is None)]
+        places = any(s.kind == "assign" and s.args[1] is not None for s in program.steps)
+        written = [t for t in self.tensors if id(t) in assigned or (places and t._node is None)]
         self.grads = [(t, t.grad) for t in self.tensors]
         self.data = [(t, t._data.copy()) for t in [*moved, *written]]
         generators = variant.found.of(np.random.Generator)
@@ -99,7 +100,7 @@ class _State:
         found = {place: item for place, _, item in leaves_of("what it returns", result)}
         for i, tensor in enumerate(self.tensors):
             name = tensor.name or f"tensor {i}"
-            if id(tensor) not in self.moved:
+            if id(tensor) not in self.moved and writes.when(tensor._data) > self.began:
                 found[f"{name} ({i})"] = tensor._data
             found[f"the gradient of {name} ({i})"] = _gradient(tensor)
         for holder, key, _ in self.keeps:

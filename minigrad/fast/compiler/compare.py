@@ -32,10 +32,12 @@ def difference(found: Any, wanted: Any, scale: float = 0.0, of: Any = None) -> s
     if np.all(found == wanted):
         return ""
     with np.errstate(all="ignore"):
-        alike = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
-        apart = np.where(alike, 0.0, np.abs(found - wanted))  # infinite where only one is NaN
-        most = float(np.nan_to_num(apart, nan=np.inf, posinf=np.inf).max(initial=0.0))
-        largest = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
+        apart, sizes = np.abs(found - wanted), np.abs(wanted)
+        if not np.isfinite(apart.max()):  # NaN beside NaN, and an infinity beside the same, agree
+            alike = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+            apart = np.where(alike, 0.0, np.where(np.isnan(apart), np.inf, apart))
+            sizes = np.where(np.isfinite(sizes), sizes, 0.0)
+        most, largest = float(apart.max()), float(sizes.max())
     precision = np.finfo(wanted.dtype if of is None else of)
     allowed = RELATIVE.get(precision.bits // 8, 1e-8) * largest
     if most <= allowed + ULPS * float(precision.eps) * scale:

@@ -6,7 +6,7 @@ not what they hold, so a program is small however large the arrays were.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -98,7 +98,8 @@ class Step:
         return self.outs[0]
 
     def reads(self) -> list[Value]:
-        return [v for v in flat((self.args, self.kwargs)) if v.__class__ is Value]
+        given = flat((self.args, self.kwargs)) if self.kwargs else flat(self.args)
+        return [v for v in given if v.__class__ is Value]
 
 
 class Program:
@@ -191,16 +192,15 @@ class Wrapped:
     scalar: bool = False
 
 
-def flat(item: Any) -> Iterator[Any]:
+def flat(item: Any, found: list[Any] | None = None) -> list[Any]:
     """The entries of nested containers."""
-    if isinstance(item, tuple | list):
-        for entry in item:
-            yield from flat(entry)
-    elif isinstance(item, dict):
-        for entry in item.values():
-            yield from flat(entry)
+    found = [] if found is None else found
+    if isinstance(item, (tuple, list, dict)):
+        for entry in item.values() if isinstance(item, dict) else item:
+            flat(entry, found)
     else:
-        yield item
+        found.append(item)
+    return found
 
 
 def substitute(item: Any, replace: Callable[[Any], Any]) -> Any:
