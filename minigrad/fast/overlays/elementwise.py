@@ -168,7 +168,7 @@ def _(g, x, s):
 # ---------------------------------------------------------------- gelu
 
 
-normal_cdf.fast(above=LIMITS.small_entries)(lambda x: normal_cdf_of(x))
+normal_cdf.fast(above=LIMITS.small_entries, traced=True)(lambda x: normal_cdf_of(x))
 
 
 def tanh_form(x: Any) -> Any:

@@ -23,17 +23,22 @@ _TAIL = (
     1.784492777298142e-08, 2.1427603843452348e-08, -5.873626764987198e-10, -3.730645081868368e-09,
     -1.1997782031253095e-10, 3.403312308649495e-10,
 )  # fmt: skip
-# The same for a up to 15, where Φ(-a) ends in float32: 10 points, and 1e-8 is lost.
-_SINGLE_TAIL = (
-    0.7552851386040627, -0.6078965888251245, 0.387136686779922, -0.1865234372119492,
-    0.0604060382436929, -0.007524645951248179, -0.003519797173791593, 0.0015659348420304906,
-    0.00018654153533843458, -0.0001266660553199547,
+# The same in float32, for a up to 15, where Φ(-a) ends: 9 points, and 2e-7 is lost.
+_SINGLE_TAIL = tuple(
+    np.array(
+        (
+            0.75528517, -0.6078972, 0.38713415, -0.18651062, 0.060440516, -0.0075843328,
+            -0.003682647, 0.0016043128, 0.00043493002,
+        ), np.float32,
+    )
 )  # fmt: skip
-_FEW, _PART = 512, 1 << 15  # entries from which it pays; entries that stay in cache at once
+_FIFTEEN, _HALF = np.array((15.0, -0.5), np.float32)
+_FEW, _PART = 128, 1 << 15  # entries from which it pays; entries that stay in cache at once
 
 
 def normal_cdf_of(x: Any, out: Any = None) -> Any:
-    """Φ(x) of an array, in its dtype, small tails included, right to 4 ulp, in float32 to 1.
+    """Φ(x) of an array, in its dtype, small tails included: right to 4 ulp; in float32 to 5e-6 of
+    each entry, and to 2e-7 in all.
 
     >>> normal_cdf_of(np.array([-40.0, -1.0, 0.0, 1.0]))
     array([0.        , 0.15865525, 0.5       , 0.84134475])
@@ -48,9 +53,9 @@ def normal_cdf_of(x: Any, out: Any = None) -> Any:
     if x.size < _FEW:
         made[:] = [0.5 * math.erfc(-math.sqrt(0.5) * entry) for entry in entries.tolist()]
     else:
-        cdf = _cdf if dtype.itemsize > 4 else _single_cdf
+        cdf, wide = (_cdf, np.float64) if dtype.itemsize > 4 else (_single_cdf, np.float32)
         for i in range(0, x.size, _PART):
-            made[i : i + _PART] = cdf(entries[i : i + _PART].astype(np.float64))
+            made[i : i + _PART] = cdf(entries[i : i + _PART].astype(wide, copy=False))
     if out is None:
         return made.reshape(x.shape)
     if not direct:
@@ -68,16 +73,16 @@ def _cdf(x: Any) -> Any:
 
 
 def _single_cdf(x: Any) -> Any:
-    """Of what was float32: its square is exact, and few terms are enough."""
-    a = np.minimum(np.abs(x), 15.0)
+    a = np.abs(x)
+    np.minimum(a, _FIFTEEN, out=a)
     tail = _tail(a, _SINGLE_TAIL)
     a *= a
-    a *= -0.5
+    a *= _HALF
     tail *= np.exp(a, a)
-    return np.abs((x >= 0) - tail)
+    return np.abs(np.subtract(x >= 0, tail, tail), tail)
 
 
-def _tail(a: Any, terms: tuple[float, ...]) -> Any:
+def _tail(a: Any, terms: tuple[Any, ...]) -> Any:
     """e^(a²/2) Φ(-a)."""
     over = a + 4
     t = a - 4
