@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,22 +24,17 @@ _TAIL = (
     1.784492777298142e-08, 2.1427603843452348e-08, -5.873626764987198e-10, -3.730645081868368e-09,
     -1.1997782031253095e-10, 3.403312308649495e-10,
 )  # fmt: skip
-# The same in float32, for a up to 15, where Φ(-a) ends: 9 points, and 2e-7 is lost.
-_SINGLE_TAIL = tuple(
-    np.array(
-        (
-            0.75528517, -0.6078972, 0.38713415, -0.18651062, 0.060440516, -0.0075843328,
-            -0.003682647, 0.0016043128, 0.00043493002,
-        ), np.float32,
-    )
-)  # fmt: skip
-_FIFTEEN, _HALF = np.array((15.0, -0.5), np.float32)
-_FEW, _PART = 128, 1 << 15  # entries from which it pays; entries that stay in cache at once
+# In float32 Φ(x + h) ≈ Φ(x) + φ(x) h (1 - x h / 2), with tables of Φ and φ at every 256th from -15
+# to 9, where Φ is 0 and 1. Adding 3 · 2²² to a float leaves its nearest integer in the last bits.
+_STEPS, _LOW, _HIGH = 256, -15, 9
+_ROUND, _SCALE, _HALF, _ONE = np.array((3 << 22, _STEPS, -0.5 / _STEPS**2, 1), np.float32)
+_FIRST = _ROUND.view(np.int32) + np.int32(_LOW * _STEPS)
+_FEW, _PART = 64, 1 << 15  # entries from which it pays; entries that stay in cache at once
 
 
 def normal_cdf_of(x: Any, out: Any = None) -> Any:
     """Φ(x) of an array, in its dtype, small tails included: right to 4 ulp; in float32 to 5e-6 of
-    each entry, and to 2e-7 in all.
+    each entry, and to 1e-7 in all.
 
     >>> normal_cdf_of(np.array([-40.0, -1.0, 0.0, 1.0]))
     array([0.        , 0.15865525, 0.5       , 0.84134475])
@@ -72,14 +68,30 @@ def _cdf(x: Any) -> Any:
     return np.abs((x >= 0) - tail)  # tail, or 1 - tail
 
 
+@lru_cache(1)
+def _tables() -> tuple[Any, Any]:
+    """Φ, and φ times a step, in float32."""
+    at = np.arange(_LOW * _STEPS, _HIGH * _STEPS + 1) / _STEPS
+    cdf = [0.5 * math.erfc(-math.sqrt(0.5) * x) for x in at.tolist()]
+    pdf = np.exp(-0.5 * at * at) / math.sqrt(2 * math.pi) / _STEPS
+    return np.array(cdf, np.float32), pdf.astype(np.float32)
+
+
 def _single_cdf(x: Any) -> Any:
-    a = np.abs(x)
-    np.minimum(a, _FIFTEEN, out=a)
-    tail = _tail(a, _SINGLE_TAIL)
-    a *= a
-    a *= _HALF
-    tail *= np.exp(a, a)
-    return np.abs(np.subtract(x >= 0, tail, tail), tail)
+    cdf, pdf = _tables()
+    h = np.clip(x, _LOW, _HIGH)
+    h *= _SCALE
+    nearest = h + _ROUND
+    row = (nearest.view(np.int32) - _FIRST).astype(np.intp)
+    nearest -= _ROUND
+    h -= nearest
+    nearest *= h
+    nearest *= _HALF
+    nearest += _ONE
+    h *= nearest
+    h *= pdf.take(row, mode="clip")  # NaN has no row, and stays NaN
+    h += cdf.take(row, mode="clip")
+    return h
 
 
 def _tail(a: Any, terms: tuple[Any, ...]) -> Any:
