@@ -182,7 +182,7 @@ class Question:
         s, (rows, n) = self.settings, self.ids.shape
         weights, embedding = self.folder.entries(), s["n_tokens"] * s["d_model"]
         trained = len(self.layers) / s["n_layers"]
-        of_weights = 2 * weights + 4 * embedding + int((weights - embedding) * trained)
+        of_weights = 2 * weights + 6 * embedding + int((weights - embedding) * trained)
         of_block = 10 * s["n_heads"] * n * n + n * (28 * s["d_model"] + 8 * s["d_ff"])
         of_logits = 8 * n * s["n_tokens"] * (self.loss != "similarity")
         of_text = of_block * s["n_layers"] + of_logits

@@ -16,6 +16,8 @@ GPT2 = {"model_type": "gpt2", "n_embd": D, "n_head": H, "n_layer": 2, "n_inner":
 GPT2 |= {"vocab_size": len(WORDS), "n_positions": LONGEST, "eos_token_id": 2}
 BERT = {"model_type": "bert", "hidden_size": D, "num_attention_heads": H, "num_hidden_layers": 2}
 BERT |= {"intermediate_size": F, "vocab_size": len(WORDS), "max_position_embeddings": LONGEST}
+T5 = {"model_type": "t5", "d_model": D, "d_kv": D // H, "num_heads": H, "num_layers": 1, "d_ff": F}
+T5 |= {"vocab_size": len(WORDS), "relative_attention_num_buckets": 8, "pad_token_id": 0}
 TEXT = "the cat sat on the mat"
 
 
@@ -50,6 +52,21 @@ def shapes_of_bert():
     head = "cls.predictions"
     found |= linear(f"{head}.transform.dense", D, D, bias=D) | norm(f"{head}.transform.LayerNorm")
     return found | {f"{head}.bias": (len(WORDS),)}
+
+
+def shapes_of_t5():
+    found = {"shared.weight": (len(WORDS), D)}
+    for stack, last in (("encoder", 1), ("decoder", 2)):
+        block = f"{stack}.block.0.layer"
+        attentions = ["SelfAttention", "EncDecAttention"][:last]
+        found |= {f"{stack}.final_layer_norm.weight": (D,)}
+        found |= {f"{block}.{k}.layer_norm.weight": (D,) for k in range(last + 1)}
+        for k, name in enumerate(attentions):
+            found |= {f"{block}.{k}.{name}.{part}.weight": (D, D) for part in "qkvo"}
+        found[f"{block}.0.SelfAttention.relative_attention_bias.weight"] = (8, H)
+        found[f"{block}.{last}.DenseReluDense.wi.weight"] = (F, D)
+        found[f"{block}.{last}.DenseReluDense.wo.weight"] = (D, F)
+    return found
 
 
 def write(folder, config, shapes, rng):
@@ -137,6 +154,29 @@ def test_two_texts_are_compared(command, bert):
     assert "gradient by token of text 2" in ran.out
     same = explained(command, bert, "--loss", "similarity", "--text", TEXT, "--target", TEXT)
     assert abs(same["loss"]) < 1e-6
+
+
+def test_without_a_pooling_vectors_are_means_and_that_is_said(command, bert):
+    (bert / "1_Pooling" / "config.json").unlink()
+    compared = "--model", bert, "--loss", "similarity", "--text", "the cat", "--target", "a dog ran"
+    ran = command("explain", *compared)
+    assert ran.status == 0, ran.err
+    assert "the mean of its tokens', as there is no" in " ".join(ran.out.split())
+    means = explained(command, *compared[1:])["loss"]
+    pooling = {"pooling_mode_mean_tokens": True}
+    (bert / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    np.testing.assert_allclose(means, explained(command, *compared[1:])["loss"], rtol=1e-4)
+
+
+def test_what_a_t5_is_to_write_is_held_against_what_it_would(command, tmp_path_factory, rng):
+    t5 = write(tmp_path_factory.mktemp("hub") / "t5", T5, shapes_of_t5(), rng)
+    ran = command("explain", "--model", t5, "--text", "the cat sat", "--target", "a dog")
+    assert ran.status == 0, ran.err
+    for said in ('next-token loss of "a", "dog"', 'likeliest after "(start)" "a"', "encoder 0"):
+        assert said in ran.out
+    ran = command("explain", "--model", t5, "--text", "the cat sat")
+    assert ran.status == 0, ran.err
+    assert 'likeliest after "(start)"' in ran.out
 
 
 def test_blocks_and_heads_are_chosen(command, gpt2, tmp_path):
