@@ -7,7 +7,7 @@ size. Were the part 1 % larger, the number would grow by 1 % of the share.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from ..engine.errors import ArgumentError
 from .gradients import find_entry, find_scalar, gradients_of
 from .record import Entry
-
-if TYPE_CHECKING:
-    from .trace import Trace
+from .trace import Trace
 
 __all__ = ["Branch", "Explained", "Heads", "explain"]
 

@@ -7,7 +7,7 @@ for a backward, nor whether one was run, nor from where.
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,7 @@ from ..functional import grad
 from ..paths import matches, nearest
 from .formulas import Invocation
 from .record import Entry
-
-if TYPE_CHECKING:
-    from .trace import Trace
+from .trace import Trace
 
 __all__ = ["find_entry", "find_scalar", "gradients_of"]
 

@@ -6,14 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..recording.record import Edge, Entry
+from ..recording.trace import Trace
 from .plain import one_line, sized
 from .terminal import Column, bar, finished, grid, only_ascii, wide
-
-if TYPE_CHECKING:
-    from ..recording.record import Edge, Entry
-    from ..recording.trace import Trace
 
 __all__ = ["Comparison", "Row"]
 

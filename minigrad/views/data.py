@@ -6,13 +6,11 @@ A number that is not finite is one of the strings "nan", "inf" and "-inf": JSON 
 from __future__ import annotations
 
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..recording.record import Check, Edge, Entry, Facts, StepCheck
+from ..recording.trace import Trace
 from .formula import plain
-
-if TYPE_CHECKING:
-    from ..recording.record import Check, Edge, Entry, Facts, StepCheck
-    from ..recording.trace import Trace
 
 __all__ = ["node_to_dict", "number", "trace_to_dict"]
 

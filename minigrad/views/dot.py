@@ -7,9 +7,10 @@ Titles for screen readers come beside the text, by id: `svg` puts them in.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..engine.errors import MissingDependencyError
+from ..recording.trace import Trace
 from . import labels
 from .colors import FIXED, RATIO_LINES, RATIOS, SCALES, THEMES
 from .files import one_of
@@ -19,9 +20,6 @@ from .node_style import LOOKS, NodeStyle, text
 from .outline import Box, Line, Outline, outline
 from .plain import one_line
 from .verdict import verdicts
-
-if TYPE_CHECKING:
-    from ..recording.trace import Trace
 
 __all__ = ["Dot", "trace_dot"]
 

@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ..recording.record import Entry
-    from ..recording.trace import Trace
+from ..recording.record import Entry
+from ..recording.trace import Trace
 
 __all__ = ["Fold", "folded"]
 

@@ -12,11 +12,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ..recording.record import Entry
-    from ..recording.trace import Trace
+from ..recording.record import Entry
+from ..recording.trace import Trace
 
 __all__ = ["scopes_with_steps"]
 

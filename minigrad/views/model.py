@@ -10,20 +10,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..recording.reach import gain
+from ..recording.reach import Path, gain
+from ..recording.record import Checks, Edge, Entry
+from ..recording.trace import Trace
 from .colors import Scale
 from .fold import Fold, folded
 from .loops import scopes_with_steps
 from .plain import one_line, sized
-
-if TYPE_CHECKING:
-    from ..recording.reach import Path
-    from ..recording.record import Checks, Edge, Entry
-    from ..recording.trace import Trace
 
 __all__ = ["STATES", "Model", "Spread", "Strip", "largest", "parts", "ranged"]
 

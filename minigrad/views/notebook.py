@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..engine.errors import MissingDependencyError
 from ..recording.record import rms
+from ..recording.trace import Trace
 from .dot import trace_dot
 from .plain import one_line, shaped, sized
 from .render import render
 from .svg import accessible
 from .table import trace_table
-
-if TYPE_CHECKING:
-    from ..recording.trace import Trace
 
 __all__ = ["module_bundle", "tensor_bundle", "trace_bundle"]
 

@@ -8,14 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ..engine.errors import ArgumentError
+from ..recording.record import Edge, Entry
 from .model import Model, Spread, parts
 from .plain import one_line
-
-if TYPE_CHECKING:
-    from ..recording.record import Edge, Entry
 
 __all__ = ["Box", "Line", "Outline", "outline"]
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..recording.trace import Trace
 from .colors import AUTO
 from .dot import trace_dot
 from .files import write
 from .render import format_of, render
 from .svg import accessible
-
-if TYPE_CHECKING:
-    from ..recording.trace import Trace
 
 __all__ = ["draw_trace"]
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..ops.notation import letters, repeated
+from ..recording.record import Edge, Entry
+from ..recording.trace import Trace
 from .formula import Node, parse
 from .formula.tree import TOP, items_of, keeps_shape
-
-if TYPE_CHECKING:
-    from ..recording.record import Edge, Entry
-    from ..recording.trace import Trace
 
 __all__ = ["Repeats", "in_product", "repeats", "stack_letters"]
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from itertools import groupby
-from typing import TYPE_CHECKING
 
+from ..recording.record import Check, Checks, Entry
+from ..recording.trace import Trace
 from .colors import Scale
 from .formula import plain
 from .model import STATES, Model
 from .plain import counted, of_bytes, one_line, shaped, sized
 from .terminal import Column, Paint, bar, finished, grid, only_ascii, wide
 from .verdict import by_derivative, by_hand
-
-if TYPE_CHECKING:
-    from ..recording.record import Check, Checks, Entry
-    from ..recording.trace import Trace
 
 __all__ = ["checks_table", "trace_table"]
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ..recording.record import Checks
 from .plain import one_line
-
-if TYPE_CHECKING:
-    from ..recording.record import Checks
 
 __all__ = ["Verdict", "by_derivative", "by_hand", "verdicts"]
 

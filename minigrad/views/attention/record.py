@@ -5,22 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...engine.errors import ShapeError
-from ...recording.record import rms
+from ...recording.record import Entry, rms
+from ...recording.trace import Trace
 from ..plain import one_line, sized
 from ..terminal import finished, only_ascii, wide
 from .figures import by_head, entropy
 from .matrices import Grid, legend, matrices
 from .patterns import patterns
-
-if TYPE_CHECKING:
-    from ...recording.record import Entry
-    from ...recording.trace import Trace
 
 __all__ = ["Attention", "Attentions", "attentions", "read_attention"]
 

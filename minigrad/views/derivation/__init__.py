@@ -11,14 +11,11 @@ markdown    formulas and names as Markdown, and what the signs in them mean
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ...recording.trace import Trace
 from ..files import write
 from .chapters import Chapters
 from .markdown import notation
-
-if TYPE_CHECKING:
-    from ...recording.trace import Trace
 
 __all__ = ["derivation_text", "write_derivation"]
 

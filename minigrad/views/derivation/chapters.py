@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...recording.record import Check, Checks, Entry
+from ...recording.trace import Trace
 from ..formula import latex
 from ..model import STATES, Model
 from ..plain import counted, sized
@@ -17,10 +18,6 @@ from .markdown import code, inline
 from .step_text import StepText, is_within
 from .story import Step, Story
 from .symbols import space
-
-if TYPE_CHECKING:
-    from ...recording.record import Check, Checks, Entry
-    from ...recording.trace import Trace
 
 __all__ = ["Chapters"]
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ...recording.record import Edge, Entry
 from ..formula import Node, definitions, fill, latex, number, parse, slots
 from ..formula.products import ONE, gradient, indexed, summed
 from ..formula.tree import COMMA, items_of
 from ..repeats import repeats, stack, stack_letters
+from .story import Story
 from .symbols import letters, symbols
-
-if TYPE_CHECKING:
-    from ...recording.record import Edge, Entry
-    from .story import Story
 
 __all__ = ["Equations", "Formula"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...recording.record import Check, Edge, Entry
 from ..formula import Node, latex, parse, slots, text
 from ..formula.tree import is_negative
 from ..model import STATES
@@ -16,11 +16,8 @@ from ..plain import one_line, sized
 from ..repeats import repeats
 from .equations import Equations
 from .markdown import aligned, code, inline, listed
+from .story import Step, Story
 from .symbols import space
-
-if TYPE_CHECKING:
-    from ...recording.record import Check, Edge, Entry
-    from .story import Step, Story
 
 __all__ = ["StepText", "is_within"]
 

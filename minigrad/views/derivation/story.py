@@ -7,17 +7,15 @@ then either.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from ...recording.record import Edge, Entry
+from ...recording.trace import Trace
 from ..formula import Node, parse, slots
 from ..formula.tree import QUAD, SUM, TOP, base_of, items_of, script
 from ..model import Model
-
-if TYPE_CHECKING:
-    from ...recording.record import Edge, Entry
-    from ...recording.trace import Trace
 
 __all__ = ["Step", "Story"]
 

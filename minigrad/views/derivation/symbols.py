@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from ...ops.notation import times
+from ...recording.record import Entry
+from ...recording.trace import Trace
 from ..formula import Node, parse
 from ..formula.signs import GREEK
 from ..formula.tree import COMMA, EMPTY, letter, row, script
-
-if TYPE_CHECKING:
-    from ...recording.record import Entry
-    from ...recording.trace import Trace
 
 __all__ = ["letters", "space", "symbol_of", "symbols"]
 

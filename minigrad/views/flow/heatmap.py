@@ -7,19 +7,15 @@ from html import escape
 from itertools import groupby, pairwise
 from math import isfinite, log10
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...engine.errors import ArgumentError
-from ...recording.diagnose import diagnose
+from ...recording.diagnose import Findings, diagnose
+from ...recording.flow import FlowRecord, Row
 from ..colors import AUTO, BINS, DARK, FIXED, SCALES, THEMES, Scale, Theme, ink_on
 from ..files import one_of, write
 from ..legend import power
 from ..plain import one_line, sized
 from .table import NOTES, summary
-
-if TYPE_CHECKING:
-    from ...recording.diagnose import Findings
-    from ...recording.flow import FlowRecord, Row
 
 __all__ = ["draw_flow", "flow_svg"]
 

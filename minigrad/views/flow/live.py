@@ -15,12 +15,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from secrets import compare_digest, token_urlsafe
 from socketserver import TCPServer
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...recording.flow import FlowRecord
 from .page import flow_content, flow_html
-
-if TYPE_CHECKING:
-    from ...recording.flow import FlowRecord
 
 __all__ = ["Live"]
 

@@ -5,22 +5,19 @@ from __future__ import annotations
 from functools import cache
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...recording.diagnose import diagnose
-from ...recording.flow import number
+from ...recording.flow import FlowRecord, number
+from ...recording.trace import Trace
 from ..colors import DARK, LIGHT, ink_on
 from ..files import asset, filled, write
 from ..page import embedded, page_html
 from ..plain import one_line
 from .table import NOTES, summary
 from .units import units_content
-
-if TYPE_CHECKING:
-    from ...recording.flow import FlowRecord
-    from ...recording.trace import Trace
 
 __all__ = ["flow_content", "flow_html", "write_flow"]
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...recording.flow import FlowRecord, Row
 from ..plain import one_line, shaped, sized
 from ..terminal import Column, Paint, bar, finished, grid, only_ascii, wide
-
-if TYPE_CHECKING:
-    from ...recording.flow import FlowRecord, Row
 
 __all__ = ["flow_table"]
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ...recording.flow import number
+from ...recording.flow import FlowRecord, number
+from ...recording.units import Picture
 from ..plain import one_line
-
-if TYPE_CHECKING:
-    from ...recording.flow import FlowRecord
-    from ...recording.units import Picture
 
 __all__ = ["principal_axes", "units_content"]
 

@@ -16,14 +16,12 @@ import json
 import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...recording.trace import Trace
 from ..files import asset, filled, write
 from ..plain import of_bytes
 from .content import page_content
-
-if TYPE_CHECKING:
-    from ...recording.trace import Trace
 
 __all__ = ["embedded", "page_html", "write_page"]
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...engine.errors import ArgumentError
+from ...recording.record import Edge, Entry
+from ...recording.trace import Trace
 from ..colors import BINS, DARK, FIXED, LIGHT, SCALES, Scale, ink_on
 from ..data import node_to_dict
 from ..files import one_of
@@ -16,10 +18,6 @@ from ..repeats import repeats
 from .arrays import Arrays
 from .formulas import Formulas, chapters
 from .heads import attention_of, tokens_of
-
-if TYPE_CHECKING:
-    from ...recording.record import Edge, Entry
-    from ...recording.trace import Trace
 
 __all__ = ["page_content"]
 LEFT_OUT = ("path", "needs_gradient", "value", "gradient")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...recording.record import Check, Entry
 from ..data import number as as_json
 from ..formula import Node, definitions, fill, mathml, number, parse
 from ..formula.mathml import Tree
@@ -13,9 +14,6 @@ from ..formula.products import gradient_of, symbol_name
 from ..formula.tree import EMPTY, EQUALS, items_of, row, script
 from ..model import Model
 from ..plain import one_line
-
-if TYPE_CHECKING:
-    from ...recording.record import Check, Entry
 
 __all__ = ["Formulas", "chapters", "with_shapes"]
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.linalg import norm
 
 from ...engine.errors import ArgumentError
+from ...recording.record import Entry
+from ...recording.trace import Trace
 from ..attention.figures import row_entropy
 from ..attention.record import Attention, attentions
 from ..data import number
 from ..plain import one_line
 from .arrays import Arrays
-
-if TYPE_CHECKING:
-    from ...recording.record import Entry
-    from ...recording.trace import Trace
 
 __all__ = ["attention_of", "tokens_of"]
 
