@@ -17,16 +17,8 @@ if TYPE_CHECKING:
     from ..check import Difference
 
 __all__ = [
-    "Check",
-    "Checks",
-    "Edge",
-    "Entry",
-    "Facts",
-    "StepCheck",
-    "facts_of",
-    "measure",
-    "rms",
-]
+    "Check", "Checks", "Edge", "Entry", "Facts", "StepCheck", "facts_of", "measure", "rms",
+]  # fmt: skip
 
 FAR = 1e4  # times smaller or larger than what left the loss: vanishing, exploding
 CHUNK = 1 << 15  # entries measured at a time, so that they stay in the processor's cache

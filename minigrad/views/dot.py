@@ -135,8 +135,9 @@ class _Writer:
                 graphs[scope.rpartition("/")[0]].subgraph(graphs[scope])
 
     def cluster(self, scope: str, id: str) -> Any:
-        t, times = self.theme, self.plan.times(scope)
-        name = one_line(self.plan.called(scope), 2 * labels.WIDEST)
+        t, fold = self.theme, self.plan.model.fold
+        times = fold.times.get(scope, 1)
+        name = one_line(fold.names.get(scope, parts(scope)[-1]), 2 * labels.WIDEST)
         size, strip = self.style.look.name - 2, self.plan.model.strips.get(scope)
         label = text(name, t.ink, size, bold=True)
         label += text(f"  ×{times}" if times > 1 else "", t.muted, size, bold=True)

@@ -9,21 +9,9 @@ from .outline import Box, Line, Outline
 from .plain import counted, of_bytes, one_line, shaped, sized
 
 __all__ = [
-    "WIDEST",
-    "alarms",
-    "cancellation",
-    "checked",
-    "facts",
-    "gains",
-    "heading",
-    "line_label",
-    "line_title",
-    "node_title",
-    "notes",
-    "sum_title",
-    "summary",
-    "why",
-]
+    "WIDEST", "alarms", "cancellation", "checked", "facts", "gains", "heading", "line_label",
+    "line_title", "node_title", "notes", "sum_title", "summary", "why",
+]  # fmt: skip
 
 WIDEST = 40  # characters of a name in a box; its title has them all
 KINDS = {"scope": "scope", "loss": "loss", "outside": "outside the focus"}
@@ -31,7 +19,7 @@ KINDS = {"scope": "scope", "loss": "loss", "outside": "outside the focus"}
 
 def why(model: Model, box: Box) -> str:
     """Why what a box stands for has no gradient."""
-    reasons = dict.fromkeys(model.missing(entry) for entry in box.entries)
+    reasons = dict.fromkeys(model.trace.explain_missing(entry) for entry in box.entries)
     return ", ".join(reasons) if len(reasons) < 3 else "several reasons"
 
 

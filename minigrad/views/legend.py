@@ -13,26 +13,17 @@ from .verdict import verdicts
 
 __all__ = ["caption", "power", "samples"]
 
-WORDS = {
-    "parameter": "parameter",
-    "input": "input",
-    "constant": "constant",
-    "detached": "detached",
-    "op": "op",
-    "loss": "loss",
-    "scope": "scope, collapsed",
-    "outside": "out of focus",
-    "sum": "Σ ratio",
-}
+KINDS = ("parameter", "input", "constant", "detached", "op", "loss", "scope", "outside", "sum")
+WORDS = {"scope": "scope, collapsed", "outside": "out of focus", "sum": "Σ ratio"}
 TABLE = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1" CELLPADDING="2">'
 
 
 def samples(graph: Any, plan: Outline, style: NodeStyle) -> list[str]:
     """One small box of each shape that occurs; their ids."""
     present = {box.kind for box in plan.boxes} | ({"sum"} if plan.sums else set())
-    kinds = [kind for kind in WORDS if kind in present]
+    kinds = [kind for kind in KINDS if kind in present]
     for kind in kinds:
-        label = f"<{text(WORDS[kind], style.theme.ink, 9)}>"
+        label = f"<{text(WORDS.get(kind, kind), style.theme.ink, 9)}>"
         names = {"id": f"key{kind}", "class": f"key {kind}"}
         graph.node(f"key{kind}", label=label, **style.shape(kind), **names)
     return [f"key{kind}" for kind in kinds]

@@ -134,10 +134,6 @@ class Model:
             return entry.label
         return uses[0].input if uses and len(uses[0].input) > 2 else entry.kind
 
-    def missing(self, entry: Entry) -> str:
-        """Why an entry has no gradient, or one that is zero in theory."""
-        return self.trace.explain_missing(entry)
-
     def copies(self, entry: int) -> list[Entry]:
         """An entry and its twins in the other copies of its block, in the order they were made."""
         return self._twins[self.fold.leader(entry)]

@@ -98,7 +98,7 @@ class NodeStyle:
 
     def table(self, plan: Outline, box: Box) -> str:
         """The text of a box, one row a line, the gradient last."""
-        theme, times, size = self.theme, plan.times(box.stands_for), self.look.name
+        theme, times, size = self.theme, box.times, self.look.name
         ink, muted = (theme.dim, theme.dim) if box.dimmed else (theme.ink, theme.muted)
         name, made = labels.heading(box)
         size -= 2 * (box.kind in ("parameter", "constant"))  # the flow is of values

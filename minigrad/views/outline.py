@@ -28,7 +28,7 @@ class Box:
     label: str
     scope: str  # the cluster it stands in
     entries: list[Entry]
-    stands_for: str = ""  # the scope it replaces, if it is one
+    times: int = 1  # how often the scope that it replaces repeats
 
     @property
     def one(self) -> Entry:
@@ -78,14 +78,6 @@ class Outline:
         drawn = {line.source for line in self.lines if line.sent}
         candidates = [b for b in self.boxes if b in drawn and b.kind not in ("scope", "outside")]
         return [b for b in candidates if any(len(self.model.terms(e)) > 1 for e in b.entries)]
-
-    def called(self, scope: str) -> str:
-        """What the cluster of a scope is labelled."""
-        return self.model.fold.names.get(scope, parts(scope)[-1])
-
-    def times(self, scope: str) -> int:
-        """How often a scope repeats, where it is folded."""
-        return self.model.fold.times.get(scope, 1)
 
 
 def outline(
@@ -176,8 +168,9 @@ class _Boxes:
         names = parts(scope)
         if inside and self.depth is not None and len(names) > self.depth:
             path, around = ("/".join(names[: self.depth + k]) for k in (1, 0))
-            label = self.model.fold.names.get(path, names[self.depth])
-            key, box = path, Box(f"s{lead.id}", "scope", label, around, [], path)
+            fold = self.model.fold
+            label, times = fold.names.get(path, names[self.depth]), fold.times.get(path, 1)
+            key, box = path, Box(f"s{lead.id}", "scope", label, around, [], times)
         else:
             kind = "loss" if lead.id in self.trace.roots else lead.kind
             kind, scope = (kind, scope) if inside else ("outside", "")

@@ -43,19 +43,16 @@ def bundled() -> str | None:
     return next((f for f in found if os.access(f, os.X_OK)), shutil.which("graphviz-pure"))
 
 
-def programs(format: str) -> list[str]:
-    """Programs that can make this format, the preferred one first.
-
-    Raises: MissingDependencyError if there is none.
-    """
-    ours, system = bundled(), shutil.which("dot")
-    found = [p for p in (ours if format != "pdf" else None, system) if p is not None]
-    if not found and ours is not None:
+def program(format: str) -> str:
+    """The program that makes this format. Raises: MissingDependencyError if there is none."""
+    ours = bundled()
+    found = (ours if format != "pdf" else None) or shutil.which("dot")
+    if found is None and ours is not None:
         raise MissingDependencyError(
             "draw: graphviz-pure does not make PDF; install a system Graphviz (its `dot` on the "
             "PATH), or draw an .svg and print that"
         )
-    if not found:
+    if found is None:
         raise MissingDependencyError(f"draw: no renderer for DOT found: {INSTALL}, or draw to .dot")
     return found
 
@@ -65,15 +62,15 @@ def render(text: str, format: str) -> bytes:
 
     Raises: MissingDependencyError without a renderer; MinigradError if it fails.
     """
-    program = programs(format)[0]
+    renderer = program(format)
     dots = [f"-Gdpi={RESOLUTION}"] if format == "png" else []
     done = subprocess.run(
-        [program, "-Kdot", f"-T{format}", *dots],
+        [renderer, "-Kdot", f"-T{format}", *dots],
         input=text.encode(),
         capture_output=True,
         check=False,
     )
     if done.returncode or not done.stdout:
         said = done.stderr.decode(errors="replace").strip()
-        raise MinigradError(f"draw: {program} failed with status {done.returncode}: {said}")
+        raise MinigradError(f"draw: {renderer} failed with status {done.returncode}: {said}")
     return done.stdout

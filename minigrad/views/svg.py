@@ -36,8 +36,9 @@ def accessible(svg: str, dot: Dot, *, follow: bool, zoom: bool = False) -> str:
     prefix = "mg" + sha256(dot.text.encode()).hexdigest()[:10]
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<!--.*?-->\n?", "", svg, flags=re.DOTALL)
-    svg = _GROUP.sub(lambda m: m[1] + _title(m[2], dot), svg)
-    svg = _TAG.sub(lambda m: _own(m[0], prefix), _raised(svg))
+    titles = {id: f"<title>{escape(title)}</title>\n" for id, title in dot.titles.items()}
+    svg = _GROUP.sub(lambda m: m[1] + titles.get(m[2], ""), svg)
+    svg = _TAG.sub(lambda m: m[0].replace(' id="', f' id="{prefix}-'), _raised(svg))
     head = f'<title id="{prefix}-title">Computation graph</title>\n'
     head += f'<desc id="{prefix}-desc">{escape(dot.summary)}</desc>\n'
     style = f"#{prefix} text{{font-family:{_FAMILY}}}{_dark(prefix) if follow else ''}"
@@ -62,14 +63,6 @@ def _raised(svg: str) -> str:
     svg = _SCOPE.sub(lift, svg)
     end = svg.rindex("</g>")  # of the whole graph
     return f"{svg[:end]}{''.join(f'{name}{chr(10)}' for name in names)}{svg[end:]}"
-
-
-def _title(id: str, dot: Dot) -> str:
-    return f"<title>{escape(dot.titles[id])}</title>\n" if id in dot.titles else ""
-
-
-def _own(tag: str, prefix: str) -> str:
-    return re.sub(r' id="([^"]*)"', rf' id="{prefix}-\1"', tag)
 
 
 def _dark(prefix: str) -> str:

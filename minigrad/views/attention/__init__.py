@@ -20,15 +20,6 @@ from .patterns import looks_at, patterns
 from .record import Attentions, attentions, read_attention
 
 __all__ = [
-    "Attentions",
-    "attention_distance",
-    "attentions",
-    "entropy",
-    "gradient_times_attention",
-    "head_agreement",
-    "looks_at",
-    "patterns",
-    "read_attention",
-    "rollout",
-    "sparsity",
-]
+    "Attentions", "attention_distance", "attentions", "entropy", "gradient_times_attention",
+    "head_agreement", "looks_at", "patterns", "read_attention", "rollout", "sparsity",
+]  # fmt: skip

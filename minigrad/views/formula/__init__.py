@@ -25,14 +25,5 @@ from .tree import Node, definitions, slots
 from .write import latex, plain, text
 
 __all__ = [
-    "Node",
-    "definitions",
-    "fill",
-    "latex",
-    "mathml",
-    "number",
-    "parse",
-    "plain",
-    "slots",
-    "text",
-]
+    "Node", "definitions", "fill", "latex", "mathml", "number", "parse", "plain", "slots", "text",
+]  # fmt: skip
