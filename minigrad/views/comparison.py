@@ -10,6 +10,7 @@ from typing import Any
 
 from ..recording.record import Edge, Entry
 from ..recording.trace import Trace
+from .colors import Scale
 from .plain import one_line, sized
 from .terminal import Column, bar, finished, grid, only_ascii, wide
 
@@ -51,13 +52,12 @@ class Comparison:
         pairs = [(e, twins[key]) for e, key in _keyed(here) if key in twins]
         self.here, self.there = here, there
         self.twin = {e.id: twin for e, twin in pairs}
-        self.rows: list[Row] = []
-        self._rows: dict[int, Row] = {}
-        for e, twin in pairs:
-            if e.gradient_rms is not None and twin.gradient_rms is not None:
-                row = Row(e.path, e.op or e.kind, e.gradient_rms, twin.gradient_rms)
-                self._rows[e.id] = row
-                self.rows.append(row)
+        self._rows = {
+            e.id: Row(e.path, e.op or e.kind, e.gradient_rms, twin.gradient_rms)
+            for e, twin in pairs
+            if e.gradient_rms is not None and twin.gradient_rms is not None
+        }
+        self.rows = [*self._rows.values()]
         matched = {twin.id for twin in self.twin.values()}
         self.only_here = [e.path for e in here.entries if e.id not in self.twin]
         self.only_there = [e.path for e in there.entries if e.id not in matched]
@@ -89,8 +89,6 @@ class Comparison:
         return f"{len(self.rows)} gradients there over here, {where}{rest}"
 
     def table(self, width: int | None = None, *, ascii: bool | None = None) -> str:
-        from .colors import Scale
-
         plainly, scale = only_ascii(ascii), Scale.either_way(r.ratio for r in self.rows)
         rows = []
         for r in self.rows:

@@ -15,6 +15,8 @@ from .formula import plain
 __all__ = ["node_to_dict", "number", "trace_to_dict"]
 
 VERSION = 1
+PLAIN = "id kind op name path scope dtype place flops saved_bytes".split()
+CHECK = "scope number title forward symbol formula".split()
 
 
 def trace_to_dict(trace: Trace, times: bool = False) -> dict[str, Any]:
@@ -44,20 +46,10 @@ def trace_to_dict(trace: Trace, times: bool = False) -> dict[str, Any]:
 
 def node_to_dict(trace: Trace, entry: Entry, times: bool = False) -> dict[str, Any]:
     """One entry as plain data."""
-    node = {
-        "id": entry.id,
-        "kind": entry.kind,
-        "op": entry.op,
-        "name": entry.name,
-        "path": entry.path,
-        "scope": entry.scope,
+    node = {name: getattr(entry, name) for name in PLAIN} | {
         "shape": list(entry.shape),
-        "dtype": entry.dtype,
         "settings": dict(entry.settings),
-        "place": entry.place,
-        "flops": entry.flops,
         "saved": [{"name": name, "node": source} for name, source in entry.saved],
-        "saved_bytes": entry.saved_bytes,
         "needs_gradient": entry.needs,
         "value": _measured(entry.value_facts, entry.value_rms),
         "gradient": _measured(entry.gradient_facts, entry.gradient_rms),
@@ -66,10 +58,8 @@ def node_to_dict(trace: Trace, entry: Entry, times: bool = False) -> dict[str, A
         "reach": number(entry.reach),
         "check": None if entry.check is None else _step_check(entry.check),
     }
-    if times:
-        node["seconds"] = entry.seconds
-        node["backward_seconds"] = entry.backward_seconds
-    return node
+    spent = {"seconds": entry.seconds, "backward_seconds": entry.backward_seconds}
+    return node | (spent if times else {})
 
 
 def _step_check(check: StepCheck) -> dict[str, Any]:
@@ -83,24 +73,14 @@ def _step_check(check: StepCheck) -> dict[str, Any]:
 
 
 def _edge(edge: Edge) -> dict[str, Any]:
-    return {
-        "source": edge.source,
-        "target": edge.target,
-        "input": edge.input,
-        "contribution_rms": number(edge.contribution_rms),
-    }
+    ends = {"source": edge.source, "target": edge.target, "input": edge.input}
+    return ends | {"contribution_rms": number(edge.contribution_rms)}
 
 
 def _check(check: Check) -> dict[str, Any]:
     difference = check.difference
-    return {
-        "scope": check.scope,
-        "number": check.number,
-        "title": check.title,
-        "forward": check.forward,
+    return {name: getattr(check, name) for name in CHECK} | {
         "forward_text": plain(check.forward),
-        "symbol": check.symbol,
-        "formula": check.formula,
         "formula_text": plain(check.formula),
         "shape": list(check.shape),
         "rms": number(check.rms),

@@ -16,6 +16,8 @@ from .verdict import by_derivative, by_hand
 
 __all__ = ["checks_table", "trace_table"]
 
+# of what was measured, and was not: its colour, and its mark, the second in ASCII
+MARKS = {None: ("dim", "–", "-"), True: ("good", "✓", "ok"), False: ("alarm", "✗", "WRONG")}
 SCALE = Column("smallest to largest", drop=3)
 FORWARD = (
     Column("#", right=True),
@@ -140,34 +142,26 @@ class _Rows:
     def backward(self, number: int, entry: Entry) -> list[str]:
         targets = [e for e in self.trace.into(entry) if e.contribution is not None]
         names = dict.fromkeys(one_line(self.trace[e.source].label) for e in targets)
+        gain = self.model.gain(entry)
+        mark = (">" if self.ascii else "▸") if entry.id in self.on_path else ""
         return [
             str(number),
             one_line(entry.path),
             entry.op or "",
             ", ".join(names),
             shaped(entry.shape),
-            *self.gradient(entry, self.gain(entry)),
-        ]
-
-    def gain(self, entry: Entry) -> list[str]:
-        """How much larger than what came to it is the most that a step sends on; on the worst path
-        with a mark."""
-        found = self.model.gain(entry)
-        mark = (">" if self.ascii else "▸") if entry.id in self.on_path else ""
-        return [f"{mark}×{sized(found)}" if found is not None else ""]
-
-    def leaf(self, entry: Entry) -> list[str]:
-        return [
-            one_line(entry.path),
-            entry.kind,
-            shaped(entry.shape),
-            counted(entry.size),
+            sized(entry.gradient_rms),
+            f"{mark}×{sized(gain)}" if gain is not None else "",
             *self.gradient(entry),
         ]
 
-    def gradient(self, entry: Entry, between: list[str] | None = None) -> list[str]:
-        """Size, bar and state of an entry's gradient."""
-        size, state, check = entry.gradient_rms, entry.state, entry.check
+    def leaf(self, entry: Entry) -> list[str]:
+        facts = [one_line(entry.path), entry.kind, shaped(entry.shape), counted(entry.size)]
+        return [*facts, sized(entry.gradient_rms), *self.gradient(entry)]
+
+    def gradient(self, entry: Entry) -> list[str]:
+        """Bar and state of an entry's gradient."""
+        state, check = entry.state, entry.check
         glyph, plainer, meaning = STATES[state]
         said = f"{plainer if self.ascii else glyph} {meaning}"
         if state == "none":
@@ -176,8 +170,7 @@ class _Rows:
             off = f"{check.difference:.0e}"
             said += f" ✓ {off}" if check.ok else f" for {check.input}, {off} off"
         kind = {"ok": "", "none": "dim", "cancels": ""}.get(state, "alarm")
-        cells = [sized(size), *(between or []), bar(size, self.ascii, self.model.scale)]
-        return [*cells, self.paint(kind, said)]
+        return [bar(entry.gradient_rms, self.ascii, self.model.scale), self.paint(kind, said)]
 
 
 # ---------------------------------------------------------------- hand-derived steps
@@ -225,17 +218,8 @@ def _step_rows(step: list[Check], ascii: bool, paint: Paint) -> list[list[str]]:
 
 
 def _check_cells(check: Check, ascii: bool, paint: Paint) -> list[str]:
-    measured = check.difference is not None
-    mark = "–" if check.difference is None else "✓" if check.difference.ok else "✗"
-    if ascii:
-        mark = {"–": "-", "✓": "ok", "✗": "WRONG"}[mark]
-    kind = (
-        "dim" if not measured else "good" if check.difference and check.difference.ok else "alarm"
-    )
-    return [
-        check.symbol,
-        shaped(check.shape),
-        sized(check.rms),
-        f"{check.difference.relative:.1e}" if check.difference else "",
-        paint(kind, mark),
-    ]
+    difference = check.difference
+    kind, *marks = MARKS[difference.ok if difference else None]
+    off = f"{difference.relative:.1e}" if difference else ""
+    mark = paint(kind, marks[ascii])
+    return [check.symbol, shaped(check.shape), sized(check.rms), off, mark]
