@@ -12,7 +12,7 @@ from ...engine.errors import ArgumentError
 from ...recording.diagnose import Findings, diagnose
 from ...recording.flow import FlowRecord, Row
 from ..colors import AUTO, BINS, DARK, FIXED, SCALES, THEMES, Scale, Theme, ink_on
-from ..files import one_of, write
+from ..files import filled, one_of, write
 from ..legend import power
 from ..plain import one_line, sized
 from .table import NOTES, summary
@@ -20,6 +20,17 @@ from .table import NOTES, summary
 __all__ = ["draw_flow", "flow_svg"]
 
 LEFT, PLOT, RIGHT, CELL, LOSS, TOP = 250, 620, 90, 14, 110, 44
+SVG = """\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {{width}} {{height}}" width="{{width}}" \
+height="{{height}}" role="img" aria-labelledby="flow-title flow-desc" \
+font-family="Helvetica,Arial,sans-serif" font-size="10">
+<title id="flow-title">The gradient over training</title>
+<desc id="flow-desc">{{description}}</desc>
+<style>{{style}}</style>
+<rect class="paper" width="{{width}}" height="{{height}}"/>
+{{body}}
+</svg>
+"""
 NAME, MOST_ROWS, MOST_STEPS = 38, 90, 155  # characters of a name; rows, and columns of 4 pixels
 
 
@@ -53,24 +64,15 @@ class _Picture:
 
     def svg(self, theme: Theme, follow: bool) -> str:
         lines = [*self._head(), *self._loss(), *self._cells(), *self._steps(), *self._marks()]
-        lines += self._legend(self.bottom + 34)
         said = list(self._findings(self.bottom + 82))
-        width, height = LEFT + PLOT + RIGHT, self.bottom + 90 + 15 * len(said)
-        return "\n".join(
-            [
-                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-                f'width="{width}" height="{height}" role="img" '
-                'aria-labelledby="flow-title flow-desc" '
-                'font-family="Helvetica,Arial,sans-serif" font-size="10">',
-                '<title id="flow-title">The gradient over training</title>',
-                f'<desc id="flow-desc">{escape(self._description())}</desc>',
-                f"<style>{_style(theme, follow)}</style>",
-                f'<rect class="paper" width="{width}" height="{height}"/>',
-                *lines,
-                *said,
-                "</svg>\n",
-            ]
-        )
+        parts = {
+            "width": str(LEFT + PLOT + RIGHT),
+            "height": str(self.bottom + 90 + 15 * len(said)),
+            "description": escape(self._description()),
+            "style": _style(theme, follow),
+            "body": "\n".join([*lines, *self._legend(self.bottom + 34), *said]),
+        }
+        return filled(SVG, parts)
 
     def _description(self) -> str:
         said = "; ".join(f"{f.kind} from step {f.step}" for f in self.findings)
@@ -98,14 +100,12 @@ class _Picture:
             for value, at in ((max(numbers), TOP + 8), (min(numbers), TOP + LOSS)):
                 yield text(LEFT - 8, at + 3, "muted", sized(value), anchor="end")
             yield f'<path class="axis" d="M{LEFT} {TOP + 8}V{TOP + LOSS}H{LEFT + PLOT}"/>'
-        every = max(1, len(points) // PLOT)
-        spots = [
-            (
-                self.x(step),
-                TOP + LOSS - (LOSS - 8) * ((log10(x) if logs else x) - low) / (high - low or 1),
-            )
-            for step, x in points[::every]
-        ]
+
+        def height(x: float) -> float:
+            part = ((log10(x) if logs else x) - low) / (high - low or 1)
+            return TOP + LOSS - (LOSS - 8) * part
+
+        spots = [(self.x(step), height(x)) for step, x in points[:: max(1, len(points) // PLOT)]]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
         title = f"<title>{escape(one_line(name))}</title>"
         yield f'<polyline class="curve curve{i}" points="{line}">{title}</polyline>'
@@ -130,9 +130,8 @@ class _Picture:
             yield f"<g><title>{escape(self._told(row))}</title>"
             name = one_line(row.path)
             name = name if len(name) <= NAME else "…" + name[1 - NAME :]
-            yield text(
-                LEFT - 8, y + 10, "ink" if row.kind == "weight" else "muted", name, anchor="end"
-            )
+            kind = "ink" if row.kind == "weight" else "muted"
+            yield text(LEFT - 8, y + 10, kind, name, anchor="end")
             bins = [self._bin(s.rows.get(row.path, {}).get("gradient")) for s in self.samples]
             start = 0
             for bin, run in groupby(bins):
@@ -146,9 +145,8 @@ class _Picture:
     def _bin(self, size: float | None) -> str:
         if size is None:
             return "none"
-        return (
-            "alarm" if not isfinite(size) else "zero" if size == 0 else f"b{self.scale.bin(size)}"
-        )
+        kind = f"b{self.scale.bin(size)}" if size else "zero"
+        return kind if isfinite(size) else "alarm"
 
     def _note(self, row: Row) -> str:
         return next((s.notes[row.path] for s in self.samples if row.path in s.notes), "")
@@ -181,9 +179,8 @@ class _Picture:
             said = escape(one_line(str(finding)))
             x = self.x(finding.step) + min(7, self.width / 2)
             yield f'<g class="mark"><title>{said}</title><circle cx="{x:.1f}" cy="{y}" r="6.5"/>'
-            yield (
-                text(x, y + 3.2, "on-mark", str(i), anchor="middle", size=9, weight="bold") + "</g>"
-            )
+            yield text(x, y + 3.2, "on-mark", str(i), anchor="middle", size=9, weight="bold")
+            yield "</g>"
 
     def _legend(self, y: int) -> Iterator[str]:
         bounds = self.scale.bounds

@@ -61,6 +61,10 @@ def summary(flow: FlowRecord) -> str:
 
 
 def _cells(flow: FlowRecord, row: Row, ascii: bool, paint: Paint) -> list[str]:
+    def middle(figure: str, text: Any) -> str:
+        found = [x for _, x in flow.series(row.path, figure)]
+        return text(median(found)) if found else ""
+
     latest = next((s.rows[row.path] for s in reversed(flow.samples) if row.path in s.rows), {})
     gradients: list[float | None] = [x for _, x in flow.series(row.path, "gradient")] or [None]
     note = next((s.notes[row.path] for s in reversed(flow.samples) if row.path in s.notes), "")
@@ -68,17 +72,10 @@ def _cells(flow: FlowRecord, row: Row, ascii: bool, paint: Paint) -> list[str]:
     return [
         one_line(row.path),
         shaped(row.shape),
-        sized(latest.get("value")),
-        sized(gradients[0]),
-        sized(gradients[-1]),
+        *map(sized, (latest.get("value"), gradients[0], gradients[-1])),
         bar(gradients[-1], ascii),
-        _middle(flow, row, "ratio", sized),
-        _middle(flow, row, "cosine", "{:.2f}".format),
-        _middle(flow, row, "flat", "{:.0%}".format),
+        middle("ratio", sized),
+        middle("cosine", "{:.2f}".format),
+        middle("flat", "{:.0%}".format),
         paint("dim" if note in ("cancels", "frozen") else "alarm", NOTES.get(note, note) or dead),
     ]
-
-
-def _middle(flow: FlowRecord, row: Row, figure: str, text: Any) -> str:
-    found = [x for _, x in flow.series(row.path, figure)]
-    return text(median(found)) if found else ""
