@@ -201,7 +201,7 @@ class Op:
         return self.name  # copied and pickled by name, as functions are
 
     def __repr__(self) -> str:
-        return f"<op {self.name}({', '.join(self.signature.parameters)})>"
+        return f"<op {self._called}>"
 
     def __get__(self, instance: Any, owner: type) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -241,22 +241,25 @@ class Op:
 
         Raises: DTypeError for what is none, or is another library's.
         """
-        called = f"{self.name}({', '.join(self.signature.parameters)})"
         listed = value.__class__ in (list, tuple)
-        for entry in _entries(value) if listed else (value,):
+        for entry in entries_of(value) if listed else (value,):
             if is_foreign(entry):
                 kind = f"{type(entry).__module__}.{type(entry).__name__}"
                 raise DTypeError(
-                    f"{called}: got a {kind}, through which no gradient would flow; "
+                    f"{self._called}: got a {kind}, through which no gradient would flow; "
                     "write mg.tensor(x), which copies it"
                 )
-        if listed and any(hasattr(entry, "__apply__") for entry in _entries(value)):
+        if listed and any(hasattr(entry, "__apply__") for entry in entries_of(value)):
             parts = [self.array(x) if x.__class__ in (list, tuple) else x for x in value]
             return registry["stack"](parts)
         try:
             return np.asarray(value)
         except (ValueError, TypeError) as error:
-            raise DTypeError(f"{called}: not an array of numbers: {error}") from None
+            raise DTypeError(f"{self._called}: not an array of numbers: {error}") from None
+
+    @property
+    def _called(self) -> str:
+        return f"{self.name}({', '.join(self.signature.parameters)})"
 
     def vjp(self, *inputs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Declare the backward rule of one input, or of several at once, which gives a tuple."""
@@ -334,7 +337,7 @@ class Op:
             kind = ShapeError
         if isinstance(error, MinigradError):
             kind = type(error)
-        lines = [f"{self.name}({', '.join(self.signature.parameters)}): {broken or error}"]
+        lines = [f"{self._called}: {broken or error}"]
         names = (
             [f"{self.inputs[0]}[{i}]" for i in range(len(inputs))] if self.variadic else self.inputs
         )
@@ -387,17 +390,18 @@ def make_plan(op: Op, key: int, overlay: Any) -> Plan:
 
 def is_foreign(value: Any) -> bool:
     """Whether this is an array of another library, such as PyTorch's or JAX's."""
-    known = isinstance(value, np.ndarray) or hasattr(value, "__apply__")
-    return not known and hasattr(value, "__dlpack__")
+    if not hasattr(value, "__dlpack__"):
+        return False
+    return not isinstance(value, np.ndarray) and not hasattr(value, "__apply__")
 
 
-def _entries(value: Any) -> Iterator[Any]:
+def entries_of(value: Any) -> Iterator[Any]:
     """What nested lists hold."""
     if value.__class__ not in (list, tuple):
         yield value
         return
     for entry in value:
-        yield from _entries(entry)
+        yield from entries_of(entry)
 
 
 _PLAIN = {np.ndarray, float, int, bool, str, tuple, slice, type(None)}

@@ -20,7 +20,7 @@ import numpy as np
 from .context import current, tell
 from .errors import ArgumentError, DTypeError, GradientError, ShapeError
 from .graph import KEEP, Breaker, Handle, Node, backpropagate
-from .op import EXPLAINED, Op, is_foreign
+from .op import EXPLAINED, Op, entries_of, is_foreign
 from .writes import OUR_PACKAGES, DataView, caller, next_number, writes
 
 __all__ = ["Tensor", "seed_of", "tensor"]
@@ -463,8 +463,9 @@ def tensor(data: Any, requires_grad: bool | str = False, name: str | None = None
     if isinstance(data, Tensor):
         data = data._data
     typed = isinstance(data, np.ndarray | np.generic) or is_foreign(data)
-    if _first(data) is not data and is_foreign(_first(data)):
-        kind = type(_first(data)).__name__
+    first = next(entries_of(data), None)
+    if first is not data and is_foreign(first):
+        kind = type(first).__name__
         raise DTypeError(f"tensor(data): a list of {kind}s; write mg.stack([mg.tensor(x) for …])")
     try:
         data = np.from_dlpack(data) if is_foreign(data) else data
@@ -486,13 +487,6 @@ def tensor(data: Any, requires_grad: bool | str = False, name: str | None = None
     made.name = name
     tell("made", made, data)
     return made
-
-
-def _first(data: Any) -> Any:
-    """The first entry of nested lists."""
-    while data.__class__ in (list, tuple) and data:
-        data = data[0]
-    return data
 
 
 def seed_of(call: str, output: Tensor, gradient: Any) -> Any:
