@@ -12,8 +12,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 BESIDE = ["functional", "check", "anomaly", "optim", "data", "saving", "best", "without_fast"]
 LATER = (
-    "__init__ recurrent hand_derived_recurrent initialisers losses quantized convolution "
-    "pretrained generation parallel"
+    "__init__ recurrent hand_derived_recurrent initialisers losses quantized low_rank convolution "
+    "pretrained torch_names generation parallel"
 ).split()
 """Layers beyond attention, and the list of all names."""
 INSIDE = [f"minigrad/recording/{name}" for name in ("attribution", "gradients", "patching")]
@@ -29,9 +29,9 @@ class Room(NamedTuple):
 
 
 ROOMS = {
-    "engine": Room(["minigrad/engine"], [], 2030, 1450),
+    "engine": Room(["minigrad/engine"], [], 2110, 1450),
     "ops": Room(["minigrad/ops"], [], 5350, 2800),
-    "beside them": Room([f"minigrad/{name}" for name in BESIDE], [], 2300, 1500),
+    "beside them": Room([f"minigrad/{name}" for name in BESIDE], [], 2360, 1500),
     "recording": Room(["minigrad/recording"], INSIDE, 2915, 1300),
     "looking inside": Room([*INSIDE, "minigrad/interventions", "minigrad/paths"], [], 800, 700),
     "views": Room(["minigrad/views", "minigrad/tracing", "minigrad/watching"], [], 7870, 4200),
@@ -40,8 +40,8 @@ ROOMS = {
     "distributed": Room(["minigrad/distributed"], [], 947, 700),
     "onnx": Room(["minigrad/onnx"], [], 2_860, 900),
     "cli": Room(["minigrad/cli", "minigrad/__main__"], [], 2160, 1000),
-    "layers, attention": Room(["layers"], [f"layers/{name}" for name in LATER], 5505, 4600),
-    "layers": Room(["layers"], [], 9370, 6500),
+    "layers, attention": Room(["layers"], [f"layers/{name}" for name in LATER], 5530, 4600),
+    "layers": Room(["layers"], [], 9910, 6500),
     "tests": Room(["tests"], [], 25_600, 18_000),
 }
 
