@@ -143,6 +143,7 @@ class Trace(recording.Trace):
 
     def __dir__(self) -> list[str]:
         heard = {*vars(Listener), "into", "uses", "call_of", "inputs_of", "checked", "keep"}
+        heard |= {"replaced", "resumed"}
         return sorted({name for name in super().__dir__() if name[0] != "_"} - heard)
 
     def derivation(self, path: str | Path) -> Path:
