@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -59,6 +60,7 @@ class _ByPath(Listener):
         self._unused: dict[int, tuple[Tensor, Context, Op]] = {}  # and alive, so that no id returns
         self._counts: Counter[str] = Counter()  # of paths that were met
         self._leaves: set[str] = set()
+        self._passed: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # and do not match
         self._others: dict[str, str] = {}  # paths of this run, and what their ops hide
         self._last: Context | None = None  # the call in which one was met
         self._listening = listen(self)
@@ -105,6 +107,17 @@ class _ByPath(Listener):
             self._counts[path] += 1
         else:
             self._others[path] = op.hides
+            self._passed[id(tensor)] = tensor
+
+    def named(self, tensor: Tensor) -> None:
+        """Raise ArgumentError for a name of this path that comes after the tensor was used."""
+        if self._passed.get(id(tensor)) is tensor:
+            path = tensor.path if tensor.node is not None else _path(current().scope, tensor.path)
+            if matches(self.path, path):
+                raise ArgumentError(
+                    f"{self.said}: {path} was used before it got this name; "
+                    "name it where it is made"
+                )
 
     def meet(self, tensor: Tensor, path: str, made: Context) -> None:
         raise NotImplementedError

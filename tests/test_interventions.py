@@ -309,6 +309,21 @@ def test_more_refusals():
         pass
 
 
+@pytest.mark.parametrize("around", [mg.enable_grad, mg.no_grad])
+def test_a_name_that_comes_after_the_first_use_is_an_error(around):
+    x = mg.tensor([1.0, 2.0], requires_grad=True)
+    late = pytest.raises(ArgumentError, match="m/h was used before it got this name")
+    with late, mg.ablate("h"), around(), mg.scope("m"):
+        h = x * x
+        mg.exp(h)
+        h.named("h")
+    with mg.ablate("h"), around(), mg.scope("m"):
+        h = (x * x).named("h")
+        y = mg.sum(h)
+        h.named("h")  # again
+    assert y.item() == 0
+
+
 @pytest.mark.needs_fast("tiles")
 def test_weights_that_tiles_never_hold_are_an_error_that_names_the_method():
     layer = MultiHeadAttention(6, 3, method="tiled", rng=0)

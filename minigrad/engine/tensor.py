@@ -230,6 +230,7 @@ class Tensor:
         self._name = name
         if self._node is not None:
             self._node.name = name
+        tell("named", self)
         return self
 
     @property
