@@ -159,16 +159,16 @@ class Replacement(_ByPath):
 
     def _refuse_second(self, path: str, made: Context) -> None:
         """Raise ArgumentError where a path that is no pattern means two tensors."""
-        if is_pattern(self.path) or self.which is not None:
-            return
         while made.outer is not None and made.outer.scope == made.scope:
             made = made.outer
+        if is_pattern(self.path):
+            return
         if self._counts and path not in self._counts:
             raise ArgumentError(
                 f"{self.said}: the run has {next(iter(self._counts))} and {path}; write more of "
                 f"the path, or '*/{self.path}' for all of them"
             )
-        if made.scope and made is self._last:
+        if made.scope and made is self._last and self.which is None:
             raise ArgumentError(
                 f"{self.said}: two tensors of one call of {made.scope} have this path; "
                 "say which: call=0 is the first"
@@ -212,13 +212,11 @@ class Replacement(_ByPath):
         """The value as a Tensor of the dtype wanted; an array as a copy of its own."""
         given = value if isinstance(value, Tensor) else Tensor(np.array(value))
         shape, dtype = given.shape, given.dtype
-        fits = len(shape) <= part.ndim and all(
-            n in (1, m) for n, m in zip(shape[::-1], part.shape[::-1], strict=False)
-        )
-        if not fits:
-            raise ShapeError(
-                f"{self.said}: the value must broadcast to {part.shape}, got shape {shape}"
-            )
+        try:
+            np.broadcast_to(given._data, part.shape)
+        except ValueError:
+            said = f"{self.said}: the value must broadcast to {part.shape}, got shape {shape}"
+            raise ShapeError(said) from None
         if dtype.kind not in "biuf" + part.dtype.kind:
             raise DTypeError(f"{self.said}: a value of {dtype} cannot stand for {part.dtype}")
         return given if dtype == part.dtype else astype(given, part.dtype)

@@ -277,6 +277,7 @@ def test_a_function_may_only_look_on_and_hooks_of_the_model_see_what_was_put_in(
 REFUSED = {
     "no such path": (lambda: mg.ablate("blocks.1/attention/AA"), ArgumentError, "nearest: blocks"),
     "several": (lambda: mg.ablate("A"), ArgumentError, r"blocks.0/attention/A and .*'\*/A'"),
+    "several at a call": (lambda: mg.ablate("A", call=0), ArgumentError, r"'\*/A' for all"),
     "twice in a call": (lambda: mg.ablate("blocks.0/X"), ArgumentError, "call=0 is the first"),
     "call": (lambda: mg.ablate(A, call=3), ArgumentError, "was met 1 times"),
     "shape": (lambda: mg.replace(A, np.ones(7)), ShapeError, r"\(2, 3, 5, 5\), got shape \(7,\)"),

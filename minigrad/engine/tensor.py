@@ -351,12 +351,9 @@ class Tensor:
         """Be, in name and for all who hold it, what another op gave."""
         name, node = self.name, self._node
         self._data, self._node, self._needs = other._data, other._node, other._needs
-        if node is not None:
-            if self._node is not None:
-                self._node.hooks, node.hooks = node.hooks, None
-            node.name = None
-        if name is not None:
-            self.named(name)
+        if node is not None and self._node is not None:
+            self._node.hooks, node.hooks, node.name = node.hooks, None, None
+        self.name = name
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if self._node is not None or current().recording:
