@@ -33,7 +33,7 @@ ROOMS = {
     "ops": Room(["minigrad/ops"], [], 5350, 2800),
     "beside them": Room([f"minigrad/{name}" for name in BESIDE], [], 2360, 1500),
     "recording": Room(["minigrad/recording"], INSIDE, 2915, 1300),
-    "looking inside": Room([*INSIDE, "minigrad/interventions", "minigrad/paths"], [], 800, 700),
+    "looking inside": Room([*INSIDE, "minigrad/interventions", "minigrad/paths"], [], 810, 700),
     "views": Room(["minigrad/views", "minigrad/tracing", "minigrad/watching"], [], 7870, 4200),
     "fast, less compiler": Room(["minigrad/fast"], ["minigrad/fast/compiler"], 3120, 2000),
     "fast/compiler": Room(["minigrad/fast/compiler"], [], 4010, 2600),
