@@ -1,9 +1,4 @@
-"""What is asked of a checkpoint: a text, a loss and a target, checked before its weights are read.
-
-next-token   cross-entropy of each next token; or −log p of one token that is to come last
-masked       −log p of the tokens that stand at the masks
-similarity   1 − cos of the vectors of two sentences
-"""
+"""What is asked of a checkpoint: text, loss and target, checked before its weights are read."""
 
 from __future__ import annotations
 
@@ -16,8 +11,8 @@ from typing import Any
 import numpy as np
 
 import minigrad as mg
-from layers import load_pretrained, padding_mask
-from layers.pretrained import PretrainedLanguageModel
+from layers import load_pretrained
+from layers.pretrained import PretrainedLanguageModel, objectives
 from layers.pretrained.files import open_folder
 from layers.pretrained.loading import read_settings
 from layers.pretrained.models import tokenizer_of
@@ -202,41 +197,19 @@ class Question:
             if hasattr(part, "method"):
                 part.method = "exact"  # every step a node
         with mg.trace(check="ops") as trace:
-            loss, out = getattr(self, "_" + self.loss.replace("-", "_"))(model)
-            loss.named("loss").backward()
+            loss, out = self._ask(model)
+            loss.backward()
         return trace, out.numpy()
 
-    def _next_token(self, model: Any) -> tuple[Any, Any]:
+    def _ask(self, model: Any) -> tuple[Any, Any]:
+        """The loss, and the logits or vectors it came from."""
+        if self.loss == "similarity":
+            return objectives.similarity(model, self.ids, [*map(len, self.names)], self.pooled)
+        if self.loss == "masked":
+            return objectives.masked(model, self.ids, self.places, self.targets)
         if self.writes:
-            return self._written(model)
-        logits = model(self.ids)  # (1, n, n_tokens)
-        with mg.scope("loss"):
-            if self.targets:
-                return mg.cross_entropy(logits[:, -1], np.array(self.targets)), logits
-            return mg.cross_entropy(logits[:, :-1], self.ids[:, 1:]), logits
-
-    def _written(self, model: Any) -> tuple[Any, Any]:
-        logits = model(self.ids, np.array([[model.start, *self.targets[:-1]]]))  # (1, m, n_tokens)
-        with mg.scope("loss"):
-            wanted = self.targets or [int(logits.numpy()[0, -1].argmax())]
-            return mg.cross_entropy(logits, np.array([wanted])), logits
-
-    def _masked(self, model: Any) -> tuple[Any, Any]:
-        logits = model.logits(model(self.ids))  # (1, n, n_tokens)
-        with mg.scope("loss"):
-            seen = logits[0, np.array(self.places)]  # (masks, n_tokens)
-            return mg.cross_entropy(seen, np.array(self.targets or seen.numpy().argmax(-1))), logits
-
-    def _similarity(self, model: Any) -> tuple[Any, Any]:
-        lengths = [*map(len, self.names)]
-        if self.pooled:
-            s = model.sentence(self.ids, lengths)  # (2, d_model)
-        else:
-            X = model(self.ids, padding_mask(lengths, dtype=self.dtype))  # (2, n, d_model)
-            s = mg.stack([mg.mean(X[row, :n], axis=0) for row, n in enumerate(lengths)])
-        with mg.scope("loss"):
-            norms = mg.sqrt(mg.sum(s * s, axis=-1))
-            return 1 - (mg.sum(s[0] * s[1]) / (norms[0] * norms[1])).named("cosine"), s
+            return objectives.written(model, self.ids, self.targets)
+        return objectives.next_token(model, self.ids, *self.targets)
 
 
 def numbers(option: str, text: str | None, most: int, what: str) -> list[int]:

@@ -11,7 +11,7 @@ from ..views.model_tables import block_table, guess_table, head_list, quoted, to
 from ..views.plain import one_line
 from ..views.table import checks_table
 from ..views.terminal import Paint
-from ..views.verdict import by_derivative, by_hand
+from ..views.verdict import Verdict, by_derivative, by_hand
 from .checkpoint import Question
 from .explanation import Explanation
 
@@ -117,11 +117,8 @@ class CheckpointReport(Explanation):
         """All that was held against something, and the hand-derived steps of what is wrong."""
         wrong = {c.scope for c in self.checks.measured if c.difference and not c.difference.ok}
         shown = Checks(c for c in self.checks if everything or c.scope in wrong)
-        by_formula, agrees = by_hand(self.checks)
-        none = "no layer of it has hand-derived steps"
-        said = [by_derivative(self.checks), (by_formula or none, agrees)]
-        said += [] if isfinite(self.loss) else [(f"the loss is {self.loss}", False)]
-        lines = [
-            Paint()("good" if ok else "alarm", textwrap.fill(line, width)) for line, ok in said
-        ]
+        said = [by_derivative(self.checks)]
+        said += [by_hand(self.checks)] if wrong or not shown else []  # else the table's last line
+        said += [] if isfinite(self.loss) else [Verdict(f"the loss is {self.loss}", False)]
+        lines = [Paint()(one.paint, textwrap.fill(one.said, width)) for one in said]
         return [*([checks_table(shown, width, ascii=ascii)] if shown else []), "\n".join(lines)]

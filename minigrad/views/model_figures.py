@@ -116,11 +116,13 @@ def by_head(
     moved = {head.path: head.totals for head in found.heads}
     for one in attentions(trace):
         heads = shown(one.entry)
-        figures = {MOVES: [moved[one.path][heads]]} if heads and one.path in moved else {}
+        figures: dict[str, list[Any]] = {}
         for A, text, row in zip(one.A if heads else (), names, ids, strict=False):
             n = len(text)
             for kind, looks in looks_at(A[heads, :n, :n], row[:n]).items():
                 figures.setdefault(kind, []).append(looks)
+        if heads and one.path in moved:
+            figures[MOVES] = [moved[one.path][heads]]
         labels = [f"{block_number(one.path)}.{head}" for head in heads]
         for kind, some in figures.items():
             mean = np.mean(some, axis=0).tolist()

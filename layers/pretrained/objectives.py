@@ -1,0 +1,64 @@
+"""What a model can be asked of a text: a loss, and the logits or vectors that it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import minigrad as mg
+
+from ..mask import padding_mask
+
+__all__ = ["masked", "next_token", "similarity", "written"]
+
+
+def next_token(model: Any, tokens: Any, target: int | None = None) -> tuple[Any, Any]:
+    """Cross-entropy of each next token, or of the one that is to follow the last.
+
+    Shapes: tokens (B, n) → loss (), logits (B, n, n_tokens)
+    """
+    logits = model(tokens)
+    with mg.scope("loss"):
+        if target is None:
+            return mg.cross_entropy(logits[:, :-1], tokens[:, 1:]).named("loss"), logits
+        return mg.cross_entropy(logits[:, -1], np.full(len(tokens), target)).named("loss"), logits
+
+
+def written(model: Any, tokens: Any, targets: Sequence[int] = ()) -> tuple[Any, Any]:
+    """Cross-entropy of what a TextToText is to write, or of its own first guess.
+
+    Shapes: tokens (1, n), targets m → loss (), logits (1, m, n_tokens)
+    """
+    logits = model(tokens, np.array([[model.start, *targets[:-1]]]))
+    with mg.scope("loss"):
+        wanted = np.array([targets]) if targets else logits.numpy().argmax(-1)
+        return mg.cross_entropy(logits, wanted).named("loss"), logits
+
+
+def masked(
+    model: Any, tokens: Any, places: Sequence[int], targets: Sequence[int] = ()
+) -> tuple[Any, Any]:
+    """Cross-entropy of the tokens at some places, or of the model's own guesses there.
+
+    Shapes: tokens (1, n) → loss (), logits (1, n, n_tokens)
+    """
+    logits = model.logits(model(tokens))
+    with mg.scope("loss"):
+        seen = logits[0, np.array(places)]  # (places, n_tokens)
+        wanted = np.array(targets) if targets else seen.numpy().argmax(-1)
+        return mg.cross_entropy(seen, wanted).named("loss"), logits
+
+
+def similarity(model: Any, tokens: Any, lengths: Sequence[int], pooled: bool) -> tuple[Any, Any]:
+    """1 − cos of two texts' vectors, (2, d_model): the checkpoint's, or means of their tokens'."""
+    if pooled:
+        s = model.sentence(tokens, lengths)
+    else:
+        X = model(tokens, padding_mask(lengths, dtype=model.embedding.W.dtype))  # (2, n, d_model)
+        s = mg.stack([mg.mean(X[row, :n], axis=0) for row, n in enumerate(lengths)])
+    with mg.scope("loss"):
+        norms = mg.sqrt(mg.sum(s * s, axis=-1))
+        cosine = (mg.sum(s[0] * s[1]) / (norms[0] * norms[1])).named("cosine")
+        return (1 - cosine).named("loss"), s
