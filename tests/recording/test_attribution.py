@@ -43,6 +43,21 @@ def test_gradients_of_a_record_are_those_of_backward_to_the_last_bit(around):
         np.testing.assert_array_equal(found[e.id], e.gradient, err_msg=e.path)
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+def test_nothing_flows_where_the_run_cut_it_but_through_what_is_frozen_it_does(frozen, rng):
+    W, u = (mg.tensor(rng.normal(size=(3, 3)), requires_grad=not f) for f in (frozen, False))
+
+    def run():
+        h = (mg.tensor(np.eye(3)) @ W).named("h")
+        with mg.no_grad():
+            quiet = h * 5.0
+        return mg.sum((h * 2.0 + h.detach() * 3.0 + quiet) @ u)
+
+    t, y = traced(run)
+    shares = t.attribute(y, of=t.forward_steps[0]).positions
+    assert_allclose(shares, 2 * (W.numpy() @ u.numpy()).sum(axis=1))
+
+
 def test_shares_of_tokens_are_exact_contributions_where_the_model_is_linear(rng):
     W, head = (mg.tensor(rng.normal(size=s), requires_grad=True) for s in ((7, 5), (5,)))
     t, y = traced(lambda: mg.sum(mg.take(W, np.array([2, 0, 6]), axis=0) @ head))
