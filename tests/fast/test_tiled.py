@@ -369,32 +369,3 @@ def test_a_compiled_step_takes_the_form_that_auto_means(rng):
         assert_close(*found)
     assert not compiled.reasons
     assert "tiled_attention" in compiled.source
-
-
-@pytest.mark.parametrize("large", [False, True])
-def test_compiled_both_ways_go_in_tiles_and_blas_stays_out_of_the_threads_way(
-    rng, monkeypatch, large
-):
-    limited = []
-    kept = mg.compile.__globals__["_on_one_blas_thread"]
-    monkeypatch.setitem(
-        mg.compile.__globals__,
-        "_on_one_blas_thread",
-        lambda run: limited.append(run) or kept(run),
-    )
-    q, k, v = (mg.tensor(x, requires_grad=True) for x in draw(rng, (), 600, 600))
-
-    @mg.compile
-    def step():
-        out = mg.scaled_dot_product_attention(
-            q, k, v, is_causal=True, method="tiled", rule=Window(300)
-        )
-        out.sum().backward()
-        return out
-
-    with LIMITS.changed(threaded_work=1 if large else 1 << 60):
-        step()
-    assert not step.reasons
-    assert "tiled_attention_backward(" in step.source
-    assert "(600, 600)" not in step.source
-    assert bool(limited) == large

@@ -19,7 +19,7 @@ import pytest
 
 import minigrad as mg
 from layers import Linear, Module
-from minigrad.optim import SGD, Adam, clip_grad_norm
+from minigrad.optim import SGD, Adam, AdamW, clip_grad_norm
 from tests.compare import assert_same
 
 SIZE = 5
@@ -611,7 +611,9 @@ def test_a_step_that_was_not_called_says_so():
 
 
 @pytest.mark.parametrize(
-    "kind", [SGD, partial(SGD, momentum=0.9), Adam], ids=["sgd", "momentum", "adam"]
+    "kind",
+    [SGD, partial(SGD, momentum=0.9, nesterov=True, weight_decay=0.01), Adam, AdamW],
+    ids=["sgd", "nesterov", "adam", "adamw"],
 )
 def test_an_audited_call_moves_the_weights_once(kind):
     ones, others = leaf(0), leaf(0)
