@@ -15,6 +15,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ...engine.op import registry
+from ..limits import LIMITS
 from ..threads import one_threaded_blas
 from .labels import Labels, labels_of
 from .parts import THREADS
@@ -22,13 +23,9 @@ from .program import EFFECTS, Program, Step, Value, nbytes, root
 
 __all__ = ["Partition", "find_partition", "has_threads"]
 
-PHASE = 120e-6  # seconds to start and end the parts
 CALL = 1e-6  # seconds that Python takes for a step
-TURN = 15e-6  # and at least for one that runs in parts: there each waits for the other to let go
 CACHED = 0.5  # of the time that what stays in cache takes
 CACHE = 1 << 20  # bytes of cache of one core
-WORTH = 1e-3  # seconds from which a program is looked at
-ENOUGH = 0.95  # of the time it may take then
 LAST = 1 << 20  # the phase after which effects come
 WORTH_CUTTING = 50e-6  # seconds from which a product of whole values runs in parts
 SEEDS = 6  # inputs whose rows are tried
@@ -38,11 +35,13 @@ def find_partition(program: Program) -> Partition | None:
     """The partition that saves most, or None if none saves enough."""
     threads = 1 if has_threads(program) else THREADS
     plain = sum(_seconds(step, threads) + CALL for step in program.steps)
-    if plain < WORTH or program.once or _stays_whole(program) or blas_threads() < THREADS:
+    if plain < LIMITS.split_seconds or blas_threads() < THREADS:
+        return None
+    if program.once or _stays_whole(program):
         return None
     labels = {id(step): labels_of(step) for step in program.steps}
     found = [Partition(program, labels, value, axis) for value, axis in _seeds(program)]
-    found = [way for way in found if way.phases and way.seconds() < ENOUGH * plain]
+    found = [way for way in found if way.phases and way.seconds() < LIMITS.split_share * plain]
     return min(found, key=Partition.seconds, default=None)
 
 
@@ -142,12 +141,13 @@ class Partition:
 
     def seconds(self) -> float:
         """A rough time for the program, cut so."""
-        total, longest = self.phases * PHASE, -(-self.units // THREADS) / self.units
+        total, longest = self.phases * LIMITS.phase_seconds, -(-self.units // THREADS) / self.units
         for step in self.program.steps:
             seconds = _seconds(step, 1)
             if step.outs and step.kind != "matmul" and id(root(step.out)) in self.local:
                 seconds *= CACHED
-            total += max(seconds * longest, TURN) if self.phase(step) else seconds + CALL
+            in_parts = max(seconds * longest, LIMITS.turn_seconds)
+            total += in_parts if self.phase(step) else seconds + CALL
         return total
 
     # ------------------------------------------------------------------ when a step runs

@@ -11,11 +11,9 @@ import numpy as np
 from ..memory import empty
 from ..threads import Scratch, run
 
-__all__ = ["LARGE", "THREADS", "Parts"]
+__all__ = ["THREADS", "Parts"]
 
 THREADS = 2
-
-LARGE = 1 << 15  # bytes from which an array that is handed out is asked of fast/memory.py
 
 
 def _fresh(_: int, shape: tuple[int, ...], dtype: Any) -> Any:

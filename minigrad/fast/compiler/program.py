@@ -15,7 +15,6 @@ import numpy as np
 
 __all__ = [
     "EFFECTS",
-    "SMALL",
     "SMALL_BYTES",
     "Known",
     "Program",
@@ -36,7 +35,6 @@ __all__ = [
 
 EFFECTS = ("grad", "clear", "assign", "update")  # kinds of steps that write what is outside
 SMALL_BYTES = 1 << 13  # of arrays that are compared by what they hold
-SMALL = 1024  # entries up to which a call costs more than what it computes
 
 
 class Value:

@@ -11,17 +11,16 @@ from math import prod
 from typing import Any
 
 from ...engine.graph import SourceLocation
+from ..limits import LIMITS
 from ..scatter import add_rows, names_rows
 from .effects import write_effect, write_result
 from .names import comment
 from .partition import Partition
-from .parts import LARGE, Parts
-from .program import SMALL, Program, Step, Value, contiguous, is_whole, nbytes
+from .parts import Parts
+from .program import Program, Step, Value, contiguous, is_whole, nbytes
 from .terms import Terms, shape_comment
 
 __all__ = ["write"]
-
-COPIED = 1 << 14  # entries up to which dot, which copies what has gaps, is faster than matmul
 
 
 def write(
@@ -102,7 +101,7 @@ class Writer(Terms):
             name, memory = self.name(out), f"sums({len(self._sums)}, {out.shape}"
             self.part.append(f"{name} = {memory}, {self.dtype(out.dtype)})")
             return name
-        small = self.buffers.arrays[id(out)].kind == "fresh" and nbytes(out) < LARGE
+        small = self.buffers.arrays[id(out)].kind == "fresh" and nbytes(out) < LIMITS.lent_bytes
         return None if small or id(out) in self.buffers.laid_out else self.text(out)
 
     def _into(self, step: Step) -> None:
@@ -112,9 +111,9 @@ class Writer(Terms):
         made = _call(self.names.bind(step.function, step.text) if own else step.text, given)
         read = [v.shape for v in step.reads()]
         matrices = all(len(shape) <= 2 for shape in (*read, out.shape))
-        gapless, small = self._is_gapless(out), prod(out.shape) <= SMALL
+        gapless, small = self._is_gapless(out), prod(out.shape) <= LIMITS.short_entries
         if step.kind == "matmul" and matrices and (gapless or small):
-            if all(map(_is_dense, step.reads())) or max(map(prod, read)) <= COPIED:
+            if all(map(_is_dense, step.reads())) or max(map(prod, read)) <= LIMITS.copied_entries:
                 made = f"{given[0]}.dot({given[1]})"
         if step.text == "spread":
             made = f"{target}[...] = {given[0]}"

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ...engine.sparse import is_basic
+from ..limits import LIMITS
 from .program import (
-    SMALL,
     Program,
     Step,
     Value,
@@ -280,7 +280,7 @@ def _sum(x: Any, axes: tuple[int, ...], shape: tuple[int, ...]) -> Any:
     ndim = x.ndim
     if ndim < 2 or x.dtype.char not in "fd" or not x.size:
         return None
-    if axes == (ndim - 1,) and x.factors is not None and x.size > SMALL:
+    if axes == (ndim - 1,) and x.factors is not None and x.size > LIMITS.short_entries:
         return _made(apply("reduce", "np.vecdot", np.vecdot, x.factors).reshape(shape))
     if axes == (ndim - 1,):
         return _made(_product(x, _named_ones(x, (x.shape[-1], 1))).reshape(shape))
@@ -364,7 +364,7 @@ def apply(
     if kind == "elementwise" and out.ndim > 2 and out.shape[0] == 1:
         args = tuple([_first(x, out.ndim) for x in args])
         return _made(apply(kind, text, function, args, kwargs).reshape(out.shape))
-    if kind == "elementwise" and text != "spread" and out.size <= SMALL:
+    if kind == "elementwise" and text != "spread" and out.size <= LIMITS.short_entries:
         args = tuple([_spread(x, out.shape) for x in args])
 
     def value_of(item: Any) -> Any:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ...engine.graph import SourceLocation
+from ..limits import LIMITS
 from ..memory import empty
 from .buffers import Buffers
 from .names import Names
 from .partition import Partition
-from .parts import LARGE
 from .passes import is_transpose
 from .program import Program, Step, Value, nbytes, root
 
@@ -96,7 +96,7 @@ class Terms:
             return self.text(self.buffers.over[id(value)])
         made = f"np.empty({value.shape}, {self.dtype(value.dtype)})"
         if kind == "fresh":
-            if nbytes(value) >= LARGE:
+            if nbytes(value) >= LIMITS.lent_bytes:
                 made = f"{self.names.bind(partial(empty, value.shape, value.dtype), 'spare')}()"
             return made
         known, first = self._memory.setdefault(slot, ("", value))

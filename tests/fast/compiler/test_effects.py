@@ -57,12 +57,8 @@ def test_effects_are_neither_dropped_nor_merged_nor_reordered(say):
     assert (run.recordings, run.reasons) == (1, [])
 
 
-def test_effects_never_run_in_parts(say, monkeypatch):
-    import minigrad.fast.compiler.partition as planner
-
-    for name, value in {"WORTH": -1.0, "ENOUGH": 1e9, "TURN": 0.0, "PHASE": 0.0}.items():
-        monkeypatch.setattr(planner, name, value)
-    monkeypatch.setattr(planner, "blas_threads", lambda: 2)
+@pytest.mark.usefixtures("in_parts")
+def test_effects_never_run_in_parts(say):
     w = mg.tensor(np.ones((5, 3)), requires_grad=True)
     told_by = {}
     for speak in (False, True):

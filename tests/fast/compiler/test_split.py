@@ -4,8 +4,6 @@ that nothing is left behind.
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 
@@ -15,19 +13,7 @@ from minigrad.fast.threads import _blas
 from minigrad.optim import SGD
 from tests.compiled import assert_compiles
 
-pytestmark = pytest.mark.usefixtures("sizes")
-
-planner = import_module("minigrad.fast.compiler.partition")
-
-
-@pytest.fixture(autouse=True)
-def whatever_it_costs(monkeypatch):
-    """Split also what is too small to gain by it."""
-    monkeypatch.setattr(planner, "WORTH", -1.0)
-    monkeypatch.setattr(planner, "ENOUGH", 1e9)
-    monkeypatch.setattr(planner, "PHASE", 1e-7)
-    monkeypatch.setattr(planner, "TURN", 0.0)
-    monkeypatch.setattr(planner, "blas_threads", lambda: 2)
+pytestmark = pytest.mark.usefixtures("sizes", "in_parts")
 
 
 def leaf(*shape, seed=0, name="w"):
@@ -269,8 +255,8 @@ def test_an_error_in_either_part_is_raised():
     assert _blas_threads() == threads
 
 
-def test_small_programs_stay_whole(monkeypatch):
-    monkeypatch.undo()
+@pytest.mark.usefixtures("measured")
+def test_small_programs_stay_whole():
     W = leaf(5, 3)
 
     def step(x):
@@ -281,11 +267,10 @@ def test_small_programs_stay_whole(monkeypatch):
     assert phases(assert_compiles(step, [W], *batches(6, 5))) == 0
 
 
+@pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize(("rows", "layers", "split"), [(16, 160, False), (4096, 2, True)])
-def test_many_short_steps_stay_whole_and_a_few_long_ones_do_not(rows, layers, split, monkeypatch):
+def test_many_short_steps_stay_whole_and_a_few_long_ones_do_not(rows, layers, split):
     """Both take some milliseconds; threads that take turns at short steps only wait."""
-    monkeypatch.undo()
-    monkeypatch.setattr(planner, "blas_threads", lambda: 2)
     W = mg.tensor(np.eye(64), requires_grad=True)
 
     @mg.compile
