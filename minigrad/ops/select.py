@@ -172,7 +172,7 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     >>> [part.shape for part in split(np.zeros((2, 6)), 3, axis=1)]
     [(2, 2), (2, 2), (2, 2)]
     """
-    whole = x if hasattr(x, "__apply__") else np.asarray(x)
+    whole = x if hasattr(x, "__apply__") else getitem.array(x)
     shape, ndim = whole.shape, whole.ndim
     try:
         axis = as_integer(axis)
