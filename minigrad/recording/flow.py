@@ -40,7 +40,6 @@ def _numbers(figures: dict[str, float]) -> dict[str, Any]:
 
 
 def _floats(figures: dict[str, Any]) -> dict[str, float]:
-    """The way back."""
     return {name: float(x) if isinstance(x, str) else x for name, x in figures.items()}
 
 

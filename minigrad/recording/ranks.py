@@ -110,5 +110,4 @@ def _is_collective(entry: Entry) -> bool:
 
 
 def _in_turn(steps: Iterable[list[int]]) -> list[int]:
-    """The steps of all ranks side by side."""
     return [i for i in chain.from_iterable(zip_longest(*steps)) if i is not None]

@@ -83,7 +83,6 @@ def measure(array: Any) -> Facts:
 
 
 def _of_chunk(part: Any) -> tuple[float, float, float]:
-    """Least, largest, and the sum of the squares."""
     low, high = part.min(), part.max()
     if part.dtype.kind != "f" or part.itemsize < 4:
         part = part.astype(np.float64)

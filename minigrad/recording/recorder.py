@@ -316,7 +316,6 @@ class Recorder(Listener):
         return [call.arrays.get(i, x) for i, x in enumerate(kept)]
 
     def _check_step(self, known: int, gradient: Any, parts: dict[str, Any]) -> None:
-        """Hold the rules of one step against the kernel of its op."""
         call = self._calls.get(known)
         if call is None:
             return

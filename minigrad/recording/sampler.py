@@ -431,7 +431,6 @@ class Sampler(Listener, Observer):
         self._begin()
 
     def _end(self, lr: float | None = None) -> None:
-        """A step that was looked at is over."""
         self._release()
         if self._previous is not None:
             self._close()
@@ -509,7 +508,6 @@ class Sampler(Listener, Observer):
 
 
 def _has_copies(weights: Any) -> bool:
-    """Whether all columns of a matrix, one for each unit, are the same."""
     several = weights.ndim == 2 and min(weights.shape) > 1
     alike = several and np.array_equal(weights[:, 0], weights[:, -1])
     return alike and bool((weights == weights[:, :1]).all())

@@ -138,7 +138,6 @@ class _Step:
         return Slope(sides, noise, "central differences")
 
     def moved(self, toward: dict[int, Any], scale: complex) -> Any:
-        """The kernel's result at x + scale · d."""
         return self.kernel({i: self.values[i] + scale * d for i, d in toward.items()})
 
     def kernel(self, moved: dict[int, Any]) -> Any:

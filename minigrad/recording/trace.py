@@ -163,7 +163,6 @@ class Trace(Recorder):
             self._check_step(entry.id, entry.gradient, sent)
 
     def _by_hand(self) -> Checks:
-        """The hand-derived steps against the engine's gradients."""
         checks = Checks()
         for e in self._expectations:
             out = self.entries[e.symbols["out"]] if "out" in e.symbols else None

@@ -78,7 +78,6 @@ def picture_of(data: Any, axis: int, labels: Any = None) -> Picture:
 
 
 def weigh(made: Picture, gradient: Any) -> None:
-    """Note the gradient's size of each unit."""
     each = np.moveaxis(gradient, made.axis, -1)
     if len(made.units) < each.shape[-1]:
         each = each[..., made.units]

@@ -45,7 +45,6 @@ def trace_to_dict(trace: Trace, times: bool = False) -> dict[str, Any]:
 
 
 def node_to_dict(trace: Trace, entry: Entry, times: bool = False) -> dict[str, Any]:
-    """One entry as plain data."""
     node = {name: getattr(entry, name) for name in PLAIN} | {
         "shape": list(entry.shape),
         "settings": dict(entry.settings),

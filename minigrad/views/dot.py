@@ -198,7 +198,6 @@ class _Writer:
         self.titles[id] = labels.line_title(line)
 
     def keep(self, source: Box, target: Box, name: str, id: str) -> None:
-        """What an op saved, dotted."""
         tail = f"{id}from" if name else source.id
         look = {"style": "dotted", "arrowhead": "odot", "arrowsize": "0.5", "class": "saved"}
         look |= {} if name else {"constraint": "false"}

@@ -81,7 +81,6 @@ def _without_digits(path: str) -> str:
 
 
 def _ops_by_scope(trace: Trace, home: dict[int, str]) -> Inside:
-    """The ops within each scope, in the order they ran."""
     inside: Inside = {}
     for entry in trace.entries:
         if entry.op is not None:
@@ -112,7 +111,6 @@ def _signature(trace: Trace, home: dict[int, str], path: str, ops: list[Entry]) 
 def _fold_run(
     trace: Trace, home: dict[int, str], fold: Fold, scopes: list[str], inside: Inside
 ) -> None:
-    """Fold scopes onto the first of them, if there are more."""
     if len(scopes) < 2:
         return
     first = scopes[0]

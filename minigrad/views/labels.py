@@ -18,7 +18,6 @@ KINDS = {"scope": "scope", "loss": "loss", "outside": "outside the focus"}
 
 
 def why(model: Model, box: Box) -> str:
-    """Why what a box stands for has no gradient."""
     reasons = dict.fromkeys(model.trace.explain_missing(entry) for entry in box.entries)
     return ", ".join(reasons) if len(reasons) < 3 else "several reasons"
 
@@ -27,7 +26,6 @@ def why(model: Model, box: Box) -> str:
 
 
 def heading(box: Box) -> tuple[str, str]:
-    """A name, and what made it."""
     made = "" if box.kind == "scope" else box.one.op or box.one.kind
     return one_line(box.label, WIDEST), "" if made == box.label else made
 

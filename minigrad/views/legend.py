@@ -65,7 +65,6 @@ def _scale(plan: Outline, style: NodeStyle) -> str:
 
 
 def _lines(plan: Outline, saved: bool) -> list[tuple[str, str]]:
-    """What kinds of lines there are."""
     found = [("down", "values, forward")]
     if any(line.sent for line in plan.lines):
         found.append(("thick, up", "gradients, backward; wider is larger"))

@@ -104,7 +104,6 @@ def _iterations(items: list[Item], at: int) -> list[int]:
 
 
 def _is_loop(trace: Trace, steps: list[list[Item]]) -> bool:
-    """Whether the second iteration hands on to the third, or both use one leaf."""
     first, second = ([op for item in step for op in item.ops] for step in steps[1:3])
     used = [{edge.source for op in ops for edge in trace.into(op)} for ops in (first, second)]
     leaves = [{i for i in sources if trace[i].op is None} for sources in used]

@@ -70,7 +70,6 @@ class Model:
 
     @cached_property
     def checks(self) -> Checks:
-        """The gradients held against the hand-derived steps."""
         return self.trace.checked()
 
     def size(self, entry: Entry) -> float | None:
@@ -91,7 +90,6 @@ class Model:
 
     @cached_property
     def path(self) -> Path | None:
-        """The way from the loss along which the gradient changes most in size."""
         return self.trace.worst_path
 
     @property
@@ -272,13 +270,11 @@ def _homes(trace: Trace, scopes: dict[int, str]) -> dict[int, str]:
 
 
 def _prefixes(home: dict[int, str]) -> set[str]:
-    """Every scope, and those around it."""
     scopes = set(home.values())
     return {"/".join(parts(scope)[:k]) for scope in scopes for k in range(1, len(parts(scope)) + 1)}
 
 
 def _shared(scopes: Sequence[list[str]]) -> list[str]:
-    """The names that all scopes begin with."""
     first, last = min(scopes), max(scopes)  # what these two share lies between them too
     same = 0
     while same < min(len(first), len(last)) and first[same] == last[same]:

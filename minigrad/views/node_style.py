@@ -89,7 +89,6 @@ class NodeStyle:
         return self.strength(largest(sent)) | back
 
     def label(self, plan: Outline, line: Line, summed: bool) -> dict[str, str]:
-        """The text beside a line, if it has any."""
         colour = self.theme.muted if isfinite(largest(line.sent)) else self.theme.alarm
         rows = [self.small(f" {said} ", colour) for said in labels.line_label(line, summed)]
         if gain := labels.gains(plan.model, line):

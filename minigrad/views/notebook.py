@@ -76,7 +76,6 @@ def _entries(array: Any) -> str:
 
 
 def _numbers(row: Any) -> list[str]:
-    """The first entries of a row."""
     cells = [f"{x:.4g}" if row.dtype.kind == "f" else str(x) for x in row[:ENTRIES]]
     return [*cells, "…"] if len(row) > ENTRIES else cells
 
@@ -87,5 +86,4 @@ def _row(cells: Iterable[str], tag: str = "td") -> str:
 
 
 def _text(text: str) -> str:
-    """Text that HTML shows as it is."""
     return escape(one_line(str(text), NAME))

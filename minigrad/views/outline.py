@@ -52,7 +52,6 @@ class Line:
 
     @property
     def sent(self) -> list[float]:
-        """The sizes of the gradients that came back along it."""
         return [size for edge in self.edges if (size := self.model.sent(edge)) is not None]
 
     @property
@@ -128,7 +127,6 @@ def _sections(model: Model, limit: int) -> int:
 
 
 def _shown(model: Model, focus: str | None) -> Callable[[str], bool]:
-    """Whether a scope belongs to the picture."""
     if focus is None:
         return lambda scope: True
     scopes = set(filter(None, model.place.values()))

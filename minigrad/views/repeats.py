@@ -53,7 +53,6 @@ def _is_matrix(node: Node) -> bool:
 
 
 def stack(trace: Trace, user: Entry) -> tuple[int, ...]:
-    """The shape of the stack of matrices that a product is."""
     factors = [e for e in trace.into(user) if in_product(trace, e)]
     return np.broadcast_shapes(*(trace[e.source].shape[:-2] for e in factors))
 
@@ -64,7 +63,6 @@ def stack_letters(ndim: int) -> list[str]:
 
 
 def _fits(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
-    """Whether an array of this shape fills the whole if it is repeated."""
     try:
         return np.broadcast_shapes(shape, whole) == whole
     except ValueError:

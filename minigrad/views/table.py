@@ -97,7 +97,6 @@ def trace_table(
 
 
 def _zeros(model: Model) -> list[str]:
-    """Which gradients are zero in theory, and why."""
     found = [entry for entry in model.trace.entries if entry.state == "cancels"]
     reasons = dict.fromkeys(entry.why for entry in found)
     named = {why: [one_line(e.path, 60) for e in found if e.why == why] for why in reasons}

@@ -98,7 +98,6 @@ def cells(text: str) -> int:
 
 
 def _cut(text: str, width: int, side: str) -> str:
-    """The text in so many cells."""
     if cells(text) <= width:
         return text
     while text and cells(text) > width - 1:

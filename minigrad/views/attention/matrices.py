@@ -61,7 +61,6 @@ class Grid:
 
 
 def legend(ascii: bool) -> str:
-    """What the shades mean."""
     steps = " ".join(f"{SHADES[ascii][k]} {step:.2f}" for k, step in enumerate(STEPS, 1))
     masked = STYLES[0].masked[ascii]
     return f"shades from: {steps}; {masked} masked; a gradient's sign stands before its shade"
@@ -170,7 +169,6 @@ def _label_width(names: Sequence[str]) -> int:
 
 
 def _ends(n: int, most: int | None) -> list[int | None]:
-    """All of n, or the first and the last and None for what is left out."""
     if most is None or n <= most:
         return [*range(n)]
     return [*range(most // 2), None, *range(n - most // 2, n)]

@@ -195,7 +195,6 @@ def _blocks(mean: Array) -> Score:
 
 
 def _by_distance(off: Array) -> Array:
-    """Each entry replaced by the mean along its diagonal."""
     n = len(off)
     diagonal = np.arange(n) - np.arange(n)[:, None] + n - 1
     counts = np.bincount(diagonal.ravel())

@@ -64,7 +64,6 @@ def _plain(text: str) -> str:
 
 
 def _saved(figure: Any, path: Path) -> Path:
-    """Written whole or not at all."""
     format = path.suffix.lower().lstrip(".")
     if format not in figure.canvas.get_supported_filetypes():
         said = f"the path must end in .png, .svg or .pdf, got {one_line(str(path), 60)!r}"

@@ -65,7 +65,6 @@ class Chapters:
     # ------------------------------------------------------------------ what is given
 
     def opening(self) -> list[str]:
-        """What is told, in how many steps, and what was measured."""
         forward, back = len(self.trace.forward_steps), len(self.trace.backward_steps)
         ran = f"{back} backward steps, told in {len(self.steps)}" if back else "no backward step"
         parts = [TITLE, f"Written from the record of one run: {forward} forward steps and {ran}."]
@@ -108,7 +107,6 @@ class Chapters:
         return home.replace(r"\{0, 1\}", r"\{0, -\infty\}") if added else home
 
     def _loss(self) -> list[str]:
-        """What is differentiated."""
         story, roots = self.story, self.story.roots
         if story.loss is not None:
             entry = self.trace[story.loss]
@@ -213,7 +211,6 @@ class Chapters:
 
 
 def _worst(checks: list[Check]) -> str:
-    """The worst of some differences that were measured, marked."""
     found = [c.difference for c in checks if c.difference]
     wrong = [d for d in found if not d.ok]
     worst = max((d.relative for d in wrong or found), default=None)

@@ -90,7 +90,6 @@ class StepText:
         return left, latex(self.equations.rule(edge).body), space_of
 
     def _part(self, edge: Edge) -> str:
-        """The part of a gradient that comes back through one use."""
         teller, user = self.story.teller, self.story.teller(edge.target)
         twins = [e for e in self.story.live_uses(edge.source) if teller(e.target) == user]
         which = rf",\,{twins.index(edge) + 1}" if len(twins) > 1 else ""

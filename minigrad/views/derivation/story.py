@@ -104,7 +104,6 @@ class Story:
         return hosts
 
     def _host(self, entry: Entry, checked: frozenset[int]) -> Edge | None:
-        """The one use within which an entry is told."""
         uses = self.trace.uses(entry)
         if entry.op is None or entry.name or len(uses) != 1 or entry.id in (*self.roots, *checked):
             return None
@@ -147,7 +146,6 @@ class Story:
     # ------------------------------------------------------------------ what has a symbol
 
     def spoken_of(self) -> set[int]:
-        """Every entry that needs a symbol."""
         told = {i for i in self.trace.forward_steps if not self.hidden(i)}
         told |= {e.source for i in told for e in self.trace.into(self.trace[i])}
         told |= {self.teller(e.target) for i in told for e in self.live_uses(i)}
@@ -159,7 +157,6 @@ class Story:
         return {i for i in bare if self.detached_from(i) is None}
 
     def number(self, entry: int) -> str | None:
-        """A constant that is one number, as text."""
         one = self.trace[entry]
         bare = one.kind == "constant" and not one.name and one.shape == ()
         return repr(np.asarray(one.value).item()) if bare and one.value is not None else None

@@ -49,8 +49,6 @@ def flow_svg(flow: FlowRecord, *, theme: str = AUTO, scale: str = "run") -> str:
 
 
 class _Picture:
-    """What is shown, and where."""
-
     def __init__(self, flow: FlowRecord, scale: str) -> None:
         self.flow, self.findings = flow, diagnose(flow)
         every = max(1, -(-len(flow.samples) // MOST_STEPS))

@@ -67,7 +67,6 @@ def _told(one: Picture) -> dict[str, Any]:
 
 
 def _strongest(one: Picture) -> list[list[Any]]:
-    """For each unit [place, weight], the strongest first."""
     if one.strongest is None:
         return []
     pairs = (

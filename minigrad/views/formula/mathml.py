@@ -71,5 +71,4 @@ def _tree(node: Node) -> Tree:
 
 
 def _small(node: Node) -> Tree:
-    """A script, where nothing needs room."""
     return ["mrow", *map(_tree, node.parts)] if node.kind == "row" else _tree(node)

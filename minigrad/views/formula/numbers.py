@@ -36,7 +36,6 @@ def _positive(value: float) -> Node:
 
 
 def _unit_fraction(value: float) -> Node | None:
-    """1/n or 1/√n, for what would be a long decimal."""
     if not 0 < value < 1 or len(repr(value)) <= 7:
         return None
     for tex, n, root in (

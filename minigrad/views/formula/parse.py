@@ -52,7 +52,6 @@ class _Parser:
         return token
 
     def skip(self, token: str) -> bool:
-        """Whether this is the next token, which is read then."""
         found = self.peek() == token
         self.at += found
         return found
@@ -116,7 +115,6 @@ class _Parser:
         return Node(KINDS[name], token) if name in KINDS else Node("word", name)
 
     def raw(self) -> str:
-        """What stands in braces, as it is."""
         if not self.skip("{"):
             return self.next()
         start, depth = self.at, 1

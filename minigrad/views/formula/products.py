@@ -23,7 +23,6 @@ PARTIAL, LOSS = operator(r"\partial"), letter("L")
 
 
 def gradient(symbol: Node) -> Node:
-    """The gradient of L for a symbol: ∂L/∂X."""
     return Node("frac", "", (row((PARTIAL, LOSS)), row((PARTIAL, symbol))))
 
 

@@ -32,7 +32,6 @@ class Node:
             yield from part
 
     def mapped(self, change: Callable[[Node], Node]) -> Node:
-        """The node with each of its parts changed."""
         return Node(self.kind, self.text, tuple(map(change, self.parts)))
 
 
@@ -69,12 +68,10 @@ def base_of(node: Node) -> Node:
 
 
 def slots(node: Node) -> list[str]:
-    """The names of a formula's slots, each once."""
     return list(dict.fromkeys(part.text for part in node if part.kind == "slot"))
 
 
 def split(node: Node, separator: Node) -> list[Node]:
-    """The parts of a row between the separators that stand in it."""
     parts: list[list[Node]] = [[]]
     for item in items_of(node):
         if item == separator:

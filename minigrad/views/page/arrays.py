@@ -34,8 +34,6 @@ KINDS = {"pooled": (STEPS, HEADS), "full": ([Limits(ALL, ALL)],) * 2, "none": ([
 
 
 class Arrays:
-    """Collects arrays, each once however often it appears, and packs them."""
-
     def __init__(self, kind: str = "pooled") -> None:
         one_of("html", KINDS, arrays=kind)
         self.kind = kind
@@ -54,7 +52,6 @@ class Arrays:
         return known
 
     def _number(self, array: Any, shape: tuple[int, ...]) -> int:
-        """The number of an array, the same for all that hold the same."""
         key = (shape, str(facts_of(array)), getattr(array, "dtype", None))
         alike = self._known.setdefault(key, [])
         for known in alike:

@@ -19,8 +19,6 @@ __all__ = ["Formulas", "chapters", "with_shapes"]
 
 
 class Formulas:
-    """The formulas of a record, each once, by number."""
-
     def __init__(self) -> None:
         self.trees: list[Tree] = []
         self._known: dict[Node, int] = {}
