@@ -11,23 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.context import Change, Context
+from ..engine.context import Context, within
 from ..engine.errors import DeclarationError
 from ..engine.graph import Node
 from ..engine.op import Op, Shaped
 
-__all__ = ["Invocation", "facts_of_node"]
+__all__ = ["UNHEARD", "Invocation", "facts_of_node"]
 
+UNHEARD = within(Context(True, "", ()))  # what runs here for a view or a measure, no one hears
 QUIET = ("keepdims", "shape")  # they change no entry, and are seen in the shape of the result
-
-
-class _Unheard(Change):
-    """Within, no one hears of ops: what a declaration computes is no step of the run."""
-
-    __slots__ = ()
-
-    def _changed(self, now: Context) -> Context:
-        return Context(False, now.scope, (), now)
 
 
 @dataclass(slots=True)
@@ -67,7 +59,7 @@ def declared_facts(
 ) -> dict[str, Any]:
     """What the op's declaration says of one call. Args: shown: the settings as text."""
     try:
-        with _Unheard():
+        with UNHEARD:
             tex, rules = op.formulas(inputs, settings, out)
             flops = op.count_flops(inputs, settings, out)
     except Exception as error:

@@ -11,18 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.context import Context, within
 from ..engine.errors import ArgumentError
 from ..engine.tensor import Tensor
 from ..functional import grad
 from ..paths import matches, nearest
-from .formulas import Invocation
+from .formulas import UNHEARD, Invocation
 from .record import Entry
 from .trace import Trace
 
 __all__ = ["find_entry", "find_scalar", "gradients_of"]
 
-UNHEARD = Context(True, "", ())
 NOT_RECORDED = "not recorded"
 
 
@@ -56,7 +54,7 @@ def _sent(trace: Trace, entry: Entry, gradient: Any, leaves: Any) -> list[tuple[
                 inputs[i] = wanted[source, i] = Tensor(np.asarray(inputs[i]), None, 1)
     if not wanted:
         return []
-    with within(UNHEARD):
+    with UNHEARD:
         parts = grad(_run(call, inputs), [*wanted.values()], gradient)
     return [(source, part) for (source, _), part in zip(wanted, parts, strict=True)]
 

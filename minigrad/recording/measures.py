@@ -8,25 +8,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..engine.context import Context, within
 from ..engine.op import Op
 from ..functional import vjp
+from .formulas import UNHEARD
 from .record import rms
 
-__all__ = [
-    "UNHEARD", "Slope", "cosine", "few_of", "flatness", "heads", "of_one", "size", "slope_of",
-]  # fmt: skip
+__all__ = ["Slope", "cosine", "few_of", "flatness", "heads", "of_one", "size", "slope_of"]
 
 FEW = 96  # entries of an array that are kept for its histogram
 FLAT = 0.01  # of an op's usual slope: below it, next to nothing passes back
 BATCH = 32  # examples that are enough to see that a unit is not dead
 LOOKED_AT = 1 << 12  # entries of an attention that are looked at
 SURE = 0.99  # a row of weights with one above this is saturated
-UNHEARD = within(Context(True, "", ()))  # ops run here for a measure, and no one listens
 
 
 def size(array: Any) -> float:
@@ -79,15 +76,11 @@ def cosine(one: Any, other: Any) -> tuple[float, float]:
 # ------------------------------------------------------------------ where an op is flat
 
 
-class Slope:
-    """The derivative of an op that acts entry by entry and is flat somewhere.
+class Slope(NamedTuple):
+    """The derivative of an op that acts entry by entry and is flat somewhere."""
 
-    Attributes: usual: its mean size between -3 and 3.  kind: "bounded" if it is flat on both sides,
-        "one-sided" if on the left alone.
-    """
-
-    def __init__(self, usual: float, kind: str) -> None:
-        self.usual, self.kind = usual, kind
+    usual: float  # its mean size between -3 and 3
+    kind: str  # "bounded" if it is flat on both sides, "one-sided" if on the left alone
 
 
 def slope_of(op: Op, inputs: Sequence[Any], settings: Sequence[Any]) -> Slope | None:

@@ -208,27 +208,14 @@ class Recorder(Listener):
         drawing = [isinstance(value, np.random.Generator) for value in settings]
         self._settings = deepcopy(settings) if any(drawing) else ()
 
-    def forward(
-        self,
-        op: Op,
-        inputs: tuple[Any, ...],
-        settings: tuple[Any, ...],
-        output: Any,
-        seconds: float,
-    ) -> None:
+    def forward(self, op: Op, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
         context, node, out = current(), output.node, output._data
         scope = context.scope
         sources = [self._source(value, scope) for value in inputs]
-        forms = zip(inputs, sources, strict=True)
-        form = Shaped(out.shape, out.dtype)
-        call = Invocation(
-            op,
-            tuple([x if s is None else Shaped(x.shape, x.dtype) for x, s in forms]),
-            sources,
-            self._settings or settings,
-            form,
-            self._arrays_of(inputs, sources),
-        )
+        pairs = zip(inputs, sources, strict=True)
+        forms = tuple([x if s is None else Shaped(x.shape, x.dtype) for x, s in pairs])
+        form, arrays = Shaped(out.shape, out.dtype), self._arrays_of(inputs, sources)
+        call = Invocation(op, forms, sources, self._settings or settings, form, arrays)
         entry = self._entry(
             node if node is not None else output,
             kind="op",
@@ -320,8 +307,7 @@ class Recorder(Listener):
         if call is None:
             return
         entry = self.entries[known]
-        values = self.inputs_of(call)
-        found = check_step(entry, call, values, gradient, parts)
+        found = check_step(entry, call, self.inputs_of(call), gradient, parts)
         if isinstance(found, str):
             entry.unchecked = found
         elif entry.check is None or entry.check.ok:

@@ -7,6 +7,7 @@ one listens. Where steps end is known from the optimizer, which compiled steps c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 from typing import Any
@@ -65,30 +66,28 @@ def _reference(reference: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
     return dict(given)
 
 
+@dataclass(slots=True)
 class _Path:
     """A path of values within a step: how often it came, and the last that has no row yet."""
 
-    __slots__ = ("count", "last", "slope")
-
-    def __init__(self, slope: Slope | None) -> None:
-        self.slope, self.count = slope, 0
-        self.last: tuple[Node, Op, Any] | None = None
+    slope: Slope | None
+    count: int = 0
+    last: tuple[Node, Op, Any] | None = None
 
 
+@dataclass(eq=False)
 class _Parameter:
     """What is known of a parameter within a step, and between steps."""
 
-    __slots__ = (
-        "before", "cancels", "gradient", "kept", "name", "path", "reference", "scale", "stale",
-        "tensor", "used",
-    )  # fmt: skip
+    name: str
+    tensor: Tensor
+    reference: Any
+    path: str = ""
+    kept: Any = None  # its gradient at the step looked at last
+    cancels: bool = False
 
-    def __init__(self, name: str, tensor: Tensor, reference: Any) -> None:
-        self.name, self.tensor, self.reference = name, tensor, reference
-        self.scale = size(reference) or 1.0
-        self.path = ""
-        self.kept: Any = None  # its gradient at the step looked at last
-        self.cancels = False
+    def __post_init__(self) -> None:
+        self.scale = size(self.reference) or 1.0
         self.clear()
 
     def clear(self) -> None:
@@ -122,7 +121,7 @@ class Sampler(Listener, Observer):
         self._looking = self._pictured = False
         self._trace: Trace | None = None
         self._installed: tuple[Listener, ...] = ()
-        self._given: frozenset[int] | None = None  # what the optimizer moves
+        self._given: frozenset[int] = frozenset()  # what the optimizer moves
         self._pending: Sample | None = None  # waits for the next gradient
         self._samples, self._apart = 0, 1  # looked at so far; from one with pictures to the next
         self._axes: dict[Any, tuple[int, int] | None] = {}  # of units, by op, weights and shape
@@ -378,21 +377,15 @@ class Sampler(Listener, Observer):
     def before_update(self, owner: Any) -> None:
         if not self._counts(owner):
             return
-        if self._pending is not None:
-            self._compare_gradients()
+        self._release(compared=True)
         if self._looking:
             for p in self._parameters.values():
                 if p.gradient is not None and p.tensor.grad is not None:
                     p.before = np.array(p.tensor._data)
                     p.kept = np.array(p.tensor.grad)
-        elif not self.record.events:
-            self._look_at_first_gradient(owner)
-
-    def _look_at_first_gradient(self, owner: Any) -> None:
-        """NaN in any op after it reaches the first parameter: one look a step says when."""
-        grad = next((p.grad for p in owner.parameters if p.grad is not None), None)
-        if not _is_finite(grad):
-            self._note("", "")
+        elif not self.record.events:  # NaN in any op reaches the first parameter: one look a step
+            if not _is_finite(next((p.grad for p in owner.parameters if p.grad is not None), None)):
+                self._note("", "")
 
     def after_update(self, owner: Any) -> None:
         if self._counts(owner) and vars(owner)["steps"] > self._taken:
@@ -414,8 +407,8 @@ class Sampler(Listener, Observer):
 
     def logged(self) -> None:
         """Something was logged: without an optimizer, that is the end of a step."""
-        if self._clock == "log" and self._pending is not None:
-            self._compare_gradients()
+        if self._clock == "log":
+            self._release(compared=True)
         moved = self._clock is None and any(
             p.before is not None and not np.array_equal(p.before, p.tensor._data)
             for p in self._parameters.values()
@@ -434,9 +427,7 @@ class Sampler(Listener, Observer):
         self._release()
         if self._previous is not None:
             self._close()
-        sample = Sample(self.record.steps, lr=lr)
-        sample.entries = self._entries
-        sample.rows |= self._cells
+        sample = Sample(self.record.steps, lr, self._cells, entries=self._entries)
         others = any(p.gradient is not None for p in self._parameters.values())
         for p in self._parameters.values():
             if not p.path:
@@ -472,31 +463,26 @@ class Sampler(Listener, Observer):
             return "frozen"
         if p.gradient is None:
             return {"graph": "detached", "no_grad": "no_grad"}.get(p.used, "unused")
-        given = self._given is None or id(p.tensor) in self._given
         odd = {
             "zero": figures["gradient"] == 0,
             "cancels": p.cancels,
-            "not given": not given,
+            "not given": self._given and id(p.tensor) not in self._given,
             "symmetric": _has_copies(p.tensor._data),
             "stale": p.stale,
         }
         return next((word for word, holds in odd.items() if holds), "")
 
-    def _compare_gradients(self) -> None:
-        """The gradient of the next batch beside that of the step looked at."""
+    def _release(self, compared: bool = False) -> None:
+        """The sample that waited is whole; compared, with the next batch's gradient beside its."""
         sample, self._pending = self._pending, None
-        assert sample is not None
-        for p in self._parameters.values():
+        if sample is None:
+            return
+        for p in self._parameters.values() if compared else ():
             if p.kept is not None and p.tensor.grad is not None and p.path in sample.rows:
                 angle, noise = cosine(p.kept, np.asarray(p.tensor.grad))
                 sample.rows[p.path] |= {"cosine": angle, "noise": noise}
             p.kept = None
         self.record.add("samples", sample)
-
-    def _release(self) -> None:
-        if self._pending is not None:
-            self.record.add("samples", self._pending)
-            self._pending = None
 
     def _keep_trace(self, trace: Trace) -> None:
         """The first and the latest few."""

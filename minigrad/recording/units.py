@@ -14,7 +14,8 @@ import numpy as np
 
 from ..engine.op import Op
 from ..functional import vjp
-from .measures import UNHEARD, of_one
+from .formulas import UNHEARD
+from .measures import of_one
 
 __all__ = ["Picture", "incoming", "picture_of", "some", "unit_axes", "weigh"]
 
