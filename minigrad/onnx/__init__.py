@@ -134,9 +134,11 @@ def _difference(ours: Any, theirs: Any) -> float:
         return np.inf
     if not ours.size:
         return 0.0
-    ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
     finite = np.isfinite(ours)
     if not np.array_equal(ours[~finite], theirs[~finite], equal_nan=True):
         return np.inf
-    size = np.abs(ours[finite]).max(initial=1.0)
-    return float(np.abs(ours[finite] - theirs[finite]).max(initial=0.0) / size)
+    wide = np.result_type(ours.dtype, np.float32)
+    with np.errstate(invalid="ignore"):
+        by = np.abs(np.subtract(ours, theirs, dtype=wide))
+    size = np.abs(ours).max(initial=1.0, where=finite)
+    return float(by.max(initial=0.0, where=finite) / size)

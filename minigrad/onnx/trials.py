@@ -181,7 +181,8 @@ class Trials:
                 ) from self.error
             changed.append(made[0].sizes)
             runs += made
-            runs += self._first(given, symbol, self._longer(symbol, n), 1)
+            if len(given) == 1 or not self._is_batch(symbol):
+                runs += self._first(given, symbol, self._longer(n), 1)
         together = {symbol: sizes[symbol] for symbol, sizes in zip(given, changed, strict=True)}
         if len(given) > 1:
             joint = self.attempt(together)
@@ -190,7 +191,12 @@ class Trials:
             runs.append(joint)
         return [run for run in runs if run is not None]
 
-    def _longer(self, symbol: str, n: int) -> Iterator[int]:
+    def _is_batch(self, symbol: str) -> bool:
+        """Whether it is the first axis of inputs, and of nothing else."""
+        named = [(axis, name) for axes in self.axes.values() for axis, name in axes.items()]
+        return all(axis == 0 for axis, name in named if name == symbol)
+
+    def _longer(self, n: int) -> Iterator[int]:
         """The longest size, or as much of it as is easily tried."""
         size = self.longest
         while size > n + 4:

@@ -40,7 +40,7 @@ def run(path, *inputs):
 def test_a_layer_runs_at_other_batches_and_lengths(rng, name, tmp_path):
     layer, X = drawn(rng, name)
     path = str(tmp_path / "m.onnx")
-    mg.export_onnx(layer, [X.numpy()], path)
+    mg.export_onnx(layer, [X.numpy()], path, longest=30)
     for batch, n in ((1, 2), (5, 10), (3, 23)):
         X = rng.normal(size=(batch, n, D))
         ours = layer(X).numpy()
@@ -91,7 +91,7 @@ OTHERS = {
 def test_a_model_runs_at_other_batches_and_lengths(rng, name, tmp_path):
     model, draw = OTHERS[name]
     path = str(tmp_path / "m.onnx")
-    mg.export_onnx(model, draw(rng, 2, 7), path)
+    mg.export_onnx(model, draw(rng, 2, 7), path, longest=30)
     for batch, n in ((1, 3), (5, 10)):
         inputs = draw(rng, batch, n)
         ours = model(*inputs).numpy()
@@ -101,7 +101,7 @@ def test_a_model_runs_at_other_batches_and_lengths(rng, name, tmp_path):
 def test_shapes_are_what_onnx_infers(rng, tmp_path):
     layer, X = drawn(rng, "block")
     path = str(tmp_path / "m.onnx")
-    mg.export_onnx(layer, [X.numpy()], path)
+    mg.export_onnx(layer, [X.numpy()], path, longest=30)
     model = onnx.load(path)
     told = {info.name: info.type.tensor_type for info in model.graph.value_info}
     del model.graph.value_info[:]

@@ -9,7 +9,7 @@ from layers import create_causal_mask
 pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-PROGRAMS, STEPS, D = 30, 8, 6
+PROGRAMS, STEPS, D = 15, 8, 6
 
 ONE = [
     mg.tanh, mg.sigmoid, mg.relu, mg.abs, mg.square, mg.softplus, mg.silu, mg.sin, mg.softmax,
