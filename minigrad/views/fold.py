@@ -156,8 +156,13 @@ def _lone_leaves(
                 leaf.op is None and _within(home[leaf.id], scope)
                 for leaf, scope in zip(leaves, scopes, strict=True)
             ]
-            if not all(within) or len({(leaf.kind, leaf.shape) for leaf in leaves}) > 1:
+            if not all(within) or len({(_kind(leaf), leaf.shape) for leaf in leaves}) > 1:
                 lone.update(
                     (leaf.id, None) for leaf, here in zip(leaves, within, strict=True) if here
                 )
     return list(lone)
+
+
+def _kind(leaf: Entry) -> str:
+    """What a leaf is; a parameter that is frozen in some copies stays one."""
+    return "parameter" if leaf.why == "frozen" else leaf.kind

@@ -85,6 +85,18 @@ def test_collapsed_copies_feed_one_another_too() -> None:
     assert [(line.source.kind, len(line.edges)) for line in loops] == [("scope", 3)]
 
 
+def test_blocks_of_which_some_are_frozen_are_drawn_once() -> None:
+    with mg.trace() as t:
+        h = mg.tensor(np.ones(3), requires_grad=True, name="x")
+        for i in range(4):
+            with mg.scope(f"block{i}"):
+                h = h * mg.tensor([0.5, 1.0, 2.0], requires_grad=i < 2, name="w")
+        mg.sum(h).backward()
+    assert list(Model(t).fold.times.values()) == [4]
+    assert trace_dot(t).text.count("<B>w</B>") == 1
+    assert "2 of 4 no gradient: block2" in trace_dot(t).text
+
+
 @pytest.mark.parametrize("make", [lambda: graphs.chain(5), lambda: recurrent(6)])
 def test_no_edge_of_the_record_is_lost_by_folding(make: Any) -> None:
     t = make()
