@@ -86,10 +86,9 @@ def _modules(layer: Module) -> Iterator[tuple[str, Module, str]]:
     around = {"": "{}"}
     for path, module in layer.named_modules():
         yield path, module, around[path]
-        for name, child in module.named_children():
+        for name, _ in module.named_children():
             below = around[path].format(_around(module, name))
             around.setdefault(f"{path}.{name}".strip("."), below)
-            del child
 
 
 def _named(layer: Module) -> list[Named]:
@@ -171,8 +170,8 @@ def to_torch(layer: Module) -> dict[str, NDArray[Any]]:
         if len({named.leaf.shape for named in those}) > 1:
             shapes = ", ".join(f"{named.path} {named.leaf.shape}" for named in those)
             raise ArgumentError(f"to_torch: {name} has parts of one shape in PyTorch, got {shapes}")
-        joined = np.concatenate([n.leaf.numpy() for n in those], -1) if those[1:] else None
-        array = those[0].leaf.numpy() if joined is None else joined
+        arrays = [named.leaf.numpy() for named in those]
+        array = np.concatenate(arrays, -1) if arrays[1:] else arrays[0]
         state[name] = np.array(array.T if those[0].how.startswith("T") else array, order="C")
         if name.endswith("running_var"):
             state[name.replace("running_var", "num_batches_tracked")] = np.array(0)
