@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 import minigrad as mg
 from minigrad.errors import DTypeError
 
+from .initialisers import parameter
 from .linear import check_sizes
 from .module import Module
 
@@ -48,7 +49,7 @@ class Embedding(Module):
         check_sizes("Embedding", n_tokens=n_tokens, d_model=d_model)
         self.scaled = scaled
         W = np.random.default_rng(rng).normal(0.0, 1 / sqrt(d_model), (n_tokens, d_model))
-        self.W = mg.tensor(W.astype(dtype), requires_grad=True)
+        self.W = parameter(W, dtype)
 
     def forward(self, tokens: Any) -> Any:
         tokens = tokens if hasattr(tokens, "dtype") else np.asarray(tokens)

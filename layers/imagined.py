@@ -29,11 +29,17 @@ class Tally:
 
     Attributes: forward: FLOPs by op.  backward: FLOPs of all rules, sums and additions of
         gradients.  entries: of what the ops that compute return; gradient_entries: of its gradient.
+        live, most: arrays of each size in bytes, now and at most so far, for memory is used again
+        for arrays of the same size; what a rule will need, which `saved` holds, stays.
     """
 
     def __init__(self) -> None:
         self.forward: Counter[str] = Counter()
         self.backward = self.entries = self.gradient_entries = 0
+        self.live: Counter[int] = Counter()
+        self.most: Counter[int] = Counter()
+        self.saved: dict[int, Imagined] = {}
+        self._known: dict[str, list[tuple[int, ...]]] = {}
 
     def run(self, op: mg.Op, inputs: Sequence[Any], settings: Any) -> Imagined:
         """Add one op; its inputs' gradients, where they arrive wider than the inputs or twice."""
@@ -42,9 +48,10 @@ class Tally:
         costs = op.flops is not None and all(op.input_name(i) in op.vjp_flops for i in needed)
         if not costs:
             raise TypeError(f"layer_cost: {op.name} does not say what it costs")
-        shape, *arriving = _shapes(op, inputs, settings, needs)
+        shape, *arriving = self._shapes(op, inputs, settings, needs)
         dtype = next(x.dtype for x in inputs if isinstance(x, Imagined))
-        out = Imagined(shape, dtype, self, bool(needed))
+        out = Imagined(shape, dtype, self, bool(needed), _looked_at(op, inputs))
+        self._save(op, inputs, out, needs)
         flops = op.count_flops(inputs, settings, out) or 0
         self.forward[op.name] += flops
         self.backward += op.count_vjp_flops(inputs, settings, out, needed) or 0
@@ -57,6 +64,26 @@ class Tally:
                 inputs[i].uses += 1
         return out
 
+    @property
+    def peak(self) -> int:
+        """Bytes that its arrays take."""
+        return sum(nbytes * count for nbytes, count in self.most.items())
+
+    def _shapes(self, op: mg.Op, inputs: Any, settings: Any, needs: list[bool]) -> Any:
+        """As the function of this name: blocks are alike, so most are known already."""
+        key = f"{op.name} {[np.shape(x) if hasattr(x, 'shape') else x for x in inputs]} {settings}"
+        key = f"{key} {needs} {[type(x) for x in inputs]}"
+        if key not in self._known or "array(" in key:  # long arrays of settings look alike
+            self._known[key] = _shapes(op, inputs, settings, needs)
+        return self._known[key]
+
+    def _save(self, op: mg.Op, inputs: Sequence[Any], out: Imagined, needs: list[bool]) -> None:
+        """Keep what the rules name, as a node does."""
+        known = dict(zip(op.input_names(len(inputs)), inputs, strict=True)) | {"out": out}
+        for name in _plan(op, tuple(needs)).names:
+            if isinstance(known.get(name), Imagined):
+                self.saved[id(known[name])] = known[name]
+
 
 class Imagined:
     """A Tensor of which only the shape is there; ops take it, and give another."""
@@ -64,9 +91,18 @@ class Imagined:
     name = path = ""
     __array_ufunc__ = None
 
-    def __init__(self, shape: Sequence[int], dtype: Any, tally: Tally, needs: bool = True) -> None:
+    def __init__(
+        self, shape: Sequence[int], dtype: Any, tally: Tally, needs: bool = True, of: Any = None
+    ) -> None:
         self.shape, self.dtype, self.tally, self.needs = tuple(shape), dtype, tally, needs
         self.ndim, self.size, self.uses = len(shape), prod(shape), 0
+        self.of = of  # whose memory it looks at, which has to stay; None where it has its own
+        self.nbytes = 0 if of is not None else self.size * np.dtype(dtype).itemsize
+        tally.live[self.nbytes] += 1
+        tally.most[self.nbytes] = max(tally.most[self.nbytes], tally.live[self.nbytes])
+
+    def __del__(self) -> None:
+        self.tally.live[self.nbytes] -= 1
 
     @staticmethod
     def __apply__(op: mg.Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Imagined:
@@ -76,8 +112,9 @@ class Imagined:
     def named(self, symbol: str) -> Imagined:
         return self
 
-    def numpy(self) -> None:
-        """There is no array."""
+    def numpy(self) -> Imagined:
+        """There is no array, but who keeps it keeps what stands for it."""
+        return self
 
     def detach(self) -> Imagined:
         return Imagined(self.shape, self.dtype, self.tally, needs=False)
@@ -137,7 +174,7 @@ def _on_small_arrays(
 
 def _run(op: mg.Op, arrays: Any, settings: Any, needs: Any, own: Any = None) -> list[Any]:
     """The shapes, by kernel and rules; `own` for the gradients, where the rules need entries."""
-    plan = op.plan(int("1" + "".join(str(int(need)) for need in needs), 4))
+    plan = _plan(op, tuple(needs))
     out, saved = plan.forward(*arrays, *settings)
     try:
         gradients = plan.backward(np.ones_like(out), saved)
@@ -146,6 +183,25 @@ def _run(op: mg.Op, arrays: Any, settings: Any, needs: Any, own: Any = None) -> 
             raise
         return [out.shape, *own]
     return [out.shape, *(g.shape for g in gradients)]
+
+
+@cache
+def _plan(op: mg.Op, needs: tuple[bool, ...]) -> Any:
+    return op.plan(int("1" + "".join(str(int(need)) for need in needs), 4))
+
+
+def _looked_at(op: mg.Op, inputs: Sequence[Any]) -> Any:
+    """The input whose memory the result shares, where the op makes a view."""
+    return next((x for x in inputs if isinstance(x, Imagined)), None) if _views(op) else None
+
+
+@cache
+def _views(op: mg.Op) -> bool:
+    for sample in op.samples(np.random.default_rng(0)):
+        inputs, settings = op.bind(*sample.args, **sample.kwargs)
+        found = op.forward(*inputs, *settings)
+        return isinstance(found, np.ndarray) and np.may_share_memory(found, inputs[0])
+    return False
 
 
 @cache

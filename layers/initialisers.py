@@ -7,12 +7,12 @@ from math import prod, sqrt
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 import minigrad as mg
 from minigrad.errors import ArgumentError
 
-__all__ = ["INITIALISERS", "Initialiser", "initial"]
+__all__ = ["INITIALISERS", "Initialiser", "initial", "parameter"]
 
 Initialiser: TypeAlias = "str | Callable[[np.random.Generator, tuple[int, ...]], Any]"
 Shape: TypeAlias = tuple[int, ...]
@@ -77,4 +77,11 @@ def initial(
         raise ArgumentError(f"initial: the initialiser must be one of {names}, got {how!r}")
     if drawn.shape != shape:
         raise ArgumentError(f"initial: {how} must give the shape {shape}, gave {drawn.shape}")
-    return mg.tensor(drawn.astype(dtype), requires_grad=True)
+    return parameter(drawn, dtype)
+
+
+def parameter(drawn: NDArray[Any], dtype: DTypeLike) -> mg.Tensor:
+    """A leaf of these entries in this dtype, which needs a gradient."""
+    made = mg.Tensor(drawn.astype(dtype))
+    made.requires_grad = True
+    return made

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 import minigrad as mg
 from minigrad.errors import ArgumentError
 
+from .initialisers import parameter
 from .linear import check_sizes
 from .module import Module
 
@@ -95,7 +96,7 @@ class LearnedPosition(Module):
         check_sizes("LearnedPosition", max_len=max_len, d_model=d_model)
         drawn = np.random.default_rng(rng).normal(0.0, 0.02, (max_len, d_model))
         self.dtype = np.dtype(dtype)
-        self.P = mg.tensor(drawn.astype(dtype), requires_grad=True)
+        self.P = parameter(drawn, dtype)
 
     def forward(self, X: Any, positions: ArrayLike | None = None, *, offset: int = 0) -> Any:
         at = mark_constant(positions_of(X.shape[-2], positions, offset), positions)

@@ -1,5 +1,6 @@
 """Models that others trained: checkpoints of Hugging Face's format, in ordinary layers."""
 
+from .describing import describe
 from .encoders import TextEncoder
 from .loading import load_pretrained, load_state
 from .models import Pretrained, PretrainedLanguageModel
@@ -10,6 +11,7 @@ __all__ = [
     "PretrainedLanguageModel",
     "TextEncoder",
     "TextToText",
+    "describe",
     "load_pretrained",
     "load_state",
 ]

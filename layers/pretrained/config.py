@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from math import inf
 from typing import Any
 
 from minigrad.errors import ArgumentError
@@ -18,9 +19,21 @@ NEUTRAL = (
     "gradient_checkpointing output_* return_dict id2label label2id problem_type *num_labels "
     "*attn_implementation cache_implementation pretraining_tp n_ctx "
     "chunk_size_feed_forward reorder_and_upcast_attn pooler_* is_llama_config "
-    "transformers.js_config"
+    "transformers.js_config torchscript use_bfloat16 xla_device finetuning_task tokenizer_class "
+    "max_length min_length do_sample early_stopping num_beams* temperature top_k top_p typical_p "
+    "*_penalty *ngram_size num_return_sequences bad_words_ids prefix remove_invalid_values "
+    "sbert_* sentence_transformers"
 ).split()
 """Keys that change nothing a loaded model computes; its layers drop nothing out."""
+HARMLESS = {
+    "is_encoder_decoder": False,
+    "add_cross_attention": False,
+    "tie_encoder_decoder": False,
+    "is_decoder": False,
+    "pruned_heads": {},
+    "directionality": "bidi",
+}
+"""Keys that change nothing while they have this value, whatever the family."""
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -40,7 +53,7 @@ class Config:
     """
 
     def __init__(self, entries: Mapping[str, Any], folder: Folder, kinds: Sequence[str]) -> None:
-        self.entries, self.path = entries, folder.path
+        self.entries, self.folder, self.name = entries, folder, "config.json"
         self.tensors, self.most = folder.tensors, folder.entries()
         self.asked: set[str] = set()
         given = self.get("architectures", [""])
@@ -49,7 +62,16 @@ class Config:
         self.kind = str(given[0])
 
     def error(self, why: str) -> ArgumentError:
-        return ArgumentError(f"load_pretrained: {self.path}/config.json: {why}")
+        return ArgumentError(f"load_pretrained: {self.folder.path}/{self.name}: {why}")
+
+    def nested(self, *keys: str) -> Config:
+        """The mapping under the first of these keys that has one; an empty one if none has."""
+        given: Any = next(filter(None, (self.get(key, None) for key in keys)), {})
+        if not isinstance(given, dict):
+            raise self.error(f"{keys[0]} must be a mapping, got {given!r:.40}")
+        made = Config(given, self.folder, [])
+        made.name = f"{self.name}: {keys[0]}"
+        return made
 
     def get(self, key: str, default: Any = _REQUIRED) -> Any:
         """The value of a key; the default where it is missing or null."""
@@ -59,11 +81,12 @@ class Config:
             raise self.error(f"{key} is missing")
         return default if value is None else value
 
-    def size(self, key: str, default: Any = _REQUIRED) -> int:
-        """A positive integer, no larger than the files hold entries."""
+    def size(self, key: str, default: Any = _REQUIRED, least: int = 1) -> int:
+        """An integer of at least 1 or 0, no larger than the files hold entries."""
         value = self.get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self.error(f"{key} must be a positive integer, got {value!r}")
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            kind = "a positive integer" if least else "an integer of at least 0"
+            raise self.error(f"{key} must be {kind}, got {value!r}")
         if value > self.most:
             raise self.error(f"{key} = {value} is more than all entries of the files, {self.most}")
         return value
@@ -73,8 +96,21 @@ class Config:
         value = self.get(key, default)
         if value is default:
             return value
-        if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+        if not _is_positive(value):
             raise self.error(f"{key} must be a positive number, got {value!r}")
+        return value
+
+    def number_or_null(self, key: str, default: Any) -> Any:
+        """A positive number; None where it is null, and the default only where it is missing."""
+        null = key in self.entries and self.entries[key] is None
+        return self.get(key, None) if null else self.number(key, default)
+
+    def numbers(self, key: str, count: int) -> Any:
+        """So many positive numbers, or None."""
+        value = self.get(key, None)
+        fits = isinstance(value, list) and len(value) == count
+        if value is not None and not (fits and all(map(_is_positive, value))):
+            raise self.error(f"{key} must be {count} positive numbers, got {value!r:.60}")
         return value
 
     def flag(self, key: str, default: bool) -> bool:
@@ -106,9 +142,14 @@ class Config:
             for key, value in self.entries.items()
             if value is not None
             and key not in self.asked
+            and HARMLESS.get(key) != value
             and not any(fnmatchcase(key, pattern) for pattern in NEUTRAL)
         ]
         if unknown:
             raise self.error(
                 f"{', '.join(unknown)}: not understood, and may change what the model computes"
             )
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < inf

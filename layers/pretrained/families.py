@@ -12,6 +12,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from minigrad.errors import MinigradError
+
 from ..bias import T5Bias
 from ..norm import LayerNorm, RMSNorm
 from ..rotary import Rotary
@@ -167,21 +169,37 @@ def llama(config: Config, **kin: Any) -> dict[str, Any]:
         "use_bias": False,
         "ff_bias": False,
         "tied": config.flag("tie_word_embeddings", False),
-        "position": Rotary(d_k, **rotary(config)),
+        "position": rotary(config, d_k),
     } | kin
 
 
-def rotary(config: Config) -> dict[str, Any]:
+ROPE_NUMBERS = (
+    "factor original_max_position_embeddings low_freq_factor high_freq_factor beta_fast beta_slow "
+    "attention_factor mscale mscale_all_dim"
+).split()
+
+
+def rotary(config: Config, d_k: int) -> Rotary:
     """Base and scaling of the angles, as newer files (rope_parameters) and older ones say them."""
-    given = config.get("rope_parameters", None) or config.get("rope_scaling", None) or {}
-    if not isinstance(given, dict):
-        raise config.error(f"rope_parameters must be a mapping, got {given!r:.40}")
-    base = given.get("rope_theta", config.number("rope_theta", 10000.0))
+    rope = config.nested("rope_parameters", "rope_scaling")
+    base = rope.number("rope_theta", config.number("rope_theta", 10000.0))
     config.get("original_max_position_embeddings", None)
     config.only(rope_interleaved=False, use_mrope=False)
-    most = {"max_position_embeddings": config.number("max_position_embeddings", 2048)}
-    kind = given.get("rope_type", given.get("type", "default"))
-    return {"base": base, "scaling": None if kind == "default" else most | given}
+    given = {key: rope.number(key, None) for key in ROPE_NUMBERS}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    given |= {key: rope.numbers(key, d_k // 2) for key in ("short_factor", "long_factor")}
+    given |= {"rope_type": kind, "truncate": rope.flag("truncate", True)}
+    rope.only(partial_rotary_factor=1.0, type=kind)
+    rope.check_all_asked()
+    if kind == "llama3" and not (given["low_freq_factor"] or 0) < (given["high_freq_factor"] or 1):
+        raise rope.error("low_freq_factor must be less than high_freq_factor")
+    long = kind in ("dynamic", "longrope", "yarn")
+    most = config.number("max_position_embeddings", *([] if long else [2048]))
+    given["max_position_embeddings"] = most
+    try:
+        return Rotary(d_k, base, scaling=None if kind == "default" else given)
+    except MinigradError as error:
+        raise rope.error(str(error)) from error
 
 
 def plain_llama(config: Config) -> dict[str, Any]:
@@ -193,7 +211,7 @@ def plain_llama(config: Config) -> dict[str, Any]:
 
 
 def mistral(config: Config) -> dict[str, Any]:
-    return llama(config, window=config.number("sliding_window", None))
+    return llama(config, window=config.number_or_null("sliding_window", 4096))
 
 
 def qwen2(config: Config) -> dict[str, Any]:
@@ -207,9 +225,9 @@ def qwen3(config: Config) -> dict[str, Any]:
 
 def windows(config: Config) -> list[int | None]:
     """The window of each block: layer_types says which have one, or max_window_layers."""
-    n_layers, first = config.size("num_hidden_layers"), config.number("max_window_layers", 0)
-    used = config.flag("use_sliding_window", False)
-    window = config.number("sliding_window", None) if used else None
+    n_layers, first = config.size("num_hidden_layers"), config.size("max_window_layers", 28, 0)
+    window = config.number_or_null("sliding_window", 4096)
+    window = window if config.flag("use_sliding_window", False) else None
     kinds = ["sliding_attention" if k >= first else "full_attention" for k in range(n_layers)]
     return each_window(config, window, config.get("layer_types", kinds))
 
@@ -235,12 +253,12 @@ def gemma2(config: Config) -> dict[str, Any]:
         scaled=True,
         tied=config.flag("tie_word_embeddings", True),
         scale=config.number("query_pre_attn_scalar", 256) ** -0.5,
-        softcap=config.number("attn_logit_softcapping", None),
-        output_softcap=config.number("final_logit_softcapping", None),
+        softcap=config.number_or_null("attn_logit_softcapping", 50.0),
+        output_softcap=config.number_or_null("final_logit_softcapping", 30.0),
     )
     return settings | {
         "windows": each_window(
-            config, config.number("sliding_window", None), config.get("layer_types", kinds)
+            config, config.number_or_null("sliding_window", 4096), config.get("layer_types", kinds)
         )
     }
 
@@ -366,8 +384,7 @@ T5_ROWS = [
 
 def t5(config: Config) -> dict[str, Any]:
     config.only(is_decoder=False)
-    for key in ("n_positions", "is_encoder_decoder"):  # any number of them; as the files show
-        config.get(key, None)
+    config.get("n_positions", None)  # there may be any number of them
     n_heads, n_layers = config.size("num_heads"), config.size("num_layers")
     bias = partial(
         T5Bias,
@@ -389,10 +406,11 @@ def t5(config: Config) -> dict[str, Any]:
     }
     settings |= t5_activation(config)
     writing = t5_writing(config, n_layers)
-    writes = (
-        config.has("EncDecAttention.q.weight") if not config.kind else config.kind == T5_KINDS[0]
-    )
-    return settings | writing if writes else settings
+    config.get("is_encoder_decoder", None)
+    if (config.kind or T5_KINDS[not config.has("EncDecAttention.q.weight")]) == T5_KINDS[1]:
+        return settings
+    config.only(is_encoder_decoder=True)
+    return settings | writing
 
 
 def t5_activation(config: Config) -> dict[str, Any]:
@@ -412,7 +430,7 @@ def t5_writing(config: Config, n_layers: int) -> dict[str, Any]:
         "n_decoder_layers": config.size("num_decoder_layers", n_layers),
         "tied": tied and (scaled or not config.has("lm_head.weight")),
         "scaled": scaled,
-        "start": config.get("decoder_start_token_id", config.get("pad_token_id", 0)),
+        "start": config.size("decoder_start_token_id", config.size("pad_token_id", 0, 0), 0),
     }
 
 

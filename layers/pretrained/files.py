@@ -59,6 +59,10 @@ class Folder:
             raise FileError(f"{self.path / name} must hold a JSON object, got {found!r:.40}")
         return found
 
+    def __deepcopy__(self, memo: Any) -> Folder:
+        """Copies of a model share it: its tensors may be larger than memory."""
+        return self
+
     def entries(self) -> int:
         """How many entries all tensors have."""
         return sum(stored.array.size for stored in self.tensors.values())

@@ -19,7 +19,7 @@ from .families import FAMILIES, Family, numbered
 from .files import Folder, Stored, open_folder, widened
 from .models import Pretrained
 
-__all__ = ["load_pretrained", "load_state", "read_settings"]
+__all__ = ["load_pretrained", "load_state", "read_settings", "unfilled"]
 
 
 def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float32) -> Any:
@@ -37,11 +37,27 @@ def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float3
     opened, dtype = open_folder(folder), np.dtype(dtype)
     if dtype.kind != "f":
         raise ArgumentError(f"load_pretrained: dtype must be floating, got {dtype}")
-    family, settings = read_settings(opened)
-    model: Pretrained = family.model(**settings, rng=_Zeros(np.random.PCG64(0)), dtype=dtype)
-    model.folder, model.sources = opened, {}
-    _fill(model, family, dtype)
+    model, wrong = unfilled(opened, dtype)
+    if wrong:
+        raise ArgumentError("\n  ".join([f"load_pretrained: {opened.path}", *wrong]))
+    _fill(model, dtype)
     return model.eval()
+
+
+def unfilled(
+    opened: Folder, dtype: np.dtype[Any], compare: bool = True
+) -> tuple[Pretrained, list[str]]:
+    """A folder's model, whose parameters have no memory yet; and which tensors do not fit it.
+
+    compare: whether a tied weight's two copies are read, and compared.
+    """
+    family, settings = read_settings(opened)
+    try:
+        model: Pretrained = family.model(**settings, rng=_Weightless(), dtype=dtype)
+    except ArgumentError as error:
+        raise ArgumentError(f"load_pretrained: {opened.path}/config.json: {error}") from error
+    model.folder = opened
+    return model, _find_sources(model, family, compare)
 
 
 def read_settings(opened: Folder) -> tuple[Family, dict[str, Any]]:
@@ -72,15 +88,25 @@ def _least(s: Mapping[str, Any]) -> int:
     return int(rows * s["d_model"] + s["n_layers"] * per_block)
 
 
-class _Zeros(np.random.Generator):
-    """Draws nothing but zeros: the entries come from the file."""
+class _Weightless(np.random.Generator):
+    """Draws zeros that take no memory: the entries come from the file."""
+
+    def __init__(self) -> None:
+        super().__init__(np.random.PCG64(0))
 
     def normal(self, loc: Any = 0, scale: Any = 1, size: Any = None) -> Any:
-        return np.zeros(size)
+        return np.broadcast_to(np.zeros(()), size).view(_Zeros)
 
 
-def _fill(model: Pretrained, family: Family, dtype: np.dtype[Any]) -> None:
-    """Let the parameters be the file's tensors: all fit, or an error lists what does not."""
+class _Zeros(np.ndarray[Any, Any]):
+    """One zero, broadcast; it stays one in another dtype."""
+
+    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+        return np.broadcast_to(np.zeros((), dtype), self.shape)
+
+
+def _find_sources(model: Pretrained, family: Family, compare: bool) -> list[str]:
+    """Note where each parameter lies in the file; returns what is missing, misshapen, or extra."""
     stored = model.folder.tensors
     prefix = family.prefix if any(name.startswith(family.prefix) for name in stored) else ""
     table = {row.ours: row for row in family.rows}
@@ -109,12 +135,16 @@ def _fill(model: Pretrained, family: Family, dtype: np.dtype[Any]) -> None:
     ]
     for name in model.unused:
         same = model.sources.get(family.tied.get(name, ""))
-        if same and same[0] in stored and _alike(stored[name], stored[same[0]]):
+        if same and same[0] in stored and _alike(stored[name], stored[same[0]], compare):
             model.copies = {**model.copies, name: family.tied[name]}
         elif not re.fullmatch(family.ignored, name.removeprefix(prefix)):
             wrong.append(f"{name}: unexpected")
-    if wrong:
-        raise ArgumentError("\n  ".join([f"load_pretrained: {model.folder.path}", *wrong]))
+    return wrong
+
+
+def _fill(model: Pretrained, dtype: np.dtype[Any]) -> None:
+    """Let the parameters be the file's tensors."""
+    stored = model.folder.tensors
     modules = dict(model.named_modules())
     for path, (name, how) in model.sources.items():
         array = _part(widened(stored[name], dtype), how)
@@ -155,8 +185,10 @@ def _part(array: NDArray[Any], how: str) -> NDArray[Any]:
     return array[..., part * width : (part + 1) * width].copy()
 
 
-def _alike(tensor: Stored, other: Stored) -> bool:
-    return tensor.kind == other.kind and tensor.array.tobytes() == other.array.tobytes()
+def _alike(tensor: Stored, other: Stored, compare: bool) -> bool:
+    if tensor.kind != other.kind or tensor.array.shape != other.array.shape:
+        return False
+    return not compare or tensor.array.tobytes() == other.array.tobytes()
 
 
 def load_state(

@@ -7,6 +7,7 @@ sentence_report   that run told: gradients, weights, FLOPs and bytes beside thei
 own_function      a run of a user's own function told;  load_function: found, and what it raises
 catalogue         every op with its formulas, as text and as data;  ops_page: as a page
 declared          what an op declares, as plain data
+models            what is in a checkpoint, before it is loaded
 check             every op, then both layers, one line each
 check_ops         each op's gradient against a numeric derivative
 check_layers      both layers' gradients against the formulas derived by hand

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
 
 from ..views.colors import THEMES
-from . import catalogue, check, cost, explain
+from . import catalogue, check, cost, explain, models
 from .checkpoint import LOSSES
 from .sentence import MULTI_HEAD, SELF_ATTENTION, SENTENCE
 
@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     _add_ops(commands)
     _add_check(commands)
     _add_cost(commands)
+    _add_models(commands)
     return made
 
 
@@ -138,6 +139,25 @@ def _add_cost(commands: Any) -> None:
     rates |= {"wire": "bytes a second that it sends", "latency": "seconds a message"}
     for name, what in rates.items():
         add(f"--{name}", type=float, metavar="X", help=f"{what} (default: an accelerator of 2023)")
+
+
+def _add_models(commands: Any) -> None:
+    add = _command(
+        commands,
+        "models",
+        models.run,
+        "show what is in a checkpoint before loading it",
+        "Family, sizes, parameters by part, dtypes, memory, and what load_pretrained would not "
+        "take or not use, from config.json and the headers alone. The exit status is 1 if it would "
+        "refuse the checkpoint.",
+    ).add_argument
+    n: dict[str, Any] = {"type": _size, "metavar": "N"}
+    add("folder", metavar="FOLDER", help="with config.json and *.safetensors")
+    add("--tokens", **n, help="of the pass whose memory is told (default: 512)")
+    add("--batch", **n, default=1, help="rows of so many tokens (default: %(default)s)")
+    add("--dtype", choices=["float16", "float32", "float64"], default="float32",
+        help="of the loaded model (default: %(default)s)")  # fmt: skip
+    add("--json", action="store_true", help="as JSON")
 
 
 def _what(text: str) -> str:

@@ -247,6 +247,27 @@ CONFIGS = {
     "a size": ({"hidden_size": -6}, "hidden_size must be a positive integer, got -6"),
     "a family": ({"model_type": "mamba"}, "model_type must be one of .*, got 'mamba'"),
     "scaled angles": ({"rope_scaling": {"type": "odd"}}, "rope_type must be one of"),
+    "an architecture": (
+        {"architectures": ["LlamaForSequenceClassification"]},
+        "architectures = .* must be one of LlamaForCausalLM",
+    ),
+    "an unknown key of the angles": (
+        {"rope_scaling": {"type": "linear", "factor": 2.0, "mrope_section": [1]}},
+        r"rope_parameters: mrope_section = \[1\]: not understood",
+    ),
+    "angles of no size": (
+        {"rope_parameters": {"rope_theta": 0}},
+        "rope_theta must be a positive number, got 0",
+    ),
+    "angles whose ends cross": (
+        {"rope_scaling": {"type": "llama3", "low_freq_factor": 4, "high_freq_factor": 1}},
+        "low_freq_factor must be less than high_freq_factor",
+    ),
+    "too few factors": (
+        {"rope_scaling": {"type": "longrope", "short_factor": [1.0]}},
+        "short_factor must be 2 positive numbers",
+    ),
+    "heads that do not divide": ({"num_key_value_heads": 3}, r"config\.json: .*n_kv_heads must"),
     "huge sizes": (
         {"vocab_size": 2**30},
         "vocab_size = 1073741824 is more than all entries of the files",
@@ -264,6 +285,36 @@ def test_a_config_that_is_not_understood_is_an_error_naming_the_key(kind, tensor
     by, message = CONFIGS[kind]
     with pytest.raises(ArgumentError, match=message):
         load_pretrained(write(tensors, **by))
+
+
+WINDOWS = {
+    "of Qwen 2, unused": ({"model_type": "qwen2", "use_sliding_window": False,
+                           "sliding_window": 4, "max_window_layers": 1}, [None, None]),
+    "of Qwen 2, used": ({"model_type": "qwen2", "use_sliding_window": True,
+                         "sliding_window": 4, "max_window_layers": 1}, [None, 4]),
+    "of Mistral, null": ({"model_type": "mistral", "sliding_window": None}, [None, None]),
+    "of Mistral, missing": ({"model_type": "mistral"}, [4096, 4096]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_windows_are_those_of_the_family_where_the_config_has_none(kind, tensors, write):
+    by, windows = WINDOWS[kind]
+    if "qwen2" in by.values():
+        for k in range(2):
+            for name, width in (("q", D), ("k", 4), ("v", 4)):
+                bias = f"model.layers.{k}.self_attn.{name}_proj.bias"
+                tensors[bias] = np.zeros(width, np.float32)
+    model = load_pretrained(write(tensors, **by))
+    assert [block.attention.window for block in model.decoder.blocks] == windows
+
+
+def test_an_untied_embedding_is_never_taken_from_the_output_layer(tensors, write):
+    del tensors["model.embed_tokens.weight"]
+    with pytest.raises(ArgumentError, match=r"model\.embed_tokens\.weight is missing"):
+        load_pretrained(write(tensors))
+    tied = load_pretrained(write(tensors, tie_word_embeddings=True))
+    np.testing.assert_array_equal(tied.embedding.W.numpy(), tensors["lm_head.weight"])
 
 
 def test_pickled_and_missing_files_are_never_read(tmp_path):

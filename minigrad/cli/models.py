@@ -1,0 +1,94 @@
+"""`minigrad models`: what is in a checkpoint, before it is loaded."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from layers.pretrained import describe
+
+from ..views.plain import of_bytes, one_line
+from ..views.terminal import Column, grid, wide
+from .output import show
+
+__all__ = ["run"]
+
+SIZES = {
+    "n_layers": "blocks",
+    "n_decoder_layers": "blocks of the decoder",
+    "d_model": "wide",
+    "n_heads": "heads",
+    "n_kv_heads": "heads of keys and values",
+    "d_k": "wide each",
+    "d_ff": "wide within feed-forward layers",
+    "n_tokens": "tokens known",
+    "max_len": "positions",
+}
+SHOWN = 20  # names of a list at most
+
+
+def run(arguments: Namespace) -> int:
+    a = arguments
+    found = describe(a.folder, a.tokens, a.batch, a.dtype)
+    if a.json:
+        show(json.dumps(asdict(found), indent=1), False)
+    else:
+        show("\n\n".join(_parts(found, wide(None))))
+    return 1 if found.problems else 0
+
+
+def _parts(found: Any, width: int) -> Iterator[str]:
+    sizes = ", ".join(f"{found.sizes[k]:,} {what}" for k, what in SIZES.items() if k in found.sizes)
+    made = f", loaded as {found.model}" if found.model else ""
+    title = f"{one_line(found.family) or 'no model_type'} in {one_line(found.folder)}{made}"
+    yield "\n".join(_wrapped(line, width) for line in (title, sizes) if line)
+    stored = [
+        f"{count:,} of {kind}, {of_bytes(size)}" for kind, (count, size) in found.stored.items()
+    ]
+    files = f"{found.files} file{'s' * (found.files > 1)}"
+    yield _wrapped(f"Tensors in {files}: {'; '.join(stored)}", width)
+    yield _table(found.parts, width, "parameters" if found.model else "entries")
+    if found.memory is not None:
+        yield _memory(found.memory, width)
+    yield _listed("Not used", found.unused, width) if found.unused else "Nothing is unused."
+    if found.problems:
+        yield _listed("load_pretrained refuses it", found.problems, width)
+
+
+def _table(parts: dict[str, int], width: int, counted: str) -> str:
+    whole = sum(parts.values())
+    rows = [[one_line(part), f"{n:,}", f"{n / max(whole, 1):.1%}"] for part, n in parts.items()]
+    columns = [Column("part", shrink="start"), Column(counted, right=True)]
+    columns.append(Column("share", right=True, drop=1))
+    return grid(columns, [*rows, ["in all", f"{whole:,}", ""]], width)
+
+
+def _memory(memory: Any, width: int) -> str:
+    m = memory
+    rows = [
+        ["weights", of_bytes(m.weights), ""],
+        ["to run", of_bytes(m.run), "with the arrays of a pass that are there at once"],
+        ["to generate", of_bytes(m.run + m.cache), "with keys and values of those tokens"],
+        ["to train", of_bytes(m.train), "weights, gradients, Adam's two moments, and what backward"
+         " needs"],
+    ]  # fmt: skip
+    rows = [row for row in rows if m.cache or row[0] != "to generate"]
+    columns = [Column("memory"), Column("about", right=True), Column("", shrink="end", drop=1)]
+    said = f"Of {m.batch:,} × {m.tokens:,} tokens in {m.dtype}:"
+    return f"{said}\n{grid(columns, rows, width)}"
+
+
+def _listed(title: str, names: list[str], width: int) -> str:
+    lines = [_wrapped(one_line(name), width) for name in names[:SHOWN]]
+    more = [f"… and {len(names) - SHOWN:,} more"] if len(names) > SHOWN else []
+    return "\n".join([f"{title}:", *(f"  {line}" for line in [*lines, *more])])
+
+
+def _wrapped(text: str, width: int) -> str:
+    return textwrap.fill(
+        text, max(width, 20), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )

@@ -1,0 +1,171 @@
+"""`minigrad models`: what a checkpoint's headers say, before anything is loaded."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from layers import load_pretrained
+from layers.pretrained import describe
+from tests.layers.test_pretrained import CONFIG, HOSTILE, SHAPES, file_of, with_header
+
+pytest.importorskip("safetensors")
+
+
+@pytest.fixture
+def folder(tmp_path, rng):
+    tensors = {name: rng.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}
+    (tmp_path / "model.safetensors").write_bytes(file_of(tensors))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    return tmp_path
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(21)
+
+
+def test_sizes_and_parts_are_those_of_the_model_that_is_loaded(folder):
+    found, model = describe(folder), load_pretrained(folder)
+    assert (found.family, found.model) == ("llama", "PretrainedLanguageModel")
+    assert found.sizes == {
+        "n_layers": 2, "d_model": 8, "n_heads": 2, "n_kv_heads": 1, "d_k": 4, "d_ff": 10,
+        "n_tokens": 11,
+    }  # fmt: skip
+    block = model.decoder.blocks[0]
+    assert found.parts == {
+        "embedding": 88,
+        "norms": 5 * 8,
+        "decoder.blocks.*.attention": 2 * sum(p.size for p in block.attention.parameters()),
+        "decoder.blocks.*.feed_forward": 2 * 3 * 80,
+        "head": 88,
+    }
+    assert sum(found.parts.values()) == sum(p.size for p in model.parameters())
+    assert found.stored == {"float32": (21, 4 * sum(found.parts.values()))}
+    assert (found.unused, found.problems) == ([], [])
+
+
+def test_the_command_prints_them_and_its_status_says_whether_they_load(command, folder):
+    ran = command("models", folder, "--tokens", 64, width=300)
+    assert ran.status == 0
+    assert ran.out.startswith(f"llama in {folder}, loaded as PretrainedLanguageModel\n2 blocks, ")
+    assert "\ndecoder.blocks.*.feed_forward         480  " in ran.out
+    assert "\nOf 1 × 64 tokens in float32:\n" in ran.out
+    assert "Nothing is unused." in ran.out
+    assert max(map(len, command("models", folder, width=40).out.splitlines()[2:])) <= 40
+    data = json.loads(command("models", folder, "--json", "--dtype", "float16").out)
+    assert data["memory"]["weights"] == 2 * sum(data["parts"].values())
+
+
+def test_what_would_be_refused_is_listed_and_the_rest_still_shown(command, folder):
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"logit_scale": 2.0}))
+    ran = command("models", folder, width=200)
+    assert ran.status == 1
+    assert "logit_scale = 2.0: not understood" in ran.out
+    assert "\nmodel.layers" in ran.out
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"intermediate_size": 9}))
+    assert "feed_forward.W: model.layers.0.mlp.gate_proj.weight must be (9, 8), got (10, 8)" in (
+        command("models", folder, width=200).out
+    )
+
+
+@pytest.mark.parametrize("kind", [None, *HOSTILE])
+def test_a_folder_that_is_none_or_damaged_is_one_line(kind, command, folder):
+    where = folder / "nowhere" if kind is None else folder
+    if kind is not None:
+        (folder / "model.safetensors").write_bytes(HOSTILE[kind])
+    ran = command("models", where)
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err.startswith("minigrad: error: load_pretrained: ")
+    assert ran.err.count("\n") == 1
+
+
+def large(folder, blocks):
+    """A checkpoint of 4 GB and more whose entries take no room on the disk."""
+    D, wide, tensors, at = 4096, 11008, {}, 0
+    one = {"attn.c_attn": (D, 3 * D), "attn.c_proj": (D, D), "mlp.c_fc": (D, wide)}
+    one |= {"mlp.c_proj": (wide, D)}
+    shapes = {"wte.weight": (50257, D), "wpe.weight": (2048, D)}
+    shapes |= {f"ln_f.{x}": (D,) for x in ("weight", "bias")}
+    for k in range(blocks):
+        for name, shape in one.items():
+            shapes |= {f"h.{k}.{name}.weight": shape, f"h.{k}.{name}.bias": shape[1:]}
+        shapes |= {f"h.{k}.ln_{j}.{x}": (D,) for j in (1, 2) for x in ("weight", "bias")}
+    for name, shape in shapes.items():
+        end = at + 2 * int(np.prod(shape))
+        tensors[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, end]}
+        at = end
+    header = with_header(tensors)
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(header)
+        file.truncate(len(header) + at)
+    sizes = {"n_embd": D, "n_layer": blocks, "n_head": 32, "n_inner": wide, "n_positions": 2048}
+    config = {"model_type": "gpt2", "vocab_size": 50257} | sizes
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def run_python(code, *arguments):
+    """What a fresh process prints: an integer."""
+    done = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True,
+                          text=True, check=True)  # fmt: skip
+    return int(done.stdout)
+
+
+MORE_MEMORY = """
+import resource, sys
+from layers.pretrained import describe
+def most(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = most()
+found = describe(sys.argv[1])
+assert found.problems == [] and found.memory.weights > 20e9
+print(most() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files with holes, and kB")
+def test_a_large_checkpoint_is_described_from_its_headers(tmp_path):
+    large(tmp_path, 32)
+    assert (tmp_path / "model.safetensors").stat().st_size > 10e9
+    assert run_python(MORE_MEMORY, tmp_path) < 100_000
+
+
+PASS = """
+import sys, tracemalloc
+import numpy as np
+import minigrad as mg
+from layers import load_pretrained
+from minigrad.optim import Adam
+model = load_pretrained(sys.argv[1])
+tokens = np.random.default_rng(0).integers(0, 999, (4, 256))
+tracemalloc.start()
+if sys.argv[2] == "run":
+    with mg.no_grad():
+        model(tokens)
+else:
+    optimizer = Adam(model.parameters())
+    for _ in range(2):
+        optimizer.zero_grad()
+        mg.cross_entropy(mg.reshape(model(tokens), (-1, 999)), tokens.ravel()).backward()
+        optimizer.step()
+print(tracemalloc.get_traced_memory()[1])
+"""
+
+
+WIDER = {8: 64, 4: 32, 10: 160, 11: 999}
+
+
+@pytest.mark.needs_fast("memory is used again")
+@pytest.mark.parametrize("kind", ["run", "train"])
+def test_the_memory_told_is_about_that_of_a_pass(kind, folder):
+    """Within a third, for a fresh process has small objects too."""
+    shapes = {name: tuple(WIDER[n] for n in shape) for name, shape in SHAPES.items()}
+    tensors = {name: np.full(shape, 0.01, np.float32) for name, shape in shapes.items()}
+    (folder / "model.safetensors").write_bytes(file_of(tensors))
+    sizes = {"vocab_size": 999, "hidden_size": 64, "intermediate_size": 160}
+    (folder / "config.json").write_text(json.dumps(CONFIG | sizes))
+    memory = describe(folder, tokens=256, batch=4).memory
+    told = getattr(memory, kind) - memory.weights
+    measured = run_python(PASS, folder, kind)
+    assert 0.75 < told / measured < 1.33, f"told {told:,}, measured {measured:,}"
