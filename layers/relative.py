@@ -19,7 +19,7 @@ from numpy.typing import DTypeLike, NDArray
 import minigrad as mg
 
 from .heads import repeat_heads, split_heads
-from .linear import check_sizes, draw_affine
+from .linear import check_sizes, draw_affine, linear
 from .module import Module
 from .position import mark_constant, positions_of, sinusoidal_encoding
 from .scoring import beside
@@ -111,7 +111,7 @@ class TransformerXLPosition(Module):
             np.arange(low, high + 1), d_model, interleaved=False, dtype=self.W_R.dtype
         )
         PE, columns = (mark_constant(x, i, j) for x in (PE, delta - low))
-        R_flat = mg.matmul(beside(self.W_R, "PE", PE), self.W_R).named("R_flat")  # (D, h·d_k)
+        R_flat = linear(beside(Q, "PE", PE), self.W_R).named("R_flat")  # (D, h·d_k)
         R = split_heads(R_flat, h).named("R")  # (h, D, d_k): a key a distance
         K = repeat_heads(K, max(1, h // K.shape[-3]))  # (..., h, m, d_k)
         Q_v = mg.add(Q, self.v).named("Q_v")

@@ -24,6 +24,7 @@ from layers import (
 from layers.pretrained.files import open_folder
 from minigrad.errors import ArgumentError, MinigradError
 from minigrad.optim import Adam
+from tests.layers.test_every_kind import KINDS, drawn
 
 TOKENS = np.array([[3, 1, 4, 1, 5, 9, 2]])
 
@@ -84,6 +85,25 @@ def test_merged_equals_wrapped_and_is_an_ordinary_model(dtype, tolerance, tmp_pa
         with pytest.raises(ArgumentError, match=wrong):
             call()
     assert adapters.unmerge().model is model
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_layer_takes_adapters_and_casts(name, rng):
+    layer, X = drawn(rng, name)
+    layer = copy.deepcopy(layer)
+    if any(p.name[0] in "WV" and p.ndim == 2 for p in layer.parameters()):
+        adapters = lora(layer, 1, targets="*", rng=rng)
+        for weight in adapters.weights.values():
+            weight.B.assign_(rng.normal(size=weight.B.shape))
+        expected = layer(X).numpy()
+        mg.sum(layer(X)).backward()
+        assert all(p.grad is not None for p in adapters.parameters())
+        adapters.merge()
+        np.testing.assert_allclose(layer(X).numpy(), expected, rtol=1e-9, atol=1e-9)
+    wide = layer(X).numpy()
+    found = layer.to(np.float32)(X.numpy().astype(np.float32))
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found.numpy(), wide, rtol=1e-2, atol=1e-2 * np.abs(wide).max())
 
 
 def test_the_gradients_are_those_of_the_formula_by_hand_and_by_differences(rng):
