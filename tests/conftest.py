@@ -89,6 +89,21 @@ def agree_with_torch(rng) -> Callable[..., None]:
     return partial(_agree, rng)
 
 
+@pytest.fixture
+def plant(monkeypatch) -> Callable[..., None]:
+    """Make a backward rule wrong: its gradient passes through `spoil`."""
+
+    def spoil_rule(op: str, name: str, spoil: Callable[[Any], Any]) -> None:
+        made = mg.registry[op]
+        rule = made.rules[name]
+        wrong = rule._replace(function=lambda *arguments: spoil(rule.function(*arguments)))
+        monkeypatch.setattr(made, "rules", {**made.rules, name: wrong})
+        monkeypatch.setattr(made, "overlay", None)  # a faster rule would not be wrong
+        monkeypatch.setattr(made, "plans", {})
+
+    return spoil_rule
+
+
 # ------------------------- once for each op (`declared`), or each sample of each op (`case`)
 
 

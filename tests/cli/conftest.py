@@ -1,4 +1,4 @@
-"""Running the command within this process, and rules that are wrong on purpose."""
+"""Running the command within this process."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from minigrad import registry
 from minigrad.__main__ import main
 
 
@@ -30,22 +29,3 @@ def command(
         return Ran(status, *capsys.readouterr())
 
     return run
-
-
-@pytest.fixture
-def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Make a backward rule wrong: its gradient passes through `spoil`."""
-
-    def spoil_rule(op: str, name: str, spoil: Callable[[Any], Any]) -> None:
-        made = registry[op]
-        rule = made.rules[name]
-
-        def wrong(*arguments: Any) -> Any:
-            return spoil(rule.function(*arguments))
-
-        monkeypatch.setattr(made, "rules", {**made.rules, name: rule._replace(function=wrong)})
-        monkeypatch.setattr(made, "overlay", None)  # a faster rule would not be wrong
-        monkeypatch.setattr(made, "plans", {})
-        monkeypatch.setattr(made, "overlay", None)  # a faster rule would not be wrong
-
-    return spoil_rule

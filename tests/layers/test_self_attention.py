@@ -159,17 +159,9 @@ def test_attention_over_no_tokens_is_empty(layer):
 
 
 def test_the_comparison_notices_a_gradient_wrong_by_one_part_in_a_thousand(
-    layer, X, check_against_hand, monkeypatch
+    layer, X, check_against_hand, plant
 ):
-    """A planted fault: the engine's softmax rule, off by 0.1 %, must be caught."""
-    right = mg.softmax.rules["x"]
-
-    def wrong(g, out, axis):
-        return 1.001 * right.function(g, out, axis)
-
-    monkeypatch.setattr(mg.softmax, "overlay", None)
-    monkeypatch.setitem(mg.softmax.rules, "x", right._replace(function=wrong))
-    monkeypatch.setattr(mg.softmax, "plans", {})
+    plant("softmax", "x", lambda gradient: 1.001 * gradient)
     with pytest.raises(AssertionError):
         check_against_hand(layer, X)
 
