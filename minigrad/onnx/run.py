@@ -21,7 +21,7 @@ from ..engine.tensor import Tensor
 from ..engine.writes import SourceLocation, caller
 from ..ops import composed
 from ..ops.mask_rules import MaskRule
-from .translation import is_translatable, is_translated
+from .translation import is_translated
 
 __all__ = ["FOLLOWED", "Constant", "Made", "Recorder", "Run", "Step"]
 
@@ -141,7 +141,7 @@ class Recorder(Listener):
 
     def forward(self, op: Op, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
         self.quiet = False
-        if is_translated(op, settings) or not self._followed(op, inputs, settings, output):
+        if is_translated(op) or not self._followed(op, inputs, settings, output):
             self.note(op, inputs, settings, output._data, output)
 
     def _followed(self, op: Op, inputs: Any, settings: Any, output: Any) -> bool:
@@ -207,12 +207,13 @@ FOLLOWED = {name: _followed(name, "a", "b") for name in _OF_TWO.split()}
 FOLLOWED |= {name: _followed(name, "x") for name in _OF_ONE.split()}
 FOLLOWED |= {name: _followed(name, "x", axis=None, keepdims=False) for name in ("any", "all")}
 FOLLOWED |= {name: _followed(name, "x", axis=None) for name in ("argmax", "argmin")}
+FOLLOWED["argsort"] = _followed("argsort", "x", axis=-1, kind=None)
 """What NumPy does that no op of minigrad does, by NumPy's names."""
 
 _OTHER_NAMES = {"absolute": "abs", "amax": "max", "amin": "min", "concat": "concatenate"}
 _METHODS = (
-    "all any argmax argmin astype clip cumsum flatten max mean min prod ravel repeat reshape "
-    "squeeze std sum swapaxes take transpose var"
+    "all any argmax argmin argsort astype clip cumsum flatten max mean min prod ravel repeat "
+    "reshape squeeze std sum swapaxes take transpose var"
 ).split()
 _QUESTIONS = {
     "shape",
@@ -238,7 +239,7 @@ def _op_like(name: str) -> Callable[..., Any] | None:
     found = FOLLOWED.get(name) or registry.get(name)
     if found is None:
         return vars(composed).get(name) if name in composed.__all__ else None
-    return found if is_translatable(found) else None  # or its kernel would ask itself
+    return found if is_translated(found) else None  # or its kernel would ask itself
 
 
 def _plain(item: Any) -> Any:
@@ -254,7 +255,7 @@ def _compute(name: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> 
     if op is not None:
         try:
             made = op(*args, **kwargs)
-        except MinigradError:  # arguments that only NumPy knows
+        except (MinigradError, TypeError):  # arguments that only NumPy knows
             made = None
         if made is not None and out is None:
             return made
@@ -277,7 +278,7 @@ class Traced(np.ndarray[Any, Any]):
             return Tensor.__apply__(op, inputs, settings)
         inputs = tuple([op.array(x) if x.__class__ in (list, tuple) else x for x in inputs])
         recorder = _recorder()
-        if recorder is not None and not is_translated(op, settings):
+        if recorder is not None and not is_translated(op):
             with scope(op.name):
                 result = op.forward(*inputs, *settings)
             return result[0] if op.auxiliary else result

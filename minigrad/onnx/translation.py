@@ -18,41 +18,28 @@ from typing import Any
 from ..engine.op import Op
 from ..engine.plan import parameters_of
 
-__all__ = ["Untranslatable", "is_translatable", "is_translated", "translate", "translation"]
+__all__ = ["Untranslatable", "is_translated", "translate", "translation"]
 
-_TRANSLATIONS: dict[Op, tuple[Callable[..., Any], Callable[..., bool]]] = {}
+_TRANSLATIONS: dict[Op, Callable[..., Any]] = {}
 
 
 class Untranslatable(Exception):
     """A call that has no form in ONNX; says why."""
 
 
-def translation(
-    *ops: Op, when: Callable[..., bool] = lambda: True
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare what these ops are in ONNX; `@translation(cube)` does it for an op of your own.
-
-    Args: when: of settings, by name; the op's kernel is followed where it does not hold.
-    """
+def translation(*ops: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare what these ops are in ONNX; `@translation(cube)` does it for an op of your own."""
 
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-        _TRANSLATIONS.update(dict.fromkeys(ops, (function, when)))
+        _TRANSLATIONS.update(dict.fromkeys(ops, function))
         return function
 
     return declare
 
 
-def is_translatable(op: Op) -> bool:
-    """Whether some calls have a translation."""
+def is_translated(op: Op) -> bool:
+    """Whether it has a translation; if not, its kernel is followed."""
     return op in _TRANSLATIONS
-
-
-def is_translated(op: Op, settings: Any) -> bool:
-    """Whether this call has a translation."""
-    if op not in _TRANSLATIONS:
-        return False
-    told = dict(zip(op.settings, settings, strict=True))
-    return bool(op.ask(_TRANSLATIONS[op][1], **told))
 
 
 def translate(to: Any, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...], out: Any) -> Any:
@@ -64,5 +51,5 @@ def translate(to: Any, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...
         )
     named = {op.inputs[0]: inputs} if op.variadic else dict(zip(op.inputs, inputs, strict=True))
     told = named | dict(zip(op.settings, settings, strict=True)) | {"out": out}
-    function = _TRANSLATIONS[op][0]
+    function = _TRANSLATIONS[op]
     return function(to, *(told[name] for name in parameters_of(function)[1:]))

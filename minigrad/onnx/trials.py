@@ -167,7 +167,8 @@ class Trials:
 
     def _tried(self, given: dict[str, int], required: bool) -> list[Run]:
         """Runs at these sizes, with other values, and at others; none if a symbol is stuck."""
-        runs = [self.run(given), self.attempt(given, seed=1)]
+        other = self.attempt(given, bold=True) or self.attempt(given)
+        runs = [self.run(given), other]
         changed: list[dict[str, int]] = []
         for symbol, n in given.items():
             near = [n + 1, n + 4, n + 2, n + 3, *range(n - 1, 0, -1)]
@@ -215,10 +216,10 @@ class Trials:
                 found.append(run)
         return found
 
-    def attempt(self, sizes: dict[str, int], seed: int = 0) -> Run | None:
+    def attempt(self, sizes: dict[str, int], bold: bool = False) -> Run | None:
         """A run at other sizes and with other values; None where the function takes none such."""
         try:
-            return self.run(sizes, np.random.default_rng(seed))
+            return self.run(sizes, np.random.default_rng(0), bold)
         except ArgumentError as error:
             if str(error).startswith("export_onnx"):
                 raise
@@ -227,7 +228,7 @@ class Trials:
             self.error = error
         return None
 
-    def run(self, sizes: dict[str, int], rng: Any = None) -> Run:
+    def run(self, sizes: dict[str, int], rng: Any = None, bold: bool = False) -> Run:
         """One call, at these sizes: of the values given, or others of their kind."""
         recorder = Recorder(keeps_tensors=rng is None)
         arrays: dict[str, Any] = {}
@@ -237,7 +238,7 @@ class Trials:
             shape = list(array.shape)
             for axis, symbol in self.axes.get(name, {}).items():
                 shape[axis] = sizes[symbol]
-            array = np.array(array) if rng is None else _others(array, tuple(shape), rng)
+            array = np.array(array) if rng is None else _others(array, tuple(shape), rng, bold)
             arrays[name] = array
             recorder.know(array, Made(name))
             is_tensor = isinstance(given, Tensor)
@@ -268,11 +269,17 @@ class Trials:
         return Run(sizes, arrays, recorder.steps, references, values)
 
 
-def _others(array: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
-    """Other entries of the same kind: drawn from those given, floats a little moved."""
+def _others(array: Any, shape: tuple[int, ...], rng: np.random.Generator, bold: bool) -> Any:
+    """Other entries of the same kind: drawn from those given, floats a little moved.
+
+    Where all those given are equal, bold ones differ all the same.
+    """
     if not array.size:
         return np.zeros(shape, array.dtype)
     drawn = rng.choice(array.ravel(), shape)
+    if bold and np.all(array == array.flat[0]):
+        more = rng.random(shape) if array.dtype.kind == "f" else rng.random(shape) < 0.5
+        return (drawn ^ more if array.dtype == bool else drawn + more).astype(array.dtype)
     if array.dtype.kind != "f":
         return drawn
     return (drawn * rng.uniform(0.9, 1.1, shape)).astype(array.dtype)

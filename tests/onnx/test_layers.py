@@ -48,6 +48,8 @@ def test_a_layer_runs_at_other_batches_and_lengths(rng, name, tmp_path):
 
 
 CAUSAL = MultiHeadAttention(D, 3, rng=0)
+PADDED = LSTM(4, 3, n_layers=2, bidirectional=True, **F32), GRU(4, 3, **F32)
+TABLE = mg.tensor(np.linspace(-1.0, 1.0, 15).reshape(5, 3))
 OTHERS = {
     "encoder": (Encoder(**SIZE), lambda rng, B, n: [rng.normal(size=(B, n, 4))]),
     "language model": (
@@ -60,6 +62,27 @@ OTHERS = {
     ),
     "gru": (GRU(4, 3, **F32), lambda rng, B, n: [rng.normal(size=(B, n, 4)).astype("f")]),
     "rnn": (RNN(4, 3, **F32), lambda rng, B, n: [rng.normal(size=(B, n, 4)).astype("f")]),
+    "lstm of padded rows": (
+        lambda X, mask: PADDED[0](X, mask=mask),
+        lambda rng, B, n: [rng.normal(size=(B, n, 4)).astype("f"), rng.random((B, n)) < 0.6],
+    ),
+    "gru of padded rows": (
+        lambda X, mask: PADDED[1](X, mask=mask),
+        lambda rng, B, n: [rng.normal(size=(B, n, 4)).astype("f"), rng.random((B, n)) < 0.3],
+    ),
+    "largest entries": (
+        lambda x: mg.topk(x, 3)[0],
+        lambda rng, B, n: [mg.tensor(rng.normal(size=(B, n, 5)))],
+    ),
+    "one-hot tokens, pooled where they are real": (
+        lambda t, real: (
+            mg.sum(
+                mg.matmul((t[..., None] == np.arange(5)).astype(float), TABLE) * real[..., None], 1
+            )
+            / (1 + real.sum(axis=1, keepdims=True))
+        ),
+        lambda rng, B, n: [rng.integers(0, 5, (B, n)), rng.random((B, n)) < 0.6],
+    ),
     "images": (
         Sequential(Conv2d(3, 4, 3, **F32), MaxPool2d(2), AvgPool2d(2), Flatten()),
         lambda rng, B, n: [rng.normal(size=(B, 3, 8, 9)).astype("f")],
@@ -95,7 +118,8 @@ def test_a_model_runs_at_other_batches_and_lengths(rng, name, tmp_path):
     for batch, n in ((1, 3), (5, 10)):
         inputs = draw(rng, batch, n)
         ours = model(*inputs).numpy()
-        np.testing.assert_allclose(run(path, *inputs)[0], ours, rtol=1e-5, atol=1e-5)
+        arrays = [x.numpy() if isinstance(x, mg.Tensor) else x for x in inputs]
+        np.testing.assert_allclose(run(path, *arrays)[0], ours, rtol=1e-5, atol=1e-5)
 
 
 def test_shapes_are_what_onnx_infers(rng, tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...ops import getitem, scatter_add, sort, take, take_along_axis
 from ..graph import Value
+from ..run import FOLLOWED
 from ..translation import Untranslatable, translation
 from .shapes import FIRST, LAST
 
@@ -36,13 +37,22 @@ def _(to, x, indices, axis):
     return to.GatherElements(x, at, axis=axis)
 
 
-@translation(sort)
-def _(to, x, axis):
-    n = to.size(x.shape[axis]) if axis is not None else None
-    if axis is None:
-        x = to.Reshape(x, [-1])
-        n = to.Reshape(to.Size(x, dtype=np.int64), [1])
-    return to.emit("TopK", x, n, outputs=2, axis=int(axis or 0), largest=0, sorted=1)[0]
+def _sorted(place):
+    """The entries in ascending order, or where they stand; of equal ones the first comes first."""
+
+    def translated(to, x, axis):
+        x, axis = (to.Reshape(x, [-1]), 0) if axis is None else (x, int(axis))
+        shape = to.Shape(x, dtype=np.int64)
+        n = to.Gather(shape, [axis], axis=0)
+        found = to.emit("TopK", x, n, outputs=2, axis=axis, largest=0, sorted=1)
+        found[1].dtype = np.dtype(np.int64)
+        return found[place]
+
+    return translated
+
+
+translation(sort)(_sorted(0))
+translation(FOLLOWED["argsort"])(_sorted(1))
 
 
 @translation(scatter_add)

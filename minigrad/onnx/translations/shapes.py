@@ -92,28 +92,19 @@ def _(to, arrays, axis, out):
 @translation(pad)
 def _(to, x, pad_width, constant_values, mode):
     try:
-        before, after = zip(*_widths(pad_width, x.ndim), strict=True)
+        widths = _widths(pad_width, x.ndim)
     except (TypeError, ValueError):
         raise Untranslatable("has widths that depend on the sizes") from None
-    widths = [*before, *after]
-    if mode == "constant":
-        return to.Pad(x, widths, to.value(constant_values, x.dtype), mode="constant")
     if mode != "symmetric":
-        return to.Pad(x, widths, mode=mode)
-    for axis, (first, last) in enumerate(zip(before, after, strict=True)):
-        ends = [part(to, x, axis, first), x, part(to, x, axis, last, from_end=True)]
-        used = [p for p, n in zip(ends, (first, 1, last), strict=True) if n]
-        x_shape, x = x.shape, to.Concat(*used, axis=axis) if len(used) > 1 else x
-        x.shape = x_shape
+        ends = [n for side in zip(*widths, strict=True) for n in side]
+        value = [to.value(constant_values, x.dtype)] if mode == "constant" else []
+        return to.Pad(x, ends, *value, mode=mode)
+    for axis, (n, width) in enumerate(zip(x.shape, widths, strict=True)):
+        if any(width) and not isinstance(n, int):
+            raise Untranslatable("mirrors an axis whose length may change")
+        if any(width):
+            x = to.Gather(x, np.pad(np.arange(n), width, mode), axis=axis)
     return x
-
-
-def part(to, x, axis, length, from_end=False):
-    """The first or last entries of an axis, in the opposite order."""
-    if from_end:
-        return to.Slice(x, [-1], [-length - 1], [axis], [-1])
-    ends = to.sizes([length - 1]), to.constant(np.array([FIRST]))
-    return to.Slice(x, *ends, [axis], [-1])
 
 
 @translation(flip)
@@ -128,40 +119,30 @@ def _(to, x, axis):
 @translation(roll)
 def _(to, x, shift, axis):
     flat = to.Reshape(x, [-1]) if axis is None else x
-    shifts = shift if np.ndim(shift) else (shift,)
     axes = [0] if axis is None else to.axes(axis, x.ndim)
-    shifts = shifts * len(axes) if len(shifts) == 1 else shifts
+    shifts = [*shift] if np.ndim(shift) else [shift] * len(axes)
     for by, k in zip(shifts, axes, strict=True):
-        n = to.Reshape(to.Size(flat, dtype=np.int64), [1]) if axis is None else to.size(x.shape[k])
-        cut = to.Sub(n, to.Mod(to.size(by), n))  # where the entry stands that comes first
-        last, first = to.Slice(flat, cut, [LAST], [k]), to.Slice(flat, [0], cut, [k])
-        flat = to.Concat(last, first, axis=k)
+        n = _length(to, flat, k)
+        at = to.Mod(to.Sub(to.Range(0, n, 1), to.size(by)), n)
+        flat = to.Gather(flat, at, axis=k)
     return flat if axis is not None else to.Reshape(flat, to.sizes(x.shape))
 
 
 @translation(repeat)
 def _(to, x, repeats, axis):
-    if not isinstance(repeats, int | np.integer):
-        array = getattr(repeats, "array", None)
-        if array is None:
-            raise Untranslatable("repeats entries as often as values say")
-        flat = to.Reshape(x, [-1]) if axis is None else x
-        n = len(array) if array.ndim else None
-        if n is None:
-            return _repeated(to, flat, int(array), 0 if axis is None else axis % x.ndim)
-        at = np.repeat(np.arange(n), array)
-        return to.Gather(flat, at, axis=0 if axis is None else int(axis))
-    flat = to.Reshape(x, [-1]) if axis is None else x
-    return _repeated(to, flat, int(repeats), 0 if axis is None else axis % x.ndim)
+    x, axis = (to.Reshape(x, [-1]), 0) if axis is None else (x, int(axis))
+    times = getattr(repeats, "array", repeats)
+    if times is None or not isinstance(times, int | np.integer | np.ndarray):
+        raise Untranslatable("repeats entries as often as values say")
+    if np.ndim(times):
+        return to.Gather(x, np.repeat(np.arange(np.size(times)), times), axis=axis)
+    every = to.Range(0, to.Mul(_length(to, x, axis), int(times)), 1)
+    return to.Gather(x, to.Div(every, int(times)), axis=axis)
 
 
-def _repeated(to, x, repeats, axis):
-    """Each entry so often: a new axis behind it, as long as that, and both as one."""
-    ones = to.Unsqueeze(x, [axis + 1])
-    shape = to.Shape(ones, dtype=np.int64)
-    before, after = to.Slice(shape, [0], [axis + 1]), to.Slice(shape, [axis + 2], [LAST])
-    wide = to.Expand(ones, to.Concat(before, [repeats], after, axis=0))
-    return to.Reshape(wide, to.Concat(to.Slice(before, [0], [axis]), [-1], after, axis=0))
+def _length(to, x, axis):
+    """How long an axis is, as a number of the model."""
+    return to.Gather(to.Shape(x, dtype=np.int64), np.asarray(axis), axis=0)
 
 
 @translation(tril)
