@@ -37,8 +37,11 @@ class Question:
     """
 
     def __init__(self, model: str, **asked: Any) -> None:
-        a = QUESTION | asked
-        by_ids = a["tokens"] is not None
+        a, by_ids = QUESTION | asked, "tokens" in asked
+        if by_ids and "text" in asked:
+            raise ArgumentError("--tokens takes the place of --text: give one of them")
+        if a["target"] == "":
+            raise ArgumentError("--target holds no token")
         self.model, self.dtype = model, np.dtype(a["dtype"])
         with _refusals():
             self.folder = open_folder(model)
@@ -49,7 +52,11 @@ class Question:
             self.tokenizer: Any = None
             self.tokenizer = tokenizer_of(self.folder)
         first = self._ids("--tokens", a["tokens"]) if by_ids else self._text("--text", a["text"])
-        rows = [first, self._second(a["target"])] if self.loss == "similarity" else [first]
+        rows = [first]
+        if self.loss == "similarity":
+            if not a["target"]:
+                raise ArgumentError(f"--loss {self.loss} compares two texts: give --target too")
+            rows.append(self._text("--target", a["target"]))
         longest = max(map(len, rows))
         self.ids = np.array([row + [0] * (longest - len(row)) for row in rows])  # (B, n)
         self.names = [[self.name(i) for i in row] for row in rows]
@@ -114,11 +121,6 @@ class Question:
         if not text.strip() or not found:
             raise ArgumentError(f"{option} holds no token: give at least one word")
         return found
-
-    def _second(self, target: str | None) -> list[int]:
-        if not target:
-            raise ArgumentError("--loss similarity compares two texts: give the other as --target")
-        return self._text("--target", target)
 
     def _goal(self, ids: list[int], target: str | None) -> tuple[list[int], list[int]]:
         """Where tokens are guessed, and which they should be: none where the model chooses."""
@@ -219,7 +221,7 @@ def numbers(option: str, text: str | None, most: int, what: str) -> list[int]:
     [0, 2, 3, 4]
     """
     found = list[int]()
-    for part in text.split(",") if text else [f"0-{most - 1}"]:
+    for part in [f"0-{most - 1}"] if text is None else text.split(","):
         match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+))?\s*", part, re.ASCII)
         if match is None:
             raise ArgumentError(f"{option} must be numbers such as 0,3,8-11, got {text!r}")
