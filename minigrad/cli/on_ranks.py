@@ -32,9 +32,9 @@ __all__ = ["run_on_ranks"]
 LIMIT = 120  # seconds, for a sentence that takes one or two
 
 
-def run_on_ranks(*asked: Any) -> tuple[Trace, Any, list[Check], str]:
-    """The record of all ranks, their heads' weights, their gradients put together and checked, and
-    what the ranks were: processes, or threads and why.
+def run_on_ranks(*asked: Any) -> tuple[Trace, list[Check], str]:
+    """The record of all ranks, their gradients put together and checked, and what the ranks were:
+    processes, or threads and why.
 
     Args: asked: the settings, the tokens, the vocabulary.
     """
@@ -69,13 +69,9 @@ def _over_mpi(mpiexec: str, asked: Any) -> Any:
         return pickle.loads(file.read_bytes())
 
 
-def _one_rank(
-    s: Settings, tokens: list[str], vocabulary: list[str]
-) -> tuple[Trace, Any, list[Check]]:
+def _one_rank(s: Settings, tokens: list[str], vocabulary: list[str]) -> tuple[Trace, list[Check]]:
     trace, layer, whole, mask = forward_backward(s, tokens, vocabulary, shard)
-    own = np.asarray(layer.part.attention_weights)[0]
-    weights = np.concatenate(world().collect(own))  # (h, n, n)
-    return trace.of_all_ranks(), weights, _put_together(whole, layer, trace, mask)
+    return trace.of_all_ranks(), _put_together(whole, layer, trace, mask)
 
 
 def _put_together(whole: Any, layer: Any, trace: Trace, mask: Any) -> list[Check]:

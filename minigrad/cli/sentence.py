@@ -21,7 +21,7 @@ from layers import MultiHeadAttention, SelfAttention, create_causal_mask
 from ..engine.errors import ArgumentError
 from ..tracing import Trace
 
-__all__ = ["DEFAULTS", "LAYERS", "Settings", "forward_backward", "run", "tokenize"]
+__all__ = ["DEFAULTS", "LAYERS", "Settings", "forward_backward", "tokenize"]
 
 MULTI_HEAD, SELF_ATTENTION = "multi-head", "self-attention"
 SENTENCE = "The animal didn't cross the street because it was too tired"
@@ -90,22 +90,16 @@ def tokenize(text: str) -> list[str]:
     return re.findall(r"\w+(?:['’-]\w+)*|[^\w\s]", unicodedata.normalize("NFC", text))
 
 
-def run(s: Settings, tokens: list[str], vocabulary: list[str]) -> tuple[Trace, Any]:
-    """The record of a sentence, forward and backward, and its attention weights, (h, n, n).
-
-    >>> s = Settings("multi-head", "a b a", 6, True, False, 0, "float64", heads=2)
-    >>> trace, weights = run(s, ["a", "b", "a"], ["a", "b"])
-    >>> weights.shape, trace["E"].gradient.shape
-    ((2, 3, 3), (2, 6))
-    """
-    trace, layer, _, _ = forward_backward(s, tokens, vocabulary)
-    return trace, np.asarray(layer.attention_weights).reshape(s.heads, len(tokens), len(tokens))
-
-
 def forward_backward(
     s: Settings, tokens: list[str], vocabulary: list[str], split: Any = lambda layer: layer
 ) -> tuple[Trace, Any, Any, Any]:
-    """The record, the layer that ran, the whole layer of which `split` made it, and its mask."""
+    """The record, the layer that ran, the whole layer of which `split` made it, and its mask.
+
+    >>> s = Settings("multi-head", "a b a", 6, True, False, 0, "float64", heads=2)
+    >>> trace, *_ = forward_backward(s, ["a", "b", "a"], ["a", "b"])
+    >>> trace["A"].shape, trace["E"].gradient.shape
+    ((1, 2, 3, 3), (2, 6))
+    """
     n, dtype, rng = len(tokens), np.dtype(s.dtype), np.random.default_rng(s.seed)
     ids = np.array([[vocabulary.index(token.lower()) for token in tokens]])  # (1, n)
     drawn = rng.normal(size=(len(vocabulary), s.d_model)).astype(dtype)

@@ -12,6 +12,7 @@ from layers import flops_by_step, memory_by_array
 
 from ..recording.record import Checks, Entry
 from ..recording.trace import Trace
+from ..views.attention import attentions
 from ..views.attention.matrices import Grid, matrices
 from ..views.plain import of_bytes, one_line
 from ..views.table import checks_table
@@ -19,7 +20,7 @@ from ..views.terminal import Column, Paint, grid
 from ..views.verdict import by_derivative
 from .explanation import MOST_HEADS, Explanation
 from .on_ranks import run_on_ranks
-from .sentence import MULTI_HEAD, Settings, run, tokenize
+from .sentence import MULTI_HEAD, Settings, forward_backward, tokenize
 
 __all__ = ["SentenceReport"]
 
@@ -38,9 +39,10 @@ class SentenceReport(Explanation):
         self.settings, self.tokens = settings, tokenize(settings.text)
         self.vocabulary = sorted({token.lower() for token in self.tokens})
         self.title = f"{settings.layer}: {one_line(' '.join(settings.text.split()), 60)}"
-        run_it = run if settings.ranks == 1 else run_on_ranks
-        found: Any = run_it(settings, self.tokens, self.vocabulary)
-        self.trace, self.weights, *more = found
+        run_it: Any = forward_backward if settings.ranks == 1 else run_on_ranks
+        self.trace, *more = run_it(settings, self.tokens, self.vocabulary)
+        more = [] if settings.ranks == 1 else more
+        self.weights = np.concatenate([one.A[0] for one in attentions(self.trace)])  # (h, n, n)
         self.loss = float(self.trace["loss"].value) + 0.0  # not −0
         self.checks = self.trace.check()
         self.checks += more[0] if more else []
