@@ -121,6 +121,34 @@ def test_a_compiled_step_notices_what_was_frozen_and_thawed(mlp):
                     np.testing.assert_allclose(found[path], p.grad, rtol=1e-12)
 
 
+@pytest.mark.needs_fast("it compiles a step")
+def test_two_networks_frozen_in_turn_within_a_step_train_compiled_as_eagerly():
+    def run(compiled):
+        maker, judge = Linear(3, 3, rng=0), Linear(3, 1, rng=1)
+        first, second = SGD(maker.parameters(), 0.1), SGD(judge.parameters(), 0.1)
+
+        def step(x):
+            judge.freeze()
+            first.zero_grad()
+            fooled = (judge(maker(x)) ** 2).sum()
+            fooled.backward()
+            first.step()
+            judge.unfreeze()
+            second.zero_grad()
+            told = ((judge(maker(x).detach()) - 1) ** 2).sum()
+            told.backward()
+            second.step()
+            return (fooled + told).detach()
+
+        step = mg.compile(step) if compiled else step
+        losses = [step(mg.tensor(np.ones((2, 3)))).item() for _ in range(6)]
+        return losses, step.reasons if compiled else []
+
+    (found, reasons), (expected, _) = run(True), run(False)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert reasons == []
+
+
 # ---------------------------------------------------------------- cast
 
 
