@@ -117,7 +117,8 @@ def _session(model: Any, rows: int, columns: int) -> Session:
 
     Nobody else has it until the call ends: two that take turns have one each.
     """
-    size = rows, COLUMNS * -(-columns // COLUMNS), model.parameters()[0].dtype
+    dtype = model.parameters()[0].dtype if isinstance(model, Module) else None
+    size = rows, COLUMNS * -(-columns // COLUMNS), dtype
     kept: Session | None = getattr(model, "_session", None)
     if kept is None or kept.size != size:
         return Session(model, size)

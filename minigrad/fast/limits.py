@@ -48,7 +48,6 @@ class Limits:
     # compiled steps
     lent_bytes: int = 1 << 15  # what is handed out lies, from here on, in memory that is used again
     short_entries: int = 1024  # up to here a call costs more than what it computes
-    copied_entries: int = 1 << 14  # up to here dot, which copies what has gaps, beats matmul
     split_seconds: float = 1e-3  # a program that takes so long may run in parts
     split_share: float = 0.95  # of that time, if they then take at most so much of it
     phase_seconds: float = 120e-6  # to start and end the parts

@@ -30,7 +30,7 @@ from .audit import Audit
 from .dependencies import Dependencies
 from .effects import Changed
 from .partition import find_partition, has_threads
-from .passes import improve
+from .passes import drop_dead
 from .record import Recorder
 from .source import write
 from .variant import Variant, small_bytes
@@ -207,7 +207,7 @@ class Compiled:
     def _write(self, variant: Variant, place: Any) -> None:
         program = variant.program
         try:
-            improve(program)
+            drop_dead(program)
             partition = find_partition(program)
             run, variant.source = write(program, self._name, place, partition)
             whole = partition is None and not has_threads(program)

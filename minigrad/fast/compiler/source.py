@@ -10,6 +10,8 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from ...engine.graph import SourceLocation
 from ..limits import LIMITS
 from ..scatter import add_rows, names_rows
@@ -21,6 +23,8 @@ from .program import Program, Step, Value, contiguous, is_whole, nbytes
 from .terms import Terms, shape_comment
 
 __all__ = ["write"]
+
+_NAMED = (np.maximum, np.minimum)  # of which NumPy wants `out` by name; others are faster without
 
 
 def write(
@@ -113,14 +117,15 @@ class Writer(Terms):
         matrices = all(len(shape) <= 2 for shape in (*read, out.shape))
         gapless, small = self._is_gapless(out), prod(out.shape) <= LIMITS.short_entries
         if step.kind == "matmul" and matrices and (gapless or small):
-            if all(map(_is_dense, step.reads())) or max(map(prod, read)) <= LIMITS.copied_entries:
+            if all(map(_is_dense, step.reads())):  # dot has less to look at, but copies what is not
                 made = f"{given[0]}.dot({given[1]})"
         if step.text == "spread":
             made = f"{target}[...] = {given[0]}"
         elif target is not None and small and not gapless and (matrices or step.kind != "matmul"):
             made = f"{target}[...] = {made}"
         elif target is not None:
-            made = f"{made[:-1]}, out={target})"
+            plain = isinstance(step.function, np.ufunc) and step.function not in _NAMED
+            made = f"{made[:-1]}, {'' if plain else 'out='}{target})"
         if target is None:
             self._bind(step, made)
         else:
