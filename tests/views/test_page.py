@@ -185,7 +185,7 @@ def test_a_page_too_large_for_a_browser_is_refused_with_what_to_do(
         page_html(single, arrays="full")
     for option, wanted in (
         ("arrays", "one of pooled, full, none"),
-        ("scale", "'run' or 'fixed'"),
+        ("scale", "one of run, fixed"),
         ("check", "None or 'ops'"),
     ):
         with pytest.raises(ArgumentError, match=f"{wanted}, got 'all'"):
