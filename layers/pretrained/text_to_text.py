@@ -85,7 +85,7 @@ class Writer:
 
     def __init__(self, model: TextToText, context: Any, mask: Any) -> None:
         self.model, self.context, self.mask = model, context, mask
-        self.decoder = model.decoder
+        self.decoder, self.parameters = model.decoder, model.parameters
 
     def __call__(self, tokens: Any, cache: Any = None) -> Any:
         return self.model.decode(tokens, self.context, self.mask, cache=cache)

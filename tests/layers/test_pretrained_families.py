@@ -1,0 +1,200 @@
+"""A tiny checkpoint of each family, made here, and what it gives: no `transformers` is needed.
+
+The numbers are those that `transformers` computes; where it is installed, they are held to it.
+"""
+
+import json
+import zlib
+
+import numpy as np
+import pytest
+
+from layers import generate, load_pretrained
+from layers.pretrained.files import open_folder
+from minigrad.errors import MinigradError
+from tests.layers.test_pretrained import CONFIG, D_FF, N_TOKENS, SHAPES, TOKENS, D, file_of
+
+pytest.importorskip("safetensors")
+
+
+def blocks(template, *shapes, count=2):
+    """The tensors of each block: names with `*` for its number."""
+    named = {name: shape for many in shapes for name, shape in many.items()}
+    return {
+        f"{template.replace('*', str(k))}{n}": s for k in range(count) for n, s in named.items()
+    }
+
+
+def affine(name, n_in, n_out):
+    return {f"{name}.weight": (n_in, n_out), f"{name}.bias": (n_out,)}
+
+
+def norm(name):
+    return {f"{name}.weight": (D,), f"{name}.bias": (D,)}
+
+
+GPT2 = {"wte.weight": (N_TOKENS, D), "wpe.weight": (7, D)} | norm("ln_f")
+GPT2 |= blocks(
+    "h.*.", norm("ln_1"), affine("attn.c_attn", D, 3 * D), affine("attn.c_proj", D, D),
+    norm("ln_2"), affine("mlp.c_fc", D, D_FF), affine("mlp.c_proj", D_FF, D),
+)  # fmt: skip
+LAYERS = "model.layers.*."
+QWEN2 = blocks(LAYERS, {"self_attn.q_proj.bias": (D,), "self_attn.k_proj.bias": (4,),
+                        "self_attn.v_proj.bias": (4,)})  # fmt: skip
+QWEN3 = blocks(LAYERS, {"self_attn.q_norm.weight": (4,), "self_attn.k_norm.weight": (4,)})
+GEMMA2 = {name: shape for name, shape in SHAPES.items() if name != "lm_head.weight"}
+GEMMA2 |= blocks(LAYERS, {"pre_feedforward_layernorm.weight": (D,),
+                          "post_feedforward_layernorm.weight": (D,)})  # fmt: skip
+EMBEDDINGS = {"word_embeddings": N_TOKENS, "position_embeddings": 7, "token_type_embeddings": 2}
+BERT = {f"bert.embeddings.{name}.weight": (rows, D) for name, rows in EMBEDDINGS.items()}
+BERT |= norm("bert.embeddings.LayerNorm") | norm("cls.predictions.transform.LayerNorm")
+BERT |= affine("cls.predictions.transform.dense", D, D) | {"cls.predictions.bias": (N_TOKENS,)}
+BERT |= blocks(
+    "bert.encoder.layer.*.", affine("attention.self.query", D, D),
+    affine("attention.self.key", D, D), affine("attention.self.value", D, D),
+    affine("attention.output.dense", D, D), norm("attention.output.LayerNorm"),
+    {"intermediate.dense.weight": (D_FF, D), "intermediate.dense.bias": (D_FF,)},
+    {"output.dense.weight": (D, D_FF), "output.dense.bias": (D,)}, norm("output.LayerNorm"),
+)  # fmt: skip
+
+
+def t5_block(stack, *sublayers):
+    found = {}
+    for k, name in enumerate(sublayers):
+        found[f"{k}.layer_norm.weight"] = (D,)
+        if name == "DenseReluDense":
+            found |= {f"{k}.{name}.wi_{i}.weight": (D_FF, D) for i in (0, 1)}
+            found[f"{k}.{name}.wo.weight"] = (D, D_FF)
+        else:
+            found |= {f"{k}.{name}.{x}.weight": (6, D) for x in "qkv"}
+            found[f"{k}.{name}.o.weight"] = (D, 6)
+    first = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    last = f"{stack}.final_layer_norm.weight"
+    return blocks(f"{stack}.block.*.layer.", found) | {first: (8, 2), last: (D,)}
+
+
+T5 = {"shared.weight": (N_TOKENS, D), "lm_head.weight": (N_TOKENS, D)}
+T5 |= t5_block("encoder", "SelfAttention", "DenseReluDense")
+T5 |= t5_block("decoder", "SelfAttention", "EncDecAttention", "DenseReluDense")
+
+KIN = {key: value for key, value in CONFIG.items() if key != "model_type"}
+FAMILIES = {
+    "gpt2": (GPT2, "GPT2LMHeadModel", {
+        "vocab_size": N_TOKENS, "n_embd": D, "n_head": 2, "n_layer": 2, "n_inner": D_FF,
+        "n_positions": 7}),
+    "llama": (SHAPES, "LlamaForCausalLM", KIN),
+    "mistral": (SHAPES, "MistralForCausalLM", KIN | {"sliding_window": 3}),
+    "qwen2": (SHAPES | QWEN2, "Qwen2ForCausalLM", KIN | {
+        "use_sliding_window": True, "sliding_window": 2, "max_window_layers": 1}),
+    "qwen3": (SHAPES | QWEN3, "Qwen3ForCausalLM", KIN | {"head_dim": 4}),
+    "gemma2": (GEMMA2, "Gemma2ForCausalLM", KIN | {"head_dim": 4, "query_pre_attn_scalar": 4,
+                                                   "sliding_window": 3}),
+    "bert": (BERT, "BertForMaskedLM", {
+        "vocab_size": N_TOKENS, "hidden_size": D, "num_attention_heads": 2, "num_hidden_layers": 2,
+        "intermediate_size": D_FF, "max_position_embeddings": 7}),
+    "t5": (T5, "T5ForConditionalGeneration", {
+        "vocab_size": N_TOKENS, "d_model": D, "d_kv": 3, "d_ff": D_FF, "num_layers": 2,
+        "num_heads": 2, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 9,
+        "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False,
+        "scale_decoder_outputs": False, "decoder_start_token_id": 0}),
+}  # fmt: skip
+EXPECTED = {
+    "gpt2": [-0.206133465369, -0.80030832127, -0.903656576931, -0.200199404144],
+    "llama": [-0.379371525671, 0.378358775841, -0.822479527619, -0.134224414193],
+    "mistral": [-0.744923472152, 0.345751146181, -1.2648946952, -0.198284390751],
+    "qwen2": [-0.228075807626, -0.044193352508, -1.33812939181, 0.0335800881407],
+    "qwen3": [-0.289435141374, 0.340396359175, -0.98454475901, -0.0291871618667],
+    "gemma2": [0.1408030685, 2.51578118463, 1.75862554743, -1.94088062131],
+    "bert": [-1.09781818939, -1.44972690443, -1.29438271056, 0.367916289562],
+    "t5": [0.473590041851, 0.695903897397, 0.436427196744, 0.342124542963],
+}
+"""The first four logits after the last token."""
+
+
+def write_family(family, folder):
+    """A checkpoint whose entries depend on the tensor's name alone."""
+    shapes, kind, config = FAMILIES[family]
+    tensors = {
+        name: np.random.default_rng(zlib.crc32(name.encode())).normal(0, 0.5, shape)
+        for name, shape in shapes.items()
+    }
+    named = {"model_type": family, "architectures": [kind]}
+    (folder / "model.safetensors").write_bytes(file_of(tensors, "F64"))
+    (folder / "config.json").write_text(json.dumps(config | named))
+    return folder
+
+
+def last_logits(model):
+    """The first four logits at the last token."""
+    out = model(TOKENS, TOKENS[:, :3]) if hasattr(model, "decode") else model(TOKENS)
+    out = model.logits(out) if hasattr(model, "pooled") else out
+    return out.numpy()[0, -1, :4]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_checkpoint_of_each_family_gives_the_numbers_of_transformers(family, tmp_path):
+    model = load_pretrained(write_family(family, tmp_path), np.float64)
+    np.testing.assert_allclose(last_logits(model), EXPECTED[family], rtol=1e-9)
+    narrow = last_logits(load_pretrained(tmp_path))
+    np.testing.assert_allclose(narrow, EXPECTED[family], rtol=0, atol=1e-4 * np.abs(narrow).max())
+    assert model.unused == []
+    model.save(tmp_path / "again")
+    saved, stored = open_folder(tmp_path / "again").tensors, open_folder(tmp_path).tensors
+    assert saved.keys() == stored.keys()
+    for name, tensor in stored.items():
+        assert saved[name].array.tobytes() == tensor.array.tobytes(), name
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_numbers_are_those_of_transformers(family, tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setattr(torch, "float32", torch.float64)
+    monkeypatch.setattr(torch, "float", torch.float64)
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+    cls = getattr(transformers, FAMILIES[family][1])
+    folder = write_family(family, tmp_path)
+    model = cls.from_pretrained(folder, attn_implementation="eager", dtype=torch.float64).eval()
+    more = {"decoder_input_ids": torch.tensor(TOKENS[:, :3])} if family == "t5" else {}
+    found = model(torch.tensor(TOKENS), **more).logits[0, -1, :4].detach().numpy()
+    np.testing.assert_allclose(found, EXPECTED[family], rtol=1e-9)
+
+
+def test_a_t5_writes_what_its_logits_say(tmp_path):
+    model = load_pretrained(write_family("t5", tmp_path), np.float64)
+    rows, written = [TOKENS[0], TOKENS[0, :3]], [np.zeros((1, 1), int), np.zeros((1, 1), int)]
+    steps = np.stack(list(generate(model, rows, 6)), axis=1)
+    for row, found, so_far in zip(rows, steps, written, strict=True):
+        for token in found:
+            assert token == model(row[None], so_far).numpy()[0, -1].argmax()
+            so_far = np.append(so_far, [[token]], axis=1)
+    assert len(set(steps.ravel())) > 1
+
+
+def mutated(content, rng):
+    """The file with one fault: cut, lengthened, or with other bytes in its header."""
+    kind, length = rng.integers(4), 8 + int.from_bytes(content[:8], "little")
+    if kind == 0:
+        return content[: rng.integers(len(content))]
+    if kind == 1:
+        return content + rng.bytes(3)
+    at = int(rng.integers(8 if kind == 2 else length))
+    digit = content[at : at + 1].isdigit()
+    new = str(rng.integers(10)).encode() if digit else rng.bytes(1)
+    return content[:at] + new + content[at + 1 :]
+
+
+@pytest.mark.parametrize("family", ["llama", "bert", "t5"])
+def test_a_file_with_one_fault_loads_as_it_was_or_is_refused(family, tmp_path, rng):
+    folder = write_family(family, tmp_path)
+    content, refused = (folder / "model.safetensors").read_bytes(), 0
+    right = {path: p.shape for path, p in load_pretrained(folder).named_parameters()}
+    for _ in range(150):
+        (folder / "model.safetensors").write_bytes(mutated(content, rng))
+        try:
+            model = load_pretrained(folder)
+        except MinigradError:
+            refused += 1
+        else:
+            assert {path: p.shape for path, p in model.named_parameters()} == right
+    assert refused > 100
