@@ -25,6 +25,9 @@ OLDEST = 18
 NARROW = set("AveragePool Conv Elu Erf Gelu GRU LeakyRelu LSTM RNN Softplus".split())
 """What onnxruntime has no float64 kernels for: in a model of float64 it is computed in float32."""
 
+FINITE = set("Attention Conv Einsum LayerNormalization MatMul RMSNormalization Softmax".split())
+"""What hands on no -inf, which comes from masks."""
+
 
 class Value:
     """An array of the model.
@@ -85,7 +88,8 @@ class Graph:
         self.opset = max(self.opset, SINCE.get(operator, OLDEST))
         made = [Value(dtype or like) for _ in range(outputs)]
         for value in made:
-            value.infinite = any(x is not None and x.infinite for x in given)
+            carried = operator not in FINITE and value.dtype.kind == "f"
+            value.infinite = carried and any(x is not None and x.infinite for x in given)
         self.nodes.append((operator, given, made, attributes, self.path))
         return made if outputs > 1 else made[0]
 

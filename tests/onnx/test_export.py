@@ -159,6 +159,14 @@ def test_attention_is_one_node_in_every_head_count_and_with_a_causal_mask(export
         np.testing.assert_allclose(run(model, Y)[0], layer(Y).numpy(), atol=1e-5)
 
 
+@with_onnx
+def test_a_mask_that_is_added_may_close_a_row_though_none_was_closed_at_export(export):
+    model = export(lambda x, mask: mg.softmax(x @ x.mT + mask), [X, np.zeros((5, 5))])
+    closed = np.where(np.arange(5)[:, None] == 2, -np.inf, np.zeros((5, 5)))
+    found = run(model, X, closed)[0]
+    np.testing.assert_allclose(found.sum(axis=-1), [[1, 1, 0, 1, 1]] * 2)
+
+
 # ---------------------------------------------------------------- ops of one's own
 
 
