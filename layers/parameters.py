@@ -161,7 +161,7 @@ class Parameters:
             if leaf.dtype.kind == "f":
                 leaf.cast_(wanted)
         for module in self.modules():
-            if module.dtype is not None and module.dtype.kind == "f":
+            if module.dtype is not None and np.dtype(module.dtype).kind == "f":
                 module.dtype = wanted
             for name, value in vars(module).items():
                 if value.__class__ is np.ndarray and value.dtype.kind == "f":  # random features
@@ -185,6 +185,7 @@ class Parameters:
             for key, value in vars(module).items():
                 if is_parameter(value):
                     note = "" if value.dtype == np.float64 else f" {value.dtype}"
+                    note += "" if value.requires_grad or key in module.buffers else " frozen"
                     lines.append(f"{indent}  {key} {value.shape}{note}")
             below = [(f"{indent}  ", f"{key}: ", child) for key, child in module.named_children()]
             stack.extend(reversed(below))

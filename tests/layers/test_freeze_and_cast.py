@@ -48,6 +48,7 @@ def trained(model):
 def test_a_pattern_freezes_what_stands_between_dots_of_the_path(mlp, patterns, left):
     paths, state = trained(mlp), list(mlp.state_dict())
     assert trained(mlp.freeze(*patterns)) == left
+    assert repr(mlp).count(" frozen") == len(paths) - len(left)
     assert list(mlp.state_dict()) == state
     assert trained(mlp.unfreeze()) == paths
 
