@@ -126,28 +126,30 @@ def lora(
     (8, 8)
     """
     check_sizes("lora", rank=rank)
+    alpha, rng = rank if alpha is None else alpha, np.random.default_rng(rng)
+    if not 0 < alpha < np.inf:
+        raise ArgumentError(f"lora: alpha must be more than 0, got {alpha}")
     if any(isinstance(module, LowRankWeight) for module in model.modules()):
         raise ArgumentError("lora: the model has adapters; merge them, or name all targets at once")
     places = _matrices(model)
     patterns = (targets,) if isinstance(targets, str) else tuple(targets)
-    chosen = named_by("lora", patterns, places)
-    held = {id(vars(places[path][0])[places[path][1]]) for path in chosen}
-    for path, (module, name) in places.items():
-        W = vars(module)[name]
-        if path not in chosen and id(W) in held:
-            raise ArgumentError(f"lora: {path} is the same matrix as a chosen one; choose it too")
-        if path in chosen and rank > min(W.shape):
-            raise ArgumentError(f"lora: rank must be at most that of {path} {W.shape}, got {rank}")
-    model.freeze()
+    chosen = named_by("lora", patterns or ("",), places)
     made: dict[int, LowRankWeight] = {}
-    rng = np.random.default_rng(rng)
     for path in chosen:
         module, name = places[path]
         W = vars(module)[name]
+        if rank > min(W.shape):
+            raise ArgumentError(f"lora: rank must be at most that of {path} {W.shape}, got {rank}")
         if id(W) not in made:
-            scale = rank if alpha is None else alpha
-            made[id(W)] = LowRankWeight(W, rank, scale, dropout, rng).train(module.training)
-        setattr(module, name, made[id(W)])
+            made[id(W)] = LowRankWeight(W, rank, alpha, dropout, rng).train(module.training)
+    for path in places.keys() - chosen:
+        module, name = places[path]
+        if id(vars(module)[name]) in made:
+            raise ArgumentError(f"lora: {path} is the same matrix as a chosen one; choose it too")
+    model.freeze()
+    for path in chosen:
+        module, name = places[path]
+        setattr(module, name, made[id(vars(module)[name])])
     return Adapters(model)
 
 

@@ -322,9 +322,15 @@ def test_what_cannot_be_wrapped_is_refused(call, message):
         call()
 
 
-def test_nothing_is_changed_by_a_refused_call():
+@pytest.mark.parametrize(
+    "wrong",
+    [{"targets": ["W_Q", "what"]}, {"targets": []}, {"alpha": 0}, {"alpha": np.nan}, {"rank": 9},
+     {"dropout": 2.0}],
+    ids=str,
+)  # fmt: skip
+def test_nothing_is_changed_by_a_refused_call(wrong):
     model = MultiHeadAttention(8, 2, rng=0)
     with pytest.raises(ArgumentError):
-        lora(model, 2, targets=["W_Q", "what"])
+        lora(model, **{"rank": 2} | wrong)
     assert all(p.requires_grad for p in model.parameters())
     assert not any(isinstance(m, LowRankWeight) for m in model.modules())
