@@ -16,6 +16,9 @@ import minigrad.distributed  # its ops are tested as all others are
 from minigrad.engine.op import Op
 from tests.compare import assert_same
 
+# Read by PyTorch when it is imported: on busy cores its threads wait longer than they work.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 FAST = find_spec("minigrad.fast") is not None and os.environ.get("MINIGRAD_FAST") != "0"
 collect_ignore = [] if FAST else ["fast"]
 
