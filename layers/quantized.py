@@ -76,7 +76,7 @@ def quantized_linear(x: Any, b: Any = None, *, q: Any, s: Any) -> Any:
 
     Going back, rounding counts as the identity (Bengio et al. 2013, arXiv:1308.3432).
     """
-    rows, t = _rounded(np.asarray(x), axis=-1)
+    rows, t = _rounded(np.asanyarray(x), axis=-1)
     wide = np.float32 if len(q) <= EXACT else np.float64  # sums of integers, by BLAS
     out = np.matmul(rows.astype(wide), q.astype(wide)).astype(s.dtype) * t * s
     return out if b is None else out + b

@@ -176,7 +176,8 @@ class Recorder(Listener):
 
     def assigned(self, tensor: Tensor, array: Any) -> None:
         raise ArgumentError(
-            f"export_onnx: a tensor is written in place at {caller()}; a model only computes"
+            f"export_onnx: a tensor is written in place at {caller()}; a model only computes. Call "
+            "model.eval() first, if these are statistics of training"
         )
 
 
@@ -215,6 +216,7 @@ _METHODS = (
     "all any argmax argmin argsort astype clip cumsum flatten max mean min prod ravel repeat "
     "reshape squeeze std sum swapaxes take transpose var"
 ).split()
+_FOLDS = {"max": "maximum", "amax": "maximum", "min": "minimum", "sum": "add"}
 _QUESTIONS = {
     "shape",
     "ndim",
@@ -251,11 +253,14 @@ def _plain(item: Any) -> Any:
 def _compute(name: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """A call with traced arrays: as the op that does the same; or, unheard of, as NumPy does it."""
     op = None if _recorder() is None else _op_like(name)
-    out = kwargs.pop("out", (None,))[0] if op is not None else None
+    out = kwargs.pop("out", None)
+    out = out[0] if isinstance(out, tuple) else out
     if op is not None:
         try:
-            made = op(*args, **kwargs)
-        except (MinigradError, TypeError):  # arguments that only NumPy knows
+            made = op(*args, **{key: x for key, x in kwargs.items() if key != "initial"})
+            if "initial" in kwargs:  # a reduction's, which is one more entry
+                made = registry[_FOLDS[name]](made, kwargs["initial"])
+        except (MinigradError, TypeError, KeyError):  # arguments that only NumPy knows
             made = None
         if made is not None and out is None:
             return made

@@ -21,6 +21,7 @@ from layers import (
     combined_mask,
     create_causal_mask,
     padding_mask,
+    quantize,
 )
 from tests.layers.test_every_kind import KINDS, D, drawn
 
@@ -69,6 +70,10 @@ OTHERS = {
     "gru of padded rows": (
         lambda X, mask: PADDED[1](X, mask=mask),
         lambda rng, B, n: [rng.normal(size=(B, n, 4)).astype("f"), rng.random((B, n)) < 0.3],
+    ),
+    "8-bit weights": (
+        quantize(Encoder(**SIZE), np.zeros((1, 2, 4))),
+        lambda rng, B, n: [rng.normal(size=(B, n, 4))],
     ),
     "largest entries": (
         lambda x: mg.topk(x, 3)[0],
