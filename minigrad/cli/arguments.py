@@ -29,32 +29,16 @@ def parser() -> argparse.ArgumentParser:
     made = _Parser(prog="minigrad", description=about, allow_abbrev=False)
     made.add_argument("--version", action="version", version=f"minigrad {_version()}")
     commands = made.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    _add_explain(commands)
-    _add_ops(commands)
-    _add_check(commands)
-    _add_cost(commands)
-    _add_models(commands)
+    for name, (run, add_options, summary, more) in COMMANDS.items():
+        about = more or f"{summary.capitalize()}."
+        one = commands.add_parser(name, help=summary, description=about, allow_abbrev=False)
+        one.set_defaults(run=run)
+        add_options(one)
     return made
 
 
-def _command(commands: Any, name: str, run: Any, summary: str, more: str = "") -> Any:
-    about = more or f"{summary.capitalize()}."
-    made = commands.add_parser(name, help=summary, description=about, allow_abbrev=False)
-    made.set_defaults(run=run)
-    return made
-
-
-def _add_explain(commands: Any) -> None:
-    add = _command(
-        commands,
-        "explain",
-        explain.run,
-        "show each step's gradient, of an attention layer or of your own function",
-        "Take a sentence through an attention layer, or run your own function that returns a loss, "
-        "forward and backward: every gradient beside the formula derived by hand where there is "
-        "one, the attention weights, the graph as a picture, a page to step through, and the "
-        "derivation written out.",
-    ).add_argument
+def _explain_options(one: Any) -> None:
+    add = one.add_argument
     n: dict[str, Any] = {"type": _size, "metavar": "N"}
     what = (
         f"{MULTI_HEAD} (default) or {SELF_ATTENTION}; or FILE.py:FUNCTION, or "
@@ -70,9 +54,7 @@ def _add_explain(commands: Any) -> None:
     add("--loss", choices=LOSSES, help="with --model (default: the first that it has)")
     target = "with --model: the token to come next, or at [MASK]; or the other sentence"
     add("--target", metavar="TEXT", help=target)
-    shown = (
-        "with --model: blocks shown, from 0; weights of the others get no gradient (default: all)"
-    )
+    shown = "with --model: blocks shown, from 0; weights of the others get no gradient"
     add("--layers", metavar="0,3-5", help=shown)
     heads = f"heads, {MULTI_HEAD} only; must divide --d-model (default: 4)"
     add("--heads", metavar="N", help=f"{heads}; with --model: those shown, such as 0,3-5")
@@ -95,8 +77,7 @@ def _add_explain(commands: Any) -> None:
     add("--all", action="store_true", help=everything)
 
 
-def _add_ops(commands: Any) -> None:
-    ops = _command(commands, "ops", catalogue.run, "list the ops with their formulas")
+def _ops_options(ops: Any) -> None:
     ops.add_argument("names", nargs="*", metavar="NAME", help="only these")
     form = ops.add_mutually_exclusive_group()
     form.add_argument("--tex", action="store_true", help="formulas in LaTeX")
@@ -105,15 +86,8 @@ def _add_ops(commands: Any) -> None:
     form.add_argument("--html", metavar="FILE", help=page)
 
 
-def _add_check(commands: Any) -> None:
-    add = _command(
-        commands,
-        "check",
-        check.run,
-        "check the gradients of every op and both layers",
-        "Hold each op's gradient against a numeric derivative, and each layer's against formulas "
-        "derived by hand. The exit status is 1 if one disagrees.",
-    ).add_argument
+def _check_options(one: Any) -> None:
+    add = one.add_argument
     several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
     add("--op", **several, metavar="NAME", help="only these ops, no layers")
     second = "2 checks gradients of gradients as well (default: %(default)s)"
@@ -122,15 +96,8 @@ def _add_check(commands: Any) -> None:
     add("--seed", type=_seed, default=0, metavar="N", help=samples)
 
 
-def _add_cost(commands: Any) -> None:
-    add = _command(
-        commands,
-        "cost",
-        cost.run,
-        "estimate a training step on many ranks",
-        "How long a training step of a transformer takes on many ranks, from its FLOPs, the bytes "
-        "that it moves and sends, and the messages; and where each way to split it stops paying.",
-    ).add_argument
+def _cost_options(one: Any) -> None:
+    add = one.add_argument
     add("--ranks", default="8..1024", metavar="N..M", help="(default: %(default)s)")
     sizes = {"batch": 1024, "tokens": 4096, "d-model": 8192, "layers": 64, "heads": 64}
     for name, size in sizes.items():
@@ -141,16 +108,8 @@ def _add_cost(commands: Any) -> None:
         add(f"--{name}", type=float, metavar="X", help=f"{what} (default: an accelerator of 2023)")
 
 
-def _add_models(commands: Any) -> None:
-    add = _command(
-        commands,
-        "models",
-        models.run,
-        "show what is in a checkpoint before loading it",
-        "Family, sizes, parameters by part, dtypes, memory, and what load_pretrained would not "
-        "take or not use, from config.json and the headers alone. The exit status is 1 if it would "
-        "refuse the checkpoint.",
-    ).add_argument
+def _models_options(one: Any) -> None:
+    add = one.add_argument
     n: dict[str, Any] = {"type": _size, "metavar": "N"}
     add("folder", metavar="FOLDER", help="with config.json and *.safetensors")
     add("--tokens", **n, help="of the pass whose memory is told (default: 512)")
@@ -186,3 +145,39 @@ def _version() -> str:
         return version("minigrad")
     except PackageNotFoundError:  # run from a folder, not installed
         return "(not installed)"
+
+
+COMMANDS = {
+    "explain": (
+        explain.run,
+        _explain_options,
+        "show each step's gradient, of an attention layer, a checkpoint or your own function",
+        "Take a sentence through an attention layer or a checkpoint, or run your own function that "
+        "returns a loss, forward and backward: every gradient beside the formula derived by hand "
+        "where there is one, the attention weights, the graph as a picture, a page to step "
+        "through, and the derivation written out.",
+    ),
+    "ops": (catalogue.run, _ops_options, "list the ops with their formulas", ""),
+    "check": (
+        check.run,
+        _check_options,
+        "check the gradients of every op and both layers",
+        "Hold each op's gradient against a numeric derivative, and each layer's against formulas "
+        "derived by hand. The exit status is 1 if one disagrees.",
+    ),
+    "cost": (
+        cost.run,
+        _cost_options,
+        "estimate a training step on many ranks",
+        "How long a training step of a transformer takes on many ranks, from its FLOPs, the bytes "
+        "that it moves and sends, and the messages; and where each way to split it stops paying.",
+    ),
+    "models": (
+        models.run,
+        _models_options,
+        "show what is in a checkpoint before loading it",
+        "Family, sizes, parameters by part, dtypes, memory, and what load_pretrained would not "
+        "take or not use, from config.json and the headers alone. The exit status is 1 if it would "
+        "refuse the checkpoint.",
+    ),
+}
