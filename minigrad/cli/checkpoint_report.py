@@ -114,9 +114,10 @@ class CheckpointReport(Explanation):
         return f"likeliest {'at' if q.loss == 'masked' else 'after'} {before}"
 
     def _verdict(self, width: int, ascii: bool, everything: bool) -> list[str]:
-        """All that was held against something, and the hand-derived steps of what is wrong."""
-        wrong = {c.scope for c in self.checks.measured if c.difference and not c.difference.ok}
-        shown = Checks(c for c in self.checks if everything or c.scope in wrong)
+        """All that was held against something, and the steps of the first layer that is wrong."""
+        wrong = self.checks.first_wrong
+        where = wrong and wrong.scope
+        shown = Checks(c for c in self.checks if everything or c.scope == where)
         said = [by_derivative(self.checks)]
         said += [by_hand(self.checks)] if wrong or not shown else []  # else the table's last line
         said += [] if isfinite(self.loss) else [Verdict(f"the loss is {self.loss}", False)]
