@@ -39,7 +39,7 @@ ROOMS = {
     "fast/compiler": Room(["minigrad/fast/compiler"], [], 4010, 2600),
     "distributed": Room(["minigrad/distributed"], [], 947, 700),
     "onnx": Room(["minigrad/onnx"], [], 2_860, 900),
-    "cli": Room(["minigrad/cli", "minigrad/__main__"], [], 2245, 1000),
+    "cli": Room(["minigrad/cli", "minigrad/__main__"], [], 2235, 1000),
     "layers, attention": Room(["layers"], [f"layers/{name}" for name in LATER], 5590, 4600),
     "layers": Room(["layers"], [], 10_295, 6500),
     "tests": Room(["tests"], [], 27_350, 18_000),
