@@ -9,15 +9,17 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, FileError
+from minigrad.errors import ArgumentError
 
 from ..embedding import Embedding
 from ..feed_forward import activation_of
 from ..linear import Linear
+from ..mask import padding_mask
 from ..module import Module
 from ..position import LearnedPosition
 from ..transformer import Encoder
 from .models import Pretrained
+from .pooling import Pooling
 
 __all__ = ["TextEncoder"]
 
@@ -111,39 +113,16 @@ class TextEncoder(Pretrained):
         Args:   lengths: how many tokens of each row are real; all unless given.
         Shapes: tokens (B, n), lengths (B,) → (B, d_model)
         """
-        B, n = np.shape(tokens)
+        (B, n), pooling = np.shape(tokens), Pooling.of(self.folder)
         ends = np.full(B, n) if lengths is None else np.asarray(lengths)
-        real = np.arange(n) < ends[:, None, None]  # (B, 1, n)
-        X = self(tokens, real)  # (B, n, d_model)
-        if self._pooling() == "pooling_mode_cls_token":
-            s = X[:, 0]
-        else:
-            weights = real / np.sum(real, axis=-1, keepdims=True)
-            s = mg.squeeze(mg.matmul(weights.astype(X.dtype), X), 1)
-        return (s / mg.sqrt(mg.sum(s * s, axis=-1, keepdims=True)) if self._unit() else s).named(
-            "sentence"
-        )
+        if ends.shape != (B,) or ends.min() < 1 or ends.max() > n:
+            raise ArgumentError(
+                f"sentence: lengths must be {B} integers of 1 to {n}, got {lengths}"
+            )
+        real = np.arange(n) < ends[:, None]  # (B, n)
+        return pooling(self(tokens, padding_mask(real, dtype=self.embedding.W.dtype)), real)
 
     def _part(self, name: str, called: str = "") -> Any:
         if getattr(self, name) is None:
             raise ArgumentError(f"TextEncoder: {self.folder.path} has no {called or name}")
         return getattr(self, name)
-
-    def _pooling(self) -> str:
-        name = "1_Pooling/config.json"
-        if name not in self.folder.files:
-            raise FileError(f"sentence: {self.folder.path} has no {name}, so none is defined")
-        modes = [
-            key for key, value in self.folder.json(name).items() if value is True and "mode" in key
-        ]
-        if modes not in (["pooling_mode_cls_token"], ["pooling_mode_mean_tokens"]):
-            raise ArgumentError(f"sentence: {name}: only mean or cls tokens, got {modes}")
-        return str(modes[0])
-
-    def _unit(self) -> bool:
-        """Whether vectors are divided by their length."""
-        listed = self.folder.json("modules.json") if "modules.json" in self.folder.files else []
-        kinds = [str(module["type"]).rpartition(".")[2] for module in listed]
-        if unknown := set(kinds) - {"Transformer", "Pooling", "Normalize"}:
-            raise ArgumentError(f"sentence: modules.json: {sorted(unknown)} is not understood")
-        return "Normalize" in kinds

@@ -11,7 +11,7 @@ import pytest
 
 from layers import generate, load_pretrained
 from layers.pretrained.files import open_folder
-from minigrad.errors import MinigradError
+from minigrad.errors import ArgumentError, FileError, MinigradError
 from tests.layers.test_pretrained import CONFIG, D_FF, N_TOKENS, SHAPES, TOKENS, D, file_of
 
 pytest.importorskip("safetensors")
@@ -169,6 +169,50 @@ def test_a_t5_writes_what_its_logits_say(tmp_path):
             assert token == model(row[None], so_far).numpy()[0, -1].argmax()
             so_far = np.append(so_far, [[token]], axis=1)
     assert len(set(steps.ravel())) > 1
+
+
+POOLINGS = {
+    "cls": ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, lambda x: x[0]),
+    "mean": ({"pooling_mode_mean_tokens": True}, lambda x: x.mean(axis=0)),
+    "max": ({"pooling_mode_max_tokens": True, "word_embedding_dimension": 8},
+            lambda x: x.max(axis=0)),
+    "max, named": ({"pooling_mode": "max"}, lambda x: x.max(axis=0)),
+}  # fmt: skip
+
+
+def pool(folder, pooling, *modules):
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    kinds = [{"type": f"sentence_transformers.models.{kind}"} for kind in modules]
+    (folder / "modules.json").write_text(json.dumps(kinds))
+    return load_pretrained(folder, np.float64)
+
+
+@pytest.mark.parametrize("kind", POOLINGS)
+@pytest.mark.parametrize("unit", [True, False])
+def test_a_sentence_is_one_vector_of_its_real_tokens(kind, unit, tmp_path):
+    pooling, of = POOLINGS[kind]
+    modules = ["Transformer", "Pooling", *(["Normalize"] if unit else [])]
+    model = pool(write_family("bert", tmp_path), pooling, *modules)
+    found = model.sentence(np.array([[3, 1, 4, 1, 5], [2, 7, 1, 9, 9]]), [5, 3]).numpy()
+    for row, tokens in zip(found, ([3, 1, 4, 1, 5], [2, 7, 1]), strict=True):
+        s = of(model(np.array([tokens])).numpy()[0])
+        np.testing.assert_allclose(row, s / np.sqrt(s @ s) if unit else s, rtol=1e-12)
+
+
+def test_what_pools_in_another_way_is_refused_by_name(tmp_path):
+    folder = write_family("bert", tmp_path)
+    with pytest.raises(FileError, match="has no 1_Pooling"):
+        load_pretrained(folder).sentence(TOKENS)
+    both = {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}
+    for pooling in (both, {"pooling_mode_lasttoken": True}, {}, [], {"pooling_mode": 3}):
+        with pytest.raises(ArgumentError, match=r"1_Pooling/config\.json must have one of"):
+            pool(folder, pooling).sentence(TOKENS)
+    model = pool(folder, POOLINGS["cls"][0], "Transformer", "Pooling", "Dense")
+    with pytest.raises(ArgumentError, match=r"modules\.json: \['Dense'\] is not understood"):
+        model.sentence(TOKENS)
+    with pytest.raises(ArgumentError, match=r"lengths must be 1 integers of 1 to 5, got \[0\]"):
+        pool(folder, POOLINGS["cls"][0]).sentence(TOKENS, [0])
 
 
 def mutated(content, rng):
