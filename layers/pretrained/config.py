@@ -101,9 +101,16 @@ class Config:
         return value
 
     def number_or_null(self, key: str, default: Any) -> Any:
-        """A positive number; None where it is null, and the default only where it is missing."""
-        null = key in self.entries and self.entries[key] is None
-        return self.get(key, None) if null else self.number(key, default)
+        """A positive number; None where it is null, and the default only where it is missing.
+
+        It must be an integer where the default is one.
+        """
+        if key in self.entries and self.entries[key] is None:
+            return self.get(key, None)
+        value = self.number(key, default)
+        if isinstance(default, int) and not isinstance(value, int):
+            raise self.error(f"{key} must be an integer, got {value!r}")
+        return value
 
     def numbers(self, key: str, count: int) -> Any:
         """So many positive numbers, or None."""

@@ -327,7 +327,7 @@ def bert(config: Config) -> dict[str, Any]:
         "activation": config.activation("hidden_act", "gelu"),
         "norm": partial(LayerNorm, eps=config.number("layer_norm_eps", 1e-12)),
         "heads": heads,
-        "n_labels": config.size("num_labels", len(config.get("id2label", "12"))),
+        "n_labels": config.size("num_labels", len(config.nested("id2label").entries) or 2),
         "of_sentence": config.kind == "BertForSequenceClassification",
     }
 

@@ -64,7 +64,7 @@ def read_settings(opened: Folder) -> tuple[Family, dict[str, Any]]:
     """A folder's family, and the keywords of its model: what is known before any tensor is read."""
     entries = opened.json("config.json")
     kind = entries.get("model_type") if isinstance(entries, dict) else None
-    if kind not in FAMILIES:
+    if not isinstance(kind, str) or kind not in FAMILIES:
         known = ", ".join(FAMILIES)
         raise ArgumentError(
             f"load_pretrained: {opened.path}: model_type must be one of {known}, got {kind!r}"

@@ -3,6 +3,7 @@
 The numbers are those that `transformers` computes; where it is installed, they are held to it.
 """
 
+import contextlib
 import json
 import zlib
 
@@ -213,6 +214,21 @@ def test_what_pools_in_another_way_is_refused_by_name(tmp_path):
         model.sentence(TOKENS)
     with pytest.raises(ArgumentError, match=r"lengths must be 1 integers of 1 to 5, got \[0\]"):
         pool(folder, POOLINGS["cls"][0]).sentence(TOKENS, [0])
+
+
+ODD = [[], {}, -1, 0.5, True, "x", 10**30, [None]]
+KEYS = "model_type architectures id2label rope_parameters layer_types hidden_act head_dim".split()
+
+
+@pytest.mark.parametrize("family", ["gpt2", "qwen2", "bert", "t5"])
+def test_an_odd_value_of_any_key_loads_or_is_refused_by_an_argument_error(family, tmp_path):
+    folder = write_family(family, tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    for key in [*KEYS, *config]:
+        for value in ODD:
+            (folder / "config.json").write_text(json.dumps(config | {key: value}))
+            with contextlib.suppress(ArgumentError):  # anything else is a failure
+                load_pretrained(folder)
 
 
 def mutated(content, rng):
