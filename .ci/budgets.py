@@ -38,7 +38,7 @@ ROOMS = {
     "fast, less compiler": Room(["minigrad/fast"], ["minigrad/fast/compiler"], 3120, 2000),
     "fast/compiler": Room(["minigrad/fast/compiler"], [], 4010, 2600),
     "distributed": Room(["minigrad/distributed"], [], 947, 700),
-    "onnx": Room(["minigrad/onnx"], [], 2_860, 900),
+    "onnx": Room(["minigrad/onnx"], [], 2_740, 900),
     "cli": Room(["minigrad/cli", "minigrad/__main__"], [], 2235, 1000),
     "layers, attention": Room(["layers"], [f"layers/{name}" for name in LATER], 5590, 4600),
     "layers": Room(["layers"], [], 10_345, 6500),

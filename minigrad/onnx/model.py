@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from .sizes import Size
 from .translation import Untranslatable, translate
 
 __all__ = ["written"]
+
+LARGEST = 2**31 - 2**24  # bytes of constants; a file of protobuf ends at 2 GB
 
 
 class Writer:
@@ -127,6 +130,19 @@ def _needed(program: Program) -> set[Any]:
     return found
 
 
+class _Names:
+    """Each name once: numbered where it comes again."""
+
+    def __init__(self) -> None:
+        self.used: set[str] = set()
+
+    def take(self, hint: str) -> str:
+        numbered = (f"{hint}_{k}" for k in count(1))
+        name = next(name for name in chain([hint], numbered) if name not in self.used)
+        self.used.add(name)
+        return name
+
+
 def written(
     program: Program,
     axes: dict[str, dict[int, str]],
@@ -134,80 +150,55 @@ def written(
     path: str,
     external: bool | None,
     attention: str,
-) -> Any:
-    """Write the model file; the ModelProto."""
+) -> None:
+    """Write the model file."""
     import onnx
 
     writer = Writer(program, axes, names, attention)
     to, helper = writer.to, onnx.helper
-    told = _unique_names(writer)
-    nodes = []
-    used: Counter[str] = Counter()
+    used = {x for _, inputs, _, _, _ in to.nodes for x in inputs}
+    constants = [x for x in to.constants if x in used]
+    made = [x for _, _, outputs, _, _ in to.nodes for x in outputs]
+    hints = {x: x.name or "constant" for x in (*writer.inputs.values(), *constants)}
+    for operator, _, outputs, _, where in to.nodes:
+        hints |= {x: x.name or f"{where}/{operator}" for x in outputs}
+    names_of_values = _Names()
+    ends = [*writer.inputs.values(), *writer.outputs.values()]  # whose names are settled
+    told = {x: names_of_values.take(hints[x]) for x in dict.fromkeys([*ends, *constants, *made])}
+    known = [x for x in made if x.shape is not None and x not in ends]
+    arrays = [np.ascontiguousarray(x.array).reshape(x.array.shape) for x in constants]
+    graph = helper.make_graph(
+        _nodes(helper, to, told),
+        "minigrad",
+        [_info(helper, told[x], x) for x in writer.inputs.values()],
+        [_info(helper, told[x], x) for x in writer.outputs.values()],
+        [
+            onnx.numpy_helper.from_array(array, told[x])
+            for array, x in zip(arrays, constants, strict=True)
+        ],
+        value_info=[_info(helper, told[x], x) for x in known],
+    )
+    opset = helper.make_opsetid("", to.opset)
+    ir_version = max(10, helper.find_min_ir_version_for([opset]))
+    settings = {"producer_name": "minigrad", "opset_imports": [opset], "ir_version": ir_version}
+    large = sum(array.nbytes for array in arrays) > LARGEST
+    _save(onnx, helper.make_model(graph, **settings), path, large if external is None else external)
+
+
+def _nodes(helper: Any, to: Graph, told: dict[Value, str]) -> list[Any]:
+    """The first node of a step bears its path, others that and their operator too."""
+    names, nodes = _Names(), []
     for operator, inputs, outputs, attributes, where in to.nodes:
-        plain = {k: _attribute(helper, v) for k, v in attributes.items()}
-        name = where if not used[where] else f"{where}/{operator}"
-        used[where] += 1
-        used[name] += name != where
-        name = name if used[name] < 2 or name == where else f"{name}_{used[name]}"
+        plain = {
+            key: helper.np_dtype_to_tensor_dtype(x) if isinstance(x, np.dtype) else x
+            for key, x in attributes.items()
+        }
+        name = names.take(f"{where}/{operator}" if where in names.used else where)
         listed = ["" if x is None else told[x] for x in inputs]
         node = helper.make_node(operator, listed, [told[x] for x in outputs], name=name, **plain)
         node.metadata_props.add(key="namespace", value=where.strip("/"))
         nodes.append(node)
-    kept = {id(x) for _, inputs, _, _, _ in to.nodes for x in inputs}
-    constants = [
-        onnx.numpy_helper.from_array(np.ascontiguousarray(v.array).reshape(v.array.shape), told[v])
-        for v in to.constants
-        if id(v) in kept
-    ]
-    infos = {id(v): _info(helper, told[v], v) for v in told if v.shape is not None}
-    ends = {id(v) for v in (*writer.inputs.values(), *writer.outputs.values())}
-    between = [
-        infos[id(v)]
-        for _, _, outs, _, _ in to.nodes
-        for v in outs
-        if id(v) in infos and id(v) not in ends
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "minigrad",
-        [infos[id(v)] for v in writer.inputs.values()],
-        [infos[id(v)] for v in writer.outputs.values()],
-        constants,
-        value_info=between,
-    )
-    opset = helper.make_opsetid("", to.opset)
-    model = helper.make_model(
-        graph,
-        producer_name="minigrad",
-        opset_imports=[opset],
-        ir_version=max(10, helper.find_min_ir_version_for([opset])),
-    )
-    _save(onnx, model, path, external)
-    return model
-
-
-def _unique_names(writer: Writer) -> dict[Value, str]:
-    """A name for each value: its own, numbered where it comes again; or its node's."""
-    told: dict[Value, str] = {}
-    used: set[str] = set()
-    named = [*writer.inputs.values(), *writer.outputs.values(), *writer.to.constants]
-    hints = [(v, v.name or "constant") for v in named]
-    for operator, _, outputs, _, where in writer.to.nodes:
-        hints += [(v, v.name or f"{where}/{operator}") for v in outputs]
-    for value, hint in hints:
-        if value in told:
-            continue
-        name, k = hint, 0
-        while name in used:
-            k += 1
-            name = f"{hint}_{k}"
-        used.add(name)
-        told[value] = name
-    return told
-
-
-def _attribute(helper: Any, value: Any) -> Any:
-    return helper.np_dtype_to_tensor_dtype(value) if isinstance(value, np.dtype) else value
+    return nodes
 
 
 def _info(helper: Any, name: str, value: Value) -> Any:
@@ -217,16 +208,15 @@ def _info(helper: Any, name: str, value: Value) -> Any:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), axes)
 
 
-def _save(onnx: Any, model: Any, path: str, external: bool | None) -> None:
-    """One file; above 2 GB, or if asked for, the constants in another beside it."""
-    onnx.checker.check_model(model) if model.ByteSize() < 2**31 else None
-    apart = model.ByteSize() >= 2**31 - 2**20 if external is None else external
-    if not apart:
-        with open(path, "wb") as file:
-            file.write(model.SerializeToString(deterministic=True))
-        return
+def _save(onnx: Any, model: Any, path: str, apart: bool) -> None:
+    """One file; or the constants in another beside it. The file is checked."""
     data = f"{os.path.basename(path)}.data"
     beside = os.path.join(os.path.dirname(path), data)
-    if os.path.exists(beside):
+    if apart and os.path.exists(beside):
         os.remove(beside)
-    onnx.save_model(model, path, save_as_external_data=True, location=data, size_threshold=1024)
+    if apart:
+        onnx.save_model(model, path, save_as_external_data=True, location=data, size_threshold=1024)
+    else:
+        with open(path, "wb") as file:
+            file.write(model.SerializeToString(deterministic=True))
+    onnx.checker.check_model(path)

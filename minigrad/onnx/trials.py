@@ -76,34 +76,30 @@ class Trials:
     # ------------------------------------------------------------------ which axes may change
 
     def _guesses(self) -> Iterator[dict[str, dict[int, str]]]:
-        """The first axis as "batch" and the second as "length", as far as the function takes it."""
-        shapes = {name: np.shape(x) for name, x in self.inputs.items()}
-        first: tuple[int, ...] = next(iter(shapes.values()), ())
+        """The first axis as "batch" and the second as "length", as far as the function takes it.
 
-        def axes(*symbols: str) -> dict[str, dict[int, str]]:
+        Other inputs' first axis is the batch if it is as long, and any other the length.
+        """
+        lead = next(iter(self.inputs), "")
+        first = np.shape(self.inputs[lead]) if lead else ()
+        choices: list[dict[int, str]] = [{0: "batch", 1: "length"}, {0: "batch"}, {1: "length"}, {}]
+        if len(first) < 2:
+            choices = [{0: "length"}, {}] if first else [{}]
+
+        def fits(name: str, k: int, n: int, axis: int, symbol: str) -> bool:
+            if name == lead:
+                return k == axis
+            return n == first[axis] and (k == 0 or symbol == "length")
+
+        for symbols in choices:
             found: dict[str, dict[int, str]] = {}
-            for name, shape in shapes.items():
-                own = found.setdefault(name, {})
-                for k, n in enumerate(shape):
-                    if "batch" in symbols and k == 0 and n == first[0] and len(first) > 1:
-                        own[k] = "batch"
-                    elif "length" in symbols and n == length and self._may_be_length(name, k):
-                        own[k] = "length"
-            return found
-
-        length = first[min(1, len(first) - 1)] if first else None
-        if len(first) > 1:
-            yield axes("batch", "length")
-        if first:
-            yield axes("batch") if len(first) > 1 else axes("length")
-        if len(first) > 1:
-            yield axes("length")
-        yield {}
-
-    def _may_be_length(self, name: str, k: int) -> bool:
-        """Of the first input one axis; of the others any as long."""
-        first = next(iter(self.inputs))
-        return name != first or k == min(1, np.ndim(self.inputs[first]) - 1)
+            for name, x in self.inputs.items():
+                own = found[name] = {}
+                for k, n in enumerate(np.shape(x)):
+                    fitting = [s for axis, s in symbols.items() if fits(name, k, n, axis, s)]
+                    if fitting:
+                        own[k] = fitting[0]
+            yield found
 
     def _positions(self, dynamic: dict[str, dict[int, str]]) -> dict[str, dict[int, str]]:
         found: dict[str, dict[int, str]] = {}
