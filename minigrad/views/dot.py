@@ -14,8 +14,9 @@ from ..recording.trace import Trace
 from . import labels
 from .colors import FIXED, RATIO_LINES, RATIOS, SCALES, THEMES
 from .files import one_of
+from .fold import parts, prefixes
 from .legend import caption, samples
-from .model import Model, parts, ranged
+from .model import Model, ranged
 from .node_style import LOOKS, NodeStyle, text
 from .outline import Box, Line, Outline, outline
 from .plain import one_line
@@ -120,9 +121,8 @@ class _Writer:
         """A cluster for each scope, the inner ones in the outer."""
         by_scope: dict[str, list[Box]] = {"": []}
         for box in self.plan.boxes:
-            names = parts(box.scope)
-            for depth in range(len(names)):
-                by_scope.setdefault("/".join(names[: depth + 1]), [])
+            for scope in prefixes(box.scope):
+                by_scope.setdefault(scope, [])
             by_scope[box.scope].append(box)
         graphs = {"": self.graph}
         for number, (scope, boxes) in enumerate(by_scope.items()):

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any
 
 from ..recording.record import Entry
 from ..recording.trace import Trace
 
-__all__ = ["Fold", "folded"]
-
-Inside = dict[str, list["Entry"]]  # the ops within each scope, deeper ones included
+__all__ = ["Fold", "folded", "is_within", "parts", "prefixes"]
 
 
 @dataclass
@@ -34,7 +32,7 @@ class Fold:
     def lift(self, scope: str) -> str:
         """The scope where an entry of this scope is drawn."""
         path = ""
-        for name in scope.split("/"):
+        for name in parts(scope):
             path = f"{path}/{name}" if path else name
             while path in self.firsts:
                 path = self.firsts[path]
@@ -47,6 +45,24 @@ class Fold:
         return next(filter(None, steps), 0)
 
 
+def parts(scope: str) -> list[str]:
+    """The names of a scope, from the outermost in."""
+    return scope.split("/") if scope else []
+
+
+def prefixes(scope: str) -> list[str]:
+    """A scope and those around it, from the outermost in.
+
+    >>> prefixes("a/b/c")
+    ['a', 'a/b', 'a/b/c']
+    """
+    return [*accumulate(parts(scope), "{}/{}".format)]
+
+
+def is_within(scope: str, outer: str) -> bool:
+    return not outer or scope == outer or scope.startswith(f"{outer}/")
+
+
 def folded(trace: Trace, home: dict[int, str]) -> Fold:
     """Find repeated sibling scopes, outermost first.
 
@@ -54,22 +70,87 @@ def folded(trace: Trace, home: dict[int, str]) -> Fold:
     settings, use one another in the same way. `home` is changed for leaves that not all of the
     copies have: they stand outside.
     """
-    fold, inside = Fold(), _ops_by_scope(trace, home)
-    children: dict[str, list[str]] = {}
-    for path in filter(None, inside):
-        children.setdefault(path.rpartition("/")[0], []).append(path)
-    if any(edge.crosses for edge in trace.edges):
-        children[""] = []  # ranks stand side by side, however alike
-    for above in sorted(children, key=lambda scope: (scope.count("/") + bool(scope), scope)):
-        for _, run in groupby(children[above], key=_without_digits):
-            scopes = list(run)
-            if len(scopes) < 2 or not re.search(r"\d", _name(scopes[0])):
-                continue
-            for _, group in groupby(
-                scopes, key=lambda path: _signature(trace, home, path, inside[path])
-            ):
-                _fold_run(trace, home, fold, list(group), inside)
-    return fold
+    return _Folding(trace, home).fold
+
+
+class _Folding:
+    def __init__(self, trace: Trace, home: dict[int, str]) -> None:
+        self.trace, self.home, self.fold = trace, home, Fold()
+        self.inside: dict[str, list[Entry]] = {}  # the ops within a scope, deeper ones included
+        for entry in trace.entries:
+            if entry.op is not None:
+                for scope in ("", *prefixes(home[entry.id])):
+                    self.inside.setdefault(scope, []).append(entry)
+        children: dict[str, list[str]] = {}
+        for path in filter(None, self.inside):
+            children.setdefault(path.rpartition("/")[0], []).append(path)
+        if any(edge.crosses for edge in trace.edges):
+            children[""] = []  # ranks stand side by side, however alike
+        for above in sorted(children, key=lambda scope: (len(parts(scope)), scope)):
+            for _, run in groupby(children[above], key=_without_digits):
+                scopes = list(run)
+                if len(scopes) > 1 and re.search(r"\d", _name(scopes[0])):
+                    for _, group in groupby(scopes, key=self.signature):
+                        self.fold_run(list(group))
+
+    def signature(self, path: str) -> tuple[Any, ...]:
+        """What must be the same for two scopes to be drawn as one."""
+        ops = self.inside[path]
+        at = {entry.id: i for i, entry in enumerate(ops)}
+        return tuple(
+            (
+                self.home[entry.id][len(path) :],
+                entry.op,
+                entry.name,
+                entry.shape,
+                entry.needs,
+                tuple((k, v) for k, v in entry.settings.items() if k != "index"),  # a step's number
+                tuple((edge.input, at.get(edge.source)) for edge in self.trace.into(entry)),
+            )
+            for entry in ops
+        )
+
+    def fold_run(self, scopes: list[str]) -> None:
+        """Fold scopes onto the first of them, if there are more."""
+        if len(scopes) < 2:
+            return
+        first, fold, inside = scopes[0], self.fold, self.inside
+        for leaf in self.lone_leaves(scopes):
+            self.home[leaf] = first.rpartition("/")[0]
+        fold.times[first] = len(scopes)
+        fold.names[first] = f"{_name(first)} … {_name(scopes[-1])}"
+        for number, scope in enumerate(scopes):
+            if number:
+                fold.firsts[scope] = first
+            for lead, copy in zip(inside[first], inside[scope], strict=True):
+                for one, twin in ((lead, copy), *self.leaf_pairs(lead, copy, first, scope)):
+                    fold.copy_of.setdefault(twin.id, {})[first] = number
+                    if number:
+                        fold.leaders.setdefault(twin.id, one.id)
+
+    def is_leaf_of(self, entry: Entry, scope: str) -> bool:
+        return entry.op is None and is_within(self.home[entry.id], scope)
+
+    def leaf_pairs(
+        self, lead: Entry, copy: Entry, first: str, scope: str
+    ) -> Iterator[tuple[Entry, Entry]]:
+        """The leaves that an op of the first scope and its twin use, if they are at home there."""
+        for one, twin in zip(self.trace.into(lead), self.trace.into(copy), strict=True):
+            mine, theirs = self.trace[one.source], self.trace[twin.source]
+            if self.is_leaf_of(mine, first) and self.is_leaf_of(theirs, scope):
+                yield mine, theirs
+
+    def lone_leaves(self, scopes: list[str]) -> list[int]:
+        """Leaves whose place something else takes in another scope: the first block's input."""
+        lone: dict[int, None] = {}
+        for ops in zip(*(self.inside[scope] for scope in scopes), strict=True):
+            for edges in zip(*map(self.trace.into, ops), strict=True):
+                leaves = [self.trace[edge.source] for edge in edges]
+                pairs = zip(leaves, scopes, strict=True)
+                here = [leaf.id for leaf, scope in pairs if self.is_leaf_of(leaf, scope)]
+                if len(here) < len(scopes) or len({(_kind(x), x.shape) for x in leaves}) > 1:
+                    lone |= dict.fromkeys(here)
+        return list(lone)
 
 
 def _name(path: str) -> str:
@@ -78,89 +159,6 @@ def _name(path: str) -> str:
 
 def _without_digits(path: str) -> str:
     return re.sub(r"\d+", "#", _name(path))
-
-
-def _ops_by_scope(trace: Trace, home: dict[int, str]) -> Inside:
-    inside: Inside = {}
-    for entry in trace.entries:
-        if entry.op is not None:
-            scope = home[entry.id]
-            inside.setdefault("", []).append(entry)
-            for end in [i for i, c in enumerate(scope) if c == "/"] + [len(scope)] * bool(scope):
-                inside.setdefault(scope[:end], []).append(entry)
-    return inside
-
-
-def _signature(trace: Trace, home: dict[int, str], path: str, ops: list[Entry]) -> tuple[Any, ...]:
-    """What must be the same for two scopes to be drawn as one."""
-    at = {entry.id: i for i, entry in enumerate(ops)}
-    return tuple(
-        (
-            home[entry.id][len(path) :],
-            entry.op,
-            entry.name,
-            entry.shape,
-            entry.needs,
-            tuple((k, v) for k, v in entry.settings.items() if k != "index"),  # a step's number
-            tuple((edge.input, at.get(edge.source)) for edge in trace.into(entry)),
-        )
-        for entry in ops
-    )
-
-
-def _fold_run(
-    trace: Trace, home: dict[int, str], fold: Fold, scopes: list[str], inside: Inside
-) -> None:
-    if len(scopes) < 2:
-        return
-    first = scopes[0]
-    for leaf in _lone_leaves(trace, home, scopes, inside):
-        home[leaf] = first.rpartition("/")[0]
-    fold.times[first] = len(scopes)
-    fold.names[first] = f"{_name(first)} … {_name(scopes[-1])}"
-    for number, scope in enumerate(scopes):
-        if number:
-            fold.firsts[scope] = first
-        for lead, copy in zip(inside[first], inside[scope], strict=True):
-            pairs = [(lead.id, copy.id), *_leaf_pairs(trace, home, lead, copy, first, scope)]
-            for one, twin in pairs:
-                fold.copy_of.setdefault(twin, {})[first] = number
-                if number:
-                    fold.leaders.setdefault(twin, one)
-
-
-def _leaf_pairs(
-    trace: Trace, home: dict[int, str], lead: Entry, copy: Entry, first: str, scope: str
-) -> Iterable[tuple[int, int]]:
-    """The leaves that an op of the first scope and its twin use, if they are at home there."""
-    for one, twin in zip(trace.into(lead), trace.into(copy), strict=True):
-        mine, theirs = trace[one.source], trace[twin.source]
-        if mine.op is None and theirs.op is None:
-            if _within(home[mine.id], first) and _within(home[theirs.id], scope):
-                yield mine.id, theirs.id
-
-
-def _within(scope: str, outer: str) -> bool:
-    return scope == outer or scope.startswith(outer + "/")
-
-
-def _lone_leaves(
-    trace: Trace, home: dict[int, str], scopes: list[str], ops_in: Inside
-) -> list[int]:
-    """Leaves whose place something else takes in another scope: the first block's input, say."""
-    lone: dict[int, None] = {}
-    for ops in zip(*(ops_in[scope] for scope in scopes), strict=True):
-        for edges in zip(*(trace.into(op) for op in ops), strict=True):
-            leaves = [trace[edge.source] for edge in edges]
-            within = [
-                leaf.op is None and _within(home[leaf.id], scope)
-                for leaf, scope in zip(leaves, scopes, strict=True)
-            ]
-            if not all(within) or len({(_kind(leaf), leaf.shape) for leaf in leaves}) > 1:
-                lone.update(
-                    (leaf.id, None) for leaf, here in zip(leaves, within, strict=True) if here
-                )
-    return list(lone)
 
 
 def _kind(leaf: Entry) -> str:

@@ -18,11 +18,11 @@ from ..recording.reach import Path, gain
 from ..recording.record import Checks, Edge, Entry
 from ..recording.trace import Trace
 from .colors import Scale
-from .fold import Fold, folded
+from .fold import Fold, folded, is_within, parts, prefixes
 from .loops import scopes_with_steps
 from .plain import one_line, sized
 
-__all__ = ["STATES", "Model", "Spread", "Strip", "largest", "parts", "ranged"]
+__all__ = ["STATES", "Model", "Spread", "Strip", "largest", "ranged"]
 
 # state: (glyph, ASCII glyph, what it means)
 STATES = {
@@ -62,7 +62,8 @@ class Model:
         while True:
             home = _homes(self.trace, scopes_with_steps(self.trace, without))
             fold = folded(self.trace, home)
-            loops = {scope.rpartition("[")[0] for scope in _prefixes(home) if scope.endswith("]")}
+            every = {around for scope in {*home.values()} for around in prefixes(scope)}
+            loops = {scope.rpartition("[")[0] for scope in every if scope.endswith("]")}
             alike = {scope.rpartition("[")[0] for scope in fold.times}
             if not loops - alike - without:
                 return home, fold
@@ -254,29 +255,12 @@ def largest(sizes: Iterable[float]) -> float:
 # ---------------------------------------------------------------- scopes
 
 
-def parts(scope: str) -> list[str]:
-    """The names of a scope, from the outermost in."""
-    return scope.split("/") if scope else []
-
-
 def _homes(trace: Trace, scopes: dict[int, str]) -> dict[int, str]:
     """The scope of each entry: an op's own; for a leaf the innermost that holds all its uses."""
     found = {entry.id: scopes.get(entry.id, entry.scope) for entry in trace.entries}
     for entry in trace.entries:
-        uses = [parts(found[edge.target]) for edge in trace.uses(entry)]
+        uses = {found[edge.target] for edge in trace.uses(entry)}
         if entry.op is None and uses:
-            found[entry.id] = "/".join(_shared(uses))
+            around = ["", *prefixes(min(uses))]
+            found[entry.id] = [s for s in around if all(is_within(one, s) for one in uses)][-1]
     return found
-
-
-def _prefixes(home: dict[int, str]) -> set[str]:
-    scopes = set(home.values())
-    return {"/".join(parts(scope)[:k]) for scope in scopes for k in range(1, len(parts(scope)) + 1)}
-
-
-def _shared(scopes: Sequence[list[str]]) -> list[str]:
-    first, last = min(scopes), max(scopes)  # what these two share lies between them too
-    same = 0
-    while same < min(len(first), len(last)) and first[same] == last[same]:
-        same += 1
-    return first[:same]

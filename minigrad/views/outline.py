@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from ..engine.errors import ArgumentError
 from ..recording.record import Edge, Entry
-from .model import Model, Spread, parts
+from .fold import parts
+from .model import Model, Spread
 from .plain import one_line
 
 __all__ = ["Box", "Line", "Outline", "outline"]

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...recording.record import Check, Checks, Entry
 from ...recording.trace import Trace
+from ..fold import is_within
 from ..formula import latex
 from ..model import STATES, Model
 from ..plain import counted, sized
@@ -15,7 +16,7 @@ from ..repeats import in_product
 from ..verdict import by_derivative, by_hand
 from .equations import Equations
 from .markdown import code, inline
-from .step_text import StepText, is_within
+from .step_text import StepText
 from .story import Step, Story
 from .symbols import space
 

@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from ...recording.record import Check, Edge, Entry
+from ..fold import is_within
 from ..formula import Node, latex, parse, slots, text
 from ..formula.tree import is_negative
 from ..model import STATES
@@ -19,7 +20,7 @@ from .markdown import aligned, code, inline, listed
 from .story import Step, Story
 from .symbols import space
 
-__all__ = ["StepText", "is_within"]
+__all__ = ["StepText"]
 
 WIDEST = 220  # characters of a sum whose terms are written out
 SHARED = "The {0} matrices along {1} share {2}, so their {0} products add."
@@ -187,10 +188,6 @@ class StepText:
         each = ", ".join(f"through {n} {size}" for n, size in zip(names, sizes, strict=True))
         norms = sum(_norm(e.contribution) for e in uses)
         return [TERMS.format(each, _norm(whole) / norms if norms else 0.0)]
-
-
-def is_within(scope: str, outer: str) -> bool:
-    return not outer or scope == outer or scope.startswith(outer + "/")
 
 
 def _norm(array: object) -> float:
