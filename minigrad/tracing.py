@@ -45,7 +45,6 @@ class Trace(recording.Trace):
         """The record as text: forward then backward steps, shapes, cost and size of gradients."""
         from .views.table import trace_table
 
-        self._settle()
         return trace_table(self, width=width)
 
     def draw(
@@ -134,8 +133,7 @@ class Trace(recording.Trace):
         return write_page(self, path, **options)
 
     def _measure(self, call: str, check: str | None) -> None:
-        """Read names again, and measure what a view was asked to have measured first."""
-        self._settle()
+        """Measure what a view was asked to have measured first."""
         if check not in (None, "ops"):
             raise ArgumentError(f"{call}(check=...): check must be None or 'ops', got {check!r}")
         if check:
@@ -150,7 +148,6 @@ class Trace(recording.Trace):
         """Write the backward pass out as a person would, in Markdown with LaTeX for GitHub."""
         from .views.derivation import write_derivation
 
-        self._settle()
         return write_derivation(self, path)
 
     def attention(self, tokens: Any = None) -> Attentions:
@@ -162,7 +159,6 @@ class Trace(recording.Trace):
         """
         from .views.attention import attentions
 
-        self._settle()
         return attentions(self, tokens)
 
     def attribute(self, output: Any, of: Any = None) -> Attribution:
@@ -253,13 +249,11 @@ class Trace(recording.Trace):
         """The record as plain data, no arrays; the same for the same program, but for times."""
         from .views.data import trace_to_dict
 
-        self._settle()
         return trace_to_dict(self, times=times)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from .views.notebook import trace_bundle
 
-        self._settle()
         return trace_bundle(self)
 
 

@@ -13,7 +13,7 @@ from math import isfinite
 
 from .colors import FIXED, Scale
 
-__all__ = ["Column", "Paint", "bar", "cells", "finished", "grid", "only_ascii", "wide"]
+__all__ = ["Column", "Paint", "bar", "cells", "finished", "fitted", "grid", "only_ascii", "wide"]
 
 NEEDED = "×∂✓✗●○▲▼‼–…█▏─"
 PLAINER = str.maketrans(
@@ -97,15 +97,12 @@ def cells(text: str) -> int:
     )
 
 
-def _cut(text: str, width: int, side: str) -> str:
-    if cells(text) <= width:
-        return text
-    while text and cells(text) > width - 1:
-        text = text[1:] if side == "start" else text[:-1]
-    return f"…{text}" if side == "start" else f"{text}…"
-
-
-def _fill(text: str, width: int, right: bool) -> str:
+def fitted(text: str, width: int, cut: str, mark: str = "…", right: bool = True) -> str:
+    """The text in so many cells, cut at its "start" or "end" if need be, or at neither."""
+    if cut and cells(text) > width:
+        while text and cells(text) > width - 1:
+            text = text[1:] if cut == "start" else text[:-1]
+        text = mark + text if cut == "start" else text + mark
     blank = " " * (width - cells(text))
     return blank + text if right else text + blank
 
@@ -133,11 +130,7 @@ def grid(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -
     lines = [[columns[i].title for i in used], *([row[i] for i in used] for row in rows)]
     return "\n".join(
         "  ".join(
-            _fill(
-                _cut(text, sizes[i], columns[i].shrink) if columns[i].shrink else text,
-                sizes[i],
-                columns[i].right,
-            )
+            fitted(text, sizes[i], columns[i].shrink, right=columns[i].right)
             for i, text in zip(used, line, strict=True)
         )
         for line in lines

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..plain import one_line, sized
 from ..pooling import pooled
-from ..terminal import cells
+from ..terminal import cells, finished, fitted
 
 __all__ = ["Grid", "legend", "matrices"]
 
@@ -137,12 +137,7 @@ class _Sheet:
         """A name in exactly so many cells, harmless, cut if need be."""
         left_out = "..." if self.ascii else "…"
         text = left_out if i is None else one_line(names[i], 4 * LABEL)
-        text = text.encode("ascii", "backslashreplace").decode() if self.ascii else text
-        if cells(text) > size:
-            while cells(text) > size - 1:
-                text = text[:-1]
-            text += "~" if self.ascii else "…"
-        return " " * (size - cells(text)) + text
+        return fitted(finished(text, self.ascii), size, "end", "~" if self.ascii else "…")
 
     def cell(self, grid: Grid, i: int | None, j: int | None, style: Style) -> str:
         if i is None or j is None:

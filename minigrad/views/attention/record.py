@@ -136,7 +136,7 @@ def attentions(trace: Trace, tokens: Any = None) -> Attentions:
     cat  0.88  0.12   cat +1.00 +0.00
     ...
     """
-    found = [e for e in trace.entries if e.name == "A" and e.size and _has_weights(e)]
+    found = [e for e in trace if e.name == "A" and e.size and _has_weights(e)]
     return Attentions(_of_entry(trace, e, tokens) for e in found)
 
 
