@@ -97,7 +97,11 @@ def describe(
         model=type(model).__name__,
         sizes=_sizes(opened),
         parts=_parts(model),
-        unused=[name for name in model.unused if name not in model.copies],
+        unused=[
+            name
+            for name in model.unused
+            if name not in model.copies and f"{name}: unexpected" not in wrong
+        ],
         problems=wrong,
         memory=_memory(model, tokens, batch, np.dtype(dtype)),
     )

@@ -54,7 +54,10 @@ def _parts(found: Any, width: int) -> Iterator[str]:
     yield _table(found.parts, width, "parameters" if found.model else "entries")
     if found.memory is not None:
         yield _memory(found.memory, width)
-    yield _listed("Not used", found.unused, width) if found.unused else "Nothing is unused."
+    if found.unused:
+        yield _listed("Not used", found.unused, width)
+    elif not found.problems:
+        yield "Nothing is unused."
     if found.problems:
         yield _listed("load_pretrained refuses it", found.problems, width)
 

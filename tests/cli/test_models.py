@@ -55,6 +55,12 @@ def test_the_command_prints_them_and_its_status_says_whether_they_load(command, 
     assert "\nOf 1 × 64 tokens in float32:\n" in ran.out
     assert "Nothing is unused." in ran.out
     assert max(map(len, command("models", folder, width=40).out.splitlines()[2:])) <= 40
+    tensors = {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
+    odd = tensors | {"model.layers.0.self_attn.rotary_emb.inv_freq": np.zeros(2, np.float32)}
+    (folder / "model.safetensors").write_bytes(file_of(odd))
+    assert "Not used:\n  model.layers.0.self_attn.rotary_emb.inv_freq" in (
+        command("models", folder).out
+    )
     data = json.loads(command("models", folder, "--json", "--dtype", "float16").out)
     assert data["memory"]["weights"] == 2 * sum(data["parts"].values())
 
@@ -64,6 +70,7 @@ def test_what_would_be_refused_is_listed_and_the_rest_still_shown(command, folde
     ran = command("models", folder, width=200)
     assert ran.status == 1
     assert "logit_scale = 2.0: not understood" in ran.out
+    assert "unused" not in ran.out  # it is not known
     assert "\nmodel.layers" in ran.out
     (folder / "config.json").write_text(json.dumps(CONFIG | {"intermediate_size": 9}))
     assert "feed_forward.W: model.layers.0.mlp.gate_proj.weight must be (9, 8), got (10, 8)" in (
