@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, MissingDependencyError
+from minigrad.errors import ArgumentError, MissingDependencyError, OutOfRangeError
 
 from .cache import KVCache
 from .linear import check_sizes
@@ -50,7 +50,7 @@ def generate(
         rng: draws; a Generator, a seed, or None for fresh entropy.
     Yields:  an integer; of several rows an array (B,), −1 where a row has stopped.
     Raises:  ArgumentError for an empty prompt, more tokens than the model has positions for, or a
-             setting out of its range.
+             setting out of its range; OutOfRangeError for a token that the model does not have.
 
     >>> from layers import LanguageModel
     >>> model = LanguageModel(n_tokens=11, d_model=6, n_heads=3, n_layers=2, max_len=9, rng=0)
@@ -62,12 +62,13 @@ def generate(
     alone = not len(tokens) or np.ndim(tokens[0]) == 0
     rows = [np.asarray(row) for row in ([tokens] if alone else tokens)]
     lengths = np.array([row.size for row in rows])
+    ends = [stop] if isinstance(stop, int | np.integer) else list(stop)
     _check(model, rows, lengths, max_new, temperature, top_k, top_p)
+    _check_tokens(model, rows, ends)
     if hasattr(model, "writer"):  # it reads these tokens, and writes others
         model, rows = model.writer(rows)
         lengths = np.array([row.size for row in rows])
     draw = Draw(temperature, top_k, top_p, np.random.default_rng(rng))
-    ends = [stop] if isinstance(stop, int | np.integer) else list(stop)
     found = _continued(model, rows, lengths, max_new, draw, ends)
     return (int(step[0]) for step in found) if alone else found
 
@@ -76,8 +77,6 @@ def _check(
     model: Any, rows: Any, lengths: Any, max_new: int, temperature: float, top_k: Any, top_p: Any
 ) -> None:
     check_sizes("generate", max_new=max_new, **({} if top_k is None else {"top_k": top_k}))
-    if any(row.ndim != 1 or row.dtype.kind not in "iu" or not row.size for row in rows):
-        raise ArgumentError("generate: tokens must be integers, at least one in each row")
     if not temperature >= 0:
         raise ArgumentError(f"generate: temperature must be 0 or more, got {temperature}")
     if top_p is not None and not 0 < top_p <= 1:
@@ -88,6 +87,17 @@ def _check(
         raise ArgumentError(
             f"generate: the model has {most} positions, the prompt and max_new need {wanted}"
         )
+
+
+def _check_tokens(model: Any, rows: Any, stop: list[Any]) -> None:
+    if any(row.ndim != 1 or row.dtype.kind not in "iu" or not row.size for row in rows):
+        raise ArgumentError("generate: tokens must be integers, at least one in each row")
+    n = len(model.embedding.W) if hasattr(model, "embedding") else np.inf
+    strange = [int(token) for row in rows for token in row if not 0 <= token < n]
+    if strange:
+        raise OutOfRangeError(f"generate: tokens must lie in [0, {n}), got {strange[0]}")
+    if not all(isinstance(token, int | np.integer) for token in stop):
+        raise ArgumentError(f"generate: stop must be a token or several, as integers, got {stop}")
 
 
 def _continued(
@@ -172,15 +182,18 @@ class Draw:
     def __call__(self, logits: NDArray[Any]) -> NDArray[Any]:
         if not self.temperature or self.top_k == 1:
             return np.asarray(logits.argmax(axis=-1))
-        order = np.argsort(-logits, axis=-1, kind="stable")  # the likeliest first
-        z = np.take_along_axis(logits, order, axis=-1).astype(np.float64) / self.temperature
-        p = np.exp(z - z[:, :1])
-        if self.top_k is not None:
-            p[:, self.top_k :] = 0
-        p /= p.sum(axis=-1, keepdims=True)
+        z = logits.astype(np.float64) / self.temperature
+        tokens, row = np.broadcast_to(np.arange(z.shape[1]), z.shape), np.arange(len(z))[:, None]
+        if self.top_k is not None and self.top_k < z.shape[1]:
+            tokens = np.argpartition(z, -self.top_k, axis=-1)[:, -self.top_k :]
+            z = z[row, tokens]
+        p = np.exp(z - z.max(axis=-1, keepdims=True))
         if self.top_p is not None:
+            order = np.argsort(-p, axis=-1, kind="stable")  # the likeliest first
+            p, tokens = p[row, order], tokens[row, order]
+            p /= p.sum(axis=-1, keepdims=True)
             p[np.cumsum(p, axis=-1) - p >= self.top_p] = 0
         ends = np.cumsum(p, axis=-1)
         drawn = self.rng.random(len(p)) * ends[:, -1]
-        rank = np.sum(ends <= drawn[:, None], axis=-1)
-        return np.asarray(order[np.arange(len(p)), rank])
+        rank = np.sum(ends <= drawn[:, None], axis=-1, keepdims=True)
+        return np.asarray(tokens[row, rank][:, 0])

@@ -8,7 +8,7 @@ import pytest
 import minigrad as mg
 from layers import KVCache, LanguageModel, MultiHeadAttention, RMSNorm, Rotary, generate
 from layers.generation import Draw
-from minigrad.errors import ArgumentError
+from minigrad.errors import ArgumentError, MissingDependencyError, OutOfRangeError
 
 N_TOKENS, MAX_LEN = 31, 23
 KINDS = {
@@ -149,8 +149,32 @@ def test_the_same_seed_draws_the_same_tokens(rng):
     assert found[0] == found[1] != found[2]
 
 
+def without_compile(step):
+    raise MissingDependencyError("compile")
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_k": 7}, {"top_p": 0.9}, {"top_k": 9, "top_p": 0.8}])
+@pytest.mark.parametrize("kind", ["learned positions", "a window"])
+def test_draws_are_those_of_the_whole_sequence_compiled_or_not(kind, settings, rng, monkeypatch):
+    model, prompt = model_of(kind, rng), [3, 1, 4, 1, 5, 9, 2]  # longer than the window
+    given = {"temperature": 1.5, **settings}
+    found = [list(generate(model, prompt, 9, rng=7, **given))]
+    monkeypatch.setattr(mg, "compile", without_compile)
+    found.append(list(generate(deepcopy(model), prompt, 9, rng=7, **given)))
+    draw = Draw(**{"top_k": None, "top_p": None, **given}, rng=np.random.default_rng(7))
+    tokens = list(prompt)
+    with mg.no_grad():
+        for _ in range(9):
+            tokens += draw(model(np.array([tokens])).numpy()[:, -1]).tolist()
+    assert found == [tokens[len(prompt) :]] * 2
+
+
 REFUSED = {
     "an empty prompt": (([],), {}, "at least one in each row"),
+    "no such token": (([3, 31],), {}, r"tokens must lie in \[0, 31\), got 31"),
+    "a negative token": (([3, -1],), {}, r"tokens must lie in \[0, 31\), got -1"),
+    "stop as text": (([3],), {"stop": "\n"}, "stop must be a token or several, as integers"),
+    "no number": (([3],), {"temperature": float("nan")}, "temperature must be 0 or more, got nan"),
     "no integers": (([0.5],), {}, "tokens must be integers"),
     "too long": (([3, 1], 23), {}, "has 23 positions, the prompt and max_new need 24"),
     "no room": (([3], 0), {}, "max_new must be an integer of at least 1"),
@@ -163,7 +187,7 @@ REFUSED = {
 @pytest.mark.parametrize("kind", REFUSED)
 def test_what_cannot_be_generated_is_refused_at_the_call(kind, rng):
     (tokens, *max_new), settings, message = REFUSED[kind]
-    with pytest.raises(ArgumentError, match=message):
+    with pytest.raises((ArgumentError, OutOfRangeError), match=message):
         generate(model_of("learned positions", rng), tokens, *(max_new or [5]), **settings)
 
 
