@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.context import no_grad
 from ..engine.errors import ArgumentError, MissingDependencyError
 from .translation import Untranslatable, translation
 
@@ -81,6 +82,8 @@ def export_onnx(
             if len(runs) < len(trials.runs) and find_spec("onnxruntime") is None:
                 raise trials.error or AssertionError
             _check(path, trials.runs)
+            with no_grad():  # layers show their last call: that of these inputs
+                trials.call(trials.inputs)
             return
         except ArgumentError as error:
             other = trials.error if len(runs) < len(trials.runs) else None

@@ -224,6 +224,9 @@ class Trials:
             self.error = error
         return None
 
+    def call(self, inputs: dict[str, Any]) -> Any:
+        return self.function(**inputs) if self.by_name else self.function(*inputs.values())
+
     def run(self, sizes: dict[str, int], rng: Any = None, bold: bool = False) -> Run:
         """One call, at these sizes: of the values given, or others of their kind."""
         recorder = Recorder(keeps_tensors=rng is None)
@@ -246,10 +249,7 @@ class Trials:
             METHODS[name] = method._replace(is_faster=lambda scores: False)
         try:
             with no_grad(), listen(recorder):
-                if self.by_name:
-                    result = self.function(**handed)
-                else:
-                    result = self.function(*handed.values())
+                result = self.call(handed)
             outputs = _named_outputs(result)
             references = {name: recorder.refer(x) for name, x in outputs.items()}
         finally:

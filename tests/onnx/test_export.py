@@ -147,16 +147,28 @@ def test_a_row_that_may_attend_nowhere_gives_zeros(export, attention):
 
 
 @with_onnx
-def test_attention_is_one_node_in_every_head_count_and_with_a_causal_mask(export):
-    for layer in (
-        MultiHeadAttention(6, 2, causal=True, rng=0),
-        MultiHeadAttention(6, 2, causal=True, method="tiled", rng=0),
-    ):
-        model = export(layer, [X], attention="node")
-        assert [n.op_type for n in model.graph.node].count("Attention") == 1
-        assert model.opset_import[0].version == 23
-        Y = np.random.default_rng(1).normal(size=(3, 17, 6))
-        np.testing.assert_allclose(run(model, Y)[0], layer(Y).numpy(), atol=1e-5)
+@pytest.mark.parametrize(
+    "method", ["exact", pytest.param("tiled", marks=pytest.mark.needs_fast("it is tiled"))]
+)
+@pytest.mark.parametrize("attention", ["plain", "node"])
+def test_causal_attention_may_be_one_node_whatever_its_method(export, method, attention):
+    layer = MultiHeadAttention(6, 2, causal=True, method=method, rng=0)
+    model = export(layer, [X], attention=attention)
+    kinds = [node.op_type for node in model.graph.node]
+    assert kinds.count("Attention") == (attention == "node")
+    assert model.opset_import[0].version == (23 if attention == "node" else 18)
+    Y = np.random.default_rng(1).normal(size=(3, 17, 6))
+    np.testing.assert_allclose(run(model, Y)[0], layer(Y).numpy(), atol=1e-5)
+
+
+@with_onnx
+def test_layers_show_the_call_of_the_given_inputs_afterwards(export):
+    layer = MultiHeadAttention(6, 2, causal=True, rng=0)
+    export(layer, [X])
+    found = layer.attention_weights
+    layer(X)
+    np.testing.assert_array_equal(found, layer.attention_weights)
+    assert type(found) is type(layer.attention_weights)
 
 
 @with_onnx
