@@ -32,7 +32,7 @@ thread.join()
 
 WAYS = {
     "a chain": """
-    y = chain(20_000)
+    y = chain(8_000)
     del y
     """,
     "a chain of a million after its backward": """
@@ -44,34 +44,34 @@ WAYS = {
     """,
     "values that were saved": """
     y = mg.tensor(1.0, requires_grad=True)
-    for _ in range(20_000):
+    for _ in range(8_000):
         y = mg.tanh(y)
     del y
     """,
     "two chains that go over into each other": """
     a, b = chain(1), chain(1)
-    for _ in range(20_000):
+    for _ in range(8_000):
         a, b = a + b, b * 0.5
     del a
     b.backward()
     del b
     """,
     "a chain while another one is freed by it": """
-    inner = chain(20_000)
-    outer = chain(20_000)
+    inner = chain(8_000)
+    outer = chain(8_000)
     outer.node.register_hook(lambda parts, gradient, kept=inner: None)
-    outer = chain(20_000, outer)
+    outer = chain(8_000, outer)
     del inner, outer
     """,
     "a chain whose middle is still held": """
-    middle = chain(20_000)
-    end = chain(20_000, middle)
+    middle = chain(8_000)
+    end = chain(8_000, middle)
     del end
     middle.backward()
     del middle
     """,
     "a chain in a reference cycle": """
-    cycle = [chain(20_000)]
+    cycle = [chain(8_000)]
     cycle.append(cycle)
     del cycle
     gc.collect()
@@ -79,14 +79,14 @@ WAYS = {
     "a gradient's own graph": """
     x = mg.tensor(0.5, requires_grad=True)
     y = x
-    for _ in range(20_000):
+    for _ in range(8_000):
         y = y * 0.5
         y = y * 2.0
     slope = mg.grad(y * y, x, create_graph=True)
     del x, y, slope
     """,
     "chains made here and freed by other threads": """
-    chains = [chain(20_000) for _ in range(4)]
+    chains = [chain(8_000) for _ in range(4)]
     threads = [threading.Thread(target=chains.pop) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -95,9 +95,9 @@ WAYS = {
     """,
     "chains that threads make and free at once": """
     def work():
-        y = chain(20_000)
+        y = chain(8_000)
         y.backward()
-        y = chain(20_000)
+        y = chain(8_000)
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -106,7 +106,7 @@ WAYS = {
     """,
     "a chain when an error passes by": """
     def failing():
-        y = chain(20_000)
+        y = chain(8_000)
         raise KeyError(y.item())
     try:
         failing()

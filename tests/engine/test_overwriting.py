@@ -64,6 +64,19 @@ def test_overwriting_is_seen_through_views(w, view):
         loss.backward()
 
 
+@pytest.mark.parametrize("write", ["augmented", "whole"])
+def test_writing_through_data_is_seen(w, write):
+    """`w.data -= step`, as an optimiser writes it, and `w.data = array`."""
+    loss = (w * w).sum()
+    if write == "augmented":
+        w.data -= 0.1
+        np.testing.assert_allclose(w.data[0, 0], 0.9)
+    else:
+        w.data = np.zeros((2, 3))
+    with pytest.raises(OverwrittenError):
+        loss.backward()
+
+
 def test_what_saved_nothing_is_not_concerned(w):
     loss = (w + w).sum()
     w.assign_(np.zeros((2, 3)))
