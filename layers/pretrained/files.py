@@ -175,7 +175,9 @@ def widened(stored: Stored, dtype: Any) -> NDArray[Any]:
     """The entries in this dtype: the mapped array itself where it is of that dtype already."""
     array = stored.array
     if stored.kind == "BF16":
-        array = (array.astype(np.uint32) << 16).view(np.float32)
+        bits = array.astype(np.uint32)
+        bits <<= 16
+        array = bits.view(np.float32)
     aligned = array if array.flags.aligned else array.copy()
     return np.asarray(aligned.astype(dtype, copy=False))
 

@@ -2,6 +2,7 @@
 
 import json
 import struct
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -89,6 +90,23 @@ def test_arrays_of_the_files_dtype_are_shared_with_it_and_writes_stay_here(tenso
     assert model.embedding.W._data.base is not None
     model.embedding.W.assign_(np.zeros((N_TOKENS, D), np.float32))
     assert (folder / "model.safetensors").read_bytes() == before
+
+
+WIDER = {8: 512, 4: 256, 10: 700, 11: 1001}
+
+
+@pytest.mark.parametrize(("kind", "most"), [("F32", 0.1), ("BF16", 1.2)])
+def test_loading_takes_the_memory_of_the_weights_that_are_not_the_files_own(kind, most, write):
+    shapes = {name: tuple(WIDER[n] for n in shape) for name, shape in SHAPES.items()}
+    tensors = {name: np.zeros(shape, DTYPES[kind]) for name, shape in shapes.items()}
+    sizes = {"hidden_size": 512, "intermediate_size": 700, "vocab_size": 1001}
+    folder = write(tensors, kind, **sizes)
+    load_pretrained(folder)  # what is imported only now is no part of it
+    tracemalloc.start()
+    model = load_pretrained(folder)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < most * sum(p.size * p.dtype.itemsize for p in model.parameters())
 
 
 @pytest.mark.parametrize("kind", ["F64", "F32", "F16", "BF16"])
