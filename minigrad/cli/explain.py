@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 from argparse import Namespace
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -16,7 +15,7 @@ from ..views.terminal import only_ascii, wide
 from .checkpoint import QUESTION, Question
 from .checkpoint_report import CheckpointReport
 from .explanation import FILES, Explanation
-from .output import show, staged
+from .output import show, staged, wrapped
 from .own_function import FunctionReport, Target
 from .sentence import DEFAULTS, LAYERS, MULTI_HEAD, Settings
 from .sentence_report import SentenceReport
@@ -41,7 +40,7 @@ def run(arguments: Namespace) -> int:
     else:
         width = wide(None)
         written = [f"wrote {one_line(str(out / name))}: {what}" for name, what in FILES.items()]
-        files = "\n".join(_wrapped(line, width) for line in [undrawn or written[0], *written[1:]])
+        files = "\n".join(wrapped(line, width) for line in [undrawn or written[0], *written[1:]])
         parts = made.parts(width, only_ascii(None), arguments.all)
         show("\n\n".join([*parts, files, *made.closing(width)]))
     return 0 if made.succeeded() and not undrawn else 1
@@ -75,10 +74,3 @@ def _asked_for(arguments: Namespace) -> Callable[[], Explanation]:
             raise ArgumentError(f"--heads must be an integer of at least 1, got {heads!r}")
         asked["heads"] = int(heads)
     return partial(SentenceReport, Settings(what, **known | asked))
-
-
-def _wrapped(line: str, width: int) -> str:
-    """A line about a file, whose path stays whole."""
-    return textwrap.fill(
-        line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )

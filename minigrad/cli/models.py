@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -13,7 +12,7 @@ from layers.pretrained import describe
 
 from ..views.plain import of_bytes, one_line
 from ..views.terminal import Column, grid, wide
-from .output import show
+from .output import show, wrapped
 
 __all__ = ["run"]
 
@@ -45,12 +44,12 @@ def _parts(found: Any, width: int) -> Iterator[str]:
     sizes = ", ".join(f"{found.sizes[k]:,} {what}" for k, what in SIZES.items() if k in found.sizes)
     made = f", loaded as {found.model}" if found.model else ""
     title = f"{one_line(found.family) or 'no model_type'} in {one_line(found.folder)}{made}"
-    yield "\n".join(_wrapped(line, width) for line in (title, sizes) if line)
+    yield "\n".join(wrapped(line, width) for line in (title, sizes) if line)
     stored = [
         f"{count:,} of {kind}, {of_bytes(size)}" for kind, (count, size) in found.stored.items()
     ]
     files = f"{found.files} file{'s' * (found.files > 1)}"
-    yield _wrapped(f"Tensors in {files}: {'; '.join(stored)}", width)
+    yield wrapped(f"Tensors in {files}: {'; '.join(stored)}", width)
     yield _table(found.parts, width, "parameters" if found.model else "entries")
     if found.memory is not None:
         yield _memory(found.memory, width)
@@ -86,12 +85,6 @@ def _memory(memory: Any, width: int) -> str:
 
 
 def _listed(title: str, names: list[str], width: int) -> str:
-    lines = [_wrapped(one_line(name), width) for name in names[:SHOWN]]
+    lines = [wrapped(one_line(name), width) for name in names[:SHOWN]]
     more = [f"… and {len(names) - SHOWN:,} more"] if len(names) > SHOWN else []
     return "\n".join([f"{title}:", *(f"  {line}" for line in [*lines, *more])])
-
-
-def _wrapped(text: str, width: int) -> str:
-    return textwrap.fill(
-        text, max(width, 20), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )

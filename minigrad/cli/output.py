@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from ..views.formula.signs import ASCII, GREEK, OPERATORS
 from ..views.plain import one_line
 from ..views.terminal import finished, only_ascii
 
-__all__ = ["complain", "drop_output", "readable", "show", "staged"]
+__all__ = ["complain", "drop_output", "readable", "show", "staged", "wrapped"]
 
 TYPED = str.maketrans(
     {sign: ASCII.get(name, name) for name, sign in GREEK.items()}
@@ -41,6 +42,13 @@ def show(text: str, ascii: bool | None = None) -> None:
     text = finished(readable(text) if plainly else text, plainly)
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+
+
+def wrapped(line: str, width: int) -> str:
+    """A line as many; a path stays whole."""
+    return textwrap.fill(
+        line, max(width, 20), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def complain(what: Any, status: int) -> int:
