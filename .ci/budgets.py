@@ -39,10 +39,10 @@ ROOMS = {
     "fast/compiler": Room(["minigrad/fast/compiler"], [], 3975, 2600),
     "distributed": Room(["minigrad/distributed"], [], 947, 700),
     "onnx": Room(["minigrad/onnx"], [], 2_740, 900),
-    "cli": Room(["minigrad/cli", "minigrad/__main__"], [], 2235, 1000),
+    "cli": Room(["minigrad/cli", "minigrad/__main__"], [], 2230, 1000),
     "layers, attention": Room(["layers"], [f"layers/{name}" for name in LATER], 5590, 4600),
-    "layers": Room(["layers"], [], 10_345, 6500),
-    "tests": Room(["tests"], [], 27_400, 18_000),
+    "layers": Room(["layers"], [], 10_360, 6500),
+    "tests": Room(["tests"], [], 27_460, 18_000),
 }
 
 
