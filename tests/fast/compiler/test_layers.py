@@ -13,6 +13,7 @@ import minigrad as mg
 from layers import (
     MultiHeadAttention,
     SelfAttention,
+    TransformerBlock,
     create_causal_mask,
     scaled_dot_product_attention,
 )
@@ -52,6 +53,24 @@ def test_attention_equals_eager(kind, bias, mask):
 
     leaves = [x, *layer.parameters()]
     assert_compiles(step, leaves, *[(x,)] * 3, kept=lambda: [layer.attention_weights.copy()])
+
+
+@pytest.mark.parametrize("size", [7, 211])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("f4", 2e-3), ("f8", 1e-10)])
+def test_a_block_is_followed_into_every_rule_of_its_backward(dtype, tolerance, size):
+    rng = np.random.default_rng(0)
+    block = TransformerBlock(6, 2, rng=0, dtype=dtype, activation="gelu")
+    x = mg.tensor(rng.normal(size=(2, size, 6)).astype(dtype), requires_grad=True, name="X")
+    weight = rng.normal(size=x.shape).astype(dtype)
+
+    def step(x):
+        out = block(x)
+        out.backward(weight)
+        return out
+
+    leaves = [x, *block.parameters()]
+    run = assert_compiles(step, leaves, *[(x,)] * 3, tolerance=tolerance)
+    assert "_backward(" not in run.source  # no rule is called whole
 
 
 @pytest.mark.usefixtures("sizes")
