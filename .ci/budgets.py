@@ -36,7 +36,7 @@ ROOMS = {
     "looking inside": Room([*INSIDE, "minigrad/interventions", "minigrad/paths"], [], 810, 700),
     "views": Room(["minigrad/views", "minigrad/tracing", "minigrad/watching"], [], 7870, 4200),
     "fast, less compiler": Room(["minigrad/fast"], ["minigrad/fast/compiler"], 3155, 2000),
-    "fast/compiler": Room(["minigrad/fast/compiler"], [], 3975, 2600),
+    "fast/compiler": Room(["minigrad/fast/compiler"], [], 3980, 2600),
     "distributed": Room(["minigrad/distributed"], [], 947, 700),
     "onnx": Room(["minigrad/onnx"], [], 2_740, 900),
     "cli": Room(["minigrad/cli", "minigrad/__main__"], [], 2230, 1000),
