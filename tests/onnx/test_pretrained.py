@@ -15,15 +15,15 @@ onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
 SIZES = {
-    "vocab_size": 31, "hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 2,
+    "vocab_size": 31, "hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 1,
     "intermediate_size": 20, "num_key_value_heads": 2, "rope_theta": 100.0,
 }  # fmt: skip
 T5 = {
-    "model_type": "t5", "vocab_size": 31, "d_model": 12, "d_kv": 5, "d_ff": 20, "num_layers": 2,
+    "model_type": "t5", "vocab_size": 31, "d_model": 12, "d_kv": 5, "d_ff": 20, "num_layers": 1,
     "num_heads": 3, "relative_attention_num_buckets": 8, "decoder_start_token_id": 3,
     "relative_attention_max_distance": 10, "architectures": ["T5ForConditionalGeneration"],
 }  # fmt: skip
-GPT2 = {"n_embd": 24, "n_layer": 2, "n_head": 4, "vocab_size": 31, "n_positions": 50}
+GPT2 = {"n_embd": 24, "n_layer": 1, "n_head": 4, "vocab_size": 31, "n_positions": 50}
 BERT = {
     "max_position_embeddings": 50, "type_vocab_size": 2, "num_key_value_heads": None,
     "rope_theta": None, "architectures": ["BertModel"],
@@ -31,14 +31,15 @@ BERT = {
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4}
 FAMILIES = {
     "gpt2": {"model_type": "gpt2"} | GPT2,
-    "llama": {"model_type": "llama"} | SIZES,
-    "llama, yarn": {"model_type": "llama", "rope_scaling": YARN} | SIZES,
+    "llama, yarn": {
+        "model_type": "llama", "rope_scaling": YARN, "max_position_embeddings": 64
+    } | SIZES,
     "mistral": {"model_type": "mistral", "sliding_window": 12} | SIZES,
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True} | SIZES,
     "qwen3": {"model_type": "qwen3", "head_dim": 8} | SIZES,
     "gemma2": {
         "model_type": "gemma2", "head_dim": 8, "sliding_window": 12, "query_pre_attn_scalar": 8
-    } | SIZES,
+    } | SIZES | {"num_hidden_layers": 2},
     "bert": {"model_type": "bert"} | SIZES | BERT,
     "t5": T5,
 }  # fmt: skip
