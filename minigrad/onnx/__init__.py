@@ -1,4 +1,4 @@
-"""Models for elsewhere: a function of tensors as an ONNX file. It can be deleted."""
+"""Models for elsewhere: a function of tensors as an ONNX file; no other room needs it."""
 
 from __future__ import annotations
 
