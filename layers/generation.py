@@ -107,19 +107,21 @@ def _continued(
     for row, given in zip(padded, rows, strict=True):
         row[: given.size] = given
     session = _session(model, len(rows), padded.shape[1] + max_new)
-    logits = session.read(padded, lengths)
-    running = np.ones(len(rows), dtype=bool)
-    for k in range(max_new):
-        token = np.where(running, draw(logits), STOPPED)
-        yield token
-        running = running & ~np.isin(token, stop)
-        if k + 1 == max_new or not running.any():
-            break
-        with mg.no_grad():
-            given = np.maximum(token, 0).reshape(-1, 1), (lengths + k).reshape(-1, 1)
-            logits = session.step(*given).numpy()[:, 0]
-    if not getattr(session.step, "reasons", ()):
-        _leave(model, session)
+    try:
+        logits = session.read(padded, lengths)
+        running = np.ones(len(rows), dtype=bool)
+        for k in range(max_new):
+            token = np.where(running, draw(logits), STOPPED)
+            yield token
+            running = running & ~np.isin(token, stop)
+            if k + 1 == max_new or not running.any():
+                break
+            with mg.no_grad():
+                given = np.maximum(token, 0).reshape(-1, 1), (lengths + k).reshape(-1, 1)
+                logits = session.step(*given).numpy()[:, 0]
+    finally:  # whoever asks for no more tokens leaves it behind too
+        if isinstance(model, Module) and not getattr(session.step, "reasons", ()):
+            model._sessions["last"] = session
 
 
 def _session(model: Any, rows: int, columns: int) -> Session:
@@ -129,17 +131,8 @@ def _session(model: Any, rows: int, columns: int) -> Session:
     """
     dtype = model.parameters()[0].dtype if isinstance(model, Module) else None
     size = rows, COLUMNS * -(-columns // COLUMNS), dtype
-    kept: Session | None = getattr(model, "_session", None)
-    if kept is None or kept.size != size:
-        return Session(model, size)
-    _leave(model, None)
-    return kept
-
-
-def _leave(model: Any, session: Session | None) -> None:
-    """With the model; it is no change of the model that a compiled step should look into."""
-    if isinstance(model, Module):
-        object.__setattr__(model, "_session", session)
+    kept: Session | None = getattr(model, "_sessions", {}).pop("last", None)  # one thread gets it
+    return kept if kept is not None and kept.size == size else Session(model, size)
 
 
 class Session:

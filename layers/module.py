@@ -57,19 +57,18 @@ class Module(Parameters):
     """
 
     # In slots, so that vars(self) holds what the layer itself assigned and nothing else.
-    __slots__ = ("__dict__", "__weakref__", "_last", "_name", "_session", "training", "version")
+    __slots__ = ("__dict__", "__weakref__", "_last", "_name", "_sessions", "training", "version")
     _scope = "module"
     _last: tuple[Callable[[], Any], Callable[[], Any], Any] | None  # input, output, what is held
     _name: str | None
-    _session: Any  # what `generate` left behind
+    _sessions: dict[str, Any]  # what `generate` left behind
     dtype: np.dtype[Any] | None = None
     version: int
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         made = super().__new__(cls)
         _set_version(made, 0)
-        made._last = made._name = made._session = None
-        made.training = True
+        made._last, made._name, made._sessions, made.training = None, None, {}, True
         return made
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

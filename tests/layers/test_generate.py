@@ -68,7 +68,7 @@ def test_a_decoding_step_compiles_once(rng, monkeypatch):
 def test_angles_and_masks_are_made_once_for_all_layers(rng):
     model = model_of("a window", rng)
     list(generate(model, [3, 1], 4))
-    source = model._session.step.source
+    source = model._sessions["last"].step.source
     assert [source.count(f"np.{name}(") for name in ("cos", "sin", "where")] == [1, 1, 1]
 
 
@@ -78,11 +78,12 @@ def test_a_later_call_of_the_same_size_takes_the_program_of_an_earlier_one(rng):
     expected = {n: one_by_one(model, range(n), 5) for n in (3, 4)}
     for n in (3, 4, 3):  # caches have room for a few more
         assert list(generate(model, range(n), 5)) == expected[n]
-    step = model._session.step
+        assert next(generate(model, range(n), 5)) == expected[n][0]
+    step = model._sessions["last"].step
     assert (step.recordings, step.reasons, len(step.variants)) == (1, [], 1)
     model.embedding.W.assign_(2 * model.embedding.W.numpy())
     assert list(generate(model, range(3), 5)) == one_by_one(model, range(3), 5)
-    assert model._session.step is step
+    assert model._sessions["last"].step is step
 
 
 def test_two_that_take_turns_do_not_disturb_each_other(rng):
