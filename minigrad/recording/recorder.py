@@ -117,9 +117,6 @@ class Recorder(Listener):
         self._ids[owner if isinstance(owner, Node) else id(owner)] = entry.id
         return entry
 
-    def _edge(self, source: int, target: int, name: str) -> None:
-        self.add_edge(Edge(source, target, name))
-
     def add_edge(self, edge: Edge) -> None:
         self.edges.append(edge)
         self._into.setdefault(edge.target, []).append(edge)
@@ -159,7 +156,7 @@ class Recorder(Listener):
         facts["value"] = self._kept(array)  # it may be overwritten later, by an optimiser say
         entry = self._entry(node if node is not None else value, scope=scope, **facts)
         if origin is not None:
-            self._edge(origin, entry.id, "detach")
+            self.add_edge(Edge(origin, entry.id, "detach"))
         return entry.id
 
     def _kept(self, array: Any) -> Any:
@@ -246,7 +243,7 @@ class Recorder(Listener):
             entry.why = "frozen" if context.recording else "not recorded"
         for name, source in names.items():
             if source is not None:
-                self._edge(source, entry.id, name)
+                self.add_edge(Edge(source, entry.id, name))
         self.forward_steps.append(entry.id)
 
     @staticmethod

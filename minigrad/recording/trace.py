@@ -22,7 +22,7 @@ from ..paths import matches
 from .formulas import facts_of_node
 from .invariance import explain_zeros
 from .reach import Path, measure_reach, worst_path
-from .record import Check, Checks, Entry, rms
+from .record import Check, Checks, Edge, Entry, rms
 from .recorder import Expectation, Recorder, plus
 
 __all__ = ["Trace", "compare_steps"]
@@ -88,7 +88,7 @@ class Trace(Recorder):
             )
             names = op.input_names(len(node.plan.kinds))
             for source, position in zip(sources, node.plan.needed, strict=True):
-                made._edge(source, entry.id, names[position])
+                made.add_edge(Edge(source, entry.id, names[position]))
             made._note_saved(entry, node, {e.input: e.source for e in made.into(entry)})
             made.forward_steps.append(entry.id)
         made.entries[-1].value = output._data

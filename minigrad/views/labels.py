@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import isfinite
 
+from ..recording.record import Entry
 from .model import STATES, Model, ranged
 from .outline import Box, Line, Outline
 from .plain import counted, of_bytes, one_line, shaped, sized
@@ -30,14 +31,19 @@ def heading(box: Box) -> tuple[str, str]:
     return one_line(box.label, WIDEST), "" if made == box.label else made
 
 
+def _cost(entries: list[Entry]) -> tuple[int, int, int, int]:
+    """How many ops, values of parameters, FLOPs, and bytes that are kept for backward."""
+    ops = [entry for entry in entries if entry.op is not None]
+    held = sum(entry.size for entry in entries if entry.kind == "parameter")
+    return len(ops), held, sum(e.flops or 0 for e in ops), sum(e.saved_bytes for e in ops)
+
+
 def facts(box: Box) -> list[str]:
     """Shape and dtype; then parameters, cost and what is kept."""
-    ops = [entry for entry in box.entries if entry.op is not None]
-    held = sum(entry.size for entry in box.entries if entry.kind == "parameter")
-    flops, kept = sum(e.flops or 0 for e in ops), sum(e.saved_bytes for e in ops)
+    ops, held, flops, kept = _cost(box.entries)
     first = f"{shaped(box.one.shape)}  {box.one.dtype}"
     if box.kind == "scope":
-        first = f"{len(ops)} op{'s' * (len(ops) != 1)}"
+        first = f"{ops} op{'s' * (ops != 1)}"
     cost = [f"{counted(held)} value{'s' * (held != 1)}"] if held else []
     cost += [f"{counted(flops)} FLOPs"] if flops else []
     cost += [f"saves {of_bytes(kept)}"] if kept else []
@@ -151,10 +157,8 @@ def sum_title(plan: Outline, box: Box) -> str:
 def summary(model: Model) -> str:
     """One sentence: what was computed, what it cost, and whether backward ran."""
     trace = model.trace
-    ops = [entry for entry in trace.entries if entry.op is not None]
-    held = sum(entry.size for entry in trace.entries if entry.kind == "parameter")
-    flops, kept = sum(e.flops or 0 for e in ops), sum(e.saved_bytes for e in ops)
-    said = [f"{len(ops)} ops", f"{counted(held)} parameter values"]
+    ops, held, flops, kept = _cost(trace.entries)
+    said = [f"{ops} ops", f"{counted(held)} parameter values"]
     said += [f"{counted(flops)} FLOPs"] if flops else []
     said += [f"{of_bytes(kept)} saved for backward"] if kept else []
     for entry in (trace.entries[i] for i in trace.roots):
