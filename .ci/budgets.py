@@ -34,7 +34,7 @@ ROOMS = {
     "beside them": Room([f"minigrad/{name}" for name in BESIDE], [], 2360, 1500),
     "recording": Room(["minigrad/recording"], INSIDE, 2915, 1300),
     "looking inside": Room([*INSIDE, "minigrad/interventions", "minigrad/paths"], [], 810, 700),
-    "views": Room(["minigrad/views", "minigrad/tracing", "minigrad/watching"], [], 7870, 4200),
+    "views": Room(["minigrad/views", "minigrad/tracing", "minigrad/watching"], [], 7626, 4200),
     "fast, less compiler": Room(["minigrad/fast"], ["minigrad/fast/compiler"], 3155, 2000),
     "fast/compiler": Room(["minigrad/fast/compiler"], [], 3980, 2600),
     "distributed": Room(["minigrad/distributed"], [], 947, 700),
