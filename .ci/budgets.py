@@ -32,7 +32,7 @@ ROOMS = {
     "engine": Room(["minigrad/engine"], [], 2110, 1450),
     "ops": Room(["minigrad/ops"], [], 5350, 2800),
     "beside them": Room([f"minigrad/{name}" for name in BESIDE], [], 2360, 1500),
-    "recording": Room(["minigrad/recording"], INSIDE, 2915, 1300),
+    "recording": Room(["minigrad/recording"], INSIDE, 2851, 1300),
     "looking inside": Room([*INSIDE, "minigrad/interventions", "minigrad/paths"], [], 810, 700),
     "views": Room(["minigrad/views", "minigrad/tracing", "minigrad/watching"], [], 7626, 4200),
     "fast, less compiler": Room(["minigrad/fast"], ["minigrad/fast/compiler"], 3155, 2000),
