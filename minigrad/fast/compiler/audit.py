@@ -94,6 +94,7 @@ class _State:
             vars(owner).update(plain)
         for holder, key, value in self.keeps:
             holder[key] = value
+        self.began = writes.latest  # to load a state is to write
 
     def outcome(self, result: Any) -> dict[str, Any]:
         """What is there now, by what it is called."""
