@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib.util import find_spec
+from inspect import getclosurevars, isfunction
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from ..engine.context import no_grad
-from ..engine.errors import ArgumentError, MissingDependencyError
+from ..engine.errors import ArgumentError, FileError, MissingDependencyError
 from .translation import Untranslatable, translation
 
 __all__ = ["Untranslatable", "export_onnx", "translation"]
@@ -74,14 +76,22 @@ def export_onnx(
 
     assert translations
     by_name = isinstance(inputs, dict)
-    trials = Trials(function, named_inputs(function, inputs), by_name, dynamic, longest)
     path, failure = os.fspath(path), None
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise FileError(f"export_onnx: there is no folder {folder}")
+    _check_windows(function, longest if dynamic != {} else np.inf)
+    trials = Trials(function, named_inputs(function, inputs), by_name, dynamic, longest)
     for runs in trials.groups():
         try:
-            written(Program(runs), trials.axes, _names_of(function), path, external, attention)
-            if len(runs) < len(trials.runs) and find_spec("onnxruntime") is None:
-                raise trials.error or AssertionError
-            _check(path, trials.runs)
+            with TemporaryDirectory(dir=folder, prefix=".onnx-") as beside:
+                made = os.path.join(beside, os.path.basename(path))
+                written(Program(runs), trials.axes, _names_of(function), made, external, attention)
+                if len(runs) < len(trials.runs) and find_spec("onnxruntime") is None:
+                    raise trials.error or AssertionError
+                _check(made, trials.runs)
+                for name in sorted(os.listdir(beside), reverse=True):  # constants before the model
+                    os.replace(os.path.join(beside, name), os.path.join(folder, name))
             with no_grad():  # layers show their last call: that of these inputs
                 trials.call(trials.inputs)
             return
@@ -89,6 +99,21 @@ def export_onnx(
             other = trials.error if len(runs) < len(trials.runs) else None
             failure = failure or other or error
     raise failure or AssertionError
+
+
+def _check_windows(function: Any, longest: float) -> None:
+    """Raise ArgumentError for a layer's window that no trial is long enough to see."""
+    held = [getattr(function, "__self__", function)]
+    if isfunction(held[0]):
+        closure = getclosurevars(held[0])
+        held += [*closure.nonlocals.values(), *closure.globals.values()]
+    modules = [module for x in held if hasattr(x, "named_modules") for module in x.modules()]
+    widest = max((getattr(module, "window", None) or 0 for module in modules), default=0)
+    if widest >= longest:
+        raise ArgumentError(
+            f"export_onnx: a window of {widest} tokens would be missing from the model, for no "
+            f"trial is longer than longest={longest}; pass longest={widest + 2} or more"
+        )
 
 
 def _names_of(function: Any) -> dict[int, str]:
@@ -101,7 +126,7 @@ def _names_of(function: Any) -> dict[int, str]:
 def _check(path: str, runs: list[Any]) -> None:
     """Hold the model against the function, at every size tried, if onnxruntime is there.
 
-    Raises: ArgumentError where they differ; the file is gone then.
+    Raises: ArgumentError where they differ.
     """
     if find_spec("onnxruntime") is None:
         return
@@ -117,14 +142,12 @@ def _check(path: str, runs: list[Any]) -> None:
         try:
             found = session.run(None, feeds)
         except Exception as error:
-            os.remove(path)
             raise ArgumentError(
                 f"export_onnx: onnxruntime cannot run the model with {run.sizes}: {error}"
             ) from error
         for (name, ours), theirs in zip(run.values.items(), found, strict=True):
             by = _difference(ours, theirs)
             if by > (0.02 if ours.dtype == np.float16 else 1e-4):
-                os.remove(path)
                 raise ArgumentError(
                     f"export_onnx: onnxruntime computes another {name} than the function, by "
                     f"{by:.2g} of its size, with {run.sizes}; nothing was written"

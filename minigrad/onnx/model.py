@@ -211,9 +211,6 @@ def _info(helper: Any, name: str, value: Value) -> Any:
 def _save(onnx: Any, model: Any, path: str, apart: bool) -> None:
     """One file; or the constants in another beside it. The file is checked."""
     data = f"{os.path.basename(path)}.data"
-    beside = os.path.join(os.path.dirname(path), data)
-    if apart and os.path.exists(beside):
-        os.remove(beside)
     if apart:
         onnx.save_model(model, path, save_as_external_data=True, location=data, size_threshold=1024)
     else:

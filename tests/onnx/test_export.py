@@ -8,7 +8,7 @@ import pytest
 
 import minigrad as mg
 from layers import LanguageModel, Linear, MultiHeadAttention, TransformerBlock
-from minigrad.errors import ArgumentError, MissingDependencyError, ShapeError
+from minigrad.errors import ArgumentError, FileError, MissingDependencyError, ShapeError
 
 
 def test_without_onnx_the_error_says_what_to_install(monkeypatch, tmp_path):
@@ -218,7 +218,28 @@ def test_a_wrong_translation_is_found_before_anyone_uses_the_model(tmp_path, cub
 
     with pytest.raises(ArgumentError, match=r"onnxruntime computes another output .* by 1\.?\d* "):
         mg.export_onnx(cube, [mg.tensor(X)], tmp_path / "m.onnx", longest=20)
-    assert not (tmp_path / "m.onnx").exists()
+    assert not [*tmp_path.iterdir()]
+
+
+@with_onnx
+def test_an_export_that_fails_leaves_the_file_that_was_there(tmp_path, cube):
+    mg.onnx.translation(cube)(lambda to, x: to.Mul(x, x))
+    (tmp_path / "m.onnx").write_text("of an earlier day")
+    with pytest.raises(ArgumentError, match="computes another"):
+        mg.export_onnx(cube, [mg.tensor(X)], tmp_path / "m.onnx", longest=20)
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [
+        ("m.onnx", "of an earlier day")
+    ]
+    with pytest.raises(FileError, match="there is no folder"):
+        mg.export_onnx(cube, [mg.tensor(X)], tmp_path / "gone" / "m.onnx", longest=20)
+
+
+@with_onnx
+def test_a_window_longer_than_any_trial_is_refused(tmp_path):
+    layer = MultiHeadAttention(6, n_heads=2, causal=True, window=40, rng=0)
+    for function in (layer, lambda x: layer(x)):
+        with pytest.raises(ArgumentError, match=r"a window of 40 tokens .* pass longest=42"):
+            mg.export_onnx(function, [np.ones((1, 3, 6))], tmp_path / "m.onnx", longest=40)
 
 
 # ---------------------------------------------------------------- what is refused
