@@ -93,4 +93,5 @@ def main() -> None:
     assert loss < 0.1 * other
 
 
-main()
+if __name__ == "__main__":
+    main()
