@@ -15,6 +15,7 @@ __all__ = ["caption", "power", "samples"]
 
 KINDS = ("parameter", "input", "constant", "detached", "op", "loss", "scope", "outside", "sum")
 WORDS = {"scope": "scope, collapsed", "outside": "out of focus", "sum": "Σ ratio"}
+BOLD = 4.8  # points a character takes in browsers, for which Graphviz keeps less room
 TABLE = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1" CELLPADDING="2">'
 
 
@@ -81,9 +82,10 @@ def _verdict(plan: Outline, style: NodeStyle) -> str:
     """What was measured, a line for each thing, on red if something disagrees."""
     found = verdicts(plan.model.checks)
     agrees = all(one.ok for one in found)
-    ground = "" if agrees else f' BGCOLOR="{style.theme.alarm}"'
     colour = style.theme.muted if agrees else style.theme.paper
     said = [part for one in found for part in one.said.split("; ")]
+    width = BOLD * max(map(len, said), default=0)
+    ground = "" if agrees else f' BGCOLOR="{style.theme.alarm}" WIDTH="{width:.0f}"'
     parts = [style.small(part, colour, bold=not agrees) for part in said]
     lines = '<BR ALIGN="LEFT"/>'.join([*parts, ""] if parts[1:] else parts)
     return f'<TR><TD ALIGN="LEFT"{ground}>{lines}</TD></TR>' if found else ""

@@ -215,7 +215,19 @@ def test_a_planted_wrong_rule_turns_the_legend_red_and_is_named(tmp_path: Path) 
     said = ElementTree.tostring(root, encoding="unicode", method="text")
     assert "differ from the hand-derived steps, first in step 3, softmax: that of S_masked" in said
     assert "gradients equal" not in said
-    assert any(e.attrib.get("fill") == LIGHT.alarm for e in root.iter())
+
+
+def test_the_ground_of_a_verdict_is_as_wide_as_browsers_draw_it(tmp_path: Path) -> None:
+    with graphs.wrong_softmax(), mg.trace(check="ops") as wrong, mg.scope("a_layer_of_a_long_name"):
+        mg.sum(
+            mg.softmax(mg.tensor(np.arange(6.0).reshape(2, 3), requires_grad=True)) ** 2
+        ).backward()
+    root = drawn(wrong, tmp_path)
+    texts = [e.text or "" for e in root.iter() if e.tag.endswith("}text")]
+    row = next(text for text in texts if "is no derivative of it" in text)
+    grounds = [e for e in root.iter() if e.get("fill") == LIGHT.alarm and e.get("points")]
+    corners = [[float(p.split(",")[0]) for p in e.get("points").split()] for e in grounds]
+    assert max(max(x) - min(x) for x in corners) > 4.7 * len(row)
 
 
 def checked_trace() -> Trace:
