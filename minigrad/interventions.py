@@ -130,6 +130,15 @@ def _path(scope: str, name: str) -> str:
 # ---------------------------------------------------------------- other values
 
 
+def _become(tensor: Tensor, other: Tensor) -> None:
+    """Let a tensor be, in name and for all who hold it, what another op gave."""
+    name, node = tensor.name, tensor._node
+    tensor._data, tensor._node, tensor._needs = other._data, other._node, other._needs
+    if node is not None and other._node is not None:
+        other._node.hooks, node.hooks, node.name = node.hooks, None, None
+    tensor.name = name
+
+
 class Replacement(_ByPath):
     """Within, other values stand where the run made the tensors of a path; see `replace`."""
 
@@ -149,7 +158,7 @@ class Replacement(_ByPath):
             new = self._instead(tensor)
         if new is not None:
             tell("replaced", tensor, new)
-            tensor._become(new)
+            _become(tensor, new)
 
     def _refuse_unmet(self) -> None:
         super()._refuse_unmet()

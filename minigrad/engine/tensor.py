@@ -347,14 +347,6 @@ class Tensor:
             self._shape, self._dtype = self._data.shape, self._data.dtype
         return self
 
-    def _become(self, other: Tensor) -> None:
-        """Be, in name and for all who hold it, what another op gave."""
-        name, node = self.name, self._node
-        self._data, self._node, self._needs = other._data, other._node, other._needs
-        if node is not None and self._node is not None:
-            self._node.hooks, node.hooks, node.name = node.hooks, None, None
-        self.name = name
-
     def __setitem__(self, index: Any, value: Any) -> None:
         if self._node is not None or current().recording:
             raise GradientError(
