@@ -241,15 +241,16 @@ class Op:
 
         Raises: DTypeError for what is none, or is another library's.
         """
-        listed = value.__class__ in (list, tuple)
-        for entry in entries_of(value) if listed else (value,):
+        tensors = False
+        for entry in entries_of(value):
             if is_foreign(entry):
                 kind = f"{type(entry).__module__}.{type(entry).__name__}"
                 raise DTypeError(
                     f"{self._called}: got a {kind}, through which no gradient would flow; "
                     "write mg.tensor(x), which copies it"
                 )
-        if listed and any(hasattr(entry, "__apply__") for entry in entries_of(value)):
+            tensors = tensors or hasattr(entry, "__apply__")
+        if tensors and value.__class__ in (list, tuple):
             parts = [self.array(x) if x.__class__ in (list, tuple) else x for x in value]
             return registry["stack"](parts)
         try:
