@@ -29,12 +29,12 @@ class Room(NamedTuple):
 
 
 ROOMS = {
-    "engine": Room(["minigrad/engine"], [], 2110, 1450),
+    "engine": Room(["minigrad/engine"], [], 2102, 1450),
     "ops": Room(["minigrad/ops"], [], 5350, 2800),
     "beside them": Room([f"minigrad/{name}" for name in BESIDE], [], 2360, 1500),
     "recording": Room(["minigrad/recording"], INSIDE, 2851, 1300),
-    "looking inside": Room([*INSIDE, "minigrad/interventions", "minigrad/paths"], [], 810, 700),
-    "views": Room(["minigrad/views", "minigrad/tracing", "minigrad/watching"], [], 7626, 4200),
+    "looking inside": Room([*INSIDE, "minigrad/interventions", "minigrad/paths"], [], 816, 700),
+    "views": Room(["minigrad/views", "minigrad/tracing", "minigrad/watching"], [], 7628, 4200),
     "fast, less compiler": Room(["minigrad/fast"], ["minigrad/fast/compiler"], 3155, 2000),
     "fast/compiler": Room(["minigrad/fast/compiler"], [], 3980, 2600),
     "distributed": Room(["minigrad/distributed"], [], 947, 700),
