@@ -66,7 +66,10 @@ def _outlive(board: Board, ear: socket.socket) -> None:
         rank, pid = map(int, line.makefile().readline().split())
         lines[line.fileno()] = line, rank, pid
         broken.register(line, select.EPOLLRDHUP)
-    processes = [os.pidfd_open(pid) for _, _, pid in lines.values()]
+    processes = []
+    for _, _, pid in lines.values():
+        with suppress(ProcessLookupError):  # gone already: its line says so
+            processes.append(os.pidfd_open(pid))
     words: str | None = ""
     while lines and words == "":
         [(file, _)] = broken.poll(maxevents=1)

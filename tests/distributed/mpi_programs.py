@@ -3,6 +3,8 @@
 import os
 import runpy
 import signal
+import socket
+import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import distributed as dist
+from minigrad.distributed import beside
 from minigrad.distributed.over_mpi import MPIRanks
 
 
@@ -58,6 +61,25 @@ def one_leaves():
     dist.all_reduce(np.ones(3))
     if dist.world().rank == 1:
         os._exit(0)
+
+
+def gone_before_heard():
+    """No MPI: the process beside the ranks hears of rank 1 when that is gone and reaped."""
+    beside.PATIENCE = 0
+    alive, gone = (subprocess.Popen(["sleep", n]) for n in ("60", "0"))
+    gone.wait()
+    ear = socket.socket(socket.AF_UNIX)
+    ear.bind("")
+    ear.listen(2)
+    lines = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+    for rank, (line, process) in enumerate(zip(lines, (alive, gone), strict=True)):
+        line.connect(ear.getsockname())
+        line.sendall(f"{rank} {process.pid}\n".encode())
+    lines[1].close()
+    if os.fork() == 0:
+        beside._outlive(Namespace(ranks=[0, 1], last_words=lambda rank: "last here"), ear)
+        os._exit(0)
+    print(f"rank 0 ended by signal {-alive.wait(10)}")
 
 
 def one_skips():

@@ -41,7 +41,7 @@ def test_collectives_over_mpi_give_what_they_say(mpiexec, p):
     ("program", "said"),
     [
         ("one_raises", ["rank 1 of 2 ends all: ValueError: a bad batch"]),
-        ("one_is_killed", ["rank 1 (process", "killed", "last in all_reduce() of (3,)", ".py:52"]),
+        ("one_is_killed", ["rank 1 (process", "killed", "last in all_reduce() of (3,)", ".py:55"]),
         ("one_leaves", ["rank 1 (process", "left by os._exit; last in all_reduce"]),
         ("one_skips", ["rank 0 waits in all_reduce", "rank 1", "its program has ended"]),
         ("one_differs", ["rank 0: all_reduce(x) of (3,)", "rank 1: all_reduce(x) of (4,)"]),
@@ -59,6 +59,14 @@ def test_a_rank_that_mpiexec_leaves_alive_is_ended(mpiexec):
     code, text = mpiexec(2, PROGRAMS, "one_leaves", options=["-disable-auto-cleanup"])
     assert code != 0
     assert "left by os._exit" in text
+
+
+def test_a_rank_that_was_gone_before_its_line_was_heard_is_named_and_the_others_end():
+    done = subprocess.run(
+        [sys.executable, PROGRAMS, "gone_before_heard"], capture_output=True, text=True
+    )
+    assert "rank 1 (process" in done.stderr
+    assert done.stdout == "rank 0 ended by signal 9\n"
 
 
 def test_training_goes_on_after_a_rank_was_killed(mpiexec, tmp_path):
