@@ -129,6 +129,7 @@ class SelfAttention(Attention):
         options: see Options.
     Attributes: W_Q, W_K, W_V, W_O, b_Q, b_K, b_V, b_O; attention_weights, intermediates: see
              Attention.
+    Masks:   True: may attend (PyTorch's key_padding_mask is the opposite); floats are added.
     Shapes:  X (B, n, d_model) or (n, d_model), mask broadcastable to (B, n, m) or a mask rule,
              context (B, m, d_context), positions (n,) or (B, n) → out as X; m is n without a
              context
@@ -190,6 +191,7 @@ class MultiHeadAttention(Attention):
     Attributes: W_Q (d_model, h · d_k); W_K, W_V (d_context, n_kv_heads · d_k or d_v); W_O (h · d_v,
              d_model); b_Q, b_K, b_V, b_O; attention_weights (B, h, n, m), intermediates: see
              Attention.
+    Masks:   True: may attend (PyTorch's key_padding_mask is the opposite); floats are added.
     Shapes:  X (B, n, d_model) or (n, d_model); mask (n, m), (B, n, m), (B, 1, m), or broadcastable
              to (B, h, n, m), or a mask rule; context (B, m, d_context); positions (n,) or (B, n) →
              out as X

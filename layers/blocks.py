@@ -126,6 +126,7 @@ class TransformerBlock(_Block):
         d_ff: width of the feed-forward layer; 4 · d_model unless given.
         options: see BlockOptions; n_kv_heads, position, causal, ... go to MultiHeadAttention.
     Attributes: attention, feed_forward, norm_1, norm_2.
+    Masks:   True: may attend (PyTorch's key_padding_mask is the opposite); floats are added.
     Shapes:  X (B, n, d_model) or (n, d_model), mask as MultiHeadAttention's → as X
     Source:  Vaswani et al. 2017, section 3.1, arXiv:1706.03762; pre-norm: Xiong et al. 2020,
              arXiv:2002.04745.

@@ -61,6 +61,7 @@ class Encoder(_Stack):
     Args:    block: any keyword of TransformerBlock.  final_norm: whether a norm comes last; where
              the blocks are not post-norm, unless given.
     Attributes: blocks, a list; norm, or None.
+    Masks:   True: may attend (PyTorch's key_padding_mask is the opposite); floats are added.
     Shapes:  X (B, n, d_model), mask as MultiHeadAttention's; cache: as `new_cache` makes → as X
 
     >>> encoder = Encoder(2, d_model=6, n_heads=3, rng=0)
