@@ -145,9 +145,10 @@ def fit_mask(mask: Any, shape: tuple[int, ...], scores: Any = None) -> Any:
     pairs = zip(mask.shape[::-1], shape[::-1], strict=False)
     if mask.ndim > len(shape) or any(m not in (1, n) for m, n in pairs):
         of_keys = len(shape) > 2 and mask.shape == (shape[0], shape[-1])  # one row a sequence
+        remedy = "; write padding_mask(real), True at real tokens" if of_keys else ""
         raise ShapeError(
             "scaled_dot_product_attention(Q, K, V, mask): mask must broadcast to the scores"
-            + ("; for keys by sequence write padding_mask(real), True = real\n" if of_keys else "\n")
+            f"{remedy}\n"
             + f"  scores: {shape}   {getattr(scores, 'path', '')}".rstrip()
             + f"\n  mask: {mask.shape}"
         )

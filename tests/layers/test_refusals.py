@@ -139,7 +139,7 @@ SHAPES = [
        f"  scores: (2, 7, 7)   self_attention/S\n  mask: {s}",
        lambda s=s: SelfAttention(D, 2, 3)(z(B, N, D), z(*s)))
       for s in [(3, 7), (5, 7, 7), (7, 3), (2, 2, 7, 7)]),
-    ("write padding_mask(real), True = real\n  scores: (2, 7, 7)   self_attention/S\n  mask: (2, 7)",
+    ("write padding_mask(real), True at real tokens\n  scores: (2, 7, 7)",
      lambda: SelfAttention(D, 2, 3)(z(B, N, D), np.ones((B, N), bool))),
     # (2, 7, 7) would broadcast with unbatched scores (7, 7), but not to them
     ("must broadcast to the scores", lambda: SelfAttention(D, 2, 3)(z(N, D), z(B, N, N))),
