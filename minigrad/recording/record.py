@@ -229,7 +229,9 @@ class StepCheck:
     input: str  # whose rule differs most
     difference: float  # relative
     tolerance: float
-    method: str  # "exact difference", "complex step" or "central differences"
+    method: (
+        str  # "exact difference", "complex step", "central differences" (also "…, beside a kink")
+    )
 
     @property
     def ok(self) -> bool:

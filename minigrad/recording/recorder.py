@@ -38,6 +38,41 @@ class Expectation:
     last: int
 
 
+class Sweeps:
+    """Which sweep reached an op last; one `backward()`, or one `mg.grad`, is one sweep.
+
+    A sweep that comes again to an op starts over there, so that the record has the numbers of one
+    sweep; but a `backward()` adds to the `.grad` that earlier ones left.
+    """
+
+    def __init__(self) -> None:
+        self._number, self._adds, self._ended = 0, False, False
+        self._of: dict[int, int] = {}  # by entry
+        self.leaves: set[int] = set()
+
+    def begin(self, adds: bool) -> None:
+        """The next sweep; adds: to what the earlier ones left."""
+        self._number += 1
+        self._adds = adds
+        self._ended = False
+
+    def arrive(self, leaf: int) -> None:
+        """Leaves come last in a sweep."""
+        self.leaves.add(leaf)
+        self._ended = True
+
+    def reach(self, entry: int) -> int | None:
+        """This sweep comes to an op; the number of an earlier one that has to make room."""
+        if self._ended:
+            self.begin(adds=False)
+        before = self._of.get(entry, self._number)
+        self._of[entry] = self._number
+        return None if self._adds or before == self._number else before
+
+    def members(self, number: int) -> list[int]:
+        return [entry for entry, of in self._of.items() if of == number]
+
+
 class Recorder(Listener):
     """Hears of each op and of each backward step, and makes entries and edges of them.
 
@@ -75,6 +110,8 @@ class Recorder(Listener):
         self._written = writes.latest
         self._judged = (0, 0)  # how many entries and backward steps there were
         self._settings: tuple[Any, ...] = ()  # of the op that is about to run, if it draws
+        self._sweeps = Sweeps()
+        self.earlier: list[tuple[Entry, Any, dict[str, Any]]] = []  # steps of dropped sweeps
         self._listening = listen(self)
 
     def __enter__(self) -> Self:
@@ -108,6 +145,9 @@ class Recorder(Listener):
         for entry, owner in zip(self.entries, self._owners, strict=False):
             name = getattr(owner, "name", None)
             entry.name = name or entry.name
+        last = dict.fromkeys(reversed(self.backward_steps))  # of steps that ran twice
+        if len(last) < len(self.backward_steps):
+            self.backward_steps = [*reversed(last)]
 
     def _entry(self, owner: Any, **facts: Any) -> Entry:
         """A new entry, made for `owner`: a Node, a Tensor without one, or an array."""
@@ -253,11 +293,48 @@ class Recorder(Listener):
                 entry.saved.append((name, entry.id if name == "out" else sources.get(name)))
                 entry.saved_bytes += value.nbytes
 
+    def intercept_backward(self, output: Any, seed: Any, retain: bool) -> bool:
+        """A `backward()` begins: it adds to what earlier ones left in `.grad`."""
+        reached = [getattr(self._owners[leaf], "grad", None) for leaf in self._sweeps.leaves]
+        self._sweeps.begin(adds=any(grad is not None for grad in reached))
+        return False
+
+    def _drop_sweep(self, number: int, entry: Entry) -> None:
+        """Let go of what an earlier sweep gave, for another one comes to this entry."""
+        gone = {entry.id, *self._sweeps.members(number)}
+        self.backward_steps = [i for i in self.backward_steps if i not in gone]
+        self.roots = [i for i in self.roots if i not in gone]
+        leaves: dict[int, None] = {}
+        for dropped in (self.entries[i] for i in sorted(gone)):
+            ran = [edge for edge in self.into(dropped) if edge.contribution is not None]
+            if isinstance(dropped.gradient, np.ndarray):
+                sent = {edge.input: edge.contribution for edge in ran}
+                self.earlier.append((dropped, dropped.gradient, sent))
+            dropped.gradient = None
+            for edge in ran:
+                edge.contribution = None
+                if self.entries[edge.source].op is None:
+                    leaves[edge.source] = None
+        for leaf in map(self.entries.__getitem__, leaves):
+            leaf.gradient = None
+            for edge in self.uses(leaf):
+                if edge.contribution is not None:
+                    leaf.gradient = self._sum(leaf.gradient, edge.contribution)
+
+    def _has_gradient(self, entry: Entry, gradient: Any) -> bool:
+        """Whether it is known already: of the same output, with respect to other inputs."""
+        known = entry.gradient
+        return isinstance(known, np.ndarray) and np.array_equal(known, gradient, equal_nan=True)
+
     def backward(self, node: Node, gradient: Any, contributions: list[Any], seconds: float) -> None:
         known = self._ids.get(node)
         if known is None:
             return
         entry = self.entries[known]
+        earlier = self._sweeps.reach(known)
+        again = earlier is not None and self._has_gradient(entry, _plain(gradient))
+        if earlier is not None and not again:
+            self._drop_sweep(earlier, entry)
         if all(edge.contribution is None for edge in self.uses(entry)) and known not in self.roots:
             self.roots.append(known)
         entry.backward_seconds = (entry.backward_seconds or 0.0) + seconds
@@ -270,10 +347,12 @@ class Recorder(Listener):
             self._calls.pop(known, None)
         elif self.checks_ops:
             self._check_step(known, _plain(gradient), parts)
-        entry.gradient = self._sum(entry.gradient, gradient)
+        if not again:
+            entry.gradient = self._sum(entry.gradient, gradient)
         for edge in self.into(entry):
             if edge.input in parts:
-                edge.contribution = self._sum(edge.contribution, parts[edge.input])
+                before = None if again else edge.contribution
+                edge.contribution = self._sum(before, parts[edge.input])
 
     def resumed(self, context: Context, made: Context) -> None:
         """What runs in one context belongs to the call in which another was."""
@@ -318,9 +397,11 @@ class Recorder(Listener):
 
     def arrived(self, leaf: Any, gradient: Any) -> None:
         known = self._find(leaf)
-        if known is not None:
-            entry = self.entries[known]
-            entry.gradient = self._sum(entry.gradient, gradient)
+        if known is None:
+            return
+        entry = self.entries[known]
+        self._sweeps.arrive(known)
+        entry.gradient = self._sum(entry.gradient, gradient)
 
     def mark_input(self, tensor: Any) -> None:
         self._given[id(tensor)] = tensor

@@ -7,13 +7,16 @@ A step that got `g` sent `c` back to an input `x`. In a random direction d, ⟨c
   f(x + d) - f(x), exactly;
 - elsewhere, if f is analytic, the complex step Im f(x + ihd) / h, which subtracts nothing;
 - elsewhere central differences; where the slopes of the two sides differ, f has a kink, and any
-  slope between them is right.
+  slope between them is right. Where that would let anything pass, as with the many zeros that relu
+  hands to a pooling, the rule runs again on inputs moved off their kinks.
 
 Directions are made from the step's number, so the same program gives the same record.
 """
 
 from __future__ import annotations
 
+from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -22,7 +25,9 @@ import numpy as np
 
 from ..engine.errors import MinigradError
 from ..engine.op import EXPLAINED, Op
-from .formulas import Invocation
+from ..engine.tensor import Tensor
+from ..functional import grad
+from .formulas import UNHEARD, Invocation
 from .record import Entry, StepCheck, facts_of
 
 __all__ = ["check_step"]
@@ -35,6 +40,8 @@ EPS = {8: 2.3e-16, 4: 1.2e-7}
 TOLERANCES = {8: 1e-9, 4: 1e-4, 2: 5e-2}
 VAGUE = 0.2  # a tolerance that would tell nothing
 COARSEST = 1e-5  # what central differences can tell
+APART = 0.01, 0.3  # how far inputs are moved off a kink, in parts of their rms
+TOO_NEAR = "too near kinks to tell"
 POOL = 8191  # random numbers that directions are cut from: a prime, in step with no axis
 
 
@@ -55,17 +62,43 @@ def check_step(
     """
     if call.op.effect:
         return "ranks run it together"
-    one = _Step(entry, call, values, g)
+    one = _Step(entry, call, values, g, entry.value)
     try:
         with np.errstate(all="ignore"):
-            found = [one.measured(sent, names) for names in _together(call.op, list(sent))]
+            worst = _worst(one, sent)
+            if worst is not None and worst.ok and worst.tolerance >= VAGUE:
+                worst = _beside_kinks(one, sent) or worst
     except (*EXPLAINED, MinigradError) as error:  # a kernel may refuse what lies beside x
         return f"{call.op.name} refused other arguments: {error}".splitlines()[0]
-    if not all(np.isfinite(check.difference) for check in found):
+    if worst is None:
         return "not finite"
-    worst = max(found, key=lambda check: check.difference / check.tolerance)
-    told = worst.tolerance < VAGUE or not worst.difference
-    return worst if told else "too near kinks to tell"
+    told = worst.tolerance < VAGUE or not worst.ok or not worst.difference
+    return worst if told else TOO_NEAR
+
+
+def _worst(one: _Step, sent: dict[str, Any]) -> StepCheck | None:
+    """The input whose rule differs most; None where a number is not finite."""
+    found = [one.measured(sent, names) for names in _together(one.call.op, list(sent))]
+    if not all(np.isfinite(check.difference) for check in found):
+        return None
+    return max(found, key=lambda check: check.difference / check.tolerance)
+
+
+def _beside_kinks(one: _Step, sent: dict[str, Any]) -> StepCheck | None:
+    """The same rules run again on inputs moved off their kinks, ever further until it tells."""
+    found = None
+    for distance in APART:
+        values = list(one.values)
+        for i, name in enumerate(one.names):
+            if name in sent:
+                size = facts_of(values[i]).unmasked_rms or 1.0
+                values[i] = values[i] + size * distance * _direction(values[i], 977 + i)
+        beside = _Step(one.entry, one.call, values, one.g)
+        worst = _worst(beside, beside.ruled(list(sent)))
+        limit = VAGUE if found is None else found.tolerance
+        if worst is not None and (worst.tolerance < limit or not worst.ok):
+            found = replace(worst, method=f"{worst.method}, beside a kink")
+    return found
 
 
 def _together(op: Op, names: list[str]) -> list[list[str]]:
@@ -78,14 +111,30 @@ def _together(op: Op, names: list[str]) -> list[list[str]]:
 class _Step:
     """One call of an op, ready to be run again beside its arguments."""
 
-    def __init__(self, entry: Entry, call: Invocation, values: list[Any], g: Any) -> None:
+    def __init__(
+        self, entry: Entry, call: Invocation, values: list[Any], g: Any, out: Any = None
+    ) -> None:
         self.entry, self.call, self.g = entry, call, g
         self.names = call.op.input_names(len(values))
         self.values = [_single(x) for x in values]
         drew = any(isinstance(value, np.random.Generator) for value in call.settings)
-        kept = isinstance(entry.value, np.ndarray) and not drew and g.dtype.itemsize > 2
-        self.out = entry.value if kept else None
+        kept = isinstance(out, np.ndarray) and not drew and g.dtype.itemsize > 2
+        self.out = out if kept else None
         self.length = _length(g)
+
+    def ruled(self, names: list[str]) -> dict[str, Any]:
+        """What the op's own rules send to these inputs."""
+        inputs = list(self.values)
+        wanted = [Tensor(self.values[self.names.index(name)], None, 1) for name in names]
+        for name, tensor in zip(names, wanted, strict=True):
+            inputs[self.names.index(name)] = tensor
+        settings = (
+            deepcopy(value) if isinstance(value, np.random.Generator) else value
+            for value in self.call.settings
+        )
+        with UNHEARD:
+            output = Tensor.__apply__(self.call.op, tuple(inputs), tuple(settings))
+            return dict(zip(names, grad(output, wanted, self.g), strict=True))
 
     def measured(self, sent: dict[str, Any], moved: list[str]) -> StepCheck:
         """⟨c, d⟩ beside ⟨g, f'(x) d⟩ for one direction of the inputs `moved`."""

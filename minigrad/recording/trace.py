@@ -142,10 +142,13 @@ class Trace(Recorder):
     def checked(self, ops: bool = False) -> Checks:
         """What `check` measures; nothing where no backward ran through a layer that has steps."""
         checks = self._by_hand()
-        ran = [self.entries[i] for i in dict.fromkeys(self.backward_steps)]
+        dropped = [entry.id for entry, _, _ in self.earlier]
+        ran = [self.entries[i] for i in dict.fromkeys([*self.backward_steps, *dropped])]
         if ops:
             for entry in ran:
                 self._check_again(entry)
+            for entry, gradient, sent in self.earlier:
+                self._check_step(entry.id, gradient, sent)
         checks.steps = [entry.check for entry in ran if entry.check is not None]
         if checks.steps or ops:
             why = (

@@ -113,6 +113,74 @@ def test_the_step_of_a_difference_is_of_the_size_of_what_it_moves(size: float) -
     assert [step.op for step in t.check().steps if not step.ok] == ["relu"]
 
 
+TIES = rng.normal(size=(2, 3, 4, 4)) * (rng.uniform(size=(2, 3, 4, 4)) < 0.5)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.001, -1.0])
+@pytest.mark.parametrize(
+    ("name", "f"),
+    [
+        ("max_pool", lambda x: mg.max_pool(mg.relu(x), 2)),
+        ("sort", lambda x: mg.sort(mg.relu(x), axis=-1)),
+        ("max", lambda x: mg.max(mg.relu(x), axis=-1)),
+        ("abs", lambda x: mg.abs(x * 0.0)),
+    ],
+)
+def test_at_kinks_the_rule_is_checked_beside_them(name: str, f: Any, factor: float) -> None:
+    """Zeros tie, and between the slopes of both sides anything would pass."""
+    x = mg.tensor(TIES, requires_grad=True)
+    with wrong_rules(name, factor), mg.trace(check="ops") as t:
+        y = f(x)
+        (y * rng.normal(size=y.shape)).sum().backward()
+        checks = t.check()
+    assert checks.unchecked == {}
+    wrong = {step.op for step in checks.steps if not step.ok}
+    assert wrong == (set() if factor == 1.0 else {name})
+
+
+def test_each_of_two_sweeps_has_its_own_numbers_and_checks() -> None:
+    """The second derivative's sweep goes again through ops that the first one went through."""
+    x, w = (mg.tensor(a, requires_grad=True, name=n) for a, n in ((X, "x"), (W, "w")))
+    with mg.trace() as t:
+        slope = mg.grad(mg.tanh(x @ w).sum(), x, create_graph=True)
+        (slope * slope).sum().backward()
+    assert t.check(ops=True).ok
+    assert len(set(t.backward_steps)) == len(t.backward_steps)
+    for leaf in (x, w):
+        np.testing.assert_allclose(t[str(leaf.name)].gradient, leaf.grad, rtol=1e-12)
+
+
+def test_a_wrong_rule_of_an_earlier_sweep_stays_red() -> None:
+    x, w = (mg.tensor(a, requires_grad=True, name=n) for a, n in ((X, "x"), (W, "w")))
+    with mg.trace() as t:
+        y = mg.tanh(x @ w).sum()
+        mg.grad(y, x, create_graph=True)
+        [sent] = t.into(t["tanh"])
+        sent.contribution = sent.contribution * 1.001  # planted: what its rule gave
+        (y * 2.0).backward()
+    assert {step.op for step in t.check(ops=True).steps if not step.ok} == {"tanh"}
+
+
+def test_gradients_of_one_output_by_two_calls_are_one_set_of_numbers() -> None:
+    x, w = (mg.tensor(a, requires_grad=True, name=n) for a, n in ((X, "x"), (W, "w")))
+    with mg.trace() as t:
+        y = mg.tanh(x @ w).sum()
+        found = mg.grad(y, x, create_graph=True).numpy(), mg.grad(y, w)
+    assert t.check(ops=True).ok
+    np.testing.assert_array_equal(t["x"].gradient, found[0])
+    np.testing.assert_array_equal(t["w"].gradient, found[1])
+
+
+def test_a_second_backward_adds_to_the_gradients_that_stand() -> None:
+    x = mg.tensor(X, requires_grad=True, name="x")
+    with mg.trace() as t:
+        y = (x * x).sum()
+        y.backward(retain_graph=True)
+        y.backward()
+    np.testing.assert_allclose(t["x"].gradient, x.grad)
+    assert t.check(ops=True).ok
+
+
 def test_a_leaf_that_was_overwritten_between_two_steps_is_checked_as_it_was() -> None:
     w = mg.tensor([2.0, 3.0], requires_grad=True, name="w")
     with mg.trace() as t:
