@@ -125,21 +125,32 @@ def _continued(
 
 
 def _session(model: Any, rows: int, columns: int) -> Session:
-    """The one that an earlier call left behind, if it is of the size that is needed; or a new one.
+    """The one that an earlier call left behind, if it is of the size and form that are needed;
+    or a new one.
 
     Nobody else has it until the call ends: two that take turns have one each.
     """
     dtype = model.parameters()[0].dtype if isinstance(model, Module) else None
     size = rows, COLUMNS * -(-columns // COLUMNS), dtype
     kept: Session | None = getattr(model, "_sessions", {}).pop("last", None)  # one thread gets it
-    return kept if kept is not None and kept.size == size else Session(model, size)
+    if kept is not None and kept.size == size and kept.form == _form(model):
+        return kept
+    return Session(model, size)
+
+
+def _form(model: Any) -> list[Any]:
+    """What caches are made for: the attention layers, their windows and sizes. What else changes in
+    a model is followed by the compiled step itself.
+    """
+    layers = [block.attention for block in model.decoder.blocks]
+    return [(x, x.window, [p.shape for p in x.parameters()]) for x in layers]
 
 
 class Session:
     """Caches of a fixed size, and the step that is compiled over them."""
 
     def __init__(self, model: Any, size: tuple[int, int, Any]) -> None:
-        self.model, self.size = model, size
+        self.model, self.size, self.form = model, size, _form(model)
         blocks = model.decoder.blocks
         caches = [KVCache(window=b.attention.window, max_len=size[1]) for b in blocks]
 

@@ -86,6 +86,56 @@ def test_a_later_call_of_the_same_size_takes_the_program_of_an_earlier_one(rng):
     assert model._sessions["last"].step is step
 
 
+def _replace_a_weight(model):
+    attention = model.decoder.blocks[0].attention
+    drawn = np.random.default_rng(5).normal(size=attention.W_Q.shape)
+    attention.W_Q = mg.tensor(3 * drawn, requires_grad=True)
+
+
+def _swap_blocks(model):
+    model.decoder.blocks[0], model.decoder.blocks[1] = model.decoder.blocks[1::-1]
+
+
+def _set_windows(model):
+    for block in model.decoder.blocks:
+        block.attention.window = 2
+
+
+def _set_positions(model):
+    for block in model.decoder.blocks:
+        block.attention.position = Rotary(4, base=10.0)
+
+
+def _drop_a_block(model):
+    del model.decoder.blocks[1:]
+
+
+CHANGES = (_replace_a_weight, _swap_blocks, _set_windows, _set_positions, _drop_a_block)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_model_changed_between_calls_generates_as_it_is_now(change, rng):
+    model = model_of("rotary, grouped", rng)
+    before = list(generate(model, [3, 1, 4], 12))
+    change(model)
+    expected = one_by_one(model, [3, 1, 4], 12)
+    assert expected != before
+    assert list(generate(model, [3, 1, 4], 12)) == expected
+
+
+@pytest.mark.parametrize("change", CHANGES[:-1])
+def test_a_model_changed_between_tokens_takes_them_on_as_it_is_now(change, rng):
+    model, changed = model_of("rotary, grouped", rng), model_of("rotary, grouped", rng)
+    changed.load_state_dict(model.state_dict())
+    compiled, eager = (generate(m, [3, 1, 4], 6) for m in (model, changed))
+    for tokens in (compiled, eager):
+        next(tokens), next(tokens), next(tokens)
+    change(model), change(changed)
+    with mg.trace():  # beside which nothing is compiled
+        expected = list(eager)
+    assert list(compiled) == expected
+
+
 def test_two_that_take_turns_do_not_disturb_each_other(rng):
     model = model_of("rotary, grouped", rng)
     list(generate(model, [3, 1, 4], 9))  # leaves caches behind, which one of both will take

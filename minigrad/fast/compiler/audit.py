@@ -143,7 +143,7 @@ class Audit:
             failure = error
             self.finding = f"an error, which only the program raises: {error!r}"
         state.restore()
-        arrays = found.of(np.ndarray)
+        arrays = found.arrays()
         before, updates = list(map(small_bytes, arrays)), _Updates(again=True)
         try:
             with listen(updates):

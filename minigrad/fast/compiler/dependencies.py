@@ -83,6 +83,7 @@ class Dependencies:
         self.names: dict[int, str] = {}
         self.iterator = False
         self.holders: list[Holder] = []
+        self._step = step
         self._asked: dict[int, tuple[set[str], Holder]] = {}  # by an optimizer's id
         self._walk([step, *arguments])
         for thing in filter(_is_optimizer, list(self.things.values())):
@@ -102,6 +103,11 @@ class Dependencies:
     def of(self, kind: type) -> list[Any]:
         """Everything of a type that was reached."""
         return [thing for thing in self.things.values() if isinstance(thing, kind)]
+
+    def arrays(self) -> list[Any]:
+        """Every array that was reached, but for those that a Tensor holds: its writes are known."""
+        held = {id(tensor._data) for tensor in self.of(Tensor)}
+        return [array for array in self.of(np.ndarray) if id(array) not in held]
 
     # ------------------------------------------------------------------ is all as it was?
 
@@ -209,7 +215,7 @@ class Dependencies:
     def _of_function(self, function: FunctionType) -> Iterable[Any]:
         """Cells, the globals that the code names, attributes of modules that it names, defaults."""
         code = function.__code__
-        if _is_installed(function.__module__ or "", code.co_filename):
+        if function is not self._step and _is_installed(function.__module__ or "", code.co_filename):
             return (getattr(function, "__wrapped__", None),)
         words = set(_words(code))
         spaces = [function.__globals__]

@@ -139,7 +139,7 @@ class Program:
         self.steps.append(step)
         if step.kind in ("assign", "update"):
             self.wrote = True
-            written = step.args[2].dtype if step.kind == "assign" else None
+            written = step.args[2] if step.kind == "assign" else None
             made = self._made.items()
             self._made = {k: outs for k, outs in made if not _is_stale(outs[0].what, written)}
 
@@ -166,11 +166,20 @@ class Program:
         return [v for v in found if v.__class__ is Value]
 
 
-def _is_stale(step: Step, written: Any) -> bool:
-    """Whether what a step computed is of memory from outside that may have been written since."""
-    bases = [root(value) for value in step.reads()]
-    outside = [base.dtype for base in bases if base.kind not in ("step", "constant")]
-    return step.kind != "view" and (written is None or written in outside)
+def _is_stale(step: Step, written: Value | None) -> bool:
+    """Whether what a step computed is of memory that may have been written since; None: any."""
+    outside = [base for v in step.reads() if (base := root(v)).kind not in ("step", "constant")]
+    changed = written is None or any(_may_share(base, written) for base in outside)
+    return step.kind != "view" and changed
+
+
+def _may_share(value: Value, other: Value) -> bool:
+    """Whether two values from outside may lie in the same memory, at any call."""
+    if value.dtype != other.dtype:
+        return False
+    arrays = [v.what._data if v.kind == "leaf" else v.what for v in (value, other)]
+    stay = {value.kind, other.kind} <= {"leaf", "captured"}
+    return not stay or np.may_share_memory(*arrays)
 
 
 @dataclass(frozen=True, slots=True)

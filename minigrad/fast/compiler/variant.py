@@ -64,7 +64,7 @@ class Variant:
         things = found.things  # which arguments the step also reaches by itself
         self._known = [id(x) if id(x) in things else 0 for x in arguments.arrays]
         small: list[tuple[Any, Any]] = [*enumerate(samples)]
-        small += [(x, small_bytes(x)) for x in found.of(np.ndarray)]
+        small += [(x, small_bytes(x)) for x in found.arrays()]
         self._unseen = [(where, kept) for where, kept in small if kept is not None]
         self._octave, self.largest = 0, 0.0
         self.has_effects = any(step.kind == "effect" for step in self.program.steps)
