@@ -49,6 +49,8 @@ class Compiled:
             runs eagerly.
         reasons: why runs could not be compiled, newest last.
         recordings: how many runs were recorded.
+        rounding: where the latest audited call differed from the eager one by rounding alone; "" if
+            none has. Such a step goes on as it is.
     """
 
     def __init__(self, step: Callable[..., Any]) -> None:
@@ -56,6 +58,7 @@ class Compiled:
         self.variants: list[Variant] = []
         self.reasons: list[str] = []
         self.recordings = self.calls = 0
+        self.rounding = ""
         self._by_key: dict[Any, list[Variant]] = {}
         self._distrusted = self._warned = False
         self._name = getattr(step, "__qualname__", type(step).__name__)
@@ -108,6 +111,8 @@ class Compiled:
             state = f"runs eagerly: {self.reasons[-1]}"
         elif self.reasons:
             state += f"; runs eagerly at times: {self.reasons[-1]}"
+        elif self.rounding:
+            state += f"; {self.rounding}"
         return f"<compiled {self._name}: {state if self.calls else 'not called yet'}>"
 
     # ------------------------------------------------------------------ one call
@@ -144,6 +149,8 @@ class Compiled:
             return audit.run(args, kwargs)
         finally:
             variant.note_news(arguments)
+            if audit.rounding:
+                self.rounding = f"call {self.calls} differs by rounding in {audit.rounding}"
             if audit.finding:
                 self._distrust(
                     f"call {self.calls} differs from the step run eagerly in {audit.finding}",

@@ -18,7 +18,9 @@ from ...engine.writes import writes
 from .arguments import Arguments, leaves_of
 from .compare import difference
 from .dependencies import same
+from .draws import GENERATORS, generator_state, set_generator_state
 from .effects import Changed
+from .rounding import run_rounded
 from .variant import Variant, small_bytes
 
 __all__ = ["Audit"]
@@ -27,6 +29,8 @@ _UNKNOWN = (
     "something changed that a program cannot see: a number taken out of an array by np.asarray or "
     "a memoryview, the time, a file, or state of an object"
 )
+_RUNS = 4  # with rounding of another kind
+_MARGIN = 16  # times what they show: sums in another order, of many terms
 _STATE = "a step may change tensors and the state of optimizers; other state is frozen"
 
 
@@ -76,8 +80,7 @@ class _State:
         written = [t for t in self.tensors if id(t) in assigned or (places and t._node is None)]
         self.grads = [(t, t.grad) for t in self.tensors]
         self.data = [(t, t._data.copy()) for t in [*moved, *written]]
-        generators = variant.found.of(np.random.Generator)
-        self.drawn = [(g, g.bit_generator.state) for g in generators]
+        self.drawn = [(g, generator_state(g)) for g in variant.found.of(GENERATORS)]
         self.states = [(o, dict(vars(o)), o.state_dict()) for o in self.owners]
         self.keeps = [(o, key, o[key]) for o, key, _ in program.keeps]
 
@@ -87,7 +90,7 @@ class _State:
         for tensor, grad in self.grads:
             tensor.grad = grad
         for generator, state in self.drawn:
-            generator.bit_generator.state = state
+            set_generator_state(generator, state)
         for owner, attributes, state in self.states:
             owner.load_state_dict(state)
             plain = {k: v for k, v in attributes.items() if isinstance(v, int | float)}
@@ -107,7 +110,7 @@ class _State:
         for holder, key, _ in self.keeps:
             found[f"the attribute {key}"] = holder[key]
         for i, (generator, _) in enumerate(self.drawn):
-            found[f"the state of generator {i}"] = repr(generator.bit_generator.state)
+            found[f"the state of generator {i}"] = repr(generator_state(generator))
         return found
 
 
@@ -116,11 +119,12 @@ class Audit:
 
     Attributes:
         finding: how the two differ, "" if they do not.  cause: the likely reason.
+        rounding: how they differ by rounding alone, "" if they do not.
     """
 
     def __init__(self, step: Callable[..., Any], variant: Variant, arguments: Arguments) -> None:
         self.step, self.variant, self.arguments = step, variant, arguments
-        self.finding, self.cause = "", _UNKNOWN
+        self.finding, self.cause, self.rounding = "", _UNKNOWN, ""
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the eager run returns.
@@ -152,8 +156,10 @@ class Audit:
             alike = type(error) is type(failure)
             self.finding = "" if alike else f"an error, which only the step raises: {error!r}"
             raise
-        wanted = state.outcome(result) | updates.found
-        self.finding = self.finding or self._compared(made, wanted)
+        wanted = {name: copy(_bare(x)) for name, x in state.outcome(result).items()}
+        wanted |= updates.found
+        if not self.finding:
+            self._compare(made, wanted, lambda: self._noise(state, args, kwargs))
         changed = [f"{name}, which the step sets" for _, name, _, _ in found.changes()]
         if before != list(map(small_bytes, arrays)):
             changed.append("an array that the step writes into")
@@ -163,27 +169,72 @@ class Audit:
             self.variant.prepare()
         return result
 
-    def _compared(self, found: dict[str, Any], wanted: dict[str, Any]) -> str:
-        """How two outcomes differ, "" if they do not."""
-        if found.keys() != wanted.keys():
-            return "how many things it returns, or which updates it makes"
-        sizes = [
-            x for name, x in wanted.items() if "gradient" in name and isinstance(x, np.ndarray)
-        ]
-        largest = [float(np.abs(x).max(initial=0.0)) for x in sizes]
+    def _compare(
+        self, made: dict[str, Any], wanted: dict[str, Any], noise: Callable[[], dict[str, float]]
+    ) -> None:
+        """Find how two outcomes differ, and whether by rounding alone."""
+        if made.keys() != wanted.keys():
+            self.finding = "how many things it returns, or which updates it makes"
+            return
+        gradients = [x for name, x in wanted.items() if "gradient" in name and _is_array(x)]
+        largest = [float(np.abs(x).max(initial=0.0)) for x in gradients]
         scale = self.variant.largest = max([self.variant.largest, *largest])
-        for name, item in wanted.items():
-            mine, theirs = found[name], _bare(item)
-            if isinstance(mine, np.ndarray | np.number) and isinstance(
-                theirs, np.ndarray | np.number
-            ):
+        found = {}
+        for name, theirs in wanted.items():
+            mine = made[name]
+            if _is_array(mine) and _is_array(theirs):
                 own = scale if "gradient" in name else 0.0
                 by = difference(np.asarray(mine), np.asarray(theirs), own)
             else:
                 by = "" if same(mine, theirs) else f"{mine!r:.60} in place of {theirs!r:.60}"
             if by:
-                return f"{name}, {by}"
-        return ""
+                found[name] = f"{name}, {by}"
+        if not found:
+            return
+        allowed = noise()
+        for name, finding in found.items():
+            if not _apart(made[name], wanted[name]) <= allowed.get(name, -1.0):
+                self.finding = finding
+                return
+        self.rounding = next(iter(found.values()))
+
+    def _noise(
+        self, state: _State, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, float]:
+        """How far rounding may move each array of the outcome; empty where that is not known."""
+        if self.variant.has_effects:
+            return {}
+        after, outcomes = _State(self.variant, self.arguments), []
+        try:
+            for seed in range(_RUNS):
+                state.restore()
+                updates = _Updates()
+                with listen(updates), np.errstate(all="ignore"):
+                    result = run_rounded(self.variant.program, args, kwargs, seed)
+                moved = state.outcome(result) | updates.found
+                outcomes.append({name: copy(_bare(x)) for name, x in moved.items()})
+        except Exception:  # whatever it is, nothing is known of the rounding then
+            return {}
+        finally:
+            after.restore()
+        first, *others = outcomes
+        return {
+            name: _MARGIN * max(_apart(other[name], array) for other in others)
+            for name, array in first.items()
+            if _is_array(array)
+        }
+
+
+def _is_array(item: Any) -> bool:
+    return isinstance(item, np.ndarray | np.number)
+
+
+def _apart(mine: Any, theirs: Any) -> float:
+    """The largest difference; NaN where the two cannot be held against each other."""
+    mine, theirs = np.asarray(mine), np.asarray(theirs)
+    if mine.shape != theirs.shape or mine.dtype != theirs.dtype or mine.dtype.kind not in "fc":
+        return float("nan")
+    return float(np.abs(mine - theirs).max(initial=0.0))
 
 
 def _bare(item: Any) -> Any:

@@ -100,8 +100,8 @@ class Dependencies:
             names.add(name)
             holder.then.setdefault(name, value)
 
-    def of(self, kind: type) -> list[Any]:
-        """Everything of a type that was reached."""
+    def of(self, kind: type | tuple[type, ...]) -> list[Any]:
+        """Everything of a type, or of one of several, that was reached."""
         return [thing for thing in self.things.values() if isinstance(thing, kind)]
 
     def arrays(self) -> list[Any]:
@@ -215,7 +215,8 @@ class Dependencies:
     def _of_function(self, function: FunctionType) -> Iterable[Any]:
         """Cells, the globals that the code names, attributes of modules that it names, defaults."""
         code = function.__code__
-        if function is not self._step and _is_installed(function.__module__ or "", code.co_filename):
+        installed = _is_installed(function.__module__ or "", code.co_filename)
+        if installed and function is not self._step:
             return (getattr(function, "__wrapped__", None),)
         words = set(_words(code))
         spaces = [function.__globals__]

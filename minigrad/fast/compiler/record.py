@@ -7,7 +7,6 @@ recorder refuse, and then the step is simply run eagerly, now and from then on.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -21,6 +20,7 @@ from ...engine.sparse import dense
 from ...engine.tensor import Tensor
 from .compare import difference
 from .dependencies import Dependencies
+from .draws import GENERATORS, generator_state, shared_states
 from .gradients import Gradients
 from .outside_ops import OutsideOps
 from .program import (
@@ -62,8 +62,8 @@ class Recorder(OutsideOps, Listener):
         places = {id(thing): (place, thing) for place, _, thing in reversed(fresh)}
         places = {key: pair for key, pair in places.items() if key not in found.things}
         self.values = ValueMap(self.program, found, places, names, self.refuse)
-        self._drawn = {id(g): (g, g.bit_generator.state) for g in found.of(np.random.Generator)}
-        self._random = _state_of_random()
+        self._drawn = {id(g): (g, generator_state(g)) for g in found.of(GENERATORS)}
+        self._shared = shared_states()
         self._nodes: dict[Node, dict[str, Any]] = {}
         self._names: list[tuple[Any, str, Value]] = []
         self.gradients = Gradients(self.values)
@@ -86,7 +86,7 @@ class Recorder(OutsideOps, Listener):
                 known = self._drawn.get(id(setting))
                 if known is None:
                     self.refuse("a random generator is made within the step", "make it outside")
-                elif known[1] != setting.bit_generator.state:
+                elif known[1] != generator_state(setting):
                     self._refuse_draws()
 
     def forward(self, op: Op, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
@@ -106,7 +106,7 @@ class Recorder(OutsideOps, Listener):
         generators = [s for s in settings if isinstance(s, np.random.Generator)]
         made = None
         program.once |= bool(op.effect or generators)
-        self._drawn |= {id(g): (g, g.bit_generator.state) for g in generators}
+        self._drawn |= {id(g): (g, generator_state(g)) for g in generators}
         if not (op.effect or generators):
             made = self._followed(kernel, given, (array,), len(auxiliary))
         if made is None:
@@ -299,8 +299,8 @@ class Recorder(OutsideOps, Listener):
         if self.reason is None:
             self.gradients.tell()
         self.gradients.release()
-        moved = any(g.bit_generator.state != state for g, state in self._drawn.values())
-        if moved or _state_of_random() != self._random:
+        moved = any(generator_state(g) != state for g, state in self._drawn.values())
+        if moved or shared_states() != self._shared:
             self._refuse_draws()
         if self.values.written():
             self.refuse("the step writes into an array that it did not make", "use assign_")
@@ -357,12 +357,6 @@ def _what_ran(op: Op, node: Node | None, inputs: Any, settings: Any) -> tuple[An
     arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
     plan: Any = node.plan if node is not None else op.chosen(arrays, settings) or op
     return op.flat(plan.kernel), plan.auxiliary
-
-
-def _state_of_random() -> Any:
-    """Of the generators that everybody shares."""
-    shared: Any = np.random.get_state(legacy=False)  # noqa: NPY002, it is only looked at
-    return random.getstate(), shared["state"]["key"].tobytes(), shared["state"]["pos"]
 
 
 def _agree(results: list[Any], wanted: tuple[Any, ...], given: Any) -> bool:

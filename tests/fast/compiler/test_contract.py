@@ -606,6 +606,38 @@ def test_an_audit_on_demand_finds_what_changed():
         step.audit(np.ones(SIZE))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_rounding_may_do_follows_from_the_terms_that_were_summed(dtype):
+    """A loss of 1e-5 from logits of 12 carries their rounding; twice that is a fault."""
+    logits = mg.tensor(np.full((8, 3), -12.0, dtype), requires_grad=True)
+    logits.assign_(np.where(np.eye(3)[np.arange(8) % 3], 0.3, logits.numpy()).astype(dtype))
+
+    def step(y):
+        loss = mg.cross_entropy(logits, y)
+        loss.backward()
+        return loss
+
+    def compiled_to_be_off_by(shift):
+        run = mg.compile(step)
+        for _ in range(3):
+            run(y)
+        (entry,) = (variant for variant in run.variants if variant.is_ready([y]))
+        exact = entry.run
+        entry.run = lambda *args: mg.tensor(exact(*args).numpy() + dtype(shift))
+        return run
+
+    y = np.arange(8) % 3
+    loss, ulp = step(y).item(), np.finfo(dtype).eps
+    assert 1e-6 < loss < 1e-4
+    close = compiled_to_be_off_by(2 * ulp)
+    close.audit(y)
+    assert not close.reasons
+    assert ("differs by rounding in what it returns" in repr(close)) == (dtype is np.float32)
+    wrong = compiled_to_be_off_by(loss)
+    with pytest.warns(mg.CompileWarning, match="in what it returns, by up to"):
+        wrong.audit(y)
+
+
 def test_a_step_that_was_not_called_says_so():
     assert repr(mg.compile(loss_of)) == "<compiled loss_of: not called yet>"
 

@@ -4,6 +4,7 @@ eager one.
 
 from __future__ import annotations
 
+import random
 import threading
 import warnings
 
@@ -163,6 +164,14 @@ def test_a_step_that_looks_at_numbers_runs_eagerly(reading):
     assert len(run.reasons) == 1
     assert "test_guards.py:" in run.reasons[0]
     assert run.source.startswith("# runs eagerly")
+
+
+def test_a_draw_of_python_s_own_generator_is_noticed_at_the_first_call():
+    w, drawn = leaf(5), random.Random(3)
+    run = mg.compile(lambda x: mg.sum(w * x * drawn.random()).detach())
+    with pytest.warns(mg.CompileWarning, match="random numbers are drawn outside the ops"):
+        first = run(np.ones(5))
+    assert run(np.ones(5)).item() != first.item()
 
 
 @pytest.mark.parametrize(
