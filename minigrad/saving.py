@@ -10,6 +10,7 @@ import json
 import os
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from .engine.errors import ArgumentError, FileError, MinigradError
+from .files import is_special, make_folder, open_regular, resolve, writing
 
 __all__ = ["load", "save"]
 
@@ -64,20 +66,17 @@ def save(
         "parts": _without_arrays(states, "", arrays),
     }
     text = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{target.name}.unfinished")
-    try:
-        with open(unfinished, "wb") as file:
-            np.savez(file, **{TEXT: text}, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        _shift(target, keep)
-        os.replace(unfinished, target)
+    path = Path(path)
+    make_folder(path.parent, "save")
+    target = resolve(path, "save")
+    kept = [] if is_special(target) else _names(target, keep)
+    for name in kept:
+        resolve(name, "save")  # an older file's name may be a folder
+    with writing(target, "save", sync=True, before=lambda: _shift(kept)) as file:
+        np.savez(file, **{TEXT: text}, **arrays)  # type: ignore[arg-type]
+    if kept:
         _sync_folder(target.parent)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return target
+    return path
 
 
 def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
@@ -175,9 +174,9 @@ def _with_arrays(value: Any, arrays: Mapping[str, Any]) -> Any:
 
 def _newest(path: Path) -> tuple[Path, dict[str, Any], dict[str, Any]]:
     """The newest file that can be read: its path, what it says, and the parts' states."""
-    older = (path.with_name(f"{path.name}.{i}") for i in range(1, 1000))
+    newest, *older = _names(Path(os.path.realpath(path)) if path.is_symlink() else path, 1000)
     first: FileError | None = None
-    for candidate in (path, *_while_there(older)):
+    for candidate in (newest, *_while_there(older)):
         try:
             about, arrays = _read(candidate)
         except FileError as error:
@@ -202,12 +201,14 @@ def _while_there(paths: Any) -> list[Path]:
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The JSON and the arrays of one file, whose sums the zip format checks. Raises: FileError."""
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        with open_regular(path) as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         about = json.loads(arrays.pop(TEXT).tobytes())
         known = about["minigrad"]
     except FileNotFoundError as error:
         raise FileError(f"load: no such file: {path}") from error
+    except FileError as error:
+        raise FileError(f"load: {error}") from None
     except Exception as error:  # of zip, zlib, NumPy's headers or JSON: all mean the same
         why = f"is damaged, or no file of minigrad: {_said(error)}"
         raise FileError(f"load: {path} {why}") from error
@@ -216,18 +217,29 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return about, arrays
 
 
-def _shift(target: Path, keep: int) -> None:
-    """Give what is there the names of older files; `target` itself stays until it is replaced."""
-    names = [target, *(target.with_name(f"{target.name}.{i}") for i in range(1, keep))]
+def _names(target: Path, keep: int) -> list[Path]:
+    """The newest file's name and those of the older ones, newest first."""
+    return [target, *(target.with_name(f"{target.name}.{i}") for i in range(1, keep))]
+
+
+def _shift(names: list[Path]) -> None:
+    """Give what is there the names of older files; the newest stays until it is replaced.
+
+    A name may be gone, or there again, where another process saves the same run.
+    """
     for newer, older in reversed(list(pairwise(names[1:]))):
-        if newer.exists():
+        with suppress(FileNotFoundError):
             os.replace(newer, older)
-    if keep > 1 and target.exists():
+    if len(names) < 2:
+        return
+    with suppress(FileNotFoundError, FileExistsError):
         names[1].unlink(missing_ok=True)
         try:
-            os.link(target, names[1])
+            os.link(names[0], names[1])
+        except (FileNotFoundError, FileExistsError):
+            raise
         except OSError:  # a file system without links
-            os.replace(target, names[1])
+            os.replace(names[0], names[1])
 
 
 def _sync_folder(folder: Path) -> None:

@@ -7,6 +7,7 @@ import mmap
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minigrad.errors import FileError, MissingDependencyError
+from minigrad.files import make_folder, move_into_place, open_regular, write
 
 __all__ = ["Folder", "Stored", "imported", "narrowed", "open_folder", "widened", "write_folder"]
 
@@ -119,6 +121,7 @@ def _mapped(path: Path) -> dict[str, Stored]:
     """The tensors of one file; the safetensors library checks its header first."""
     safetensors = imported("safetensors")
     try:
+        open_regular(path).close()  # the library would wait for a pipe
         with safetensors.safe_open(path, "np"):
             pass
         with open(path, "rb") as file:
@@ -126,6 +129,8 @@ def _mapped(path: Path) -> dict[str, Stored]:
             header = json.loads(file.read(length))
     except FileNotFoundError as error:
         raise FileError(f"load_pretrained: no such file: {path}") from error
+    except FileError as error:
+        raise FileError(f"load_pretrained: {error}") from None
     except (safetensors.SafetensorError, OSError, ValueError, RecursionError) as error:
         raise FileError(f"load_pretrained: {path} is damaged: {error}") from error
     header.pop("__metadata__", None)
@@ -148,7 +153,7 @@ def write_folder(
 ) -> None:
     """Write tensors and small files; a file that is there stays whole until its new one is."""
     safetensors, folder = imported("safetensors"), Path(path)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, "save")
     shards: dict[str, dict[str, Any]] = {}
     kept = {name: np.array(stored.array, order="C", copy=None) for name, stored in tensors.items()}
     for name, stored in tensors.items():
@@ -160,15 +165,12 @@ def write_folder(
             data_len=array.nbytes,
         )
     for file, specs in shards.items():
-        unfinished = folder / f".{file}.unfinished"
-        try:
-            safetensors.serialize_file(specs, unfinished, metadata={"format": "pt"})
-            os.replace(unfinished, folder / file)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with TemporaryDirectory(dir=folder, prefix=".unfinished-") as beside:
+            safetensors.serialize_file(specs, Path(beside, file), metadata={"format": "pt"})
+            move_into_place(Path(beside, file), folder / file, "save")
     for name, text in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_bytes(text)
+        make_folder((folder / name).parent, "save")
+        write(folder / name, text, "save")
 
 
 def widened(stored: Stored, dtype: Any) -> NDArray[Any]:

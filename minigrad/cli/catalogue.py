@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..engine.op import Op
-from ..views.files import write
+from ..files import write
 from ..views.formula import plain
 from ..views.plain import one_line
 from ..views.terminal import Paint, only_ascii, wide

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..engine.errors import MissingDependencyError
+from ..files import write
 from ..recording.record import Checks
 from ..tracing import Trace
 from ..views.data import number, trace_to_dict
@@ -55,7 +56,7 @@ class Explanation:
 
     def write(self, folder: Path, theme: str, depth: int | None) -> str:
         """Write the four files; returns why there is no picture, if so."""
-        (folder / "trace.json").write_text(self.record() + "\n", encoding="ascii")
+        write(folder / "trace.json", self.record() + "\n", "explain")
         self.trace.derivation(folder / "derivation.md")
         page = {"tokens": self.tokens, "title": self.title, **self.page}
         write_page(self.trace, folder / "explain.html", **page)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.errors import ArgumentError
+from ..files import is_special, move_into_place
 from ..views.formula.signs import ASCII, GREEK, OPERATORS
 from ..views.plain import one_line
 from ..views.terminal import finished, only_ascii
@@ -80,12 +81,13 @@ def staged(out: Path) -> Iterator[Path]:
         yield Path(place.name)
         new = sorted(Path(place.name).iterdir())
         for file in new:  # all that can be known beforehand, so that no file moves alone
-            if (out / file.name).is_dir():
-                raise ArgumentError(f"--out {one_line(str(out))}: {file.name} is a folder there")
+            if (out / file.name).is_dir() or is_special(out / file.name):
+                what = "folder" if (out / file.name).is_dir() else "device or a pipe"
+                raise ArgumentError(f"--out {one_line(str(out))}: {file.name} is a {what} there")
         with _refusals(out):
             out.mkdir(parents=True, exist_ok=True)
             for file in new:
-                os.replace(file, out / file.name)
+                move_into_place(file, out / file.name, "--out")
 
 
 @contextmanager

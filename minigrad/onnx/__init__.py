@@ -6,13 +6,15 @@ import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from inspect import getclosurevars, isfunction
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from ..engine.context import no_grad
-from ..engine.errors import ArgumentError, FileError, MissingDependencyError
+from ..engine.errors import ArgumentError, MissingDependencyError
+from ..files import is_special, move_into_place, resolve
 from .translation import Untranslatable, translation
 
 __all__ = ["Untranslatable", "export_onnx", "translation"]
@@ -76,22 +78,22 @@ def export_onnx(
 
     assert translations
     by_name = isinstance(inputs, dict)
-    path, failure = os.fspath(path), None
-    folder = os.path.dirname(path) or "."
-    if not os.path.isdir(folder):
-        raise FileError(f"export_onnx: there is no folder {folder}")
+    failure = None
+    target = resolve(path, "export_onnx")
+    if is_special(target):  # constants may lie in a second file beside it
+        raise ArgumentError(f"export_onnx: {str(target)!r} is a device or a pipe; name a file")
     _check_windows(function, longest if dynamic != {} else np.inf)
     trials = Trials(function, named_inputs(function, inputs), by_name, dynamic, longest)
     for runs in trials.groups():
         try:
-            with TemporaryDirectory(dir=folder, prefix=".onnx-") as beside:
-                made = os.path.join(beside, os.path.basename(path))
+            with TemporaryDirectory(dir=target.parent, prefix=".onnx-") as beside:
+                made = os.path.join(beside, target.name)
                 written(Program(runs), trials.axes, _names_of(function), made, external, attention)
                 if len(runs) < len(trials.runs) and find_spec("onnxruntime") is None:
                     raise trials.error or AssertionError
                 _check(made, trials.runs)
-                for name in sorted(os.listdir(beside), reverse=True):  # constants before the model
-                    os.replace(os.path.join(beside, name), os.path.join(folder, name))
+                for one in sorted(Path(beside).iterdir(), reverse=True):  # the model comes last
+                    move_into_place(one, target.with_name(one.name), "export_onnx")
             with no_grad():  # layers show their last call: that of these inputs
                 trials.call(trials.inputs)
             return

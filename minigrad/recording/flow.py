@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from ..engine.errors import ArgumentError
+from ..files import append
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -155,7 +156,7 @@ class FlowRecord:
 
     def begin_file(self, path: str | Path) -> None:
         """From now on, write each part as a line of JSON; earlier lines stay as they are."""
-        self.file = Path(path).open("a", encoding="utf-8")
+        self.file = append(path, "watch")
         self._write("every", lambda: self.every)
 
     def end_file(self) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..files import write
 from ..recording.trace import Trace
 from .colors import AUTO
 from .dot import trace_dot
-from .files import write
 from .render import format_of, render
 from .svg import accessible
 

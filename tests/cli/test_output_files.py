@@ -1,6 +1,7 @@
 """--out: a folder that gets all four files, or nothing at all."""
 
 import json
+import os
 import re
 from pathlib import Path
 from xml.etree import ElementTree
@@ -79,6 +80,23 @@ def test_without_a_renderer_the_rest_is_still_there_and_the_status_1(command, mo
     ran = command("explain", "--json")
     assert json.loads(ran.out)["nodes"]
     assert (ran.status, ran.err) == (1, "minigrad: graph.svg not drawn: install graphviz-pure\n")
+
+
+def test_a_link_in_the_folder_is_followed_and_a_pipe_there_refused_before_any_file_moves(
+    command, tmp_path
+):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "trace.json").symlink_to(tmp_path / "real.json")
+    assert command("explain", "--out", "out").status == 0
+    assert (tmp_path / "out" / "trace.json").is_symlink()
+    assert "nodes" in json.loads((tmp_path / "real.json").read_text())
+    (tmp_path / "out" / "graph.svg").unlink()
+    os.mkfifo(tmp_path / "out" / "graph.svg")
+    page = (tmp_path / "out" / "explain.html").stat().st_mtime_ns
+    ran = command("explain", "--out", "out")
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err == "minigrad: error: --out out: graph.svg is a device or a pipe there\n"
+    assert (tmp_path / "out" / "explain.html").stat().st_mtime_ns == page
 
 
 # ---------------------------------------------------------------- what cannot be

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from minigrad.errors import ArgumentError, MinigradError, MissingDependencyError
+from minigrad.files import write
 from minigrad.tracing import Trace
 from minigrad.views import render as rendering
-from minigrad.views.files import write
 from minigrad.views.render import format_of, render
 
 DOT = 'digraph { a -> b [label="é"] }'

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ...files import write
 from ...recording.trace import Trace
-from ..files import write
 from .chapters import Chapters
 from .markdown import notation
 

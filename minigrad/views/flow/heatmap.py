@@ -9,10 +9,11 @@ from math import isfinite, log10
 from pathlib import Path
 
 from ...engine.errors import ArgumentError
+from ...files import write
 from ...recording.diagnose import Findings, diagnose
 from ...recording.flow import FlowRecord, Row
 from ..colors import AUTO, BINS, DARK, FIXED, SCALES, THEMES, Scale, Theme, ink_on
-from ..files import filled, one_of, write
+from ..files import filled, one_of
 from ..legend import power
 from ..plain import one_line, sized
 from .table import NOTES, summary

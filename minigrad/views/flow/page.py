@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ...files import write
 from ...recording.diagnose import diagnose
 from ...recording.flow import FlowRecord, number
 from ...recording.trace import Trace
 from ..colors import DARK, LIGHT, ink_on
-from ..files import asset, filled, write
+from ..files import asset, filled
 from ..page import embedded, page_html
 from ..plain import one_line
 from .table import NOTES, summary

@@ -18,8 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ...files import write
 from ...recording.trace import Trace
-from ..files import asset, filled, write
+from ..files import asset, filled
 from ..plain import of_bytes
 from .content import page_content
 
