@@ -1,13 +1,15 @@
-"""The README's pictures: causal self-attention, a small MLP, and four transformer blocks in one.
+"""The pictures of the README and the guide, each drawn from a run.
 
-    python examples/picture.py examples/
+    python examples/picture.py examples/pictures/
 
 Without a folder it draws into a temporary one. Asserts that each picture shows what was measured:
 the steps derived by hand agree with the engine, and each node carries the size of its gradient.
 """
 
-import sys
+import argparse
+import runpy
 import tempfile
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +73,98 @@ def drawn(t: mg.Trace, path: Path, expected: int, theme: str = "auto") -> int:
     return expected
 
 
-PICTURES = {"self_attention": self_attention, "mlp": mlp, "folded": folded}
+# ------------------------------------------------ what "it" stands for
+
+LETTER, SENTENCE = 8.4, 150  # width of a letter; height of a sentence
+
+
+def pronoun(path: Path) -> int:
+    """What "it" reads and where it points, in both sentences of examples/pronoun.py."""
+    example = runpy.run_path(str(EXAMPLES / "pronoun.py"))
+    seen = [example["Seen"](function) for function in (example["tired"], example["wide"])]
+    it, lines = example["IT"], []
+    for number, one in enumerate(seen):
+        y = number * SENTENCE + 85
+        starts = 20 + LETTER * np.cumsum([0, *(len(word) + 1 for word in one.words)])
+        middle = (starts[:-1] + starts[1:] - LETTER) / 2
+        for j, word in enumerate(one.words):
+            bold = ' class="it"' if j == it else ""
+            lines.append(f'<text x="{middle[j]:.0f}" y="{y}"{bold}>{escape(word)}</text>')
+            if one.read[it, j] >= 0.05:
+                adds = one.read[it, j] * one.slope[it, j]
+                said = f"reads {one.read[it, j]:.2f}, adds {adds:.1f} to the loss".replace("-", "−")
+                lines += arc("reads", one.read[it, j], said, middle[[it, j]], y - 18, y - 70)
+            if one.point[it, j] >= 0.05:
+                said = f"points {one.point[it, j]:.2f}"
+                lines += arc("points", one.point[it, j], said, middle[[it, j]], y + 8, y + 60)
+    assert len(lines) == 2 * (11 + 2 + 2)  # eleven words, and in each layer "it" looks at one
+    size = {"width": f"{starts[-1] + 70:.0f}", "height": len(seen) * SENTENCE + 10}
+    path.write_text(SENTENCES.format(**size, lines="\n".join(lines)), encoding="utf-8")
+    return sum(one.slope[it].any() for one in seen)
+
+
+def arc(
+    kind: str, weight: float, said: str, ends: np.ndarray, near: float, far: float
+) -> list[str]:
+    """A curve from one word to another, as wide as its weight, and what it says."""
+    start, end = ends
+    curve = f"M {start:.0f} {near} C {start:.0f} {far} {end:.0f} {far} {end:.0f} {near}"
+    x, y = (start + end) / 2, near + 0.75 * (far - near) + (-6 if far < near else 16)
+    return [
+        f'<path class="{kind}" d="{curve}" stroke-width="{4 * weight:.1f}"/>',
+        f'<text class="{kind} said" x="{x:.0f}" y="{y:.0f}">{said}</text>',
+    ]
+
+
+SENTENCES = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" \
+viewBox="0 0 {width} {height}" role="img">
+<title>What "it" reads and where it points, in two sentences</title>
+<style>
+text {{ font: 14px ui-monospace, Menlo, Consolas, monospace; text-anchor: middle; fill: #1f2328 }}
+.it {{ font-weight: bold }}
+.said {{ font-size: 12px }}
+path {{ fill: none; stroke-linecap: round }}
+path.reads {{ stroke: #0969da }}
+text.reads {{ fill: #0969da }}
+path.points {{ stroke: #bc4c00 }}
+text.points {{ fill: #bc4c00 }}
+@media (prefers-color-scheme: dark) {{
+  text {{ fill: #e6edf3 }}
+  path.reads {{ stroke: #58a6ff }}
+  text.reads {{ fill: #58a6ff }}
+  path.points {{ stroke: #f0883e }}
+  text.points {{ fill: #f0883e }}
+}}
+</style>
+{lines}
+</svg>
+"""
+
+
+def one_page(path: Path) -> int:
+    """The graph of two heads, as the hundred lines of examples/one_page.py draw it."""
+    example = runpy.run_path(str(EXAMPLES / "one_page.py"))
+    rng = np.random.default_rng(0)
+    shapes = {"X": (2, 5, 8)}
+    for symbol in "QKVO":
+        shapes |= {f"W_{symbol}": (8, 8), f"b_{symbol}": (8,)}
+    p = {name: example["Tensor"](rng.normal(size=n), name=name) for name, n in shapes.items()}
+    out = example["multi_head_attention"](p["X"], p, create_causal_mask(5), heads=2)
+    example["backward"](out, rng.normal(size=(2, 5, 8)))
+    example["draw"](out, path)
+    return path.read_text(encoding="utf-8").count("gradient ")
+
+
+# ------------------------------------------------ all of them
+
+EXAMPLES = Path(__file__).parent
+PICTURES = {
+    "pronoun": pronoun,
+    "self_attention": self_attention,
+    "mlp": mlp,
+    "folded": folded,
+    "one_page": one_page,
+}
 
 
 def main(folder: Path) -> None:
@@ -83,9 +176,9 @@ def main(folder: Path) -> None:
 
 
 def asked() -> str | None:
-    """FOLDER of `python examples/picture.py FOLDER`; sys.argv may be of a program around it."""
-    script, *rest = sys.orig_argv[1:] or [""]
-    return rest[0] if rest and Path(script).resolve() == Path(__file__).resolve() else None
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", nargs="?", help="where to draw; a temporary folder unless given")
+    return parser.parse_args().folder
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Every script in examples/ runs, says something, and finds its own headline number.
 
-The README's pictures lie beside them, and are what `python examples/picture.py examples/` draws.
+The pictures of README and guide are what `python examples/picture.py examples/pictures/` draws.
 """
 
 import re
@@ -13,7 +13,7 @@ import pytest
 from minigrad.views.render import bundled
 
 ROOT = Path(__file__).parents[1]
-PICTURES = ["folded", "mlp", "self_attention"]
+PICTURES = sorted(path.stem for path in (ROOT / "examples/pictures").glob("*.svg"))
 COMPILED = "it compiles a step"
 FAST = {
     "attention_kinds": "it runs attention in tiles",
@@ -59,6 +59,7 @@ def drawn(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pictures")
     with chdir(ROOT):
         runpy.run_path("examples/picture.py")["main"](folder)
+    assert sorted(path.stem for path in folder.glob("*.svg")) == PICTURES
     return folder
 
 
@@ -68,15 +69,19 @@ def without_lines(path):
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_the_readmes_picture_is_what_its_command_draws(drawn, name):
-    kept = ROOT / "examples" / f"{name}.svg"
+def test_a_kept_picture_is_what_its_command_draws(drawn, name):
+    kept = ROOT / "examples/pictures" / f"{name}.svg"
     assert without_lines(kept) == without_lines(drawn / kept.name), (
-        "draw them anew: python examples/picture.py examples/"
+        "draw them anew: python examples/picture.py examples/pictures/"
     )
     assert kept.stat().st_size < 60_000
 
 
-def test_the_readme_shows_every_picture():
-    shown = re.findall(r'src="(examples/\w+\.svg)"', (ROOT / "README.md").read_text("utf-8"))
-    assert sorted(shown) == [f"examples/{name}.svg" for name in PICTURES]
-    assert sorted(path.stem for path in (ROOT / "examples").glob("*.svg")) == PICTURES
+def test_every_kept_picture_is_shown_in_the_readme_or_the_guide():
+    pages = [ROOT / "README.md", *(ROOT / "examples/guide").glob("*.md")]
+    shown = set()
+    for page in pages:
+        for path in re.findall(r"[\w./]+/pictures/\w+\.svg", page.read_text("utf-8")):
+            assert (page.parent / path).is_file(), f"{page.name} shows {path}"
+            shown.add(Path(path).stem)
+    assert shown == set(PICTURES)

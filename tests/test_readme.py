@@ -47,6 +47,14 @@ def test_it_is_short():
     assert README.count("\n") <= 200
 
 
+def test_the_page_that_reads_one_page_py_shows_its_own_lines():
+    page = (ROOT / "examples/guide/one_page.md").read_text("utf-8")
+    shown = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    source = (ROOT / "examples/one_page.py").read_text("utf-8")
+    assert len(shown) >= 9
+    assert not [block for block in shown if block not in source]
+
+
 DECLARED = """
 import numpy as np
 from minigrad import op, registry
