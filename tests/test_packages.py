@@ -60,3 +60,23 @@ def test_importing_costs_numpy_alone_and_no_more_than_most_programs_need():
 
 def test_no_public_name_of_layers_is_hidden_by_a_module_of_that_name():
     assert [name for name in layers.__all__ if isinstance(getattr(layers, name), ModuleType)] == []
+
+
+def test_layers_have_a_name_that_a_file_of_the_users_does_not_hide(tmp_path):
+    code = (
+        "import sys\n"
+        "sys.path.insert(0, {folder!r})\n"
+        "import minigrad.layers.pretrained.files as files\n"
+        "from minigrad.layers import Linear\n"
+        "import layers\n"
+        "print(Linear(2, 3, rng=0).W.shape, getattr(layers, 'Linear', None) is Linear)\n"
+        "print(sum(m.endswith('layers.pretrained.files') for m in {{*map(str, sys.modules)}}))\n"
+        "print(len({{id(m) for n, m in sys.modules.items() if n.endswith('layers.linear')}}))\n"
+    )
+    assert in_a_fresh_interpreter(code.format(folder=str(tmp_path))).split("\n") == [
+        "(2, 3) True", "2", "1",
+    ]  # fmt: skip
+    (tmp_path / "layers.py").write_text("depth = 3\n")
+    assert in_a_fresh_interpreter(code.format(folder=str(tmp_path))).split("\n") == [
+        "(2, 3) False", "1", "1",
+    ]  # fmt: skip
