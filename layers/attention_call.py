@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 import minigrad as mg
-from minigrad import mask_rules
+from minigrad import mask_rules, masks
 from minigrad.errors import ArgumentError, DTypeError, ShapeError
 
 from .cache import ContextCache
-from .mask import check_unambiguous, visible, with_head_axis, with_visible
+from .mask import visible, with_head_axis, with_visible
 from .module import Module
 from .options import needs_scores
 from .position import mark_constant
@@ -123,6 +123,9 @@ class AttentionCall:
         if self.layer.many_heads:
             given, seen = with_head_axis(given), with_head_axis(seen)
         self.M = with_visible(given, seen, recorded=True)  # (B, n, m) or (B, 1, n, m)
+        X, M = self.X, self.M
+        if M is not None and M.ndim == 2 and X.ndim == 3 and X.shape[0] == X.shape[1]:
+            self.M = mg.expand_dims(M, 0)  # (1, n, m), which cannot be taken for (B, m)
         return self.M
 
     def _seen(self) -> Any:
@@ -241,8 +244,7 @@ def keys_from(layer: Any, X: Any, context: Any) -> Any:
 def check_mask(layer: Any, X: Any, Y: Any, mask: Any) -> None:
     """Raise ShapeError for a mask that could mean two things, or is a context out of its place."""
     call, shape, n, m = type(layer).__name__, np.shape(mask), X.shape[-2], Y.shape[-2]
-    if X.ndim == 3:
-        check_unambiguous(f"{call}(X, mask)", mask, X.shape[0], n, m)
+    masks.check_meaning(f"{call}(X, mask)", mask, X.shape[:-2], n, m)
     if Y is X and len(shape) == X.ndim and shape[-1] == layer.d_context not in (1, m):
         raise ShapeError(
             f"{call}(X, mask): mask must broadcast to ({n}, {m}), got {shape}; a context goes by "

@@ -1,8 +1,9 @@
 r"""The backward pass of attention, derived by hand: six steps for one head, seven for many.
 
 This is the oracle. It is plain NumPy and knows nothing of the engine, so a gradient on which both
-agree was found twice. Each step is one function whose lines pair a formula with the code that
-evaluates it. ∂Y is short for ∂L/∂Y in docstrings; a product with Xᵀ also sums over the batch.
+agree was found twice; only what a mask means is asked where all ask it. Each step is one function
+whose lines pair a formula with the code that evaluates it. ∂Y is short for ∂L/∂Y in docstrings; a
+product with Xᵀ also sums over the batch.
 """
 
 import math
@@ -11,6 +12,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from minigrad import masks
 
 __all__ = ["Step", "multi_head_steps", "self_attention_steps"]
 
@@ -79,7 +82,7 @@ def self_attention_steps(
     >>> steps[2].formulas["S_masked"].startswith(r"A \odot")
     True
     """
-    _check("self_attention_steps", X, W_O, grad_output)
+    _check("self_attention_steps", X, mask, W_O, grad_output)
     Q, K, V = _linear(X, W_Q, b_Q), _linear(X, W_K, b_K), _linear(X, W_V, b_V)  # (B, n, d_k or d_v)
     A = _attention_weights(Q, K, mask, is_causal, window)  # (B, n, n)
 
@@ -136,7 +139,7 @@ def multi_head_steps(
     3 value weighting {'A': (1, 2, 3, 3), 'V': (1, 2, 3, 2)}
     """
     kv_heads = n_heads if n_kv_heads is None else n_kv_heads
-    _check("multi_head_steps", X, W_O, grad_output)
+    _check("multi_head_steps", X, mask, W_O, grad_output)
     _check_heads(n_heads, kv_heads, W_Q, W_K, W_V)
     Q = _split_heads(_linear(X, W_Q, b_Q), n_heads)  # (B, h, L, d_k)
     K = _split_heads(_linear(X, W_K, b_K), kv_heads)  # (B, n_kv_heads, L, d_k)
@@ -409,7 +412,7 @@ def _group_tex(symbol: str, group: int) -> tuple[str, str]:
 # --- refusing ----------------------------------------------------------------------------------
 
 
-def _check(call: str, X: Array, W_O: Array, grad_output: Array) -> None:
+def _check(call: str, X: Array, mask: Array | None, W_O: Array, grad_output: Array) -> None:
     if X.ndim not in (2, 3):
         raise ValueError(f"{call}: X must be (B, n, d_model) or (n, d_model), got shape {X.shape}")
     expected = (*X.shape[:-1], W_O.shape[-1])
@@ -417,6 +420,8 @@ def _check(call: str, X: Array, W_O: Array, grad_output: Array) -> None:
         raise ValueError(
             f"{call}: grad_output must have the output's shape {expected}, got {grad_output.shape}"
         )
+    n = X.shape[-2]
+    masks.check_meaning(call, mask, X.shape[:-2], n, n)
 
 
 def _check_heads(n_heads: int, kv_heads: int, W_Q: Array, W_K: Array, W_V: Array) -> None:

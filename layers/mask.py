@@ -6,21 +6,20 @@ before softmax: there e^−inf = 0 removes a key, and what is left of the row st
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
+from minigrad import masks
 from minigrad.errors import ArgumentError, DTypeError, ShapeError
 
 __all__ = [
-    "check_unambiguous",
     "combined_mask",
     "create_causal_mask",
     "fit_mask",
-    "of_pairs",
     "padding_mask",
     "visible",
     "with_head_axis",
@@ -33,14 +32,17 @@ def create_causal_mask(seq_len: int, dtype: DTypeLike = np.float64) -> NDArray[A
 
     Shapes: → (seq_len, seq_len)
 
+    Raises: DTypeError unless seq_len is an integer, ArgumentError if it is below 0.
+
     >>> create_causal_mask(3)
     array([[  0., -inf, -inf],
            [  0.,   0., -inf],
            [  0.,   0.,   0.]])
     """
-    causal = _additive(np.tri(seq_len, dtype=bool), np.dtype(dtype))
+    n = _length("create_causal_mask", seq_len)
+    causal = _additive(np.tri(n, dtype=bool), np.dtype(dtype))
     mg.mark_constant(causal)  # the same at every call
-    return of_pairs(causal)
+    return causal
 
 
 def padding_mask(
@@ -52,13 +54,15 @@ def padding_mask(
         lengths_or_real: the lengths, integers (B,); or boolean (B, n), True = a real token.
         seq_len: n, for lengths; the longest one unless given.
     Shapes: → (B, 1, n)
-    Raises: ShapeError or DTypeError for another array; ArgumentError for a length outside 0..n.
+    Raises: ShapeError or DTypeError for another array, or a seq_len that is no integer;
+        ArgumentError for a length outside 0..n.
 
     >>> padding_mask([1, 3])
     array([[[  0., -inf, -inf]],
            [[  0.,   0.,   0.]]])
     """
     given = np.asanyarray(lengths_or_real)
+    seq_len = None if seq_len is None else _length("padding_mask", seq_len)
     if given.dtype == np.bool_:
         real = given
         if real.ndim != 2 or seq_len not in (None, real.shape[1]):
@@ -73,7 +77,8 @@ def combined_mask(causal: ArrayLike, padding: ArrayLike) -> NDArray[Any]:
     """One additive mask from a causal and a padding mask, each boolean or additive: their sum.
 
     Shapes:  causal (n, n) or (B, n, n), padding (B, n) or (B, 1, n) → (B, n, n)
-    Raises:  ShapeError if they do not fit together; DTypeError for an integer mask.
+    Raises:  ShapeError if they do not fit together, or seem to be exchanged; DTypeError for an
+        integer mask.
 
     >>> combined_mask(create_causal_mask(2), np.array([[True, True], [True, False]]))
     array([[[  0., -inf],
@@ -91,39 +96,15 @@ def combined_mask(causal: ArrayLike, padding: ArrayLike) -> NDArray[Any]:
             "combined_mask(causal, padding): causal must be (n, n) or (B, n, n), padding (B, n) or "
             f"(B, 1, n)\n  causal: {first.shape}\n  padding: {second.shape}"
         )
+    exchanged = first.ndim == second.ndim == 2 and masks.is_of_pairs(second)
+    if exchanged and not masks.is_of_pairs(first):
+        raise ShapeError(
+            "combined_mask(causal, padding): the second mask is one of queries and keys and the "
+            f"first one is not, both {first.shape}; exchange them: combined_mask(second, first)"
+        )
     kinds = [mask.dtype for mask in (first, second) if mask.dtype != np.bool_]
     dtype = np.result_type(*kinds) if kinds else np.dtype(np.float64)
     return np.asanyarray(_additive(first, dtype) + _additive(keys, dtype), dtype)
-
-
-_OF_PAIRS: WeakValueDictionary[int, NDArray[Any]] = WeakValueDictionary()
-
-
-def of_pairs(mask: NDArray[Any]) -> NDArray[Any]:
-    """The mask, known from now on as one with an entry for each query and key."""
-    _OF_PAIRS[id(mask)] = mask
-    return mask
-
-
-def check_unambiguous(call: str, mask: Any, batch: int, n: int, m: int) -> None:
-    """Raise ShapeError for a mask (n, m) of one's own where as many sequences make it (B, m) too.
-
-    Padding would be taken for a mask of queries and keys. What the functions of this package made
-    is known for what it is.
-    """
-    if batch == n > 1 and np.shape(mask) == (n, m) and not _is_of_pairs(mask):
-        raise ShapeError(
-            f"{call}: mask {np.shape(mask)} may be one of each sequence's keys, (B, m), or one of "
-            f"queries and keys, (n, m), for there are {batch} sequences of {n} queries; "
-            "pass padding_mask(mask) for the first, mask[None] for the second"
-        )
-
-
-def _is_of_pairs(mask: Any) -> bool:
-    """Whether a function of this package made the mask, or what it is a view of."""
-    while mask is not None and _OF_PAIRS.get(id(mask)) is not mask:
-        mask = getattr(mask, "base", None)
-    return mask is not None
 
 
 def with_head_axis(mask: Any) -> Any:
@@ -207,6 +188,17 @@ def _right_kind(mask: Any) -> Any:
             f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
         )
     return mask
+
+
+def _length(call: str, seq_len: Any) -> int:
+    """seq_len, an integer of at least 0."""
+    try:
+        n = index(seq_len)
+    except TypeError:
+        raise DTypeError(f"{call}: seq_len must be an integer, got {seq_len!r}") from None
+    if n < 0:
+        raise ArgumentError(f"{call}: seq_len must be at least 0, got {n}")
+    return n
 
 
 def _longest(lengths: NDArray[Any], seq_len: int | None) -> int:

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import minigrad as mg
-from minigrad import mask_rules
+from minigrad import mask_rules, masks
 from minigrad.errors import ArgumentError
 
 from .attention import attend
-from .mask import check_unambiguous, visible, with_head_axis, with_visible
+from .mask import visible, with_head_axis, with_visible
 from .position import mark_constant
 from .scoring import capped, masked, named
 
@@ -65,8 +65,8 @@ def scaled_dot_product_attention(
     n, m = Q.shape[-2], K.shape[-2]
     if isinstance(mask, mask_rules.MaskRule):
         mask = mg.mark_constant(mask.array(n, m))
-    elif Q.ndim > 2:
-        check_unambiguous("scaled_dot_product_attention(Q, K, V, mask)", mask, Q.shape[0], n, m)
+    elif mask is not None:
+        masks.check_meaning("scaled_dot_product_attention(Q, K, V, mask)", mask, Q.shape[:-2], n, m)
     if is_causal:
         seen = _causal(n, m, offset)
         if Q.ndim == 4:

@@ -17,7 +17,6 @@ from minigrad import mask_rules
 from minigrad.errors import OutOfRangeError
 
 from .linear import check_sizes
-from .mask import of_pairs
 
 __all__ = ["big_bird_mask", "dilated_mask", "global_mask", "sliding_window_mask"]
 
@@ -48,7 +47,7 @@ def dilated_mask(
     """
     check_sizes("dilated_mask", seq_len=seq_len, window=window, dilation=dilation)
     near: mask_rules.MaskRule = mask_rules.Window(window, dilation)
-    return of_pairs((near & mask_rules.Causal() if causal else near).array(seq_len, seq_len))
+    return (near & mask_rules.Causal() if causal else near).array(seq_len, seq_len)
 
 
 def global_mask(
@@ -71,7 +70,7 @@ def global_mask(
         )
     check_sizes("global_mask", seq_len=seq_len, window=window)
     seen = mask_rules.Window(window) | mask_rules.Global(tuple((tokens % seq_len).tolist()))
-    return of_pairs((seen & mask_rules.Causal() if causal else seen).array(seq_len, seq_len))
+    return (seen & mask_rules.Causal() if causal else seen).array(seq_len, seq_len)
 
 
 def big_bird_mask(
@@ -100,4 +99,4 @@ def big_bird_mask(
     for row in seen:
         others = np.flatnonzero(~row)
         row[rng.permutation(others)[:n_random]] = True
-    return of_pairs(np.kron(seen, np.ones((block, block), dtype=bool))[:seq_len, :seq_len])
+    return np.kron(seen, np.ones((block, block), dtype=bool))[:seq_len, :seq_len]

@@ -24,7 +24,7 @@ from .engine.context import (
     no_grad,
     scope,
 )
-from .engine.errors import CompileWarning
+from .engine.errors import CompileWarning, MaskWarning
 from .engine.op import Op, call, op, registry
 from .engine.tensor import Tensor, tensor
 from .functional import checkpoint, grad, hvp, jacobian, jvp, vjp
@@ -73,6 +73,7 @@ from .ops import (
     lstm,
     mask_add,
     mask_rules,
+    masks,
     matmul,
     max,
     max_pool,
@@ -150,6 +151,7 @@ __all__ = [
     "Best",
     "CompileWarning",
     "Listener",
+    "MaskWarning",
     "Op",
     "Tensor",
     "Trace",
@@ -218,6 +220,7 @@ __all__ = [
     "mark_input",
     "mask_add",
     "mask_rules",
+    "masks",
     "matmul",
     "max",
     "max_pool",

@@ -69,6 +69,12 @@ class CompileWarning(UserWarning):
     """A compiled step runs eagerly: what it cannot follow, where, and what to do about it."""
 
 
+class MaskWarning(UserWarning):
+    """A mask by which no query sees its own key: it may say the opposite of what was meant."""
+
+
 for _error in list(globals().values()):  # shown and pickled under the public name
-    if isinstance(_error, type) and issubclass(_error, MinigradError | CompileWarning):
+    if isinstance(_error, type) and issubclass(
+        _error, MinigradError | CompileWarning | MaskWarning
+    ):
         _error.__module__ = "minigrad.errors"

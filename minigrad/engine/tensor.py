@@ -388,10 +388,10 @@ class Tensor:
     def __iter__(self) -> Iterator[Tensor]:
         if self._data.ndim == 0:
             raise ShapeError("iteration over a 0-d tensor")
-        if self.name == "out" and _unpacks(_frame(1)):  # a layer's output, not a pair
+        if self.name in _ATTENDED and _unpacks(_frame(1)):  # one output, not a pair
             raise ShapeError(
-                f"unpacking {self.path} {self.shape}: it is one tensor, not several; attention "
-                "layers return (out, weights) when called with return_weights=True"
+                f"unpacking {self.path} {self.shape}: it is one tensor, not several; "
+                + _ATTENDED[self.name]
             )
         return (self[i] for i in range(len(self._data)))
 
@@ -427,6 +427,13 @@ class Tensor:
 
         __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __add__
         __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __add__
+
+
+_ATTENDED = {
+    "out": "attention layers return (out, weights) when called with return_weights=True",
+    "O": "layers.scaled_dot_product_attention(Q, K, V) returns (O, A), its output and its weights",
+}
+"""What to write where the output of attention is unpacked into output and weights."""
 
 
 def _unpacks(frame: Any) -> bool:

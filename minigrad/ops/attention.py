@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
-from ..engine.errors import ArgumentError, DTypeError
+from ..engine.errors import ArgumentError
 from ..engine.op import Call, call, op
 from .arithmetic import broadcastable
 from .dtypes import arrayed, floating, narrowed
+from .masks import check_mask
 from .samples import each, free
 
-__all__ = ["check_mask", "mask_add", "scale"]
+__all__ = ["check_mask", "in_dtype_of", "mask_add", "scale"]
 
 
 def _scale_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -76,27 +76,19 @@ def mask_add(scores, mask):
     """
     scores, mask = floating(scores), arrayed(mask)
     check_mask(mask)
-    if mask.dtype.kind == "b":
-        mask = np.where(mask, *np.array([0, -np.inf], np.real(scores).dtype))
-    total = scores + mask
+    total = scores + in_dtype_of(scores, mask)
     return total if mask.dtype.kind == "c" else narrowed(total, scores)
 
 
-def check_mask(mask: Any) -> None:
-    """Raise an error that names the remedy unless this is a mask: booleans, or floats to add."""
-    if mask.dtype.kind not in "bfc":
-        raise DTypeError(
-            f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
-        )
-    if mask.dtype.kind != "f" or np.maximum.reduce(mask, axis=None, initial=-np.inf) <= 0:
-        return  # as it is for all but a few masks
-    if not np.max(mask) < np.inf:  # of NaN and anything, NumPy makes NaN
-        raise ArgumentError("mask holds NaN or +inf, use 0 and -inf (0 * -inf, for one, is NaN)")
-    if np.all((mask == 0) | (mask == 1)):
-        raise ArgumentError(
-            "a float mask is added, so 0 and 1 hide nothing; "
-            "use a boolean mask (mask == 1), or 0 and -inf"
-        )
+def in_dtype_of(scores, mask):
+    """What is added to the scores, in their dtype: a wider mask would make wider scores."""
+    dtype = np.real(scores).dtype if scores.dtype.kind == "c" else scores.dtype
+    if mask.dtype.kind == "b":
+        return np.where(mask, *np.array([0, -np.inf], dtype))
+    if mask.dtype.kind != "f" or mask.dtype == dtype:
+        return mask
+    with np.errstate(over="ignore"):  # -1e9 is -inf to float16, and means it
+        return mask.astype(dtype)
 
 
 @mask_add.vjp("scores")

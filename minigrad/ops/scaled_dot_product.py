@@ -13,6 +13,7 @@ from ..engine.errors import ArgumentError, GradientError
 from ..engine.tensor import Tensor
 from .attention import mask_add, scale
 from .mask_rules import MaskRule
+from .masks import check_meaning
 from .products import matmul
 from .shape import swapaxes
 from .softmax import softmax
@@ -39,6 +40,8 @@ class Method(NamedTuple):
     form: Callable[[int], str]
 
 
+_CALL = "scaled_dot_product_attention(q, k, v, mask)"
+
 METHODS: dict[str, Method] = {}  # beside "exact"; filled by whoever declares one
 
 
@@ -53,7 +56,10 @@ def scaled_dot_product_attention(
     method: str = "auto",
     rule: MaskRule | None = None,
 ) -> Any:
-    """Scaled dot-product attention: softmax(q kᵀ · scale + mask) v.
+    """Scaled dot-product attention: O = softmax(q kᵀ · scale + mask) v, and O alone.
+
+    For O and the weights A, as texts have it, call its twin: O, A =
+    layers.scaled_dot_product_attention(Q, K, V). A Tensor from here refuses to be unpacked so.
 
     Args:
         mask: boolean (True = may attend) or floats to add, broadcastable to (..., n, m).
@@ -65,8 +71,9 @@ def scaled_dot_product_attention(
         rule: a mask as a rule (see minigrad.ops.mask_rules), on top of the mask: in tiles there is
             no (n, m) array then. It may also be given as the mask.
     Shapes: q (..., n, d_k), k (..., m, d_k), v (..., m, d_v) → (..., n, d_v)
-    Raises: ShapeError where these do not fit; ArgumentError for an unknown method; GradientError
-        for "tiled" with a mask that requires a gradient.
+    Raises: ShapeError where these do not fit, or a mask (n, m) could be (B, m);
+        ArgumentError for an unknown method; GradientError for "tiled" with a mask that requires a
+        gradient.
     Source: Vaswani et al. 2017, eq. (1), arXiv:1706.03762.
 
     >>> q = k = v = np.eye(3)[None]
@@ -75,18 +82,20 @@ def scaled_dot_product_attention(
     """
     if isinstance(mask, MaskRule):
         mask, rule = None, mask if rule is None else mask & rule
+    if mask is not None:
+        check_meaning(_CALL, mask, np.shape(q)[:-2], np.shape(q)[-2], np.shape(k)[-2])
     if method == "auto":
         method = _method_for(q, k, v, mask)
     if method == "exact":
         A = attention_weights(q, k, mask, is_causal, scale, rule)  # (..., n, m)
-        return matmul(A, v)  # (..., n, d_v)
+        return _named(matmul(A, v))  # (..., n, d_v)
     faster = _find(method)
     if _needs(mask):
         raise GradientError(
             f'scaled_dot_product_attention: no gradient flows into the mask with method="{method}"'
             '; use "exact", or pass mask.detach()'
         )
-    return faster.attend(q, k, v, mask, is_causal=is_causal, scale=scale, rule=rule)
+    return _named(faster.attend(q, k, v, mask, is_causal=is_causal, scale=scale, rule=rule))
 
 
 def attention_weights(
@@ -144,6 +153,10 @@ def _method_for(q: Any, k: Any, v: Any, mask: Any) -> str:
         return attention_method(heads, shapes[0][-2], shapes[1][-2], mask)
     except (ValueError, IndexError):  # the op says what is wrong
         return "exact"
+
+
+def _named(O: Any) -> Any:
+    return O.named("O") if isinstance(O, Tensor) else O
 
 
 def _needs(x: Any) -> bool:

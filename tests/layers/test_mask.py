@@ -10,6 +10,7 @@ from layers import (
     create_causal_mask,
     padding_mask,
 )
+from minigrad.errors import ShapeError
 
 INF = np.inf
 
@@ -55,6 +56,14 @@ def test_combined_mask_of_finite_masks_is_their_sum_in_their_dtype():
     combined = combined_mask(np.float32([[0, -1e9], [0, 0]]), np.float32([[[0, -1e9]]]))
     np.testing.assert_array_equal(combined, np.float32([[[0, -2e9], [0, -1e9]]]))
     assert combined.dtype == np.float32
+
+
+def test_exchanged_arguments_of_combined_mask_are_refused_where_their_shapes_are_alike():
+    real = np.arange(3) < np.array([[3], [1], [2]])
+    for causal in (create_causal_mask(3), np.tri(3, dtype=bool), np.triu([[-1e9] * 3] * 3, 1)):
+        assert combined_mask(causal, real).shape == (3, 3, 3)
+        with pytest.raises(ShapeError, match=r"exchange them: combined_mask\(second, first\)"):
+            combined_mask(real, causal)
 
 
 # ---------------------------------------------------------------- masks on scores

@@ -2,6 +2,7 @@
 refused."""
 
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
@@ -12,11 +13,14 @@ from layers import (
     MultiHeadAttention,
     SelfAttention,
     TransformerBlock,
+    big_bird_mask,
     create_causal_mask,
     dilated_mask,
     global_mask,
+    multi_head_steps,
     padding_mask,
     scaled_dot_product_attention,
+    self_attention_steps,
     sliding_window_mask,
 )
 from minigrad import mask_rules
@@ -71,9 +75,93 @@ def test_a_batch_of_another_size_or_none_at_all_needs_no_telling_apart(X):
     assert_same(layer(X[:1, :1], np.ones((1, 1), bool)), layer(X[:1, :1]))
 
 
-def test_the_function_on_arrays_refuses_it_too(X):
-    with pytest.raises(ShapeError, match=r"scaled_dot_product_attention\(Q, K, V, mask\): mask"):
-        scaled_dot_product_attention(X, X, X, np.tri(N, dtype=bool))
+REAL = np.arange(N) < np.arange(1, N + 1)[::-1, None]  # padding: 5, 4, … 1 tokens
+STEPS = {
+    self_attention_steps: {"W_Q": np.eye(D), "W_K": np.eye(D), "W_V": np.eye(D)},
+    multi_head_steps: {"W_Q": np.eye(D), "W_K": np.eye(D), "W_V": np.eye(D), "n_heads": 2},
+}
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        lambda X, mask: scaled_dot_product_attention(X, X, X, mask)[0],
+        lambda X, mask: mg.scaled_dot_product_attention(X, X, X, mask),
+        lambda X, mask: mg.scaled_dot_product_attention(mg.tensor(X[:, None]), X[:, None], X, mask),
+        pytest.param(
+            lambda X, mask: mg.tiled_attention(X, X, X, mask),
+            marks=pytest.mark.needs_fast("attention in tiles"),
+        ),
+        *(
+            lambda X, mask, steps=steps, sizes=sizes: steps(
+                X=X, mask=mask, W_O=np.eye(D), grad_output=X, **sizes
+            )[-1].gradients["X"]
+            for steps, sizes in STEPS.items()
+        ),
+    ],
+)
+def test_every_function_of_attention_refuses_it_too(X, attention):
+    with pytest.raises(ShapeError, match=r"\): mask|steps: mask"):
+        attention(X, REAL)
+    assert_same(attention(X, np.tri(N, dtype=bool)), attention(X, np.tri(N, dtype=bool)[None]))
+
+
+def test_a_causal_mask_is_known_by_what_it_is_not_by_who_made_it(X):
+    causal = LAYERS[1](causal=True)(X)
+    ours = create_causal_mask(N)
+    by_hand = [np.triu(np.ones((N, N)), 1) * -1e9, ours.copy(), ours.astype(np.float32), ours == 0]
+    for mask in (*by_hand, np.triu(np.full((N, N), -np.inf), 1), mg.tensor(ours)):
+        assert_same(LAYERS[1]()(X, mask), causal)
+
+
+def test_masks_that_no_padding_looks_like_need_no_telling_apart(X):
+    near = sliding_window_mask(N, 4)  # of the first row the end is closed, of the last the start
+    alike = np.broadcast_to(np.arange(N) < 3, (N, N))  # says the same of both
+    bias = -0.5 * np.abs(np.subtract.outer(np.arange(N), np.arange(N)))
+    for mask in (near, alike, bias, big_bird_mask(N, 1, 1, 1, rng=0)):
+        assert_same(LAYERS[0]()(X, mask), LAYERS[0]()(X, mask[None]))
+    for mask in (REAL, REAL[:, ::-1], np.ones((N, N), bool) & (np.arange(N) < [[5]] * 4 + [[2]])):
+        with pytest.raises(ShapeError, match="may be one of each sequence's keys"):
+            LAYERS[0]()(X, mask)
+
+
+def test_the_rule_of_a_mask_is_checked_against_the_hand_derived_steps(X):
+    """A rule of a kind that, as an array of as many sequences, would be refused."""
+    with mg.trace() as t:
+        LAYERS[1]()(mg.tensor(X, requires_grad=True), mask_rules.Global((0,))).sum().backward()
+    assert t.check().ok
+
+
+# ---------------------------------------------------------------- in whose convention
+
+
+@pytest.mark.parametrize("make", LAYERS)
+@pytest.mark.parametrize("dtype", [bool, float])
+def test_a_mask_of_the_opposite_convention_is_warned_of_and_says_which_is_ours(rng, make, dtype):
+    """True where blocked, as in PyTorch: each query then sees only what comes after it."""
+    blocked = np.triu(np.ones((N, N), bool), 1)
+    mask = blocked if dtype is bool else np.where(blocked, 0, -1e9)
+    X, layer = rng.normal(size=(2, N, D)), make()
+    with pytest.warns(mg.MaskWarning, match=r"True means may attend here.*pass ~mask") as caught:
+        layer(X, mask)
+    assert caught[0].filename == __file__
+    layer(X, ~blocked)
+    layer(X, np.zeros((2, 1, N), bool))  # who sees nothing at all gets zeros, as is documented
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            layer(X, mask)
+    assert len(shown) == 1
+
+
+def test_the_functions_warn_of_it_too(rng):
+    X, blocked = rng.normal(size=(2, N, D)), np.triu(np.ones((N, N), bool), 1)
+    for attention in (mg.scaled_dot_product_attention, scaled_dot_product_attention):
+        with pytest.warns(mg.MaskWarning):
+            attention(X, X, X, blocked)
+
+
+def test_a_rule_on_arrays_is_the_same_mask(X):
     lower = np.tri(N, dtype=bool)[None]
     expected = scaled_dot_product_attention(X, X, X, is_causal=True)
     assert_same(scaled_dot_product_attention(X, X, X, lower), expected)

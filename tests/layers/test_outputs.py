@@ -47,6 +47,9 @@ def test_unpacking_a_batch_of_two_as_output_and_weights_is_refused(make, X):
     layer = make()
     with pytest.raises(ShapeError, match=r"\(2, 5, 6\): it is one tensor.*return_weights=True"):
         _out, _weights = layer(X)
+    Q = mg.tensor(X)
+    with pytest.raises(ShapeError, match=r"layers.scaled_dot_product_attention\(Q, K, V\) returns"):
+        _O, _A = mg.scaled_dot_product_attention(Q, Q, Q)
     assert [row.shape for row in layer(X)] == [(N, D)] * B  # a loop over the batch means it
     first, second = mg.tensor([1.0, 2.0])
     assert float(first) + float(second) == 3

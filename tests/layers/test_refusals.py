@@ -182,6 +182,10 @@ OTHERS = [
         z(3, 5), z(4, 5), z(4, 5), mask=np.ones(4, int))),
     (DTypeError, "boolean", lambda: L.combined_mask(np.tri(3, dtype=int), z(2, 3, dtype=bool))),
     (DTypeError, "lengths must be integers", lambda: L.padding_mask([1.0, 2.0])),
+    (DTypeError, "create_causal_mask: seq_len must be an integer, got 2.5",
+     lambda: L.create_causal_mask(2.5)),
+    (ArgumentError, "seq_len must be at least 0, got -3", lambda: L.create_causal_mask(-3)),
+    (DTypeError, "padding_mask: seq_len must be an integer", lambda: L.padding_mask([2], 3.5)),
     (DTypeError, "integers or floats, got bool", lambda: loss(CLASSES > 2)),
     (DTypeError, "tokens must be integers, got float64", lambda: L.Embedding(5, 3)(z(1))),
     *((DTypeError, "must be real", call)

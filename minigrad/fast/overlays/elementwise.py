@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...ops.arithmetic import add, multiply, power
-from ...ops.attention import check_mask, mask_add, scale
+from ...ops.attention import check_mask, in_dtype_of, mask_add, scale
 from ...ops.dropout import dropout, factor
 from ...ops.dtypes import arrayed, floating, narrowed
 from ...ops.functions import (
@@ -87,8 +87,7 @@ def _(g, a, b):
 def _(scores, mask):
     scores, mask = floating(scores), arrayed(mask)
     check_mask(mask)
-    if mask.dtype.kind == "b":
-        mask = np.where(mask, *np.array([0, -np.inf], np.real(scores).dtype))
+    mask = in_dtype_of(scores, mask)
     total = np.add(scores, mask, out_buffer(scores, mask))
     return total if mask.dtype.kind == "c" else narrowed(total, scores)
 

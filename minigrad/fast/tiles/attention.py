@@ -21,6 +21,7 @@ from ...engine.op import Call, call, op
 from ...engine.tensor import Tensor
 from ...ops.attention import scale
 from ...ops.mask_rules import Window
+from ...ops.masks import check_meaning
 from ...ops.products import matmul
 from ...ops.reduce import sum
 from ...ops.scaled_dot_product import METHODS, Method, attention_weights
@@ -188,6 +189,9 @@ def tiled_attention(q, k, v, mask=None, is_causal=False, scale=None, keep=0, rul
     """
     if broken := _misfit(q, k, v, mask):
         raise ShapeError(broken)
+    if mask is not None:
+        n, m = q.shape[-2], k.shape[-2]
+        check_meaning("tiled_attention(q, k, v, mask)", mask, q.shape[:-2], n, m)
     rule = as_rule(is_causal, rule)
     if _is_one_tile(q, k, v, mask):
         out, A = one_tile.forward(q, k, v, mask, rule, scale)

@@ -1,0 +1,119 @@
+"""What a mask means: who may attend to whom. Whoever takes a mask asks here what it says.
+
+A mask is boolean (True = may attend) or floats to add to the scores (0 / -inf). Two things are
+looked for in its entries, not in where it came from: whether a square one is of queries and keys or
+of each sequence's keys, and whether it was written with True for what is blocked.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..engine.errors import ArgumentError, DTypeError, MaskWarning, ShapeError
+from ..engine.tensor import Tensor
+
+__all__ = ["check_mask", "check_meaning", "is_of_pairs"]
+
+BLOCKED = -746.0  # from here down, exp(M) is 0 in float64 too
+_shown: dict[Any, Any] = {}  # where a warning was given, so that each line gives it once
+
+
+def check_mask(mask: Any) -> None:
+    """Raise an error that names the remedy unless this is a mask: booleans, or floats to add."""
+    if mask.dtype.kind not in "bfc":
+        raise DTypeError(
+            f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
+        )
+    if mask.dtype.kind != "f" or np.maximum.reduce(mask, axis=None, initial=-np.inf) <= 0:
+        return  # as it is for all but a few masks
+    if not np.max(mask) < np.inf:  # of NaN and anything, NumPy makes NaN
+        raise ArgumentError("mask holds NaN or +inf, use 0 and -inf (0 * -inf, for one, is NaN)")
+    if np.all((mask == 0) | (mask == 1)):
+        raise ArgumentError(
+            "a float mask is added, so 0 and 1 hide nothing; "
+            "use a boolean mask (mask == 1), or 0 and -inf"
+        )
+
+
+def check_meaning(call: str, mask: Any, lead: tuple[int, ...], n: int, m: int) -> None:
+    """Refuse a mask (n, m) that may as well be (B, m), and warn of one that says the opposite.
+
+    Args:   lead: the axes of the queries before (n, d_k), of which the first is the batch.
+    Raises: ShapeError where there are as many sequences as queries, unless `is_of_pairs`.
+    Warns:  MaskWarning for a mask by which no query sees its own key, as one of PyTorch's
+            convention (True = blocked) has it: once for each line that calls.
+    """
+    entries = _entries(mask)
+    if entries is None or entries.shape[-2:] != (n, m):
+        return
+    if entries.ndim == 2 and lead and lead[0] == n > 1 and not is_of_pairs(entries):
+        raise ShapeError(
+            f"{call}: mask {entries.shape} may be one of each sequence's keys, (B, m), or one of "
+            f"queries and keys, (n, m), for there are {n} sequences of {n} queries; "
+            "pass padding_mask(mask) for the first, mask[None] for the second"
+        )
+    if n == m > 1 and not _is_open(entries[..., :1, :1]).any() and _blocks_itself(entries):
+        frame = _users_frame()
+        warnings.warn_explicit(
+            f"by the mask {entries.shape} no query sees its own key; True means may attend here "
+            "(and floats are added: 0 or -inf), so pass ~mask if True meant blocked",
+            MaskWarning,
+            frame.f_code.co_filename,
+            frame.f_lineno,
+            registry=_shown,
+        )
+
+
+def is_of_pairs(mask: NDArray[Any]) -> bool:
+    """Whether a mask (n, m) for n sequences says of queries and keys what padding does not.
+
+    It does if all rows are alike, for then both say the same; if floats between 0 and -inf are
+    added; or if every query sees its own key and either no later one, or keys with a gap before and
+    behind them: padding is at one end.
+
+    >>> is_of_pairs(np.tri(3, dtype=bool)), is_of_pairs(np.tri(3, dtype=bool)[::-1])
+    (True, False)
+    """
+    if mask.dtype.kind == "f" and ((mask < 0) & (mask > BLOCKED)).any():
+        return True
+    seen = _is_open(mask)
+    if (seen == seen[:1]).all():
+        return True
+    if seen.shape[0] != seen.shape[1] or not seen.diagonal().all():
+        return False
+    closed_at_the_end = (seen[:, 1:] <= seen[:, :-1]).all()
+    closed_at_the_start = (seen[:, 1:] >= seen[:, :-1]).all()
+    return not np.triu(seen, 1).any() or not (closed_at_the_end or closed_at_the_start)
+
+
+def _users_frame() -> FrameType:
+    """The frame that called a layer or an op."""
+    frame = sys._getframe(2)
+    while (frame.f_globals.get("__package__") or "").split(".")[0] in ("minigrad", "layers"):
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return frame
+
+
+def _entries(mask: Any) -> Any:
+    """The entries of an array or a Tensor, looked at without anyone being told; else None."""
+    array = mask._data if isinstance(mask, Tensor) else mask
+    array = np.asarray(array) if array.__class__ in (list, tuple) else array
+    return np.ndarray.view(array, np.ndarray) if isinstance(array, np.ndarray) else None
+
+
+def _is_open(entries: Any) -> Any:
+    return entries if entries.dtype == np.bool_ else entries > BLOCKED
+
+
+def _blocks_itself(mask: NDArray[Any]) -> bool:
+    """Whether no query sees its own key, though keys are seen."""
+    seen = _is_open(mask)
+    return not seen.diagonal(axis1=-2, axis2=-1).any() and bool(seen.any())
