@@ -56,6 +56,7 @@ class Row(NamedTuple):
     scores: float  # the share of all n² that is wanted; 0 where there are none
     flops: int
     saved: int  # bytes
+    peak: int  # bytes
 
 
 def exact(Q: Any, K: Any, V: Any) -> Any:
@@ -106,7 +107,8 @@ def measured(n: int) -> dict[str, Row]:
             out = attention(*leaves)
         error = np.linalg.norm(out.numpy() - truth) / np.linalg.norm(truth)
         flops = sum(entry.flops or 0 for entry in trace.entries)
-        rows[name] = Row(error, scores, flops, sum(entry.saved_bytes for entry in trace.entries))
+        saved = sum(entry.saved_bytes for entry in trace.entries)
+        rows[name] = Row(error, scores, flops, saved, trace.memory.peak)
     return rows
 
 
@@ -155,7 +157,8 @@ def decoded(n: int) -> dict[str, Decoded]:
 def main() -> None:
     tables = {n: measured(n) for n in LENGTHS}
     print(f"d = {D}; windows of {WINDOW}; Linformer to {MIXTURES} rows; Performer by its features")
-    print(f"{'':<16}{'n':>4}  {'error':>8}{'scores':>8}{'FLOPs':>11}   ×  {'saved':>9}   ×")
+    titles = f"{'':<16}{'n':>4}  {'error':>8}{'scores':>8}{'FLOPs':>11}   ×"
+    print(f"{titles}  {'saved':>9}   ×  {'peak':>9}")
     for name in tables[LENGTHS[0]]:
         before = None
         for n in LENGTHS:
@@ -168,6 +171,7 @@ def main() -> None:
             print(
                 f"{name if before is None else '':<16}{n:>4}  {row.error:>8.1e}{scores:>8}"
                 f"{row.flops:>11,} {by[0]:>3}  {row.saved / 1024:>5.0f} KiB {by[1]:>3}"
+                f"  {row.peak / 1024:>5.0f} KiB"
             )
             before = row
     check(tables)

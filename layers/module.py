@@ -89,18 +89,19 @@ class Module(Parameters):
         """What the layer computes; each layer writes its own."""
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
-    def backward(self, grad_output: Any) -> Any:
+    def backward(self, grad_output: Any, retain_graph: bool = False) -> Any:
         """Go back through the last forward: set each parameter's `.grad`, return X's gradient.
 
         Args:    grad_output: ∂L/∂out, of the output's shape.
+                 retain_graph: keep the graph, so that backward can run again.
         Returns: ∂L/∂X as an array; None if X needs no gradient (token ids, a Tensor without one).
         Raises:  GradientError before any forward, or when input or output was a Tensor and is gone;
-                 FreedGraphError the second time.
+                 FreedGraphError the second time, unless the graph was kept.
         """
         X, out = self._recall()
         inputs = [X] if isinstance(X, mg.Tensor) and X.requires_grad else []
         parameters = [p for p in self.parameters() if p.requires_grad]
-        gradients = mg.grad(out, inputs + parameters, grad_output)
+        gradients = mg.grad(out, inputs + parameters, grad_output, retain_graph=retain_graph)
         for parameter, gradient in zip(parameters, gradients[len(inputs) :], strict=True):
             parameter.grad = gradient
         return gradients[0] if inputs else None

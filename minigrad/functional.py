@@ -23,7 +23,14 @@ from .engine.tensor import Tensor, seed_of, tensor
 __all__ = ["checkpoint", "grad", "hvp", "jacobian", "jvp", "run_once", "vjp"]
 
 
-def grad(output: Tensor, inputs: Any, grad_output: Any = None, create_graph: bool = False) -> Any:
+def grad(
+    output: Tensor,
+    inputs: Any,
+    grad_output: Any = None,
+    create_graph: bool = False,
+    *,
+    retain_graph: bool = False,
+) -> Any:
     """∂output/∂inputs, without touching any `.grad`.
 
     Args:
@@ -31,6 +38,7 @@ def grad(output: Tensor, inputs: Any, grad_output: Any = None, create_graph: boo
         inputs: one tensor or a sequence of them, leaves or computed.
         create_graph: return Tensors that are recorded themselves, for derivatives of derivatives.
             The graph is kept then; otherwise it is freed, and arrays are returned.
+        retain_graph: keep the graph in any case, so that another call can go through it.
     Returns: one gradient, or a list, like `inputs`; zeros for an input that `output` does not
         depend on.
     Raises: GradientError for an input that requires no gradient.
@@ -56,7 +64,7 @@ def grad(output: Tensor, inputs: Any, grad_output: Any = None, create_graph: boo
     targets = [x.node or x for x in wanted]
     found = backpropagate(
         [(output.node or output, seed)],
-        retain=create_graph,
+        retain=create_graph or retain_graph,
         targets=targets,
         run=_recorded if create_graph else None,
         textbook=create_graph,

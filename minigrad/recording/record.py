@@ -114,7 +114,7 @@ class Entry:
     made_at: Any = ""  # a place in the program, decoded only when shown
     declared: Any = None  # a dict of what the op's declaration says of this call, or what makes it
     saved: list[tuple[str, int | None]] = field(default_factory=list)  # what, and of which entry
-    saved_bytes: int = 0
+    saved_bytes: int = 0  # of arrays that no earlier op keeps
     seconds: float = 0.0
     backward_seconds: float | None = None
     needs: bool = False

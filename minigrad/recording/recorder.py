@@ -18,6 +18,7 @@ from ..engine.graph import Node, writes
 from ..engine.op import Op, Shaped
 from ..engine.tensor import Tensor
 from .formulas import Invocation
+from .memory import ForwardMemory, owner_of
 from .record import Edge, Entry, facts_of
 from .step_check import check_step
 
@@ -105,6 +106,7 @@ class Recorder(Listener):
         self._calls: dict[int, Invocation] = {}
         self._contexts: dict[int, tuple[Context, tuple[int, ...]]] = {}
         self._replaced: set[str] = set()  # scopes whose hand-derived steps no longer hold
+        self.memory = ForwardMemory()
         self._entered: Counter[Any] = Counter()  # how often each scope was, within one call
         self._given_memory: set[int] = set()  # of leaves, which someone may overwrite
         self._written = writes.latest
@@ -191,7 +193,7 @@ class Recorder(Listener):
         if node is not None:  # computed before the trace began
             facts.update(kind="input", why="", made_at=node.place)
         self._by_data.setdefault(id(array), len(self.entries))
-        self._given_memory.add(id(_owner(array)))
+        self._given_memory.add(id(owner_of(array)))
         facts.update(shape=array.shape, dtype=dtype_name(array.dtype), needs=not why)
         facts["value"] = self._kept(array)  # it may be overwritten later, by an optimiser say
         entry = self._entry(node if node is not None else value, scope=scope, **facts)
@@ -203,7 +205,7 @@ class Recorder(Listener):
         """What the record keeps of an array: itself, a copy if it may be overwritten, or facts."""
         if self.keep == "summaries":
             return facts_of(array) if array.dtype.kind in "fiub" else None
-        return array.copy("K") if id(_owner(array)) in self._given_memory else array
+        return array.copy("K") if id(owner_of(array)) in self._given_memory else array
 
     def _calls_within(self, context: Context) -> tuple[int, ...]:
         """Which call of each scope this is: every `with` of one has a context of its own."""
@@ -249,7 +251,7 @@ class Recorder(Listener):
         context, node, out = current(), output.node, output._data
         scope = context.scope
         sources = [self._source(value, scope) for value in inputs]
-        pairs = zip(inputs, sources, strict=True)
+        pairs = list(zip(inputs, sources, strict=True))
         forms = tuple([x if s is None else Shaped(x.shape, x.dtype) for x, s in pairs])
         form, arrays = Shaped(out.shape, out.dtype), self._arrays_of(inputs, sources)
         call = Invocation(op, forms, sources, self._settings or settings, form, arrays)
@@ -270,6 +272,8 @@ class Recorder(Listener):
         self._calls[entry.id] = call
         self._by_data.setdefault(id(out), entry.id)
         self._arrays.append(out)
+        used = [_plain(x) for x, source in pairs if source is not None]
+        self.memory.step(tuple(used), out)
         names = dict(zip(op.input_names(len(inputs)), sources, strict=True))
         names |= {
             name: self._leaf(value, scope)
@@ -286,12 +290,13 @@ class Recorder(Listener):
                 self.add_edge(Edge(source, entry.id, name))
         self.forward_steps.append(entry.id)
 
-    @staticmethod
-    def _note_saved(entry: Entry, node: Node, sources: dict[str, int | None]) -> None:
+    def _note_saved(self, entry: Entry, node: Node, sources: dict[str, int | None]) -> None:
+        """What an op keeps; bytes that an earlier one keeps already are counted there."""
         for name, value in zip(node.plan.names, node.saved or (), strict=False):
             if isinstance(value, np.ndarray):
-                entry.saved.append((name, entry.id if name == "out" else sources.get(name)))
-                entry.saved_bytes += value.nbytes
+                source = entry.id if name == "out" else sources.get(name)
+                entry.saved.append((name, source))
+                entry.saved_bytes += self.memory.keep(value, own=source is None)
 
     def intercept_backward(self, output: Any, seed: Any, retain: bool) -> bool:
         """A `backward()` begins: it adds to what earlier ones left in `.grad`."""
@@ -328,6 +333,7 @@ class Recorder(Listener):
 
     def backward(self, node: Node, gradient: Any, contributions: list[Any], seconds: float) -> None:
         known = self._ids.get(node)
+        self.memory.over = True
         if known is None:
             return
         entry = self.entries[known]
@@ -434,13 +440,6 @@ class Recorder(Listener):
 
 def _plain(value: Any) -> Any:
     return np.asarray(value._data if isinstance(value, Tensor) else value)
-
-
-def _owner(array: Any) -> Any:
-    """The array that owns the memory of a view."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
 
 
 def plus(total: Any, part: Any) -> Any:

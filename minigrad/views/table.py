@@ -110,7 +110,8 @@ def _cost(trace: Trace) -> str:
     without = f" without {one_line(', '.join(map(str, unknown)), 60)}" if unknown else ""
     flops = counted(sum(entry.flops or 0 for entry in ops))
     kept = of_bytes(sum(entry.saved_bytes for entry in ops))
-    return f"{flops} FLOPs{without}, {kept} saved for backward"
+    peak = of_bytes(trace.memory.peak)
+    return f"{flops} FLOPs{without}, {kept} saved for backward, at the forward's peak {peak}"
 
 
 class _Rows:

@@ -252,6 +252,11 @@ def test_a_second_backward_says_that_the_graph_is_freed(rng):
     layer.backward(np.ones((7, 2)))
     with pytest.raises(FreedGraphError, match="freed by an earlier backward"):
         layer.backward(np.ones((7, 2)))
+    layer.forward(np.ones((7, 3)))
+    first = layer.backward(np.ones((7, 2)), retain_graph=True)
+    np.testing.assert_array_equal(layer.backward(np.ones((7, 2))), first)
+    with pytest.raises(FreedGraphError):
+        layer.backward(np.ones((7, 2)))
 
 
 def test_backward_of_another_shape_is_refused_with_both(rng):

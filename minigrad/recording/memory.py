@@ -1,0 +1,71 @@
+"""What a forward holds: the arrays it keeps for backward, each once, and the most at any time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["ForwardMemory", "owner_of"]
+
+
+class ForwardMemory:
+    """The arrays that ops use, make and keep, up to the first backward step.
+
+    An array lives from the op that makes it to the last that uses it, and to the end if one keeps
+    it or it was there before; a view is part of the array it looks at. What a kernel makes for
+    itself alone is not seen. The arrays must outlive this, so that no id() comes again.
+    """
+
+    def __init__(self) -> None:
+        self.sizes: dict[int, int] = {}  # bytes of each array, by the id() of what owns it
+        self._made: dict[int, int] = {}  # at which step; absent for what was there before
+        self._used: dict[int, int] = {}  # at which step last
+        self._held: dict[int, int] = {}  # bytes that are kept for backward
+        self._steps = 0
+        self.over = False  # a backward step was run
+
+    def step(self, inputs: tuple[Any, ...], out: Any) -> None:
+        """An op ran on these arrays."""
+        if self.over:
+            return
+        self._steps += 1
+        for array in (*inputs, out):
+            key, known = id(owner_of(array)), id(owner_of(array)) in self.sizes
+            self.sizes[key] = max(self.sizes.get(key, 0), array.nbytes)
+            if array is out and not known:
+                self._made[key] = self._steps
+            self._used[key] = self._steps
+
+    def keep(self, array: Any, own: bool) -> int:
+        """An op keeps this for backward; returns how many bytes no earlier one keeps.
+
+        own: it is a by-product of the op's kernel, which nobody else has.
+        """
+        key = -len(self._held) - 1 if own else id(owner_of(array))
+        if not self.over and key not in self.sizes:
+            self.sizes[key] = array.nbytes
+            self._made[key] = self._steps if own else 0
+        before = self._held.get(key, 0)
+        self._held[key] = max(before, array.nbytes)
+        return self._held[key] - before
+
+    @property
+    def peak(self) -> int:
+        """The most bytes of arrays that are there at once."""
+        changes = [0] * (self._steps + 2)
+        for key, nbytes in self.sizes.items():
+            made = self._made.get(key, 0)
+            lasting = key in self._held or key not in self._made
+            changes[made] += nbytes
+            changes[self._steps + 1 if lasting else self._used[key] + 1] -= nbytes
+        most = now = 0
+        for change in changes:
+            now += change
+            most = max(most, now)
+        return most
+
+
+def owner_of(array: Any) -> Any:
+    """The array that owns the memory of a view."""
+    while array.base is not None and hasattr(array.base, "nbytes"):
+        array = array.base
+    return array
