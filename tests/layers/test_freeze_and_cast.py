@@ -89,7 +89,7 @@ def test_what_only_frozen_layers_need_is_not_saved(mlp):
 
     every = saved(mlp)
     x, first, second = 11 * 3 * 8, 11 * 5 * 8, 11 * 7 * 8  # what each Linear's W needs
-    assert every == x + first + second + (first + second) + (5 * 7 + 7 * 2) * 8  # tanh's, and W
+    assert every == x + first + second + (5 * 7 + 7 * 2) * 8  # tanh keeps them too; and W
     assert saved(mlp.freeze("layers.0", "layers.2")) == second
 
 
