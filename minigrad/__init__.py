@@ -143,6 +143,7 @@ if TYPE_CHECKING:
     from .interventions import ablate, record, replace
     from .onnx import export_onnx as export_onnx
     from .saving import load, save
+    from .views.formula.check import check_formula
     from .views.notebook import module_bundle as module_bundle
     from .views.progress import progress
     from .watching import watch
@@ -169,6 +170,7 @@ __all__ = [
     "binary_cross_entropy_with_logits",
     "broadcast_to",
     "call",
+    "check_formula",
     "checkpoint",
     "clip",
     "compare",
@@ -306,6 +308,7 @@ __getattr__, __dir__ = lazy_imports(
         "onnx": "export_onnx",
         "optim": "",
         "saving": "load save",
+        "views.formula.check": "check_formula",
         "views.notebook": "module_bundle",
         "views.progress": "progress",
         "watching": "watch",

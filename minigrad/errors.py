@@ -17,6 +17,7 @@ from .engine.errors import (
     OverwrittenError,
     RankError,
     ShapeError,
+    UnreadableFormulaError,
 )
 
 __all__ = [
@@ -36,4 +37,5 @@ __all__ = [
     "OverwrittenError",
     "RankError",
     "ShapeError",
+    "UnreadableFormulaError",
 ]

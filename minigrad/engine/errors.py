@@ -41,6 +41,10 @@ class OverwrittenError(GradientError):
     """An array that backward needs was overwritten by `assign_` after it was saved."""
 
 
+class UnreadableFormulaError(MinigradError, ValueError):
+    """A formula that `check_formula` cannot evaluate; it says which part."""
+
+
 class NonFiniteError(MinigradError, FloatingPointError):
     """The first NaN or infinity met under `anomaly()`."""
 

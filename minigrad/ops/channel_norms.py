@@ -12,6 +12,7 @@ from ..engine.op import Call, call, op
 from .arithmetic import add, multiply
 from .dtypes import floating, narrowed, wider
 from .norms import layer_norm
+from .notation import letters
 from .shape import reshape
 
 __all__ = ["batch_norm", "group_norm"]
@@ -56,18 +57,49 @@ def _samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.zeros((2, 3, 0)), w, b, np.zeros(3), np.ones(3))
 
 
-_NORM = (
-    r"\quad \hat x = \tfrac{1}{\sigma} (<x> - \mu), \quad \sigma = \sqrt{\sigma^2 + <eps>},"
-    r" \quad \mu, \sigma^2 \text{ of each channel}"
-)
+def _letters(x: Any) -> tuple[str, str, str]:
+    """The letters of the channels, of all other axes, and of all axes."""
+    known = letters(x.ndim)
+    others = [letter for axis, letter in enumerate(known) if axis != 1]
+    return known[1], ",".join(others), ",".join(known)
 
 
-def _x_tex(mean):
+def _norm_tex(x: Any, mean: Any, var: Any) -> str:
+    """What x̂, σ and μ are."""
+    channel, others, _ = _letters(x)
+    mu = rf"\operatorname{{mean}}_{{{others}}}(<x>)" if mean is None else f"<mean>_{channel}"
+    square = rf"\operatorname{{var}}_{{{others}}}(<x>)" if var is None else f"<var>_{channel}"
+    centred = r"\hat x = \tfrac{1}{\sigma} (<x> - \mu)"
+    return rf"\quad {centred}, \quad \sigma = \sqrt{{{square} + <eps>}}, \quad \mu = {mu}"
+
+
+def _tex(x, weight, bias, mean, var):
+    channel = _letters(x)[0]
+    scaled = rf"\hat x \odot <weight>_{channel}" if weight is not None else r"\hat x"
+    shifted = rf" + <bias>_{channel}" if bias is not None else ""
+    return rf"{scaled}{shifted}, {_norm_tex(x, mean, var)}"
+
+
+def _x_tex(x, weight, mean, var):
+    channel, others, _ = _letters(x)
+    came = rf"<g> \odot <weight>_{channel}" if weight is not None else "<g>"
+    given = rf"\quad \hat g = {came}, {_norm_tex(x, mean, var)}"
     if mean is not None:
-        return rf"\tfrac{{1}}{{\sigma}} <g> \odot <weight>, {_NORM}"
-    along = r"\hat x \odot \operatorname{mean}(\hat g \odot \hat x)"
-    inner = rf"\hat g - \operatorname{{mean}}(\hat g) - {along}"
-    return rf"\tfrac{{1}}{{\sigma}} ({inner}), \quad \hat g = <g> \odot <weight>, {_NORM}"
+        return rf"\tfrac{{1}}{{\sigma}} \hat g, {given}"
+    averaged = rf"\operatorname{{mean}}_{{{others}}}"
+    along = rf"\hat x \odot {averaged}(\hat g \odot \hat x)"
+    return rf"\tfrac{{1}}{{\sigma}} (\hat g - {averaged}(\hat g) - {along}), {given}"
+
+
+def _weight_tex(x, mean, var):
+    _, others, whole = _letters(x)
+    summed = rf"\sum_{{{others}}} (<g> \odot \hat x)_{{{whole}}}"
+    return rf"{summed}, {_norm_tex(x, mean, var)}"
+
+
+def _bias_tex(x):
+    _, others, whole = _letters(x)
+    return rf"\sum_{{{others}}} <g>_{{{whole}}}"
 
 
 def _vjp_cost(of_batch: int, of_given: int) -> Any:
@@ -81,12 +113,8 @@ def _vjp_cost(of_batch: int, of_given: int) -> Any:
 
 
 @op(
-    tex=rf"\hat x \odot <weight> + <bias>, {_NORM}",
-    vjp_tex={
-        "x": _x_tex,
-        "weight": rf"\textstyle\sum <g> \odot \hat x, {_NORM}",
-        "bias": r"\textstyle\sum <g>",
-    },
+    tex=_tex,
+    vjp_tex={"x": _x_tex, "weight": _weight_tex, "bias": _bias_tex},
     flops=lambda x, mean: (8 if mean is None else 4) * np.size(x),
     vjp_flops={
         "x": _vjp_cost(12, 3),

@@ -47,20 +47,27 @@ def check_alike(x: Any, target: Any) -> tuple[Any, Any]:
 def _tex(terms: str, where: str = "") -> Callable[..., str]:
     """Terms under the sign of their reduction; and what stands for what in them."""
 
-    def tex(reduction):
+    def tex(x, reduction):
         signs = {"mean": r"\operatorname{mean}", "sum": r"\textstyle\sum"}
         signs["batchmean"] = r"\tfrac1N \textstyle\sum"
-        return (f"{signs[reduction]}({terms})" if reduction in signs else terms) + where
+        body = f"{signs[reduction]}({terms})" if reduction in signs else terms
+        return body + where + _count(x, reduction)
 
     return tex
+
+
+def _count(x: Any, reduction: str) -> str:
+    """What N is."""
+    return rf", \quad N = {x.shape[0] if x.ndim else 1}" if reduction == "batchmean" else ""
 
 
 def _vjp_tex(slope: str, where: str = "") -> Callable[..., str]:
     """The slope of a term, times the gradient of the loss and the term's share."""
 
-    def tex(reduction):
-        parts = {"mean": r"\tfrac1n ", "batchmean": r"\tfrac1N "}
-        return rf"{parts.get(reduction, '')}<g> \odot ({slope}){where}"
+    def tex(x, reduction):
+        parts = {"mean": rf"\tfrac{{1}}{{{x.size}}} ", "batchmean": r"\tfrac1N "}
+        share = parts.get(reduction, "")
+        return rf"{share}<g> \odot ({slope}){where}{_count(x, reduction)}"
 
     return tex
 
@@ -185,18 +192,18 @@ def _kl_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(x, target, reduction="batchmean", log_target=True)
 
 
-def _kl_tex(reduction, log_target):
+def _kl_tex(x, reduction, log_target):
     term = r"<target> \odot (\log <target> - <x>)"
-    return _tex(r"e^{<target>} \odot (<target> - <x>)" if log_target else term)(reduction)
+    return _tex(r"e^{<target>} \odot (<target> - <x>)" if log_target else term)(x, reduction)
 
 
-def _kl_vjp_x(reduction, log_target):
-    return _vjp_tex("-e^{<target>}" if log_target else "-<target>")(reduction)
+def _kl_vjp_x(x, reduction, log_target):
+    return _vjp_tex("-e^{<target>}" if log_target else "-<target>")(x, reduction)
 
 
-def _kl_vjp_target(reduction, log_target):
+def _kl_vjp_target(x, reduction, log_target):
     slope = r"e^{<target>} \odot (<target> - <x> + 1)" if log_target else r"\log <target> - <x> + 1"
-    return _vjp_tex(slope)(reduction)
+    return _vjp_tex(slope)(x, reduction)
 
 
 @op(

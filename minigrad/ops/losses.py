@@ -11,6 +11,7 @@ from ..engine.errors import DTypeError, OutOfRangeError, ShapeError
 from ..engine.op import Call, call, op
 from .dtypes import arrayed, floating, narrowed, single
 from .entry_losses import reduced, share
+from .notation import letters
 from .softmax import log_softmax, softmax
 
 __all__ = ["cross_entropy", "nll_loss"]
@@ -95,16 +96,30 @@ def _nll_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.zeros((0, 5)), np.zeros(0, int), reduction="sum")
 
 
-def _nll_tex(reduction):
-    row = r"<log_probs>_{i, t_i}, \quad t = <targets>"
-    signs = {"mean": r"-\operatorname{mean}_i ", "sum": r"-\sum_i "}
-    return signs.get(reduction, "-") + row
+def _nll_tex(targets, axis, reduction):
+    if np.ndim(targets) < 2:
+        names, row = "i", "i, t_i"
+    else:
+        known = letters(np.ndim(targets))
+        names = ",".join(known)
+        classes = axis % (len(known) + 1)
+        row = ", ".join([*known[:classes], f"t_{{{names}}}", *known[classes:]])
+    picked = rf"<log_probs>_{{{row}}}, \quad t = <targets>"
+    signs = {"mean": rf"-\operatorname{{mean}}_{{{names}}} ", "sum": rf"-\sum_{{{names}}} "}
+    return signs.get(reduction, "-") + picked
 
 
-def _nll_vjp_tex(targets, reduction):
-    back = r"<g> \odot \operatorname{onehot}(<targets>)"
-    n = np.size(targets)
-    return rf"-\tfrac1N {back}, \quad N = {n}" if reduction == "mean" else f"-{back}"
+def _nll_vjp_tex(targets, axis, reduction):
+    classes = axis % (np.ndim(targets) + 1)
+    below = "" if classes == np.ndim(targets) else f"_{{{classes}}}"
+    one_hot = rf"\operatorname{{onehot}}{below}(<targets>)"
+    if reduction == "mean":
+        return rf"-\tfrac1N <g> \odot {one_hot}, \quad N = {np.size(targets)}"
+    if reduction == "sum":
+        return rf"-<g> \odot {one_hot}"
+    known = letters(np.ndim(targets))
+    whole = ",".join([*known[:classes], "c", *known[classes:]])
+    return rf"-<g>_{{{','.join(known)}}} \odot {one_hot}_{{{whole}}}"
 
 
 @op(

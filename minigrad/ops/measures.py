@@ -9,7 +9,7 @@ import numpy as np
 from ..engine.errors import ArgumentError
 from ..engine.op import Call, call, op
 from .dtypes import floating, narrowed, single, wider
-from .notation import axes_of, entries, over, size, some
+from .notation import axes_of, entries, letters, over, size, some
 from .reduce import count, kept, var
 from .samples import each_of_x, reductions
 
@@ -118,7 +118,13 @@ def _prod_samples(rng: np.random.Generator) -> Iterator[Call]:
 def _others_tex(x, axis):
     if not axes_of(x, axis):
         return "<g>"
-    others = rf"\prod_{{{over(x, axis)} \ne m}} <x>{entries(x)}"
+    if len(axes_of(x, axis)) > 1:
+        named = over(x, axis)
+        others = rf"\prod_{{({named})' \ne ({named})}} <x>"
+    else:
+        letter = over(x, axis)
+        known = [f"{name}'" if name == letter else name for name in letters(x.ndim)]
+        others = rf"\prod_{{{letter}' \ne {letter}}} <x>_{{{','.join(known)}}}"
     return rf"\operatorname{{broadcast}}{some(x, axis)}(<g>) \odot {others}"
 
 

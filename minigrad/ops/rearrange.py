@@ -10,7 +10,7 @@ import numpy as np
 from ..engine.errors import DTypeError
 from ..engine.op import Call, call, op
 from .dtypes import arrayed
-from .notation import axes_of
+from .notation import axes_of, times
 from .samples import each, free
 from .select import scatter_add, take
 
@@ -168,9 +168,22 @@ def _along_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(x, np.zeros((3, 0), int), axis=1)
 
 
+def _below(axis: Any) -> str:
+    return "" if axis is None else f"_{{{axis}}}"
+
+
+def _unpicked_tex(x, axis):
+    scattered = rf"\operatorname{{scatter}}_{{{0 if axis is None else axis}}}(<g>, <indices>)"
+    return (
+        rf"\operatorname{{reshape}}_{{{times(x.shape)}}}({scattered})"
+        if axis is None
+        else scattered
+    )
+
+
 @op(
-    tex=r"<x>[<indices>]",
-    vjp_tex={"x": r"\operatorname{scatter}_{<indices>}(<g>)"},
+    tex=lambda axis: rf"\operatorname{{pick}}{_below(axis)}(<x>, <indices>)",
+    vjp_tex={"x": _unpicked_tex},
     flops=free,
     vjp_flops={"x": each(1)},
     samples=_along_samples,

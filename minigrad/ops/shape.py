@@ -262,7 +262,10 @@ def _concatenate_tex(out, axis):
 
 def _concatenate_vjp_tex(i, arrays, axis, out):
     part = span(*parts([x.shape for x in arrays], axis)[i])
-    return f"<g>[{along(axis or 0, out.ndim, part)}]"
+    taken = f"<g>[{along(axis or 0, out.ndim, part)}]"
+    if axis is not None:
+        return taken
+    return rf"\operatorname{{reshape}}_{{{times(arrays[i].shape)}}}({taken})"
 
 
 def _concatenate_samples(rng: np.random.Generator) -> Iterator[Call]:

@@ -1,0 +1,156 @@
+"""`check_formula`: what an op says of itself in LaTeX, held against what its code computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...engine.errors import MinigradError, UnreadableFormulaError
+from ...engine.op import Op, Shaped
+from ...engine.tensor import Tensor
+from ...functional import grad
+from . import parse
+from .evaluate import evaluate
+
+__all__ = ["FormulaCheck", "check_formula"]
+
+TOLERANCE = {8: 1e-9, 4: 2e-4, 2: 5e-2}  # by the bytes of a float
+
+
+@dataclass(frozen=True)
+class FormulaCheck:
+    """One formula on one sample: of the result ("out"), or of what the rule for an input gives."""
+
+    op: str
+    part: str
+    formula: str
+    difference: float  # relative to the largest entry; NaN where it could not be evaluated
+    tolerance: float
+    unread: str = ""  # why it could not
+
+    @property
+    def ok(self) -> bool:
+        return self.difference <= self.tolerance
+
+
+def check_formula(op: Op, spoil: Any = None) -> list[FormulaCheck]:
+    r"""Evaluate every formula that an op declares, on each of its samples, beside its own code.
+
+    `tex` must give what the kernel gives, and each of `vjp_tex`, summed to the input's shape, what
+    the rule gives for a random gradient. A formula that the grammar cannot read is in the list with
+    the reason, and is not `ok`.
+
+    Args: spoil: a function that changes each formula's text first, to see the check fail.
+
+    >>> import minigrad as mg
+    >>> found = check_formula(mg.tanh)
+    >>> sorted({check.part for check in found}), all(check.ok for check in found)
+    (['out', 'x'], True)
+    """
+    found: list[FormulaCheck] = []
+    for number, sample in enumerate(op.samples(np.random.default_rng(0))):
+        inputs, settings = op.bind(*sample.args, **sample.kwargs)
+        found += _checked(op, inputs, settings, np.random.default_rng(number), spoil)
+    return found
+
+
+def _checked(op: Op, inputs: Any, settings: Any, rng: Any, spoil: Any) -> Iterator[FormulaCheck]:
+    with np.errstate(all="ignore"):
+        out = op.forward(*inputs, *settings)
+        out = np.asarray(out[0] if op.auxiliary else out)
+        tex, rules = op.formulas(inputs, settings, Shaped.of(out))
+        names = op.input_names(len(inputs))
+        known = dict(zip(op.settings, settings, strict=True))
+        given = {name: _wide(x) for name, x in zip(names, inputs, strict=True)}
+        slots = {name: x for name, x in (known | given).items() if x is not None}
+        if op.variadic:
+            slots[op.inputs[0]] = tuple(given.values())
+        yield _compared(op, "out", tex, slots, out, known, spoil)
+        if out.dtype.kind != "f":
+            return
+        g = rng.normal(size=out.shape).astype(out.dtype)
+        slots |= {"g": _kept(g, known, inputs), "out": _kept(out, known, inputs)}
+        for name, expected in _ruled(op, inputs, settings, names, g).items():
+            if name in rules:
+                yield _compared(op, name, rules[name], slots, expected, known, spoil)
+
+
+def _ruled(op: Op, inputs: Any, settings: Any, names: Any, g: Any) -> dict[str, Any]:
+    """What the op's rules give to each floating input."""
+    tensors = [
+        Tensor(x, None, 1) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
+        for x in inputs
+    ]
+    wanted = [i for i, x in enumerate(tensors) if isinstance(x, Tensor)]
+    if not wanted:
+        return {}
+    output = Tensor.__apply__(op, tuple(tensors), tuple(settings))
+    if not output.requires_grad:
+        return {}
+    parts = grad(output, [tensors[i] for i in wanted], g)
+    return {names[i]: part for i, part in zip(wanted, parts, strict=True)}
+
+
+def _wide(value: Any) -> Any:
+    """In float64, so that rounding is the code's alone."""
+    array = isinstance(value, np.ndarray) and value.dtype.kind == "f"
+    return value.astype(np.float64) if array else value
+
+
+def _kept(array: Any, settings: dict[str, Any], inputs: Any) -> Any:
+    """A result with the axes that were summed away, of length 1, so that it meets the input."""
+    array = array.astype(np.float64) if array.dtype.kind == "f" else array
+    x = inputs[0]
+    if "axis" not in settings or not isinstance(x, np.ndarray) or array.ndim >= x.ndim:
+        return array
+    axis = settings["axis"]
+    axes = tuple(range(x.ndim)) if axis is None else tuple(np.atleast_1d(axis) % x.ndim)
+    return np.expand_dims(array, axes) if array.ndim + len(axes) == x.ndim else array
+
+
+def _compared(
+    op: Op, part: str, tex: str, slots: Any, expected: Any, settings: Any, spoil: Any
+) -> FormulaCheck:
+    tex = spoil(tex) if spoil else tex
+    tolerance = TOLERANCE[expected.dtype.itemsize if expected.dtype.kind == "f" else 8]
+    try:
+        target = None if part == "out" else expected.shape
+        found = np.asarray(evaluate(parse(tex), slots, target=target, settings=settings))
+        found = _fitted(found, expected.shape)
+    except (MinigradError, ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
+        why = str(error) or type(error).__name__
+        return FormulaCheck(op.name, part, tex, np.nan, tolerance, why)
+    return FormulaCheck(op.name, part, tex, _difference(found, expected), tolerance)
+
+
+def _fitted(found: Any, shape: tuple[int, ...]) -> Any:
+    """Summed over what was repeated, as the engine does."""
+    if found.shape == shape:
+        return found
+    if [n for n in found.shape if n != 1] == [n for n in shape if n != 1]:
+        return found.reshape(shape)
+    extra = found.ndim - len(shape)
+    if extra < 0:
+        return np.broadcast_to(found, shape)
+    summed = found.sum(axis=tuple(range(extra)))
+    axes = tuple(i for i, n in enumerate(shape) if n == 1 != summed.shape[i])
+    summed = summed.sum(axis=axes, keepdims=True)
+    if summed.shape != shape and np.broadcast_shapes(summed.shape, shape) == shape:
+        return np.broadcast_to(summed, shape)
+    if summed.shape != shape:
+        raise UnreadableFormulaError(f"a value of shape {found.shape} where {shape} is due")
+    return summed
+
+
+def _difference(found: Any, expected: Any) -> float:
+    found = np.asarray(found, dtype=np.float64)
+    expected = np.asarray(expected, dtype=np.float64)
+    both = np.isfinite(found) & np.isfinite(expected)
+    same = (found == expected) | (np.isnan(found) & np.isnan(expected))
+    if not np.all(both | same):
+        return float("inf")
+    largest = float(np.abs(expected[both]).max(initial=0.0)) or 1.0
+    return float(np.abs(found - expected)[both].max(initial=0.0)) / largest

@@ -1,0 +1,396 @@
+r"""The value of a formula: the tree read as arithmetic, so that what is shown is held to the code.
+
+Σ, mean, max and min bind loosest: they take all that follows in their term. Then come ⊙ and ⊘, from
+the left, and tightest what stands side by side: a product of matrices, or of a number and anything.
+Subscripts of a value are labels of its axes, which a Σ folds; an axis without labels is called as
+`ops.notation.letters` says. What is defined behind `\quad` is worked out where it is used.
+
+>>> from . import parse
+>>> evaluate(parse(r"\sum_j <x>_{i,j} + n, \quad n = 10"), {"x": np.ones((2, 3))})
+array([13., 13.])
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...engine.errors import UnreadableFormulaError
+from ...ops.notation import letters
+from . import named
+from .tree import COMMA, EMPTY, MINUS, PLUS, TOP, Node, items_of, operator, row, split
+from .tree import definitions as defined
+from .write import text
+
+__all__ = ["evaluate"]
+
+TIMES, DIVIDED, CIRCLE, COUNT = map(operator, (r"\odot", r"\oslash", r"\circ", r"\#"))
+COMPARE: dict[str, Callable[..., Any]] = {
+    "=": np.equal,
+    "<": np.less,
+    ">": np.greater,
+    r"\lt": np.less,
+    r"\gt": np.greater,
+    r"\le": np.less_equal,
+    r"\ge": np.greater_equal,
+    r"\ne": np.not_equal,
+}
+LABEL = re.compile(r"[^\W\d](_\d+)?'*")
+FOLDS = {r"\sum", r"\prod", r"\max", r"\min", "mean", "var"}
+SOFTMAX, LOG_SOFTMAX = Node("function", "softmax"), Node("function", r"\log softmax")
+NUMBERS = ("number", "frac", "tfrac", "sqrt")  # what is multiplied entry by entry
+
+
+class Value(NamedTuple):
+    """An array, the labels of its axes where subscripts gave some, whether it is a vector's ᵀ."""
+
+    array: Any
+    labels: tuple[str, ...] | None = None
+    turned: bool = False
+
+    def mapped(self, change: Callable[[Any], Any]) -> Value:
+        return Value(change(self.array), self.labels)
+
+
+def evaluate(
+    formula: Node,
+    slots: Mapping[str, Any],
+    *,
+    target: tuple[int, ...] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Any:
+    """The array that a formula gives.
+
+    Args:
+        slots: arrays and numbers in the place of its slots.
+        target: the shape that `broadcast` fills.
+        settings: of the call, for named functions that say more than their subscript.
+    Raises: UnreadableFormulaError, naming the part, for what the grammar cannot read.
+    """
+    body, definitions = defined(formula)
+    found = _Evaluation(slots, dict(definitions), target, settings or {}).of(body)
+    usual = _usual_labels(found.array)
+    if found.labels is not None and sorted(found.labels) == sorted(usual):
+        return _aligned(found, usual)
+    return found.array
+
+
+class _Evaluation:
+    def __init__(
+        self,
+        slots: Mapping[str, Any],
+        definitions: dict[Node, Node],
+        target: tuple[int, ...] | None,
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.slots, self.definitions = slots, definitions
+        self.known: dict[Node, Value | None] = {}
+        self.call = named.Call(target, settings, slots)
+
+    # ------------------------------------------------------------------ sums and products
+
+    def of(self, node: Node) -> Value:
+        """The value of any part."""
+        if node in self.definitions:
+            return self.definition(node)
+        if node.kind != "row":
+            return self.atom(node)
+        if (choice := split(node, operator("?")))[1:]:
+            yes, no = split(choice[1], operator(":"))
+            parts = (self.of(choice[0]).array, self.of(yes).array, self.of(no).array)
+            return Value(np.where(*parts))
+        return self.sum(items_of(node))
+
+    def definition(self, sign: Node) -> Value:
+        if sign in self.known:
+            value = self.known[sign]
+            if value is None:
+                raise UnreadableFormulaError(f"{text(sign)} is defined by itself")
+            return value
+        self.known[sign] = None
+        self.known[sign] = value = self.of(self.definitions[sign])
+        return value
+
+    def sum(self, items: Sequence[Node]) -> Value:
+        """Terms added and subtracted; a Σ takes its whole term."""
+        terms: list[tuple[Node, list[Node]]] = [(PLUS, [])]
+        for item in items:
+            if item in (PLUS, MINUS):
+                terms.append((item, []))
+            else:
+                terms[-1][1].append(item)
+        total: Value | None = None
+        for sign, term in terms:
+            if not term and total is None and (sign, term) == terms[0]:
+                continue  # the formula begins with a sign
+            value = self.product(term)
+            if sign == MINUS:
+                value = value.mapped(np.negative)
+            total = value if total is None else _together(np.add, total, value)
+        if total is None:
+            raise UnreadableFormulaError("an empty formula")
+        return total
+
+    def product(self, items: Sequence[Node]) -> Value:
+        """Chunks between ⊙ and ⊘, from the left."""
+        total: Value | None = None
+        chunk: list[tuple[Node, Value]] = []
+        how: Callable[..., Any] = np.multiply
+        rest = [item for item in items if item.kind != "space"]
+        while rest:
+            item = rest.pop(0)
+            if item in (TIMES, DIVIDED, operator("/"), operator(r"\cdot")):
+                total = _chunked(total, how, chunk)
+                how = np.multiply if item in (TIMES, operator(r"\cdot")) else np.divide
+                chunk = []
+            else:
+                value, rest = self.prefixed(item, rest)
+                chunk.append((item, value))
+        return _chunked(total, how, chunk)
+
+    def prefixed(self, item: Node, rest: list[Node]) -> tuple[Value, list[Node]]:
+        """An item with what it applies to, and what is left of the term."""
+        base, below, above = item.parts if item.kind == "script" else (item, EMPTY, EMPTY)
+        name = base.text
+        if base.kind in ("operator", "function") and name in FOLDS:
+            return self.folded(name, below, self.product(rest)), []
+        if base == operator(r"\lnot"):
+            value, rest = self.prefixed(rest[0], rest[1:])
+            return value.mapped(np.logical_not), rest
+        if base.kind == "function" and name in named.ENTRYWISE:
+            if not rest:
+                raise UnreadableFormulaError(f"{name} of nothing")
+            if name == r"\log" and _is_softmax(rest[0]):
+                return self.of(_log_of(rest[0])), rest[1:]
+            value, rest = self.prefixed(rest[0], rest[1:])
+            value = value.mapped(named.ENTRYWISE[name])
+            return (value if above == EMPTY else _power(value, self.of(above))), rest
+        return self.of(item), rest
+
+    # ------------------------------------------------------------------ what stands alone
+
+    def atom(self, node: Node) -> Value:
+        match node:
+            case Node("number", digits):
+                return Value(float(digits))
+            case Node("letter", r"\pi"):
+                return Value(np.pi)
+            case Node("letter", r"\infty"):
+                return Value(np.inf)
+            case Node("slot", name) if name in self.slots:
+                return Value(self.slots[name])
+            case Node("group" | "tall", "[", (inside,)):
+                return self.holds(inside)
+            case Node("group" | "tall", "|", (inside,)):
+                return self.of(inside).mapped(np.abs)
+            case Node("group" | "tall", _, (inside,)):
+                return self.of(inside)
+            case Node("frac" | "tfrac", _, (top, bottom)):
+                return _together(np.divide, self.of(top), self.of(bottom))
+            case Node("sqrt", _, (inside,)):
+                return self.of(inside).mapped(np.sqrt)
+            case Node("script", _, (base, below, above)):
+                return self.scripted(base, below, above)
+            case Node("call", _, (head, Node(_, bracket, (inside,)))):
+                return self.called(head, bracket, inside)
+        raise UnreadableFormulaError(f"{text(node) or node.text!r} is not defined")
+
+    def scripted(self, base: Node, below: Node, above: Node) -> Value:
+        if base == Node("letter", "e") and below == EMPTY:
+            return self.of(above).mapped(np.exp)
+        value = self.of(base) if below == EMPTY else self.subscripted(base, below)
+        if above == EMPTY:
+            return value
+        if above == TOP:
+            if np.ndim(value.array) == 1:
+                return Value(value.array, turned=True)
+            return value.mapped(lambda x: np.swapaxes(x, -1, -2) if np.ndim(x) > 1 else x)
+        items = items_of(above)
+        if items[0] == CIRCLE:
+            return _power(value, self.of(row(items[1:])))
+        if np.ndim(value.array) == 0:
+            return _power(value, self.of(above))
+        raise UnreadableFormulaError(f"the superscript {text(above)}")
+
+    def subscripted(self, base: Node, below: Node) -> Value:
+        """Labels for the axes; or one entry of each row, picked by a sign that has the label."""
+        value = self.of(base)
+        signs = [text(part) for part in split(below, COMMA)]
+        if any("_" in sign and not LABEL.fullmatch(sign) for sign in signs):
+            return self.picked(value, split(below, COMMA))
+        if computed := [sign for sign in signs if not LABEL.fullmatch(sign)]:
+            raise UnreadableFormulaError(f"the index {computed[0]} is computed")
+        if np.ndim(value.array) > len(signs):  # axes that were summed away
+            value = Value(np.squeeze(value.array))
+        if np.ndim(value.array) != len(signs):
+            raise UnreadableFormulaError(f"{len(signs)} labels for {np.ndim(value.array)} axes")
+        return Value(value.array, tuple(signs))
+
+    def picked(self, value: Value, parts: list[Node]) -> Value:
+        """x_{i, t_i}: of each row the entry that t tells; rows of several axes count as one."""
+        at = next(i for i, part in enumerate(parts) if part.kind == "script")
+        where = np.asarray(self.of(parts[at].parts[0]).array, dtype=int)
+        labels = tuple(text(part) for i, part in enumerate(parts) if i != at)
+        axis = at if len(parts) == np.ndim(value.array) else -1
+        found = np.take_along_axis(value.array, np.expand_dims(where, axis), axis)
+        found = np.squeeze(found, axis)
+        return Value(found if found.ndim == len(labels) else found.reshape(-1), labels)
+
+    def holds(self, inside: Node) -> Value:
+        """Iverson's bracket: 1 where a condition holds, 0 elsewhere."""
+        items = items_of(inside)
+        signs = [i for i, item in enumerate(items) if item.text in COMPARE]
+        if not signs:
+            return self.of(inside).mapped(lambda x: np.asarray(x, dtype=bool).astype(float))
+        bounds = [-1, *signs, len(items)]
+        sides = [self.of(row(items[a + 1 : b])) for a, b in pairwise(bounds)]
+        found = Value(1.0)
+        for at, sign in enumerate(signs):
+            one = _together(COMPARE[items[sign].text], sides[at], sides[at + 1])
+            found = _together(np.multiply, found, one.mapped(lambda x: np.asarray(x, float)))
+        return found
+
+    def called(self, head: Node, bracket: str, inside: Node) -> Value:
+        base, below, above = head.parts if head.kind == "script" else (head, EMPTY, EMPTY)
+        if base == COUNT:
+            return self.folded(r"\sum", below, self.holds(inside), keep=True)
+        if bracket == "[":
+            return Value(self.of(head).array[named.index(text(inside), self.slots)])
+        parts = split(inside, COMMA) if items_of(inside) else []
+        name = base.text
+        if name in named.ENTRYWISE or name in named.SYMBOLS:
+            change = named.ENTRYWISE.get(name) or named.SYMBOLS[name]
+            value = self.of(inside).mapped(change)
+            return value if above == EMPTY else _power(value, self.of(above))
+        if name in FOLDS | {"sum"} and len(parts) == 1:
+            fold = r"\sum" if name == "sum" else name
+            return self.folded(fold, below, self.of(inside), keep=True)
+        if name in (r"\max", r"\min"):
+            one, other = map(self.of, parts)
+            return _together(np.maximum if name == r"\max" else np.minimum, one, other)
+        if name not in named.FUNCTIONS:
+            raise UnreadableFormulaError(f"the function {text(base) or name}")
+        outer = self.call
+        if name == "reshape" and outer.target is not None:  # before it, entries lie in a row
+            self.call = outer._replace(target=(int(np.prod(outer.target)),))
+        values = [one for part in parts for one in self.arguments(part)]
+        self.call = outer
+        subscript = "" if below == EMPTY else text(below)
+        return Value(named.FUNCTIONS[name](self.call, subscript, *values))
+
+    def arguments(self, part: Node) -> list[Any]:
+        """What stands between two commas; of a slot that holds several arrays, each."""
+        if part.kind == "text":
+            return [part.text]
+        if part.kind == "slot" and isinstance(self.slots.get(part.text), tuple):
+            return list(self.slots[part.text])
+        return [self.of(part).array]
+
+    # ------------------------------------------------------------------ folds
+
+    def folded(self, name: str, below: Node, value: Value, keep: bool = False) -> Value:
+        """Σ, mean, max … over labels; over all without any."""
+        fold = named.FOLDS[name]
+        array = np.asarray(value.array)
+        if below == EMPTY or not items_of(below):
+            return Value(fold(array, None, False))
+        if (cumulated := self.cumulated(name, below, value)) is not None:
+            return cumulated
+        known = value.labels or tuple(letters(array.ndim))
+        names = [text(part) for part in split(below, COMMA)]
+        if missing := [label for label in names if label not in known]:
+            raise UnreadableFormulaError(f"{missing[0]} labels no axis of what is summed")
+        axes = tuple(known.index(label) for label in names)
+        if value.labels is None:
+            return Value(fold(array, axes, keep))
+        left = tuple(label for label in known if label not in names)
+        return Value(fold(array, axes, False), left)
+
+    def cumulated(self, name: str, below: Node, value: Value) -> Value | None:
+        """A sum up to, or from, each place, as in Σ over i' ≤ i; a product of all but each."""
+        sign = next((item.text for item in items_of(below) if item.text in COMPARE), None)
+        if sign is None or value.labels is None:
+            return None
+        first, second = (text(part) for part in split(below, operator(sign)))
+        if first not in value.labels:
+            raise UnreadableFormulaError(f"{first} labels no axis of what is summed")
+        axis = value.labels.index(first)
+        found = named.cumulated(name, sign, np.asarray(value.array), axis)
+        return Value(found, tuple(second if x == first else x for x in value.labels))
+
+
+def _is_softmax(node: Node) -> bool:
+    node = node.parts[0] if node.kind == "script" and node.parts[0].kind == "call" else node
+    head = node.parts[0] if node.kind == "call" else node
+    return (head.parts[0] if head.kind == "script" else head) == SOFTMAX
+
+
+def _log_of(node: Node) -> Node:
+    """The same call of another function, which does not underflow."""
+    return LOG_SOFTMAX if node == SOFTMAX else node.mapped(_log_of)
+
+
+def _chunked(total: Value | None, how: Any, chunk: list[tuple[Node, Value]]) -> Value:
+    """What stands side by side, multiplied, and then what came before it."""
+    if not chunk:
+        raise UnreadableFormulaError("a product without a factor")
+    (node, found), *others = chunk
+    for other, value in others:
+        scalar = np.ndim(found.array) == 0 or np.ndim(value.array) == 0
+        entrywise = node.kind in NUMBERS or other.kind in NUMBERS or "[" in (node.text, other.text)
+        labelled = found.labels is not None or value.labels is not None
+        if scalar or entrywise or labelled:
+            found = _together(np.multiply, found, value)
+        else:
+            found = Value(_matrix_product(found, value))
+        node = other
+    return found if total is None else _together(how, total, found)
+
+
+def _matrix_product(one: Value, other: Value) -> Any:
+    """Of matrices or stacks of them; a vector's ᵀ beside a vector makes their outer product."""
+    a, b = one.array, other.array
+    if one.turned:
+        return a[:, None] * b[..., None, :]
+    if other.turned:
+        return a[..., :, None] * b
+    if a.ndim == b.ndim - 1 > 1 and a.shape[:-1] == b.shape[:-2]:  # of a vector for each matrix
+        return np.matmul(a[..., None, :], b)[..., 0, :]
+    if a.ndim - 1 == b.ndim > 1 and a.shape[:-2] == b.shape[:-1]:
+        return np.matmul(a, b[..., None])[..., 0]
+    return np.matmul(a, b)
+
+
+def _together(combine: Callable[..., Any], one: Value, other: Value) -> Value:
+    """Entry by entry; axes with labels meet those of the same label."""
+    if one.labels is None and other.labels is None:
+        return Value(combine(one.array, other.array))
+    one, other = (
+        value if value.labels is not None else Value(value.array, _usual_labels(value.array))
+        for value in (one, other)
+    )
+    mine, theirs = one.labels or (), other.labels or ()
+    labels = tuple(dict.fromkeys((*mine, *theirs)))
+    return Value(combine(_aligned(one, labels), _aligned(other, labels)), labels)
+
+
+def _usual_labels(array: Any) -> tuple[str, ...]:
+    return tuple(letters(np.ndim(array)))
+
+
+def _aligned(value: Value, labels: tuple[str, ...]) -> Any:
+    """An array with an axis for each label, of length 1 where it has none."""
+    if value.labels is None:
+        return value.array
+    order = sorted(range(len(value.labels)), key=lambda i: labels.index((value.labels or ())[i]))
+    array = np.transpose(value.array, order)
+    missing = [i for i, label in enumerate(labels) if label not in value.labels]
+    return np.expand_dims(array, missing)
+
+
+def _power(value: Value, exponent: Value) -> Value:
+    return _together(np.power, value, exponent)

@@ -1,0 +1,332 @@
+"""The functions that formulas name: one table of what each does to arrays.
+
+A function gets the call it stands in, its subscript as text, and its arguments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from math import erf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...ops.notation import letters
+
+__all__ = ["ENTRYWISE", "FOLDS", "FUNCTIONS", "SYMBOLS", "Call", "cumulated", "index"]
+
+
+class Call(NamedTuple):
+    """What a function may ask: the shape of what is to come out, settings, and the slots."""
+
+    target: tuple[int, ...] | None
+    settings: Mapping[str, Any]
+    slots: Mapping[str, Any]
+
+
+def _normal_cdf(x: Any) -> Any:
+    return np.vectorize(lambda z: 0.5 * (1 + erf(z / np.sqrt(2))), otypes=[float])(x)
+
+
+def _normal_density(x: Any) -> Any:
+    return np.exp(-np.square(x) / 2) / np.sqrt(2 * np.pi)
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-np.asarray(x)))
+
+
+ENTRYWISE: dict[str, Callable[[Any], Any]] = {
+    r"\log": np.log,
+    r"\exp": np.exp,
+    r"\tanh": np.tanh,
+    r"\sin": np.sin,
+    r"\cos": np.cos,
+    r"\sinh": np.sinh,
+    r"\cosh": np.cosh,
+    r"\arctan": np.arctan,
+    "sign": np.sign,
+    "erf": np.vectorize(erf, otypes=[float]),
+}
+SYMBOLS: dict[str, Callable[[Any], Any]] = {
+    r"\sigma": _sigmoid,
+    r"\Phi": _normal_cdf,
+    r"\varphi": _normal_density,
+}
+
+
+# ------------------------------------------------------------------ folds
+
+
+def _fold(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda array, axes, keep: function(array, axis=axes, keepdims=keep)
+
+
+FOLDS: dict[str, Callable[[Any, Any, bool], Any]] = {
+    r"\sum": _fold(np.sum),
+    r"\prod": _fold(np.prod),
+    r"\max": _fold(np.max),
+    r"\min": _fold(np.min),
+    "mean": _fold(np.mean),
+    "var": _fold(np.var),
+}
+
+
+def cumulated(name: str, sign: str, array: Any, axis: int) -> Any:
+    """Sums up to each place (≤), from each (≥); products of all but each (≠)."""
+    if sign == r"\ne":
+        others = [np.delete(array, i, axis) for i in range(array.shape[axis])]
+        return np.stack([FOLDS[name](part, axis, False) for part in others], axis)
+    step = np.cumprod if name == r"\prod" else np.cumsum
+    if sign == r"\le":
+        return step(array, axis=axis)
+    return np.flip(step(np.flip(array, axis), axis=axis), axis)
+
+
+# ------------------------------------------------------------------ axes, shapes, indices
+
+
+def _axes(below: str, array: Any) -> tuple[int, ...] | None:
+    """The axes that a subscript names, by letter or by number; None for all."""
+    if not below:
+        return None
+    known = letters(np.ndim(array))
+    parts = [part.strip() for part in below.split(",")]
+    return tuple(int(p) if p.lstrip("-").isdigit() else known.index(p) for p in parts)
+
+
+def _shape(below: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", below))
+
+
+def index(written: str, slots: Mapping[str, Any]) -> Any:
+    """An index as it is written behind a value, such as `…, 1:2` or `[0, 2], new`."""
+    if written in slots:
+        return _plain_index(slots[written])
+    parts = re.findall(r"\s*(\[[^\]]*\]|[^,]+)", written)
+    found = [_part(part.strip(), slots) for part in parts if part.strip()]
+    return tuple(found)
+
+
+def _plain_index(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_plain_index, value))
+    return np.asarray(value) if isinstance(value, list) else value
+
+
+def _part(written: str, slots: Mapping[str, Any]) -> Any:
+    if written in slots:
+        return _plain_index(slots[written])
+    if written == "…":
+        return Ellipsis
+    if written == "new":
+        return None
+    if written.startswith("["):
+        return [int(n) for n in re.findall(r"-?\d+", written)]
+    if ":" in written:
+        return slice(*(int(part) if part else None for part in written.split(":")))
+    return int(written)
+
+
+# ------------------------------------------------------------------ the functions
+
+
+def _row(fold: str) -> Callable[..., Any]:
+    return lambda call, below, x: FOLDS[fold](x, -1, True)
+
+
+def _softmax(call: Call, below: str, x: Any) -> Any:
+    axes = _axes(below, x) if "≤" not in below else (-1,)
+    axes = (-1,) if axes is None and np.ndim(x) else axes
+    if "≤" in below or "<" in below:
+        x = np.where(_allowed(below, x.shape[-2:]), x, -np.inf)
+    top = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
+    weights = np.exp(x - np.where(np.isfinite(top), top, 0.0))
+    total = weights.sum(axis=axes, keepdims=True)
+    return np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+
+
+def _log_softmax(call: Call, below: str, x: Any) -> Any:
+    """The logarithm of it, also where the weight itself is too small for a float."""
+    axes = _axes(below, x)
+    axes = (-1,) if axes is None and np.ndim(x) else axes
+    top = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
+    return x - top - np.log(np.sum(np.exp(x - top), axis=axes, keepdims=True))
+
+
+def _allowed(below: str, shape: tuple[int, int]) -> Any:
+    """Which keys j a query i may attend to, as j ≤ i and |i - j| < n say."""
+    i, j = np.arange(shape[0])[:, None], np.arange(shape[1])
+    allowed = j <= i if "j ≤ i" in below else np.ones(shape, bool)
+    near = re.search(r"\|i - j\| < (\d+)", below)
+    return allowed & (np.abs(i - j) < int(near[1])) if near else allowed
+
+
+def _broadcast(call: Call, below: str, x: Any) -> Any:
+    """To the shape that is written; else along the named axes of what is to come out."""
+    if re.search(r"\d", below):
+        return np.broadcast_to(x, _shape(below))
+    if call.target is None:
+        return x
+    axes = _axes(below, np.empty(call.target))
+    if axes is not None and np.ndim(x) < len(call.target):
+        x = np.expand_dims(x, axes)
+    if axes is None and np.ndim(x) < len(call.target):
+        return np.broadcast_to(np.reshape(x, (1,) * len(call.target)), call.target)
+    return np.broadcast_to(x, call.target)
+
+
+def _scatter(call: Call, below: str, x: Any, *more: Any) -> Any:
+    """Each entry of x added where it was taken from."""
+    shape = call.target if call.target is not None else call.settings["shape"]
+    made = np.zeros(shape)
+    if not more:
+        places = index(below, call.slots)
+        np.add.at(made, places, np.reshape(x, made[places].shape))
+    elif isinstance(more[0], str):  # the mode of a padding
+        places = np.arange(made.size).reshape(shape)
+        np.add.at(made.reshape(-1), _pad(call, below, places, more[0]), x)
+    else:
+        axis = _axes(below, made)
+        np.add.at(made, _along(more[0], 0 if axis is None else axis[0]), x)
+    return made
+
+
+def _along(indices: Any, axis: int) -> tuple[Any, ...]:
+    """The index of NumPy's take_along_axis."""
+    grid = list(np.ogrid[tuple(slice(n) for n in np.shape(indices))])
+    grid[axis] = np.asarray(indices)
+    return tuple(grid)
+
+
+def _pick(call: Call, below: str, x: Any, indices: Any) -> Any:
+    axis = _axes(below, x)
+    return np.take_along_axis(x, np.asarray(indices), None if axis is None else axis[0])
+
+
+def _unsorted(call: Call, below: str, g: Any) -> Any:
+    """What belongs to each entry, from where sorting put it."""
+    x = call.slots["x"]
+    axis = int(below) if below else None
+    order = np.argsort(x, axis=axis, kind="stable")
+    back = np.argsort(order, axis=-1 if axis is None else axis, kind="stable")
+    if axis is None:
+        return np.reshape(g, -1)[back].reshape(np.shape(x))
+    return np.take_along_axis(g, back, axis)
+
+
+def _repeated(call: Call, below: str, x: Any) -> Any:
+    return np.repeat(x, call.settings["repeats"], axis=int(below) if below else None)
+
+
+def _summed_repeats(call: Call, below: str, g: Any) -> Any:
+    """Each entry's copies added up."""
+    shape = call.target or ()
+    places = _repeated(call, below, np.arange(np.prod(shape, dtype=int)).reshape(shape))
+    made = np.zeros(shape)
+    np.add.at(made.reshape(-1), places, g)
+    return made
+
+
+def _onehot(call: Call, below: str, targets: Any) -> Any:
+    axis = int(below or -1)
+    classes = np.shape(call.slots["logits" if "logits" in call.slots else "log_probs"])[axis]
+    return np.moveaxis(np.eye(classes)[np.asarray(targets, int)], -1, axis)
+
+
+def _einsum(call: Call, below: str, *operands: Any) -> Any:
+    """NumPy's, where the output may also repeat along a letter, or have it twice: a diagonal."""
+    written = below.replace(" ", "").replace("…", ".").replace("1", "")
+    inputs, _, output = written.partition("→")
+    terms = inputs.split(",")
+    shape = call.target or ()
+    dots = max(
+        [np.ndim(x) + 1 - len(term) for x, term in zip(operands, terms, strict=True) if "." in term]
+        + ([len(shape) + 1 - len(output)] if "." in output and call.target is not None else [])
+        or [0]
+    )
+    spare = list("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    ellipsis, spare = spare[:dots], spare[dots:]
+    for i, x in enumerate(operands):
+        own = np.ndim(x) + 1 - len(terms[i])
+        terms[i] = terms[i].replace(".", "".join(ellipsis[dots - own :]))
+    given = [*operands]
+    letters_out: list[str] = []
+    for at, letter in enumerate(output.replace(".", "".join(ellipsis))):
+        name = letter
+        if letter in letters_out:
+            name = spare.pop()
+            terms.append(letter + name)
+            given.append(np.eye(shape[at]))
+        elif not any(letter in term for term in terms):
+            terms.append(letter)
+            given.append(np.ones(shape[at]))
+        letters_out.append(name)
+    return np.einsum(f"{','.join(terms)}->{''.join(letters_out)}", *given)
+
+
+def _pad(call: Call, below: str, x: Any, last: Any = 0.0) -> Any:
+    widths = [tuple(map(int, pair.split("+"))) for pair in below.replace(" ", "").split(",")]
+    if isinstance(last, str):
+        return np.pad(x, widths, mode=last)  # type: ignore[call-overload]
+    return np.pad(x, widths, constant_values=last)
+
+
+def _joined(call: Call, below: str, *xs: Any) -> Any:
+    axes = _axes(below, xs[0])
+    return np.concatenate(xs, axis=None if axes is None else axes[0])
+
+
+def _flipped(call: Call, below: str, x: Any) -> Any:
+    return np.flip(x, _axes(below, x))
+
+
+def _rolled(by: int) -> Callable[..., Any]:
+    def roll(call: Call, below: str, x: Any) -> Any:
+        shift = call.settings["shift"]
+        back = tuple(by * n for n in shift) if isinstance(shift, tuple) else by * shift
+        return np.roll(x, back, _axes(below, x))
+
+    return roll
+
+
+def _clip(call: Call, below: str, x: Any) -> Any:
+    if below.startswith("±"):
+        size = float(call.slots[below[1:].strip()])
+        return np.clip(x, -size, size)
+    low, high = (call.slots.get(part, part) for part in below.split(","))
+    return np.clip(x, float(low), float(high))
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "rowsum": _row(r"\sum"),
+    "rowmean": _row("mean"),
+    "rowvar": _row("var"),
+    "softmax": _softmax,
+    "broadcast": _broadcast,
+    "reshape": lambda call, below, x: np.reshape(x, _shape(below)),
+    "transpose": lambda call, below, x: np.transpose(x, _shape(below)),
+    "swap": lambda call, below, x: np.swapaxes(x, *_shape(below)),
+    "expand": lambda call, below, x: np.expand_dims(x, _shape(below)),
+    "squeeze": lambda call, below, x: np.squeeze(x, _shape(below) or None),
+    "concat": _joined,
+    "stack": lambda call, below, *xs: np.stack(xs, letters(xs[0].ndim + 1).index(below)),
+    "repeat": _repeated,
+    r"sum\,of\,repeats": _summed_repeats,
+    "pick": _pick,
+    "unsort": _unsorted,
+    r"\log softmax": _log_softmax,
+    "flip": _flipped,
+    "roll": _rolled(1),
+    "rollback": _rolled(-1),
+    "tril": lambda call, below, x: np.tril(x, int(call.slots.get(below, below or 0))),
+    "triu": lambda call, below, x: np.triu(x, int(call.slots.get(below, below or 0))),
+    "sort": lambda call, below, x: np.sort(x, axis=int(below) if below else None),
+    "scatter": _scatter,
+    "onehot": _onehot,
+    "einsum": _einsum,
+    "pad": _pad,
+    "clip": _clip,
+    "cast": lambda call, below, x: x,
+}
