@@ -22,7 +22,7 @@ from .outline import Box, Line, Outline, outline
 from .plain import one_line
 from .verdict import verdicts
 
-__all__ = ["Dot", "trace_dot"]
+__all__ = ["Dot", "outline_dot", "trace_dot"]
 
 FONT = "Helvetica"  # the one sans-serif whose widths every renderer knows
 DIRECTIONS = {"down": "TB", "right": "LR"}
@@ -63,13 +63,30 @@ def trace_dot(
     one_of("draw", (None, *DIRECTIONS), direction=direction)
     model = Model(trace, fold=fold, against=against)
     plan = outline(model, depth=depth, focus=focus, limit=None if style == "full" else LIMIT)
-    colours = THEMES[theme]
-    if against is not None:
+    return outline_dot(
+        plan, theme=theme, scale=scale, style=style, direction=direction, saved=saved
+    )
+
+
+def outline_dot(
+    plan: Outline,
+    *,
+    theme: str = "light",
+    scale: str = "run",
+    style: str = "standard",
+    direction: str | None = None,
+    saved: bool | None = None,
+    legend: bool = True,
+) -> Dot:
+    """Write what was chosen of a model as DOT; the arguments are those of `trace_dot`."""
+    model, colours = plan.model, THEMES[theme]
+    if model.against is not None:
         colours = replace(colours, bins=RATIOS, lines=RATIO_LINES)
     look = NodeStyle(colours, FIXED if scale == "fixed" else model.scale, LOOKS[style])
     if direction is None:
         direction = "right" if style == "slide" else "down"
-    return _Writer(plan, look, style != "slide" if saved is None else saved).dot(direction)
+    keep = style != "slide" if saved is None else saved
+    return _Writer(plan, look, keep, legend).dot(direction)
 
 
 def _digraph(name: str) -> Any:
@@ -83,8 +100,9 @@ def _digraph(name: str) -> Any:
 
 
 class _Writer:
-    def __init__(self, plan: Outline, style: NodeStyle, saved: bool) -> None:
+    def __init__(self, plan: Outline, style: NodeStyle, saved: bool, legend: bool) -> None:
         self.plan, self.style, self.theme = plan, style, style.theme
+        self.has_legend = legend and not style.look.slide
         self.saved = plan.saved if saved else []
         self.by_products: dict[Box, list[tuple[str, str]]] = {}
         for number, (_, target, name) in enumerate(self.saved):
@@ -109,7 +127,7 @@ class _Writer:
             self.line(line, f"e{number}")
         for number, (source, target, name) in enumerate(self.saved):
             self.keep(source, target, name, f"k{number}")
-        if not self.style.look.slide:
+        if self.has_legend:
             self.legend()
         measured = "; ".join(one.said for one in verdicts(self.plan.model.checks))
         said = [labels.summary(self.plan.model), *([measured] if measured else [])]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ..engine.errors import ArgumentError
 from ..recording.record import Edge, Entry
-from .fold import parts
+from .fold import is_within, parts
 from .model import Model, Spread
 from .plain import one_line
 
@@ -81,11 +81,17 @@ class Outline:
 
 
 def outline(
-    model: Model, *, depth: int | None = None, focus: str | None = None, limit: int | None = None
+    model: Model,
+    *,
+    depth: int | None = None,
+    focus: str | None = None,
+    limit: int | None = None,
+    root: str | None = None,
 ) -> Outline:
     """Choose what to show.
 
     Args: limit: most boxes there are; scopes are closed, the innermost first, to keep it.
+        root: the one scope that is shown, by its whole path; what stands in it is never cut.
     Raises: ArgumentError if depth is negative, no scope is called `focus`, or nothing can be done
         to show so much.
     """
@@ -96,17 +102,17 @@ def outline(
             f"draw: the record has {len(model.trace.entries):,} values, a picture takes {MOST:,}: "
             "trace a shorter part of the run, or fewer steps of its loop"
         )
-    shown, said = _shown(model, focus), ""
+    shown, said = _shown(model, focus, root or ""), ""
     boxes = _Boxes(model, shown, depth)
     if limit is not None and depth is None and len(boxes.all) > limit:
         count = len(boxes.all)
         deepest = max(len(parts(scope)) for scope in model.place.values())
-        for depth in range(deepest - 1, -1, -1):
+        for depth in range(deepest - 1, len(parts(root or "")) - 1, -1):
             boxes = _Boxes(model, shown, depth)
             if len(boxes.all) <= limit:
                 break
         else:
-            depth = _sections(model, limit)
+            depth = _sections(model, limit) if root is None else len(parts(root))
             boxes = _Boxes(model, shown, depth)
         said = (
             f"{len(boxes.all)} of {count:,} boxes: depth={depth} is chosen so that it can be read; "
@@ -127,9 +133,9 @@ def _sections(model: Model, limit: int) -> int:
     return 0
 
 
-def _shown(model: Model, focus: str | None) -> Callable[[str], bool]:
+def _shown(model: Model, focus: str | None, root: str) -> Callable[[str], bool]:
     if focus is None:
-        return lambda scope: True
+        return lambda scope: is_within(scope, root)
     scopes = set(filter(None, model.place.values()))
     wanted = f"/{focus}/"
 

@@ -14,7 +14,7 @@ from .colors import DARK, LIGHT
 from .dot import Dot
 from .files import asset
 
-__all__ = ["accessible"]
+__all__ = ["accessible", "titled"]
 
 _TAG = re.compile(r"<[a-zA-Z][^<>]*>")
 _GROUP = re.compile(
@@ -34,11 +34,7 @@ def accessible(svg: str, dot: Dot, *, follow: bool, zoom: bool = False) -> str:
         a script that zooms and pans where a browser opens the picture by itself.
     """
     prefix = "mg" + sha256(dot.text.encode()).hexdigest()[:10]
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<!--.*?-->\n?", "", svg, flags=re.DOTALL)
-    titles = {id: f"<title>{escape(title)}</title>\n" for id, title in dot.titles.items()}
-    svg = _GROUP.sub(lambda m: m[1] + titles.get(m[2], ""), svg)
-    svg = _TAG.sub(lambda m: m[0].replace(' id="', f' id="{prefix}-'), _raised(svg))
+    svg = _TAG.sub(lambda m: m[0].replace(' id="', f' id="{prefix}-'), titled(svg, dot))
     head = f'<title id="{prefix}-title">Computation graph</title>\n'
     head += f'<desc id="{prefix}-desc">{escape(dot.summary)}</desc>\n'
     style = f"#{prefix} text{{font-family:{_FAMILY}}}{_dark(prefix) if follow else ''}"
@@ -49,6 +45,14 @@ def accessible(svg: str, dot: Dot, *, follow: bool, zoom: bool = False) -> str:
     end = svg.rindex("</svg>")
     script = f"<script><![CDATA[\n{asset('zoom.js')}]]></script>\n" if zoom else ""
     return f"{svg[:at]}\n{head}{style}{svg[at:end].lstrip()}{script}{svg[end:]}"
+
+
+def titled(svg: str, dot: Dot) -> str:
+    """The SVG element alone, a title for each part of it, names of scopes in front."""
+    svg = svg[svg.index("<svg") : svg.rindex("</svg>") + len("</svg>")]
+    svg = re.sub(r"<!--.*?-->\n?", "", svg, flags=re.DOTALL)
+    titles = {id: f"<title>{escape(title)}</title>\n" for id, title in dot.titles.items()}
+    return _raised(_GROUP.sub(lambda m: m[1] + titles.get(m[2], ""), svg))
 
 
 def _raised(svg: str) -> str:

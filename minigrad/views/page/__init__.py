@@ -3,11 +3,12 @@
     content    what the page shows, as plain data: nodes, steps, chapters, attention
     arrays     values and gradients, packed: pooled if large, with exact ranges
     heads      attention, head by head
+    pictures   the graph as `t.draw` draws it, one picture for each scope that can be opened
     formulas   as trees of MathML, and with shapes for symbols; the hand-derived steps
-    assets/    the page itself: template.html, page.css, the scripts, and dagre (MIT licence)
+    assets/    the page itself: template.html, page.css and the scripts
 
-dagre places the boxes, in the browser: opening or closing a scope lays the graph out anew. Whatever
-comes from a record reaches the page as JSON, and from there the document as text, never as markup.
+The scripts light the pictures by classes; they lay nothing out. What comes from a record is escaped
+in the pictures, and all else reaches the page as JSON, and from there the document as text.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from ...recording.trace import Trace
 from ..files import asset, filled
 from ..plain import of_bytes
 from .content import page_content
+from .pictures import paints
 
 __all__ = ["embedded", "page_html", "write_page"]
 
 # one scope around all of them, in this order
 SCRIPTS = """
-    record dom maths colours heatmap card scopes boxes node_box scope_box line layout ways minimap
-    graph opening timeline step overview chapters head tokens attention search keys main
+    record dom maths colours heatmap card picture view timeline step overview chapters head tokens
+    attention search keys playing main
 """.split()
 
 
@@ -48,11 +50,12 @@ def page_html(trace: Trace, **options: Any) -> str:
     >>> page_html(t).splitlines()[0]
     '<!doctype html>'
     """
-    content = page_content(trace, **options)
+    content, pictures = page_content(trace, **options)
+    templates = (f'<template id="picture-{i}">{svg}</template>' for i, svg in enumerate(pictures))
     parts = {
-        "style": _asset("page.css"),
+        "style": paints(compared=content["compared"]) + _asset("page.css"),
         "script": "\n".join(_asset(f"{name}.js") for name in SCRIPTS),
-        "dagre": asset("page/assets/dagre.min.js"),
+        "pictures": "\n".join(templates),
         "data": embedded(content),
     }
     parts["size"] = of_bytes(sum(len(part.encode()) for part in parts.values()))

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
 from typing import Any
 
 from ...engine.errors import ArgumentError
 from ...recording.record import Edge, Entry
 from ...recording.trace import Trace
-from ..colors import BINS, DARK, FIXED, LIGHT, SCALES, Scale, ink_on
+from ..colors import BINS, FIXED, SCALES, Scale
 from ..data import node_to_dict
 from ..files import one_of
-from ..model import STATES, WORST_FIRST, Model
+from ..fold import parts, prefixes
+from ..model import STATES, Model
 from ..plain import one_line
 from ..repeats import repeats
 from .arrays import Arrays
-from .formulas import Formulas, chapters
+from .formulas import Formulas, chapters, symbols
 from .heads import attention_of, tokens_of
+from .pictures import Pictures
 
 __all__ = ["page_content"]
 LEFT_OUT = ("path", "needs_gradient", "value", "gradient")
+STRIPS = 4  # blocks of most copies, whose gradient is shown along them
 MOST = 20_000  # entries of a record that a browser steps through
 
 
@@ -35,8 +38,8 @@ def page_content(
     heads: Callable[[Entry], list[int]]
     | None = None,  # of an attention those shown, counted from 0
     note: str = "",  # what the reader is told of what was left out
-) -> dict[str, Any]:
-    """Everything the page needs, ready for JSON.
+) -> tuple[dict[str, Any], list[str]]:
+    """Everything the page needs: what is ready for JSON, and its pictures as SVG.
 
     Raises: ArgumentError for a record or arrays too large, or unknown values of options.
     """
@@ -47,14 +50,19 @@ def page_content(
         )
     one_of("html", SCALES, scale=scale)
     trace.judge()
-    made = _Content(Model(trace, against=against), Arrays(arrays), scale)
+    model = Model(trace, against=against)
+    pictures = Pictures(model, scale)
+    made = _Content(model, Arrays(arrays), model.scale if scale == "run" else FIXED)
     attention = attention_of(trace, made.arrays, heads)
-    return {
+    content = {
         "title": one_line(title or "One forward and backward pass"),
         **made.graph(),
-        "chapters": chapters(made.model, made.formulas),
-        "skipped": [one_line(scope) for scope in made.model.checks.skipped],
-        "unchecked": made.model.checks.unchecked,
+        "pictures": pictures.told,
+        "rows": [*made.rows()],
+        "strips": [*made.strips()],
+        "chapters": chapters(model, made.formulas),
+        "skipped": [one_line(scope) for scope in model.checks.skipped],
+        "unchecked": model.checks.unchecked,
         "attention": attention,
         "tokens": tokens_of(tokens, trace, attention),
         "formulas": made.formulas.trees,
@@ -63,20 +71,17 @@ def page_content(
         "note": note,
         "compared": against is not None,
         "scale": made.scale.bounds,
-        "palette": {
-            name: {"bin": theme.bins, "ink": [*map(ink_on, theme.bins)], "line": theme.lines}
-            for name, theme in (("light", LIGHT), ("dark", DARK))
-        },
-        "states": {state: [STATES[state][0], STATES[state][2]] for state in WORST_FIRST},
+        "states": {state: [glyph, words] for state, (glyph, _, words) in STATES.items()},
     }
+    return content, pictures.svgs
 
 
 class _Content:
     """The graph of a record as plain data; its arrays and formulas are collected on the way."""
 
-    def __init__(self, model: Model, arrays: Arrays, scale: str) -> None:
-        self.model, self.arrays, self.formulas = model, arrays, Formulas()
-        self.scale: Scale = model.scale if scale == "run" else FIXED
+    def __init__(self, model: Model, arrays: Arrays, scale: Scale) -> None:
+        self.model, self.arrays, self.scale = model, arrays, scale
+        self.formulas, self.symbols = Formulas(), symbols(model.trace)
 
     def graph(self) -> dict[str, Any]:
         model, trace = self.model, self.model.trace
@@ -98,7 +103,9 @@ class _Content:
         made |= {name: one_line(made[name] or "") for name in ("name", "scope", "home", "place")}
         made["value"] = self.arrays.add(entry.value, entry.shape)
         made["gradient"] = self.arrays.add(entry.gradient, entry.shape)
-        made |= self.copy(entry)
+        made |= self.copy(entry) | {"symbol": self.formulas.add(self.symbols[entry.id])}
+        label = self.model.label(entry)
+        made["role"] = "" if label in (entry.name, entry.op, entry.kind) else one_line(label)
         made["unresponsive"] = self.model.unresponsive(entry)
         if entry.gradient is not None:
             made |= self.sized(self.model.size(entry), entry)
@@ -114,22 +121,53 @@ class _Content:
         return {"lead": lead, "copy": {one_line(fold.lift(scope)): n for scope, n in numbers if n}}
 
     def folds(self) -> dict[str, Any]:
-        """Of each scope drawn for several: what they are called together, and each by itself."""
+        """Of each scope drawn for several: what each of them is called."""
         fold = self.model.fold
         copies: dict[str, list[str]] = {}
         for scope, first in fold.firsts.items():
             if fold.lift(first) == first:
                 copies.setdefault(first, [first]).append(scope)
         return {
-            one_line(first): {"name": one_line(fold.names[first]), "copies": [*map(one_line, all)]}
-            for first, all in copies.items()
+            one_line(first): [one_line(parts(scope)[-1]) for scope in scopes]
+            for first, scopes in copies.items()
         }
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Of each parameter and input the gradients of all its copies, as the picture has them."""
+        model, fold = self.model, self.model.fold
+        for entry in model.trace.entries:
+            copies = [e for e in model.copies(entry.id) if e.gradient is not None]
+            if entry.op is not None or not copies or fold.leader(entry.id) != entry.id:
+                continue
+            names = (fold.names.get(s, parts(s)[-1]) for s in prefixes(model.place[entry.id]))
+            spread = model.spread(copies)
+            yield {
+                "scope": one_line("/".join(names)),
+                "node": entry.id,
+                "bars": [[e.id, self.part(model.size(e))] for e in copies],
+                "text": spread.text,
+                "state": spread.state,
+                "note": one_line(spread.note),
+            }
+
+    def strips(self) -> Iterator[dict[str, Any]]:
+        """Of the blocks drawn for most copies, the gradient that each hands to its neighbour."""
+        most = sorted(self.model.strips.items(), key=lambda item: -len(item[1].sizes))
+        for scope, strip in most[:STRIPS]:
+            if len(strip.sizes) > 2:
+                yield {
+                    "name": one_line(self.model.fold.names[scope]),
+                    "text": strip.text,
+                    "bars": [[self.bin(size or 0.0), self.part(size)] for size in strip.sizes],
+                }
+
+    def part(self, size: float | None) -> float:
+        """Where a size lies on the scale, in percent; what is not zero can be seen."""
+        return round(max(2.0, 100 * self.scale.place(size)), 1) if size else 0.0
 
     def edge(self, edge: Edge) -> dict[str, Any]:
         trace = self.model.trace
         made: dict[str, Any] = {"source": edge.source, "target": edge.target, "input": edge.input}
-        if apart := self.model.fold.apart(edge.source, edge.target):
-            made["apart"] = apart
         if (axes := repeats(trace, edge)) is not None:
             made["over"] = ",".join(axes.letters)
         if edge.contribution is not None:
@@ -139,6 +177,8 @@ class _Content:
 
     def sized(self, size: float | None, by: Entry) -> dict[str, Any]:
         """The colour of a gradient, not finite or wrong in red; and its ratio, if compared."""
-        red = by.state == "wrong" or (size is not None and not isfinite(size))
-        colour = BINS if red else self.scale.bin(size or 0.0)
+        colour = BINS if by.state == "wrong" else self.bin(size or 0.0)
         return {"bin": colour} | ({"ratio": size} if self.model.against and size else {})
+
+    def bin(self, size: float) -> int:
+        return self.scale.bin(size) if isfinite(size) else BINS

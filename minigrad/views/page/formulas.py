@@ -7,7 +7,10 @@ from functools import cache
 from typing import Any
 
 from ...recording.record import Check, Entry
+from ...recording.trace import Trace
 from ..data import number as as_json
+from ..derivation.symbols import symbol_of
+from ..derivation.symbols import symbols as unique_symbols
 from ..formula import Node, definitions, fill, mathml, number, parse
 from ..formula.mathml import Tree
 from ..formula.products import gradient_of, symbol_name
@@ -15,7 +18,7 @@ from ..formula.tree import EMPTY, EQUALS, items_of, row, script
 from ..model import Model
 from ..plain import one_line
 
-__all__ = ["Formulas", "chapters", "with_shapes"]
+__all__ = ["Formulas", "chapters", "symbols", "with_shapes"]
 
 
 class Formulas:
@@ -46,6 +49,13 @@ class Formulas:
         body, signs = definitions(parse(tex))
         lines = (row((*items_of(s), EQUALS, *items_of(fill(it, numbers)))) for s, it in signs)
         return self.add(fill(body, numbers)), [*map(self.add, lines)]
+
+
+def symbols(trace: Trace) -> dict[int, Node]:
+    """The symbol of each entry, no two alike; a scalar that alone was differentiated is L."""
+    ends = [trace.entries[i] for i in trace.roots]
+    is_loss = len(ends) == 1 and ends[0].shape == () and ends[0].name in (None, "loss")
+    return unique_symbols(trace, range(len(trace.entries)), ends[0].id if is_loss else None)
 
 
 def with_shapes(tex: str, shapes: Mapping[str, tuple[int, ...]]) -> Node:
@@ -81,12 +91,17 @@ def chapters(model: Model, formulas: Formulas) -> list[dict[str, Any]]:
 
     calls: dict[int, int] = {}
     return [
-        {"call": calls.setdefault(id(check.symbols), len(calls)), **_gradient(check, model, add)}
+        {
+            "call": calls.setdefault(id(check.symbols), len(calls)),
+            **_gradient(check, model, formulas, add),
+        }
         for check in model.checks
     ]
 
 
-def _gradient(check: Check, model: Model, add: Callable[..., int]) -> dict[str, Any]:
+def _gradient(
+    check: Check, model: Model, formulas: Formulas, add: Callable[..., int]
+) -> dict[str, Any]:
     sizes = tuple((s, model.trace.entries[i].shape) for s, i in check.symbols.items())
     made: dict[str, Any] = {
         "scope": one_line(check.scope),
@@ -95,6 +110,7 @@ def _gradient(check: Check, model: Model, add: Callable[..., int]) -> dict[str, 
         "forward": add(check.forward),
         "forward_shapes": add(check.forward, sizes),
         "symbol": check.symbol,
+        "sign": formulas.add(symbol_of(check.symbol)),
         "node": check.symbols.get(check.symbol),
         "formula": add(check.formula),
         "shapes": add(check.formula, sizes),

@@ -1,6 +1,6 @@
 // ---------------------------------------------------------------- chapters: the hand-derived steps, and what was measured
 
-const gradientOf = (name) => gradientSymbol({ name });
+const gradientOf = (gradient) => gradientBy(build(record.formulas[gradient.sign]));
 const measured = (gradient) =>
   gradient.ok === null
     ? el("span", { class: "muted" }, "not measured")
@@ -66,7 +66,7 @@ function byHand(at, actions) {
           class: "link",
         }),
         " ",
-        inlineMath(gradientOf(gradient.symbol)),
+        inlineMath(gradientOf(gradient)),
         " ",
         measured(gradient),
       ),
@@ -85,7 +85,7 @@ function firstWrong(call) {
       {},
       el("strong", {}, `First wrong step: ${gradient.number}, ${gradient.title}.`),
       " ",
-      inlineMath(gradientOf(gradient.symbol)),
+      inlineMath(gradientOf(gradient)),
       " differs:",
     ),
     el(
@@ -112,7 +112,7 @@ function chapterStep(step, state, actions) {
       el(
         "div",
         { class: "formula" },
-        math(gradientOf(gradient.symbol), equals(), build(record.formulas[gradient.formula])),
+        math(gradientOf(gradient), equals(), build(record.formulas[gradient.formula])),
         el(
           "div",
           { class: "shapes" },

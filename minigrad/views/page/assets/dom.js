@@ -41,6 +41,7 @@ function brief(x) {
 }
 const counted = (n) =>
   n < 1e4 ? String(n) : n < 1e6 ? `${+(n / 1e3).toPrecision(3)}k` : `${+(n / 1e6).toPrecision(3)}M`;
+const short = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 const number = (stat, x, text) =>
   el("span", { class: "number", "data-stat": stat, "data-value": x }, text || digits(x));
 const button = (text, on, properties) =>

@@ -1,5 +1,7 @@
 // ---------------------------------------------------------------- one head, large
 
+const LETTER = 6.5; // pixels that one takes in the name of a token
+
 // A heatmap with its tokens: queries down, keys across.
 function gridOf(one, drawing, options) {
   const { queries, keys } = one;
@@ -26,8 +28,7 @@ function gridOf(one, drawing, options) {
       label.style[upright ? "left" : "top"] = `${((i + 0.5) * length) / names.length}px`;
       return label;
     });
-  const long =
-    Math.max(...keys.map((name) => widthOf(short(name, 9), "11px system-ui"))) > w / keys.length - 3;
+  const long = Math.max(...keys.map((name) => short(name, 9).length)) * LETTER > w / keys.length - 3;
   const across = el(
     "div",
     { class: `tokens across ${long ? "slanted" : ""}`, "aria-hidden": true },
@@ -65,7 +66,7 @@ function headCard(one) {
       el(
         "figcaption",
         {},
-        inlineMath(drawing.kind === "value" ? symbol({ name: "A" }) : gradientOf("A")),
+        inlineMath(drawing.kind === "value" ? ml("mi", {}, "A") : gradientBy(ml("mi", {}, "A"))),
         miniBar(drawing.kind, ...drawing.range),
       ),
       grid.block,

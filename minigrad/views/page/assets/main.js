@@ -1,16 +1,21 @@
 // ---------------------------------------------------------------- one state, the keys that change it, and what follows
 
-const state = { at: 0, chosen: null, tab: "step", open: new Set(), playing: null };
+/* `inside`: whether steps are followed into closed scopes, as they are once one has been opened. */
+const state = { at: 0, chosen: null, tab: "step", playing: null, picture: pictures[0], inside: false, marked: new Set() };
 const tabs = { step: "Step", chapters: "By hand", attention: "Attention" };
-const graph = Graph(byId("canvas"), byId("minimap"), byId("afar"), { choose, toggle, turn });
+const view = View(byId("canvas"), byId("crumbs"), { choose, open, turn });
 const timeline = Timeline(byId("ticks"));
-const actions = { choose, tab: showTab, show, way: (ids) => graph.mark(ids), refresh: () => renderPanel() };
+const actions = { choose, tab: showTab, show, mark, refresh: () => renderPanel() };
 
 function go(at, chosenNode = null) {
   state.at = Math.max(0, Math.min(steps.length - 1, at));
   state.chosen = chosenNode;
-  const shown = chosenNode ?? steps[state.at].node;
-  if (shown !== undefined) turnTo(nodes[shown]);
+  const id = chosenNode ?? steps[state.at].node;
+  if (id === undefined) state.picture = pictures[0];
+  else {
+    turnTo(nodes[id]);
+    state.picture = state.inside ? pictureOf(nodes[id]) : nearest(state.picture, nodes[id]);
+  }
   render();
 }
 // A node was clicked, or found: its own step in the phase at hand, or, of a leaf, its panel.
@@ -18,6 +23,7 @@ function choose(id) {
   const { phase } = steps[state.at];
   const at = stepOf[phase === "backward" ? "backward" : "forward"].get(id);
   state.tab = "step";
+  if (closedAround(nodes[id], nearest(state.picture, nodes[id]))) state.inside = true;
   if (at !== undefined) go(at);
   else go(state.at, id);
 }
@@ -45,48 +51,35 @@ function turn(fold, number) {
 // The same for the innermost fold around the step.
 function turnAtStep(by) {
   const id = state.chosen ?? steps[state.at].node;
-  const fold = id === undefined ? Object.keys(folds)[0] : leaderOf(id).folds.at(-1);
+  const fold = id === undefined ? Object.keys(folds)[0] : leaderOf(nodes[id]).folds.at(-1);
   if (fold === undefined) return;
-  const total = folds[fold].copies.length;
+  const total = folds[fold].length;
   turn(fold, (copyOnTop.get(fold) + by + total) % total);
 }
-function toggle(scope) {
-  if (state.open.has(scope)) state.open.delete(scope);
-  else state.open.add(scope);
-  redraw();
-}
-function redraw() {
-  graph.draw(state.open);
-  graph.light(state, state.open);
-  byId("scopes").textContent = state.open.size ? "Close boxes" : "Open boxes";
-  byId("scopes").hidden = scopeSet.size === 0;
-}
-// Enter: opens the closed scope that stands for the active node, or closes the innermost around it.
-function toggleAtStep() {
-  const id = state.chosen ?? steps[state.at].node;
-  const home = id === undefined ? "" : leaderOf(id).home;
-  if (!home) {
-    const first = [...scopeSet][0];
-    if (first) toggle(first);
-    return;
-  }
-  const closed = visible(nodes[id], state.open);
-  toggle(closed[0] === "s" ? closed.slice(1) : home);
-}
-function toggleAll() {
-  if (state.open.size) state.open.clear();
-  else scopeSet.forEach((scope) => state.open.add(scope));
-  redraw();
-}
 
-function play(on) {
-  clearInterval(state.playing);
-  state.playing = on
-    ? setInterval(() => (state.at < steps.length - 1 ? go(state.at + 1) : play(false)), 1100)
-    : null;
-  byId("play").setAttribute("aria-label", on ? "Pause" : "Play");
-  byId("play").setAttribute("aria-pressed", String(Boolean(on)));
-  byId("now").setAttribute("aria-live", on ? "off" : "polite"); // no flood of announcements
+// ---------------------------------------------------------------- into scopes and out of them
+
+function open(picture) {
+  const id = state.chosen ?? steps[state.at].node;
+  const inward = within(picture.scope, state.picture.scope);
+  state.inside = inward && id !== undefined && within(leaderOf(nodes[id]).home, picture.scope);
+  state.picture = picture;
+  render();
+}
+// Opens the closed scope that stands for the step; with no step, the first there is.
+function openAtStep() {
+  const id = state.chosen ?? steps[state.at].node;
+  const scopes = Object.keys(state.picture.closed);
+  const scope = id === undefined ? scopes[0] : closedAround(nodes[id], state.picture);
+  if (scope !== undefined) open(pictureOfScope(scope));
+}
+function up() {
+  if (state.picture.parent) open(state.picture.parent);
+}
+// Marks nodes: that of a symbol in the panel, or a way through the graph.
+function mark(ids) {
+  state.marked = new Set(ids.map((id) => (state.at === 0 ? leaderOf(nodes[id]).id : id)));
+  view.light(state);
 }
 
 // ---------------------------------------------------------------- showing
@@ -98,12 +91,9 @@ function sentenceOf(step) {
   const scope = node.scope ? `, in ${node.scope}` : "";
   if (step.phase === "forward")
     return `Forward step ${step.number} of ${step.of}: ${name}${scope}, shape ${shapeOf(node)}`;
-  const to = [
-    ...new Set(
-      node.into.filter((edge) => edge.sent !== undefined).map((edge) => labelOf(nodes[edge.source])),
-    ),
-  ];
-  return `Backward step ${step.number} of ${step.of}: ${name}${scope}, gradient ${digits(rmsOf(node.gradient), 3)}, sent to ${to.join(", ") || "nothing"}`;
+  const sent = node.into.filter((edge) => edge.sent !== undefined);
+  const to = [...new Set(sent.map((edge) => labelOf(nodes[edge.source])))].join(", ") || "nothing";
+  return `Backward step ${step.number} of ${step.of}: ${name}${scope}, gradient ${digits(rmsOf(node.gradient), 3)}, sent to ${to}`;
 }
 function render() {
   const step = steps[state.at];
@@ -114,7 +104,7 @@ function render() {
   timeline.at(state.at);
   byId("first").disabled = byId("previous").disabled = state.at === 0;
   byId("last").disabled = byId("next").disabled = state.at === steps.length - 1;
-  graph.light(state, state.open);
+  view.light(state);
   renderPanel();
   const hash = step.phase === "overview" ? "#overview" : `#${step.phase}-${step.number}`;
   if (location.hash !== hash) history.replaceState(null, "", hash);
@@ -132,17 +122,10 @@ function stepPanel() {
 }
 function renderPanel() {
   const panel = byId("panel");
-  const key = `${state.tab} ${state.at} ${state.chosen}`;
-  const made =
-    state.tab === "step"
-      ? stepPanel()
-      : state.tab === "chapters"
-        ? chaptersPanel(state, actions)
-        : attentionPanel(state, actions);
+  const panels = { step: stepPanel, chapters: () => chaptersPanel(state, actions), attention: () => attentionPanel(state, actions) };
   const keep = state.tab !== "step" && panel.dataset.tab === state.tab ? panel.scrollTop : 0;
-  panel.replaceChildren(...made.flat().filter(Boolean));
+  panel.replaceChildren(...panels[state.tab]().flat().filter(Boolean));
   panel.dataset.tab = state.tab;
-  panel.dataset.key = key;
   panel.scrollTop = keep;
   for (const tab of byId("tabs").children) {
     if (tab.dataset.tab === state.tab) tab.setAttribute("aria-current", "page");
@@ -151,11 +134,8 @@ function renderPanel() {
 }
 function fromHash() {
   const [, phase, n] = /^#(overview|forward|backward)(?:-(\d+))?$/.exec(location.hash) || [];
-  if (!phase) return 0;
-  const found = steps.findIndex(
-    (step) => step.phase === phase && (phase === "overview" || step.number === Number(n)),
-  );
-  return Math.max(0, found);
+  const at = steps.findIndex((step) => step.phase === phase && (phase === "overview" || step.number === Number(n)));
+  return Math.max(0, at);
 }
 
 // ---------------------------------------------------------------- light and dark
@@ -165,88 +145,71 @@ let wanted = "auto";
 function paint(only) {
   const theme = only || (wanted !== "auto" ? wanted : system.matches ? "dark" : "light");
   document.documentElement.dataset.theme = theme;
-  for (const [name, colours] of Object.entries(record.palette[theme])) {
-    colours.forEach((colour, i) => document.documentElement.style.setProperty(`--${name}${i}`, colour));
-  }
   byId("theme").textContent = { auto: "◐ Auto", light: "☀ Light", dark: "☾ Dark" }[wanted];
-  byId("theme").setAttribute("aria-label", `Colours: ${wanted}`);
   document.querySelectorAll("canvas, .paints").forEach((one) => one.repaint && one.repaint());
+}
+function nextTheme() {
+  const other = system.matches ? ["light", "dark"] : ["dark", "light"]; // than the system's, then its own
+  wanted = { auto: other[0], [other[0]]: other[1], [other[1]]: "auto" }[wanted];
+  paint();
 }
 
 // ---------------------------------------------------------------- beginning
 
-function begin() {
+function showHeading() {
   document.title = record.title;
-  const fonts = formulaFonts();
-  document.documentElement.classList.toggle("high-scripts", !fonts.scripts);
-  document.documentElement.classList.toggle("small-brackets", !fonts.brackets);
   byId("title").textContent = record.title;
   const checked = nodes.filter((node) => node.check);
   const wrongSteps = checked.filter((node) => !node.check.ok).length;
   const verdictOf = (wrong, all, right, differ) =>
     !all ? "" : wrong ? ` · ✗ ${wrong} of ${all} ${differ}` : ` · ✓ ${all} ${right}`;
-  const checks =
-    verdictOf(wrongSteps, checked.length, "steps measured", "steps wrong") +
-    verdictOf(total.wrong, total.measured, "formulas agree", "formulas differ");
-  const skipped = record.skipped.length
-    ? ` · not checked, no backward ran through it: ${record.skipped.join(", ")}`
-    : "";
+  const skipped = record.skipped.join(", ");
   byId("summary").textContent =
-    `${record.forward.length} steps forward, ${record.backward.length} backward, ${nodes.length} values${checks}${skipped}`;
+    `${record.forward.length} steps forward, ${record.backward.length} backward, ${nodes.length} values` +
+    verdictOf(wrongSteps, checked.length, "steps measured", "steps wrong") +
+    verdictOf(total.wrong, total.measured, "formulas agree", "formulas differ") +
+    (skipped && ` · not checked, no backward ran through it: ${skipped}`);
   byId("summary").classList.toggle("wrong", total.wrong + wrongSteps > 0);
-  byId("range").max = steps.length - 1;
+}
+function makeTabs() {
+  const counts = {
+    chapters: total.wrong ? "✗" : total.measured ? "✓" : "",
+    attention: String(record.attention.length || ""),
+  };
   for (const [name, text] of Object.entries(tabs)) {
-    const count = {
-      chapters: total.wrong ? "✗" : total.measured ? "✓" : "",
-      attention: String(record.attention.length || ""),
-    }[name];
-    byId("tabs").append(
-      button(
-        [
-          text,
-          count
-            ? el("span", { class: `count ${name === "chapters" && total.wrong ? "wrong" : ""}` }, count)
-            : null,
-        ],
-        () => showTab(name),
-        { "data-tab": name, hidden: count === "" },
-      ),
-    );
+    const wrong = name === "chapters" && total.wrong ? "wrong" : "";
+    const count_ = counts[name] && el("span", { class: `count ${wrong}` }, counts[name]);
+    const hidden = counts[name] === "";
+    byId("tabs").append(button([text, count_ || ""], () => showTab(name), { "data-tab": name, hidden }));
   }
-  byId("keys").append(
-    ...keys
-      .filter(([, shown]) => shown)
-      .flatMap(([, shown, text]) => [
-        el(
-          "dt",
-          {},
-          shown.split(" ").map((key) => el("kbd", {}, key)),
-        ),
-        el("dd", {}, text),
-      ]),
-  );
-  drawLegend(byId("legend"));
-  state.open = openAtFirst(graph.fits);
-  const on = (id, f) => byId(id).addEventListener("click", f);
-  on("first", () => go(1));
-  on("previous", () => go(state.at - 1));
-  on("next", () => go(state.at + 1));
-  on("last", () => go(steps.length - 1));
-  on("play", () => play(!state.playing));
-  on("theme", () => {
-    wanted = {
-      auto: system.matches ? "light" : "dark",
-      light: system.matches ? "dark" : "auto",
-      dark: system.matches ? "auto" : "light",
-    }[wanted];
-    paint();
-  });
-  on("search-open", openSearch);
-  on("help-open", () => byId("help").showModal());
-  on("zoom-in", graph.larger);
-  on("zoom-out", graph.smaller);
-  on("zoom-fit", graph.fit);
-  on("scopes", toggleAll);
+}
+function listKeys() {
+  for (const [, shown, text] of keys.filter(([, shown_]) => shown_))
+    byId("keys").append(el("dt", {}, shown.split(" ").map((key) => el("kbd", {}, key))), el("dd", {}, text));
+}
+function listenToPanel() {
+  const follow = (on) => (event) => {
+    const found = event.target.closest("[data-of]") || event.target.querySelector?.(":scope > math > [data-of]:only-child");
+    if (found) mark(on ? [Number(found.dataset.of)] : []);
+  };
+  for (const event of ["pointerover", "focusin"]) byId("panel").addEventListener(event, follow(true));
+  for (const event of ["pointerout", "focusout"]) byId("panel").addEventListener(event, follow(false));
+}
+function listenToControls() {
+  const clicks = {
+    first: () => go(1),
+    previous: () => go(state.at - 1),
+    next: () => go(state.at + 1),
+    last: () => go(steps.length - 1),
+    play: () => play(!state.playing),
+    theme: nextTheme,
+    "search-open": openSearch,
+    "help-open": () => byId("help").showModal(),
+    "zoom-in": view.larger,
+    "zoom-out": view.smaller,
+    "zoom-fit": view.fit,
+  };
+  for (const [id, f] of Object.entries(clicks)) byId(id).addEventListener("click", f);
   byId("range").addEventListener("input", (event) => go(Number(event.target.value)));
   byId("query").addEventListener("input", (event) => hits(event.target.value));
   byId("search").addEventListener("keydown", moveInHits);
@@ -255,30 +218,22 @@ function begin() {
   system.addEventListener("change", () => paint());
   document.addEventListener("keydown", pressed);
   window.addEventListener("hashchange", () => go(fromHash()));
-  window.addEventListener("beforeprint", () => {
-    paint("light");
-    graph.print(true);
-  });
-  window.addEventListener("afterprint", () => {
-    paint();
-    graph.print(false);
-  });
-  for (const [event, on_] of [
-    ["pointerover", true],
-    ["pointerout", false],
-    ["focusin", true],
-    ["focusout", false],
-  ]) {
-    byId("panel").addEventListener(event, (happened) => {
-      const found =
-        happened.target.closest("[data-of]") ||
-        happened.target.querySelector?.(":scope > math > [data-of]:only-child");
-      if (found) graph.mark(on_ ? [Number(found.dataset.of)] : []);
-    });
-  }
+  window.addEventListener("beforeprint", () => paint("light"));
+  window.addEventListener("afterprint", () => paint());
+}
+function begin() {
+  const fonts = formulaFonts();
+  document.documentElement.classList.toggle("high-scripts", !fonts.scripts);
+  document.documentElement.classList.toggle("small-brackets", !fonts.brackets);
+  byId("range").max = steps.length - 1;
+  showHeading();
+  makeTabs();
+  listKeys();
+  preparePlaying();
+  drawLegend(byId("legend"));
+  listenToControls();
+  listenToPanel();
   paint();
-  redraw();
-  graph.start();
   go(fromHash());
 }
 begin();

@@ -4,22 +4,19 @@ const MATHML = "http://www.w3.org/1998/Math/MathML";
 const ml = (tag, properties, ...children) =>
   fill(document.createElementNS(MATHML, tag), properties, children);
 
-// W_Q, W1 and γ₁ have something small below; a word stands upright.
-function parts(name) {
-  const found = /^(.{1,2}?)_(.+)$/su.exec(name) || /^(\p{L})(\d+)$/u.exec(name);
-  return found ? [found[1], found[2]] : [name, ""];
-}
+// The symbol of a node, as the derivation has it: no two nodes' are alike.
 function symbol(node) {
-  const [base, below] = parts(symbolOf(node));
-  const of = { "data-of": node.id };
-  return below ? ml("msub", of, ml("mi", {}, base), ml("mi", {}, below)) : ml("mi", of, base);
+  const made = build(record.formulas[node.symbol]);
+  made.setAttribute("data-of", node.id);
+  return made;
 }
-function gradientSymbol(node) {
+const gradientSymbol = (node) => gradientBy(symbol(node));
+function gradientBy(by) {
   return ml(
     "mfrac",
     {},
     ml("mrow", {}, ml("mo", { form: "prefix" }, "∂"), ml("mi", {}, "L")),
-    ml("mrow", {}, ml("mo", { form: "prefix" }, "∂"), symbol(node)),
+    ml("mrow", {}, ml("mo", { form: "prefix" }, "∂"), by),
   );
 }
 

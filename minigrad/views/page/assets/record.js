@@ -1,9 +1,17 @@
 // ---------------------------------------------------------------- the record: what this page shows, as plain data
 
 const record = JSON.parse(document.getElementById("record").textContent);
-const { nodes, edges, arrays, states } = record;
-const parents = (scope) => scope.split("/").map((_, i, all) => all.slice(0, i + 1).join("/"));
+const { nodes, edges, arrays, states, folds } = record;
 const count = (n) => Array.from({ length: n }, (_, i) => i);
+function grouped(list, keyOf) {
+  const groups = new Map();
+  for (const one of list) {
+    const key = keyOf(one);
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(one);
+  }
+  return groups;
+}
 
 for (const node of nodes) Object.assign(node, { into: [], uses: [], home: node.home || "" });
 edges.forEach((edge, id) => {
@@ -33,17 +41,33 @@ for (const node of nodes) {
   node.knownAt = node.gradient === undefined ? Infinity : Math.max(start, ...sent);
 }
 
+// ---------------------------------------------------------------- scopes, and copies of blocks that are drawn once
+
+const around = (scope) => (scope ? scope.split("/").map((_, i, all) => all.slice(0, i + 1).join("/")) : []);
+const within = (scope, outer) => !outer || scope === outer || scope.startsWith(`${outer}/`);
+
+/* What is drawn is a leader; it stands for its copies, one in each block. Which copy is on top follows the step, so that
+   a walk through the run turns the copies over like cards. */
+const leaderOf = (node) => nodes[node.lead ?? node.id];
+const leaders = nodes.filter((node) => node.lead === undefined);
+const copyOnTop = new Map(Object.keys(folds).map((fold) => [fold, 0]));
+const numberIn = (node, fold) => (node.copy || {})[fold] || 0;
+for (const node of leaders)
+  Object.assign(node, { copies: new Map(), folds: around(node.home).filter((scope) => folds[scope]) });
+const placeOf = (node, numberOf) => leaderOf(node).folds.map(numberOf).join();
+for (const node of nodes) leaderOf(node).copies.set(placeOf(node, (fold) => numberIn(node, fold)), node);
+const onTop = (node) =>
+  leaderOf(node).copies.get(placeOf(node, (fold) => copyOnTop.get(fold))) || leaderOf(node);
+// The same node in another copy of a block.
+const twinOf = (node, fold, number) =>
+  leaderOf(node).copies.get(placeOf(node, (one) => (one === fold ? number : numberIn(node, one))));
+function turnTo(node) {
+  for (const fold of leaderOf(node).folds) copyOnTop.set(fold, numberIn(node, fold));
+}
+
 // ---------------------------------------------------------------- names
 
-const isLoss = (node) => node === root && !node.shape && (!node.name || node.name === "loss");
-// A constant without a name is called what the op calls it, "mask" say.
-const role = (node) => {
-  const names = new Set(node.op ? [] : node.uses.map((edge) => edge.input));
-  return names.size === 1 && [...names][0].length > 1 ? [...names][0] : "";
-};
-const symbolOf = (node) =>
-  isLoss(node) ? "L" : node.name || role(node) || `${node.op ? "t" : "c"}_${node.id}`;
-const labelOf = (node) => node.name || node.op || role(node) || `${node.kind} ${node.id}`;
+const labelOf = (node) => node.name || node.op || node.role || `${node.kind} ${node.id}`;
 const fullName = (node) => (node.scope ? `${node.scope}/${labelOf(node)}` : labelOf(node));
 const shapeOf = (node) => (node.shape ? node.shape.join("×") : "scalar");
 const tupleOf = (node) =>
@@ -53,11 +77,8 @@ const rmsOf = (array) => (array === undefined ? undefined : arrays[array].rms);
 
 // The size of a gradient; of two runs compared, the other's over this one's.
 const sizeAt = (node) => (record.compared ? node.ratio : rmsOf(node.gradient));
-const sizeSent = (edge) => (record.compared ? edge.ratio : rmsOf(edge.sent));
 const sizeText = (size) => `${record.compared && size !== undefined ? "×" : ""}${brief(size)}`;
-const ALARM = record.scale.length - 1; // the bin of what is not finite
-// A wrong gradient, or a value that is not finite.
-const faulty = (some) => some.some((node) => node.broken || (node.check && !node.check.ok));
+const ALARM = record.scale.length - 1; // the bin of what is not finite, or wrong
 
 // ---------------------------------------------------------------- arrays
 

@@ -1,34 +1,40 @@
-// ---------------------------------------------------------------- finding
+// ---------------------------------------------------------------- finding: steps by number, nodes by name, op, scope or place
+
+const MOST_HITS = 40;
 
 function openSearch() {
   byId("query").value = "";
   hits("");
   byId("search").showModal();
 }
-function hits(query) {
-  const terms = query.toLowerCase().split(/\s+/).filter(Boolean);
-  const text = (node) => `${fullName(node)} ${node.op || node.kind} ${node.place || ""}`.toLowerCase();
-  const found = nodes.filter((node) => terms.every((term) => text(node).includes(term))).slice(0, 40);
-  const pick = (node) => () => {
+// "step 17" and "17" are steps of each pass; of nodes, those whose own path has the words come first.
+function found(query) {
+  const [, pass = "", number_] = /^(?:(forward|backward)\s+)?(?:step\s+)?(\d+)$/.exec(query.trim()) || [];
+  const numbered = number_ ? steps.filter((step) => step.number === Number(number_) && step.phase.startsWith(pass)) : [];
+  const terms = query.split(/\s+/).filter(Boolean);
+  const has = (text) => terms.every((term) => text.toLowerCase().includes(term));
+  const ranked = nodes.map((node) => {
+    const path = fullName(node);
+    const [own, all] = [labelOf(node) === query || path === query, `${path} ${node.op || node.kind} ${node.place || ""}`];
+    return [own ? 0 : path.endsWith(query) ? 1 : has(path) ? 2 : has(all) ? 3 : 4, node];
+  });
+  const those = ranked.filter(([rank]) => rank < 4).sort((a, b) => a[0] - b[0]);
+  return [
+    ...numbered.map((step) => hit(sentenceOf(step), "", () => go(step.at))),
+    ...those.map(([, node]) => hit(fullName(node), ` ${node.op || node.kind} · ${shapeOf(node)}`, () => choose(node.id))),
+  ];
+}
+function hit(text, more, go_) {
+  const pick = () => {
     byId("search").close();
-    choose(node.id);
+    go_();
   };
-  byId("hits").replaceChildren(
-    ...found.map((node) =>
-      el(
-        "li",
-        {},
-        button(
-          [
-            el("bdi", {}, fullName(node)),
-            el("span", { class: "muted" }, ` ${node.op || node.kind} · ${shapeOf(node)}`),
-          ],
-          pick(node),
-        ),
-      ),
-    ),
-  );
-  if (!found.length) byId("hits").append(el("li", { class: "muted" }, "nothing found"));
+  return el("li", {}, button([el("bdi", {}, text), el("span", { class: "muted" }, more)], pick));
+}
+function hits(query) {
+  const all = found(query.toLowerCase());
+  const nothing = el("li", { class: "muted" }, "nothing found");
+  byId("hits").replaceChildren(...(all.length ? all.slice(0, MOST_HITS) : [nothing]));
 }
 function moveInHits(event) {
   const all = [...byId("hits").querySelectorAll("button")];

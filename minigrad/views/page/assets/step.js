@@ -25,7 +25,7 @@ function stepHead(node, kicker, kind) {
       "h2",
       {},
       inlineMath(symbol(node)),
-      el("span", { class: "what" }, node.op && (node.name || isLoss(node)) ? node.op : node.op || node.kind),
+      el("span", { class: "what" }, node.op || node.kind),
     ),
     el(
       "p",

@@ -1,0 +1,172 @@
+// ---------------------------------------------------------------- the view: which picture is shown, at what scale, and the way in and out
+
+const READABLE = 1.05; // pixels a point of the picture takes at least when it is first shown
+const made = new Map(); // number of a picture to the picture, each made once
+
+function View(canvas, crumbs, actions) {
+  let picture;
+  let scale = 1;
+  let fitted = true;
+  let lit = null;
+
+  function show(number) {
+    if (!made.has(number)) made.set(number, Picture(number));
+    if (picture === made.get(number)) return;
+    const held = canvas.contains(document.activeElement);
+    picture = made.get(number);
+    canvas.replaceChildren(picture.drawing);
+    start();
+    rove(picture.boxes[0]);
+    if (held) focus(picture.boxes[0]);
+  }
+  function light(state) {
+    lit = state;
+    show(state.picture.number);
+    picture.light(state);
+    const id = state.chosen ?? steps[state.at].node;
+    const box = id === undefined ? null : picture.boxFor(nodes[id]);
+    if (box) {
+      follow(box.element);
+      if (!canvas.contains(document.activeElement)) rove(box);
+    }
+    showWay(state, box, id);
+  }
+
+  // ------------------------------------------------------------ the way from the whole record to this scope
+
+  function showWay(state, box, id) {
+    const { scope, around: outer } = picture.told;
+    const places = [{ scope: "", name: "all" }, ...outer].map((place, i, all) => {
+      const times = folds[place.scope] ? ` ×${folds[place.scope].length}` : "";
+      const own = pictures.find((one) => one.scope === place.scope);
+      const here = i === all.length - 1;
+      return el(
+        "li",
+        {},
+        own && !here ? button(place.name, () => actions.open(own), { class: "link" }) : el("bdi", { "aria-current": here && "location" }, place.name),
+        times,
+      );
+    });
+    const fold = id === undefined ? undefined : leaderOf(nodes[id]).folds.at(-1);
+    const closed = box && box.scope;
+    crumbs.replaceChildren(
+      el("ol", { class: "way" }, scope ? places : []),
+      ...[fold && pager(fold), closed && opener(closed, id)].filter(Boolean),
+    );
+  }
+  function pager(fold) {
+    const names = folds[fold];
+    const number_ = copyOnTop.get(fold);
+    const turn = (by) => () => actions.turn(fold, (number_ + by + names.length) % names.length);
+    return el(
+      "span",
+      { class: "pager" },
+      button("‹", turn(-1), { "aria-label": `previous of ${names.length} alike` }),
+      el("span", {}, el("bdi", {}, names[number_]), `, ${number_ + 1} of ${names.length}`),
+      button("›", turn(1), { "aria-label": `next of ${names.length} alike` }),
+    );
+  }
+  // A closed scope stands for the step: which of those in it, and the way in.
+  function opener(scope, id) {
+    const inside = record[steps[lit.at].phase]?.filter((one) => within(leaderOf(nodes[one]).home, scope) && onTop(nodes[one]).id === one);
+    const nth = inside ? inside.indexOf(id) + 1 : 0;
+    const said = nth ? `${nth} of ${inside.length} in ${scope.split("/").at(-1)}: ${labelOf(nodes[id])} ` : "";
+    return el("span", { class: "opener" }, said, button("Open ⏎", () => actions.open(pictureOfScope(scope)), { class: "link", "aria-label": `Open ${scope}` }));
+  }
+
+  // ------------------------------------------------------------ scale and place
+
+  const box = () => picture.drawing.viewBox.baseVal;
+  const whole = () => Math.min((canvas.clientWidth - 8) / box().width, (canvas.clientHeight - 8) / box().height);
+  function resize(to) {
+    scale = Math.max(0.1, Math.min(4, to));
+    picture.drawing.setAttribute("width", box().width * scale);
+    picture.drawing.setAttribute("height", box().height * scale);
+  }
+  // Changes the scale, and keeps what is at a point of the window, or in the middle, where it is.
+  function zoom(to, point) {
+    const frame = canvas.getBoundingClientRect();
+    const { x, y } = point || { x: frame.left + canvas.clientWidth / 2, y: frame.top + canvas.clientHeight / 2 };
+    const before = picture.drawing.getBoundingClientRect();
+    const [px, py] = [(x - before.left) / scale, (y - before.top) / scale];
+    fitted = false;
+    resize(to);
+    const after = picture.drawing.getBoundingClientRect();
+    canvas.scrollBy({ left: after.left + px * scale - x, top: after.top + py * scale - y, behavior: "instant" });
+  }
+  function fit() {
+    fitted = true;
+    resize(Math.min(1.4, whole()));
+  }
+  // All of it if that can be read; or else at a size that can, from the top.
+  function start() {
+    if (whole() >= READABLE) return fit();
+    fitted = false;
+    resize(Math.max(READABLE, Math.min(1.25, (canvas.clientWidth - 8) / box().width)));
+    canvas.scrollTo({ left: (box().width * scale - canvas.clientWidth) / 2, top: 0, behavior: "instant" });
+  }
+  // Brings an element into view, when it is not well within it.
+  function follow(element) {
+    const [own, frame] = [element.getBoundingClientRect(), canvas.getBoundingClientRect()];
+    const off = (from, to, low, high) => {
+      const room = Math.min(0.15 * (high - low), Math.max(0, (high - low - (to - from)) / 2));
+      return from < low + room || to > high - room ? (from + to - low - high) / 2 : 0;
+    };
+    const [left, top] = [off(own.left, own.right, frame.left, frame.right), off(own.top, own.bottom, frame.top, frame.bottom)];
+    const far = calm() || Math.hypot(left, top) > 3000;
+    if (left || top) canvas.scrollBy({ left, top, behavior: far ? "instant" : "smooth" });
+  }
+
+  // ------------------------------------------------------------ keyboard and pointer: one box has the focus, arrows move it
+
+  function rove(stop) {
+    for (const one of picture.boxes) one.element.setAttribute("tabindex", one === stop ? 0 : -1);
+  }
+  function focus(one) {
+    rove(one);
+    one.element.focus({ preventScroll: true });
+    follow(one.element);
+  }
+  const boxAt = (target) => picture.boxes.find((one) => one.element.contains(target));
+  function press(one) {
+    if (one.scope) actions.open(pictureOfScope(one.scope));
+    else actions.choose(onTop(one.node).id);
+  }
+  canvas.addEventListener("keydown", (event) => {
+    const one = boxAt(event.target);
+    if (!one || event.ctrlKey || event.altKey || event.metaKey) return;
+    const at = picture.boxes.indexOf(one);
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1 }[event.key];
+    if (to !== undefined) focus(picture.boxes[Math.max(0, Math.min(picture.boxes.length - 1, to))]);
+    else if (event.key === "Enter" || event.key === " ") press(one);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  let from = null;
+  canvas.addEventListener("pointerdown", (event) => {
+    const { clientX: x, clientY: y } = event;
+    if (!event.button && event.pointerType === "mouse") from = { x, y, left: canvas.scrollLeft, top: canvas.scrollTop };
+  });
+  window.addEventListener("pointermove", (event) => {
+    if (from && event.buttons)
+      canvas.scrollTo({ left: from.left + from.x - event.clientX, top: from.top + from.y - event.clientY, behavior: "instant" });
+  });
+  canvas.addEventListener("click", (event) => {
+    const dragged = from && Math.hypot(event.clientX - from.x, event.clientY - from.y) > 4;
+    from = null;
+    const one = boxAt(event.target);
+    if (one && !dragged) press(one);
+  });
+  canvas.addEventListener(
+    "wheel",
+    (event) => {
+      if (!event.ctrlKey) return;
+      event.preventDefault();
+      zoom(scale * (event.deltaY < 0 ? 1.1 : 1 / 1.1), { x: event.clientX, y: event.clientY });
+    },
+    { passive: false },
+  );
+  new ResizeObserver(() => picture && fitted && fit()).observe(canvas);
+  return { light, fit, larger: () => zoom(scale * 1.2), smaller: () => zoom(scale / 1.2) };
+}

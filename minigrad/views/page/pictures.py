@@ -1,0 +1,165 @@
+"""The pictures that a page lights: one of the whole record, one of each scope closed in another.
+
+Copies of a block are drawn once, so they share one. Beside each picture stands which entries its
+boxes and which edges its lines stand for, and its colours are classes, so that a page can follow
+its theme and hide a gradient that is not yet known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from math import ceil, log
+from typing import Any
+
+from ..colors import DARK, LIGHT, RATIO_LINES, RATIOS, Theme, ink_on
+from ..dot import Dot, outline_dot
+from ..fold import parts, prefixes
+from ..model import Model
+from ..outline import Box, Outline, outline
+from ..plain import one_line
+from ..render import render
+from ..svg import titled
+
+__all__ = ["Pictures", "paints"]
+
+MOST = 40  # boxes of one picture; where there are more, scopes are closed
+LONG = 100  # ops side by side in one scope; more are cut into parts, in the order they ran
+_TAG = re.compile(r"<(\w+)([^<>]*)>")
+_PAINT = re.compile(r' (fill|stroke)="(#[0-9a-f]{6})"')
+_PLACE = re.compile(r' (?:d|points|x|y)="[^"]*"')
+_SURPLUS = re.compile(r' (?:font-family|xml:space|xmlns:xlink|xmlns|text-anchor="start)="?[^"]*"')
+
+
+class Pictures:
+    """Attributes: told: of each picture what it shows, as plain data; svgs: the pictures."""
+
+    def __init__(self, model: Model, scale: str) -> None:
+        self.model, self.told = model, list[dict[str, Any]]()
+        self.numbers = {id(edge): number for number, edge in enumerate(model.trace.edges)}
+        _cut_long_scopes(model)
+        dots: list[Dot] = []
+        pending = [""]
+        while pending:
+            root = pending.pop(0)
+            plan = outline(model, root=root, limit=MOST)
+            closed = {box.id: _path(model, box) for box in plan.boxes if box.kind == "scope"}
+            self.told.append(self._tell(root, plan, closed))
+            pending += closed.values()
+            dots.append(outline_dot(plan, scale=scale, legend=False, saved=False))
+        svgs = render("\n".join(dot.text for dot in dots), "svg").decode().split("<svg")[1:]
+        pairs = zip(svgs, dots, strict=True)
+        self.svgs = [_classed(titled(f"<svg{svg}", dot)) for svg, dot in pairs]
+
+    def _tell(self, root: str, plan: Outline, closed: dict[str, str]) -> dict[str, Any]:
+        fold = self.model.fold
+        around = [
+            {"scope": one_line(path), "name": one_line(fold.names.get(path, parts(path)[-1]))}
+            for path in prefixes(root)
+        ]
+        return {
+            "scope": one_line(root),
+            "around": around,
+            "closed": {one_line(path): id for id, path in closed.items()},
+            "lines": [[self.numbers[id(edge)] for edge in line.edges] for line in plan.lines],
+        }
+
+
+def _path(model: Model, box: Box) -> str:
+    """The scope that a closed box stands for."""
+    inside = parts(model.place[model.fold.leader(box.one.id)])
+    return "/".join(inside[: len(parts(box.scope)) + 1])
+
+
+# ---------------------------------------------------------------- long scopes
+
+
+def _cut_long_scopes(model: Model) -> None:
+    """Move what stands side by side in a long scope into scopes of its own, in parts."""
+    beside: dict[str, list[int]] = {}
+    for entry in model.trace.entries:
+        if entry.op is not None and model.fold.leader(entry.id) == entry.id:
+            beside.setdefault(model.place[entry.id], []).append(entry.id)
+    moved: dict[int, str] = {}
+    for scope, ids in beside.items():
+        if len(ids) > LONG:
+            for i, names in zip(ids, _parts_of(len(ids)), strict=True):
+                moved[i] = "/".join(filter(None, (scope, *names)))
+    for entry in model.trace.entries if moved else ():
+        lead = model.fold.leader(entry.id)
+        if lead in moved:
+            model.place[entry.id] = moved[lead]
+        elif entry.op is None:  # a leaf stands with its uses, if those are in one part
+            homes = {moved.get(model.fold.leader(e.target), "") for e in model.trace.uses(entry)}
+            if len(homes) == 1 and homes != {""}:
+                model.place[entry.id] = homes.pop()
+
+
+def _parts_of(count: int) -> Iterator[list[str]]:
+    """Of each of many, the parts it comes into, from the outermost in."""
+    levels = ceil(log(count) / log(LONG))
+    most = ceil(count ** (1 / levels))
+    for i in range(count):
+        firsts = [(i // most**k * most**k, most**k) for k in range(levels - 1, 0, -1)]
+        yield [f"values {first + 1} to {min(count, first + size)}" for first, size in firsts]
+
+
+# ---------------------------------------------------------------- colours as classes
+
+
+def _paint_names() -> dict[str, str]:
+    """Each colour of the light theme, and what its class is called."""
+    roles = {colour: part for part, colour in LIGHT.roles().items()}
+    for bins in (LIGHT.bins, RATIOS):
+        roles |= {colour: f"bin{i}" for i, colour in enumerate(bins)}
+    return roles | {colour: f"line{i}" for i, colour in enumerate(RATIO_LINES)}
+
+
+PAINTS = _paint_names()
+BINS = frozenset(f"bin{i}" for i in range(len(LIGHT.bins)))
+LINES = frozenset(f"line{i}" for i in range(len(LIGHT.lines)))
+INKS = ("#000001", "#fffffe")  # on the colour of a gradient
+
+
+def _classed(svg: str) -> str:
+    """An SVG with classes for colours, without fonts, with one decimal in each place."""
+    ground = ""
+
+    def painted(found: re.Match[str]) -> str:
+        nonlocal ground
+        tag, given = found[1], _SURPLUS.sub("", found[2])
+        classes = []
+        for what, colour in _PAINT.findall(given):
+            name = PAINTS.get(colour, "")
+            if what == "fill" and tag != "text" and name in {"alarm", *BINS}:
+                ground = "bin8" if name == "alarm" else name
+                classes += ["cell", ground]
+            elif colour in INKS:
+                classes += ["on", ground]
+            elif name:
+                classes.append(f"{what[0]}-{name}")
+        if classes:
+            given = f' class="{" ".join(classes)}"{_PAINT.sub("", given)}'
+        given = _PLACE.sub(lambda m: re.sub(r"(\.\d)\d+", r"\1", m[0]), given)
+        return f"<{tag}{given}>"
+
+    return _TAG.sub(painted, svg)
+
+
+def paints(*, compared: bool) -> str:
+    """CSS: the colours of the classes, in the light theme and in the dark one."""
+    themes = ((":root", LIGHT), (":root[data-theme=dark]", DARK))
+    rules = [f"{where}{{{''.join(_variables(theme, compared))}}}" for where, theme in themes]
+    for part in LIGHT.roles():
+        name = f"var(--{part})" if part in LINES else f"var(--p-{part})"
+        rules.append(f".f-{part}{{fill:{name}}}.s-{part}{{stroke:{name}}}")
+    return "".join(rules)
+
+
+def _variables(theme: Theme, compared: bool) -> Iterator[str]:
+    bins, lines = (RATIOS, RATIO_LINES) if compared else (theme.bins, theme.lines)
+    for i, (fill, line) in enumerate(zip(bins, lines, strict=True)):
+        yield f"--bin{i}:{fill};--ink{i}:{ink_on(fill)};--line{i}:{line};"
+    for part, colour in theme.roles().items():
+        if part not in LINES:
+            yield f"--p-{part}:{colour};"

@@ -1,0 +1,94 @@
+"""The pictures of a page: every op has a box in one of them, every line is the use of a value."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import LSTM, LanguageModel
+from minigrad.tracing import Trace
+from minigrad.views.model import Model
+from minigrad.views.page.pictures import Pictures, paints
+
+from . import conftest
+
+
+def transformer() -> Trace:
+    rng = np.random.default_rng(5)
+    model = LanguageModel(11, 8, 2, 3, max_len=5, rng=rng)
+    with mg.trace() as t:
+        mg.mean(model(rng.integers(0, 11, (2, 5))) ** 2).backward()
+    return t
+
+
+def recurrent() -> Trace:
+    rng = np.random.default_rng(5)
+    model = LSTM(3, 5, method="steps", rng=rng)
+    with mg.trace() as t:
+        mg.mean(model(rng.normal(size=(2, 7, 3))) ** 2).backward()
+    return t
+
+
+def unfolded(count: int = 700) -> Trace:
+    y: Any = mg.tensor(np.ones(3), requires_grad=True, name="y")
+    with mg.trace() as t:
+        exec("y = mg.tanh(y)\n" * count + "mg.sum(y).backward()", {"mg": mg, "y": y})
+    return t
+
+
+RUNS = {
+    "self": conftest.attention,
+    "stack": lambda: conftest.chain(12),
+    "transformer": transformer,
+    "recurrent": recurrent,
+    "unfolded": unfolded,
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_op_has_a_box_of_its_own_and_every_closed_scope_a_picture(name: str) -> None:
+    trace = RUNS[name]()
+    model = Model(trace)
+    made = Pictures(model, "run")
+    scopes = [one["scope"] for one in made.told]
+    assert scopes[0] == ""
+    assert sorted(scopes[1:]) == sorted(path for one in made.told for path in one["closed"])
+    boxes = [re.findall(r'<g id="([ns]\d+)" class="node (\w+)', svg) for svg in made.svgs]
+    drawn = [id for some in boxes for id, kind in some if kind not in ("scope", "outside")]
+    leaders = {f"n{model.fold.leader(e.id)}" for e in trace.entries}
+    assert sorted(drawn) == sorted(leaders)
+    for told, svg, some in zip(made.told, made.svgs, boxes, strict=True):
+        assert {id for id, kind in some if kind == "scope"} == set(told["closed"].values())
+        lines = [int(number) for number in re.findall(r'<g id="e(\d+)" class="edge', svg)]
+        assert sorted(lines) == [*range(len(told["lines"]))]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_lines_of_all_pictures_are_the_uses_of_all_values(name: str) -> None:
+    trace = RUNS[name]()
+    made = Pictures(Model(trace), "run")
+    found = {edge for one in made.told for line in one["lines"] for edge in line}
+    assert found == {*range(len(trace.edges))}
+
+
+def test_copies_of_a_block_share_one_picture() -> None:
+    scopes = [one["scope"] for one in Pictures(Model(transformer()), "run").told]
+    assert [s for s in scopes if s.endswith("attention")] == [
+        "language_model/decoder/blocks.0/attention"
+    ]
+
+
+def test_every_colour_of_a_picture_is_a_class_that_each_theme_paints() -> None:
+    made = Pictures(Model(conftest.states()), "run")
+    svg = "".join(made.svgs)
+    assert not re.search(r'(?:fill|stroke)="#', svg)
+    used = set(re.findall(r"\b[fs]-\w+", svg))
+    css = paints(compared=False)
+    assert used <= set(re.findall(r"(?<=\.)[fs]-\w+", css))
+    light, dark = re.findall(r":root[^{]*\{([^}]*)\}", css)
+    names = [re.findall(r"(--[\w-]+):", theme) for theme in (light, dark)]
+    assert names[0] == names[1]
