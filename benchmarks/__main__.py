@@ -7,6 +7,7 @@
 Sections:
   table      a training step of attention and of a small GPT, as ratios to hand-best, the best
              NumPy we could write by hand, in one interleaved run
+  ops        single ops beside PyTorch's: wall and CPU time, and memory
   nodes      what a node costs, on chains of 1,000 ops on 4×4 arrays
   memory     what a step needs, as sequences grow
   footprint  import time, and size on disk
@@ -32,6 +33,7 @@ from .peers import Peer
 from .remote import ROOT, start
 from .rounds import BASE, Settings
 from .sections import SECTIONS, Options, say
+from .single_ops import OPS
 
 __all__ = ["main"]
 
@@ -40,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     given = parser.parse_args(arguments)
     root = Path(given.minigrad).resolve()
-    peers, cases = everyone(str(root)), TABLE | CHAINS
+    peers, cases = everyone(str(root)), [*TABLE, *CHAINS, *OPS]
     for what, names, known in (
         ("section", given.sections, SECTIONS),
         ("case", given.cases, cases),
@@ -90,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("sections", nargs="*", metavar="SECTION", help="all, unless some are named")
     add("--quick", action="store_true", help="fewer cases, lengths and rounds")
-    add("--cases", type=_names, default=(), help="of the sections table and nodes")
+    add("--cases", type=_names, default=(), help="of the sections table, ops and nodes")
     add("--peers", type=_names, default=(), help=f"hand-best, and which of {_LIST}")
     add("--dtype", choices=("float32", "float64"), default="float32")
     add("--rounds", type=_positive, help="9; 3 with --quick")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import tracemalloc
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .cases import LENGTHS, Case
@@ -18,7 +19,7 @@ from .cases import LENGTHS, Case
 if TYPE_CHECKING:
     from .peers import Peer
 
-__all__ = ["METHODS", "method", "peak"]
+__all__ = ["METHODS", "growth", "method", "peak"]
 
 METHODS = {
     "resident": "the resident set's growth at its peak",
@@ -41,11 +42,20 @@ def peak(peer: Peer, case: Case, dtype: str) -> float:
     for _ in range(2):  # libraries, thread pools and their buffers come first
         peer.step(warm, warm.inputs(dtype))()
     inputs = case.inputs(dtype)
+
+    def twice() -> None:
+        step = peer.step(case, inputs)
+        step(), step()
+
+    return growth(twice)
+
+
+def growth(work: Callable[[], object]) -> float:
+    """Bytes that this process takes at most while it works, beyond what it has."""
     gc.collect()
     if method() == "traced":
         tracemalloc.start()
-        step = peer.step(case, inputs)
-        step(), step()
+        work()
         traced = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return traced
@@ -53,8 +63,7 @@ def peak(peer: Peer, case: Case, dtype: str) -> float:
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")  # the peak starts anew
     before = _status("VmRSS")
-    step = peer.step(case, inputs)
-    step(), step()
+    work()
     return _status("VmHWM") - before
 
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from . import footprint, memory
 from .cases import CHAINS, LENGTHS, QUICK, TABLE, Case, Chain
 from .contestants import ENGINES
+from .ops import measure_ops
 from .remote import Remote
 from .report import NONE, Report, cell, number
 from .rounds import BASE, Result, Settings, measure
+from .single_ops import OPS
 from .worker import PeerError
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "memories",
     "nodes",
     "say",
+    "single_ops",
     "table",
 ]
 
@@ -141,8 +144,16 @@ def footprints(remotes: Sequence[Remote], options: Options) -> Report:
     return report
 
 
+def single_ops(remotes: Sequence[Remote], options: Options) -> Report:
+    """Each op by itself beside PyTorch's, in processes of their own."""
+    rounds = 3 if options.quick else options.settings.rounds
+    titles = [title for title in OPS if not options.cases or title in options.cases]
+    return measure_ops(titles, options.path, rounds, 0.05 if options.quick else 0.15, say)
+
+
 SECTIONS: dict[str, Callable[[Sequence[Remote], Options], Report]] = {
     "table": table,
+    "ops": single_ops,
     "nodes": nodes,
     "memory": memories,
     "footprint": footprints,

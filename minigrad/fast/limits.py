@@ -33,6 +33,10 @@ class Limits:
     cached_entries: int = 1 << 17  # so many stay in cache, together with as many others
     summed_rows: int = 1 << 14  # rows that one product with ones adds up
 
+    # convolution
+    patch_entries: int = 1 << 19  # entries of the windows that one product takes
+    threaded_macs: int = 1 << 21  # multiplications from which threads pay
+
     # products of matrices, by the multiplications they take
     serial_product: int = 1 << 18  # up to here OpenBLAS keeps to one thread by itself
     shared_product: int = 1 << 24  # from here on it pays to share one between threads: 0.3 ms

@@ -15,7 +15,7 @@ from functools import cache, partial
 from itertools import pairwise
 from math import prod
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread, get_ident
+from threading import Lock, Thread, get_ident, local
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from numpy.typing import DTypeLike
 from .limits import LIMITS
 from .memory import empty
 
-__all__ = ["Scratch", "one_threaded_blas", "product", "run", "scratch"]
+__all__ = ["Scratch", "in_slices", "is_inside", "one_threaded_blas", "product", "run", "scratch"]
 
 
 # ---------------------------------------------------------------- BLAS on one thread
@@ -172,6 +172,7 @@ def run(work: Callable[[Any, Scratch], None], items: Iterable[Any], threads: int
     ends: list[Any] = []
 
     def serve() -> None:
+        outside, _here.inside = is_inside(), True
         try:
             with scratch() as mine:
                 for item in _taken_from(waiting):
@@ -180,6 +181,8 @@ def run(work: Callable[[Any, Scratch], None], items: Iterable[Any], threads: int
                     work(item, mine)
         except BaseException as error:
             failures.append(error)
+        finally:
+            _here.inside = outside
 
     try:
         _start(serve, min(threads, len(waiting)) - 1, ends)
@@ -195,6 +198,14 @@ def run(work: Callable[[Any, Scratch], None], items: Iterable[Any], threads: int
             failures.append(error)
     if failures:
         raise failures[0]
+
+
+_here = local()
+
+
+def is_inside() -> bool:
+    """Whether this thread is at work for `run`, whose other threads have the other cores."""
+    return getattr(_here, "inside", False)
 
 
 def _taken_from(waiting: deque[Any]) -> Iterator[Any]:
@@ -261,6 +272,24 @@ class _Helper(Thread):
 _free: deque[_Helper] = deque()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_free.clear)
+
+
+def in_slices(work: Callable[[slice], Any], length: int, entries: int) -> None:
+    """Call `work(part)` for slices of an axis that fit the cache, on as many threads as BLAS has.
+
+    entries: how many there are, in all, of the largest array; a few are done at once.
+
+    >>> in_slices(print, 3, 6)
+    slice(0, 3, None)
+    """
+    count = -(-entries // LIMITS.cached_entries)
+    if count <= 1 or length <= 1:
+        work(slice(0, length))
+        return
+    step = -(-length // count)
+    parts = [slice(i, min(i + step, length)) for i in range(0, length, step)]
+    with one_threaded_blas as threads:
+        run(lambda part, _: work(part), parts, 1 if is_inside() else threads)
 
 
 # ---------------------------------------------------------------- a product on these threads

@@ -209,7 +209,7 @@ def convolved(n: int, x: Any, weight: Any, bias: Any, *settings: Any) -> tuple[A
     """The result over n axes, and the windows that it is a product with."""
     x, weight = floating(x), floating(weight)
     stride, padding, dilation, groups = settings
-    _check(n, x, weight, bias, groups)
+    check_shapes(n, x, weight, bias, groups)
     out = places_of(x.shape, weight.shape[2:], stride, padding, dilation).out
     columns = _columns(x, weight.shape[2:], *settings)
     y = np.matmul(_grouped(weight, groups), columns)
@@ -219,7 +219,7 @@ def convolved(n: int, x: Any, weight: Any, bias: Any, *settings: Any) -> tuple[A
     return np.moveaxis(y, -1, 0), columns  # (N, O, length, …)
 
 
-def _check(n: int, x: Any, weight: Any, bias: Any, groups: int) -> None:
+def check_shapes(n: int, x: Any, weight: Any, bias: Any, groups: int) -> None:
     axes = ["length"] if n == 1 else ["height", "width"]
     if x.ndim != n + 2 or weight.ndim != n + 2:
         raise ShapeError(

@@ -108,7 +108,7 @@ def test_memory_is_what_a_step_holds_at_once_beyond_its_inputs(planted):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["tabel"], "no section tabel; there are table, nodes, memory"),
+        (["tabel"], "no section tabel; there are table, ops, nodes, memory"),
         (["--cases", "tiny,huge"], "no case huge; there are tiny, small"),
         (["--peers", "numpy"], "no peer numpy; there are hand-best, eager, compiled"),
         (["--minigrad", "/nowhere"], "--minigrad /nowhere: no minigrad/ there"),

@@ -19,7 +19,9 @@ def always(monkeypatch):
     for op in mg.registry.values():
         if op.overlay is not None:
             monkeypatch.setattr(op.overlay, "above", 0)
-    with LIMITS.changed(small_entries=0, reuse_bytes=1):
+    with LIMITS.changed(
+        small_entries=0, reuse_bytes=1, patch_entries=99, threaded_macs=0, cached_entries=50
+    ):
         yield
     release()
 
@@ -97,6 +99,7 @@ def _large(op, dtype):
         "conv1d": ([x, draw(20, 30, 3), draw(20)], [1, 1, 1, 2]),
         "conv2d": ([x.reshape(7, 5, 12, 50), draw(6, 5, 3, 3), draw(6)], [2, 1, 1, 1]),
         "max_pool": ([x], [3, 2, 1]),
+        "avg_pool": ([x], [3, 2, 1]),
         "lstm": (
             [x, draw(80, 50), draw(80, 20), draw(80), draw(60, 20), draw(60, 20)],
             [np.arange(7)[:, None] < rng.integers(1, 8, 60)],

@@ -10,9 +10,9 @@ from numpy import ndarray
 from ..limits import LIMITS
 from ..memory import out_buffer
 
-__all__ = ["masked"]
+__all__ = ["BITS", "masked"]
 
-_BITS: dict[Any, Any] = {
+BITS: dict[Any, Any] = {
     np.dtype(real): np.dtype(whole)
     for real, whole in ((np.float16, np.int16), (np.float32, np.int32), (np.float64, np.int64))
 }
@@ -27,7 +27,7 @@ def masked(x: Any, mask: Any, out: Any = None) -> Any:
     >>> masked(np.array([1.0, np.inf, np.nan]), np.array([True, False, False]))
     array([1., 0., 0.])
     """
-    bits = _BITS.get(x.dtype)
+    bits = BITS.get(x.dtype)
     if bits is None or mask.dtype.kind != "b":
         return np.where(mask, x, 0)
     for one in (x, mask):

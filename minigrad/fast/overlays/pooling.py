@@ -1,0 +1,116 @@
+"""Pooling entry by entry of a window: each is a view of the images, and no window is laid out.
+
+Results lie in memory as the images do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...ops.convolution import avg_pool, max_pool, places_of
+from ...ops.dtypes import floating
+from ..limits import LIMITS
+from ..memory import empty_as
+from ..threads import in_slices
+from .masked import BITS
+
+
+class Pools:
+    """Where the entries of pooling's windows are, in images with their border."""
+
+    def __init__(self, shape: Any, size: Any, stride: Any, padding: Any) -> None:
+        places = places_of(shape, size, size if stride is None else stride, padding)
+        self.shape = (*shape[:2], *places.padded)
+        self.out = (*shape[:2], *places.out)
+        self.inside = (slice(None), *places.inside)
+        self.entries = [(slice(None), *at) for at in places.slices]
+
+    def padded(self, x: Any, fill: float) -> Any:
+        """The images with their border."""
+        if self.shape == x.shape:
+            return x
+        whole = empty_as(x, self.shape)
+        whole.fill(fill)
+        whole[self.inside] = x
+        return whole
+
+
+def reduced(x: Any, pools: Pools, fill: float, take: Callable[..., Any]) -> Any:
+    """The entries of each window taken together, two at a time."""
+    whole = pools.padded(x, fill)
+    views = [whole[at] for at in pools.entries]
+    out = empty_as(x, pools.out)
+
+    def work(own: slice) -> None:
+        made = out[own]
+        made[...] = views[0][own]
+        for view in views[1:]:
+            take(made, view[own], out=made)
+
+    in_slices(work, len(x), x.size)
+    return out
+
+
+def has_bits(x: Any, *_: Any) -> bool:
+    """Whether entries of this dtype are passed on as bits."""
+    return x.dtype in BITS
+
+
+@max_pool.fast(above=LIMITS.small_entries, when=has_bits)
+def _(x, size, stride=None, padding=0):
+    return reduced(x, Pools(x.shape, size, stride, padding), -np.inf, np.maximum)
+
+
+@avg_pool.fast(above=LIMITS.small_entries)
+def _(x, size, stride=None, padding=0):
+    x = floating(x)
+    pools = Pools(x.shape, size, stride, padding)
+    out = reduced(x, pools, 0, np.add)
+    out /= len(pools.entries)
+    return out
+
+
+def spread(pools: Pools, g: Any, put: Callable[[slice, list[Any]], None]) -> Any:
+    """The gradient of the images: zeros, into whose views `put` writes what the windows send."""
+    total = empty_as(g, pools.shape)
+    views = [total[at] for at in pools.entries]
+
+    def work(own: slice) -> None:
+        total[own] = 0
+        put(own, [view[own] for view in views])
+
+    in_slices(work, len(g), total.size)
+    return total[pools.inside]
+
+
+@max_pool.fast.vjp("x")
+def _(g, x, out, size, stride, padding):
+    pools = Pools(x.shape, size, stride, padding)
+    whole, bits = pools.padded(x, -np.inf), BITS[g.dtype]
+    images = [whole[at] for at in pools.entries]
+
+    def put(own: Any, targets: Any) -> None:
+        left, largest = g[own].copy(order="K"), out[own]  # what has not found its entry yet
+        sent, taken = np.empty_like(left), np.empty(left.shape, bool)
+        for image, target in zip(images, targets, strict=True):
+            np.equal(image[own], largest, taken)
+            np.multiply(left.view(bits), taken, sent.view(bits))
+            target += sent
+            left.view(bits)[...] ^= sent.view(bits)
+
+    return spread(pools, g, put)
+
+
+@avg_pool.fast.vjp("x")
+def _(g, x_shape, size, stride, padding):
+    pools = Pools(x_shape, size, stride, padding)
+
+    def put(own: Any, targets: Any) -> None:
+        share = g[own] / len(pools.entries)
+        for target in targets:
+            target += share
+
+    return spread(pools, g, put)
