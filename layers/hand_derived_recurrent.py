@@ -5,13 +5,21 @@ one step at a time, then back, and gives for each stage of a step the gradients 
 Arrays are (B, T, ·); ∂Y is short for ∂L/∂Y; h_{t−1} and c_{t−1} are written h⁻ and c⁻.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from .hand_derived import Array, Step
 
-__all__ = ["gru_steps", "lstm_steps", "rnn_steps"]
+__all__ = [
+    "gru_layer_steps",
+    "gru_steps",
+    "lstm_layer_steps",
+    "lstm_steps",
+    "rnn_layer_steps",
+    "rnn_steps",
+]
 
 
 def rnn_steps(
@@ -110,9 +118,10 @@ def lstm_steps(
     h_0: Array,
     c_0: Array,
     grad_output: Array,
+    grad_c: Array | None = None,
 ) -> list[Step]:
     r"""h = o tanh c, c = f c⁻ + i n, (i, f, n, o) = (σ, σ, tanh, σ)(z), z = x W_ihᵀ + h⁻ W_hhᵀ + b;
-    from grad_output = ∂L/∂h_t for all t.
+    from grad_output = ∂L/∂h_t for all t, and grad_c = ∂L/∂c_T of the last memory, 0 if None.
 
     >>> one = np.ones((1, 1))
     >>> steps = lstm_steps(X=one[None], weight_ih=np.ones((4, 1)), weight_hh=np.ones((4, 1)),
@@ -130,7 +139,8 @@ def lstm_steps(
         c = f * c + i * n
         h = o * np.tanh(c)
     rows: list[dict[str, Array]] = []
-    d_h, d_c = np.zeros_like(h_0), np.zeros_like(c_0)
+    d_h = np.zeros_like(h_0)
+    d_c = np.zeros_like(c_0) if grad_c is None else grad_c
     for t in reversed(range(T)):
         _, c, i, f, n, o = kept[t]
         shown = np.tanh(f * c + i * n)
@@ -158,6 +168,111 @@ def lstm_steps(
         _of(3, "gates", r"(i, f, n, o) = (\sigma, \sigma, \tanh, \sigma)(z)", gates, d),
         _through_weights(4, X, weight_ih, before, d["z"], d["z"], {"h_0": d_h, "c_0": d_c}),
     ]
+
+
+# ------------------------------------------------------------------ as the layers run them
+
+
+def rnn_layer_steps(
+    *,
+    X: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array | None = None,
+    bias_hh: Array | None = None,
+    h_0: Array,
+    grad_output: Array,
+) -> list[Step]:
+    """`rnn_steps` with time first, (T, B, ·), and biases that may be None: as a layer's cell runs.
+
+    >>> one = np.ones((1, 1))
+    >>> steps = rnn_layer_steps(X=np.ones((3, 2, 1)), weight_ih=one, weight_hh=one,
+    ...                         h_0=np.zeros((2, 1)), grad_output=np.ones((3, 2, 1)))
+    >>> steps[-1].gradients["X"].shape
+    (3, 2, 1)
+    """
+    found = rnn_steps(
+        X=_turned(X),
+        weight_ih=weight_ih,
+        weight_hh=weight_hh,
+        bias=_bias(bias_ih, weight_ih) + _bias(bias_hh, weight_ih),
+        h_0=h_0,
+        grad_output=_turned(grad_output),
+    )
+    return _time_first(found)
+
+
+def gru_layer_steps(
+    *,
+    X: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array | None = None,
+    bias_hh: Array | None = None,
+    h_0: Array,
+    grad_output: Array,
+) -> list[Step]:
+    """`gru_steps` with time first, as `rnn_layer_steps`."""
+    found = gru_steps(
+        X=_turned(X),
+        weight_ih=weight_ih,
+        weight_hh=weight_hh,
+        bias_ih=_bias(bias_ih, weight_ih),
+        bias_hh=_bias(bias_hh, weight_ih),
+        h_0=h_0,
+        grad_output=_turned(grad_output),
+    )
+    return _time_first(found)
+
+
+def lstm_layer_steps(
+    *,
+    X: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array | None = None,
+    bias_hh: Array | None = None,
+    h_0: Array,
+    c_0: Array,
+    grad_output: Array,
+) -> list[Step]:
+    """`lstm_steps` with time first; behind ∂L/∂h_t of all T steps, grad_output may hold ∂L/∂c_T."""
+    T = len(X)
+    found = lstm_steps(
+        X=_turned(X),
+        weight_ih=weight_ih,
+        weight_hh=weight_hh,
+        bias=_bias(bias_ih, weight_ih) + _bias(bias_hh, weight_ih),
+        h_0=h_0,
+        c_0=c_0,
+        grad_output=_turned(grad_output[:T]),
+        grad_c=grad_output[T] if len(grad_output) > T else None,
+    )
+    return _time_first(found)
+
+
+def _turned(x: Array) -> Array:
+    return np.swapaxes(x, 0, 1)
+
+
+def _bias(bias: Array | None, weight: Array) -> Array:
+    return np.zeros(len(weight), weight.dtype) if bias is None else bias
+
+
+def _time_first(steps: list[Step]) -> list[Step]:
+    return [
+        replace(
+            step,
+            gradients={
+                name: _turned(gradient) if gradient.ndim == 3 else gradient
+                for name, gradient in step.gradients.items()
+            },
+        )
+        for step in steps
+    ]
+
+
+# ------------------------------------------------------------------ what they share
 
 
 def _through_weights(

@@ -124,3 +124,35 @@ def test_padding_changes_nothing(kind):
 def test_one_sequence_needs_no_batch():
     layer, X = LSTM(D, H, rng=0), _draw(T, D)
     np.testing.assert_array_equal(layer(X).numpy(), layer(X[None]).numpy()[0])
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"bidirectional": True, "n_layers": 2}, {"use_bias": False}]
+)
+@pytest.mark.parametrize("layer", [RNN, GRU, LSTM])
+def test_a_run_is_held_against_the_steps_derived_by_hand(layer, options, rng):
+    """Every cell, the last states included."""
+    made = layer(3, 5, rng=0, **options)
+    X = mg.tensor(rng.normal(size=(2, 7, 3)), requires_grad=True, name="X")
+    with mg.trace() as t:
+        H, states = made(X, return_state=True)
+        loss = (H * rng.normal(size=H.shape)).sum()
+        for state in states if isinstance(states, tuple) else (states,):
+            loss = loss + (state * rng.normal(size=state.shape)).sum()
+        loss.backward()
+    checks = t.check()
+    assert checks.ok
+    assert len(checks.measured) == len(made.cells) * (3 if "use_bias" in options else 5)
+
+
+def test_a_wrong_step_derived_by_hand_is_seen(monkeypatch, rng):
+    from layers import hand_derived_recurrent as by_hand
+
+    right = by_hand.lstm_steps
+    monkeypatch.setattr(
+        by_hand, "lstm_steps", lambda **given: right(**given | {"h_0": given["h_0"] + 0.01})
+    )
+    X = mg.tensor(rng.normal(size=(2, 7, 3)), requires_grad=True, name="X")
+    with mg.trace() as t:
+        LSTM(3, 5, rng=0)(X).sum().backward()
+    assert not t.check().ok
