@@ -25,7 +25,7 @@ MASKS = {
     "none": None,
     "causal": create_causal_mask(N),
     "boolean": np.tri(N, dtype=bool),
-    "a row that may attend nowhere": np.tri(N, N, -1, dtype=bool),
+    "a row that may attend nowhere": np.tri(N, dtype=bool) & (np.arange(N) > 0)[:, None],
     "padding": np.arange(N) < np.array([[[4]], [[7]]]),
 }
 
