@@ -165,8 +165,9 @@ def test_in_a_browser_findings_cells_and_graphs_open(chromium: Any, tmp_path: Pa
     page.keyboard.press("ArrowRight")
     heads = page.locator("#cell th").all_inner_texts()
     assert heads == ["", "step 4", "step 0", "times"]
-    box = page.locator("#cells").bounding_box()
-    page.mouse.click(box["x"] + box["width"] * 0.99, box["y"] + 8)
+    cells = page.locator("#picture g rect").first.bounding_box()
+    whole = page.locator("#picture .frame.line").bounding_box()
+    page.mouse.click(whole["x"] + whole["width"] * 0.99, cells["y"] + 4)
     assert page.locator("#cell h2").inner_text() == next(iter(flow.rows))
     assert page.locator("#now").inner_text() == "step 20, lr 0.001"
     page.get_by_role("button", name="graph of step 8").click()

@@ -7,18 +7,19 @@ from html import escape
 from itertools import groupby, pairwise
 from math import isfinite, log10
 from pathlib import Path
+from typing import Any
 
 from ...engine.errors import ArgumentError
 from ...files import write
 from ...recording.diagnose import Findings, diagnose
 from ...recording.flow import FlowRecord, Row
-from ..colors import AUTO, BINS, DARK, FIXED, SCALES, THEMES, Scale, Theme, ink_on
+from ..colors import AUTO, BINS, DARK, FIXED, LIGHT, SCALES, THEMES, Scale, Theme, ink_on
 from ..files import filled, one_of
 from ..legend import power
 from ..plain import one_line, sized
 from .table import NOTES, summary
 
-__all__ = ["draw_flow", "flow_svg"]
+__all__ = ["colours", "draw_flow", "flow_picture", "flow_svg"]
 
 LEFT, PLOT, RIGHT, CELL, LOSS, TOP = 250, 620, 90, 14, 110, 44
 SVG = """\
@@ -47,6 +48,25 @@ def draw_flow(flow: FlowRecord, path: str | Path, *, theme: str = AUTO, scale: s
 def flow_svg(flow: FlowRecord, *, theme: str = AUTO, scale: str = "run") -> str:
     """The picture as text; the same record gives the same text."""
     return _Picture(flow, scale).svg(THEMES[theme], follow=theme == AUTO)
+
+
+def flow_picture(flow: FlowRecord) -> dict[str, Any]:
+    """The picture for a page, without colours of a theme, and where its rows and samples stand."""
+    made = _Picture(flow, "run")
+    places = {path: number for number, path in enumerate(flow.rows)}
+    numbers = {id(sample): number for number, sample in enumerate(flow.samples)}
+    return {
+        "picture": made.svg(LIGHT, follow=False),
+        "frame": {
+            "left": LEFT,
+            "above": TOP,
+            "top": made.top,
+            "bottom": made.bottom,
+            "cell": [made.width, CELL],
+            "rows": [places[row.path] for row in made.rows],
+            "samples": [numbers[id(sample)] for sample in made.samples],
+        },
+    }
 
 
 class _Picture:
@@ -241,11 +261,12 @@ def _wrapped(said: str, width: int) -> list[str]:
 def _style(theme: Theme, follow: bool) -> str:
     bins = "".join(f".b{i}{{fill:{c}}}.on{i}{{fill:{ink_on(c)}}}" for i, c in enumerate(theme.bins))
     fixed = ".axis,.curve{fill:none}.curve{stroke-width:1.6}.curve1{stroke-dasharray:4 3}"
-    dark = f"@media (prefers-color-scheme: dark){{{_colours(DARK)}}}" if follow else ""
-    return bins + fixed + _colours(theme) + dark
+    dark = f"@media (prefers-color-scheme: dark){{{colours(DARK)}}}" if follow else ""
+    return bins + fixed + colours(theme) + dark
 
 
-def _colours(t: Theme) -> str:
+def colours(t: Theme) -> str:
+    """CSS: what the classes of the picture are in a theme."""
     line = t.lines[2 if t.paper == "#ffffff" else BINS - 2]
     return (
         f".paper{{fill:{t.paper}}}.ink{{fill:{t.ink}}}.muted{{fill:{t.muted}}}"

@@ -13,10 +13,11 @@ from ...files import write
 from ...recording.diagnose import diagnose
 from ...recording.flow import FlowRecord, number
 from ...recording.trace import Trace
-from ..colors import DARK, LIGHT, ink_on
+from ..colors import DARK, LIGHT
 from ..files import asset, filled
 from ..page import embedded, page_html
 from ..plain import one_line
+from .heatmap import colours, flow_picture
 from .table import NOTES, summary
 from .units import units_content
 
@@ -27,7 +28,7 @@ FIGURES = {
     "noise": "log", "cosine": "signed", "clipped": "share", "flat": "share", "dead": "share",
     "entropy": "share", "agreement": "share", "sharp": "share",
 }  # fmt: skip
-BARS, CELLS, POINTS = 21, 4000, 1500  # of a histogram; cells that have one; of a curve
+BARS, CELLS = 21, 4000  # of a histogram; cells that have one
 
 
 def write_flow(flow: FlowRecord, path: str | Path, *, title: str | None = None) -> Path:
@@ -73,16 +74,12 @@ def flow_content(flow: FlowRecord, *, traces: bool = True) -> dict[str, Any]:
             {places[p]: NOTES.get(note, note) for p, note in s.notes.items() if p in places}
             for s in samples
         ],
-        "logged": {one_line(name): _thinned(flow.logs(name)) for name in flow.log_names},
         "findings": findings,
         "histograms": _histograms(flow) if traces else {},
         "units": units_content(flow),
         "traces": pages,
+        **flow_picture(flow),
     }
-
-
-def _thinned(points: list[tuple[int, float]]) -> list[list[Any]]:
-    return [[step, number(x)] for step, x in points[:: -(-len(points) // POINTS) or 1]]
 
 
 def _histograms(flow: FlowRecord) -> dict[str, list[Any]]:
@@ -120,10 +117,10 @@ def _page(trace: Trace, step: int) -> dict[str, Any]:
 
 @cache
 def _style() -> str:
-    bins = "".join(f"--bin{i}:{c};--on{i}:{ink_on(c)};" for i, c in enumerate(LIGHT.bins))
     themes = (
-        f"{where}{{--paper:{t.paper};--ink:{t.ink};--muted:{t.muted};--line:{t.line};"
-        f"--card:{t.cluster};--border:{t.cluster_line};--alarm:{t.alarm};--accent:{t.lines[line]}}}"
+        f"{where}{{--paper:{t.paper};--ink:{t.ink};--muted:{t.muted};--line:{t.line};--card:"
+        f"{t.cluster};--border:{t.cluster_line};--alarm:{t.alarm};--accent:{t.lines[line]}}}"
         for where, t, line in ((":root", LIGHT, 2), (":root[data-theme=dark]", DARK, 4))
     )
-    return f":root{{{bins}}}{''.join(themes)}{asset('flow/assets/flow.css')}"
+    picture = f":root[data-theme=dark]{{{colours(DARK)}}}"  # over the light one's own
+    return f"{''.join(themes)}{picture}{asset('flow/assets/flow.css')}"
