@@ -17,6 +17,7 @@ exact causal attention with the same weights. Linformer has no causal form.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -155,6 +156,11 @@ def decoded(n: int) -> dict[str, Decoded]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="changes nothing: it takes a second")
+    parser.parse_args()
     tables = {n: measured(n) for n in LENGTHS}
     print(f"d = {D}; windows of {WINDOW}; Linformer to {MIXTURES} rows; Performer by its features")
     titles = f"{'':<16}{'n':>4}  {'error':>8}{'scores':>8}{'FLOPs':>11}   ×"

@@ -61,10 +61,10 @@ class Run:
             yield from self.data
 
     def train(self, steps: int, flow: mg.watch, kept: Path | None) -> None:
-        left = range(self.optimizer.steps, steps)
-        bar = mg.progress(zip(left, self.forever(), strict=False), "char_gpt")
-        for t, tokens in bar:
-            loss = self.step(tokens).item()
+        following = self.forever()
+        bar = mg.progress(range(self.optimizer.steps, steps), "char_gpt")
+        for t in bar:
+            loss = self.step(next(following)).item()
             flow.log(loss=loss)
             bar.log(loss=loss)
             if kept and (t + 1) % 100 == 0:
@@ -91,7 +91,9 @@ class Run:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     arguments.add_argument("--quick", action="store_true", help=f"{QUICK} steps")
     arguments.add_argument("--steps", type=int, default=STEPS)
     arguments.add_argument("--run", type=Path, metavar="FILE.npz", help="keep the run here")

@@ -101,16 +101,21 @@ def train(model: Module, epochs: int, watch: str | None) -> float:
         return loss
 
     with mg.watch(model, every=20) as flow:
-        for _ in range(epochs):
+        bar = mg.progress(range(epochs), type(model).__name__)
+        for _ in bar:
             for x, digit in data:
-                flow.log(loss=step(x, digit).item())
+                loss = step(x, digit)
+                flow.log(loss=loss)
+            bar.log(loss=loss)
     if watch:
         print("  the gradient over training:", flow.html(watch))
     return accuracy(model, X_test, y_test)
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     arguments.add_argument("--quick", action="store_true", help="fewer epochs, lower goals")
     arguments.add_argument("--watch", metavar="FILE.html", help="a page of the flow over training")
     given = arguments.parse_args()

@@ -5,7 +5,7 @@ float32 copies of the weights. Once trained, a network computes in 8-bit integer
 quarter of float32, and what it says hardly changes. The digits are those of digits.py.
 """
 
-import sys
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ def trained(dtype: Any, epochs: int) -> tuple[Module, LossScale]:
     made = [Linear(a, b, rng=rng, dtype=dtype) for a, b in ((64, 128), (128, 64), (64, 10))]
     model = Sequential(made[0], mg.relu, made[1], mg.relu, made[2])
     scaler = LossScale(AdamW(model.parameters(), lr=3e-3), scale=2.0**15)
-    for _ in range(epochs):
+    for _ in mg.progress(range(epochs), f"training in {np.dtype(dtype)}"):
         for x, digit in batches(X, y, batch_size=32, rng=rng):
             model.zero_grad()
             scaler.backward(mg.cross_entropy(model(mg.tensor(x)), digit))
@@ -49,7 +49,11 @@ def tested(model: Module, dtype: Any) -> tuple[float, np.ndarray]:
 
 
 def main() -> None:
-    epochs = 4 if "--quick" in sys.argv else 12
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="4 epochs of training, not 12")
+    epochs = 4 if parser.parse_args().quick else 12
     whole, _ = trained(np.float32, epochs)
     half, scaler = trained(np.float16, epochs)
     small = quantize(whole, images(np.float32)[0][:1])

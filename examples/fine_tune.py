@@ -7,8 +7,7 @@ model is an ordinary one again. The same adapters beside weights that learned no
     python examples/fine_tune.py adapters.npz      the adapters alone, as a file, too
 """
 
-import sys
-from pathlib import Path
+import argparse
 
 import numpy as np
 
@@ -17,8 +16,6 @@ from layers import LanguageModel, lora
 from minigrad.optim import Adam
 
 DIGITS, LENGTH, SIGN = 10, 6, 10
-QUICK = "--quick" in sys.argv  # for the tests
-BEFORE, AFTER = (80, 40) if QUICK else (300, 150)
 
 
 def sequences(n: int, shift: int, rng: np.random.Generator) -> np.ndarray:
@@ -32,7 +29,7 @@ def new_model() -> LanguageModel:
     return LanguageModel(DIGITS + 1, rng=0, dtype=np.float32, **settings)
 
 
-def train(model: LanguageModel, steps: int, shift: int, lr: float) -> float:
+def train(model: LanguageModel, title: str, steps: int, shift: int, lr: float) -> float:
     """The loss of the last step; what is frozen stays as it is."""
     rng = np.random.default_rng(1)
     optimizer = Adam([p for p in model.parameters() if p.requires_grad], lr)
@@ -46,9 +43,11 @@ def train(model: LanguageModel, steps: int, shift: int, lr: float) -> float:
         optimizer.step()
         return loss
 
-    for _ in range(steps):
+    bar = mg.progress(range(steps), title)
+    for _ in bar:
         both = sequences(64, shift, rng)
         loss = step(both[:, :-1], both[:, LENGTH + 1 :].copy())
+        bar.log(loss=loss)
     return float(loss.item())
 
 
@@ -61,25 +60,35 @@ def right(model: LanguageModel, shift: int) -> float:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", nargs="?", metavar="ADAPTERS.npz", help="keep the adapters there")
+    parser.add_argument(
+        "--quick", action="store_true", help="80 and 40 steps, not 300 and 150"
+    )
+    given = parser.parse_args()
+    before, after = (80, 40) if given.quick else (300, 150)
+
     model = new_model()
-    train(model, BEFORE, shift=0, lr=5e-3)
+    train(model, "copying", before, shift=0, lr=5e-3)
     print(f"copies {right(model, 0):.1%} of the digits, enciphers {right(model, 1):.1%}")
 
     adapters = lora(model, rank=2, alpha=4, targets="*", rng=0)
     trained = sum(p.size for p in adapters.parameters())
     share = trained / (sum(p.size for p in model.parameters()) - trained)
-    loss = train(model, AFTER, shift=1, lr=1e-2)
+    loss = train(model, "adapters", after, shift=1, lr=1e-2)
     print(f"adapters: {trained:,} numbers, {share:.0%} of the model; loss {loss:.4f}")
     enciphered = right(model, 1)
     print(f"enciphers {enciphered:.1%}")
 
     untaught = new_model()
     lora(untaught, rank=2, alpha=4, targets="*", rng=0)
-    other = train(untaught, AFTER, shift=1, lr=1e-2)
+    other = train(untaught, "untaught", after, shift=1, lr=1e-2)
     print(f"the same beside untaught weights: loss {other:.4f}")
 
-    if files := [Path(name) for name in sys.argv[1:] if name.endswith(".npz")]:
-        mg.save(files[0], adapters=adapters)
+    if given.file:
+        mg.save(given.file, adapters=adapters)
     tokens = sequences(5, 1, np.random.default_rng(7))[:, :-1]
     wrapped = model(tokens).numpy()
     adapters.merge()

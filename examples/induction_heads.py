@@ -8,7 +8,7 @@ token after the last one like this. Both are found here by their attention alone
     python examples/induction_heads.py step.html      one step, as a page, too
 """
 
-import sys
+import argparse
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from layers import LanguageModel, Rotary
 from minigrad.optim import Adam, clip_grad_norm, schedule
 
 TOKENS, LENGTH, KNOWN = 24, 24, 12  # from the twelfth on, every token was there before
-QUICK = "--quick" in sys.argv  # for the tests
-STEPS = 60 if QUICK else 400
 
 
 def repeated(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -29,13 +27,21 @@ def repeated(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("page", nargs="?", metavar="STEP.html", help="one step, as a page, too")
+    parser.add_argument("--quick", action="store_true", help="60 steps of training, not 400")
+    given = parser.parse_args()
+    n_steps = 60 if given.quick else 400
+
     rng = np.random.default_rng(0)
     model = LanguageModel(
         TOKENS, d_model=64, n_heads=4, n_layers=2, rng=rng, dtype=np.float32,
         position=Rotary(16), tied=False,
     )  # fmt: skip
     optimizer = Adam(model.parameters(), lr=3e-3)
-    decay = schedule.cosine(optimizer, steps=STEPS, warmup=STEPS // 10)
+    decay = schedule.cosine(optimizer, steps=n_steps, warmup=n_steps // 10)
 
     @mg.compile
     def step(tokens: np.ndarray) -> mg.Tensor:
@@ -49,10 +55,11 @@ def main() -> None:
         decay.step()
         return loss
 
-    for t in range(STEPS):
+    bar = mg.progress(range(n_steps), "induction heads")
+    for _ in bar:
         loss = step(repeated(64, rng)[0]).item()
-        if t % 100 == 0:
-            print(f"step {t:3}   loss of what can be known {loss:.3f} (guessing: 3.178)")
+        bar.log(loss=loss)
+    print(f"loss of what can be known {loss:.3f} (guessing: 3.178)")
 
     tokens, period = repeated(200, np.random.default_rng(99))
     with mg.no_grad():
@@ -70,16 +77,16 @@ def main() -> None:
                 f"layer {layer} head {head}: {before[layer][head]:.2f} on the token before, "
                 f"{after[layer][head]:.2f} on the one after the last like this"
             )
-    if not QUICK:
+    if not given.quick:
         assert right > 0.95
         assert before[0].max() > 0.25  # the heads may share it; evenly spread it were 0.06
         assert after[1].max() > 0.25
-    assert loss < np.log(TOKENS) - (0.02 if QUICK else 2)
-    for path in [given for given in sys.argv[1:] if given.endswith(".html")]:
+    assert loss < np.log(TOKENS) - (0.02 if given.quick else 2)
+    if given.page:
         with mg.trace() as t:
             logits = model(tokens[:2, :-1]).reshape(-1, TOKENS)
             mg.cross_entropy(logits, tokens[:2, 1:].reshape(-1)).backward()
-        print("one step, to step through:", t.html(path))
+        print("one step, to step through:", t.html(given.page))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 h = tanh(x W_1 + b_1),    logit = h W_2 + b_2,    loss = mean log(1 + exp(−± logit))
 """
 
+import argparse
+
 import numpy as np
 
 import minigrad as mg
@@ -28,6 +30,11 @@ def loss_of(model: MLP) -> mg.Tensor:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="changes nothing: it takes a second")
+    parser.parse_args()
     model = MLP(hidden=8, rng=np.random.default_rng(0))
     optimizer = SGD(model.parameters(), lr=0.5)
     for step in range(401):

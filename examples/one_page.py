@@ -218,8 +218,11 @@ def compare(attention, layer, steps):
 def main():
     from layers import MultiHeadAttention, SelfAttention, multi_head_steps, self_attention_steps
 
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("path", nargs="?", help="draw the graph of many heads here: graph.svg")
+    parser.add_argument("--quick", action="store_true", help="changes nothing: it takes a second")
     path = parser.parse_args().path
 
     one = SelfAttention(d_model=8, d_k=4, d_v=3, rng=0)

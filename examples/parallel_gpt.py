@@ -91,7 +91,9 @@ def train_alone(steps: int) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="A small GPT trained on several ranks.")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tensor", type=int, default=2, help="ranks that share the layers")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--file", type=Path, help="where the run is kept, and taken up again")

@@ -176,8 +176,11 @@ def main(folder: Path) -> None:
 
 
 def asked() -> str | None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", nargs="?", help="where to draw; a temporary folder unless given")
+    parser.add_argument("--quick", action="store_true", help="changes nothing: it takes a second")
     return parser.parse_args().folder
 
 

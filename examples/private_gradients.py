@@ -6,6 +6,8 @@ One example lies far from all others, and its label is wrong. Plain training ben
 training hardly moves, and stays right.
 """
 
+import argparse
+
 import numpy as np
 
 import minigrad as mg
@@ -62,6 +64,11 @@ def train(X: np.ndarray, Y: np.ndarray, private: bool) -> tuple[Linear, float]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="changes nothing: it takes a second")
+    parser.parse_args()
     X, Y = points(N, np.random.default_rng(0))
     X[0] = 10  # far off on the side of 1
     new, wanted = points(1000, np.random.default_rng(1))

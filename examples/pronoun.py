@@ -206,7 +206,9 @@ def show_cut() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="train with two seeds, not with five")
     seeds = 2 if parser.parse_args().quick else 5
 

@@ -6,7 +6,7 @@ other diagonal.
     python examples/reverse_sequences.py step.html      one step, as a page, too
 """
 
-import sys
+import argparse
 
 import numpy as np
 
@@ -15,8 +15,6 @@ from layers import Decoder, Embedding, Encoder, LearnedPosition, Linear, Module,
 from minigrad.optim import Adam, clip_grad_norm, schedule
 
 TOKENS, LENGTH, START = 10, 8, 10  # the start is a token of its own
-QUICK = "--quick" in sys.argv  # for the tests
-STEPS = 60 if QUICK else 300
 
 
 class Reverser(Module):
@@ -45,10 +43,18 @@ class Reverser(Module):
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("page", nargs="?", metavar="STEP.html", help="one step, as a page, too")
+    parser.add_argument("--quick", action="store_true", help="60 steps of training, not 300")
+    given = parser.parse_args()
+    n_steps = 60 if given.quick else 300
+
     rng = np.random.default_rng(0)
     model = Reverser(rng)
     optimizer = Adam(model.parameters(), lr=5e-3)
-    decay = schedule.cosine(optimizer, steps=STEPS, warmup=STEPS // 10)
+    decay = schedule.cosine(optimizer, steps=n_steps, warmup=n_steps // 10)
 
     @mg.compile
     def step(tokens: np.ndarray, said: np.ndarray, wanted: np.ndarray) -> mg.Tensor:
@@ -61,13 +67,13 @@ def main() -> None:
         decay.step()
         return loss
 
-    for t in range(STEPS):
+    bar = mg.progress(range(n_steps), "reverse sequences")
+    for _ in bar:
         tokens = rng.integers(0, TOKENS, (64, LENGTH))
         wanted = tokens[:, ::-1].copy()
         said = np.concatenate([np.full((64, 1), START), wanted[:, :-1]], axis=1)
         loss = step(tokens, said, wanted)
-        if t % 100 == 0:
-            print(f"step {t:3}   loss {loss.item():.4f}")
+        bar.log(loss=loss)
 
     tokens = np.random.default_rng(99).integers(0, TOKENS, (1000, LENGTH))
     right = (model.say(tokens) == tokens[:, ::-1]).all(axis=1).mean()
@@ -76,14 +82,14 @@ def main() -> None:
     print("the other diagonal's share of the attention, best head:", end=" ")
     share = A[..., ::-1].diagonal(axis1=-2, axis2=-1).mean(axis=(0, 2)).max()
     print(f"{share:.2f} (evenly spread: {1 / LENGTH:.2f})")
-    assert loss.item() < (1.8 if QUICK else 0.05)
-    assert right > 0.99 or QUICK
+    assert loss.item() < (1.8 if given.quick else 0.05)
+    assert right > 0.99 or given.quick
     assert share > 1 / LENGTH
-    for path in [given for given in sys.argv[1:] if given.endswith(".html")]:
+    if given.page:
         with mg.trace() as t:
             logits = model(tokens[:2], tokens[:2, ::-1]).reshape(-1, TOKENS)
             mg.cross_entropy(logits, tokens[:2, ::-1].reshape(-1)).backward()
-        print("one step, to step through:", t.html(path))
+        print("one step, to step through:", t.html(given.page))
 
 
 if __name__ == "__main__":

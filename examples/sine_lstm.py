@@ -5,7 +5,7 @@ Then it goes on by itself: 40 steps, each from the one before. A wave it never s
     python examples/sine_lstm.py step.html      one step, as a page, too
 """
 
-import sys
+import argparse
 
 import numpy as np
 
@@ -14,8 +14,6 @@ from layers import LSTM, Linear, Module
 from minigrad.optim import Adam, clip_grad_norm, schedule
 
 LENGTH, SEEN = 80, 40
-QUICK = "--quick" in sys.argv  # for the tests
-STEPS = 60 if QUICK else 400
 
 
 def waves(n: int, rng: np.random.Generator) -> np.ndarray:
@@ -43,10 +41,18 @@ class Forecast(Module):
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("page", nargs="?", metavar="STEP.html", help="one step, as a page, too")
+    parser.add_argument("--quick", action="store_true", help="60 steps of training, not 400")
+    given = parser.parse_args()
+    n_steps = 60 if given.quick else 400
+
     rng = np.random.default_rng(0)
     model = Forecast(rng)
     optimizer = Adam(model.parameters(), lr=1e-2)
-    decay = schedule.cosine(optimizer, steps=STEPS, warmup=20)
+    decay = schedule.cosine(optimizer, steps=n_steps, warmup=20)
 
     @mg.compile
     def step(X: np.ndarray, after: np.ndarray) -> mg.Tensor:
@@ -58,12 +64,13 @@ def main() -> None:
         decay.step()
         return loss
 
-    for t in range(STEPS):
+    bar = mg.progress(range(n_steps), "sine waves")
+    for _ in bar:
         X = waves(32, rng)
         noisy = X[:, :-1] + rng.normal(0, 0.02, X[:, :-1].shape).astype(np.float32)
         loss = step(noisy, X[:, 1:])
-        if t % 100 == 0:
-            print(f"step {t:3}   mean squared error of the next entry {loss.item():.5f}")
+        bar.log(loss=loss)
+    print(f"mean squared error of the next entry {loss.item():.5f}")
 
     new = waves(100, np.random.default_rng(99))
     found = model.go_on(new[:, :SEEN], LENGTH - SEEN)
@@ -72,11 +79,11 @@ def main() -> None:
     print(
         f"{LENGTH - SEEN} steps on its own: off by {error:.2f} (by {still:.2f} if it stood still)"
     )
-    assert error < (0.9 if QUICK else 0.35) * still
-    for path in [given for given in sys.argv[1:] if given.endswith(".html")]:
+    assert error < (0.9 if given.quick else 0.35) * still
+    if given.page:
         with mg.trace() as t:
             mg.mse_loss(model(mg.tensor(new[:2, :20])), new[:2, 1:21]).backward()
-        print("one step, to step through:", t.html(path))
+        print("one step, to step through:", t.html(given.page))
 
 
 if __name__ == "__main__":

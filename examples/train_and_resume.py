@@ -5,6 +5,7 @@ that training needs, saved in one file. The run that goes on from the file ends 
 the one that was never stopped.
 """
 
+import argparse
 import tempfile
 from pathlib import Path
 
@@ -100,5 +101,10 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="changes nothing: it takes a second")
+    parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         main(Path(scratch))

@@ -7,7 +7,7 @@ into the run of the first, and the answer moves: a run for each head. Attributio
 all of these from the gradients of a single run. Last, the model is tried without each head.
 """
 
-import sys
+import argparse
 
 import numpy as np
 
@@ -16,8 +16,6 @@ from layers import LanguageModel, Rotary
 from minigrad.optim import Adam
 
 TOKENS, LENGTH, HEADS = 16, 14, 4
-QUICK = "--quick" in sys.argv  # for the tests
-STEPS = 200 if QUICK else 600
 
 
 def repeated(n: int, rng: np.random.Generator) -> np.ndarray:
@@ -27,7 +25,7 @@ def repeated(n: int, rng: np.random.Generator) -> np.ndarray:
     return np.take_along_axis(once, np.arange(LENGTH + 1) % period[:, None], axis=1)
 
 
-def trained(rng: np.random.Generator) -> LanguageModel:
+def trained(rng: np.random.Generator, n_steps: int) -> LanguageModel:
     model = LanguageModel(
         TOKENS, d_model=32, n_heads=HEADS, n_layers=2, rng=rng, dtype=np.float32,
         position=Rotary(8), tied=False,
@@ -43,16 +41,23 @@ def trained(rng: np.random.Generator) -> LanguageModel:
         optimizer.step()
         return loss
 
-    for t in range(STEPS):
+    bar = mg.progress(range(n_steps), "which head")
+    for _ in bar:
         loss = step(repeated(32, rng)).item()
-        if t % 100 == 0:
-            print(f"step {t:3}   loss {loss:.3f} (guessing: {np.log(TOKENS):.3f})")
+        bar.log(loss=loss)
+    print(f"loss {loss:.3f} (guessing: {np.log(TOKENS):.3f})")
     return model
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="200 steps of training, not 600")
+    quick = parser.parse_args().quick
+
     rng = np.random.default_rng(1)
-    model = trained(rng)
+    model = trained(rng, 200 if quick else 600)
     once = rng.permuted(np.tile(np.arange(TOKENS), (100, 1)), axis=1)
     text = once[:, [0, 1, 2, 3, 4, 5, 0, 1, 2]]
     other = once[:, [0, 1, 2, 6, 4, 5, 0, 1, 2]]
@@ -81,7 +86,7 @@ def main() -> None:
                     print(f"   layer {layer} head {head}: {said(model, text, once[:, 3]):.0%}")
 
     assert found.correlation > 0.75
-    if not QUICK:
+    if not quick:
         assert whole > 0.8
         assert all(p.effect < 0 for p in found.patches)  # each head carries a part of the answer
 

@@ -10,7 +10,7 @@ Backwards, with z = h W_2 + b_2, for which σ and log meet in (p - y) / n, and t
     python examples/xor_by_hand.py step.html      the last step, as a page, too
 """
 
-import sys
+import argparse
 
 import numpy as np
 
@@ -39,6 +39,12 @@ def by_the_engine(W_1, b_1, W_2, b_2):
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("page", nargs="?", metavar="STEP.html", help="one step, as a page, too")
+    parser.add_argument("--quick", action="store_true", help="changes nothing: it takes a second")
+    page = parser.parse_args().page
     rng = np.random.default_rng(1)
     weights = [rng.normal(size=(2, 8)), np.zeros(8), rng.normal(size=(8, 1)), np.zeros(1)]
     furthest = 0.0
@@ -51,12 +57,12 @@ def main() -> None:
         if step % 100 == 0:
             print(f"step {step:3}   loss {loss:.4f}   furthest apart so far {furthest:.0e}")
         weights = [w - 1.0 * g for w, g in zip(weights, gradients, strict=True)]
-    for path in [given for given in sys.argv[1:] if given.endswith(".html")]:
+    if page:
         with mg.trace() as t:
             tensors = [mg.tensor(w, requires_grad=True) for w in weights]
             named = zip(tensors, ["W_1", "b_1", "W_2", "b_2"], strict=True)
             loss_and_gradients = by_the_engine(*[x.named(name) for x, name in named])
-        print("one step, to step through:", t.html(path))
+        print("one step, to step through:", t.html(page))
         assert loss_and_gradients[0] < 0.02
     assert furthest < 1e-14
     assert loss < 0.02
