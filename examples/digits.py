@@ -119,7 +119,7 @@ def main() -> None:
     arguments.add_argument("--quick", action="store_true", help="fewer epochs, lower goals")
     arguments.add_argument("--watch", metavar="FILE.html", help="a page of the flow over training")
     given = arguments.parse_args()
-    for kind, goal, epochs in (MLP, 0.97, 40), (CNN, 0.98, 15), (ViT, 0.96, 30):
+    for kind, goal, epochs in (MLP, 0.97, 20), (CNN, 0.98, 8), (ViT, 0.96, 16):
         model = kind(np.random.default_rng(0))
         page = given.watch and str(Path(given.watch).with_suffix(f".{kind.__name__.lower()}.html"))
         found = train(model, 4 if given.quick else epochs, page)

@@ -64,9 +64,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("file", nargs="?", metavar="ADAPTERS.npz", help="keep the adapters there")
-    parser.add_argument(
-        "--quick", action="store_true", help="80 and 40 steps, not 300 and 150"
-    )
+    parser.add_argument("--quick", action="store_true", help="80 and 40 steps, not 300 and 150")
     given = parser.parse_args()
     before, after = (80, 40) if given.quick else (300, 150)
 
