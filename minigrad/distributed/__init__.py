@@ -22,7 +22,7 @@ that is alike counts once, losses that are apart are added up:
     ring_shift        apart → apart         ring_shift the other way
 
 `run(2, function)` runs a function on ranks that are threads, where MPI is missing. A rank of which
-nothing comes is given up after MINIGRAD_WAIT seconds (an environment variable; 600).
+nothing comes is given up after MINIGRAD_WAIT seconds (an environment variable; 60).
 """
 
 from __future__ import annotations

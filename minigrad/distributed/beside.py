@@ -1,7 +1,8 @@
 """A process beside the ranks, which outlives them and names the first that is gone without a word.
 
 Each rank holds a line to it, which breaks when the rank is gone: mpiexec then kills the others
-before they could say anything, and knows no ranks. A rank that is left alive is killed from here.
+before they could say anything, and knows no ranks. A rank that is left alive is killed from here,
+all are where nothing has travelled for a minute, and what MPI left in shared memory is removed.
 """
 
 from __future__ import annotations
@@ -10,16 +11,22 @@ import os
 import select
 import signal
 import socket
+import tempfile
 import time
+import traceback
 import warnings
+from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-from .board import Board
+from .board import Board, wait_limit
 
 __all__ = ["watch"]
 
 PATIENCE = 3.0  # seconds that mpiexec has to end the others
+SHARED = "/dev/shm/mpich"  # where MPICH makes files of shared memory
+NOTE = "minigrad-ranks"
 
 
 def watch(board: Board, comm: Any) -> Any:
@@ -49,15 +56,19 @@ def _live(board: Board, ear: socket.socket) -> None:
         ear = socket.socket(fileno=os.dup2(ear.fileno(), 3))
         os.closerange(4, os.sysconf("SC_OPEN_MAX"))  # what mpiexec waits for
         _outlive(board, ear)
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(0)
 
 
 def _outlive(board: Board, ear: socket.socket) -> None:
-    """Say which rank is gone, and its last words; then see that the others end.
+    """Say which rank is gone or stuck, and where it was; then see that the others end.
 
     Nothing is said once every rank has ended, or one has failed and said why.
     """
+    made = SharedFiles()
+    made.find([os.getpid()])  # forked from a rank, it has mapped what ranks share
     broken = select.epoll()  # which keeps the order of what happens
     lines: dict[int, tuple[socket.socket, int, int]] = {}
     ear.settimeout(5)  # for one that is gone before it connects
@@ -66,22 +77,80 @@ def _outlive(board: Board, ear: socket.socket) -> None:
         rank, pid = map(int, line.makefile().readline().split())
         lines[line.fileno()] = line, rank, pid
         broken.register(line, select.EPOLLRDHUP)
+    pids = [pid for _, _, pid in lines.values()]
     processes = []
-    for _, _, pid in lines.values():
+    for pid in pids:
         with suppress(ProcessLookupError):  # gone already: its line says so
             processes.append(os.pidfd_open(pid))
+    limit, looks = wait_limit(), 0
     words: str | None = ""
     while lines and words == "":
-        [(file, _)] = broken.poll(maxevents=1)
+        if looks < 5 or looks % 10 == 0:  # MPI makes them at its start, and for parts of the ranks
+            made.find(pids)
+        looks += 1
+        found = broken.poll(1.0, maxevents=1)
+        if not found:
+            words = board.stuck(limit)
+            continue
+        [(file, _)] = found
         line, rank, pid = lines.pop(file)
         line.close()
         words = board.last_words(rank)
+        if words:
+            words = f"rank {rank} (process {pid}) is gone: killed, or left by os._exit; {words}\n"
     if words:
-        words = f"rank {rank} (process {pid}) is gone: killed, or left by os._exit; {words}\n"
         os.write(2, words.encode())
     if words != "":
+        made.find(pids)
         os.dup2(1, 2)
-        time.sleep(PATIENCE)
-        for process in processes:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(process, signal.SIGKILL)
+        _end(processes)
+    made.remove()
+
+
+def _end(processes: list[int]) -> None:
+    """Wait until all have ended, some seconds at the most, and kill those that have not."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until and len(select.select(processes, [], [], 0)[0]) < len(processes):
+        time.sleep(0.05)
+    for process in processes:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+    select.select(processes, [], [], 1.0)
+
+
+class SharedFiles:
+    """The files of shared memory that MPI made for this run, which a killed run leaves behind.
+
+    They are noted in a file, so that the next run removes them where nobody was left to.
+    """
+
+    def __init__(self) -> None:
+        self.paths: set[str] = set()
+        self.note = Path(tempfile.gettempdir()) / f"{NOTE}-{os.getuid()}-{os.getpid()}"
+        for old in self.note.parent.glob(f"{NOTE}-{os.getuid()}-*"):
+            if not Path(f"/proc/{old.name.rpartition('-')[2]}").exists():
+                self._unlink(old.read_text(encoding="utf-8").splitlines())
+                old.unlink(missing_ok=True)
+
+    def find(self, pids: list[int]) -> None:
+        """Note what these processes have mapped."""
+        known = len(self.paths)
+        for pid in pids:
+            with suppress(OSError):  # it has ended
+                maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+                words = (line.split() for line in maps.splitlines())
+                self.paths |= {w[5] for w in words if len(w) == 6 and w[5].startswith(SHARED)}
+        if len(self.paths) > known:
+            self.note.write_text("\n".join(sorted(self.paths)), encoding="utf-8")
+
+    def remove(self) -> None:
+        """The run has ended."""
+        self._unlink(self.paths)
+        self.note.unlink(missing_ok=True)
+
+    @staticmethod
+    def _unlink(paths: Iterable[str]) -> None:
+        for path in paths:
+            with suppress(OSError):
+                if path.startswith(SHARED) and os.stat(path).st_uid == os.getuid():
+                    os.unlink(path)

@@ -9,23 +9,41 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from ..engine.errors import RankError
+from ..engine.errors import ArgumentError, RankError
 
-__all__ = ["PAGE", "Board"]
+__all__ = ["PAGE", "Board", "wait_limit"]
 
 TEXT, PLACE = 240, 112  # bytes of what must agree, and of where it stands
-NUMBER, STATE, WAITS_FOR = range(3)  # whole numbers at the head of a page
+NUMBER, STATE, WAITS_FOR, SINCE = range(4)  # whole numbers at the head of a page
 RUNS, ENDED, FAILED = range(3)  # states
 HEAD, SLOT = 64, TEXT + PLACE
 PAGE = HEAD + 3 * SLOT  # two tickets in turn, so that none is overwritten unread; a reason to fail
 RULE = "every rank must make the same collectives in the same order"
 REMEDY = "a step is compiled on every rank or on none: calls 2, 4, 8, … run twice, to be compared"
+WAIT = 60.0  # seconds that a rank waits for another, unless MINIGRAD_WAIT says otherwise
 LOOK_AFTER, SURE_AFTER = 0.05, 1.0  # seconds of waiting: to look around, to call it a deadlock
+
+
+def wait_limit() -> float:
+    """How many seconds a rank waits for another. Raises: ArgumentError for what is no such number.
+
+    >>> wait_limit()
+    60.0
+    """
+    said = os.environ.get("MINIGRAD_WAIT", str(WAIT))
+    try:
+        limit = float(said)
+    except ValueError:
+        limit = 0.0
+    if not 0 < limit < float("inf"):
+        raise ArgumentError(f"MINIGRAD_WAIT must be a number of seconds above 0, is {said!r}")
+    return limit
 
 
 class Board:
@@ -88,7 +106,7 @@ class Board:
 
     def _wait(self, other: int, text: str, place: str) -> None:
         began, spins, circle = time.monotonic(), 0, False
-        me, limit = self.ranks[self.rank], float(os.environ.get("MINIGRAD_WAIT", "600"))
+        me, limit = self.ranks[self.rank], wait_limit()
         world = self.world
         try:
             while self.heads[other, NUMBER] < self.number:
@@ -103,7 +121,7 @@ class Board:
                 late = waited > SURE_AFTER and world.waits_in_circle(me)
                 if not why and late and circle:
                     why = "it waits for another collective, which needs a rank that waits for it"
-                why = why or (f"nothing of it for {limit:g} s" if waited > limit else "")
+                why = why or (self._silent(other, limit) if waited > limit else "")
                 if why and self.heads[other, NUMBER] < self.number:
                     raise RankError(
                         f"rank {me} waits in {text}\n  at {place}\n"
@@ -114,6 +132,34 @@ class Board:
                 circle = late
         finally:
             world.heads[me, WAITS_FOR] = 0
+
+    def _silent(self, other: int, limit: float) -> str:
+        where = self.world.last_words(self.ranks[other])
+        return f"nothing of it for {limit:g} s (MINIGRAD_WAIT); {where or 'it has ended'}"
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """While arrays travel, the page says since when: a rank cannot look around by itself."""
+        own = self.world.heads[self.ranks[self.rank]]
+        own[SINCE] = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            own[SINCE] = 0
+
+    def stuck(self, limit: float) -> str:
+        """Who has been sending for longer than that, and where all others are; empty if nobody."""
+        now, since = time.monotonic_ns(), self.heads[:, SINCE]
+        waiting = [rank for rank in self.ranks if 0 < since[rank] < now - limit * 1e9]
+        if not waiting:
+            return ""
+        lines = [
+            f"rank {rank}: {'waits for the others, ' if rank in waiting else ''}"
+            f"{self.last_words(rank) or 'has ended'}"
+            for rank in self.ranks
+        ]
+        said = f"nothing travels between ranks for {limit:g} s (MINIGRAD_WAIT): one is stopped, or"
+        return "\n  ".join([f"{said} does something else; all are ended", *lines]) + "\n"
 
     def why_gone(self, rank: int) -> str:
         """Why a rank takes no further part; empty while it runs."""
@@ -128,8 +174,8 @@ class Board:
             return None
         if self.heads[rank, STATE] == ENDED:
             return ""
-        self.number = int(self.heads[rank, NUMBER])
-        start = self._slot(rank)
+        turn = int(self.heads[rank, NUMBER]) % 2
+        start = rank * PAGE + HEAD + SLOT * turn
         text, place = self._read(start, TEXT), self._read(start + TEXT, PLACE)
         return f"last in {text}\n  at {place}" if place else "before its first collective"
 

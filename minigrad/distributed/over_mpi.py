@@ -6,6 +6,7 @@ import atexit
 import os
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,9 @@ class MPIRanks(Ranks):
     def _sync(self) -> None:
         self.window.Sync()
 
+    def _sending(self) -> AbstractContextManager[None]:
+        return self.board.sending() if self.board else nullcontext()
+
     def end_all_on_error(self) -> None:
         """An error on this rank ends all of them, with its reason; so does `os._exit`, never 0."""
         before, world = sys.excepthook, self.mpi.COMM_WORLD
@@ -108,38 +112,47 @@ class MPIRanks(Ranks):
     def all_reduce(self, x: Any) -> Any:
         wide = _summable(x)
         out = np.empty_like(wide)
-        self.comm.Allreduce(wide, out)
+        with self._sending():
+            self.comm.Allreduce(wide, out)
         return out.astype(x.dtype, copy=False)
 
     def all_gather(self, x: Any) -> Any:
         out = np.empty((self.size, *x.shape), x.dtype)
-        self.comm.Allgather(_bytes(x), _bytes(out))
+        with self._sending():
+            self.comm.Allgather(_bytes(x), _bytes(out))
         return out
 
     def reduce_scatter(self, x: Any) -> Any:
         wide = _summable(x)
         out = np.empty(x.shape[1:], wide.dtype)
-        self.comm.Reduce_scatter_block(wide, out)
+        with self._sending():
+            self.comm.Reduce_scatter_block(wide, out)
         return out.astype(x.dtype, copy=False)
 
     def broadcast(self, x: Any, root: int) -> Any:
         out = x.copy() if self.rank == root else np.empty_like(x)
-        self.comm.Bcast(_bytes(out), root)
+        with self._sending():
+            self.comm.Bcast(_bytes(out), root)
         return out
 
     def shift(self, x: Any, by: int) -> Any:
         out = np.empty_like(x)
         to, source = (self.rank + by) % self.size, (self.rank - by) % self.size
-        self.comm.Sendrecv(_bytes(x), to, 0, _bytes(out), source, 0)
+        with self._sending():
+            self.comm.Sendrecv(_bytes(x), to, 0, _bytes(out), source, 0)
         return out
 
     def collect(self, value: Any) -> list[Any]:
-        return self.comm.allgather(value)  # type: ignore[no-any-return]
+        self.agree("collect", "what every rank says of itself")
+        with self._sending():
+            return self.comm.allgather(value)  # type: ignore[no-any-return]
 
     def split(self, color: int) -> Ranks:
         self.agree("split", "")
         world = self.board.world if self.board else None
-        return MPIRanks(self.comm.Split(color, self.rank), world)
+        with self._sending():
+            part = self.comm.Split(color, self.rank)
+        return MPIRanks(part, world)
 
 
 def _bytes(x: Any) -> Any:

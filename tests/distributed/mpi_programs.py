@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from argparse import Namespace
 from pathlib import Path
 
@@ -57,6 +58,12 @@ def one_is_killed():
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def says_what_it_shares_and_is_killed():
+    dist.all_reduce(np.ones(3))
+    print(Path("/proc/self/maps").read_text(encoding="utf-8"), flush=True)
+    one_is_killed()
+
+
 def one_leaves():
     dist.all_reduce(np.ones(3))
     if dist.world().rank == 1:
@@ -80,6 +87,27 @@ def gone_before_heard():
         beside._outlive(Namespace(ranks=[0, 1], last_words=lambda rank: "last here"), ear)
         os._exit(0)
     print(f"rank 0 ended by signal {-alive.wait(10)}")
+
+
+def one_is_stopped():
+    for step in range(1000):
+        dist.all_reduce(np.ones(300_000))
+        if step == 20 and dist.world().rank == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def one_loops():
+    dist.all_reduce(np.ones(3))
+    while dist.world().rank == 1:
+        time.sleep(0.01)
+    dist.all_reduce(np.ones(3))
+
+
+def one_skips_before_a_save():
+    dist.all_reduce(np.ones(3))
+    if dist.world().rank == 0:
+        dist.world().collect(1)
+    dist.all_reduce(np.ones(3))
 
 
 def one_skips():

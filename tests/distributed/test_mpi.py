@@ -1,11 +1,15 @@
 """Ranks over MPI: the same results, and no program that hangs."""
 
+import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from minigrad.distributed import beside
 
 pytest.importorskip("mpi4py")
 ROOT = Path(__file__).parents[2]
@@ -41,7 +45,7 @@ def test_collectives_over_mpi_give_what_they_say(mpiexec, p):
     ("program", "said"),
     [
         ("one_raises", ["rank 1 of 2 ends all: ValueError: a bad batch"]),
-        ("one_is_killed", ["rank 1 (process", "killed", "last in all_reduce() of (3,)", ".py:55"]),
+        ("one_is_killed", ["rank 1 (process", "killed", "last in all_reduce() of (3,)", ".py:56"]),
         ("one_leaves", ["rank 1 (process", "left by os._exit; last in all_reduce"]),
         ("one_skips", ["rank 0 waits in all_reduce", "rank 1", "its program has ended"]),
         ("one_differs", ["rank 0: all_reduce(x) of (3,)", "rank 1: all_reduce(x) of (4,)"]),
@@ -67,6 +71,51 @@ def test_a_rank_that_was_gone_before_its_line_was_heard_is_named_and_the_others_
     )
     assert "rank 1 (process" in done.stderr
     assert done.stdout == "rank 0 ended by signal 9\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("one_is_stopped", ["for 3 s (MINIGRAD_WAIT)", "rank 1", "last in all_reduce"]),
+        ("one_loops", ["rank 0 waits in all_reduce", "for rank 1", "for 3 s (MINIGRAD_WAIT)"]),
+        ("one_skips_before_a_save", ["ranks disagree", "rank 0: collect", "rank 1: all_reduce"]),
+    ],
+)
+@pytest.mark.slow
+def test_no_wait_is_without_an_end(mpiexec, monkeypatch, program, said):
+    monkeypatch.setenv("MINIGRAD_WAIT", "3")
+    code, text = mpiexec(2, PROGRAMS, program)
+    assert code != 0
+    for part in said:
+        assert part in text
+
+
+@pytest.mark.skipif(not Path("/dev/shm").exists(), reason="no /dev/shm")
+def test_no_shared_memory_is_left_behind(mpiexec):
+    _, text = mpiexec(2, PROGRAMS, "says_what_it_shares_and_is_killed")
+    made = {Path(word) for word in text.split() if word.startswith("/dev/shm/mpich")}
+    assert made
+    until = time.monotonic() + 20  # what is beside the ranks outlives mpiexec
+    while any(path.exists() for path in made) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert [path for path in made if path.exists()] == []
+
+
+def test_what_a_run_without_survivors_left_is_removed_by_the_next(tmp_path, monkeypatch):
+    """A note of a process that is gone, and the file it names."""
+    monkeypatch.setattr(beside.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(beside, "SHARED", str(tmp_path / "mpich"))
+    left, other = tmp_path / "mpich_shm_1", tmp_path / "somebody_elses"
+    left.touch()
+    other.touch()
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    note = tmp_path / f"{beside.NOTE}-{os.getuid()}-{gone.pid}"
+    note.write_text(f"{left}\n{other}", encoding="utf-8")
+    beside.SharedFiles()
+    assert not left.exists()
+    assert not note.exists()
+    assert other.exists()
 
 
 def test_training_goes_on_after_a_rank_was_killed(mpiexec, tmp_path):
