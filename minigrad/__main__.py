@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with these arguments, by default the process's own; the exit status."""
     try:
         arguments = parser().parse_args(argv)
-        return int(arguments.run(arguments))
+        return int(arguments.run(arguments) or 0)
     except SystemExit as stop:  # argparse: --help, --version, or a wrong argument
         return stop.code if isinstance(stop.code, int) else 2
     except ArgumentError as error:

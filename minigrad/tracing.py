@@ -59,6 +59,7 @@ class Trace(recording.Trace):
         focus: str | None = None,
         fold: bool = True,
         saved: bool | None = None,
+        title: str | None = None,
         check: str | None = None,
     ) -> Path:
         """Draw the graph: values flow down, gradients back up; their lines are wider if larger.
@@ -81,6 +82,7 @@ class Trace(recording.Trace):
                 gradients and a line for what each hands to the next.
             saved: draw a dotted line from what an op saved for backward; not on slides, unless
                 asked.
+            title: a line above the picture, such as the sentence that ran.
             check: "ops" measures every backward step first, as `check(ops=True)` does, and marks
                 each.
         Returns: the path.
@@ -99,6 +101,7 @@ class Trace(recording.Trace):
             "focus": focus,
             "fold": fold,
             "saved": saved,
+            "title": title,
         }
         return draw_trace(self, path, **options)
 

@@ -1,12 +1,13 @@
 """What the command `minigrad` does. The engine imports none of it.
 
 arguments         the command line
-explain           what was asked for, run, printed and written;  explanation: what all runs share
-sentence          a sentence through one attention layer, forward and backward
-sentence_report   that run told: gradients, weights, FLOPs and bytes beside their closed forms
-checkpoint        what is asked of a checkpoint;  checkpoint_report: its run told
-own_function      a run of a user's own function told;  load_function: found, and what it raises
-catalogue         every op with its formulas, as text and as data;  ops_page: as a page
+explain           what was asked for, run, printed and written
+source            what can be run: a function that returns a loss, and what is known of it
+own_function      a user's own function as a source;  load_function: found, and what it raises
+sentence          a sentence through one attention layer as a source
+checkpoint        a text through a checkpoint as a source
+report            one run of any source told;  looked_at: what its attention looked at
+catalogue         every op with its formulas, as text and as data
 declared          what an op declares, as plain data
 models            what is in a checkpoint, before it is loaded
 check             every op, then both layers, one line each

@@ -9,11 +9,14 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
 
 from ..views.colors import THEMES
-from . import catalogue, check, cost, explain, models
-from .checkpoint import LOSSES
+from . import catalogue, check, explain, models
+from .output import show
 from .sentence import MULTI_HEAD, SELF_ATTENTION, SENTENCE
 
 __all__ = ["parser"]
+
+
+FIRST = "minigrad explain examples/pronoun.py:tired --out explained/"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -25,10 +28,11 @@ class _Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    about = "A tiny autograd engine on NumPy that shows its work."
+    about = f"A tiny autograd engine on NumPy that shows its work. First: {FIRST}"
     made = _Parser(prog="minigrad", description=about, allow_abbrev=False)
     made.add_argument("--version", action="version", version=f"minigrad {_version()}")
-    commands = made.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    made.set_defaults(run=lambda _: show(made.format_help().rstrip()))
+    commands = made.add_subparsers(dest="command", metavar="COMMAND")
     for name, (run, add_options, summary, more) in COMMANDS.items():
         about = more or f"{summary.capitalize()}."
         one = commands.add_parser(name, help=summary, description=about, allow_abbrev=False)
@@ -41,8 +45,9 @@ def _explain_options(one: Any) -> None:
     add = one.add_argument
     n: dict[str, Any] = {"type": _size, "metavar": "N"}
     what = (
-        f"{MULTI_HEAD} (default) or {SELF_ATTENTION}; or FILE.py:FUNCTION, or "
-        "package.module:function: your own, without arguments, which returns a loss"
+        "FILE.py:FUNCTION or package.module:function: your own, without arguments, which returns a "
+        "loss; its attribute `tokens` names what attention looks at; or a layer with untrained "
+        f"weights: {MULTI_HEAD} (default) or {SELF_ATTENTION}"
     )
     files = "folder for graph.svg, explain.html, derivation.md and trace.json"
     masks = "a token sees itself and those before it; it predicts the next"
@@ -51,15 +56,10 @@ def _explain_options(one: Any) -> None:
     add("--model", metavar="FOLDER", help=model)
     add("--text", help=f"the sentence, or - for standard input (default: {SENTENCE!r})")
     add("--tokens", metavar="IDS", help="with --model: 1,2,3 in place of --text")
-    add("--loss", choices=LOSSES, help="with --model (default: the first that it has)")
-    target = "with --model: the token to come next, or at [MASK]; or the other sentence"
+    target = "with --model: the token to come next, or at [MASK]; or a sentence to compare with"
     add("--target", metavar="TEXT", help=target)
-    shown = "with --model: blocks shown, from 0; weights of the others get no gradient"
-    add("--layers", metavar="0,3-5", help=shown)
     heads = f"heads, {MULTI_HEAD} only; must divide --d-model (default: 4)"
-    add("--heads", metavar="N", help=f"{heads}; with --model: those shown, such as 0,3-5")
-    ranks = f"share the heads among N ranks, {MULTI_HEAD} only; N must divide --heads (default: 1)"
-    add("--ranks", **n, help=ranks)
+    add("--heads", **n, help=heads)
     add("--d-model", **n, help="width of the embeddings (default: 32)")
     add("--d-k", **n, help=f"width of queries and keys, {SELF_ATTENTION} only (default: 8)")
     add("--d-v", **n, help=f"width of values, {SELF_ATTENTION} only (default: 8)")
@@ -73,17 +73,13 @@ def _explain_options(one: Any) -> None:
     picture = "of the picture (default: %(default)s)"
     add("--theme", choices=list(THEMES), default="auto", help=picture)
     add("--depth", **n, help="draw boxes nested deeper than N as one node each")
-    everything = "show the weights of all tokens and heads, however many"
+    everything = "show all steps, tokens and heads, however many"
     add("--all", action="store_true", help=everything)
 
 
 def _ops_options(ops: Any) -> None:
     ops.add_argument("names", nargs="*", metavar="NAME", help="only these")
-    form = ops.add_mutually_exclusive_group()
-    form.add_argument("--tex", action="store_true", help="formulas in LaTeX")
-    form.add_argument("--json", action="store_true", help="as JSON")
-    page = "write a page of them, with formulas, rules and costs, which needs no network"
-    form.add_argument("--html", metavar="FILE", help=page)
+    ops.add_argument("--json", action="store_true", help="as JSON")
 
 
 def _check_options(one: Any) -> None:
@@ -94,18 +90,6 @@ def _check_options(one: Any) -> None:
     add("--order", type=int, choices=[1, 2], default=2, help=second)
     samples = "draws the samples (default: %(default)s)"
     add("--seed", type=_seed, default=0, metavar="N", help=samples)
-
-
-def _cost_options(one: Any) -> None:
-    add = one.add_argument
-    add("--ranks", default="8..1024", metavar="N..M", help="(default: %(default)s)")
-    sizes = {"batch": 1024, "tokens": 4096, "d-model": 8192, "layers": 64, "heads": 64}
-    for name, size in sizes.items():
-        add(f"--{name}", type=_size, default=size, metavar="N", help="(default: %(default)s)")
-    rates = {"flops": "FLOPs a second of a rank", "memory": "bytes a second of its memory"}
-    rates |= {"wire": "bytes a second that it sends", "latency": "seconds a message"}
-    for name, what in rates.items():
-        add(f"--{name}", type=float, metavar="X", help=f"{what} (default: an accelerator of 2023)")
 
 
 def _models_options(one: Any) -> None:
@@ -151,11 +135,11 @@ COMMANDS = {
     "explain": (
         explain.run,
         _explain_options,
-        "show each step's gradient, of an attention layer, a checkpoint or your own function",
-        "Take a sentence through an attention layer or a checkpoint, or run your own function that "
-        "returns a loss, forward and backward: every gradient beside the formula derived by hand "
-        "where there is one, the attention weights, the graph as a picture, a page to step "
-        "through, and the derivation written out.",
+        "show each step's gradient, of your own function, a checkpoint or an attention layer",
+        "Run a function that returns a loss, forward and backward: your own, a checkpoint's on a "
+        "text, or that of an attention layer on a sentence. It shows what attention looked at, "
+        "every gradient beside the formula derived by hand where there is one, the graph as a "
+        f"picture, a page to step through, and the derivation written out. First: {FIRST}",
     ),
     "ops": (catalogue.run, _ops_options, "list the ops with their formulas", ""),
     "check": (
@@ -164,13 +148,6 @@ COMMANDS = {
         "check the gradients of every op and both layers",
         "Hold each op's gradient against a numeric derivative, and each layer's against formulas "
         "derived by hand. The exit status is 1 if one disagrees.",
-    ),
-    "cost": (
-        cost.run,
-        _cost_options,
-        "estimate a training step on many ranks",
-        "How long a training step of a transformer takes on many ranks, from its FLOPs, the bytes "
-        "that it moves and sends, and the messages; and where each way to split it stops paying.",
     ),
     "models": (
         models.run,

@@ -1,4 +1,4 @@
-"""`minigrad ops`: every op with its signature, claim and formulas, as text, data or a page."""
+"""`minigrad ops`: every op with its signature, claim and formulas, as text or data."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..engine.op import Op
-from ..files import write
 from ..views.formula import plain
-from ..views.plain import one_line
-from ..views.terminal import Paint, only_ascii, wide
+from ..views.terminal import Paint, wide
 from .declared import Declared, declared, known_ops
-from .ops_page import ops_page
 from .output import show
 
 __all__ = ["entry", "run"]
@@ -23,13 +20,10 @@ __all__ = ["entry", "run"]
 
 def run(arguments: Namespace) -> int:
     ops = known_ops(arguments.names)
-    if arguments.html is not None:
-        write(arguments.html, ops_page(map(declared, ops)), "ops --html")
-        show(f"wrote {one_line(arguments.html)}: {len(ops)} op{'s' * (len(ops) > 1)}")
-    elif arguments.json:
-        show(json.dumps([entry(op) for op in ops], indent=1), False)
+    if arguments.json:
+        show(json.dumps([entry(op) for op in ops], indent=1))
     else:
-        show(_text(map(declared, ops), wide(None), arguments.tex, only_ascii(None)))
+        show(_text(map(declared, ops), wide(None)))
     return 0
 
 
@@ -55,24 +49,20 @@ def entry(op: Op) -> dict[str, Any]:
     }
 
 
-def _text(ops: Iterable[Declared], width: int, tex: bool, ascii: bool) -> str:
+def _text(ops: Iterable[Declared], width: int) -> str:
     """A paragraph for each op; g stands for the gradient of the result, out for the result."""
     paint, width = Paint(), max(width, 20)
-    parts = ["\n".join(_paragraph(op, width, tex, ascii, paint)) for op in ops]
+    parts = ["\n".join(_paragraph(op, width, paint)) for op in ops]
     count = f"{len(parts)} op{'s' * (len(parts) > 1)}"
-    key = f"{count}; out is the result, g its gradient {'dL/dout' if ascii else '∂L/∂out'}"
+    key = f"{count}; out is the result, g its gradient ∂L/∂out"
     return "\n\n".join([*parts, textwrap.fill(key, width)])
 
 
-def _paragraph(op: Declared, width: int, tex: bool, ascii: bool, paint: Paint) -> list[str]:
-    def said(formula: str) -> str:
-        return _named(formula) if tex else plain(formula, ascii=ascii)
-
+def _paragraph(op: Declared, width: int, paint: Paint) -> list[str]:
     lines = [paint.bold(line) for line in _wrapped(op.signature, width, 0)]
-    lines += [*_wrapped(op.claim, width, 2), *_wrapped(f"out = {said(op.forward)}", width, 4)]
+    lines += [*_wrapped(op.claim, width, 2), *_wrapped(f"out = {plain(op.forward)}", width, 4)]
     for name, formula in op.backward.items():
-        of = rf"\partial L / \partial {_name(name)}" if tex else f"∂L/∂{name}"
-        lines += _wrapped(f"{of} = {said(formula)}", width, 4)
+        lines += _wrapped(f"∂L/∂{name} = {plain(formula)}", width, 4)
     example = _wrapped(f"as in {op.example}", width, 4) if op.depends else []
     return lines + [paint("dim", line) for line in example]
 

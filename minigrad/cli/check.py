@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from ..views.terminal import Paint, wide
-from .check_layers import check_layers
 from .check_ops import CheckResult, check_ops
 from .declared import known_ops
 from .output import show
@@ -21,7 +20,7 @@ MOST_FAILURES = 3  # shown of one op
 
 def run(arguments: Namespace) -> int:
     ops, done = known_ops(arguments.op), list[CheckResult]()
-    layers = () if arguments.op else check_layers(arguments.seed)
+    layers = iter(()) if arguments.op else _layers(arguments.seed)
     lines = _Lines([op.name for op in ops], wide(None))
     show(lines.row(NAME, "method", "samples", "worst error", ""))
     for result in chain(check_ops(ops, arguments.order, arguments.seed), layers):
@@ -43,6 +42,12 @@ def run(arguments: Namespace) -> int:
     said = f"{what} agree on {samples} samples, {orders}, seed {arguments.seed}"
     show(lines.painted("good", said))
     return 0
+
+
+def _layers(seed: int) -> Iterator[CheckResult]:
+    from .check_layers import check_layers
+
+    return check_layers(seed)
 
 
 class _Lines:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import minigrad as mg
-from layers import MultiHeadAttention, SelfAttention, create_causal_mask
 
+from ..layers import MultiHeadAttention, SelfAttention, create_causal_mask
 from .check_ops import CheckResult
 from .sentence import MULTI_HEAD, SELF_ATTENTION
 

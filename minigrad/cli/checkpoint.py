@@ -1,4 +1,4 @@
-"""What is asked of a checkpoint: text, loss and target, checked before its weights are read."""
+"""A text through a checkpoint as a source; what is asked is checked before its weights are read."""
 
 from __future__ import annotations
 
@@ -6,32 +6,53 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-import minigrad as mg
-from layers import load_pretrained
-from layers.pretrained import PretrainedLanguageModel, objectives
-from layers.pretrained.files import open_folder
-from layers.pretrained.loading import read_settings
-from layers.pretrained.models import tokenizer_of
-
+from .. import layers
 from ..engine.errors import ArgumentError, MinigradError
-from ..tracing import Trace
+from ..views.model_figures import likeliest
+from ..views.model_tables import quoted
 from ..views.plain import of_bytes, one_line
 from .sentence import SENTENCE
+from .source import Guess, Source
 
-__all__ = ["LOSSES", "QUESTION", "Question", "numbers"]
+__all__ = ["QUESTION", "Question", "checkpoint", "numbers"]
 
-LOSSES = ("next-token", "masked", "similarity")
-QUESTION: dict[str, Any] = {"text": SENTENCE, "dtype": "float32"}
-QUESTION |= dict.fromkeys(("tokens", "target", "loss", "layers", "heads"))  # what may be asked
+QUESTION: dict[str, Any] = {"text": SENTENCE, "dtype": "float32", "tokens": None, "target": None}
 MASKS = ("[MASK]", "<mask>")
+BEST = 5  # guesses at a place
+pretrained = import_module(".pretrained", layers.__name__)
+objectives: Any = import_module(".pretrained.objectives", layers.__name__)
+files = import_module(".pretrained.files", layers.__name__)
+loading = import_module(".pretrained.loading", layers.__name__)
+models = import_module(".pretrained.models", layers.__name__)
+load_pretrained = pretrained.load_pretrained
+
+
+def checkpoint(model: str, **asked: Any) -> Source:
+    """A run of the checkpoint in a folder. Raises: ArgumentError, as `Question` does."""
+    q = Question(model, **asked)
+    width = q.ids.shape[1]
+    named = not q.writes or len(q.targets) != width  # else both texts would be named by one
+    tokens = [row + ["(padding)"] * (width - len(row)) for row in q.names] if named else None
+    wanted = f" of {', '.join(quoted(q.name(i)) for i in q.targets)}" if q.targets else ""
+    return Source(
+        q.load,
+        f"{q.kind} {one_line(model, 60)}, {q.objective} loss{wanted}",
+        tokens,
+        q.facts,
+        {"model": model, "family": q.kind, "objective": q.objective, "targets": q.targets},
+        guesses=q.guesses,
+        ids=q.ids,
+        logits=lambda: q.logits if q.causal else None,
+    )
 
 
 class Question:
-    """Token ids (B, n), their names, loss and target, and which blocks and heads are shown.
+    """Token ids (B, n), their names, the loss that the checkpoint offers first, and its target.
 
     Raises: ArgumentError, in the words of the command line, for what cannot be.
     """
@@ -44,26 +65,25 @@ class Question:
             raise ArgumentError("--target holds no token")
         self.model, self.dtype = model, np.dtype(a["dtype"])
         with _refusals():
-            self.folder = open_folder(model)
-            self.family, self.settings = read_settings(self.folder)
+            self.folder = files.open_folder(model)
+            self.family, self.settings = loading.read_settings(self.folder)
         self.config = self.folder.json("config.json")
-        self.loss = self._fitting(a["loss"])
+        self.logits: Any = None
         with suppress(MinigradError) if by_ids else _refusals("; --tokens 1,2,3 takes ids"):
             self.tokenizer: Any = None
-            self.tokenizer = tokenizer_of(self.folder)
+            self.tokenizer = models.tokenizer_of(self.folder)
         first = self._ids("--tokens", a["tokens"]) if by_ids else self._text("--text", a["text"])
-        rows = [first]
-        if self.loss == "similarity":
+        rows, self.objective = [first], self._objective(first)
+        if self.objective == "similarity":
             if not a["target"]:
-                raise ArgumentError(f"--loss {self.loss} compares two texts: give --target too")
+                said = f"write {MASKS[0]} in --text where it is to guess, or " * self._can_guess
+                said += "give --target, a second text to compare with"
+                raise ArgumentError(f"{self.kind} of {one_line(model, 60)}: {said}")
             rows.append(self._text("--target", a["target"]))
         longest = max(map(len, rows))
         self.ids = np.array([row + [0] * (longest - len(row)) for row in rows])  # (B, n)
         self.names = [[self.name(i) for i in row] for row in rows]
         self.places, self.targets = self._goal(first, a["target"])
-        blocks = max(self.settings["n_layers"], self.settings.get("n_decoder_layers", 0))
-        self.layers = numbers("--layers", a["layers"], blocks, "blocks")
-        self.heads = numbers("--heads", a["heads"], self.settings["n_heads"], "heads")
         self._check_sizes()
 
     @property
@@ -73,22 +93,27 @@ class Question:
     @property
     def causal(self) -> bool:
         """Whether it guesses at each next token."""
-        return self.family.model is PretrainedLanguageModel
+        return self.family.model is pretrained.PretrainedLanguageModel
 
     @property
     def writes(self) -> bool:
         """Whether it writes a text for the one that it reads."""
         return "n_decoder_layers" in self.settings
 
-    def _fitting(self, loss: str | None) -> str:
-        """The loss asked for, or the first that the checkpoint has."""
-        guesses = "head" in self.settings.get("heads", ())
-        offered = ["masked"] * guesses + ["similarity"]
-        offered = ["next-token"] if self.writes or self.causal else offered
-        if loss not in (None, *offered):
-            said = f"{self.kind} of {one_line(self.model, 60)} has {' and '.join(offered)}"
-            raise ArgumentError(f"--loss {loss} does not fit: {said}")
-        return loss or offered[0]
+    def _objective(self, ids: list[int]) -> str:
+        """The loss that is taken: tokens are guessed where the checkpoint can and the text asks."""
+        if self.writes or self.causal:
+            return "next-token"
+        return "masked" if self._can_guess and self._masked(ids) else "similarity"
+
+    @property
+    def _can_guess(self) -> bool:
+        return "head" in self.settings.get("heads", ())
+
+    def _masked(self, ids: list[int]) -> list[int]:
+        """Where the text has a mask."""
+        masks = [self.tokenizer.token_to_id(m) for m in MASKS] if self.tokenizer else []
+        return [k for k, i in enumerate(ids) if i in masks]
 
     @property
     def pooled(self) -> bool:
@@ -96,10 +121,13 @@ class Question:
         return "1_Pooling/config.json" in self.folder.files
 
     @property
-    def remark(self) -> str:
-        if self.loss != "similarity" or self.pooled:
-            return ""
-        return "; a text's vector is the mean of its tokens', as there is no 1_Pooling/config.json"
+    def facts(self) -> list[str]:
+        found = [" and ".join(f"{n} token{'s' * (n > 1)}" for n in map(len, self.names))]
+        found.append(self.dtype.name)
+        if self.objective == "similarity" and not self.pooled:
+            mean = "a text's vector is the mean of its tokens'"
+            found.append(f"{mean}, as there is no 1_Pooling/config.json")
+        return found
 
     # ---------------------------------------------------------------- tokens
 
@@ -125,21 +153,18 @@ class Question:
     def _goal(self, ids: list[int], target: str | None) -> tuple[list[int], list[int]]:
         """Where tokens are guessed, and which they should be: none where the model chooses."""
         places, words = [len(ids) - 1], [target] if target else []
-        if self.loss == "similarity":
+        if self.objective == "similarity":
             return [], []
         if self.writes:
             wanted = self._text("--target", target) if target else []
             return [max(len(wanted) - 1, 0)], wanted
-        if self.loss == "masked":
-            masks = [self.tokenizer.token_to_id(m) for m in MASKS] if self.tokenizer else []
-            places = [k for k, i in enumerate(ids) if i in masks]
-            if not places:
-                raise ArgumentError(f"--text holds no mask: write {MASKS[0]} where to guess")
+        if self.objective == "masked":
+            places = self._masked(ids)
             words = target.split() if target and len(places) > 1 else words
         if words and len(words) != len(places):
             said = f"--text has {len(places)} masks, --target {len(words)} words"
             raise ArgumentError(f"{said}: give one token for each")
-        if len(ids) < 2 and not words and self.loss == "next-token":
+        if len(ids) < 2 and not words and self.objective == "next-token":
             raise ArgumentError("--text has 1 token: a next one needs two, or give it as --target")
         return places, [self._token(word) for word in words]
 
@@ -171,57 +196,68 @@ class Question:
         if has and needs > has:
             raise ArgumentError(
                 f"{n:,} tokens need about {of_bytes(needs)} of memory, this machine has "
-                f"{of_bytes(has)}: give a shorter --text, or fewer --layers"
+                f"{of_bytes(has)}: give a shorter --text"
             )
 
     def bytes_needed(self) -> int:
         """About how much the run holds: weights, their copies and gradients, and every value."""
         s, (rows, n) = self.settings, self.ids.shape
         weights, embedding = self.folder.entries(), s["n_tokens"] * s["d_model"]
-        trained = len(self.layers) / s["n_layers"]
-        of_weights = 2 * weights + 6 * embedding + int((weights - embedding) * trained)
+        of_weights = 3 * weights + 5 * embedding
         of_block = 10 * s["n_heads"] * n * n + n * (28 * s["d_model"] + 8 * s["d_ff"])
-        of_logits = 8 * n * s["n_tokens"] * (self.loss != "similarity")
+        of_logits = 8 * n * s["n_tokens"] * (self.objective != "similarity")
         of_text = of_block * s["n_layers"] + of_logits
         return int(self.dtype.itemsize * (of_weights + rows * of_text))
 
     # ---------------------------------------------------------------- the run
 
-    def run(self) -> tuple[Trace, Any]:
-        """The record of one forward and backward, and the logits or the texts' vectors."""
+    def load(self) -> Any:
+        """What runs the model once it is loaded, and gives the loss."""
         with _refusals():
             model = load_pretrained(self.model, self.dtype)
-        self.weights = sum(parameter.size for parameter in model.parameters())
-        for path, parameter in model.named_parameters():
-            block = re.search(r"blocks\.(\d+)", path)
-            parameter.requires_grad = block is None or int(block[1]) in self.layers
         for _, part in model.named_modules():
             if hasattr(part, "method"):
                 part.method = "exact"  # every step a node
-        with mg.trace(check="ops") as trace:
-            loss, out = self._ask(model)
-            loss.backward()
-        return trace, out.numpy()
 
-    def _ask(self, model: Any) -> tuple[Any, Any]:
+        def run() -> Any:
+            loss, out = self._ask(model)
+            self.logits = out.numpy()
+            return loss
+
+        return run
+
+    def guesses(self) -> list[Guess]:
+        """The likeliest tokens at each place, and the one that was wanted there."""
+        wanted = dict(zip(self.places[::-1], self.targets[::-1], strict=False))
+        return [
+            (self._place(k), likeliest(self.logits[0, k], self.name, BEST, wanted.get(k)))
+            for k in self.places
+        ]
+
+    def _place(self, place: int) -> str:
+        names = ["(start)", *map(self.name, self.targets)] if self.writes else self.names[0]
+        before = " ".join(map(quoted, names[max(place - 3, 0) : place + 1]))
+        return f"likeliest {'at' if self.objective == 'masked' else 'after'} {before}"
+
+    def _ask(self, model: Any) -> Any:
         """The loss, and the logits or vectors it came from."""
-        if self.loss == "similarity":
+        if self.objective == "similarity":
             return objectives.similarity(model, self.ids, [*map(len, self.names)], self.pooled)
-        if self.loss == "masked":
+        if self.objective == "masked":
             return objectives.masked(model, self.ids, self.places, self.targets)
         if self.writes:
             return objectives.written(model, self.ids, self.targets)
         return objectives.next_token(model, self.ids, *self.targets)
 
 
-def numbers(option: str, text: str | None, most: int, what: str) -> list[int]:
-    """The numbers in 0,3,8-11, all unless given. Raises: ArgumentError.
+def numbers(option: str, text: str, most: int, what: str) -> list[int]:
+    """The numbers in 0,3,8-11. Raises: ArgumentError.
 
-    >>> numbers("--layers", "0,2-4", 6, "blocks")
+    >>> numbers("--tokens", "0,2-4", 6, "tokens")
     [0, 2, 3, 4]
     """
     found = list[int]()
-    for part in [f"0-{most - 1}"] if text is None else text.split(","):
+    for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+))?\s*", part, re.ASCII)
         if match is None:
             raise ArgumentError(f"{option} must be numbers such as 0,3,8-11, got {text!r}")

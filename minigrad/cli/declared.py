@@ -1,4 +1,4 @@
-"""What an op declares, as plain data: formulas and costs, those of its first sample where asked."""
+"""What an op declares, as plain data: its formulas, those of its first sample where they differ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Declared", "declared", "known_ops", "sample_call"]
 
 
 class Declared(NamedTuple):
-    """An op: its formulas, and what it and its rules compute on its first sample."""
+    """An op, its signature, its claim and its formulas."""
 
     op: Op
     signature: str
@@ -25,8 +25,6 @@ class Declared(NamedTuple):
     backward: dict[str, str]
     example: str  # the first sample's call
     depends: bool  # whether a formula depends on the call: then these are the example's
-    flops: int | None
-    vjp_flops: dict[str, int | None]
 
 
 def known_ops(names: Sequence[str]) -> list[Op]:
@@ -49,12 +47,10 @@ def declared(op: Op) -> Declared:
         rules = dict(zip(op.inputs, rules.values(), strict=False))
     else:
         forward, rules = str(op.tex), {name: str(tex) for name, tex in op.vjp_tex.items()}
-    costs = {name: op.count_vjp_flops(*known, [op.inputs.index(name)]) for name in rules}
     bare = [p.replace(annotation=inspect.Parameter.empty) for p in op.signature.parameters.values()]
     signature = op.name + str(inspect.Signature(bare))
     claim = " ".join((op.__doc__ or "").strip().partition("\n\n")[0].split())
-    example, flops = sample_call(op, call), op.count_flops(*known)
-    return Declared(op, signature, claim, forward, rules, example, depends, flops, costs)
+    return Declared(op, signature, claim, forward, rules, sample_call(op, call), depends)
 
 
 def sample_call(op: Op, call: Call) -> str:

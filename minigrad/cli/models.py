@@ -6,10 +6,10 @@ import json
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import asdict
+from importlib import import_module
 from typing import Any
 
-from layers.pretrained import describe
-
+from .. import layers
 from ..views.plain import of_bytes, one_line
 from ..views.terminal import Column, grid, wide
 from .output import show, wrapped
@@ -32,9 +32,10 @@ SHOWN = 20  # names of a list at most
 
 def run(arguments: Namespace) -> int:
     a = arguments
-    found = describe(a.folder, a.tokens, a.batch, a.dtype)
+    pretrained = import_module(".pretrained", layers.__name__)
+    found = pretrained.describe(a.folder, a.tokens, a.batch, a.dtype)
     if a.json:
-        show(json.dumps(asdict(found), indent=1), False)
+        show(json.dumps(asdict(found), indent=1))
     else:
         show("\n\n".join(_parts(found, wide(None))))
     return 1 if found.problems else 0

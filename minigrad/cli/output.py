@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 import textwrap
@@ -13,35 +14,41 @@ from typing import Any
 
 from ..engine.errors import ArgumentError
 from ..files import is_special, move_into_place
-from ..views.formula.signs import ASCII, GREEK, OPERATORS
+from ..views.formula.signs import GREEK
 from ..views.plain import one_line
-from ..views.terminal import finished, only_ascii
 
 __all__ = ["complain", "drop_output", "readable", "show", "staged", "wrapped"]
 
+# what a terminal without Unicode gets for each sign of the views, in as many cells where it can
 TYPED = str.maketrans(
-    {sign: ASCII.get(name, name) for name, sign in GREEK.items()}
-    | {sign: ascii for sign, ascii in OPERATORS.values() if sign}
-    | {"√": "sqrt", "∏": "prod", "∫": "integral", "−": "-", "–": "-", "≠": "!=", "≈": "~",
-       "²": "^2", "³": "^3", "ˣ": "^x", "₀": "_0", "ᵀ": "^T", "½": "1/2", "’": "'",
-       "\u0302": "_hat", "\u0304": "_bar"}
+    {sign: name for name, sign in GREEK.items()}
+    | dict(zip("×∂✓✗●○▲▼‼▸…–−─█▉▊▋▌▍▎▏▓▒░·≈⊙⊘’", "xd+X*0^v!>~---#####...*=:-~*/'", strict=True))
+    | {"≠": "!=", "≤": "<=", "≥": ">=", "∈": "in", "→": "->", "¬": "not ", "√": "sqrt",
+       "∏": "prod", "Σ": "sum", "∫": "integral", "ˣ": "^x", "₀": "_0",
+       "ᵀ": "^T", "½": "1/2", "ε": "eps", "ϵ": "eps", "φ": "phi", "ϑ": "theta", "∞": "inf",
+       "ℓ": "l", "\u0302": "_hat", "\u0304": "_bar"}
 )  # fmt: skip
+RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
+NEEDED = "×∂✓✗●○▲▼‼–…█▏─"
 
 
 def readable(text: str) -> str:
-    """The text with each mathematical sign as a person would type it.
+    """The text in ASCII, each sign as a person would type it, and other characters spelled out.
 
     >>> readable("y = x / √(σ² + ε)")
     'y = x / sqrt(sigma^2 + eps)'
     """
-    return text.translate(TYPED)
+    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda raised: "^" + raised[0].translate(RAISED), text)
+    return text.translate(TYPED).encode("ascii", "backslashreplace").decode()
 
 
-def show(text: str, ascii: bool | None = None) -> None:
-    """Print what the terminal's encoding can show, and escape the rest."""
-    plainly = only_ascii(ascii)
-    text = finished(readable(text) if plainly else text, plainly)
+def show(text: str) -> None:
+    """Print what the terminal's encoding can show: all in ASCII if it lacks the views' signs."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        NEEDED.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        text, encoding = readable(text), "ascii"
     print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
 
 

@@ -1,97 +1,49 @@
-"""A run of a user's own function that returns a loss, told as text and data."""
+"""A user's own function as a source: it takes no arguments, returns a loss, and may name tokens."""
 
 from __future__ import annotations
 
-import textwrap
+from collections.abc import Callable
 from typing import Any
 
-import minigrad as mg
-
 from ..engine.errors import ArgumentError
-from ..engine.tensor import Tensor
-from ..tracing import Trace
-from ..views.table import checks_table
-from .explanation import MOST_HEADS, Explanation
+from ..views.plain import one_line
 from .load_function import Target, users_code
+from .source import Source
 
-__all__ = ["FunctionReport", "Target"]
+__all__ = ["own_function"]
 
 
-class FunctionReport(Explanation):
-    """One run of a user's function, and of backward from what it returns unless it did so itself.
+def own_function(name: str) -> Source:
+    """The function FILE.py:FUNCTION or package.module:function.
 
-    Raises: ArgumentError if it cannot be called, or returns no loss; MinigradError, with the
-        traceback as a note, if it raises.
+    Its attribute `tokens`, where it has one, names the positions that attention looks at:
+    `tired.tokens = ["The", "animal", …]`, or a list of such lists, one for each of the batch.
+    Raises: ArgumentError if there can be no such name.
     """
+    target = Target(name)
 
-    def __init__(self, target: Target) -> None:
-        self.title = str(target)
-        with users_code(target):
-            function = target.load()
-            with mg.trace(check="ops") as self.trace:
-                loss = _checked_loss(function(), target)
-                self.inside = _has_run(self.trace, loss)
-                if not self.inside:
-                    _refuse_without_gradient(self.trace, loss, target)
-                    loss.backward()
-            self.checks = self.trace.checked()
-        self.loss = float(loss.item()) + 0.0  # not −0
-        self.known = {"function": self.title, "loss": self.loss, "backward_inside": self.inside}
+    def load() -> Callable[[], Any]:
+        function = target.load()
+        made.tokens = _tokens(function, target)
+        made.facts = [f'on "{one_line(" ".join(text), 80)}"' for text in made.tokens or ()]
+        return function
 
-    def parts(self, width: int, ascii: bool, everything: bool) -> list[str]:
-        found = [textwrap.fill(self._summary(), width), self.trace.table(width)]
-        if self.checks:
-            found.append(checks_table(self.checks, width, ascii=ascii))
-        else:
-            why = "nothing declared by what ran, so no gradient was checked"
-            if skipped := self.checks.skipped:
-                why = f"not checked: no backward ran through {skipped[0]} in this trace"
-            found.append(textwrap.fill(f"hand-derived steps: {why}", width))
-        if attention := self.trace.attention():
-            most = None if everything else MOST_HEADS
-            found.append(attention.text(width, ascii=ascii, most=most))
-        return found
-
-    def _summary(self) -> str:
-        trace = self.trace
-        owned = [entry for entry in trace.entries if entry.kind == "parameter"]
-        steps = f"{_count(len(trace.forward_steps), 'step')} forward"
-        back = f"{len(trace.backward_steps)} backward" + ", run inside it" * self.inside
-        numbers = f"{_count(len(owned), 'parameter')} of {sum(e.size for e in owned):,} numbers"
-        return f"{self.title}: loss {self.loss:.6g}; {steps}, {back}; {numbers}"
+    made = Source(
+        load,
+        str(target),
+        known={"function": str(target)},
+        around=lambda: users_code(target),
+    )
+    return made
 
 
-def _checked_loss(returned: Any, target: Target) -> Tensor:
-    if not isinstance(returned, Tensor):
-        if hasattr(returned, "cr_await"):
-            returned.close()  # a coroutine that no one will await
-        kind = type(returned).__name__
-        article = "an" if kind[:1].lower() in "aeiou" else "a"
-        what = "nothing" if returned is None else f"{article} {kind}"
-        raise ArgumentError(f"{target} returned {what}; a loss is needed: a Tensor of one entry")
-    if returned.size != 1:
-        what = f"a Tensor of shape {returned.shape}; a loss has one entry"
-        raise ArgumentError(f"{target} returned {what}: return its mean or its sum")
-    return returned
-
-
-def _has_run(trace: Trace, loss: Tensor) -> bool:
-    """Whether backward ran from this loss; of one without a graph, whether any ran."""
-    known = trace._find(loss)
-    if known is not None and trace[known].gradient is not None:
-        return True
-    return not loss.requires_grad and bool(trace.backward_steps)
-
-
-def _refuse_without_gradient(trace: Trace, loss: Tensor, target: Target) -> None:
-    why = ""
-    if not loss.requires_grad:
-        why = "nothing it was computed from has requires_grad=True, or it was detached"
-    elif trace._find(loss) is None or not trace.forward_steps:
-        why = "no op computed it while the function ran"
-    if why:
-        raise ArgumentError(f"the loss that {target} returned has no gradient: {why}")
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'s' * (n != 1)}"
+def _tokens(function: Any, target: Target) -> list[list[str]] | None:
+    given = getattr(function, "tokens", None)
+    if given is None:
+        return None
+    several = isinstance(given, list | tuple) and given and isinstance(given[0], list | tuple)
+    texts = given if several else [given]
+    lists = all(isinstance(text, list | tuple) for text in texts)
+    if not lists or not all(text and all(isinstance(t, str) for t in text) for text in texts):
+        raise ArgumentError(f"{target}.tokens must be a list of words, or of such lists")
+    return [list(text) for text in texts]

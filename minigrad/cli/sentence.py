@@ -1,4 +1,4 @@
-"""A sentence through one layer: tokens → embedding → layer → loss → backward, all recorded.
+"""A sentence through one layer as a source: tokens → embedding → layer → loss.
 
     X = E[ids],    out = layer(X),    logits = out Eᵀ,    loss = cross-entropy(logits, targets)
 
@@ -8,26 +8,28 @@ is how the numbers flow, not what a trained model thinks.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import minigrad as mg
-from layers import MultiHeadAttention, SelfAttention, create_causal_mask
 
 from ..engine.errors import ArgumentError
-from ..tracing import Trace
+from ..views.plain import one_line
+from .source import Source
 
-__all__ = ["DEFAULTS", "LAYERS", "Settings", "forward_backward", "tokenize"]
+__all__ = ["DEFAULTS", "LAYERS", "Settings", "sentence", "tokenize"]
 
 MULTI_HEAD, SELF_ATTENTION = "multi-head", "self-attention"
 SENTENCE = "The animal didn't cross the street because it was too tired"
 DEFAULTS = {"text": SENTENCE, "d_model": 32, "causal": False, "seed": 0, "dtype": "float64"}
 LAYERS: dict[str, dict[str, Any]] = {
-    MULTI_HEAD: {"heads": 4, "bias": False, "ranks": 1},
+    MULTI_HEAD: {"heads": 4, "bias": False},
     SELF_ATTENTION: {"d_k": 8, "d_v": 8, "bias": True},
 }
 MOST_SCORES = 2**20  # a trace holds about ten arrays of this many entries
@@ -48,16 +50,14 @@ class Settings:
     heads: int = 1
     d_k: int = 0  # multi-head: d_model / heads, and so is d_v
     d_v: int = 0
-    ranks: int = 1
 
     def __post_init__(self) -> None:
+        self.text = decoded(self.text)
         n, heads = len(tokenize(self.text)), self.heads
         if self.layer == MULTI_HEAD:
             rule = f"--heads must divide --d-model, got {heads} and {self.d_model}"
             _require(self.d_model % heads == 0, rule)
             self.d_k = self.d_v = self.d_model // heads
-            rule = f"--ranks must divide --heads, got {self.ranks} and {heads}"
-            _require(heads % self.ranks == 0, rule)
         weights = self.d_model * (n + 2 * heads * (self.d_k + self.d_v))
         most = int((MOST_SCORES / heads) ** 0.5)
         _require(n > 0, "--text holds no token: give at least one word")
@@ -75,52 +75,71 @@ def _require(holds: bool, rule: str) -> None:
         raise ArgumentError(rule)
 
 
+def decoded(text: str) -> str:
+    """Bytes that Python could not decode, as in the locale C, are read as UTF-8 if they are that.
+
+    Others become a token each, and are spelled out where they are shown.
+    """
+    with suppress(UnicodeError):
+        return text.encode("utf-8", "surrogateescape").decode("utf-8")
+    return text
+
+
 def tokenize(text: str) -> list[str]:
     """Words, each with its inner apostrophes and hyphens, and single punctuation marks.
-
-    Bytes that Python could not decode, as in the locale C, are read as UTF-8 if they are that.
 
     >>> tokenize("The animal didn't cross -- it was too tired.")
     ['The', 'animal', "didn't", 'cross', '-', '-', 'it', 'was', 'too', 'tired', '.']
     """
-    try:
-        text = text.encode("utf-8", "surrogateescape").decode("utf-8")
-    except UnicodeError:
-        pass  # such bytes become a token each, and are spelled out where they are shown
     return re.findall(r"\w+(?:['’-]\w+)*|[^\w\s]", unicodedata.normalize("NFC", text))
 
 
-def forward_backward(
-    s: Settings, tokens: list[str], vocabulary: list[str], split: Any = lambda layer: layer
-) -> tuple[Trace, Any, Any, Any]:
-    """The record, the layer that ran, the whole layer of which `split` made it, and its mask.
+def sentence(s: Settings) -> Source:
+    """A run of the layer over the words of a text, whose names the positions have.
 
     >>> s = Settings("multi-head", "a b a", 6, True, False, 0, "float64", heads=2)
-    >>> trace, *_ = forward_backward(s, ["a", "b", "a"], ["a", "b"])
-    >>> trace["A"].shape, trace["E"].gradient.shape
-    ((1, 2, 3, 3), (2, 6))
+    >>> sentence(s).load()().shape
+    ()
     """
+    tokens = tokenize(s.text)
+    vocabulary = sorted({token.lower() for token in tokens})
+    n = len(tokens)
+    facts = [f"{n} token{'s' * (n > 1)} ({len(vocabulary)} different)", f"d_model {s.d_model}"]
+    heads = f"{s.heads} head{'s' * (s.heads > 1)} of {s.d_k}"
+    facts.append(heads if s.layer == MULTI_HEAD else f"d_k {s.d_k}, d_v {s.d_v}")
+    facts += ["causal"] * s.causal + ["biases"] * s.bias + [s.dtype, f"seed {s.seed}"]
+    goal = "the next token" if s.causal else "each token itself"
+    facts.append(f"predicting {goal}, where guessing evenly gives {math.log(len(vocabulary)):.4f}")
+    return Source(
+        lambda: lambda: _loss(s, tokens, vocabulary),
+        f"{s.layer} with untrained weights: {one_line(' '.join(s.text.split()), 60)}",
+        [tokens],
+        facts,
+        {**vars(s), "tokens": tokens, "vocabulary": vocabulary},
+    )
+
+
+def _loss(s: Settings, tokens: list[str], vocabulary: list[str]) -> mg.Tensor:
+    from ..layers import MultiHeadAttention, SelfAttention, create_causal_mask
+
     n, dtype, rng = len(tokens), np.dtype(s.dtype), np.random.default_rng(s.seed)
     ids = np.array([[vocabulary.index(token.lower()) for token in tokens]])  # (1, n)
     drawn = rng.normal(size=(len(vocabulary), s.d_model)).astype(dtype)
     E = mg.tensor(drawn, requires_grad=True, name="E")  # (vocabulary, d_model)
     common: dict[str, Any] = {"use_bias": s.bias, "rng": rng, "dtype": dtype}
-    whole: Any = (
+    layer: Any = (
         SelfAttention(s.d_model, s.d_k, s.d_v, **common)
         if s.layer == SELF_ATTENTION
         else MultiHeadAttention(s.d_model, s.heads, **common)
     )
-    layer = split(whole)
     mask = create_causal_mask(n, dtype=dtype) if s.causal else None
-    with mg.trace(check="ops") as trace:
-        with mg.scope("embedding"):
-            X = mg.take(E, ids, axis=0).named("X")  # (1, n, d_model)
-        out = layer(X, mask)  # (1, n, d_model)
-        with mg.scope("prediction"):
-            logits = mg.matmul(out, mg.swapaxes(E, 0, 1)).named("logits")  # (1, n, vocabulary)
-        with mg.scope("loss"):
-            # a causal layer predicts the next token, any other each token itself
-            seen, targets = (logits[:, :-1], ids[:, 1:]) if s.causal else (logits, ids)
-            loss = mg.cross_entropy(seen, targets).named("loss")
-        loss.backward()
-    return trace, layer, whole, mask
+    with mg.scope("embedding"):
+        X = mg.take(E, ids, axis=0).named("X")  # (1, n, d_model)
+    out = layer(X, mask)  # (1, n, d_model)
+    with mg.scope("prediction"):
+        logits = mg.matmul(out, mg.swapaxes(E, 0, 1)).named("logits")  # (1, n, vocabulary)
+    with mg.scope("loss"):
+        # a causal layer predicts the next token, any other each token itself
+        seen, targets = (logits[:, :-1], ids[:, 1:]) if s.causal else (logits, ids)
+        loss: mg.Tensor = mg.cross_entropy(seen, targets).named("loss")
+    return loss

@@ -66,6 +66,6 @@ class ForwardMemory:
 
 def owner_of(array: Any) -> Any:
     """The array that owns the memory of a view."""
-    while array.base is not None and hasattr(array.base, "nbytes"):
+    while getattr(array, "base", None) is not None and hasattr(array.base, "nbytes"):
         array = array.base
     return array

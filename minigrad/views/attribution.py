@@ -12,7 +12,7 @@ from ..engine.errors import ShapeError
 from ..recording.attribution import Explained
 from ..recording.patching import Patched
 from .plain import one_line, sized
-from .terminal import Column, Paint, finished, grid, only_ascii, wide
+from .terminal import Column, Paint, finished, grid, wide
 
 __all__ = ["Attribution", "Patching"]
 
@@ -30,14 +30,12 @@ class Attribution(Explained):
         *,
         tokens: Sequence[Any] | None = None,
         most: int = MOST,
-        ascii: bool | None = None,
     ) -> str:
         """The shares as text, each part's largest in their order, and what their sums leave.
 
         Args: tokens: a name for each position.  most: rows of a table.
         Raises: ShapeError unless there are as many tokens as positions.
         """
-        plainly = only_ascii(ascii)
         title = f"what contributed to {one_line(self.output)} = {sized(self.value)}, to first order"
         titles = {
             f"gradient x input of {one_line(self.of)}, by position": self._positions(tokens),
@@ -53,9 +51,9 @@ class Attribution(Explained):
                 parts += [
                     "",
                     bold(fill(heading, width)),
-                    _table(SHARES, rows, most, width, plainly),
+                    _table(SHARES, rows, most, width),
                 ]
-        return finished("\n".join([*parts, "", *(fill(x, width) for x in self._sums())]), plainly)
+        return finished("\n".join([*parts, "", *(fill(x, width) for x in self._sums())]))
 
     def _positions(self, tokens: Sequence[Any] | None) -> list[Row]:
         shares = self.positions
@@ -92,11 +90,9 @@ class Attribution(Explained):
 class Patching(Patched):
     """What `t.patching(other, output)` finds: printed, a table; as data see `Patched`."""
 
-    def table(
-        self, width: int | None = None, *, most: int = MOST, ascii: bool | None = None
-    ) -> str:
+    def table(self, width: int | None = None, *, most: int = MOST) -> str:
         """Estimates, and effects where they were measured, of the largest in their order."""
-        plainly, width = only_ascii(ascii), wide(width)
+        width = wide(width)
         there = "" if self.other is None else f", where it is {sized(self.other)}"
         title = f"change of {one_line(self.output)} = {sized(self.value)} with values of the other "
         title += f"run put in{there}"
@@ -104,25 +100,25 @@ class Patching(Patched):
             (one_line(p.path) + ("" if p.slot is None else f" {p.slot}"), p.estimate, p.effect)
             for p in self.patches
         ]
-        parts = [fill(title, width), "", _table(("estimate", "effect"), rows, most, width, plainly)]
+        parts = [fill(title, width), "", _table(("estimate", "effect"), rows, most, width)]
         if self.correlation is not None:
             said = (
                 f"estimates and effects of {len(rows)} patches correlate by {self.correlation:.3f}"
             )
             parts += ["", fill(said, width)]
-        return finished("\n".join(parts), plainly)
+        return finished("\n".join(parts))
 
     def __str__(self) -> str:
         return self.table()
 
 
-def _table(titles: tuple[str, str], rows: list[Row], most: int, width: int, plainly: bool) -> str:
+def _table(titles: tuple[str, str], rows: list[Row], most: int, width: int) -> str:
     """The largest rows, in their order, and how many others; of shares, their sum."""
     largest = sorted(range(len(rows)), key=lambda i: -abs(rows[i][1]))
     kept, rest = sorted(largest[:most]), largest[most:]
     top = max(abs(share) for _, share, _ in rows)
     lines = [
-        [name, sized(share), "" if direct is None else sized(direct), _bar(share, top, plainly)]
+        [name, sized(share), "" if direct is None else sized(direct), _bar(share, top)]
         for name, share, direct in (rows[i] for i in kept)
     ]
     if rest:
@@ -132,12 +128,12 @@ def _table(titles: tuple[str, str], rows: list[Row], most: int, width: int, plai
     return grid([Column("", shrink="start"), *numbers, Column("- | +", drop=1)], lines, width)
 
 
-def _bar(share: float, top: float, plainly: bool) -> str:
+def _bar(share: float, top: float) -> str:
     """A bar from the middle: to the left below zero, to the right above.
 
-    >>> _bar(-0.5, 1.0, plainly=True), _bar(1.0, 1.0, plainly=True)
-    ('     #####|', '          |##########')
+    >>> _bar(-0.5, 1.0), _bar(1.0, 1.0)
+    ('     █████|', '          |██████████')
     """
-    cells = ("#" if plainly else "█") * (round(abs(share) / top * HALF) if top else 0)
+    cells = "█" * (round(abs(share) / top * HALF) if top else 0)
     left, right = (cells, "") if share < 0 else ("", cells)
     return f"{left:>{HALF}}|{right}"

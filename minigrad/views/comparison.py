@@ -12,7 +12,7 @@ from ..recording.record import Edge, Entry
 from ..recording.trace import Trace
 from .colors import Scale
 from .plain import one_line, sized
-from .terminal import Column, bar, finished, grid, only_ascii, wide
+from .terminal import Column, bar, finished, grid, wide
 
 __all__ = ["Comparison", "Row"]
 
@@ -88,13 +88,13 @@ class Comparison:
         where = f"most at {one_line(row.path, 60)}: ×{sized(ratio)}"
         return f"{len(self.rows)} gradients there over here, {where}{rest}"
 
-    def table(self, width: int | None = None, *, ascii: bool | None = None) -> str:
-        plainly, scale = only_ascii(ascii), Scale.either_way(r.ratio for r in self.rows)
+    def table(self, width: int | None = None) -> str:
+        scale = Scale.either_way(r.ratio for r in self.rows)
         rows = []
         for r in self.rows:
             sizes = map(sized, (r.here, r.there, r.ratio))
-            rows.append([one_line(r.path), r.op, *sizes, bar(r.ratio, plainly, scale)])
-        return finished(f"{self.summary}\n\n{grid(COLUMNS, rows, wide(width))}", plainly)
+            rows.append([one_line(r.path), r.op, *sizes, bar(r.ratio, scale)])
+        return finished(f"{self.summary}\n\n{grid(COLUMNS, rows, wide(width))}")
 
     def draw(self, path: str | Path, **options: Any) -> Path:
         """Draw the first run's graph in colours of the ratio; the options are `Trace.draw`'s."""

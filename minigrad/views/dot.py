@@ -50,6 +50,7 @@ def trace_dot(
     focus: str | None = None,
     fold: bool = True,
     saved: bool | None = None,
+    title: str | None = None,
     against: Any = None,
 ) -> Dot:
     """Write a trace as DOT. The arguments are those of `Trace.draw`.
@@ -63,9 +64,8 @@ def trace_dot(
     one_of("draw", (None, *DIRECTIONS), direction=direction)
     model = Model(trace, fold=fold, against=against)
     plan = outline(model, depth=depth, focus=focus, limit=None if style == "full" else LIMIT)
-    return outline_dot(
-        plan, theme=theme, scale=scale, style=style, direction=direction, saved=saved
-    )
+    shown: dict[str, Any] = {"theme": theme, "scale": scale, "style": style, "direction": direction}
+    return outline_dot(plan, **shown, saved=saved, title=title)
 
 
 def outline_dot(
@@ -76,6 +76,7 @@ def outline_dot(
     style: str = "standard",
     direction: str | None = None,
     saved: bool | None = None,
+    title: str | None = None,
     legend: bool = True,
 ) -> Dot:
     """Write what was chosen of a model as DOT; the arguments are those of `trace_dot`."""
@@ -86,7 +87,7 @@ def outline_dot(
     if direction is None:
         direction = "right" if style == "slide" else "down"
     keep = style != "slide" if saved is None else saved
-    return _Writer(plan, look, keep, legend).dot(direction)
+    return _Writer(plan, look, keep, legend).dot(direction, title)
 
 
 def _digraph(name: str) -> Any:
@@ -112,13 +113,15 @@ class _Writer:
         self.titles: dict[str, str] = {}
         self.graph = _digraph("trace")
 
-    def dot(self, direction: str) -> Dot:
+    def dot(self, direction: str, title: str | None = None) -> Dot:
         t, attr = self.theme, self.graph.attr
         font = {"fontname": FONT, "fontsize": "10", "fontcolor": t.ink}
         attr("graph", **font, bgcolor=t.paper, pad="0.2", nodesep="0.22", ranksep="0.32")
         attr("graph", rankdir=DIRECTIONS[direction])
         if self.style.look.slide:
             attr("graph", ratio="0.5625", label=f"<{caption(self.plan, self.style, False)}>")
+        elif title:
+            attr("graph", label=f"<{text(one_line(title), t.ink, 13)}>", labelloc="t")
         box = {"color": t.border, "fillcolor": t.card, "margin": "0.1,0.05", "height": "0.2"}
         attr("node", **font, **box)
         attr("edge", **font, color=t.line, penwidth="1", arrowsize="0.55", arrowhead="vee")

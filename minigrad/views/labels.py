@@ -81,7 +81,7 @@ def checked(box: Box) -> bool:
 def node_title(plan: Outline, box: Box) -> str:
     """One sentence with all that a box shows, and where it was made."""
     spread, entry = plan.spreads[box], box.one
-    gradient = f"gradient rms {spread.text}, {STATES[spread.state][2]}"
+    gradient = f"gradient rms {spread.text}, {STATES[spread.state][1]}"
     if spread.state == "none":
         gradient = f"no gradient: {why(plan.model, box)}"
     said = [*facts(box), gradient, *([one_line(spread.note)] if spread.note else [])]

@@ -37,7 +37,7 @@ def caption(plan: Outline, style: NodeStyle, saved: bool) -> str:
     rows = [_scale(plan, style)] if states - {"none"} else []
     if not style.look.slide:
         marks = [*_lines(plan, saved)]
-        marks += [(glyph, means) for name, (glyph, _, means) in STATES.items() if name in states]
+        marks += [(glyph, means) for name, (glyph, means) in STATES.items() if name in states]
         cells = [
             style.small(mark, theme.ink, bold=True) + style.small(f" {means}", theme.muted)
             for mark, means in marks

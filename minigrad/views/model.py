@@ -24,16 +24,16 @@ from .plain import one_line, sized
 
 __all__ = ["STATES", "Model", "Spread", "Strip", "largest", "ranged"]
 
-# state: (glyph, ASCII glyph, what it means)
+# state: (glyph, what it means)
 STATES = {
-    "wrong": ("✗", "X", "WRONG rule"),
-    "ok": ("●", "*", "ok"),
-    "zero": ("○", "0", "exactly zero"),
-    "vanishing": ("▼", "v", "vanishing"),
-    "exploding": ("▲", "^", "exploding"),
-    "non-finite": ("‼", "!", "NaN or infinite"),
-    "cancels": ("○", "0", "zero in theory"),
-    "none": ("–", "-", "no gradient"),
+    "wrong": ("✗", "WRONG rule"),
+    "ok": ("●", "ok"),
+    "zero": ("○", "exactly zero"),
+    "vanishing": ("▼", "vanishing"),
+    "exploding": ("▲", "exploding"),
+    "non-finite": ("‼", "NaN or infinite"),
+    "cancels": ("○", "zero in theory"),
+    "none": ("–", "no gradient"),
 }
 WORST_FIRST = ("wrong", "non-finite", "exploding", "vanishing", "zero", "ok", "cancels", "none")
 
@@ -184,7 +184,7 @@ class Model:
         odd = [e for e in counted if e.state == ("none" if worst == "ok" else worst)]
         note = ""
         if 0 < len(odd) < len(counted):
-            glyph, _, meaning = STATES[odd[0].state]
+            glyph, meaning = STATES[odd[0].state]
             note = f"{glyph} {len(odd)} of {len(counted)} {meaning}: {self._which(odd[0], entries)}"
         sizes = [size for entry in entries if (size := self.size(entry)) is not None]
         return Spread(sizes, worst, note)

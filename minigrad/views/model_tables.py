@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
 from textwrap import fill
 
 from .colors import Scale
 from .model_figures import MOVES, Block, Token
 from .plain import one_line, sized
-from .terminal import Column, bar, grid
+from .terminal import Column, bar, grid, share_bar
 
 __all__ = ["block_table", "guess_table", "head_list", "quoted", "token_table"]
 
@@ -25,22 +24,21 @@ BLOCKS += [Column("∂L/∂weights", right=True, drop=3), Column("", drop=1)]
 BLOCKS += [Column("attention", right=True), Column("feed-forward", right=True)]
 
 
-def guess_table(guesses: Sequence[tuple[str, float]], width: int, ascii: bool) -> str:
+def guess_table(guesses: Sequence[tuple[str, float]], width: int) -> str:
     rows = [
-        [str(k), quoted(token), sized(p), _part(p, ascii)]
-        for k, (token, p) in enumerate(guesses, 1)
+        [str(k), quoted(token), sized(p), share_bar(p)] for k, (token, p) in enumerate(guesses, 1)
     ]
     return grid(GUESSES, rows, width)
 
 
-def token_table(text: Sequence[Token], width: int, ascii: bool, everything: bool) -> str:
+def token_table(text: Sequence[Token], width: int, everything: bool) -> str:
     """A row for each token; of many, the first and the last."""
     scale = Scale.around(token.gradient for token in text)
     most, half = max(abs(token.share) for token in text) or 1.0, MOST_TOKENS // 2
     rows = []
     for k, one in enumerate(text):
-        gradient = [sized(one.gradient), bar(one.gradient, ascii, scale)]
-        share = [f"{one.share:+.2g}", _part(abs(one.share) / most, ascii)]
+        gradient = [sized(one.gradient), bar(one.gradient, scale)]
+        share = [f"{one.share:+.2g}", share_bar(abs(one.share) / most)]
         rows.append([str(k), quoted(one.token), sized(one.probability), *gradient, *share])
     if len(rows) > MOST_TOKENS and not everything:
         left_out = [f"{len(rows) - 2 * half} more"] + [""] * (len(TOKENS) - 2)
@@ -48,13 +46,13 @@ def token_table(text: Sequence[Token], width: int, ascii: bool, everything: bool
     return grid(TOKENS, rows, width)
 
 
-def block_table(blocks: Sequence[Block], width: int, ascii: bool) -> str:
+def block_table(blocks: Sequence[Block], width: int) -> str:
     out = Scale.around(block.gradient for block in blocks)
     own = Scale.around(block.of_weights or 0.0 for block in blocks)
     rows = []
     for b in blocks:
-        cells = [b.name, sized(b.gradient), bar(b.gradient, ascii, out)]
-        cells += [sized(b.of_weights), bar(b.of_weights, ascii, own)]
+        cells = [b.name, sized(b.gradient), bar(b.gradient, out)]
+        cells += [sized(b.of_weights), bar(b.of_weights, own)]
         rows.append([*cells, f"{b.attention:+.2g}", f"{b.feed_forward:+.2g}"])
     return grid(BLOCKS, rows, width)
 
@@ -74,8 +72,3 @@ def head_list(by_kind: dict[str, list[tuple[str, float]]], width: int) -> str:
 
 def quoted(token: str) -> str:
     return f'"{one_line(token, 24)}"'
-
-
-def _part(share: float, ascii: bool) -> str:
-    """A share of 1 as a bar."""
-    return ("#" if ascii else "█") * round(10 * share) if isfinite(share) else ""

@@ -11,13 +11,13 @@ from .colors import Scale
 from .formula import plain
 from .model import STATES, Model
 from .plain import counted, of_bytes, one_line, shaped, sized
-from .terminal import Column, Paint, bar, finished, grid, only_ascii, wide
+from .terminal import Column, Paint, bar, finished, grid, wide
 from .verdict import by_derivative, by_hand
 
 __all__ = ["checks_table", "trace_table"]
 
-# of what was measured, and was not: its colour, and its mark, the second in ASCII
-MARKS = {None: ("dim", "–", "-"), True: ("good", "✓", "ok"), False: ("alarm", "✗", "WRONG")}
+# of what was measured, and was not: its colour, and its mark
+MARKS = {None: ("dim", "–"), True: ("good", "✓"), False: ("alarm", "✗")}
 SCALE = Column("smallest to largest", drop=3)
 FORWARD = (
     Column("#", right=True),
@@ -63,19 +63,16 @@ CHECKS = (
 )
 
 
-def trace_table(
-    trace: Trace, width: int | None = None, *, ascii: bool | None = None, colour: bool | None = None
-) -> str:
+def trace_table(trace: Trace, width: int | None = None, *, colour: bool | None = None) -> str:
     """A trace as text: what ran forward, what ran backward, and the gradients of the leaves.
 
     Args:
         width: columns to fit in; the terminal's by default. Columns that matter least go first.
-        ascii: ASCII only; by default if the terminal's encoding cannot show the rest.
         colour: by default if stdout is a terminal and NO_COLOR is not set.
     """
-    plainly, paint = only_ascii(ascii), Paint(colour)
+    paint = Paint(colour)
     model = Model(trace, fold=False)
-    rows_of, width = _Rows(model, plainly, paint), wide(width)
+    rows_of, width = _Rows(model, paint), wide(width)
     forward = [rows_of.forward(i, trace[k]) for i, k in enumerate(trace.forward_steps, 1)]
     backward = [rows_of.backward(i, trace[k]) for i, k in enumerate(trace.backward_steps, 1)]
     leaves = [rows_of.leaf(entry) for entry in trace.entries if entry.op is None]
@@ -93,7 +90,7 @@ def trace_table(
     lines = [textwrap.fill(line, width) for line in closing]
     lines += [paint(measured.paint, textwrap.fill(measured.said, width))] if measured.said else []
     parts += ["", *lines] if lines else []
-    return finished("\n".join(parts), plainly)
+    return finished("\n".join(parts))
 
 
 def _zeros(model: Model) -> list[str]:
@@ -115,8 +112,8 @@ def _cost(trace: Trace) -> str:
 
 
 class _Rows:
-    def __init__(self, model: Model, ascii: bool, paint: Paint) -> None:
-        self.model, self.trace, self.ascii, self.paint = model, model.trace, ascii, paint
+    def __init__(self, model: Model, paint: Paint) -> None:
+        self.model, self.trace, self.paint = model, model.trace, paint
         ran = (self.trace[i] for i in self.trace.forward_steps)
         sizes = [size for entry in ran if (size := entry.value_rms) is not None]
         self.values = Scale.around(sizes)
@@ -135,7 +132,7 @@ class _Rows:
             counted(entry.flops),
             of_bytes(entry.saved_bytes) if entry.saved_bytes else "",
             sized(size),
-            bar(size, self.ascii, self.values),
+            bar(size, self.values),
             self.paint("alarm", "NaN or +inf") if entry.broken else self.model.unresponsive(entry),
         ]
 
@@ -143,7 +140,7 @@ class _Rows:
         targets = [e for e in self.trace.into(entry) if e.contribution is not None]
         names = dict.fromkeys(one_line(self.trace[e.source].label) for e in targets)
         gain = self.model.gain(entry)
-        mark = (">" if self.ascii else "▸") if entry.id in self.on_path else ""
+        mark = "▸" if entry.id in self.on_path else ""
         return [
             str(number),
             one_line(entry.path),
@@ -162,15 +159,15 @@ class _Rows:
     def gradient(self, entry: Entry) -> list[str]:
         """Bar and state of an entry's gradient."""
         state, check = entry.state, entry.check
-        glyph, plainer, meaning = STATES[state]
-        said = f"{plainer if self.ascii else glyph} {meaning}"
+        glyph, meaning = STATES[state]
+        said = f"{glyph} {meaning}"
         if state == "none":
             said += f": {self.trace.explain_missing(entry)}"
         if check is not None:
             off = f"{check.difference:.0e}"
             said += f" ✓ {off}" if check.ok else f" for {check.input}, {off} off"
         kind = {"ok": "", "none": "dim", "cancels": ""}.get(state, "alarm")
-        return [bar(entry.gradient_rms, self.ascii, self.model.scale), self.paint(kind, said)]
+        return [bar(entry.gradient_rms, self.model.scale), self.paint(kind, said)]
 
 
 # ---------------------------------------------------------------- hand-derived steps
@@ -180,7 +177,6 @@ def checks_table(
     checks: Checks,
     width: int | None = None,
     *,
-    ascii: bool | None = None,
     colour: bool | None = None,
 ) -> str:
     """The hand-derived steps, each gradient's size, and how far the engine's is from the formula's.
@@ -189,37 +185,37 @@ def checks_table(
     stands where the engine made no such tensor, so that nothing was measured. Arguments: as for
     `trace_table`.
     """
-    plainly, paint, width = only_ascii(ascii), Paint(colour), wide(width)
+    paint, width = Paint(colour), wide(width)
     found = [by_hand(checks), by_derivative(checks)] if checks else [by_derivative(checks)]
     closing = [paint(one.paint, textwrap.fill(one.said, width)) for one in found if one.said]
     if not checks:
         none = "no layer with hand-derived steps ran in this trace"
-        return finished("\n".join(closing) or none, plainly)
+        return finished("\n".join(closing) or none)
     parts: list[str] = []
     for scope, group in groupby(checks, key=lambda check: check.scope):
         rows = []
         for _, step in groupby(group, key=lambda check: check.number):
-            rows += _step_rows(list(step), plainly, paint)
+            rows += _step_rows(list(step), paint)
         title = f"{one_line(scope) or 'layer'}: engine against hand-derived steps"
         parts += [paint.bold(textwrap.fill(title, width)), grid(CHECKS, rows, width), ""]
-    return finished("\n".join([*parts, *closing]), plainly)
+    return finished("\n".join([*parts, *closing]))
 
 
-def _step_rows(step: list[Check], ascii: bool, paint: Paint) -> list[list[str]]:
+def _step_rows(step: list[Check], paint: Paint) -> list[list[str]]:
     """A step's gradients, one a row, with its number, its title and its equations beside them."""
-    equations = plain(step[0].forward, ascii=ascii).split(", ")
+    equations = plain(step[0].forward).split(", ")
     equations[len(step) - 1 :] = [", ".join(equations[len(step) - 1 :])]
     equations += [""] * (len(step) - len(equations))
     heads = [[str(step[0].number), step[0].title], *[["", ""]] * (len(step) - 1)]
     return [
-        [*head, equation, *_check_cells(check, ascii, paint)]
+        [*head, equation, *_check_cells(check, paint)]
         for head, equation, check in zip(heads, equations, step, strict=True)
     ]
 
 
-def _check_cells(check: Check, ascii: bool, paint: Paint) -> list[str]:
+def _check_cells(check: Check, paint: Paint) -> list[str]:
     difference = check.difference
-    kind, *marks = MARKS[difference.ok if difference else None]
+    kind, mark = MARKS[difference.ok if difference else None]
     off = f"{difference.relative:.1e}" if difference else ""
-    mark = paint(kind, marks[ascii])
+    mark = paint(kind, mark)
     return [check.symbol, shaped(check.shape), sized(check.rms), off, mark]

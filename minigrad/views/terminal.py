@@ -13,12 +13,8 @@ from math import isfinite
 
 from .colors import FIXED, Scale
 
-__all__ = ["Column", "Paint", "bar", "cells", "finished", "fitted", "grid", "only_ascii", "wide"]
+__all__ = ["Column", "Paint", "bar", "cells", "finished", "fitted", "grid", "share_bar", "wide"]
 
-NEEDED = "×∂✓✗●○▲▼‼–…█▏─"
-PLAINER = str.maketrans(
-    {"×": "x", "∂": "d", "✓": "+", "✗": "X", "…": "~", "–": "-", "─": "-", "ᵀ": "^T", "Σ": "sum"}
-)
 CODES = {"alarm": "31", "good": "32", "dim": "2", "bold": "1"}
 _ESCAPE = re.compile(r"\x1b\[\d+m")
 BAR, LEAST = 10, 8  # cells of a bar, and the fewest characters a shrunk column keeps
@@ -28,21 +24,9 @@ def wide(width: int | None) -> int:
     return shutil.get_terminal_size((100, 24)).columns if width is None else width
 
 
-def only_ascii(asked: bool | None) -> bool:
-    """Whether to keep to ASCII: as asked, or if stdout's encoding lacks what the tables use."""
-    if asked is not None:
-        return asked
-    try:
-        NEEDED.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
-    except (UnicodeEncodeError, LookupError):
-        return True
-    return False
-
-
-def finished(text: str, ascii: bool) -> str:
-    """No trailing blanks and, if asked, nothing beyond ASCII, names included."""
-    text = "\n".join(line.rstrip() for line in text.split("\n"))
-    return text.translate(PLAINER).encode("ascii", "backslashreplace").decode() if ascii else text
+def finished(text: str) -> str:
+    """No trailing blanks."""
+    return "\n".join(line.rstrip() for line in text.split("\n"))
 
 
 class Paint:
@@ -59,18 +43,25 @@ class Paint:
         return self("bold", text)
 
 
-def bar(rms: float | None, ascii: bool, scale: Scale = FIXED) -> str:
+def bar(rms: float | None, scale: Scale = FIXED) -> str:
     """A bar on a log scale; empty where there is no size or it is zero.
 
-    >>> bar(1e-2, ascii=True), bar(1e9, ascii=True), bar(0.0, ascii=True)
-    ('#####', '##########', '')
+    >>> bar(1e-2), bar(1e9), bar(0.0)
+    ('█████', '██████████', '')
     """
     if rms is None or not rms > 0 or not isfinite(rms):
         return ""
     eighths = max(1, round(scale.place(rms) * BAR * 8))
-    if ascii:
-        return "#" * max(1, round(eighths / 8))
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def share_bar(share: float) -> str:
+    """A share of 1 as a bar.
+
+    >>> share_bar(0.3)
+    '███'
+    """
+    return "█" * round(BAR * share) if isfinite(share) else ""
 
 
 # ---------------------------------------------------------------- columns

@@ -103,7 +103,8 @@ def test_a_gpt2_is_told_and_written(command, gpt2, tmp_path):
     ran = command("explain", "--model", gpt2, "--text", TEXT)
     assert ran.status == 0, ran.err
     for said in (
-        "6 tokens; next-token loss",
+        "next-token loss: loss",
+        "6 tokens, float32",
         'likeliest after "sat" "on" "the" "mat"',
         "the same token elsewhere",
         "42 gradients equal the hand-derived steps",
@@ -124,7 +125,7 @@ def test_figures_are_those_of_the_model(command, gpt2):
     known = explained(command, gpt2, "--text", "the dog", "--target", "ran", "--dtype", "float64")
     logits = load_pretrained(gpt2, np.float64)(np.array([[5, 11]])).numpy()[0]
     p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-    guesses = dict(known["guesses"]["1"])
+    guesses = dict(known["guesses"]['likeliest after "the" "dog"'])
     np.testing.assert_allclose(known["loss"], -np.log(p[1, 12]), rtol=1e-12)
     np.testing.assert_allclose(guesses["ran"], p[1, 12], rtol=1e-12)
     assert next(iter(guesses)) == WORDS[p[1].argmax()]
@@ -142,23 +143,24 @@ def test_a_bert_guesses_at_its_masks(command, bert):
     assert ran.out.count("likeliest at") == 2
     known = explained(command, bert, "--text", "the [MASK] sat")
     assert known["objective"] == "masked"
-    likeliest = known["guesses"]["2"][0][1]
+    [[_, likeliest], *_] = next(iter(known["guesses"].values()))
     np.testing.assert_allclose(known["loss"], -np.log(likeliest), rtol=1e-5)
 
 
 def test_two_texts_are_compared(command, bert):
-    ran = command("explain", "--model", bert, "--loss", "similarity", "--text", TEXT,
+    ran = command("explain", "--model", bert, "--text", TEXT,
                   "--target", "a dog ran")  # fmt: skip
     assert ran.status == 0, ran.err
-    assert "8 tokens and 5 tokens; similarity loss" in ran.out
+    assert "similarity loss: loss" in ran.out
+    assert "8 tokens and 5 tokens" in " ".join(ran.out.split())
     assert "gradient by token of text 2" in ran.out
-    same = explained(command, bert, "--loss", "similarity", "--text", TEXT, "--target", TEXT)
+    same = explained(command, bert, "--text", TEXT, "--target", TEXT)
     assert abs(same["loss"]) < 1e-6
 
 
 def test_without_a_pooling_vectors_are_means_and_that_is_said(command, bert):
     (bert / "1_Pooling" / "config.json").unlink()
-    compared = "--model", bert, "--loss", "similarity", "--text", "the cat", "--target", "a dog ran"
+    compared = "--model", bert, "--text", "the cat", "--target", "a dog ran"
     ran = command("explain", *compared)
     assert ran.status == 0, ran.err
     assert "the mean of its tokens', as there is no" in " ".join(ran.out.split())
@@ -177,20 +179,6 @@ def test_what_a_t5_is_to_write_is_held_against_what_it_would(command, tmp_path_f
     ran = command("explain", "--model", t5, "--text", "the cat sat")
     assert ran.status == 0, ran.err
     assert 'likeliest after "(start)"' in ran.out
-
-
-def test_blocks_and_heads_are_chosen(command, gpt2, tmp_path):
-    chosen = "--model", gpt2, "--text", TEXT, "--layers", "1", "--heads", "0,2"
-    ran = command("explain", *chosen)
-    assert ran.status == 0, ran.err
-    said = "attention of 1 of 2 blocks and 2 of 3 heads, weights of other blocks held constant"
-    assert said in " ".join(ran.out.split())
-    page = (tmp_path / "explained" / "explain.html").read_text()
-    assert said in page
-    assert '"names":["0","2"]' in page
-    frozen, free = explained(command, *chosen[1:])["by_block"]
-    assert frozen["of_weights"] is None
-    assert free["of_weights"] > 0
 
 
 def test_a_wrong_rule_is_red(command, gpt2, plant):
@@ -223,11 +211,7 @@ def test_ids_do_without_a_tokenizer(command, gpt2):
 
 
 WRONG = [
-    ("gpt2", ["--loss", "masked"], "--loss masked does not fit: gpt2 of"),
-    ("gpt2", ["--loss", "similarity", "--target", "a"], "has next-token"),
-    ("bert", ["--loss", "next-token"], "has masked and similarity"),
-    ("bert", ["--loss", "similarity"], "compares two texts: give --target too"),
-    ("bert", ["--text", TEXT], "--text holds no mask: write [MASK] where to guess"),
+    ("bert", ["--text", TEXT], "write [MASK] in --text where it is to guess, or give --target"),
     ("bert", ["--text", "a [MASK]", "--target", "the cat"], "'the cat' is 2 tokens, 'the', 'cat'"),
     ("bert", ["--text", "[MASK] [MASK]", "--target", "the"], "has 2 masks, --target 1 words"),
     ("gpt2", ["--target", "zebra"], "'zebra' is no token of this tokenizer"),
@@ -239,9 +223,7 @@ WRONG = [
     ("gpt2", ["--tokens", "1", "--text", "the"], "--tokens takes the place of --text"),
     ("gpt2", ["--target", ""], "--target holds no token"),
     ("gpt2", ["--tokens", "1,99"], "--tokens 99: the model's tokens are 0 to 12"),
-    ("gpt2", ["--layers", "2"], "--layers 2: the model's blocks are 0 to 1"),
-    ("gpt2", ["--layers", "two"], "--layers must be numbers such as 0,3,8-11, got 'two'"),
-    ("gpt2", ["--heads", "1-9"], "--heads 1-9: the model's heads are 0 to 2"),
+    ("gpt2", ["--heads", "2"], "--heads is for the two layers and does not go with --model"),
     ("gpt2", ["--seed", "1"], "--seed is for the two layers and does not go with --model"),
     ("gpt2", ["multi-head"], "--model runs a checkpoint and does not go with multi-head"),
 ]
@@ -281,4 +263,4 @@ def test_a_folder_that_is_no_model_is_one_line(command, gpt2, name, content, sai
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert said in ran.err
     assert "no such folder" in command("explain", "--model", gpt2 / "not").err
-    assert "goes with --model alone" in command("explain", "--loss", "masked").err
+    assert "goes with --model alone" in command("explain", "--target", "cat").err

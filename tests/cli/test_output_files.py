@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from minigrad.cli import explanation
 from minigrad.errors import ArgumentError, MissingDependencyError
 from minigrad.tracing import Trace
 
@@ -50,7 +49,7 @@ def test_the_page_names_the_tokens_and_the_derivation_the_weights(command):
     found = re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
     data = json.loads(found[1])
     assert data["tokens"][0] == ["the", "cat", "<", "/", "script", ">", "sat"]
-    assert data["title"] == "multi-head: the cat </script> sat"
+    assert data["title"] == "multi-head with untrained weights: the cat </script> sat"
     text = Path("explained/derivation.md").read_text(encoding="utf-8")
     assert r"\partial W_Q" in text
     assert "✓" in text
@@ -75,7 +74,7 @@ def test_without_a_renderer_the_rest_is_still_there_and_the_status_1(command, mo
     ran = command("explain")
     assert ran.status == 1
     assert "graph.svg not drawn: install graphviz-pure" in ran.out
-    assert "gradients agree" in ran.out
+    assert "gradients equal the hand-derived steps" in ran.out
     assert everything(Path("explained")) == [name for name in FOUR if name != "graph.svg"]
     ran = command("explain", "--json")
     assert json.loads(ran.out)["nodes"]
@@ -127,7 +126,7 @@ def test_a_folder_that_cannot_be_is_one_line_and_status_2(command, tmp_path, out
 
 @pytest.mark.parametrize("existing", [True, False])
 @pytest.mark.parametrize(
-    ("owner", "view"), [(Trace, "draw"), (explanation, "write_page"), (Trace, "derivation")]
+    ("owner", "view"), [(Trace, "draw"), (Trace, "html"), (Trace, "derivation")]
 )
 def test_a_failure_half_way_leaves_what_was_there(
     command, monkeypatch, tmp_path, existing, owner, view

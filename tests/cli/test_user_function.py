@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
@@ -112,6 +113,71 @@ def test_layers_that_declared_steps_are_checked_and_their_attention_shown(own, p
     assert ran.status == 1
     assert "first in step 3, softmax: that of S_masked" in ran.out
     assert "✗" in Path("explained/derivation.md").read_text(encoding="utf-8")
+
+
+POINTS = """
+def points():
+    X = mg.tensor(np.random.default_rng(0).normal(size=(1, 5, 6)), requires_grad=True, name="X")
+    S = mg.scale(X @ X.mT, 0.3).named("S")
+    A = mg.softmax(S).named("A")
+    return (A[0, 3, 0] - A[0, 3, 1]).named("loss")
+
+points.tokens = "the cat </b> it ran".split()
+
+def short(): return points()
+short.tokens = ["one"]
+def odd(): return points()
+odd.tokens = "the cat sat it ran"
+"""
+
+
+def test_words_name_the_positions_and_the_query_that_the_loss_depends_on_comes_first(own):
+    ran = own(POINTS, "points")
+    assert ran.status == 0
+    first, rest = ran.out.split("heads\n", 1)
+    assert 'on "the cat </b> it ran"' in " ".join(first.split())
+    assert 'attention of "it", through which the loss depends' in first
+    assert "forward: " in rest
+    rows = [line.split() for line in first.split("looks at")[1].splitlines()]
+    weights = np.array(record()["explain"]["attention"]["weights"]["A"])[0, 0]
+    assert record()["explain"]["attention"]["query"] == 3
+    for k, word in enumerate(["the", "cat", "</b>", "it", "ran"]):
+        [row] = [row for row in rows if row[:1] == [word]]
+        assert float(row[1]) == pytest.approx(weights[3, k], abs=0.0051)
+    assert "the cat &lt;/b&gt; it ran" in Path("explained/graph.svg").read_text(encoding="utf-8")
+    page = Path("explained/explain.html").read_text(encoding="utf-8")
+    assert '"tokens":[["the","cat","' in page
+
+
+def test_what_lowers_the_loss_is_gradient_times_attention(own):
+    own(POINTS, "points")
+    columns = record()["explain"]["attention"]["by_key"]
+    weights = np.array(record()["explain"]["attention"]["weights"]["A"])[0, 0]
+    np.testing.assert_allclose(columns["lowers the loss"], [0, weights[3, 1], 0, 0, 0], atol=1e-12)
+
+
+def test_words_that_do_not_fit_are_refused_by_the_functions_name(own):
+    assert "model.py:short names 1 tokens, but its attention is over 5" in own(POINTS, "short").err
+    assert "model.py:odd.tokens must be a list of words" in own(POINTS, "odd").err
+    assert not Path("explained").exists()
+
+
+def test_a_file_named_layers_breaks_neither_the_command_nor_the_users_import(tmp_path):
+    (tmp_path / "layers.py").write_text("depth = 3\n", encoding="utf-8")
+    code = "import minigrad as mg, layers\nfrom minigrad.layers import Linear\ndef loss():\n"
+    code += "    return mg.sum(Linear(2, layers.depth, rng=0)(mg.tensor([[1.0, 2.0]])))\n"
+    (tmp_path / "own.py").write_text(code, encoding="utf-8")
+    for arguments in (["own.py:loss"], ["self-attention"]):
+        ran = subprocess.run(
+            [sys.executable, "-m", "minigrad", "explain", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert "backward steps agree with numeric derivatives" in ran.stdout
 
 
 def test_backward_that_ran_inside_does_not_run_again(own):
@@ -304,11 +370,11 @@ def test_an_exception_in_a_rule_is_told_without_frames_of_the_engine(own, plant)
 
 
 def test_an_interrupt_and_a_refusal_of_the_views_are_not_taken_for_the_users(own, monkeypatch):
-    from minigrad.cli import explanation
+    from minigrad.tracing import Trace
 
     def refuses(*_, **__):
         raise ArgumentError("the page is torn")
 
     assert own("def loss(): raise KeyboardInterrupt").status == 130
-    monkeypatch.setattr(explanation, "write_page", refuses)
+    monkeypatch.setattr(Trace, "html", refuses)
     assert own(LOSS).err == "minigrad: error: the page is torn\n"

@@ -1,10 +1,8 @@
 """What many ranks cost on paper."""
 
 import numpy as np
-import pytest
 
 from layers.parallel.cost import SPLITS, Machine, Sizes, step_time, stops_paying
-from minigrad.__main__ import main
 
 SIZES = Sizes(batch=32, tokens=64, d_model=16, layers=4, heads=8)
 FREE = Machine(flops=1e9, memory=np.inf, wire=np.inf, latency=0.0)
@@ -33,17 +31,3 @@ def test_a_split_stops_paying_where_messages_take_longer_than_work():
     assert stops_paying("data", [1, 2, 4, 8, 16, 32], SIZES, FREE) == 32
     assert stops_paying("data", [1, 2, 4, 8, 16, 32], SIZES, late) == 4
     assert step_time("heads", 9, SIZES, FREE).total == np.inf
-
-
-def test_the_command_prints_a_row_for_each_number_of_ranks(capsys):
-    assert main(["cost", "--ranks", "8..64", "--heads", "32"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[3:7]] == ["8", "16", "32", "64"]
-    assert "–" in lines[6]  # 64 ranks cannot share 32 heads
-    assert lines[-1].startswith("It stops paying: heads at 32")
-
-
-@pytest.mark.parametrize("wrong", ["0", "x..8", "8..y"])
-def test_ranks_that_are_no_numbers_are_refused(wrong, capsys):
-    assert main(["cost", "--ranks", wrong]) == 2
-    assert "--ranks must be N or N..M" in capsys.readouterr().err

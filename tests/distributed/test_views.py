@@ -1,11 +1,5 @@
 """Ranks seen side by side: one record of all, its picture, and the command that draws it."""
 
-import json
-import shutil
-import sys
-from importlib.util import find_spec
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,7 +7,6 @@ import minigrad as mg
 from layers import MultiHeadAttention
 from layers.parallel import shard
 from minigrad import distributed as dist
-from minigrad.__main__ import main
 
 
 @pytest.fixture(scope="module")
@@ -56,28 +49,3 @@ def test_the_derivation_says_which_sum_crosses_ranks(record, tmp_path):
     text = record.derivation(tmp_path / "d.md").read_text()
     assert r"\sum_{r}" in text
     assert r"\frac{\partial L}{\partial X^{(0)}} = \sum_{r}" in text
-
-
-@pytest.mark.parametrize("missing", [False, True])
-def test_one_command_explains_a_layer_on_ranks(tmp_path, capsys, monkeypatch, missing):
-    """Each rank's gradients, put together, against the hand-derived steps of the whole layer; it
-    starts MPI itself, and where there is none says that ranks are threads.
-    """
-    mpi = shutil.which("mpiexec", path=Path(sys.executable).parent) or shutil.which("mpiexec")
-    over_mpi = mpi and find_spec("mpi4py") and not missing
-    if missing:
-        monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
-    asked = ["explain", "multi-head", "--ranks", "2", "--text", "a b c a"]
-    assert main([*asked, "--out", str(tmp_path / "out")]) == 0
-    shown = capsys.readouterr().out
-    assert "all ranks, put together: engine against hand-derived steps" in shown
-    assert "39 gradients equal the hand-derived steps" in shown
-    kind = "2 ranks over MPI" if over_mpi else 'as threads (no MPI; pip install "minigrad[mpi]")'
-    assert kind in " ".join(shown.split())
-    data = json.loads((tmp_path / "out" / "trace.json").read_text())
-    assert data["explain"]["ranks"] == 2
-
-
-def test_ranks_that_do_not_divide_the_heads_are_refused(capsys):
-    assert main(["explain", "multi-head", "--ranks", "3"]) == 2
-    assert "--ranks must divide --heads, got 3 and 4" in capsys.readouterr().err

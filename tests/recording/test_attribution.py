@@ -127,8 +127,7 @@ def test_a_record_without_arrays_cannot_be_attributed():
 def test_tables_name_tokens_show_the_largest_and_say_what_the_sums_leave():
     t, logits = traced(lambda: gpt()(TOKENS))
     found = t.attribute((logits, (0, -1, 7)))
-    text = found.table(80, tokens="abcde", most=3, ascii=True)
-    assert text.isascii()
+    text = found.table(80, tokens="abcde", most=3)
     assert max(map(len, text.split("\n"))) <= 80
     for said in ("logits[0, -1, 7] = 0.23", "2 smaller", "4 e", "leaves -0.15 of 0.23"):
         assert said in text
@@ -182,7 +181,7 @@ def test_estimates_of_heads_of_a_transformer_correlate_with_patched_runs():
     assert [p.slot for p in found.patches] == [0, 1, 2, 0, 1, 2]
     assert found.correlation > 0.9
     assert found.to_dict()["patches"][1]["slot"] == 1
-    text = found.table(80, ascii=True)
+    text = found.table(80)
     assert "estimate" in text
     assert f"correlate by {found.correlation:.3f}" in text
 

@@ -45,7 +45,7 @@ def test_what_is_in_one_run_alone_is_counted() -> None:
 
 def test_the_table_fits_and_the_picture_says_what_its_colours_are(tmp_path: Path) -> None:
     found = run(1.0).compare(run(8.0))
-    assert max(map(len, found.table(60, ascii=True).split("\n\n")[1].split("\n"))) <= 60
+    assert max(map(len, found.table(60).split("\n\n")[1].split("\n"))) <= 60
     text = found.draw(tmp_path / "g.dot").read_text(encoding="utf-8")
     assert "gradient there / here" in text
     assert re.search(r">×8\.0<", text)

@@ -125,7 +125,7 @@ def test_a_layer_s_steps_through_it_are_held_against_its_gradients(
             mg.expect_gradients(steps, X=x, out=y)
         mg.sum(y).backward()
     assert t.check().ok
-    assert "Y = Σ_i X_i²" in checks_table(t.check(), 120, ascii=False)
+    assert "Y = Σ_i X_i²" in checks_table(t.check(), 120)
     assert "✓" in derivation_text(t)
 
 

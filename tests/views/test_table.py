@@ -16,7 +16,7 @@ from . import conftest as graphs
 
 
 def test_every_step_has_its_line_forward_and_backward(single: Trace) -> None:
-    forward, backward, leaves, _ = trace_table(single, width=200, ascii=False).split("\n\n")
+    forward, backward, leaves, _ = trace_table(single, width=200).split("\n\n")
     for part, steps in ((forward, single.forward_steps), (backward, single.backward_steps)):
         lines = part.split("\n")[2:]
         assert len(lines) == len(steps)
@@ -26,19 +26,19 @@ def test_every_step_has_its_line_forward_and_backward(single: Trace) -> None:
 
 
 def test_the_sizes_are_those_of_the_record(single: Trace) -> None:
-    _, backward, *_ = trace_table(single, width=200, ascii=False).split("\n\n")
+    _, backward, *_ = trace_table(single, width=200).split("\n\n")
     for line, step in zip(backward.split("\n")[2:], single.backward_steps, strict=True):
         assert sized(single[step].gradient_rms) in line.split()
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 132])
 def test_lines_fit_the_width(single: Trace, width: int) -> None:
-    for text in (trace_table(single, width, ascii=False), checks_table(single.check(), width)):
+    for text in (trace_table(single, width), checks_table(single.check(), width)):
         assert max(map(len, text.split("\n"))) <= width
 
 
 def test_states_are_told_in_words_with_a_glyph_each() -> None:
-    text = trace_table(graphs.states(), 200, ascii=False)
+    text = trace_table(graphs.states(), 200)
     for said in ("● ok", "○ exactly zero", "▼ vanishing", "▲ exploding", "‼ NaN or infinite"):
         assert said in text
     for reason in ("frozen", "constant", "detached", "unreached"):
@@ -53,7 +53,7 @@ def test_without_a_backward_the_table_says_so() -> None:
 
 def test_checks_show_a_tick_for_each_measured_difference(single: Trace) -> None:
     checks = single.check()
-    text = checks_table(checks, 200, ascii=False)
+    text = checks_table(checks, 200)
     assert text.count("✓") == len(checks.measured) == len(checks)
     assert "O = A V" in text
     assert "✗" not in text
@@ -64,7 +64,7 @@ def test_a_wrong_rule_turns_its_line_red_and_is_named(single: Trace) -> None:
     """Planted: the gradient that O sends to V has the wrong sign."""
     for edge in single.uses(single["V"]):
         edge.contribution = -edge.contribution
-    text = checks_table(single.check(), 200, ascii=False, colour=True)
+    text = checks_table(single.check(), 200, colour=True)
     assert text.count("\x1b[31m✗") == 1
     assert "1 of 17 gradients differ from the hand-derived steps, first in step 2" in text
 
@@ -72,7 +72,7 @@ def test_a_wrong_rule_turns_its_line_red_and_is_named(single: Trace) -> None:
 def test_what_was_not_measured_is_no_tick(single: Trace) -> None:
     """A symbol without a tensor in this run: a dash, and not counted as agreeing."""
     del single._expectations[0].symbols["A"]
-    text = checks_table(single.check(), 200, ascii=False)
+    text = checks_table(single.check(), 200)
     assert text.count("–") == 1
     assert "16 gradients equal" in text
     assert "1 had nothing to be measured against" in text
@@ -90,17 +90,6 @@ def test_a_gradient_that_cancels_to_nothing_agrees(single: Trace) -> None:
     assert check.rms < 1e-14
     assert check.difference is not None
     assert check.difference.ok
-
-
-def test_ascii_on_request_or_where_the_terminal_has_no_more(
-    single: Trace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert trace_table(single, ascii=True).isascii()
-    assert checks_table(single.check(), ascii=True).isascii()
-    assert trace_table(graphs.hostile(), ascii=True).isascii()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
-    assert trace_table(single).isascii()
-    assert checks_table(single.check()).isascii()
 
 
 class Terminal(io.StringIO):
@@ -127,7 +116,7 @@ def test_colour_only_in_a_terminal_and_never_with_no_color(
 
 
 def test_a_name_cannot_break_out_of_its_line() -> None:
-    text = trace_table(graphs.hostile(), 200, ascii=False)
+    text = trace_table(graphs.hostile(), 200)
     assert "\x00" not in text
     assert "\u202e" not in text
     assert r"\n\u202e" in text

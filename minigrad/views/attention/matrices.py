@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from ..plain import one_line, sized
 from ..pooling import pooled
-from ..terminal import cells, finished, fitted
+from ..terminal import cells, fitted
 
 __all__ = ["Grid", "legend", "matrices"]
 
 Array = NDArray[Any]
 LABEL, MOST_NUMBERS = 10, 12  # cells of a token; columns of long numbers
 STEPS = (0.05, 0.2, 0.4, 0.7)  # where the next shade begins
-SHADES = (" ░▒▓█", " :=*#")
+SHADES = " ░▒▓█"
 GAP = "   "
 
 
@@ -29,13 +29,13 @@ class Style(NamedTuple):
     cell: int
     number: str = ""  # "long" for 0.27 and +0.27, "short" for .27
     shaded: bool = False
-    masked: tuple[str, str] = ("·", ".")
+    masked: str = "·"
 
 
 # from the most that can be said of an entry to the least
 STYLES = [Style(6, "long"), Style(2, shaded=True), Style(1, shaded=True)]
-NUMBERS = [Style(5, "short", True, ("· ", "- ")), Style(4, "short", False, ("· ", "- "))]
-LEFT_OUT = ("… ", "~ ")
+NUMBERS = [Style(5, "short", True, "· "), Style(4, "short", False, "· ")]
+LEFT_OUT = "… "
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class Grid:
         return Grid(self.title, values, ~seen, self.rows[::k], self.columns[::k], self.signed)
 
 
-def legend(ascii: bool) -> str:
-    steps = " ".join(f"{SHADES[ascii][k]} {step:.2f}" for k, step in enumerate(STEPS, 1))
-    masked = STYLES[0].masked[ascii]
+def legend() -> str:
+    steps = " ".join(f"{SHADES[k]} {step:.2f}" for k, step in enumerate(STEPS, 1))
+    masked = STYLES[0].masked
     return f"shades from: {steps}; {masked} masked; a gradient's sign stands before its shade"
 
 
 def matrices(
-    grids: Sequence[Grid], width: int, *, ascii: bool, whole: bool = True, most: int | None = None
+    grids: Sequence[Grid], width: int, *, whole: bool = True, most: int | None = None
 ) -> tuple[str, list[str]]:
     """Grids of one shape side by side as far as they fit, and notes on what is not shown.
 
@@ -77,11 +77,11 @@ def matrices(
         most: rows and columns to show; of more, the first and the last.
     """
     n, m = grids[0].values.shape
-    sheet = _Sheet(_ends(n, most), _ends(m, most), _label_width(grids[0].rows), width, ascii)
+    sheet = _Sheet(_ends(n, most), _ends(m, most), _label_width(grids[0].rows), width)
     if None in (*sheet.rows, *sheet.columns) and most is not None:
         said = f"{most // 2 * 2} of {max(n, m)} tokens shown, the first {most // 2} and the last"
         sheet.notes.append(f"{said} {most // 2}")
-    styles = [s for s in STYLES if s.shaded or m <= MOST_NUMBERS] if whole else NUMBERS[ascii:]
+    styles = [s for s in STYLES if s.shaded or m <= MOST_NUMBERS] if whole else NUMBERS
     fitting = [style for style in styles if sheet.size(style) <= width]
     style = fitting[0] if fitting else styles[-1]
     room = max(width - sheet.size(style, columns=0), 1)  # for the cells of a row
@@ -104,7 +104,6 @@ class _Sheet:
     columns: list[int | None]
     label: int
     width: int
-    ascii: bool
 
     def __post_init__(self) -> None:
         self.notes: list[str] = []
@@ -135,19 +134,18 @@ class _Sheet:
 
     def name(self, names: Sequence[str], i: int | None, size: int) -> str:
         """A name in exactly so many cells, harmless, cut if need be."""
-        left_out = "..." if self.ascii else "…"
-        text = left_out if i is None else one_line(names[i], 4 * LABEL)
-        return fitted(finished(text, self.ascii), size, "end", "~" if self.ascii else "…")
+        text = "…" if i is None else one_line(names[i], 4 * LABEL)
+        return fitted(text, size, "end")
 
     def cell(self, grid: Grid, i: int | None, j: int | None, style: Style) -> str:
         if i is None or j is None:
-            return LEFT_OUT[self.ascii].rjust(style.cell)
+            return LEFT_OUT.rjust(style.cell)
         if grid.forbidden[i, j]:
-            return style.masked[self.ascii].rjust(style.cell)
+            return style.masked.rjust(style.cell)
         x = float(grid.values[i, j]) / grid.scale
         if style.number == "long":
             return f" {x:+5.2f}" if grid.signed else f" {x:5.2f}"
-        shade = SHADES[self.ascii][sum(abs(x) >= step for step in STEPS)] if x == x else "?"
+        shade = SHADES[sum(abs(x) >= step for step in STEPS)] if x == x else "?"
         if style.number:
             number = f"{x:.2f}".removeprefix("0")[:3]  # .27, or 1.0
             return (shade * style.shaded + number).rjust(style.cell)

@@ -14,7 +14,7 @@ from ...engine.errors import ShapeError
 from ...recording.record import Entry, rms
 from ...recording.trace import Trace
 from ..plain import one_line, sized
-from ..terminal import finished, only_ascii, wide
+from ..terminal import finished, wide
 from .figures import by_head, entropy
 from .matrices import Grid, legend, matrices
 from .patterns import patterns
@@ -53,7 +53,7 @@ class Attention:
         slope = [] if self.dA is None else [Grid("∂L/∂A", self.dA[batch, head], *shared, True)]
         return [Grid("A", self.A[batch, head], *shared), *slope]
 
-    def text(self, width: int, batch: int, ascii: bool, shown: int) -> str:
+    def text(self, width: int, batch: int, shown: int) -> str:
         """The first heads' heatmaps, each under a line of figures."""
         parts = []
         told, spread = patterns(self.A), entropy(self.A)
@@ -63,7 +63,7 @@ class Attention:
             if self.dA is not None:
                 figures += f", rms of gradient {sized(rms(self.dA[:, head]))}"
             line = f"{one_line(self.path, 60)}, head {head}{of}: {told[head]}; {figures}"
-            text, notes = matrices(self.grids(head, batch), width, ascii=ascii)
+            text, notes = matrices(self.grids(head, batch), width)
             parts += [_filled(line, width), text, *notes, ""]
         return "\n".join(parts)
 
@@ -79,7 +79,6 @@ class Attentions(list[Attention]):
         width: int | None = None,
         *,
         batch: int = 0,
-        ascii: bool | None = None,
         most: int | None = None,
     ) -> str:
         """Heatmaps as text.
@@ -88,21 +87,20 @@ class Attentions(list[Attention]):
             width: columns to fit in, the terminal's by default. Numbers give way to shades, and
                 shades to pooling.
             batch: which entry of the batch.
-            ascii: ASCII only; by default if the terminal's encoding cannot show the rest.
             most: heads to show, all by default; of more, the first, and how many there are.
         """
         if not self:
             return "no attention in this record: no weights named A whose rows sum to 1"
-        plainly, heads = only_ascii(ascii), sum(one.heads for one in self)
+        heads = sum(one.heads for one in self)
         left = shown = heads if most is None else min(most, heads)
         parts = []
         for one in self:
             if left > 0:
-                parts.append(one.text(wide(width), batch, plainly, left))
+                parts.append(one.text(wide(width), batch, left))
             left -= one.heads
         note = [f"{shown} of {heads} heads shown"] if shown < heads else []
-        shades = _filled(legend(plainly), wide(width))
-        return finished("\n".join([*parts, shades, *note]), plainly)
+        shades = _filled(legend(), wide(width))
+        return finished("\n".join([*parts, shades, *note]))
 
     def plot(self, path: str | Path | None = None, *, batch: int = 0) -> Any:
         """Heatmaps by matplotlib: a column for each head, A above ∂L/∂A, masked cells hatched.
@@ -128,9 +126,9 @@ def attentions(trace: Trace, tokens: Any = None) -> Attentions:
     >>> S = mg.tensor([[0.0, 0.0], [2.0, 0.0]], requires_grad=True)
     >>> with mg.trace() as t:
     ...     mg.sum(mg.softmax(S).named("A")[:, 0]).backward()
-    >>> print(attentions(t, ["the", "cat"]).text(60, ascii=True))
+    >>> print(attentions(t, ["the", "cat"]).text(60))
     A, head 0: previous token 0.76; entropy 0.53, ...
-    A                 dL/dA, in units of 1.0
+    A                 ∂L/∂A, in units of 1.0
           the   cat         the   cat
     the  0.50  0.50   the +1.00 +0.00
     cat  0.88  0.12   cat +1.00 +0.00
@@ -149,7 +147,7 @@ def read_attention(tokens: Any, weights: Any, gradient: Any = None, mask: Any = 
         gradient: ∂L/∂A of the same shape.  mask: True where a query may look, broadcast to A.
     Raises: ShapeError where they do not fit.
 
-    >>> print(read_attention(["the", "cat"], [[0.9, 0.1], [0.2, 0.8]]).text(60, ascii=True))
+    >>> print(read_attention(["the", "cat"], [[0.9, 0.1], [0.2, 0.8]]).text(60))
     A, head 0: diagonal 0.70; entropy 0.41, ...
     A
           the   cat

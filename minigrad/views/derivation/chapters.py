@@ -198,7 +198,7 @@ class Chapters:
     def _row(self, entry: Entry) -> str:
         copies = self.story.model.copies(entry.id)
         spread = self.story.model.spread(copies)
-        glyph, _, meaning = STATES[spread.state]
+        glyph, meaning = STATES[spread.state]
         state = spread.note or ("" if spread.state == "ok" else f"{glyph} {meaning}")
         name = code(entry.path).replace("|", "\\|") if entry.name else entry.op or entry.kind
         cells = [

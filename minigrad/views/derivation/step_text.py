@@ -154,7 +154,7 @@ class StepText:
         lines = []
         for i in sources:
             entry = self.trace[i]
-            glyph, _, meaning = STATES[entry.state]
+            glyph, meaning = STATES[entry.state]
             why = f": {entry.why}" if entry.state == "cancels" else ""
             state = "" if entry.state in ("ok", "wrong") else f" ({glyph} {meaning}{why})"
             said = [f"rms of {inline(self.equations.slope(i))}: {sized(entry.gradient_rms)}{state}"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...recording.flow import FlowRecord, Row
 from ..plain import one_line, shaped, sized
-from ..terminal import Column, Paint, bar, finished, grid, only_ascii, wide
+from ..terminal import Column, Paint, bar, finished, grid, wide
 
 __all__ = ["flow_table"]
 
@@ -40,15 +40,14 @@ def flow_table(
     flow: FlowRecord,
     width: int | None = None,
     *,
-    ascii: bool | None = None,
     colour: bool | None = None,
 ) -> str:
     """A line for each parameter and each value, in the order of the forward pass."""
-    plainly, paint = only_ascii(ascii), Paint(colour)
-    rows = [_cells(flow, row, plainly, paint) for row in flow.rows.values()]
+    paint = Paint(colour)
+    rows = [_cells(flow, row, paint) for row in flow.rows.values()]
     head = paint.bold(one_line(summary(flow)))
     body = grid(COLUMNS, rows, wide(width)) if rows else "no step was looked at"
-    return finished(f"{head}\n{body}", plainly)
+    return finished(f"{head}\n{body}")
 
 
 def summary(flow: FlowRecord) -> str:
@@ -60,7 +59,7 @@ def summary(flow: FlowRecord) -> str:
     return said
 
 
-def _cells(flow: FlowRecord, row: Row, ascii: bool, paint: Paint) -> list[str]:
+def _cells(flow: FlowRecord, row: Row, paint: Paint) -> list[str]:
     def middle(figure: str, text: Any) -> str:
         found = [x for _, x in flow.series(row.path, figure)]
         return text(median(found)) if found else ""
@@ -73,7 +72,7 @@ def _cells(flow: FlowRecord, row: Row, ascii: bool, paint: Paint) -> list[str]:
         one_line(row.path),
         shaped(row.shape),
         *map(sized, (latest.get("value"), gradients[0], gradients[-1])),
-        bar(gradients[-1], ascii),
+        bar(gradients[-1]),
         middle("ratio", sized),
         middle("cosine", "{:.2f}".format),
         middle("flat", "{:.0%}".format),

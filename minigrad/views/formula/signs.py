@@ -1,4 +1,4 @@
-"""The signs of formulas: what LaTeX calls them, and how they read as Unicode and as ASCII."""
+"""The signs of formulas: what LaTeX calls them, and how they read."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from .tree import Node
 __all__ = ["CLOSING", "KINDS", "SPACES", "shown"]
 
 OPERATORS = {
-    "odot": ("⊙", "*"), "oslash": ("⊘", "/"), "top": ("ᵀ", "T"), "circ": ("", ""),
-    "partial": ("∂", "d"), "sum": ("Σ", "sum"), "lnot": ("¬", "not "), "le": ("≤", "<="),
-    "ge": ("≥", ">="), "lt": ("<", "<"), "gt": (">", ">"), "in": ("∈", "in"), "to": ("→", "->"),
-    "prod": ("Π", "prod"), "ne": ("≠", "!="), "pm": ("±", "+-"),
-    "cdot": ("·", "*"), "times": ("×", "x"), "ldots": ("…", "..."), "#": ("#", "#"),
+    "odot": "⊙", "oslash": "⊘", "top": "ᵀ", "circ": "",
+    "partial": "∂", "sum": "Σ", "lnot": "¬", "le": "≤",
+    "ge": "≥", "lt": "<", "gt": ">", "in": "∈", "to": "→",
+    "cdot": "·", "times": "×", "ldots": "…", "#": "#",
+    "prod": "Π", "ne": "≠", "pm": "±",
 }  # fmt: skip
 GREEK = {
     "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ϵ", "varepsilon": "ε",
@@ -21,8 +21,6 @@ GREEK = {
     "Gamma": "Γ", "Delta": "Δ", "Theta": "Θ", "Lambda": "Λ", "Xi": "Ξ", "Pi": "Π", "Sigma": "Σ",
     "Upsilon": "Υ", "Phi": "Φ", "Psi": "Ψ", "Omega": "Ω", "infty": "∞", "ell": "ℓ",
 }  # fmt: skip
-ASCII = {"varepsilon": "eps", "epsilon": "eps", "varphi": "phi", "vartheta": "theta"}
-ASCII |= {"infty": "inf", "ell": "l"}
 FUNCTIONS = ("max", "min", "log", "exp", "tanh", "cosh", "sinh", "sin", "cos", "det", "arg")
 CLOSING = {"(": ")", "[": "]", "|": "|"}
 SPACES = {",": "0.167em", ";": "0.28em", "quad": "1em", "qquad": "2em", "!": "-0.167em"}
@@ -38,8 +36,8 @@ KINDS = {  # of sign, for each command of LaTeX that is one
 }
 
 
-def shown(sign: Node, ascii: bool = False) -> str:
-    """A sign as Unicode or ASCII has it."""
+def shown(sign: Node) -> str:
+    """A sign as one reads it."""
     name = sign.text.removeprefix("\\")
     if sign.kind == "space":
         return " "
@@ -48,5 +46,5 @@ def shown(sign: Node, ascii: bool = False) -> str:
     if sign.text == name or sign.kind not in ("operator", "letter", "function"):
         return sign.text
     if sign.kind == "operator":
-        return OPERATORS[name][ascii]
-    return ASCII.get(name, name) if ascii or sign.kind == "function" else GREEK[name]
+        return OPERATORS[name]
+    return name if sign.kind == "function" else GREEK[name]

@@ -20,9 +20,9 @@ SPECIAL = {"\\": r"\backslash ", "<": r"\lt ", ">": r"\gt ", "|": r"\vert ", "~"
 OPERATORS = {"<": r"\lt", ">": r"\gt", "|": r"\vert", "?": r"\mathbin{?}"}
 BARS = {"|": (r"\lvert ", r"\rvert")}
 
-ACCENTS = {"hat": ("\u0302", "_hat"), "bar": ("\u0304", "_bar")}
+ACCENTS = {"hat": "\u0302", "bar": "\u0304"}
 RAISED = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
-ATOM = re.compile(r"[\w∂√.,\u0302\u0304]+|(√|sqrt)?\([^()]*(\([^()]*\)[^()]*)*\)")
+ATOM = re.compile(r"[\w∂√.,\u0302\u0304]+|√?\([^()]*(\([^()]*\)[^()]*)*\)")
 
 
 def latex(node: Node) -> str:
@@ -34,20 +34,20 @@ def latex(node: Node) -> str:
     return _Latex().write(node)
 
 
-def text(node: Node, *, ascii: bool = False) -> str:
+def text(node: Node) -> str:
     """A formula's tree as one line of readable text; a slot is its name."""
-    return re.sub(" +", " ", _Text(ascii).write(node)).strip()
+    return re.sub(" +", " ", _Text().write(node)).strip()
 
 
-def plain(tex: str, *, ascii: bool = False) -> str:
+def plain(tex: str) -> str:
     r"""LaTeX of an op or of a hand-derived step as one line of readable text.
 
     >>> plain(r"O^\top \frac{\partial L}{\partial \mathrm{out}}")
     'Oᵀ ∂L/∂out'
-    >>> plain(r"\frac{1}{\sqrt{d_k}} \odot x", ascii=True)
-    '1/sqrt(d_k) * x'
+    >>> plain(r"\frac{1}{\sqrt{d_k}} \odot x")
+    '1/√d_k ⊙ x'
     """
-    return text(parse(tex), ascii=ascii)
+    return text(parse(tex))
 
 
 class _Writer:
@@ -155,9 +155,6 @@ def _any_text(text: str, limit: int = 32) -> str:
 class _Text(_Writer):
     prefixes = tuple(map(operator, (r"\partial", r"\lnot", r"\circ")))
 
-    def __init__(self, ascii: bool) -> None:
-        self.ascii = ascii
-
     def node(self, node: Node) -> str:
         match node:
             case Node("group" | "tall", open, (inside,)):
@@ -167,19 +164,19 @@ class _Text(_Writer):
             case Node("frac" | "tfrac", _, (top, bottom)):
                 return f"{self.atom(top)}/{self.atom(bottom)}"
             case Node("sqrt", _, (base,)):
-                return f"sqrt({self.write(base)})" if self.ascii else f"√{self.atom(base)}"
+                return f"√{self.atom(base)}"
             case Node("hat" | "bar" as mark, _, (base,)):
-                return self.write(base) + ACCENTS[mark][self.ascii]
+                return self.write(base) + ACCENTS[mark]
             case Node("script", _, (base, below, above)):
                 under = "" if below == EMPTY else f"_{self.atom(below, small=True)}"
                 return self.write(base) + under + self.raised(above)
-        return shown(node, self.ascii)
+        return shown(node)
 
     def raised(self, node: Node) -> str:
         if node == EMPTY:
             return ""
         written = self.write(node, small=True).strip()
-        if not self.ascii and (node == TOP or re.fullmatch(r"[-+]?\d+", written)):
+        if node == TOP or re.fullmatch(r"[-+]?\d+", written):
             return written.translate(RAISED)
         return f"^{written if ATOM.fullmatch(written) else f'({written})'}"
 

@@ -71,7 +71,7 @@ def page_content(
         "note": note,
         "compared": against is not None,
         "scale": made.scale.bounds,
-        "states": {state: [glyph, words] for state, (glyph, _, words) in STATES.items()},
+        "states": {state: [glyph, words] for state, (glyph, words) in STATES.items()},
     }
     return content, pictures.svgs
 

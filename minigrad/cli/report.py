@@ -1,0 +1,265 @@
+"""One run of a source, told: what is printed of it, what is recorded, what is written."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import minigrad as mg
+
+from ..engine.errors import ArgumentError, MissingDependencyError
+from ..engine.tensor import Tensor
+from ..files import write
+from ..recording.record import Checks
+from ..tracing import Trace
+from ..views.data import number, trace_to_dict
+from ..views.model_figures import MOVES, by_block, by_head, by_token
+from ..views.model_tables import block_table, guess_table, head_list, token_table
+from ..views.plain import one_line
+from ..views.table import checks_table
+from ..views.terminal import Paint
+from ..views.verdict import by_derivative
+from .looked_at import Looks, looks
+from .source import Source
+
+__all__ = ["FILES", "Report", "run_source"]
+
+FILES = {
+    "graph.svg": "the graph, forward and backward",
+    "explain.html": "a page that steps through it; open it in a browser, ? lists its keys",
+    "derivation.md": "the backward pass written out, formula by formula",
+    "trace.json": "every step, size and check",
+}
+MOST_STEPS = 60  # of a table that is shown without being asked for
+MOST_HEADS = 8
+BLOCK = re.compile(r"(^|/)blocks\.\d+")
+BY_TOKEN = "X is the vector that the token enters as; ∂L/∂X · X is what the loss does as it grows"
+GUESSED = ". Guessed: the probability that the model gave the token after those before it"
+BY_BLOCK = "X is what the block hands on; of what attention and feed-forward add, F, ∂L/∂F · F"
+BY_HEAD = (
+    "5.1 is head 1 of block 5, both from 0. How much of its weight goes to such keys, beyond an "
+    f"even spread, from 0.5 on; {MOVES}: which weights move the loss most"
+)
+
+
+def run_source(source: Source) -> Report:
+    """Run the function, and backward from what it returns unless it did so itself.
+
+    Raises: ArgumentError if it returns no loss; whatever it raises, in the words of its source.
+    """
+    with source.around():
+        function = source.load()
+        with mg.trace(check="ops") as trace:
+            loss = _checked_loss(function(), source.title)
+            place, inside = trace._find(loss), _has_run(trace, loss)
+            if not inside:
+                _refuse_without_gradient(trace, loss, source.title)
+                loss.backward()
+        checks = trace.checked()
+    return Report(source, trace, checks, float(loss.item()) + 0.0, inside, place)  # not −0
+
+
+@dataclass
+class Report:
+    """A run and what was held against it."""
+
+    source: Source
+    trace: Trace
+    checks: Checks
+    loss: float
+    backward_inside: bool
+    place: int | None  # of the loss in the record
+
+    @cached_property
+    def looks(self) -> Looks | None:
+        """What attention looked at, if there is any. Raises: ArgumentError if names do not fit."""
+        return looks(self.trace, self.source.tokens, self.source.title)
+
+    def succeeded(self) -> bool:
+        """Whether nothing that was measured is wrong."""
+        right = self.checks.first_wrong is None and self.checks.wrong_step is None
+        return right and isfinite(self.loss)
+
+    # ---------------------------------------------------------------- printed
+
+    def parts(self, width: int, everything: bool) -> Iterator[str]:
+        """Paragraphs of the report."""
+        yield textwrap.fill(self._summary(), width)
+        for place, best in self.source.guesses():
+            yield _part(place, "", guess_table(best, width), width)
+        if self.looks:
+            yield from self.looks.parts(width, everything)
+        if self._stacked:
+            yield from self._structure(width, everything)
+        steps = len(self.trace.forward_steps)
+        if everything or steps <= MOST_STEPS:
+            yield self.trace.table(width)
+        else:
+            yield textwrap.fill(f"{steps} steps forward: --all shows each, as the page does", width)
+        yield from self._checked(width, everything)
+        if self.looks:
+            yield self.looks.maps(width, None if everything else MOST_HEADS)
+
+    def _summary(self) -> str:
+        trace = self.trace
+        owned = [entry for entry in trace.entries if entry.kind == "parameter"]
+        steps = f"{_count(len(trace.forward_steps), 'step')} forward"
+        back = f"{len(trace.backward_steps)} backward" + ", run inside it" * self.backward_inside
+        numbers = f"{_count(len(owned), 'parameter')} of {sum(e.size for e in owned):,} numbers"
+        facts = f"; {', '.join(self.source.facts)}" if self.source.facts else ""
+        loss = f"loss {self.loss:.6g}"
+        return f"{self.source.title}: {loss}; {steps}, {back}; {numbers}{facts}"
+
+    @cached_property
+    def _stacked(self) -> bool:
+        return any(BLOCK.search(entry.scope) for entry in self.trace)
+
+    @cached_property
+    def _figures(self) -> dict[str, Any]:
+        """Gradients by token, block and head of a stack of blocks."""
+        try:
+            found = self.trace.attribute(self.place)
+        except ArgumentError:  # no token becomes a vector in this run, or no arrays were kept
+            return {}
+        run, figures = (self.trace, found), dict[str, Any]()
+        figures["by_block"] = by_block(*run)
+        names = self.source.tokens
+        if names is not None and self.source.ids is not None:
+            texts = [[t for t in row if t != "(padding)"] for row in names], self.source.ids
+            figures["by_token"] = by_token(*run, *texts, self.source.logits())
+            figures["by_head"] = by_head(*run, *texts, lambda e: self._over_text(e))
+        return figures
+
+    def _over_text(self, attention: Any) -> list[int]:
+        """The heads of an attention whose queries and keys are the text's own."""
+        sides = attention.shape[-2:]
+        over = set(sides) == {self.source.ids.shape[1]}
+        heads = attention.shape[-3] if len(attention.shape) > 3 else 1
+        return [*range(heads)] if over and BLOCK.search(attention.scope) else []
+
+    def _structure(self, width: int, everything: bool) -> Iterator[str]:
+        figures = self._figures
+        guessed = self.source.logits() is not None
+        texts = figures.get("by_token", ())
+        for k, text in enumerate(texts, 1):
+            title = "gradient by token" + f" of text {k}" * (len(texts) > 1)
+            table = token_table(text, width, everything)
+            yield _part(title, BY_TOKEN + GUESSED * guessed, table, width)
+        if figures:
+            table = block_table(figures["by_block"], width)
+            yield _part("gradient by block", BY_BLOCK, table, width)
+        if figures.get("by_head"):
+            table = head_list(figures["by_head"], width)
+            yield _part("heads by what they look at", BY_HEAD, table, width)
+
+    def _checked(self, width: int, everything: bool) -> Iterator[str]:
+        """The hand-derived steps: of many layers the first that is wrong; and the verdicts."""
+        checks, wrong = self.checks, self.checks.first_wrong
+        scopes = dict.fromkeys(check.scope for check in checks)
+        shown = checks
+        if len(scopes) > 1 and not everything:
+            shown = Checks(c for c in checks if wrong is not None and c.scope == wrong.scope)
+        if shown:
+            yield checks_table(shown, width)
+        if len(shown) < len(checks) or not shown:
+            yield self._verdict(width)
+        if not isfinite(self.loss):
+            yield Paint()("alarm", f"the loss is {self.loss}")
+
+    def _verdict(self, width: int) -> str:
+        from ..views.verdict import by_hand
+
+        found = [by_derivative(self.checks), by_hand(self.checks)]
+        if not self.checks:
+            why = "nothing declared by what ran, so no gradient was checked"
+            if skipped := self.checks.skipped:
+                why = f"not checked: no backward ran through {skipped[0]} in this trace"
+            found[1:] = [found[1]._replace(said=f"hand-derived steps: {why}", ok=None)]
+        return "\n".join(Paint()(v.paint, textwrap.fill(v.said, width)) for v in found if v.said)
+
+    # ---------------------------------------------------------------- written
+
+    def record(self) -> str:
+        """The trace and what is known besides, under "explain", as JSON."""
+        known = self.source.known | {"loss": self.loss, "backward_inside": self.backward_inside}
+        if guesses := self.source.guesses():
+            known["guesses"] = dict(guesses)
+        figures = self._figures if self._stacked else {}
+        if "by_token" in figures:
+            known["by_token"] = [[t._asdict() for t in text] for text in figures["by_token"]]
+            known["by_head"] = figures["by_head"]
+        if "by_block" in figures:
+            known["by_block"] = [block._asdict() for block in figures["by_block"]]
+        if self.looks:
+            known["attention"] = self.looks.to_dict()
+        data = trace_to_dict(self.trace) | {"explain": _finite(known)}
+        return json.dumps(data, indent=1, allow_nan=False)
+
+    def write(self, folder: Path, theme: str, depth: int | None) -> str:
+        """Write the four files; returns why there is no picture, if so."""
+        tokens, title = self.source.tokens, self.source.title
+        write(folder / "trace.json", self.record() + "\n", "explain")
+        self.trace.derivation(folder / "derivation.md")
+        self.trace.html(folder / "explain.html", tokens=tokens, title=title)
+        words = one_line(" / ".join(" ".join(text) for text in tokens or ()), 120)
+        try:
+            self.trace.draw(folder / "graph.svg", theme=theme, depth=depth, title=words or None)
+        except MissingDependencyError as error:
+            return f"graph.svg not drawn: {one_line(str(error).splitlines()[0])}"
+        return ""
+
+
+def _part(title: str, hint: str, body: str, width: int) -> str:
+    return "\n".join([Paint().bold(title), *textwrap.wrap(hint, width), body])
+
+
+def _checked_loss(returned: Any, title: str) -> Tensor:
+    if not isinstance(returned, Tensor):
+        if hasattr(returned, "cr_await"):
+            returned.close()  # a coroutine that no one will await
+        kind = type(returned).__name__
+        article = "an" if kind[:1].lower() in "aeiou" else "a"
+        what = "nothing" if returned is None else f"{article} {kind}"
+        raise ArgumentError(f"{title} returned {what}; a loss is needed: a Tensor of one entry")
+    if returned.size != 1:
+        what = f"a Tensor of shape {returned.shape}; a loss has one entry"
+        raise ArgumentError(f"{title} returned {what}: return its mean or its sum")
+    return returned
+
+
+def _has_run(trace: Trace, loss: Tensor) -> bool:
+    """Whether backward ran from this loss; of one without a graph, whether any ran."""
+    known = trace._find(loss)
+    if known is not None and trace[known].gradient is not None:
+        return True
+    return not loss.requires_grad and bool(trace.backward_steps)
+
+
+def _refuse_without_gradient(trace: Trace, loss: Tensor, title: str) -> None:
+    why = ""
+    if not loss.requires_grad:
+        why = "nothing it was computed from has requires_grad=True, or it was detached"
+    elif trace._find(loss) is None or not trace.forward_steps:
+        why = "no op computed it while the function ran"
+    if why:
+        raise ArgumentError(f"the loss that {title} returned has no gradient: {why}")
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'s' * (n != 1)}"
+
+
+def _finite(value: Any) -> Any:
+    """The same data; numbers that JSON has not, such as NaN, by their names."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [*map(_finite, value)]
+    return number(value) if isinstance(value, float) else value

@@ -1,0 +1,38 @@
+"""What `explain` runs: a function that returns a loss, whatever it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Guess", "Source"]
+
+Guess = tuple[str, list[tuple[str, float]]]  # a place, and tokens with their probabilities
+
+
+@dataclass
+class Source:
+    """A function that returns a loss, and what is known of it besides.
+
+    Attributes:
+        load: the function, once all that it stands in has run.
+        title: one line that says what it is.
+        tokens: names of the positions, a list for each text.
+        facts: what the title leaves unsaid, said beside the loss.
+        known: what trace.json holds besides the record, as plain data.
+        around: what the run is in, which tells errors of the user's own code.
+        guesses: what was guessed where, once it ran.
+        ids: the tokens' numbers (B, n) and the logits of each next one, if there are any, by name.
+    """
+
+    load: Callable[[], Callable[[], Any]]
+    title: str
+    tokens: list[list[str]] | None = None
+    facts: list[str] = field(default_factory=list)
+    known: dict[str, Any] = field(default_factory=dict)
+    around: Callable[[], AbstractContextManager[None]] = nullcontext
+    guesses: Callable[[], list[Guess]] = list
+    ids: Any = None
+    logits: Callable[[], Any] = lambda: None
