@@ -23,7 +23,7 @@ __all__ = ["complain", "drop_output", "readable", "show", "staged", "wrapped"]
 TYPED = str.maketrans(
     {sign: name for name, sign in GREEK.items()}
     | dict(zip("×∂✓✗●○▲▼‼▸…–−─█▉▊▋▌▍▎▏▓▒░·≈⊙⊘’", "xd+X*0^v!>~---#####...*=:-~*/'", strict=True))
-    | {"≠": "!=", "≤": "<=", "≥": ">=", "∈": "in", "→": "->", "¬": "not ", "√": "sqrt",
+    | {"≠": "!=", "±": "+-", "≤": "<=", "≥": ">=", "∈": "in", "→": "->", "¬": "not ", "√": "sqrt",
        "∏": "prod", "Σ": "sum", "∫": "integral", "ˣ": "^x", "₀": "_0",
        "ᵀ": "^T", "½": "1/2", "ε": "eps", "ϵ": "eps", "φ": "phi", "ϑ": "theta", "∞": "inf",
        "ℓ": "l", "\u0302": "_hat", "\u0304": "_bar"}
