@@ -158,7 +158,7 @@ class _Writer:
     def cluster(self, scope: str, id: str) -> Any:
         t, fold = self.theme, self.plan.model.fold
         times = fold.times.get(scope, 1)
-        name = one_line(fold.names.get(scope, parts(scope)[-1]), 2 * labels.WIDEST)
+        name = one_line(fold.name(scope), 2 * labels.WIDEST)
         size, strip = self.style.look.name - 2, self.plan.model.strips.get(scope)
         label = text(name, t.ink, size, bold=True)
         label += text(f"  ×{times}" if times > 1 else "", t.muted, size, bold=True)
@@ -212,7 +212,7 @@ class _Writer:
         look = self.style.flow(line.sent) | self.style.label(self.plan, line, summed)
         if line.source.dimmed:
             look["style"] = "dashed"
-        if line.steps:  # from the end of a block back to its beginning
+        if line.link.step:  # from the end of a block back to its beginning
             look |= {"constraint": "false", "tailport": "e", "headport": "e"}
         tail = f"{line.source.id}sum" if summed else line.source.id
         self.graph.edge(tail, line.target.id, id=id, **look)

@@ -1,48 +1,148 @@
-"""Folding: sibling scopes that differ in a number alone, and hold the same, are drawn once."""
+"""Folding: a chain of alike blocks is drawn once, with ×N, and unfolding it gives the run's graph.
+
+Every edge between entries that are drawn once belongs to a `Link`: one line of the picture. What
+the line says (within each block, to the next one, from each, from the last) stands for exactly the
+edges of the run. Where it would stand for others, the blocks are not folded.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate, groupby
+from functools import cached_property
+from itertools import accumulate
+from math import prod
 from typing import Any
 
-from ..recording.record import Entry
+from ..recording.record import Edge, Entry
 from ..recording.trace import Trace
+from .chains import Chain, Members, chains, items_of
 
-__all__ = ["Fold", "folded", "is_within", "parts", "prefixes"]
+__all__ = ["Fold", "Link", "folded", "is_within", "parts", "prefixes"]
 
 
 @dataclass
-class Fold:
-    """Which entries are copies of which."""
+class Link:
+    """The edges that one line stands for, and what it says of the blocks at its ends."""
 
-    leaders: dict[int, int] = field(default_factory=dict)  # entry of a copy -> that of the first
-    copy_of: dict[int, dict[str, int]] = field(default_factory=dict)  # entry -> {block: number}
-    times: dict[str, int] = field(default_factory=dict)  # first scope -> how many
-    names: dict[str, str] = field(default_factory=dict)  # first scope -> "block0 … block23"
-    firsts: dict[str, str] = field(default_factory=dict)  # scope of a copy -> scope of the first
+    edges: list[Edge]
+    step: int = 0  # how many blocks further the target is; 0: in the same one, or in none
+    shared: list[str] = field(default_factory=list)  # blocks that both ends stand in
+    leaves: list[str] = field(default_factory=list)  # blocks that it leaves, from each of them
+    enters: list[str] = field(default_factory=list)  # blocks that it enters, each of them
+    backwards: bool = False  # the target takes what the blocks made from the last to the first
+    whole: bool = True  # whether unfolding gives these edges and no others
+
+    @property
+    def each(self) -> bool:
+        """Whether it stands for a use by, or of, every block; otherwise the first, or the last."""
+        return bool(self.leaves or self.enters)
+
+
+class Fold:
+    """Where each entry is drawn, and which entries are copies of which."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.scopes: dict[int, str] = {}  # of each op, before folding
+        self.place: dict[int, str] = {}  # the scope in which each entry is drawn
+        self.times: dict[str, int] = {}  # block -> how many
+        self.copies: dict[str, list[str]] = {}  # block -> what each of them is called
+        # entry -> for each block around it, from the outermost in: number, and twin in the first
+        self.members: Members = {}
+        self.keys: dict[str, frozenset[Any]] = {}  # block -> those of its chain
+
+    @cached_property
+    def _resolved(self) -> dict[int, tuple[int, dict[str, int]]]:
+        return {entry.id: self._resolve(entry.id) for entry in self.trace.entries}
+
+    def _resolve(self, entry: int) -> tuple[int, dict[str, int]]:
+        numbers: dict[str, int] = {}
+        depth = 0
+        while depth < len(self.members.get(entry, ())):
+            block, number, entry = self.members[entry][depth]
+            numbers[block] = number
+            depth += 1
+        return entry, numbers
 
     def leader(self, entry: int) -> int:
-        while entry in self.leaders:
-            entry = self.leaders[entry]
-        return entry
+        """The entry that is drawn for this one: its twin in the first of each block around it."""
+        return self._resolved[entry][0]
 
-    def lift(self, scope: str) -> str:
-        """The scope where an entry of this scope is drawn."""
-        path = ""
-        for name in parts(scope):
-            path = f"{path}/{name}" if path else name
-            while path in self.firsts:
-                path = self.firsts[path]
-        return path
+    def numbers(self, entry: int) -> dict[str, int]:
+        """For each block around an entry, from the outermost in, which copy it is in."""
+        return self._resolved[entry][1]
 
     def apart(self, source: int, target: int) -> int:
         """How many copies of one block lie from an entry to another; 0 within the same one."""
-        mine, theirs = self.copy_of.get(source, {}), self.copy_of.get(target, {})
+        mine, theirs = self.numbers(source), self.numbers(target)
         steps = (theirs[block] - copy for block, copy in mine.items() if block in theirs)
         return next(filter(None, steps), 0)
+
+    def name(self, scope: str) -> str:
+        """What a scope is called; the copies of a block together: blocks.0 … blocks.11."""
+        names = self.copies.get(scope, parts(scope)[-1:])
+        return " … ".join(dict.fromkeys((names[0], names[-1])))
+
+    def path_of(self, entry: int) -> str:
+        """The scope of an entry with the names of the copies that it is in."""
+        names = parts(self.place[self.leader(entry)])
+        for block, number in self.numbers(entry).items():
+            names[len(parts(block)) - 1] = self.copies[block][number]
+        return "/".join(names)
+
+    # ------------------------------------------------------------------ lines
+
+    @cached_property
+    def links(self) -> list[Link]:
+        """All edges of the run, those together that one line stands for."""
+        found: dict[Any, list[Edge]] = {}
+        again: dict[Any, int] = {}
+        for edge in self.trace.edges:
+            name = edge.input.rstrip("0123456789")
+            use = edge.source, edge.target, name
+            again[use] = again.get(use, 0) + 1
+            leads = self.leader(edge.source), self.leader(edge.target)
+            found.setdefault((*leads, name, again[use], *self._parted(edge)), []).append(edge)
+        return [self._link(edges) for edges in found.values()]
+
+    def _parted(self, edge: Edge) -> tuple[int, int]:
+        """In how many blocks both ends stand in the same copy, and the step to another one."""
+        mine, theirs = (list(self.numbers(i).items()) for i in (edge.source, edge.target))
+        same = 0
+        while mine[same : same + 1] == theirs[same : same + 1] != []:
+            same += 1
+        rest = mine[same : same + 1] + theirs[same : same + 1]
+        step = rest[1][1] - rest[0][1] if len(rest) == 2 and rest[0][0] == rest[1][0] else 0
+        return same, step
+
+    def _link(self, edges: list[Edge]) -> Link:
+        same, step = self._parted(edges[0])
+        ends = [(self.numbers(e.source), self.numbers(e.target)) for e in edges]
+        mine, theirs = (list(numbers) for numbers in ends[0])
+        begin = same + bool(step)
+        leaves = [b for b in mine[begin:] if any(s[b] != self.times[b] - 1 for s, _ in ends)]
+        enters = [b for b in theirs[begin:] if any(t[b] for _, t in ends)]
+        pairs = list(zip(leaves, enters, strict=False))  # each to the one of the same number
+        link = Link(edges, step, mine[:begin], leaves, enters)
+        counts = [self.times[block] for block in (*mine[:same], *leaves, *enters[len(leaves) :])]
+        counts += [self.times[mine[same]] - abs(step)] if step else []
+        link.whole = len(edges) == prod(counts) and all(
+            s[a] == t[b] and self.times[a] == self.times[b] for s, t in ends for a, b in pairs
+        )
+        if leaves and len({edge.target for edge in edges}) < len(edges):
+            link.whole, link.backwards = self._in_order(link)
+        return link
+
+    def _in_order(self, link: Link) -> tuple[bool, bool]:
+        """Whether one op takes what the blocks made in their order, and whether it is reversed."""
+        by_target: dict[int, list[int]] = {}
+        for edge in link.edges:
+            by_target.setdefault(edge.target, []).append(self.numbers(edge.source)[link.leaves[0]])
+        orders = [*by_target.values()]
+        backwards = orders[0][0] > orders[0][-1]
+        sorts = all(order == sorted(order, reverse=backwards) for order in orders)
+        return link.whole and sorts and not link.enters, backwards
 
 
 def parts(scope: str) -> list[str]:
@@ -63,104 +163,109 @@ def is_within(scope: str, outer: str) -> bool:
     return not outer or scope == outer or scope.startswith(f"{outer}/")
 
 
-def folded(trace: Trace, home: dict[int, str]) -> Fold:
-    """Find repeated sibling scopes, outermost first.
+# ---------------------------------------------------------------- finding what is folded
 
-    Scopes repeat if their names differ in digits alone and the same ops, with the same shapes and
-    settings, use one another in the same way. `home` is changed for leaves that not all of the
-    copies have: they stand outside.
-    """
-    return _Folding(trace, home).fold
+
+def folded(trace: Trace, fold: bool = True) -> Fold:
+    """Where everything is drawn. Args: fold: find chains of alike blocks, and draw each once."""
+    without: frozenset[Any] = frozenset()
+    while True:
+        made = _Folding(trace, fold, without).fold
+        blocks = [_misdrawn(link) for link in made.links if not link.whole]
+        if not blocks:
+            return made
+        without = without.union(*(made.keys[block] for block in blocks))
+
+
+def _misdrawn(link: Link) -> str:
+    """The block that is not to be folded, as a line that enters or leaves it would be wrong."""
+    return [*link.shared, *link.leaves, *link.enters][-1]
 
 
 class _Folding:
-    def __init__(self, trace: Trace, home: dict[int, str]) -> None:
-        self.trace, self.home, self.fold = trace, home, Fold()
-        self.inside: dict[str, list[Entry]] = {}  # the ops within a scope, deeper ones included
-        for entry in trace.entries:
-            if entry.op is not None:
-                for scope in ("", *prefixes(home[entry.id])):
-                    self.inside.setdefault(scope, []).append(entry)
-        children: dict[str, list[str]] = {}
-        for path in filter(None, self.inside):
-            children.setdefault(path.rpartition("/")[0], []).append(path)
-        if any(edge.crosses for edge in trace.edges):
-            children[""] = []  # ranks stand side by side, however alike
-        for above in sorted(children, key=lambda scope: (len(parts(scope)), scope)):
-            for _, run in groupby(children[above], key=_without_digits):
-                scopes = list(run)
-                if len(scopes) > 1 and re.search(r"\d", _name(scopes[0])):
-                    for _, group in groupby(scopes, key=self.signature):
-                        self.fold_run(list(group))
+    def __init__(self, trace: Trace, chained: bool, without: frozenset[Any]) -> None:
+        self.trace, self.fold, self.without = trace, Fold(trace), without
+        self.outer: set[str] = set()  # scopes as the program has them
+        ops = [entry for entry in trace.entries if entry.op is not None]
+        ranked = any(edge.crosses for edge in trace.edges)
+        if ranked:  # ranks take turns
+            ops.sort(key=lambda op: op.scope.partition("/")[0])
+        pending: list[tuple[str, int, list[Entry], bool]] = [("", 0, ops, chained and not ranked)]
+        for path, depth, inside, seeks in pending:
+            items = items_of(trace, inside, depth)
+            found = chains(trace, items, self.fold.members, without) if seeks else items
+            for one in found:
+                if isinstance(one, Chain):
+                    pending += ((*rest, chained) for rest in self._fold(path, depth, one))
+                elif one.name:
+                    pending.append((self._scope(path, one.name), depth + 1, one.ops, chained))
+                else:
+                    self.fold.place[one.ops[0].id] = path
+        self._place_leaves()
+        fold = self.fold
+        fold.place = {e.id: fold.place[fold.leader(e.id)] for e in trace.entries}
 
-    def signature(self, path: str) -> tuple[Any, ...]:
-        """What must be the same for two scopes to be drawn as one."""
-        ops = self.inside[path]
-        at = {entry.id: i for i, entry in enumerate(ops)}
-        return tuple(
-            (
-                self.home[entry.id][len(path) :],
-                entry.op,
-                entry.name,
-                entry.shape,
-                entry.needs,
-                tuple((k, v) for k, v in entry.settings.items() if k != "index"),  # a step's number
-                tuple((edge.input, at.get(edge.source)) for edge in self.trace.into(entry)),
-            )
-            for entry in ops
-        )
+    def _scope(self, path: str, name: str) -> str:
+        """The path of a scope, another one than that of a block of the same name."""
+        scope = f"{path}/{name}" if path else name
+        while scope in self.fold.times:
+            scope += " again"
+        self.outer.add(scope)
+        return scope
 
-    def fold_run(self, scopes: list[str]) -> None:
-        """Fold scopes onto the first of them, if there are more."""
-        if len(scopes) < 2:
+    def _fold(self, path: str, depth: int, chain: Chain) -> Iterator[tuple[str, int, list[Entry]]]:
+        """Fold the blocks onto the first; what is inside that one is to be looked through."""
+        names, opened = self._names(path, chain)
+        block = f"{path}/{names[0]}" if path else names[0]
+        self.fold.times[block] = len(names)
+        self.fold.copies[block] = names
+        self.fold.keys[block] = chain.keys
+        first = chain.blocks[0]
+        outer = [member[0] for member in self.fold.members.get(first.ops[0].id, ())]
+        for twins in chain.twins():
+            for number, entry in enumerate(twins):
+                around = self.fold.members.setdefault(entry, [])
+                if [member[0] for member in around] == outer:
+                    around.append((block, number, twins[0]))
+        if not opened:
+            yield block, depth, first.ops
             return
-        first, fold, inside = scopes[0], self.fold, self.inside
-        for leaf in self.lone_leaves(scopes):
-            self.home[leaf] = first.rpartition("/")[0]
-        fold.times[first] = len(scopes)
-        fold.names[first] = f"{_name(first)} … {_name(scopes[-1])}"
-        for number, scope in enumerate(scopes):
-            if number:
-                fold.firsts[scope] = first
-            for lead, copy in zip(inside[first], inside[scope], strict=True):
-                for one, twin in ((lead, copy), *self.leaf_pairs(lead, copy, first, scope)):
-                    fold.copy_of.setdefault(twin.id, {})[first] = number
-                    if number:
-                        fold.leaders.setdefault(twin.id, one.id)
+        for item in first.items:
+            if item.name:
+                yield block, depth + 1, item.ops
+            else:
+                self.fold.place[item.ops[0].id] = block
 
-    def is_leaf_of(self, entry: Entry, scope: str) -> bool:
-        return entry.op is None and is_within(self.home[entry.id], scope)
+    def _names(self, path: str, chain: Chain) -> tuple[list[str], bool]:
+        """What the blocks are called, and whether they are the scopes that they hold.
 
-    def leaf_pairs(
-        self, lead: Entry, copy: Entry, first: str, scope: str
-    ) -> Iterator[tuple[Entry, Entry]]:
-        """The leaves that an op of the first scope and its twin use, if they are at home there."""
-        for one, twin in zip(self.trace.into(lead), self.trace.into(copy), strict=True):
-            mine, theirs = self.trace[one.source], self.trace[twin.source]
-            if self.is_leaf_of(mine, first) and self.is_leaf_of(theirs, scope):
-                yield mine, theirs
+        A block that holds one numbered scope has its name, whatever else is called in between.
+        """
+        scopes = [block.scopes for block in chain.blocks]
+        taken = self.fold.times.keys() | self.outer
+        above = f"{path}/" if path else ""
+        single = len(scopes[0]) == 1
+        names = [one[0] for one in scopes] if single else []
+        if single and len({*names}) == len(names) and above + names[0] not in taken:
+            return names, True
+        called = single and len({*names}) == 1 and len(chain.blocks[0].items) == 1
+        word = names[0] if called else "layer" if chain.has_own_parameters else "step"
+        base, tries = word, 1
+        while f"{above}{base}[0]" in taken:
+            base = f"{word}{tries}"
+            tries += 1
+        return [f"{base}[{number}]" for number in range(len(scopes))], called
 
-    def lone_leaves(self, scopes: list[str]) -> list[int]:
-        """Leaves whose place something else takes in another scope: the first block's input."""
-        lone: dict[int, None] = {}
-        for ops in zip(*(self.inside[scope] for scope in scopes), strict=True):
-            for edges in zip(*map(self.trace.into, ops), strict=True):
-                leaves = [self.trace[edge.source] for edge in edges]
-                pairs = zip(leaves, scopes, strict=True)
-                here = [leaf.id for leaf, scope in pairs if self.is_leaf_of(leaf, scope)]
-                if len(here) < len(scopes) or len({(_kind(x), x.shape) for x in leaves}) > 1:
-                    lone |= dict.fromkeys(here)
-        return list(lone)
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
-
-
-def _without_digits(path: str) -> str:
-    return re.sub(r"\d+", "#", _name(path))
-
-
-def _kind(leaf: Entry) -> str:
-    """What a leaf is; a parameter that is frozen in some copies stays one."""
-    return "parameter" if leaf.why == "frozen" else leaf.kind
+    def _place_leaves(self) -> None:
+        """A leaf stands in the innermost scope around its uses, in no block unless each has one."""
+        fold = self.fold
+        for entry in self.trace.entries:
+            if entry.op is not None or fold.leader(entry.id) != entry.id:
+                continue
+            found = {fold.place[fold.leader(edge.target)] for edge in self.trace.uses(entry)}
+            found = found or {entry.scope}
+            around = ["", *prefixes(min(found))]
+            home = [s for s in around if all(is_within(one, s) for one in found)][-1]
+            own = {block for block, *_ in fold.members.get(entry.id, ())}
+            foreign = [s for s in prefixes(home) if s in fold.times and s not in own]
+            fold.place[entry.id] = foreign[0].rpartition("/")[0] if foreign else home

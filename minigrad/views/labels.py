@@ -112,24 +112,34 @@ def line_label(line: Line, summed: bool) -> list[str]:
     """
     if line.edges[0].crosses:
         return [line.edges[0].crosses]
-    if line.steps:
-        said = [f"to {_further(line)}, ×{len(line.edges)}"]
-    else:
-        said = [f"×{line.times}"] if line.times > 1 and line.sent else []
-    return [*said, ranged(line.sent)] if line.sent and (summed or line.steps) else said
+    said = _copies(line)
+    return [*said, ranged(line.sent)] if line.sent and (summed or line.link.step) else said
 
 
-def _further(line: Line) -> str:
+def _copies(line: Line) -> list[str]:
+    """To and from which copies of a block a line leads, if not within each of them.
+
+    What enters a block goes to its first copy, and what leaves it comes from the last, where
+    nothing is said.
+    """
+    link, times = line.link, f"{len(line.edges)} times"
+    said = [f"to {_further(link.step)}"] if link.step else []
+    if link.leaves:
+        said.append("from each to its own" if link.enters else "from each")
+    elif link.enters:
+        said.append("to each")
+    return [", ".join([*said, times, *["the last first"] * link.backwards])] if said else []
+
+
+def _further(step: int) -> str:
     """Which copy of a folded block a line leads to."""
-    known = {1: "the next", -1: "the one before"}
-    return known.get(min(line.steps), "another") if len(line.steps) == 1 else "others"
+    return {1: "the next", -1: "the one before"}.get(step, f"{step:+d}")
 
 
 def line_title(line: Line) -> str:
     name, target = one_line(line.source.label), one_line(line.target.label)
-    copy = f" in another copy, {_further(line)}," if line.steps else ""
-    times = f" {line.times} times" if line.times > 1 else ""
-    used = f"{name} is used{times} by {target}{copy} as {one_line(line.edges[0].input)}"
+    copy = "".join(f" ({said})" for said in _copies(line))
+    used = f"{name} is used by {target}{copy} as {one_line(line.edges[0].input)}"
     back = f"gradient back: rms {ranged(line.sent)}" if line.sent else "no gradient back"
     return f"{used}; {back}"
 

@@ -18,8 +18,7 @@ from ..recording.reach import Path, gain
 from ..recording.record import Checks, Edge, Entry
 from ..recording.trace import Trace
 from .colors import Scale
-from .fold import Fold, folded, is_within, parts, prefixes
-from .loops import scopes_with_steps
+from .fold import folded, parts
 from .plain import one_line, sized
 
 __all__ = ["STATES", "Model", "Spread", "Strip", "largest", "ranged"]
@@ -46,28 +45,15 @@ class Model:
     >>> with mg.trace() as t, mg.scope("squares"):
     ...     mg.sum(x * x).backward()
     >>> model = Model(t)
-    >>> model.home[0], model.label(t[1]), model.spread(t.entries).text
+    >>> model.place[0], model.label(t[1]), model.spread(t.entries).text
     ('squares', 'multiply', '1.0 to 3.2')
     """
 
     def __init__(self, trace: Trace, *, fold: bool = True, against: Any = None) -> None:
         trace.judge()
         self.trace, self.against = trace, against
-        self.home, self.fold = self._folded() if fold else (_homes(trace, {}), Fold())
-        self.place = {i: self.fold.lift(scope) for i, scope in self.home.items()}
-
-    def _folded(self) -> tuple[dict[int, str], Fold]:
-        """Scopes and folds; loops whose steps all differ have no scopes of their own."""
-        without: frozenset[str] = frozenset()
-        while True:
-            home = _homes(self.trace, scopes_with_steps(self.trace, without))
-            fold = folded(self.trace, home)
-            every = {around for scope in {*home.values()} for around in prefixes(scope)}
-            loops = {scope.rpartition("[")[0] for scope in every if scope.endswith("]")}
-            alike = {scope.rpartition("[")[0] for scope in fold.times}
-            if not loops - alike - without:
-                return home, fold
-            without |= loops - alike
+        self.fold = folded(trace, fold)
+        self.place = self.fold.place
 
     @cached_property
     def checks(self) -> Checks:
@@ -127,6 +113,12 @@ class Model:
         return f"{int(where.sum())} of {where.size} {words}" if where.any() else ""
 
     def label(self, entry: Entry) -> str:
+        """What an entry is called; one drawn for several of different names, by first and last."""
+        copies = self.copies(entry.id)
+        ends = dict.fromkeys(self._label_of(one) for one in (copies[0], copies[-1]))
+        return " … ".join(ends)
+
+    def _label_of(self, entry: Entry) -> str:
         """Its name or its op; an unnamed leaf goes by the input it is used as: mask, but not a."""
         uses = self.trace.uses(entry)
         if entry.op is not None or entry.name is not None:
@@ -154,7 +146,7 @@ class Model:
             size, lead = self.size(entry), fold.leader(entry.id)
             if size is None or entry.op is None:
                 continue
-            for scope, copy in fold.copy_of.get(entry.id, {}).items():
+            for scope, copy in fold.numbers(entry.id).items():
                 copies = sizes.setdefault((scope, lead), {})
                 copies[copy] = max(copies.get(copy, 0.0), size)
         found: dict[str, Strip] = {}
@@ -194,7 +186,7 @@ class Model:
         if len({self.fold.leader(one.id) for one in among}) > 1:
             return entry.path
         other = among[-1] if entry is among[0] else among[0]
-        own, others = parts(self.home[entry.id]), parts(self.home[other.id])
+        own, others = parts(self.fold.path_of(entry.id)), parts(self.fold.path_of(other.id))
         return "/".join(a for a, b in zip(own, others, strict=False) if a != b)
 
 
@@ -250,17 +242,3 @@ def _rank(size: float) -> float:
 
 def largest(sizes: Iterable[float]) -> float:
     return max(map(_rank, sizes), default=0.0)
-
-
-# ---------------------------------------------------------------- scopes
-
-
-def _homes(trace: Trace, scopes: dict[int, str]) -> dict[int, str]:
-    """The scope of each entry: an op's own; for a leaf the innermost that holds all its uses."""
-    found = {entry.id: scopes.get(entry.id, entry.scope) for entry in trace.entries}
-    for entry in trace.entries:
-        uses = {found[edge.target] for edge in trace.uses(entry)}
-        if entry.op is None and uses:
-            around = ["", *prefixes(min(uses))]
-            found[entry.id] = [s for s in around if all(is_within(one, s) for one in uses)][-1]
-    return found

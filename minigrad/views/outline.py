@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..engine.errors import ArgumentError
 from ..recording.record import Edge, Entry
-from .fold import is_within, parts
+from .fold import Link, is_within, parts
 from .model import Model, Spread
 from .plain import one_line
 
@@ -43,22 +43,20 @@ class Box:
 
 @dataclass(eq=False)
 class Line:
-    """One use of a value; several edges if folded blocks repeat it."""
+    """One use of a value; several edges if blocks that are drawn once repeat it."""
 
     source: Box
     target: Box
     model: Model
-    edges: list[Edge] = field(default_factory=list)
-    steps: set[int] = field(default_factory=set)  # how many copies of a block further; none in one
+    link: Link
+
+    @property
+    def edges(self) -> list[Edge]:
+        return self.link.edges
 
     @property
     def sent(self) -> list[float]:
         return [size for edge in self.edges if (size := self.model.sent(edge)) is not None]
-
-    @property
-    def times(self) -> int:
-        """How often one value is used along it."""
-        return len(self.edges) // len({edge.source for edge in self.edges})
 
 
 @dataclass
@@ -174,7 +172,7 @@ class _Boxes:
         if inside and self.depth is not None and len(names) > self.depth:
             path, around = ("/".join(names[: self.depth + k]) for k in (1, 0))
             fold = self.model.fold
-            label, times = fold.names.get(path, names[self.depth]), fold.times.get(path, 1)
+            label, times = fold.name(path), fold.times.get(path, 1)
             key, box = path, Box(f"s{lead.id}", "scope", label, around, [], times)
         else:
             kind = "loss" if lead.id in self.trace.roots else lead.kind
@@ -186,25 +184,14 @@ class _Boxes:
 
     def lines(self) -> list[Line]:
         """Uses of values; those that folding makes one are one line."""
-        made: dict[tuple[object, ...], Line] = {}
-        again: dict[tuple[object, ...], int] = {}
-        for edge in self.trace.edges:
-            source, target = self.of.get(edge.source), self.of.get(edge.target)
+        made = []
+        for link in self.model.fold.links:
+            source, target = self.of.get(link.edges[0].source), self.of.get(link.edges[0].target)
             if source is None or target is None or (source.kind == target.kind == "outside"):
                 continue
-            apart = self.model.fold.apart(edge.source, edge.target)
-            if source is target and not apart:
-                continue
-            use = edge.source, edge.target, edge.input
-            again[use] = again.get(use, 0) + 1
-            folded = edge.source in self.model.fold.copy_of
-            name = edge.input.rstrip("0123456789") if folded else edge.input
-            leads = self.model.fold.leader(edge.source), self.model.fold.leader(edge.target)
-            key = (*leads, name, again[use], apart != 0)
-            line = made.setdefault(key, Line(source, target, self.model))
-            line.edges.append(edge)
-            line.steps |= {apart} if apart else set()
-        return list(made.values())
+            if source is not target or link.step:
+                made.append(Line(source, target, self.model, link))
+        return made
 
     def saved(self) -> Iterator[tuple[Box, Box, str]]:
         """Saved tensors as pairs of boxes; a by-product has a name of its own."""

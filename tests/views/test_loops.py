@@ -52,9 +52,9 @@ def test_calls_of_one_module_in_a_loop_are_steps_without_any_scope_named() -> No
     model = Model(recurrent(20))
     assert model.fold.times == {"step[0]": 20}
     assert set(model.place.values()) == {"", "step[0]", "step[0]/cell"}
-    assert model.home[model.trace["cell/h"].id] == "step[19]/cell"
-    line = next(line for line in outline(model).lines if line.steps)
-    assert (line.source.label, line.steps, len(line.edges)) == ("h", {1}, 19)
+    assert model.fold.path_of(model.trace["cell/h"].id) == "step[19]/cell"
+    line = next(line for line in outline(model).lines if line.link.step)
+    assert (line.source.label, line.link.step, len(line.edges)) == ("h", 1, 19)
 
 
 def test_steps_that_a_layer_names_fold_though_each_takes_another_index() -> None:
@@ -84,7 +84,7 @@ def test_what_is_not_a_loop_keeps_its_scope(lines: int) -> None:
     with mg.trace() as t:
         tops = [mg.tanh(x) for x in xs]
         mg.sum(mg.stack(tops)).backward()
-    assert set(Model(t).home.values()) == {""}
+    assert set(Model(t).place.values()) == {""}
 
 
 def test_steps_of_which_each_differs_are_no_steps() -> None:
@@ -93,7 +93,7 @@ def test_steps_of_which_each_differs_are_no_steps() -> None:
         while h.size > 3:
             h = mg.tanh(h[1:])
         mg.sum(h).backward()
-    assert set(Model(t).home.values()) == {""}
+    assert set(Model(t).place.values()) == {""}
 
 
 def test_the_op_that_shrinks_a_gradient_is_named_with_how_much_in_table_and_picture() -> None:

@@ -70,14 +70,14 @@ def test_blocks_that_differ_are_not_folded() -> None:
 
 def test_what_each_step_hands_to_the_next_is_a_line_with_the_range_of_its_gradients() -> None:
     t = recurrent(20)
-    (line,) = (line for line in drawn(t).lines if line.steps)
-    assert (line.source.label, line.target.label, line.steps) == ("h", "matmul", {1})
+    (line,) = (line for line in drawn(t).lines if line.link.step)
+    assert (line.source.label, line.target.label, line.link.step) == ("h", "matmul", 1)
     sent = [e.contribution for h in t if h.name == "h" for e in t.uses(h) if t[e.target].scope]
     assert len(line.edges) == len(sent) == 19
     np.testing.assert_allclose(line.sent, [np.sqrt(np.mean(g**2)) for g in sent], rtol=1e-12)
     dot = trace_dot(t)
-    assert "to the next, ×19" in dot.text
-    assert any("h is used by matmul in another copy, the next" in s for s in dot.titles.values())
+    assert "to the next, 19 times" in dot.text
+    assert any("h is used by matmul (to the next, 19 times)" in s for s in dot.titles.values())
 
 
 def test_collapsed_copies_feed_one_another_too() -> None:
@@ -113,7 +113,7 @@ def test_the_sum_of_a_shared_weight_counts_every_step() -> None:
     found = re.findall(r"> ([\d.]+)</FONT>> class=sum", trace_dot(t).text)
     assert sized(ratio) in found
     assert all(float(r) <= 1.0 for r in found)
-    assert [line.times for line in plan.lines if line.source is box] == [6]
+    assert [len(line.edges) for line in plan.lines if line.source is box] == [6]
 
 
 def test_the_copy_that_differs_is_named_beside_the_range_of_the_others() -> None:

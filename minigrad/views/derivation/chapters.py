@@ -75,7 +75,7 @@ class Chapters:
         return [*parts, *self._verdicts()] if self.story.ran else parts
 
     def _given(self) -> list[str]:
-        lines, homes = [], Model(self.trace, fold=False).home
+        lines, homes = [], Model(self.trace, fold=False).place
         total = sum(e.size for e in self.trace if e.kind == "parameter")
         folded = ", every copy of a block counted" if self.story.model.fold.times else ""
         for title, kinds in GIVEN.items():

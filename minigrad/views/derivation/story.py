@@ -79,14 +79,14 @@ class Story:
     def hidden(self, entry: int) -> bool:
         """Whether an entry is in a copy of a block: backward goes first through the last, told."""
         fold = self.model.fold
-        copies = fold.copy_of.get(entry, {})
-        return any(number < fold.times[block] - 1 for block, number in copies.items())
+        copies = fold.numbers(entry).items()
+        return any(number < fold.times[block] - 1 for block, number in copies)
 
     def block(self, entry: int) -> tuple[str, str]:
         """Which blocks an entry's is one of, and the scope of the one that is told."""
-        block = next(iter(self.model.fold.copy_of[entry]))
+        block = next(iter(self.model.fold.numbers(entry)))
         above, slash, _ = block.rpartition("/")
-        names = self.model.fold.names[block]
+        names = self.model.fold.name(block)
         return names, above + slash + names.rpartition(" … ")[2]
 
     # ------------------------------------------------------------------ told within another

@@ -117,19 +117,14 @@ class _Content:
         fold, lead = self.model.fold, self.model.fold.leader(entry.id)
         if lead == entry.id:
             return {}
-        numbers = fold.copy_of[entry.id].items()
-        return {"lead": lead, "copy": {one_line(fold.lift(scope)): n for scope, n in numbers if n}}
+        numbers = fold.numbers(entry.id).items()
+        return {"lead": lead, "copy": {one_line(block): n for block, n in numbers if n}}
 
     def folds(self) -> dict[str, Any]:
         """Of each scope drawn for several: what each of them is called."""
         fold = self.model.fold
-        copies: dict[str, list[str]] = {}
-        for scope, first in fold.firsts.items():
-            if fold.lift(first) == first:
-                copies.setdefault(first, [first]).append(scope)
         return {
-            one_line(first): [one_line(parts(scope)[-1]) for scope in scopes]
-            for first, scopes in copies.items()
+            one_line(block): [*map(one_line, names)] for block, names in fold.copies.items()
         }
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -139,7 +134,7 @@ class _Content:
             copies = [e for e in model.copies(entry.id) if e.gradient is not None]
             if entry.op is not None or not copies or fold.leader(entry.id) != entry.id:
                 continue
-            names = (fold.names.get(s, parts(s)[-1]) for s in prefixes(model.place[entry.id]))
+            names = (fold.name(s) for s in prefixes(model.place[entry.id]))
             spread = model.spread(copies)
             yield {
                 "scope": one_line("/".join(names)),
@@ -156,7 +151,7 @@ class _Content:
         for scope, strip in most[:STRIPS]:
             if len(strip.sizes) > 2:
                 yield {
-                    "name": one_line(self.model.fold.names[scope]),
+                    "name": one_line(self.model.fold.name(scope)),
                     "text": strip.text,
                     "bars": [[self.bin(size or 0.0), self.part(size)] for size in strip.sizes],
                 }

@@ -1,0 +1,144 @@
+"""A folded picture, unfolded from what it says, is the run's own graph, edge by edge."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import Linear, Sequential
+from minigrad.tracing import Trace
+from minigrad.views.dot import trace_dot
+from minigrad.views.model import Model
+
+from .models import KINDS, Fields, parallel, trained
+
+Copies = tuple[int, ...]  # of each block around a box, from the outermost in: which copy
+
+
+def clusters(text: str) -> dict[str, list[tuple[str, int]]]:
+    """The blocks around each box as drawn: their ids, and the N of their ×N."""
+    around: list[tuple[str, int]] = []
+    found = {}
+    for line in text.splitlines():
+        if match := re.match(r"\s*subgraph cluster_(\w+)", line):
+            around.append((match[1], 1))
+        elif match := re.search(r"  ×(\d+)</B>|&#160; ×(\d+)</B>", line):
+            if re.match(r"\s*id=", line):
+                around[-1] = around[-1][0], int(match[1] or match[2])
+        elif line.strip() == "}" and around:
+            around.pop()
+        if match := re.match(r"\s*(n\d+) \[label=", line):
+            found[match[1]] = [(id, n) for id, n in around if n > 1]
+    return found
+
+
+def drawn_lines(text: str) -> Iterator[tuple[str, str, str]]:
+    """The lines between boxes: from, to, and what they say."""
+    for a, b, rest in re.findall(r"^\s*(n\d+)(?:sum)? -> (n\d+) (?:\[(.*)\])?$", text, re.M):
+        yield a, b, re.sub(r"<[^>]*>", " ", rest)
+
+
+def unfolded(text: str) -> Counter[Any]:
+    """The edges that a picture says there are, each end a box and its copy."""
+    around = clusters(text)
+    edges: Counter[Any] = Counter()
+    for source, target, said in drawn_lines(text):
+        mine, theirs = around[source], around[target]
+        found = [*meanings(mine, theirs, said)]
+        assert len(found) == 1, (source, target, said, found)
+        edges.update(((source, a), (target, b)) for a, b in found[0])
+    return edges
+
+
+def meanings(mine: Any, theirs: Any, said: str) -> Iterator[list[tuple[Copies, Copies]]]:
+    """What a line may mean, by the number of edges that it says it stands for.
+
+    Where it says nothing it leads from a box to one of the same copies, out of a block from its
+    last copy, into a block to its first. "to the next": copy. "from each", "to each": of all.
+    """
+    count = re.search(r"(\d+) times", said)
+    common = 0
+    while mine[common : common + 1] == theirs[common : common + 1] != []:
+        common += 1
+    where = range(common) if "to the next" in said else [None]
+    for at in where:
+        same = common if at is None else at
+        out = mine[same + (at is not None) :]
+        into = theirs[same + (at is not None) :]
+        for modes in itertools.product([False, True], repeat=len(out) + len(into)):
+            leaves, enters = modes[: len(out)], modes[len(out) :]
+            edges = [*pairs(mine, theirs, same, at is not None, leaves, enters)]
+            words = (
+                ("from each" in said) == any(leaves),
+                ("to each" in said or "own" in said) == any(enters),
+            )
+            if all(words) and (count is None or len(edges) == int(count[1])):
+                yield edges
+
+
+def pairs(
+    mine: Any, theirs: Any, same: int, step: bool, leaves: Any, enters: Any
+) -> Iterator[tuple[Copies, Copies]]:
+    shared = [range(n) for _, n in mine[:same]]
+    begin = same + step
+    moves = [range(mine[same][1] - 1)] if step else []
+    out = [range(n) if each else [n - 1] for (_, n), each in zip(mine[begin:], leaves, strict=True)]
+    into = [range(n) if each else [0] for (_, n), each in zip(theirs[begin:], enters, strict=True)]
+    both = (
+        [k for k, each in enumerate(leaves) if each],
+        [k for k, each in enumerate(enters) if each],
+    )
+    for here in itertools.product(*shared, *moves, *out, *into):
+        left, right = here[begin : begin + len(out)], here[begin + len(out) :]
+        if any(left[a] != right[b] for a, b in zip(*both, strict=False)):
+            continue  # each to the one of the same number
+        before, after = here[:begin], here[:same] + tuple(k + 1 for k in here[same:begin])
+        yield (*before, *left), (*after, *right)
+
+
+def real(trace: Trace, model: Model) -> Counter[Any]:
+    def box(entry: int) -> Any:
+        return f"n{model.fold.leader(entry)}", tuple(model.fold.numbers(entry).values())
+
+    return Counter((box(edge.source), box(edge.target)) for edge in trace.edges)
+
+
+@pytest.mark.parametrize("seed", range(5 * len(KINDS)))
+def test_unfolding_a_picture_gives_the_edges_of_the_run(seed: int) -> None:
+    t = trained(seed)
+    model = Model(t)
+    boxes = [(model.fold.leader(e.id), *model.fold.numbers(e.id).items()) for e in t.entries]
+    assert len(set(boxes)) == len(t), "two entries are drawn as one"
+    assert unfolded(trace_dot(t, saved=False, style="full").text) == real(t, model)
+
+
+def test_layers_of_different_shapes_are_not_folded_though_their_names_differ_in_a_number() -> None:
+    rng = np.random.default_rng(0)
+    assert Model(run(Fields(rng, [5, 32, 32, 1]))).fold.times == {}
+
+
+def test_the_activation_between_two_layers_belongs_to_what_repeats() -> None:
+    rng = np.random.default_rng(0)
+    layers = [layer for _ in range(8) for layer in (Linear(5, 5, rng=rng), mg.sigmoid)]
+    model = Model(run(Sequential(*layers)))
+    assert model.fold.times == {"sequential/layers.0": 8}
+    assert {model.place[e.id] for e in model.trace if e.op == "sigmoid"} == {"sequential/layers.0"}
+    assert model.fold.name("sequential/layers.0") == "layers.0 … layers.14"
+
+
+def test_what_stands_beside_one_another_is_no_chain() -> None:
+    rng = np.random.default_rng(0)
+    assert Model(run(parallel(rng))).fold.times == {}
+
+
+def run(model: Any) -> Trace:
+    with mg.trace() as t:
+        mg.mean(model(np.ones((7, 5)))).backward()
+    return t
