@@ -12,7 +12,7 @@ from ...recording.trace import Trace
 from ..colors import BINS, FIXED, SCALES, Scale
 from ..data import node_to_dict
 from ..files import one_of
-from ..fold import parts, prefixes
+from ..fold import prefixes
 from ..model import STATES, Model
 from ..plain import one_line
 from ..repeats import repeats
@@ -123,9 +123,7 @@ class _Content:
     def folds(self) -> dict[str, Any]:
         """Of each scope drawn for several: what each of them is called."""
         fold = self.model.fold
-        return {
-            one_line(block): [*map(one_line, names)] for block, names in fold.copies.items()
-        }
+        return {one_line(block): [*map(one_line, names)] for block, names in fold.copies.items()}
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Of each parameter and input the gradients of all its copies, as the picture has them."""

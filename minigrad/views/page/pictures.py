@@ -54,8 +54,7 @@ class Pictures:
     def _tell(self, root: str, plan: Outline, closed: dict[str, str]) -> dict[str, Any]:
         fold = self.model.fold
         around = [
-            {"scope": one_line(path), "name": one_line(fold.names.get(path, parts(path)[-1]))}
-            for path in prefixes(root)
+            {"scope": one_line(path), "name": one_line(fold.name(path))} for path in prefixes(root)
         ]
         return {
             "scope": one_line(root),
