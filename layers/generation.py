@@ -76,6 +76,11 @@ def generate(
 def _check(
     model: Any, rows: Any, lengths: Any, max_new: int, temperature: float, top_k: Any, top_p: Any
 ) -> None:
+    if "layout" in vars(model):
+        raise ArgumentError(
+            "generate: the model holds this rank's part of the logits; gather(model, like) of "
+            "layers.parallel makes an ordinary one of it"
+        )
     check_sizes("generate", max_new=max_new, **({} if top_k is None else {"top_k": top_k}))
     if not temperature >= 0:
         raise ArgumentError(f"generate: temperature must be 0 or more, got {temperature}")

@@ -11,13 +11,14 @@ import numpy as np
 
 from minigrad import distributed as dist
 from minigrad.errors import ArgumentError
+from minigrad.optim.clip import mark_parts
 
 from ..attention import MultiHeadAttention
 from ..bias import ALiBi, T5Bias
 from ..embedding import Embedding
 from ..feed_forward import Dropout, FeedForward, GatedFeedForward
-from ..module import Module
 from ..transformer import LanguageModel
+from .agreement import check_alike, replace_modules
 from .split_layers import ColumnLinear, Parallel, PartDropout, SplitEmbedding, bounds, cut, part_of
 
 __all__ = ["Whole", "gather", "shard"]
@@ -79,16 +80,34 @@ def shard(model: Any, ranks: Any = None) -> Any:
     >>> dist.run(2, lambda: shard(attention).part.W_Q.shape)
     [(8, 4), (8, 4)]
     """
+    ranks = dist.world() if ranks is None else ranks
+    check_alike("shard(model)", model, ranks)
     model = deepcopy(model)
     model.zero_grad()
-    layout = Layout(dist.world() if ranks is None else ranks, model)
+    layout = Layout(ranks, model)
     made = _part(model, "", layout)
-    for path, module in list(model.named_modules()) if made is model else ():
-        for name, child in list(vars(module).items()):
-            if isinstance(child, Module):
-                setattr(module, name, _part(child, f"{path}.{name}".strip("."), layout))
+    if made is model:
+        replace_modules(model, lambda child, path: _part(child, path, layout))
+    if not layout.splits:
+        raise ArgumentError(
+            f"shard(model): {type(model).__name__} holds nothing that is split; attention, "
+            "FeedForward, GatedFeedForward, Embedding and LanguageModel are. For other models, "
+            "split the batch: DataParallel(model)"
+        )
     vars(made)["layout"] = layout
+    mark_parts(made.parameters())
     return made
+
+
+def layout_of(call: str, model: Any) -> Layout:
+    """How a model is split. Raises: ArgumentError for one that is not."""
+    layout = getattr(model, "__dict__", {}).get("layout")
+    if layout is None:
+        raise ArgumentError(
+            f"{call}: {type(model).__name__} is not split over ranks; shard(model) splits it, and "
+            "what is whole on every rank needs no Whole and the clip_grad_norm of minigrad.optim"
+        )
+    return layout  # type: ignore[no-any-return]
 
 
 def _part(layer: Any, path: str, layout: Layout) -> Any:
@@ -191,7 +210,8 @@ class Whole:
     """
 
     def __init__(self, model: Any, optimizer: Any = None) -> None:
-        self.model, self.optimizer, self.layout = model, optimizer, model.layout
+        self.model, self.optimizer = model, optimizer
+        self.layout = layout_of("Whole(model)", model)
 
     def named_modules(self) -> Iterator[tuple[str, Any]]:
         """Where `mg.save` looks for generators."""
@@ -199,6 +219,7 @@ class Whole:
         return ((plain(path), module) for path, module in found)
 
     def state_dict(self) -> dict[str, Any]:
+        self.layout.ranks.agree("the state of a sharded model, for which every rank calls", "Whole")
         if self.optimizer is None:
             leaves = (*self.model.named_parameters(), *self.model.named_buffers())
             own = {plain(path): leaf for path, leaf in leaves}

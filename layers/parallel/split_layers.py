@@ -17,7 +17,7 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import distributed as dist
-from minigrad.errors import ArgumentError
+from minigrad.errors import ArgumentError, OutOfRangeError
 
 from ..feed_forward import Dropout
 from ..linear import linear
@@ -97,10 +97,12 @@ class SplitEmbedding(Module):
 
     def __init__(self, whole: Any, ranks: Any) -> None:
         self.ranks, self.scaled = ranks, whole.scaled
-        self.rows = bounds(whole.W.shape[0], ranks)[ranks.rank]
+        self.n_tokens = whole.W.shape[0]
+        self.rows = bounds(self.n_tokens, ranks)[ranks.rank]
         self.W = part_of(whole.W, 0, self.rows)
 
     def forward(self, tokens: Any) -> Any:
+        check_tokens("SplitEmbedding", tokens, self.n_tokens)
         own = (tokens >= self.rows.start) & (tokens < self.rows.stop)  # (...)
         X_r = mg.take(self.W, np.where(own, tokens - self.rows.start, 0), axis=0)
         X = dist.all_reduce(mg.where(own[..., None], X_r, 0.0), self.ranks)  # (..., d_model)
@@ -123,12 +125,21 @@ def split_cross_entropy(logits: Any, targets: Any, ranks: Any = None) -> Any:
     ranks = dist.world() if ranks is None else ranks
     widths = dist.all_gather(np.array([logits.shape[-1]]), ranks)
     first = int(widths[: ranks.rank].sum())
+    check_tokens("split_cross_entropy", targets, int(widths.sum()))
     tops = dist.all_gather(logits.detach().numpy().max(axis=-1)[None], ranks)  # (p, ...)
     L = mg.subtract(logits, tops.max(axis=0)[..., None]).named("L")  # (..., tokens)
     hot = targets[..., None] == first + np.arange(logits.shape[-1])
     s_r, t_r = mg.sum(mg.exp(L), axis=-1), mg.sum(mg.where(hot, L, 0.0), axis=-1)  # (...)
     s, t = dist.all_reduce(mg.stack([s_r, t_r]), ranks)  # (...) each
     return mg.mean(mg.subtract(mg.log(s), t)).named("loss")
+
+
+def check_tokens(call: str, tokens: Any, count: int) -> None:
+    """Raise OutOfRangeError unless all are numbers of tokens: no rank would have any other."""
+    tokens = np.asarray(tokens)
+    if tokens.size and not 0 <= tokens.min() <= tokens.max() < count:
+        worst = tokens.min() if tokens.min() < 0 else tokens.max()
+        raise OutOfRangeError(f"{call}: tokens must lie in [0, {count}), got {worst}")
 
 
 class PartDropout(Module):

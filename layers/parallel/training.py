@@ -6,20 +6,27 @@ import os
 from collections.abc import Iterator, Mapping
 from math import sqrt
 from typing import Any
+from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
 import minigrad as mg
 from minigrad import distributed as dist
-from minigrad.errors import ArgumentError
+from minigrad.errors import ArgumentError, RankError
+from minigrad.optim import Optimizer
+from minigrad.optim.updates import Observer, observers
 
+from ..convolution import BatchNorm
 from ..feed_forward import Dropout
 from ..module import Module
+from .agreement import check_alike, replace_modules
+from .shard import layout_of
 from .split_layers import PartDropout, bounds
 
 __all__ = ["DataParallel", "ShardedOptimizer", "clip_grad_norm", "grid", "save"]
 
 BUCKET = 1 << 19  # entries that are sent at once
+CHECK_EVERY = 100  # reductions: then weights are compared over ranks
 
 
 def grid(tensor: int = 1, ranks: Any = None) -> tuple[Any, Any]:
@@ -55,10 +62,16 @@ class DataParallel:
     def __init__(self, model: Any, ranks: Any = None) -> None:
         self.model, self.ranks = model, dist.world() if ranks is None else ranks
         self.weight = 1.0
-        for module in list(model.modules()):
-            for name, child in list(vars(module).items()):
-                if isinstance(child, Dropout):
-                    setattr(module, name, PartDropout(child))
+        self._reductions = 0
+        for path, module in model.named_modules():
+            if isinstance(module, BatchNorm) and self.ranks.size > 1:
+                raise ArgumentError(
+                    f"DataParallel(model): {path or 'the model'} is a BatchNorm, whose statistics "
+                    "would be those of a rank's rows alone; use GroupNorm or LayerNorm"
+                )
+        replace_modules(model, _as_part)
+        if self.ranks.size > 1:
+            self.reduced = ReducedCheck(model.parameters())
 
     def rows(self, x: Any) -> Any:
         """This rank's rows; one that counts nothing where there are fewer rows than ranks."""
@@ -77,11 +90,64 @@ class DataParallel:
 
     def reduce(self) -> None:
         """Add up the gradients of all ranks, in buckets."""
+        if self._reductions % CHECK_EVERY == 0:
+            check_alike("DataParallel.reduce()", self.model, self.ranks)
+        self._reductions += 1
+        if self.ranks.size > 1:
+            self.reduced.waits = False
         with mg.no_grad():
             for bucket in _buckets([p for p in self.model.parameters() if p.grad is not None]):
                 flat = np.concatenate([p.grad.reshape(-1) for p in bucket])
                 for p, part in _cut(bucket, dist.all_reduce(flat, self.ranks)):
                     p.grad = part
+
+
+def _as_part(module: Any, path: str) -> Any:
+    return PartDropout(module) if isinstance(module, Dropout) else module
+
+
+class ReducedCheck(Observer):
+    """Refuses an optimizer's step with gradients of this rank's rows alone."""
+
+    def __init__(self, parameters: list[Any]) -> None:
+        self.parameters = WeakValueDictionary({id(p): p for p in parameters})
+        self.waits = True
+        me = ref(self)
+        observers.append(_Weakly(me))
+
+    def knows(self, parameter: Any) -> bool:
+        return self.parameters.get(id(parameter)) is parameter
+
+    def before_update(self, owner: Any) -> None:
+        moved = vars(owner).get("parameters", ()) if isinstance(owner, Optimizer) else ()
+        if self.waits and any(self.knows(p) and p.grad is not None for p in moved):
+            raise RankError(
+                f"{type(owner).__name__}.step(): the gradients are those of this rank's rows; call "
+                "reduce() of the DataParallel before it"
+            )
+
+    def after_update(self, owner: Any) -> None:
+        if isinstance(owner, Optimizer) and any(map(self.knows, owner.parameters)):
+            self.waits = True
+
+
+class _Weakly(Observer):
+    """Passes on what it hears as long as somebody else holds the one it is passed to."""
+
+    def __init__(self, check: Any) -> None:
+        self.check = check
+
+    def before_update(self, owner: Any) -> None:
+        check = self.check()
+        if check is not None:
+            check.before_update(owner)
+
+    def after_update(self, owner: Any) -> None:
+        check = self.check()
+        if check is not None:
+            check.after_update(owner)
+        elif self in observers:
+            observers.remove(self)
 
 
 def _buckets(parameters: list[Any]) -> Iterator[list[Any]]:
@@ -110,7 +176,7 @@ def clip_grad_norm(model: Module, max_norm: float) -> float:
     The norm is that of the whole model: parts of all ranks count, what ranks hold alike once.
     Returns: the norm before clipping.
     """
-    layout: Any = vars(model)["layout"]
+    layout = layout_of("clip_grad_norm(model, max_norm)", model)
     alike, apart = 0.0, 0.0
     for path, p in model.named_parameters():
         squares = 0.0 if p.grad is None else float(np.sum(np.square(p.grad, dtype=float)))
@@ -174,6 +240,7 @@ class ShardedOptimizer:
                         p.assign_(part)
 
     def state_dict(self) -> dict[str, Any]:
+        self.ranks.agree("the state of a ShardedOptimizer, for which every rank calls", "save")
         state, whole = self.optimizer.state_dict(), {}
         found = self.ranks.collect({i: [*kept] for i, kept in state["kept"].items()})
         for i in sorted({i for names in found for i in names}, key=int):

@@ -22,10 +22,13 @@ from .ranks import Ticket
 SENDS: dict[str, Callable[[int, int, int], int]] = {
     "sum": lambda x, out, p: 2 * x * (p - 1) // p,
     "parts": lambda x, out, p: min(x, out) * (p - 1),
+    "sum of parts": lambda x, out, p: min(x, out) * (p - 1),
     "one": lambda x, out, p: x if p > 1 else 0,
+    "root": lambda x, out, p: x * (p - 1) // p,
     "none": lambda x, out, p: 0,
 }
-"""Bytes that each of p ranks sends, from the bytes of what it gives and of what it gets."""
+"""Bytes that each of p ranks sends, from the bytes of what it gives and of what it gets; of a
+broadcast the mean, for the last in the ring sends nothing on."""
 
 
 class Collective(Op):
@@ -42,9 +45,17 @@ class Collective(Op):
 
     def count_bytes(self, x: Any, out: Any, p: int) -> tuple[int, int]:
         """Bytes that each of p ranks sends, forward and in the rule."""
-        given, got = (form.size * form.dtype.itemsize for form in (Shaped.of(x), Shaped.of(out)))
+        forms = Shaped.of(x), Shaped.of(out)
         back = getattr(registry[self.rule], "sends", "none")
-        return SENDS[self.sends](given, got, p), SENDS[back](got, given, p)
+        given, got = (_bytes_sent(form, self.sends) for form in forms)
+        back_got, back_given = (_bytes_sent(form, back) for form in forms)
+        return SENDS[self.sends](given, got, p), SENDS[back](back_given, back_got, p)
+
+
+def _bytes_sent(form: Any, sends: str) -> int:
+    """Of an array that travels; what is summed on the way is sent as float32 at least."""
+    wide = sends.startswith("sum") and form.dtype == np.float16
+    return int(form.size * (4 if wide else form.dtype.itemsize))
 
 
 def collective(
@@ -203,7 +214,7 @@ def all_gather_apart(x, ranks=None, axis=0):
     )
 
 
-@collective(PART % r"\sum_r <x>^{(r)}", CONCAT % "<g>", "all_gather_apart", "parts")
+@collective(PART % r"\sum_r <x>^{(r)}", CONCAT % "<g>", "all_gather_apart", "sum of parts")
 def reduce_scatter(x, ranks=None, axis=0):
     """This rank's part of the sum over ranks of their x.
 
@@ -239,7 +250,7 @@ def gather(x: Any, ranks: Any = None, *, root: int = 0, axis: int = 0) -> Any:
 # ------------------------------------------------------------------ from and to one rank, in a ring
 
 
-@collective("<x>^{(<root>)}", r"[r = <root>]\,\sum_r <g>^{(r)}", "reduce", "one")
+@collective("<x>^{(<root>)}", r"[r = <root>]\,\sum_r <g>^{(r)}", "reduce", "root")
 def broadcast(x, ranks=None, root=0):
     """The root's x on every rank; each goes on in its own way. x has the same shape everywhere.
 

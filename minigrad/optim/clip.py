@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -12,7 +13,19 @@ from ..engine.errors import ArgumentError
 from ..engine.tensor import Tensor
 from .updates import checked_parameters, update
 
-__all__ = ["clip_grad_norm", "clip_grad_value"]
+__all__ = ["clip_grad_norm", "clip_grad_value", "is_part", "mark_parts"]
+
+_parts: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # of models spread over ranks
+
+
+def is_part(parameter: Tensor) -> bool:
+    """Whether `mark_parts` named it."""
+    return _parts.get(id(parameter)) is parameter
+
+
+def mark_parts(parameters: Iterable[Tensor]) -> None:
+    """Say that these hold this rank's part of a model, whose norm needs the other ranks too."""
+    _parts.update({id(p): p for p in parameters})
 
 
 def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
@@ -34,6 +47,11 @@ def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     (10.0, [3.0, 4.0])
     """
     found = checked_parameters("clip_grad_norm(parameters, max_norm)", parameters)
+    if any(map(is_part, found)):
+        raise ArgumentError(
+            "clip_grad_norm(parameters, max_norm): these are this rank's part of a model, and the "
+            "norm is that of the whole; call layers.parallel.clip_grad_norm(model, max_norm)"
+        )
     return _clip_norm(found, _positive("clip_grad_norm", "max_norm", max_norm))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.tensor import Tensor
+from .clip import is_part
 from .optimizer import Optimizer
 from .updates import Heard, update
 
@@ -31,6 +32,7 @@ class LossScale:
         optimizer: whose steps are taken.
         scale: s at first, a power of two, so that scaling changes no bit.
         largest: s never grows beyond it; float16 itself ends at 65,504.
+        ranks: those that hold parts of the model: where one overflows, all skip the step.
     Attributes:
         scale: s now.  skipped: how many steps were skipped.
     Raises: ArgumentError unless 1 ≤ scale ≤ largest; GradientError for an overflow at s = 1, which
@@ -56,13 +58,20 @@ class LossScale:
         scale: float = 2.0**12,
         interval: int = 1000,
         largest: float = 2.0**15,
+        ranks: Any = None,
     ) -> None:
         if not 1 <= scale <= largest or interval < 1:
             raise ArgumentError(
                 "LossScale: 1 <= scale <= largest and interval >= 1 must hold, "
                 f"got scale={scale}, largest={largest}, interval={interval}"
             )
+        if ranks is None and any(is_part(p) for p in optimizer.parameters):
+            raise ArgumentError(
+                "LossScale: the parameters are this rank's part of a model, and all ranks must "
+                "skip the same steps; pass ranks=, the group that shares the model"
+            )
         self.optimizer, self.interval, self.largest = optimizer, interval, largest
+        self.ranks = ranks
         self._seed = Tensor(np.array(scale, np.float32))
         self.skipped, self._good, self._unscaled = 0, 0, False
         self.scale = scale
@@ -92,7 +101,8 @@ class LossScale:
             LossScale.unscale(self)
             self._unscaled = False
             gradients = [p.grad for p in self.optimizer.parameters if p.grad is not None]
-            if all(np.isfinite(g).all() for g in gradients):
+            finite = all(bool(np.isfinite(g).all()) for g in gradients)
+            if finite if self.ranks is None else all(self.ranks.collect(finite)):
                 self.optimizer.step()
                 self._good += 1
                 if self._good % self.interval == 0:

@@ -37,10 +37,8 @@ class Schedule:
     lr: Any = Heard()
     steps: Any = Heard()
 
-    def __init__(
-        self, optimizer: Optimizer, factor: Callable[[int], float], warmup: int = 0
-    ) -> None:
-        if not isinstance(optimizer, Optimizer):
+    def __init__(self, optimizer: Any, factor: Callable[[int], float], warmup: int = 0) -> None:
+        if not (hasattr(optimizer, "lr") and hasattr(optimizer, "zero_grad")):
             kind = type(optimizer).__name__
             raise DTypeError(f"schedule: the first argument is an optimizer, got a {kind}")
         if warmup < 0:
