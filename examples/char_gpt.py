@@ -12,6 +12,7 @@ from pathlib import Path
 from pydoc_data.topics import topics
 
 import numpy as np
+from tqdm import tqdm
 
 import minigrad as mg
 from layers import LanguageModel
@@ -62,11 +63,11 @@ class Run:
 
     def train(self, steps: int, flow: mg.watch, kept: Path | None) -> None:
         following = self.forever()
-        bar = mg.progress(range(self.optimizer.steps, steps), "char_gpt")
+        bar = tqdm(range(self.optimizer.steps, steps), "char_gpt")
         for t in bar:
             loss = self.step(next(following)).item()
             flow.log(loss=loss)
-            bar.log(loss=loss)
+            bar.set_postfix(loss=float(loss), refresh=False)
             if kept and (t + 1) % 100 == 0:
                 mg.save(kept, **self.parts, step=t + 1)
 

@@ -11,6 +11,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+from tqdm import tqdm
 
 import minigrad as mg
 from layers import Conv2d, Encoder, LayerNorm, Linear, MaxPool2d, Module, Sequential
@@ -101,12 +102,12 @@ def train(model: Module, epochs: int, watch: str | None) -> float:
         return loss
 
     with mg.watch(model, every=20) as flow:
-        bar = mg.progress(range(epochs), type(model).__name__)
+        bar = tqdm(range(epochs), type(model).__name__)
         for _ in bar:
             for x, digit in data:
                 loss = step(x, digit)
                 flow.log(loss=loss)
-            bar.log(loss=loss)
+            bar.set_postfix(loss=float(loss), refresh=False)
     if watch:
         print("  the gradient over training:", flow.html(watch))
     return accuracy(model, X_test, y_test)

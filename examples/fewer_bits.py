@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 import minigrad as mg
 from layers import Linear, Module, Sequential, quantize, weight_bytes
@@ -32,7 +33,7 @@ def trained(dtype: Any, epochs: int) -> tuple[Module, LossScale]:
     made = [Linear(a, b, rng=rng, dtype=dtype) for a, b in ((64, 128), (128, 64), (64, 10))]
     model = Sequential(made[0], mg.relu, made[1], mg.relu, made[2])
     scaler = LossScale(AdamW(model.parameters(), lr=3e-3), scale=2.0**15)
-    for _ in mg.progress(range(epochs), f"training in {np.dtype(dtype)}"):
+    for _ in tqdm(range(epochs), f"training in {np.dtype(dtype)}"):
         for x, digit in batches(X, y, batch_size=32, rng=rng):
             model.zero_grad()
             scaler.backward(mg.cross_entropy(model(mg.tensor(x)), digit))

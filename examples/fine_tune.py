@@ -10,6 +10,7 @@ model is an ordinary one again. The same adapters beside weights that learned no
 import argparse
 
 import numpy as np
+from tqdm import tqdm
 
 import minigrad as mg
 from layers import LanguageModel, lora
@@ -43,11 +44,11 @@ def train(model: LanguageModel, title: str, steps: int, shift: int, lr: float) -
         optimizer.step()
         return loss
 
-    bar = mg.progress(range(steps), title)
+    bar = tqdm(range(steps), title)
     for _ in bar:
         both = sequences(64, shift, rng)
         loss = step(both[:, :-1], both[:, LENGTH + 1 :].copy())
-        bar.log(loss=loss)
+        bar.set_postfix(loss=float(loss), refresh=False)
     return float(loss.item())
 
 

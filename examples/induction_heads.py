@@ -11,6 +11,7 @@ token after the last one like this. Both are found here by their attention alone
 import argparse
 
 import numpy as np
+from tqdm import tqdm
 
 import minigrad as mg
 from layers import LanguageModel, Rotary
@@ -55,10 +56,10 @@ def main() -> None:
         decay.step()
         return loss
 
-    bar = mg.progress(range(n_steps), "induction heads")
+    bar = tqdm(range(n_steps), "induction heads")
     for _ in bar:
         loss = step(repeated(64, rng)[0]).item()
-        bar.log(loss=loss)
+        bar.set_postfix(loss=float(loss), refresh=False)
     print(f"loss of what can be known {loss:.3f} (guessing: 3.178)")
 
     tokens, period = repeated(200, np.random.default_rng(99))

@@ -9,6 +9,7 @@ other diagonal.
 import argparse
 
 import numpy as np
+from tqdm import tqdm
 
 import minigrad as mg
 from layers import Decoder, Embedding, Encoder, LearnedPosition, Linear, Module, create_causal_mask
@@ -67,13 +68,13 @@ def main() -> None:
         decay.step()
         return loss
 
-    bar = mg.progress(range(n_steps), "reverse sequences")
+    bar = tqdm(range(n_steps), "reverse sequences")
     for _ in bar:
         tokens = rng.integers(0, TOKENS, (64, LENGTH))
         wanted = tokens[:, ::-1].copy()
         said = np.concatenate([np.full((64, 1), START), wanted[:, :-1]], axis=1)
         loss = step(tokens, said, wanted)
-        bar.log(loss=loss)
+        bar.set_postfix(loss=float(loss), refresh=False)
 
     tokens = np.random.default_rng(99).integers(0, TOKENS, (1000, LENGTH))
     right = (model.say(tokens) == tokens[:, ::-1]).all(axis=1).mean()

@@ -8,6 +8,7 @@ Then it goes on by itself: 40 steps, each from the one before. A wave it never s
 import argparse
 
 import numpy as np
+from tqdm import tqdm
 
 import minigrad as mg
 from layers import LSTM, Linear, Module
@@ -64,12 +65,12 @@ def main() -> None:
         decay.step()
         return loss
 
-    bar = mg.progress(range(n_steps), "sine waves")
+    bar = tqdm(range(n_steps), "sine waves")
     for _ in bar:
         X = waves(32, rng)
         noisy = X[:, :-1] + rng.normal(0, 0.02, X[:, :-1].shape).astype(np.float32)
         loss = step(noisy, X[:, 1:])
-        bar.log(loss=loss)
+        bar.set_postfix(loss=float(loss), refresh=False)
     print(f"mean squared error of the next entry {loss.item():.5f}")
 
     new = waves(100, np.random.default_rng(99))

@@ -20,6 +20,7 @@ from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
+from tqdm import tqdm
 
 import minigrad as mg
 from layers import (
@@ -165,10 +166,10 @@ def train(masking: str, seed: int, steps: int) -> Summarizer:
         decay.step()
         return loss
 
-    bar = mg.progress(range(steps), f"{masking}, seed {seed}")
+    bar = tqdm(range(steps), f"{masking}, seed {seed}")
     for _ in bar:
         reports = [report(rng, asides=rng.integers(0, 3)) for _ in range(32)]
-        bar.log(loss=step(*batch(reports, rng, new=0.1)))
+        bar.set_postfix(loss=float(step(*batch(reports, rng, new=0.1))), refresh=False)
     return model
 
 

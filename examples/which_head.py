@@ -10,6 +10,7 @@ all of these from the gradients of a single run. Last, the model is tried withou
 import argparse
 
 import numpy as np
+from tqdm import tqdm
 
 import minigrad as mg
 from layers import LanguageModel, Rotary
@@ -41,10 +42,10 @@ def trained(rng: np.random.Generator, n_steps: int) -> LanguageModel:
         optimizer.step()
         return loss
 
-    bar = mg.progress(range(n_steps), "which head")
+    bar = tqdm(range(n_steps), "which head")
     for _ in bar:
         loss = step(repeated(32, rng)).item()
-        bar.log(loss=loss)
+        bar.set_postfix(loss=float(loss), refresh=False)
     print(f"loss {loss:.3f} (guessing: {np.log(TOKENS):.3f})")
     return model
 

@@ -145,7 +145,6 @@ if TYPE_CHECKING:
     from .saving import load, save
     from .views.formula.check import check_formula
     from .views.notebook import module_bundle as module_bundle
-    from .views.progress import progress
     from .watching import watch
 
 __all__ = [
@@ -243,7 +242,6 @@ __all__ = [
     "pad",
     "power",
     "prod",
-    "progress",
     "ravel",
     "record",
     "registry",
@@ -310,7 +308,6 @@ __getattr__, __dir__ = lazy_imports(
         "saving": "load save",
         "views.formula.check": "check_formula",
         "views.notebook": "module_bundle",
-        "views.progress": "progress",
         "watching": "watch",
     }
     | (
