@@ -3,6 +3,7 @@
 The pictures of README and guide are what `python examples/picture.py examples/pictures/` draws.
 """
 
+import json
 import re
 import runpy
 from contextlib import chdir
@@ -49,6 +50,19 @@ def test_the_example_runs_and_its_assertions_hold(path, capsys, monkeypatch):
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out.strip()
     assert "assert" in path.read_text(encoding="utf-8")
+
+
+def test_the_notebook_runs_from_top_to_bottom_and_its_assertions_hold(capsys):
+    """Its cells are executed in order; each that prints is shipped with what it printed."""
+    notebook = json.loads((ROOT / "examples/attention_patterns.ipynb").read_text("utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    namespace = {}
+    with chdir(ROOT / "examples"):
+        for number, cell in enumerate(cells, 1):
+            exec(compile("".join(cell["source"]), f"<cell {number}>", "exec"), namespace)
+            assert bool(capsys.readouterr().out) == bool(cell["outputs"])
+            assert cell["execution_count"] == number
+    assert sum("assert" in "".join(cell["source"]) for cell in cells) >= 5
 
 
 @pytest.fixture(scope="module")

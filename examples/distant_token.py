@@ -1,0 +1,189 @@
+"""Three ways to reach a distant token: attention, a stack of convolutions, a recurrent network.
+
+Each maps n tokens of width d to n tokens, and is asked for the last one, y_n. Then it is counted in
+the graph of that run: how many ops lie on the shortest path from the first token to y_n, how many
+follow each other at least (no machine can run these at once), FLOPs and parameters. The gradient
+‖∂y_n/∂x_1‖ says how much of the first token arrives. That of attention falls as 1/n, that of a
+recurrent network by a factor with each token. That of convolutions is a bell around half of their
+reach, and token 1 lies at its edge.
+
+FLOPs grow as n² d for attention, k n d² for each layer of convolutions, and n d² for a recurrent
+network. A stack of convolutions needs (n − 1) / (k − 1) layers before y_n sees x_1 at all; one
+layer less and the gradient is zero, which is asserted.
+
+    python examples/distant_token.py gradient.png      the gradient over distance, as a plot
+"""
+
+import argparse
+from collections.abc import Callable
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+
+import minigrad as mg
+from layers import Conv1d, Module, RNNCell, SelfAttention
+
+D, K = 16, 5  # width of a token; of a convolution's window
+LENGTHS = (25, 50, 100)
+
+
+class Attention(Module):
+    def __init__(self, n: int) -> None:
+        self.layer = SelfAttention(D, D, D, rng=0)
+
+    def forward(self, *tokens: mg.Tensor) -> mg.Tensor:
+        return self.layer(mg.stack(list(tokens)))[-1]  # (n, d) → (d,)
+
+
+class Convolutions(Module):
+    """relu after each; a window ends at its own token, so it reaches k − 1 tokens back."""
+
+    def __init__(self, n: int, less: int = 0) -> None:
+        depth = ceil((n - 1) / (K - 1)) - less
+        rng = np.random.default_rng(0)
+        self.layers = [Conv1d(D, D, K, rng=rng, init="he_normal") for _ in range(depth)]
+
+    def forward(self, *tokens: mg.Tensor) -> mg.Tensor:
+        X = mg.expand_dims(mg.stack(list(tokens), axis=1), 0)  # (1, d, n)
+        for layer in self.layers:
+            X = mg.relu(layer(mg.pad(X, [(0, 0), (0, 0), (K - 1, 0)])))
+        return X[0, :, -1]  # (d,)
+
+
+class Recurrent(Module):
+    def __init__(self, n: int) -> None:
+        self.cell = RNNCell(D, D, rng=0)
+
+    def forward(self, *tokens: mg.Tensor) -> mg.Tensor:
+        h = np.zeros((1, D))
+        for x in tokens:
+            h = self.cell(mg.expand_dims(x, 0), h)  # (1, d)
+        return h[0]  # (d,)
+
+
+KINDS: dict[str, Callable[[int], Module]] = {
+    "attention": Attention,
+    "convolutions": Convolutions,
+    "recurrent": Recurrent,
+}
+
+
+class Row(NamedTuple):
+    path: int  # ops between the first token and y_n, on the shortest way
+    depth: int  # ops that follow each other, on the longest way
+    flops: int
+    parameters: int
+    gradient: np.ndarray  # (n,) ‖∂y_n/∂x_j‖, Frobenius
+
+
+def tokens_of(n: int) -> list[mg.Tensor]:
+    X = np.random.default_rng(1).normal(size=(n, D))
+    return [mg.tensor(x, requires_grad=True, name=f"x_{j}") for j, x in enumerate(X, 1)]
+
+
+def measured(model: Module, n: int) -> Row:
+    tokens = tokens_of(n)
+    with mg.trace() as t:
+        y = model(*tokens)
+    shortest, longest = ways(t)
+    flops = sum(entry.flops or 0 for entry in t.entries)
+    parameters = sum(p.size for p in model.parameters())
+    return Row(shortest, longest, flops, parameters, gradient(y, tokens))
+
+
+def ways(t: mg.Trace) -> tuple[int, int]:
+    """Ops on the shortest way from x_1 to the last op, and on the longest from anywhere to it."""
+    shortest: dict[int, int] = {}
+    longest: dict[int, int] = {}
+    for entry in t.entries:  # in the order of making: inputs first
+        if entry.op is None:
+            longest[entry.id] = 0
+            if entry.name == "x_1":
+                shortest[entry.id] = 0
+            continue
+        inputs = [edge.source for edge in t.into(entry)]
+        longest[entry.id] = 1 + max(longest[i] for i in inputs)
+        if reached := [shortest[i] for i in inputs if i in shortest]:
+            shortest[entry.id] = 1 + min(reached)
+    return shortest[entry.id], longest[entry.id]
+
+
+def gradient(y: mg.Tensor, tokens: list[mg.Tensor]) -> np.ndarray:
+    """‖∂y/∂x_j‖ of each token: d backward passes, one for each entry of y."""
+    squares = np.zeros(len(tokens))
+    for row in np.eye(D):
+        found = mg.grad(y, tokens, row, retain_graph=True)
+        squares += [np.sum(g**2) for g in found]
+    return np.sqrt(squares)
+
+
+def show(rows: dict[int, dict[str, Row]]) -> None:
+    print(f"d = {D}; convolutions of {K} tokens, as many as it takes; nothing is trained\n")
+    print(f"{'':13}{'n':>4}{'path':>7}{'in a row':>10}{'FLOPs':>12}{'parameters':>12}", end="")
+    print(f"{'gradient of token 1':>22}")
+    for name in KINDS:
+        for n in LENGTHS:
+            row = rows[n][name]
+            print(f"{name if n == LENGTHS[0] else '':13}{n:>4}{row.path:>7}{row.depth:>10}", end="")
+            print(f"{row.flops:>12,}{row.parameters:>12,}{row.gradient[0]:>22.1e}")
+    print("\n‖∂y_n/∂x_j‖ over the distance n − j, at n = 100; a bar is a power of ten above 1e-20")
+    for distance in (0, 1, 2, 4, 8, 16, 32, 64, 99):
+        line = f"{distance:3}"
+        for name, row in rows[100].items():
+            g = row.gradient[99 - distance]
+            bar = "█" * max(round(np.log10(g) + 20), 0) if g > 0 else ""
+            line += f"  {name[0]} {g:7.0e} {bar:21}"
+        print(line.rstrip())
+
+
+def plot(rows: dict[str, Row], path: str) -> None:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise SystemExit("the plot needs matplotlib: pip install 'minigrad[plot]'") from error
+    figure = Figure((6, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, row in rows.items():
+        axes.semilogy(np.arange(100), row.gradient[::-1], label=name)
+    axes.set(
+        xlabel="distance n − j", ylabel="‖∂y_n/∂x_j‖", title="What of a token reaches the last one"
+    )
+    axes.legend()
+    figure.savefig(path)
+    print("the gradient over distance:", path)
+
+
+def check(rows: dict[int, dict[str, Row]]) -> None:
+    """A path that stays, one that grows as n / (k − 1), and one that grows as n."""
+    for n in LENGTHS:
+        attention, convolutions, recurrent = (rows[n][name] for name in KINDS)
+        assert attention.path == rows[25]["attention"].path
+        assert convolutions.path >= 3 * ceil((n - 1) / (K - 1))  # pad, convolution, relu
+        assert recurrent.path >= 2 * n
+        tokens = tokens_of(n)
+        short = gradient(Convolutions(n, less=1)(*tokens), tokens)
+        assert short[0] == 0 < convolutions.gradient[0]
+    far = {name: rows[100][name].gradient[0] / rows[25][name].gradient[0] for name in KINDS}
+    assert far["attention"] > 0.1
+    assert far["recurrent"] < 1e-6
+    assert far["convolutions"] < 1e-2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("plot", nargs="?", metavar="GRADIENT.png", help="plot it, by matplotlib")
+    parser.add_argument("--quick", action="store_true", help="changes nothing: it takes a second")
+    path = parser.parse_args().plot
+
+    rows = {n: {name: measured(make(n), n) for name, make in KINDS.items()} for n in LENGTHS}
+    show(rows)
+    check(rows)
+    if path:
+        plot(rows[100], path)
+
+
+if __name__ == "__main__":
+    main()
