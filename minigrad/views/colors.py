@@ -132,7 +132,7 @@ outside       f6f7f8  171a20  fafafa
 border        8a94a4  5d6879  000002
 cluster       f7f8fa  181c23  f9f9f9
 cluster_line  d3d8e0  343c49  a0a0a0
-alarm         b3261e  ff8a80  000003
+alarm         b3261e  f058f8  000003
 """
 
 

@@ -49,7 +49,7 @@ def accessible(svg: str, dot: Dot, *, follow: bool, zoom: bool = False) -> str:
 
 def titled(svg: str, dot: Dot) -> str:
     """The SVG element alone, a title for each part of it, names of scopes in front."""
-    svg = svg[svg.index("<svg") : svg.rindex("</svg>") + len("</svg>")]
+    svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<!--.*?-->\n?", "", svg, flags=re.DOTALL)
     titles = {id: f"<title>{escape(title)}</title>\n" for id, title in dot.titles.items()}
     return _raised(_GROUP.sub(lambda m: m[1] + titles.get(m[2], ""), svg))

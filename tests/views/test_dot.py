@@ -171,3 +171,35 @@ def test_the_scale_on_request_just_holds_the_sizes() -> None:
     np.testing.assert_allclose(found.bounds[:: len(found.bounds) - 1], np.log10([2e-3, 30.0]))
     assert Scale.around([2.0, 2.0]).high - Scale.around([2.0, 2.0]).low == 1
     assert Scale.around([]) == Scale(-0.5, 0.5)
+
+
+# what red-green blind eyes see of linear RGB: protanopia and deuteranopia, Machado et al. 2009
+PROTAN = [
+    [0.152286, 1.052583, -0.204868],
+    [0.114503, 0.786281, 0.099216],
+    [-0.003882, -0.048116, 1.051998],
+]
+DEUTAN = [
+    [0.367322, 0.860646, -0.227968],
+    [0.280085, 0.672501, 0.047413],
+    [-0.011820, 0.042940, 0.968881],
+]
+XYZ = np.array([[0.4339, 0.3762, 0.1899], [0.2126, 0.7152, 0.0722], [0.0177, 0.1095, 0.8728]])
+
+
+def lab(colour: str, seen: Any) -> Any:
+    """A colour in CIE L*a*b*, as eyes of one kind see it."""
+    parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    x, y, z = np.cbrt(XYZ @ np.clip(np.array(seen) @ linear, 0.01, 1))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("seen", [np.eye(3), PROTAN, DEUTAN])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_alarm_is_far_from_every_bin_for_red_green_blind_eyes_too(
+    theme: str, seen: Any
+) -> None:
+    t = THEMES[theme]
+    away = [np.linalg.norm(lab(t.alarm, seen) - lab(c, seen)) for c in t.bins]
+    assert min(away) > 20, t.bins[int(np.argmin(away))]

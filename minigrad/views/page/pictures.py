@@ -47,9 +47,9 @@ class Pictures:
             self.told.append(self._tell(root, plan, closed))
             pending += closed.values()
             dots.append(outline_dot(plan, scale=scale, legend=False, saved=False))
-        svgs = render("\n".join(dot.text for dot in dots), "svg").decode().split("<svg")[1:]
-        pairs = zip(svgs, dots, strict=True)
-        self.svgs = [_classed(titled(f"<svg{svg}", dot)) for svg, dot in pairs]
+        drawn = render("\n".join(dot.text for dot in dots), "svg").decode()
+        pairs = zip(re.findall(r"<svg.*?</svg>", drawn, re.DOTALL), dots, strict=True)
+        self.svgs = [_classed(titled(svg, dot)) for svg, dot in pairs]
 
     def _tell(self, root: str, plan: Outline, closed: dict[str, str]) -> dict[str, Any]:
         fold = self.model.fold

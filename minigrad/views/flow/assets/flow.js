@@ -145,7 +145,7 @@ function units(row) {
 const line = (texts) => el("tr", {}, ...texts.map((text) => el("td", {}, text)));
 function figures(row) {
   const { sample, pinned } = state;
-  const heads = ["", `step ${record.steps[sample]}`];
+  const heads = [`step ${record.steps[sample]}`];
   if (pinned !== null) heads.push(`step ${record.steps[pinned]}`, "times");
   const lines = Object.keys(record.figures).map((name) => {
     const now = figure(name, row, sample);
@@ -154,7 +154,7 @@ function figures(row) {
     const times = typeof now === "number" && typeof then === "number" && then ? brief(now / then) : "";
     return line(pinned === null ? [name, brief(now)] : [name, brief(now), brief(then), times]);
   });
-  return el("table", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col" }, text))), ...lines);
+  return el("table", {}, el("tr", {}, el("td"), ...heads.map((text) => el("th", { scope: "col" }, text))), ...lines);
 }
 function showCell() {
   const { row } = state;

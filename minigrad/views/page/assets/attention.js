@@ -80,7 +80,7 @@ const drawingsOf = (one) =>
 
 function thumbnail(one, names, size, actions) {
   const current = one.layer === chosen.layer && one.head === chosen.head;
-  const figures = `entropy ${digits(one.entropy, 3)} nats${one.norm === null ? "" : `, norm of its gradient ${digits(one.norm, 3)}`}`;
+  const figures = `entropy ${digits(one.entropy, 3)} nats${one.norm === null ? "" : `, norm of its gradient ${brief(one.norm)}`}`;
   const pick = () => {
     Object.assign(chosen, { layer: one.layer, head: one.head });
     actions.refresh();

@@ -148,7 +148,7 @@ function chapterStep(step, state, actions) {
       el(
         "div",
         {},
-        el("h4", {}, step.title),
+        el("h3", {}, step.title),
         el(
           "div",
           { class: "forward-of" },

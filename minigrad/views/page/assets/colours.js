@@ -17,7 +17,7 @@ const RAMPS = {
     value: ["#20222c", "#6a5db1", "#ddd7ff"],
     hatch: "#6b7482",
     hole: "#191d24",
-    alarm: "#ff8a80",
+    alarm: "#f058f8",
     mark: "#fff",
   },
 };

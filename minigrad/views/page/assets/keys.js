@@ -30,9 +30,10 @@ function pressed(event) {
   const tag = target.tagName;
   if (tag === "SELECT" || (tag === "INPUT" && target.type !== "range")) return;
   if ((tag === "BUTTON" || tag === "SUMMARY") && (event.key === "Enter" || event.key === " ")) return;
-  const found = keys.find(([key]) => key === event.key);
-  if (!found) return;
+  if (target.matches?.(WIDE) && event.key.startsWith("Arrow")) return; // it scrolls
+  const pressed_ = keys.find(([key]) => key === event.key);
+  if (!pressed_) return;
   event.preventDefault();
   if (event.key !== " " && state.playing) play(false);
-  found[3]();
+  pressed_[3]();
 }

@@ -120,6 +120,7 @@ function stepPanel() {
   if (step.phase === "overview") return overviewPanel(actions);
   return (step.phase === "forward" ? forwardPanel : backwardPanel)(nodes[step.node], step, actions);
 }
+const WIDE = ".rule, .formula, .forward-of, .shapes, .cells, .head-grid"; // scrolled by keyboard where too wide
 function renderPanel() {
   const panel = byId("panel");
   const panels = { step: stepPanel, chapters: () => chaptersPanel(state, actions), attention: () => attentionPanel(state, actions) };
@@ -127,6 +128,7 @@ function renderPanel() {
   panel.replaceChildren(...panels[state.tab]().flat().filter(Boolean));
   panel.dataset.tab = state.tab;
   panel.scrollTop = keep;
+  for (const wide of panel.querySelectorAll(WIDE)) if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
   for (const tab of byId("tabs").children) {
     if (tab.dataset.tab === state.tab) tab.setAttribute("aria-current", "page");
     else tab.removeAttribute("aria-current");
