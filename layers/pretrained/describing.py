@@ -92,6 +92,7 @@ def describe(
     except ArgumentError as error:
         why = str(error).removeprefix("load_pretrained: ")
         return Checkpoint(**found, parts=_by_name(opened), problems=[why])
+    refused = set(wrong)
     return Checkpoint(
         **found,
         model=type(model).__name__,
@@ -100,7 +101,7 @@ def describe(
         unused=[
             name
             for name in model.unused
-            if name not in model.copies and f"{name}: unexpected" not in wrong
+            if name not in model.copies and f"{name}: unexpected" not in refused
         ],
         problems=wrong,
         memory=_memory(model, tokens, batch, np.dtype(dtype)),

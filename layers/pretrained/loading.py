@@ -19,7 +19,9 @@ from .families import FAMILIES, Family, numbered
 from .files import Folder, Stored, open_folder, widened
 from .models import Pretrained
 
-__all__ = ["load_pretrained", "load_state", "read_settings", "unfilled"]
+__all__ = ["listed", "load_pretrained", "load_state", "read_settings", "unfilled"]
+
+MOST_LINES = 10  # of a message
 
 
 def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float32) -> Any:
@@ -39,7 +41,7 @@ def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float3
         raise ArgumentError(f"load_pretrained: dtype must be floating, got {dtype}")
     model, wrong = unfilled(opened, dtype)
     if wrong:
-        raise ArgumentError("\n  ".join([f"load_pretrained: {opened.path}", *wrong]))
+        raise ArgumentError(listed(f"load_pretrained: {opened.path}", wrong))
     _fill(model, dtype)
     return model.eval()
 
@@ -52,6 +54,7 @@ def unfilled(
     compare: whether a tied weight's two copies are read, and compared.
     """
     family, settings = read_settings(opened)
+    _check_blocks(opened, family, settings)
     try:
         model: Pretrained = family.model(**settings, rng=_Weightless(), dtype=dtype)
     except ArgumentError as error:
@@ -81,6 +84,38 @@ def read_settings(opened: Folder) -> tuple[Family, dict[str, Any]]:
     return family, settings
 
 
+def listed(title: str, wrong: Sequence[str]) -> str:
+    """A message with a line for each thing that is wrong, the first ten of many.
+
+    >>> listed("load_pretrained: here", ["W: missing", "b: missing"]).splitlines()[1:]
+    ['  W: missing', '  b: missing']
+    """
+    more = [f"and {len(wrong) - MOST_LINES:,} more"] if len(wrong) > MOST_LINES else []
+    return "\n  ".join([title, *wrong[:MOST_LINES], *more])
+
+
+def _check_blocks(opened: Folder, family: Family, settings: Mapping[str, Any]) -> None:
+    """Raise ArgumentError for blocks of which no file holds a tensor, before any block is made."""
+    for row in family.rows:
+        if "*" not in row.theirs:
+            continue
+        decoder = "n_decoder_layers" in settings and row.ours.startswith("decoder")
+        said = settings["n_decoder_layers" if decoder else "n_layers"]
+        stem = _prefix(opened, family) + row.theirs.partition("*")[0]
+        pattern = re.compile(rf"{re.escape(stem)}(\d+)\.")
+        there = {int(m[1]) for name in opened.tensors if (m := pattern.match(name))}
+        if absent := [k for k in range(said) if k not in there]:
+            raise ArgumentError(
+                f"load_pretrained: {opened.path}: config.json says {said:,} blocks; of "
+                f"{len(absent):,} of them no tensor is there, the first {stem}{absent[0]}"
+            )
+
+
+def _prefix(opened: Folder, family: Family) -> str:
+    """What stands before the names in the files, if it does."""
+    return family.prefix if any(n.startswith(family.prefix) for n in opened.tensors) else ""
+
+
 def _least(s: Mapping[str, Any]) -> int:
     """Fewer entries than a model of these settings has."""
     per_block = s["d_model"] * (2 * s["d_ff"] + s["n_heads"] * s.get("d_k", 1))
@@ -108,7 +143,7 @@ class _Zeros(np.ndarray[Any, Any]):
 def _find_sources(model: Pretrained, family: Family, compare: bool) -> list[str]:
     """Note where each parameter lies in the file; returns what is missing, misshapen, or extra."""
     stored = model.folder.tensors
-    prefix = family.prefix if any(name.startswith(family.prefix) for name in stored) else ""
+    prefix = _prefix(model.folder, family)
     table = {row.ours: row for row in family.rows}
 
     def source(path: str) -> tuple[str, str]:
@@ -235,7 +270,7 @@ def write_named(
     ]
     if wrong:
         kind = type(model).__name__
-        raise ArgumentError("\n  ".join([f"{call}: nothing was written, for {kind}", *wrong]))
+        raise ArgumentError(listed(f"{call}: nothing was written, for {kind}", wrong))
     for path, leaf in leaves.items():
         name, how = sources[path]
         leaf.assign_(_part(arrays[name], how).astype(leaf.dtype))

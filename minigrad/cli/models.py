@@ -27,7 +27,7 @@ SIZES = {
     "n_tokens": "tokens known",
     "max_len": "positions",
 }
-SHOWN = 20  # names of a list at most
+SHOWN = 10  # names of a list at most
 
 
 def run(arguments: Namespace) -> int:

@@ -1,14 +1,16 @@
 """`minigrad models`: what a checkpoint's headers say, before anything is loaded."""
 
 import json
+import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from layers import load_pretrained
+from layers import Decoder, load_pretrained
 from layers.pretrained import describe
+from minigrad.errors import ArgumentError
 from tests.layers.test_pretrained import CONFIG, HOSTILE, SHAPES, file_of, with_header
 
 pytest.importorskip("safetensors")
@@ -123,6 +125,7 @@ def run_python(code, *arguments):
 MORE_MEMORY = """
 import resource, sys
 from layers.pretrained import describe
+from minigrad.errors import ArgumentError
 def most(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 before = most()
 found = describe(sys.argv[1])
@@ -142,7 +145,7 @@ PASS = """
 import sys, tracemalloc
 import numpy as np
 import minigrad as mg
-from layers import load_pretrained
+from layers import Decoder, load_pretrained
 from minigrad.optim import Adam
 model = load_pretrained(sys.argv[1])
 tokens = np.random.default_rng(0).integers(0, 999, (4, 256))
@@ -176,3 +179,44 @@ def test_the_memory_told_is_about_that_of_a_pass(kind, folder):
     told = getattr(memory, kind) - memory.weights
     measured = run_python(PASS, folder, kind)
     assert 0.75 < told / measured < 1.33, f"told {told:,}, measured {measured:,}"
+
+
+# ---------------------------------------------------------------- folders that harm
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("by_index", [False, True])
+def test_a_pipe_in_place_of_the_weights_is_refused_and_not_waited_for(command, folder, by_index):
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+    if by_index:
+        index = {"weight_map": dict.fromkeys(SHAPES, "model.safetensors")}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    for asked in (["models", folder], ["explain", "--model", folder]):
+        ran = command(*asked)
+        assert (ran.status, ran.out) in ((1, ""), (2, ""))
+        assert "model.safetensors is no regular file" in ran.err
+
+
+def test_many_stray_tensors_are_told_soon_and_in_ten_lines(command, folder, rng):
+    tensors = {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
+    stray = {f"stray.{k}": np.zeros(1, np.float32) for k in range(20_000)}
+    (folder / "model.safetensors").write_bytes(file_of(tensors | stray))
+    ran = command("models", folder)
+    assert ran.status == 1
+    assert ran.out.count("unexpected") == 10
+    assert "… and 19,990 more" in ran.out
+    with pytest.raises(ArgumentError, match=r"unexpected\n  and 19,990 more$") as error:
+        load_pretrained(folder)
+    assert str(error.value).count("\n") == 11
+
+
+def test_blocks_of_which_nothing_is_there_are_refused_before_any_is_made(folder, monkeypatch):
+    tensors = {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
+    tensors["large"] = np.zeros(8000 * 400, np.float32)  # as many entries as they would have
+    (folder / "model.safetensors").write_bytes(file_of(tensors))
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": 8000}))
+    monkeypatch.setattr(Decoder, "__init__", None)
+    said = "says 8,000 blocks; of 7,998 of them no tensor is there, the first model.layers.2"
+    with pytest.raises(ArgumentError, match=said):
+        load_pretrained(folder)
