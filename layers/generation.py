@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, MissingDependencyError, OutOfRangeError
+from minigrad.errors import ArgumentError, MissingDependencyError, OutOfRangeError, explained
 
 from .cache import KVCache
 from .linear import check_sizes
@@ -22,6 +22,7 @@ STOPPED = -1  # what stands for the token of a row that has stopped
 COLUMNS = 32  # caches have a multiple of it, so that prompts of nearly one length share a program
 
 
+@explained
 def generate(
     model: Any,
     tokens: Any,

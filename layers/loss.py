@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from minigrad.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, explained
 
 __all__ = ["cross_entropy_loss"]
 
 
+@explained
 def cross_entropy_loss(
     logits: Any,
     targets: Any,

@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache, wraps
+from functools import cache, lru_cache, wraps
 from inspect import signature
-from typing import Any, Self
+from typing import Any, Self, Unpack, get_args, get_origin, get_type_hints
 from weakref import ref
 
 import numpy as np
 
 import minigrad as mg
-from minigrad.errors import DTypeError, GradientError
+from minigrad.errors import (
+    DTypeError,
+    GradientError,
+    MinigradError,
+    MissingNameError,
+    checked_keywords,
+    without_our_frames,
+)
 
 from .parameters import Parameters, is_parameter, modules_in
 
@@ -66,6 +73,10 @@ class Module(Parameters):
     version: int
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        if kwargs:
+            offered, others = _keywords(cls)
+            if not others or cls.__module__.startswith("layers."):
+                checked_keywords(cls.__name__, kwargs, offered, others)
         made = super().__new__(cls)
         _set_version(made, 0)
         made._last, made._name, made._sessions, made.training = None, None, {}, True
@@ -82,8 +93,17 @@ class Module(Parameters):
     # ------------------------------------------------------------------ calling
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with _scope(self._name or self._scope):
-            return self.forward(*args, **kwargs)
+        try:
+            with _scope(self._name or self._scope):
+                return self.forward(*args, **kwargs)
+        except MinigradError as error:
+            raise without_our_frames(error) from error.__cause__
+        except TypeError:
+            offered = signature(self.forward).parameters
+            if not any(p.kind is p.VAR_KEYWORD for p in offered.values()):
+                call = f"{type(self).__name__}({', '.join(offered)})"
+                checked_keywords(call, kwargs, offered)
+            raise
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the layer computes; each layer writes its own."""
@@ -137,10 +157,25 @@ class Module(Parameters):
         return mg.tensor(real, requires_grad=wanted, name=name) if wanted else X
 
     def _refuse_foreign(self, value: Any) -> None:
-        """Raise DTypeError for another library's array, through which no gradient would flow."""
-        if hasattr(value, "__dlpack__") and not isinstance(value, _ARRAYS):
+        """Raise DTypeError for what would lose its gradient, its mask or its meaning here.
+
+        That is: another library's array, a masked array, an array of dates or objects.
+        """
+        call = type(self).__name__
+        if isinstance(value, np.ndarray):
+            if isinstance(value, np.ma.MaskedArray):
+                raise DTypeError(
+                    f"{call}: got a masked array, whose mask would be lost; write x.filled(0.0), "
+                    "or what the masked entries are to be"
+                )
+            if value.dtype.kind in "OMm":
+                raise DTypeError(
+                    f"{call}: not an array of numbers: its entries are {value.dtype}; write "
+                    "x.astype(float), if numbers are meant"
+                )
+        elif hasattr(value, "__dlpack__") and not isinstance(value, _ARRAYS):
             kind = f"{type(value).__module__}.{type(value).__name__}"
-            raise DTypeError(f"{type(self).__name__}: got a {kind}; write mg.tensor(x), a copy")
+            raise DTypeError(f"{call}: got a {kind}; write mg.tensor(x), a copy")
 
     def check_real(self, array: Any, name: str) -> None:
         """Raise DTypeError for complex entries in a layer of real ones, which would drop half."""
@@ -175,7 +210,8 @@ class Module(Parameters):
         owner = vars(self).get(name.removeprefix("grad_"), self)
         if name.startswith("grad_") and (owner is None or isinstance(owner, mg.Tensor)):
             return None if owner is None else owner.grad
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        own = [*dir(type(self)), *vars(self)]
+        raise MissingNameError(f"{type(self).__name__!r} object", name, "LAYERS", own)
 
     # ------------------------------------------------------------------ copies
 
@@ -214,6 +250,19 @@ def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
         return out
 
     return remembering
+
+
+@cache
+def _keywords(kind: type[Module]) -> tuple[tuple[str, ...], bool]:
+    """The keywords that make a layer, and whether there are others that its signature hides."""
+    parameters = [*signature(kind.__init__).parameters.values()][1:]
+    names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+    if len(names) < len(parameters):
+        options = get_type_hints(kind.__init__).get(parameters[-1].name)
+        if get_origin(options) is not Unpack:
+            return tuple(names), True
+        names += get_type_hints(get_args(options)[0])
+    return tuple(names), False
 
 
 _set_last = Module.__dict__["_last"].__set__  # past __setattr__, which is for what layers assign

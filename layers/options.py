@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from minigrad.errors import ArgumentError
+from minigrad.errors import ArgumentError, checked_keywords
 
 from .feed_forward import Dropout
 from .linear import check_sizes, draw_affine
@@ -86,9 +86,8 @@ def set_context(layer: Any, d_context: int | None) -> None:
 
 
 def check_keywords(call: str, options: Any, known: Any) -> None:
-    """Raise TypeError for a keyword that is not known, as Python itself does."""
-    if unknown := sorted(options.keys() - known.__annotations__.keys()):
-        raise TypeError(f"{call}() got an unexpected keyword argument {unknown[0]!r}")
+    """Raise DTypeError, a TypeError, for a keyword that is not known, with what to write."""
+    checked_keywords(call, options, known.__annotations__)
 
 
 def needs_scores(layer: Any) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError
+from minigrad.errors import ArgumentError, explained
 
 from .initialisers import parameter
 from .linear import check_sizes
@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 
+@explained
 def sinusoidal_encoding(
     positions: ArrayLike,
     d_model: int,

@@ -26,7 +26,7 @@ from .engine.context import (
 )
 from .engine.errors import CompileWarning, MaskWarning
 from .engine.op import Op, call, op, registry
-from .engine.tensor import Tensor, tensor
+from .engine.tensor import Tensor, ones, tensor, zeros
 from .functional import checkpoint, grad, hvp, jacobian, jvp, vjp
 from .lazy_imports import lazy_imports
 from .ops import (
@@ -236,6 +236,7 @@ __all__ = [
     "nll_loss",
     "no_grad",
     "norm",
+    "ones",
     "op",
     "optim",
     "outer",
@@ -289,6 +290,7 @@ __all__ = [
     "vstack",
     "watch",
     "where",
+    "zeros",
 ]
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from .engine.context import Listener, enable_grad, listen, no_grad
-from .engine.errors import GradcheckError, GradientError
-from .engine.op import Op
+from .engine.errors import DTypeError, GradcheckError, GradientError
+from .engine.op import Op, is_masked, refuse_masked
+from .engine.refusals import explained
 from .engine.tensor import Tensor
 from .functional import grad
 
@@ -82,12 +83,22 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        return self.error <= self.tolerance
+        """Whether all that was compared agrees, and something was, unless inputs are empty."""
+        compared = self.entries > 0 or not self.kinks
+        return compared and self.error <= self.tolerance
 
     def __bool__(self) -> bool:
         return self.ok
 
     def __str__(self) -> str:
+        if not self.entries:
+            why = "the inputs are empty"
+            if self.kinks:
+                why = (
+                    f"all {len(self.kinks)} entries are at kinks ({self.kinks[0]} …), where f has "
+                    "no derivative; choose other inputs"
+                )
+            return f"order {self.order} by {self.method}: nothing was compared: {why}"
         verdict = "agrees" if self.ok else "DISAGREES"
         left_out = (
             f", {len(self.kinks)} at kinks left out ({self.kinks[0]} …)" if self.kinks else ""
@@ -108,6 +119,7 @@ class _OpsUsed(Listener):
         self.ops.add(op)
 
 
+@explained
 def gradcheck(
     f: Callable[..., Any],
     inputs: Any,
@@ -137,8 +149,15 @@ def gradcheck(
     'complex step'
     """
     given = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+    if any(is_masked(x) for x in given):
+        raise refuse_masked("gradcheck(f, inputs)")
     values = [x._data if isinstance(x, Tensor) else np.asarray(x) for x in given]
     values = [v.astype(np.float64) if v.dtype.kind == "f" else v for v in values]
+    if not any(v.dtype.kind == "f" for v in values):
+        kinds = ", ".join(str(v.dtype) for v in values)
+        raise DTypeError(
+            f"gradcheck(f, inputs): one must hold floats, got {kinds}; write 1.0 for 1"
+        )
     report = _checked(_Problem(f, values, seed), 1, tolerance)
     if order >= 2 and report.ok:
         report = _checked(_Problem(f, values, seed, slope=True), 2, tolerance)

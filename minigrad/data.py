@@ -12,11 +12,15 @@ from typing import Any
 import numpy as np
 
 from .engine.errors import ArgumentError, DTypeError, ShapeError
+from .engine.op import is_masked, refuse_masked
+from .engine.refusals import explained
 from .engine.tensor import Tensor
+from .lazy_imports import missing_name
 
 __all__ = ["Batches", "batches", "pad_sequences"]
 
 
+@explained
 def batches(
     *sequences: Any,
     batch_size: int,
@@ -78,6 +82,8 @@ class Batches:
             raise DTypeError(
                 f"batches: rng must be a Generator, got {rng!r}; np.random.default_rng(0)"
             )
+        if any(is_masked(x) for x in sequences):
+            raise refuse_masked("batches(*sequences)")
         self.sequences = [x.numpy() if isinstance(x, Tensor) else x for x in sequences]
         lengths = [len(x) for x in self.sequences]
         if len(set(lengths)) > 1:
@@ -158,6 +164,7 @@ class Batches:
         self._resumed = self._order is not None
 
 
+@explained
 def pad_sequences(sequences: Sequence[Any], value: Any = 0) -> Any:
     """Sequences of different lengths as one array, filled up with `value` at their ends.
 
@@ -178,3 +185,7 @@ def pad_sequences(sequences: Sequence[Any], value: Any = 0) -> Any:
     for row, array in zip(padded, arrays, strict=True):
         row[: len(array)] = array
     return padded
+
+
+def __getattr__(name: str) -> Any:
+    raise missing_name(__name__, name)

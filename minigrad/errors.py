@@ -12,6 +12,7 @@ from .engine.errors import (
     MaskWarning,
     MinigradError,
     MissingDependencyError,
+    MissingNameError,
     NonFiniteError,
     OutOfRangeError,
     OverwrittenError,
@@ -19,6 +20,7 @@ from .engine.errors import (
     ShapeError,
     UnreadableFormulaError,
 )
+from .engine.refusals import checked_keywords, explained, without_our_frames
 
 __all__ = [
     "ArgumentError",
@@ -32,10 +34,14 @@ __all__ = [
     "MaskWarning",
     "MinigradError",
     "MissingDependencyError",
+    "MissingNameError",
     "NonFiniteError",
     "OutOfRangeError",
     "OverwrittenError",
     "RankError",
     "ShapeError",
     "UnreadableFormulaError",
+    "checked_keywords",
+    "explained",
+    "without_our_frames",
 ]

@@ -18,11 +18,13 @@ from .engine.context import Context, Listener, current, enable_grad, tell, withi
 from .engine.errors import GradientError, ShapeError
 from .engine.graph import Node, backpropagate, next_number, writes
 from .engine.op import Op
+from .engine.refusals import explained
 from .engine.tensor import Tensor, seed_of, tensor
 
 __all__ = ["checkpoint", "grad", "hvp", "jacobian", "jvp", "run_once", "vjp"]
 
 
+@explained
 def grad(
     output: Tensor,
     inputs: Any,
@@ -122,6 +124,7 @@ def _like(call: str, name: str, values: Any, wanted: list[Tensor], single: bool)
     return [np.asarray(v, x.dtype) for v, x in zip(given, wanted, strict=True)]
 
 
+@explained
 def vjp(f: Callable[..., Any], inputs: Any, grad_output: Any = None) -> tuple[Any, Any]:
     """f(inputs), and grad_outputᵀ · ∂f/∂inputs: reverse mode, one backward pass.
 
@@ -141,6 +144,7 @@ def vjp(f: Callable[..., Any], inputs: Any, grad_output: Any = None) -> tuple[An
     return output.numpy(), gradients[0] if single else gradients
 
 
+@explained
 def jvp(f: Callable[..., Any], inputs: Any, tangents: Any) -> tuple[Any, Any]:
     """f(inputs), and ∂f/∂inputs · tangents: forward mode, as the vjp of a vjp.
 
@@ -164,6 +168,7 @@ def jvp(f: Callable[..., Any], inputs: Any, tangents: Any) -> tuple[Any, Any]:
     return output.numpy(), grad(linear, u) if linear.requires_grad else np.zeros_like(u._data)
 
 
+@explained
 def hvp(f: Callable[..., Any], inputs: Any, vectors: Any) -> tuple[Any, Any]:
     """f(inputs), one entry, and ∂²f/∂inputs² · vectors, without the matrix.
 
@@ -185,6 +190,7 @@ def hvp(f: Callable[..., Any], inputs: Any, vectors: Any) -> tuple[Any, Any]:
     return output.numpy(), products[0] if single else products
 
 
+@explained
 def jacobian(f: Callable[..., Any], inputs: Any) -> Any:
     """∂f/∂inputs whole, of shape f.shape + input.shape: one backward pass for each entry of f.
 

@@ -7,7 +7,22 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-__all__ = ["lazy_imports"]
+from .engine.errors import MissingNameError
+from .engine.refusals import runs
+
+__all__ = ["lazy_imports", "missing_name"]
+
+
+def missing_name(module: str, name: str) -> AttributeError | ImportError:
+    """The error of a module's `__getattr__` for a name that is not there, with what to write.
+
+    Of `from module import name` it is an ImportError: of an AttributeError Python would drop the
+    text.
+    """
+    error = MissingNameError(f"module {module!r}", name, "NAMES", sys.modules[module].__all__)
+    if runs(sys._getframe(2), "IMPORT_FROM"):
+        return ImportError(str(error), name=name)
+    return error
 
 
 def lazy_imports(
@@ -27,7 +42,7 @@ def lazy_imports(
 
     def find(name: str) -> Any:
         if name not in module_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise missing_name(package, name)
         module = import_module(f"{package}.{module_of[name]}")
         found = module if name == module_of[name] else getattr(module, name)
         setattr(sys.modules[package], name, found)

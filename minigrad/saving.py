@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from .engine.errors import ArgumentError, FileError, MinigradError
+from .engine.refusals import explained
 from .files import is_special, make_folder, open_regular, resolve, writing
 
 __all__ = ["load", "save"]
@@ -28,6 +29,7 @@ TEXT = "minigrad.json"  # the name of the JSON text among the arrays
 ARRAY = "minigrad.array"  # stands in that text where an array is
 
 
+@explained
 def save(
     path: str | os.PathLike[str],
     *,
@@ -79,6 +81,7 @@ def save(
     return path
 
 
+@explained
 def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
     """Put a saved run back into the parts given by name; all of it fits, or nothing is changed.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .engine.context import Listener
 from .engine.errors import ArgumentError, DTypeError
+from .engine.refusals import explained
 from .engine.tensor import Tensor
 from .recording import trace as recording
 from .recording.record import Checks
@@ -263,6 +264,7 @@ class Trace(recording.Trace):
 trace = Trace
 
 
+@explained
 def draw(output: Tensor, path: str | Path, **options: Any) -> Path:
     """Draw the graph that computed a tensor, before or without any backward.
 

@@ -5,7 +5,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.check import compare
-from minigrad.errors import GradcheckError, GradientError
+from minigrad.errors import DTypeError, GradcheckError, GradientError
 from tests.engine.declaring import declare
 
 
@@ -162,3 +162,19 @@ def test_compare_accepts_rounding_of_the_coarser_dtype():
 )
 def test_compare_is_not_ok_for_nan_zeros_missed_or_another_shape(engine, formula):
     assert not compare(engine, formula).ok
+
+
+def test_entries_that_are_all_at_kinks_are_no_agreement():
+    with pytest.raises(GradcheckError, match="nothing was compared: all 3 entries are at kinks"):
+        mg.gradcheck(mg.relu, np.zeros(3))
+
+
+def test_integers_are_refused_where_nothing_could_be_checked():
+    with pytest.raises(DTypeError, match="one must hold floats, got int64"):
+        mg.gradcheck(mg.square, np.array([1, 2]))
+
+
+def test_a_masked_array_is_refused_before_its_mask_is_lost():
+    masked = np.ma.masked_array([1.0, 2.0], [False, True])
+    with pytest.raises(DTypeError, match=r"write x\.filled\(0\.0\)"):
+        mg.gradcheck(mg.square, masked)

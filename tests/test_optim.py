@@ -395,7 +395,7 @@ test_what_is_refused = refusals(
     (lambda: SGD([W], nesterov=True), ArgumentError, "nesterov needs a momentum"),
     (lambda: Adam([W], betas=(0.9, 1.0)), ArgumentError, r"betas must lie in \[0, 1\)"),
     (lambda: Adam([]), ArgumentError, "got no parameters"),
-    (lambda: Adam([W], lr="fast"), ArgumentError, "lr must be at least 0, got 'fast'"),
+    (lambda: Adam([W], lr="1e-3"), DTypeError, "got '1e-3'; write lr=float"),
     (lambda: Adam([W * 2]), DTypeError, "each must be a leaf Tensor"),
     (lambda: Adam(W), DTypeError, r"must be a list of Tensors, got a Tensor; write \[w\]"),
     (lambda: Adam(3), DTypeError, r"got a int; write model\.parameters\(\)"),

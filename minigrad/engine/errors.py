@@ -4,6 +4,8 @@ Each class also inherits the built-in error a NumPy user would expect, so `excep
 works.
 """
 
+from typing import Any
+
 
 class MinigradError(Exception):
     """Base of all errors below: `except minigrad.MinigradError` catches what minigrad refuses."""
@@ -27,6 +29,24 @@ class OutOfRangeError(MinigradError, IndexError):
 
 class DeclarationError(MinigradError, TypeError):
     """An op is declared wrongly: a rule names what it cannot have, or a piece is missing."""
+
+
+class MissingNameError(MinigradError, AttributeError):
+    """A name that is not there; once shown, it says what to write in its place.
+
+    That is worked out only then: `hasattr` stays quick.
+    """
+
+    def __init__(self, owner: str, name: str, table: str, offered: Any = ()) -> None:
+        super().__init__(owner, name, table, offered)
+
+    def __str__(self) -> str:
+        from .. import habits
+
+        owner, name, table, offered = self.args
+        offered = [other for other in offered if other[0] != "_"]
+        remedy = habits.for_name(name, getattr(habits, table), offered)
+        return f"{owner} has no attribute {name!r}" + (f"; {remedy}" if remedy else "")
 
 
 class GradientError(MinigradError, RuntimeError):

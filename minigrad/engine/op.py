@@ -38,6 +38,7 @@ import numpy as np
 
 from .errors import DeclarationError, DTypeError, MinigradError, OutOfRangeError, ShapeError
 from .plan import Plan, Rule, parameters_of, tuple_of
+from .refusals import unknown_keyword, without_our_frames
 
 __all__ = ["Call", "Op", "Plan", "Shaped", "call", "declare_rule", "make_plan", "op", "registry"]
 
@@ -212,9 +213,12 @@ class Op:
                 inputs, settings = self.bind(*args, **kwargs)
             except TypeError as error:
                 text = str(error).replace("<lambda>()", self.name).replace("<lambda>", self.name)
-                raise DTypeError(f"{self}: {text}") from None
+                unknown = unknown_keyword(self._called, kwargs, self.signature.parameters)
+                raise unknown or DTypeError(f"{self._called}: {text}") from None
+            if self.variadic and any(value is None for value in inputs):
+                raise DTypeError(f"{self._called}: one of {self.inputs[0]} is None")
             for value in settings:
-                if value.__class__ not in _PLAIN and is_foreign(value):
+                if value.__class__ not in _PLAIN and (is_foreign(value) or is_masked(value)):
                     self.array(value)
         else:
             inputs, settings = args, self.defaults
@@ -222,10 +226,11 @@ class Op:
             for value in values:
                 apply = getattr(value, "__apply__", None)  # what a Tensor answers
                 if apply is not None:
-                    return apply(self, inputs, settings)
-        inputs = tuple(
-            [self.array(x) if x.__class__ in (list, tuple) or is_foreign(x) else x for x in inputs]
-        )
+                    try:
+                        return apply(self, inputs, settings)
+                    except MinigradError as error:
+                        raise without_our_frames(error) from error.__cause__
+        inputs = tuple([x if x.__class__ in _NUMBERS else self.checked(x) for x in inputs])
         apply = next((x.__apply__ for x in inputs if hasattr(x, "__apply__")), None)
         if apply is not None:  # a list of Tensors
             return apply(self, inputs, settings)
@@ -233,14 +238,19 @@ class Op:
             chosen: Any = self.chosen(inputs, settings) or self
             result = chosen.forward(*inputs, *settings)
         except EXPLAINED as error:
-            raise self.explain(error, inputs, settings) from error
+            raise self.explain(error, inputs, settings) from self.cause(error)
         return result[0] if chosen.auxiliary else result
 
     def array(self, value: Any) -> Any:
         """An input as an array; a list that holds Tensors as the Tensor that stacks them.
 
-        Raises: DTypeError for what is none, or is another library's.
+        Raises: DTypeError for what is none, or is another library's; for a masked array, and for
+            entries that are no numbers.
         """
+        if value is None:  # left out
+            return None
+        if is_masked(value):
+            raise refuse_masked(self._called)
         tensors = False
         for entry in entries_of(value):
             if is_foreign(entry):
@@ -254,9 +264,24 @@ class Op:
             parts = [self.array(x) if x.__class__ in (list, tuple) else x for x in value]
             return registry["stack"](parts)
         try:
-            return np.asarray(value)
+            array = value if hasattr(value, "dtype") else np.asarray(value)
         except (ValueError, TypeError) as error:
             raise DTypeError(f"{self._called}: not an array of numbers: {error}") from None
+        if array.dtype.kind not in NUMERIC:
+            raise DTypeError(
+                f"{self._called}: not an array of numbers: its entries are {array.dtype}; "
+                "write x.astype(float), if numbers are meant"
+            )
+        return np.asarray(array)
+
+    def checked(self, value: Any) -> Any:
+        """An input as the kernel takes it: an array of numbers of any kind is left as it is."""
+        plain = isinstance(value, np.ndarray | np.generic) and value.dtype.kind in NUMERIC
+        return value if plain and not is_masked(value) else self.array(value)
+
+    def cause(self, error: Exception) -> Exception | None:
+        """What stands above the error of a failed call: where a user's own kernel failed."""
+        return None if self.kernel.__module__.startswith("minigrad.") else error
 
     @property
     def _called(self) -> str:
@@ -396,6 +421,19 @@ def is_foreign(value: Any) -> bool:
     return not isinstance(value, np.ndarray) and not hasattr(value, "__apply__")
 
 
+def is_masked(value: Any) -> bool:
+    """Whether this is NumPy's masked array, which loses its mask where it meets a tensor."""
+    return isinstance(value, np.ma.MaskedArray)
+
+
+def refuse_masked(call: str) -> DTypeError:
+    """The error of a call that got a masked array."""
+    return DTypeError(
+        f"{call}: got a masked array, whose mask would be lost; write x.filled(0.0), or what the "
+        "masked entries are to be"
+    )
+
+
 def entries_of(value: Any) -> Iterator[Any]:
     """What nested lists hold."""
     if value.__class__ not in (list, tuple):
@@ -406,6 +444,8 @@ def entries_of(value: Any) -> Iterator[Any]:
 
 
 _PLAIN = {np.ndarray, float, int, bool, str, tuple, slice, type(None)}
+_NUMBERS = {float, int, bool, complex, type(None)}
+NUMERIC = "biufc"  # kinds of dtypes
 
 
 def _generated(source: str, namespace: dict[str, Any]) -> Callable[..., Any]:

@@ -10,7 +10,6 @@ import operator
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from dis import opname
 from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -18,17 +17,36 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .context import current, tell
-from .errors import ArgumentError, DTypeError, GradientError, ShapeError
+from .errors import ArgumentError, DTypeError, GradientError, MissingNameError, ShapeError
 from .graph import KEEP, Breaker, Handle, Node, backpropagate
-from .op import EXPLAINED, Op, entries_of, is_foreign
+from .op import EXPLAINED, NUMERIC, Op, entries_of, is_foreign, is_masked, refuse_masked
+from .refusals import NamedClass, explained, runs
 from .writes import OUR_PACKAGES, DataView, caller, next_number, writes
 
-__all__ = ["Tensor", "seed_of", "tensor"]
+__all__ = ["Tensor", "ones", "seed_of", "tensor", "zeros"]
 
 _ndarray = np.ndarray
-_AS_IS = {_ndarray, float, int, bool, complex, type(None)}
+_AS_IS = {float, int, bool, complex, type(None)}
 _frame = sys._getframe
+UNPACKED = {  # what layers call their outputs, and how to have more of them
+    "out": "attention layers return (out, weights) when called with return_weights=True",
+    "O": "layers.scaled_dot_product_attention(Q, K, V) returns (O, A), its output and its weights",
+    "H": "recurrent layers return (H, state) when called with return_state=True",
+}
 ON_DEMAND = 2  # of `_needs`: a gradient is computed only where it is asked for by name
+
+
+class EntryCount(int):
+    """The number of entries, as NumPy's `size` is; calling it says what to write."""
+
+    __slots__ = ()
+
+    def __call__(self, axis: int | None = None) -> Any:
+        ours = "x.shape" if axis is None else f"x.shape[{axis}]"
+        raise DTypeError(f"x.size is the number of entries, as in NumPy; write {ours}")
+
+    def __reduce__(self) -> Any:
+        return int, (int(self),)
 
 
 def _comparison(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -36,7 +54,7 @@ def _comparison(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
     return lambda self, other: compare(_seen(self), _array(other))
 
 
-class Tensor:
+class Tensor(metaclass=NamedClass):
     """An array that remembers how it was computed. `tensor(...)` makes one, ops make the others.
 
     Attributes:
@@ -78,6 +96,9 @@ class Tensor:
                     key += value._needs
                     edges.append(value._node or value)
                 value = value._data
+            elif value.__class__ is _ndarray:
+                if value.dtype.kind not in NUMERIC:
+                    op.array(value)  # raises
             elif value.__class__ not in _AS_IS:
                 return _apply_again(op, inputs, settings)
             arrays.append(value)
@@ -99,7 +120,7 @@ class Tensor:
             plan = chosen.plans.get(key) or chosen.plan(key)
             out, saved = plan.forward(*arrays, *settings)
         except EXPLAINED as error:
-            raise op.explain(error, inputs, settings) from error
+            raise op.explain(error, inputs, settings) from op.cause(error)
         if edges:
             frame = _frame(2)  # as caller() does, here without the call
             while frame.f_globals.get("__package__") in OUR_PACKAGES and frame.f_back is not None:
@@ -199,7 +220,7 @@ class Tensor:
     shape = property(attrgetter("_data.shape"), doc="The array's shape.")
     dtype = property(attrgetter("_data.dtype"), doc="The array's dtype.")
     ndim = property(attrgetter("_data.ndim"), doc="Number of axes.")
-    size = property(attrgetter("_data.size"), doc="Number of entries.")
+    size = property(lambda self: EntryCount(self._data.size), doc="Number of entries.")
 
     @property
     def is_leaf(self) -> bool:
@@ -241,7 +262,10 @@ class Tensor:
     def item(self) -> Any:
         """The one entry as a Python number. Raises ShapeError if there are more."""
         if self._data.size != 1:
-            raise ShapeError(f"item(): takes a tensor of one entry, got shape {self.shape}")
+            raise ShapeError(
+                f"item(): takes a tensor of one entry, got shape {self.shape}; write x.numpy(), or "
+                "x.data.tolist()"
+            )
         return _seen(self).item()
 
     def detach(self) -> Tensor:
@@ -319,6 +343,8 @@ class Tensor:
             a computed tensor.
         """
         tell("using", (array,))
+        if is_masked(array):
+            raise refuse_masked("assign_(array)")
         new = array._data if isinstance(array, Tensor) else np.asarray(array)
         if self._node is not None:
             raise GradientError(
@@ -353,6 +379,8 @@ class Tensor:
                 "x[index] = value: tensors are not written in place while a graph is recorded; "
                 "build a new one with where(), or write to a leaf within no_grad()"
             )
+        if is_masked(value):
+            raise refuse_masked("x[index] = value")
         new = _array(value)
         self._data[index] = new
         writes.note(self._data, caller())
@@ -379,8 +407,21 @@ class Tensor:
     def __index__(self) -> int:
         return _seen(self).__index__()  # type: ignore[no-any-return]
 
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self.item(), digits)
+
     def __format__(self, spec: str) -> str:
-        return format(self.item() if spec and self.size == 1 else str(self), spec)
+        if not spec:
+            return str(self)
+        if self.size != 1:
+            raise ShapeError(
+                f"format(x, {spec!r}): only one number has a format, got shape {self.shape}; "
+                f"write np.array2string(x.numpy(), precision=3), or f'{{x.mean():{spec}}}'"
+            )
+        return format(self.item(), spec)
+
+    def __getattr__(self, name: str) -> Callable[..., Tensor]:
+        raise MissingNameError("'Tensor' object", name, "TENSORS", dir(Tensor))
 
     def __len__(self) -> int:
         return len(self._data)
@@ -388,10 +429,10 @@ class Tensor:
     def __iter__(self) -> Iterator[Tensor]:
         if self._data.ndim == 0:
             raise ShapeError("iteration over a 0-d tensor")
-        if self.name in _ATTENDED and _unpacks(_frame(1)):  # one output, not a pair
+        if self.name in UNPACKED and runs(_frame(1), "UNPACK_SEQUENCE"):
             raise ShapeError(
                 f"unpacking {self.path} {self.shape}: it is one tensor, not several; "
-                + _ATTENDED[self.name]
+                f"{UNPACKED[self.name]}"
             )
         return (self[i] for i in range(len(self._data)))
 
@@ -419,7 +460,6 @@ class Tensor:
         T: Tensor
         mT: Tensor
 
-        def __getattr__(self, method: str) -> Callable[..., Tensor]: ...
         def __getitem__(self, index: Any) -> Tensor: ...
         def __neg__(self) -> Tensor: ...
         def __abs__(self) -> Tensor: ...
@@ -429,27 +469,23 @@ class Tensor:
         __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __add__
 
 
-_ATTENDED = {
-    "out": "attention layers return (out, weights) when called with return_weights=True",
-    "O": "layers.scaled_dot_product_attention(Q, K, V) returns (O, A), its output and its weights",
-}
-"""What to write where the output of attention is unpacked into output and weights."""
-
-
-def _unpacks(frame: Any) -> bool:
-    """Whether the frame stands at `a, b = ...`."""
-    return bool(opname[frame.f_code.co_code[frame.f_lasti]] == "UNPACK_SEQUENCE")
-
-
-def tensor(data: Any, requires_grad: bool | str = False, name: str | None = None) -> Tensor:
+@explained
+def tensor(
+    data: Any,
+    requires_grad: bool | str = False,
+    name: str | None = None,
+    dtype: Any = None,
+) -> Tensor:
     """A leaf tensor holding a copy of `data`.
 
     Arrays keep their dtype, also those of other libraries (by DLPack); Python numbers and lists
     become float64 (booleans and integers too, unless they come as an array).
 
-    Args: requires_grad: "on demand" computes its gradient only where `grad` asks for it.
-    Raises: DTypeError if a gradient is asked of anything but real floating entries; GradientError
-        for a list of tensors that need one.
+    Args:
+        requires_grad: "on demand" computes its gradient only where `grad` asks for it.
+        dtype: what to cast the entries to.
+    Raises: DTypeError if a gradient is asked of anything but real floating entries, and for a
+        masked array; GradientError for a list of tensors that need one.
 
     >>> import minigrad as mg
     >>> mg.tensor([1, 2])
@@ -459,6 +495,8 @@ def tensor(data: Any, requires_grad: bool | str = False, name: str | None = None
     """
     if isinstance(data, Tensor):
         data = data._data
+    if is_masked(data):
+        raise refuse_masked("tensor(data)")
     typed = isinstance(data, np.ndarray | np.generic) or is_foreign(data)
     first = next(entries_of(data), None)
     if first is not data and is_foreign(first):
@@ -476,6 +514,8 @@ def tensor(data: Any, requires_grad: bool | str = False, name: str | None = None
         raise DTypeError(f"tensor(data): not an array of numbers: {error}") from error
     if array.dtype.kind not in "biufc":
         raise DTypeError(f"tensor(data): dtype must be numeric, got {array.dtype}")
+    if dtype is not None:
+        array = array.astype(dtype, copy=False)
     made = Tensor(array)
     made.requires_grad = bool(requires_grad)
     shown = any(listener.shows_inputs for listener in current().listeners)
@@ -484,6 +524,44 @@ def tensor(data: Any, requires_grad: bool | str = False, name: str | None = None
     made.name = name
     tell("made", made, data)
     return made
+
+
+@explained
+def zeros(
+    *shape: Any, requires_grad: bool | str = False, name: str | None = None, dtype: Any = None
+) -> Tensor:
+    """A leaf of zeros, of float64 unless a dtype is given.
+
+    >>> import minigrad as mg
+    >>> mg.zeros((2, 3)).shape, mg.zeros(2, 3).shape
+    ((2, 3), (2, 3))
+    """
+    return tensor(np.zeros(_shape_of("zeros", shape), dtype), requires_grad, name)
+
+
+@explained
+def ones(
+    *shape: Any, requires_grad: bool | str = False, name: str | None = None, dtype: Any = None
+) -> Tensor:
+    """A leaf of ones, of float64 unless a dtype is given.
+
+    >>> import minigrad as mg
+    >>> mg.ones(3, requires_grad=True)
+    tensor([1., 1., 1.], requires_grad=True)
+    """
+    return tensor(np.ones(_shape_of("ones", shape), dtype), requires_grad, name)
+
+
+def _shape_of(call: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
+    """A shape given as one tuple, or as several integers."""
+    shape = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int | np.integer) else sizes
+    try:
+        return tuple([operator.index(n) for n in shape])
+    except TypeError:
+        raise DTypeError(
+            f"{call}(shape): a shape is integers, as in (2, 3), got {sizes!r}; a dtype goes by "
+            "keyword: dtype=np.float32"
+        ) from None
 
 
 def seed_of(call: str, output: Tensor, gradient: Any) -> Any:
@@ -496,9 +574,12 @@ def seed_of(call: str, output: Tensor, gradient: Any) -> Any:
     if gradient is None:
         if output.size != 1:
             raise ShapeError(
-                f"{call}: an output of shape {output.shape} needs a gradient of that shape"
+                f"{call}: an output of shape {output.shape} needs a gradient of that shape; write "
+                "out.sum().backward() or out.mean().backward(), or give one: out.backward(gradient)"
             )
         return np.ones(output.shape, output.dtype)
+    if is_masked(gradient):
+        raise refuse_masked(f"{call}(gradient)")
     if np.shape(gradient) != output.shape:
         raise ShapeError(
             f"{call}: the gradient's shape {np.shape(gradient)} is not the output's {output.shape}"
@@ -517,7 +598,7 @@ def _restored(array: Any, needs: int, name: str | None, grad: Any) -> Tensor:
 
 def _apply_again(op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Tensor:
     """The op on the same inputs, with arrays or Tensors for lists and the like."""
-    as_is = {Tensor, *_AS_IS}
+    as_is = {Tensor, _ndarray, *_AS_IS}
     ready = tuple([x if x.__class__ in as_is else op.array(x) for x in inputs])
     return Tensor.__apply__(op, ready, settings)
 

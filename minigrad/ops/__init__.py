@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from ..engine.context import current
+from ..engine.errors import GradientError
 from ..engine.op import registry
 from ..engine.tensor import Tensor
 from .activations import elu, leaky_relu, softplus
@@ -78,8 +82,8 @@ _OPERATORS = {
 }
 
 _METHODS = (
-    "abs astype clip cumsum exp log max mean min prod repeat sqrt squeeze std sum swapaxes take "
-    "tanh var"
+    "abs astype clip cumsum exp log log_softmax max mean min prod relu repeat sigmoid softmax sqrt "
+    "squeeze std sum swapaxes take tanh var"
 ).split()
 
 
@@ -99,6 +103,42 @@ def _spread(method: Any) -> Any:
     return lambda self, *sizes: method(self, sizes[0] if len(sizes) == 1 else sizes or None)
 
 
+def _in_place(op: Any, sign: str) -> Any:
+    """`x += y`: a new tensor while recording; within no_grad(), a write into a leaf."""
+
+    def operator(self: Tensor, other: Any) -> Tensor:
+        recording = current().recording
+        if not recording and self.is_leaf:
+            new = _apply(op, (self, other), ())
+            if new.dtype != self.dtype and np.can_cast(new.dtype, self.dtype, "same_kind"):
+                new = astype(new, self.dtype)
+            return self.assign_(new)
+        if recording and not (self.is_leaf and self.requires_grad):
+            return _apply(op, (self, other), ())
+        name = self.path or "x"
+        if recording:
+            raise GradientError(
+                f"{name} {sign} …: {name} is a leaf that requires a gradient; write to it within "
+                f"`with mg.no_grad():`, or by {name}.assign_(array); {name} = {name} {sign[:-1]} … "
+                "makes a new tensor"
+            )
+        raise GradientError(
+            f"{name} {sign} …: {name} was computed by {self.node.op.name}, whose backward may need "
+            f"it as it is; write {name} = {name} {sign[:-1]} … for a new tensor"
+        )
+
+    return operator
+
+
+for _name, _sign, _op in (
+    ("add", "+=", add),
+    ("sub", "-=", subtract),
+    ("mul", "*=", multiply),
+    ("truediv", "/=", divide),
+    ("pow", "**=", power),
+    ("matmul", "@=", matmul),
+):
+    setattr(Tensor, f"__i{_name}__", _in_place(_op, _sign))
 for _name, _op in _OPERATORS.items():
     setattr(Tensor, f"__{_name}__", _operator(_op))
     setattr(Tensor, f"__r{_name}__", _reflected(_op))

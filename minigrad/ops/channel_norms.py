@@ -9,6 +9,7 @@ import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import Call, call, op
+from ..engine.refusals import explained
 from .arithmetic import add, multiply
 from .dtypes import floating, narrowed, wider
 from .norms import layer_norm
@@ -162,6 +163,7 @@ def _(g):
     return g.sum(axis=over(g))
 
 
+@explained
 def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
     """Each example's channels in groups, each normalised as one row; then scaled by channel.
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from ..engine.errors import ArgumentError, ShapeError
+from ..engine.refusals import explained
 from ..engine.tensor import Tensor
 from .arithmetic import multiply
 from .dtypes import arrayed
@@ -35,6 +36,7 @@ __all__ = [
 # ---------------------------------------------------------------- shapes
 
 
+@explained
 def ravel(x: Any) -> Any:
     """All entries in one row.
 
@@ -44,6 +46,7 @@ def ravel(x: Any) -> Any:
     return reshape(x, (-1,))
 
 
+@explained
 def moveaxis(x: Any, source: Any, destination: Any) -> Any:
     """Axes moved to other positions; the rest stay in order.
 
@@ -63,6 +66,7 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Any:
     return transpose(x, tuple(axes))
 
 
+@explained
 def vstack(arrays: Sequence[Any]) -> Any:
     """Arrays above each other, along the first axis; rows of one axis count as matrices.
 
@@ -72,6 +76,7 @@ def vstack(arrays: Sequence[Any]) -> Any:
     return concatenate([reshape(x, (1, -1)) if np.ndim(x) < 2 else x for x in arrays])
 
 
+@explained
 def hstack(arrays: Sequence[Any]) -> Any:
     """Arrays beside each other, along the second axis; rows of one axis one after the other.
 
@@ -82,6 +87,7 @@ def hstack(arrays: Sequence[Any]) -> Any:
     return concatenate(arrays, axis=0 if np.ndim(arrays[0]) == 1 else 1)
 
 
+@explained
 def tile(x: Any, reps: Any) -> Any:
     """The array repeated as a whole, so many times along each axis.
 
@@ -101,6 +107,7 @@ def tile(x: Any, reps: Any) -> Any:
 # ---------------------------------------------------------------- products
 
 
+@explained
 def outer(a: Any, b: Any) -> Any:
     """Every entry of a times every entry of b: y_ij = a_i b_j.
 
@@ -110,6 +117,7 @@ def outer(a: Any, b: Any) -> Any:
     return multiply(expand_dims(ravel(a), 1), ravel(b))
 
 
+@explained
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     """The sum over pairs of axes: so many last ones of a and first ones of b, or two lists of them.
 
@@ -142,6 +150,7 @@ def _seen(x: Any) -> Any:
     return x.numpy() if isinstance(x, Tensor) else arrayed(x)
 
 
+@explained
 def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
     """Where the largest entry is, along an axis or in the flattened array. No gradient flows.
 
@@ -151,6 +160,7 @@ def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
     return np.argmax(_seen(x), axis=axis, keepdims=keepdims)
 
 
+@explained
 def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
     """Where the smallest entry is, along an axis or in the flattened array. No gradient flows.
 
@@ -160,6 +170,7 @@ def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
     return np.argmin(_seen(x), axis=axis, keepdims=keepdims)
 
 
+@explained
 def argsort(x: Any, axis: int | None = -1) -> Any:
     """The order in which entries ascend along an axis; equal ones stay in order. No gradient flows.
 
@@ -169,6 +180,7 @@ def argsort(x: Any, axis: int | None = -1) -> Any:
     return np.argsort(_seen(x), axis=axis, kind="stable")
 
 
+@explained
 def topk(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
     """The k largest entries along an axis, in descending order, and where they are.
 

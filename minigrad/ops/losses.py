@@ -32,12 +32,19 @@ def check_targets(logits: Any, targets: Any, empty: bool = False) -> None:
             f"targets {targets.shape}"
         )
     if targets.shape != logits.shape[:-1]:
+        remedy = ""
+        if targets.shape == logits.shape:  # one-hot, or a distribution
+            remedy = "; write targets.argmax(-1), or layers.cross_entropy_loss for distributions"
+        elif targets.shape == (*logits.shape[:-1], 1):
+            remedy = "; write targets[..., 0]"
         raise ShapeError(
             f"targets {targets.shape} must have logits' shape without its last axis, "
-            f"{logits.shape[:-1]}"
+            f"{logits.shape[:-1]}{remedy}"
         )
     if targets.dtype.kind not in "iu":
-        raise DTypeError(f"targets must be integers, got {targets.dtype}")
+        raise DTypeError(
+            f"targets must be integers, got {targets.dtype}; write targets.astype(int)"
+        )
     if targets.size == 0:
         if empty:
             return

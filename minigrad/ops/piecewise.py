@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from ..engine.errors import DTypeError
 from ..engine.op import Call, call, op
 from .arithmetic import broadcastable
 from .dtypes import arrayed
@@ -188,6 +189,8 @@ def where(condition, a, b):
     >>> where(np.array([True, False]), np.array([1.0, 2.0]), 0.0)
     array([1., 0.])
     """
+    if a is None or b is None:
+        raise DTypeError("a and b must both be given, got None")
     return np.where(condition, a, b)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..engine.context import mark_constant
 from ..engine.errors import ArgumentError, GradientError
+from ..engine.refusals import explained
 from ..engine.tensor import Tensor
 from .attention import mask_add, scale
 from .mask_rules import MaskRule
@@ -45,6 +46,7 @@ _CALL = "scaled_dot_product_attention(q, k, v, mask)"
 METHODS: dict[str, Method] = {}  # beside "exact"; filled by whoever declares one
 
 
+@explained
 def scaled_dot_product_attention(
     q: Any,
     k: Any,

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from ..engine.op import Call, call, op
+from ..engine.refusals import explained
 from .dtypes import arrayed
 from .notation import along, size, times
 from .notation import index as index_tex
@@ -163,6 +164,7 @@ def _(g, x_shape, indices, axis):
 # ---------------------------------------------------------------- split
 
 
+@explained
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """Parts of an array along an axis: so many equal ones, or cut at these indices.
 

@@ -7,6 +7,9 @@ average     MovingAverage: the exponential moving average of weights
 loss_scale  LossScale: training in float16
 """
 
+from typing import Any
+
+from ..lazy_imports import missing_name
 from . import schedule
 from .average import MovingAverage
 from .clip import clip_grad_norm, clip_grad_value
@@ -25,3 +28,7 @@ __all__ = [
     "clip_grad_value",
     "schedule",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    raise missing_name(__name__, name)

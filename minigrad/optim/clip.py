@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ..engine.errors import ArgumentError
+from ..engine.refusals import explained
 from ..engine.tensor import Tensor
 from .updates import checked_parameters, update
 
@@ -28,6 +29,7 @@ def mark_parts(parameters: Iterable[Tensor]) -> None:
     _parts.update({id(p): p for p in parameters})
 
 
+@explained
 def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     """Scale all gradients by one factor, so that their common norm is at most `max_norm`.
 
@@ -55,6 +57,7 @@ def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     return _clip_norm(found, _positive("clip_grad_norm", "max_norm", max_norm))
 
 
+@explained
 def clip_grad_value(parameters: Iterable[Tensor], max_value: float) -> None:
     """Cut each entry of each gradient to [-max_value, max_value].
 

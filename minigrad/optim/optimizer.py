@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from ..engine.context import tell
-from ..engine.errors import ArgumentError, ShapeError
+from ..engine.errors import ArgumentError, DTypeError, ShapeError
 from ..engine.graph import SourceLocation, caller, writes
+from ..engine.refusals import explained
 from ..engine.tensor import Tensor
 from .updates import Heard, checked_parameters, update
 
@@ -189,6 +190,11 @@ class Optimizer:
     def _check_settings(self, **settings: Any) -> None:
         """Raise ArgumentError for a setting out of range; those of a group come here as well."""
         for name, value in settings.items():
+            if isinstance(value, str):
+                kind = type(self).__name__
+                raise DTypeError(
+                    f"{kind}: {name} must be a number, got {value!r}; write {name}=float({name})"
+                )
             if not isinstance(value, tuple | list) and not _at_least_zero(value):
                 what = f"{type(self).__name__}: {name} must be at least 0, got {value!r}"
                 raise ArgumentError(what)
@@ -327,6 +333,7 @@ class SGD(Optimizer):
     array([0.8])
     """
 
+    @explained
     def __init__(
         self,
         parameters: Iterable[Tensor] | Iterable[Mapping[str, Any]],
@@ -375,6 +382,7 @@ class Adam(Optimizer):
     array([0.9])
     """
 
+    @explained
     def __init__(
         self,
         parameters: Iterable[Tensor] | Iterable[Mapping[str, Any]],
@@ -427,6 +435,7 @@ class AdamW(Adam):
     array([0.89])
     """
 
+    @explained
     def __init__(
         self,
         parameters: Iterable[Tensor] | Iterable[Mapping[str, Any]],

@@ -14,6 +14,7 @@ from math import cos, pi
 from typing import Any
 
 from ..engine.errors import ArgumentError, DTypeError
+from ..engine.refusals import explained
 from .optimizer import Optimizer
 from .updates import Heard, update
 
@@ -69,17 +70,20 @@ class Schedule:
         self.optimizer.lr = self.lr_at(self.steps)
 
 
+@explained
 def constant(optimizer: Optimizer, warmup: int = 0) -> Schedule:
     """The same learning rate throughout, after the warm-up."""
     return Schedule(optimizer, lambda t: 1.0, warmup)
 
 
+@explained
 def linear(optimizer: Optimizer, steps: int, warmup: int = 0, end: float = 0.0) -> Schedule:
     """Falls evenly from the highest learning rate to `end` times that, `steps` with the warm-up."""
     after = _after("linear", steps, warmup)
     return Schedule(optimizer, lambda t: 1.0 + (end - 1.0) * min(t / after, 1.0), warmup)
 
 
+@explained
 def cosine(optimizer: Optimizer, steps: int, warmup: int = 0, end: float = 0.0) -> Schedule:
     """Falls along half a cosine to `end` times the highest; `steps` counts the warm-up.
 
@@ -89,6 +93,7 @@ def cosine(optimizer: Optimizer, steps: int, warmup: int = 0, end: float = 0.0) 
     return Schedule(optimizer, lambda t: _along_cosine(1.0, end, t / after), warmup)
 
 
+@explained
 def step(optimizer: Optimizer, every: int, factor: float = 0.1, warmup: int = 0) -> Schedule:
     """`factor` times as high after each `every` steps that follow the warm-up."""
     if every < 1:
@@ -96,6 +101,7 @@ def step(optimizer: Optimizer, every: int, factor: float = 0.1, warmup: int = 0)
     return Schedule(optimizer, lambda t: factor ** (t // every), warmup)
 
 
+@explained
 def one_cycle(
     optimizer: Optimizer,
     steps: int,

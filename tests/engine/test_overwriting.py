@@ -1,6 +1,7 @@
 """assign_ is the one in-place write; what was saved before it is never used after it."""
 
 import inspect
+import operator
 import os
 
 import numpy as np
@@ -167,8 +168,41 @@ def test_a_copy_of_data_is_an_array_to_write_to(w):
     np.testing.assert_array_equal(w.numpy(), [[1, 2, 3], [4, 5, 6]])
 
 
-def test_augmented_assignment_of_a_tensor_makes_a_new_one(w):
-    y = w
+def test_an_in_place_operator_on_a_leaf_that_needs_a_gradient_is_refused_by_name(w):
+    w.name = "w"
+    with pytest.raises(GradientError, match=r"w -= …: w is a leaf .* mg.no_grad\(\)"):
+        w -= 1
+    np.testing.assert_array_equal(w.numpy(), [[1, 2, 3], [4, 5, 6]])
+
+
+@pytest.mark.parametrize("value", [2.0, np.full((2, 3), 2.0), "tensor"])
+@pytest.mark.parametrize("sign", ["iadd", "isub", "imul", "itruediv", "ipow"])
+def test_within_no_grad_an_in_place_operator_writes_into_a_leaf_and_counts(w, sign, value):
+    value = mg.tensor(np.full((2, 3), 2.0)) if isinstance(value, str) else value
+    expected = getattr(w.numpy().copy(), f"__{sign}__")(2.0)
+    loss, same = mg.sum(w * w), w
+    with mg.no_grad():
+        w = getattr(operator, sign)(w, value)
+    assert w is same
+    np.testing.assert_array_equal(w.numpy(), expected)
+    with pytest.raises(OverwrittenError, match=r"was overwritten .*"):
+        loss.backward()
+
+
+def test_within_no_grad_an_in_place_operator_keeps_shape_and_dtype():
+    x = mg.tensor(np.ones(3, np.float32))
+    with mg.no_grad():
+        x -= np.full(3, 0.5)
+        with pytest.raises(ShapeError):
+            x += np.ones((2, 3))
+    assert x.dtype == np.float32
+    np.testing.assert_array_equal(x.numpy(), np.full(3, 0.5))
+
+
+def test_an_in_place_operator_on_a_computed_tensor_makes_a_new_one(w):
+    y = same = w * 2.0
     y += 1
-    assert y is not w
+    assert y is not same
     assert y.node.op.name == "add"
+    with mg.no_grad(), pytest.raises(GradientError, match="was computed by multiply"):
+        same += 1

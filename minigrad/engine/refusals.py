@@ -1,0 +1,130 @@
+"""Errors of calls: what to write for a keyword that is not there, and short tracebacks.
+
+The remedies stand in the table of `minigrad.habits`, which is read only once an error is raised.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dis import opname
+from functools import wraps
+from inspect import signature
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
+
+from .errors import DTypeError, MinigradError
+
+__all__ = [
+    "NamedClass",
+    "checked_keywords",
+    "explained",
+    "runs",
+    "unknown_keyword",
+    "without_our_frames",
+]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+OURS = ("minigrad.", "layers.")
+
+
+def runs(frame: FrameType, instruction: str) -> bool:
+    """Whether the frame stands at an instruction, as UNPACK_SEQUENCE is of `a, b = ...`."""
+    return opname[frame.f_code.co_code[frame.f_lasti]] == instruction
+
+
+def unknown_keyword(
+    call: str, given: Mapping[str, Any], offered: Iterable[str], others: bool = False
+) -> DTypeError | None:
+    """The error of a call with a keyword that it does not have; None where it has them all.
+
+    Args: others: it takes others too, so that only those known from elsewhere are refused.
+    """
+    from ..habits import for_keyword, is_habit
+
+    offered = [*offered]
+    for name in given:
+        if name not in offered and (not others or is_habit(name, offered)):
+            return DTypeError(
+                f"{call}: got an unexpected keyword argument {name!r}; {for_keyword(name, offered)}"
+            )
+    return None
+
+
+def checked_keywords(
+    call: str, given: Mapping[str, Any], offered: Iterable[str], others: bool = False
+) -> None:
+    """Raise DTypeError for a keyword that a call does not have, with the one that it has."""
+    error = unknown_keyword(call, given, offered, others)
+    if error is not None:
+        raise error
+
+
+def explained(function: Function) -> Function:
+    """Decorate a public function: a wrong keyword meets what to write, and tracebacks are short."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except MinigradError as error:
+            raise without_our_frames(error) from error.__cause__
+        except TypeError as error:
+            within = error.__traceback__.tb_next if error.__traceback__ is not None else None
+            if within is None:  # Python could not call it
+                raise _not_callable_so(function, kwargs, error) from None
+            raise
+
+    return call  # type: ignore[return-value]
+
+
+def _not_callable_so(
+    function: Callable[..., Any], given: Mapping[str, Any], error: TypeError
+) -> DTypeError:
+    """What Python said of a call's arguments, with what to write."""
+    parameters = [p for p in signature(function).parameters.values() if p.name != "self"]
+    names = [p.name for p in parameters]
+    shown = f"{function.__qualname__.removesuffix('.__init__')}({', '.join(names)})"
+    others = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    unknown = unknown_keyword(shown, given, names, others)
+    if unknown is not None:
+        return unknown
+    text = str(error).partition("() ")[2] or str(error)
+    by_name = [f"{p.name}=" for p in parameters if p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
+    if "positional argument" in text and "missing" not in text and by_name:
+        text += f"; the others go by keyword: {', '.join(by_name)}"
+    return DTypeError(f"{shown}: {text}")
+
+
+def without_our_frames(error: MinigradError) -> MinigradError:
+    """The error, its traceback without frames of ours, which say nothing to who called.
+
+    Frames of a user's own layers, hooks and ops stay.
+    """
+    kept: list[TracebackType] = []
+    step = error.__traceback__
+    while step is not None:
+        if not step.tb_frame.f_globals.get("__name__", "").startswith(OURS):
+            kept.append(step)
+        step = step.tb_next
+    found: TracebackType | None = None
+    for step in reversed(kept):
+        found = TracebackType(found, step.tb_frame, step.tb_lasti, step.tb_lineno)
+    return error.with_traceback(found)
+
+
+class NamedClass(type):
+    """The class of Tensor. `json` can only be answered where it asks for the class's name.
+
+    It refuses what it does not know by that name alone; so the error says what to write there.
+    """
+
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        if sys._getframe(1).f_globals.get("__name__") == "json.encoder":
+            raise DTypeError("json: a tensor is not plain data; write x.item(), or x.data.tolist()")
+        return type.__dict__["__name__"].__get__(cls)  # type: ignore[no-any-return]
+
+    @__name__.setter
+    def __name__(cls, name: str) -> None:
+        type.__dict__["__name__"].__set__(cls, name)

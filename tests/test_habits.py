@@ -1,0 +1,212 @@
+"""What is typed from habit works, or meets an error that says what to write: one table has it."""
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import layers
+import minigrad as mg
+from layers import Linear, Sequential
+from minigrad import habits
+from minigrad.errors import DTypeError, MissingNameError, ShapeError
+
+TABLES = ("TENSORS", "LAYERS", "NAMES", "DIFFERENCES")
+ROWS = [(table, row) for table in TABLES for row in habits.rows(getattr(habits, table))]
+TYPED = [(table, name, row) for table, row in ROWS for name in row.names if name.isidentifier()]
+
+
+def namespace():
+    """What the right sides of the table may name."""
+    rng = np.random.default_rng(0)
+    x = mg.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True, name="x")
+    layer = layers.SelfAttention(8, 4, 4, rng=rng)
+    words = mg.tensor(rng.normal(size=(2, 7, 8)))
+    layer(words.numpy())
+    layer.W, layer.b = layer.W_Q, layer.b_Q
+    model = Sequential(Linear(3, 3, rng=rng))
+    return {
+        "mg": mg, "layers": layers, "np": np, "Linear": Linear, "Sequential": Sequential,
+        "x": x, "q": words, "words": words, "image": mg.tensor(rng.normal(size=(2, 3, 4, 4))),
+        "targets": np.array([0, 2]), "tokens": np.array([[0, 1, 2]]), "rng": rng, "layer": layer,
+        "model": model, "optimizer": mg.optim.Adam(model.parameters()),
+        "blocked": np.triu(np.ones((7, 7), bool), 1),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("table", "row"), ROWS, ids=lambda value: getattr(value, "names", ""))
+def test_what_to_write_instead_runs(table, row):
+    exec(row.ours, namespace())
+
+
+def owner(table):
+    return {"TENSORS": mg.tensor([1.0, 2.0]), "LAYERS": Linear(3, 2)}.get(table, mg)
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "row"), [t for t in TYPED if t[0] in ("TENSORS", "LAYERS")]
+)
+def test_a_name_of_habit_meets_what_to_write(table, name, row):
+    found = owner(table)
+    if hasattr(found, name):
+        pytest.skip("there is such a name")
+    with pytest.raises(AttributeError, match=re.escape(row.ours)):
+        getattr(found, name)
+
+
+@pytest.mark.parametrize("package", ["minigrad", "layers", "minigrad.optim", "minigrad.data"])
+def test_a_name_of_habit_in_a_package_meets_what_to_write_also_when_imported(package):
+    module = importlib.import_module(package)
+    for _, name, row in (t for t in TYPED if t[0] == "NAMES"):
+        if hasattr(module, name):
+            continue
+        with pytest.raises(AttributeError, match=re.escape(row.ours)):
+            getattr(module, name)
+        with pytest.raises(ImportError, match=re.escape(row.ours)):
+            exec(f"from {package} import {name}", {})
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda x: mg.softmax(x, dim=-1), "write axis="),
+        (lambda x: x.sum(axis=0, keepdim=True), "write keepdims="),
+        (lambda x: mg.argmax(x, dim=-1), "write axis="),
+        (lambda x: mg.softmax(x, axsi=-1), "the nearest is axis="),
+        (lambda x: mg.cross_entropy(x, [0, 1], ignore_index=0), "layers.cross_entropy_loss"),
+        (lambda x: mg.cross_entropy(x, [0, 1], reduction="sum"), "layers.cross_entropy_loss"),
+        (lambda x: mg.tensor([1.0], device="cuda"), "leave it out"),
+        (lambda x: Linear(2, 3, bias=False), "write use_bias="),
+        (lambda x: Linear(in_features=2, out_features=3), "write d_in="),
+        (lambda x: layers.Conv2d(1, 2, kernel_size=3), "write size="),
+        (lambda x: layers.Conv2d(in_channels=1, out_channels=2, kernel_size=3), "write size="),
+        (lambda x: layers.MaxPool2d(kernel_size=2), "write size="),
+        (lambda x: layers.LSTM(2, 3, batch_first=True), "leave it out"),
+        (lambda x: layers.LSTM(input_size=2, hidden_size=3), "write d_in="),
+        (lambda x: layers.LSTM(2, 3, num_layers=2), "write n_layers="),
+        (lambda x: layers.MultiHeadAttention(8, num_heads=2), "write n_heads="),
+        (lambda x: layers.SelfAttention(8, 4, 4, use_bais=True), "the nearest is use_bias="),
+        (lambda x: layers.Encoder(num_layers=2, d_model=8, n_heads=2), "write n_layers="),
+        (lambda x: layers.Embedding(num_embeddings=3, embedding_dim=2), "write n_tokens="),
+        (lambda x: layers.MultiHeadAttention(3, 1)(x, attn_mask=None), "write mask="),
+        (lambda x: mg.optim.Adam([x], learning_rate=0.1), "write lr="),
+        (lambda x: mg.data.batches(x, batch_size=2, shuffle=True), "write rng="),
+        (lambda x: mg.save({}, "a.npz"), "the others go by keyword: step="),
+    ],
+)
+def test_a_keyword_of_habit_meets_the_one_that_the_call_has(call, text):
+    with pytest.raises(DTypeError, match=re.escape(text)):
+        call(mg.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True))
+
+
+def test_a_layer_of_ones_own_may_take_any_keyword():
+    class Own(layers.Module):
+        def __init__(self, num_heads, **config):
+            self.num_heads, self.dim = num_heads, config["dim"]
+
+        def forward(self, X, attn_mask=None):
+            return X
+
+    own = Own(num_heads=2, dim=3)
+    assert (own.num_heads, own.dim) == (2, 3)
+    assert own(mg.tensor([1.0]), attn_mask=None).shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda x: (x * 2).backward(), "write out.sum().backward()"),
+        (lambda x: mg.optim.Adam(Linear(3, 2)), "write model.parameters()"),
+        (lambda x: mg.cross_entropy(x, np.eye(3)[[0, 1]]), "write targets.argmax(-1)"),
+        (lambda x: mg.cross_entropy(x, np.array([[0], [1]])), "write targets[..., 0]"),
+        (lambda x: mg.cross_entropy(x, np.array([0.0, 1.0])), "write targets.astype(int)"),
+        (lambda x: f"{x:.3f}", "np.array2string"),
+        (lambda x: round(x, 2), "item(): takes a tensor of one entry"),
+        (lambda x: x.item(), "write x.numpy()"),
+        (lambda x: x.size(), "write x.shape"),
+        (lambda x: x.size(0), "write x.shape[0]"),
+        (lambda x: json.dumps({"loss": x.sum()}), "write x.item()"),
+        (lambda x: mg.where(x.data > 1, x, None), "must both be given, got None"),
+        (lambda x: mg.stack([x, None]), "one of arrays is None"),
+        (lambda x: layers.LSTM(3, 5)(mg.stack([x, x])), "return_state=True"),
+        (lambda x: layers.SelfAttention(3, 5, 5)(mg.stack([x, x])), "return_weights=True"),
+    ],
+)
+def test_a_habit_that_cannot_work_meets_what_to_write(call, text):
+    with pytest.raises((DTypeError, ShapeError), match=re.escape(text)):
+        _, _ = call(mg.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True))
+
+
+OBJECTS = np.array([[1, 2, 3]], object)
+DATES = np.array([["2020-01-01", "2020-01-02", "2020-01-03"]], "datetime64[D]")
+MASKED = np.ma.masked_array([[1.0, 2.0, 3.0]], [[0, 1, 0]])
+
+
+@pytest.mark.parametrize(
+    "array", [OBJECTS, DATES, DATES - DATES[0, 0], MASKED], ids=lambda a: a.dtype
+)
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda a: mg.exp(a),
+        lambda a: mg.multiply(a, 2.0),
+        lambda a: mg.ones((1, 3)) * a,
+        lambda a: a * mg.ones((1, 3)),
+        lambda a: mg.ones((5, 1)) @ a,
+        lambda a: mg.tensor(a),
+        lambda a: Linear(3, 2)(a),
+        lambda a: Sequential(Linear(3, 2))(a),
+        lambda a: layers.MultiHeadAttention(3, 1)(np.ones((1, 1, 3)), mask=a),
+    ],
+)
+def test_what_holds_no_plain_numbers_is_refused(array, call):
+    with pytest.raises(DTypeError, match=r"x\.filled\(0\.0\)|numbers|numeric"):
+        call(array)
+
+
+def test_what_is_natural_exists():
+    x = mg.tensor([[1.0, -2.0]], requires_grad=True)
+    np.testing.assert_array_equal(x.relu().numpy(), [[1.0, 0.0]])
+    np.testing.assert_allclose(x.softmax(axis=-1).sum().item(), 1.0)
+    np.testing.assert_array_equal(mg.zeros((2, 3)).numpy(), np.zeros((2, 3)))
+    np.testing.assert_array_equal(mg.ones(2, 3, dtype=np.float32).numpy(), np.ones((2, 3)))
+    assert mg.tensor([1, 2], dtype=np.float32).dtype == np.float32
+    assert round(mg.tensor(1.2345), 2) == 1.23
+    assert f"{mg.tensor(1.2345):.2f}" == "1.23"
+
+
+def test_a_misspelt_name_meets_the_nearest():
+    with pytest.raises(MissingNameError, match="the nearest is reshape"):
+        _ = mg.tensor([1.0]).reshap
+    with pytest.raises(MissingNameError, match="the nearest is softmax"):
+        _ = mg.softmaks
+    assert not hasattr(mg.tensor([1.0]), "reshap")
+
+
+def test_one_error_is_one_short_traceback():
+    program = "import layers, numpy as np\nlayers.TransformerBlock(8, 2)(np.ones((2, 5, 7)))\n"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "ShapeError" in ran.stderr
+    assert "direct cause" not in ran.stderr
+    assert "During handling" not in ran.stderr
+    assert ran.stderr.count("  File ") <= 3
+
+
+def test_the_line_of_a_users_own_layer_stays_in_the_traceback():
+    class Own(layers.Module):
+        def forward(self, X):
+            return X @ np.ones((7, 3))
+
+    with pytest.raises(ShapeError) as caught:
+        Sequential(Own())(np.ones((2, 5)))
+    assert [entry.name for entry in caught.traceback].count("forward") == 1
+
+
+def test_the_guides_table_has_every_row():
+    printed = habits.markdown()
+    assert all(row.sentence in printed.replace("\\|", "|") for _, row in ROWS)
+    assert "| `permute` | `x.transpose(1, 0)` |" in printed
