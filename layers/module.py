@@ -74,7 +74,7 @@ class Module(Parameters):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         if kwargs:
-            offered, others = _keywords(cls)
+            offered, others = _keywords(cls)  # type: ignore[arg-type]
             if not others or cls.__module__.startswith("layers."):
                 checked_keywords(cls.__name__, kwargs, offered, others)
         made = super().__new__(cls)

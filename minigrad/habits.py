@@ -65,7 +65,7 @@ weight | layer.W | x W, of shape (d_in, d_out): PyTorch's is the transpose, and 
 bias | layer.b | None without use_bias.
 in_features, out_features, input_size, hidden_size | layer.W.shape | (d_in, d_out).
 numel, num_parameters | sum(p.size for p in model.parameters()) | print(model) says it too.
-_cache | layer.cache | Q, K, V, S, A, O of the last forward on an array.
+_cache | layer.keep_intermediates = True | Then call the layer; layer.intermediates holds X, Q, K, V, A, O, C of that forward.
 """
 
 NAMES = """
@@ -272,9 +272,9 @@ def for_keyword(name: str, offered: Iterable[str]) -> str:
 
 
 def is_habit(name: str, offered: Iterable[str]) -> bool:
-    """Whether the table has a keyword, and for it one of those offered, or none at all."""
+    """Whether the table has a keyword, and for it one of those offered."""
     found = _by_name(KEYWORDS).get(name)
-    return found is not None and not {*found.ours.split(", ")}.isdisjoint({*offered, ""})
+    return found is not None and not {*found.ours.split(", ")}.isdisjoint(offered)
 
 
 def markdown() -> str:

