@@ -275,9 +275,12 @@ class Op:
         return np.asarray(array)
 
     def checked(self, value: Any) -> Any:
-        """An input as the kernel takes it: an array of numbers of any kind is left as it is."""
-        plain = isinstance(value, np.ndarray | np.generic) and value.dtype.kind in NUMERIC
-        return value if plain and not is_masked(value) else self.array(value)
+        """An input as the kernel takes it: lists become arrays, all else is left as it is."""
+        listed = value.__class__ in (list, tuple) or is_foreign(value)
+        array = isinstance(value, np.ndarray | np.generic)
+        if listed or (array and (value.dtype.kind not in NUMERIC or is_masked(value))):
+            return self.array(value)
+        return value
 
     def cause(self, error: Exception) -> Exception | None:
         """What stands above the error of a failed call: where a user's own kernel failed."""
