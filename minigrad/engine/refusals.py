@@ -120,7 +120,7 @@ class NamedClass(type):
     """
 
     @property
-    def __name__(cls) -> str:  # type: ignore[override]
+    def __name__(cls) -> str:
         if sys._getframe(1).f_globals.get("__name__") == "json.encoder":
             raise DTypeError("json: a tensor is not plain data; write x.item(), or x.data.tolist()")
         return str(type.__dict__["__name__"].__get__(cls))
