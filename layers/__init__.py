@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from minigrad.lazy_imports import lazy_imports
 
-from .attention import MultiHeadAttention, SelfAttention
+from .attention import MultiHeadAttention, SelfAttention, merge_heads, split_heads
 from .cache import ContextCache, KernelState, KVCache
 from .feed_forward import Dropout, FeedForward, GatedFeedForward
 from .hand_derived import Step, multi_head_steps, self_attention_steps
-from .heads import merge_heads, split_heads
 from .linear import Linear, linear
 from .mask import combined_mask, create_causal_mask, padding_mask
 from .module import Module

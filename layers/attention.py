@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import Any, Unpack
 
@@ -13,46 +13,74 @@ import minigrad as mg
 from minigrad.errors import GradientError
 
 from .attention_call import AttentionCall
+from .attention_option import AttentionOption, DropWeights, Norms, SoftCap
 from .hand_derived import multi_head_steps, self_attention_steps
-from .heads import merge_heads, repeat_heads, split_heads
 from .linear import check_sizes, linear
-from .module import Module
+from .module import Module, named
 from .options import Options, draw_weights, set_heads, set_options
-from .scoring import attend_in_tiles, masked, named
 
-__all__ = ["MultiHeadAttention", "SelfAttention", "attend", "project_heads"]
+__all__ = [
+    "MultiHeadAttention",
+    "SelfAttention",
+    "attend",
+    "attend_in_tiles",
+    "group_heads",
+    "merge_heads",
+    "project_heads",
+    "repeat_heads",
+    "split_heads",
+]
 
 
 def attend(
     Q: Any,
     K: Any,
     V: Any,
-    mask: Any = None,
+    M: Any = None,
     *,
-    group: int = 1,
     scale: float | None = None,
-    adjust: Any = None,
-    mix: Any = None,
-    note: Any = named,
+    options: Sequence[AttentionOption] = (),
+    at: Any = None,
+    note: Callable[[str, Any], Any] = named,
 ) -> tuple[Any, Any]:
     """O = A V,    A = softmax(S + M),    S = Q Kᵀ / √d_k: the output and the weights.
 
-    The rest is for layers with options: each key-value head serves `group` query heads, in order;
-    `adjust(S)` changes the scores before the mask, `mix(A, V)` stands in for A V, and `note` hears
-    each step's symbol. Scores are (n, m) each; those of a step are let go once the next are there.
+    Args:
+        M: a mask, as `fit_mask` makes it.  scale: in place of 1/√d_k.
+        options: what else is done to S, A and O (see attention_option.py), and `at`, where tokens
+            stand, which they are told.
+        note: hears each step of the scores, with its symbol.
+    Shapes: Q (..., n, d_k), K (..., m, d_k), V (..., m, d_v) → O (..., n, d_v), A (..., n, m)
     """
-    if group > 1:
-        K, V = repeat_heads(K, group), repeat_heads(V, group)  # (..., m, d_k), (..., m, d_v)
-    scale = 1 / sqrt(Q.shape[-1]) if scale is None else scale
     S = note("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)
-    S = note("S", mg.scale(S, scale))  # (..., n, m)   eq. (1)
-    if adjust is not None:
-        S = adjust(S)  # (..., n, m)
-    if mask is not None:
-        S = note("S_masked", masked(S, mask))  # (..., n, m)
-    A = named("A", mg.softmax(S))  # (..., n, m)   rows sum to 1
-    O = named("O", mg.matmul(A, V)) if mix is None else mix(A, V)  # (..., n, d_v)
+    S = note("S", mg.scale(S, 1 / sqrt(Q.shape[-1]) if scale is None else scale))  # eq. (1)
+    for option in options:
+        S = option.scores(S, Q, K, at)  # (..., n, m)
+    if M is not None:
+        S = note("S_masked", mg.mask_add(S, M))  # (..., n, m)
+    A = dropped = named("A", mg.softmax(S))  # (..., n, m)   rows sum to 1
+    for option in options:
+        dropped = option.weights(dropped)  # (..., n, m)
+    O = named("O", mg.matmul(dropped, V))  # (..., n, d_v)
+    for option in options:
+        O = option.values(O, dropped, at)  # (..., n, d_v)
     return O, A
+
+
+def attend_in_tiles(
+    Q: Any, K: Any, V: Any, M: Any, rule: Any, group: int, scale: float | None
+) -> Any:
+    """softmax(Q Kᵀ / √d_k + M) V as one node, whose memory grows with n; there are no weights.
+
+    Each key-value head serves `group` query heads, as a view; the rule closes keys beside the mask.
+    """
+    lead = Q.shape[:-1]
+    if group > 1:
+        Q, K, V = group_heads(Q, group), mg.expand_dims(K, -3), mg.expand_dims(V, -3)
+        M = M if M is None or M.ndim < 3 else group_heads(M, group)
+    O = mg.scaled_dot_product_attention(Q, K, V, M, scale=scale, rule=rule, method="tiled")
+    O = mg.reshape(O, (*lead, O.shape[-1])) if group > 1 else O
+    return named("O", O)  # (..., n, d_v)
 
 
 class Attention(Module):
@@ -62,7 +90,8 @@ class Attention(Module):
 
     Attributes:
         attention_weights: A; None if that went in tiles, where no A exists.
-        keep_intermediates: set it True, and every forward keeps the arrays of `intermediates`.
+        cache: the arrays of the last forward on an array.
+        keep_intermediates: set it True, and a forward on a Tensor keeps them too.
     """
 
     attention_weights: Any
@@ -70,11 +99,11 @@ class Attention(Module):
     kept_X: Any = None
     n_heads = n_kv_heads = 1
     many_heads = False  # whether Q, K, V and A have an axis of heads
-    W_O: mg.Tensor
+    W_O: mg.Tensor | None
     b_O: mg.Tensor | None
     steps: Callable[..., Any]  # the backward steps derived by hand
-    _project: Callable[..., tuple[Any, Any, Any]]
-    _merge: Callable[[Any], Any]
+    project: Callable[[Any, AttentionCall], tuple[Any, Any, Any]]
+    merge: Callable[[Any], Any]
 
     def forward(
         self,
@@ -87,29 +116,57 @@ class Attention(Module):
         return_weights: bool = False,
     ) -> Any:
         call = AttentionCall(self, X, mask, context, positions, cache, return_weights)
-        Q, K, V = self._project(X, call)  # (..., n, d_k), (..., m, d_k), (..., m, d_v)
-        Q, K, V = call.apply_positions(Q, K, V)
-        by = attend if call.method == "exact" else attend_in_tiles
-        O, A = by(Q, K, V, call.mask(), **call.options(Q, K))  # (..., n, d_v), (..., n, m)
-        C = self._merge(O)  # (B, n, h·d_v)
-        out = linear(C, self.W_O, self.b_O, call.method).named("out")  # (B, n, d_model)
+        Q, K, V = call.placed(*self.project(X, call))  # (..., n, d_k), (..., m, d_k), (..., m, d_v)
+        O, A = self._attend(Q, K, V, call.mask(Q, K), call)  # (..., n, d_v), (..., n, m)
+        C = self.merge(O)  # (B, n, h·d_v)
+        out = O if self.W_O is None else self._out(C, call)  # (B, n, d_model)
         call.keep(Q=Q, K=K, V=V, A=A, O=O, C=C)
         return (out, A) if return_weights else out
 
+    def _attend(self, Q: Any, K: Any, V: Any, M: Any, call: AttentionCall) -> tuple[Any, Any]:
+        group = self.n_heads // self.n_kv_heads  # query heads of one key-value head
+        if call.method != "exact":
+            return attend_in_tiles(Q, K, V, M, call.rule, group, self.scale), None
+        if group > 1:
+            K, V = repeat_heads(K, group), repeat_heads(V, group)  # (B, h, m, d_k or d_v)
+        return attend(Q, K, V, M, scale=self.scale, options=call.options, at=call)
+
+    def _out(self, C: Any, call: AttentionCall) -> Any:
+        return linear(C, self.W_O, self.b_O, call.method).named("out")  # (B, n, d_model)
+
     @property
-    def intermediates(self) -> dict[str, Any]:
+    def options(self) -> list[AttentionOption]:
+        """What changes this layer's attention beside the formula, in the order in which it acts."""
+        found: list[AttentionOption] = []
+        if self.q_norm is not None:
+            found.append(Norms(self.q_norm, self.k_norm))
+        if self.position is not None:
+            found.append(self.position)
+        if self.softcap is not None:
+            found.append(SoftCap(self.softcap))
+        if self.drop is not None:
+            found.append(DropWeights(self.drop))
+        return found
+
+    @property
+    def cache(self) -> dict[str, Any]:
         """X, Q, K, V, A, O, C (the heads' outputs side by side) and mask of the last forward.
 
         Arrays, and no graph. Q and K are those that met in the scores; A is None in tiles, mask
         where there was none.
-        Raises: GradientError unless `keep_intermediates` was set before that forward.
+        Raises: GradientError unless that forward was given an array, or `keep_intermediates` was
+            set before it.
         """
-        if self.kept_X is None:
+        if self.keep_intermediates and self.kept_X is not None:
+            return {s: getattr(self, f"kept_{s}", None) for s in (*"XQKVAOC", "mask")}
+        if self._kept is None:
             raise GradientError(
-                f"{type(self).__name__}.intermediates: nothing is kept unless asked for, to hold "
-                "no memory; set layer.keep_intermediates = True and call the layer again"
+                f"{type(self).__name__}.cache: a forward on a Tensor keeps nothing alive; call the "
+                "layer on an array, or set layer.keep_intermediates = True before"
             )
-        return {s: getattr(self, f"kept_{s}", None) for s in (*"XQKVAOC", "mask")}
+        return self._kept
+
+    intermediates = cache
 
 
 class SelfAttention(Attention):
@@ -124,15 +181,17 @@ class SelfAttention(Attention):
 
     Args:
         d_model, d_k, d_v: width of X; of Q and K; of V.
-        use_bias: without, b_Q, b_K, b_V and b_O are None; or which to have, as "QKV".
+        use_bias: without, b_Q, b_K, b_V and b_O are None; or which to have, as "QKV". One head has
+            them unless told otherwise, as the formula here is written; many heads have none.
         rng: draws the weights (Xavier); a Generator, a seed, or None for fresh entropy.
+        project_out: False leaves out W_O and b_O, and gives O itself.
         options: see Options.
     Attributes: W_Q, W_K, W_V, W_O, b_Q, b_K, b_V, b_O; attention_weights, intermediates: see
              Attention.
     Masks:   True: may attend (PyTorch's key_padding_mask is the opposite); floats are added.
     Shapes:  X (B, n, d_model) or (n, d_model), mask broadcastable to (B, n, m) or a mask rule,
-             context (B, m, d_context), positions (n,) or (B, n) → out as X; m is n without a
-             context
+             context (B, m, d_context), positions (n,) or (B, n) → out as X, or (B, n, d_v) without
+             W_O; m is n without a context
     Raises:  ShapeError if X, the context or the mask does not fit, or a mask (n, n) could be (B, n)
              too; ArgumentError for a size below 1 or an option out of its range.
     Source:  Vaswani et al. 2017, section 3.2.1, arXiv:1706.03762.
@@ -152,24 +211,25 @@ class SelfAttention(Attention):
         use_bias: bool | str = True,
         rng: Any = None,
         dtype: DTypeLike = np.float64,
+        *,
+        project_out: bool = True,
         **options: Unpack[Options],
     ) -> None:
         check_sizes("SelfAttention", d_model=d_model, d_k=d_k, d_v=d_v)
         self.d_model, self.d_k, self.d_v = d_model, d_k, d_v
         self.dtype, rng = np.dtype(dtype), np.random.default_rng(rng)
         set_options(self, rng, options)
-        draw_weights(self, rng, use_bias)
+        draw_weights(self, rng, use_bias, project_out)
 
-    def _project(self, X: Any, call: AttentionCall) -> tuple[Any, Any, Any]:
-        Y, method = call.Y, call.method  # (B, m, d_context)
-        Q = linear(X, self.W_Q, self.b_Q, method).named("Q")  # (B, n, d_k)
-        K, V = call.cached_keys_values or (
-            linear(Y, self.W_K, self.b_K, method).named("K"),  # (B, m, d_k)
-            linear(Y, self.W_V, self.b_V, method).named("V"),  # (B, m, d_v)
-        )
+    def project(self, X: Any, call: AttentionCall) -> tuple[Any, Any, Any]:
+        Q = linear(X, self.W_Q, self.b_Q, call.method).named("Q")  # (B, n, d_k)
+        if call.keys_values is not None:
+            return Q, *call.keys_values
+        K = linear(call.Y, self.W_K, self.b_K, call.method).named("K")  # (B, m, d_k)
+        V = linear(call.Y, self.W_V, self.b_V, call.method).named("V")  # (B, m, d_v)
         return Q, K, V
 
-    def _merge(self, O: Any) -> Any:
+    def merge(self, O: Any) -> Any:
         return O  # (B, n, d_v)
 
 
@@ -187,7 +247,9 @@ class MultiHeadAttention(Attention):
         n_kv_heads: n_heads unless given.
         d_k, d_v: width of a head's queries and keys, d_model / h unless given; of its values, d_k
             unless given.
-        use_bias, rng, dtype, options: as SelfAttention's.
+        use_bias: without, as unless told otherwise, b_Q, b_K, b_V and b_O are None, as in most
+            models today; or which to have, as "QKV".
+        rng, dtype, options: as SelfAttention's.
     Attributes: W_Q (d_model, h · d_k); W_K, W_V (d_context, n_kv_heads · d_k or d_v); W_O (h · d_v,
              d_model); b_Q, b_K, b_V, b_O; attention_weights (B, h, n, m), intermediates: see
              Attention.
@@ -228,10 +290,10 @@ class MultiHeadAttention(Attention):
         set_options(self, rng, options)
         draw_weights(self, rng, use_bias)
 
-    def _project(self, X: Any, call: AttentionCall) -> tuple[Any, Any, Any]:
-        return project_heads(self, X, call.Y, call.method, call.cached_keys_values)
+    def project(self, X: Any, call: AttentionCall) -> tuple[Any, Any, Any]:
+        return project_heads(self, X, call.Y, call.method, call.keys_values)
 
-    def _merge(self, O: Any) -> Any:
+    def merge(self, O: Any) -> Any:
         return merge_heads(O).named("C")  # (B, n, h·d_v)
 
 
@@ -239,14 +301,63 @@ def project_heads(
     layer: Any, X: Any, Y: Any, method: str = "exact", made: Any = None
 ) -> tuple[Any, Any, Any]:
     """Q of every head, and K and V of every key-value head, unless they are made already."""
-    h, h_kv = layer.n_heads, layer.n_kv_heads
     Q = linear(X, layer.W_Q, layer.b_Q, method).named("Q_flat")  # (B, n, h·d_k)
-    if made is None:
-        K = linear(Y, layer.W_K, layer.b_K, method).named("K_flat")  # (B, m, h_kv·d_k)
-        V = linear(Y, layer.W_V, layer.b_V, method).named("V_flat")  # (B, m, h_kv·d_v)
-    Q = split_heads(Q, h).named("Q")  # (B, h, n, d_k)
-    K, V = made or (
-        split_heads(K, h_kv).named("K"),  # (B, h_kv, m, d_k)
-        split_heads(V, h_kv).named("V"),  # (B, h_kv, m, d_v)
-    )
+    if made is not None:
+        return split_heads(Q, layer.n_heads).named("Q"), *made
+    K = linear(Y, layer.W_K, layer.b_K, method).named("K_flat")  # (B, m, h_kv·d_k)
+    V = linear(Y, layer.W_V, layer.b_V, method).named("V_flat")  # (B, m, h_kv·d_v)
+    Q = split_heads(Q, layer.n_heads).named("Q")  # (B, h, n, d_k)
+    K = split_heads(K, layer.n_kv_heads).named("K")  # (B, h_kv, m, d_k)
+    V = split_heads(V, layer.n_kv_heads).named("V")  # (B, h_kv, m, d_v)
     return Q, K, V
+
+
+# ---------------------------------------------------------------- between one wide axis and heads
+
+
+def split_heads(x: Any, heads: int) -> Any:
+    """(B, n, heads · d) → (B, heads, n, d): head i takes columns i · d to (i + 1) · d.
+
+    >>> import numpy as np
+    >>> split_heads(np.arange(6.0).reshape(1, 6), 2)    # unbatched: (1, 6) → (2, 1, 3)
+    array([[[0., 1., 2.]],
+           [[3., 4., 5.]]])
+    """
+    *lead, width = x.shape
+    return mg.swapaxes(mg.reshape(x, (*lead, heads, width // heads)), -3, -2)
+
+
+def merge_heads(x: Any) -> Any:
+    """(B, heads, n, d) → (B, n, heads · d): what `split_heads` took apart.
+
+    >>> import numpy as np
+    >>> merge_heads(split_heads(np.arange(6.0).reshape(1, 6), 2))
+    array([[0., 1., 2., 3., 4., 5.]])
+    """
+    *lead, heads, n, d = x.shape
+    return mg.reshape(mg.swapaxes(x, -3, -2), (*lead, n, heads * d))
+
+
+def repeat_heads(x: Any, group: int) -> Any:
+    """(B, heads, n, d) → (B, heads · group, n, d): each head `group` times, in order.
+
+    >>> import numpy as np
+    >>> repeat_heads(np.array([[[1.0]], [[2.0]]]), 2).ravel()
+    array([1., 1., 2., 2.])
+    """
+    if group == 1:
+        return x
+    *lead, heads, n, d = x.shape
+    spread = mg.broadcast_to(mg.expand_dims(x, -3), (*lead, heads, group, n, d))
+    return mg.reshape(spread, (*lead, heads * group, n, d))
+
+
+def group_heads(x: Any, group: int) -> Any:
+    """(B, heads · group, n, d) → (B, heads, group, n, d); one head for all stays one.
+
+    >>> import numpy as np
+    >>> group_heads(np.zeros((6, 5, 2)), 3).shape, group_heads(np.zeros((1, 5, 2)), 3).shape
+    ((2, 3, 5, 2), (1, 1, 5, 2))
+    """
+    *lead, heads, n, d = x.shape
+    return mg.reshape(x, (*lead, heads // group, group, n, d) if heads > 1 else (*lead, 1, 1, n, d))

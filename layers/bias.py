@@ -10,15 +10,16 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
 
+from .attention_option import AttentionOption, add_bias
 from .linear import check_sizes
-from .module import Module
+from .module import Module, named
 from .position import mark_constant
 from .relative import distances
 
 __all__ = ["ALiBi", "T5Bias", "alibi_slopes", "t5_bucket"]
 
 
-class T5Bias(Module):
+class T5Bias(Module, AttentionOption):
     """A learned number for each head and bucket of distances, added to the score.
 
         S_ij = q_i · k_j + b_{bucket(j − i)}      (T5 itself does not scale: `scale=1`)
@@ -53,11 +54,11 @@ class T5Bias(Module):
         b = mg.take(self.table, mark_constant(bucket, i, j), axis=0)  # (n, m, h) or (B, n, m, h)
         return mg.transpose(b, (2, 0, 1) if b.ndim == 3 else (0, 3, 1, 2)).named("b")  # (h, n, m)
 
-    def bias(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
-        return self(Q, K, i, j)
+    def scores(self, S: Any, Q: Any, K: Any, at: Any) -> Any:
+        return named("S_biased", add_bias(S, self(Q, K, at.i, at.j)))
 
 
-class ALiBi(Module):
+class ALiBi(Module, AttentionOption):
     """A penalty that grows with the distance, at its own rate in each head; nothing is learned.
 
         S_ij = q_i · k_j / √d_k − m_h |i − j|
@@ -84,8 +85,8 @@ class ALiBi(Module):
         penalty = slopes * -(far if far.ndim == 2 else far[:, None])  # (h, n, m) or (B, h, n, m)
         return mark_constant(penalty.astype(Q.dtype, copy=False), i, j)
 
-    def bias(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
-        return self(Q, K, i, j)
+    def scores(self, S: Any, Q: Any, K: Any, at: Any) -> Any:
+        return named("S_biased", add_bias(S, self(Q, K, at.i, at.j)))
 
 
 def alibi_slopes(n_heads: int) -> NDArray[Any]:

@@ -26,13 +26,21 @@ A100_RIDGE = 156.0
 """FLOPs per byte at which an A100 turns from memory-bound to compute-bound, about."""
 
 
-def count_flops(batch_size: int, seq_len: int, d_model: int, *rest: int, **named: int) -> int:
+def count_flops(
+    batch_size: int,
+    seq_len: int,
+    d_model: int,
+    *rest: int,
+    project_out: bool = True,
+    **named: int,
+) -> int:
     """Floating-point operations of one forward pass of attention; the sum of `flops_by_step`.
 
         one head:    2 B n d_model (2 d_k + 2 d_v) + 2 B n² (d_k + d_v) + 5 B n²
         h heads:     8 B n d_model² + 4 B n² d_model + 5 B h n²        (d_k = d_v = d_model / h)
 
     Call it with d_k and d_v for one head, or with n_heads: a lone fourth positional is n_heads.
+    project_out=False leaves out the product with W_O.
 
     Raises:  TypeError for any other mixture, or a size that is no integer; ValueError for a size
              below 1, or n_heads that does not divide d_model.
@@ -42,11 +50,17 @@ def count_flops(batch_size: int, seq_len: int, d_model: int, *rest: int, **named
     >>> count_flops(batch_size=1, seq_len=10, d_model=64, n_heads=8) == count_flops(1, 10, 64, 8)
     True
     """
-    return sum(flops_by_step(batch_size, seq_len, d_model, *rest, **named).values())
+    steps = flops_by_step(batch_size, seq_len, d_model, *rest, project_out=project_out, **named)
+    return sum(steps.values())
 
 
 def flops_by_step(
-    batch_size: int, seq_len: int, d_model: int, *rest: int, **named: int
+    batch_size: int,
+    seq_len: int,
+    d_model: int,
+    *rest: int,
+    project_out: bool = True,
+    **named: int,
 ) -> dict[str, int]:
     """The operations of `count_flops`, step by step; it takes the same arguments.
 
@@ -68,13 +82,13 @@ def flops_by_step(
     if widths.keys() == {"n_heads"}:
         widths["d_model"] = d_model
     h, d_k, d_v = _heads_and_widths(call, rule, widths)
-    return {
+    steps = {
         "projections": 2 * B * n * d_model * h * (2 * d_k + d_v),
         "scores": 2 * B * h * n * n * d_k,
         "softmax": 5 * B * h * n * n,
         "values": 2 * B * h * n * n * d_v,
-        "output": 2 * B * n * h * d_v * d_model,
     }
+    return steps | ({"output": 2 * B * n * h * d_v * d_model} if project_out else {})
 
 
 def count_memory_bytes(batch_size: int, seq_len: int, *rest: Any, **named: Any) -> int:

@@ -15,7 +15,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
 from .kernels import elu_features, kernel_attention, key_weights, positive_features
-from .scoring import named
+from .module import named
 
 __all__ = ["linear_attention", "linformer_attention", "performer_attention"]
 

@@ -12,11 +12,10 @@ from numpy.typing import DTypeLike
 import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
-from .attention import project_heads
+from .attention import group_heads, merge_heads, project_heads
 from .attention_call import keys_from
 from .cache import KernelState
 from .efficient import linear_attention, linformer_attention, performer_attention
-from .heads import group_heads, merge_heads
 from .kernels import orthogonal_features
 from .linear import check_sizes, linear
 from .mask import with_head_axis

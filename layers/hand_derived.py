@@ -48,7 +48,7 @@ def self_attention_steps(
     W_Q: Array,
     W_K: Array,
     W_V: Array,
-    W_O: Array,
+    W_O: Array | None = None,
     b_Q: Array | None = None,
     b_K: Array | None = None,
     b_V: Array | None = None,
@@ -64,8 +64,9 @@ def self_attention_steps(
 
     Symbols: S_raw = Q Kᵀ, S = S_raw / √d_k, S_masked = S + M, A = softmax(S_masked), O = A V.
     Shapes:  X (B, n, d_model) or (n, d_model);  W_Q, W_K (d_model, d_k);  W_V (d_model, d_v);
-             W_O (d_v, d_model);  mask broadcastable to (B, n, n), True = may attend, or 0 / −inf to
-             be added;  grad_output as out. Each gradient has the shape of its symbol.
+             W_O (d_v, d_model), or None where out is O itself, and the first step is left out;
+             mask broadcastable to (B, n, n), True = may attend, or 0 / −inf to be added;
+             grad_output as out. Each gradient has the shape of its symbol.
     Options: is_causal closes every key after the query, on top of the mask; window every key that
              is `window` tokens away or more.
     Edge:    a row that may attend nowhere has A = 0 and zero gradients.
@@ -82,18 +83,24 @@ def self_attention_steps(
     >>> steps[2].formulas["S_masked"].startswith(r"A \odot")
     True
     """
-    _check("self_attention_steps", X, mask, W_O, grad_output)
+    d_out = W_V.shape[-1] if W_O is None else W_O.shape[-1]
+    _check("self_attention_steps", X, mask, d_out, grad_output)
     Q, K, V = _linear(X, W_Q, b_Q), _linear(X, W_K, b_K), _linear(X, W_V, b_V)  # (B, n, d_k or d_v)
     A = _attention_weights(Q, K, mask, is_causal, window)  # (B, n, n)
 
-    one = _through_output_projection("O", A @ V, W_O, b_O, grad_output)
-    two = _through_value_weighting(2, A, V, one.gradients["O"])
-    three = _through_softmax(3, A, two.gradients["A"])
-    four = _through_mask_and_scale(4, Q.shape[-1], three.gradients["S_masked"])
-    five = _through_scores(5, Q, K, four.gradients["S_raw"])
-    grads = {"Q": five.gradients["Q"], "K": five.gradients["K"], "V": two.gradients["V"]}
-    six = _through_projections(6, X, (W_Q, W_K, W_V), (b_Q, b_K, b_V), grads)
-    return [one, two, three, four, five, six]
+    steps = []
+    grad_O = grad_output
+    if W_O is not None:
+        steps = [_through_output_projection("O", A @ V, W_O, b_O, grad_output)]
+        grad_O = steps[0].gradients["O"]
+    k = len(steps)
+    values = _through_value_weighting(k + 1, A, V, grad_O)
+    softmax = _through_softmax(k + 2, A, values.gradients["A"])
+    scale = _through_mask_and_scale(k + 3, Q.shape[-1], softmax.gradients["S_masked"])
+    scores = _through_scores(k + 4, Q, K, scale.gradients["S_raw"])
+    grads = scores.gradients | {"V": values.gradients["V"]}  # of Q, K and V
+    projections = _through_projections(k + 5, X, (W_Q, W_K, W_V), (b_Q, b_K, b_V), grads)
+    return [*steps, values, softmax, scale, scores, projections]
 
 
 def multi_head_steps(
@@ -139,7 +146,7 @@ def multi_head_steps(
     3 value weighting {'A': (1, 2, 3, 3), 'V': (1, 2, 3, 2)}
     """
     kv_heads = n_heads if n_kv_heads is None else n_kv_heads
-    _check("multi_head_steps", X, mask, W_O, grad_output)
+    _check("multi_head_steps", X, mask, W_O.shape[-1], grad_output)
     _check_heads(n_heads, kv_heads, W_Q, W_K, W_V)
     Q = _split_heads(_linear(X, W_Q, b_Q), n_heads)  # (B, h, L, d_k)
     K = _split_heads(_linear(X, W_K, b_K), kv_heads)  # (B, n_kv_heads, L, d_k)
@@ -412,10 +419,10 @@ def _group_tex(symbol: str, group: int) -> tuple[str, str]:
 # --- refusing ----------------------------------------------------------------------------------
 
 
-def _check(call: str, X: Array, mask: Array | None, W_O: Array, grad_output: Array) -> None:
+def _check(call: str, X: Array, mask: Array | None, d_out: int, grad_output: Array) -> None:
     if X.ndim not in (2, 3):
         raise ValueError(f"{call}: X must be (B, n, d_model) or (n, d_model), got shape {X.shape}")
-    expected = (*X.shape[:-1], W_O.shape[-1])
+    expected = (*X.shape[:-1], d_out)
     if grad_output.shape != expected:
         raise ValueError(
             f"{call}: grad_output must have the output's shape {expected}, got {grad_output.shape}"

@@ -15,7 +15,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 
 from .linear import check_sizes
-from .scoring import beside, named
+from .module import as_named_tensor, named
 
 __all__ = [
     "elu_features",
@@ -102,7 +102,7 @@ def kernel_attention(
     weights = None if mask is None else key_weights(mask, K_phi.shape[-2], K_phi.dtype)
     blind = _blind(weights, causal, cache)  # (..., 1, 1), or (..., n, 1) if causal
     if weights is not None:
-        w = beside(K_phi, "w", weights)
+        w = as_named_tensor(K_phi, "w", weights)
         K_phi = named("K_seen", mg.multiply(K_phi, w))  # (..., m, r)
     if causal:
         N = causal_product(Q_phi, K_phi, V)  # (..., n, d_v)
@@ -186,7 +186,9 @@ def causal_product(Q_phi: Any, K_phi: Any, V: Any) -> Any:
 def _within(Q: Any, K: Any, V: Any) -> Any:
     """The sum over j ≤ i, by all products of a query and a key."""
     P = named("P", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., c, c)
-    T = beside(P, "T", mg.mark_constant(np.tri(P.shape[-1], dtype=P.dtype)))  # 1 where j ≤ i
+    T = as_named_tensor(
+        P, "T", mg.mark_constant(np.tri(P.shape[-1], dtype=P.dtype))
+    )  # 1 where j ≤ i
     return mg.matmul(named("P_seen", mg.multiply(P, T)), V)  # (..., c, d_v)
 
 

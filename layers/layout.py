@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .attention import attend
-from .heads import merge_heads, split_heads
+from .attention import attend, merge_heads, split_heads
+from .mask import fit_mask
 
 __all__ = ["Layout", "LayoutRow", "attend_per_head", "explain_layout", "per_head_weights"]
 
@@ -123,8 +123,9 @@ def attend_per_head(layer: Any, X: NDArray[Any], mask: Any = None) -> NDArray[An
     if any(b is not None for b in biases):
         raise ValueError("attend_per_head: the layer must have no biases")
     total = np.zeros(X.shape, X.dtype)
+    M = None if mask is None else fit_mask(mask, (*X.shape[:-1], X.shape[-2]))
     for W_Q, W_K, W_V, W_O in per_head_weights(layer):
-        O, _ = attend(X @ W_Q, X @ W_K, X @ W_V, mask)  # (B, n, d_v)
+        O, _ = attend(X @ W_Q, X @ W_K, X @ W_V, M)  # (B, n, d_v)
         total = total + O @ W_O
     return total
 

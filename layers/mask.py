@@ -112,10 +112,10 @@ def with_head_axis(mask: Any) -> Any:
     return mg.expand_dims(mask, 1) if mask is not None and np.ndim(mask) == 3 else mask
 
 
-def fit_mask(mask: Any, shape: tuple[int, ...], scores: Any = None) -> Any:
+def fit_mask(mask: Any, shape: tuple[int, ...], Q: Any = None) -> Any:
     """The mask, with an axis for the heads if the scores have one; it broadcasts to their shape.
 
-    Raises: ShapeError if it does not, with the shapes and the scores' path.
+    Raises: ShapeError if it does not, with the shapes and the path of Q's scores.
     """
     mask = mask if isinstance(mask, mg.Tensor) else np.asanyarray(mask)
     if mask.shape == shape[-2:]:
@@ -130,10 +130,16 @@ def fit_mask(mask: Any, shape: tuple[int, ...], scores: Any = None) -> Any:
         raise ShapeError(
             "scaled_dot_product_attention(Q, K, V, mask): mask must broadcast to the scores"
             f"{remedy}\n"
-            + f"  scores: {shape}   {getattr(scores, 'path', '')}".rstrip()
+            + f"  scores: {shape}   {_path_of_scores(Q)}".rstrip()
             + f"\n  mask: {mask.shape}"
         )
     return mask
+
+
+def _path_of_scores(Q: Any) -> str:
+    """Where the scores of these queries will stand; nowhere if Q is an array."""
+    scope, slash, _ = getattr(Q, "path", "").rpartition("/")
+    return f"{scope}{slash}S" if isinstance(Q, mg.Tensor) else ""
 
 
 def visible(

@@ -26,7 +26,7 @@ from minigrad.errors import (
 
 from .parameters import Parameters, is_parameter, modules_in
 
-__all__ = ["Module"]
+__all__ = ["Module", "as_named_tensor", "named"]
 
 
 class Module(Parameters):
@@ -64,8 +64,13 @@ class Module(Parameters):
     """
 
     # In slots, so that vars(self) holds what the layer itself assigned and nothing else.
-    __slots__ = ("__dict__", "__weakref__", "_last", "_name", "_sessions", "training", "version")
+    __slots__ = (
+        "__dict__", "__weakref__", "_given_array", "_kept", "_last", "_name", "_sessions",
+        "training", "version",
+    )  # fmt: skip
     _scope = "module"
+    _given_array: bool  # whether the forward that runs was called on an array
+    _kept: dict[str, Any] | None  # what attention keeps of a forward on an array
     _last: tuple[Callable[[], Any], Callable[[], Any], Any] | None  # input, output, what is held
     _name: str | None
     _sessions: dict[str, Any]  # what `generate` left behind
@@ -79,6 +84,7 @@ class Module(Parameters):
                 checked_keywords(cls.__name__, kwargs, offered, others)
         made = super().__new__(cls)
         _set_version(made, 0)
+        made._given_array, made._kept = False, None
         made._last, made._name, made._sessions, made.training = None, None, {}, True
         return made
 
@@ -224,6 +230,16 @@ class Module(Parameters):
         self._name, self.training = state[1:]
 
 
+def named(symbol: str, x: Any) -> Any:
+    """The Tensor with its symbol; an array has no name."""
+    return x.named(symbol) if isinstance(x, mg.Tensor) else x
+
+
+def as_named_tensor(x: Any, symbol: str, array: Any) -> Any:
+    """An array that meets x in an op: beside a Tensor it has a symbol."""
+    return mg.tensor(array, name=symbol) if isinstance(x, mg.Tensor) else array
+
+
 def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
     """A layer's forward that takes arrays too, and notes input and output for `backward`."""
     first = next(iter(list(signature(forward).parameters)[1:]), "")
@@ -240,6 +256,7 @@ def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
         for value in others:
             self._refuse_foreign(value)
         mg.mark_input(X, *others)
+        _set_given_array(self, X is not given and given.__class__ in _GIVEN)
         out = forward(self, X, *rest, **kwargs)
         made = out[0] if out.__class__ is tuple else out  # (output, weights)
         if isinstance(made, mg.Tensor) and made.requires_grad:
@@ -266,10 +283,12 @@ def _keywords(kind: type[Module]) -> tuple[tuple[str, ...], bool]:
 
 
 _set_last = Module.__dict__["_last"].__set__  # past __setattr__, which is for what layers assign
+_set_given_array = Module.__dict__["_given_array"].__set__
 _set_version = Module.__dict__["version"].__set__
 _scope = lru_cache(mg.scope)  # a scope keeps no state, so the same one may be entered again
 
 _ARRAYS = (mg.Tensor, np.ndarray)
+_GIVEN = (np.ndarray, list, tuple)
 _HOLDERS = (Module, list, tuple, dict)  # what may hold Modules
 
 

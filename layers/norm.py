@@ -14,8 +14,7 @@ import minigrad as mg
 from minigrad.errors import ShapeError
 
 from .linear import check_sizes
-from .module import Module
-from .scoring import named
+from .module import Module, named
 
 __all__ = ["LayerNorm", "RMSNorm"]
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from minigrad.errors import ArgumentError, checked_keywords
 
+from .attention_option import AttentionOption
 from .feed_forward import Dropout
 from .linear import check_sizes, draw_affine
 from .module import Module
@@ -17,7 +18,6 @@ __all__ = [
     "Options",
     "check_keywords",
     "draw_weights",
-    "needs_scores",
     "set_context",
     "set_heads",
     "set_options",
@@ -54,7 +54,8 @@ def set_options(layer: Any, rng: np.random.Generator, options: Options) -> None:
     """Check a layer's options, and set its attributes. Its d_model, d_k and dtype are set."""
     call = type(layer).__name__
     check_keywords(call, options, Options)
-    layer.attention_weights, layer.method = None, options.get("method", "exact")
+    layer.attention_weights = None
+    layer.method = options.get("method", "exact")
     if layer.method not in ("auto", "exact", "tiled"):
         raise ArgumentError(
             f'{call}: method must be "exact", "tiled" or "auto", got {layer.method!r}'
@@ -72,7 +73,12 @@ def set_options(layer: Any, rng: np.random.Generator, options: Options) -> None:
     layer.q_norm, layer.k_norm = (
         None if qk_norm is None else qk_norm(layer.d_k, dtype=layer.dtype) for _ in "qk"
     )
-    if layer.method == "tiled" and needs_scores(layer):
+    if not isinstance(layer.position, AttentionOption | None):
+        raise ArgumentError(
+            f"{call}: position must be a Rotary, a bias, or an AttentionOption of your own, got "
+            f"{type(layer.position).__name__}"
+        )
+    if layer.method == "tiled" and any(option.needs_scores for option in layer.options):
         raise ArgumentError(
             f'{call}: softcap, dropout and biases need the scores, which method="tiled" never '
             'holds; use "exact"'
@@ -88,11 +94,6 @@ def set_context(layer: Any, d_context: int | None) -> None:
 def check_keywords(call: str, options: Any, known: Any) -> None:
     """Raise DTypeError, a TypeError, for a keyword that is not known, with what to write."""
     checked_keywords(call, options, known.__annotations__)
-
-
-def needs_scores(layer: Any) -> bool:
-    """Whether an option works on the scores, which tiles never hold as a whole."""
-    return bool(layer.softcap or layer.drop or hasattr(layer.position, "bias"))
 
 
 def set_heads(
@@ -118,8 +119,10 @@ def set_heads(
     check_sizes(call, d_k=layer.d_k, d_v=layer.d_v)
 
 
-def draw_weights(layer: Any, rng: np.random.Generator, use_bias: bool | str) -> None:
-    """W_Q, W_K, W_V and W_O of a layer whose sizes are set, and their biases."""
+def draw_weights(
+    layer: Any, rng: np.random.Generator, use_bias: bool | str, project_out: bool = True
+) -> None:
+    """W_Q, W_K, W_V and, unless left out, W_O of a layer whose sizes are set, and their biases."""
     biases = use_bias if isinstance(use_bias, str) else "QKVO" if use_bias else ""
     if set(biases) - set("QKVO"):
         raise ArgumentError(
@@ -132,6 +135,9 @@ def draw_weights(layer: Any, rng: np.random.Generator, use_bias: bool | str) -> 
         "V": (layer.d_context, h_kv * layer.d_v),
         "O": (h * layer.d_v, layer.d_model),
     }
+    if not project_out:
+        layer.W_O = layer.b_O = None
+        del sizes["O"]
     for name, (n_in, n_out) in sizes.items():
         W, b = draw_affine(rng, name in biases, layer.dtype, n_in, n_out)
         setattr(layer, f"W_{name}", W)

@@ -1,12 +1,6 @@
 """Relative positions: what a score gains from how far apart its two tokens are.
 
-An attention layer asks its `position=` for any of three things, each optional:
-
-    rotate(x, positions)       → x, turned          for Q and K, before their product (rotary.py)
-    bias(Q, K, i, j, scale)    → what to add to S   after 1/√d_k; before cap, mask and softmax
-    values(A, i, j)            → what to add to O
-
-where i (n,) or (B, n) are the queries' positions and j (m,) or (B, m) the keys'; None is from 0.
+Each is an AttentionOption, to be given as `position=`: it adds to the scores, one to O as well.
 """
 
 from __future__ import annotations
@@ -18,16 +12,16 @@ from numpy.typing import DTypeLike, NDArray
 
 import minigrad as mg
 
-from .heads import repeat_heads, split_heads
+from .attention import repeat_heads, split_heads
+from .attention_option import AttentionOption, add_bias
 from .linear import check_sizes, draw_affine, linear
-from .module import Module
+from .module import Module, as_named_tensor, named
 from .position import mark_constant, positions_of, sinusoidal_encoding
-from .scoring import beside
 
 __all__ = ["RelativePosition", "TransformerXLPosition", "distances"]
 
 
-class RelativePosition(Module):
+class RelativePosition(Module, AttentionOption):
     """A learned vector for each distance, clipped at ±k, that is scored like a key.
 
         S_ij = q_i · (k_j + a^K_{j−i}) / √d_k,    o_i = Σ_j A_ij (v_j + a^V_{j−i})
@@ -61,25 +55,26 @@ class RelativePosition(Module):
     def forward(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
         E = mg.matmul(Q, mg.swapaxes(self.a_K, 0, 1)).named("E")  # (..., n, 2k + 1): q_i · a
         rows = self._row(Q.shape[-2], K.shape[-2], i, j)
-        return mg.scale(pick(E, rows), scale).named("S_relative")  # (..., n, m)
+        return mg.scale(gather_columns(E, rows), scale).named("S_relative")  # (..., n, m)
 
-    def bias(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
-        return self(Q, K, i, j, scale)
+    def scores(self, S: Any, Q: Any, K: Any, at: Any) -> Any:
+        return named("S_biased", add_bias(S, self(Q, K, at.i, at.j, at.scale)))
 
-    def values(self, A: Any, i: Any, j: Any) -> Any:
+    def values(self, O: Any, A: Any, at: Any) -> Any:
         if self.a_V is None:
-            return None
+            return O
         n, m = A.shape[-2:]
-        rows = self._row(n, m, i, j)
+        rows = self._row(n, m, at.i, at.j)
         a = mg.take(self.a_V, rows, axis=0).named("V_relative")  # (n, m, d_v) or (B, n, m, d_v)
-        return mg.einsum("...ij,ijd->...id" if rows.ndim == 2 else "b...ij,bijd->b...id", A, a)
+        own = mg.einsum("...ij,ijd->...id" if rows.ndim == 2 else "b...ij,bijd->b...id", A, a)
+        return named("O_relative", add_bias(O, own))
 
     def _row(self, n: int, m: int, i: Any, j: Any) -> NDArray[Any]:
         k, to = self.max_distance, distances(n, m, i, j)
         return mark_constant(np.asanyarray(np.clip(to, -k, k) + k), i, j)
 
 
-class TransformerXLPosition(Module):
+class TransformerXLPosition(Module, AttentionOption):
     """A sinusoid of the distance, projected to a key for each head, and two learned queries.
 
         S_ij = (q_i · k_j + q_i · r_{i−j} + u · k_j + v · r_{i−j}) / √d_k,    r_δ = W_R PE(δ)
@@ -111,16 +106,16 @@ class TransformerXLPosition(Module):
             np.arange(low, high + 1), d_model, interleaved=False, dtype=self.W_R.dtype
         )
         PE, columns = (mark_constant(x, i, j) for x in (PE, delta - low))
-        R_flat = linear(beside(Q, "PE", PE), self.W_R).named("R_flat")  # (D, h·d_k)
+        R_flat = linear(as_named_tensor(Q, "PE", PE), self.W_R).named("R_flat")  # (D, h·d_k)
         R = split_heads(R_flat, h).named("R")  # (h, D, d_k): a key a distance
         K = repeat_heads(K, max(1, h // K.shape[-3]))  # (..., h, m, d_k)
         Q_v = mg.add(Q, self.v).named("Q_v")
         E = mg.matmul(Q_v, mg.swapaxes(R, -1, -2)).named("E")  # (..., h, n, D): (q_i + v) · r
         G = mg.matmul(self.u, mg.swapaxes(K, -1, -2)).named("G")  # (..., h, 1, m): u · k_j
-        return mg.scale(mg.add(pick(E, columns), G), scale).named("S_relative")
+        return mg.scale(mg.add(gather_columns(E, columns), G), scale).named("S_relative")
 
-    def bias(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
-        return self(Q, K, i, j, scale)
+    def scores(self, S: Any, Q: Any, K: Any, at: Any) -> Any:
+        return named("S_biased", add_bias(S, self(Q, K, at.i, at.j, at.scale)))
 
 
 def distances(n: int, m: int, i: Any = None, j: Any = None) -> NDArray[Any]:
@@ -129,7 +124,7 @@ def distances(n: int, m: int, i: Any = None, j: Any = None) -> NDArray[Any]:
     return np.asanyarray(j[..., None, :] - i[..., :, None])
 
 
-def pick(E: Any, columns: NDArray[Any]) -> Any:
+def gather_columns(E: Any, columns: NDArray[Any]) -> Any:
     """Entry (.., i, columns[i, j]) of E, for every i and j.
 
     Shapes: E (..., n, D), columns (n, m) or (B, n, m) → (..., n, m)

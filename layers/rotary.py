@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
+from .attention_option import AttentionOption
 from .frequencies import rotary_frequencies, scaled_frequencies
-from .module import Module
+from .module import Module, named
 from .position import mark_constant, positions_of
-from .scoring import named
 
 __all__ = ["Rotary", "apply_rotary", "rotary_angles"]
 
@@ -78,7 +78,7 @@ def apply_rotary(x: Any, cos: Any, sin: Any, *, pairing: str = "half") -> Any:
     return mg.concatenate((joined, mg.getitem(x, (..., slice(r, None)))), axis=-1)
 
 
-class Rotary(Module):
+class Rotary(Module, AttentionOption):
     """Rotary position embedding: what turns an attention layer's queries and keys (`position=`).
 
         q_p → R(p) q_p,   k_p → R(p) k_p,   so that  (R(i) q) · (R(j) k) = q · R(j − i) k
@@ -142,6 +142,7 @@ class Rotary(Module):
             raise ShapeError(f"Rotary: frequencies must be ({self.d // 2},), got {theta.shape}")
         return theta
 
-    def rotate(self, x: Any, positions: NDArray[Any] | None) -> Any:
-        """What an attention layer asks of its position, for Q and for K."""
-        return self(x, positions)
+    def project(self, Q: Any, K: Any, at: Any) -> tuple[Any, Any]:
+        """Q and K turned: what an attention layer does to them before the scores."""
+        Q = named("Q_rot", self(Q, at.i))
+        return Q, K if K is None else named("K_rot", self(K, at.j))

@@ -11,10 +11,11 @@ import minigrad as mg
 from minigrad import mask_rules, masks
 from minigrad.errors import ArgumentError
 
-from .attention import attend
-from .mask import visible, with_head_axis, with_visible
+from .attention import attend, repeat_heads
+from .attention_option import AttentionOption, soft_cap
+from .mask import fit_mask, visible, with_head_axis, with_visible
+from .module import named
 from .position import mark_constant
-from .scoring import capped, masked, named
 
 __all__ = ["scaled_dot_product_attention", "softmax_backward"]
 
@@ -73,25 +74,38 @@ def scaled_dot_product_attention(
             mask, seen = with_head_axis(mask), with_head_axis(seen)
         recorded = any(isinstance(x, mg.Tensor) for x in (Q, K, V))
         mask = with_visible(mask, seen, recorded=recorded)
-    h, shared = (x.shape[-3] if x.ndim == 4 else 1 for x in (Q, K))
-
-    def cap(S: Any) -> Any:
-        return scores.note("S_capped", capped(S, softcap)) if softcap else S
-
-    def mask_and_cap(S: Any) -> Any:
-        return cap(S if mask is None else scores.note("S_masked", masked(S, mask)))
-
-    O, A = attend(
-        Q,
-        K,
-        V,
-        mask if softcap_first else None,
-        group=h // shared if shared and h % shared == 0 else 1,
-        scale=scale,
-        adjust=cap if softcap_first else mask_and_cap,
-        note=scores.note,
-    )
+    h, h_kv = (x.shape[-3] if x.ndim == 4 else 1 for x in (Q, K))
+    group = h // h_kv if h_kv and h % h_kv == 0 else 1
+    K, V = repeat_heads(K, group), repeat_heads(V, group)
+    M = None if mask is None else fit_mask(mask, (*Q.shape[:-1], m), Q)
+    options: list[AttentionOption] = [_Cap(softcap, scores.note)] if softcap else []
+    if not softcap_first and M is not None:
+        options.insert(0, _Masked(M, scores.note))
+        M = None
+    O, A = attend(Q, K, V, M, scale=scale, options=options, note=scores.note)
     return (O, A, scores.kept) if scores.stage else (O, A)
+
+
+class _Cap(AttentionOption):
+    """SoftCap, of which the scores are noted."""
+
+    def __init__(self, cap: float, note: Any) -> None:
+        self.cap = cap
+        self.note = note
+
+    def scores(self, S: Any, Q: Any, K: Any, at: Any) -> Any:
+        return self.note("S_capped", soft_cap(S, self.cap))
+
+
+class _Masked(AttentionOption):
+    """The mask, before a cap instead of after it."""
+
+    def __init__(self, M: Any, note: Any) -> None:
+        self.M = M
+        self.note = note
+
+    def scores(self, S: Any, Q: Any, K: Any, at: Any) -> Any:
+        return self.note("S_masked", mg.mask_add(S, self.M))
 
 
 class _Scores:

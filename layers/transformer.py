@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from .attention_option import soft_cap
 from .blocks import BlockOptions, DecoderBlock, TransformerBlock
 from .cache import KVCache
 from .embedding import Embedding
 from .linear import Linear, check_sizes
 from .module import Module
 from .position import LearnedPosition
-from .scoring import capped
 
 __all__ = ["Decoder", "Encoder", "LanguageModel"]
 
@@ -169,7 +169,7 @@ class LanguageModel(Module):
         logits = self.embedding.as_linear(X) if self.head is None else self.head(X)
         if not self.output_softcap:
             return logits  # (B, n, n_tokens)
-        return capped(logits, self.output_softcap).named("logits_capped")  # (B, n, n_tokens)
+        return soft_cap(logits, self.output_softcap).named("logits_capped")  # (B, n, n_tokens)
 
     def new_cache(self) -> list[Any]:
         """An empty cache for each block."""

@@ -20,8 +20,8 @@ import minigrad as mg
 from minigrad import distributed as dist
 from minigrad.errors import ArgumentError
 
+from ..attention import repeat_heads
 from ..attention_call import AttentionCall
-from ..heads import repeat_heads
 from ..linear import linear
 from ..module import Module
 
@@ -201,7 +201,7 @@ class RingAttention(Module):
     """
 
     def __init__(self, layer: Any, ranks: Any = None) -> None:
-        if layer.window or layer.softcap or layer.drop or hasattr(layer.position, "bias"):
+        if layer.window or any(option.needs_scores for option in layer.options):
             raise ArgumentError("RingAttention: takes no window, softcap, dropout or bias")
         self.part, self.ranks = layer, dist.world() if ranks is None else ranks
 
@@ -212,7 +212,7 @@ class RingAttention(Module):
         if positions is None:
             positions = ring_rows(X.shape[-2] * self.ranks.size, self.ranks, layer.causal)
         call = AttentionCall(layer, X, None, None, positions, None)
-        Q, K, V = call.apply_positions(*layer._project(X, call))  # (B, h, n / p, d_k)
+        Q, K, V = call.placed(*layer.project(X, call))  # (B, h, n / p, d_k)
         K, V = (repeat_heads(x, layer.n_heads // layer.n_kv_heads) for x in (K, V))
         O = ring_attention(Q, K, V, self.ranks, layer.causal, layer.scale).named("O")
-        return linear(layer._merge(O), layer.W_O, layer.b_O).named("out")  # (B, n / p, d_model)
+        return linear(layer.merge(O), layer.W_O, layer.b_O).named("out")  # (B, n / p, d_model)

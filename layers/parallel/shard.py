@@ -158,7 +158,8 @@ def _by_heads(layer: Any, ranks: Any) -> dict[str, Split]:
             f"shard: {p} ranks cannot share {h} heads{kv} equally; start as many ranks as divide "
             "them (mpiexec -n), or choose n_heads"
         )
-    if hasattr(layer.position, "bias") and not isinstance(layer.position, ALiBi | T5Bias):
+    split = layer.position is None or isinstance(layer.position, ALiBi | T5Bias)
+    if not split and layer.position.needs_scores:
         kind = type(layer.position).__name__
         raise ArgumentError(f"shard: the bias of {kind} is not split; use Rotary, ALiBi or T5Bias")
 

@@ -22,6 +22,7 @@ __all__ = [
     "enable_grad",
     "expect_gradients",
     "listen",
+    "listening",
     "mark_constant",
     "mark_input",
     "no_grad",
@@ -224,8 +225,15 @@ def mark_constant(array: Any) -> Any:
     return array
 
 
+def listening() -> bool:
+    """Whether anyone hears what is said here."""
+    return bool(current().listeners)
+
+
 def mark_input(*values: Any) -> None:
     """Say what a layer was handed: a record calls these tensors inputs, not parameters."""
+    if not current().listeners:
+        return
     for value in values:
         if hasattr(value, "__apply__"):
             tell("mark_input", value)

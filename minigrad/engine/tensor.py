@@ -251,7 +251,8 @@ class Tensor(metaclass=NamedClass):
         self._name = name
         if self._node is not None:
             self._node.name = name
-        tell("named", self)
+        if current().listeners:
+            tell("named", self)
         return self
 
     @property

@@ -58,7 +58,10 @@ def check_meaning(call: str, mask: Any, lead: tuple[int, ...], n: int, m: int) -
             f"queries and keys, (n, m), for there are {n} sequences of {n} queries; "
             "pass padding_mask(mask) for the first, mask[None] for the second"
         )
-    if n == m > 1 and not _is_open(entries[..., :1, :1]).any() and _blocks_itself(entries):
+    if n != m or n < 2:
+        return
+    first = entries.item(0)  # a query's own key, and mostly it is seen
+    if not (first if first.__class__ is bool else first > BLOCKED) and _blocks_itself(entries):
         frame = _users_frame()
         warnings.warn_explicit(
             f"by the mask {entries.shape} no query sees its own key; True means may attend here "
@@ -105,6 +108,8 @@ def _users_frame() -> FrameType:
 def _entries(mask: Any) -> Any:
     """The entries of an array or a Tensor, looked at without anyone being told; else None."""
     array = mask._data if isinstance(mask, Tensor) else mask
+    if array.__class__ is np.ndarray:
+        return array
     array = np.asarray(array) if array.__class__ in (list, tuple) else array
     return np.ndarray.view(array, np.ndarray) if isinstance(array, np.ndarray) else None
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import KVCache, MultiHeadAttention, Rotary, SelfAttention
+from layers import KVCache, MultiHeadAttention, Rotary, SelfAttention, create_causal_mask
 from minigrad.errors import ArgumentError, GradientError, ShapeError
 from tests.compare import assert_same
 
@@ -91,13 +91,46 @@ def test_intermediates_keep_no_graph_alive_and_are_kept_without_one_too(make, X)
     assert layer.intermediates["V"].shape[0] == 1
 
 
-def test_intermediates_that_nobody_asked_to_keep_are_refused_with_the_remedy(make, X):
+def test_a_forward_on_an_array_leaves_its_intermediates_in_the_cache(make, X):
+    """The texts' own way: layer.forward(X, mask), then the seven arrays that backward needs."""
+    layer, mask = make(), create_causal_mask(N)
+    out = layer.forward(X, mask)
+    found = layer.cache
+    assert_same(found["X"], X)
+    assert_same(np.broadcast_to(found["mask"], found["A"].shape[-2:]), mask)
+    assert_same(found["A"], layer.attention_weights)
+    group = layer.n_heads // layer.n_kv_heads
+    V = np.repeat(found["V"], group, axis=1) if group > 1 else found["V"]
+    assert_same(found["O"], found["A"] @ V)
+    b_O = 0 if layer.b_O is None else layer.b_O.numpy()
+    assert_same(out, found["C"] @ layer.W_O.numpy() + b_O)
+    layer.forward(X[:1])
+    assert layer.cache["mask"] is None
+    assert layer.cache["Q"].shape[0] == 1
+
+
+def test_intermediates_of_a_tensor_that_nobody_asked_to_keep_are_refused_with_the_remedy(make, X):
     layer = make()
     for kept in (True, False):  # those of an earlier forward are not shown either
         layer.keep_intermediates = kept
-        layer(X)
-    with pytest.raises(GradientError, match=r"set layer\.keep_intermediates = True"):
-        _ = layer.intermediates
+        layer(mg.tensor(X))
+    for name in ("cache", "intermediates"):
+        with pytest.raises(GradientError, match=r"on an array, or set layer\.keep_intermediates"):
+            getattr(layer, name)
+    layer(X)
+    kept = layer.cache["A"]
+    layer(mg.tensor(X))
+    assert not [r for r in gc.get_referrers(kept) if isinstance(r, dict) and "kept_A" in r]
+
+
+@pytest.mark.needs_fast("the step is compiled")
+def test_a_step_is_compiled_though_the_layer_kept_arrays_before(make, X):
+    layer = make()
+    layer(X)
+    compiled = mg.compile(lambda x: layer(x).sum().detach())
+    for _ in range(3):
+        assert_same(compiled(mg.tensor(X)), layer(X).sum())
+    assert not compiled.reasons
 
 
 @pytest.mark.needs_fast("the step is compiled")

@@ -9,6 +9,7 @@ import minigrad as mg
 from layers import (
     MultiHeadAttention,
     SelfAttention,
+    count_flops,
     create_causal_mask,
     padding_mask,
     scaled_dot_product_attention,
@@ -48,6 +49,27 @@ def test_two_tokens_by_hand():
     expected = [[[own, 1 - own], [1 - own, own]]]
     np.testing.assert_allclose(layer.attention_weights, expected, rtol=1e-15)
     np.testing.assert_allclose(out.numpy(), expected, rtol=1e-15)
+
+
+def test_without_the_output_projection_the_layer_gives_O_itself(rng, X, check_against_hand):
+    """softmax(Q Kᵀ / √d_k) V, (B, n, d_v): no W_O, no b_O, and the steps by hand begin with V."""
+    layer = SelfAttention(D_MODEL, D_K, D_V, rng=rng, project_out=False)
+    assert [name for name, _ in layer.named_parameters()] == [
+        "W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V"
+    ]  # fmt: skip
+    mask = create_causal_mask(N)
+    out = layer(X, mask)
+    Q, K, V = (X @ getattr(layer, f"W_{s}").numpy() for s in "QKV")
+    assert_same(out, scaled_dot_product_attention(Q, K, V, mask)[0])
+    assert out.shape == (B, N, D_V)
+    assert {"W_V", "X", "A"} < check_against_hand(layer, X, mask)
+    with mg.trace() as t:
+        layer(mg.tensor(X, requires_grad=True), mask).sum().backward()
+    assert t.check().ok
+    products = [e for e in t.entries if e.op in ("linear", "matmul", "softmax")]
+    biases = sum(e.size for e in t.entries if e.op == "linear")
+    flops = count_flops(B, N, D_MODEL, D_K, D_V, project_out=False)
+    assert flops == sum(e.flops for e in products) - biases
 
 
 # ---------------------------------------------------------------- shapes, names, settings
