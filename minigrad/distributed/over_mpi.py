@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import atexit
 import os
+import pickle
 import sys
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from ..engine.errors import MissingDependencyError, RankError
 from .beside import watch
-from .board import PAGE, Board
+from .board import PAGE, Board, wait_limit
 from .ranks import Ranks
 
 __all__ = ["MPIRanks", "world_of_mpi"]
@@ -57,6 +59,7 @@ class MPIRanks(Ranks):
 
         self.mpi, self.comm, self.rank, self.size = MPI, comm, comm.rank, comm.size
         self.board: Board | None = None
+        self._doing = ""  # without a board: the collective that was agreed on last
         whole = MPI.COMM_WORLD.group
         ranks = list(comm.group.Translate_ranks(None, whole))
         if shared is None:
@@ -74,8 +77,27 @@ class MPIRanks(Ranks):
     def _sync(self) -> None:
         self.window.Sync()
 
-    def _sending(self) -> AbstractContextManager[None]:
-        return self.board.sending() if self.board else nullcontext()
+    def _run(self, name: str, *arguments: Any) -> None:
+        """A collective of MPI. It has an end: with a board, the process beside the ranks looks."""
+        if self.board:
+            with self.board.sending():
+                getattr(self.comm, name.capitalize())(*arguments)
+        else:
+            request = getattr(self.comm, f"I{name}")(*arguments)
+            self._wait(request.Test, name)
+
+    def _wait(self, is_done: Callable[[], bool], name: str) -> None:
+        """Until a request is done. Raises: RankError after the limit."""
+        began, limit, spins = time.monotonic(), wait_limit(), 0
+        while not is_done():
+            spins += 1
+            time.sleep(0 if spins < 500 else 5e-5)
+            if spins % 500 == 0 and time.monotonic() - began > limit:
+                raise RankError(
+                    f"rank {self.rank} waits in {self._doing or name}, of {self.size} ranks on "
+                    f"several machines; nothing of the others for {limit:g} s (MINIGRAD_WAIT): one "
+                    "is gone, stopped or does something else"
+                )
 
     def end_all_on_error(self) -> None:
         """An error on this rank ends all of them, with its reason; so does `os._exit`, never 0."""
@@ -103,6 +125,7 @@ class MPIRanks(Ranks):
         if self.board:
             self.board.meet(text, place)
             return
+        self._doing = f"{text} at {place}"
         own = np.frombuffer(f"{text}\n    at {place}".encode()[:PAGE].ljust(PAGE), np.uint8)
         pages = [bytes(page).decode(errors="replace").rstrip() for page in self.all_gather(own)]
         if len({page.partition("\n")[0] for page in pages}) > 1:
@@ -112,45 +135,47 @@ class MPIRanks(Ranks):
     def all_reduce(self, x: Any) -> Any:
         wide = _summable(x)
         out = np.empty_like(wide)
-        with self._sending():
-            self.comm.Allreduce(wide, out)
+        self._run("allreduce", wide, out)
         return out.astype(x.dtype, copy=False)
 
     def all_gather(self, x: Any) -> Any:
         out = np.empty((self.size, *x.shape), x.dtype)
-        with self._sending():
-            self.comm.Allgather(_bytes(x), _bytes(out))
+        self._run("allgather", _bytes(x), _bytes(out))
         return out
 
     def reduce_scatter(self, x: Any) -> Any:
         wide = _summable(x)
         out = np.empty(x.shape[1:], wide.dtype)
-        with self._sending():
-            self.comm.Reduce_scatter_block(wide, out)
+        self._run("reduce_scatter_block", wide, out)
         return out.astype(x.dtype, copy=False)
 
     def broadcast(self, x: Any, root: int) -> Any:
         out = x.copy() if self.rank == root else np.empty_like(x)
-        with self._sending():
-            self.comm.Bcast(_bytes(out), root)
+        self._run("bcast", _bytes(out), root)
         return out
 
     def shift(self, x: Any, by: int) -> Any:
         out = np.empty_like(x)
         to, source = (self.rank + by) % self.size, (self.rank - by) % self.size
-        with self._sending():
-            self.comm.Sendrecv(_bytes(x), to, 0, _bytes(out), source, 0)
+        if self.board:
+            with self.board.sending():
+                self.comm.Sendrecv(_bytes(x), to, 0, _bytes(out), source, 0)
+        else:
+            requests = self.comm.Isend(_bytes(x), to), self.comm.Irecv(_bytes(out), source)
+            self._wait(lambda: self.mpi.Request.Testall(requests), "ring_shift")
         return out
 
     def collect(self, value: Any) -> list[Any]:
         self.agree("collect", "what every rank says of itself")
-        with self._sending():
-            return self.comm.allgather(value)  # type: ignore[no-any-return]
+        own = np.frombuffer(pickle.dumps(value), np.uint8)
+        lengths = self.all_gather(np.array([own.size]))[:, 0]
+        rows = self.all_gather(np.pad(own, (0, int(lengths.max()) - own.size)))
+        return [pickle.loads(row[:n].tobytes()) for row, n in zip(rows, lengths, strict=True)]
 
     def split(self, color: int) -> Ranks:
         self.agree("split", "")
         world = self.board.world if self.board else None
-        with self._sending():
+        with self.board.sending() if self.board else nullcontext():
             part = self.comm.Split(color, self.rank)
         return MPIRanks(part, world)
 
