@@ -62,6 +62,8 @@ class MPIRanks(Ranks):
         self._doing = ""  # without a board: the collective that was agreed on last
         whole = MPI.COMM_WORLD.group
         ranks = list(comm.group.Translate_ranks(None, whole))
+        if world is None:  # no board knows all ranks: these count among themselves
+            ranks = [*range(comm.size)]
         if shared is None:
             near = comm.Split_type(MPI.COMM_TYPE_SHARED)
             shared = comm.allreduce(near.size == comm.size, MPI.LAND)
