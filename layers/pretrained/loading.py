@@ -96,12 +96,13 @@ def listed(title: str, wrong: Sequence[str]) -> str:
 
 def _check_blocks(opened: Folder, family: Family, settings: Mapping[str, Any]) -> None:
     """Raise ArgumentError for blocks of which no file holds a tensor, before any block is made."""
+    stems: dict[str, int] = {}
     for row in family.rows:
-        if "*" not in row.theirs:
-            continue
         decoder = "n_decoder_layers" in settings and row.ours.startswith("decoder")
-        said = settings["n_decoder_layers" if decoder else "n_layers"]
-        stem = _prefix(opened, family) + row.theirs.partition("*")[0]
+        if "*" in row.theirs:
+            stem = _prefix(opened, family) + row.theirs.partition("*")[0]
+            stems[stem] = settings["n_decoder_layers" if decoder else "n_layers"]
+    for stem, said in stems.items():
         pattern = re.compile(rf"{re.escape(stem)}(\d+)\.")
         there = {int(m[1]) for name in opened.tensors if (m := pattern.match(name))}
         if absent := [k for k in range(said) if k not in there]:
