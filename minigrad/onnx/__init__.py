@@ -28,7 +28,6 @@ def export_onnx(
     dynamic: dict[str, dict[int, str]] | None = None,
     longest: int = 512,
     external: bool | None = None,
-    attention: str = "plain",
 ) -> None:
     """Write what a function computes as an ONNX model, which grows with its inputs' sizes.
 
@@ -47,8 +46,6 @@ def export_onnx(
         longest: the largest size that is tried, and so how far tables of positions reach (rotary
             angles, say): beyond it onnxruntime says that an index is out of bounds. Causal masks,
             windows and counted positions have no end.
-        attention: "plain" writes its steps; "node" writes the operator of opset 23 for them, where
-            nothing else (an output, say) uses the scores or weights.
         external: whether the constants go in a file beside it, `<path>.data`; above 2 GB always.
     Raises: ArgumentError, naming op and line, for what has no place in a model: random draws (call
         model.eval() first), writes, an op without a form in ONNX, a number that Python took out of
@@ -60,15 +57,13 @@ def export_onnx(
         onnxruntime has no float64 kernels for erf, convolution, average pooling and recurrent
         sequences: a model of float64 computes those in float32.
     Source: https://onnx.ai/onnx/operators; the opset is 18, or the first that has what is needed:
-        20 for Gelu, 23 for RMSNormalization and Attention.
+        20 for Gelu, 23 for RMSNormalization.
 
     >>> import numpy as np, minigrad as mg
     >>> from layers import MultiHeadAttention
     >>> layer = MultiHeadAttention(6, n_heads=2, causal=True, rng=0)
     >>> mg.export_onnx(layer, [np.zeros((1, 3, 6))], "attention.onnx")   # doctest: +SKIP
     """
-    if attention not in ("plain", "node"):
-        raise ArgumentError(f'export_onnx: attention must be "plain" or "node", got {attention!r}')
     if find_spec("onnx") is None:
         raise MissingDependencyError('export_onnx needs onnx: pip install "minigrad[onnx]"')
     from . import translations
@@ -88,7 +83,7 @@ def export_onnx(
         try:
             with TemporaryDirectory(dir=target.parent, prefix=".onnx-") as beside:
                 made = os.path.join(beside, target.name)
-                written(Program(runs), trials.axes, _names_of(function), made, external, attention)
+                written(Program(runs), trials.axes, _names_of(function), made, external)
                 if len(runs) < len(trials.runs) and find_spec("onnxruntime") is None:
                     raise trials.error or AssertionError
                 _check(made, trials.runs)

@@ -19,13 +19,13 @@ from .sizes import Number, Size
 
 __all__ = ["Graph", "Value"]
 
-SINCE = {"Gelu": 20, "IsInf": 20, "RMSNormalization": 23, "Attention": 23}
+SINCE = {"Gelu": 20, "IsInf": 20, "RMSNormalization": 23}
 """The first opset of operators that are younger than the oldest one we write."""
 OLDEST = 18
 NARROW = set("AveragePool Conv Elu Erf Gelu GRU LeakyRelu LSTM RNN Softplus".split())
 """What onnxruntime has no float64 kernels for: in a model of float64 it is computed in float32."""
 
-FINITE = set("Attention Conv Einsum LayerNormalization MatMul RMSNormalization Softmax".split())
+FINITE = set("Conv Einsum LayerNormalization MatMul RMSNormalization Softmax".split())
 """What hands on no -inf, which comes from masks."""
 
 
@@ -53,13 +53,11 @@ class Graph:
     """Nodes, constants and names.
 
     Attributes: nodes: (operator, inputs, outputs, attributes, path) of each.
-        attention: "plain" steps, or one "node".
         path, label: of what is being written, in the model and in errors.
         opset: the newest that an operator needs.
     """
 
-    def __init__(self, attention: str) -> None:
-        self.attention = attention
+    def __init__(self) -> None:
         self.nodes: list[tuple[str, list[Any], list[Value], dict[str, Any], str]] = []
         self.constants: list[Value] = []
         self.path, self.label, self.opset = "", "", OLDEST

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from .attention import fused
 from .graph import Graph, Value
 from .positions import Pattern
 from .program import Program
@@ -35,17 +34,14 @@ class Writer:
         program: Program,
         axes: dict[str, dict[int, str]],
         names: dict[int, str],
-        attention: str,
     ) -> None:
         self.program, self.axes, self.names = program, axes, names
-        self.to = Graph(attention)
+        self.to = Graph()
         self._steps: Counter[str] = Counter()
         self.inputs: dict[str, Value] = {}
         self.values: dict[str | int, Value] = {}
         for name, form in program.inputs.items():
             self._add_input(name, form)
-        if attention == "node":
-            program.steps = fused(program.steps, [*program.outputs.values()])
         needed = _needed(program)
         for k, step in enumerate(program.steps):
             if k in needed:
@@ -149,12 +145,11 @@ def written(
     names: dict[int, str],
     path: str,
     external: bool | None,
-    attention: str,
 ) -> None:
     """Write the model file."""
     import onnx
 
-    writer = Writer(program, axes, names, attention)
+    writer = Writer(program, axes, names)
     to, helper = writer.to, onnx.helper
     used = {x for _, inputs, _, _, _ in to.nodes for x in inputs}
     constants = [x for x in to.constants if x in used]

@@ -135,12 +135,10 @@ def test_axes_may_be_named_and_others_stay_as_they_are(export):
 
 
 @with_onnx
-@pytest.mark.parametrize("attention", ["plain", "node"])
-def test_a_row_that_may_attend_nowhere_gives_zeros(export, attention):
+def test_a_row_that_may_attend_nowhere_gives_zeros(export):
     layer = MultiHeadAttention(6, 2, rng=0)
     mask = np.random.default_rng(1).random((2, 1, 5)) < 0.5
-    model = export(layer, {"X": X, "mask": mask}, attention=attention)
-    assert ("Attention" in {node.op_type for node in model.graph.node}) == (attention == "node")
+    model = export(layer, {"X": X, "mask": mask})
     found = run(model, X, np.zeros((2, 1, 5), bool))[0]
     np.testing.assert_allclose(found, np.zeros((2, 5, 6)), atol=1e-12)
     np.testing.assert_allclose(run(model, X, mask)[0], layer(X, mask).numpy(), atol=1e-5)
@@ -150,13 +148,10 @@ def test_a_row_that_may_attend_nowhere_gives_zeros(export, attention):
 @pytest.mark.parametrize(
     "method", ["exact", pytest.param("tiled", marks=pytest.mark.needs_fast("it is tiled"))]
 )
-@pytest.mark.parametrize("attention", ["plain", "node"])
-def test_causal_attention_may_be_one_node_whatever_its_method(export, method, attention):
+def test_causal_attention_is_exported_whatever_its_method(export, method):
     layer = MultiHeadAttention(6, 2, causal=True, method=method, rng=0)
-    model = export(layer, [X], attention=attention)
-    kinds = [node.op_type for node in model.graph.node]
-    assert kinds.count("Attention") == (attention == "node")
-    assert model.opset_import[0].version == (23 if attention == "node" else 18)
+    model = export(layer, [X])
+    assert model.opset_import[0].version == 18
     Y = np.random.default_rng(1).normal(size=(3, 17, 6))
     np.testing.assert_allclose(run(model, Y)[0], layer(Y).numpy(), atol=1e-5)
 
@@ -300,7 +295,6 @@ def test_what_has_no_place_in_a_model_is_refused_by_op_and_line(why, tmp_path):
         ([X], {"dynamic": {"x": {3: "n"}}}, ShapeError, r"names axes \[3\] of x, which has 3"),
         ([X], {"dynamic": {"x": {0: "n", 1: "n"}}}, ShapeError, "two lengths 'n', 2 and 5"),
         ([X], {"dynamic": {"x": {2: "d"}}}, ArgumentError, "'d' may change, but .* than 6"),
-        ([X], {"attention": "flash"}, ArgumentError, '"plain" or "node", got \'flash\''),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(inputs, settings, error, message, tmp_path):

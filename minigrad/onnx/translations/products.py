@@ -1,4 +1,4 @@
-"""Products of matrices, and attention as one operator."""
+"""Products of matrices, and attention in tiles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from math import sqrt
 from ...engine.op import registry
 from ...ops import einsum, linear, matmul
 from ...ops.einsum import explicit
-from ..attention import attention_node
 from ..translation import translation
 from .elementwise import both, masked
 from .reductions import softmaxed
@@ -40,8 +39,6 @@ if "tiled_attention" in registry:  # of minigrad/fast, which may be missing
             rows, columns = to.Unsqueeze(to.range(q.shape[-2]), [1]), to.range(k.shape[-2])
             masks.append(to.emit("GreaterOrEqual", rows, columns, dtype=bool))
         factor = 1 / sqrt(q.shape[-1]) if scale is None else float(scale)
-        if to.attention == "node" and q.ndim == k.ndim <= 4:
-            return attention_node(to, q, k, v, factor, masks)
         turned = [*range(k.ndim)]
         turned[-2:] = turned[:-3:-1]
         S = to.Mul(to.MatMul(q, to.Transpose(k, perm=turned)), factor)
