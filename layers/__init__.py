@@ -23,7 +23,11 @@ from .mask import combined_mask, create_causal_mask, padding_mask
 from .module import Module
 from .position import LearnedPosition, SinusoidalPosition, sinusoidal_encoding
 from .quantized import QuantizedWeight, quantize, weight_bytes
-from .scaled_dot_product import scaled_dot_product_attention, softmax_backward
+from .scaled_dot_product import (
+    online_softmax_attention,
+    scaled_dot_product_attention,
+    softmax_backward,
+)
 
 if TYPE_CHECKING:
     from .bias import ALiBi, T5Bias, alibi_slopes, t5_bucket
@@ -177,6 +181,7 @@ __all__ = [
     "merge_heads",
     "multi_head_steps",
     "ntk_frequencies",
+    "online_softmax_attention",
     "orthogonal_features",
     "padding_mask",
     "per_head_weights",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from .mask import fit_mask, visible, with_head_axis, with_visible
 from .module import named
 from .position import mark_constant
 
-__all__ = ["scaled_dot_product_attention", "softmax_backward"]
+__all__ = ["online_softmax_attention", "scaled_dot_product_attention", "softmax_backward"]
 
 
 def scaled_dot_product_attention(
@@ -135,6 +136,55 @@ def _causal(n: int, m: int, offset: Any) -> Any:
         return None if seen.all() else mark_constant(seen)
     i = np.arange(n) + np.asanyarray(offset)[..., None]  # (n,) or (B, n)
     return visible(i, np.arange(m), causal=True)
+
+
+def online_softmax_attention(
+    Q: Any, K: Any, V: Any, mask: Any = None, *, scale: float | None = None
+) -> Any:
+    """O = softmax(Q Kᵀ / √d_k + M) V, one key after the other: no row of scores is ever whole.
+
+        s = q · k_j / √d_k + M_j,    m′ = max(m, s),    c = e^(m − m′),    p = e^(s − m′),
+        l ← c l + p,    o ← c o + p v_j;    and in the end  O = o / l
+
+    What was summed under the old maximum m is multiplied by c when a larger score comes. This is
+    how attention in tiles goes over keys, there many at a time.
+
+    Args:    as `scaled_dot_product_attention`, whose O this is.
+    Shapes:  Q (..., n, d_k), K (..., m, d_k), V (..., m, d_v) → (..., n, d_v)
+    Raises:  ShapeError for a mask that does not fit.
+    Source:  Milakov & Gimelshein 2018, arXiv:1805.02867.
+
+    >>> Q, K, V = np.ones((1, 2, 5)), np.ones((1, 3, 5)), np.arange(3.0).reshape(1, 3, 1)
+    >>> online_softmax_attention(Q, K, V).ravel()
+    array([1., 1.])
+    """
+    Q, K, V = (x if isinstance(x, mg.Tensor) else np.asanyarray(x) for x in (Q, K, V))
+    shape = (*Q.shape[:-1], K.shape[-2])
+    if isinstance(mask, mask_rules.MaskRule):
+        mask = mask.array(*shape[-2:])
+    if mask is not None:
+        masks.check_meaning(
+            "online_softmax_attention(Q, K, V, mask)", mask, shape[:-2], *shape[-2:]
+        )
+        mask = fit_mask(mask, shape, Q)
+    scale = 1 / sqrt(Q.shape[-1]) if scale is None else scale
+    m: Any = np.full((*shape[:-1], 1), -np.inf, Q.dtype)  # (..., n, 1): the largest score so far
+    l: Any = np.zeros_like(m)  # (..., n, 1): the sum of e^(s − m)
+    o: Any = np.zeros((*shape[:-1], V.shape[-1]), Q.dtype)  # (..., n, d_v): of the values by it
+    for j in range(shape[-1]):
+        k = K[..., j : j + 1, :]  # (..., 1, d_k)
+        v = V[..., j : j + 1, :]  # (..., 1, d_v)
+        s = mg.scale(mg.sum(Q * k, axis=-1, keepdims=True), scale)  # (..., n, 1)
+        if mask is not None:
+            s = mg.mask_add(s, mask[..., min(j, mask.shape[-1] - 1)][..., None])
+        larger = mg.maximum(m, s)
+        top = mg.where(larger == -np.inf, 0.0, larger)  # no key is seen yet: −inf − −inf is NaN
+        c = mg.exp(m - top)  # (..., n, 1)
+        p = mg.exp(s - top)  # (..., n, 1)
+        l = c * l + p  # (..., n, 1)
+        o = c * o + p * v  # (..., n, d_v)
+        m = larger
+    return o / mg.where(l == 0, 1.0, l)  # a row that sees no key is zero
 
 
 def softmax_backward(

@@ -37,13 +37,15 @@ def _inner_axes(a: Any, b: Any) -> str | None:
     if not first or not second:
         return "both need at least one axis"
     n, m = first[-1], second[-2] if len(second) > 1 else second[0]
+    turned = len(first) == len(second) > 2 and second[0] == n  # what K.T is of a batch of keys
+    remedy = "; .T turns round all axes, the batch too: write a @ b.mT" if turned else ""
     if n != m:
         which = "second-to-last" if len(second) > 1 else "only axis"
-        return f"a's last axis must equal b's {which}, got {n} != {m}"
+        return f"a's last axis must equal b's {which}, got {n} != {m}{remedy}"
     for axis in range(3, min(len(first), len(second)) + 1):
         if first[-axis] != second[-axis] and 1 not in (first[-axis], second[-axis]):
             n, m = first[-axis], second[-axis]
-            return f"batch axes must broadcast, but axis -{axis} has {n} and {m}"
+            return f"batch axes must broadcast, but axis -{axis} has {n} and {m}{remedy}"
     return None
 
 

@@ -13,10 +13,47 @@ from layers import (
     count_flops,
     create_causal_mask,
     memory_by_array,
+    online_softmax_attention,
     padding_mask,
     roofline,
     scaled_dot_product_attention,
 )
+from tests.compare import assert_same
+
+# ---------------------------------------------------------------- one key at a time
+
+
+@pytest.mark.parametrize("kind", ["none", "causal", "padding", "a rule", "nobody sees a thing"])
+def test_online_softmax_goes_over_keys_one_by_one_and_is_attention(rng, kind):
+    """Scores that grow with the key, so that the running maximum changes; gradients too."""
+    q, k, v = (mg.tensor(rng.normal(size=(2, 5, d)), requires_grad=True) for d in (3, 3, 7))
+    k.data *= np.arange(1, 6)[:, None]
+    mask = {
+        "causal": create_causal_mask(5),
+        "padding": padding_mask([2, 5]),
+        "a rule": mg.mask_rules.Window(2),
+        "nobody sees a thing": np.zeros((1, 1, 5), bool),
+    }.get(kind)
+    ours = online_softmax_attention(q, k, v, mask)
+    theirs, _ = scaled_dot_product_attention(q, k, v, mask)
+    assert_same(ours, theirs)
+    assert_same(online_softmax_attention(q.numpy(), k.numpy(), v.numpy(), mask), theirs)
+    g = rng.normal(size=ours.shape)
+    assert_same(mg.grad(ours, [q, k, v], g), mg.grad(theirs, [q, k, v], g))
+
+
+def test_what_a_forward_keeps_grows_as_the_square_of_the_tokens():
+    """Of B = 2 sequences: A, n² entries each, and else what grows with n."""
+
+    def kept(n):
+        layer, X = SelfAttention(5, 3, 7, rng=0), mg.tensor(np.ones((2, n, 5)), requires_grad=True)
+        with mg.trace() as t:
+            layer(X)
+        return sum(entry.saved_bytes for entry in t.entries)
+
+    for n in (16, 32, 64):
+        assert kept(2 * n) - 2 * kept(n) + kept(0) == 8 * 2 * 2 * n**2
+
 
 # ---------------------------------------------------------------- the worked example
 

@@ -97,6 +97,8 @@ TABLE = [
     ("split(x, sections)", [lambda: mg.split(X, 1, 3), lambda: mg.split(ones(), 1, 3)], ShapeError,
      "axis 3 is out of bounds for shape"),
     # ---- products
+    *(("matmul(a, b)", [lambda a=a: ones(*a) @ mg.tensor(ones(*a)).T], ShapeError, "write a @ b.mT")
+      for a in [(2, 4, 6), (2, 4, 4), (2, 3, 5, 7)]),
     *(("matmul(a, b)", [lambda a=a, b=b: mg.matmul(ones(*a), ones(*b))], ShapeError,
        f"{text}\n  a: {a} float64\n  b: {b} float64")
       for a, b, text in [
