@@ -11,6 +11,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from operator import attrgetter
+from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -302,8 +303,7 @@ class Tensor(metaclass=NamedClass):
         seed = np.array(seed) if listeners else np.asarray(seed)  # one may keep it
         results = backpropagate([(self._node or self, seed)], retain=retain_graph)
         while results:
-            leaf, total = results.popitem()
-            leaf.grad = total if leaf.grad is None else np.asarray(leaf.grad + total)
+            add_gradient(*results.popitem())
 
     def retain_grad(self) -> None:
         """Keep this tensor's gradient in `.grad`, as a leaf's is."""
@@ -316,7 +316,7 @@ class Tensor(metaclass=NamedClass):
             owner = kept()
             if owner is not None:
                 array = gradient._data if isinstance(gradient, Tensor) else gradient
-                owner.grad = np.array(array) if owner.grad is None else owner.grad + array
+                add_gradient(owner, np.array(array))
 
         if self._node.hooks is None:
             self._node.hooks = {}
@@ -588,6 +588,15 @@ def seed_of(call: str, output: Tensor, gradient: Any) -> Any:
     if isinstance(gradient, Tensor):
         return gradient if gradient.dtype == output.dtype else gradient.astype(output.dtype)
     return np.asarray(gradient, output.dtype)
+
+
+_ADDING = Lock()
+
+
+def add_gradient(leaf: Tensor, gradient: Any) -> None:
+    """Add to `leaf.grad` an array that nobody else holds; other threads wait meanwhile."""
+    with _ADDING:
+        leaf.grad = gradient if leaf.grad is None else np.asarray(leaf.grad + gradient)
 
 
 def _restored(array: Any, needs: int, name: str | None, grad: Any) -> Tensor:

@@ -255,7 +255,7 @@ class Check:
 
 
 class Checks(list[Check]):
-    """What a trace was held against; `ok` only if something was measured and all of it agrees.
+    """What a trace was held against; `ok` says whether it agrees, None where nothing was measured.
 
     Items are the gradients held against hand-derived steps; `steps` the backward steps held against
     numeric derivatives, in the order they ran, and `unchecked` how many were not, by the reason.
@@ -277,9 +277,11 @@ class Checks(list[Check]):
         return [check for check in self if check.difference is not None]
 
     @property
-    def ok(self) -> bool:
-        wrong = self.first_wrong or self.wrong_step
-        return bool(self.measured or self.steps) and wrong is None
+    def ok(self) -> bool | None:
+        """Whether all that was measured agrees; None where nothing was."""
+        if not self.measured and not self.steps:
+            return None
+        return self.first_wrong is None and self.wrong_step is None
 
     @property
     def first_wrong(self) -> Check | None:

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..engine.context import Context, Listener, current, listen
-from ..engine.errors import ArgumentError
+from ..engine.errors import ArgumentError, GradientError
 from ..engine.graph import Node, writes
 from ..engine.op import Op, Shaped
 from ..engine.tensor import Tensor
@@ -115,8 +115,14 @@ class Recorder(Listener):
         self._sweeps = Sweeps()
         self.earlier: list[tuple[Entry, Any, dict[str, Any]]] = []  # steps of dropped sweeps
         self._listening = listen(self)
+        self._entered_before = False
 
     def __enter__(self) -> Self:
+        if self.entries or self._entered_before:
+            raise GradientError(
+                "with t: a trace records one run, and this one has; make another: mg.trace()"
+            )
+        self._entered_before = True
         self._listening.__enter__()
         return self
 

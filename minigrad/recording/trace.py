@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from inspect import signature
 from typing import Any, Self
 
 import numpy as np
 
+from ..engine.context import listen
 from ..engine.errors import GradientError
 from ..engine.graph import Node, order
 from ..engine.tensor import Tensor
@@ -131,10 +133,16 @@ class Trace(Recorder):
         A layer that no backward ran through is left out, and stands in `skipped`.
 
         Args: ops: hold every backward step against a numeric derivative of its op as well, in a
-            random direction; under twice the time of the run.
+            random direction; under twice the time of the run. Where no layer has such steps, it is
+            done unasked.
         Raises: GradientError if no step ran backward, or not through any layer that has such steps.
         """
-        checks = self.checked(ops)
+        if not self.backward_steps:
+            raise GradientError(
+                "check: no backward ran within this trace; call loss.backward() inside "
+                "`with mg.trace() as t:`"
+            )
+        checks = self.checked(ops or not self._expectations)
         if checks.skipped and not checks and not checks.steps:
             raise GradientError(f"check: no backward ran through {checks.skipped[0]} in this trace")
         return checks
@@ -178,6 +186,20 @@ class Trace(Recorder):
             engine = partial(self._gradient_within, e)
             checks += compare_steps(e.scope, steps, engine, e.symbols)
         return checks
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or a pickle has: the record, its places and formulas as text."""
+        self.judge()
+        shown = [replace(entry, made_at=entry.place, declared=entry.told) for entry in self.entries]
+        live: dict[str, Any] = {"_owners": [], "_arrays": []}  # what `close` lets go of
+        live |= {name: {} for name in ("_ids", "_by_data", "_given", "_contexts")}
+        state = vars(self) | live | {"entries": shown, "earlier": []}
+        del state["_listening"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._listening = listen(self)
 
     def judge(self) -> None:
         """Work out what the sizes of gradients mean, once for each state of the record."""

@@ -7,6 +7,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.errors import GradientError
+from minigrad.recording.record import Checks
 
 
 @pytest.fixture
@@ -106,10 +107,15 @@ def test_a_frozen_symbol_is_not_claimed_to_be_right(x, w):
     assert checks.ok
 
 
-def test_nothing_measured_is_not_ok(x, w):
+def test_nothing_measured_is_neither_ok_nor_wrong():
+    assert Checks().ok is None
+
+
+def test_a_run_without_hand_derived_steps_is_held_against_numeric_derivatives(x, w):
     with mg.trace() as t:
-        x * w
-    assert not t.check().ok
+        mg.sum(x * w).backward()
+    assert t.check().ok is True
+    assert len(t.check().steps) == 2
 
 
 def test_a_layer_without_a_backward_is_skipped_and_named_and_the_rest_is_checked(x, w):
@@ -126,6 +132,9 @@ def test_a_layer_without_a_backward_is_skipped_and_named_and_the_rest_is_checked
 
 def test_check_without_backward_is_an_error(x, w):
     with mg.trace() as t:
-        _layer(x, w, _steps())
-    with pytest.raises(GradientError, match="check: no backward ran through layer in this trace"):
+        y = _layer(x, w, _steps())
+    with pytest.raises(GradientError, match=r"no backward ran .* loss\.backward\(\) inside"):
+        t.check()
+    mg.sum(y).backward()
+    with pytest.raises(GradientError, match=r"no backward ran .* loss\.backward\(\) inside"):
         t.check()
