@@ -109,45 +109,6 @@ def sparsity(A: Any, threshold: float = 0.01) -> Reading:
     return Reading("sparsity", found, told)
 
 
-def attention_distance(A: Any) -> Reading:
-    r"""How far a head looks: Σ_ij A_ij |i − j| / n, in tokens; keys end where queries end.
-
-    Local: less than half of what it would be with even weights on the cells a row may see.
-
-    Source: Dosovitskiy et al. 2021, section 4.5, arXiv:2010.11929 (mean attention distance).
-    >>> print(attention_distance(np.eye(4)))
-    head 0: distance 0.000, even weights would give 0.750: local
-    """
-    A = by_head(A, "attention_distance")
-    n, m = A.shape[-2:]
-    far = np.abs(np.arange(n)[:, None] + m - n - np.arange(m))
-    seen = visible(A)
-    even = seen / np.maximum(seen.sum(-1, keepdims=True), 1)
-    found = (A * far).sum(axis=(-2, -1)).mean(axis=0) / n
-    usual = (even * far).sum(axis=(-2, -1)).mean(axis=0) / n
-    said = ["local" if near else "wide" for near in 2 * found < usual]
-    told = [f"even weights would give {u:.3f}: {w}" for u, w in zip(usual, said, strict=True)]
-    return Reading("distance", found, told)
-
-
-def head_agreement(A: Any) -> Array:
-    r"""How alike heads attend: 1 − JS(A_h, A_k) / log 2, mean over rows: 1 the same, 0 disjoint.
-
-    JS is the Jensen–Shannon divergence of two rows, H((p + q) / 2) − (H(p) + H(q)) / 2.
-
-    Shapes: A (..., h, n, m) → (h, h), symmetric, with ones on its diagonal.
-    Source: Clark et al. 2019, section 6, arXiv:1906.04341 (heads clustered by this divergence).
-    >>> head_agreement(np.stack([np.eye(2), np.eye(2), np.eye(2)[::-1]])).round(3)
-    array([[1., 1., 0.],
-           [1., 1., 0.],
-           [0., 0., 1.]])
-    """
-    A = by_head(A, "head_agreement")
-    one, other = A[:, :, None], A[:, None]
-    apart = row_entropy((one + other) / 2) - (row_entropy(one) + row_entropy(other)) / 2
-    return np.asarray(1 - np.clip(apart / np.log(2), 0.0, 1.0).mean(axis=(0, -1)))
-
-
 # ---------------------------------------------------------------- across layers
 
 

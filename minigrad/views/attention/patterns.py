@@ -19,7 +19,6 @@ THRESHOLDS = {
     "horizontal stripe": 0.5,
     "off-diagonal spike": 0.6,
     "lower-triangular": 1 - 1e-6,
-    "block": 0.6,
     "diffuse": 0.95,
 }
 Array = NDArray[Any]
@@ -71,9 +70,6 @@ def patterns(A: Any) -> list[Patterns]:
                            over the largest it could have
         off-diagonal spike max of A_ij − (mean of column j in all other rows), |i − j| ≥ 2; 0.6
         lower-triangular   min_i Σ_{j ≤ i} A_ij / Σ_j A_ij; 1 − 1e-6
-        block              1 − (weight between blocks) / (weight expected there), off the diagonal,
-                           for the best split into two or more runs of two or more tokens; expected
-                           from distance or column alone, whichever is less; 0.6
         diffuse            entropy over the largest possible; 0.95
 
     A head may have several, or none. Over a batch, the mean is read (lower-triangular: the least).
@@ -103,7 +99,6 @@ def _of_head(A: Array) -> Patterns:
         "horizontal stripe": _row(mean, seen),
         "off-diagonal spike": _spike(mean, shift),
         "lower-triangular": (float(below.min()) if n > 1 else 0.0, ""),
-        "block": _blocks(mean) if n == m else (0.0, ""),
         "diffuse": (float(evenness(A[:, None])[1][0]), ""),
     }
     return Patterns({k: Pattern(min(s, 1.0), THRESHOLDS[k], w) for k, (s, w) in scores.items()})
@@ -175,47 +170,3 @@ def _spike(mean: Array, shift: int) -> Score:
     gains = np.where(away, mean - (mean.sum(axis=0) - mean) / max(n - 1, 1), 0.0)
     i, j = np.unravel_index(gains.argmax(), gains.shape)
     return float(gains[i, j]), f"query {i} to key {j}"
-
-
-def _blocks(mean: Array) -> Score:
-    """The best split into runs, and one minus the share of expected weight between them."""
-    n = len(mean)
-    off = np.where(np.eye(n, dtype=bool), 0.0, mean)
-    if n < 4 or off.sum() < 0.1 * n:  # too short for two runs, or nothing but its diagonal
-        return 0.0, ""
-    expected = np.minimum(_by_distance(off), off.sum(axis=0) / (n - 1))
-    expected = np.where(np.eye(n, dtype=bool), 0.0, expected)
-    runs = _best_runs(off - expected)
-    between = np.ones((n, n), dtype=bool)
-    for a, b in runs:
-        between[a:b, a:b] = False
-    usual = float(expected[between].sum())
-    score = 1 - float(off[between].sum()) / usual if usual > 1e-12 else 0.0
-    return max(score, 0.0), ", ".join(f"{a}–{b - 1}" for a, b in runs)
-
-
-def _by_distance(off: Array) -> Array:
-    n = len(off)
-    diagonal = np.arange(n) - np.arange(n)[:, None] + n - 1
-    counts = np.bincount(diagonal.ravel())
-    return np.asarray((np.bincount(diagonal.ravel(), off.ravel()) / counts)[diagonal])
-
-
-def _best_runs(gain: Array) -> list[tuple[int, int]]:
-    """The split into runs, two or more of two or more, with most gain inside."""
-    n = len(gain)
-    sums = np.pad(gain, (1, 0)).cumsum(0).cumsum(1)
-    best, cut = {0: 0.0}, dict[int, int]()
-    for end in range(2, n + 1):
-        starts = [start for start in best if start <= end - 2 and (start or end < n)]
-        total = {
-            a: best[a] + sums[end, end] - sums[a, end] - sums[end, a] + sums[a, a] for a in starts
-        }
-        if total:
-            cut[end] = max(total, key=total.__getitem__)
-            best[end] = float(total[cut[end]])
-    runs, end = list[tuple[int, int]](), n
-    while end:
-        runs.append((cut[end], end))
-        end = cut[end]
-    return runs[::-1]
