@@ -65,7 +65,7 @@ class Parameters:
 
     def parameters(self) -> list[mg.Tensor]:
         """Every parameter, once: what an optimizer takes."""
-        return [parameter for _, parameter in self.named_parameters()]
+        return ParameterList(parameter for _, parameter in self.named_parameters())
 
     # ------------------------------------------------------------------ state
 
@@ -193,6 +193,13 @@ class Parameters:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return mg.module_bundle(self)
+
+
+class ParameterList(list[mg.Tensor]):
+    """A list that a notebook shows as a table."""
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return mg.parameters_bundle(self)
 
 
 def is_parameter(value: Any) -> bool:

@@ -146,6 +146,7 @@ if TYPE_CHECKING:
     from .saving import load, save
     from .views.formula.check import check_formula
     from .views.notebook import module_bundle as module_bundle
+    from .views.notebook import parameters_bundle as parameters_bundle
     from .watching import watch
 
 __all__ = [
@@ -311,7 +312,7 @@ __getattr__, __dir__ = lazy_imports(
         "optim": "",
         "saving": "load save",
         "views.formula.check": "check_formula",
-        "views.notebook": "module_bundle",
+        "views.notebook": "module_bundle parameters_bundle",
         "watching": "watch",
     }
     | (

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .views.attention import Attentions
     from .views.attribution import Attribution, Patching
     from .views.comparison import Comparison
+    from .views.notebook import PageCell
 
 __all__ = ["Checks", "Trace", "draw", "trace"]
 
@@ -135,6 +136,17 @@ class Trace(recording.Trace):
         self._measure("html", check)
         options = {"tokens": tokens, "title": title, "arrays": arrays, "scale": scale}
         return write_page(self, path, **options)
+
+    def show(self, *, height: int = 720, **options: Any) -> PageCell:
+        """The page in a notebook's cell, as the cell's last value; the options are `html`'s.
+
+        Args: height: of the cell, in pixels.
+        """
+        from .views.notebook import PageCell
+        from .views.page import page_html
+
+        self._measure("show", options.pop("check", None))
+        return PageCell(page_html(self, **options), height)
 
     def _measure(self, call: str, check: str | None) -> None:
         """Measure what a view was asked to have measured first."""
@@ -291,5 +303,12 @@ def _checks_text(checks: Checks) -> str:
     return checks_table(checks)
 
 
+def _checks_bundle(checks: Checks, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    from .views.notebook import checks_bundle
+
+    return checks_bundle(checks)
+
+
 Tensor._repr_mimebundle_ = _tensor_bundle
+Checks._repr_mimebundle_ = _checks_bundle  # type: ignore[attr-defined]
 Checks.__str__ = _checks_text  # type: ignore[method-assign, assignment]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from .recording.diagnose import Findings, diagnose
 from .recording.flow import FlowRecord
 from .recording.sampler import Sampler
 from .tracing import Trace
+
+if TYPE_CHECKING:
+    from .views.notebook import PageCell
 
 __all__ = ["Flow", "watch"]
 
@@ -75,6 +78,18 @@ class Flow(FlowRecord):
         from .views.flow.page import write_flow
 
         return write_flow(self, path, title=title)
+
+    def show(self, *, height: int = 720, title: str | None = None) -> PageCell:
+        """The page in a notebook's cell, as the cell's last value; `html` says what it has."""
+        from .views.flow.page import flow_html
+        from .views.notebook import PageCell
+
+        return PageCell(flow_html(self, title=title), height)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from .views.notebook import flow_bundle
+
+        return flow_bundle(self)
 
 
 class watch:
@@ -160,3 +175,12 @@ def _one(name: str, value: Any) -> float:
     if array.size != 1 or array.dtype.kind not in "fiub":
         raise ArgumentError(f"log({name}=...): must be one number, got {value!r:.60}")
     return float(array.reshape(()))
+
+
+def _findings_bundle(found: Findings, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    from .views.notebook import findings_bundle
+
+    return findings_bundle(found)
+
+
+Findings._repr_mimebundle_ = _findings_bundle  # type: ignore[attr-defined]

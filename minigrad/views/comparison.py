@@ -116,6 +116,11 @@ class Comparison:
     def __str__(self) -> str:
         return self.table()
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from .notebook import comparison_bundle
+
+        return comparison_bundle(self)
+
 
 def _keyed(trace: Trace) -> list[tuple[Entry, tuple[str, str, int]]]:
     """Entries with what is the same in another run: path, op, and which of those alike it is."""

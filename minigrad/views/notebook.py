@@ -1,25 +1,45 @@
-"""What a notebook shows of a Trace, a Tensor, a Module: plain text, and HTML or SVG beside it."""
+"""What a notebook shows: plain text, and HTML or SVG beside it, no wider than its cell."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import numpy as np
 
 from ..engine.errors import MissingDependencyError
-from ..recording.record import rms
+from ..recording.diagnose import Findings
+from ..recording.flow import FlowRecord
+from ..recording.record import Checks, rms
 from ..recording.trace import Trace
 from .dot import trace_dot
-from .plain import one_line, shaped, sized
+from .page.embed import frame
+from .plain import of_bytes, one_line, shaped, sized
 from .render import render
 from .svg import accessible
 from .table import trace_table
+from .verdict import by_derivative, by_hand
 
-__all__ = ["module_bundle", "tensor_bundle", "trace_bundle"]
+__all__ = [
+    "PageCell",
+    "checks_bundle",
+    "comparison_bundle",
+    "findings_bundle",
+    "flow_bundle",
+    "module_bundle",
+    "parameters_bundle",
+    "tensor_bundle",
+    "trace_bundle",
+]
 
-ENTRIES, NAME = 6, 60  # rows and columns shown at most, and characters of a name
+ENTRIES, NAME, SENTENCE = (
+    6,
+    60,
+    400,
+)  # rows and columns at most; characters of a name, of a sentence
 CELL = "padding:1px 7px;text-align:right;font-family:monospace"
 NOTE = "opacity:.75;font-size:90%"
 
@@ -32,8 +52,21 @@ def trace_bundle(trace: Trace) -> dict[str, str]:
         svg = accessible(render(dot.text, "svg").decode(), dot, follow=False)
     except MissingDependencyError:
         return bundle
-    fitting = 'style="max-width:100%;height:auto"'
-    return bundle | {"image/svg+xml": svg.replace("<svg", f"<svg {fitting}", 1)}
+    return bundle | {"image/svg+xml": fitted(svg)}
+
+
+def fitted(svg: str) -> str:
+    """An SVG as wide as its cell, but no wider than it is; so in a table's cell too.
+
+    >>> fitted('<svg width="90pt" height="40pt" viewBox="0 0 90 40"/>')
+    '<svg width="100%" style="max-width:90pt;height:auto" viewBox="0 0 90 40"/>'
+    """
+
+    def fit(found: re.Match[str]) -> str:
+        unit = "" if found[2].endswith("pt") else "px"
+        return f'{found[1]} width="100%" style="max-width:{found[2]}{unit};height:auto"'
+
+    return re.sub(r'(<svg\b[^>]*?) width="([^"]+)"\s+height="[^"]+"', fit, svg, count=1)
 
 
 def tensor_bundle(tensor: Any) -> dict[str, str]:
@@ -50,13 +83,80 @@ def module_bundle(module: Any) -> dict[str, str]:
     """A module's parameters: path, shape, size of values and of gradients."""
     parameters = dict(module.named_parameters())
     count = sum(parameter.size for parameter in parameters.values())
-    rows = [_row(("parameter", "shape", "rms", "rms of ∂L"), "th")]
-    for path, parameter in parameters.items():
-        gradient = "–" if parameter.grad is None else sized(rms(parameter.grad))
-        rows.append(_row((path, shaped(parameter.shape), sized(rms(parameter.numpy())), gradient)))
     html = _titled(type(module).__name__, f"{count:,} parameters")
-    html += f"<table>{''.join(rows)}</table>" if parameters else ""
+    html += _parameters(parameters.items())
     return {"text/plain": repr(module), "text/html": f"<div>{html}</div>"}
+
+
+def parameters_bundle(parameters: Sequence[Any]) -> dict[str, str]:
+    """A list of parameters: name, shape, size of values and of gradients."""
+    count = sum(parameter.size for parameter in parameters)
+    html = _titled(f"{len(parameters)} parameters", f"{count:,} values") + _parameters(
+        (parameter.name or "–", parameter) for parameter in parameters
+    )
+    return {"text/plain": list.__repr__(parameters), "text/html": f"<div>{html}</div>"}
+
+
+def _parameters(named: Iterable[tuple[str, Any]]) -> str:
+    rows = []
+    for path, one in named:
+        gradient = "–" if one.grad is None else sized(rms(one.grad))
+        rows.append((path, shaped(one.shape), sized(rms(one.numpy())), gradient))
+    return _table(("parameter", "shape", "rms", "rms of ∂L"), rows) if rows else ""
+
+
+def checks_bundle(checks: Checks) -> dict[str, str]:
+    """The verdicts, and each gradient held against its hand-derived step."""
+    rows = []
+    for check in checks:
+        found = check.difference
+        told = "–" if found is None else f"{'✓' if found.ok else '✗'} {found.relative:.1e}"
+        step = f"{check.number} {check.title}"
+        rows.append((check.scope, step, f"∂L/∂{check.symbol}", shaped(check.shape), told))
+    said = [one.said for one in (by_hand(checks), by_derivative(checks)) if one.said]
+    heads = ("layer", "step", "gradient", "shape", "difference")
+    verdict = "".join(f"<div>{_text(one, SENTENCE)}</div>" for one in said or ["nothing checked"])
+    html = f"<div>{verdict}{_table(heads, rows) if rows else ''}</div>"
+    return {"text/plain": str(checks), "text/html": html}
+
+
+def comparison_bundle(compared: Any) -> dict[str, str]:
+    """A row for each gradient that is in both runs."""
+    rows = [(r.path, r.op, sized(r.here), sized(r.there), sized(r.ratio)) for r in compared.rows]
+    heads = ("path", "op", "here", "there", "there / here")
+    html = f"<div><div>{_text(compared.summary, SENTENCE)}</div>{_table(heads, rows)}</div>"
+    return {"text/plain": str(compared), "text/html": html}
+
+
+def findings_bundle(findings: Findings) -> dict[str, str]:
+    """What went wrong: when, what, where, and what to try."""
+    rows = [(str(f.step), f.kind, f.path, f.text, f.remedy) for f in findings]
+    heads = ("step", "finding", "row", "figures", "try")
+    html = _table(heads, rows, SENTENCE) if rows else "<div>nothing found</div>"
+    return {"text/plain": str(findings), "text/html": f"<div>{html}</div>"}
+
+
+def flow_bundle(flow: FlowRecord) -> dict[str, str]:
+    """The heat map of a training run, and its table."""
+    from .flow.heatmap import flow_svg
+    from .flow.table import flow_table
+
+    svg = fitted(flow_svg(flow, theme="light"))
+    return {"text/plain": flow_table(flow, width=100), "image/svg+xml": svg}
+
+
+@dataclass(frozen=True)
+class PageCell:
+    """A page in a notebook's cell: the cell's last value, or what `display` is given."""
+
+    page: str
+    height: int
+
+    def __repr__(self) -> str:
+        return f"<page of {of_bytes(len(self.page.encode()))}; a notebook shows it>"
+
+    def _repr_html_(self) -> str:
+        return frame(self.page, self.height)
 
 
 def _titled(name: str, note: str) -> str:
@@ -80,10 +180,15 @@ def _numbers(row: Any) -> list[str]:
     return [*cells, "…"] if len(row) > ENTRIES else cells
 
 
-def _row(cells: Iterable[str], tag: str = "td") -> str:
-    body = (f"<{tag} style='{CELL}'>{_text(cell)}</{tag}>" for cell in cells)
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]], most: int = NAME) -> str:
+    body = "".join(_row(row, "td", most) for row in rows)
+    return f"<table>{_row(heads, 'th')}{body}</table>"
+
+
+def _row(cells: Iterable[str], tag: str = "td", most: int = NAME) -> str:
+    body = (f"<{tag} style='{CELL}'>{_text(cell, most)}</{tag}>" for cell in cells)
     return f"<tr>{''.join(body)}</tr>"
 
 
-def _text(text: str) -> str:
-    return escape(one_line(str(text), NAME))
+def _text(text: str, most: int = NAME) -> str:
+    return escape(one_line(str(text), most))

@@ -1,5 +1,6 @@
 """A notebook gets plain text always, and small escaped HTML or SVG beside it."""
 
+import re
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -30,7 +31,8 @@ def test_a_trace_is_a_picture_that_fits_and_can_be_read_out_and_a_table():
     bundle = t._repr_mimebundle_()
     assert bundle["text/plain"] == t.table(width=100)
     svg = ET.fromstring(bundle["image/svg+xml"])
-    assert "max-width:100%" in svg.attrib["style"]
+    assert svg.attrib["width"] == "100%"
+    assert re.fullmatch(r"max-width:\d+pt;height:auto", svg.attrib["style"])
     assert {child.tag.rpartition("}")[2] for child in svg} >= {"title", "desc"}
 
 
@@ -88,3 +90,88 @@ def test_hostile_names_are_escaped():
     assert "<script" not in html
     assert "\u202e" not in html
     assert "<script>" in "".join(parsed(html).itertext())
+
+
+# ---------------------------------------------------------------- what else shows as HTML
+
+
+def trained():
+    model = layers.SelfAttention(5, 3, 2, rng=0)
+    X = mg.tensor(np.random.default_rng(1).normal(size=(2, 7, 5)), name=HOSTILE)
+    with mg.trace() as t:
+        mg.sum(model(X) ** 2).backward()
+    return model, t
+
+
+def cells(html):
+    return [["".join(c.itertext()) for c in row] for row in parsed(html).iter("tr")]
+
+
+def test_checks_show_each_difference_and_the_verdict():
+    _, t = trained()
+    checks = t.check()
+    html = checks._repr_mimebundle_()["text/html"]
+    assert len(cells(html)) == 1 + len(checks)
+    assert "gradients equal the hand-derived steps" in "".join(parsed(html).itertext())
+
+
+def test_a_comparison_shows_both_sizes_and_their_ratio():
+    (_, one), (_, other) = trained(), trained()
+    bundle = one.compare(other)._repr_mimebundle_()
+    rows = cells(bundle["text/html"])
+    assert rows[0] == ["path", "op", "here", "there", "there / here"]
+    assert {row[4] for row in rows[1:]} <= {"1.0", "–"}
+    assert "\u202e" not in bundle["text/html"]
+
+
+def test_attention_shows_a_cell_for_each_pair_with_its_number():
+    _, t = trained()
+    found = t.attention()
+    html = parsed(found._repr_mimebundle_()["text/html"])
+    assert len(list(html.iter("rect"))) == 2 * 7 * 7  # A and its gradient
+    first = next(html.iter("title")).text
+    assert first.endswith(f": {t['A'].value[0, 0, 0]:.3g}")
+
+
+def test_parameters_are_a_list_that_shows_as_a_table():
+    model, _ = trained()
+    found = model.parameters()
+    assert isinstance(found, list)
+    rows = cells(found._repr_mimebundle_()["text/html"])
+    assert [row[0] for row in rows[1:]] == [parameter.name for parameter in found]
+
+
+def test_a_training_run_and_its_findings_show_themselves():
+    w = mg.tensor(np.ones(3), requires_grad=True, name="w")
+    optimizer = mg.optim.SGD([w], lr=0.1)
+    with mg.watch([w], every=1) as flow:
+        for step in range(4):
+            optimizer.zero_grad()
+            (mg.sum(w * w) * (np.nan if step == 2 else 1.0)).backward()
+            optimizer.step()
+    svg = parsed(flow._repr_mimebundle_()["image/svg+xml"])
+    assert svg.attrib["width"] == "100%"
+    assert "max-width" in svg.attrib["style"]
+    rows = cells(flow.diagnose()._repr_mimebundle_()["text/html"])
+    assert rows[1][1] == "not finite"
+    page = flow.show(height=300)._repr_html_()
+    assert "height:300px" in page
+    assert parsed(page).attrib["srcdoc"].split() == flow.show().page.split()
+
+
+def test_a_trace_shows_its_page_in_a_frame():
+    _, t = trained()
+    shown = t.show(title="a run")
+    frame = parsed(shown._repr_html_())
+    assert frame.tag == "iframe"
+    assert frame.attrib["srcdoc"].split() == shown.page.split()  # as XML takes line ends
+    assert "<title>minigrad</title>" in shown.page
+
+
+@pytest.mark.needs_fast("compile")
+def test_a_compiled_step_shows_its_program_folded():
+    step = mg.compile(lambda x: mg.sum(x * x))
+    step(np.ones(3))
+    html = step._repr_html_()
+    assert parsed(html).tag == "details"
+    assert "def " in parsed(html).find("pre").text

@@ -115,6 +115,15 @@ class Compiled:
             state += f"; {self.rounding}"
         return f"<compiled {self._name}: {state if self.calls else 'not called yet'}>"
 
+    def _repr_html_(self) -> str:
+        """For a notebook: what it is, and the program folded below."""
+        from html import escape
+
+        return (
+            f"<details><summary><code>{escape(repr(self))}</code></summary>"
+            f"<pre>{escape(self.source)}</pre></details>"
+        )
+
     # ------------------------------------------------------------------ one call
 
     def _replay(

@@ -15,6 +15,7 @@ from ...recording.record import Entry, rms
 from ...recording.trace import Trace
 from ..plain import one_line, sized
 from ..terminal import finished, wide
+from .cells import attentions_html
 from .figures import by_head, entropy
 from .matrices import Grid, legend, matrices
 from .patterns import patterns
@@ -73,6 +74,9 @@ class Attentions(list[Attention]):
 
     def __str__(self) -> str:
         return self.text()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/plain": str(self), "text/html": attentions_html(self)}
 
     def text(
         self,

@@ -1,0 +1,35 @@
+"""A page within another: as a frame that holds it, or as a script that makes the frame."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+
+__all__ = ["HEIGHT", "frame", "script"]
+
+HEIGHT = 720  # pixels
+STYLE = "width:100%;height:{height}px;border:1px solid #8888;border-radius:8px"
+
+
+def frame(page: str, height: int = HEIGHT, title: str = "minigrad: the page of a run") -> str:
+    """An `<iframe>` with the whole page in it, for a notebook's cell, slides, or a web page.
+
+    >>> frame('<p>"x" & y</p>', height=300, title="t").partition(" style")[0]
+    '<iframe title="t" srcdoc="&lt;p&gt;&quot;x&quot; &amp; y&lt;/p&gt;"'
+    """
+    style = STYLE.format(height=height)
+    return f'<iframe title="{escape(title)}" srcdoc="{escape(page)}" style="{style}"></iframe>'
+
+
+def script(page: str, height: int = HEIGHT, title: str = "minigrad: the page of a run") -> str:
+    """A `<script>` that puts the same frame where it stands, and leaves no name behind."""
+    frame_of = {"title": title, "srcdoc": page}
+    told = json.dumps(frame_of).translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"})
+    style = json.dumps(STYLE.format(height=height))
+    return (
+        "<script>(() => {\n"
+        f'const frame = Object.assign(document.createElement("iframe"), {told});\n'
+        f"frame.style.cssText = {style};\n"
+        "document.currentScript.after(frame);\n"
+        "})();</script>"
+    )
