@@ -73,6 +73,8 @@ def _explain_options(one: Any) -> None:
     picture = "of the picture (default: %(default)s)"
     add("--theme", choices=list(THEMES), default="auto", help=picture)
     add("--depth", **n, help="draw boxes nested deeper than N as one node each")
+    pasted = "write the page as <iframe> and as <script> too, for slides and web pages"
+    add("--embed", action="store_true", help=pasted)
     everything = "show all steps, tokens and heads, however many"
     add("--all", action="store_true", help=everything)
 

@@ -13,7 +13,7 @@ from ..views.plain import one_line
 from ..views.terminal import finished, wide
 from .output import show, staged, wrapped
 from .own_function import own_function
-from .report import FILES, run_source
+from .report import EMBEDDED, FILES, run_source
 from .sentence import DEFAULTS, LAYERS, MULTI_HEAD, Settings, sentence
 from .source import Source
 
@@ -31,15 +31,20 @@ def run(arguments: Namespace) -> int:
     with staged(out) as folder:
         with redirect_stdout(sys.stderr if arguments.json else sys.stdout):
             report = run_source(source)
-        undrawn = report.write(folder, arguments.theme, arguments.depth)
+        undrawn = report.write(folder, arguments.theme, arguments.depth, arguments.embed)
     if arguments.json:
         show(report.record())
         if undrawn:
             print(f"minigrad: {undrawn}", file=sys.stderr)
     else:
         width = wide(None)
-        written = [f"wrote {one_line(str(out / name))}: {what}" for name, what in FILES.items()]
-        files = "\n".join(wrapped(line, width) for line in [undrawn or written[0], *written[1:]])
+        missing, every = undrawn.partition(":")[0], FILES | (EMBEDDED if arguments.embed else {})
+        written = [
+            f"wrote {one_line(str(out / name))}: {what}"
+            for name, what in every.items()
+            if name not in missing
+        ]
+        files = "\n".join(wrapped(line, width) for line in [*[undrawn] * bool(undrawn), *written])
         show(finished("\n\n".join([*report.parts(width, arguments.all), files])))
     return 0 if report.succeeded() and not undrawn else 1
 

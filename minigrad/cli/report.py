@@ -22,6 +22,7 @@ from ..tracing import Trace
 from ..views.data import number, trace_to_dict
 from ..views.model_figures import MOVES, by_block, by_head, by_token
 from ..views.model_tables import block_table, guess_table, head_list, token_table
+from ..views.page.embed import frame, script
 from ..views.plain import one_line
 from ..views.table import checks_table
 from ..views.terminal import Paint
@@ -29,13 +30,18 @@ from ..views.verdict import by_derivative
 from .looked_at import Looks, looks
 from .source import Source
 
-__all__ = ["FILES", "Report", "run_source"]
+__all__ = ["EMBEDDED", "FILES", "Report", "run_source"]
 
+PAGE, FRAME, SCRIPT = "explain.html", "explain.iframe.html", "explain.script.html"
 FILES = {
     "graph.svg": "the graph, forward and backward",
-    "explain.html": "a page that steps through it; open it in a browser, ? lists its keys",
+    PAGE: "a page that steps through it; open it in a browser, ? lists its keys",
     "derivation.md": "the backward pass written out, formula by formula",
     "trace.json": "every step, size and check",
+}
+EMBEDDED = {
+    FRAME: "the page as an <iframe>, to paste into slides or a web page",
+    SCRIPT: "the same as a <script> that makes the frame where it stands",
 }
 MOST_STEPS = 60  # of a table that is shown without being asked for
 MOST_HEADS = 8
@@ -202,13 +208,18 @@ class Report:
         data = trace_to_dict(self.trace) | {"explain": _finite(known)}
         return json.dumps(data, indent=1, allow_nan=False)
 
-    def write(self, folder: Path, theme: str, depth: int | None) -> str:
-        """Write the four files; returns why there is no picture, if so."""
-        tokens, title = self.source.tokens, self.source.title
+    def write(self, folder: Path, theme: str, depth: int | None, embed: bool) -> str:
+        """Write the files; returns which of them could not be drawn and why, if so."""
         write(folder / "trace.json", self.record() + "\n", "explain")
         self.trace.derivation(folder / "derivation.md")
-        self.trace.html(folder / "explain.html", tokens=tokens, title=title)
+        tokens = self.source.tokens
         words = one_line(" / ".join(" ".join(text) for text in tokens or ()), 120)
+        try:
+            page = self.trace.html(folder / PAGE, tokens=tokens, title=self.source.title)
+        except MissingDependencyError as error:
+            return f"{PAGE} and graph.svg not drawn: {one_line(str(error).splitlines()[0])}"
+        for name, form in ((FRAME, frame), (SCRIPT, script)) if embed else ():
+            write(folder / name, form(page.read_text(encoding="utf-8")) + "\n", "explain")
         try:
             self.trace.draw(folder / "graph.svg", theme=theme, depth=depth, title=words or None)
         except MissingDependencyError as error:

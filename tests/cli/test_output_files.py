@@ -43,6 +43,29 @@ def test_a_folder_that_is_there_keeps_its_other_files(command, tmp_path):
     assert {"nodes", "explain"} <= json.loads((tmp_path / "trace.json").read_text()).keys()
 
 
+def test_the_page_may_be_written_to_be_pasted_too(command, tmp_path):
+    ran = command("explain", "--embed", "--out", tmp_path)
+    assert ran.status == 0
+    two = ["explain.iframe.html", "explain.script.html"]
+    assert everything(tmp_path) == sorted([*FOUR, *two])
+    assert all(f"wrote {tmp_path / name}" in " ".join(ran.out.split()) for name in two)
+    frame, script = ((tmp_path / name).read_text(encoding="utf-8") for name in two)
+    assert frame.startswith("<iframe")
+    assert frame.count("<") == 2
+    assert script.startswith("<script>")
+    assert script.count("</script>") == 1
+
+
+def test_without_a_renderer_neither_page_nor_picture_is_claimed(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(Trace, "html", undrawn)
+    ran = command("explain", "--embed", "--out", tmp_path)
+    assert ran.status == 1
+    assert everything(tmp_path) == ["derivation.md", "trace.json"]
+    said = " ".join(ran.out.split())
+    assert "explain.html and graph.svg not drawn: install graphviz-pure" in said
+    assert f"wrote {tmp_path / 'explain.html'}" not in said
+
+
 def test_the_page_names_the_tokens_and_the_derivation_the_weights(command):
     assert command("explain", "--causal", "--text", "the cat </script> sat").status == 0
     page = Path("explained/explain.html").read_text(encoding="utf-8")

@@ -107,7 +107,8 @@ function render() {
   view.light(state);
   renderPanel();
   const hash = step.phase === "overview" ? "#overview" : `#${step.phase}-${step.number}`;
-  if (location.hash !== hash) history.replaceState(null, "", hash);
+  const hosted = location.protocol === "about:"; // in a frame, which has no address of its own
+  if (location.hash !== hash && !hosted) history.replaceState(null, "", hash);
 }
 function stepPanel() {
   const step = steps[state.at];
