@@ -10,10 +10,14 @@ import layers
 import minigrad as mg
 from minigrad.engine.op import registry
 from minigrad.views.derivation import derivation_text
+from minigrad.views.derivation.sections import Sections
 from minigrad.views.derivation.symbols import symbol_of
+from minigrad.views.fold import prefixes
 from minigrad.views.formula import latex, number
+from minigrad.views.model import Model
 
 from . import conftest as graphs
+from .models import KINDS, trained
 
 GOLDEN = Path(__file__).with_name("golden_derivation.md")
 HOSTILE = [
@@ -197,7 +201,8 @@ def test_arrays_of_one_axis_are_explained_where_one_is_a_factor(rng, shape, said
 
 def test_an_mlp_with_layer_norm_and_cross_entropy_defines_its_signs(rng):
     text = derivation_text(of_mlp(rng))
-    assert r"H_1 &= x W_1 + b_1" in text
+    assert r"H_1 &= x W_1 &&" in text
+    assert r"H_2 &= H_1 + b_1 &&" in text
     assert r"\frac{\partial L}{\partial \mathrm{logits}} = \tfrac1N\, \left" not in text
     assert r"\tfrac1N\, (\mathrm{softmax}(\mathrm{logits}) - \mathrm{onehot}(t))" in text
     assert "Here $`N = 11`$." in text
@@ -332,7 +337,7 @@ def test_repeated_blocks_are_told_once_and_all_are_counted(rng):
     assert text.count(r"\mathrm{softmax}(S) \quad") == 1
     sizes = sorted(e.gradient_rms for e in t if e.name == "W_Q")
     assert len(sizes) == 4
-    assert f"`block3/self_attention/W_Q` ×4 | 4 × 3 | {sizes[0]:#.2g}" in text
+    assert f"`block0 … block3/self_attention/W_Q` ×4 | 4 × 3 | {sizes[0]:#.2g}" in text
 
 
 def test_a_copy_whose_gradient_differs_is_named(rng):
@@ -534,3 +539,55 @@ def test_a_name_becomes_the_symbol_it_spells(name, tex):
 )
 def test_a_number_is_written_as_a_person_would(value, tex):
     assert latex(number(repr(value))) == tex
+
+
+# ---------------------------------------------------------------- models of every ordinary kind
+
+
+def first_uses(trace, text):
+    """Symbols, gradients and parts of gradients that an equation uses before they are defined."""
+    symbols = {latex(s) for s in Sections(trace, trace.checked()).equations.symbols.values()}
+    known = "|".join(map(re.escape, sorted(symbols, key=len, reverse=True)))
+    symbol = rf"(?<![A-Za-z\\{{])(?:{known})(?![A-Za-z_])|(?<=\{{)(?:{known})(?=\}})"
+    slope = rf"\\frac\{{\\partial L\}}\{{\\partial (?:{known})\}}"
+    part = rf"\\left\.{slope}\\right\\rvert_\{{(?:{known})(?:,\\,\d+)?\}}"
+    token = re.compile(f"{part}|{slope}|{symbol}")
+    defined, missing = set(), []
+    for line in re.findall(r"^- (?:Param|Inp|Const|Loss).*|^  - .*", text, re.M):
+        defined |= {
+            found for math in re.findall(r"\$`(.*?)`\$", line) for found in token.findall(math)
+        }
+    as_others = r"(?<!what )((?:\$`[^$]*`\$[and, ]*)+)(?:is|are) to `"
+    said = rf"{as_others}|gives (\S+|\$`[^$]*`\$) where|at the loss, with (.*?) = 1"
+    for found in re.finditer(rf"```math\n(.*?)\n```|{said}", text, re.S):
+        defined |= {use for part in found.groups()[1:] for use in token.findall(part or "")}
+        for row in re.split(r"\\\\\[4pt\]\n", found[1] or ""):
+            left, _, right = re.sub(r"\\(begin|end)\{aligned\}", "", row).partition("= ")
+            right = re.split(r"&& \\in|\\quad \\in", right)[0]
+            missing += [use for use in token.findall(right) if use not in defined]
+            defined |= set(token.findall(left)[:1])
+    return missing
+
+
+@pytest.mark.parametrize("seed", range(4 * len(KINDS)))
+def test_a_derivation_defines_every_symbol_before_it_uses_it(seed):
+    t = trained(seed)
+    text = derivation_text(t)
+    assert first_uses(t, text) == []
+    for tex in formulas(text):
+        assert_renders(tex)
+
+
+@pytest.mark.parametrize("seed", range(2 * len(KINDS)))
+def test_a_derivation_ends_with_the_gradient_of_every_parameter(seed):
+    t = trained(seed)
+    rows = re.findall(r"^\| .*? \| `(.*?)`(?: ×(\d+))? \| ", derivation_text(t), re.M)
+    counts = {path: int(times or 1) for path, times in rows}
+    leaves = [e for e in t if e.kind == "parameter" and e.gradient is not None]
+    model = Model(t)
+    fold = model.fold
+    for e in leaves:
+        scopes = [fold.name(scope) for scope in prefixes(fold.place[e.id])]
+        times = sum(fold.leader(other.id) == fold.leader(e.id) for other in leaves)
+        path = e.path if times == 1 else "/".join([*scopes, model.label(e)])
+        assert counts[path] == times, path

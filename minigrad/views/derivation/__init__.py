@@ -1,10 +1,10 @@
 """The derivation: a trace written out in Markdown, with LaTeX that GitHub renders.
 
-story       what is told, in which order, what within what, and which blocks repeat
+plan        which steps there are, in which order, and which blocks repeat
 symbols     names, numbers and spaces as LaTeX
 equations   the formulas of the run, with symbols in them
 step_text   a step as text, with the sizes of its gradients and what was measured
-chapters    what is given, all of the steps, and the table at the end
+sections    what is given, all of the steps, and the table at the end
 markdown    formulas and names as Markdown, and what the signs in them mean
 """
 
@@ -14,8 +14,8 @@ from pathlib import Path
 
 from ...files import write
 from ...recording.trace import Trace
-from .chapters import Chapters
 from .markdown import notation
+from .sections import Sections
 
 __all__ = ["derivation_text", "write_derivation"]
 
@@ -37,7 +37,7 @@ def derivation_text(trace: Trace) -> str:
     >>> r"\\frac{\\partial L}{\\partial x}" in derivation_text(t)
     True
     """
-    chapters = Chapters(trace, trace.checked())
-    body = [*chapters.forward(), *chapters.backward(), *chapters.results()]
-    signs = notation("\n".join(body), chapters.conventions())
-    return "\n\n".join([*chapters.opening(), *signs, *body]) + "\n"
+    sections = Sections(trace, trace.checked())
+    body = [*sections.forward(), *sections.backward(), *sections.results()]
+    signs = notation("\n".join(body), sections.conventions())
+    return "\n\n".join([*sections.opening(), *signs, *body]) + "\n"

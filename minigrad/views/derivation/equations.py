@@ -9,7 +9,7 @@ from ..formula import Node, definitions, fill, latex, number, parse, slots
 from ..formula.products import ONE, gradient, indexed, summed
 from ..formula.tree import COMMA, items_of
 from ..repeats import repeats, stack, stack_letters
-from .story import Story
+from .plan import DerivationPlan
 from .symbols import letters, symbols
 
 __all__ = ["Equations", "Formula"]
@@ -23,18 +23,18 @@ class Formula(NamedTuple):
 
 
 class Equations:
-    def __init__(self, story: Story) -> None:
-        self.story, self.trace = story, story.trace
-        self.symbols = symbols(story.trace, story.spoken_of(), story.loss)
+    def __init__(self, plan: DerivationPlan) -> None:
+        self.plan, self.trace = plan, plan.trace
+        self.symbols = symbols(plan.trace, plan.with_symbols(), plan.loss)
 
     def value(self, entry: int) -> Node:
-        """An entry's symbol, or its formula if it is told within another."""
-        if entry in self.story.hosts:
+        """An entry's symbol; a transposed factor's formula, and a constant's number."""
+        if entry in self.plan.inlined:
             return self.forward(self.trace[entry]).body
-        if (origin := self.story.detached_from(entry)) is not None:
+        if (origin := self.plan.detached_from(entry)) is not None:
             inside = Node("group", "(", (self.value(origin),))
             return Node("call", "", (Node("function", "detach"), inside))
-        constant = self.story.number(entry)
+        constant = self.plan.number(entry)
         return self.symbols[entry] if constant is None else number(constant)
 
     def name(self, entry: int) -> str:
@@ -49,15 +49,14 @@ class Equations:
 
     def rule(self, edge: Edge) -> Formula:
         """What a use sends back."""
-        user, hosts = self.trace[edge.target], self.story.hosts
+        user, inlined = self.trace[edge.target], self.plan.inlined
         values = self._values(user)
-        if user.id in hosts:
-            values["g"] = self.rule(hosts[user.id]).body
+        if user.id in inlined:
+            values["g"] = self.rule(inlined[user.id]).body
         else:
-            values["g"] = ONE if user.id == self.story.loss else gradient(self.symbols[user.id])
-        template = user.vjp_tex.get(edge.input, r"\text{no rule}")
-        if user.id not in hosts or "<out>" in template:
+            values["g"] = ONE if user.id == self.plan.loss else gradient(self.symbols[user.id])
             values["out"] = self.value(user.id)
+        template = user.vjp_tex.get(edge.input, r"\text{no rule}")
         axes = repeats(self.trace, edge)
         if axes is None:
             return _filled(template, values)

@@ -17,7 +17,7 @@ from ..plain import one_line, sized
 from ..repeats import repeats
 from .equations import Equations
 from .markdown import aligned, code, inline, listed
-from .story import Step, Story
+from .plan import DerivationPlan, Step
 from .symbols import space
 
 __all__ = ["StepText"]
@@ -41,10 +41,11 @@ DIFFERS = (
 
 
 class StepText:
-    def __init__(self, story: Story, equations: Equations, checks: dict[int, list[Check]]) -> None:
-        self.story, self.trace, self.equations = story, story.trace, equations
+    def __init__(
+        self, plan: DerivationPlan, equations: Equations, checks: dict[int, list[Check]]
+    ) -> None:
+        self.plan, self.trace, self.equations = plan, plan.trace, equations
         self.checks = checks
-        self.at = {i: k for k, i in enumerate(story.order)}
 
     def forward(self, entries: list[Entry]) -> str:
         """Forward equations, one below the other, each after what it defines for itself."""
@@ -57,7 +58,7 @@ class StepText:
 
     def step(self, step: Step) -> list[str]:
         """A step: the forward equation it goes back through, then the gradients it gives."""
-        within = [i for teller in step.through for i in reversed(self.story.within[teller])]
+        within = [i for shown_in in step.through for i in reversed(self.plan.within[shown_in])]
         ops = ", ".join(dict.fromkeys(self._made(self.trace[i]) for i in within))
         names = ", ".join(inline(self.equations.name(i)) for i in step.through)
         where = f" in {code(step.scope)}" if step.scope else ""
@@ -69,7 +70,7 @@ class StepText:
         measured = (self.trace[i].check for i in within)
         wrong = [check for check in measured if check is not None and not check.ok]
         sources = list(dict.fromkeys(e.source for e in step.edges))
-        totals = [part for i in sources for part in self._total(i, step.through)]
+        totals = [part for i in sources for part in self.total(i, step.through)]
         return [
             f"### {step.number}. Through {names}",
             f"*{ops}{where}*",
@@ -77,7 +78,7 @@ class StepText:
             aligned([*rows, *map(self._gradient, step.edges)]),
             *([" ".join(reasons)] if reasons else []),
             *(NO_DERIVATIVE.format(c.op, c.input, c.difference, c.tolerance) for c in wrong),
-            *self._sizes([i for i in sources if len(self.story.live_uses(i)) == 1]),
+            *self._sizes([i for i in sources if len(self.plan.live_uses(i)) == 1]),
             *totals,
         ]
 
@@ -85,14 +86,17 @@ class StepText:
 
     def _gradient(self, edge: Edge) -> tuple[str, str, str]:
         """What a use sends back, beside what it is the gradient of, or a part of."""
-        alone = len(self.story.live_uses(edge.source)) == 1
-        left = self.equations.slope(edge.source) if alone else self._part(edge)
         space_of = space(self.trace[edge.source].shape)
-        return left, latex(self.equations.rule(edge).body), space_of
+        return self.given(edge), latex(self.equations.rule(edge).body), space_of
+
+    def given(self, edge: Edge) -> str:
+        """What a use sends back: a gradient, or a part of one."""
+        alone = len(self.plan.live_uses(edge.source)) == 1
+        return self.equations.slope(edge.source) if alone else self._part(edge)
 
     def _part(self, edge: Edge) -> str:
-        teller, user = self.story.teller, self.story.teller(edge.target)
-        twins = [e for e in self.story.live_uses(edge.source) if teller(e.target) == user]
+        shown_in, user = self.plan.shown_in, self.plan.shown_in(edge.target)
+        twins = [e for e in self.plan.live_uses(edge.source) if shown_in(e.target) == user]
         which = rf",\,{twins.index(edge) + 1}" if len(twins) > 1 else ""
         slope = self.equations.slope(edge.source)
         return rf"\left.{slope}\right\rvert_{{{self.equations.name(user)}{which}}}"
@@ -121,25 +125,31 @@ class StepText:
         along, name = ", ".join(map(inline, axes.letters)), inline(self.equations.name(edge.source))
         return (SHARED if axes.in_stack else REPEATED).format(prod(axes.sizes), along, name)
 
-    def _total(self, source: int, through: list[int]) -> list[str]:
+    def total(self, source: int, through: list[int]) -> list[str]:
         """Why the parts of a gradient add, once the last of them is known."""
-        teller = self.story.teller
-        uses = sorted(self.story.live_uses(source), key=lambda e: self.at.get(teller(e.target), -1))
-        if len(uses) < 2 or teller(uses[-1].target) not in through:
+        shown_in = self.plan.shown_in
+        terms = self.plan.sorted_terms(source)
+        uses, count = [edge for edge, _ in terms], sum(times for _, times in terms)
+        if count < 2 or shown_in(uses[-1].target) not in through:
             return []
         where = space(self.trace[source].shape)
-        rows = [(self.equations.slope(source), " + ".join(map(self._part, uses)), where)]
-        rules = [self.equations.rule(e) for e in uses]
-        spelled = " + ".join(_term(rule.body) for rule in rules)
-        if len(spelled) <= WIDEST and not any(rule.signs for rule in rules):
-            rows.append(("", spelled, ""))
-        name, users = inline(self.equations.name(source)), self._users(uses)
-        said = TERMS_ADD.format(name, len(uses), users, inline("L"))
-        return [said, aligned(rows), *self._sizes_of_terms(source, uses), *self._sizes([source])]
+        parts = [_repeated(self._part(edge), times) for edge, times in terms]
+        rows = [(self.equations.slope(source), " + ".join(parts), where)]
+        if not any(map(self.plan.hidden, (edge.target for edge in uses))):
+            rules = [self.equations.rule(edge) for edge in uses]
+            spelled = " + ".join(map(_term, (rule.body for rule in rules)))
+            plain = not any(rule.signs for rule in rules) and count == len(uses)
+            rows += [("", spelled, "")] if plain and len(spelled) <= WIDEST else []
+        name = inline(self.equations.name(source))
+        said = TERMS_ADD.format(name, count, self._users(terms), inline("L"))
+        return [said, aligned(rows), *self._sizes_of_terms(source, terms), *self._sizes([source])]
 
-    def _users(self, uses: list[Edge]) -> str:
+    def _users(self, terms: list[tuple[Edge, int]]) -> str:
         """In what a value is used: " in $H$", or ", in $H$ (2 times) and $O$"."""
-        names = Counter(inline(self.equations.name(self.story.teller(e.target))) for e in uses)
+        names = Counter[str]()
+        for edge, times in terms:
+            copies = f" in each of {times} copies" if times > 1 else ""
+            names[inline(self.equations.name(self.plan.shown_in(edge.target))) + copies] += 1
         if len(names) == 1:
             return f" in {next(iter(names))}"
         each = [f"{name} ({n} times)" if n > 1 else name for name, n in names.items()]
@@ -149,7 +159,7 @@ class StepText:
 
     def _sizes(self, sources: Sequence[int]) -> list[str]:
         """The rms of gradients, and the difference from hand-derived ones where it was measured."""
-        if not self.story.ran or not sources:
+        if not self.plan.ran or not sources:
             return []
         lines = []
         for i in sources:
@@ -168,7 +178,7 @@ class StepText:
         found = check.difference
         assert found is not None
         step = f"hand-derived step {check.number}, {code(check.title)}"
-        uses = self.story.live_uses(check.symbols[check.symbol])
+        uses = self.plan.live_uses(check.symbols[check.symbol])
         inside = [e for e in uses if is_within(self.trace[e.target].scope, check.scope)]
         part = f"the part from within {code(check.scope)}: " if len(inside) < len(uses) else ""
         if found.ok:
@@ -178,16 +188,21 @@ class StepText:
         limits = found.relative, found.tolerance
         return DIFFERS.format(part, step, formula, *limits, place, found.engine, found.formula)
 
-    def _sizes_of_terms(self, source: int, uses: list[Edge]) -> list[str]:
+    def _sizes_of_terms(self, source: int, terms: list[tuple[Edge, int]]) -> list[str]:
         """How large each term is, and how much of them is left once they are added."""
         whole = self.trace[source].gradient
-        if not self.story.ran or whole is None:
+        if not self.plan.ran or whole is None:
             return []
-        names = (inline(self.equations.name(self.story.teller(e.target))) for e in uses)
-        sizes = (sized(e.contribution_rms) for e in uses)
+        names = [inline(self.equations.name(self.plan.shown_in(edge.target))) for edge, _ in terms]
+        sizes = [sized(edge.contribution_rms) for edge, _ in terms]
         each = ", ".join(f"through {n} {size}" for n, size in zip(names, sizes, strict=True))
-        norms = sum(_norm(e.contribution) for e in uses)
+        norms = sum(_norm(edge.contribution) for edge in self.plan.live_uses(source))
         return [TERMS.format(each, _norm(whole) / norms if norms else 0.0)]
+
+
+def _repeated(part: str, times: int) -> str:
+    """A term that each of so many copies of a block gives."""
+    return rf"\sum_{{{times}\ \mathrm{{copies}}}} {part}" if times > 1 else part
 
 
 def _norm(array: object) -> float:

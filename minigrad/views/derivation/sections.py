@@ -1,4 +1,4 @@
-"""The chapters of a derivation: what is given, forward, backward step by step, what came out."""
+"""The sections of a derivation: what is given, forward, backward step by step, what came out."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import numpy as np
 
 from ...recording.record import Check, Checks, Entry
 from ...recording.trace import Trace
-from ..fold import is_within
+from ..fold import prefixes
 from ..formula import latex
 from ..model import STATES, Model
 from ..plain import counted, sized
 from ..repeats import in_product
 from ..verdict import by_derivative, by_hand
 from .equations import Equations
-from .markdown import code, inline
+from .markdown import code, inline, listed
+from .plan import DerivationPlan, Step
 from .step_text import StepText
-from .story import Step, Story
 from .symbols import space
 
-__all__ = ["Chapters"]
+__all__ = ["Sections"]
 
 TITLE = "# The backward pass, written out"
 READ = (
@@ -51,17 +51,17 @@ MANY = 8  # leaves that are listed in one line, at most, if they are of several 
 HEAD = "| symbol | name | shape | rms of gradient | from hand-derived |\n|---|---|---|---|---|"
 
 
-class Chapters:
+class Sections:
     def __init__(self, trace: Trace, checks: Checks) -> None:
         self.trace, self.all_checks = trace, checks
         self.checks: dict[int, list[Check]] = {}
         for check in checks:
             if check.symbol in check.symbols:
                 self.checks.setdefault(check.symbols[check.symbol], []).append(check)
-        self.story = Story(trace, frozenset(self.checks))
-        self.equations = Equations(self.story)
-        self.steps = self.story.steps()
-        self.step_text = StepText(self.story, self.equations, self.checks)
+        self.plan = DerivationPlan(trace, frozenset(self.checks))
+        self.equations = Equations(self.plan)
+        self.steps = self.plan.steps()
+        self.step_text = StepText(self.plan, self.equations, self.checks)
 
     # ------------------------------------------------------------------ what is given
 
@@ -69,15 +69,15 @@ class Chapters:
         forward, back = len(self.trace.forward_steps), len(self.trace.backward_steps)
         ran = f"{back} backward steps, told in {len(self.steps)}" if back else "no backward step"
         parts = [TITLE, f"Written from the record of one run: {forward} forward steps and {ran}."]
-        parts += [] if back else [AFTER if self.story.order else NOTHING]
+        parts += [] if back else [AFTER if self.plan.order else NOTHING]
         parts.append("\n".join([*self._given(), *self._loss()]))
-        parts += [READ] if self.story.order else []
-        return [*parts, *self._verdicts()] if self.story.ran else parts
+        parts += [READ] if self.plan.order else []
+        return [*parts, *self._verdicts()] if self.plan.ran else parts
 
     def _given(self) -> list[str]:
         lines, homes = [], Model(self.trace, fold=False).place
         total = sum(e.size for e in self.trace if e.kind == "parameter")
-        folded = ", every copy of a block counted" if self.story.model.fold.times else ""
+        folded = ", every copy of a block counted" if self.plan.model.fold.times else ""
         for title, kinds in GIVEN.items():
             note = f" ({counted(total)} numbers in all{folded})" if title == "Parameters" else ""
             found = [e for e in self._leaves() if e.kind in kinds.split()]
@@ -108,13 +108,13 @@ class Chapters:
         return home.replace(r"\{0, 1\}", r"\{0, -\infty\}") if added else home
 
     def _loss(self) -> list[str]:
-        story, roots = self.story, self.story.roots
-        if story.loss is not None:
-            entry = self.trace[story.loss]
+        plan, roots = self.plan, self.plan.roots
+        if plan.loss is not None:
+            entry = self.trace[plan.loss]
             name = f", called {code(entry.name)}" if entry.name and entry.name != "L" else ""
             value = "" if entry.value is None else f", here {float(np.ravel(entry.value)[0]):.6g}"
             return [f"- Loss: {inline('L')}{name}{value}"]
-        if len(roots) > 1 and all(map(story.begins_at_one, roots)):
+        if len(roots) > 1 and all(map(plan.begins_at_one, roots)):
             total = "L = " + " + ".join(map(self.equations.name, roots))
             return [PASSES.format(inline(total), len(roots))]
         given = ", ".join(
@@ -142,49 +142,92 @@ class Chapters:
     # ------------------------------------------------------------------ forward and backward
 
     def forward(self) -> list[str]:
-        shown = [self.trace[i] for i in self.trace.forward_steps if i not in self.story.hosts]
+        shown = [self.trace[i] for i in self.trace.forward_steps if i not in self.plan.inlined]
         parts = ["## Forward"]
-        for hidden, group in groupby(shown, key=lambda e: self.story.hidden(e.id)):
+        for block, group in groupby(shown, key=self._hidden_in):
             entries = list(group)
-            if hidden:
-                blocks = dict.fromkeys(self.story.block(e.id) for e in entries)
-                parts += [ALIKE.format(*map(code, pair), ", which follows.") for pair in blocks]
+            if block:
+                parts.append(self._alike(block, f", which follows.{self._others(block)}"))
                 continue
             for scope, run in groupby(entries, key=lambda e: e.scope):
                 parts += [f"In {code(scope)}:"] if scope else []
                 parts.append(self.step_text.forward(list(run)))
         return parts
 
+    def _hidden_in(self, entry: Entry) -> str:
+        return self.plan.block(entry.id) if self.plan.hidden(entry.id) else ""
+
+    def _alike(self, block: str, more: str) -> str:
+        names = self.plan.model.fold.copies[block]
+        return ALIKE.format(code(self.plan.model.fold.name(block)), code(names[-1]), more)
+
+    def _others(self, block: str) -> str:
+        """What stands in the first copy where the shown one has what a hidden copy made."""
+        fold, symbols = self.plan.model.fold, self.equations.symbols
+        names, said = fold.copies[block], []
+        replaced = {
+            (self.equations.name(edge.source), self.equations.name(place)): None
+            for edge, place in self.plan.replaced(block)
+            if edge.source in symbols and place in symbols
+        }
+        for one, place in replaced:
+            said.append(f"In {code(names[0])}, {inline(one)} has the place of {inline(place)}.")
+        alike: dict[int, list[int]] = {}
+        for i in symbols:
+            if self.trace[i].op and self._hidden_in(self.trace[i]) == block:
+                alike.setdefault(self.plan.shown(i), []).append(i)
+        for twin, others in alike.items():
+            here = listed([inline(self.equations.name(i)) for i in others])
+            copies = listed([code(names[fold.numbers(i)[block]]) for i in others])
+            verb, there = "are" if len(others) > 1 else "is", inline(self.equations.name(twin))
+            said.append(f"{here} {verb} to {copies} what {there} is to {code(names[-1])}.")
+        return "".join(f" {one}" for one in said)
+
     def backward(self) -> list[str]:
-        if not self.story.order:
+        if not self.plan.order:
             return []
-        parts, passed = ["## Backward"], set[tuple[str, str]]()
-        if self.story.loss is not None:
-            seed = self.equations.slope(self.story.loss)
+        parts, passed = ["## Backward"], set[str]()
+        if self.plan.loss is not None:
+            seed = self.equations.slope(self.plan.loss)
             parts.append(f"It begins at the loss, with {inline(seed + ' = 1')}.")
         first = {step.through[0]: step for step in self.steps}
-        told: list[Step] = []
-        for i in self.story.order:
+        done: list[Step] = []
+        for i in self.plan.order:
             if i in first:
-                told.append(first[i])
+                done.append(first[i])
                 parts += self.step_text.step(first[i])
-            elif self.story.hidden(i) and (block := self.story.block(i)) not in passed:
+            elif (block := self._hidden_in(self.trace[i])) and block not in passed:
                 passed.add(block)
-                numbers = [step.number for step in told if is_within(step.scope, block[1])]
-                where = f" (steps {numbers[0]} to {numbers[-1]})" if numbers else ""
-                parts.append(ALIKE.format(*map(code, block), f"{where}, each in turn."))
+                parts += self._repeated(block, done)
         return parts
+
+    def _repeated(self, block: str, done: list[Step]) -> list[str]:
+        """That the other copies of a block repeat steps, and which gradients they end with."""
+        fold, symbols = self.plan.model.fold, self.equations.symbols
+        names = fold.copies[block]
+        numbers = [step.number for step in done if block in fold.numbers(step.through[0])]
+        said = f" (steps {numbers[0]} to {numbers[-1]})" if numbers else ""
+        said += ", each in turn."
+        edges = self.plan.leading_into(block, symbols.keys())
+        for edge, twin in edges:
+            name = code(names[fold.numbers(edge.target)[block]])
+            given, there = (inline(self.step_text.given(one)) for one in (edge, twin))
+            said += f" {name} gives {given} where {code(names[-1])} gives {there}."
+        sources = dict.fromkeys(edge.source for edge, _ in edges)
+        users = [self.plan.shown_in(edge.target) for edge, _ in edges]
+        totals = [part for i in sources for part in self.step_text.total(i, users)]
+        return [self._alike(block, said), *totals]
 
     # ------------------------------------------------------------------ what came out
 
     def results(self) -> list[str]:
         """Leaves in the order they came in, then what was computed, in backward order."""
-        if not self.story.ran:
+        if not self.plan.ran:
             return []
         leaves = [e for e in self.trace if e.op is None and e.gradient is not None]
-        ops = [self.trace[i] for i in self.story.order if i not in self.story.hosts]
+        ops = [self.trace[i] for i in self.plan.order if i not in self.plan.inlined]
         shown = [e for e in (*leaves, *ops) if e.id in self.equations.symbols]
-        rows = [self._row(e) for e in shown if not self.story.hidden(e.id)]
+        rows = [self._row(e) for e in shown if not self.plan.hidden(e.id)]
         if not rows:
             return []
         left = [e for e in self._leaves() if e.gradient is None]
@@ -196,11 +239,15 @@ class Chapters:
         return inline(latex(self.equations.symbols[entry.id]))
 
     def _row(self, entry: Entry) -> str:
-        copies = self.story.model.copies(entry.id)
-        spread = self.story.model.spread(copies)
+        copies = self.plan.model.copies(entry.id)
+        spread = self.plan.model.spread(copies)
         glyph, meaning = STATES[spread.state]
         state = spread.note or ("" if spread.state == "ok" else f"{glyph} {meaning}")
-        name = code(entry.path).replace("|", "\\|") if entry.name else entry.op or entry.kind
+        fold = self.plan.model.fold
+        scopes = [fold.name(scope) for scope in prefixes(fold.place[entry.id])]
+        whole = "/".join([*scopes, self.plan.model.label(entry)])
+        path = whole if len(copies) > 1 else entry.path
+        name = code(path).replace("|", "\\|") if entry.name else entry.op or entry.kind
         cells = [
             self._symbol(entry),
             f"{name} ×{len(copies)}" if len(copies) > 1 else name,
