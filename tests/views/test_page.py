@@ -244,6 +244,22 @@ def test_a_page_of_two_runs_has_the_ratio_of_each_gradient(single: Trace, tmp_pa
     found = [node["ratio"] for node in record["nodes"] if "ratio" in node]
     wanted = [ratio for e in single.entries if (ratio := compared.ratio(e)) is not None]
     assert found == wanted
+    assert record["title"].startswith("Two runs")
+
+
+def test_a_gradient_that_one_run_alone_has_gets_no_colour(tmp_path: Path) -> None:
+    def run(further: bool) -> Trace:
+        x, w = (mg.tensor([1.0, 2.0], requires_grad=True, name=n) for n in "xw")
+        with mg.trace() as t:
+            y = (x * x).named("y")
+            mg.sum(y * w if further else y).backward()
+        return t
+
+    compared = run(True).compare(run(False))
+    record = record_of(compared.html(tmp_path / "both.html").read_text(encoding="utf-8"))
+    bins = {node["name"]: node.get("bin") for node in record["nodes"] if "name" in node}
+    assert bins["w"] is None
+    assert bins["x"] is not None
 
 
 # ---------------------------------------------------------------- chapters
@@ -283,9 +299,11 @@ def test_attention_figures_agree_with_numpy(multi: Trace) -> None:
     with np.errstate(divide="ignore", invalid="ignore"):
         entropy = -np.nansum(A * np.log(A), axis=-1).mean(axis=-1)
     np.testing.assert_allclose(found["entropy"], entropy.ravel(), rtol=1e-5)
-    norms = np.linalg.norm(gradient, axis=(-2, -1))
+    norms = np.linalg.norm(np.where(np.tri(7), gradient, 0), axis=(-2, -1))  # of what is not masked
+    assert (norms < np.linalg.norm(gradient, axis=(-2, -1))).all()
     np.testing.assert_allclose(found["norm"], norms.ravel(), rtol=1e-5)
     assert (found["heads"], found["queries"], found["keys"]) == (3, 7, 7)
+    assert found["names"] == ["0", "1", "2"]
 
 
 def test_masked_cells_are_those_the_mask_forbids(multi: Trace) -> None:

@@ -23,6 +23,7 @@ from .pictures import Pictures
 
 __all__ = ["page_content"]
 LEFT_OUT = ("path", "needs_gradient", "value", "gradient")
+ALONE, COMPARED = "One forward and backward pass", "Two runs: their gradients, there over here"
 STRIPS = 4  # blocks of most copies, whose gradient is shown along them
 MOST = 20_000  # entries of a record that a browser steps through
 
@@ -55,7 +56,7 @@ def page_content(
     made = _Content(model, Arrays(arrays), model.scale if scale == "run" else FIXED)
     attention = attention_of(trace, made.arrays, heads)
     content = {
-        "title": one_line(title or "One forward and backward pass"),
+        "title": one_line(title or (COMPARED if against is not None else ALONE)),
         **made.graph(),
         "pictures": pictures.told,
         "rows": [*made.rows()],
@@ -170,8 +171,9 @@ class _Content:
 
     def sized(self, size: float | None, by: Entry) -> dict[str, Any]:
         """The colour of a gradient, not finite or wrong in red; and its ratio, if compared."""
-        colour = BINS if by.state == "wrong" else self.bin(size or 0.0)
-        return {"bin": colour} | ({"ratio": size} if self.model.against and size else {})
+        if self.model.against is not None:
+            return {} if size is None else {"bin": self.bin(size), "ratio": size}
+        return {"bin": BINS if by.state == "wrong" else self.bin(size or 0.0)}
 
     def bin(self, size: float) -> int:
         return self.scale.bin(size) if isfinite(size) else BINS

@@ -26,7 +26,7 @@ def attention_of(
 ) -> list[dict[str, Any]]:
     """Each attention of the record, with figures for each entry of the batch and each head.
 
-    Args: heads: which are shown of one, named by their numbers from 0; else all, named from 1.
+    Args: heads: which are shown of one, by their numbers from 0; else all.
     """
     found = []
     for one in attentions(trace):
@@ -37,7 +37,7 @@ def attention_of(
             arrayed = one.A, one.dA
         if chosen:
             value, gradient = (arrays.add(array, heads=True) for array in arrayed)
-            names = [str(h + (heads is None)) for h in chosen]
+            names = [*map(str, chosen)]
             found.append({"value": value, "gradient": gradient, "names": names, **_figures(one)})
     return found
 
@@ -49,9 +49,14 @@ def _figures(one: Attention) -> dict[str, Any]:
         "queries": len(one.queries),
         "keys": len(one.keys),
         "entropy": [*map(number, _entropy(one.A).flat)],
-        "norm": None if one.dA is None else [*map(number, norm(one.dA, axis=(-2, -1)).flat)],
+        "norm": None if one.dA is None else [*map(number, _seen_norm(one).flat)],
         **_masks(one.forbidden),
     }
+
+
+def _seen_norm(one: Attention) -> Any:
+    """‖∂L/∂A‖ of each head, over the pairs that the mask lets look."""
+    return norm(np.where(one.forbidden, 0.0, one.dA), axis=(-2, -1))
 
 
 def _entropy(A: Any) -> Any:

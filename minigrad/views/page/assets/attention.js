@@ -65,14 +65,14 @@ const drawingsOf = (one) =>
       kind: "value",
       sign: "A",
       name: "attention weights",
-      range: [0, matrixRange(one.value, one.matrix)[1]],
+      range: [0, matrixRange(one.value, one.matrix, one.masked)[1]],
     },
     one.gradient && {
       array: one.gradient,
       kind: "gradient",
       sign: "∂L/∂A",
       name: "gradient of the attention weights",
-      range: matrixRange(one.gradient, one.matrix),
+      range: matrixRange(one.gradient, one.matrix, one.masked),
     },
   ].filter(Boolean);
 

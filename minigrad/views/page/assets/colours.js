@@ -62,13 +62,13 @@ function rangeOf(array) {
   return (array.range = low <= high ? [low, high] : [0, 0]);
 }
 
-// The same of one matrix alone, as far as its cells tell.
-function matrixRange(array, matrix) {
+// The same of one matrix alone, as far as its cells tell; of those that no mask hides.
+function matrixRange(array, matrix, masked) {
   let [low, high] = [Infinity, -Infinity];
   for (let i = 0; i < array.rows; i++)
     for (let j = 0; j < array.columns; j++) {
       const x = cellOf(array, matrix, i, j);
-      if (Number.isFinite(x)) [low, high] = [Math.min(low, x), Math.max(high, x)];
+      if (Number.isFinite(x) && !masked(i, j)) [low, high] = [Math.min(low, x), Math.max(high, x)];
     }
   return low <= high ? [low, high] : [0, 0];
 }

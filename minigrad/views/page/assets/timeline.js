@@ -8,9 +8,8 @@ function Timeline(canvas) {
     const node = nodes[step.node];
     if (step.phase === "forward")
       return node.broken ? { colour: "alarm", worse: 99 } : { colour: "accent", worse: 0 };
-    return node.bin === ALARM
-      ? { colour: "alarm", worse: 99 }
-      : { colour: `bin${node.bin}`, worse: node.bin };
+    if (node.bin === undefined) return { colour: "faint", worse: -1 }; // in one of two runs alone
+    return node.bin === ALARM ? { colour: "alarm", worse: 99 } : { colour: `bin${node.bin}`, worse: node.bin };
   };
   const ticks = steps.slice(1).map(tickOf);
   const forward = record.forward.length;
