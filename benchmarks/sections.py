@@ -10,6 +10,7 @@ from . import footprint, memory
 from .cases import CHAINS, LENGTHS, QUICK, TABLE, Case, Chain
 from .contestants import ENGINES
 from .ops import measure_ops
+from .precision import measure_precision
 from .remote import Remote
 from .report import NONE, Report, cell, number
 from .rounds import BASE, Result, Settings, measure
@@ -22,6 +23,7 @@ __all__ = [
     "footprints",
     "memories",
     "nodes",
+    "precision",
     "say",
     "single_ops",
     "table",
@@ -151,12 +153,19 @@ def single_ops(remotes: Sequence[Remote], options: Options) -> Report:
     return measure_ops(titles, options.path, rounds, 0.05 if options.quick else 0.15, say)
 
 
+def precision(remotes: Sequence[Remote], options: Options) -> Report:
+    """What float32 loses, op by op."""
+    say("precision")
+    return measure_precision()
+
+
 SECTIONS: dict[str, Callable[[Sequence[Remote], Options], Report]] = {
     "table": table,
     "ops": single_ops,
     "nodes": nodes,
     "memory": memories,
     "footprint": footprints,
+    "precision": precision,
 }
 
 

@@ -310,8 +310,8 @@ def unbroadcast(gradient: Any, edge: Any, node: Node) -> Any:
 
 
 def sum_over(x: Any, axes: tuple[int, ...]) -> Any:
-    """The sum over some axes; of float16 in float32. What is faster may be put in its place."""
-    wide = np.float32 if x.dtype == np.float16 else None
+    """The sum over some axes, added up in a wider dtype. What is faster may be put in its place."""
+    wide = {"e": np.float32, "f": np.float64}.get(x.dtype.char)
     return x.sum(axis=axes, dtype=wide) if wide and x.__class__ is np.ndarray else x.sum(axis=axes)
 
 

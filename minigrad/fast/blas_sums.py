@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ..ops.dtypes import sum_dtype
 from .limits import LIMITS
 
 __all__ = ["as_rows", "column_sums", "row_sums", "sum_over", "sums"]
 
+ROW = 1 << 14  # entries of a row that one product with ones adds up
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -47,11 +49,12 @@ def column_sums(x: Any, axes: int = 1) -> Any:
     if axes != 1 or x.ndim != 2:
         shape = x.shape[axes:]
         return column_sums(x.reshape(-1, prod(shape))).reshape(shape)
-    count, most = len(x), len(ones)
+    count, most = len(x), LIMITS.summed_rows
     if count <= most:
         return ones[:count].dot(x)
     parts = [x[i : i + most] for i in range(0, count, most)]
-    return column_sums(np.array([ones[: len(part)].dot(part) for part in parts]))
+    found = [ones[: len(part)].dot(part) for part in parts]
+    return np.add.reduce(found, axis=0, dtype=np.float64).astype(x.dtype, copy=False)
 
 
 def row_sums(x: Any) -> Any:
@@ -67,14 +70,15 @@ def row_sums(x: Any) -> Any:
 
 
 def sums(x: Any, axis: Any) -> Any:
-    """NumPy's sum; of float16 in float32, as in float16 2048 ones and one more are 2048.
+    """NumPy's sum, added up in a wider dtype where it would lose too much.
 
     >>> sums(np.ones((2050, 2), np.float16), 0).tolist()
     [2050.0, 2050.0]
     """
-    if x.__class__ is ndarray and x.dtype == np.float16:
-        return x.sum(axis=axis, dtype=np.float32).astype(x.dtype)
-    return x.sum(axis=axis)
+    wide = sum_dtype(x, axis) if x.__class__ is ndarray else None
+    if wide is None:
+        return x.sum(axis=axis)
+    return x.sum(axis=axis, dtype=wide).astype(x.dtype)
 
 
 def _ones_for(x: Any) -> Any:
@@ -83,7 +87,7 @@ def _ones_for(x: Any) -> Any:
         return None
     flags = x.flags
     if x.dtype in _FLOATS and (flags.c_contiguous or (flags.forc and x.ndim == 2)):
-        return _ones(x.dtype, LIMITS.summed_rows)
+        return _ones(x.dtype, ROW)
     return None
 
 

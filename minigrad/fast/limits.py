@@ -31,7 +31,8 @@ class Limits:
     # arrays
     small_entries: int = 1 << 12  # with fewer entries, NumPy's plain expression is the fastest
     cached_entries: int = 1 << 17  # so many stay in cache, together with as many others
-    summed_rows: int = 1 << 14  # rows that one product with ones adds up
+    block_entries: int = 31 << 10  # what one thread takes at once: malloc keeps less than 128 KiB
+    summed_rows: int = 1 << 8  # rows that one product with ones adds up
 
     # convolution
     patch_entries: int = 1 << 19  # entries of the windows that one product takes

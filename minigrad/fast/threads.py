@@ -282,14 +282,15 @@ def in_slices(work: Callable[[slice], Any], length: int, entries: int) -> None:
     >>> in_slices(print, 3, 6)
     slice(0, 3, None)
     """
-    count = -(-entries // LIMITS.cached_entries)
-    if count <= 1 or length <= 1:
-        work(slice(0, length))
-        return
-    step = -(-length // count)
+    count = -(-entries // LIMITS.block_entries)
+    step = max(1, -(-length // max(1, count)))
     parts = [slice(i, min(i + step, length)) for i in range(0, length, step)]
+    if entries <= LIMITS.cached_entries or len(parts) == 1 or is_inside():
+        for part in parts:
+            work(part)
+        return
     with one_threaded_blas as threads:
-        run(lambda part, _: work(part), parts, 1 if is_inside() else threads)
+        run(lambda part, _: work(part), parts, threads)
 
 
 # ---------------------------------------------------------------- a product on these threads

@@ -23,9 +23,7 @@ def softplus(x):
     array([0.    , 0.6931, 8.0003])
     """
     x = floating(x)
-    positive = np.real(x) >= 0
-    decay = np.exp(np.where(positive, -x, x))  # e^-|x|
-    return np.where(positive, x, 0) + np.log1p(decay)
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.maximum(x, -x)))
 
 
 @softplus.vjp("x")

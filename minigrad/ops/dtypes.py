@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["arrayed", "floating", "is_half", "narrowed", "single", "wider"]
+__all__ = ["arrayed", "floating", "is_half", "narrowed", "single", "sum_dtype", "wider"]
 
 
 def arrayed(x):
@@ -32,6 +32,18 @@ def wider(x):
     """float16 as float32 and float32 as float64, in which no square overflows or vanishes."""
     kind = {"e": np.float32, "f": np.float64}.get(x.dtype.char)
     return x if kind is None else x.astype(kind)
+
+
+def sum_dtype(x, axis=None):
+    """In which dtype entries of x are added up, None for their own: float16 in float32, and float32
+    in float64 unless the last axis is among those summed, along which NumPy adds in pairs; along
+    others it adds one after the other, and would lose a digit for each power of ten of them.
+    """
+    if x.dtype.char == "e":
+        return np.dtype(np.float32)
+    axes = (axis,) if np.ndim(axis) == 0 else axis
+    in_pairs = axis is None or any(k in (-1, x.ndim - 1) for k in axes)
+    return np.dtype(np.float64) if x.dtype.char == "f" and not in_pairs else None
 
 
 def narrowed(y, x):

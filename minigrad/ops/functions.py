@@ -98,9 +98,8 @@ def sigmoid(x):
     array([0. , 0.5, 1. ])
     """
     x = floating(x)
-    positive = np.real(x) >= 0
-    decay = np.exp(np.where(positive, -x, x))  # e^-|x|
-    return np.where(positive, 1, decay) / (1 + decay)
+    decay = np.exp(-np.maximum(x, -x))  # e^-|x|
+    return np.maximum(x >= 0, decay) / (1 + decay)  # 1 where x ≥ 0, e^x elsewhere
 
 
 @sigmoid.vjp("x")

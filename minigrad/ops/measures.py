@@ -10,7 +10,7 @@ from ..engine.errors import ArgumentError
 from ..engine.op import Call, call, op
 from .dtypes import floating, narrowed, single, wider
 from .notation import axes_of, entries, letters, over, size, some
-from .reduce import count, kept, var
+from .reduce import count, kept, mean, var
 from .samples import each_of_x, reductions
 
 __all__ = ["norm", "prod", "std"]
@@ -58,7 +58,7 @@ def std(x, axis=None, ddof=0, keepdims=False):
 @std.vjp("x")
 def _(g, x, out, axis, ddof):
     shape = kept(x.shape, axis)
-    centred = single(x) - np.mean(single(x), axis=axis, keepdims=True)
+    centred = single(x) - mean(single(x), axis, True)
     slope = g / np.where(out == 0, 1, out) / (count(x.shape, axis) - ddof)
     return np.where(out == 0, 0, slope).reshape(shape) * centred
 

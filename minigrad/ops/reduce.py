@@ -10,7 +10,7 @@ import numpy as np
 
 from ..engine.errors import ArgumentError
 from ..engine.op import Call, call, op
-from .dtypes import arrayed, is_half, single
+from .dtypes import arrayed, is_half, narrowed, single, sum_dtype, wider
 from .notation import axes_of, entries, letters, over, size, some, times
 from .samples import each_of_x, free, reductions
 
@@ -47,9 +47,10 @@ def sum(x, axis=None, keepdims=False):
     array([4., 6.])
     """
     x = arrayed(x)
-    if is_half(x):
-        return x.sum(axis=axis, dtype=np.float32, keepdims=keepdims).astype(x.dtype)
-    return x.sum(axis=axis, keepdims=keepdims)
+    wide = sum_dtype(x, axis)
+    if wide is None:
+        return x.sum(axis=axis, keepdims=keepdims)
+    return x.sum(axis=axis, dtype=wide, keepdims=keepdims).astype(x.dtype)
 
 
 @sum.vjp("x")
@@ -82,7 +83,11 @@ def mean(x, axis=None, keepdims=False):
     >>> mean(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
     array([2., 3.])
     """
-    return np.mean(x, axis=axis, keepdims=keepdims)
+    x = arrayed(x)
+    wide = sum_dtype(x, axis)
+    if wide is None:
+        return np.mean(x, axis=axis, keepdims=keepdims)
+    return np.mean(x, axis=axis, dtype=wide, keepdims=keepdims).astype(x.dtype)
 
 
 @mean.vjp("x")
@@ -136,14 +141,14 @@ def var(x, axis=None, ddof=0, keepdims=False):
     n = count(x.shape, axis)
     if not n - ddof > 0:
         raise ArgumentError(f"n - ddof must be above 0, got n = {n} and ddof = {ddof}")
-    centred = single(x) - np.mean(single(x), axis=axis, keepdims=True)
-    total = (centred * centred).sum(axis=axis, keepdims=keepdims) / (n - ddof)
+    centred = single(x) - mean(single(x), axis, True)
+    total = sum(centred * centred, axis, keepdims) / (n - ddof)
     return total.astype(x.dtype) if is_half(x) else total
 
 
 @var.vjp("x")
 def _(g, x, axis, ddof):
-    centred = single(x) - np.mean(single(x), axis=axis, keepdims=True)
+    centred = single(x) - mean(single(x), axis, True)
     return g.reshape(kept(x.shape, axis)) * (2 / (count(x.shape, axis) - ddof)) * centred
 
 
@@ -250,11 +255,12 @@ def cumsum(x, axis=None):
     array([1., 3., 6.])
     """
     x = arrayed(x)
-    total = np.cumsum(single(x), axis=axis)
-    return total.astype(x.dtype) if is_half(x) else total
+    return (
+        narrowed(np.cumsum(wider(x), axis=axis), x) if x.dtype.kind == "f" else np.cumsum(x, axis)
+    )
 
 
 @cumsum.vjp("x")
 def _(g, x_shape, axis):
     turn = (slice(None),) * ((axis or 0) % g.ndim) + (slice(None, None, -1),)
-    return np.cumsum(single(g)[turn], axis=axis or 0)[turn].reshape(x_shape)
+    return cumsum(g[turn], axis or 0)[turn].reshape(x_shape)

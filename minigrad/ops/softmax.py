@@ -8,9 +8,9 @@ from functools import cache
 import numpy as np
 
 from ..engine.op import Call, call, op
-from .dtypes import floating, narrowed, single
+from .dtypes import floating, narrowed, single, sum_dtype
 from .notation import axes_of, entries, over, some
-from .reduce import kept
+from .reduce import kept, sum
 from .samples import each_of_x, reductions
 
 __all__ = ["log_softmax", "logsumexp", "softmax"]
@@ -26,7 +26,11 @@ def peak(x, axis):
 
 def total(weights, axis):
     """Their sum along the axis, above 0 in a row of zeros; to any other sum `tiny` adds nothing."""
-    return np.add.reduce(weights, axis=axis, keepdims=True, initial=limits(weights.dtype).tiny)
+    wide = sum_dtype(weights, axis)
+    found = np.add.reduce(
+        weights, axis=axis, dtype=wide, keepdims=True, initial=limits(weights.dtype).tiny
+    )
+    return narrowed(found, weights)
 
 
 def _along(x, axis):
@@ -81,7 +85,7 @@ def softmax(x, axis=-1):
 
 @softmax.vjp("x")
 def _(g, out, axis):
-    return out * (g - (single(g) * out).sum(axis=axis, keepdims=True))
+    return out * (g - sum(single(g) * out, axis, True))
 
 
 @op(
@@ -105,7 +109,7 @@ def log_softmax(x, axis=-1):
 
 @log_softmax.vjp("x")
 def _(g, out, axis):
-    return g - np.exp(out) * single(g).sum(axis=axis, keepdims=True)
+    return g - np.exp(out) * sum(single(g), axis, True)
 
 
 def _logsumexp_tex(x, axis):
@@ -137,7 +141,7 @@ def logsumexp(x, axis=None, keepdims=False):
     top = peak(x, axis)
     top = np.where(np.isfinite(top), top, 0)  # inf less inf would be NaN
     with np.errstate(divide="ignore"):  # log 0, where nothing but -inf was summed
-        found = top + np.log(np.sum(np.exp(single(x) - top), axis=axis, keepdims=True))
+        found = top + np.log(sum(np.exp(single(x) - top), axis, True))
     return narrowed(found if keepdims else np.squeeze(found, axis), x)
 
 

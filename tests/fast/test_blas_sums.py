@@ -33,7 +33,7 @@ def test_column_sums_are_numpys(rng):
 
 
 def test_row_sums_are_numpys(rng):
-    for x in [*_forms(rng), rng.normal(size=(2, LIMITS.summed_rows + 3))]:
+    for x in [*_forms(rng), rng.normal(size=(2, (1 << 14) + 3))]:
         rounding = 2e-3 if x.dtype == np.float16 else 1e-6 if x.dtype == np.float32 else 1e-12
         expected = x.sum(axis=-1, keepdims=True)
         assert row_sums(x).shape == expected.shape
@@ -41,7 +41,7 @@ def test_row_sums_are_numpys(rng):
 
 
 def test_columns_lose_less_than_one_entry_after_the_other(rng):
-    x = rng.normal(size=(LIMITS.summed_rows, 8)).astype(np.float32)
+    x = rng.normal(size=(1 << 14, 8)).astype(np.float32)
     exact = x.astype(np.float64).sum(axis=0)
     assert np.abs(column_sums(x) - exact).max() < np.abs(x.sum(axis=0) - exact).max()
 

@@ -20,7 +20,12 @@ def always(monkeypatch):
         if op.overlay is not None:
             monkeypatch.setattr(op.overlay, "above", 0)
     with LIMITS.changed(
-        small_entries=0, reuse_bytes=1, patch_entries=99, threaded_macs=0, cached_entries=50
+        small_entries=0,
+        reuse_bytes=1,
+        patch_entries=99,
+        threaded_macs=0,
+        cached_entries=50,
+        block_entries=50,
     ):
         yield
     release()

@@ -300,8 +300,9 @@ def _named_ones(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _reduce(ufunc: Any, x: Any, axis: Any = 0, keepdims: bool = False, **kwargs: Any) -> Any:
-    if set(kwargs) - {"initial"}:
+    if set(kwargs) - {"initial", "dtype"}:
         raise Untraceable(f"{ufunc.__name__}.reduce with {sorted(kwargs)}")
+    wide = kwargs.pop("dtype", None)
     axis = axis[0] if axis.__class__ is tuple and len(axis) == 1 else axis
     if x.ndim > 2 and x.shape[0] == 1 and axis == -1 and keepdims:
         return _made(_reduce(ufunc, x[0], axis, True, **kwargs).reshape((*x.shape[:-1], 1)))
@@ -313,13 +314,15 @@ def _reduce(ufunc: Any, x: Any, axis: Any = 0, keepdims: bool = False, **kwargs:
         total = _sum(x, axes, left)
         if total is not None:
             return total + kwargs["initial"] if "initial" in kwargs else total
+    if wide is not None:
+        settings["dtype"] = wide
     return apply("reduce", f"np.{ufunc.__name__}.reduce", ufunc.reduce, (x,), settings)
 
 
-def _mean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+def _mean(x: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
     if x.dtype.kind != "f" or x.dtype.itemsize < 4:
         raise Untraceable("mean")
-    total = _reduce(np.add, x, axis, keepdims)
+    total = _reduce(np.add, x, axis, keepdims, dtype=dtype)
     if total.size == 0 or x.size == 0:
         raise Untraceable("mean of nothing")
     return total / float(x.size // total.size)

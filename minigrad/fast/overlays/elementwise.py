@@ -10,22 +10,25 @@ from typing import Any
 
 import numpy as np
 
+from ...ops.activations import softplus
 from ...ops.arithmetic import add, multiply, power
 from ...ops.attention import check_mask, in_dtype_of, mask_add, scale
 from ...ops.dropout import dropout, factor
 from ...ops.dtypes import arrayed, floating, narrowed
 from ...ops.functions import (
-    GAUSS,
     TANH_CUBE,
     TANH_SCALE,
     exp,
     gelu,
     normal_cdf,
+    normal_pdf,
     sigmoid,
     silu,
     tanh,
+    tanh_cdf,
 )
 from ...ops.shape import reshape
+from ..by_blocks import by_blocks, run_by_blocks
 from ..limits import LIMITS
 from ..memory import in_place_buffer, out_buffer, reshaped
 from .masked import masked
@@ -111,7 +114,6 @@ reshape.fast.vjp("x")(lambda g, x_shape: reshaped(g, x_shape))
 
 # ---------------------------------------------------------------- functions
 
-
 exp.fast(above=SMALL)(lambda x: np.exp(x, out_buffer(x)))
 exp.fast.vjp("x")(lambda g, out: product(g, out))
 tanh.fast(above=SMALL)(lambda x: np.tanh(x, out_buffer(x)))
@@ -124,88 +126,76 @@ def _(g, out):
     return np.multiply(g, slope, in_place_buffer(slope))
 
 
-def logistic(x: Any) -> Any:
-    """1 / (1 + e^-x), as fast whichever sign comes next."""
-    if x.dtype.kind == "c":
-        return sigmoid.kernel(x)
-    decay = np.copysign(x, -1, out_buffer(x))
-    decay = np.exp(decay, in_place_buffer(decay))
-    top = np.maximum(x >= 0, decay, out=out_buffer(decay))  # 1 where x ≥ 0, e^x elsewhere
-    decay += 1
-    return np.divide(top, decay, in_place_buffer(top))
+LOW = -80.0  # from here on e^-x is finite in float32
 
 
-@sigmoid.fast(above=LIMITS.small_entries)
+def logistic(x: Any, out: Any) -> None:
+    """out ← 1 / (1 + e^-x); e^x far below 0, where e^-x would overflow."""
+    with np.errstate(over="ignore"):
+        np.negative(x, out)
+        np.exp(out, out)
+        out += 1
+        np.divide(1, out, out)
+    if not np.min(x, initial=0) > LOW:
+        np.copyto(out, np.exp(x, where=x < LOW, out=np.zeros_like(x)), where=x < LOW)
+
+
+def is_wide(x: Any) -> bool:
+    return x.dtype.char in "fd"
+
+
+@sigmoid.fast(above=SMALL, when=is_wide)
 def _(x):
-    return logistic(floating(x))
+    return run_by_blocks(logistic, x, into=True)
 
 
 @sigmoid.fast.vjp("x")
 def _(g, out):
-    slope = np.subtract(1, out, out_buffer(out))
-    slope *= out
-    slope *= g
-    return slope
+    def slope(out, g, made):
+        np.subtract(1, out, made)
+        made *= out
+        made *= g
+
+    return run_by_blocks(slope, out, g, into=True)
 
 
-@silu.fast(above=LIMITS.small_entries, auxiliary=("s",))
+@silu.fast(above=SMALL, when=is_wide, auxiliary=("s",))
 def _(x):
-    s = logistic(floating(x))
+    s = run_by_blocks(logistic, x, into=True)
     return np.multiply(s, x, out_buffer(s, x)), s
 
 
 @silu.fast.vjp("x")
 def _(g, x, s):
-    slope = np.subtract(1, s, out_buffer(s))
-    slope *= x
-    slope += 1
-    slope *= s
-    slope *= g
-    return slope
+    def slope(x, s, g, made):
+        np.subtract(1, s, made)
+        made *= x
+        made += 1
+        made *= s
+        made *= g
+
+    return run_by_blocks(slope, x, s, g, into=True)
 
 
 # ---------------------------------------------------------------- gelu
 
-
-normal_cdf.fast(above=LIMITS.small_entries, traced=True)(lambda x: normal_cdf_of(x))
-
-
-def tanh_form(x: Any) -> Any:
-    """(1 + tanh(√(2/π) (x + 0.044715 x³))) / 2."""
-    cdf = np.multiply(x, x, out_buffer(x))
-    cdf *= TANH_SCALE * TANH_CUBE
-    cdf += TANH_SCALE
-    cdf *= x
-    cdf = np.tanh(cdf, in_place_buffer(cdf))
-    cdf += 1
-    cdf *= 0.5
-    return cdf
+normal_cdf.fast(above=SMALL, traced=True)(lambda x: normal_cdf_of(x))
 
 
-@gelu.fast(above=LIMITS.small_entries, auxiliary=("cdf",))
+@gelu.fast(above=SMALL, auxiliary=("cdf",))
 def _(x, approximate="none"):
     if approximate not in ("none", "tanh"):
         return gelu.kernel(x, approximate)
-    x = floating(x)
-    cdf = tanh_form(x) if approximate == "tanh" else normal_cdf_of(x)
-    return np.multiply(x, cdf, out_buffer(x, cdf)), cdf
+    cdf = tanh_cdf(floating(x)) if approximate == "tanh" else normal_cdf(x)
+    return x * cdf, cdf
 
 
 @gelu.fast.vjp("x")
 def _(g, x, approximate, cdf):
-    slope = np.multiply(x, x, out_buffer(x))
-    if approximate == "none":  # Φ + x φ
-        slope *= -0.5
-        slope = np.exp(slope, in_place_buffer(slope))
-        slope *= GAUSS
-        slope *= x
-        slope += cdf
-    else:  # Φ + x Φ',  Φ' = 2 Φ (1 - Φ) √(2/π) (1 + 3 · 0.044715 x²)
-        slope *= 6 * TANH_SCALE * TANH_CUBE
-        slope += 2 * TANH_SCALE
-        slope *= x
-        slope *= np.subtract(1, cdf, out_buffer(cdf))
-        slope += 1
-        slope *= cdf
-    slope *= g
-    return slope
+    if approximate == "none":
+        return g * (cdf + x * normal_pdf(x))
+    u_slope = 2 * TANH_SCALE * (1 + 3 * TANH_CUBE * x * x)
+    return g * cdf * (1 + x * (1 - cdf) * u_slope)
+
+
+by_blocks(softplus, gelu)

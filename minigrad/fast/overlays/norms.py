@@ -12,7 +12,8 @@ import numpy as np
 from ...ops.norms import check_parameters, layer_norm, rms_norm
 from ..blas_sums import as_rows
 from ..limits import LIMITS
-from ..memory import in_place_buffer, out_buffer
+from ..memory import empty
+from ..threads import in_slices
 from .softmax import row_dot, row_sum
 
 
@@ -42,18 +43,6 @@ def _largest(x: Any) -> Any:
     return x.item(x.argmax()) if x.__class__ is np.ndarray else x.max()
 
 
-def _back_to_scaled(g: Any, x: Any, weight: Any, inverse: Any, needed: Any) -> tuple[Any, Any]:
-    """The gradients of x and w in (x · inverse) ⊙ w, as if `inverse` were a constant.
-
-    ĝ · inverse,    Σ over rows of (g · inverse) ⊙ x,    with ĝ = g ⊙ w
-    """
-    d_x = np.multiply(g, inverse, out_buffer(g, inverse))
-    d_weight = np.einsum("ri,ri->i", as_rows(d_x), as_rows(x)) if needed[1] else None
-    if weight is not None and needed[0]:
-        d_x *= weight
-    return d_x, d_weight
-
-
 def _along(x: Any, d_x: Any, inverse: Any) -> tuple[Any, Any]:
     """Two factors of x̂ mean(d_x ⊙ x̂), x̂ = x · inverse: x or x̂, and a number for each row."""
     if _largest(-inverse) > -1e-12:  # whose square vanishes in float32
@@ -61,53 +50,80 @@ def _along(x: Any, d_x: Any, inverse: Any) -> tuple[Any, Any]:
     return x, row_dot(d_x, x) * (inverse * inverse / x.shape[-1])
 
 
-def _times(x: Any, weight: Any) -> Any:
-    return x if weight is None else np.multiply(x, weight, in_place_buffer(x, weight))
+# ---------------------------------------------------------------- forward and backward, by rows
 
 
-# ---------------------------------------------------------------- layer_norm
+def _forward(x: Any, weight: Any, bias: Any, eps: float, centre: bool) -> tuple[Any, Any, Any]:
+    """(x - mean) · inverse ⊙ weight + bias, with each row's mean (0 unless centred) and inverse."""
+    rows, out = as_rows(x), empty(x.shape, x.dtype)
+    made = as_rows(out)
+    mean, inverse = (np.zeros((len(rows), 1), x.dtype) for _ in range(2))
+
+    def work(own: slice) -> None:
+        y = made[own]
+        if centre:
+            mean[own] = row_sum(rows[own]) / x.shape[-1]
+            np.subtract(rows[own], mean[own], y)
+        inverse[own] = _inverse_root(y if centre else rows[own], eps)
+        np.multiply(y if centre else rows[own], inverse[own], y)
+        if weight is not None:
+            y *= weight
+        if bias is not None:
+            y += bias
+
+    in_slices(work, len(rows), x.size)
+    return out, mean, inverse
+
+
+def _backward(g: Any, x: Any, weight: Any, mean: Any, inverse: Any, needed: Any) -> Any:
+    """With ĝ = g ⊙ w and x̂ = (x - mean) · inverse, for each row
+
+        ∂x = (ĝ - mean(ĝ) - x̂ mean(ĝ ⊙ x̂)) · inverse,    ∂w = Σ over rows of g ⊙ x̂
+
+    mean: None for rows that are not centred, whose ∂x lacks mean(ĝ).
+    """
+    width, d_x = x.shape[-1], empty(x.shape, x.dtype)
+    rows, gradients, made = as_rows(x), as_rows(g), as_rows(d_x)
+    sums: dict[int, Any] = {}  # of ∂w, by the first row
+
+    def work(own: slice) -> None:
+        centred = rows[own] if mean is None else rows[own] - mean[own]
+        d = np.multiply(gradients[own], inverse[own], made[own])
+        if needed[1]:
+            sums[own.start] = np.einsum("ri,ri->i", d, centred)
+        if not needed[0]:
+            return
+        if weight is not None:
+            d *= weight
+        mean_of_d = None if mean is None else row_sum(d) / width
+        centred, along = _along(centred, d, inverse[own])
+        d -= centred * along
+        if mean is not None:
+            d -= mean_of_d
+
+    in_slices(work, len(rows), x.size)
+    d_weight = np.sum([sums[first] for first in sorted(sums)], axis=0) if needed[1] else None
+    return d_x if needed[0] else None, d_weight
 
 
 @layer_norm.fast(above=LIMITS.small_entries, when=_is_wide, auxiliary=("mean", "inverse"))
 def _(x, weight, bias, eps=1e-5):
     check_parameters(x, weight, bias)
-    mean = row_sum(x) / x.shape[-1]
-    out = np.subtract(x, mean, out_buffer(x, mean))
-    inverse = _inverse_root(out, eps)
-    out *= inverse
-    out = _times(out, weight)
-    return out if bias is None else np.add(out, bias, in_place_buffer(out, bias)), mean, inverse
+    return _forward(x, weight, bias, eps, centre=True)
 
 
 @layer_norm.fast.vjp("x", "weight")
-def _(g, x, weight, eps, mean, inverse, needed):
-    centred = np.subtract(x, mean, out_buffer(x, mean))
-    d_x, d_weight = _back_to_scaled(g, centred, weight, inverse, needed)
-    if not needed[0]:
-        return None, d_weight
-    mean_of_d_x = row_sum(d_x) / x.shape[-1]
-    centred, along = _along(centred, d_x, inverse)
-    centred *= along
-    d_x -= centred
-    d_x -= mean_of_d_x
-    return d_x, d_weight
-
-
-# ---------------------------------------------------------------- rms_norm
+def _(g, x, weight, mean, inverse, needed):
+    return _backward(g, x, weight, mean, inverse, needed)
 
 
 @rms_norm.fast(above=LIMITS.small_entries, when=_is_wide, auxiliary=("inverse",))
 def _(x, weight, eps=1e-5):
     check_parameters(x, weight)
-    inverse = _inverse_root(x, eps)
-    return _times(np.multiply(x, inverse, out_buffer(x, inverse)), weight), inverse
+    out, _, inverse = _forward(x, weight, None, eps, centre=False)
+    return out, inverse
 
 
 @rms_norm.fast.vjp("x", "weight")
-def _(g, x, weight, eps, inverse, needed):
-    d_x, d_weight = _back_to_scaled(g, x, weight, inverse, needed)
-    if not needed[0]:
-        return None, d_weight
-    x, along = _along(x, d_x, inverse)
-    d_x -= np.multiply(x, along, out_buffer(x, along))
-    return d_x, d_weight
+def _(g, x, weight, inverse, needed):
+    return _backward(g, x, weight, None, inverse, needed)

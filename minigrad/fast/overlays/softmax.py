@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ...ops.dtypes import floating
+from ...ops.dtypes import floating, narrowed, sum_dtype
 from ...ops.softmax import log_softmax, softmax
 from ..blas_sums import row_sums
 from ..limits import LIMITS
@@ -52,7 +52,9 @@ def total_of(weights: Any, axis: Any) -> Any:
     tiny = _limits(weights.dtype)[1]
     if many_rows(weights, axis):
         return row_sum(weights) + tiny
-    return np.add.reduce(weights, axis=axis, keepdims=True, initial=tiny)
+    wide = sum_dtype(weights, axis)
+    found = np.add.reduce(weights, axis=axis, dtype=wide, keepdims=True, initial=tiny)
+    return narrowed(found, weights)
 
 
 @cache

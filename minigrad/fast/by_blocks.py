@@ -1,0 +1,89 @@
+"""Functions of each entry by itself, a block at a time: intermediate results stay in cache.
+
+The op's own kernel and rules run on pieces of the arrays as they lie in memory, on both cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from ..engine.op import Op
+from ..engine.plan import Rule
+from .limits import LIMITS
+from .memory import empty_as
+from .threads import in_slices
+
+__all__ = ["by_blocks", "run_by_blocks"]
+
+
+def by_blocks(*ops: Op) -> None:
+    """Let ops of entries run by blocks on large arrays: their overlay if they have one."""
+    for op in ops:
+        overlay = op.fast
+        kernel, rules = (op.kernel, {}) if op.overlay is None else (overlay.kernel, overlay.rules)
+        if op.overlay is None:
+            overlay(above=LIMITS.small_entries)(op.kernel)
+        overlay.forward = _blocked(op.flat(kernel))
+        overlay.kernel = overlay.forward
+        for name, rule in (op.rules | rules).items():
+            overlay.rules[name] = Rule(rule.inputs, _blocked(rule.function), rule.needs)
+
+
+def _blocked(function: Callable[..., Any]) -> Callable[..., Any]:
+    def blocked(*given: Any) -> Any:
+        return run_by_blocks(function, *given)
+
+    return blocked
+
+
+def run_by_blocks(function: Callable[..., Any], *given: Any, into: bool = False) -> Any:
+    """function(*given), whose result's entries each depend on those at their place alone.
+
+    Arrays of one entry, numbers and settings are given as they are to every block. into: the
+    function takes where to write its result, too, of the form of the first array.
+    """
+    large = [x for x in given if x.__class__ is ndarray and x.size > 1]
+    first = large[0] if large else None
+    flat = {id(x): _in_memory_order(x, first) for x in large}
+    if first is None or first.nbytes < LIMITS.reuse_bytes or any(x is None for x in flat.values()):
+        if not into:
+            return function(*given)
+        out = np.empty_like(given[0])
+        function(*given, out)
+        return out
+
+    def parts(own: slice) -> list[Any]:
+        return [flat[id(x)][own] if id(x) in flat else x for x in given]
+
+    if into:
+        out = empty_as(first, first.shape)
+        entries = _in_memory_order(out, first)
+        in_slices(lambda own: function(*parts(own), entries[own]), first.size, first.size)
+        return out
+    nothing = function(*parts(slice(0)))
+    several = nothing.__class__ is tuple
+    made = [empty_as(first, first.shape, x.dtype) for x in (nothing if several else (nothing,))]
+    flat_made = [_in_memory_order(x, first) for x in made]
+
+    def work(own: slice) -> None:
+        found = function(*parts(own))
+        for x, y in zip(flat_made, found if several else (found,), strict=True):
+            x[own] = y
+
+    in_slices(work, first.size, first.size)
+    return tuple(made) if several else made[0]
+
+
+def _in_memory_order(x: Any, like: Any) -> Any:
+    """All entries in the order in which those of `like` lie, a view; None if there is none."""
+    if x.shape != like.shape:
+        return None
+    if x.flags.c_contiguous and like.flags.c_contiguous:
+        return x.reshape(-1)
+    order = np.argsort([-abs(step) for step in like.strides], kind="stable")
+    turned = x.transpose(order)
+    return turned.reshape(-1) if turned.flags.c_contiguous else None
