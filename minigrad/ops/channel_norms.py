@@ -9,11 +9,8 @@ import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import Call, call, op
-<<<<<<< HEAD
 from ..engine.refusals import explained
-=======
 from . import reduce
->>>>>>> f5e9603 (Sums over leading axes lose no digits in float32; norms and smooth functions go by blocks on both cores; benchmarks print what float32 loses)
 from .arithmetic import add, multiply
 from .dtypes import floating, narrowed, wider
 from .norms import layer_norm

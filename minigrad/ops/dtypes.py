@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 __all__ = ["arrayed", "floating", "is_half", "narrowed", "single", "sum_dtype", "wider"]
@@ -34,7 +36,7 @@ def wider(x):
     return x if kind is None else x.astype(kind)
 
 
-def sum_dtype(x, axis=None):
+def sum_dtype(x: Any, axis: Any = None) -> Any:
     """In which dtype entries of x are added up, None for their own: float16 in float32, and float32
     in float64 unless the last axis is among those summed, along which NumPy adds in pairs; along
     others it adds one after the other, and would lose a digit for each power of ten of them.

@@ -96,6 +96,7 @@ def _large(op, dtype):
         "cross_entropy": ([x], [rng.integers(0, 50, (7, 60))]),
         "layer_norm": ([x, weight, bias], [1e-5]),
         "rms_norm": ([x, weight], [1e-5]),
+        "batch_norm": ([x.reshape(7, 50, 60), weight, bias], [None, None, 1e-5]),
         "max": ([x], [1, False]),
         "min": ([x], [1, False]),
         "getitem": ([x], [rows]),

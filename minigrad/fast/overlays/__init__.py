@@ -5,6 +5,7 @@ BLAS, and keep by-products so that backward need not compute them again.
 """
 
 from . import (
+    channel_norms,
     convolution,
     elementwise,
     losses,
@@ -18,6 +19,7 @@ from . import (
 )
 
 __all__ = [
+    "channel_norms",
     "convolution",
     "elementwise",
     "losses",

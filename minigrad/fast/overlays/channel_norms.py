@@ -1,0 +1,144 @@
+"""Normalisation of channels by rows that fit the cache, in whichever order the channels lie.
+
+Where channels lie last in memory, a row is all of them at some places; otherwise it is an example,
+(C, H W). A number for each channel is repeated to the width of a row.
+"""
+
+from __future__ import annotations
+
+from math import gcd, prod
+from typing import Any
+
+import numpy as np
+
+from ...ops.channel_norms import batch_norm, check_channels
+from ..limits import LIMITS
+from ..memory import empty_as
+from ..threads import in_slices
+
+TINY = 1e-12  # 1 / σ whose square vanishes in float32
+WIDE = 512  # entries that a row has about, where it may be chosen
+
+
+class Rows:
+    """Images (N, C, …) as rows, and numbers of channels as wide as they."""
+
+    def __init__(self, like: Any) -> None:
+        self.channels = like.shape[1]
+        self.count = like.size // self.channels  # of each channel's entries
+        self.last = np.moveaxis(like, 1, -1).flags.c_contiguous
+        places = gcd(self.count, 1 << (WIDE // self.channels).bit_length())
+        self.repeats = places if self.last else prod(like.shape[2:])
+        self.width = self.channels * self.repeats
+
+    def of(self, images: Any) -> Any:
+        """A view, or a copy of what lies otherwise."""
+        images = np.moveaxis(images, 1, -1) if self.last else images
+        return images.reshape(-1, self.width)
+
+    def widened(self, values: Any) -> Any:
+        """(C,) → (width,)"""
+        return np.tile(values, self.repeats) if self.last else np.repeat(values, self.repeats)
+
+    def by_channel(self, sums: Any) -> Any:
+        """(…, width) → (…, C), summed."""
+        shape = (self.repeats, self.channels) if self.last else (self.channels, self.repeats)
+        return sums.reshape(*sums.shape[:-1], *shape).sum(axis=-2 if self.last else -1)
+
+    def total(self, terms: Any) -> Any:
+        """Sums over rows, several at once, by channel in float64: `terms(own)` gives those of some
+        of the rows, (how many, width).
+        """
+        found: dict[int, Any] = {}
+
+        def work(own: slice) -> None:
+            for first in range(own.start, own.stop, LIMITS.summed_rows):
+                found[first] = terms(slice(first, min(first + LIMITS.summed_rows, own.stop)))
+
+        in_slices(work, self.count // self.repeats, self.count * self.channels)
+        in_order = [found[first] for first in sorted(found)]
+        return self.by_channel(np.sum(in_order, axis=0, dtype=np.float64))
+
+
+def of_batch(x: Any, weight: Any, bias: Any, mean: Any = None, var: Any = None, *_: Any) -> bool:
+    """Whether the statistics are the batch's own, of numbers that lie in one piece."""
+    dense = x.flags.c_contiguous or np.moveaxis(x, 1, -1).flags.c_contiguous
+    return mean is None and var is None and x.dtype.char in "fd" and x.ndim > 1 and dense
+
+
+def _sums(rows: Any) -> Any:
+    return np.einsum("ri->i", rows)
+
+
+def _products(a: Any, b: Any) -> Any:
+    return np.einsum("ri,ri->i", a, b)
+
+
+@batch_norm.fast(above=LIMITS.small_entries, when=of_batch, auxiliary=("centre", "inverse"))
+def _(x, weight, bias, mean=None, var=None, eps=1e-5):
+    check_channels(x, weight, bias)
+    form = Rows(x)
+    rows, dtype = form.of(x), x.dtype
+    centre = (form.total(lambda own: _sums(rows[own])[None])[0] / form.count).astype(dtype)
+    wide = form.widened(centre)
+
+    def squares(own: slice) -> Any:
+        centred = rows[own] - wide
+        return _products(centred, centred)[None]
+
+    with np.errstate(over="ignore"):
+        spread = form.total(squares)[0] / form.count
+    if not np.isfinite(spread).all():  # squares that overflow: in float64
+        spread = np.square(np.subtract(rows, wide, dtype=np.float64)).sum(axis=0)
+        spread = form.by_channel(spread) / form.count
+    inverse = (spread + eps) ** -0.5  # in float64
+    factor = form.widened(inverse if weight is None else inverse * weight).astype(dtype)
+    shift = None if bias is None else form.widened(bias)
+    out = empty_as(x, x.shape)
+    made = form.of(out)
+
+    def work(own: slice) -> None:
+        y = np.subtract(rows[own], wide, made[own])
+        y *= factor
+        if shift is not None:
+            y += shift
+
+    in_slices(work, len(rows), x.size)
+    return out, centre, inverse
+
+
+@batch_norm.fast.vjp("x", "weight", "bias")
+def _(g, x, weight, eps, centre, inverse, needed):
+    if np.min(inverse) < TINY:
+        wanted = zip(("x", "weight", "bias"), needed, strict=True)
+        given = {"x": (g, x, weight, None, None, eps), "weight": (g, x, None, None, eps)}
+        return tuple(
+            batch_norm.rules[name].function(*given.get(name, (g,))) if want else None
+            for name, want in wanted
+        )
+    form = Rows(x)
+    rows, gradients, n = form.of(x), form.of(g), form.count
+    wide = form.widened(centre)
+
+    def sums(own: slice) -> Any:
+        return np.stack([_sums(gradients[own]), _products(gradients[own], rows[own] - wide)])
+
+    of_g, of_product = form.total(sums)
+    d_weight = (of_product * inverse).astype(x.dtype)
+    d_bias = of_g.astype(x.dtype)
+    d_x = None
+    if needed[0]:
+        scale = inverse if weight is None else inverse * weight
+        along = form.widened((scale * inverse**2 * (of_product / n)).astype(x.dtype))
+        factor = form.widened(scale.astype(x.dtype))
+        shift = form.widened((scale * (of_g / n)).astype(x.dtype))
+        d_x = empty_as(x, x.shape)
+        made = form.of(d_x)
+
+        def work(own: slice) -> None:
+            y = np.multiply(gradients[own], factor, made[own])
+            y -= shift
+            y -= (rows[own] - wide) * along
+
+        in_slices(work, len(rows), x.size)
+    return d_x, d_weight, d_bias
