@@ -45,9 +45,10 @@ class Trace(recording.Trace):
 
     def table(self, width: int | None = None) -> str:
         """The record as text: forward then backward steps, shapes, cost and size of gradients."""
+        from .views.plain import Text
         from .views.table import trace_table
 
-        return trace_table(self, width=width)
+        return Text(trace_table(self, width=width))
 
     def draw(
         self,
@@ -267,6 +268,18 @@ class Trace(recording.Trace):
 
         return trace_to_dict(self, times=times)
 
+    def __repr__(self) -> str:
+        forward, backward = len(self.forward_steps), len(self.backward_steps)
+        if not self.entries:
+            return "Trace: nothing recorded yet; run the model within `with mg.trace() as t:`"
+        leaves = len(self.entries) - forward
+        back = f"{backward} steps backward" if backward else "no step backward"
+        return (
+            f"Trace: {forward} steps forward, {back}, {leaves} leaves\n"
+            't.table() lists them, t.check() holds them against formulas, t.draw("g.svg") and '
+            't.html("g.html") show them'
+        )
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from .views.notebook import trace_bundle
 
@@ -303,6 +316,13 @@ def _checks_text(checks: Checks) -> str:
     return checks_table(checks)
 
 
+def _checks_summary(checks: Checks) -> str:
+    from .views.verdict import verdicts
+
+    said = [verdict.said for verdict in verdicts(checks)] or ["nothing was measured"]
+    return "\n".join(["Checks, which print() lists one by one:", *said])
+
+
 def _checks_bundle(checks: Checks, include: Any = None, exclude: Any = None) -> dict[str, str]:
     from .views.notebook import checks_bundle
 
@@ -311,4 +331,5 @@ def _checks_bundle(checks: Checks, include: Any = None, exclude: Any = None) -> 
 
 Tensor._repr_mimebundle_ = _tensor_bundle
 Checks._repr_mimebundle_ = _checks_bundle  # type: ignore[attr-defined]
+Checks.__repr__ = _checks_summary  # type: ignore[method-assign, assignment]
 Checks.__str__ = _checks_text  # type: ignore[method-assign, assignment]

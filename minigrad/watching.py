@@ -32,6 +32,15 @@ class Flow(FlowRecord):
     sampler: Sampler | None = None
     address = ""  # of the page, while it is served
 
+    def __repr__(self) -> str:
+        names = f", logged: {', '.join(self.log_names)}" if self.logged else ""
+        return (
+            f"Flow: {self.steps} steps, {len(self.samples)} looked at, {len(self.rows)} rows"
+            f"{names}\n"
+            'flow.table() lists them, flow.diagnose() says what is odd, flow.draw("f.svg") and '
+            'flow.html("f.html") show them'
+        )
+
     def log(self, **numbers: Any) -> None:
         """Note numbers of the step that has just ended: a loss, a validation loss, an accuracy.
 
@@ -52,8 +61,9 @@ class Flow(FlowRecord):
     def table(self, width: int | None = None) -> str:
         """The run as text: sizes of values, gradients and updates of each row, and what is odd."""
         from .views.flow.table import flow_table
+        from .views.plain import Text
 
-        return flow_table(self, width)
+        return Text(flow_table(self, width))
 
     def draw(self, path: str | Path, *, theme: str = "auto", scale: str = "run") -> Path:
         """Draw the heat map of the gradient, layers × steps, with the loss above, as an SVG.

@@ -49,6 +49,10 @@ class Findings(list[Finding]):
     def __str__(self) -> str:
         return "\n".join(map(str, self)) if self else "nothing found"
 
+    def __repr__(self) -> str:
+        kinds = ", ".join(self.kinds)
+        return f"Findings: {len(self)} ({kinds}), which print() tells" if self else str(self)
+
     @property
     def kinds(self) -> list[str]:
         return [*dict.fromkeys(finding.kind for finding in self)]

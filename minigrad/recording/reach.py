@@ -17,7 +17,7 @@ from .recorder import Recorder
 __all__ = ["Path", "measure_reach", "worst_path"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Path:
     """The way by which most of an entry's gradient came, and how it changed in size on it."""
 
@@ -26,6 +26,12 @@ class Path:
     gains: list[float]  # of each
     op: str  # which shrinks or grows it most, all its steps together
     times: int  # how many steps of this op are on the way
+
+    def __repr__(self) -> str:
+        return (
+            f"Path from the loss to {self.entry.path}: {len(self.edges)} steps, gradient × "
+            f"{self.whole:.3g}, most by {self.times} × {self.op}"
+        )
 
     @property
     def whole(self) -> float:

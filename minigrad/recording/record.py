@@ -98,7 +98,7 @@ def rms(array: Any) -> float:
     return top * float(np.sqrt(np.mean((array / top) ** 2)))
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Entry:
     """One value of the record: a leaf, a constant, or what an op made."""
 
@@ -124,6 +124,11 @@ class Entry:
     unchecked: str = ""  # why there is no such check
     reach: float | None = None  # its gradient beside what left the loss: a ratio of norms
     via: Edge | None = None  # the use through which most of it came
+
+    def __repr__(self) -> str:
+        size = "no gradient" if self.gradient_rms is None else f"∂L rms {self.gradient_rms:.3g}"
+        form = f"{self.shape} {self.dtype}"
+        return f"Entry {self.id} {self.path}: {self.op or self.kind}, {form}, {size}"
 
     @property
     def label(self) -> str:

@@ -116,6 +116,13 @@ class Comparison:
     def __str__(self) -> str:
         return self.table()
 
+    def __repr__(self) -> str:
+        alone = len(self.only_here) + len(self.only_there)
+        return (
+            f"Comparison: {len(self.rows)} gradients of two runs, {alone} in one of them alone; "
+            'print() lists them, .draw("c.svg") shows them'
+        )
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from .notebook import comparison_bundle
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from math import isfinite
 
-__all__ = ["counted", "of_bytes", "one_line", "shaped", "sized"]
+__all__ = ["Text", "counted", "of_bytes", "one_line", "shaped", "sized"]
 
 
 def one_line(text: str, limit: int | None = None) -> str:
@@ -72,3 +72,12 @@ def of_bytes(number: int) -> str:
     ('0 B', '2.69 kB')
     """
     return counted(number, (" B", " kB", " MB", " GB", " TB"))
+
+
+class Text(str):
+    """Text that is shown as it reads, also where Python or a notebook shows its repr."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)

@@ -120,6 +120,9 @@ class Program:
         self._constants: dict[Any, Value] = {}
         self._made: dict[Any, list[Value]] = {}
 
+    def __repr__(self) -> str:
+        return f"<Program: {len(self.steps)} steps, {len(self.keeps)} attributes set>"
+
     def add(self, step: Step, *made: tuple[tuple[int, ...], Any]) -> list[Value]:
         """Append a step that makes arrays of these shapes and dtypes; or what one of the same key
         made before.

@@ -39,6 +39,10 @@ class Attention:
     keys: Names
     entry: Any = None  # of a record
 
+    def __repr__(self) -> str:
+        slope = "no ∂L/∂A" if self.dA is None else f"rms of ∂L/∂A {sized(rms(self.dA))}"
+        return f"Attention {one_line(self.path, 60)}: A {self.A.shape}, {slope}"
+
     @property
     def heads(self) -> int:
         return int(self.A.shape[1])
@@ -74,6 +78,11 @@ class Attentions(list[Attention]):
 
     def __str__(self) -> str:
         return self.text()
+
+    def __repr__(self) -> str:
+        lines = [repr(one) for one in self[:8]]
+        left = [f"and {len(self) - 8} more"] if len(self) > 8 else []
+        return "\n".join(["Attentions, which print() shows as heat maps:", *lines, *left])
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"text/plain": str(self), "text/html": attentions_html(self)}
