@@ -1,9 +1,11 @@
 """How large a gradient is beside what left the loss, along the path that most of it took.
 
 Sizes are norms. From a use back to what it used, a gradient grows by a gain, the norm of what the
-use sent over the norm of what reached it; the product of the gains along a path is its `reach`. Two
-edges have none: where a scalar's gradient fans out (a mean over n entries makes each 1/n, but that
-shrinks nothing) and where it reaches a parameter (its shape says how many terms it sums).
+use sent over the norm of what reached it, and where several uses send parts, by their sum over the
+largest; the product of all these along a path is its `reach`. Three edges have no gain: where a
+scalar's gradient fans out (a mean over n entries makes each 1/n, but that shrinks nothing), where
+one of several values that were stacked gets its slice, and where it reaches a parameter (its shape
+says how many terms it sums).
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from math import sqrt
 from .record import Edge, Entry
 from .recorder import Recorder
 
-__all__ = ["Path", "measure_reach", "worst_path"]
+__all__ = ["SUMS", "Path", "measure_reach", "worst_path"]
+
+SUMS = "sums of gradients at Σ"
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,7 +28,7 @@ class Path:
     entry: Entry  # where it ends
     edges: list[Edge]  # from the entry to the loss
     gains: list[float]  # of each
-    op: str  # which shrinks or grows it most, all its steps together
+    op: str  # which shrinks or grows it most, all its steps together; or SUMS
     times: int  # how many steps of this op are on the way
 
     def __repr__(self) -> str:
@@ -40,7 +44,7 @@ class Path:
 
     @property
     def each(self) -> float:
-        """By how much for each step of the op: of a layer, where it occurs once in each."""
+        """By how much for each step of the op."""
         return self.whole ** (1 / self.times) if self.times else 1.0
 
 
@@ -69,6 +73,8 @@ def gain(trace: Recorder, edge: Edge) -> float:
     source, target = trace.entries[edge.source], trace.entries[edge.target]
     if target.size == 1 < source.size or (source.op is None and source.shape != target.shape):
         return 1.0
+    if target.size > source.size and target.vjp_tex.get(edge.input, "").startswith("<g>["):
+        return 1.0
     came = norm(target)
     return (edge.contribution_rms or 0.0) * source.size**0.5 / came if came else 0.0
 
@@ -82,21 +88,42 @@ def _reached(trace: Recorder, edge: Edge) -> float | None:
 
 
 def worst_path(trace: Recorder) -> Path | None:
-    """The path along which the gradient shrinks most, or grows most if that is more."""
+    """The path on which the gradient shrinks most, or grows most if that is more.
+
+    It leads to an input or a parameter that the first layers use: one at least half as many steps
+    from the loss as any other.
+    """
     judged = [e for e in trace.entries if e.reach and e.state != "cancels" and e.via is not None]
-    if not judged:
+    steps: dict[int, int] = {}
+    for entry in reversed(trace.entries):
+        steps[entry.id] = 0 if entry.via is None else steps.get(entry.via.target, 0) + 1
+    leaves = [e for e in judged if e.op is None] or judged
+    if not leaves:
         return None
-    ends = [f(judged, key=lambda entry: entry.reach or 0.0) for f in (min, max)]
+    farthest = max(steps[e.id] for e in leaves)
+    leaves = [e for e in leaves if 2 * steps[e.id] >= farthest]
+    ends = [f(leaves, key=lambda entry: entry.reach or 0.0) for f in (min, max)]
     entry = max(ends, key=lambda e: max(e.reach or 0.0, 1 / (e.reach or 1.0)))
+    return _path_to(trace, entry)
+
+
+def _path_to(trace: Recorder, entry: Entry) -> Path:
     edges, one = [], entry
+    by_op: dict[str, float] = {}
+    times: dict[str, int] = {}
+
+    def count(op: str, factor: float) -> None:
+        by_op[op] = by_op.get(op, 1.0) * factor
+        times[op] = times.get(op, 0) + 1
+
     while one.via is not None:
         edges.append(one.via)
+        sent = (one.via.contribution_rms or 0.0) * one.size**0.5
+        if len(trace.uses(one)) > 1 and sent:
+            count(SUMS, norm(one) / sent)
         one = trace.entries[one.via.target]
     gains = [gain(trace, edge) for edge in edges]
-    by_op: dict[str, float] = {}
     for edge, factor in zip(edges, gains, strict=True):
-        op = trace.entries[edge.target].op or ""
-        by_op[op] = by_op.get(op, 1.0) * factor
+        count(trace.entries[edge.target].op or "", factor)
     culprit = (min if (entry.reach or 0.0) < 1 else max)(by_op, key=by_op.__getitem__)
-    times = sum(trace.entries[edge.target].op == culprit for edge in edges)
-    return Path(entry, edges, gains, culprit, times)
+    return Path(entry, edges, gains, culprit, times[culprit])

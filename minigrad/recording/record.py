@@ -276,6 +276,7 @@ class Checks(list[Check]):
         super().__init__(checks)
         self.skipped = list(skipped)  # scopes of layers that no backward ran through
         self.steps, self.unchecked = list(steps), unchecked or {}
+        self.broken = ""  # where NaN or infinity came first, if it did
 
     @property
     def measured(self) -> list[Check]:
@@ -283,7 +284,9 @@ class Checks(list[Check]):
 
     @property
     def ok(self) -> bool | None:
-        """Whether all that was measured agrees; None where nothing was."""
+        """Whether all that was measured agrees, without NaN; None where nothing was measured."""
+        if self.broken:
+            return False
         if not self.measured and not self.steps:
             return None
         return self.first_wrong is None and self.wrong_step is None

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from inspect import signature
+from math import isfinite
 from typing import Any, Self
 
 import numpy as np
@@ -165,7 +166,20 @@ class Trace(Recorder):
                 if entry.check is None
             )
             checks.unchecked = dict(Counter(why))
+        checks.broken = self._first_broken()
         return checks
+
+    def _first_broken(self) -> str:
+        """The op that was the first to make NaN or infinity, forward or else backward."""
+        for entry in (self.entries[i] for i in self.forward_steps):
+            if entry.broken:
+                return f"{entry.op} made it first, at {entry.path}"
+        for entry in (self.entries[i] for i in self.backward_steps):
+            for edge in self.into(entry):
+                size = edge.contribution_rms
+                if size is not None and not isfinite(size):
+                    return f"the backward of {entry.op} made it first, at {entry.path}"
+        return ""
 
     def _check_again(self, entry: Entry) -> None:
         """Hold a step against its kernel after the run, unless that was done."""

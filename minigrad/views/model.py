@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..recording.reach import Path, gain
+from ..recording.reach import SUMS, Path, gain
 from ..recording.record import Checks, Edge, Entry
 from ..recording.trace import Trace
 from .colors import Scale
@@ -85,16 +85,37 @@ class Model:
         path = self.path
         if self.against is not None:
             return str(self.against.summary)
-        if path is None:
+        if path is None or self.checks.broken:
             return ""
         factor = max(path.whole, 1 / path.whole)
         to = f"on the way to {one_line(path.entry.path, 60)}"
         if factor < 10:
             return f"the gradient keeps its size: ×{sized(path.whole)} at most, {to}"
-        word = "shrinks" if path.whole < 1 else "grows"
-        layers = f" ×{sized(path.each)} a layer," if path.times > 2 else ""
+        verb = "shrinks" if path.whole < 1 else "grows"
+        copies, word = self._crossed(path)
+        ratio = path.whole ** (1 / max(copies, 1))
+        steady = 0.95 < ratio < 1.05
+        said = copies > 2 and not steady
+        each = f" ×{sized(ratio)} a {word}," if said else ""
         whole = f"{float(f'{factor:.2g}'):,.0f}" if factor < 1e9 else f"{factor:.1e}"
-        return f"the gradient {word}{layers} {whole} times in all, most by `{path.op}`: {to}"
+        op = path.op if path.op == SUMS else f"`{path.op}`"
+        return f"the gradient {verb}{each} {whole} times in all, most by {op}: {to}"
+
+    def _crossed(self, path: Path) -> tuple[int, str]:
+        """Through how many copies of one block a path leads, and what they are: layer or step.
+
+        A layer has parameters of its own, a step uses those of all steps.
+        """
+        crossed: dict[str, set[int]] = {}
+        for edge in path.edges:
+            for block, number in self.fold.numbers(edge.target).items():
+                crossed.setdefault(block, set()).add(number)
+        if not crossed:
+            return 0, ""
+        block = max(crossed, key=lambda block: len(crossed[block]))
+        leaves = (e for e in self.trace.entries if e.kind == "parameter" or e.why == "frozen")
+        own = any(block in self.fold.numbers(leaf.id) for leaf in leaves)
+        return len(crossed[block]), "layer" if own else "step"
 
     def gain(self, entry: Entry) -> float | None:
         """The most that a step sends on to what was computed, beside what came to it, in norms."""

@@ -12,7 +12,7 @@ from .formula import plain
 from .model import STATES, Model
 from .plain import counted, of_bytes, one_line, shaped, sized
 from .terminal import Column, Paint, bar, finished, grid, wide
-from .verdict import by_derivative, by_hand
+from .verdict import by_derivative, by_hand, by_value
 
 __all__ = ["checks_table", "trace_table"]
 
@@ -85,10 +85,10 @@ def trace_table(trace: Trace, width: int | None = None, *, colour: bool | None =
         parts += ["", "backward: not run"]
     if leaves:
         parts += ["", paint.bold("leaves: what came in"), grid(LEAVES, leaves, width)]
-    measured = by_derivative(model.checks)
-    closing = [*_zeros(model), *filter(None, [model.flow])]
+    measured = by_value(model.checks), by_derivative(model.checks)
+    closing = [*_zeros(model), *filter(None, [Model(trace).flow])]
     lines = [textwrap.fill(line, width) for line in closing]
-    lines += [paint(measured.paint, textwrap.fill(measured.said, width))] if measured.said else []
+    lines += [paint(one.paint, textwrap.fill(one.said, width)) for one in measured if one.said]
     parts += ["", *lines] if lines else []
     return finished("\n".join(parts))
 
@@ -186,7 +186,7 @@ def checks_table(
     `trace_table`.
     """
     paint, width = Paint(colour), wide(width)
-    found = [by_hand(checks), by_derivative(checks)] if checks else [by_derivative(checks)]
+    found = [by_value(checks), by_hand(checks), by_derivative(checks)][:: 1 if checks else 2]
     closing = [paint(one.paint, textwrap.fill(one.said, width)) for one in found if one.said]
     if not checks:
         none = "no layer with hand-derived steps ran in this trace"

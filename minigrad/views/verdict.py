@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..recording.record import Checks
 from .plain import one_line
 
-__all__ = ["Verdict", "by_derivative", "by_hand", "verdicts"]
+__all__ = ["Verdict", "by_derivative", "by_hand", "by_value", "verdicts"]
 
 
 class Verdict(NamedTuple):
@@ -28,8 +28,15 @@ def _short(name: str) -> str:
 
 def verdicts(checks: Checks) -> list[Verdict]:
     """All that was measured, what is wrong first."""
-    found = [one for one in (by_derivative(checks), by_hand(checks)) if one.ok is not None]
-    return sorted(found, key=lambda one: bool(one.ok))
+    found = [by_value(checks), by_derivative(checks), by_hand(checks)]
+    return sorted((one for one in found if one.ok is not None), key=lambda one: bool(one.ok))
+
+
+def by_value(checks: Checks) -> Verdict:
+    """Whether NaN or infinity came up."""
+    if not checks.broken:
+        return Verdict("", None)
+    return Verdict(f"NaN or infinity in this run: {one_line(checks.broken, 120)}", False)
 
 
 def by_derivative(checks: Checks) -> Verdict:

@@ -164,3 +164,45 @@ def test_no_type_is_below_nine_points(style: str, direction: str) -> None:
     assert min(int(size) for size in re.findall(r'POINT-SIZE="(\d+)"', text)) >= 9
     assert ("class=saved" in text) == (style != "slide")
     assert f"rankdir={'LR' if direction == 'right' else 'TB'}" in text
+
+
+def test_sums_of_gradients_are_what_makes_a_gradient_grow_that_is_added_to_itself() -> None:
+    x = mg.tensor(rng.normal(size=3), requires_grad=True, name="x")
+    with mg.trace() as t:
+        h: Any = x * 1.0
+        for _ in range(12):
+            h = h + h
+        mg.sum(mg.scale(h, 1.5)).backward()
+    said = "the gradient grows ×2.1 a step, 6,100 times in all, most by sums of gradients at Σ"
+    assert said in Model(t).flow
+
+
+def test_a_slice_of_a_stack_shrinks_no_gradient() -> None:
+    x = mg.tensor(rng.normal(size=3), requires_grad=True, name="x")
+    with mg.trace() as t:
+        parts = [mg.exp(x * 0.001 * k) for k in range(150)]
+        mg.sum(mg.concatenate(parts)[:3]).backward()
+    assert "keeps its size" in Model(t).flow
+
+
+def test_the_way_to_the_first_layers_is_followed_not_to_a_weight_of_the_last() -> None:
+    last = mg.tensor(1e-9 * np.ones((16, 16)), requires_grad=True, name="last")
+    weights = [mg.tensor(np.eye(16) / 2, requires_grad=True, name=f"W{k}") for k in range(8)]
+    with mg.trace() as t:
+        h = mg.tensor(rng.normal(size=(32, 16)))
+        for W in weights:
+            h = mg.tanh(h @ W)
+        mg.sum(h * 1e-6 @ (last * 1e-9)).backward()
+    assert t.worst_path is not None
+    assert t.worst_path.entry.name == "W0"
+
+
+def test_a_run_with_nan_is_red_and_names_the_op_that_made_it() -> None:
+    x = mg.tensor([1.0, -1.0], requires_grad=True, name="x")
+    with mg.trace() as t, np.errstate(all="ignore"), mg.scope("layer"):
+        mg.sum(mg.sqrt(x) * 2.0).backward()
+    assert Model(t).flow == ""
+    assert t.check().ok is False
+    said = "NaN or infinity in this run: sqrt made it first, at layer/sqrt"
+    assert said in " ".join(t.table(200).split())
+    assert said in trace_dot(t).text

@@ -13,7 +13,7 @@ from ..formula import latex
 from ..model import STATES, Model
 from ..plain import counted, sized
 from ..repeats import in_product
-from ..verdict import by_derivative, by_hand
+from ..verdict import by_derivative, by_hand, by_value
 from .equations import Equations
 from .markdown import code, inline, listed
 from .plan import DerivationPlan, Step
@@ -130,7 +130,8 @@ class Sections:
     def _verdicts(self) -> list[str]:
         """The gradients held against hand-derived steps, then the steps against derivatives."""
         marks = {True: "✓ {}.", False: "**✗ {}.**", None: "{}."}
-        found = by_hand(self.all_checks, code), by_derivative(self.all_checks)
+        checks = self.all_checks
+        found = by_value(checks), by_hand(checks, code), by_derivative(checks)
         return [marks[one.ok].format(one.said) for one in found if one.said]
 
     def conventions(self) -> list[str]:
