@@ -112,8 +112,8 @@ def _what(text: str) -> str:
     if text.endswith(".py"):
         raise argparse.ArgumentTypeError(f"which function of {text!r}? name it FILE.py:FUNCTION")
     near = get_close_matches(text.replace("_", "-"), known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"it is {' or '.join(known)}"
-    raise argparse.ArgumentTypeError(f"no layer is named {text!r}, {hint}")
+    hint = f"did you mean {near[0]}?" if near else f"it is {', '.join(known)} or FILE.py:FUNCTION"
+    raise argparse.ArgumentTypeError(f"nothing to explain is named {text!r}; {hint}")
 
 
 def _integer(text: str, least: int) -> int:

@@ -65,6 +65,26 @@ def _fitting(words: Sequence[str], numbers: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(words) if len(words) == len(numbers) else numbers
 
 
+def _short(paths: Sequence[str]) -> list[str]:
+    """Names of layers by the parts of their paths in which they differ, each another.
+
+    >>> _short(["gpt/blocks.0/attention/A", "gpt/blocks.1/attention/A"]), _short(["net/read/A"])
+    (['blocks.0', 'blocks.1'], ['read'])
+    """
+    parts = [path.split("/")[:-1] or [path] for path in paths]
+    if len(parts) == 1:
+        return parts[0][-1:]
+    while all(len(one) > 1 and one[0] == parts[0][0] for one in parts):
+        parts = [one[1:] for one in parts]
+    while all(len(one) > 1 and one[-1] == parts[0][-1] for one in parts):
+        parts = [one[:-1] for one in parts]
+    names: list[str] = []
+    for one in map("/".join, parts):
+        again = sum(name.partition(", call ")[0] == one for name in names)
+        names.append(f"{one}, call {again + 1}" if again else one)
+    return names
+
+
 def _asking(trace: Trace, found: Sequence[Attention]) -> int | None:
     """The one query through whose scores nearly all of the loss's gradient passes, if one does."""
     moved: Any = 0.0
@@ -104,8 +124,9 @@ class Looks:
     def columns(self) -> dict[str, Any]:
         """By key: the weights of the first layers, rollout, and gradient × attention."""
         layers, made = self.across, dict[str, Any]()
-        for one in layers[:MOST_LAYERS]:
-            made[one_line(one.path, 24)] = self._row(one.A.mean(axis=(0, 1)))
+        for name, one in zip(_short([one.path for one in layers]), layers, strict=True):
+            if len(made) < MOST_LAYERS:
+                made[name] = self._row(one.A.mean(axis=(0, 1)))
         if not layers:
             return made
         if len(layers) > 1:
@@ -141,7 +162,7 @@ class Looks:
             rows[half:-half] = [left]
         columns = [Column("looks at", shrink="end")]
         for i, title in enumerate(made):
-            columns += [Column(title, right=True, shrink="start"), Column("", drop=9 - i)]
+            columns += [Column(one_line(title), right=True, shrink="start"), Column("", drop=9 - i)]
         hint = "weights are the mean over heads"
         if "rollout" in made:
             hint += "; rollout: how much of each key is in it by the attention of all layers"
@@ -162,7 +183,7 @@ class Looks:
                         str(head),
                         f"{spread.figures[head]:.2f}",
                         f"{sparse.figures[head]:.0%}",
-                        str(told[head]),
+                        str(told[head]) if np.isfinite(one.A[:, head]).all() else "not finite",
                     ]
                 )
         more = ""

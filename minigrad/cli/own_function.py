@@ -25,7 +25,7 @@ def own_function(name: str) -> Source:
     def load() -> Callable[[], Any]:
         function = target.load()
         made.tokens = _tokens(function, target)
-        made.facts = [f'on "{one_line(" ".join(text), 80)}"' for text in made.tokens or ()]
+        made.facts = [f'on "{one_line(" ".join(text), 120)}"' for text in made.tokens or ()]
         return function
 
     made = Source(

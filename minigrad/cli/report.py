@@ -102,6 +102,9 @@ class Report:
             yield _part(place, "", guess_table(best, width), width)
         if self.looks:
             yield from self.looks.parts(width, everything)
+        elif self.source.tokens:
+            hidden = self._opaque or "no weights named A whose rows sum to 1"
+            yield textwrap.fill(f"attention: none is seen in this run: {hidden}", width)
         if self._stacked:
             yield from self._structure(width, everything)
         steps = len(self.trace.forward_steps)
@@ -122,6 +125,12 @@ class Report:
         facts = f"; {', '.join(self.source.facts)}" if self.source.facts else ""
         loss = f"loss {self.loss:.6g}"
         return f"{self.source.title}: {loss}; {steps}, {back}; {numbers}{facts}"
+
+    @property
+    def _opaque(self) -> str:
+        """Why attention in this run has no weights to look at, if an op says so."""
+        calls = (self.trace.call_of(entry) for entry in self.trace if entry.op)
+        return next((call.op.hides for call in calls if call and call.op.hides), "")
 
     @cached_property
     def _stacked(self) -> bool:
@@ -212,10 +221,12 @@ class Report:
         """Write the files; returns which of them could not be drawn and why, if so."""
         write(folder / "trace.json", self.record() + "\n", "explain")
         self.trace.derivation(folder / "derivation.md")
-        tokens = self.source.tokens
+        tokens, title = self.source.tokens, self.source.title
         words = one_line(" / ".join(" ".join(text) for text in tokens or ()), 120)
+        if self.source.facts[:1] == [f'on "{words}"']:  # the title of a function has no words
+            title += f": {words}"
         try:
-            page = self.trace.html(folder / PAGE, tokens=tokens, title=self.source.title)
+            page = self.trace.html(folder / PAGE, tokens=tokens, title=title)
         except MissingDependencyError as error:
             return f"{PAGE} and graph.svg not drawn: {one_line(str(error).splitlines()[0])}"
         for name, form in ((FRAME, frame), (SCRIPT, script)) if embed else ():

@@ -23,7 +23,7 @@ WRONG = [
     (["explain", "--dtype", "float16"], "invalid choice: 'float16'"),
     (["explain", "--theme", "neon"], "invalid choice: 'neon'"),
     (["explain", "selfattention"], "did you mean self-attention?"),
-    (["explain", "convolution"], "it is multi-head or self-attention"),
+    (["explain", "convolution"], "it is multi-head, self-attention or FILE.py:FUNCTION"),
     (["explain", "self-attention", "--heads", "2"], "--heads does not go with self-attention"),
     (["explain", "multi-head", "--d-k", "2"], "--d-k does not go with multi-head"),
     (["explain", "model.py"], "which function of 'model.py'? name it FILE.py:FUNCTION"),

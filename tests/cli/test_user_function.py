@@ -147,6 +147,7 @@ def test_words_name_the_positions_and_the_query_that_the_loss_depends_on_comes_f
     assert "the cat &lt;/b&gt; it ran" in Path("explained/graph.svg").read_text(encoding="utf-8")
     page = Path("explained/explain.html").read_text(encoding="utf-8")
     assert '"tokens":[["the","cat","' in page
+    assert '"title":"model.py:points: the cat ' in page
 
 
 def test_what_lowers_the_loss_is_gradient_times_attention(own):
