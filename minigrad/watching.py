@@ -118,6 +118,8 @@ class watch:
             `Flow.read(path)` reads it, also after a kill.
         traces: whole traces to keep, the first and the latest: `flow.traces[step]`.
         reference: a model or state dict that drift is measured from; the weights at the start.
+        baseline: a Flow, or the file that `flow.save` wrote: attention under `no_grad` is compared
+            with its, and `flow.diagnose()` says which head moved, by how much, since when.
         live: serve the page while training runs, on this machine alone, at `flow.address`, which
             is printed; its readers can neither slow nor stop the training.
     Raises: DTypeError for what is no model; ArgumentError for other arguments that do not fit.
@@ -145,12 +147,21 @@ class watch:
         path: str | Path | None = None,
         traces: int = 3,
         reference: Any = None,
+        baseline: str | Path | FlowRecord | None = None,
         live: bool = False,
     ) -> None:
         if not isinstance(every, int) or every < 1:
             said = f"watch(every=...): every must be a whole number from 1, got {every!r}"
             raise ArgumentError(said)
         self.flow, self._path, self._live = Flow(every), path, live
+        if baseline is not None:
+            given = baseline if isinstance(baseline, FlowRecord) else Flow.read(baseline)
+            if not given.requests:
+                raise ArgumentError(
+                    "watch(baseline=...): it holds no requests; watch calls of the model under "
+                    "mg.no_grad() and save that flow"
+                )
+            self.flow.baseline = given
         self._sampler = Sampler(
             self.flow, model, traces=traces, reference=reference, new_trace=Trace
         )

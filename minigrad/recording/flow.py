@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from ..engine.errors import ArgumentError
-from ..files import append
+from ..files import append, write
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FlowRecord", "Row", "Sample", "number"]
 
-MOST = {"samples": 400, "logged": 20_000}  # beyond, every second one is let go of
+MOST = {"samples": 400, "logged": 20_000, "requests": 4000}  # beyond, every second one is let go of
 
 
 def number(x: Any) -> Any:
@@ -92,6 +92,8 @@ class FlowRecord:
     """Rows, samples, what was logged, and a few whole traces, each by its step.
 
     Attributes: events: the first number that was not finite.  steps: how many were taken.
+        requests: of calls under `no_grad`, what each head of attention did, by path.  baseline:
+        another record, whose requests these are held against.
         pictures: units and points of some samples, by step and path; no part of the data.
         labels: the classes of a batch's examples, where the loop says so before `backward()`; else
         the whole numbers that an op took last (a loss its targets).
@@ -108,6 +110,8 @@ class FlowRecord:
         self.rows: dict[str, Row] = {}
         self.samples: list[Sample] = []
         self.logged: list[dict[str, float]] = []
+        self.requests: list[Sample] = []
+        self.baseline: FlowRecord | None = None
         self.events: list[dict[str, Any]] = []
         self.traces: dict[int, Trace] = {}
         self.pictures: dict[int, dict[str, Picture]] = {}
@@ -152,7 +156,19 @@ class FlowRecord:
             "samples": [sample.to_dict() for sample in self.samples],
             "logged": [_numbers(entry) for entry in self.logged],
             "events": list(self.events),
-        }
+        } | ({"requests": [one.to_dict() for one in self.requests]} if self.requests else {})
+
+    def save(self, path: str | Path) -> Path:
+        """Write all of it but traces as lines of JSON, which `read` reads: a baseline, say.
+
+        Returns: the path.  Raises: ArgumentError where nothing can be written there.
+        """
+        data = self.to_dict()
+        parts = ("rows", "samples", "logged", "events", "requests")
+        lines: list[dict[str, Any]] = [{"every": self.every}]
+        lines += [{part: one} for part in parts for one in data.get(part, [])]
+        text = [json.dumps(line, allow_nan=False, separators=(",", ":")) for line in lines]
+        return write(path, "\n".join(text) + "\n", "save")
 
     def begin_file(self, path: str | Path) -> None:
         """From now on, write each part as a line of JSON; earlier lines stay as they are."""
@@ -193,10 +209,11 @@ class FlowRecord:
             vars(self).update(vars(type(self)(one)))
         elif part == "rows":
             self.add(part, Row(**one | {"shape": tuple(one.get("shape", ()))}))
-        elif part == "samples":
+        elif part in ("samples", "requests"):
             rows = {path: _floats(row) for path, row in one["rows"].items()}
             self.add(part, Sample(**one | {"rows": rows}))
-            self.steps = max(self.steps, one["step"] + 1)
+            if part == "samples":
+                self.steps = max(self.steps, one["step"] + 1)
         else:
             self.add(part, _floats(one) if part == "logged" else one)
             self.steps = max(self.steps, int(one["step"]) + 1)

@@ -23,6 +23,7 @@ from ..engine.tensor import Tensor
 from ..optim.updates import Observer, observers
 from .flow import FlowRecord, Row, Sample
 from .measures import Slope, cosine, few_of, flatness, heads, size, slope_of
+from .requests import RequestWatch
 from .trace import Trace
 from .units import Picture, incoming, picture_of, unit_axes, weigh
 
@@ -126,6 +127,7 @@ class Sampler(Listener, Observer):
         self._samples, self._apart = 0, 1  # looked at so far; from one with pictures to the next
         self._axes: dict[Any, tuple[int, int] | None] = {}  # of units, by op, weights and shape
         self._inspector = NonFiniteWatch()
+        self._requests = RequestWatch(record)
         self._clear()
 
     # ------------------------------------------------------------------ when it looks
@@ -139,6 +141,7 @@ class Sampler(Listener, Observer):
         observers.remove(self)
         if self._looking and any(p.gradient is not None for p in self._parameters.values()):
             self._end()
+        self._requests.end()
         self._listen(False)
         self._release()
 
@@ -199,6 +202,7 @@ class Sampler(Listener, Observer):
                 took = True
                 self._use(self._parameters[id(x)], context)
         if not context.recording:
+            self._requests.forward(op, inputs, output, context.scope or op.name)
             return
         look = partial(self._inspector.forward, op, inputs, settings, output, seconds)
         self._inspect([output], look, output.path or op.name)

@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 from ...recording.flow import FlowRecord, Row
+from ...recording.requests import distances_of, divergence
 from ..plain import one_line, shaped, sized
 from ..terminal import Column, Paint, bar, finished, grid, wide
 
@@ -22,6 +23,14 @@ COLUMNS = (
     Column("cosine", right=True, drop=7),
     Column("flat", right=True, drop=8),
     Column("", shrink="end"),
+)
+HEAD_FIGURES = ("entropy", "sparsity", "scores")
+HEADS = (
+    Column("head of attention", shrink="start"),
+    Column("entropy", right=True),
+    Column("sparsity", right=True, drop=2),
+    Column("rms of scores", right=True, drop=3),
+    Column("from the baseline", right=True, drop=1),
 )
 NOTES = {
     "cancels": "cancels to 0 in theory",
@@ -46,13 +55,42 @@ def flow_table(
     paint = Paint(colour)
     rows = [_cells(flow, row, paint) for row in flow.rows.values()]
     head = paint.bold(one_line(summary(flow)))
-    body = grid(COLUMNS, rows, wide(width)) if rows else "no step was looked at"
-    return finished(f"{head}\n{body}")
+    body = [grid(COLUMNS, rows, wide(width))] if rows else []
+    if flow.requests:
+        body += [grid(HEADS, _heads(flow), wide(width))]
+    return finished("\n".join([head, *(body or ["no step was looked at"])]))
+
+
+def _heads(flow: FlowRecord) -> list[list[str]]:
+    """A line for each head of attention, over all requests that were looked at."""
+    usual = {} if flow.baseline is None else _mean_distances(flow.baseline)
+    found = []
+    for path, mean in _mean_distances(flow).items():
+        rows = [sample.rows[path] for sample in flow.requests if path in sample.rows]
+        figures = [sized(median(row[name] for row in rows)) for name in HEAD_FIGURES]
+        apart = f"{divergence(mean, usual[path]):.2f} bits" if path in usual else ""
+        found.append([one_line(path), *figures, apart])
+    return found
+
+
+def _mean_distances(flow: FlowRecord) -> dict[str, Any]:
+    """Of each head the distribution over distances, mean over requests."""
+    found: dict[str, list[Any]] = {}
+    for sample in flow.requests:
+        for path, row in sample.rows.items():
+            found.setdefault(path, []).append(distances_of(row))
+    return {path: sum(several) / len(several) for path, several in found.items()}
 
 
 def summary(flow: FlowRecord) -> str:
     """How many steps, how many looked at, and what was logged first and last."""
     said = f"{flow.steps} steps, {len(flow.samples)} looked at"
+    if flow.requests:
+        said = (
+            f"{said}; {len(flow.requests)} requests looked at"
+            if flow.steps
+            else (f"{flow.requests[-1].step + 1} requests, {len(flow.requests)} looked at")
+        )
     for name in flow.log_names:
         numbers = [x for _, x in flow.logs(name)]
         said += f"; {name} {sized(numbers[0])} → {sized(numbers[-1])}"

@@ -1,0 +1,140 @@
+"""Attention in production: what each head does in one request, in figures, and how far it moved.
+
+A request is one call of a model under `no_grad`. Of each head's weights A stay the entropy, the
+share that is next to nothing, the rms of the scores, and how much weight lies how far from the
+query: a distribution over distances, which can be compared between requests of any length.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .flow import FlowRecord, Sample
+
+if TYPE_CHECKING:
+    from ..engine.op import Op
+    from ..engine.tensor import Tensor
+
+__all__ = ["DISTANCES", "RequestWatch", "distances_of", "divergence", "head_figures"]
+
+MOST = 1 << 16  # weights of one layer that are looked at
+NOTHING = 0.01  # a weight below it is next to nothing
+FAR = (1, 2, 4, 8, 16, 64)  # where a distance counts as the next farther one
+DISTANCES = (
+    "first",
+    "self",
+    *(f"back {n}" for n in FAR),
+    *(f"ahead {n}" for n in FAR),
+)
+"""How far a key lies from its query: the first of all keys, the query's own, so many back, ahead."""
+
+
+@lru_cache(maxsize=64)
+def _places(n: int, m: int) -> Any:
+    """For each cell (i, j) the number of its distance; queries are the last n of m positions."""
+    away = np.arange(m) - (np.arange(n)[:, None] + m - n)
+    farther = np.searchsorted(FAR, np.abs(away), side="right") - 1
+    places = np.where(away < 0, 2 + farther, 2 + len(FAR) + farther)
+    places = np.where(away == 0, 1, places)
+    places[:, 0] = np.where(away[:, 0] == 0, 1, 0)
+    return places.ravel()
+
+
+def head_figures(A: Any, scores: Any = None) -> list[dict[str, float]] | None:
+    """Figures of each head; None if A's rows are no weights that sum to 1.
+
+    Shapes: A (n, m), (batch, n, m) or (batch, heads, n, m); scores alike.
+
+    >>> [found] = head_figures(np.eye(4))
+    >>> found["entropy"], found["self"], found["sparsity"]
+    (0.0, 1.0, 0.75)
+    """
+    if not 2 <= A.ndim <= 4 or A.shape[-1] < 2 or not A.size:
+        return None
+    while A.ndim < 4:
+        A = A[None] if A.ndim == 2 else A[:, None]
+    few = max(1, MOST // (A[0].size or 1))
+    S = None if scores is None else np.reshape(scores, A.shape)[:few]
+    A = A[:few].astype(np.float64)
+    rows = A.sum(axis=-1)
+    if A.min() < 0 or np.abs(rows[rows > 0] - 1).max(initial=0.0) > 1e-2 or not rows.any():
+        return None
+    allowed = (A > 0).sum(axis=-1)
+    entropy = -(A * np.log(np.maximum(A, 1e-300))).sum(axis=-1)
+    found = []
+    for head in range(A.shape[1]):
+        own, free = A[:, head], allowed[:, head] > 0
+        figures = {
+            "entropy": float(entropy[:, head][free].mean()),
+            "sparsity": float((own[free] < NOTHING).mean()),
+        }
+        if S is not None:
+            finite = S[:, head][np.isfinite(S[:, head])].astype(np.float64)
+            figures["scores"] = float(np.sqrt(np.mean(finite * finite))) if finite.size else 0.0
+        weights = own.sum(axis=0).ravel()
+        shares = np.bincount(_places(*own.shape[1:]), weights, len(DISTANCES)) / weights.sum()
+        figures |= dict(zip(DISTANCES, shares.tolist(), strict=True))
+        found.append(figures)
+    return found
+
+
+def distances_of(figures: dict[str, float]) -> Any:
+    """The distribution over distances that figures of a head hold."""
+    return np.array([figures[name] for name in DISTANCES])
+
+
+def divergence(p: Any, q: Any) -> float:
+    r"""The Jensen–Shannon divergence of two distributions, in bits: 0 if equal, 1 if disjoint.
+
+        JS = ½ KL(p ‖ m) + ½ KL(q ‖ m),    m = ½ (p + q)
+
+    Source: Lin 1991, https://doi.org/10.1109/18.61115.
+
+    >>> divergence(np.array([1.0, 0.0]), np.array([0.0, 1.0]))
+    1.0
+    """
+    middle = (p + q) / 2
+    total = 0.0
+    for one in (p, q):
+        held = one > 0
+        total += float((one[held] * np.log2(one[held] / middle[held])).sum()) / 2
+    return max(total, 0.0)
+
+
+class RequestWatch:
+    """Hears of ops that run under `no_grad`, and adds a sample to the record for each request."""
+
+    def __init__(self, record: FlowRecord) -> None:
+        self.record = record
+        self.number = 0
+        self._first = ""
+        self._rows: dict[str, dict[str, float]] = {}
+
+    def forward(self, op: Op, inputs: Any, output: Tensor, path: str) -> None:
+        """An op ran; weights of attention are told by what they are: rows that sum to 1."""
+        array = output._data
+        scores: Any = getattr(inputs[0], "_data", inputs[0]) if inputs else None
+        if "axis" not in op.settings or np.shape(scores) != array.shape:
+            return
+        if array.dtype.kind != "f" or array.ndim < 2:
+            return
+        if path == self._first:  # the first layer again: another request
+            self.end()
+        looked_at = self.number % self.record.every == 0
+        if not self._first or looked_at:
+            found = head_figures(array, scores)
+            if found is None:
+                return
+            self._first = self._first or path
+            if looked_at:
+                self._rows |= {f"{path}[{head}]": row for head, row in enumerate(found)}
+
+    def end(self) -> None:
+        """The request is over."""
+        if self._rows:
+            self.record.add("requests", Sample(self.number, rows=self._rows))
+        self.number += bool(self._first)
+        self._rows = {}
