@@ -29,7 +29,7 @@ DISTANCES = (
     *(f"back {n}" for n in FAR),
     *(f"ahead {n}" for n in FAR),
 )
-"""How far a key lies from its query: the first of all keys, the query's own, so many back, ahead."""
+"""How far a key lies from its query: the first of all keys, its own, so many back or ahead."""
 
 
 @lru_cache(maxsize=64)

@@ -55,7 +55,8 @@ def flow_table(
     paint = Paint(colour)
     rows = [_cells(flow, row, paint) for row in flow.rows.values()]
     head = paint.bold(one_line(summary(flow)))
-    body = [grid(COLUMNS, rows, wide(width))] if rows else []
+    in_training = bool(flow.samples or not flow.requests)
+    body = [grid(COLUMNS, rows, wide(width))] if rows and in_training else []
     if flow.requests:
         body += [grid(HEADS, _heads(flow), wide(width))]
     return finished("\n".join([head, *(body or ["no step was looked at"])]))
