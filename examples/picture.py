@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 import minigrad as mg
-from layers import Encoder, SelfAttention, create_causal_mask
+from layers import Encoder, Linear, SelfAttention, Sequential, create_causal_mask, lora
+from minigrad.optim import SGD
 
 
 def self_attention(path: Path) -> int:
@@ -71,6 +72,73 @@ def drawn(t: mg.Trace, path: Path, expected: int, theme: str = "auto") -> int:
     assert len(sizes) == expected, len(sizes)
     assert all(size in text for size in sizes)
     return expected
+
+
+def first_model(path: Path) -> int:
+    """The model of the guide's first pages: two layers and the loss."""
+    rng = np.random.default_rng(0)
+    model = Sequential(Linear(1, 32, rng=rng), mg.tanh, Linear(32, 1, rng=rng))
+    x = np.linspace(-3, 3, 20)[:, None]
+    with mg.trace() as t:
+        mg.mse_loss(model(mg.tensor(x, name="x")), np.sin(x)).named("loss").backward()
+    return drawn(t, path, expected=8)
+
+
+def your_own_op(path: Path) -> int:
+    """The op that the guide declares."""
+
+    @mg.op(
+        tex=r"<x> \cdot \sigma(<beta> <x>)",
+        vjp_tex={
+            "x": r"<g> \odot (s + <beta> <x> \odot s \odot (1 - s)), \quad s = \sigma(<beta> <x>)"
+        },
+    )
+    def swish(x, beta=1.0):
+        return x / (1 + np.exp(-beta * x))
+
+    @swish.vjp("x")
+    def _(g, x, beta):
+        s = 1 / (1 + np.exp(-beta * x))
+        return g * (s + beta * x * s * (1 - s))
+
+    x = mg.tensor([0.0, 1.0, -2.0], requires_grad=True, name="x")
+    try:
+        with mg.trace() as t:
+            mg.sum(swish(x, beta=1.7).named("y")).named("loss").backward()
+        return drawn(t, path, expected=3)
+    finally:
+        del mg.registry["swish"]
+
+
+def fine_tuning(path: Path) -> int:
+    """A layer with a low-rank adapter: the matrix is frozen, the two narrow ones learn."""
+    rng = np.random.default_rng(0)
+    model = Sequential(Linear(8, 6, use_bias=False, rng=rng))
+    lora(model, rank=2, alpha=4, targets="*", rng=rng)
+    x = mg.tensor(rng.normal(size=(5, 8)), name="x")
+    with mg.trace() as t:
+        mg.mean(model(x) ** 2).named("loss").backward()
+    t.draw(path, saved=False)
+    return sum(entry.gradient is not None for entry in t.entries)
+
+
+def training(path: Path) -> int:
+    """Eight layers of sigmoids over training: the gradient fades towards the first."""
+    rng = np.random.default_rng(0)
+    hidden = [part for _ in range(8) for part in (Linear(8, 8, rng=rng), mg.sigmoid)]
+    model = Sequential(*hidden, Linear(8, 1, rng=rng))
+    optimizer = SGD(model.parameters(), lr=0.1)
+    with mg.watch(model, every=10) as flow:
+        for _ in range(60):
+            x = rng.normal(size=(32, 8))
+            optimizer.zero_grad()
+            loss = mg.mse_loss(model(x), np.tanh(x[:, :1] * x[:, 1:2]))
+            loss.backward()
+            optimizer.step()
+            flow.log(loss=loss)
+    assert flow.diagnose().kinds == ["vanishing"]
+    flow.draw(path)
+    return 2 * 9
 
 
 # ------------------------------------------------ what "it" stands for
@@ -164,6 +232,10 @@ PICTURES = {
     "mlp": mlp,
     "folded": folded,
     "one_page": one_page,
+    "first_model": first_model,
+    "your_own_op": your_own_op,
+    "fine_tuning": fine_tuning,
+    "training": training,
 }
 
 
