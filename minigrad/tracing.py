@@ -61,7 +61,8 @@ class Trace(recording.Trace):
         depth: int | None = None,
         focus: str | None = None,
         fold: bool = True,
-        saved: bool | None = None,
+        saved: bool = False,
+        parameters: str | None = None,
         title: str | None = None,
         check: str | None = None,
     ) -> Path:
@@ -83,8 +84,9 @@ class Trace(recording.Trace):
             focus: draw only what lies in scopes of this name or path, and what touches them.
             fold: draw blocks that repeat (block0, block1, ...) once, with the range of their
                 gradients and a line for what each hands to the next.
-            saved: draw a dotted line from what an op saved for backward; not on slides, unless
-                asked.
+            saved: draw a dotted line from what an op saved for backward.
+            parameters: "inside" the op that alone takes them, "beside" it in boxes of their own;
+                inside from 40 boxes on, if not said.
             title: a line above the picture, such as the sentence that ran.
             check: "ops" measures every backward step first, as `check(ops=True)` does, and marks
                 each.
@@ -104,6 +106,7 @@ class Trace(recording.Trace):
             "focus": focus,
             "fold": fold,
             "saved": saved,
+            "parameters": parameters,
             "title": title,
         }
         return draw_trace(self, path, **options)

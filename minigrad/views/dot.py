@@ -18,7 +18,7 @@ from .fold import parts, prefixes
 from .legend import caption, samples
 from .model import Model, ranged
 from .node_style import LOOKS, NodeStyle, text
-from .outline import Box, Line, Outline, outline
+from .outline import Box, Line, Outline, outline, with_parameters_inside
 from .plain import one_line
 from .verdict import verdicts
 
@@ -26,6 +26,8 @@ __all__ = ["Dot", "outline_dot", "trace_dot"]
 
 FONT = "Helvetica"  # the one sans-serif whose widths every renderer knows
 DIRECTIONS = {"down": "TB", "right": "LR"}
+PARAMETERS = ("beside", "inside")  # where they stand: in boxes of their own, or in their op's
+MANY = 40  # boxes from which on parameters stand inside
 LIMIT = 300  # boxes of a picture that can still be read
 BLANK, SPARE = "\u00a0", 6  # one for so many letters: room for a wider font in its place
 
@@ -49,7 +51,8 @@ def trace_dot(
     depth: int | None = None,
     focus: str | None = None,
     fold: bool = True,
-    saved: bool | None = None,
+    saved: bool = False,
+    parameters: str | None = None,
     title: str | None = None,
     against: Any = None,
 ) -> Dot:
@@ -62,8 +65,12 @@ def trace_dot(
     one_of("draw", SCALES, scale=scale)
     one_of("draw", LOOKS, style=style)
     one_of("draw", (None, *DIRECTIONS), direction=direction)
+    one_of("draw", (None, *PARAMETERS), parameters=parameters)
     model = Model(trace, fold=fold, against=against)
     plan = outline(model, depth=depth, focus=focus, limit=None if style == "full" else LIMIT)
+    many = len(plan.boxes) >= MANY and style != "full"
+    if (parameters or PARAMETERS[many]) == "inside":
+        plan = with_parameters_inside(plan)
     shown: dict[str, Any] = {"theme": theme, "scale": scale, "style": style, "direction": direction}
     return outline_dot(plan, **shown, saved=saved, title=title)
 
@@ -75,7 +82,7 @@ def outline_dot(
     scale: str = "run",
     style: str = "standard",
     direction: str | None = None,
-    saved: bool | None = None,
+    saved: bool = False,
     title: str | None = None,
     legend: bool = True,
 ) -> Dot:
@@ -86,8 +93,7 @@ def outline_dot(
     look = NodeStyle(colours, FIXED if scale == "fixed" else model.scale, LOOKS[style])
     if direction is None:
         direction = "right" if style == "slide" else "down"
-    keep = style != "slide" if saved is None else saved
-    return _Writer(plan, look, keep, legend).dot(direction, title)
+    return _Writer(plan, look, saved, legend).dot(direction, title)
 
 
 def _digraph(name: str) -> Any:

@@ -92,6 +92,9 @@ def node_title(plan: Outline, box: Box) -> str:
     made = f", made by {entry.op}" if entry.op else ""
     if entry.settings:
         said.append(", ".join(f"{k}={one_line(v, 60)}" for k, v in entry.settings.items()))
+    for one in box.parameters:
+        size = plan.spreads[one].text or "none"
+        said.append(f"takes {one_line(one.label)} {facts(one)[0]}, gradient rms {size}")
     said += [f"one of {len(box.entries)} alike"] if len(box.entries) > 1 else []
     said += [f"at {one_line(entry.place)}"] if entry.place else []
     return "; ".join([f"{one_line(entry.path)}: {KINDS.get(box.kind, entry.kind)}{made}", *said])

@@ -14,7 +14,7 @@ from .verdict import verdicts
 __all__ = ["caption", "power", "samples"]
 
 KINDS = ("parameter", "input", "constant", "detached", "op", "loss", "scope", "outside", "sum")
-WORDS = {"scope": "scope, collapsed", "outside": "out of focus", "sum": "Σ ratio"}
+WORDS = {"scope": "closed scope", "outside": "out of focus", "sum": "Σ ratio"}
 BOLD = 4.8  # points a character takes in browsers, for which Graphviz keeps less room
 TABLE = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1" CELLPADDING="2">'
 
@@ -43,7 +43,7 @@ def caption(plan: Outline, style: NodeStyle, saved: bool) -> str:
             for mark, means in marks
         ]
         gap = style.small("     ", theme.muted)
-        rows += [gap.join(cells[i : i + 4]) for i in range(0, len(cells), 4)]
+        rows += [gap.join(cells[i : i + 3]) for i in range(0, len(cells), 3)]
     rows.append(style.small(plan.model.flow, theme.ink, bold=True))
     rows += [style.small(s, theme.muted) for s in (plan.left_out, labels.summary(plan.model))]
     body = "".join(f'<TR><TD ALIGN="LEFT">{row}</TD></TR>' for row in rows if row)
@@ -66,15 +66,25 @@ def _scale(plan: Outline, style: NodeStyle) -> str:
 
 
 def _lines(plan: Outline, saved: bool) -> list[tuple[str, str]]:
-    found = [("down", "values, forward")]
-    if any(line.sent for line in plan.lines):
-        found.append(("thick, up", "gradients, backward; wider is larger"))
+    """What each kind of line and mark that occurs means, lines with their arrowheads."""
+    lines, path = plan.lines, plan.model.path
+    found = []
+    if any(not line.sent for line in lines):
+        found.append(("↓ thin", "values, forward"))
+    if any(line.sent for line in lines):
+        found.append(("↑ thick", "gradients, backward; wider is larger"))
     if plan.sums:
         found.append(("Σ", "sum of gradients, and ‖Σg‖ / Σ‖g‖"))
+    if path is not None and any(labels.gains(plan.model, line) for line in lines):
+        found.append(("×1.6", "change of size, on the way named below"))
     if saved:
-        found.append(("dotted", "saved for backward"))
+        found.append(("dotted, ○ at its end", "saved for backward"))
     if any(box.dimmed for box in plan.boxes):
         found.append(("dashed", "takes no part in backward"))
+    if any(line.link.step or line.link.each for line in lines):
+        found.append(("to the next, from each", "copies of a block"))
+    if plan.model.strips:
+        found.append(("row of colours", "a gradient in each copy"))
     return found
 
 

@@ -112,9 +112,19 @@ class NodeStyle:
             rows.append(self.note(spread))
             rows += [self.small(f"✗ {said}", theme.alarm, bold=True) for said in labels.alarms(box)]
             rows += [self.small(said, muted) for said in labels.notes(plan.model, box)]
+        rows += [self.inner(plan, one) for one in box.parameters]
         body = "".join(f"<TR><TD>{row}</TD></TR>" for row in rows if row)
         lid = LID if box.kind in ("parameter", "scope") else ""
         return f'{TABLE}CELLPADDING="1">{lid}{body}</TABLE>'
+
+    def inner(self, plan: Outline, box: Box) -> str:
+        """A parameter inside the box of its op: name, shape and gradient beside one another."""
+        fill, ink = self.theme.fill("parameter"), self.theme.dim if box.dimmed else self.theme.ink
+        said = self.small(labels.heading(box)[0], ink, bold=True)
+        said += self.small(f" {labels.facts(box)[0].split('  ')[0]} ", self.theme.muted)
+        gradient = self.gradient(plan.spreads[box], labels.why(plan.model, box), box.kind, "")
+        cells = f"<TR><TD>{said}</TD><TD>{gradient}</TD></TR>"
+        return f'{TABLE}CELLPADDING="2" BGCOLOR="{fill}">{cells}</TABLE>'
 
     def note(self, spread: Spread) -> str:
         """Which copy differs from the others, and how."""

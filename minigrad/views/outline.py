@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..engine.errors import ArgumentError
 from ..recording.record import Edge, Entry
@@ -15,7 +15,7 @@ from .fold import Link, is_within, parts
 from .model import Model, Spread
 from .plain import one_line
 
-__all__ = ["Box", "Line", "Outline", "outline"]
+__all__ = ["Box", "Line", "Outline", "outline", "with_parameters_inside"]
 
 MOST = 20_000  # values of a record that a picture takes
 
@@ -30,6 +30,7 @@ class Box:
     scope: str  # the cluster it stands in
     entries: list[Entry]
     times: int = 1  # how often the scope that it replaces repeats
+    parameters: list[Box] = field(default_factory=list)  # drawn inside it
 
     @property
     def one(self) -> Entry:
@@ -119,6 +120,28 @@ def outline(
     spreads = {b: model.spread(b.entries, constants=b.kind != "scope") for b in boxes.all}
     saved = list(dict.fromkeys(boxes.saved()))
     return Outline(model, boxes.all, boxes.lines(), saved, spreads, said)
+
+
+def with_parameters_inside(plan: Outline) -> Outline:
+    """Draw a parameter that one op alone takes within that op's box; the others stay as they are.
+
+    Of a folded block each copy must have its own, so that no line is needed to say which takes it.
+    """
+    fold, uses = plan.model.fold, dict[Box, list[Line]]()
+    for line in plan.lines:
+        uses.setdefault(line.source, []).append(line)
+    inner: set[Box] = set()
+    for box, lines in uses.items():
+        target = lines[0].target
+        around = [list(fold.numbers(one.one.id)) for one in (box, target)]
+        if box.kind == "parameter" and target.kind == "op" and len(lines) == 1:
+            if around[0] == around[1] and len(lines[0].edges) == len(box.entries):
+                target.parameters.append(box)
+                inner.add(box)
+    plan.boxes = [box for box in plan.boxes if box not in inner]
+    plan.lines = [line for line in plan.lines if line.source not in inner]
+    plan.saved = [one for one in plan.saved if one[0] not in inner]
+    return plan
 
 
 def _sections(model: Model, limit: int) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from layers import TransformerBlock
 from minigrad.errors import ArgumentError
 from minigrad.tracing import Trace
 from minigrad.views.colors import FIXED, THEMES, Scale, contrast, ink_on
@@ -68,7 +69,7 @@ def test_kinds_differ_in_shape() -> None:
 
 
 def test_saved_tensors_are_dotted_to_the_op_that_saved_them(single: Trace) -> None:
-    kept = edges(trace_dot(single).text, "saved")
+    kept = edges(trace_dot(single, saved=True).text, "saved")
     expected = {
         (f"n{origin}", f"n{entry.id}")
         for entry in single
@@ -77,7 +78,34 @@ def test_saved_tensors_are_dotted_to_the_op_that_saved_them(single: Trace) -> No
     }
     assert set(kept) == expected
     assert len(kept) == len(expected)
-    assert edges(trace_dot(single, saved=False).text, "saved") == []
+    assert edges(trace_dot(single).text, "saved") == []
+
+
+def test_parameters_stand_inside_the_op_that_alone_takes_them_where_there_are_many_boxes(
+    single: Trace,
+) -> None:
+    beside, inside = (trace_dot(single, parameters=where) for where in ("beside", "inside"))
+    assert len(nodes(beside.text)) - len(nodes(inside.text)) == 8
+    (op,) = (title for title in inside.titles.values() if "Q: op" in title)
+    assert re.search(r"takes W_Q 15×2  float64, gradient rms \S+; takes b_Q 2  float64", op)
+    assert trace_dot(single).text == beside.text
+    blocks = [TransformerBlock(6, 2, rng=k) for k in range(2)]
+    with mg.trace() as many:
+        mg.sum(blocks[1](blocks[0](np.ones((1, 3, 6)))))
+    assert "class=parameter" not in trace_dot(many, fold=False).text
+    assert trace_dot(many, fold=False).text == trace_dot(many, fold=False, parameters="inside").text
+
+
+def test_a_parameter_that_all_copies_of_a_block_share_stands_outside_them() -> None:
+    W = mg.tensor(np.ones((3, 3)), requires_grad=True, name="W")
+    with mg.trace() as t:
+        h = mg.tensor(np.ones((2, 3)), requires_grad=True, name="h0")
+        for _ in range(4):
+            h = mg.tanh(h @ W)
+        mg.sum(h).backward()
+    text = trace_dot(t, parameters="inside").text
+    assert "to each, 4 times" in text
+    assert any("<B>W</B>" in rest for rest in nodes(text).values())
 
 
 def test_depth_leaves_one_box_for_each_scope(multi: Trace) -> None:
@@ -129,6 +157,7 @@ def test_a_backslash_is_doubled_so_that_it_is_no_escape() -> None:
     [
         ({"theme": "neon"}, "theme must be one of auto, light, dark, print"),
         ({"scale": "linear"}, "scale must be one of run, fixed"),
+        ({"parameters": "around"}, "parameters must be one of"),
         ({"depth": -1}, "depth must be a whole number"),
         ({"depth": True}, "depth must be a whole number"),
     ],
