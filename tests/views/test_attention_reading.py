@@ -19,6 +19,8 @@ from minigrad.views.attention import (
 from minigrad.views.terminal import cells
 
 # the texts' examples of each pattern
+BAND = np.array([[abs(i - j) <= 2 for j in range(20)] for i in range(20)], float)
+BAND /= BAND.sum(axis=1, keepdims=True)
 DIAGONAL = np.array(
     [[0.8, 0.1, 0.1, 0.0], [0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.8, 0.0], [0.0, 0.1, 0.1, 0.8]]
 )
@@ -74,6 +76,7 @@ def recorded(rng, layer=None, n=7, mask=None, batch=(2,)):
     ("A", "told"),
     [
         (DIAGONAL, ["diagonal"]),
+        (BAND, ["band"]),
         (STRIPE, ["vertical stripe"]),
         (TRIANGLE, ["lower-triangular"]),
         (UNIFORM, ["diffuse"]),
@@ -311,7 +314,11 @@ def test_a_plot_is_written_whole(rng, tmp_path, suffix):
     assert found.plot(path) == path
     assert path.stat().st_size > 1000
     assert list(tmp_path.iterdir()) == [path]
-    assert len(found.plot().axes) == 6  # every head twice
+    axes = found.plot().axes
+    maps = [axis for axis in axes if axis.get_title()]
+    assert len(maps) == 6  # every head twice
+    assert len(axes) == 12  # each with its colour bar
+    assert {(axis.get_xlabel(), axis.get_ylabel()) for axis in maps} == {("key", "query")}
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,14 @@ THRESHOLDS = {
     "diagonal": 0.5,
     "previous token": 0.5,
     "next token": 0.5,
+    "band": 0.5,
     "vertical stripe": 0.5,
     "horizontal stripe": 0.5,
     "off-diagonal spike": 0.6,
     "lower-triangular": 1 - 1e-6,
     "diffuse": 0.95,
 }
+NEAR = 2  # keys on either side that belong to a band
 Array = NDArray[Any]
 Score = tuple[float, str]  # and where it is highest
 
@@ -65,6 +67,8 @@ def patterns(A: Any) -> list[Patterns]:
         diagonal           mean_i (A_ii − e_i) / (1 − e_i), e_i = 1 / (keys that row i may see);
                            rows that see one key left out
         previous token     the same of A_{i,i−1};   next token: of A_{i,i+1}
+        band               the same of Σ_j A_ij over |i − j| ≤ 2, times 1 − the most that any one of
+                           these diagonals has: itself or nearby, and no one place alone
         vertical stripe    max_j mean_i A_ij, over i ≠ j
         horizontal stripe  max_i h_i (1 − mean of h over all other rows), h_i the entropy of row i
                            over the largest it could have
@@ -95,6 +99,7 @@ def _of_head(A: Array) -> Patterns:
         "diagonal": (_line(mean, seen, shift), ""),
         "previous token": (_line(mean, seen, shift - 1), ""),
         "next token": (_line(mean, seen, shift + 1), ""),
+        "band": (_near(mean, seen, shift), ""),
         "vertical stripe": _column(mean, shift),
         "horizontal stripe": _row(mean, seen),
         "off-diagonal spike": _spike(mean, shift),
@@ -141,6 +146,14 @@ def _line(mean: Array, seen: Array, offset: int) -> float:
     """The mean weight along a diagonal beyond that of even weights, over rows with a choice."""
     found = _beyond_even(mean, seen, np.eye(len(mean), mean.shape[1], offset, dtype=bool) & seen)
     return float(np.trace(mean, offset) > 0) if found is None else float(found)
+
+
+def _near(mean: Array, seen: Array, shift: int) -> float:
+    """The mean weight within two keys of a query's own, beyond even, that no one diagonal has."""
+    n, m = mean.shape
+    near = abs(np.arange(n)[:, None] + shift - np.arange(m)) <= NEAR
+    lines = [_line(mean, seen, shift + k) for k in range(-NEAR, NEAR + 1)]
+    return float(_beyond_even(mean, seen, near & seen) or 0.0) * (1 - max(lines))
 
 
 def _column(mean: Array, shift: int) -> Score:

@@ -16,7 +16,7 @@ from .matrices import Grid
 
 __all__ = ["plot"]
 
-INCHES, MOST_TOKENS, TOKEN = 2.4, 24, 12  # of a panel; tokens named on an axis; characters of each
+INCHES, MOST_TOKENS, TOKEN = 2.8, 24, 12  # of a panel; tokens named on an axis; characters of each
 
 
 def plot(rows: Sequence[Sequence[tuple[str, Grid]]], path: str | Path | None) -> Any:
@@ -42,11 +42,17 @@ def plot(rows: Sequence[Sequence[tuple[str, Grid]]], path: str | Path | None) ->
 
 
 def _panel(axis: Any, grid: Grid, title: str) -> None:
-    """One heatmap: weights from 0 to 1, gradients centred on zero, masked cells hatched."""
+    """One heatmap with its colour bar: weights from 0 to 1, gradients centred on zero, masked cells
+    hatched.
+    """
     low, colours = (-grid.scale, "RdBu_r") if grid.signed else (0, "cividis")
     masked = np.ma.masked_array(grid.values, grid.forbidden)
     axis.patch.set(facecolor="#ffffff", edgecolor="#bbbbbb", hatch="////")
-    axis.imshow(masked, cmap=colours, vmin=low, vmax=grid.scale)
+    image = axis.imshow(masked, cmap=colours, vmin=low, vmax=grid.scale)
+    bar = axis.figure.colorbar(image, ax=axis, shrink=0.8)
+    bar.ax.tick_params(labelsize=6)
+    axis.set_xlabel("key", fontsize=7)
+    axis.set_ylabel("query", fontsize=7)
     unit = f" (±{sized(grid.scale)})" if grid.signed else ""
     axis.set_title(_plain(f"{title}\n{grid.title}{unit}"), fontsize=8)
     for set_ticks, names, turned in (
