@@ -102,8 +102,7 @@ def node_title(plan: Outline, box: Box) -> str:
 
 def gains(model: Model, line: Line) -> str:
     """By how much the gradient changes along a line of the worst path."""
-    path = model.path if model.against is None else None
-    on = {id(edge): gain for edge, gain in zip(path.edges, path.gains, strict=True)} if path else {}
+    on = model.path_gains
     found = [on[id(edge)] for edge in line.edges if id(edge) in on]
     return f"×{ranged(found)}" if found and not all(0.9 < gain < 1.1 for gain in found) else ""
 

@@ -79,6 +79,12 @@ class Model:
     def path(self) -> Path | None:
         return self.trace.worst_path
 
+    @cached_property
+    def path_gains(self) -> dict[int, float]:
+        """By how much the gradient changes along each edge of the worst path, by its id()."""
+        path = self.path if self.against is None else None
+        return dict(zip(map(id, path.edges), path.gains, strict=True)) if path else {}
+
     @property
     def flow(self) -> str:
         """Where the gradient shrinks or grows most, by how much, and by which op."""

@@ -176,7 +176,8 @@ class _Boxes:
         self.model, self.trace, self.depth = model, model.trace, depth
         self.by_key: dict[str, Box] = {}
         self.of: dict[int, Box] = {}  # entry -> box
-        inside = {e.id: shown(model.place[e.id]) for e in self.trace.entries}
+        within = {scope: shown(scope) for scope in {*model.place.values()}}
+        inside = {e.id: within[model.place[e.id]] for e in self.trace.entries}
         ends = [(edge.source, edge.target) for edge in self.trace.edges]
         near = {i for pair in ends if inside[pair[0]] != inside[pair[1]] for i in pair}
         for entry in self.trace.entries:

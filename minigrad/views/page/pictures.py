@@ -27,8 +27,10 @@ MOST = 40  # boxes of one picture; where there are more, scopes are closed
 LONG = 100  # ops side by side in one scope; more are cut into parts, in the order they ran
 _TAG = re.compile(r"<(\w+)([^<>]*)>")
 _PAINT = re.compile(r' (fill|stroke)="(#[0-9a-f]{6})"')
-_PLACE = re.compile(r' (?:d|points|x|y)="[^"]*"')
-_SURPLUS = re.compile(r' (?:font-family|xml:space|xmlns:xlink|xmlns|text-anchor="start)="?[^"]*"')
+_PLACE = re.compile(r' (?:d|points|[cr]?x|[cr]?y|font-size)="[^"]*"')
+_SURPLUS = re.compile(
+    r' (?:font-family|xml:space|xmlns:xlink|xmlns)="[^"]*"| text-anchor="start"| stroke="none"'
+)
 
 
 class Pictures:
@@ -139,10 +141,27 @@ def _classed(svg: str) -> str:
                 classes.append(f"{what[0]}-{name}")
         if classes:
             given = f' class="{" ".join(classes)}"{_PAINT.sub("", given)}'
-        given = _PLACE.sub(lambda m: re.sub(r"(\.\d)\d+", r"\1", m[0]), given)
-        return f"<{tag}{given}>"
+        return f"<{tag}{_PLACE.sub(_short_place, given)}>"
 
     return _TAG.sub(painted, svg)
+
+
+def _short_place(found: re.Match[str]) -> str:
+    """Numbers with one decimal; a curve that leaves and arrives along itself is a line."""
+    short = re.sub(r"\.(\d)\d*", lambda m: f".{m[1]}".replace(".0", ""), found[0])
+    return re.sub(r" d=\"M([^C]*)C([^CLM]*)\"", _straightened, short)
+
+
+def _straightened(found: re.Match[str]) -> str:
+    at, made = found[1], [f' d="M{found[1]}']
+    points = found[2].split()
+    for one, other, end in zip(points[::3], points[1::3], points[2::3], strict=True):
+        if one == at and other == end:
+            made.append(f"L{end}" if end != at else "")
+        else:
+            made.append(f"C{one} {other} {end}")
+        at = end
+    return f'{"".join(made)}"'
 
 
 def paints(*, compared: bool) -> str:

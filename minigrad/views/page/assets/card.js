@@ -92,23 +92,20 @@ function heatCard(index, name, stat, properties = {}) {
   );
 }
 function scaleBar(kind, array) {
-  const [low, high] = rangeOf(array);
+  const ends = [number("min", array.min, digits(array.min, 3)), number("max", array.max, digits(array.max, 3))];
+  return rangeBar(kind, ...rangeOf(array), ...ends);
+}
+// The colours from one end of a range to the other, between what stands for the ends.
+function rangeBar(kind, low, high, atLow, atHigh) {
   const size = Math.max(Math.abs(low), Math.abs(high));
-  const ends = kind === "gradient" ? [-size, size] : [low, high];
-  const stops = Array.from({ length: 9 }, (_, i) => ends[0] + ((ends[1] - ends[0]) * i) / 8);
-  const bar = el("span", { class: "bar", "aria-hidden": true });
+  const [from, to] = kind === "gradient" ? [-size, size] : [low, high];
+  const bar = el("span", { class: "bar paints", "aria-hidden": true });
   bar.repaint = () => {
-    bar.style.background = `linear-gradient(90deg, ${stops.map((x) => colourOf(x, kind, low, high)).join(",")})`;
+    const stops = count(9).map((i) => colourOf(from + ((to - from) * i) / 8, kind, low, high));
+    bar.style.background = `linear-gradient(90deg, ${stops.join(",")})`;
   };
   bar.repaint();
-  bar.classList.add("paints");
-  return el(
-    "span",
-    { class: "ends" },
-    number("min", array.min, digits(array.min, 3)),
-    bar,
-    number("max", array.max, digits(array.max, 3)),
-  );
+  return el("span", { class: "ends" }, atLow, bar, atHigh);
 }
 // The first rows and columns as a table, for those who read rather than look.
 function asText(array, matrix) {

@@ -67,7 +67,7 @@ function headCard(one) {
         "figcaption",
         {},
         inlineMath(drawing.kind === "value" ? ml("mi", {}, "A") : gradientBy(ml("mi", {}, "A"))),
-        miniBar(drawing.kind, ...drawing.range),
+        signedBar(drawing),
       ),
       grid.block,
     );
@@ -92,15 +92,9 @@ function headCard(one) {
     node.gradient === undefined && el("p", { class: "note" }, `no gradient: ${node.why}`),
   );
 }
-function miniBar(kind, low, high) {
-  const size = Math.max(Math.abs(low), Math.abs(high));
-  const ends = kind === "gradient" ? [-size, size] : [low, high];
-  const bar = el("span", { class: "bar paints", "aria-hidden": true });
-  bar.repaint = () => {
-    bar.style.background = `linear-gradient(90deg, ${count(9)
-      .map((i) => colourOf(ends[0] + ((ends[1] - ends[0]) * i) / 8, kind, low, high))
-      .join(",")})`;
-  };
-  bar.repaint();
-  return el("span", { class: "ends" }, digits(ends[0], 2), bar, digits(ends[1], 2));
+// Of a gradient the bar is symmetric, and so are its ends.
+function signedBar({ kind, range }) {
+  const size = Math.max(...range.map(Math.abs));
+  const ends = kind === "gradient" ? [-size, size] : range;
+  return rangeBar(kind, ...range, ...ends.map((x) => digits(x, 2)));
 }
