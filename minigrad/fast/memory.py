@@ -13,9 +13,12 @@ loan itself is gone. Nothing counts references.
 
 from __future__ import annotations
 
+import ctypes
+import os
 import weakref
 from collections import deque
 from collections.abc import Iterator
+from functools import cache
 from math import prod
 from sys import maxsize
 from typing import Any
@@ -190,8 +193,18 @@ def by_size() -> dict[int, int]:
 
 
 def release() -> None:
-    """Give all idle memory back to the system, as happens by itself when it has no more to give."""
+    """Give all idle memory back to the system, as happens by itself when it has no more to give.
+
+    What C's allocator keeps goes too, where it is glibc's: arrays that were freed lie in it.
+    """
     _pool.keep(0)
+    if (trim := _malloc_trim()) is not None:
+        trim(0)
+
+
+@cache
+def _malloc_trim() -> Any:
+    return getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
 
 
 # ---------------------------------------------------------------- arrays

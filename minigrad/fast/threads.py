@@ -136,7 +136,7 @@ class Scratch:
         size = prod(shape) * np.dtype(dtype).itemsize
         memory = self._memory.get(name)
         if memory is None or memory.nbytes < size:
-            memory = self._memory[name] = np.empty(size, np.uint8)
+            memory = self._memory[name] = empty((size,), np.uint8)
         return np.ndarray(shape, dtype, buffer=memory)
 
     @property
@@ -265,8 +265,10 @@ class _Helper(Thread):
                     continue
                 return
             job()
+            del job  # which holds the arrays that it worked on
             _free.append(self)
             end.release()
+            del end
 
 
 _free: deque[_Helper] = deque()

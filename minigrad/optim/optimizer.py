@@ -101,6 +101,7 @@ class Optimizer:
         """Forget every gradient."""
         for p in self.parameters:
             p.grad = None
+        tell("gradients_cleared", self.parameters)
 
     def step(self) -> None:
         """Move each parameter that has a gradient, in place.

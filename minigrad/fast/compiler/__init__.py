@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from inspect import signature
 from typing import Any
 
@@ -24,6 +24,7 @@ from ...engine.context import current, listen
 from ...engine.errors import CompileWarning
 from ...engine.graph import caller
 from ...engine.tensor import Tensor
+from ..memory import release
 from ..threads import one_threaded_blas
 from .arguments import Arguments, leaves_of
 from .audit import Audit
@@ -157,6 +158,7 @@ class Compiled:
         try:
             return audit.run(args, kwargs)
         finally:
+            release()
             variant.note_news(arguments)
             if audit.rounding:
                 self.rounding = f"call {self.calls} differs by rounding in {audit.rounding}"
@@ -208,6 +210,7 @@ class Compiled:
                 result = recorder.finish(self.step(*watched[0], **watched[1]))
         finally:
             recorder.gradients.release()
+            release()
         _note_changes(found, recorder)
         variant = Variant(found, recorder, arguments, samples)
         if variant.reason is None:
@@ -225,9 +228,9 @@ class Compiled:
         try:
             drop_dead(program)
             partition = find_partition(program)
-            run, variant.source = write(program, self._name, place, partition)
+            build, source = write(program, self._name, place, partition)
             whole = partition is None and not has_threads(program)
-            variant.run = run if whole else _on_one_blas_thread(run)
+            variant.write(build if whole else partial(_on_one_blas_thread, build), source)
         except Exception as error:  # the step itself ran: a fault of ours must not stop it
             variant.reason = f"the program cannot be written: {error!r}"
 
@@ -264,8 +267,9 @@ def compile(step: Callable[..., Any]) -> Compiled:
     return Compiled(step)
 
 
-def _on_one_blas_thread(run: Callable[..., Any]) -> Callable[..., Any]:
+def _on_one_blas_thread(build: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
     """BLAS's own threads keep spinning after a product, and would take a core from the parts."""
+    run = build()
 
     def limited(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with one_threaded_blas:

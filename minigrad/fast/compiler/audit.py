@@ -6,8 +6,7 @@ stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from copy import copy
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,13 @@ import numpy as np
 from ...engine.context import Listener, listen
 from ...engine.tensor import Tensor
 from ...engine.writes import writes
+from ..memory import release
 from .arguments import Arguments, leaves_of
-from .compare import difference
+from .compare import Sketch, difference, sketched
 from .dependencies import same
 from .draws import GENERATORS, generator_state, set_generator_state
 from .effects import Changed
+from .program import Known, Program, flat, root
 from .rounding import run_rounded
 from .variant import Variant, small_bytes
 
@@ -35,19 +36,28 @@ _STATE = "a step may change tensors and the state of optimizers; other state is 
 
 
 def _gradient(tensor: Any) -> Any:
-    """A copy of its gradient; as precise as the tensor, where an update has widened it."""
+    """A sketch of its gradient; as precise as the tensor, where an update has widened it."""
     if tensor.grad is None:
         return None
     with np.errstate(over="ignore"):
-        return np.array(tensor.grad, tensor.dtype)
+        return sketched(np.asarray(tensor.grad, tensor.dtype))
 
 
 class _Updates(Listener):
-    """Notes the gradients and settings that each update finds, in the first run or again."""
+    """Notes the gradients and settings that each update finds, in the first run or again.
 
-    def __init__(self, again: bool = False) -> None:
+    Args: skipped: the optimizers whose updates are noted and not made.
+    """
+
+    def __init__(self, again: bool = False, skipped: Collection[Any] = ()) -> None:
         self.found: dict[str, Any] = {}
-        self._count, self._again = 0, again
+        self._count, self._again, self._skipped = 0, again, skipped
+
+    def replaces_update(self, owner: Any) -> bool:
+        skips = any(owner is one for one in self._skipped)
+        if skips:
+            self.updating(owner, None)
+        return skips
 
     def asks_whether_again(self) -> bool:
         return self._again
@@ -68,21 +78,24 @@ class _State:
 
     def __init__(self, variant: Variant, arguments: Arguments) -> None:
         program, self.began = variant.program, writes.latest
-        self.tensors = variant.tensors(arguments)
+        self.tensors, self.last = variant.tensors(arguments), last_updates(program)
         owners = [s.args[0] for s in program.steps if s.kind == "update" and s.args[0] is not None]
         for owner in list(owners):  # what they update in turn
             owners += [x for x in vars(owner).values() if hasattr(x, "load_state_dict")]
         self.owners = list({id(owner): owner for owner in owners}.values())
+        self.moved = {id(p) for owner in self.owners for p in getattr(owner, "parameters", ())}
+        skipped = [id(owner) for owner in self.last]
+        self.owners = [owner for owner in self.owners if id(owner) not in skipped]
         moved = [p for owner in self.owners for p in getattr(owner, "parameters", ())]
-        self.moved = {id(p) for p in moved}
         assigned = {id(s.args[0]) for s in program.steps if s.kind == "assign"}
         places = any(s.kind == "assign" and s.args[1] is not None for s in program.steps)
         written = [t for t in self.tensors if id(t) in assigned or (places and t._node is None)]
-        self.grads = [(t, t.grad) for t in self.tensors]
+        forgotten = {id(s.args[0]) for s in program.steps if s.kind == "forget"}
+        self.grads = [(t, t.grad) for t in self.tensors if id(t) not in forgotten]
         self.data = [(t, t._data.copy()) for t in [*moved, *written]]
         self.drawn = [(g, generator_state(g)) for g in variant.found.of(GENERATORS)]
         self.states = [(o, dict(vars(o)), o.state_dict()) for o in self.owners]
-        self.keeps = [(o, key, o[key]) for o, key, _ in program.keeps]
+        self.keeps = [(o, key) for o, key, _ in program.keeps]
 
     def restore(self) -> None:
         for tensor, data in self.data:
@@ -95,20 +108,22 @@ class _State:
             owner.load_state_dict(state)
             plain = {k: v for k, v in attributes.items() if isinstance(v, int | float)}
             vars(owner).update(plain)
-        for holder, key, value in self.keeps:
-            holder[key] = value
+        for holder, key in self.keeps:  # which the step sets
+            holder[key] = None
         self.began = writes.latest  # to load a state is to write
 
     def outcome(self, result: Any) -> dict[str, Any]:
-        """What is there now, by what it is called."""
-        found = {place: item for place, _, item in leaves_of("what it returns", result)}
+        """What is there now, by what it is called: copies, sketches of what is large."""
+        found = {
+            place: sketched(_bare(item)) for place, _, item in leaves_of("what it returns", result)
+        }
         for i, tensor in enumerate(self.tensors):
             name = tensor.name or f"tensor {i}"
             if id(tensor) not in self.moved and writes.when(tensor._data) > self.began:
-                found[f"{name} ({i})"] = tensor._data
+                found[f"{name} ({i})"] = sketched(tensor._data)
             found[f"the gradient of {name} ({i})"] = _gradient(tensor)
-        for holder, key, _ in self.keeps:
-            found[f"the attribute {key}"] = holder[key]
+        for holder, key in self.keeps:
+            found[f"the attribute {key}"] = sketched(_bare(holder[key]))
         for i, (generator, _) in enumerate(self.drawn):
             found[f"the state of generator {i}"] = repr(generator_state(generator))
         return found
@@ -131,22 +146,26 @@ class Audit:
 
         Raises: Changed if the program does not fit after all; what the eager run raises.
         """
-        program, found = self.variant.run, self.variant.found
-        assert program is not None
-        state, updates = _State(self.variant, self.arguments), _Updates()
+        assert self.variant.run is not None
+        found = self.variant.found
+        state = _State(self.variant, self.arguments)
+        updates = _Updates(skipped=state.last)
         made: dict[str, Any] = {}
-        failure: Exception | None = None
+        result, failure = None, None  # type: Any, Exception | None
         try:
             with listen(updates):
-                result = program(args, kwargs)
-            made = {name: copy(_bare(x)) for name, x in state.outcome(result).items()}
-            made |= updates.found
+                result = self.variant.run(args, kwargs)
+            made = state.outcome(result) | updates.found
         except Changed:
             raise
         except Exception as error:
             failure = error
             self.finding = f"an error, which only the program raises: {error!r}"
+        result = None  # and the program's arrays go, before the step makes its own
+        self.variant.release()
         state.restore()
+        state.grads = []  # of which the step lets go where it can
+        release()
         arrays = found.arrays()
         before, updates = list(map(small_bytes, arrays)), _Updates(again=True)
         try:
@@ -156,10 +175,9 @@ class Audit:
             alike = type(error) is type(failure)
             self.finding = "" if alike else f"an error, which only the step raises: {error!r}"
             raise
-        wanted = {name: copy(_bare(x)) for name, x in state.outcome(result).items()}
-        wanted |= updates.found
+        wanted = state.outcome(result) | updates.found
         if not self.finding:
-            self._compare(made, wanted, lambda: self._noise(state, args, kwargs))
+            self._compare(made, wanted, lambda: self._noise(args, kwargs))
         changed = [f"{name}, which the step sets" for _, name, _, _ in found.changes()]
         if before != list(map(small_bytes, arrays)):
             changed.append("an array that the step writes into")
@@ -177,14 +195,13 @@ class Audit:
             self.finding = "how many things it returns, or which updates it makes"
             return
         gradients = [x for name, x in wanted.items() if "gradient" in name and _is_array(x)]
-        largest = [float(np.abs(x).max(initial=0.0)) for x in gradients]
-        scale = self.variant.largest = max([self.variant.largest, *largest])
+        scale = self.variant.largest = max([self.variant.largest, *map(_largest, gradients)])
         found = {}
         for name, theirs in wanted.items():
             mine = made[name]
             if _is_array(mine) and _is_array(theirs):
                 own = scale if "gradient" in name else 0.0
-                by = difference(np.asarray(mine), np.asarray(theirs), own)
+                by = difference(mine, theirs, own)
             else:
                 by = "" if same(mine, theirs) else f"{mine!r:.60} in place of {theirs!r:.60}"
             if by:
@@ -198,25 +215,31 @@ class Audit:
                 return
         self.rounding = next(iter(found.values()))
 
-    def _noise(
-        self, state: _State, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> dict[str, float]:
-        """How far rounding may move each array of the outcome; empty where that is not known."""
+    def _noise(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, float]:
+        """How far rounding may move each array of the outcome; empty where that is not known.
+
+        It is measured where the step has led to: one step changes it little.
+        """
         if self.variant.has_effects:
             return {}
         after, outcomes = _State(self.variant, self.arguments), []
+        gradients = [(tensor, tensor.grad) for tensor in after.tensors]
+        attributes = [(holder, key, holder[key]) for holder, key in after.keeps]
         try:
             for seed in range(_RUNS):
-                state.restore()
-                updates = _Updates()
+                updates = _Updates(skipped=after.last)
                 with listen(updates), np.errstate(all="ignore"):
                     result = run_rounded(self.variant.program, args, kwargs, seed)
-                moved = state.outcome(result) | updates.found
-                outcomes.append({name: copy(_bare(x)) for name, x in moved.items()})
+                outcomes.append(after.outcome(result) | updates.found)
+                after.restore()
         except Exception:  # whatever it is, nothing is known of the rounding then
             return {}
         finally:
             after.restore()
+            for tensor, gradient in gradients:
+                tensor.grad = gradient
+            for holder, key, value in attributes:
+                holder[key] = value
         first, *others = outcomes
         return {
             name: _MARGIN * max(_apart(other[name], array) for other in others)
@@ -225,15 +248,40 @@ class Audit:
         }
 
 
+def last_updates(program: Program) -> list[Any]:
+    """The optimizers that move weights at the very end, where nothing that they change is looked at
+    any more: an audit compares what they are given, and leaves it to the step to move the weights.
+    """
+    found: list[Any] = []
+    for step in reversed(program.steps):
+        if step.kind == "view":
+            continue
+        if step.kind != "update" or not hasattr(step.args[0], "parameters") or step.outs:
+            break
+        found.append(step.args[0])
+    moved = {id(p) for owner in found for p in owner.parameters}
+    values = [root(value) for value in program.kept()]
+    shown = [value.what for value in values if value.kind == "leaf"]
+    shown += [item.tensor for item in flat(program.result) if isinstance(item, Known)]
+    others = [step.args[0] for step in program.steps if step.kind == "update"]
+    twice = len(found) != sum(any(owner is one for one in found) for owner in others)
+    return [] if twice or any(id(x) in moved for x in shown) else found
+
+
 def _is_array(item: Any) -> bool:
-    return isinstance(item, np.ndarray | np.number)
+    return isinstance(item, np.ndarray | np.number | Sketch)
+
+
+def _largest(array: Any) -> float:
+    return array.largest if isinstance(array, Sketch) else float(np.abs(array).max(initial=0.0))
 
 
 def _apart(mine: Any, theirs: Any) -> float:
     """The largest difference; NaN where the two cannot be held against each other."""
-    mine, theirs = np.asarray(mine), np.asarray(theirs)
     if mine.shape != theirs.shape or mine.dtype != theirs.dtype or mine.dtype.kind not in "fc":
         return float("nan")
+    if isinstance(mine, Sketch):
+        mine, theirs = mine.sums, theirs.sums
     return float(np.abs(mine - theirs).max(initial=0.0))
 
 

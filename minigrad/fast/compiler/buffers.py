@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ..limits import LIMITS
 from .partition import Partition
 from .program import Program, Step, Value, is_whole, nbytes, root
 from .symbol import WRITES
@@ -36,13 +37,26 @@ class Buffers:
         self.handed = {id(root(value)) for value in program.kept()}
         self._pinned: set[int] = set()  # a kernel's result may share their memory
         self._last: dict[int, int] = {}  # when a root is read last
-        self._free: dict[Any, list[int]] = {}  # slots, by kind, phase and bytes
+        self._free: dict[Any, list[int]] = {}  # slots, by kind and bytes
         self._slots = 0
         self.laid_out: set[int] = set()  # roots that lie as some kernel's result does
         self.over: dict[int, Value] = {}  # what a value is written over, as its step reads it
         self._moments = self._find_moments()
         self._find_last()
         self._assign()
+        self.last_reads = self._find_last_reads()
+
+    def _find_last_reads(self) -> dict[int, list[Value]]:
+        """The large new arrays that only the program holds, by the step that reads them last."""
+        found: dict[int, list[Value]] = {}
+        for step in self.program.steps:
+            for out in step.outs if step.kind != "view" else ():
+                large = nbytes(out) >= LIMITS.reuse_bytes and out.dtype != object
+                known = self.arrays.get(id(out))
+                if large and known is not None and known.kind == "fresh":
+                    if id(out) not in self.handed and id(out) in self._last:
+                        found.setdefault(self._last[id(out)], []).append(out)
+        return found
 
     def is_fixed(self, value: Value) -> bool:
         """Whether a value, read whole, is the same array at every call."""
@@ -92,7 +106,7 @@ class Buffers:
                     slot = self.arrays[id(root(over))].slot
                     self.over[id(out)] = over
                 else:
-                    free = self._free.get((kind, kind == "own" and phase, nbytes(out)))
+                    free = self._free.get((kind, nbytes(out)))
                     self._slots += not free
                     slot = free.pop() if free else self._slots
                 self.arrays[id(out)] = Array(kind, slot)
@@ -101,8 +115,7 @@ class Buffers:
             for base in dying.pop(i, ()):
                 kind, slot = self.arrays[id(base)]
                 if kind != "fresh" and id(base) not in taken | self._pinned:
-                    at = self._phase(base.what) if kind == "own" else False
-                    self._free.setdefault((kind, at, nbytes(base)), []).append(slot)
+                    self._free.setdefault((kind, nbytes(base)), []).append(slot)
 
     def _kind(self, step: Step, out: Value, phase: int) -> str:
         if step.kind not in WRITES or (not phase and self._follows_layout(step, out)):

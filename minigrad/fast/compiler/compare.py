@@ -6,10 +6,52 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["difference"]
+__all__ = ["Sketch", "difference", "sketched"]
 
 RELATIVE = {2: 2e-2, 4: 1e-3, 8: 1e-8}  # of the largest entry, by bytes of a real number
 ULPS = 256  # of the scale of what was summed
+SKETCHED_BYTES = 1 << 16  # larger arrays are compared by a sketch
+_BLOCK = 64  # entries that one number of a sketch stands for
+_SIGNS = np.random.default_rng(0).choice((-1.0, 1.0), _BLOCK)
+
+
+class Sketch:
+    """What is kept of a large array to compare it with another.
+
+    Attributes:
+        sums: of each 64 entries that follow one another, the sum with fixed random signs.
+        largest: the largest entry.
+    """
+
+    def __init__(self, array: Any) -> None:
+        self.shape, self.dtype = array.shape, array.dtype
+        flat = array.reshape(-1)
+        whole = flat.size - flat.size % _BLOCK
+        kind = np.result_type(array.dtype, np.float32)
+        with np.errstate(all="ignore"):
+            sums = flat[:whole].reshape(-1, _BLOCK) @ _SIGNS.astype(kind)
+            self.largest = _largest(array)
+        self.sums = np.concatenate([sums, flat[whole:].astype(kind)])
+
+
+def sketched(item: Any) -> Any:
+    """A sketch of a large array of real numbers, a copy of a smaller one, anything else as it is.
+
+    >>> sketched(np.ones(100)).shape, sketched(np.ones(100_000)).sums.shape
+    ((100,), (1594,))
+    """
+    if not isinstance(item, np.ndarray):
+        return item
+    large = item.dtype.kind == "f" and item.nbytes > SKETCHED_BYTES
+    return Sketch(item) if large else item.copy()
+
+
+def _largest(array: Any) -> float:
+    """The largest absolute value that is finite."""
+    largest = max(float(array.max(initial=0)), -float(array.min(initial=0)))
+    if np.isfinite(largest):
+        return largest
+    return float(np.abs(array[np.isfinite(array)]).max(initial=0))
 
 
 def difference(found: Any, wanted: Any, scale: float = 0.0, of: Any = None) -> str:
@@ -25,6 +67,10 @@ def difference(found: Any, wanted: Any, scale: float = 0.0, of: Any = None) -> s
     """
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         return f"{found.dtype} {found.shape} in place of {wanted.dtype} {wanted.shape}"
+    known = None
+    if wanted.__class__ is Sketch:
+        known, of = wanted.largest, wanted.dtype
+        found, wanted = found.sums, wanted.sums
     kind = wanted.dtype.kind
     if kind not in "fc":
         same = np.array_equal(found, wanted)
@@ -37,7 +83,7 @@ def difference(found: Any, wanted: Any, scale: float = 0.0, of: Any = None) -> s
             alike = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
             apart = np.where(alike, 0.0, np.where(np.isnan(apart), np.inf, apart))
             sizes = np.where(np.isfinite(sizes), sizes, 0.0)
-        most, largest = float(apart.max()), float(sizes.max())
+        most, largest = float(apart.max()), float(sizes.max()) if known is None else known
     precision = np.finfo(wanted.dtype if of is None else of)
     allowed = RELATIVE.get(precision.bits // 8, 1e-8) * largest
     if most <= allowed + ULPS * float(precision.eps) * scale:

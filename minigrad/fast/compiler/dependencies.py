@@ -47,7 +47,7 @@ class Holder:
     """Something that holds others.
 
     Attributes:
-        read: gives what it holds now, by name.  then: what it held when the program was recorded.
+        then: what it held when the program was recorded, by name.
         changing: names of what the step itself sets.
         state: the dictionary of an object's attributes, or None.
         counter: an object whose `version` tells that nothing was set, or None.
@@ -55,17 +55,24 @@ class Holder:
     """
 
     def __init__(self, read: Callable[[], dict[Any, Any]], **more: Any) -> None:
-        self.read = read
+        self._read = read
         self.state, self.counter, self.function = map(more.get, ("state", "counter", "function"))
-        self.then = read()
         self.changing: set[Any] = set()
+        self.then = self.read()
+
+    def read(self) -> dict[Any, Any]:
+        """What it holds now, by name; but not what the step itself sets, which may be large."""
+        held = self._read()
+        for name in self.changing:
+            held.pop(name, None)
+        return held
 
     def changes(self) -> Iterator[tuple[Any, Any, Any]]:
         """(name, then, now) of what is no longer the same."""
         now = self.read()
         for name in {**self.then, **now}:
             before, after = self.then.get(name, _GONE), now.get(name, _GONE)
-            if name not in self.changing and not same(after, before):
+            if not same(after, before):
                 yield name, before, after
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from ...engine.context import tell
 from ...engine.graph import SourceLocation, writes
 from ...engine.tensor import Tensor
 from .program import Known, Step, Value, Wrapped, nbytes, root
 from .terms import Terms
 
-__all__ = ["Changed", "write_effect", "write_result"]
+__all__ = ["Changed", "repeated", "write_effect", "write_result"]
 
 
 class Changed(Exception):
@@ -50,11 +52,28 @@ def _assign(writer: Terms, step: Step) -> None:
 
 def _update(writer: Terms, step: Step) -> None:
     owner, call = step.args
-    made = f"{writer.names.bind(call, f'{type(owner).__name__.lower()}_step')}()"
+    name = f"{type(owner).__name__.lower()}_step"
+    made = f"{writer.names.bind(repeated(owner, call), name)}()"
     writer.whole.append(f"{writer.name(step.out)} = {made}._data" if step.outs else made)
 
 
-_LINES = {"check": _check, "grad": _grad, "clear": _clear, "assign": _assign, "update": _update}
+def repeated(owner: Any, call: Callable[[], Any]) -> Callable[[], Any]:
+    """An update, made unless a listener takes its place, as an audit does."""
+
+    def update() -> Any:
+        return None if True in tell("replaces_update", owner) else call()
+
+    return update
+
+
+_LINES = {
+    "check": _check,
+    "grad": _grad,
+    "clear": _clear,
+    "forget": _clear,
+    "assign": _assign,
+    "update": _update,
+}
 
 
 def _noting(where: SourceLocation) -> Any:
@@ -68,10 +87,13 @@ def _noting(where: SourceLocation) -> Any:
 
 
 def write_result(writer: Terms) -> None:
-    """The last lines: attributes that the step sets, and what it returns."""
+    """The last lines: attributes that the step sets, and what it returns. What an attribute held is
+    let go of at the start, so that two do not take memory at once.
+    """
     for owner, key, value in writer.program.keeps:
         name = writer.names.bind(owner, "attributes")
         writer.whole.append(f"{name}[{key!r}] = {writer.text(value)}")
+        writer.whole.insert(0, f"{name}[{key!r}] = None")
     writer.whole.append(f"return {_result(writer, writer.program.result)}")
 
 

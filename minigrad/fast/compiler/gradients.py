@@ -26,14 +26,16 @@ class _Held:
     Attributes:
         before: what it was at the start, as the caller has it.
         entry: the same as a watched array.  told: what the program has set it to, so far.
+        settled: whether what it was at the start is asked for already, or does not matter.
     """
 
-    __slots__ = ("before", "entry", "leaf", "told")
+    __slots__ = ("before", "entry", "leaf", "settled", "told")
 
     def __init__(self, leaf: Tensor) -> None:
         self.leaf, self.before = leaf, leaf.grad
         self.entry = self.before.view(Watched) if type(self.before) is np.ndarray else self.before
         leaf.grad = self.told = self.entry
+        self.settled = False
 
     @property
     def is_untouched(self) -> bool:
@@ -58,7 +60,7 @@ class Gradients:
             self._held[id(leaf)] = _Held(leaf)
         held = self._held[id(leaf)]
         if leaf.grad is None:
-            if outside and held.entry is None and held.told is None:
+            if outside and held.entry is None and held.told is None and not held.settled:
                 self.needed[id(leaf)] = form(None)
             made, array = total, np.array(total.a)
         else:
@@ -66,6 +68,18 @@ class Gradients:
             array = np.asarray(plain(leaf.grad) + total.a)
         leaf.grad = array.view(Watched)
         self.values.know(leaf.grad, made.value)
+
+    def cleared(self, parameters: Any) -> None:
+        """The step set these gradients to None: before anything else, the program does so too.
+
+        What `.grad` was at the start does not matter then, not even whether there was any.
+        """
+        for leaf in parameters:
+            held = self._held.get(id(leaf))
+            if held is not None and held.told is held.entry and not held.settled:
+                held.told, held.settled = None, True
+                args = leaf, self.values.placed(leaf)
+                self.values.program.write(Step("forget", "forget", None, args))
 
     def entry(self, array: Any) -> Value | None:
         """The Value of an array that was some leaf's `.grad` at the start."""
@@ -75,6 +89,7 @@ class Gradients:
                 what = held.leaf, self.values.placed(held.leaf)
                 value = Value("grad", what, array.shape, array.dtype)
                 if held.is_untouched:
+                    held.settled = True
                     self.needed[id(held.leaf)] = form(array)
                     self.values.know(held.before, value)
                 return self.values.know(held.told, value)

@@ -154,7 +154,7 @@ class Partition:
 
     def _schedule(self, step: Step, labels: Labels | None) -> None:
         time = max([0, *(self._time(v) for v in step.reads())])
-        if step.kind in EFFECTS:
+        if step.kind in EFFECTS and step.kind != "forget":
             time = LAST
         elif step.kind == "view":
             self._follow(step, labels)

@@ -131,12 +131,25 @@ class Recorder(OutsideOps, Listener):
         """The results of a kernel or rule on Symbols, None where it cannot be followed or gives
         something else.
         """
+        before, results = self._tried(function, args)
+        return self._confirmed(before, results, args, wanted, more)
+
+    def _tried(self, function: Any, args: tuple[Any, ...]) -> tuple[int, list[Any]]:
+        """How many steps there were, and what a kernel or rule makes of Symbols; nothing if it
+        cannot be followed. What a rule leaves out (None) is left out here.
+        """
         before = len(self.program.steps)
         try:
             made = function(*args)
-            results = [dense(x) for x in (made if isinstance(made, tuple) else (made,))]
+            given = made if isinstance(made, tuple) else (made,)
+            return before, [dense(x) for x in given if x is not None]
         except Exception:
-            results = []
+            return before, []
+
+    def _confirmed(
+        self, before: int, results: list[Any], args: Any, wanted: tuple[Any, ...], more: int = 0
+    ) -> list[Any] | None:
+        """The same results if they are what they should be; else the steps are taken back."""
         if len(results) < len(wanted) + more or not _agree(results, wanted, args):
             self.program.forget(before)
             return None
@@ -201,18 +214,19 @@ class Recorder(OutsideOps, Listener):
         saved: tuple[Any, ...],
     ) -> Any:
         """A node's rules on arrays, and the same on Symbols."""
-        arrays = tuple([dense(part) for part in rules(gradient.a, saved)])
         self._names.append((node, "d_", gradient.value))
         known, names = take(node), node.plan.names
         handed = tuple(known.get(name, v) for name, v in zip(names, saved, strict=True))
         self.program.op, self.program.path = f"d_{node.op.name}", f"backward of {node.path}"
         args, op = (gradient, handed), node.op
         self.program.once |= op.effect
+        before, made = (0, []) if op.effect else self._tried(rules, args)
+        arrays = tuple([dense(part) for part in rules(gradient.a, saved)])
         shown = tuple([a for a in arrays if a is not None])
-        rules = rules if len(shown) == len(arrays) else _asked_for(rules)
-        symbols = None if op.effect else self._followed(rules, args, shown)
+        symbols = None if op.effect else self._confirmed(before, made, args, shown)
         if symbols is None:
-            symbols = self._whole(op, f"{op.name}_backward", rules, args, [*shown], True)
+            whole = rules if len(shown) == len(arrays) else _asked_for(rules)
+            symbols = self._whole(op, f"{op.name}_backward", whole, args, [*shown], True)
         found = iter(symbols)
         return [None if a is None else next(found) for a in arrays]
 
@@ -270,6 +284,10 @@ class Recorder(OutsideOps, Listener):
                 f"the step sets {name} of {type(optimizer).__name__}",
                 "set it outside, or step a schedule of minigrad.optim within",
             )
+
+    def gradients_cleared(self, parameters: Any) -> None:
+        if not self.quiet:
+            self.gradients.cleared(parameters)
 
     def updating(self, owner: Any, call: Callable[[], Any]) -> bool:
         """An update of weights, gradients or settings: the program calls it again."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...engine.graph import caller
 from ...engine.writes import writes
+from .effects import repeated
 from .passes import looked_at
 from .program import Known, Program, Step, Value, Wrapped, substitute
 from .symbol import WRITES
@@ -112,7 +113,7 @@ class _Run:
         writes.note(target, caller())
 
     def _update(self, step: Step) -> None:
-        result = step.args[1]()
+        result = repeated(*step.args)()
         if step.outs:
             self.arrays[id(step.out)] = result._data
 
@@ -130,6 +131,7 @@ _EFFECTS: dict[str, Callable[[_Run, Step], None]] = {
     "check": _Run._skip,
     "grad": _Run._grad,
     "clear": _Run._clear,
+    "forget": _Run._clear,
     "assign": _Run._assign,
     "update": _Run._update,
 }

@@ -7,6 +7,7 @@ computes what the rows from low to high give, and returns its share of the sums.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -30,7 +31,9 @@ _NAMED = (np.maximum, np.minimum)  # of which NumPy wants `out` by name; others 
 def write(
     program: Program, title: str, where: SourceLocation, partition: Partition | None
 ) -> tuple[Callable[..., Any], str]:
-    """A program as a function and its source, for a step of this title, compiled here."""
+    """What makes a program's arrays and the function that runs it, and its source; for a step of
+    this title, compiled here.
+    """
     if partition is not None:
         program.steps.sort(key=partition.order)
     return Writer(program, where, partition).write(title)
@@ -39,8 +42,10 @@ def write(
 class Writer(Terms):
     """The source, step by step, in the order in which they run."""
 
+    _in_parts: str | None = None  # what runs the parts
+
     def write(self, title: str) -> tuple[Callable[..., Any], str]:
-        for step in self.program.steps:
+        for i, step in enumerate(self.program.steps):
             if step.kind == "view":
                 continue
             phase = 0 if self.partition is None else self.partition.phase(step)
@@ -51,6 +56,7 @@ class Writer(Terms):
                 self.lines.append(f"# {comment(step.path)}")
                 self.path = step.path
             self._step(step)
+            self._let_go(i)
         self._end_part()
         write_result(self)
         fixed = {a.slot for a in self.buffers.arrays.values() if a.kind == "fixed"}
@@ -68,8 +74,8 @@ class Writer(Terms):
             "",
         ]
         source, namespace = "\n".join(lines), {}  # type: str, dict[str, Any]
-        exec(compile(source, "<minigrad.compile>", "exec"), namespace)  # buffers are allocated here
-        return namespace["build"](**self.names.objects), source
+        exec(compile(source, "<minigrad.compile>", "exec"), namespace)
+        return partial(namespace["build"], **self.names.objects), source
 
     # ------------------------------------------------------------------ steps
 
@@ -88,6 +94,15 @@ class Writer(Terms):
             self._bind(step, f"{given[0]}[{given[1]}]" if picks else _call(step.text, given))
         else:
             write_effect(self, step)
+
+    def _let_go(self, i: int) -> None:
+        """Delete the variables of large new arrays that the i-th step was the last to read."""
+        self._ended += self.buffers.last_reads.get(i, ())
+        if not self.phase:
+            names = [name for base in self._ended for name in self._bound.pop(id(base), ())]
+            self._ended = []
+            if names:
+                self.whole.append(f"del {', '.join(names)}")
 
     def _axis(self, out: Value) -> int | None:
         return self.partition.axis(out) if self.phase and self.partition is not None else None
@@ -175,6 +190,8 @@ class Writer(Terms):
             self._sums.append(out)
         name = self.names.of(out)
         self._known[id(out), None if axis is None else (self.phase, axis)] = name
+        if not self.phase:
+            self.bound(out, name)
         made = made if out.shape else f"np.asarray({made})"
         self.lines.append(f"{name} = {made}{self._comment(out)}")
         return name
@@ -185,6 +202,8 @@ class Writer(Terms):
             self._bind(step, made)
             return
         names = "".join(f"{self.name(out)}, " for out in step.outs)
+        for out in step.outs:
+            self.bound(out, self.names.of(out))
         self.lines.append(f"({names}) = {made}")
 
     def _end_part(self) -> None:
@@ -192,7 +211,11 @@ class Writer(Terms):
         if not self.phase or self.partition is None:
             return
         units = self.partition.units
-        parts = self.names.bind(Parts(units, self.partition.count), "in_parts")
+        if self._in_parts is None:
+            self._in_parts = self.names.fresh("in_parts")
+            made = f"{self.names.bind(Parts, 'Parts')}({units}, {self.partition.count})"
+            self.once.append(f"{self._in_parts} = {made}")
+        parts = self._in_parts
         part, names = self.names.fresh("part"), "".join(f"{self.names.of(v)}, " for v in self._sums)
         self.whole += [
             "",
@@ -207,6 +230,7 @@ class Writer(Terms):
         for value in self._sums:
             self._known[id(value), None] = self.names.of(value)
         self.part, self._sums, self.phase, self.path = [], [], 0, ""
+        self._let_go(-1)
 
 
 def _is_dense(value: Value) -> bool:

@@ -45,6 +45,8 @@ class Terms:
         self._known: dict[Any, str] = {}  # variables, by value and by how it is read
         self._memory: dict[int, tuple[str, Value]] = {}  # the first array of each slot
         self._sums: list[Value] = []  # what this part returns
+        self._bound: dict[int, list[str]] = {}  # variables of the step, by the root they show
+        self._ended: list[Value] = []  # roots that no later step reads
 
     @property
     def lines(self) -> list[str]:
@@ -73,7 +75,13 @@ class Terms:
             made = self._allocated(value)
         if made:
             lines.append(f"{name} = {made}{shape_comment(value.shape)}")
+            if lines is self.whole:
+                self.bound(value, name)
         return name
+
+    def bound(self, value: Value, name: str) -> None:
+        """A variable of the step, not of a part, that shows this value."""
+        self._bound.setdefault(id(root(value)), []).append(name)
 
     def _input(self, value: Value, name: str) -> str:
         if value.kind == "grad":
@@ -94,7 +102,9 @@ class Terms:
         kind, slot = self.buffers.arrays[id(value)]
         if id(value) in self.buffers.over:  # the very array: NumPy looks whether others overlap
             return self.text(self.buffers.over[id(value)])
-        made = f"np.empty({value.shape}, {self.dtype(value.dtype)})"
+        large = nbytes(value) >= LIMITS.reuse_bytes
+        allocate = self.names.bind(empty, "empty") if large else "np.empty"
+        made = f"{allocate}({value.shape}, {self.dtype(value.dtype)})"
         if kind == "fresh":
             if nbytes(value) >= LIMITS.lent_bytes:
                 made = f"{self.names.bind(partial(empty, value.shape, value.dtype), 'spare')}()"

@@ -37,7 +37,8 @@ class Variant:
     """One recorded run.
 
     Attributes:
-        run: the program, called with args and kwargs; None if the step runs eagerly.
+        run: the program, called with args and kwargs; None if the step runs eagerly. Its arrays are
+            made when it first runs, and again after `release`.
         reason, remedy: why it does, and what to do about it.
         source: the program as text, or a comment that says why there is none.
         calls: how often it ran, when it was recorded included.
@@ -54,6 +55,7 @@ class Variant:
     ) -> None:
         self.found, self.program, self.lock, self.calls = found, recorder.program, Lock(), 1
         self.run: Callable[..., Any] | None = None
+        self._build: Callable[[], Callable[..., Any]] | None = None
         self.reason, self.remedy, self.source = recorder.reason, recorder.remedy, ""
         leaves, fresh = recorder.values.leaves, recorder.values.fresh
         self._fixed = [(x, x._data, x._needs) for key, x in leaves.items() if key not in fresh]
@@ -69,6 +71,22 @@ class Variant:
         self._octave, self.largest = 0, 0.0
         self.has_effects = any(step.kind == "effect" for step in self.program.steps)
         self.prepare()
+
+    def write(self, build: Callable[[], Callable[..., Any]], source: str) -> None:
+        """Take a program, which `build` makes with its arrays."""
+        self._build, self.source = build, source
+        self.release()
+
+    def release(self) -> None:
+        """Let go of the program's arrays until it runs again."""
+
+        def first(args: Any, kwargs: Any) -> Any:
+            assert self._build is not None
+            self.run = self._build()
+            return self.run(args, kwargs)
+
+        if self._build is not None:
+            self.run = first
 
     def fits(self, arguments: Arguments) -> bool:
         """Whether this is the program for a call with arguments of the same key."""
