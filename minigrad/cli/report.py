@@ -26,7 +26,7 @@ from ..views.page.embed import frame, script
 from ..views.plain import one_line
 from ..views.table import checks_table
 from ..views.terminal import Paint
-from ..views.verdict import by_derivative
+from ..views.verdict import by_derivative, by_hand
 from .looked_at import Looks, looks
 from .source import Source
 
@@ -189,8 +189,6 @@ class Report:
             yield Paint()("alarm", f"the loss is {self.loss}")
 
     def _verdict(self, width: int) -> str:
-        from ..views.verdict import by_hand
-
         found = [by_derivative(self.checks), by_hand(self.checks)]
         if not self.checks:
             why = "nothing declared by what ran, so no gradient was checked"

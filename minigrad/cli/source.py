@@ -24,7 +24,8 @@ class Source:
         known: what trace.json holds besides the record, as plain data.
         around: what the run is in, which tells errors of the user's own code.
         guesses: what was guessed where, once it ran.
-        ids: the tokens' numbers (B, n) and the logits of each next one, if there are any, by name.
+        ids: the tokens' numbers, (B, n).
+        logits: once it ran, those of each next token, (B, n, n_tokens), if it guesses them.
     """
 
     load: Callable[[], Callable[[], Any]]

@@ -163,6 +163,19 @@ def test_words_that_do_not_fit_are_refused_by_the_functions_name(own):
     assert not Path("explained").exists()
 
 
+@pytest.mark.needs_fast("attention runs in tiles")
+def test_attention_that_is_not_seen_says_why(own):
+    code = """
+        def tiled():
+            X = mg.tensor(np.ones((1, 3, 4)), requires_grad=True)
+            return mg.sum(MultiHeadAttention(4, 2, method="tiled", rng=0)(X))
+        tiled.tokens = ["a", "b", "c"]
+        """
+    ran = own(code, "tiled")
+    assert ran.status == 0
+    assert "none is seen in this run: attention in tiles has no scores" in ran.out
+
+
 def test_a_file_named_layers_breaks_neither_the_command_nor_the_users_import(tmp_path):
     (tmp_path / "layers.py").write_text("depth = 3\n", encoding="utf-8")
     code = "import minigrad as mg, layers\nfrom minigrad.layers import Linear\ndef loss():\n"
