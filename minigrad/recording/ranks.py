@@ -27,7 +27,7 @@ class Part(NamedTuple):
 
     @classmethod
     def of(cls, trace: Any) -> Part:
-        entries = [replace(e, made_at=e.place, declared=e.told, via=None) for e in trace]
+        entries = [replace(e, made_at=e.place, declared=e.declaration, via=None) for e in trace]
         steps = trace.forward_steps, trace.backward_steps, trace.roots
         calls = {i: call for i, call in trace._calls.items() if not call.op.effect}
         return cls(entries, trace.edges, *steps, trace._expectations, calls)

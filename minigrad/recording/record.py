@@ -139,18 +139,18 @@ class Entry:
         return f"{self.scope}/{self.label}" if self.scope else self.label
 
     @property
-    def told(self) -> dict[str, Any]:
+    def declaration(self) -> dict[str, Any]:
         """The call's `tex`, `vjp_tex`, `settings`, `unsaid` and `flops`; of a leaf nothing."""
         if callable(self.declared):
             self.declared = self.declared()
         return self.declared or {}
 
     place = property(lambda self: str(self.made_at))
-    tex = property(lambda self: self.told.get("tex", ""))
-    vjp_tex = property(lambda self: self.told.get("vjp_tex", {}))
-    settings = property(lambda self: self.told.get("settings", {}))
-    unsaid = property(lambda self: self.told.get("unsaid", ()))  # settings that no formula tells
-    flops = property(lambda self: self.told.get("flops"))
+    tex = property(lambda self: self.declaration.get("tex", ""))
+    vjp_tex = property(lambda self: self.declaration.get("vjp_tex", {}))
+    settings = property(lambda self: self.declaration.get("settings", {}))
+    unsaid = property(lambda self: self.declaration.get("unsaid", ()))  # settings no formula has
+    flops = property(lambda self: self.declaration.get("flops"))
 
     @property
     def size(self) -> int:

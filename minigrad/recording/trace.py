@@ -204,7 +204,10 @@ class Trace(Recorder):
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle has: the record, its places and formulas as text."""
         self.judge()
-        shown = [replace(entry, made_at=entry.place, declared=entry.told) for entry in self.entries]
+        shown = [
+            replace(entry, made_at=entry.place, declared=entry.declaration)
+            for entry in self.entries
+        ]
         live: dict[str, Any] = {"_owners": [], "_arrays": []}  # what `close` lets go of
         live |= {name: {} for name in ("_ids", "_by_data", "_given", "_contexts")}
         state = vars(self) | live | {"entries": shown, "earlier": []}

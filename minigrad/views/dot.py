@@ -16,7 +16,7 @@ from .colors import FIXED, RATIO_LINES, RATIOS, SCALES, THEMES
 from .files import one_of
 from .fold import parts, prefixes
 from .legend import caption, samples
-from .model import Model, ranged
+from .model import AnnotatedTrace, ranged
 from .node_style import LOOKS, NodeStyle, text
 from .outline import Box, Line, Outline, outline, with_parameters_inside
 from .plain import one_line
@@ -66,7 +66,7 @@ def trace_dot(
     one_of("draw", LOOKS, style=style)
     one_of("draw", (None, *DIRECTIONS), direction=direction)
     one_of("draw", (None, *PARAMETERS), parameters=parameters)
-    model = Model(trace, fold=fold, against=against)
+    model = AnnotatedTrace(trace, fold=fold, against=against)
     plan = outline(model, depth=depth, focus=focus, limit=None if style == "full" else LIMIT)
     many = len(plan.boxes) >= MANY and style != "full"
     if (parameters or PARAMETERS[many]) == "inside":
@@ -108,7 +108,9 @@ def _digraph(name: str) -> Any:
 
 class _Writer:
     def __init__(self, plan: Outline, style: NodeStyle, saved: bool, legend: bool) -> None:
-        self.plan, self.style, self.theme = plan, style, style.theme
+        self.plan = plan
+        self.style = style
+        self.theme = style.theme
         self.has_legend = legend and not style.look.slide
         self.saved = plan.saved if saved else []
         self.by_products: dict[Box, list[tuple[str, str]]] = {}

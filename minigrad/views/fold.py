@@ -184,7 +184,9 @@ def _misdrawn(link: Link) -> str:
 
 class _Folding:
     def __init__(self, trace: Trace, chained: bool, without: frozenset[Any]) -> None:
-        self.trace, self.fold, self.without = trace, Fold(trace), without
+        self.trace = trace
+        self.fold = Fold(trace)
+        self.without = without
         self.outer: set[str] = set()  # scopes as the program has them
         ops = [entry for entry in trace.entries if entry.op is not None]
         ranked = any(edge.crosses for edge in trace.edges)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isfinite
 
 from ..recording.record import Entry
-from .model import STATES, Model, ranged
+from .model import STATES, AnnotatedTrace, ranged
 from .outline import Box, Line, Outline
 from .plain import counted, of_bytes, one_line, shaped, sized
 
@@ -18,7 +18,7 @@ WIDEST = 40  # characters of a name in a box; its title has them all
 KINDS = {"scope": "scope", "loss": "loss", "outside": "outside the focus"}
 
 
-def why(model: Model, box: Box) -> str:
+def why(model: AnnotatedTrace, box: Box) -> str:
     reasons = dict.fromkeys(model.trace.explain_missing(entry) for entry in box.entries)
     return ", ".join(reasons) if len(reasons) < 3 else "several reasons"
 
@@ -60,7 +60,7 @@ def alarms(box: Box) -> list[str]:
     )
 
 
-def notes(model: Model, box: Box) -> list[str]:
+def notes(model: AnnotatedTrace, box: Box) -> list[str]:
     """What is particular to a box: why its gradient is zero, units that hardly answer."""
     zero = dict.fromkeys(e.why for e in box.entries if e.state == "cancels")
     said = [f"0: {why}" for why in zero] if box.kind != "scope" else []
@@ -100,7 +100,7 @@ def node_title(plan: Outline, box: Box) -> str:
     return "; ".join([f"{one_line(entry.path)}: {KINDS.get(box.kind, entry.kind)}{made}", *said])
 
 
-def gains(model: Model, line: Line) -> str:
+def gains(model: AnnotatedTrace, line: Line) -> str:
     """By how much the gradient changes along a line of the worst path."""
     on = model.path_gains
     found = [on[id(edge)] for edge in line.edges if id(edge) in on]
@@ -146,7 +146,7 @@ def line_title(line: Line) -> str:
     return f"{used}; {back}"
 
 
-def cancellation(model: Model, box: Box) -> list[float]:
+def cancellation(model: AnnotatedTrace, box: Box) -> list[float]:
     """‖Σg‖ / Σ‖g‖ for each entry of a box: 1 if all terms point one way, near 0 if they cancel."""
     ratios = []
     for entry in box.entries:
@@ -166,7 +166,7 @@ def sum_title(plan: Outline, box: Box) -> str:
 # ---------------------------------------------------------------- the whole
 
 
-def summary(model: Model) -> str:
+def summary(model: AnnotatedTrace) -> str:
     """One sentence: what was computed, what it cost, and whether backward ran."""
     trace = model.trace
     ops, held, flops, kept = _cost(trace.entries)

@@ -21,7 +21,7 @@ from .colors import Scale
 from .fold import folded, parts
 from .plain import one_line, sized
 
-__all__ = ["STATES", "Model", "Spread", "Strip", "largest", "ranged"]
+__all__ = ["STATES", "AnnotatedTrace", "Spread", "Strip", "largest", "ranged"]
 
 # state: (glyph, what it means)
 STATES = {
@@ -37,21 +37,22 @@ STATES = {
 WORST_FIRST = ("wrong", "non-finite", "exploding", "vanishing", "zero", "ok", "cancels", "none")
 
 
-class Model:
+class AnnotatedTrace:
     """A record with scopes, repeated blocks, states and labels.
 
     >>> import minigrad as mg
     >>> x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
     >>> with mg.trace() as t, mg.scope("squares"):
     ...     mg.sum(x * x).backward()
-    >>> model = Model(t)
+    >>> model = AnnotatedTrace(t)
     >>> model.place[0], model.label(t[1]), model.spread(t.entries).text
     ('squares', 'multiply', '1.0 to 3.2')
     """
 
     def __init__(self, trace: Trace, *, fold: bool = True, against: Any = None) -> None:
         trace.judge()
-        self.trace, self.against = trace, against
+        self.trace = trace
+        self.against = against
         self.fold = folded(trace, fold)
         self.place = self.fold.place
 
@@ -72,8 +73,8 @@ class Model:
         """The colours' range that just holds the gradients of this run, or the ratios."""
         if self.against is not None:
             return Scale.either_way(row.ratio for row in self.against.rows)
-        told = (e for e in self.trace.entries if e.state not in ("cancels", "none"))
-        return Scale.around(size for e in told if (size := e.gradient_rms) is not None)
+        entries = (e for e in self.trace.entries if e.state not in ("cancels", "none"))
+        return Scale.around(size for e in entries if (size := e.gradient_rms) is not None)
 
     @cached_property
     def path(self) -> Path | None:
@@ -135,8 +136,8 @@ class Model:
         if call is None or call.op.saturates is None or not isinstance(entry.value, np.ndarray):
             return ""
         words, function = call.op.saturates
-        told = dict(zip(call.op.settings, call.settings, strict=True))
-        where = call.op.ask(function, out=entry.value, **told)
+        settings = dict(zip(call.op.settings, call.settings, strict=True))
+        where = call.op.ask(function, out=entry.value, **settings)
         return f"{int(where.sum())} of {where.size} {words}" if where.any() else ""
 
     def label(self, entry: Entry) -> str:

@@ -62,7 +62,9 @@ class NodeStyle:
     """Attributes and labels by one theme, one scale and one look."""
 
     def __init__(self, theme: Theme, scale: Scale, look: Look) -> None:
-        self.theme, self.scale, self.look = theme, scale, look
+        self.theme = theme
+        self.scale = scale
+        self.look = look
 
     def small(self, said: str, colour: str, bold: bool = False) -> str:
         return text(said, colour, self.look.text, bold=bold)
@@ -97,7 +99,9 @@ class NodeStyle:
 
     def table(self, plan: Outline, box: Box) -> str:
         """The text of a box, one row a line, the gradient last."""
-        theme, times, size = self.theme, box.times, self.look.name
+        theme = self.theme
+        times = box.times
+        size = self.look.name
         ink, muted = (theme.dim, theme.dim) if box.dimmed else (theme.ink, theme.muted)
         name, made = labels.heading(box)
         size -= 2 * (box.kind in ("parameter", "constant"))  # the flow is of values

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ..engine.errors import ArgumentError
 from ..recording.record import Edge, Entry
 from .fold import Link, is_within, parts
-from .model import Model, Spread
+from .model import AnnotatedTrace, Spread
 from .plain import one_line
 
 __all__ = ["Box", "Line", "Outline", "outline", "with_parameters_inside"]
@@ -48,7 +48,7 @@ class Line:
 
     source: Box
     target: Box
-    model: Model
+    model: AnnotatedTrace
     link: Link
 
     @property
@@ -64,7 +64,7 @@ class Line:
 class Outline:
     """What is drawn of a model."""
 
-    model: Model
+    model: AnnotatedTrace
     boxes: list[Box]
     lines: list[Line]
     saved: list[tuple[Box, Box, str]]  # what a box saved: from where, by which box, its name
@@ -80,7 +80,7 @@ class Outline:
 
 
 def outline(
-    model: Model,
+    model: AnnotatedTrace,
     *,
     depth: int | None = None,
     focus: str | None = None,
@@ -144,7 +144,7 @@ def with_parameters_inside(plan: Outline) -> Outline:
     return plan
 
 
-def _sections(model: Model, limit: int) -> int:
+def _sections(model: AnnotatedTrace, limit: int) -> int:
     """Cut what stands in no scope into sections as they ran; the depth that shows those."""
     loose = [i for i, scope in model.place.items() if not scope]
     size = -(-len(loose) * 4 // limit)
@@ -154,7 +154,7 @@ def _sections(model: Model, limit: int) -> int:
     return 0
 
 
-def _shown(model: Model, focus: str | None, root: str) -> Callable[[str], bool]:
+def _shown(model: AnnotatedTrace, focus: str | None, root: str) -> Callable[[str], bool]:
     if focus is None:
         return lambda scope: is_within(scope, root)
     scopes = set(filter(None, model.place.values()))
@@ -172,8 +172,12 @@ def _shown(model: Model, focus: str | None, root: str) -> Callable[[str], bool]:
 class _Boxes:
     """Boxes made as they are first needed, in the order of the record."""
 
-    def __init__(self, model: Model, shown: Callable[[str], bool], depth: int | None) -> None:
-        self.model, self.trace, self.depth = model, model.trace, depth
+    def __init__(
+        self, model: AnnotatedTrace, shown: Callable[[str], bool], depth: int | None
+    ) -> None:
+        self.model = model
+        self.trace = model.trace
+        self.depth = depth
         self.by_key: dict[str, Box] = {}
         self.of: dict[int, Box] = {}  # entry -> box
         within = {scope: shown(scope) for scope in {*model.place.values()}}

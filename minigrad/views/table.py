@@ -9,7 +9,7 @@ from ..recording.record import Check, Checks, Entry
 from ..recording.trace import Trace
 from .colors import Scale
 from .formula import plain
-from .model import STATES, Model
+from .model import STATES, AnnotatedTrace
 from .plain import counted, of_bytes, one_line, shaped, sized
 from .terminal import Column, Paint, bar, finished, grid, wide
 from .verdict import by_derivative, by_hand, by_value
@@ -71,7 +71,7 @@ def trace_table(trace: Trace, width: int | None = None, *, colour: bool | None =
         colour: by default if stdout is a terminal and NO_COLOR is not set.
     """
     paint = Paint(colour)
-    model = Model(trace, fold=False)
+    model = AnnotatedTrace(trace, fold=False)
     rows_of, width = _Rows(model, paint), wide(width)
     forward = [rows_of.forward(i, trace[k]) for i, k in enumerate(trace.forward_steps, 1)]
     backward = [rows_of.backward(i, trace[k]) for i, k in enumerate(trace.backward_steps, 1)]
@@ -86,14 +86,14 @@ def trace_table(trace: Trace, width: int | None = None, *, colour: bool | None =
     if leaves:
         parts += ["", paint.bold("leaves: what came in"), grid(LEAVES, leaves, width)]
     measured = by_value(model.checks), by_derivative(model.checks)
-    closing = [*_zeros(model), *filter(None, [Model(trace).flow])]
+    closing = [*_zeros(model), *filter(None, [AnnotatedTrace(trace).flow])]
     lines = [textwrap.fill(line, width) for line in closing]
     lines += [paint(one.paint, textwrap.fill(one.said, width)) for one in measured if one.said]
     parts += ["", *lines] if lines else []
     return finished("\n".join(parts))
 
 
-def _zeros(model: Model) -> list[str]:
+def _zeros(model: AnnotatedTrace) -> list[str]:
     found = [entry for entry in model.trace.entries if entry.state == "cancels"]
     reasons = dict.fromkeys(entry.why for entry in found)
     named = {why: [one_line(e.path, 60) for e in found if e.why == why] for why in reasons}
@@ -112,8 +112,10 @@ def _cost(trace: Trace) -> str:
 
 
 class _Rows:
-    def __init__(self, model: Model, paint: Paint) -> None:
-        self.model, self.trace, self.paint = model, model.trace, paint
+    def __init__(self, model: AnnotatedTrace, paint: Paint) -> None:
+        self.model = model
+        self.trace = model.trace
+        self.paint = paint
         ran = (self.trace[i] for i in self.trace.forward_steps)
         sizes = [size for entry in ran if (size := entry.value_rms) is not None]
         self.values = Scale.around(sizes)

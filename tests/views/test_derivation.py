@@ -14,7 +14,7 @@ from minigrad.views.derivation.sections import Sections
 from minigrad.views.derivation.symbols import symbol_of
 from minigrad.views.fold import prefixes
 from minigrad.views.formula import latex, number
-from minigrad.views.model import Model
+from minigrad.views.model import AnnotatedTrace
 
 from . import conftest as graphs
 from .models import KINDS, trained
@@ -584,7 +584,7 @@ def test_a_derivation_ends_with_the_gradient_of_every_parameter(seed):
     rows = re.findall(r"^\| .*? \| `(.*?)`(?: ×(\d+))? \| ", derivation_text(t), re.M)
     counts = {path: int(times or 1) for path, times in rows}
     leaves = [e for e in t if e.kind == "parameter" and e.gradient is not None]
-    model = Model(t)
+    model = AnnotatedTrace(t)
     fold = model.fold
     for e in leaves:
         scopes = [fold.name(scope) for scope in prefixes(fold.place[e.id])]

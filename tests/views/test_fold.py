@@ -15,7 +15,7 @@ import minigrad as mg
 from layers import Linear, Sequential
 from minigrad.tracing import Trace
 from minigrad.views.dot import trace_dot
-from minigrad.views.model import Model
+from minigrad.views.model import AnnotatedTrace
 
 from .models import KINDS, Fields, parallel, trained
 
@@ -103,7 +103,7 @@ def pairs(
         yield (*before, *left), (*after, *right)
 
 
-def real(trace: Trace, model: Model) -> Counter[Any]:
+def real(trace: Trace, model: AnnotatedTrace) -> Counter[Any]:
     def box(entry: int) -> Any:
         return f"n{model.fold.leader(entry)}", tuple(model.fold.numbers(entry).values())
 
@@ -113,7 +113,7 @@ def real(trace: Trace, model: Model) -> Counter[Any]:
 @pytest.mark.parametrize("seed", range(5 * len(KINDS)))
 def test_unfolding_a_picture_gives_the_edges_of_the_run(seed: int) -> None:
     t = trained(seed)
-    model = Model(t)
+    model = AnnotatedTrace(t)
     boxes = [(model.fold.leader(e.id), *model.fold.numbers(e.id).items()) for e in t.entries]
     assert len(set(boxes)) == len(t), "two entries are drawn as one"
     assert unfolded(trace_dot(t, saved=False, style="full").text) == real(t, model)
@@ -121,13 +121,13 @@ def test_unfolding_a_picture_gives_the_edges_of_the_run(seed: int) -> None:
 
 def test_layers_of_different_shapes_are_not_folded_though_their_names_differ_in_a_number() -> None:
     rng = np.random.default_rng(0)
-    assert Model(run(Fields(rng, [5, 32, 32, 1]))).fold.times == {}
+    assert AnnotatedTrace(run(Fields(rng, [5, 32, 32, 1]))).fold.times == {}
 
 
 def test_the_activation_between_two_layers_belongs_to_what_repeats() -> None:
     rng = np.random.default_rng(0)
     layers = [layer for _ in range(8) for layer in (Linear(5, 5, rng=rng), mg.sigmoid)]
-    model = Model(run(Sequential(*layers)))
+    model = AnnotatedTrace(run(Sequential(*layers)))
     assert model.fold.times == {"sequential/layers.0": 8}
     assert {model.place[e.id] for e in model.trace if e.op == "sigmoid"} == {"sequential/layers.0"}
     assert model.fold.name("sequential/layers.0") == "layers.0 … layers.14"
@@ -135,7 +135,7 @@ def test_the_activation_between_two_layers_belongs_to_what_repeats() -> None:
 
 def test_what_stands_beside_one_another_is_no_chain() -> None:
     rng = np.random.default_rng(0)
-    assert Model(run(parallel(rng))).fold.times == {}
+    assert AnnotatedTrace(run(parallel(rng))).fold.times == {}
 
 
 def run(model: Any) -> Trace:

@@ -14,7 +14,7 @@ from minigrad.engine.errors import ArgumentError
 from minigrad.tracing import Trace
 from minigrad.views import outline as outlines
 from minigrad.views.dot import trace_dot
-from minigrad.views.model import Model
+from minigrad.views.model import AnnotatedTrace
 from minigrad.views.outline import outline
 
 rng = np.random.default_rng(17)
@@ -49,7 +49,7 @@ def sigmoids(layers: int) -> Trace:
 
 
 def test_calls_of_one_module_in_a_loop_are_steps_without_any_scope_named() -> None:
-    model = Model(recurrent(20))
+    model = AnnotatedTrace(recurrent(20))
     assert model.fold.times == {"step[0]": 20}
     assert set(model.place.values()) == {"", "step[0]", "step[0]/cell"}
     assert model.fold.path_of(model.trace["cell/h"].id) == "step[19]/cell"
@@ -61,13 +61,13 @@ def test_steps_that_a_layer_names_fold_though_each_takes_another_index() -> None
     x = mg.tensor(rng.normal(size=(3, 20, 5)), requires_grad=True)
     with mg.trace() as t:
         mg.mean(LSTM(5, 7, rng=rng, method="steps")(x)).backward()
-    model = Model(t)
+    model = AnnotatedTrace(t)
     assert list(model.fold.times.values()) == [20]
     assert len(outline(model).boxes) < 40
 
 
 def test_the_strip_holds_the_gradient_of_each_step_in_order() -> None:
-    model = Model(recurrent(20))
+    model = AnnotatedTrace(recurrent(20))
     strip = model.strips["step[0]"]
     made = [e for e in model.trace.entries if e.name == "h"]
     assert (strip.label, strip.kind) == ("h", "step")
@@ -84,7 +84,7 @@ def test_what_is_not_a_loop_keeps_its_scope(lines: int) -> None:
     with mg.trace() as t:
         tops = [mg.tanh(x) for x in xs]
         mg.sum(mg.stack(tops)).backward()
-    assert set(Model(t).place.values()) == {""}
+    assert set(AnnotatedTrace(t).place.values()) == {""}
 
 
 def test_steps_of_which_each_differs_are_no_steps() -> None:
@@ -93,7 +93,7 @@ def test_steps_of_which_each_differs_are_no_steps() -> None:
         while h.size > 3:
             h = mg.tanh(h[1:])
         mg.sum(h).backward()
-    assert set(Model(t).place.values()) == {""}
+    assert set(AnnotatedTrace(t).place.values()) == {""}
 
 
 def test_the_op_that_shrinks_a_gradient_is_named_with_how_much_in_table_and_picture() -> None:
@@ -123,7 +123,7 @@ def test_units_that_are_dead_and_rows_that_are_saturated_are_counted() -> None:
     with mg.trace() as t:
         mg.relu(mg.tensor(x, requires_grad=True)).named("r")
         mg.softmax(mg.tensor(x * 10, requires_grad=True)).named("s")
-    model = Model(t)
+    model = AnnotatedTrace(t)
     assert model.unresponsive(t["r"]) == "1 of 3 units dead"
     assert model.unresponsive(t["s"]) == "2 of 2 rows saturated"
     assert "1 of 3 units dead" in t.table(200)
@@ -137,13 +137,13 @@ def test_a_picture_of_too_much_closes_scopes_and_says_so(monkeypatch: Any) -> No
                 for k in range(150):
                     h = mg.tanh(h) if k * len(name) % 4 else mg.exp(h * 0.1)
         h.backward()
-    plan = outline(Model(t, fold=False), limit=300)
+    plan = outline(AnnotatedTrace(t, fold=False), limit=300)
     assert [box.label for box in plan.boxes] == ["a", "bb", "ccc"]
     assert "depth=0 is chosen" in plan.left_out
-    assert len(outline(Model(t, fold=False)).boxes) > 300
+    assert len(outline(AnnotatedTrace(t, fold=False)).boxes) > 300
     monkeypatch.setattr(outlines, "MOST", 100)
     with pytest.raises(ArgumentError, match="a picture takes 100: trace a shorter part"):
-        outline(Model(t))
+        outline(AnnotatedTrace(t))
 
 
 def test_a_flat_graph_of_too_much_is_cut_into_sections() -> None:
@@ -152,7 +152,7 @@ def test_a_flat_graph_of_too_much_is_cut_into_sections() -> None:
         for k in rng.integers(0, 3, 1000):
             h = [mg.tanh, mg.exp, mg.sin if hasattr(mg, "sin") else mg.sigmoid][k](h * 0.5)
         h.backward()
-    plan = outline(Model(t, fold=False), limit=300)
+    plan = outline(AnnotatedTrace(t, fold=False), limit=300)
     assert len(plan.boxes) <= 100
     assert plan.boxes[0].label.startswith("values 1 to ")
 
@@ -174,7 +174,7 @@ def test_sums_of_gradients_are_what_makes_a_gradient_grow_that_is_added_to_itsel
             h = h + h
         mg.sum(mg.scale(h, 1.5)).backward()
     said = "the gradient grows ×2.1 a step, 6,100 times in all, most by sums of gradients at Σ"
-    assert said in Model(t).flow
+    assert said in AnnotatedTrace(t).flow
 
 
 def test_a_slice_of_a_stack_shrinks_no_gradient() -> None:
@@ -182,7 +182,7 @@ def test_a_slice_of_a_stack_shrinks_no_gradient() -> None:
     with mg.trace() as t:
         parts = [mg.exp(x * 0.001 * k) for k in range(150)]
         mg.sum(mg.concatenate(parts)[:3]).backward()
-    assert "keeps its size" in Model(t).flow
+    assert "keeps its size" in AnnotatedTrace(t).flow
 
 
 def test_the_way_to_the_first_layers_is_followed_not_to_a_weight_of_the_last() -> None:
@@ -201,7 +201,7 @@ def test_a_run_with_nan_is_red_and_names_the_op_that_made_it() -> None:
     x = mg.tensor([1.0, -1.0], requires_grad=True, name="x")
     with mg.trace() as t, np.errstate(all="ignore"), mg.scope("layer"):
         mg.sum(mg.sqrt(x) * 2.0).backward()
-    assert Model(t).flow == ""
+    assert AnnotatedTrace(t).flow == ""
     assert t.check().ok is False
     said = "NaN or infinity in this run: sqrt made it first, at layer/sqrt"
     assert said in " ".join(t.table(200).split())

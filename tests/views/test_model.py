@@ -11,7 +11,7 @@ import pytest
 import minigrad as mg
 from minigrad.tracing import Trace
 from minigrad.views.dot import trace_dot
-from minigrad.views.model import Model
+from minigrad.views.model import AnnotatedTrace
 from minigrad.views.outline import Outline, outline
 from minigrad.views.plain import sized
 
@@ -44,7 +44,7 @@ def scaled(factors: list[Any]) -> Trace:
 
 
 def drawn(trace: Trace, **options: Any) -> Outline:
-    return outline(Model(trace), **options)
+    return outline(AnnotatedTrace(trace), **options)
 
 
 def test_copies_are_one_box_with_the_range_of_their_gradients() -> None:
@@ -65,7 +65,7 @@ def test_blocks_that_differ_are_not_folded() -> None:
         for i, f in enumerate((mg.tanh, mg.exp, mg.tanh)):
             with mg.scope(f"block{i}"):
                 x = f(x)
-    assert Model(t).fold.times == {}
+    assert AnnotatedTrace(t).fold.times == {}
 
 
 def test_what_each_step_hands_to_the_next_is_a_line_with_the_range_of_its_gradients() -> None:
@@ -92,7 +92,7 @@ def test_blocks_of_which_some_are_frozen_are_drawn_once() -> None:
             with mg.scope(f"block{i}"):
                 h = h * mg.tensor([0.5, 1.0, 2.0], requires_grad=i < 2, name="w")
         mg.sum(h).backward()
-    assert list(Model(t).fold.times.values()) == [4]
+    assert list(AnnotatedTrace(t).fold.times.values()) == [4]
     assert trace_dot(t).text.count("<B>w</B>") == 1
     assert "2 of 4 no gradient: block2" in trace_dot(t).text
 
@@ -118,7 +118,7 @@ def test_the_sum_of_a_shared_weight_counts_every_step() -> None:
 
 def test_the_copy_that_differs_is_named_beside_the_range_of_the_others() -> None:
     t = scaled([np.ones(2), np.array([1.0, 0.0]), np.ones(2), np.ones(2)])
-    model = Model(t)
+    model = AnnotatedTrace(t)
     spread = model.spread(model.copies(t["step0/s"].id))
     assert spread.state == "non-finite"
     assert spread.note == "‼ 1 of 4 NaN or infinite: step1"
@@ -142,6 +142,6 @@ def test_a_gradient_that_is_not_finite_is_red_on_its_line_too() -> None:
 
 def test_a_leaf_that_only_the_first_copy_uses_stands_outside() -> None:
     t = graphs.chain(3)
-    model = Model(t)
+    model = AnnotatedTrace(t)
     assert model.place[t["X"].id] == ""
     assert model.place[t["block2/mlp/W"].id] == "block0/mlp"

@@ -11,7 +11,7 @@ import pytest
 import minigrad as mg
 from layers import LSTM, LanguageModel
 from minigrad.tracing import Trace
-from minigrad.views.model import Model
+from minigrad.views.model import AnnotatedTrace
 from minigrad.views.page.pictures import Pictures, paints
 
 from . import conftest
@@ -52,7 +52,7 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_every_op_has_a_box_of_its_own_and_every_closed_scope_a_picture(name: str) -> None:
     trace = RUNS[name]()
-    model = Model(trace)
+    model = AnnotatedTrace(trace)
     made = Pictures(model, "run")
     scopes = [one["scope"] for one in made.told]
     assert scopes[0] == ""
@@ -70,20 +70,20 @@ def test_every_op_has_a_box_of_its_own_and_every_closed_scope_a_picture(name: st
 @pytest.mark.parametrize("name", RUNS)
 def test_the_lines_of_all_pictures_are_the_uses_of_all_values(name: str) -> None:
     trace = RUNS[name]()
-    made = Pictures(Model(trace), "run")
+    made = Pictures(AnnotatedTrace(trace), "run")
     found = {edge for one in made.told for line in one["lines"] for edge in line}
     assert found == {*range(len(trace.edges))}
 
 
 def test_copies_of_a_block_share_one_picture() -> None:
-    scopes = [one["scope"] for one in Pictures(Model(transformer()), "run").told]
+    scopes = [one["scope"] for one in Pictures(AnnotatedTrace(transformer()), "run").told]
     assert [s for s in scopes if s.endswith("attention")] == [
         "language_model/decoder/blocks.0/attention"
     ]
 
 
 def test_every_colour_of_a_picture_is_a_class_that_each_theme_paints() -> None:
-    made = Pictures(Model(conftest.states()), "run")
+    made = Pictures(AnnotatedTrace(conftest.states()), "run")
     svg = "".join(made.svgs)
     assert not re.search(r'(?:fill|stroke)="#', svg)
     used = set(re.findall(r"\b[fs]-\w+", svg))

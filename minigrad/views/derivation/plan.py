@@ -16,7 +16,7 @@ from ...recording.record import Edge, Entry
 from ...recording.trace import Trace
 from ..formula import Node, parse, slots
 from ..formula.tree import TOP, script
-from ..model import Model
+from ..model import AnnotatedTrace
 
 __all__ = ["DerivationPlan", "Step"]
 
@@ -38,7 +38,7 @@ class DerivationPlan:
 
     def __init__(self, trace: Trace, checked: frozenset[int] = frozenset()) -> None:
         self.trace, self.ran = trace, bool(trace.backward_steps)
-        self.model = Model(trace)
+        self.model = AnnotatedTrace(trace)
         self.order = list(dict.fromkeys(trace.backward_steps)) if self.ran else self._reached()
         ordered = frozenset(self.order)
         self._ordered = ordered

@@ -10,7 +10,7 @@ from ...recording.record import Check, Checks, Entry
 from ...recording.trace import Trace
 from ..fold import prefixes
 from ..formula import latex
-from ..model import STATES, Model
+from ..model import STATES, AnnotatedTrace
 from ..plain import counted, sized
 from ..repeats import in_product
 from ..verdict import by_derivative, by_hand, by_value
@@ -75,7 +75,7 @@ class Sections:
         return [*parts, *self._verdicts()] if self.plan.ran else parts
 
     def _given(self) -> list[str]:
-        lines, homes = [], Model(self.trace, fold=False).place
+        lines, homes = [], AnnotatedTrace(self.trace, fold=False).place
         total = sum(e.size for e in self.trace if e.kind == "parameter")
         folded = ", every copy of a block counted" if self.plan.model.fold.times else ""
         for title, kinds in GIVEN.items():

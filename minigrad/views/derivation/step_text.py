@@ -44,7 +44,9 @@ class StepText:
     def __init__(
         self, plan: DerivationPlan, equations: Equations, checks: dict[int, list[Check]]
     ) -> None:
-        self.plan, self.trace, self.equations = plan, plan.trace, equations
+        self.plan = plan
+        self.trace = plan.trace
+        self.equations = equations
         self.checks = checks
 
     def forward(self, entries: list[Entry]) -> str:

@@ -13,7 +13,7 @@ from ..colors import BINS, FIXED, SCALES, Scale
 from ..data import node_to_dict
 from ..files import one_of
 from ..fold import prefixes
-from ..model import STATES, Model
+from ..model import STATES, AnnotatedTrace
 from ..plain import one_line
 from ..repeats import repeats
 from .arrays import Arrays
@@ -51,7 +51,7 @@ def page_content(
         )
     one_of("html", SCALES, scale=scale)
     trace.judge()
-    model = Model(trace, against=against)
+    model = AnnotatedTrace(trace, against=against)
     pictures = Pictures(model, scale)
     made = _Content(model, Arrays(arrays), model.scale if scale == "run" else FIXED)
     attention = attention_of(trace, made.arrays, heads)
@@ -80,7 +80,7 @@ def page_content(
 class _Content:
     """The graph of a record as plain data; its arrays and formulas are collected on the way."""
 
-    def __init__(self, model: Model, arrays: Arrays, scale: Scale) -> None:
+    def __init__(self, model: AnnotatedTrace, arrays: Arrays, scale: Scale) -> None:
         self.model, self.arrays, self.scale = model, arrays, scale
         self.formulas, self.symbols = Formulas(), symbols(model.trace)
 

@@ -15,7 +15,7 @@ from ..formula import Node, definitions, fill, mathml, number, parse
 from ..formula.mathml import Tree
 from ..formula.products import gradient_of, symbol_name
 from ..formula.tree import EMPTY, EQUALS, items_of, row, script
-from ..model import Model
+from ..model import AnnotatedTrace
 from ..plain import one_line
 
 __all__ = ["Formulas", "chapters", "symbols", "with_shapes"]
@@ -82,7 +82,7 @@ def shape_text(shape: tuple[int, ...]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def chapters(model: Model, formulas: Formulas) -> list[dict[str, Any]]:
+def chapters(model: AnnotatedTrace, formulas: Formulas) -> list[dict[str, Any]]:
     """The gradients of the hand-derived steps, in order; `call` tells calls of layers apart."""
 
     @cache
@@ -100,7 +100,7 @@ def chapters(model: Model, formulas: Formulas) -> list[dict[str, Any]]:
 
 
 def _gradient(
-    check: Check, model: Model, formulas: Formulas, add: Callable[..., int]
+    check: Check, model: AnnotatedTrace, formulas: Formulas, add: Callable[..., int]
 ) -> dict[str, Any]:
     sizes = tuple((s, model.trace.entries[i].shape) for s, i in check.symbols.items())
     made: dict[str, Any] = {

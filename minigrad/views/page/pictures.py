@@ -15,7 +15,7 @@ from typing import Any
 from ..colors import DARK, LIGHT, RATIO_LINES, RATIOS, Theme, ink_on
 from ..dot import Dot, outline_dot
 from ..fold import parts, prefixes
-from ..model import Model
+from ..model import AnnotatedTrace
 from ..outline import Box, Outline, outline
 from ..plain import one_line
 from ..render import render
@@ -36,7 +36,7 @@ _SURPLUS = re.compile(
 class Pictures:
     """Attributes: told: of each picture what it shows, as plain data; svgs: the pictures."""
 
-    def __init__(self, model: Model, scale: str) -> None:
+    def __init__(self, model: AnnotatedTrace, scale: str) -> None:
         self.model, self.told = model, list[dict[str, Any]]()
         self.numbers = {id(edge): number for number, edge in enumerate(model.trace.edges)}
         _cut_long_scopes(model)
@@ -66,7 +66,7 @@ class Pictures:
         }
 
 
-def _path(model: Model, box: Box) -> str:
+def _path(model: AnnotatedTrace, box: Box) -> str:
     """The scope that a closed box stands for."""
     inside = parts(model.place[model.fold.leader(box.one.id)])
     return "/".join(inside[: len(parts(box.scope)) + 1])
@@ -75,7 +75,7 @@ def _path(model: Model, box: Box) -> str:
 # ---------------------------------------------------------------- long scopes
 
 
-def _cut_long_scopes(model: Model) -> None:
+def _cut_long_scopes(model: AnnotatedTrace) -> None:
     """Move what stands side by side in a long scope into scopes of its own, in parts."""
     beside: dict[str, list[int]] = {}
     for entry in model.trace.entries:
