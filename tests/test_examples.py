@@ -52,6 +52,14 @@ def test_the_example_runs_and_its_assertions_hold(path, capsys, monkeypatch):
     assert "assert" in path.read_text(encoding="utf-8")
 
 
+def test_each_example_has_its_line_in_the_readme_of_examples():
+    text = (ROOT / "examples/README.md").read_text("utf-8")
+    scripts = {
+        path.name for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".ipynb")
+    }
+    assert set(re.findall(r"^\| \[([\w.]+)\]\(\1\) \| \d+ \|", text, re.MULTILINE)) == scripts
+
+
 def test_the_notebook_runs_from_top_to_bottom_and_its_assertions_hold(capsys):
     """Its cells are executed in order; each that prints is shipped with what it printed."""
     notebook = json.loads((ROOT / "examples/attention_patterns.ipynb").read_text("utf-8"))
