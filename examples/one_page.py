@@ -161,7 +161,7 @@ def picture(out):
     """A box for each tensor: its name, op and shape, and the root mean square of its gradient."""
     dot = graphviz.Digraph(node_attr={"shape": "box", "fontname": "Helvetica", "fontsize": "10"})
     for tensor in all_before(out):
-        size = np.sqrt(np.mean(tensor.grad**2))
+        size = np.sqrt(np.mean(tensor.grad**2)).round(12)
         lines = [
             f"{tensor.name}  {tensor.op}".strip(),
             f"{tensor.data.shape}",

@@ -78,7 +78,7 @@ def first_model(path: Path) -> int:
     """The model of the guide's first pages: two layers and the loss."""
     rng = np.random.default_rng(0)
     model = Sequential(Linear(1, 32, rng=rng), mg.tanh, Linear(32, 1, rng=rng))
-    x = np.linspace(-3, 3, 20)[:, None]
+    x = rng.uniform(-3, 3, (20, 1))
     with mg.trace() as t:
         mg.mse_loss(model(mg.tensor(x, name="x")), np.sin(x)).named("loss").backward()
     return drawn(t, path, expected=8)
