@@ -55,14 +55,8 @@ def _mask_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.zeros((0, 5)), np.ones(5, bool))
 
 
-def _mask_tex(mask):
-    """Of a boolean mask, where it hides."""
-    boolean = getattr(mask, "dtype", np.dtype(float)).kind == "b"
-    return r"<mask> \mathbin{?} <scores> : -\infty" if boolean else r"<scores> + <mask>"
-
-
 @op(
-    tex=_mask_tex,
+    tex=r"<scores> + <mask>",
     vjp_tex={"scores": r"<g>", "mask": r"<g>"},
     flops=each(1),
     vjp_flops={"scores": free, "mask": free},

@@ -104,7 +104,7 @@ def _nll_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 def _nll_tex(targets, axis, reduction):
-    if np.ndim(targets) < 2:
+    if np.ndim(targets) == 0:
         names, row = "i", "i, t_i"
     else:
         known = letters(np.ndim(targets))

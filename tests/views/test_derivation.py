@@ -134,7 +134,7 @@ def test_attention_is_written_in_the_papers_symbols(rng):
         r"Q &= X W_Q + b_Q",
         r"S_{\mathrm{raw}} &= Q K^\top",
         r"S &= \tfrac{1}{\sqrt{3}}\, S_{\mathrm{raw}}",
-        r"S_{\mathrm{masked}} &= M \mathbin{?} S : -\infty",
+        r"S_{\mathrm{masked}} &= S + M",
         r"A &= \mathrm{softmax}(S_{\mathrm{masked}})",
         r"\frac{\partial L}{\partial A} &= \frac{\partial L}{\partial O} V^\top",
         r"\frac{\partial L}{\partial V} &= A^\top \frac{\partial L}{\partial O}",

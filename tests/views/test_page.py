@@ -372,4 +372,4 @@ def test_the_page_shows_no_mask_where_none_was_given(rng: np.random.Generator) -
     record, node = of_tiles(rng, scale=0.7)
     assert letters(record["formulas"][node["tex"]]) == "softmax(0.7qk⊤)v"
     record, node = of_tiles(rng, mask=np.tri(5, dtype=bool))
-    assert letters(record["formulas"][node["tex"]]) == "softmax(mask?13qk⊤:−∞)v"
+    assert letters(record["formulas"][node["tex"]]) == "softmax(13qk⊤+mask)v"

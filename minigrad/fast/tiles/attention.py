@@ -108,34 +108,31 @@ def _factor(q: Any, scale: Any) -> str:
     return rf"\tfrac{{1}}{{\sqrt{{{q.shape[-1]}}}}}" if scale is None else "<scale>"
 
 
-def _weights(q: Any, mask: Any, is_causal: Any, scale: Any, rule: Any) -> str:
+def _weights(q: Any, is_causal: Any, scale: Any, rule: Any) -> str:
     """The attention weights of one call, as a formula: which keys are seen stands below."""
     seen = as_rule(is_causal, rule)
     below = "" if seen is None else rf"_{{{seen.tex()}}}"
-    scores = rf"{_factor(q, scale)}\, <q> <k>^\top"
-    if getattr(mask, "dtype", np.dtype(float)).kind == "b":
-        return rf"\operatorname{{softmax}}{below}(<mask> \mathbin{{?}} {scores} : -\infty)"
-    return rf"\operatorname{{softmax}}{below}({scores} + <mask>)"
+    return rf"\operatorname{{softmax}}{below}({_factor(q, scale)}\, <q> <k>^\top + <mask>)"
 
 
-def _tex(q: Any, mask: Any, is_causal: Any, scale: Any, rule: Any, keep: Any) -> str:
+def _tex(q: Any, is_causal: Any, scale: Any, rule: Any, keep: Any) -> str:
     """`keep` is named since it changes no entry, so that nothing of it is left to say."""
-    return rf"{_weights(q, mask, is_causal, scale, rule)}\, <v>"
+    return rf"{_weights(q, is_causal, scale, rule)}\, <v>"
 
 
 def _through_scores(gradient: str) -> Callable[..., str]:
     """The rule of what is multiplied into the scores S."""
     of_scores = r"\bar S = A \odot (<g> <v>^\top - \operatorname{rowsum}(<g> \odot <out>))"
 
-    def rule_tex(q: Any, mask: Any, is_causal: Any, scale: Any, rule: Any) -> str:
-        weights = rf"A = {_weights(q, mask, is_causal, scale, rule)}"
+    def rule_tex(q: Any, is_causal: Any, scale: Any, rule: Any) -> str:
+        weights = rf"A = {_weights(q, is_causal, scale, rule)}"
         return rf"{_factor(q, scale)}\, {gradient}, \quad {of_scores}, \quad {weights}"
 
     return rule_tex
 
 
-def _v_tex(q: Any, mask: Any, is_causal: Any, scale: Any, rule: Any) -> str:
-    return rf"A^\top <g>, \quad A = {_weights(q, mask, is_causal, scale, rule)}"
+def _v_tex(q: Any, is_causal: Any, scale: Any, rule: Any) -> str:
+    return rf"A^\top <g>, \quad A = {_weights(q, is_causal, scale, rule)}"
 
 
 def _each(count: Callable[[int, int, int], int]) -> Callable[..., int]:

@@ -130,6 +130,8 @@ class _Evaluation:
             value = self.product(term)
             if sign == MINUS:
                 value = value.mapped(np.negative)
+            if (total is not None or len(terms) > 1) and np.asarray(value.array).dtype == bool:
+                value = value.mapped(_as_mask)
             total = value if total is None else _together(np.add, total, value)
         if total is None:
             raise UnreadableFormulaError("an empty formula")
@@ -390,6 +392,11 @@ def _aligned(value: Value, labels: tuple[str, ...]) -> Any:
     array = np.transpose(value.array, order)
     missing = [i for i, label in enumerate(labels) if label not in value.labels]
     return np.expand_dims(array, missing)
+
+
+def _as_mask(allowed: Any) -> Any:
+    """What a boolean mask adds, as views say of it: M is 0 where True, and −∞ where False."""
+    return np.where(allowed, 0.0, -np.inf)
 
 
 def _power(value: Value, exponent: Value) -> Value:
