@@ -49,14 +49,14 @@ def _figures(one: Attention) -> dict[str, Any]:
         "queries": len(one.queries),
         "keys": len(one.keys),
         "entropy": [*map(number, _entropy(one.A).flat)],
-        "norm": None if one.dA is None else [*map(number, _seen_norm(one).flat)],
+        "norm": None if one.dA is None else _norms(one.dA, one.forbidden),
         **_masks(one.forbidden),
     }
 
 
-def _seen_norm(one: Attention) -> Any:
+def _norms(dA: Any, forbidden: Any) -> list[Any]:
     """‖∂L/∂A‖ of each head, over the pairs that the mask lets look."""
-    return norm(np.where(one.forbidden, 0.0, one.dA), axis=(-2, -1))
+    return [*map(number, norm(np.where(forbidden, 0.0, dA), axis=(-2, -1)).flat)]
 
 
 def _entropy(A: Any) -> Any:
