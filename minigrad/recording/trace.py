@@ -34,11 +34,19 @@ __all__ = ["Trace", "compare_steps"]
 def compare_steps(
     scope: str, steps: Iterable[Any], engine: Callable[[str], Any], symbols: dict[str, int]
 ) -> Iterator[Check]:
-    """Hand-derived steps against what the engine has for each symbol, if it has anything."""
+    """Hand-derived steps against what the engine has for each symbol, if it has anything.
+
+    A difference is relative to the step's largest gradient; where all of them are exactly zero, and
+    the engine's may differ from zero by rounding, to the largest of all steps.
+    """
     from ..check import compare
 
-    for step in steps:
-        largest = max(float(np.abs(g).max(initial=0.0)) for g in step.gradients.values())
+    steps = list(steps)
+    sizes = [
+        max(float(np.abs(g).max(initial=0.0)) for g in step.gradients.values()) for step in steps
+    ]
+    for step, size in zip(steps, sizes, strict=True):
+        largest = size or max(sizes)
         for symbol, formula in step.gradients.items():
             found = engine(symbol)
             difference = None if found is None else compare(found, formula, largest)

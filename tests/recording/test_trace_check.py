@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from layers import MultiHeadAttention
 from minigrad.errors import GradientError
 from minigrad.recording.record import Checks
 
@@ -138,3 +139,14 @@ def test_check_without_backward_is_an_error(x, w):
     mg.sum(y).backward()
     with pytest.raises(GradientError, match=r"no backward ran .* loss\.backward\(\) inside"):
         t.check()
+
+
+@pytest.mark.parametrize(
+    "method", ["exact", pytest.param("tiled", marks=pytest.mark.needs_fast("it is tiled"))]
+)
+def test_a_step_whose_gradients_are_all_zero_agrees_though_the_engines_are_rounding(method):
+    """Rows that are the same: each key is worth the same, so no query or key has a gradient."""
+    layer = MultiHeadAttention(4, 2, method=method, rng=0)
+    with mg.trace() as t:
+        mg.sum(layer(mg.tensor(np.ones((1, 3, 4)), requires_grad=True))).backward()
+    assert t.check().first_wrong is None
