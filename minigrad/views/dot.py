@@ -34,11 +34,12 @@ BLANK, SPARE = "\u00a0", 6  # one for so many letters: room for a wider font in 
 
 @dataclass
 class Dot:
-    """DOT text, a title for each id in it, and one sentence on the whole."""
+    """DOT text, a title for each id in it, and one sentence and a name for the whole."""
 
     text: str
     titles: dict[str, str] = field(default_factory=dict)
     summary: str = ""
+    name: str = "Computation graph"
 
 
 def trace_dot(
@@ -142,7 +143,8 @@ class _Writer:
             self.legend()
         measured = "; ".join(one.said for one in verdicts(self.plan.model.checks))
         said = [labels.summary(self.plan.model), *([measured] if measured else [])]
-        return Dot(self.graph.source, self.titles, " · ".join(said))
+        name = title or labels.picture_name(self.plan.model)
+        return Dot(self.graph.source, self.titles, " · ".join(said), one_line(name))
 
     # ------------------------------------------------------------------ boxes, each in its scope
 

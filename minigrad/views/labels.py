@@ -5,13 +5,14 @@ from __future__ import annotations
 from math import isfinite
 
 from ..recording.record import Entry
+from .fold import parts
 from .model import STATES, AnnotatedTrace, ranged
 from .outline import Box, Line, Outline
 from .plain import counted, of_bytes, one_line, shaped, sized
 
 __all__ = [
     "WIDEST", "alarms", "cancellation", "checked", "facts", "gains", "heading", "line_label",
-    "line_title", "node_title", "notes", "sum_title", "summary", "why",
+    "line_title", "node_title", "notes", "picture_name", "sum_title", "summary", "why",
 ]  # fmt: skip
 
 WIDEST = 40  # characters of a name in a box; its title has them all
@@ -164,6 +165,16 @@ def sum_title(plan: Outline, box: Box) -> str:
 
 
 # ---------------------------------------------------------------- the whole
+
+
+def picture_name(model: AnnotatedTrace) -> str:
+    """What a picture is of: the outermost scopes that ran, or two runs that are compared."""
+    if model.against is not None:
+        return "Two runs compared: computation graph"
+    scopes = dict.fromkeys(parts(place)[0] for place in model.place.values() if place)
+    names = [one_line(model.fold.name(scope), WIDEST) for scope in scopes]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"Computation graph of {', '.join(names[:3])}{more}" if names else "Computation graph"
 
 
 def summary(model: AnnotatedTrace) -> str:

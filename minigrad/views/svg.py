@@ -35,7 +35,7 @@ def accessible(svg: str, dot: Dot, *, follow: bool, zoom: bool = False) -> str:
     """
     prefix = "mg" + sha256(dot.text.encode()).hexdigest()[:10]
     svg = _TAG.sub(lambda m: m[0].replace(' id="', f' id="{prefix}-'), titled(svg, dot))
-    head = f'<title id="{prefix}-title">Computation graph</title>\n'
+    head = f'<title id="{prefix}-title">{escape(dot.name)}</title>\n'
     head += f'<desc id="{prefix}-desc">{escape(dot.summary)}</desc>\n'
     style = f"#{prefix} text{{font-family:{_FAMILY}}}{_dark(prefix) if follow else ''}"
     style = f"<style>{style}</style>\n"

@@ -55,6 +55,7 @@ def test_the_root_has_a_role_a_name_and_a_description(single: Trace, tmp_path: P
     by_id = {e.attrib["id"]: e for e in root.iter() if "id" in e.attrib}
     name, description = (by_id[id] for id in root.attrib["aria-labelledby"].split())
     assert name.tag == f"{SVG}title"
+    assert name.text == "Computation graph of self_attention"
     assert description.tag == f"{SVG}desc"
     assert "11 ops" in (description.text or "")
 
