@@ -19,17 +19,7 @@ from .linear import check_sizes, linear
 from .module import Module, named
 from .options import Options, draw_weights, set_heads, set_options
 
-__all__ = [
-    "MultiHeadAttention",
-    "SelfAttention",
-    "attend",
-    "attend_in_tiles",
-    "group_heads",
-    "merge_heads",
-    "project_heads",
-    "repeat_heads",
-    "split_heads",
-]
+__all__ = ["MultiHeadAttention", "SelfAttention", "merge_heads", "split_heads"]
 
 
 def attend(

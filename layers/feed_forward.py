@@ -15,7 +15,7 @@ from minigrad.errors import ArgumentError
 from .linear import check_sizes, draw_affine, linear
 from .module import Module
 
-__all__ = ["ACTIVATIONS", "Dropout", "FeedForward", "GatedFeedForward"]
+__all__ = ["Dropout", "FeedForward", "GatedFeedForward"]
 
 gelu_tanh = partial(mg.gelu, approximate="tanh")
 ACTIVATIONS: dict[str, Callable[..., Any]] = {

@@ -12,14 +12,7 @@ import numpy as np
 
 from .hand_derived import Array, Step
 
-__all__ = [
-    "gru_layer_steps",
-    "gru_steps",
-    "lstm_layer_steps",
-    "lstm_steps",
-    "rnn_layer_steps",
-    "rnn_steps",
-]
+__all__ = ["gru_steps", "lstm_steps", "rnn_steps"]
 
 
 def rnn_steps(

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 import minigrad as mg
 from minigrad.errors import ArgumentError
 
-__all__ = ["INITIALISERS", "Initialiser", "initial", "parameter"]
+__all__ = ["INITIALISERS", "initial"]
 
 Initialiser: TypeAlias = "str | Callable[[np.random.Generator, tuple[int, ...]], Any]"
 Shape: TypeAlias = tuple[int, ...]

@@ -17,13 +17,7 @@ from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from .linear import check_sizes
 from .module import as_named_tensor, named
 
-__all__ = [
-    "elu_features",
-    "kernel_attention",
-    "key_weights",
-    "orthogonal_features",
-    "positive_features",
-]
+__all__ = ["elu_features", "orthogonal_features", "positive_features"]
 
 CHUNK = 32
 """Queries that look at one another directly; what came before them they see as one sum."""

@@ -13,7 +13,7 @@ from minigrad.errors import ArgumentError
 from .initialisers import Initialiser, initial
 from .module import Module
 
-__all__ = ["Linear", "check_sizes", "draw_affine", "linear"]
+__all__ = ["Linear", "linear"]
 
 
 def linear(x: Any, W: Any, b: Any = None, method: str = "exact") -> Any:

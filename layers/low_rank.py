@@ -20,7 +20,7 @@ from .module import Module
 from .parameters import named_by, write_state
 from .quantized import QuantizedWeight
 
-__all__ = ["Adapters", "LowRankWeight", "lora", "low_rank_steps"]
+__all__ = ["Adapters", "LowRankWeight", "lora"]
 
 
 class LowRankWeight(Module):

@@ -16,15 +16,7 @@ import minigrad as mg
 from minigrad import masks
 from minigrad.errors import ArgumentError, DTypeError, ShapeError
 
-__all__ = [
-    "combined_mask",
-    "create_causal_mask",
-    "fit_mask",
-    "padding_mask",
-    "visible",
-    "with_head_axis",
-    "with_visible",
-]
+__all__ = ["combined_mask", "create_causal_mask", "padding_mask"]
 
 
 def create_causal_mask(seq_len: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:

@@ -26,7 +26,7 @@ from minigrad.errors import (
 
 from .parameters import Parameters, is_parameter, modules_in
 
-__all__ = ["Module", "as_named_tensor", "named"]
+__all__ = ["Module"]
 
 
 class Module(Parameters):

@@ -14,13 +14,7 @@ from .initialisers import parameter
 from .linear import check_sizes
 from .module import Module
 
-__all__ = [
-    "LearnedPosition",
-    "SinusoidalPosition",
-    "mark_constant",
-    "positions_of",
-    "sinusoidal_encoding",
-]
+__all__ = ["LearnedPosition", "SinusoidalPosition", "sinusoidal_encoding"]
 
 
 @explained

@@ -18,7 +18,7 @@ from .linear import check_sizes, draw_affine, linear
 from .module import Module, as_named_tensor, named
 from .position import mark_constant, positions_of, sinusoidal_encoding
 
-__all__ = ["RelativePosition", "TransformerXLPosition", "distances"]
+__all__ = ["RelativePosition", "TransformerXLPosition"]
 
 
 class RelativePosition(Module, AttentionOption):

@@ -7,320 +7,74 @@
 array([2., 4.])
 """
 
-from importlib import import_module
-from importlib.util import find_spec
-from os import environ
-from typing import TYPE_CHECKING
+from importlib import import_module as _import_module
+from importlib.util import find_spec as _find_spec
+from os import environ as _environ
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from . import errors
-from .anomaly import anomaly
-from .engine.context import (
-    Listener,
-    enable_grad,
-    expect_gradients,
-    listen,
-    listening,
-    mark_constant,
-    mark_input,
-    no_grad,
-    scope,
-)
-from .engine.errors import CompileWarning, MaskWarning
-from .engine.op import Op, call, op, registry
-from .engine.tensor import Tensor, ones, tensor, zeros
-from .functional import checkpoint, grad, hvp, jacobian, jvp, vjp
-from .lazy_imports import lazy_imports
-from .ops import (
-    abs,
-    add,
-    argmax,
-    argmin,
-    argsort,
-    astype,
-    avg_pool,
-    batch_norm,
-    binary_cross_entropy_with_logits,
-    broadcast_to,
-    clip,
-    concatenate,
-    conv1d,
-    conv2d,
-    cos,
-    cross_entropy,
-    cumsum,
-    divide,
-    dropout,
-    einsum,
-    elu,
-    erf,
-    exp,
-    expand_dims,
-    expm1,
-    flip,
-    gelu,
-    getitem,
-    group_norm,
-    gru,
-    hstack,
-    huber_loss,
-    kl_div,
-    layer_norm,
-    leaky_relu,
-    linear,
-    log,
-    log1p,
-    log_softmax,
-    logsumexp,
-    lstm,
-    mask_add,
-    mask_rules,
-    masks,
-    matmul,
-    max,
-    max_pool,
-    maximum,
-    mean,
-    min,
-    minimum,
-    moveaxis,
-    mse_loss,
-    multiply,
-    negative,
-    nll_loss,
-    norm,
-    outer,
-    pad,
-    power,
-    prod,
-    ravel,
-    relu,
-    repeat,
-    reshape,
-    rms_norm,
-    rnn,
-    roll,
-    scale,
-    scaled_dot_product_attention,
-    scatter_add,
-    sigmoid,
-    sign,
-    silu,
-    sin,
-    softmax,
-    softplus,
-    sort,
-    split,
-    sqrt,
-    square,
-    squeeze,
-    stack,
-    std,
-    subtract,
-    sum,
-    swapaxes,
-    take,
-    take_along_axis,
-    tanh,
-    tensordot,
-    tile,
-    topk,
-    transpose,
-    tril,
-    triu,
-    var,
-    vstack,
-    where,
-)
-from .ops.scaled_dot_product import attention_method
-from .tracing import Trace, draw, trace
+from . import errors as errors
+from . import extend as extend
+from .anomaly import *
+from .engine.context import enable_grad as enable_grad
+from .engine.context import no_grad as no_grad
+from .engine.context import scope as scope
+from .engine.errors import CompileWarning as CompileWarning
+from .engine.errors import MaskWarning as MaskWarning
+from .engine.op import op as op
+from .engine.tensor import Tensor as Tensor
+from .engine.tensor import ones as ones
+from .engine.tensor import tensor as tensor
+from .engine.tensor import zeros as zeros
+from .extend import *
+from .functional import *
+from .lazy_imports import lazy_imports as _lazy_imports
+from .lazy_imports import public_names as _public_names
+from .ops import *
+from .ops import mask_rules as mask_rules
+from .ops import masks as masks
+from .tracing import *
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
     from . import data as data
     from . import optim as optim
-    from .best import Best
-    from .check import compare, gradcheck
-    from .fast.compiler import compile
+    from .best import *
+    from .check import *
+    from .fast.compiler import compile as compile
     from .fast.tiles import tiled_attention as tiled_attention
-    from .interventions import ablate, record, replace
+    from .interventions import *
     from .onnx import export_onnx as export_onnx
-    from .saving import load, save
-    from .views.formula.check import check_formula
+    from .saving import *
+    from .views.formula.check import check_formula as check_formula
     from .views.notebook import module_bundle as module_bundle
     from .views.notebook import parameters_bundle as parameters_bundle
-    from .watching import watch
+    from .watching import *
 
-__all__ = [
-    "Best",
-    "CompileWarning",
-    "Listener",
-    "MaskWarning",
-    "Op",
-    "Tensor",
-    "Trace",
-    "ablate",
-    "abs",
-    "add",
-    "anomaly",
-    "argmax",
-    "argmin",
-    "argsort",
-    "astype",
-    "attention_method",
-    "avg_pool",
-    "batch_norm",
-    "binary_cross_entropy_with_logits",
-    "broadcast_to",
-    "call",
-    "check_formula",
-    "checkpoint",
-    "clip",
-    "compare",
-    "compile",
-    "concatenate",
-    "conv1d",
-    "conv2d",
-    "cos",
-    "cross_entropy",
-    "cumsum",
-    "data",
-    "divide",
-    "draw",
-    "dropout",
-    "einsum",
-    "elu",
-    "enable_grad",
-    "erf",
-    "errors",
-    "exp",
-    "expand_dims",
-    "expect_gradients",
-    "expm1",
-    "export_onnx",
-    "flip",
-    "gelu",
-    "getitem",
-    "grad",
-    "gradcheck",
-    "group_norm",
-    "gru",
-    "hstack",
-    "huber_loss",
-    "hvp",
-    "jacobian",
-    "jvp",
-    "kl_div",
-    "layer_norm",
-    "leaky_relu",
-    "linear",
-    "listen",
-    "listening",
-    "load",
-    "log",
-    "log1p",
-    "log_softmax",
-    "logsumexp",
-    "lstm",
-    "mark_constant",
-    "mark_input",
-    "mask_add",
-    "mask_rules",
-    "masks",
-    "matmul",
-    "max",
-    "max_pool",
-    "maximum",
-    "mean",
-    "min",
-    "minimum",
-    "moveaxis",
-    "mse_loss",
-    "multiply",
-    "negative",
-    "nll_loss",
-    "no_grad",
-    "norm",
-    "ones",
-    "op",
-    "optim",
-    "outer",
-    "pad",
-    "power",
-    "prod",
-    "ravel",
-    "record",
-    "registry",
-    "relu",
-    "repeat",
-    "replace",
-    "reshape",
-    "rms_norm",
-    "rnn",
-    "roll",
-    "save",
-    "scale",
-    "scaled_dot_product_attention",
-    "scatter_add",
-    "scope",
-    "sigmoid",
-    "sign",
-    "silu",
-    "sin",
-    "softmax",
-    "softplus",
-    "sort",
-    "split",
-    "sqrt",
-    "square",
-    "squeeze",
-    "stack",
-    "std",
-    "subtract",
-    "sum",
-    "swapaxes",
-    "take",
-    "take_along_axis",
-    "tanh",
-    "tensor",
-    "tensordot",
-    "tile",
-    "topk",
-    "trace",
-    "transpose",
-    "tril",
-    "triu",
-    "var",
-    "vjp",
-    "vstack",
-    "watch",
-    "where",
-    "zeros",
-]
+__version__ = "0.1.0"
 
-
-_FAST = environ.get("MINIGRAD_FAST", "1") != "0" and find_spec("minigrad.fast") is not None
+_FAST = _environ.get("MINIGRAD_FAST", "1") != "0" and _find_spec("minigrad.fast") is not None
 if _FAST:
-    import_module("minigrad.fast")
+    _import_module("minigrad.fast")
 
-__getattr__, __dir__ = lazy_imports(
-    __name__,
-    {
-        "best": "Best",
-        "check": "compare gradcheck",
-        "data": "",
-        "interventions": "ablate record replace",
-        "onnx": "export_onnx",
-        "optim": "",
-        "saving": "load save",
-        "views.formula.check": "check_formula",
-        "views.notebook": "module_bundle parameters_bundle",
-        "watching": "watch",
-    }
-    | (
-        {
-            "fast.compiler": "compile",
-            "fast.tiles": "attend_block attend_block_backward tiled_attention",
-        }
-        if _FAST
-        else {"without_fast": "compile tiled_attention"}
-    ),
-)
+_LATER = {
+    "best": "Best",
+    "check": "compare gradcheck",
+    "data": "",
+    "interventions": "ablate record replace",
+    "onnx": "export_onnx",
+    "optim": "",
+    "saving": "load save",
+    "views.formula.check": "check_formula",
+    "watching": "watch",
+    "fast.compiler" if _FAST else "without_fast": "compile",
+}
+_UNLISTED = {
+    "views.notebook": "module_bundle parameters_bundle",
+    "fast.tiles": "attend_block attend_block_backward tiled_attention",
+}
+if not _FAST:
+    _LATER["without_fast"] += " tiled_attention"
+    del _UNLISTED["fast.tiles"]
+if not _TYPE_CHECKING:  # a checker follows the stars
+    __all__ = _public_names(__name__, _LATER, without=extend.__all__)
+    __all__ += ["data", "errors", "extend", "mask_rules", "masks", "optim"]
+__getattr__, __dir__ = _lazy_imports(__name__, _LATER | _UNLISTED)

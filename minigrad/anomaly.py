@@ -13,7 +13,7 @@ from .engine.graph import Node, SourceLocation, caller
 from .engine.op import Op
 from .engine.tensor import Tensor
 
-__all__ = ["NonFiniteWatch", "anomaly"]
+__all__ = ["anomaly"]
 
 
 def _bad(array: Any) -> Any:

@@ -15,7 +15,7 @@ from .engine.refusals import explained
 from .engine.tensor import Tensor
 from .functional import grad
 
-__all__ = ["Difference", "Report", "compare", "gradcheck"]
+__all__ = ["compare", "gradcheck"]
 
 _TINY_STEP = 1e-40  # the complex step needs no tuning: nothing is subtracted
 _STEP = 6e-6  # about the cube root of float64's rounding unit: best for central differences

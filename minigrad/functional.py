@@ -21,7 +21,7 @@ from .engine.op import Op
 from .engine.refusals import explained
 from .engine.tensor import Tensor, seed_of, tensor
 
-__all__ = ["checkpoint", "grad", "hvp", "jacobian", "jvp", "run_once", "vjp"]
+__all__ = ["checkpoint", "grad", "hvp", "jacobian", "jvp", "vjp"]
 
 
 @explained

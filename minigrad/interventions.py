@@ -22,7 +22,7 @@ from .engine.tensor import Tensor
 from .ops import astype, broadcast_to, getitem, ravel, take, where
 from .paths import is_pattern, matches, nearest
 
-__all__ = ["Met", "Record", "Replacement", "ablate", "record", "replace"]
+__all__ = ["ablate", "record", "replace"]
 
 MEAN = object()  # of the examples, as a value
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from .engine.errors import MissingNameError
 from .engine.refusals import runs
 
-__all__ = ["lazy_imports", "missing_name"]
+__all__ = ["lazy_imports", "missing_name", "public_names"]
 
 
 def missing_name(module: str, name: str) -> AttributeError | ImportError:
@@ -23,6 +24,18 @@ def missing_name(module: str, name: str) -> AttributeError | ImportError:
     if runs(sys._getframe(2), "IMPORT_FROM"):
         return ImportError(str(error), name=name)
     return error
+
+
+def public_names(package: str, later: dict[str, str], without: Iterable[str] = ()) -> list[str]:
+    """The `__all__` of a package: what its modules' own lists brought, and what comes later.
+
+    Modules are none of these. Args: without: names that are there and not listed.
+    """
+    there = sys.modules[package]
+    named = {name for name in vars(there) if name[0] != "_" and name not in without}
+    modules = {name for name in named if isinstance(vars(there)[name], ModuleType)}
+    names = {name for theirs in later.values() for name in theirs.split()}
+    return sorted(named - modules | names)
 
 
 def lazy_imports(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .views.comparison import Comparison
     from .views.notebook import PageCell
 
-__all__ = ["Checks", "Trace", "draw", "trace"]
+__all__ = ["Trace", "draw", "trace"]
 
 
 class Trace(recording.Trace):

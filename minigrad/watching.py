@@ -18,7 +18,7 @@ from .tracing import Trace
 if TYPE_CHECKING:
     from .views.notebook import PageCell
 
-__all__ = ["Flow", "watch"]
+__all__ = ["watch"]
 
 
 class Flow(FlowRecord):

@@ -13,7 +13,7 @@ from .dtypes import arrayed, floating, narrowed
 from .masks import check_mask
 from .samples import each, free
 
-__all__ = ["check_mask", "in_dtype_of", "mask_add", "scale"]
+__all__ = ["mask_add", "scale"]
 
 
 def _scale_samples(rng: np.random.Generator) -> Iterator[Call]:

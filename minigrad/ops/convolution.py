@@ -19,7 +19,7 @@ from ..engine.op import Call, call, op
 from .dtypes import arrayed, floating, single
 from .samples import each, each_of_x, free
 
-__all__ = ["add_windows", "avg_pool", "conv1d", "conv2d", "max_pool", "windows"]
+__all__ = ["avg_pool", "conv1d", "conv2d", "max_pool"]
 
 
 # ---------------------------------------------------------------- where windows lie

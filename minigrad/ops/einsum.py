@@ -11,7 +11,7 @@ import numpy as np
 from ..engine.errors import ArgumentError
 from ..engine.op import Call, call, op
 
-__all__ = ["einsum", "explicit"]
+__all__ = ["einsum"]
 
 UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

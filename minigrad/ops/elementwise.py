@@ -12,7 +12,7 @@ from ..engine.op import op
 from .dtypes import floating
 from .samples import each, unary
 
-__all__ = ["cos", "elementwise", "erf", "expm1", "log1p", "sign", "sin", "square"]
+__all__ = ["cos", "erf", "expm1", "log1p", "sign", "sin", "square"]
 
 
 def elementwise(

@@ -13,7 +13,7 @@ from .dtypes import arrayed, floating
 from .elementwise import elementwise
 from .samples import each, unary
 
-__all__ = ["exp", "gelu", "log", "normal_cdf", "sigmoid", "silu", "sqrt", "tanh"]
+__all__ = ["exp", "gelu", "log", "sigmoid", "silu", "sqrt", "tanh"]
 
 
 @elementwise(r"e^{<x>}", r"<g> \odot <out>", 1, 1)

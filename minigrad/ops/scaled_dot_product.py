@@ -19,13 +19,7 @@ from .products import matmul
 from .shape import swapaxes
 from .softmax import softmax
 
-__all__ = [
-    "METHODS",
-    "Method",
-    "attention_method",
-    "attention_weights",
-    "scaled_dot_product_attention",
-]
+__all__ = ["scaled_dot_product_attention"]
 
 
 class Method(NamedTuple):

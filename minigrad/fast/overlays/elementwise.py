@@ -12,7 +12,7 @@ import numpy as np
 
 from ...ops.activations import softplus
 from ...ops.arithmetic import add, multiply, power
-from ...ops.attention import check_mask, in_dtype_of, mask_add, scale
+from ...ops.attention import in_dtype_of, mask_add, scale
 from ...ops.dropout import dropout, factor
 from ...ops.dtypes import arrayed, floating, narrowed
 from ...ops.functions import (
@@ -27,6 +27,7 @@ from ...ops.functions import (
     tanh,
     tanh_cdf,
 )
+from ...ops.masks import check_mask
 from ...ops.shape import reshape
 from ..by_blocks import by_blocks, run_by_blocks
 from ..limits import LIMITS

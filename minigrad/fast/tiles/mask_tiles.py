@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...ops.attention import check_mask
 from ...ops.mask_rules import MaskRule
+from ...ops.masks import check_mask
 
 __all__ = ["BLOCK", "QUERY_ROWS", "TILE_KEYS", "Block", "Tile", "TileGrid", "rule_to_add", "to_add"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ops.attention import check_mask
 from ...ops.mask_rules import MaskRule
+from ...ops.masks import check_mask
 from ...ops.softmax import softmax
 from ..memory import empty_as
 from ..threads import scratch

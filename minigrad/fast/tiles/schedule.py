@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...engine.errors import DTypeError
-from ...ops.attention import check_mask
 from ...ops.mask_rules import Causal, MaskRule
+from ...ops.masks import check_mask
 from ..limits import LIMITS
 from ..threads import Scratch, one_threaded_blas, run
 from .mask_tiles import QUERY_ROWS, TILE_KEYS, Tile, TileGrid, rule_to_add, to_add

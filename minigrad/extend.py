@@ -1,0 +1,30 @@
+"""For those who extend minigrad: ops by declaration, listeners, marks that layers leave for views.
+
+    from minigrad.extend import Listener, Op, listen, registry
+
+Programs that build and train models need none of it.
+"""
+
+from .engine.context import (
+    Listener,
+    expect_gradients,
+    listen,
+    listening,
+    mark_constant,
+    mark_input,
+)
+from .engine.op import Op, call, registry
+from .ops.scaled_dot_product import attention_method
+
+__all__ = [
+    "Listener",
+    "Op",
+    "attention_method",
+    "call",
+    "expect_gradients",
+    "listen",
+    "listening",
+    "mark_constant",
+    "mark_input",
+    "registry",
+]
