@@ -10,7 +10,7 @@ array([[1.  , 0.  , 0.  ],
        [0.33, 0.33, 0.33]])
 """
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from minigrad.lazy_imports import lazy_imports as _lazy_imports
 from minigrad.lazy_imports import public_names as _public_names
@@ -26,7 +26,7 @@ from .position import *
 from .quantized import *
 from .scaled_dot_product import *
 
-if _TYPE_CHECKING:
+if TYPE_CHECKING:
     from .bias import *
     from .blocks import *
     from .convolution import *
@@ -86,6 +86,6 @@ _LATER = {
     "pretrained": "load_pretrained load_state",
     "losses": "BCEWithLogitsLoss CrossEntropyLoss HuberLoss KLDivLoss MSELoss NLLLoss",
 }
-if not _TYPE_CHECKING:  # a checker follows the stars
+if not TYPE_CHECKING:  # a checker follows the stars
     __all__ = _public_names(__name__, _LATER)
 __getattr__, __dir__ = _lazy_imports(__name__, _LATER)

@@ -10,7 +10,7 @@ array([2., 4.])
 from importlib import import_module as _import_module
 from importlib.util import find_spec as _find_spec
 from os import environ as _environ
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from . import errors as errors
 from . import extend as extend
@@ -34,7 +34,7 @@ from .ops import mask_rules as mask_rules
 from .ops import masks as masks
 from .tracing import *
 
-if _TYPE_CHECKING:
+if TYPE_CHECKING:
     from . import data as data
     from . import optim as optim
     from .best import *
@@ -74,7 +74,7 @@ _UNLISTED = {
 if not _FAST:
     _LATER["without_fast"] += " tiled_attention"
     del _UNLISTED["fast.tiles"]
-if not _TYPE_CHECKING:  # a checker follows the stars
+if not TYPE_CHECKING:  # a checker follows the stars
     __all__ = _public_names(__name__, _LATER, without=extend.__all__)
     __all__ += ["data", "errors", "extend", "mask_rules", "masks", "optim"]
 __getattr__, __dir__ = _lazy_imports(__name__, _LATER | _UNLISTED)

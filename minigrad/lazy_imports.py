@@ -32,7 +32,8 @@ def public_names(package: str, later: dict[str, str], without: Iterable[str] = (
     Modules are none of these. Args: without: names that are there and not listed.
     """
     there = sys.modules[package]
-    named = {name for name in vars(there) if name[0] != "_" and name not in without}
+    hidden = {"TYPE_CHECKING", *without}
+    named = {name for name in vars(there) if name[0] != "_" and name not in hidden}
     modules = {name for name in named if isinstance(vars(there)[name], ModuleType)}
     names = {name for theirs in later.values() for name in theirs.split()}
     return sorted(named - modules | names)

@@ -1,5 +1,7 @@
 """What the two packages offer, and what importing them loads."""
 
+import importlib
+import re
 import subprocess
 import sys
 from types import ModuleType
@@ -23,6 +25,26 @@ def test_every_public_name_is_listed_and_found(package):
         "print([n for n in p.__all__ if n not in listed or not hasattr(p, n)])"
     )
     assert wrong == "[]"
+
+
+@pytest.mark.parametrize("package", [minigrad, layers])
+def test_names_that_come_later_are_those_that_their_modules_list(package):
+    """Or imports from a module would find what the package does not offer."""
+    for module, names in package._LATER.items():
+        listed = getattr(importlib.import_module(f"{package.__name__}.{module}"), "__all__", [])
+        if names and module in ("onnx", "pretrained", "fast.compiler", "views.formula.check"):
+            assert set(names.split()) <= {*listed}
+        elif names:
+            assert sorted(names.split()) == sorted(listed), module
+
+
+def test_what_extending_takes_stands_apart_and_is_reachable():
+    assert not {*minigrad.extend.__all__} & {*dir(minigrad)}
+    assert all(hasattr(minigrad, name) for name in minigrad.extend.__all__)
+
+
+def test_the_version_is_a_release():
+    assert re.fullmatch(r"\d+\.\d+\.\d+", minigrad.__version__)
 
 
 @pytest.mark.parametrize("package", [minigrad, layers])

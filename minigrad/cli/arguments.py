@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from difflib import get_close_matches
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
 
+from .. import __version__
 from ..views.colors import THEMES
 from . import catalogue, check, explain, models
 from .output import show
@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     about = f"A tiny autograd engine on NumPy that shows its work. First: {FIRST}"
     made = _Parser(prog="minigrad", description=about, allow_abbrev=False)
-    made.add_argument("--version", action="version", version=f"minigrad {_version()}")
+    made.add_argument("--version", action="version", version=f"minigrad {__version__}")
     made.set_defaults(run=lambda _: show(made.format_help().rstrip()))
     commands = made.add_subparsers(dest="command", metavar="COMMAND")
     for name, (run, add_options, summary, more) in COMMANDS.items():
@@ -124,13 +124,6 @@ def _integer(text: str, least: int) -> int:
 
 
 _size, _seed = partial(_integer, least=1), partial(_integer, least=0)
-
-
-def _version() -> str:
-    try:
-        return version("minigrad")
-    except PackageNotFoundError:  # run from a folder, not installed
-        return "(not installed)"
 
 
 COMMANDS = {

@@ -3,7 +3,7 @@
 What a module's `__all__` lists is an op that the package offers; helpers are imported by name.
 """
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from ..lazy_imports import public_names as _public_names
 from . import operators as operators
@@ -31,5 +31,5 @@ from .select import *
 from .shape import *
 from .softmax import *
 
-if not _TYPE_CHECKING:  # a checker follows the stars
+if not TYPE_CHECKING:  # a checker follows the stars
     __all__ = _public_names(__name__, {})
