@@ -108,8 +108,6 @@ class watch:
     Each tenth step, the first included, is looked at op by op; in the others nobody listens, and
     compiled steps run at full speed. A step ends when the optimizer that moves the model has moved
     it; without an optimizer of `minigrad.optim`, when `flow.log(...)` is called after the update.
-    The page colours the examples of a batch by the targets that the loss took; `flow.labels = y`
-    before `backward()` gives other classes.
 
     Args:
         model: a Module, or Tensors in a list or a dict.

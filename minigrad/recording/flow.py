@@ -94,9 +94,7 @@ class FlowRecord:
     Attributes: events: the first number that was not finite.  steps: how many were taken.
         requests: of calls under `no_grad`, what each head of attention did, by path.  baseline:
         another record, whose requests these are held against.
-        pictures: units and points of some samples, by step and path; no part of the data.
-        labels: the classes of a batch's examples, where the loop says so before `backward()`; else
-        the whole numbers that an op took last (a loss its targets).
+        pictures: units of some samples, by step and path; no part of the data.
 
     >>> flow = FlowRecord(every=10)
     >>> flow.add("rows", Row("mlp/W", "weight"))
@@ -115,7 +113,6 @@ class FlowRecord:
         self.events: list[dict[str, Any]] = []
         self.traces: dict[int, Trace] = {}
         self.pictures: dict[int, dict[str, Picture]] = {}
-        self.labels: Any = None
         self.file: TextIO | None = None  # takes a line for each part, as it comes
 
     def add(self, part: str, one: Any) -> None:

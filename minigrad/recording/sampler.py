@@ -29,7 +29,7 @@ from .units import Picture, incoming, picture_of, unit_axes, weigh
 
 __all__ = ["Sampler", "named_tensors"]
 
-PICTURES = 16  # samples that keep units and points; beyond, every second one is let go of
+PICTURES = 16  # samples that keep units; beyond, every second one is let go of
 PICTURED = 48  # rows of each
 
 
@@ -187,7 +187,6 @@ class Sampler(Listener, Observer):
         self._pictures: dict[str, Picture] = {}
         self._origins: dict[Node, tuple[_Parameter, int, int]] = {}  # whose weights lead there
         self._incoming: dict[Any, Any] = {}
-        self._whole: list[Any] = []  # arrays of whole numbers that ops took
         for parameter in self._parameters.values():
             parameter.clear()
 
@@ -223,9 +222,6 @@ class Sampler(Listener, Observer):
                     self._origins[node] = known, *axes
             elif isinstance(x, Tensor) and x.node in self._origins and x.shape == output.shape:
                 self._origins[node] = self._origins[x.node]
-        arrays = map(_plain, (*inputs, *node.settings))
-        some = (x for x in arrays if isinstance(x, np.ndarray) and x.ndim)
-        self._whole += (x for x in some if x.dtype.kind in "iu")
 
     def _use(self, parameter: _Parameter, context: Context) -> None:
         if parameter.used != "graph":
@@ -324,12 +320,9 @@ class Sampler(Listener, Observer):
             cell |= flatness(gradient, np.asarray(_plain(passed[0])), slope)
 
     def _picture(self, path: str, node: Node, gradient: Any) -> None:
-        """Units and points of a value whose gradient is here: weights are still as they were."""
+        """Units of a value whose gradient is here: weights are still as they were."""
         data, origin = self._seen.pop(node), self._origins.get(node)
-        given = self.record.labels
-        asked = self._whole[::-1] if given is None else [np.asarray(_plain(given))]
-        labels = (x for x in asked if x.shape == data.shape[: x.ndim] and x.ndim < data.ndim)
-        made = picture_of(data, -1 if origin is None else origin[1], next(labels, None))
+        made = picture_of(data, -1 if origin is None else origin[1])
         weigh(made, gradient)
         if origin is not None:
             parameter, _, axis = origin

@@ -1,4 +1,4 @@
-"""Units of a value, one by one, and its batch as points: what a few steps of a run keep of each.
+"""Units of a value, one by one: what a few steps of a run keep of each.
 
 A unit is a slice along one axis of a value. Which one, and which weights lead to it, is told by the
 op's own rule: the gradient of a unit reaches the weights of that unit and no others.
@@ -7,7 +7,7 @@ op's own rule: the gradient of a unit reaches the weights of that unit and no ot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,30 +19,26 @@ from .measures import of_one
 
 __all__ = ["Picture", "incoming", "picture_of", "some", "unit_axes", "weigh"]
 
-MOST_POINTS, MOST_UNITS, STRONGEST = 200, 64, 5
+MOST_UNITS, STRONGEST = 64, 5
 
 
 @dataclass
 class Picture:
     """A row at one step.
 
-    Attributes: axis: of the units; units: which are kept; points: examples × units, means over the
-        other axes (positions × units where labels name positions); labels: a class for each point;
-        mean, zeros, gradient: of each unit, over the batch; weights: the path of what leads to
-        the units; norm, strongest: of those weights, for each unit.
+    Attributes: axis: of the units; units: which are kept; mean, zeros, gradient: of each unit, over
+        the batch; weights: the path of what leads to the units; norm, strongest: of those weights,
+        for each unit.
     """
 
     axis: int
     units: Any
-    points: Any
-    labels: list[Any] = field(default_factory=list)
     mean: Any = None
     zeros: Any = None
     gradient: Any = None
     weights: str = ""
     norm: Any = None
     strongest: Any = None  # their places and the weights there, in no order
-    axes: Any = None  # of the points, once they were asked for: see views
 
 
 def some(count: int, most: int) -> Any:
@@ -54,25 +50,15 @@ def some(count: int, most: int) -> Any:
     return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(int)
 
 
-def picture_of(data: Any, axis: int, labels: Any = None) -> Picture:
-    """What is kept of a value. Args: labels: whole numbers, of its first axes, or None."""
+def picture_of(data: Any, axis: int) -> Picture:
+    """What is kept of a value: of each unit its mean and its share of zeros, over all else."""
     axis %= data.ndim
     units = some(data.shape[axis], MOST_UNITS)
     each = np.moveaxis(data, axis, -1)
-    if len(units) < data.shape[axis] or len(data) > MOST_POINTS:
-        each = each[some(len(data), MOST_POINTS)][..., units]
-    lead = 1 if labels is None else np.ndim(labels)
+    if len(units) < data.shape[axis]:
+        each = each[..., units]
     flat = each.reshape(-1, len(units))
-    if 1 < lead < each.ndim:  # a class for each position
-        labels = np.asarray(labels)[some(len(data), MOST_POINTS)].reshape(-1)
-        points = each.reshape(len(labels), -1, len(units)).mean(axis=1)
-        chosen = some(len(points), MOST_POINTS)
-        points, labels = points[chosen], labels[chosen]
-    else:
-        points = flat if each.ndim == 2 else each.reshape(len(each), -1, len(units)).mean(axis=1)
-        labels = None if labels is None else np.asarray(labels)[some(len(data), MOST_POINTS)]
-    named = [] if labels is None else labels.tolist()
-    made = Picture(axis, units, np.array(points, np.float32), named)
+    made = Picture(axis, units)
     made.mean = np.add.reduce(flat, axis=0) / len(flat)
     made.zeros = np.add.reduce(flat == 0, axis=0) / len(flat)
     return made
