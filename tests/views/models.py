@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -234,6 +235,7 @@ KINDS = (
 )
 
 
+@cache
 def trained(seed: int) -> Trace:
     """One step of a model that this number chooses."""
     rng = np.random.default_rng(seed)
