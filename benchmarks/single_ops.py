@@ -146,7 +146,9 @@ _EVERY = [
     SingleOp(
         "cumsum", (LARGE,), lambda mg, x: mg.cumsum(x, axis=-1), lambda torch, x: x.cumsum(-1)
     ),
-    SingleOp("sort", (LARGE,), lambda mg, x: mg.sort(x), lambda torch, x: x.sort(-1).values),
+    SingleOp(
+        "sort", (LARGE,), lambda mg, x: mg.sort(x), lambda torch, x: x.sort(-1, stable=True).values
+    ),
     SingleOp("add", (LARGE, LARGE), lambda mg, a, b: mg.add(a, b), lambda torch, a, b: a + b),
     SingleOp(
         "multiply", (LARGE, LARGE), lambda mg, a, b: mg.multiply(a, b), lambda torch, a, b: a * b

@@ -14,10 +14,10 @@ from numpy import ndarray
 from ..engine.op import Op
 from ..engine.plan import Rule
 from .limits import LIMITS
-from .memory import empty_as
+from .memory import empty, empty_as
 from .threads import in_slices
 
-__all__ = ["by_blocks", "run_by_blocks"]
+__all__ = ["by_blocks", "by_rows", "run_by_blocks"]
 
 
 def by_blocks(*ops: Op) -> None:
@@ -87,3 +87,56 @@ def _in_memory_order(x: Any, like: Any) -> Any:
     order = np.argsort([-abs(step) for step in like.strides], kind="stable")
     turned = x.transpose(order)
     return turned.reshape(-1) if turned.flags.c_contiguous else None
+
+
+# ---------------------------------------------------------------- along the last axis
+
+
+def by_rows(*ops: Op) -> None:
+    """Let ops along one axis run a few rows at a time, where it is the last of several."""
+    for op in ops:
+        op.fast(above=LIMITS.small_entries, when=_along_rows, auxiliary=op.auxiliary)(op.kernel)
+        overlay, names = op.fast, op.inputs + op.settings
+        overlay.forward = overlay.kernel = _rowwise(op.flat(op.kernel), names)
+        for name, rule in op.rules.items():
+            function = _rowwise(rule.function, ("g", *rule.needs))
+            overlay.rules[name] = Rule(rule.inputs, function, rule.needs)
+
+
+def _along_rows(x: Any, axis: Any = None, *_: Any) -> bool:
+    return x.ndim > 1 and axis.__class__ is int and axis in (-1, x.ndim - 1)
+
+
+def _rowwise(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
+    """The function on slices of its arrays' first axis; shapes it is given are cut as they are."""
+
+    def rowwise(*given: Any) -> Any:
+        if any(x.__class__ is not ndarray for x in given if hasattr(x, "dtype")):
+            return function(*given)
+
+        def on(own: slice) -> Any:
+            cut = []
+            for name, x in zip(names, given, strict=False):
+                if x.__class__ is ndarray:
+                    cut.append(x[own])
+                else:
+                    shape = name.endswith("_shape")
+                    cut.append((own.stop - own.start, *x[1:]) if shape else x)
+            return function(*cut)
+
+        large = max((x for x in given if x.__class__ is ndarray), key=lambda x: x.size)
+        nothing = on(slice(0, 0))
+        several = nothing.__class__ is tuple
+        made = [
+            empty((len(large), *x.shape[1:]), x.dtype) for x in (nothing if several else (nothing,))
+        ]
+
+        def work(own: slice) -> None:
+            found = on(own)
+            for x, y in zip(made, found if several else (found,), strict=True):
+                x[own] = y
+
+        in_slices(work, len(large), large.size)
+        return tuple(made) if several else made[0]
+
+    return rowwise

@@ -14,6 +14,7 @@ from . import (
     pooling,
     products,
     recurrent,
+    reduce,
     select,
     softmax,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "pooling",
     "products",
     "recurrent",
+    "reduce",
     "select",
     "softmax",
 ]

@@ -11,7 +11,7 @@ from ...ops.products import linear, matmul
 from ..blas_sums import as_rows, column_sums
 from ..limits import LIMITS
 from ..memory import empty, empty_as, in_place_buffer
-from ..threads import one_threaded_blas, product
+from ..threads import in_slices, one_threaded_blas, product
 
 
 def best_product(a: Any, b: Any) -> Any:
@@ -41,7 +41,17 @@ def _large_product(a: Any, b: Any) -> Any:
     if a.ndim == 2:
         return a.dot(b, empty(shape, a.dtype))
     by_rows = b.strides[-1] == b.itemsize < min(b.strides[:-1])  # each row of b in one piece
-    return np.matmul(a, b, empty_as(b, shape) if by_rows else empty(shape, a.dtype))
+    out = empty_as(b, shape) if by_rows else empty(shape, a.dtype)
+    if a.size * shape[-1] < LIMITS.shared_product:
+        return np.matmul(a, b, out)
+    axis = next((k for k, n in enumerate(shape[:-2]) if n > 1), 0)
+    parts = [np.moveaxis(x, axis, 0) for x in (a, b, out)]
+
+    def work(own: slice) -> None:
+        np.matmul(parts[0][own], parts[1][own], parts[2][own])
+
+    in_slices(work, shape[axis], out.size)
+    return out
 
 
 matmul.fast(above=LIMITS.small_entries)(best_product)

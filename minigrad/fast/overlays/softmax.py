@@ -11,6 +11,7 @@ from numpy import ndarray
 from ...ops.dtypes import floating, narrowed, sum_dtype
 from ...ops.softmax import log_softmax, softmax
 from ..blas_sums import row_sums
+from ..by_blocks import by_rows
 from ..limits import LIMITS
 from ..memory import empty, in_place_buffer, out_buffer, row_blocks
 
@@ -123,20 +124,4 @@ def _(g, out, axis):
     return d_x
 
 
-@log_softmax.fast(above=LIMITS.small_entries)
-def _(x, axis=-1):
-    if x.dtype.char == "e":
-        return log_softmax.kernel(x, axis)
-    less, _ = shifted(floating(x), axis)
-    less -= np.log(total_of(np.exp(less, out_buffer(less)), axis))
-    return less
-
-
-@log_softmax.fast.vjp("x")
-def _(g, out, axis):
-    if out.dtype.char == "e":
-        return log_softmax.rules["x"].function(g, out, axis)
-    d_x = np.exp(out, out_buffer(out))
-    d_x *= -row_sum(g, axis)
-    d_x += g
-    return d_x
+by_rows(log_softmax)
