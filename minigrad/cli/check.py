@@ -39,7 +39,8 @@ def run(arguments: Namespace) -> int:
         return 1
     samples = sum(result.samples for result in done)
     orders = "first and second order" if arguments.order == 2 else "first order"
-    said = f"{what} agree on {samples} samples, {orders}, seed {arguments.seed}"
+    agree = "agrees" if len(done) == 1 else "agree"
+    said = f"{what} {agree} on {samples} samples, {orders}, seed {arguments.seed}"
     show(lines.painted("good", said))
     return 0
 
