@@ -83,6 +83,7 @@ class Step:
         shares: whether its result may share memory with what it was given, for a kernel.
         several: whether a kernel answers with a tuple.
         key: equal keys, equal results; None if it is to be called each time.
+        flops: of a kernel, as its op declares them.
     """
 
     kind: str
@@ -96,6 +97,7 @@ class Step:
     shares: bool = False
     several: bool = False
     key: Any = None
+    flops: int = 0
 
     @property
     def out(self) -> Value:

@@ -55,6 +55,8 @@ def _along(x: Any, d_x: Any, inverse: Any) -> tuple[Any, Any]:
 
 def _forward(x: Any, weight: Any, bias: Any, eps: float, centre: bool) -> tuple[Any, Any, Any]:
     """(x - mean) · inverse ⊙ weight + bias, with each row's mean (0 unless centred) and inverse."""
+    if x.__class__ is not np.ndarray:
+        return _followed_forward(x, weight, bias, eps, centre)
     rows, out = as_rows(x), empty(x.shape, x.dtype)
     made = as_rows(out)
     mean, inverse = (np.zeros((len(rows), 1), x.dtype) for _ in range(2))
@@ -82,6 +84,8 @@ def _backward(g: Any, x: Any, weight: Any, mean: Any, inverse: Any, needed: Any)
 
     mean: None for rows that are not centred, whose ∂x lacks mean(ĝ).
     """
+    if x.__class__ is not np.ndarray:
+        return _followed_backward(g, x, weight, mean, inverse, needed)
     width, d_x = x.shape[-1], empty(x.shape, x.dtype)
     rows, gradients, made = as_rows(x), as_rows(g), as_rows(d_x)
     sums: dict[int, Any] = {}  # of ∂w, by the first row
@@ -104,6 +108,36 @@ def _backward(g: Any, x: Any, weight: Any, mean: Any, inverse: Any, needed: Any)
     in_slices(work, len(rows), x.size)
     d_weight = np.sum([sums[first] for first in sorted(sums)], axis=0) if needed[1] else None
     return d_x if needed[0] else None, d_weight
+
+
+# ---------------------------------------------------------------- the same as compile follows it
+
+
+def _followed_forward(x: Any, weight: Any, bias: Any, eps: float, centre: bool) -> Any:
+    mean = row_sum(x) / x.shape[-1] if centre else None
+    out = x - mean if centre else x
+    inverse = _inverse_root(out, eps)
+    out = out * inverse
+    if weight is not None:
+        out *= weight
+    return out if bias is None else out + bias, mean, inverse
+
+
+def _followed_backward(g: Any, x: Any, weight: Any, mean: Any, inverse: Any, needed: Any) -> Any:
+    centred = x if mean is None else x - mean
+    d = g * inverse
+    d_weight = np.einsum("ri,ri->i", as_rows(d), as_rows(centred)) if needed[1] else None
+    if not needed[0]:
+        return None, d_weight
+    if weight is not None:
+        d *= weight
+    mean_of_d = None if mean is None else row_sum(d) / x.shape[-1]
+    centred, along = _along(centred, d, inverse)
+    d -= centred * along
+    return d if mean_of_d is None else d - mean_of_d, d_weight
+
+
+# ---------------------------------------------------------------- the overlays
 
 
 @layer_norm.fast(above=LIMITS.small_entries, when=_is_wide, auxiliary=("mean", "inverse"))
