@@ -115,7 +115,7 @@ def _rowwise(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[.
             return function(*given)
 
         def on(own: slice) -> Any:
-            cut = []
+            cut: list[Any] = []
             for name, x in zip(names, given, strict=False):
                 if x.__class__ is ndarray:
                     cut.append(x[own])

@@ -36,7 +36,6 @@ __all__ = [
     "in_place_buffer",
     "out_buffer",
     "release",
-    "reshaped",
     "row_blocks",
     "zeros",
 ]
@@ -292,24 +291,6 @@ def empty_as(like: Any, shape: tuple[int, ...], dtype: DTypeLike | None = None) 
         strides[axis] = step
         step *= shape[axis]
     return empty(shape, dtype, tuple(strides))
-
-
-def reshaped(x: Any, shape: Any) -> Any:
-    """np.reshape: a view if there is one, otherwise a copy, a large one in memory used again.
-
-    >>> reshaped(np.arange(6.0), (2, -1)).shape
-    (2, 3)
-    """
-    if x.__class__ is not ndarray:
-        return np.reshape(x, shape)
-    if x.nbytes < LIMITS.reuse_bytes or x.flags.c_contiguous:
-        return x.reshape(shape)
-    try:
-        return x.reshape(shape, copy=False)
-    except ValueError:  # it takes a copy, or there is no such shape, of which the copy will tell
-        copy = empty(x.shape, x.dtype)
-        copy[...] = x
-        return copy.reshape(shape)
 
 
 def in_place_buffer(own: Any, other: Any = 1.0) -> Any:

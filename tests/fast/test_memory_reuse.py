@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.errors import ShapeError
 from minigrad.fast import memory
 from minigrad.fast.limits import LIMITS
 from minigrad.fast.memory import by_size, empty, in_place_buffer, out_buffer, release
@@ -266,16 +265,3 @@ def test_a_second_step_in_used_memory_leaves_the_firsts_results_alone():
     for (y, grad), (y_before, grad_before) in zip(results, before, strict=True):
         np.testing.assert_array_equal(y.numpy(), y_before)
         np.testing.assert_array_equal(grad, grad_before)
-
-
-def test_a_reshape_is_a_view_where_there_is_one_and_else_a_copy_in_memory_used_again():
-    x = np.arange(1 << 20, dtype=np.float32).reshape(1 << 9, 1 << 11)
-    for view in (x, x[::2], x.T):  # the last two only gain an axis
-        assert np.shares_memory(memory.reshaped(view, (*view.shape, 1)), x)
-    for _ in range(2):
-        copy = memory.reshaped(x.T, (-1, 4))
-        np.testing.assert_array_equal(copy, np.reshape(x.T, (-1, 4)))
-        del copy
-        assert sum(by_size().values()) == 1
-    with pytest.raises(ShapeError, match="reshape"):
-        mg.reshape(mg.tensor(x.T), (3, -1))

@@ -1,8 +1,4 @@
-"""Smooth functions and arithmetic: results lie where earlier ones lay, steps overwrite their own.
-
-`out_buffer` gives None for small arrays and for what compile hands in, which leaves the matter to
-NumPy.
-"""
+"""Functions of each entry: by blocks on both cores, with by-products kept where they are dear."""
 
 from __future__ import annotations
 
@@ -11,14 +7,12 @@ from typing import Any
 import numpy as np
 
 from ...ops.activations import softplus
-from ...ops.arithmetic import add, multiply, power
-from ...ops.attention import in_dtype_of, mask_add, scale
+from ...ops.arithmetic import power
 from ...ops.dropout import dropout, factor
-from ...ops.dtypes import arrayed, floating, narrowed
+from ...ops.dtypes import floating
 from ...ops.functions import (
     TANH_CUBE,
     TANH_SCALE,
-    exp,
     gelu,
     normal_cdf,
     normal_pdf,
@@ -27,38 +21,15 @@ from ...ops.functions import (
     tanh,
     tanh_cdf,
 )
-from ...ops.masks import check_mask
-from ...ops.shape import reshape
 from ..by_blocks import by_blocks, run_by_blocks
 from ..limits import LIMITS
-from ..memory import in_place_buffer, out_buffer, reshaped
+from ..memory import in_place_buffer, out_buffer
 from .masked import masked
 from .normal import normal_cdf_of
 
 SMALL = LIMITS.small_entries
 
 # ---------------------------------------------------------------- arithmetic
-
-
-def product(a: Any, b: Any) -> Any:
-    return np.multiply(a, b, out_buffer(a, b))
-
-
-add.fast(above=SMALL)(lambda a, b: np.add(a, b, out_buffer(a, b)))
-multiply.fast(above=SMALL)(lambda a, b: product(a, b))
-multiply.fast.vjp("a")(lambda g, b: product(g, b))
-multiply.fast.vjp("b")(lambda g, a: product(g, a))
-
-
-@scale.fast(above=SMALL)
-def _scaled(x, factor):
-    if factor.__class__ is not float and np.ndim(factor) != 0:
-        return scale.kernel(x, factor)
-    factor = float(factor)
-    return np.multiply(x, factor, out_buffer(x, factor))
-
-
-scale.fast.vjp("x")(lambda g, factor: _scaled(g, factor))
 
 
 def constant_power(a: Any, n: float) -> Any:
@@ -87,15 +58,6 @@ def _(g, a, b):
     return power.rules["a"].function(g, a, b)
 
 
-@mask_add.fast(above=SMALL)
-def _(scores, mask):
-    scores, mask = floating(scores), arrayed(mask)
-    check_mask(mask)
-    mask = in_dtype_of(scores, mask)
-    total = np.add(scores, mask, out_buffer(scores, mask))
-    return total if mask.dtype.kind == "c" else narrowed(total, scores)
-
-
 @dropout.fast(above=SMALL, auxiliary=("keep",))
 def _(x, p, rng=None):
     if not isinstance(rng, np.random.Generator) or not 0 <= p <= 1:
@@ -109,14 +71,8 @@ def _(g, p, keep):
     return masked(g * factor(p), keep)
 
 
-reshape.fast(above=SMALL)(reshaped)
-reshape.fast.vjp("x")(lambda g, x_shape: reshaped(g, x_shape))
-
-
 # ---------------------------------------------------------------- functions
 
-exp.fast(above=SMALL)(lambda x: np.exp(x, out_buffer(x)))
-exp.fast.vjp("x")(lambda g, out: product(g, out))
 tanh.fast(above=SMALL)(lambda x: np.tanh(x, out_buffer(x)))
 
 
