@@ -62,6 +62,8 @@ def check_step(
     """
     if call.op.effect:
         return "ranks run it together"
+    if entry.broken:
+        return "not finite"
     one = _Step(entry, call, values, g, entry.value)
     try:
         with np.errstate(all="ignore"):

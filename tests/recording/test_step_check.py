@@ -93,6 +93,16 @@ def test_a_rule_that_is_a_thousandth_off_is_red_and_named(name: str, tmp_path: P
     assert LIGHT.alarm in picture
 
 
+def test_outside_an_ops_domain_no_rule_is_called_wrong() -> None:
+    x = mg.tensor([-1.0, 2.0], requires_grad=True, name="x")
+    with mg.trace(check="ops") as t, np.errstate(all="ignore"):
+        (mg.log(x) * 2.0).sum().backward()
+    checks = t.check(ops=True)
+    assert [step for step in checks.steps if not step.ok] == []
+    assert checks.unchecked["not finite"] >= 1
+    assert not checks.ok
+
+
 def test_what_was_not_measured_is_counted_with_its_reason() -> None:
     x = mg.tensor([0.0, 1.0], requires_grad=True, name="x")
     with mg.trace() as t, np.errstate(all="ignore"):
