@@ -98,7 +98,7 @@ def _cut_long_scopes(model: AnnotatedTrace) -> None:
 
 def _parts_of(count: int) -> Iterator[list[str]]:
     """Of each of many, the parts it comes into, from the outermost in."""
-    levels = ceil(log(count) / log(LONG))
+    levels = ceil(log(count) / log(LONG) - 0.05)  # a few more are no reason for another level
     most = ceil(count ** (1 / levels))
     for i in range(count):
         firsts = [(i // most**k * most**k, most**k) for k in range(levels - 1, 0, -1)]
