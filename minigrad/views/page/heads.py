@@ -15,6 +15,7 @@ from ...recording.trace import Trace
 from ..attention.figures import row_entropy
 from ..attention.record import Attention, attentions
 from ..data import number
+from ..fold import parts
 from ..plain import one_line
 from .arrays import Arrays
 
@@ -39,7 +40,24 @@ def attention_of(
             value, gradient = (arrays.add(array, heads=True) for array in arrayed)
             names = [*map(str, chosen)]
             found.append({"value": value, "gradient": gradient, "names": names, **_figures(one)})
-    return found
+    labels = told_apart([trace.entries[one["node"]].scope or "attention" for one in found])
+    return [one | {"label": one_line(label)} for one, label in zip(found, labels, strict=True)]
+
+
+def told_apart(scopes: Sequence[str]) -> list[str]:
+    """Scopes without the names that they all begin and end with.
+
+    >>> told_apart(["gpt/blocks.0/attention", "gpt/blocks.1/attention"])
+    ['blocks.0', 'blocks.1']
+    >>> told_apart(["gpt/attention"])
+    ['gpt/attention']
+    """
+    names = [parts(scope) for scope in scopes]
+    for end in (0, -1):
+        while len(names) > 1 and min(map(len, names)) > 1 and len({one[end] for one in names}) == 1:
+            for one in names:
+                one.pop(end)
+    return ["/".join(one) for one in names]
 
 
 def _figures(one: Attention) -> dict[str, Any]:

@@ -5,16 +5,6 @@
 
 const chosen = { layer: 0, head: 0, batch: 0 };
 
-// What tells the layers apart: their scopes without the names they all begin and end with.
-function layerNames() {
-  const scopes = record.attention.map(({ node }) => (nodes[node].scope || "attention").split("/"));
-  const same = (place) => scopes.every((scope) => scope.length > 1 && place(scope) === place(scopes[0]));
-  if (scopes.length > 1) {
-    while (same((scope) => scope[0])) scopes.forEach((scope) => scope.shift());
-    while (same((scope) => scope[scope.length - 1])) scopes.forEach((scope) => scope.pop());
-  }
-  return scopes.map((scope) => scope.join("/"));
-}
 function tokensOf(batch, length) {
   const rows = record.tokens;
   const row = rows && (rows[batch] || rows[0]);
@@ -78,7 +68,7 @@ const drawingsOf = (one) =>
 
 // ---------------------------------------------------------------- the grid of layers and heads
 
-function thumbnail(one, names, size, actions) {
+function thumbnail(one, size, actions) {
   const current = one.layer === chosen.layer && one.head === chosen.head;
   const figures = `entropy ${digits(one.entropy, 3)} nats${one.norm === null ? "" : `, norm of its gradient ${brief(one.norm)}`}`;
   const pick = () => {
@@ -93,8 +83,8 @@ function thumbnail(one, names, size, actions) {
     "aria-pressed": String(current),
     "data-layer": one.layer,
     "data-head": one.head,
-    "aria-label": `${names[one.layer]}, head ${one.name}: ${figures}`,
-    title: `${names[one.layer]}, head ${one.name}: ${figures}`,
+    "aria-label": `${one.attention.label}, head ${one.name}: ${figures}`,
+    title: `${one.attention.label}, head ${one.name}: ${figures}`,
   });
 }
 // A matrix with one pixel a cell, stretched.
@@ -119,7 +109,6 @@ function smallMap(array, one, kind, range, size) {
   return canvas;
 }
 function headGrid(batch, actions) {
-  const names = layerNames();
   const named = record.attention.map((one) => one.names).reduce((a, b) => (b.length > a.length ? b : a));
   const most = named.length;
   const width = byId("panel").clientWidth - 150;
@@ -129,12 +118,12 @@ function headGrid(batch, actions) {
     el(
       "tr",
       {},
-      el("th", { scope: "row", title: nodes[attention.node].scope }, short(names[layer], 14)),
+      el("th", { scope: "row", title: nodes[attention.node].scope }, short(attention.label, 14)),
       count(attention.heads).map((head) =>
         el(
           "td",
           {},
-          thumbnail(headOf(layer, head, Math.min(batch, batchesOf(attention) - 1)), names, size, actions),
+          thumbnail(headOf(layer, head, Math.min(batch, batchesOf(attention) - 1)), size, actions),
         ),
       ),
     );

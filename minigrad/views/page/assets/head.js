@@ -79,7 +79,7 @@ function headCard(one) {
     el(
       "header",
       {},
-      el("h3", {}, `${layerNames()[one.layer]}, head ${one.name}`),
+      el("h3", {}, `${one.attention.label}, head ${one.name}`),
       el("span", {}, "entropy ", number("entropy", one.entropy, digits(one.entropy, 3)), " nats"),
       one.norm !== null && el("span", {}, "‖∂L/∂A‖ ", number("norm", one.norm, digits(one.norm, 3))),
     ),
