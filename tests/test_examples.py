@@ -28,12 +28,16 @@ FAST = {
     "summarizer": COMPILED,
     "which_head": COMPILED,
 }
+SLOW = {"char_gpt", "digits", "induction_heads", "summarizer"}
+
+
+def marks(name):
+    fast = [pytest.mark.needs_fast(FAST[name])] if name in FAST else []
+    return fast + ([pytest.mark.slow] if name in SLOW else [])
+
+
 EXAMPLES = [
-    pytest.param(
-        path,
-        id=path.stem,
-        marks=[pytest.mark.needs_fast(FAST[path.stem])] if path.stem in FAST else [],
-    )
+    pytest.param(path, id=path.stem, marks=marks(path.stem))
     for path in sorted((ROOT / "examples").glob("*.py"))
 ]
 
