@@ -88,7 +88,8 @@ class Windows:
         reach = [rows.reach(block.rows.start, block.rows.stop), columns.reach(0, columns.length)]
         own, inside = [block.images], [slice(None)]
         for (begin, end), length in zip(reach, self.images.shape[1:3], strict=True):
-            first, last = max(0, begin), min(length, end)
+            first = min(max(0, begin), length)
+            last = max(first, min(length, end))  # first, where all is border
             own.append(slice(first, last))
             inside.append(slice(first - begin, last - begin))
         count = block.images.stop - block.images.start

@@ -35,3 +35,29 @@ def test_frozen_weights_keep_no_images(rng):
     x = mg.tensor(rng.normal(size=(3, 5, 19, 23)), requires_grad=True)
     out = mg.conv2d(x, rng.normal(size=(7, 5, 3, 3)))
     assert not any(saved is x.data for saved in out.node.saved)
+
+
+@pytest.mark.parametrize(
+    ("size", "settings"),
+    [
+        ((2, 5, 4, 3), (1, 7, 1, 1)),
+        ((2, 5, 4, 3), (3, 7, 2, 1)),
+        ((1, 12, 9, 11), (2, (9, 0), (1, 2), 4)),
+        ((3, 8, 6, 7), ((1, 4), (0, 8), 1, 8)),
+    ],
+)
+def test_windows_that_lie_in_the_padding_alone_see_zeros(size, settings, rng):
+    """One row of windows to a block: some blocks see nothing of the image."""
+    groups = settings[3]
+    x, w = rng.normal(size=size), rng.normal(size=(2 * groups, size[1] // groups, 3, 2))
+    leaves = [mg.tensor(a, requires_grad=True) for a in (x, w)]
+    with LIMITS.changed(patch_entries=1, threaded_macs=0), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mg.conv2d.overlay, "above", 0)
+        out = mg.conv2d(*leaves, None, *settings)
+        assert out.node.plan.overlay is not None
+        fast = [out.numpy(), *mg.grad(out.sum() + (out * out).sum(), leaves)]
+        patch.setattr(mg.conv2d, "overlay", None)
+        out = mg.conv2d(*leaves, None, *settings)
+        plain = [out.numpy(), *mg.grad(out.sum() + (out * out).sum(), leaves)]
+    for found, expected in zip(fast, plain, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
