@@ -1,6 +1,7 @@
 """What every test may use: a seeded generator, a call of any op, and a comparison with PyTorch."""
 
 import os
+import sys
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
@@ -27,6 +28,13 @@ def pytest_runtest_setup(item):
     mark = item.get_closest_marker("needs_fast")
     if mark and not FAST:
         pytest.skip(f"needs minigrad/fast: {mark.args[0]}")
+
+
+@pytest.fixture(autouse=True)
+def _no_warning_shown_yet() -> None:
+    """Each kind of CompileWarning is shown once a process, but may be asked for by every test."""
+    if compiler := sys.modules.get("minigrad.fast.compiler"):
+        compiler.warned.clear()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ then both ways, to compare (`audit`).
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -39,6 +40,7 @@ from .watched import Watched, plain
 
 __all__ = ["Compiled", "compile"]
 
+warned: set[Any] = set()  # functions, and the kinds of warnings that were shown of them
 _LIMIT = 8  # programs kept for one step; a step that needs more runs eagerly
 
 
@@ -61,7 +63,7 @@ class Compiled:
         self.recordings = self.calls = 0
         self.rounding = ""
         self._by_key: dict[Any, list[Variant]] = {}
-        self._distrusted = self._warned = False
+        self._distrusted = False
         self._name = getattr(step, "__qualname__", type(step).__name__)
         update_wrapper(self, step)
 
@@ -174,11 +176,15 @@ class Compiled:
         self._run_eagerly(reason, remedy)
 
     def _run_eagerly(self, reason: str, remedy: str) -> None:
-        """Say once, in a warning, that and why the step runs eagerly."""
+        """Say that and why the step runs eagerly. A warning says so once for each kind of reason and
+        each function that a program defines, however often that is made anew and compiled.
+        """
         if reason not in self.reasons:
             self.reasons.append(reason)
-        if not self._warned:
-            self._warned = True
+        defined = getattr(self.step, "__code__", type(self.step))
+        kind = defined, re.sub(r"\d[\d.e+-]*", "", reason)
+        if kind not in warned:
+            warned.add(kind)
             remedy = f"\n  {remedy}" if remedy else ""
             text = f"mg.compile: {self._name} runs eagerly: {reason}{remedy}"
             place = caller()

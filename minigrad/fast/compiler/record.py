@@ -175,16 +175,48 @@ class Recorder(OutsideOps, Listener):
 
     def intercept_backward(self, output: Tensor, seed: Any, retain: bool) -> bool:
         """Run backward with Symbols for gradients, so that the rules write themselves down."""
-        if self.reason is not None:
+        results = self._sent_back("backward", output, seed, retain)
+        if results is None:
             return False
+        for leaf, total in results.items():
+            self._names.append((leaf, "d_", total.value))
+            self.gradients.arrive(leaf, total)
+        return True
+
+    def intercept_grad(
+        self, output: Tensor, seed: Any, wanted: list[Tensor], retain: bool
+    ) -> list[Any] | None:
+        """The same for mg.grad: the gradients of what is wanted, as watched arrays."""
+        targets = [x._node or x for x in wanted]
+        results = self._sent_back("mg.grad", output, seed, retain, targets)
+        if results is None:
+            return None
+        found = []
+        for x, target in zip(wanted, targets, strict=True):
+            total = results.get(target)
+            if total is None:  # nothing arrives, at any call
+                found.append(np.zeros(x.shape, x.dtype))
+                continue
+            gradient = np.array(total.a).view(Watched)
+            self.values.know(gradient, total.value)
+            self._names.append((target, "d_", total.value))
+            found.append(gradient)
+        return found
+
+    def _sent_back(
+        self, call: str, output: Tensor, seed: Any, retain: bool, targets: Any = None
+    ) -> dict[Any, Symbol] | None:
+        """What arrives at leaves and targets; None where it cannot be followed."""
+        if self.quiet or self.reason is not None:
+            return None
         nodes = order([output._node] if output._node is not None else [])
         if any(node not in self._nodes for node in nodes):
-            self.refuse("backward leaves the step", "call the forward within it too")
+            self.refuse(f"{call} leaves the step", "call the forward within it too")
         leaves = {edge for node in nodes for edge in node.edges if edge.__class__ is Tensor}
         if any(node.hooks or node.after for node in nodes) or any(x._hooks for x in leaves):
             self.refuse("a tensor has hooks", "remove them, or call the step without mg.compile")
         if seed.__class__ is Tensor:
-            self.refuse("backward is given a Tensor")
+            self.refuse(f"{call} is given a Tensor")
         if self.reason is None:
             if seed.size == 1 and seed.flat[0] == 1 and seed.base is None:
                 known = self.values.known(seed) is not None or self.values.is_outside(seed)
@@ -192,18 +224,15 @@ class Recorder(OutsideOps, Listener):
                     self.values.constant(seed).name = "one"
             start = Symbol(self.program, self.values.value_of(seed), seed)
         if self.reason is not None:
-            return False
+            return None
         self.quiet = True
         try:
             take = self._nodes.__getitem__ if retain else self._nodes.pop
             run = partial(self._run, take)
-            results = backpropagate([(output._node or output, start)], retain=retain, run=run)
-            for leaf, total in results.items():
-                self._names.append((leaf, "d_", total.value))
-                self.gradients.arrive(leaf, total)
+            seeds = [(output._node or output, start)]
+            return backpropagate(seeds, retain=retain, targets=targets, run=run)
         finally:
             self.quiet = False
-        return True
 
     def _run(
         self,
@@ -232,7 +261,7 @@ class Recorder(OutsideOps, Listener):
 
     def backward(self, node: Any, gradient: Any, contributions: Any, seconds: float) -> None:
         if gradient.__class__ is not Symbol:
-            self.refuse("gradients are taken with mg.grad, not with backward()")
+            self.refuse("mg.grad records a graph of its own (create_graph=True)")
 
     # ------------------------------------------------------------------ what else may happen
 

@@ -113,7 +113,9 @@ def _backward(g: Any, x: Any, weight: Any, mean: Any, inverse: Any, needed: Any)
 # ---------------------------------------------------------------- the same as compile follows it
 
 
-def _followed_forward(x: Any, weight: Any, bias: Any, eps: float, centre: bool) -> Any:
+def _followed_forward(
+    x: Any, weight: Any, bias: Any, eps: float, centre: bool
+) -> tuple[Any, Any, Any]:
     mean = row_sum(x) / x.shape[-1] if centre else None
     out = x - mean if centre else x
     inverse = _inverse_root(out, eps)

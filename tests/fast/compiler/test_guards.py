@@ -140,11 +140,11 @@ def _asarray(w, x):
     return w * np.asarray(mg.exp(x)).max()
 
 
-def _grad(w, x):
-    return w * mg.grad(mg.sum(w * w), w)
+def _second_order(w, x):
+    return w * mg.grad(mg.sum(w * w * w), w, create_graph=True)
 
 
-@pytest.mark.parametrize("reading", [_item, _float, _asarray, _grad])
+@pytest.mark.parametrize("reading", [_item, _float, _asarray, _second_order])
 def test_a_step_that_looks_at_numbers_runs_eagerly(reading):
     w = leaf(5)
 
@@ -172,6 +172,18 @@ def test_a_draw_of_python_s_own_generator_is_noticed_at_the_first_call():
     with pytest.warns(mg.CompileWarning, match="random numbers are drawn outside the ops"):
         first = run(np.ones(5))
     assert run(np.ones(5)).item() != first.item()
+
+
+def test_a_function_made_anew_is_warned_of_once():
+    def compiled():
+        return mg.compile(lambda x: mg.tensor(x * float(x.max())))
+
+    runs = [compiled() for _ in range(3)]
+    with pytest.warns(mg.CompileWarning, match="numbers are taken out of an array"):
+        runs[0](np.ones(5))
+    for run in runs[1:]:  # a warning would be an error
+        run(np.ones(5))
+    assert all("test_guards.py:" in run.reasons[0] for run in runs)
 
 
 @pytest.mark.parametrize(

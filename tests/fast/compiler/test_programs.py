@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -240,3 +241,47 @@ def test_rows_taken_many_times_get_their_gradient_in_compiled_steps_too(rows, rn
     expected = np.zeros((rows, 30))
     np.add.at(expected, index, 2 * u)
     np.testing.assert_allclose(x.grad, expected, rtol=1e-12, atol=1e-12)
+
+
+def _descent(w, b, x):
+    loss = mg.mean((x @ w + b) ** 2)
+    d_w, d_b = mg.grad(loss, [w, b])
+    w.assign_(w.numpy() - 0.1 * d_w)
+    b.assign_(b.numpy() - 0.1 * d_b)
+    return loss.detach()
+
+
+def _weighted(w, b, x):
+    y = mg.tanh(x @ w + b)
+    d_w = mg.grad(y, w, x[:, :3] * 2.0, retain_graph=True)
+    return mg.tensor(d_w) + mg.tensor(mg.grad(mg.sum(y * y), w)) * 2.0
+
+
+def _of_what_was_computed(w, b, x):
+    h = mg.tanh(x @ w)
+    loss = mg.sum((h + b) ** 2)
+    d_h, d_w, again = mg.grad(loss, [h, w, w], retain_graph=True)
+    loss.backward()
+    return mg.tensor(d_h), mg.tensor(d_w + again)
+
+
+@pytest.mark.parametrize("step", [_descent, _weighted, _of_what_was_computed])
+def test_gradients_that_a_step_takes_by_itself_are_part_of_its_program(step, rng):
+    w = mg.tensor(rng.normal(size=(5, 3)), requires_grad=True, name="w")
+    b = mg.tensor(rng.normal(size=3), requires_grad=True, name="b")
+    start = w.numpy().copy(), b.numpy().copy()
+    found = []
+    for compiled in (False, True):
+        w.assign_(start[0]), b.assign_(start[1])
+        run = mg.compile(lambda x: step(w, b, x)) if compiled else partial(step, w, b)
+        for n in range(5):
+            w.grad = b.grad = None
+            out = run(np.random.default_rng(n).normal(size=(7, 5)))
+            out = out if isinstance(out, tuple) else (out,)
+            found.append([*(x.numpy().copy() for x in out), w.numpy().copy(), w.grad, b.grad])
+    assert (run.recordings, run.reasons) == (1, [])
+    for eager, other in zip(found[:5], found[5:], strict=True):
+        for wanted, made in zip(eager, other, strict=True):
+            assert (wanted is None) == (made is None)
+            if wanted is not None:
+                np.testing.assert_allclose(made, wanted, rtol=1e-12)
