@@ -176,8 +176,8 @@ class Compiled:
         self._run_eagerly(reason, remedy)
 
     def _run_eagerly(self, reason: str, remedy: str) -> None:
-        """Say that and why the step runs eagerly. A warning says so once for each kind of reason and
-        each function that a program defines, however often that is made anew and compiled.
+        """Say that and why the step runs eagerly. A warning says so once for each kind of reason
+        and each function that a program defines, however often that is made anew and compiled.
         """
         if reason not in self.reasons:
             self.reasons.append(reason)
