@@ -53,7 +53,7 @@ def _along(x: Any, d_x: Any, inverse: Any) -> tuple[Any, Any]:
 # ---------------------------------------------------------------- forward and backward, by rows
 
 
-def _forward(x: Any, weight: Any, bias: Any, eps: float, centre: bool) -> tuple[Any, Any, Any]:
+def _forward(x: Any, weight: Any, bias: Any, eps: float, centre: bool) -> Any:
     """(x - mean) · inverse ⊙ weight + bias, with each row's mean (0 unless centred) and inverse."""
     if x.__class__ is not np.ndarray:
         return _followed_forward(x, weight, bias, eps, centre)
