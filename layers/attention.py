@@ -87,6 +87,7 @@ class Attention(Module):
     attention_weights: Any
     keep_intermediates = False
     kept_X: Any = None
+    rounding: AttentionOption | None = None  # of the scores: see quantized.py
     n_heads = n_kv_heads = 1
     many_heads = False  # whether Q, K, V and A have an axis of heads
     W_O: mg.Tensor | None
@@ -134,6 +135,8 @@ class Attention(Module):
             found.append(self.position)
         if self.softcap is not None:
             found.append(SoftCap(self.softcap))
+        if self.rounding is not None:
+            found.append(self.rounding)
         if self.drop is not None:
             found.append(DropWeights(self.drop))
         return found

@@ -1,4 +1,4 @@
-"""Inference with 8-bit integers: weights and activations rounded, products exact in integers."""
+"""Inference with integers of few bits, and training for it: weights and activations rounded."""
 
 from __future__ import annotations
 
@@ -10,19 +10,30 @@ import numpy as np
 import minigrad as mg
 from minigrad.errors import ArgumentError
 
-from .module import Module
+from .attention import Attention
+from .attention_option import AttentionOption
+from .linear import check_sizes
+from .module import Module, named
 
-__all__ = ["QuantizedWeight", "quantize", "weight_bytes"]
-
-TOP = 127  # the largest 8-bit integer; -128 is left out, so that -q is one as well
-EXACT = 2**24 // TOP**2  # so many products of two such integers add up exactly in float32
+__all__ = ["QuantizedWeight", "TrainedQuantizedWeight", "quantize", "weight_bytes"]
 
 
-def _rounded(x: Any, axis: int) -> tuple[Any, Any]:
-    """Integers q of at most 127 and scales s with x ≈ q s, one scale for each slice."""
+def largest_integer(bits: int) -> int:
+    """Of so many bits; its negative is one as well, so that -q always is."""
+    return int(2 ** (bits - 1) - 1)
+
+
+def _rounded(x: Any, axis: int, bits: int = 8) -> tuple[Any, Any]:
+    """Integers q of so many bits and scales s with x ≈ q s, one scale for each slice."""
     top = np.abs(x).max(axis=axis, keepdims=True, initial=0)
-    s = np.where(top > 0, top / TOP, 1).astype(x.dtype)
+    s = np.where(top > 0, top / largest_integer(bits), 1).astype(x.dtype)
     return np.rint(x / s).astype(np.int8), s
+
+
+def _scale(x: Any, axis: int, bits: int) -> Any:
+    """The scales of `_rounded`, by ops, of a Tensor as it is now; no gradient flows into them."""
+    top = mg.max(mg.abs(x.detach()), axis=axis, keepdims=True)
+    return mg.where(top > 0, mg.scale(top, 1 / largest_integer(bits)), 1.0)
 
 
 class QuantizedWeight(Module):
@@ -33,6 +44,7 @@ class QuantizedWeight(Module):
     `layers.linear` multiplies by it in integers; anything else sees `q s` as an array. Both are
     buffers: saved, and never trained.
 
+    Args:    bits: 2 to 8; of fewer than 8, each integer still takes a byte.
     Shapes:  q (d_in, d_out) int8, s (1, d_out)
     Source:  Jacob et al. 2018, arXiv:1712.05877.
 
@@ -47,13 +59,17 @@ class QuantizedWeight(Module):
 
     buffers = ("q", "s")
 
-    def __init__(self, W: Any) -> None:
+    def __init__(self, W: Any, bits: int = 8) -> None:
         if np.ndim(W) != 2 or not np.isfinite(W).all():
             raise ArgumentError(
                 f"QuantizedWeight(W): W must be a finite matrix, got shape {np.shape(W)}"
             )
-        self.q, self.s = map(mg.tensor, _rounded(np.asarray(W), axis=0))
-        self.shape, self.dtype = self.q.shape, self.s.dtype
+        q, s = _rounded(np.asarray(W), axis=0, bits=bits)
+        self.q = mg.tensor(q)
+        self.s = mg.tensor(s)
+        self.bits = bits
+        self.shape = self.q.shape
+        self.dtype = self.s.dtype
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.asarray(self.q * self.s, dtype)
@@ -62,21 +78,83 @@ class QuantizedWeight(Module):
         return f"QuantizedWeight{self.shape}: {weight_bytes(self):,} bytes"
 
     def product(self, x: Any, b: Any) -> Any:
-        """x W + b, with each row of x rounded to 8 bits too."""
-        return quantized_linear(x, b, q=self.q, s=self.s)
+        """x W + b, with each row of x rounded to as many bits too."""
+        return quantized_linear(x, b, q=self.q, s=self.s, bits=self.bits)
+
+
+class TrainedQuantizedWeight(Module):
+    """A matrix that is trained for integers of few bits: rounded in every product, never itself.
+
+        x̃ W̃ + b    with  x̃, W̃ = fake_quantize(x), fake_quantize(W),    as QuantizedWeight computes
+
+    Gradients take the rounding for the identity and reach W, which keeps its full precision.
+
+    Attributes: W (d_in, d_out), a parameter; bits.
+    Source:  Jacob et al. 2018, section 3, arXiv:1712.05877.
+
+    >>> W = TrainedQuantizedWeight(mg.tensor([[0.5, -2.0], [1.0, 0.0]], requires_grad=True))
+    >>> W.product(mg.tensor([[127.0, 0.0]]), None).numpy().round(3)
+    array([[  64., -254.]])
+    """
+
+    def __init__(self, W: Any, bits: int = 8) -> None:
+        self.W = W
+        self.bits = bits
+        self.shape = W.shape
+        self.dtype = W.dtype
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self.W.numpy(), dtype)
+
+    def product(self, x: Any, b: Any) -> Any:
+        """x̃ W̃ + b."""
+        x = x if isinstance(x, mg.Tensor) else mg.tensor(x)
+        W = mg.fake_quantize(self.W, _scale(self.W, 0, self.bits), self.bits).named("W_rounded")
+        x = mg.fake_quantize(x, _scale(x, -1, self.bits), self.bits).named("x_rounded")
+        return mg.matmul(x, W) if b is None else mg.linear(x, W, b)
+
+
+class RoundedScores(Module, AttentionOption):
+    """The scores of attention as integers of few bits hold them, in a range seen before.
+
+    Args: largest: of the scores' absolute values, as an example showed them; larger ones are cut.
+    Attributes: step, between two integers: a buffer, saved with the model.
+    """
+
+    buffers = ("step",)
+
+    def __init__(self, largest: float, bits: int, dtype: Any = np.float64) -> None:
+        self.step = mg.tensor(np.asarray(largest / largest_integer(bits), dtype))
+        self.bits = bits
+
+    def scores(self, S: Any, Q: Any, K: Any, at: Any) -> Any:
+        return named("S_rounded", mg.fake_quantize(S, self.step, self.bits))
+
+
+class _ScoreRange(AttentionOption):
+    """Sees how large scores become."""
+
+    largest = 0.0
+
+    def scores(self, S: Any, Q: Any, K: Any, at: Any) -> Any:
+        self.largest = max(self.largest, float(np.abs(S.numpy()).max(initial=0)))
+        return S
+
+
+EXACT = 2**24 // largest_integer(8) ** 2  # so many products of two such integers: exact in float32
 
 
 @mg.op(
-    tex=r"\operatorname{int8}(<x>) <q> \odot <s> + <b>",
+    tex=r"\operatorname{int}_{<bits>}(<x>) <q> \odot <s> + <b>",
     vjp_tex={"x": r"<g> (<q> \odot <s>)^\top", "b": r"<g>"},
     flops=lambda x, b, out: 2 * out.size * x.shape[-1] + 2 * out.size + (b is not None) * out.size,
 )
-def quantized_linear(x: Any, b: Any = None, *, q: Any, s: Any) -> Any:
-    """t (x_q q) s + b with x ≈ x_q t row by row; x_q and q are 8-bit integers, sums are exact.
+def quantized_linear(x: Any, b: Any = None, *, q: Any, s: Any, bits: int = 8) -> Any:
+    """t (x_q q) s + b with x ≈ x_q t row by row; x_q and q are integers, sums are exact.
 
     Going back, rounding counts as the identity (Bengio et al. 2013, arXiv:1308.3432).
     """
-    rows, t = _rounded(np.asanyarray(x), axis=-1)
+    rows, t = _rounded(np.asanyarray(x), axis=-1, bits=bits)
     wide = np.float32 if len(q) <= EXACT else np.float64  # sums of integers, by BLAS
     out = np.matmul(rows.astype(wide), q.astype(wide)).astype(s.dtype) * t * s
     return out if b is None else out + b
@@ -106,14 +184,28 @@ class _Products(mg.Listener):
             self.weights.add(id(inputs[1]))
 
 
-def quantize(model: Module, *example: Any, **keywords: Any) -> Module:
-    """A copy of a model for inference, its products of rows and weights in 8-bit integers.
+def quantize(
+    model: Module,
+    *example: Any,
+    bits: int = 8,
+    train: bool = False,
+    scores: bool = False,
+    **keywords: Any,
+) -> Module:
+    """A copy of a model whose products of rows and weights are those of integers of few bits.
 
     Args: example: what the model is called with; which weights it multiplies by is seen from that
-        call. Embeddings, norms and biases stay as they are.
-    Returns: the copy, in `eval()` mode, whose matrices are no parameters; the model itself is
-        unchanged.
-    Raises: ArgumentError if the call multiplies by no parameter.
+            call. Embeddings, norms and biases stay as they are.
+        bits: 2 to 8, of weights and of what they are multiplied with.
+        train: a copy to be trained for it: its matrices stay parameters, at full precision, and
+            every product rounds them and its rows (TrainedQuantizedWeight). `quantize(copy, X,
+            bits=bits)` then makes integers of them, which compute the same.
+        scores: round the scores of attention too, in the range that the example shows, or that they
+            were trained in.
+    Returns: the copy. Without train its matrices are no parameters, and it is in `eval()` mode. The
+        model itself is unchanged.
+    Raises: ArgumentError if the call multiplies by no parameter, or for other bits.
+    Source: Jacob et al. 2018, arXiv:1712.05877.
 
     >>> from layers import Linear, Sequential
     >>> model = Sequential(Linear(32, 64, rng=0), Linear(64, 3, rng=1))
@@ -123,24 +215,42 @@ def quantize(model: Module, *example: Any, **keywords: Any) -> Module:
     True
     >>> weight_bytes(model), weight_bytes(small)
     (18456, 3312)
+    >>> [path for path, _ in quantize(model, x, bits=4, train=True).named_parameters()][:2]
+    ['layers.0.b', 'layers.0.W.W']
     """
+    check_sizes("quantize", bits=bits)
+    if not 2 <= bits <= 8:
+        raise ArgumentError(f"quantize: bits must be 2 to 8, got {bits}")
     made = deepcopy(model).eval()
+    attentions = [
+        module
+        for module in made.modules()
+        if scores and isinstance(module, Attention) and module.rounding is None
+    ]
+    for attention in attentions:
+        attention.rounding = _ScoreRange()
     heard = _Products()
     with mg.no_grad(), mg.listen(heard):
         made(*example, **keywords)
     found = [
-        (module, name, value)
+        (module, name, getattr(value, "W", value))
         for module in made.modules()
+        if not isinstance(module, TrainedQuantizedWeight)
         for name, value in vars(module).items()
-        if isinstance(value, mg.Tensor) and value.ndim == 2 and id(value) in heard.weights
+        if isinstance(value, TrainedQuantizedWeight)
+        or (isinstance(value, mg.Tensor) and value.ndim == 2 and id(value) in heard.weights)
     ]
     if not found:
         raise ArgumentError(
             f"quantize: {type(model).__name__} multiplied by none of its parameters"
         )
-    for module, name, value in found:
-        setattr(module, name, QuantizedWeight(value.numpy()))
-    return made
+    for module, name, W in found:
+        value = TrainedQuantizedWeight(W, bits) if train else QuantizedWeight(W.numpy(), bits)
+        setattr(module, name, value)
+    for attention in attentions:
+        seen: Any = attention.rounding
+        attention.rounding = RoundedScores(seen.largest or 1.0, bits, attention.dtype)
+    return made.train() if train else made
 
 
 def weight_bytes(model: Module) -> int:

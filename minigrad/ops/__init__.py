@@ -26,6 +26,7 @@ from .products import *
 from .rearrange import *
 from .recurrent import *
 from .reduce import *
+from .rounding import *
 from .scaled_dot_product import *
 from .select import *
 from .shape import *

@@ -93,3 +93,48 @@ def test_a_trace_of_quantized_attention_is_checked_without_the_steps_of_its_weig
     with mg.trace() as t:
         small(mg.tensor(rng.normal(size=(1, 3, 8)), requires_grad=True)).sum().backward()
     assert t.check().measured == []
+
+
+# ---------------------------------------------------------------- trained for it
+
+
+def test_fake_quantize_rounds_to_few_integers_and_passes_gradients_straight_through():
+    x = mg.tensor([-9.0, -0.7, 0.2, 0.3, 1.4, 1.6, 9.0], requires_grad=True)
+    y = mg.fake_quantize(x, 0.5, 3)  # −3 to 3 halves
+    np.testing.assert_array_equal(y.numpy(), [-1.5, -0.5, 0, 0.5, 1.5, 1.5, 1.5])
+    np.testing.assert_array_equal(mg.grad(y.sum(), x), [0, 1, 1, 1, 1, 1, 0])
+    for scale, bits in ((0.0, 8), (0.5, 1), (0.5, 2.5)):
+        with pytest.raises(mg.errors.ArgumentError, match="bits"):
+            mg.fake_quantize(x, scale, bits)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("scores", [False, True])
+def test_a_model_trained_for_integers_computes_what_they_will(rng, bits, scores):
+    """Its matrices stay parameters, which gradients reach; of integers made of it, the same."""
+    model, X = TransformerBlock(16, 4, 32, rng=0), rng.normal(size=(2, 7, 16))
+    learning = quantize(model, X, bits=bits, train=True, scores=scores)
+    assert learning.training
+    assert len(learning.parameters()) == len(model.parameters())
+    assert all(p.requires_grad for p in learning.parameters())
+    small = quantize(learning, X, bits=bits, scores=scores)
+    with mg.no_grad():
+        found, wanted = learning(X).numpy(), small(X).numpy()
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-9)
+    learning(mg.tensor(X)).sum().backward()
+    assert all(p.grad is not None and np.isfinite(p.grad).all() for p in learning.parameters())
+    assert len({int(q) for q in small.attention.W_Q.q.numpy().ravel()}) <= 2**bits - 1
+    if scores:  # the range is saved with the model
+        assert "attention.rounding.step" in small.state_dict()
+
+
+@pytest.mark.needs_fast("it compiles a step")
+def test_a_compiled_step_of_training_for_integers_is_the_eager_one(rng):
+    """Its scales are those of each call, not of the first."""
+    X = rng.normal(size=(5, 31))
+    learning = quantize(Linear(31, 7, rng=0), X, bits=4, train=True)
+    compiled = mg.compile(lambda x: learning(x).detach())
+    for k in range(1, 4):
+        x = mg.tensor(X * k)
+        np.testing.assert_allclose(compiled(x).numpy(), learning(x).numpy(), rtol=1e-12)
+    assert not compiled.reasons

@@ -12,6 +12,7 @@ from ...ops import (
     clip,
     elu,
     expm1,
+    fake_quantize,
     gelu,
     leaky_relu,
     log,
@@ -190,6 +191,15 @@ def _(to, x, alpha):
 @translation(scale)
 def _(to, x, factor, out):
     return to.Mul(to.cast(x, out.dtype), to.value(factor, out.dtype))
+
+
+@translation(fake_quantize)
+def _(to, x, scale, bits, out):
+    s = to.cast(to.value(scale, out.dtype), out.dtype)
+    top = 2 ** (bits - 1) - 1
+    steps = to.Round(to.Div(to.cast(x, out.dtype), s))
+    low, high = (to.value(float(end), out.dtype) for end in (-top, top))
+    return to.Mul(to.Max(to.Min(steps, high), low), s)
 
 
 @translation(mask_add)

@@ -38,6 +38,7 @@ def _sigmoid(x: Any) -> Any:
 
 
 ENTRYWISE: dict[str, Callable[[Any], Any]] = {
+    "round": np.rint,
     r"\log": np.log,
     r"\exp": np.exp,
     r"\tanh": np.tanh,
