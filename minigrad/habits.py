@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Habit", "for_keyword", "for_name", "is_habit", "markdown", "rows"]
+__all__ = ["Habit", "for_keyword", "for_name", "is_habit", "markdown", "rows", "tensor_names"]
 
 TENSORS = """
 view, view_as | x.reshape(3, 2) | NumPy's name.
@@ -29,7 +29,7 @@ size | x.shape | x.size is the number of entries, as in NumPy; x.shape[0] is the
 numel, nelement | x.size | NumPy's name.
 dim, ndimension | x.ndim | NumPy's name.
 clone | x * 1.0 | Ops never write to their inputs, so a copy is rarely needed; x.numpy().copy() is an array.
-copy, __copy__ | x.numpy().copy() | x.detach() is a tensor cut from the graph.
+copy | x.numpy().copy() | x.detach() is a tensor cut from the graph.
 float, double, half, type, type_as | x.astype(np.float32) | NumPy's dtypes, by NumPy's name.
 int, long, bool | x.numpy().astype(int) | Integers have no gradient, so they are arrays.
 to | x.astype(np.float32) | Only the dtype can change: every tensor is in the computer's own memory.
@@ -250,6 +250,11 @@ def for_name(name: str, table: str, offered: Iterable[str] = ()) -> str:
         return f"write x.numpy().{name}(…). The array has it; nothing is recorded."
     near = get_close_matches(name, list(offered), n=1, cutoff=0.7)
     return f"the nearest is {near[0]}" if near else ""
+
+
+def tensor_names() -> list[str]:
+    """What is asked of a tensor from habit."""
+    return [*_by_name(TENSORS)]
 
 
 def for_keyword(name: str, offered: Iterable[str]) -> str:

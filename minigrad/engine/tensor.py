@@ -55,7 +55,28 @@ def _comparison(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
     return lambda self, other: compare(_seen(self), _array(other))
 
 
-class Tensor(metaclass=NamedClass):
+class Habit:
+    """A name that Tensor does not have: asked for, it says what to write.
+
+    A `__getattr__` would slow down every attribute of every tensor.
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, tensor: Any, kind: Any = None) -> Any:
+        raise MissingNameError("'Tensor' object", self.name, "TENSORS")
+
+
+class Habits:
+    """Holds the names of habit, apart from Tensor's own; `minigrad.ops` fills it."""
+
+    __slots__ = ()
+
+
+class Tensor(Habits, metaclass=NamedClass):
     """An array that remembers how it was computed. `tensor(...)` makes one, ops make the others.
 
     Attributes:
@@ -302,8 +323,7 @@ class Tensor(metaclass=NamedClass):
         seed = getattr(seed, "_data", seed)
         seed = np.array(seed) if listeners else np.asarray(seed)  # one may keep it
         results = backpropagate([(self._node or self, seed)], retain=retain_graph)
-        while results:
-            add_gradient(*results.popitem())
+        add_gradients(results)
 
     def retain_grad(self) -> None:
         """Keep this tensor's gradient in `.grad`, as a leaf's is."""
@@ -316,7 +336,7 @@ class Tensor(metaclass=NamedClass):
             owner = kept()
             if owner is not None:
                 array = gradient._data if isinstance(gradient, Tensor) else gradient
-                add_gradient(owner, np.array(array))
+                add_gradients({owner: np.array(array)})
 
         if self._node.hooks is None:
             self._node.hooks = {}
@@ -421,9 +441,6 @@ class Tensor(metaclass=NamedClass):
             )
         return format(self.item(), spec)
 
-    def __getattr__(self, name: str) -> Callable[..., Tensor]:
-        raise MissingNameError("'Tensor' object", name, "TENSORS", dir(Tensor))
-
     def __len__(self) -> int:
         return len(self._data)
 
@@ -460,6 +477,8 @@ class Tensor(metaclass=NamedClass):
         _repr_mimebundle_: Callable[..., dict[str, str]]
         T: Tensor
         mT: Tensor
+
+        def __getattr__(self, method: str) -> Callable[..., Tensor]: ...
 
         def __getitem__(self, index: Any) -> Tensor: ...
         def __neg__(self) -> Tensor: ...
@@ -573,7 +592,7 @@ def seed_of(call: str, output: Tensor, gradient: Any) -> Any:
             f"{call}: the output requires no gradient: nothing it depends on has requires_grad=True"
         )
     if gradient is None:
-        if output.size != 1:
+        if output._data.size != 1:
             raise ShapeError(
                 f"{call}: an output of shape {output.shape} needs a gradient of that shape; write "
                 "out.sum().backward() or out.mean().backward(), or give one: out.backward(gradient)"
@@ -593,10 +612,12 @@ def seed_of(call: str, output: Tensor, gradient: Any) -> Any:
 _ADDING = Lock()
 
 
-def add_gradient(leaf: Tensor, gradient: Any) -> None:
-    """Add to `leaf.grad` an array that nobody else holds; other threads wait meanwhile."""
+def add_gradients(results: dict[Any, Any]) -> None:
+    """Add to each leaf's `.grad` an array that nobody else holds; other threads wait meanwhile."""
     with _ADDING:
-        leaf.grad = gradient if leaf.grad is None else np.asarray(leaf.grad + gradient)
+        while results:
+            leaf, total = results.popitem()
+            leaf.grad = total if leaf.grad is None else np.asarray(leaf.grad + total)
 
 
 def _restored(array: Any, needs: int, name: str | None, grad: Any) -> Tensor:

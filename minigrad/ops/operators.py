@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from .. import habits
 from ..engine.context import current
 from ..engine.errors import GradientError
-from ..engine.tensor import Tensor
+from ..engine.op import registry
+from ..engine.tensor import Habit, Habits, Tensor
 from .arithmetic import add, divide, multiply, negative, power, subtract
 from .composed import argmax, argmin, argsort, ravel
 from .functions import exp, log, sigmoid, sqrt, tanh
@@ -135,3 +137,6 @@ _ATTACHED = {
 }
 for _name, _attribute in _ATTACHED.items():
     setattr(Tensor, _name, _attribute)
+for _name in {*habits.tensor_names(), *registry, *dir(np.ndarray)}:
+    if _name[0] != "_" and not hasattr(Tensor, _name):
+        setattr(Habits, _name, Habit(_name))
