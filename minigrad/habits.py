@@ -65,7 +65,7 @@ weight | layer.W | x W, of shape (d_in, d_out): PyTorch's is the transpose, and 
 bias | layer.b | None without use_bias.
 in_features, out_features, input_size, hidden_size | layer.W.shape | (d_in, d_out).
 numel, num_parameters | sum(p.size for p in model.parameters()) | print(model) says it too.
-_cache | layer.keep_intermediates = True | Then call the layer; layer.intermediates holds X, Q, K, V, A, O, C of that forward.
+_cache | layer.cache | X, Q, K, V, A, O, C and the mask of a forward on an array.
 """
 
 NAMES = """

@@ -26,8 +26,8 @@ def namespace():
     x = mg.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True, name="x")
     layer = layers.SelfAttention(8, 4, 4, rng=rng)
     words = mg.tensor(rng.normal(size=(2, 7, 8)))
-    layer(words.numpy())
     layer.W, layer.b = layer.W_Q, layer.b_Q
+    layer(words.numpy())
     model = Sequential(Linear(3, 3, rng=rng))
     return {
         "mg": mg, "layers": layers, "np": np, "Linear": Linear, "Sequential": Sequential,

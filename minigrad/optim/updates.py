@@ -84,7 +84,8 @@ def checked_parameters(call: str, parameters: Iterable[Any]) -> list[Tensor]:
     for i, p in enumerate(found):
         if not isinstance(p, Tensor) or not p.is_leaf:
             what = " ".join(repr(p).split())
-            raise DTypeError(f"{call}: each must be a leaf Tensor, got {what:.80}")
+            hint = "; write model.parameters()" if hasattr(p, "parameters") else ""
+            raise DTypeError(f"{call}: each must be a leaf Tensor, got {what:.80}{hint}")
         if not p.requires_grad:
             raise ArgumentError(
                 f"{call}: {_said(p, i)} needs no gradient and would never move; leave it out: "
