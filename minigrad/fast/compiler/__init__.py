@@ -29,13 +29,13 @@ from ..memory import release
 from ..threads import one_threaded_blas
 from .arguments import Arguments, leaves_of
 from .audit import Audit
+from .cache_entry import CacheEntry, small_bytes
 from .dependencies import Dependencies
-from .effects import Changed
+from .effects import GuardFailed
 from .partition import find_partition, has_threads
 from .passes import drop_dead
 from .record import Recorder
 from .source import write
-from .variant import Variant, small_bytes
 from .watched import Watched, plain
 
 __all__ = ["Compiled", "compile"]
@@ -58,11 +58,11 @@ class Compiled:
 
     def __init__(self, step: Callable[..., Any]) -> None:
         self.step = step
-        self.variants: list[Variant] = []
+        self.variants: list[CacheEntry] = []
         self.reasons: list[str] = []
         self.recordings = self.calls = 0
         self.rounding = ""
-        self._by_key: dict[Any, list[Variant]] = {}
+        self._by_key: dict[Any, list[CacheEntry]] = {}
         self._distrusted = False
         self._name = getattr(step, "__qualname__", type(step).__name__)
         update_wrapper(self, step)
@@ -77,7 +77,7 @@ class Compiled:
             if ready or variant.fits(arguments):
                 try:
                     return self._replay(variant, ready, arguments, args, kwargs)
-                except Changed:  # nothing was written yet
+                except GuardFailed:  # nothing was written yet
                     continue
         if self.recordings < _LIMIT:
             return self._record(arguments, args, kwargs)
@@ -98,7 +98,7 @@ class Compiled:
         for _ in range(2):
             for variant in self._by_key.get(arguments.key, ()):
                 if variant.run is not None and variant.fits(arguments):
-                    with suppress(Changed):
+                    with suppress(GuardFailed):
                         return self._audit(variant, arguments, args, kwargs)
             result = self(*args, **kwargs)  # which records it
         return result
@@ -130,7 +130,7 @@ class Compiled:
     # ------------------------------------------------------------------ one call
 
     def _replay(
-        self, variant: Variant, ready: bool, arguments: Arguments, args: Any, kwargs: Any
+        self, variant: CacheEntry, ready: bool, arguments: Arguments, args: Any, kwargs: Any
     ) -> Any:
         """Run a program; another call, from another thread or from within, runs eagerly."""
         if variant.run is None or not variant.lock.acquire(False):
@@ -138,11 +138,11 @@ class Compiled:
         try:
             variant.calls += 1
             count = self.calls if variant.has_effects else variant.calls
-            if count & (count - 1) == 0 or (not ready and variant.sees_news(arguments)):
+            if count & (count - 1) == 0 or (not ready and variant.has_unaudited_values(arguments)):
                 return self._audit(variant, arguments, args, kwargs)
             try:
                 return variant.run(args, kwargs)
-            except Changed:
+            except GuardFailed:
                 raise
             except Exception as error:  # nothing was written yet; the step's own error says more
                 if variant.has_effects:
@@ -154,7 +154,11 @@ class Compiled:
             variant.lock.release()
 
     def _audit(
-        self, variant: Variant, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        variant: CacheEntry,
+        arguments: Arguments,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         audit = Audit(self.step, variant, arguments)
         try:
@@ -218,7 +222,7 @@ class Compiled:
             recorder.gradients.release()
             release()
         _note_changes(found, recorder)
-        variant = Variant(found, recorder, arguments, samples)
+        variant = CacheEntry(found, recorder, arguments, samples)
         if variant.reason is None:
             self._write(variant, place)
         if variant.reason is not None:
@@ -229,7 +233,7 @@ class Compiled:
             self._run_eagerly(variant.reason, variant.remedy)
         return result
 
-    def _write(self, variant: Variant, place: Any) -> None:
+    def _write(self, variant: CacheEntry, place: Any) -> None:
         program = variant.program
         try:
             drop_dead(program)

@@ -16,13 +16,13 @@ from ...engine.tensor import Tensor
 from ...engine.writes import writes
 from ..memory import release
 from .arguments import Arguments, leaves_of
+from .cache_entry import CacheEntry, small_bytes
 from .compare import Sketch, difference, sketched
 from .dependencies import same
 from .draws import GENERATORS, generator_state, set_generator_state
-from .effects import Changed
-from .program import Known, Program, flat, root
+from .effects import GuardFailed
+from .program import ExistingTensor, Program, flat, root
 from .rounding import run_rounded
-from .variant import Variant, small_bytes
 
 __all__ = ["Audit"]
 
@@ -76,7 +76,7 @@ class _Updates(Listener):
 class _State:
     """What a program may write, as it is before it runs."""
 
-    def __init__(self, variant: Variant, arguments: Arguments) -> None:
+    def __init__(self, variant: CacheEntry, arguments: Arguments) -> None:
         program, self.began = variant.program, writes.latest
         self.tensors, self.last = variant.tensors(arguments), last_updates(program)
         owners = [s.args[0] for s in program.steps if s.kind == "update" and s.args[0] is not None]
@@ -137,14 +137,14 @@ class Audit:
         rounding: how they differ by rounding alone, "" if they do not.
     """
 
-    def __init__(self, step: Callable[..., Any], variant: Variant, arguments: Arguments) -> None:
+    def __init__(self, step: Callable[..., Any], variant: CacheEntry, arguments: Arguments) -> None:
         self.step, self.variant, self.arguments = step, variant, arguments
         self.finding, self.cause, self.rounding = "", _UNKNOWN, ""
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the eager run returns.
 
-        Raises: Changed if the program does not fit after all; what the eager run raises.
+        Raises: GuardFailed if the program does not fit after all; what the eager run raises.
         """
         assert self.variant.run is not None
         found = self.variant.found
@@ -156,7 +156,7 @@ class Audit:
             with listen(updates):
                 result = self.variant.run(args, kwargs)
             made = state.outcome(result) | updates.found
-        except Changed:
+        except GuardFailed:
             raise
         except Exception as error:
             failure = error
@@ -262,7 +262,7 @@ def last_updates(program: Program) -> list[Any]:
     moved = {id(p) for owner in found for p in owner.parameters}
     values = [root(value) for value in program.kept()]
     shown = [value.what for value in values if value.kind == "leaf"]
-    shown += [item.tensor for item in flat(program.result) if isinstance(item, Known)]
+    shown += [item.tensor for item in flat(program.result) if isinstance(item, ExistingTensor)]
     others = [step.args[0] for step in program.steps if step.kind == "update"]
     twice = len(found) != sum(any(owner is one for one in found) for owner in others)
     return [] if twice or any(id(x) in moved for x in shown) else found

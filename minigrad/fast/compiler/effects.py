@@ -8,14 +8,14 @@ from typing import Any
 from ...engine.context import tell
 from ...engine.graph import SourceLocation, writes
 from ...engine.tensor import Tensor
-from .program import Known, Step, Value, Wrapped, nbytes, root
+from .program import ExistingTensor, NewTensor, Step, Value, nbytes, root
 from .terms import Terms
 
-__all__ = ["Changed", "repeated", "write_effect", "write_result"]
+__all__ = ["GuardFailed", "repeated", "write_effect", "write_result"]
 
 
-class Changed(Exception):
-    """What the program asked of the numbers has another answer than when it was recorded."""
+class GuardFailed(Exception):
+    """A recorded guard evaluated differently: the numbers answer what a kernel asked otherwise."""
 
 
 def write_effect(writer: Terms, step: Step) -> None:
@@ -25,7 +25,7 @@ def write_effect(writer: Terms, step: Step) -> None:
 
 def _check(writer: Terms, step: Step) -> None:
     (value, truth), question = step.args, step.function
-    changed, text = writer.names.bind(Changed, "Changed"), writer.text(value)
+    changed, text = writer.names.bind(GuardFailed, "GuardFailed"), writer.text(value)
     if question is not bool and question is not None:
         text = f"{writer.names.bind(question, question.__name__)}({text})"
     writer.lines.append(f"if {'not ' if truth else ''}{text}: raise {changed}")
@@ -98,13 +98,13 @@ def write_result(writer: Terms) -> None:
 
 
 def _result(writer: Terms, item: Any) -> str:
-    if isinstance(item, Wrapped):
+    if isinstance(item, NewTensor):
         if item.scalar:
             return f"{writer.text(item.value)}[()]"
         named = f", {item.name!r}" if item.name else ""
         writer.names.objects.setdefault("Tensor", _tensor)
         return f"Tensor({_returned(writer, item.value)}{named})"
-    if isinstance(item, Known):
+    if isinstance(item, ExistingTensor):
         return writer.tensor(item.tensor, item.expression)
     if item.__class__ is Value:
         return _returned(writer, item)

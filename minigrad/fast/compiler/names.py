@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .passes import is_transpose
-from .program import Value, turned
+from .program import Value, transposed_name
 
 __all__ = ["Names", "comment"]
 
@@ -71,7 +71,7 @@ class Names:
         if step.kind == "view":
             source = step.args[0]
             base = self._names.get(id(source)) or self._wanted(source)
-            return turned(base) if is_transpose(step) else f"{base}_{len(value.shape)}d"
+            return transposed_name(base) if is_transpose(step) else f"{base}_{len(value.shape)}d"
         what = step.text.removeprefix("np.").removesuffix(".reduce")
         if what in _PLAIN or not step.op or step.op in (what, f"d_{what}"):
             return step.op or what

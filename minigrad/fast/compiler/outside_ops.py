@@ -96,7 +96,7 @@ class OutsideOps(Watcher):
         args = tensor, self.values.placed(tensor), value, new, index
         self.program.write(Step("assign", "assign", None, args))
 
-    def asked(self, array: Any) -> None:
+    def guard(self, array: Any) -> None:
         """The truth of an array is part of the program, where nothing was written yet."""
         if self.quiet or self.reason is not None:
             return

@@ -16,21 +16,21 @@ import numpy as np
 __all__ = [
     "EFFECTS",
     "SMALL_BYTES",
-    "Known",
+    "ExistingTensor",
+    "NewTensor",
     "Program",
     "Step",
     "Value",
-    "Wrapped",
     "address",
-    "blank",
     "contiguous",
+    "empty_with_layout",
     "flat",
+    "has_layout",
     "is_whole",
-    "lies",
     "nbytes",
     "root",
     "substitute",
-    "turned",
+    "transposed_name",
 ]
 
 EFFECTS = (
@@ -172,7 +172,7 @@ class Program:
 
     def kept(self) -> list[Value]:
         """The values that outlive the program, other than gradients."""
-        found = [x.value if x.__class__ is Wrapped else x for x in flat(self.result)]
+        found = [x.value if x.__class__ is NewTensor else x for x in flat(self.result)]
         found += [value for _, _, value in self.keeps]
         return [v for v in found if v.__class__ is Value]
 
@@ -194,7 +194,7 @@ def _may_share(value: Value, other: Value) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ExistingTensor:
     """A returned Tensor that was there before."""
 
     expression: str | None
@@ -202,7 +202,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Wrapped:
+class NewTensor:
     """A returned Tensor that the step made, or (`scalar`) a number of NumPy's."""
 
     value: Value
@@ -249,7 +249,7 @@ def is_whole(value: Value) -> bool:
     return value.strides == contiguous(value.shape, value.dtype)
 
 
-def lies(array: Any, value: Value) -> bool:
+def has_layout(array: Any, value: Value) -> bool:
     """Whether an array's entries lie as the value says; for axes of one, anything will do."""
     if array.strides == value.strides:
         return True
@@ -257,7 +257,7 @@ def lies(array: Any, value: Value) -> bool:
     return not array.size or all(n == 1 or a == b for n, a, b in axes)
 
 
-def blank(value: Value) -> Any:
+def empty_with_layout(value: Value) -> Any:
     """An array whose entries, still arbitrary, lie as a value's do."""
     if 0 in value.shape:
         return np.empty(value.shape, value.dtype)
@@ -279,10 +279,10 @@ def root(value: Value) -> Value:
     return value
 
 
-def turned(name: str) -> str:
+def transposed_name(name: str) -> str:
     """The name of a transpose.
 
-    >>> turned("K"), turned("K_T")
+    >>> transposed_name("K"), transposed_name("K_T")
     ('K_T', 'K')
     """
     return name.removesuffix("_T") if name.endswith("_T") else f"{name}_T"

@@ -24,17 +24,17 @@ from .draws import GENERATORS, generator_state, shared_states
 from .gradients import Gradients
 from .outside_ops import OutsideOps
 from .program import (
-    Known,
+    ExistingTensor,
+    NewTensor,
     Program,
     Step,
     Value,
-    Wrapped,
     flat,
     is_whole,
     nbytes,
     root,
     substitute,
-    turned,
+    transposed_name,
 )
 from .symbol import Symbol
 from .values import ValueMap
@@ -365,7 +365,7 @@ class Recorder(OutsideOps, Listener):
                 value.name = prefix + name
                 base = root(value)  # which bears the symbol in another shape, or turned
                 if base.name is None and base.step is not None and nbytes(base) == nbytes(value):
-                    base.name = value.name if is_whole(value) else turned(value.name)
+                    base.name = value.name if is_whole(value) else transposed_name(value.name)
 
     def _refuse_draws(self) -> None:
         remedy = "draw before the call and pass the numbers, or use mg.dropout(x, p, rng)"
@@ -377,17 +377,17 @@ class Recorder(OutsideOps, Listener):
     def _returned(self, item: Any) -> Any:
         if item.__class__ is Tensor:
             if self.values.is_outside(item):
-                return Known(self.values.place(item), item)
+                return ExistingTensor(self.values.place(item), item)
             node = item._node
             if node is not None and not (node.saved is None and node.source is None):
                 why = "a returned tensor still waits for its backward"
                 self.refuse(why, "call backward within the step, or return x.detach()")
             if node is None and item._needs:
                 self.refuse("a leaf made within the step is returned", "return x.detach()")
-            return Wrapped(self.values.value_of(item), item._name or item.name)
+            return NewTensor(self.values.value_of(item), item._name or item.name)
         if isinstance(item, np.ndarray):
             value = self.values.value_of(item)
-            return Wrapped(value, None, True) if id(item) in self.scalars else value
+            return NewTensor(value, None, True) if id(item) in self.scalars else value
         if item is None or isinstance(item, bool | int | float | str | np.generic):
             return item
         self.refuse(f"a {type(item).__name__} is returned", "return tensors, arrays or numbers")

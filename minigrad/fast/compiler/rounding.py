@@ -16,7 +16,7 @@ from ...engine.graph import caller
 from ...engine.writes import writes
 from .effects import repeated
 from .passes import looked_at
-from .program import Known, Program, Step, Value, Wrapped, substitute
+from .program import ExistingTensor, NewTensor, Program, Step, Value, substitute
 from .symbol import WRITES
 
 __all__ = ["run_rounded"]
@@ -121,9 +121,9 @@ class _Run:
         """What a kernel asked has the same answer, or the program would not have run."""
 
     def _returned(self, item: Any) -> Any:
-        if isinstance(item, Known):
+        if isinstance(item, ExistingTensor):
             return self._tensor(item.tensor, item.expression)
-        value = item.value if isinstance(item, Wrapped) else item
+        value = item.value if isinstance(item, NewTensor) else item
         return np.array(self.array(value)) if value.__class__ is Value else item
 
 

@@ -26,10 +26,10 @@ from .program import (
     Step,
     Value,
     address,
-    blank,
+    empty_with_layout,
     flat,
+    has_layout,
     is_whole,
-    lies,
     root,
     substitute,
 )
@@ -73,8 +73,8 @@ class Symbol(NDArrayOperatorsMixin):
     def __init__(self, program: Program, value: Value, array: Any) -> None:
         self.program, self.value, self.a = program, value, array
         self.own, self.factors = False, None
-        if array.__class__ is np.ndarray and not lies(array, value):
-            self.a = blank(value)
+        if array.__class__ is np.ndarray and not has_layout(array, value):
+            self.a = empty_with_layout(value)
             self.a[...] = array
 
     shape = property(lambda self: self.a.shape)
@@ -122,9 +122,9 @@ class Symbol(NDArrayOperatorsMixin):
         raise AttributeError(name)
 
     def __bool__(self) -> bool:
-        return self.asked(bool)
+        return self.guard(bool)
 
-    def asked(self, question: Callable[[Any], bool]) -> bool:
+    def guard(self, question: Callable[[Any], bool]) -> bool:
         """The answer in this run, which a step of its own asks for again."""
         if self.program.once or self.program.wrote:  # what is done is not done again
             raise Untraceable("a truth value")
@@ -400,7 +400,7 @@ def _view(program: Program, step: Step, out: Any, offset: int) -> Value:
     if is_whole(base):  # and nothing else lies where it is said to
         if where == (base.shape, base.strides, base.offset):
             return base
-        if where == (_turned(base.shape), _turned(base.strides), base.offset):
+        if where == (_transposed_axes(base.shape), _transposed_axes(base.strides), base.offset):
             step.text, step.args, step.kwargs = "swapaxes", (base, -1, -2), {}
         step.key = ("view", id(base), *where)
     (value,) = program.add(step, (out.shape, out.dtype))
@@ -408,7 +408,7 @@ def _view(program: Program, step: Step, out: Any, offset: int) -> Value:
     return value
 
 
-def _turned(axes: tuple[int, ...]) -> tuple[int, ...]:
+def _transposed_axes(axes: tuple[int, ...]) -> tuple[int, ...]:
     return (*axes[:-2], *axes[:-3:-1])
 
 

@@ -36,7 +36,7 @@ class Watcher:
     def computed(self, use: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """NumPy is asked to compute with one."""
 
-    def asked(self, array: Any) -> None:
+    def guard(self, array: Any) -> None:
         """The truth of one was asked for."""
 
 
@@ -107,7 +107,7 @@ class Watched(np.ndarray):
     def __bool__(self) -> bool:
         watcher = _watcher()
         if watcher is not None:
-            watcher.asked(self)
+            watcher.guard(self)
         return bool(plain(self))
 
 

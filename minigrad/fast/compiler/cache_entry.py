@@ -1,4 +1,4 @@
-"""Variant: one recorded run of a step, the program made of it, and when that fits."""
+"""CacheEntry: one recorded run of a step, the program made of it, and when that fits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .gradients import form
 from .program import SMALL_BYTES
 from .record import Recorder
 
-__all__ = ["Variant", "small_bytes"]
+__all__ = ["CacheEntry", "small_bytes"]
 
 _READY = """
 def is_ready(given):
@@ -33,7 +33,7 @@ def small_bytes(array: Any) -> bytes | None:
     return array.tobytes()
 
 
-class Variant:
+class CacheEntry:
     """One recorded run.
 
     Attributes:
@@ -129,7 +129,7 @@ class Variant:
         exec(_READY.format(" and ".join(every) or True), objects)
         self.is_ready = objects["is_ready"]
 
-    def sees_news(self, arguments: Arguments) -> bool:
+    def has_unaudited_values(self, arguments: Arguments) -> bool:
         """Whether a small array holds other numbers for the first time: they may have been frozen
         where nobody saw it.
         """
