@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+
 __all__ = ["arrayed", "floating", "is_half", "narrowed", "single", "sum_dtype", "wider"]
 
 
@@ -41,11 +43,13 @@ def sum_dtype(x: Any, axis: Any = None) -> Any:
     in float64 unless the last axis is among those summed, along which NumPy adds in pairs; along
     others it adds one after the other, and would lose a digit for each power of ten of them.
     """
-    if x.dtype.char == "e":
-        return np.dtype(np.float32)
-    axes = (axis,) if np.ndim(axis) == 0 else axis
-    in_pairs = axis is None or any(k in (-1, x.ndim - 1) for k in axes)
-    return np.dtype(np.float64) if x.dtype.char == "f" and not in_pairs else None
+    kind = x.dtype.char
+    if kind == "f":
+        last = (-1, x.ndim - 1)
+        if axis is None or (any(k in last for k in axis) if np.ndim(axis) else axis in last):
+            return None
+        return FLOAT64
+    return FLOAT32 if kind == "e" else None
 
 
 def narrowed(y, x):

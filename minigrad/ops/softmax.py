@@ -85,7 +85,14 @@ def softmax(x, axis=-1):
 
 @softmax.vjp("x")
 def _(g, out, axis):
-    return out * (g - sum(single(g) * out, axis, True))
+    return out * (g - _row_sum(single(g) * out, axis))
+
+
+def _row_sum(x, axis):
+    """Σ along the axis, kept; where NumPy alone would lose digits, as `sum` adds."""
+    if sum_dtype(x, axis) is None:
+        return x.sum(axis=axis, keepdims=True)
+    return sum(x, axis, True)
 
 
 @op(
