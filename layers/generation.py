@@ -31,7 +31,7 @@ def generate(
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
-    stop: int | Collection[int] = (),
+    stop: int | Collection[int] | None = None,
     rng: Any = None,
 ) -> Iterator[Any]:
     """The tokens that a model continues with, one by one as they are found.
@@ -47,10 +47,11 @@ def generate(
         max_new: how many tokens to yield at most.
         temperature: 0 takes the likeliest token; else softmax(logits / temperature) is drawn from.
         top_k: draw from the k likeliest only.  top_p: from the fewest whose probabilities reach p.
-        stop: a token, or several, after which a row ends; the token itself is still yielded.
+        stop: a token, or several, after which a row ends; the token itself is still yielded. Unless
+            given, those that a checkpoint names as its end (`eos_token_id`); () for none.
         rng: draws; a Generator, a seed, or None for fresh entropy.
     Yields:  an integer; of several rows an array (B,), −1 where a row has stopped.
-    Raises:  ArgumentError for an empty prompt, more tokens than the model has positions for, or a
+    Raises:  ArgumentError for an encoder, which writes no text, an empty prompt, more tokens than the model has positions for, or a
              setting out of its range; OutOfRangeError for a token that the model does not have.
 
     >>> from layers import LanguageModel
@@ -60,9 +61,11 @@ def generate(
     >>> both.shape, both[0].tolist() == first
     ((2, 5), True)
     """
+    _check_writes(model)
     alone = not len(tokens) or np.ndim(tokens[0]) == 0
     rows = [np.asarray(row) for row in ([tokens] if alone else tokens)]
     lengths = np.array([row.size for row in rows])
+    stop = getattr(model, "end_tokens", ()) if stop is None else stop
     ends = [stop] if isinstance(stop, int | np.integer) else list(stop)
     _check(model, rows, lengths, max_new, temperature, top_k, top_p)
     _check_tokens(model, rows, ends)
@@ -72,6 +75,16 @@ def generate(
     draw = Draw(temperature, top_k, top_p, np.random.default_rng(rng))
     found = _continued(model, rows, lengths, max_new, draw, ends)
     return (int(step[0]) for step in found) if alone else found
+
+
+def _check_writes(model: Any) -> None:
+    """Raise ArgumentError for a model that has no decoder, by which text is written."""
+    if not hasattr(model, "writer") and not hasattr(getattr(model, "decoder", None), "blocks"):
+        raise ArgumentError(
+            f"generate: {type(model).__name__} has no decoder.blocks, so it writes no text; an "
+            "encoder only reads it: call it for vectors, and its logits or sentence where it has "
+            "them, or load a checkpoint of a language model (...ForCausalLM) or of a T5"
+        )
 
 
 def _check(

@@ -81,6 +81,9 @@ class Config:
             raise self.error(f"{key} is missing")
         return default if value is None else value
 
+    def is_null(self, key: str) -> bool:
+        return key in self.entries and self.entries[key] is None
+
     def size(self, key: str, default: Any = _REQUIRED, least: int = 1) -> int:
         """An integer of at least 1 or 0, no larger than the files hold entries."""
         value = self.get(key, default)
@@ -105,8 +108,8 @@ class Config:
 
         It must be an integer where the default is one.
         """
-        if key in self.entries and self.entries[key] is None:
-            return self.get(key, None)
+        if self.is_null(key):
+            return None
         value = self.number(key, default)
         if isinstance(default, int) and not isinstance(value, int):
             raise self.error(f"{key} must be an integer, got {value!r}")

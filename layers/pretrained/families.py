@@ -425,7 +425,8 @@ def t5_activation(config: Config) -> dict[str, Any]:
 def t5_writing(config: Config, n_layers: int) -> dict[str, Any]:
     """An output layer that is tied is scaled; newer files say so apart, and call every one tied."""
     tied = config.flag("tie_word_embeddings", True)
-    scaled = config.flag("scale_decoder_outputs", tied)
+    unset = config.is_null("scale_decoder_outputs")  # which `transformers` takes for false
+    scaled = config.flag("scale_decoder_outputs", tied and not unset)
     return {
         "n_decoder_layers": config.size("num_decoder_layers", n_layers),
         "tied": tied and (scaled or not config.has("lm_head.weight")),

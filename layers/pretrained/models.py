@@ -58,6 +58,23 @@ class Pretrained(Module):
         """The checkpoint's tokenizer, of the tokenizers library; it neither pads nor truncates."""
         return tokenizer_of(self.folder)
 
+    @property
+    def end_tokens(self) -> list[int]:
+        """After which tokens `generate` ends, as generation_config.json says, or config.json."""
+        for name in ("generation_config.json", "config.json"):
+            entries = self.folder.json(name) if name in self.folder.files else {}
+            given = entries.get("eos_token_id") if isinstance(entries, dict) else None
+            if given is None:
+                continue
+            ends = given if isinstance(given, list) else [given]
+            if any(not isinstance(end, int) or isinstance(end, bool) for end in ends):
+                raise ArgumentError(
+                    f"generate: {self.folder.path / name}: eos_token_id must be an integer or a "
+                    f"list of them, got {given!r:.60}; pass stop= instead"
+                )
+            return ends
+        return []
+
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model as it was read: the same files, names and dtypes.
 

@@ -161,6 +161,52 @@ def test_the_numbers_are_those_of_transformers(family, tmp_path, monkeypatch):
     np.testing.assert_allclose(found, EXPECTED[family], rtol=1e-9)
 
 
+def changed(folder, file="config.json", **by):
+    """The folder, with these keys in one of its JSON files."""
+    path = folder / file
+    entries = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(entries | by))
+    return folder
+
+
+def test_outputs_of_a_t5_are_not_scaled_where_the_key_is_null(tmp_path):
+    folder = write_family("t5", tmp_path)
+    changed(folder, tie_word_embeddings=True, scale_decoder_outputs=None)
+    model = load_pretrained(folder, np.float64)
+    np.testing.assert_allclose(last_logits(model), EXPECTED["t5"], rtol=1e-9)
+
+
+def test_an_encoder_of_a_t5_needs_no_tensor_of_its_decoder(tmp_path):
+    folder = write_family("t5", tmp_path)
+    expected = load_pretrained(folder, np.float64).encode(TOKENS).numpy()
+    stored = open_folder(folder).tensors.items()
+    alone = {name: np.array(x.array) for name, x in stored if name.startswith(("shared", "enc"))}
+    (folder / "model.safetensors").write_bytes(file_of(alone, "F64"))
+    model = load_pretrained(changed(folder, architectures=["T5EncoderModel"]), np.float64)
+    np.testing.assert_array_equal(model(TOKENS).numpy(), expected)
+
+
+def test_a_text_ends_with_the_checkpoints_end_token(tmp_path):
+    folder = write_family("gpt2", tmp_path)
+    whole = list(generate(load_pretrained(folder), [3], 6))
+    cut = whole[: whole.index(whole[2]) + 1]
+    end = cut[-1]
+    changed(folder, eos_token_id=[10**6, end])
+    assert list(generate(load_pretrained(folder), [3], 6)) == cut
+    assert list(generate(load_pretrained(folder), [3], 6, stop=())) == whole
+    changed(folder, "generation_config.json", eos_token_id=10**6)
+    assert list(generate(load_pretrained(folder), [3], 6)) == whole
+    changed(folder, "generation_config.json", eos_token_id="</s>")
+    with pytest.raises(ArgumentError, match=r"generation_config\.json: eos_token_id must be an"):
+        generate(load_pretrained(folder), [3], 6)
+
+
+def test_an_encoder_is_told_that_it_writes_no_text(tmp_path):
+    model = load_pretrained(write_family("bert", tmp_path))
+    with pytest.raises(ArgumentError, match=r"TextEncoder has no decoder\.blocks, so it writes no"):
+        generate(model, [3], 6)
+
+
 def test_a_t5_writes_what_its_logits_say(tmp_path):
     model = load_pretrained(write_family("t5", tmp_path), np.float64)
     rows, written = [TOKENS[0], TOKENS[0, :3]], [np.zeros((1, 1), int), np.zeros((1, 1), int)]

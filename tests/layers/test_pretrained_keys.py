@@ -57,6 +57,7 @@ def changes(config):
     """The config without each key, with another value of it, and with each key of UNASKED."""
     for key, value in config.items():
         yield key, {k: v for k, v in config.items() if k != key}
+        yield f"{key}: null", config | {key: None}
         if isinstance(value, dict):
             yield from ((f"{key}: {k}", config | {key: new}) for k, new in changes(value))
         else:

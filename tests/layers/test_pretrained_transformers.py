@@ -105,7 +105,7 @@ def test_logits_are_those_of_transformers(family, rng, tmp_path):
     assert ours.unused == []
     settings = {"do_sample": False, "max_new_tokens": 8, "eos_token_id": None, "pad_token_id": 0}
     expected = model.generate(torch.tensor(tokens[:, :5]), **settings)[:, 5:]
-    found = np.stack(list(generate(ours, tokens[:, :5], 8)), axis=1)
+    found = np.stack(list(generate(ours, tokens[:, :5], 8, stop=())), axis=1)
     np.testing.assert_array_equal(found, expected.numpy())
 
 
@@ -199,7 +199,7 @@ def test_a_t5_reads_and_writes_as_transformers_does(kind, rng, tmp_path):
 
     settings = {"do_sample": False, "max_new_tokens": 8, "eos_token_id": None, "pad_token_id": 0}
     expected = model.generate(**given, **settings, use_cache=False)[:, 1:]
-    steps = list(generate(ours, [tokens[0], tokens[1, :6]], 8))
+    steps = list(generate(ours, [tokens[0], tokens[1, :6]], 8, stop=()))
     np.testing.assert_array_equal(np.stack(steps, axis=1), expected.numpy())
 
 
