@@ -22,6 +22,16 @@ from .samples import away_from, each, free, pairs, unary
 __all__ = ["abs", "astype", "clip", "maximum", "minimum", "relu", "where"]
 
 
+def _dead_units(out):
+    """Of each unit, whether no entry is positive; units lie along the axis where most are so."""
+    dead = out <= 0
+    if out.ndim < 2:
+        return dead
+    others = [tuple(j for j in range(out.ndim) if j != i) for i in range(out.ndim - 1, 0, -1)]
+    found = [dead.all(axis=axes) for axes in others]
+    return max(found, key=lambda where: np.count_nonzero(where) / max(where.size, 1))
+
+
 @op(
     tex=r"\max(<x>, 0)",
     vjp_tex={"x": r"<g> \odot [<x> > 0]"},
@@ -29,7 +39,7 @@ __all__ = ["abs", "astype", "clip", "maximum", "minimum", "relu", "where"]
     vjp_flops={"x": free},
     samples=unary(kink=0.0),
     analytic=False,
-    saturates=("units dead", lambda out: (out <= 0).reshape(-1, *out.shape[-1:]).all(axis=0)),
+    saturates=("units dead", _dead_units),
 )
 def relu(x):
     """The positive part of each entry: y = max(x, 0). Its gradient at 0 is 0.

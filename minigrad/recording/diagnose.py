@@ -225,24 +225,26 @@ def _exploding(run: _Run) -> Iterator[Finding]:
 # ------------------------------------------------------------------ units that let nothing back
 
 
-def _stuck(run: _Run, figure: str, limit: float, flat: str) -> Iterator[tuple[Row, Sample, float]]:
+def _stuck(run: _Run, what: str, limit: float) -> Iterator[tuple[Row, Sample, float]]:
     """Rows of which this share is at its limit or above, and since when."""
     for row in run.flow.rows.values():
-        if row.flat == flat and (
-            began := run.lasting(partial(_share, path=row.path, figure=figure, limit=limit))
+        if row.saturates.startswith(what) and (
+            began := run.lasting(partial(_share, path=row.path, limit=limit))
         ):
             yield row, *began
 
 
-def _share(sample: Sample, path: str, figure: str, limit: float) -> float | None:
-    share = sample.rows.get(path, {}).get(figure, 0.0)
+def _share(sample: Sample, path: str, limit: float) -> float | None:
+    share = sample.rows.get(path, {}).get("saturated", 0.0)
     return share if share >= limit else None
 
 
 def _dead(run: _Run) -> Iterator[Finding]:
     remedy = "a smaller learning rate, biases that begin at 0, leaky_relu or gelu"
-    for row, since, share in _stuck(run, "dead", DEAD, "one-sided"):
-        text = f"{share:.0%} of the units of {row.op} let no gradient back for a whole batch"
+    for row, since, share in _stuck(run, "units", DEAD):
+        text = (
+            f"{share:.0%} of the units of {row.op} are 0 for a whole batch and let no gradient back"
+        )
         yield Finding("dead units", since.step, row.path, text, remedy)
 
 
@@ -250,10 +252,10 @@ def _saturated(run: _Run) -> Iterator[Finding]:
     if run.learned(0.5):
         return
     remedy = "smaller weights or inputs before it, a norm, scores divided by √d_k"
-    for row, since, share in _stuck(run, "flat", FLAT, "bounded"):
+    for row, since, share in _stuck(run, "entries", FLAT):
         text = f"{share:.0%} of the entries lie where {row.op} is flat"
         yield Finding("saturated", since.step, row.path, text, remedy)
-    for row, since, share in _stuck(run, "sharp", SHARP, ""):
+    for row, since, share in _stuck(run, "rows", SHARP):
         text = f"{share:.0%} of the rows of {row.op} look at one place alone"
         yield Finding("saturated", since.step, row.path, text, remedy)
 

@@ -18,7 +18,6 @@ from ..files import append, write
 
 if TYPE_CHECKING:
     from .trace import Trace
-    from .units import Picture
 
 __all__ = ["FlowRecord", "Row", "Sample", "number"]
 
@@ -48,14 +47,15 @@ def _floats(figures: dict[str, Any]) -> dict[str, float]:
 class Row:
     """A parameter ("weight") or a value of the forward pass.
 
-    Attributes: op: what made it; flat: where its op is ("bounded" on both sides, "one-sided" or
-        ""); name: of a parameter, as `named_parameters` gives it.
+    Attributes: op: what made it; saturates: what the op declares may saturate ("units dead",
+        "entries saturated", "rows saturated"); name: of a parameter, as `named_parameters` gives
+        it.
     """
 
     path: str
     kind: str
     op: str = ""
-    flat: str = ""
+    saturates: str = ""
     shape: tuple[int, ...] = ()
     name: str = ""
 
@@ -94,7 +94,6 @@ class FlowRecord:
     Attributes: events: the first number that was not finite.  steps: how many were taken.
         requests: of calls under `no_grad`, what each head of attention did, by path.  baseline:
         another record, whose requests these are held against.
-        pictures: units of some samples, by step and path; no part of the data.
 
     >>> flow = FlowRecord(every=10)
     >>> flow.add("rows", Row("mlp/W", "weight"))
@@ -112,7 +111,6 @@ class FlowRecord:
         self.baseline: FlowRecord | None = None
         self.events: list[dict[str, Any]] = []
         self.traces: dict[int, Trace] = {}
-        self.pictures: dict[int, dict[str, Picture]] = {}
         self.file: TextIO | None = None  # takes a line for each part, as it comes
 
     def add(self, part: str, one: Any) -> None:
@@ -205,7 +203,8 @@ class FlowRecord:
         if part == "every":  # the first line of a run
             vars(self).update(vars(type(self)(one)))
         elif part == "rows":
-            self.add(part, Row(**one | {"shape": tuple(one.get("shape", ()))}))
+            known = {name: x for name, x in one.items() if name in Row.__dataclass_fields__}
+            self.add(part, Row(**known | {"shape": tuple(one.get("shape", ()))}))
         elif part in ("samples", "requests"):
             rows = {path: _floats(row) for path, row in one["rows"].items()}
             self.add(part, Sample(**one | {"rows": rows}))

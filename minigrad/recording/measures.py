@@ -1,4 +1,4 @@
-"""What one array of a training step is told as: its size, where its op is flat, how heads look.
+"""What one array of a training step is told as: its size, how much saturates, how heads look.
 
 Everything here is quick for small arrays, since it runs within somebody's training.
 """
@@ -8,22 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..engine.op import Op
-from ..functional import vjp
-from .formulas import UNHEARD
 from .record import rms
 
-__all__ = ["Slope", "cosine", "few_of", "flatness", "heads", "of_one", "size", "slope_of"]
+__all__ = ["cosine", "heads", "saturation", "size", "subsample"]
 
 FEW = 96  # entries of an array that are kept for its histogram
-FLAT = 0.01  # of an op's usual slope: below it, next to nothing passes back
 BATCH = 32  # examples that are enough to see that a unit is not dead
+ENTRIES = 16  # that a unit must have, for being 0 in all of them to mean anything
 LOOKED_AT = 1 << 12  # entries of an attention that are looked at
-SURE = 0.99  # a row of weights with one above this is saturated
 
 
 def size(array: Any) -> float:
@@ -47,7 +44,7 @@ def _product(one: Any, other: Any) -> Any:
     return one.dot(other) if one.size < 10_000 else np.einsum("i,i", one, other)
 
 
-def few_of(array: Any) -> Any:
+def subsample(array: Any) -> Any:
     """Some of an array's entries, the same places each time."""
     flat = array.ravel(order="K")
     return flat.astype(np.float32) if flat.size <= FEW else flat.take(_places(flat.size))
@@ -73,90 +70,28 @@ def cosine(one: Any, other: Any) -> tuple[float, float]:
     return round(ab / sqrt(aa * bb), 12), max(noise, 0.0)
 
 
-# ------------------------------------------------------------------ where an op is flat
+# ------------------------------------------------------------------ where an op hardly answers
 
 
-class Slope(NamedTuple):
-    """The derivative of an op that acts entry by entry and is flat somewhere."""
+def saturation(op: Op, out: Any, settings: Sequence[Any]) -> float | None:
+    """The share of units, entries or rows that hardly answer, as the op declares (`saturates=`).
 
-    usual: float  # its mean size between -3 and 3
-    kind: str  # "bounded" if it is flat on both sides, "one-sided" if on the left alone
-
-
-def slope_of(op: Op, inputs: Sequence[Any], settings: Sequence[Any]) -> Slope | None:
-    """What the op's own rule says of it, None for one that is nowhere flat or mixes entries."""
-    arrays = [i for i, x in enumerate(inputs) if getattr(x, "ndim", 0)]
-    if len(arrays) != 1 or op.variadic or any(isinstance(x, np.random.Generator) for x in settings):
-        return None
-    plain = tuple([None if i in arrays else _number(x) for i, x in enumerate(inputs)])
-    try:
-        return _slope(op, plain, tuple(settings))
-    except TypeError:  # a setting that cannot be hashed
-        return None
-
-
-def of_one(op: Op, inputs: Sequence[Any], settings: Sequence[Any], at: int) -> Any:
-    """An op as a function of one input, the others as they are."""
-    named = dict(zip(op.settings, settings, strict=True))
-    return lambda x: op(*inputs[:at], x, *inputs[at + 1 :], **named)
-
-
-def _number(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value
-
-
-@lru_cache(maxsize=512)
-def _slope(op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Slope | None:
-    grid = np.concatenate([[-8.0], np.linspace(-3, 3, 61) + 1e-3, [8.0]])
-    mixed = np.random.default_rng(0).permutation(len(grid))
-    try:
-        run = of_one(op, inputs, settings, inputs.index(None))
-        with UNHEARD, np.errstate(all="ignore"):
-            y, part = run(grid), run(grid[mixed][:20])
-            if y.shape != grid.shape or not np.array_equal(part, y[mixed][:20], equal_nan=True):
-                return None
-            slopes = np.abs(vjp(run, grid, np.ones_like(grid))[1])
-    except Exception:  # not on such an array: then it is no function of single entries
-        return None
-    usual = float(slopes[1:-1].mean())
-    if not np.isfinite([slopes, y]).all() or np.ptp(slopes) <= 1e-9 * usual:
-        return None
-    left, right = slopes[[0, -1]] < FLAT * usual
-    steep = slopes.max() > 4 * usual  # as exp is
-    if not left or (steep and not right):
-        return None
-    return Slope(usual, "bounded" if right else "one-sided")
-
-
-def flatness(gradient: Any, passed: Any, slope: Slope) -> dict[str, float]:
-    """How much of what came back an op let through.
-
-    Returns: flat: the share of entries where its slope is next to nothing; dead: the share of units
-        where that is so for the whole batch. A unit is a slice along the axis where most are dead.
+    None where a unit has too few entries to tell.
     """
-    few = _flatness(gradient[:BATCH], passed[:BATCH], slope)
-    whole = len(gradient) <= BATCH or not few.get("dead")
-    return few if whole else _flatness(gradient, passed, slope)  # alive in some is alive
+    assert op.saturates is not None
+    words, function = op.saturates
+    named = dict(zip(op.settings, settings, strict=True))
 
+    def share(out: Any) -> tuple[float, bool]:
+        where = op.ask(function, out=out, **named)
+        enough = not words.startswith("units") or out.size >= ENTRIES * where.size
+        return (np.count_nonzero(where) / where.size if where.size else 0.0), enough
 
-def _flatness(gradient: Any, passed: Any, slope: Slope) -> dict[str, float]:
-    arrived = gradient != 0
-    alive = np.abs(passed) > (FLAT * slope.usual) * np.abs(gradient)
-    count = int(np.count_nonzero(arrived))
-    if not count:
-        return {}
-    found = {"flat": 1 - int(np.count_nonzero(alive)) / count}
-    if found["flat"] > 0.1 and gradient.ndim > 1:
-        found["dead"] = max(_dead_slices(alive, arrived, i) for i in range(1, gradient.ndim))
-    return found
-
-
-def _dead_slices(alive: Any, arrived: Any, axis: int) -> float:
-    """The share of slices that let nothing back; 0 if there are few entries in each."""
-    others = tuple(i for i in range(alive.ndim) if i != axis)
-    reached = int(arrived.any(axis=others).sum())
-    known = reached and alive.size >= 16 * alive.shape[axis]
-    return float(1 - alive.any(axis=others).sum() / reached) if known else 0.0
+    first = out if "axis" in named else out[:BATCH]
+    found, enough = share(first)
+    if found and len(first) < len(out):  # alive in some is alive
+        found, enough = share(out)
+    return found if enough else None
 
 
 # ------------------------------------------------------------------ attention
@@ -165,8 +100,8 @@ def _dead_slices(alive: Any, arrived: Any, axis: int) -> float:
 def heads(weights: Any) -> dict[str, float] | None:
     """Entropy and agreement of attention's heads; None if rows are no weights that sum to 1.
 
-    Returns: entropy: the mean over rows, as a share of the largest there can be; sharp: the share
-        of rows that look at one place alone; agreement: mean cosine between two heads' weights.
+    Returns: entropy: the mean over rows, as a share of the largest there can be; agreement: mean
+        cosine between two heads' weights.
     """
     if weights.ndim < 2 or weights.shape[-1] < 2 or not weights.size:
         return None
@@ -179,7 +114,7 @@ def heads(weights: Any) -> dict[str, float] | None:
     if not free.any():
         return None
     entropy = -(A * np.log(np.maximum(A, 1e-30))).sum(axis=-1)[free] / np.log(allowed[free])
-    found = {"entropy": float(entropy.mean()), "sharp": float((A.max(axis=-1) > SURE)[free].mean())}
+    found = {"entropy": float(entropy.mean())}
     if A.ndim == 4 and A.shape[1] > 1:
         flat = A.reshape(*A.shape[:2], -1)
         flat = flat / np.sqrt((flat * flat).sum(axis=-1, keepdims=True))

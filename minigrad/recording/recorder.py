@@ -90,6 +90,7 @@ class Recorder(Listener):
                 f"got check={check!r}, keep={keep!r}"
             )
         self.keep, self.checks_ops = keep, check == "ops"
+        self.takes_no_grad = True  # whether ops that run under `no_grad` are recorded too
         self.entries: list[Entry] = []
         self.edges: list[Edge] = []
         self.forward_steps: list[int] = []
@@ -169,6 +170,11 @@ class Recorder(Listener):
         self.edges.append(edge)
         self._into.setdefault(edge.target, []).append(edge)
         self._from.setdefault(edge.source, []).append(edge)
+
+    def entry_of(self, value: Any) -> Entry | None:
+        """The entry of a Tensor of the run, while the record is open."""
+        known = self._find(value)
+        return None if known is None else self.entries[known]
 
     def _find(self, value: Any) -> int | None:
         key = value.node if isinstance(value, Tensor) and value.node is not None else id(value)
@@ -255,6 +261,8 @@ class Recorder(Listener):
 
     def forward(self, op: Op, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
         context, node, out = current(), output.node, output._data
+        if not (context.recording or self.takes_no_grad):
+            return
         scope = context.scope
         sources = [self._source(value, scope) for value in inputs]
         pairs = list(zip(inputs, sources, strict=True))

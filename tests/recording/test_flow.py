@@ -14,7 +14,7 @@ import minigrad as mg
 from layers import Linear, Module, MultiHeadAttention
 from minigrad.errors import ArgumentError, DTypeError
 from minigrad.optim import SGD, Adam, clip_grad_norm
-from minigrad.recording.measures import cosine, heads, slope_of
+from minigrad.recording.measures import cosine, heads, saturation
 from minigrad.watching import Flow
 
 
@@ -156,46 +156,47 @@ def test_clipping_by_norm_is_measured() -> None:
     assert flow.samples[0].rows["w"]["gradient"] == pytest.approx(np.sqrt(50))
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "kind"),
-    [
-        ("relu", {}, "one-sided"), ("tanh", {}, "bounded"), ("sigmoid", {}, "bounded"),
-        ("gelu", {"approximate": "none"}, "one-sided"),
-        ("clip", {"low": -1.0, "high": 1.0}, "bounded"),
-        ("exp", {}, None), ("silu", {}, "one-sided"), ("softmax", {"axis": -1}, None),
-        ("negative", {}, None), ("cumsum", {"axis": -1}, None), ("log", {}, None),
-    ],
-)  # fmt: skip
-def test_where_an_op_is_flat_is_found_from_its_own_rule(
-    name: str, settings: Any, kind: Any
-) -> None:
-    slope = slope_of(mg.registry[name], [np.ones((3, 5))], [*settings.values()])
-    assert (slope.kind if slope else None) == kind
-
-
-def test_a_dead_unit_is_flat_for_the_whole_batch(rng: np.random.Generator) -> None:
+def test_a_dead_unit_is_0_for_the_whole_batch(rng: np.random.Generator) -> None:
     x = mg.tensor(rng.normal(size=(17, 4)), name="x")
     b = mg.tensor([-50.0, 0.0, 0.0, -50.0], requires_grad=True, name="b")
     optimizer = SGD([b], lr=0.0)
     with mg.watch([b]) as flow:
         mg.sum(mg.relu(x + b)).backward()
         optimizer.step()
-    row = flow.samples[0].rows["relu"]
-    assert row["dead"] == 0.5
-    assert row["flat"] == np.mean((x + b).numpy() <= 0)
+    assert flow.samples[0].rows["relu"]["saturated"] == 0.5
+    assert flow.rows["relu"].saturates == "units dead"
+    assert "50% of units dead" in flow.table(140)
+
+
+@pytest.mark.parametrize(
+    ("name", "out", "settings", "share"),
+    [
+        ("relu", np.eye(3)[[0, 1] * 30], (), 1 / 3),
+        ("relu", np.eye(3)[[0, 1] * 2], (), None),  # four entries a unit: too few to tell
+        ("relu", np.ones((40, 3, 5, 5)) * [[[0.0]], [[1.0]], [[1.0]]], (), 1 / 3),  # a channel
+        ("tanh", np.linspace(-1, 1, 8), (), 0.25),
+        ("softmax", np.array([[1.0, 0.0], [0.5, 0.5], [0.995, 0.005]]), (-1,), 1 / 3),
+    ],
+)
+def test_how_much_saturates_is_what_the_op_declares(
+    name: str, out: Any, settings: Any, share: Any
+) -> None:
+    assert saturation(mg.registry[name], out, settings) == share
+
+
+def test_a_unit_that_only_later_examples_wake_is_alive() -> None:
+    out = np.ones((50, 2))
+    out[:40, 0] = 0
+    assert saturation(mg.registry["relu"], out, ()) == 0
 
 
 def test_attention_of_equal_heads_agrees_and_uniform_rows_have_all_the_entropy() -> None:
     A = np.full((2, 3, 5, 5), 0.2)
     found = heads(A)
     assert found is not None
-    np.testing.assert_allclose(
-        [found[k] for k in ("entropy", "agreement", "sharp")], [1, 1, 0], atol=1e-6
-    )
+    np.testing.assert_allclose([found[k] for k in ("entropy", "agreement")], [1, 1], atol=1e-6)
     causal = np.tril(np.ones((4, 4))) / np.arange(1, 5)[:, None]
     assert heads(causal[None, None])["entropy"] == pytest.approx(1)  # type: ignore[index]
-    sharp = np.full((3, 4), 0.001) + 0.996 * np.eye(3, 4)
-    assert heads(sharp)["sharp"] == 1.0  # type: ignore[index]
     assert heads(np.ones((4, 4))) is None
 
 

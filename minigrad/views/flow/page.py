@@ -19,14 +19,13 @@ from ..page import embedded, page_html
 from ..plain import one_line
 from .heatmap import colours, flow_picture
 from .table import NOTES, summary
-from .units import units_content
 
 __all__ = ["flow_content", "flow_html", "write_flow"]
 
 FIGURES = {
     "gradient": "log", "value": "log", "update": "log", "ratio": "log", "drift": "log",
-    "noise": "log", "cosine": "signed", "clipped": "share", "flat": "share", "dead": "share",
-    "entropy": "share", "agreement": "share", "sharp": "share",
+    "noise": "log", "cosine": "signed", "clipped": "share", "saturated": "share",
+    "entropy": "share", "agreement": "share",
 }  # fmt: skip
 BARS, CELLS = 21, 4000  # of a histogram; cells that have one
 
@@ -48,8 +47,10 @@ def flow_content(flow: FlowRecord, *, traces: bool = True) -> dict[str, Any]:
     """Everything the page shows, ready for JSON."""
     rows, samples = [*flow.rows.values()], flow.samples[:]
     told = [
-        {"path": one_line(r.path), "kind": r.kind, "op": r.op, "shape": list(r.shape)} for r in rows
-    ]
+        {"path": one_line(r.path), "kind": r.kind, "op": r.op, "shape": list(r.shape),
+         "saturates": r.saturates}
+        for r in rows
+    ]  # fmt: skip
     places = {row.path: i for i, row in enumerate(rows)}
     figures = {}
     for name in FIGURES:
@@ -76,7 +77,6 @@ def flow_content(flow: FlowRecord, *, traces: bool = True) -> dict[str, Any]:
         ],
         "findings": findings,
         "histograms": _histograms(flow) if traces else {},
-        "units": units_content(flow),
         "traces": pages,
         **flow_picture(flow),
     }

@@ -21,7 +21,7 @@ COLUMNS = (
     Column("1e-8 … 1e4", drop=4),
     Column("update/weight", right=True),
     Column("cosine", right=True, drop=7),
-    Column("flat", right=True, drop=8),
+    Column("saturated", right=True, drop=8),
     Column("", shrink="end"),
 )
 HEAD_FIGURES = ("entropy", "sparsity", "scores")
@@ -106,7 +106,8 @@ def _cells(flow: FlowRecord, row: Row, paint: Paint) -> list[str]:
     latest = next((s.rows[row.path] for s in reversed(flow.samples) if row.path in s.rows), {})
     gradients: list[float | None] = [x for _, x in flow.series(row.path, "gradient")] or [None]
     note = next((s.notes[row.path] for s in reversed(flow.samples) if row.path in s.notes), "")
-    dead = f"{latest['dead']:.0%} of units dead" if latest.get("dead") else ""
+    stuck = latest.get("saturated") if row.saturates.startswith("units") else None
+    dead = f"{stuck:.0%} of {row.saturates}" if stuck else ""
     return [
         one_line(row.path),
         shaped(row.shape),
@@ -114,6 +115,6 @@ def _cells(flow: FlowRecord, row: Row, paint: Paint) -> list[str]:
         bar(gradients[-1]),
         middle("ratio", sized),
         middle("cosine", "{:.2f}".format),
-        middle("flat", "{:.0%}".format),
+        middle("saturated", "{:.0%}".format),
         paint("dim" if note in ("cancels", "frozen") else "alarm", NOTES.get(note, note) or dead),
     ]

@@ -28,7 +28,7 @@ function brief(x) {
 }
 
 let record = JSON.parse(byId("record").textContent);
-const state = { sample: 0, row: 0, unit: 0, figure: "gradient", pinned: null };
+const state = { sample: 0, row: 0, figure: "gradient", pinned: null };
 const last = () => record.steps.length - 1;
 
 // ---------------------------------------------------------------- the picture, and what is chosen in it
@@ -114,34 +114,6 @@ function series(row) {
   const label = `${state.figure} over training, ${brief(ends[0])} to ${brief(ends.at(-1))}`;
   return chart(label, 210, svg("polyline", { class: "series", points }));
 }
-function units(row) {
-  const one = nearest(record.units, row, state.sample);
-  if (!one) return [];
-  const at = Math.min(state.unit, one.units.length - 1);
-  const named = (i) => `unit ${one.units[i]}${one.zeros[i] === 1 ? " dead: 0 for the whole batch" : ""}`;
-  const strip = one.units.map((_, i) =>
-    el("button", {
-      type: "button",
-      class: one.zeros[i] === 1 ? "dead" : "",
-      "aria-pressed": i === at,
-      "aria-label": named(i),
-      title: named(i),
-      on: () => choose({ unit: i }),
-    }),
-  );
-  const all = record.rows[row].shape[one.axis];
-  const few = one.units.length < all ? `, ${one.units.length} of ${all}` : "";
-  const told = [["mean", one.mean], ["zeros", one.zeros], ["gradient", one.gradient], ["weights' norm", one.norm]];
-  const lines = told.filter(([, some]) => some.length > at).map(([name, some]) => line([name, brief(some[at])]));
-  const strongest = (one.strongest[at] || []).map(([place, x]) => el("li", {}, `from ${place}: ${brief(x)}`));
-  return [
-    el("div", { class: "muted" }, `units (axis ${one.axis}${few}); red: 0 for the whole batch`),
-    el("div", { class: "units", role: "group", "aria-label": "Units" }, ...strip),
-    el("div", { id: "unit" }, el("strong", {}, named(at)), el("table", {}, ...lines)),
-    ...(strongest.length ? [el("div", { class: "muted" }, `strongest weights to it, in ${one.weights}`)] : []),
-    el("ol", {}, ...strongest),
-  ];
-}
 const line = (texts) => el("tr", {}, ...texts.map((text) => el("td", {}, text)));
 function figures(row) {
   const { sample, pinned } = state;
@@ -161,6 +133,8 @@ function showCell() {
   const told = record.rows[row];
   if (!told) return byId("cell").replaceChildren(el("p", { class: "muted" }, "no step was looked at yet"));
   const note = (record.notes[state.sample] || {})[row];
+  const share = figure("saturated", row, state.sample);
+  const stuck = share ? `${brief(100 * share)} % of ${told.saturates}` : "";
   const made = told.kind === "weight" ? "parameter" : `made by ${told.op}`;
   const graphs = Object.keys(record.traces).map((step) =>
     el("button", { type: "button", on: () => openGraph(step) }, `graph of step ${step}`),
@@ -168,9 +142,8 @@ function showCell() {
   byId("cell").replaceChildren(
     el("h2", {}, told.path),
     el("p", { class: "muted" }, [made, told.shape.join(" × ")].join(", ")),
-    ...(note ? [el("p", { class: "note" }, note)] : []),
+    ...[note, stuck].filter(Boolean).map((text) => el("p", { class: "note" }, text)),
     figures(row),
-    ...units(row),
     ...series(row),
     ...bars("values", row, 0),
     ...bars("gradients", row, 1),
