@@ -11,6 +11,7 @@ from importlib import import_module as _import_module
 from importlib.util import find_spec as _find_spec
 from os import environ as _environ
 from typing import TYPE_CHECKING
+from typing import Any as _Any
 
 from . import errors as errors
 from . import extend as extend
@@ -32,7 +33,6 @@ from .lazy_imports import public_names as _public_names
 from .ops import *
 from .ops import mask_rules as mask_rules
 from .ops import masks as masks
-from .tracing import *
 
 if TYPE_CHECKING:
     from . import data as data
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .interventions import *
     from .onnx import export_onnx as export_onnx
     from .saving import *
+    from .tracing import *
     from .views.formula.check import check_formula as check_formula
     from .views.notebook import module_bundle as module_bundle
     from .views.notebook import parameters_bundle as parameters_bundle
@@ -63,6 +64,7 @@ _LATER = {
     "onnx": "export_onnx",
     "optim": "",
     "saving": "load save",
+    "tracing": "Trace draw trace",
     "views.formula.check": "check_formula",
     "watching": "watch",
     "fast.compiler" if _FAST else "without_fast": "compile",
@@ -77,4 +79,13 @@ if not _FAST:
 if not TYPE_CHECKING:  # a checker follows the stars
     __all__ = _public_names(__name__, _LATER, without=extend.__all__)
     __all__ += ["data", "errors", "extend", "mask_rules", "masks", "optim"]
+
+
+def _tensor_bundle(x: Tensor, include: _Any = None, exclude: _Any = None) -> dict[str, str]:
+    """What a notebook shows of a tensor: its graph."""
+    bundle: dict[str, str] = _import_module("minigrad.views.notebook").tensor_bundle(x)
+    return bundle
+
+
+Tensor._repr_mimebundle_ = _tensor_bundle
 __getattr__, __dir__ = _lazy_imports(__name__, _LATER | _UNLISTED)

@@ -307,12 +307,6 @@ def draw(output: Tensor, path: str | Path, **options: Any) -> Path:
     return Trace.of(output).draw(path, **options)
 
 
-def _tensor_bundle(tensor: Tensor, include: Any = None, exclude: Any = None) -> dict[str, str]:
-    from .views.notebook import tensor_bundle
-
-    return tensor_bundle(tensor)
-
-
 def _checks_text(checks: Checks) -> str:
     from .views.table import checks_table
 
@@ -332,7 +326,6 @@ def _checks_bundle(checks: Checks, include: Any = None, exclude: Any = None) -> 
     return checks_bundle(checks)
 
 
-Tensor._repr_mimebundle_ = _tensor_bundle
 Checks._repr_mimebundle_ = _checks_bundle  # type: ignore[attr-defined]
 Checks.__repr__ = _checks_summary  # type: ignore[method-assign, assignment]
 Checks.__str__ = _checks_text  # type: ignore[method-assign, assignment]

@@ -77,6 +77,7 @@ def _outlive(board: Board, ear: socket.socket) -> None:
         rank, pid = map(int, line.makefile().readline().split())
         lines[line.fileno()] = line, rank, pid
         broken.register(line, select.EPOLLRDHUP)
+    ear.close()  # all are heard
     pids = [pid for _, _, pid in lines.values()]
     processes = []
     for pid in pids:
@@ -104,6 +105,9 @@ def _outlive(board: Board, ear: socket.socket) -> None:
         made.find(pids)
         os.dup2(1, 2)
         _end(processes)
+    for line, _, _ in lines.values():
+        line.close()
+    broken.close()
     made.remove()
 
 

@@ -473,7 +473,7 @@ class Tensor(Habits, metaclass=NamedClass):
             )
         return _restored, (np.array(self._data, order="C"), self._needs, self._name, self.grad)
 
-    if TYPE_CHECKING:  # attached in minigrad/tracing.py, and by minigrad/ops from the registry
+    if TYPE_CHECKING:  # attached in minigrad/__init__.py, and by minigrad/ops from the registry
         _repr_mimebundle_: Callable[..., dict[str, str]]
         T: Tensor
         mT: Tensor

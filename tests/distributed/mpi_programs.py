@@ -86,6 +86,8 @@ def gone_before_heard():
     if os.fork() == 0:
         beside._outlive(Namespace(ranks=[0, 1], last_words=lambda rank: "last here"), ear)
         os._exit(0)
+    ear.close()
+    lines[0].close()
     print(f"rank 0 ended by signal {-alive.wait(10)}")
 
 
