@@ -5,7 +5,9 @@ one step at a time, then back, and gives for each stage of a step the gradients 
 Arrays are (B, T, ·); ∂Y is short for ∂L/∂Y; h_{t−1} and c_{t−1} are written h⁻ and c⁻.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -166,90 +168,52 @@ def lstm_steps(
 # ------------------------------------------------------------------ as the layers run them
 
 
-def rnn_layer_steps(
-    *,
-    X: Array,
-    weight_ih: Array,
-    weight_hh: Array,
-    bias_ih: Array | None = None,
-    bias_hh: Array | None = None,
-    h_0: Array,
-    grad_output: Array,
-) -> list[Step]:
-    """`rnn_steps` with time first, (T, B, ·), and biases that may be None: as a layer's cell runs.
+def layer_steps(steps: Callable[..., list[Step]]) -> Callable[..., list[Step]]:
+    """The same steps as a layer's cell runs: time first, (T, B, ·), and biases that may be None.
+
+    Of an LSTM, grad_output may hold ∂L/∂c_T behind ∂L/∂h_t of all T steps.
 
     >>> one = np.ones((1, 1))
-    >>> steps = rnn_layer_steps(X=np.ones((3, 2, 1)), weight_ih=one, weight_hh=one,
-    ...                         h_0=np.zeros((2, 1)), grad_output=np.ones((3, 2, 1)))
+    >>> steps = layer_steps(rnn_steps)(X=np.ones((3, 2, 1)), weight_ih=one, weight_hh=one,
+    ...                                h_0=np.zeros((2, 1)), grad_output=np.ones((3, 2, 1)))
     >>> steps[-1].gradients["X"].shape
     (3, 2, 1)
     """
-    found = rnn_steps(
-        X=_turned(X),
-        weight_ih=weight_ih,
-        weight_hh=weight_hh,
-        bias=_bias(bias_ih, weight_ih) + _bias(bias_hh, weight_ih),
-        h_0=h_0,
-        grad_output=_turned(grad_output),
-    )
-    return _time_first(found)
 
+    def run(
+        *,
+        X: Array,
+        weight_ih: Array,
+        weight_hh: Array,
+        h_0: Array,
+        grad_output: Array,
+        c_0: Array | None = None,
+        bias_ih: Array | None = None,
+        bias_hh: Array | None = None,
+    ) -> list[Step]:
+        T, zeros = len(X), np.zeros(len(weight_ih), weight_ih.dtype)
+        b_ih = zeros if bias_ih is None else bias_ih
+        b_hh = zeros if bias_hh is None else bias_hh
+        given = {
+            "X": _turned(X),
+            "weight_ih": weight_ih,
+            "weight_hh": weight_hh,
+            "bias": b_ih + b_hh,
+            "bias_ih": b_ih,
+            "bias_hh": b_hh,
+            "h_0": h_0,
+            "c_0": c_0,
+            "grad_output": _turned(grad_output[:T]),
+            "grad_c": grad_output[T] if len(grad_output) > T else None,
+        }
+        wanted = signature(steps).parameters
+        return _time_first(steps(**{name: given[name] for name in wanted}))
 
-def gru_layer_steps(
-    *,
-    X: Array,
-    weight_ih: Array,
-    weight_hh: Array,
-    bias_ih: Array | None = None,
-    bias_hh: Array | None = None,
-    h_0: Array,
-    grad_output: Array,
-) -> list[Step]:
-    """`gru_steps` with time first, as `rnn_layer_steps`."""
-    found = gru_steps(
-        X=_turned(X),
-        weight_ih=weight_ih,
-        weight_hh=weight_hh,
-        bias_ih=_bias(bias_ih, weight_ih),
-        bias_hh=_bias(bias_hh, weight_ih),
-        h_0=h_0,
-        grad_output=_turned(grad_output),
-    )
-    return _time_first(found)
-
-
-def lstm_layer_steps(
-    *,
-    X: Array,
-    weight_ih: Array,
-    weight_hh: Array,
-    bias_ih: Array | None = None,
-    bias_hh: Array | None = None,
-    h_0: Array,
-    c_0: Array,
-    grad_output: Array,
-) -> list[Step]:
-    """`lstm_steps` with time first; behind ∂L/∂h_t of all T steps, grad_output may hold ∂L/∂c_T."""
-    T = len(X)
-    found = lstm_steps(
-        X=_turned(X),
-        weight_ih=weight_ih,
-        weight_hh=weight_hh,
-        bias=_bias(bias_ih, weight_ih) + _bias(bias_hh, weight_ih),
-        h_0=h_0,
-        c_0=c_0,
-        grad_output=_turned(grad_output[:T]),
-        grad_c=grad_output[T] if len(grad_output) > T else None,
-    )
-    return _time_first(found)
+    return run
 
 
 def _turned(x: Array) -> Array:
     return np.swapaxes(x, 0, 1)
-
-
-def _bias(bias: Array | None, weight: Array) -> Array:
-    return np.zeros(len(weight), weight.dtype) if bias is None else bias
 
 
 def _time_first(steps: list[Step]) -> list[Step]:

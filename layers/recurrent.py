@@ -17,7 +17,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
 from .feed_forward import Dropout
-from .hand_derived_recurrent import gru_layer_steps, lstm_layer_steps, rnn_layer_steps
+from .hand_derived_recurrent import gru_steps, layer_steps, lstm_steps, rnn_steps
 from .initialisers import Initialiser, initial
 from .linear import check_sizes
 from .module import Module
@@ -89,7 +89,7 @@ class _Cell(Module):
     def expect(self, steps: Callable[..., Any], mask: Any, **symbols: Any) -> None:
         """Name the steps derived by hand for this run; they know nothing of masks."""
         if mask is None:
-            mg.expect_gradients(steps, self, **symbols)
+            mg.expect_gradients(layer_steps(steps), self, **symbols)
 
     def step_by_step(self, X: Any, mask: Any, *state: Any) -> Steps:
         """As `sequence`, with every op of every step a node."""
@@ -127,7 +127,7 @@ class RNNCell(_Cell):
     def sequence(self, X: Any, mask: Any, *state: Any) -> Steps:
         weights = self.weight_ih, self.weight_hh, self.both_biases()
         H = mg.rnn(X, *weights, *state, mask=mask)  # (T, B, H)
-        self.expect(rnn_layer_steps, mask, X=X, h_0=state[0], out=H)
+        self.expect(rnn_steps, mask, X=X, h_0=state[0], out=H)
         return H, lambda: (H[-1],)
 
 
@@ -158,7 +158,7 @@ class GRUCell(_Cell):
     def sequence(self, X: Any, mask: Any, *state: Any) -> Steps:
         weights = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
         H = mg.gru(X, *weights, *state, mask=mask)  # (T, B, H)
-        self.expect(gru_layer_steps, mask, X=X, h_0=state[0], out=H)
+        self.expect(gru_steps, mask, X=X, h_0=state[0], out=H)
         return H, lambda: (H[-1],)
 
 
@@ -193,7 +193,7 @@ class LSTMCell(_Cell):
     def sequence(self, X: Any, mask: Any, *state: Any) -> Steps:
         weights = self.weight_ih, self.weight_hh, self.both_biases()
         states = mg.lstm(X, *weights, *state, mask=mask)  # (T + 1, B, H)
-        self.expect(lstm_layer_steps, mask, X=X, h_0=state[0], c_0=state[1], out=states)
+        self.expect(lstm_steps, mask, X=X, h_0=state[0], c_0=state[1], out=states)
         H = states[:-1]
         return H, lambda: (H[-1], states[-1])
 

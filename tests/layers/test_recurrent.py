@@ -146,12 +146,21 @@ def test_a_run_is_held_against_the_steps_derived_by_hand(layer, options, rng):
 
 
 def test_a_wrong_step_derived_by_hand_is_seen(monkeypatch, rng):
-    from layers import hand_derived_recurrent as by_hand
+    def wrong(
+        *, X, weight_ih, weight_hh, bias, h_0, c_0, grad_output, grad_c=None
+    ):  # planted: another first state
+        return lstm_steps(
+            X=X,
+            weight_ih=weight_ih,
+            weight_hh=weight_hh,
+            bias=bias,
+            h_0=h_0 + 0.01,
+            c_0=c_0,
+            grad_output=grad_output,
+            grad_c=grad_c,
+        )
 
-    right = by_hand.lstm_steps
-    monkeypatch.setattr(
-        by_hand, "lstm_steps", lambda **given: right(**given | {"h_0": given["h_0"] + 0.01})
-    )
+    monkeypatch.setattr("layers.recurrent.lstm_steps", wrong)
     X = mg.tensor(rng.normal(size=(2, 7, 3)), requires_grad=True, name="X")
     with mg.trace() as t:
         LSTM(3, 5, rng=0)(X).sum().backward()
