@@ -51,8 +51,9 @@ def generate(
             given, those that a checkpoint names as its end (`eos_token_id`); () for none.
         rng: draws; a Generator, a seed, or None for fresh entropy.
     Yields:  an integer; of several rows an array (B,), −1 where a row has stopped.
-    Raises:  ArgumentError for an encoder, which writes no text, an empty prompt, more tokens than the model has positions for, or a
-             setting out of its range; OutOfRangeError for a token that the model does not have.
+    Raises:  ArgumentError for an encoder, which writes no text, an empty prompt, more tokens than
+             the model has positions for, or a setting out of its range; OutOfRangeError for a token
+             that the model does not have.
 
     >>> from layers import LanguageModel
     >>> model = LanguageModel(n_tokens=11, d_model=6, n_heads=3, n_layers=2, max_len=9, rng=0)
