@@ -144,8 +144,9 @@ class Report:
         except ArgumentError:  # no token becomes a vector in this run, or no arrays were kept
             return {}
         run, figures = (self.trace, found), dict[str, Any]()
-        figures["by_block"] = by_block(*run)
         names = self.source.tokens
+        lengths = [sum(t != "(padding)" for t in row) for row in names or ()]
+        figures["by_block"] = by_block(*run, lengths)
         if names is not None and self.source.ids is not None:
             texts = [[t for t in row if t != "(padding)"] for row in names], self.source.ids
             figures["by_token"] = by_token(*run, *texts, self.source.logits())

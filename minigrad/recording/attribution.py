@@ -38,17 +38,20 @@ class Heads:
 
 @dataclass(frozen=True)
 class Branch:
-    """What a layer added to the residual stream.
+    """What a layer added to the residual stream, or where the stream starts.
 
     Attributes:
         share: gradient · value where it was added: all its ways to the output.
         direct: the same with the gradient at the end of the stream, past all later layers; None
             where the sum went through something else on its way there, such as a norm.
+        starts: whether it was there before any layer added to it; after a post-norm a stream
+            starts anew, from what the norm gave.
     """
 
     path: str
     share: float
     direct: float | None
+    starts: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Explained:
         output, value: what was explained.
         of: the path whose gradient × value, summed over features, is `positions`, (..., n).
         heads: one for each matrix of attention weights A.
-        branches: of the residual stream, in order; the first is where it starts.
+        branches: of the residual stream, in order; first where it starts.
         hidden: why attention in this run has no A, if it has none.
         left: what is left of the value beyond the sum of the shares of "positions", and of the
             direct ones of "branches"; 0 only where all in between is linear, without a constant.
@@ -148,14 +151,16 @@ def _branches(trace: Trace, found: dict[int, Any]) -> list[Branch]:
         unbroken.add(before)
     starts = {stream[min(sums)][0].id: min(sums) for sums in (stream, unbroken)}
 
-    def branch(entry: Entry, at: int, reaches: bool) -> Branch:
+    def branch(entry: Entry, at: int, reaches: bool, starts: bool) -> Branch:
         share, direct = (
             float(np.vdot(found[i], entry.value)) for i in (at, end if reaches else at)
         )
-        return Branch(entry.path, share, direct if reaches else None)
+        return Branch(entry.path, share, direct if reaches else None, starts)
 
-    rows = [branch(trace.entries[i], i, at in unbroken) for i, at in starts.items() if i in found]
-    return rows + [branch(added, at, at in unbroken) for at, (_, added) in stream.items()]
+    rows = [
+        branch(trace.entries[i], i, at in unbroken, True) for i, at in starts.items() if i in found
+    ]
+    return rows + [branch(added, at, at in unbroken, False) for at, (_, added) in stream.items()]
 
 
 def _stream(trace: Trace, found: dict[int, Any]) -> dict[int, tuple[Entry, Entry]]:

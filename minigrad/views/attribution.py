@@ -41,7 +41,8 @@ class Attribution(Explained):
             f"gradient x input of {one_line(self.of)}, by position": self._positions(tokens),
             "gradient x attention, by head": self._heads(),
             "gradient x branch, by what was added to the residual stream": [
-                (one_line(b.path), b.share, b.direct) for b in self.branches
+                (one_line(b.path) + ", its start" * b.starts, b.share, b.direct)
+                for b in self.branches
             ],
         }
         bold, width = Paint().bold, wide(width)

@@ -38,10 +38,13 @@ class Token(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Gradients as rms; of what attention and feed-forward add, F, the share ∂L/∂F · F."""
+    """Gradients as rms; of what attention and feed-forward add, F, the share ∂L/∂F · F.
+
+    Both shares sum to the slope of the loss in the size of all that the block adds.
+    """
 
     name: str
-    gradient: float  # of what it hands on
+    gradient: float  # of what it hands on, without padding
     of_weights: float | None  # None: they were held constant
     attention: float
     feed_forward: float
@@ -80,7 +83,8 @@ def by_token(
     return texts
 
 
-def by_block(trace: Trace, found: Explained) -> list[Block]:
+def by_block(trace: Trace, found: Explained, lengths: Sequence[int] = ()) -> list[Block]:
+    """Args: lengths: how many tokens of each row are real; all unless given."""
     blocks: dict[str, list[Entry]] = {}
     for entry in trace:
         if match := re.match(r"(.*/)?blocks\.\d+", entry.scope):
@@ -88,14 +92,23 @@ def by_block(trace: Trace, found: Explained) -> list[Block]:
     several = len({home.rpartition("/")[0] for home in blocks}) > 1
     made = []
     for home, inside in blocks.items():
-        out = [entry for entry in inside if entry.op][-1].gradient_rms or 0.0
+        out = _rms_of_real([entry for entry in inside if entry.op][-1], lengths)
         weights = [e for e in inside if e.kind == "parameter" and e.gradient is not None]
         squares = sum(e.size * (e.gradient_rms or 0.0) ** 2 for e in weights)
         of_weights = (squares / sum(e.size for e in weights)) ** 0.5 if weights else None
-        shares = [branch.share for branch in found.branches if branch.path.startswith(f"{home}/")]
+        added = [branch for branch in found.branches if not branch.starts]
+        shares = [branch.share for branch in added if branch.path.startswith(f"{home}/")]
         name = f"{home.split('/')[-2]} " * several + str(block_number(home))
         made.append(Block(name, out, of_weights, sum(shares[:-1]), sum(shares[-1:])))
     return made
+
+
+def _rms_of_real(entry: Entry, lengths: Sequence[int]) -> float:
+    """The rms of a gradient, (B, n, ...), without its padding."""
+    gradient, width = entry.gradient, max(lengths, default=0)
+    if not isinstance(gradient, np.ndarray) or entry.shape[:2] != (len(lengths), width):
+        return entry.gradient_rms or 0.0
+    return rms(gradient[np.arange(width) < np.asarray(lengths)[:, None]])
 
 
 def block_number(path: str) -> int:
