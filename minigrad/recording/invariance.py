@@ -1,9 +1,10 @@
 """Gradients that are zero in theory: what moves a value in a direction that a later op cannot see.
 
-The rounding that such a gradient consists of is no small gradient, and no vanishing one. A leaf is
+The rounding that such a gradient consists of is no small gradient, and no vanishing one. A value is
 moved in a random direction, and the ops that it reaches are run again, each with its own kernel;
 where every way on ends at an op whose result does not move, the gradient is zero, and those ops
-are why. What an op declares not to see (`unseen=`) is its reason in words.
+are why. What an op declares not to see (`unseen=`) is its reason in words. What is used only for
+such values has a gradient of zero for the same reason.
 """
 
 from __future__ import annotations
@@ -19,16 +20,26 @@ from .recorder import Recorder
 
 __all__ = ["explain_zeros"]
 
-STILL = 1e3  # rounding units that a result may move by and yet stand still
+STILL = 1e3  # rounding units of float64 that a result may move by and yet stand still
+ROUNDED = 32  # the same of its own dtype, as what the record kept is rounded to that
 STEP = 1e-14  # of the complex step: its square is lost
 MOST = 64  # ops run again for a leaf before it is left as it is
 
 
 def explain_zeros(trace: Recorder) -> None:
-    """Find leaves whose gradient is zero in theory, and note why."""
-    for leaf in trace.entries:
-        if leaf.op is None and _is_rounding(trace, leaf):
-            leaf.why = _why_unseen(trace, leaf)
+    """Find values whose gradient is zero in theory, and note why: leaves, and what seems to vanish.
+
+    What was used comes last, so that the reasons of its uses are known.
+    """
+    for entry in reversed(trace.entries):
+        if entry.gradient_rms is None:
+            continue
+        uses = [trace.entries[edge.target] for edge in trace.uses(entry)]
+        reached = [use for use in uses if use.gradient_rms is not None]
+        if reached and entry.id not in trace.roots and all(e.state == "cancels" for e in reached):
+            entry.why = reached[0].why
+        elif (entry.op is None or entry.state == "vanishing") and _is_rounding(trace, entry):
+            entry.why = _why_unseen(trace, entry)
 
 
 def _is_rounding(trace: Recorder, leaf: Entry) -> bool:
@@ -54,7 +65,8 @@ def _why_unseen(trace: Recorder, leaf: Entry) -> str:
             move, usual = (_move(trace, trace.entries[one], way) for way in (moves, other))
             if move is None or not rms(usual) or len(moves) > MOST:
                 return ""
-            if rms(move) <= STILL * np.finfo(float).eps * rms(usual):
+            own = ROUNDED * float(np.finfo(trace.entries[one].dtype).eps)
+            if rms(move) <= max(STILL * np.finfo(float).eps, own) * rms(usual):
                 reasons.append(trace.entries[one])
                 continue
             moves[one] = move

@@ -91,13 +91,14 @@ def worst_path(trace: Recorder) -> Path | None:
     """The path on which the gradient shrinks most, or grows most if that is more.
 
     It leads to an input or a parameter that the first layers use: one at least half as many steps
-    from the loss as any other.
+    from the loss as any other. None where the gradient of all these is zero in theory.
     """
-    judged = [e for e in trace.entries if e.reach and e.state != "cancels" and e.via is not None]
+    judged = [e for e in trace.entries if e.reach and e.via is not None]
     steps: dict[int, int] = {}
     for entry in reversed(trace.entries):
         steps[entry.id] = 0 if entry.via is None else steps.get(entry.via.target, 0) + 1
     leaves = [e for e in judged if e.op is None] or judged
+    leaves = [e for e in leaves if e.state != "cancels"]
     if not leaves:
         return None
     farthest = max(steps[e.id] for e in leaves)

@@ -232,8 +232,8 @@ class Trace(Recorder):
         ran = len(self.entries), len(self.backward_steps)
         if ran != self._judged:
             self._judged = ran
-            explain_zeros(self)
             measure_reach(self)
+            explain_zeros(self)
 
     @property
     def worst_path(self) -> Path | None:

@@ -18,6 +18,7 @@ __all__ = ["checks_table", "trace_table"]
 
 # of what was measured, and was not: its colour, and its mark
 MARKS = {None: ("dim", "–"), True: ("good", "✓"), False: ("alarm", "✗")}
+MOST_ZEROS = 24  # paths named whose gradient is zero in theory
 SCALE = Column("smallest to largest", drop=3)
 FORWARD = (
     Column("#", right=True),
@@ -97,7 +98,11 @@ def _zeros(model: AnnotatedTrace) -> list[str]:
     found = [entry for entry in model.trace.entries if entry.state == "cancels"]
     reasons = dict.fromkeys(entry.why for entry in found)
     named = {why: [one_line(e.path, 60) for e in found if e.why == why] for why in reasons}
-    return [f"zero in theory, as {why}: {', '.join(paths)}" for why, paths in named.items()]
+    return [
+        f"zero in theory, as {why}: {', '.join(paths[:MOST_ZEROS])}"
+        + f" and {len(paths) - MOST_ZEROS} more" * (len(paths) > MOST_ZEROS)
+        for why, paths in named.items()
+    ]
 
 
 def _cost(trace: Trace) -> str:

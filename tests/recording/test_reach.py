@@ -76,3 +76,32 @@ def test_the_ends_of_the_dtype_are_limits_whatever_left_the_loss(factor: float, 
     with mg.trace() as t:
         (x * 1.0).backward(np.full(2, factor))
     assert t["x"].state == state
+
+
+def cosine_of_unit_vectors(X: Any) -> mg.Tensor:
+    unit = X / mg.sqrt(mg.sum(X * X, axis=-1, keepdims=True)).named("length")
+    lengths = mg.sqrt(mg.sum(unit * unit, axis=-1))
+    return mg.sum(unit[0] * unit[1]) / (lengths[0] * lengths[1])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_length_of_a_vector_that_is_normalised_again_is_no_vanishing_gradient(
+    dtype: Any,
+) -> None:
+    W = mg.tensor(rng.normal(size=(5, 7)).astype(dtype), requires_grad=True, name="W")
+    with mg.trace() as t:
+        cosine_of_unit_vectors(rng.normal(size=(2, 5)).astype(dtype) @ W).backward()
+    states = {e.name or e.op: e.state for e in t if e.gradient is not None}
+    assert states["length"] in ("cancels", "zero")
+    assert states["W"] == "ok"
+    assert "vanishing" not in states.values()
+
+
+def test_what_is_used_only_for_what_is_zero_in_theory_is_so_too() -> None:
+    x = rng.normal(size=(1, 5)).astype("f4").repeat(2, axis=0)  # one text, twice: at its maximum
+    W = mg.tensor(rng.normal(size=(5, 7)).astype("f4"), requires_grad=True, name="W")
+    with mg.trace() as t:
+        cosine_of_unit_vectors(mg.matmul(x, W).named("h")).backward()
+    assert {e.name: e.state for e in t if e.name in ("W", "h")} == {"W": "cancels", "h": "cancels"}
+    assert t.worst_path is None
+    assert not any(word in t.table(200) for word in ("shrinks", "grows", "keeps its size"))

@@ -1,4 +1,4 @@
-"""Figures of a stack of blocks: shares are what taking a block's work away does, without padding."""
+"""Figures of a stack of blocks: shares are what taking its work away does, without padding."""
 
 import numpy as np
 import pytest
