@@ -171,8 +171,8 @@ class _Writer:
         name = one_line(fold.name(scope), 2 * labels.WIDEST)
         size, strip = self.style.look.name - 2, self.plan.model.strips.get(scope)
         label = text(name, t.ink, size, bold=True)
-        label += text(f"  ×{times}" if times > 1 else "", t.muted, size, bold=True)
         label += text(BLANK * (len(name) // SPARE), t.ink, size)
+        label += text(f"  ×{times}" if times > 1 else "", t.muted, size, bold=True)
         if strip is not None:
             rows = f'<TR><TD ALIGN="LEFT">{label}</TD></TR>{self.style.strip(strip)}'
             label = f'<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1">{rows}</TABLE>'

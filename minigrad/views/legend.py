@@ -7,7 +7,7 @@ from typing import Any
 from . import labels
 from .colors import ink_on
 from .model import STATES
-from .node_style import NodeStyle, text
+from .node_style import ROOM, NodeStyle, text
 from .outline import Outline
 from .verdict import verdicts
 
@@ -39,7 +39,7 @@ def caption(plan: Outline, style: NodeStyle, saved: bool) -> str:
         marks = [*_lines(plan, saved)]
         marks += [(glyph, means) for name, (glyph, means) in STATES.items() if name in states]
         cells = [
-            style.small(mark, theme.ink, bold=True) + style.small(f" {means}", theme.muted)
+            style.small(_wide(mark), theme.ink, bold=True) + style.small(f" {means}", theme.muted)
             for mark, means in marks
         ]
         gap = style.small("     ", theme.muted)
@@ -50,12 +50,17 @@ def caption(plan: Outline, style: NodeStyle, saved: bool) -> str:
     return f"{TABLE}{body}{_verdict(plan, style)}</TABLE>"
 
 
+def _wide(said: str) -> str:
+    """With room behind it: browsers draw bold letters wider than the layout reckons."""
+    return said + ROOM * (len(said) // 6)
+
+
 def _scale(plan: Outline, style: NodeStyle) -> str:
     """The colours of the bins, each with its bounds; where the loss is."""
     bounds, theme = style.scale.bounds, style.theme
     compared = plan.model.against is not None
     of = "gradient there / here" if compared else "gradient rms"
-    cells = [f"<TD>{style.small(of, theme.ink, bold=True)}</TD>"]
+    cells = [f"<TD>{style.small(_wide(of), theme.ink, bold=True)}</TD>"]
     roots = [plan.model.trace.entries[i].gradient_rms or 0.0 for i in plan.model.trace.roots]
     losses = set() if compared else {style.scale.bin(size) for size in roots}
     for i, colour in enumerate(theme.bins):
