@@ -174,12 +174,13 @@ class Looks:
     def _by_head(self, width: int, everything: bool) -> str:
         """Each head in a line: its patterns, how evenly it spreads, how sparse it is."""
         rows = []
-        for one in self.found:
+        names = _short([one.path for one in self.found])
+        for name, one in zip(names, self.found, strict=True):
             spread, sparse, told = entropy(one.A), sparsity(one.A), patterns(one.A)
             for head in range(one.heads):
                 rows.append(
                     [
-                        one_line(one.path, 40),
+                        one_line(name),
                         str(head),
                         f"{spread.figures[head]:.2f}",
                         f"{sparse.figures[head]:.0%}",

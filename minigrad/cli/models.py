@@ -17,15 +17,15 @@ from .output import show, wrapped
 __all__ = ["run"]
 
 SIZES = {
-    "n_layers": "blocks",
-    "n_decoder_layers": "blocks of the decoder",
+    "n_layers": "block(s)",
+    "n_decoder_layers": "block(s) of the decoder",
     "d_model": "wide",
-    "n_heads": "heads",
-    "n_kv_heads": "heads of keys and values",
+    "n_heads": "head(s)",
+    "n_kv_heads": "head(s) of keys and values",
     "d_k": "wide each",
     "d_ff": "wide within feed-forward layers",
-    "n_tokens": "tokens known",
-    "max_len": "positions",
+    "n_tokens": "token(s) known",
+    "max_len": "position(s)",
 }
 SHOWN = 10  # names of a list at most
 
@@ -42,7 +42,8 @@ def run(arguments: Namespace) -> int:
 
 
 def _parts(found: Any, width: int) -> Iterator[str]:
-    sizes = ", ".join(f"{found.sizes[k]:,} {what}" for k, what in SIZES.items() if k in found.sizes)
+    known = {what: found.sizes[k] for k, what in SIZES.items() if k in found.sizes}
+    sizes = ", ".join(f"{n:,} {what.replace('(s)', 's' * (n != 1))}" for what, n in known.items())
     made = f", loaded as {found.model}" if found.model else ""
     title = f"{one_line(found.family) or 'no model_type'} in {one_line(found.folder)}{made}"
     yield "\n".join(wrapped(line, width) for line in (title, sizes) if line)

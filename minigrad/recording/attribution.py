@@ -61,6 +61,7 @@ class Explained:
     Attributes:
         output, value: what was explained.
         of: the path whose gradient × value, summed over features, is `positions`, (..., n).
+        at: the number of that value in the record, as a path may have several.
         heads: one for each matrix of attention weights A.
         branches: of the residual stream, in order; first where it starts.
         hidden: why attention in this run has no A, if it has none.
@@ -71,6 +72,7 @@ class Explained:
     output: str
     value: float
     of: str
+    at: int
     positions: NDArray[Any]
     heads: list[Heads]
     branches: list[Branch]
@@ -112,6 +114,7 @@ def explain(trace: Trace, output: Any, of: Any = None) -> dict[str, Any]:
         "output": name,
         "value": value,
         "of": start.path,
+        "at": start.id,
         "positions": shares.sum(axis=-1) if shares.ndim > 1 else shares,
         "heads": [Heads(e.path, times_value(e)) for e in trace.entries if _weighs(e, found)],
         "branches": _branches(trace, found),

@@ -70,7 +70,7 @@ def by_token(
     trace: Trace, found: Explained, names: Names, ids: Any, logits: Any = None
 ) -> list[list[Token]]:
     """A list for each text. Args: logits: (B, n, n_tokens) of each next token, if it has them."""
-    gradients, texts = trace[found.of].gradient, []
+    gradients, texts = trace[found.at].gradient, []
     for row, text in enumerate(names):
         n = len(text)
         given: list[float | None] = [None] * n

@@ -176,6 +176,11 @@ def test_what_a_t5_is_to_write_is_held_against_what_it_would(command, tmp_path_f
     assert ran.status == 0, ran.err
     for said in ('next-token loss of "a", "dog"', 'likeliest after "(start)" "a"', "encoder 0"):
         assert said in ran.out
+    for layer in ("encoder/blocks.0/attention", "decoder/blocks.0/cross_attention"):
+        assert f"\n{layer} " in ran.out
+    [by_token] = explained(command, t5, "--text", "the cat sat", "--target", "a dog")["by_token"]
+    assert [token["token"] for token in by_token] == ["the", "cat", "sat"]
+    assert "\n1 block, 1 block of the decoder, 12 wide" in command("models", t5).out
     ran = command("explain", "--model", t5, "--text", "the cat sat")
     assert ran.status == 0, ran.err
     assert 'likeliest after "(start)"' in ran.out
