@@ -61,7 +61,7 @@ class Pictures:
         return {
             "scope": one_line(root),
             "around": around,
-            "closed": {one_line(path): id for id, path in closed.items()},
+            "closed": {one_line(path): node for node, path in closed.items()},
             "lines": [[self.numbers[id(edge)] for edge in line.edges] for line in plan.lines],
         }
 
