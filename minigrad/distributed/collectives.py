@@ -16,7 +16,7 @@ from ..engine.context import tell
 from ..engine.errors import RankError, ShapeError
 from ..engine.op import Call, Op, Shaped, call, registry
 from ..functional import run_once
-from ..ops.piecewise import where
+from ..ops.select import where
 from .ranks import Ticket
 
 SENDS: dict[str, Callable[[int, int, int], int]] = {

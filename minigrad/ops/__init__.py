@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ..lazy_imports import public_names as _public_names
 from . import operators as operators
-from .activations import *
 from .arithmetic import *
 from .attention import *
 from .channel_norms import *
@@ -15,13 +14,11 @@ from .composed import *
 from .convolution import *
 from .dropout import *
 from .einsum import *
-from .elementwise import *
 from .entry_losses import *
 from .functions import *
 from .losses import *
 from .measures import *
 from .norms import *
-from .piecewise import *
 from .products import *
 from .rearrange import *
 from .recurrent import *

@@ -1,4 +1,4 @@
-"""Arithmetic of two arrays, entry by entry; they broadcast as in NumPy."""
+"""Arithmetic of two arrays, entry by entry, and the larger or smaller of two; they broadcast."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from ..engine.op import op
-from .elementwise import elementwise
-from .samples import each, free, pairs
+from .functions import elementwise
+from .samples import Declaration, Samples, each, pairs
 
-__all__ = ["add", "divide", "multiply", "negative", "power", "subtract"]
+__all__ = ["add", "divide", "maximum", "minimum", "multiply", "negative", "power", "subtract"]
 
 
 def broadcastable(a: Any, b: Any, *_: Any) -> str | None:
@@ -23,14 +23,32 @@ def broadcastable(a: Any, b: Any, *_: Any) -> str | None:
     return None
 
 
-@op(
-    tex=r"<a> + <b>",
-    vjp_tex={"a": r"<g>", "b": r"<g>"},
-    flops=each(1),
-    vjp_flops={"a": free, "b": free},
-    samples=pairs(),
-    requires=broadcastable,
-)
+def of_two(
+    tex: str,
+    vjp_tex: tuple[str, str],
+    vjp_costs: tuple[Any, Any],
+    *,
+    samples: Samples | None = None,
+    **more: Any,
+) -> Declaration:
+    """Declare an op of two inputs a and b that broadcast, one operation for each entry.
+
+    Args: tex, vjp_tex: its formula and those of its rules.  vjp_costs: operations an entry of the
+        result of each rule, or functions as `op` takes them.  samples: those of `pairs` unless
+        given.  more: as `op` takes it.
+    """
+    return op(
+        tex=tex,
+        vjp_tex=dict(zip("ab", vjp_tex, strict=True)),
+        flops=each(1),
+        vjp_flops={n: c if callable(c) else each(c) for n, c in zip("ab", vjp_costs, strict=True)},
+        samples=samples or pairs(),
+        requires=broadcastable,
+        **more,
+    )
+
+
+@of_two(r"<a> + <b>", (r"<g>", r"<g>"), (0, 0))
 def add(a, b):
     """Sum of two arrays, entry by entry: y = a + b.
 
@@ -50,14 +68,7 @@ def _(g):
     return g
 
 
-@op(
-    tex=r"<a> - <b>",
-    vjp_tex={"a": r"<g>", "b": r"-<g>"},
-    flops=each(1),
-    vjp_flops={"a": free, "b": each(1)},
-    samples=pairs(),
-    requires=broadcastable,
-)
+@of_two(r"<a> - <b>", (r"<g>", r"-<g>"), (0, 1))
 def subtract(a, b):
     """Difference of two arrays, entry by entry: y = a - b.
 
@@ -77,14 +88,7 @@ def _(g):
     return -g
 
 
-@op(
-    tex=r"<a> \odot <b>",
-    vjp_tex={"a": r"<g> \odot <b>", "b": r"<g> \odot <a>"},
-    flops=each(1),
-    vjp_flops={"a": each(1), "b": each(1)},
-    samples=pairs(),
-    requires=broadcastable,
-)
+@of_two(r"<a> \odot <b>", (r"<g> \odot <b>", r"<g> \odot <a>"), (1, 1))
 def multiply(a, b):
     """Product of two arrays, entry by entry: y = a b.
 
@@ -104,13 +108,11 @@ def _(g, a):
     return g * a
 
 
-@op(
-    tex=r"<a> \oslash <b>",
-    vjp_tex={"a": r"<g> \oslash <b>", "b": r"-<g> \odot <out> \oslash <b>"},
-    flops=each(1),
-    vjp_flops={"a": each(1), "b": each(3)},
+@of_two(
+    r"<a> \oslash <b>",
+    (r"<g> \oslash <b>", r"-<g> \odot <out> \oslash <b>"),
+    (1, 3),
     samples=pairs(0.5, 2.0),
-    requires=broadcastable,
 )
 def divide(a, b):
     """Quotient of two arrays, entry by entry: y = a / b.
@@ -146,19 +148,11 @@ def _(g):
     return -g
 
 
-@op(
-    tex=r"<a>^{\circ <b>}",
-    vjp_tex={
-        "a": r"<g> \odot <b> \odot <a>^{\circ (<b> - 1)}",
-        "b": r"<g> \odot <out> \odot \log <a>",
-    },
-    flops=each(1),
-    vjp_flops={
-        "a": lambda b, out: 3 * out.size + b.size,
-        "b": lambda a, out: a.size + 2 * out.size,
-    },
+@of_two(
+    r"<a>^{\circ <b>}",
+    (r"<g> \odot <b> \odot <a>^{\circ (<b> - 1)}", r"<g> \odot <out> \odot \log <a>"),
+    (lambda b, out: 3 * out.size + b.size, lambda a, out: a.size + 2 * out.size),
     samples=pairs(0.5, 2.0),
-    requires=broadcastable,
 )
 def power(a, b):
     """Entry by entry a to the power b: y = a^b.
@@ -180,3 +174,56 @@ def _(g, a, b):
 def _(g, a, out):
     positive = a != 0
     return np.where(positive, g * out * np.log(np.where(positive, a, 1)), 0)
+
+
+# ---------------------------------------------------------------- the larger and the smaller
+
+
+def _extreme(name: str, beyond: str) -> Declaration:
+    """The declaration of maximum or minimum; `beyond` says when the first of two is taken."""
+
+    def slope(own: str, other: str) -> str:
+        return rf"<g> \odot ([<{own}> {beyond} <{other}>] + \tfrac12 [<a> = <b>])"
+
+    slopes = slope("a", "b"), slope("b", "a")
+    return of_two(rf"\{name}(<a>, <b>)", slopes, (1, 1), samples=pairs(gap=0.01), analytic=False)
+
+
+@_extreme("max", ">")
+def maximum(a, b):
+    """The larger of two arrays, entry by entry. Equal entries share the gradient half and half.
+
+    >>> maximum(np.array([1.0, 5.0]), 3.0)
+    array([3., 5.])
+    """
+    return np.maximum(a, b)
+
+
+@maximum.vjp("a")
+def _(g, a, b):
+    return np.where(a < b, 0, np.where(a == b, g / 2, g))
+
+
+@maximum.vjp("b")
+def _(g, a, b):
+    return np.where(b < a, 0, np.where(a == b, g / 2, g))
+
+
+@_extreme("min", "<")
+def minimum(a, b):
+    """The smaller of two arrays, entry by entry. Equal entries share the gradient half and half.
+
+    >>> minimum(np.array([1.0, 5.0]), 3.0)
+    array([1., 3.])
+    """
+    return np.minimum(a, b)
+
+
+@minimum.vjp("a")
+def _(g, a, b):
+    return np.where(a > b, 0, np.where(a == b, g / 2, g))
+
+
+@minimum.vjp("b")
+def _(g, a, b):
+    return np.where(b > a, 0, np.where(a == b, g / 2, g))

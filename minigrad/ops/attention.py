@@ -10,6 +10,7 @@ from ..engine.errors import ArgumentError
 from ..engine.op import Call, call, op
 from .arithmetic import broadcastable
 from .dtypes import arrayed, floating, narrowed
+from .functions import elementwise
 from .masks import check_mask
 from .samples import each, free
 
@@ -22,13 +23,7 @@ def _scale_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.zeros((0, 3)), 0.5)
 
 
-@op(
-    tex=r"<factor>\, <x>",
-    vjp_tex={"x": r"<factor>\, <g>"},
-    flops=each(1),
-    vjp_flops={"x": each(1)},
-    samples=_scale_samples,
-)
+@elementwise(r"<factor>\, <x>", r"<factor>\, <g>", 1, 1, samples=_scale_samples)
 def scale(x, factor):
     """The array times one number, as scores are scaled by 1/√d_k: y = factor · x.
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import Call, call, op
-from .activations import softplus
 from .dtypes import arrayed, floating, narrowed, single
-from .functions import sigmoid
+from .functions import sigmoid, softplus
+from .samples import Declaration, each_of_x
 
 __all__ = ["binary_cross_entropy_with_logits", "huber_loss", "kl_div", "mse_loss"]
 
@@ -72,11 +72,6 @@ def _vjp_tex(slope: str, where: str = "") -> Callable[..., str]:
     return tex
 
 
-def _cost(n: int) -> Callable[..., int]:
-    """So many operations an entry, and the share of each gradient that arrives."""
-    return lambda x, out: n * x.size + out.size
-
-
 def _pairs(low: float, high: float, bound: float = 3.0) -> Callable[..., Iterator[Call]]:
     """Calls with x within ±bound and targets in [low, high], for each reduction."""
 
@@ -90,11 +85,40 @@ def _pairs(low: float, high: float, bound: float = 3.0) -> Callable[..., Iterato
     return samples
 
 
-@op(
-    tex=_tex(r"(<x> - <target>)^{\circ 2}"),
-    vjp_tex={"x": _vjp_tex(r"2 (<x> - <target>)"), "target": _vjp_tex(r"2 (<target> - <x>)")},
-    flops=lambda x: 3 * np.size(x),
-    vjp_flops={"x": _cost(2), "target": _cost(2)},
+def entry_loss(
+    term: str,
+    slopes: tuple[str, str],
+    cost: int,
+    vjp_costs: tuple[tuple[int, int], tuple[int, int]],
+    *,
+    where: str = "",
+    **more: Any,
+) -> Declaration:
+    """Declare a loss of x and target, which reduces one term for each entry.
+
+    Args: term: its formula.  slopes: those of its slopes in x and in target.  where: what stands
+        for what in them.  cost: operations an entry.  vjp_costs: of each rule, operations an entry,
+        and for each entry of the gradient that arrives.  more: as `op` takes it.
+    """
+
+    def vjp_cost(per_entry: int, per_gradient: int) -> Callable[..., int]:
+        return lambda x, out: per_entry * x.size + per_gradient * out.size
+
+    names = ("x", "target")
+    return op(
+        tex=_tex(term, where),
+        vjp_tex={n: _vjp_tex(slope, where) for n, slope in zip(names, slopes, strict=True)},
+        flops=each_of_x(cost),
+        vjp_flops={n: vjp_cost(*costs) for n, costs in zip(names, vjp_costs, strict=True)},
+        **more,
+    )
+
+
+@entry_loss(
+    r"(<x> - <target>)^{\circ 2}",
+    (r"2 (<x> - <target>)", r"2 (<target> - <x>)"),
+    3,
+    ((2, 1), (2, 1)),
     samples=_pairs(-2.0, 2.0),
 )
 def mse_loss(x, target, reduction="mean"):
@@ -119,14 +143,12 @@ def _(g, x, target, reduction):
     return 2 * share(x, reduction) * g * (target - x)
 
 
-_CLIPPED = r", \quad d = \operatorname{clip}_{\pm <delta>}(<x> - <target>)"
-
-
-@op(
-    tex=_tex(r"d \odot (<x> - <target> - \tfrac12 d)", _CLIPPED),
-    vjp_tex={"x": _vjp_tex("d", _CLIPPED), "target": _vjp_tex("-d", _CLIPPED)},
-    flops=lambda x: 7 * np.size(x),
-    vjp_flops={"x": _cost(4), "target": _cost(4)},
+@entry_loss(
+    r"d \odot (<x> - <target> - \tfrac12 d)",
+    ("d", "-d"),
+    7,
+    ((4, 1), (4, 1)),
+    where=r", \quad d = \operatorname{clip}_{\pm <delta>}(<x> - <target>)",
     samples=_pairs(-2.0, 2.0),
     analytic=False,
 )
@@ -156,11 +178,11 @@ def _(g, x, target, delta, reduction):
     return share(x, reduction) * g * np.clip(target - x, -delta, delta)
 
 
-@op(
-    tex=_tex(r"\log(1 + e^{<x>}) - <target> \odot <x>"),
-    vjp_tex={"x": _vjp_tex(r"\sigma(<x>) - <target>"), "target": _vjp_tex("-<x>")},
-    flops=lambda x: 7 * np.size(x),
-    vjp_flops={"x": _cost(6), "target": lambda x, out: x.size + 2 * out.size},
+@entry_loss(
+    r"\log(1 + e^{<x>}) - <target> \odot <x>",
+    (r"\sigma(<x>) - <target>", "-<x>"),
+    7,
+    ((6, 1), (1, 2)),
     samples=_pairs(0.0, 1.0),
 )
 def binary_cross_entropy_with_logits(x, target, reduction="mean"):
@@ -209,7 +231,7 @@ def _kl_vjp_target(x, reduction, log_target):
 @op(
     tex=_kl_tex,
     vjp_tex={"x": _kl_vjp_x, "target": _kl_vjp_target},
-    flops=lambda x: 4 * np.size(x),
+    flops=each_of_x(4),
     vjp_flops={
         "x": lambda x, out, log_target: (2 if log_target else 1) * x.size + 2 * out.size,
         "target": lambda x, out, log_target: (5 if log_target else 4) * x.size + out.size,

@@ -1,19 +1,78 @@
-"""Smooth functions of each entry by itself."""
+"""Functions of each entry by itself, and the short way to declare one.
+
+At a kink the slope is a convention, stated with each op. NaN is neither above nor below a kink: its
+gradient passes, as if the entry had been taken.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..engine.errors import ArgumentError
 from ..engine.op import Call, call, op
 from .dtypes import arrayed, floating
-from .elementwise import elementwise
-from .samples import each, unary
+from .samples import Declaration, Samples, away_from, each, unary
 
-__all__ = ["exp", "gelu", "log", "sigmoid", "silu", "sqrt", "tanh"]
+__all__ = [
+    "abs",
+    "astype",
+    "clip",
+    "cos",
+    "elu",
+    "erf",
+    "exp",
+    "expm1",
+    "gelu",
+    "leaky_relu",
+    "log",
+    "log1p",
+    "relu",
+    "sigmoid",
+    "sign",
+    "silu",
+    "sin",
+    "softplus",
+    "sqrt",
+    "square",
+    "tanh",
+]
+
+
+def elementwise(
+    tex: str | Callable[..., str],
+    vjp_tex: str | Callable[..., str],
+    cost: int,
+    vjp_cost: int,
+    *,
+    samples: Samples | None = None,
+    **more: Any,
+) -> Declaration:
+    """Declare an op of one input x whose result has an entry for each entry of x.
+
+    Args: tex, vjp_tex: its formula and that of its rule.  cost, vjp_cost: operations an entry, of
+        a call and of its rule.  samples: those of `unary` unless given.  more: as `op` takes it.
+    """
+    return op(
+        tex=tex,
+        vjp_tex={"x": vjp_tex},
+        flops=each(cost),
+        vjp_flops={"x": each(vjp_cost)},
+        samples=samples or unary(),
+        **more,
+    )
+
+
+POSITIVE = unary(0.5, 3.0)  # where roots and logarithms are
+WIDE = unary(-3.0, 3.0)  # where functions with two flat ends bend
+BENT = unary(kink=0.0)  # away from 0
+
+
+# ---------------------------------------------------------------- exponentials, roots and waves
 
 
 @elementwise(r"e^{<x>}", r"<g> \odot <out>", 1, 1)
@@ -31,7 +90,7 @@ def _(g, out):
     return g * out
 
 
-@elementwise(r"\log <x>", r"<g> \oslash <x>", 1, 1, low=0.5, high=3.0)
+@elementwise(r"\log <x>", r"<g> \oslash <x>", 1, 1, samples=POSITIVE)
 def log(x):
     """The natural logarithm of each entry: y = log x.
 
@@ -46,7 +105,7 @@ def _(g, x):
     return g / x
 
 
-@elementwise(r"\sqrt{<x>}", r"<g> \oslash (2 <out>)", 1, 2, low=0.5, high=3.0)
+@elementwise(r"\sqrt{<x>}", r"<g> \oslash (2 <out>)", 1, 2, samples=POSITIVE)
 def sqrt(x):
     """The square root of each entry: y = √x.
 
@@ -61,12 +120,142 @@ def _(g, out):
     return g / (2 * out)
 
 
-@op(
-    tex=r"\tanh <x>",
-    vjp_tex={"x": r"<g> \odot (1 - <out>^{\circ 2})"},
-    flops=each(1),
-    vjp_flops={"x": each(3)},
-    samples=unary(),
+@elementwise(r"\log(1 + <x>)", r"<g> \oslash (1 + <x>)", 1, 2, samples=unary(-0.5))
+def log1p(x):
+    """The logarithm of 1 + x, exact for small x too: y = log(1 + x).
+
+    >>> log1p(np.array([0.0, 1e-20]))
+    array([0.e+00, 1.e-20])
+    """
+    return np.log1p(x)
+
+
+@log1p.vjp("x")
+def _(g, x):
+    return g / (1 + x)
+
+
+@elementwise(r"e^{<x>} - 1", r"<g> \odot (<out> + 1)", 1, 2)
+def expm1(x):
+    """The exponential less 1, exact for small x too: y = e^x - 1.
+
+    >>> expm1(np.array([0.0, 1e-20]))
+    array([0.e+00, 1.e-20])
+    """
+    return np.expm1(x)
+
+
+@expm1.vjp("x")
+def _(g, out):
+    return g * (out + 1)
+
+
+@elementwise(r"<x>^{\circ 2}", r"2 <g> \odot <x>", 1, 2)
+def square(x):
+    """The square of each entry: y = x².
+
+    >>> square(np.array([-2.0, 3.0]))
+    array([4., 9.])
+    """
+    return np.square(x)
+
+
+@square.vjp("x")
+def _(g, x):
+    return 2 * g * x
+
+
+@elementwise(r"\sin <x>", r"<g> \odot \cos <x>", 1, 2)
+def sin(x):
+    """The sine of each entry: y = sin x.
+
+    >>> sin(np.array([0.0, 1.0])).round(4)
+    array([0.    , 0.8415])
+    """
+    return np.sin(x)
+
+
+@sin.vjp("x")
+def _(g, x):
+    return g * np.cos(x)
+
+
+@elementwise(r"\cos <x>", r"-<g> \odot \sin <x>", 1, 3)
+def cos(x):
+    """The cosine of each entry: y = cos x.
+
+    >>> cos(np.array([0.0, 1.0])).round(4)
+    array([1.    , 0.5403])
+    """
+    return np.cos(x)
+
+
+@cos.vjp("x")
+def _(g, x):
+    return -g * np.sin(x)
+
+
+# ---------------------------------------------------------------- the normal distribution
+
+
+ERF_SLOPE = 2 / math.sqrt(math.pi)  # of erf at 0
+
+
+@elementwise(
+    r"\operatorname{erf}(<x>)",
+    r"\tfrac{2}{\sqrt\pi} <g> \odot e^{-<x>^{\circ 2}}",
+    7,
+    5,
+    analytic=False,
+)
+def erf(x):
+    """The error function of each entry: y = 2/√π ∫₀ˣ e^-t² dt.
+
+    >>> erf(np.array([0.0, 1.0])).round(4)
+    array([0.    , 0.8427])
+    """
+    x = floating(x)
+    return np.array(list(map(math.erf, np.ravel(x).tolist())), x.dtype).reshape(x.shape)
+
+
+@erf.vjp("x")
+def _(g, x):
+    return ERF_SLOPE * g * np.exp(-x * x)
+
+
+GAUSS = 0.3989422804014327  # 1/√(2π)
+
+
+@elementwise(r"\Phi(<x>)", r"<g> \odot \varphi(<x>)", 7, 5, samples=WIDE, analytic=False)
+def normal_cdf(x):
+    """The standard normal distribution function: y = Φ(x) = (1 + erf(x/√2)) / 2.
+
+    >>> normal_cdf(np.array([0.0, 1.0])).round(4)
+    array([0.5   , 0.8413])
+    """
+    x = floating(x)
+    made = [0.5 * math.erfc(-math.sqrt(0.5) * entry) for entry in np.ravel(x).tolist()]
+    return np.array(made, x.dtype).reshape(x.shape)
+
+
+@normal_cdf.vjp("x")
+def _(g, x):
+    return g * normal_pdf(x)
+
+
+def normal_pdf(x):
+    """φ(x), the slope of Φ."""
+    return GAUSS * np.exp(-0.5 * x * x)
+
+
+# ---------------------------------------------------------------- smooth activations
+
+
+@elementwise(
+    r"\tanh <x>",
+    r"<g> \odot (1 - <out>^{\circ 2})",
+    1,
+    3,
     saturates=("entries saturated", lambda out: np.abs(out) > 0.99),
 )
 def tanh(x):
@@ -83,12 +272,12 @@ def _(g, out):
     return g * (1 - out * out)
 
 
-@op(
-    tex=r"\sigma(<x>)",
-    vjp_tex={"x": r"<g> \odot <out> \odot (1 - <out>)"},
-    flops=each(4),
-    vjp_flops={"x": each(3)},
-    samples=unary(-3.0, 3.0),
+@elementwise(
+    r"\sigma(<x>)",
+    r"<g> \odot <out> \odot (1 - <out>)",
+    4,
+    3,
+    samples=WIDE,
     saturates=("entries saturated", lambda out: np.abs(out - 0.5) > 0.49),
 )
 def sigmoid(x):
@@ -112,8 +301,7 @@ def _(g, out):
     r"<g> \odot \sigma(<x>) \odot (1 + <x> \odot (1 - \sigma(<x>)))",
     5,
     9,
-    low=-3.0,
-    high=3.0,
+    samples=WIDE,
 )
 def silu(x):
     """The sigmoid-weighted entry, or swish: y = x σ(x).
@@ -132,34 +320,24 @@ def _(g, x):
     return g * s * (1 + x * (1 - s))
 
 
-# ---------------------------------------------------------------- the normal distribution
+@elementwise(r"\log(1 + e^{<x>})", r"<g> \odot \sigma(<x>)", 4, 5, samples=WIDE)
+def softplus(x):
+    """A smooth relu: y = log(1 + e^x), without overflow.
 
-GAUSS = 0.3989422804014327  # 1/√(2π)
-
-
-@elementwise(r"\Phi(<x>)", r"<g> \odot \varphi(<x>)", 7, 5, analytic=False, low=-3.0, high=3.0)
-def normal_cdf(x):
-    """The standard normal distribution function: y = Φ(x) = (1 + erf(x/√2)) / 2.
-
-    >>> normal_cdf(np.array([0.0, 1.0])).round(4)
-    array([0.5   , 0.8413])
+    >>> softplus(np.array([-800.0, 0.0, 8.0])).round(4)
+    array([0.    , 0.6931, 8.0003])
     """
     x = floating(x)
-    made = [0.5 * math.erfc(-math.sqrt(0.5) * entry) for entry in np.ravel(x).tolist()]
-    return np.array(made, x.dtype).reshape(x.shape)
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.maximum(x, -x)))
 
 
-@normal_cdf.vjp("x")
+@softplus.vjp("x")
 def _(g, x):
-    return g * normal_pdf(x)
-
-
-def normal_pdf(x):
-    """φ(x), the slope of Φ."""
-    return GAUSS * np.exp(-0.5 * x * x)
+    return g * sigmoid(x)
 
 
 # ---------------------------------------------------------------- gelu
+
 
 TANH_SCALE = 0.7978845608028654  # √(2/π)
 TANH_CUBE = 0.044715
@@ -182,7 +360,7 @@ def _gelu_vjp_tex(approximate):
 
 def _gelu_samples(rng: np.random.Generator) -> Iterator[Call]:
     for form in ("none", "tanh"):
-        for sample in unary(-3.0, 3.0)(rng):
+        for sample in WIDE(rng):
             yield call(*sample.args, approximate=form)
 
 
@@ -222,3 +400,201 @@ def _(g, x, approximate):
 def tanh_cdf(x):
     """(1 + tanh u) / 2, u = √(2/π) (x + 0.044715 x³), which is nearly Φ(x)."""
     return 0.5 * (1 + np.tanh(TANH_SCALE * (x + TANH_CUBE * x * x * x)))
+
+
+# ---------------------------------------------------------------- kinks and steps
+
+
+def _dead_units(out):
+    """Of each unit, whether no entry is positive; units lie along the axis where most are so."""
+    dead = out <= 0
+    if out.ndim < 2:
+        return dead
+    others = [tuple(j for j in range(out.ndim) if j != i) for i in range(out.ndim - 1, 0, -1)]
+    found = [dead.all(axis=axes) for axes in others]
+    return max(found, key=lambda where: np.count_nonzero(where) / max(where.size, 1))
+
+
+@elementwise(
+    r"\max(<x>, 0)",
+    r"<g> \odot [<x> > 0]",
+    1,
+    0,
+    samples=BENT,
+    analytic=False,
+    saturates=("units dead", _dead_units),
+)
+def relu(x):
+    """The positive part of each entry: y = max(x, 0). Its gradient at 0 is 0.
+
+    >>> relu(np.array([-1.0, 2.0]))
+    array([0., 2.])
+    """
+    return np.maximum(x, 0)
+
+
+@relu.vjp("x")
+def _(g, out):
+    return np.where(out <= 0, 0, g)
+
+
+def _bent(**setting: float) -> Samples:
+    """Calls away from the kink at 0, and one with a setting of its own."""
+
+    def samples(rng: np.random.Generator) -> Iterator[Call]:
+        yield from BENT(rng)
+        yield call(np.array([-1.0, 2.0]), **setting)
+
+    return samples
+
+
+@elementwise(
+    r"\max(<x>, 0) + <negative_slope> \min(<x>, 0)",
+    r"<g> \odot ([<x> > 0] + <negative_slope> [<x> \le 0])",
+    1,
+    1,
+    samples=_bent(negative_slope=0.3),
+    analytic=False,
+)
+def leaky_relu(x, negative_slope=0.01):
+    """x above 0, and a small multiple of it below; the gradient at 0 is the small one.
+
+    Source: Maas et al. 2013, https://ai.stanford.edu/~amaas/papers/relu_hybrid_icml2013_final.pdf.
+
+    >>> leaky_relu(np.array([-1.0, 2.0]), 0.1)
+    array([-0.1,  2. ])
+    """
+    x = floating(x)
+    return np.where(x > 0, x, negative_slope * x)
+
+
+@leaky_relu.vjp("x")
+def _(g, x, negative_slope):
+    return np.where(x > 0, g, negative_slope * g)
+
+
+@elementwise(
+    r"\max(<x>, 0) + <alpha> (e^{\min(<x>, 0)} - 1)",
+    r"<g> \odot ([<x> > 0] + <alpha> e^{<x>} \odot [<x> \le 0])",
+    3,
+    2,
+    samples=_bent(alpha=0.3),
+    analytic=False,
+)
+def elu(x, alpha=1.0):
+    """x above 0, α (e^x - 1) below; the gradient at 0 is α.
+
+    Source: Clevert et al. 2015, arXiv:1511.07289.
+
+    >>> elu(np.array([-1.0, 2.0])).round(4)
+    array([-0.6321,  2.    ])
+    """
+    x = floating(x)
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+@elu.vjp("x")
+def _(g, x, out, alpha):
+    return np.where(x > 0, g, g * (out + alpha))
+
+
+@elementwise(r"|<x>|", r"<g> \odot \operatorname{sign}(<x>)", 1, 1, samples=BENT, analytic=False)
+def abs(x):
+    """The absolute value of each entry: y = |x|. Its gradient at 0 is 0.
+
+    >>> abs(np.array([-1.0, 2.0]))
+    array([1., 2.])
+    """
+    return np.abs(x)
+
+
+@abs.vjp("x")
+def _(g, x):
+    return np.where(x == 0, 0, np.where(x < 0, -g, g))
+
+
+@elementwise(r"\operatorname{sign}(<x>)", r"0\, <g>", 1, 1, samples=BENT, analytic=False)
+def sign(x):
+    """-1, 0 or 1 as each entry is below, at or above 0; its gradient is 0 everywhere.
+
+    >>> sign(np.array([-2.0, 0.0, 3.0]))
+    array([-1.,  0.,  1.])
+    """
+    return np.sign(x)
+
+
+@sign.vjp("x")
+def _(g):
+    return g * 0
+
+
+# ---------------------------------------------------------------- clip
+
+
+def _clip_tex(low, high):
+    """Open where there is no bound."""
+    if low is None:
+        return "<x>" if high is None else r"\min(<x>, <high>)"
+    return r"\max(<x>, <low>)" if high is None else r"\min(\max(<x>, <low>), <high>)"
+
+
+def _clip_vjp_tex(low, high):
+    if low is None:
+        return "<g>" if high is None else r"<g> \odot [<x> \le <high>]"
+    return r"<g> \odot [<low> \le <x>]" if high is None else r"<g> \odot [<low> \le <x> \le <high>]"
+
+
+def _clip_samples(rng: np.random.Generator) -> Iterator[Call]:
+    for sample in unary()(rng):
+        x = away_from(1.0, away_from(-1.0, sample.args[0], 0.2), 0.2)
+        yield call(x, -1.0, 1.0)
+        yield call(x, low=-1.0)
+    yield call(away_from(1.0, rng.uniform(-2, 2, (3, 5))), high=np.ones(5))
+
+
+@elementwise(_clip_tex, _clip_vjp_tex, 2, 0, samples=_clip_samples, analytic=False)
+def clip(x, low=None, high=None):
+    """Each entry moved into [low, high]; None leaves a side open. Inside and at the ends, slope 1.
+
+    >>> clip(np.array([-3.0, 0.5, 3.0]), -1.0, 1.0)
+    array([-1. ,  0.5,  1. ])
+    """
+    return np.clip(x, low, high)
+
+
+@clip.vjp("x")
+def _(g, x, low, high):
+    below = False if low is None else x < low
+    above = False if high is None else x > high
+    return np.where(np.logical_or(below, above), 0, g)
+
+
+# ---------------------------------------------------------------- astype
+
+
+def _cast_tex(dtype):
+    return rf"\operatorname{{cast}}_{{\text{{{np.dtype(dtype)}}}}}(<x>)"
+
+
+def _cast_vjp_tex(dtype):
+    return "<g>" if np.dtype(dtype).kind in "fc" else r"0\, <g>"
+
+
+def _astype_samples(rng: np.random.Generator) -> Iterator[Call]:
+    for sample in unary()(rng):
+        yield call(sample.args[0], np.float64)
+
+
+@elementwise(_cast_tex, _cast_vjp_tex, 0, 0, samples=_astype_samples, analytic=False)
+def astype(x, dtype: DTypeLike):
+    """The entries in another dtype; the gradient is cast back, and zero through integers.
+
+    >>> astype(np.array([1.5]), np.float32).dtype
+    dtype('float32')
+    """
+    return arrayed(x).astype(dtype)
+
+
+@astype.vjp("x")
+def _(g, dtype):
+    return g if np.dtype(dtype).kind in "fc" else g * 0  # to integers: steps, without slope

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Call, call, op
+from ..engine.op import Call, call
 from .dtypes import floating, narrowed, single, wider
-from .notation import axes_of, entries, letters, over, size, some
-from .reduce import count, kept, mean, var
-from .samples import each_of_x, reductions
+from .notation import axes_of, entries, letters, over, size
+from .reduce import centred_tex, combined, count, kept, mean, reduction, spread, var
+from .samples import reductions
 
 __all__ = ["norm", "prod", "std"]
 
@@ -23,25 +23,21 @@ def _std_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(rng.uniform(-1, 1, (3, 5)), axis=1, ddof=1)
 
 
-def _centred(x, axis):
-    return rf"(<x> - \operatorname{{mean}}{some(x, axis)}(<x>))"
-
-
 def _std_vjp_tex(x, axis, ddof):
     n = size(x, axis) - ddof
-    spread = rf"\operatorname{{broadcast}}{some(x, axis)}(<g> \oslash <out>)"
-    return rf"\tfrac1n {spread} \odot {_centred(x, axis)}, \quad n = {n}"
+    slope = spread(x, axis, r"<g> \oslash <out>")
+    return rf"\tfrac1n {slope} \odot {centred_tex(x, axis)}, \quad n = {n}"
 
 
-@op(
-    tex=lambda x, axis, ddof: (
-        rf"\sqrt{{\tfrac1n \sum_{{{over(x, axis)}}} {_centred(x, axis)}^{{\circ 2}}}},"
+@reduction(
+    lambda x, axis, ddof: (
+        rf"\sqrt{{\tfrac1n \sum_{{{over(x, axis)}}} {centred_tex(x, axis)}^{{\circ 2}}}},"
         rf" \quad n = {size(x, axis) - ddof}"
     ),
-    vjp_tex={"x": _std_vjp_tex},
-    flops=lambda x, out: 4 * x.size + out.size,
-    vjp_flops={"x": lambda x, out: 3 * x.size + 2 * out.size},
-    samples=_std_samples,
+    _std_vjp_tex,
+    lambda x, out: 4 * x.size + out.size,
+    lambda x, out: 3 * x.size + 2 * out.size,
+    _std_samples,
 )
 def std(x, axis=None, ddof=0, keepdims=False):
     """Standard deviation over an axis, several, or all: the root of `var`.
@@ -66,16 +62,11 @@ def _(g, x, out, axis, ddof):
 # ---------------------------------------------------------------- norm
 
 
-@op(
-    tex=lambda x, axis: rf"\sqrt{{\sum_{{{over(x, axis)}}} <x>{entries(x)}^{{\circ 2}}}}",
-    vjp_tex={
-        "x": lambda x, axis: (
-            rf"\operatorname{{broadcast}}{some(x, axis)}(<g> \oslash <out>) \odot <x>"
-        )
-    },
-    flops=lambda x, out: 2 * x.size + out.size,
-    vjp_flops={"x": lambda x, out: x.size + out.size},
-    samples=reductions,
+@reduction(
+    lambda x, axis: rf"\sqrt{{\sum_{{{over(x, axis)}}} <x>{entries(x)}^{{\circ 2}}}}",
+    lambda x, axis: spread(x, axis, r"<g> \oslash <out>") + r" \odot <x>",
+    lambda x, out: 2 * x.size + out.size,
+    lambda x, out: x.size + out.size,
 )
 def norm(x, ord=None, axis=None, keepdims=False):
     """The Euclidean norm over an axis, several, or all: √Σ x². Where it is 0, so is the gradient.
@@ -125,17 +116,15 @@ def _others_tex(x, axis):
         letter = over(x, axis)
         known = [f"{name}'" if name == letter else name for name in letters(x.ndim)]
         others = rf"\prod_{{{letter}' \ne {letter}}} <x>_{{{','.join(known)}}}"
-    return rf"\operatorname{{broadcast}}{some(x, axis)}(<g>) \odot {others}"
+    return rf"{spread(x, axis)} \odot {others}"
 
 
-@op(
-    tex=lambda x, axis: (
-        rf"\prod_{{{over(x, axis)}}} <x>{entries(x)}" if axes_of(x, axis) else "<x>"
-    ),
-    vjp_tex={"x": _others_tex},
-    flops=each_of_x(1),
-    vjp_flops={"x": lambda x, axis: x.size * (1 + count(x.shape, axis))},
-    samples=_prod_samples,
+@reduction(
+    combined(r"\prod"),
+    _others_tex,
+    1,
+    lambda x, axis: x.size * (1 + count(x.shape, axis)),
+    _prod_samples,
 )
 def prod(x, axis=None, keepdims=False):
     """Product over an axis, several, or all. Each gradient is the product of all the others.

@@ -13,10 +13,9 @@ from ..engine.op import registry
 from ..engine.tensor import Habit, Habits, Tensor
 from .arithmetic import add, divide, multiply, negative, power, subtract
 from .composed import argmax, argmin, argsort, ravel
-from .functions import exp, log, sigmoid, sqrt, tanh
+from .functions import abs, astype, clip, exp, log, relu, sigmoid, sqrt, tanh
 from .measures import prod, std
 from .numpy_protocol import array_function, array_ufunc
-from .piecewise import abs, astype, clip, relu
 from .products import matmul
 from .rearrange import repeat
 from .reduce import cumsum, max, mean, min, sum, var

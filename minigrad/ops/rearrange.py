@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ..engine.errors import DTypeError
-from ..engine.op import Call, call, op
+from ..engine.op import Call, call
 from .dtypes import arrayed
 from .notation import axes_of, times
-from .samples import each, free
-from .select import scatter_add, take
+from .samples import Declaration
+from .select import moving, scatter_add, take
 
 __all__ = ["flip", "repeat", "roll", "sort", "take_along_axis", "tril", "triu"]
 
 
-def _where(x, axis):
-    """A subscript for axes, none for all of them."""
-    return "" if axis is None else f"_{{{','.join(map(str, axes_of(x, axis)))}}}"
+def _along_axes(function: str, of: str) -> Callable[..., str]:
+    """The formula of a function of x or g along some axes; no subscript stands for all of them."""
+
+    def tex(x, axis):
+        below = "" if axis is None else f"_{{{','.join(map(str, axes_of(x, axis)))}}}"
+        return rf"\operatorname{{{function}}}{below}(<{of}>)"
+
+    return tex
 
 
-def _moving(name: str, back: str, *settings: Any) -> dict[str, Any]:
+def _turning(name: str, back: str, *settings: Any) -> Declaration:
     """The declaration of an op that moves entries, and whose rule moves them by another name."""
 
     def samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -31,16 +36,10 @@ def _moving(name: str, back: str, *settings: Any) -> dict[str, Any]:
             yield call(x, *args, **kwargs)
         yield call(np.zeros((0, 3)), *settings[0][0])
 
-    return {
-        "tex": lambda x, axis: rf"\operatorname{{{name}}}{_where(x, axis)}(<x>)",
-        "vjp_tex": {"x": lambda x, axis: rf"\operatorname{{{back}}}{_where(x, axis)}(<g>)"},
-        "flops": free,
-        "vjp_flops": {"x": free},
-        "samples": samples,
-    }
+    return moving(_along_axes(name, "x"), _along_axes(back, "g"), samples)
 
 
-@op(**_moving("flip", "flip", ((), {}), ((), {"axis": 0}), ((), {"axis": (0, -1)})))
+@_turning("flip", "flip", ((), {}), ((), {"axis": 0}), ((), {"axis": (0, -1)}))
 def flip(x, axis=None):
     """Entries in the opposite order along an axis, several, or all.
 
@@ -55,7 +54,7 @@ def _(g, axis):
     return flip(g, axis)
 
 
-@op(**_moving("roll", "rollback", ((2,), {}), ((-1,), {"axis": 1}), (((1, 2),), {"axis": (0, 1)})))
+@_turning("roll", "rollback", ((2,), {}), ((-1,), {"axis": 1}), (((1, 2),), {"axis": (0, 1)}))
 def roll(x, shift, axis=None):
     """Entries moved on by so many places, the last to the front; without an axis, flattened.
 
@@ -78,12 +77,11 @@ def _repeat_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.zeros((0, 3)), 2, axis=1)
 
 
-@op(
-    tex=lambda x, axis: rf"\operatorname{{repeat}}{_where(x, axis)}(<x>)",
-    vjp_tex={"x": lambda x, axis: rf"\operatorname{{sum\,of\,repeats}}{_where(x, axis)}(<g>)"},
-    flops=free,
-    vjp_flops={"x": each(1)},
-    samples=_repeat_samples,
+@moving(
+    _along_axes("repeat", "x"),
+    _along_axes(r"sum\,of\,repeats", "g"),
+    _repeat_samples,
+    vjp_cost=1,
 )
 def repeat(x, repeats, axis=None):
     """Each entry so many times along an axis; without one, of the flattened array.
@@ -107,18 +105,13 @@ def _triangle_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.zeros((0, 3)))
 
 
-def _triangle(name: str) -> dict[str, Any]:
+def _triangle(name: str) -> Declaration:
     """The declaration of tril or of triu, each its own rule."""
-    return {
-        "tex": rf"\operatorname{{{name}}}_{{<k>}}(<x>)",
-        "vjp_tex": {"x": rf"\operatorname{{{name}}}_{{<k>}}(<g>)"},
-        "flops": free,
-        "vjp_flops": {"x": free},
-        "samples": _triangle_samples,
-    }
+    function = rf"\operatorname{{{name}}}_{{<k>}}"
+    return moving(f"{function}(<x>)", f"{function}(<g>)", _triangle_samples)
 
 
-@op(**_triangle("tril"))
+@_triangle("tril")
 def tril(x, k=0):
     """Each matrix with zeros above its k-th diagonal.
 
@@ -134,7 +127,7 @@ def _(g, k):
     return tril(g, k)
 
 
-@op(**_triangle("triu"))
+@_triangle("triu")
 def triu(x, k=0):
     """Each matrix with zeros below its k-th diagonal.
 
@@ -181,12 +174,11 @@ def _unpicked_tex(x, axis):
     )
 
 
-@op(
-    tex=lambda axis: rf"\operatorname{{pick}}{_below(axis)}(<x>, <indices>)",
-    vjp_tex={"x": _unpicked_tex},
-    flops=free,
-    vjp_flops={"x": each(1)},
-    samples=_along_samples,
+@moving(
+    lambda axis: rf"\operatorname{{pick}}{_below(axis)}(<x>, <indices>)",
+    _unpicked_tex,
+    _along_samples,
+    vjp_cost=1,
 )
 def take_along_axis(x, indices, axis=-1):
     """In each row along an axis, the entries at its own indices; with None, of the flattened array.
@@ -217,12 +209,11 @@ def _sort_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.zeros((0, 3)))
 
 
-@op(
-    tex=lambda x, axis: rf"\operatorname{{sort}}{_where(x, axis)}(<x>)",
-    vjp_tex={"x": lambda x, axis: rf"\operatorname{{unsort}}{_where(x, axis)}(<g>)"},
-    flops=free,
-    vjp_flops={"x": each(1)},
-    samples=_sort_samples,
+@moving(
+    _along_axes("sort", "x"),
+    _along_axes("unsort", "g"),
+    _sort_samples,
+    vjp_cost=1,
     analytic=False,
     auxiliary=("order",),
 )

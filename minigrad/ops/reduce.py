@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
@@ -12,7 +12,7 @@ from ..engine.errors import ArgumentError
 from ..engine.op import Call, call, op
 from .dtypes import arrayed, is_half, narrowed, single, sum_dtype, wider
 from .notation import axes_of, entries, letters, over, size, some, times
-from .samples import each_of_x, free, reductions
+from .samples import Declaration, Samples, each, each_of_x, reductions
 
 __all__ = ["cumsum", "max", "mean", "min", "sum", "var"]
 
@@ -30,16 +30,64 @@ def count(shape: tuple[int, ...], axis: Any) -> int:
     return prod(n for n, k in zip(shape, kept(shape, axis), strict=True) if k == 1)
 
 
+def reduction(
+    tex: str | Callable[..., str],
+    vjp_tex: str | Callable[..., str],
+    flops: Any,
+    vjp_flops: Any,
+    samples: Samples = reductions,
+    **more: Any,
+) -> Declaration:
+    """Declare an op of x that takes many entries to one, or adds them up on the way.
+
+    Args: tex, vjp_tex: its formula and that of its rule.  flops, vjp_flops: operations of a call
+        and of its rule: for each entry of x, or a function as `op` takes it.  more: as `op` takes
+        it.
+    """
+    return op(
+        tex=tex,
+        vjp_tex={"x": vjp_tex},
+        flops=flops if callable(flops) else each_of_x(flops),
+        vjp_flops={"x": vjp_flops if callable(vjp_flops) else each_of_x(vjp_flops)},
+        samples=samples,
+        **more,
+    )
+
+
+# ---------------------------------------------------------------- formulas of reductions
+
+
+def combined(sign: str) -> Callable[..., str]:
+    """All entries along the axes under one sign, such as a sum's."""
+    return lambda x, axis: (
+        rf"{sign}_{{{over(x, axis)}}} <x>{entries(x)}" if axes_of(x, axis) else "<x>"
+    )
+
+
+def named(function: str) -> Callable[..., str]:
+    """A function of x over some of its axes, or of all of x."""
+
+    def tex(x, axis):
+        where = some(x, axis)
+        return rf"\{function}{where}\, <x>{entries(x)}" if where else rf"\{function}(<x>)"
+
+    return tex
+
+
+def spread(x: Any, axis: Any, what: str = "<g>") -> str:
+    """What each result has, given back to each entry that went into it."""
+    return rf"\operatorname{{broadcast}}{some(x, axis)}({what})"
+
+
+def centred_tex(x: Any, axis: Any) -> str:
+    """x less its mean."""
+    return rf"(<x> - \operatorname{{mean}}{some(x, axis)}(<x>))"
+
+
 # ---------------------------------------------------------------- sum, mean
 
 
-@op(
-    tex=lambda x, axis: rf"\sum_{{{over(x, axis)}}} <x>{entries(x)}" if axes_of(x, axis) else "<x>",
-    vjp_tex={"x": lambda x, axis: rf"\operatorname{{broadcast}}{some(x, axis)}(<g>)"},
-    flops=each_of_x(1),
-    vjp_flops={"x": free},
-    samples=reductions,
-)
+@reduction(combined(r"\sum"), lambda x, axis: spread(x, axis), 1, 0)
 def sum(x, axis=None, keepdims=False):
     """Sum over an axis, several, or all.
 
@@ -58,24 +106,11 @@ def _(g, x_shape, axis):
     return np.broadcast_to(g.reshape(kept(x_shape, axis)), x_shape)
 
 
-def _over_some(name, x, axis):
-    """A function of x over some of its axes, or of all of x."""
-    where = some(x, axis)
-    of = rf"{where}\, <x>{entries(x)}" if where else "(<x>)"
-    return rf"\operatorname{{{name}}}{of}"
-
-
-@op(
-    tex=lambda x, axis: _over_some("mean", x, axis),
-    vjp_tex={
-        "x": lambda x, axis: (
-            rf"\tfrac1n \operatorname{{broadcast}}{some(x, axis)}(<g>)"
-            rf", \quad n = {size(x, axis)}"
-        )
-    },
-    flops=each_of_x(1),
-    vjp_flops={"x": lambda out: out.size},
-    samples=reductions,
+@reduction(
+    named(r"operatorname{mean}"),
+    lambda x, axis: rf"\tfrac1n {spread(x, axis)}, \quad n = {size(x, axis)}",
+    1,
+    each(1),
 )
 def mean(x, axis=None, keepdims=False):
     """Mean over an axis, several, or all.
@@ -98,22 +133,17 @@ def _(g, x_shape, axis):
 # ---------------------------------------------------------------- variance
 
 
-def _mean_of_x(x, axis):
-    return rf"\operatorname{{mean}}{some(x, axis)}(<x>)"
-
-
 def _var_tex(x, axis, ddof):
     if ddof:
-        squares = rf"(<x> - {_mean_of_x(x, axis)})^{{\circ 2}}"
+        squares = rf"{centred_tex(x, axis)}^{{\circ 2}}"
         n = size(x, axis)
         return rf"\tfrac{{1}}{{n - <ddof>}} \sum_{{{over(x, axis)}}} {squares}, \quad n = {n}"
-    return _over_some("var", x, axis)
+    return named(r"operatorname{var}")(x, axis)
 
 
 def _var_vjp_tex(x, axis, ddof):
     n = "n - <ddof>" if ddof else "n"
-    centred = rf"(<x> - {_mean_of_x(x, axis)})"
-    back = rf"\tfrac{{2}}{{{n}}} \operatorname{{broadcast}}{some(x, axis)}(<g>) \odot {centred}"
+    back = rf"\tfrac{{2}}{{{n}}} {spread(x, axis)} \odot {centred_tex(x, axis)}"
     return rf"{back}, \quad n = {size(x, axis)}"
 
 
@@ -122,13 +152,7 @@ def _var_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(rng.uniform(-1, 1, (3, 5)), axis=1, ddof=1)
 
 
-@op(
-    tex=_var_tex,
-    vjp_tex={"x": _var_vjp_tex},
-    flops=each_of_x(4),
-    vjp_flops={"x": lambda x, out: 3 * x.size + out.size},
-    samples=_var_samples,
-)
+@reduction(_var_tex, _var_vjp_tex, 4, lambda x, out: 3 * x.size + out.size, _var_samples)
 def var(x, axis=None, ddof=0, keepdims=False):
     """Variance over an axis, several, or all: the mean of (x - mean(x))², divided by n - ddof.
 
@@ -155,27 +179,19 @@ def _(g, x, axis, ddof):
 # ---------------------------------------------------------------- extremes
 
 
-def _extreme(name):
-    """The declaration of max or min, whose rules are alike."""
-
+def _extreme_tex(name):
     def tex(x, axis):
         where = some(x, axis)
         return rf"\{name}{where} <x>{entries(x)}" if where else rf"\{name}(<x>)"
 
-    def vjp_tex(x, axis):
-        return rf"<g> \odot [<x> = <out>] \oslash \#{some(x, axis)}[<x> = <out>]"
-
-    return {
-        "tex": tex,
-        "vjp_tex": {"x": vjp_tex},
-        "flops": each_of_x(1),
-        "vjp_flops": {"x": lambda out: out.size},
-        "samples": reductions,
-        "analytic": False,
-    }
+    return tex
 
 
-@op(**_extreme("max"))
+def _shares_of_ties(x, axis):
+    return rf"<g> \odot [<x> = <out>] \oslash \#{some(x, axis)}[<x> = <out>]"
+
+
+@reduction(_extreme_tex("max"), _shares_of_ties, 1, each(1), analytic=False)
 def max(x, axis=None, keepdims=False):
     """Largest entry over an axis, several, or all; equal ones share the gradient evenly.
 
@@ -187,7 +203,7 @@ def max(x, axis=None, keepdims=False):
     return np.max(x, axis=axis, keepdims=keepdims)
 
 
-@op(**_extreme("min"))
+@reduction(_extreme_tex("min"), _shares_of_ties, 1, each(1), analytic=False)
 def min(x, axis=None, keepdims=False):
     """Smallest entry over an axis, several, or all; equal ones share the gradient evenly.
 
@@ -241,13 +257,7 @@ def _cumsum_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.zeros((0, 3)), axis=1)
 
 
-@op(
-    tex=_cumsum_tex,
-    vjp_tex={"x": _cumsum_vjp_tex},
-    flops=each_of_x(1),
-    vjp_flops={"x": each_of_x(1)},
-    samples=_cumsum_samples,
-)
+@reduction(_cumsum_tex, _cumsum_vjp_tex, 1, 1, _cumsum_samples)
 def cumsum(x, axis=None):
     """Running sum along an axis; without one, over the flattened entries.
 

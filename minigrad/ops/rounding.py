@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Call, call, op
+from ..engine.op import Call, call
 from .dtypes import floating
-from .samples import away_from, each_of_x, free
+from .functions import elementwise
+from .samples import away_from
 
 __all__ = ["fake_quantize"]
 
@@ -40,14 +41,7 @@ def _vjp_tex(bits):
     return rf"<g> \odot [|<x>| \le {_top(bits)}.5\, <scale>]"
 
 
-@op(
-    tex=_tex,
-    vjp_tex={"x": _vjp_tex},
-    flops=each_of_x(4),
-    vjp_flops={"x": free},
-    samples=_samples,
-    analytic=False,
-)
+@elementwise(_tex, _vjp_tex, 4, 0, samples=_samples, analytic=False)
 def fake_quantize(x, scale, bits=8):
     """Each entry as an integer of few bits holds it, times the scale: y = s · clip(round(x / s)).
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from math import prod
 from operator import index as as_integer
@@ -16,9 +16,34 @@ from ..engine.refusals import explained
 from .dtypes import arrayed
 from .notation import along, size, times
 from .notation import index as index_tex
-from .samples import each, each_of_x, free
+from .samples import Declaration, Samples, each, each_of_x, free, pairs
 
-__all__ = ["getitem", "scatter_add", "split", "take"]
+__all__ = ["getitem", "scatter_add", "split", "take", "where"]
+
+
+def moving(
+    tex: str | Callable[..., str],
+    vjp_tex: str | Callable[..., str],
+    samples: Samples,
+    *,
+    name: str = "x",
+    vjp_cost: Any = 0,
+    **more: Any,
+) -> Declaration:
+    """Declare an op that puts entries elsewhere and computes nothing.
+
+    Args: tex, vjp_tex: its formula and that of its rule.  name: of the one input.  vjp_cost:
+        operations of the rule for each entry of the result, where it adds up what was taken twice,
+        or a function as `op` takes it.  more: as `op` takes it.
+    """
+    return op(
+        tex=tex,
+        vjp_tex={name: vjp_tex},
+        flops=free,
+        vjp_flops={name: vjp_cost if callable(vjp_cost) else each(vjp_cost)},
+        samples=samples,
+        **more,
+    )
 
 
 def _at(name, index):
@@ -40,12 +65,11 @@ def _getitem_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.asarray(1.5), ())
 
 
-@op(
-    tex=lambda index: f"<x>[{_at('index', index)}]",
-    vjp_tex={"x": lambda index: rf"\operatorname{{scatter}}_{{{_at('index', index)}}}(<g>)"},
-    flops=free,
-    vjp_flops={"x": each(1)},
-    samples=_getitem_samples,
+@moving(
+    lambda index: f"<x>[{_at('index', index)}]",
+    lambda index: rf"\operatorname{{scatter}}_{{{_at('index', index)}}}(<g>)",
+    _getitem_samples,
+    vjp_cost=1,
 )
 def getitem(x, index):
     """Entries at an index as in NumPy: integers, slices, None, ..., integer and boolean arrays.
@@ -123,12 +147,11 @@ def _take_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(x, np.zeros((0,), int), axis=0, negative=False)
 
 
-@op(
-    tex=_take_tex,
-    vjp_tex={"x": _take_vjp_tex},
-    flops=free,
-    vjp_flops={"x": each(1)},
-    samples=_take_samples,
+@moving(
+    _take_tex,
+    _take_vjp_tex,
+    _take_samples,
+    vjp_cost=1,
 )
 def take(x, indices, axis=None, negative=True):
     """Entries at integer indices along an axis, or of the flattened array. An embedding look-up.
@@ -195,3 +218,42 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
         cuts = [length // sections * k for k in range(1, sections)]
     lead = (slice(None),) * (axis % ndim)
     return [whole[(*lead, slice(a, b))] for a, b in pairwise([0, *cuts, length])]
+
+
+# ---------------------------------------------------------------- where
+
+
+def _where_samples(rng: np.random.Generator) -> Iterator[Call]:
+    for sample in pairs()(rng):
+        a, b = sample.args
+        shape = np.broadcast_shapes(np.shape(a), np.shape(b))
+        yield call(rng.uniform(size=shape) < 0.5, a, b)
+    yield call(np.array([True, False, True]), rng.uniform(size=(2, 1)), 0.0)
+
+
+@op(
+    tex=r"<condition> \mathbin{?} <a> : <b>",
+    vjp_tex={"a": r"<g> \odot [<condition>]", "b": r"<g> \odot [\lnot <condition>]"},
+    flops=free,
+    vjp_flops={"a": free, "b": free},
+    samples=_where_samples,
+)
+def where(condition, a, b):
+    """Entries of a where the condition holds, of b elsewhere.
+
+    >>> where(np.array([True, False]), np.array([1.0, 2.0]), 0.0)
+    array([1., 0.])
+    """
+    if a is None or b is None:
+        raise DTypeError("a and b must both be given, got None")
+    return np.where(condition, a, b)
+
+
+@where.vjp("a")
+def _(g, condition):
+    return np.where(condition, g, 0)
+
+
+@where.vjp("b")
+def _(g, condition):
+    return np.where(condition, 0, g)

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError
-from ..engine.op import Call, call, op
+from ..engine.op import Call, call
 from .dtypes import arrayed
 from .notation import along, axes_of, letters, span, times
-from .samples import free
-from .select import scatter_add
+from .select import moving, scatter_add
 
 __all__ = [
     "broadcast_to",
@@ -42,12 +41,10 @@ def _reshape_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(_x(rng, 0, 3), (3, 0))
 
 
-@op(
-    tex=lambda out: rf"\operatorname{{reshape}}_{{{times(out.shape)}}}(<x>)",
-    vjp_tex={"x": lambda x: rf"\operatorname{{reshape}}_{{{times(x.shape)}}}(<g>)"},
-    flops=free,
-    vjp_flops={"x": free},
-    samples=_reshape_samples,
+@moving(
+    lambda out: rf"\operatorname{{reshape}}_{{{times(out.shape)}}}(<x>)",
+    lambda x: rf"\operatorname{{reshape}}_{{{times(x.shape)}}}(<g>)",
+    _reshape_samples,
 )
 def reshape(x, shape):
     """The same entries in another shape, in row-major order; one -1 is worked out.
@@ -88,12 +85,10 @@ def _transpose_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(_x(rng, 0, 3))
 
 
-@op(
-    tex=lambda x, axes: _turned("<x>", order(x.ndim, axes)),
-    vjp_tex={"x": lambda x, axes: _turned("<g>", back(order(x.ndim, axes)))},
-    flops=free,
-    vjp_flops={"x": free},
-    samples=_transpose_samples,
+@moving(
+    lambda x, axes: _turned("<x>", order(x.ndim, axes)),
+    lambda x, axes: _turned("<g>", back(order(x.ndim, axes))),
+    _transpose_samples,
 )
 def transpose(x, axes=None):
     """The axes in another order, reversed when none is given.
@@ -124,12 +119,10 @@ def _swapaxes_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(_x(rng, 0, 3), 0, 1)
 
 
-@op(
-    tex=lambda x, axis1, axis2: _swapped("<x>", x, axis1, axis2),
-    vjp_tex={"x": lambda x, axis1, axis2: _swapped("<g>", x, axis1, axis2)},
-    flops=free,
-    vjp_flops={"x": free},
-    samples=_swapaxes_samples,
+@moving(
+    lambda x, axis1, axis2: _swapped("<x>", x, axis1, axis2),
+    lambda x, axis1, axis2: _swapped("<g>", x, axis1, axis2),
+    _swapaxes_samples,
 )
 def swapaxes(x, axis1, axis2):
     """Two axes exchanged; of the last two, the transpose of each matrix.
@@ -158,14 +151,10 @@ def _expand_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(_x(rng, 0), -1)
 
 
-@op(
-    tex=lambda out, axis: rf"\operatorname{{expand}}_{{{_listed(out.ndim, axis)}}}(<x>)",
-    vjp_tex={
-        "x": lambda out, axis: rf"\operatorname{{squeeze}}_{{{_listed(out.ndim, axis)}}}(<g>)"
-    },
-    flops=free,
-    vjp_flops={"x": free},
-    samples=_expand_samples,
+@moving(
+    lambda out, axis: rf"\operatorname{{expand}}_{{{_listed(out.ndim, axis)}}}(<x>)",
+    lambda out, axis: rf"\operatorname{{squeeze}}_{{{_listed(out.ndim, axis)}}}(<g>)",
+    _expand_samples,
 )
 def expand_dims(x, axis):
     """New axes of length 1 at these positions of the result.
@@ -196,12 +185,10 @@ def _squeeze_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(_x(rng, 1, 0))
 
 
-@op(
-    tex=lambda x, axis: f"{_squeezed('squeeze', x, axis)}(<x>)",
-    vjp_tex={"x": lambda x, axis: f"{_squeezed('expand', x, axis)}(<g>)"},
-    flops=free,
-    vjp_flops={"x": free},
-    samples=_squeeze_samples,
+@moving(
+    lambda x, axis: f"{_squeezed('squeeze', x, axis)}(<x>)",
+    lambda x, axis: f"{_squeezed('expand', x, axis)}(<g>)",
+    _squeeze_samples,
 )
 def squeeze(x, axis=None):
     """Without axes of length 1: the given ones, or all.
@@ -225,12 +212,10 @@ def _broadcast_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(_x(rng, 1, 3), (0, 3))
 
 
-@op(
-    tex=lambda out: rf"\operatorname{{broadcast}}_{{{times(out.shape)}}}(<x>)",
-    vjp_tex={"x": r"<g>"},
-    flops=free,
-    vjp_flops={"x": free},
-    samples=_broadcast_samples,
+@moving(
+    lambda out: rf"\operatorname{{broadcast}}_{{{times(out.shape)}}}(<x>)",
+    r"<g>",
+    _broadcast_samples,
 )
 def broadcast_to(x, shape):
     """The array repeated along new axes and axes of length 1, without copying.
@@ -275,12 +260,11 @@ def _concatenate_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call((_x(rng, 2, 3), _x(rng)), axis=None)
 
 
-@op(
-    tex=_concatenate_tex,
-    vjp_tex={"arrays": _concatenate_vjp_tex},
-    flops=free,
-    vjp_flops={"arrays": free},
-    samples=_concatenate_samples,
+@moving(
+    _concatenate_tex,
+    _concatenate_vjp_tex,
+    _concatenate_samples,
+    name="arrays",
     variadic=True,
 )
 def concatenate(arrays, axis=0):
@@ -306,12 +290,11 @@ def _stack_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call((_x(rng, 0),), axis=1)
 
 
-@op(
-    tex=lambda out, axis: rf"\operatorname{{stack}}_{{{letters(out.ndim)[axis]}}}(<arrays>)",
-    vjp_tex={"arrays": lambda out, axis, i: f"<g>[{along(axis, out.ndim, str(i))}]"},
-    flops=free,
-    vjp_flops={"arrays": free},
-    samples=_stack_samples,
+@moving(
+    lambda out, axis: rf"\operatorname{{stack}}_{{{letters(out.ndim)[axis]}}}(<arrays>)",
+    lambda out, axis, i: f"<g>[{along(axis, out.ndim, str(i))}]",
+    _stack_samples,
+    name="arrays",
     variadic=True,
 )
 def stack(arrays, axis=0):
@@ -369,12 +352,11 @@ def _pad_vjp_tex(x, pad_width, mode):
     return f"<g>[{', '.join(inside)}]"
 
 
-@op(
-    tex=_pad_tex,
-    vjp_tex={"x": _pad_vjp_tex},
-    flops=free,
-    vjp_flops={"x": lambda out, mode: 0 if mode == "constant" else out.size},
-    samples=_pad_samples,
+@moving(
+    _pad_tex,
+    _pad_vjp_tex,
+    _pad_samples,
+    vjp_cost=lambda out, mode: 0 if mode == "constant" else out.size,
 )
 def pad(x, pad_width, constant_values=0, mode="constant"):
     """The array with a border, of a constant or of its own entries; widths as np.pad takes them.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from typing import Any
 
 import numpy as np
 
-from ..engine.op import Call, call, op
+from ..engine.op import Call, call
 from .dtypes import floating, narrowed, single, sum_dtype
 from .notation import axes_of, entries, over, some
-from .reduce import kept, sum
-from .samples import each_of_x, reductions
+from .reduce import kept, reduction, spread, sum
+from .samples import Declaration, Samples
 
 __all__ = ["log_softmax", "logsumexp", "softmax"]
 
@@ -59,13 +60,17 @@ def _saturated(out, axis):
     return (out > 0.99).any(axis=axis) & ((out > 0).sum(axis=axis) > 1)
 
 
-@op(
-    tex=lambda x, axis: rf"\operatorname{{softmax}}{_along(x, axis)[0]}(<x>)",
-    vjp_tex={"x": lambda x, axis: rf"<out> \odot (<g> - {_along(x, axis)[1]}(<g> \odot <out>))"},
-    flops=each_of_x(5),
-    vjp_flops={"x": each_of_x(4)},
-    samples=_softmax_samples,
-    unseen="a shift of all scores",
+def _of_rows(
+    tex: Callable[..., str], vjp_tex: Callable[..., str], samples: Samples, **more: Any
+) -> Declaration:
+    """The declaration of softmax or of its logarithm."""
+    return reduction(tex, vjp_tex, 5, 4, samples, unseen="a shift of all scores", **more)
+
+
+@_of_rows(
+    lambda x, axis: rf"\operatorname{{softmax}}{_along(x, axis)[0]}(<x>)",
+    lambda x, axis: rf"<out> \odot (<g> - {_along(x, axis)[1]}(<g> \odot <out>))",
+    _softmax_samples,
     saturates=("rows saturated", _saturated),
 )
 def softmax(x, axis=-1):
@@ -95,13 +100,10 @@ def _row_sum(x, axis):
     return sum(x, axis, True)
 
 
-@op(
-    tex=lambda x, axis: rf"\log \operatorname{{softmax}}{_along(x, axis)[0]}(<x>)",
-    vjp_tex={"x": lambda x, axis: rf"<g> - e^{{<out>}} \odot {_along(x, axis)[1]}(<g>)"},
-    flops=each_of_x(5),
-    vjp_flops={"x": each_of_x(4)},
-    samples=lambda rng: (s for s in _softmax_samples(rng) if np.isfinite(s.args[0]).all()),
-    unseen="a shift of all scores",
+@_of_rows(
+    lambda x, axis: rf"\log \operatorname{{softmax}}{_along(x, axis)[0]}(<x>)",
+    lambda x, axis: rf"<g> - e^{{<out>}} \odot {_along(x, axis)[1]}(<g>)",
+    lambda rng: (s for s in _softmax_samples(rng) if np.isfinite(s.args[0]).all()),
 )
 def log_softmax(x, axis=-1):
     """Logarithm of softmax along an axis: y_i = x_i - log Σ_j e^{x_j}, without overflow.
@@ -125,19 +127,12 @@ def _logsumexp_tex(x, axis):
 
 
 def _logsumexp_vjp_tex(x, axis):
-    where = some(x, axis)
-    g = rf"\operatorname{{broadcast}}{where}(<g>)" if where else "<g>"
+    g = spread(x, axis) if some(x, axis) else "<g>"
     below = f"_{{{over(x, axis)}}}" if x.ndim > 1 else ""
     return rf"{g} \odot \operatorname{{softmax}}{below}(<x>)"
 
 
-@op(
-    tex=_logsumexp_tex,
-    vjp_tex={"x": _logsumexp_vjp_tex},
-    flops=each_of_x(4),
-    vjp_flops={"x": each_of_x(6)},
-    samples=reductions,
-)
+@reduction(_logsumexp_tex, _logsumexp_vjp_tex, 4, 6)
 def logsumexp(x, axis=None, keepdims=False):
     """log Σ e^x over an axis, several, or all, without overflow; over nothing but -inf it is -inf.
 

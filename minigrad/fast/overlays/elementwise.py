@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ...ops.activations import softplus
 from ...ops.arithmetic import power
 from ...ops.dropout import dropout, factor
 from ...ops.dtypes import floating
@@ -18,6 +17,7 @@ from ...ops.functions import (
     normal_pdf,
     sigmoid,
     silu,
+    softplus,
     tanh,
     tanh_cdf,
 )

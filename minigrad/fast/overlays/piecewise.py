@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ...ops.arithmetic import maximum, minimum
 from ...ops.dtypes import arrayed
-from ...ops.piecewise import abs, clip, maximum, minimum, relu, where
+from ...ops.functions import abs, clip, relu
+from ...ops.select import where
 from ..limits import LIMITS
 from .masked import masked
 
