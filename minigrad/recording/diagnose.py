@@ -88,7 +88,8 @@ class _Run:
         self.weights = [row for row in flow.rows.values() if row.is_matrix]
         names = flow.log_names
         self.held_out = next((n for n in names if ("val" in n and "loss" in n) or n == "val"), None)
-        losses = [n for n in names if "loss" in n and n != self.held_out] or names[:1]
+        losses = [n for n in names if "loss" in n and n != self.held_out]
+        losses += [n for n in names if n != self.held_out and self._is_loss(n)]
         logged = flow.logs(losses[0]) if losses else []
         self.steps, self.loss = [s for s, _ in logged], np.array([x for _, x in logged], float)
         width = max(1, min(8, len(logged) // 5))
@@ -106,6 +107,22 @@ class _Run:
         drifts = (flow.series(row.path, "drift") for row in self.weights)
         self.drifts = [found[-1][1] for found in drifts if found]
         self.drift = float(np.median(self.drifts or [0.0]))
+
+    def _is_loss(self, name: str) -> bool:
+        """Whether what was logged under a name is what backward began from; an accuracy is not."""
+        began = {s.step: s.loss for s in self.samples if s.loss is not None}
+        pairs = [(x, began[step]) for step, x in self.flow.logs(name) if step in began]
+        return bool(pairs) and all(abs(x - loss) <= 1e-3 * abs(loss) for x, loss in pairs)
+
+    def unit(self, sample: Sample) -> float:
+        """The scale of the loss up to a step, where that of a mean cross-entropy is 1."""
+        units = (s.unit or 0.0 for s in self.samples if s.step <= sample.step)
+        return max(1.0, max((x for x in units if np.isfinite(x)), default=0.0) / 2)
+
+    def first_loss(self) -> float:
+        """The size of the loss at first, as it was logged or as backward began from it."""
+        began = [abs(s.loss) for s in self.samples[:1] if s.loss is not None]
+        return max([abs(self.start), *(x for x in began if np.isfinite(x))]) or 1.0
 
     def learned(self, share: float) -> bool:
         """Whether the loss fell below this share of where it began."""
@@ -152,6 +169,24 @@ def _not_finite(run: _Run) -> Iterator[Finding]:
                 f"mg.watch(every=1) or mg.anomaly() from step {max(step - 1, 0)} on names the op"
             )
         yield Finding("not finite", step, event["path"], text, remedy)
+
+
+# ------------------------------------------------------------------ the graph of the first step
+
+REMEDIES = {
+    "double softmax": "give cross_entropy the scores themselves; it has a softmax of its own",
+    "last activation": "no activation after the last layer, or one that reaches all targets",
+    "no activation": "relu, gelu or tanh between them",
+    "input scale": "inputs of mean 0 and size 1: (x - x.mean(axis=0)) / x.std(axis=0)",
+    "broadcast": "the same shape for both: out.reshape((-1,))",
+}
+
+
+def _structure(run: _Run) -> Iterator[Finding]:
+    for one in run.flow.structure:
+        kind = one["kind"]
+        if kind != "input scale" or not run.learned(0.1):
+            yield Finding(kind, int(one["step"]), one["path"], one["text"], REMEDIES[kind])
 
 
 # ------------------------------------------------------------------ gradients along a path
@@ -213,8 +248,8 @@ def _exploding(run: _Run) -> Iterator[Finding]:
         for row in run.weights:
             figures = sample.rows.get(row.path, {})
             size, ratio = figures.get("gradient", 0.0), figures.get("ratio", 0.0)
-            pull = run.pull(sample, row) / abs(run.start or 1.0) if run.known else 0.0
-            steep = size > HUGE and (in_trouble or ratio > FAST)
+            pull = run.pull(sample, row) / run.first_loss() if run.known else 0.0
+            steep = size > HUGE * run.unit(sample) and (in_trouble or ratio > FAST)
             if steep or (np.inf > pull > PULL and in_trouble):
                 moves = f", ‖W‖·‖∂L/∂W‖ is {pull:,.0f} times the loss" if pull > PULL else ""
                 text = f"its gradient's rms is {size:.3g}, its own {figures['value']:.2g}{moves}"
@@ -263,7 +298,6 @@ def _saturated(run: _Run) -> Iterator[Finding]:
 # ------------------------------------------------------------------ parameters that do not learn
 
 WHY = {
-    "frozen": ("requires_grad is False", "requires_grad = True, if it should learn"),
     "unused": ("no op of the step takes it", "use it, or take it out of the model"),
     "detached": (
         "ops take it, but no gradient comes back",
@@ -352,14 +386,19 @@ def _slow(run: _Run) -> Iterator[Finding]:
 
 
 def _overfitting(run: _Run) -> Iterator[Finding]:
+    """The held-out loss rose from its best by more than its noise, while the other fell on."""
     held_out = run.flow.logs(run.held_out) if run.held_out else []
     losses = np.array([x for _, x in held_out])
     if len(losses) < 4 or not np.isfinite(losses).all() or not run.known:
         return
-    best, end = int(losses.argmin()), float(np.median(losses[-2:]))
+    best, width = int(losses.argmin()), max(1, min(9, len(losses) // 4))
+    smooth = np.median(np.lib.stride_tricks.sliding_window_view(losses, width), axis=1)
+    least, end = float(smooth.min()), float(np.median(losses[-max(2, width) :]))
+    noise = float(np.median(np.abs(np.diff(losses)))) / np.sqrt(width)
     at = np.searchsorted(run.steps, held_out[best][0])
     then = float(np.median(run.loss[max(0, at - 2) : at + 3]))
-    if end > 1.1 * losses[best] and run.end < then and best < len(losses) - 2:
+    rose = end > least + max(0.1 * abs(least), 3 * noise if width > 1 else 0.0)
+    if rose and run.end < then and best < len(losses) - 2:
         text = (
             f"{run.held_out} was {losses[best]:.3g} at its best and is {end:.3g} at the end, while "
             f"the training loss went from {then:.3g} to {run.end:.3g}"
@@ -410,7 +449,7 @@ def _attention_moved(run: _Run) -> Iterator[Finding]:
 
 
 RULES = (
-    _attention_moved,
+    _attention_moved, _structure,
     _not_finite, *map(_not_learning, WHY), _dead, _saturated, _exploding, _vanishing, _slow,
     _diverging, _oscillating, _too_fast, _overfitting,
 )  # fmt: skip

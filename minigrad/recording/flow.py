@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["FlowRecord", "Row", "Sample", "number"]
 
-MOST = {"samples": 400, "logged": 20_000, "requests": 4000}  # beyond, every second one is let go of
+MOST = {
+    "samples": 400,
+    "logged": 20_000,
+    "requests": 4000,
+    "structure": 100,
+}  # beyond, every second one is let go of
 
 
 def number(x: Any) -> Any:
@@ -74,24 +79,31 @@ class Sample:
 
     Attributes: rows: path to figures by name (value, gradient, update …); notes: what is odd about
         a parameter, in a word; entries: some of each row's values and gradients, for histograms,
-        which are no part of the data.
+        which are no part of the data; loss: what backward began from; unit: Σ |∂L/∂out| of the
+        model's last value, the scale of the loss.
     """
 
     step: int
     lr: float | None = None
+    loss: float | None = None
+    unit: float | None = None
     rows: dict[str, dict[str, float]] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     entries: dict[str, list[Any]] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         rows = {path: _numbers(row) for path, row in self.rows.items()}
-        return {"step": self.step, "lr": number(self.lr), "rows": rows, "notes": dict(self.notes)}
+        known = {"loss": self.loss, "unit": self.unit}
+        more = {name: number(x) for name, x in known.items() if x is not None}
+        data = {"step": self.step, "lr": number(self.lr), **more}
+        return data | {"rows": rows, "notes": dict(self.notes)}
 
 
 class FlowRecord:
     """Rows, samples, what was logged, and a few whole traces, each by its step.
 
-    Attributes: events: the first number that was not finite.  steps: how many were taken.
+    Attributes: events: the first number that was not finite.  structure: what is odd in the graph
+        of the first step.  steps: how many were taken.
         requests: of calls under `no_grad`, what each head of attention did, by path.  baseline:
         another record, whose requests these are held against.
 
@@ -110,6 +122,7 @@ class FlowRecord:
         self.requests: list[Sample] = []
         self.baseline: FlowRecord | None = None
         self.events: list[dict[str, Any]] = []
+        self.structure: list[dict[str, Any]] = []
         self.traces: dict[int, Trace] = {}
         self.file: TextIO | None = None  # takes a line for each part, as it comes
 
@@ -151,7 +164,9 @@ class FlowRecord:
             "samples": [sample.to_dict() for sample in self.samples],
             "logged": [_numbers(entry) for entry in self.logged],
             "events": list(self.events),
-        } | ({"requests": [one.to_dict() for one in self.requests]} if self.requests else {})
+            **({"structure": list(self.structure)} if self.structure else {}),
+            **({"requests": [one.to_dict() for one in self.requests]} if self.requests else {}),
+        }
 
     def save(self, path: str | Path) -> Path:
         """Write all of it but traces as lines of JSON, which `read` reads: a baseline, say.
@@ -159,7 +174,7 @@ class FlowRecord:
         Returns: the path.  Raises: ArgumentError where nothing can be written there.
         """
         data = self.to_dict()
-        parts = ("rows", "samples", "logged", "events", "requests")
+        parts = ("rows", "samples", "logged", "events", "structure", "requests")
         lines: list[dict[str, Any]] = [{"every": self.every}]
         lines += [{part: one} for part in parts for one in data.get(part, [])]
         text = [json.dumps(line, allow_nan=False, separators=(",", ":")) for line in lines]
@@ -205,9 +220,12 @@ class FlowRecord:
         elif part == "rows":
             known = {name: x for name, x in one.items() if name in Row.__dataclass_fields__}
             self.add(part, Row(**known | {"shape": tuple(one.get("shape", ()))}))
+        elif part == "structure":
+            self.add(part, one)
         elif part in ("samples", "requests"):
             rows = {path: _floats(row) for path, row in one["rows"].items()}
-            self.add(part, Sample(**one | {"rows": rows}))
+            floats = {k: float(one[k]) for k in ("loss", "unit") if k in one}
+            self.add(part, Sample(**one | floats | {"rows": rows}))
             if part == "samples":
                 self.steps = max(self.steps, one["step"] + 1)
         else:

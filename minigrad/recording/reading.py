@@ -26,13 +26,15 @@ class Reading:
 
     They are computed from a parameter of the model, and have a name, may saturate, are weights of
     attention, or are the last of their scope; outside of any scope, they take a parameter.
+
+    Args: scale: what the loss was multiplied by for the backward alone; gradients are told without.
     """
 
-    def __init__(self, trace: Trace, parameters: set[int]) -> None:
-        self.trace, self.parameters = trace, parameters
+    def __init__(self, trace: Trace, parameters: set[int], scale: float = 1.0) -> None:
+        self.trace, self.parameters, self.scale = trace, parameters, scale
         self._weights: dict[int, dict[str, float]] = {}  # of attention, by entry
         steps = [trace.entries[i] for i in trace.forward_steps]
-        computed = set(parameters)
+        self.computed = computed = set(parameters)
         self.values: list[Entry] = []
         for entry, after in zip_longest(steps, steps[1:]):
             if any(edge.source in computed for edge in trace.into(entry)):
@@ -77,7 +79,7 @@ class Reading:
         call, value, gradient = self.trace.call_of(entry), entry.value, entry.gradient
         figures = sample.rows[path] = {"value": size(value)} | self._weights.get(entry.id, {})
         if gradient is not None:
-            figures["gradient"] = size(gradient)
+            figures["gradient"] = size(gradient) / self.scale
         saturates = ""
         if call is not None and call.op.saturates is not None:
             if "axis" not in call.op.settings or entry.id in self._weights:
@@ -87,8 +89,27 @@ class Reading:
         if path not in record.rows:
             row = Row(path, "value", op=entry.op or "", saturates=saturates, shape=entry.shape)
             record.add("rows", row)
-        few = None if gradient is None else subsample(gradient)
+        few = None if gradient is None else subsample(gradient) / np.float32(self.scale)
         sample.entries[path] = [subsample(value), few]
+
+    @property
+    def loss(self) -> float:
+        """What backward began from: the sum of what the parameters of the model led to."""
+        ends = (self.trace.entries[i] for i in self.trace.roots if i in self.computed)
+        return float(sum(np.sum(end.value, dtype=np.float64) for end in ends)) / self.scale
+
+    @property
+    def unit(self) -> float:
+        """Σ |∂L/∂out| of the last value that takes a parameter: the scale of the loss.
+
+        At most 2 for a mean cross-entropy, n times that for the sum of n.
+        """
+        for i in reversed(self.trace.forward_steps):
+            entry = self.trace.entries[i]
+            takes = any(edge.source in self.parameters for edge in self.trace.into(entry))
+            if takes and entry.gradient is not None:
+                return float(np.abs(entry.gradient).sum(dtype=np.float64)) / self.scale
+        return 0.0
 
 
 def cancels(trace: Trace, leaf: Entry) -> bool:

@@ -18,12 +18,14 @@ from ..engine.context import Context, Listener, current
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.op import Op
 from ..engine.tensor import Tensor
+from ..optim.loss_scale import LossScale
 from ..optim.updates import Observer, observers
 from .flow import FlowRecord, Row, Sample
 from .measures import cosine, size, subsample
 from .reading import Reading, cancels, first_not_finite
 from .record import Entry
 from .requests import RequestWatch
+from .structure import odd_structure
 from .trace import Trace
 
 __all__ = ["Sampler", "named_tensors"]
@@ -120,6 +122,8 @@ class Sampler(Listener, Observer):
         self._given: frozenset[int] = frozenset()  # those that any optimizer moves
         self._pending: Sample | None = None  # waits for the next gradient
         self._requests = RequestWatch(record)
+        self._scale = 1.0  # what LossScale multiplied the loss of this step by
+        self._skipped = 0  # steps that LossScale did not take
 
     # ------------------------------------------------------------------ when it looks
 
@@ -200,6 +204,8 @@ class Sampler(Listener, Observer):
     # ------------------------------------------------------------------ steps end
 
     def before_update(self, owner: Any) -> None:
+        if isinstance(owner, LossScale):
+            self._scale, self._skipped = vars(owner)["scale"], owner.skipped
         if not self._counts(owner):
             return
         self._release(compared=True)
@@ -213,6 +219,10 @@ class Sampler(Listener, Observer):
                 self._note("", "")
 
     def after_update(self, owner: Any) -> None:
+        if isinstance(owner, LossScale) and owner.skipped > self._skipped:
+            self._skipped = owner.skipped
+            if self._trace is not None:  # an overflow that it mends: look at the next one
+                self._look()
         if self._counts(owner) and vars(owner)["steps"] > self._taken:
             self._taken = vars(owner)["steps"]  # past the attributes that a compiled step hears of
             self._step_ends(vars(owner)["lr"])
@@ -265,9 +275,9 @@ class Sampler(Listener, Observer):
         of = {p: trace.entry_of(p.tensor) for p in self._parameters.values()}
         leaves = {leaf.id: p for p, leaf in of.items() if leaf is not None}
         trace.close()
-        Reading(trace, {*leaves}).add_to(
-            self.record, sample, lambda leaf: self._place(leaves[leaf.id], leaf.scope)
-        )
+        reading = Reading(trace, {*leaves}, self._scale)
+        reading.add_to(self.record, sample, lambda e: self._place(leaves[e.id], e.scope))
+        sample.loss, sample.unit = reading.loss, reading.unit
         others = any(p.gradient is not None for p in of)
         for p, leaf in of.items():
             if not p.path:
@@ -279,7 +289,10 @@ class Sampler(Listener, Observer):
                 sample.notes[p.path] = why
             p.kept = p.gradient if p.kept is None else p.kept
             p.clear()
-        if not self.record.events and not _is_finite(trace, sample):
+        if not self.record.samples:
+            for found in odd_structure(trace, {*leaves}, reading.computed):
+                self.record.add("structure", {"step": self.record.steps} | found)
+        if not self.record.events and not _is_finite(sample):
             self._note(*(first_not_finite(trace) or ("", "")))
         self._keep_trace(trace)
         self._pending = sample
@@ -290,8 +303,9 @@ class Sampler(Listener, Observer):
         p.before = leaf.value if leaf is not None and p.gradient is not None else None
         found = {"value": size(now if p.before is None else p.before)}
         if p.gradient is not None:
-            found["gradient"] = size(p.gradient)
-            sample.entries[p.path] = [subsample(now), subsample(p.gradient)]
+            found["gradient"] = size(p.gradient) / self._scale
+            few = subsample(p.gradient) / np.float32(self._scale)
+            sample.entries[p.path] = [subsample(now), few]
             if p.kept is not None and (sent := size(p.kept)) < found["gradient"] * 0.999:
                 found["clipped"] = 1 - sent / found["gradient"]
         if self._clock == "log" or id(p.tensor) in self._moved:
@@ -353,11 +367,10 @@ class Sampler(Listener, Observer):
                 del kept[[*kept][min(1, len(kept) - 2)]]
 
 
-def _is_finite(trace: Trace, sample: Sample) -> bool:
+def _is_finite(sample: Sample) -> bool:
     """Whether the sizes in a sample are, and what the backward began from."""
     sizes = (row.get(name, 0.0) for row in sample.rows.values() for name in ("value", "gradient"))
-    ends = (trace.entries[i].value for i in trace.roots)
-    return all(map(isfinite, sizes)) and all(bool(np.isfinite(x).all()) for x in ends)
+    return all(map(isfinite, [*sizes, sample.loss or 0.0]))
 
 
 def _has_copies(weights: Any) -> bool:

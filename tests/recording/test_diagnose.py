@@ -125,21 +125,19 @@ def test_a_nan_between_the_steps_looked_at_has_its_step_and_a_remedy() -> None:
     assert "mg.anomaly() from step 2 on" in finding.remedy
 
 
-@pytest.mark.parametrize("why", ["unused", "detached", "frozen", "not given"])
+@pytest.mark.parametrize("why", ["unused", "detached", "not given"])
 def test_parameters_that_do_not_learn_are_found_with_the_reason(
     why: str, rng: np.random.Generator
 ) -> None:
     model = {"a": Linear(3, 4, rng=rng), "b": Linear(4, 2, rng=rng)}
     first = model["a"].parameters()
-    for p in first:
-        p.requires_grad = why != "frozen"
-    trained = [p for layer in model.values() for p in layer.parameters() if p.requires_grad]
+    trained = [p for layer in model.values() for p in layer.parameters()]
     optimizer = SGD(model["b"].parameters() if why == "not given" else trained, lr=0.1)
     x = mg.tensor(rng.normal(size=(5, 3)))
     with mg.watch([*first, *model["b"].parameters()], every=1) as flow:
         for _ in range(3):
             optimizer.zero_grad()
-            h = mg.tensor(np.ones((5, 4))) if why == "unused" else model["a"](x)
+            h = mg.tensor(np.ones((5, 4))) if why == "unused" else mg.tanh(model["a"](x))
             mg.mean(model["b"](h.detach() if why == "detached" else h) ** 2).backward()
             optimizer.step()
     (finding,) = flow.diagnose()
