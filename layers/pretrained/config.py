@@ -11,13 +11,13 @@ from minigrad.errors import ArgumentError
 
 from .files import Folder
 
-__all__ = ["Config"]
+__all__ = ["BY_HAND", "Config"]
 
 NEUTRAL = (
     "model_type transformers_version torch_dtype dtype _name_or_path name_or_path "
     "auto_map initializer_* use_cache *_token_id *dropout* *pdrop* summary_* task_specific_params "
     "gradient_checkpointing output_* return_dict id2label label2id problem_type *num_labels "
-    "*attn_implementation cache_implementation pretraining_tp n_ctx "
+    "*attn_implementation* unsloth_* cache_implementation pretraining_tp n_ctx "
     "chunk_size_feed_forward reorder_and_upcast_attn pooler_* is_llama_config "
     "transformers.js_config torchscript use_bfloat16 xla_device finetuning_task tokenizer_class "
     "max_length min_length do_sample early_stopping num_beams* temperature top_k top_p typical_p "
@@ -30,6 +30,8 @@ HARMLESS = {
     "add_cross_attention": False,
     "tie_encoder_decoder": False,
     "is_decoder": False,
+    "attention_bias": False,
+    "mlp_bias": False,
     "pruned_heads": {},
     "directionality": "bidi",
 }
@@ -43,6 +45,8 @@ ACTIVATIONS = {
     "swish": "silu",
     "tanh": "tanh",
 }
+BY_HAND = "build the layers yourself and fill them by load_state(model, arrays, rename)"
+"""The remedy where a checkpoint's model is none that is known here."""
 _REQUIRED = object()
 
 
@@ -58,7 +62,10 @@ class Config:
         self.asked: set[str] = set()
         given = self.get("architectures", [""])
         if not isinstance(given, list) or len(given) != 1 or given[0] not in ("", *kinds):
-            raise self.error(f"architectures = {given!r:.80} must be one of {', '.join(kinds)}")
+            raise self.error(
+                f"architectures = {given!r:.80} must be one of {', '.join(kinds)}; save the model "
+                f"as one of them, or {BY_HAND}"
+            )
         self.kind = str(given[0])
 
     def error(self, why: str) -> ArgumentError:
@@ -78,7 +85,7 @@ class Config:
         self.asked.add(key)
         value = self.entries.get(key)
         if value is None and default is _REQUIRED:
-            raise self.error(f"{key} is missing")
+            raise self.error(f"{key} is missing; add it, as the model was made with it")
         return default if value is None else value
 
     def is_null(self, key: str) -> bool:
@@ -133,7 +140,9 @@ class Config:
         """Refuse other values of these keys: what they would change is not understood."""
         for key, value in allowed.items():
             if self.get(key, value) != value:
-                raise self.error(f"{key} = {self.entries[key]!r} is not understood, only {value!r}")
+                raise self.error(
+                    f"{key} = {self.entries[key]!r} is not understood, only {value!r}; {BY_HAND}"
+                )
 
     def has(self, ending: str) -> bool:
         """Whether the files have a tensor of a name that ends so."""
@@ -142,7 +151,7 @@ class Config:
     def activation(self, key: str, default: str) -> str:
         name = self.get(key, default)
         if not isinstance(name, str) or name not in ACTIVATIONS:
-            raise self.error(f"{key} = {name!r} is not one of {', '.join(ACTIVATIONS)}")
+            raise self.error(f"{key} = {name!r} is not one of {', '.join(ACTIVATIONS)}; {BY_HAND}")
         return ACTIVATIONS[name]
 
     def check_all_asked(self) -> None:
@@ -157,7 +166,8 @@ class Config:
         ]
         if unknown:
             raise self.error(
-                f"{', '.join(unknown)}: not understood, and may change what the model computes"
+                f"{', '.join(unknown)}: not understood, and may change what the model computes; "
+                f"take out of the file what does not, else {BY_HAND}"
             )
 
 

@@ -140,7 +140,7 @@ def _by_name(opened: Folder) -> dict[str, int]:
 
 def _memory(model: Pretrained, tokens: int | None, batch: int, dtype: np.dtype[Any]) -> Memory:
     table = getattr(model, "position_embedding", None)
-    most = tokens or 512 if table is None else len(table.P)
+    most = getattr(model, "max_len", None) or (tokens or 512 if table is None else len(table.P))
     n = min(512, most) if tokens is None else tokens
     if n > most:
         raise ArgumentError(f"describe: the model has {most} positions, got tokens={n}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 import minigrad as mg
 from minigrad.errors import ArgumentError
 
+from ..bias import T5Bias
 from ..embedding import Embedding
 from ..feed_forward import activation_of
 from ..linear import Linear
@@ -18,7 +19,7 @@ from ..mask import padding_mask
 from ..module import Module
 from ..position import LearnedPosition
 from ..transformer import Encoder
-from .models import Pretrained
+from .models import Pretrained, set_windows
 from .pooling import Pooling
 
 __all__ = ["TextEncoder"]
@@ -39,11 +40,13 @@ class MaskedHead(Module):
 
 
 class TextEncoder(Pretrained):
-    """A BERT, or T5's encoder: embeddings of tokens, and where it has them of positions and
-    segments and a norm of their sum, then an Encoder.
+    """A BERT, T5's encoder, or a language model without an output layer: embeddings of tokens, and
+    where it has them of positions and segments and a norm of their sum, then an Encoder.
 
     Attributes: embedding, position_embedding, segment_embedding, norm, encoder; pooler, classifier,
              answer and follows (Linears) and head (a MaskedHead); None where there is none.
+             pad: the token that has no position of its own, where those of others are counted from
+             the row after its; max_len: how many tokens have a position.
     Shapes:  tokens (B, n) of integers, mask as Encoder's (see padding_mask), segments (B, n), 0
              unless given → (B, n, d_model)
     """
@@ -54,7 +57,14 @@ class TextEncoder(Pretrained):
         d_model: int,
         *,
         max_len: int | None = None,
+        pad: int | None = None,
         n_segments: int | None = None,
+        n_buckets: int | None = None,
+        max_distance: int = 128,
+        scaled: bool = False,
+        windows: Sequence[int | None] = (),
+        head_activation: str | None = None,
+        pooled_by: str = "tanh",
         norm_order: str = "post",
         heads: Collection[str] = (),
         n_labels: int = 2,
@@ -64,13 +74,18 @@ class TextEncoder(Pretrained):
         **block: Any,
     ) -> None:
         own: dict[str, Any] = {"rng": rng, "dtype": dtype}
-        self.of_sentence = of_sentence
-        self.embedding = Embedding(n_tokens, d_model, **own)
-        self.position_embedding = LearnedPosition(max_len, d_model, **own) if max_len else None
+        self.of_sentence, self.pad, self.max_len = of_sentence, pad, max_len
+        self.pooled_by = activation_of("TextEncoder", pooled_by)
+        self.embedding = Embedding(n_tokens, d_model, scaled, **own)
+        places = (max_len or 0) + (0 if pad is None else pad + 1)
+        self.position_embedding = LearnedPosition(places, d_model, **own) if places else None
         self.segment_embedding = Embedding(n_segments, d_model, **own) if n_segments else None
         self.norm = block["norm"](d_model, dtype=dtype) if norm_order == "post" else None
+        if n_buckets is not None:
+            block["position"] = T5Bias(block["n_heads"], n_buckets, max_distance, dtype=dtype)
         self.encoder = Encoder(d_model=d_model, norm_order=norm_order, **block, **own)
-        chosen = block["activation"], block["norm"]
+        set_windows(self.encoder.blocks, windows)
+        chosen = head_activation or block["activation"], block["norm"]
         self.head = MaskedHead(n_tokens, d_model, *chosen, **own) if "head" in heads else None
         widths = {"pooler": d_model, "classifier": n_labels, "answer": 2, "follows": 2}
         for name, width in widths.items():
@@ -83,8 +98,17 @@ class TextEncoder(Pretrained):
             X = mg.add(X, self.segment_embedding(segments))
         elif segments is not None:
             raise ArgumentError(f"TextEncoder: {self.folder.path} has no embedding of segments")
-        X = X if self.position_embedding is None else self.position_embedding(X)
+        if self.position_embedding is not None:
+            X = self.position_embedding(X, self._positions(tokens))
         return self.encoder(X if self.norm is None else self.norm(X), mask)  # (B, n, d_model)
+
+    def _positions(self, tokens: Any) -> Any:
+        """Where each token stands; with `pad`, as RoBERTa counts."""
+        if self.pad is None:
+            return None
+        tokens = tokens if hasattr(tokens, "dtype") else np.asarray(tokens)
+        real = (tokens != self.pad).astype(np.intp)
+        return self.pad + np.cumsum(real, axis=-1) * real
 
     def logits(self, X: Any) -> Any:
         """What the checkpoint's head says of what forward gave.
@@ -104,8 +128,8 @@ class TextEncoder(Pretrained):
         return self._part("follows")(self.pooled(X)).named("logits")
 
     def pooled(self, X: Any) -> Any:
-        """tanh(x W + b) of the first token x, which BERT's classifiers take: (B, d_model)."""
-        return mg.tanh(self._part("pooler")(X[..., 0, :])).named("pooled")
+        """f(x W + b) of the first token x, for classifiers; BERT's f is tanh: (B, d_model)."""
+        return self.pooled_by(self._part("pooler")(X[..., 0, :])).named("pooled")
 
     def sentence(self, tokens: Any, lengths: Any = None) -> Any:
         """One vector for each row of tokens, as the checkpoint's 1_Pooling and modules.json say.

@@ -14,14 +14,19 @@ import minigrad as mg
 from minigrad.errors import ArgumentError
 
 from ..module import Module
-from .config import Config
-from .families import FAMILIES, Family, numbered
+from .config import BY_HAND, Config
+from .encoders import TextEncoder
+from .families import FAMILIES
+from .family import Family, numbered
 from .files import Folder, Stored, open_folder, widened
-from .models import Pretrained
+from .models import Pretrained, PretrainedLanguageModel
+from .settings import read
+from .text_to_text import TextToText
 
 __all__ = ["listed", "load_pretrained", "load_state", "read_settings", "unfilled"]
 
 MOST_LINES = 10  # of a message
+MODELS = {cls.__name__: cls for cls in (PretrainedLanguageModel, TextEncoder, TextToText)}
 
 
 def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float32) -> Any:
@@ -30,8 +35,9 @@ def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float3
     Families: GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2, BERT, T5. Tensors are mapped into
     memory; those of `dtype` already share the file's pages, others are widened or rounded.
 
-    Returns: a PretrainedLanguageModel; of BERT a TextEncoder; of T5 a TextToText, or a TextEncoder
-             of its encoder alone; in eval mode, with `tokenizer`, `unused` and `save(folder)`.
+    Returns: a PretrainedLanguageModel, or a TextEncoder where it has no output layer; of BERT a
+             TextEncoder; of T5 a TextToText, or a TextEncoder of its encoder alone; in eval mode,
+             with `tokenizer`, `unused` and `save(folder)`.
     Raises:  FileError for a file that is missing or damaged; ArgumentError that lists every tensor
              that is missing, unexpected or of another shape, or names a key of the config that is
              not understood; MissingDependencyError that says what to install.
@@ -56,7 +62,7 @@ def unfilled(
     family, settings = read_settings(opened)
     _check_blocks(opened, family, settings)
     try:
-        model: Pretrained = family.model(**settings, rng=_Weightless(), dtype=dtype)
+        model: Pretrained = MODELS[family.model](**settings, rng=_Weightless(), dtype=dtype)
     except ArgumentError as error:
         raise ArgumentError(f"load_pretrained: {opened.path}/config.json: {error}") from error
     model.folder = opened
@@ -70,11 +76,12 @@ def read_settings(opened: Folder) -> tuple[Family, dict[str, Any]]:
     if not isinstance(kind, str) or kind not in FAMILIES:
         known = ", ".join(FAMILIES)
         raise ArgumentError(
-            f"load_pretrained: {opened.path}: model_type must be one of {known}, got {kind!r}"
+            f"load_pretrained: {opened.path}: model_type must be one of {known}, got {kind!r}; "
+            f"of another, {BY_HAND}"
         )
     family = FAMILIES[kind]
-    config = Config(entries, opened, family.kinds)
-    settings = family.settings(config)
+    config = Config(entries, opened, [*family.kinds])
+    family, settings = read(family, config)
     config.check_all_asked()
     if _least(settings) > opened.entries():
         raise ArgumentError(
@@ -97,14 +104,11 @@ def listed(title: str, wrong: Sequence[str]) -> str:
 def _check_blocks(opened: Folder, family: Family, settings: Mapping[str, Any]) -> None:
     """Raise ArgumentError for blocks of which no file holds a tensor, before any block is made."""
     stems: dict[str, int] = {}
-    reads_only = "biases" in settings and "n_decoder_layers" not in settings  # a T5's encoder
-    for row in family.rows:
-        if reads_only and row.ours.startswith("decoder"):
-            continue
-        decoder = "n_decoder_layers" in settings and row.ours.startswith("decoder")
-        if "*" in row.theirs:
-            stem = _prefix(opened, family) + row.theirs.partition("*")[0]
-            stems[stem] = settings["n_decoder_layers" if decoder else "n_layers"]
+    for row in family.rows():
+        is_decoder = row.ours.startswith("decoder.") and family.model != "PretrainedLanguageModel"
+        count = settings.get("n_decoder_layers" if is_decoder else "n_layers", 0)
+        for stem, star, _ in (name.partition("*") for name in row.theirs):
+            stems |= {_prefix(opened, family) + stem: count} if star else {}
     for stem, said in stems.items():
         pattern = re.compile(rf"{re.escape(stem)}(\d+)\.")
         there = {int(m[1]) for name in opened.tensors if (m := pattern.match(name))}
@@ -148,14 +152,16 @@ def _find_sources(model: Pretrained, family: Family, compare: bool) -> list[str]
     """Note where each parameter lies in the file; returns what is missing, misshapen, or extra."""
     stored = model.folder.tensors
     prefix = _prefix(model.folder, family)
-    table = {row.ours: row for row in family.rows}
+    table = {row.ours: row for row in family.rows()}
 
     def source(path: str) -> tuple[str, str]:
         row = table[re.sub(r"\.\d+\.", ".*.", path)]
-        name = numbered(row.theirs, path)
-        name = name if name.startswith(family.heads) else prefix + name
-        old = name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")
-        return old if old in stored else name, row.how
+        names = [numbered(name, path) for name in row.theirs]
+        names = [name[1:] if name[0] == "/" else prefix + name for name in names]
+        old = [
+            n.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta") for n in names
+        ]
+        return next((name for name in [*old, *names] if name in stored), names[-1]), row.how
 
     model.sources = {path: source(path) for path, _ in model.named_parameters()}
     used = {name for name, _ in model.sources.values()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +17,7 @@ from ..module import Module
 from ..transformer import LanguageModel
 from .files import Folder, imported, narrowed, write_folder
 
-__all__ = ["Pretrained", "PretrainedLanguageModel", "tokenizer_of"]
+__all__ = ["Pretrained", "PretrainedLanguageModel", "set_windows", "tokenizer_of"]
 
 
 def tokenizer_of(folder: Folder) -> Any:
@@ -27,7 +27,13 @@ def tokenizer_of(folder: Folder) -> Any:
     """
     path = folder.path / "tokenizer.json"
     if "tokenizer.json" not in folder.files:
-        raise FileError(f"tokenizer: {folder.path} has no tokenizer.json")
+        made = "copy that of the model it was trained from"
+        if folder.files.keys() & {"vocab.txt", "vocab.json"}:
+            made = (
+                "transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder) "
+                "writes it from the vocabulary that is there"
+            )
+        raise FileError(f"tokenizer: {folder.path} has no tokenizer.json; {made}")
     tokenizers = imported("tokenizers")
     try:
         made = tokenizers.Tokenizer.from_str(folder.files["tokenizer.json"].decode())
@@ -102,7 +108,12 @@ class Pretrained(Module):
 class PretrainedLanguageModel(Pretrained, LanguageModel):
     """A LanguageModel that `load_pretrained` made."""
 
-    def __init__(self, windows: list[int | None] | None = None, **settings: Any) -> None:
+    def __init__(self, windows: Sequence[int | None] = (), **settings: Any) -> None:
         super().__init__(**settings)
-        for block, window in zip(self.decoder.blocks, windows or [], strict=False):
-            block.attention.window = window
+        set_windows(self.decoder.blocks, windows)
+
+
+def set_windows(blocks: Sequence[Any], windows: Sequence[int | None]) -> None:
+    """Give each block's attention its window, if there are any."""
+    for block, window in zip(blocks, windows, strict=False):
+        block.attention.window = window

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import DTypeLike
 
 import minigrad as mg
 
+from ..bias import T5Bias
 from ..embedding import Embedding
 from ..linear import Linear
 from ..mask import padding_mask
@@ -37,9 +39,10 @@ class TextToText(Pretrained):
         n_layers: int,
         *,
         n_decoder_layers: int,
-        positions: Sequence[Any],
+        n_buckets: int,
+        max_distance: int,
         tied: bool,
-        scaled: bool,
+        scaled_outputs: bool,
         start: int,
         dtype: DTypeLike,
         rng: Any,
@@ -47,10 +50,11 @@ class TextToText(Pretrained):
     ) -> None:
         own: dict[str, Any] = {"rng": rng, "dtype": dtype}
         block |= {"d_model": d_model, **own}
-        self.start, self.scale = start, d_model**-0.5 if scaled else None
+        self.start, self.scale = start, d_model**-0.5 if scaled_outputs else None
         self.embedding = Embedding(n_tokens, d_model, **own)
-        self.encoder = Encoder(n_layers, position=positions[0], **block)
-        self.decoder = Decoder(n_decoder_layers, position=positions[1], **block)
+        bias = partial(T5Bias, block["n_heads"], n_buckets, max_distance, dtype=dtype)
+        self.encoder = Encoder(n_layers, position=bias(), **block)
+        self.decoder = Decoder(n_decoder_layers, position=bias(bidirectional=False), **block)
         self.head = None if tied else Linear(d_model, n_tokens, use_bias=False, **own)
 
     def forward(self, tokens: Any, written: Any, mask: Any = None) -> Any:

@@ -93,7 +93,7 @@ class Question:
     @property
     def causal(self) -> bool:
         """Whether it guesses at each next token."""
-        return self.family.model is pretrained.PretrainedLanguageModel
+        return bool(self.family.model == "PretrainedLanguageModel")
 
     @property
     def writes(self) -> bool:

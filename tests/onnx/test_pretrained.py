@@ -9,7 +9,7 @@ import pytest
 import minigrad as mg
 from layers import padding_mask
 from layers.pretrained.files import Folder, Stored
-from layers.pretrained.loading import read_settings
+from layers.pretrained.loading import MODELS, read_settings
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -51,7 +51,7 @@ def model_of(config, rng):
     weights = {"any": Stored("", "F32", np.broadcast_to(np.float32(0), (10**6,)))}
     folder = Folder(Path("tiny"), {"config.json": json.dumps(entries).encode()}, weights)
     family, settings = read_settings(folder)
-    model = family.model(**settings, rng=rng, dtype=np.float32).eval()
+    model = MODELS[family.model](**settings, rng=rng, dtype=np.float32).eval()
     for parameter in model.parameters():
         parameter.assign_(rng.normal(0, 0.3, parameter.shape).astype(np.float32))
     return model

@@ -1,0 +1,98 @@
+"""A family of checkpoints, as data: where its tensors go, and what its config.json says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+__all__ = ["Family", "Row", "numbered"]
+
+
+class Row(NamedTuple):
+    """One of our parameters, the names in the file that it may have, and what is done to it."""
+
+    ours: str
+    theirs: tuple[str, ...]
+    how: str
+
+
+class Family(NamedTuple):
+    """A kind of checkpoint: one table of names, one of settings, and what is particular to it.
+
+    model: what is made of it: "PretrainedLanguageModel", "TextEncoder" or "TextToText".
+    kinds: the classes of the library `transformers` that write it, the usual one first; for each
+        the parts of the model that its checkpoint must have.
+    names: a line for each of our parameters: its path, the file's name, and what is done to it: T
+        transposes, 0/3 is the first third of the last axis. `*` is the number of a block, `W|b` a
+        .weight and a .bias, a comma stands between names of which the first that is there counts.
+        Indented lines have the prefixes of the line above them.
+    prefix: what stands before the file's names where a head surrounds the model, except before
+        those that begin with a slash.
+    settings: a line for each keyword of the model: the keyword, the config's key, how it is read
+        (a name of READERS; "size" unless given) and what it is where the key is missing: JSON, or
+        made of settings above. Without that, the key is required.
+    options: keywords that are the same for all checkpoints of the family.
+    only: keys that must have this value, where they are there.
+    neutral: keys that change nothing in this family.
+    optional: parts that a file may have whatever its class.
+    ignored: a pattern of tensors that no model computes with.
+    tied: names that a file may have although they are one of our parameters.
+    """
+
+    model: str
+    kinds: Mapping[str, str]
+    names: str
+    settings: str
+    prefix: str = ""
+    options: Mapping[str, Any] = MappingProxyType({})
+    only: Mapping[str, Any] = MappingProxyType({})
+    neutral: str = ""
+    optional: str = ""
+    ignored: str = "$^"
+    tied: Mapping[str, str] = MappingProxyType({"lm_head.weight": "embedding.W"})
+
+    def rows(self) -> list[Row]:
+        """The table of names, row by row; a name that needs no prefix begins with a slash.
+
+        >>> Family("", {}, "decoder.blocks.*.  h.*.\\n  W  a,b  T", "").rows()
+        [Row(ours='decoder.blocks.*.W', theirs=('h.*.a', 'h.*.b'), how='T')]
+        """
+        return [row for line in _lines(self.names) for row in _rows(*line)]
+
+    def renamed(self, name: str, **other: Any) -> Family:
+        """A family of other classes, which differs in a few entries."""
+        first = next(iter(self.kinds))
+        old = next(end for end in ("ForCausalLM", "Model") if first.endswith(end))
+        stem = first.removesuffix(old)
+        kinds = {name + kind.removeprefix(stem): parts for kind, parts in self.kinds.items()}
+        return self._replace(**{"kinds": kinds, **other})
+
+
+def _lines(table: str) -> Iterator[tuple[str, list[str], str]]:
+    """Each line's path and names, with the prefixes of the heading above it, and its how."""
+    before = ("", "")
+    for line in filter(str.strip, table.splitlines()):
+        ours, theirs, *how = line.split()
+        if ours.endswith("."):
+            before = (ours, theirs)
+            continue
+        before = before if line[0] == " " else ("", "")
+        yield before[0] + ours, [before[1] + name for name in theirs.split(",")], "".join(how)
+
+
+def _rows(path: str, names: list[str], how: str) -> list[Row]:
+    """One row of a line; of W|b two."""
+    weight, _, bias = path.partition("|")
+    if not bias:
+        return [Row(path, tuple(names), how)]
+    owner = path.rpartition(".")[0]
+    weights, biases = (tuple(f"{n}.{end}" for n in names) for end in ("weight", "bias"))
+    return [Row(weight, weights, how), Row(f"{owner}.{bias}", biases, how if "/" in how else "")]
+
+
+def numbered(name: str, path: str) -> str:
+    """A name whose `*` is the number of the block that a parameter's path has."""
+    number = re.search(r"\.(\d+)\.", path)
+    return name.replace("*", number[1]) if number else name

@@ -1,0 +1,216 @@
+"""From a family's table and a config.json to the keywords of a model: one reader for all."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from minigrad.errors import MinigradError
+
+from ..norm import LayerNorm, RMSNorm
+from ..rotary import Rotary
+from .config import Config
+from .family import Family, Row
+
+__all__ = ["read"]
+
+ROPE_NUMBERS = (
+    "factor original_max_position_embeddings low_freq_factor high_freq_factor beta_fast beta_slow "
+    "attention_factor mscale mscale_all_dim"
+).split()
+OF_WRITING = "tied scaled_outputs start n_decoder_layers output_softcap"
+"""Keywords of models that write, which an encoder of the same family does not take."""
+
+
+def read(family: Family, config: Config) -> tuple[Family, dict[str, Any]]:
+    """The keywords of the model that this config describes; and its family, whose model is a
+    TextEncoder where the checkpoint has only what reads.
+
+    Raises: ArgumentError naming a key that cannot be followed.
+    """
+    settings: dict[str, Any] = {}
+    for line in filter(str.strip, family.settings.splitlines()):
+        ours, theirs, how, default = [*line.split(), "size", ""][:4]
+        given = [_default(default, settings)] if default and default != "size" else []
+        settings[ours] = READERS[how](config, theirs, settings, *given)
+    settings |= family.options
+    config.only(**family.only)
+    for key in family.neutral.split():
+        config.get(key, None)
+    kind, parts = _parts(family, config)
+    if family.model == "TextToText" and "decoder" in parts:
+        config.only(is_encoder_decoder=True)
+        return family, settings
+    if family.model == "PretrainedLanguageModel" and (settings["tied"] or "head" in parts):
+        return family, settings
+    settings = {key: x for key, x in settings.items() if key not in OF_WRITING.split()}
+    if family.model == "TextEncoder":
+        of_sentence = kind.endswith("ForSequenceClassification")
+        return family, settings | {"heads": parts, "of_sentence": of_sentence}
+    causal = {"causal": True} if family.model == "PretrainedLanguageModel" else {}
+    read_only = family._replace(
+        model="TextEncoder",
+        names=family.names.replace("decoder.", "encoder.") if causal else family.names,
+    )
+    return read_only, {"norm_order": "pre"} | settings | causal
+
+
+def _parts(family: Family, config: Config) -> tuple[str, set[str]]:
+    """The class that wrote a checkpoint, and the parts that it has."""
+    stored = {
+        part for part in "decoder head pooler follows answer".split() if _has(family, config, part)
+    }
+    kind = config.kind or next(
+        kind
+        for kind, parts in family.kinds.items()
+        if "decoder" not in parts or "decoder" in stored
+    )
+    return kind, {*family.kinds[kind].split(), *(stored & {*family.optional.split()})}
+
+
+def _has(family: Family, config: Config, part: str) -> bool:
+    rows: list[Row] = [row for row in family.rows() if row.ours.startswith(f"{part}.")]
+    names = {name.replace("*", "0").lstrip("/") for row in rows for name in row.theirs}
+    return any(name in config.tensors or family.prefix + name in config.tensors for name in names)
+
+
+def _default(text: str, settings: dict[str, Any]) -> Any:
+    """JSON; or a setting, so many times a setting, a setting divided by another; or text.
+
+    >>> [_default(text, {"d": 6, "h": 2}) for text in ("null", "4*d", "d/h", "d", "gelu")]
+    [None, 24, 3, 6, 'gelu']
+    """
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    times, name, by = re.fullmatch(r"(?:(\d+)\*)?(\w+)(?:/(\w+))?", text).groups()  # type: ignore[union-attr]
+    if name not in settings:
+        return name
+    return int(times or 1) * settings[name] // (settings[by] if by else 1)
+
+
+# ---------------------------------------------------------------- how a key is read
+
+
+def _norm(kind: Any) -> Callable[..., Any]:
+    """A norm's ε; where the family has no key for it, the table's line has a dash."""
+    return lambda config, key, settings, default: partial(
+        kind, eps=default if key == "-" else config.number(key, default)
+    )
+
+
+def _rotary(config: Config, key: str, settings: dict[str, Any], default: Any) -> Rotary:
+    """Base and scaling of the angles, as newer files (rope_parameters) and older ones say them."""
+    rope, d_k = config.nested(key, "rope_scaling"), settings["d_k"]
+    base = rope.number("rope_theta", config.number("rope_theta", 10000.0))
+    config.get("original_max_position_embeddings", None)
+    config.only(rope_interleaved=False, use_mrope=False)
+    given = {name: rope.number(name, None) for name in ROPE_NUMBERS}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    given |= {name: rope.numbers(name, d_k // 2) for name in ("short_factor", "long_factor")}
+    given |= {"rope_type": kind, "truncate": rope.flag("truncate", True)}
+    rope.only(partial_rotary_factor=1.0, type=kind)
+    rope.check_all_asked()
+    if kind == "llama3" and not (given["low_freq_factor"] or 0) < (given["high_freq_factor"] or 1):
+        raise rope.error("low_freq_factor must be less than high_freq_factor")
+    long = kind in ("dynamic", "longrope", "yarn")
+    most = config.number("max_position_embeddings", *([] if long else [2048]))
+    given["max_position_embeddings"] = most
+    try:
+        return Rotary(d_k, base, scaling=None if kind == "default" else given)
+    except MinigradError as error:
+        raise rope.error(str(error)) from error
+
+
+def _late_windows(config: Config, key: str, settings: dict[str, Any], default: int) -> Any:
+    """Blocks from max_window_layers on have the window, if use_sliding_window."""
+    first, window = config.size("max_window_layers", 28, 0), config.number_or_null(key, default)
+    window = window if config.flag("use_sliding_window", False) else None
+    return _windows(config, window, [k >= first for k in range(settings["n_layers"])])
+
+
+def _even_windows(config: Config, key: str, settings: dict[str, Any], default: int) -> Any:
+    """The first block has the window, the second none, and so on."""
+    window = config.number_or_null(key, default)
+    return _windows(config, window, [k % 2 == 0 for k in range(settings["n_layers"])])
+
+
+def _windows(config: Config, window: Any, usual: list[bool]) -> list[int | None]:
+    """The window of each block: layer_types says which have one, else the family's usual ones."""
+    kinds = config.get("layer_types", [("full", "sliding")[x] + "_attention" for x in usual])
+    known = {"sliding_attention": window, "full_attention": None}
+    if kinds.__class__ is not list or len(kinds) != len(usual):
+        raise config.error(f"layer_types must name the kind of each block, got {kinds!r:.60}")
+    if not known.keys() >= set(map(str, kinds)):
+        raise config.error(f"layer_types must name only {' and '.join(known)}, got {kinds!r:.60}")
+    return [known[kind] for kind in kinds]
+
+
+def _is_gated(config: Config, key: str, settings: dict[str, Any], default: str) -> bool:
+    gated = str(config.get(key, default)).startswith("gated-")
+    config.only(is_gated_act=gated)
+    return gated
+
+
+def _gate(config: Config, key: str, settings: dict[str, Any], default: str) -> str:
+    """gated-gelu means gelu_new, and gelu itself."""
+    given = str(config.get(key, default))
+    name = "gelu_new" if given == "gated-gelu" else given.removeprefix("gated-")
+    config.only(dense_act_fn=name)
+    return config.activation("dense_act_fn", name)
+
+
+def _scaled_if_tied(config: Config, key: str, settings: dict[str, Any], default: bool) -> bool:
+    """Older files have no such key, and scale if tied; null is false for `transformers`."""
+    return config.flag(key, config.flag("tie_word_embeddings", default) and not config.is_null(key))
+
+
+def _tied_unless_stored(config: Config, key: str, settings: dict[str, Any], default: bool) -> bool:
+    """Newer files call every output layer tied, even one that they have."""
+    stored = config.has("lm_head.weight") and not settings["scaled_outputs"]
+    return config.flag(key, default) and not stored
+
+
+def _start(config: Config, key: str, settings: dict[str, Any], default: int) -> Any:
+    return config.size(key, config.size("pad_token_id", default, 0), 0)
+
+
+def _labels(config: Config, key: str, settings: dict[str, Any], default: int) -> Any:
+    return config.size(key, len(config.nested("id2label").entries) or default)
+
+
+def _counted_from(config: Config, key: str, settings: dict[str, Any], default: int) -> Any:
+    """A padding token: positions are counted from the one after it, so fewer tokens have one."""
+    pad = config.size(key, default, 0)
+    settings["max_len"] -= pad + 1
+    if settings["max_len"] < 1:
+        raise config.error(f"{key} = {pad} leaves no position, for they are counted from the next")
+    return pad
+
+
+READERS: dict[str, Callable[..., Any]] = {
+    "size": lambda config, key, settings, *default: config.size(key, *default),
+    "number": lambda config, key, settings, *default: config.number(key, *default),
+    "number_or_null": lambda config, key, settings, default: config.number_or_null(key, default),
+    "flag": lambda config, key, settings, default: config.flag(key, default),
+    "activation": lambda config, key, settings, default: config.activation(key, default),
+    "inverse_root": lambda config, key, settings, default: config.number(key, default) ** -0.5,
+    "LayerNorm": _norm(LayerNorm),
+    "RMSNorm": _norm(RMSNorm),
+    "RMSNorm_of_1_plus_w": _norm(partial(RMSNorm, plus_one=True)),
+    "rotary": _rotary,
+    "late_windows": _late_windows,
+    "even_windows": _even_windows,
+    "is_gated": _is_gated,
+    "gate": _gate,
+    "scaled_if_tied": _scaled_if_tied,
+    "tied_unless_stored": _tied_unless_stored,
+    "start": _start,
+    "labels": _labels,
+    "counted_from": _counted_from,
+}
+"""By its name in a table: reads a key, with the settings above it and the default."""
