@@ -32,7 +32,8 @@ MODELS = {cls.__name__: cls for cls in (PretrainedLanguageModel, TextEncoder, Te
 def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float32) -> Any:
     """A model of Hugging Face's format, in this project's layers: config.json and safetensors.
 
-    Families: GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2, BERT, T5. Tensors are mapped into
+    Families: GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2, BERT, RoBERTa (and XLM-RoBERTa),
+    DistilBERT, T5. Tensors are mapped into
     memory; those of `dtype` already share the file's pages, others are widened or rounded.
 
     Returns: a PretrainedLanguageModel, or a TextEncoder where it has no output layer; of BERT a

@@ -57,6 +57,22 @@ BERT |= blocks(
     {"intermediate.dense.weight": (D_FF, D), "intermediate.dense.bias": (D_FF,)},
     {"output.dense.weight": (D, D_FF), "output.dense.bias": (D,)}, norm("output.LayerNorm"),
 )  # fmt: skip
+ROBERTA = {
+    name.replace("bert.", "roberta.").replace("cls.predictions.", "lm_head.")
+    .replace("transform.dense", "dense").replace("transform.LayerNorm", "layer_norm"): shape
+    for name, shape in BERT.items()
+}  # fmt: skip
+DISTIL = {f"distilbert.embeddings.{name}.weight": (rows, D)
+          for name, rows in EMBEDDINGS.items() if "type" not in name}  # fmt: skip
+DISTIL |= norm("distilbert.embeddings.LayerNorm") | norm("vocab_layer_norm")
+DISTIL |= affine("vocab_transform", D, D) | {"vocab_projector.bias": (N_TOKENS,)}
+DISTIL |= blocks(
+    "distilbert.transformer.layer.*.", affine("attention.q_lin", D, D),
+    affine("attention.k_lin", D, D), affine("attention.v_lin", D, D),
+    affine("attention.out_lin", D, D), norm("sa_layer_norm"), norm("output_layer_norm"),
+    {"ffn.lin1.weight": (D_FF, D), "ffn.lin1.bias": (D_FF,)},
+    {"ffn.lin2.weight": (D, D_FF), "ffn.lin2.bias": (D,)},
+)  # fmt: skip
 
 
 def t5_block(stack, *sublayers):
@@ -93,6 +109,12 @@ FAMILIES = {
     "bert": (BERT, "BertForMaskedLM", {
         "vocab_size": N_TOKENS, "hidden_size": D, "num_attention_heads": 2, "num_hidden_layers": 2,
         "intermediate_size": D_FF, "max_position_embeddings": 7}),
+    "roberta": (ROBERTA, "RobertaForMaskedLM", {
+        "vocab_size": N_TOKENS, "hidden_size": D, "num_attention_heads": 2, "num_hidden_layers": 2,
+        "intermediate_size": D_FF, "max_position_embeddings": 7, "pad_token_id": 1}),
+    "distilbert": (DISTIL, "DistilBertForMaskedLM", {
+        "vocab_size": N_TOKENS, "dim": D, "n_heads": 2, "n_layers": 2, "hidden_dim": D_FF,
+        "max_position_embeddings": 7}),
     "t5": (T5, "T5ForConditionalGeneration", {
         "vocab_size": N_TOKENS, "d_model": D, "d_kv": 3, "d_ff": D_FF, "num_layers": 2,
         "num_heads": 2, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 9,
@@ -107,6 +129,8 @@ EXPECTED = {
     "qwen3": [-0.289435141374, 0.340396359175, -0.98454475901, -0.0291871618667],
     "gemma2": [0.1408030685, 2.51578118463, 1.75862554743, -1.94088062131],
     "bert": [-1.09781818939, -1.44972690443, -1.29438271056, 0.367916289562],
+    "roberta": [0.923634428011, -0.97538375269, 0.550578899712, 1.18243206176],
+    "distilbert": [-0.752446770718, -2.08093817869, 0.0551027564654, -0.875943524442],
     "t5": [0.473590041851, 0.695903897397, 0.436427196744, 0.342124542963],
 }
 """The first four logits after the last token."""

@@ -40,6 +40,10 @@ FAMILIES = {
     "Gemma2ForCausalLM": GROUPED | {"head_dim": 6, "sliding_window": 4},
     "BertForMaskedLM": SIZES,
     "BertForTokenClassification": SIZES,
+    "RobertaForMaskedLM": SIZES,
+    "RobertaForTokenClassification": SIZES,
+    "DistilBertForMaskedLM": {"vocab_size": 31, "dim": 24, "n_heads": 4, "n_layers": 2,
+                              "hidden_dim": 20, "max_position_embeddings": 16},
     "T5ForConditionalGeneration": T5_SIZES,
     "T5EncoderModel": T5_SIZES | {"feed_forward_proj": "gated-gelu"},
 }  # fmt: skip
@@ -98,7 +102,7 @@ def ours(kind, folder):
     except ArgumentError:
         return None
     out = model(TOKENS, TOKENS) if "Conditional" in kind else model(TOKENS)
-    return (model.logits(out) if kind.startswith("Bert") else out).numpy()
+    return (model.logits(out) if "Bert" in kind or "Roberta" in kind else out).numpy()
 
 
 def passed_over(kind, folder):

@@ -11,6 +11,7 @@ import pytest
 
 import minigrad as mg
 from layers import generate, load_pretrained, padding_mask
+from minigrad.errors import ArgumentError, OutOfRangeError
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -140,32 +141,71 @@ def test_a_bert_guesses_and_pools_as_transformers_does(rng, tmp_path):
 
 
 HEADS = {
-    "ForMaskedLM": (2, 13, 31), "ForSequenceClassification": (2, 5),
+    "Model": (2, 13, 24), "ForMaskedLM": (2, 13, 31), "ForSequenceClassification": (2, 5),
     "ForTokenClassification": (2, 13, 5), "ForQuestionAnswering": (2, 13, 2),
     "ForNextSentencePrediction": (2, 2),
 }  # fmt: skip
+DISTIL = {
+    "vocab_size": 31, "dim": 24, "n_heads": 4, "n_layers": 3, "hidden_dim": 20,
+    "max_position_embeddings": 16,
+}  # fmt: skip
+ENCODERS = {
+    "Bert": SIZES, "Roberta": SIZES | {"hidden_act": "relu", "pad_token_id": 1},
+    "XLMRoberta": SIZES | {"pad_token_id": 2, "type_vocab_size": 1}, "DistilBert": DISTIL,
+}  # fmt: skip
+PAIRS = [(f, k) for f in ENCODERS for k in HEADS if f == "Bert" or "NextSentence" not in k]
 
 
-@pytest.mark.parametrize("kind", HEADS)
-def test_the_head_of_a_bert_is_the_one_that_its_architecture_names(kind, rng, tmp_path):
-    labels = (
-        {} if kind in ("ForQuestionAnswering", "ForNextSentencePrediction") else {"num_labels": 5}
-    )
-    model = reference("Bert", kind, SIZES | labels)
+@pytest.mark.parametrize(("family", "kind"), PAIRS)
+def test_an_encoder_and_the_head_that_its_architecture_names(family, kind, rng, tmp_path):
+    of_labels = ("ForSequenceClassification", "ForTokenClassification")
+    labels = {"num_labels": 5} if kind in of_labels else {}
+    model = reference(family, kind, ENCODERS[family] | labels)
     model.save_pretrained(tmp_path)
     ours = load_pretrained(tmp_path, np.float64)
-    tokens = rng.integers(1, 31, (2, 13))  # torch gives 0, which pads, no gradient
+    tokens = rng.integers(3, 31, (2, 13))  # torch gives tokens that pad no gradient
     theirs = model(torch.tensor(tokens))
     if kind == "ForQuestionAnswering":
         theirs = torch.stack([theirs.start_logits, theirs.end_logits], dim=-1)
     else:
-        theirs = theirs.logits
-    X = ours(tokens)
-    found = ours.next_sentence(X) if kind == "ForNextSentencePrediction" else ours.logits(X)
+        theirs = theirs.last_hidden_state if kind == "Model" else theirs.logits
+    X = found = ours(tokens)
+    if kind != "Model":
+        found = ours.next_sentence(X) if "NextSentence" in kind else ours.logits(X)
     assert found.shape == HEADS[kind]
     assert_close(found, theirs)
     assert ours.unused == []
     assert_gradients_agree(ours, mg.sum(found**2), gradients(model, (theirs**2).sum()))
+
+
+@pytest.mark.parametrize("pad", [1, 3])
+def test_a_roberta_counts_positions_from_its_padding_token_on(pad, rng, tmp_path):
+    model = reference("Roberta", "Model", SIZES | {"pad_token_id": pad})
+    model.save_pretrained(tmp_path)
+    ours, tokens = load_pretrained(tmp_path, np.float64), rng.integers(4, 31, (2, 16 - pad - 1))
+    tokens[0, 4], tokens[1, 7:] = pad, pad  # within a text, and behind one
+    real = torch.tensor(tokens != pad)
+    assert_close(ours(tokens), model(torch.tensor(tokens)).last_hidden_state)
+    X = ours(tokens, padding_mask(real.numpy()))
+    theirs = model(torch.tensor(tokens), attention_mask=real)
+    assert_close(X[real.numpy()], theirs.last_hidden_state[real])
+    assert_close(ours.pooled(X), theirs.pooler_output)
+    assert ours.max_len == tokens.shape[1]
+    with pytest.raises(OutOfRangeError, match=r"must be|out of|beyond|lie in"):
+        ours(np.full((1, tokens.shape[1] + 1), 9))
+
+
+@pytest.mark.parametrize("family", ["Llama", "Mistral", "Qwen2", "Qwen2 windows", "Qwen3"])
+def test_a_language_model_without_an_output_layer_gives_vectors(family, rng, tmp_path):
+    model = reference(family, "Model", CAUSAL[family] | {"tie_word_embeddings": False})
+    model.save_pretrained(tmp_path)
+    ours, tokens = load_pretrained(tmp_path, np.float64), rng.integers(0, 31, (2, 13))
+    theirs, found = model(torch.tensor(tokens)).last_hidden_state, ours(tokens)
+    assert_close(found, theirs)
+    assert_gradients_agree(ours, mg.sum(found**2), gradients(model, (theirs**2).sum()))
+    assert ours.unused == []
+    with pytest.raises(ArgumentError, match="writes no text"):
+        generate(ours, [3], 4)
 
 
 T5_SIZES = {

@@ -2,9 +2,11 @@
 
 from ..family import Family
 from .bert import BERT
+from .distilbert import DISTILBERT
 from .gemma2 import GEMMA2
 from .gpt2 import GPT2
 from .llama import LLAMA, MISTRAL, QWEN2, QWEN3
+from .roberta import ROBERTA, XLM_ROBERTA
 from .t5 import T5
 
 __all__ = ["FAMILIES"]
@@ -17,6 +19,9 @@ FAMILIES: dict[str, Family] = {
     "qwen3": QWEN3,
     "gemma2": GEMMA2,
     "bert": BERT,
+    "roberta": ROBERTA,
+    "xlm-roberta": XLM_ROBERTA,
+    "distilbert": DISTILBERT,
     "t5": T5,
 }
 """By the `model_type` of config.json."""
