@@ -21,7 +21,8 @@ from ..recording.record import Checks
 from ..tracing import Trace
 from ..views.data import number, trace_to_dict
 from ..views.model_figures import MOVES, by_block, by_head, by_token
-from ..views.model_tables import block_table, guess_table, head_list, token_table
+from ..views.model_tables import Figures, block_table, guess_table, head_table, token_table
+from ..views.page import write_page
 from ..views.page.embed import frame, script
 from ..views.plain import one_line
 from ..views.table import checks_table
@@ -98,15 +99,15 @@ class Report:
     def parts(self, width: int, everything: bool) -> Iterator[str]:
         """Paragraphs of the report."""
         yield textwrap.fill(self._summary(), width)
-        for place, best in self.source.guesses():
-            yield _part(place, "", guess_table(best, width), width)
+        for table in self._guesses:
+            yield table.text(width, everything)
         if self.looks:
             yield from self.looks.parts(width, everything)
         elif self.source.tokens:
             hidden = self._opaque or "no weights named A whose rows sum to 1"
             yield textwrap.fill(f"attention: none is seen in this run: {hidden}", width)
-        if self._stacked:
-            yield from self._structure(width, everything)
+        for table in self._structure:
+            yield table.text(width, everything)
         steps = len(self.trace.forward_steps)
         if everything or steps <= MOST_STEPS:
             yield self.trace.table(width)
@@ -160,20 +161,26 @@ class Report:
         heads = attention.shape[-3] if len(attention.shape) > 3 else 1
         return [*range(heads)] if over and BLOCK.search(attention.scope) else []
 
-    def _structure(self, width: int, everything: bool) -> Iterator[str]:
-        figures = self._figures
+    @property
+    def _guesses(self) -> list[Figures]:
+        return [guess_table(place, best) for place, best in self.source.guesses()]
+
+    @cached_property
+    def _structure(self) -> list[Figures]:
+        """Gradients by token, block and head, if this is a stack of blocks."""
+        figures, tables = self._figures if self._stacked else {}, list[Figures]()
         guessed = self.source.logits() is not None
+        hint = BY_TOKEN + GUESSED * guessed
         texts = figures.get("by_token", ())
         for k, text in enumerate(texts, 1):
             title = "gradient by token" + f" of text {k}" * (len(texts) > 1)
-            table = token_table(text, width, everything)
-            yield _part(title, BY_TOKEN + GUESSED * guessed, table, width)
+            tables.append(token_table(title, hint, text))
         if figures:
-            table = block_table(figures["by_block"], width)
-            yield _part("gradient by block", BY_BLOCK, table, width)
+            tables.append(block_table("gradient by block", BY_BLOCK, figures["by_block"]))
         if figures.get("by_head"):
-            table = head_list(figures["by_head"], width)
-            yield _part("heads by what they look at", BY_HEAD, table, width)
+            heads = figures["by_head"]
+            tables.append(head_table("heads by what they look at", BY_HEAD, heads))
+        return tables
 
     def _checked(self, width: int, everything: bool) -> Iterator[str]:
         """The hand-derived steps: of many layers the first that is wrong; and the verdicts."""
@@ -225,7 +232,8 @@ class Report:
         if self.source.facts[:1] == [f'on "{words}"']:  # the title of a function has no words
             title += f": {words}"
         try:
-            page = self.trace.html(folder / PAGE, tokens=tokens, title=title)
+            tables = [table.to_dict() for table in (*self._guesses, *self._structure)]
+            page = write_page(self.trace, folder / PAGE, tokens=tokens, title=title, tables=tables)
         except MissingDependencyError as error:
             return f"{PAGE} and graph.svg not drawn: {one_line(str(error).splitlines()[0])}"
         for name, form in ((FRAME, frame), (SCRIPT, script)) if embed else ():
@@ -235,10 +243,6 @@ class Report:
         except MissingDependencyError as error:
             return f"graph.svg not drawn: {one_line(str(error).splitlines()[0])}"
         return ""
-
-
-def _part(title: str, hint: str, body: str, width: int) -> str:
-    return "\n".join([Paint().bold(title), *textwrap.wrap(hint, width), body])
 
 
 def _checked_loss(returned: Any, title: str) -> Tensor:

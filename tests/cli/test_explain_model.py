@@ -1,6 +1,7 @@
 """`minigrad explain --model`: checkpoints of a GPT-2 and a BERT, made here."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -113,6 +114,21 @@ def test_a_gpt2_is_told_and_written(command, gpt2, tmp_path):
         assert said in " ".join(ran.out.split())
     files = sorted(file.name for file in (tmp_path / "explained").iterdir())
     assert files == ["derivation.md", "explain.html", "graph.svg", "trace.json"]
+
+
+def test_the_page_has_the_tables_of_the_report(command, bert, tmp_path):
+    told = command("explain", "--model", bert, "--text", "the [MASK] sat", "--target", "cat").out
+    page = (tmp_path / "explained" / "explain.html").read_text(encoding="utf-8")
+    [data] = re.findall(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
+    guesses, tokens, blocks, heads = json.loads(data)["tables"]
+    for table in (guesses, tokens, blocks, heads):
+        assert table["title"] in told
+    assert ["2", '"[MASK]"'] in [row[:2] for row in tokens["rows"]]
+    assert tokens["columns"] == ["", "token", "rms of ∂L/∂X", "∂L/∂X · X"]
+    assert [row[0] for row in blocks["rows"]] == ["0", "1"]
+    for row in blocks["rows"]:
+        assert re.search(rf"\n{row[0]} +{re.escape(row[1])} ", told)
+    assert heads["rows"][0][0] == "itself"
 
 
 def explained(command, *arguments):

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from minigrad.cli import report
 from minigrad.errors import ArgumentError, MissingDependencyError
 from minigrad.tracing import Trace
 
@@ -57,7 +58,7 @@ def test_the_page_may_be_written_to_be_pasted_too(command, tmp_path):
 
 
 def test_without_a_renderer_neither_page_nor_picture_is_claimed(command, tmp_path, monkeypatch):
-    monkeypatch.setattr(Trace, "html", undrawn)
+    monkeypatch.setattr(report, "write_page", undrawn)
     ran = command("explain", "--embed", "--out", tmp_path)
     assert ran.status == 1
     assert everything(tmp_path) == ["derivation.md", "trace.json"]
@@ -149,7 +150,7 @@ def test_a_folder_that_cannot_be_is_one_line_and_status_2(command, tmp_path, out
 
 @pytest.mark.parametrize("existing", [True, False])
 @pytest.mark.parametrize(
-    ("owner", "view"), [(Trace, "draw"), (Trace, "html"), (Trace, "derivation")]
+    ("owner", "view"), [(Trace, "draw"), (report, "write_page"), (Trace, "derivation")]
 )
 def test_a_failure_half_way_leaves_what_was_there(
     command, monkeypatch, tmp_path, existing, owner, view

@@ -18,6 +18,7 @@ import pytest
 import minigrad as mg
 from layers import LanguageModel, SelfAttention, create_causal_mask
 from minigrad.tracing import Trace
+from minigrad.views.page import write_page
 
 if not os.environ.get("CI"):
     pytest.importorskip("playwright")
@@ -340,6 +341,27 @@ def test_every_box_is_reached_and_named_by_keyboard(opened: Callable[..., Opened
         assert any(name.startswith(f"{entry.path}: ") for name in names), entry.path
     view.press("Enter")
     assert view.text("#panel .kicker") != "THE WHOLE PASS"
+
+
+def test_tables_beside_the_record_stand_with_the_whole_pass(
+    browser: Browser, tmp_path: Path
+) -> None:
+    table = {"title": "gradient by token", "hint": "X enters", "columns": ["", "token", "share"]}
+    rows = [["0", HOSTILE, "−0.5"], ["1", "sat", "+0.25"]]
+    tables = [table | {"figures": [True, False, True], "rows": rows}]
+    tables.append(tables[0] | {"title": "many", "rows": rows * 20})
+    trace = self_attention()
+    page = browser.new_page(viewport={"width": 400, "height": 900}, reduced_motion="reduce")
+    view = Opened(trace, page, write_page(trace, tmp_path / "tables.html", tables=tables))
+    found = page.locator(".tabled").first
+    assert found.locator("thead").inner_text().split() == ["token", "share"]
+    cells = [row.locator("th, td").all_text_contents() for row in found.locator("tbody tr").all()]
+    assert cells == rows
+    assert [one.get_attribute("open") for one in page.locator(".tabled").all()] == ["", None]
+    assert page.evaluate("window.hurt") is None
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    assert view.said == []
+    page.close()
 
 
 def test_a_long_graph_is_cut_into_parts_that_open(browser: Browser, tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def page_content(
     heads: Callable[[Entry], list[int]]
     | None = None,  # of an attention those shown, counted from 0
     note: str = "",  # what the reader is told of what was left out
+    tables: Sequence[dict[str, Any]] = (),  # shown with the whole pass, as Figures.to_dict() gives
 ) -> tuple[dict[str, Any], list[str]]:
     """Everything the page needs: what is ready for JSON, and its pictures as SVG.
 
@@ -70,6 +71,7 @@ def page_content(
         "arrays": made.arrays.packed(),
         "kept": arrays,
         "note": note,
+        "tables": list(tables),
         "compared": against is not None,
         "scale": made.scale.bounds,
         "states": {state: [glyph, words] for state, (glyph, words) in STATES.items()},

@@ -47,6 +47,25 @@ const alongCopies = (strip) =>
     el("p", { class: "note" }, strip.text),
   );
 
+// Figures that were made beside the record: guesses, gradients by token, block and head.
+function figuresOf({ title, hint, columns, figures, rows }) {
+  const cell = (text, i) =>
+    i ? el("td", { class: figures[i] && "figure" }, text) : el("th", { scope: "row" }, text);
+  const head = columns.map((name, i) => el(name ? "th" : "td", { scope: name && "col", class: figures[i] && "figure" }, name));
+  return el(
+    "details",
+    { class: "call tabled", open: rows.length <= MOST_OPEN },
+    el("summary", {}, title),
+    hint && el("p", { class: "note" }, hint),
+    el(
+      "div",
+      { class: "cells" },
+      el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows.map((row) => el("tr", {}, row.map(cell))))),
+    ),
+  );
+}
+const MOST_OPEN = 24; // rows of a table that is not folded
+
 const withCode = (text) => text.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
 
 function verdicts(actions) {
@@ -120,6 +139,7 @@ function overviewPanel(actions) {
       ),
     ),
     ...verdicts(actions),
+    ...record.tables.map(figuresOf),
     ...record.strips.map(alongCopies),
     gradientRows(actions),
     readingTheGraph(),
