@@ -122,11 +122,15 @@ class Rotary(Module, AttentionOption):
         cos, sin = self._tables(x, positions, offset)  # (n, d/2) or (B, n, d/2)
         return apply_rotary(x, cos, sin, pairing=self.pairing)
 
+    @property
+    def depends_on_length(self) -> bool:
+        """Whether angles change with how many positions there are, as "dynamic" scaling has it."""
+        return callable(self._theta[0])
+
     def _tables(self, x: Any, positions: ArrayLike | None, offset: int) -> list[mg.Tensor]:
         """cos and sin of x's angles."""
         at = positions_of(x.shape[-2], positions, offset)
-        grows = callable(self._theta[0])
-        theta = self._frequencies(int(at.max(initial=0)) + 1 if grows else 1)
+        theta = self._frequencies(int(at.max(initial=0)) + 1 if self.depends_on_length else 1)
         angles = rotary_angles(at, theta, self._dtype)
         tables = [(self.amplitude * y).astype(x.dtype, copy=False) for y in angles]
         return [

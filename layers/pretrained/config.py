@@ -98,7 +98,10 @@ class Config:
             kind = "a positive integer" if least else "an integer of at least 0"
             raise self.error(f"{key} must be {kind}, got {value!r}")
         if value > self.most:
-            raise self.error(f"{key} = {value} is more than all entries of the files, {self.most}")
+            raise self.error(
+                f"{key} = {value} is more than all entries of the files, {self.most}; the config "
+                "is another model's, or a file is missing"
+            )
         return value
 
     def number(self, key: str, default: Any = _REQUIRED) -> Any:
@@ -151,7 +154,8 @@ class Config:
     def activation(self, key: str, default: str) -> str:
         name = self.get(key, default)
         if not isinstance(name, str) or name not in ACTIVATIONS:
-            raise self.error(f"{key} = {name!r} is not one of {', '.join(ACTIVATIONS)}; {BY_HAND}")
+            known = ", ".join(ACTIVATIONS)
+            raise self.error(f"{key} = {name!r} is not one of {known}; {BY_HAND}")
         return ACTIVATIONS[name]
 
     def check_all_asked(self) -> None:

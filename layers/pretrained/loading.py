@@ -32,9 +32,9 @@ MODELS = {cls.__name__: cls for cls in (PretrainedLanguageModel, TextEncoder, Te
 def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float32) -> Any:
     """A model of Hugging Face's format, in this project's layers: config.json and safetensors.
 
-    Families: GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2, BERT, RoBERTa (and XLM-RoBERTa),
-    DistilBERT, T5. Tensors are mapped into
-    memory; those of `dtype` already share the file's pages, others are widened or rounded.
+    Families: GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2, BERT, RoBERTa, XLM-RoBERTa, DistilBERT,
+    T5; of any other, see load_state. Tensors are mapped into memory; those of `dtype` already share
+    the file's pages, others are widened or rounded.
 
     Returns: a PretrainedLanguageModel, or a TextEncoder where it has no output layer; of BERT a
              TextEncoder; of T5 a TextToText, or a TextEncoder of its encoder alone; in eval mode,
@@ -256,6 +256,30 @@ def load_state(
     >>> load_state(layer, {"w": np.ones((2, 3)), "b": np.zeros(2)}, {"W": "w T"})
     >>> layer.W.shape, layer.W.numpy().sum().item()
     ((3, 2), 6.0)
+
+    A checkpoint of a format of its own: build the model that it describes, take its arrays
+    (`safetensors.numpy.load_file("model.safetensors")`), call this without `rename`, and let the
+    message list both sides' names. Here Q, K and V lie in one tensor, turned as PyTorch's are:
+
+    >>> from layers import LanguageModel, RMSNorm
+    >>> model = LanguageModel(7, 4, 2, n_layers=2, d_ff=5, use_bias=False, norm=RMSNorm)
+    >>> shapes = {"qkv": (12, 4), "out": (4, 4), "up": (5, 4), "down": (4, 5), "n1": 4, "n2": 4}
+    >>> arrays = {f"h.{k}.{name}": np.ones(n) for k in range(2) for name, n in shapes.items()}
+    >>> arrays |= {"wte": np.ones((7, 4)), "norm": np.ones(4)}
+    >>> block = {
+    ...     "norm_1.weight": "n1",
+    ...     "attention.W_Q": "qkv T 0/3",
+    ...     "attention.W_K": "qkv T 1/3",
+    ...     "attention.W_V": "qkv T 2/3",
+    ...     "attention.W_O": "out T",
+    ...     "norm_2.weight": "n2",
+    ...     "feed_forward.W_1": "up T",
+    ...     "feed_forward.W_2": "down T",
+    ... }
+    >>> rename = {f"decoder.blocks.*.{path}": f"h.*.{name}" for path, name in block.items()}
+    >>> load_state(model, arrays, rename | {"embedding.W": "wte", "decoder.norm.weight": "norm"})
+    >>> all((p.numpy() == 1).all() for p in model.parameters())
+    True
     """
     arrays = {name: np.asarray(arrays[name]) for name in arrays}
     leaves = (*model.named_parameters(), *model.named_buffers())

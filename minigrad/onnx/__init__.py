@@ -42,7 +42,8 @@ def export_onnx(
         inputs: what it is called with: a list in order, or a dict for keywords. Integers become
             inputs of int64; other dtypes stay.
         dynamic: which axes may change, as {"x": {0: "batch", 1: "length"}}; {} for none. Unless
-            given, the first axis and the second, as far as the function takes other sizes there.
+            given, the first axis and the second, as far as the function takes other sizes there;
+            of a further input y of the same kind that may be longer, the second is "y_length".
         longest: the largest size that is tried, and so how far tables of positions reach (rotary
             angles, say): beyond it onnxruntime says that an index is out of bounds. Causal masks,
             windows and counted positions have no end.
@@ -77,7 +78,10 @@ def export_onnx(
     target = resolve(path, "export_onnx")
     if is_special(target):  # constants may lie in a second file beside it
         raise ArgumentError(f"export_onnx: {str(target)!r} is a device or a pipe; name a file")
-    _check_windows(function, longest if dynamic != {} else np.inf)
+    modules = _modules_of(function)
+    if dynamic != {}:
+        _check_windows(modules, longest)
+        _check_positions(modules)
     trials = Trials(function, named_inputs(function, inputs), by_name, dynamic, longest)
     for runs in trials.groups():
         try:
@@ -98,13 +102,27 @@ def export_onnx(
     raise failure or AssertionError
 
 
-def _check_windows(function: Any, longest: float) -> None:
-    """Raise ArgumentError for a layer's window that no trial is long enough to see."""
+def _modules_of(function: Any) -> list[Any]:
+    """The layers that a function is, or holds."""
     held = [getattr(function, "__self__", function)]
     if isfunction(held[0]):
         closure = getclosurevars(held[0])
         held += [*closure.nonlocals.values(), *closure.globals.values()]
-    modules = [module for x in held if hasattr(x, "named_modules") for module in x.modules()]
+    return [module for x in held if hasattr(x, "named_modules") for module in x.modules()]
+
+
+def _check_positions(modules: list[Any]) -> None:
+    """Raise ArgumentError for angles that depend on how many positions there are."""
+    if any(getattr(module, "depends_on_length", False) for module in modules):
+        raise ArgumentError(
+            'export_onnx: the angles of rotary positions depend on the length here ("dynamic" or '
+            '"longrope" scaling), which a model of all lengths cannot have; pass dynamic={} for '
+            "a model of this length alone"
+        )
+
+
+def _check_windows(modules: list[Any], longest: float) -> None:
+    """Raise ArgumentError for a layer's window that no trial is long enough to see."""
     widest = max((getattr(module, "window", None) or 0 for module in modules), default=0)
     if widest >= longest:
         raise ArgumentError(

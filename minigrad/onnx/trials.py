@@ -72,6 +72,8 @@ class Trials:
             self.runs = self._tried(given, required=dynamic is not None)
             if self.runs:
                 break
+        if dynamic is None and self.runs:
+            self._free_lengths()
 
     # ------------------------------------------------------------------ which axes may change
 
@@ -100,6 +102,32 @@ class Trials:
                     if fitting:
                         own[k] = fitting[0]
             yield found
+
+    def _free_lengths(self) -> None:
+        """Give a further input's second axis a symbol of its own, where it may be longer alone.
+
+        The input must have the first one's kind, dimensions and batch: the tokens that a
+        TextToText writes, beside those it reads; a decoder's context.
+        """
+        lead, *others = self.inputs
+        first, symbols = self.inputs[lead], self.axes[lead]
+        if np.ndim(first) < 2 or 0 not in symbols:
+            return
+        for name in others:
+            x, shared = self.inputs[name], self.axes
+            alike = np.ndim(x) == np.ndim(first) and x.dtype.kind == first.dtype.kind
+            if not alike or shared[name].get(0) != symbols[0]:
+                continue
+            own = f"{name}_length"
+            self.axes = shared | {name: shared[name] | {1: own}}
+            given = self._given()
+            longer = [given | {own: given[own] + k} for k in (1, 2)]
+            longer += [{symbol: n + 1 + (symbol == own) for symbol, n in given.items()}]
+            runs = all(map(self.attempt, longer)) and self._tried(given, required=False)
+            if runs:
+                self.runs = runs
+            else:
+                self.axes = shared
 
     def _positions(self, dynamic: dict[str, dict[int, str]]) -> dict[str, dict[int, str]]:
         found: dict[str, dict[int, str]] = {}

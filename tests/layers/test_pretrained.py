@@ -305,6 +305,38 @@ def test_a_config_that_is_not_understood_is_an_error_naming_the_key(kind, tensor
         load_pretrained(write(tensors, **by))
 
 
+BY_HAND = r"build the layers yourself and fill them by load_state\(model, arrays, rename\)"
+NOT_KNOWN = {
+    "a key": {"logit_scale": 2.0}, "a value": {"rope_interleaved": True},
+    "an activation": {"hidden_act": "quick_gelu"}, "a family": {"model_type": "glassllm"},
+    "an architecture": {"architectures": ["LlamaForSequenceClassification"]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", NOT_KNOWN)
+def test_what_is_not_known_is_refused_with_the_remedy(kind, tensors, write):
+    with pytest.raises(ArgumentError, match=BY_HAND):
+        load_pretrained(write(tensors, **NOT_KNOWN[kind]))
+
+
+def test_keys_of_a_config_that_change_nothing_are_let_through(tensors, write):
+    harmless = {"unsloth_version": "2025.1", "unsloth_fixed": True, "attention_bias": False}
+    folder = write(tensors, **harmless, _attn_implementation_autoset=True, model_type="mistral")
+    assert load_pretrained(folder).decoder.blocks[0].attention.b_Q is None
+    with pytest.raises(ArgumentError, match="attention_bias = True: not understood"):
+        load_pretrained(write(tensors, attention_bias=True, model_type="mistral"))
+
+
+def test_a_base_model_without_an_output_layer_gives_vectors(tensors, write):
+    model = load_pretrained(write(tensors), np.float64)
+    expected = model.decoder(model.embedding(TOKENS)).numpy()
+    bare = {name.removeprefix("model."): x for name, x in tensors.items() if "lm_head" not in name}
+    base = load_pretrained(write(bare, architectures=["LlamaModel"]), np.float64)
+    np.testing.assert_array_equal(base(TOKENS).numpy(), expected)
+    with pytest.raises(ArgumentError, match=r"lm_head\.weight is missing"):
+        load_pretrained(write(bare, architectures=["LlamaForCausalLM"]))
+
+
 WINDOWS = {
     "of Qwen 2, unused": ({"model_type": "qwen2", "use_sliding_window": False,
                            "sliding_window": 4, "max_window_layers": 1}, [None, None]),
@@ -403,7 +435,12 @@ def test_arrays_under_names_of_ones_own(rng, tmp_path):
 
 def test_a_tokenizer_that_is_missing_or_damaged_is_named(tensors, write):
     folder = write(tensors)
-    with pytest.raises(FileError, match=r"has no tokenizer\.json"):
+    with pytest.raises(FileError, match=r"has no tokenizer\.json; copy that of the model it was"):
+        _ = load_pretrained(folder).tokenizer
+    (folder / "vocab.txt").write_text("[UNK]\nthe")
+    with pytest.raises(
+        FileError, match=r"AutoTokenizer\.from_pretrained\(folder\)\.save_pretrained"
+    ):
         _ = load_pretrained(folder).tokenizer
     pytest.importorskip("tokenizers")
     (folder / "tokenizer.json").write_text("{}")

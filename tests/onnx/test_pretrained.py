@@ -10,6 +10,7 @@ import minigrad as mg
 from layers import padding_mask
 from layers.pretrained.files import Folder, Stored
 from layers.pretrained.loading import MODELS, read_settings
+from minigrad.errors import ArgumentError
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -41,6 +42,7 @@ FAMILIES = {
         "model_type": "gemma2", "head_dim": 8, "sliding_window": 12, "query_pre_attn_scalar": 8
     } | SIZES | {"num_hidden_layers": 2},
     "bert": {"model_type": "bert"} | SIZES | BERT,
+    "roberta": {"model_type": "roberta"} | SIZES | BERT | {"architectures": ["RobertaModel"]},
     "t5": T5,
 }  # fmt: skip
 
@@ -65,17 +67,47 @@ def test_a_family_of_checkpoints_runs_at_other_batches_and_lengths(name, rng, tm
         tokens = rng.integers(0, 31, (batch, n))
         if name == "t5":
             return [tokens, rng.integers(0, 31, (batch, n + 2))]
-        return [tokens, rng.random((batch, n)) < 0.7] if name == "bert" else [tokens]
+        return [tokens, rng.random((batch, n)) < 0.7] if "bert" in name else [tokens]
 
     run = model
-    if name == "bert":
+    if "bert" in name:
         run = lambda tokens, real: model(tokens, padding_mask(real))  # noqa: E731
-    both = {0: "batch", 1: "length"}
-    axes = {"tokens": both, "written": {0: "batch", 1: "written"}} if name == "t5" else None
-    mg.export_onnx(run, draw(2, 7), path, longest=64, dynamic=axes)
+    mg.export_onnx(run, draw(2, 7), path, longest=64)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    shapes = [["batch", "length"], ["batch", "written_length" if name == "t5" else "length"]]
+    assert [i.shape for i in session.get_inputs()] == shapes[: len(session.get_inputs())]
     for batch, n in ((1, 3), (5, 30)):
         inputs = draw(batch, n)
         feeds = dict(zip([i.name for i in session.get_inputs()], inputs, strict=True))
         ours = run(*inputs).numpy()
         np.testing.assert_allclose(session.run(None, feeds)[0], ours, rtol=1e-4, atol=1e-4)
+
+
+def test_both_lengths_of_a_t5_have_names_of_their_own_even_where_they_are_equal(rng, tmp_path):
+    model, path = model_of(T5, rng), str(tmp_path / "m.onnx")
+    tokens = rng.integers(0, 31, (2, 7))
+    mg.export_onnx(model, [tokens, tokens[::-1].copy()], path, longest=32)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    assert [i.shape[1] for i in session.get_inputs()] == ["length", "written_length"]
+    feeds = {"tokens": rng.integers(0, 31, (3, 5)), "written": rng.integers(0, 31, (3, 11))}
+    ours = model(*feeds.values()).numpy()
+    np.testing.assert_allclose(session.run(None, feeds)[0], ours, rtol=1e-4, atol=1e-4)
+
+
+SCALED = {
+    "dynamic": {"rope_type": "dynamic", "factor": 2.0},
+    "longrope": {"rope_type": "longrope", "short_factor": [1.0] * 3, "long_factor": [2.0] * 3,
+                 "original_max_position_embeddings": 8},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SCALED)
+def test_angles_that_depend_on_the_length_are_refused_before_any_trial(
+    kind, rng, tmp_path, monkeypatch
+):
+    config = {"model_type": "llama", "rope_scaling": SCALED[kind], "max_position_embeddings": 16}
+    model, calls = model_of(config | SIZES, rng), []
+    monkeypatch.setattr(type(model), "forward", lambda *args: calls.append(args))
+    with pytest.raises(ArgumentError, match=r"angles of rotary positions depend on the length"):
+        mg.export_onnx(model, [rng.integers(0, 31, (2, 7))], tmp_path / "m.onnx")
+    assert not calls
