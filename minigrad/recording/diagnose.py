@@ -27,6 +27,7 @@ GROWING, HUGE, PULL = 1e3, 70.0, 300  # to the first time; an rms (AutoTrainer's
 DEAD, FLAT, SHARP = 0.5, 0.7, 0.9  # shares of units, of entries, of rows of weights
 FAST, SLOW = 0.1, 1e-4  # update to weight; 1e-3 is usual
 STEPS = 20  # a loss of fewer steps says nothing
+PATIENCE = 50  # in fewer steps a model may not have learned anything yet
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def diagnose(flow: FlowRecord) -> Findings:
     """Every problem that the record shows; a plateau only where nothing else explains it."""
     run = _Run(flow)
     found = Findings(one for rule in RULES if (one := _merged([*rule(run)])))
-    return found or Findings(_plateau(run))
+    return found or Findings(_guessing(run)) or Findings(_plateau(run))
 
 
 def _merged(alike: list[Finding]) -> Finding | None:
@@ -90,7 +91,8 @@ class _Run:
         self.held_out = next((n for n in names if ("val" in n and "loss" in n) or n == "val"), None)
         losses = [n for n in names if "loss" in n and n != self.held_out]
         losses += [n for n in names if n != self.held_out and self._is_loss(n)]
-        logged = flow.logs(losses[0]) if losses else []
+        self.loss_name = losses[0] if losses else ""
+        logged = flow.logs(self.loss_name)
         self.steps, self.loss = [s for s, _ in logged], np.array([x for _, x in logged], float)
         width = max(1, min(8, len(logged) // 5))
         self.known = len(logged) >= STEPS and bool(np.isfinite(self.loss).all())
@@ -107,6 +109,13 @@ class _Run:
         drifts = (flow.series(row.path, "drift") for row in self.weights)
         self.drifts = [found[-1][1] for found in drifts if found]
         self.drift = float(np.median(self.drifts or [0.0]))
+
+    @property
+    def guess(self) -> float | None:
+        """The loss of the best constant guess, if what was logged is what backward began from."""
+        known = [s.guess for s in self.samples if s.guess is not None]
+        told = known and self.loss_name and self._is_loss(self.loss_name)
+        return float(np.mean(known)) if told else None
 
     def _is_loss(self, name: str) -> bool:
         """Whether what was logged under a name is what backward began from; an accuracy is not."""
@@ -405,6 +414,22 @@ def _overfitting(run: _Run) -> Iterator[Finding]:
         )
         remedy = "stop here, more data, dropout, weight decay, a smaller model"
         yield Finding("overfitting", held_out[best][0], "", text, remedy)
+
+
+def _guessing(run: _Run) -> Iterator[Finding]:
+    """No better at the end than the best constant guess; while it falls still, clearly worse."""
+    if len(run.loss) < PATIENCE or not run.known or run.guess is None or run.guess <= 0:
+        return
+    quarter = len(run.loss) // 4
+    before, last = run.loss[-2 * quarter : -quarter], run.loss[-quarter:]
+    falls = float(np.median(last)) < 0.97 * float(np.median(before))
+    if run.end > (1.1 if falls else 0.97) * run.guess:
+        text = (
+            f"the loss began at {run.begun:.3g} and ended at {run.end:.3g}, where the best "
+            f"constant guess costs {run.guess:.3g}"
+        )
+        remedy = "can it learn one batch by heart? look at labels, scale of inputs, learning rate"
+        yield Finding("no better than guessing", run.steps[0], "", text, remedy)
 
 
 def _plateau(run: _Run) -> Iterator[Finding]:

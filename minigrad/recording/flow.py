@@ -80,20 +80,21 @@ class Sample:
     Attributes: rows: path to figures by name (value, gradient, update …); notes: what is odd about
         a parameter, in a word; entries: some of each row's values and gradients, for histograms,
         which are no part of the data; loss: what backward began from; unit: Σ |∂L/∂out| of the
-        model's last value, the scale of the loss.
+        model's last value, the scale of the loss; guess: the loss of the best constant guess.
     """
 
     step: int
     lr: float | None = None
     loss: float | None = None
     unit: float | None = None
+    guess: float | None = None
     rows: dict[str, dict[str, float]] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     entries: dict[str, list[Any]] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         rows = {path: _numbers(row) for path, row in self.rows.items()}
-        known = {"loss": self.loss, "unit": self.unit}
+        known = {"loss": self.loss, "unit": self.unit, "guess": self.guess}
         more = {name: number(x) for name, x in known.items() if x is not None}
         data = {"step": self.step, "lr": number(self.lr), **more}
         return data | {"rows": rows, "notes": dict(self.notes)}
@@ -224,7 +225,7 @@ class FlowRecord:
             self.add(part, one)
         elif part in ("samples", "requests"):
             rows = {path: _floats(row) for path, row in one["rows"].items()}
-            floats = {k: float(one[k]) for k in ("loss", "unit") if k in one}
+            floats = {k: float(one[k]) for k in ("loss", "unit", "guess") if k in one}
             self.add(part, Sample(**one | floats | {"rows": rows}))
             if part == "samples":
                 self.steps = max(self.steps, one["step"] + 1)

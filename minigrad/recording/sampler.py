@@ -21,6 +21,7 @@ from ..engine.tensor import Tensor
 from ..optim.loss_scale import LossScale
 from ..optim.updates import Observer, observers
 from .flow import FlowRecord, Row, Sample
+from .guess import constant_guess
 from .measures import cosine, size, subsample
 from .reading import Reading, cancels, first_not_finite
 from .record import Entry
@@ -29,6 +30,8 @@ from .structure import odd_structure
 from .trace import Trace
 
 __all__ = ["Sampler", "named_tensors"]
+
+GUESSES = 8  # samples whose targets say what a constant guess would cost
 
 
 def named_tensors(model: Any) -> dict[str, Tensor]:
@@ -278,6 +281,9 @@ class Sampler(Listener, Observer):
         reading = Reading(trace, {*leaves}, self._scale)
         reading.add_to(self.record, sample, lambda e: self._place(leaves[e.id], e.scope))
         sample.loss, sample.unit = reading.loss, reading.unit
+        if len(self.record.samples) < GUESSES:
+            with np.errstate(all="ignore"):
+                sample.guess = constant_guess(reading)
         others = any(p.gradient is not None for p in of)
         for p, leaf in of.items():
             if not p.path:

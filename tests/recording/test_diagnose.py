@@ -10,7 +10,7 @@ import pytest
 import minigrad as mg
 from benchmarks.training_problems import MODELS, PROBLEMS, train
 from layers import Linear
-from minigrad.optim import SGD
+from minigrad.optim import SGD, Adam
 from minigrad.recording.diagnose import diagnose
 from minigrad.recording.flow import FlowRecord, Row, Sample
 
@@ -144,6 +144,33 @@ def test_parameters_that_do_not_learn_are_found_with_the_reason(
     assert finding.kind == "no gradient"
     assert finding.text.startswith(f"{why}: ")
     assert "; and 1 more" in finding.text
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+@pytest.mark.parametrize("learns", [False, True])
+def test_what_ends_no_better_than_a_constant_guess_is_named(
+    numbers: bool, learns: bool, rng: np.random.Generator
+) -> None:
+    """The loss falls a lot, from scores or an offset far off, and says nothing of the inputs."""
+    layer = Linear(5, 1 if numbers else 3, rng=rng)
+    layer.b.assign_(np.full(1, 9.0) if numbers else np.array([9.0, 0.0, -9.0]))
+    optimizer = Adam(layer.parameters(), lr=0.5)
+    with mg.watch(layer, every=4) as flow:
+        for _ in range(120):
+            x, noise = rng.normal(size=(64, 5)), rng.normal(size=(64, 5))
+            from_inputs = x if learns else noise
+            optimizer.zero_grad()
+            out = layer(mg.tensor(x))
+            if numbers:
+                loss = mg.mean((out - 3 * from_inputs[:, :1]) ** 2)
+            else:
+                loss = mg.cross_entropy(out, from_inputs[:, :3].argmax(axis=1))
+            loss.backward()
+            optimizer.step()
+            flow.log(loss=loss)
+            optimizer.lr *= 0.95
+    assert flow.samples[0].guess == pytest.approx(9.0 if numbers else np.log(3), rel=0.4)
+    assert ("no better than guessing" in flow.diagnose().kinds) == (not learns)
 
 
 def test_units_that_are_copies_of_each_other_are_found(rng: np.random.Generator) -> None:
