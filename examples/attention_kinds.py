@@ -121,18 +121,18 @@ class Decoded(NamedTuple):
 
 def decoders() -> dict[str, tuple[Any, Any]]:
     """Causal layers of one head of width D, with the same weights, and what each keeps."""
-    exactly = MultiHeadAttention(D, 1, causal=True, rng=0)
+    exactly = MultiHeadAttention(D, 1, is_causal=True, rng=0)
     found: dict[str, tuple[Any, Any]] = {
         "exact": (exactly, KVCache()),
         "sliding window": (
-            MultiHeadAttention(D, 1, causal=True, window=WINDOW),
+            MultiHeadAttention(D, 1, is_causal=True, window=WINDOW),
             KVCache(window=WINDOW),
         ),
         **{
-            f"Performer {m}": (PerformerAttention(D, 1, m, causal=True, rng=1), KernelState())
+            f"Performer {m}": (PerformerAttention(D, 1, m, is_causal=True, rng=1), KernelState())
             for m in FEATURES
         },
-        "linear": (LinearAttention(D, 1, causal=True), KernelState()),
+        "linear": (LinearAttention(D, 1, is_causal=True), KernelState()),
     }
     for layer, _ in found.values():
         layer.load_state_dict(exactly.state_dict())

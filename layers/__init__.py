@@ -79,7 +79,7 @@ _LATER = {
     "transformer": "Decoder Encoder LanguageModel",
     "recurrent": "GRU LSTM RNN GRUCell LSTMCell RNNCell",
     "hand_derived_recurrent": "gru_steps lstm_steps rnn_steps",
-    "initialisers": "INITIALISERS initial",
+    "initialisers": "INITIALISERS init_weights",
     "convolution": "AvgPool1d AvgPool2d BatchNorm Conv1d Conv2d Flatten GroupNorm MaxPool1d "
     "MaxPool2d",
     "generation": "generate",
@@ -88,4 +88,6 @@ _LATER = {
 }
 if not TYPE_CHECKING:  # a checker follows the stars
     __all__ = _public_names(__name__, _LATER)
-__getattr__, __dir__ = _lazy_imports(__name__, _LATER)
+# Found and not listed: `initial`, the name of init_weights in version 0.1.
+_FOUND = _LATER | {"initialisers": _LATER["initialisers"] + " initial"}
+__getattr__, __dir__ = _lazy_imports(__name__, _FOUND)

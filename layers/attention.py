@@ -18,6 +18,7 @@ from .hand_derived import multi_head_steps, self_attention_steps
 from .linear import check_sizes, linear
 from .module import Module, named
 from .options import Options, draw_weights, set_heads, set_options
+from .renamed import renamed
 
 __all__ = ["MultiHeadAttention", "SelfAttention", "merge_heads", "split_heads"]
 
@@ -196,6 +197,7 @@ class SelfAttention(Attention):
 
     steps = staticmethod(self_attention_steps)
 
+    @renamed("causal")
     def __init__(
         self,
         d_model: int,
@@ -265,6 +267,7 @@ class MultiHeadAttention(Attention):
     many_heads = True
     steps = staticmethod(multi_head_steps)
 
+    @renamed("causal")
     def __init__(
         self,
         d_model: int,

@@ -17,6 +17,7 @@ from .cache import KVCache
 from .feed_forward import Dropout, FeedForward, GatedFeedForward
 from .module import Module
 from .norm import LayerNorm
+from .renamed import renamed
 
 __all__ = ["BlockOptions", "DecoderBlock", "TransformerBlock"]
 
@@ -124,7 +125,7 @@ class TransformerBlock(_Block):
 
     Args:
         d_ff: width of the feed-forward layer; 4 · d_model unless given.
-        options: see BlockOptions; n_kv_heads, position, causal, ... go to MultiHeadAttention.
+        options: see BlockOptions; n_kv_heads, position, is_causal, ... go to MultiHeadAttention.
     Attributes: attention, feed_forward, norm_1, norm_2.
     Masks:   True: may attend (PyTorch's key_padding_mask is the opposite); floats are added.
     Shapes:  X (B, n, d_model) or (n, d_model), mask as MultiHeadAttention's → as X
@@ -136,6 +137,7 @@ class TransformerBlock(_Block):
     (1, 7, 6)
     """
 
+    @renamed("causal")
     def __init__(self, d_model: int, n_heads: int, d_ff: int | None = None, **options: Any) -> None:
         self._make(d_model, n_heads, d_ff, options)
 
@@ -167,6 +169,7 @@ class DecoderBlock(_Block):
     (1, 7, 6)
     """
 
+    @renamed("causal")
     def __init__(
         self,
         d_model: int,
@@ -176,7 +179,7 @@ class DecoderBlock(_Block):
         d_context: int | None = None,
         **options: Any,
     ) -> None:
-        self._make(d_model, n_heads, d_ff, {"causal": True} | options, d_context=d_context)
+        self._make(d_model, n_heads, d_ff, {"is_causal": True} | options, d_context=d_context)
 
     def forward(
         self,

@@ -77,7 +77,7 @@ class KVCache:
         of_context: keys and values of what a DecoderBlock's cross-attention looks at.
 
     >>> from layers import MultiHeadAttention
-    >>> layer, cache = MultiHeadAttention(6, n_heads=3, causal=True, rng=0), KVCache()
+    >>> layer, cache = MultiHeadAttention(6, n_heads=3, is_causal=True, rng=0), KVCache()
     >>> X = np.random.default_rng(0).normal(size=(1, 5, 6))
     >>> with mg.no_grad():
     ...     steps = [layer(X[:, t : t + 1], cache=cache).numpy() for t in range(5)]
@@ -244,7 +244,7 @@ class KernelState:
     Source:  Katharopoulos et al. 2020, eqs. (16) to (20), arXiv:2006.16236.
 
     >>> from layers import LinearAttention
-    >>> layer, cache = LinearAttention(6, n_heads=3, causal=True, rng=0), KernelState()
+    >>> layer, cache = LinearAttention(6, n_heads=3, is_causal=True, rng=0), KernelState()
     >>> X = np.random.default_rng(0).normal(size=(1, 5, 6))
     >>> with mg.no_grad():
     ...     steps = [layer(X[:, t : t + 1], cache=cache).numpy() for t in range(5)]

@@ -12,9 +12,10 @@ from numpy.typing import DTypeLike
 import minigrad as mg
 from minigrad.errors import ShapeError
 
-from .initialisers import Initialiser, initial
+from .initialisers import Initialiser, init_weights
 from .linear import check_sizes
 from .module import Module
+from .renamed import renamed
 
 __all__ = [
     "AvgPool1d",
@@ -44,34 +45,35 @@ class _Convolution(Module):
     convolve: ClassVar[Callable[..., Any]]
     axes: ClassVar[int]
 
+    @renamed("in_channels", "out_channels", init=8)
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
+        d_in: int,
+        d_out: int,
         size: int | tuple[int, ...],
         stride: int | tuple[int, ...] = 1,
         padding: int | tuple[int, ...] | str = 0,
         dilation: int | tuple[int, ...] = 1,
         groups: int = 1,
         use_bias: bool = True,
-        init: Initialiser = "he_normal",
         rng: Any = None,
         dtype: DTypeLike = np.float64,
+        *,
+        init: Initialiser = "he_normal",
     ) -> None:
         call = type(self).__name__
         sizes = size if isinstance(size, tuple) else (size,) * self.axes
-        check_sizes(call, in_channels=in_channels, out_channels=out_channels, groups=groups)
-        if in_channels % groups or out_channels % groups:
+        check_sizes(call, d_in=d_in, d_out=d_out, groups=groups)
+        if d_in % groups or d_out % groups:
             raise ShapeError(
-                f"{call}: groups must divide in_channels and out_channels, got {groups}, "
-                f"{in_channels} and {out_channels}"
+                f"{call}: groups must divide d_in and d_out, got {groups}, {d_in} and {d_out}"
             )
-        self.d_in, self.dtype = in_channels, np.dtype(dtype)
+        self.d_in, self.dtype = d_in, np.dtype(dtype)
         self.settings = stride, padding, dilation, groups
-        shape = (out_channels, in_channels // groups, *sizes)
-        n_in, n_out = prod(shape[1:]), prod(shape[2:]) * out_channels // groups
-        self.weight = initial(init, shape, n_in, n_out, rng, dtype)
-        self.bias = initial("zeros", (out_channels,), 1, 1, None, dtype) if use_bias else None
+        shape = (d_out, d_in // groups, *sizes)
+        n_in, n_out = prod(shape[1:]), prod(shape[2:]) * d_out // groups
+        self.weight = init_weights(init, shape, n_in, n_out, rng, dtype)
+        self.bias = init_weights("zeros", (d_out,), 1, 1, None, dtype) if use_bias else None
 
     def forward(self, x: Any) -> Any:
         check_image(self, x, self.axes, self.d_in)
@@ -94,7 +96,7 @@ class Conv2d(_Convolution):
     """A convolution over images:  y_{n,o,i,j} = Σ_{c,k,l} w_{o,c,k,l} x_{n,c,i+k,j+l} + b_o.
 
     Args:
-        in_channels, out_channels: C and O.  size: of the windows, K × L.
+        d_in, d_out: channels, C and O.  size: of the windows, K × L.
         stride, padding, dilation, groups: as mg.conv2d takes them.
         init: how weights are drawn, by name. Biases start at 0, and there are none without
             use_bias.  rng: a Generator, a seed, or None for fresh entropy.
@@ -197,8 +199,14 @@ class BatchNorm(Module):
 
     buffers = ("running_mean", "running_var")
 
+    @renamed(momentum=2)
     def __init__(
-        self, channels: int, eps: float = 1e-5, momentum: float = 0.1, dtype: DTypeLike = np.float64
+        self,
+        channels: int,
+        eps: float = 1e-5,
+        dtype: DTypeLike = np.float64,
+        *,
+        momentum: float = 0.1,
     ) -> None:
         check_sizes("BatchNorm", channels=channels)
         self.dtype, self.eps, self.momentum = np.dtype(dtype), eps, momentum

@@ -16,6 +16,7 @@ from minigrad.errors import ArgumentError, ShapeError
 
 from .kernels import elu_features, kernel_attention, key_weights, positive_features
 from .module import named
+from .renamed import renamed
 
 __all__ = ["linear_attention", "linformer_attention", "performer_attention"]
 
@@ -69,42 +70,44 @@ def linformer_attention(Q: Any, K: Any, V: Any, E: Any, F: Any, mask: Any = None
     return named("O", mg.matmul(A, V_bar))  # (..., n, d_v)
 
 
+@renamed("causal")
 def linear_attention(
-    Q: Any, K: Any, V: Any, causal: bool = False, *, mask: Any = None, cache: Any = None
+    Q: Any, K: Any, V: Any, is_causal: bool = False, *, mask: Any = None, cache: Any = None
 ) -> Any:
     """Attention with the kernel φ(q)·φ(k) in place of exp(q·k / √d), φ(x) = elu(x) + 1.
 
-        O_i = φ(q_i)ᵀ Σ_j φ(k_j) v_jᵀ / φ(q_i)ᵀ Σ_j φ(k_j)      if causal, over j ≤ i
+        O_i = φ(q_i)ᵀ Σ_j φ(k_j) v_jᵀ / φ(q_i)ᵀ Σ_j φ(k_j)      if is_causal, over j ≤ i
 
     Not an estimate of softmax but another weighting, positive and summing to 1.
 
     Args:
         mask: of keys, the same for every query: boolean (True = may attend) or floats M to add,
             which multiply φ(k_j) by e^{M_j}. A query that sees no key gets zeros.
-        cache: a KernelState, with the sums over earlier tokens; only if causal.
+        cache: a KernelState, with the sums over earlier tokens; only if is_causal.
     Shapes:  Q (..., n, d), K (..., m, d), V (..., m, d_v), mask (m,) or (..., 1, m)
-             → (..., n, d_v); n = m if causal
+             → (..., n, d_v); n = m if is_causal
     Raises:  ShapeError where these do not fit; ArgumentError for a cache that is not causal.
     Source:  Katharopoulos et al. 2020, eqs. (5), (7), (9), arXiv:2006.16236.
 
     >>> Q, V = np.zeros((1, 3, 2)), np.array([[[1.0], [2.0], [6.0]]])
-    >>> linear_attention(Q, Q, V).ravel(), linear_attention(Q, Q, V, causal=True).ravel()
+    >>> linear_attention(Q, Q, V).ravel(), linear_attention(Q, Q, V, is_causal=True).ravel()
     (array([3., 3., 3.]), array([1. , 1.5, 3. ]))
     """
     call = "linear_attention(Q, K, V)"
     Q, K, V = _arrays(call, Q=Q, K=K, V=V)
-    _check_fit(call, Q, K, V, causal, cache)
+    _check_fit(call, Q, K, V, is_causal, cache)
     Q_phi = named("Q_phi", elu_features(Q))  # (..., n, d)
     K_phi = named("K_phi", elu_features(K))  # (..., m, d)
-    return kernel_attention(Q_phi, K_phi, V, causal, mask, cache)  # (..., n, d_v)
+    return kernel_attention(Q_phi, K_phi, V, is_causal, mask, cache)  # (..., n, d_v)
 
 
+@renamed("causal")
 def performer_attention(
     Q: Any,
     K: Any,
     V: Any,
     features: Any,
-    causal: bool = False,
+    is_causal: bool = False,
     *,
     mask: Any = None,
     cache: Any = None,
@@ -121,7 +124,7 @@ def performer_attention(
     Args:    features: W, such as `orthogonal_features` draws; a constant or a Tensor.
              mask, cache: as `linear_attention`.
     Shapes:  Q (..., n, d), K (..., m, d), V (..., m, d_v), features (r, d) or broadcastable
-             (..., r, d), mask (m,) or (..., 1, m) → (..., n, d_v); n = m if causal
+             (..., r, d), mask (m,) or (..., 1, m) → (..., n, d_v); n = m if is_causal
     Source:  Choromanski et al. 2021, sections 2.2 to 2.4, arXiv:2009.14794.
 
     >>> from layers import orthogonal_features
@@ -131,15 +134,15 @@ def performer_attention(
     """
     call = "performer_attention(Q, K, V, features)"
     Q, K, V, W = _arrays(call, Q=Q, K=K, V=V, features=features)
-    _check_fit(call, Q, K, V, causal, cache)
+    _check_fit(call, Q, K, V, is_causal, cache)
     d = Q.shape[-1]
     if W.shape[-1] != d:
         rule = "the features' last axis must be Q's"
         _refuse(call, f"{rule}, got {W.shape[-1]} != {d}", features=W, Q=Q)
     Q_root, K_root = (named(f"{s}_root", mg.scale(x, d**-0.25)) for s, x in (("Q", Q), ("K", K)))
     Q_phi = named("Q_phi", positive_features(Q_root, W, over=-1))  # (..., n, r)
-    K_phi = named("K_phi", positive_features(K_root, W, over=None if causal else (-2, -1)))
-    return kernel_attention(Q_phi, K_phi, V, causal, mask, cache)  # (..., n, d_v)
+    K_phi = named("K_phi", positive_features(K_root, W, over=None if is_causal else (-2, -1)))
+    return kernel_attention(Q_phi, K_phi, V, is_causal, mask, cache)  # (..., n, d_v)
 
 
 def _arrays(call: str, **given: Any) -> list[Any]:
@@ -151,18 +154,20 @@ def _arrays(call: str, **given: Any) -> list[Any]:
     return list(found.values())
 
 
-def _check_fit(call: str, Q: Any, K: Any, V: Any, causal: bool = False, cache: Any = None) -> None:
+def _check_fit(
+    call: str, Q: Any, K: Any, V: Any, is_causal: bool = False, cache: Any = None
+) -> None:
     """Raise ShapeError unless Q, K and V fit together, ArgumentError for a cache without order."""
-    if cache is not None and not causal:
+    if cache is not None and not is_causal:
         raise ArgumentError(
-            f"{call}: a cache holds the sums over earlier tokens; it needs causal=True"
+            f"{call}: a cache holds the sums over earlier tokens; it needs is_causal=True"
         )
     (*_, n, d), (*_, m, d_k), (*_, m_v, _) = Q.shape, K.shape, V.shape
     if d != d_k:
         _refuse(call, f"Q's last axis must equal K's, got {d} != {d_k}", Q=Q, K=K)
     if m != m_v:
         _refuse(call, f"V must have a row for each key, got {m_v} != {m}", K=K, V=V)
-    if causal and n != m:
+    if is_causal and n != m:
         _refuse(call, f"causal needs as many queries as keys, got {n} != {m}", Q=Q, K=K)
     try:
         np.broadcast_shapes(*(x.shape[:-2] for x in (Q, K, V)))

@@ -21,6 +21,7 @@ from .linear import check_sizes, linear
 from .mask import with_head_axis
 from .module import Module
 from .options import check_keywords, draw_weights, set_context, set_heads
+from .renamed import renamed
 
 __all__ = ["LinearAttention", "LinformerAttention", "PerformerAttention"]
 
@@ -102,8 +103,8 @@ class LinearAttention(_Kernel):
     each serves several, as in MultiHeadAttention, and is summed over once for all of them.
 
     Args:
-        causal: token i sees tokens j ≤ i only. Then cache=KernelState() decodes token by token, at
-            a cost and in memory that do not grow.
+        is_causal: token i sees tokens j ≤ i only. Then cache=KernelState() decodes token by token,
+            at a cost and in memory that do not grow.
         heads: use_bias, rng, dtype, n_kv_heads, d_context: as MultiHeadAttention's.
     Attributes: W_Q, W_O (d_model, d_model); W_K, W_V (d_context, n_kv_heads · d); b_Q, b_K, b_V,
              b_O.
@@ -113,14 +114,15 @@ class LinearAttention(_Kernel):
              1, heads that do not divide, a cache where tokens have no order.
     Source:  Katharopoulos et al. 2020, arXiv:2006.16236.
 
-    >>> LinearAttention(d_model=6, n_heads=3, causal=True, rng=0)(np.zeros((1, 7, 6))).shape
+    >>> LinearAttention(d_model=6, n_heads=3, is_causal=True, rng=0)(np.zeros((1, 7, 6))).shape
     (1, 7, 6)
     """
 
+    @renamed("causal")
     def __init__(
-        self, d_model: int, n_heads: int, causal: bool = False, **heads: Unpack[HeadOptions]
+        self, d_model: int, n_heads: int, is_causal: bool = False, **heads: Unpack[HeadOptions]
     ) -> None:
-        self.causal = causal
+        self.causal = is_causal
         self._draw(d_model, n_heads, heads)
 
     def _attend(self, Q: Any, K: Any, V: Any, mask: Any, cache: Any) -> Any:
@@ -134,7 +136,7 @@ class PerformerAttention(_Kernel):
 
     Args:
         n_features: random features a head; more of them, less error.
-        causal, heads: as LinearAttention; rng draws weights, then features.
+        is_causal, heads: as LinearAttention; rng draws weights, then features.
     Attributes: features (n_features, d), one draw for all heads, no parameter: `redraw(rng)` draws
              others, and `state_dict` leaves them out. All else is as in LinearAttention.
     Source:  Choromanski et al. 2021, arXiv:2009.14794.
@@ -144,16 +146,17 @@ class PerformerAttention(_Kernel):
     ((1, 7, 6), (5, 2))
     """
 
+    @renamed("causal")
     def __init__(
         self,
         d_model: int,
         n_heads: int,
         n_features: int,
-        causal: bool = False,
+        is_causal: bool = False,
         **heads: Unpack[HeadOptions],
     ) -> None:
         check_sizes("PerformerAttention", n_features=n_features)
-        self.n_features, self.causal = n_features, causal
+        self.n_features, self.causal = n_features, is_causal
         self.redraw(self._draw(d_model, n_heads, heads))
 
     def redraw(self, rng: Any = None) -> None:
@@ -178,13 +181,14 @@ class LinformerAttention(_Heads):
         k: mixtures. E and F serve all heads (the paper's headwise sharing), drawn N(0, 1/k).
         heads: as LinearAttention; rng draws the weights, then E and F.
     Attributes: E, F (k, seq_len). All else is as in LinearAttention.
-    Raises:  ShapeError too for more than seq_len keys, ArgumentError for causal=True.
+    Raises:  ShapeError too for more than seq_len keys, ArgumentError for is_causal=True.
     Source:  Wang et al. 2020, arXiv:2006.04768.
 
     >>> LinformerAttention(d_model=6, n_heads=3, seq_len=7, k=2, rng=0)(np.zeros((1, 5, 6))).shape
     (1, 5, 6)
     """
 
+    @renamed("causal")
     def __init__(
         self,
         d_model: int,
@@ -192,11 +196,11 @@ class LinformerAttention(_Heads):
         seq_len: int,
         k: int,
         *,
-        causal: bool = False,
+        is_causal: bool = False,
         **heads: Unpack[HeadOptions],
     ) -> None:
         check_sizes("LinformerAttention", seq_len=seq_len, k=k)
-        if causal:
+        if is_causal:
             raise ArgumentError(
                 "LinformerAttention: a mixture of tokens holds later ones too, so there is no "
                 "causal form; use LinearAttention, PerformerAttention or a window"

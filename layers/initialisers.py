@@ -12,7 +12,9 @@ from numpy.typing import DTypeLike, NDArray
 import minigrad as mg
 from minigrad.errors import ArgumentError
 
-__all__ = ["INITIALISERS", "initial"]
+from .renamed import former
+
+__all__ = ["INITIALISERS", "init_weights"]
 
 Initialiser: TypeAlias = "str | Callable[[np.random.Generator, tuple[int, ...]], Any]"
 Shape: TypeAlias = tuple[int, ...]
@@ -48,7 +50,7 @@ arXiv:1502.01852): 2 / n_in, for relu. orthogonal: Saxe et al. 2013, arXiv:1312.
 """
 
 
-def initial(
+def init_weights(
     how: Initialiser,
     shape: Shape,
     n_in: int,
@@ -62,7 +64,7 @@ def initial(
              rng: a Generator, a seed, or None for fresh entropy.
     Raises:  ArgumentError for an unknown name, or a function that gives another shape.
 
-    >>> W = initial("orthogonal", (2, 3), n_in=2, n_out=3, rng=0).numpy()
+    >>> W = init_weights("orthogonal", (2, 3), n_in=2, n_out=3, rng=0).numpy()
     >>> (W @ W.T).round(6)
     array([[ 1., -0.],
            [-0.,  1.]])
@@ -74,10 +76,13 @@ def initial(
         drawn = INITIALISERS[how](rng, shape, n_in, n_out)
     else:
         names = ", ".join(sorted(INITIALISERS))
-        raise ArgumentError(f"initial: the initialiser must be one of {names}, got {how!r}")
+        raise ArgumentError(f"init_weights: the initialiser must be one of {names}, got {how!r}")
     if drawn.shape != shape:
-        raise ArgumentError(f"initial: {how} must give the shape {shape}, gave {drawn.shape}")
+        raise ArgumentError(f"init_weights: {how} must give the shape {shape}, gave {drawn.shape}")
     return parameter(drawn, dtype)
+
+
+initial = former("initial", init_weights)
 
 
 def parameter(drawn: NDArray[Any], dtype: DTypeLike) -> mg.Tensor:

@@ -80,25 +80,25 @@ def orthogonal_features(m: int, d: int, rng: Any = None) -> NDArray[np.float64]:
 
 
 def kernel_attention(
-    Q_phi: Any, K_phi: Any, V: Any, causal: bool = False, mask: Any = None, cache: Any = None
+    Q_phi: Any, K_phi: Any, V: Any, is_causal: bool = False, mask: Any = None, cache: Any = None
 ) -> Any:
-    """O_i = φ(q_i)ᵀ Σ_j φ(k_j) v_jᵀ / φ(q_i)ᵀ Σ_j φ(k_j); if causal, the sums are over j ≤ i.
+    """O_i = φ(q_i)ᵀ Σ_j φ(k_j) v_jᵀ / φ(q_i)ᵀ Σ_j φ(k_j); if is_causal, the sums are over j ≤ i.
 
     Args:
         mask: as `key_weights` takes it. A query that sees no key gets zeros.
-        cache: a KernelState, with the sums over tokens that came before; only if causal.
+        cache: a KernelState, with the sums over tokens that came before; only if is_causal.
     Shapes: Q_phi (..., n, r), K_phi (..., m, r), V (..., m, d_v) → (..., n, d_v)
 
     >>> one = np.ones((3, 1))
-    >>> kernel_attention(one, one, np.array([[1.0], [2.0], [6.0]]), causal=True).ravel()
+    >>> kernel_attention(one, one, np.array([[1.0], [2.0], [6.0]]), is_causal=True).ravel()
     array([1. , 1.5, 3. ])
     """
     weights = None if mask is None else key_weights(mask, K_phi.shape[-2], K_phi.dtype)
-    blind = _blind(weights, causal, cache)  # (..., 1, 1), or (..., n, 1) if causal
+    blind = _blind(weights, is_causal, cache)  # (..., 1, 1), or (..., n, 1) if causal
     if weights is not None:
         w = as_named_tensor(K_phi, "w", weights)
         K_phi = named("K_seen", mg.multiply(K_phi, w))  # (..., m, r)
-    if causal:
+    if is_causal:
         N = causal_product(Q_phi, K_phi, V)  # (..., n, d_v)
         Z = named("Z", mg.cumsum(K_phi, axis=-2))  # (..., n, r)
         before = None if cache is None else cache.append(K_phi, V)
@@ -134,7 +134,7 @@ def key_weights(mask: Any, m: int, dtype: Any) -> NDArray[Any]:
     if mask.ndim < 1 or mask.shape[-1] != m or mask.shape[-2:-1] not in ((), (1,)):
         raise ShapeError(
             "keys are summed once for all queries, so a mask must hide them from all alike: "
-            f"({m},) or (..., 1, {m}), got {mask.shape}; for later keys, use causal=True"
+            f"({m},) or (..., 1, {m}), got {mask.shape}; for later keys, use is_causal=True"
         )
     if mask.dtype.kind not in "bf":
         raise DTypeError(
@@ -147,10 +147,12 @@ def key_weights(mask: Any, m: int, dtype: Any) -> NDArray[Any]:
     return np.asanyarray(weights.swapaxes(-1, -2), dtype)
 
 
-def _blind(weights: NDArray[Any] | None, causal: bool, cache: Any) -> NDArray[Any] | None:
+def _blind(weights: NDArray[Any] | None, is_causal: bool, cache: Any) -> NDArray[Any] | None:
     """1 for each query that sees no key; None if there is none."""
     seen: Any = np.ones((1, 1), bool) if weights is None else weights > 0
-    seen = np.logical_or.accumulate(seen, axis=-2) if causal else seen.any(axis=-2, keepdims=True)
+    seen = (
+        np.logical_or.accumulate(seen, axis=-2) if is_causal else seen.any(axis=-2, keepdims=True)
+    )
     if cache is not None:
         seen = np.logical_or(seen, cache.seen)
         cache.seen = seen[..., -1:, :]

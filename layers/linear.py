@@ -10,8 +10,9 @@ from numpy.typing import DTypeLike
 import minigrad as mg
 from minigrad.errors import ArgumentError
 
-from .initialisers import Initialiser, initial
+from .initialisers import Initialiser, init_weights
 from .module import Module
+from .renamed import renamed
 
 __all__ = ["Linear", "linear"]
 
@@ -44,6 +45,7 @@ class Linear(Module):
     (5, 7, 2)
     """
 
+    @renamed(init=5)
     def __init__(
         self,
         d_in: int,
@@ -51,6 +53,7 @@ class Linear(Module):
         use_bias: bool = True,
         rng: Any = None,
         dtype: DTypeLike = np.float64,
+        *,
         init: Initialiser = "xavier_normal",
     ) -> None:
         check_sizes("Linear", d_in=d_in, d_out=d_out)
@@ -71,7 +74,7 @@ def draw_affine(
     init: Initialiser = "xavier_normal",
 ) -> tuple[mg.Tensor, mg.Tensor | None]:
     """W (n_in, n_out), drawn by an initialiser, and b = 0, or None."""
-    W = initial(init, (n_in, n_out), n_in, n_out, rng, dtype)
+    W = init_weights(init, (n_in, n_out), n_in, n_out, rng, dtype)
     return W, mg.tensor(np.zeros(n_out, dtype), requires_grad=True) if use_bias else None
 
 

@@ -135,23 +135,23 @@ def _path_of_scores(Q: Any) -> str:
 
 
 def visible(
-    i: Any, j: Any, causal: bool = False, window: int | None = None, lengths: Any = None
+    i: Any, j: Any, is_causal: bool = False, window: int | None = None, lengths: Any = None
 ) -> Any:
     """Which of the keys at j each query at i may see; None if it may see them all.
 
-    None later than itself if causal; none `window` tokens away or more; none beyond its row's
+    None later than itself if is_causal; none `window` tokens away or more; none beyond its row's
     length.
     Shapes: i (n,) or (B, n), j (m,), lengths (B,) → (n, m) or (B, n, m)
 
-    >>> visible(np.arange(3), np.arange(3), causal=True, window=2).astype(int)
+    >>> visible(np.arange(3), np.arange(3), is_causal=True, window=2).astype(int)
     array([[1, 0, 0],
            [1, 1, 0],
            [0, 1, 1]])
     """
-    if not causal and window is None and lengths is None:
+    if not is_causal and window is None and lengths is None:
         return None
     i, j = np.asanyarray(i)[..., :, None], np.asanyarray(j)
-    seen = i >= j if causal else np.ones((*i.shape[:-1], *j.shape), dtype=bool)
+    seen = i >= j if is_causal else np.ones((*i.shape[:-1], *j.shape), dtype=bool)
     if window is not None:
         seen &= (i - j < window) & (j - i < window)
     if lengths is not None:

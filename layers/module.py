@@ -25,6 +25,7 @@ from minigrad.errors import (
 )
 
 from .parameters import Parameters, is_parameter, modules_in
+from .renamed import old_names
 
 __all__ = ["Module"]
 
@@ -81,7 +82,8 @@ class Module(Parameters):
         if kwargs:
             offered, others = _keywords(cls)  # type: ignore[arg-type]
             if not others or cls.__module__.startswith("layers."):
-                checked_keywords(cls.__name__, kwargs, offered, others)
+                given = {k: v for k, v in kwargs.items() if k not in old_names(cls.__init__)}
+                checked_keywords(cls.__name__, given, offered, others)
         made = super().__new__(cls)
         _set_version(made, 0)
         made._given_array, made._kept = False, None
@@ -288,7 +290,7 @@ _set_version = Module.__dict__["version"].__set__
 _scope = lru_cache(mg.scope)  # a scope keeps no state, so the same one may be entered again
 
 _ARRAYS = (mg.Tensor, np.ndarray)
-_GIVEN = (np.ndarray, list, tuple)
+_GIVEN = (np.ndarray, list, tuple, type(mg.tensor([0.0]).numpy()))  # by class: a tracer is none
 _HOLDERS = (Module, list, tuple, dict)  # what may hold Modules
 
 

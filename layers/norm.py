@@ -15,6 +15,7 @@ from minigrad.errors import ShapeError
 
 from .linear import check_sizes
 from .module import Module, named
+from .renamed import renamed
 
 __all__ = ["LayerNorm", "RMSNorm"]
 
@@ -36,13 +37,14 @@ class LayerNorm(Module):
     array([[-1.,  1.]])
     """
 
+    @renamed(use_bias=2)
     def __init__(
         self,
         shape: int | tuple[int, ...],
         eps: float = 1e-5,
-        use_bias: bool = True,
         dtype: DTypeLike = np.float64,
         *,
+        use_bias: bool = True,
         use_weight: bool = True,
     ) -> None:
         self.dtype = np.dtype(dtype)
@@ -72,13 +74,14 @@ class RMSNorm(Module):
     array([[ 1., -1.]])
     """
 
+    @renamed(plus_one=2)
     def __init__(
         self,
         shape: int | tuple[int, ...],
         eps: float | None = 1e-5,
-        plus_one: bool = False,
         dtype: DTypeLike = np.float64,
         *,
+        plus_one: bool = False,
         use_weight: bool = True,
     ) -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)

@@ -29,8 +29,9 @@ class Options(TypedDict, total=False):
 
     method: "exact" records every step; "tiled" is one node, in memory that grows with n; "auto" is
         whichever is faster.
-    causal: query i sees keys j ≤ i only, on top of any mask.
-    window: a query sees only keys fewer than `window` tokens away; with causal, the last `window`.
+    is_causal: query i sees keys j ≤ i only, on top of any mask.
+    window: a query sees only keys fewer than `window` tokens away; with is_causal, the last
+        `window`.
     scale: what Q Kᵀ is multiplied by; 1/√d_k unless given.
     softcap: c, to take c tanh(S / c) for S, before the mask.
     dropout: in training, the probability with which each weight of A is dropped.
@@ -40,7 +41,7 @@ class Options(TypedDict, total=False):
     """
 
     method: str
-    causal: bool
+    is_causal: bool
     window: int | None
     scale: float | None
     softcap: float | None
@@ -61,7 +62,7 @@ def set_options(layer: Any, rng: np.random.Generator, options: Options) -> None:
             f'{call}: method must be "exact", "tiled" or "auto", got {layer.method!r}'
         )
     set_context(layer, options.get("d_context"))
-    layer.causal, layer.window = options.get("causal", False), options.get("window")
+    layer.causal, layer.window = options.get("is_causal", False), options.get("window")
     layer.scale, layer.softcap = options.get("scale"), options.get("softcap")
     if layer.window is not None:
         check_sizes(call, window=layer.window)

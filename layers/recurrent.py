@@ -18,9 +18,10 @@ from minigrad.errors import ArgumentError, ShapeError
 
 from .feed_forward import Dropout
 from .hand_derived_recurrent import gru_steps, layer_steps, lstm_steps, rnn_steps
-from .initialisers import Initialiser, initial
+from .initialisers import Initialiser, init_weights
 from .linear import check_sizes
 from .module import Module
+from .renamed import renamed
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
@@ -34,23 +35,27 @@ class _Cell(Module):
     gates: ClassVar[int]
     states: ClassVar[int] = 1
 
+    @renamed(init=3)
     def __init__(
         self,
         d_in: int,
         d_hidden: int,
         use_bias: bool = True,
-        init: Initialiser = "uniform",
         rng: Any = None,
         dtype: DTypeLike = np.float64,
+        *,
+        init: Initialiser = "uniform",
     ) -> None:
         check_sizes(type(self).__name__, d_in=d_in, d_hidden=d_hidden)
         rng, rows = np.random.default_rng(rng), self.gates * d_hidden
         self.d_in, self.d_hidden, self.dtype = d_in, d_hidden, np.dtype(dtype)
-        self.weight_ih = initial(init, (rows, d_in), d_hidden, d_hidden, rng, dtype)
-        self.weight_hh = initial(init, (rows, d_hidden), d_hidden, d_hidden, rng, dtype)
+        self.weight_ih = init_weights(init, (rows, d_in), d_hidden, d_hidden, rng, dtype)
+        self.weight_hh = init_weights(init, (rows, d_hidden), d_hidden, d_hidden, rng, dtype)
         bias = "uniform" if init == "uniform" else "zeros"
         for name in ("bias_ih", "bias_hh"):
-            drawn = initial(bias, (rows,), d_hidden, d_hidden, rng, dtype) if use_bias else None
+            drawn = (
+                init_weights(bias, (rows,), d_hidden, d_hidden, rng, dtype) if use_bias else None
+            )
             setattr(self, name, drawn)
 
     def forward(self, x: Any, state: Any = None) -> Any:
@@ -203,6 +208,7 @@ class _Recurrent(Module):
 
     cell: ClassVar[type[_Cell]]
 
+    @renamed(init=7)
     def __init__(
         self,
         d_in: int,
@@ -212,9 +218,10 @@ class _Recurrent(Module):
         use_bias: bool = True,
         dropout: float = 0.0,
         method: str = "fused",
-        init: Initialiser = "uniform",
         rng: Any = None,
         dtype: DTypeLike = np.float64,
+        *,
+        init: Initialiser = "uniform",
     ) -> None:
         check_sizes(type(self).__name__, d_in=d_in, d_hidden=d_hidden, n_layers=n_layers)
         if method not in ("fused", "steps"):
@@ -225,7 +232,7 @@ class _Recurrent(Module):
         self.d_in, self.d_hidden, self.n_directions = d_in, d_hidden, 1 + bool(bidirectional)
         widths = [d_in] + [self.n_directions * d_hidden] * (n_layers - 1)
         self.cells = [
-            self.cell(width, d_hidden, use_bias, init, rng, dtype)
+            self.cell(width, d_hidden, use_bias, rng, dtype, init=init)
             for width in widths
             for _ in range(self.n_directions)
         ]

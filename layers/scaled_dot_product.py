@@ -135,7 +135,7 @@ def _causal(n: int, m: int, offset: Any) -> Any:
         seen = mask_rules.Causal().shifted(int(offset)).array(n, m)
         return None if seen.all() else mark_constant(seen)
     i = np.arange(n) + np.asanyarray(offset)[..., None]  # (n,) or (B, n)
-    return visible(i, np.arange(m), causal=True)
+    return visible(i, np.arange(m), is_causal=True)
 
 
 def online_softmax_attention(

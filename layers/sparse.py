@@ -17,28 +17,31 @@ from minigrad import mask_rules
 from minigrad.errors import OutOfRangeError
 
 from .linear import check_sizes
+from .renamed import renamed
 
 __all__ = ["big_bird_mask", "dilated_mask", "global_mask", "sliding_window_mask"]
 
 
-def sliding_window_mask(seq_len: int, window: int, causal: bool = False) -> NDArray[np.bool_]:
-    """Keys fewer than `window` tokens away; if causal, the query's own and the window − 1 before.
+@renamed("causal")
+def sliding_window_mask(seq_len: int, window: int, is_causal: bool = False) -> NDArray[np.bool_]:
+    """Keys fewer than `window` tokens away; if is_causal, the query's own and those before.
 
-    >>> sliding_window_mask(4, 2, causal=True).astype(int)
+    >>> sliding_window_mask(4, 2, is_causal=True).astype(int)
     array([[1, 0, 0, 0],
            [1, 1, 0, 0],
            [0, 1, 1, 0],
            [0, 0, 1, 1]])
     """
-    return dilated_mask(seq_len, window, 1, causal)
+    return dilated_mask(seq_len, window, 1, is_causal)
 
 
+@renamed("causal")
 def dilated_mask(
-    seq_len: int, window: int, dilation: int, causal: bool = False
+    seq_len: int, window: int, dilation: int, is_causal: bool = False
 ) -> NDArray[np.bool_]:
     """A sliding window with gaps: every `dilation`-th key, `window` of them to a side, itself too.
 
-    >>> dilated_mask(5, 2, 2, causal=True).astype(int)
+    >>> dilated_mask(5, 2, 2, is_causal=True).astype(int)
     array([[1, 0, 0, 0, 0],
            [0, 1, 0, 0, 0],
            [1, 0, 1, 0, 0],
@@ -47,11 +50,12 @@ def dilated_mask(
     """
     check_sizes("dilated_mask", seq_len=seq_len, window=window, dilation=dilation)
     near: mask_rules.MaskRule = mask_rules.Window(window, dilation)
-    return (near & mask_rules.Causal() if causal else near).array(seq_len, seq_len)
+    return (near & mask_rules.Causal() if is_causal else near).array(seq_len, seq_len)
 
 
+@renamed("causal")
 def global_mask(
-    seq_len: int, window: int, global_tokens: ArrayLike, causal: bool = False
+    seq_len: int, window: int, global_tokens: ArrayLike, is_causal: bool = False
 ) -> NDArray[np.bool_]:
     """A sliding window, and some tokens that see all and are seen by all (Longformer).
 
@@ -70,7 +74,7 @@ def global_mask(
         )
     check_sizes("global_mask", seq_len=seq_len, window=window)
     seen = mask_rules.Window(window) | mask_rules.Global(tuple((tokens % seq_len).tolist()))
-    return (seen & mask_rules.Causal() if causal else seen).array(seq_len, seq_len)
+    return (seen & mask_rules.Causal() if is_causal else seen).array(seq_len, seq_len)
 
 
 def big_bird_mask(

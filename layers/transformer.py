@@ -15,6 +15,7 @@ from .embedding import Embedding
 from .linear import Linear, check_sizes
 from .module import Module
 from .position import LearnedPosition
+from .renamed import renamed
 
 __all__ = ["Decoder", "Encoder", "LanguageModel"]
 
@@ -24,6 +25,7 @@ class _Stack(Module):
 
     kind: type[Module]
 
+    @renamed("causal")
     def __init__(
         self, n_layers: int, d_model: int, n_heads: int, d_ff: int | None = None, **block: Any
     ) -> None:
@@ -56,7 +58,7 @@ class _Stack(Module):
 class Encoder(_Stack):
     """A stack of TransformerBlocks, and after pre-norm ones a last norm.
 
-    With `causal=True` it is the stack of a decoder-only language model.
+    With `is_causal=True` it is the stack of a decoder-only language model.
 
     Args:    block: any keyword of TransformerBlock.  final_norm: whether a norm comes last; where
              the blocks are not post-norm, unless given.
@@ -128,6 +130,7 @@ class LanguageModel(Module):
     (1, 3, 11)
     """
 
+    @renamed("causal")
     def __init__(
         self,
         n_tokens: int,
@@ -150,7 +153,9 @@ class LanguageModel(Module):
         self.position_embedding = (
             None if max_len is None else LearnedPosition(max_len, d_model, **own)
         )
-        self.decoder = Encoder(n_layers, d_model, n_heads, d_ff, **{"causal": True, **block, **own})
+        self.decoder = Encoder(
+            n_layers, d_model, n_heads, d_ff, **{"is_causal": True, **block, **own}
+        )
         self.head = None if tied else Linear(d_model, n_tokens, use_bias=False, **own)
 
     def forward(

@@ -120,7 +120,7 @@ Tanh, Sigmoid, GELU, SiLU, Softmax, LogSoftmax, LeakyReLU, ELU, Softplus, Mish |
 Identity | Sequential(lambda x: x) | Any function of a tensor is a layer.
 Lambda | Sequential(lambda x: x * 2) | Any function of a tensor is a layer.
 MultiheadAttention | layers.MultiHeadAttention(8, 2) | d_model and n_heads; it returns one tensor, and (out, weights) with return_weights=True.
-MultiHeadSelfAttention, CausalSelfAttention, causal_self_attention | layers.MultiHeadAttention(8, 2, causal=True) | Without causal=True, every position sees every other.
+MultiHeadSelfAttention, CausalSelfAttention, causal_self_attention | layers.MultiHeadAttention(8, 2, is_causal=True) | Without is_causal=True, every position sees every other.
 TransformerEncoderLayer | layers.TransformerBlock(8, 2) | Pre-norm unless norm_order="post".
 TransformerEncoder, Transformer | layers.Encoder(2, 8, 2) | n_layers, d_model, n_heads.
 TransformerDecoderLayer | layers.DecoderBlock(8, 2) | Self-attention, attention to a context, feed-forward.
@@ -142,8 +142,8 @@ dim, dims | axis | NumPy's name
 keepdim | keepdims | NumPy's name
 bias | use_bias | A layer's bias is a choice; an op's is an array
 kernel_size | size |
-in_features, input_size, input_dim, in_dim | d_in, in_channels |
-out_features, output_size, output_dim, out_dim | d_out, out_channels |
+in_features, in_channels, input_size, input_dim, in_dim | d_in |
+out_features, out_channels, output_size, output_dim, out_dim | d_out |
 units | d_out, d_hidden |
 hidden_size, hidden_dim | d_hidden, d_ff, d_model |
 num_layers, layers, n_layer, depth | n_layers |
@@ -162,7 +162,6 @@ attn_mask, key_padding_mask, src_mask, attention_mask, src_key_padding_mask, tgt
 need_weights | return_weights |
 key, value, memory, encoder_hidden_states | context | Keys and values both come from it
 return_attention, output_attentions | return_weights |
-is_causal | causal |
 causal | is_causal |
 dropout_p, dropout_rate, rate | p, dropout |
 input | x, logits |

@@ -83,7 +83,7 @@ def test_a_name_of_habit_in_a_package_meets_what_to_write_also_when_imported(pac
         (lambda x: Linear(2, 3, bias=False), "write use_bias="),
         (lambda x: Linear(in_features=2, out_features=3), "write d_in="),
         (lambda x: layers.Conv2d(1, 2, kernel_size=3), "write size="),
-        (lambda x: layers.Conv2d(in_channels=1, out_channels=2, kernel_size=3), "write size="),
+        (lambda x: layers.Conv2d(d_in=1, d_out=2, kernel_size=3), "write size="),
         (lambda x: layers.MaxPool2d(kernel_size=2), "write size="),
         (lambda x: layers.LSTM(2, 3, batch_first=True), "leave it out"),
         (lambda x: layers.LSTM(input_size=2, hidden_size=3), "write d_in="),

@@ -208,7 +208,7 @@ class RingAttention(Module):
     def forward(self, X: Any, mask: Any = None, *, positions: Any = None, cache: Any = None) -> Any:
         layer: Any = self.part
         if mask is not None or cache is not None:
-            raise ArgumentError("RingAttention: takes no mask and no cache; use causal=True")
+            raise ArgumentError("RingAttention: takes no mask and no cache; use is_causal=True")
         if positions is None:
             positions = ring_rows(X.shape[-2] * self.ranks.size, self.ranks, layer.causal)
         call = AttentionCall(layer, X, None, None, positions, None)

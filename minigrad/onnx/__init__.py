@@ -62,7 +62,7 @@ def export_onnx(
 
     >>> import numpy as np, minigrad as mg
     >>> from layers import MultiHeadAttention
-    >>> layer = MultiHeadAttention(6, n_heads=2, causal=True, rng=0)
+    >>> layer = MultiHeadAttention(6, n_heads=2, is_causal=True, rng=0)
     >>> mg.export_onnx(layer, [np.zeros((1, 3, 6))], "attention.onnx")   # doctest: +SKIP
     """
     if find_spec("onnx") is None:

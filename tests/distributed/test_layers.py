@@ -35,13 +35,15 @@ U = np.random.default_rng(2).normal(size=(2, 5, 24))
 LAYERS = {
     "heads": (lambda: MultiHeadAttention(24, 4, use_bias=True, rng=0), 4),
     "causal, rotary, normed": (
-        lambda: MultiHeadAttention(24, 4, rng=0, causal=True, position=Rotary(6), qk_norm=RMSNorm),
+        lambda: MultiHeadAttention(
+            24, 4, rng=0, is_causal=True, position=Rotary(6), qk_norm=RMSNorm
+        ),
         2,
     ),
     "groups": (lambda: MultiHeadAttention(24, 4, 2, use_bias=True, rng=0), 2),
     "fewer groups than ranks": (lambda: MultiHeadAttention(24, 4, 2, use_bias=True, rng=0), 4),
-    "one group": (lambda: MultiHeadAttention(24, 4, 1, rng=0, causal=True), 4),
-    "ALiBi": (lambda: MultiHeadAttention(24, 6, rng=0, causal=True, position=ALiBi(6)), 3),
+    "one group": (lambda: MultiHeadAttention(24, 4, 1, rng=0, is_causal=True), 4),
+    "ALiBi": (lambda: MultiHeadAttention(24, 6, rng=0, is_causal=True, position=ALiBi(6)), 3),
     "T5": (lambda: MultiHeadAttention(24, 4, 2, rng=0, position=T5Bias(4, 8)), 4),
     "feed-forward": (lambda: FeedForward(24, 35, rng=0), 4),
     "gated": (lambda: GatedFeedForward(24, 35, use_bias=True, rng=0), 2),

@@ -63,7 +63,7 @@ def test_a_layer_on_a_ring_is_the_whole_layer(n_kv_heads, rng):
     """With positions turned as where the tokens stand in the whole; weights' gradients add up."""
 
     def whole():
-        return MultiHeadAttention(16, 4, n_kv_heads, rng=0, causal=True, position=Rotary(4))
+        return MultiHeadAttention(16, 4, n_kv_heads, rng=0, is_causal=True, position=Rotary(4))
 
     X, U = rng.normal(size=(2, 2, N, 16))
     layer = whole()

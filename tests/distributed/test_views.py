@@ -12,7 +12,7 @@ from minigrad import distributed as dist
 @pytest.fixture(scope="module")
 def record():
     """Of attention by heads on two ranks, forward and backward."""
-    layer = MultiHeadAttention(8, 4, rng=0, causal=True)
+    layer = MultiHeadAttention(8, 4, rng=0, is_causal=True)
 
     def step():
         part, x = shard(layer), mg.tensor(np.eye(5, 8)[None], requires_grad=True, name="X")

@@ -38,7 +38,7 @@ VARIANTS = {
 
 
 def layer_of(rng, name):
-    layer = MultiHeadAttention(D, H, causal=True, use_bias=True, rng=rng, **VARIANTS[name])
+    layer = MultiHeadAttention(D, H, is_causal=True, use_bias=True, rng=rng, **VARIANTS[name])
     for parameter in layer.parameters():
         parameter.assign_(rng.normal(size=parameter.shape))
     return layer
@@ -75,9 +75,9 @@ def test_decoding_in_chunks_is_the_full_causal_pass(rng, X, name, sizes):
 
 
 def test_one_head_and_an_unbatched_sequence_have_caches_too(rng, X):
-    layer = SelfAttention(D, 5, 7, causal=True, rng=rng)
+    layer = SelfAttention(D, 5, 7, is_causal=True, rng=rng)
     assert_same(decoded(layer, X, KVCache(), [3, 1, 7]), layer(X), 1e-10)
-    layer, cache = MultiHeadAttention(D, H, causal=True, rng=rng), KVCache()
+    layer, cache = MultiHeadAttention(D, H, is_causal=True, rng=rng), KVCache()
     with mg.no_grad():
         steps = [layer(X[0, t : t + 1], cache=cache).numpy() for t in range(N)]
     np.testing.assert_allclose(np.concatenate(steps), layer(X[0]).numpy(), rtol=1e-10, atol=1e-13)

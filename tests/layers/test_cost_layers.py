@@ -70,17 +70,17 @@ LAYERS = {
     "multi-head with biases": MultiHeadAttention(D, H, use_bias=True),
     "grouped": MultiHeadAttention(D, 6, 2),
     "one key-value head": MultiHeadAttention(D, H, 1),
-    "causal": MultiHeadAttention(D, H, causal=True),
+    "causal": MultiHeadAttention(D, H, is_causal=True),
     "window": MultiHeadAttention(D, H, window=3),
     "window that hides nothing": MultiHeadAttention(D, H, window=50),
     "wide keys, narrow values": MultiHeadAttention(D, H, d_k=7, d_v=2),
     "one head, normed, capped": SelfAttention(
-        D, 5, 3, qk_norm=LayerNorm, softcap=2.0, window=3, causal=True
+        D, 5, 3, qk_norm=LayerNorm, softcap=2.0, window=3, is_causal=True
     ),
     "tiles": MultiHeadAttention(D, H, method="tiled", use_bias=True),
-    "tiles, causal, grouped": MultiHeadAttention(D, 6, 2, method="tiled", causal=True, d_v=3),
+    "tiles, causal, grouped": MultiHeadAttention(D, 6, 2, method="tiled", is_causal=True, d_v=3),
     "tiles, window, rotary": MultiHeadAttention(D, H, method="tiled", window=3, position=Rotary(4)),
-    "tiles of one head": SelfAttention(D, 5, 3, method="tiled", causal=True, window=2),
+    "tiles of one head": SelfAttention(D, 5, 3, method="tiled", is_causal=True, window=2),
     "soft-cap": MultiHeadAttention(D, H, softcap=3.0),
     "dropout": MultiHeadAttention(D, H, dropout=0.5, rng=0),
     "norms of Q and K": MultiHeadAttention(D, H, qk_norm=RMSNorm, n_kv_heads=1),
@@ -101,16 +101,16 @@ LAYERS = {
     "block normed on both sides": TransformerBlock(D, H, D_FF, norm_order="both", gated=True),
     "encoder": Encoder(2, D, H, D_FF, norm=RMSNorm),
     "linear attention": LinearAttention(D, H),
-    "linear attention, causal": LinearAttention(D, H, causal=True, use_bias=True),
+    "linear attention, causal": LinearAttention(D, H, is_causal=True, use_bias=True),
     "linear attention, grouped": LinearAttention(D, 6, n_kv_heads=2),
-    "linear attention, causal, grouped": LinearAttention(D, 6, causal=True, n_kv_heads=1),
+    "linear attention, causal, grouped": LinearAttention(D, 6, is_causal=True, n_kv_heads=1),
     "performer, grouped": PerformerAttention(D, 6, 5, n_kv_heads=3, use_bias="QK"),
-    "performer, causal, grouped": PerformerAttention(D, 6, 1, causal=True, n_kv_heads=2),
+    "performer, causal, grouped": PerformerAttention(D, 6, 1, is_causal=True, n_kv_heads=2),
     "performer of one feature": PerformerAttention(D, H, 1),
     "heads of one": LinearAttention(D, D),
     "linformer, grouped": LinformerAttention(D, 6, seq_len=50, k=3, n_kv_heads=2),
     "performer": PerformerAttention(D, H, 5),
-    "performer, causal": PerformerAttention(D, H, 5, causal=True),
+    "performer, causal": PerformerAttention(D, H, 5, is_causal=True),
     "linformer": LinformerAttention(D, H, seq_len=50, k=2, use_bias=True),
     "linformer of its own length": LinformerAttention(D, H, seq_len=40, k=2),
     "sequential": Sequential(Linear(D, 5), mg.tanh, Linear(5, D), LayerNorm(D)),
@@ -212,7 +212,7 @@ def test_a_sequence_layer_tells_its_width():
 
 def test_a_block_with_another_attention_costs_what_that_does(rng):
     block = TransformerBlock(D, H, D_FF)
-    block.attention = LinearAttention(D, H, causal=True)
+    block.attention = LinearAttention(D, H, is_causal=True)
     X = mg.tensor(rng.normal(size=(B, N, D)), requires_grad=True)
     same(block, count_graph(block, X), layer_cost(block, B, N))
 
@@ -230,7 +230,7 @@ def test_products_and_softmax_are_those_of_count_flops():
 def test_what_a_cache_holds_is_what_was_counted(rng):
     from layers import KVCache
 
-    layer, cache = MultiHeadAttention(D, 6, 2, d_v=5, causal=True), KVCache()
+    layer, cache = MultiHeadAttention(D, 6, 2, d_v=5, is_causal=True), KVCache()
     with mg.no_grad():
         layer(rng.normal(size=(B, N, D)), cache=cache)
     assert cache.nbytes == kv_cache_bytes(layer, B, N)
@@ -277,7 +277,7 @@ def test_a_layer_whose_width_is_not_known_and_an_op_without_a_cost_are_refused_b
 
 def test_long_sequences_are_counted_without_making_their_masks():
     n = 10**6
-    cost = layer_cost(MultiHeadAttention(D, H, causal=True), 1, n)
+    cost = layer_cost(MultiHeadAttention(D, H, is_causal=True), 1, n)
     assert cost.forward["softmax"] == 5 * H * n * n
 
 

@@ -21,8 +21,8 @@ from layers import (
 B, N, D, D_V = 2, 71, 5, 3  # N is more than two chunks, and no multiple of one
 
 CAUSAL = {
-    "linear": lambda Q, K, V: linear_attention(Q, K, V, causal=True),
-    "performer": lambda Q, K, V: performer_attention(Q, K, V, features(), causal=True),
+    "linear": lambda Q, K, V: linear_attention(Q, K, V, is_causal=True),
+    "performer": lambda Q, K, V: performer_attention(Q, K, V, features(), is_causal=True),
 }
 
 
@@ -184,9 +184,9 @@ def test_the_test_above_would_notice_exact_attention(rng, hear):
 
 LAYERS = {
     "linear": lambda **o: LinearAttention(12, 3, **o),
-    "linear, causal": lambda **o: LinearAttention(12, 3, causal=True, **o),
+    "linear, causal": lambda **o: LinearAttention(12, 3, is_causal=True, **o),
     "performer": lambda **o: PerformerAttention(12, 3, 5, **o),
-    "performer, causal": lambda **o: PerformerAttention(12, 3, 5, causal=True, **o),
+    "performer, causal": lambda **o: PerformerAttention(12, 3, 5, is_causal=True, **o),
     "linformer": lambda **o: LinformerAttention(12, 3, 70, 5, **o),
 }
 
@@ -204,8 +204,8 @@ def test_each_head_of_a_layer_is_its_function(rng, name):
     layer = LAYERS[name](rng=rng)
     X = rng.normal(size=(B, 37, 12))
     function = {
-        "linear": lambda *qkv: linear_attention(*qkv, causal=layer.causal),
-        "performer": lambda *qkv: performer_attention(*qkv, layer.features, causal=layer.causal),
+        "linear": lambda *qkv: linear_attention(*qkv, is_causal=layer.causal),
+        "performer": lambda *qkv: performer_attention(*qkv, layer.features, is_causal=layer.causal),
         "linformer": lambda *qkv: linformer_attention(
             *qkv, *(x.numpy()[:, :37] for x in (layer.E, layer.F))
         ),

@@ -64,10 +64,10 @@ def test_hidden_keys_are_as_if_they_were_not_there(rng, name, kind):
 def test_hidden_keys_of_causal_attention_are_as_if_they_were_not_there(rng, name):
     Q, K, V = drawn(rng, N, N)
     kept = rng.random((B, N)) < 0.6
-    found = FUNCTIONS[name](Q, K, V, causal=True, mask=kept[:, None])
+    found = FUNCTIONS[name](Q, K, V, is_causal=True, mask=kept[:, None])
     for b in range(B):
         here = np.flatnonzero(kept[b])
-        alone = FUNCTIONS[name](*(x[b, here] for x in (Q, K, V)), causal=True)
+        alone = FUNCTIONS[name](*(x[b, here] for x in (Q, K, V)), is_causal=True)
         np.testing.assert_allclose(found[b, here], alone, rtol=1e-9, atol=1e-12)
 
 
@@ -86,7 +86,7 @@ def test_a_number_in_the_mask_multiplies_its_keys_weight_by_e_to_it(rng, name):
 def test_a_query_that_sees_no_key_gets_zeros_and_gives_no_gradient(rng, name, causal):
     leaves = [mg.tensor(x, requires_grad=True) for x in drawn(rng, M, M)]
     hidden = padding_mask([M, 0, 20], M)
-    out = FUNCTIONS[name](*leaves, mask=hidden, **({"causal": True} if causal else {}))
+    out = FUNCTIONS[name](*leaves, mask=hidden, **({"is_causal": True} if causal else {}))
     assert (out.numpy()[1] == 0).all()
     for gradient in mg.grad(out, leaves, rng.normal(size=out.shape)):
         assert np.isfinite(gradient).all()
@@ -154,7 +154,7 @@ def test_keys_and_values_may_come_from_a_context(rng, name):
 @pytest.mark.parametrize("n_kv_heads", [6, 2])
 @pytest.mark.parametrize("sizes", [[1] * N, [35, 1, 5], [7, 33, 1]])
 def test_decoding_by_sums_is_the_full_causal_pass(rng, name, n_kv_heads, sizes):
-    layer = LAYERS[name](D, H, n_kv_heads=n_kv_heads, causal=True, use_bias=True, rng=rng)
+    layer = LAYERS[name](D, H, n_kv_heads=n_kv_heads, is_causal=True, use_bias=True, rng=rng)
     X, cache = rng.normal(size=(B, N, D)), layer.new_cache()
     found = decoded(layer, X, cache, sizes)
     np.testing.assert_allclose(found, layer(X).numpy(), rtol=1e-9, atol=1e-11)
@@ -164,7 +164,7 @@ def test_decoding_by_sums_is_the_full_causal_pass(rng, name, n_kv_heads, sizes):
 @pytest.mark.parametrize("name", SUMS)
 def test_hidden_tokens_leave_no_trace_in_the_sums(rng, name):
     """Prompts padded at their start: what is decoded after them is that of each alone."""
-    layer = LAYERS[name](D, H, causal=True, rng=rng)
+    layer = LAYERS[name](D, H, is_causal=True, rng=rng)
     X, padded = rng.normal(size=(B, N, D)), np.array([0, 4, 30])
     mask = (np.arange(N) >= padded[:, None])[:, None]
     found = decoded(layer, X, KernelState(), [20, *[1] * 21], mask)
@@ -177,7 +177,7 @@ def test_hidden_tokens_leave_no_trace_in_the_sums(rng, name):
 
 @pytest.mark.parametrize("name", SUMS)
 def test_a_decoded_token_costs_the_same_however_many_came_before(rng, hear, name):
-    layer, cache = LAYERS[name](D, H, causal=True, rng=rng), KernelState()
+    layer, cache = LAYERS[name](D, H, is_causal=True, rng=rng), KernelState()
     X = rng.normal(size=(B, 200, D))
     with mg.no_grad():
         _, first = hear(lambda x: layer(x, cache=cache), X[:, :1])
@@ -192,7 +192,7 @@ def test_a_decoded_token_costs_the_same_however_many_came_before(rng, hear, name
 
 
 def test_what_a_state_cannot_hold_is_refused(rng):
-    layer, cache = LinearAttention(D, H, causal=True, rng=rng), KernelState()
+    layer, cache = LinearAttention(D, H, is_causal=True, rng=rng), KernelState()
     X = rng.normal(size=(B, 3, D))
     with pytest.raises(GradientError, match=r"KernelState: .* within mg.no_grad\(\)"):
         layer(X, cache=cache)
@@ -208,7 +208,7 @@ def test_a_language_model_of_linear_attention_decodes_by_sums(rng):
     """Any block's attention may be replaced; learned positions go on counting."""
     model = LanguageModel(13, D, H, 2, max_len=N, rng=rng)
     for block in model.decoder.blocks:
-        block.attention = LinearAttention(D, H, causal=True, rng=rng)
+        block.attention = LinearAttention(D, H, is_causal=True, rng=rng)
     tokens, cache = rng.integers(0, 13, (B, 9)), model.new_cache()
     with mg.no_grad():
         steps = [model(tokens[:, t : t + 1], cache=cache).numpy() for t in range(9)]
@@ -220,7 +220,7 @@ def test_a_decoder_block_of_linear_attention_keeps_its_context(rng):
     decoder = Decoder(1, D, H, rng=rng)
     block = decoder.blocks[0]
     assert isinstance(block, DecoderBlock)
-    block.attention = LinearAttention(D, H, causal=True, rng=rng)
+    block.attention = LinearAttention(D, H, is_causal=True, rng=rng)
     X, Y, cache = rng.normal(size=(B, 5, D)), rng.normal(size=(B, M, D)), decoder.new_cache()
     with mg.no_grad():
         steps = [decoder(X[:, t : t + 1], Y, cache=cache).numpy() for t in range(5)]

@@ -243,7 +243,7 @@ def test_what_cannot_be_generated_is_refused_at_the_call(kind, rng):
 
 
 def test_a_cache_of_fixed_size_is_made_once_and_refuses_more(rng):
-    layer, X = MultiHeadAttention(6, 2, causal=True, rng=rng), rng.normal(size=(2, 5, 6))
+    layer, X = MultiHeadAttention(6, 2, is_causal=True, rng=rng), rng.normal(size=(2, 5, 6))
     cache, out = KVCache(max_len=5), []
     with mg.no_grad():
         for t in range(5):

@@ -60,7 +60,7 @@ def test_a_padding_mask_of_as_many_sequences_as_tokens_is_refused(X, make, dtype
 
 @pytest.mark.parametrize("make", LAYERS)
 def test_a_mask_made_here_and_one_with_a_batch_axis_are_of_queries_and_keys(X, make):
-    causal = make(causal=True)(X)
+    causal = make(is_causal=True)(X)
     lower = np.tri(N, dtype=bool)
     for mask in (create_causal_mask(N), create_causal_mask(N).view(), lower[None]):
         assert_same(make()(X, mask), causal)
@@ -107,7 +107,7 @@ def test_every_function_of_attention_refuses_it_too(X, attention):
 
 
 def test_a_causal_mask_is_known_by_what_it_is_not_by_who_made_it(X):
-    causal = LAYERS[1](causal=True)(X)
+    causal = LAYERS[1](is_causal=True)(X)
     ours = create_causal_mask(N)
     by_hand = [np.triu(np.ones((N, N)), 1) * -1e9, ours.copy(), ours.astype(np.float32), ours == 0]
     for mask in (*by_hand, np.triu(np.full((N, N), -np.inf), 1), mg.tensor(ours)):
@@ -193,14 +193,14 @@ def test_a_rule_may_stand_for_a_mask(rng, make):
     rule = mask_rules.Window(2) | mask_rules.Global((0,))
     expected = make()(X, rule.array(N, N))
     assert_same(make()(X, rule), expected)
-    assert_same(make(causal=True)(X, rule), make()(X, (rule & mask_rules.Causal()).array(N, N)))
+    assert_same(make(is_causal=True)(X, rule), make()(X, (rule & mask_rules.Causal()).array(N, N)))
 
 
 @pytest.mark.needs_fast("tiles take a rule as it is")
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_window_in_tiles_makes_no_array_of_queries_and_keys(rng, causal):
     n = 8192
-    layer = SelfAttention(D, 3, 2, rng=0, method="tiled", window=16, causal=causal)
+    layer = SelfAttention(D, 3, 2, rng=0, method="tiled", window=16, is_causal=causal)
     X = rng.normal(size=(1, n, D))
     layer(X).sum().backward()  # what is kept from call to call is there
     tracemalloc.start()
@@ -213,7 +213,7 @@ def test_a_window_in_tiles_makes_no_array_of_queries_and_keys(rng, causal):
 @pytest.mark.needs_fast("tiles take a rule as it is")
 def test_a_window_in_tiles_is_the_exact_one_after_a_cache_too(rng):
     exact, tiled = (
-        MultiHeadAttention(D, 2, rng=0, window=3, causal=True, method=method)
+        MultiHeadAttention(D, 2, rng=0, window=3, is_causal=True, method=method)
         for method in ("exact", "tiled")
     )
     X = rng.normal(size=(2, 11, D))

@@ -412,7 +412,7 @@ def test_a_state_goes_through_npz_and_safetensors_whatever_its_order(rng, tmp_pa
 
 def _model():
     return Sequential(
-        MultiHeadAttention(6, 2, causal=True, dropout=0.5, position=Rotary(2), rng=0),
+        MultiHeadAttention(6, 2, is_causal=True, dropout=0.5, position=Rotary(2), rng=0),
         TransformerBlock(6, 2, activation="gelu_tanh", norm=RMSNorm, rng=1),
         mg.relu,
         Linear(6, 3, rng=2),

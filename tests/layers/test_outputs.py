@@ -28,7 +28,7 @@ def X(rng):
 
 
 def test_return_weights_gives_the_recorded_weights_beside_the_same_output(make, X):
-    layer = make(causal=True)
+    layer = make(is_causal=True)
     out, A = layer(mg.tensor(X, requires_grad=True), return_weights=True)
     assert_same(A, layer.attention_weights)
     assert_same(out, layer(X))

@@ -60,7 +60,7 @@ SIZES = [
     (f"k {FEW}, got 0", lambda: LinformerAttention(12, 3, 7, 0)),
     (f"m {FEW}, got 0", lambda: L.orthogonal_features(0, 3)),
     ("LayerNorm: shape[0] must be an integer", lambda: L.LayerNorm(0)),
-    (f"out_channels {FEW}", lambda: Conv1d(3, 0, 3)),
+    (f"d_out {FEW}", lambda: Conv1d(3, 0, 3)),
     (f"d_hidden {FEW}", lambda: GRU(2, 0)),
     (f"{FEW}, got 0", lambda: L.sliding_window_mask(5, 0)),
     (f"{FEW}, got 0", lambda: L.dilated_mask(5, 1, 0)),
@@ -77,9 +77,9 @@ OPTIONS = [
     *(('need the scores, which method="tiled" never', lambda o=o: heads(D, H, method="tiled", **o))
       for o in ({"softcap": 3.0}, {"dropout": 0.5}, {"position": T5Bias(H)})),
     ("return_scores must be a bool", lambda: scores(return_scores="A")),
-    ("there is no causal form", lambda: LinformerAttention(D, H, 7, 3, causal=True)),
+    ("there is no causal form", lambda: LinformerAttention(D, H, 7, 3, is_causal=True)),
     ("nothing to cache", lambda: LinformerAttention(D, H, 7, 3)(z(1, 3, D), cache=L.KernelState())),
-    ("it needs causal=True", lambda: LinearAttention(D, H)(z(1, 3, D), cache=L.KernelState())),
+    ("it needs is_causal=True", lambda: LinearAttention(D, H)(z(1, 3, D), cache=L.KernelState())),
     ("activation must be one of gelu, gelu_tanh, relu", lambda: L.FeedForward(D, 7, "swish")),
     ('norm_order must be "pre", "post" or "both"',
      lambda: L.TransformerBlock(D, H, norm_order="middle")),
@@ -115,7 +115,7 @@ SHAPES = [
     ("LayerNorm(x): x must end in (7,), got (2, 3, 5)", lambda: L.LayerNorm(7)(z(2, 3, 5))),
     ("RMSNorm(x): x must end in (2, 5)", lambda: L.RMSNorm((2, 5))(z(2, 3, 5))),
     ("x must be (N, 3, height, w", lambda: Conv2d(3, 4, 3)(z(2, 5, 7, 7))),
-    ("groups must divide in_channels", lambda: Conv2d(3, 4, 3, groups=2)),
+    ("groups must divide d_in", lambda: Conv2d(3, 4, 3, groups=2)),
     ("do not fit", lambda: mg.conv2d(z(1, 3, 2, 9), z(4, 3, 3, 3))),
     ("O = 4, C = 3, groups = 1 and weight (4, 2, 3, 3)",
      lambda: mg.conv2d(z(1, 3, 5, 5), z(4, 2, 3, 3))),
@@ -154,7 +154,7 @@ SHAPES = [
     ("linear_attention(Q, K, V): V must have a row for each key, got 11 != 7\n"
      "  K: (7, 5)\n  V: (11, 2)", lambda: linear_attention(z(3, 5), z(7, 5), z(11, 2))),
     ("linear_attention(Q, K, V): causal needs as many queries as keys, got 3 != 7",
-     lambda: linear_attention(z(3, 5), z(7, 5), z(7, 2), causal=True)),
+     lambda: linear_attention(z(3, 5), z(7, 5), z(7, 2), is_causal=True)),
     ("linear_attention(Q, K, V): V needs at least two axes, got 1\n  V: (7,)",
      lambda: linear_attention(z(7, 5), z(7, 5), z(7))),
     ("linear_attention(Q, K, V): leading axes must broadcast\n"
@@ -177,7 +177,7 @@ SHAPES = [
 OTHERS = [
     (DTypeError, "", lambda: Linear(3, 2, dtype=np.int64)),
     (DTypeError, "a mask is boolean",
-     lambda: heads(D, H, causal=True)(z(N, D), np.tri(7, dtype=int))),
+     lambda: heads(D, H, is_causal=True)(z(N, D), np.tri(7, dtype=int))),
     (DTypeError, "boolean", lambda: linear_attention(
         z(3, 5), z(4, 5), z(4, 5), mask=np.ones(4, int))),
     (DTypeError, "boolean", lambda: L.combined_mask(np.tri(3, dtype=int), z(2, 3, dtype=bool))),
@@ -198,7 +198,7 @@ OTHERS = [
     (OutOfRangeError, "[0, 5), got 0 to 6", lambda: L.LearnedPosition(5, D)(z(B, N, D))),
     (OutOfRangeError, "must lie in [-5, 5), got [7]", lambda: L.global_mask(5, 2, [7])),
     (GradientError, "run the layer within mg.no_grad()",
-     lambda: heads(D, H, causal=True)(z(B, N, D), cache=L.KVCache())),
+     lambda: heads(D, H, is_causal=True)(z(B, N, D), cache=L.KVCache())),
     (GradientError, "ContextCache: ",
      lambda: HEADED(z(B, N, D), context=z(B, 5, 11), cache=L.ContextCache())),
     (GradientError, "mask of keys is a constant", lambda: linear_attention(

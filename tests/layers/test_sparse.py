@@ -15,11 +15,11 @@ N = 97
 
 MASKS = {
     "sliding window": lambda n: sliding_window_mask(n, 5),
-    "causal window": lambda n: sliding_window_mask(n, 5, causal=True),
+    "causal window": lambda n: sliding_window_mask(n, 5, is_causal=True),
     "dilated": lambda n: dilated_mask(n, 3, 4),
-    "causal, dilated": lambda n: dilated_mask(n, 3, 4, causal=True),
+    "causal, dilated": lambda n: dilated_mask(n, 3, 4, is_causal=True),
     "global and window": lambda n: global_mask(n, 5, [0, -1]),
-    "causal, global and window": lambda n: global_mask(n, 5, [0, 7], causal=True),
+    "causal, global and window": lambda n: global_mask(n, 5, [0, 7], is_causal=True),
     "random blocks": lambda n: big_bird_mask(n, 4, 1, 2, rng=0),
 }
 
@@ -28,7 +28,7 @@ def test_a_window_is_a_band_around_the_diagonal():
     mask = sliding_window_mask(N, 5)
     i, j = np.indices(mask.shape)
     np.testing.assert_array_equal(mask, abs(i - j) < 5)
-    np.testing.assert_array_equal(sliding_window_mask(N, 5, causal=True), mask & (j <= i))
+    np.testing.assert_array_equal(sliding_window_mask(N, 5, is_causal=True), mask & (j <= i))
 
 
 def test_a_dilated_window_reaches_as_much_farther_as_it_leaves_out():

@@ -195,7 +195,7 @@ def test_a_stack_is_its_blocks_one_after_another_and_a_norm_after_pre_norm_ones(
 
 
 def test_no_token_of_a_causal_stack_sees_a_later_one(rng, X):
-    stack = Encoder(2, D, H, D_FF, causal=True, rng=rng)
+    stack = Encoder(2, D, H, D_FF, is_causal=True, rng=rng)
     changed = X.copy()
     changed[:, 4:] += 1
     np.testing.assert_array_equal(stack(changed).numpy()[:, :4], stack(X).numpy()[:, :4])
@@ -253,7 +253,7 @@ def test_children_are_named_by_their_place_in_scopes_and_in_the_state(rng, X):
 
 def test_every_attention_of_a_stack_is_checked_by_hand(rng, X):
     """Blocks post-norm or pre-norm, causal: the seven steps hold in each."""
-    stack = Encoder(2, D, H, D_FF, causal=True, n_kv_heads=1, rng=rng)
+    stack = Encoder(2, D, H, D_FF, is_causal=True, n_kv_heads=1, rng=rng)
     with mg.trace() as t:
         (stack(mg.tensor(X, requires_grad=True)) ** 2).sum().backward()
     checks = t.check()

@@ -40,7 +40,7 @@ def pair(seed, **options):
         {"scale": 0.5},
         {"window": N},
         {"dropout": 0.0},
-        {"causal": False},
+        {"is_causal": False},
         {"d_context": D},
         {"use_bias": ""},
     ],
@@ -52,7 +52,7 @@ def test_defaults_written_out_are_the_plain_layer_to_the_bit(X, options):
 
 
 def test_a_causal_layer_takes_a_mask_on_top(rng, X):
-    layer, plain = pair(7, causal=True)
+    layer, plain = pair(7, is_causal=True)
     allowed = rng.random((B, N, N)) < 0.7
     both = plain(X, allowed & np.tri(N, dtype=bool)).numpy()
     np.testing.assert_array_equal(layer(X, allowed).numpy(), both)
@@ -61,7 +61,7 @@ def test_a_causal_layer_takes_a_mask_on_top(rng, X):
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_window_hides_what_is_that_far_away(X, causal):
-    layer, plain = pair(7, causal=causal, window=3)
+    layer, plain = pair(7, is_causal=causal, window=3)
     back = np.arange(N)[:, None] - np.arange(N)
     allowed = (np.abs(back) < 3) & ((back >= 0) | (not causal))
     np.testing.assert_array_equal(layer(X).numpy(), plain(X, allowed).numpy())
@@ -73,11 +73,11 @@ def test_a_window_hides_what_is_that_far_away(X, causal):
 @pytest.mark.parametrize(
     "options",
     [
-        {"causal": True},
+        {"is_causal": True},
         {"window": 3},
         {"d_k": 5},
         {"d_v": 7},
-        {"d_k": 2, "d_v": 5, "n_kv_heads": 1, "causal": True},
+        {"d_k": 2, "d_v": 5, "n_kv_heads": 1, "is_causal": True},
         {"use_bias": "QKV"},
         {"use_bias": "O"},
     ],
@@ -163,7 +163,7 @@ def test_each_heads_norm_is_over_that_head_alone(rng, X):
 
 @pytest.mark.needs_fast("attention in tiles")
 def test_a_layer_in_tiles_takes_rotary_positions_scale_and_causality(X):
-    options = {"causal": True, "scale": 0.3, "position": Rotary(4), "n_kv_heads": 1}
+    options = {"is_causal": True, "scale": 0.3, "position": Rotary(4), "n_kv_heads": 1}
     exact, tiled = (
         MultiHeadAttention(D, H, rng=3, method=m, **options) for m in ("exact", "tiled")
     )

@@ -149,7 +149,7 @@ def test_a_row_that_may_attend_nowhere_gives_zeros(export):
     "method", ["exact", pytest.param("tiled", marks=pytest.mark.needs_fast("it is tiled"))]
 )
 def test_causal_attention_is_exported_whatever_its_method(export, method):
-    layer = MultiHeadAttention(6, 2, causal=True, method=method, rng=0)
+    layer = MultiHeadAttention(6, 2, is_causal=True, method=method, rng=0)
     model = export(layer, [X])
     assert model.opset_import[0].version == 18
     Y = np.random.default_rng(1).normal(size=(3, 17, 6))
@@ -158,7 +158,7 @@ def test_causal_attention_is_exported_whatever_its_method(export, method):
 
 @with_onnx
 def test_layers_show_the_call_of_the_given_inputs_afterwards(export):
-    layer = MultiHeadAttention(6, 2, causal=True, rng=0)
+    layer = MultiHeadAttention(6, 2, is_causal=True, rng=0)
     export(layer, [X])
     found = layer.attention_weights
     layer(X)
@@ -231,7 +231,7 @@ def test_an_export_that_fails_leaves_the_file_that_was_there(tmp_path, cube):
 
 @with_onnx
 def test_a_window_longer_than_any_trial_is_refused(tmp_path):
-    layer = MultiHeadAttention(6, n_heads=2, causal=True, window=40, rng=0)
+    layer = MultiHeadAttention(6, n_heads=2, is_causal=True, window=40, rng=0)
     for function in (layer, lambda x: layer(x)):
         with pytest.raises(ArgumentError, match=r"a window of 40 tokens .* pass longest=42"):
             mg.export_onnx(function, [np.ones((1, 3, 6))], tmp_path / "m.onnx", longest=40)

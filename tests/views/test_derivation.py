@@ -319,7 +319,7 @@ def test_nothing_that_requires_a_gradient_is_said_plainly():
 
 
 def test_a_decoding_step_promises_no_rules(rng):
-    layer = layers.MultiHeadAttention(6, 3, rng=rng, causal=True)
+    layer = layers.MultiHeadAttention(6, 3, rng=rng, is_causal=True)
     with mg.no_grad(), mg.trace() as t:
         layer(rng.normal(size=(2, 1, 6)), cache=layers.KVCache())
     assert "rules it would apply" not in derivation_text(t)

@@ -223,7 +223,7 @@ def test_each_sign_of_a_rule_is_defined_once_in_its_step(rng):
 
 @pytest.mark.needs_fast("attention in tiles")
 def test_a_causal_layer_in_tiles_says_that_it_is_causal(rng):
-    layer = layers.SelfAttention(5, 3, 2, rng=rng, causal=True, method="tiled")
+    layer = layers.SelfAttention(5, 3, 2, rng=rng, is_causal=True, method="tiled")
     with mg.trace() as t:
         mg.sum(layer(rng.normal(size=(2, 7, 5)))).backward()
     text = derivation_text(t)

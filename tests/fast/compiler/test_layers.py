@@ -74,7 +74,7 @@ def test_a_block_is_followed_into_every_rule_of_its_backward(dtype, tolerance, s
 
 
 @pytest.mark.usefixtures("sizes")
-@pytest.mark.parametrize("visible", [{"causal": True}, {"causal": True, "window": 3}])
+@pytest.mark.parametrize("visible", [{"is_causal": True}, {"is_causal": True, "window": 3}])
 @pytest.mark.parametrize("method", ["exact", "tiled"])
 @pytest.mark.parametrize("additive", [False, True])
 def test_a_layer_that_limits_what_is_seen_takes_another_mask_at_each_call(
