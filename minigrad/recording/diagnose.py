@@ -357,7 +357,14 @@ def _oscillating(run: _Run) -> Iterator[Finding]:
             f"{run.ratio:.1g} of the weights, the cosine of successive gradients {run.cosine:.2f}"
         )
         remedy = "a smaller learning rate (a third), a larger batch, a warm-up"
-        yield Finding("oscillating", run.steps[len(run.loss) // 4], "", text, remedy)
+        yield Finding("oscillating", run.steps[_since(run.loss, swing / 2)], "", text, remedy)
+
+
+def _since(loss: Any, swing: float) -> int:
+    """From where on the loss swings by this at least: the median of any eight steps."""
+    each = np.lib.stride_tricks.sliding_window_view(np.abs(np.diff(loss)), 8)
+    calm = np.flatnonzero(np.median(each, axis=1) < swing)
+    return int(calm[-1]) + 8 if len(calm) and calm[-1] + 8 < len(loss) else 0
 
 
 def _diverging(run: _Run) -> Iterator[Finding]:

@@ -52,7 +52,7 @@ NOISE = np.random.default_rng(0).normal(1, 0.05, size=40)
         ("diverging", 2, "ended at 9.19", run_of(np.linspace(1, 10, 40), [{"ratio": 0.05}] * 6)),
         ("slow", 0, "1,000 times", run_of(NOISE, [{"ratio": 1e-6, "drift": 1e-5}] * 6)),
         ("update ratio", 0, "0.3 of their size", run_of(NOISE, [{"ratio": 0.3}] * 6)),
-        ("oscillating", 10, "-0.60", run_of(NOISE, [{"cosine": -0.6, "ratio": 0.04}] * 6)),
+        ("oscillating", 0, "-0.60", run_of(NOISE, [{"cosine": -0.6, "ratio": 0.04}] * 6)),
         ("exploding", 8, "rms is 1e+03", run_of(NOISE, [{}, {}, *[{"gradient": 1e3}] * 4])),
         (
             "overfitting",

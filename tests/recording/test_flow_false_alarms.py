@@ -179,3 +179,11 @@ def test_a_validation_loss_that_still_falls_is_no_overfitting() -> None:
         noise = np.random.default_rng(seed).normal(0, 0.12, size=40)
         held_out = np.linspace(1.0, 0.8, 40) * np.exp(noise)
         assert diagnose(run_of(falling, val_loss=held_out)) == []
+
+
+def test_an_oscillation_begins_where_the_loss_begins_to_swing() -> None:
+    calm = np.linspace(1.0, 0.9, 60)
+    wild = 0.9 + 0.5 * (-1.0) ** np.arange(60)
+    (finding,) = diagnose(run_of([*calm, *wild], [{"cosine": -0.6, "ratio": 0.04}] * 6))
+    assert finding.kind == "oscillating"
+    assert 55 <= finding.step <= 65

@@ -102,6 +102,13 @@ def test_only_who_knows_the_token_is_answered(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out == f"mg.watch: the run is at {flow.address}\n"
 
 
+def test_the_last_state_is_there_for_readers_after_the_end() -> None:
+    flow, _ = train(lambda address: get(f"{address}news") and None)
+    news = json.loads(get(f"{flow.address}news")[1])
+    assert news["steps"] == [sample.step for sample in flow.samples]
+    assert news["summary"].startswith("24 steps")
+
+
 def test_readers_change_nothing_and_may_leave_in_the_middle() -> None:
     """Readers that ask without end, and one that says nothing, while the same run trains again."""
     stop, readers, silent = Event(), list[Thread](), ExitStack()

@@ -70,6 +70,18 @@ def test_the_same_run_gives_the_same_picture_and_themes_differ(tmp_path: Path) -
     assert b"prefers-color-scheme" not in light
 
 
+def test_a_gradient_that_is_only_rounding_does_not_stretch_the_colours(tmp_path: Path) -> None:
+    flow = run()
+    plain = flow.draw(tmp_path / "plain.svg").read_text(encoding="utf-8")
+    for sample in flow.samples:
+        sample.rows["a"]["gradient"] = 1e-19
+        sample.notes["a"] = "cancels"
+    text = flow.draw(tmp_path / "f.svg").read_text(encoding="utf-8")
+    assert "10⁻¹⁹" not in text
+    assert "1e-19" not in text.split("gradient rms</text>")[-1]
+    assert plain != text
+
+
 def test_what_is_not_finite_is_red_from_its_step_on_and_the_finding_is_marked(
     tmp_path: Path,
 ) -> None:

@@ -75,7 +75,8 @@ class _Picture:
         every = max(1, -(-len(flow.samples) // MOST_STEPS))
         self.samples = flow.samples[::every]
         self.rows = shown_rows(flow, self.findings)
-        sizes = [x for row in self.rows for _, x in flow.series(row.path, "gradient")]
+        told = [row for row in self.rows if self._note(row) != "cancels"]  # no colour for rounding
+        sizes = [x for row in told for _, x in flow.series(row.path, "gradient")]
         self.scale = FIXED if scale == "fixed" else Scale.around(sizes)
         self.width = PLOT / max(1, len(self.samples))
         self.top = TOP + (LOSS + 30 if flow.logged else 0)  # of the heat map

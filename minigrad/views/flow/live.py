@@ -23,6 +23,7 @@ from .page import flow_content, flow_html
 __all__ = ["Live"]
 
 REST, FRESH, PATIENCE = 0.05, 1.0, 2.0  # seconds: after an answer, of news, for a slow reader
+LAST = 3.0  # seconds after the end in which readers, who ask each second, get the last state
 
 
 class Live:
@@ -42,8 +43,14 @@ class Live:
             self._server.serve_forever(poll_interval=0.1)
 
     def close(self) -> None:
-        """No more answers; who trains does not wait for one that is on its way."""
-        Thread(target=self._server.shutdown, daemon=True).start()
+        """The last state for a moment, then no more answers; who trains does not wait for it."""
+        self.news.outdate()
+        self.page.outdate()
+        Thread(target=self._end, daemon=True).start()
+
+    def _end(self) -> None:
+        time.sleep(LAST)
+        self._server.shutdown()
 
 
 class _Server(HTTPServer):
@@ -59,6 +66,10 @@ class _Fresh:
 
     def __init__(self, make: Callable[[], bytes]) -> None:
         self._make, self._made, self._until = make, b"", 0.0
+
+    def outdate(self) -> None:
+        """Make it anew when it is asked for next."""
+        self._until = 0.0
 
     def __call__(self) -> bytes:
         start = time.monotonic()
