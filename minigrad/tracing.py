@@ -11,7 +11,7 @@ from .engine.errors import ArgumentError, DTypeError
 from .engine.refusals import explained
 from .engine.tensor import Tensor
 from .recording import trace as recording
-from .recording.record import Checks
+from .recording.checks import Checks
 
 if TYPE_CHECKING:
     from .views.attention import Attentions
@@ -161,7 +161,7 @@ class Trace(recording.Trace):
 
     def __dir__(self) -> list[str]:
         heard = {*vars(Listener), "into", "uses", "call_of", "inputs_of", "checked", "keep"}
-        heard |= {"replaced", "resumed"}
+        heard |= {"measure_step", "replaced", "resumed"}
         return sorted({name for name in super().__dir__() if name[0] != "_"} - heard)
 
     def derivation(self, path: str | Path) -> Path:

@@ -59,10 +59,10 @@ def _measure(
         return
     result.measured += len(checks.measured)
     for check in checks.measured:
-        if check.difference is not None:
-            result.note(check.difference.relative)
-    if (wrong := checks.first_wrong) is not None and (d := wrong.difference) is not None:
+        result.note(check.difference or 0.0)
+    if (wrong := checks.first_wrong) is not None:
         result.failures.append(
-            f"{where}: step {wrong.number}, {wrong.title}, worst at {wrong.symbol}{list(d.index)}: "
-            f"engine {d.engine:.9g}, formula {d.formula:.9g}, relative error {d.relative:.1e}"
+            f"{where}: step {wrong.number}, {wrong.title}, worst at "
+            f"{wrong.symbol}{list(wrong.index)}: engine {wrong.measured:.9g}, formula "
+            f"{wrong.expected:.9g}, relative error {wrong.difference:.1e}"
         )

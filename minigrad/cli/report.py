@@ -17,7 +17,7 @@ import minigrad as mg
 from ..engine.errors import ArgumentError, MissingDependencyError
 from ..engine.tensor import Tensor
 from ..files import write
-from ..recording.record import Checks
+from ..recording.checks import Checks
 from ..tracing import Trace
 from ..views.data import number, trace_to_dict
 from ..views.model_figures import MOVES, by_block, by_head, by_token
@@ -27,7 +27,7 @@ from ..views.page.embed import frame, script
 from ..views.plain import one_line
 from ..views.table import checks_table
 from ..views.terminal import Paint
-from ..views.verdict import by_derivative, by_hand
+from ..views.verdict import Verdict, by_hand, by_step
 from .looked_at import Looks, looks
 from .source import Source
 
@@ -91,8 +91,7 @@ class Report:
 
     def succeeded(self) -> bool:
         """Whether nothing that was measured is wrong."""
-        right = self.checks.first_wrong is None and self.checks.wrong_step is None
-        return right and isfinite(self.loss)
+        return self.checks.agree is not False and isfinite(self.loss)
 
     # ---------------------------------------------------------------- printed
 
@@ -197,12 +196,14 @@ class Report:
             yield Paint()("alarm", f"the loss is {self.loss}")
 
     def _verdict(self, width: int) -> str:
-        found = [by_derivative(self.checks), by_hand(self.checks)]
+        found = by_step(self.checks)
         if not self.checks:
             why = "nothing declared by what ran, so no gradient was checked"
             if skipped := self.checks.skipped:
                 why = f"not checked: no backward ran through {skipped[0]} in this trace"
-            found[1:] = [found[1]._replace(said=f"hand-derived steps: {why}", ok=None)]
+            found.append(Verdict(f"hand-derived steps: {why}", None))
+        else:
+            found.append(by_hand(self.checks))
         return "\n".join(Paint()(v.paint, textwrap.fill(v.said, width)) for v in found if v.said)
 
     # ---------------------------------------------------------------- written

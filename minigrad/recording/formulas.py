@@ -26,7 +26,7 @@ QUIET = ("keepdims", "shape")  # they change no entry, and are seen in the shape
 class Invocation:
     """One call of an op, without its arrays: what tells its formulas, and can run it again.
 
-    Called, it gives an entry's `tex`, `vjp_tex`, `settings`, `unsaid` and `flops`.
+    Called, it gives an entry's `tex`, `vjp_tex`, `settings`, `unsaid`, `flops` and `own_op`.
     """
 
     op: Op
@@ -66,7 +66,7 @@ def declared_facts(
         raise DeclarationError(f"op {op.name}: a formula or its cost failed: {error!r}") from error
     unsaid = _unsaid(op, [tex, *rules.values()], shown)
     facts = {"tex": tex, "vjp_tex": rules, "unsaid": unsaid, "flops": flops}
-    return facts | {"settings": shown}
+    return facts | {"settings": shown, "own_op": _is_own(op)}
 
 
 def facts_of_node(node: Node, shown: dict[str, str]) -> dict[str, Any]:
@@ -85,7 +85,13 @@ def facts_of_node(node: Node, shown: dict[str, str]) -> dict[str, Any]:
         named = rf"\operatorname{{{op.name}}}"
         tex = f"{named}({', '.join(f'<{name}>' for name in names)})"
         rules = {name: rf"\operatorname{{vjp}}_{{{named}}}(<g>)" for name in names}
-        return {"tex": tex, "vjp_tex": rules, "unsaid": tuple(shown), "settings": shown}
+        facts = {"tex": tex, "vjp_tex": rules, "unsaid": tuple(shown), "settings": shown}
+        return facts | {"own_op": _is_own(op)}
+
+
+def _is_own(op: Op) -> bool:
+    """Whether a user declared it: no test of minigrad's holds its formulas against its code."""
+    return not op.kernel.__module__.startswith(("minigrad.", "layers."))
 
 
 class _Unknown:

@@ -1,4 +1,4 @@
-"""What a Trace holds: entries, edges between them, and checks against steps derived by hand.
+"""What a Trace holds: entries, and edges between them.
 
 Plain data, without Tensors: views read it, and nothing here knows how it came about.
 """
@@ -6,7 +6,6 @@ Plain data, without Tensors: views read it, and nothing here knows how it came a
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,11 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from ..check import Difference
+    from .checks import CheckResult
 
-__all__ = [
-    "Check", "Checks", "Edge", "Entry", "Facts", "StepCheck", "facts_of", "measure", "rms",
-]  # fmt: skip
+__all__ = ["Edge", "Entry", "Facts", "facts_of", "measure", "rms"]
 
 FAR = 1e4  # times smaller or larger than what left the loss: vanishing, exploding
 CHUNK = 1 << 15  # entries measured at a time, so that they stay in the processor's cache
@@ -120,8 +117,7 @@ class Entry:
     needs: bool = False
     calls: tuple[int, ...] = ()  # of each scope it stands in, which call of it, from 0
     why: str = ""  # why there is no gradient, or why it is zero in theory
-    check: StepCheck | None = None  # its backward rules against a numeric derivative
-    unchecked: str = ""  # why there is no such check
+    checks: dict[str, CheckResult] = field(default_factory=dict)  # of its op, by their kind
     reach: float | None = None  # its gradient beside what left the loss: a ratio of norms
     via: Edge | None = None  # the use through which most of it came
 
@@ -140,7 +136,7 @@ class Entry:
 
     @property
     def declaration(self) -> dict[str, Any]:
-        """The call's `tex`, `vjp_tex`, `settings`, `unsaid` and `flops`; of a leaf nothing."""
+        """Its `tex`, `vjp_tex`, `settings`, `unsaid`, `flops` and `own_op`; of a leaf nothing."""
         if callable(self.declared):
             self.declared = self.declared()
         return self.declared or {}
@@ -151,6 +147,13 @@ class Entry:
     settings = property(lambda self: self.declaration.get("settings", {}))
     unsaid = property(lambda self: self.declaration.get("unsaid", ()))  # settings no formula has
     flops = property(lambda self: self.declaration.get("flops"))
+    own_op = property(lambda self: self.declaration.get("own_op", False))  # a user's
+
+    def note(self, check: CheckResult) -> None:
+        """Keep what a check found, unless an earlier sweep already found it wrong, or more."""
+        known = self.checks.get(check.kind)
+        if known is None or known.ok is None or (known.ok and check.ok is not None):
+            self.checks[check.kind] = check
 
     @property
     def size(self) -> int:
@@ -191,7 +194,7 @@ class Entry:
         facts = self.gradient_facts
         if facts is None:
             return "none"
-        if self.check is not None and not self.check.ok:
+        if any(check.ok is False for check in self.checks.values()):
             return "wrong"
         if not facts.finite:
             return "non-finite"
@@ -222,80 +225,3 @@ class Edge:
     def contribution_rms(self) -> float | None:
         facts = _facts(self.contribution)
         return None if facts is None else facts.rms
-
-
-@dataclass(frozen=True, slots=True)
-class StepCheck:
-    """A backward step against a numeric derivative of its op's kernel in a random direction."""
-
-    step: int  # the entry whose rules ran
-    path: str
-    op: str
-    input: str  # whose rule differs most
-    difference: float  # relative
-    tolerance: float
-    method: (
-        str  # "exact difference", "complex step", "central differences" (also "…, beside a kink")
-    )
-
-    @property
-    def ok(self) -> bool:
-        return self.difference <= self.tolerance  # False for NaN
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A gradient of a hand-derived step, against the engine's; `difference` is None without one."""
-
-    scope: str
-    number: int
-    title: str
-    forward: str
-    symbol: str
-    formula: str
-    shape: tuple[int, ...]
-    rms: float
-    difference: Difference | None
-    symbols: dict[str, int] = field(default_factory=dict)  # of the layer's call: symbol -> entry
-
-
-class Checks(list[Check]):
-    """What a trace was held against; `ok` says whether it agrees, None where nothing was measured.
-
-    Items are the gradients held against hand-derived steps; `steps` the backward steps held against
-    numeric derivatives, in the order they ran, and `unchecked` how many were not, by the reason.
-    """
-
-    def __init__(
-        self,
-        checks: Iterable[Check] = (),
-        skipped: Iterable[str] = (),
-        steps: Iterable[StepCheck] = (),
-        unchecked: dict[str, int] | None = None,
-    ) -> None:
-        super().__init__(checks)
-        self.skipped = list(skipped)  # scopes of layers that no backward ran through
-        self.steps, self.unchecked = list(steps), unchecked or {}
-        self.broken = ""  # where NaN or infinity came first, if it did
-
-    @property
-    def measured(self) -> list[Check]:
-        return [check for check in self if check.difference is not None]
-
-    @property
-    def ok(self) -> bool | None:
-        """Whether all that was measured agrees, without NaN; None where nothing was measured."""
-        if self.broken:
-            return False
-        if not self.measured and not self.steps:
-            return None
-        return self.first_wrong is None and self.wrong_step is None
-
-    @property
-    def first_wrong(self) -> Check | None:
-        return next((c for c in self.measured if c.difference and not c.difference.ok), None)
-
-    @property
-    def wrong_step(self) -> StepCheck | None:
-        """The first backward step, as they ran, that its numeric derivative contradicts."""
-        return next((step for step in self.steps if not step.ok), None)

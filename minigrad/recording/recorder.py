@@ -20,7 +20,7 @@ from ..engine.tensor import Tensor
 from .formulas import Invocation
 from .memory import ForwardMemory, owner_of
 from .record import Edge, Entry, facts_of
-from .step_check import check_step
+from .step_check import check_step, not_measured
 
 __all__ = ["Expectation", "Recorder", "plus"]
 
@@ -363,7 +363,7 @@ class Recorder(Listener):
         sent = zip(node.plan.needed, contributions, strict=True)
         parts = {names[i]: _plain(part) for i, part in sent if part is not None}
         if node.after:
-            entry.unchecked = "a hook may have changed its gradients"
+            entry.note(not_measured(entry, "a hook may have changed its gradients"))
             self._calls.pop(known, None)
         elif self.checks_ops:
             self._check_step(known, _plain(gradient), parts)
@@ -403,11 +403,7 @@ class Recorder(Listener):
         if call is None:
             return
         entry = self.entries[known]
-        found = check_step(entry, call, self.inputs_of(call), gradient, parts)
-        if isinstance(found, str):
-            entry.unchecked = found
-        elif entry.check is None or entry.check.ok:
-            entry.check = found
+        entry.note(check_step(entry, call, self.inputs_of(call), gradient, parts))
 
     def _sum(self, total: Any, part: Any) -> Any:
         """What is kept of a gradient and what came before; of summaries the last."""

@@ -27,10 +27,11 @@ from ..engine.errors import MinigradError
 from ..engine.op import EXPLAINED, Op
 from ..engine.tensor import Tensor
 from ..functional import grad
+from .checks import BY_DERIVATIVE, CheckResult
 from .formulas import UNHEARD, Invocation
-from .record import Entry, StepCheck, facts_of
+from .record import Entry, facts_of
 
-__all__ = ["check_step"]
+__all__ = ["check_step", "not_measured"]
 
 TINY_STEP = {8: 1e-14, 4: 1e-6}  # of the complex step, by the bytes of a float: its square is lost
 FLOOR = {8: 1e-30, 4: 1e-25, 2: 1e-5}  # what is smaller than this part of g is nothing
@@ -55,15 +56,15 @@ class Slope(NamedTuple):
 
 def check_step(
     entry: Entry, call: Invocation, values: list[Any], g: Any, sent: dict[str, Any]
-) -> StepCheck | str:
+) -> CheckResult:
     """Measure one step, for the input whose rule differs most; if that cannot be, say why.
 
     Args: values: the op's inputs.  g: the gradient that came.  sent: what its rules gave, by input.
     """
     if call.op.effect:
-        return "ranks run it together"
+        return not_measured(entry, "ranks run it together")
     if entry.broken:
-        return "not finite"
+        return not_measured(entry, "not finite")
     one = _Step(entry, call, values, g, entry.value)
     try:
         with np.errstate(all="ignore"):
@@ -71,22 +72,39 @@ def check_step(
             if worst is not None and worst.ok and worst.tolerance >= VAGUE:
                 worst = _beside_kinks(one, sent) or worst
     except (*EXPLAINED, MinigradError) as error:  # a kernel may refuse what lies beside x
-        return f"{call.op.name} refused other arguments: {error}".splitlines()[0]
+        why = f"{call.op.name} refused other arguments: {error}".splitlines()[0]
+        return not_measured(entry, why)
     if worst is None:
-        return "not finite"
+        return not_measured(entry, "not finite")
     told = worst.tolerance < VAGUE or not worst.ok or not worst.difference
-    return worst if told else TOO_NEAR
+    return worst if told else not_measured(entry, TOO_NEAR)
 
 
-def _worst(one: _Step, sent: dict[str, Any]) -> StepCheck | None:
+def not_measured(entry: Entry, why: str, kind: str = BY_DERIVATIVE) -> CheckResult:
+    """A step of which nothing could be measured, with the reason."""
+    return CheckResult(
+        kind,
+        entry.id,
+        measured=None,
+        expected=None,
+        difference=None,
+        tolerance=0.0,
+        scope=entry.scope,
+        path=entry.path,
+        op=entry.op or "",
+        why=why,
+    )
+
+
+def _worst(one: _Step, sent: dict[str, Any]) -> CheckResult | None:
     """The input whose rule differs most; None where a number is not finite."""
     found = [one.measured(sent, names) for names in _together(one.call.op, list(sent))]
-    if not all(np.isfinite(check.difference) for check in found):
+    if not all(np.isfinite(check.excess) for check in found):
         return None
-    return max(found, key=lambda check: check.difference / check.tolerance)
+    return max(found, key=lambda check: check.excess)
 
 
-def _beside_kinks(one: _Step, sent: dict[str, Any]) -> StepCheck | None:
+def _beside_kinks(one: _Step, sent: dict[str, Any]) -> CheckResult | None:
     """The same rules run again on inputs moved off their kinks, ever further until it tells."""
     found = None
     for distance in APART:
@@ -138,7 +156,7 @@ class _Step:
             output = Tensor.__apply__(self.call.op, tuple(inputs), tuple(settings))
             return dict(zip(names, grad(output, wanted, self.g), strict=True))
 
-    def measured(self, sent: dict[str, Any], moved: list[str]) -> StepCheck:
+    def measured(self, sent: dict[str, Any], moved: list[str]) -> CheckResult:
         """⟨c, d⟩ beside ⟨g, f'(x) d⟩ for one direction of the inputs `moved`."""
         places = {self.names.index(name): sent[name] for name in moved}
         toward = {i: _direction(self.values[i], 31 * self.entry.id + i) for i in places}
@@ -149,9 +167,10 @@ class _Step:
             found = self.compared(mine, [*places.values()], moved, sides)
         return found
 
-    def compared(self, mine: float, sent: list[Any], moved: list[str], slope: Slope) -> StepCheck:
+    def compared(self, mine: float, sent: list[Any], moved: list[str], slope: Slope) -> CheckResult:
         parts = [np.multiply(self.g, side) for side in slope.sides]
-        gap = abs(mine - sum(float(part.sum()) for part in parts) / len(parts))
+        numeric = sum(float(part.sum()) for part in parts) / len(parts)
+        gap = abs(mine - numeric)
         bytes = min(x.dtype.itemsize for x in (self.g, *sent))
         sizes = [*map(_length, sent), *(_dot(part, part) ** 0.5 for part in parts)]
         size = max(*sizes, FLOOR[bytes] * self.length) or 1.0
@@ -159,8 +178,19 @@ class _Step:
         least = COARSEST if slope.method == "central differences" else 0.0
         tolerance = max(least, TOLERANCES[bytes]) + allowed / size
         names = ", ".join(moved[:3]) + " …" * (len(moved) > 3)
-        where = (self.entry.id, self.entry.path, self.call.op.name)
-        return StepCheck(*where, names, gap / size, tolerance, slope.method)
+        return CheckResult(
+            BY_DERIVATIVE,
+            self.entry.id,
+            measured=mine,
+            expected=numeric,
+            difference=gap / size,
+            tolerance=tolerance,
+            symbol=names,
+            scope=self.entry.scope,
+            path=self.entry.path,
+            op=self.call.op.name,
+            method=slope.method,
+        )
 
     def slope(self, toward: dict[int, Any], name: str, both: bool = False) -> Slope:
         """The derivative of the kernel in a direction, given for each input moved.

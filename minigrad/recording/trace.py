@@ -7,7 +7,6 @@ layers said must hold.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -22,18 +21,20 @@ from ..engine.errors import GradientError
 from ..engine.graph import Node, order
 from ..engine.tensor import Tensor
 from ..paths import matches
+from .checks import BY_HAND, KINDS, CheckKind, CheckResult, Checks
 from .formulas import facts_of_node
 from .invariance import explain_zeros
 from .reach import Path, measure_reach, worst_path
-from .record import Check, Checks, Edge, Entry, rms
+from .record import Edge, Entry, rms
 from .recorder import Expectation, Recorder, plus
+from .step_check import check_step, not_measured
 
 __all__ = ["Trace", "compare_steps"]
 
 
 def compare_steps(
     scope: str, steps: Iterable[Any], engine: Callable[[str], Any], symbols: dict[str, int]
-) -> Iterator[Check]:
+) -> Iterator[CheckResult]:
     """Hand-derived steps against what the engine has for each symbol, if it has anything.
 
     A difference is relative to the step's largest gradient; where all of them are exactly zero, and
@@ -49,9 +50,27 @@ def compare_steps(
         largest = size or max(sizes)
         for symbol, formula in step.gradients.items():
             found = engine(symbol)
-            difference = None if found is None else compare(found, formula, largest)
-            facts = (scope, step.number, step.title, step.forward, symbol, step.formulas[symbol])
-            yield Check(*facts, formula.shape, rms(formula), difference, symbols)
+            gap = None if found is None else compare(found, formula, largest)
+            yield CheckResult(
+                BY_HAND,
+                symbols.get(symbol),
+                measured=gap.engine if gap else None,
+                expected=gap.formula if gap else None,
+                difference=gap.relative if gap else None,
+                tolerance=gap.tolerance if gap else 0.0,
+                symbol=symbol,
+                scope=scope,
+                path=f"{scope}/{symbol}" if scope else symbol,
+                why="" if gap else "had nothing to be measured against",
+                number=step.number,
+                title=step.title,
+                forward=step.forward,
+                formula=step.formulas[symbol],
+                shape=formula.shape,
+                rms=rms(formula),
+                index=gap.index if gap else (),
+                symbols=symbols,
+            )
 
 
 class Trace(Recorder):
@@ -158,24 +177,37 @@ class Trace(Recorder):
 
     def checked(self, ops: bool = False) -> Checks:
         """What `check` measures; nothing where no backward ran through a layer that has steps."""
-        checks = self._by_hand()
         dropped = [entry.id for entry, _, _ in self.earlier]
         ran = [self.entries[i] for i in dict.fromkeys([*self.backward_steps, *dropped])]
-        if ops:
-            for entry in ran:
-                self._check_again(entry)
-            for entry, gradient, sent in self.earlier:
-                self._check_step(entry.id, gradient, sent)
-        checks.steps = [entry.check for entry in ran if entry.check is not None]
-        if checks.steps or ops:
-            why = (
-                entry.unchecked or "no numbers of it were kept"
-                for entry in ran
-                if entry.check is None
-            )
-            checks.unchecked = dict(Counter(why))
+        self._measure_steps(ran, ops)
+        by_hand, skipped = self._by_hand()
+        steps = (r for kind in KINDS.values() for r in self._of_steps(kind, ran, ops))
+        checks = Checks([*by_hand, *steps], skipped)
         checks.broken = self._first_broken()
         return checks
+
+    def _measure_steps(self, ran: list[Entry], ops: bool) -> None:
+        """Measure the steps that no result is known of, if asked to now or when the run began."""
+        for kind in KINDS.values():
+            for entry in ran if kind.measure and (ops or self.checks_ops) else ():
+                known = entry.checks.get(kind.name)
+                if known is None or (ops and known.ok is None):
+                    assert kind.measure is not None
+                    found = kind.measure(self, entry)
+                    if found is not None:
+                        entry.note(found)
+        for entry, gradient, sent in self.earlier if ops else ():
+            self._check_step(entry.id, gradient, sent)
+
+    def _of_steps(self, kind: CheckKind, ran: list[Entry], ops: bool) -> list[CheckResult]:
+        """What is known of the steps that ran; nothing where none was measured, nor was to be."""
+        found = []
+        for entry in ran:
+            if (result := entry.checks.get(kind.name)) is not None:
+                found.append(result)
+            elif kind.missing:
+                found.append(not_measured(entry, kind.missing, kind.name))
+        return found if ops or any(result.ok is not None for result in found) else []
 
     def _first_broken(self) -> str:
         """The op that was the first to make NaN or infinity, forward or else backward."""
@@ -189,25 +221,28 @@ class Trace(Recorder):
                     return f"the backward of {entry.op} made it first, at {entry.path}"
         return ""
 
-    def _check_again(self, entry: Entry) -> None:
-        """Hold a step against its kernel after the run, unless that was done."""
-        if entry.check is None and isinstance(entry.gradient, np.ndarray):
-            sent = {e.input: e.contribution for e in self.into(entry) if e.contribution is not None}
-            self._check_step(entry.id, entry.gradient, sent)
+    def measure_step(self, entry: Entry) -> CheckResult | None:
+        """Hold a step against its kernel after the run; None where its arrays were not kept."""
+        call = self.call_of(entry)
+        if call is None or not isinstance(entry.gradient, np.ndarray):
+            return None
+        sent = {e.input: e.contribution for e in self.into(entry) if e.contribution is not None}
+        return check_step(entry, call, self.inputs_of(call), entry.gradient, sent)
 
-    def _by_hand(self) -> Checks:
-        checks = Checks()
+    def _by_hand(self) -> tuple[list[CheckResult], list[str]]:
+        """What the layers' hand-derived steps gave; and the layers that no backward ran through."""
+        found, skipped = list[CheckResult](), list[str]()
         for e in self._expectations:
             out = self.entries[e.symbols["out"]] if "out" in e.symbols else None
             if out is None or out.gradient is None:
-                checks.skipped.append(e.scope or "the layer")
+                skipped.append(e.scope or "the layer")
                 continue
             known = {**e.plain, "grad_output": out.gradient}
             names = signature(e.steps).parameters
             steps = e.steps(**{name: known[name] for name in names if name in known})
             engine = partial(self._gradient_within, e)
-            checks += compare_steps(e.scope, steps, engine, e.symbols)
-        return checks
+            found += compare_steps(e.scope, steps, engine, e.symbols)
+        return found, skipped
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle has: the record, its places and formulas as text."""
@@ -232,6 +267,8 @@ class Trace(Recorder):
         ran = len(self.entries), len(self.backward_steps)
         if ran != self._judged:
             self._judged = ran
+            went = dict.fromkeys(self.backward_steps)
+            self._measure_steps([self.entries[i] for i in went], ops=False)
             measure_reach(self)
             explain_zeros(self)
 

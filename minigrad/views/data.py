@@ -8,7 +8,8 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
-from ..recording.record import Check, Edge, Entry, Facts, StepCheck
+from ..recording.checks import CheckResult
+from ..recording.record import Edge, Entry, Facts
 from ..recording.trace import Trace
 from .formula import plain
 
@@ -16,7 +17,7 @@ __all__ = ["node_to_dict", "number", "trace_to_dict"]
 
 VERSION = 1
 PLAIN = "id kind op name path scope dtype place flops saved_bytes".split()
-CHECK = "scope number title forward symbol formula".split()
+CHECK = "kind step scope op symbol method why number title forward formula ok".split()
 
 
 def trace_to_dict(trace: Trace, times: bool = False) -> dict[str, Any]:
@@ -55,20 +56,10 @@ def node_to_dict(trace: Trace, entry: Entry, times: bool = False) -> dict[str, A
         "state": entry.state,
         "why": trace.explain_missing(entry) if entry.state == "none" else entry.why or None,
         "reach": number(entry.reach),
-        "check": None if entry.check is None else _step_check(entry.check),
+        "checks": [_check(check) for check in entry.checks.values()],
     }
     spent = {"seconds": entry.seconds, "backward_seconds": entry.backward_seconds}
     return node | (spent if times else {})
-
-
-def _step_check(check: StepCheck) -> dict[str, Any]:
-    return {
-        "input": check.input,
-        "relative_difference": number(check.difference),
-        "tolerance": number(check.tolerance),
-        "method": check.method,
-        "ok": check.ok,
-    }
 
 
 def _edge(edge: Edge) -> dict[str, Any]:
@@ -76,16 +67,17 @@ def _edge(edge: Edge) -> dict[str, Any]:
     return ends | {"contribution_rms": number(edge.contribution_rms)}
 
 
-def _check(check: Check) -> dict[str, Any]:
-    difference = check.difference
+def _check(check: CheckResult) -> dict[str, Any]:
     return {name: getattr(check, name) for name in CHECK} | {
         "forward_text": plain(check.forward),
         "formula_text": plain(check.formula),
         "shape": list(check.shape),
         "rms": number(check.rms),
-        "relative_difference": None if difference is None else number(difference.relative),
-        "tolerance": None if difference is None else number(difference.tolerance),
-        "ok": None if difference is None else difference.ok,
+        "measured": number(check.measured),
+        "expected": number(check.expected),
+        "index": list(check.index),
+        "relative_difference": number(check.difference),
+        "tolerance": None if check.ok is None else number(check.tolerance),
     }
 
 

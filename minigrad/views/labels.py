@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from math import isfinite
 
+from ..recording.checks import KINDS
 from ..recording.record import Entry
 from .fold import parts
 from .model import STATES, AnnotatedTrace, ranged
 from .outline import Box, Line, Outline
 from .plain import counted, of_bytes, one_line, shaped, sized
+from .verdict import mark
 
 __all__ = [
     "WIDEST", "alarms", "cancellation", "checked", "facts", "gains", "heading", "line_label",
-    "line_title", "node_title", "notes", "picture_name", "sum_title", "summary", "why",
+    "line_title", "node_title", "notes", "picture_name", "sum_title", "summary", "ticks", "why",
 ]  # fmt: skip
 
 WIDEST = 40  # characters of a name in a box; its title has them all
-KINDS = {"scope": "scope", "loss": "loss", "outside": "outside the focus"}
+DRAWN = {"scope": "scope", "loss": "loss", "outside": "outside the focus"}
 
 
 def why(model: AnnotatedTrace, box: Box) -> str:
@@ -53,8 +55,11 @@ def facts(box: Box) -> list[str]:
 
 def alarms(box: Box) -> list[str]:
     """What is wrong with a box: a rule that is no derivative, a value that is not finite."""
-    wrong = [e.check for e in box.entries if e.check is not None and not e.check.ok]
-    said = [f"rule of {one_line(c.op)} for {c.input}: {c.difference:.0e} off" for c in wrong[:1]]
+    wrong = [c for e in box.entries for c in e.checks.values() if c.ok is False]
+    said = [
+        f"{KINDS[c.kind].mark} of {one_line(c.op)} for {c.symbol}: {c.difference:.0e} off"
+        for c in wrong[:1]
+    ]
     broken = sum(entry.broken for entry in box.entries if entry.op is not None)
     return said + (
         ["value NaN or +inf" + f", {broken} of {len(box.entries)}" * (broken > 1)] if broken else []
@@ -70,10 +75,20 @@ def notes(model: AnnotatedTrace, box: Box) -> list[str]:
     return said + [text + more for text in flat[:1]]
 
 
-def checked(box: Box) -> bool:
-    """Whether all backward steps that a box stands for agree with numeric derivatives."""
-    checks = [e.check for e in box.entries if e.op is not None and e.gradient is not None]
-    return bool(checks) and all(check is not None and check.ok for check in checks)
+def checked(box: Box) -> dict[str, str]:
+    """The kinds of checks by which all steps agree that a box stands for; what each ✓ is of."""
+    steps = [e for e in box.entries if e.op is not None and e.gradient is not None]
+    found = {}
+    for kind in KINDS if steps else ():
+        results = [entry.checks.get(kind) for entry in steps]
+        if all(result is not None and result.ok for result in results):
+            pairs = zip(steps, results, strict=True)
+            found[kind] = max((mark(e, r) for e, r in pairs if r is not None), key=len)
+    return found
+
+
+def ticks(box: Box) -> str:
+    return "".join(f"  {about}✓" for about in checked(box).values())
 
 
 # ---------------------------------------------------------------- titles
@@ -87,7 +102,7 @@ def node_title(plan: Outline, box: Box) -> str:
         gradient = f"no gradient: {why(plan.model, box)}"
     said = [*facts(box), gradient, *([one_line(spread.note)] if spread.note else [])]
     said += [*alarms(box), *notes(plan.model, box)]
-    said += ["its backward agrees with a numeric derivative"] if checked(box) else []
+    said += [KINDS[kind].title_agrees.format(**vars(KINDS[kind])) for kind in checked(box)]
     if box.kind == "scope":
         return "; ".join([f"{one_line(box.label)}: scope", *said])
     made = f", made by {entry.op}" if entry.op else ""
@@ -98,7 +113,7 @@ def node_title(plan: Outline, box: Box) -> str:
         said.append(f"takes {one_line(one.label)} {facts(one)[0]}, gradient rms {size}")
     said += [f"one of {len(box.entries)} alike"] if len(box.entries) > 1 else []
     said += [f"at {one_line(entry.place)}"] if entry.place else []
-    return "; ".join([f"{one_line(entry.path)}: {KINDS.get(box.kind, entry.kind)}{made}", *said])
+    return "; ".join([f"{one_line(entry.path)}: {DRAWN.get(box.kind, entry.kind)}{made}", *said])
 
 
 def gains(model: AnnotatedTrace, line: Line) -> str:

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from ..recording.checks import Checks
 from ..recording.reach import SUMS, Path, gain
-from ..recording.record import Checks, Edge, Entry
+from ..recording.record import Edge, Entry
 from ..recording.trace import Trace
 from .colors import Scale
 from .fold import folded, parts

@@ -107,7 +107,7 @@ class NodeStyle:
         size -= 2 * (box.kind in ("parameter", "constant"))  # the flow is of values
         head = text(name, ink, size, bold=True) + text(f"  {made}" if made else "", muted, size - 1)
         head += text(f"  ×{times}" if times > 1 else "", muted, size - 1, bold=True)
-        rows = [head + text("  ✓" if labels.checked(box) else "", muted, size - 1)]
+        rows = [head + text(labels.ticks(box), muted, size - 1)]
         if box.kind != "outside":
             spread = plan.spreads[box]
             rows += [self.small(fact, muted) for fact in labels.facts(box)[: self.look.facts]]

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import MissingDependencyError
+from ..recording.checks import Checks
 from ..recording.diagnose import Findings
 from ..recording.flow import FlowRecord
-from ..recording.record import Checks, rms
+from ..recording.record import rms
 from ..recording.trace import Trace
 from .dot import trace_dot
 from .page.embed import frame
@@ -21,7 +22,7 @@ from .plain import of_bytes, one_line, shaped, sized
 from .render import render
 from .svg import accessible
 from .table import trace_table
-from .verdict import by_derivative, by_hand
+from .verdict import by_hand, by_step
 
 __all__ = [
     "PageCell",
@@ -109,11 +110,10 @@ def checks_bundle(checks: Checks) -> dict[str, str]:
     """The verdicts, and each gradient held against its hand-derived step."""
     rows = []
     for check in checks:
-        found = check.difference
-        told = "–" if found is None else f"{'✓' if found.ok else '✗'} {found.relative:.1e}"
+        told = "–" if check.ok is None else f"{'✓' if check.ok else '✗'} {check.difference:.1e}"
         step = f"{check.number} {check.title}"
         rows.append((check.scope, step, f"∂L/∂{check.symbol}", shaped(check.shape), told))
-    said = [one.said for one in (by_hand(checks), by_derivative(checks)) if one.said]
+    said = [one.said for one in (by_hand(checks), *by_step(checks)) if one.said]
     heads = ("layer", "step", "gradient", "shape", "difference")
     verdict = "".join(f"<div>{_text(one, SENTENCE)}</div>" for one in said or ["nothing checked"])
     html = f"<div>{verdict}{_table(heads, rows) if rows else ''}</div>"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import textwrap
 from itertools import groupby
 
-from ..recording.record import Check, Checks, Entry
+from ..recording.checks import CheckResult, Checks
+from ..recording.record import Entry
 from ..recording.trace import Trace
 from .colors import Scale
 from .formula import plain
 from .model import STATES, AnnotatedTrace
 from .plain import counted, of_bytes, one_line, shaped, sized
 from .terminal import Column, Paint, bar, finished, grid, wide
-from .verdict import by_derivative, by_hand, by_value
+from .verdict import by_hand, by_step, by_value, mark
 
 __all__ = ["checks_table", "trace_table"]
 
@@ -86,7 +87,7 @@ def trace_table(trace: Trace, width: int | None = None, *, colour: bool | None =
         parts += ["", "backward: not run"]
     if leaves:
         parts += ["", paint.bold("leaves: what came in"), grid(LEAVES, leaves, width)]
-    measured = by_value(model.checks), by_derivative(model.checks)
+    measured = [by_value(model.checks), *by_step(model.checks)]
     closing = [*_zeros(model), *filter(None, [AnnotatedTrace(trace).flow])]
     lines = [textwrap.fill(line, width) for line in closing]
     lines += [paint(one.paint, textwrap.fill(one.said, width)) for one in measured if one.said]
@@ -165,14 +166,17 @@ class _Rows:
 
     def gradient(self, entry: Entry) -> list[str]:
         """Bar and state of an entry's gradient."""
-        state, check = entry.state, entry.check
+        state = entry.state
         glyph, meaning = STATES[state]
         said = f"{glyph} {meaning}"
         if state == "none":
             said += f": {self.trace.explain_missing(entry)}"
-        if check is not None:
-            off = f"{check.difference:.0e}"
-            said += f" ✓ {off}" if check.ok else f" for {check.input}, {off} off"
+        for check in entry.checks.values():
+            about = mark(entry, check)
+            if check.ok:
+                said += f" {about}✓ {check.difference:.0e}"
+            elif check.ok is False:
+                said += f" {about}for {check.symbol}, {check.difference:.0e} off"
         kind = {"ok": "", "none": "dim", "cancels": ""}.get(state, "alarm")
         return [bar(entry.gradient_rms, self.model.scale), self.paint(kind, said)]
 
@@ -193,7 +197,7 @@ def checks_table(
     `trace_table`.
     """
     paint, width = Paint(colour), wide(width)
-    found = [by_value(checks), by_hand(checks), by_derivative(checks)][:: 1 if checks else 2]
+    found = [by_value(checks), *([by_hand(checks)] if checks else []), *by_step(checks)]
     closing = [paint(one.paint, textwrap.fill(one.said, width)) for one in found if one.said]
     if not checks:
         none = "no layer with hand-derived steps ran in this trace"
@@ -208,7 +212,7 @@ def checks_table(
     return finished("\n".join([*parts, *closing]))
 
 
-def _step_rows(step: list[Check], paint: Paint) -> list[list[str]]:
+def _step_rows(step: list[CheckResult], paint: Paint) -> list[list[str]]:
     """A step's gradients, one a row, with its number, its title and its equations beside them."""
     equations = plain(step[0].forward).split(", ")
     equations[len(step) - 1 :] = [", ".join(equations[len(step) - 1 :])]
@@ -220,9 +224,7 @@ def _step_rows(step: list[Check], paint: Paint) -> list[list[str]]:
     ]
 
 
-def _check_cells(check: Check, paint: Paint) -> list[str]:
-    difference = check.difference
-    kind, mark = MARKS[difference.ok if difference else None]
-    off = f"{difference.relative:.1e}" if difference else ""
-    mark = paint(kind, mark)
-    return [check.symbol, shaped(check.shape), sized(check.rms), off, mark]
+def _check_cells(check: CheckResult, paint: Paint) -> list[str]:
+    kind, glyph = MARKS[check.ok]
+    off = "" if check.difference is None else f"{check.difference:.1e}"
+    return [check.symbol, shaped(check.shape), sized(check.rms), off, paint(kind, glyph)]

@@ -1,14 +1,18 @@
-"""What a record was held against, in sentences: hand-derived steps, and numeric derivatives."""
+"""What a record was held against, in the words of each kind of check."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ..recording.record import Checks
+from ..recording.checks import BY_HAND, KINDS, CheckKind, CheckResult, Checks
+from ..recording.record import Entry
 from .plain import one_line
 
-__all__ = ["Verdict", "by_derivative", "by_hand", "by_value", "verdicts"]
+__all__ = [
+    "Verdict", "by_hand", "by_step", "by_value", "fault", "mark", "reasons", "verdicts", "words",
+]  # fmt: skip
 
 
 class Verdict(NamedTuple):
@@ -22,14 +26,27 @@ class Verdict(NamedTuple):
         return {True: "good", False: "alarm", None: "dim"}[self.ok]
 
 
+Quote = Callable[[str], str]
+
+
 def _short(name: str) -> str:
     return one_line(name, 60)
 
 
 def verdicts(checks: Checks) -> list[Verdict]:
     """All that was measured, what is wrong first."""
-    found = [by_value(checks), by_derivative(checks), by_hand(checks)]
+    found = [by_value(checks), *by_step(checks), by_hand(checks)]
     return sorted((one for one in found if one.ok is not None), key=lambda one: bool(one.ok))
+
+
+def by_step(checks: Checks) -> list[Verdict]:
+    """Of each kind that has results of the steps, as they ran, what they say together."""
+    return [_of_kind(kind, checks, _short) for kind in KINDS.values() if kind.name != BY_HAND]
+
+
+def by_hand(checks: Checks, quoted: Quote = _short) -> Verdict:
+    """The gradients of layers against the steps derived by hand. Args: quoted: writes a name."""
+    return _of_kind(KINDS[BY_HAND], checks, quoted)
 
 
 def by_value(checks: Checks) -> Verdict:
@@ -39,41 +56,59 @@ def by_value(checks: Checks) -> Verdict:
     return Verdict(f"NaN or infinity in this run: {one_line(checks.broken, 120)}", False)
 
 
-def by_derivative(checks: Checks) -> Verdict:
-    """The backward steps against numeric derivatives of their own ops."""
-    steps, wrong = checks.steps, checks.wrong_step
-    ran = len(steps) + sum(checks.unchecked.values())
-    reasons = (f"{count} {_short(why)}" for why, count in checks.unchecked.items())
-    rest = f" (not measured: {', '.join(reasons)})" if checks.unchecked else ""
-    if not ran:
-        return Verdict("", None)
-    if wrong is None:
-        most = max((step.difference for step in steps), default=0.0)
-        said = f"{len(steps)} of {ran} backward steps agree with numeric derivatives"
-        return Verdict(f"{said}, largest difference {most:.0e}{rest}", True)
-    count = sum(not step.ok for step in steps)
-    said = (
-        f"{count} of {ran} backward steps WRONG, first {_short(wrong.path)}: the rule of "
-        f"{wrong.op} for {wrong.input} is no derivative of it, relative difference "
-        f"{wrong.difference:.1e}{rest}"
-    )
-    return Verdict(said, False)
+def _of_kind(kind: CheckKind, checks: Checks, quoted: Quote) -> Verdict:
+    before, between, after = kind.reasons
+    why = reasons(kind, checks, quoted)
+    rest = f"{before}{between.join(why)}{after}" if why else ""
+    found = words(kind, checks, quoted)
+    if not found["count"] and (kind.nothing or not found["ran"]):
+        return Verdict(f"{kind.nothing}{rest}" * bool(rest), None)
+    said = kind.differs if found["wrong"] else kind.agrees
+    return Verdict(said.format(**found) + rest, not found["wrong"])
 
 
-def by_hand(checks: Checks, quoted: Callable[[str], str] = _short) -> Verdict:
-    """The gradients of layers against the steps derived by hand. Args: quoted: writes a name."""
-    wrong, differences = checks.first_wrong, [c.difference for c in checks.measured if c.difference]
-    left, skipped = len(checks) - len(differences), ", ".join(map(quoted, checks.skipped))
-    rest = f"; {left} had nothing to be measured against" if left else ""
-    rest += f"; no backward ran through {skipped}" if skipped else ""
-    if not differences:
-        return Verdict(f"no gradient was held against hand-derived steps{rest}" * bool(rest), None)
-    if wrong is None:
-        most = max(difference.relative for difference in differences)
-        said = f"{len(differences)} gradients equal the hand-derived steps, largest difference"
-        return Verdict(f"{said} {most:.1e}{rest}", True)
-    count = sum(not difference.ok for difference in differences)
-    where = f"step {wrong.number}, {quoted(wrong.title)}: that of {quoted(wrong.symbol)}"
-    where += f" in {quoted(wrong.scope)}" if wrong.scope else ""
-    said = f"{count} of {len(differences)} gradients differ from the hand-derived steps, first in"
-    return Verdict(f"{said} {where}{rest}", False)
+def reasons(kind: CheckKind, checks: Checks, quoted: Quote = _short) -> list[str]:
+    """Why some of a kind were not measured, and how many."""
+    left = Counter(result.why for result in checks.of(kind.name) if result.ok is None)
+    said = [f"{count} {_short(why)}" for why, count in left.items()]
+    if kind.name == BY_HAND and checks.skipped:
+        said.append(f"no backward ran through {', '.join(map(quoted, checks.skipped))}")
+    return said
+
+
+def words(kind: CheckKind, checks: Checks, quoted: Quote = _short) -> dict[str, Any]:
+    """What a kind's sentences are filled in with: its words, its counts, what is wrong first."""
+    all_of_it, wrong = checks.of(kind.name), checks.wrong(kind.name)
+    differences = [r.difference for r in all_of_it if r.difference is not None]
+    found = {
+        **vars(kind),
+        "ran": len(all_of_it),
+        "count": len(differences),
+        "wrong": len(wrong),
+        "most": max(differences, default=0.0),
+    }
+    return found | (_named(wrong[0], quoted) if wrong else {})
+
+
+def _named(first: CheckResult, quoted: Quote) -> dict[str, Any]:
+    return {
+        "number": first.number,
+        "title": quoted(first.title),
+        "symbol": quoted(first.symbol) if first.kind == BY_HAND else first.symbol,
+        "within": f" in {quoted(first.scope)}" if first.scope else "",
+        "path": _short(first.path),
+        "op": first.op,
+        "difference": first.difference,
+    }
+
+
+def fault(check: CheckResult, it: str = "it", symbol: str = "") -> str:
+    """What is wrong, as in "rule of tanh for x is no derivative of it"."""
+    kind = KINDS[check.kind]
+    return f"{kind.mark} of {check.op} for {symbol or check.symbol} {kind.fault} {it}"
+
+
+def mark(entry: Entry, check: CheckResult) -> str:
+    """What its ✓ is of: nothing is said of an op of minigrad's, whose formulas tests hold."""
+    kind = KINDS[check.kind]
+    return "" if kind.silent and not entry.own_op else f"{kind.mark} "

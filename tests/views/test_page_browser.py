@@ -475,7 +475,7 @@ def test_chapters_show_each_step_with_its_measured_difference(
         float(one.get_attribute("data-value") or "nan")
         for one in view.page.locator('.line-of [data-stat="difference"]').all()
     ]
-    assert shown == [c.difference.relative for c in view.trace.check() if c.difference is not None]
+    assert shown == [c.difference for c in view.trace.check().measured]
     assert "1 2 3 4 5 6 7"[: 2 * steps - 1] == " ".join(
         view.page.locator(".numeral").all_inner_texts()
     )
@@ -542,7 +542,7 @@ def test_a_planted_wrong_rule_is_red_on_node_timeline_and_chapter(
     assert first.difference is not None
     assert f"First wrong step: {first.number}, softmax" in view.text("#panel .verdict.wrong")
     shown = view.value('.verdict.wrong [data-stat="difference"]')
-    np.testing.assert_allclose(shown, first.difference.relative, rtol=1e-12)
+    np.testing.assert_allclose(shown, first.difference, rtol=1e-12)
     classes = [page.locator(f'.chapter[data-step="{n}"]').get_attribute("class") for n in (2, 3)]
     assert ["wrong" in (one or "") for one in classes] == [False, True]
     page.close()

@@ -6,14 +6,15 @@ from itertools import groupby
 
 import numpy as np
 
-from ...recording.record import Check, Checks, Entry
+from ...recording.checks import CheckResult, Checks
+from ...recording.record import Entry
 from ...recording.trace import Trace
 from ..fold import prefixes
 from ..formula import latex
 from ..model import STATES, AnnotatedTrace
 from ..plain import counted, sized
 from ..repeats import in_product
-from ..verdict import by_derivative, by_hand, by_value
+from ..verdict import by_hand, by_step, by_value
 from .equations import Equations
 from .markdown import code, inline, listed
 from .plan import DerivationPlan, Step
@@ -54,10 +55,10 @@ HEAD = "| symbol | name | shape | rms of gradient | from hand-derived |\n|---|--
 class Sections:
     def __init__(self, trace: Trace, checks: Checks) -> None:
         self.trace, self.all_checks = trace, checks
-        self.checks: dict[int, list[Check]] = {}
+        self.checks: dict[int, list[CheckResult]] = {}
         for check in checks:
-            if check.symbol in check.symbols:
-                self.checks.setdefault(check.symbols[check.symbol], []).append(check)
+            if check.step is not None:
+                self.checks.setdefault(check.step, []).append(check)
         self.plan = DerivationPlan(trace, frozenset(self.checks))
         self.equations = Equations(self.plan)
         self.steps = self.plan.steps()
@@ -131,7 +132,7 @@ class Sections:
         """The gradients held against hand-derived steps, then the steps against derivatives."""
         marks = {True: "✓ {}.", False: "**✗ {}.**", None: "{}."}
         checks = self.all_checks
-        found = by_value(checks), by_hand(checks, code), by_derivative(checks)
+        found = [by_value(checks), by_hand(checks, code), *by_step(checks)]
         return [marks[one.ok].format(one.said) for one in found if one.said]
 
     def conventions(self) -> list[str]:
@@ -259,10 +260,10 @@ class Sections:
         return f"| {' | '.join(cells)} |"
 
 
-def _worst(checks: list[Check]) -> str:
-    found = [c.difference for c in checks if c.difference]
-    wrong = [d for d in found if not d.ok]
-    worst = max((d.relative for d in wrong or found), default=None)
+def _worst(checks: list[CheckResult]) -> str:
+    found = [c for c in checks if c.difference is not None]
+    wrong = [c for c in found if not c.ok]
+    worst = max((c.difference or 0.0 for c in wrong or found), default=None)
     if worst is None:
         return "–"
     return f"{'✗' if wrong else '✓'} {worst:.1e}" if worst else "✓ equal"

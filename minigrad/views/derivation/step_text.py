@@ -8,13 +8,15 @@ from math import prod
 
 import numpy as np
 
-from ...recording.record import Check, Edge, Entry
+from ...recording.checks import KINDS, CheckResult
+from ...recording.record import Edge, Entry
 from ..fold import is_within
 from ..formula import Node, latex, parse, slots, text
 from ..formula.tree import is_negative
 from ..model import STATES
 from ..plain import one_line, sized
 from ..repeats import repeats
+from ..verdict import fault
 from .equations import Equations
 from .markdown import aligned, code, inline, listed
 from .plan import DerivationPlan, Step
@@ -30,10 +32,7 @@ TERMS_ADD = (
     "ways, so by the chain rule the parts that come back along them add:"
 )
 TERMS = "Sizes (rms) of the terms: {}; the norm of their sum is {:.0%} of the sum of their norms."
-NO_DERIVATIVE = (
-    "**✗ The rule of {} for `{}` is no derivative of it**: relative difference {:.1e} from a "
-    "numeric one, allowed {:.1e}."
-)
+WRONG = "**✗ The {}**: relative difference {:.1e}{}, allowed {:.1e}."
 DIFFERS = (
     "**✗** {}{} gives {}, which differs: relative difference {:.1e}, allowed {:.1e}; at {} here "
     "{:.6g}, by the formula {:.6g}"
@@ -42,7 +41,7 @@ DIFFERS = (
 
 class StepText:
     def __init__(
-        self, plan: DerivationPlan, equations: Equations, checks: dict[int, list[Check]]
+        self, plan: DerivationPlan, equations: Equations, checks: dict[int, list[CheckResult]]
     ) -> None:
         self.plan = plan
         self.trace = plan.trace
@@ -69,8 +68,8 @@ class StepText:
         reasons = [r for e in step.edges if (r := self._reason(e))]
         here = [inline(f"{latex(s)} = {latex(what)}") for s, what in signs if _in_words(what)]
         reasons += [f"Here {listed(here)}."] if here else []
-        measured = (self.trace[i].check for i in within)
-        wrong = [check for check in measured if check is not None and not check.ok]
+        measured = (check for i in within for check in self.trace[i].checks.values())
+        wrong = [check for check in measured if check.ok is False]
         sources = list(dict.fromkeys(e.source for e in step.edges))
         totals = [part for i in sources for part in self.total(i, step.through)]
         return [
@@ -79,7 +78,7 @@ class StepText:
             self.forward([self.trace[i] for i in step.through]),
             aligned([*rows, *map(self._gradient, step.edges)]),
             *([" ".join(reasons)] if reasons else []),
-            *(NO_DERIVATIVE.format(c.op, c.input, c.difference, c.tolerance) for c in wrong),
+            *map(_said_wrong, wrong),
             *self._sizes([i for i in sources if len(self.plan.live_uses(i)) == 1]),
             *totals,
         ]
@@ -170,25 +169,24 @@ class StepText:
             why = f": {entry.why}" if entry.state == "cancels" else ""
             state = "" if entry.state in ("ok", "wrong") else f" ({glyph} {meaning}{why})"
             said = [f"rms of {inline(self.equations.slope(i))}: {sized(entry.gradient_rms)}{state}"]
-            said += [self._held_against(c) for c in self.checks.get(i, ()) if c.difference]
+            said += [self._held_against(c) for c in self.checks.get(i, ()) if c.ok is not None]
             lines.append("; ".join(said))
         if any(i in self.checks for i in sources):
             return ["\n".join(f"- {line}" for line in lines)]
         return [f"{'; '.join(lines)}."]
 
-    def _held_against(self, check: Check) -> str:
-        found = check.difference
-        assert found is not None
+    def _held_against(self, check: CheckResult) -> str:
         step = f"hand-derived step {check.number}, {code(check.title)}"
-        uses = self.plan.live_uses(check.symbols[check.symbol])
+        assert check.step is not None
+        uses = self.plan.live_uses(check.step)
         inside = [e for e in uses if is_within(self.trace[e.target].scope, check.scope)]
         part = f"the part from within {code(check.scope)}: " if len(inside) < len(uses) else ""
-        if found.ok:
-            how = f"within {found.relative:.1e} of" if found.relative else "equal to"
+        if check.ok:
+            how = f"within {check.difference:.1e} of" if check.difference else "equal to"
             return f"✓ {part}{how} {step}"
-        formula, place = inline(latex(parse(check.formula))), list(found.index)
-        limits = found.relative, found.tolerance
-        return DIFFERS.format(part, step, formula, *limits, place, found.engine, found.formula)
+        formula, place = inline(latex(parse(check.formula))), list(check.index)
+        limits = check.difference, check.tolerance
+        return DIFFERS.format(part, step, formula, *limits, place, check.measured, check.expected)
 
     def _sizes_of_terms(self, source: int, terms: list[tuple[Edge, int]]) -> list[str]:
         """How large each term is, and how much of them is left once they are added."""
@@ -200,6 +198,11 @@ class StepText:
         each = ", ".join(f"through {n} {size}" for n, size in zip(names, sizes, strict=True))
         norms = sum(_norm(edge.contribution) for edge in self.plan.live_uses(source))
         return [TERMS.format(each, _norm(whole) / norms if norms else 0.0)]
+
+
+def _said_wrong(check: CheckResult) -> str:
+    said, beside = fault(check, symbol=code(check.symbol)), KINDS[check.kind].beside
+    return WRONG.format(said, check.difference, beside, check.tolerance)
 
 
 def _repeated(part: str, times: int) -> str:

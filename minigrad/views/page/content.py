@@ -7,23 +7,26 @@ from math import isfinite
 from typing import Any
 
 from ...engine.errors import ArgumentError
+from ...recording.checks import BY_HAND, KINDS, CheckResult, Checks
 from ...recording.record import Edge, Entry
 from ...recording.trace import Trace
 from ..colors import BINS, FIXED, SCALES, Scale
-from ..data import node_to_dict
+from ..data import node_to_dict, number
 from ..files import one_of
 from ..fold import prefixes
 from ..model import STATES, AnnotatedTrace
 from ..plain import one_line
 from ..repeats import repeats
+from ..verdict import mark, reasons, words
 from .arrays import Arrays
 from .formulas import Formulas, chapters, symbols
 from .heads import attention_of, tokens_of
 from .pictures import Pictures
 
 __all__ = ["page_content"]
-LEFT_OUT = ("path", "needs_gradient", "value", "gradient")
+LEFT_OUT = ("path", "needs_gradient", "value", "gradient", "checks")
 ALONE, COMPARED = "One forward and backward pass", "Two runs: their gradients, there over here"
+LINK = "\0"  # where a sentence names a step, which the page links
 STRIPS = 4  # blocks of most copies, whose gradient is shown along them
 MOST = 20_000  # entries of a record that a browser steps through
 
@@ -64,7 +67,7 @@ def page_content(
         "strips": [*made.strips()],
         "chapters": chapters(model, made.formulas),
         "skipped": [one_line(scope) for scope in model.checks.skipped],
-        "unchecked": model.checks.unchecked,
+        "kinds": [*_kinds(model.checks)],
         "attention": attention,
         "tokens": tokens_of(tokens, trace, attention),
         "formulas": made.formulas.trees,
@@ -77,6 +80,39 @@ def page_content(
         "states": {state: [glyph, words] for state, (glyph, words) in STATES.items()},
     }
     return content, pictures.svgs
+
+
+def _kinds(checks: Checks) -> Iterator[dict[str, Any]]:
+    """Of each kind of check that found something: its verdict, shown above, and the first wrong."""
+    for kind in KINDS.values():
+        found = words(kind, checks)
+        if found["count"]:
+            wrong = checks.wrong(kind.name)
+            why = ", ".join(reasons(kind, checks))
+            found |= {"reasons": f" Not measured: {why}." if why else "", "link": LINK}
+            said = (kind.page_differs if wrong else kind.page_agrees).format(**found)
+            heading = kind.heading_differs if wrong else kind.heading_agrees
+            yield {
+                "ok": not wrong,
+                "said": said.split(LINK),
+                "first": wrong[0].step if wrong else None,
+                "chapters": kind.name == BY_HAND,
+                "heading": heading.format(**found),
+            }
+
+
+def _check(entry: Entry, check: CheckResult) -> dict[str, Any]:
+    """A step's check, in words."""
+    kind = KINDS[check.kind]
+    told = vars(kind) | {"op": check.op, "symbol": check.symbol}
+    return {
+        "ok": check.ok,
+        "mark": mark(entry, check),
+        "said": (kind.step_agrees if check.ok else kind.step_differs).format(**told),
+        "method": check.method,
+        "difference": number(check.difference),
+        "tolerance": number(check.tolerance),
+    }
 
 
 class _Content:
@@ -112,6 +148,7 @@ class _Content:
         made["unresponsive"] = self.model.unresponsive(entry)
         if entry.gradient is not None:
             made |= self.sized(self.model.size(entry), entry)
+        made["checks"] = [_check(entry, c) for c in entry.checks.values() if c.ok is not None]
         made |= self.formulas.of(entry) if entry.tex else {}
         return {key: value for key, value in made.items() if value not in (None, "", [], {})}
 

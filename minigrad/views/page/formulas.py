@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from ...recording.record import Check, Entry
+from ...recording.checks import CheckResult
+from ...recording.record import Entry
 from ...recording.trace import Trace
 from ..data import number as as_json
 from ..derivation.symbols import symbol_of
@@ -100,7 +101,7 @@ def chapters(model: AnnotatedTrace, formulas: Formulas) -> list[dict[str, Any]]:
 
 
 def _gradient(
-    check: Check, model: AnnotatedTrace, formulas: Formulas, add: Callable[..., int]
+    check: CheckResult, model: AnnotatedTrace, formulas: Formulas, add: Callable[..., int]
 ) -> dict[str, Any]:
     sizes = tuple((s, model.trace.entries[i].shape) for s, i in check.symbols.items())
     made: dict[str, Any] = {
@@ -111,20 +112,19 @@ def _gradient(
         "forward_shapes": add(check.forward, sizes),
         "symbol": check.symbol,
         "sign": formulas.add(symbol_of(check.symbol)),
-        "node": check.symbols.get(check.symbol),
+        "node": check.step,
         "formula": add(check.formula),
         "shapes": add(check.formula, sizes),
         "shape": shape_text(check.shape),
         "rms": as_json(check.rms),
-        "ok": None,
+        "ok": check.ok,
     }
-    if (difference := check.difference) is not None:
+    if check.ok is not None:
         made |= {
-            "ok": difference.ok,
-            "difference": as_json(difference.relative),
-            "tolerance": difference.tolerance,
-            "index": list(difference.index),
-            "engine": as_json(difference.engine),
-            "by_hand": as_json(difference.formula),
+            "difference": as_json(check.difference),
+            "tolerance": check.tolerance,
+            "index": list(check.index),
+            "engine": as_json(check.measured),
+            "by_hand": as_json(check.expected),
         }
     return made

@@ -25,26 +25,6 @@ const calls = [...grouped(record.chapters, (gradient) => gradient.call).values()
   wrong: all.filter((gradient) => gradient.ok === false).length,
   first_wrong: all.find((gradient) => gradient.ok === false),
 }));
-const total = {
-  measured: calls.reduce((sum, call) => sum + call.measured, 0),
-  wrong: calls.reduce((sum, call) => sum + call.wrong, 0),
-};
-
-function verdict(actions) {
-  if (!total.measured) return null;
-  const good = total.wrong === 0;
-  const text = good
-    ? `✓ All ${total.measured} gradients measured agree with the formulas derived by hand.`
-    : `✗ ${total.wrong} of ${total.measured} gradients differ from the formulas derived by hand.`;
-  return el(
-    "p",
-    { class: `verdict ${good ? "right" : "wrong"}` },
-    text,
-    " ",
-    button("See the chapters", () => actions.tab("chapters"), { class: "link" }),
-  );
-}
-
 // The gradients that this backward step finds, as a person derived them.
 function byHand(at, actions) {
   const found = calls.flatMap((call) =>

@@ -162,25 +162,21 @@ function nextTheme() {
 function showHeading() {
   document.title = record.title;
   byId("title").textContent = record.title;
-  const checked = nodes.filter((node) => node.check);
-  const wrongSteps = checked.filter((node) => !node.check.ok).length;
-  const verdictOf = (wrong, all, right, differ) =>
-    !all ? "" : wrong ? ` · ✗ ${wrong} of ${all} ${differ}` : ` · ✓ ${all} ${right}`;
   const skipped = record.skipped.join(", ");
   byId("summary").textContent =
     `${record.forward.length} steps forward, ${record.backward.length} backward, ${nodes.length} values` +
-    verdictOf(wrongSteps, checked.length, "steps measured", "steps wrong") +
-    verdictOf(total.wrong, total.measured, "formulas agree", "formulas differ") +
+    record.kinds.map(({ ok, heading }) => ` · ${ok ? "✓" : "✗"} ${heading}`).join("") +
     (skipped && ` · not checked, no backward ran through it: ${skipped}`);
-  byId("summary").classList.toggle("wrong", total.wrong + wrongSteps > 0);
+  byId("summary").classList.toggle("wrong", record.kinds.some((kind) => !kind.ok));
 }
 function makeTabs() {
+  const byHand_ = record.kinds.find((kind) => kind.chapters);
   const counts = {
-    chapters: total.wrong ? "✗" : total.measured ? "✓" : "",
+    chapters: byHand_ ? (byHand_.ok ? "✓" : "✗") : "",
     attention: String(record.attention.length || ""),
   };
   for (const [name, text] of Object.entries(tabs)) {
-    const wrong = name === "chapters" && total.wrong ? "wrong" : "";
+    const wrong = name === "chapters" && counts.chapters === "✗" ? "wrong" : "";
     const count_ = counts[name] && el("span", { class: `count ${wrong}` }, counts[name]);
     const hidden = counts[name] === "";
     byId("tabs").append(button([text, count_ || ""], () => showTab(name), { "data-tab": name, hidden }));

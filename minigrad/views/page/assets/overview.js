@@ -68,31 +68,24 @@ const MOST_OPEN = 24; // rows of a table that is not folded
 
 const withCode = (text) => text.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
 
+// What the checks of one kind found; where something is wrong, with a link to the first step that is.
+function verdictOf({ ok, said, first, chapters }, actions) {
+  const link = said.length > 1 && first !== null && nodeLink(nodes[first], actions);
+  const open = chapters && button("See the chapters", () => actions.tab("chapters"), { class: "link" });
+  const words_ = [`${ok ? "✓" : "✗"} ${said[0]}`, link, said[1], open && " ", open].filter(Boolean);
+  return el("p", { class: `verdict ${ok ? "right" : "wrong"}`, role: ok ? null : "alert" }, ...words_);
+}
+
 function verdicts(actions) {
-  const measured_ = nodes.filter((node) => node.check);
-  const wrong = measured_.filter((node) => !node.check.ok);
   const broken = nodes.find((node) => node.broken);
-  const [first] = wrong.sort((a, b) => stepOf.backward.get(a.id) - stepOf.backward.get(b.id));
-  const reasons = Object.entries(record.unchecked).map(([why, times]) => `${times} ${why}`);
-  const rest = reasons.length ? ` Not measured: ${reasons.join(", ")}.` : "";
   const alert_ = (...said) => el("p", { class: "verdict wrong", role: "alert" }, ...said);
-  const ran = record.backward.length;
+  const [byStep, byHand_] = [false, true].map((chapters) =>
+    record.kinds.filter((kind) => kind.chapters === chapters).map((kind) => verdictOf(kind, actions)),
+  );
   return [
-    first &&
-      alert_(
-        `✗ ${wrong.length} of ${ran} backward steps are WRONG, first `,
-        nodeLink(first, actions),
-        ` ${first.op}: the rule for ${first.check.input} is no derivative of it.`,
-      ),
-    !first &&
-      measured_.length > 0 &&
-      el(
-        "p",
-        { class: "verdict right" },
-        `✓ ${measured_.length} of ${ran} backward steps equal numeric derivatives of their ops.${rest}`,
-      ),
+    ...byStep,
     broken && alert_("‼ NaN or ∞ appears first in ", nodeLink(broken, actions), ` ${broken.op || broken.kind}.`),
-    verdict(actions),
+    ...byHand_,
     record.flow &&
       el(
         "p",

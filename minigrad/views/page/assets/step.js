@@ -98,19 +98,17 @@ function facts(node, actions) {
   return el("dl", { class: "facts" }, rows);
 }
 
-// The rules of this step against a numeric derivative of its own kernel.
-function byDerivative(node) {
-  if (!node.check) return null;
-  const { ok, relative_difference: difference, tolerance, method, input } = node.check;
-  const said = ok
-    ? `Measured: equals a numeric derivative of ${node.op} (${method})`
-    : `WRONG: the rule for ${input} is no derivative of ${node.op} (${method}, allowed ${digits(tolerance, 1)})`;
-  return el(
-    "p",
-    { class: `measured ${ok ? "agrees" : "differs"}`, role: ok ? null : "alert" },
-    `${ok ? "✓" : "✗"} ${said}, difference `,
-    number("step-difference", difference, digits(difference, 2)),
-  );
+// What was held against something at this step, such as its rules against a numeric derivative of its own kernel.
+function checksOf(node) {
+  return (node.checks || []).map(({ ok, mark: about, said, method, difference, tolerance }) => {
+    const how = [method, ok ? "" : `allowed ${digits(tolerance, 1)}`].filter(Boolean).join(", ");
+    return el(
+      "p",
+      { class: `measured ${ok ? "agrees" : "differs"}`, role: ok ? null : "alert" },
+      `${about}${ok ? "✓" : "✗"} ${said}${how && ` (${how})`}, difference `,
+      number("step-difference", difference, digits(difference, 2)),
+    );
+  });
 }
 
 // Where a value is used more than once its gradients add, and may cancel.
@@ -177,7 +175,7 @@ function backwardPanel(node, step, actions) {
   });
   return [
     stepHead(node, `Backward ${step.number} of ${step.of}`, "backward"),
-    byDerivative(node),
+    ...checksOf(node),
     byHand(step.at, actions),
     el(
       "div",
