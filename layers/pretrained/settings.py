@@ -14,6 +14,7 @@ from ..norm import LayerNorm, RMSNorm
 from ..rotary import Rotary
 from .config import Config
 from .family import Family, Row
+from .pooling import FILE
 
 __all__ = ["read"]
 
@@ -59,16 +60,19 @@ def read(family: Family, config: Config) -> tuple[Family, dict[str, Any]]:
 
 
 def _parts(family: Family, config: Config) -> tuple[str, set[str]]:
-    """The class that wrote a checkpoint, and the parts that it has."""
-    stored = {
-        part for part in "decoder head pooler follows answer".split() if _has(family, config, part)
-    }
-    kind = config.kind or next(
-        kind
-        for kind, parts in family.kinds.items()
-        if "decoder" not in parts or "decoder" in stored
-    )
-    return kind, {*family.kinds[kind].split(), *(stored & {*family.optional.split()})}
+    """The class that wrote a checkpoint, and the parts that it has.
+
+    One that gives vectors of sentences often names the class that it was trained from, whose head
+    it lost: what a file may have it then need not have.
+    """
+    optional = set(family.optional.split())
+    stored = {part for part in ("decoder", *optional) if _has(family, config, part)}
+    kinds = family.kinds
+    kind = config.kind or next(k for k in kinds if "decoder" in stored or kinds[k] != "decoder")
+    required = set(kinds[kind].split())
+    if FILE in config.folder.files:
+        required -= optional
+    return kind, required | (stored & optional)
 
 
 def _has(family: Family, config: Config, part: str) -> bool:

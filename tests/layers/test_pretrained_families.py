@@ -271,6 +271,19 @@ def test_a_sentence_is_one_vector_of_its_real_tokens(kind, unit, tmp_path):
         np.testing.assert_allclose(row, s / np.sqrt(s @ s) if unit else s, rtol=1e-12)
 
 
+def test_an_encoder_of_sentences_needs_no_head_of_the_class_that_it_names(tmp_path):
+    folder = write_family("roberta", tmp_path)
+    expected = pool(folder, POOLINGS["cls"][0]).sentence(TOKENS).numpy()
+    stored = open_folder(folder).tensors.items()
+    bare = {name: np.array(x.array) for name, x in stored if "lm_head" not in name}
+    (folder / "model.safetensors").write_bytes(file_of(bare, "F64"))
+    model = load_pretrained(folder, np.float64)
+    np.testing.assert_array_equal(model.sentence(TOKENS).numpy(), expected)
+    (folder / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(ArgumentError, match=r"lm_head\.dense\.weight is missing"):
+        load_pretrained(folder)
+
+
 def test_what_pools_in_another_way_is_refused_by_name(tmp_path):
     folder = write_family("bert", tmp_path)
     with pytest.raises(FileError, match="has no 1_Pooling"):

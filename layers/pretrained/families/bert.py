@@ -2,8 +2,19 @@
 
 from ..family import Family
 
-__all__ = ["BERT"]
+__all__ = ["BERT", "BLOCKS"]
 
+BLOCKS = """
+encoder.blocks.*.         encoder.layer.*.
+    attention.W_Q|b_Q     attention.self.query                  T
+    attention.W_K|b_K     attention.self.key                    T
+    attention.W_V|b_V     attention.self.value                  T
+    attention.W_O|b_O     attention.output.dense                T
+    norm_1.weight|bias    attention.output.LayerNorm
+    feed_forward.W_1|b_1  intermediate.dense                    T
+    feed_forward.W_2|b_2  output.dense                          T
+    norm_2.weight|bias    output.LayerNorm
+"""
 BERT = Family(
     model="TextEncoder",
     kinds={
@@ -16,7 +27,7 @@ BERT = Family(
         "BertForQuestionAnswering": "answer",
     },
     prefix="bert.",
-    names="""
+    names=f"""
 embedding.W               embeddings.word_embeddings.weight
 position_embedding.P      embeddings.position_embeddings.weight
 segment_embedding.W       embeddings.token_type_embeddings.weight
@@ -28,16 +39,7 @@ head.bias                 /cls.predictions.bias
 follows.W|b               /cls.seq_relationship                 T
 classifier.W|b            /classifier                           T
 answer.W|b                /qa_outputs                           T
-encoder.blocks.*.         encoder.layer.*.
-    attention.W_Q|b_Q     attention.self.query                  T
-    attention.W_K|b_K     attention.self.key                    T
-    attention.W_V|b_V     attention.self.value                  T
-    attention.W_O|b_O     attention.output.dense                T
-    norm_1.weight|bias    attention.output.LayerNorm
-    feed_forward.W_1|b_1  intermediate.dense                    T
-    feed_forward.W_2|b_2  output.dense                          T
-    norm_2.weight|bias    output.LayerNorm
-""",
+{BLOCKS}""",
     settings="""
 n_tokens    vocab_size
 d_model     hidden_size

@@ -1,7 +1,7 @@
 """RoBERTa: a BERT whose positions are counted from its padding token's on."""
 
 from ..family import Family
-from .bert import BERT
+from .bert import BERT, BLOCKS
 
 __all__ = ["ROBERTA", "XLM_ROBERTA"]
 
@@ -15,7 +15,7 @@ ROBERTA = Family(
         "RobertaForQuestionAnswering": "answer",
     },
     prefix="roberta.",
-    names="""
+    names=f"""
 embedding.W               embeddings.word_embeddings.weight
 position_embedding.P      embeddings.position_embeddings.weight
 segment_embedding.W       embeddings.token_type_embeddings.weight
@@ -26,16 +26,7 @@ head.norm.weight|bias     /lm_head.layer_norm
 head.bias                 /lm_head.bias
 classifier.W|b            /classifier.out_proj,/classifier       T
 answer.W|b                /qa_outputs                            T
-encoder.blocks.*.         encoder.layer.*.
-    attention.W_Q|b_Q     attention.self.query                   T
-    attention.W_K|b_K     attention.self.key                     T
-    attention.W_V|b_V     attention.self.value                   T
-    attention.W_O|b_O     attention.output.dense                 T
-    norm_1.weight|bias    attention.output.LayerNorm
-    feed_forward.W_1|b_1  intermediate.dense                     T
-    feed_forward.W_2|b_2  output.dense                           T
-    norm_2.weight|bias    output.LayerNorm
-""",
+{BLOCKS}""",
     settings=f"""{BERT.settings}
 pad  pad_token_id  counted_from  1
 """,
