@@ -22,7 +22,7 @@ ROPE_NUMBERS = (
     "factor original_max_position_embeddings low_freq_factor high_freq_factor beta_fast beta_slow "
     "attention_factor mscale mscale_all_dim"
 ).split()
-OF_WRITING = "tied scaled_outputs start n_decoder_layers output_softcap"
+OF_WRITING = "tied scaled_outputs start n_decoder_layers output_softcap".split()
 """Keywords of models that write, which an encoder of the same family does not take."""
 
 
@@ -34,8 +34,9 @@ def read(family: Family, config: Config) -> tuple[Family, dict[str, Any]]:
     """
     settings: dict[str, Any] = {}
     for line in filter(str.strip, family.settings.splitlines()):
-        ours, theirs, how, default = [*line.split(), "size", ""][:4]
-        given = [_default(default, settings)] if default and default != "size" else []
+        ours, theirs, *rest = line.split()
+        how, *default = rest or ["size"]
+        given = [_default(text, settings) for text in default]
         settings[ours] = READERS[how](config, theirs, settings, *given)
     settings |= family.options
     config.only(**family.only)
@@ -47,7 +48,7 @@ def read(family: Family, config: Config) -> tuple[Family, dict[str, Any]]:
         return family, settings
     if family.model == "PretrainedLanguageModel" and (settings["tied"] or "head" in parts):
         return family, settings
-    settings = {key: x for key, x in settings.items() if key not in OF_WRITING.split()}
+    settings = {key: x for key, x in settings.items() if key not in OF_WRITING}
     if family.model == "TextEncoder":
         of_sentence = kind.endswith("ForSequenceClassification")
         return family, settings | {"heads": parts, "of_sentence": of_sentence}
