@@ -52,7 +52,7 @@ def read(family: Family, config: Config) -> tuple[Family, dict[str, Any]]:
     if family.model == "TextEncoder":
         of_sentence = kind.endswith("ForSequenceClassification")
         return family, settings | {"heads": parts, "of_sentence": of_sentence}
-    causal = {"causal": True} if family.model == "PretrainedLanguageModel" else {}
+    causal = {"is_causal": True} if family.model == "PretrainedLanguageModel" else {}
     read_only = family._replace(
         model="TextEncoder",
         names=family.names.replace("decoder.", "encoder.") if causal else family.names,
