@@ -211,7 +211,8 @@ class SelfAttention(Attention):
         **options: Unpack[Options],
     ) -> None:
         check_sizes("SelfAttention", d_model=d_model, d_k=d_k, d_v=d_v)
-        self.d_model, self.d_k, self.d_v = d_model, d_k, d_v
+        self.d_model = d_model
+        self.d_k, self.d_v = d_k, d_v
         self.dtype, rng = np.dtype(dtype), np.random.default_rng(rng)
         set_options(self, rng, options)
         draw_weights(self, rng, use_bias, project_out)

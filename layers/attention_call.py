@@ -79,7 +79,8 @@ class AttentionCall:
         return float(1 / sqrt(layer.d_k) if layer.scale is None else layer.scale)
 
     def _method(self, return_weights: bool) -> str:
-        layer, n, m = self.layer, self.X.shape[-2], self.Y.shape[-2]
+        layer = self.layer
+        n, m = self.X.shape[-2], self.Y.shape[-2]
         if return_weights and layer.method == "tiled":
             raise ArgumentError(
                 f"{type(layer).__name__}: return_weights=True asks for weights that "
@@ -231,7 +232,8 @@ def keys_from(layer: Any, X: Any, context: Any) -> Any:
 
 def check_mask(layer: Any, X: Any, Y: Any, mask: Any) -> None:
     """Raise ShapeError for a mask that could mean two things, or is a context out of its place."""
-    call, shape, n, m = type(layer).__name__, np.shape(mask), X.shape[-2], Y.shape[-2]
+    call, shape = type(layer).__name__, np.shape(mask)
+    n, m = X.shape[-2], Y.shape[-2]
     masks.check_meaning(f"{call}(X, mask)", mask, X.shape[:-2], n, m)
     if Y is X and len(shape) == X.ndim and shape[-1] == layer.d_context not in (1, m):
         raise ShapeError(

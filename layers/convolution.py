@@ -209,7 +209,8 @@ class BatchNorm(Module):
         momentum: float = 0.1,
     ) -> None:
         check_sizes("BatchNorm", channels=channels)
-        self.dtype, self.eps, self.momentum = np.dtype(dtype), eps, momentum
+        self.dtype = np.dtype(dtype)
+        self.eps, self.momentum = eps, momentum
         self.weight = mg.tensor(np.ones(channels, dtype), requires_grad=True)
         self.bias = mg.tensor(np.zeros(channels, dtype), requires_grad=True)
         self.running_mean = mg.tensor(np.zeros(channels, dtype))
@@ -249,7 +250,8 @@ class GroupNorm(Module):
         self, groups: int, channels: int, eps: float = 1e-5, dtype: DTypeLike = np.float64
     ) -> None:
         check_sizes("GroupNorm", groups=groups, channels=channels)
-        self.groups, self.eps, self.dtype = groups, eps, np.dtype(dtype)
+        self.dtype = np.dtype(dtype)
+        self.groups, self.eps = groups, eps
         self.weight = mg.tensor(np.ones(channels, dtype), requires_grad=True)
         self.bias = mg.tensor(np.zeros(channels, dtype), requires_grad=True)
 

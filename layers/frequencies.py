@@ -170,5 +170,8 @@ def scaled_frequencies(
 
 def _yarn_ratio(factor: float, scaling: Mapping[str, Any]) -> float:
     """YaRN's amplitude, or a ratio of two such, as DeepSeek has it."""
-    own, by, over = yarn_amplitude(factor), scaling.get("mscale"), scaling.get("mscale_all_dim")
-    return (1 + by * (own - 1)) / (1 + over * (own - 1)) if by and over else own
+    amplitude = yarn_amplitude(factor)
+    above, below = scaling.get("mscale"), scaling.get("mscale_all_dim")
+    if not (above and below):
+        return amplitude
+    return (1 + above * (amplitude - 1)) / (1 + below * (amplitude - 1))

@@ -331,10 +331,10 @@ def _attention_weights(
 
 def _softmax(S: Array) -> Array:
     """Each row's maximum is subtracted first, so exp cannot overflow; a row of −inf gives zeros."""
-    top = S.max(axis=-1, keepdims=True, initial=-np.inf)
-    E = np.exp(S - np.where(np.isneginf(top), 0.0, top))
-    total = E.sum(axis=-1, keepdims=True)
-    A: Array = E / np.where(total == 0, 1.0, total)
+    row_max = S.max(axis=-1, keepdims=True, initial=-np.inf)
+    E = np.exp(S - np.where(np.isneginf(row_max), 0.0, row_max))
+    row_sum = E.sum(axis=-1, keepdims=True)
+    A: Array = E / np.where(row_sum == 0, 1.0, row_sum)
     return A
 
 

@@ -125,7 +125,8 @@ def lstm_steps(
     ['what is shown', 'memory', 'gates', 'weights and inputs']
     """
     T, H = X.shape[1], h_0.shape[1]
-    kept, h, c = [], h_0, c_0
+    kept: list[tuple[Array, ...]] = []
+    h, c = h_0, c_0
     for t in range(T):
         z = X[:, t] @ weight_ih.T + h @ weight_hh.T + bias
         i, f, o = (_sigmoid(z[:, k * H : (k + 1) * H]) for k in (0, 1, 3))
@@ -141,7 +142,8 @@ def lstm_steps(
         shown = np.tanh(f * c + i * n)
         d_h = d_h + grad_output[:, t]
         d_o, d_c = d_h * shown, d_c + d_h * o * (1 - shown**2)
-        d_i, d_f, d_n = d_c * n, d_c * c, d_c * i
+        d_i, d_f = d_c * n, d_c * c
+        d_n = d_c * i
         quarters = [d_i * i * (1 - i), d_f * f * (1 - f), d_n * (1 - n**2), d_o * o * (1 - o)]
         d_z = np.concatenate(quarters, axis=1)
         rows.append({"o": d_o, "c": d_c, "i": d_i, "f": d_f, "n": d_n, "z": d_z})
@@ -254,8 +256,8 @@ def _through_weights(
     }
     gradients |= first
     forward = r"a = X W_{ih}^\top + b_{ih}, \quad p = h^- W_{hh}^\top + b_{hh}"
-    told = {name: formulas[name] for name in gradients}
-    return Step(number, "weights and inputs", forward, told, gradients)
+    shown = {name: formulas[name] for name in gradients}
+    return Step(number, "weights and inputs", forward, shown, gradients)
 
 
 def _of(

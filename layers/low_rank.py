@@ -44,7 +44,8 @@ class LowRankWeight(Module):
         self, W: Any, rank: int, alpha: float, dropout: float = 0.0, rng: Any = None
     ) -> None:
         (d_in, d_out), self.dtype = W.shape, W.dtype
-        self.W, self.shape, rng = W, W.shape, np.random.default_rng(rng)
+        rng = np.random.default_rng(rng)
+        self.W, self.shape = W, W.shape
         drawn = rng.normal(0, 1 / sqrt(d_in), (d_in, rank)).astype(W.dtype)
         self.A = mg.tensor(drawn, requires_grad=True)
         self.B = mg.tensor(np.zeros((rank, d_out), W.dtype), requires_grad=True)

@@ -87,7 +87,8 @@ class Module(Parameters):
         made = super().__new__(cls)
         _set_version(made, 0)
         made._given_array, made._kept = False, None
-        made._last, made._name, made._sessions, made.training = None, None, {}, True
+        made._last, made._name = None, None
+        made._sessions, made.training = {}, True
         return made
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -114,7 +114,8 @@ def set_heads(
         if sizes[whole] % sizes[part] and (whole != "d_model" or d_k is None):
             numbers = f"{sizes[part]} and {sizes[whole]}"
             raise ArgumentError(f"{call}: {part} must divide {whole}, got {numbers}")
-    layer.d_model, layer.n_heads, layer.n_kv_heads = d_model, n_heads, n_kv_heads
+    layer.d_model = d_model
+    layer.n_heads, layer.n_kv_heads = n_heads, n_kv_heads
     layer.d_k = d_model // n_heads if d_k is None else d_k
     layer.d_v = layer.d_k if d_v is None else d_v
     check_sizes(call, d_k=layer.d_k, d_v=layer.d_v)

@@ -48,7 +48,8 @@ class _Cell(Module):
     ) -> None:
         check_sizes(type(self).__name__, d_in=d_in, d_hidden=d_hidden)
         rng, rows = np.random.default_rng(rng), self.gates * d_hidden
-        self.d_in, self.d_hidden, self.dtype = d_in, d_hidden, np.dtype(dtype)
+        self.dtype = np.dtype(dtype)
+        self.d_in, self.d_hidden = d_in, d_hidden
         self.weight_ih = init_weights(init, (rows, d_in), d_hidden, d_hidden, rng, dtype)
         self.weight_hh = init_weights(init, (rows, d_hidden), d_hidden, d_hidden, rng, dtype)
         bias = "uniform" if init == "uniform" else "zeros"
@@ -229,7 +230,8 @@ class _Recurrent(Module):
             raise ArgumentError(f'{call}: method must be "fused" or "steps", got {method!r}')
         rng = np.random.default_rng(rng)
         self.dtype, self.method = np.dtype(dtype), method
-        self.d_in, self.d_hidden, self.n_directions = d_in, d_hidden, 1 + bool(bidirectional)
+        self.d_in, self.d_hidden = d_in, d_hidden
+        self.n_directions = 1 + bool(bidirectional)
         widths = [d_in] + [self.n_directions * d_hidden] * (n_layers - 1)
         self.cells = [
             self.cell(width, d_hidden, use_bias, rng, dtype, init=init)

@@ -114,7 +114,8 @@ class Rotary(Module, AttentionOption):
         if scaling is not None:
             frequencies, amplitude = scaled_frequencies(d, base, scaling)
         theta = rotary_frequencies(d, base) if frequencies is None else frequencies
-        self.d, self.base, self.pairing, self.amplitude = d, base, pairing, amplitude
+        self.d, self.pairing = d, pairing
+        self.base, self.amplitude = base, amplitude
         self._theta, self._dtype = (theta,), dtype  # in a tuple: an array would be a parameter's
         self._frequencies(1)
 
