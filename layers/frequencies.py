@@ -174,4 +174,4 @@ def _yarn_ratio(factor: float, scaling: Mapping[str, Any]) -> float:
     above, below = scaling.get("mscale"), scaling.get("mscale_all_dim")
     if not (above and below):
         return amplitude
-    return (1 + above * (amplitude - 1)) / (1 + below * (amplitude - 1))
+    return float((1 + above * (amplitude - 1)) / (1 + below * (amplitude - 1)))
