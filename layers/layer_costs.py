@@ -1,8 +1,8 @@
 """What any layer costs, from its sizes; and the same, counted from the graph.
 
-FLOPs, forward and backward, are those that every op declares. Backward counts what the ops' rules
-run, the sums of gradients over axes along which an input was repeated, and the additions where a
-value was used more than once.
+FLOPs are those that every op declares. Backward counts what the ops' rules compute, the sums of
+gradients over axes along which an input was repeated, and the additions where a value was used more
+than once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import minigrad as mg
 
 from .cost import A100_RIDGE, roofline
 from .embedding import Embedding
-from .imagined import Imagined, Tally, imagine
+from .imagined import Activation, CostCounter, imagine
 from .module import Module
 
 __all__ = ["GraphCost", "LayerCost", "count_graph", "kv_cache_bytes", "layer_cost"]
@@ -97,22 +97,24 @@ def layer_cost(
     >>> cost.backward == 2 * 353280 + (1 + 4) * 800 + 2 * 640, cost.verdict()
     (True, 'memory-bound')
     """
-    tally, width = Tally(), 0 if input_shape else _width(layer)
+    counter, width = CostCounter(), 0 if input_shape else _width(layer)
     dtype = max((p.dtype for p in layer.parameters()), default=np.dtype(float))
 
-    def tokens(n: int, width: int) -> Imagined:
-        return Imagined((batch_size, n, width), dtype, tally)
+    def tokens(n: int, width: int) -> Activation:
+        return Activation((batch_size, n, width), dtype, counter)
 
     X = np.zeros((batch_size, seq_len), int) if width is None else tokens(seq_len, width)
-    X = Imagined(input_shape, dtype, tally) if input_shape else X
+    X = Activation(input_shape, dtype, counter) if input_shape else X
     given = {}
     if context_len is not None:
         given["context"] = tokens(context_len, _context_width(layer))
-    imagine(layer, tally).forward(X, **given)
+    imagine(layer, counter).forward(X, **given)
     weights = sum(p.size * p.dtype.itemsize for p in layer.parameters())
-    forward = {name: flops for name, flops in sorted(tally.forward.items()) if flops}
-    activations, gradients = (n * dtype.itemsize for n in (tally.entries, tally.gradient_entries))
-    return LayerCost(forward, tally.backward, weights, activations, gradients + weights)
+    forward = {name: flops for name, flops in sorted(counter.forward.items()) if flops}
+    activations, gradients = (
+        n * dtype.itemsize for n in (counter.entries, counter.gradient_entries)
+    )
+    return LayerCost(forward, counter.backward, weights, activations, gradients + weights)
 
 
 def _width(layer: Any) -> int | None:

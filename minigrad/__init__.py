@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from .fast.tiles import tiled_attention as tiled_attention
     from .interventions import *
     from .onnx import export_onnx as export_onnx
+    from .recording.shapes import FlopCounter as FlopCounter
+    from .recording.shapes import ShapeTensor as ShapeTensor
     from .saving import *
     from .tracing import *
     from .views.formula.check import check_formula as check_formula
@@ -72,6 +74,7 @@ _LATER = {
 _UNLISTED = {
     "views.notebook": "module_bundle parameters_bundle",
     "fast.tiles": "attend_block attend_block_backward tiled_attention",
+    "recording.shapes": "FlopCounter ShapeTensor",
 }
 if not _FAST:
     _LATER["without_fast"] += " tiled_attention"

@@ -111,11 +111,6 @@ _S = r"\bar S = A \odot (<g> V^\top - \operatorname{rowsum}(<g> \odot <out>))"
         "v": r"\operatorname{part}_r \sum_r A^\top <g>",
     },
     flops=_each(lambda d_k, d_v: 2 * d_k + 5 + 2 * d_v),
-    vjp_flops={
-        "q": _each(lambda d_k, d_v: 4 * d_k + 11 + 2 * d_v),
-        "k": _each(lambda d_k, d_v: 2 * d_k),
-        "v": _each(lambda d_k, d_v: 2 * d_v),
-    },
     samples=_samples,
     analytic=False,
     auxiliary=("row_max", "row_sum"),

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 
 from minigrad.errors import ArgumentError
 
-from ..imagined import Tally, imagine
+from ..imagined import CostCounter, imagine
 from ..layer_costs import kv_cache_bytes
 from .files import NAMES, Folder, open_folder
 from .loading import read_settings, unfilled
@@ -156,10 +156,10 @@ def _memory(model: Pretrained, tokens: int | None, batch: int, dtype: np.dtype[A
 
 def _held(model: Pretrained, batch: int, n: int, loss: bool = False) -> int:
     """Bytes that a pass holds at most, beside the weights, found by sending shapes through it."""
-    tally, tokens = Tally(), np.zeros((batch, n), np.intp)
-    imagined = imagine(model, tally)
-    before = tally.peak
+    counter, tokens = CostCounter(), np.zeros((batch, n), np.intp)
+    imagined = imagine(model, counter)
+    before = counter.peak
     given = [tokens, tokens] if isinstance(model, TextToText) else [tokens]
     out = imagined.forward(*given)
     of_loss = 2 * out.nbytes if loss else 0  # log-probabilities, and the gradient of the logits
-    return tally.peak - before + of_loss
+    return counter.peak - before + of_loss

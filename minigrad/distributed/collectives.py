@@ -69,7 +69,6 @@ def collective(
             tex=tex,
             vjp_tex={"x": g_tex},
             flops=_adds if "sum" in tex else _nothing,
-            vjp_flops={"x": _adds if "sum" in g_tex else _nothing},
             samples=_samples,
             effect=True,
         )

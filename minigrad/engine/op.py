@@ -8,7 +8,6 @@ the registry.
         tex=r"<a> \odot <b>",                                      # <name>: an input or a setting
         vjp_tex={"a": r"<g> \odot <b>", "b": r"<g> \odot <a>"},     # its keys are the op's inputs
         flops=lambda out: out.size,
-        vjp_flops={"a": lambda out: out.size, "b": lambda out: out.size},
         samples=pairs,
     )
     def multiply(a, b): ...
@@ -29,6 +28,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, update_wrapper
 from types import MethodType
@@ -80,7 +80,7 @@ class Shaped(NamedTuple):
 class Op:
     """An operation. Called on plain arrays it is its NumPy kernel; with a Tensor it is recorded.
 
-    Attributes: name, inputs and settings (parameter names), kernel, tex, vjp_tex, flops, vjp_flops,
+    Attributes: name, inputs and settings (parameter names), kernel, tex, vjp_tex, flops,
         samples, analytic, effect; overlay, what minigrad/fast runs instead on some arrays, or None.
     """
 
@@ -94,7 +94,6 @@ class Op:
         tex: str | Callable[..., str],
         vjp_tex: dict[str, str | Callable[..., str]],
         flops: Callable[..., Any] | None = None,
-        vjp_flops: dict[str, Callable[..., Any]] | None = None,
         samples: Callable[[np.random.Generator], Iterable[Call]] | None = None,
         analytic: bool = True,
         auxiliary: tuple[str, ...] = (),
@@ -108,7 +107,7 @@ class Op:
         self.__wrapped__ = kernel
         self.name = kernel.__name__
         self.kernel = kernel
-        self.tex, self.vjp_tex, self.flops, self.vjp_flops = tex, vjp_tex, flops, vjp_flops or {}
+        self.tex, self.vjp_tex, self.flops = tex, vjp_tex, flops
         self.samples = samples or (lambda rng: ())
         self.analytic, self.auxiliary = analytic, auxiliary
         self.variadic, self.requires, self.effect = variadic, requires, effect
@@ -132,10 +131,9 @@ class Op:
         asked = {"vjp_tex": (known, [*self.vjp_tex])}
         if self.flops:
             asked["flops"] = told, [*parameters_of(self.flops)]
-        for name, function in {**self.vjp_flops, **self.vjp_tex, "tex": self.tex}.items():
+        for name, function in {**self.vjp_tex, "tex": self.tex}.items():
             if callable(function):
-                asked[f"the formula or cost of {name}"] = told, [*parameters_of(function)]
-        asked["vjp_flops"] = {*self.inputs}, [*self.vjp_flops]
+                asked[f"the formula of {name}"] = told, [*parameters_of(function)]
         for what, (allowed, names) in asked.items():
             if strange := [name for name in names if name not in allowed]:
                 raise DeclarationError(
@@ -334,14 +332,6 @@ class Op:
         told = self._told(inputs, settings, out)
         return None if self.flops is None else int(self.ask(self.flops, **told))
 
-    def count_vjp_flops(self, inputs: Any, settings: Any, out: Any, needed: Any) -> int | None:
-        """Floating-point operations of the rules for the inputs at the positions `needed`."""
-        told = self._told(inputs, settings, out)
-        costs = [(self.vjp_flops.get(self.input_name(i)), i) for i in needed]
-        if any(cost is None for cost, _ in costs):
-            return None
-        return sum(int(self.ask(cost, **told, i=i)) for cost, i in costs if cost is not None)
-
     def formulas(self, inputs: Any, settings: Any, out: Any) -> tuple[str, dict[str, str]]:
         """A call's formula, and those of its rules, without the terms of inputs that are None."""
         told, names = self._told(inputs, settings, out), self.input_names(len(inputs))
@@ -468,8 +458,8 @@ def op(**declaration: Any) -> Callable[[Callable[..., Any]], Op]:
         vjp_tex: for each input, LaTeX of its gradient, or such a function, which may name `i` too,
             the position of one of many inputs; `<g>` is the output's gradient, `<out>` the output.
         flops: function of any of the inputs, settings and `out` (forms, not entries) to operations;
-            without it the cost is not known, and no view claims one.
-        vjp_flops: for each input, such a function to the operations of its rule.
+            without it the cost is not known, and no view claims one. What a rule costs is counted
+            by running it (minigrad/recording/shapes.py).
         samples: function of a Generator to calls that exercise the op, edge cases included.
         analytic: whether the kernel is complex-analytic, so that the complex step may check it.
         auxiliary: names of by-products, constant to differentiation, that the kernel returns after
@@ -495,6 +485,13 @@ def op(**declaration: Any) -> Callable[[Callable[..., Any]], Op]:
     array(12.)
     >>> del mg.registry["cube"]
     """
+
+    if declaration.pop("vjp_flops", None) is not None:
+        warnings.warn(
+            "op: vjp_flops is ignored, leave it out: what a rule costs is counted by running it",
+            DeprecationWarning,
+            stacklevel=2,
+        )
 
     def declare(kernel: Callable[..., Any]) -> Op:
         before = registry.get(kernel.__name__)

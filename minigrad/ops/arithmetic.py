@@ -26,29 +26,26 @@ def broadcastable(a: Any, b: Any, *_: Any) -> str | None:
 def of_two(
     tex: str,
     vjp_tex: tuple[str, str],
-    vjp_costs: tuple[Any, Any],
     *,
     samples: Samples | None = None,
     **more: Any,
 ) -> Declaration:
     """Declare an op of two inputs a and b that broadcast, one operation for each entry.
 
-    Args: tex, vjp_tex: its formula and those of its rules.  vjp_costs: operations an entry of the
-        result of each rule, or functions as `op` takes them.  samples: those of `pairs` unless
+    Args: tex, vjp_tex: its formula and those of its rules.  samples: those of `pairs` unless
         given.  more: as `op` takes it.
     """
     return op(
         tex=tex,
         vjp_tex=dict(zip("ab", vjp_tex, strict=True)),
         flops=each(1),
-        vjp_flops={n: c if callable(c) else each(c) for n, c in zip("ab", vjp_costs, strict=True)},
         samples=samples or pairs(),
         requires=broadcastable,
         **more,
     )
 
 
-@of_two(r"<a> + <b>", (r"<g>", r"<g>"), (0, 0))
+@of_two(r"<a> + <b>", (r"<g>", r"<g>"))
 def add(a, b):
     """Sum of two arrays, entry by entry: y = a + b.
 
@@ -68,7 +65,7 @@ def _(g):
     return g
 
 
-@of_two(r"<a> - <b>", (r"<g>", r"-<g>"), (0, 1))
+@of_two(r"<a> - <b>", (r"<g>", r"-<g>"))
 def subtract(a, b):
     """Difference of two arrays, entry by entry: y = a - b.
 
@@ -88,7 +85,7 @@ def _(g):
     return -g
 
 
-@of_two(r"<a> \odot <b>", (r"<g> \odot <b>", r"<g> \odot <a>"), (1, 1))
+@of_two(r"<a> \odot <b>", (r"<g> \odot <b>", r"<g> \odot <a>"))
 def multiply(a, b):
     """Product of two arrays, entry by entry: y = a b.
 
@@ -111,7 +108,6 @@ def _(g, a):
 @of_two(
     r"<a> \oslash <b>",
     (r"<g> \oslash <b>", r"-<g> \odot <out> \oslash <b>"),
-    (1, 3),
     samples=pairs(0.5, 2.0),
 )
 def divide(a, b):
@@ -133,7 +129,7 @@ def _(g, b, out):
     return -g * out / b
 
 
-@elementwise(r"-<x>", r"-<g>", 1, 1)
+@elementwise(r"-<x>", r"-<g>", 1)
 def negative(x):
     """The negative of each entry: y = -x.
 
@@ -151,7 +147,6 @@ def _(g):
 @of_two(
     r"<a>^{\circ <b>}",
     (r"<g> \odot <b> \odot <a>^{\circ (<b> - 1)}", r"<g> \odot <out> \odot \log <a>"),
-    (lambda b, out: 3 * out.size + b.size, lambda a, out: a.size + 2 * out.size),
     samples=pairs(0.5, 2.0),
 )
 def power(a, b):
@@ -186,7 +181,7 @@ def _extreme(name: str, beyond: str) -> Declaration:
         return rf"<g> \odot ([<{own}> {beyond} <{other}>] + \tfrac12 [<a> = <b>])"
 
     slopes = slope("a", "b"), slope("b", "a")
-    return of_two(rf"\{name}(<a>, <b>)", slopes, (1, 1), samples=pairs(gap=0.01), analytic=False)
+    return of_two(rf"\{name}(<a>, <b>)", slopes, samples=pairs(gap=0.01), analytic=False)
 
 
 @_extreme("max", ">")

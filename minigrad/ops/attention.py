@@ -12,7 +12,7 @@ from .arithmetic import broadcastable
 from .dtypes import arrayed, floating, narrowed
 from .functions import elementwise
 from .masks import check_mask
-from .samples import each, free
+from .samples import each
 
 __all__ = ["mask_add", "scale"]
 
@@ -23,7 +23,7 @@ def _scale_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.zeros((0, 3)), 0.5)
 
 
-@elementwise(r"<factor>\, <x>", r"<factor>\, <g>", 1, 1, samples=_scale_samples)
+@elementwise(r"<factor>\, <x>", r"<factor>\, <g>", 1, samples=_scale_samples)
 def scale(x, factor):
     """The array times one number, as scores are scaled by 1/√d_k: y = factor · x.
 
@@ -54,7 +54,6 @@ def _mask_samples(rng: np.random.Generator) -> Iterator[Call]:
     tex=r"<scores> + <mask>",
     vjp_tex={"scores": r"<g>", "mask": r"<g>"},
     flops=each(1),
-    vjp_flops={"scores": free, "mask": free},
     samples=_mask_samples,
     requires=broadcastable,
 )

@@ -104,25 +104,10 @@ def _bias_tex(x):
     return rf"\sum_{{{others}}} <g>_{{{whole}}}"
 
 
-def _vjp_cost(of_batch: int, of_given: int) -> Any:
-    """Operations an entry, and those of each channel's 1 / σ where it is not given."""
-
-    def cost(x, weight, mean):
-        own, scaled = mean is None, of_batch > 7 and weight is not None
-        return x.size * ((of_batch if own else of_given) + scaled) + 2 * x.shape[1] * own
-
-    return cost
-
-
 @op(
     tex=_tex,
     vjp_tex={"x": _x_tex, "weight": _weight_tex, "bias": _bias_tex},
     flops=lambda x, mean: (8 if mean is None else 4) * np.size(x),
-    vjp_flops={
-        "x": _vjp_cost(12, 3),
-        "weight": _vjp_cost(7, 4),
-        "bias": lambda x: x.size,
-    },
     samples=_samples,
 )
 def batch_norm(x, weight, bias, mean=None, var=None, eps=1e-5):

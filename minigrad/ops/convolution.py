@@ -17,7 +17,7 @@ import numpy as np
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import Call, call, op
 from .dtypes import arrayed, floating, single
-from .samples import each, each_of_x, free
+from .samples import each_of_x, free
 
 __all__ = ["avg_pool", "conv1d", "conv2d", "max_pool"]
 
@@ -122,7 +122,6 @@ def _windows_samples(rng: np.random.Generator) -> Iterator[Call]:
     tex=r"\operatorname{windows}_{<size>}(<x>)",
     vjp_tex={"x": r"\operatorname{addwindows}_{<size>}(<g>)"},
     flops=free,
-    vjp_flops={"x": each(1)},
     samples=_windows_samples,
 )
 def windows(x, size, stride=1, padding=0, dilation=1, fill=0.0):
@@ -162,7 +161,6 @@ def _add_samples(rng: np.random.Generator) -> Iterator[Call]:
     tex=r"\operatorname{addwindows}_{<size>}(<x>)",
     vjp_tex={"x": r"\operatorname{windows}_{<size>}(<g>)"},
     flops=each_of_x(1),
-    vjp_flops={"x": free},
     samples=_add_samples,
 )
 def add_windows(x, shape, size, stride=1, padding=0, dilation=1):
@@ -270,12 +268,6 @@ def _flops(weight, bias, out):
     return _macs(weight, out) + (0 if bias is None else out.size)
 
 
-def _x_flops(x, weight, out):
-    """A product, and each entry of a window added where it came from."""
-    L = prod(out.shape[2:])
-    return _macs(weight, out) + x.shape[0] * x.shape[1] * prod(weight.shape[2:]) * L
-
-
 def _samples(n: int) -> Any:
     def samples(rng: np.random.Generator) -> Iterator[Call]:
         x, size = rng.uniform(-1, 1, (2, 4, 5, 7)[: n + 2]), (2, 3)[:n]
@@ -292,7 +284,6 @@ _CONVOLUTION: dict[str, Any] = {
     "tex": _tex,
     "vjp_tex": {"x": _x_tex, "weight": _weight_tex, "bias": r"\sum_{n,i} <g>_{n,o,i}"},
     "flops": _flops,
-    "vjp_flops": {"x": _x_flops, "weight": _macs, "bias": lambda out: out.size},
 }
 
 
@@ -383,7 +374,6 @@ def _window_entries(x: Any, out: Any, size: Any) -> int:
     tex=r"\max_{k \in <size>} <x>_{n,c,i + k}",
     vjp_tex={"x": r"\operatorname{addwindows}_{<size>}(<g> \odot [<x>_{n,c,i + k} = <out>])"},
     flops=_window_entries,
-    vjp_flops={"x": _window_entries},
     samples=_pool_samples,
     analytic=False,
 )
@@ -416,7 +406,6 @@ def _(g, x, out, size, stride, padding):
     tex=r"\operatorname{mean}_{k \in <size>} <x>_{n,c,i + k}",
     vjp_tex={"x": r"\tfrac1K \operatorname{addwindows}_{<size>}(<g>)"},
     flops=_window_entries,
-    vjp_flops={"x": lambda x, out, size: out.size + _window_entries(x, out, size)},
     samples=_pool_samples,
 )
 def avg_pool(x, size, stride=None, padding=0):

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.op import Call, call, op
-from .samples import each, each_of_x
+from .samples import each_of_x
 
 __all__ = ["dropout"]
 
@@ -31,8 +31,7 @@ _KEEP = r"\quad \text{keep} = \text{the entries that were kept}"
 @op(
     tex=rf"\tfrac{{1}}{{1 - <p>}}\, <x> \odot [\text{{keep}}], {_KEEP}",
     vjp_tex={"x": rf"\tfrac{{1}}{{1 - <p>}}\, <g> \odot [\text{{keep}}], {_KEEP}"},
-    flops=each_of_x(2),
-    vjp_flops={"x": each(1)},
+    flops=each_of_x(1),
     samples=_samples,
     auxiliary=("keep",),
 )

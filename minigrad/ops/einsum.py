@@ -106,13 +106,6 @@ def _shapes(operands: Sequence[Any]) -> list[tuple[int, ...]]:
     return [np.shape(x) for x in operands]
 
 
-def _vjp_flops(i: int, subscripts: str, operands: Sequence[Any], out: Any) -> int:
-    shapes = _shapes(operands)
-    back, factors = returning(subscripts, shapes, i)
-    others = [shape for j, shape in enumerate(shapes) if j != i]
-    return cost(back, [out.shape, *others, *factors])
-
-
 # ---------------------------------------------------------------- formulas
 
 
@@ -149,7 +142,6 @@ def _vjp_tex(subscripts, operands, i):
     tex=_tex,
     vjp_tex={"operands": _vjp_tex},
     flops=lambda subscripts, operands: cost(subscripts, _shapes(operands)),
-    vjp_flops={"operands": _vjp_flops},
     samples=_samples,
     variadic=True,
 )

@@ -89,7 +89,6 @@ def entry_loss(
     term: str,
     slopes: tuple[str, str],
     cost: int,
-    vjp_costs: tuple[tuple[int, int], tuple[int, int]],
     *,
     where: str = "",
     **more: Any,
@@ -97,19 +96,14 @@ def entry_loss(
     """Declare a loss of x and target, which reduces one term for each entry.
 
     Args: term: its formula.  slopes: those of its slopes in x and in target.  where: what stands
-        for what in them.  cost: operations an entry.  vjp_costs: of each rule, operations an entry,
-        and for each entry of the gradient that arrives.  more: as `op` takes it.
+        for what in them.  cost: operations an entry.  more: as `op` takes it.
     """
-
-    def vjp_cost(per_entry: int, per_gradient: int) -> Callable[..., int]:
-        return lambda x, out: per_entry * x.size + per_gradient * out.size
 
     names = ("x", "target")
     return op(
         tex=_tex(term, where),
         vjp_tex={n: _vjp_tex(slope, where) for n, slope in zip(names, slopes, strict=True)},
         flops=each_of_x(cost),
-        vjp_flops={n: vjp_cost(*costs) for n, costs in zip(names, vjp_costs, strict=True)},
         **more,
     )
 
@@ -118,7 +112,6 @@ def entry_loss(
     r"(<x> - <target>)^{\circ 2}",
     (r"2 (<x> - <target>)", r"2 (<target> - <x>)"),
     3,
-    ((2, 1), (2, 1)),
     samples=_pairs(-2.0, 2.0),
 )
 def mse_loss(x, target, reduction="mean"):
@@ -147,7 +140,6 @@ def _(g, x, target, reduction):
     r"d \odot (<x> - <target> - \tfrac12 d)",
     ("d", "-d"),
     7,
-    ((4, 1), (4, 1)),
     where=r", \quad d = \operatorname{clip}_{\pm <delta>}(<x> - <target>)",
     samples=_pairs(-2.0, 2.0),
     analytic=False,
@@ -182,7 +174,6 @@ def _(g, x, target, delta, reduction):
     r"\log(1 + e^{<x>}) - <target> \odot <x>",
     (r"\sigma(<x>) - <target>", "-<x>"),
     7,
-    ((6, 1), (1, 2)),
     samples=_pairs(0.0, 1.0),
 )
 def binary_cross_entropy_with_logits(x, target, reduction="mean"):
@@ -232,10 +223,6 @@ def _kl_vjp_target(x, reduction, log_target):
     tex=_kl_tex,
     vjp_tex={"x": _kl_vjp_x, "target": _kl_vjp_target},
     flops=each_of_x(4),
-    vjp_flops={
-        "x": lambda x, out, log_target: (2 if log_target else 1) * x.size + 2 * out.size,
-        "target": lambda x, out, log_target: (5 if log_target else 4) * x.size + out.size,
-    },
     samples=_kl_samples,
 )
 def kl_div(x, target, reduction="mean", log_target=False):

@@ -65,7 +65,6 @@ def check_targets(logits: Any, targets: Any, empty: bool = False) -> None:
         )
     },
     flops=lambda logits: 5 * np.size(logits),
-    vjp_flops={"logits": lambda logits: 7 * logits.size + 1},
     samples=_samples,
     unseen="a shift of all logits",
 )
@@ -133,7 +132,6 @@ def _nll_vjp_tex(targets, axis, reduction):
     tex=_nll_tex,
     vjp_tex={"log_probs": _nll_vjp_tex},
     flops=lambda log_probs, targets: 2 * np.size(targets),
-    vjp_flops={"log_probs": lambda log_probs, out: log_probs.size + out.size},
     samples=_nll_samples,
 )
 def nll_loss(log_probs, targets, axis=-1, reduction="mean"):

@@ -36,7 +36,6 @@ def _std_vjp_tex(x, axis, ddof):
     ),
     _std_vjp_tex,
     lambda x, out: 4 * x.size + out.size,
-    lambda x, out: 3 * x.size + 2 * out.size,
     _std_samples,
 )
 def std(x, axis=None, ddof=0, keepdims=False):
@@ -66,7 +65,6 @@ def _(g, x, out, axis, ddof):
     lambda x, axis: rf"\sqrt{{\sum_{{{over(x, axis)}}} <x>{entries(x)}^{{\circ 2}}}}",
     lambda x, axis: spread(x, axis, r"<g> \oslash <out>") + r" \odot <x>",
     lambda x, out: 2 * x.size + out.size,
-    lambda x, out: x.size + out.size,
 )
 def norm(x, ord=None, axis=None, keepdims=False):
     """The Euclidean norm over an axis, several, or all: √Σ x². Where it is 0, so is the gradient.
@@ -123,7 +121,6 @@ def _others_tex(x, axis):
     combined(r"\prod"),
     _others_tex,
     1,
-    lambda x, axis: x.size * (1 + count(x.shape, axis)),
     _prod_samples,
 )
 def prod(x, axis=None, keepdims=False):

@@ -14,7 +14,7 @@ import numpy as np
 from ..engine.errors import ShapeError
 from ..engine.op import Call, call, op
 from .dtypes import floating, narrowed, wider
-from .samples import each_of_x, free
+from .samples import each_of_x
 
 __all__ = ["layer_norm", "rms_norm"]
 
@@ -55,6 +55,11 @@ _ROWS = (
 )
 
 
+def _layer_norm_flops(x, weight, bias):
+    """Seven an entry with weight and bias, and two a row, of which one is the root."""
+    return (5 + (weight is not None) + (bias is not None)) * np.size(x) + 2 * rows(x)
+
+
 @op(
     tex=rf"\hat x \odot <weight> + <bias>, {_ROWS}",
     vjp_tex={
@@ -64,12 +69,7 @@ _ROWS = (
         "weight": rf"<g> \odot \hat x, {_ROWS}",
         "bias": r"<g>",
     },
-    flops=each_of_x(8),
-    vjp_flops={
-        "x": lambda x, weight: (12 + (weight is not None)) * x.size + 2 * rows(x),
-        "weight": lambda x: 6 * x.size + 2 * rows(x),
-        "bias": free,
-    },
+    flops=_layer_norm_flops,
     samples=_samples,
     unseen="a shift of a row",
 )
@@ -130,10 +130,6 @@ def _rms_norm_samples(rng: np.random.Generator) -> Iterator[Call]:
         "weight": rf"<g> \odot \hat x, \quad \hat x = \tfrac1r <x>, {_ROOT}",
     },
     flops=each_of_x(5),
-    vjp_flops={
-        "x": lambda x, weight: (8 + (weight is not None)) * x.size + 2 * rows(x),
-        "weight": lambda x: 4 * x.size + 2 * rows(x),
-    },
     samples=_rms_norm_samples,
 )
 def rms_norm(x, weight, eps=1e-5):

@@ -11,7 +11,7 @@ from ..engine.op import Op, registry
 from ..engine.tensor import Tensor
 from . import composed
 
-__all__ = ["array_function", "array_ufunc"]
+__all__ = ["array_function", "array_ufunc", "not_recorded", "op_like"]
 
 _FORMS = {np.shape, np.ndim, np.size, np.result_type, np.iscomplexobj, np.isrealobj}
 _QUESTIONS = {np.allclose, np.array_equal}
@@ -22,9 +22,9 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
     """A ufunc on a Tensor is the op of that name; a comparison is a question, not a step."""
     if {"d->?", "dd->?"}.intersection(ufunc.types):
         return getattr(ufunc, method)(*map(_array, inputs), **kwargs)
-    found = _op_like(ufunc)
+    found = op_like(ufunc)
     if method != "__call__" or found is None or kwargs:
-        raise DTypeError(_not_recorded(f"np.{ufunc.__name__}", found))
+        raise DTypeError(not_recorded(f"np.{ufunc.__name__}", found))
     return found(*inputs)
 
 
@@ -34,13 +34,13 @@ def array_function(self: Tensor, function: Any, types: Any, args: Any, kwargs: A
         return function(*[getattr(x, "_data", x) for x in args], **kwargs)
     if function in _QUESTIONS:
         return function(*map(_array, args), **kwargs)
-    found = _op_like(function)
+    found = op_like(function)
     if found is None:
-        raise DTypeError(_not_recorded(f"np.{function.__name__}", found))
+        raise DTypeError(not_recorded(f"np.{function.__name__}", found))
     return found(*args, **kwargs)
 
 
-def _op_like(function: Any) -> Op | Any:
+def op_like(function: Any) -> Op | Any:
     """The op, or the function composed of ops, of a NumPy function's name."""
     name: str = function.__name__
     return registry.get(_OTHER_NAMES.get(name, name)) or vars(composed).get(
@@ -52,7 +52,7 @@ def _array(value: Any) -> Any:
     return value.numpy() if isinstance(value, Tensor) else value
 
 
-def _not_recorded(name: str, found: Any) -> str:
+def not_recorded(name: str, found: Any) -> str:
     remedy = "use x.numpy() to leave the graph"
     if found:
         remedy = f"call minigrad.{found.__name__} with its own arguments"

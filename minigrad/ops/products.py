@@ -10,7 +10,6 @@ import numpy as np
 
 from ..engine.errors import ShapeError
 from ..engine.op import Call, call, op
-from .samples import free
 
 __all__ = ["linear", "matmul"]
 
@@ -53,10 +52,6 @@ def _inner_axes(a: Any, b: Any) -> str | None:
     tex=r"<a> <b>",
     vjp_tex={"a": r"<g> <b>^\top", "b": r"<a>^\top <g>"},
     flops=lambda a, out: 2 * out.size * np.shape(a)[-1],
-    vjp_flops={
-        "a": lambda a, b, out: (1 if b.ndim == 1 else 2) * out.size * a.shape[-1],
-        "b": lambda a, b, out: (1 if a.ndim == 1 else 2) * out.size * a.shape[-1],
-    },
     samples=_matmul_samples,
     requires=_inner_axes,
 )
@@ -123,11 +118,6 @@ def check_inner(x: Any, W: Any, b: Any = None, *_: Any) -> str | None:
     tex=r"<x> <W> + <b>",
     vjp_tex={"x": r"<g> <W>^\top", "W": r"<x>^\top <g>", "b": r"<g>"},
     flops=lambda x, b, out: 2 * out.size * np.shape(x)[-1] + (0 if b is None else out.size),
-    vjp_flops={
-        "x": lambda x, out: 2 * out.size * x.shape[-1],
-        "W": lambda x, out: 2 * out.size * x.shape[-1],
-        "b": free,
-    },
     samples=_linear_samples,
     requires=check_inner,
 )

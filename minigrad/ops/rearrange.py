@@ -81,7 +81,6 @@ def _repeat_samples(rng: np.random.Generator) -> Iterator[Call]:
     _along_axes("repeat", "x"),
     _along_axes(r"sum\,of\,repeats", "g"),
     _repeat_samples,
-    vjp_cost=1,
 )
 def repeat(x, repeats, axis=None):
     """Each entry so many times along an axis; without one, of the flattened array.
@@ -178,7 +177,6 @@ def _unpicked_tex(x, axis):
     lambda axis: rf"\operatorname{{pick}}{_below(axis)}(<x>, <indices>)",
     _unpicked_tex,
     _along_samples,
-    vjp_cost=1,
 )
 def take_along_axis(x, indices, axis=-1):
     """In each row along an axis, the entries at its own indices; with None, of the flattened array.
@@ -213,7 +211,6 @@ def _sort_samples(rng: np.random.Generator) -> Iterator[Call]:
     _along_axes("sort", "x"),
     _along_axes("unsort", "g"),
     _sort_samples,
-    vjp_cost=1,
     analytic=False,
     auxiliary=("order",),
 )

@@ -130,13 +130,6 @@ _RNN_BACK = (
     tex=rf"h, \quad h_t = \tanh z_t, \quad {_Z}",
     vjp_tex=_vjp_tex(_RNN_BACK, b=r"\textstyle\sum_t \bar z_t", h=r"\bar z_1 <W_hh>"),
     flops=_cost(1, 1, 3),
-    vjp_flops={
-        "X": _cost(1, 1, 5),
-        "W_ih": _cost(1, 0, 0),
-        "W_hh": _cost(0, 1, 0),
-        "b": _cost(0, 0, 1),
-        "h": _cost(0, 0, 0),
-    },
     samples=_samples(1, 1),
 )
 def rnn(X, W_ih, W_hh, b, h, mask=None):
@@ -201,14 +194,6 @@ _GRU_BACK = (
         h=r"\bar h_1 \odot z_1 + \bar p_1 <W_hh>",
     ),
     flops=_cost(1, 1, 22),
-    vjp_flops={
-        "X": _cost(2, 2, 45),
-        "W_ih": _cost(1, 0, 0),
-        "W_hh": _cost(0, 1, 0),
-        "b_ih": _cost(0, 0, 3),
-        "b_hh": _cost(0, 0, 3),
-        "h": _cost(0, 0, 0),
-    },
     samples=_samples(3, 1, biases=2),
 )
 def gru(X, W_ih, W_hh, b_ih, b_hh, h, mask=None):
@@ -291,14 +276,6 @@ _LSTM_BACK = (
         c=r"\bar c_1 \odot f_1",
     ),
     flops=_cost(1, 1, 26),
-    vjp_flops={
-        "X": _cost(2, 2, 50),
-        "W_ih": _cost(1, 0, 0),
-        "W_hh": _cost(0, 1, 0),
-        "b": _cost(0, 0, 4),
-        "h": _cost(0, 0, 0),
-        "c": _cost(0, 0, 0),
-    },
     samples=_samples(4, 2),
 )
 def lstm(X, W_ih, W_hh, b, h, c, mask=None):

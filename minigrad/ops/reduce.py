@@ -12,7 +12,7 @@ from ..engine.errors import ArgumentError
 from ..engine.op import Call, call, op
 from .dtypes import arrayed, is_half, narrowed, single, sum_dtype, wider
 from .notation import axes_of, entries, letters, over, size, some, times
-from .samples import Declaration, Samples, each, each_of_x, reductions
+from .samples import Declaration, Samples, each_of_x, reductions
 
 __all__ = ["cumsum", "max", "mean", "min", "sum", "var"]
 
@@ -34,21 +34,18 @@ def reduction(
     tex: str | Callable[..., str],
     vjp_tex: str | Callable[..., str],
     flops: Any,
-    vjp_flops: Any,
     samples: Samples = reductions,
     **more: Any,
 ) -> Declaration:
     """Declare an op of x that takes many entries to one, or adds them up on the way.
 
-    Args: tex, vjp_tex: its formula and that of its rule.  flops, vjp_flops: operations of a call
-        and of its rule: for each entry of x, or a function as `op` takes it.  more: as `op` takes
-        it.
+    Args: tex, vjp_tex: its formula and that of its rule.  flops: operations for each entry of x,
+        or a function as `op` takes it.  more: as `op` takes it.
     """
     return op(
         tex=tex,
         vjp_tex={"x": vjp_tex},
         flops=flops if callable(flops) else each_of_x(flops),
-        vjp_flops={"x": vjp_flops if callable(vjp_flops) else each_of_x(vjp_flops)},
         samples=samples,
         **more,
     )
@@ -87,7 +84,7 @@ def centred_tex(x: Any, axis: Any) -> str:
 # ---------------------------------------------------------------- sum, mean
 
 
-@reduction(combined(r"\sum"), lambda x, axis: spread(x, axis), 1, 0)
+@reduction(combined(r"\sum"), lambda x, axis: spread(x, axis), 1)
 def sum(x, axis=None, keepdims=False):
     """Sum over an axis, several, or all.
 
@@ -110,7 +107,6 @@ def _(g, x_shape, axis):
     named(r"operatorname{mean}"),
     lambda x, axis: rf"\tfrac1n {spread(x, axis)}, \quad n = {size(x, axis)}",
     1,
-    each(1),
 )
 def mean(x, axis=None, keepdims=False):
     """Mean over an axis, several, or all.
@@ -152,7 +148,7 @@ def _var_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(rng.uniform(-1, 1, (3, 5)), axis=1, ddof=1)
 
 
-@reduction(_var_tex, _var_vjp_tex, 4, lambda x, out: 3 * x.size + out.size, _var_samples)
+@reduction(_var_tex, _var_vjp_tex, 4, _var_samples)
 def var(x, axis=None, ddof=0, keepdims=False):
     """Variance over an axis, several, or all: the mean of (x - mean(x))², divided by n - ddof.
 
@@ -191,7 +187,7 @@ def _shares_of_ties(x, axis):
     return rf"<g> \odot [<x> = <out>] \oslash \#{some(x, axis)}[<x> = <out>]"
 
 
-@reduction(_extreme_tex("max"), _shares_of_ties, 1, each(1), analytic=False)
+@reduction(_extreme_tex("max"), _shares_of_ties, 1, analytic=False)
 def max(x, axis=None, keepdims=False):
     """Largest entry over an axis, several, or all; equal ones share the gradient evenly.
 
@@ -203,7 +199,7 @@ def max(x, axis=None, keepdims=False):
     return np.max(x, axis=axis, keepdims=keepdims)
 
 
-@reduction(_extreme_tex("min"), _shares_of_ties, 1, each(1), analytic=False)
+@reduction(_extreme_tex("min"), _shares_of_ties, 1, analytic=False)
 def min(x, axis=None, keepdims=False):
     """Smallest entry over an axis, several, or all; equal ones share the gradient evenly.
 
@@ -257,7 +253,7 @@ def _cumsum_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.zeros((0, 3)), axis=1)
 
 
-@reduction(_cumsum_tex, _cumsum_vjp_tex, 1, 1, _cumsum_samples)
+@reduction(_cumsum_tex, _cumsum_vjp_tex, 1, _cumsum_samples)
 def cumsum(x, axis=None):
     """Running sum along an axis; without one, over the flattened entries.
 

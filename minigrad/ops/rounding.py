@@ -41,7 +41,7 @@ def _vjp_tex(bits):
     return rf"<g> \odot [|<x>| \le {_top(bits)}.5\, <scale>]"
 
 
-@elementwise(_tex, _vjp_tex, 4, 0, samples=_samples, analytic=False)
+@elementwise(_tex, _vjp_tex, 4, samples=_samples, analytic=False)
 def fake_quantize(x, scale, bits=8):
     """Each entry as an integer of few bits holds it, times the scale: y = s · clip(round(x / s)).
 

@@ -16,7 +16,7 @@ from ..engine.refusals import explained
 from .dtypes import arrayed
 from .notation import along, size, times
 from .notation import index as index_tex
-from .samples import Declaration, Samples, each, each_of_x, free, pairs
+from .samples import Declaration, Samples, each_of_x, free, pairs
 
 __all__ = ["getitem", "scatter_add", "split", "take", "where"]
 
@@ -27,20 +27,17 @@ def moving(
     samples: Samples,
     *,
     name: str = "x",
-    vjp_cost: Any = 0,
     **more: Any,
 ) -> Declaration:
     """Declare an op that puts entries elsewhere and computes nothing.
 
-    Args: tex, vjp_tex: its formula and that of its rule.  name: of the one input.  vjp_cost:
-        operations of the rule for each entry of the result, where it adds up what was taken twice,
-        or a function as `op` takes it.  more: as `op` takes it.
+    Args: tex, vjp_tex: its formula and that of its rule.  name: of the one input.  more: as `op`
+        takes it.
     """
     return op(
         tex=tex,
         vjp_tex={name: vjp_tex},
         flops=free,
-        vjp_flops={name: vjp_cost if callable(vjp_cost) else each(vjp_cost)},
         samples=samples,
         **more,
     )
@@ -69,7 +66,6 @@ def _getitem_samples(rng: np.random.Generator) -> Iterator[Call]:
     lambda index: f"<x>[{_at('index', index)}]",
     lambda index: rf"\operatorname{{scatter}}_{{{_at('index', index)}}}(<g>)",
     _getitem_samples,
-    vjp_cost=1,
 )
 def getitem(x, index):
     """Entries at an index as in NumPy: integers, slices, None, ..., integer and boolean arrays.
@@ -98,7 +94,6 @@ def _scatter_samples(rng: np.random.Generator) -> Iterator[Call]:
     tex=lambda index: rf"\operatorname{{scatter}}_{{{_at('index', index)}}}(<x>)",
     vjp_tex={"x": lambda index: f"<g>[{_at('index', index)}]"},
     flops=each_of_x(1),
-    vjp_flops={"x": free},
     samples=_scatter_samples,
 )
 def scatter_add(x, index, shape):
@@ -151,7 +146,6 @@ def _take_samples(rng: np.random.Generator) -> Iterator[Call]:
     _take_tex,
     _take_vjp_tex,
     _take_samples,
-    vjp_cost=1,
 )
 def take(x, indices, axis=None, negative=True):
     """Entries at integer indices along an axis, or of the flattened array. An embedding look-up.
@@ -235,7 +229,6 @@ def _where_samples(rng: np.random.Generator) -> Iterator[Call]:
     tex=r"<condition> \mathbin{?} <a> : <b>",
     vjp_tex={"a": r"<g> \odot [<condition>]", "b": r"<g> \odot [\lnot <condition>]"},
     flops=free,
-    vjp_flops={"a": free, "b": free},
     samples=_where_samples,
 )
 def where(condition, a, b):

@@ -64,7 +64,7 @@ def _of_rows(
     tex: Callable[..., str], vjp_tex: Callable[..., str], samples: Samples, **more: Any
 ) -> Declaration:
     """The declaration of softmax or of its logarithm."""
-    return reduction(tex, vjp_tex, 5, 4, samples, unseen="a shift of all scores", **more)
+    return reduction(tex, vjp_tex, 5, samples, unseen="a shift of all scores", **more)
 
 
 @_of_rows(
@@ -132,7 +132,7 @@ def _logsumexp_vjp_tex(x, axis):
     return rf"{g} \odot \operatorname{{softmax}}{below}(<x>)"
 
 
-@reduction(_logsumexp_tex, _logsumexp_vjp_tex, 4, 6)
+@reduction(_logsumexp_tex, _logsumexp_vjp_tex, 4)
 def logsumexp(x, axis=None, keepdims=False):
     """log Σ e^x over an axis, several, or all, without overflow; over nothing but -inf it is -inf.
 

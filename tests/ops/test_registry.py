@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad.recording.shapes import count_rules
 from tests.compare import assert_same
 
 # ---------------------------------------------------------------- declarations
@@ -17,7 +18,6 @@ def test_an_op_declares_all_that_the_project_reads(declared):
     assert set(declared.vjp_tex) == set(declared.inputs) == set(declared.rules)
     assert all(declared.vjp_tex.values())
     assert callable(declared.flops)
-    assert set(declared.vjp_flops) == set(declared.inputs)
     assert f">>> {declared.name}(" in declared.__doc__
     assert list(declared.samples(np.random.default_rng(7)))
 
@@ -120,8 +120,8 @@ def _operations(trace):
 
 @pytest.mark.only(lambda case: case.op.name != "tiled_attention")
 def test_the_cost_of_a_rule_is_what_the_rule_computes(case, invoke):
-    """Counted by running it on Tensors; every number counts as an array of one entry. Of a rule for
-    several inputs all are asked at once: what they share is counted with the first.
+    """Counted on shapes alone, and from a record of the rule as it ran on Tensors; every number
+    counts as an array of one entry. Of a rule for several inputs all are asked at once.
     """
     op, inputs = case.op, list(case.inputs)
     for i, x in enumerate(inputs):
@@ -136,5 +136,5 @@ def test_the_cost_of_a_rule_is_what_the_rule_computes(case, invoke):
         with mg.trace() as t:
             ones = mg.tensor(np.ones(out.shape))
             mg.grad(out, [inputs[i] for i in asked], ones, create_graph=True)
-        declared = op.count_vjp_flops(inputs, case.settings, out, asked)
-        assert declared in (_operations(t), sum(e.flops for e in t if e.op))
+        counted = count_rules(op, inputs, case.settings, asked).flops
+        assert counted in (_operations(t), sum(e.flops for e in t if e.op))

@@ -35,7 +35,6 @@ def square_sum(name: str = "square_sum") -> Any:
         tex=weighted,
         vjp_tex={"x": lambda x, axis: rf"n\, <factor>\, <x> \odot <g>, \quad n = {x.shape[axis]}"},
         flops=lambda x: 3 * x.size,
-        vjp_flops={"x": lambda x: 2 * x.size},
         samples=lambda rng: [mg.call(rng.normal(size=(2, 3)), 0)],
     )(kernel)
 

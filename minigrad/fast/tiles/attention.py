@@ -153,11 +153,6 @@ def _each(count: Callable[[int, int, int], int]) -> Callable[..., int]:
         "v": _v_tex,
     },
     flops=_flops,
-    vjp_flops={  # A, which is made again, and its gradient are counted with q
-        "q": _each(lambda d_k, d_v, masks: 2 * d_k + masks + 6 + 2 * d_v + 5 + 2 * d_k),
-        "k": _each(lambda d_k, d_v, masks: 2 * d_k),
-        "v": _each(lambda d_k, d_v, masks: 2 * d_v),
-    },
     samples=_samples,
     analytic=False,
     auxiliary=("schedule", "row_max", "row_sum", "weights"),
