@@ -125,6 +125,8 @@ class ShapeTensor:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         found = op_like(ufunc)
         asks = {"d->?", "dd->?"}.intersection(ufunc.types)
+        if asks and method == "__call__":
+            return self._compared(*inputs)
         if asks or not _counted(inputs):
             return self._plainly(getattr(ufunc, method), inputs, kwargs)
         if method != "__call__" or found is None or kwargs:
@@ -140,6 +142,11 @@ class ShapeTensor:
         if found is None:
             raise DTypeError(not_recorded(f"np.{function.__name__}", found))
         return found(*args, **kwargs)
+
+    def _compared(self, *values: Any) -> Any:
+        """The truth values of a comparison, entry by entry."""
+        shape = np.broadcast_shapes(self.shape, *map(np.shape, values))
+        return ShapeTensor(shape, bool, self.counter, counted=False)
 
     def _plainly(self, function: Any, args: Any, kwargs: Any) -> Any:
         """What NumPy makes of comparisons, of which nothing is recorded."""
@@ -162,19 +169,12 @@ class ShapeTensor:
         return f"ShapeTensor({self.shape}, {self.dtype}, {self.counted})"
 
 
-def _asked(ufunc: Any) -> Any:
-    return lambda self, other: self._plainly(ufunc, (self, other), {})
-
-
 def _reflected(op: Op) -> Any:
     return lambda self, other: op(other, self)
 
 
-for _name, _ufunc in {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
-    "ge": np.greater_equal, "and": np.logical_and, "or": np.logical_or,
-}.items():  # fmt: skip
-    setattr(ShapeTensor, f"__{_name}__", _asked(_ufunc))
+for _name in ("eq", "ne", "lt", "le", "gt", "ge", "and", "or"):
+    setattr(ShapeTensor, f"__{_name}__", ShapeTensor._compared)
 for _name, _value in vars(Tensor).items():  # operators and methods that are ops, or call them
     if isinstance(_value, Op) or _name in ("T", "mT", "reshape", "transpose", "ravel", "flatten"):
         setattr(ShapeTensor, _name, _value)
