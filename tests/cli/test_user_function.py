@@ -384,11 +384,9 @@ def test_an_exception_in_a_rule_is_told_without_frames_of_the_engine(own, plant)
 
 
 def test_an_interrupt_and_a_refusal_of_the_views_are_not_taken_for_the_users(own, monkeypatch):
-    from minigrad.tracing import Trace
-
     def refuses(*_, **__):
         raise ArgumentError("the page is torn")
 
     assert own("def loss(): raise KeyboardInterrupt").status == 130
-    monkeypatch.setattr(Trace, "html", refuses)
+    monkeypatch.setattr("minigrad.cli.report.write_page", refuses)
     assert own(LOSS).err == "minigrad: error: the page is torn\n"
