@@ -11,7 +11,6 @@ from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from .limits import LIMITS
@@ -109,9 +108,10 @@ class Windows:
 
 def _buffer(shape: Any, dtype: Any, scratch: Scratch) -> Any:
     """An array of images; few channels lie one after the other in it."""
-    order = (3, 0, 1, 2) if shape[3] < FEW else (0, 1, 2, 3)
-    buffer = scratch.array("images", tuple(shape[k] for k in order), dtype)
-    return buffer.transpose(np.argsort(order))
+    if shape[3] >= FEW:
+        return scratch.array("images", shape, dtype)
+    n, h, w, c = shape
+    return scratch.array("images", (c, n, h, w), dtype).transpose(1, 2, 3, 0)
 
 
 FEW = 8  # channels, with fewer of which the pieces to copy would be too short
