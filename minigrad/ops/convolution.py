@@ -245,18 +245,34 @@ def _at(stride: Any, padding: Any, dilation: Any) -> str:
     return f"{times(stride, 'i')} + {times(dilation, 'k')}" + ("" if absent else f" - {less}")
 
 
-def _tex(stride, padding, dilation):
+def _same(weight, padding, dilation):
+    """What p is where the padding keeps the lengths: what lies before the first entry."""
+    if padding != "same":
+        return ""
+    lengths = weight.shape[2:]
+    before = [
+        d * (k - 1) // 2
+        for k, d in zip(lengths, np.broadcast_to(dilation, len(lengths)), strict=True)
+    ]
+    alike = len(set(before)) == 1
+    return rf", \quad p = {before[0] if alike else tuple(map(int, before))}"
+
+
+def _tex(weight, stride, padding, dilation):
     at = _at(stride, padding, dilation)
-    return rf"\sum_{{c,k}} <weight>_{{o,c,k}} \odot <x>_{{n,c,{at}}} + <bias>"
+    terms = rf"\sum_{{c,k}} <weight>_{{o,c,k}} \odot <x>_{{n,c,{at}}} + <bias>"
+    return terms + _same(weight, padding, dilation)
 
 
-def _x_tex(stride, padding, dilation):
+def _x_tex(weight, stride, padding, dilation):
     at = _at(stride, padding, dilation)
-    return rf"\sum_{{o,k,i}} <weight>_{{o,c,k}} \odot <g>_{{n,o,i}} \odot [m = {at}]"
+    terms = rf"\sum_{{o,k,i}} <weight>_{{o,c,k}} \odot <g>_{{n,o,i}} \odot [m = {at}]"
+    return terms + _same(weight, padding, dilation)
 
 
-def _weight_tex(stride, padding, dilation):
-    return rf"\sum_{{n,i}} <g>_{{n,o,i}} \odot <x>_{{n,c,{_at(stride, padding, dilation)}}}"
+def _weight_tex(weight, stride, padding, dilation):
+    at = _at(stride, padding, dilation)
+    return rf"\sum_{{n,i}} <g>_{{n,o,i}} \odot <x>_{{n,c,{at}}}" + _same(weight, padding, dilation)
 
 
 def _macs(weight, out):
@@ -372,7 +388,10 @@ def _window_entries(x: Any, out: Any, size: Any) -> int:
 
 @op(
     tex=r"\max_{k \in <size>} <x>_{n,c,i + k}",
-    vjp_tex={"x": r"\operatorname{addwindows}_{<size>}(<g> \odot [<x>_{n,c,i + k} = <out>])"},
+    vjp_tex={
+        "x": r"\operatorname{addwindows}_{<size>}(<g> \odot [k = k']),"
+        r" \quad k' = \text{the first of } <size> \text{ with } <x>_{n,c,i + k} = <out>"
+    },
     flops=_window_entries,
     samples=_pool_samples,
     analytic=False,
@@ -402,9 +421,14 @@ def _(g, x, out, size, stride, padding):
     return add_windows(np.where(first, _unpooled(g), 0), x.shape, size, stride, padding)
 
 
+def _mean_back_tex(x, size):
+    entries = int(np.prod(np.broadcast_to(size, x.ndim - 2)))
+    return rf"\tfrac{{1}}{{{entries}}} \operatorname{{addwindows}}_{{<size>}}(<g>)"
+
+
 @op(
     tex=r"\operatorname{mean}_{k \in <size>} <x>_{n,c,i + k}",
-    vjp_tex={"x": r"\tfrac1K \operatorname{addwindows}_{<size>}(<g>)"},
+    vjp_tex={"x": _mean_back_tex},
     flops=_window_entries,
     samples=_pool_samples,
 )

@@ -122,7 +122,7 @@ def _vjp_tex(back: str, a: str = r"\bar z", p: str = r"\bar z", **more: str) -> 
 
 _RNN_BACK = (
     r"\quad \bar z_t = \bar h_t \odot (1 - h_t^{\circ 2}),"
-    r" \quad \bar h_{t-1} = <g>_{t-1} + \bar z_t <W_hh>"
+    r" \quad \bar h_{t-1} = <g>_{t-1} + \bar z_t <W_hh>, \quad \bar h_T = <g>_T"
 )
 
 
@@ -179,7 +179,8 @@ _GRU_BACK = (
     r" \quad \bar n_t = \bar h_t \odot (1 - z_t) \odot (1 - n_t^{\circ 2}),"
     r" \quad \bar z_t = \bar h_t \odot (h_{t-1} - n_t) \odot z_t \odot (1 - z_t),"
     r" \quad \bar r_t = \bar n_t \odot p^n_t \odot r_t \odot (1 - r_t),"
-    r" \quad \bar h_{t-1} = <g>_{t-1} + \bar h_t \odot z_t + \bar p_t <W_hh>"
+    r" \quad \bar h_{t-1} = <g>_{t-1} + \bar h_t \odot z_t + \bar p_t <W_hh>,"
+    r" \quad \bar h_T = <g>_T"
 )
 
 
@@ -263,7 +264,9 @@ _LSTM_BACK = (
     r" \bar h_t \odot \tanh c_t \odot o_t \odot (1 - o_t)),"
     r" \quad \bar h_{t-1} = <g>_{t-1} + \bar z_t <W_hh>,"
     r" \quad \bar c_{t-1} = \bar c_t \odot f_t"
-    r" + \bar h_{t-1} \odot o_{t-1} \odot (1 - \tanh^2 c_{t-1})"
+    r" + \bar h_{t-1} \odot o_{t-1} \odot (1 - \tanh^2 c_{t-1}),"
+    r" \quad \bar h_T = <g>_T,"
+    r" \quad \bar c_T = <g>_{T+1} + \bar h_T \odot o_T \odot (1 - \tanh^2 c_T)"
 )
 
 
