@@ -43,12 +43,15 @@ class Trace(recording.Trace):
 
         return merge(self, world() if ranks is None else ranks)  # type: ignore[no-any-return]
 
-    def table(self, width: int | None = None) -> str:
-        """The record as text: forward then backward steps, shapes, cost and size of gradients."""
+    def table(self, width: int | None = None, *, times: bool = False) -> str:
+        """The record as text: forward then backward steps, shapes, cost and size of gradients.
+
+        Args: times: also how long each step took, as it ran in this trace.
+        """
         from .views.plain import Text
         from .views.table import trace_table
 
-        return Text(trace_table(self, width=width))
+        return Text(trace_table(self, width=width, times=times))
 
     def draw(
         self,

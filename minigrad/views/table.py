@@ -44,6 +44,7 @@ BACKWARD = (
     SCALE,
     Column("state", shrink="end"),
 )
+TIME, TIME_AT = Column("time", right=True), 5  # behind the shapes
 LEAVES = (
     Column("leaf", shrink="start"),
     Column("kind"),
@@ -65,12 +66,15 @@ CHECKS = (
 )
 
 
-def trace_table(trace: Trace, width: int | None = None, *, colour: bool | None = None) -> str:
+def trace_table(
+    trace: Trace, width: int | None = None, *, colour: bool | None = None, times: bool = False
+) -> str:
     """A trace as text: what ran forward, what ran backward, and the gradients of the leaves.
 
     Args:
         width: columns to fit in; the terminal's by default. Columns that matter least go first.
         colour: by default if stdout is a terminal and NO_COLOR is not set.
+        times: a column of how long each step took, as it ran in this trace.
     """
     paint = Paint(colour)
     model = AnnotatedTrace(trace, fold=False)
@@ -78,11 +82,24 @@ def trace_table(trace: Trace, width: int | None = None, *, colour: bool | None =
     forward = [rows_of.forward(i, trace[k]) for i, k in enumerate(trace.forward_steps, 1)]
     backward = [rows_of.backward(i, trace[k]) for i, k in enumerate(trace.backward_steps, 1)]
     leaves = [rows_of.leaf(entry) for entry in trace.entries if entry.op is None]
-    title = f"forward: {len(forward)} steps, {_cost(trace)}"
-    parts = [paint.bold(textwrap.fill(title, width)), grid(FORWARD, forward, width)]
+    columns = {"forward": FORWARD, "backward": BACKWARD}
+    took = {"forward": "", "backward": ""}
+    if times:
+        ahead = [trace[k].seconds for k in trace.forward_steps]
+        back = [trace[k].backward_seconds or 0.0 for k in trace.backward_steps]
+        for name, rows, seconds in (("forward", forward, ahead), ("backward", backward, back)):
+            columns[name] = (*columns[name][:TIME_AT], TIME, *columns[name][TIME_AT:])
+            took[name] = f", {_timed(sum(seconds))}"
+            for row, one in zip(rows, seconds, strict=True):
+                row.insert(TIME_AT, _timed(one))
+    title = f"forward: {len(forward)} steps, {_cost(trace)}{took['forward']}"
+    parts = [paint.bold(textwrap.fill(title, width)), grid(columns["forward"], forward, width)]
     if backward:
-        title = f"backward: {len(backward)} steps, gradients of what each step made"
-        parts += ["", paint.bold(textwrap.fill(title, width)), grid(BACKWARD, backward, width)]
+        title = (
+            f"backward: {len(backward)} steps, gradients of what each step made{took['backward']}"
+        )
+        body = grid(columns["backward"], backward, width)
+        parts += ["", paint.bold(textwrap.fill(title, width)), body]
     else:
         parts += ["", "backward: not run"]
     if leaves:
@@ -93,6 +110,15 @@ def trace_table(trace: Trace, width: int | None = None, *, colour: bool | None =
     lines += [paint(one.paint, textwrap.fill(one.said, width)) for one in measured if one.said]
     parts += ["", *lines] if lines else []
     return finished("\n".join(parts))
+
+
+def _timed(seconds: float) -> str:
+    """A time as a person would write it.
+
+    >>> _timed(12.4e-6), _timed(0.0345)
+    ('12 µs', '34.5 ms')
+    """
+    return f"{seconds * 1e6:.0f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.1f} ms"
 
 
 def _zeros(model: AnnotatedTrace) -> list[str]:

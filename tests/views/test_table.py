@@ -118,3 +118,18 @@ def test_a_name_cannot_break_out_of_its_line() -> None:
     assert "\x00" not in text
     assert "\u202e" not in text
     assert r"\n\u202e" in text
+
+
+def test_times_are_a_column_of_each_steps_own() -> None:
+    x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
+    with mg.trace() as t:
+        (x * x).sum().backward()
+    for entry in t.entries:
+        entry.seconds = 2e-3 if entry.op == "multiply" else 3e-6
+        entry.backward_seconds = 5e-6
+    lines = t.table(160, times=True).splitlines()
+    [forward] = [line for line in lines if "  multiply  " in line and "2, 2" in line]
+    assert " 2.0 ms " in forward
+    assert any("forward: 2 steps" in line and line.endswith("2.0 ms") for line in lines)
+    assert any("backward: 2 steps" in line and line.endswith("10 µs") for line in lines)
+    assert "time" not in t.table(160)
