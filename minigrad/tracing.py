@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from .recording.checks import Checks
 
 if TYPE_CHECKING:
     from .views.attention import Attentions
-    from .views.attribution import Attribution, Patching
+    from .views.attribution import Attribution
     from .views.comparison import Comparison
     from .views.notebook import PageCell
 
@@ -211,48 +211,6 @@ class Trace(recording.Trace):
         from .views.attribution import Attribution
 
         return Attribution(**explain(self, output, of))
-
-    def patching(
-        self,
-        other: Trace,
-        output: Any,
-        *,
-        paths: str = "*",
-        axis: int | None = None,
-        run: Callable[[], Any] | None = None,
-    ) -> Patching:
-        """By how much a number of this run changes where values of another run are put in.
-
-        Estimated for all of them by one backward, as gradient · (other value − value): attribution
-        patching, exact only where the number is linear in the value. With `run` it is measured too:
-        that runs once for each, with the other's value in its place, as `mg.replace` does.
-
-        Args:
-            other: a run of the same model on other inputs of the same shape.
-            output: the number, as in `attribute`.
-            paths: which named values, as in `mg.replace`.
-            axis: one for each slot of this axis; 1 for the heads of (B, h, n, m).
-            run: runs this run again, and gives the number.
-        Returns: `patches` (path, slot, estimate, effect), `correlation`, `table()`, `to_dict()`.
-        Raises: ArgumentError if no value of both has the path, or `run` gives another number;
-            ShapeError if values differ in shape.
-
-        >>> import numpy as np, minigrad as mg
-        >>> def run(x):
-        ...     return mg.sum((mg.tensor(x) * 3.0).named("h") ** 2).named("y")
-        >>> with mg.trace() as t:
-        ...     y = run([1.0, 2.0])
-        >>> with mg.trace() as other:
-        ...     _ = run([1.0, 2.5])
-        >>> t.patching(other, "y", paths="h", run=lambda: run([1.0, 2.0])).patches
-        [Patch(path='h', slot=None, estimate=18.0, effect=20.25)]
-        """
-        from .recording.patching import patch
-        from .views.attribution import Patching
-
-        if not isinstance(other, recording.Trace):
-            raise DTypeError(f"patching(other): other must be a Trace, got {type(other).__name__}")
-        return Patching(**patch(self, other, output, paths, axis, run))
 
     def compare(self, other: Trace) -> Comparison:
         """This run beside another, path by path: print it for a table, or `.draw(path)` it.

@@ -1,4 +1,4 @@
-"""What one number of a run is made of, and what another run would make of it, as tables."""
+"""What one number of a run is made of, as tables."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import numpy as np
 
 from ..engine.errors import ShapeError
 from ..recording.attribution import Explained
-from ..recording.patching import Patched
 from .plain import one_line, sized
 from .terminal import Column, Paint, finished, grid, wide
 
-__all__ = ["Attribution", "Patching"]
+__all__ = ["Attribution"]
 
 MOST, HALF = 16, 10  # rows of a table; cells of a bar on each side of zero
 SHARES = "share", "direct"
@@ -52,7 +51,7 @@ class Attribution(Explained):
                 parts += [
                     "",
                     bold(fill(heading, width)),
-                    _table(SHARES, rows, most, width),
+                    _table(rows, most, width),
                 ]
         return finished("\n".join([*parts, "", *(fill(x, width) for x in self._sums())]))
 
@@ -88,33 +87,8 @@ class Attribution(Explained):
         return self.table()
 
 
-class Patching(Patched):
-    """What `t.patching(other, output)` finds: printed, a table; as data see `Patched`."""
-
-    def table(self, width: int | None = None, *, most: int = MOST) -> str:
-        """Estimates, and effects where they were measured, of the largest in their order."""
-        width = wide(width)
-        there = "" if self.other is None else f", where it is {sized(self.other)}"
-        title = f"change of {one_line(self.output)} = {sized(self.value)} with values of the other "
-        title += f"run put in{there}"
-        rows = [
-            (one_line(p.path) + ("" if p.slot is None else f" {p.slot}"), p.estimate, p.effect)
-            for p in self.patches
-        ]
-        parts = [fill(title, width), "", _table(("estimate", "effect"), rows, most, width)]
-        if self.correlation is not None:
-            said = (
-                f"estimates and effects of {len(rows)} patches correlate by {self.correlation:.3f}"
-            )
-            parts += ["", fill(said, width)]
-        return finished("\n".join(parts))
-
-    def __str__(self) -> str:
-        return self.table()
-
-
-def _table(titles: tuple[str, str], rows: list[Row], most: int, width: int) -> str:
-    """The largest rows, in their order, and how many others; of shares, their sum."""
+def _table(rows: list[Row], most: int, width: int) -> str:
+    """The largest rows, in their order, and how many others, with the sum of their shares."""
     largest = sorted(range(len(rows)), key=lambda i: -abs(rows[i][1]))
     kept, rest = sorted(largest[:most]), largest[most:]
     top = max(abs(share) for _, share, _ in rows)
@@ -123,9 +97,9 @@ def _table(titles: tuple[str, str], rows: list[Row], most: int, width: int) -> s
         for name, share, direct in (rows[i] for i in kept)
     ]
     if rest:
-        total = sized(float(np.sum([rows[i][1] for i in rest]))) if titles == SHARES else ""
+        total = sized(float(np.sum([rows[i][1] for i in rest])))
         lines.append([f"{len(rest)} smaller", total, "", ""])
-    numbers = [Column(title, right=True) for title in titles]
+    numbers = [Column(title, right=True) for title in SHARES]
     return grid([Column("", shrink="start"), *numbers, Column("- | +", drop=1)], lines, width)
 
 

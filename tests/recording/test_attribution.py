@@ -144,78 +144,13 @@ def test_attention_in_tiles_has_no_heads_and_the_table_says_so():
     assert 'method="exact"' in found.table()
 
 
-# ---------------------------------------------------------------- of two runs
-
-
-OTHER = np.array([[3, 1, 9, 1, 5]])
-
-
-def two_runs(**options):
-    model = gpt(**options)
+def test_a_share_is_the_slope_of_the_number_in_the_size_of_the_part():
+    model = gpt()
 
     def run():
         return mg.subtract(*model(TOKENS)[0, -1, [7, 2]]).named("gain")
 
-    with mg.trace() as here:
-        run()
-    with mg.trace() as there:
-        mg.subtract(*model(OTHER)[0, -1, [7, 2]]).named("gain")
-    return here, there, run
-
-
-def test_an_estimate_is_the_effect_where_the_number_is_linear_in_the_value():
-    here, there, run = two_runs()
-    found = here.patching(there, "gain", paths="logits", axis=2, run=run)
-    assert len(found.patches) == 11
-    for one in found.patches:
-        assert_allclose(one.estimate, one.effect, atol=1e-15)
-    (whole,) = here.patching(there, "gain", paths="logits", run=run).patches
-    assert_allclose([whole.estimate, whole.effect], found.other - found.value, atol=1e-15)
-
-
-def test_estimates_of_heads_of_a_transformer_correlate_with_patched_runs():
-    here, there, run = two_runs()
-    found = here.patching(there, "gain", paths="attention/O", axis=1, run=run)
-    assert [p.slot for p in found.patches] == [0, 1, 2, 0, 1, 2]
-    assert found.correlation > 0.9
-    assert found.to_dict()["patches"][1]["slot"] == 1
-    text = found.table(80)
-    assert "estimate" in text
-    assert f"correlate by {found.correlation:.3f}" in text
-
-
-def test_every_named_value_can_be_patched_and_two_of_one_path_are_told_apart():
-    here, there, run = two_runs()
-    found = here.patching(there, "gain", run=run)
-    both = [p for p in found.patches if p.path.endswith("blocks.1/X")]
-    assert len(both) == 2
-    assert_allclose(both[1].effect, found.other - found.value)  # all that is later depends on it
-    assert_allclose(found.patches[0].effect, found.other - found.value)
-    assert "smaller" in found.table(60)
-
-
-@pytest.mark.parametrize(
-    ("options", "kind", "said"),
-    [
-        ({"paths": "attention/B"}, ArgumentError, "no value of both runs .* nearest: attention/"),
-        ({"run": lambda: 3.0}, ArgumentError, r"give the number of this record .* got 3"),
-        ({"paths": "A", "axis": 4}, ShapeError, r"axis=4.* has shape \(1, 3, 5, 5\)"),
-    ],
-)
-def test_patches_that_make_no_sense_are_refused(options, kind, said):
-    here, there, _ = two_runs()
-    with pytest.raises(kind, match=said):
-        here.patching(there, "gain", **options)
-
-
-def test_runs_of_unlike_shape_are_not_patched():
-    (here, *_), (longer, _) = two_runs(), traced(lambda: gpt()(np.ones((1, 6), int)))
-    with pytest.raises(ShapeError, match="inputs of one shape"):
-        here.patching(longer, "gain", paths="A")
-
-
-def test_a_share_is_the_slope_of_the_number_in_the_size_of_the_part():
-    here, _, run = two_runs()
+    here, _ = traced(run)
     for branch in here.attribute("gain").branches[1:]:
         ends = []
         for size in (0.999, 1.001):
