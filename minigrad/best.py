@@ -54,7 +54,9 @@ class Best:
             raise ArgumentError(f'Best: mode must be "min" or "max", got {mode!r}')
         if patience is not None and patience < 1:
             raise ArgumentError(f"Best: patience must be at least 1, got {patience}")
-        self.parts, self.metric, self.path = {"model": model, **parts}, metric, path
+        self.parts = {"model": model, **parts}
+        self.metric = metric
+        self.path = path
         self.mode, self.patience = mode, patience
         self.value: float | None = None
         self.step: Any = None
@@ -71,7 +73,9 @@ class Best:
             self.waited += 1
             return False
         self._copies = {name: _state(part) for name, part in self.parts.items()}
-        self.value, self.step, self.waited = found, step, 0
+        self.value = found
+        self.step = step
+        self.waited = 0
         if self.path is not None:
             save(self.path, step=step, note={self.metric: found}, keep=1, **self.parts)
         return True
@@ -100,5 +104,7 @@ class Best:
             raise ArgumentError(
                 f"Best: has {sorted(self.parts)}, the file {sorted(state['copies'])}"
             )
-        self.value, self.step, self.waited = state["value"], state["step"], state["waited"]
+        self.value = state["value"]
+        self.step = state["step"]
+        self.waited = state["waited"]
         self._copies = dict(state["copies"])

@@ -172,7 +172,9 @@ class _Problem:
     def __init__(
         self, f: Callable[..., Any], values: Sequence[Any], seed: int, slope: bool = False
     ) -> None:
-        self.f, self.values, self.slope = f, list(values), slope
+        self.f = f
+        self.values = list(values)
+        self.slope = slope
         self.free = [i for i, v in enumerate(values) if v.dtype.kind == "f"]
         rng = np.random.default_rng(seed)
         used = _OpsUsed()

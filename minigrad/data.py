@@ -88,7 +88,9 @@ class Batches:
         lengths = [len(x) for x in self.sequences]
         if len(set(lengths)) > 1:
             raise ShapeError(f"batches(*sequences): all must be of one length, got {lengths}")
-        self.size, self.batch_size, self.rng = lengths[0], batch_size, rng
+        self.size = lengths[0]
+        self.batch_size = batch_size
+        self.rng = rng
         self.drop_last, self.pad = drop_last, pad
         self.epoch = self.position = 0
         self._order: Any = None  # of the present epoch

@@ -226,7 +226,9 @@ class _Recompute(Listener):
     """
 
     def __init__(self, f: Callable[..., Any], inputs: tuple[Any, ...], context: Context) -> None:
-        self.f, self.inputs, self.context = f, inputs, context
+        self.f = f
+        self.inputs = inputs
+        self.context = context
         self.began = next_number()
         self.nodes: list[weakref.ref[Node]] = []  # weak: the graph owns its nodes
         self.leaves: list[weakref.ref[Tensor]] = []

@@ -133,9 +133,13 @@ def _path(scope: str, name: str) -> str:
 def _become(tensor: Tensor, other: Tensor) -> None:
     """Let a tensor be, in name and for all who hold it, what another op gave."""
     name, node = tensor.name, tensor._node
-    tensor._data, tensor._node, tensor._needs = other._data, other._node, other._needs
+    tensor._data = other._data
+    tensor._node = other._node
+    tensor._needs = other._needs
     if node is not None and other._node is not None:
-        other._node.hooks, node.hooks, node.name = node.hooks, None, None
+        other._node.hooks = node.hooks
+        node.hooks = None
+        node.name = None
     tensor.name = name
 
 
@@ -148,7 +152,9 @@ class Replacement(_ByPath):
         self, call: str, path: str, value: Any, index: Any = None, which: int | None = None
     ) -> None:
         super().__init__(call, path)
-        self.value, self.index, self.which = value, index, which
+        self.value = value
+        self.index = index
+        self.which = which
 
     def meet(self, tensor: Tensor, path: str, made: Context) -> None:
         self._refuse_second(path, made)

@@ -151,7 +151,9 @@ class watch:
         if not isinstance(every, int) or every < 1:
             said = f"watch(every=...): every must be a whole number from 1, got {every!r}"
             raise ArgumentError(said)
-        self.flow, self._path, self._live = Flow(every), path, live
+        self.flow = Flow(every)
+        self._path = path
+        self._live = live
         if baseline is not None:
             given = baseline if isinstance(baseline, FlowRecord) else Flow.read(baseline)
             if not given.requests:

@@ -176,7 +176,9 @@ class Looks:
         rows = []
         names = _short([one.path for one in self.found])
         for name, one in zip(names, self.found, strict=True):
-            spread, sparse, told = entropy(one.A), sparsity(one.A), patterns(one.A)
+            spread = entropy(one.A)
+            sparse = sparsity(one.A)
+            told = patterns(one.A)
             for head in range(one.heads):
                 rows.append(
                     [

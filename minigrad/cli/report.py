@@ -33,7 +33,9 @@ from .source import Source
 
 __all__ = ["EMBEDDED", "FILES", "Report", "run_source"]
 
-PAGE, FRAME, SCRIPT = "explain.html", "explain.iframe.html", "explain.script.html"
+PAGE = "explain.html"
+FRAME = "explain.iframe.html"
+SCRIPT = "explain.script.html"
 FILES = {
     "graph.svg": "the graph, forward and backward",
     PAGE: "a page that steps through it; open it in a browser, ? lists its keys",

@@ -122,7 +122,9 @@ def sentence(s: Settings) -> Source:
 def _loss(s: Settings, tokens: list[str], vocabulary: list[str]) -> mg.Tensor:
     from ..layers import MultiHeadAttention, SelfAttention, create_causal_mask
 
-    n, dtype, rng = len(tokens), np.dtype(s.dtype), np.random.default_rng(s.seed)
+    n = len(tokens)
+    dtype = np.dtype(s.dtype)
+    rng = np.random.default_rng(s.seed)
     ids = np.array([[vocabulary.index(token.lower()) for token in tokens]])  # (1, n)
     drawn = rng.normal(size=(len(vocabulary), s.d_model)).astype(dtype)
     E = mg.tensor(drawn, requires_grad=True, name="E")  # (vocabulary, d_model)

@@ -66,7 +66,10 @@ class Board:
     ) -> None:
         self.memory = memoryview(pages.reshape(-1))
         self.heads = pages.reshape(-1).view(np.int64).reshape(len(ranks), PAGE // 8)
-        self.rank, self.ranks, self.world, self.sync = rank, ranks, world or self, sync
+        self.rank = rank
+        self.ranks = ranks
+        self.world = world or self
+        self.sync = sync
         self.number = 0
 
     def meet(self, text: str, place: str) -> None:
@@ -105,7 +108,9 @@ class Board:
         return bytes(self.memory[start : start + size]).rstrip(b"\0").decode(errors="replace")
 
     def _wait(self, other: int, text: str, place: str) -> None:
-        began, spins, circle = time.monotonic(), 0, False
+        began = time.monotonic()
+        spins = 0
+        circle = False
         me, limit = self.ranks[self.rank], wait_limit()
         world = self.world
         try:

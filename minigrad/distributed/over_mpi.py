@@ -57,7 +57,10 @@ class MPIRanks(Ranks):
     def __init__(self, comm: Any, world: Board | None = None, shared: bool | None = None) -> None:
         from mpi4py import MPI
 
-        self.mpi, self.comm, self.rank, self.size = MPI, comm, comm.rank, comm.size
+        self.mpi = MPI
+        self.comm = comm
+        self.rank = comm.rank
+        self.size = comm.size
         self.board: Board | None = None
         self._doing = ""  # without a board: the collective that was agreed on last
         whole = MPI.COMM_WORLD.group
@@ -90,7 +93,9 @@ class MPIRanks(Ranks):
 
     def _wait(self, is_done: Callable[[], bool], name: str) -> None:
         """Until a request is done. Raises: RankError after the limit."""
-        began, limit, spins = time.monotonic(), wait_limit(), 0
+        began = time.monotonic()
+        limit = wait_limit()
+        spins = 0
         while not is_done():
             spins += 1
             time.sleep(0 if spins < 500 else 5e-5)

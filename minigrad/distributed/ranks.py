@@ -86,7 +86,9 @@ class Ticket:
     __slots__ = ("label", "place", "ranks")
 
     def __init__(self, ranks: Ranks, label: str, place: str) -> None:
-        self.ranks, self.label, self.place = ranks, label, place
+        self.ranks = ranks
+        self.label = label
+        self.place = place
 
     size = property(lambda self: self.ranks.size)
 

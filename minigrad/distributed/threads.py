@@ -31,7 +31,9 @@ class ThreadRanks(Ranks):
     """One thread's view of its group."""
 
     def __init__(self, group: Group, rank: int, world: Board | None = None) -> None:
-        self.group, self.rank, self.size = group, rank, len(group.ranks)
+        self.group = group
+        self.rank = rank
+        self.size = len(group.ranks)
         self.board = Board(group.pages, rank, group.ranks, world)
 
     def agree(self, text: str, place: str) -> None:

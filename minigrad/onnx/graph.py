@@ -41,7 +41,10 @@ class Value:
     __slots__ = ("array", "dtype", "infinite", "name", "shape")
 
     def __init__(self, dtype: Any, shape: Any = None, array: Any = None, name: str = "") -> None:
-        self.dtype, self.shape, self.array, self.name = np.dtype(dtype), shape, array, name
+        self.dtype = np.dtype(dtype)
+        self.shape = shape
+        self.array = array
+        self.name = name
         self.infinite = False
 
     @property
@@ -60,7 +63,9 @@ class Graph:
     def __init__(self) -> None:
         self.nodes: list[tuple[str, list[Any], list[Value], dict[str, Any], str]] = []
         self.constants: list[Value] = []
-        self.path, self.label, self.opset = "", "", OLDEST
+        self.path = ""
+        self.label = ""
+        self.opset = OLDEST
         self.symbols: dict[str, Value] = {}
         self._known: dict[Any, Value] = {}
         self._alive: list[Any] = []

@@ -35,7 +35,9 @@ class Writer:
         axes: dict[str, dict[int, str]],
         names: dict[int, str],
     ) -> None:
-        self.program, self.axes, self.names = program, axes, names
+        self.program = program
+        self.axes = axes
+        self.names = names
         self.to = Graph()
         self._steps: Counter[str] = Counter()
         self.inputs: dict[str, Value] = {}

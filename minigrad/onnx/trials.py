@@ -62,7 +62,10 @@ class Trials:
         dynamic: dict[str, dict[int, str]] | None,
         longest: int,
     ) -> None:
-        self.function, self.inputs, self.by_name, self.longest = function, inputs, by_name, longest
+        self.function = function
+        self.inputs = inputs
+        self.by_name = by_name
+        self.longest = longest
         self.error: Exception | None = None
         self.runs: list[Run] = []
         guesses = [dynamic] if dynamic is not None else [*self._guesses()]

@@ -119,8 +119,13 @@ def _spelled(x, index):
 
 def _sliced(to, x, parts):
     """What slices, integers and None make of x; and what is left of the index."""
-    axes, starts, ends, steps = [], [], [], []
-    gone, new, axis = [], [], 0
+    axes = []
+    starts = []
+    ends = []
+    steps = []
+    gone = []
+    new = []
+    axis = 0
     kept: list[Any] = []
     for part in parts:
         if part is None:
