@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from minigrad.views.render import bundled
+from minigrad.views.picture import bundled
 
 ROOT = Path(__file__).parents[1]
 PICTURES = sorted(path.stem for path in (ROOT / "examples/pictures").glob("*.svg"))

@@ -7,7 +7,7 @@ data        the record as a dict, ready for JSON
 table       the record, and the hand-derived steps beside it, in the terminal
 picture     the graph as SVG, PNG, PDF or DOT: `outline` says which boxes and lines there are,
             `labels` what they say, `node_style` and `legend` how they look, `dot` writes them,
-            `render` runs graphviz, `svg` adds themes, titles and ids
+            `picture` runs graphviz and adds themes, titles and ids
 page        one HTML file that steps through the record
 derivation  the backward pass written out
 attention   weights of attention beside their gradients, and figures that read them

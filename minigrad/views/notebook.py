@@ -18,9 +18,8 @@ from ..recording.record import rms
 from ..recording.trace import Trace
 from .dot import trace_dot
 from .page.embed import frame
+from .picture import accessible, render
 from .plain import of_bytes, one_line, shaped, sized
-from .render import render
-from .svg import accessible
 from .table import trace_table
 from .verdict import by_hand, by_step
 

@@ -11,8 +11,8 @@ import pytest
 from minigrad.errors import ArgumentError, MinigradError, MissingDependencyError
 from minigrad.files import write
 from minigrad.tracing import Trace
-from minigrad.views import render as rendering
-from minigrad.views.render import format_of, render
+from minigrad.views import picture as rendering
+from minigrad.views.picture import format_of, render
 
 DOT = 'digraph { a -> b [label="é"] }'
 

@@ -17,9 +17,8 @@ from ..dot import Dot, outline_dot
 from ..fold import parts, prefixes
 from ..model import AnnotatedTrace
 from ..outline import Box, Outline, outline
+from ..picture import render, titled
 from ..plain import one_line
-from ..render import render
-from ..svg import titled
 
 __all__ = ["Pictures", "paints"]
 
