@@ -7,9 +7,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .engine.context import Change, Context, Listener, current
+from .engine.context import Change, Context, current
 from .engine.errors import NonFiniteError
 from .engine.graph import Node, SourceLocation, caller
+from .engine.listener import Listener
 from .engine.op import Op
 from .engine.tensor import Tensor
 
@@ -45,13 +46,11 @@ class NonFiniteWatch(Listener):
     boolean.
     """
 
+    compares_ranks = True
+
     def __init__(self) -> None:
         self.quiet = np.errstate(all="ignore")  # the error says more than NumPy's warning
         self.rules: WeakKeyDictionary[Node, list[str]] = WeakKeyDictionary()  # those of a call
-
-    def asks_whether_alike(self) -> bool:
-        """Collectives compare what must be the same on every rank."""
-        return True
 
     def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
         names = [f"{op.inputs[0]}[{i}]" for i in range(len(inputs))] if op.variadic else op.inputs

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .engine.context import Listener, enable_grad, listen, no_grad
+from .engine.context import enable_grad, no_grad
 from .engine.errors import DTypeError, GradcheckError, GradientError
+from .engine.listener import Listener, listen
 from .engine.op import Op, is_masked, refuse_masked
 from .engine.refusals import explained
 from .engine.tensor import Tensor

@@ -5,7 +5,7 @@
 Programs that build and train models need none of it.
 """
 
-from .engine.context import (
+from .engine.listener import (
     Listener,
     expect_gradients,
     listen,

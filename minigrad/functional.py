@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from .engine.context import Context, Listener, current, enable_grad, tell, within
+from .engine.context import Context, current, enable_grad, use_context
 from .engine.errors import GradientError, ShapeError
 from .engine.graph import Node, backpropagate, next_number, writes
+from .engine.listener import Listener, notify
 from .engine.op import Op
 from .engine.refusals import explained
 from .engine.tensor import Tensor, seed_of, tensor
@@ -60,9 +61,9 @@ def grad(
             )
     seed = seed_of("grad", output, grad_output)
     if not create_graph:
-        for found in tell("intercept_grad", output, seed, wanted, retain_graph):
-            if found is not None:
-                return found[0] if single else found
+        for answer in notify(Listener.intercept_grad, output, seed, wanted, retain_graph):
+            if answer is not None:
+                return answer[0] if single else answer
         seed = np.array(getattr(seed, "_data", seed))  # a listener may keep it
     elif not isinstance(seed, Tensor):
         seed = Tensor(seed)
@@ -114,7 +115,7 @@ def _call(call: str, f: Callable[..., Any], leaves: list[Tensor]) -> Tensor:
         output = f(*leaves)
     if not isinstance(output, Tensor):
         raise GradientError(f"{call}: f must return a Tensor, got {type(output).__name__}")
-    tell("using", (output,))
+    notify(Listener.tensor_used, (output,))
     return output
 
 
@@ -240,7 +241,7 @@ class _Recompute(Listener):
 
     def run(self) -> Any:
         """The first run, heard before others hear it, who then see nothing saved."""
-        with within(Context(True, self.context.scope, (self, *self.context.listeners))):
+        with use_context(Context(True, self.context.scope, (self, *self.context.listeners))):
             output = self.f(*self.inputs)
         self.result = _sums(output)
         return output
@@ -251,16 +252,16 @@ class _Recompute(Listener):
             "backward runs it again"
         )
 
-    def updating(self, owner: Any, again: Callable[[], Any]) -> None:
+    def update_started(self, owner: Any, again: Callable[[], Any]) -> None:
         raise GradientError(
             f"checkpoint: {self.name} updates weights or gradients, which would happen twice: "
             "backward runs it again"
         )
 
-    def assigned(self, tensor: Tensor, array: Any, index: Any = ...) -> None:
+    def tensor_assigned(self, tensor: Tensor, array: Any, index: Any = ...) -> None:
         self.written.append(weakref.ref(tensor))
 
-    def effect_ran(self, result: Any) -> None:
+    def effect_finished(self, result: Any) -> None:
         self.effects.append(result)
 
     def enter(self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
@@ -314,7 +315,7 @@ class _Recompute(Listener):
             for generator, state in self.states:
                 generator.bit_generator.state = state
             changing = [other for other in self.context.listeners if other.changes_values]
-            with within(Context(True, self.context.scope, (second, *changing))):
+            with use_context(Context(True, self.context.scope, (second, *changing))):
                 result = _sums(self.f(*self.inputs))
         finally:
             for (generator, _), state in zip(self.states, now, strict=True):
@@ -350,9 +351,9 @@ class _Keep(Listener):
         self.nodes: list[Node] = []
         self.effects = iter(effects)
 
-    def effect_again(self) -> Any:
+    def effect_repeated(self) -> tuple[Any]:
         for result in self.effects:
-            return result
+            return (result,)
         raise GradientError("checkpoint: more was sent when backward ran the function again")
 
     def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
@@ -362,9 +363,9 @@ class _Keep(Listener):
 
 def run_once(effect: Callable[[], Any]) -> Any:
     """What `effect` gives; within the second run of a checkpoint, what it gave in the first."""
-    answers = tell("effect_again")
-    result = answers[0] if answers else effect()
-    tell("effect_ran", result)
+    answers = [answer for answer in notify(Listener.effect_repeated) if answer is not None]
+    result = answers[0][0] if answers else effect()
+    notify(Listener.effect_finished, result)
     return result
 
 

@@ -15,8 +15,9 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from .engine.context import Change, Context, Listener, current, listen, tell
+from .engine.context import Change, Context, current
 from .engine.errors import ArgumentError, DTypeError, ShapeError
+from .engine.listener import Listener, listen, notify
 from .engine.op import Op
 from .engine.tensor import Tensor
 from .ops import astype, broadcast_to, getitem, ravel, take, where
@@ -38,7 +39,7 @@ class _At(Change):
     def _changed(self, now: Context) -> Context:
         heard = tuple(x for x in now.listeners if not isinstance(x, _ByPath))
         changed = Context(self.made.recording, self.made.scope, heard, now)
-        tell("resumed", changed, self.made)
+        notify(Listener.context_resumed, changed, self.made)
         return changed
 
 
@@ -56,7 +57,7 @@ class _ByPath(Listener):
     def __enter__(self) -> Self:
         if self._listening is not None:
             raise ArgumentError(f"{self.said}: it is entered already; make another")
-        tell("refuse", f"{self.said} is used within the step", "use it around the step")
+        notify(Listener.refuse, f"{self.said} is used within the step", "use it around the step")
         self._unused: dict[int, tuple[Tensor, Context, Op]] = {}  # and alive, so that no id returns
         self._counts: Counter[str] = Counter()  # of paths that were met
         self._leaves: set[str] = set()
@@ -70,7 +71,7 @@ class _ByPath(Listener):
     def __exit__(self, kind: Any, *exception: object) -> None:
         try:
             if kind is None:
-                self.using([tensor for tensor, *_ in self._unused.values()])
+                self.tensor_used([tensor for tensor, *_ in self._unused.values()])
         finally:
             listening, self._listening = self._listening, None
             listening.__exit__()  # type: ignore[union-attr]
@@ -92,7 +93,7 @@ class _ByPath(Listener):
     def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
         self._unused[id(output)] = output, current(), op
 
-    def using(self, values: Any) -> None:
+    def tensor_used(self, values: Any) -> None:
         for value in values:
             known = self._unused.pop(id(value), None)
             if known is not None:
@@ -109,7 +110,7 @@ class _ByPath(Listener):
             self._others[path] = op.hides
             self._passed[id(tensor)] = tensor
 
-    def named(self, tensor: Tensor) -> None:
+    def tensor_named(self, tensor: Tensor) -> None:
         """Raise ArgumentError for a name of this path that comes after the tensor was used."""
         if self._passed.get(id(tensor)) is tensor:
             path = tensor.path if tensor.node is not None else _path(current().scope, tensor.path)
@@ -163,7 +164,7 @@ class Replacement(_ByPath):
         with _At(made):
             new = self._instead(tensor)
         if new is not None:
-            tell("replaced", tensor, new)
+            notify(Listener.tensor_replaced, tensor, new)
             _become(tensor, new)
 
     def _refuse_unmet(self) -> None:
@@ -312,7 +313,7 @@ class Record(_ByPath):
         if tensor.requires_grad:
             tensor.register_hook(self.met[-1].add)
 
-    def replaced(self, tensor: Tensor, new: Tensor) -> None:
+    def tensor_replaced(self, tensor: Tensor, new: Tensor) -> None:
         if self.met and tensor is self._latest:  # an inner replacement came after
             self.met[-1].value = np.array(new._data)
 

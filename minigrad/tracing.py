@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .engine.context import Listener
 from .engine.errors import ArgumentError, DTypeError
+from .engine.listener import Listener
 from .engine.refusals import explained
 from .engine.tensor import Tensor
 from .recording import trace as recording
@@ -164,7 +164,7 @@ class Trace(recording.Trace):
 
     def __dir__(self) -> list[str]:
         heard = {*vars(Listener), "into", "uses", "call_of", "inputs_of", "checked", "keep"}
-        heard |= {"measure_step", "replaced", "resumed"}
+        heard |= {"measure_step"}
         return sorted({name for name in super().__dir__() if name[0] != "_"} - heard)
 
     def derivation(self, path: str | Path) -> Path:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .engine.context import current, within
+from .engine.context import current, use_context
 from .engine.errors import ArgumentError
 from .engine.tensor import Tensor
 from .recording.diagnose import Findings, diagnose
@@ -169,7 +169,7 @@ class watch:
     def __enter__(self) -> Flow:
         if self._path is not None:
             self.flow.begin_file(self._path)
-        self._surroundings = within(current())  # its own, in which listeners come and go
+        self._surroundings = use_context(current())  # its own, in which listeners come and go
         self._surroundings.__enter__()
         self.flow.sampler = self._sampler
         if self._live:

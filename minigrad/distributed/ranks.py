@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.context import current, tell
+from ..engine.context import current
 from ..engine.errors import ArgumentError
 from ..engine.writes import SourceLocation, caller
 
@@ -117,7 +117,8 @@ class Ticket:
         """Compare with the other ranks: op, name, shape, dtype and settings."""
         if self.size > 1:
             more = "".join(f", {name}={value}" for name, value in settings.items())
-            again = ", again, to compare" if any(tell("asks_whether_again")) else ""
+            repeated = any(listener.repeats_step for listener in current().listeners)
+            again = ", again, to compare" if repeated else ""
             text = f"{op}({self.label}{more}) of {x.shape} {x.dtype}{again}"
             self.ranks.agree(text, self.place)
 

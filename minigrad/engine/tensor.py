@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .context import current, tell
+from .context import current
 from .errors import ArgumentError, DTypeError, GradientError, MissingNameError, ShapeError
 from .graph import KEEP, Breaker, Handle, Node, backpropagate
+from .listener import Listener, notify
 from .op import EXPLAINED, NUMERIC, Op, entries_of, is_foreign, is_masked, refuse_masked
 from .refusals import NamedClass, explained, runs
 from .writes import OUR_PACKAGES, DataView, caller, next_number, writes
@@ -109,7 +110,7 @@ class Tensor(Habits, metaclass=NamedClass):
         """Run `op`, and record a node if an input needs a gradient."""
         context = current()
         if context.listeners:
-            tell("using", inputs)
+            notify(Listener.tensor_used, inputs)
         recording, key, arrays, edges = context.recording, 1, [], []
         for value in inputs:
             key *= 4
@@ -274,7 +275,7 @@ class Tensor(Habits, metaclass=NamedClass):
         if self._node is not None:
             self._node.name = name
         if current().listeners:
-            tell("named", self)
+            notify(Listener.tensor_named, self)
         return self
 
     @property
@@ -293,7 +294,7 @@ class Tensor(Habits, metaclass=NamedClass):
 
     def detach(self) -> Tensor:
         """The same array, cut from the graph: no gradient flows back through the result."""
-        tell("using", (self,))
+        notify(Listener.tensor_used, (self,))
         cut = Tensor(self._data)
         cut._name = self.name
         return cut
@@ -318,7 +319,7 @@ class Tensor(Habits, metaclass=NamedClass):
         """
         seed = seed_of("backward", self, gradient)
         listeners = current().listeners
-        if listeners and any(tell("intercept_backward", self, seed, retain_graph)):
+        if listeners and any(notify(Listener.intercept_backward, self, seed, retain_graph)):
             return
         seed = getattr(seed, "_data", seed)
         seed = np.array(seed) if listeners else np.asarray(seed)  # one may keep it
@@ -363,7 +364,7 @@ class Tensor(Habits, metaclass=NamedClass):
         Raises: ShapeError or DTypeError unless shape and dtype are this tensor's; GradientError on
             a computed tensor.
         """
-        tell("using", (array,))
+        notify(Listener.tensor_used, (array,))
         if is_masked(array):
             raise refuse_masked("assign_(array)")
         new = array._data if isinstance(array, Tensor) else np.asarray(array)
@@ -382,7 +383,7 @@ class Tensor(Habits, metaclass=NamedClass):
             )
         self._data[...] = new
         writes.note(self._data, caller())
-        tell("assigned", self, new)
+        notify(Listener.tensor_assigned, self, new)
         return self
 
     def cast_(self, dtype: Any) -> Tensor:
@@ -405,7 +406,7 @@ class Tensor(Habits, metaclass=NamedClass):
         new = _array(value)
         self._data[index] = new
         writes.note(self._data, caller())
-        tell("assigned", self, new, index)
+        notify(Listener.tensor_assigned, self, new, index)
 
     # ------------------------------------------------------------------ as Python sees it
 
@@ -542,7 +543,7 @@ def tensor(
     if requires_grad == "on demand" and not shown:
         made._needs = ON_DEMAND
     made.name = name
-    tell("made", made, data)
+    notify(Listener.leaf_created, made, data)
     return made
 
 
@@ -586,7 +587,7 @@ def _shape_of(call: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
 
 def seed_of(call: str, output: Tensor, gradient: Any) -> Any:
     """The gradient that starts a backward pass, checked; a Tensor only if one was given."""
-    tell("using", (output,))
+    notify(Listener.tensor_used, (output,))
     if not isinstance(output, Tensor) or not output._needs:
         raise GradientError(
             f"{call}: the output requires no gradient: nothing it depends on has requires_grad=True"
@@ -648,7 +649,6 @@ def _array(value: Any) -> Any:
 
 def _seen(tensor: Tensor, whole: bool = False) -> Any:
     """A tensor's array, for someone outside the graph; whoever listens hears of it."""
-    tell("using", (tensor,))
-    for other in tell("read", tensor, tensor._data, whole):
-        return other
-    return tensor._data
+    notify(Listener.tensor_used, (tensor,))
+    answers = notify(Listener.data_read, tensor, tensor._data, whole)
+    return next((array for array in answers if array is not None), tensor._data)

@@ -14,8 +14,9 @@ from weakref import ref
 
 import numpy as np
 
-from ..engine.context import Listener, current, scope
+from ..engine.context import current, scope
 from ..engine.errors import ArgumentError, MinigradError
+from ..engine.listener import Listener
 from ..engine.op import Op, Shaped, registry
 from ..engine.tensor import Tensor
 from ..engine.writes import SourceLocation, caller
@@ -165,16 +166,16 @@ class Recorder(Listener):
         known = self.find(array) if isinstance(array, np.ndarray) else None
         return self.traced(array, known) if isinstance(known, Made) else array
 
-    def made(self, leaf: Tensor, data: Any) -> None:
+    def leaf_created(self, leaf: Tensor, data: Any) -> None:
         known = self.find(data) if isinstance(data, np.ndarray) else None
         if known is not None:
             self.know(leaf._data, known)
 
-    def read(self, tensor: Tensor, array: Any, whole: bool) -> Any:
+    def data_read(self, tensor: Tensor, array: Any, whole: bool) -> Any:
         known = None if self.quiet else self.find(array)
         return self.traced(array, known) if isinstance(known, Made) else array
 
-    def assigned(self, tensor: Tensor, array: Any) -> None:
+    def tensor_assigned(self, tensor: Tensor, array: Any, index: Any = ...) -> None:
         raise ArgumentError(
             f"export_onnx: a tensor is written in place at {caller()}; a model only computes. Call "
             "model.eval() first, if these are statistics of training"

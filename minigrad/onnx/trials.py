@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.context import listen, no_grad
+from ..engine.context import no_grad
 from ..engine.errors import ArgumentError, ShapeError
+from ..engine.listener import listen
 from ..engine.tensor import Tensor
 from ..ops.scaled_dot_product import METHODS
 from .program import check_alike

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..engine.context import mark_constant
 from ..engine.errors import ArgumentError, GradientError
+from ..engine.listener import mark_constant
 from ..engine.refusals import explained
 from ..engine.tensor import Tensor
 from .attention import mask_add, scale

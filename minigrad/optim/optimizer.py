@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.context import tell
 from ..engine.errors import ArgumentError, DTypeError, ShapeError
 from ..engine.graph import SourceLocation, caller, writes
+from ..engine.listener import Listener, notify
 from ..engine.refusals import explained
 from ..engine.tensor import Tensor
 from .updates import Heard, checked_parameters, update
@@ -89,7 +89,7 @@ class Optimizer:
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         vars(self)["version"] = self.version + 1
-        tell("setting", self, name, value)
+        notify(Listener.setting_written, self, name, value)
 
     def __repr__(self) -> str:
         settings = "".join(f", {name}={getattr(self, name)}" for name in self._names)
@@ -101,7 +101,7 @@ class Optimizer:
         """Forget every gradient."""
         for p in self.parameters:
             p.grad = None
-        tell("gradients_cleared", self.parameters)
+        notify(Listener.gradients_cleared, self.parameters)
 
     def step(self) -> None:
         """Move each parameter that has a gradient, in place.

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..engine.context import tell
 from ..engine.errors import ArgumentError, DTypeError
+from ..engine.listener import Listener, notify
 from ..engine.tensor import Tensor
 
 __all__ = ["Heard", "Observer", "checked_parameters", "observers", "update"]
@@ -41,7 +41,7 @@ class Heard:
         if self.name not in vars(holder):
             raise AttributeError(f"{kind.__name__!r} object has no attribute {self.name!r}")
         value = vars(holder)[self.name]
-        tell("setting_read", holder, self.name, value)
+        notify(Listener.setting_read, holder, self.name, value)
         return value
 
     def __set__(self, holder: Any, value: Any) -> None:
@@ -54,13 +54,13 @@ def update(owner: Any, again: Callable[[], Any]) -> Iterator[list[Any]]:
 
     One within another is a part of that: who listens to the outer one answers False.
     """
-    within_another = False in tell("updating", owner, again)
+    within_another = False in notify(Listener.update_started, owner, again)
     for observer in observers:
         observer.before_update(owner)
     result: list[Any] = []
     yield result
     if not within_another:
-        tell("updated", owner, again, result[0] if result else None)
+        notify(Listener.update_finished, owner, again, result[0] if result else None)
     for observer in observers:
         observer.after_update(owner)
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.context import Context, within
+from ..engine.context import Context, use_context
 from ..engine.errors import DeclarationError
 from ..engine.graph import Node
 from ..engine.op import Op, Shaped
 
 __all__ = ["UNHEARD", "Invocation", "facts_of_node"]
 
-UNHEARD = within(Context(True, "", ()))  # what runs here for a view or a measure, no one hears
+UNHEARD = use_context(Context(True, "", ()))  # what runs here for a view or a measure, no one hears
 QUIET = ("keepdims", "shape")  # they change no entry, and are seen in the shape of the result
 
 

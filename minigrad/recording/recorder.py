@@ -12,9 +12,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..engine.context import Context, Listener, current, listen
+from ..engine.context import Context, current
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.graph import Node, writes
+from ..engine.listener import Listener, listen
 from ..engine.op import Op, Shaped
 from ..engine.tensor import Tensor
 from .formulas import Invocation
@@ -374,11 +375,11 @@ class Recorder(Listener):
                 before = None if again else edge.contribution
                 edge.contribution = self._sum(before, parts[edge.input])
 
-    def resumed(self, context: Context, made: Context) -> None:
+    def context_resumed(self, context: Context, made: Context) -> None:
         """What runs in one context belongs to the call in which another was."""
         self._contexts[id(context)] = context, self._calls_within(made)
 
-    def replaced(self, tensor: Tensor, new: Tensor) -> None:
+    def tensor_replaced(self, tensor: Tensor, new: Tensor) -> None:
         """Another value bears a tensor's name from here on, and stands where it stood."""
         before, known = self._find(tensor), self._ids[new.node or id(new)]
         if before is not None:

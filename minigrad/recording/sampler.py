@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.context import Context, Listener, current
+from ..engine.context import Context, current
 from ..engine.errors import ArgumentError, DTypeError
+from ..engine.listener import Listener
 from ..engine.op import Op
 from ..engine.tensor import Tensor
 from ..optim.loss_scale import LossScale

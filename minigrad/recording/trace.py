@@ -16,9 +16,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..engine.context import listen
 from ..engine.errors import GradientError
 from ..engine.graph import Node, order
+from ..engine.listener import listen
 from ..engine.tensor import Tensor
 from ..paths import matches
 from .checks import BY_HAND, KINDS, CheckKind, CheckResult, Checks

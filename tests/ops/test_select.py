@@ -5,7 +5,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.engine import sparse
-from minigrad.engine.context import Listener, listen
+from minigrad.engine.listener import Listener, listen
 from tests.compare import assert_same
 
 INDICES = {

@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.context import current, listen
+from ...engine.context import current
 from ...engine.errors import CompileWarning
 from ...engine.graph import caller
+from ...engine.listener import listen
 from ...engine.tensor import Tensor
 from ..memory import release
 from ..threads import one_threaded_blas

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.context import Listener, listen
+from ...engine.listener import Listener, listen
 from ...engine.tensor import Tensor
 from ...engine.writes import writes
 from ..memory import release
@@ -51,18 +51,16 @@ class _Updates(Listener):
 
     def __init__(self, again: bool = False, skipped: Collection[Any] = ()) -> None:
         self.found: dict[str, Any] = {}
-        self._count, self._again, self._skipped = 0, again, skipped
+        self._count, self._skipped = 0, skipped
+        self.repeats_step = again
 
     def replaces_update(self, owner: Any) -> bool:
         skips = any(owner is one for one in self._skipped)
         if skips:
-            self.updating(owner, None)
+            self.update_started(owner, None)
         return skips
 
-    def asks_whether_again(self) -> bool:
-        return self._again
-
-    def updating(self, owner: Any, call: Any) -> None:
+    def update_started(self, owner: Any, call: Any) -> None:
         self._count += 1
         at = f"at update {self._count}"
         for i, p in enumerate(getattr(owner, "parameters", ())):

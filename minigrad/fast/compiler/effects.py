@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...engine.context import tell
 from ...engine.graph import SourceLocation, writes
+from ...engine.listener import Listener, notify
 from ...engine.tensor import Tensor
 from .program import ExistingTensor, NewTensor, Step, Value, nbytes, root
 from .terms import Terms
@@ -61,7 +61,7 @@ def repeated(owner: Any, call: Callable[[], Any]) -> Callable[[], Any]:
     """An update, made unless a listener takes its place, as an audit does."""
 
     def update() -> Any:
-        return None if True in tell("replaces_update", owner) else call()
+        return None if True in notify(Listener.replaces_update, owner) else call()
 
     return update
 

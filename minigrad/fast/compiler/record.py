@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.context import Listener
 from ...engine.graph import Node, backpropagate, caller, order
+from ...engine.listener import Listener
 from ...engine.op import Op
 from ...engine.sparse import dense
 from ...engine.tensor import Tensor
@@ -265,7 +265,7 @@ class Recorder(OutsideOps, Listener):
 
     # ------------------------------------------------------------------ what else may happen
 
-    def made(self, leaf: Tensor, data: Any) -> None:
+    def leaf_created(self, leaf: Tensor, data: Any) -> None:
         """tensor(data) within the step: a copy of something known, or a constant."""
         array = leaf._data
         if isinstance(data, list | tuple) and any(isinstance(x, np.ndarray) for x in flat(data)):
@@ -282,7 +282,7 @@ class Recorder(OutsideOps, Listener):
         if self.values.known(array) is None:
             self.values.constant(array)
 
-    def read(self, tensor: Tensor, array: Any, whole: bool) -> Any:
+    def data_read(self, tensor: Tensor, array: Any, whole: bool) -> Any:
         if self.quiet or self.reason is not None:
             return array
         if whole:
@@ -291,7 +291,7 @@ class Recorder(OutsideOps, Listener):
         self.values.know(watched, self.values.value_of(tensor))
         return watched
 
-    def assigned(self, tensor: Tensor, array: Any, index: Any = ...) -> None:
+    def tensor_assigned(self, tensor: Tensor, array: Any, index: Any = ...) -> None:
         if self.reason is not None:
             return
         value = self.values.value_of(tensor)
@@ -307,7 +307,7 @@ class Recorder(OutsideOps, Listener):
         if not self.quiet:
             self._found.ask(owner, name, value)
 
-    def setting(self, optimizer: Any, name: str, value: Any) -> None:
+    def setting_written(self, optimizer: Any, name: str, value: Any) -> None:
         if not self.quiet and name not in ("groups", "parameters"):
             self.refuse(
                 f"the step sets {name} of {type(optimizer).__name__}",
@@ -318,7 +318,7 @@ class Recorder(OutsideOps, Listener):
         if not self.quiet:
             self.gradients.cleared(parameters)
 
-    def updating(self, owner: Any, call: Callable[[], Any]) -> bool:
+    def update_started(self, owner: Any, call: Callable[[], Any]) -> bool:
         """An update of weights, gradients or settings: the program calls it again."""
         if self.quiet:  # a part of another
             return False
@@ -327,7 +327,7 @@ class Recorder(OutsideOps, Listener):
         self.quiet = True
         return True
 
-    def updated(self, owner: Any, call: Callable[[], Any], result: Any) -> None:
+    def update_finished(self, owner: Any, call: Callable[[], Any], result: Any) -> None:
         step = Step("update", "update", None, (owner, call))
         self.program.write(step)
         self.quiet = False

@@ -1,0 +1,222 @@
+"""Listener: who is notified of what a run does, one method for each event.
+
+A trace, a watch, a compiled step, a checkpoint and an ONNX export are listeners. The engine
+notifies those that `listen` put into the surroundings, and knows none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from .context import Change, Context, current
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .graph import Node
+    from .op import Op
+    from .tensor import Tensor
+
+__all__ = [
+    "Listener",
+    "expect_gradients",
+    "listen",
+    "listening",
+    "mark_constant",
+    "mark_input",
+    "notify",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Listener:
+    """Is notified of every op that runs and of every backward step. Override what you need.
+
+    Attributes:
+        shows_inputs: it wants the gradients of inputs that nobody else asks for.
+        changes_values: it puts other values into a run, and so into a checkpoint's second run too.
+        repeats_step: it runs a step a second time, to compare.
+        compares_ranks: collectives compare what must be the same on every rank.
+    """
+
+    shows_inputs = True
+    changes_values = False
+    repeats_step = False
+    compares_ranks = False
+
+    # ------------------------------------------------------------------ ops and gradients
+
+    def enter(self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
+        """An op is about to run."""
+
+    def forward(
+        self,
+        op: Op,
+        inputs: tuple[Any, ...],
+        settings: tuple[Any, ...],
+        output: Tensor,
+        seconds: float,
+    ) -> None:
+        """An op ran; `output` is its Tensor, whose node is None when nothing was recorded."""
+
+    def backward(
+        self,
+        node: Node,
+        gradient: NDArray[Any] | Tensor,
+        contributions: list[Any],
+        seconds: float,
+    ) -> None:
+        """A node's rules ran: `contributions` are what it sends along `node.edges`, in order."""
+
+    def arrived(self, leaf: Tensor, gradient: NDArray[Any] | Tensor) -> None:
+        """A leaf's whole gradient is known."""
+
+    # ------------------------------------------------------------------ what layers say
+
+    def mark_input(self, tensor: Tensor) -> None:
+        """A layer was handed this tensor: it is an input, not a parameter."""
+
+    def mark_constant(self, array: NDArray[Any]) -> None:
+        """This array is the same at every call, whatever the arguments hold."""
+
+    def expect_gradients(self, steps: Callable[..., Any], symbols: dict[str, Any]) -> None:
+        """A layer says which hand-derived steps its gradients must equal, and what is what."""
+
+    # ------------------------------------------------------------------ tensors
+
+    def leaf_created(self, leaf: Tensor, data: Any) -> None:
+        """`tensor(data)` made this leaf, which holds a copy of data."""
+
+    def tensor_named(self, tensor: Tensor) -> None:
+        """A tensor was given a name."""
+
+    def tensor_used(self, values: Sequence[Any]) -> None:
+        """An op, a backward or a reader is about to use these tensors: their names are final."""
+
+    def data_read(self, tensor: Tensor, array: NDArray[Any], whole: bool) -> NDArray[Any] | None:
+        """The entries are read outside the graph; an array returned is what the reader gets.
+
+        `whole`: by another library, which does not tell what it does with them.
+        """
+
+    def tensor_assigned(self, tensor: Tensor, array: NDArray[Any], index: Any = ...) -> None:
+        """The entries at `index` were overwritten by those of `array`."""
+
+    def tensor_replaced(self, tensor: Tensor, new: Tensor) -> None:
+        """An intervention is about to put the value of `new` in the place of `tensor`."""
+
+    def context_resumed(self, context: Context, made: Context) -> None:
+        """What runs in `context` belongs to the call whose surroundings were `made`."""
+
+    # ------------------------------------------------------------------ gradients and updates
+
+    def intercept_backward(self, output: Tensor, seed: NDArray[Any], retain: bool) -> bool:
+        """`output.backward()` is about to run; True says that the listener has run it."""
+        return False
+
+    def intercept_grad(
+        self, output: Tensor, seed: NDArray[Any], wanted: list[Tensor], retain: bool
+    ) -> list[Any] | None:
+        """`mg.grad` is about to run; a list returned holds the gradients in its place."""
+
+    def gradients_cleared(self, parameters: Sequence[Tensor]) -> None:
+        """An optimizer forgot the gradients of its parameters."""
+
+    def setting_read(self, owner: Any, name: str, value: Any) -> None:
+        """An attribute of an optimizer or of a schedule was read."""
+
+    def setting_written(self, owner: Any, name: str, value: Any) -> None:
+        """An attribute of an optimizer was set."""
+
+    def update_started(self, owner: Any, again: Callable[[], Any]) -> bool | None:
+        """Weights, gradients or settings are about to be updated; `again()` repeats the update.
+
+        False says that it is a part of an update that has started before.
+        """
+
+    def update_finished(self, owner: Any, again: Callable[[], Any], result: Any) -> None:
+        """That update is done."""
+
+    def replaces_update(self, owner: Any) -> bool:
+        """Whether the update that a compiled step is about to repeat is to be left out."""
+        return False
+
+    # ------------------------------------------------------------------ effects
+
+    def effect_repeated(self) -> tuple[Any] | None:
+        """An effect, such as sending, is asked for; its result if it must not happen again."""
+
+    def effect_finished(self, result: Any) -> None:
+        """An effect happened, or was answered for, with this result."""
+
+    def refuse(self, reason: str, remedy: str = "") -> None:
+        """Something happens that no recorded program could repeat, and what to do about it."""
+
+
+def notify(event: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs) -> list[R]:
+    """Call that method of `Listener` on each listener, and return what they answered.
+
+    >>> class Names(Listener):
+    ...     def tensor_named(self, tensor):
+    ...         print(tensor.name)
+    >>> import minigrad as mg
+    >>> with listen(Names()):
+    ...     x = mg.tensor([1.0]).named("x")
+    x
+    """
+    listeners = current().listeners
+    name = event.__name__
+    return [getattr(listener, name)(*args, **kwargs) for listener in listeners]
+
+
+class listen(Change):
+    """Within, `listener` is notified of every op and every backward step."""
+
+    __slots__ = ("listener",)
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+
+    def _changed(self, now: Context) -> Context:
+        return Context(now.recording, now.scope, (*now.listeners, self.listener), now)
+
+
+def listening() -> bool:
+    """Whether there is a listener here."""
+    return bool(current().listeners)
+
+
+def mark_constant(array: Any) -> Any:
+    """Say that this array is the same at every call, whatever the arguments hold; returns it."""
+    notify(Listener.mark_constant, array)
+    return array
+
+
+def mark_input(*values: Any) -> None:
+    """Say what a layer was handed: a record calls these tensors inputs, not parameters."""
+    if not current().listeners:
+        return
+    for value in values:
+        if hasattr(value, "__apply__"):
+            notify(Listener.mark_input, value)
+
+
+def expect_gradients(steps: Callable[..., Any], of: Any = None, /, **symbols: Any) -> None:
+    """Say which hand-derived steps the gradients here must equal; a trace measures whether they do.
+
+    Args:
+        steps: called with those of `symbols` that its parameters name, as arrays, and with
+            `grad_output`, the gradient of what is named `out`; returns steps, each with a number,
+            a title and gradients by symbol.
+        of: a layer whose Tensors bear symbols as their attributes' names.
+        symbols: what the steps' symbols are in this run: tensors, arrays, plain values, or the
+            name of a tensor. Tensors of this scope that bear a symbol's name need no mention.
+    """
+    if not current().listeners:
+        return
+    if of is not None:
+        symbols = {k: x for k, x in vars(of).items() if hasattr(x, "__apply__")} | symbols
+    notify(Listener.expect_gradients, steps, symbols)
