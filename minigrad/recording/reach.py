@@ -19,6 +19,7 @@ from .recorder import Recorder
 __all__ = ["SUMS", "Path", "measure_reach", "worst_path"]
 
 SUMS = "sums of gradients at Σ"
+FIRST = 0.75  # of the longest way: what is that far from the loss belongs to the first layers
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,19 +91,21 @@ def _reached(trace: Recorder, edge: Edge) -> float | None:
 def worst_path(trace: Recorder) -> Path | None:
     """The path on which the gradient shrinks most, or grows most if that is more.
 
-    It leads to an input or a parameter that the first layers use: one at least half as many steps
-    from the loss as any other. None where the gradient of all these is zero in theory.
+    It leads to an input or a parameter that the first layers use: one that the loss is reached from
+    by at least three quarters as many steps as from any other, on the longest ways. None where the
+    gradient of all these is zero in theory.
     """
     judged = [e for e in trace.entries if e.reach and e.via is not None]
     steps: dict[int, int] = {}
     for entry in reversed(trace.entries):
-        steps[entry.id] = 0 if entry.via is None else steps.get(entry.via.target, 0) + 1
+        behind = [steps[edge.target] for edge in trace.uses(entry) if edge.contribution is not None]
+        steps[entry.id] = 1 + max(behind, default=0)
     leaves = [e for e in judged if e.op is None] or judged
     leaves = [e for e in leaves if e.state != "cancels"]
     if not leaves:
         return None
     farthest = max(steps[e.id] for e in leaves)
-    leaves = [e for e in leaves if 2 * steps[e.id] >= farthest]
+    leaves = [e for e in leaves if steps[e.id] >= FIRST * farthest]
     ends = [f(leaves, key=lambda entry: entry.reach or 0.0) for f in (min, max)]
     entry = max(ends, key=lambda e: max(e.reach or 0.0, 1 / (e.reach or 1.0)))
     return _path_to(trace, entry)

@@ -213,13 +213,29 @@ class Trace(Recorder):
         """The op that was the first to make NaN or infinity, forward or else backward."""
         for entry in (self.entries[i] for i in self.forward_steps):
             if entry.broken:
-                return f"{entry.op} made it first, at {entry.path}"
+                before = self._minus_infinity_before(entry)
+                if before is None:
+                    return f"{entry.op} made it first, at {entry.path}"
+                return (
+                    f"{before.op} made -inf first, at {before.path}; {entry.op} made NaN or +inf "
+                    f"of it, at {entry.path}"
+                )
         for entry in (self.entries[i] for i in self.backward_steps):
             for edge in self.into(entry):
                 size = edge.contribution_rms
                 if size is not None and not isfinite(size):
                     return f"the backward of {entry.op} made it first, at {entry.path}"
         return ""
+
+    def _minus_infinity_before(self, entry: Entry) -> Entry | None:
+        """The op whose -inf an entry was made of, and which had none itself."""
+        found = None
+        while True:
+            sources = (self.entries[edge.source] for edge in self.into(found or entry))
+            below = next((e for e in sources if e.op and _has_minus_infinity(e)), None)
+            if below is None:
+                return found
+            found = below
 
     def measure_step(self, entry: Entry) -> CheckResult | None:
         """Hold a step against its kernel after the run; None where its arrays were not kept."""
@@ -284,3 +300,8 @@ class Trace(Recorder):
 
     def __len__(self) -> int:
         return len(self.entries)
+
+
+def _has_minus_infinity(entry: Entry) -> bool:
+    facts = entry.value_facts
+    return facts is not None and facts.low == -np.inf

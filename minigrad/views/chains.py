@@ -73,10 +73,6 @@ class Chain(NamedTuple):
         return frozenset((item.ops[0].id, len(self.blocks[0].items)) for item in items)
 
     @property
-    def has_own_parameters(self) -> bool:
-        return any(role[0] == OWN_LEAF and role[2][0] == "parameter" for role in self.roles)
-
-    @property
     def roles(self) -> list[Any]:
         """Where inputs are from, in each block but the first, which has none before it."""
         return self.blocks[1].roles

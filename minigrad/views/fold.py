@@ -251,7 +251,9 @@ class _Folding:
         if single and len({*names}) == len(names) and above + names[0] not in taken:
             return names, True
         called = single and len({*names}) == 1 and len(chain.blocks[0].items) == 1
-        word = names[0] if called else "layer" if chain.has_own_parameters else "step"
+        leaves = (self.trace.entries[i] for twins in chain.twins() for i in twins)
+        own = any(leaf.kind == "parameter" for leaf in leaves)
+        word = names[0] if called else "layer" if own else "step"
         base, tries = word, 1
         while f"{above}{base}[0]" in taken:
             base = f"{word}{tries}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from . import labels
@@ -11,7 +12,7 @@ from .node_style import ROOM, NodeStyle, text
 from .outline import Outline
 from .verdict import verdicts
 
-__all__ = ["caption", "power", "samples"]
+__all__ = ["caption", "powers", "samples"]
 
 KINDS = ("parameter", "input", "constant", "detached", "op", "loss", "scope", "outside", "sum")
 WORDS = {"scope": "closed scope", "outside": "out of focus", "sum": "Σ ratio"}
@@ -63,8 +64,9 @@ def _scale(plan: Outline, style: NodeStyle) -> str:
     cells = [f"<TD>{style.small(_wide(of), theme.ink, bold=True)}</TD>"]
     roots = [plan.model.trace.entries[i].gradient_rms or 0.0 for i in plan.model.trace.roots]
     losses = set() if compared else {style.scale.bin(size) for size in roots}
+    ends = powers(bounds)
     for i, colour in enumerate(theme.bins):
-        said = f"{power(bounds[i])} – {power(bounds[i + 1])}" + " (loss)" * (i in losses)
+        said = f"{ends[i]} – {ends[i + 1]}" + " (loss)" * (i in losses)
         label = style.small(said, ink_on(colour))
         cells.append(f'<TD BGCOLOR="{colour}" CELLPADDING="4">{label}</TD>')
     return f"{TABLE}<TR>{''.join(cells)}</TR></TABLE>"
@@ -106,13 +108,20 @@ def _verdict(plan: Outline, style: NodeStyle) -> str:
     return f'<TR><TD ALIGN="LEFT"{ground}>{lines}</TD></TR>' if found else ""
 
 
-def power(exponent: float) -> str:
-    """A bound of the scale in a few characters.
+def powers(exponents: Sequence[float]) -> list[str]:
+    """The bounds of a scale in a few characters, with a second digit where they need one.
 
-    >>> [power(e) for e in (-8.0, -6.5, 0.0, 2.5, 4.0)]
+    >>> powers([-8.0, -6.5, 0.0, 2.5, 4.0])
     ['1e-8', '3e-7', '1', '300', '1e4']
+    >>> powers([-0.1, 0.0, 0.1])
+    ['0.79', '1', '1.3']
     """
-    digit, _, ten = f"{10**exponent:.0e}".partition("e")
+    short, long = ([_power(e, digits) for e in exponents] for digits in (0, 1))
+    return short if len({*short}) == len(short) else long
+
+
+def _power(exponent: float, digits: int) -> str:
+    number, _, ten = f"{10**exponent:.{digits}e}".partition("e")
     if -2.5 < exponent < 3:
-        return f"{float(f'{digit}e{ten}'):g}"
-    return f"{digit}e{int(ten)}"
+        return f"{float(f'{number}e{ten}'):g}"
+    return f"{number}e{int(ten)}"

@@ -5,7 +5,6 @@ Every view reads a record through this. It holds no markup.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -183,10 +182,11 @@ class AnnotatedTrace:
             leads = [lead for block, lead in sizes if block == scope]
             if leads:
                 lead = max(leads, key=lambda i: (i in handed, len(sizes[scope, i]), i))
-                copies, label = sizes[scope, lead], self.label(self.trace.entries[lead])
-                name = scope.rpartition("/")[2]
-                kind = "step" if "[" in name else re.split(r"[\W\d_]", name)[0] or "copy"
-                found[scope] = Strip(label, kind, [copies.get(n) for n in range(times)])
+                copies = sizes[scope, lead]
+                names = fold.copies.get(scope) or [f"copy {n}" for n in range(times)]
+                ends = (one_line(names[0], 24), one_line(names[-1], 24))
+                label = self.label(self.trace.entries[lead])
+                found[scope] = Strip(label, ends, [copies.get(n) for n in range(times)])
         return found
 
     def terms(self, entry: Entry) -> list[float]:
@@ -244,14 +244,15 @@ class Strip:
     """The size of one gradient in each copy of a fold, against time or depth."""
 
     label: str  # whose
-    kind: str  # of copies, such as "step" or "block"
+    ends: tuple[str, str]  # what the first and the last copy are called
     sizes: list[float | None]
 
     @property
     def text(self) -> str:
         known = [size for size in self.sizes if size is not None]
-        ends = f"{sized(known[0])} → {sized(known[-1])}" if known else ""
-        return f"gradient of {one_line(self.label, 40)} by {self.kind}: {ends}"
+        sizes = f"{sized(known[0])} → {sized(known[-1])}" if known else ""
+        first, last = self.ends
+        return f"gradient of {one_line(self.label, 40)}, {first} to {last}: {sizes}"
 
 
 def ranged(sizes: Iterable[float]) -> str:

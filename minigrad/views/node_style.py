@@ -166,7 +166,7 @@ class NodeStyle:
         groups = [[x for x in sizes[i : i + wide] if x] for i in range(0, len(sizes), wide)]
         fills = [theme.bins[self.scale.bin(largest(g))] if g else theme.card for g in groups]
         cells = "".join(f'<TD BGCOLOR="{fill}" WIDTH="{WIDTH}" HEIGHT="12"></TD>' for fill in fills)
-        ends = [self.small(f"{strip.kind} {n} ", theme.muted) for n in (0, len(sizes) - 1)]
+        ends = [self.small(f"{name} ", theme.muted) for name in strip.ends]
         row = f"<TR><TD>{ends[0]}</TD>{cells}<TD> {ends[1]}</TD></TR>"
         said = self.small(strip.text, theme.muted)
         return f'<TR><TD ALIGN="LEFT">{said}</TD></TR><TR><TD>{TABLE}>{row}</TABLE></TD></TR>'

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import LSTM, Module
+from layers import LSTM, LanguageModel, Module
 from minigrad.engine.errors import ArgumentError
 from minigrad.tracing import Trace
 from minigrad.views import outline as outlines
@@ -70,11 +70,11 @@ def test_the_strip_holds_the_gradient_of_each_step_in_order() -> None:
     model = AnnotatedTrace(recurrent(20))
     strip = model.strips["step[0]"]
     made = [e for e in model.trace.entries if e.name == "h"]
-    assert (strip.label, strip.kind) == ("h", "step")
+    assert (strip.label, strip.ends) == ("h", ("step[0]", "step[19]"))
     assert strip.sizes == [e.gradient_rms for e in made]
     text = trace_dot(model.trace).text
     assert len(re.findall(r'WIDTH="5"', text)) == 20
-    assert "gradient of h by step" in text
+    assert "gradient of h, step[0] to step[19]: " in text
 
 
 @pytest.mark.parametrize("lines", [2, 20])
@@ -195,6 +195,33 @@ def test_the_way_to_the_first_layers_is_followed_not_to_a_weight_of_the_last() -
         mg.sum(h * 1e-6 @ (last * 1e-9)).backward()
     assert t.worst_path is not None
     assert t.worst_path.entry.name == "W0"
+
+
+def test_the_first_block_is_meant_however_short_the_way_past_the_others_is() -> None:
+    model = LanguageModel(11, d_model=8, n_heads=2, n_layers=4, max_len=8, rng=0)
+    tokens = rng.integers(0, 11, (2, 6))
+    with mg.trace() as t:
+        mg.cross_entropy(model(tokens), tokens).backward()
+    assert t.worst_path is not None
+    assert not any(f"blocks.{n}" in t.worst_path.entry.path for n in (1, 2, 3))
+
+
+def test_a_loop_over_inputs_of_their_own_has_steps_and_no_layers() -> None:
+    W = mg.tensor(np.eye(3) / 2, requires_grad=True, name="W")
+    with mg.trace() as t:
+        h = mg.tensor(np.ones((2, 3)))
+        for _ in range(5):
+            h = mg.tanh(h @ W + mg.tensor(rng.normal(size=(2, 3))))
+        mg.sum(h).backward()
+    assert {scope for scope in AnnotatedTrace(t).place.values() if scope} == {"step[0]"}
+
+
+def test_of_an_infinity_that_became_nan_both_ops_are_named() -> None:
+    x = mg.tensor([0.0, 1.0], requires_grad=True, name="x")
+    with mg.trace() as t, np.errstate(all="ignore"):
+        mg.sum(mg.log(x) * x).backward()
+    said = "log made -inf first, at log; multiply made NaN or +inf of it, at multiply"
+    assert t.check().broken == said
 
 
 def test_a_run_with_nan_is_red_and_names_the_op_that_made_it() -> None:

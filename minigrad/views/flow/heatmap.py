@@ -15,7 +15,7 @@ from ...recording.diagnose import Findings, diagnose
 from ...recording.flow import FlowRecord, Row
 from ..colors import AUTO, BINS, DARK, FIXED, LIGHT, SCALES, THEMES, Scale, Theme, ink_on
 from ..files import filled, one_of
-from ..legend import power
+from ..legend import powers
 from ..plain import one_line, sized
 from .table import NOTES, summary
 
@@ -203,12 +203,12 @@ class _Picture:
             yield "</g>"
 
     def _legend(self, y: int) -> Iterator[str]:
-        bounds = self.scale.bounds
+        bounds = pairwise(powers(self.scale.bounds))
         yield text(LEFT - 8, y + 12, "ink", "gradient rms", anchor="end", weight="bold")
-        for i, (low, high) in enumerate(pairwise(bounds)):
+        for i, (low, high) in enumerate(bounds):
             x = LEFT + 64 * i
             yield rect(f"b{i}", x, y, 63, 17)
-            label = f"{power(low)} – {power(high)}"
+            label = f"{low} – {high}"
             yield text(x + 31, y + 12, f"on{i}", label, anchor="middle", size=8)
         for x, kind, label in ((0, "zero", "0"), (54, "alarm", "NaN")):
             yield rect(kind, LEFT + 520 + x, y, 17, 17)
