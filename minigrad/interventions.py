@@ -47,6 +47,7 @@ class _ByPath(Listener):
     """Meets the tensors of a run that a path names, within `with`."""
 
     shows_inputs = False
+    wanted = "tensor"  # what a path means
 
     def __init__(self, call: str, path: str) -> None:
         if not isinstance(path, str) or not path:
@@ -88,7 +89,7 @@ class _ByPath(Listener):
             )
         hidden = next((f"; {why}" for why in self._others.values() if why), "")
         why = nearest(self.path, self._others) if self._others else "; no op ran within"
-        raise ArgumentError(f"{self.said}: no tensor of the run has this path{why}{hidden}")
+        raise ArgumentError(f"{self.said}: no {self.wanted} of the run has this path{why}{hidden}")
 
     def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
         self._unused[id(output)] = output, current(), op
@@ -99,7 +100,11 @@ class _ByPath(Listener):
             if known is not None:
                 self._name_is_final(*known)
             elif value.__class__ is Tensor and value.is_leaf and value.name:
-                self._leaves.add(_path(current().scope, value.name))
+                self.use_leaf(value, _path(current().scope, value.name))
+
+    def use_leaf(self, leaf: Tensor, path: str) -> None:
+        """A tensor that no op made, and that has a name, is used."""
+        self._leaves.add(path)
 
     def _name_is_final(self, tensor: Tensor, made: Context, op: Op) -> None:
         path = _path(made.scope, tensor.name or op.name)
@@ -150,12 +155,118 @@ class Replacement(_ByPath):
     changes_values = True
 
     def __init__(
-        self, call: str, path: str, value: Any, index: Any = None, which: int | None = None
+        self,
+        call: str,
+        path: str,
+        value: Any,
+        index: Any = None,
+        which: int | None = None,
+        of: str | None = None,
     ) -> None:
         super().__init__(call, path)
         self.value = value
         self.index = index
         self.which = which
+        self.of = of
+        self.wanted = "tensor" if of is None else "op"
+        self._held: list[tuple[Tensor, Any]] = []  # leaves, and the arrays they had before
+
+    def __enter__(self) -> Self:
+        self._used: dict[int, Tensor] = {}  # leaves, alive so that no id returns
+        self._made: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # no leaves
+        return super().__enter__()
+
+    def __exit__(self, kind: Any, *exception: object) -> None:
+        try:
+            super().__exit__(kind, *exception)
+        finally:
+            for leaf, array in reversed(self._held):
+                leaf._data = array
+            self._held.clear()
+
+    def use_leaf(self, leaf: Tensor, path: str) -> None:
+        """Put the value into a leaf of this path, until the block ends."""
+        if id(leaf) in self._used or self._made.get(id(leaf)) is leaf:
+            return
+        self._used[id(leaf)] = leaf
+        if not matches(self.path, path):
+            self._others[path] = ""
+            return
+        met = self._counts[path]
+        self._counts[path] += 1
+        if self.which not in (None, met):
+            return
+        array = leaf._data
+        with _At(current()):
+            new = self._other_array(array)
+        if new is not None:
+            self._held.append((leaf, array))
+            leaf._data = new
+
+    def change_arguments(self, op: Op, inputs: Any, settings: Any) -> tuple[Any, Any]:
+        """The arguments of an op of this path, the one that is meant with another value."""
+        if self.of is None:
+            return inputs, settings
+        made = current()
+        path = _path(made.scope, op.name)
+        if not matches(self.path, path):
+            self._others[path] = ""
+            return inputs, settings
+        names = [*op.input_names(len(inputs)), *op.settings]
+        if self.of not in names:
+            said = f"{self.said}: {op.name} has no argument {self.of!r}; it has {', '.join(names)}"
+            raise ArgumentError(said)
+        self._refuse_second(path, made)
+        met = self._counts[path]
+        self._counts[path] += 1
+        if self.which not in (None, met):
+            return inputs, settings
+        values = [*inputs, *settings]
+        place = names.index(self.of)
+        with _At(made):
+            new = self._other_argument(values[place])
+        if new is not None:
+            values[place] = new
+            notify(Listener.argument_replaced)
+        return tuple(values[: len(inputs)]), tuple(values[len(inputs) :])
+
+    def _other_argument(self, old: Any) -> Any:
+        """What an op gets in place of one argument; None if it stays as it is."""
+        if isinstance(old, Tensor):
+            return self._instead(old)
+        if isinstance(old, np.ndarray):
+            return self._other_array(old)
+        value = self.value(old) if callable(self.value) else self.value
+        if self.index is not None or (old is not None and np.ndim(value)):
+            raise ArgumentError(f"{self.said}: {self.of} is {old!r}, which has no entries")
+        return value
+
+    def _other_array(self, array: Any) -> Any:
+        """A copy of an array with the value in its place; None if it stays as it is."""
+        index = () if self.index is None else self.index
+        old = np.asarray(array[index])
+        value = self._mean(Tensor(array))[index] if self.value is MEAN else self.value
+        if callable(value):
+            value = value(Tensor(np.array(old)))
+            if value is None:
+                return None
+        new = np.array(array)
+        new[index] = np.asarray(self._fitted(value, old)._data)
+        return new
+
+    def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
+        if self.of is None:
+            super().forward(op, inputs, settings, output, seconds)
+            self.tensor_detached(output)
+
+    def tensor_detached(self, tensor: Tensor) -> None:
+        """It comes from another tensor, though it may have no node that says so."""
+        if tensor.node is None:
+            self._made[id(tensor)] = tensor
+
+    def tensor_used(self, values: Any) -> None:
+        if self.of is None:
+            super().tensor_used(values)
 
     def meet(self, tensor: Tensor, path: str, made: Context) -> None:
         self._refuse_second(path, made)
@@ -233,12 +344,15 @@ class Replacement(_ByPath):
         except ValueError:
             said = f"{self.said}: the value must broadcast to {part.shape}, got shape {shape}"
             raise ShapeError(said) from None
-        if dtype.kind not in "biuf" + part.dtype.kind:
+        whole = part.dtype.kind == "f" or dtype.kind != "f" or bool((given._data % 1 == 0).all())
+        if dtype.kind not in "biuf" + part.dtype.kind or not whole:
             raise DTypeError(f"{self.said}: a value of {dtype} cannot stand for {part.dtype}")
         return given if dtype == part.dtype else astype(given, part.dtype)
 
 
-def replace(path: str, value: Any, *, index: Any = None, call: int | None = None) -> Replacement:
+def replace(
+    path: str, value: Any, *, index: Any = None, call: int | None = None, of: str | None = None
+) -> Replacement:
     """Within `with`, put another value in place of each tensor of the run that has this path.
 
     A path is as a trace has it, whole or from one of its scopes on; `*` in it stands for any
@@ -248,31 +362,49 @@ def replace(path: str, value: Any, *, index: Any = None, call: int | None = None
     steps run eagerly within. Of nested ones, the inner has the last word. The name that counts is
     the one that a tensor has when it is first used; without one, it goes by its op.
 
+    A leaf, which no op made, stays a leaf: it holds the value until the block ends, and its
+    gradient is the one at that value; what is written to it within is lost with the block.
+
     Args:
         value: an array or Tensor that broadcasts to the tensor, or a function of the old value that
             gives one; None from the function leaves it as it is, so that it can just look on.
         index: replace only these entries, as NumPy indexes: `np.s_[:, 2]` is the third head of
             (B, h, n, m). A function gets these entries alone.
         call: of a path that is met again and again, only this time, from 0.
+        of: the path is that of an op, such as "attention/scale", and what is replaced is this one
+            of its arguments, an input or a setting, at this use alone.
     Raises: ArgumentError on leaving if no tensor was met, with the nearest paths; on meeting a
-        second tensor. ShapeError or DTypeError for a value that does not fit.
+        second tensor; for an argument that the op has not. ShapeError or DTypeError for a value
+        that does not fit.
 
     >>> import minigrad as mg
-    >>> x = mg.tensor([1.0, 2.0], requires_grad=True)
+    >>> x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
     >>> with mg.replace("h", lambda h: 10 * h, index=0):
     ...     y = mg.sum((x * x).named("h"))
     >>> y.backward()
     >>> y.item(), x.grad
     (14.0, array([20.,  4.]))
+    >>> with mg.replace("x", 5.0, index=0), mg.replace("scale", 0.5, of="factor"):
+    ...     mg.scale(x, 3.0).numpy()
+    array([2.5, 1. ])
     """
-    return Replacement("replace", path, value, index, call)
+    return Replacement("replace", path, value, index, call, of)
 
 
-def ablate(path: str, *, to: Any = 0.0, index: Any = None, call: int | None = None) -> Replacement:
+def ablate(
+    path: str,
+    *,
+    to: Any = 0.0,
+    index: Any = None,
+    call: int | None = None,
+    of: str | None = None,
+) -> Replacement:
     """Within `with`, take what a tensor of the run says out of it: see `replace`.
 
-    Args: to: what stands there instead, 0; or "mean", the mean over the first axis, that of the
-        examples, as a constant; or an array, such as a mean over other data.
+    Args:
+        to: what stands there instead, 0; or "mean", the mean over the first axis, that of the
+            examples, as a constant; or an array, such as a mean over other data.
+        of: an argument of the op of this path: the one edge of the graph that leads there is cut.
 
     >>> import minigrad as mg
     >>> with mg.ablate("h", index=1):
@@ -281,7 +413,7 @@ def ablate(path: str, *, to: Any = 0.0, index: Any = None, call: int | None = No
     """
     if isinstance(to, str) and to != "mean":
         raise ArgumentError(f'ablate(to=...): to must be "mean" or a value, got {to!r}')
-    return Replacement("ablate", path, MEAN if isinstance(to, str) else to, index, call)
+    return Replacement("ablate", path, MEAN if isinstance(to, str) else to, index, call, of)
 
 
 # ---------------------------------------------------------------- looking on

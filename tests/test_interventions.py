@@ -285,7 +285,11 @@ REFUSED = {
     "text": (lambda: mg.replace(A, "mean"), DTypeError, "a value of <U4 cannot stand"),
     "to": (lambda: mg.ablate(A, to="zero"), ArgumentError, '"mean" or a value'),
     "path": (lambda: mg.ablate(3), ArgumentError, "non-empty string"),
-    "leaf": (lambda: mg.ablate("blocks.1/attention/W_O"), ArgumentError, "is a leaf, which no op"),
+    "leaf": (lambda: mg.record("blocks.1/attention/W_O"), ArgumentError, "is a leaf, which no op"),
+    "argument": (lambda: mg.ablate("*/scale", of="fact"), ArgumentError, "it has x, factor"),
+    "op": (lambda: mg.ablate("blocks.1/attention/scales", of="x"), ArgumentError, "no op .*/scale"),
+    "entry": (lambda: mg.ablate("*/scale", of="factor", index=0), ArgumentError, "no entries"),
+    "halves": (lambda: mg.replace("*/take", 0.5, of="indices"), DTypeError, "stand for int64"),
 }
 
 
@@ -330,3 +334,54 @@ def test_weights_that_tiles_never_hold_are_an_error_that_names_the_method():
     layer = MultiHeadAttention(6, 3, method="tiled", rng=0)
     with pytest.raises(ArgumentError, match='no A; method="exact" has'), mg.ablate("A"):
         layer(np.ones((1, 5, 6)))
+
+
+# ---------------------------------------------------------------- leaves and arguments
+
+
+def test_a_leaf_holds_the_value_until_the_block_ends_and_has_its_gradient_there(rng):
+    array, entry = rng.normal(size=(3, 5)), (1, 2)
+    W = mg.tensor(array, requires_grad=True, name="W")
+    wanted = np.array(array)
+    wanted[entry] = 7.0
+    with mg.replace("W", 7.0, index=entry):
+        for _ in range(2):  # a second run in the block meets the same leaf
+            loss = mg.sum(mg.exp(W) * W)
+        loss.backward()
+        assert_array_equal(W.numpy(), wanted)
+    assert_array_equal(W.numpy(), array)
+    assert_allclose(W.grad, np.exp(wanted) * (1 + wanted))
+
+
+def test_a_leaf_is_itself_again_after_an_error():
+    W = mg.tensor([1.0, 2.0], name="W")
+    with pytest.raises(ShapeError), mg.replace("W", 5.0):
+        W @ np.ones(7)
+    assert_array_equal(W.numpy(), [1.0, 2.0])
+
+
+def test_a_constant_that_was_replaced_is_not_a_leaf_to_be_replaced_again():
+    with mg.no_grad(), mg.replace("h", lambda h: 10.0 * h):
+        h = mg.exp(mg.tensor([0.0])).named("h")
+        assert (h * 1.0).item() == h.detach().item() == (h + 0.0).item() == 10.0
+
+
+ARGUMENTS = {
+    "a setting": ("scale", "factor", 0.5, None, lambda x, y, m: 0.5 * (x + y) + m + y),
+    "an array": ("add", "b", 9.0, 1, lambda x, y, m: 3 * (x + y) + np.where([0, 1], 9.0, m) + y),
+    "one use of a tensor": ("add", "b", 0.0, None, lambda x, y, m: 3 * (x + y) + m),
+}
+
+
+@pytest.mark.parametrize("what", ARGUMENTS)
+def test_an_argument_of_one_op_is_replaced_at_that_use_alone(what, rng):
+    op, name, value, index, formula = ARGUMENTS[what]
+    x, y, m = rng.normal(size=(3, 2))
+    X, Y = (mg.tensor(array, requires_grad=True) for array in (x, y))
+    call = {"a setting": None, "an array": 1, "one use of a tensor": 2}[what]
+    with mg.replace(op, value, of=name, index=index, call=call):
+        out = mg.scale(X + Y, 3.0) + m + Y
+    mg.sum(out).backward()
+    assert_allclose(out.numpy(), formula(x, y, m))
+    slope = formula(x, y + 1, m) - formula(x, y, m)
+    assert_allclose(Y.grad, slope)

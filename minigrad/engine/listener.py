@@ -52,6 +52,12 @@ class Listener:
     def enter(self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
         """An op is about to run."""
 
+    def change_arguments(
+        self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """What an op gets in place of its arguments; asked of those with `changes_values`."""
+        return inputs, settings
+
     def forward(
         self,
         op: Op,
@@ -107,6 +113,12 @@ class Listener:
 
     def tensor_replaced(self, tensor: Tensor, new: Tensor) -> None:
         """An intervention is about to put the value of `new` in the place of `tensor`."""
+
+    def argument_replaced(self) -> None:
+        """An op is about to run with another argument than the one it was called with."""
+
+    def tensor_detached(self, tensor: Tensor) -> None:
+        """A tensor without a node was made of another one's entries."""
 
     def context_resumed(self, context: Context, made: Context) -> None:
         """What runs in `context` belongs to the call whose surroundings were `made`."""

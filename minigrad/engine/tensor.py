@@ -111,6 +111,7 @@ class Tensor(Habits, metaclass=NamedClass):
         context = current()
         if context.listeners:
             notify(Listener.tensor_used, inputs)
+            inputs, settings = _other_arguments(context, op, inputs, settings)
         recording, key, arrays, edges = context.recording, 1, [], []
         for value in inputs:
             key *= 4
@@ -297,6 +298,7 @@ class Tensor(Habits, metaclass=NamedClass):
         notify(Listener.tensor_used, (self,))
         cut = Tensor(self._data)
         cut._name = self.name
+        notify(Listener.tensor_detached, cut)
         return cut
 
     # ------------------------------------------------------------------ gradients
@@ -628,11 +630,21 @@ def _restored(array: Any, needs: int, name: str | None, grad: Any) -> Tensor:
     return made
 
 
+_READY = {Tensor, _ndarray, *_AS_IS}
+
+
 def _apply_again(op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Tensor:
     """The op on the same inputs, with arrays or Tensors for lists and the like."""
-    as_is = {Tensor, _ndarray, *_AS_IS}
-    ready = tuple([x if x.__class__ in as_is else op.array(x) for x in inputs])
+    ready = tuple([x if x.__class__ in _READY else op.array(x) for x in inputs])
     return Tensor.__apply__(op, ready, settings)
+
+
+def _other_arguments(context: Any, op: Op, inputs: Any, settings: Any) -> tuple[Any, Any]:
+    """The arguments as those who change values want them, once lists and the like are arrays."""
+    for listener in context.listeners:
+        if listener.changes_values and all(x.__class__ in _READY for x in inputs):
+            inputs, settings = listener.change_arguments(op, inputs, settings)
+    return inputs, settings
 
 
 def _unwrapped(op: Op, settings: tuple[Any, ...]) -> tuple[Any, ...]:

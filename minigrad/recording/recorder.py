@@ -389,6 +389,10 @@ class Recorder(Listener):
         self._ids[id(tensor)] = known
         self._owners[known] = tensor
 
+    def argument_replaced(self) -> None:
+        """An op of this scope got another argument than the one it was called with."""
+        self._replaced.add(current().scope)
+
     def call_of(self, entry: Entry) -> Invocation | None:
         """What can run an op of the record again, if that was kept."""
         return self._calls.get(entry.id)
