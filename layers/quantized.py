@@ -162,11 +162,13 @@ def quantized_linear(x: Any, b: Any = None, *, q: Any, s: Any, bits: int = 8) ->
 
 @quantized_linear.vjp("x")
 def _(g: Any, q: Any, s: Any) -> Any:
+    """The gradient is multiplied by the weights, transposed, as if nothing were rounded."""
     return np.matmul(g, (q * s).T)
 
 
 @quantized_linear.vjp("b")
 def _(g: Any) -> Any:
+    """The gradient is summed over the rows."""
     return g
 
 

@@ -43,15 +43,16 @@ class Trace(recording.Trace):
 
         return merge(self, world() if ranks is None else ranks)  # type: ignore[no-any-return]
 
-    def table(self, width: int | None = None, *, times: bool = False) -> str:
+    def table(self, width: int | None = None, *, times: bool = False, words: bool = False) -> str:
         """The record as text: forward then backward steps, shapes, cost and size of gradients.
 
-        Args: times: also how long each step took, as it ran in this trace.
+        Args: times: also how long each step took, as it ran in this trace. words: also what each
+            op that ran does, and its rules with the gradient, in a sentence each.
         """
         from .views.plain import Text
         from .views.table import trace_table
 
-        return Text(trace_table(self, width=width, times=times))
+        return Text(trace_table(self, width=width, times=times, words=words))
 
     def draw(
         self,

@@ -45,6 +45,7 @@ def entry(op: Op) -> dict[str, Any]:
         "backward": {name: plain(tex) for name, tex in one.backward.items()},
         "tex": _named(one.forward),
         "vjp_tex": {name: _named(tex) for name, tex in one.backward.items()},
+        "words": one.words,
         "complex_step": op.analytic,
     }
 
@@ -63,6 +64,7 @@ def _paragraph(op: Declared, width: int, paint: Paint) -> list[str]:
     lines += [*_wrapped(op.claim, width, 2), *_wrapped(f"out = {plain(op.forward)}", width, 4)]
     for name, formula in op.backward.items():
         lines += _wrapped(f"∂L/∂{name} = {plain(formula)}", width, 4)
+        lines += _wrapped(op.words[name], width, 6)
     example = _wrapped(f"as in {op.example}", width, 4) if op.depends else []
     return lines + [paint("dim", line) for line in example]
 

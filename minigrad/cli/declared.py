@@ -11,6 +11,7 @@ import numpy as np
 
 from ..engine.errors import ArgumentError
 from ..engine.op import Call, Op, registry
+from ..recording.formulas import first_sentence
 
 __all__ = ["Declared", "declared", "known_ops", "sample_call"]
 
@@ -21,6 +22,7 @@ class Declared(NamedTuple):
     op: Op
     signature: str
     claim: str
+    words: dict[str, str]  # of each rule, what it does with the gradient
     forward: str
     backward: dict[str, str]
     example: str  # the first sample's call
@@ -50,7 +52,8 @@ def declared(op: Op) -> Declared:
     bare = [p.replace(annotation=inspect.Parameter.empty) for p in op.signature.parameters.values()]
     signature = op.name + str(inspect.Signature(bare))
     claim = " ".join((op.__doc__ or "").strip().partition("\n\n")[0].split())
-    return Declared(op, signature, claim, forward, rules, sample_call(op, call), depends)
+    words = {name: first_sentence(rule.function) for name, rule in op.rules.items()}
+    return Declared(op, signature, claim, words, forward, rules, sample_call(op, call), depends)
 
 
 def sample_call(op: Op, call: Call) -> str:

@@ -83,7 +83,9 @@ def collective(
             ("root",): lambda g, ranks, root: back(g, ranks, root=root),
             ("by",): lambda g, ranks, by: back(g, ranks, by=-by),
         }
-        made.vjp("x")(rules[made.settings[1:]])
+        back_of_these = rules[made.settings[1:]]
+        back_of_these.__doc__ = f"The gradient goes back by {rule}, which all ranks run together."
+        made.vjp("x")(back_of_these)
         return made
 
     return declare
@@ -144,7 +146,7 @@ def _parts(x: Any, p: int, axis: int) -> Any:
 
 @collective(r"\sum_r <x>^{(r)}", r"\operatorname{copy}(<g>)", "copy_to_ranks", "sum")
 def all_reduce(x, ranks=None):
-    """The sum over ranks of their x, on every rank; it is used alike on each (Megatron-LM's g).
+    """Sums an array over all ranks, and gives the sum to each, to be used alike (Megatron-LM's g).
 
     Raises: RankError where a rank does not take part, or with another shape, dtype or name.
 
@@ -156,7 +158,7 @@ def all_reduce(x, ranks=None):
 
 @collective(r"\operatorname{copy}(<x>)", r"\sum_r <g>^{(r)}", "all_reduce", "none")
 def copy_to_ranks(x, ranks=None):
-    """x itself, the same on every rank, which each from here on uses in its own way.
+    """Passes on an array that is the same on every rank, which each then uses in its own way.
 
     Its gradient is the sum of theirs; without this op each rank would have its own part only
     (Megatron-LM's f). `mg.anomaly()` checks that x is the same.
@@ -175,7 +177,7 @@ CONCAT, PART = r"\operatorname{concat}_r(%s^{(r)})", r"\operatorname{part}_r(%s)
 
 @collective(CONCAT % "<x>", PART % "<g>", "split_to_ranks", "parts")
 def all_gather(x, ranks=None, axis=0):
-    """The parts of all ranks, one behind the other, on every rank; they are used alike on each.
+    """Joins the parts of all ranks, one behind the other, on every rank, to be used alike on each.
 
     Where ranks use the whole in ways of their own, take `all_gather_apart`.
 
@@ -189,7 +191,7 @@ def all_gather(x, ranks=None, axis=0):
 
 @collective(PART % "<x>", CONCAT % "<g>", "all_gather", "none")
 def split_to_ranks(x, ranks=None, axis=0):
-    """This rank's part of x, which is the same on every rank.
+    """Takes this rank's part of an array that is the same on every rank.
 
     Raises: ShapeError unless the axis can be shared equally.
 
@@ -203,7 +205,7 @@ def split_to_ranks(x, ranks=None, axis=0):
 
 @collective(CONCAT % "<x>", PART % r"\sum_r <g>^{(r)}", "reduce_scatter", "parts")
 def all_gather_apart(x, ranks=None, axis=0):
-    """The parts of all ranks, one behind the other; each rank goes on in its own way.
+    """Joins the parts of all ranks, one behind the other; each rank goes on in its own way.
 
     >>> all_gather_apart(np.ones(3))
     array([1., 1., 1.])
@@ -215,7 +217,7 @@ def all_gather_apart(x, ranks=None, axis=0):
 
 @collective(PART % r"\sum_r <x>^{(r)}", CONCAT % "<g>", "all_gather_apart", "sum of parts")
 def reduce_scatter(x, ranks=None, axis=0):
-    """This rank's part of the sum over ranks of their x.
+    """Sums an array over all ranks, and gives each rank its part of the sum.
 
     Raises: ShapeError unless the axis can be shared equally.
 
@@ -251,7 +253,7 @@ def gather(x: Any, ranks: Any = None, *, root: int = 0, axis: int = 0) -> Any:
 
 @collective("<x>^{(<root>)}", r"[r = <root>]\,\sum_r <g>^{(r)}", "reduce", "root")
 def broadcast(x, ranks=None, root=0):
-    """The root's x on every rank; each goes on in its own way. x has the same shape everywhere.
+    """Copies the root's array to every rank; each goes on in its own way. All have one shape.
 
     >>> broadcast(np.ones(3))
     array([1., 1., 1.])
@@ -261,7 +263,7 @@ def broadcast(x, ranks=None, root=0):
 
 @collective(r"[r = <root>]\,\sum_r <x>^{(r)}", "<g>^{(<root>)}", "broadcast", "sum")
 def reduce(x, ranks=None, root=0):
-    """The sum over ranks of their x on the root, zeros elsewhere.
+    """Sums an array over all ranks onto the root; the others get zeros.
 
     >>> reduce(np.ones(3))
     array([1., 1., 1.])
@@ -271,7 +273,7 @@ def reduce(x, ranks=None, root=0):
 
 @collective("<x>^{(r - <by>)}", "<g>^{(r + <by>)}", "ring_shift", "one")
 def ring_shift(x, ranks=None, by=1):
-    """The x of the rank that stands `by` before this one: each sends its own on.
+    """Passes each rank's array on to the next one in a ring: from the rank `by` places before.
 
     >>> ring_shift(np.ones(3))
     array([1., 1., 1.])

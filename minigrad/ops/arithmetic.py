@@ -47,7 +47,7 @@ def of_two(
 
 @of_two(r"<a> + <b>", (r"<g>", r"<g>"))
 def add(a, b):
-    """Sum of two arrays, entry by entry: y = a + b.
+    """Adds two arrays, entry by entry: y = a + b.
 
     >>> add(np.array([1.0, 2.0]), 3.0)
     array([4., 5.])
@@ -57,17 +57,19 @@ def add(a, b):
 
 @add.vjp("a")
 def _(g):
+    """The gradient passes unchanged to each term of the sum."""
     return g
 
 
 @add.vjp("b")
 def _(g):
+    """The gradient passes unchanged to each term of the sum."""
     return g
 
 
 @of_two(r"<a> - <b>", (r"<g>", r"-<g>"))
 def subtract(a, b):
-    """Difference of two arrays, entry by entry: y = a - b.
+    """Takes the second array from the first, entry by entry: y = a - b.
 
     >>> subtract(np.array([1.0, 2.0]), 3.0)
     array([-2., -1.])
@@ -77,17 +79,19 @@ def subtract(a, b):
 
 @subtract.vjp("a")
 def _(g):
+    """The gradient passes unchanged to what is subtracted from."""
     return g
 
 
 @subtract.vjp("b")
 def _(g):
+    """The sign of the gradient is turned, because taking away more makes the result less."""
     return -g
 
 
 @of_two(r"<a> \odot <b>", (r"<g> \odot <b>", r"<g> \odot <a>"))
 def multiply(a, b):
-    """Product of two arrays, entry by entry: y = a b.
+    """Multiplies two arrays, entry by entry: y = a b.
 
     >>> multiply(np.array([1.0, 2.0]), 3.0)
     array([3., 6.])
@@ -97,11 +101,13 @@ def multiply(a, b):
 
 @multiply.vjp("a")
 def _(g, b):
+    """The gradient is multiplied by the other factor, entry by entry."""
     return g * b
 
 
 @multiply.vjp("b")
 def _(g, a):
+    """The gradient is multiplied by the other factor, entry by entry."""
     return g * a
 
 
@@ -111,7 +117,7 @@ def _(g, a):
     samples=pairs(0.5, 2.0),
 )
 def divide(a, b):
-    """Quotient of two arrays, entry by entry: y = a / b.
+    """Divides the first array by the second, entry by entry: y = a / b.
 
     >>> divide(np.array([1.0, 2.0]), 4.0)
     array([0.25, 0.5 ])
@@ -121,17 +127,19 @@ def divide(a, b):
 
 @divide.vjp("a")
 def _(g, b):
+    """The gradient is divided by the divisor."""
     return g / b
 
 
 @divide.vjp("b")
 def _(g, b, out):
+    """The gradient is multiplied by the result, divided by the divisor, and its sign is turned."""
     return -g * out / b
 
 
 @elementwise(r"-<x>", r"-<g>", 1)
 def negative(x):
-    """The negative of each entry: y = -x.
+    """Turns the sign of each entry: y = -x.
 
     >>> negative(np.array([1.0, -2.0]))
     array([-1.,  2.])
@@ -141,6 +149,7 @@ def negative(x):
 
 @negative.vjp("x")
 def _(g):
+    """The sign of the gradient is turned."""
     return -g
 
 
@@ -150,7 +159,7 @@ def _(g):
     samples=pairs(0.5, 2.0),
 )
 def power(a, b):
-    """Entry by entry a to the power b: y = a^b.
+    """Raises the first array to the power of the second, entry by entry: y = a^b.
 
     The gradient in b at a = 0 is taken as its limit 0, the gradient in a at b = 0 as 0.
 
@@ -162,11 +171,13 @@ def power(a, b):
 
 @power.vjp("a")
 def _(g, a, b):
+    """The gradient is multiplied by the exponent and by the base to a power that is one lower."""
     return g * b * a ** (b - 1 * (b != 0))  # where b = 0 the factor b is 0, and a to the 0 is 1
 
 
 @power.vjp("b")
 def _(g, a, out):
+    """The gradient is multiplied by the result and by the logarithm of the base."""
     positive = a != 0
     return np.where(positive, g * out * np.log(np.where(positive, a, 1)), 0)
 
@@ -186,7 +197,7 @@ def _extreme(name: str, beyond: str) -> Declaration:
 
 @_extreme("max", ">")
 def maximum(a, b):
-    """The larger of two arrays, entry by entry. Equal entries share the gradient half and half.
+    """Takes the larger of two entries at each place. Equal ones share the gradient half and half.
 
     >>> maximum(np.array([1.0, 5.0]), 3.0)
     array([3., 5.])
@@ -196,17 +207,19 @@ def maximum(a, b):
 
 @maximum.vjp("a")
 def _(g, a, b):
+    """The gradient goes to the larger of both entries, half of it to each of equal ones."""
     return np.where(a < b, 0, np.where(a == b, g / 2, g))
 
 
 @maximum.vjp("b")
 def _(g, a, b):
+    """The gradient goes to the larger of both entries, half of it to each of equal ones."""
     return np.where(b < a, 0, np.where(a == b, g / 2, g))
 
 
 @_extreme("min", "<")
 def minimum(a, b):
-    """The smaller of two arrays, entry by entry. Equal entries share the gradient half and half.
+    """Takes the smaller of two entries at each place. Equal ones share the gradient half and half.
 
     >>> minimum(np.array([1.0, 5.0]), 3.0)
     array([1., 3.])
@@ -216,9 +229,11 @@ def minimum(a, b):
 
 @minimum.vjp("a")
 def _(g, a, b):
+    """The gradient goes to the smaller of both entries, half of it to each of equal ones."""
     return np.where(a > b, 0, np.where(a == b, g / 2, g))
 
 
 @minimum.vjp("b")
 def _(g, a, b):
+    """The gradient goes to the smaller of both entries, half of it to each of equal ones."""
     return np.where(b > a, 0, np.where(a == b, g / 2, g))

@@ -25,7 +25,7 @@ def _scale_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 @elementwise(r"<factor>\, <x>", r"<factor>\, <g>", 1, samples=_scale_samples)
 def scale(x, factor):
-    """The array times one number, as scores are scaled by 1/√d_k: y = factor · x.
+    """Multiplies every entry by one number: y = factor · x, as attention's scores by 1/√d_k.
 
     Raises: ArgumentError unless the factor is one number.
 
@@ -39,6 +39,7 @@ def scale(x, factor):
 
 @scale.vjp("x")
 def _(g, factor):
+    """The gradient is multiplied by the same number."""
     return g * float(factor)
 
 
@@ -58,7 +59,7 @@ def _mask_samples(rng: np.random.Generator) -> Iterator[Call]:
     requires=broadcastable,
 )
 def mask_add(scores, mask):
-    """Scores with a mask added, before softmax: y = scores + mask.
+    """Adds a mask to scores before softmax: y = scores + mask.
 
     Args: mask: boolean (True = may attend) or floats to add (0 / -inf), broadcast against the
         scores.
@@ -87,9 +88,11 @@ def in_dtype_of(scores, mask):
 
 @mask_add.vjp("scores")
 def _(g):
+    """The gradient passes unchanged to the scores."""
     return g
 
 
 @mask_add.vjp("mask")
 def _(g):
+    """The gradient passes unchanged to the mask."""
     return g

@@ -111,7 +111,7 @@ def _bias_tex(x):
     samples=_samples,
 )
 def batch_norm(x, weight, bias, mean=None, var=None, eps=1e-5):
-    """Each channel less its mean over batch and places, over its standard deviation, scaled.
+    """Takes from each channel its mean, divides it by its deviation, then scales and shifts it.
 
     Args: weight, bias: (C,) or None. mean, var: (C,), to take in place of the batch's own, as in
         evaluation; constants.
@@ -131,6 +131,7 @@ def batch_norm(x, weight, bias, mean=None, var=None, eps=1e-5):
 
 @batch_norm.vjp("x")
 def _(g, x, weight, mean, var, eps):
+    """The scaled gradient is divided by the deviation, less what moves the batch's statistics."""
     x_hat, inverse = standardized(x, mean, var, eps)
     g_hat = g if weight is None else g * by_channel(weight, x)
     if mean is not None:
@@ -141,11 +142,13 @@ def _(g, x, weight, mean, var, eps):
 
 @batch_norm.vjp("weight")
 def _(g, x, mean, var, eps):
+    """The gradient is multiplied by the normalised channel, and summed."""
     return reduce.sum(g * standardized(x, mean, var, eps)[0], over(x))
 
 
 @batch_norm.vjp("bias")
 def _(g):
+    """The gradient of each channel is summed."""
     return reduce.sum(g, over(g))
 
 

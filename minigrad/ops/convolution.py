@@ -125,7 +125,7 @@ def _windows_samples(rng: np.random.Generator) -> Iterator[Call]:
     samples=_windows_samples,
 )
 def windows(x, size, stride=1, padding=0, dilation=1, fill=0.0):
-    """All windows of a size, each a column: (N, C, length, …) → (C, K, L, N).
+    """Lays out all windows of a size, each as a column: (N, C, length, …) → (C, K, L, N).
 
     Args: size: how long a window is along each axis, K entries in all. stride: from one window to
         the next, L in all. padding: of `fill`, on both sides, or "same" or "valid". dilation: from
@@ -148,6 +148,7 @@ def windows(x, size, stride=1, padding=0, dilation=1, fill=0.0):
 
 @windows.vjp("x")
 def _(g, x_shape, size, stride, padding, dilation):
+    """The gradients of all windows are added up where the windows overlap."""
     return add_windows(g, x_shape, size, stride, padding, dilation)
 
 
@@ -164,7 +165,7 @@ def _add_samples(rng: np.random.Generator) -> Iterator[Call]:
     samples=_add_samples,
 )
 def add_windows(x, shape, size, stride=1, padding=0, dilation=1):
-    """Windows, each a column, added up where `windows` finds them in an array of this shape.
+    """Adds up windows at their places in an array, each a column as `windows` gives it.
 
     >>> add_windows(np.ones((1, 3, 2, 1)), (1, 1, 4), 3)[0, 0]
     array([1., 2., 2., 1.])
@@ -180,6 +181,7 @@ def add_windows(x, shape, size, stride=1, padding=0, dilation=1):
 
 @add_windows.vjp("x")
 def _(g, size, stride, padding, dilation):
+    """The gradient is laid out in the same windows."""
     return windows(g, size, stride, padding, dilation)
 
 
@@ -305,7 +307,9 @@ _CONVOLUTION: dict[str, Any] = {
 
 @op(**_CONVOLUTION, samples=_samples(1))
 def conv1d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """Convolution over the last axis: y_{n,o,i} = Σ_{c,k} w_{o,c,k} x_{n,c,i+k} + b_o.
+    """Slides filters along a signal and sums the products at each place.
+
+        y_{n,o,i} = Σ_{c,k} w_{o,c,k} x_{n,c,i+k} + b_o.
 
     Args, errors: as conv2d.  Shapes: x (N, C, length), weight (O, C / groups, K), bias (O,).
 
@@ -317,7 +321,9 @@ def conv1d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
 @op(**_CONVOLUTION, samples=_samples(2))
 def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """Convolution over the last two axes: y_{n,o,i,j} = Σ_{c,k,l} w_{o,c,k,l} x_{n,c,i+k,j+l}.
+    """Slides filters over an image and sums the products at each place.
+
+        y_{n,o,i,j} = Σ_{c,k,l} w_{o,c,k,l} x_{n,c,i+k,j+l} + b_o.
 
     Args: stride: from one window to the next; dilation: between the entries of a window; padding:
         zeros on both sides, "same" or "valid"; each an integer or one an axis. groups: channels
@@ -339,6 +345,7 @@ def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 @conv1d.vjp("x")
 @conv2d.vjp("x")
 def _(g, x_shape, weight, stride, padding, dilation, groups):
+    """Each gradient goes back through the filter to the window it came from; overlaps add up."""
     turned = np.swapaxes(_grouped(weight, groups), 1, 2)
     columns = np.matmul(turned, by_rows(g, groups))
     shape = (x_shape[1], prod(weight.shape[2:]), prod(g.shape[2:]), x_shape[0])
@@ -348,6 +355,7 @@ def _(g, x_shape, weight, stride, padding, dilation, groups):
 @conv1d.vjp("weight")
 @conv2d.vjp("weight")
 def _(g, x, weight_shape, stride, padding, dilation, groups):
+    """The gradient is multiplied by what lay under the filter, and summed over all places."""
     columns = _columns(x, weight_shape[2:], stride, padding, dilation, groups)
     turned = np.swapaxes(columns, 1, 2)
     return np.matmul(by_rows(g, groups), turned).reshape(weight_shape)
@@ -356,6 +364,7 @@ def _(g, x, weight_shape, stride, padding, dilation, groups):
 @conv1d.vjp("bias")
 @conv2d.vjp("bias")
 def _(g):
+    """The gradient of each channel is summed over the batch and all places."""
     return single(g).sum(axis=(0, *range(2, g.ndim)))
 
 
@@ -397,7 +406,7 @@ def _window_entries(x: Any, out: Any, size: Any) -> int:
     analytic=False,
 )
 def max_pool(x, size, stride=None, padding=0):
-    """The largest entry of each window; of equal ones the first gets the gradient.
+    """Takes the largest entry of each window; of equal ones the first gets the gradient.
 
     Args: size: of a window, along each axis behind (N, C). stride: the size unless given.
         padding: of -inf, on both sides.
@@ -415,6 +424,7 @@ def max_pool(x, size, stride=None, padding=0):
 
 @max_pool.vjp("x")
 def _(g, x, out, size, stride, padding):
+    """The gradient goes to the largest entry of each window, to the first of equal ones."""
     stride = size if stride is None else stride
     largest = windows(x, size, stride, padding, fill=-np.inf) == _unpooled(out)
     first = largest & (np.cumsum(largest, axis=1) == 1)
@@ -433,7 +443,7 @@ def _mean_back_tex(x, size):
     samples=_pool_samples,
 )
 def avg_pool(x, size, stride=None, padding=0):
-    """The mean of each window, padding of zeros included.
+    """Averages each window, padding of zeros included.
 
     Args, shapes, errors: as max_pool.  Source: as torch.nn.functional.avg_pool2d.
 
@@ -448,6 +458,7 @@ def avg_pool(x, size, stride=None, padding=0):
 
 @avg_pool.vjp("x")
 def _(g, x_shape, size, stride, padding):
+    """The gradient is shared out evenly over each window, and adds up where windows overlap."""
     N, C, *lengths = x_shape
     K = prod(per_axis(size, len(lengths), "size"))
     spread = np.broadcast_to(_unpooled(g / K), (C, K, prod(g.shape[2:]), N))

@@ -36,7 +36,7 @@ _KEEP = r"\quad \text{keep} = \text{the entries that were kept}"
     auxiliary=("keep",),
 )
 def dropout(x, p, rng=None):
-    """Each entry zeroed with probability p, the rest divided by 1 - p, so that the mean stays.
+    """Makes entries zero at random and scales the rest, so that the mean stays: by 1 / (1 - p).
 
     Args: rng: the np.random.Generator that draws, anew at every call.
     Raises: ArgumentError unless 0 ≤ p ≤ 1; DTypeError without a Generator.
@@ -58,4 +58,5 @@ def dropout(x, p, rng=None):
 
 @dropout.vjp("x")
 def _(g, p, keep):
+    """The gradient passes, scaled alike, where an entry was kept, and stops where it was not."""
     return np.where(keep, g * factor(p), 0)

@@ -146,7 +146,7 @@ def _vjp_tex(subscripts, operands, i):
     variadic=True,
 )
 def einsum(subscripts, *operands):
-    """Sums of products by Einstein's convention: any subscripts np.einsum takes in a string.
+    """Sums products of entries by Einstein's convention: subscripts as np.einsum takes them.
 
     Raises: ArgumentError for subscripts that don't fit the operands or that repeat an output label.
 
@@ -163,6 +163,7 @@ def einsum(subscripts, *operands):
 
 @einsum.vjp("operands")
 def _(g, i, others, operands_shape, subscripts):
+    """The gradient is multiplied by the other arrays, and summed over axes that this one lacks."""
     back, factors = returning(subscripts, operands_shape, i)
     made = [np.eye(*s, dtype=g.dtype) if len(s) == 2 else np.ones(s, g.dtype) for s in factors]
     return einsum(back, g, *others[:i], *others[i + 1 :], *made)

@@ -115,7 +115,7 @@ def entry_loss(
     samples=_pairs(-2.0, 2.0),
 )
 def mse_loss(x, target, reduction="mean"):
-    """The squared difference: (x - t)², as mean, as sum, or entry by entry ("none").
+    """Squares the difference from the target: (x - t)², as mean, as sum, or each ("none").
 
     Raises: ShapeError unless both have one shape.
 
@@ -128,11 +128,13 @@ def mse_loss(x, target, reduction="mean"):
 
 @mse_loss.vjp("x")
 def _(g, x, target, reduction):
+    """The gradient is multiplied by twice the difference from the target, averaged alike."""
     return 2 * share(x, reduction) * g * (x - target)
 
 
 @mse_loss.vjp("target")
 def _(g, x, target, reduction):
+    """The gradient is that of the input with its sign turned, as only the difference counts."""
     return 2 * share(x, reduction) * g * (target - x)
 
 
@@ -145,7 +147,9 @@ def _(g, x, target, reduction):
     analytic=False,
 )
 def huber_loss(x, target, delta=1.0, reduction="mean"):
-    """Half the squared difference up to δ, then growing with slope δ: δ (|x - t| - δ/2).
+    """Squares small differences from the target and grows evenly with large ones.
+
+        (x - t)² / 2 up to δ, then δ (|x - t| - δ/2).
 
     Raises: ShapeError unless both have one shape; ArgumentError unless δ > 0.
     Source: Huber 1964, https://doi.org/10.1214/aoms/1177703732.
@@ -162,11 +166,13 @@ def huber_loss(x, target, delta=1.0, reduction="mean"):
 
 @huber_loss.vjp("x")
 def _(g, x, target, delta, reduction):
+    """The gradient is multiplied by the difference, cut off at delta, averaged as the loss is."""
     return share(x, reduction) * g * np.clip(x - target, -delta, delta)
 
 
 @huber_loss.vjp("target")
 def _(g, x, target, delta, reduction):
+    """The gradient is that of the input with its sign turned, as only the difference counts."""
     return share(x, reduction) * g * np.clip(target - x, -delta, delta)
 
 
@@ -177,7 +183,7 @@ def _(g, x, target, delta, reduction):
     samples=_pairs(0.0, 1.0),
 )
 def binary_cross_entropy_with_logits(x, target, reduction="mean"):
-    """Cross-entropy of yes or no: -t log σ(x) - (1 - t) log(1 - σ(x)), without overflow.
+    """Measures how wrong scores of yes or no are: -t log σ(x) - (1 - t) log(1 - σ(x)).
 
     Args: target: t, the probability of yes.
     Raises: ShapeError unless both have one shape.
@@ -191,11 +197,13 @@ def binary_cross_entropy_with_logits(x, target, reduction="mean"):
 
 @binary_cross_entropy_with_logits.vjp("x")
 def _(g, x, target, reduction):
+    """The gradient is multiplied by the probability less the target, averaged as the loss is."""
     return share(x, reduction) * g * (sigmoid(x) - target)
 
 
 @binary_cross_entropy_with_logits.vjp("target")
 def _(g, x, reduction):
+    """The gradient is multiplied by the score with its sign turned, averaged as the loss is."""
     return share(x, reduction) * -g * x
 
 
@@ -226,7 +234,7 @@ def _kl_vjp_target(x, reduction, log_target):
     samples=_kl_samples,
 )
 def kl_div(x, target, reduction="mean", log_target=False):
-    """The Kullback–Leibler divergence of a distribution t from e^x: t (log t - x); 0 where t is 0.
+    """Measures how far log-probabilities are from a distribution: t (log t - x); 0 where t is 0.
 
     Args: x: logarithms of probabilities. log_target: t is given as its logarithm too.
         reduction: "batchmean" is the sum by the length of the first axis, the divergence itself
@@ -245,12 +253,14 @@ def kl_div(x, target, reduction="mean", log_target=False):
 
 @kl_div.vjp("x")
 def _(g, target, reduction, log_target):
+    """The gradient is multiplied by the target with its sign turned, averaged as the loss is."""
     p = np.exp(target) if log_target else target
     return share(arrayed(target), reduction) * -g * p
 
 
 @kl_div.vjp("target")
 def _(g, x, target, reduction, log_target):
+    """The gradient grows with the difference of both logarithms, averaged as the loss is."""
     if log_target:
         return share(x, reduction) * g * (np.exp(target) * (target - x + 1))
     slope = np.log(np.where(target == 0, 1, target)) - x + 1

@@ -75,7 +75,7 @@ BENT = unary(kink=0.0)  # away from 0
 
 @elementwise(r"e^{<x>}", r"<g> \odot <out>", 1)
 def exp(x):
-    """The exponential of each entry: y = e^x.
+    """Raises e to the power of each entry: y = e^x.
 
     >>> exp(np.array([0.0, 1.0])).round(4)
     array([1.    , 2.7183])
@@ -85,12 +85,13 @@ def exp(x):
 
 @exp.vjp("x")
 def _(g, out):
+    """The gradient is multiplied by the result, entry by entry."""
     return g * out
 
 
 @elementwise(r"\log <x>", r"<g> \oslash <x>", 1, samples=POSITIVE)
 def log(x):
-    """The natural logarithm of each entry: y = log x.
+    """Takes the natural logarithm of each entry: y = log x.
 
     >>> log(np.array([1.0, 10.0])).round(4)
     array([0.    , 2.3026])
@@ -100,12 +101,13 @@ def log(x):
 
 @log.vjp("x")
 def _(g, x):
+    """The gradient is divided by the input, entry by entry."""
     return g / x
 
 
 @elementwise(r"\sqrt{<x>}", r"<g> \oslash (2 <out>)", 1, samples=POSITIVE)
 def sqrt(x):
-    """The square root of each entry: y = √x.
+    """Takes the square root of each entry: y = √x.
 
     >>> sqrt(np.array([4.0, 9.0]))
     array([2., 3.])
@@ -115,12 +117,13 @@ def sqrt(x):
 
 @sqrt.vjp("x")
 def _(g, out):
+    """The gradient is divided by twice the root."""
     return g / (2 * out)
 
 
 @elementwise(r"\log(1 + <x>)", r"<g> \oslash (1 + <x>)", 1, samples=unary(-0.5))
 def log1p(x):
-    """The logarithm of 1 + x, exact for small x too: y = log(1 + x).
+    """Takes the logarithm of one more than each entry: y = log(1 + x), exact for small x too.
 
     >>> log1p(np.array([0.0, 1e-20]))
     array([0.e+00, 1.e-20])
@@ -130,12 +133,13 @@ def log1p(x):
 
 @log1p.vjp("x")
 def _(g, x):
+    """The gradient is divided by one more than the input."""
     return g / (1 + x)
 
 
 @elementwise(r"e^{<x>} - 1", r"<g> \odot (<out> + 1)", 1)
 def expm1(x):
-    """The exponential less 1, exact for small x too: y = e^x - 1.
+    """Takes one from the exponential of each entry: y = e^x - 1, exact for small x too.
 
     >>> expm1(np.array([0.0, 1e-20]))
     array([0.e+00, 1.e-20])
@@ -145,12 +149,13 @@ def expm1(x):
 
 @expm1.vjp("x")
 def _(g, out):
+    """The gradient is multiplied by one more than the result."""
     return g * (out + 1)
 
 
 @elementwise(r"<x>^{\circ 2}", r"2 <g> \odot <x>", 1)
 def square(x):
-    """The square of each entry: y = x².
+    """Multiplies each entry by itself: y = x².
 
     >>> square(np.array([-2.0, 3.0]))
     array([4., 9.])
@@ -160,12 +165,13 @@ def square(x):
 
 @square.vjp("x")
 def _(g, x):
+    """The gradient is multiplied by twice the input."""
     return 2 * g * x
 
 
 @elementwise(r"\sin <x>", r"<g> \odot \cos <x>", 1)
 def sin(x):
-    """The sine of each entry: y = sin x.
+    """Takes the sine of each entry: y = sin x.
 
     >>> sin(np.array([0.0, 1.0])).round(4)
     array([0.    , 0.8415])
@@ -175,12 +181,13 @@ def sin(x):
 
 @sin.vjp("x")
 def _(g, x):
+    """The gradient is multiplied by the cosine of the input."""
     return g * np.cos(x)
 
 
 @elementwise(r"\cos <x>", r"-<g> \odot \sin <x>", 1)
 def cos(x):
-    """The cosine of each entry: y = cos x.
+    """Takes the cosine of each entry: y = cos x.
 
     >>> cos(np.array([0.0, 1.0])).round(4)
     array([1.    , 0.5403])
@@ -190,6 +197,7 @@ def cos(x):
 
 @cos.vjp("x")
 def _(g, x):
+    """The gradient is multiplied by the sine of the input, and its sign is turned."""
     return -g * np.sin(x)
 
 
@@ -206,7 +214,7 @@ ERF_SLOPE = 2 / math.sqrt(math.pi)  # of erf at 0
     analytic=False,
 )
 def erf(x):
-    """The error function of each entry: y = 2/√π ∫₀ˣ e^-t² dt.
+    """Takes the error function of each entry: y = 2/√π ∫₀ˣ e^-t² dt.
 
     >>> erf(np.array([0.0, 1.0])).round(4)
     array([0.    , 0.8427])
@@ -217,6 +225,7 @@ def erf(x):
 
 @erf.vjp("x")
 def _(g, x):
+    """The gradient is multiplied by a bell curve of the input, which is highest at zero."""
     return ERF_SLOPE * g * np.exp(-x * x)
 
 
@@ -225,7 +234,7 @@ GAUSS = 0.3989422804014327  # 1/√(2π)
 
 @elementwise(r"\Phi(<x>)", r"<g> \odot \varphi(<x>)", 7, samples=WIDE, analytic=False)
 def normal_cdf(x):
-    """The standard normal distribution function: y = Φ(x) = (1 + erf(x/√2)) / 2.
+    """Gives how much of a normal distribution lies below each entry: Φ(x) = (1 + erf(x/√2)) / 2.
 
     >>> normal_cdf(np.array([0.0, 1.0])).round(4)
     array([0.5   , 0.8413])
@@ -237,6 +246,7 @@ def normal_cdf(x):
 
 @normal_cdf.vjp("x")
 def _(g, x):
+    """The gradient is multiplied by the density of the normal distribution at the input."""
     return g * normal_pdf(x)
 
 
@@ -255,7 +265,7 @@ def normal_pdf(x):
     saturates=("entries saturated", lambda out: np.abs(out) > 0.99),
 )
 def tanh(x):
-    """The hyperbolic tangent of each entry: y = tanh x.
+    """Squeezes each entry into the range from -1 to 1: y = tanh x.
 
     >>> tanh(np.array([0.0, 1.0])).round(4)
     array([0.    , 0.7616])
@@ -265,6 +275,7 @@ def tanh(x):
 
 @tanh.vjp("x")
 def _(g, out):
+    """The gradient is multiplied by one less the squared result, which is small near both ends."""
     return g * (1 - out * out)
 
 
@@ -276,7 +287,7 @@ def _(g, out):
     saturates=("entries saturated", lambda out: np.abs(out - 0.5) > 0.49),
 )
 def sigmoid(x):
-    """The logistic function of each entry: y = 1 / (1 + e^-x), without overflow.
+    """Squeezes each entry into the range from 0 to 1: y = 1 / (1 + e^-x), without overflow.
 
     >>> sigmoid(np.array([-800.0, 0.0, 800.0]))
     array([0. , 0.5, 1. ])
@@ -288,6 +299,7 @@ def sigmoid(x):
 
 @sigmoid.vjp("x")
 def _(g, out):
+    """The gradient is multiplied by the result and by one less the result: a quarter at most."""
     return g * out * (1 - out)
 
 
@@ -298,7 +310,7 @@ def _(g, out):
     samples=WIDE,
 )
 def silu(x):
-    """The sigmoid-weighted entry, or swish: y = x σ(x).
+    """Multiplies each entry by its own sigmoid: y = x σ(x), also called swish.
 
     Source: Elfwing et al. 2017, arXiv:1702.03118.
 
@@ -310,13 +322,14 @@ def silu(x):
 
 @silu.vjp("x")
 def _(g, x):
+    """The gradient is multiplied by the sigmoid plus the entry times the sigmoid's slope."""
     s = sigmoid(x)
     return g * s * (1 + x * (1 - s))
 
 
 @elementwise(r"\log(1 + e^{<x>})", r"<g> \odot \sigma(<x>)", 4, samples=WIDE)
 def softplus(x):
-    """A smooth relu: y = log(1 + e^x), without overflow.
+    """Bends smoothly from 0 to the entry itself, like a relu without a corner: y = log(1 + e^x).
 
     >>> softplus(np.array([-800.0, 0.0, 8.0])).round(4)
     array([0.    , 0.6931, 8.0003])
@@ -327,6 +340,7 @@ def softplus(x):
 
 @softplus.vjp("x")
 def _(g, x):
+    """The gradient is multiplied by the sigmoid of the input."""
     return g * sigmoid(x)
 
 
@@ -366,7 +380,7 @@ def _gelu_samples(rng: np.random.Generator) -> Iterator[Call]:
     analytic=False,
 )
 def gelu(x, approximate="none"):
-    """The Gaussian error linear unit: y = x Φ(x), Φ the normal distribution function.
+    """Multiplies each entry by the share of a normal distribution that lies below it: y = x Φ(x).
 
     approximate="tanh" takes Φ(x) ≈ (1 + tanh(√(2/π)(x + 0.044715 x³))) / 2.
     Raises: ArgumentError for another form.  Source: Hendrycks & Gimpel 2016, arXiv:1606.08415.
@@ -383,6 +397,7 @@ def gelu(x, approximate="none"):
 
 @gelu.vjp("x")
 def _(g, x, approximate):
+    """The gradient is multiplied by that share plus the entry times the share's slope."""
     if approximate == "none":
         return g * (normal_cdf(x) + x * normal_pdf(x))
     cdf = tanh_cdf(x)
@@ -417,7 +432,7 @@ def _dead_units(out):
     saturates=("units dead", _dead_units),
 )
 def relu(x):
-    """The positive part of each entry: y = max(x, 0). Its gradient at 0 is 0.
+    """Keeps each positive entry and makes all others zero: y = max(x, 0). Its gradient at 0 is 0.
 
     >>> relu(np.array([-1.0, 2.0]))
     array([0., 2.])
@@ -427,6 +442,7 @@ def relu(x):
 
 @relu.vjp("x")
 def _(g, out):
+    """The gradient passes where the result is above zero and stops elsewhere."""
     return np.where(out <= 0, 0, g)
 
 
@@ -448,7 +464,7 @@ def _bent(**setting: float) -> Samples:
     analytic=False,
 )
 def leaky_relu(x, negative_slope=0.01):
-    """x above 0, and a small multiple of it below; the gradient at 0 is the small one.
+    """Keeps each entry above 0 and makes the others small: times a slope, which holds at 0 too.
 
     Source: Maas et al. 2013, https://ai.stanford.edu/~amaas/papers/relu_hybrid_icml2013_final.pdf.
 
@@ -461,6 +477,7 @@ def leaky_relu(x, negative_slope=0.01):
 
 @leaky_relu.vjp("x")
 def _(g, x, negative_slope):
+    """The gradient passes where the entry is above zero, and a small part of it elsewhere."""
     return np.where(x > 0, g, negative_slope * g)
 
 
@@ -472,7 +489,7 @@ def _(g, x, negative_slope):
     analytic=False,
 )
 def elu(x, alpha=1.0):
-    """x above 0, α (e^x - 1) below; the gradient at 0 is α.
+    """Keeps each entry above 0 and bends the others down to a floor: α (e^x - 1), of slope α at 0.
 
     Source: Clevert et al. 2015, arXiv:1511.07289.
 
@@ -485,12 +502,13 @@ def elu(x, alpha=1.0):
 
 @elu.vjp("x")
 def _(g, x, out, alpha):
+    """The gradient passes above zero, and below it is multiplied by a slope that falls to zero."""
     return np.where(x > 0, g, g * (out + alpha))
 
 
 @elementwise(r"|<x>|", r"<g> \odot \operatorname{sign}(<x>)", 1, samples=BENT, analytic=False)
 def abs(x):
-    """The absolute value of each entry: y = |x|. Its gradient at 0 is 0.
+    """Drops the sign of each entry: y = |x|. Its gradient at 0 is 0.
 
     >>> abs(np.array([-1.0, 2.0]))
     array([1., 2.])
@@ -500,12 +518,13 @@ def abs(x):
 
 @abs.vjp("x")
 def _(g, x):
+    """The gradient passes where the entry is positive, with its sign turned where negative."""
     return np.where(x == 0, 0, np.where(x < 0, -g, g))
 
 
 @elementwise(r"\operatorname{sign}(<x>)", r"0\, <g>", 1, samples=BENT, analytic=False)
 def sign(x):
-    """-1, 0 or 1 as each entry is below, at or above 0; its gradient is 0 everywhere.
+    """Gives -1, 0 or 1 as each entry is below, at or above 0; its gradient is 0 everywhere.
 
     >>> sign(np.array([-2.0, 0.0, 3.0]))
     array([-1.,  0.,  1.])
@@ -515,6 +534,7 @@ def sign(x):
 
 @sign.vjp("x")
 def _(g):
+    """The gradient stops here, because a step is flat on both sides."""
     return g * 0
 
 
@@ -544,7 +564,7 @@ def _clip_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 @elementwise(_clip_tex, _clip_vjp_tex, 1, samples=_clip_samples, analytic=False)
 def clip(x, low=None, high=None):
-    """Each entry moved into [low, high]; None leaves a side open. Inside and at the ends, slope 1.
+    """Moves each entry into a range: [low, high]; None leaves a side open. Slope 1 up to the ends.
 
     >>> clip(np.array([-3.0, 0.5, 3.0]), -1.0, 1.0)
     array([-1. ,  0.5,  1. ])
@@ -554,6 +574,7 @@ def clip(x, low=None, high=None):
 
 @clip.vjp("x")
 def _(g, x, low, high):
+    """The gradient passes where the entry lay within the range and stops where it was moved."""
     below = False if low is None else x < low
     above = False if high is None else x > high
     return np.where(np.logical_or(below, above), 0, g)
@@ -577,7 +598,7 @@ def _astype_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 @elementwise(_cast_tex, _cast_vjp_tex, 0, samples=_astype_samples, analytic=False)
 def astype(x, dtype: DTypeLike):
-    """The entries in another dtype; the gradient is cast back, and zero through integers.
+    """Writes each entry in another dtype; the gradient is cast back, and zero through integers.
 
     >>> astype(np.array([1.5]), np.float32).dtype
     dtype('float32')
@@ -587,4 +608,5 @@ def astype(x, dtype: DTypeLike):
 
 @astype.vjp("x")
 def _(g, dtype):
+    """The gradient is cast back to the input's dtype, and stops if the other holds integers."""
     return g if np.dtype(dtype).kind in "fc" else g * 0  # to integers: steps, without slope

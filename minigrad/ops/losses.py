@@ -69,7 +69,9 @@ def check_targets(logits: Any, targets: Any, empty: bool = False) -> None:
     unseen="a shift of all logits",
 )
 def cross_entropy(logits, targets):
-    """Cross-entropy of integer targets, mean over rows: -mean_i log softmax(logits)_{i, t_i}.
+    """Measures how little probability the scores give to the targets, averaged over rows.
+
+        -mean_i log softmax(logits)_{i, t_i}.
 
     Shapes: logits (..., C), targets (...) of integers in [0, C) → ().
     Raises: ShapeError, DTypeError or OutOfRangeError where the targets do not fit; ShapeError
@@ -86,6 +88,7 @@ def cross_entropy(logits, targets):
 
 @cross_entropy.vjp("logits")
 def _(g, logits, targets):
+    """Each row gets its softmax less one at the target, times the gradient over the row count."""
     targets = arrayed(targets)
     one_hot = (np.arange(logits.shape[-1]) == targets[..., None]).astype(logits.dtype)
     return (softmax(logits) - one_hot) * (g / targets.size)
@@ -135,7 +138,7 @@ def _nll_vjp_tex(targets, axis, reduction):
     samples=_nll_samples,
 )
 def nll_loss(log_probs, targets, axis=-1, reduction="mean"):
-    """The negative logarithm of each target's probability: -log p_{i, t_i}, mean over rows.
+    """Takes the negative logarithm of each target's probability: -log p_{i, t_i}, mean over rows.
 
     Args: axis: where the classes are (PyTorch has them at 1, which is the last of two).
         reduction: "mean", "sum" or "none".
@@ -153,6 +156,7 @@ def nll_loss(log_probs, targets, axis=-1, reduction="mean"):
 
 @nll_loss.vjp("log_probs")
 def _(g, log_probs_shape, targets, axis, reduction):
+    """The gradient goes to the targets' entries alone, its sign turned, averaged as the loss is."""
     classes = np.arange(log_probs_shape[axis])
     one_hot = np.moveaxis(classes == arrayed(targets)[..., None], -1, axis).astype(g.dtype)
     each = -share(arrayed(targets), reduction) * g

@@ -39,7 +39,7 @@ def _std_vjp_tex(x, axis, ddof):
     _std_samples,
 )
 def std(x, axis=None, ddof=0, keepdims=False):
-    """Standard deviation over an axis, several, or all: the root of `var`.
+    """Takes the standard deviation over an axis, several, or all: the root of `var`.
 
     Where all entries are equal it is 0, and so is the gradient.  Raises: as var.
 
@@ -52,6 +52,7 @@ def std(x, axis=None, ddof=0, keepdims=False):
 
 @std.vjp("x")
 def _(g, x, out, axis, ddof):
+    """The gradient is multiplied by the difference from the mean, over the deviation, averaged."""
     shape = kept(x.shape, axis)
     centred = single(x) - mean(single(x), axis, True)
     slope = g / np.where(out == 0, 1, out) / (count(x.shape, axis) - ddof)
@@ -67,7 +68,7 @@ def _(g, x, out, axis, ddof):
     lambda x, out: 2 * x.size + out.size,
 )
 def norm(x, ord=None, axis=None, keepdims=False):
-    """The Euclidean norm over an axis, several, or all: √Σ x². Where it is 0, so is the gradient.
+    """Takes the Euclidean length over an axis, several, or all: √Σ x². At 0 its gradient is 0.
 
     Args: ord: None, or 2 along one axis, as np.linalg.norm has it.
     Raises: ArgumentError for another norm; write abs(x).sum(axis) or abs(x).max(axis).
@@ -88,6 +89,7 @@ def norm(x, ord=None, axis=None, keepdims=False):
 
 @norm.vjp("x")
 def _(g, x, out, axis):
+    """The gradient is multiplied by each entry and divided by the length."""
     slope = np.where(out == 0, 0, g / np.where(out == 0, 1, out))
     return slope.reshape(kept(x.shape, axis)) * x
 
@@ -124,7 +126,7 @@ def _others_tex(x, axis):
     _prod_samples,
 )
 def prod(x, axis=None, keepdims=False):
-    """Product over an axis, several, or all. Each gradient is the product of all the others.
+    """Multiplies all entries over an axis, several, or all.
 
     >>> prod(np.array([2.0, 3.0, 4.0]))
     np.float64(24.0)
@@ -134,6 +136,7 @@ def prod(x, axis=None, keepdims=False):
 
 @prod.vjp("x")
 def _(g, x, axis):
+    """The gradient is multiplied by the product of all the other entries."""
     shape = kept(x.shape, axis)
     reduced = tuple(axes_of(x, axis))
     rest = tuple(k for k in range(x.ndim) if k not in reduced)

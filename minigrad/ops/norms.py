@@ -74,7 +74,9 @@ def _layer_norm_flops(x, weight, bias):
     unseen="a shift of a row",
 )
 def layer_norm(x, weight, bias, eps=1e-5):
-    """Layer normalisation over the last axis: x̂ ⊙ weight + bias, x̂ = (x - μ) / √(σ² + ε).
+    """Gives each row mean 0 and variance 1, then scales and shifts it.
+
+        x̂ ⊙ weight + bias with x̂ = (x - μ) / √(σ² + ε), over the last axis.
 
     Args: weight, bias: of the last axis' shape; None leaves either out.
     Raises: ShapeError where they do not fit.  Source: Ba et al. 2016, arXiv:1607.06450.
@@ -97,6 +99,7 @@ def standardized(x, eps):
 
 @layer_norm.vjp("x")
 def _(g, x, weight, eps):
+    """The scaled gradient, less its mean and its part along the row, is divided by the spread."""
     x_hat, inverse = standardized(x, eps)
     g_hat = g if weight is None else g * weight
     return inverse * (g_hat - row_mean(g_hat) - x_hat * row_mean(g_hat * x_hat))
@@ -104,11 +107,13 @@ def _(g, x, weight, eps):
 
 @layer_norm.vjp("weight")
 def _(g, x, eps):
+    """The gradient is multiplied by the normalised rows, and summed over them."""
     return g * standardized(x, eps)[0]  # the edge rule sums over the rows
 
 
 @layer_norm.vjp("bias")
 def _(g):
+    """The gradient is summed over the rows."""
     return g
 
 
@@ -133,7 +138,7 @@ def _rms_norm_samples(rng: np.random.Generator) -> Iterator[Call]:
     samples=_rms_norm_samples,
 )
 def rms_norm(x, weight, eps=1e-5):
-    """Root-mean-square normalisation over the last axis: x / r ⊙ weight, r = √(mean(x²) + ε).
+    """Divides each row by its root mean square, and scales it: x / r ⊙ weight, r² = mean(x²) + ε.
 
     Args: weight: of the last axis' shape, or None.
     Raises: ShapeError where it does not fit.  Source: Zhang & Sennrich 2019, arXiv:1910.07467.
@@ -154,6 +159,7 @@ def rescaled(x, eps):
 
 @rms_norm.vjp("x")
 def _(g, x, weight, eps):
+    """The scaled gradient, less its part along the row, is divided by the root mean square."""
     x_hat, inverse = rescaled(x, eps)
     g_hat = g if weight is None else g * weight
     return inverse * (g_hat - x_hat * row_mean(g_hat * x_hat))
@@ -161,6 +167,7 @@ def _(g, x, weight, eps):
 
 @rms_norm.vjp("weight")
 def _(g, x, eps):
+    """The gradient is multiplied by the normalised rows, and summed over them."""
     return g * rescaled(x, eps)[0]  # the edge rule sums over the rows
 
 

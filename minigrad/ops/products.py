@@ -56,7 +56,7 @@ def _inner_axes(a: Any, b: Any) -> str | None:
     requires=_inner_axes,
 )
 def matmul(a, b):
-    """Product of matrices: y_ij = Σ_k a_ik b_kj, over the last two axes; the others broadcast.
+    """Multiplies matrices, rows by columns: y_ij = Σ_k a_ik b_kj; axes before these broadcast.
 
     One-axis inputs are a row on the left, a column on the right, as in np.matmul.
     Raises: ShapeError unless a's last axis equals b's second-to-last.
@@ -69,6 +69,7 @@ def matmul(a, b):
 
 @matmul.vjp("a")
 def _(g, a_shape, b):
+    """The gradient is multiplied by the second matrix, transposed."""
     if b.ndim == 1:  # y_i = Σ_k a_ik b_k
         return np.expand_dims(g, -1) * b
     if len(a_shape) == 1:  # a row, whose axis the result lacks
@@ -78,6 +79,7 @@ def _(g, a_shape, b):
 
 @matmul.vjp("b")
 def _(g, a, b_shape):
+    """The first matrix, transposed, is multiplied by the gradient."""
     if a.ndim == 1:
         return np.expand_dims(a, -1) * np.expand_dims(g, -2) if len(b_shape) > 1 else g * a
     if len(b_shape) == 1:
@@ -122,7 +124,7 @@ def check_inner(x: Any, W: Any, b: Any = None, *_: Any) -> str | None:
     requires=check_inner,
 )
 def linear(x, W, b=None, shared=False):
-    """x W + b over the last axis of x.
+    """Multiplies each row by the weights and adds the bias if there is one: x W + b.
 
     Args: shared: for use beside tiled attention: a large product goes on its threads, and BLAS's
         own, which spin on for a while, stay out of their way.
@@ -139,14 +141,17 @@ def linear(x, W, b=None, shared=False):
 
 @linear.vjp("x")
 def _(g, W):
+    """The gradient is multiplied by the weights, transposed."""
     return np.matmul(g, W.T)
 
 
 @linear.vjp("W")
 def _(g, x):
+    """The rows of the input, transposed, are multiplied by the rows of the gradient."""
     return np.matmul(as_rows(x).T, as_rows(g))
 
 
 @linear.vjp("b")
 def _(g):
+    """The gradient is summed over the rows."""
     return g  # summed over the rows by the edge rule

@@ -41,7 +41,7 @@ def _turning(name: str, back: str, *settings: Any) -> Declaration:
 
 @_turning("flip", "flip", ((), {}), ((), {"axis": 0}), ((), {"axis": (0, -1)}))
 def flip(x, axis=None):
-    """Entries in the opposite order along an axis, several, or all.
+    """Puts entries in the opposite order along an axis, several, or all.
 
     >>> flip(np.array([1.0, 2.0, 3.0]))
     array([3., 2., 1.])
@@ -51,12 +51,13 @@ def flip(x, axis=None):
 
 @flip.vjp("x")
 def _(g, axis):
+    """The gradient is put in the opposite order along the same axes."""
     return flip(g, axis)
 
 
 @_turning("roll", "rollback", ((2,), {}), ((-1,), {"axis": 1}), (((1, 2),), {"axis": (0, 1)}))
 def roll(x, shift, axis=None):
-    """Entries moved on by so many places, the last to the front; without an axis, flattened.
+    """Moves entries on by so many places, the last to the front; without an axis, flattened.
 
     >>> roll(np.array([1.0, 2.0, 3.0]), 1)
     array([3., 1., 2.])
@@ -66,6 +67,7 @@ def roll(x, shift, axis=None):
 
 @roll.vjp("x")
 def _(g, shift, axis):
+    """The gradient is moved back by as many places."""
     return roll(g, tuple(-n for n in shift) if isinstance(shift, tuple) else -shift, axis)
 
 
@@ -83,7 +85,7 @@ def _repeat_samples(rng: np.random.Generator) -> Iterator[Call]:
     _repeat_samples,
 )
 def repeat(x, repeats, axis=None):
-    """Each entry so many times along an axis; without one, of the flattened array.
+    """Repeats each entry so many times along an axis; without one, of the flattened array.
 
     >>> repeat(np.array([1.0, 2.0]), 2)
     array([1., 1., 2., 2.])
@@ -93,6 +95,7 @@ def repeat(x, repeats, axis=None):
 
 @repeat.vjp("x")
 def _(g, x_shape, repeats, axis):
+    """The gradients of all repeats of an entry are added up."""
     n = int(np.prod(x_shape)) if axis is None else x_shape[axis]
     return take.rules["x"].function(g, x_shape, np.repeat(np.arange(n), repeats), axis)
 
@@ -112,7 +115,7 @@ def _triangle(name: str) -> Declaration:
 
 @_triangle("tril")
 def tril(x, k=0):
-    """Each matrix with zeros above its k-th diagonal.
+    """Makes each matrix zero above its k-th diagonal.
 
     >>> tril(np.ones((2, 2)))
     array([[1., 0.],
@@ -123,12 +126,13 @@ def tril(x, k=0):
 
 @tril.vjp("x")
 def _(g, k):
+    """The gradient is made zero above the same diagonal."""
     return tril(g, k)
 
 
 @_triangle("triu")
 def triu(x, k=0):
-    """Each matrix with zeros below its k-th diagonal.
+    """Makes each matrix zero below its k-th diagonal.
 
     >>> triu(np.ones((2, 2)))
     array([[1., 1.],
@@ -139,6 +143,7 @@ def triu(x, k=0):
 
 @triu.vjp("x")
 def _(g, k):
+    """The gradient is made zero below the same diagonal."""
     return triu(g, k)
 
 
@@ -179,7 +184,7 @@ def _unpicked_tex(x, axis):
     _along_samples,
 )
 def take_along_axis(x, indices, axis=-1):
-    """In each row along an axis, the entries at its own indices; with None, of the flattened array.
+    """Picks entries in each row by indices of its own; with axis=None, of the flattened array.
 
     Raises: DTypeError unless the indices are integers; OutOfRangeError outside the axis.
 
@@ -194,6 +199,7 @@ def take_along_axis(x, indices, axis=-1):
 
 @take_along_axis.vjp("x")
 def _(g, x_shape, indices, axis):
+    """The gradient goes back to the places that each row picked, and is zero elsewhere."""
     if axis is None:
         return scatter_add(g, arrayed(indices), (int(np.prod(x_shape)),)).reshape(x_shape)
     return scatter_add(g, along(arrayed(indices), x_shape, axis), x_shape)
@@ -215,7 +221,7 @@ def _sort_samples(rng: np.random.Generator) -> Iterator[Call]:
     auxiliary=("order",),
 )
 def sort(x, axis=-1):
-    """Entries in ascending order along an axis; with None, of the flattened array. NaN is last.
+    """Puts entries in ascending order along an axis; with None, all of them. NaN is last.
 
     >>> sort(np.array([3.0, 1.0, 2.0]))
     array([1., 2., 3.])
@@ -226,4 +232,5 @@ def sort(x, axis=-1):
 
 @sort.vjp("x")
 def _(g, x_shape, axis, order):
+    """The gradient goes back to where each entry stood before it was sorted."""
     return take_along_axis.rules["x"].function(g, x_shape, order, axis)

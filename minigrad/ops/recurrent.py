@@ -133,7 +133,7 @@ _RNN_BACK = (
     samples=_samples(1, 1),
 )
 def rnn(X, W_ih, W_hh, b, h, mask=None):
-    """A simple recurrent network's states: h_t = tanh(x_t W_ihᵀ + h_{t-1} W_hhᵀ + b).
+    """Runs a simple recurrent network over all steps: h_t = tanh(x_t W_ihᵀ + h_{t-1} W_hhᵀ + b).
 
     Args: b: (H,) or None. h: the state before. mask: False where a state is carried over.
     Shapes: X (T, B, d), W_ih (H, d), W_hh (H, H), h (B, H), mask (T, B) → (T, B, H)
@@ -154,6 +154,7 @@ def rnn(X, W_ih, W_hh, b, h, mask=None):
 
 @rnn.vjp("X", "W_ih", "W_hh", "b", "h")
 def _(g, out, X, W_ih, W_hh, h, mask):
+    """The gradient goes back from the last time step to the first, through tanh and weights."""
     slopes = 1 - out * out
 
     def step(t: int, d_h: Any) -> Any:
@@ -198,7 +199,7 @@ _GRU_BACK = (
     samples=_samples(3, 1, biases=2),
 )
 def gru(X, W_ih, W_hh, b_ih, b_hh, h, mask=None):
-    """A gated recurrent unit's states: h_t = (1 - z_t) n_t + z_t h_{t-1}.
+    """Runs a gated recurrent unit over all time steps: h_t = (1 - z_t) n_t + z_t h_{t-1}.
 
     With a_t = x_t W_ihᵀ + b_ih and p_t = h_{t-1} W_hhᵀ + b_hh: r_t = σ(a_t + p_t),
     z_t = σ(a_t + p_t), n_t = tanh(a_t + r_t p_t), each on its third of both, in this order.
@@ -230,6 +231,7 @@ def gru_gates(a: Any, p: Any) -> tuple[Any, Any, Any, Any]:
 
 @gru.vjp("X", "W_ih", "W_hh", "b_ih", "b_hh", "h")
 def _(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
+    """The gradient goes back from the last time step to the first, through each step's gates."""
     H_before = before(out, h)
     r, z, n, p_n = gru_gates(from_input(X, W_ih, b_ih), from_input(H_before, W_hh, b_hh))
     to_n = (1 - z) * (1 - n * n)
@@ -282,7 +284,7 @@ _LSTM_BACK = (
     samples=_samples(4, 2),
 )
 def lstm(X, W_ih, W_hh, b, h, c, mask=None):
-    """A long short-term memory's states: h_t = o_t tanh c_t, c_t = f_t c_{t-1} + i_t n_t.
+    """Runs a long short-term memory over all steps: h = o tanh c_t, c_t = f c_{t-1} + i n.
 
     With z_t = x_t W_ihᵀ + h_{t-1} W_hhᵀ + b in quarters: i_t = σ, f_t = σ, n_t = tanh, o_t = σ of
     each, in this order.
@@ -316,6 +318,7 @@ def lstm_gates(z: Any) -> tuple[Any, Any, Any, Any]:
 
 @lstm.vjp("X", "W_ih", "W_hh", "b", "h", "c")
 def _(g, out, X, W_ih, W_hh, b, h, c, mask):
+    """The gradient goes back from the last time step to the first, by cell state and gates."""
     H_before, T = before(out[:-1], h), len(X)
     i, f, n, o = lstm_gates(from_input(X, W_ih, b) + np.matmul(H_before, W_hh.T))
     C, C_new = [c], []

@@ -86,7 +86,7 @@ def centred_tex(x: Any, axis: Any) -> str:
 
 @reduction(combined(r"\sum"), lambda x, axis: spread(x, axis), 1)
 def sum(x, axis=None, keepdims=False):
-    """Sum over an axis, several, or all.
+    """Adds up the entries over an axis, several, or all.
 
     >>> sum(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
     array([4., 6.])
@@ -100,6 +100,7 @@ def sum(x, axis=None, keepdims=False):
 
 @sum.vjp("x")
 def _(g, x_shape, axis):
+    """Every entry that was added gets the gradient of its sum, as it is."""
     return np.broadcast_to(g.reshape(kept(x_shape, axis)), x_shape)
 
 
@@ -109,7 +110,7 @@ def _(g, x_shape, axis):
     1,
 )
 def mean(x, axis=None, keepdims=False):
-    """Mean over an axis, several, or all.
+    """Averages the entries over an axis, several, or all.
 
     >>> mean(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
     array([2., 3.])
@@ -123,6 +124,7 @@ def mean(x, axis=None, keepdims=False):
 
 @mean.vjp("x")
 def _(g, x_shape, axis):
+    """Every entry gets the gradient of its mean, divided by the number of entries."""
     return np.broadcast_to(g.reshape(kept(x_shape, axis)) / count(x_shape, axis), x_shape)
 
 
@@ -150,7 +152,7 @@ def _var_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 @reduction(_var_tex, _var_vjp_tex, 4, _var_samples)
 def var(x, axis=None, ddof=0, keepdims=False):
-    """Variance over an axis, several, or all: the mean of (x - mean(x))², divided by n - ddof.
+    """Takes the variance over an axis, several, or all: Σ (x - mean(x))² / (n - ddof).
 
     Raises: ArgumentError unless n - ddof is above 0.
 
@@ -168,6 +170,7 @@ def var(x, axis=None, ddof=0, keepdims=False):
 
 @var.vjp("x")
 def _(g, x, axis, ddof):
+    """The gradient is multiplied by twice each difference from the mean, then averaged alike."""
     centred = single(x) - mean(single(x), axis, True)
     return g.reshape(kept(x.shape, axis)) * (2 / (count(x.shape, axis) - ddof)) * centred
 
@@ -189,7 +192,7 @@ def _shares_of_ties(x, axis):
 
 @reduction(_extreme_tex("max"), _shares_of_ties, 1, analytic=False)
 def max(x, axis=None, keepdims=False):
-    """Largest entry over an axis, several, or all; equal ones share the gradient evenly.
+    """Takes the largest entry over an axis, several, or all; equal ones share the gradient evenly.
 
     Where there is a NaN it is the result, and the gradient goes to the NaNs.
 
@@ -201,7 +204,7 @@ def max(x, axis=None, keepdims=False):
 
 @reduction(_extreme_tex("min"), _shares_of_ties, 1, analytic=False)
 def min(x, axis=None, keepdims=False):
-    """Smallest entry over an axis, several, or all; equal ones share the gradient evenly.
+    """Takes the smallest entry over an axis, several, or all; equal ones share the gradient evenly.
 
     Where there is a NaN it is the result, and the gradient goes to the NaNs.
 
@@ -214,6 +217,7 @@ def min(x, axis=None, keepdims=False):
 @max.vjp("x")
 @min.vjp("x")
 def _(g, x, out, axis):
+    """The gradient goes to the entry that was taken, and in even shares to equal ones."""
     shape = kept(x.shape, axis)
     taken = (x == out.reshape(shape)) | (x != x)  # only NaN differs from itself
     ties = np.sum(taken, axis=axis, dtype=g.dtype).reshape(shape)
@@ -255,7 +259,7 @@ def _cumsum_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 @reduction(_cumsum_tex, _cumsum_vjp_tex, 1, _cumsum_samples)
 def cumsum(x, axis=None):
-    """Running sum along an axis; without one, over the flattened entries.
+    """Adds entries up along an axis, with each sum on the way; without one, of the flattened array.
 
     >>> cumsum(np.array([1.0, 2.0, 3.0]))
     array([1., 3., 6.])
@@ -268,5 +272,6 @@ def cumsum(x, axis=None):
 
 @cumsum.vjp("x")
 def _(g, x_shape, axis):
+    """The gradient is added up from the other end, because an entry is in every sum after it."""
     turn = (slice(None),) * ((axis or 0) % g.ndim) + (slice(None, None, -1),)
     return cumsum(g[turn], axis or 0)[turn].reshape(x_shape)

@@ -43,7 +43,7 @@ def _vjp_tex(bits):
 
 @elementwise(_tex, _vjp_tex, 4, samples=_samples, analytic=False)
 def fake_quantize(x, scale, bits=8):
-    """Each entry as an integer of few bits holds it, times the scale: y = s · clip(round(x / s)).
+    """Rounds each entry to what an integer of few bits can hold: y = s · clip(round(x / s)).
 
     The integers are −(2^{bits−1} − 1) to 2^{bits−1} − 1. Rounding has slope 0 almost everywhere, so
     gradients take it for the identity, and end where an entry is cut off (straight through).
@@ -69,5 +69,6 @@ def fake_quantize(x, scale, bits=8):
 
 @fake_quantize.vjp("x")
 def _(g: Any, x: Any, scale: Any, bits: int) -> Any:
+    """The gradient passes as if nothing were rounded, and stops where an entry was out of range."""
     edge = (_top(bits) + 0.5) * scale
     return np.where(np.logical_and(x >= -edge, x <= edge), g, 0)

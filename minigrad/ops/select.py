@@ -68,7 +68,7 @@ def _getitem_samples(rng: np.random.Generator) -> Iterator[Call]:
     _getitem_samples,
 )
 def getitem(x, index):
-    """Entries at an index as in NumPy: integers, slices, None, ..., integer and boolean arrays.
+    """Picks entries at an index as NumPy does: integers, slices, None, ..., arrays, boolean too.
 
     Raises: OutOfRangeError outside the array.
 
@@ -80,6 +80,7 @@ def getitem(x, index):
 
 @getitem.vjp("x")
 def _(g, x_shape, index):
+    """The gradient goes back to where entries were picked, and adds up if one was picked twice."""
     return scatter_add(g, index, x_shape)
 
 
@@ -97,7 +98,7 @@ def _scatter_samples(rng: np.random.Generator) -> Iterator[Call]:
     samples=_scatter_samples,
 )
 def scatter_add(x, index, shape):
-    """Zeros of a shape, with x added in at an index, as often as the index names an entry.
+    """Adds entries up in an array of zeros, each at its index, as often as the index names it.
 
     >>> scatter_add(np.array([1.0, 2.0, 4.0]), np.array([0, 0, 2]), (3,))
     array([3., 0., 4.])
@@ -109,6 +110,7 @@ def scatter_add(x, index, shape):
 
 @scatter_add.vjp("x")
 def _(g, index):
+    """Each entry gets the gradient of the place where it was added."""
     return g[index]
 
 
@@ -148,7 +150,7 @@ def _take_samples(rng: np.random.Generator) -> Iterator[Call]:
     _take_samples,
 )
 def take(x, indices, axis=None, negative=True):
-    """Entries at integer indices along an axis, or of the flattened array. An embedding look-up.
+    """Looks up entries at integer indices along an axis, or of the flattened array.
 
     Args: negative: whether an index may count from the end.
     Raises: OutOfRangeError outside the axis; DTypeError unless the indices are integers.
@@ -172,6 +174,7 @@ def take(x, indices, axis=None, negative=True):
 
 @take.vjp("x")
 def _(g, x_shape, indices, axis):
+    """The gradient goes back to the entries looked up, and adds up where one was taken twice."""
     indices = arrayed(indices).astype(np.intp)
     if axis is None:
         return scatter_add(g, indices, (prod(x_shape),)).reshape(x_shape)
@@ -232,7 +235,7 @@ def _where_samples(rng: np.random.Generator) -> Iterator[Call]:
     samples=_where_samples,
 )
 def where(condition, a, b):
-    """Entries of a where the condition holds, of b elsewhere.
+    """Takes the first array's entries where the condition holds, and the second's elsewhere.
 
     >>> where(np.array([True, False]), np.array([1.0, 2.0]), 0.0)
     array([1., 0.])
@@ -244,9 +247,11 @@ def where(condition, a, b):
 
 @where.vjp("a")
 def _(g, condition):
+    """The gradient passes where the condition holds and stops elsewhere."""
     return np.where(condition, g, 0)
 
 
 @where.vjp("b")
 def _(g, condition):
+    """The gradient passes where the condition does not hold and stops elsewhere."""
     return np.where(condition, 0, g)

@@ -47,7 +47,7 @@ def _reshape_samples(rng: np.random.Generator) -> Iterator[Call]:
     _reshape_samples,
 )
 def reshape(x, shape):
-    """The same entries in another shape, in row-major order; one -1 is worked out.
+    """Gives the same entries in another shape, in row-major order; one -1 is worked out.
 
     >>> reshape(np.arange(6.0), (2, -1)).shape
     (2, 3)
@@ -57,6 +57,7 @@ def reshape(x, shape):
 
 @reshape.vjp("x")
 def _(g, x_shape):
+    """The gradient is given the shape of the input, and nothing else changes."""
     return g.reshape(x_shape)
 
 
@@ -91,7 +92,7 @@ def _transpose_samples(rng: np.random.Generator) -> Iterator[Call]:
     _transpose_samples,
 )
 def transpose(x, axes=None):
-    """The axes in another order, reversed when none is given.
+    """Puts the axes in another order, reversed when none is given.
 
     >>> transpose(np.zeros((2, 3, 5)), (1, 2, 0)).shape
     (3, 5, 2)
@@ -101,6 +102,7 @@ def transpose(x, axes=None):
 
 @transpose.vjp("x")
 def _(g, axes):
+    """The axes of the gradient are put back in the order of the input's."""
     return np.transpose(g, back(order(g.ndim, axes)))
 
 
@@ -125,7 +127,7 @@ def _swapaxes_samples(rng: np.random.Generator) -> Iterator[Call]:
     _swapaxes_samples,
 )
 def swapaxes(x, axis1, axis2):
-    """Two axes exchanged; of the last two, the transpose of each matrix.
+    """Exchanges two axes; of the last two, this is the transpose of each matrix.
 
     >>> swapaxes(np.zeros((2, 3, 5)), -1, -2).shape
     (2, 5, 3)
@@ -135,6 +137,7 @@ def swapaxes(x, axis1, axis2):
 
 @swapaxes.vjp("x")
 def _(g, axis1, axis2):
+    """The same two axes of the gradient are exchanged back."""
     return g.swapaxes(axis1, axis2)
 
 
@@ -157,7 +160,7 @@ def _expand_samples(rng: np.random.Generator) -> Iterator[Call]:
     _expand_samples,
 )
 def expand_dims(x, axis):
-    """New axes of length 1 at these positions of the result.
+    """Adds axes of length 1 at these positions of the result.
 
     >>> expand_dims(np.zeros((3, 5)), (0, -1)).shape
     (1, 3, 5, 1)
@@ -167,6 +170,7 @@ def expand_dims(x, axis):
 
 @expand_dims.vjp("x")
 def _(g, x_shape):
+    """The new axes of length 1 are taken out of the gradient."""
     return g.reshape(x_shape)
 
 
@@ -191,7 +195,7 @@ def _squeeze_samples(rng: np.random.Generator) -> Iterator[Call]:
     _squeeze_samples,
 )
 def squeeze(x, axis=None):
-    """Without axes of length 1: the given ones, or all.
+    """Drops axes of length 1: the given ones, or all.
 
     >>> squeeze(np.zeros((1, 3, 1)), 0).shape
     (3, 1)
@@ -201,6 +205,7 @@ def squeeze(x, axis=None):
 
 @squeeze.vjp("x")
 def _(g, x_shape):
+    """The dropped axes of length 1 are put back into the gradient."""
     return g.reshape(x_shape)
 
 
@@ -218,7 +223,7 @@ def _broadcast_samples(rng: np.random.Generator) -> Iterator[Call]:
     _broadcast_samples,
 )
 def broadcast_to(x, shape):
-    """The array repeated along new axes and axes of length 1, without copying.
+    """Repeats the array along new axes and axes of length 1, without copying.
 
     >>> broadcast_to(np.array([1.0, 2.0]), (3, 2)).shape
     (3, 2)
@@ -228,6 +233,7 @@ def broadcast_to(x, shape):
 
 @broadcast_to.vjp("x")
 def _(g):
+    """The gradient is summed over the axes along which the array was repeated."""
     return g  # the edge rule sums over the axes that were broadcast
 
 
@@ -268,7 +274,7 @@ def _concatenate_samples(rng: np.random.Generator) -> Iterator[Call]:
     variadic=True,
 )
 def concatenate(arrays, axis=0):
-    """A sequence of arrays joined along an axis they already have; with axis=None, flattened first.
+    """Joins a sequence of arrays along an axis they already have; with axis=None, flattened first.
 
     >>> concatenate((np.zeros((2, 3)), np.ones((5, 3)))).shape
     (7, 3)
@@ -278,6 +284,7 @@ def concatenate(arrays, axis=0):
 
 @concatenate.vjp("arrays")
 def _(g, i, arrays_shape, axis):
+    """Each array gets the part of the gradient that lies where it was put."""
     start, stop = parts(arrays_shape, axis)[i]
     whole = (slice(None),) * ((axis or 0) % g.ndim)
     return g[(*whole, slice(start, stop))].reshape(arrays_shape[i])
@@ -298,7 +305,7 @@ def _stack_samples(rng: np.random.Generator) -> Iterator[Call]:
     variadic=True,
 )
 def stack(arrays, axis=0):
-    """A sequence of arrays of one shape, along a new axis.
+    """Lays a sequence of arrays of one shape one behind the other, along a new axis.
 
     >>> stack((np.zeros(3), np.ones(3)), axis=1).shape
     (3, 2)
@@ -308,6 +315,7 @@ def stack(arrays, axis=0):
 
 @stack.vjp("arrays")
 def _(g, i, axis):
+    """Each array gets its own slice of the gradient along the new axis."""
     return g[(slice(None),) * (axis % g.ndim) + (i,)]
 
 
@@ -358,7 +366,7 @@ def _pad_vjp_tex(x, pad_width, mode):
     _pad_samples,
 )
 def pad(x, pad_width, constant_values=0, mode="constant"):
-    """The array with a border, of a constant or of its own entries; widths as np.pad takes them.
+    """Puts a border around the array: of a constant or of its own entries, as np.pad does.
 
     Args: mode, by keyword: "constant"; "edge", the outermost entry; "reflect", as in a mirror on
         it; "symmetric", as in a mirror behind it; "wrap", from the other side.
@@ -380,6 +388,7 @@ def pad(x, pad_width, constant_values=0, mode="constant"):
 
 @pad.vjp("x")
 def _(g, x_shape, pad_width, mode):
+    """The border of the gradient is cut off, or goes to the entries that the border repeats."""
     widths = _widths(pad_width, len(x_shape))
     if mode == "constant":
         return g[tuple(slice(b, b + n) for (b, _), n in zip(widths, x_shape, strict=True))]

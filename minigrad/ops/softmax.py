@@ -74,7 +74,7 @@ def _of_rows(
     saturates=("rows saturated", _saturated),
 )
 def softmax(x, axis=-1):
-    """Softmax along an axis: y_i = e^{x_i} / Σ_j e^{x_j}, without overflow.
+    """Turns scores into weights that sum to 1 along an axis: y_i = e^{x_i} / Σ_j e^{x_j}.
 
     Entries of -inf get 0; a row of nothing but -inf gets zeros, and its gradient is zero, never
     NaN.
@@ -90,6 +90,7 @@ def softmax(x, axis=-1):
 
 @softmax.vjp("x")
 def _(g, out, axis):
+    """The gradient loses its average under the weights, then is multiplied by each weight."""
     return out * (g - _row_sum(single(g) * out, axis))
 
 
@@ -106,7 +107,7 @@ def _row_sum(x, axis):
     lambda rng: (s for s in _softmax_samples(rng) if np.isfinite(s.args[0]).all()),
 )
 def log_softmax(x, axis=-1):
-    """Logarithm of softmax along an axis: y_i = x_i - log Σ_j e^{x_j}, without overflow.
+    """Takes the logarithm of softmax along an axis: y_i = x_i - log Σ_j e^{x_j}, without overflow.
 
     >>> log_softmax(np.array([0.0, np.log(3.0)])).round(4)
     array([-1.3863, -0.2877])
@@ -118,6 +119,7 @@ def log_softmax(x, axis=-1):
 
 @log_softmax.vjp("x")
 def _(g, out, axis):
+    """Each gradient loses the sum of all of them times the entry's own softmax."""
     return g - np.exp(out) * sum(single(g), axis, True)
 
 
@@ -134,7 +136,7 @@ def _logsumexp_vjp_tex(x, axis):
 
 @reduction(_logsumexp_tex, _logsumexp_vjp_tex, 4)
 def logsumexp(x, axis=None, keepdims=False):
-    """log Σ e^x over an axis, several, or all, without overflow; over nothing but -inf it is -inf.
+    """Takes the logarithm of summed exponentials over an axis, several, or all: log Σ e^x.
 
     >>> logsumexp(np.array([1000.0, 1000.0])).round(4)
     np.float64(1000.6931)
@@ -149,4 +151,5 @@ def logsumexp(x, axis=None, keepdims=False):
 
 @logsumexp.vjp("x")
 def _(g, x, axis):
+    """The gradient is shared out by the softmax of the entries."""
     return g.reshape(kept(x.shape, axis)) * softmax(x, axis)

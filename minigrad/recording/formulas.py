@@ -16,7 +16,7 @@ from ..engine.errors import DeclarationError
 from ..engine.graph import Node
 from ..engine.op import Op, Shaped
 
-__all__ = ["UNHEARD", "Invocation", "facts_of_node"]
+__all__ = ["UNHEARD", "Invocation", "facts_of_node", "first_sentence"]
 
 UNHEARD = use_context(Context(True, "", ()))  # what runs here for a view or a measure, no one hears
 QUIET = ("keepdims", "shape")  # they change no entry, and are seen in the shape of the result
@@ -26,7 +26,7 @@ QUIET = ("keepdims", "shape")  # they change no entry, and are seen in the shape
 class Invocation:
     """One call of an op, without its arrays: what tells its formulas, and can run it again.
 
-    Called, it gives an entry's `tex`, `vjp_tex`, `settings`, `unsaid`, `flops` and `own_op`.
+    Called, it gives an entry's `tex`, `vjp_tex`, `settings`, `unsaid`, `flops`, `own_op`, `words`.
     """
 
     op: Op
@@ -66,7 +66,7 @@ def declared_facts(
         raise DeclarationError(f"op {op.name}: a formula or its cost failed: {error!r}") from error
     unsaid = _unsaid(op, [tex, *rules.values()], shown)
     facts = {"tex": tex, "vjp_tex": rules, "unsaid": unsaid, "flops": flops}
-    return facts | {"settings": shown, "own_op": _is_own(op)}
+    return facts | {"settings": shown, "own_op": _is_own(op), "words": _words(op)}
 
 
 def facts_of_node(node: Node, shown: dict[str, str]) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def facts_of_node(node: Node, shown: dict[str, str]) -> dict[str, Any]:
         tex = f"{named}({', '.join(f'<{name}>' for name in names)})"
         rules = {name: rf"\operatorname{{vjp}}_{{{named}}}(<g>)" for name in names}
         facts = {"tex": tex, "vjp_tex": rules, "unsaid": tuple(shown), "settings": shown}
-        return facts | {"own_op": _is_own(op)}
+        return facts | {"own_op": _is_own(op), "words": _words(op)}
 
 
 def _is_own(op: Op) -> bool:
@@ -115,3 +115,22 @@ def _told(op: Op) -> frozenset[str]:
     """What the formulas that are functions ask for, and so tell."""
     functions = (f for f in (op.tex, *op.vjp_tex.values()) if callable(f))
     return frozenset(name for f in functions for name in signature(f).parameters)
+
+
+@lru_cache(maxsize=512)
+def _words(op: Op) -> dict[str, str]:
+    """What an op does, and by input what its rule does with the gradient, each in one sentence."""
+    rules = {name: first_sentence(rule.function) for name, rule in op.rules.items()}
+    return {"": first_sentence(op.kernel), **rules}
+
+
+def first_sentence(function: Any) -> str:
+    """What a docstring says first, up to the formula or the detail behind a colon or semicolon.
+
+    >>> from minigrad import registry
+    >>> first_sentence(registry["exp"]), first_sentence(lambda x: x)
+    ('Raises e to the power of each entry.', '')
+    """
+    claim = " ".join((function.__doc__ or "").strip().partition("\n\n")[0].split())
+    said = re.split(r"[.:;](?=\s|$)", claim, maxsplit=1)[0]
+    return f"{said}." if said else ""

@@ -136,7 +136,7 @@ class Entry:
 
     @property
     def declaration(self) -> dict[str, Any]:
-        """Its `tex`, `vjp_tex`, `settings`, `unsaid`, `flops` and `own_op`; of a leaf nothing."""
+        """What `formulas.Invocation` tells of the call that made it; of a leaf nothing."""
         if callable(self.declared):
             self.declared = self.declared()
         return self.declared or {}
@@ -148,6 +148,12 @@ class Entry:
     unsaid = property(lambda self: self.declaration.get("unsaid", ()))  # settings no formula has
     flops = property(lambda self: self.declaration.get("flops"))
     own_op = property(lambda self: self.declaration.get("own_op", False))  # a user's
+    says = property(lambda self: self.declaration.get("words", {}).get("", ""))  # what its op does
+
+    def rule_says(self, name: str) -> str:
+        """What the rule of an input does with the gradient, in a sentence, if its op says so."""
+        words = self.declaration.get("words", {})
+        return str(words.get(name) or words.get(name.rstrip("0123456789"), ""))
 
     def note(self, check: CheckResult) -> None:
         """Keep what a check found, unless an earlier sweep already found it wrong, or more."""

@@ -226,7 +226,7 @@ class _Writer:
             look |= {"constraint": "false", "tailport": "e", "headport": "e"}
         tail = f"{line.source.id}sum" if summed else line.source.id
         self.graph.edge(tail, line.target.id, id=id, **look)
-        self.titles[id] = labels.line_title(line)
+        self.titles[id] = labels.line_title(self.plan, line)
 
     def keep(self, source: Box, target: Box, name: str, id: str) -> None:
         tail = f"{id}from" if name else source.id

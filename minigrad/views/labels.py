@@ -113,6 +113,7 @@ def node_title(plan: Outline, box: Box) -> str:
         said.append(f"takes {one_line(one.label)} {facts(one)[0]}, gradient rms {size}")
     said += [f"one of {len(box.entries)} alike"] if len(box.entries) > 1 else []
     said += [f"at {one_line(entry.place)}"] if entry.place else []
+    said += [one_line(entry.says)] if entry.says else []
     return "; ".join([f"{one_line(entry.path)}: {DRAWN.get(box.kind, entry.kind)}{made}", *said])
 
 
@@ -154,12 +155,15 @@ def _further(step: int) -> str:
     return {1: "the next", -1: "the one before"}.get(step, f"{step:+d}")
 
 
-def line_title(line: Line) -> str:
+def line_title(plan: Outline, line: Line) -> str:
     name, target = one_line(line.source.label), one_line(line.target.label)
     copy = "".join(f" ({said})" for said in _copies(line))
     used = f"{name} is used by {target}{copy} as {one_line(line.edges[0].input)}"
-    back = f"gradient back: rms {ranged(line.sent)}" if line.sent else "no gradient back"
-    return f"{used}; {back}"
+    if not line.sent:
+        return f"{used}; no gradient back"
+    edge = line.edges[0]
+    says = one_line(plan.model.trace[edge.target].rule_says(edge.input))
+    return f"{used}; gradient back: rms {ranged(line.sent)}" + f"; {says}" * bool(says)
 
 
 def cancellation(model: AnnotatedTrace, box: Box) -> list[float]:

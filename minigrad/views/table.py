@@ -67,7 +67,12 @@ CHECKS = (
 
 
 def trace_table(
-    trace: Trace, width: int | None = None, *, colour: bool | None = None, times: bool = False
+    trace: Trace,
+    width: int | None = None,
+    *,
+    colour: bool | None = None,
+    times: bool = False,
+    words: bool = False,
 ) -> str:
     """A trace as text: what ran forward, what ran backward, and the gradients of the leaves.
 
@@ -75,6 +80,7 @@ def trace_table(
         width: columns to fit in; the terminal's by default. Columns that matter least go first.
         colour: by default if stdout is a terminal and NO_COLOR is not set.
         times: a column of how long each step took, as it ran in this trace.
+        words: what each op that ran does, and its rules with the gradient, in a sentence each.
     """
     paint = Paint(colour)
     model = AnnotatedTrace(trace, fold=False)
@@ -104,12 +110,29 @@ def trace_table(
         parts += ["", "backward: not run"]
     if leaves:
         parts += ["", paint.bold("leaves: what came in"), grid(LEAVES, leaves, width)]
+    if words and (found := _words(trace, width)):
+        parts += ["", paint.bold("what the ops do"), *found]
     measured = [by_value(model.checks), *by_step(model.checks)]
     closing = [*_zeros(model), *filter(None, [AnnotatedTrace(trace).flow])]
     lines = [textwrap.fill(line, width) for line in closing]
     lines += [paint(one.paint, textwrap.fill(one.said, width)) for one in measured if one.said]
     parts += ["", *lines] if lines else []
     return finished("\n".join(parts))
+
+
+def _words(trace: Trace, width: int) -> list[str]:
+    """A paragraph for each op that ran; a rule is said of the inputs that it sent gradients to."""
+    known: dict[str, dict[str, None]] = {}
+    for entry in trace.entries:
+        if entry.op is not None:
+            sent = [edge.input for edge in trace.into(entry) if edge.contribution is not None]
+            rules = [
+                f"  back to {name}: {said}" for name in sent if (said := entry.rule_says(name))
+            ]
+            if entry.says or rules:
+                known.setdefault(f"{entry.op}: {entry.says}", {}).update(dict.fromkeys(rules))
+    lines = [one_line(line) for op, rules in known.items() for line in (op, *rules)]
+    return [textwrap.fill(line, width, subsequent_indent="    ") for line in lines]
 
 
 def _timed(seconds: float) -> str:

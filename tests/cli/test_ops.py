@@ -30,8 +30,9 @@ def test_every_op_is_listed_with_a_formula_for_each_input(command, every):
 def test_an_op_is_shown_with_its_signature_and_claim(command):
     lines = command("ops", "softmax").out.splitlines()
     assert lines[0] == "softmax(x, axis=-1)"
-    assert lines[1].startswith("  Softmax along an axis")
+    assert lines[1].startswith("  Turns scores into weights that sum to 1 along an axis: y_i")
     assert lines[2:4] == ["    out = softmax(x)", "    ∂L/∂x = out ⊙ (g - rowsum(g ⊙ out))"]
+    assert lines[4].startswith("      The gradient loses its average under the weights")
 
 
 def test_json_holds_the_ops_asked_for_in_order_and_once(command):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad.recording.formulas import first_sentence
 from minigrad.recording.shapes import count_rules
 from tests.compare import assert_same
 
@@ -20,6 +21,26 @@ def test_an_op_declares_all_that_the_project_reads(declared):
     assert callable(declared.flops)
     assert f">>> {declared.name}(" in declared.__doc__
     assert list(declared.samples(np.random.default_rng(7)))
+
+
+def test_an_op_and_each_of_its_rules_say_what_they_do_in_a_plain_sentence(declared):
+    """Whole, without signs of formulas, other ops by their names; of the gradient, if a rule's."""
+    functions = {name: rule.function for name, rule in declared.rules.items()}
+    for name, function in {"": declared.kernel, **functions}.items():
+        sentence = " ".join(word.rstrip(",") for word in first_sentence(function).split())
+        plain = " ".join(word for word in sentence.split() if word not in mg.registry)
+        assert re.fullmatch(r"[A-Z][^=^_{}\\√∂⊙²⊤]+[a-z0-9)]\.", plain), sentence
+        assert not name or "gradient" in sentence, sentence
+
+
+def test_no_two_ops_say_the_same_and_unchanged_is_true():
+    said = [first_sentence(op.kernel) for op in mg.registry.values()]
+    assert len({*said}) == len(said)
+    rules = [rule.function for op in mg.registry.values() for rule in op.rules.values()]
+    unchanged = [rule for rule in rules if "unchanged" in first_sentence(rule)]
+    g = np.arange(3.0)
+    assert len(unchanged) > 4
+    assert all(rule(g) is g for rule in unchanged)
 
 
 def test_a_call_has_a_cost_and_formulas_that_name_only_what_it_has(case, invoke):

@@ -125,7 +125,8 @@ def test_the_lines_are_as_wide_as_their_gradients_are_large(tmp_path: Path) -> N
         mg.sum(x * 1e-6 + y * 100.0).backward()
     edges = groups(drawn(t, tmp_path), "edge")
     widths = {g[0].text: float(g[1].attrib.get("stroke-width", 1)) for g in edges.values()}
-    sizes = {title: float(title.rpartition(" ")[2]) for title in widths if title and "rms" in title}
+    found = {title: re.search(r"gradient back: rms ([^;]+)", title) for title in widths if title}
+    sizes = {title: float(size[1]) for title, size in found.items() if size}
     ordered = sorted(sizes, key=lambda title: sizes[title])
     assert [widths[title] for title in ordered] == sorted(widths[title] for title in ordered)
     assert widths[ordered[0]] < widths[ordered[-1]]

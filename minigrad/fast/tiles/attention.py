@@ -159,8 +159,9 @@ def _each(count: Callable[[int, int, int], int]) -> Callable[..., int]:
     requires=_misfit,
 )
 def tiled_attention(q, k, v, mask=None, is_causal=False, scale=None, keep=0, rule=None):
-    """Scaled dot-product attention in tiles: softmax(q kᵀ · scale + mask) v, in memory that grows
-    with n, not n · m.
+    """Averages values by how well queries meet keys, in tiles: softmax(q kᵀ · scale + mask) v.
+
+    Its memory grows with n, not with n · m.
 
     Tiles that the mask or the rule closes are neither computed nor read; a query that sees no key
     gets zeros. From a few milliseconds of work on, threads share it, and BLAS keeps to one thread
@@ -204,6 +205,7 @@ tiled_attention.threaded = _has_threads  # type: ignore[attr-defined]  # asked b
 def _(
     g, q, k, v, out, mask, is_causal, rule, scale, schedule, row_max, row_sum, weights, needed
 ):  # fmt: skip
+    """The gradient goes back through the average, the softmax and the products, tile by tile."""
     if hasattr(g, "__apply__"):
         return _recorded(g, q, k, v, mask, is_causal, scale, rule)
     g = np.asarray(g)  # compiled, this is called whole

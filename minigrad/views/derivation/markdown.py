@@ -9,7 +9,7 @@ from functools import cache
 from ..files import asset
 from ..plain import one_line
 
-__all__ = ["aligned", "code", "inline", "listed", "notation"]
+__all__ = ["aligned", "code", "escaped", "inline", "listed", "notation"]
 
 
 def inline(tex: str) -> str:
@@ -21,6 +21,15 @@ def inline(tex: str) -> str:
 def code(text: str) -> str:
     """A name as code within a line; it cannot end the span."""
     return f"`{one_line(text, 120).replace('`', chr(39))}`"
+
+
+def escaped(text: str) -> str:
+    r"""A sentence as it reads, whatever signs of Markdown are in it.
+
+    >>> print(escaped("a*b <i>"))
+    a\*b \<i>
+    """
+    return re.sub(r"([\\`*_\[\]<$#&|~])", r"\\\1", one_line(text))
 
 
 def listed(names: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from ..plain import one_line, sized
 from ..repeats import repeats
 from ..verdict import fault
 from .equations import Equations
-from .markdown import aligned, code, inline, listed
+from .markdown import aligned, code, escaped, inline, listed
 from .plan import DerivationPlan, Step
 from .symbols import space
 
@@ -75,6 +75,7 @@ class StepText:
         return [
             f"### {step.number}. Through {names}",
             f"*{ops}{where}*",
+            *self._words(within, step.edges),
             self.forward([self.trace[i] for i in step.through]),
             aligned([*rows, *map(self._gradient, step.edges)]),
             *([" ".join(reasons)] if reasons else []),
@@ -82,6 +83,18 @@ class StepText:
             *self._sizes([i for i in sources if len(self.plan.live_uses(i)) == 1]),
             *totals,
         ]
+
+    def _words(self, within: list[int], edges: Sequence[Edge]) -> list[str]:
+        """What the ops of a step do, and what their rules do with the gradient, as they say it."""
+        back: dict[str, list[str]] = {}
+        for edge in edges:
+            if says := self.trace[edge.target].rule_says(edge.input):
+                back.setdefault(says, []).append(inline(self.equations.name(edge.source)))
+        several = len(back) > 1
+        to = (f"Back to {listed(names)}: " * several + escaped(s) for s, names in back.items())
+        does = dict.fromkeys(escaped(self.trace[i].says) for i in within if self.trace[i].says)
+        said = [*does, *to]
+        return [" ".join(said)] if said else []
 
     # ------------------------------------------------------------------ equations
 

@@ -71,6 +71,7 @@ def page_content(
         "attention": attention,
         "tokens": tokens_of(tokens, trace, attention),
         "formulas": made.formulas.trees,
+        "sentences": [*made.sentences],
         "arrays": made.arrays.packed(),
         "kept": arrays,
         "note": note,
@@ -121,6 +122,13 @@ class _Content:
     def __init__(self, model: AnnotatedTrace, arrays: Arrays, scale: Scale) -> None:
         self.model, self.arrays, self.scale = model, arrays, scale
         self.formulas, self.symbols = Formulas(), symbols(model.trace)
+        self.sentences: dict[str, int] = {}
+
+    def say(self, sentence: str) -> int | None:
+        """The number of a sentence, of which each stands once in the page."""
+        return (
+            self.sentences.setdefault(one_line(sentence), len(self.sentences)) if sentence else None
+        )
 
     def graph(self) -> dict[str, Any]:
         model, trace = self.model, self.model.trace
@@ -150,6 +158,7 @@ class _Content:
             made |= self.sized(self.model.size(entry), entry)
         made["checks"] = [_check(entry, c) for c in entry.checks.values() if c.ok is not None]
         made |= self.formulas.of(entry) if entry.tex else {}
+        made["says"] = self.say(entry.says)
         return {key: value for key, value in made.items() if value not in (None, "", [], {})}
 
     def copy(self, entry: Entry) -> dict[str, Any]:
@@ -205,6 +214,8 @@ class _Content:
             made["over"] = ",".join(axes.letters)
         if edge.contribution is not None:
             made["sent"] = self.arrays.add(edge.contribution, trace.entries[edge.source].shape)
+            if (says := self.say(trace.entries[edge.target].rule_says(edge.input))) is not None:
+                made["says"] = says
             made |= self.sized(self.model.sent(edge), trace.entries[edge.target])
         return made
 

@@ -37,12 +37,14 @@ function stepHead(node, kicker, kind) {
   );
 }
 const LONG = 32; // letters of a formula that is set smaller, to fit the panel
-function rule([formula, shapes], note) {
+const wordsOf = ({ says }) => says !== undefined && el("p", { class: "says" }, record.sentences[says]);
+function rule([formula, shapes], note, says) {
   for (const one of [formula, ...formula.querySelectorAll("math")])
     if (one.textContent.length > LONG) one.classList.add("long");
   return el(
     "div",
     { class: "rule" },
+    says,
     formula,
     el("div", { class: "shapes" }, el("span", { class: "hint" }, "shapes"), shapes),
     note && el("p", { class: "note" }, note),
@@ -145,7 +147,7 @@ function forwardPanel(node, step, actions) {
   const inputs = [...new Set(node.into.map((edge) => edge.source))].map((id) => nodes[id]);
   return [
     stepHead(node, `Forward ${step.number} of ${step.of}`, "forward"),
-    node.tex !== undefined && rule(forwardRule(node)),
+    node.tex !== undefined && rule(forwardRule(node), "", wordsOf(node)),
     section("Makes", cards(valueCard(node), gradientCard(node))),
     inputs.length > 0 && section("From", cards(inputs.map(valueCard))),
     sumOfUses(node, actions),
@@ -169,7 +171,7 @@ function backwardPanel(node, step, actions) {
     );
     const formulas = backwardRule(node, edge);
     return {
-      rule: formulas.length > 0 && rule(formulas, note),
+      rule: formulas.length > 0 && rule(formulas, note, wordsOf(edge)),
       card: heatCard(edge.sent, `gradient sent to ${labelOf(source)}`, "sent", { caption }),
     };
   });
