@@ -1,0 +1,137 @@
+"""A server on this machine alone, for pages that stay in touch with a program.
+
+Only who knows the address, with its token, gets an answer: nothing else on this machine or in the
+browser can guess it, and a page of another site that reaches 127.0.0.1 under a name of its own is
+refused by that name. One question is answered at a time, and no more than so many may wait; a
+question has an end and is not long. Whatever fails in an answer stays in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from secrets import compare_digest, token_urlsafe
+from socketserver import TCPServer, ThreadingMixIn
+from threading import BoundedSemaphore, Event, Lock, Thread
+from typing import Any
+
+__all__ = ["Route", "Served"]
+
+PATIENCE = 2.0  # seconds for a slow reader
+MOST_BYTES = 1 << 20  # of a question
+MOST_WAITING = 16  # questions that wait for an answer
+
+Route = tuple[str, str, Callable[[bytes], bytes]]  # method, kind of content, what answers
+
+
+class Served:
+    """Answers questions until it is closed.
+
+    Args:
+        routes: by the name that follows the token; "" is the page.
+        rest: seconds of silence after each answer, for who must not be slowed down by readers.
+    Attributes: address: what to open in a browser.
+    """
+
+    def __init__(self, routes: dict[str, Route], rest: float = 0.0) -> None:
+        self.routes, self.rest, self.token = routes, rest, token_urlsafe(24)
+        self.turn = Lock()
+        self._closed = Event()
+        self._server = _Server(("127.0.0.1", 0), partial(_Answer, self))
+        self.address = f"http://127.0.0.1:{self._server.server_address[1]}/{self.token}/"
+        Thread(target=self._serve, name="minigrad-server", daemon=True).start()
+
+    def _serve(self) -> None:
+        with self._server:
+            self._server.serve_forever(poll_interval=0.1)
+
+    def wait(self) -> None:
+        """Until it is closed, or interrupted."""
+        while not self._closed.wait(1.0):
+            pass
+
+    def close(self, after: float = 0.0) -> None:
+        """No more answers, after so many seconds; nobody waits for it."""
+        Thread(target=self._end, args=(after,), daemon=True).start()
+
+    def _end(self, after: float) -> None:
+        time.sleep(after)
+        self._server.shutdown()
+        self._closed.set()
+
+
+class _Server(ThreadingMixIn, HTTPServer):
+    """A thread for each question, so that a browser that keeps a line open holds up nobody."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, *of: Any) -> None:
+        self.room = BoundedSemaphore(MOST_WAITING)
+        super().__init__(*of)
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)  # without looking up the machine's name
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self.room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A reader who leaves, or asks nonsense, is none of the program's business."""
+
+
+class _Answer(BaseHTTPRequestHandler):
+    """One question."""
+
+    timeout = PATIENCE
+
+    def __init__(self, served: Served, *of: Any) -> None:
+        self.served = served
+        super().__init__(*of)
+
+    def do_GET(self) -> None:
+        self._answer("GET", b"")
+
+    def do_POST(self) -> None:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > MOST_BYTES:
+            self.send_error(413)
+        elif self.headers.get("Content-Type") != "application/json":
+            self.send_error(415)
+        else:
+            self._answer("POST", self.rfile.read(int(length)))
+
+    def _answer(self, method: str, question: bytes) -> None:
+        _, token, name, *_ = [*self.path.split("?")[0].split("/"), "", ""]
+        host = self.headers.get("Host", "").partition(":")[0]
+        mine = compare_digest(token.encode(), self.served.token.encode()) and host == "127.0.0.1"
+        wanted, kind, answer = self.served.routes.get(name, ("", "", None))
+        if not mine or wanted != method or answer is None:
+            self.send_error(404)
+            return
+        with self.served.turn:
+            body = answer(question)
+            time.sleep(self.served.rest)
+        self.send_response(200)
+        for header, value in (
+            ("Content-Type", f"{kind}; charset=utf-8"), ("Content-Length", str(len(body))),
+            ("Cache-Control", "no-store"), ("Referrer-Policy", "no-referrer"),
+            ("X-Content-Type-Options", "nosniff"),
+        ):  # fmt: skip
+            self.send_header(header, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing on the terminal of who works there."""
