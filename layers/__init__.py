@@ -12,6 +12,7 @@ array([[1.  , 0.  , 0.  ],
 
 from typing import TYPE_CHECKING
 
+from minigrad.extend import hand_derived as _hand_derived
 from minigrad.lazy_imports import lazy_imports as _lazy_imports
 from minigrad.lazy_imports import public_names as _public_names
 
@@ -19,12 +20,17 @@ from .attention import *
 from .cache import *
 from .feed_forward import *
 from .hand_derived import *
+from .hand_derived_ops import *
+from .hand_derived_ops import BY_OP as _by_op
+from .hand_derived_recurrent import *
 from .linear import *
 from .mask import *
 from .module import *
 from .position import *
 from .quantized import *
 from .scaled_dot_product import *
+
+_hand_derived |= _by_op
 
 if TYPE_CHECKING:
     from .bias import *
@@ -36,7 +42,6 @@ if TYPE_CHECKING:
     from .embedding import *
     from .frequencies import *
     from .generation import *
-    from .hand_derived_recurrent import *
     from .initialisers import *
     from .kernels import *
     from .layer_costs import *
@@ -78,7 +83,6 @@ _LATER = {
     "torch_names": "from_torch to_torch",
     "transformer": "Decoder Encoder LanguageModel",
     "recurrent": "GRU LSTM RNN GRUCell LSTMCell RNNCell",
-    "hand_derived_recurrent": "gru_steps lstm_steps rnn_steps",
     "initialisers": "INITIALISERS init_weights",
     "convolution": "AvgPool1d AvgPool2d BatchNorm Conv1d Conv2d Flatten GroupNorm MaxPool1d "
     "MaxPool2d",

@@ -181,7 +181,10 @@ class AttentionCall:
         object.__setattr__(layer, "_kept", kept)
         if not mg.listening():
             return
-        if self.context is None and self.cache is None and self._is_derived_by_hand():
+        if beyond := self._beyond_derivation():
+            out = "out" if layer.W_O is not None else "O"
+            mg.expect_gradients(f"{type(layer).__name__} with {beyond}", out=out)
+        else:
             in_tiles = self.method != "exact"
             mg.expect_gradients(
                 layer.steps,
@@ -196,14 +199,22 @@ class AttentionCall:
                 n_kv_heads=layer.n_kv_heads,
             )
 
-    def _is_derived_by_hand(self) -> bool:
-        """Whether the hand-derived steps describe the layer, with the options that it has."""
+    def _beyond_derivation(self) -> str:
+        """What of this call the hand-derived steps do not describe, if anything."""
         layer = self.layer
-        if layer.scale is not None or not all(option.idle for option in self.options):
-            return False
-        if any(isinstance(vars(layer).get(f"W_{s}"), Module) for s in "QKVO"):  # quantized, wrapped
-            return False
-        return self.method == "exact" or self.rule in (None, rule_of(layer.causal, layer.window))
+        if self.context is not None:
+            return "a context"
+        if self.cache is not None:
+            return "a cache"
+        if layer.scale is not None:
+            return "a scale of its own"
+        if active := [type(option).__name__ for option in self.options if not option.idle]:
+            return " and ".join(active)
+        if any(isinstance(vars(layer).get(f"W_{s}"), Module) for s in "QKVO"):
+            return "weights that are layers"  # quantized, wrapped
+        if self.method != "exact" and self.rule not in (None, rule_of(layer.causal, layer.window)):
+            return "a mask rule in tiles"
+        return ""
 
 
 def rule_of(causal: bool, window: int | None) -> mask_rules.MaskRule | None:

@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, explained
 
+from .hand_derived_ops import cross_entropy_steps
+
 __all__ = ["cross_entropy_loss"]
 
 
@@ -71,13 +73,23 @@ def cross_entropy_loss(
         p = mg.add(mg.multiply(p, 1 - label_smoothing), label_smoothing / C)
     terms = mg.multiply(L, mg.multiply(p, _along(w, axis, L.ndim)))  # (..., C, ...)
     losses = mg.negative(mg.sum(terms, axis=axis))  # (...)
-    if reduction == "none":
-        return losses
-    total = mg.sum(losses)
-    if reduction == "sum":
-        return total
-    rows = max(losses.size, 1) if rows is None else rows
-    return mg.divide(total, rows) if rows else mg.add(total, np.nan)
+    loss = losses if reduction == "none" else mg.sum(losses)
+    if reduction == "mean":
+        rows = max(losses.size, 1) if rows is None else rows
+        loss = mg.divide(loss, rows) if rows else mg.add(loss, np.nan)
+    mg.expect_gradients(
+        cross_entropy_steps,
+        logits=logits,
+        targets=targets,
+        axis=axis,
+        weight=weight,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        reduction=reduction,
+        first=L,
+        out=loss,
+    )
+    return loss
 
 
 def _one_hot(targets: Any, L: Any, axis: int, ignore_index: int | None) -> Any:

@@ -17,7 +17,6 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
 from .feed_forward import Dropout
-from .hand_derived_recurrent import gru_steps, layer_steps, lstm_steps, rnn_steps
 from .initialisers import Initialiser, init_weights
 from .linear import check_sizes
 from .module import Module
@@ -92,11 +91,6 @@ class _Cell(Module):
         """
         raise NotImplementedError
 
-    def expect(self, steps: Callable[..., Any], mask: Any, **symbols: Any) -> None:
-        """Name the steps derived by hand for this run; they know nothing of masks."""
-        if mask is None:
-            mg.expect_gradients(layer_steps(steps), self, **symbols)
-
     def step_by_step(self, X: Any, mask: Any, *state: Any) -> Steps:
         """As `sequence`, with every op of every step a node."""
         outputs = []
@@ -133,7 +127,6 @@ class RNNCell(_Cell):
     def sequence(self, X: Any, mask: Any, *state: Any) -> Steps:
         weights = self.weight_ih, self.weight_hh, self.both_biases()
         H = mg.rnn(X, *weights, *state, mask=mask)  # (T, B, H)
-        self.expect(rnn_steps, mask, X=X, h_0=state[0], out=H)
         return H, lambda: (H[-1],)
 
 
@@ -164,7 +157,6 @@ class GRUCell(_Cell):
     def sequence(self, X: Any, mask: Any, *state: Any) -> Steps:
         weights = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
         H = mg.gru(X, *weights, *state, mask=mask)  # (T, B, H)
-        self.expect(gru_steps, mask, X=X, h_0=state[0], out=H)
         return H, lambda: (H[-1],)
 
 
@@ -199,7 +191,6 @@ class LSTMCell(_Cell):
     def sequence(self, X: Any, mask: Any, *state: Any) -> Steps:
         weights = self.weight_ih, self.weight_hh, self.both_biases()
         states = mg.lstm(X, *weights, *state, mask=mask)  # (T + 1, B, H)
-        self.expect(lstm_steps, mask, X=X, h_0=state[0], c_0=state[1], out=states)
         H = states[:-1]
         return H, lambda: (H[-1], states[-1])
 

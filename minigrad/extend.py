@@ -8,6 +8,7 @@ Programs that build and train models need none of it.
 from .engine.listener import (
     Listener,
     expect_gradients,
+    hand_derived,
     listen,
     listening,
     mark_constant,
@@ -22,6 +23,7 @@ __all__ = [
     "attention_method",
     "call",
     "expect_gradients",
+    "hand_derived",
     "listen",
     "listening",
     "mark_constant",

@@ -199,7 +199,7 @@ class Report:
 
     def _verdict(self, width: int) -> str:
         found = by_step(self.checks)
-        if not self.checks:
+        if not self.checks and not self.checks.uncovered:
             why = "nothing declared by what ran, so no gradient was checked"
             if skipped := self.checks.skipped:
                 why = f"not checked: no backward ran through {skipped[0]} in this trace"

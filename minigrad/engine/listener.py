@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Listener",
     "expect_gradients",
+    "hand_derived",
     "listen",
     "listening",
     "mark_constant",
@@ -88,7 +89,7 @@ class Listener:
     def mark_constant(self, array: NDArray[Any]) -> None:
         """This array is the same at every call, whatever the arguments hold."""
 
-    def expect_gradients(self, steps: Callable[..., Any], symbols: dict[str, Any]) -> None:
+    def expect_gradients(self, steps: Callable[..., Any] | str, symbols: dict[str, Any]) -> None:
         """A layer says which hand-derived steps its gradients must equal, and what is what."""
 
     # ------------------------------------------------------------------ tensors
@@ -216,16 +217,28 @@ def mark_input(*values: Any) -> None:
             notify(Listener.mark_input, value)
 
 
-def expect_gradients(steps: Callable[..., Any], of: Any = None, /, **symbols: Any) -> None:
+hand_derived: dict[str, Callable[..., Any]] = {}
+"""By an op's name, its backward steps derived by hand, which each of its runs must equal; `layers`
+puts its own here.
+
+They are called with those of the op's inputs and settings that their parameters name, as arrays,
+and with `grad_output`; the steps that they return are as `expect_gradients` says, and a symbol that
+is an input's name is held against what the op's rule gave to it. A call with a setting that they do
+not name is said to be not covered.
+"""
+
+
+def expect_gradients(steps: Callable[..., Any] | str, of: Any = None, /, **symbols: Any) -> None:
     """Say which hand-derived steps the gradients here must equal; a trace measures whether they do.
 
     Args:
         steps: called with those of `symbols` that its parameters name, as arrays, and with
             `grad_output`, the gradient of what is named `out`; returns steps, each with a number,
-            a title and gradients by symbol.
+            a title and gradients by symbol. Or, as text, a call that no such steps cover.
         of: a layer whose Tensors bear symbols as their attributes' names.
         symbols: what the steps' symbols are in this run: tensors, arrays, plain values, or the
             name of a tensor. Tensors of this scope that bear a symbol's name need no mention.
+            `first` is what a function's first op made, if it has no scope of its own.
     """
     if not current().listeners:
         return

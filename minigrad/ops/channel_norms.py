@@ -123,6 +123,8 @@ def batch_norm(x, weight, bias, mean=None, var=None, eps=1e-5):
            [ 1.]])
     """
     check_channels(x, weight, bias, mean, var)
+    if (mean is None) != (var is None):
+        raise ArgumentError("mean and var go together: the batch's own, or both given")
     x = floating(x)
     y, _ = standardized(x, mean, var, eps)
     y = y if weight is None else y * by_channel(weight, x)

@@ -29,7 +29,7 @@ class CheckResult:
     symbol: str = ""  # whose gradient it is: the op's input whose rule differs most, or a name
     scope: str = ""
     path: str = ""
-    op: str = ""  # none of a hand-derived step, which goes through several
+    op: str = ""  # none of a layer's hand-derived step, which goes through several
     method: str = ""  # of a numeric derivative, such as "complex step"
     why: str = ""  # why nothing was measured
     number: int = 0  # of the hand-derived step
@@ -137,10 +137,16 @@ class Checks(list[CheckResult]):
     `results` those of every kind.
     """
 
-    def __init__(self, results: Iterable[CheckResult] = (), skipped: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        results: Iterable[CheckResult] = (),
+        skipped: Iterable[str] = (),
+        uncovered: Iterable[str] = (),
+    ) -> None:
         self.results = list(results)
         super().__init__(self.of(BY_HAND))
         self.skipped = list(skipped)  # scopes of layers that no backward ran through
+        self.uncovered = list(uncovered)  # calls with settings that hand-derived steps leave out
         self.broken = ""  # where NaN or infinity came first, if it did
 
     def of(self, kind: str) -> list[CheckResult]:

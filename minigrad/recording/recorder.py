@@ -32,7 +32,7 @@ dtype_name = cache(attrgetter("name"))  # NumPy works it out anew each time
 class Expectation:
     """Hand-derived steps that a call of a layer must equal, and which entries are what in them."""
 
-    steps: Callable[..., Any]
+    steps: Callable[..., Any] | str  # or what of the call they do not cover
     symbols: dict[str, int]  # symbol -> entry
     plain: dict[str, Any]
     scope: str
@@ -430,7 +430,7 @@ class Recorder(Listener):
         if known is not None and self.entries[known].kind == "parameter":
             self.entries[known].kind = "input"
 
-    def expect_gradients(self, steps: Callable[..., Any], symbols: dict[str, Any]) -> None:
+    def expect_gradients(self, steps: Callable[..., Any] | str, symbols: dict[str, Any]) -> None:
         scope = current().scope
         if self.keep == "summaries" or scope in self._replaced:  # a formula needs arrays
             return
@@ -443,6 +443,7 @@ class Recorder(Listener):
             if found is not None:
                 known[symbol] = found
             plain[symbol] = self._value(found, value)
+        first = known.pop("first", first)
         self._expectations.append(
             Expectation(steps, known, plain, scope, first=first, last=len(self.entries))
         )

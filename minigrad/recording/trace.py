@@ -7,10 +7,8 @@ layers said must hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
-from inspect import signature
 from math import isfinite
 from typing import Any, Self
 
@@ -21,56 +19,16 @@ from ..engine.graph import Node, order
 from ..engine.listener import listen
 from ..engine.tensor import Tensor
 from ..paths import matches
-from .checks import BY_HAND, KINDS, CheckKind, CheckResult, Checks
+from .by_hand import ByHand, check_by_hand
+from .checks import KINDS, CheckKind, CheckResult, Checks
 from .formulas import facts_of_node
 from .invariance import explain_zeros
 from .reach import Path, measure_reach, worst_path
-from .record import Edge, Entry, rms
-from .recorder import Expectation, Recorder, plus
+from .record import Edge, Entry
+from .recorder import Recorder
 from .step_check import check_step, not_measured
 
-__all__ = ["Trace", "compare_steps"]
-
-
-def compare_steps(
-    scope: str, steps: Iterable[Any], engine: Callable[[str], Any], symbols: dict[str, int]
-) -> Iterator[CheckResult]:
-    """Hand-derived steps against what the engine has for each symbol, if it has anything.
-
-    A difference is relative to the step's largest gradient; where all of them are exactly zero, and
-    the engine's may differ from zero by rounding, to the largest of all steps.
-    """
-    from ..check import compare
-
-    steps = list(steps)
-    sizes = [
-        max(float(np.abs(g).max(initial=0.0)) for g in step.gradients.values()) for step in steps
-    ]
-    for step, size in zip(steps, sizes, strict=True):
-        largest = size or max(sizes)
-        for symbol, formula in step.gradients.items():
-            found = engine(symbol)
-            gap = None if found is None else compare(found, formula, largest)
-            yield CheckResult(
-                BY_HAND,
-                symbols.get(symbol),
-                measured=gap.engine if gap else None,
-                expected=gap.formula if gap else None,
-                difference=gap.relative if gap else None,
-                tolerance=gap.tolerance if gap else 0.0,
-                symbol=symbol,
-                scope=scope,
-                path=f"{scope}/{symbol}" if scope else symbol,
-                why="" if gap else "had nothing to be measured against",
-                number=step.number,
-                title=step.title,
-                forward=step.forward,
-                formula=step.formulas[symbol],
-                shape=formula.shape,
-                rms=rms(formula),
-                index=gap.index if gap else (),
-                symbols=symbols,
-            )
+__all__ = ["Trace"]
 
 
 class Trace(Recorder):
@@ -144,25 +102,14 @@ class Trace(Recorder):
             return entry.why
         return "unreached" if self.backward_steps else "backward not run"
 
-    def _gradient_within(self, expectation: Expectation, symbol: str) -> Any:
-        """The gradient that one call of a layer sends to an entry: what its own uses contribute."""
-        total, known = None, expectation.symbols.get(symbol)
-        for edge in self.uses(self.entries[known]) if known is not None else ():
-            if (
-                expectation.first <= edge.target < expectation.last
-                and edge.contribution is not None
-            ):
-                total = plus(total, edge.contribution)
-        return total
-
     def check(self, ops: bool = False) -> Checks:
-        """Compare each hand-derived step of each layer that ran with the engine's gradients.
+        """Compare each hand-derived step of what ran, layer or op, with the engine's gradients.
 
         A layer that no backward ran through is left out, and stands in `skipped`.
 
         Args: ops: hold every backward step against a numeric derivative of its op as well, in a
-            random direction; under twice the time of the run. Where no layer has such steps, it is
-            done unasked.
+            random direction; under twice the time of the run. Where such steps leave out a
+            parameter, it is done unasked.
         Raises: GradientError if no step ran backward, or not through any layer that has such steps.
         """
         if not self.backward_steps:
@@ -170,19 +117,22 @@ class Trace(Recorder):
                 "check: no backward ran within this trace; call loss.backward() inside "
                 "`with mg.trace() as t:`"
             )
-        checks = self.checked(ops or not self._expectations)
+        found = check_by_hand(self)
+        checks = self._checked(found, ops or found.leave_out(self.entries))
         if checks.skipped and not checks and not checks.steps:
             raise GradientError(f"check: no backward ran through {checks.skipped[0]} in this trace")
         return checks
 
     def checked(self, ops: bool = False) -> Checks:
         """What `check` measures; nothing where no backward ran through a layer that has steps."""
+        return self._checked(check_by_hand(self), ops)
+
+    def _checked(self, found: ByHand, ops: bool) -> Checks:
         dropped = [entry.id for entry, _, _ in self.earlier]
         ran = [self.entries[i] for i in dict.fromkeys([*self.backward_steps, *dropped])]
         self._measure_steps(ran, ops)
-        by_hand, skipped = self._by_hand()
         steps = (r for kind in KINDS.values() for r in self._of_steps(kind, ran, ops))
-        checks = Checks([*by_hand, *steps], skipped)
+        checks = Checks([*found.results, *steps], found.skipped, found.uncovered)
         checks.broken = self._first_broken()
         return checks
 
@@ -244,21 +194,6 @@ class Trace(Recorder):
             return None
         sent = {e.input: e.contribution for e in self.into(entry) if e.contribution is not None}
         return check_step(entry, call, self.inputs_of(call), entry.gradient, sent)
-
-    def _by_hand(self) -> tuple[list[CheckResult], list[str]]:
-        """What the layers' hand-derived steps gave; and the layers that no backward ran through."""
-        found, skipped = list[CheckResult](), list[str]()
-        for e in self._expectations:
-            out = self.entries[e.symbols["out"]] if "out" in e.symbols else None
-            if out is None or out.gradient is None:
-                skipped.append(e.scope or "the layer")
-                continue
-            known = {**e.plain, "grad_output": out.gradient}
-            names = signature(e.steps).parameters
-            steps = e.steps(**{name: known[name] for name in names if name in known})
-            engine = partial(self._gradient_within, e)
-            found += compare_steps(e.scope, steps, engine, e.symbols)
-        return found, skipped
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle has: the record, its places and formulas as text."""

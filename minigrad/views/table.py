@@ -246,13 +246,17 @@ def checks_table(
     `trace_table`.
     """
     paint, width = Paint(colour), wide(width)
-    found = [by_value(checks), *([by_hand(checks)] if checks else []), *by_step(checks)]
+    found = [
+        by_value(checks),
+        *([by_hand(checks)] if checks or checks.uncovered else []),
+        *by_step(checks),
+    ]
     closing = [paint(one.paint, textwrap.fill(one.said, width)) for one in found if one.said]
     if not checks:
         none = "no layer with hand-derived steps ran in this trace"
         return finished("\n".join(closing) or none)
     parts: list[str] = []
-    for scope, group in groupby(checks, key=lambda check: check.scope):
+    for (scope, _), group in groupby(checks, key=lambda check: (check.scope, id(check.symbols))):
         rows = []
         for _, step in groupby(group, key=lambda check: check.number):
             rows += _step_rows(list(step), paint)

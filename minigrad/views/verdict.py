@@ -73,6 +73,10 @@ def reasons(kind: CheckKind, checks: Checks, quoted: Quote = _short) -> list[str
     said = [f"{count} {_short(why)}" for why, count in left.items()]
     if kind.name == BY_HAND and checks.skipped:
         said.append(f"no backward ran through {', '.join(map(quoted, checks.skipped))}")
+    if kind.name == BY_HAND and checks.uncovered:
+        calls = Counter(map(quoted, checks.uncovered)).items()
+        each = [f"{call} ({n} times)" if n > 1 else call for call, n in calls]
+        said.append(f"they do not cover {', '.join(each)}")
     return said
 
 

@@ -103,8 +103,8 @@ def test_the_hand_derived_steps_hold_where_they_describe_the_layer(
 )
 def test_they_are_not_claimed_where_they_do_not(rng, X, hear, options):
     layer = MultiHeadAttention(D, H, rng=rng, **options)
-    assert hear(layer, X)[1].steps is None
-    assert hear(MultiHeadAttention(D, H, rng=rng), X)[1].steps is not None
+    assert isinstance(hear(layer, X)[1].steps, str)
+    assert callable(hear(MultiHeadAttention(D, H, rng=rng), X)[1].steps)
 
 
 # ---------------------------------------------------------------- each by itself

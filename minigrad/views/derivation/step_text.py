@@ -192,14 +192,21 @@ class StepText:
         step = f"hand-derived step {check.number}, {code(check.title)}"
         assert check.step is not None
         uses = self.plan.live_uses(check.step)
-        inside = [e for e in uses if is_within(self.trace[e.target].scope, check.scope)]
-        part = f"the part from within {code(check.scope)}: " if len(inside) < len(uses) else ""
+        inside = [e for e in uses if self._is_inside(e, check)]
+        through = "through" if check.op else "from within"
+        part = f"the part {through} {code(check.scope)}: " if len(inside) < len(uses) else ""
         if check.ok:
             how = f"within {check.difference:.1e} of" if check.difference else "equal to"
             return f"✓ {part}{how} {step}"
         formula, place = inline(latex(parse(check.formula))), list(check.index)
         limits = check.difference, check.tolerance
         return DIFFERS.format(part, step, formula, *limits, place, check.measured, check.expected)
+
+    def _is_inside(self, edge: Edge, check: CheckResult) -> bool:
+        """Whether a use is by the layer, or the op, that the check is of."""
+        if check.op:
+            return edge.target == check.symbols["out"]
+        return is_within(self.trace[edge.target].scope, check.scope)
 
     def _sizes_of_terms(self, source: int, terms: list[tuple[Edge, int]]) -> list[str]:
         """How large each term is, and how much of them is left once they are added."""

@@ -67,6 +67,7 @@ def page_content(
         "strips": [*made.strips()],
         "chapters": chapters(model, made.formulas),
         "skipped": [one_line(scope) for scope in model.checks.skipped],
+        "uncovered": [one_line(call) for call in dict.fromkeys(model.checks.uncovered)],
         "kinds": [*_kinds(model.checks)],
         "attention": attention,
         "tokens": tokens_of(tokens, trace, attention),

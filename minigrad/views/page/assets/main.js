@@ -163,10 +163,12 @@ function showHeading() {
   document.title = record.title;
   byId("title").textContent = record.title;
   const skipped = record.skipped.join(", ");
+  const uncovered = record.uncovered.join(", ");
   byId("summary").textContent =
     `${record.forward.length} steps forward, ${record.backward.length} backward, ${nodes.length} values` +
     record.kinds.map(({ ok, heading }) => ` · ${ok ? "✓" : "✗"} ${heading}`).join("") +
-    (skipped && ` · not checked, no backward ran through it: ${skipped}`);
+    (skipped && ` · not checked, no backward ran through it: ${skipped}`) +
+    (uncovered && ` · no hand-derived steps cover ${uncovered}`);
   byId("summary").classList.toggle("wrong", record.kinds.some((kind) => !kind.ok));
 }
 function makeTabs() {

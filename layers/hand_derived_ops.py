@@ -1,0 +1,330 @@
+r"""Norms, cross-entropy and convolution derived by hand: the backward steps of one op each.
+
+As `hand_derived`, this is plain NumPy and knows nothing of the engine. Every function takes what
+the op of its name takes, and ∂L/∂out as grad_output. Where a step's symbol is no input of the op,
+such as X̂, there is nothing in a run to hold its gradient against.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .hand_derived import Array, Step
+from .hand_derived_recurrent import gru_steps, lstm_steps, rnn_steps
+
+__all__ = [
+    "batch_norm_steps",
+    "convolution_steps",
+    "cross_entropy_steps",
+    "layer_norm_steps",
+    "rms_norm_steps",
+]
+
+_CAME = r"\frac{\partial L}{\partial \mathrm{out}}"
+
+# ------------------------------------------------------------------ norms
+
+
+def layer_norm_steps(
+    *,
+    x: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+    grad_output: Array,
+) -> list[Step]:
+    r"""out = x̂ ⊙ weight + bias, x̂ = (x − μ) / σ, σ² = mean((x − μ)²) + ε: each row by itself.
+
+    Shapes: x and grad_output (..., d), weight and bias (d,) or None.
+    Source: Ba et al. 2016, arXiv:1607.06450, by the chain rule: μ and σ depend on x too.
+
+    >>> steps = layer_norm_steps(x=np.array([[1.0, 3.0]]), weight=np.ones(2), bias=np.zeros(2),
+    ...                          eps=0.0, grad_output=np.array([[1.0, 0.0]]))
+    >>> steps[1].gradients["x"]    # a row of two is −1 and 1, whatever its entries are
+    array([[0., 0.]])
+    """
+    mean = x.mean(axis=-1, keepdims=True)
+    sigma = np.sqrt(((x - mean) ** 2).mean(axis=-1, keepdims=True) + eps)
+    x_hat = (x - mean) / sigma
+    rows = tuple(range(x.ndim - 1))
+    scaled = _through_scale(x_hat, weight, bias, grad_output, rows)
+    return [scaled, _through_standardization(x_hat, sigma, scaled.gradients["x_hat"], (-1,))]
+
+
+def rms_norm_steps(
+    *, x: Array, weight: Array | None = None, eps: float = 1e-5, grad_output: Array
+) -> list[Step]:
+    r"""out = x̂ ⊙ weight, x̂ = x / r, r² = mean(x²) + ε: as a layer norm without a mean.
+
+    Source: Zhang & Sennrich 2019, arXiv:1910.07467.
+
+    >>> steps = rms_norm_steps(x=np.array([[3.0, 3.0]]), weight=np.ones(2), eps=0.0,
+    ...                        grad_output=np.array([[1.0, -1.0]]))
+    >>> steps[0].gradients["weight"], steps[1].gradients["x"].round(4)
+    (array([ 1., -1.]), array([[ 0.3333, -0.3333]]))
+    """
+    root = np.sqrt((x**2).mean(axis=-1, keepdims=True) + eps)
+    x_hat = x / root
+    scaled = _through_scale(x_hat, weight, None, grad_output, tuple(range(x.ndim - 1)))
+    g = scaled.gradients["x_hat"]
+    along = (g * x_hat).mean(axis=-1, keepdims=True)
+    formula = (
+        r"\tfrac{1}{r} (\bar{\hat x} - \hat x \odot \operatorname{mean}(\bar{\hat x} \odot \hat x))"
+    )
+    forward = (
+        r"\hat x = \tfrac{1}{r} x, \quad r = \sqrt{\operatorname{mean}(x^{\circ 2}) + \epsilon}"
+    )
+    gradients = {"x": (g - x_hat * along) / root}
+    return [scaled, Step(2, "divide by the root mean square", forward, {"x": formula}, gradients)]
+
+
+def batch_norm_steps(
+    *,
+    x: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    mean: Array | None = None,
+    var: Array | None = None,
+    eps: float = 1e-5,
+    grad_output: Array,
+) -> list[Step]:
+    r"""out = x̂ ⊙ weight + bias, x̂ = (x − μ) / σ, of each channel over batch and places.
+
+    In training μ and σ are the batch's, and depend on x; in evaluation mean and var are given, as
+    constants, and the gradient is that of an affine map.
+
+    Shapes: x and grad_output (N, C, …); weight, bias, mean and var (C,) or None.
+    Source: Ioffe & Szegedy 2015, arXiv:1502.03167, section 3.
+
+    >>> steps = batch_norm_steps(x=np.array([[1.0], [3.0]]), mean=np.zeros(1), var=np.full(1, 4.0),
+    ...                          eps=0.0, grad_output=np.ones((2, 1)))
+    >>> steps[1].gradients["x"].ravel()
+    array([0.5, 0.5])
+    """
+    places = (0, *range(2, x.ndim))
+    across = (-1, *[1] * (x.ndim - 2))
+    evaluates = mean is not None and var is not None
+    mu = x.mean(axis=places, keepdims=True) if mean is None else mean.reshape(across)
+    square = (
+        ((x - mu) ** 2).mean(axis=places, keepdims=True) if var is None else var.reshape(across)
+    )
+    sigma = np.sqrt(square + eps)
+    x_hat = (x - mu) / sigma
+    scaled = _through_scale(
+        x_hat,
+        None if weight is None else weight.reshape(across),
+        None if bias is None else bias.reshape(across),
+        grad_output,
+        places,
+    )
+    for name, parameter in (("weight", weight), ("bias", bias)):
+        if parameter is not None:
+            scaled.gradients[name] = scaled.gradients[name].reshape(parameter.shape)
+    g = scaled.gradients["x_hat"]
+    if not evaluates:
+        return [scaled, _through_standardization(x_hat, sigma, g, places)]
+    formula, gradients = {"x": r"\tfrac{1}{\sigma} \bar{\hat x}"}, {"x": g / sigma}
+    return [scaled, Step(2, "standardize", _STANDARDIZED, formula, gradients)]
+
+
+_STANDARDIZED = r"\hat x = \tfrac{1}{\sigma} (x - \mu)"
+
+
+def _through_scale(
+    x_hat: Array, weight: Array | None, bias: Array | None, g: Array, shared: tuple[int, ...]
+) -> Step:
+    """out = x̂ ⊙ weight + bias:    ∂x̂ = ∂out ⊙ weight, the others summed where they are shared."""
+    forward = r"\mathrm{out} = \hat x"
+    formulas, gradients = {"x_hat": _CAME}, {"x_hat": g}
+    if weight is not None:
+        forward += r" \odot \mathrm{weight}"
+        formulas["x_hat"] += r" \odot \mathrm{weight}"
+        formulas["weight"] = rf"\sum {_CAME} \odot \hat x"
+        gradients["x_hat"] = g * weight
+        gradients["weight"] = (g * x_hat).sum(axis=shared)
+    if bias is not None:
+        forward += r" + \mathrm{bias}"
+        formulas["bias"] = rf"\sum {_CAME}"
+        gradients["bias"] = g.sum(axis=shared)
+    return Step(1, "scale and shift", forward, formulas, gradients)
+
+
+def _through_standardization(x_hat: Array, sigma: Array, g: Array, axes: tuple[int, ...]) -> Step:
+    """x̂ = (x − μ) / σ:    ∂x = (∂x̂ − mean(∂x̂) − x̂ ⊙ mean(∂x̂ ⊙ x̂)) / σ.
+
+    The second term is what comes back through μ, the third what comes back through σ.
+    """
+    forward = (
+        rf"{_STANDARDIZED}, \quad \mu = \operatorname{{mean}}(x),"
+        r" \quad \sigma = \sqrt{\operatorname{mean}((x - \mu)^{\circ 2}) + \epsilon}"
+    )
+    formula = (
+        r"\tfrac{1}{\sigma} (\bar{\hat x} - \operatorname{mean}(\bar{\hat x})"
+        r" - \hat x \odot \operatorname{mean}(\bar{\hat x} \odot \hat x))"
+    )
+    along = (g * x_hat).mean(axis=axes, keepdims=True)
+    grad_x = (g - g.mean(axis=axes, keepdims=True) - x_hat * along) / sigma
+    return Step(2, "standardize", forward, {"x": formula}, {"x": grad_x})
+
+
+# ------------------------------------------------------------------ cross-entropy
+
+
+def cross_entropy_steps(
+    *,
+    logits: Array,
+    targets: Array,
+    axis: int = -1,
+    weight: Array | None = None,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+    grad_output: Array,
+) -> list[Step]:
+    r"""L_i = −Σ_c q_{i,c} log A_{i,c}, A = softmax(logits), q = ((1 − ε) p + ε / C) ⊙ weight.
+
+    p is 1 at each row's target, or the row's distribution over classes; rows to ignore have q = 0.
+    The mean is over N: rows, each weighed as its target is; of distributions all rows.
+
+    Shapes: logits (..., C, ...) with the classes at `axis`; targets without that axis if they are
+            integers, as logits if they are floats; weight (C,); grad_output () or (...).
+    Source: Goodfellow et al. 2016, section 6.2.2.3; smoothing: Szegedy et al. 2016,
+            arXiv:1512.00567.
+
+    >>> steps = cross_entropy_steps(logits=np.zeros((1, 2)), targets=np.array([0]),
+    ...                             grad_output=np.ones(()))
+    >>> steps[-1].gradients["logits"]
+    array([[-0.5,  0.5]])
+    """
+    rows = np.moveaxis(logits, axis, -1)  # (..., C)
+    C = rows.shape[-1]
+    w = np.ones(C) if weight is None else np.asarray(weight)
+    if targets.dtype.kind == "f":
+        p = np.moveaxis(targets, axis, -1)
+        counts = np.ones(p.shape[:-1])
+        N = counts.size
+    else:
+        counts = np.ones(targets.shape) if ignore_index is None else targets != ignore_index
+        p = np.eye(C)[np.where(counts, targets, 0)] * counts[..., None]
+        N = (p * w).sum()
+    q = ((1 - label_smoothing) * p + label_smoothing / C * counts[..., None]) * w
+    A = np.exp(rows - rows.max(axis=-1, keepdims=True))
+    A = A / A.sum(axis=-1, keepdims=True)
+    each = grad_output / (N or 1) if reduction == "mean" else grad_output
+    each = np.broadcast_to(each, counts.shape)[..., None]  # ∂L/∂L_i
+    one_hot = weight is None and not label_smoothing and ignore_index is None
+    grad_rows = each * (A * q.sum(axis=-1, keepdims=True) - q)
+    return [
+        Step(
+            1,
+            "softmax and logarithm",
+            _cross_entropy_tex(reduction, one_hot),
+            {"logits": _cross_entropy_gradient(reduction, one_hot)},
+            {"logits": np.moveaxis(grad_rows, -1, axis).reshape(logits.shape)},
+        )
+    ]
+
+
+def _cross_entropy_tex(reduction: str, one_hot: bool) -> str:
+    sums = {"mean": r"\tfrac{1}{N} \sum_i ", "sum": r"\sum_i "}.get(reduction, "")
+    smoothed = r"q = ((1 - \epsilon) p + \tfrac{\epsilon}{C}) \odot \mathrm{weight}"
+    q = "q = p" if one_hot else smoothed
+    row = r"A = \operatorname{softmax}(\mathrm{logits})"
+    return rf"\mathrm{{out}} = -{sums}\sum_c q_{{i,c}} \log A_{{i,c}}, \quad {row}, \quad {q}"
+
+
+def _cross_entropy_gradient(reduction: str, one_hot: bool) -> str:
+    share = r"\tfrac{1}{N} " if reduction == "mean" else ""
+    row = "A" if one_hot else r"A \odot \operatorname{rowsum}(q)"
+    return rf"{share}{_CAME} \odot ({row} - q)"
+
+
+# ------------------------------------------------------------------ convolution
+
+
+def convolution_steps(
+    *,
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    grad_output: Array,
+) -> list[Step]:
+    r"""y_{n,o,i} = Σ_{c,k} w_{o,c,k} x_{n,c,s i + d k − p} + b_o, over any number of axes.
+
+    Each entry w_{o,c,k} joins x at s i + d k − p with y at i, for all i: its gradient is the sum of
+    what meets there, and what it sends back is added where it was read from. A group's outputs o
+    read that group's channels c alone.
+
+    Shapes: x (N, C, length, …); weight (O, C / groups, K, …); bias (O,); grad_output (N, O,
+            length', …); stride, padding and dilation an integer or one an axis, padding also "same"
+            or "valid".
+    Source: Dumoulin & Visin 2016, arXiv:1603.07285, for s, d and p; by the chain rule.
+
+    >>> steps = convolution_steps(x=np.array([[[1.0, 2.0, 4.0]]]), weight=np.array([[[-1.0, 1.0]]]),
+    ...                           grad_output=np.ones((1, 1, 2)))
+    >>> steps[0].gradients["x"], steps[0].gradients["weight"]
+    (array([[[-1.,  0.,  1.]]]), array([[[3., 6.]]]))
+    """
+    lengths, sizes, out = x.shape[2:], weight.shape[2:], grad_output.shape[2:]
+    s, d = (np.broadcast_to(value, len(sizes)) for value in (stride, dilation))
+    if isinstance(padding, str):
+        whole = [
+            int(gap) * (k - 1) if padding == "same" else 0 for gap, k in zip(d, sizes, strict=True)
+        ]
+        pads = [(both // 2, both - both // 2) for both in whole]
+    else:
+        pads = [(int(p), int(p)) for p in np.broadcast_to(padding, len(sizes))]
+    wide = np.pad(x, [(0, 0), (0, 0), *pads])
+    grad_wide, grad_weight = np.zeros_like(wide), np.zeros_like(weight)
+    reads, makes = x.shape[1] // groups, len(weight) // groups  # channels of a group
+    everywhere = (0, *range(2, x.ndim))  # examples and places
+    for group in range(groups):
+        c, o = (slice(group * n, (group + 1) * n) for n in (reads, makes))
+        g = grad_output[:, o]
+        for k, at in _places(sizes, out, s, d):
+            here: Any = (slice(None), c, *at)
+            w: Any = (o, slice(None), *k)
+            grad_weight[w] = np.tensordot(g, wide[here], (everywhere, everywhere))
+            grad_wide[here] += np.moveaxis(np.tensordot(weight[w], g, (0, 1)), 0, 1)
+    inside = tuple(slice(p, p + n) for (p, _), n in zip(pads, lengths, strict=True))
+    read, factor = "s i + d k - p", r"\mathrm{weight}_{o,c,k}"
+    formulas = {
+        "x": rf"\sum_{{o,k,i}} {factor} \odot {_CAME}_{{n,o,i}} \odot [m = {read}]",
+        "weight": rf"\sum_{{n,i}} {_CAME}_{{n,o,i}} \odot x_{{n,c,{read}}}",
+    }
+    gradients = {"x": grad_wide[(slice(None), slice(None), *inside)], "weight": grad_weight}
+    forward = rf"\mathrm{{out}} = \sum_{{c,k}} {factor} \odot x_{{n,c,{read}}}"
+    if bias is not None:
+        forward += r" + \mathrm{bias}_o"
+        formulas["bias"] = rf"\sum_{{n,i}} {_CAME}_{{n,o,i}}"
+        gradients["bias"] = grad_output.sum(axis=(0, *range(2, grad_output.ndim)))
+    return [Step(1, "windows and weights", forward, formulas, gradients)]
+
+
+def _places(
+    sizes: tuple[int, ...], out: tuple[int, ...], stride: Array, dilation: Array
+) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+    """Each entry k of a window, and where all windows have it: s i + d k for i = 0, 1, …"""
+    for k in np.ndindex(sizes):
+        starts = [gap * at for gap, at in zip(dilation, k, strict=True)]
+        steps = zip(starts, out, stride, strict=True)
+        yield k, tuple(slice(a, a + s * (n - 1) + 1 if n else a, s) for a, n, s in steps)
+
+
+BY_OP: dict[str, Callable[..., list[Step]]] = {
+    "layer_norm": layer_norm_steps,
+    "rms_norm": rms_norm_steps,
+    "batch_norm": batch_norm_steps,
+    "cross_entropy": cross_entropy_steps,
+    "conv1d": convolution_steps,
+    "conv2d": convolution_steps,
+    "rnn": rnn_steps,
+    "gru": gru_steps,
+    "lstm": lstm_steps,
+}
+"""What a run of each of these ops is held against: layers/__init__.py hands it to minigrad."""
