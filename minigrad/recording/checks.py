@@ -79,7 +79,7 @@ class CheckKind:
         "{wrong} of {ran} {things} WRONG, first {path}: the {mark} of {op} for {symbol} {fault} "
         "it, relative difference {difference:.1e}"
     )
-    nothing: str = ""  # where nothing was measured, and there are reasons
+    nothing: str = ""  # where there are reasons why nothing was measured
     reasons: tuple[str, str, str] = (" (not measured: ", ", ", ")")  # what stands around them
     page_agrees: str = "{count} of {ran} {things} equal {against} of their ops.{reasons}"
     page_differs: str = (
@@ -91,6 +91,7 @@ class CheckKind:
     title_agrees: str = "its {what} agrees with {expected}"
     heading_agrees: str = "{count} {short} measured"
     heading_differs: str = "{wrong} of {count} {short} wrong"
+    heading_nothing: str = "none of {ran} {short} could be measured"
 
 
 KINDS = {
@@ -108,6 +109,7 @@ KINDS = {
             fault="is no derivative of",
             beside=" from a numeric one",
             missing="no numbers of it were kept",
+            nothing="none of {ran} backward steps could be held against numeric derivatives",
             measure=lambda trace, entry: trace.measure_step(entry),
         ),
         CheckKind(

@@ -150,14 +150,16 @@ class Trace(Recorder):
             self._check_step(entry.id, gradient, sent)
 
     def _of_steps(self, kind: CheckKind, ran: list[Entry], ops: bool) -> list[CheckResult]:
-        """What is known of the steps that ran; nothing where none was measured, nor was to be."""
+        """What is known of the steps that ran; nothing where none was to be measured."""
+        if not ops and not any(kind.name in entry.checks for entry in ran):
+            return []
         found = []
         for entry in ran:
             if (result := entry.checks.get(kind.name)) is not None:
                 found.append(result)
             elif kind.missing:
                 found.append(not_measured(entry, kind.missing, kind.name))
-        return found if ops or any(result.ok is not None for result in found) else []
+        return found
 
     def _first_broken(self) -> str:
         """The op that was the first to make NaN or infinity, forward or else backward."""

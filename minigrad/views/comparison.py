@@ -85,8 +85,8 @@ class Comparison:
         if not known:
             return f"no gradient is in both runs{rest}"
         ratio, row = max(known, key=lambda pair: max(pair[0], 1 / pair[0]))
-        where = f"most at {one_line(row.path, 60)}: ×{sized(ratio)}"
-        return f"{len(self.rows)} gradients there over here, {where}{rest}"
+        where = f"at {one_line(row.path, 60)}: there ×{sized(ratio)} of here"
+        return f"{len(self.rows)} gradients are in both runs and differ most {where}{rest}"
 
     def table(self, width: int | None = None) -> str:
         scale = Scale.either_way(r.ratio for r in self.rows)

@@ -200,7 +200,7 @@ def summary(model: AnnotatedTrace) -> str:
     """One sentence: what was computed, what it cost, and whether backward ran."""
     trace = model.trace
     ops, held, flops, kept = _cost(trace.entries)
-    said = [f"{ops} ops", f"{counted(held)} parameter values"]
+    said = [f"{ops} op{'s' * (ops != 1)}", f"{counted(held)} parameter values"]
     said += [f"{counted(flops)} FLOPs"] if flops else []
     said += [f"{of_bytes(kept)} saved for backward"] if kept else []
     for entry in (trace.entries[i] for i in trace.roots):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from . import labels
@@ -12,7 +12,7 @@ from .node_style import ROOM, NodeStyle, text
 from .outline import Outline
 from .verdict import verdicts
 
-__all__ = ["caption", "powers", "samples"]
+__all__ = ["caption", "marks", "powers", "samples"]
 
 KINDS = ("parameter", "input", "constant", "detached", "op", "loss", "scope", "outside", "sum")
 WORDS = {"scope": "closed scope", "outside": "out of focus", "sum": "Σ ratio"}
@@ -37,11 +37,11 @@ def caption(plan: Outline, style: NodeStyle, saved: bool) -> str:
     states = {spread.state for spread in plan.spreads.values()}
     rows = [_scale(plan, style)] if states - {"none"} else []
     if not style.look.slide:
-        marks = [*_lines(plan, saved)]
-        marks += [(glyph, means) for name, (glyph, means) in STATES.items() if name in states]
+        told = [*marks(plan, saved)]
+        told += [(glyph, means) for name, (glyph, means) in STATES.items() if name in states]
         cells = [
             style.small(_wide(mark), theme.ink, bold=True) + style.small(f" {means}", theme.muted)
-            for mark, means in marks
+            for mark, means in told
         ]
         gap = style.small("     ", theme.muted)
         rows += [gap.join(cells[i : i + 3]) for i in range(0, len(cells), 3)]
@@ -72,33 +72,35 @@ def _scale(plan: Outline, style: NodeStyle) -> str:
     return f"{TABLE}<TR>{''.join(cells)}</TR></TABLE>"
 
 
-def _lines(plan: Outline, saved: bool) -> list[tuple[str, str]]:
+def marks(plan: Outline, saved: bool) -> Iterator[tuple[str, str]]:
     """What each kind of line and mark that occurs means, lines with their arrowheads."""
-    lines, path = plan.lines, plan.model.path
-    found = []
+    lines, model, path = plan.lines, plan.model, plan.model.path
     if any(not line.sent for line in lines):
-        found.append(("↓ thin", "values, forward"))
+        yield "↓ thin", "values, forward"
     if any(line.sent for line in lines):
-        found.append(("↑ thick", "gradients, backward; wider is larger"))
+        yield "↑ thick", "gradients, backward; wider is larger"
     if plan.sums:
-        found.append(("Σ", "sum of gradients, and ‖Σg‖ / Σ‖g‖"))
-    if path is not None and any(labels.gains(plan.model, line) for line in lines):
-        found.append(("×1.6", "change of size, on the way named below"))
+        yield "Σ", "sum of gradients, and ‖Σg‖ / Σ‖g‖"
+    if path is not None and any(labels.gains(model, line) for line in lines):
+        yield "×1.6", "change of size, on the way named below"
+    if model.against is not None:
+        yield "×0.5", "a gradient there, in the other run, over the same one here"
     if saved:
-        found.append(("dotted, ○ at its end", "saved for backward"))
+        yield "dotted, ○ at its end", "saved for backward"
     if any(box.dimmed for box in plan.boxes):
-        found.append(("dashed", "takes no part in backward"))
+        yield "↓ dashed", "takes no part in backward"
+    if plan.model.fold.times:
+        yield f"×{max(model.fold.times.values())}", "alike blocks drawn once, with least to largest"
     if any(line.link.step or line.link.each for line in lines):
-        found.append(("to the next, from each", "copies of a block"))
-    if plan.model.strips:
-        found.append(("row of colours", "a gradient in each copy"))
-    return found
+        yield "to the next, from each", "copies of a block"
+    if model.strips:
+        yield "row of colours", "a gradient in each copy"
 
 
 def _verdict(plan: Outline, style: NodeStyle) -> str:
     """What was measured, a line for each thing, on red if something disagrees."""
     found = verdicts(plan.model.checks)
-    agrees = all(one.ok for one in found)
+    agrees = all(one.ok is not False for one in found)
     colour = style.theme.muted if agrees else style.theme.paper
     said = [part for one in found for part in one.said.split("; ")]
     width = BOLD * max(map(len, said), default=0)

@@ -29,6 +29,7 @@ from .files import asset
 __all__ = ["accessible", "draw_trace", "format_of", "render", "titled"]
 
 FORMATS = {".svg": "svg", ".png": "png", ".pdf": "pdf", ".dot": "dot", ".gv": "dot"}
+NO_GLYPH = str.maketrans({"✓": "ok", "✗": "×"})  # signs that the font of PNG and PDF lacks
 RESOLUTION = "144"  # dots per inch of a PNG
 INSTALL = "pip install graphviz-pure (or a system Graphviz, whose `dot` must be on the PATH)"
 _TAG = re.compile(r"<[a-zA-Z][^<>]*>")
@@ -48,10 +49,10 @@ def draw_trace(trace: Trace, path: str | Path, *, theme: str = AUTO, **options: 
     dot = trace_dot(trace, theme=theme, **options)
     if format == "dot":
         return write(path, dot.text)
-    content = render(dot.text, format)
     if format != "svg":
-        return write(path, content)
-    return write(path, accessible(content.decode(), dot, follow=theme == AUTO, zoom=True))
+        return write(path, render(dot.text.translate(NO_GLYPH), format))
+    svg = render(dot.text, format).decode()
+    return write(path, accessible(svg, dot, follow=theme == AUTO, zoom=True))
 
 
 def format_of(path: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from math import isfinite
 
-__all__ = ["Text", "counted", "of_bytes", "one_line", "shaped", "sized"]
+__all__ = ["Text", "capital", "counted", "of_bytes", "one_line", "shaped", "sized"]
 
 
 def one_line(text: str, limit: int | None = None) -> str:
@@ -23,6 +23,15 @@ def one_line(text: str, limit: int | None = None) -> str:
             for c in text
         )
     return text if limit is None or len(text) <= limit else text[: limit - 1] + "…"
+
+
+def capital(sentence: str) -> str:
+    """A sentence with a large first letter.
+
+    >>> capital("none of 3 ops")
+    'None of 3 ops'
+    """
+    return sentence[:1].upper() + sentence[1:]
 
 
 def shaped(shape: tuple[int, ...]) -> str:

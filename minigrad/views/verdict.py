@@ -11,7 +11,8 @@ from ..recording.record import Entry
 from .plain import one_line
 
 __all__ = [
-    "Verdict", "by_hand", "by_step", "by_value", "fault", "mark", "reasons", "verdicts", "words",
+    "Verdict", "by_hand", "by_step", "by_value", "fault", "mark", "of_kind", "reasons", "verdicts",
+    "words",
 ]  # fmt: skip
 
 
@@ -34,19 +35,20 @@ def _short(name: str) -> str:
 
 
 def verdicts(checks: Checks) -> list[Verdict]:
-    """All that was measured, what is wrong first."""
-    found = [by_value(checks), *by_step(checks), by_hand(checks)]
-    return sorted((one for one in found if one.ok is not None), key=lambda one: bool(one.ok))
+    """All that was measured, or was to be and could not; what is wrong first."""
+    hand = by_hand(checks)
+    found = [by_value(checks), *by_step(checks), *([hand] if hand.ok is not None else [])]
+    return sorted((one for one in found if one.said), key=lambda one: one.ok is not False)
 
 
 def by_step(checks: Checks) -> list[Verdict]:
     """Of each kind that has results of the steps, as they ran, what they say together."""
-    return [_of_kind(kind, checks, _short) for kind in KINDS.values() if kind.name != BY_HAND]
+    return [of_kind(kind, checks, _short) for kind in KINDS.values() if kind.name != BY_HAND]
 
 
 def by_hand(checks: Checks, quoted: Quote = _short) -> Verdict:
     """The gradients of layers against the steps derived by hand. Args: quoted: writes a name."""
-    return _of_kind(KINDS[BY_HAND], checks, quoted)
+    return of_kind(KINDS[BY_HAND], checks, quoted)
 
 
 def by_value(checks: Checks) -> Verdict:
@@ -56,13 +58,14 @@ def by_value(checks: Checks) -> Verdict:
     return Verdict(f"NaN or infinity in this run: {one_line(checks.broken, 120)}", False)
 
 
-def _of_kind(kind: CheckKind, checks: Checks, quoted: Quote) -> Verdict:
+def of_kind(kind: CheckKind, checks: Checks, quoted: Quote = _short) -> Verdict:
+    """What the results of one kind say together."""
     before, between, after = kind.reasons
     why = reasons(kind, checks, quoted)
     rest = f"{before}{between.join(why)}{after}" if why else ""
     found = words(kind, checks, quoted)
-    if not found["count"] and (kind.nothing or not found["ran"]):
-        return Verdict(f"{kind.nothing}{rest}" * bool(rest), None)
+    if not found["count"]:
+        return Verdict(f"{kind.nothing.format(**found)}{rest}" * bool(rest), None)
     said = kind.differs if found["wrong"] else kind.agrees
     return Verdict(said.format(**found) + rest, not found["wrong"])
 

@@ -160,3 +160,29 @@ def test_of_minigrads_own_ops_the_tick_needs_no_word(tmp_path: Path) -> None:
         mg.sum(mg.exp(x)).backward()
     assert "rule" not in t.table(200) + drawn(t, tmp_path)
     assert " ✓ " in t.table(200)
+
+
+def test_where_no_step_could_be_measured_every_view_says_so_and_none_is_green(tmp_path):
+    x = mg.tensor([1.0, 2.0], requires_grad=True, name="X")
+    with mg.trace() as t:
+        y = mg.sum(x)
+        y.node.register_hook(lambda parts, g: None)
+        y.backward()
+    assert t.check(ops=True).ok is None
+    said = "one of 1 backward steps could be held against numeric derivatives"
+    html = page_html(t)
+    picture = t.draw(tmp_path / "g.svg").read_text()
+    assert all(said in view for view in (html, picture, t.table(300), derivation_text(t)))
+    (kind,) = json.loads(re.search(r'id="record">(.*?)</script>', html)[1])["kinds"]
+    assert kind["ok"] is None
+    assert "✓" not in picture + t.table(300) + derivation_text(t)
+
+
+def test_a_png_has_words_for_the_signs_that_its_font_lacks(monkeypatch, tmp_path):
+    drawn = []
+    monkeypatch.setattr("minigrad.views.picture.render", lambda dot, form: drawn.append(dot) or b"")
+    t = run()
+    assert t.check(ops=True).ok
+    t.draw(tmp_path / "g.png")
+    assert "rule ok" in drawn[0]
+    assert not {"✓", "✗"} & {*drawn[0]}

@@ -15,9 +15,9 @@ from ..data import node_to_dict, number
 from ..files import one_of
 from ..fold import prefixes
 from ..model import STATES, AnnotatedTrace
-from ..plain import one_line
+from ..plain import capital, one_line
 from ..repeats import repeats
-from ..verdict import mark, reasons, words
+from ..verdict import mark, of_kind, reasons, words
 from .arrays import Arrays
 from .formulas import Formulas, chapters, symbols
 from .heads import attention_of, tokens_of
@@ -63,6 +63,7 @@ def page_content(
         "title": one_line(title or (COMPARED if against is not None else ALONE)),
         **made.graph(),
         "pictures": pictures.told,
+        "marks": pictures.marks,
         "rows": [*made.rows()],
         "strips": [*made.strips()],
         "chapters": chapters(model, made.formulas),
@@ -87,15 +88,17 @@ def page_content(
 def _kinds(checks: Checks) -> Iterator[dict[str, Any]]:
     """Of each kind of check that found something: its verdict, shown above, and the first wrong."""
     for kind in KINDS.values():
-        found = words(kind, checks)
-        if found["count"]:
+        found, verdict = words(kind, checks), of_kind(kind, checks)
+        if found["count"] or (verdict.said and kind.name != BY_HAND):
             wrong = checks.wrong(kind.name)
             why = ", ".join(reasons(kind, checks))
             found |= {"reasons": f" Not measured: {why}." if why else "", "link": LINK}
             said = (kind.page_differs if wrong else kind.page_agrees).format(**found)
             heading = kind.heading_differs if wrong else kind.heading_agrees
+            if verdict.ok is None:
+                said, heading = f"{capital(verdict.said)}.", kind.heading_nothing
             yield {
-                "ok": not wrong,
+                "ok": verdict.ok,
                 "said": said.split(LINK),
                 "first": wrong[0].step if wrong else None,
                 "chapters": kind.name == BY_HAND,

@@ -15,6 +15,7 @@ from typing import Any
 from ..colors import DARK, LIGHT, RATIO_LINES, RATIOS, Theme, ink_on
 from ..dot import Dot, outline_dot
 from ..fold import parts, prefixes
+from ..legend import marks
 from ..model import AnnotatedTrace
 from ..outline import Box, Outline, outline
 from ..picture import render, titled
@@ -33,21 +34,26 @@ _SURPLUS = re.compile(
 
 
 class Pictures:
-    """Attributes: told: of each picture what it shows, as plain data; svgs: the pictures."""
+    """Attributes: told: of each picture what it shows, as plain data; svgs: the pictures;
+    marks: what each kind of line and mark in them means.
+    """
 
     def __init__(self, model: AnnotatedTrace, scale: str) -> None:
         self.model, self.told = model, list[dict[str, Any]]()
         self.numbers = {id(edge): number for number, edge in enumerate(model.trace.edges)}
         _cut_long_scopes(model)
         dots: list[Dot] = []
+        found: dict[tuple[str, str], None] = {}
         pending = [""]
         while pending:
             root = pending.pop(0)
             plan = outline(model, root=root, limit=MOST)
             closed = {box.id: _path(model, box) for box in plan.boxes if box.kind == "scope"}
+            found |= dict.fromkeys(marks(plan, False))
             self.told.append(self._tell(root, plan, closed))
             pending += closed.values()
             dots.append(outline_dot(plan, scale=scale, legend=False, saved=False))
+        self.marks = [*found]
         drawn = render("\n".join(dot.text for dot in dots), "svg").decode()
         pairs = zip(re.findall(r"<svg.*?</svg>", drawn, re.DOTALL), dots, strict=True)
         self.svgs = [_classed(titled(svg, dot)) for svg, dot in pairs]

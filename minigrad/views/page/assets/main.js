@@ -165,11 +165,11 @@ function showHeading() {
   const skipped = record.skipped.join(", ");
   const uncovered = record.uncovered.join(", ");
   byId("summary").textContent =
-    `${record.forward.length} steps forward, ${record.backward.length} backward, ${nodes.length} values` +
-    record.kinds.map(({ ok, heading }) => ` · ${ok ? "✓" : "✗"} ${heading}`).join("") +
+    `${plural(record.forward.length, "step")} forward, ${record.backward.length} backward, ${plural(nodes.length, "value")}` +
+    record.kinds.map(({ ok, heading }) => ` · ${okGlyph(ok)} ${heading}`).join("") +
     (skipped && ` · not checked, no backward ran through it: ${skipped}`) +
     (uncovered && ` · no hand-derived steps cover ${uncovered}`);
-  byId("summary").classList.toggle("wrong", record.kinds.some((kind) => !kind.ok));
+  byId("summary").classList.toggle("wrong", record.kinds.some((kind) => kind.ok === false));
 }
 function makeTabs() {
   const byHand_ = record.kinds.find((kind) => kind.chapters);

@@ -1,5 +1,6 @@
 // ---------------------------------------------------------------- the panel of the whole pass: verdicts, sizes of gradients, how to read the graph
 
+const plural = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
 // A bar for one gradient, a column for each of several.
 function sizesOf(bars, colourOfBar) {
   if (bars.length === 1) {
@@ -68,12 +69,14 @@ const MOST_OPEN = 24; // rows of a table that is not folded
 
 const withCode = (text) => text.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
 
+const okGlyph = (ok) => ({ true: "✓", false: "✗" })[ok] || "–"; // –: nothing was measured
 // What the checks of one kind found; where something is wrong, with a link to the first step that is.
 function verdictOf({ ok, said, first, chapters }, actions) {
   const link = said.length > 1 && first !== null && nodeLink(nodes[first], actions);
   const open = chapters && button("See the chapters", () => actions.tab("chapters"), { class: "link" });
-  const words_ = [`${ok ? "✓" : "✗"} ${said[0]}`, link, said[1], open && " ", open].filter(Boolean);
-  return el("p", { class: `verdict ${ok ? "right" : "wrong"}`, role: ok ? null : "alert" }, ...words_);
+  const words_ = [`${okGlyph(ok)} ${said[0]}`, link, said[1], open && " ", open].filter(Boolean);
+  const kind = { true: "right", false: "wrong" }[ok] || "";
+  return el("p", { class: `verdict ${kind}`, role: ok === false ? "alert" : null }, ...words_);
 }
 
 function verdicts(actions) {
@@ -109,6 +112,11 @@ function readingTheGraph() {
       { class: "shapes-legend" },
       Object.values(states).map(([glyph, text]) => el("li", {}, el("span", { class: "glyph" }, glyph), text)),
     ),
+    el(
+      "ul",
+      { class: "shapes-legend" },
+      record.marks.map(([sign, text]) => el("li", {}, el("strong", {}, sign), ` ${text}`)),
+    ),
     el("p", { class: "note" }, `This file: ${document.body.dataset.size}; ${kept}.`),
     record.note && el("p", { class: "note" }, record.note),
   );
@@ -121,7 +129,7 @@ function overviewPanel(actions) {
       "header",
       { class: "step-head" },
       el("p", { class: "kicker" }, "The whole pass"),
-      el("h2", {}, `${record.forward.length} steps forward, ${record.backward.length} back`),
+      el("h2", {}, `${plural(record.forward.length, "step")} forward, ${record.backward.length} back`),
       el(
         "p",
         { class: "lead" },
