@@ -19,13 +19,13 @@ from .anomaly import *
 from .engine.context import enable_grad as enable_grad
 from .engine.context import no_grad as no_grad
 from .engine.context import scope as scope
+from .engine.creation import ones as ones
+from .engine.creation import tensor as tensor
+from .engine.creation import zeros as zeros
 from .engine.errors import CompileWarning as CompileWarning
 from .engine.errors import MaskWarning as MaskWarning
 from .engine.op import op as op
 from .engine.tensor import Tensor as Tensor
-from .engine.tensor import ones as ones
-from .engine.tensor import tensor as tensor
-from .engine.tensor import zeros as zeros
 from .extend import *
 from .functional import *
 from .lazy_imports import lazy_imports as _lazy_imports

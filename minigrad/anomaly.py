@@ -9,10 +9,10 @@ import numpy as np
 
 from .engine.context import Change, Context, current
 from .engine.errors import NonFiniteError
-from .engine.graph import Node, SourceLocation, caller
 from .engine.listener import Listener
 from .engine.op import Op
-from .engine.tensor import Tensor
+from .engine.tensor import Node, Tensor
+from .engine.writes import SourceLocation, caller
 
 __all__ = ["anomaly"]
 

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from .engine.context import Context, current, enable_grad, use_context
+from .engine.creation import tensor
 from .engine.errors import GradientError, ShapeError
-from .engine.graph import Node, backpropagate, next_number, writes
 from .engine.listener import Listener, notify
 from .engine.op import Op
 from .engine.refusals import explained
-from .engine.tensor import Tensor, seed_of, tensor
+from .engine.tensor import Node, Tensor, backpropagate, seed_of
+from .engine.writes import next_number, writes
 
 __all__ = ["checkpoint", "grad", "hvp", "jacobian", "jvp", "vjp"]
 

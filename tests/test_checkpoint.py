@@ -60,7 +60,7 @@ def test_no_activation_stays_alive(x, w):
 
 
 def test_the_graph_has_the_same_ops_scopes_and_places(x, w):
-    from minigrad.engine.graph import order
+    from minigrad.engine.tensor import order
 
     plain, kept = (order([f(x, w).node]) for f in (block, lambda *a: mg.checkpoint(block, *a)))
     assert [(n.op, n.path, n.place.line) for n in plain] == [

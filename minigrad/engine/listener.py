@@ -14,9 +14,8 @@ from .context import Change, Context, current
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .graph import Node
     from .op import Op
-    from .tensor import Tensor
+    from .tensor import Node, Tensor
 
 __all__ = [
     "Listener",

@@ -5,7 +5,6 @@ The remedies stand in the table of `minigrad.habits`, which is read only once an
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dis import opname
 from functools import wraps
@@ -16,7 +15,6 @@ from typing import Any, TypeVar
 from .errors import DTypeError, MinigradError
 
 __all__ = [
-    "NamedClass",
     "checked_keywords",
     "explained",
     "runs",
@@ -111,20 +109,3 @@ def without_our_frames(error: MinigradError) -> MinigradError:
     for step in reversed(kept):
         found = TracebackType(found, step.tb_frame, step.tb_lasti, step.tb_lineno)
     return error.with_traceback(found)
-
-
-class NamedClass(type):
-    """The class of Tensor. `json` can only be answered where it asks for the class's name.
-
-    It refuses what it does not know by that name alone; so the error says what to write there.
-    """
-
-    @property
-    def __name__(cls) -> str:
-        if sys._getframe(1).f_globals.get("__name__") == "json.encoder":
-            raise DTypeError("json: a tensor is not plain data; write x.item(), or x.data.tolist()")
-        return str(type.__dict__["__name__"].__get__(cls))
-
-    @__name__.setter
-    def __name__(cls, name: str) -> None:
-        type.__dict__["__name__"].__set__(cls, name)

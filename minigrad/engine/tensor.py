@@ -1,83 +1,62 @@
-"""Tensor: an array, the node that made it, and what Python asks of an object.
+"""Tensor, the Node of the op that made it, and the way back: what runs when `loss.backward()` runs.
 
 `Tensor.__apply__` is where an op meets a Tensor: it runs the kernel on the arrays and, if any input
-needs a gradient, records one Node. Operators and methods are attached by `minigrad.ops`.
+needs a gradient, records one Node. `backpropagate` is the traversal. A node's number is larger than
+those of everything it was computed from, so descending numbers are a valid reverse order: collect
+what the output depends on with a stack, sort, walk, all of it without recursion.
+
+Operators and methods are attached by `minigrad.ops`; what else Python and NumPy ask of an array is
+in array_protocol.py.
 """
 
 from __future__ import annotations
 
-import operator
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from threading import Lock
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from types import CodeType
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from .array_protocol import ArrayProtocol, EntryCount, data_of
 from .context import current
-from .errors import ArgumentError, DTypeError, GradientError, MissingNameError, ShapeError
-from .graph import KEEP, Breaker, Handle, Node, backpropagate
+from .errors import ArgumentError, DTypeError, FreedGraphError, GradientError, ShapeError
 from .listener import Listener, notify
-from .op import EXPLAINED, NUMERIC, Op, entries_of, is_foreign, is_masked, refuse_masked
-from .refusals import NamedClass, explained, runs
-from .writes import OUR_PACKAGES, DataView, caller, next_number, writes
+from .op import EXPLAINED, NUMERIC, Op, Plan, is_masked, refuse_masked
+from .sparse import SparseGradient, dense
+from .writes import OUR_PACKAGES, SourceLocation, next_number, writes
 
-__all__ = ["Tensor", "ones", "seed_of", "tensor", "zeros"]
+__all__ = [
+    "Handle",
+    "Node",
+    "Tensor",
+    "add_gradients",
+    "backpropagate",
+    "order",
+    "seed_of",
+    "unbroadcast",
+]
 
 _ndarray = np.ndarray
 _AS_IS = {float, int, bool, complex, type(None)}
 _frame = sys._getframe
-UNPACKED = {  # what layers call their outputs, and how to have more of them
-    "out": "attention layers return (out, weights) when called with return_weights=True",
-    "O": "layers.scaled_dot_product_attention(Q, K, V) returns (O, A), its output and its weights",
-    "H": "recurrent layers return (H, state) when called with return_state=True",
-}
 ON_DEMAND = 2  # of `_needs`: a gradient is computed only where it is asked for by name
+COPIED = 512  # entries up to which a copy takes less time than finding out who holds an array
+RETAIN_GRAD = -1  # the key of the hook of retain_grad, which runs last, and never for mg.grad
+
+_by_number = attrgetter("seq")
+
+RunRules = Callable[["Node", Callable[..., Any], Any, tuple[Any, ...]], Any]
+_Held = tuple[Any, tuple[Any, ...], Sequence[Any]]
 
 
-class EntryCount(int):
-    """The number of entries, as NumPy's `size` is; calling it says what to write."""
-
-    __slots__ = ()
-
-    def __call__(self, axis: int | None = None) -> Any:
-        ours = "x.shape" if axis is None else f"x.shape[{axis}]"
-        raise DTypeError(f"x.size is the number of entries, as in NumPy; write {ours}")
-
-    def __reduce__(self) -> Any:
-        return int, (int(self),)
-
-
-def _comparison(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A question about the entries, which is not recorded."""
-    return lambda self, other: compare(_seen(self), _array(other))
-
-
-class Habit:
-    """A name that Tensor does not have: asked for, it says what to write.
-
-    A `__getattr__` would slow down every attribute of every tensor.
-    """
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __get__(self, tensor: Any, kind: Any = None) -> Any:
-        raise MissingNameError("'Tensor' object", self.name, "TENSORS")
-
-
-class Habits:
-    """Holds the names of habit, apart from Tensor's own; `minigrad.ops` fills it."""
-
-    __slots__ = ()
-
-
-class Tensor(Habits, metaclass=NamedClass):
+class Tensor(ArrayProtocol):
     """An array that remembers how it was computed. `tensor(...)` makes one, ops make the others.
 
     Attributes:
@@ -90,6 +69,10 @@ class Tensor(Habits, metaclass=NamedClass):
     __slots__ = (
         "__weakref__", "_data", "_dtype", "_hooks", "_name", "_needs", "_node", "_shape", "grad",
     )  # fmt: skip
+
+    _data: Any
+    _node: Node | None
+    _needs: int
 
     def __init__(self, data: Any, node: Node | None = None, needs: int = 0) -> None:
         if data.__class__ is not _ndarray and not isinstance(data, _ndarray):
@@ -151,7 +134,7 @@ class Tensor(Habits, metaclass=NamedClass):
                 frame = frame.f_back
             node = Node()
             node.seq = seq = next_number()
-            node.edges = edges if seq * 2654435761 & 0xF0000000 else Breaker(edges)
+            node.edges = edges if seq * 2654435761 & 0xF0000000 else DeferredEdges(edges)
             node.plan, node.settings = plan, settings
             node.saved = saved
             node._shape, node._dtype, node.scope = out.shape, out.dtype, context.scope
@@ -166,55 +149,7 @@ class Tensor(Habits, metaclass=NamedClass):
                 listener.forward(op, inputs, settings, result, seconds)
         return result
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """The array, read-only: a write that is not counted could make a gradient wrong."""
-        return np.array(self._shared("np.asarray"), dtype=dtype, copy=copy)
-
-    def __dlpack__(self, **options: Any) -> Any:
-        """The memory itself, marked read-only, for `np.from_dlpack` and the like.
-
-        NumPy and JAX keep to the mark. PyTorch does not look at it, and what it writes there is not
-        counted: write to a clone. Who asks in the form that has no mark yet gets a copy.
-        """
-        array = self._shared("__dlpack__")
-        return (array if options.get("max_version") else array.copy()).__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return self._data.__dlpack_device__()
-
-    def _shared(self, call: str) -> Any:
-        """The array for a library that does not tell what it writes."""
-        if self._needs and current().recording:
-            raise GradientError(
-                f"{call}({self.path or 'tensor'}): no other library would record what it does with "
-                "a tensor that requires a gradient; write .numpy() or .detach() to leave the graph"
-            )
-        array = _seen(self, whole=True)
-        if array is self._data:
-            array = array.view()
-            array.flags.writeable = False
-        return array
-
     # ------------------------------------------------------------------ what it is
-
-    @property
-    def data(self) -> Any:
-        array = _seen(self)
-        if array is not self._data:  # handed over by a listener
-            return array
-        view = array.view(DataView)
-        view.flags.writeable = False
-        view.written = array
-        return view
-
-    @data.setter
-    def data(self, array: Any) -> None:
-        if array.__class__ is not DataView or array.written is not self._data:  # of x.data -= step
-            self.assign_(array)
-
-    def numpy(self) -> Any:
-        """The array, as `data` is: nothing done with it is recorded, and writing to it counts."""
-        return self.data
 
     @property
     def requires_grad(self) -> bool:
@@ -284,15 +219,6 @@ class Tensor(Habits, metaclass=NamedClass):
         """Scope and name, for errors and views."""
         return self._node.path if self._node is not None else self._name or ""
 
-    def item(self) -> Any:
-        """The one entry as a Python number. Raises ShapeError if there are more."""
-        if self._data.size != 1:
-            raise ShapeError(
-                f"item(): takes a tensor of one entry, got shape {self.shape}; write x.numpy(), or "
-                "x.data.tolist()"
-            )
-        return _seen(self).item()
-
     def detach(self) -> Tensor:
         """The same array, cut from the graph: no gradient flows back through the result."""
         notify(Listener.tensor_used, (self,))
@@ -343,7 +269,7 @@ class Tensor(Habits, metaclass=NamedClass):
 
         if self._node.hooks is None:
             self._node.hooks = {}
-        self._node.hooks[KEEP] = keep
+        self._node.hooks[RETAIN_GRAD] = keep
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Handle:
         """Call `hook(gradient)` when the whole gradient is known; an array returned replaces it."""
@@ -357,277 +283,6 @@ class Tensor(Habits, metaclass=NamedClass):
     def _refuse_without_gradient(self, call: str) -> None:
         if not self._needs:
             raise GradientError(f"{call}: {self.path or 'this tensor'} does not require a gradient")
-
-    def assign_(self, array: Any) -> Tensor:
-        """Overwrite the entries in place: the one in-place write.
-
-        Graphs that saved this memory before now refuse to run backward with the new values.
-
-        Raises: ShapeError or DTypeError unless shape and dtype are this tensor's; GradientError on
-            a computed tensor.
-        """
-        notify(Listener.tensor_used, (array,))
-        if is_masked(array):
-            raise refuse_masked("assign_(array)")
-        new = array._data if isinstance(array, Tensor) else np.asarray(array)
-        if self._node is not None:
-            raise GradientError(
-                f"assign_: {self.path} was computed by {self._node.op.name}; "
-                "only leaves are written"
-            )
-        if new.shape != self.shape:
-            raise ShapeError(
-                f"assign_(array): {self.path or 'tensor'} has shape {self.shape}, got {new.shape}"
-            )
-        if new.dtype != self.dtype:
-            raise DTypeError(
-                f"assign_(array): {self.path or 'tensor'} has dtype {self.dtype}, got {new.dtype}"
-            )
-        self._data[...] = new
-        writes.note(self._data, caller())
-        notify(Listener.tensor_assigned, self, new)
-        return self
-
-    def cast_(self, dtype: Any) -> Tensor:
-        """Give a leaf's entries another floating dtype, in new memory; its gradient is dropped."""
-        if self._node is not None or {self.dtype.kind, np.dtype(dtype).kind} != {"f"}:
-            raise DTypeError(f"cast_({dtype}): only floating leaves are cast, to floating dtypes")
-        if self.dtype != dtype:
-            self._data, self.grad = self._data.astype(dtype), None
-            self._shape, self._dtype = self._data.shape, self._data.dtype
-        return self
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        if self._node is not None or current().recording:
-            raise GradientError(
-                "x[index] = value: tensors are not written in place while a graph is recorded; "
-                "build a new one with where(), or write to a leaf within no_grad()"
-            )
-        if is_masked(value):
-            raise refuse_masked("x[index] = value")
-        new = _array(value)
-        self._data[index] = new
-        writes.note(self._data, caller())
-        notify(Listener.tensor_assigned, self, new, index)
-
-    # ------------------------------------------------------------------ as Python sees it
-
-    __hash__ = object.__hash__
-
-    __eq__: Any = _comparison(operator.eq)
-    __ne__: Any = _comparison(operator.ne)
-    __lt__, __le__ = _comparison(operator.lt), _comparison(operator.le)
-    __gt__, __ge__ = _comparison(operator.gt), _comparison(operator.ge)
-
-    def __bool__(self) -> bool:
-        return bool(_seen(self))
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __index__(self) -> int:
-        return _seen(self).__index__()  # type: ignore[no-any-return]
-
-    def __round__(self, digits: int | None = None) -> Any:
-        return round(self.item(), digits)
-
-    def __format__(self, spec: str) -> str:
-        if not spec:
-            return str(self)
-        if self.size != 1:
-            raise ShapeError(
-                f"format(x, {spec!r}): only one number has a format, got shape {self.shape}; "
-                f"write np.array2string(x.numpy(), precision=3), or f'{{x.mean():{spec}}}'"
-            )
-        return format(self.item(), spec)
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def __iter__(self) -> Iterator[Tensor]:
-        if self._data.ndim == 0:
-            raise ShapeError("iteration over a 0-d tensor")
-        if self.name in UNPACKED and runs(_frame(1), "UNPACK_SEQUENCE"):
-            raise ShapeError(
-                f"unpacking {self.path} {self.shape}: it is one tensor, not several; "
-                f"{UNPACKED[self.name]}"
-            )
-        return (self[i] for i in range(len(self._data)))
-
-    def __pos__(self) -> Tensor:
-        return self
-
-    def __repr__(self) -> str:
-        body = np.array2string(self._data, separator=", ", prefix="tensor(", threshold=50)
-        notes = [f"dtype={self.dtype}"] if self.dtype != np.float64 else []
-        notes += [f"name={self.name!r}"] if self.name else []
-        notes += [f"op={self._node.op.name}"] if self._node is not None else []
-        notes += ["requires_grad=True"] if self._needs and self._node is None else []
-        return f"tensor({', '.join([body, *notes])})"
-
-    def __reduce__(self) -> Any:
-        if self._node is not None:
-            raise GradientError(
-                f"copy or pickle: {self.path} was computed by {self._node.op.name}, and a graph is "
-                "not copied; take .detach(), or its array by .numpy()"
-            )
-        return _restored, (np.array(self._data, order="C"), self._needs, self._name, self.grad)
-
-    if TYPE_CHECKING:  # attached in minigrad/__init__.py, and by minigrad/ops from the registry
-        _repr_mimebundle_: Callable[..., dict[str, str]]
-        T: Tensor
-        mT: Tensor
-
-        def __getattr__(self, method: str) -> Callable[..., Tensor]: ...
-
-        def __getitem__(self, index: Any) -> Tensor: ...
-        def __neg__(self) -> Tensor: ...
-        def __abs__(self) -> Tensor: ...
-        def __add__(self, other: Any) -> Tensor: ...
-
-        __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __add__
-        __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __add__
-
-
-@explained
-def tensor(
-    data: Any,
-    requires_grad: bool | str = False,
-    name: str | None = None,
-    dtype: Any = None,
-) -> Tensor:
-    """A leaf tensor holding a copy of `data`.
-
-    Arrays keep their dtype, also those of other libraries (by DLPack); Python numbers and lists
-    become float64 (booleans and integers too, unless they come as an array).
-
-    Args:
-        requires_grad: "on demand" computes its gradient only where `grad` asks for it.
-        dtype: what to cast the entries to.
-    Raises: DTypeError if a gradient is asked of anything but real floating entries, and for a
-        masked array; GradientError for a list of tensors that need one.
-
-    >>> import minigrad as mg
-    >>> mg.tensor([1, 2])
-    tensor([1., 2.])
-    >>> mg.tensor(np.float32([1, 2]), requires_grad=True, name="w")
-    tensor([1., 2.], dtype=float32, name='w', requires_grad=True)
-    """
-    if isinstance(data, Tensor):
-        data = data._data
-    if is_masked(data):
-        raise refuse_masked("tensor(data)")
-    typed = isinstance(data, np.ndarray | np.generic) or is_foreign(data)
-    first = next(entries_of(data), None)
-    if first is not data and is_foreign(first):
-        kind = type(first).__name__
-        raise DTypeError(f"tensor(data): a list of {kind}s; write mg.stack([mg.tensor(x) for …])")
-    try:
-        data = np.from_dlpack(data) if is_foreign(data) else data
-        array = np.array(data)  # with an eye on its dtype: float64 would make None a NaN
-        array = array.astype(np.float64) if not typed and array.dtype.kind in "biuf" else array
-    except GradientError:
-        raise GradientError(
-            "tensor(data): a list of tensors that need a gradient would lose it; write mg.stack"
-        ) from None
-    except (ValueError, TypeError, OverflowError, BufferError, RuntimeError) as error:
-        raise DTypeError(f"tensor(data): not an array of numbers: {error}") from error
-    if array.dtype.kind not in "biufc":
-        raise DTypeError(f"tensor(data): dtype must be numeric, got {array.dtype}")
-    if dtype is not None:
-        array = array.astype(dtype, copy=False)
-    made = Tensor(array)
-    made.requires_grad = bool(requires_grad)
-    shown = any(listener.shows_inputs for listener in current().listeners)
-    if requires_grad == "on demand" and not shown:
-        made._needs = ON_DEMAND
-    made.name = name
-    notify(Listener.leaf_created, made, data)
-    return made
-
-
-@explained
-def zeros(
-    *shape: Any, requires_grad: bool | str = False, name: str | None = None, dtype: Any = None
-) -> Tensor:
-    """A leaf of zeros, of float64 unless a dtype is given.
-
-    >>> import minigrad as mg
-    >>> mg.zeros((2, 3)).shape, mg.zeros(2, 3).shape
-    ((2, 3), (2, 3))
-    """
-    return tensor(np.zeros(_shape_of("zeros", shape), dtype), requires_grad, name)
-
-
-@explained
-def ones(
-    *shape: Any, requires_grad: bool | str = False, name: str | None = None, dtype: Any = None
-) -> Tensor:
-    """A leaf of ones, of float64 unless a dtype is given.
-
-    >>> import minigrad as mg
-    >>> mg.ones(3, requires_grad=True)
-    tensor([1., 1., 1.], requires_grad=True)
-    """
-    return tensor(np.ones(_shape_of("ones", shape), dtype), requires_grad, name)
-
-
-def _shape_of(call: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
-    """A shape given as one tuple, or as several integers."""
-    shape = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int | np.integer) else sizes
-    try:
-        return tuple([operator.index(n) for n in shape])
-    except TypeError:
-        raise DTypeError(
-            f"{call}(shape): a shape is integers, as in (2, 3), got {sizes!r}; a dtype goes by "
-            "keyword: dtype=np.float32"
-        ) from None
-
-
-def seed_of(call: str, output: Tensor, gradient: Any) -> Any:
-    """The gradient that starts a backward pass, checked; a Tensor only if one was given."""
-    notify(Listener.tensor_used, (output,))
-    if not isinstance(output, Tensor) or not output._needs:
-        raise GradientError(
-            f"{call}: the output requires no gradient: nothing it depends on has requires_grad=True"
-        )
-    if gradient is None:
-        if output._data.size != 1:
-            raise ShapeError(
-                f"{call}: an output of shape {output.shape} needs a gradient of that shape; write "
-                "out.sum().backward() or out.mean().backward(), or give one: out.backward(gradient)"
-            )
-        return np.ones(output.shape, output.dtype)
-    if is_masked(gradient):
-        raise refuse_masked(f"{call}(gradient)")
-    if np.shape(gradient) != output.shape:
-        raise ShapeError(
-            f"{call}: the gradient's shape {np.shape(gradient)} is not the output's {output.shape}"
-        )
-    if isinstance(gradient, Tensor):
-        return gradient if gradient.dtype == output.dtype else gradient.astype(output.dtype)
-    return np.asarray(gradient, output.dtype)
-
-
-_ADDING = Lock()
-
-
-def add_gradients(results: dict[Any, Any]) -> None:
-    """Add to each leaf's `.grad` an array that nobody else holds; other threads wait meanwhile."""
-    with _ADDING:
-        while results:
-            leaf, total = results.popitem()
-            leaf.grad = total if leaf.grad is None else np.asarray(leaf.grad + total)
-
-
-def _restored(array: Any, needs: int, name: str | None, grad: Any) -> Tensor:
-    """A leaf from its copy or its pickle."""
-    made = Tensor(array, None, needs)
-    made._name, made.grad = name, grad
-    return made
 
 
 _READY = {Tensor, _ndarray, *_AS_IS}
@@ -652,15 +307,410 @@ def _unwrapped(op: Op, settings: tuple[Any, ...]) -> tuple[Any, ...]:
     for name, value in zip(op.settings, settings, strict=True):
         if isinstance(value, Tensor) and value._needs:
             raise GradientError(f"{op.name}: no gradient flows into {name}; pass {name}.detach()")
-    return tuple(_array(value) for value in settings)
+    return tuple(data_of(value) for value in settings)
 
 
-def _array(value: Any) -> Any:
-    return _seen(value) if isinstance(value, Tensor) else value
+def seed_of(call: str, output: Tensor, gradient: Any) -> Any:
+    """The gradient that starts a backward pass, checked; a Tensor only if one was given."""
+    if current().listeners:
+        notify(Listener.tensor_used, (output,))
+    if not isinstance(output, Tensor) or not output._needs:
+        raise GradientError(
+            f"{call}: the output requires no gradient: nothing it depends on has requires_grad=True"
+        )
+    if gradient is None:
+        if output._data.size != 1:
+            raise ShapeError(
+                f"{call}: an output of shape {output.shape} needs a gradient of that shape; write "
+                "out.sum().backward() or out.mean().backward(), or give one: out.backward(gradient)"
+            )
+        return _one(output._data.shape, output._data.dtype)
+    if is_masked(gradient):
+        raise refuse_masked(f"{call}(gradient)")
+    if np.shape(gradient) != output.shape:
+        raise ShapeError(
+            f"{call}: the gradient's shape {np.shape(gradient)} is not the output's {output.shape}"
+        )
+    if isinstance(gradient, Tensor):
+        return gradient if gradient.dtype == output.dtype else gradient.astype(output.dtype)
+    return np.asarray(gradient, output.dtype)
 
 
-def _seen(tensor: Tensor, whole: bool = False) -> Any:
-    """A tensor's array, for someone outside the graph; whoever listens hears of it."""
-    notify(Listener.tensor_used, (tensor,))
-    answers = notify(Listener.data_read, tensor, tensor._data, whole)
-    return next((array for array in answers if array is not None), tensor._data)
+_ADDING = Lock()
+
+
+@lru_cache(maxsize=64)
+def _one(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The gradient of an output of one entry with respect to itself; read-only, as it is shared."""
+    one = np.ones(shape, dtype)
+    one.flags.writeable = False
+    return one
+
+
+def add_gradients(results: dict[Any, Any]) -> None:
+    """Add to each leaf's `.grad` an array that nobody else holds; other threads wait meanwhile."""
+    with _ADDING:
+        while results:
+            leaf, total = results.popitem()
+            leaf.grad = total if leaf.grad is None else np.asarray(leaf.grad + total)
+
+
+# ------------------------------------------------------------------ nodes
+
+
+class Node:
+    """One op that ran, and what its backward needs. `Tensor.__apply__` fills it in.
+
+    Attributes:
+        edges: for each input that needs a gradient, the Node that made it or the leaf Tensor that
+            it is.
+        saved: what the rules named; None once backward has used it.
+        seq: number in the order of creation.  scope, name: where it stands in the model, and its
+            own name.
+        source: what can bring `saved` back (see `checkpoint`), or None.
+    """
+
+    __slots__ = (
+        "__weakref__", "_dtype", "_shape", "after", "code", "edges", "hooks", "name", "offset",
+        "plan", "saved", "scope", "seq", "settings", "source",
+    )  # fmt: skip
+
+    plan: Plan
+    edges: Sequence[Any]
+    saved: tuple[Any, ...] | None
+    settings: tuple[Any, ...]
+    _shape: tuple[int, ...]  # of the result
+    _dtype: np.dtype[Any]
+    scope: str
+    code: CodeType
+    offset: int
+    seq: int
+    name: str | None
+    source: Any
+    hooks: dict[int, Callable[[Any], Any]] | None
+    after: dict[int, Callable[..., Any]] | None
+
+    shape = property(attrgetter("_shape"), doc="The result's shape.")
+    dtype = property(attrgetter("_dtype"), doc="The result's dtype.")
+    op: Any = property(attrgetter("plan.op"), doc="The Op that ran.")
+
+    @property
+    def path(self) -> str:
+        """Scope and name, as in `encoder/attn/Q`; an unnamed node goes by its op."""
+        own = self.name or self.op.name
+        return f"{self.scope}/{own}" if self.scope else own
+
+    @property
+    def place(self) -> SourceLocation:
+        """File and line that made it."""
+        return SourceLocation(self.code, self.offset)
+
+    def register_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call `hook(contributions, gradient)` after the rules ran; a list replaces them."""
+        self.after = {} if self.after is None else self.after
+        return Handle(self.after, hook)
+
+    def __repr__(self) -> str:
+        return f"<Node {self.seq} {self.path} {self.shape} {self.place}>"
+
+
+_waiting: list[list[Any]] = []
+_draining: list[bool] = []
+
+
+class DeferredEdges(list[Any]):
+    """The edges of one node in sixteen, which are let go of a moment after the node.
+
+    A node that dies lets go of the nodes it was computed from, and these of theirs, each within the
+    freeing of the one before. Where edges wait until those above are done, a chain does not nest.
+    Which nodes get one is decided by a hash of their numbers, so that no rhythm goes without.
+    """
+
+    def __del__(self, waiting: Any = _waiting, draining: Any = _draining) -> None:
+        waiting.append(self[:])
+        self.clear()
+        while waiting and not draining:
+            draining.append(True)
+            try:
+                while waiting:
+                    waiting.pop()
+            finally:
+                draining.clear()
+
+
+class Handle:
+    """A registered hook; `remove()` takes it off again."""
+
+    __slots__ = ("_hooks", "_key")
+
+    def __init__(self, hooks: dict[int, Any], hook: Callable[..., Any]) -> None:
+        self._hooks, self._key = hooks, next_number()
+        hooks[self._key] = hook
+
+    def remove(self) -> None:
+        self._hooks.pop(self._key, None)
+
+
+# ------------------------------------------------------------------ the traversal
+
+
+def backpropagate(
+    seeds: Sequence[tuple[Any, Any]],
+    *,
+    retain: bool = False,
+    targets: Sequence[Any] | None = None,
+    run: RunRules | None = None,
+    textbook: bool = False,
+) -> dict[Any, Any]:
+    """Send the seeds' gradients back along every edge; return that of each leaf and target reached.
+
+    Nobody else holds the arrays that are returned.
+
+    Args:
+        seeds: pairs of an edge (a Node or a leaf) and the gradient that arrives there.
+        retain: keep what the nodes saved, for another backward.
+        targets: only these edges are wanted; nodes and rules that do not lead to one are skipped.
+        run: calls a node's rules in place of `rules(gradient, saved)`, for gradients that are not
+            arrays: with Tensors the rules record themselves.
+        textbook: take the ops' own rules, not those of overlays.
+    """
+    gradients: dict[Any, Any] = {}  # what has come so far to nodes and leaves
+    sweep = _Sweep(gradients, retain, targets, run, textbook)
+    for edge, gradient in seeds:
+        sweep.accumulate(edge, gradient)
+    for node in sweep.useful_of(order(gradients)):  # newest first: whatever used a node has run
+        gradient = gradients.pop(node, None)
+        parts, held = sweep.run_rules(node, gradient)
+        for edge, part in zip(node.edges, parts):  # noqa: B905, the keyword costs 0.2 µs a node
+            if part is not None:  # as it is where no gradient is wanted
+                if part.shape != edge._shape or part.dtype is not edge._dtype:
+                    part = unbroadcast(part, edge, node)
+                sweep.accumulate(edge, part, held)
+        del held  # what the node saved is free before the next one runs
+    return sweep.arrived()
+
+
+def order(roots: Iterable[Any]) -> list[Node]:
+    """Every node the roots depend on, newest first."""
+    seen = {root for root in roots if root.__class__ is Node}
+    stack = list(seen)
+    while stack:
+        for edge in stack.pop().edges:
+            if edge.__class__ is Node and edge not in seen:
+                seen.add(edge)
+                stack.append(edge)
+    return sorted(seen, key=_by_number, reverse=True)
+
+
+def unbroadcast(gradient: Any, edge: Any, node: Node) -> Any:
+    """The edge rule: sum over exactly the axes that were broadcast, cast to the input's dtype."""
+    shape = edge.shape
+    if gradient.shape != shape:
+        axes = _broadcast_axes(shape, gradient.shape)
+        if axes is None:
+            name = node.op.input_name(node.plan.needed[[e is edge for e in node.edges].index(True)])
+            raise GradientError(
+                f"{node.op.name}: the rule for {name} gave shape {gradient.shape}, "
+                f"which does not reduce to the input's {shape}\n  at {node.path}, {node.place}"
+            )
+        gradient = sum_over(dense(gradient), axes)
+        gradient = gradient if gradient.shape == shape else gradient.reshape(shape)
+    if gradient.dtype == edge.dtype:
+        return gradient
+    if gradient.dtype.kind == "c":
+        raise GradientError(
+            f"{node.op.name}: a complex gradient came to a real input; gradients of complex values "
+            f"are not defined here\n  at {node.path}, {node.place}"
+        )
+    return dense(gradient).astype(edge.dtype)
+
+
+def sum_over(x: Any, axes: tuple[int, ...]) -> Any:
+    """The sum over some axes, added up in a wider dtype. minigrad/fast puts a quicker one here."""
+    wide = {"e": np.float32, "f": np.float64}.get(x.dtype.char)
+    return x.sum(axis=axes, dtype=wide) if wide and x.__class__ is _ndarray else x.sum(axis=axes)
+
+
+@lru_cache(maxsize=1024)
+def _broadcast_axes(shape: tuple[int, ...], wide: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The axes along which `shape` was repeated to make `wide`, None if it does not broadcast."""
+    extra = len(wide) - len(shape)
+    if extra < 0 or any(n not in (1, m) for n, m in zip(shape, wide[extra:], strict=True)):
+        return None
+    repeated = (i for i, n in enumerate(shape, extra) if n == 1 != wide[i])
+    return (*range(extra), *repeated)
+
+
+class _Sweep:
+    """What a traversal does beside walking: ownership of arrays, freed graphs, hooks, listeners.
+
+    Attributes:
+        gradients: what has come so far to nodes and leaves.
+        owned: the nodes and leaves whose gradient is an array that nobody else holds.
+        useful: the nodes and leaves from which a target is reached, None for all of them.
+        results: the gradients of targets that are nodes.
+    """
+
+    __slots__ = (
+        "gradients", "listeners", "owned", "results", "retain", "run", "targets", "textbook",
+        "useful",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        gradients: dict[Any, Any],
+        retain: bool,
+        targets: Sequence[Any] | None,
+        run: RunRules | None,
+        textbook: bool,
+    ) -> None:
+        self.gradients = gradients
+        self.retain = retain
+        self.targets = None if targets is None else frozenset(targets)
+        self.run = run
+        self.textbook = textbook
+        self.owned: set[Any] = set()
+        self.useful: set[Any] | None = None
+        self.results: dict[Any, Any] = {}
+        self.listeners = current().listeners
+
+    def useful_of(self, nodes: list[Node]) -> list[Node]:
+        """The nodes that lead to a target. Raises FreedGraphError if one of them ran before."""
+        useful = None
+        if self.targets is not None:
+            useful = self.useful = set(self.targets)
+            for node in reversed(nodes):
+                if not useful.isdisjoint(node.edges):
+                    useful.add(node)
+            nodes = [node for node in nodes if node in useful]
+        for node in nodes:
+            if node.saved is None and node.source is None:
+                if useful is not None and useful.isdisjoint(node.edges):
+                    continue
+                raise FreedGraphError(
+                    f"backward through {node.path} ({node.op.name}, made at {node.place}): "
+                    "its saved arrays were freed by an earlier backward; "
+                    "pass retain_graph=True to that one to go through twice"
+                )
+        return nodes
+
+    def run_rules(self, node: Node, gradient: Any) -> tuple[Sequence[Any], _Held | None]:
+        """What a node sends along its edges, and the arrays that others may hold."""
+        rules: Callable[..., Any] | None = node.plan.backward
+        if gradient is not None and node.hooks:
+            gradient = self.after_hooks(node, node.hooks, gradient)
+        if self.targets is not None:
+            rules = self.wanted_rules(node, gradient)
+        if gradient is None or rules is None:
+            if not self.retain and self.targets is None:
+                node.saved = None
+            return (), None
+        saved = node.saved
+        if saved is None:
+            saved = node.source.recover(node)
+        if writes.latest > node.seq:
+            writes.check(node, saved)
+        start = perf_counter() if self.listeners else 0.0
+        run = self.run
+        parts = rules(gradient, saved) if run is None else run(node, rules, gradient, saved)
+        if not self.retain:
+            node.saved = node.source = None
+        if self.listeners or node.after:
+            return self.announced(node, gradient, parts, perf_counter() - start), None
+        return parts, None if run is not None else (gradient, saved, parts)
+
+    def wanted_rules(self, node: Node, gradient: Any) -> Callable[..., Any] | None:
+        """The rules that lead to a target, None if no gradient is wanted further on."""
+        if node in self.targets:  # type: ignore[operator]
+            self.results[node] = gradient if self.run else np.array(gradient)
+        wanted = tuple([edge in self.useful for edge in node.edges])  # type: ignore[operator]
+        return node.plan.partial(wanted, self.textbook) if any(wanted) else None
+
+    def accumulate(self, edge: Any, part: Any, held: _Held | None = None) -> None:
+        """Add a gradient: the first is borrowed, the second makes a new array, later ones go there.
+
+        held: the gradient and the arrays that a rule was given, and all that it gave.
+        """
+        gradients, owned = self.gradients, self.owned
+        if part.__class__ is SparseGradient:
+            gradients[edge] = part.onto(gradients.get(edge), in_place=edge in owned)
+            owned.add(edge)
+        elif edge not in gradients:
+            gradients[edge] = part
+            if held is not None and part.size > COPIED and edge.__class__ is not Node:
+                if _is_new(part, *held):
+                    owned.add(edge)
+        elif edge in owned:
+            gradients[edge] += part
+        else:
+            total = gradients[edge] = gradients[edge] + part
+            if total.__class__ is _ndarray:
+                owned.add(edge)
+
+    def after_hooks(self, edge: Any, hooks: dict[int, Callable[[Any], Any]], gradient: Any) -> Any:
+        """Let each hook see the gradient, read-only, and replace it; `retain_grad` sees it last."""
+        self.owned.discard(edge)
+        for key, hook in list(hooks.items()):
+            if key == RETAIN_GRAD:
+                continue
+            if isinstance(gradient, _ndarray):
+                gradient = gradient.view()
+                gradient.flags.writeable = False
+            new = hook(gradient)
+            if new is not None:
+                if np.shape(new) != gradient.shape:
+                    raise GradientError(
+                        f"hook: replaced a gradient {gradient.shape} by one of shape "
+                        f"{np.shape(new)}"
+                    )
+                new = _like_gradient(new, gradient)
+                gradient = new if new.dtype == gradient.dtype else new.astype(gradient.dtype)
+        if self.targets is None and RETAIN_GRAD in hooks:
+            hooks[RETAIN_GRAD](gradient)
+        return gradient
+
+    def announced(self, node: Node, gradient: Any, parts: Any, seconds: float) -> list[Any]:
+        """Show the node's own hooks and the listeners what it sends along each edge."""
+
+        def fitted(parts: Any) -> list[Any]:
+            pairs = zip(parts, node.edges, strict=True)
+            return [part if part is None else unbroadcast(part, edge, node) for part, edge in pairs]
+
+        sent = fitted(parts)
+        shown = [dense(part) for part in sent]
+        for hook in list((node.after or {}).values()):
+            new = hook(list(shown), gradient)
+            if new is not None:
+                arrays = [part if part is None else _like_gradient(part, gradient) for part in new]
+                shown = sent = fitted(arrays)
+        for listener in self.listeners:
+            listener.backward(node, gradient, shown, seconds)
+        return sent
+
+    def arrived(self) -> dict[Any, Any]:
+        """The gradients of leaves and targets, after hooks; copies where others hold the array."""
+        results = self.results
+        for leaf, gradient in self.gradients.items():
+            if leaf.__class__ is Node:  # an output that leads to no target
+                continue
+            if leaf._hooks:
+                gradient = self.after_hooks(leaf, leaf._hooks, gradient)
+            for listener in self.listeners:
+                listener.arrived(leaf, gradient)
+            borrowed = self.run is None and (self.listeners or leaf not in self.owned)
+            results[leaf] = np.array(gradient) if borrowed else gradient
+        return results
+
+
+def _is_new(part: Any, gradient: Any, saved: tuple[Any, ...], parts: Iterable[Any]) -> bool:
+    """Whether a rule made this array, so that nobody else holds it; see the contract in op.py."""
+    if part is gradient or part.__class__ is not _ndarray or part.base.__class__ is _ndarray:
+        return False
+    given = sum([other is part for other in parts])
+    return given == 1 and not any([value is part for value in saved])
+
+
+def _like_gradient(new: Any, gradient: Any) -> Any:
+    """What a hook gave, as an array; a Tensor stays one where gradients are Tensors."""
+    recorded = hasattr(gradient, "__apply__") and hasattr(new, "__apply__")
+    return new if recorded else np.asarray(new)

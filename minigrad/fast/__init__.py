@@ -4,10 +4,10 @@ Importing it puts overlays on ops, brings attention in tiles, and quicker sums w
 up.
 """
 
-from ..engine import graph
+from ..engine import tensor
 from . import overlay, overlays, scatter, tiles
 from .blas_sums import sum_over
 
-graph.sum_over = sum_over
+tensor.sum_over = sum_over
 
 __all__ = ["overlay", "overlays", "scatter", "tiles"]

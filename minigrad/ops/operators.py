@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from .. import habits
+from ..engine.array_protocol import Habit, Habits
 from ..engine.context import current
 from ..engine.errors import GradientError
 from ..engine.op import registry
-from ..engine.tensor import Habit, Habits, Tensor
+from ..engine.tensor import Tensor
 from .arithmetic import add, divide, multiply, negative, power, subtract
 from .composed import argmax, argmin, argsort, ravel
 from .functions import abs, astype, clip, exp, log, relu, sigmoid, sqrt, tanh

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError, ShapeError
-from ..engine.graph import SourceLocation, caller, writes
 from ..engine.listener import Listener, notify
 from ..engine.refusals import explained
 from ..engine.tensor import Tensor
+from ..engine.writes import SourceLocation, caller, writes
 from .updates import Heard, checked_parameters, update
 
 __all__ = ["SGD", "Adam", "AdamW", "Group", "Optimizer"]

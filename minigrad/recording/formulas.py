@@ -13,8 +13,8 @@ import numpy as np
 
 from ..engine.context import Context, use_context
 from ..engine.errors import DeclarationError
-from ..engine.graph import Node
 from ..engine.op import Op, Shaped
+from ..engine.tensor import Node
 
 __all__ = ["UNHEARD", "Invocation", "facts_of_node", "first_sentence"]
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from ..engine.context import Context, current
 from ..engine.errors import ArgumentError, GradientError
-from ..engine.graph import Node, writes
 from ..engine.listener import Listener, listen
 from ..engine.op import Op, Shaped
-from ..engine.tensor import Tensor
+from ..engine.tensor import Node, Tensor
+from ..engine.writes import writes
 from .formulas import Invocation
 from .memory import ForwardMemory, owner_of
 from .record import Edge, Entry, facts_of

@@ -15,9 +15,8 @@ from typing import Any, Self
 import numpy as np
 
 from ..engine.errors import GradientError
-from ..engine.graph import Node, order
 from ..engine.listener import listen
-from ..engine.tensor import Tensor
+from ..engine.tensor import Node, Tensor, order
 from ..paths import matches
 from .by_hand import ByHand, check_by_hand
 from .checks import KINDS, CheckKind, CheckResult, Checks

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.engine.graph import order
+from minigrad.engine.tensor import order
 
 
 @pytest.fixture

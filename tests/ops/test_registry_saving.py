@@ -6,7 +6,7 @@ from itertools import chain, combinations
 import numpy as np
 
 import minigrad as mg
-from minigrad.engine.graph import unbroadcast
+from minigrad.engine.tensor import unbroadcast
 from tests.compare import assert_same
 
 

@@ -23,9 +23,9 @@ import numpy as np
 
 from ...engine.context import current
 from ...engine.errors import CompileWarning
-from ...engine.graph import caller
 from ...engine.listener import listen
 from ...engine.tensor import Tensor
+from ...engine.writes import caller
 from ..memory import release
 from ..threads import one_threaded_blas
 from .arguments import Arguments, leaves_of

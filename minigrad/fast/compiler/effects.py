@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...engine.graph import SourceLocation, writes
 from ...engine.listener import Listener, notify
 from ...engine.tensor import Tensor
+from ...engine.writes import SourceLocation, writes
 from .program import ExistingTensor, NewTensor, Step, Value, nbytes, root
 from .terms import Terms
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.graph import Node, backpropagate, caller, order
 from ...engine.listener import Listener
 from ...engine.op import Op
 from ...engine.sparse import dense
-from ...engine.tensor import Tensor
+from ...engine.tensor import Node, Tensor, backpropagate, order
+from ...engine.writes import caller
 from .compare import difference
 from .dependencies import Dependencies
 from .draws import GENERATORS, generator_state, shared_states

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.graph import caller
-from ...engine.writes import writes
+from ...engine.writes import caller, writes
 from .effects import repeated
 from .passes import looked_at
 from .program import ExistingTensor, NewTensor, Program, Step, Value, substitute

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.graph import SourceLocation
+from ...engine.writes import SourceLocation
 from ..limits import LIMITS
 from ..scatter import add_rows, names_rows
 from .effects import write_effect, write_result

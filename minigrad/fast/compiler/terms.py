@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.graph import SourceLocation
+from ...engine.writes import SourceLocation
 from ..limits import LIMITS
 from ..memory import empty
 from .buffers import Buffers

@@ -1,0 +1,310 @@
+"""What Python and NumPy ask of an array, and Tensor answers: entries, comparisons, conversions.
+
+Reading the entries leaves the graph, so nothing here is recorded; listeners are notified.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .context import current
+from .errors import DTypeError, GradientError, MissingNameError, ShapeError
+from .listener import Listener, notify
+from .op import is_masked, refuse_masked
+from .refusals import runs
+from .writes import DataView, caller, writes
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+__all__ = ["ArrayProtocol", "EntryCount", "Habit", "Habits", "data_of"]
+
+UNPACKED = {  # what layers call their outputs, and how to have more of them
+    "out": "attention layers return (out, weights) when called with return_weights=True",
+    "O": "layers.scaled_dot_product_attention(Q, K, V) returns (O, A), its output and its weights",
+    "H": "recurrent layers return (H, state) when called with return_state=True",
+}
+
+
+class EntryCount(int):
+    """The number of entries, as NumPy's `size` is; calling it says what to write."""
+
+    __slots__ = ()
+
+    def __call__(self, axis: int | None = None) -> Any:
+        ours = "x.shape" if axis is None else f"x.shape[{axis}]"
+        raise DTypeError(f"x.size is the number of entries, as in NumPy; write {ours}")
+
+    def __reduce__(self) -> Any:
+        return int, (int(self),)
+
+
+def _comparison(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A question about the entries, which is not recorded."""
+    return lambda self, other: compare(read_data(self), data_of(other))
+
+
+class Habit:
+    """A name that Tensor does not have: asked for, it says what to write.
+
+    A `__getattr__` would slow down every attribute of every tensor.
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, tensor: Any, kind: Any = None) -> Any:
+        raise MissingNameError("'Tensor' object", self.name, "TENSORS")
+
+
+class Habits:
+    """Holds the names of habit, apart from Tensor's own; `minigrad.ops` fills it."""
+
+    __slots__ = ()
+
+
+class NamedClass(type):
+    """The class of Tensor. `json` can only be answered where it asks for the class's name.
+
+    It refuses what it does not know by that name alone; so the error says what to write there.
+    """
+
+    @property
+    def __name__(cls) -> str:
+        if sys._getframe(1).f_globals.get("__name__") == "json.encoder":
+            raise DTypeError("json: a tensor is not plain data; write x.item(), or x.data.tolist()")
+        return str(type.__dict__["__name__"].__get__(cls))
+
+    @__name__.setter
+    def __name__(cls, name: str) -> None:
+        type.__dict__["__name__"].__set__(cls, name)
+
+
+class ArrayProtocol(Habits, metaclass=NamedClass):
+    """The part of Tensor that stands outside the graph; each `self` is a Tensor."""
+
+    __slots__ = ()
+
+    # ------------------------------------------------------------------ its entries
+
+    @property
+    def data(self: Any) -> Any:
+        array = read_data(self)
+        if array is not self._data:  # handed over by a listener
+            return array
+        view = array.view(DataView)
+        view.flags.writeable = False
+        view.written = array
+        return view
+
+    @data.setter
+    def data(self: Any, array: Any) -> None:
+        if array.__class__ is not DataView or array.written is not self._data:  # of x.data -= step
+            self.assign_(array)
+
+    def numpy(self: Any) -> Any:
+        """The array, as `data` is: nothing done with it is recorded, and writing to it counts."""
+        return self.data
+
+    def item(self: Any) -> Any:
+        """The one entry as a Python number. Raises ShapeError if there are more."""
+        if self._data.size != 1:
+            raise ShapeError(
+                f"item(): takes a tensor of one entry, got shape {self.shape}; write x.numpy(), or "
+                "x.data.tolist()"
+            )
+        return read_data(self).item()
+
+    def __array__(self: Any, dtype: Any = None, copy: bool | None = None) -> Any:
+        """The array, read-only: a write that is not counted could make a gradient wrong."""
+        return np.array(self._shared("np.asarray"), dtype=dtype, copy=copy)
+
+    def __dlpack__(self: Any, **options: Any) -> Any:
+        """The memory itself, marked read-only, for `np.from_dlpack` and the like.
+
+        NumPy and JAX keep to the mark. PyTorch does not look at it, and what it writes there is not
+        counted: write to a clone. Who asks in the form that has no mark yet gets a copy.
+        """
+        array = self._shared("__dlpack__")
+        return (array if options.get("max_version") else array.copy()).__dlpack__(**options)
+
+    def __dlpack_device__(self: Any) -> Any:
+        return self._data.__dlpack_device__()
+
+    def _shared(self: Any, call: str) -> Any:
+        """The array for a library that does not tell what it writes."""
+        if self._needs and current().recording:
+            raise GradientError(
+                f"{call}({self.path or 'tensor'}): no other library would record what it does with "
+                "a tensor that requires a gradient; write .numpy() or .detach() to leave the graph"
+            )
+        array = read_data(self, whole=True)
+        if array is self._data:
+            array = array.view()
+            array.flags.writeable = False
+        return array
+
+    def assign_(self: Any, array: Any) -> Tensor:
+        """Overwrite the entries in place: the one in-place write.
+
+        Graphs that saved this memory before now refuse to run backward with the new values.
+
+        Raises: ShapeError or DTypeError unless shape and dtype are this tensor's; GradientError on
+            a computed tensor.
+        """
+        notify(Listener.tensor_used, (array,))
+        if is_masked(array):
+            raise refuse_masked("assign_(array)")
+        new = array._data if hasattr(array, "__apply__") else np.asarray(array)
+        if self._node is not None:
+            raise GradientError(
+                f"assign_: {self.path} was computed by {self._node.op.name}; "
+                "only leaves are written"
+            )
+        if new.shape != self.shape:
+            raise ShapeError(
+                f"assign_(array): {self.path or 'tensor'} has shape {self.shape}, got {new.shape}"
+            )
+        if new.dtype != self.dtype:
+            raise DTypeError(
+                f"assign_(array): {self.path or 'tensor'} has dtype {self.dtype}, got {new.dtype}"
+            )
+        self._data[...] = new
+        writes.note(self._data, caller())
+        notify(Listener.tensor_assigned, self, new)
+        return self  # type: ignore[no-any-return]
+
+    def cast_(self: Any, dtype: Any) -> Tensor:
+        """Give a leaf's entries another floating dtype, in new memory; its gradient is dropped."""
+        if self._node is not None or {self.dtype.kind, np.dtype(dtype).kind} != {"f"}:
+            raise DTypeError(f"cast_({dtype}): only floating leaves are cast, to floating dtypes")
+        if self.dtype != dtype:
+            self._data, self.grad = self._data.astype(dtype), None
+            self._shape, self._dtype = self._data.shape, self._data.dtype
+        return self  # type: ignore[no-any-return]
+
+    def __setitem__(self: Any, index: Any, value: Any) -> None:
+        if self._node is not None or current().recording:
+            raise GradientError(
+                "x[index] = value: tensors are not written in place while a graph is recorded; "
+                "build a new one with where(), or write to a leaf within no_grad()"
+            )
+        if is_masked(value):
+            raise refuse_masked("x[index] = value")
+        new = data_of(value)
+        self._data[index] = new
+        writes.note(self._data, caller())
+        notify(Listener.tensor_assigned, self, new, index)
+
+    # ------------------------------------------------------------------ as Python sees it
+
+    __hash__ = object.__hash__
+
+    __eq__: Any = _comparison(operator.eq)
+    __ne__: Any = _comparison(operator.ne)
+    __lt__, __le__ = _comparison(operator.lt), _comparison(operator.le)
+    __gt__, __ge__ = _comparison(operator.gt), _comparison(operator.ge)
+
+    def __bool__(self: Any) -> bool:
+        return bool(read_data(self))
+
+    def __float__(self: Any) -> float:
+        return float(self.item())
+
+    def __int__(self: Any) -> int:
+        return int(self.item())
+
+    def __index__(self: Any) -> int:
+        return read_data(self).__index__()  # type: ignore[no-any-return]
+
+    def __round__(self: Any, digits: int | None = None) -> Any:
+        return round(self.item(), digits)
+
+    def __format__(self: Any, spec: str) -> str:
+        if not spec:
+            return str(self)
+        if self.size != 1:
+            raise ShapeError(
+                f"format(x, {spec!r}): only one number has a format, got shape {self.shape}; "
+                f"write np.array2string(x.numpy(), precision=3), or f'{{x.mean():{spec}}}'"
+            )
+        return format(self.item(), spec)
+
+    def __len__(self: Any) -> int:
+        return len(self._data)
+
+    def __iter__(self: Any) -> Iterator[Tensor]:
+        if self._data.ndim == 0:
+            raise ShapeError("iteration over a 0-d tensor")
+        if self.name in UNPACKED and runs(sys._getframe(1), "UNPACK_SEQUENCE"):
+            raise ShapeError(
+                f"unpacking {self.path} {self.shape}: it is one tensor, not several; "
+                f"{UNPACKED[self.name]}"
+            )
+        return (self[i] for i in range(len(self._data)))
+
+    def __pos__(self: Any) -> Tensor:
+        return self  # type: ignore[no-any-return]
+
+    def __repr__(self: Any) -> str:
+        body = np.array2string(self._data, separator=", ", prefix="tensor(", threshold=50)
+        notes = [f"dtype={self.dtype}"] if self.dtype != np.float64 else []
+        notes += [f"name={self.name!r}"] if self.name else []
+        notes += [f"op={self._node.op.name}"] if self._node is not None else []
+        notes += ["requires_grad=True"] if self._needs and self._node is None else []
+        return f"tensor({', '.join([body, *notes])})"
+
+    def __reduce__(self: Any) -> Any:
+        if self._node is not None:
+            raise GradientError(
+                f"copy or pickle: {self.path} was computed by {self._node.op.name}, and a graph is "
+                "not copied; take .detach(), or its array by .numpy()"
+            )
+        return _restored, (
+            type(self),
+            np.array(self._data, order="C"),
+            self._needs,
+            self._name,
+            self.grad,
+        )
+
+    if TYPE_CHECKING:  # attached in minigrad/__init__.py, and by minigrad/ops from the registry
+        _repr_mimebundle_: Callable[..., dict[str, str]]
+        T: Tensor
+        mT: Tensor
+
+        def __getattr__(self, method: str) -> Callable[..., Tensor]: ...
+
+        def __getitem__(self, index: Any) -> Tensor: ...
+        def __neg__(self) -> Tensor: ...
+        def __abs__(self) -> Tensor: ...
+        def __add__(self, other: Any) -> Tensor: ...
+
+        __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __add__
+        __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __add__
+
+
+def _restored(kind: type[Tensor], array: Any, needs: int, name: str | None, grad: Any) -> Tensor:
+    """A leaf from its copy or its pickle."""
+    made = kind(array, None, needs)
+    made._name, made.grad = name, grad
+    return made
+
+
+def data_of(value: Any) -> Any:
+    """A Tensor's entries, read outside the graph; anything else as it is."""
+    return read_data(value) if hasattr(value, "__apply__") else value
+
+
+def read_data(tensor: Tensor, whole: bool = False) -> Any:
+    """The entries of a tensor, for a reader outside the graph; listeners may hand out others."""
+    notify(Listener.tensor_used, (tensor,))
+    answers = notify(Listener.data_read, tensor, tensor._data, whole)
+    return next((array for array in answers if array is not None), tensor._data)
