@@ -112,7 +112,7 @@ class _ByPath(Listener):
             self.meet(tensor, path, made)
             self._counts[path] += 1
         else:
-            self._others[path] = op.hides
+            self._others[path] = op.opaque_reason
             self._passed[id(tensor)] = tensor
 
     def tensor_named(self, tensor: Tensor) -> None:

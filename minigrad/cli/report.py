@@ -132,7 +132,7 @@ class Report:
     def _opaque(self) -> str:
         """Why attention in this run has no weights to look at, if an op says so."""
         calls = (self.trace.call_of(entry) for entry in self.trace if entry.op)
-        return next((call.op.hides for call in calls if call and call.op.hides), "")
+        return next((call.op.opaque_reason for call in calls if call and call.op.opaque_reason), "")
 
     @cached_property
     def _stacked(self) -> bool:

@@ -40,7 +40,23 @@ from .errors import DeclarationError, DTypeError, MinigradError, OutOfRangeError
 from .plan import Plan, Rule, parameters_of, tuple_of
 from .refusals import unknown_keyword, without_our_frames
 
-__all__ = ["Call", "Op", "Plan", "Shaped", "call", "declare_rule", "make_plan", "op", "registry"]
+__all__ = [
+    "Call",
+    "Op",
+    "Plan",
+    "Shaped",
+    "accumulation_dtype",
+    "as_array",
+    "call",
+    "cast_back",
+    "declare_rule",
+    "floating",
+    "make_plan",
+    "op",
+    "registry",
+    "widen",
+    "widen_half",
+]
 
 
 class Call(NamedTuple):
@@ -85,7 +101,7 @@ class Op:
     """
 
     fast: Any  # declares an overlay; minigrad/fast attaches it
-    hides = ""  # in words, how to see the steps that it takes within
+    opaque_reason = ""  # why its own steps are not seen, and what to write to see them
 
     def __init__(
         self,
@@ -100,7 +116,7 @@ class Op:
         variadic: bool = False,
         requires: Callable[..., str | None] | None = None,
         effect: bool = False,
-        unseen: str = "",
+        invariance: str = "",
         saturates: tuple[str, Callable[..., Any]] | None = None,
     ) -> None:
         update_wrapper(self, kernel)
@@ -111,7 +127,8 @@ class Op:
         self.samples = samples or (lambda rng: ())
         self.analytic, self.auxiliary = analytic, auxiliary
         self.variadic, self.requires, self.effect = variadic, requires, effect
-        self.unseen, self.saturates = unseen, saturates
+        self.invariance = invariance
+        self.saturates = saturates
         self.signature = inspect.signature(kernel)
         parameters = self.signature.parameters
         self.inputs = tuple(name for name in parameters if name in vjp_tex)
@@ -313,14 +330,14 @@ class Op:
         overlay = self.overlay
         return overlay if overlay is not None and overlay.takes(inputs, settings) else None
 
-    # ------------------------------------------------------------------ what a call is told as
+    # ------------------------------------------------------------------ a call in words and figures
 
     def ask(self, function: Callable[..., Any], **known: Any) -> Any:
         """Call `function` with those of `known` that its parameters name."""
         return function(*(known[name] for name in parameters_of(function)))
 
-    def _told(self, inputs: Any, settings: Any, out: Any) -> dict[str, Any]:
-        """What formulas and costs may name: forms of arrays, values of settings."""
+    def _named_values(self, inputs: Any, settings: Any, out: Any) -> dict[str, Any]:
+        """What formulas and costs may name: shapes and dtypes of arrays, values of settings."""
         forms = tuple([Shaped.of(x) for x in inputs])
         named = (
             {self.inputs[0]: forms} if self.variadic else dict(zip(self.inputs, forms, strict=True))
@@ -329,17 +346,19 @@ class Op:
 
     def count_flops(self, inputs: Any, settings: Any, out: Any) -> int | None:
         """Floating-point operations of one forward call, None where no cost is declared."""
-        told = self._told(inputs, settings, out)
-        return None if self.flops is None else int(self.ask(self.flops, **told))
+        if self.flops is None:
+            return None
+        return int(self.ask(self.flops, **self._named_values(inputs, settings, out)))
 
     def formulas(self, inputs: Any, settings: Any, out: Any) -> tuple[str, dict[str, str]]:
         """A call's formula, and those of its rules, without the terms of inputs that are None."""
-        told, names = self._told(inputs, settings, out), self.input_names(len(inputs))
-        values = dict(zip(names, inputs, strict=True)) | told
+        known = self._named_values(inputs, settings, out)
+        names = self.input_names(len(inputs))
+        values = dict(zip(names, inputs, strict=True)) | known
         given = {"g", "out"} | {name for name, value in values.items() if value is not None}
 
         def formula(declared: str | Callable[..., str], i: int) -> str:
-            text = declared if isinstance(declared, str) else self.ask(declared, **told, i=i)
+            text = declared if isinstance(declared, str) else self.ask(declared, **known, i=i)
             for name in set(re.findall(r"<(\w+)>", text)) - given:
                 text = re.sub(rf" (\+|\\odot) <{name}>", "", text)
             return text
@@ -439,6 +458,8 @@ def entries_of(value: Any) -> Iterator[Any]:
 _PLAIN = {np.ndarray, float, int, bool, str, tuple, slice, type(None)}
 _NUMBERS = {float, int, bool, complex, type(None)}
 NUMERIC = "biufc"  # kinds of dtypes
+FLOAT32 = np.dtype(np.float32)
+FLOAT64 = np.dtype(np.float64)
 
 
 def _generated(source: str, namespace: dict[str, Any]) -> Callable[..., Any]:
@@ -446,6 +467,52 @@ def _generated(source: str, namespace: dict[str, Any]) -> Callable[..., Any]:
 
 
 registry: dict[str, Op] = {}
+
+
+# ------------------------------------------------------------------ dtypes within kernels and rules
+
+
+def as_array(x: Any) -> Any:
+    """x as an array; a Tensor, or whatever else has a dtype, stays what it is."""
+    return x if hasattr(x, "dtype") else np.asarray(x)
+
+
+def floating(x: Any) -> Any:
+    """x with entries of a floating dtype: integers become float64, complex numbers stay."""
+    x = as_array(x)
+    return x if x.dtype.kind in "fc" else x.astype(np.float64)
+
+
+def widen_half(x: Any) -> Any:
+    """float16 as float32, because a sum of float16 ones ends at 2048; other dtypes as they are."""
+    return x.astype(np.float32) if x.dtype.char == "e" else x
+
+
+def widen(x: Any) -> Any:
+    """float16 as float32 and float32 as float64, in which no square overflows or vanishes."""
+    wide = {"e": np.float32, "f": np.float64}.get(x.dtype.char)
+    return x if wide is None else x.astype(wide)
+
+
+def accumulation_dtype(x: Any, axis: Any = None) -> Any:
+    """The dtype in which entries of x are added up, None for their own.
+
+    float16 is added up in float32. So is float32 in float64, unless the last axis is summed: there
+    NumPy adds in pairs. Along other axes it adds one entry after the other, and would lose one
+    digit for each factor of ten in their number.
+    """
+    kind = x.dtype.char
+    if kind == "f":
+        last = (-1, x.ndim - 1)
+        if axis is None or (any(k in last for k in axis) if np.ndim(axis) else axis in last):
+            return None
+        return FLOAT64
+    return FLOAT32 if kind == "e" else None
+
+
+def cast_back(y: Any, x: Any) -> Any:
+    """y in the dtype of x, from which it was computed in a wider one."""
+    return y if y.dtype == x.dtype else y.astype(x.dtype)
 
 
 def op(**declaration: Any) -> Callable[[Callable[..., Any]], Op]:
@@ -469,7 +536,8 @@ def op(**declaration: Any) -> Callable[[Callable[..., Any]], Op]:
             failed.
         effect: whether kernel or rules do more than give a result, such as to send it: no call of
             theirs is dropped, merged with another or moved past another that has an effect.
-        unseen: what of its inputs the result does not depend on, such as "a shift of all scores".
+        invariance: what change of its inputs leaves the result as it is, such as "a shift of all
+            scores".
         saturates: where the op hardly answers: what to call it, such as "units dead", and a
             function of `out` and settings to one truth value for each.
     Raises: DeclarationError for names that are no parameters, or an op of another file's name.
@@ -492,6 +560,10 @@ def op(**declaration: Any) -> Callable[[Callable[..., Any]], Op]:
             DeprecationWarning,
             stacklevel=2,
         )
+
+    if "unseen" in declaration:
+        warnings.warn("op: unseen is called invariance", DeprecationWarning, stacklevel=2)
+        declaration["invariance"] = declaration.pop("unseen")
 
     def declare(kernel: Callable[..., Any]) -> Op:
         before = registry.get(kernel.__name__)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ..ops.dtypes import sum_dtype
+from ..engine.op import accumulation_dtype
 from .limits import LIMITS
 
 __all__ = ["as_rows", "column_sums", "row_sums", "sum_over", "sums"]
@@ -75,7 +75,7 @@ def sums(x: Any, axis: Any) -> Any:
     >>> sums(np.ones((2050, 2), np.float16), 0).tolist()
     [2050.0, 2050.0]
     """
-    wide = sum_dtype(x, axis) if x.__class__ is ndarray else None
+    wide = accumulation_dtype(x, axis) if x.__class__ is ndarray else None
     if wide is None:
         return x.sum(axis=axis)
     return x.sum(axis=axis, dtype=wide).astype(x.dtype)

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Call, call, op
+from ..engine.op import Call, as_array, call, cast_back, floating, op
 from .arithmetic import broadcastable
-from .dtypes import arrayed, floating, narrowed
 from .functions import elementwise
 from .masks import check_mask
 from .samples import each
@@ -69,10 +68,10 @@ def mask_add(scores, mask):
     >>> mask_add(np.array([1.0, 2.0]), np.array([True, False]))
     array([  1., -inf])
     """
-    scores, mask = floating(scores), arrayed(mask)
+    scores, mask = floating(scores), as_array(mask)
     check_mask(mask)
     total = scores + in_dtype_of(scores, mask)
-    return total if mask.dtype.kind == "c" else narrowed(total, scores)
+    return total if mask.dtype.kind == "c" else cast_back(total, scores)
 
 
 def in_dtype_of(scores, mask):

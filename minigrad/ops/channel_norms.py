@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
-from ..engine.op import Call, call, op
+from ..engine.op import Call, call, cast_back, floating, op, widen
 from ..engine.refusals import explained
 from . import reduce
 from .arithmetic import add, multiply
-from .dtypes import floating, narrowed, wider
 from .norms import layer_norm
 from .notation import letters
 from .shape import reshape
@@ -20,7 +19,7 @@ from .shape import reshape
 __all__ = ["batch_norm", "group_norm"]
 
 
-def over(x: Any) -> tuple[int, ...]:
+def statistics_axes(x: Any) -> tuple[int, ...]:
     """All axes but the channels'."""
     return (0, *range(2, x.ndim))
 
@@ -32,11 +31,12 @@ def by_channel(v: Any, x: Any) -> Any:
 
 def standardized(x: Any, mean: Any, var: Any, eps: float) -> tuple[Any, Any]:
     """x̂ = (x - μ) / σ of each channel, and 1 / σ; μ and σ² are the batch's unless given."""
-    mean = np.mean(wider(x), axis=over(x), keepdims=True) if mean is None else by_channel(mean, x)
-    centred = wider(x) - mean
-    var = np.mean(centred * centred, over(x), keepdims=True) if var is None else by_channel(var, x)
+    axes = statistics_axes(x)
+    mean = np.mean(widen(x), axes, keepdims=True) if mean is None else by_channel(mean, x)
+    centred = widen(x) - mean
+    var = np.mean(centred * centred, axes, keepdims=True) if var is None else by_channel(var, x)
     inverse = (var + eps) ** -0.5
-    return narrowed(centred * inverse, x), inverse
+    return cast_back(centred * inverse, x), inverse
 
 
 def check_channels(x: Any, *parameters: Any) -> None:
@@ -138,20 +138,20 @@ def _(g, x, weight, mean, var, eps):
     g_hat = g if weight is None else g * by_channel(weight, x)
     if mean is not None:
         return g_hat * inverse
-    along = reduce.mean(g_hat * x_hat, over(x), True)
-    return inverse * (g_hat - reduce.mean(g_hat, over(x), True) - x_hat * along)
+    along = reduce.mean(g_hat * x_hat, statistics_axes(x), True)
+    return inverse * (g_hat - reduce.mean(g_hat, statistics_axes(x), True) - x_hat * along)
 
 
 @batch_norm.vjp("weight")
 def _(g, x, mean, var, eps):
     """The gradient is multiplied by the normalised channel, and summed."""
-    return reduce.sum(g * standardized(x, mean, var, eps)[0], over(x))
+    return reduce.sum(g * standardized(x, mean, var, eps)[0], statistics_axes(x))
 
 
 @batch_norm.vjp("bias")
 def _(g):
     """The gradient of each channel is summed."""
-    return reduce.sum(g, over(g))
+    return reduce.sum(g, statistics_axes(g))
 
 
 @explained

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from ..engine.errors import ArgumentError, ShapeError
+from ..engine.op import as_array
 from ..engine.refusals import explained
 from ..engine.tensor import Tensor
 from .arithmetic import multiply
-from .dtypes import arrayed
 from .products import matmul
 from .rearrange import take_along_axis
 from .shape import broadcast_to, concatenate, expand_dims, reshape, transpose
@@ -147,7 +147,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 
 
 def _seen(x: Any) -> Any:
-    return x.numpy() if isinstance(x, Tensor) else arrayed(x)
+    return x.numpy() if isinstance(x, Tensor) else as_array(x)
 
 
 @explained

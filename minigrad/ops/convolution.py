@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
-from ..engine.op import Call, call, op
-from .dtypes import arrayed, floating, single
-from .samples import each_of_x, free
+from ..engine.op import Call, as_array, call, floating, op, widen_half
+from .samples import each_of_x, no_flops
 
 __all__ = ["avg_pool", "conv1d", "conv2d", "max_pool"]
 
@@ -121,7 +120,7 @@ def _windows_samples(rng: np.random.Generator) -> Iterator[Call]:
 @op(
     tex=r"\operatorname{windows}_{<size>}(<x>)",
     vjp_tex={"x": r"\operatorname{addwindows}_{<size>}(<g>)"},
-    flops=free,
+    flops=no_flops,
     samples=_windows_samples,
 )
 def windows(x, size, stride=1, padding=0, dilation=1, fill=0.0):
@@ -137,7 +136,7 @@ def windows(x, size, stride=1, padding=0, dilation=1, fill=0.0):
            [1., 2.],
            [2., 3.]])
     """
-    x = arrayed(x)
+    x = as_array(x)
     places = places_of(x.shape, size, stride, padding, dilation)
     whole = padded(x, places, fill)
     columns = np.empty((*places.shape[:2], *places.out, len(x)), x.dtype)
@@ -170,7 +169,7 @@ def add_windows(x, shape, size, stride=1, padding=0, dilation=1):
     >>> add_windows(np.ones((1, 3, 2, 1)), (1, 1, 4), 3)[0, 0]
     array([1., 2., 2., 1.])
     """
-    x = arrayed(x)
+    x = as_array(x)
     places = places_of(shape, size, stride, padding, dilation)
     N, C = places.lead
     total = np.zeros((C, *places.padded, N), x.dtype)
@@ -239,12 +238,12 @@ def check_shapes(n: int, x: Any, weight: Any, bias: Any, groups: int) -> None:
 def _at(stride: Any, padding: Any, dilation: Any) -> str:
     """Where entry k of window i lies."""
 
-    def times(n: Any, letter: str) -> str:
+    def multiple(n: Any, letter: str) -> str:
         return letter if np.all(np.equal(n, 1)) else f"{n} {letter}"
 
     less = "p" if padding == "same" else padding
     absent = padding == "valid" or (padding != "same" and not np.any(padding))
-    return f"{times(stride, 'i')} + {times(dilation, 'k')}" + ("" if absent else f" - {less}")
+    return f"{multiple(stride, 'i')} + {multiple(dilation, 'k')}" + ("" if absent else f" - {less}")
 
 
 def _same(weight, padding, dilation):
@@ -365,7 +364,7 @@ def _(g, x, weight_shape, stride, padding, dilation, groups):
 @conv2d.vjp("bias")
 def _(g):
     """The gradient of each channel is summed over the batch and all places."""
-    return single(g).sum(axis=(0, *range(2, g.ndim)))
+    return widen_half(g).sum(axis=(0, *range(2, g.ndim)))
 
 
 # ---------------------------------------------------------------- pooling

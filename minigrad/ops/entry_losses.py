@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
-from ..engine.op import Call, call, op
-from .dtypes import arrayed, floating, narrowed, single
+from ..engine.op import Call, as_array, call, cast_back, floating, op, widen_half
 from .functions import sigmoid, softplus
 from .samples import Declaration, each_of_x
 
@@ -27,7 +26,7 @@ def reduced(terms: Any, reduction: str) -> Any:
         return terms
     if terms.size == 0 and reduction != "sum":
         raise ShapeError("a mean over nothing: there must be at least one entry")
-    return narrowed(single(terms).sum() * share(terms, reduction), terms)
+    return cast_back(widen_half(terms).sum() * share(terms, reduction), terms)
 
 
 def share(x: Any, reduction: str) -> float:
@@ -255,7 +254,7 @@ def kl_div(x, target, reduction="mean", log_target=False):
 def _(g, target, reduction, log_target):
     """The gradient is multiplied by the target with its sign turned, averaged as the loss is."""
     p = np.exp(target) if log_target else target
-    return share(arrayed(target), reduction) * -g * p
+    return share(as_array(target), reduction) * -g * p
 
 
 @kl_div.vjp("target")

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Call, call, op
-from .dtypes import arrayed, floating
+from ..engine.op import Call, as_array, call, floating, op
 from .samples import Declaration, Samples, away_from, each, unary
 
 __all__ = [
@@ -392,7 +391,7 @@ def gelu(x, approximate="none"):
     """
     if approximate not in ("none", "tanh"):
         raise ArgumentError(f'approximate must be "none" or "tanh", got {approximate!r}')
-    return x * (normal_cdf(x) if approximate == "none" else tanh_cdf(arrayed(x)))
+    return x * (normal_cdf(x) if approximate == "none" else tanh_cdf(as_array(x)))
 
 
 @gelu.vjp("x")
@@ -603,7 +602,7 @@ def astype(x, dtype: DTypeLike):
     >>> astype(np.array([1.5]), np.float32).dtype
     dtype('float32')
     """
-    return arrayed(x).astype(dtype)
+    return as_array(x).astype(dtype)
 
 
 @astype.vjp("x")

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import DTypeError, OutOfRangeError, ShapeError
-from ..engine.op import Call, call, op
-from .dtypes import arrayed, floating, narrowed, single
+from ..engine.op import Call, as_array, call, cast_back, floating, op, widen_half
 from .entry_losses import reduced, share
 from .notation import letters
 from .softmax import log_softmax, softmax
@@ -66,7 +65,7 @@ def check_targets(logits: Any, targets: Any, empty: bool = False) -> None:
     },
     flops=lambda logits: 5 * np.size(logits),
     samples=_samples,
-    unseen="a shift of all logits",
+    invariance="a shift of all logits",
 )
 def cross_entropy(logits, targets):
     """Measures how little probability the scores give to the targets, averaged over rows.
@@ -80,16 +79,16 @@ def cross_entropy(logits, targets):
     >>> cross_entropy(np.zeros((2, 4)), np.array([1, 3])).round(4)
     np.float64(1.3863)
     """
-    logits, targets = floating(logits), arrayed(targets)
+    logits, targets = floating(logits), as_array(targets)
     check_targets(logits, targets)
-    picked = np.take_along_axis(log_softmax(single(logits)), targets[..., None], axis=-1)
-    return narrowed(-np.mean(picked), logits)
+    picked = np.take_along_axis(log_softmax(widen_half(logits)), targets[..., None], axis=-1)
+    return cast_back(-np.mean(picked), logits)
 
 
 @cross_entropy.vjp("logits")
 def _(g, logits, targets):
     """Each row gets its softmax less one at the target, times the gradient over the row count."""
-    targets = arrayed(targets)
+    targets = as_array(targets)
     one_hot = (np.arange(logits.shape[-1]) == targets[..., None]).astype(logits.dtype)
     return (softmax(logits) - one_hot) * (g / targets.size)
 
@@ -148,7 +147,7 @@ def nll_loss(log_probs, targets, axis=-1, reduction="mean"):
     >>> nll_loss(np.log([[0.5, 0.5], [0.25, 0.75]]), np.array([0, 0])).round(4)
     np.float64(1.0397)
     """
-    log_probs, targets = floating(log_probs), arrayed(targets)
+    log_probs, targets = floating(log_probs), as_array(targets)
     check_targets(np.moveaxis(log_probs, axis, -1), targets, empty=reduction != "mean")
     picked = np.take_along_axis(log_probs, np.expand_dims(targets, axis), axis)
     return reduced(-np.squeeze(picked, axis), reduction)
@@ -158,6 +157,6 @@ def nll_loss(log_probs, targets, axis=-1, reduction="mean"):
 def _(g, log_probs_shape, targets, axis, reduction):
     """The gradient goes to the targets' entries alone, its sign turned, averaged as the loss is."""
     classes = np.arange(log_probs_shape[axis])
-    one_hot = np.moveaxis(classes == arrayed(targets)[..., None], -1, axis).astype(g.dtype)
-    each = -share(arrayed(targets), reduction) * g
+    one_hot = np.moveaxis(classes == as_array(targets)[..., None], -1, axis).astype(g.dtype)
+    each = -share(as_array(targets), reduction) * g
     return one_hot * (np.expand_dims(each, axis) if reduction == "none" else each)

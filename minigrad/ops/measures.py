@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Call, call
-from .dtypes import floating, narrowed, single, wider
-from .notation import axes_of, entries, letters, over, size
+from ..engine.op import Call, call, cast_back, floating, widen, widen_half
+from .notation import axes_of, axis_letters, entries, letters
 from .reduce import centred_tex, combined, count, kept, mean, reduction, spread, var
 from .samples import reductions
 
@@ -24,15 +23,15 @@ def _std_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 def _std_vjp_tex(x, axis, ddof):
-    n = size(x, axis) - ddof
+    n = count(x.shape, axis) - ddof
     slope = spread(x, axis, r"<g> \oslash <out>")
     return rf"\tfrac1n {slope} \odot {centred_tex(x, axis)}, \quad n = {n}"
 
 
 @reduction(
     lambda x, axis, ddof: (
-        rf"\sqrt{{\tfrac1n \sum_{{{over(x, axis)}}} {centred_tex(x, axis)}^{{\circ 2}}}},"
-        rf" \quad n = {size(x, axis) - ddof}"
+        rf"\sqrt{{\tfrac1n \sum_{{{axis_letters(x, axis)}}} {centred_tex(x, axis)}^{{\circ 2}}}},"
+        rf" \quad n = {count(x.shape, axis) - ddof}"
     ),
     _std_vjp_tex,
     lambda x, out: 4 * x.size + out.size,
@@ -47,14 +46,14 @@ def std(x, axis=None, ddof=0, keepdims=False):
     np.float64(2.0)
     """
     x = floating(x)
-    return narrowed(np.sqrt(var.kernel(wider(x), axis, ddof, keepdims)), x)
+    return cast_back(np.sqrt(var.kernel(widen(x), axis, ddof, keepdims)), x)
 
 
 @std.vjp("x")
 def _(g, x, out, axis, ddof):
     """The gradient is multiplied by the difference from the mean, over the deviation, averaged."""
     shape = kept(x.shape, axis)
-    centred = single(x) - mean(single(x), axis, True)
+    centred = widen_half(x) - mean(widen_half(x), axis, True)
     slope = g / np.where(out == 0, 1, out) / (count(x.shape, axis) - ddof)
     return np.where(out == 0, 0, slope).reshape(shape) * centred
 
@@ -63,7 +62,7 @@ def _(g, x, out, axis, ddof):
 
 
 @reduction(
-    lambda x, axis: rf"\sqrt{{\sum_{{{over(x, axis)}}} <x>{entries(x)}^{{\circ 2}}}}",
+    lambda x, axis: rf"\sqrt{{\sum_{{{axis_letters(x, axis)}}} <x>{entries(x)}^{{\circ 2}}}}",
     lambda x, axis: spread(x, axis, r"<g> \oslash <out>") + r" \odot <x>",
     lambda x, out: 2 * x.size + out.size,
 )
@@ -83,8 +82,8 @@ def norm(x, ord=None, axis=None, keepdims=False):
             f"ord must be None, or 2 along one axis, got {ord!r}; "
             "write abs(x).sum(axis) or abs(x).max(axis)"
         )
-    total = (wider(x) * wider(x)).sum(axis=axis, keepdims=keepdims)
-    return narrowed(np.sqrt(total), x)
+    total = (widen(x) * widen(x)).sum(axis=axis, keepdims=keepdims)
+    return cast_back(np.sqrt(total), x)
 
 
 @norm.vjp("x")
@@ -110,10 +109,10 @@ def _others_tex(x, axis):
     if not axes_of(x, axis):
         return "<g>"
     if len(axes_of(x, axis)) > 1:
-        named = over(x, axis)
+        named = axis_letters(x, axis)
         others = rf"\prod_{{({named})' \ne ({named})}} <x>"
     else:
-        letter = over(x, axis)
+        letter = axis_letters(x, axis)
         known = [f"{name}'" if name == letter else name for name in letters(x.ndim)]
         others = rf"\prod_{{{letter}' \ne {letter}}} <x>_{{{','.join(known)}}}"
     return rf"{spread(x, axis)} \odot {others}"

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ShapeError
-from ..engine.op import Call, call, op
-from .dtypes import floating, narrowed, wider
+from ..engine.op import Call, call, cast_back, floating, op, widen
 from .samples import each_of_x
 
 __all__ = ["layer_norm", "rms_norm"]
@@ -71,7 +70,7 @@ def _layer_norm_flops(x, weight, bias):
     },
     flops=_layer_norm_flops,
     samples=_samples,
-    unseen="a shift of a row",
+    invariance="a shift of a row",
 )
 def layer_norm(x, weight, bias, eps=1e-5):
     """Gives each row mean 0 and variance 1, then scales and shifts it.
@@ -92,9 +91,9 @@ def layer_norm(x, weight, bias, eps=1e-5):
 
 def standardized(x, eps):
     """x̂ = (x - μ) / σ of each row, and 1 / σ."""
-    centred = wider(x) - row_mean(wider(x))
+    centred = widen(x) - row_mean(widen(x))
     inverse = (row_mean(centred * centred) + eps) ** -0.5
-    return narrowed(centred * inverse, x), inverse
+    return cast_back(centred * inverse, x), inverse
 
 
 @layer_norm.vjp("x")
@@ -153,8 +152,8 @@ def rms_norm(x, weight, eps=1e-5):
 
 def rescaled(x, eps):
     """x̂ = x / r of each row, and 1 / r."""
-    inverse = (row_mean(wider(x) * wider(x)) + eps) ** -0.5
-    return narrowed(x * inverse, x), inverse
+    inverse = (row_mean(widen(x) * widen(x)) + eps) ** -0.5
+    return cast_back(x * inverse, x), inverse
 
 
 @rms_norm.vjp("x")

@@ -7,7 +7,6 @@ two. `x` stands for what a formula is given of an input: anything with .ndim and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,14 @@ import numpy as np
 __all__ = [
     "along",
     "axes_of",
+    "axis_letters",
+    "axis_subscript",
     "entries",
     "index",
     "letters",
-    "over",
     "repeated",
-    "size",
-    "some",
+    "shape_product",
     "span",
-    "times",
 ]
 
 LISTED = 6  # integers of a list that are written out
@@ -49,24 +47,24 @@ def axes_of(x: Any, axis: Any = None) -> list[int]:
     return sorted(int(a) % x.ndim for a in named) if x.ndim else []
 
 
-def over(x: Any, axis: Any = None) -> str:
-    """The letters of the axes that an op goes over.
+def axis_letters(x: Any, axis: Any = None) -> str:
+    """The letters of the axes that a setting names.
 
-    >>> over(np.ones((2, 3, 5)), (0, -1))
+    >>> axis_letters(np.ones((2, 3, 5)), (0, -1))
     'b,j'
     """
     known = letters(x.ndim)
     return ",".join(known[k] for k in axes_of(x, axis))
 
 
-def some(x: Any, axis: Any = None) -> str:
-    """A subscript that says over which axes, if not over all.
+def axis_subscript(x: Any, axis: Any = None) -> str:
+    """A subscript of these letters; none where the setting names all axes.
 
-    >>> some(np.ones((2, 3)), 0), some(np.ones((2, 3)))
+    >>> axis_subscript(np.ones((2, 3)), 0), axis_subscript(np.ones((2, 3)))
     ('_{i}', '')
     """
     axes = axes_of(x, axis)
-    return f"_{{{over(x, axis)}}}" if axes and len(axes) < x.ndim else ""
+    return f"_{{{axis_letters(x, axis)}}}" if axes and len(axes) < x.ndim else ""
 
 
 def entries(x: Any) -> str:
@@ -78,15 +76,10 @@ def entries(x: Any) -> str:
     return f"_{{{','.join(letters(x.ndim))}}}" if x.ndim else ""
 
 
-def size(x: Any, axis: Any = None) -> int:
-    """How many entries there are along some axes."""
-    return prod(x.shape[k] for k in axes_of(x, axis))
-
-
-def times(shape: Sequence[int]) -> str:
+def shape_product(shape: Sequence[int]) -> str:
     r"""A shape as a product of sizes.
 
-    >>> times((2, 7)), times(())
+    >>> shape_product((2, 7)), shape_product(())
     ('2 \\times 7', '1')
     """
     return r" \times ".join(map(str, shape)) or "1"
@@ -127,7 +120,7 @@ def span(start: int | None, stop: int | None, step: int | None = None) -> str:
 
 
 def index(value: Any) -> str:
-    r"""An index as it stands in brackets; an array in it is told by its shape.
+    r"""An index as it stands in brackets; of an array in it, the shape.
 
     >>> index((..., slice(None, 2))), index(-1)
     ('\\ldots, {:}2', '-1')
@@ -149,4 +142,4 @@ def _part(value: Any) -> str:
         return f"[{', '.join(map(str, value))}]"
     if np.ndim(value) == 0 and not isinstance(value, np.ndarray):
         return str(value)
-    return rf"\text{{array}}_{{{times(np.shape(value))}}}"
+    return rf"\text{{array}}_{{{shape_product(np.shape(value))}}}"

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import DTypeError
-from ..engine.op import Call, call
-from .dtypes import arrayed
-from .notation import axes_of, times
+from ..engine.op import Call, as_array, call
+from .notation import axes_of, shape_product
 from .samples import Declaration
 from .select import moving, scatter_add, take
 
@@ -172,7 +171,7 @@ def _below(axis: Any) -> str:
 def _unpicked_tex(x, axis):
     scattered = rf"\operatorname{{scatter}}_{{{0 if axis is None else axis}}}(<g>, <indices>)"
     return (
-        rf"\operatorname{{reshape}}_{{{times(x.shape)}}}({scattered})"
+        rf"\operatorname{{reshape}}_{{{shape_product(x.shape)}}}({scattered})"
         if axis is None
         else scattered
     )
@@ -192,17 +191,17 @@ def take_along_axis(x, indices, axis=-1):
     array([[2.],
            [3.]])
     """
-    if arrayed(indices).dtype.kind not in "iu":
-        raise DTypeError(f"indices must be integers, got {arrayed(indices).dtype}")
-    return np.take_along_axis(arrayed(x), arrayed(indices), axis)
+    if as_array(indices).dtype.kind not in "iu":
+        raise DTypeError(f"indices must be integers, got {as_array(indices).dtype}")
+    return np.take_along_axis(as_array(x), as_array(indices), axis)
 
 
 @take_along_axis.vjp("x")
 def _(g, x_shape, indices, axis):
     """The gradient goes back to the places that each row picked, and is zero elsewhere."""
     if axis is None:
-        return scatter_add(g, arrayed(indices), (int(np.prod(x_shape)),)).reshape(x_shape)
-    return scatter_add(g, along(arrayed(indices), x_shape, axis), x_shape)
+        return scatter_add(g, as_array(indices), (int(np.prod(x_shape)),)).reshape(x_shape)
+    return scatter_add(g, along(as_array(indices), x_shape, axis), x_shape)
 
 
 def _sort_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -227,7 +226,7 @@ def sort(x, axis=-1):
     array([1., 2., 3.])
     """
     order = np.argsort(x, axis=axis, kind="stable")
-    return np.take_along_axis(arrayed(x), order, axis), order
+    return np.take_along_axis(as_array(x), order, axis), order
 
 
 @sort.vjp("x")

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import DTypeError, ShapeError
-from ..engine.op import Call, call, op
-from .dtypes import single
+from ..engine.op import Call, call, op, widen_half
 from .functions import sigmoid
 from .products import as_rows, linear
 from .select import split
@@ -59,7 +58,7 @@ def through_input(d_Z: Any, X: Any, W: Any) -> tuple[Any, Any, Any]:
 def through_weights(d_Z: Any, X: Any) -> tuple[Any, Any]:
     """Of those, the gradients of W and b."""
     rows = as_rows(d_Z)
-    return np.matmul(rows.T, as_rows(X)), single(rows).sum(axis=0)
+    return np.matmul(rows.T, as_rows(X)), widen_half(rows).sum(axis=0)
 
 
 def before(states: Any, first: Any) -> Any:

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Call, call, op
-from .dtypes import arrayed, is_half, narrowed, single, sum_dtype, wider
-from .notation import axes_of, entries, letters, over, size, some, times
+from ..engine.op import Call, accumulation_dtype, as_array, call, cast_back, op, widen, widen_half
+from .notation import axes_of, axis_letters, axis_subscript, entries, letters, shape_product
 from .samples import Declaration, Samples, each_of_x, reductions
 
 __all__ = ["cumsum", "max", "mean", "min", "sum", "var"]
@@ -57,7 +56,7 @@ def reduction(
 def combined(sign: str) -> Callable[..., str]:
     """All entries along the axes under one sign, such as a sum's."""
     return lambda x, axis: (
-        rf"{sign}_{{{over(x, axis)}}} <x>{entries(x)}" if axes_of(x, axis) else "<x>"
+        rf"{sign}_{{{axis_letters(x, axis)}}} <x>{entries(x)}" if axes_of(x, axis) else "<x>"
     )
 
 
@@ -65,7 +64,7 @@ def named(function: str) -> Callable[..., str]:
     """A function of x over some of its axes, or of all of x."""
 
     def tex(x, axis):
-        where = some(x, axis)
+        where = axis_subscript(x, axis)
         return rf"\{function}{where}\, <x>{entries(x)}" if where else rf"\{function}(<x>)"
 
     return tex
@@ -73,12 +72,12 @@ def named(function: str) -> Callable[..., str]:
 
 def spread(x: Any, axis: Any, what: str = "<g>") -> str:
     """What each result has, given back to each entry that went into it."""
-    return rf"\operatorname{{broadcast}}{some(x, axis)}({what})"
+    return rf"\operatorname{{broadcast}}{axis_subscript(x, axis)}({what})"
 
 
 def centred_tex(x: Any, axis: Any) -> str:
     """x less its mean."""
-    return rf"(<x> - \operatorname{{mean}}{some(x, axis)}(<x>))"
+    return rf"(<x> - \operatorname{{mean}}{axis_subscript(x, axis)}(<x>))"
 
 
 # ---------------------------------------------------------------- sum, mean
@@ -91,8 +90,8 @@ def sum(x, axis=None, keepdims=False):
     >>> sum(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
     array([4., 6.])
     """
-    x = arrayed(x)
-    wide = sum_dtype(x, axis)
+    x = as_array(x)
+    wide = accumulation_dtype(x, axis)
     if wide is None:
         return x.sum(axis=axis, keepdims=keepdims)
     return x.sum(axis=axis, dtype=wide, keepdims=keepdims).astype(x.dtype)
@@ -106,7 +105,7 @@ def _(g, x_shape, axis):
 
 @reduction(
     named(r"operatorname{mean}"),
-    lambda x, axis: rf"\tfrac1n {spread(x, axis)}, \quad n = {size(x, axis)}",
+    lambda x, axis: rf"\tfrac1n {spread(x, axis)}, \quad n = {count(x.shape, axis)}",
     1,
 )
 def mean(x, axis=None, keepdims=False):
@@ -115,8 +114,8 @@ def mean(x, axis=None, keepdims=False):
     >>> mean(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
     array([2., 3.])
     """
-    x = arrayed(x)
-    wide = sum_dtype(x, axis)
+    x = as_array(x)
+    wide = accumulation_dtype(x, axis)
     if wide is None:
         return np.mean(x, axis=axis, keepdims=keepdims)
     return np.mean(x, axis=axis, dtype=wide, keepdims=keepdims).astype(x.dtype)
@@ -134,15 +133,17 @@ def _(g, x_shape, axis):
 def _var_tex(x, axis, ddof):
     if ddof:
         squares = rf"{centred_tex(x, axis)}^{{\circ 2}}"
-        n = size(x, axis)
-        return rf"\tfrac{{1}}{{n - <ddof>}} \sum_{{{over(x, axis)}}} {squares}, \quad n = {n}"
+        n = count(x.shape, axis)
+        return (
+            rf"\tfrac{{1}}{{n - <ddof>}} \sum_{{{axis_letters(x, axis)}}} {squares}, \quad n = {n}"
+        )
     return named(r"operatorname{var}")(x, axis)
 
 
 def _var_vjp_tex(x, axis, ddof):
     n = "n - <ddof>" if ddof else "n"
     back = rf"\tfrac{{2}}{{{n}}} {spread(x, axis)} \odot {centred_tex(x, axis)}"
-    return rf"{back}, \quad n = {size(x, axis)}"
+    return rf"{back}, \quad n = {count(x.shape, axis)}"
 
 
 def _var_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -159,19 +160,19 @@ def var(x, axis=None, ddof=0, keepdims=False):
     >>> var(np.array([1.0, 2.0, 6.0]), ddof=1)
     np.float64(7.0)
     """
-    x = arrayed(x)
+    x = as_array(x)
     n = count(x.shape, axis)
     if not n - ddof > 0:
         raise ArgumentError(f"n - ddof must be above 0, got n = {n} and ddof = {ddof}")
-    centred = single(x) - mean(single(x), axis, True)
+    centred = widen_half(x) - mean(widen_half(x), axis, True)
     total = sum(centred * centred, axis, keepdims) / (n - ddof)
-    return total.astype(x.dtype) if is_half(x) else total
+    return total.astype(x.dtype) if x.dtype.char == "e" else total
 
 
 @var.vjp("x")
 def _(g, x, axis, ddof):
     """The gradient is multiplied by twice each difference from the mean, then averaged alike."""
-    centred = single(x) - mean(single(x), axis, True)
+    centred = widen_half(x) - mean(widen_half(x), axis, True)
     return g.reshape(kept(x.shape, axis)) * (2 / (count(x.shape, axis) - ddof)) * centred
 
 
@@ -180,14 +181,14 @@ def _(g, x, axis, ddof):
 
 def _extreme_tex(name):
     def tex(x, axis):
-        where = some(x, axis)
+        where = axis_subscript(x, axis)
         return rf"\{name}{where} <x>{entries(x)}" if where else rf"\{name}(<x>)"
 
     return tex
 
 
 def _shares_of_ties(x, axis):
-    return rf"<g> \odot [<x> = <out>] \oslash \#{some(x, axis)}[<x> = <out>]"
+    return rf"<g> \odot [<x> = <out>] \oslash \#{axis_subscript(x, axis)}[<x> = <out>]"
 
 
 @reduction(_extreme_tex("max"), _shares_of_ties, 1, analytic=False)
@@ -229,7 +230,7 @@ def _(g, x, out, axis):
 
 def _cumsum_tex(x, axis):
     if x.ndim != 1 and axis is None:
-        flat = rf"\operatorname{{reshape}}_{{{size(x)}}}(<x>)"
+        flat = rf"\operatorname{{reshape}}_{{{prod(x.shape)}}}(<x>)"
         return rf"\sum_{{k' \le k}} {flat}_{{k'}}" if x.ndim else "<x>"
     return _running("<x>", x, axis, r"\le")
 
@@ -237,7 +238,7 @@ def _cumsum_tex(x, axis):
 def _cumsum_vjp_tex(x, axis):
     if x.ndim != 1 and axis is None:
         flat = r"\sum_{k' \ge k} <g>_{k'}"
-        return rf"\operatorname{{reshape}}_{{{times(x.shape)}}}({flat})"
+        return rf"\operatorname{{reshape}}_{{{shape_product(x.shape)}}}({flat})"
     return _running("<g>", x, axis, r"\ge")
 
 
@@ -264,9 +265,9 @@ def cumsum(x, axis=None):
     >>> cumsum(np.array([1.0, 2.0, 3.0]))
     array([1., 3., 6.])
     """
-    x = arrayed(x)
+    x = as_array(x)
     return (
-        narrowed(np.cumsum(wider(x), axis=axis), x) if x.dtype.kind == "f" else np.cumsum(x, axis)
+        cast_back(np.cumsum(widen(x), axis=axis), x) if x.dtype.kind == "f" else np.cumsum(x, axis)
     )
 
 

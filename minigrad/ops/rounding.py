@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Call, call
-from .dtypes import floating
+from ..engine.op import Call, call, floating
 from .functions import elementwise
 from .samples import away_from
 

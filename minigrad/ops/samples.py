@@ -73,4 +73,4 @@ def each_of_x(cost: int) -> Any:
     return lambda x: cost * np.size(x)
 
 
-free = each(0)
+no_flops = each(0)

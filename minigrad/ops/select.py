@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from ..engine.op import Call, call, op
+from ..engine.op import Call, as_array, call, op
 from ..engine.refusals import explained
-from .dtypes import arrayed
-from .notation import along, size, times
+from .notation import along, shape_product
 from .notation import index as index_tex
-from .samples import Declaration, Samples, each_of_x, free, pairs
+from .samples import Declaration, Samples, each_of_x, no_flops, pairs
 
 __all__ = ["getitem", "scatter_add", "split", "take", "where"]
 
@@ -37,7 +36,7 @@ def moving(
     return op(
         tex=tex,
         vjp_tex={name: vjp_tex},
-        flops=free,
+        flops=no_flops,
         samples=samples,
         **more,
     )
@@ -75,7 +74,7 @@ def getitem(x, index):
     >>> getitem(np.arange(5.0), np.array([0, 0, 3]))
     array([0., 0., 3.])
     """
-    return arrayed(x)[index]
+    return as_array(x)[index]
 
 
 @getitem.vjp("x")
@@ -103,7 +102,7 @@ def scatter_add(x, index, shape):
     >>> scatter_add(np.array([1.0, 2.0, 4.0]), np.array([0, 0, 2]), (3,))
     array([3., 0., 4.])
     """
-    total = np.zeros(shape, arrayed(x).dtype)
+    total = np.zeros(shape, as_array(x).dtype)
     np.add.at(total, index, x)
     return total
 
@@ -119,14 +118,14 @@ def _(g, index):
 
 def _take_tex(x, indices, axis):
     if axis is None:
-        return rf"\operatorname{{reshape}}_{{{size(x)}}}(<x>)[{_at('indices', indices)}]"
+        return rf"\operatorname{{reshape}}_{{{prod(x.shape)}}}(<x>)[{_at('indices', indices)}]"
     return f"<x>[{_taken(x, indices, axis)}]"
 
 
 def _take_vjp_tex(x, indices, axis):
     if axis is None:
         flat = rf"\operatorname{{scatter}}_{{{_at('indices', indices)}}}(<g>)"
-        return rf"\operatorname{{reshape}}_{{{times(x.shape)}}}({flat})"
+        return rf"\operatorname{{reshape}}_{{{shape_product(x.shape)}}}({flat})"
     return rf"\operatorname{{scatter}}_{{{_taken(x, indices, axis)}}}(<g>)"
 
 
@@ -160,7 +159,7 @@ def take(x, indices, axis=None, negative=True):
            [1., 2.],
            [3., 4.]])
     """
-    indices = arrayed(indices)
+    indices = as_array(indices)
     if indices.dtype.kind not in "iu" and indices.size:
         raise DTypeError(f"indices must be integers, got {indices.dtype}")
     if not negative and indices.size:
@@ -175,7 +174,7 @@ def take(x, indices, axis=None, negative=True):
 @take.vjp("x")
 def _(g, x_shape, indices, axis):
     """The gradient goes back to the entries looked up, and adds up where one was taken twice."""
-    indices = arrayed(indices).astype(np.intp)
+    indices = as_array(indices).astype(np.intp)
     if axis is None:
         return scatter_add(g, indices, (prod(x_shape),)).reshape(x_shape)
     return scatter_add(g, (slice(None),) * (axis % len(x_shape)) + (indices,), x_shape)
@@ -231,7 +230,7 @@ def _where_samples(rng: np.random.Generator) -> Iterator[Call]:
 @op(
     tex=r"<condition> \mathbin{?} <a> : <b>",
     vjp_tex={"a": r"<g> \odot [<condition>]", "b": r"<g> \odot [\lnot <condition>]"},
-    flops=free,
+    flops=no_flops,
     samples=_where_samples,
 )
 def where(condition, a, b):

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError
-from ..engine.op import Call, call
-from .dtypes import arrayed
-from .notation import along, axes_of, letters, span, times
+from ..engine.op import Call, as_array, call
+from .notation import along, axes_of, letters, shape_product, span
 from .select import moving, scatter_add
 
 __all__ = [
@@ -42,8 +41,8 @@ def _reshape_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @moving(
-    lambda out: rf"\operatorname{{reshape}}_{{{times(out.shape)}}}(<x>)",
-    lambda x: rf"\operatorname{{reshape}}_{{{times(x.shape)}}}(<g>)",
+    lambda out: rf"\operatorname{{reshape}}_{{{shape_product(out.shape)}}}(<x>)",
+    lambda x: rf"\operatorname{{reshape}}_{{{shape_product(x.shape)}}}(<g>)",
     _reshape_samples,
 )
 def reshape(x, shape):
@@ -52,7 +51,7 @@ def reshape(x, shape):
     >>> reshape(np.arange(6.0), (2, -1)).shape
     (2, 3)
     """
-    return arrayed(x).reshape(shape)
+    return as_array(x).reshape(shape)
 
 
 @reshape.vjp("x")
@@ -132,7 +131,7 @@ def swapaxes(x, axis1, axis2):
     >>> swapaxes(np.zeros((2, 3, 5)), -1, -2).shape
     (2, 5, 3)
     """
-    return arrayed(x).swapaxes(axis1, axis2)
+    return as_array(x).swapaxes(axis1, axis2)
 
 
 @swapaxes.vjp("x")
@@ -218,7 +217,7 @@ def _broadcast_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @moving(
-    lambda out: rf"\operatorname{{broadcast}}_{{{times(out.shape)}}}(<x>)",
+    lambda out: rf"\operatorname{{broadcast}}_{{{shape_product(out.shape)}}}(<x>)",
     r"<g>",
     _broadcast_samples,
 )
@@ -256,7 +255,7 @@ def _concatenate_vjp_tex(i, arrays, axis, out):
     taken = f"<g>[{along(axis or 0, out.ndim, part)}]"
     if axis is not None:
         return taken
-    return rf"\operatorname{{reshape}}_{{{times(arrays[i].shape)}}}({taken})"
+    return rf"\operatorname{{reshape}}_{{{shape_product(arrays[i].shape)}}}({taken})"
 
 
 def _concatenate_samples(rng: np.random.Generator) -> Iterator[Call]:

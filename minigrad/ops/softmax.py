@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.op import Call, call
-from .dtypes import floating, narrowed, single, sum_dtype
-from .notation import axes_of, entries, over, some
+from ..engine.op import Call, accumulation_dtype, call, cast_back, floating, widen_half
+from .notation import axes_of, axis_letters, axis_subscript, entries
 from .reduce import kept, reduction, spread, sum
 from .samples import Declaration, Samples
 
@@ -20,25 +19,25 @@ __all__ = ["log_softmax", "logsumexp", "softmax"]
 limits = cache(np.finfo)  # asking NumPy each time takes longer than a small softmax
 
 
-def peak(x, axis):
+def row_max(x, axis):
     """The largest entry along the axis, finite in a row of nothing but -inf."""
     return np.maximum.reduce(x.real, axis=axis, keepdims=True, initial=limits(x.dtype).min)
 
 
-def total(weights, axis):
+def row_sum(weights, axis):
     """Their sum along the axis, above 0 in a row of zeros; to any other sum `tiny` adds nothing."""
-    wide = sum_dtype(weights, axis)
+    wide = accumulation_dtype(weights, axis)
     found = np.add.reduce(
         weights, axis=axis, dtype=wide, keepdims=True, initial=limits(weights.dtype).tiny
     )
-    return narrowed(found, weights)
+    return cast_back(found, weights)
 
 
 def _along(x, axis):
     """A subscript for the axes, and the sum over them; the last axis goes without saying."""
     if not x.ndim or axes_of(x, axis) == [x.ndim - 1]:
         return "", r"\operatorname{rowsum}"
-    return rf"_{{{over(x, axis)}}}", rf"\operatorname{{sum}}_{{{over(x, axis)}}}"
+    return rf"_{{{axis_letters(x, axis)}}}", rf"\operatorname{{sum}}_{{{axis_letters(x, axis)}}}"
 
 
 def _softmax_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -64,7 +63,7 @@ def _of_rows(
     tex: Callable[..., str], vjp_tex: Callable[..., str], samples: Samples, **more: Any
 ) -> Declaration:
     """The declaration of softmax or of its logarithm."""
-    return reduction(tex, vjp_tex, 5, samples, unseen="a shift of all scores", **more)
+    return reduction(tex, vjp_tex, 5, samples, invariance="a shift of all scores", **more)
 
 
 @_of_rows(
@@ -84,19 +83,19 @@ def softmax(x, axis=-1):
            [0.  , 0.  ]])
     """
     x = floating(x)
-    weights = np.exp(single(x) - peak(x, axis))
-    return narrowed(weights / total(weights, axis), x)
+    weights = np.exp(widen_half(x) - row_max(x, axis))
+    return cast_back(weights / row_sum(weights, axis), x)
 
 
 @softmax.vjp("x")
 def _(g, out, axis):
     """The gradient loses its average under the weights, then is multiplied by each weight."""
-    return out * (g - _row_sum(single(g) * out, axis))
+    return out * (g - _sum_kept(widen_half(g) * out, axis))
 
 
-def _row_sum(x, axis):
+def _sum_kept(x, axis):
     """Σ along the axis, kept; where NumPy alone would lose digits, as `sum` adds."""
-    if sum_dtype(x, axis) is None:
+    if accumulation_dtype(x, axis) is None:
         return x.sum(axis=axis, keepdims=True)
     return sum(x, axis, True)
 
@@ -113,24 +112,24 @@ def log_softmax(x, axis=-1):
     array([-1.3863, -0.2877])
     """
     x = floating(x)
-    less = single(x) - peak(x, axis)
-    return narrowed(less - np.log(total(np.exp(less), axis)), x)
+    less = widen_half(x) - row_max(x, axis)
+    return cast_back(less - np.log(row_sum(np.exp(less), axis)), x)
 
 
 @log_softmax.vjp("x")
 def _(g, out, axis):
     """Each gradient loses the sum of all of them times the entry's own softmax."""
-    return g - np.exp(out) * sum(single(g), axis, True)
+    return g - np.exp(out) * sum(widen_half(g), axis, True)
 
 
 def _logsumexp_tex(x, axis):
-    axes = over(x, axis)
+    axes = axis_letters(x, axis)
     return rf"\log \sum_{{{axes}}} e^{{<x>{entries(x)}}}" if axes else "<x>"
 
 
 def _logsumexp_vjp_tex(x, axis):
-    g = spread(x, axis) if some(x, axis) else "<g>"
-    below = f"_{{{over(x, axis)}}}" if x.ndim > 1 else ""
+    g = spread(x, axis) if axis_subscript(x, axis) else "<g>"
+    below = f"_{{{axis_letters(x, axis)}}}" if x.ndim > 1 else ""
     return rf"{g} \odot \operatorname{{softmax}}{below}(<x>)"
 
 
@@ -142,11 +141,11 @@ def logsumexp(x, axis=None, keepdims=False):
     np.float64(1000.6931)
     """
     x = floating(x)
-    top = peak(x, axis)
+    top = row_max(x, axis)
     top = np.where(np.isfinite(top), top, 0)  # inf less inf would be NaN
     with np.errstate(divide="ignore"):  # log 0, where nothing but -inf was summed
-        found = top + np.log(sum(np.exp(single(x) - top), axis, True))
-    return narrowed(found if keepdims else np.squeeze(found, axis), x)
+        found = top + np.log(sum(np.exp(widen_half(x) - top), axis, True))
+    return cast_back(found if keepdims else np.squeeze(found, axis), x)
 
 
 @logsumexp.vjp("x")

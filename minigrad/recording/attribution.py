@@ -118,7 +118,9 @@ def explain(trace: Trace, output: Any, of: Any = None) -> dict[str, Any]:
         "positions": shares.sum(axis=-1) if shares.ndim > 1 else shares,
         "heads": [Heads(e.path, times_value(e)) for e in trace.entries if _weighs(e, found)],
         "branches": _branches(trace, found),
-        "hidden": next((call.op.hides for call in calls if call and call.op.hides), ""),
+        "hidden": next(
+            (call.op.opaque_reason for call in calls if call and call.op.opaque_reason), ""
+        ),
     }
 
 

@@ -3,8 +3,8 @@
 The rounding that such a gradient consists of is no small gradient, and no vanishing one. A value is
 moved in a random direction, and the ops that it reaches are run again, each with its own kernel;
 where every way on ends at an op whose result does not move, the gradient is zero, and those ops
-are why. What an op declares not to see (`unseen=`) is its reason in words. What is used only for
-such values has a gradient of zero for the same reason.
+are why. What an op declares as its invariance is the reason in words. What is used only for such
+values has a gradient of zero for the same reason.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _why_unseen(trace: Recorder, leaf: Entry) -> str:
             return ""
         waiting, seen = [*waiting, *ahead], seen | ahead
     ops = dict.fromkeys(call.op for one in reasons if (call := trace.call_of(one)) is not None)
-    unseen = [f"{op.name} does not see {op.unseen or 'it'}" for op in ops]
+    unseen = [f"{op.name} does not see {op.invariance or 'it'}" for op in ops]
     return ", ".join(unseen)
 
 

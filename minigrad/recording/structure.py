@@ -195,7 +195,7 @@ def _width(entry: Entry) -> int:
 
 def _takes_scores(call: Invocation) -> bool:
     """Whether the op does not see a shift of all scores: softmax, and losses made of it."""
-    return "shift" in call.op.unseen
+    return "shift" in call.op.invariance
 
 
 def _sums_to_1(value: Any) -> bool:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.op import floating
 from ...ops.arithmetic import power
 from ...ops.dropout import dropout, factor
-from ...ops.dtypes import floating
 from ...ops.functions import (
     TANH_CUBE,
     TANH_SCALE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ops.dtypes import arrayed
+from ...engine.op import as_array
 from ...ops.losses import check_targets, cross_entropy
 from ..limits import LIMITS
 from ..memory import in_place_buffer, out_buffer
@@ -17,7 +17,7 @@ from .softmax import shifted, total_of
     auxiliary=("peak", "total"),
 )
 def _(logits, targets):
-    targets = arrayed(targets)
+    targets = as_array(targets)
     check_targets(logits, targets)
     less, peak = shifted(logits, -1)
     picked = np.take_along_axis(less, targets[..., None], axis=-1)
@@ -27,7 +27,7 @@ def _(logits, targets):
 
 @cross_entropy.fast.vjp("logits")
 def _(g, logits, targets, peak, total):
-    targets = arrayed(targets)
+    targets = as_array(targets)
     d_logits = np.subtract(logits, peak, out_buffer(logits, peak))
     d_logits = np.exp(d_logits, in_place_buffer(d_logits))
     d_logits /= total

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.op import as_array
 from ...ops.arithmetic import maximum, minimum
-from ...ops.dtypes import arrayed
 from ...ops.functions import abs, clip, relu
 from ...ops.select import where
 from ..limits import LIMITS
@@ -58,7 +58,7 @@ def _(g, x, low, high):
 
 @where.fast.vjp("a")
 def _(g, condition):
-    return masked(g, arrayed(condition))
+    return masked(g, as_array(condition))
 
 
 @where.fast.vjp("b")

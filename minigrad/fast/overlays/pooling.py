@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.op import floating
 from ...ops.convolution import avg_pool, max_pool, places_of
-from ...ops.dtypes import floating
 from ..limits import LIMITS
 from ..memory import empty_as
 from ..threads import in_slices

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ...engine.op import as_array
 from ...engine.sparse import SparseGradient, is_basic
-from ...ops.dtypes import arrayed
 from ...ops.select import getitem, scatter_add, take
 from ..memory import zeros
 from ..scatter import add_at
@@ -41,6 +41,6 @@ def _(g, x_shape, index):
 def _(g, x_shape, indices, axis):
     if axis is None:
         return take.rules["x"].function(g, x_shape, indices, axis)
-    indices = arrayed(indices).astype(np.intp, copy=False)
+    indices = as_array(indices).astype(np.intp, copy=False)
     lead = (slice(None),) * (axis % len(x_shape))
     return _scattered(g, (*lead, indices) if lead else indices, x_shape)

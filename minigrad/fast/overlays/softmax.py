@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ...ops.dtypes import floating, narrowed, sum_dtype
+from ...engine.op import accumulation_dtype, cast_back, floating
 from ...ops.softmax import log_softmax, softmax
 from ..blas_sums import row_sums
 from ..by_blocks import by_rows
@@ -53,9 +53,9 @@ def total_of(weights: Any, axis: Any) -> Any:
     tiny = _limits(weights.dtype)[1]
     if many_rows(weights, axis):
         return row_sum(weights) + tiny
-    wide = sum_dtype(weights, axis)
+    wide = accumulation_dtype(weights, axis)
     found = np.add.reduce(weights, axis=axis, dtype=wide, keepdims=True, initial=tiny)
-    return narrowed(found, weights)
+    return cast_back(found, weights)
 
 
 @cache

@@ -197,7 +197,7 @@ def tiled_attention(q, k, v, mask=None, is_causal=False, scale=None, keep=0, rul
     return out.reshape(*schedule.shape, *out.shape[-2:]), schedule, *saved
 
 
-tiled_attention.hides = 'attention in tiles has no scores and no A; method="exact" has'
+tiled_attention.opaque_reason = 'attention in tiles has no scores and no A; method="exact" has'
 tiled_attention.threaded = _has_threads  # type: ignore[attr-defined]  # asked by compile
 
 

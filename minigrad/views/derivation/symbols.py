@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ...ops.notation import times
+from ...ops.notation import shape_product
 from ...recording.record import Entry
 from ...recording.trace import Trace
 from ..formula import Node, parse
@@ -106,4 +106,4 @@ def space(shape: tuple[int, ...], dtype: str = "float64") -> str:
     ('\\mathbb{R}^{2 \\times 7}', '\\mathbb{R}')
     """
     kind = {"i": r"\mathbb{Z}", "u": r"\mathbb{N}", "b": r"\{0, 1\}"}.get(dtype[:1], r"\mathbb{R}")
-    return f"{kind}^{{{times(shape)}}}" if shape else kind
+    return f"{kind}^{{{shape_product(shape)}}}" if shape else kind
