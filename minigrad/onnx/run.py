@@ -16,7 +16,7 @@ import numpy as np
 
 from ..engine.context import current, scope
 from ..engine.errors import ArgumentError, MinigradError
-from ..engine.listener import Listener
+from ..engine.followed import Followed, Follower, plain
 from ..engine.op import Op, Shaped, registry
 from ..engine.tensor import Tensor
 from ..engine.writes import SourceLocation, caller
@@ -67,7 +67,7 @@ class Run:
     values: dict[str, Any]  # the outputs as arrays
 
 
-class Recorder(Listener):
+class Recorder(Follower):
     """Writes the steps of a run.
 
     Args: keeps_tensors: until the end, when they have their names.
@@ -166,6 +166,29 @@ class Recorder(Listener):
         known = self.find(array) if isinstance(array, np.ndarray) else None
         return self.traced(array, known) if isinstance(known, Made) else array
 
+    def computed(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A call with traced arrays: as the op that does the same; or, unheard of, as NumPy does
+        it.
+        """
+        op, given = None if self.quiet else _op_like(name), dict(kwargs)
+        out = given.pop("out", None)
+        out = out[0] if isinstance(out, tuple) else out
+        if op is not None:
+            inputs, settings = _as_ops_take(name, args, given)
+            try:
+                made = op(*inputs, **settings)
+                if "initial" in given:  # a reduction's, which is one more entry
+                    made = registry[_FOLDS[name]](made, given["initial"])
+            except (MinigradError, TypeError, KeyError):  # arguments that only NumPy knows
+                made = None
+            if made is not None and out is None:
+                return made
+            alike = made is not None and isinstance(out, Traced)
+            if alike and (out.shape, out.dtype) == (made.shape, made.dtype):
+                plain(out)[...] = plain(made)  # x &= y
+                return self.know(out, self.refer(made))
+        return call(*plain(args), **plain(kwargs))
+
     def leaf_created(self, leaf: Tensor, data: Any) -> None:
         known = self.find(data) if isinstance(data, np.ndarray) else None
         if known is not None:
@@ -213,27 +236,8 @@ FOLLOWED["argsort"] = _followed("argsort", "x", axis=-1, kind=None)
 """What NumPy does that no op of minigrad does, by NumPy's names."""
 
 _OTHER_NAMES = {"absolute": "abs", "amax": "max", "amin": "min", "concat": "concatenate"}
-_METHODS = (
-    "all any argmax argmin argsort astype clip cumsum flatten max mean min prod ravel repeat "
-    "reshape squeeze std sum swapaxes take transpose var"
-).split()
+_OTHER_NAMES |= {"flatten": "ravel", "copy": "astype"}
 _FOLDS = {"max": "maximum", "amax": "maximum", "min": "minimum", "sum": "add"}
-_QUESTIONS = {
-    "shape",
-    "ndim",
-    "size",
-    "result_type",
-    "iscomplexobj",
-    "isrealobj",
-    "may_share_memory",
-}
-
-
-def _recorder() -> Recorder | None:
-    """Who listens to NumPy's calls now; nobody within an op."""
-    heard = (one for one in current().listeners if isinstance(one, Recorder))
-    found = next(heard, None)
-    return None if found is None or found.quiet else found
 
 
 def _op_like(name: str) -> Callable[..., Any] | None:
@@ -245,51 +249,33 @@ def _op_like(name: str) -> Callable[..., Any] | None:
     return found if is_translated(found) else None  # or its kernel would ask itself
 
 
-def _plain(item: Any) -> Any:
-    if item.__class__ in (tuple, list):
-        return item.__class__(map(_plain, item))
-    return np.asarray(item) if isinstance(item, Traced) else item
+def _as_ops_take(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments of an array's method, as the op of that name takes them."""
+    if name == "copy":
+        return (args[0], args[0].dtype), {}
+    if name == "astype":
+        return args, {key: x for key, x in kwargs.items() if key not in ("copy", "order")}
+    if name in ("reshape", "transpose") and (len(args) > 2 or args[1:2] == ()):
+        return (args[0], args[1:] or None), kwargs
+    return args, {key: x for key, x in kwargs.items() if key != "initial"}
 
 
-def _compute(name: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A call with traced arrays: as the op that does the same; or, unheard of, as NumPy does it."""
-    op = None if _recorder() is None else _op_like(name)
-    out = kwargs.pop("out", None)
-    out = out[0] if isinstance(out, tuple) else out
-    if op is not None:
-        try:
-            made = op(*args, **{key: x for key, x in kwargs.items() if key != "initial"})
-            if "initial" in kwargs:  # a reduction's, which is one more entry
-                made = registry[_FOLDS[name]](made, kwargs["initial"])
-        except (MinigradError, TypeError, KeyError):  # arguments that only NumPy knows
-            made = None
-        if made is not None and out is None:
-            return made
-        if made is not None and isinstance(out, Traced) and _form(out)[:3:2] == _form(made)[:3:2]:
-            np.asarray(out)[...] = _plain(made)  # x &= y
-            recorder = _recorder()
-            assert recorder is not None
-            return recorder.know(out, recorder.refer(made))
-    given = kwargs if out is None else kwargs | {"out": out}
-    return call(*_plain(args), **{key: _plain(value) for key, value in given.items()})
-
-
-class Traced(np.ndarray[Any, Any]):
-    """A view that writes down what is computed of it; once nobody listens, it is as any array."""
+class Traced(Followed):
+    """A Followed array that ops are steps of too, where they are given no Tensor."""
 
     @staticmethod
     def __apply__(op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Any:
-        """An op on traced arrays, and no Tensor."""
         if any(isinstance(x, Tensor) for x in inputs):
             return Tensor.__apply__(op, inputs, settings)
         inputs = tuple([op.array(x) if x.__class__ in (list, tuple) else x for x in inputs])
-        recorder = _recorder()
+        heard = (one for one in current().listeners if isinstance(one, Recorder) and not one.quiet)
+        recorder = next(heard, None)
         if recorder is not None and not is_translated(op):
             with scope(op.name):
                 result = op.forward(*inputs, *settings)
             return result[0] if op.auxiliary else result
         try:
-            result = op.forward(*_plain(inputs), *_plain(settings))
+            result = op.forward(*plain(inputs), *plain(settings))
         except (ValueError, TypeError, IndexError) as error:
             raise op.explain(error, inputs, settings) from error
         array = np.asarray(result[0] if op.auxiliary else result)
@@ -298,38 +284,3 @@ class Traced(np.ndarray[Any, Any]):
         array = array.copy() if id(array) in recorder._known else array
         recorder.note(op, inputs, settings, array)
         return recorder.traced(array, Made(len(recorder.steps) - 1))
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if any(isinstance(x, Tensor) for x in inputs):
-            return NotImplemented  # a Tensor's turn
-        name = ufunc.__name__ if method == "__call__" else ""
-        return _compute(name, getattr(ufunc, method), *inputs, **kwargs)
-
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if any(issubclass(kind, Tensor) for kind in types):
-            return NotImplemented
-        name = "" if function.__name__ in _QUESTIONS else function.__name__
-        return _compute(name, function, *args, **kwargs)
-
-    def __getitem__(self, index: Any) -> Any:
-        return _compute("getitem", lambda x, i: x[i], self, index)
-
-    def copy(self, order: Any = "C") -> Any:
-        return _compute("astype", lambda x, _: x.copy(), self, self.dtype)
-
-    T = property(lambda self: _compute("transpose", np.transpose, self))
-    mT = property(lambda self: self.swapaxes(-1, -2))
-
-
-def _method(name: str, self: Traced, *args: Any, **kwargs: Any) -> Any:
-    if name == "astype":
-        kwargs = {key: value for key, value in kwargs.items() if key not in ("copy", "order")}
-    if name in ("reshape", "transpose"):
-        args = (args[0] if len(args) == 1 else args or None,)
-    own = getattr(np.ndarray, name)
-    followed = "ravel" if name == "flatten" else name
-    return _compute(followed, own, self, *args, **kwargs)
-
-
-for _name in _METHODS:
-    setattr(Traced, _name, (lambda name: lambda self, *a, **k: _method(name, self, *a, **k))(_name))

@@ -23,6 +23,7 @@ import numpy as np
 
 from ...engine.context import current
 from ...engine.errors import CompileWarning
+from ...engine.followed import Followed, plain
 from ...engine.listener import listen
 from ...engine.tensor import Tensor
 from ...engine.writes import caller
@@ -37,7 +38,6 @@ from .partition import find_partition, has_threads
 from .passes import drop_dead
 from .record import Recorder
 from .source import write
-from .watched import Watched, plain
 
 __all__ = ["Compiled", "compile"]
 
@@ -217,8 +217,8 @@ class Compiled:
         recorder, place = Recorder(found, fresh), caller()
         try:
             with listen(recorder):
-                watched = _watch(args), _watch(kwargs)
-                result = recorder.finish(self.step(*watched[0], **watched[1]))
+                given = _follow(args), _follow(kwargs)
+                result = recorder.finish(self.step(*given[0], **given[1]))
         finally:
             recorder.gradients.release()
             release()
@@ -289,14 +289,14 @@ def _on_one_blas_thread(build: Callable[[], Callable[..., Any]]) -> Callable[...
     return limited
 
 
-def _watch(item: Any) -> Any:
-    """Array arguments as Watched views."""
+def _follow(item: Any) -> Any:
+    """Array arguments as Followed views."""
     if item.__class__ is np.ndarray:
-        return item.view(Watched)
+        return item.view(Followed)
     if item.__class__ in (tuple, list):
-        return item.__class__(map(_watch, item))
+        return item.__class__(map(_follow, item))
     if item.__class__ is dict:
-        return {key: _watch(value) for key, value in item.items()}
+        return {key: _follow(value) for key, value in item.items()}
     return item
 
 

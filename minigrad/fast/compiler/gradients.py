@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.followed import Followed, plain
 from ...engine.tensor import Tensor
 from .program import Step, Value
 from .symbol import Symbol
 from .values import ValueMap
-from .watched import Watched, plain
 
 __all__ = ["Gradients", "form"]
 
@@ -25,7 +25,7 @@ class _Held:
 
     Attributes:
         before: what it was at the start, as the caller has it.
-        entry: the same as a watched array.  told: what the program has set it to, so far.
+        entry: the same as a followed array.  told: what the program has set it to, so far.
         settled: whether what it was at the start is asked for already, or does not matter.
     """
 
@@ -33,7 +33,7 @@ class _Held:
 
     def __init__(self, leaf: Tensor) -> None:
         self.leaf, self.before = leaf, leaf.grad
-        self.entry = self.before.view(Watched) if type(self.before) is np.ndarray else self.before
+        self.entry = self.before.view(Followed) if type(self.before) is np.ndarray else self.before
         leaf.grad = self.told = self.entry
         self.settled = False
 
@@ -43,7 +43,7 @@ class _Held:
 
 
 class Gradients:
-    """Those of every leaf that a step reaches, as watched arrays.
+    """Those of every leaf that a step reaches, as followed arrays.
 
     Attributes:
         needed: the form of what `.grad` was at the start, where that matters, by the leaf's id.
@@ -66,7 +66,7 @@ class Gradients:
         else:
             made = np.add(self.values.symbol_of(leaf.grad), total)
             array = np.asarray(plain(leaf.grad) + total.a)
-        leaf.grad = array.view(Watched)
+        leaf.grad = array.view(Followed)
         self.values.know(leaf.grad, made.value)
 
     def cleared(self, parameters: Any) -> None:
@@ -114,18 +114,18 @@ class Gradients:
     def bare(self) -> None:
         """Plain arrays, for an update."""
         for held in self._held.values():
-            if isinstance(held.told, Watched):
+            if isinstance(held.told, Followed):
                 known = self.values.known(held.told)
                 grad = held.before if held.is_untouched else plain(held.told)
                 if known is not None:
                     self.values.know(grad, known)
                 held.leaf.grad = grad
 
-    def watch(self) -> None:
-        """Watched ones again, after it."""
+    def follow(self) -> None:
+        """Followed ones again, after it."""
         for held in self._held.values():
             if type(held.leaf.grad) is np.ndarray:
-                held.leaf.grad = held.leaf.grad.view(Watched)
+                held.leaf.grad = held.leaf.grad.view(Followed)
             held.told = held.leaf.grad
 
     def release(self) -> None:

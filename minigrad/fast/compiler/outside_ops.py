@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.followed import Followed, Follower, plain
 from .program import Program, Step, Value, substitute
 from .symbol import Symbol, Untraceable
 from .values import ValueMap
-from .watched import Watched, Watcher, plain
 
 __all__ = ["OutsideOps"]
 
 _AS_ARRAY = "write it as an op of minigrad, or pass the number as an argument"
 
 
-class OutsideOps(Watcher):
-    """Hears of watched arrays.
+class OutsideOps(Follower):
+    """Hears of followed arrays.
 
     Attributes:
         quiet: within an op: what it does with arrays is known.
@@ -40,26 +40,26 @@ class OutsideOps(Watcher):
         if not self.quiet:
             self.refuse(f"numbers are taken out of an array ({use})", _AS_ARRAY)
 
-    def computed(self, use: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """What NumPy makes of watched arrays: followed, or computed and reported."""
+    def computed(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """What NumPy makes of followed arrays: written down, or computed and reported."""
         bare = substitute((args, kwargs), plain)
         if self.quiet or self.reason is not None:
             return call(*bare[0], **bare[1])
         out = kwargs.pop("out", None)
         before = len(self.program.steps)
-        self.program.op, self.program.path = use.removeprefix("np.").strip("."), ""
+        self.program.op, self.program.path = name, ""
         self.quiet = True
         try:
             symbols = substitute((args, kwargs), self.values.symbol_of)
             made = call(*symbols[0], **symbols[1])
             if made.__class__ is not Symbol:
-                raise Untraceable(use)
+                raise Untraceable(name)
             if out is not None:
                 return self._written(out[0] if isinstance(out, tuple) else out, made)
         except Exception:
             self.program.forget(before)
             self.quiet = False
-            self.looked_at(use)
+            self.looked_at(name)
             return call(*bare[0], **bare[1])
         finally:
             self.quiet = False
@@ -68,15 +68,15 @@ class OutsideOps(Watcher):
     def _seen(self, made: Symbol) -> Any:
         """What was computed, as the step sees it; np.asarray of it is known too."""
         array = np.asarray(made.a)
-        watched = array.view(Watched)
+        followed = array.view(Followed)
         self.values.know(array, made.value)
-        self.values.know(watched, made.value)
+        self.values.know(followed, made.value)
         if not array.shape:
-            self.scalars[id(watched)] = watched  # kept, so that its id stays its own
-        return watched
+            self.scalars[id(followed)] = followed  # kept, so that its id stays its own
+        return followed
 
     def _written(self, out: Any, made: Symbol) -> Any:
-        """`x *= y` of a watched array: of a leaf's, or of what NumPy made in the step."""
+        """`x *= y` of a followed array: of a leaf's, or of what NumPy made in the step."""
         value = self.values.known(out)
         if value is None or (out.shape, out.dtype) != (made.shape, made.dtype):
             raise Untraceable("an array of the caller's is written")

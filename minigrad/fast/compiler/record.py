@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.followed import Followed, plain
 from ...engine.listener import Listener
 from ...engine.op import Op
 from ...engine.sparse import dense
@@ -38,7 +39,6 @@ from .program import (
 )
 from .symbol import Symbol
 from .values import ValueMap
-from .watched import Watched, plain
 
 __all__ = ["Recorder"]
 
@@ -186,7 +186,7 @@ class Recorder(OutsideOps, Listener):
     def intercept_grad(
         self, output: Tensor, seed: Any, wanted: list[Tensor], retain: bool
     ) -> list[Any] | None:
-        """The same for mg.grad: the gradients of what is wanted, as watched arrays."""
+        """The same for mg.grad: the gradients of what is wanted, as followed arrays."""
         targets = [x._node or x for x in wanted]
         results = self._sent_back("mg.grad", output, seed, retain, targets)
         if results is None:
@@ -197,7 +197,7 @@ class Recorder(OutsideOps, Listener):
             if total is None:  # nothing arrives, at any call
                 found.append(np.zeros(x.shape, x.dtype))
                 continue
-            gradient = np.array(total.a).view(Watched)
+            gradient = np.array(total.a).view(Followed)
             self.values.know(gradient, total.value)
             self._names.append((target, "d_", total.value))
             found.append(gradient)
@@ -287,9 +287,9 @@ class Recorder(OutsideOps, Listener):
             return array
         if whole:
             self.looked_at("np.asarray of a tensor")
-        watched = array.view(Watched)
-        self.values.know(watched, self.values.value_of(tensor))
-        return watched
+        followed = array.view(Followed)
+        self.values.know(followed, self.values.value_of(tensor))
+        return followed
 
     def tensor_assigned(self, tensor: Tensor, array: Any, index: Any = ...) -> None:
         if self.reason is not None:
@@ -331,7 +331,7 @@ class Recorder(OutsideOps, Listener):
         step = Step("update", "update", None, (owner, call))
         self.program.write(step)
         self.quiet = False
-        self.gradients.watch()
+        self.gradients.follow()
         if isinstance(result, Tensor):
             array = result._data
             step.outs = [Value("result", step, array.shape, array.dtype)]

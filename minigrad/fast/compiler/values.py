@@ -9,11 +9,11 @@ from zlib import crc32
 
 import numpy as np
 
+from ...engine.followed import plain
 from ...engine.tensor import Tensor
 from .dependencies import Dependencies
 from .program import Program, Step, Value, address, is_whole
 from .symbol import Symbol
-from .watched import plain
 
 __all__ = ["ValueMap"]
 
