@@ -40,11 +40,13 @@ def _blocked(function: Callable[..., Any]) -> Callable[..., Any]:
     return blocked
 
 
-def run_by_blocks(function: Callable[..., Any], *given: Any, into: bool = False) -> Any:
+def run_by_blocks(
+    function: Callable[..., Any], *given: Any, into: bool = False, out: Any = None
+) -> Any:
     """function(*given), whose result's entries each depend on those at their place alone.
 
     Arrays of one entry, numbers and settings are given as they are to every block. into: the
-    function takes where to write its result, too, of the form of the first array.
+    function takes where to write its result, too, of the form of the first array; out: that array.
     """
     large = [x for x in given if x.__class__ is ndarray and x.size > 1]
     first = large[0] if large else None
@@ -52,7 +54,7 @@ def run_by_blocks(function: Callable[..., Any], *given: Any, into: bool = False)
     if first is None or first.nbytes < LIMITS.reuse_bytes or any(x is None for x in flat.values()):
         if not into:
             return function(*given)
-        out = np.empty_like(given[0])
+        out = np.empty_like(given[0]) if out is None else out
         function(*given, out)
         return out
 
@@ -60,8 +62,11 @@ def run_by_blocks(function: Callable[..., Any], *given: Any, into: bool = False)
         return [flat[id(x)][own] if id(x) in flat else x for x in given]
 
     if into:
-        out = empty_as(first, first.shape)
+        out = empty_as(first, first.shape) if out is None else out
         entries = _in_memory_order(out, first)
+        if entries is None:
+            function(*given, out)
+            return out
         in_slices(lambda own: function(*parts(own), entries[own]), first.size, first.size)
         return out
     nothing = function(*parts(slice(0)))

@@ -54,7 +54,7 @@ class Limits:
     lent_bytes: int = 1 << 15  # what is handed out lies, from here on, in memory that is used again
     short_entries: int = 1024  # up to here a call costs more than what it computes
     split_seconds: float = 1e-3  # a program that takes so long may run in parts
-    split_share: float = 0.95  # of that time, if they then take at most so much of it
+    split_share: float = 0.85  # of that time, if they then take at most so much of it
     phase_seconds: float = 120e-6  # to start and end the parts
     turn_seconds: float = 15e-6  # and for each step in parts, which wait for each other to let go
 

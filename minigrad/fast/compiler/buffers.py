@@ -39,7 +39,7 @@ class Buffers:
         self._last: dict[int, int] = {}  # when a root is read last
         self._free: dict[Any, list[int]] = {}  # slots, by kind and bytes
         self._slots = 0
-        self.laid_out: set[int] = set()  # roots that lie as some kernel's result does
+        self.laid_out: dict[int, Value] = {}  # by root: what it lies like, a kernel's result or so
         self.over: dict[int, Value] = {}  # what a value is written over, as its step reads it
         self._moments = self._find_moments()
         self._find_last()
@@ -131,12 +131,13 @@ class Buffers:
         """
         if step.kind != "elementwise" or step.text == "spread":  # which writes into what is there
             return False
-        bases = [root(value) for value in step.reads() if value.shape == out.shape]
-        if any(base.step is not None and base.step.kind == "kernel" for base in bases):
-            self.laid_out.add(id(out))
-        elif any(id(base) in self.laid_out for base in bases):
-            self.laid_out.add(id(out))
-        return id(out) in self.laid_out
+        for value in step.reads():
+            base = root(value)
+            made = base.step is not None and base.step.kind == "kernel"
+            if value.shape == out.shape and (made or id(base) in self.laid_out):
+                self.laid_out[id(out)] = value
+                return True
+        return False
 
     def _over(self, step: Step, out: Value, kind: str, i: int) -> Value | None:
         """What an elementwise step may write over: ours, whole, of the same form, and not read

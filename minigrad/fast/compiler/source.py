@@ -15,6 +15,7 @@ import numpy as np
 
 from ...engine.writes import SourceLocation
 from ..limits import LIMITS
+from ..memory import empty_as
 from ..scatter import add_rows, names_rows
 from .effects import write_effect, write_result
 from .names import comment
@@ -120,8 +121,15 @@ class Writer(Terms):
             name, memory = self.name(out), f"sums({len(self._sums)}, {out.shape}"
             self.part.append(f"{name} = {memory}, {self.dtype(out.dtype)})")
             return name
+        like = self.buffers.laid_out.get(id(out))
+        if like is not None and nbytes(out) >= LIMITS.reuse_bytes:
+            given = f"{self.text(like)}, {out.shape}, {self.dtype(out.dtype)}"
+            name = self.name(out)
+            self.bound(out, name)
+            self.lines.append(f"{name} = {self.names.bind(empty_as, 'empty_as')}({given})")
+            return name
         small = self.buffers.arrays[id(out)].kind == "fresh" and nbytes(out) < LIMITS.lent_bytes
-        return None if small or id(out) in self.buffers.laid_out else self.text(out)
+        return None if small or like is not None else self.text(out)
 
     def _into(self, step: Step) -> None:
         """A call that takes `out=`."""
