@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .fast.tiles import tiled_attention as tiled_attention
     from .interventions import *
     from .onnx import export_onnx as export_onnx
+    from .playing import play as play
     from .recording.shapes import FlopCounter as FlopCounter
     from .recording.shapes import ShapeTensor as ShapeTensor
     from .saving import *
@@ -65,6 +66,7 @@ _LATER = {
     "interventions": "ablate record replace",
     "onnx": "export_onnx",
     "optim": "",
+    "playing": "play",
     "saving": "load save",
     "tracing": "Trace draw trace",
     "views.formula.check": "check_formula",

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..views.colors import THEMES
-from . import catalogue, check, explain, models
+from . import catalogue, check, explain, models, play
 from .output import show
 from .sentence import MULTI_HEAD, SELF_ATTENTION, SENTENCE
 
@@ -41,15 +41,15 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _explain_options(one: Any) -> None:
+def _source_options(one: Any) -> None:
+    """What is run."""
     add = one.add_argument
     n: dict[str, Any] = {"type": _size, "metavar": "N"}
     what = (
-        "FILE.py:FUNCTION or package.module:function: your own, without arguments, which returns a "
+        "FILE.py:FUNCTION or package.module:function: your own, which returns a "
         "loss; its attribute `tokens` names what attention looks at; or a layer with untrained "
         f"weights: {MULTI_HEAD} (default) or {SELF_ATTENTION}"
     )
-    files = "folder for graph.svg, explain.html, derivation.md and trace.json"
     masks = "a token sees itself and those before it; it predicts the next"
     add("what", nargs="?", type=_what, metavar="WHAT", help=what)
     model = "a checkpoint of Hugging Face's format, with its tokenizer.json: run that instead"
@@ -68,11 +68,17 @@ def _explain_options(one: Any) -> None:
     add("--bias", action=argparse.BooleanOptionalAction, help=bias)
     add("--seed", type=_seed, metavar="N", help="draws the weights (default: 0)")
     add("--dtype", choices=["float32", "float64"], help="(default: float64; of --model float32)")
+
+
+def _explain_options(one: Any) -> None:
+    _source_options(one)
+    add = one.add_argument
+    files = "folder for graph.svg, explain.html, derivation.md and trace.json"
     add("--out", default="explained", metavar="DIR", help=f"{files} (default: %(default)s/)")
     add("--json", action="store_true", help="print what trace.json holds, and nothing else")
     picture = "of the picture (default: %(default)s)"
     add("--theme", choices=list(THEMES), default="auto", help=picture)
-    add("--depth", **n, help="draw boxes nested deeper than N as one node each")
+    add("--depth", type=_size, metavar="N", help="draw boxes nested deeper than N as one node each")
     pasted = "write the page as <iframe> and as <script> too, for slides and web pages"
     add("--embed", action="store_true", help=pasted)
     everything = "show all steps, tokens and heads, however many"
@@ -107,6 +113,8 @@ def _models_options(one: Any) -> None:
 
 def _what(text: str) -> str:
     known = [MULTI_HEAD, SELF_ATTENTION]
+    if text == "attention":
+        return SELF_ATTENTION
     if text in known or ":" in text:
         return text
     if text.endswith(".py"):
@@ -135,6 +143,16 @@ COMMANDS = {
         "text, or that of an attention layer on a sentence. It shows what attention looked at, "
         "every gradient beside the formula derived by hand where there is one, the graph as a "
         f"picture, a page to step through, and the derivation written out. First: {FIRST}",
+    ),
+    "play": (
+        play.run,
+        _source_options,
+        "open the page of explain with numbers that can be changed",
+        "Run what explain runs, and serve its page on this machine alone, alive: change an entry "
+        "of a value, a temperature or the text, open and close entries of a mask, cut an edge, "
+        "freeze a value, step down the gradient. The function runs again, and values, gradients, "
+        "checks and attention are drawn anew, with what changed marked. Each change can be undone, and "
+        "copied as the Python that makes it. Ctrl-C ends it.",
     ),
     "ops": (catalogue.run, _ops_options, "list the ops with their formulas", ""),
     "check": (

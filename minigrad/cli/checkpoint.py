@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
@@ -35,20 +35,34 @@ load_pretrained = pretrained.load_pretrained
 def checkpoint(model: str, **asked: Any) -> Source:
     """A run of the checkpoint in a folder. Raises: ArgumentError, as `Question` does."""
     q = Question(model, **asked)
-    width = q.ids.shape[1]
-    named = not q.writes or len(q.targets) != width  # else both texts would be named by one
-    tokens = [row + ["(padding)"] * (width - len(row)) for row in q.names] if named else None
     wanted = f" of {', '.join(quoted(q.name(i)) for i in q.targets)}" if q.targets else ""
-    return Source(
-        q.load,
+    given = "".join(f", {name}={value!r}" for name, value in asked.items())
+
+    def load() -> Callable[..., Any]:
+        function = q.load()
+        if q.text is None:
+            return function
+
+        def run(text: str = q.text) -> Any:
+            q.read(text)
+            made.tokens, made.ids = q.tokens, q.ids
+            return function()
+
+        return run
+
+    made = Source(
+        load,
         f"{q.kind} {one_line(model, 60)}, {q.objective} loss{wanted}",
-        tokens,
+        q.tokens,
         q.facts,
         {"model": model, "family": q.kind, "objective": q.objective, "targets": q.targets},
         guesses=q.guesses,
         ids=q.ids,
         logits=lambda: q.logits if q.causal else None,
+        python="from minigrad.cli.checkpoint import checkpoint\n\n"
+        f"run = checkpoint({model!r}{given}).load()",
     )
+    return made
 
 
 class Question:
@@ -72,19 +86,43 @@ class Question:
         with suppress(MinigradError) if by_ids else _refusals("; --tokens 1,2,3 takes ids"):
             self.tokenizer: Any = None
             self.tokenizer = models.tokenizer_of(self.folder)
-        first = self._ids("--tokens", a["tokens"]) if by_ids else self._text("--text", a["text"])
+        self.target = a["target"]
+        self.text = None if by_ids else a["text"]
+        self._take(
+            self._ids("--tokens", a["tokens"]) if by_ids else self._text("--text", self.text)
+        )
+
+    def read(self, text: str) -> None:
+        """Take another text. Raises: ArgumentError, and then all is as it was."""
+        before = dict(vars(self))
+        try:
+            self._take(self._text("--text", text))
+        except ArgumentError:
+            vars(self).update(before)
+            raise
+
+    def _take(self, first: list[int]) -> None:
+        """The tokens' ids and names, the loss that is taken, where tokens are guessed."""
         rows, self.objective = [first], self._objective(first)
         if self.objective == "similarity":
-            if not a["target"]:
+            if not self.target:
                 said = f"write {MASKS[0]} in --text where it is to guess, or " * self._can_guess
                 said += "give --target, a second text to compare with"
-                raise ArgumentError(f"{self.kind} of {one_line(model, 60)}: {said}")
-            rows.append(self._text("--target", a["target"]))
+                raise ArgumentError(f"{self.kind} of {one_line(self.model, 60)}: {said}")
+            rows.append(self._text("--target", self.target))
         longest = max(map(len, rows))
         self.ids = np.array([row + [0] * (longest - len(row)) for row in rows])  # (B, n)
         self.names = [[self.name(i) for i in row] for row in rows]
-        self.places, self.targets = self._goal(first, a["target"])
+        self.places, self.targets = self._goal(first, self.target)
         self._check_sizes()
+
+    @property
+    def tokens(self) -> list[list[str]] | None:
+        """Names of the positions; none where they would name two texts of one length."""
+        width = self.ids.shape[1]
+        if self.writes and len(self.targets) == width:
+            return None
+        return [row + ["(padding)"] * (width - len(row)) for row in self.names]
 
     @property
     def kind(self) -> str:

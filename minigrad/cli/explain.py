@@ -17,7 +17,7 @@ from .report import EMBEDDED, FILES, run_source
 from .sentence import DEFAULTS, LAYERS, MULTI_HEAD, Settings, sentence
 from .source import Source
 
-__all__ = ["run"]
+__all__ = ["run", "source_of"]
 
 OF_CHECKPOINTS = ("text", "dtype", "tokens", "target")
 
@@ -25,9 +25,7 @@ OF_CHECKPOINTS = ("text", "dtype", "tokens", "target")
 def run(arguments: Namespace) -> int:
     if not arguments.out:
         raise ArgumentError("--out needs the name of a folder")
-    if arguments.text == "-":
-        arguments.text = sys.stdin.read()
-    out, source = Path(arguments.out), _source(arguments)
+    out, source = Path(arguments.out), source_of(arguments)
     with staged(out) as folder:
         with redirect_stdout(sys.stderr if arguments.json else sys.stdout):
             report = run_source(source)
@@ -49,9 +47,11 @@ def run(arguments: Namespace) -> int:
     return 0 if report.succeeded() and not undrawn else 1
 
 
-def _source(arguments: Namespace) -> Source:
+def source_of(arguments: Namespace) -> Source:
     """A checkpoint, a user's function, or a sentence through a layer. Raises: ArgumentError."""
     what, model = arguments.what or MULTI_HEAD, arguments.model
+    if arguments.text == "-":
+        arguments.text = sys.stdin.read()
     if model is not None and arguments.what:
         raise ArgumentError(f"--model runs a checkpoint and does not go with {what}")
     layers = DEFAULTS | {name: value for own in LAYERS.values() for name, value in own.items()}

@@ -46,6 +46,14 @@ class Target:
     def __str__(self) -> str:
         return one_line(f"{self.place}:{self.function}")
 
+    @property
+    def python(self) -> str:
+        """Statements that give the function to a program of one's own."""
+        if self.path is None:
+            return f"from {self.place} import {self.function}"
+        found = f'{self.function} = runpy.run_path({self.place!r})["{self.function}"]'
+        return f"import runpy\nimport sys\n\nsys.path.insert(0, {self.folder!r})\n{found}"
+
     def load(self) -> Callable[[], Any]:
         """The function itself, once what it stands in has run.
 

@@ -33,6 +33,8 @@ def own_function(name: str) -> Source:
         str(target),
         known={"function": str(target)},
         around=lambda: users_code(target),
+        python=target.python,
+        name=target.function,
     )
     return made
 

@@ -12,11 +12,9 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-import minigrad as mg
-
 from ..engine.errors import ArgumentError, MissingDependencyError
-from ..engine.tensor import Tensor
 from ..files import write
+from ..playing.run import Run, run_loss
 from ..recording.checks import Checks
 from ..tracing import Trace
 from ..views.data import number, trace_to_dict
@@ -64,15 +62,9 @@ def run_source(source: Source) -> Report:
     Raises: ArgumentError if it returns no loss; whatever it raises, in the words of its source.
     """
     with source.around():
-        function = source.load()
-        with mg.trace(check="ops") as trace:
-            loss = _checked_loss(function(), source.title)
-            place, inside = trace._find(loss), _has_run(trace, loss)
-            if not inside:
-                _refuse_without_gradient(trace, loss, source.title)
-                loss.backward()
-        checks = trace.checked()
-    return Report(source, trace, checks, float(loss.item()) + 0.0, inside, place)  # not −0
+        run = run_loss(source.load(), source.title)
+        checks = run.trace.checked()
+    return Report(source, run, checks)
 
 
 @dataclass
@@ -80,11 +72,12 @@ class Report:
     """A run and what was held against it."""
 
     source: Source
-    trace: Trace
+    run: Run
     checks: Checks
-    loss: float
-    backward_inside: bool
-    place: int | None  # of the loss in the record
+
+    @property
+    def trace(self) -> Trace:
+        return self.run.trace
 
     @cached_property
     def looks(self) -> Looks | None:
@@ -93,7 +86,7 @@ class Report:
 
     def succeeded(self) -> bool:
         """Whether nothing that was measured is wrong."""
-        return self.checks.agree is not False and isfinite(self.loss)
+        return self.checks.agree is not False and isfinite(self.run.loss)
 
     # ---------------------------------------------------------------- printed
 
@@ -122,10 +115,10 @@ class Report:
         trace = self.trace
         owned = [entry for entry in trace.entries if entry.kind == "parameter"]
         steps = f"{_count(len(trace.forward_steps), 'step')} forward"
-        back = f"{len(trace.backward_steps)} backward" + ", run inside it" * self.backward_inside
+        back = f"{len(trace.backward_steps)} backward" + ", run inside it" * self.run.inside
         numbers = f"{_count(len(owned), 'parameter')} of {sum(e.size for e in owned):,} numbers"
         facts = f"; {', '.join(self.source.facts)}" if self.source.facts else ""
-        loss = f"loss {self.loss:.6g}"
+        loss = f"loss {self.run.loss:.6g}"
         return f"{self.source.title}: {loss}; {steps}, {back}; {numbers}{facts}"
 
     @property
@@ -142,7 +135,7 @@ class Report:
     def _figures(self) -> dict[str, Any]:
         """Gradients by token, block and head of a stack of blocks."""
         try:
-            found = self.trace.attribute(self.place)
+            found = self.trace.attribute(self.run.place)
         except ArgumentError:  # no token becomes a vector in this run, or no arrays were kept
             return {}
         run, figures = (self.trace, found), dict[str, Any]()
@@ -194,8 +187,8 @@ class Report:
             yield checks_table(shown, width)
         if len(shown) < len(checks) or not shown:
             yield self._verdict(width)
-        if not isfinite(self.loss):
-            yield Paint()("alarm", f"the loss is {self.loss}")
+        if not isfinite(self.run.loss):
+            yield Paint()("alarm", f"the loss is {self.run.loss}")
 
     def _verdict(self, width: int) -> str:
         found = by_step(self.checks)
@@ -212,7 +205,7 @@ class Report:
 
     def record(self) -> str:
         """The trace and what is known besides, under "explain", as JSON."""
-        known = self.source.known | {"loss": self.loss, "backward_inside": self.backward_inside}
+        known = self.source.known | {"loss": self.run.loss, "backward_inside": self.run.inside}
         if guesses := self.source.guesses():
             known["guesses"] = dict(guesses)
         figures = self._figures if self._stacked else {}
@@ -230,54 +223,31 @@ class Report:
         """Write the files; returns which of them could not be drawn and why, if so."""
         write(folder / "trace.json", self.record() + "\n", "explain")
         self.trace.derivation(folder / "derivation.md")
-        tokens, title = self.source.tokens, self.source.title
-        words = one_line(" / ".join(" ".join(text) for text in tokens or ()), 120)
-        if self.source.facts[:1] == [f'on "{words}"']:  # the title of a function has no words
-            title += f": {words}"
         try:
-            tables = [table.to_dict() for table in (*self._guesses, *self._structure)]
-            page = write_page(self.trace, folder / PAGE, tokens=tokens, title=title, tables=tables)
+            page = write_page(self.trace, folder / PAGE, **self.page_options())
         except MissingDependencyError as error:
             return f"{PAGE} and graph.svg not drawn: {one_line(str(error).splitlines()[0])}"
         for name, form in ((FRAME, frame), (SCRIPT, script)) if embed else ():
             write(folder / name, form(page.read_text(encoding="utf-8")) + "\n", "explain")
         try:
-            self.trace.draw(folder / "graph.svg", theme=theme, depth=depth, title=words or None)
+            self.trace.draw(
+                folder / "graph.svg", theme=theme, depth=depth, title=self._words or None
+            )
         except MissingDependencyError as error:
             return f"graph.svg not drawn: {one_line(str(error).splitlines()[0])}"
         return ""
 
+    @property
+    def _words(self) -> str:
+        return one_line(" / ".join(" ".join(text) for text in self.source.tokens or ()), 120)
 
-def _checked_loss(returned: Any, title: str) -> Tensor:
-    if not isinstance(returned, Tensor):
-        if hasattr(returned, "cr_await"):
-            returned.close()  # a coroutine that no one will await
-        kind = type(returned).__name__
-        article = "an" if kind[:1].lower() in "aeiou" else "a"
-        what = "nothing" if returned is None else f"{article} {kind}"
-        raise ArgumentError(f"{title} returned {what}; a loss is needed: a Tensor of one entry")
-    if returned.size != 1:
-        what = f"a Tensor of shape {returned.shape}; a loss has one entry"
-        raise ArgumentError(f"{title} returned {what}: return its mean or its sum")
-    return returned
-
-
-def _has_run(trace: Trace, loss: Tensor) -> bool:
-    """Whether backward ran from this loss; of one without a graph, whether any ran."""
-    known = trace._find(loss)
-    if known is not None and trace[known].gradient is not None:
-        return True
-    return not loss.requires_grad and bool(trace.backward_steps)
-
-
-def _refuse_without_gradient(trace: Trace, loss: Tensor, title: str) -> None:
-    why = ""
-    if not loss.requires_grad:
-        why = "nothing it was computed from has requires_grad=True, or it was detached"
-    elif trace._find(loss) is None or not trace.forward_steps:
-        why = "no op computed it while the function ran"
-    if why:
-        raise ArgumentError(f"the loss that {title} returned has no gradient: {why}")
+    def page_options(self) -> dict[str, Any]:
+        """What the page shows beside the record: a title, names of positions, tables."""
+        title = self.source.title
+        if self.source.facts[:1] == [f'on "{self._words}"']:  # the title of a function has no words
+            title += f": {self._words}"
+        tables = [table.to_dict() for table in (*self._guesses, *self._structure)]
+        return {"tokens": self.source.tokens, "title": title, "tables": tables}
 
 
 def _count(n: int, what: str) -> str:

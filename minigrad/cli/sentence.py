@@ -12,7 +12,7 @@ import math
 import re
 import unicodedata
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -110,30 +110,52 @@ def sentence(s: Settings) -> Source:
     facts += ["causal"] * s.causal + ["biases"] * s.bias + [s.dtype, f"seed {s.seed}"]
     goal = "the next token" if s.causal else "each token itself"
     facts.append(f"predicting {goal}, where guessing evenly gives {math.log(len(vocabulary)):.4f}")
-    return Source(
-        lambda: lambda: _loss(s, tokens, vocabulary),
+    made = Source(
+        lambda: run,
         f"{s.layer} with untrained weights: {one_line(' '.join(s.text.split()), 60)}",
         [tokens],
         facts,
         {**vars(s), "tokens": tokens, "vocabulary": vocabulary},
+        python=_python(s),
+    )
+
+    def run(text: str = s.text) -> mg.Tensor:
+        """The loss of this text; words that the first one has not get vectors of their own."""
+        words = tokenize(replace(s, text=text).text)
+        new = dict.fromkeys(word.lower() for word in words)
+        known = vocabulary + [word for word in new if word not in vocabulary]
+        made.tokens = [words]
+        return _loss(s, words, known, len(vocabulary))
+
+    return made
+
+
+def _python(s: Settings) -> str:
+    given = ", ".join(f"{field.name}={getattr(s, field.name)!r}" for field in fields(s))
+    return (
+        "from minigrad.cli.sentence import Settings, sentence\n\n"
+        f"run = sentence(Settings({given})).load()"
     )
 
 
-def _loss(s: Settings, tokens: list[str], vocabulary: list[str]) -> mg.Tensor:
+def _loss(s: Settings, tokens: list[str], vocabulary: list[str], first: int) -> mg.Tensor:
+    """The loss of a text. Args: first: how many words are drawn before the layer, others after."""
     from ..layers import MultiHeadAttention, SelfAttention, create_causal_mask
 
     n = len(tokens)
     dtype = np.dtype(s.dtype)
     rng = np.random.default_rng(s.seed)
     ids = np.array([[vocabulary.index(token.lower()) for token in tokens]])  # (1, n)
-    drawn = rng.normal(size=(len(vocabulary), s.d_model)).astype(dtype)
-    E = mg.tensor(drawn, requires_grad=True, name="E")  # (vocabulary, d_model)
+    drawn = rng.normal(size=(first, s.d_model))
     common: dict[str, Any] = {"use_bias": s.bias, "rng": rng, "dtype": dtype}
     layer: Any = (
         SelfAttention(s.d_model, s.d_k, s.d_v, **common)
         if s.layer == SELF_ATTENTION
         else MultiHeadAttention(s.d_model, s.heads, **common)
     )
+    others = rng.normal(size=(len(vocabulary) - first, s.d_model))
+    table = np.concatenate([drawn, others]).astype(dtype)
+    E = mg.tensor(table, requires_grad=True, name="E")  # (vocabulary, d_model)
     mask = create_causal_mask(n, dtype=dtype) if s.causal else None
     with mg.scope("embedding"):
         X = mg.take(E, ids, axis=0).named("X")  # (1, n, d_model)

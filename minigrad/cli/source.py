@@ -25,6 +25,8 @@ class Source:
         around: what the run is in, which tells errors of the user's own code.
         guesses: what was guessed where, once it ran.
         ids: the tokens' numbers, (B, n).
+        python: statements that define the function, as a program of one's own would have them.
+        name: what they call it.
         logits: once it ran, those of each next token, (B, n, n_tokens), if it guesses them.
     """
 
@@ -37,3 +39,5 @@ class Source:
     guesses: Callable[[], list[Guess]] = list
     ids: Any = None
     logits: Callable[[], Any] = lambda: None
+    python: str = ""
+    name: str = "run"

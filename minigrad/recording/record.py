@@ -120,6 +120,8 @@ class Entry:
     checks: dict[str, CheckResult] = field(default_factory=dict)  # of its op, by their kind
     reach: float | None = None  # its gradient beside what left the loss: a ratio of norms
     via: Edge | None = None  # the use through which most of it came
+    inserted: bool = False  # an intervention made it
+    instead_of: int | None = None  # the entry in whose place it was put
 
     def __repr__(self) -> str:
         size = "no gradient" if self.gradient_rms is None else f"∂L rms {self.gradient_rms:.3g}"

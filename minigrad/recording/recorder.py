@@ -107,6 +107,7 @@ class Recorder(Listener):
         self._from: dict[int, list[Edge]] = {}
         self._calls: dict[int, Invocation] = {}
         self._contexts: dict[int, tuple[Context, tuple[int, ...]]] = {}
+        self._interventions: set[Context] = set()  # in which they compute what they put in
         self._replaced: set[str] = set()  # scopes whose hand-derived steps no longer hold
         self.memory = ForwardMemory()
         self._entered: Counter[Any] = Counter()  # how often each scope was, within one call
@@ -137,6 +138,7 @@ class Recorder(Listener):
         self._settle()
         self._ids, self._owners, self._by_data, self._arrays = {}, [], {}, []
         self._given, self._contexts = {}, {}
+        self._interventions = set()
         if self.keep == "summaries":
             self._calls = {}
 
@@ -283,6 +285,7 @@ class Recorder(Listener):
             seconds=seconds,
             needs=node is not None,
             calls=self._calls_within(context),
+            inserted=context in self._interventions,
         )
         self._calls[entry.id] = call
         self._by_data.setdefault(id(out), entry.id)
@@ -378,10 +381,12 @@ class Recorder(Listener):
     def context_resumed(self, context: Context, made: Context) -> None:
         """What runs in one context belongs to the call in which another was."""
         self._contexts[id(context)] = context, self._calls_within(made)
+        self._interventions.add(context)
 
     def tensor_replaced(self, tensor: Tensor, new: Tensor) -> None:
         """Another value bears a tensor's name from here on, and stands where it stood."""
         before, known = self._find(tensor), self._ids[new.node or id(new)]
+        self.entries[known].instead_of = before
         if before is not None:
             self._owners[before] = self.entries[before].name = None
             self._replaced.add(self.entries[before].scope)

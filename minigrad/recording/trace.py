@@ -203,7 +203,8 @@ class Trace(Recorder):
             replace(entry, made_at=entry.place, declared=entry.declaration)
             for entry in self.entries
         ]
-        live: dict[str, Any] = {"_owners": [], "_arrays": []}  # what `close` lets go of
+        # what `close` lets go of
+        live: dict[str, Any] = {"_owners": [], "_arrays": [], "_interventions": set()}
         live |= {name: {} for name in ("_ids", "_by_data", "_given", "_contexts")}
         state = vars(self) | live | {"entries": shown, "earlier": []}
         del state["_listening"]

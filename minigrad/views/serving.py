@@ -2,14 +2,15 @@
 
 Only who knows the address, with its token, gets an answer: nothing else on this machine or in the
 browser can guess it, and a page of another site that reaches 127.0.0.1 under a name of its own is
-refused by that name. One question is answered at a time, and no more than so many may wait; a
-question has an end and is not long. Whatever fails in an answer stays in it.
+refused by that name. No more than so many questions may wait, and each is short. Whatever fails in
+an answer stays in it.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from secrets import compare_digest, token_urlsafe
@@ -31,7 +32,8 @@ class Served:
 
     Args:
         routes: by the name that follows the token; "" is the page.
-        rest: seconds of silence after each answer, for who must not be slowed down by readers.
+        rest: seconds of silence after each answer, for who must not be slowed down by readers;
+            then one question is answered at a time.
     Attributes: address: what to open in a browser.
     """
 
@@ -120,7 +122,7 @@ class _Answer(BaseHTTPRequestHandler):
         if not mine or wanted != method or answer is None:
             self.send_error(404)
             return
-        with self.served.turn:
+        with self.served.turn if self.served.rest else nullcontext():
             body = answer(question)
             time.sleep(self.served.rest)
         self.send_response(200)

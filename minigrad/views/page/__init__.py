@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from ..plain import of_bytes
 from .content import page_content
 from .pictures import paints
 
-__all__ = ["embedded", "page_html", "write_page"]
+__all__ = ["assembled", "embedded", "page_html", "write_page"]
 
 # one scope around all of them, in this order
 SCRIPTS = """
@@ -51,15 +52,29 @@ def page_html(trace: Trace, **options: Any) -> str:
     '<!doctype html>'
     """
     content, pictures = page_content(trace, **options)
-    templates = (f'<template id="picture-{i}">{svg}</template>' for i, svg in enumerate(pictures))
+    return assembled(content, pictures.svgs)
+
+
+def assembled(content: dict[str, Any], svgs: Sequence[str]) -> str:
+    """The page of what `page_content` gave; with `play` in it, the page that can be changed."""
+    played = "play" in content
+    scripts = [*SCRIPTS, "carry"] if played else SCRIPTS
     parts = {
         "style": paints(compared=content["compared"]) + _asset("page.css"),
-        "script": "\n".join(_asset(f"{name}.js") for name in SCRIPTS),
-        "pictures": "\n".join(templates),
+        "script": "\n".join(_asset(f"{name}.js") for name in scripts),
+        "pictures": templates(svgs),
         "data": embedded(content),
+        "connect": "; connect-src 'self'" if played else "",
+        "play": f"<script>\n{_asset('play.js')}\n</script>\n" if played else "",
     }
+    parts["style"] += _asset("play.css") if played else ""
     parts["size"] = of_bytes(sum(len(part.encode()) for part in parts.values()))
     return filled(asset("page/assets/template.html"), parts)
+
+
+def templates(svgs: Sequence[str]) -> str:
+    """The pictures as the page has them: elements that are cloned when they are shown."""
+    return "\n".join(f'<template id="picture-{i}">{svg}</template>' for i, svg in enumerate(svgs))
 
 
 def embedded(content: Any) -> str:

@@ -43,8 +43,8 @@ def page_content(
     | None = None,  # of an attention those shown, counted from 0
     note: str = "",  # what the reader is told of what was left out
     tables: Sequence[dict[str, Any]] = (),  # shown with the whole pass, as Figures.to_dict() gives
-) -> tuple[dict[str, Any], list[str]]:
-    """Everything the page needs: what is ready for JSON, and its pictures as SVG.
+) -> tuple[dict[str, Any], Pictures]:
+    """Everything the page needs: what is ready for JSON, and its pictures, not yet drawn.
 
     Raises: ArgumentError for a record or arrays too large, or unknown values of options.
     """
@@ -82,7 +82,7 @@ def page_content(
         "scale": made.scale.bounds,
         "states": {state: [glyph, words] for state, (glyph, words) in STATES.items()},
     }
-    return content, pictures.svgs
+    return content, pictures
 
 
 def _kinds(checks: Checks) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from math import ceil, log
 from typing import Any
 
@@ -34,15 +35,15 @@ _SURPLUS = re.compile(
 
 
 class Pictures:
-    """Attributes: told: of each picture what it shows, as plain data; svgs: the pictures;
-    marks: what each kind of line and mark in them means.
+    """Attributes: told: of each picture what it shows, as plain data; svgs: the pictures, drawn
+    when they are asked for; marks: what each kind of line and mark in them means.
     """
 
     def __init__(self, model: AnnotatedTrace, scale: str) -> None:
         self.model, self.told = model, list[dict[str, Any]]()
         self.numbers = {id(edge): number for number, edge in enumerate(model.trace.edges)}
         _cut_long_scopes(model)
-        dots: list[Dot] = []
+        self._dots: list[Dot] = []
         found: dict[tuple[str, str], None] = {}
         pending = [""]
         while pending:
@@ -52,11 +53,14 @@ class Pictures:
             found |= dict.fromkeys(marks(plan, False))
             self.told.append(self._tell(root, plan, closed))
             pending += closed.values()
-            dots.append(outline_dot(plan, scale=scale, legend=False, saved=False))
+            self._dots.append(outline_dot(plan, scale=scale, legend=False, saved=False))
         self.marks = [*found]
-        drawn = render("\n".join(dot.text for dot in dots), "svg").decode()
-        pairs = zip(re.findall(r"<svg.*?</svg>", drawn, re.DOTALL), dots, strict=True)
-        self.svgs = [_classed(titled(svg, dot)) for svg, dot in pairs]
+
+    @cached_property
+    def svgs(self) -> list[str]:
+        drawn = render("\n".join(dot.text for dot in self._dots), "svg").decode()
+        pairs = zip(re.findall(r"<svg.*?</svg>", drawn, re.DOTALL), self._dots, strict=True)
+        return [_classed(titled(svg, dot)) for svg, dot in pairs]
 
     def _tell(self, root: str, plan: Outline, closed: dict[str, str]) -> dict[str, Any]:
         fold = self.model.fold

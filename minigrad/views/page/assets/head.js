@@ -75,7 +75,7 @@ function headCard(one) {
   const node = nodes[one.attention.node];
   return el(
     "article",
-    { class: "attention-head", "data-head": one.head },
+    { class: "attention-head", "data-head": one.head, "data-of": node.id },
     el(
       "header",
       {},

@@ -48,6 +48,7 @@ function drawn(array, options) {
   let cell = null;
   function read(row, column) {
     cell = row === null ? null : [row, column];
+    canvas.dataset.cell = cell ? [matrix, row, column] : "";
     paint();
     if (say) say(row, column, row === null ? undefined : cellOf(array, matrix, row, column));
   }

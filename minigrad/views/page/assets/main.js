@@ -206,8 +206,8 @@ function listenToControls() {
     theme: nextTheme,
     "search-open": openSearch,
     "help-open": () => byId("help").showModal(),
-    "zoom-in": view.larger,
-    "zoom-out": view.smaller,
+    "zoom-in": () => view.zoom(1.2),
+    "zoom-out": () => view.zoom(1 / 1.2),
     "zoom-fit": view.fit,
   };
   for (const [id, f] of Object.entries(clicks)) byId(id).addEventListener("click", f);
@@ -216,11 +216,12 @@ function listenToControls() {
   byId("search").addEventListener("keydown", moveInHits);
   for (const dialog of document.querySelectorAll("dialog"))
     dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
-  system.addEventListener("change", () => paint());
-  document.addEventListener("keydown", pressed);
-  window.addEventListener("hashchange", () => go(fromHash()));
-  window.addEventListener("beforeprint", () => paint("light"));
-  window.addEventListener("afterprint", () => paint());
+  // as properties, so that there is one of each when the page is drawn anew
+  system.onchange = () => paint();
+  document.onkeydown = pressed;
+  window.onhashchange = () => go(fromHash());
+  window.onbeforeprint = () => paint("light");
+  window.onafterprint = () => paint();
 }
 function begin() {
   const fonts = formulaFonts();

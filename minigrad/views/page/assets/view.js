@@ -148,10 +148,10 @@ function View(canvas, crumbs, actions) {
     const { clientX: x, clientY: y } = event;
     if (!event.button && event.pointerType === "mouse") from = { x, y, left: canvas.scrollLeft, top: canvas.scrollTop };
   });
-  window.addEventListener("pointermove", (event) => {
+  window.onpointermove = (event) => {
     if (from && event.buttons)
       canvas.scrollTo({ left: from.left + from.x - event.clientX, top: from.top + from.y - event.clientY, behavior: "instant" });
-  });
+  };
   canvas.addEventListener("click", (event) => {
     const dragged = from && Math.hypot(event.clientX - from.x, event.clientY - from.y) > 4;
     from = null;
@@ -168,5 +168,5 @@ function View(canvas, crumbs, actions) {
     { passive: false },
   );
   new ResizeObserver(() => picture && fitted && fit()).observe(canvas);
-  return { light, fit, larger: () => zoom(scale * 1.2), smaller: () => zoom(scale / 1.2) };
+  return { light, fit, zoom: (by) => zoom(scale * by) };
 }

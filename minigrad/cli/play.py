@@ -1,0 +1,32 @@
+"""`minigrad play`: the page of `explain`, served and alive."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from contextlib import redirect_stdout
+from typing import Any
+
+from ..playing import PlayServer
+from ..playing.run import Run
+from ..playing.session import Played, Session
+from .explain import source_of
+from .output import show
+from .report import Report
+
+__all__ = ["run"]
+
+
+def run(arguments: Namespace) -> int:
+    """Serve the page until Ctrl-C."""
+    source = source_of(arguments)
+
+    def page(run: Run) -> dict[str, Any]:
+        return Report(source, run, run.trace.checked()).page_options()
+
+    played = Played(source.load, source.title, source.name, source.python, page, source.around)
+    with redirect_stdout(sys.stderr):
+        server = PlayServer(Session(played))
+    show(f"{source.title}\nopen {server.address} in a browser; Ctrl-C ends it")
+    server.served.wait()
+    return 0

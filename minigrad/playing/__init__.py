@@ -1,0 +1,49 @@
+"""`mg.play` and `minigrad play`: the page of a run whose numbers can be changed.
+
+    session    what is played with: its changes, their undo, and the run that they give
+    changes    each change: what it puts where, in words, and as Python
+    addresses  paths of a record's entries, as `mg.replace` understands them
+    run        a function that returns a loss, run within a trace
+    server     the page, and what it asks
+
+It runs the user's own function each time, within `mg.replace` and `mg.ablate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..engine.errors import DTypeError
+from .run import Run
+from .server import PlayServer
+from .session import Played, Session
+
+__all__ = ["PlayServer", "play"]
+
+
+def play(function: Callable[..., Any]) -> PlayServer:
+    """Open a function that returns a loss as a page whose numbers can be changed.
+
+    The page is that of `t.html`, served on this machine alone at an address with a token. Change
+    an entry, cut an edge, freeze a value or step down the gradient: the function runs again within
+    `mg.replace`, and values, gradients and checks are drawn anew. Numbers and texts that are
+    defaults of the function's arguments can be changed too. `function.tokens` names the positions
+    that attention looks at.
+
+    Returns: what serves it: `.address`, which is printed; `.session.python()`, the changes as a
+        program; `.close()`.
+    Raises: DTypeError for what cannot be called; ArgumentError if it returns no loss.
+    """
+    if not callable(function):
+        kind = type(function).__name__
+        raise DTypeError(f"play(function): takes a function that returns a loss, got {kind}")
+    name = getattr(function, "__name__", "function")
+
+    def page(run: Run) -> dict[str, Any]:
+        return {"title": name, "tokens": getattr(function, "tokens", None)}
+
+    known = f"# {name} is the function that was given to mg.play"
+    server = PlayServer(Session(Played(lambda: function, name, name, known, page)))
+    print(f"mg.play: {name} is at {server.address}", flush=True)
+    return server

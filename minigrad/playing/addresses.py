@@ -1,0 +1,150 @@
+"""Where a change goes: paths of a record's entries, as `mg.replace` understands them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from ..engine.errors import ArgumentError
+from ..paths import matches
+from ..recording.record import Entry
+from ..recording.trace import Trace
+
+__all__ = [
+    "Address",
+    "address_of",
+    "address_of_argument",
+    "addresses_of_uses",
+    "addresses_to_set",
+    "keys_of",
+    "label_of",
+    "origin",
+]
+
+
+@dataclass(frozen=True)
+class Address:
+    """The arguments of `mg.replace` that say what is meant."""
+
+    path: str
+    call: int | None = None
+    of: str | None = None
+
+    def options(self) -> dict[str, Any]:
+        """Those beside the path, where they are needed."""
+        return {name: x for name, x in (("of", self.of), ("call", self.call)) if x is not None}
+
+
+def origin(trace: Trace, entry: Entry) -> Entry:
+    """What the function itself made, where an intervention put something else."""
+    while entry.instead_of is not None:
+        entry = trace.entries[entry.instead_of]
+    return entry
+
+
+def keys_of(trace: Trace) -> dict[int, tuple[str, int]]:
+    """A key for each entry that finds it in another run: its path, and which of that path it is.
+
+    What was put in place of a value has the value's key.
+    """
+    seen, found = Counter[str](), dict[int, tuple[str, int]]()
+    gone = {entry.instead_of for entry in trace.entries}
+    for entry in trace.entries:
+        path = _path_of(trace, entry) or entry.label
+        if entry.id in gone or (entry.inserted and entry.instead_of is None):
+            path = f"{path} of an intervention"
+        found[entry.id] = path, seen[path]
+        seen[path] += 1
+    return found
+
+
+def label_of(trace: Trace, entry: Entry) -> str:
+    """What an entry is called on the page and in the list of changes."""
+    own = origin(trace, entry)
+    uses = trace.uses(own)
+    if own.op is None and not own.name and uses:  # by what takes it
+        return f"{uses[0].input} of {trace.entries[uses[0].target].label}"
+    return entry.name or own.name or own.label
+
+
+def _path_of(trace: Trace, entry: Entry) -> str:
+    own = origin(trace, entry)
+    name = entry.name or own.name or own.op or ""
+    return f"{own.scope}/{name}" if own.scope else name
+
+
+def _own_values(trace: Trace) -> list[Entry]:
+    """What the function made and named leaves, in place of which nothing else was put."""
+    gone = {entry.instead_of for entry in trace.entries}
+    return [
+        entry
+        for entry in trace.entries
+        if entry.id not in gone
+        and (entry.instead_of is not None or not entry.inserted)
+        and (entry.op is not None or (entry.name and entry.kind in ("parameter", "input")))
+    ]
+
+
+def _first_use(trace: Trace, entry: Entry) -> tuple[float, float, int]:
+    """When `mg.replace` meets a value: as it is used first, or at the end."""
+    uses = [edge for edge in trace.uses(entry) if edge.input != "detach"]
+    if not uses:
+        return float("inf"), 0, entry.id
+    first = min(edge.target for edge in uses)
+    inputs = [edge.source for edge in trace.into(trace.entries[first])]
+    return first, inputs.index(entry.id), entry.id
+
+
+def _told_apart(path: str, others: set[str]) -> str:
+    """The path, anchored at the outermost scope where another one ends like it."""
+    return f"/{path}" if any(other != path and matches(path, other) for other in others) else path
+
+
+def address_of(trace: Trace, entry: Entry) -> Address:
+    """The address of a value. Raises: ArgumentError for a leaf without a name."""
+    if entry.op is None and not entry.name:
+        raise ArgumentError(
+            f"{entry.label} has no name, so no change can say what it is of: write "
+            'mg.tensor(..., name="...")'
+        )
+    every = _own_values(trace)
+    paths = {one.id: _path_of(trace, one) for one in every}
+    path = _path_of(trace, entry)
+    alike = [one for one in every if paths[one.id] == path]
+    alike.sort(key=lambda one: _first_use(trace, one))
+    call = alike.index(entry) if len(alike) > 1 else None
+    return Address(_told_apart(path, set(paths.values())), call)
+
+
+def address_of_argument(trace: Trace, op: Entry, name: str) -> Address:
+    """The address of one argument of an op, an input or a setting."""
+    op = origin(trace, op)
+    ran = [trace.entries[i] for i in trace.forward_steps]
+    paths = {one.id: f"{one.scope}/{one.op}".lstrip("/") for one in ran if not one.inserted}
+    path = paths[op.id]
+    alike = [i for i, other in paths.items() if other == path]
+    call = alike.index(op.id) if len(alike) > 1 else None
+    return Address(_told_apart(path, set(paths.values())), call, name)
+
+
+def addresses_to_set(trace: Trace, entry: Entry) -> list[Address]:
+    """Where a change of an entry's value goes: to itself, or to every use of a constant."""
+    put_in_a_use = entry.inserted and entry.instead_of is None
+    named = entry.name and entry.kind == "input"
+    if not put_in_a_use and (entry.op is not None or named or entry.kind == "parameter"):
+        return [address_of(trace, entry)]
+    return addresses_of_uses(trace, entry)
+
+
+def addresses_of_uses(trace: Trace, entry: Entry) -> list[Address]:
+    """Each use of an entry by an op that the function called."""
+    uses = [edge for edge in trace.uses(entry) if edge.input != "detach"]
+    found = [
+        address_of_argument(trace, trace.entries[edge.target], edge.input)
+        for edge in uses
+        if not trace.entries[edge.target].inserted
+    ]
+    if not found:
+        raise ArgumentError(f"{entry.label} is used by no op that the function called")
+    return found

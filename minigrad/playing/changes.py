@@ -1,0 +1,188 @@
+"""Changes of a run: what each puts where, in words, and as the Python that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..interventions import Replacement, ablate, replace
+from .addresses import Address
+
+__all__ = [
+    "Change",
+    "Cut",
+    "Freeze",
+    "Given",
+    "Hold",
+    "SetValue",
+    "Step",
+    "arguments_of",
+    "python_of",
+]
+
+Index = tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change, kept so that it can be made again in each run.
+
+    Attributes: said: what the list of changes shows.
+    """
+
+    said: str
+
+    def contexts(self) -> Iterator[Replacement]:
+        """What a run is within, from the outermost in."""
+        yield from ()
+
+    def given(self) -> dict[str, Any]:
+        """Arguments of the function itself."""
+        return {}
+
+    def lines(self, call: str) -> Iterator[str]:
+        """Python that enters these; `call` is the call of the function so far."""
+        for one in self.calls():
+            yield f"changes.enter_context({one})"
+
+    def calls(self) -> list[str]:
+        """The same as expressions, where they need nothing but themselves."""
+        return []
+
+
+@dataclass(frozen=True)
+class SetValue(Change):
+    """An entry, or all of a value or an argument, has another number."""
+
+    places: tuple[Address, ...] = ()
+    index: Index = None
+    value: Any = 0.0
+
+    def contexts(self) -> Iterator[Replacement]:
+        for place in self.places:
+            yield replace(place.path, self.value, index=self.index, **place.options())
+
+    def calls(self) -> list[str]:
+        return [_call("replace", one, self.index, literal(self.value)) for one in self.places]
+
+
+@dataclass(frozen=True)
+class Cut(Change):
+    """A value, entries of it, or one edge to an op, is 0 and hands nothing back."""
+
+    places: tuple[Address, ...] = ()
+    index: Index = None
+
+    def contexts(self) -> Iterator[Replacement]:
+        for place in self.places:
+            yield ablate(place.path, index=self.index, **place.options())
+
+    def calls(self) -> list[str]:
+        return [_call("ablate", one, self.index) for one in self.places]
+
+
+@dataclass(frozen=True)
+class Freeze(Change):
+    """A leaf that no gradient reaches: each op that uses it gets it detached."""
+
+    places: tuple[Address, ...] = ()
+
+    def contexts(self) -> Iterator[Replacement]:
+        for place in self.places:
+            yield replace(place.path, lambda x: x.detach(), **place.options())
+
+    def calls(self) -> list[str]:
+        return [_call("replace", one, None, "lambda x: x.detach()") for one in self.places]
+
+
+@dataclass(frozen=True)
+class Hold(Change):
+    """A value that stays as it is now, whatever else changes, and hands nothing back."""
+
+    place: Address = field(default_factory=lambda: Address(""))
+    value: Any = None
+
+    def contexts(self) -> Iterator[Replacement]:
+        yield replace(self.place.path, self.value, **self.place.options())
+
+    def lines(self, call: str) -> Iterator[str]:
+        yield f"with mg.record({self.place.path!r}) as seen:"
+        yield f"    {call}"
+        yield f"held = [*seen][{self.place.call or 0}].value"
+        yield f"changes.enter_context({_call('replace', self.place, None, 'held')})"
+
+
+@dataclass(frozen=True)
+class Step(Change):
+    """One step of gradient descent: each parameter less lr times its gradient."""
+
+    lr: float = 0.0
+    values: dict[Address, Any] = field(default_factory=dict)
+
+    def contexts(self) -> Iterator[Replacement]:
+        for place, value in self.values.items():
+            yield replace(place.path, value, **place.options())
+
+    def lines(self, call: str) -> Iterator[str]:
+        yield "with mg.trace() as t:"
+        yield f"    {call}.backward()"
+        yield "for w in [e for e in t if e.kind == 'parameter' and e.gradient is not None]:"
+        yield f"    stepped = w.value - {self.lr!r} * w.gradient"
+        yield "    changes.enter_context(mg.replace(w.path, stepped))"
+
+
+@dataclass(frozen=True)
+class Given(Change):
+    """The function is called with another argument."""
+
+    name: str = ""
+    value: Any = None
+
+    def given(self) -> dict[str, Any]:
+        return {self.name: self.value}
+
+
+def arguments_of(changes: Sequence[Change]) -> dict[str, Any]:
+    """The arguments of the function after these changes."""
+    return {name: value for change in changes for name, value in change.given().items()}
+
+
+def _call(name: str, place: Address, index: Index, *values: str) -> str:
+    given = [repr(place.path), *values]
+    given += [f"index={index!r}"] if index is not None else []
+    given += [f"{option}={x!r}" for option, x in place.options().items()]
+    return f"mg.{name}({', '.join(given)})"
+
+
+def literal(value: Any) -> str:
+    """A number as Python writes it, infinities as NumPy's."""
+    if isinstance(value, float) and not np.isfinite(value):
+        return {"inf": "np.inf", "-inf": "-np.inf"}.get(str(value), "np.nan")
+    return repr(value)
+
+
+def python_of(changes: Sequence[Change], source: str, function: str, inside: bool) -> str:
+    """A program that makes the same run.
+
+    Args: source: statements that define the function.  inside: whether it runs backward itself.
+    """
+
+    def call(number: int) -> str:
+        given = arguments_of(changes[:number]).items()
+        return f"{function}({', '.join(f'{name}={value!r}' for name, value in given)})"
+
+    body = [f"L = {call(len(changes))}"] + ([] if inside else ["L.backward()"])
+    if any([*change.lines("")] and not change.calls() for change in changes):
+        lines = [line for i, change in enumerate(changes) for line in change.lines(call(i))]
+        head = ["with ExitStack() as changes:"]
+        body = lines + body
+    else:
+        head = [f"    {one}," for change in changes for one in change.calls()]
+        head = ["with (", *head, "):"] if head else []
+    text = "\n".join([*head, *(f"    {line}" if head else line for line in body)])
+    imports = ["from contextlib import ExitStack\n"] if "ExitStack" in text else []
+    imports += ["import numpy as np\n"] if "np." in text else []
+    return "\n".join([*imports, "import minigrad as mg\n", source, "", text, "print(L.item())", ""])

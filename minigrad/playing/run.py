@@ -1,0 +1,87 @@
+"""A function that returns a loss, run forward and backward within a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..engine.errors import ArgumentError
+from ..engine.tensor import Tensor
+from ..tracing import Trace
+
+__all__ = ["Run", "run_loss"]
+
+
+@dataclass
+class Run:
+    """One run of a function and its backward, recorded, with every step checked.
+
+    Attributes:
+        loss: what the function returned, as a number.
+        inside: whether the function ran backward itself.
+        place: the entry of the loss in the record.
+    """
+
+    trace: Trace
+    loss: float
+    inside: bool
+    place: int | None
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+def run_loss(
+    function: Callable[..., Any],
+    title: str,
+    arguments: dict[str, Any] | None = None,
+    around: Any = (),
+) -> Run:
+    """Run the function, and backward from what it returns unless it did so itself.
+
+    Args: title: how errors call it.  around: what the run is within, from the outermost in.
+    Raises: ArgumentError if it returns no loss, or one without a gradient; whatever it raises.
+    """
+    given = arguments or {}
+    with ExitStack() as stack:
+        for one in around:
+            stack.enter_context(one)
+        with Trace(check="ops") as trace:
+            loss = _checked_loss(function(**given), title)
+            place, inside = trace._find(loss), _has_run(trace, loss)
+            if not inside:
+                _refuse_without_gradient(trace, loss, title)
+                loss.backward()
+    return Run(trace, float(loss.item()) + 0.0, inside, place, given)  # not −0
+
+
+def _checked_loss(returned: Any, title: str) -> Tensor:
+    if not isinstance(returned, Tensor):
+        if hasattr(returned, "cr_await"):
+            returned.close()  # a coroutine that no one will await
+        kind = type(returned).__name__
+        article = "an" if kind[:1].lower() in "aeiou" else "a"
+        what = "nothing" if returned is None else f"{article} {kind}"
+        raise ArgumentError(f"{title} returned {what}; a loss is needed: a Tensor of one entry")
+    if returned.size != 1:
+        what = f"a Tensor of shape {returned.shape}; a loss has one entry"
+        raise ArgumentError(f"{title} returned {what}: return its mean or its sum")
+    return returned
+
+
+def _has_run(trace: Trace, loss: Tensor) -> bool:
+    """Whether backward ran from this loss; of one without a graph, whether any ran."""
+    known = trace._find(loss)
+    if known is not None and trace[known].gradient is not None:
+        return True
+    return not loss.requires_grad and bool(trace.backward_steps)
+
+
+def _refuse_without_gradient(trace: Trace, loss: Tensor, title: str) -> None:
+    why = ""
+    if not loss.requires_grad:
+        why = "nothing it was computed from has requires_grad=True, or it was detached"
+    elif trace._find(loss) is None or not trace.forward_steps:
+        why = "no op computed it while the function ran"
+    if why:
+        raise ArgumentError(f"the loss that {title} returned has no gradient: {why}")

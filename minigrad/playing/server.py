@@ -1,0 +1,123 @@
+"""The page of a session, served on this machine alone: what is asked of it, and its answers."""
+
+from __future__ import annotations
+
+import json
+from threading import Lock
+from typing import Any
+
+from ..engine.errors import ArgumentError
+from ..views.page import assembled, embedded, page_content
+from ..views.plain import one_line
+from ..views.serving import Served
+from .changes import arguments_of
+from .session import Session
+
+__all__ = ["PlayServer"]
+
+ACTIONS = {
+    "set": ("set_entry", "node index value"),
+    "setting": ("set_argument", "node name value"),
+    "argument": ("set_keyword", "name value"),
+    "cut": ("cut", "node"),
+    "freeze": ("freeze", "node"),
+    "step": ("step", "lr"),
+    "undo": ("undo", ""),
+    "redo": ("redo", ""),
+    "reset": ("reset", ""),
+}
+BESIDE = ("gesture", "index", "of")  # what may be given besides
+
+
+class PlayServer:
+    """Serves the page of a session until it is closed. Attributes: address, session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._turn = Lock()  # one change at a time
+        self._make()
+        routes = {
+            "": ("GET", "text/html", lambda _: self._page()),
+            "ask": ("POST", "application/json", self._answer),
+            "pictures": ("GET", "application/json", lambda _: self._pictures()),
+        }
+        self.served = Served(routes)
+        self.address = self.served.address
+
+    def _make(self) -> None:
+        """The content of the page, and its pictures, which are drawn when asked for."""
+        session = self.session
+        self.content, self.pictures = page_content(session.run.trace, **session.page)
+        self.content["play"] = self._told()
+
+    def _told(self) -> dict[str, Any]:
+        """What the page says of the session."""
+        s = self.session
+        before, given = s.before or s.run, arguments_of(s.changes)
+        return {
+            "version": s.version,
+            "changes": [one_line(change.said) for change in s.changes],
+            "undo": len(s.past),
+            "redo": len(s.undone),
+            "loss": [before.loss, s.run.loss],
+            "alike": s.alike,
+            "moved": None if s.alike else s.moved(),
+            "changed": s.differences(),
+            "arguments": [
+                [name, _typed(given.get(name, default)), _kind(default)]
+                for name, default in s.defaults.items()
+            ],
+        }
+
+    def _page(self) -> bytes:
+        return assembled(self.content, self.pictures.svgs).encode()
+
+    def _pictures(self) -> bytes:
+        version, pictures = self.content["play"]["version"], self.pictures
+        return json.dumps({"version": version, "pictures": pictures.svgs}).encode()
+
+    def _answer(self, question: bytes) -> bytes:
+        """The new content, or why there is none: then all is as it was."""
+        try:
+            with self._turn:
+                return embedded(self._do(json.loads(question))).encode()
+        except Exception as error:
+            return json.dumps({"error": _why(error)}).encode()
+
+    def _do(self, asked: Any) -> dict[str, Any]:
+        if not isinstance(asked, dict):
+            raise ArgumentError("a question is an object with `do`")
+        session, do = self.session, asked.get("do")
+        if asked.get("version") != session.version:
+            raise ArgumentError("another page has changed this run: reload this one")
+        if do == "look":
+            return session.look(asked.get("node"), asked.get("index"))  # type: ignore[arg-type]
+        if do == "python":
+            return {"python": session.python()}
+        if do not in ACTIONS:
+            raise ArgumentError(f"there is no change named {do!r}; they are {', '.join(ACTIONS)}")
+        method, names = ACTIONS[do]
+        given = {name: asked.get(name) for name in names.split()}
+        given |= {name: asked[name] for name in BESIDE if name in asked and name not in given}
+        getattr(session, method)(**given)
+        self._make()
+        if isinstance(given.get("node"), int):  # where that is now
+            self.content["play"]["editing"] = session.moved().get(given["node"])
+        return self.content
+
+
+def _why(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    ours = type(error).__module__.startswith("minigrad")
+    said = "; ".join(line.strip() for line in lines[:3])
+    return one_line(said if ours else f"{type(error).__name__}: {said}", 400)
+
+
+def _kind(default: Any) -> str:
+    if isinstance(default, bool):
+        return "flag"
+    return "number" if isinstance(default, int | float) else "text"
+
+
+def _typed(value: Any) -> Any:
+    return " ".join(value) if isinstance(value, list | tuple) else value

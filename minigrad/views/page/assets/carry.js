@@ -1,0 +1,49 @@
+// ---------------------------------------------------------------- served alone: what the page was at is taken along when it is drawn anew
+
+window.minigradPlay.opened({
+  record,
+  nodes,
+  arrays,
+  digits,
+  fullName,
+  choose,
+  symbolOf: (node) => inlineMath(symbol(node)),
+  shown() {
+    const id = state.tab === "step" ? (state.chosen ?? steps[state.at].node) : undefined;
+    return id === undefined ? null : nodes[id];
+  },
+  boxOf: (node, drawing) => drawing.querySelector(`#n${leaderOf(node).id}`),
+  take() {
+    const canvas = byId("canvas");
+    const drawing = canvas.firstElementChild;
+    return {
+      phase: steps[state.at].phase,
+      node: steps[state.at].node,
+      chosen: state.chosen,
+      tab: state.tab,
+      scope: state.picture.scope,
+      inside: state.inside,
+      attention: { ...chosen },
+      wanted,
+      scale: drawing.width.baseVal.value / drawing.viewBox.baseVal.width,
+      place: [canvas.scrollLeft, canvas.scrollTop],
+      panel: byId("panel").scrollTop,
+    };
+  },
+  put(was, moved) {
+    const now = (id) => (id === undefined || id === null ? id : moved ? moved[id] : id);
+    const at = steps.findIndex((step) => step.phase === was.phase && step.node === now(was.node));
+    Object.assign(chosen, was.attention);
+    wanted = was.wanted;
+    state.tab = was.tab;
+    state.inside = was.inside;
+    state.picture = pictures.find((one) => one.scope === was.scope) || pictures[0];
+    paint();
+    go(Math.max(0, at), now(was.chosen) ?? null);
+    const canvas = byId("canvas");
+    const drawing = canvas.firstElementChild;
+    view.zoom((was.scale * drawing.viewBox.baseVal.width) / drawing.width.baseVal.value);
+    canvas.scrollTo({ left: was.place[0], top: was.place[1], behavior: "instant" });
+    byId("panel").scrollTop = was.panel;
+  },
+});
