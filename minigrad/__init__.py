@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from .fast.tiles import tiled_attention as tiled_attention
     from .interventions import *
     from .onnx import export_onnx as export_onnx
-    from .playing import play as play
+    from .playing import *
     from .recording.shapes import FlopCounter as FlopCounter
     from .recording.shapes import ShapeTensor as ShapeTensor
     from .saving import *

@@ -140,7 +140,8 @@ def test_a_replaced_run_is_checked_step_by_step_but_not_against_a_formula_it_lef
         mg.sum(model(TOKENS)).backward()
     checks = t.check(ops=True)
     assert checks.ok
-    assert {check.scope.split("/")[2] for check in checks} == {"blocks.0"}
+    attention = {check.scope for check in checks if check.scope.endswith("attention")}
+    assert {scope.split("/")[2] for scope in attention} == {"blocks.0"}
     assert t.compare(t)
 
 

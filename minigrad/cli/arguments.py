@@ -151,7 +151,7 @@ COMMANDS = {
         "Run what explain runs, and serve its page on this machine alone, alive: change an entry "
         "of a value, a temperature or the text, open and close entries of a mask, cut an edge, "
         "freeze a value, step down the gradient. The function runs again, and values, gradients, "
-        "checks and attention are drawn anew, with what changed marked. Each change can be undone, and "
+        "checks and attention are drawn anew, with what changed marked. Each can be undone, and "
         "copied as the Python that makes it. Ctrl-C ends it.",
     ),
     "ops": (catalogue.run, _ops_options, "list the ops with their formulas", ""),

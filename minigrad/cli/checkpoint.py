@@ -39,7 +39,7 @@ def checkpoint(model: str, **asked: Any) -> Source:
     given = "".join(f", {name}={value!r}" for name, value in asked.items())
 
     def load() -> Callable[..., Any]:
-        function = q.load()
+        function: Callable[..., Any] = q.load()
         if q.text is None:
             return function
 
@@ -88,9 +88,8 @@ class Question:
             self.tokenizer = models.tokenizer_of(self.folder)
         self.target = a["target"]
         self.text = None if by_ids else a["text"]
-        self._take(
-            self._ids("--tokens", a["tokens"]) if by_ids else self._text("--text", self.text)
-        )
+        first = self._ids("--tokens", a["tokens"]) if by_ids else self._text("--text", a["text"])
+        self._take(first)
 
     def read(self, text: str) -> None:
         """Take another text. Raises: ArgumentError, and then all is as it was."""

@@ -7,8 +7,8 @@ from argparse import Namespace
 from contextlib import redirect_stdout
 from typing import Any
 
-from ..playing import PlayServer
 from ..playing.run import Run
+from ..playing.server import PlayServer
 from ..playing.session import Played, Session
 from .explain import source_of
 from .output import show

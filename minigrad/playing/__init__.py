@@ -19,7 +19,7 @@ from .run import Run
 from .server import PlayServer
 from .session import Played, Session
 
-__all__ = ["PlayServer", "play"]
+__all__ = ["play"]
 
 
 def play(function: Callable[..., Any]) -> PlayServer:

@@ -101,8 +101,9 @@ class PlayServer:
         given |= {name: asked[name] for name in BESIDE if name in asked and name not in given}
         getattr(session, method)(**given)
         self._make()
-        if isinstance(given.get("node"), int):  # where that is now
-            self.content["play"]["editing"] = session.moved().get(given["node"])
+        edited = given.get("node")
+        if isinstance(edited, int):  # where that is now
+            self.content["play"]["editing"] = session.moved().get(edited)
         return self.content
 
 

@@ -27,7 +27,7 @@ from ..plain import of_bytes
 from .content import page_content
 from .pictures import paints
 
-__all__ = ["assembled", "embedded", "page_html", "write_page"]
+__all__ = ["assembled", "embedded", "page_content", "page_html", "write_page"]
 
 # one scope around all of them, in this order
 SCRIPTS = """
