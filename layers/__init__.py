@@ -33,8 +33,10 @@ from .scaled_dot_product import *
 _hand_derived |= _by_op
 
 if TYPE_CHECKING:
+    from .activations import *
     from .bias import *
     from .blocks import *
+    from .channel_norms import *
     from .convolution import *
     from .cost import *
     from .efficient import *
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from .losses import *
     from .low_rank import *
     from .norm import *
+    from .pooling import *
     from .pretrained import load_pretrained as load_pretrained
     from .pretrained import load_state as load_state
     from .recurrent import *
@@ -84,11 +87,15 @@ _LATER = {
     "transformer": "Decoder Encoder LanguageModel",
     "recurrent": "GRU LSTM RNN GRUCell LSTMCell RNNCell",
     "initialisers": "INITIALISERS init_weights",
-    "convolution": "AvgPool1d AvgPool2d BatchNorm Conv1d Conv2d Flatten GroupNorm MaxPool1d "
-    "MaxPool2d",
+    "activations": "GLU Identity PReLU",
+    "channel_norms": "BatchNorm GroupNorm InstanceNorm",
+    "convolution": "Conv1d Conv2d ConvTranspose1d ConvTranspose2d",
+    "pooling": "AdaptiveAvgPool1d AdaptiveAvgPool2d AvgPool1d AvgPool2d Flatten MaxPool1d "
+    "MaxPool2d Upsample",
     "generation": "generate",
     "pretrained": "load_pretrained load_state",
-    "losses": "BCEWithLogitsLoss CrossEntropyLoss HuberLoss KLDivLoss MSELoss NLLLoss",
+    "losses": "BCEWithLogitsLoss CrossEntropyLoss HuberLoss KLDivLoss L1Loss MSELoss NLLLoss "
+    "SmoothL1Loss",
 }
 if not TYPE_CHECKING:  # a checker follows the stars
     __all__ = _public_names(__name__, _LATER)

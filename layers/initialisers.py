@@ -18,6 +18,8 @@ __all__ = ["INITIALISERS", "init_weights"]
 
 Initialiser: TypeAlias = "str | Callable[[np.random.Generator, tuple[int, ...]], Any]"
 Shape: TypeAlias = tuple[int, ...]
+Seed: TypeAlias = np.random.Generator | int | None
+"""What layers take as rng: a generator, a seed, or None (see `seed`)."""
 
 
 def _orthogonal(rng: np.random.Generator, shape: Shape, n_in: int, n_out: int) -> Any:

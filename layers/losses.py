@@ -17,8 +17,10 @@ __all__ = [
     "CrossEntropyLoss",
     "HuberLoss",
     "KLDivLoss",
+    "L1Loss",
     "MSELoss",
     "NLLLoss",
+    "SmoothL1Loss",
 ]
 
 
@@ -50,6 +52,28 @@ class MSELoss(_Loss):
     """
 
     function = mg.mse_loss
+
+
+class L1Loss(_Loss):
+    """mg.l1_loss as a layer, with its settings.
+
+    >>> import numpy as np
+    >>> L1Loss()(np.array([1.0, 2.0]), np.zeros(2)).item()
+    1.5
+    """
+
+    function = mg.l1_loss
+
+
+class SmoothL1Loss(_Loss):
+    """mg.smooth_l1_loss as a layer, with its settings.
+
+    >>> import numpy as np
+    >>> SmoothL1Loss(beta=2.0)(np.array([3.0]), np.zeros(1)).item()
+    2.0
+    """
+
+    function = mg.smooth_l1_loss
 
 
 class HuberLoss(_Loss):
@@ -86,7 +110,7 @@ class CrossEntropyLoss(_Loss):
 
 
 class BCEWithLogitsLoss(_Loss):
-    """mg.binary_cross_entropy_with_logits as a layer, with its settings.
+    """mg.binary_cross_entropy_with_logits as a layer, with its settings: reduction, pos_weight.
 
     >>> import numpy as np
     >>> round(BCEWithLogitsLoss()(np.zeros(2), np.ones(2)).item(), 4)

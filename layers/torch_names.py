@@ -108,9 +108,11 @@ def from_torch(source: Any, layer: Module) -> Module:
 
     `nn.MultiheadAttention` is a MultiHeadAttention with use_bias=True, `nn.TransformerEncoderLayer`
     a TransformerBlock with norm_order="post" and activation="relu", `nn.TransformerEncoder` and
-    `nn.TransformerDecoder` an Encoder and a Decoder; LSTM, GRU, RNN and their cells, Linear,
-    Embedding, Conv1d, Conv2d, BatchNorm, LayerNorm, GroupNorm, RMSNorm and Sequential are called
-    alike. A model of your own fits where its attributes have the names of PyTorch's.
+    `nn.TransformerDecoder` an Encoder and a Decoder, `nn.BatchNorm1d` a BatchNorm,
+    `nn.InstanceNorm1d` with affine=True an InstanceNorm; LSTM, GRU, RNN and their cells, Linear,
+    Embedding, convolutions, pooling, Upsample, PReLU, GLU, LayerNorm, GroupNorm, RMSNorm and
+    Sequential are called alike. A model of your own fits where its attributes have the names of
+    PyTorch's.
 
     Args:
         source: the `nn.Module`, whose settings are compared too, or its `state_dict()`, whose
@@ -193,11 +195,47 @@ def _differences(layer: Module, source: Any) -> Iterator[str]:
                 yield f"{path}.{name}: {mine} here, {its} in PyTorch's".strip(".")
 
 
+SETTINGS = {
+    "n_heads": "num_heads",
+    "eps": "eps",
+    "momentum": "momentum",
+    "axis": "dim",
+    "size": "kernel_size output_size size",
+    "stride": "stride",
+    "padding": "padding",
+    "output_padding": "output_padding",
+    "dilation": "dilation",
+    "groups": "groups num_groups",
+    "scale_factor": "scale_factor",
+    "mode": "mode",
+    "align_corners": "align_corners",
+}
+"""A setting of ours, and what PyTorch's modules call it."""
+
+ONLY = {
+    "ceil_mode": False,
+    "count_include_pad": True,
+    "dilation": 1,
+    "divisor_override": False,
+    "end_dim": -1,
+    "padding_mode": "zeros",
+    "return_indices": False,
+    "start_dim": 1,
+}
+"""Settings of PyTorch's modules that have one value here."""
+
+
 def _settings(ours: Any, theirs: Any) -> Iterator[tuple[str, Any, Any]]:
     """Pairs of settings that must agree."""
-    for mine, its in {"n_heads": "num_heads", "eps": "eps", "momentum": "momentum"}.items():
-        if hasattr(ours, mine) and getattr(theirs, its, None) is not None:
-            yield mine, getattr(ours, mine), getattr(theirs, its)
+    own = {name: getattr(ours, name) for name in SETTINGS if hasattr(ours, name)}
+    own |= getattr(ours, "settings", None) or {}
+    for name, mine in own.items():
+        names = [its for its in SETTINGS.get(name, "").split() if hasattr(theirs, its)]
+        if names and not (name == "eps" and getattr(theirs, names[0]) is None):
+            yield name, _plain(mine), _plain(getattr(theirs, names[0]))
+    for name, mine in ONLY.items():
+        if name not in own and hasattr(theirs, name):
+            yield name, mine, _plain(getattr(theirs, name))
     if hasattr(theirs, "norm_first") and hasattr(ours, "norm_order"):
         yield "norm_order", ours.norm_order, "pre" if theirs.norm_first else "post"
     if hasattr(ours, "activation") and callable(getattr(theirs, "activation", None)):
@@ -208,9 +246,10 @@ def _settings(ours: Any, theirs: Any) -> Iterator[tuple[str, Any, Any]]:
         yield "activation", ours.activation(x).round(6).tolist(), its.round(6).tolist()
     if hasattr(theirs, "nonlinearity"):
         yield "nonlinearity", "tanh", theirs.nonlinearity
-    if hasattr(theirs, "dilation") and hasattr(ours, "settings"):
-        names = "stride", "padding", "dilation", "groups"
-        for name, mine in zip(names, ours.settings, strict=True):
-            its = getattr(theirs, name)
-            alike = isinstance(its, tuple) and isinstance(mine, int)
-            yield name, (mine,) * len(its) if alike else mine, its
+
+
+def _plain(value: Any) -> Any:
+    """One number for all axes if they are alike; what is not given is False."""
+    if isinstance(value, tuple | list) and len({*value}) == 1:
+        value = value[0]
+    return False if value is None else value

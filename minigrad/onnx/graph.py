@@ -22,10 +22,10 @@ __all__ = ["Graph", "Value"]
 SINCE = {"Gelu": 20, "IsInf": 20, "RMSNormalization": 23}
 """The first opset of operators that are younger than the oldest one we write."""
 OLDEST = 18
-NARROW = set("AveragePool Conv Elu Erf Gelu GRU LeakyRelu LSTM RNN Softplus".split())
+NARROW = set("AveragePool Conv ConvTranspose Elu Erf Gelu GRU LeakyRelu LSTM RNN Softplus".split())
 """What onnxruntime has no float64 kernels for: in a model of float64 it is computed in float32."""
 
-FINITE = set("Conv Einsum LayerNormalization MatMul RMSNormalization Softmax".split())
+FINITE = set("Conv ConvTranspose Einsum LayerNormalization MatMul RMSNormalization Softmax".split())
 """What hands on no -inf, which comes from masks."""
 
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from ..lazy_imports import public_names as _public_names
 from . import operators as operators
+from .activations import *
 from .arithmetic import *
 from .attention import *
 from .channel_norms import *
 from .composed import *
+from .conv_transpose import *
 from .convolution import *
 from .dropout import *
 from .einsum import *
@@ -23,6 +25,7 @@ from .products import *
 from .rearrange import *
 from .recurrent import *
 from .reduce import *
+from .resampling import *
 from .rounding import *
 from .scaled_dot_product import *
 from .select import *

@@ -2,6 +2,7 @@ r"""Normalisation of images and the like, (N, C, …): each channel over the bat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ from .norms import layer_norm
 from .notation import letters
 from .shape import reshape
 
-__all__ = ["batch_norm", "group_norm"]
+__all__ = ["batch_norm", "group_norm", "instance_norm"]
 
 
 def statistics_axes(x: Any) -> tuple[int, ...]:
@@ -173,3 +174,26 @@ def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, eps: f
     across = (-1, *[1] * (x.ndim - 2))
     y = y if weight is None else multiply(y, reshape(weight, across))
     return y if bias is None else add(y, reshape(bias, across))
+
+
+@explained
+def instance_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+    """Each channel of each example normalised over its places; then scaled by channel.
+
+    It is group_norm with as many groups as channels.
+
+    Shapes: x (N, C, length, …), weight, bias (C,) or None → as x.
+    Raises: ShapeError where these do not fit, or where a channel is one entry, which is its mean.
+    Source: Ulyanov et al. 2016, arXiv:1607.08022.
+
+    >>> instance_norm(np.array([[[1.0, 3.0], [5.0, 9.0]]]), eps=1e-12)[0]
+    array([[-1.,  1.],
+           [-1.,  1.]])
+    """
+    shape = np.shape(x)
+    if len(shape) < 3 or math.prod(shape[2:]) == 1:
+        raise ShapeError(
+            f"instance_norm: x must be (N, C, length, …) with more than one place, got {shape}: "
+            "a channel of one entry would always be 0"
+        )
+    return group_norm(x, shape[1], weight, bias, eps)

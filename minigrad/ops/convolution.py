@@ -235,7 +235,7 @@ def check_shapes(n: int, x: Any, weight: Any, bias: Any, groups: int) -> None:
         raise ShapeError(f"bias must be ({O},), got {np.shape(bias)}")
 
 
-def _at(stride: Any, padding: Any, dilation: Any) -> str:
+def entry_place(stride: Any, padding: Any, dilation: Any) -> str:
     """Where entry k of window i lies."""
 
     def multiple(n: Any, letter: str) -> str:
@@ -260,29 +260,25 @@ def _same(weight, padding, dilation):
 
 
 def _tex(weight, stride, padding, dilation):
-    at = _at(stride, padding, dilation)
+    at = entry_place(stride, padding, dilation)
     terms = rf"\sum_{{c,k}} <weight>_{{o,c,k}} \odot <x>_{{n,c,{at}}} + <bias>"
     return terms + _same(weight, padding, dilation)
 
 
 def _x_tex(weight, stride, padding, dilation):
-    at = _at(stride, padding, dilation)
+    at = entry_place(stride, padding, dilation)
     terms = rf"\sum_{{o,k,i}} <weight>_{{o,c,k}} \odot <g>_{{n,o,i}} \odot [m = {at}]"
     return terms + _same(weight, padding, dilation)
 
 
 def _weight_tex(weight, stride, padding, dilation):
-    at = _at(stride, padding, dilation)
+    at = entry_place(stride, padding, dilation)
     return rf"\sum_{{n,i}} <g>_{{n,o,i}} \odot <x>_{{n,c,{at}}}" + _same(weight, padding, dilation)
 
 
-def _macs(weight, out):
-    """Multiplications and additions of a product with the weights."""
-    return 2 * out.size * prod(weight.shape[1:])
-
-
 def _flops(weight, bias, out):
-    return _macs(weight, out) + (0 if bias is None else out.size)
+    """Multiplications and additions of a product with the weights, and of the bias."""
+    return 2 * out.size * prod(weight.shape[1:]) + (0 if bias is None else out.size)
 
 
 def _samples(n: int) -> Any:
@@ -343,7 +339,7 @@ def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
 @conv1d.vjp("x")
 @conv2d.vjp("x")
-def _(g, x_shape, weight, stride, padding, dilation, groups):
+def spread_products(g, x_shape, weight, stride, padding, dilation, groups):
     """Each gradient goes back through the filter to the window it came from; overlaps add up."""
     turned = np.swapaxes(_grouped(weight, groups), 1, 2)
     columns = np.matmul(turned, by_rows(g, groups))
@@ -353,7 +349,7 @@ def _(g, x_shape, weight, stride, padding, dilation, groups):
 
 @conv1d.vjp("weight")
 @conv2d.vjp("weight")
-def _(g, x, weight_shape, stride, padding, dilation, groups):
+def window_products(g, x, weight_shape, stride, padding, dilation, groups):
     """The gradient is multiplied by what lay under the filter, and summed over all places."""
     columns = _columns(x, weight_shape[2:], stride, padding, dilation, groups)
     turned = np.swapaxes(columns, 1, 2)

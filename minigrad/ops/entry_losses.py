@@ -9,10 +9,19 @@ import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import Call, as_array, call, cast_back, floating, op, widen_half
-from .functions import sigmoid, softplus
-from .samples import Declaration, each_of_x
+from ..engine.refusals import explained
+from .arithmetic import divide
+from .functions import sigmoid, sign, softplus
+from .samples import Declaration, away_from, each_of_x
 
-__all__ = ["binary_cross_entropy_with_logits", "huber_loss", "kl_div", "mse_loss"]
+__all__ = [
+    "binary_cross_entropy_with_logits",
+    "huber_loss",
+    "kl_div",
+    "l1_loss",
+    "mse_loss",
+    "smooth_l1_loss",
+]
 
 
 def reduced(terms: Any, reduction: str) -> Any:
@@ -137,6 +146,45 @@ def _(g, x, target, reduction):
     return 2 * share(x, reduction) * g * (target - x)
 
 
+def _apart(rng: np.random.Generator) -> Iterator[Call]:
+    """Calls where no x is near its target."""
+    for sample in _pairs(-2.0, 2.0)(rng):
+        x, target = sample.args
+        yield call(np.asarray(target + away_from(0.0, x - target)), target, **sample.kwargs)
+
+
+@entry_loss(
+    "|<x> - <target>|",
+    (r"\operatorname{sign}(<x> - <target>)", r"\operatorname{sign}(<target> - <x>)"),
+    2,
+    samples=_apart,
+    analytic=False,
+)
+def l1_loss(x, target, reduction="mean"):
+    """Measures how far apart entries are, great differences no more than small ones: |x - t|, as
+    mean, as sum, or entry by entry ("none").
+
+    Where both are equal the gradient is 0.  Raises: ShapeError unless both have one shape.
+
+    >>> l1_loss(np.array([1.0, 2.0]), np.array([1.0, 4.0]))
+    np.float64(1.0)
+    """
+    x, target = check_alike(x, target)
+    return reduced(np.abs(x - target), reduction)
+
+
+@l1_loss.vjp("x")
+def _(g, x, target, reduction):
+    """The gradient is multiplied by the sign of the difference, averaged as the loss is."""
+    return share(x, reduction) * g * sign(x - target)
+
+
+@l1_loss.vjp("target")
+def _(g, x, target, reduction):
+    """The gradient is multiplied by the turned sign of the difference, averaged as the loss is."""
+    return share(x, reduction) * g * sign(target - x)
+
+
 @entry_loss(
     r"d \odot (<x> - <target> - \tfrac12 d)",
     ("d", "-d"),
@@ -175,35 +223,112 @@ def _(g, x, target, delta, reduction):
     return share(x, reduction) * g * np.clip(target - x, -delta, delta)
 
 
-@entry_loss(
-    r"\log(1 + e^{<x>}) - <target> \odot <x>",
-    (r"\sigma(<x>) - <target>", "-<x>"),
-    7,
-    samples=_pairs(0.0, 1.0),
-)
-def binary_cross_entropy_with_logits(x, target, reduction="mean"):
-    """Measures how wrong scores of yes or no are: -t log σ(x) - (1 - t) log(1 - σ(x)).
+@explained
+def smooth_l1_loss(x: Any, target: Any, beta: float = 1.0, reduction: str = "mean") -> Any:
+    """Half the squared difference over β up to β, the absolute difference less β/2 beyond.
 
-    Args: target: t, the probability of yes.
-    Raises: ShapeError unless both have one shape.
+    It is huber_loss with δ = β, over β; with β = 0 it is l1_loss.
+    Raises: as huber_loss; ArgumentError for a β below 0.
+    Source: Girshick 2015, arXiv:1504.08083.
+
+    >>> smooth_l1_loss(np.array([1.0, 3.0]), np.zeros(2), beta=2.0, reduction="none")
+    array([0.25, 2.  ])
+    """
+    if not beta >= 0:
+        raise ArgumentError(f"smooth_l1_loss: beta must be at least 0, got {beta}")
+    if beta == 0:
+        return l1_loss(x, target, reduction)
+    return divide(huber_loss(x, target, beta, reduction), beta)
+
+
+# ---------------------------------------------------------------- yes or no
+
+
+def _bce_samples(rng: np.random.Generator) -> Iterator[Call]:
+    yield from _pairs(0.0, 1.0)(rng)
+    x, target = rng.uniform(-3, 3, (3, 5)), rng.uniform(0, 1, (3, 5))
+    yield call(x, target, pos_weight=rng.uniform(0.5, 3, 5))
+    yield call(x, target, "sum", 2.5)
+
+
+_LIKELIER = r", \quad w = 1 + (<pos_weight> - 1) \odot <target>"
+
+
+def _bce_tex(x, reduction, pos_weight):
+    if pos_weight is None:
+        return _tex(r"\log(1 + e^{<x>}) - <target> \odot <x>")(x, reduction)
+    return _tex(r"(1 - <target>) \odot <x> + w \odot \log(1 + e^{-<x>})", _LIKELIER)(x, reduction)
+
+
+def _bce_x_tex(x, reduction, pos_weight):
+    if pos_weight is None:
+        return _vjp_tex(r"\sigma(<x>) - <target>")(x, reduction)
+    return _vjp_tex(r"1 - <target> - w \odot \sigma(-<x>)", _LIKELIER)(x, reduction)
+
+
+def _bce_target_tex(x, reduction, pos_weight):
+    more = r" + (<pos_weight> - 1) \odot \log(1 + e^{-<x>})" if pos_weight is not None else ""
+    return _vjp_tex("-<x>" + more)(x, reduction)
+
+
+def _bce_flops(x, pos_weight):
+    return (7 if pos_weight is None else 11) * x.size
+
+
+@op(
+    tex=_bce_tex,
+    vjp_tex={"x": _bce_x_tex, "target": _bce_target_tex},
+    flops=_bce_flops,
+    samples=_bce_samples,
+)
+def binary_cross_entropy_with_logits(x, target, reduction="mean", pos_weight=None):
+    """Measures how wrong scores of yes or no are: -p t log σ(x) - (1 - t) log(1 - σ(x)).
+
+    Args: target: t, the probability of yes. pos_weight: p, what a yes counts for beside a no: 1
+        unless given, or an array that broadcasts against x, such as one for each class.
+    Raises: ShapeError unless both have one shape, and where pos_weight does not broadcast to it.
 
     >>> binary_cross_entropy_with_logits(np.array([0.0, 800.0]), np.array([1.0, 1.0])).round(4)
     np.float64(0.3466)
     """
     x, target = check_alike(x, target)
-    return reduced(softplus(x) - x * target, reduction)
+    if pos_weight is None:
+        return reduced(softplus(x) - x * target, reduction)
+    p = _weights_of_yes(pos_weight, x)
+    return reduced((1 - target) * x + (1 + (p - 1) * target) * softplus(-x), reduction)
+
+
+def _weights_of_yes(pos_weight: Any, x: Any) -> Any:
+    """What a yes counts for, in the dtype of x.  Raises: ShapeError unless it broadcasts to x."""
+    p = as_array(pos_weight)
+    try:
+        fits = np.broadcast_shapes(p.shape, x.shape) == x.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(f"pos_weight must broadcast to x's shape {x.shape}, got {p.shape}")
+    return p.astype(x.dtype)
 
 
 @binary_cross_entropy_with_logits.vjp("x")
-def _(g, x, target, reduction):
-    """The gradient is multiplied by the probability less the target, averaged as the loss is."""
-    return share(x, reduction) * g * (sigmoid(x) - target)
+def _(g, x, target, reduction, pos_weight):
+    """The gradient is multiplied by the probability less the target; a yes counts by its weight."""
+    if pos_weight is None:
+        return share(x, reduction) * g * (sigmoid(x) - target)
+    w = 1 + (_weights_of_yes(pos_weight, x) - 1) * target
+    return share(x, reduction) * g * (1 - target - w * sigmoid(-x))
 
 
 @binary_cross_entropy_with_logits.vjp("target")
-def _(g, x, reduction):
+def _(g, x, reduction, pos_weight):
     """The gradient is multiplied by the score with its sign turned, averaged as the loss is."""
-    return share(x, reduction) * -g * x
+    if pos_weight is None:
+        return share(x, reduction) * -g * x
+    p = _weights_of_yes(pos_weight, x)
+    return share(x, reduction) * g * ((p - 1) * softplus(-x) - x)
+
+
+# ---------------------------------------------------------------- distributions
 
 
 def _kl_samples(rng: np.random.Generator) -> Iterator[Call]:

@@ -96,6 +96,10 @@ def repeat(x, repeats, axis=None):
 def _(g, x_shape, repeats, axis):
     """The gradients of all repeats of an entry are added up."""
     n = int(np.prod(x_shape)) if axis is None else x_shape[axis]
+    if np.ndim(repeats) == 0:
+        lead = () if axis is None else x_shape[: axis % len(x_shape)]
+        copies = g.reshape((*lead, n, repeats, *g.shape[len(lead) + 1 :]))
+        return copies.sum(axis=len(lead) + 1).reshape(x_shape)
     return take.rules["x"].function(g, x_shape, np.repeat(np.arange(n), repeats), axis)
 
 

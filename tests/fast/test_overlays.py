@@ -106,6 +106,8 @@ def _large(op, dtype):
         "scatter_add": ([x], [rows, x.shape]),
         "conv1d": ([x, draw(20, 30, 3), draw(20)], [1, 1, 1, 2]),
         "conv2d": ([x.reshape(7, 5, 12, 50), draw(6, 5, 3, 3), draw(6)], [2, 1, 1, 1]),
+        "conv_transpose1d": ([x, draw(60, 10, 3), draw(20)], [2, 1, 1, 2, 1]),
+        "conv_transpose2d": ([x.reshape(7, 5, 12, 50), draw(5, 6, 3, 3), draw(6)], [1, 1, 0, 1, 2]),
         "max_pool": ([x], [3, 2, 1]),
         "avg_pool": ([x], [3, 2, 1]),
         "lstm": (
@@ -128,10 +130,14 @@ def test_on_large_arrays(declared, dtype, invoke, cotangent):
     assert compare(invoke, declared, make, settings, cotangent(out.shape, dtype))
 
 
+SUMS = {"matmul", "linear", "scatter_add", "dropout", "lstm", "conv1d", "conv2d"}
+SUMS |= {"conv_transpose1d", "conv_transpose2d"}
+
+
 @pytest.mark.only(lambda op: op.overlay is not None)
 def test_special_entries_go_through_both_alike(declared, invoke, always):
     """NaN, infinities, zeros, and entries that meet their like."""
-    if declared.name in ("matmul", "linear", "scatter_add", "dropout", "lstm", "conv1d", "conv2d"):
+    if declared.name in SUMS:
         pytest.skip("no entry goes by itself")
     inputs, settings = _large(declared, np.float64)
     special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0])

@@ -44,6 +44,25 @@ PAIRS = {
     "Conv2d": (
         lambda nn: nn.Conv2d(6, 4, (3, 2), stride=2, groups=2),
         lambda: ours.Conv2d(6, 4, (3, 2), stride=2, groups=2), IMAGE),
+    "ConvTranspose1d": (
+        lambda nn: nn.ConvTranspose1d(5, 4, 3, 2, 1, 1, 1, True, 2),
+        lambda: ours.ConvTranspose1d(5, 4, 3, 2, 1, 1, 1, True, 2), SEQUENCE),
+    "ConvTranspose2d": (
+        lambda nn: nn.ConvTranspose2d(6, 4, (3, 2), stride=2, groups=2, bias=False),
+        lambda: ours.ConvTranspose2d(6, 4, (3, 2), stride=2, groups=2, use_bias=False), IMAGE),
+    "InstanceNorm": (
+        lambda nn: nn.InstanceNorm2d(6, affine=True), lambda: ours.InstanceNorm(6), IMAGE),
+    "PReLU": (lambda nn: nn.PReLU(6, init=0.1), lambda: ours.PReLU(6), IMAGE),
+    "Images": (
+        lambda nn: nn.Sequential(
+            nn.MaxPool2d(3, 2, 1), nn.Identity(), nn.Upsample(scale_factor=2.5, mode="bilinear"),
+            nn.PReLU(), nn.AvgPool2d(2, stride=1), nn.GLU(1), nn.AdaptiveAvgPool2d((3, None)),
+            nn.Flatten()),
+        lambda: Sequential(
+            ours.MaxPool2d(3, 2, 1), ours.Identity(),
+            ours.Upsample(scale_factor=2.5, mode="bilinear"), ours.PReLU(),
+            ours.AvgPool2d(2, stride=1), ours.GLU(1), ours.AdaptiveAvgPool2d((3, None)),
+            ours.Flatten()), IMAGE),
     **{
         kind: (
             lambda nn, kind=kind: getattr(nn, kind)(
@@ -205,7 +224,12 @@ test_heads_that_pytorch_has_not_are_refused = refusals(
         ("LayerNorm(6, eps=0.1)", partial(ours.LayerNorm, 6), r"eps: 1e-05 here, 0.1 in"),
         ("RNN(6, 4, nonlinearity='relu')", partial(ours.RNN, 6, 4), "nonlinearity: tanh here"),
         ("Conv2d(6, 4, 3, stride=2)", partial(ours.Conv2d, 6, 4, 3),
-         r"stride: \(1, 1\) here, \(2, 2\) in"),
+         "stride: 1 here, 2 in"),
+        ("MaxPool2d(2, ceil_mode=True)", partial(ours.MaxPool2d, 3),
+         "size: 3 here, 2 in.*stride: 3 here, 2 in.*ceil_mode: False here, True in"),
+        ("Upsample(size=4)", partial(ours.Upsample, scale_factor=2),
+         "size: False here, 4 in.*scale_factor: 2 here, False in"),
+        ("GroupNorm(3, 6)", partial(ours.GroupNorm, 2, 6), "groups: 2 here, 3 in"),
         ("LSTM(6, 4, proj_size=2)", partial(ours.LSTM, 6, 4), "weight_hr_l0: unexpected"),
     ],
 )  # fmt: skip

@@ -32,12 +32,43 @@ TABLE = [
     ("softplus", mg.softplus, F.softplus, X),
     ("leaky_relu", lambda x: mg.leaky_relu(x, 0.2), lambda x: F.leaky_relu(x, 0.2), X),
     ("elu", lambda x: mg.elu(x, 0.7), lambda x: F.elu(x, 0.7), X),
+    ("glu", lambda x: mg.glu(x, 1), lambda x: F.glu(x, 1), _draw(-3.0, 3.0, (3, 4, 5))),
+    ("prelu", mg.prelu, F.prelu, _draw(-3.0, 3.0, (2, 3, 5)), np.array([0.1, -0.2, 0.3])),
+    ("prelu-one", mg.prelu, F.prelu, X, np.array([0.25])),
 ]
-LOSSES = ["mse_loss", "huber_loss", "binary_cross_entropy_with_logits", "kl_div"]
+LOSSES = (
+    "mse_loss huber_loss l1_loss smooth_l1_loss binary_cross_entropy_with_logits kl_div".split()
+)
 TABLE += [
     (f"{name}-{how}", *(partial(getattr(where, name), reduction=how) for where in (mg, F)), X, Y)
     for name in LOSSES
     for how in ("mean", "sum", "none")
+]
+P = _draw(0.5, 3.0, 5)
+TABLE += [
+    (
+        f"{name}-{setting}",
+        lambda x, t, name=name, more=more: getattr(mg, name)(x, t, **more),
+        lambda x, t, name=name, more=more: getattr(F, name)(x, t, **more),
+        X,
+        Y,
+    )
+    for name, setting, more in (
+        ("smooth_l1_loss", "beta", {"beta": 0.3, "reduction": "sum"}),
+        ("smooth_l1_loss", "0", {"beta": 0.0}),
+    )
+]
+TABLE += [
+    (
+        f"yes-counts-more-{how}",
+        lambda x, t, how=how: mg.binary_cross_entropy_with_logits(x, t, how, pos_weight=P),
+        lambda x, t, how=how: F.binary_cross_entropy_with_logits(
+            x, t, reduction=how, pos_weight=torch.tensor(P)
+        ),
+        X,
+        Y,
+    )
+    for how in ("mean", "none")
 ]
 TABLE += [
     (
@@ -76,6 +107,8 @@ def test_far_out_nothing_overflows():
     np.testing.assert_allclose(mg.elu(x), [-1, -1, 40, 1e4])
     loss = mg.binary_cross_entropy_with_logits(x, np.zeros(4), reduction="none")
     np.testing.assert_allclose(loss, mg.softplus(x))
+    yes = mg.binary_cross_entropy_with_logits(x, np.ones(4), "none", pos_weight=3.0)
+    np.testing.assert_allclose(yes, 3 * mg.softplus(-x))
     zero = np.array([0.0, 1.0])
     np.testing.assert_array_equal(mg.kl_div(np.array([-np.inf, 0.0]), zero), 0.0)
 
@@ -85,6 +118,11 @@ test_what_a_loss_refuses = refusals(
     (lambda: mg.mse_loss(X, Y, reduction="avg"), ArgumentError, "got \"?'avg'"),
     (lambda: mg.mse_loss(np.ones(0), np.ones(0)), ShapeError, "a mean over nothing"),
     (lambda: mg.huber_loss(X, Y, delta=0.0), ArgumentError, "delta must be above 0"),
+    (lambda: mg.smooth_l1_loss(X, Y, beta=-1.0), ArgumentError, "beta must be at least 0"),
+    (lambda: mg.binary_cross_entropy_with_logits(X, Y, pos_weight=np.ones(3)), ShapeError,
+     r"pos_weight must broadcast to x's shape \(3, 5\), got \(3,\)"),
+    (lambda: mg.glu(X), ShapeError, r"of even length, got axis -1 of \(3, 5\)"),
+    (lambda: mg.prelu(X, np.ones(3)), ShapeError, r"got weight \(3,\) for x \(3, 5\)"),
     (lambda: mg.nll_loss(X, np.array([0, 5, 1])), OutOfRangeError, r"\[0, 5\), got 5"),
     (lambda: mg.nll_loss(X, Y), ShapeError, "targets"),
     (lambda: mg.nll_loss(X, np.ones(3)), DTypeError, "targets must be integers"),

@@ -13,6 +13,7 @@ import numpy as np
 from numpy import ndarray
 from numpy.lib.stride_tricks import as_strided
 
+from ...ops.conv_transpose import conv_transpose1d, conv_transpose2d, transposed
 from ...ops.convolution import (
     check_shapes,
     conv1d,
@@ -149,12 +150,20 @@ def by_rows(view: Any, kernel: Any, images: Any) -> tuple[Any, Any, Any]:
 # ---------------------------------------------------------------- forward
 
 
-def suits(x: Any, weight: Any, bias: Any = None, *_: Any) -> bool:
+def suits(x: Any, weight: Any, bias: Any = None) -> bool:
     """Whether all are plain arrays of one dtype that BLAS takes."""
     given = [x, weight] if bias is None else [x, weight, bias]
     return x.dtype.char in "fd" and all(
         one.__class__ is ndarray and one.dtype == x.dtype for one in given
     )
+
+
+def suits_sequences(x: Any, weight: Any, bias: Any = None, *_: Any) -> bool:
+    return x.ndim == 3 and suits(x, weight, bias)
+
+
+def suits_images(x: Any, weight: Any, bias: Any = None, *_: Any) -> bool:
+    return x.ndim == 4 and suits(x, weight, bias)
 
 
 def convolve(images: Any, axes: Any, kernels: Any, out: Any, bias: Any = None) -> None:
@@ -179,8 +188,8 @@ def forward(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return out
 
 
-for _op in (conv1d, conv2d):
-    _op.fast(above=LIMITS.small_entries, when=suits)(forward)
+for _op, _suits in ((conv1d, suits_sequences), (conv2d, suits_images)):
+    _op.fast(above=LIMITS.small_entries, when=_suits)(forward)
 
 
 # ---------------------------------------------------------------- backward
@@ -188,7 +197,7 @@ for _op in (conv1d, conv2d):
 
 @conv1d.fast.vjp("x")
 @conv2d.fast.vjp("x")
-def _(g, x_shape, weight, stride, padding, dilation, groups):
+def spread_products(g, x_shape, weight, stride, padding, dilation, groups):
     axes = axes_of(x_shape, weight.shape[2:], stride, padding, dilation)
     gradients, kernels = channels_last(g), grouped(weight, groups)
     d_x = empty_images(x_shape, g.dtype)
@@ -213,7 +222,7 @@ def _(g, x_shape, weight, stride, padding, dilation, groups):
 
 @conv1d.fast.vjp("weight")
 @conv2d.fast.vjp("weight")
-def _(g, x, weight_shape, stride, padding, dilation, groups):
+def window_products(g, x, weight_shape, stride, padding, dilation, groups):
     axes = axes_of(x.shape, weight_shape[2:], stride, padding, dilation)
     windows, gradients = Windows(channels_last(x), *axes), channels_last(g)
     O, C, *size = weight_shape
@@ -232,3 +241,23 @@ def _(g, x, weight_shape, stride, padding, dilation, groups):
 def _(g):
     rows = np.ascontiguousarray(channels_last(g))
     return column_sums(rows.reshape(-1, rows.shape[3]))
+
+
+# ---------------------------------------------------------------- transposed convolution
+
+
+def forward_transposed(
+    x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+):
+    given = (stride, padding, output_padding, groups, dilation)
+    return transposed(x.ndim - 2, spread_products, x, weight, bias, *given)
+
+
+for _op, _suits in ((conv_transpose1d, suits_sequences), (conv_transpose2d, suits_images)):
+    _op.fast(above=LIMITS.small_entries, when=_suits)(forward_transposed)
+
+
+@conv_transpose1d.fast.vjp("weight")
+@conv_transpose2d.fast.vjp("weight")
+def _(g, x, weight_shape, stride, padding, dilation, groups):
+    return window_products(x, g, weight_shape, stride, padding, dilation, groups)

@@ -1,8 +1,8 @@
-"""Convolutions and pooling."""
+"""Convolutions, transposed ones too, and pooling."""
 
 from __future__ import annotations
 
-from ...ops import avg_pool, conv1d, conv2d, max_pool
+from ...ops import avg_pool, conv1d, conv2d, conv_transpose1d, conv_transpose2d, max_pool
 from ...ops.convolution import paddings, per_axis
 from ..translation import translation
 
@@ -19,6 +19,22 @@ def _(to, x, weight, bias, stride, padding, dilation, groups, out):
         dilations=[*per_axis(dilation, n, "dilation")],
         group=int(groups),
         **_pads(padding, size, stride, dilation),
+    )
+
+
+@translation(conv_transpose1d, conv_transpose2d)
+def _(to, x, weight, bias, stride, padding, output_padding, groups, dilation, out):
+    given = [to.cast(v, out.dtype) for v in (x, weight, bias) if v is not None]
+    size = weight.shape[2:]
+    n = len(size)
+    return to.ConvTranspose(
+        *given,
+        kernel_shape=[*size],
+        strides=[*per_axis(stride, n, "stride")],
+        dilations=[*per_axis(dilation, n, "dilation")],
+        output_padding=[*per_axis(output_padding, n, "output_padding")],
+        group=int(groups),
+        **_pads(padding, size, 1, dilation),
     )
 
 

@@ -19,6 +19,7 @@ from ...ops import (
     log1p,
     mask_add,
     power,
+    prelu,
     scale,
     square,
     where,
@@ -181,6 +182,13 @@ def _(to, x, approximate):
 @translation(leaky_relu)
 def _(to, x, negative_slope):
     return to.LeakyRelu(x, alpha=float(negative_slope))
+
+
+@translation(prelu)
+def _(to, x, weight, out):
+    x, weight = both(to, x, weight, out.dtype)
+    channels = [-1, *[1] * (len(x.shape) - 2)] if len(x.shape) > 1 else [-1] * len(x.shape)
+    return to.PRelu(x, to.Reshape(weight, channels))
 
 
 @translation(elu)
