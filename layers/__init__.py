@@ -86,7 +86,7 @@ _LATER = {
     "torch_names": "from_torch to_torch",
     "transformer": "Decoder Encoder LanguageModel",
     "recurrent": "GRU LSTM RNN GRUCell LSTMCell RNNCell",
-    "initialisers": "INITIALISERS init_weights",
+    "initialisers": "INITIALISERS init_weights seed",
     "activations": "GLU Identity PReLU",
     "channel_norms": "BatchNorm GroupNorm InstanceNorm",
     "convolution": "Conv1d Conv2d ConvTranspose1d ConvTranspose2d",

@@ -15,6 +15,7 @@ from minigrad.errors import GradientError
 from .attention_call import AttentionCall
 from .attention_option import AttentionOption, DropWeights, Norms, SoftCap
 from .hand_derived import multi_head_steps, self_attention_steps
+from .initialisers import Seed, generator
 from .linear import check_sizes, linear
 from .module import Module, named
 from .options import Options, draw_weights, set_heads, set_options
@@ -204,7 +205,7 @@ class SelfAttention(Attention):
         d_k: int,
         d_v: int,
         use_bias: bool | str = True,
-        rng: Any = None,
+        rng: Seed = None,
         dtype: DTypeLike = np.float64,
         *,
         project_out: bool = True,
@@ -213,7 +214,7 @@ class SelfAttention(Attention):
         check_sizes("SelfAttention", d_model=d_model, d_k=d_k, d_v=d_v)
         self.d_model = d_model
         self.d_k, self.d_v = d_k, d_v
-        self.dtype, rng = np.dtype(dtype), np.random.default_rng(rng)
+        self.dtype, rng = np.dtype(dtype), generator(rng)
         set_options(self, rng, options)
         draw_weights(self, rng, use_bias, project_out)
 
@@ -275,7 +276,7 @@ class MultiHeadAttention(Attention):
         n_heads: int,
         n_kv_heads: int | None = None,
         use_bias: bool | str = False,
-        rng: Any = None,
+        rng: Seed = None,
         dtype: DTypeLike = np.float64,
         *,
         d_k: int | None = None,
@@ -283,7 +284,7 @@ class MultiHeadAttention(Attention):
         **options: Unpack[Options],
     ) -> None:
         set_heads(self, d_model, n_heads, n_kv_heads, d_k, d_v)
-        self.dtype, rng = np.dtype(dtype), np.random.default_rng(rng)
+        self.dtype, rng = np.dtype(dtype), generator(rng)
         set_options(self, rng, options)
         draw_weights(self, rng, use_bias)
 

@@ -15,6 +15,7 @@ from minigrad.errors import ArgumentError
 from .attention import MultiHeadAttention
 from .cache import KVCache
 from .feed_forward import Dropout, FeedForward, GatedFeedForward
+from .initialisers import Seed, generator
 from .module import Module
 from .norm import LayerNorm
 from .renamed import renamed
@@ -45,7 +46,7 @@ class BlockOptions:
     ff_bias: bool | None = None
     dropout: float = 0.0
     attention_dropout: float = 0.0
-    rng: Any = None
+    rng: Seed = None
     dtype: DTypeLike = np.float64
 
     @classmethod
@@ -58,7 +59,7 @@ class BlockOptions:
                 f'{type(layer).__name__}: norm_order must be "pre", "post" or "both", '
                 f"got {own.norm_order!r}"
             )
-        own.rng = np.random.default_rng(own.rng)
+        own.rng = generator(own.rng)
         rest = {name: value for name, value in keywords.items() if name not in names}
         return own, rest | own.shared()
 

@@ -16,6 +16,7 @@ from .attention import group_heads, merge_heads, project_heads
 from .attention_call import keys_from
 from .cache import KernelState
 from .efficient import linear_attention, linformer_attention, performer_attention
+from .initialisers import Seed, generator
 from .kernels import orthogonal_features
 from .linear import check_sizes, linear
 from .mask import with_head_axis
@@ -48,7 +49,7 @@ class _Heads(Module):
         set_heads(self, d_model, n_heads, options.get("n_kv_heads"))
         set_context(self, options.get("d_context"))
         self.dtype = np.dtype(options.get("dtype", np.float64))
-        rng = np.random.default_rng(options.get("rng"))
+        rng = generator(options.get("rng"))
         draw_weights(self, rng, options.get("use_bias", False))
         return rng
 
@@ -159,7 +160,7 @@ class PerformerAttention(_Kernel):
         self.n_features, self.causal = n_features, is_causal
         self.redraw(self._draw(d_model, n_heads, heads))
 
-    def redraw(self, rng: Any = None) -> None:
+    def redraw(self, rng: Seed = None) -> None:
         """Draw other features: a new estimate, independent of the last."""
         self.features = orthogonal_features(self.n_features, self.d_k, rng).astype(self.dtype)
 

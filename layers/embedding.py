@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 import minigrad as mg
 from minigrad.errors import DTypeError
 
-from .initialisers import parameter
+from .initialisers import Seed, generator, parameter
 from .linear import check_sizes
 from .module import Module
 
@@ -43,12 +43,12 @@ class Embedding(Module):
         n_tokens: int,
         d_model: int,
         scaled: bool = False,
-        rng: Any = None,
+        rng: Seed = None,
         dtype: DTypeLike = np.float64,
     ) -> None:
         check_sizes("Embedding", n_tokens=n_tokens, d_model=d_model)
         self.scaled = scaled
-        W = np.random.default_rng(rng).normal(0.0, 1 / sqrt(d_model), (n_tokens, d_model))
+        W = generator(rng).normal(0.0, 1 / sqrt(d_model), (n_tokens, d_model))
         self.W = parameter(W, dtype)
 
     def forward(self, tokens: Any) -> Any:

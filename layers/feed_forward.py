@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike
 import minigrad as mg
 from minigrad.errors import ArgumentError
 
+from .initialisers import Seed, generator
 from .linear import check_sizes, draw_affine, linear
 from .module import Module
 
@@ -53,14 +54,14 @@ class FeedForward(Module):
         d_ff: int | None = None,
         activation: str | Callable[..., Any] = "gelu",
         use_bias: bool = True,
-        rng: Any = None,
+        rng: Seed = None,
         dtype: DTypeLike = np.float64,
     ) -> None:
         d_ff = 4 * d_model if d_ff is None else d_ff
         check_sizes("FeedForward", d_model=d_model, d_ff=d_ff)
         self.activation = activation_of("FeedForward", activation)
         self.dtype = np.dtype(dtype)
-        drawn = partial(draw_affine, np.random.default_rng(rng), use_bias, dtype)
+        drawn = partial(draw_affine, generator(rng), use_bias, dtype)
         self.W_1, self.b_1 = drawn(d_model, d_ff)
         self.W_2, self.b_2 = drawn(d_ff, d_model)
 
@@ -92,14 +93,14 @@ class GatedFeedForward(Module):
         d_ff: int | None = None,
         activation: str | Callable[..., Any] = "silu",
         use_bias: bool = False,
-        rng: Any = None,
+        rng: Seed = None,
         dtype: DTypeLike = np.float64,
     ) -> None:
         d_ff = 4 * d_model if d_ff is None else d_ff
         check_sizes("GatedFeedForward", d_model=d_model, d_ff=d_ff)
         self.activation = activation_of("GatedFeedForward", activation)
         self.dtype = np.dtype(dtype)
-        drawn = partial(draw_affine, np.random.default_rng(rng), use_bias, dtype)
+        drawn = partial(draw_affine, generator(rng), use_bias, dtype)
         self.W, self.b = drawn(d_model, d_ff)
         self.V, self.c = drawn(d_model, d_ff)
         self.W_2, self.b_2 = drawn(d_ff, d_model)
@@ -123,8 +124,8 @@ class Dropout(Module):
     (array([2., 0., 0., 0.]), array([1., 1., 1., 1.]))
     """
 
-    def __init__(self, p: float = 0.1, rng: Any = None) -> None:
-        self.p, self.rng = check_probability("Dropout", p), np.random.default_rng(rng)
+    def __init__(self, p: float = 0.1, rng: Seed = None) -> None:
+        self.p, self.rng = check_probability("Dropout", p), generator(rng)
 
     def forward(self, x: Any) -> Any:
         return mg.dropout(x, self.p, self.rng) if self.training and self.p else x

@@ -13,6 +13,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, MissingDependencyError, OutOfRangeError, explained
 
 from .cache import KVCache
+from .initialisers import Seed, generator
 from .linear import check_sizes
 from .module import Module
 
@@ -32,7 +33,7 @@ def generate(
     top_k: int | None = None,
     top_p: float | None = None,
     stop: int | Collection[int] | None = None,
-    rng: Any = None,
+    rng: Seed = None,
 ) -> Iterator[Any]:
     """The tokens that a model continues with, one by one as they are found.
 
@@ -73,7 +74,7 @@ def generate(
     if hasattr(model, "writer"):  # it reads these tokens, and writes others
         model, rows = model.writer(rows)
         lengths = np.array([row.size for row in rows])
-    draw = Draw(temperature, top_k, top_p, np.random.default_rng(rng))
+    draw = Draw(temperature, top_k, top_p, generator(rng))
     found = _continued(model, rows, lengths, max_new, draw, ends)
     return (int(step[0]) for step in found) if alone else found
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 
+from .initialisers import Seed, generator
 from .linear import check_sizes
 from .module import as_named_tensor, named
 
@@ -56,7 +57,7 @@ def positive_features(X: Any, features: Any, over: int | tuple[int, ...] | None 
     return mg.scale(mg.exp(E), 1 / sqrt(features.shape[-2]))
 
 
-def orthogonal_features(m: int, d: int, rng: Any = None) -> NDArray[np.float64]:
+def orthogonal_features(m: int, d: int, rng: Seed = None) -> NDArray[np.float64]:
     """m directions w ~ N(0, I_d), orthogonal within each block of d: each alone is Gaussian.
 
     Args:   rng: a Generator, a seed, or None for fresh entropy.
@@ -71,7 +72,7 @@ def orthogonal_features(m: int, d: int, rng: Any = None) -> NDArray[np.float64]:
            [0, 0, 1]])
     """
     check_sizes("orthogonal_features", m=m, d=d)
-    rng = np.random.default_rng(rng)
+    rng = generator(rng)
     turns, R = np.linalg.qr(rng.normal(size=(-(-m // d), d, d)))
     signs = np.sign(np.diagonal(R, axis1=-2, axis2=-1))  # without them, not uniform over rotations
     directions = (turns * signs[:, None, :]).swapaxes(-1, -2).reshape(-1, d)[:m]

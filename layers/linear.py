@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike
 import minigrad as mg
 from minigrad.errors import ArgumentError
 
-from .initialisers import Initialiser, init_weights
+from .initialisers import Initialiser, Seed, generator, init_weights
 from .module import Module
 from .renamed import renamed
 
@@ -51,14 +51,14 @@ class Linear(Module):
         d_in: int,
         d_out: int,
         use_bias: bool = True,
-        rng: Any = None,
+        rng: Seed = None,
         dtype: DTypeLike = np.float64,
         *,
         init: Initialiser = "xavier_normal",
     ) -> None:
         check_sizes("Linear", d_in=d_in, d_out=d_out)
         self.dtype = np.dtype(dtype)
-        rng = np.random.default_rng(rng)
+        rng = generator(rng)
         self.W, self.b = draw_affine(rng, use_bias, dtype, d_in, d_out, init)
 
     def forward(self, x: Any) -> Any:

@@ -15,6 +15,7 @@ from minigrad.errors import ArgumentError, GradientError
 from .embedding import Embedding
 from .feed_forward import Dropout
 from .hand_derived import Step
+from .initialisers import Seed, generator
 from .linear import check_sizes, linear
 from .module import Module
 from .parameters import named_by, write_state
@@ -41,10 +42,10 @@ class LowRankWeight(Module):
     buffers = ("s",)
 
     def __init__(
-        self, W: Any, rank: int, alpha: float, dropout: float = 0.0, rng: Any = None
+        self, W: Any, rank: int, alpha: float, dropout: float = 0.0, rng: Seed = None
     ) -> None:
         (d_in, d_out), self.dtype = W.shape, W.dtype
-        rng = np.random.default_rng(rng)
+        rng = generator(rng)
         self.W, self.shape = W, W.shape
         drawn = rng.normal(0, 1 / sqrt(d_in), (d_in, rank)).astype(W.dtype)
         self.A = mg.tensor(drawn, requires_grad=True)
@@ -101,7 +102,7 @@ def lora(
     alpha: float | None = None,
     targets: str | Sequence[str] = "W_[QV]",
     dropout: float = 0.0,
-    rng: Any = None,
+    rng: Seed = None,
 ) -> Adapters:
     """Give a model's matrices low-rank adapters, and train nothing else.
 
@@ -127,7 +128,7 @@ def lora(
     (8, 8)
     """
     check_sizes("lora", rank=rank)
-    alpha, rng = rank if alpha is None else alpha, np.random.default_rng(rng)
+    alpha, rng = rank if alpha is None else alpha, generator(rng)
     if not 0 < alpha < np.inf:
         raise ArgumentError(f"lora: alpha must be more than 0, got {alpha}")
     if any(isinstance(module, LowRankWeight) for module in model.modules()):

@@ -140,7 +140,7 @@ class Upsample(Module):
     ) -> None:
         if (size is None) == (scale_factor is None):
             raise ArgumentError("Upsample: give one of size and scale_factor")
-        self.settings = dict(
+        self.settings: dict[str, Any] = dict(
             size=size, scale_factor=scale_factor, mode=mode, align_corners=align_corners
         )
 

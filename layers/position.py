@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 import minigrad as mg
 from minigrad.errors import ArgumentError, explained
 
-from .initialisers import parameter
+from .initialisers import Seed, generator, parameter
 from .linear import check_sizes
 from .module import Module
 
@@ -86,10 +86,10 @@ class LearnedPosition(Module):
     """
 
     def __init__(
-        self, max_len: int, d_model: int, rng: Any = None, dtype: DTypeLike = np.float64
+        self, max_len: int, d_model: int, rng: Seed = None, dtype: DTypeLike = np.float64
     ) -> None:
         check_sizes("LearnedPosition", max_len=max_len, d_model=d_model)
-        drawn = np.random.default_rng(rng).normal(0.0, 0.02, (max_len, d_model))
+        drawn = generator(rng).normal(0.0, 0.02, (max_len, d_model))
         self.dtype = np.dtype(dtype)
         self.P = parameter(drawn, dtype)
 

@@ -206,7 +206,8 @@ def quantize(
             were trained in.
     Returns: the copy. Without train its matrices are no parameters, and it is in `eval()` mode. The
         model itself is unchanged.
-    Raises: ArgumentError if the call multiplies by no parameter, or for other bits.
+    Raises: ArgumentError without an example, if its call multiplies by no parameter, or for other
+        bits.
     Source: Jacob et al. 2018, arXiv:1712.05877.
 
     >>> from layers import Linear, Sequential
@@ -223,6 +224,11 @@ def quantize(
     check_sizes("quantize", bits=bits)
     if not 2 <= bits <= 8:
         raise ArgumentError(f"quantize: bits must be 2 to 8, got {bits}")
+    if not example and not keywords:
+        raise ArgumentError(
+            "quantize: which weights are multiplied is seen from a call; give the model's inputs "
+            "too, quantize(model, X)"
+        )
     made = deepcopy(model).eval()
     attentions = [
         module

@@ -17,7 +17,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
 from .feed_forward import Dropout
-from .initialisers import Initialiser, init_weights
+from .initialisers import Initialiser, Seed, generator, init_weights
 from .linear import check_sizes
 from .module import Module
 from .renamed import renamed
@@ -40,13 +40,13 @@ class _Cell(Module):
         d_in: int,
         d_hidden: int,
         use_bias: bool = True,
-        rng: Any = None,
+        rng: Seed = None,
         dtype: DTypeLike = np.float64,
         *,
         init: Initialiser = "uniform",
     ) -> None:
         check_sizes(type(self).__name__, d_in=d_in, d_hidden=d_hidden)
-        rng, rows = np.random.default_rng(rng), self.gates * d_hidden
+        rng, rows = generator(rng), self.gates * d_hidden
         self.dtype = np.dtype(dtype)
         self.d_in, self.d_hidden = d_in, d_hidden
         self.weight_ih = init_weights(init, (rows, d_in), d_hidden, d_hidden, rng, dtype)
@@ -210,7 +210,7 @@ class _Recurrent(Module):
         use_bias: bool = True,
         dropout: float = 0.0,
         method: str = "fused",
-        rng: Any = None,
+        rng: Seed = None,
         dtype: DTypeLike = np.float64,
         *,
         init: Initialiser = "uniform",
@@ -219,7 +219,7 @@ class _Recurrent(Module):
         if method not in ("fused", "steps"):
             call = type(self).__name__
             raise ArgumentError(f'{call}: method must be "fused" or "steps", got {method!r}')
-        rng = np.random.default_rng(rng)
+        rng = generator(rng)
         self.dtype, self.method = np.dtype(dtype), method
         self.d_in, self.d_hidden = d_in, d_hidden
         self.n_directions = 1 + bool(bidirectional)

@@ -14,6 +14,7 @@ import minigrad as mg
 
 from .attention import repeat_heads, split_heads
 from .attention_option import AttentionOption, add_bias
+from .initialisers import Seed, generator
 from .linear import check_sizes, draw_affine, linear
 from .module import Module, as_named_tensor, named
 from .position import mark_constant, positions_of, sinusoidal_encoding
@@ -43,11 +44,11 @@ class RelativePosition(Module, AttentionOption):
         d_k: int,
         max_distance: int,
         d_v: int | None = None,
-        rng: Any = None,
+        rng: Seed = None,
         dtype: DTypeLike = np.float64,
     ) -> None:
         check_sizes("RelativePosition", d_k=d_k, max_distance=max_distance)
-        rng, rows = np.random.default_rng(rng), 2 * max_distance + 1
+        rng, rows = generator(rng), 2 * max_distance + 1
         self.max_distance = max_distance
         self.a_K, _ = draw_affine(rng, False, dtype, rows, d_k)
         self.a_V = None if d_v is None else draw_affine(rng, False, dtype, rows, d_v)[0]
@@ -90,11 +91,11 @@ class TransformerXLPosition(Module, AttentionOption):
     """
 
     def __init__(
-        self, d_model: int, n_heads: int, d_k: int, rng: Any = None, dtype: DTypeLike = np.float64
+        self, d_model: int, n_heads: int, d_k: int, rng: Seed = None, dtype: DTypeLike = np.float64
     ) -> None:
         check_sizes("TransformerXLPosition", d_model=d_model, n_heads=n_heads, d_k=d_k)
         sinusoidal_encoding(1, d_model)
-        self.W_R, _ = draw_affine(np.random.default_rng(rng), False, dtype, d_model, n_heads * d_k)
+        self.W_R, _ = draw_affine(generator(rng), False, dtype, d_model, n_heads * d_k)
         self.u = mg.tensor(np.zeros((n_heads, 1, d_k), dtype), requires_grad=True)
         self.v = mg.tensor(np.zeros((n_heads, 1, d_k), dtype), requires_grad=True)
 

@@ -8,14 +8,13 @@ arXiv:2004.05150, and for BigBird: Zaheer et al. 2020, section 2 and appendix D,
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minigrad import mask_rules
 from minigrad.errors import OutOfRangeError
 
+from .initialisers import Seed, generator
 from .linear import check_sizes
 from .renamed import renamed
 
@@ -78,7 +77,7 @@ def global_mask(
 
 
 def big_bird_mask(
-    seq_len: int, block: int, n_global: int = 1, n_random: int = 1, rng: Any = None
+    seq_len: int, block: int, n_global: int = 1, n_random: int = 1, rng: Seed = None
 ) -> NDArray[np.bool_]:
     """Blocks that see their neighbours, a few blocks at random, and global ones (BigBird).
 
@@ -99,7 +98,7 @@ def big_bird_mask(
     blocks = -(-seq_len // block)
     seen = sliding_window_mask(blocks, 2)
     seen[:n_global] = seen[:, :n_global] = True
-    rng = np.random.default_rng(rng)
+    rng = generator(rng)
     for row in seen:
         others = np.flatnonzero(~row)
         row[rng.permutation(others)[:n_random]] = True

@@ -12,6 +12,7 @@ from .attention_option import soft_cap
 from .blocks import BlockOptions, DecoderBlock, TransformerBlock
 from .cache import KVCache
 from .embedding import Embedding
+from .initialisers import Seed, generator
 from .linear import Linear, check_sizes
 from .module import Module
 from .position import LearnedPosition
@@ -31,7 +32,7 @@ class _Stack(Module):
     ) -> None:
         check_sizes(type(self).__name__, n_layers=n_layers)
         wanted = block.pop("final_norm", None)
-        block["rng"] = np.random.default_rng(block.get("rng"))
+        block["rng"] = generator(block.get("rng"))
         self.blocks = [self.kind(d_model, n_heads, d_ff, **block) for _ in range(n_layers)]
         made, _ = BlockOptions.of(self, block)
         wanted = made.norm_order != "post" if wanted is None else wanted
@@ -143,12 +144,12 @@ class LanguageModel(Module):
         tied: bool = True,
         scaled: bool = False,
         output_softcap: float | None = None,
-        rng: Any = None,
+        rng: Seed = None,
         dtype: DTypeLike = np.float64,
         **block: Any,
     ) -> None:
-        rng, self.output_softcap = np.random.default_rng(rng), output_softcap
-        own = {"rng": rng, "dtype": dtype}
+        rng, self.output_softcap = generator(rng), output_softcap
+        own: dict[str, Any] = {"rng": rng, "dtype": dtype}
         self.embedding = Embedding(n_tokens, d_model, scaled, **own)
         self.position_embedding = (
             None if max_len is None else LearnedPosition(max_len, d_model, **own)

@@ -70,7 +70,7 @@ _cache | layer.cache | X, Q, K, V, A, O, C and the mask of a forward on an array
 
 NAMES = """
 cat, concat | mg.concatenate([x, x], axis=0) | NumPy's name.
-manual_seed, seed, set_seed | rng = np.random.default_rng(0) | Layers, dropout and batches take rng=rng; nothing is drawn behind your back.
+manual_seed, seed, set_seed | layers.seed(0) | For layers made without rng=; dropout and batches take rng=np.random.default_rng(0).
 randn, rand, normal, uniform, randint, randperm | mg.tensor(rng.standard_normal((2, 3))) | NumPy draws, mg.tensor takes the array.
 arange, linspace, eye, full, empty, diag, meshgrid | mg.tensor(np.arange(3.0)) | NumPy makes the array, mg.tensor takes it.
 zeros_like, ones_like, full_like | mg.zeros(x.shape, dtype=x.dtype) | mg.ones takes a shape too.
@@ -98,8 +98,8 @@ normalize | x / mg.norm(x, axis=-1, keepdims=True) | Written out.
 embedding | mg.take(x, tokens % 2, axis=0) | Or layers.Embedding(n_tokens, d_model).
 allclose, isclose, equal | np.allclose(x.numpy(), x.numpy()) | np.testing.assert_allclose says where they differ.
 binary_cross_entropy, bce_loss, BCELoss | mg.binary_cross_entropy_with_logits(x, np.ones((2, 3))) | It takes the scores before the sigmoid.
-l1_loss, L1Loss | mg.mean(mg.abs(x - 1.0)) | Written out.
-smooth_l1_loss, SmoothL1Loss | layers.HuberLoss() | Or mg.huber_loss(x, target).
+interpolate, UpsamplingNearest2d, UpsamplingBilinear2d | mg.upsample(image, scale_factor=2) | mode="bilinear" draws lines; layers.Upsample is the layer.
+conv_transpose, Conv2DTranspose | mg.conv_transpose2d(image, np.ones((3, 5, 2, 2)), stride=2) | layers.ConvTranspose2d(3, 5, 2, 2) is the layer.
 max_pool1d, max_pool2d, avg_pool1d, avg_pool2d | mg.max_pool(image, 2) | mg.avg_pool too; layers.MaxPool2d(2) is the layer.
 sdpa, flash_attention | mg.scaled_dot_product_attention(q, q, q, is_causal=True) | method="tiled" needs O(n) memory.
 jit | mg.compile(lambda a: mg.sum(a * a)) | It checks itself against the eager step.
@@ -108,8 +108,10 @@ jacrev, jacfwd, hessian | mg.jacobian(mg.square, x.detach()) | mg.hvp, mg.vjp an
 vmap | x @ x.T | Ops take leading axes as batches.
 DataLoader, TensorDataset, Dataset | mg.data.batches(np.ones((4, 2)), np.ones(4), batch_size=2, rng=rng) | rng shuffles anew in each epoch.
 pad_sequence | mg.data.pad_sequences([[1, 2, 3], [4]], -1) | batches(..., pad=0) pads each batch.
-RMSprop, Adagrad, Adadelta, RAdam, NAdam, LBFGS, Adamax | mg.optim.Adam(model.parameters(), lr=1e-3) | SGD, Adam and AdamW are offered.
+Adagrad, Adadelta, RAdam, NAdam, LBFGS, Adamax | mg.optim.Adam(model.parameters(), lr=1e-3) | SGD, RMSprop, Adam and AdamW are offered.
 lr_scheduler, CosineAnnealingLR, StepLR, OneCycleLR, LambdaLR | mg.optim.schedule.cosine(optimizer, 100) | Its step() sets optimizer.lr.
+ReduceLROnPlateau | mg.optim.schedule.plateau(optimizer, patience=5) | Its step(loss) lowers optimizer.lr once the loss stops falling.
+ExponentialLR | mg.optim.schedule.exponential(optimizer, 0.99) | Its step() multiplies optimizer.lr.
 clip_grad_norm_ | mg.optim.clip_grad_norm(model.parameters(), 1.0) | It returns the norm before clipping.
 clip_grad_value_ | mg.optim.clip_grad_value(model.parameters(), 1.0) | Entry by entry.
 GradScaler, autocast, amp | mg.optim.LossScale(optimizer) | For training in float16.
@@ -117,7 +119,6 @@ EMA, swa_utils, AveragedModel | mg.optim.MovingAverage(model.parameters(), 0.99)
 ModuleList, ModuleDict | [Linear(3, 3), Linear(3, 2)] | A list or dict assigned to an attribute; its layers' parameters are found.
 ReLU | Sequential(Linear(3, 5), mg.relu, Linear(5, 2)) | Functions stand between layers as they are.
 Tanh, Sigmoid, GELU, SiLU, Softmax, LogSoftmax, LeakyReLU, ELU, Softplus, Mish | Sequential(Linear(3, 5), mg.tanh) | Functions stand between layers as they are: mg.tanh, mg.sigmoid, mg.gelu, mg.silu, mg.softmax, …
-Identity | Sequential(lambda x: x) | Any function of a tensor is a layer.
 Lambda | Sequential(lambda x: x * 2) | Any function of a tensor is a layer.
 MultiheadAttention | layers.MultiHeadAttention(8, 2) | d_model and n_heads; it returns one tensor, and (out, weights) with return_weights=True.
 MultiHeadSelfAttention, CausalSelfAttention, causal_self_attention | layers.MultiHeadAttention(8, 2, is_causal=True) | Without is_causal=True, every position sees every other.
@@ -126,10 +127,11 @@ TransformerEncoder, Transformer | layers.Encoder(2, 8, 2) | n_layers, d_model, n
 TransformerDecoderLayer | layers.DecoderBlock(8, 2) | Self-attention, attention to a context, feed-forward.
 TransformerDecoder | layers.Decoder(2, 8, 2) | n_layers, d_model, n_heads.
 BatchNorm1d, BatchNorm2d, BatchNorm3d | layers.BatchNorm(3) | One for any number of axes after the channels.
-AdaptiveAvgPool1d, AdaptiveAvgPool2d, GlobalAveragePooling2D | mg.mean(image, axis=(2, 3)) | Written out.
+InstanceNorm1d, InstanceNorm2d, InstanceNorm3d | layers.InstanceNorm(3) | One for any number of axes; use_weight=False, use_bias=False is PyTorch's without affine=True.
+adaptive_avg_pool1d, adaptive_avg_pool2d, GlobalAveragePooling2D | mg.adaptive_avg_pool(image, 1) | layers.AdaptiveAvgPool2d(1) is the layer.
 Dropout1d, Dropout2d, Dropout3d | layers.Dropout(0.1) | Entry by entry.
-Linear, Module, Embedding, LSTM, GRU, RNN, Conv1d, Conv2d, LayerNorm, BatchNorm, Sequential, SelfAttention, MultiHeadAttention, TransformerBlock, Encoder, CrossEntropyLoss, cross_entropy_loss | from minigrad import layers | Layers stand in layers.
-Adam, AdamW, SGD, clip_grad_norm, schedule | mg.optim.Adam(model.parameters(), lr=1e-3) | Optimizers stand in mg.optim.
+Linear, Module, Embedding, LSTM, GRU, RNN, Conv1d, Conv2d, LayerNorm, BatchNorm, Sequential, SelfAttention, MultiHeadAttention, TransformerBlock, Encoder, CrossEntropyLoss, cross_entropy_loss, L1Loss, SmoothL1Loss, MSELoss, HuberLoss, ConvTranspose1d, ConvTranspose2d, Upsample, AdaptiveAvgPool1d, AdaptiveAvgPool2d, InstanceNorm, PReLU, GLU, Identity | from minigrad import layers | Layers stand in layers.
+Adam, AdamW, RMSprop, SGD, clip_grad_norm, schedule | mg.optim.Adam(model.parameters(), lr=1e-3) | Optimizers stand in mg.optim.
 batches, pad_sequences | mg.data.batches(np.ones((4, 2)), batch_size=2) | It stands in mg.data.
 Dense | Linear(3, 2) | d_in and d_out.
 sinusoidal_position_encoding, positional_encoding, PositionalEncoding, PositionEncoding | layers.sinusoidal_encoding(7, 8) | layers.SinusoidalPosition adds it to X.
@@ -152,8 +154,9 @@ embed_dim, embedding_dim, hidden, dim_model, n_embd, model_dim | d_model |
 dim_feedforward, ff_dim, d_feedforward, intermediate_size | d_ff |
 num_kv_heads | n_kv_heads |
 num_embeddings, vocab_size, n_vocab | n_tokens |
-num_features, n_channels | channels |
+num_features, n_channels, num_channels, num_parameters | channels |
 num_groups | groups |
+output_size | size |
 normalized_shape | shape |
 kdim | d_k, d_context |
 vdim | d_v |

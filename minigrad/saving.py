@@ -48,7 +48,9 @@ def save(
     Args:
         parts: model=, optimizer=, schedule=, data=, rng=, or any name: generators, and whatever has
             `state_dict`; of a model's layers the generators as well.
-        step, note: plain values, which `load` returns.
+        step, note: plain values, arrays and lists and dicts of them, which `load` returns: tuples
+            as lists, keys of dicts as text.
+    Raises: ArgumentError for what cannot be kept, before anything is written.
 
     >>> from tempfile import TemporaryDirectory
     >>> from layers import Linear
@@ -87,11 +89,12 @@ def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
 
     Where the file is damaged, or is none of ours, the one saved before it is used, with a warning.
 
-    Returns: "step", "note", "path" of the file that was read, and the states of parts that were not
-        asked for.
+    Returns: "step" and "note" as they were saved, "path" of the file that was read, and the states
+        of parts that were not asked for.
     Raises: FileError if no file can be read; ArgumentError that lists all that does not fit.
     """
-    found, about, states = _newest(Path(path))
+    found, about = _newest(Path(path))
+    states = about["parts"]
     wanted = {name: part for name, part in parts.items() if part is not None}
     before = {name: _state(part) for name, part in wanted.items()}
     wrong = [f"{name}: not in the file" for name in wanted if name not in states]
@@ -99,7 +102,9 @@ def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
         if name in states:
             try:
                 _restore(part, states[name])
-            except (MinigradError, AttributeError, KeyError, TypeError, ValueError) as error:
+            except KeyError as error:
+                wrong.append(f"{name}: its state in the file has no {error}; save the run anew")
+            except (MinigradError, AttributeError, TypeError, ValueError) as error:
                 wrong.append(f"{name}: {_said(error)}")
     if wrong:
         for name, part in wanted.items():
@@ -152,6 +157,11 @@ def _generators(part: Any) -> dict[str, np.random.Generator]:
 def _without_arrays(value: Any, path: str, arrays: dict[str, Any]) -> Any:
     """Nested plain values for JSON; each array goes into `arrays`, and its name stands for it."""
     if isinstance(value, Mapping):
+        if len({*map(str, value)}) < len(value) or ARRAY in value:
+            raise ArgumentError(
+                f"save: keys of {path.removeprefix('/')} are kept as text, of which {[*value]} has "
+                f"some twice, or {ARRAY!r}, which stands for an array"
+            )
         return {str(k): _without_arrays(v, f"{path}/{k}", arrays) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_without_arrays(v, f"{path}/{i}", arrays) for i, v in enumerate(value)]
@@ -159,9 +169,21 @@ def _without_arrays(value: Any, path: str, arrays: dict[str, Any]) -> Any:
         value = value.numpy()
     if isinstance(value, np.ndarray):
         name = path.removeprefix("/")
+        if value.dtype.hasobject:
+            raise ArgumentError(
+                f"save: {name} is an array of Python objects, which would have to be pickled; "
+                "keep numbers, text, or lists of them"
+            )
+        name += f"~{len(arrays)}" if name in arrays else ""  # a key may have a slash in it
         arrays[name] = np.asarray(value, order="C")
         return {ARRAY: name}
-    return value.item() if isinstance(value, np.generic) else value
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is not None and not isinstance(value, str | int | float):
+        raise ArgumentError(
+            f"save: {path.removeprefix('/')} is a {type(value).__name__}, which a file cannot keep;"
+            " write numbers, text, arrays, or lists and dicts of them"
+        )
+    return value
 
 
 def _with_arrays(value: Any, arrays: Mapping[str, Any]) -> Any:
@@ -175,19 +197,19 @@ def _with_arrays(value: Any, arrays: Mapping[str, Any]) -> Any:
 # ---------------------------------------------------------------- files
 
 
-def _newest(path: Path) -> tuple[Path, dict[str, Any], dict[str, Any]]:
-    """The newest file that can be read: its path, what it says, and the parts' states."""
+def _newest(path: Path) -> tuple[Path, dict[str, Any]]:
+    """The newest file that can be read: its path, and what it holds."""
     newest, *older = _names(Path(os.path.realpath(path)) if path.is_symlink() else path, 1000)
     first: FileError | None = None
     for candidate in (newest, *_while_there(older)):
         try:
-            about, arrays = _read(candidate)
+            about = _read(candidate)
         except FileError as error:
             first = first or error
             continue
         if first is not None:
             warnings.warn(f"{first}; {candidate} is used instead", stacklevel=3)
-        return candidate, about, _with_arrays(about["parts"], arrays)
+        return candidate, about
     assert first is not None
     raise first
 
@@ -201,8 +223,8 @@ def _while_there(paths: Any) -> list[Path]:
     return found
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The JSON and the arrays of one file, whose sums the zip format checks. Raises: FileError."""
+def _read(path: Path) -> dict[str, Any]:
+    """What one file holds, whose sums the zip format checks. Raises: FileError."""
     try:
         with open_regular(path) as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
@@ -213,11 +235,24 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     except FileError as error:
         raise FileError(f"load: {error}") from None
     except Exception as error:  # of zip, zlib, NumPy's headers or JSON: all mean the same
-        why = f"is damaged, or no file of minigrad: {_said(error)}"
+        why = f"is damaged, or no file of minigrad: {_why(error)}"
         raise FileError(f"load: {path} {why}") from error
     if known != VERSION:
         raise FileError(f"load: {path} is of version {known}; this minigrad reads {VERSION}")
-    return about, arrays
+    try:
+        return {name: _with_arrays(value, arrays) for name, value in about.items()}
+    except KeyError as error:
+        raise FileError(
+            f"load: {path} has lost the array {error}, which its own list names: something else "
+            "than minigrad has written to it; take an older copy, or save the run anew"
+        ) from None
+
+
+def _why(error: Exception) -> str:
+    """What a reader said; in place of NumPy's advice to unpickle, why that is never done."""
+    if "pickle" in str(error):
+        return "it holds Python objects, which are never unpickled, as that could run any program"
+    return f"it has no {error}" if isinstance(error, KeyError) else _said(error)
 
 
 def _names(target: Path, keep: int) -> list[Path]:

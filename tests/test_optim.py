@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from layers import LayerNorm, Linear, Sequential
 from minigrad.errors import ArgumentError, DTypeError, OverwrittenError, ShapeError
 from minigrad.optim import (
     SGD,
     Adam,
     AdamW,
     MovingAverage,
+    RMSprop,
     clip_grad_norm,
     clip_grad_value,
     schedule,
@@ -27,6 +29,10 @@ CASES = [
     (Adam, {"betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.01}),
     (AdamW, {}),
     (AdamW, {"weight_decay": 0.1}),
+    (RMSprop, {}),
+    (RMSprop, {"alpha": 0.9, "momentum": 0.8, "weight_decay": 0.01}),
+    (RMSprop, {"eps": 1e-3, "centered": True}),
+    (RMSprop, {"momentum": 0.8, "centered": True, "weight_decay": 0.01}),
 ]
 
 
@@ -162,7 +168,7 @@ def test_clipping_and_a_schedule_within_a_compiled_step_do_what_they_do_eagerly(
 # ---------------------------------------------------------------- groups
 
 
-@pytest.mark.parametrize("kind", [SGD, Adam, AdamW])
+@pytest.mark.parametrize("kind", [SGD, RMSprop, Adam, AdamW])
 def test_groups_move_as_pytorchs_do(kind):
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
@@ -181,6 +187,40 @@ def test_groups_move_as_pytorchs_do(kind):
         optimizer.step()
         reference.step()
     assert_same(ours, theirs, 1e-12)
+
+
+@pytest.mark.parametrize("rule", [True, lambda p: p.name == "bias" or p.ndim < 2])
+@pytest.mark.parametrize("kind", [SGD, RMSprop, Adam, AdamW])
+def test_biases_and_norms_without_weight_decay_in_one_call_move_as_pytorchs_groups(kind, rule):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    model = Sequential(Linear(3, 5, rng=0), LayerNorm(5), Linear(5, 2, rng=1))
+    ours = kind(model.parameters(), lr=0.01, weight_decay=0.3, no_decay=rule)
+    pairs = [(p, torch.tensor(p.numpy(), requires_grad=True)) for p in model.parameters()]
+    groups = [
+        {"params": [t for p, t in pairs if p.ndim == 2]},
+        {"params": [t for p, t in pairs if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    theirs = getattr(torch.optim, kind.__name__)(groups, lr=0.01, weight_decay=0.3)
+    for _ in range(5):
+        for p, t in pairs:
+            p.grad = rng.normal(size=p.shape)
+            t.grad = torch.tensor(p.grad)
+        ours.step()
+        theirs.step()
+    assert_same(*map(list, zip(*pairs, strict=True)), 1e-12)
+    other = kind(model.parameters(), lr=0.3, weight_decay=0.1, no_decay=rule)
+    other.load_state_dict(ours.state_dict())
+    assert [group.settings for group in other.groups] == [{}, {"weight_decay": 0.0}]
+
+
+def test_a_group_keeps_its_own_weight_decay():
+    W, b = (mg.tensor(np.ones(n), requires_grad=True) for n in ((2, 3), 3))
+    groups = [{"parameters": [W, b], "weight_decay": 0.2, "lr": 0.1}]
+    (group,) = AdamW(groups, lr=0.2, no_decay=True).groups
+    assert group.settings == {"weight_decay": 0.2}
+    _, spared = AdamW([{"parameters": [W, b], "lr": 0.1}], lr=0.2, no_decay=True).groups
+    assert (spared.lr_scale, spared.settings) == (0.5, {"weight_decay": 0.0})
 
 
 # ---------------------------------------------------------------- what is kept
@@ -294,6 +334,10 @@ TORCHS = {
         lambda o: schedule.step(o, every=7, factor=0.3),
         lambda torch, o: torch.optim.lr_scheduler.StepLR(o, 7, 0.3),
     ),
+    "exponential": (
+        lambda o: schedule.exponential(o, 0.9),
+        lambda torch, o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9),
+    ),
     "one_cycle": (
         lambda o: schedule.one_cycle(o, steps=20),
         lambda torch, o: torch.optim.lr_scheduler.OneCycleLR(
@@ -315,6 +359,35 @@ def test_a_schedule_gives_the_learning_rates_of_pytorchs(name):
         if i < 19:
             made.step()
     np.testing.assert_allclose(rates(ours, 20), expected, rtol=1e-9, atol=1e-15)
+
+
+PLATEAUS = [
+    {},
+    {"mode": "max"},
+    {"patience": 2, "factor": 0.5, "cooldown": 3, "threshold": 0.1},
+    {"patience": 0, "factor": 0.3, "end": 0.01},
+]
+
+
+@pytest.mark.parametrize("settings", PLATEAUS)
+def test_on_a_plateau_the_learning_rate_falls_as_pytorchs_does_also_when_loaded(settings):
+    torch = pytest.importorskip("torch")
+    theirs = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
+    known = {k: v for k, v in settings.items() if k != "end"}
+    known |= {"min_lr": settings.get("end", 0.0) * 0.5}
+    wanted = torch.optim.lr_scheduler.ReduceLROnPlateau(theirs, **known)
+    ours, other = (SGD([mg.tensor([1.0], requires_grad=True)], lr=0.5) for _ in range(2))
+    found = schedule.plateau(ours, **settings)
+    losses = np.cumsum(np.random.default_rng(3).normal(size=60)) / 3 + 4
+    for n, loss in enumerate(losses):
+        if n == 30:
+            again = schedule.plateau(other, **settings)
+            again.load_state_dict(found.state_dict())
+            found, ours = again, other
+        found.step(mg.tensor(loss) if n % 2 else loss)
+        wanted.step(loss)
+        np.testing.assert_allclose(ours.lr, theirs.param_groups[0]["lr"], rtol=1e-12)
+    assert ours.lr < 0.5
 
 
 @pytest.mark.parametrize(
@@ -399,6 +472,14 @@ test_what_is_refused = refusals(
     (lambda: Adam([W * 2]), DTypeError, "each must be a leaf Tensor"),
     (lambda: Adam(W), DTypeError, r"must be a list of Tensors, got a Tensor; write \[w\]"),
     (lambda: Adam(3), DTypeError, r"got a int; write model\.parameters\(\)"),
+    (lambda: RMSprop([W], alpha=1.0), ArgumentError, r"alpha must lie in \[0, 1\)"),
+    (lambda: AdamW([W], no_decay="bias"), DTypeError, "write no_decay=lambda p: p.ndim < 2"),
+    (lambda: schedule.plateau(W), DTypeError, "the first argument is an optimizer"),
+    (lambda: schedule.plateau(SGD([W]), mode="up"), ArgumentError, 'must be "min" or "max"'),
+    (lambda: schedule.plateau(SGD([W]), factor=2.0), ArgumentError, "0 <= factor < 1"),
+    (lambda: schedule.plateau(SGD([W])).load_state_dict({"lr": 1.0}), ArgumentError,
+     "no state of a Plateau: it has no best, waited, resting, lowest"),
+    (lambda: schedule.constant(SGD([W])).load_state_dict({}), ArgumentError, "it has no lr, steps"),
     (lambda: schedule.constant(W), DTypeError, "the first argument is an optimizer, got a Tensor"),
     (lambda: SGD([mg.tensor([1.0])]), ArgumentError, r"parameter 0 of shape .* needs no gradient"),
     (lambda: SGD([{"parameters": [W], "momentun": 0.9}]),

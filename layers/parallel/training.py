@@ -16,7 +16,7 @@ from minigrad.errors import ArgumentError, RankError
 from minigrad.optim import Optimizer
 from minigrad.optim.updates import Observer, observers
 
-from ..convolution import BatchNorm
+from ..channel_norms import BatchNorm
 from ..feed_forward import Dropout
 from ..module import Module
 from .agreement import check_alike, replace_modules

@@ -90,12 +90,7 @@ def upsample(
         targets = per_axis(size, n, "size")
         steps = [m / t if t else 0.0 for m, t in zip(lengths, targets, strict=True)]
     else:
-        factors = (scale_factor,) * n if np.ndim(scale_factor) == 0 else tuple(scale_factor)
-        if len(factors) != n or not all(factor > 0 for factor in factors):
-            raise ArgumentError(
-                f"upsample: scale_factor must be above 0, one number or one for each of {n} axes, "
-                f"got {scale_factor}"
-            )
+        factors = _factors(scale_factor, n)
         targets = tuple(floor(m * factor) for m, factor in zip(lengths, factors, strict=True))
         steps = [1 / factor for factor in factors]
     if min(targets) < 1:
@@ -103,6 +98,17 @@ def upsample(
     for axis, (length, target, step) in enumerate(zip(lengths, targets, steps, strict=True), 2):
         x = _resampled(x, axis, length, target, step, mode, align_corners)
     return x
+
+
+def _factors(scale_factor: Any, n: int) -> tuple[float, ...]:
+    """By how much each axis grows.  Raises: ArgumentError unless all are above 0."""
+    factors = (scale_factor,) * n if np.ndim(scale_factor) == 0 else tuple(scale_factor)
+    if len(factors) != n or not all(factor > 0 for factor in factors):
+        raise ArgumentError(
+            f"upsample: scale_factor must be above 0, one number or one for each of {n} axes, "
+            f"got {scale_factor}"
+        )
+    return factors
 
 
 def _resampled(

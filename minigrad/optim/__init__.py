@@ -1,8 +1,9 @@
 """Training: optimizers, learning rate schedules, clipping of gradients, averages of weights.
 
-optimizer   SGD, Adam, AdamW; parameter groups; what they keep, saved and loaded
+algorithms  SGD, RMSprop, Adam, AdamW
+optimizer   what they share: parameter groups, weight decay; what they keep, saved and loaded
 clip        clip_grad_norm, clip_grad_value
-schedule    constant, linear, cosine, step, one_cycle: each sets `optimizer.lr`
+schedule    constant, linear, cosine, step, exponential, one_cycle, plateau: set `optimizer.lr`
 average     MovingAverage: the exponential moving average of weights
 loss_scale  LossScale: training in float16
 """
@@ -11,10 +12,11 @@ from typing import Any
 
 from ..lazy_imports import missing_name
 from . import schedule
+from .algorithms import SGD, Adam, AdamW, RMSprop
 from .average import MovingAverage
 from .clip import clip_grad_norm, clip_grad_value
 from .loss_scale import LossScale
-from .optimizer import SGD, Adam, AdamW, Group, Optimizer
+from .optimizer import Group, Optimizer
 
 __all__ = [
     "SGD",
@@ -24,6 +26,7 @@ __all__ = [
     "LossScale",
     "MovingAverage",
     "Optimizer",
+    "RMSprop",
     "clip_grad_norm",
     "clip_grad_value",
     "schedule",

@@ -13,7 +13,7 @@ from ..engine.errors import ArgumentError, GradientError
 from ..engine.tensor import Tensor
 from .clip import is_part
 from .optimizer import Optimizer
-from .updates import Heard, update
+from .updates import Heard, check_state, update
 
 __all__ = ["LossScale"]
 
@@ -133,6 +133,7 @@ class LossScale:
         return {"scale": self.scale, "good": self._good, "skipped": self.skipped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` gave."""
+        """Go on from what `state_dict` gave.  Raises: ArgumentError for what is no such state."""
+        check_state("LossScale", state, ("scale", "good", "skipped"))
         self._good, self.skipped = state["good"], state["skipped"]
         self._set(state["scale"])

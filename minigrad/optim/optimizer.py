@@ -1,27 +1,28 @@
-"""Optimizers: SGD, Adam and AdamW. They overwrite parameters in place, without temporaries.
+"""What all optimizers share: groups of parameters, what is kept for each, and the step.
 
-The update rules and their defaults are PyTorch's, so the same gradients give the same weights to
-rounding. Parameters without a gradient are passed over.
+Parameters are overwritten in place; those without a gradient are passed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError, ShapeError
 from ..engine.listener import Listener, notify
-from ..engine.refusals import explained
 from ..engine.tensor import Tensor
 from ..engine.writes import SourceLocation, caller, writes
 from .updates import Heard, checked_parameters, update
 
-__all__ = ["SGD", "Adam", "AdamW", "Group", "Optimizer"]
+__all__ = ["Group", "NoDecay", "Optimizer", "Parameters"]
+
+NoDecay: TypeAlias = "bool | Callable[[Tensor], bool]"
+Parameters: TypeAlias = "Iterable[Tensor] | Iterable[Mapping[str, Any]]"
 
 PART = 1 << 17  # entries that are updated at once, so that they stay in cache from pass to pass
 
@@ -47,6 +48,10 @@ class Optimizer:
         parameters: Tensors, or groups of them: dicts with "parameters" and any of the settings. A
             group's "lr" stays in proportion to the optimizer's when that changes.
         lr: the learning rate; set the attribute to change it.
+        no_decay: which parameters get no weight decay: True is those of fewer than two axes, as
+            biases and the weights of norms are, or a rule of the parameter, such as
+            `lambda p: p.ndim < 2 or p.name == "P"`. They become a group of their own; a group that
+            says its own "weight_decay" keeps it.
         settings: become attributes, which may be set as well.
     Attributes:
         steps: how many were taken.
@@ -55,11 +60,16 @@ class Optimizer:
         gradient; DTypeError for what is no leaf Tensor.
 
     >>> import minigrad as mg
+    >>> from minigrad.optim import SGD, AdamW
     >>> W, b = (mg.tensor([1.0], requires_grad=True, name=name) for name in "Wb")
     >>> groups = [{"parameters": [W], "weight_decay": 0.1}, {"parameters": [b], "lr": 0.05}]
     >>> optimizer = SGD(groups, lr=0.1)
     >>> [group.lr_scale for group in optimizer.groups]
     [1.0, 0.5]
+    >>> W, b = (mg.tensor(np.ones(n), requires_grad=True) for n in ((2, 3), 3))
+    >>> optimizer = AdamW([W, b], weight_decay=0.1, no_decay=True)
+    >>> [(group.parameters[0].shape, group.settings) for group in optimizer.groups]
+    [((2, 3), {}), ((3,), {'weight_decay': 0.0})]
     """
 
     version = 0
@@ -71,7 +81,7 @@ class Optimizer:
     eps = Heard()
 
     def __init__(
-        self, parameters: Iterable[Tensor] | Iterable[Mapping[str, Any]], lr: float, **settings: Any
+        self, parameters: Parameters, lr: float, *, no_decay: NoDecay = False, **settings: Any
     ) -> None:
         self._check_settings(lr=lr, **settings)
         self.lr, self.steps = lr, 0
@@ -80,7 +90,8 @@ class Optimizer:
         self._names = tuple(settings)
         given: Any = list(parameters) if isinstance(parameters, Iterator) else parameters
         grouped = isinstance(given, list | tuple) and any(isinstance(x, Mapping) for x in given)
-        self.groups = [self._group(x) for x in (given if grouped else [{"parameters": given}])]
+        groups = [self._group(x) for x in (given if grouped else [{"parameters": given}])]
+        self.groups = [part for group in groups for part in self._split(group, no_decay)]
         every = [p for group in self.groups for p in group.parameters]
         self.parameters = checked_parameters(f"{type(self).__name__}(parameters)", every)
         self._kept: dict[int, _Kept] = {}  # by the parameter's position
@@ -218,6 +229,25 @@ class Optimizer:
             raise ArgumentError(f"{name}: a group's lr is kept in proportion to lr, which is 0")
         return Group(parameters, lr / self.lr if self.lr else 1.0, settings)
 
+    def _split(self, group: Group, no_decay: NoDecay) -> list[Group]:
+        """A group, and apart from it those of its parameters that are to have no weight decay."""
+        if no_decay is False or "weight_decay" in group.settings:
+            return [group]
+        if "weight_decay" not in self._names:
+            raise ArgumentError(f"{type(self).__name__}: no_decay= needs a weight_decay")
+        if no_decay is not True and not callable(no_decay):
+            raise DTypeError(
+                f"{type(self).__name__}: no_decay must be True or a function of a parameter, got "
+                f"{no_decay!r}; write no_decay=lambda p: p.ndim < 2"
+            )
+        spared = [p.ndim < 2 if no_decay is True else bool(no_decay(p)) for p in group.parameters]
+        parts = []
+        for spare, more in ((False, {}), (True, {"weight_decay": 0.0})):
+            own = [p for p, s in zip(group.parameters, spared, strict=True) if s is spare]
+            if own:
+                parts.append(Group(own, group.lr_scale, group.settings | more))
+        return parts
+
     def _settings_of(self, group: Group) -> SimpleNamespace:
         own = {name: getattr(self, name) for name in self._names}
         return SimpleNamespace(**own | group.settings, lr=self.lr * group.lr_scale)
@@ -304,149 +334,8 @@ class _Kept:
         return self
 
 
-def _decayed(settings: Any, w: Any, g: Any, scratch: Any) -> Any:
-    """g + λ w, in scratch; g itself without a weight decay λ."""
-    if not settings.weight_decay:
-        return g
-    return np.add(np.multiply(w, settings.weight_decay, scratch), g, scratch)
-
-
 def _at_least_zero(value: Any) -> bool:
     try:
         return float(value) >= 0
     except (TypeError, ValueError):
         return False
-
-
-class SGD(Optimizer):
-    """Stochastic gradient descent: v ← μ v + g, w ← w - lr v.
-
-    With Nesterov's look-ahead, w ← w - lr (g + μ v).
-
-    Raises: as `Optimizer`; ArgumentError for Nesterov without momentum.
-    Source: Sutskever et al. 2013.
-
-    >>> import minigrad as mg
-    >>> w = mg.tensor([1.0], requires_grad=True)
-    >>> (w * w).sum().backward()
-    >>> SGD([w], lr=0.1).step()
-    >>> w.numpy()
-    array([0.8])
-    """
-
-    @explained
-    def __init__(
-        self,
-        parameters: Iterable[Tensor] | Iterable[Mapping[str, Any]],
-        lr: float = 1e-3,
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        nesterov: bool = False,
-    ) -> None:
-        super().__init__(
-            parameters, lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov
-        )
-
-    def _check_settings(self, **settings: Any) -> None:
-        super()._check_settings(**settings)
-        if settings["nesterov"] and not settings["momentum"]:
-            raise ArgumentError("SGD: nesterov needs a momentum above 0")
-
-    def state_names(self, settings: Any) -> tuple[str, ...]:
-        return ("velocity",) if settings.momentum else ()
-
-    def update(self, settings: Any, t: int, scratch: Any, w: Any, g: Any, *state: Any) -> None:
-        g = _decayed(settings, w, g, scratch)
-        for v in state:
-            v *= settings.momentum
-            v += g
-            if settings.nesterov:
-                w -= np.multiply(g, settings.lr, scratch)
-                g = np.multiply(v, settings.momentum, scratch)
-            else:
-                g = v
-        w -= np.multiply(g, settings.lr, scratch)
-
-
-class Adam(Optimizer):
-    """Adam: m ← β₁ m + (1-β₁) g, v ← β₂ v + (1-β₂) g², w ← w - lr · m̂ / (√v̂ + ε).
-
-    The hats are corrected for bias: m̂ = m / (1-β₁ᵗ), v̂ = v / (1-β₂ᵗ).
-    weight_decay adds λ w to the gradient.  Raises: ArgumentError for a setting out of range.
-    Source: Kingma & Ba 2015, arXiv:1412.6980.
-
-    >>> import minigrad as mg
-    >>> w = mg.tensor([1.0], requires_grad=True)
-    >>> (w * w).sum().backward()
-    >>> Adam([w], lr=0.1).step()
-    >>> w.numpy().round(6)
-    array([0.9])
-    """
-
-    @explained
-    def __init__(
-        self,
-        parameters: Iterable[Tensor] | Iterable[Mapping[str, Any]],
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-    ) -> None:
-        super().__init__(parameters, lr, betas=betas, eps=eps, weight_decay=weight_decay)
-
-    def _check_settings(self, **settings: Any) -> None:
-        super()._check_settings(**settings)
-        betas = settings["betas"]
-        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-            raise ArgumentError(f"{type(self).__name__}: betas must lie in [0, 1), got {betas}")
-
-    def state_names(self, settings: Any) -> tuple[str, ...]:
-        return ("mean", "square")
-
-    def update(self, settings: Any, t: int, scratch: Any, w: Any, g: Any, *state: Any) -> None:
-        g = _decayed(settings, w, g, scratch)
-        self._move_along(settings, t, scratch, w, g, *state)
-
-    def _move_along(
-        self, settings: Any, t: int, scratch: Any, w: Any, g: Any, m: Any, v: Any
-    ) -> None:
-        b1, b2 = settings.betas
-        m *= b1  # m without its factor 1-β₁, which comes last
-        m += g
-        v *= b2
-        v += np.multiply(np.multiply(g, g, scratch), 1 - b2, scratch)
-        correction = (1 - b2**t) ** 0.5  # √v̂ + ε = (√v + ε √(1-β₂ᵗ)) / √(1-β₂ᵗ)
-        np.sqrt(v, scratch)
-        scratch += settings.eps * correction
-        np.divide(m, scratch, scratch)
-        scratch *= settings.lr * correction * (1 - b1) / (1 - b1**t)
-        w -= scratch
-
-
-class AdamW(Adam):
-    """Adam with weight decay of its own, w ← (1 - lr λ) w, before each step.
-
-    Source: Loshchilov & Hutter 2019, arXiv:1711.05101.
-
-    >>> import minigrad as mg
-    >>> w = mg.tensor([1.0], requires_grad=True)
-    >>> (w * w).sum().backward()
-    >>> AdamW([w], lr=0.1, weight_decay=0.1).step()
-    >>> w.numpy().round(6)
-    array([0.89])
-    """
-
-    @explained
-    def __init__(
-        self,
-        parameters: Iterable[Tensor] | Iterable[Mapping[str, Any]],
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-    ) -> None:
-        super().__init__(parameters, lr, betas, eps, weight_decay)
-
-    def update(self, settings: Any, t: int, scratch: Any, w: Any, g: Any, *state: Any) -> None:
-        w *= 1 - settings.lr * settings.weight_decay
-        self._move_along(settings, t, scratch, w, g, *state)

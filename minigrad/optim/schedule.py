@@ -2,23 +2,34 @@
 
     schedule.cosine(optimizer, steps=1000, warmup=100)    then, after each optimizer.step(), .step()
 
-The learning rate that the optimizer has when a schedule is made is the highest it will give. During
-a warm-up of W steps it rises evenly, (t + 1) / W of that; then the schedule begins.
+The learning rate that the optimizer has when a schedule is made is the highest it will give.
+`plateau` alone looks at how the loss goes, and its `step` takes it. During a warm-up
+of W steps it rises evenly, (t + 1) / W of that; then the schedule begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from math import cos, pi
+from math import cos, inf, pi
 from typing import Any
 
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.refusals import explained
 from .optimizer import Optimizer
-from .updates import Heard, update
+from .updates import Heard, check_state, update
 
-__all__ = ["Schedule", "constant", "cosine", "linear", "one_cycle", "step"]
+__all__ = [
+    "Plateau",
+    "Schedule",
+    "constant",
+    "cosine",
+    "exponential",
+    "linear",
+    "one_cycle",
+    "plateau",
+    "step",
+]
 
 
 class Schedule:
@@ -39,9 +50,7 @@ class Schedule:
     steps: Any = Heard()
 
     def __init__(self, optimizer: Any, factor: Callable[[int], float], warmup: int = 0) -> None:
-        if not (hasattr(optimizer, "lr") and hasattr(optimizer, "zero_grad")):
-            kind = type(optimizer).__name__
-            raise DTypeError(f"schedule: the first argument is an optimizer, got a {kind}")
+        _check_optimizer(optimizer)
         if warmup < 0:
             raise ArgumentError(f"schedule: warmup must be at least 0, got {warmup}")
         self.optimizer, self.factor, self.warmup = optimizer, factor, warmup
@@ -65,7 +74,8 @@ class Schedule:
         return {"lr": self.lr, "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` gave."""
+        """Go on from what `state_dict` gave.  Raises: ArgumentError for what is no such state."""
+        check_state("Schedule", state, ("lr", "steps"))
         self.lr, self.steps = state["lr"], state["steps"]
         self.optimizer.lr = self.lr_at(self.steps)
 
@@ -102,6 +112,12 @@ def step(optimizer: Optimizer, every: int, factor: float = 0.1, warmup: int = 0)
 
 
 @explained
+def exponential(optimizer: Optimizer, factor: float, warmup: int = 0) -> Schedule:
+    """`factor` times as high after each step that follows the warm-up."""
+    return step(optimizer, 1, factor, warmup)
+
+
+@explained
 def one_cycle(
     optimizer: Optimizer,
     steps: int,
@@ -127,6 +143,109 @@ def one_cycle(
         return _along_cosine(1.0, end, (t - peak) / (last - peak))
 
     return Schedule(optimizer, factor)
+
+
+class Plateau:
+    """What `plateau` gives: `step(loss)` lowers `optimizer.lr` once the loss stops falling.
+
+    Attributes: best: the best loss so far.  waited: steps since then.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        factor: float,
+        patience: int,
+        mode: str,
+        threshold: float,
+        cooldown: int,
+        end: float,
+    ) -> None:
+        _check_optimizer(optimizer)
+        if mode not in ("min", "max"):
+            raise ArgumentError(f'schedule.plateau: mode must be "min" or "max", got {mode!r}')
+        if not 0 <= factor < 1 or patience < 0 or cooldown < 0:
+            raise ArgumentError(
+                "schedule.plateau: 0 <= factor < 1, patience >= 0 and cooldown >= 0 must hold, got "
+                f"factor={factor}, patience={patience}, cooldown={cooldown}"
+            )
+        self.optimizer, self.factor, self.patience = optimizer, factor, patience
+        self.mode, self.threshold, self.cooldown = mode, threshold, cooldown
+        self.lowest = end * optimizer.lr
+        self.best = inf if mode == "min" else -inf
+        self.waited = 0
+        self.resting = 0  # steps of the cooldown that are left
+
+    def step(self, loss: Any) -> None:
+        """Take in the loss of an epoch, a number or a Tensor of one entry; call it after each."""
+        value = float(loss.item() if hasattr(loss, "item") else loss)
+        with update(self, partial(Plateau.step, self, value)):
+            if self._is_better(value):
+                self.best = value
+                self.waited = 0
+            else:
+                self.waited += 1
+            if self.resting:
+                self.resting -= 1
+                self.waited = 0
+            if self.waited > self.patience:
+                self.optimizer.lr = max(self.optimizer.lr * self.factor, self.lowest)
+                self.resting = self.cooldown
+                self.waited = 0
+
+    def _is_better(self, value: float) -> bool:
+        if self.mode == "min":
+            return value < self.best * (1 - self.threshold)
+        return value > self.best * (1 + self.threshold)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The learning rate, the best loss, and how long ago it was."""
+        kept = {name: getattr(self, name) for name in ("best", "waited", "resting", "lowest")}
+        return {"lr": self.optimizer.lr} | kept
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` gave.  Raises: ArgumentError for what is no such state."""
+        check_state("Plateau", state, ("lr", "best", "waited", "resting", "lowest"))
+        self.optimizer.lr = state["lr"]
+        self.best, self.waited = state["best"], state["waited"]
+        self.resting, self.lowest = state["resting"], state["lowest"]
+
+
+@explained
+def plateau(
+    optimizer: Optimizer,
+    factor: float = 0.1,
+    patience: int = 10,
+    mode: str = "min",
+    threshold: float = 1e-4,
+    cooldown: int = 0,
+    end: float = 0.0,
+) -> Plateau:
+    """`factor` times as high whenever the loss has not fallen for more than `patience` steps.
+
+    Args:
+        mode: "max" for what is to rise, such as an accuracy.
+        threshold: by how much of the best a loss has to be better than it.
+        cooldown: so many steps after each change are not counted.
+        end: it never falls below so many times the learning rate at first.
+    Raises: ArgumentError for a setting out of range.
+
+    >>> import minigrad as mg
+    >>> from minigrad.optim import SGD, schedule
+    >>> optimizer = SGD([mg.tensor(1.0, requires_grad=True)], lr=0.5)
+    >>> waiting = schedule.plateau(optimizer, factor=0.5, patience=1)
+    >>> for loss in (3.0, 2.0, 2.0, 2.0):
+    ...     waiting.step(loss)
+    >>> optimizer.lr
+    0.25
+    """
+    return Plateau(optimizer, factor, patience, mode, threshold, cooldown, end)
+
+
+def _check_optimizer(optimizer: Any) -> None:
+    if not (hasattr(optimizer, "lr") and hasattr(optimizer, "zero_grad")):
+        kind = type(optimizer).__name__
+        raise DTypeError(f"schedule: the first argument is an optimizer, got a {kind}")
 
 
 def _along_cosine(first: float, last: float, progress: float) -> float:

@@ -5,7 +5,7 @@ A compiled step repeats such an update by calling it again, without looking insi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from ..engine.errors import ArgumentError, DTypeError
 from ..engine.listener import Listener, notify
 from ..engine.tensor import Tensor
 
-__all__ = ["Heard", "Observer", "checked_parameters", "observers", "update"]
+__all__ = ["Heard", "Observer", "check_state", "checked_parameters", "observers", "update"]
 
 
 class Observer:
@@ -63,6 +63,14 @@ def update(owner: Any, again: Callable[[], Any]) -> Iterator[list[Any]]:
         notify(Listener.update_finished, owner, again, result[0] if result else None)
     for observer in observers:
         observer.after_update(owner)
+
+
+def check_state(kind: str, state: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise ArgumentError, naming what is missing, unless a state has all of these."""
+    if missing := [name for name in names if name not in state]:
+        raise ArgumentError(
+            f"load_state_dict(state): this is no state of a {kind}: it has no {', '.join(missing)}"
+        )
 
 
 def checked_parameters(call: str, parameters: Iterable[Any]) -> list[Tensor]:

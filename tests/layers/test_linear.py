@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from layers import Linear, linear
+import layers
+from layers import Linear, Sequential, linear
 
 
 def test_linear_is_x_times_W_plus_b():
@@ -52,3 +53,25 @@ def test_float32_stays_float32(rng):
     out = layer.forward(rng.normal(size=(5, 3)).astype(np.float32))
     dx = layer.backward(np.ones((5, 2)))
     assert {out.dtype, dx.dtype, layer.grad_W.dtype, layer.grad_b.dtype} == {np.dtype(np.float32)}
+
+
+def test_a_seed_for_all_layers_gives_the_same_model_and_leaves_numpys_alone():
+    """Weights, and what is dropped; each layer draws by itself, and rng= goes before."""
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+
+    def made():
+        layers.seed(5)
+        model = Sequential(Linear(3, 4), layers.LSTM(4, 2), layers.Dropout(0.5))
+        return model, model(np.ones((2, 3, 3))).numpy()
+
+    (first, one), (second, other) = made(), made()
+    layers.seed(None)
+    np.testing.assert_array_equal(one, other)
+    assert [*first.state_dict()] == [*second.state_dict()]
+    for name, array in first.state_dict().items():
+        np.testing.assert_array_equal(array, second.state_dict()[name])
+    np.testing.assert_array_equal(before, np.random.get_state()[1])  # noqa: NPY002
+    fresh, again = Linear(3, 4), Linear(3, 4)
+    assert not np.array_equal(fresh.W.numpy(), again.W.numpy())
+    assert not np.array_equal(fresh.W.numpy(), first[0].W.numpy())
+    np.testing.assert_array_equal(Linear(3, 4, rng=0).W.numpy(), Linear(3, 4, rng=0).W.numpy())

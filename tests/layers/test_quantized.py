@@ -106,6 +106,8 @@ def test_fake_quantize_rounds_to_few_integers_and_passes_gradients_straight_thro
     for scale, bits in ((0.0, 8), (0.5, 1), (0.5, 2.5)):
         with pytest.raises(mg.errors.ArgumentError, match="bits"):
             mg.fake_quantize(x, scale, bits)
+    with pytest.raises(mg.errors.ArgumentError, match="give the model's inputs too, quantize"):
+        quantize(Linear(3, 2))
 
 
 @pytest.mark.parametrize("bits", [8, 4])
