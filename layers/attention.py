@@ -68,7 +68,9 @@ def attend_in_tiles(
     """
     lead = Q.shape[:-1]
     if group > 1:
-        Q, K, V = group_heads(Q, group), mg.expand_dims(K, -3), mg.expand_dims(V, -3)
+        Q = group_heads(Q, group)
+        K = mg.expand_dims(K, -3)
+        V = mg.expand_dims(V, -3)
         M = M if M is None or M.ndim < 3 else group_heads(M, group)
     O = mg.scaled_dot_product_attention(Q, K, V, M, scale=scale, rule=rule, method="tiled")
     O = mg.reshape(O, (*lead, O.shape[-1])) if group > 1 else O

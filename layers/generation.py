@@ -171,7 +171,9 @@ class Session:
     """Caches of a fixed size, and the step that is compiled over them."""
 
     def __init__(self, model: Any, size: tuple[int, int, Any]) -> None:
-        self.model, self.size, self.form = model, size, _form(model)
+        self.model = model
+        self.size = size
+        self.form = _form(model)
         blocks = model.decoder.blocks
         caches = [KVCache(window=b.attention.window, max_len=size[1]) for b in blocks]
 
@@ -202,7 +204,10 @@ class Draw:
     def __init__(
         self, temperature: float, top_k: int | None, top_p: float | None, rng: np.random.Generator
     ) -> None:
-        self.temperature, self.top_k, self.top_p, self.rng = temperature, top_k, top_p, rng
+        self.temperature = temperature
+        self.top_k = top_k
+        self.top_p = top_p
+        self.rng = rng
 
     def __call__(self, logits: NDArray[Any]) -> NDArray[Any]:
         if not self.temperature or self.top_k == 1:

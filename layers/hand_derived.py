@@ -85,7 +85,9 @@ def self_attention_steps(
     """
     d_out = W_V.shape[-1] if W_O is None else W_O.shape[-1]
     _check("self_attention_steps", X, mask, d_out, grad_output)
-    Q, K, V = _linear(X, W_Q, b_Q), _linear(X, W_K, b_K), _linear(X, W_V, b_V)  # (B, n, d_k or d_v)
+    Q = _linear(X, W_Q, b_Q)
+    K = _linear(X, W_K, b_K)
+    V = _linear(X, W_V, b_V)  # (B, n, d_k or d_v)
     A = _attention_weights(Q, K, mask, is_causal, window)  # (B, n, n)
 
     steps = []

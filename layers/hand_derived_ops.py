@@ -270,7 +270,9 @@ def convolution_steps(
     >>> steps[0].gradients["x"], steps[0].gradients["weight"]
     (array([[[-1.,  0.,  1.]]]), array([[[3., 6.]]]))
     """
-    lengths, sizes, out = x.shape[2:], weight.shape[2:], grad_output.shape[2:]
+    lengths = x.shape[2:]
+    sizes = weight.shape[2:]
+    out = grad_output.shape[2:]
     s, d = (np.broadcast_to(value, len(sizes)) for value in (stride, dilation))
     if isinstance(padding, str):
         whole = [

@@ -60,7 +60,9 @@ def gru_steps(
     >>> [step.title for step in steps]
     ['new state', 'candidate', 'gates', 'weights and inputs']
     """
-    T, H, kept = len(X), h.shape[1], []
+    T = len(X)
+    H = h.shape[1]
+    kept = []
     for t in range(T):
         a, p = _linear(X[t], W_ih, b_ih), _linear(h, W_hh, b_hh)
         r, z = _sigmoid(a[:, :H] + p[:, :H]), _sigmoid(a[:, H : 2 * H] + p[:, H : 2 * H])

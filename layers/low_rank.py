@@ -70,7 +70,9 @@ class LowRankWeight(Module):
                 f"merge: {self._name} is quantized, and so would the adapter be; give the model of "
                 "full precision the same adapters, then merge"
             )
-        W, A, B = self.W.numpy(), self.A.numpy(), self.B.numpy()
+        W = self.W.numpy()
+        A = self.A.numpy()
+        B = self.B.numpy()
         return np.asarray(W + self.s.numpy() * (A @ B))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:

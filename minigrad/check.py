@@ -69,7 +69,7 @@ def compare(engine: Any, formula: Any, scale: float = 0.0) -> Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class GradcheckReport:
     """What a gradcheck found: the entry where engine and numeric derivative disagree most."""
 
     method: str  # "complex step" or "central differences"
@@ -128,7 +128,7 @@ def gradcheck(
     order: int = 1,
     tolerance: float | None = None,
     seed: int = 0,
-) -> Report:
+) -> GradcheckReport:
     """Check the engine's gradient of f against a numeric one, entry by entry.
 
     The complex step, Im f(x + ih) / h, is used where every op on the way is analytic: it subtracts
@@ -141,8 +141,8 @@ def gradcheck(
         order: 2 checks the gradient of the gradient as well.
         tolerance: largest relative error; 1e-10 for the complex step, 1e-6 for differences, unless
             given.
-    Returns: a Report on the worst entry.  Raises: GradcheckError, with that report, if it is beyond
-        tolerance.
+    Returns: a GradcheckReport on the worst entry.
+    Raises: GradcheckError, with that report, if its error is beyond the tolerance.
     Source: Squire & Trapp 1998 (the complex step).
 
     >>> import minigrad as mg
@@ -253,7 +253,7 @@ class _Problem:
         )
 
 
-def _checked(problem: _Problem, order: int, tolerance: float | None) -> Report:
+def _checked(problem: _Problem, order: int, tolerance: float | None) -> GradcheckReport:
     """Compare every entry; report the worst."""
     engine = problem.engine()
     method = "complex step" if problem.analytic else "central differences"
@@ -276,7 +276,7 @@ def _checked(problem: _Problem, order: int, tolerance: float | None) -> Report:
         return relative if np.isfinite(relative) else float("inf")
 
     worst = max(rows, key=error, default=("none", 0.0, 0.0))
-    return Report(
+    return GradcheckReport(
         method=method,
         order=order,
         error=error(worst),

@@ -151,7 +151,9 @@ def _by_hidden_entries(layer: Any, ranks: Any) -> dict[str, Split]:
 
 def _by_heads(layer: Any, ranks: Any) -> dict[str, Split]:
     """Q, K and V by columns, O by rows; a key-value head that serves several ranks is on each."""
-    h, h_kv, p = layer.n_heads, layer.n_kv_heads, ranks.size
+    h = layer.n_heads
+    h_kv = layer.n_kv_heads
+    p = ranks.size
     if h % p or (h_kv % p and p % h_kv):
         kv = "" if h == h_kv else f" and {h_kv} key-value heads"
         raise ArgumentError(
@@ -187,7 +189,9 @@ def _split_bias(position: Any, path: str, layout: Layout) -> None:
 
 def _share(layer: Any, ranks: Any) -> None:
     """Its numbers of heads, its dropout, and the gradients of what several ranks hold alike."""
-    h, h_kv, p = layer.n_heads, layer.n_kv_heads, ranks.size
+    h = layer.n_heads
+    h_kv = layer.n_kv_heads
+    p = ranks.size
     layer.n_heads, layer.n_kv_heads = h // p, max(h_kv // p, 1)
     if layer.drop is not None:
         layer.drop = PartDropout(layer.drop)

@@ -244,7 +244,9 @@ class ShardedOptimizer:
         state, whole = self.optimizer.state_dict(), {}
         found = self.ranks.collect({i: [*kept] for i, kept in state["kept"].items()})
         for i in sorted({i for names in found for i in names}, key=int):
-            owner, p, own = self.owners[int(i)], self.parameters[int(i)], state["kept"].get(i, {})
+            owner = self.owners[int(i)]
+            p = self.parameters[int(i)]
+            own = state["kept"].get(i, {})
             whole[i] = {"count": self.ranks.collect(own.get("count"))[owner]}
             for name in (name for name in found[owner][i] if name != "count"):
                 dtype = np.result_type(p.dtype, np.float32)

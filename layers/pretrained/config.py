@@ -57,7 +57,9 @@ class Config:
     """
 
     def __init__(self, entries: Mapping[str, Any], folder: Folder, kinds: Sequence[str]) -> None:
-        self.entries, self.folder, self.name = entries, folder, "config.json"
+        self.entries = entries
+        self.folder = folder
+        self.name = "config.json"
         self.tensors, self.most = folder.tensors, folder.entries()
         self.asked: set[str] = set()
         given = self.get("architectures", [""])

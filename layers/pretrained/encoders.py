@@ -74,7 +74,9 @@ class TextEncoder(Pretrained):
         **block: Any,
     ) -> None:
         own: dict[str, Any] = {"rng": rng, "dtype": dtype}
-        self.of_sentence, self.pad, self.max_len = of_sentence, pad, max_len
+        self.of_sentence = of_sentence
+        self.pad = pad
+        self.max_len = max_len
         self.pooled_by = activation_of("TextEncoder", pooled_by)
         self.embedding = Embedding(n_tokens, d_model, scaled, **own)
         places = (max_len or 0) + (0 if pad is None else pad + 1)

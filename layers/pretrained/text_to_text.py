@@ -88,7 +88,9 @@ class Writer:
     """A TextToText that has read: from here on it takes tokens as a LanguageModel does."""
 
     def __init__(self, model: TextToText, context: Any, mask: Any) -> None:
-        self.model, self.context, self.mask = model, context, mask
+        self.model = model
+        self.context = context
+        self.mask = mask
         self.decoder, self.parameters = model.decoder, model.parameters
 
     def __call__(self, tokens: Any, cache: Any = None) -> Any:

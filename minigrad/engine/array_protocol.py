@@ -22,7 +22,7 @@ from .writes import DataView, caller, writes
 if TYPE_CHECKING:
     from .tensor import Tensor
 
-__all__ = ["ArrayProtocol", "EntryCount", "Habit", "Habits", "data_of"]
+__all__ = ["ArrayProtocol", "EntryCount", "ForeignName", "ForeignNames", "data_of"]
 
 UNPACKED = {  # what layers call their outputs, and how to have more of them
     "out": "attention layers return (out, weights) when called with return_weights=True",
@@ -49,7 +49,7 @@ def _comparison(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
     return lambda self, other: compare(read_data(self), data_of(other))
 
 
-class Habit:
+class ForeignName:
     """A name that Tensor does not have: asked for, it says what to write.
 
     A `__getattr__` would slow down every attribute of every tensor.
@@ -64,7 +64,7 @@ class Habit:
         raise MissingNameError("'Tensor' object", self.name, "TENSORS")
 
 
-class Habits:
+class ForeignNames:
     """Holds the names of habit, apart from Tensor's own; `minigrad.ops` fills it."""
 
     __slots__ = ()
@@ -87,7 +87,7 @@ class NamedClass(type):
         type.__dict__["__name__"].__set__(cls, name)
 
 
-class ArrayProtocol(Habits, metaclass=NamedClass):
+class ArrayProtocol(ForeignNames, metaclass=NamedClass):
     """The part of Tensor that stands outside the graph; each `self` is a Tensor."""
 
     __slots__ = ()

@@ -40,7 +40,10 @@ class Context:
         listeners: tuple[Listener, ...],
         outer: Context | None = None,
     ) -> None:
-        self.recording, self.scope, self.listeners, self.outer = recording, scope, listeners, outer
+        self.recording = recording
+        self.scope = scope
+        self.listeners = listeners
+        self.outer = outer
 
 
 _OUTERMOST = Context(True, "", ())

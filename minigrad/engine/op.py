@@ -123,10 +123,14 @@ class Op:
         self.__wrapped__ = kernel
         self.name = kernel.__name__
         self.kernel = kernel
-        self.tex, self.vjp_tex, self.flops = tex, vjp_tex, flops
+        self.tex = tex
+        self.vjp_tex = vjp_tex
+        self.flops = flops
         self.samples = samples or (lambda rng: ())
         self.analytic, self.auxiliary = analytic, auxiliary
-        self.variadic, self.requires, self.effect = variadic, requires, effect
+        self.variadic = variadic
+        self.requires = requires
+        self.effect = effect
         self.invariance = invariance
         self.saturates = saturates
         self.signature = inspect.signature(kernel)
@@ -233,7 +237,7 @@ class Op:
             if self.variadic and any(value is None for value in inputs):
                 raise DTypeError(f"{self._called}: one of {self.inputs[0]} is None")
             for value in settings:
-                if value.__class__ not in _PLAIN and (is_foreign(value) or is_masked(value)):
+                if value.__class__ not in _ORDINARY and (is_foreign(value) or is_masked(value)):
                     self.array(value)
         else:
             inputs, settings = args, self.defaults
@@ -455,7 +459,7 @@ def entries_of(value: Any) -> Iterator[Any]:
         yield from entries_of(entry)
 
 
-_PLAIN = {np.ndarray, float, int, bool, str, tuple, slice, type(None)}
+_ORDINARY = {np.ndarray, float, int, bool, str, tuple, slice, type(None)}
 _NUMBERS = {float, int, bool, complex, type(None)}
 NUMERIC = "biufc"  # kinds of dtypes
 FLOAT32 = np.dtype(np.float32)

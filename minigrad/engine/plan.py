@@ -39,7 +39,9 @@ class Plan:
     )  # fmt: skip
 
     def __init__(self, op: Any, kinds: tuple[int, ...], overlay: Any = None) -> None:
-        self.op, self.kinds, self.overlay = op, kinds, overlay
+        self.op = op
+        self.kinds = kinds
+        self.overlay = overlay
         self.needed = tuple(i for i, kind in enumerate(kinds) if kind)
         self.needs = 1 if 1 in kinds else max(kinds, default=0)  # what the result needs
         self.kernel = overlay.kernel if overlay else op.kernel

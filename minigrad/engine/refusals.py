@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-OURS = ("minigrad.", "layers.")
+OUR_MODULES = ("minigrad.", "layers.")
 
 
 def runs(frame: FrameType, instruction: str) -> bool:
@@ -102,7 +102,7 @@ def without_our_frames(error: MinigradError) -> MinigradError:
     kept: list[TracebackType] = []
     step = error.__traceback__
     while step is not None:
-        if not step.tb_frame.f_globals.get("__name__", "").startswith(OURS):
+        if not step.tb_frame.f_globals.get("__name__", "").startswith(OUR_MODULES):
             kept.append(step)
         step = step.tb_next
     found: TracebackType | None = None

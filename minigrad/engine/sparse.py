@@ -26,7 +26,10 @@ class SparseGradient:
     add_at: Callable[[Any, Any, Any], None] = staticmethod(np.add.at)  # may be a faster one
 
     def __init__(self, values: Any, index: Any, shape: tuple[int, ...]) -> None:
-        self.values, self.index, self.shape, self.dtype = values, index, shape, values.dtype
+        self.values = values
+        self.index = index
+        self.shape = shape
+        self.dtype = values.dtype
 
     def onto(self, total: Any, in_place: bool = False) -> Any:
         """The sum of this and an array (None for zeros), written over it if that is said."""

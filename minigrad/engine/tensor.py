@@ -79,7 +79,9 @@ class Tensor(ArrayProtocol):
             raise DTypeError(
                 f"Tensor(data): takes an array, got {type(data).__name__}; write mg.tensor(data)"
             )
-        self._data, self._node, self._needs = data, node, needs
+        self._data = data
+        self._node = node
+        self._needs = needs
         if needs and node is None:
             self._shape, self._dtype = data.shape, data.dtype
         self.grad: Any = None
@@ -95,7 +97,10 @@ class Tensor(ArrayProtocol):
         if context.listeners:
             notify(Listener.tensor_used, inputs)
             inputs, settings = _other_arguments(context, op, inputs, settings)
-        recording, key, arrays, edges = context.recording, 1, [], []
+        recording = context.recording
+        key = 1
+        arrays = []
+        edges = []
         for value in inputs:
             key *= 4
             if value.__class__ is Tensor:
@@ -137,7 +142,9 @@ class Tensor(ArrayProtocol):
             node.edges = edges if seq * 2654435761 & 0xF0000000 else DeferredEdges(edges)
             node.plan, node.settings = plan, settings
             node.saved = saved
-            node._shape, node._dtype, node.scope = out.shape, out.dtype, context.scope
+            node._shape = out.shape
+            node._dtype = out.dtype
+            node.scope = context.scope
             node.code, node.offset = frame.f_code, frame.f_lasti
             node.name = node.source = node.hooks = node.after = None
             result = Tensor(out, node, plan.needs)

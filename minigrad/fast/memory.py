@@ -68,7 +68,9 @@ class _Shelf:
     __slots__ = ("blocks", "last_loan", "size")
 
     def __init__(self, size: int) -> None:
-        self.size, self.blocks, self.last_loan = size, deque[Any](), 0
+        self.size = size
+        self.blocks = deque[Any]()
+        self.last_loan = 0
 
 
 class _Return(weakref.ref):  # type: ignore[type-arg]

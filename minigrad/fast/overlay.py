@@ -59,7 +59,10 @@ class Overlay:
         def declare(kernel: Callable[..., Any]) -> Callable[..., Any]:
             if parameters_of(kernel) != parameters_of(self.op.kernel):
                 raise DeclarationError(f"op {self.op.name}: its overlay takes other parameters")
-            self.above, self.when, self.auxiliary, self.kernel = above, when, auxiliary, kernel
+            self.above = above
+            self.when = when
+            self.auxiliary = auxiliary
+            self.kernel = kernel
             self.traced, self.forward = traced, self.op.flat(kernel)
             self.plans.clear()
             self.op.overlay = self

@@ -47,7 +47,9 @@ class Windows:
     """The windows of images (N, H, W, C)."""
 
     def __init__(self, images: Any, rows: Axis, columns: Axis) -> None:
-        self.images, self.rows, self.columns = images, rows, columns
+        self.images = images
+        self.rows = rows
+        self.columns = columns
         self.size = rows.size * columns.size * images.shape[3]  # entries of one window
 
     def blocks(self) -> list[Block]:

@@ -53,7 +53,9 @@ def check_channels(x: Any, *parameters: Any) -> None:
 
 
 def _samples(rng: np.random.Generator) -> Iterator[Call]:
-    x, w, b = rng.uniform(-2, 2, (2, 3, 5)), rng.uniform(0.5, 1.5, 3), rng.uniform(-1, 1, 3)
+    x = rng.uniform(-2, 2, (2, 3, 5))
+    w = rng.uniform(0.5, 1.5, 3)
+    b = rng.uniform(-1, 1, 3)
     yield call(x, w, b)
     yield call(x[..., 0], None, None, eps=0.1)
     yield call(x, w, b, rng.uniform(-1, 1, 3), rng.uniform(0.5, 1.5, 3))

@@ -51,7 +51,9 @@ class _Places:
     """
 
     def __init__(self, shape: Any, size: Any, stride: Any, padding: Any, dilation: Any) -> None:
-        self.lead, lengths, n = shape[:2], shape[2:], len(shape) - 2
+        self.lead = shape[:2]
+        lengths = shape[2:]
+        n = len(shape) - 2
         if n < 1:
             raise ShapeError(f"the input must be (N, C, length, …), got {tuple(shape)}")
         self.size = per_axis(size, n, "size")

@@ -65,8 +65,8 @@ def elementwise(
 
 
 POSITIVE = unary(0.5, 3.0)  # where roots and logarithms are
-WIDE = unary(-3.0, 3.0)  # where functions with two flat ends bend
-BENT = unary(kink=0.0)  # away from 0
+WIDE_INPUTS = unary(-3.0, 3.0)  # where functions with two flat ends bend
+OFF_ZERO = unary(kink=0.0)  # away from 0
 
 
 # ---------------------------------------------------------------- exponentials, roots and waves
@@ -231,7 +231,7 @@ def _(g, x):
 GAUSS = 0.3989422804014327  # 1/√(2π)
 
 
-@elementwise(r"\Phi(<x>)", r"<g> \odot \varphi(<x>)", 7, samples=WIDE, analytic=False)
+@elementwise(r"\Phi(<x>)", r"<g> \odot \varphi(<x>)", 7, samples=WIDE_INPUTS, analytic=False)
 def normal_cdf(x):
     """Gives how much of a normal distribution lies below each entry: Φ(x) = (1 + erf(x/√2)) / 2.
 
@@ -282,7 +282,7 @@ def _(g, out):
     r"\sigma(<x>)",
     r"<g> \odot <out> \odot (1 - <out>)",
     4,
-    samples=WIDE,
+    samples=WIDE_INPUTS,
     saturates=("entries saturated", lambda out: np.abs(out - 0.5) > 0.49),
 )
 def sigmoid(x):
@@ -306,7 +306,7 @@ def _(g, out):
     r"<x> \odot \sigma(<x>)",
     r"<g> \odot \sigma(<x>) \odot (1 + <x> \odot (1 - \sigma(<x>)))",
     5,
-    samples=WIDE,
+    samples=WIDE_INPUTS,
 )
 def silu(x):
     """Multiplies each entry by its own sigmoid: y = x σ(x), also called swish.
@@ -326,7 +326,7 @@ def _(g, x):
     return g * s * (1 + x * (1 - s))
 
 
-@elementwise(r"\log(1 + e^{<x>})", r"<g> \odot \sigma(<x>)", 4, samples=WIDE)
+@elementwise(r"\log(1 + e^{<x>})", r"<g> \odot \sigma(<x>)", 4, samples=WIDE_INPUTS)
 def softplus(x):
     """Bends smoothly from 0 to the entry itself, like a relu without a corner: y = log(1 + e^x).
 
@@ -367,7 +367,7 @@ def _gelu_vjp_tex(approximate):
 
 def _gelu_samples(rng: np.random.Generator) -> Iterator[Call]:
     for form in ("none", "tanh"):
-        for sample in WIDE(rng):
+        for sample in WIDE_INPUTS(rng):
             yield call(*sample.args, approximate=form)
 
 
@@ -426,7 +426,7 @@ def _dead_units(out):
     r"\max(<x>, 0)",
     r"<g> \odot [<x> > 0]",
     1,
-    samples=BENT,
+    samples=OFF_ZERO,
     analytic=False,
     saturates=("units dead", _dead_units),
 )
@@ -449,7 +449,7 @@ def _bent(**setting: float) -> Samples:
     """Calls away from the kink at 0, and one with a setting of its own."""
 
     def samples(rng: np.random.Generator) -> Iterator[Call]:
-        yield from BENT(rng)
+        yield from OFF_ZERO(rng)
         yield call(np.array([-1.0, 2.0]), **setting)
 
     return samples
@@ -505,7 +505,7 @@ def _(g, x, out, alpha):
     return np.where(x > 0, g, g * (out + alpha))
 
 
-@elementwise(r"|<x>|", r"<g> \odot \operatorname{sign}(<x>)", 1, samples=BENT, analytic=False)
+@elementwise(r"|<x>|", r"<g> \odot \operatorname{sign}(<x>)", 1, samples=OFF_ZERO, analytic=False)
 def abs(x):
     """Drops the sign of each entry: y = |x|. Its gradient at 0 is 0.
 
@@ -521,7 +521,7 @@ def _(g, x):
     return np.where(x == 0, 0, np.where(x < 0, -g, g))
 
 
-@elementwise(r"\operatorname{sign}(<x>)", r"0\, <g>", 1, samples=BENT, analytic=False)
+@elementwise(r"\operatorname{sign}(<x>)", r"0\, <g>", 1, samples=OFF_ZERO, analytic=False)
 def sign(x):
     """Gives -1, 0 or 1 as each entry is below, at or above 0; its gradient is 0 everywhere.
 

@@ -48,7 +48,9 @@ def check_targets(logits: Any, targets: Any, empty: bool = False) -> None:
         if empty:
             return
         raise ShapeError("a mean over no rows; logits need at least one")
-    lowest, highest, classes = targets.min(), targets.max(), logits.shape[-1]
+    lowest = targets.min()
+    highest = targets.max()
+    classes = logits.shape[-1]
     if lowest < 0 or highest >= classes:
         worst = lowest if lowest < 0 else highest
         raise OutOfRangeError(f"targets must lie in [0, {classes}), got {worst}")

@@ -14,7 +14,7 @@ from . import composed
 __all__ = ["array_function", "array_ufunc", "not_recorded", "op_like"]
 
 _FORMS = {np.shape, np.ndim, np.size, np.result_type, np.iscomplexobj, np.isrealobj}
-_QUESTIONS = {np.allclose, np.array_equal}
+_COMPARISONS = {np.allclose, np.array_equal}
 _OTHER_NAMES = {"absolute": "abs", "amax": "max", "amin": "min", "permute_dims": "transpose"}
 
 
@@ -32,7 +32,7 @@ def array_function(self: Tensor, function: Any, types: Any, args: Any, kwargs: A
     """A NumPy function on a Tensor is the op of its name: `np.sum(x, axis=0)` records `sum`."""
     if function in _FORMS:  # whatever the entries
         return function(*[getattr(x, "_data", x) for x in args], **kwargs)
-    if function in _QUESTIONS:
+    if function in _COMPARISONS:
         return function(*map(_array, args), **kwargs)
     found = op_like(function)
     if found is None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import habits
-from ..engine.array_protocol import Habit, Habits
+from ..engine.array_protocol import ForeignName, ForeignNames
 from ..engine.context import current
 from ..engine.errors import GradientError
 from ..engine.op import registry
@@ -35,7 +35,7 @@ _OPERATORS = {
     "matmul": matmul,
 }
 
-_METHODS = (
+_OPS_AS_METHODS = (
     abs,
     astype,
     clip,
@@ -117,7 +117,7 @@ for _name, _sign, _op in (
 for _name, _op in _OPERATORS.items():
     setattr(Tensor, f"__{_name}__", _operator(_op))
     setattr(Tensor, f"__r{_name}__", _reflected(_op))
-for _op in _METHODS:
+for _op in _OPS_AS_METHODS:
     setattr(Tensor, _op.name, _op)
 _ATTACHED = {
     "__neg__": negative,
@@ -139,4 +139,4 @@ for _name, _attribute in _ATTACHED.items():
     setattr(Tensor, _name, _attribute)
 for _name in {*habits.tensor_names(), *registry, *dir(np.ndarray)}:
     if _name[0] != "_" and not hasattr(Tensor, _name):
-        setattr(Habits, _name, Habit(_name))
+        setattr(ForeignNames, _name, ForeignName(_name))

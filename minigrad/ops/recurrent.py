@@ -325,7 +325,9 @@ def _(g, out, X, W_ih, W_hh, b, h, c, mask):
         C_new.append(f[t] * C[t] + i[t] * n[t])
         C.append(taken(mask, t, C_new[t], C[t]))
     C_before, tanh_c = np.stack(C[:T]), np.tanh(np.stack(C_new))
-    to_i, to_f, to_n = n * i * (1 - i), C_before * f * (1 - f), i * (1 - n * n)  # from c
+    to_i = n * i * (1 - i)
+    to_f = C_before * f * (1 - f)
+    to_n = i * (1 - n * n)  # from c
     to_o, to_c = tanh_c * o * (1 - o), o * (1 - tanh_c * tanh_c)  # from h
 
     def step(t: int, d_h: Any, d_c: Any) -> Any:

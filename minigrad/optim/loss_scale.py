@@ -70,10 +70,14 @@ class LossScale:
                 "LossScale: the parameters are this rank's part of a model, and all ranks must "
                 "skip the same steps; pass ranks=, the group that shares the model"
             )
-        self.optimizer, self.interval, self.largest = optimizer, interval, largest
+        self.optimizer = optimizer
+        self.interval = interval
+        self.largest = largest
         self.ranks = ranks
         self._seed = Tensor(np.array(scale, np.float32))
-        self.skipped, self._good, self._unscaled = 0, 0, False
+        self.skipped = 0
+        self._good = 0
+        self._unscaled = False
         self.scale = scale
 
     def __repr__(self) -> str:

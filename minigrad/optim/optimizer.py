@@ -36,7 +36,9 @@ class Group:
     """
 
     def __init__(self, parameters: list[Tensor], lr_scale: float, settings: dict[str, Any]) -> None:
-        self.parameters, self.lr_scale, self.settings = parameters, lr_scale, settings
+        self.parameters = parameters
+        self.lr_scale = lr_scale
+        self.settings = settings
 
 
 class Optimizer:

@@ -53,7 +53,9 @@ class Schedule:
         _check_optimizer(optimizer)
         if warmup < 0:
             raise ArgumentError(f"schedule: warmup must be at least 0, got {warmup}")
-        self.optimizer, self.factor, self.warmup = optimizer, factor, warmup
+        self.optimizer = optimizer
+        self.factor = factor
+        self.warmup = warmup
         self.lr, self.steps = optimizer.lr, 0
         optimizer.lr = self.lr_at(0)
 

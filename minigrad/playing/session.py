@@ -96,7 +96,10 @@ class Session:
             where = run.trace.checked().broken
             raise ArgumentError(f"the loss would be {run.loss}{f': {where}' if where else ''}")
         page = self._page(run)
-        self.before, self.run, self.page, self.changes = self.run, run, page, changes
+        self.before = self.run
+        self.run = run
+        self.page = page
+        self.changes = changes
         self.version += 1
         self.gesture = ""
 

@@ -23,8 +23,12 @@ __all__ = ["Finding", "Findings", "diagnose"]
 
 FADING = 5e-3  # of the pull on the last layers
 TIME_FADING, TIME_FADING_EACH = 1e-5, 0.42  # of the gradient at the last time; at each
-GROWING, HUGE, PULL = 1e3, 70.0, 300  # to the first time; an rms (AutoTrainer's); per loss
-DEAD, FLAT, SHARP = 0.5, 0.7, 0.9  # shares of units, of entries, of rows of weights
+GROWING = 1e3
+HUGE = 70.0
+PULL = 300  # to the first time; an rms (AutoTrainer's); per loss
+DEAD = 0.5
+FLAT = 0.7
+SHARP = 0.9  # shares of units, of entries, of rows of weights
 FAST, SLOW = 0.1, 1e-4  # update to weight; 1e-3 is usual
 STEPS = 20  # a loss of fewer steps says nothing
 PATIENCE = 50  # in fewer steps a model may not have learned anything yet

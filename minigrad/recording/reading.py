@@ -31,7 +31,9 @@ class Reading:
     """
 
     def __init__(self, trace: Trace, parameters: set[int], scale: float = 1.0) -> None:
-        self.trace, self.parameters, self.scale = trace, parameters, scale
+        self.trace = trace
+        self.parameters = parameters
+        self.scale = scale
         self._weights: dict[int, dict[str, float]] = {}  # of attention, by entry
         steps = [trace.entries[i] for i in trace.forward_steps]
         self.computed = computed = set(parameters)
@@ -76,7 +78,9 @@ class Reading:
                 sample.rows[f"{path}[last]"]["count"] = total[path]
 
     def _add(self, record: FlowRecord, sample: Sample, entry: Entry, path: str) -> None:
-        call, value, gradient = self.trace.call_of(entry), entry.value, entry.gradient
+        call = self.trace.call_of(entry)
+        value = entry.value
+        gradient = entry.gradient
         figures = sample.rows[path] = {"value": size(value)} | self._weights.get(entry.id, {})
         if gradient is not None:
             figures["gradient"] = size(gradient) / self.scale

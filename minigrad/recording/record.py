@@ -72,7 +72,9 @@ def measure(array: Any) -> Facts:
         low, high, square = chunks[0]
         if len(chunks) > 1:  # of NaN and anything, NumPy makes NaN
             lows, highs, squares = zip(*chunks, strict=True)
-            low, high, square = float(np.min(lows)), float(np.max(highs)), sum(squares)
+            low = float(np.min(lows))
+            high = float(np.max(highs))
+            square = sum(squares)
     small, large = (1e-140, 1e280) if flat.dtype != np.float32 else (1e-30, 1e30)
     size = (square / flat.size) ** 0.5 if small < square < large else rms(flat)
     unmasked = rms(flat[flat != -np.inf]) if low == -np.inf else size

@@ -48,7 +48,9 @@ class Sweeps:
     """
 
     def __init__(self) -> None:
-        self._number, self._adds, self._ended = 0, False, False
+        self._number = 0
+        self._adds = False
+        self._ended = False
         self._of: dict[int, int] = {}  # by entry
         self.leaves: set[int] = set()
 
@@ -136,7 +138,10 @@ class Recorder(Listener):
     def close(self) -> None:
         """The record is whole: let go of the run's tensors."""
         self._settle()
-        self._ids, self._owners, self._by_data, self._arrays = {}, [], {}, []
+        self._ids = {}
+        self._owners = []
+        self._by_data = {}
+        self._arrays = []
         self._given, self._contexts = {}, {}
         self._interventions = set()
         if self.keep == "summaries":
@@ -263,7 +268,9 @@ class Recorder(Listener):
         self._settings = deepcopy(settings) if any(drawing) else ()
 
     def forward(self, op: Op, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
-        context, node, out = current(), output.node, output._data
+        context = current()
+        node = output.node
+        out = output._data
         if not (context.recording or self.takes_no_grad):
             return
         scope = context.scope

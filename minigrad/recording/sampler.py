@@ -111,7 +111,9 @@ class Sampler(Listener, Observer):
         reference: Any = None,
         new_trace: Callable[[], Trace] = Trace,
     ) -> None:
-        self.record, self.most_traces, self._new_trace = record, traces, new_trace
+        self.record = record
+        self.most_traces = traces
+        self._new_trace = new_trace
         tensors = named_tensors(model)
         start = tensors if reference is None else _reference(reference, tensors)
         self._parameters = {
@@ -246,7 +248,9 @@ class Sampler(Listener, Observer):
             return False
         self._given |= moved
         if self._clock in (None, "log"):
-            self._clock, self._taken, self._moved = owner, known["steps"], moved
+            self._clock = owner
+            self._taken = known["steps"]
+            self._moved = moved
         return self._clock is owner
 
     def logged(self) -> None:

@@ -134,7 +134,9 @@ class _Step:
     def __init__(
         self, entry: Entry, call: Invocation, values: list[Any], g: Any, out: Any = None
     ) -> None:
-        self.entry, self.call, self.g = entry, call, g
+        self.entry = entry
+        self.call = call
+        self.g = g
         self.names = call.op.input_names(len(values))
         self.values = [_single(x) for x in values]
         drew = any(isinstance(value, np.random.Generator) for value in call.settings)
@@ -238,7 +240,9 @@ def _single(value: Any) -> Any:
 
 def _direction(like: Any, seed: int) -> Any:
     """Numbers between 0.5 and 1.5 of both signs, in the shape and the dtype of an array."""
-    start, size, pool = 977 * seed % POOL, like.size, _pool(like.dtype)
+    start = 977 * seed % POOL
+    size = like.size
+    pool = _pool(like.dtype)
     if size <= POOL:
         return pool[start : start + size].reshape(like.shape)
     return np.resize(pool[start : start + POOL], like.shape)

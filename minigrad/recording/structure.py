@@ -44,7 +44,9 @@ def odd_structure(trace: Trace, parameters: set[int], computed: set[int]) -> lis
 
 class _Structure:
     def __init__(self, trace: Trace, parameters: set[int], computed: set[int]) -> None:
-        self.trace, self.parameters, self.computed = trace, parameters, computed
+        self.trace = trace
+        self.parameters = parameters
+        self.computed = computed
         takes = [i for i in trace.forward_steps if self._takes_parameter(trace.entries[i])]
         self._last = max(takes, default=-1)
 
@@ -230,7 +232,10 @@ def _is_affine(trace: Trace, call: Invocation, source: Entry) -> bool:
         return call.run([value if k == source.id else y for k, y in zip(call.sources, inputs)])  # noqa: B905
 
     with np.errstate(all="ignore"):
-        both, one, other, none = run(x + r), run(x), run(r), run(np.zeros_like(x))
+        both = run(x + r)
+        one = run(x)
+        other = run(r)
+        none = run(np.zeros_like(x))
     size = float(np.abs(both).max(initial=0.0)) or 1.0
     return bool(np.abs(both - one - other + none).max(initial=0.0) < 1e-3 * size)
 

@@ -74,7 +74,9 @@ def _scale(plan: Outline, style: NodeStyle) -> str:
 
 def marks(plan: Outline, saved: bool) -> Iterator[tuple[str, str]]:
     """What each kind of line and mark that occurs means, lines with their arrowheads."""
-    lines, model, path = plan.lines, plan.model, plan.model.path
+    lines = plan.lines
+    model = plan.model
+    path = plan.model.path
     if any(not line.sent for line in lines):
         yield "↓ thin", "values, forward"
     if any(line.sent for line in lines):

@@ -35,11 +35,9 @@ __all__ = [
     "trace_bundle",
 ]
 
-ENTRIES, NAME, SENTENCE = (
-    6,
-    60,
-    400,
-)  # rows and columns at most; characters of a name, of a sentence
+ENTRIES = 6
+NAME = 60
+SENTENCE = 400  # rows and columns at most; characters of a name, of a sentence
 CELL = "padding:1px 7px;text-align:right;font-family:monospace"
 NOTE = "opacity:.75;font-size:90%"
 

@@ -38,7 +38,9 @@ class Served:
     """
 
     def __init__(self, routes: dict[str, Route], rest: float = 0.0) -> None:
-        self.routes, self.rest, self.token = routes, rest, token_urlsafe(24)
+        self.routes = routes
+        self.rest = rest
+        self.token = token_urlsafe(24)
         self.turn = Lock()
         self._closed = Event()
         self._server = _Server(("127.0.0.1", 0), partial(_Answer, self))

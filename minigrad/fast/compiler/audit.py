@@ -136,8 +136,12 @@ class Audit:
     """
 
     def __init__(self, step: Callable[..., Any], variant: CacheEntry, arguments: Arguments) -> None:
-        self.step, self.variant, self.arguments = step, variant, arguments
-        self.finding, self.cause, self.rounding = "", _UNKNOWN, ""
+        self.step = step
+        self.variant = variant
+        self.arguments = arguments
+        self.finding = ""
+        self.cause = _UNKNOWN
+        self.rounding = ""
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the eager run returns.

@@ -53,10 +53,15 @@ class CacheEntry:
     def __init__(
         self, found: Dependencies, recorder: Recorder, arguments: Arguments, samples: list[Any]
     ) -> None:
-        self.found, self.program, self.lock, self.calls = found, recorder.program, Lock(), 1
+        self.found = found
+        self.program = recorder.program
+        self.lock = Lock()
+        self.calls = 1
         self.run: Callable[..., Any] | None = None
         self._build: Callable[[], Callable[..., Any]] | None = None
-        self.reason, self.remedy, self.source = recorder.reason, recorder.remedy, ""
+        self.reason = recorder.reason
+        self.remedy = recorder.remedy
+        self.source = ""
         leaves, fresh = recorder.values.leaves, recorder.values.fresh
         self._fixed = [(x, x._data, x._needs) for key, x in leaves.items() if key not in fresh]
         position = {id(x): i for i, x in enumerate(arguments.arrays)}

@@ -33,7 +33,9 @@ def _check(writer: Terms, step: Step) -> None:
 
 def _grad(writer: Terms, step: Step) -> None:
     leaf, expression, value = step.args
-    target, text, base = writer.tensor(leaf, expression), writer.text(value), root(value)
+    target = writer.tensor(leaf, expression)
+    text = writer.text(value)
+    base = root(value)
     own = base.step is not None and not base.step.shares and id(base) not in writer.taken
     own = own and nbytes(base) == nbytes(value)
     writer.taken.add(id(base))

@@ -140,7 +140,8 @@ def _at(step: Step) -> Labels | None:
 
 
 def _take(step: Step) -> Labels | None:
-    x, indices, axis = *step.args[:2], step.kwargs.get("axis")
+    x, indices = step.args[:2]
+    axis = step.kwargs.get("axis")
     if not isinstance(axis, int) or indices.__class__ is not Value or x.__class__ is not Value:
         return None
     axis %= len(x.shape)

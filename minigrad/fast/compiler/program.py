@@ -58,7 +58,10 @@ class Value:
     __slots__ = ("dtype", "kind", "name", "offset", "shape", "strides", "what")
 
     def __init__(self, kind: str, what: Any, shape: tuple[int, ...], dtype: Any) -> None:
-        self.kind, self.what, self.shape, self.dtype = kind, what, shape, np.dtype(dtype)
+        self.kind = kind
+        self.what = what
+        self.shape = shape
+        self.dtype = np.dtype(dtype)
         self.strides, self.offset = contiguous(shape, self.dtype), 0
         self.name: str | None = None
 

@@ -57,7 +57,9 @@ class Recorder(OutsideOps, Listener):
 
     def __init__(self, found: Dependencies, fresh: list[tuple[str, str, Any]]) -> None:
         super().__init__()
-        self.program, self._found, self.remedy = Program(), found, ""
+        self.program = Program()
+        self._found = found
+        self.remedy = ""
         names = found.names | {id(thing): name for _, name, thing in fresh if name}
         places = {id(thing): (place, thing) for place, _, thing in reversed(fresh)}
         places = {key: pair for key, pair in places.items() if key not in found.things}
@@ -99,7 +101,9 @@ class Recorder(OutsideOps, Listener):
             self.quiet = False
 
     def _forward(self, op: Op, inputs: Any, settings: Any, output: Tensor) -> None:
-        array, node, program = output._data, output._node, self.program
+        array = output._data
+        node = output._node
+        program = self.program
         program.op, program.path = op.name, node.scope if node is not None else ""
         kernel, auxiliary = _what_ran(op, node, inputs, settings)
         given = tuple(map(self.values.symbol_of, (*inputs, *settings)))

@@ -133,7 +133,9 @@ class Writer(Terms):
 
     def _into(self, step: Step) -> None:
         """A call that takes `out=`."""
-        given, target, out = self._arguments(step), self._target(step.out), step.out
+        given = self._arguments(step)
+        target = self._target(step.out)
+        out = step.out
         own = step.function is not None and "." not in step.text
         made = _call(self.names.bind(step.function, step.text) if own else step.text, given)
         read = [v.shape for v in step.reads()]
@@ -237,7 +239,10 @@ class Writer(Terms):
         ]
         for value in self._sums:
             self._known[id(value), None] = self.names.of(value)
-        self.part, self._sums, self.phase, self.path = [], [], 0, ""
+        self.part = []
+        self._sums = []
+        self.phase = 0
+        self.path = ""
         self._let_go(-1)
 
 

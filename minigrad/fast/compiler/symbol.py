@@ -71,7 +71,9 @@ class Symbol(NDArrayOperatorsMixin):
     __slots__ = ("a", "factors", "own", "program", "value")
 
     def __init__(self, program: Program, value: Value, array: Any) -> None:
-        self.program, self.value, self.a = program, value, array
+        self.program = program
+        self.value = value
+        self.a = array
         self.own, self.factors = False, None
         if array.__class__ is np.ndarray and not has_layout(array, value):
             self.a = empty_with_layout(value)
@@ -401,7 +403,9 @@ def _view(program: Program, step: Step, out: Any, offset: int) -> Value:
         if where == (base.shape, base.strides, base.offset):
             return base
         if where == (_transposed_axes(base.shape), _transposed_axes(base.strides), base.offset):
-            step.text, step.args, step.kwargs = "swapaxes", (base, -1, -2), {}
+            step.text = "swapaxes"
+            step.args = (base, -1, -2)
+            step.kwargs = {}
         step.key = ("view", id(base), *where)
     (value,) = program.add(step, (out.shape, out.dtype))
     value.strides, value.offset = out.strides, offset

@@ -35,7 +35,9 @@ class Terms:
     def __init__(
         self, program: Program, where: SourceLocation, partition: Partition | None
     ) -> None:
-        self.program, self.where, self.partition = program, where, partition
+        self.program = program
+        self.where = where
+        self.partition = partition
         self.buffers, self.names = Buffers(program, partition), Names()
         self.once: list[str] = []
         self.whole: list[str] = []
@@ -121,7 +123,9 @@ class Terms:
     def _rows(self, value: Value, axis: int) -> str:
         """Rows of a value: of an array of this part's own, or cut from the whole."""
         assert self.partition is not None
-        step, base, shape = value.step, root(value), self._cut(value, axis)
+        step = value.step
+        base = root(value)
+        shape = self._cut(value, axis)
         name = self.names.of(value)
         if id(base) not in self.partition.local:
             k = value.shape[axis] // self.partition.units

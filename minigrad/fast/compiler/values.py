@@ -46,7 +46,9 @@ class ValueMap:
         refuse: Callable[..., None],
     ) -> None:
         self.program, self.refuse = program, refuse
-        self.fixed, self.fresh, self.names = found.things, fresh, names
+        self.fixed = found.things
+        self.fresh = fresh
+        self.names = names
         self.leaves: dict[int, Tensor] = {}
         self.entry_of: Callable[[Any], Value | None] = lambda array: None
         self._sums: list[tuple[Any, int]] = []  # arrays from outside, and checksums of them

@@ -117,7 +117,9 @@ def _(g, x, weight, eps, centre, inverse, needed):
             for name, want in wanted
         )
     form = Rows(x)
-    rows, gradients, n = form.of(x), form.of(g), form.count
+    rows = form.of(x)
+    gradients = form.of(g)
+    n = form.count
     wide = form.widened(centre)
 
     def sums(own: slice) -> Any:

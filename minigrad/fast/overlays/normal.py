@@ -26,7 +26,9 @@ _TAIL = (
 )  # fmt: skip
 # In float32 Φ(x + h) ≈ Φ(x) + φ(x) h (1 - x h / 2), with tables of Φ and φ at every 256th from -15
 # to 9, where Φ is 0 and 1. Adding 3 · 2²² to a float leaves its nearest integer in the last bits.
-_STEPS, _LOW, _HIGH = 256, -15, 9
+_STEPS = 256
+_LOW = -15
+_HIGH = 9
 _ROUND, _SCALE, _HALF, _ONE = np.array((3 << 22, _STEPS, -0.5 / _STEPS**2, 1), np.float32)
 _FIRST = _ROUND.view(np.int32) + np.int32(_LOW * _STEPS)
 _FEW, _PART = 64, 1 << 15  # entries from which it pays; entries that stay in cache at once

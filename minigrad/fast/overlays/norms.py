@@ -87,7 +87,9 @@ def _backward(g: Any, x: Any, weight: Any, mean: Any, inverse: Any, needed: Any)
     if x.__class__ is not np.ndarray:
         return _followed_backward(g, x, weight, mean, inverse, needed)
     width, d_x = x.shape[-1], empty(x.shape, x.dtype)
-    rows, gradients, made = as_rows(x), as_rows(g), as_rows(d_x)
+    rows = as_rows(x)
+    gradients = as_rows(g)
+    made = as_rows(d_x)
     sums: dict[int, Any] = {}  # of ∂w, by the first row
 
     def work(own: slice) -> None:

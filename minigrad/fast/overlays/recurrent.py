@@ -67,12 +67,16 @@ def _(g, X_shape, b, mask, needed, W, gates, shown, states, cells):
     (T, H, B), d = shown.shape, X_shape[2]
     dtype, first = gates.dtype, 0 if needed[0] else d  # without the gradient of X, less to go back
     slopes = _slopes(gates.reshape(T, 4, H, B), shown, cells)
-    d_z, f, o = slopes.reshape(T, 4 * H, B), gates[:, 2 * H : 3 * H], gates[:, :H]
+    d_z = slopes.reshape(T, 4 * H, B)
+    f = gates[:, 2 * H : 3 * H]
+    o = gates[:, :H]
     to_c = shown * o
     to_c *= shown
     np.subtract(o, to_c, to_c)  # o (1 - tanh² c)
     g = g.swapaxes(1, 2).astype(dtype, order="C", copy=False)
-    d_c, from_h, back = g[T].copy(), np.empty((H, B), dtype), W[:, first:-1].T.copy()
+    d_c = g[T].copy()
+    from_h = np.empty((H, B), dtype)
+    back = W[:, first:-1].T.copy()
     d_states = empty((T + 1, len(back), B), dtype)
     d_states[T] = 0
     for t in reversed(range(T)):

@@ -87,7 +87,9 @@ def _entries(q: Any, k: Any, v: Any, mask: Any) -> int:
 
 def _computed(q: Any, k: Any, v: Any, mask: Any, rule: Any) -> int:
     """How many of the scores are computed: all but those in tiles that are skipped."""
-    entries, n, m = _entries(q, k, v, mask), np.shape(q)[-2], np.shape(k)[-2]
+    entries = _entries(q, k, v, mask)
+    n = np.shape(q)[-2]
+    m = np.shape(k)[-2]
     if entries <= LIMITS.one_tile_scores or (mask is None and rule is None):
         return entries
     if mask is not None:

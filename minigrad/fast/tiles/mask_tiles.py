@@ -22,7 +22,10 @@ BLOCK = 128  # queries and keys are skipped in squares of this size
 QUERY_ROWS = 256  # queries that are worked on at a time
 TILE_KEYS = 1024  # keys in a tile, at most: in float32 it then fills 1 MiB, a core's cache
 
-CLOSED, OPEN, MASKED, RULED = 0, 1, 2, 4  # at a block: compute it, add the mask, add the rule
+CLOSED = 0
+OPEN = 1
+MASKED = 2
+RULED = 4  # at a block: compute it, add the mask, add the rule
 
 
 class Block(NamedTuple):
@@ -55,7 +58,9 @@ class TileGrid:
     """
 
     def __init__(self, n: int, m: int, mask: Any, rule: MaskRule | None) -> None:
-        self.n, self.m, self.rule = n, m, rule
+        self.n = n
+        self.m = m
+        self.rule = rule
         self.mask = None if mask is None or mask.size == 0 else mask
         self._by_rule = _flags_of_rule(rule, n, m)
         self._tiles: dict[int, tuple[Tile, ...]] = {}

@@ -170,7 +170,9 @@ class Schedule:
         self, work: WorkTile, q: Any, store: Any, scratch: Scratch
     ) -> tuple[Any, Any]:
         """Where a tile's weights go, (..., keys, queries), and its row maxima, if stored."""
-        several, keys, queries = q.shape[:-2], _length(work.tile.keys), _length(work.tile.rows)
+        several = q.shape[:-2]
+        keys = _length(work.tile.keys)
+        queries = _length(work.tile.rows)
         if work.place is None:
             return scratch.array("S", (*several, keys, queries), self.dtype), None
         shape = (*several, keys + 1, queries)

@@ -15,9 +15,14 @@ from .matrices import Grid
 
 __all__ = ["attentions_html"]
 
-HEADS, CELLS, SIDE = 16, 32, 12  # heads of a layer, cells along a side at most; pixels of one
+HEADS = 16
+CELLS = 32
+SIDE = 12  # heads of a layer, cells along a side at most; pixels of one
 BESIDE = "display:flex;flex-wrap:wrap;gap:8px 20px"
-PALE, RAISES, LOWERS, MASKED = "#f3f2ee", "#9c3a05", "#174f8a", "#d3d8e0"
+PALE = "#f3f2ee"
+RAISES = "#9c3a05"
+LOWERS = "#174f8a"
+MASKED = "#d3d8e0"
 NONE, ALL = "#f5f4f9", "#36266f"  # of a weight from 0 to 1, as the page has them
 
 

@@ -16,7 +16,9 @@ from .matrices import Grid
 
 __all__ = ["plot"]
 
-INCHES, MOST_TOKENS, TOKEN = 2.8, 24, 12  # of a panel; tokens named on an axis; characters of each
+INCHES = 2.8
+MOST_TOKENS = 24
+TOKEN = 12  # of a panel; tokens named on an axis; characters of each
 
 
 def plot(rows: Sequence[Sequence[tuple[str, Grid]]], path: str | Path | None) -> Any:

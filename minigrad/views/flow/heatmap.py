@@ -21,7 +21,12 @@ from .table import NOTES, summary
 
 __all__ = ["colours", "draw_flow", "flow_picture", "flow_svg"]
 
-LEFT, PLOT, RIGHT, CELL, LOSS, TOP = 250, 620, 90, 14, 110, 44
+LEFT = 250
+PLOT = 620
+RIGHT = 90
+CELL = 14
+LOSS = 110
+TOP = 44
 SVG = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {{width}} {{height}}" width="{{width}}" \
 height="{{height}}" role="img" aria-labelledby="flow-title flow-desc" \
@@ -33,7 +38,9 @@ font-family="Helvetica,Arial,sans-serif" font-size="10">
 {{body}}
 </svg>
 """
-NAME, MOST_ROWS, MOST_STEPS = 38, 90, 155  # characters of a name; rows, and columns of 4 pixels
+NAME = 38
+MOST_ROWS = 90
+MOST_STEPS = 155  # characters of a name; rows, and columns of 4 pixels
 
 
 def draw_flow(flow: FlowRecord, path: str | Path, *, theme: str = AUTO, scale: str = "run") -> Path:

@@ -47,7 +47,9 @@ class _Fresh:
     """What a function gives, made anew when it is a second old and twenty times its own cost."""
 
     def __init__(self, make: Callable[[], bytes]) -> None:
-        self._make, self._made, self._until = make, b"", 0.0
+        self._make = make
+        self._made = b""
+        self._until = 0.0
 
     def outdate(self) -> None:
         """Make it anew when it is asked for next."""

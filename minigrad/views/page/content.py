@@ -124,7 +124,9 @@ class _Content:
     """The graph of a record as plain data; its arrays and formulas are collected on the way."""
 
     def __init__(self, model: AnnotatedTrace, arrays: Arrays, scale: Scale) -> None:
-        self.model, self.arrays, self.scale = model, arrays, scale
+        self.model = model
+        self.arrays = arrays
+        self.scale = scale
         self.formulas, self.symbols = Formulas(), symbols(model.trace)
         self.sentences: dict[str, int] = {}
 

@@ -1,0 +1,88 @@
+"""One name has one meaning, and a line assigns one thing.
+
+Where a name still stands for several things, the table says why; it only gets shorter.
+"""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import layers
+import minigrad as mg
+
+ROOMS = (Path(mg.__file__).parent, Path(layers.__file__).parent)
+
+SEVERAL = {
+    "the same thing, in rooms that do not import each other": """
+        LARGEST MASKED SMALL_SCORE VERSION _LATER _METHODS _OTHER_NAMES
+    """,
+    "of each picture, page or table its own: how many it shows, and in which sizes": """
+        ALL BARS BINS CELL CELLS COLUMNS ENTRIES FEW HEAD HEADS LABEL MANY MOST MOST_HEADS MOST_ROWS
+        MOST_STEPS PARTS STYLES TABLE TOP WIDEST _TAG
+    """,
+    "of each reader of text its own: the expressions and signs that it takes apart": """
+        ACCENTS ACTIVATIONS BESIDE BLOCKS DIVIDED FIRST FOLDS FUNCTIONS GRADIENT LAST LAYERS LOSS
+        NAME NAMES NOTE NOTHING NUMBER OPERATORS PAGE PART PLAIN RAISED SENTENCE SHARED SINCE SIZES
+        TEXT TIMES TOKEN _Parser _Writer
+    """,
+    "two meanings, which wait for a better word": """
+        Attention BLOCK BY_HAND Block CHUNK Call Change CheckResult FAR GUESSES Group KINDS Layout
+        Limits Node PATIENCE Pattern Program Reading Recorder Row Run STEP STEPS Schedule Session
+        Step Trace Value Writer _Held _Pool _READY _Run
+    """,
+}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for room in ROOMS:
+        for path in sorted(room.rglob("*.py")):
+            yield str(path.relative_to(room.parent)), ast.parse(path.read_text("utf-8"))
+
+
+def names_of(module: ast.Module) -> Iterator[str]:
+    """The classes and constants of a module."""
+    for node in module.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+        for target in targets:
+            parts = target.elts if isinstance(target, ast.Tuple) else [target]
+            for part in parts:
+                if isinstance(part, ast.Name) and part.id.isupper() and len(part.id) > 1:
+                    yield part.id
+
+
+def is_packed(node: ast.AST) -> bool:
+    """Whether this is `a, b, c = x, y, z`, other than a rotation of the same names."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
+        return False
+    values = {ast.unparse(value) for value in node.value.elts}
+    return any(
+        isinstance(target, ast.Tuple)
+        and len(target.elts) > 2
+        and {ast.unparse(part) for part in target.elts} != values
+        for target in node.targets
+    )
+
+
+def test_a_class_or_constant_has_a_name_of_its_own() -> None:
+    places = defaultdict(set)
+    for path, module in modules():
+        for name in names_of(module):
+            places[name].add(path)
+    several = {name: sorted(where) for name, where in places.items() if len(where) > 1}
+    known = {name for names in SEVERAL.values() for name in names.split()}
+    new = {name: where for name, where in several.items() if name not in known}
+    assert not new, "choose another name"
+    assert not known - set(several), "take these out of the table"
+
+
+def test_a_line_assigns_one_thing() -> None:
+    packed = [
+        f"{path}:{node.lineno}"
+        for path, module in modules()
+        for node in ast.walk(module)
+        if is_packed(node)
+    ]
+    assert not packed
