@@ -29,7 +29,7 @@ SEVERAL = {
     "two meanings, which wait for a better word": """
         Attention BLOCK BY_HAND Block CHUNK Call Change CheckResult FAR GUESSES Group KINDS Layout
         Limits Node PATIENCE Pattern Program Reading Recorder Row Run STEP STEPS Schedule Session
-        Step Trace Value Writer _Held _Pool _READY _Run
+        SETTINGS Step Trace Value Writer _Held _Pool _READY _Run
     """,
 }
 

@@ -34,7 +34,9 @@ def spread_lengths(lengths: Any, size: Any, settings: dict[str, Any]) -> tuple[i
             f"output_padding must be below the stride, got {settings['output_padding']} with "
             f"stride {settings['stride']}: what lies further out would get the bias alone"
         )
-    strides, paddings, behind = each["stride"], each["padding"], each["output_padding"]
+    strides = each["stride"]
+    paddings = each["padding"]
+    behind = each["output_padding"]
     axes = zip(lengths, size, strides, paddings, behind, each["dilation"], strict=True)
     out = tuple((m - 1) * s - 2 * p + d * (k - 1) + 1 + more for m, k, s, p, more, d in axes)
     if min(out) < 1:

@@ -171,8 +171,12 @@ class Plateau:
                 "schedule.plateau: 0 <= factor < 1, patience >= 0 and cooldown >= 0 must hold, got "
                 f"factor={factor}, patience={patience}, cooldown={cooldown}"
             )
-        self.optimizer, self.factor, self.patience = optimizer, factor, patience
-        self.mode, self.threshold, self.cooldown = mode, threshold, cooldown
+        self.optimizer = optimizer
+        self.factor = factor
+        self.patience = patience
+        self.mode = mode
+        self.threshold = threshold
+        self.cooldown = cooldown
         self.lowest = end * optimizer.lr
         self.best = inf if mode == "min" else -inf
         self.waited = 0
