@@ -13,7 +13,16 @@ import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import Call, call, floating, op, widen_half
-from .convolution import conv1d, conv2d, entry_place, per_axis, spread_products, window_products
+from .convolution import (
+    bias_tex,
+    conv1d,
+    conv2d,
+    entry_place,
+    group_channel,
+    per_axis,
+    spread_products,
+    window_products,
+)
 
 __all__ = ["conv_transpose1d", "conv_transpose2d"]
 
@@ -80,19 +89,29 @@ def transposed(
     return y if bias is None else y + np.reshape(bias, (-1, *[1] * n))
 
 
-def _tex(stride, padding, dilation):
-    at = entry_place(stride, padding, dilation)
-    return rf"\sum_{{c,k,i}} <weight>_{{c,o,k}} \odot <x>_{{n,c,i}} \odot [m = {at}] + <bias>"
+def _channel(x, weight, groups):
+    """The channel of the result that entry f of the weights of c goes to: those of c's group."""
+    return group_channel("f", weight.shape[1], "c", x.shape[1] // groups, groups)
 
 
-def _x_tex(stride, padding, dilation):
-    at = entry_place(stride, padding, dilation)
-    return rf"\sum_{{o,k}} <weight>_{{c,o,k}} \odot <g>_{{n,o,{at}}}"
+def _tex(x, weight, bias, stride, padding, dilation, groups):
+    terms = r"<weight>_{c,f,k} \odot <x>_{n,c,i}"
+    at = rf"[m = {entry_place(stride, padding, dilation)}]"
+    shift = "" if bias is None else " + <bias>_f" if groups == 1 else " + <bias>_d"
+    if groups == 1:
+        return rf"\sum_{{c,k,i}} {terms} \odot {at}{shift}"
+    made = rf"[d = {_channel(x, weight, groups)}]"
+    return rf"\sum_{{c,f,k,i}} {terms} \odot {made} \odot {at}{shift}"
 
 
-def _weight_tex(stride, padding, dilation):
-    at = entry_place(stride, padding, dilation)
-    return rf"\sum_{{n,i}} <x>_{{n,c,i}} \odot <g>_{{n,o,{at}}}"
+def _x_tex(x, weight, stride, padding, dilation, groups):
+    read = f"{_channel(x, weight, groups)},{entry_place(stride, padding, dilation)}"
+    return rf"\sum_{{f,k}} <weight>_{{c,f,k}} \odot <g>_{{n,{read}}}"
+
+
+def _weight_tex(x, weight, stride, padding, dilation, groups):
+    read = f"{_channel(x, weight, groups)},{entry_place(stride, padding, dilation)}"
+    return rf"\sum_{{n,i}} <x>_{{n,c,i}} \odot <g>_{{n,{read}}}"
 
 
 def _flops(x, weight, bias, out):
@@ -113,7 +132,7 @@ def _samples(n: int) -> Any:
 
 _TRANSPOSED: dict[str, Any] = {
     "tex": _tex,
-    "vjp_tex": {"x": _x_tex, "weight": _weight_tex, "bias": r"\sum_{n,i} <g>_{n,o,i}"},
+    "vjp_tex": {"x": _x_tex, "weight": _weight_tex, "bias": bias_tex},
     "flops": _flops,
 }
 

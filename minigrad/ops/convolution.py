@@ -261,21 +261,44 @@ def _same(weight, padding, dilation):
     return rf", \quad p = {before[0] if alike else tuple(map(int, before))}"
 
 
-def _tex(weight, stride, padding, dilation):
-    at = entry_place(stride, padding, dilation)
-    terms = rf"\sum_{{c,k}} <weight>_{{o,c,k}} \odot <x>_{{n,c,{at}}} + <bias>"
-    return terms + _same(weight, padding, dilation)
+def group_channel(own: str, count: int, other: str, share: int, groups: int) -> str:
+    """A channel from its number within a group, of `count`, and from one of the group's others.
+
+    Args: share: how many of the others a group has.
+    """
+    if groups == 1:
+        return own
+    group = other if share == 1 else rf"\operatorname{{floor}}(\tfrac{{{other}}}{{{share}}})"
+    return f"{own} + {group}" if count == 1 else f"{own} + {count} {group}"
 
 
-def _x_tex(weight, stride, padding, dilation):
-    at = entry_place(stride, padding, dilation)
-    terms = rf"\sum_{{o,k,i}} <weight>_{{o,c,k}} \odot <g>_{{n,o,i}} \odot [m = {at}]"
-    return terms + _same(weight, padding, dilation)
+def _channel(weight, groups):
+    """The channel of x that entry c of the weights of o reads: those of o's group."""
+    return group_channel("c", weight.shape[1], "o", weight.shape[0] // groups, groups)
 
 
-def _weight_tex(weight, stride, padding, dilation):
-    at = entry_place(stride, padding, dilation)
-    return rf"\sum_{{n,i}} <g>_{{n,o,i}} \odot <x>_{{n,c,{at}}}" + _same(weight, padding, dilation)
+def _tex(weight, bias, stride, padding, dilation, groups):
+    read = f"{_channel(weight, groups)},{entry_place(stride, padding, dilation)}"
+    terms = rf"\sum_{{c,k}} <weight>_{{o,c,k}} \odot <x>_{{n,{read}}}"
+    return terms + (" + <bias>_o" if bias is not None else "") + _same(weight, padding, dilation)
+
+
+def _x_tex(weight, stride, padding, dilation, groups):
+    terms = r"<weight>_{o,c,k} \odot <g>_{n,o,i}"
+    at = rf"[m = {entry_place(stride, padding, dilation)}]" + _same(weight, padding, dilation)
+    if groups == 1:
+        return rf"\sum_{{o,k,i}} {terms} \odot {at}"
+    return rf"\sum_{{o,c,k,i}} {terms} \odot [d = {_channel(weight, groups)}] \odot {at}"
+
+
+def _weight_tex(weight, stride, padding, dilation, groups):
+    read = f"{_channel(weight, groups)},{entry_place(stride, padding, dilation)}"
+    return rf"\sum_{{n,i}} <g>_{{n,o,i}} \odot <x>_{{n,{read}}}" + _same(weight, padding, dilation)
+
+
+def bias_tex(weight):
+    places = ",".join("ij"[: weight.ndim - 2])
+    return rf"\sum_{{n,{places}}} <g>_{{n,o,{places}}}"
 
 
 def _flops(weight, bias, out):
@@ -297,7 +320,7 @@ def _samples(n: int) -> Any:
 
 _CONVOLUTION: dict[str, Any] = {
     "tex": _tex,
-    "vjp_tex": {"x": _x_tex, "weight": _weight_tex, "bias": r"\sum_{n,i} <g>_{n,o,i}"},
+    "vjp_tex": {"x": _x_tex, "weight": _weight_tex, "bias": bias_tex},
     "flops": _flops,
 }
 
@@ -392,12 +415,24 @@ def _window_entries(x: Any, out: Any, size: Any) -> int:
     return int(out.size) * prod(per_axis(size, x.ndim - 2, "size"))
 
 
+def _window_tex(size, stride, padding):
+    """Where entry k of window i lies; windows lie side by side unless a stride is given."""
+    return entry_place(size if stride is None else stride, padding, 1)
+
+
+def _max_tex(size, stride, padding):
+    return rf"\max_{{k < <size>}} <x>_{{n,c,{_window_tex(size, stride, padding)}}}"
+
+
+def _max_back_tex(size, stride, padding):
+    at = _window_tex(size, stride, padding)
+    largest = rf"\operatorname{{first}}_{{k < <size>}}([<x>_{{n,c,{at}}} = <out>_{{n,c,i}}])"
+    return rf"\sum_{{i,k}} <g>_{{n,c,i}} \odot {largest} \odot [m = {at}]"
+
+
 @op(
-    tex=r"\max_{k \in <size>} <x>_{n,c,i + k}",
-    vjp_tex={
-        "x": r"\operatorname{addwindows}_{<size>}(<g> \odot [k = k']),"
-        r" \quad k' = \text{the first of } <size> \text{ with } <x>_{n,c,i + k} = <out>"
-    },
+    tex=_max_tex,
+    vjp_tex={"x": _max_back_tex},
     flops=_window_entries,
     samples=_pool_samples,
     analytic=False,
@@ -428,13 +463,18 @@ def _(g, x, out, size, stride, padding):
     return add_windows(np.where(first, _unpooled(g), 0), x.shape, size, stride, padding)
 
 
-def _mean_back_tex(x, size):
-    entries = int(np.prod(np.broadcast_to(size, x.ndim - 2)))
-    return rf"\tfrac{{1}}{{{entries}}} \operatorname{{addwindows}}_{{<size>}}(<g>)"
+def _mean_tex(size, stride, padding):
+    at = _window_tex(size, stride, padding)
+    return rf"\operatorname{{mean}}_{{k < <size>}} <x>_{{n,c,{at}}}"
+
+
+def _mean_back_tex(size, stride, padding):
+    at = _window_tex(size, stride, padding)
+    return rf"\operatorname{{mean}}_{{k < <size>}} \sum_{{i}} <g>_{{n,c,i}} \odot [m = {at}]"
 
 
 @op(
-    tex=r"\operatorname{mean}_{k \in <size>} <x>_{n,c,i + k}",
+    tex=_mean_tex,
     vjp_tex={"x": _mean_back_tex},
     flops=_window_entries,
     samples=_pool_samples,

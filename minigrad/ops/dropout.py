@@ -25,12 +25,22 @@ def factor(p: float) -> float:
     return 1 / (1 - p) if p < 1 else 0.0
 
 
-_KEEP = r"\quad \text{keep} = \text{the entries that were kept}"
+_KEEP = r"[\text{keep}], \quad \text{keep} = \text{the entries that were kept}"
+
+
+def _of(value):
+    """Nothing is kept at p = 1, and nothing divided by 0."""
+
+    def formula(p):
+        scale = r"\tfrac{1}{1 - <p>}\, " if p < 1 else ""
+        return rf"{scale}{value} \odot {_KEEP}"
+
+    return formula
 
 
 @op(
-    tex=rf"\tfrac{{1}}{{1 - <p>}}\, <x> \odot [\text{{keep}}], {_KEEP}",
-    vjp_tex={"x": rf"\tfrac{{1}}{{1 - <p>}}\, <g> \odot [\text{{keep}}], {_KEEP}"},
+    tex=_of("<x>"),
+    vjp_tex={"x": _of("<g>")},
     flops=each_of_x(1),
     samples=_samples,
     auxiliary=("keep",),

@@ -108,13 +108,13 @@ def _prod_samples(rng: np.random.Generator) -> Iterator[Call]:
 def _others_tex(x, axis):
     if not axes_of(x, axis):
         return "<g>"
-    if len(axes_of(x, axis)) > 1:
-        named = axis_letters(x, axis)
-        others = rf"\prod_{{({named})' \ne ({named})}} <x>"
-    else:
-        letter = axis_letters(x, axis)
-        known = [f"{name}'" if name == letter else name for name in letters(x.ndim)]
-        others = rf"\prod_{{{letter}' \ne {letter}}} <x>_{{{','.join(known)}}}"
+    known, reduced = letters(x.ndim), axes_of(x, axis)
+    primed = [f"{name}'" if k in reduced else name for k, name in enumerate(known)]
+    other = ",".join(primed[k] for k in reduced)
+    this = axis_letters(x, axis)
+    if len(reduced) > 1:
+        other, this = f"({other})", f"({this})"
+    others = rf"\prod_{{{other} \ne {this}}} <x>_{{{','.join(primed)}}}"
     return rf"{spread(x, axis)} \odot {others}"
 
 

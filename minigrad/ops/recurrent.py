@@ -104,30 +104,58 @@ def _cost(inputs: int, products: int, others: int) -> Any:
     return cost
 
 
-_Z = r"z_t = x_t <W_ih>^\top + h_{t-1} <W_hh>^\top + <b>"
+_Z = r"<X>_t <W_ih>^\top + h_{t-1} <W_hh>^\top + <b>"
 
 
-def _vjp_tex(back: str, a: str = r"\bar z", p: str = r"\bar z", **more: str) -> dict[str, str]:
-    """The formulas of a rule; a is the gradient of what inputs bring, p of what states bring."""
+def _where(mask: Any, new: str, old: str) -> str:
+    """What holds at step t where it counts, and what elsewhere."""
+    return new if mask is None else rf"(<mask>_t ? {new} : {old})"
+
+
+def _vjp_tex(
+    back: Callable[[Any], str], a: str = r"\bar z", p: str = r"\bar z", **more: Any
+) -> dict[str, Any]:
+    """The formulas of a rule; a is the gradient of what inputs bring, p of what states bring.
+
+    Args: back: the definitions that they go by, given the mask.  more: formulas beside these.
+    """
     bodies = {
         "X": f"{a} <W_ih>",
-        "W_ih": rf"\textstyle\sum_t {a}_t^\top x_t",
+        "W_ih": rf"\textstyle\sum_t {a}_t^\top <X>_t",
         "W_hh": rf"\textstyle\sum_t {p}_t^\top h_{{t-1}}",
     }
-    return {name: f"{body}, {back}" for name, body in (bodies | more).items()}
+
+    def formula(body: Any) -> Any:
+        return lambda mask: f"{body(mask) if callable(body) else body}, {back(mask)}"
+
+    return {name: formula(body) for name, body in (bodies | more).items()}
 
 
 # ---------------------------------------------------------------- rnn
 
-_RNN_BACK = (
-    r"\quad \bar z_t = \bar h_t \odot (1 - h_t^{\circ 2}),"
-    r" \quad \bar h_{t-1} = <g>_{t-1} + \bar z_t <W_hh>, \quad \bar h_T = <g>_T"
-)
+
+def _rnn(mask):
+    h = _where(mask, r"\tanh z_t", "h_{t-1}")
+    return rf"\quad h_t = {h}, \quad z_t = {_Z}, \quad h_0 = <h>"
+
+
+def _rnn_back(mask):
+    z = _where(mask, r"\bar h_t \odot (1 - h_t^{\circ 2})", "0")
+    return (
+        rf"\quad \bar z_t = {z}, \quad \bar h_{{t-1}} = <g>_{{t-1}} + {_to_past(mask, 't')},"
+        rf" \quad \bar h_T = <g>_T, {_rnn(mask)}"
+    )
+
+
+def _to_past(mask: Any, t: str, gates: str = r"\bar z") -> str:
+    """What comes back to the state before step t: through the gates, and what was carried over."""
+    carried = "" if mask is None else rf" + (<mask>_{t} ? 0 : \bar h_{t})"
+    return rf"{gates}_{t} <W_hh>{carried}"
 
 
 @op(
-    tex=rf"h, \quad h_t = \tanh z_t, \quad {_Z}",
-    vjp_tex=_vjp_tex(_RNN_BACK, b=r"\textstyle\sum_t \bar z_t", h=r"\bar z_1 <W_hh>"),
+    tex=lambda mask: f"h, {_rnn(mask)}",
+    vjp_tex=_vjp_tex(_rnn_back, b=r"\textstyle\sum_t \bar z_t", h=lambda mask: _to_past(mask, "1")),
     flops=_cost(1, 1, 3),
     samples=_samples(1, 1),
 )
@@ -168,31 +196,44 @@ def _(g, out, X, W_ih, W_hh, h, mask):
 
 # ---------------------------------------------------------------- gru
 
-_GRU = (
-    r"h_t = (1 - z_t) \odot n_t + z_t \odot h_{t-1}, \quad n_t = \tanh(a^n_t + r_t \odot p^n_t),"
-    r" \quad (r_t, z_t) = \sigma(a_t + p_t),"
-    r" \quad a_t = x_t <W_ih>^\top + <b_ih>, \quad p_t = h_{t-1} <W_hh>^\top + <b_hh>"
-)
-_GRU_BACK = (
-    r"\quad \bar a_t = (\bar r_t, \bar z_t, \bar n_t),"
-    r" \quad \bar p_t = (\bar r_t, \bar z_t, \bar n_t \odot r_t),"
-    r" \quad \bar n_t = \bar h_t \odot (1 - z_t) \odot (1 - n_t^{\circ 2}),"
-    r" \quad \bar z_t = \bar h_t \odot (h_{t-1} - n_t) \odot z_t \odot (1 - z_t),"
-    r" \quad \bar r_t = \bar n_t \odot p^n_t \odot r_t \odot (1 - r_t),"
-    r" \quad \bar h_{t-1} = <g>_{t-1} + \bar h_t \odot z_t + \bar p_t <W_hh>,"
-    r" \quad \bar h_T = <g>_T"
-)
+
+def _gru(mask):
+    h = _where(mask, r"(1 - z_t) \odot n_t + z_t \odot h_{t-1}", "h_{t-1}")
+    return (
+        rf"\quad h_t = {h}, \quad n_t = \tanh(a^n_t + r_t \odot p^n_t),"
+        r" \quad r_t = \sigma(a^r_t + p^r_t), \quad z_t = \sigma(a^z_t + p^z_t),"
+        r" \quad (a^r_t, a^z_t, a^n_t) = <X>_t <W_ih>^\top + <b_ih>,"
+        r" \quad (p^r_t, p^z_t, p^n_t) = h_{t-1} <W_hh>^\top + <b_hh>, \quad h_0 = <h>"
+    )
+
+
+def _gru_back(mask):
+    came, past = _where(mask, r"\bar h_t", "0"), _gru_past(mask, "t")
+    return (
+        r"\quad \bar a_t = (\bar r_t, \bar z_t, \bar n_t),"
+        r" \quad \bar p_t = (\bar r_t, \bar z_t, \bar n_t \odot r_t),"
+        rf" \quad \bar n_t = {came} \odot (1 - z_t) \odot (1 - n_t^{{\circ 2}}),"
+        rf" \quad \bar z_t = {came} \odot (h_{{t-1}} - n_t) \odot z_t \odot (1 - z_t),"
+        r" \quad \bar r_t = \bar n_t \odot p^n_t \odot r_t \odot (1 - r_t),"
+        rf" \quad \bar h_{{t-1}} = <g>_{{t-1}} + {past}, \quad \bar h_T = <g>_T, {_gru(mask)}"
+    )
+
+
+def _gru_past(mask: Any, t: str) -> str:
+    stays = rf"\bar h_{t} \odot z_{t}"
+    stays = stays if mask is None else rf"(<mask>_{t} ? {stays} : 0)"
+    return f"{stays} + " + _to_past(mask, t, r"\bar p")
 
 
 @op(
-    tex=rf"h, \quad {_GRU}",
+    tex=lambda mask: f"h, {_gru(mask)}",
     vjp_tex=_vjp_tex(
-        _GRU_BACK,
+        _gru_back,
         a=r"\bar a",
         p=r"\bar p",
         b_ih=r"\textstyle\sum_t \bar a_t",
         b_hh=r"\textstyle\sum_t \bar p_t",
-        h=r"\bar h_1 \odot z_1 + \bar p_1 <W_hh>",
+        h=lambda mask: _gru_past(mask, "1"),
     ),
     flops=_cost(1, 1, 22),
     samples=_samples(3, 1, biases=2),
@@ -254,30 +295,51 @@ def _(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
 
 # ---------------------------------------------------------------- lstm
 
-_LSTM = (
-    r"h_t = o_t \odot \tanh c_t, \quad c_t = f_t \odot c_{t-1} + i_t \odot n_t,"
-    rf" \quad (i_t, f_t, n_t, o_t) = (\sigma, \sigma, \tanh, \sigma)(z_t), \quad {_Z}"
-)
-_LSTM_BACK = (
-    r"\quad \bar z_t = (\bar c_t \odot n_t \odot i_t \odot (1 - i_t),"
-    r" \bar c_t \odot c_{t-1} \odot f_t \odot (1 - f_t),"
-    r" \bar c_t \odot i_t \odot (1 - n_t^{\circ 2}),"
-    r" \bar h_t \odot \tanh c_t \odot o_t \odot (1 - o_t)),"
-    r" \quad \bar h_{t-1} = <g>_{t-1} + \bar z_t <W_hh>,"
-    r" \quad \bar c_{t-1} = \bar c_t \odot f_t"
-    r" + \bar h_{t-1} \odot o_{t-1} \odot (1 - \tanh^2 c_{t-1}),"
-    r" \quad \bar h_T = <g>_T,"
-    r" \quad \bar c_T = <g>_{T+1} + \bar h_T \odot o_T \odot (1 - \tanh^2 c_T)"
-)
+
+def _lstm(mask):
+    h = _where(mask, r"o_t \odot \tanh c_t", "h_{t-1}")
+    c = _where(mask, r"f_t \odot c_{t-1} + i_t \odot n_t", "c_{t-1}")
+    return (
+        rf"\quad h_t = {h}, \quad c_t = {c},"
+        rf" \quad (i_t, f_t, n_t, o_t) = (\sigma, \sigma, \tanh, \sigma)(z_t), \quad z_t = {_Z},"
+        r" \quad h_0 = <h>, \quad c_0 = <c>"
+    )
+
+
+def _lstm_back(mask):
+    c_bar, h_bar = _where(mask, r"\bar c_t", "0"), _where(mask, r"\bar h_t", "0")
+    return (
+        rf"\quad \bar z_t = ({c_bar} \odot n_t \odot i_t \odot (1 - i_t),"
+        rf" {c_bar} \odot c_{{t-1}} \odot f_t \odot (1 - f_t),"
+        rf" {c_bar} \odot i_t \odot (1 - n_t^{{\circ 2}}),"
+        rf" {h_bar} \odot \tanh c_t \odot o_t \odot (1 - o_t)),"
+        rf" \quad \bar h_{{t-1}} = <g>_{{t-1}} + {_to_past(mask, 't')},"
+        rf" \quad \bar c_{{t-1}} = {_memory_past(mask, 't')} + {_shown(mask, 't-1')},"
+        r" \quad \bar h_T = <g>_T,"
+        rf" \quad \bar c_T = <g>_{{T+1}} + {_shown(mask, 'T')}, {_lstm(mask)}"
+    )
+
+
+def _memory_past(mask: Any, t: str) -> str:
+    """What comes back to the memory before step t."""
+    forgets = rf"\bar c_{t} \odot f_{t}"
+    return forgets if mask is None else rf"(<mask>_{t} ? {forgets} : \bar c_{t})"
+
+
+def _shown(mask: Any, t: str) -> str:
+    """What the state of step t, which shows its memory, sends back to it."""
+    t = f"{{{t}}}"
+    back = rf"\bar h_{t} \odot o_{t} \odot (1 - \tanh^2 c_{t})"
+    return back if mask is None else rf"(<mask>_{t} ? {back} : 0)"
 
 
 @op(
-    tex=rf"(h_1, \ldots, h_T, c_T), \quad {_LSTM}",
+    tex=lambda mask: rf"(h_1, \ldots, h_T, c_T), {_lstm(mask)}",
     vjp_tex=_vjp_tex(
-        _LSTM_BACK,
+        _lstm_back,
         b=r"\textstyle\sum_t \bar z_t",
-        h=r"\bar z_1 <W_hh>",
-        c=r"\bar c_1 \odot f_1",
+        h=lambda mask: _to_past(mask, "1"),
+        c=lambda mask: _memory_past(mask, "1"),
     ),
     flops=_cost(1, 1, 26),
     samples=_samples(4, 2),

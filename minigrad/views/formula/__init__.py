@@ -6,6 +6,8 @@ signs      each sign in LaTeX, Unicode and ASCII
 fill       values in the place of slots, with brackets where they are needed
 products   products of matrices: transposed, taken matrix by matrix, added
 numbers    numbers as a person writes them
+check, evaluate    a formula's value, held against the code; named (its functions), indices
+           (computed ones) and recurrence (definitions by a step of time) serve it
 write, mathml    the writers: LaTeX and text, MathML
 
 >>> rule = parse(r"<g> <b>^\top")

@@ -22,13 +22,28 @@ import numpy as np
 from ...engine.errors import UnreadableFormulaError
 from ...ops.notation import letters
 from . import named
-from .tree import COMMA, EMPTY, MINUS, PLUS, TOP, Node, items_of, operator, row, split
+from .indices import Places, ordered, read
+from .recurrence import Steps
+from .tree import (
+    CIRCLE,
+    COMMA,
+    EMPTY,
+    MINUS,
+    PLUS,
+    TOP,
+    Node,
+    items_of,
+    letter,
+    operator,
+    row,
+    split,
+)
 from .tree import definitions as defined
 from .write import text
 
 __all__ = ["evaluate"]
 
-TIMES, DIVIDED, CIRCLE, COUNT = map(operator, (r"\odot", r"\oslash", r"\circ", r"\#"))
+TIMES, DIVIDED, COUNT = map(operator, (r"\odot", r"\oslash", r"\#"))
 COMPARE: dict[str, Callable[..., Any]] = {
     "=": np.equal,
     "<": np.less,
@@ -62,6 +77,7 @@ def evaluate(
     *,
     target: tuple[int, ...] | None = None,
     settings: Mapping[str, Any] | None = None,
+    shape: tuple[int, ...] = (),
 ) -> Any:
     """The array that a formula gives.
 
@@ -69,10 +85,14 @@ def evaluate(
         slots: arrays and numbers in the place of its slots.
         target: the shape that `broadcast` fills.
         settings: of the call, for named functions that say more than their subscript.
+        shape: that of what is to come out, for letters that range over its axes.
     Raises: UnreadableFormulaError, naming the part, for what the grammar cannot read.
     """
     body, definitions = defined(formula)
-    found = _Evaluation(slots, dict(definitions), target, settings or {}).of(body)
+    run = _Evaluation(formula, slots, definitions, target, settings or {}, shape)
+    found = run.of(body)
+    if run.places and found.labels is not None:
+        return _aligned(found, ordered(found.labels))
     usual = _usual_labels(found.array)
     if found.labels is not None and sorted(found.labels) == sorted(usual):
         return _aligned(found, usual)
@@ -82,12 +102,19 @@ def evaluate(
 class _Evaluation:
     def __init__(
         self,
+        formula: Node,
         slots: Mapping[str, Any],
-        definitions: dict[Node, Node],
+        definitions: list[tuple[Node, Node]],
         target: tuple[int, ...] | None,
         settings: Mapping[str, Any],
+        shape: tuple[int, ...],
     ) -> None:
-        self.slots, self.definitions = slots, definitions
+        self.slots = slots
+        self.definitions = {sign: it for sign, it in definitions if sign.text not in slots}
+        self.steps = Steps(formula, definitions, slots, self.of)
+        self.places = Places(formula, {} if self.steps else slots, shape)
+        self.axis: int | None = None  # along which an index is worked out
+        self.fill = 0.0  # what lies outside of an array
         self.known: dict[Node, Value | None] = {}
         self.call = named.Call(target, settings, slots)
 
@@ -95,7 +122,9 @@ class _Evaluation:
 
     def of(self, node: Node) -> Value:
         """The value of any part."""
-        if node in self.definitions:
+        if (node, EMPTY) in self.steps.rules:
+            return Value(self.steps.all(node))
+        if node in self.definitions and node.kind != "script":
             return self.definition(node)
         if node.kind != "row":
             return self.atom(node)
@@ -106,6 +135,8 @@ class _Evaluation:
         return self.sum(items_of(node))
 
     def definition(self, sign: Node) -> Value:
+        if self.axis is not None:  # it may be another number along each
+            return self.of(self.definitions[sign])
         if sign in self.known:
             value = self.known[sign]
             if value is None:
@@ -159,7 +190,12 @@ class _Evaluation:
         base, below, above = item.parts if item.kind == "script" else (item, EMPTY, EMPTY)
         name = base.text
         if base.kind in ("operator", "function") and name in FOLDS:
-            return self.folded(name, below, self.product(rest)), []
+            if self.steps and below == letter("t"):
+                return Value(self.steps.sum(rest, self.product)), []
+            outer, self.fill = self.fill, -np.inf if name == r"\max" else 0.0
+            value = self.product(rest)
+            self.fill = outer
+            return self.folded(name, below, value), []
         if base == operator(r"\lnot"):
             value, rest = self.prefixed(rest[0], rest[1:])
             return value.mapped(np.logical_not), rest
@@ -183,6 +219,10 @@ class _Evaluation:
                 return Value(np.pi)
             case Node("letter", r"\infty"):
                 return Value(np.inf)
+            case Node("letter", name) if name in self.places.ranges:
+                return self.place(name)
+            case Node("text", name) if name in self.slots:
+                return Value(self.slots[name])
             case Node("slot", name) if name in self.slots:
                 return Value(self.slots[name])
             case Node("group" | "tall", "[", (inside,)):
@@ -190,7 +230,8 @@ class _Evaluation:
             case Node("group" | "tall", "|", (inside,)):
                 return self.of(inside).mapped(np.abs)
             case Node("group" | "tall", _, (inside,)):
-                return self.of(inside)
+                parts = split(inside, COMMA)
+                return self.of(inside) if len(parts) == 1 else self.several(parts)
             case Node("frac" | "tfrac", _, (top, bottom)):
                 return _together(np.divide, self.of(top), self.of(bottom))
             case Node("sqrt", _, (inside,)):
@@ -201,10 +242,39 @@ class _Evaluation:
                 return self.called(head, bracket, inside)
         raise UnreadableFormulaError(f"{text(node) or node.text!r} is not defined")
 
+    def place(self, name: str) -> Value:
+        """What a letter of an index runs through."""
+        if self.places.is_place(name):
+            at = self.axis or 0
+            return Value(np.arange(self.places.ranges[name][at]), (f"{name}#{at}",))
+        return Value(np.arange(self.places.ranges[name][0]), (name,))
+
+    def several(self, parts: Sequence[Node]) -> Value:
+        """What stands in brackets with commas: steps, gates side by side, a number an axis."""
+        if any(part.text == r"\ldots" for part in parts):
+            return Value(self.steps.sequence(parts))
+        if self.axis is not None:
+            return self.of(parts[self.axis])
+        return Value(np.concatenate([self.of(part).array for part in parts], axis=-1))
+
+    def along(self, axis: int, node: Node) -> Value:
+        """An index along one of the axes of places."""
+        outer, self.axis = self.axis, axis
+        value = self.of(node)
+        self.axis = outer
+        return value
+
     def scripted(self, base: Node, below: Node, above: Node) -> Value:
+        if self.steps and (found := self.steps.script(base, below, above)) is not None:
+            return self.raised(Value(found[0]), found[1])
         if base == Node("letter", "e") and below == EMPTY:
             return self.of(above).mapped(np.exp)
-        value = self.of(base) if below == EMPTY else self.subscripted(base, below)
+        return self.raised(
+            self.of(base) if below == EMPTY else self.subscripted(base, below), above
+        )
+
+    def raised(self, value: Value, above: Node) -> Value:
+        """A value with what stands above it: a power, or a transposition."""
         if above == EMPTY:
             return value
         if above == TOP:
@@ -221,6 +291,8 @@ class _Evaluation:
     def subscripted(self, base: Node, below: Node) -> Value:
         """Labels for the axes; or one entry of each row, picked by a sign that has the label."""
         value = self.of(base)
+        if self.places and base.kind == "slot":
+            return self.read(value.array, split(below, COMMA))
         signs = [text(part) for part in split(below, COMMA)]
         if any("_" in sign and not LABEL.fullmatch(sign) for sign in signs):
             return self.picked(value, split(below, COMMA))
@@ -231,6 +303,14 @@ class _Evaluation:
         if np.ndim(value.array) != len(signs):
             raise UnreadableFormulaError(f"{len(signs)} labels for {np.ndim(value.array)} axes")
         return Value(value.array, tuple(signs))
+
+    def read(self, array: Any, parts: list[Node]) -> Value:
+        """The entries of an array at places, each of which may be computed."""
+        count = array.ndim - len(parts) + 1  # of the last part, which stands for all axes left
+        found = [self.of(part) for part in parts[:-1]]
+        found += [self.along(axis, parts[-1]) for axis in range(count)]
+        labels = tuple(dict.fromkeys(label for one in found for label in one.labels or ()))
+        return Value(read(array, [_aligned(one, labels) for one in found], self.fill), labels)
 
     def picked(self, value: Value, parts: list[Node]) -> Value:
         """x_{i, t_i}: of each row the entry that t tells; rows of several axes count as one."""
@@ -248,6 +328,8 @@ class _Evaluation:
         signs = [i for i, item in enumerate(items) if item.text in COMPARE]
         if not signs:
             return self.of(inside).mapped(lambda x: np.asarray(x, dtype=bool).astype(float))
+        if self.places and len(signs) == 1 and items[0].kind == "letter":
+            return self.is_at(items[0].text, row(items[2:]))
         bounds = [-1, *signs, len(items)]
         sides = [self.of(row(items[a + 1 : b])) for a, b in pairwise(bounds)]
         found = Value(1.0)
@@ -255,6 +337,29 @@ class _Evaluation:
             one = _together(COMPARE[items[sign].text], sides[at], sides[at + 1])
             found = _together(np.multiply, found, one.mapped(lambda x: np.asarray(x, float)))
         return found
+
+    def is_at(self, name: str, where: Node) -> Value:
+        """[m = 2 i + k]: 1 where a letter is what an index computes, along every axis."""
+        found = Value(1.0)
+        for axis in range(len(self.places.labels(name))):
+            one = _together(
+                np.equal, self.along(axis, Node("letter", name)), self.along(axis, where)
+            )
+            found = _together(np.multiply, found, one.mapped(lambda x: np.asarray(x, float)))
+        return found
+
+    def first(self, below: Node, inside: Node) -> Value:
+        """Of the places that a letter goes through in order, the first where something holds."""
+        outer, self.fill = self.fill, -np.inf
+        value = self.of(inside)
+        self.fill = outer
+        name = text(items_of(below)[0])
+        ends = [label for label in value.labels or () if label in self.places.labels(name)]
+        rest = tuple(label for label in value.labels or () if label not in ends)
+        array = _aligned(value, (*rest, *ends))
+        rows = _flat(array, len(ends)) > 0
+        found = rows & (np.cumsum(rows, axis=-1) == 1)
+        return Value(np.reshape(found, array.shape).astype(float), (*rest, *ends))
 
     def called(self, head: Node, bracket: str, inside: Node) -> Value:
         base, below, above = head.parts if head.kind == "script" else (head, EMPTY, EMPTY)
@@ -264,6 +369,14 @@ class _Evaluation:
             return Value(self.of(head).array[named.index(text(inside), self.slots)])
         parts = split(inside, COMMA) if items_of(inside) else []
         name = base.text
+        if name == "first":
+            return self.first(below, inside)
+        if base.kind in ("group", "tall"):  # (σ, tanh)(z): each function of its part
+            functions = split(base.parts[0], COMMA)
+            shares = np.split(self.of(inside).array, len(functions), axis=-1)
+            each = {**named.ENTRYWISE, **named.SYMBOLS}
+            pairs = zip(functions, shares, strict=True)
+            return Value(np.concatenate([each[f.text](share) for f, share in pairs], axis=-1))
         if name in named.ENTRYWISE or name in named.SYMBOLS:
             change = named.ENTRYWISE.get(name) or named.SYMBOLS[name]
             value = self.of(inside).mapped(change)
@@ -303,7 +416,9 @@ class _Evaluation:
         if (cumulated := self.cumulated(name, below, value)) is not None:
             return cumulated
         known = value.labels or tuple(letters(array.ndim))
-        names = [text(part) for part in split(below, COMMA)]
+        names = [text(items_of(part)[0]) for part in split(below, COMMA)]
+        if self.places:
+            names = [label for name in names for label in self.places.labels(name)]
         if missing := [label for label in names if label not in known]:
             raise UnreadableFormulaError(f"{missing[0]} labels no axis of what is summed")
         axes = tuple(known.index(label) for label in names)
@@ -315,14 +430,30 @@ class _Evaluation:
     def cumulated(self, name: str, below: Node, value: Value) -> Value | None:
         """A sum up to, or from, each place, as in Σ over i' ≤ i; a product of all but each."""
         sign = next((item.text for item in items_of(below) if item.text in COMPARE), None)
-        if sign is None or value.labels is None:
+        if sign is None or value.labels is None or self.places:
             return None
-        first, second = (text(part) for part in split(below, operator(sign)))
-        if first not in value.labels:
-            raise UnreadableFormulaError(f"{first} labels no axis of what is summed")
-        axis = value.labels.index(first)
-        found = named.cumulated(name, sign, np.asarray(value.array), axis)
-        return Value(found, tuple(second if x == first else x for x in value.labels))
+        sides = [split(_inside(part), COMMA) for part in split(below, operator(sign))]
+        first, second = ([text(part) for part in side] for side in sides)
+        if missing := [label for label in first if label not in value.labels]:
+            raise UnreadableFormulaError(f"{missing[0]} labels no axis of what is summed")
+        axes = [value.labels.index(label) for label in first]
+        ends = np.moveaxis(np.asarray(value.array), axes, range(-len(axes), 0))
+        flat = _flat(ends, len(axes))
+        found = np.reshape(named.cumulated(name, sign, flat, flat.ndim - 1), ends.shape)
+        found = np.moveaxis(found, range(-len(axes), 0), axes)
+        renamed = dict(zip(first, second, strict=True))
+        return Value(found, tuple(renamed.get(x, x) for x in value.labels))
+
+
+def _flat(array: Any, axes: int) -> Any:
+    """The last so many axes as one."""
+    lead = array.shape[: array.ndim - axes]
+    return np.reshape(array, (*lead, int(np.prod(array.shape[array.ndim - axes :]))))
+
+
+def _inside(node: Node) -> Node:
+    """What stands in brackets; a node without any as it is."""
+    return node.parts[0] if node.kind in ("group", "tall") else node
 
 
 def _is_softmax(node: Node) -> bool:
@@ -362,7 +493,7 @@ def _matrix_product(one: Value, other: Value) -> Any:
         return a[..., :, None] * b
     if a.ndim == b.ndim - 1 > 1 and a.shape[:-1] == b.shape[:-2]:  # of a vector for each matrix
         return np.matmul(a[..., None, :], b)[..., 0, :]
-    if a.ndim - 1 == b.ndim > 1 and a.shape[:-2] == b.shape[:-1]:
+    if a.ndim - 1 == b.ndim > 1 and a.shape[:-2] == b.shape[:-1] and a.shape[-1] != b.shape[-2]:
         return np.matmul(a, b[..., None])[..., 0]
     return np.matmul(a, b)
 

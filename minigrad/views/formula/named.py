@@ -39,6 +39,7 @@ def _sigmoid(x: Any) -> Any:
 
 ENTRYWISE: dict[str, Callable[[Any], Any]] = {
     "round": np.rint,
+    "floor": np.floor,
     r"\log": np.log,
     r"\exp": np.exp,
     r"\tanh": np.tanh,
@@ -300,6 +301,42 @@ def _clip(call: Call, below: str, x: Any) -> Any:
     return np.clip(x, float(low), float(high))
 
 
+def _window_places(call: Call, shape: tuple[int, ...]) -> Any:
+    """Of each window's entries, as (C, K, L, N), the place in an array (N, C, …); -1 outside."""
+    n, given = len(shape) - 2, call.settings
+    size, stride, gap = (np.broadcast_to(given[s], n) for s in ("size", "stride", "dilation"))
+    span = gap * (size - 1)
+    if given["padding"] == "same":
+        pads = [(s // 2, s - s // 2) for s in span]
+    else:
+        pads = [(p, p) for p in np.broadcast_to(given["padding"], n)]
+    places = np.arange(int(np.prod(shape))).reshape(shape)
+    wide = np.pad(places, [(0, 0), (0, 0), *pads], constant_values=-1)
+    for axis in range(n):  # (N, C, …, L, K): each axis becomes the windows along it
+        starts = np.arange(0, wide.shape[2] - span[axis], stride[axis])
+        wide = np.moveaxis(
+            wide[:, :, starts[:, None] + gap[axis] * np.arange(size[axis])], (2, 3), (-2, -1)
+        )
+    order = (1, *range(3, 2 + 2 * n, 2), *range(2, 2 + 2 * n, 2), 0)
+    flat = (shape[1], np.prod(size), np.prod(wide.shape[2::2], dtype=int), shape[0])
+    return wide.transpose(order).reshape(flat)
+
+
+def _windows(call: Call, below: str, x: Any) -> Any:
+    shape = np.shape(x) if "shape" not in call.settings else call.settings["shape"]
+    places = _window_places(call, shape)
+    fill = call.settings.get("fill", 0.0)
+    return np.where(places < 0, fill, np.append(np.ravel(x), fill)[places])
+
+
+def _add_windows(call: Call, below: str, x: Any) -> Any:
+    shape = call.settings.get("shape", call.target)
+    places = _window_places(call, shape)
+    made = np.zeros(int(np.prod(shape)) + 1)
+    np.add.at(made, places, x)
+    return made[:-1].reshape(shape)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "rowsum": _row(r"\sum"),
     "rowmean": _row("mean"),
@@ -329,5 +366,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "einsum": _einsum,
     "pad": _pad,
     "clip": _clip,
+    "windows": _windows,
+    "addwindows": _add_windows,
     "cast": lambda call, below, x: x,
 }

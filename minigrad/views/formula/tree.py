@@ -45,6 +45,7 @@ def letter(tex: str) -> Node:
 
 EMPTY = Node("empty")
 COMMA, PLUS, MINUS, EQUALS, SUM, TOP = map(operator, (",", "+", "-", "=", r"\sum", r"\top"))
+CIRCLE = operator(r"\circ")
 LOOSE = (PLUS, MINUS, EQUALS, *map(operator, ("<", ">", r"\le", r"\ge")))  # they bind least
 QUAD = Node("space", r"\quad")
 

@@ -1,0 +1,111 @@
+r"""Indices that are computed, as in x_{n,c,2 i + k - 1}: the letters' ranges, and what is read.
+
+In a formula that has one, the last index of an array, and what it is computed from, are places: a
+letter stands for one number along each of the array's remaining axes, and i is i#0, i#1, … as a
+label. What lies outside of an array is 0, or −∞ below a maximum. A letter ranges over the axis that
+it labels, over a size as `k < <size>` says, or else over the result's axis: a result has its axes
+in the order n, o, d, c, f, m, i, k, examples and channels before places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .tree import COMMA, EQUALS, Node, operator, split
+
+__all__ = ["Places", "ordered", "read"]
+
+ORDER = "nodcfmik"
+LESS = operator("<")
+FOLDS = {r"\sum", r"\max", "mean", "first"}
+
+
+class Places:
+    """Over what the letters of a formula range; false where no index is computed.
+
+    Args: slots: arrays and settings.  shape: the result's.
+    """
+
+    def __init__(self, formula: Node, slots: Mapping[str, Any], shape: tuple[int, ...]) -> None:
+        self.ranges: dict[str, tuple[int, ...]] = {}
+        self.axes = 0
+        indexed = [
+            (np.shape(slots[node.parts[0].text]), split(node.parts[1], COMMA))
+            for node in formula
+            if node.kind == "script" and node.parts[0].kind == "slot"
+            and node.parts[0].text in slots and node.parts[1].kind == "row"
+        ]  # fmt: skip
+        equations = [pair for node in formula if (pair := _equation(node))]
+        if not equations and not any(part.kind == "row" for _, ps in indexed for part in ps):
+            return
+        for known, parts in indexed:
+            self.axes = max(self.axes, len(known) - len(parts) + 1)
+        for known, parts in indexed:
+            for at, part in enumerate(parts):
+                if part.kind == "letter":
+                    last = at == len(parts) - 1
+                    self.ranges[part.text] = known[at:] if last else (known[at],)
+        below, folded = [_below(node) for node in formula], set[str]()
+        for part in (part for one in below if one is not None for part in split(one, COMMA)):
+            letter, *size = split(part, LESS)
+            folded.add(letter.text)
+            if size:
+                sizes = np.broadcast_to(slots[size[0].text], self.axes)
+                self.ranges[letter.text] = tuple(map(int, sizes))
+        every = {name for _, parts in indexed for part in parts for name in _letters(part)}
+        free = ({left for left, _ in equations} | every) - folded - {"p"}
+        result = sorted(free, key=ORDER.index)
+        for at, name in enumerate(result):
+            last = at == len(result) - 1
+            self.ranges.setdefault(name, shape[at:] if last else (shape[at],))
+
+    def __bool__(self) -> bool:
+        return self.axes > 0
+
+    def labels(self, letter: str) -> list[str]:
+        """The labels of a letter's axes."""
+        sizes = self.ranges.get(letter, (0,))
+        return [f"{letter}#{k}" for k in range(len(sizes))] if self.is_place(letter) else [letter]
+
+    def is_place(self, letter: str) -> bool:
+        return letter in "mik"
+
+
+def _below(node: Node) -> Node | None:
+    """What a sum, or another fold, goes over."""
+    if node.kind == "script" and node.parts[0].text in FOLDS:
+        return node.parts[1] if node.parts[1].kind != "empty" else None
+    return None
+
+
+def _equation(node: Node) -> tuple[str, Node] | None:
+    """The letter and the right-hand side of a bracket such as [m = i + k]."""
+    if node.kind in ("group", "tall") and node.text == "[":
+        sides = split(node.parts[0], EQUALS)
+        if len(sides) == 2 and sides[0].kind == "letter" and len(sides[0].text) == 1:
+            return sides[0].text, sides[1]
+    return None
+
+
+def _letters(part: Node) -> set[str]:
+    return {node.text for node in part if node.kind == "letter"}
+
+
+def ordered(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """A result's labels in the order of its axes."""
+    return tuple(sorted(labels, key=lambda label: (ORDER.index(label[0]), label)))
+
+
+def read(array: Any, places: list[Any], fill: float) -> Any:
+    """The entries at places, one array for each axis; `fill` for those that lie outside."""
+    places = [np.asarray(at, dtype=int) for at in places]
+    inside = np.ones((), bool)
+    for at, n in zip(places, array.shape, strict=True):
+        inside = inside & (at >= 0) & (at < n)
+    if not array.size:
+        return np.full(inside.shape, fill)
+    near = tuple(np.clip(at, 0, n - 1) for at, n in zip(places, array.shape, strict=True))
+    return np.where(inside, array[near], fill)
