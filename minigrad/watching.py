@@ -10,7 +10,8 @@ import numpy as np
 from .engine.context import current, use_context
 from .engine.errors import ArgumentError
 from .engine.tensor import Tensor
-from .recording.diagnose import Findings, diagnose
+from .recording.diagnose import diagnose
+from .recording.findings import Findings
 from .recording.flow import FlowRecord
 from .recording.sampler import Sampler
 from .tracing import Trace

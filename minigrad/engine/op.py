@@ -118,6 +118,7 @@ class Op:
         effect: bool = False,
         invariance: str = "",
         saturates: tuple[str, Callable[..., Any]] | None = None,
+        over_time: Callable[..., Any] | None = None,
     ) -> None:
         update_wrapper(self, kernel)
         self.__wrapped__ = kernel
@@ -132,7 +133,7 @@ class Op:
         self.requires = requires
         self.effect = effect
         self.invariance = invariance
-        self.saturates = saturates
+        self.saturates, self.over_time = saturates, over_time
         self.signature = inspect.signature(kernel)
         parameters = self.signature.parameters
         self.inputs = tuple(name for name in parameters if name in vjp_tex)
@@ -544,6 +545,8 @@ def op(**declaration: Any) -> Callable[[Callable[..., Any]], Op]:
             scores".
         saturates: where the op hardly answers: what to call it, such as "units dead", and a
             function of `out` and settings to one truth value for each.
+        over_time: of an op that takes the steps of a sequence itself, the size of the gradient at
+            each step: a function of `g`, `out`, inputs and settings.
     Raises: DeclarationError for names that are no parameters, or an op of another file's name.
 
     >>> import numpy as np, minigrad as mg

@@ -257,6 +257,28 @@ def normal_pdf(x):
 # ---------------------------------------------------------------- smooth activations
 
 
+def _dead_units(out):
+    """Of each unit, whether no entry is positive."""
+    return _for_all_examples(out <= 0)
+
+
+def _faded_units(out):
+    """The same of gelu and silu, which end at -0 from below."""
+    return _for_all_examples(np.signbit(out) & (out > -FADED))
+
+
+def _for_all_examples(dead):
+    """Of each unit, whether all of its entries are dead; its axis is the one where most are so."""
+    if dead.ndim < 2:
+        return dead
+    others = [tuple(j for j in range(dead.ndim) if j != i) for i in range(dead.ndim - 1, 0, -1)]
+    found = [dead.all(axis=axes) for axes in others]
+    return max(found, key=lambda where: np.count_nonzero(where) / max(where.size, 1))
+
+
+FADED = 1e-3  # nearer to 0 than this, gelu and silu have no slope left
+
+
 @elementwise(
     r"\tanh <x>",
     r"<g> \odot (1 - <out>^{\circ 2})",
@@ -307,6 +329,7 @@ def _(g, out):
     r"<g> \odot \sigma(<x>) \odot (1 + <x> \odot (1 - \sigma(<x>)))",
     5,
     samples=WIDE_INPUTS,
+    saturates=("units dead", _faded_units),
 )
 def silu(x):
     """Multiplies each entry by its own sigmoid: y = x σ(x), also called swish.
@@ -376,6 +399,7 @@ def _gelu_samples(rng: np.random.Generator) -> Iterator[Call]:
     vjp_tex={"x": _gelu_vjp_tex},
     flops=lambda out, approximate: (8 if approximate == "none" else 9) * out.size,
     samples=_gelu_samples,
+    saturates=("units dead", _faded_units),
     analytic=False,
 )
 def gelu(x, approximate="none"):
@@ -410,16 +434,6 @@ def tanh_cdf(x):
 
 
 # ---------------------------------------------------------------- kinks and steps
-
-
-def _dead_units(out):
-    """Of each unit, whether no entry is positive; units lie along the axis where most are so."""
-    dead = out <= 0
-    if out.ndim < 2:
-        return dead
-    others = [tuple(j for j in range(out.ndim) if j != i) for i in range(out.ndim - 1, 0, -1)]
-    found = [dead.all(axis=axes) for axes in others]
-    return max(found, key=lambda where: np.count_nonzero(where) / max(where.size, 1))
 
 
 @elementwise(

@@ -83,6 +83,21 @@ def back_through(step: Callable[..., Any], T: int, *gradients: Any) -> tuple[Any
     return np.stack(parts), gradients
 
 
+FEW = 4  # examples that show how gradients go through time
+
+
+def _few(x: Any) -> Any:
+    """The first examples of (T, B, …), wide enough that no gradient underflows; None stays None."""
+    if x is None or x.dtype == np.bool_:
+        return None if x is None else x[:, :FEW]
+    return x[:, :FEW].astype(np.float64)
+
+
+def _sizes(found: Any) -> Any:
+    """‖∂L/∂z_t‖ of each step."""
+    return np.sqrt(np.square(found[0]).sum(axis=(1, 2)))
+
+
 def _samples(gates: int, states: int, biases: int = 1) -> Callable[..., Iterator[Call]]:
     def samples(rng: np.random.Generator) -> Iterator[Call]:
         mask = np.array([[True, True], [True, False], [True, False]])
@@ -158,6 +173,7 @@ def _to_past(mask: Any, t: str, gates: str = r"\bar z") -> str:
     vjp_tex=_vjp_tex(_rnn_back, b=r"\textstyle\sum_t \bar z_t", h=lambda mask: _to_past(mask, "1")),
     flops=_cost(1, 1, 3),
     samples=_samples(1, 1),
+    over_time=lambda g, out, W_hh, mask: _sizes(_rnn_back(_few(g), _few(out), W_hh, _few(mask))),
 )
 def rnn(X, W_ih, W_hh, b, h, mask=None):
     """Runs a simple recurrent network over all steps: h_t = tanh(x_t W_ihᵀ + h_{t-1} W_hhᵀ + b).
@@ -179,9 +195,8 @@ def rnn(X, W_ih, W_hh, b, h, mask=None):
     return np.stack(states)
 
 
-@rnn.vjp("X", "W_ih", "W_hh", "b", "h")
-def _(g, out, X, W_ih, W_hh, h, mask):
-    """The gradient goes back from the last time step to the first, through tanh and weights."""
+def _rnn_back(g, out, W_hh, mask):
+    """The gradients of z_t at all steps, and of the first state."""
     slopes = 1 - out * out
 
     def step(t: int, d_h: Any) -> Any:
@@ -189,7 +204,13 @@ def _(g, out, X, W_ih, W_hh, h, mask):
         d_z = taken(mask, t, d_h * slopes[t], 0)
         return d_z, np.matmul(d_z, W_hh) + taken(mask, t, 0, d_h)
 
-    d_Z, (d_h,) = back_through(step, len(g), 0)
+    return back_through(step, len(g), 0)
+
+
+@rnn.vjp("X", "W_ih", "W_hh", "b", "h")
+def _(g, out, X, W_ih, W_hh, h, mask):
+    """The gradient goes back from the last time step to the first, through tanh and weights."""
+    d_Z, (d_h,) = _rnn_back(g, out, W_hh, mask)
     d_X, d_W, d_b = through_input(d_Z, X, W_ih)
     return d_X, d_W, np.matmul(as_rows(d_Z).T, as_rows(before(out, h))), d_b, d_h
 
@@ -237,6 +258,9 @@ def _gru_past(mask: Any, t: str) -> str:
     ),
     flops=_cost(1, 1, 22),
     samples=_samples(3, 1, biases=2),
+    over_time=lambda g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask: _sizes(
+        _gru_back(_few(g), _few(out), _few(X), W_ih, W_hh, b_ih, b_hh, h[:FEW], _few(mask))
+    ),
 )
 def gru(X, W_ih, W_hh, b_ih, b_hh, h, mask=None):
     """Runs a gated recurrent unit over all time steps: h_t = (1 - z_t) n_t + z_t h_{t-1}.
@@ -269,9 +293,8 @@ def gru_gates(a: Any, p: Any) -> tuple[Any, Any, Any, Any]:
     return r, z, np.tanh(a_n + r * p_n), p_n
 
 
-@gru.vjp("X", "W_ih", "W_hh", "b_ih", "b_hh", "h")
-def _(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
-    """The gradient goes back from the last time step to the first, through each step's gates."""
+def _gru_back(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
+    """The gradients of the new states and the first one, states before, slopes of a and p."""
     H_before = before(out, h)
     r, z, n, p_n = gru_gates(from_input(X, W_ih, b_ih), from_input(H_before, W_hh, b_hh))
     to_n = (1 - z) * (1 - n * n)
@@ -285,7 +308,13 @@ def _(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
         past = d_new * z[t] + np.matmul(d_p, W_hh)
         return d_new, past + taken(mask, t, 0, d_h)
 
-    d_new, (d_h,) = back_through(step, len(g), 0)
+    return *back_through(step, len(g), 0), H_before, to_a, to_p
+
+
+@gru.vjp("X", "W_ih", "W_hh", "b_ih", "b_hh", "h")
+def _(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
+    """The gradient goes back from the last time step to the first, through each step's gates."""
+    d_new, (d_h,), H_before, to_a, to_p = _gru_back(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask)
     whole = (*X.shape[:2], len(W_hh))
     d_a, d_p = ((np.expand_dims(d_new, 2) * to).reshape(whole) for to in (to_a, to_p))
     d_X, d_W, d_b = through_input(d_a, X, W_ih)
@@ -343,6 +372,9 @@ def _shown(mask: Any, t: str) -> str:
     ),
     flops=_cost(1, 1, 26),
     samples=_samples(4, 2),
+    over_time=lambda g, out, X, W_ih, W_hh, b, h, c, mask: _sizes(
+        _lstm_back(_few(g), _few(out), _few(X), W_ih, W_hh, b, h[:FEW], c[:FEW], _few(mask))
+    ),
 )
 def lstm(X, W_ih, W_hh, b, h, c, mask=None):
     """Runs a long short-term memory over all steps: h = o tanh c_t, c_t = f c_{t-1} + i n.
@@ -377,9 +409,8 @@ def lstm_gates(z: Any) -> tuple[Any, Any, Any, Any]:
     return sigmoid(i), sigmoid(f), np.tanh(n), sigmoid(o)
 
 
-@lstm.vjp("X", "W_ih", "W_hh", "b", "h", "c")
-def _(g, out, X, W_ih, W_hh, b, h, c, mask):
-    """The gradient goes back from the last time step to the first, by cell state and gates."""
+def _lstm_back(g, out, X, W_ih, W_hh, b, h, c, mask):
+    """The gradients of z_t at all steps and of the first states; the states before each step."""
     H_before, T = before(out[:-1], h), len(X)
     i, f, n, o = lstm_gates(from_input(X, W_ih, b) + np.matmul(H_before, W_hh.T))
     C, C_new = [c], []
@@ -401,6 +432,12 @@ def _(g, out, X, W_ih, W_hh, b, h, c, mask):
         past_h, past_c = taken(mask, t, 0, d_h), taken(mask, t, 0, d_c)
         return d_z, np.matmul(d_z, W_hh) + past_h, from_c * f[t] + past_c
 
-    d_Z, (d_h, d_c) = back_through(step, T, 0, g[T])
+    return *back_through(step, T, 0, g[T]), H_before
+
+
+@lstm.vjp("X", "W_ih", "W_hh", "b", "h", "c")
+def _(g, out, X, W_ih, W_hh, b, h, c, mask):
+    """The gradient goes back from the last time step to the first, by cell state and gates."""
+    d_Z, (d_h, d_c), H_before = _lstm_back(g, out, X, W_ih, W_hh, b, h, c, mask)
     d_X, d_W, d_b = through_input(d_Z, X, W_ih)
     return d_X, d_W, np.matmul(as_rows(d_Z).T, as_rows(H_before)), d_b, d_h, d_c

@@ -80,7 +80,8 @@ class Sample:
     Attributes: rows: path to figures by name (value, gradient, update …); notes: what is odd about
         a parameter, in a word; entries: some of each row's values and gradients, for histograms,
         which are no part of the data; loss: what backward began from; unit: Σ |∂L/∂out| of the
-        model's last value, the scale of the loss; guess: the loss of the best constant guess.
+        model's last value, the scale of the loss; guess: the loss of the best constant guess;
+        targets: some of what the loss holds the model's result against.
     """
 
     step: int
@@ -88,6 +89,7 @@ class Sample:
     loss: float | None = None
     unit: float | None = None
     guess: float | None = None
+    targets: list[float] = field(default_factory=list)
     rows: dict[str, dict[str, float]] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     entries: dict[str, list[Any]] = field(default_factory=dict, repr=False)
@@ -96,6 +98,8 @@ class Sample:
         rows = {path: _numbers(row) for path, row in self.rows.items()}
         known = {"loss": self.loss, "unit": self.unit, "guess": self.guess}
         more = {name: number(x) for name, x in known.items() if x is not None}
+        if self.targets:
+            more["targets"] = [number(x) for x in self.targets]
         data = {"step": self.step, "lr": number(self.lr), **more}
         return data | {"rows": rows, "notes": dict(self.notes)}
 
@@ -226,7 +230,8 @@ class FlowRecord:
         elif part in ("samples", "requests"):
             rows = {path: _floats(row) for path, row in one["rows"].items()}
             floats = {k: float(one[k]) for k in ("loss", "unit", "guess") if k in one}
-            self.add(part, Sample(**one | floats | {"rows": rows}))
+            targets = [float(x) for x in one.get("targets", ())]
+            self.add(part, Sample(**one | floats | {"rows": rows, "targets": targets}))
             if part == "samples":
                 self.steps = max(self.steps, one["step"] + 1)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import isclose
 from typing import Any
 
@@ -9,9 +10,22 @@ import numpy as np
 
 from .reading import Reading
 
-__all__ = ["constant_guess"]
+__all__ = ["constant_guess", "entropy", "targets_of"]
 
 MOST = 1 << 22  # entries of a model's result that are looked at
+
+
+def targets_of(reading: Reading) -> Iterator[tuple[Any, Any]]:
+    """Results of the model, each beside the array that an op of the loss holds it against."""
+    trace = reading.trace
+    for i in reversed(trace.forward_steps):  # the loss comes last
+        edges = trace.into(trace.entries[i]) if i in reading.computed else []
+        values = [trace.entries[edge.source] for edge in edges]
+        out = [e for e in values if e.id in reading.computed and e.value is not None]
+        targets = [e.value for e in values if e.op is None and e.id not in reading.computed]
+        if len(out) == len(targets) == 1 and out[0].op and 0 < out[0].size <= MOST:
+            if _are_classes(out[0].value, targets[0]) or _are_numbers(out[0].value, targets[0]):
+                yield out[0].value, targets[0]
 
 
 def constant_guess(reading: Reading) -> float | None:
@@ -25,18 +39,11 @@ def constant_guess(reading: Reading) -> float | None:
 
     Source: Miller 1955, Note on the bias of information estimates.
     """
-    trace, loss = reading.trace, reading.loss
-    for i in trace.forward_steps:
-        edges = trace.into(trace.entries[i]) if i in reading.computed else []
-        values = [trace.entries[edge.source] for edge in edges]
-        out = [e.value for e in values if e.id in reading.computed and e.value is not None]
-        targets = [e.value for e in values if e.op is None and e.id not in reading.computed]
-        if len(out) != 1 or len(targets) != 1 or not 0 < out[0].size <= MOST:
-            continue
-        for measure in (_of_classes, _of_numbers):
-            found = measure(out[0], targets[0])
-            if found is not None and (times := _multiple(loss, found[0], out[0])) is not None:
-                return found[1] * times
+    for out, targets in targets_of(reading):
+        measure = _of_numbers if targets.dtype.kind == "f" else _of_classes
+        mean, guess = measure(out, targets)
+        if (times := _multiple(reading.loss, mean, out)) is not None:
+            return guess * times
     return None
 
 
@@ -48,23 +55,34 @@ def _multiple(loss: float, mean: float, out: Any) -> float | None:
     return next((times for times in known if isclose(loss, times * mean, rel_tol=1e-4)), None)
 
 
-def _of_classes(out: Any, targets: Any) -> tuple[float, float] | None:
-    """The mean cross-entropy of scores, and of the classes' own shares."""
+def _are_classes(out: Any, targets: Any) -> bool:
     if targets.dtype.kind not in "iu" or targets.shape != out.shape[:-1] or out.ndim < 2:
-        return None
-    if targets.min() < 0 or targets.max() >= out.shape[-1]:
-        return None
+        return False
+    return bool(targets.min() >= 0 and targets.max() < out.shape[-1])
+
+
+def _are_numbers(out: Any, targets: Any) -> bool:
+    if targets.dtype.kind != "f" or targets.shape != out.shape:
+        return False
+    return out.ndim > 0 and len(out) > 2
+
+
+def _of_classes(out: Any, targets: Any) -> tuple[float, float]:
+    """The mean cross-entropy of scores, and of the classes' own shares."""
     wide = out - out.max(axis=-1, keepdims=True)
     picked = np.take_along_axis(wide, targets[..., None], axis=-1)[..., 0]
     mean = float((np.log(np.exp(wide).sum(axis=-1)) - picked).mean())
-    counts = np.bincount(targets.ravel())
-    p = counts[counts > 0] / targets.size
-    return mean, float(-(p * np.log(p)).sum()) + (len(p) - 1) / (2 * targets.size)
+    return mean, entropy(targets)
 
 
-def _of_numbers(out: Any, targets: Any) -> tuple[float, float] | None:
+def entropy(classes: Any) -> float:
+    """Of the shares of classes among some rows, with Miller's correction."""
+    counts = np.unique(classes, return_counts=True)[1]
+    p = counts / classes.size
+    return float((len(p) - 1) / (2 * classes.size) - (p * np.log(p)).sum())
+
+
+def _of_numbers(out: Any, targets: Any) -> tuple[float, float]:
     """The mean square of differences, and that from the mean of each column."""
-    if targets.dtype.kind != "f" or targets.shape != out.shape or out.ndim < 1 or len(out) < 3:
-        return None
     mean = float(np.square(out - targets).mean())
     return mean, float(np.var(targets, axis=0, ddof=1).mean())

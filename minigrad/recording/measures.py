@@ -15,7 +15,7 @@ import numpy as np
 from ..engine.op import Op
 from .record import rms
 
-__all__ = ["cosine", "heads", "saturation", "size", "subsample"]
+__all__ = ["angle", "cosine", "heads", "saturation", "size", "subsample"]
 
 FEW = 96  # entries of an array that are kept for its histogram
 BATCH = 32  # examples that are enough to see that a unit is not dead
@@ -42,6 +42,17 @@ def size(array: Any) -> float:
 def _product(one: Any, other: Any) -> Any:
     """Σ x y; BLAS is quick, but wakes its threads for a long one."""
     return one.dot(other) if one.size < 10_000 else np.einsum("i,i", one, other)
+
+
+def angle(one: Any, other: Any) -> float:
+    """The cosine of the angle between two arrays; 0 where it is not known.
+
+    >>> angle(np.array([3.0, 0.0]), np.array([-2.0, 0.0]))
+    -1.0
+    """
+    a, b = one.ravel(), other.ravel()
+    lengths = float(_product(a, a)) * float(_product(b, b))
+    return float(_product(a, b)) / sqrt(lengths) if 0 < lengths < np.inf else 0.0
 
 
 def subsample(array: Any) -> Any:

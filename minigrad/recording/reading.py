@@ -51,7 +51,7 @@ class Reading:
             if same and (found := heads(entry.value)) is not None:
                 self._weights[entry.id] = found
                 return True
-        elif call is not None and call.op.saturates is not None:
+        elif call is not None and (call.op.saturates or call.op.over_time):
             return True
         ends_scope = bool(own) and after != own and not after.startswith(f"{own}/")
         takes = not own and any(e.source in self.parameters for e in self.trace.into(entry))
@@ -90,6 +90,8 @@ class Reading:
                 saturates = call.op.saturates[0]
                 share = saturation(call.op, value, call.settings)
                 figures |= {} if share is None else {"saturated": share}
+        if call is not None and call.op.over_time is not None and gradient is not None:
+            figures |= _over_time(self.trace, call, entry)
         if path not in record.rows:
             row = Row(path, "value", op=entry.op or "", saturates=saturates, shape=entry.shape)
             record.add("rows", row)
@@ -114,6 +116,20 @@ class Reading:
             if takes and entry.gradient is not None:
                 return float(np.abs(entry.gradient).sum(dtype=np.float64)) / self.scale
         return 0.0
+
+
+def _over_time(trace: Trace, call: Any, entry: Entry) -> dict[str, float]:
+    """Sizes of the gradient at the first and the last time that have one, and how many times."""
+    op = call.op
+    inputs = dict(zip(op.inputs, trace.inputs_of(call), strict=True))
+    inputs |= dict(zip(op.settings, call.settings, strict=True))
+    with np.errstate(all="ignore"):
+        sizes = op.ask(op.over_time, g=entry.gradient, out=entry.value, **inputs)
+    known = np.flatnonzero(sizes)
+    if len(known) < 2:
+        return {}
+    first, last = (float(sizes[i]) for i in (known[0], known[-1]))
+    return {"first": first, "last": last, "count": float(known[-1] - known[0] + 1)}
 
 
 def cancels(trace: Trace, leaf: Entry) -> bool:

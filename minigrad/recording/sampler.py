@@ -7,7 +7,7 @@ steps call too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -22,8 +22,8 @@ from ..engine.tensor import Tensor
 from ..optim.loss_scale import LossScale
 from ..optim.updates import Observer, observers
 from .flow import FlowRecord, Row, Sample
-from .guess import constant_guess
-from .measures import cosine, size, subsample
+from .guess import constant_guess, targets_of
+from .measures import angle, cosine, size, subsample
 from .reading import Reading, cancels, first_not_finite
 from .record import Entry
 from .requests import RequestWatch
@@ -32,6 +32,7 @@ from .trace import Trace
 
 __all__ = ["Sampler", "named_tensors"]
 
+TARGETS = 64  # of each sample that are kept
 GUESSES = 8  # samples whose targets say what a constant guess would cost
 
 
@@ -81,6 +82,10 @@ class _Parameter:
     before: Any = None  # what it was then, if another optimizer than the first moves it
     cancels: bool = False
 
+    used_rows: Any = None  # of a table in which ids are looked up
+    ids: int = 0
+    symmetric: bool = False  # whether it began with one number all over
+
     def __post_init__(self) -> None:
         self.scale = size(self.reference) or 1.0
         self.clear()
@@ -98,6 +103,16 @@ class _Parameter:
         else:
             self.gradient = self.gradient + gradient
 
+    def look_up(self, ids: Any) -> None:
+        """Note which rows were used; positions in order, which are no ids, are passed over."""
+        in_order = ids.shape[-1] > 1 and bool((np.diff(ids) > 0).all())
+        if in_order or not ids.size:
+            return
+        if self.used_rows is None:
+            self.used_rows = np.zeros(len(self.tensor._data), bool)
+        self.used_rows[ids.ravel()] = True
+        self.ids += ids.size
+
 
 class Sampler(Listener, Observer):
     """Fills a FlowRecord while a model trains."""
@@ -112,6 +127,7 @@ class Sampler(Listener, Observer):
         new_trace: Callable[[], Trace] = Trace,
     ) -> None:
         self.record = record
+        self._model = model
         self.most_traces = traces
         self._new_trace = new_trace
         tensors = named_tensors(model)
@@ -128,6 +144,7 @@ class Sampler(Listener, Observer):
         self._given: frozenset[int] = frozenset()  # those that any optimizer moves
         self._pending: Sample | None = None  # waits for the next gradient
         self._requests = RequestWatch(record)
+        self._draws = False  # whether an op drew at random under `no_grad`
         self._scale = 1.0  # what LossScale multiplied the loss of this step by
         self._skipped = 0  # steps that LossScale did not take
 
@@ -190,6 +207,10 @@ class Sampler(Listener, Observer):
             if x.__class__ is Tensor and id(x) in self._parameters:
                 self._parameters[id(x)].used_under_no_grad = True
                 self._place(self._parameters[id(x)], context.scope)
+        if not self._draws and any(isinstance(x, np.random.Generator) for x in settings):
+            self._draws = True
+            where = f"{context.scope}/{op.name}" if context.scope else op.name
+            self._note_structure("random in evaluation", where, "it draws at random under no_grad")
         self._requests.forward(op, inputs, output, context.scope or op.name)
 
     def arrived(self, leaf: Any, gradient: Any) -> None:
@@ -286,27 +307,50 @@ class Sampler(Listener, Observer):
         reading = Reading(trace, {*leaves}, self._scale)
         reading.add_to(self.record, sample, lambda e: self._place(leaves[e.id], e.scope))
         sample.loss, sample.unit = reading.loss, reading.unit
-        if len(self.record.samples) < GUESSES:
-            with np.errstate(all="ignore"):
+        if not self.record.samples:
+            _mark_symmetric(self._parameters.values())
+            self._look_at_modules()
+        with np.errstate(all="ignore"):
+            if len(self.record.samples) < GUESSES:
                 sample.guess = constant_guess(reading)
+            sample.targets = _some_targets(reading)
         others = any(p.gradient is not None for p in of)
         for p, leaf in of.items():
             if not p.path:
                 self._add_row(p, p.name)
-            if leaf is not None and len(self.record.samples) < 3:  # theory does not change
-                p.cancels = cancels(trace, leaf)
+            if leaf is not None:
+                if len(self.record.samples) < 3:  # theory does not change
+                    p.cancels = cancels(trace, leaf)
+                for ids in _looked_up(trace, leaf):
+                    p.look_up(ids)
             sample.rows[p.path] = figures = self._figures(p, leaf, sample)
             if others and (why := self._odd(p, leaf, figures)):
                 sample.notes[p.path] = why
             p.kept = p.gradient if p.kept is None else p.kept
             p.clear()
         if not self.record.samples:
-            for found in odd_structure(trace, {*leaves}, reading.computed):
-                self.record.add("structure", {"step": self.record.steps} | found)
+            for kind, path, text in odd_structure(trace, {*leaves}, reading.computed):
+                self._note_structure(kind, path, text)
         if not self.record.events and not _is_finite(sample):
             self._note(*(first_not_finite(trace) or ("", "")))
         self._keep_trace(trace)
         self._pending = sample
+
+    def _note_structure(self, kind: str, path: str, text: str) -> None:
+        step = self.record.steps
+        self.record.add("structure", {"step": step, "kind": kind, "path": path, "text": text})
+
+    def _look_at_modules(self) -> None:
+        """A norm that trains, but with running averages that no batch ever moved."""
+        modules = self._model.named_modules() if hasattr(self._model, "named_modules") else ()
+        for name, module in modules:
+            mine = [self._parameters.get(id(x)) for x in vars(module).values()]
+            trains = any(p is not None and p.gradient is not None for p in mine)
+            kept = [vars(module)[buffer].numpy() for buffer in module.buffers]
+            if not module.training and kept and trains and all(np.ptp(x) == 0 for x in kept):
+                text = "it takes running averages that are as they began, for training is False"
+                self._note_structure("evaluation mode", name, text)
+                return
 
     def _figures(self, p: _Parameter, leaf: Entry | None, sample: Sample) -> dict[str, float]:
         """What a parameter was in the step, and how far the step moved it."""
@@ -321,14 +365,21 @@ class Sampler(Listener, Observer):
                 found["clipped"] = 1 - sent / found["gradient"]
         if self._clock == "log" or id(p.tensor) in self._moved:
             self._measure_update(p, found)
+        if p.used_rows is not None:
+            found["unused"] = 1 - float(np.mean(p.used_rows))
+            found["ids"] = float(p.ids)
         found["drift"] = size(now - p.reference) / p.scale
         return found
 
     def _measure_update(self, p: _Parameter, figures: dict[str, float]) -> None:
         before, p.before = p.before, None
         if before is not None:
-            figures["update"] = size(p.tensor._data - before)
+            update = p.tensor._data - before
+            figures["update"] = size(update)
             figures["ratio"] = figures["update"] / figures["value"] if figures["value"] else 0.0
+            if before.ndim > 1:
+                figures["inward"] = -angle(update, before)
+                figures["uphill"] = 0.0 if p.gradient is None else angle(update, p.gradient)
 
     def _odd(self, p: _Parameter, leaf: Entry | None, figures: dict[str, float]) -> str:
         """In a word, what is odd about a parameter that other parameters do not share."""
@@ -339,10 +390,10 @@ class Sampler(Listener, Observer):
         if p.gradient is None:
             return "detached"
         odd = {
+            "symmetric": p.symmetric or _has_copies(p.tensor._data),
             "zero": figures["gradient"] == 0,
             "cancels": p.cancels,
             "not given": self._given and id(p.tensor) not in self._given,
-            "symmetric": _has_copies(p.tensor._data),
             "stale": p.stale,
         }
         return next((word for word, holds in odd.items() if holds), "")
@@ -382,6 +433,36 @@ def _is_finite(sample: Sample) -> bool:
     """Whether the sizes in a sample are, and what the backward began from."""
     sizes = (row.get(name, 0.0) for row in sample.rows.values() for name in ("value", "gradient"))
     return all(map(isfinite, [*sizes, sample.loss or 0.0]))
+
+
+def _mark_symmetric(parameters: Iterable[_Parameter]) -> None:
+    """Matrices of one number all over, as they begin; zeros only where all matrices are zero.
+
+    Zeros alone are usual: in the last layer of a branch that begins as nothing.
+    """
+    matrices = [p for p in parameters if sum(n > 1 for n in p.tensor.shape) > 1]
+    same = [p for p in matrices if np.ptp(p.reference) == 0]
+    given = [p for p in matrices if p.tensor.requires_grad]
+    all_zero = all(p in same and not p.reference.any() for p in given if "emb" not in p.name)
+    for p in same:
+        p.symmetric = bool(p.reference.any()) or all_zero
+
+
+def _some_targets(reading: Reading) -> list[float]:
+    """Some of what the loss holds the model's result against."""
+    targets = next((targets for _, targets in targets_of(reading)), np.zeros(0)).ravel()
+    few = targets[:: max(1, targets.size // TARGETS)][:TARGETS]
+    return [float(x) for x in few]
+
+
+def _looked_up(trace: Trace, leaf: Entry) -> Iterator[Any]:
+    """Ids by which rows of a table were taken."""
+    for edge in trace.uses(leaf) if len(leaf.shape) > 1 else ():
+        call = trace.call_of(trace.entries[edge.target])
+        for setting in () if call is None else call.settings:
+            ids = _plain(setting[0] if isinstance(setting, tuple) and setting else setting)
+            if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu" and ids.ndim:
+                yield ids
 
 
 def _has_copies(weights: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,14 +20,17 @@ from .trace import Trace
 __all__ = ["odd_structure"]
 
 LARGE = 100.0  # rms of inputs that weights of usual size multiply
+Oddity: TypeAlias = tuple[str, str, str]
 TIMES = 8  # that a line of a loop is looked at
+MOST = 1 << 20  # entries of a value that is run again, or compared
+FAR = 3.0  # from 0, where sigmoid and tanh are no lines
 PROBE = 50.0  # far enough for an op that saturates to be at the end of its range
 
 
-def odd_structure(trace: Trace, parameters: set[int], computed: set[int]) -> list[dict[str, Any]]:
+def odd_structure(trace: Trace, parameters: set[int], computed: set[int]) -> list[Oddity]:
     """Kind, path and text of each oddity of a step. Args: computed: what parameters lead to."""
     look = _Structure(trace, parameters, computed)
-    found: list[dict[str, Any]] = []
+    found: list[Oddity] = []
     seen = Counter[str]()
     for entry in (trace.entries[i] for i in trace.forward_steps):
         call = trace.call_of(entry)
@@ -36,9 +39,9 @@ def odd_structure(trace: Trace, parameters: set[int], computed: set[int]) -> lis
         seen[entry.path] += 1
         if seen[entry.path] > TIMES:
             continue
-        for kind, path, text in look.at(entry, call):
-            if kind not in {one["kind"] for one in found}:
-                found.append({"kind": kind, "path": path, "text": text})
+        for oddity in look.at(entry, call):
+            if oddity[0] not in {one[0] for one in found}:
+                found.append(oddity)
     return found
 
 
@@ -48,15 +51,18 @@ class _Structure:
         self.parameters = parameters
         self.computed = computed
         takes = [i for i in trace.forward_steps if self._takes_parameter(trace.entries[i])]
+        self._products: dict[int, bool] = {}  # by entry
         self._last = max(takes, default=-1)
 
-    def at(self, entry: Entry, call: Invocation) -> Iterator[tuple[str, str, str]]:
+    def at(self, entry: Entry, call: Invocation) -> Iterator[Oddity]:
         yield from self._double_softmax(entry, call)
         yield from self._last_activation(entry, call)
         yield from self._shapes(entry)
+        yield from self._future(entry, call)
         if self._weight(entry) is not None:
             yield from self._linear_after_linear(entry)
-            yield from self._input_scale(entry)
+        if self._meets_weights(entry):
+            yield from self._inputs(entry)
 
     # -------------------------------------------------------------- what ops are given
 
@@ -72,7 +78,26 @@ class _Structure:
         weights = [e for e in edges if e.source in self.parameters and len(self._of(e).shape) > 1]
         if len(data) != 1 or len(weights) != 1 or self._of(weights[0]).shape == entry.shape:
             return None
-        return weights[0]
+        return weights[0] if self._multiplies(entry, data[0], weights[0]) else None
+
+    def _multiplies(self, entry: Entry, data: Edge, weights: Edge) -> bool:
+        """Whether data of zeros gives the same whatever the weights are: they are not added."""
+        if entry.id not in self._products:
+            call = self.trace.call_of(entry)
+            assert call is not None
+            results: list[Any] = []
+            for factor in (1, 2):
+                factors = {data.source: 0, weights.source: factor}
+                pairs = zip(call.sources, self.trace.inputs_of(call), strict=True)
+                given = [x * factors[k] if k in factors else x for k, x in pairs]
+                results.append(call.run(given) if entry.size <= MOST else factor)
+            self._products[entry.id] = bool(np.array_equal(results[0], results[1]))
+        return self._products[entry.id]
+
+    def _meets_weights(self, entry: Entry) -> bool:
+        """Whether it takes a parameter of two axes or more, by which it does not look up rows."""
+        edges = self.trace.into(entry)
+        return any(e.source in self.parameters and len(self._of(e).shape) > 1 for e in edges)
 
     def _of(self, edge: Edge) -> Entry:
         return self.trace.entries[edge.source]
@@ -90,7 +115,7 @@ class _Structure:
 
     # -------------------------------------------------------------- before the loss
 
-    def _double_softmax(self, entry: Entry, call: Invocation) -> Iterator[tuple[str, str, str]]:
+    def _double_softmax(self, entry: Entry, call: Invocation) -> Iterator[Oddity]:
         """Scores of a softmax, or of a cross-entropy, that are the result of a softmax."""
         if not _takes_scores(call):
             return
@@ -100,7 +125,7 @@ class _Structure:
         text = f"{entry.op} takes scores, but {scores.path} ({scores.op}) has rows that sum to 1"
         yield "double softmax", entry.path, text
 
-    def _last_activation(self, entry: Entry, call: Invocation) -> Iterator[tuple[str, str, str]]:
+    def _last_activation(self, entry: Entry, call: Invocation) -> Iterator[Oddity]:
         """Scores of a loss, or what is held against targets, that cannot reach all numbers."""
         sources = self._sources(entry)
         computed = [one for one in sources if one.id in self.computed]
@@ -135,7 +160,7 @@ class _Structure:
     def _takes_parameter(self, entry: Entry) -> bool:
         return any(e.source in self.parameters for e in self.trace.into(entry))
 
-    def _shapes(self, entry: Entry) -> Iterator[tuple[str, str, str]]:
+    def _shapes(self, entry: Entry) -> Iterator[Oddity]:
         """(n, 1) and (n,) make (n, n): each prediction held against each target."""
         sources = self._sources(entry)
         shapes = sorted((one.shape for one in sources), key=len)
@@ -149,7 +174,7 @@ class _Structure:
 
     # -------------------------------------------------------------- between layers
 
-    def _linear_after_linear(self, entry: Entry) -> Iterator[tuple[str, str, str]]:
+    def _linear_after_linear(self, entry: Entry) -> Iterator[Oddity]:
         """Two products with weights and nothing but affine steps between: one would do the same.
 
         A narrow middle restricts the rank, which LoRA and autoencoders mean; an attention's last
@@ -169,22 +194,43 @@ class _Structure:
         if _is_product(self.trace, self._made_from(data), self.computed):
             return
         widths = [_width(data), _width(one), _width(entry)]
-        if len(one.shape) > 3 and min(self._of(self._weight(one)).shape[:2]) == 1:  # type: ignore[arg-type]
+        filters = self._of(self._weight(one)).shape  # type: ignore[arg-type]
+        if len(one.shape) > 3 and filters[1] == 1 < _width(data):
             return  # one filter a channel: half of a separable convolution
         if widths[1] >= min(widths[0], widths[2]):
             text = f"{one.path} and {entry.path} have no activation between them: they are one"
             yield "no activation", entry.path, f"{text} linear layer"
 
-    def _input_scale(self, entry: Entry) -> Iterator[tuple[str, str, str]]:
-        (data,) = (one for one in self._sources(entry) if _is_float(one))
-        made = self._made_from(data)
-        if made.op is not None or not isinstance(made.value, np.ndarray) or not made.size:
+    def _inputs(self, entry: Entry) -> Iterator[Oddity]:
+        """Data that meets the first weights: how large it is, whether its rows differ."""
+        for made in map(self._made_from, self._sources(entry)):
+            value = made.value
+            if made.op is not None or not isinstance(value, np.ndarray) or value.size < 2:
+                continue
+            size = made.value_rms or 0.0 if _is_float(made) else 0.0
+            if np.isfinite(size) and size > LARGE:
+                text = f"inputs of {value.min():.3g} to {value.max():.3g} (rms {size:.3g}) meet"
+                yield "input scale", entry.path, f"{text} the first weights"
+            several = len(value) > 2 and value.ndim > 1 and value.shape[-1] > 1
+            in_order = several and bool((np.diff(value) >= 0).all())  # positions, or zeros
+            if several and not in_order and (value == value[:1]).all():
+                yield "constant inputs", entry.path, f"all {len(value)} of its inputs are equal"
+
+    def _future(self, entry: Entry, call: Invocation) -> Iterator[Oddity]:
+        """Attention to later tokens, where the targets are the tokens that come next."""
+        n = entry.shape[-1] if entry.shape else 0
+        if "axis" not in call.op.settings or entry.shape[-2:] != (n, n) or n < 3:
             return
-        size = made.value_rms or 0.0
-        if np.isfinite(size) and size > LARGE:
-            low, high = float(made.value.min()), float(made.value.max())
-            text = f"inputs of {low:.3g} to {high:.3g} (rms {size:.3g}) meet the first weights"
-            yield "input scale", entry.path, text
+        if not _sums_to_1(entry.value) or not np.triu(entry.value, 1).any():
+            return
+        ids = [e.value for e in self.trace.entries if e.op is None and e.dtype.startswith("int")]
+        tokens = [x for x in ids if np.ndim(x) == 2 and x.shape[1] == n]
+        for x in tokens:
+            after = [y.reshape(x.shape) for y in ids if y is not x and np.size(y) == x.size]
+            if any((y[:, :-1] == x[:, 1:]).all() and (y != x).any() for y in after):
+                text = "weights lie on later tokens, and the targets are the tokens that come next"
+                yield "sees the future", entry.path, text
+                return
 
 
 def _is_float(entry: Entry) -> bool:
@@ -208,10 +254,15 @@ def _sums_to_1(value: Any) -> bool:
 
 
 def _same_entries(one: Entry, other: Entry) -> bool:
+    """Whether both hold the same numbers, in any order."""
     values = (one.value, other.value)
     if not all(isinstance(x, np.ndarray) for x in values):
         return False
-    return np.shares_memory(*values) or np.array_equal(values[0].ravel(), values[1].ravel())
+    if np.shares_memory(*values):
+        return True
+    if one.size > MOST:
+        return False
+    return bool(np.array_equal(np.sort(values[0], axis=None), np.sort(values[1], axis=None)))
 
 
 def _range_of(call: Invocation) -> tuple[float, float]:
@@ -222,11 +273,12 @@ def _range_of(call: Invocation) -> tuple[float, float]:
 
 
 def _is_affine(trace: Trace, call: Invocation, source: Entry) -> bool:
-    """Whether f(x + r) = f(x) + f(r) − f(0), with the other inputs as they are."""
-    inputs, x = trace.inputs_of(call), source.value
-    if not _is_float(source) or prod(source.shape) > 1 << 20:
+    """Whether f(x + r) = f(x) + f(r) − f(0) of random x and r, the other inputs as they are."""
+    inputs, value = trace.inputs_of(call), source.value
+    if not _is_float(source) or prod(source.shape) > MOST:
         return False
-    r = np.random.default_rng(0).normal(size=x.shape).astype(x.dtype) * (source.value_rms or 1.0)
+    rng = np.random.default_rng(0)
+    x, r = (rng.normal(scale=FAR, size=value.shape).astype(value.dtype) for _ in range(2))
 
     def run(value: Any) -> Any:
         return call.run([value if k == source.id else y for k, y in zip(call.sources, inputs)])  # noqa: B905

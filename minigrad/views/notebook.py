@@ -12,7 +12,7 @@ import numpy as np
 
 from ..engine.errors import MissingDependencyError
 from ..recording.checks import Checks
-from ..recording.diagnose import Findings
+from ..recording.findings import Findings
 from ..recording.flow import FlowRecord
 from ..recording.record import rms
 from ..recording.trace import Trace
@@ -127,8 +127,8 @@ def comparison_bundle(compared: Any) -> dict[str, str]:
 
 def findings_bundle(findings: Findings) -> dict[str, str]:
     """What went wrong: when, what, where, and what to try."""
-    rows = [(str(f.step), f.kind, f.path, f.text, f.remedy) for f in findings]
-    heads = ("step", "finding", "row", "figures", "try")
+    rows = [(str(f.step), f.kind, f.path, f.text, f.follows, f.remedy) for f in findings]
+    heads = ("step", "finding", "row", "figures", "so also", "try")
     html = _table(heads, rows, SENTENCE) if rows else "<div>nothing found</div>"
     return {"text/plain": str(findings), "text/html": f"<div>{html}</div>"}
 

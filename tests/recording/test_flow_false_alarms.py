@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from benchmarks.training_problems import GPT, Settings, train
+from benchmarks.findings import PROBLEMS, train
+from benchmarks.findings_models import GPT, Settings
 from layers import Linear, MultiHeadAttention, lora
 from minigrad.optim import SGD, Adam, LossScale
 from minigrad.recording.diagnose import diagnose
@@ -25,7 +26,7 @@ def trained_gpt(scaled: bool, steps: int = 60, gain: float = 1.0) -> Flow:
     scaler = LossScale(optimizer) if scaled else None
     with mg.watch(net, every=4, traces=0) as flow:
         for _ in range(steps):
-            x, y = net.batch(rng)
+            x, y, _ = net.batch(rng)
             optimizer.zero_grad()
             loss = mg.cross_entropy(net(x), y)
             if scaler is not None:
@@ -51,7 +52,7 @@ def test_a_summed_or_scaled_loss_is_no_explosion(scaled: bool) -> None:
 
 def test_an_explosion_is_named_whatever_the_scale_of_the_loss() -> None:
     with np.errstate(all="ignore"):
-        assert "exploding" in train("MLP", "exploding", 0).diagnose().kinds
+        assert "exploding" in train("MLP", PROBLEMS["exploding"][-1], 0).diagnose().kinds
 
 
 def test_a_step_that_loss_scale_skips_is_not_looked_at() -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 from ...engine.errors import ArgumentError
 from ...files import write
-from ...recording.diagnose import Findings, diagnose
+from ...recording.diagnose import diagnose
+from ...recording.findings import Findings
 from ...recording.flow import FlowRecord, Row
 from ..colors import AUTO, BINS, DARK, FIXED, LIGHT, SCALES, THEMES, Scale, Theme, ink_on
 from ..files import filled, one_of

@@ -59,7 +59,7 @@ def flow_content(flow: FlowRecord, *, traces: bool = True) -> dict[str, Any]:
             figures[name] = grid
     findings = [
         {"kind": f.kind, "step": f.step, "row": places.get(f.path, -1), "path": one_line(f.path),
-         "text": one_line(f.text), "remedy": f.remedy}
+         "text": one_line(f.text), "follows": f.follows, "remedy": f.remedy}
         for f in diagnose(flow)
     ]  # fmt: skip
     pages = {step: _page(trace, step) for step, trace in flow.traces.items()} if traces else {}

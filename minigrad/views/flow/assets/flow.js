@@ -178,6 +178,7 @@ function showFindings() {
       { type: "button", class: "finding", on: go, title: "Show where it began" },
       el("b", {}, `step ${one.step}: ${one.kind}`),
       `${one.path ? `, ${one.path}` : ""}: ${one.text}. `,
+      one.follows ? `So also: ${one.follows}. ` : "",
       el("span", { class: "muted" }, `Try: ${one.remedy}`),
     );
   });
