@@ -17,6 +17,7 @@ __all__ = [
 
 SLOW, THROWN, FAR = 1e-4, 0.3, 3.0  # update to weight, 1e-3 is usual; drift from the start
 UPHILL, INWARD = 0.3, 0.8  # cosines of an update with the gradient, with −w
+WORSE = 1.2  # times the loss of a guess
 PATIENCE = 50  # in fewer steps a model may not have learned anything yet
 
 
@@ -65,11 +66,13 @@ def diverging(run: WatchedRun) -> Iterator[Finding]:
 
 
 def too_fast(run: WatchedRun) -> Iterator[Finding]:
-    """Usual steps are large, or some few threw the weights far from where they began."""
+    """Usual steps are large, or some few threw the weights to where they do worse than guessing."""
     if run.learned(0.5):
         return
     step, ratio, drift = 0, run.ratio, 0.0
     if ratio <= FAST:
+        if run.known and run.end < WORSE * (run.begun if run.guess is None else run.guess):
+            return
         for sample in run.samples:
             step, ratio, drift = (sample.step, run.at(sample, "ratio"), run.at(sample, "drift"))
             if ratio > THROWN or drift > FAR:
