@@ -20,9 +20,12 @@ __all__ = ["dead", "exploding", "not_finite", "saturated", "vanishing"]
 
 FADING = 5e-3  # of the pull on the last layers
 TIME_FADING, TIME_FADING_EACH = 1e-5, 0.42  # of the gradient at the last time; at each
-GROWING, HUGE, PULL = 1e3, 70.0, 300  # to the first time; an rms (AutoTrainer's); per loss
-DEAD, FLAT, SHARP = 0.5, 0.7, 0.9  # shares of units, of entries, of rows of weights
-LAYERS, BY_DEPTH, EACH = 6, 50.0, 1.2  # values that grow so often, by so much in all and each time
+GROWING = 1e3  # to the first time
+HUGE, PULL = 70.0, 300  # an rms (AutoTrainer's); per loss
+DEAD = 0.5  # share of units
+FLAT, SHARP = 0.7, 0.9  # shares of entries, of rows of weights
+LAYERS = 6  # values that grow by depth
+BY_DEPTH, EACH = 50.0, 1.2  # by so much in all, and each time
 
 
 def not_finite(run: WatchedRun) -> Iterator[Finding]:

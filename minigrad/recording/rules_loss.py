@@ -15,9 +15,10 @@ __all__ = [
     "weight_decay", "wrong_sign",
 ]  # fmt: skip
 
-SLOW, THROWN, FAR = 1e-4, 0.3, 3.0  # update to weight, 1e-3 is usual; drift from the start
+SLOW, THROWN = 1e-4, 0.3  # update to weight, 1e-3 is usual
+AWAY = 3.0  # drift from where weights began
 UPHILL, INWARD = 0.3, 0.8  # cosines of an update with the gradient, with −w
-WORSE = 1.2  # times the loss of a guess
+WORSE = 1.3  # times the loss of a guess
 PATIENCE = 50  # in fewer steps a model may not have learned anything yet
 
 
@@ -69,18 +70,22 @@ def too_fast(run: WatchedRun) -> Iterator[Finding]:
     """Usual steps are large, or some few threw the weights to where they do worse than guessing."""
     if run.learned(0.5):
         return
-    step, ratio, drift = 0, run.ratio, 0.0
+    step, drift = 0, 0.0
+    ratio = run.ratio
     if ratio <= FAST:
-        if run.known and run.end < WORSE * (run.begun if run.guess is None else run.guess):
+        level = run.begun if run.guess is None else run.guess
+        still = any("zero" in sample.notes.values() for sample in run.samples[-1:])
+        if run.known and run.end < WORSE * level and not still:
             return
         for sample in run.samples:
-            step, ratio, drift = (sample.step, run.at(sample, "ratio"), run.at(sample, "drift"))
-            if ratio > THROWN or drift > FAR:
+            step = sample.step
+            ratio, drift = run.at(sample, "ratio"), run.at(sample, "drift")
+            if ratio > THROWN or drift > AWAY:
                 break
         else:
             return
     text = f"a step moves weights by {ratio:.1g} of their size, where 1e-3 is usual"
-    if drift > FAR:
+    if drift > AWAY:
         text = f"{text}; they are {drift:.1g} times their first size away from where they began"
     remedy = f"a learning rate {max(ratio, FAST) / 1e-3:,.0f} times smaller"
     yield Finding("update ratio", step, "", text, remedy)

@@ -23,7 +23,7 @@ LARGE = 100.0  # rms of inputs that weights of usual size multiply
 Oddity: TypeAlias = tuple[str, str, str]
 TIMES = 8  # that a line of a loop is looked at
 MOST = 1 << 20  # entries of a value that is run again, or compared
-FAR = 3.0  # from 0, where sigmoid and tanh are no lines
+BEYOND = 3.0  # from 0, where sigmoid and tanh are no lines
 PROBE = 50.0  # far enough for an op that saturates to be at the end of its range
 
 
@@ -278,7 +278,7 @@ def _is_affine(trace: Trace, call: Invocation, source: Entry) -> bool:
     if not _is_float(source) or prod(source.shape) > MOST:
         return False
     rng = np.random.default_rng(0)
-    x, r = (rng.normal(scale=FAR, size=value.shape).astype(value.dtype) for _ in range(2))
+    x, r = (rng.normal(scale=BEYOND, size=value.shape).astype(value.dtype) for _ in range(2))
 
     def run(value: Any) -> Any:
         return call.run([value if k == source.id else y for k, y in zip(call.sources, inputs)])  # noqa: B905
