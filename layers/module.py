@@ -23,6 +23,7 @@ from minigrad.errors import (
     checked_keywords,
     without_our_frames,
 )
+from minigrad.extend import mark_parameter
 
 from .parameters import Parameters, is_parameter, modules_in
 from .renamed import old_names
@@ -202,8 +203,10 @@ class Module(Parameters):
             if is_parameter(held) and _is_written_into(held, name, value, self):
                 held.assign_(np.asarray(value, held.dtype))
                 return
-            if isinstance(value, mg.Tensor) and value.name is None:
-                value.name = name
+            if isinstance(value, mg.Tensor):
+                mark_parameter(value)
+                if value.name is None:
+                    value.name = name
         elif isinstance(value, _HOLDERS):
             for path, child in modules_in(name, value):
                 if child._name is None:

@@ -15,6 +15,7 @@ from .engine.listener import (
     mark_input,
 )
 from .engine.op import Op, call, registry
+from .engine.tensor import mark_parameter
 from .ops.scaled_dot_product import attention_method
 
 __all__ = [
@@ -28,5 +29,6 @@ __all__ = [
     "listening",
     "mark_constant",
     "mark_input",
+    "mark_parameter",
     "registry",
 ]

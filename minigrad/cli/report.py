@@ -113,10 +113,15 @@ class Report:
 
     def _summary(self) -> str:
         trace = self.trace
-        owned = [entry for entry in trace.entries if entry.kind == "parameter"]
+        names = {"parameter": ("parameter",), "leaf": LEAVES}
+        groups = {kind: [e for e in trace.entries if e.kind == kind] for kind in names}
         steps = f"{_count(len(trace.forward_steps), 'step')} forward"
         back = f"{len(trace.backward_steps)} backward" + ", run inside it" * self.run.inside
-        numbers = f"{_count(len(owned), 'parameter')} of {sum(e.size for e in owned):,} numbers"
+        numbers = "; ".join(
+            f"{_count(len(leaves), *names[kind])} of {sum(e.size for e in leaves):,} numbers"
+            for kind, leaves in groups.items()
+            if leaves
+        )
         facts = f"; {', '.join(self.source.facts)}" if self.source.facts else ""
         loss = f"loss {self.run.loss:.6g}"
         return f"{self.source.title}: {loss}; {steps}, {back}; {numbers}{facts}"
@@ -250,8 +255,11 @@ class Report:
         return {"tokens": self.source.tokens, "title": title, "tables": tables}
 
 
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'s' * (n != 1)}"
+LEAVES = "leaf with a gradient", "leaves with a gradient"
+
+
+def _count(n: int, what: str, several: str = "") -> str:
+    return f"{n:,} {what if n == 1 else several or f'{what}s'}"
 
 
 def _finite(value: Any) -> Any:

@@ -273,6 +273,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
             self._needs,
             self._name,
             self.grad,
+            getattr(self, "_held", False),
         )
 
     if TYPE_CHECKING:  # attached in minigrad/__init__.py, and by minigrad/ops from the registry
@@ -291,10 +292,14 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __add__
 
 
-def _restored(kind: type[Tensor], array: Any, needs: int, name: str | None, grad: Any) -> Tensor:
+def _restored(
+    kind: type[Tensor], array: Any, needs: int, name: str | None, grad: Any, held: bool = False
+) -> Tensor:
     """A leaf from its copy or its pickle."""
     made = kind(array, None, needs)
     made._name, made.grad = name, grad
+    if held:
+        made._held = True
     return made
 
 

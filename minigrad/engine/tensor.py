@@ -38,6 +38,8 @@ __all__ = [
     "Tensor",
     "add_gradients",
     "backpropagate",
+    "is_held",
+    "mark_parameter",
     "order",
     "seed_of",
     "unbroadcast",
@@ -67,10 +69,12 @@ class Tensor(ArrayProtocol):
 
     # _shape and _dtype: of a leaf that needs a gradient, for the traversal; properties are slow
     __slots__ = (
-        "__weakref__", "_data", "_dtype", "_hooks", "_name", "_needs", "_node", "_shape", "grad",
+        "__weakref__", "_data", "_dtype", "_held", "_hooks", "_name", "_needs", "_node", "_shape",
+        "grad",
     )  # fmt: skip
 
     _data: Any
+    _held: bool  # see mark_parameter; of most it is never set
     _node: Node | None
     _needs: int
 
@@ -721,3 +725,13 @@ def _like_gradient(new: Any, gradient: Any) -> Any:
     """What a hook gave, as an array; a Tensor stays one where gradients are Tensors."""
     recorded = hasattr(gradient, "__apply__") and hasattr(new, "__apply__")
     return new if recorded else np.asarray(new)
+
+
+def mark_parameter(tensor: Tensor) -> None:
+    """A module or an optimizer holds this leaf, so that views call it a parameter."""
+    tensor._held = True
+
+
+def is_held(tensor: Any) -> bool:
+    """Whether `mark_parameter` was called on it; other leaves with a gradient may be data."""
+    return getattr(tensor, "_held", False)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.listener import Listener, notify
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, mark_parameter
 
 __all__ = ["Heard", "Observer", "check_state", "checked_parameters", "observers", "update"]
 
@@ -74,7 +74,7 @@ def check_state(kind: str, state: Mapping[str, Any], names: Iterable[str]) -> No
 
 
 def checked_parameters(call: str, parameters: Iterable[Any]) -> list[Tensor]:
-    """The parameters as a list.
+    """The parameters as a list; from here on views call them so.
 
     Raises: DTypeError unless each is a leaf Tensor; ArgumentError if there is none, if one comes
         twice, or if one needs no gradient.
@@ -103,6 +103,7 @@ def checked_parameters(call: str, parameters: Iterable[Any]) -> list[Tensor]:
             raise ArgumentError(
                 f"{call}: {_said(p, first[id(p)])} comes again at {i}; it would move twice a step"
             )
+        mark_parameter(p)
     return found
 
 

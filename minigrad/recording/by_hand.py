@@ -31,7 +31,7 @@ class ByHand(NamedTuple):
     def leave_out(self, entries: Iterable[Entry]) -> bool:
         """Whether a parameter among these was held against nothing."""
         measured = {result.step for result in self.results if result.ok is not None}
-        parameters = (e for e in entries if e.kind == "parameter" and e.gradient is not None)
+        parameters = (e for e in entries if e.learns and e.gradient is not None)
         return not measured or any(e.id not in measured for e in parameters)
 
 

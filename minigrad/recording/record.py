@@ -102,7 +102,7 @@ class Entry:
     """One value of the record: a leaf, a constant, or what an op made."""
 
     id: int
-    kind: str  # "parameter", "input", "constant", "detached" or "op"
+    kind: str  # "op", "parameter", "leaf" (with a gradient), "input", "constant", "detached"
     op: str | None
     name: str | None
     scope: str
@@ -129,6 +129,11 @@ class Entry:
         size = "no gradient" if self.gradient_rms is None else f"∂L rms {self.gradient_rms:.3g}"
         form = f"{self.shape} {self.dtype}"
         return f"Entry {self.id} {self.path}: {self.op or self.kind}, {form}, {size}"
+
+    @property
+    def learns(self) -> bool:
+        """Whether it is a leaf with a gradient that no layer was handed as its input."""
+        return self.kind in ("parameter", "leaf")
 
     @property
     def label(self) -> str:

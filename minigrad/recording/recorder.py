@@ -16,7 +16,7 @@ from ..engine.context import Context, current
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.listener import Listener, listen
 from ..engine.op import Op, Shaped
-from ..engine.tensor import Node, Tensor
+from ..engine.tensor import Node, Tensor, is_held
 from ..engine.writes import writes
 from .formulas import Invocation
 from .memory import ForwardMemory, owner_of
@@ -158,10 +158,12 @@ class Recorder(Listener):
     # ------------------------------------------------------------------ entries and edges
 
     def _settle(self) -> None:
-        """Names may be given after an op ran: read them again while the tensors live."""
+        """Names and optimizers may come after an op ran: ask again while the tensors live."""
         for entry, owner in zip(self.entries, self._owners, strict=False):
             name = getattr(owner, "name", None)
             entry.name = name or entry.name
+            if entry.kind == "leaf" and is_held(owner):
+                entry.kind = "parameter"
         last = dict.fromkeys(reversed(self.backward_steps))  # of steps that ran twice
         if len(last) < len(self.backward_steps):
             self.backward_steps = [*reversed(last)]
@@ -197,8 +199,9 @@ class Recorder(Listener):
         array = value._data if is_tensor else value
         kind, why = "constant", "constant"
         if is_tensor:
-            owned = value.requires_grad and id(value) not in self._given
-            kind = "parameter" if owned else "input"
+            held = "parameter" if is_held(value) else "leaf"
+            given = held == "leaf" and id(value) in self._given
+            kind = "input" if given or not value.requires_grad else held
             why = "" if value.requires_grad else "frozen"
         origin = self._by_data.get(id(array)) if why == "frozen" else None
         if origin is not None:
@@ -439,7 +442,7 @@ class Recorder(Listener):
     def mark_input(self, tensor: Any) -> None:
         self._given[id(tensor)] = tensor
         known = self._find(tensor)
-        if known is not None and self.entries[known].kind == "parameter":
+        if known is not None and self.entries[known].kind == "leaf":
             self.entries[known].kind = "input"
 
     def expect_gradients(self, steps: Callable[..., Any] | str, symbols: dict[str, Any]) -> None:

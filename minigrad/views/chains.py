@@ -235,7 +235,7 @@ class _Finder:
 
 def _leaf_facts(leaf: Entry) -> Any:
     """What two leaves must share; a parameter that is frozen in some blocks stays one."""
-    kind = "parameter" if leaf.why == "frozen" else leaf.kind
+    kind = "parameter" if leaf.why == "frozen" or leaf.learns else leaf.kind
     bare = leaf.kind == "constant" and leaf.shape == () and leaf.value is not None
     number = repr(np.asarray(leaf.value).item()) if bare else ""
     return kind, leaf.shape, leaf.dtype, without_digits(leaf.name), number

@@ -92,6 +92,7 @@ class Theme:
 
     def fill(self, kind: str) -> str:
         """What a box of this kind is filled with."""
+        kind = "parameter" if kind == "leaf" else kind
         own = {"parameter", "input", "loss", "outside"}
         return str(getattr(self, kind)) if kind in own else self.card
 

@@ -252,7 +252,7 @@ class _Folding:
             return names, True
         called = single and len({*names}) == 1 and len(chain.blocks[0].items) == 1
         leaves = (self.trace.entries[i] for twins in chain.twins() for i in twins)
-        own = any(leaf.kind == "parameter" for leaf in leaves)
+        own = any(leaf.learns for leaf in leaves)
         word = names[0] if called else "layer" if own else "step"
         base, tries = word, 1
         while f"{above}{base}[0]" in taken:

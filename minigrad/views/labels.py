@@ -13,8 +13,9 @@ from .plain import counted, of_bytes, one_line, shaped, sized
 from .verdict import mark
 
 __all__ = [
-    "WIDEST", "alarms", "cancellation", "checked", "facts", "gains", "heading", "line_label",
-    "line_title", "node_title", "notes", "picture_name", "sum_title", "summary", "ticks", "why",
+    "WIDEST", "alarms", "cancellation", "checked", "facts", "gains", "heading", "held_values",
+    "line_label", "line_title", "node_title", "notes", "picture_name", "sum_title", "summary",
+    "ticks", "why",
 ]  # fmt: skip
 
 WIDEST = 40  # characters of a name in a box; its title has them all
@@ -35,10 +36,17 @@ def heading(box: Box) -> tuple[str, str]:
 
 
 def _cost(entries: list[Entry]) -> tuple[int, int, int, int]:
-    """How many ops, values of parameters, FLOPs, and bytes that are kept for backward."""
+    """How many ops, values of leaves that learn, FLOPs, and bytes that are kept for backward."""
     ops = [entry for entry in entries if entry.op is not None]
-    held = sum(entry.size for entry in entries if entry.kind == "parameter")
+    held = sum(entry.size for entry in entries if entry.learns)
     return len(ops), held, sum(e.flops or 0 for e in ops), sum(e.saved_bytes for e in ops)
+
+
+def held_values(entries: list[Entry]) -> list[str]:
+    """How many values modules and optimizers hold, and how many other leaves with a gradient."""
+    words = {"parameter": "parameter values", "leaf": "values of leaves with a gradient"}
+    sizes = {kind: sum(e.size for e in entries if e.kind == kind) for kind in words}
+    return [f"{counted(size)} {words[kind]}" for kind, size in sizes.items() if size]
 
 
 def facts(box: Box) -> list[str]:
@@ -199,8 +207,8 @@ def picture_name(model: AnnotatedTrace) -> str:
 def summary(model: AnnotatedTrace) -> str:
     """One sentence: what was computed, what it cost, and whether backward ran."""
     trace = model.trace
-    ops, held, flops, kept = _cost(trace.entries)
-    said = [f"{ops} op{'s' * (ops != 1)}", f"{counted(held)} parameter values"]
+    ops, _, flops, kept = _cost(trace.entries)
+    said = [f"{ops} op{'s' * (ops != 1)}", *held_values(trace.entries)]
     said += [f"{counted(flops)} FLOPs"] if flops else []
     said += [f"{of_bytes(kept)} saved for backward"] if kept else []
     for entry in (trace.entries[i] for i in trace.roots):

@@ -14,8 +14,15 @@ from .verdict import verdicts
 
 __all__ = ["caption", "marks", "powers", "samples"]
 
-KINDS = ("parameter", "input", "constant", "detached", "op", "loss", "scope", "outside", "sum")
-WORDS = {"scope": "closed scope", "outside": "out of focus", "sum": "Σ ratio"}
+KINDS = (
+    "parameter", "leaf", "input", "constant", "detached", "op", "loss", "scope", "outside", "sum",
+)  # fmt: skip
+WORDS = {
+    "leaf": "leaf with a gradient",
+    "scope": "closed scope",
+    "outside": "out of focus",
+    "sum": "Σ ratio",
+}
 BOLD = 4.8  # points a character takes in browsers, for which Graphviz keeps less room
 TABLE = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1" CELLPADDING="2">'
 
@@ -53,7 +60,7 @@ def caption(plan: Outline, style: NodeStyle, saved: bool) -> str:
 
 def _wide(said: str) -> str:
     """With room behind it: browsers draw bold letters wider than the layout reckons."""
-    return said + ROOM * (len(said) // 6)
+    return said + ROOM * -(-len(said) // 6)
 
 
 def _scale(plan: Outline, style: NodeStyle) -> str:

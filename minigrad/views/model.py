@@ -120,7 +120,7 @@ class AnnotatedTrace:
         if not crossed:
             return 0, ""
         block = max(crossed, key=lambda block: len(crossed[block]))
-        leaves = (e for e in self.trace.entries if e.kind == "parameter" or e.why == "frozen")
+        leaves = (e for e in self.trace.entries if e.learns or e.why == "frozen")
         own = any(block in self.fold.numbers(leaf.id) for leaf in leaves)
         return len(crossed[block]), "layer" if own else "step"
 

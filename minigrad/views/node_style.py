@@ -17,6 +17,7 @@ __all__ = ["LOOKS", "SHAPES", "NodeStyle", "text"]
 # kind: (shape, style). Each kind has a shape of its own: colour never tells it alone.
 SHAPES = {
     "parameter": ("cylinder", "filled"),
+    "leaf": ("tab", "filled"),
     "input": ("invhouse", "filled"),
     "constant": ("note", "filled"),
     "detached": ("note", "filled,dashed"),
@@ -104,7 +105,7 @@ class NodeStyle:
         size = self.look.name
         ink, muted = (theme.dim, theme.dim) if box.dimmed else (theme.ink, theme.muted)
         name, made = labels.heading(box)
-        size -= 2 * (box.kind in ("parameter", "constant"))  # the flow is of values
+        size -= 2 * (box.kind in ("parameter", "leaf", "constant"))  # the flow is of values
         head = text(name, ink, size, bold=True) + text(f"  {made}" if made else "", muted, size - 1)
         head += text(f"  ×{times}" if times > 1 else "", muted, size - 1, bold=True)
         rows = [head + text(labels.ticks(box), muted, size - 1)]
@@ -123,7 +124,7 @@ class NodeStyle:
 
     def inner(self, plan: Outline, box: Box) -> str:
         """A parameter inside the box of its op: name, shape and gradient beside one another."""
-        fill, ink = self.theme.fill("parameter"), self.theme.dim if box.dimmed else self.theme.ink
+        fill, ink = self.theme.fill(box.kind), self.theme.dim if box.dimmed else self.theme.ink
         said = self.small(labels.heading(box)[0], ink, bold=True)
         said += self.small(f" {labels.facts(box)[0].split('  ')[0]} ", self.theme.muted)
         gradient = self.gradient(plan.spreads[box], labels.why(plan.model, box), box.kind, "")

@@ -134,7 +134,7 @@ def with_parameters_inside(plan: Outline) -> Outline:
     for box, lines in uses.items():
         target = lines[0].target
         around = [list(fold.numbers(one.one.id)) for one in (box, target)]
-        if box.kind == "parameter" and target.kind == "op" and len(lines) == 1:
+        if box.kind in ("parameter", "leaf") and target.kind == "op" and len(lines) == 1:
             if around[0] == around[1] and len(lines[0].edges) == len(box.entries):
                 target.parameters.append(box)
                 inner.add(box)

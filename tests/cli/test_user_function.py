@@ -72,7 +72,8 @@ def test_loss_and_gradient_are_those_computed_by_hand(own):
     W, X = np.array([[0.5, -1.0], [2.0, 0.25]]), np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 0.5]])
     loss, gradient = np.mean((X @ W) ** 2), X.T @ (2 * X @ W / 6)
     assert (ran.status, ran.err) == (0, "")
-    assert f"model.py:loss: loss {loss:.6g}; 3 steps forward, 3 backward; 1 parameter" in ran.out
+    steps = "3 steps forward, 3 backward; 1 leaf with a gradient"
+    assert f"model.py:loss: loss {loss:.6g}; {steps}" in ran.out
     assert node("my_weights")["gradient"]["rms"] == pytest.approx(np.sqrt(np.mean(gradient**2)))
     known = {"function": "model.py:loss", "loss": pytest.approx(loss), "backward_inside": False}
     assert record()["explain"] == known

@@ -26,7 +26,7 @@ def test_entries_are_numbered_in_the_order_they_were_made(x):
     with mg.trace() as t:
         (mg.exp(x) * 2).named("y")
     assert [(e.id, e.kind, e.label) for e in t] == [
-        (0, "parameter", "x"),
+        (0, "leaf", "x"),
         (1, "op", "exp"),
         (2, "op", "y"),
     ]
@@ -211,7 +211,7 @@ def test_why_a_value_has_no_gradient(x):
     assert why["unrecorded"] == "not recorded"
     detached = next(e for e in t if e.kind == "detached")
     assert t.explain_missing(detached) == "detached"
-    assert {e.kind for e in t} == {"parameter", "input", "constant", "detached", "op"}
+    assert {e.kind for e in t} == {"leaf", "input", "constant", "detached", "op"}
     aside = next(e for e in t if (e.name, e.kind) == ("aside", "op"))
     assert [(e.source, e.input) for e in t.into(detached)] == [(aside.id, "detach")]
     constant = next(e for e in t if e.kind == "constant")
@@ -303,8 +303,8 @@ def test_a_record_of_a_standing_graph_has_its_structure(x):
         out = mg.concatenate([x * w, x]).named("out")
     t = Trace.of(out)
     assert [(e.kind, e.label) for e in t] == [
-        ("parameter", "x"),
-        ("parameter", "w"),
+        ("leaf", "x"),
+        ("leaf", "w"),
         ("op", "multiply"),
         ("op", "out"),
     ]

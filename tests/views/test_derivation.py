@@ -555,7 +555,7 @@ def first_uses(trace, text):
     part = rf"\\left\.{slope}\\right\\rvert_\{{(?:{known})(?:,\\,\d+)?\}}"
     token = re.compile(f"{part}|{slope}|{symbol}")
     defined, missing = set(), []
-    for line in re.findall(r"^- (?:Param|Inp|Const|Loss).*|^  - .*", text, re.M):
+    for line in re.findall(r"^- (?:Param|Leaves|Inp|Const|Loss).*|^  - .*", text, re.M):
         defined |= {
             found for math in re.findall(r"\$`(.*?)`\$", line) for found in token.findall(math)
         }
@@ -585,7 +585,7 @@ def test_a_derivation_ends_with_the_gradient_of_every_parameter(seed):
     t = trained(seed)
     rows = re.findall(r"^\| .*? \| `(.*?)`(?: ×(\d+))? \| ", derivation_text(t), re.M)
     counts = {path: int(times or 1) for path, times in rows}
-    leaves = [e for e in t if e.kind == "parameter" and e.gradient is not None]
+    leaves = [e for e in t if e.learns and e.gradient is not None]
     model = AnnotatedTrace(t)
     fold = model.fold
     for e in leaves:

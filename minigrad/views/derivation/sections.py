@@ -47,7 +47,12 @@ ONE_AXIS = (
     "In a product, an array of one axis is a row on the left and a column on the right; what a row "
     "makes is a row, and a gradient is what it belongs to."
 )
-GIVEN = {"Parameters": "parameter", "Inputs": "input detached", "Constants": "constant"}
+GIVEN = {
+    "Parameters": "parameter",
+    "Leaves with a gradient": "leaf",
+    "Inputs": "input detached",
+    "Constants": "constant",
+}
 MANY = 8  # leaves that are listed in one line, at most, if they are of several scopes
 HEAD = "| symbol | name | shape | rms of gradient | from hand-derived |\n|---|---|---|---|---|"
 

@@ -72,7 +72,7 @@ def symbols(trace: Trace, used: Iterable[int], loss: int | None) -> dict[int, No
 
 def _choices(trace: Trace, entry: Entry) -> str:
     """The letters that an entry without a name may have, after the part that it plays first."""
-    if entry.op is not None or entry.kind == "parameter":
+    if entry.op is not None or entry.learns:
         return PARAMETER if entry.op is None else UNNAMED
     uses = trace.uses(entry)
     part = uses[0].input if uses else "x"

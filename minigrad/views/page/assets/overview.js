@@ -38,7 +38,7 @@ function gradientRows(actions) {
       el("table", { class: "bars" }, el("tbody", {}, rows.map((row) => gradientRow(row, actions)))),
     ),
   );
-  return groups.length > 0 && section("Gradients of parameters and inputs", ...groups);
+  return groups.length > 0 && section("Gradients of leaves: parameters and inputs", ...groups);
 }
 // The gradient against the step, or the depth: a column for what each copy of a block hands to the next.
 const alongCopies = (strip) =>
