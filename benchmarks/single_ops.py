@@ -147,7 +147,10 @@ _EVERY = [
         "cumsum", (LARGE,), lambda mg, x: mg.cumsum(x, axis=-1), lambda torch, x: x.cumsum(-1)
     ),
     SingleOp(
-        "sort", (LARGE,), lambda mg, x: mg.sort(x), lambda torch, x: x.sort(-1, stable=True).values
+        "sort",
+        (LARGE,),
+        lambda mg, x: mg.sort(x),
+        lambda torch, x: x.sort(stable=True, dim=-1).values,
     ),
     SingleOp("add", (LARGE, LARGE), lambda mg, a, b: mg.add(a, b), lambda torch, a, b: a + b),
     SingleOp(
