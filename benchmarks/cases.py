@@ -15,9 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 __all__ = [
-    "CASES",
     "CHAINS",
-    "LENGTHS",
     "QUICK",
     "TABLE",
     "Attention",
@@ -184,7 +182,3 @@ TABLE = _named(
 )
 QUICK = ("tiny", "medium", "long2k", "m-small", "m-1k", "gpt")
 CHAINS = _named(*(Chain(op, f"4×4 {op}", op) for op in ("add", "multiply", "matmul")))
-LENGTHS = {
-    n: _single(f"n={n}", 1, n, 64, 64, title=f"n = {n}") for n in (64, 1024, 2048, 4096, 8192)
-}
-CASES: dict[str, Case] = TABLE | CHAINS | {case.name: case for case in LENGTHS.values()}

@@ -6,9 +6,7 @@ from .peers import Minigrad, Naive, Numpy, Peer
 from .pytorch import Torch
 from .rounds import BASE
 
-__all__ = ["ENGINES", "everyone"]
-
-ENGINES = ("eager", "compiled", "tiled")  # minigrad's forms
+__all__ = ["everyone"]
 
 
 def everyone(path: str) -> dict[str, Peer]:

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from layers import LanguageModel, generate
 
-from .generation_peers import in_numpy, in_torch, in_transformers
+from .generation_peers import in_numpy, in_torch
 
 __all__ = ["main"]
 
@@ -55,8 +55,6 @@ def contestants() -> dict[str, Callable[[Any, int], Any]]:
 
         torch.set_num_threads(1)
         found["PyTorch"] = in_torch(model, HEADS)
-    if find_spec("transformers"):
-        found["transformers"] = in_transformers(model, HEADS)
     return found
 
 

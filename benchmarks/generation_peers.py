@@ -1,4 +1,4 @@
-"""The GPT of `generation.py` beside ours: plain NumPy and PyTorch with a cache, and transformers.
+"""The GPT of `generation.py` beside ours: plain NumPy, and PyTorch, with a cache.
 
 Each is a function of a prompt (B, n) and a number of tokens, which gives the likeliest ones.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["in_numpy", "in_torch", "in_transformers"]
+__all__ = ["in_numpy", "in_torch"]
 
 Generate = Callable[[Any, int], Any]
 
@@ -130,45 +130,5 @@ def in_torch(model: Any, heads: int) -> Generate:
                 if k + 1 < count:
                     logits = forward(found[-1][:, None], n + k, caches)
             return torch.stack(found, dim=1).numpy()
-
-    return generate
-
-
-def in_transformers(model: Any, heads: int) -> Generate:
-    """GPT-2 of transformers, and its `generate`."""
-    import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    whole, blocks = parameters(model)
-    (V, d), n = whole["tokens"].shape, len(whole["positions"])
-    config = GPT2Config(vocab_size=V, n_positions=n, n_embd=d, n_layer=len(blocks), n_head=heads)
-    config.bos_token_id = config.eos_token_id = None
-    gpt = GPT2LMHeadModel(config).eval()
-    names = {
-        "ln_1.weight": "weight_1", "ln_1.bias": "bias_1",
-        "attn.c_attn.weight": "W_QKV", "attn.c_attn.bias": "b_QKV",
-        "attn.c_proj.weight": "W_O", "attn.c_proj.bias": "b_O",
-        "ln_2.weight": "weight_2", "ln_2.bias": "bias_2",
-        "mlp.c_fc.weight": "W_1", "mlp.c_fc.bias": "b_1",
-        "mlp.c_proj.weight": "W_2", "mlp.c_proj.bias": "b_2",
-    }  # fmt: skip
-    state = {
-        f"transformer.h.{i}.{theirs}": p[ours]
-        for i, p in enumerate(blocks)
-        for theirs, ours in names.items()
-    }
-    state |= {"transformer.wte.weight": whole["tokens"], "lm_head.weight": whole["tokens"]}
-    state |= {"transformer.wpe.weight": whole["positions"]}
-    state |= {f"transformer.ln_f.{k}": whole[k] for k in ("weight", "bias")}
-    gpt.load_state_dict({k: torch.from_numpy(v) for k, v in state.items()})
-
-    def generate(prompt: Any, count: int) -> Any:
-        tokens = torch.from_numpy(prompt)
-        seen = torch.ones_like(tokens)
-        with torch.inference_mode():
-            found = gpt.generate(
-                tokens, attention_mask=seen, max_new_tokens=count, do_sample=False, pad_token_id=0
-            )
-        return found[:, prompt.shape[1] :].numpy()
 
     return generate

@@ -1,9 +1,8 @@
-"""How much memory a step needs at most, and how that grows with the length of the sequence.
+"""How much memory some work needs at most, beyond what the process has before it.
 
 Measured is the peak of the resident set (what the kernel gave the process, the whole of it: NumPy's
-arrays, BLAS's buffers, other engines' memory) in a fresh process, beyond what it was with the
-inputs made. Where the kernel does not tell, it is tracemalloc's peak, which sees the arrays of
-NumPy but nothing of other engines; the report says which.
+arrays, BLAS's buffers, other engines' memory). Where the kernel does not tell, it is tracemalloc's
+peak, which sees the arrays of NumPy but nothing of other engines; the report says which.
 """
 
 from __future__ import annotations
@@ -12,14 +11,8 @@ import ctypes
 import gc
 import tracemalloc
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from .cases import LENGTHS, Case
-
-if TYPE_CHECKING:
-    from .peers import Peer
-
-__all__ = ["METHODS", "growth", "method", "peak"]
+__all__ = ["METHODS", "growth", "method"]
 
 METHODS = {
     "resident": "the resident set's growth at its peak",
@@ -28,26 +21,12 @@ METHODS = {
 
 
 def method() -> str:
-    """What `peak` reads here: one of METHODS."""
+    """What `growth` reads here: one of METHODS."""
     try:
         with open("/proc/self/clear_refs", "w"):
             return "resident"
     except OSError:
         return "traced"
-
-
-def peak(peer: Peer, case: Case, dtype: str) -> float:
-    """Bytes, of making the step and taking it twice, arrays allocated beforehand included."""
-    warm = LENGTHS[64]
-    for _ in range(2):  # libraries, thread pools and their buffers come first
-        peer.step(warm, warm.inputs(dtype))()
-    inputs = case.inputs(dtype)
-
-    def twice() -> None:
-        step = peer.step(case, inputs)
-        step(), step()
-
-    return growth(twice)
 
 
 def growth(work: Callable[[], object]) -> float:

@@ -51,11 +51,6 @@ class Remote:
         reply: Sample = self._ask("sample", steps, patience)
         return reply
 
-    def memory(self, case: Case, dtype: str) -> float:
-        """Bytes one step needs at most, beyond its inputs; best in a fresh process."""
-        reply: float = self._ask("memory", case, dtype)
-        return reply
-
     def long_chain(self, nodes: int) -> dict[str, float]:
         """Seconds of one very long chain: forward, backward, and freeing it."""
         reply: dict[str, float] = self._ask("long_chain", nodes)

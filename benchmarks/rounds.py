@@ -72,6 +72,16 @@ class Result:
         """The median over rounds of the peer's time to another's in the same round."""
         return self._paired(name, to, lambda mine, theirs: mine / theirs)
 
+    def least_ratio(self, name: str, to: str = BASE) -> float:
+        """The peer's least time to another's."""
+        mine, theirs = (min(one.seconds for one in self.samples[who]) for who in (name, to))
+        return mine / theirs
+
+    def spread(self, name: str = BASE) -> float:
+        """The longest of a peer's rounds to the shortest: 1 on a machine without other load."""
+        seconds = [one.seconds for one in self.samples.get(name, ())]
+        return max(seconds) / min(seconds) if seconds else 1.0
+
     def beyond(self, name: str, base: str = BASE) -> Figure | None:
         """The median over rounds of the seconds it takes more than another in the same round."""
         return self._paired(name, base, lambda mine, theirs: mine - theirs)

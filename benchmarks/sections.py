@@ -6,13 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from . import footprint, memory
-from .cases import CHAINS, LENGTHS, QUICK, TABLE, Case, Chain
-from .contestants import ENGINES
+from .cases import CHAINS, QUICK, TABLE, Case, Chain
 from .ops import measure_ops
-from .precision import measure_precision
 from .remote import Remote
-from .report import NONE, Report, cell, number
+from .report import Report, cell, number
 from .rounds import BASE, Result, Settings, measure
 from .single_ops import OPS
 from .worker import PeerError
@@ -20,10 +17,7 @@ from .worker import PeerError
 __all__ = [
     "SECTIONS",
     "Options",
-    "footprints",
-    "memories",
     "nodes",
-    "precision",
     "say",
     "single_ops",
     "table",
@@ -31,9 +25,11 @@ __all__ = [
 
 
 LEGEND = (
+    "Median of the rounds' ratios/ratio of the least times. "
     "minigrad: eager, every step a node; compiled: by mg.compile; tiled: attention as one node. "
     "~: disturbed by other load; –: there is no such step."
 )
+QUIET = 1.1  # the longest round of hand-best to its shortest, up to which nothing else ran
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,18 @@ def table(remotes: Sequence[Remote], options: Options) -> Report:
     for result in results:
         base = cell(result, BASE, result.seconds(BASE), 1e3)
         ratios = [cell(result, one.name, result.ratio(one.name)) for one in others]
+        for i, one in enumerate(others):
+            if result.samples.get(one.name) and result.samples.get(BASE):
+                ratios[i] += f"/{number(result.least_ratio(one.name))}"
         report.rows.append([result.case.title, base, *ratios])
+    worst = max(results, key=Result.spread, default=None)
+    if worst is not None and worst.spread() > QUIET:
+        report.disturbed = (
+            f"The machine was not quiet: {BASE} of {worst.case.title} took up to "
+            f"{number(worst.spread())} times its least time, so that no table is printed for a "
+            "README."
+        )
+        report.notes.append(report.disturbed)
     return report
 
 
@@ -93,59 +100,6 @@ def nodes(remotes: Sequence[Remote], options: Options) -> Report:
     return report
 
 
-def memories(remotes: Sequence[Remote], options: Options) -> Report:
-    """What a step needs beyond its inputs, as sequences grow."""
-    lengths = [1024, 4096] if options.quick else [1024, 2048, 4096, 8192]
-    report = Report(
-        "Memory a step needs beyond its inputs, MiB (single head, causal, d 64)",
-        [options.settings.dtype, *(f"n = {n}" for n in lengths)],
-        notes=[f"Measured, in a fresh process each: {memory.METHODS[memory.method()]}."],
-        data={"method": memory.method(), "bytes": {}},
-    )
-    for one in _only(remotes, BASE, *ENGINES, "torch", "torch-sdpa"):
-        row, taken = [one.title], report.data["bytes"].setdefault(one.name, {})
-        for n in lengths:
-            say(f"memory, n = {n}: {one.title}")
-            fresh = Remote(one.peer)
-            try:
-                fresh.load()
-                taken[n] = fresh.memory(LENGTHS[n], options.settings.dtype)
-                row.append(f"{taken[n] / 2**20:.0f}")
-            except PeerError as error:
-                row.append("failed")
-                report.notes.append(f"{one.title}, n = {n}: {error}")
-            finally:
-                fresh.close()
-        report.rows.append(row)
-    return report
-
-
-def footprints(remotes: Sequence[Remote], options: Options) -> Report:
-    """Import time and installed size."""
-    ours = "minigrad + layers"
-    modules = {ours: "minigrad, layers"}
-    if _only(remotes, "torch"):
-        modules["PyTorch"] = "torch"
-    say("footprint: importing in fresh interpreters")
-    seconds = footprint.imports(options.path, modules, 3 if options.quick else 15)
-    packages = ["minigrad", *footprint.dependencies(options.path)]
-    sizes = {name: footprint.size(options.path, name) for name in packages}
-    report = Report("Weight: import time beyond NumPy's, and size on disk", ["", "ms", "MB"])
-    for name in modules:
-        mine = f"{sum(filter(None, sizes.values())) / 1e6:.1f}" if name == ours else NONE
-        report.rows.append([name, number(1e3 * seconds[name]), mine])
-    parts = ", ".join(
-        f"{name} {'not installed' if size is None else f'{size / 1e6:.1f}'}"
-        for name, size in sizes.items()
-    )
-    report.notes = [
-        f"Of the MB, with bytecode, without NumPy: {parts}.",
-        f"NumPy's own import: {1e3 * seconds['NumPy']:.0f} ms.",
-    ]
-    report.data = {"import seconds": seconds, "bytes": sizes}
-    return report
-
-
 def single_ops(remotes: Sequence[Remote], options: Options) -> Report:
     """Each op by itself beside PyTorch's, in processes of their own."""
     rounds = 3 if options.quick else options.settings.rounds
@@ -153,19 +107,10 @@ def single_ops(remotes: Sequence[Remote], options: Options) -> Report:
     return measure_ops(titles, options.path, rounds, 0.05 if options.quick else 0.15, say)
 
 
-def precision(remotes: Sequence[Remote], options: Options) -> Report:
-    """What float32 loses, op by op."""
-    say("precision")
-    return measure_precision()
-
-
 SECTIONS: dict[str, Callable[[Sequence[Remote], Options], Report]] = {
     "table": table,
     "ops": single_ops,
     "nodes": nodes,
-    "memory": memories,
-    "footprint": footprints,
-    "precision": precision,
 }
 
 

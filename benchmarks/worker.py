@@ -8,7 +8,7 @@ from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
-from . import clock, memory
+from . import clock
 from .answers import Answer, answer
 from .cases import Case
 from .peers import Minigrad, Peer, Step, Unsupported
@@ -46,9 +46,6 @@ class _Worker:
         sample = clock.sample(self.step, steps, patience, self.fastest)
         self.fastest = min(self.fastest, sample.seconds)
         return sample
-
-    def memory(self, case: Case, dtype: str) -> float:
-        return memory.peak(self.peer, case, dtype)
 
     def long_chain(self, nodes: int) -> dict[str, float]:
         return long_chain(self.peer, nodes)

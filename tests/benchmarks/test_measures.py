@@ -1,4 +1,4 @@
-"""Memory, a long chain, and what is on disk: what they count, on things of a known size."""
+"""Memory and a long chain: what they count, on things of a known size."""
 
 import tracemalloc
 from types import SimpleNamespace
@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from benchmarks import memory
-from benchmarks.cases import Attention
 from benchmarks.contestants import everyone
-from benchmarks.peers import Peer, Unsupported
+from benchmarks.peers import Unsupported
 from benchmarks.remote import ROOT
 from benchmarks.worker import long_chain
 
@@ -20,18 +19,15 @@ def loaded(name):
     return peer
 
 
-class Keeping(Peer):
-    """Allocates 3 MB beforehand, and 2 MB in each step, which it lets go."""
-
-    def attention(self, case, inputs):
+def test_memory_is_what_is_held_at_once_at_most(monkeypatch):
+    def work():
         kept = np.ones(3_000_000, np.uint8)
-        return lambda: {"out": (kept, np.ones(2_000_000, np.uint8))[0][:1]}
+        for _ in range(2):
+            np.ones(2_000_000, np.uint8)
+        return kept
 
-
-def test_traced_memory_counts_what_is_allocated_beforehand_and_within(monkeypatch):
     monkeypatch.setattr(memory, "method", lambda: "traced")
-    case = Attention("few", "", 2, 5, 7, 3)
-    assert 5_000_000 <= memory.peak(Keeping("keeping", "keeping"), case, "float32") < 5_100_000
+    assert 5_000_000 <= memory.growth(work) < 5_100_000
     assert not tracemalloc.is_tracing()
 
 

@@ -5,15 +5,14 @@ import json
 
 import pytest
 
-from benchmarks import footprint, report, sections
+from benchmarks import report, sections
 from benchmarks.cases import CHAINS, TABLE
 from benchmarks.rounds import BASE, Settings
 from benchmarks.sections import Options
 
 
-@pytest.mark.parametrize("module", [report, footprint], ids=lambda module: module.__name__)
-def test_the_docstrings_examples_hold(module):
-    outcome = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
+def test_the_docstrings_examples_hold():
+    outcome = doctest.testmod(report, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert outcome.attempted > 0
     assert outcome.failed == 0
 
@@ -37,11 +36,27 @@ def test_the_table_shows_ratios_and_who_is_wrong_disturbed_or_without(contestant
     ]
     text = sections.table(peers, options).text().split("\n")
     assert text[2:5] == [
-        "  case, float32                   hand-best, ms  fair  unlucky   liar",
-        "  single head, tiny (1, 4, 8, 8)            2.0  1.00     500~  wrong",
+        "  case, float32                   hand-best, ms       fair   unlucky   liar",
+        "  single head, tiny (1, 4, 8, 8)            2.0  1.00/0.50  500~/250  wrong",
         "",
     ]
-    assert text[-1] == "  single head, tiny (1, 4, 8, 8), liar: wrong answer: out is off by 4.6e-01"
+    assert "  single head, tiny (1, 4, 8, 8), liar: wrong answer: out is off by 4.6e-01" in text
+
+
+def test_there_is_no_table_for_a_readme_unless_the_machine_was_quiet(contestant, options):
+    def made(third):
+        peers = [contestant(BASE, [0.002, 0.00215, third]), contestant("eager", [0.004] * 3)]
+        return sections.table(peers, options)
+
+    assert "| 2.1 | 1.90/2.0 |" in made(0.0021).markdown()
+    assert (
+        made(0.0025)
+        .markdown()
+        .startswith(
+            "The machine was not quiet: hand-best of single head, tiny (1, 4, 8, 8) took up to 1.25"
+        )
+    )
+    assert "no table is printed for a README" in made(0.0025).text()
 
 
 def test_a_nodes_cost_is_what_it_takes_beyond_numpy(contestant, options):
