@@ -17,7 +17,7 @@ from .limits import LIMITS
 from .memory import empty, empty_as
 from .threads import in_slices
 
-__all__ = ["by_blocks", "by_rows", "run_by_blocks"]
+__all__ = ["blocked", "by_blocks", "by_rows", "run_by_blocks"]
 
 
 def by_blocks(*ops: Op) -> None:
@@ -27,60 +27,61 @@ def by_blocks(*ops: Op) -> None:
         kernel, rules = (op.kernel, {}) if op.overlay is None else (overlay.kernel, overlay.rules)
         if op.overlay is None:
             overlay(above=LIMITS.small_entries)(op.kernel)
-        overlay.forward = _blocked(op.flat(kernel))
-        overlay.kernel = overlay.forward
+        overlay.kernel = blocked(kernel)
+        overlay.forward = op.flat(overlay.kernel)
         for name, rule in (op.rules | rules).items():
-            overlay.rules[name] = Rule(rule.inputs, _blocked(rule.function), rule.needs)
+            overlay.rules[name] = Rule(rule.inputs, blocked(rule.function), rule.needs)
 
 
-def _blocked(function: Callable[..., Any]) -> Callable[..., Any]:
-    def blocked(*given: Any) -> Any:
-        return run_by_blocks(function, *given)
+def blocked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, whose result's entries each depend on those at their place alone, on a
+    block of entries at a time; `out=` says where its result goes.
+    """
 
-    return blocked
+    def by_blocks(*given: Any, out: Any = None) -> Any:
+        return run_by_blocks(function, *given, out=out)
+
+    return by_blocks
 
 
-def run_by_blocks(
-    function: Callable[..., Any], *given: Any, into: bool = False, out: Any = None
-) -> Any:
-    """function(*given), whose result's entries each depend on those at their place alone.
-
-    Arrays of one entry, numbers and settings are given as they are to every block. into: the
-    function takes where to write its result, too, of the form of the first array; out: that array.
+def run_by_blocks(function: Callable[..., Any], *given: Any, out: Any = None) -> Any:
+    """function(*given). Arrays of one entry, numbers and settings are given as they are to every
+    block.
     """
     large = [x for x in given if x.__class__ is ndarray and x.size > 1]
-    first = large[0] if large else None
-    flat = {id(x): _in_memory_order(x, first) for x in large}
-    if first is None or first.nbytes < LIMITS.reuse_bytes or any(x is None for x in flat.values()):
-        if not into:
-            return function(*given)
-        out = np.empty_like(given[0]) if out is None else out
-        function(*given, out)
-        return out
+    like = large[0] if large else None
+    flat = {id(x): _in_memory_order(x, like) for x in large if like is not None}
+    aligned = all(x is not None for x in flat.values())
+    if like is None or like.nbytes < LIMITS.reuse_bytes or not aligned:
+        return _written(function(*given), out)
 
-    def parts(own: slice) -> list[Any]:
-        return [flat[id(x)][own] if id(x) in flat else x for x in given]
+    def on(own: slice) -> Any:
+        return function(*[flat[id(x)][own] if id(x) in flat else x for x in given])
 
-    if into:
-        out = empty_as(first, first.shape) if out is None else out
-        entries = _in_memory_order(out, first)
-        if entries is None:
-            function(*given, out)
-            return out
-        in_slices(lambda own: function(*parts(own), entries[own]), first.size, first.size)
-        return out
-    nothing = function(*parts(slice(0)))
+    nothing = on(slice(0))
     several = nothing.__class__ is tuple
-    made = [empty_as(first, first.shape, x.dtype) for x in (nothing if several else (nothing,))]
-    flat_made = [_in_memory_order(x, first) for x in made]
+    if out is None:
+        made = [empty_as(like, like.shape, x.dtype) for x in (nothing if several else (nothing,))]
+    else:
+        made = [out]
+    flat_made = [_in_memory_order(x, like) for x in made]
+    if flat_made[0] is None:
+        return _written(function(*given), out)
 
     def work(own: slice) -> None:
-        found = function(*parts(own))
+        found = on(own)
         for x, y in zip(flat_made, found if several else (found,), strict=True):
             x[own] = y
 
-    in_slices(work, first.size, first.size)
+    in_slices(work, like.size, like.size)
     return tuple(made) if several else made[0]
+
+
+def _written(found: Any, out: Any) -> Any:
+    if out is None:
+        return found
+    out[...] = found
+    return out
 
 
 def _in_memory_order(x: Any, like: Any) -> Any:

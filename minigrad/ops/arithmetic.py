@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.op import op
+from ..engine.op import masked, op
 from .functions import elementwise
 from .samples import Declaration, Samples, each, pairs
 
@@ -205,16 +205,21 @@ def maximum(a, b):
     return np.maximum(a, b)
 
 
+def _shared(g, a, b):
+    """Half of the gradient where both are equal."""
+    return g * (1 - g.dtype.type(0.5) * (a == b))
+
+
 @maximum.vjp("a")
 def _(g, a, b):
     """The gradient goes to the larger of both entries, half of it to each of equal ones."""
-    return np.where(a < b, 0, np.where(a == b, g / 2, g))
+    return masked(_shared(g, a, b), np.logical_not(a < b))
 
 
 @maximum.vjp("b")
 def _(g, a, b):
     """The gradient goes to the larger of both entries, half of it to each of equal ones."""
-    return np.where(b < a, 0, np.where(a == b, g / 2, g))
+    return masked(_shared(g, a, b), np.logical_not(b < a))
 
 
 @_extreme("min", "<")
@@ -230,10 +235,10 @@ def minimum(a, b):
 @minimum.vjp("a")
 def _(g, a, b):
     """The gradient goes to the smaller of both entries, half of it to each of equal ones."""
-    return np.where(a > b, 0, np.where(a == b, g / 2, g))
+    return masked(_shared(g, a, b), np.logical_not(a > b))
 
 
 @minimum.vjp("b")
 def _(g, a, b):
     """The gradient goes to the smaller of both entries, half of it to each of equal ones."""
-    return np.where(b > a, 0, np.where(a == b, g / 2, g))
+    return masked(_shared(g, a, b), np.logical_not(b > a))

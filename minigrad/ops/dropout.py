@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError
-from ..engine.op import Call, call, op
+from ..engine.op import Call, call, masked, op
 from .samples import each_of_x
 
 __all__ = ["dropout"]
@@ -63,10 +63,10 @@ def dropout(x, p, rng=None):
     if not 0 <= p <= 1:
         raise ArgumentError(f"p must lie in [0, 1], got {p}")
     keep = rng.random(np.shape(x)) >= p
-    return np.where(keep, x * factor(p), 0), keep
+    return masked(x * factor(p), keep), keep
 
 
 @dropout.vjp("x")
 def _(g, p, keep):
     """The gradient passes, scaled alike, where an entry was kept, and stops where it was not."""
-    return np.where(keep, g * factor(p), 0)
+    return masked(g * factor(p), keep)

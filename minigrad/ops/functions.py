@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Call, as_array, call, floating, op
+from ..engine.op import Call, as_array, call, floating, masked, op
 from .samples import Declaration, Samples, away_from, each, unary
 
 __all__ = [
@@ -314,8 +314,10 @@ def sigmoid(x):
     array([0. , 0.5, 1. ])
     """
     x = floating(x)
-    decay = np.exp(-np.maximum(x, -x))  # e^-|x|
-    return np.maximum(x >= 0, decay) / (1 + decay)  # 1 where x ≥ 0, e^x elsewhere
+    with np.errstate(over="ignore"):
+        y = 1 / (1 + np.exp(-x))
+    lost = y == 0  # where e^-x was infinite
+    return np.where(lost, np.exp(np.minimum(x, 0)), y) if np.any(lost) else y
 
 
 @sigmoid.vjp("x")
@@ -456,7 +458,7 @@ def relu(x):
 @relu.vjp("x")
 def _(g, out):
     """The gradient passes where the result is above zero and stops elsewhere."""
-    return np.where(out <= 0, 0, g)
+    return masked(g, out)
 
 
 def _bent(**setting: float) -> Samples:
@@ -532,7 +534,7 @@ def abs(x):
 @abs.vjp("x")
 def _(g, x):
     """The gradient passes where the entry is positive, with its sign turned where negative."""
-    return np.where(x == 0, 0, np.where(x < 0, -g, g))
+    return masked(g, np.logical_not(x <= 0)) - masked(g, x < 0)
 
 
 @elementwise(r"\operatorname{sign}(<x>)", r"0\, <g>", 1, samples=OFF_ZERO, analytic=False)
@@ -590,7 +592,7 @@ def _(g, x, low, high):
     """The gradient passes where the entry lay within the range and stops where it was moved."""
     below = False if low is None else x < low
     above = False if high is None else x > high
-    return np.where(np.logical_or(below, above), 0, g)
+    return masked(g, np.logical_not(np.logical_or(below, above)))
 
 
 # ---------------------------------------------------------------- astype

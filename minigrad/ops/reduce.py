@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Call, accumulation_dtype, as_array, call, cast_back, op, widen, widen_half
+from ..engine.op import (
+    Call,
+    accumulation_dtype,
+    as_array,
+    call,
+    cast_back,
+    masked,
+    op,
+    widen,
+    widen_half,
+)
 from .notation import axes_of, axis_letters, axis_subscript, entries, letters, shape_product
 from .samples import Declaration, Samples, each_of_x, reductions
 
@@ -222,7 +232,7 @@ def _(g, x, out, axis):
     shape = kept(x.shape, axis)
     taken = (x == out.reshape(shape)) | (x != x)  # only NaN differs from itself
     ties = np.sum(taken, axis=axis, dtype=g.dtype).reshape(shape)
-    return np.where(taken, g.reshape(shape) / ties, 0)
+    return masked(g.reshape(shape) / ties, taken)
 
 
 # ---------------------------------------------------------------- the running sum

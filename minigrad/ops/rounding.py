@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Call, call, floating
+from ..engine.op import Call, call, floating, masked
 from .functions import elementwise
 from .samples import away_from
 
@@ -70,4 +70,4 @@ def fake_quantize(x, scale, bits=8):
 def _(g: Any, x: Any, scale: Any, bits: int) -> Any:
     """The gradient passes as if nothing were rounded, and stops where an entry was out of range."""
     edge = (_top(bits) + 0.5) * scale
-    return np.where(np.logical_and(x >= -edge, x <= edge), g, 0)
+    return masked(g, np.logical_and(x >= -edge, x <= edge))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from ..engine.op import Call, as_array, call, op
+from ..engine.op import Call, as_array, call, masked, op
 from ..engine.refusals import explained
 from .notation import along, shape_product
 from .notation import index as index_tex
@@ -247,10 +247,10 @@ def where(condition, a, b):
 @where.vjp("a")
 def _(g, condition):
     """The gradient passes where the condition holds and stops elsewhere."""
-    return np.where(condition, g, 0)
+    return masked(g, as_array(condition))
 
 
 @where.vjp("b")
 def _(g, condition):
     """The gradient passes where the condition does not hold and stops elsewhere."""
-    return np.where(condition, 0, g)
+    return masked(g, np.logical_not(condition))

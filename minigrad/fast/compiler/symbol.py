@@ -20,6 +20,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ...engine.sparse import is_basic
+from ..by_blocks import blocked
 from ..limits import LIMITS
 from .program import (
     Program,
@@ -135,8 +136,8 @@ class Symbol(NDArrayOperatorsMixin):
         return truth
 
     def elementwise(self, function: Callable[..., Any], *args: Any) -> Any:
-        """A call of a function that takes arrays as a ufunc does, `out=` included."""
-        return apply("elementwise", function.__name__, function, args)
+        """A call of a function of each entry, by blocks, which takes `out=` as a ufunc does."""
+        return apply("elementwise", function.__name__, blocked(function), args)
 
     def __setitem__(self, index: Any, x: Any) -> None:
         """Into zeros, once: they are then what `x` makes of them."""

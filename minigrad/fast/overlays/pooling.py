@@ -15,7 +15,6 @@ from ...ops.convolution import avg_pool, max_pool, places_of
 from ..limits import LIMITS
 from ..memory import empty_as
 from ..threads import in_slices
-from .masked import BITS
 
 
 class Pools:
@@ -56,7 +55,7 @@ def reduced(x: Any, pools: Pools, fill: float, take: Callable[..., Any]) -> Any:
 
 def has_bits(x: Any, *_: Any) -> bool:
     """Whether entries of this dtype are passed on as bits."""
-    return x.dtype in BITS
+    return x.dtype.char in "efd"
 
 
 @max_pool.fast(above=LIMITS.small_entries, when=has_bits)
@@ -89,7 +88,7 @@ def spread(pools: Pools, g: Any, put: Callable[[slice, list[Any]], None]) -> Any
 @max_pool.fast.vjp("x")
 def _(g, x, out, size, stride, padding):
     pools = Pools(x.shape, size, stride, padding)
-    whole, bits = pools.padded(x, -np.inf), BITS[g.dtype]
+    whole, bits = pools.padded(x, -np.inf), f"i{g.itemsize}"
     images = [whole[at] for at in pools.entries]
 
     def put(own: Any, targets: Any) -> None:
