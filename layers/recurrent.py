@@ -126,7 +126,8 @@ class RNNCell(_Cell):
 
     def sequence(self, X: Any, mask: Any, *state: Any) -> Steps:
         weights = self.weight_ih, self.weight_hh, self.both_biases()
-        H = mg.rnn(X, *weights, *state, mask=mask)  # (T, B, H)
+        (h,) = state
+        H = mg.rnn(X, *weights, h, mask=mask)  # (T, B, H)
         return H, lambda: (H[-1],)
 
 
@@ -156,7 +157,8 @@ class GRUCell(_Cell):
 
     def sequence(self, X: Any, mask: Any, *state: Any) -> Steps:
         weights = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
-        H = mg.gru(X, *weights, *state, mask=mask)  # (T, B, H)
+        (h,) = state
+        H = mg.gru(X, *weights, h, mask=mask)  # (T, B, H)
         return H, lambda: (H[-1],)
 
 
@@ -190,7 +192,8 @@ class LSTMCell(_Cell):
 
     def sequence(self, X: Any, mask: Any, *state: Any) -> Steps:
         weights = self.weight_ih, self.weight_hh, self.both_biases()
-        states = mg.lstm(X, *weights, *state, mask=mask)  # (T + 1, B, H)
+        h, c = state
+        states = mg.lstm(X, *weights, h, c, mask=mask)  # (T + 1, B, H)
         H = states[:-1]
         return H, lambda: (H[-1], states[-1])
 

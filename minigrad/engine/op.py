@@ -32,7 +32,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, update_wrapper
 from types import MethodType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias
 
 import numpy as np
 
@@ -41,7 +41,9 @@ from .plan import Plan, Rule, parameters_of, tuple_of
 from .refusals import unknown_keyword, without_our_frames
 
 __all__ = [
+    "Axes",
     "Call",
+    "Declare",
     "Op",
     "Plan",
     "Shaped",
@@ -58,6 +60,16 @@ __all__ = [
     "widen",
     "widen_half",
 ]
+
+
+P = ParamSpec("P")
+Axes: TypeAlias = int | tuple[int, ...] | None
+
+
+class Declare(Protocol):
+    """A decorator that makes an op of a kernel; the op takes the kernel's parameters."""
+
+    def __call__(self, kernel: Callable[P, Any], /) -> DeclaredOp[P]: ...
 
 
 class Call(NamedTuple):
@@ -546,7 +558,15 @@ def masked(x: Any, mask: Any) -> Any:
     return np.asarray(np.multiply(x.view(bits), mask != 0)).view(x.dtype)
 
 
-def op(**declaration: Any) -> Callable[[Callable[..., Any]], Op]:
+if TYPE_CHECKING:
+
+    class DeclaredOp(Op, Generic[P]):
+        """An op, called with its kernel's parameters: so type checkers see them."""
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+
+
+def op(**declaration: Any) -> Declare:
     r"""Declare an op: the decorated function is its kernel. See the top of this file.
 
     Args:
@@ -598,13 +618,13 @@ def op(**declaration: Any) -> Callable[[Callable[..., Any]], Op]:
         warnings.warn("op: unseen is called invariance", DeprecationWarning, stacklevel=2)
         declaration["invariance"] = declaration.pop("unseen")
 
-    def declare(kernel: Callable[..., Any]) -> Op:
+    def declare(kernel: Callable[P, Any]) -> DeclaredOp[P]:
         before = registry.get(kernel.__name__)
         if before is not None and before.kernel.__module__ != kernel.__module__:
             raise DeclarationError(
                 f"op {kernel.__name__}: declared twice, first in {before.kernel.__module__}"
             )
         made = registry[kernel.__name__] = Op(kernel, **declaration)  # a cell may run twice
-        return made
+        return made  # type: ignore[return-value]
 
     return declare

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.op import masked, op
+from ..engine.op import Declare, masked, op
 from .functions import elementwise
-from .samples import Declaration, Samples, each, pairs
+from .samples import Samples, each, pairs
 
 __all__ = ["add", "divide", "maximum", "minimum", "multiply", "negative", "power", "subtract"]
 
@@ -29,7 +29,7 @@ def of_two(
     *,
     samples: Samples | None = None,
     **more: Any,
-) -> Declaration:
+) -> Declare:
     """Declare an op of two inputs a and b that broadcast, one operation for each entry.
 
     Args: tex, vjp_tex: its formula and those of its rules.  samples: those of `pairs` unless
@@ -185,7 +185,7 @@ def _(g, a, out):
 # ---------------------------------------------------------------- the larger and the smaller
 
 
-def _extreme(name: str, beyond: str) -> Declaration:
+def _extreme(name: str, beyond: str) -> Declare:
     """The declaration of maximum or minimum; `beyond` says when the first of two is taken."""
 
     def slope(own: str, other: str) -> str:

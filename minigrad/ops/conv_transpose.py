@@ -139,7 +139,7 @@ _TRANSPOSED: dict[str, Any] = {
 
 @op(**_TRANSPOSED, samples=_samples(1))
 def conv_transpose1d(
-    x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+    x, weight, bias=None, stride=1, padding=0, output_padding=0, groups: int = 1, dilation=1
 ):
     """Spreads each entry of a sequence by a filter and adds what overlaps, so that it grows:
     y_{n,o,si+k} = Σ_{c,k} w_{c,o,k} x_{n,c,i} + b_o.
@@ -156,7 +156,7 @@ def conv_transpose1d(
 
 @op(**_TRANSPOSED, samples=_samples(2))
 def conv_transpose2d(
-    x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+    x, weight, bias=None, stride=1, padding=0, output_padding=0, groups: int = 1, dilation=1
 ):
     """Spreads each entry of an image by a filter and adds what overlaps, so that images grow:
     y_{n,o,si+k,sj+l} = Σ_{c,k,l} w_{c,o,k,l} x_{n,c,i,j} + b_o.

@@ -326,7 +326,7 @@ _CONVOLUTION: dict[str, Any] = {
 
 
 @op(**_CONVOLUTION, samples=_samples(1))
-def conv1d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+def conv1d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups: int = 1):
     """Slides filters along a signal and sums the products at each place.
 
         y_{n,o,i} = Σ_{c,k} w_{o,c,k} x_{n,c,i+k} + b_o.
@@ -340,7 +340,7 @@ def conv1d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
 
 @op(**_CONVOLUTION, samples=_samples(2))
-def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups: int = 1):
     """Slides filters over an image and sums the products at each place.
 
         y_{n,o,i,j} = Σ_{c,k,l} w_{o,c,k,l} x_{n,c,i+k,j+l} + b_o.

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
-from ..engine.op import Call, as_array, call, cast_back, floating, op, widen_half
+from ..engine.op import Call, Declare, as_array, call, cast_back, floating, op, widen_half
 from ..engine.refusals import explained
 from .arithmetic import divide
 from .functions import sigmoid, sign, softplus
-from .samples import Declaration, away_from, each_of_x
+from .samples import away_from, each_of_x
 
 __all__ = [
     "binary_cross_entropy_with_logits",
@@ -100,7 +100,7 @@ def entry_loss(
     *,
     where: str = "",
     **more: Any,
-) -> Declaration:
+) -> Declare:
     """Declare a loss of x and target, which reduces one term for each entry.
 
     Args: term: its formula.  slopes: those of its slopes in x and in target.  where: what stands
@@ -122,7 +122,7 @@ def entry_loss(
     3,
     samples=_pairs(-2.0, 2.0),
 )
-def mse_loss(x, target, reduction="mean"):
+def mse_loss(x, target, reduction: str = "mean"):
     """Squares the difference from the target: (x - t)², as mean, as sum, or each ("none").
 
     Raises: ShapeError unless both have one shape.
@@ -160,7 +160,7 @@ def _apart(rng: np.random.Generator) -> Iterator[Call]:
     samples=_apart,
     analytic=False,
 )
-def l1_loss(x, target, reduction="mean"):
+def l1_loss(x, target, reduction: str = "mean"):
     """Measures how far apart entries are, great differences no more than small ones: |x - t|, as
     mean, as sum, or entry by entry ("none").
 
@@ -193,7 +193,7 @@ def _(g, x, target, reduction):
     samples=_pairs(-2.0, 2.0),
     analytic=False,
 )
-def huber_loss(x, target, delta=1.0, reduction="mean"):
+def huber_loss(x, target, delta: float = 1.0, reduction: str = "mean"):
     """Squares small differences from the target and grows evenly with large ones.
 
         (x - t)² / 2 up to δ, then δ (|x - t| - δ/2).

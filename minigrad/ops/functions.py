@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Call, as_array, call, floating, masked, op
-from .samples import Declaration, Samples, away_from, each, unary
+from ..engine.op import Call, Declare, as_array, call, floating, masked, op
+from .samples import Samples, away_from, each, unary
 
 __all__ = [
     "abs",
@@ -49,7 +49,7 @@ def elementwise(
     *,
     samples: Samples | None = None,
     **more: Any,
-) -> Declaration:
+) -> Declare:
     """Declare an op of one input x whose result has an entry for each entry of x.
 
     Args: tex, vjp_tex: its formula and that of its rule.  cost: operations an entry.  samples:
@@ -478,7 +478,7 @@ def _bent(**setting: float) -> Samples:
     samples=_bent(negative_slope=0.3),
     analytic=False,
 )
-def leaky_relu(x, negative_slope=0.01):
+def leaky_relu(x, negative_slope: float = 0.01):
     """Keeps each entry above 0 and makes the others small: times a slope, which holds at 0 too.
 
     Source: Maas et al. 2013, https://ai.stanford.edu/~amaas/papers/relu_hybrid_icml2013_final.pdf.
@@ -503,7 +503,7 @@ def _(g, x, negative_slope):
     samples=_bent(alpha=0.3),
     analytic=False,
 )
-def elu(x, alpha=1.0):
+def elu(x, alpha: float = 1.0):
     """Keeps each entry above 0 and bends the others down to a floor: α (e^x - 1), of slope α at 0.
 
     Source: Clevert et al. 2015, arXiv:1511.07289.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Call, call, cast_back, floating, widen, widen_half
+from ..engine.op import Axes, Call, call, cast_back, floating, widen, widen_half
 from .notation import axes_of, axis_letters, entries, letters
 from .reduce import centred_tex, combined, count, kept, mean, reduction, spread, var
 from .samples import reductions
@@ -66,7 +66,7 @@ def _(g, x, out, axis, ddof):
     lambda x, axis: spread(x, axis, r"<g> \oslash <out>") + r" \odot <x>",
     lambda x, out: 2 * x.size + out.size,
 )
-def norm(x, ord=None, axis=None, keepdims=False):
+def norm(x, ord=None, axis: Axes = None, keepdims: bool = False):
     """Takes the Euclidean length over an axis, several, or all: √Σ x². At 0 its gradient is 0.
 
     Args: ord: None, or 2 along one axis, as np.linalg.norm has it.
@@ -124,7 +124,7 @@ def _others_tex(x, axis):
     1,
     _prod_samples,
 )
-def prod(x, axis=None, keepdims=False):
+def prod(x, axis: Axes = None, keepdims: bool = False):
     """Multiplies all entries over an axis, several, or all.
 
     >>> prod(np.array([2.0, 3.0, 4.0]))

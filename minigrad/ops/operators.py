@@ -117,8 +117,8 @@ for _name, _sign, _op in (
 for _name, _op in _OPERATORS.items():
     setattr(Tensor, f"__{_name}__", _operator(_op))
     setattr(Tensor, f"__r{_name}__", _reflected(_op))
-for _op in _OPS_AS_METHODS:
-    setattr(Tensor, _op.name, _op)
+for _method in _OPS_AS_METHODS:
+    setattr(Tensor, _method.name, _method)
 _ATTACHED = {
     "__neg__": negative,
     "__abs__": abs,

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import DTypeError
-from ..engine.op import Call, as_array, call
+from ..engine.op import Axes, Call, Declare, as_array, call
 from .notation import axes_of, shape_product
-from .samples import Declaration
 from .select import moving, scatter_add, take
 
 __all__ = ["flip", "repeat", "roll", "sort", "take_along_axis", "tril", "triu"]
@@ -26,7 +25,7 @@ def _along_axes(function: str, of: str) -> Callable[..., str]:
     return tex
 
 
-def _turning(name: str, back: str, *settings: Any) -> Declaration:
+def _turning(name: str, back: str, *settings: Any) -> Declare:
     """The declaration of an op that moves entries, and whose rule moves them by another name."""
 
     def samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -39,7 +38,7 @@ def _turning(name: str, back: str, *settings: Any) -> Declaration:
 
 
 @_turning("flip", "flip", ((), {}), ((), {"axis": 0}), ((), {"axis": (0, -1)}))
-def flip(x, axis=None):
+def flip(x, axis: Axes = None):
     """Puts entries in the opposite order along an axis, several, or all.
 
     >>> flip(np.array([1.0, 2.0, 3.0]))
@@ -55,7 +54,7 @@ def _(g, axis):
 
 
 @_turning("roll", "rollback", ((2,), {}), ((-1,), {"axis": 1}), (((1, 2),), {"axis": (0, 1)}))
-def roll(x, shift, axis=None):
+def roll(x, shift, axis: Axes = None):
     """Moves entries on by so many places, the last to the front; without an axis, flattened.
 
     >>> roll(np.array([1.0, 2.0, 3.0]), 1)
@@ -83,7 +82,7 @@ def _repeat_samples(rng: np.random.Generator) -> Iterator[Call]:
     _along_axes(r"sum\,of\,repeats", "g"),
     _repeat_samples,
 )
-def repeat(x, repeats, axis=None):
+def repeat(x, repeats, axis: int | None = None):
     """Repeats each entry so many times along an axis; without one, of the flattened array.
 
     >>> repeat(np.array([1.0, 2.0]), 2)
@@ -110,14 +109,14 @@ def _triangle_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.zeros((0, 3)))
 
 
-def _triangle(name: str) -> Declaration:
+def _triangle(name: str) -> Declare:
     """The declaration of tril or of triu, each its own rule."""
     function = rf"\operatorname{{{name}}}_{{<k>}}"
     return moving(f"{function}(<x>)", f"{function}(<g>)", _triangle_samples)
 
 
 @_triangle("tril")
-def tril(x, k=0):
+def tril(x, k: int = 0):
     """Makes each matrix zero above its k-th diagonal.
 
     >>> tril(np.ones((2, 2)))
@@ -134,7 +133,7 @@ def _(g, k):
 
 
 @_triangle("triu")
-def triu(x, k=0):
+def triu(x, k: int = 0):
     """Makes each matrix zero below its k-th diagonal.
 
     >>> triu(np.ones((2, 2)))
@@ -186,7 +185,7 @@ def _unpicked_tex(x, axis):
     _unpicked_tex,
     _along_samples,
 )
-def take_along_axis(x, indices, axis=-1):
+def take_along_axis(x, indices, axis: int = -1):
     """Picks entries in each row by indices of its own; with axis=None, of the flattened array.
 
     Raises: DTypeError unless the indices are integers; OutOfRangeError outside the axis.
@@ -223,7 +222,7 @@ def _sort_samples(rng: np.random.Generator) -> Iterator[Call]:
     analytic=False,
     auxiliary=("order",),
 )
-def sort(x, axis=-1):
+def sort(x, axis: int | None = -1):
     """Puts entries in ascending order along an axis; with None, all of them. NaN is last.
 
     >>> sort(np.array([3.0, 1.0, 2.0]))

@@ -173,7 +173,9 @@ def _to_past(mask: Any, t: str, gates: str = r"\bar z") -> str:
     vjp_tex=_vjp_tex(_rnn_back, b=r"\textstyle\sum_t \bar z_t", h=lambda mask: _to_past(mask, "1")),
     flops=_cost(1, 1, 3),
     samples=_samples(1, 1),
-    over_time=lambda g, out, W_hh, mask: _sizes(_rnn_back(_few(g), _few(out), W_hh, _few(mask))),
+    over_time=lambda g, out, W_hh, mask: _sizes(
+        _rnn_gradients(_few(g), _few(out), W_hh, _few(mask))
+    ),
 )
 def rnn(X, W_ih, W_hh, b, h, mask=None):
     """Runs a simple recurrent network over all steps: h_t = tanh(x_t W_ihᵀ + h_{t-1} W_hhᵀ + b).
@@ -195,7 +197,7 @@ def rnn(X, W_ih, W_hh, b, h, mask=None):
     return np.stack(states)
 
 
-def _rnn_back(g, out, W_hh, mask):
+def _rnn_gradients(g, out, W_hh, mask):
     """The gradients of z_t at all steps, and of the first state."""
     slopes = 1 - out * out
 
@@ -210,7 +212,7 @@ def _rnn_back(g, out, W_hh, mask):
 @rnn.vjp("X", "W_ih", "W_hh", "b", "h")
 def _(g, out, X, W_ih, W_hh, h, mask):
     """The gradient goes back from the last time step to the first, through tanh and weights."""
-    d_Z, (d_h,) = _rnn_back(g, out, W_hh, mask)
+    d_Z, (d_h,) = _rnn_gradients(g, out, W_hh, mask)
     d_X, d_W, d_b = through_input(d_Z, X, W_ih)
     return d_X, d_W, np.matmul(as_rows(d_Z).T, as_rows(before(out, h))), d_b, d_h
 
@@ -259,7 +261,7 @@ def _gru_past(mask: Any, t: str) -> str:
     flops=_cost(1, 1, 22),
     samples=_samples(3, 1, biases=2),
     over_time=lambda g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask: _sizes(
-        _gru_back(_few(g), _few(out), _few(X), W_ih, W_hh, b_ih, b_hh, h[:FEW], _few(mask))
+        _gru_gradients(_few(g), _few(out), _few(X), W_ih, W_hh, b_ih, b_hh, h[:FEW], _few(mask))
     ),
 )
 def gru(X, W_ih, W_hh, b_ih, b_hh, h, mask=None):
@@ -293,7 +295,7 @@ def gru_gates(a: Any, p: Any) -> tuple[Any, Any, Any, Any]:
     return r, z, np.tanh(a_n + r * p_n), p_n
 
 
-def _gru_back(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
+def _gru_gradients(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
     """The gradients of the new states and the first one, states before, slopes of a and p."""
     H_before = before(out, h)
     r, z, n, p_n = gru_gates(from_input(X, W_ih, b_ih), from_input(H_before, W_hh, b_hh))
@@ -314,7 +316,7 @@ def _gru_back(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
 @gru.vjp("X", "W_ih", "W_hh", "b_ih", "b_hh", "h")
 def _(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
     """The gradient goes back from the last time step to the first, through each step's gates."""
-    d_new, (d_h,), H_before, to_a, to_p = _gru_back(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask)
+    d_new, (d_h,), H_before, to_a, to_p = _gru_gradients(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask)
     whole = (*X.shape[:2], len(W_hh))
     d_a, d_p = ((np.expand_dims(d_new, 2) * to).reshape(whole) for to in (to_a, to_p))
     d_X, d_W, d_b = through_input(d_a, X, W_ih)
@@ -373,7 +375,7 @@ def _shown(mask: Any, t: str) -> str:
     flops=_cost(1, 1, 26),
     samples=_samples(4, 2),
     over_time=lambda g, out, X, W_ih, W_hh, b, h, c, mask: _sizes(
-        _lstm_back(_few(g), _few(out), _few(X), W_ih, W_hh, b, h[:FEW], c[:FEW], _few(mask))
+        _lstm_gradients(_few(g), _few(out), _few(X), W_ih, W_hh, b, h[:FEW], c[:FEW], _few(mask))
     ),
 )
 def lstm(X, W_ih, W_hh, b, h, c, mask=None):
@@ -409,7 +411,7 @@ def lstm_gates(z: Any) -> tuple[Any, Any, Any, Any]:
     return sigmoid(i), sigmoid(f), np.tanh(n), sigmoid(o)
 
 
-def _lstm_back(g, out, X, W_ih, W_hh, b, h, c, mask):
+def _lstm_gradients(g, out, X, W_ih, W_hh, b, h, c, mask):
     """The gradients of z_t at all steps and of the first states; the states before each step."""
     H_before, T = before(out[:-1], h), len(X)
     i, f, n, o = lstm_gates(from_input(X, W_ih, b) + np.matmul(H_before, W_hh.T))
@@ -438,6 +440,6 @@ def _lstm_back(g, out, X, W_ih, W_hh, b, h, c, mask):
 @lstm.vjp("X", "W_ih", "W_hh", "b", "h", "c")
 def _(g, out, X, W_ih, W_hh, b, h, c, mask):
     """The gradient goes back from the last time step to the first, by cell state and gates."""
-    d_Z, (d_h, d_c), H_before = _lstm_back(g, out, X, W_ih, W_hh, b, h, c, mask)
+    d_Z, (d_h, d_c), H_before = _lstm_gradients(g, out, X, W_ih, W_hh, b, h, c, mask)
     d_X, d_W, d_b = through_input(d_Z, X, W_ih)
     return d_X, d_W, np.matmul(as_rows(d_Z).T, as_rows(H_before)), d_b, d_h, d_c

@@ -10,7 +10,9 @@ import numpy as np
 
 from ..engine.errors import ArgumentError
 from ..engine.op import (
+    Axes,
     Call,
+    Declare,
     accumulation_dtype,
     as_array,
     call,
@@ -21,7 +23,7 @@ from ..engine.op import (
     widen_half,
 )
 from .notation import axes_of, axis_letters, axis_subscript, entries, letters, shape_product
-from .samples import Declaration, Samples, each_of_x, reductions
+from .samples import Samples, each_of_x, reductions
 
 __all__ = ["cumsum", "max", "mean", "min", "sum", "var"]
 
@@ -45,7 +47,7 @@ def reduction(
     flops: Any,
     samples: Samples = reductions,
     **more: Any,
-) -> Declaration:
+) -> Declare:
     """Declare an op of x that takes many entries to one, or adds them up on the way.
 
     Args: tex, vjp_tex: its formula and that of its rule.  flops: operations for each entry of x,
@@ -94,7 +96,7 @@ def centred_tex(x: Any, axis: Any) -> str:
 
 
 @reduction(combined(r"\sum"), lambda x, axis: spread(x, axis), 1)
-def sum(x, axis=None, keepdims=False):
+def sum(x, axis: Axes = None, keepdims: bool = False):
     """Adds up the entries over an axis, several, or all.
 
     >>> sum(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
@@ -118,7 +120,7 @@ def _(g, x_shape, axis):
     lambda x, axis: rf"\tfrac1n {spread(x, axis)}, \quad n = {count(x.shape, axis)}",
     1,
 )
-def mean(x, axis=None, keepdims=False):
+def mean(x, axis: Axes = None, keepdims: bool = False):
     """Averages the entries over an axis, several, or all.
 
     >>> mean(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
@@ -202,7 +204,7 @@ def _shares_of_ties(x, axis):
 
 
 @reduction(_extreme_tex("max"), _shares_of_ties, 1, analytic=False)
-def max(x, axis=None, keepdims=False):
+def max(x, axis: Axes = None, keepdims: bool = False):
     """Takes the largest entry over an axis, several, or all; equal ones share the gradient evenly.
 
     Where there is a NaN it is the result, and the gradient goes to the NaNs.
@@ -214,7 +216,7 @@ def max(x, axis=None, keepdims=False):
 
 
 @reduction(_extreme_tex("min"), _shares_of_ties, 1, analytic=False)
-def min(x, axis=None, keepdims=False):
+def min(x, axis: Axes = None, keepdims: bool = False):
     """Takes the smallest entry over an axis, several, or all; equal ones share the gradient evenly.
 
     Where there is a NaN it is the result, and the gradient goes to the NaNs.

@@ -7,10 +7,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..engine.op import Call, Op, call
+from ..engine.op import Call, call
 
 Samples: TypeAlias = "Callable[[np.random.Generator], Iterator[Call]]"  # numpy.random loads slowly
-Declaration: TypeAlias = Callable[[Callable[..., Any]], Op]
 
 
 def away_from(kink: float, x: Any, margin: float = 0.1) -> Any:

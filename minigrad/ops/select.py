@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from ..engine.op import Call, as_array, call, masked, op
+from ..engine.op import Call, Declare, as_array, call, masked, op
 from ..engine.refusals import explained
 from .notation import along, shape_product
 from .notation import index as index_tex
-from .samples import Declaration, Samples, each_of_x, no_flops, pairs
+from .samples import Samples, each_of_x, no_flops, pairs
 
 __all__ = ["getitem", "scatter_add", "split", "take", "where"]
 
@@ -27,7 +27,7 @@ def moving(
     *,
     name: str = "x",
     **more: Any,
-) -> Declaration:
+) -> Declare:
     """Declare an op that puts entries elsewhere and computes nothing.
 
     Args: tex, vjp_tex: its formula and that of its rule.  name: of the one input.  more: as `op`

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError
-from ..engine.op import Call, as_array, call
+from ..engine.op import Axes, Call, as_array, call
 from .notation import along, axes_of, letters, shape_product, span
 from .select import moving, scatter_add
 
@@ -45,7 +45,7 @@ def _reshape_samples(rng: np.random.Generator) -> Iterator[Call]:
     lambda x: rf"\operatorname{{reshape}}_{{{shape_product(x.shape)}}}(<g>)",
     _reshape_samples,
 )
-def reshape(x, shape):
+def reshape(x, shape: int | Sequence[int]):
     """Gives the same entries in another shape, in row-major order; one -1 is worked out.
 
     >>> reshape(np.arange(6.0), (2, -1)).shape
@@ -90,7 +90,7 @@ def _transpose_samples(rng: np.random.Generator) -> Iterator[Call]:
     lambda x, axes: _turned("<g>", back(order(x.ndim, axes))),
     _transpose_samples,
 )
-def transpose(x, axes=None):
+def transpose(x, axes: Sequence[int] | None = None):
     """Puts the axes in another order, reversed when none is given.
 
     >>> transpose(np.zeros((2, 3, 5)), (1, 2, 0)).shape
@@ -125,7 +125,7 @@ def _swapaxes_samples(rng: np.random.Generator) -> Iterator[Call]:
     lambda x, axis1, axis2: _swapped("<g>", x, axis1, axis2),
     _swapaxes_samples,
 )
-def swapaxes(x, axis1, axis2):
+def swapaxes(x, axis1: int, axis2: int):
     """Exchanges two axes; of the last two, this is the transpose of each matrix.
 
     >>> swapaxes(np.zeros((2, 3, 5)), -1, -2).shape
@@ -158,7 +158,7 @@ def _expand_samples(rng: np.random.Generator) -> Iterator[Call]:
     lambda out, axis: rf"\operatorname{{squeeze}}_{{{_listed(out.ndim, axis)}}}(<g>)",
     _expand_samples,
 )
-def expand_dims(x, axis):
+def expand_dims(x, axis: int | tuple[int, ...]):
     """Adds axes of length 1 at these positions of the result.
 
     >>> expand_dims(np.zeros((3, 5)), (0, -1)).shape
@@ -193,7 +193,7 @@ def _squeeze_samples(rng: np.random.Generator) -> Iterator[Call]:
     lambda x, axis: f"{_squeezed('expand', x, axis)}(<g>)",
     _squeeze_samples,
 )
-def squeeze(x, axis=None):
+def squeeze(x, axis: Axes = None):
     """Drops axes of length 1: the given ones, or all.
 
     >>> squeeze(np.zeros((1, 3, 1)), 0).shape
@@ -221,7 +221,7 @@ def _broadcast_samples(rng: np.random.Generator) -> Iterator[Call]:
     r"<g>",
     _broadcast_samples,
 )
-def broadcast_to(x, shape):
+def broadcast_to(x, shape: int | Sequence[int]):
     """Repeats the array along new axes and axes of length 1, without copying.
 
     >>> broadcast_to(np.array([1.0, 2.0]), (3, 2)).shape
@@ -303,7 +303,7 @@ def _stack_samples(rng: np.random.Generator) -> Iterator[Call]:
     name="arrays",
     variadic=True,
 )
-def stack(arrays, axis=0):
+def stack(arrays, axis: int = 0):
     """Lays a sequence of arrays of one shape one behind the other, along a new axis.
 
     >>> stack((np.zeros(3), np.ones(3)), axis=1).shape

@@ -8,10 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.op import Call, accumulation_dtype, call, cast_back, floating, widen_half
+from ..engine.op import (
+    Axes,
+    Call,
+    Declare,
+    accumulation_dtype,
+    call,
+    cast_back,
+    floating,
+    widen_half,
+)
 from .notation import axes_of, axis_letters, axis_subscript, entries
 from .reduce import kept, reduction, spread, sum
-from .samples import Declaration, Samples
+from .samples import Samples
 
 __all__ = ["log_softmax", "logsumexp", "softmax"]
 
@@ -61,7 +70,7 @@ def _saturated(out, axis):
 
 def _of_rows(
     tex: Callable[..., str], vjp_tex: Callable[..., str], samples: Samples, **more: Any
-) -> Declaration:
+) -> Declare:
     """The declaration of softmax or of its logarithm."""
     return reduction(tex, vjp_tex, 5, samples, invariance="a shift of all scores", **more)
 
@@ -72,7 +81,7 @@ def _of_rows(
     _softmax_samples,
     saturates=("rows saturated", _saturated),
 )
-def softmax(x, axis=-1):
+def softmax(x, axis: Axes = -1):
     """Turns scores into weights that sum to 1 along an axis: y_i = e^{x_i} / Σ_j e^{x_j}.
 
     Entries of -inf get 0; a row of nothing but -inf gets zeros, and its gradient is zero, never
@@ -105,7 +114,7 @@ def _sum_kept(x, axis):
     lambda x, axis: rf"<g> - e^{{<out>}} \odot {_along(x, axis)[1]}(<g>)",
     lambda rng: (s for s in _softmax_samples(rng) if np.isfinite(s.args[0]).all()),
 )
-def log_softmax(x, axis=-1):
+def log_softmax(x, axis: Axes = -1):
     """Takes the logarithm of softmax along an axis: y_i = x_i - log Σ_j e^{x_j}, without overflow.
 
     >>> log_softmax(np.array([0.0, np.log(3.0)])).round(4)

@@ -86,7 +86,9 @@ def _ends(sample: Sample, path: str) -> tuple[float, float, int] | None:
     one, other = (sample.rows.get(p, {}) for p in (path, f"{path}[last]"))
     first, last = one.get("gradient", 0.0), other.get("gradient", 0.0)
     if "first" in one:  # an op that takes all steps itself
-        first, last, other = one["first"], one["last"], one
+        first = one["first"]
+        last = one["last"]
+        other = one
     known = 0 < first < np.inf and 0 < last < np.inf
     return (first, last, int(other.get("count", 2))) if known else None
 

@@ -253,8 +253,8 @@ def forward_transposed(
     return transposed(x.ndim - 2, spread_products, x, weight, bias, *given)
 
 
-for _op, _suits in ((conv_transpose1d, suits_sequences), (conv_transpose2d, suits_images)):
-    _op.fast(above=LIMITS.small_entries, when=_suits)(forward_transposed)
+conv_transpose1d.fast(above=LIMITS.small_entries, when=suits_sequences)(forward_transposed)
+conv_transpose2d.fast(above=LIMITS.small_entries, when=suits_images)(forward_transposed)
 
 
 @conv_transpose1d.fast.vjp("weight")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...engine.op import Op
 from ...ops import cumsum, log_softmax, logsumexp, max, mean, min, norm, prod, softmax, sum
 from ..run import FOLLOWED
 from ..translation import translation
 
-OPERATORS = {
+OPERATORS: dict[Op, str] = {
     sum: "ReduceSum", mean: "ReduceMean", max: "ReduceMax", min: "ReduceMin", prod: "ReduceProd",
     norm: "ReduceL2", logsumexp: "ReduceLogSumExp",
 }  # fmt: skip

@@ -34,7 +34,9 @@ class Steps:
         slots: Mapping[str, Any],
         of: Callable[[Node], Any],
     ) -> None:
-        self.of, self.slots, self.now = of, slots, 0
+        self.of = of
+        self.slots = slots
+        self.now = 0
         self.known: dict[tuple[Sign, int], Any] = {}
         self.rules: dict[Sign, list[tuple[Node, int, int, Node]]] = {}  # index, place, of, what
         for left, what in definitions:
