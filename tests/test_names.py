@@ -27,9 +27,9 @@ SEVERAL = {
         TEXT TIMES TOKEN _Parser _Writer
     """,
     "two meanings, which wait for a better word": """
-        Attention BLOCK BY_HAND Block CHUNK Call Change CheckResult FAR GUESSES Group KINDS Layout
-        Limits Node PATIENCE Pattern Program Reading Recorder Row Run STEP STEPS Schedule Session
-        SETTINGS Step Trace Value Writer _Held _Pool _READY _Run
+        Attention BLOCK BY_HAND Block CHUNK Call Change CheckResult FAR GIVEN GUESSES Group HARMLESS
+        KINDS LEAVES Layout Limits Node PATIENCE Pattern Program Reading Recorder Row Run SETTINGS
+        STEP STEPS Schedule Session Step Trace Value Writer _Held _Pool _READY
     """,
 }
 
