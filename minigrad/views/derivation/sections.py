@@ -260,15 +260,19 @@ class Sections:
             f"{name} ×{len(copies)}" if len(copies) > 1 else name,
             " × ".join(map(str, entry.shape)) or "scalar",
             f"{spread.text} {state.replace('|', '/')}".rstrip(),
-            _worst([c for e in copies for c in self.checks.get(e.id, ())]),
+            _worst([self.checks.get(e.id, []) for e in copies]),
         ]
         return f"| {' | '.join(cells)} |"
 
 
-def _worst(checks: list[CheckResult]) -> str:
-    found = [c for c in checks if c.difference is not None]
+def _worst(copies: list[list[CheckResult]]) -> str:
+    """The largest difference from hand-derived steps, and of how many copies it was measured."""
+    measured = [[c for c in checks if c.difference is not None] for checks in copies]
+    found = [c for checks in measured for c in checks]
+    held = sum(map(bool, measured))
+    of = f" ({held} of {len(copies)})" if held < len(copies) else ""
     wrong = [c for c in found if not c.ok]
     worst = max((c.difference or 0.0 for c in wrong or found), default=None)
     if worst is None:
         return "–"
-    return f"{'✗' if wrong else '✓'} {worst:.1e}" if worst else "✓ equal"
+    return (f"{'✗' if wrong else '✓'} {worst:.1e}" if worst else "✓ equal") + of

@@ -124,7 +124,7 @@ class _Evaluation:
         """The value of any part."""
         if (node, EMPTY) in self.steps.rules:
             return Value(self.steps.all(node))
-        if node in self.definitions and node.kind != "script":
+        if node in self.definitions and not (self.steps and node.kind == "script"):
             return self.definition(node)
         if node.kind != "row":
             return self.atom(node)
