@@ -162,9 +162,9 @@ def _check_fit(
         raise ArgumentError(
             f"{call}: a cache holds the sums over earlier tokens; it needs is_causal=True"
         )
-    (*_, n, d) = Q.shape
-    (*_, m, d_k) = K.shape
-    (*_, m_v, _) = V.shape
+    n, d = Q.shape[-2:]
+    m, d_k = K.shape[-2:]
+    m_v = V.shape[-2]
     if d != d_k:
         _refuse(call, f"Q's last axis must equal K's, got {d} != {d_k}", Q=Q, K=K)
     if m != m_v:
