@@ -31,7 +31,7 @@ class GLU(Module):
     def __init__(self, axis: int = -1) -> None:
         self.axis = axis
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: mg.Tensor) -> Any:
         return mg.glu(x, self.axis)
 
 
@@ -56,7 +56,7 @@ class PReLU(Module):
         self.dtype = np.dtype(dtype)
         self.weight = mg.tensor(np.full(channels, start, dtype), requires_grad=True)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: mg.Tensor) -> Any:
         return mg.prelu(x, self.weight)
 
 
@@ -67,5 +67,5 @@ class Identity(Module):
     array([1., 2.])
     """
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: mg.Tensor) -> Any:
         return x

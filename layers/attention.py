@@ -7,11 +7,12 @@ from math import sqrt
 from typing import Any, Unpack
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
 import minigrad as mg
 from minigrad.errors import GradientError
 
+from .arrays import Array, Mask
 from .attention_call import AttentionCall
 from .attention_option import AttentionOption, DropWeights, Norms, SoftCap
 from .hand_derived import multi_head_steps, self_attention_steps
@@ -25,9 +26,9 @@ __all__ = ["MultiHeadAttention", "SelfAttention", "merge_heads", "split_heads"]
 
 
 def attend(
-    Q: Any,
-    K: Any,
-    V: Any,
+    Q: Array,
+    K: Array,
+    V: Array,
     M: Any = None,
     *,
     scale: float | None = None,
@@ -60,7 +61,7 @@ def attend(
 
 
 def attend_in_tiles(
-    Q: Any, K: Any, V: Any, M: Any, rule: Any, group: int, scale: float | None
+    Q: Array, K: Array, V: Array, M: Any, rule: Any, group: int, scale: float | None
 ) -> Any:
     """softmax(Q Kᵀ / √d_k + M) V as one node, whose memory grows with n; there are no weights.
 
@@ -102,11 +103,11 @@ class Attention(Module):
 
     def forward(
         self,
-        X: Any,
-        mask: Any = None,
+        X: mg.Tensor,
+        mask: Mask | None = None,
         *,
-        context: Any = None,
-        positions: Any = None,
+        context: Array | None = None,
+        positions: ArrayLike | None = None,
         cache: Any = None,
         return_weights: bool = False,
     ) -> Any:
@@ -220,7 +221,7 @@ class SelfAttention(Attention):
         set_options(self, rng, options)
         draw_weights(self, rng, use_bias, project_out)
 
-    def project(self, X: Any, call: AttentionCall) -> tuple[Any, Any, Any]:
+    def project(self, X: Array, call: AttentionCall) -> tuple[Any, Any, Any]:
         Q = linear(X, self.W_Q, self.b_Q, call.method).named("Q")  # (B, n, d_k)
         if call.keys_values is not None:
             return Q, *call.keys_values
@@ -290,7 +291,7 @@ class MultiHeadAttention(Attention):
         set_options(self, rng, options)
         draw_weights(self, rng, use_bias)
 
-    def project(self, X: Any, call: AttentionCall) -> tuple[Any, Any, Any]:
+    def project(self, X: Array, call: AttentionCall) -> tuple[Any, Any, Any]:
         return project_heads(self, X, call.Y, call.method, call.keys_values)
 
     def merge(self, O: Any) -> Any:
@@ -298,7 +299,7 @@ class MultiHeadAttention(Attention):
 
 
 def project_heads(
-    layer: Any, X: Any, Y: Any, method: str = "exact", made: Any = None
+    layer: Any, X: Array, Y: Any, method: str = "exact", made: Any = None
 ) -> tuple[Any, Any, Any]:
     """Q of every head, and K and V of every key-value head, unless they are made already."""
     Q = linear(X, layer.W_Q, layer.b_Q, method).named("Q_flat")  # (B, n, h·d_k)
@@ -315,7 +316,7 @@ def project_heads(
 # ---------------------------------------------------------------- between one wide axis and heads
 
 
-def split_heads(x: Any, heads: int) -> Any:
+def split_heads(x: Array, heads: int) -> Any:
     """(B, n, heads · d) → (B, heads, n, d): head i takes columns i · d to (i + 1) · d.
 
     >>> import numpy as np
@@ -327,7 +328,7 @@ def split_heads(x: Any, heads: int) -> Any:
     return mg.swapaxes(mg.reshape(x, (*lead, heads, width // heads)), -3, -2)
 
 
-def merge_heads(x: Any) -> Any:
+def merge_heads(x: Array) -> Any:
     """(B, heads, n, d) → (B, n, heads · d): what `split_heads` took apart.
 
     >>> import numpy as np
@@ -338,7 +339,7 @@ def merge_heads(x: Any) -> Any:
     return mg.reshape(mg.swapaxes(x, -3, -2), (*lead, n, heads * d))
 
 
-def repeat_heads(x: Any, group: int) -> Any:
+def repeat_heads(x: Array, group: int) -> Any:
     """(B, heads, n, d) → (B, heads · group, n, d): each head `group` times, in order.
 
     >>> import numpy as np
@@ -352,7 +353,7 @@ def repeat_heads(x: Any, group: int) -> Any:
     return mg.reshape(spread, (*lead, heads * group, n, d))
 
 
-def group_heads(x: Any, group: int) -> Any:
+def group_heads(x: Array, group: int) -> Any:
     """(B, heads · group, n, d) → (B, heads, group, n, d); one head for all stays one.
 
     >>> import numpy as np

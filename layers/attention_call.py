@@ -11,6 +11,7 @@ import minigrad as mg
 from minigrad import mask_rules, masks
 from minigrad.errors import ArgumentError, DTypeError, ShapeError
 
+from .arrays import Array
 from .cache import ContextCache
 from .mask import fit_mask, visible, with_head_axis, with_visible
 from .module import Module
@@ -105,7 +106,7 @@ class AttentionCall:
 
     # ---------------------------------------------------------------- before the scores
 
-    def placed(self, Q: Any, K: Any, V: Any) -> tuple[Any, Any, Any]:
+    def placed(self, Q: Array, K: Array | None, V: Array) -> tuple[Any, Any, Any]:
         """Q, K and V after the options' `project`; before K and V, what the cache holds."""
         if self.keys_values is not None:
             K = None
@@ -126,7 +127,7 @@ class AttentionCall:
             raise DTypeError(f"{kind}: it holds {K.dtype}, got {Q.dtype}; reset() it first")
         return Q, K, V
 
-    def mask(self, Q: Any, K: Any) -> Any:
+    def mask(self, Q: Array, K: Array) -> Any:
         """The mask, as it broadcasts to the scores of Q and K: all that was given, and what the
         rule closes too, unless tiles take that as it is; None if all is seen.
         """
@@ -225,7 +226,7 @@ def rule_of(causal: bool, window: int | None) -> mask_rules.MaskRule | None:
     return mask_rules.Causal() if near is None else mask_rules.Causal() & near
 
 
-def keys_from(layer: Any, X: Any, context: Any) -> Any:
+def keys_from(layer: Any, X: Array, context: Array) -> Any:
     """What keys and values come from, of the layer's dtype: the context, or X itself.
 
     Raises: ShapeError if X or the context does not fit; DTypeError for a complex context.
@@ -241,7 +242,7 @@ def keys_from(layer: Any, X: Any, context: Any) -> Any:
     return context
 
 
-def check_mask(layer: Any, X: Any, Y: Any, mask: Any) -> None:
+def check_mask(layer: Any, X: Array, Y: Array, mask: Any) -> None:
     """Raise ShapeError for a mask that could mean two things, or is a context out of its place."""
     call, shape = type(layer).__name__, np.shape(mask)
     n, m = X.shape[-2], Y.shape[-2]
@@ -253,7 +254,7 @@ def check_mask(layer: Any, X: Any, Y: Any, mask: Any) -> None:
         )
 
 
-def check_input(layer: Any, call: str, name: str, X: Any, width: int) -> None:
+def check_input(layer: Any, call: str, name: str, X: Array, width: int) -> None:
     """Raise ShapeError unless X is a sequence of vectors of that width, or a batch of them."""
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if len(shape) not in (2, 3) or shape[-1] != width:

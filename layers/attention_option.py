@@ -9,15 +9,24 @@ never holds the scores, so only options that have no hook but `project` go with 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import minigrad as mg
 
+from .arrays import Array
 from .module import named
 
-__all__ = ["AttentionOption", "DropWeights", "Norms", "SoftCap", "add_bias", "soft_cap"]
+__all__ = ["AttentionOption", "DropWeights", "Norms", "Places", "SoftCap", "add_bias", "soft_cap"]
 
 HOOKS = ("project", "scores", "weights", "values")
+
+
+class Places(Protocol):
+    """Where queries and keys stand: positions (n,) or (B, n), None counts from 0; and the scale."""
+
+    i: Any
+    j: Any
+    scale: float
 
 
 class AttentionOption:
@@ -38,19 +47,19 @@ class AttentionOption:
         own = (name for name in HOOKS if getattr(cls, name) is not getattr(AttentionOption, name))
         cls.hooks = tuple(own)
 
-    def project(self, Q: Any, K: Any, at: Any) -> tuple[Any, Any]:
+    def project(self, Q: Array, K: Array | None, at: Places) -> tuple[Any, Any]:
         """Before the scores; K is None where a cache of a context has it already."""
         return Q, K
 
-    def scores(self, S: Any, Q: Any, K: Any, at: Any) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: Places) -> Any:
         """After the scale, before the mask: (..., n, m)."""
         return S
 
-    def weights(self, A: Any) -> Any:
+    def weights(self, A: Array) -> Any:
         """After softmax: what the values are multiplied by, (..., n, m)."""
         return A
 
-    def values(self, O: Any, A: Any, at: Any) -> Any:
+    def values(self, O: Array, A: Array, at: Places) -> Any:
         """After A V: (..., n, d_v)."""
         return O
 
@@ -72,7 +81,7 @@ class Norms(AttentionOption):
         self.q_norm = q_norm
         self.k_norm = k_norm
 
-    def project(self, Q: Any, K: Any, at: Any) -> tuple[Any, Any]:
+    def project(self, Q: Array, K: Array | None, at: Places) -> tuple[Any, Any]:
         Q = self.q_norm(Q).named("Q_norm")
         return Q, K if K is None else self.k_norm(K).named("K_norm")
 
@@ -83,7 +92,7 @@ class SoftCap(AttentionOption):
     def __init__(self, cap: float) -> None:
         self.cap = cap
 
-    def scores(self, S: Any, Q: Any, K: Any, at: Any) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: Places) -> Any:
         return named("S_capped", soft_cap(S, self.cap))
 
 
@@ -93,7 +102,7 @@ class DropWeights(AttentionOption):
     def __init__(self, drop: Any) -> None:
         self.drop = drop
 
-    def weights(self, A: Any) -> Any:
+    def weights(self, A: Array) -> Any:
         return A if self.idle else named("A_dropped", self.drop(A))
 
     @property
@@ -106,7 +115,7 @@ def soft_cap(S: Any, cap: float) -> Any:
     return mg.scale(mg.tanh(mg.scale(S, 1 / cap)), cap)
 
 
-def add_bias(X: Any, bias: Any) -> Any:
+def add_bias(X: Array, bias: Any) -> Any:
     """X + bias, in the dtype of X; a bias of one head for an X that has no axis of heads."""
     bias = bias if bias.dtype == X.dtype else mg.astype(bias, X.dtype)
     return mg.add(X, mg.squeeze(bias, 1) if bias.ndim > X.ndim else bias)

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
 
-from .attention_option import AttentionOption, add_bias
+from .arrays import Array
+from .attention_option import AttentionOption, Places, add_bias
 from .linear import check_sizes
 from .module import Module, named
 from .position import mark_constant
@@ -48,13 +49,13 @@ class T5Bias(Module, AttentionOption):
         self.bidirectional = bidirectional
         self.table = mg.tensor(np.zeros((n_buckets, n_heads), dtype), requires_grad=True)
 
-    def forward(self, Q: Any, K: Any, i: Any = None, j: Any = None) -> Any:
+    def forward(self, Q: Array, K: Array, i: Any = None, j: Any = None) -> Any:
         to = distances(Q.shape[-2], K.shape[-2], i, j)
         bucket = t5_bucket(to, self.n_buckets, self.max_distance, self.bidirectional)
         b = mg.take(self.table, mark_constant(bucket, i, j), axis=0)  # (n, m, h) or (B, n, m, h)
         return mg.transpose(b, (2, 0, 1) if b.ndim == 3 else (0, 3, 1, 2)).named("b")  # (h, n, m)
 
-    def scores(self, S: Any, Q: Any, K: Any, at: Any) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: Places) -> Any:
         return named("S_biased", add_bias(S, self(Q, K, at.i, at.j)))
 
 
@@ -79,13 +80,13 @@ class ALiBi(Module, AttentionOption):
         self.n_heads, self.heads = n_heads, slice(None)
         alibi_slopes(n_heads)
 
-    def forward(self, Q: Any, K: Any, i: Any = None, j: Any = None) -> Any:
+    def forward(self, Q: Array, K: Array, i: Any = None, j: Any = None) -> Any:
         slopes = alibi_slopes(self.n_heads)[self.heads, None, None]  # (h, 1, 1)
         far = np.abs(distances(Q.shape[-2], K.shape[-2], i, j))
         penalty = slopes * -(far if far.ndim == 2 else far[:, None])  # (h, n, m) or (B, h, n, m)
         return mark_constant(penalty.astype(Q.dtype, copy=False), i, j)
 
-    def scores(self, S: Any, Q: Any, K: Any, at: Any) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: Places) -> Any:
         return named("S_biased", add_bias(S, self(Q, K, at.i, at.j)))
 
 

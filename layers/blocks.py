@@ -7,11 +7,12 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
 import minigrad as mg
 from minigrad.errors import ArgumentError
 
+from .arrays import Array, Mask
 from .attention import MultiHeadAttention
 from .cache import KVCache
 from .feed_forward import Dropout, FeedForward, GatedFeedForward
@@ -143,7 +144,12 @@ class TransformerBlock(_Block):
         self._make(d_model, n_heads, d_ff, options)
 
     def forward(
-        self, X: Any, mask: Any = None, *, positions: Any = None, cache: KVCache | None = None
+        self,
+        X: mg.Tensor,
+        mask: Mask | None = None,
+        *,
+        positions: ArrayLike | None = None,
+        cache: KVCache | None = None,
     ) -> Any:
         attend = self._attend(mask, positions, cache)
         X = self._residual(X, attend, self.norm_1, self.norm_1_out)  # (B, n, d_model)
@@ -184,12 +190,12 @@ class DecoderBlock(_Block):
 
     def forward(
         self,
-        X: Any,
-        context: Any,
-        mask: Any = None,
-        context_mask: Any = None,
+        X: mg.Tensor,
+        context: Array,
+        mask: Mask | None = None,
+        context_mask: Mask | None = None,
         *,
-        positions: Any = None,
+        positions: ArrayLike | None = None,
         cache: KVCache | None = None,
     ) -> Any:
         def look_at_context(X: Any) -> Any:

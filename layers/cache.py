@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 import minigrad as mg
 from minigrad.errors import ArgumentError, GradientError, ShapeError
 
+from .arrays import Array
+
 __all__ = ["ContextCache", "KVCache", "KernelState"]
 
 
@@ -42,14 +44,14 @@ class ContextCache:
         self.made: tuple[NDArray[Any], NDArray[Any]] | None = None
         self._context: Any = None
 
-    def of(self, context: Any) -> ContextCache:
+    def of(self, context: Array) -> ContextCache:
         """This cache; emptied, unless it is of this very array."""
         if context is not self._context:
             self.reset()
             self._context = context
         return self
 
-    def keep(self, K: Any, V: Any) -> None:
+    def keep(self, K: Array, V: Array) -> None:
         """Keep a context's keys and values."""
         K, V = _constant("ContextCache", K, V)
         self.made = K, V
@@ -138,7 +140,7 @@ class KVCache:
             return np.arange(len(self), len(self) + n)
         return self.lengths[:, None] + np.arange(n)
 
-    def append(self, K: Any, V: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    def append(self, K: Array, V: Array) -> tuple[NDArray[Any], NDArray[Any]]:
         """Keep the next tokens' keys and values; returns all that their queries may need.
 
         Shapes: K (..., n, d_k), V (..., n, d_v) → (..., m, d_k), (..., m, d_v)
@@ -277,7 +279,7 @@ class KernelState:
         """Where the next n tokens stand."""
         return np.arange(len(self), len(self) + n)
 
-    def append(self, K_phi: Any, V: Any) -> tuple[Any, Any] | None:
+    def append(self, K_phi: Array, V: Array) -> tuple[Any, Any] | None:
         """Add the next tokens to the sums; returns those of the tokens before, None if none were.
 
         Shapes: K_phi (..., n, r), V (..., n, d_v) → (..., r, d_v), (..., 1, r)

@@ -56,7 +56,7 @@ class BatchNorm(Module):
         self.running_mean = mg.tensor(np.zeros(channels, dtype))
         self.running_var = mg.tensor(np.ones(channels, dtype))
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: mg.Tensor) -> Any:
         if not self.training:
             kept = self.running_mean, self.running_var
             return mg.batch_norm(x, self.weight, self.bias, *kept, eps=self.eps)
@@ -95,7 +95,7 @@ class GroupNorm(Module):
         self.weight = mg.tensor(np.ones(channels, dtype), requires_grad=True)
         self.bias = mg.tensor(np.zeros(channels, dtype), requires_grad=True)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: mg.Tensor) -> Any:
         return mg.group_norm(x, self.groups, self.weight, self.bias, self.eps)
 
 
@@ -131,7 +131,7 @@ class InstanceNorm(Module):
         )
         self.bias = mg.tensor(np.zeros(channels, dtype), requires_grad=True) if use_bias else None
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: mg.Tensor) -> Any:
         if x.ndim < 2 or x.shape[1] != self.channels:
             raise ShapeError(
                 f"InstanceNorm(x): x must be (N, {self.channels}, length, …), got {x.shape}"

@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike
 import minigrad as mg
 from minigrad.errors import ShapeError
 
+from .arrays import Array
 from .initialisers import Initialiser, Seed, init_weights
 from .linear import check_sizes
 from .module import Module
@@ -20,7 +21,7 @@ from .renamed import renamed
 __all__ = ["Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d"]
 
 
-def check_image(layer: Module, x: Any, axes: int, channels: int | None = None) -> None:
+def check_image(layer: Module, x: Array, axes: int, channels: int | None = None) -> None:
     """Raise ShapeError unless x has so many axes behind (N, C), and so many channels if given."""
     if x.ndim != axes + 2 or channels not in (None, x.shape[1]):
         lengths = "height, width" if axes == 2 else "length"
@@ -68,7 +69,7 @@ class _Convolution(Module):
         self.weight = init_weights(init, shape, n_in, n_out, rng, dtype)
         self.bias = init_weights("zeros", (d_out,), 1, 1, None, dtype) if use_bias else None
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: mg.Tensor) -> Any:
         check_image(self, x, self.axes, self.d_in)
         return type(self).convolve(x, self.weight, self.bias, **self.settings)
 

@@ -14,6 +14,7 @@ import numpy as np
 import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
+from .arrays import Array, Mask
 from .kernels import elu_features, kernel_attention, key_weights, positive_features
 from .module import named
 from .renamed import renamed
@@ -21,7 +22,9 @@ from .renamed import renamed
 __all__ = ["linear_attention", "linformer_attention", "performer_attention"]
 
 
-def linformer_attention(Q: Any, K: Any, V: Any, E: Any, F: Any, mask: Any = None) -> Any:
+def linformer_attention(
+    Q: Array, K: Array, V: Array, E: Array, F: Array, mask: Mask | None = None
+) -> Any:
     """Attention to k mixtures of the keys and values, in place of all m of them.
 
         softmax(Q (E K)ᵀ / √d) (F V)
@@ -72,7 +75,13 @@ def linformer_attention(Q: Any, K: Any, V: Any, E: Any, F: Any, mask: Any = None
 
 @renamed("causal")
 def linear_attention(
-    Q: Any, K: Any, V: Any, is_causal: bool = False, *, mask: Any = None, cache: Any = None
+    Q: Array,
+    K: Array,
+    V: Array,
+    is_causal: bool = False,
+    *,
+    mask: Mask | None = None,
+    cache: Any = None,
 ) -> Any:
     """Attention with the kernel φ(q)·φ(k) in place of exp(q·k / √d), φ(x) = elu(x) + 1.
 
@@ -103,13 +112,13 @@ def linear_attention(
 
 @renamed("causal")
 def performer_attention(
-    Q: Any,
-    K: Any,
-    V: Any,
-    features: Any,
+    Q: Array,
+    K: Array,
+    V: Array,
+    features: Array,
     is_causal: bool = False,
     *,
-    mask: Any = None,
+    mask: Mask | None = None,
     cache: Any = None,
 ) -> Any:
     """Attention with an unbiased estimate of exp(q·k / √d) by positive random features (FAVOR+).

@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike
 import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
+from .arrays import Array, Mask
 from .attention import group_heads, merge_heads, project_heads
 from .attention_call import keys_from
 from .cache import KernelState
@@ -85,7 +86,14 @@ class _Kernel(_Heads):
     causal: bool
     _attend: Callable[..., Any]  # (Q, K, V, mask, cache) → O
 
-    def forward(self, X: Any, mask: Any = None, *, context: Any = None, cache: Any = None) -> Any:
+    def forward(
+        self,
+        X: mg.Tensor,
+        mask: Mask | None = None,
+        *,
+        context: Array | None = None,
+        cache: Any = None,
+    ) -> Any:
         Q, K, V, M = self._project(X, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
         return self._merge(self._attend(Q, K, V, M, cache))  # (B, n, d_model)
 
@@ -211,7 +219,14 @@ class LinformerAttention(_Heads):
         E, F = rng.normal(0.0, 1 / sqrt(k), (2, k, seq_len)).astype(self.dtype)
         self.E, self.F = (mg.tensor(x, requires_grad=True) for x in (E, F))
 
-    def forward(self, X: Any, mask: Any = None, *, context: Any = None, cache: Any = None) -> Any:
+    def forward(
+        self,
+        X: mg.Tensor,
+        mask: Mask | None = None,
+        *,
+        context: Array | None = None,
+        cache: Any = None,
+    ) -> Any:
         if cache is not None:
             raise ArgumentError(
                 "LinformerAttention: a mixture of tokens changes with each new one, so there is "

@@ -65,7 +65,7 @@ class FeedForward(Module):
         self.W_1, self.b_1 = drawn(d_model, d_ff)
         self.W_2, self.b_2 = drawn(d_ff, d_model)
 
-    def forward(self, X: Any) -> Any:
+    def forward(self, X: mg.Tensor) -> Any:
         H = linear(X, self.W_1, self.b_1).named("H")  # (..., d_ff)
         F = self.activation(H).named("F")  # (..., d_ff)
         return linear(F, self.W_2, self.b_2).named("out")  # (..., d_model)   eq. (2)
@@ -105,7 +105,7 @@ class GatedFeedForward(Module):
         self.V, self.c = drawn(d_model, d_ff)
         self.W_2, self.b_2 = drawn(d_ff, d_model)
 
-    def forward(self, X: Any) -> Any:
+    def forward(self, X: mg.Tensor) -> Any:
         G = self.activation(linear(X, self.W, self.b)).named("G")  # (..., d_ff)
         H = linear(X, self.V, self.c).named("H")  # (..., d_ff)
         F = mg.multiply(G, H).named("F")  # (..., d_ff)
@@ -127,7 +127,7 @@ class Dropout(Module):
     def __init__(self, p: float = 0.1, rng: Seed = None) -> None:
         self.p, self.rng = check_probability("Dropout", p), generator(rng)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: mg.Tensor) -> Any:
         return mg.dropout(x, self.p, self.rng) if self.training and self.p else x
 
 

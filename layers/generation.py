@@ -26,7 +26,7 @@ COLUMNS = 32  # caches have a multiple of it, so that prompts of nearly one leng
 @explained
 def generate(
     model: Any,
-    tokens: Any,
+    tokens: NDArray[np.integer],
     max_new: int,
     *,
     temperature: float = 0.0,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 
+from .arrays import Array, Mask
 from .initialisers import Seed, generator
 from .linear import check_sizes
 from .module import as_named_tensor, named
@@ -24,7 +25,7 @@ CHUNK = 32
 """Queries that look at one another directly; what came before them they see as one sum."""
 
 
-def elu_features(X: Any) -> Any:
+def elu_features(X: Array) -> Any:
     """φ(x) = elu(x) + 1, entry by entry: x + 1 above zero, exp(x) below.
 
     Source: Katharopoulos et al. 2020, eq. (7), arXiv:2006.16236.
@@ -35,7 +36,7 @@ def elu_features(X: Any) -> Any:
     return mg.add(mg.maximum(X, 0.0), mg.exp(mg.minimum(X, 0.0)))
 
 
-def positive_features(X: Any, features: Any, over: int | tuple[int, ...] | None = None) -> Any:
+def positive_features(X: Array, features: Array, over: int | tuple[int, ...] | None = None) -> Any:
     """φ(x) = exp(w·x − ‖x‖²/2 − c) / √m for each row w of features. At c = 0, E φ(x)·φ(y) = e^x·y.
 
     Args:
@@ -81,7 +82,12 @@ def orthogonal_features(m: int, d: int, rng: Seed = None) -> NDArray[np.float64]
 
 
 def kernel_attention(
-    Q_phi: Any, K_phi: Any, V: Any, is_causal: bool = False, mask: Any = None, cache: Any = None
+    Q_phi: Array,
+    K_phi: Array,
+    V: Array,
+    is_causal: bool = False,
+    mask: Mask | None = None,
+    cache: Any = None,
 ) -> Any:
     """O_i = φ(q_i)ᵀ Σ_j φ(k_j) v_jᵀ / φ(q_i)ᵀ Σ_j φ(k_j); if is_causal, the sums are over j ≤ i.
 
@@ -114,7 +120,7 @@ def kernel_attention(
     return named("O", mg.divide(named("N", N), D))  # (..., n, d_v)
 
 
-def key_weights(mask: Any, m: int, dtype: Any) -> NDArray[Any]:
+def key_weights(mask: Mask, m: int, dtype: Any) -> NDArray[Any]:
     """What a mask of keys multiplies each by: e^M; so 0 hides it, as in softmax(S + M).
 
     A sum over keys is the same for every query, and so must the mask be.
@@ -160,7 +166,7 @@ def _blind(weights: NDArray[Any] | None, is_causal: bool, cache: Any) -> NDArray
     return None if weights is None or seen.all() else np.asanyarray(~seen, weights.dtype)
 
 
-def causal_product(Q_phi: Any, K_phi: Any, V: Any) -> Any:
+def causal_product(Q_phi: Array, K_phi: Array, V: Array) -> Any:
     """Σ_{j ≤ i} (φ(q_i)·φ(k_j)) v_j: between chunks by running sums, within a chunk directly.
 
     For chunks of c it makes n c + n r d_v / c entries, not n², nor the n r d_v of a sum a query.

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .arrays import Mask
 from .attention import attend, merge_heads, split_heads
 from .mask import fit_mask
 
@@ -107,7 +108,7 @@ def per_head_weights(layer: Any) -> list[tuple[NDArray[Any], ...]]:
     ]
 
 
-def attend_per_head(layer: Any, X: NDArray[Any], mask: Any = None) -> NDArray[Any]:
+def attend_per_head(layer: Any, X: NDArray[Any], mask: Mask | None = None) -> NDArray[Any]:
     """What a plain MultiHeadAttention computes, head by head with weights of their own:
 
         out = Σ_i softmax(X W_Q^i (X W_K^i)ᵀ / √d_k + M) X W_V^i W_O^i

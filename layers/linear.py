@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike
 import minigrad as mg
 from minigrad.errors import ArgumentError
 
+from .arrays import Array
 from .initialisers import Initialiser, Seed, generator, init_weights
 from .module import Module
 from .renamed import renamed
@@ -17,7 +18,7 @@ from .renamed import renamed
 __all__ = ["Linear", "linear"]
 
 
-def linear(x: Any, W: Any, b: Any = None, method: str = "exact") -> Any:
+def linear(x: Array, W: Any, b: Any = None, method: str = "exact") -> Any:
     """x W + b, or x W without a bias, over the last axis of x: one op.
 
     Shapes:  x (..., d_in), W (d_in, d_out), b (d_out,) → (..., d_out)
@@ -61,7 +62,7 @@ class Linear(Module):
         rng = generator(rng)
         self.W, self.b = draw_affine(rng, use_bias, dtype, d_in, d_out, init)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: mg.Tensor) -> Any:
         return linear(x, self.W, self.b)  # (..., d_out)
 
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, explained
 
+from .arrays import Array
 from .hand_derived_ops import cross_entropy_steps
 
 __all__ = ["cross_entropy_loss"]
@@ -17,8 +18,8 @@ __all__ = ["cross_entropy_loss"]
 
 @explained
 def cross_entropy_loss(
-    logits: Any,
-    targets: Any,
+    logits: Array,
+    targets: ArrayLike,
     *,
     axis: int = -1,
     weight: ArrayLike | None = None,

@@ -39,7 +39,7 @@ class _Loss(Module):
             raise ArgumentError(f"{call}: settings are {names}, got {', '.join(unknown)}")
         self.settings = settings
 
-    def forward(self, x: Any, target: Any) -> Any:
+    def forward(self, x: mg.Tensor, target: Any) -> Any:
         return type(self).function(x, target, **self.settings)
 
 

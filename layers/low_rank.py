@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import minigrad as mg
 from minigrad.errors import ArgumentError, GradientError
 
+from .arrays import Array
 from .embedding import Embedding
 from .feed_forward import Dropout
 from .hand_derived import Step
@@ -53,7 +54,7 @@ class LowRankWeight(Module):
         self.s = mg.tensor(np.asarray(alpha / rank, W.dtype))
         self.drop = Dropout(dropout, rng) if dropout else None
 
-    def product(self, x: Any, b: Any) -> Any:
+    def product(self, x: Array, b: Any) -> Any:
         """x W + b + s (x A) B."""
         out = linear(x, self.W, b)  # (..., d_out)
         with mg.scope(self._name or self._scope):

@@ -16,6 +16,8 @@ import minigrad as mg
 from minigrad import masks
 from minigrad.errors import ArgumentError, DTypeError, ShapeError
 
+from .arrays import Array, Mask
+
 __all__ = ["combined_mask", "create_causal_mask", "padding_mask"]
 
 
@@ -104,7 +106,7 @@ def with_head_axis(mask: Any) -> Any:
     return mg.expand_dims(mask, 1) if mask is not None and np.ndim(mask) == 3 else mask
 
 
-def fit_mask(mask: Any, shape: tuple[int, ...], Q: Any = None) -> Any:
+def fit_mask(mask: Mask, shape: tuple[int, ...], Q: Array | None = None) -> Any:
     """The mask, with an axis for the heads if the scores have one; it broadcasts to their shape.
 
     Raises: ShapeError if it does not, with the shapes and the path of Q's scores.

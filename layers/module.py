@@ -25,6 +25,7 @@ from minigrad.errors import (
 )
 from minigrad.extend import mark_parameter
 
+from .arrays import Array
 from .parameters import Parameters, is_parameter, modules_in
 from .renamed import old_names
 
@@ -236,12 +237,12 @@ class Module(Parameters):
         self._name, self.training = state[1:]
 
 
-def named(symbol: str, x: Any) -> Any:
+def named(symbol: str, x: Array) -> Any:
     """The Tensor with its symbol; an array has no name."""
     return x.named(symbol) if isinstance(x, mg.Tensor) else x
 
 
-def as_named_tensor(x: Any, symbol: str, array: Any) -> Any:
+def as_named_tensor(x: Array, symbol: str, array: Any) -> Any:
     """An array that meets x in an op: beside a Tensor it has a symbol."""
     return mg.tensor(array, name=symbol) if isinstance(x, mg.Tensor) else array
 

@@ -52,7 +52,7 @@ class LayerNorm(Module):
         self.weight = _filled(1, self.shape, dtype) if use_weight else None
         self.bias = _filled(0, self.shape, dtype) if use_bias else None
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: mg.Tensor) -> Any:
         normalise = partial(mg.layer_norm, eps=self.eps)
         return _over_last(normalise, "LayerNorm", x, self.shape, self.weight, self.bias)
 
@@ -93,7 +93,7 @@ class RMSNorm(Module):
     def eps(self) -> float:
         return float(np.finfo(self.dtype).eps) if self._eps is None else self._eps
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: mg.Tensor) -> Any:
         normalise = partial(mg.rms_norm, eps=self.eps)
         plus_one = self.plus_one and self.weight is not None
         weight = mg.add(self.weight, 1).named("gain") if plus_one else self.weight

@@ -39,7 +39,7 @@ class _Pool(Module):
         stride = size if stride is None else stride
         self.settings = dict(size=size, stride=stride, padding=padding)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: mg.Tensor) -> Any:
         check_image(self, x, self.axes)
         return type(self).pool(x, **self.settings)
 
@@ -92,7 +92,7 @@ class _Adaptive(Module):
     def __init__(self, size: int | tuple[int | None, ...] | None) -> None:
         self.size = size
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: mg.Tensor) -> Any:
         check_image(self, x, self.axes)
         return mg.adaptive_avg_pool(x, self.size)
 
@@ -144,7 +144,7 @@ class Upsample(Module):
             size=size, scale_factor=scale_factor, mode=mode, align_corners=align_corners
         )
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: mg.Tensor) -> Any:
         return mg.upsample(x, **self.settings)
 
 
@@ -155,5 +155,5 @@ class Flatten(Module):
     (2, 105)
     """
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: mg.Tensor) -> Any:
         return mg.reshape(x, (x.shape[0], prod(x.shape[1:])))

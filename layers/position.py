@@ -65,7 +65,7 @@ class SinusoidalPosition(Module):
         sinusoidal_encoding(1, d_model)
         self.d_model, self.base = d_model, base
 
-    def forward(self, X: Any, positions: ArrayLike | None = None, *, offset: int = 0) -> Any:
+    def forward(self, X: mg.Tensor, positions: ArrayLike | None = None, *, offset: int = 0) -> Any:
         at = positions_of(X.shape[-2], positions, offset)
         PE = sinusoidal_encoding(at, self.d_model, self.base, dtype=X.dtype)
         return mg.add(X, mg.tensor(mark_constant(PE, positions), name="PE")).named("X")
@@ -93,7 +93,7 @@ class LearnedPosition(Module):
         self.dtype = np.dtype(dtype)
         self.P = parameter(drawn, dtype)
 
-    def forward(self, X: Any, positions: ArrayLike | None = None, *, offset: int = 0) -> Any:
+    def forward(self, X: mg.Tensor, positions: ArrayLike | None = None, *, offset: int = 0) -> Any:
         at = mark_constant(positions_of(X.shape[-2], positions, offset), positions)
         P = mg.take(self.P, at, axis=0, negative=False).named("P_positions")
         return mg.add(X, P).named("X")

@@ -10,8 +10,9 @@ import numpy as np
 import minigrad as mg
 from minigrad.errors import ArgumentError
 
+from .arrays import Array
 from .attention import Attention
-from .attention_option import AttentionOption
+from .attention_option import AttentionOption, Places
 from .linear import check_sizes
 from .module import Module, named
 
@@ -77,7 +78,7 @@ class QuantizedWeight(Module):
     def __repr__(self) -> str:
         return f"QuantizedWeight{self.shape}: {weight_bytes(self):,} bytes"
 
-    def product(self, x: Any, b: Any) -> Any:
+    def product(self, x: Array, b: Any) -> Any:
         """x W + b, with each row of x rounded to as many bits too."""
         return quantized_linear(x, b, q=self.q, s=self.s, bits=self.bits)
 
@@ -106,7 +107,7 @@ class TrainedQuantizedWeight(Module):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.asarray(self.W.numpy(), dtype)
 
-    def product(self, x: Any, b: Any) -> Any:
+    def product(self, x: Array, b: Any) -> Any:
         """x̃ W̃ + b."""
         x = x if isinstance(x, mg.Tensor) else mg.tensor(x)
         W = mg.fake_quantize(self.W, _scale(self.W, 0, self.bits), self.bits).named("W_rounded")
@@ -127,7 +128,7 @@ class RoundedScores(Module, AttentionOption):
         self.step = mg.tensor(np.asarray(largest / largest_integer(bits), dtype))
         self.bits = bits
 
-    def scores(self, S: Any, Q: Any, K: Any, at: Any) -> Any:
+    def scores(self, S: Any, Q: Array, K: Array, at: Places) -> Any:
         return named("S_rounded", mg.fake_quantize(S, self.step, self.bits))
 
 
@@ -136,7 +137,7 @@ class _ScoreRange(AttentionOption):
 
     largest = 0.0
 
-    def scores(self, S: Any, Q: Any, K: Any, at: Any) -> Any:
+    def scores(self, S: Any, Q: Array, K: Array, at: Places) -> Any:
         self.largest = max(self.largest, float(np.abs(S.numpy()).max(initial=0)))
         return S
 
@@ -149,7 +150,7 @@ EXACT = 2**24 // largest_integer(8) ** 2  # so many products of two such integer
     vjp_tex={"x": r"<g> (<q> \odot <s>)^\top", "b": r"<g>"},
     flops=lambda x, b, out: 2 * out.size * x.shape[-1] + 2 * out.size + (b is not None) * out.size,
 )
-def quantized_linear(x: Any, b: Any = None, *, q: Any, s: Any, bits: int = 8) -> Any:
+def quantized_linear(x: Array, b: Any = None, *, q: Any, s: Any, bits: int = 8) -> Any:
     """t (x_q q) s + b with x ≈ x_q t row by row; x_q and q are integers, sums are exact.
 
     Going back, rounding counts as the identity (Bengio et al. 2013, arXiv:1308.3432).

@@ -16,6 +16,7 @@ from numpy.typing import DTypeLike
 import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
+from .arrays import Array
 from .feed_forward import Dropout
 from .initialisers import Initialiser, Seed, generator, init_weights
 from .linear import check_sizes
@@ -58,7 +59,7 @@ class _Cell(Module):
             )
             setattr(self, name, drawn)
 
-    def forward(self, x: Any, state: Any = None) -> Any:
+    def forward(self, x: mg.Tensor, state: Any = None) -> Any:
         """The state after one step, from x (B, d_in) and the state before, zeros if None."""
         first = self.first_state(x.shape[0]) if state is None else _as_tuple(state)
         after = self.step(x, *first)
@@ -69,7 +70,7 @@ class _Cell(Module):
         zeros = mg.mark_constant(np.zeros((batch, self.d_hidden), self.dtype))
         return (zeros,) * self.states
 
-    def from_input(self, x: Any, bias: Any) -> Any:
+    def from_input(self, x: Array, bias: Array | None) -> Any:
         """What the input brings to the gates: x W_ihᵀ + b."""
         return mg.linear(x, mg.transpose(self.weight_ih), bias)
 
@@ -81,17 +82,17 @@ class _Cell(Module):
         """b_ih + b_hh, or None."""
         return None if self.bias_ih is None else mg.add(self.bias_ih, self.bias_hh)
 
-    def step(self, x: Any, *state: Any) -> Arrays:
+    def step(self, x: Array, *state: Any) -> Arrays:
         """The states after one step; each cell writes its own."""
         raise NotImplementedError
 
-    def sequence(self, X: Any, mask: Any, *state: Any) -> Steps:
+    def sequence(self, X: Array, mask: Array | None, *state: Any) -> Steps:
         """H of all steps (T, B, d_hidden) from X (T, B, d_in), as one op, and what gives the last
         state.
         """
         raise NotImplementedError
 
-    def step_by_step(self, X: Any, mask: Any, *state: Any) -> Steps:
+    def step_by_step(self, X: Array, mask: Array | None, *state: Any) -> Steps:
         """As `sequence`, with every op of every step a node."""
         outputs = []
         for t in range(X.shape[0]):
@@ -119,12 +120,12 @@ class RNNCell(_Cell):
 
     gates = 1
 
-    def step(self, x: Any, *state: Any) -> Arrays:
+    def step(self, x: Array, *state: Any) -> Arrays:
         (h,) = state
         z = mg.add(self.from_input(x, self.bias_ih), self.from_state(h)).named("z")  # (B, H)
         return (mg.tanh(z).named("h"),)
 
-    def sequence(self, X: Any, mask: Any, *state: Any) -> Steps:
+    def sequence(self, X: Array, mask: Array | None, *state: Any) -> Steps:
         weights = self.weight_ih, self.weight_hh, self.both_biases()
         (h,) = state
         H = mg.rnn(X, *weights, h, mask=mask)  # (T, B, H)
@@ -146,7 +147,7 @@ class GRUCell(_Cell):
 
     gates = 3
 
-    def step(self, x: Any, *state: Any) -> Arrays:
+    def step(self, x: Array, *state: Any) -> Arrays:
         (h,) = state
         x_r, x_z, x_n = mg.split(self.from_input(x, self.bias_ih), 3, axis=-1)
         h_r, h_z, h_n = mg.split(self.from_state(h), 3, axis=-1)
@@ -155,7 +156,7 @@ class GRUCell(_Cell):
         n = mg.tanh(x_n + r * h_n).named("n")  # (B, H)   the candidate
         return (mg.add(n, z * mg.subtract(h, n)).named("h"),)
 
-    def sequence(self, X: Any, mask: Any, *state: Any) -> Steps:
+    def sequence(self, X: Array, mask: Array | None, *state: Any) -> Steps:
         weights = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
         (h,) = state
         H = mg.gru(X, *weights, h, mask=mask)  # (T, B, H)
@@ -179,7 +180,7 @@ class LSTMCell(_Cell):
 
     gates, states = 4, 2
 
-    def step(self, x: Any, *state: Any) -> Arrays:
+    def step(self, x: Array, *state: Any) -> Arrays:
         h, c = state
         z = mg.add(self.from_input(x, self.bias_ih), self.from_state(h)).named("z")  # (B, 4 H)
         z_i, z_f, z_n, z_o = mg.split(z, 4, axis=-1)
@@ -190,7 +191,7 @@ class LSTMCell(_Cell):
         c = mg.add(f * c, i * n).named("c")
         return mg.multiply(o, mg.tanh(c)).named("h"), c
 
-    def sequence(self, X: Any, mask: Any, *state: Any) -> Steps:
+    def sequence(self, X: Array, mask: Array | None, *state: Any) -> Steps:
         weights = self.weight_ih, self.weight_hh, self.both_biases()
         h, c = state
         states = mg.lstm(X, *weights, h, c, mask=mask)  # (T + 1, B, H)
@@ -235,7 +236,7 @@ class _Recurrent(Module):
         self.drop = Dropout(dropout, rng) if dropout else None
 
     def forward(
-        self, X: Any, state: Any = None, mask: Any = None, return_state: bool = False
+        self, X: mg.Tensor, state: Any = None, mask: Array | None = None, return_state: bool = False
     ) -> Any:
         """H (B, T, d_hidden), beside the last states if asked for; see the class."""
         self._check(X, mask)

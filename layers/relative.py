@@ -12,8 +12,9 @@ from numpy.typing import DTypeLike, NDArray
 
 import minigrad as mg
 
+from .arrays import Array
 from .attention import repeat_heads, split_heads
-from .attention_option import AttentionOption, add_bias
+from .attention_option import AttentionOption, Places, add_bias
 from .initialisers import Seed, generator
 from .linear import check_sizes, draw_affine, linear
 from .module import Module, as_named_tensor, named
@@ -53,15 +54,15 @@ class RelativePosition(Module, AttentionOption):
         self.a_K, _ = draw_affine(rng, False, dtype, rows, d_k)
         self.a_V = None if d_v is None else draw_affine(rng, False, dtype, rows, d_v)[0]
 
-    def forward(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
+    def forward(self, Q: Array, K: Array, i: Any, j: Any, scale: float) -> Any:
         E = mg.matmul(Q, mg.swapaxes(self.a_K, 0, 1)).named("E")  # (..., n, 2k + 1): q_i · a
         rows = self._row(Q.shape[-2], K.shape[-2], i, j)
         return mg.scale(gather_columns(E, rows), scale).named("S_relative")  # (..., n, m)
 
-    def scores(self, S: Any, Q: Any, K: Any, at: Any) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: Places) -> Any:
         return named("S_biased", add_bias(S, self(Q, K, at.i, at.j, at.scale)))
 
-    def values(self, O: Any, A: Any, at: Any) -> Any:
+    def values(self, O: Array, A: Array, at: Places) -> Any:
         if self.a_V is None:
             return O
         n, m = A.shape[-2:]
@@ -99,7 +100,7 @@ class TransformerXLPosition(Module, AttentionOption):
         self.u = mg.tensor(np.zeros((n_heads, 1, d_k), dtype), requires_grad=True)
         self.v = mg.tensor(np.zeros((n_heads, 1, d_k), dtype), requires_grad=True)
 
-    def forward(self, Q: Any, K: Any, i: Any, j: Any, scale: float) -> Any:
+    def forward(self, Q: Array, K: Array, i: Any, j: Any, scale: float) -> Any:
         delta = -distances(Q.shape[-2], K.shape[-2], i, j)  # (n, m): i − j
         low, high = int(delta.min(initial=0)), int(delta.max(initial=0))
         d_model, h = self.W_R.shape[0], self.u.shape[0]
@@ -115,7 +116,7 @@ class TransformerXLPosition(Module, AttentionOption):
         G = mg.matmul(self.u, mg.swapaxes(K, -1, -2)).named("G")  # (..., h, 1, m): u · k_j
         return mg.scale(mg.add(gather_columns(E, columns), G), scale).named("S_relative")
 
-    def scores(self, S: Any, Q: Any, K: Any, at: Any) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: Places) -> Any:
         return named("S_biased", add_bias(S, self(Q, K, at.i, at.j, at.scale)))
 
 
@@ -125,7 +126,7 @@ def distances(n: int, m: int, i: Any = None, j: Any = None) -> NDArray[Any]:
     return np.asanyarray(j[..., None, :] - i[..., :, None])
 
 
-def gather_columns(E: Any, columns: NDArray[Any]) -> Any:
+def gather_columns(E: Array, columns: NDArray[Any]) -> Any:
     """Entry (.., i, columns[i, j]) of E, for every i and j.
 
     Shapes: E (..., n, D), columns (n, m) or (B, n, m) → (..., n, m)

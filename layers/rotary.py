@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
-from .attention_option import AttentionOption
+from .arrays import Array
+from .attention_option import AttentionOption, Places
 from .frequencies import rotary_frequencies, scaled_frequencies
 from .module import Module, named
 from .position import mark_constant, positions_of
@@ -36,7 +37,7 @@ def rotary_angles(
     return np.cos(angles), np.sin(angles)
 
 
-def apply_rotary(x: Any, cos: Any, sin: Any, *, pairing: str = "half") -> Any:
+def apply_rotary(x: Array, cos: Array, sin: Array, *, pairing: str = "half") -> Any:
     """The pairs (a, b) of x's last axis turned:  (a cos − b sin, a sin + b cos).
 
     Args:
@@ -119,7 +120,7 @@ class Rotary(Module, AttentionOption):
         self._theta, self._dtype = (theta,), dtype  # in a tuple: an array would be a parameter's
         self._frequencies(1)
 
-    def forward(self, x: Any, positions: ArrayLike | None = None, *, offset: int = 0) -> Any:
+    def forward(self, x: mg.Tensor, positions: ArrayLike | None = None, *, offset: int = 0) -> Any:
         cos, sin = self._tables(x, positions, offset)  # (n, d/2) or (B, n, d/2)
         return apply_rotary(x, cos, sin, pairing=self.pairing)
 
@@ -147,7 +148,7 @@ class Rotary(Module, AttentionOption):
             raise ShapeError(f"Rotary: frequencies must be ({self.d // 2},), got {theta.shape}")
         return theta
 
-    def project(self, Q: Any, K: Any, at: Any) -> tuple[Any, Any]:
+    def project(self, Q: Array, K: Array | None, at: Places) -> tuple[Any, Any]:
         """Q and K turned: what an attention layer does to them before the scores."""
         Q = named("Q_rot", self(Q, at.i))
         return Q, K if K is None else named("K_rot", self(K, at.j))

@@ -12,8 +12,9 @@ import minigrad as mg
 from minigrad import mask_rules, masks
 from minigrad.errors import ArgumentError
 
+from .arrays import Array, Mask
 from .attention import attend, repeat_heads
-from .attention_option import AttentionOption, soft_cap
+from .attention_option import AttentionOption, Places, soft_cap
 from .mask import fit_mask, visible, with_head_axis, with_visible
 from .module import named
 from .position import mark_constant
@@ -22,10 +23,10 @@ __all__ = ["online_softmax_attention", "scaled_dot_product_attention", "softmax_
 
 
 def scaled_dot_product_attention(
-    Q: Any,
-    K: Any,
-    V: Any,
-    mask: Any = None,
+    Q: Array,
+    K: Array,
+    V: Array,
+    mask: Mask | None = None,
     *,
     return_scores: bool | str = False,
     is_causal: bool = False,
@@ -94,7 +95,7 @@ class _Cap(AttentionOption):
         self.cap = cap
         self.note = note
 
-    def scores(self, S: Any, Q: Any, K: Any, at: Any) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: Places) -> Any:
         return self.note("S_capped", soft_cap(S, self.cap))
 
 
@@ -105,7 +106,7 @@ class _Masked(AttentionOption):
         self.M = M
         self.note = note
 
-    def scores(self, S: Any, Q: Any, K: Any, at: Any) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: Places) -> Any:
         return self.note("S_masked", mg.mask_add(S, self.M))
 
 
@@ -115,7 +116,8 @@ class _Scores:
     def __init__(self, wanted: bool | str, softcap_first: bool) -> None:
         last = ("S_capped", "S_masked") if softcap_first else ("S_masked", "S_capped")
         stages = ("S_raw", "S", *last)
-        self.stage, self.kept = "S" if wanted is True else wanted, None
+        self.stage = "S" if wanted is True else wanted
+        self.kept: Any = None
         if self.stage and self.stage not in stages:
             raise ArgumentError(
                 "scaled_dot_product_attention: return_scores must be a bool, "
@@ -123,7 +125,7 @@ class _Scores:
             )
         self.until = stages[: stages.index(self.stage) + 1] if self.stage else ()
 
-    def note(self, symbol: str, x: Any) -> Any:
+    def note(self, symbol: str, x: Array) -> Any:
         """Names x; it is kept until a later step of those wanted replaces it."""
         self.kept = x if symbol in self.until else self.kept
         return named(symbol, x)
@@ -139,7 +141,7 @@ def _causal(n: int, m: int, offset: Any) -> Any:
 
 
 def online_softmax_attention(
-    Q: Any, K: Any, V: Any, mask: Any = None, *, scale: float | None = None
+    Q: Array, K: Array, V: Array, mask: Mask | None = None, *, scale: float | None = None
 ) -> Any:
     """O = softmax(Q Kᵀ / √d_k + M) V, one key after the other: no row of scores is ever whole.
 
@@ -166,7 +168,7 @@ def online_softmax_attention(
         masks.check_meaning(
             "online_softmax_attention(Q, K, V, mask)", mask, shape[:-2], *shape[-2:]
         )
-        mask = fit_mask(mask, shape, Q)
+        M = fit_mask(mask, shape, Q)
     scale = 1 / sqrt(Q.shape[-1]) if scale is None else scale
     m: Any = np.full((*shape[:-1], 1), -np.inf, Q.dtype)  # (..., n, 1): the largest score so far
     l: Any = np.zeros_like(m)  # (..., n, 1): the sum of e^(s − m)
@@ -176,7 +178,7 @@ def online_softmax_attention(
         v = V[..., j : j + 1, :]  # (..., 1, d_v)
         s = mg.scale(mg.sum(Q * k, axis=-1, keepdims=True), scale)  # (..., n, 1)
         if mask is not None:
-            s = mg.mask_add(s, mask[..., min(j, mask.shape[-1] - 1)][..., None])
+            s = mg.mask_add(s, M[..., min(j, M.shape[-1] - 1)][..., None])
         larger = mg.maximum(m, s)
         top = mg.where(larger == -np.inf, 0.0, larger)  # no key is seen yet: −inf − −inf is NaN
         c = mg.exp(m - top)  # (..., n, 1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import minigrad as mg
+
 from .module import Module
 
 __all__ = ["Sequential"]
@@ -29,7 +31,7 @@ class Sequential(Module):
         numbered = {str(k): layer for k, layer in enumerate(layers)}
         self.layers: Any = numbered | named if named else list(layers)
 
-    def forward(self, X: Any) -> Any:
+    def forward(self, X: mg.Tensor) -> Any:
         for layer in self:
             X = layer(X)
         return X

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
+import minigrad as mg
+
+from .arrays import Array, Mask
 from .attention_option import soft_cap
 from .blocks import BlockOptions, DecoderBlock, TransformerBlock
 from .cache import KVCache
@@ -76,10 +79,10 @@ class Encoder(_Stack):
 
     def forward(
         self,
-        X: Any,
-        mask: Any = None,
+        X: mg.Tensor,
+        mask: Mask | None = None,
         *,
-        positions: Any = None,
+        positions: ArrayLike | None = None,
         cache: Sequence[Any] | None = None,
     ) -> Any:
         return self._through(X, mask, positions=positions, cache=cache)
@@ -101,12 +104,12 @@ class Decoder(_Stack):
 
     def forward(
         self,
-        X: Any,
-        context: Any,
-        mask: Any = None,
-        context_mask: Any = None,
+        X: mg.Tensor,
+        context: Array,
+        mask: Mask | None = None,
+        context_mask: Mask | None = None,
         *,
-        positions: Any = None,
+        positions: ArrayLike | None = None,
         cache: Sequence[Any] | None = None,
     ) -> Any:
         return self._through(X, context, mask, context_mask, positions=positions, cache=cache)
@@ -161,10 +164,10 @@ class LanguageModel(Module):
 
     def forward(
         self,
-        tokens: Any,
-        mask: Any = None,
+        tokens: ArrayLike,
+        mask: Mask | None = None,
         *,
-        positions: Any = None,
+        positions: ArrayLike | None = None,
         cache: Sequence[Any] | None = None,
     ) -> Any:
         X = self.embedding(tokens)  # (B, n, d_model)

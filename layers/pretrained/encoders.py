@@ -6,11 +6,12 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
 import minigrad as mg
 from minigrad.errors import ArgumentError
 
+from ..arrays import Array, Mask
 from ..bias import T5Bias
 from ..embedding import Embedding
 from ..feed_forward import activation_of
@@ -34,7 +35,7 @@ class MaskedHead(Module):
         self.norm = norm(d_model, dtype=own["dtype"])
         self.bias = mg.tensor(np.zeros(n_tokens, own["dtype"]), requires_grad=True)
 
-    def forward(self, X: Any, embedding: Embedding) -> Any:
+    def forward(self, X: mg.Tensor, embedding: Embedding) -> Any:
         T = self.norm(self.activation(self.transform(X)))  # (B, n, d_model)
         return mg.add(embedding.as_linear(T), self.bias).named("logits")  # (B, n, n_tokens)
 
@@ -93,7 +94,7 @@ class TextEncoder(Pretrained):
         for name, width in widths.items():
             setattr(self, name, Linear(d_model, width, **own) if name in heads else None)
 
-    def forward(self, tokens: Any, mask: Any = None, *, segments: Any = None) -> Any:
+    def forward(self, tokens: ArrayLike, mask: Mask | None = None, *, segments: Any = None) -> Any:
         X = self.embedding(tokens)  # (B, n, d_model)
         if self.segment_embedding is not None:
             segments = np.zeros(np.shape(tokens), np.intp) if segments is None else segments
@@ -112,7 +113,7 @@ class TextEncoder(Pretrained):
         real = (tokens != self.pad).astype(np.intp)
         return self.pad + np.cumsum(real, axis=-1) * real
 
-    def logits(self, X: Any) -> Any:
+    def logits(self, X: Array) -> Any:
         """What the checkpoint's head says of what forward gave.
 
         Returns: of a masked language model a logit for each token that could stand at each place,
@@ -125,15 +126,15 @@ class TextEncoder(Pretrained):
             return self.classifier(self.pooled(X) if self.of_sentence else X).named("logits")
         return self._part("answer", "head")(X).named("logits")
 
-    def next_sentence(self, X: Any) -> Any:
+    def next_sentence(self, X: Array) -> Any:
         """Logits of: the second segment follows the first, and it does not: (B, 2)."""
         return self._part("follows")(self.pooled(X)).named("logits")
 
-    def pooled(self, X: Any) -> Any:
+    def pooled(self, X: Array) -> Any:
         """f(x W + b) of the first token x, for classifiers; BERT's f is tanh: (B, d_model)."""
         return self.pooled_by(self._part("pooler")(X[..., 0, :])).named("pooled")
 
-    def sentence(self, tokens: Any, lengths: Any = None) -> Any:
+    def sentence(self, tokens: ArrayLike, lengths: Any = None) -> Any:
         """One vector for each row of tokens, as the checkpoint's 1_Pooling and modules.json say.
 
         Args:   lengths: how many tokens of each row are real; all unless given.

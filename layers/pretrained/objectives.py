@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import minigrad as mg
 
@@ -14,7 +15,7 @@ from ..mask import padding_mask
 __all__ = ["masked", "next_token", "similarity", "written"]
 
 
-def next_token(model: Any, tokens: Any, target: int | None = None) -> tuple[Any, Any]:
+def next_token(model: Any, tokens: NDArray[Any], target: int | None = None) -> tuple[Any, Any]:
     """Cross-entropy of each next token, or of the one that is to follow the last.
 
     Shapes: tokens (B, n) → loss (), logits (B, n, n_tokens)
@@ -26,7 +27,7 @@ def next_token(model: Any, tokens: Any, target: int | None = None) -> tuple[Any,
         return mg.cross_entropy(logits[:, -1], np.full(len(tokens), target)).named("loss"), logits
 
 
-def written(model: Any, tokens: Any, targets: Sequence[int] = ()) -> tuple[Any, Any]:
+def written(model: Any, tokens: NDArray[Any], targets: Sequence[int] = ()) -> tuple[Any, Any]:
     """Cross-entropy of what a TextToText is to write, or of its own first guess.
 
     Shapes: tokens (1, n), targets m → loss (), logits (1, m, n_tokens)
@@ -38,7 +39,7 @@ def written(model: Any, tokens: Any, targets: Sequence[int] = ()) -> tuple[Any, 
 
 
 def masked(
-    model: Any, tokens: Any, places: Sequence[int], targets: Sequence[int] = ()
+    model: Any, tokens: NDArray[Any], places: Sequence[int], targets: Sequence[int] = ()
 ) -> tuple[Any, Any]:
     """Cross-entropy of the tokens at some places, or of the model's own guesses there.
 
@@ -51,7 +52,9 @@ def masked(
         return mg.cross_entropy(seen, wanted).named("loss"), logits
 
 
-def similarity(model: Any, tokens: Any, lengths: Sequence[int], pooled: bool) -> tuple[Any, Any]:
+def similarity(
+    model: Any, tokens: NDArray[Any], lengths: Sequence[int], pooled: bool
+) -> tuple[Any, Any]:
     """1 − cos of two texts' vectors, (2, d_model): the checkpoint's, or means of their tokens'."""
     if pooled:
         s = model.sentence(tokens, lengths)

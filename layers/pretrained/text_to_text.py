@@ -7,10 +7,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
 import minigrad as mg
 
+from ..arrays import Array, Mask
 from ..bias import T5Bias
 from ..embedding import Embedding
 from ..linear import Linear
@@ -57,15 +58,15 @@ class TextToText(Pretrained):
         self.decoder = Decoder(n_decoder_layers, position=bias(bidirectional=False), **block)
         self.head = None if tied else Linear(d_model, n_tokens, use_bias=False, **own)
 
-    def forward(self, tokens: Any, written: Any, mask: Any = None) -> Any:
+    def forward(self, tokens: ArrayLike, written: Any, mask: Mask | None = None) -> Any:
         return self.decode(written, self.encode(tokens, mask), mask)
 
-    def encode(self, tokens: Any, mask: Any = None) -> Any:
+    def encode(self, tokens: ArrayLike, mask: Mask | None = None) -> Any:
         """What the decoder looks at: (B, n, d_model)."""
         return self.encoder(self.embedding(tokens), mask)
 
     def decode(
-        self, written: Any, context: Any, context_mask: Any = None, cache: Any = None
+        self, written: Any, context: Array, context_mask: Mask | None = None, cache: Any = None
     ) -> Any:
         """Logits of the token after each written one, for a context that `encode` gave."""
         X = self.decoder(self.embedding(written), context, None, context_mask, cache=cache)

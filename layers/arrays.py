@@ -1,0 +1,17 @@
+"""What layers and their functions take, by name: annotations of public signatures."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from numpy.typing import ArrayLike, NDArray
+
+from minigrad import Tensor, mask_rules
+
+__all__ = ["Array", "Mask"]
+
+Array: TypeAlias = Tensor | NDArray[Any]
+"""An array, or a Tensor whose gradient is recorded."""
+
+Mask: TypeAlias = Tensor | ArrayLike | mask_rules.MaskRule
+"""True (may attend) or floats to add, broadcastable to the scores; or a rule of positions."""
