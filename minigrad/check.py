@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .engine.context import enable_grad, no_grad
 from .engine.errors import DTypeError, GradcheckError, GradientError
 from .engine.listener import Listener, listen
 from .engine.op import Op, is_masked, refuse_masked
 from .engine.refusals import explained
-from .engine.tensor import Tensor
+from .engine.tensor import Operand, Tensor
 from .functional import grad
 
 __all__ = ["compare", "gradcheck"]
@@ -40,7 +41,7 @@ class Difference:
         return self.relative <= self.tolerance  # False for NaN
 
 
-def compare(engine: Any, formula: Any, scale: float = 0.0) -> Difference:
+def compare(engine: ArrayLike, formula: ArrayLike, scale: float = 0.0) -> Difference:
     """Measure an engine's array against a formula's, to 10,000 rounding units of the coarser dtype.
 
     Args: scale: size of what was summed; a formula that is rounding beside it (∂L/∂b_K = 0 in
@@ -123,7 +124,7 @@ class _OpsUsed(Listener):
 @explained
 def gradcheck(
     f: Callable[..., Any],
-    inputs: Any,
+    inputs: Operand | Sequence[Operand],
     *,
     order: int = 1,
     tolerance: float | None = None,

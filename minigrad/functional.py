@@ -8,9 +8,9 @@ have the same form. checkpoint pays for memory with a second forward.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,17 +20,20 @@ from .engine.errors import GradientError, ShapeError
 from .engine.listener import Listener, notify
 from .engine.op import Op
 from .engine.refusals import explained
-from .engine.tensor import Node, Tensor, backpropagate, seed_of
+from .engine.tensor import Node, Operand, Tensor, backpropagate, seed_of
 from .engine.writes import next_number, writes
 
 __all__ = ["checkpoint", "grad", "hvp", "jacobian", "jvp", "vjp"]
 
 
+Inputs: TypeAlias = "Operand | Sequence[Operand]"  # one input of a function, or all of them
+
+
 @explained
 def grad(
     output: Tensor,
-    inputs: Any,
-    grad_output: Any = None,
+    inputs: Tensor | Sequence[Tensor],
+    grad_output: Operand | None = None,
     create_graph: bool = False,
     *,
     retain_graph: bool = False,
@@ -54,7 +57,7 @@ def grad(
     12.0
     """
     single = isinstance(inputs, Tensor)
-    wanted: list[Tensor] = [inputs] if single else list(inputs)
+    wanted = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     for i, x in enumerate(wanted):
         if not isinstance(x, Tensor) or not x.requires_grad:
             raise GradientError(
@@ -104,14 +107,14 @@ def _recorded(
     return rules(gradient, tuple(lifted))  # type: ignore[no-any-return]
 
 
-def _fresh(inputs: Any) -> tuple[list[Tensor], bool]:
+def _fresh(inputs: Inputs) -> tuple[list[Tensor], bool]:
     """Leaves that hold the inputs' values, and whether there was only one input, not a sequence."""
     single = not isinstance(inputs, list | tuple)
-    given = [inputs] if single else list(inputs)
+    given: list[Any] = [inputs] if single else list(inputs)  # type: ignore[arg-type]
     return [tensor(x, requires_grad=True, name=getattr(x, "name", None)) for x in given], single
 
 
-def _call(call: str, f: Callable[..., Any], leaves: list[Tensor]) -> Tensor:
+def _call(call: str, f: Callable[..., Tensor], leaves: list[Tensor]) -> Tensor:
     with enable_grad():
         output = f(*leaves)
     if not isinstance(output, Tensor):
@@ -130,7 +133,9 @@ def _like(call: str, name: str, values: Any, wanted: list[Tensor], single: bool)
 
 
 @explained
-def vjp(f: Callable[..., Any], inputs: Any, grad_output: Any = None) -> tuple[Any, Any]:
+def vjp(
+    f: Callable[..., Tensor], inputs: Inputs, grad_output: Operand | None = None
+) -> tuple[Any, Any]:
     """f(inputs), and grad_outputᵀ · ∂f/∂inputs: reverse mode, one backward pass.
 
     `grad_output` may be left out when f returns one entry.
@@ -150,7 +155,7 @@ def vjp(f: Callable[..., Any], inputs: Any, grad_output: Any = None) -> tuple[An
 
 
 @explained
-def jvp(f: Callable[..., Any], inputs: Any, tangents: Any) -> tuple[Any, Any]:
+def jvp(f: Callable[..., Tensor], inputs: Inputs, tangents: Inputs) -> tuple[Any, Any]:
     """f(inputs), and ∂f/∂inputs · tangents: forward mode, as the vjp of a vjp.
 
     The vjp is linear in its cotangent u, so its own vjp in u is the Jacobian itself, applied to the
@@ -174,7 +179,7 @@ def jvp(f: Callable[..., Any], inputs: Any, tangents: Any) -> tuple[Any, Any]:
 
 
 @explained
-def hvp(f: Callable[..., Any], inputs: Any, vectors: Any) -> tuple[Any, Any]:
+def hvp(f: Callable[..., Tensor], inputs: Inputs, vectors: Inputs) -> tuple[Any, Any]:
     """f(inputs), one entry, and ∂²f/∂inputs² · vectors, without the matrix.
 
     >>> import minigrad as mg
@@ -196,7 +201,7 @@ def hvp(f: Callable[..., Any], inputs: Any, vectors: Any) -> tuple[Any, Any]:
 
 
 @explained
-def jacobian(f: Callable[..., Any], inputs: Any) -> Any:
+def jacobian(f: Callable[..., Tensor], inputs: Inputs) -> Any:
     """∂f/∂inputs whole, of shape f.shape + input.shape: one backward pass for each entry of f.
 
     >>> import minigrad as mg

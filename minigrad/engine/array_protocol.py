@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from .context import current
 from .errors import DTypeError, GradientError, MissingNameError, ShapeError
@@ -20,7 +21,7 @@ from .refusals import runs
 from .writes import DataView, caller, writes
 
 if TYPE_CHECKING:
-    from .tensor import Tensor
+    from .tensor import Operand, Tensor
 
 __all__ = ["ArrayProtocol", "EntryCount", "ForeignName", "ForeignNames", "data_of"]
 
@@ -151,7 +152,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
             array.flags.writeable = False
         return array
 
-    def assign_(self: Any, array: Any) -> Tensor:
+    def assign_(self: Any, array: Operand) -> Tensor:
         """Overwrite the entries in place: the one in-place write.
 
         Graphs that saved this memory before now refuse to run backward with the new values.
@@ -162,7 +163,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         notify(Listener.tensor_used, (array,))
         if is_masked(array):
             raise refuse_masked("assign_(array)")
-        new = array._data if hasattr(array, "__apply__") else np.asarray(array)
+        new = array._data if isinstance(array, type(self)) else np.asarray(array)
         if self._node is not None:
             raise GradientError(
                 f"assign_: {self.path} was computed by {self._node.op.name}; "
@@ -181,7 +182,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         notify(Listener.tensor_assigned, self, new)
         return self  # type: ignore[no-any-return]
 
-    def cast_(self: Any, dtype: Any) -> Tensor:
+    def cast_(self: Any, dtype: DTypeLike) -> Tensor:
         """Give a leaf's entries another floating dtype, in new memory; its gradient is dropped."""
         if self._node is not None or {self.dtype.kind, np.dtype(dtype).kind} != {"f"}:
             raise DTypeError(f"cast_({dtype}): only floating leaves are cast, to floating dtypes")
@@ -286,7 +287,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         def __getitem__(self, index: Any) -> Tensor: ...
         def __neg__(self) -> Tensor: ...
         def __abs__(self) -> Tensor: ...
-        def __add__(self, other: Any) -> Tensor: ...
+        def __add__(self, other: Operand) -> Tensor: ...
 
         __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __add__
         __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __add__

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from .context import current
 from .errors import DTypeError, GradientError
 from .listener import Listener, notify
 from .op import entries_of, is_foreign, is_masked, refuse_masked
 from .refusals import explained
-from .tensor import ON_DEMAND, Tensor
+from .tensor import ON_DEMAND, Operand, Tensor
 
 __all__ = ["ones", "tensor", "zeros"]
 
 
 @explained
 def tensor(
-    data: Any,
+    data: Operand,
     requires_grad: bool | str = False,
     name: str | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
 ) -> Tensor:
     """A leaf tensor holding a copy of `data`.
 
@@ -41,18 +43,17 @@ def tensor(
     >>> mg.tensor(np.float32([1, 2]), requires_grad=True, name="w")
     tensor([1., 2.], dtype=float32, name='w', requires_grad=True)
     """
-    if isinstance(data, Tensor):
-        data = data._data
-    if is_masked(data):
+    given: Any = data._data if isinstance(data, Tensor) else data
+    if is_masked(given):
         raise refuse_masked("tensor(data)")
-    typed = isinstance(data, np.ndarray | np.generic) or is_foreign(data)
-    first = next(entries_of(data), None)
-    if first is not data and is_foreign(first):
+    typed = isinstance(given, np.ndarray | np.generic) or is_foreign(given)
+    first = next(entries_of(given), None)
+    if first is not given and is_foreign(first):
         kind = type(first).__name__
         raise DTypeError(f"tensor(data): a list of {kind}s; write mg.stack([mg.tensor(x) for …])")
     try:
-        data = np.from_dlpack(data) if is_foreign(data) else data
-        array = np.array(data)  # with an eye on its dtype: float64 would make None a NaN
+        given = np.from_dlpack(given) if is_foreign(given) else given
+        array = np.array(given)  # with an eye on its dtype: float64 would make None a NaN
         array = array.astype(np.float64) if not typed and array.dtype.kind in "biuf" else array
     except GradientError:
         raise GradientError(
@@ -70,13 +71,16 @@ def tensor(
     if requires_grad == "on demand" and not shown:
         made._needs = ON_DEMAND
     made.name = name
-    notify(Listener.leaf_created, made, data)
+    notify(Listener.leaf_created, made, given)
     return made
 
 
 @explained
 def zeros(
-    *shape: Any, requires_grad: bool | str = False, name: str | None = None, dtype: Any = None
+    *shape: int | Sequence[int],
+    requires_grad: bool | str = False,
+    name: str | None = None,
+    dtype: DTypeLike | None = None,
 ) -> Tensor:
     """A leaf of zeros, of float64 unless a dtype is given.
 
@@ -89,7 +93,10 @@ def zeros(
 
 @explained
 def ones(
-    *shape: Any, requires_grad: bool | str = False, name: str | None = None, dtype: Any = None
+    *shape: int | Sequence[int],
+    requires_grad: bool | str = False,
+    name: str | None = None,
+    dtype: DTypeLike | None = None,
 ) -> Tensor:
     """A leaf of ones, of float64 unless a dtype is given.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .op import Op
-    from .tensor import Node, Tensor
+    from .tensor import Node, Tensor, TensorOrArray
 
 __all__ = [
     "Listener",
@@ -71,13 +71,13 @@ class Listener:
     def backward(
         self,
         node: Node,
-        gradient: NDArray[Any] | Tensor,
+        gradient: TensorOrArray,
         contributions: list[Any],
         seconds: float,
     ) -> None:
         """A node's rules ran: `contributions` are what it sends along `node.edges`, in order."""
 
-    def arrived(self, leaf: Tensor, gradient: NDArray[Any] | Tensor) -> None:
+    def arrived(self, leaf: Tensor, gradient: TensorOrArray) -> None:
         """A leaf's whole gradient is known."""
 
     # ------------------------------------------------------------------ what layers say
@@ -125,12 +125,12 @@ class Listener:
 
     # ------------------------------------------------------------------ gradients and updates
 
-    def intercept_backward(self, output: Tensor, seed: NDArray[Any], retain: bool) -> bool:
+    def intercept_backward(self, output: Tensor, seed: TensorOrArray, retain: bool) -> bool:
         """`output.backward()` is about to run; True says that the listener has run it."""
         return False
 
     def intercept_grad(
-        self, output: Tensor, seed: NDArray[Any], wanted: list[Tensor], retain: bool
+        self, output: Tensor, seed: TensorOrArray, wanted: list[Tensor], retain: bool
     ) -> list[Any] | None:
         """`mg.grad` is about to run; a list returned holds the gradients in its place."""
 

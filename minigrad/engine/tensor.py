@@ -19,10 +19,10 @@ from operator import attrgetter
 from threading import Lock
 from time import perf_counter
 from types import CodeType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .array_protocol import ArrayProtocol, EntryCount, data_of
 from .context import current
@@ -35,7 +35,9 @@ from .writes import OUR_PACKAGES, SourceLocation, next_number, writes
 __all__ = [
     "Handle",
     "Node",
+    "Operand",
     "Tensor",
+    "TensorOrArray",
     "add_gradients",
     "backpropagate",
     "is_held",
@@ -54,6 +56,8 @@ RETAIN_GRAD = -1  # the key of the hook of retain_grad, which runs last, and nev
 
 _by_number = attrgetter("seq")
 
+Operand: TypeAlias = "Tensor | ArrayLike"  # what an op takes
+TensorOrArray: TypeAlias = "Tensor | NDArray[Any]"
 RunRules = Callable[["Node", Callable[..., Any], Any, tuple[Any, ...]], Any]
 _Held = tuple[Any, tuple[Any, ...], Sequence[Any]]
 
@@ -240,7 +244,7 @@ class Tensor(ArrayProtocol):
 
     # ------------------------------------------------------------------ gradients
 
-    def backward(self, gradient: Any = None, retain_graph: bool = False) -> None:
+    def backward(self, gradient: Operand | None = None, retain_graph: bool = False) -> None:
         """Add ∂L/∂leaf to `.grad` of every leaf this tensor depends on.
 
         Args:
@@ -282,7 +286,7 @@ class Tensor(ArrayProtocol):
             self._node.hooks = {}
         self._node.hooks[RETAIN_GRAD] = keep
 
-    def register_hook(self, hook: Callable[[Any], Any]) -> Handle:
+    def register_hook(self, hook: Callable[[Any], Operand | None]) -> Handle:
         """Call `hook(gradient)` when the whole gradient is known; an array returned replaces it."""
         self._refuse_without_gradient("register_hook")
         owner: Any = self._node or self
@@ -321,7 +325,7 @@ def _unwrapped(op: Op, settings: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(data_of(value) for value in settings)
 
 
-def seed_of(call: str, output: Tensor, gradient: Any) -> Any:
+def seed_of(call: str, output: Tensor, gradient: Operand | None) -> TensorOrArray:
     """The gradient that starts a backward pass, checked; a Tensor only if one was given."""
     if current().listeners:
         notify(Listener.tensor_used, (output,))

@@ -11,6 +11,7 @@ import numpy as np
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import Call, call, cast_back, floating, op, widen
 from ..engine.refusals import explained
+from ..engine.tensor import TensorOrArray
 from . import reduce
 from .arithmetic import add, multiply
 from .norms import layer_norm
@@ -20,17 +21,17 @@ from .shape import reshape
 __all__ = ["batch_norm", "group_norm", "instance_norm"]
 
 
-def statistics_axes(x: Any) -> tuple[int, ...]:
+def statistics_axes(x: TensorOrArray) -> tuple[int, ...]:
     """All axes but the channels'."""
     return (0, *range(2, x.ndim))
 
 
-def by_channel(v: Any, x: Any) -> Any:
+def by_channel(v: TensorOrArray, x: TensorOrArray) -> Any:
     """(C,) as it broadcasts against (N, C, …)."""
     return v.reshape((-1, *[1] * (x.ndim - 2)))
 
 
-def standardized(x: Any, mean: Any, var: Any, eps: float) -> tuple[Any, Any]:
+def standardized(x: TensorOrArray, mean: Any, var: Any, eps: float) -> tuple[Any, Any]:
     """x̂ = (x - μ) / σ of each channel, and 1 / σ; μ and σ² are the batch's unless given."""
     axes = statistics_axes(x)
     mean = np.mean(widen(x), axes, keepdims=True) if mean is None else by_channel(mean, x)
@@ -40,7 +41,7 @@ def standardized(x: Any, mean: Any, var: Any, eps: float) -> tuple[Any, Any]:
     return cast_back(centred * inverse, x), inverse
 
 
-def check_channels(x: Any, *parameters: Any) -> None:
+def check_channels(x: TensorOrArray, *parameters: Any) -> None:
     """Raise ShapeError unless x has channels, and each parameter, if given, one entry for each."""
     if np.ndim(x) < 2:
         raise ShapeError(f"x must be (N, C, …), got {np.shape(x)}")
@@ -158,7 +159,13 @@ def _(g):
 
 
 @explained
-def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+def group_norm(
+    x: TensorOrArray,
+    groups: int,
+    weight: TensorOrArray | None = None,
+    bias: TensorOrArray | None = None,
+    eps: float = 1e-5,
+) -> Any:
     """Each example's channels in groups, each normalised as one row; then scaled by channel.
 
     Args: groups: into how many the C channels are split. weight, bias: (C,) or None.
@@ -179,7 +186,12 @@ def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, eps: f
 
 
 @explained
-def instance_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+def instance_norm(
+    x: TensorOrArray,
+    weight: TensorOrArray | None = None,
+    bias: TensorOrArray | None = None,
+    eps: float = 1e-5,
+) -> Any:
     """Each channel of each example normalised over its places; then scaled by channel.
 
     It is group_norm with as many groups as channels.

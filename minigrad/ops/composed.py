@@ -12,7 +12,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import as_array
 from ..engine.refusals import explained
-from ..engine.tensor import Tensor
+from ..engine.tensor import Operand, Tensor
 from .arithmetic import multiply
 from .products import matmul
 from .rearrange import take_along_axis
@@ -37,7 +37,7 @@ __all__ = [
 
 
 @explained
-def ravel(x: Any) -> Any:
+def ravel(x: Operand) -> Any:
     """All entries in one row.
 
     >>> ravel(np.ones((2, 3))).shape
@@ -47,7 +47,7 @@ def ravel(x: Any) -> Any:
 
 
 @explained
-def moveaxis(x: Any, source: Any, destination: Any) -> Any:
+def moveaxis(x: Operand, source: Any, destination: Any) -> Any:
     """Axes moved to other positions; the rest stay in order.
 
     Raises: ShapeError for axes that x has not, or of which there are not as many.
@@ -67,7 +67,7 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Any:
 
 
 @explained
-def vstack(arrays: Sequence[Any]) -> Any:
+def vstack(arrays: Sequence[Operand]) -> Any:
     """Arrays above each other, along the first axis; rows of one axis count as matrices.
 
     >>> vstack([np.zeros(3), np.ones((2, 3))]).shape
@@ -77,7 +77,7 @@ def vstack(arrays: Sequence[Any]) -> Any:
 
 
 @explained
-def hstack(arrays: Sequence[Any]) -> Any:
+def hstack(arrays: Sequence[Operand]) -> Any:
     """Arrays beside each other, along the second axis; rows of one axis one after the other.
 
     >>> hstack([np.zeros((2, 1)), np.ones((2, 3))]).shape
@@ -88,7 +88,7 @@ def hstack(arrays: Sequence[Any]) -> Any:
 
 
 @explained
-def tile(x: Any, reps: Any) -> Any:
+def tile(x: Operand, reps: Any) -> Any:
     """The array repeated as a whole, so many times along each axis.
 
     >>> tile(np.array([1.0, 2.0]), (2, 2))
@@ -108,7 +108,7 @@ def tile(x: Any, reps: Any) -> Any:
 
 
 @explained
-def outer(a: Any, b: Any) -> Any:
+def outer(a: Operand, b: Operand) -> Any:
     """Every entry of a times every entry of b: y_ij = a_i b_j.
 
     >>> outer(np.array([1.0, 2.0]), np.array([3.0, 4.0, 5.0])).shape
@@ -118,7 +118,7 @@ def outer(a: Any, b: Any) -> Any:
 
 
 @explained
-def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+def tensordot(a: Operand, b: Operand, axes: Any = 2) -> Any:
     """The sum over pairs of axes: so many last ones of a and first ones of b, or two lists of them.
 
     Raises: ShapeError where the axes of a pair differ in length.
@@ -151,7 +151,7 @@ def _seen(x: Any) -> Any:
 
 
 @explained
-def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
+def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Any:
     """Where the largest entry is, along an axis or in the flattened array. No gradient flows.
 
     >>> argmax(np.array([[1.0, 5.0], [7.0, 2.0]]), axis=1)
@@ -161,7 +161,7 @@ def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
 
 
 @explained
-def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
+def argmin(x: Operand, axis: int | None = None, keepdims: bool = False) -> Any:
     """Where the smallest entry is, along an axis or in the flattened array. No gradient flows.
 
     >>> argmin(np.array([[1.0, 5.0], [7.0, 2.0]]), axis=1)
@@ -171,7 +171,7 @@ def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
 
 
 @explained
-def argsort(x: Any, axis: int | None = -1) -> Any:
+def argsort(x: Operand, axis: int | None = -1) -> Any:
     """The order in which entries ascend along an axis; equal ones stay in order. No gradient flows.
 
     >>> argsort(np.array([3.0, 1.0, 2.0]))
@@ -181,7 +181,7 @@ def argsort(x: Any, axis: int | None = -1) -> Any:
 
 
 @explained
-def topk(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
+def topk(x: Operand, k: int, axis: int = -1) -> tuple[Any, Any]:
     """The k largest entries along an axis, in descending order, and where they are.
 
     The gradient of each goes to where it was.  Raises: ArgumentError for more than there are.

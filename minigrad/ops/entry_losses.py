@@ -10,6 +10,7 @@ import numpy as np
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import Call, Declare, as_array, call, cast_back, floating, op, widen_half
 from ..engine.refusals import explained
+from ..engine.tensor import TensorOrArray
 from .arithmetic import divide
 from .functions import sigmoid, sign, softplus
 from .samples import away_from, each_of_x
@@ -38,13 +39,13 @@ def reduced(terms: Any, reduction: str) -> Any:
     return cast_back(widen_half(terms).sum() * share(terms, reduction), terms)
 
 
-def share(x: Any, reduction: str) -> float:
+def share(x: TensorOrArray, reduction: str) -> float:
     """What each term of the loss counts for."""
     counts = {"mean": x.size, "batchmean": x.shape[0] if x.ndim else 1}
     return 1 / counts[reduction] if reduction in counts else 1.0
 
 
-def check_alike(x: Any, target: Any) -> tuple[Any, Any]:
+def check_alike(x: TensorOrArray, target: TensorOrArray) -> tuple[Any, Any]:
     """Both as arrays of floats. Raises: ShapeError unless they are of one shape."""
     x, target = floating(x), floating(target)
     if x.shape != target.shape:
@@ -224,7 +225,9 @@ def _(g, x, target, delta, reduction):
 
 
 @explained
-def smooth_l1_loss(x: Any, target: Any, beta: float = 1.0, reduction: str = "mean") -> Any:
+def smooth_l1_loss(
+    x: TensorOrArray, target: TensorOrArray, beta: float = 1.0, reduction: str = "mean"
+) -> Any:
     """Half the squared difference over β up to β, the absolute difference less β/2 beyond.
 
     It is huber_loss with δ = β, over β; with β = 0 it is l1_loss.

@@ -15,7 +15,7 @@ from ..engine.creation import tensor
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import as_array
 from ..engine.refusals import explained
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, TensorOrArray
 from .convolution import avg_pool, per_axis
 from .products import matmul
 from .rearrange import repeat
@@ -49,7 +49,7 @@ def _along(x: Any, axis: int, shares: Any, name: str) -> Any:
 
 @explained
 def upsample(
-    x: Any,
+    x: TensorOrArray,
     size: int | tuple[int, ...] | None = None,
     scale_factor: float | tuple[float, ...] | None = None,
     mode: str = "nearest",
@@ -144,7 +144,7 @@ def _lines(length: int, target: int, step: float, align_corners: bool) -> Any:
 
 
 @explained
-def adaptive_avg_pool(x: Any, size: int | tuple[int | None, ...] | None) -> Any:
+def adaptive_avg_pool(x: TensorOrArray, size: int | tuple[int | None, ...] | None) -> Any:
     """Means of as many windows as the result has entries, whatever the length; size=1 is the mean.
 
     Window i of m over a length n goes from floor(i n / m) up to ceil((i + 1) n / m).

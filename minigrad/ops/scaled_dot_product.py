@@ -11,7 +11,7 @@ import numpy as np
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.listener import mark_constant
 from ..engine.refusals import explained
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, TensorOrArray
 from .attention import mask_add, scale
 from .mask_rules import MaskRule
 from .masks import check_meaning
@@ -42,10 +42,10 @@ METHODS: dict[str, Method] = {}  # beside "exact"; filled by whoever declares on
 
 @explained
 def scaled_dot_product_attention(
-    q: Any,
-    k: Any,
-    v: Any,
-    mask: Any = None,
+    q: TensorOrArray,
+    k: TensorOrArray,
+    v: TensorOrArray,
+    mask: TensorOrArray | None = None,
     *,
     is_causal: bool = False,
     scale: float | None = None,
@@ -95,7 +95,12 @@ def scaled_dot_product_attention(
 
 
 def attention_weights(
-    q: Any, k: Any, mask: Any, is_causal: bool, scale_by: float | None, rule: MaskRule | None = None
+    q: TensorOrArray,
+    k: TensorOrArray,
+    mask: Any,
+    is_causal: bool,
+    scale_by: float | None,
+    rule: MaskRule | None = None,
 ) -> Any:
     """A = softmax(q kᵀ · scale + mask), each step an op: (..., n, m)."""
     scale_by = 1 / sqrt(q.shape[-1]) if scale_by is None else scale_by
@@ -110,7 +115,9 @@ def attention_weights(
     return softmax(S)
 
 
-def attention_method(heads: int, n: int, m: int, mask: Any = None, method: str = "auto") -> str:
+def attention_method(
+    heads: int, n: int, m: int, mask: TensorOrArray | None = None, method: str = "auto"
+) -> str:
     """What a method comes to for so many heads (in all of the batch) of n queries and m keys.
 
     "auto" takes "tiled" where it is faster, but "exact" for a mask that requires a gradient. Who

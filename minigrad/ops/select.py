@@ -13,6 +13,7 @@ import numpy as np
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from ..engine.op import Call, Declare, as_array, call, masked, op
 from ..engine.refusals import explained
+from ..engine.tensor import TensorOrArray
 from .notation import along, shape_product
 from .notation import index as index_tex
 from .samples import Samples, each_of_x, no_flops, pairs
@@ -184,7 +185,7 @@ def _(g, x_shape, indices, axis):
 
 
 @explained
-def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+def split(x: TensorOrArray, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """Parts of an array along an axis: so many equal ones, or cut at these indices.
 
     Raises: ArgumentError if the axis does not divide evenly; ShapeError without such an axis;
