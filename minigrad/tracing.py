@@ -165,7 +165,7 @@ class Trace(recording.Trace):
 
     def __dir__(self) -> list[str]:
         heard = {*vars(Listener), "into", "uses", "call_of", "inputs_of", "checked", "keep"}
-        heard |= {"measure_step"}
+        heard |= {"measure_step", "origin"}
         return sorted({name for name in super().__dir__() if name[0] != "_"} - heard)
 
     def derivation(self, path: str | Path) -> Path:

@@ -89,7 +89,7 @@ def _asking(trace: Trace, found: Sequence[Attention]) -> int | None:
     """The one query through whose scores nearly all of the loss's gradient passes, if one does."""
     moved: Any = 0.0
     for one in found:
-        entry = trace[trace.into(one.entry)[0].source]  # the scores
+        entry = trace[trace.into(trace.origin(one.entry))[0].source]  # the scores
         if entry.gradient is None:
             continue
         rows = np.abs(entry.gradient).sum(axis=-1)

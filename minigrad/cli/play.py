@@ -10,6 +10,7 @@ from typing import Any
 from ..playing.run import Run
 from ..playing.server import PlayServer
 from ..playing.session import Played, Session
+from ..recording.checks import Checks
 from .explain import source_of
 from .output import show
 from .report import Report
@@ -22,7 +23,7 @@ def run(arguments: Namespace) -> int:
     source = source_of(arguments)
 
     def page(run: Run) -> dict[str, Any]:
-        return Report(source, run, run.trace.checked()).page_options()
+        return Report(source, run, Checks([])).page_options()
 
     played = Played(source.load, source.title, source.name, source.python, page, source.around)
     with redirect_stdout(sys.stderr):

@@ -19,7 +19,6 @@ __all__ = [
     "addresses_to_set",
     "keys_of",
     "label_of",
-    "origin",
 ]
 
 
@@ -36,24 +35,29 @@ class Address:
         return {name: x for name, x in (("of", self.of), ("call", self.call)) if x is not None}
 
 
-def origin(trace: Trace, entry: Entry) -> Entry:
-    """What the function itself made, where an intervention put something else."""
-    while entry.instead_of is not None:
-        entry = trace.entries[entry.instead_of]
+def standing(trace: Trace, entry: Entry) -> Entry:
+    """What stands where this value stood, if something was put there."""
+    instead = {other.instead_of: other for other in trace.entries}
+    while entry.id in instead:
+        entry = instead[entry.id]
     return entry
 
 
 def keys_of(trace: Trace) -> dict[int, tuple[str, int]]:
     """A key for each entry that finds it in another run: its path, and which of that path it is.
 
-    What was put in place of a value has the value's key.
+    What was put in place of a value has the value's key. What has no name goes by its use.
     """
     seen, found = Counter[str](), dict[int, tuple[str, int]]()
     gone = {entry.instead_of for entry in trace.entries}
     for entry in trace.entries:
-        path = _path_of(trace, entry) or entry.label
-        if entry.id in gone or (entry.inserted and entry.instead_of is None):
-            path = f"{path} of an intervention"
+        path = _path_of(trace, entry)
+        if (entry.op is None and not entry.name) or (entry.inserted and entry.instead_of is None):
+            uses = [(trace.entries[edge.target], edge.input) for edge in trace.uses(entry)]
+            named = [f"{_path_of(trace, op)}({name})" for op, name in uses if not op.inserted]
+            path = named[0] if named else f"{path} of an intervention"
+        elif entry.id in gone:
+            path = f"{path} before an intervention"
         found[entry.id] = path, seen[path]
         seen[path] += 1
     return found
@@ -61,7 +65,7 @@ def keys_of(trace: Trace) -> dict[int, tuple[str, int]]:
 
 def label_of(trace: Trace, entry: Entry) -> str:
     """What an entry is called on the page and in the list of changes."""
-    own = origin(trace, entry)
+    own = trace.origin(entry)
     uses = trace.uses(own)
     if own.op is None and not own.name and uses:  # by what takes it
         return f"{uses[0].input} of {trace.entries[uses[0].target].label}"
@@ -69,7 +73,7 @@ def label_of(trace: Trace, entry: Entry) -> str:
 
 
 def _path_of(trace: Trace, entry: Entry) -> str:
-    own = origin(trace, entry)
+    own = trace.origin(entry)
     name = entry.name or own.name or own.op or ""
     return f"{own.scope}/{name}" if own.scope else name
 
@@ -108,6 +112,7 @@ def address_of(trace: Trace, entry: Entry) -> Address:
             f"{entry.label} has no name, so no change can say what it is of: write "
             'mg.tensor(..., name="...")'
         )
+    entry = standing(trace, entry)
     every = _own_values(trace)
     paths = {one.id: _path_of(trace, one) for one in every}
     path = _path_of(trace, entry)
@@ -119,7 +124,7 @@ def address_of(trace: Trace, entry: Entry) -> Address:
 
 def address_of_argument(trace: Trace, op: Entry, name: str) -> Address:
     """The address of one argument of an op, an input or a setting."""
-    op = origin(trace, op)
+    op = trace.origin(op)
     ran = [trace.entries[i] for i in trace.forward_steps]
     paths = {one.id: f"{one.scope}/{one.op}".lstrip("/") for one in ran if not one.inserted}
     path = paths[op.id]

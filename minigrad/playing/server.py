@@ -38,11 +38,15 @@ class PlayServer:
         self._make()
         routes = {
             "": ("GET", "text/html", lambda _: self._page()),
-            "ask": ("POST", "application/json", self._answer),
+            "ask": ("POST", "application/json", self.answer),
             "pictures": ("GET", "application/json", lambda _: self._pictures()),
         }
         self.served = Served(routes)
         self.address = self.served.address
+
+    def close(self) -> None:
+        """No more answers."""
+        self.served.close()
 
     def _make(self) -> None:
         """The content of the page, and its pictures, which are drawn when asked for."""
@@ -61,6 +65,7 @@ class PlayServer:
             "redo": len(s.undone),
             "loss": [before.loss, s.run.loss],
             "alike": s.alike,
+            "pictures": len(self.content["pictures"]),
             "moved": None if s.alike else s.moved(),
             "changed": s.differences(),
             "arguments": [
@@ -76,24 +81,26 @@ class PlayServer:
         version, pictures = self.content["play"]["version"], self.pictures
         return json.dumps({"version": version, "pictures": pictures.svgs}).encode()
 
-    def _answer(self, question: bytes) -> bytes:
-        """The new content, or why there is none: then all is as it was."""
+    def answer(self, question: bytes) -> bytes:
+        """A line of JSON: what was asked for, or of a change how the session stands, and then on
+        another line the content of the page; or why there is none: then all is as it was.
+        """
         try:
             with self._turn:
-                return embedded(self._do(json.loads(question))).encode()
+                return "\n".join(map(embedded, self._do(json.loads(question)))).encode()
         except Exception as error:
             return json.dumps({"error": _why(error)}).encode()
 
-    def _do(self, asked: Any) -> dict[str, Any]:
+    def _do(self, asked: Any) -> list[dict[str, Any]]:
         if not isinstance(asked, dict):
             raise ArgumentError("a question is an object with `do`")
         session, do = self.session, asked.get("do")
         if asked.get("version") != session.version:
             raise ArgumentError("another page has changed this run: reload this one")
         if do == "look":
-            return session.look(asked.get("node"), asked.get("index"))  # type: ignore[arg-type]
+            return [session.look(asked.get("node"), asked.get("index"))]  # type: ignore[arg-type]
         if do == "python":
-            return {"python": session.python()}
+            return [{"python": session.python()}]
         if do not in ACTIONS:
             raise ArgumentError(f"there is no change named {do!r}; they are {', '.join(ACTIONS)}")
         method, names = ACTIONS[do]
@@ -101,10 +108,7 @@ class PlayServer:
         given |= {name: asked[name] for name in BESIDE if name in asked and name not in given}
         getattr(session, method)(**given)
         self._make()
-        edited = given.get("node")
-        if isinstance(edited, int):  # where that is now
-            self.content["play"]["editing"] = session.moved().get(edited)
-        return self.content
+        return [self.content["play"], self.content]
 
 
 def _why(error: Exception) -> str:

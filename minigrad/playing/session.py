@@ -82,9 +82,7 @@ class Session:
     def _run(self, changes: list[Change]) -> Run:
         contexts = [one for change in changes for one in change.contexts()]
         with self.played.around():
-            run = run_loss(self.function, self.played.title, arguments_of(changes), contexts)
-            run.trace.checked()
-        return run
+            return run_loss(self.function, self.played.title, arguments_of(changes), contexts)
 
     def _take(self, changes: list[Change]) -> None:
         """Run with these; if that fails all stays as it is.
@@ -273,7 +271,9 @@ class Session:
         for before, now in self.moved().items():
             other, entry = old[before], new[now]
             if other.shape == entry.shape:
-                pair = [_gap(other.value, entry.value), _gap(other.gradient, entry.gradient)]
+                noise = {other.state, entry.state} <= {"zero", "cancels", "none"}
+                gradient = 0.0 if noise else _gap(other.gradient, entry.gradient)
+                pair = [_gap(other.value, entry.value), gradient]
                 if any(pair):
                     found[entry.id] = pair
         return found

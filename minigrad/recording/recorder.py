@@ -155,6 +155,12 @@ class Recorder(Listener):
         """Where an entry was used, in order."""
         return self._from.get(entry.id, [])
 
+    def origin(self, entry: Entry) -> Entry:
+        """What the run itself made where an intervention put this entry; or else the entry."""
+        while entry.instead_of is not None:
+            entry = self.entries[entry.instead_of]
+        return entry
+
     # ------------------------------------------------------------------ entries and edges
 
     def _settle(self) -> None:

@@ -147,7 +147,7 @@ def attentions(trace: Trace, tokens: Any = None) -> Attentions:
     cat  0.88  0.12   cat +1.00 +0.00
     ...
     """
-    found = [e for e in trace if e.name == "A" and e.size and _has_weights(e)]
+    found = [e for e in trace if e.name == "A" and e.size and _has_weights(trace.origin(e))]
     return Attentions(_of_entry(trace, e, tokens) for e in found)
 
 
@@ -193,7 +193,7 @@ def _has_weights(entry: Entry) -> bool:
 
 def _of_entry(trace: Trace, entry: Entry, tokens: Any) -> Attention:
     names = _names(tokens, entry.path, entry.shape[-2:], "attention(tokens)")
-    scores = trace[trace.into(entry)[0].source].value
+    scores = trace[trace.into(trace.origin(entry))[0].source].value
     masked = np.zeros(entry.shape, bool) if scores.shape != entry.shape else scores <= MASKED
     later = trace.entries[entry.id :]  # heads are merged into C afterwards
     merged = any(e.name == "C" and e.scope == entry.scope for e in later)

@@ -62,6 +62,7 @@ def assembled(content: dict[str, Any], svgs: Sequence[str]) -> str:
     parts = {
         "style": paints(compared=content["compared"]) + _asset("page.css"),
         "script": "\n".join(_asset(f"{name}.js") for name in scripts),
+        "begin": "" if played else "begin();\n",
         "pictures": templates(svgs),
         "data": embedded(content),
         "connect": "; connect-src 'self'" if played else "",

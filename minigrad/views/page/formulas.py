@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from ...recording.checks import CheckResult
@@ -22,6 +22,10 @@ from ..plain import one_line
 __all__ = ["Formulas", "chapters", "symbols", "with_shapes"]
 
 
+# of one program all runs have the same formulas, and a page that is played with is made again
+_tree = lru_cache(maxsize=4096)(mathml)
+
+
 class Formulas:
     def __init__(self) -> None:
         self.trees: list[Tree] = []
@@ -31,7 +35,7 @@ class Formulas:
     def add(self, formula: Node) -> int:
         if formula not in self._known:
             self._known[formula] = len(self.trees)
-            self.trees.append(mathml(formula))
+            self.trees.append(_tree(formula))
         return self._known[formula]
 
     def of(self, entry: Entry) -> dict[str, Any]:
@@ -79,6 +83,11 @@ def with_shapes(tex: str, shapes: Mapping[str, tuple[int, ...]]) -> Node:
     return shape(parse(tex))
 
 
+@lru_cache(maxsize=1024)
+def _with_sizes(tex: str, sizes: tuple[tuple[str, tuple[int, ...]], ...]) -> Node:
+    return with_shapes(tex, dict(sizes))
+
+
 def shape_text(shape: tuple[int, ...]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
@@ -88,7 +97,7 @@ def chapters(model: AnnotatedTrace, formulas: Formulas) -> list[dict[str, Any]]:
 
     @cache
     def add(tex: str, sizes: Any = ()) -> int:
-        return formulas.add(with_shapes(tex, dict(sizes)) if sizes else parse(tex))
+        return formulas.add(_with_sizes(tex, sizes) if sizes else parse(tex))
 
     calls: dict[int, int] = {}
     return [

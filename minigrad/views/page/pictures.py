@@ -14,7 +14,7 @@ from math import ceil, log
 from typing import Any
 
 from ..colors import DARK, LIGHT, RATIO_LINES, RATIOS, Theme, ink_on
-from ..dot import Dot, outline_dot
+from ..dot import outline_dot
 from ..fold import parts, prefixes
 from ..legend import marks
 from ..model import AnnotatedTrace
@@ -43,7 +43,7 @@ class Pictures:
         self.model, self.told = model, list[dict[str, Any]]()
         self.numbers = {id(edge): number for number, edge in enumerate(model.trace.edges)}
         _cut_long_scopes(model)
-        self._dots: list[Dot] = []
+        self._plans, self._scale = list[Outline](), scale
         found: dict[tuple[str, str], None] = {}
         pending = [""]
         while pending:
@@ -53,13 +53,15 @@ class Pictures:
             found |= dict.fromkeys(marks(plan, False))
             self.told.append(self._tell(root, plan, closed))
             pending += closed.values()
-            self._dots.append(outline_dot(plan, scale=scale, legend=False, saved=False))
+            self._plans.append(plan)
         self.marks = [*found]
 
     @cached_property
     def svgs(self) -> list[str]:
-        drawn = render("\n".join(dot.text for dot in self._dots), "svg").decode()
-        pairs = zip(re.findall(r"<svg.*?</svg>", drawn, re.DOTALL), self._dots, strict=True)
+        shown: dict[str, Any] = {"scale": self._scale, "legend": False, "saved": False}
+        dots = [outline_dot(plan, **shown) for plan in self._plans]
+        drawn = render("\n".join(dot.text for dot in dots), "svg").decode()
+        pairs = zip(re.findall(r"<svg.*?</svg>", drawn, re.DOTALL), dots, strict=True)
         return [_classed(titled(svg, dot)) for svg, dot in pairs]
 
     def _tell(self, root: str, plan: Outline, closed: dict[str, str]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 // ---------------------------------------------------------------- served alone: what the page was at is taken along when it is drawn anew
 
-window.minigradPlay.opened({
+const offered = {
   record,
   nodes,
   arrays,
@@ -30,20 +30,23 @@ window.minigradPlay.opened({
       panel: byId("panel").scrollTop,
     };
   },
-  put(was, moved) {
-    const now = (id) => (id === undefined || id === null ? id : moved ? moved[id] : id);
-    const at = steps.findIndex((step) => step.phase === was.phase && step.node === now(was.node));
-    Object.assign(chosen, was.attention);
-    wanted = was.wanted;
-    state.tab = was.tab;
-    state.inside = was.inside;
-    state.picture = pictures.find((one) => one.scope === was.scope) || pictures[0];
-    paint();
-    go(Math.max(0, at), now(was.chosen) ?? null);
-    const canvas = byId("canvas");
-    const drawing = canvas.firstElementChild;
-    view.zoom((was.scale * drawing.viewBox.baseVal.width) / drawing.width.baseVal.value);
-    canvas.scrollTo({ left: was.place[0], top: was.place[1], behavior: "instant" });
-    byId("panel").scrollTop = was.panel;
-  },
-});
+};
+// All as it was in the drawing before; `moved` says which node each one is now.
+function beginAs({ was, moved }) {
+  const now = (id) => (id === undefined || id === null ? id : moved ? moved[id] : id);
+  const at = steps.findIndex((step) => step.phase === was.phase && step.node === now(was.node));
+  Object.assign(chosen, was.attention);
+  wanted = was.wanted;
+  state.tab = was.tab;
+  state.inside = was.inside;
+  state.picture = pictures.find((one) => one.scope === was.scope) || pictures[0];
+  begin(Math.max(0, at), now(was.chosen) ?? null);
+  const canvas = byId("canvas");
+  const drawing = canvas.firstElementChild;
+  view.zoom((was.scale * drawing.viewBox.baseVal.width) / drawing.width.baseVal.value);
+  canvas.scrollTo({ left: was.place[0], top: was.place[1], behavior: "instant" });
+  byId("panel").scrollTop = was.panel;
+}
+if (window.minigradPlay.before) beginAs(window.minigradPlay.before);
+else begin();
+window.minigradPlay.opened(offered);

@@ -223,7 +223,7 @@ function listenToControls() {
   window.onbeforeprint = () => paint("light");
   window.onafterprint = () => paint();
 }
-function begin() {
+function begin(at = fromHash(), chosenNode = null) {
   const fonts = formulaFonts();
   document.documentElement.classList.toggle("high-scripts", !fonts.scripts);
   document.documentElement.classList.toggle("small-brackets", !fonts.brackets);
@@ -236,6 +236,5 @@ function begin() {
   listenToControls();
   listenToPanel();
   paint();
-  go(fromHash());
+  go(at, chosenNode);
 }
-begin();

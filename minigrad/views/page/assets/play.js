@@ -156,6 +156,7 @@ function edit({ node, index, name, value, span, kind }) {
   if (!whole) scrub(field, span, give);
   const close = () => {
     parts.editor.hidden = true;
+    editing = null;
     document.querySelector("#panel canvas")?.focus();
   };
   parts.editor.replaceChildren(
@@ -163,11 +164,20 @@ function edit({ node, index, name, value, span, kind }) {
     button("Cut", () => send({ do: "cut", node: editing.node, index }), { title: "0 in its place, and no gradient through it" }),
     button("Done", close),
   );
-  parts.editor.onkeydown = (event) => event.key === "Escape" && close();
-  editing = { node };
+  parts.editor.onkeydown = (event) => {
+    if (event.key === "Escape") close();
+  };
+  editing = { node, index };
   parts.editor.hidden = false;
   field.focus();
   field.select();
+}
+
+// The editor's value after another change.
+async function refresh() {
+  const answer = await ask({ do: "look", node: editing.node, index: editing.index });
+  if (answer.error) return;
+  for (const input of parts.editor.querySelectorAll("input")) if (input !== document.activeElement) input.value = answer.value;
 }
 
 // ------------------------------------------------------------ asking: one question at a time; of a drag the last
@@ -178,7 +188,9 @@ async function ask(question) {
   const body = JSON.stringify({ version: page.record.play.version, ...question });
   try {
     const answer = await fetch("ask", { method: "POST", headers: { "Content-Type": "application/json" }, body });
-    return answer.ok ? await answer.json() : { error: `the server refused this (${answer.status})` };
+    if (!answer.ok) return { error: `the server refused this (${answer.status})` };
+    const [first, content] = (await answer.text()).split("\n");
+    return { ...JSON.parse(first), content };
   } catch {
     return { error: "the program that serves this page has ended" };
   }
@@ -202,21 +214,24 @@ async function change(question) {
   clearTimeout(slow);
   bar.classList.remove("running");
   fail(answer.error);
+  parts.program.hidden = true;
   if (answer.error) tell();
-  else redraw(answer);
+  else redraw(answer, answer.content);
+  if (!answer.error && editing && question.do !== "set") refresh();
   await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
   bar.dataset.took = performance.now() - start; // until the browser has painted it
+  bar.dataset.edits = Number(bar.dataset.edits || 0) + 1;
 }
 
 // ------------------------------------------------------------ drawing anew
 
 let text = null; // of the page's own script
 let pending = 0;
-function redraw(content, pictures) {
+function redraw(play, content, pictures) {
   const own = [...document.scripts].at(-1);
   text ??= own.textContent;
   const was = page.take();
-  const { alike, moved, editing: place } = content.play;
+  const { alike, moved } = play;
   const old = pictures ? null : [...document.querySelectorAll("template")];
   const focused = bar.contains(document.activeElement) ? null : focusOf(document.activeElement);
   for (const one of [...document.body.children]) if (one !== bar) one.remove();
@@ -225,14 +240,14 @@ function redraw(content, pictures) {
     if (one.localName === "template") continue;
     if (one.localName === "main") after = true;
     const fresh = one.cloneNode(true);
-    if (fresh.id === "record") fresh.textContent = JSON.stringify(content);
+    if (fresh.id === "record") fresh.textContent = content;
     if (after) document.body.append(fresh);
     else bar.before(fresh);
   }
-  document.body.append(...content.pictures.map((_, i) => templateOf(i, pictures, alike && old)));
-  if (editing && place !== undefined && place !== null) editing.node = place;
+  for (let i = 0; i < play.pictures; i++) document.body.append(templateOf(i, pictures, alike && old));
+  if (editing && !pictures && moved) editing.node = moved[editing.node];
+  window.minigradPlay.before = { was, moved: !pictures && !alike && moved };
   document.body.append(el("script", {}, text));
-  page.put(was, !pictures && !alike && moved);
   refocus(focused);
   if (!pictures) askForPictures();
   document.getElementById("canvas").classList.toggle("stale", !pictures);
@@ -253,7 +268,7 @@ function askForPictures() {
   pending = setTimeout(async () => {
     if (busy) return askForPictures();
     const { version, pictures } = await (await fetch("pictures")).json();
-    if (version === page.record.play.version && !busy) redraw(page.record, pictures);
+    if (version === page.record.play.version && !busy) redraw(page.record.play, document.getElementById("record").textContent, pictures);
   }, REST);
 }
 // The way to the element that has the focus, to find it in the new drawing.

@@ -14,8 +14,8 @@ function found(query) {
   const terms = query.split(/\s+/).filter(Boolean);
   const has = (text) => terms.every((term) => text.toLowerCase().includes(term));
   const ranked = nodes.map((node) => {
-    const path = fullName(node);
-    const [own, all] = [labelOf(node) === query || path === query, `${path} ${node.op || node.kind} ${node.place || ""}`];
+    const path = fullName(node).toLowerCase();
+    const [own, all] = [labelOf(node).toLowerCase() === query || path === query, `${path} ${node.op || node.kind} ${node.place || ""}`];
     return [own ? 0 : path.endsWith(query) ? 1 : has(path) ? 2 : has(all) ? 3 : 4, node];
   });
   const those = ranked.filter(([rank]) => rank < 4).sort((a, b) => a[0] - b[0]);

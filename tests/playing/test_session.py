@@ -1,0 +1,240 @@
+"""A run that is played with: a change gives what a fresh run with that value gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import minigrad as mg
+from layers import Linear
+from minigrad.errors import ArgumentError
+from minigrad.playing.session import Played, Session
+
+from .functions import MASK, WORDS, X, attention, ratio
+
+
+def session(function: Any = attention) -> Session:
+    name = function.__name__
+    page = {"title": name, "tokens": getattr(function, "tokens", None)}
+    return Session(Played(lambda: function, name, name, "", lambda run: dict(page)))
+
+
+def node(of: Session, name: str) -> int:
+    """The last entry of a name, or of an op."""
+    found = [e.id for e in of.run.trace.entries if name in (e.name, e.op)]
+    return found[-1]
+
+
+def mask_of(of: Session) -> int:
+    constants = [e for e in of.run.trace.entries if e.kind == "constant"]
+    return next(e.id for e in constants if e.shape == (5, 5))
+
+
+def gradients(of: Session) -> dict[str, Any]:
+    return {e.path: e.gradient for e in of.run.trace.entries if e.kind == "parameter"}
+
+
+# ---------------------------------------------------------------- an edit is a fresh run
+
+
+def test_an_entry_of_a_leaf_gives_the_run_that_the_function_gives_with_it():
+    played, before = session(), X.numpy().copy()
+    played.set_entry(node(played, "X"), [0, 2, 3], "1.25")
+    assert_array_equal(X.numpy(), before)  # the user's own tensor is as it was
+    array = before.copy()
+    array[0, 2, 3] = 1.25
+    X.assign_(array)
+    try:
+        fresh = session()
+    finally:
+        X.assign_(before)
+    assert played.run.loss == fresh.run.loss
+    for path, gradient in gradients(fresh).items():
+        assert_array_equal(gradients(played)[path], gradient, err_msg=path)
+
+
+def test_an_entry_of_a_mask_gives_the_run_with_that_mask():
+    played = session()
+    asked = played.look(mask_of(played), [0, 3])
+    assert asked["toggle"] == 0  # closed, so a click opens it
+    played.set_entry(mask_of(played), [0, 3], asked["toggle"])
+    MASK[0, 3] = 0.0
+    try:
+        fresh = session()
+    finally:
+        MASK[0, 3] = -np.inf
+    assert played.run.loss == fresh.run.loss
+    assert played.look(mask_of(played), [0, 3])["toggle"] == "-inf"
+
+
+def test_an_argument_of_the_function_and_the_factor_it_becomes_are_one_change():
+    by_keyword, by_setting = session(), session()
+    by_keyword.set_keyword("temperature", "4")
+    scaled = node(by_setting, "scale"), by_setting.run.trace.forward_steps
+    first = next(i for i in scaled[1] if by_setting.run.trace.entries[i].op == "scale")
+    by_setting.set_argument(first, "factor", 0.25)
+    assert by_keyword.run.loss == by_setting.run.loss == attention(temperature=4.0).item()
+
+
+def test_other_words_name_the_positions():
+    played = session()
+    played.set_keyword("words", "the dog slept on it")
+    assert played.run.loss == attention(words="the dog slept on it".split()).item()
+    assert played.page["tokens"] == "the dog slept on it".split()
+    played.undo()
+    assert played.page["tokens"] == WORDS
+
+
+def test_a_step_down_is_each_parameter_less_lr_times_its_gradient():
+    played = session()
+    before = {e.path: e.value - 0.5 * e.gradient for e in played.run.trace if e.kind == "parameter"}
+    played.step("0.5")
+    after = {e.path: e.value for e in played.run.trace if e.kind == "parameter"}
+    for path, value in before.items():
+        assert_array_equal(after[path], value, err_msg=path)
+    assert played.run.loss < session().run.loss
+
+
+def test_a_cut_weight_of_attention_is_zero_and_stays_attention():
+    from minigrad.views.attention import attentions
+
+    played = session()
+    played.cut(node(played, "A"), [0, 4, 1])
+    (one,) = attentions(played.run.trace)
+    assert one.A[0, 0, 4, 1] == 0.0
+    assert one.dA is not None
+    with mg.ablate("A", index=(0, 4, 1)):
+        assert attention().item() == played.run.loss
+
+
+def test_a_cut_edge_leaves_the_other_uses_of_its_value():
+    w = mg.tensor([2.0], requires_grad=True, name="w")
+
+    def twice() -> mg.Tensor:
+        return mg.sum(w * 3.0 + w).named("loss")
+
+    played = session(twice)
+    played.cut(node(played, "add"), of="b")
+    assert (played.run.loss, gradients(played)["w"]) == (6.0, [3.0])
+
+
+def test_what_is_frozen_gets_no_gradient_and_what_is_held_does_not_move():
+    played = session()
+    held = played.run.trace["A"].value
+    played.freeze(node(played, "A"))
+    played.freeze(node(played, "W_V"))
+    played.set_entry(node(played, "X"), [0, 0, 0], 3.0)
+    assert_array_equal(played.run.trace["A"].value, held)
+    assert all(played.run.trace[name].gradient is None for name in ("W_V", "W_Q"))
+    assert played.run.trace["b_V"].gradient is not None
+
+
+# ---------------------------------------------------------------- undo
+
+
+def test_undo_and_redo_give_every_bit_again_and_a_drag_is_one_change():
+    played = session()
+    losses = [played.run.loss]
+    for value in (1.0, 2.0, 3.0):
+        played.set_entry(node(played, "X"), [0, 0, 0], value, gesture="g1")
+    losses.append(played.run.loss)
+    played.cut(node(played, "A"), [0, 2, 1])
+    losses.append(played.run.loss)
+    assert len(played.changes) == 2
+    back = [played.undo() or played.run.loss for _ in range(2)]
+    assert back == losses[1::-1]
+    assert [played.redo() or played.run.loss for _ in range(2)] == losses[1:]
+    played.reset()
+    assert (played.run.loss, played.changes) == (losses[0], [])
+    played.undo()
+    assert played.run.loss == losses[2]
+    for _ in range(2):
+        played.undo()
+    with pytest.raises(ArgumentError, match="nothing to undo"):
+        played.undo()
+
+
+# ---------------------------------------------------------------- what cannot be
+
+REFUSED = {
+    "not a number": (lambda s: s.set_entry(0, [0], "two"), ArgumentError, "number is needed"),
+    "NaN": (lambda s: s.set_entry(0, [0], "nan"), ArgumentError, "got NaN"),
+    "index": (lambda s: s.set_entry(0, [1], 1.0), ArgumentError, r"\[1\] is outside shape \(1,\)"),
+    "axes": (lambda s: s.set_entry(0, [0, 0], 1.0), ArgumentError, "is 1 whole numbers"),
+    "no such value": (lambda s: s.set_entry(99, [0], 1.0), ArgumentError, "no value 99"),
+    "it raises": (lambda s: s.set_entry(0, [0], 11.0), RuntimeError, "too large"),
+    "infinite loss": (lambda s: s.set_entry(0, [0], -2.0), ArgumentError, "loss would be inf"),
+    "no argument": (lambda s: s.set_keyword("t", 1), ArgumentError, "has no argument 't'"),
+    "nothing moves": (lambda s: s.step("much"), ArgumentError, "number is needed"),
+}
+
+
+@pytest.mark.parametrize(("change", "kind", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_is_refused_and_the_run_stays(change: Any, kind: Any, said: str) -> None:
+    played = session(ratio)
+    run, loss = played.run, played.run.loss
+    with pytest.raises(kind, match=said):
+        change(played)
+    assert played.run is run
+    assert (played.run.loss, played.changes, played.past) == (loss, [], [])
+    played.set_entry(0, [0], 2.0)
+    assert played.run.loss == 0.25
+
+
+def test_a_parameter_without_a_name_asks_for_one():
+    w = mg.tensor([2.0], requires_grad=True)
+    played = session(lambda: mg.sum(w * w))
+    with pytest.raises(ArgumentError, match=r'has no name.*name="..."'):
+        played.set_entry(0, [0], 1.0)
+
+
+# ---------------------------------------------------------------- the program
+
+
+def everything(played: Session) -> None:
+    played.set_entry(node(played, "X"), [0, 2, 3], 1.25)
+    played.set_entry(mask_of(played), [0, 3], 0)
+    played.step(0.3)
+    played.set_keyword("temperature", 2)
+    played.freeze(node(played, "A"))
+    played.freeze(node(played, "b_V"))
+    played.cut(node(played, "V"), [0, 1, 1])
+    played.set_argument(node(played, "S"), "factor", 0.7)
+
+
+PROGRAMS = {
+    "none": lambda played: None,
+    "an entry": lambda played: played.set_entry(node(played, "X"), [0, 2, 3], 1.25),
+    "words": lambda played: played.set_keyword("words", "a dog slept on it"),
+    "everything": everything,
+}
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_the_copied_program_makes_the_same_run(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played = session()
+    PROGRAMS[kind](played)
+    exec(played.python(), {"attention": attention})
+    assert float(capsys.readouterr().out) == played.run.loss
+
+
+def test_values_of_one_path_are_told_apart_by_their_call():
+    layer = Linear(2, 2, use_bias=False, rng=np.random.default_rng(0))
+
+    def steps() -> mg.Tensor:
+        h = mg.tensor(np.ones((1, 2)), name="h0")
+        for _ in range(3):
+            h = mg.tanh(layer(h)).named("h")
+        return mg.sum(h).named("loss")
+
+    played = session(steps)
+    second = [e.id for e in played.run.trace.entries if e.name == "h"][1]
+    played.set_entry(second, [0, 1], 0.5)
+    assert "index=(0, 1), call=1" in played.python()
+    with mg.replace("h", 0.5, index=(0, 1), call=1):
+        assert steps().item() == played.run.loss
