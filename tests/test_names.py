@@ -28,8 +28,8 @@ SEVERAL = {
     """,
     "two meanings, which wait for a better word": """
         Attention BLOCK BY_HAND Block CHUNK Call Change CheckResult FAR GIVEN GUESSES Group HARMLESS
-        KINDS LEAVES Layout Limits Node PATIENCE Pattern Program Reading Recorder Row Run SETTINGS
-        STEP STEPS Schedule Session Step Trace Value Writer _Held _Pool _READY
+        KINDS LEAVES Layout Limits Node PATIENCE Pattern Places Program Reading Recorder Row Run
+        SETTINGS STEP STEPS Schedule Session Step Trace Value Writer _Held _Pool _READY
     """,
 }
 
