@@ -149,7 +149,7 @@ class Seen:
     """One run of a sentence, forward and backward: what both layers looked at, and why."""
 
     def __init__(self, function) -> None:
-        with mg.record("read/A") as read, mg.record("point/A") as point:
+        with mg.capture("read/A") as read, mg.capture("point/A") as point:
             loss = function()
             loss.backward()
         self.loss = loss.item()

@@ -188,7 +188,7 @@ def test(model: Summarizer, count: int) -> Tested:
     longer = [report(rng, asides=4) for _ in range(count)]
     padded = batch(few, rng, n=4 * LONGEST)
     shares = [right(model, batch(reports, rng)) for reports in (few, unseen, longer)]
-    with mg.record("encoder/*/attention/A") as seen:
+    with mg.capture("encoder/*/attention/A") as seen:
         shares.append(right(model, padded))
     filled = np.arange(4 * LONGEST) >= padded.lengths[:, None]  # (B, n)
     on_padding = np.mean([
@@ -207,7 +207,7 @@ def right(model: Summarizer, given: Batch) -> float:
 def show(model: Summarizer, one: Report) -> None:
     """A report, what the model says, and where it points for each word, as text."""
     given = batch([one], np.random.default_rng(0))
-    with mg.no_grad(), mg.record("summarizer/A") as seen:
+    with mg.no_grad(), mg.capture("summarizer/A") as seen:
         model(given.text, given.lengths, given.before)
     A = seen["summarizer/A"].value[0, :, : len(one.words)]  # (3, n)
     said = [one.words[k] for k in A.argmax(axis=-1)]

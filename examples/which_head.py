@@ -70,7 +70,7 @@ def main() -> None:
         return mg.mean(logits[rows, once[:, 3]] - logits[rows, once[:, 6]]).named("gain")
 
     with mg.no_grad():
-        with mg.record("blocks.*/attention/O") as outputs:
+        with mg.capture("blocks.*/attention/O") as outputs:
             there = gain(other).item()
         here = gain(text).item()
         print(f"\nd is ahead of X by {here:.2f}; in the other text, by {there:.2f}")

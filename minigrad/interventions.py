@@ -7,6 +7,7 @@ the scope in which the tensor was made; so gradients, traces and checks need kno
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,13 +24,13 @@ from .engine.tensor import Tensor
 from .ops import astype, broadcast_to, getitem, ravel, take, where
 from .paths import is_pattern, matches, nearest
 
-__all__ = ["ablate", "record", "replace"]
+__all__ = ["ablate", "capture", "record", "replace"]
 
 MEAN = object()  # of the examples, as a value
 
 
-class _At(Change):
-    """Within, the surroundings are those in which a tensor was made; no intervention acts there."""
+class _WhereMade(Change):
+    """Within, ops run in the context in which a tensor was made; no intervention acts on them."""
 
     __slots__ = ("made",)
 
@@ -37,14 +38,14 @@ class _At(Change):
         self.made = made
 
     def _changed(self, now: Context) -> Context:
-        heard = tuple(x for x in now.listeners if not isinstance(x, _ByPath))
+        heard = tuple(x for x in now.listeners if not isinstance(x, PathIntervention))
         changed = Context(self.made.recording, self.made.scope, heard, now)
         notify(Listener.context_resumed, changed, self.made)
         return changed
 
 
-class _ByPath(Listener):
-    """Meets the tensors of a run that a path names, within `with`."""
+class PathIntervention(Listener):
+    """Within `with`, calls `meet` for each tensor of the run whose path matches."""
 
     shows_inputs = False
     wanted = "tensor"  # what a path means
@@ -52,13 +53,13 @@ class _ByPath(Listener):
     def __init__(self, call: str, path: str) -> None:
         if not isinstance(path, str) or not path:
             raise ArgumentError(f"{call}(path): a path is a non-empty string, got {path!r}")
-        self.path, self.said = path, f"{call}({path!r})"
+        self.path, self.shown = path, f"{call}({path!r})"
         self._listening: listen | None = None
 
     def __enter__(self) -> Self:
         if self._listening is not None:
-            raise ArgumentError(f"{self.said}: it is entered already; make another")
-        notify(Listener.refuse, f"{self.said} is used within the step", "use it around the step")
+            raise ArgumentError(f"{self.shown}: it is entered already; make another")
+        notify(Listener.refuse, f"{self.shown} is used within the step", "use it around the step")
         self._unused: dict[int, tuple[Tensor, Context, Op]] = {}  # and alive, so that no id returns
         self._counts: Counter[str] = Counter()  # of paths that were met
         self._leaves: set[str] = set()
@@ -84,12 +85,12 @@ class _ByPath(Listener):
             return
         if any(matches(self.path, leaf) for leaf in self._leaves):
             raise ArgumentError(
-                f"{self.said}: that is a leaf, which no op made; write to it by assign_, or call "
+                f"{self.shown}: that is a leaf, which no op made; write to it by assign_, or call "
                 "the model with another"
             )
         hidden = next((f"; {why}" for why in self._others.values() if why), "")
         why = nearest(self.path, self._others) if self._others else "; no op ran within"
-        raise ArgumentError(f"{self.said}: no {self.wanted} of the run has this path{why}{hidden}")
+        raise ArgumentError(f"{self.shown}: no {self.wanted} of the run has this path{why}{hidden}")
 
     def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
         self._unused[id(output)] = output, current(), op
@@ -121,11 +122,12 @@ class _ByPath(Listener):
             path = tensor.path if tensor.node is not None else _path(current().scope, tensor.path)
             if matches(self.path, path):
                 raise ArgumentError(
-                    f"{self.said}: {path} was used before it got this name; "
+                    f"{self.shown}: {path} was used before it got this name; "
                     "name it where it is made"
                 )
 
     def meet(self, tensor: Tensor, path: str, made: Context) -> None:
+        """A tensor of this path is used for the first time; it was made in the context `made`."""
         raise NotImplementedError
 
 
@@ -149,7 +151,7 @@ def _become(tensor: Tensor, other: Tensor) -> None:
     tensor.name = name
 
 
-class Replacement(_ByPath):
+class Replacement(PathIntervention):
     """Within, other values stand where the run made the tensors of a path; see `replace`."""
 
     changes_values = True
@@ -197,7 +199,7 @@ class Replacement(_ByPath):
         if self.which not in (None, met):
             return
         array = leaf._data
-        with _At(current()):
+        with _WhereMade(current()):
             new = self._other_array(array)
         if new is not None:
             self._held.append((leaf, array))
@@ -214,7 +216,7 @@ class Replacement(_ByPath):
             return inputs, settings
         names = [*op.input_names(len(inputs)), *op.settings]
         if self.of not in names:
-            said = f"{self.said}: {op.name} has no argument {self.of!r}; it has {', '.join(names)}"
+            said = f"{self.shown}: {op.name} has no argument {self.of!r}; it has {', '.join(names)}"
             raise ArgumentError(said)
         self._refuse_second(path, made)
         met = self._counts[path]
@@ -223,7 +225,7 @@ class Replacement(_ByPath):
             return inputs, settings
         values = [*inputs, *settings]
         place = names.index(self.of)
-        with _At(made):
+        with _WhereMade(made):
             new = self._other_argument(values[place])
         if new is not None:
             values[place] = new
@@ -238,7 +240,7 @@ class Replacement(_ByPath):
             return self._other_array(old)
         value = self.value(old) if callable(self.value) else self.value
         if self.index is not None or (old is not None and np.ndim(value)):
-            raise ArgumentError(f"{self.said}: {self.of} is {old!r}, which has no entries")
+            raise ArgumentError(f"{self.shown}: {self.of} is {old!r}, which has no entries")
         return value
 
     def _other_array(self, array: Any) -> Any:
@@ -272,7 +274,7 @@ class Replacement(_ByPath):
         self._refuse_second(path, made)
         if self.which not in (None, self._counts[path]):
             return
-        with _At(made):
+        with _WhereMade(made):
             new = self._instead(tensor)
         if new is not None:
             notify(Listener.tensor_replaced, tensor, new)
@@ -282,7 +284,7 @@ class Replacement(_ByPath):
         super()._refuse_unmet()
         met = max(self._counts.values())
         if self.which is not None and not 0 <= self.which < met:
-            raise ArgumentError(f"{self.said}: call={self.which}, but it was met {met} times")
+            raise ArgumentError(f"{self.shown}: call={self.which}, but it was met {met} times")
 
     def _refuse_second(self, path: str, made: Context) -> None:
         """Raise ArgumentError where a path that is no pattern means two tensors."""
@@ -292,12 +294,12 @@ class Replacement(_ByPath):
             return
         if self._counts and path not in self._counts:
             raise ArgumentError(
-                f"{self.said}: the run has {next(iter(self._counts))} and {path}; write more of "
+                f"{self.shown}: the run has {next(iter(self._counts))} and {path}; write more of "
                 f"the path, or '*/{self.path}' for all of them"
             )
         if made.scope and made is self._last and self.which is None:
             raise ArgumentError(
-                f"{self.said}: two tensors of one call of {made.scope} have this path; "
+                f"{self.shown}: two tensors of one call of {made.scope} have this path; "
                 "say which: call=0 is the first"
             )
         self._last = made
@@ -330,7 +332,7 @@ class Replacement(_ByPath):
         """The mean over the first axis, as a constant."""
         if tensor.ndim < 1 or len(tensor) < 2:
             raise ArgumentError(
-                f'{self.said}: to="mean" is over the first axis, of examples, and shape '
+                f'{self.shown}: to="mean" is over the first axis, of examples, and shape '
                 f"{tensor.shape} has fewer than two; give the mean as an array"
             )
         return np.broadcast_to(tensor._data.mean(axis=0, keepdims=True), tensor.shape)
@@ -342,11 +344,11 @@ class Replacement(_ByPath):
         try:
             np.broadcast_to(given._data, part.shape)
         except ValueError:
-            said = f"{self.said}: the value must broadcast to {part.shape}, got shape {shape}"
+            said = f"{self.shown}: the value must broadcast to {part.shape}, got shape {shape}"
             raise ShapeError(said) from None
         whole = part.dtype.kind == "f" or dtype.kind != "f" or bool((given._data % 1 == 0).all())
         if dtype.kind not in "biuf" + part.dtype.kind or not whole:
-            raise DTypeError(f"{self.said}: a value of {dtype} cannot stand for {part.dtype}")
+            raise DTypeError(f"{self.shown}: a value of {dtype} cannot stand for {part.dtype}")
         return given if dtype == part.dtype else astype(given, part.dtype)
 
 
@@ -420,7 +422,7 @@ def ablate(
 
 
 @dataclass
-class Met:
+class CapturedTensor:
     """A tensor that passed: its value, and its gradient once a backward came by, or None."""
 
     path: str
@@ -432,15 +434,15 @@ class Met:
         self.gradient = np.array(array) if self.gradient is None else self.gradient + array
 
 
-class Record(_ByPath):
-    """Values and gradients of the tensors of a path, in the order they were met; see `record`."""
+class Capture(PathIntervention):
+    """Values and gradients of the tensors of a path, in the order they were met; see `capture`."""
 
     def __init__(self, path: str) -> None:
-        super().__init__("record", path)
-        self.met: list[Met] = []
+        super().__init__("capture", path)
+        self.met: list[CapturedTensor] = []
 
     def meet(self, tensor: Tensor, path: str, made: Context) -> None:
-        self.met.append(Met(path, np.array(tensor._data)))
+        self.met.append(CapturedTensor(path, np.array(tensor._data)))
         self._latest = tensor
         if tensor.requires_grad:
             tensor.register_hook(self.met[-1].add)
@@ -449,22 +451,22 @@ class Record(_ByPath):
         if self.met and tensor is self._latest:  # an inner replacement came after
             self.met[-1].value = np.array(new._data)
 
-    def __iter__(self) -> Iterator[Met]:
+    def __iter__(self) -> Iterator[CapturedTensor]:
         return iter(self.met)
 
     def __len__(self) -> int:
         return len(self.met)
 
-    def __getitem__(self, path: str) -> Met:
+    def __getitem__(self, path: str) -> CapturedTensor:
         """The one tensor of this path. Raises: ArgumentError if none or several were met."""
         found = [met for met in self.met if matches(path, met.path)]
         if len(found) != 1:
             near = nearest(path, (met.path for met in self.met))
-            raise ArgumentError(f"{self.said}[{path!r}]: {len(found)} have this path{near}")
+            raise ArgumentError(f"{self.shown}[{path!r}]: {len(found)} have this path{near}")
         return found[0]
 
 
-def record(path: str) -> Record:
+def capture(path: str) -> Capture:
     """Within `with`, keep value and gradient of each tensor of the run that has this path.
 
     What is kept is what the rest of the run got, so with other values in its place, those. The
@@ -477,10 +479,16 @@ def record(path: str) -> Record:
 
     >>> import minigrad as mg
     >>> x = mg.tensor([1.0, 2.0], requires_grad=True)
-    >>> with mg.record("h") as found:
+    >>> with mg.capture("h") as found:
     ...     y = mg.sum((x * x).named("h") ** 2)
     >>> y.backward()
     >>> found["h"].value, found["h"].gradient
     (array([1., 4.]), array([2., 8.]))
     """
-    return Record(path)
+    return Capture(path)
+
+
+def record(path: str) -> Capture:
+    """The old name of `capture`."""
+    warnings.warn("mg.record is called mg.capture", DeprecationWarning, stacklevel=2)
+    return capture(path)

@@ -235,21 +235,21 @@ def test_a_path_that_is_met_again_is_replaced_again_or_only_at_one_call():
 
 def test_ablating_to_the_mean_keeps_what_all_examples_share(rng):
     model, taken = gpt(), rng.normal(size=(5, 5))
-    with mg.record("*/A") as before:
+    with mg.capture("*/A") as before:
         model(TOKENS)
-    with mg.ablate(A, to="mean", index=np.s_[:, 1]), mg.record("*/A") as found:
+    with mg.ablate(A, to="mean", index=np.s_[:, 1]), mg.capture("*/A") as found:
         model(TOKENS)
     old, new = before[A].value, found[A].value
     assert_allclose(new[:, 1], np.broadcast_to(old[:, 1].mean(0), (2, 5, 5)))
     assert_array_equal(new[:, ::2], old[:, ::2])
-    with mg.ablate(A, to=taken), mg.record("*/A") as found:
+    with mg.ablate(A, to=taken), mg.capture("*/A") as found:
         model(TOKENS)
     assert_array_equal(found[A].value, np.broadcast_to(taken, (2, 3, 5, 5)))
 
 
 def test_a_record_keeps_values_and_gradients_as_a_trace_does():
     model = gpt()
-    with mg.record("blocks.*/attention/A") as found:
+    with mg.capture("blocks.*/attention/A") as found:
         loss = mg.mean(model(TOKENS) ** 2)
     with mg.trace() as t:
         mg.mean(model(TOKENS) ** 2).backward()
@@ -286,7 +286,7 @@ REFUSED = {
     "text": (lambda: mg.replace(A, "mean"), DTypeError, "a value of <U4 cannot stand"),
     "to": (lambda: mg.ablate(A, to="zero"), ArgumentError, '"mean" or a value'),
     "path": (lambda: mg.ablate(3), ArgumentError, "non-empty string"),
-    "leaf": (lambda: mg.record("blocks.1/attention/W_O"), ArgumentError, "is a leaf, which no op"),
+    "leaf": (lambda: mg.capture("blocks.1/attention/W_O"), ArgumentError, "is a leaf, which no op"),
     "argument": (lambda: mg.ablate("*/scale", of="fact"), ArgumentError, "it has x, factor"),
     "op": (lambda: mg.ablate("blocks.1/attention/scales", of="x"), ArgumentError, "no op .*/scale"),
     "entry": (lambda: mg.ablate("*/scale", of="factor", index=0), ArgumentError, "no entries"),
@@ -386,3 +386,9 @@ def test_an_argument_of_one_op_is_replaced_at_that_use_alone(what, rng):
     assert_allclose(out.numpy(), formula(x, y, m))
     slope = formula(x, y + 1, m) - formula(x, y, m)
     assert_allclose(Y.grad, slope)
+
+
+def test_the_old_name_of_capture_works_and_says_the_new_one():
+    with pytest.warns(DeprecationWarning, match=r"mg\.capture"), mg.record("h") as found:
+        (mg.tensor([1.0]) * 2.0).named("h").numpy()
+    assert found["h"].value == 2

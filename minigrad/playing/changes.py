@@ -109,7 +109,7 @@ class Hold(Change):
         yield replace(self.place.path, self.value, **self.place.options())
 
     def lines(self, call: str) -> Iterator[str]:
-        yield f"with mg.record({self.place.path!r}) as seen:"
+        yield f"with mg.capture({self.place.path!r}) as seen:"
         yield f"    {call}"
         yield f"held = [*seen][{self.place.call or 0}].value"
         yield f"changes.enter_context({_call('replace', self.place, None, 'held')})"
