@@ -63,7 +63,7 @@ _LATER = {
     "best": "Best",
     "check": "compare gradcheck",
     "data": "",
-    "interventions": "ablate record replace",
+    "interventions": "ablate capture record replace",
     "onnx": "export_onnx",
     "optim": "",
     "playing": "play",
