@@ -5,7 +5,7 @@ the op of its name takes, and ∂L/∂out as grad_output. Where a step's symbol 
 such as X̂, there is nothing in a run to hold its gradient against.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,9 @@ __all__ = [
 ]
 
 _CAME = r"\frac{\partial L}{\partial \mathrm{out}}"
+_X_HAT = r"\frac{\partial L}{\partial \hat x}"
+_ROWMEAN = r"\operatorname{rowmean}"
+_STANDARDIZED = r"\hat x = \tfrac{1}{\sigma} (x - \mu)"
 
 # ------------------------------------------------------------------ norms
 
@@ -47,9 +50,9 @@ def layer_norm_steps(
     mean = x.mean(axis=-1, keepdims=True)
     sigma = np.sqrt(((x - mean) ** 2).mean(axis=-1, keepdims=True) + eps)
     x_hat = (x - mean) / sigma
-    rows = tuple(range(x.ndim - 1))
-    scaled = _through_scale(x_hat, weight, bias, grad_output, rows)
-    return [scaled, _through_standardization(x_hat, sigma, scaled.gradients["x_hat"], (-1,))]
+    scaled = _through_scale(x_hat, weight, bias, grad_output, -1)
+    g = scaled.gradients["x_hat"]
+    return [scaled, _through_standardization(x_hat, sigma, g, (-1,), _ROWMEAN)]
 
 
 def rms_norm_steps(
@@ -66,14 +69,12 @@ def rms_norm_steps(
     """
     root = np.sqrt((x**2).mean(axis=-1, keepdims=True) + eps)
     x_hat = x / root
-    scaled = _through_scale(x_hat, weight, None, grad_output, tuple(range(x.ndim - 1)))
+    scaled = _through_scale(x_hat, weight, None, grad_output, -1)
     g = scaled.gradients["x_hat"]
     along = (g * x_hat).mean(axis=-1, keepdims=True)
-    formula = (
-        r"\tfrac{1}{r} (\bar{\hat x} - \hat x \odot \operatorname{mean}(\bar{\hat x} \odot \hat x))"
-    )
+    formula = rf"\tfrac{{1}}{{r}} ({_X_HAT} - \hat x \odot {_ROWMEAN}({_X_HAT} \odot \hat x))"
     forward = (
-        r"\hat x = \tfrac{1}{r} x, \quad r = \sqrt{\operatorname{mean}(x^{\circ 2}) + \epsilon}"
+        rf"\hat x = \tfrac{{1}}{{r}} x, \quad r = \sqrt{{{_ROWMEAN}(x^{{\circ 2}}) + \epsilon}}"
     )
     gradients = {"x": (g - x_hat * along) / root}
     return [scaled, Step(2, "divide by the root mean square", forward, {"x": formula}, gradients)]
@@ -111,61 +112,68 @@ def batch_norm_steps(
     )
     sigma = np.sqrt(square + eps)
     x_hat = (x - mu) / sigma
-    scaled = _through_scale(
-        x_hat,
-        None if weight is None else weight.reshape(across),
-        None if bias is None else bias.reshape(across),
-        grad_output,
-        places,
-    )
-    for name, parameter in (("weight", weight), ("bias", bias)):
-        if parameter is not None:
-            scaled.gradients[name] = scaled.gradients[name].reshape(parameter.shape)
+    scaled = _through_scale(x_hat, weight, bias, grad_output, 1)
     g = scaled.gradients["x_hat"]
     if not evaluates:
-        return [scaled, _through_standardization(x_hat, sigma, g, places)]
-    formula, gradients = {"x": r"\tfrac{1}{\sigma} \bar{\hat x}"}, {"x": g / sigma}
-    return [scaled, Step(2, "standardize", _STANDARDIZED, formula, gradients)]
+        others = ",".join(np.delete(_letters(x), 1))
+        mean_of = rf"\operatorname{{mean}}_{{{others}}}"
+        return [scaled, _through_standardization(x_hat, sigma, g, places, mean_of)]
+    channel = _letters(x)[1]
+    spread = rf"\sigma = \sqrt{{\mathrm{{var}}_{channel} + \epsilon}}"
+    forward = rf"{_STANDARDIZED}, \quad \mu = \mathrm{{mean}}_{channel}, \quad {spread}"
+    formula, gradients = {"x": rf"\tfrac{{1}}{{\sigma}} {_X_HAT}"}, {"x": g / sigma}
+    return [scaled, Step(2, "standardize", forward, formula, gradients)]
 
 
-_STANDARDIZED = r"\hat x = \tfrac{1}{\sigma} (x - \mu)"
+def _letters(x: Array) -> list[str]:
+    """What formulas call the axes of x, as elsewhere in minigrad."""
+    usual = {1: "j", 2: "ij", 3: "bij", 4: "bhij", 5: "bhgij"}
+    return list(usual.get(x.ndim, ())) or [f"i_{k}" for k in range(1, x.ndim + 1)]
 
 
 def _through_scale(
-    x_hat: Array, weight: Array | None, bias: Array | None, g: Array, shared: tuple[int, ...]
+    x_hat: Array, weight: Array | None, bias: Array | None, g: Array, own: int
 ) -> Step:
-    """out = x̂ ⊙ weight + bias:    ∂x̂ = ∂out ⊙ weight, the others summed where they are shared."""
+    """out = x̂ ⊙ weight + bias:    ∂x̂ = ∂out ⊙ weight, the others summed where they are shared.
+
+    Args: own: the axis along which weight and bias have their entries.
+    """
+    known = _letters(x_hat)
+    shared = tuple(np.delete(range(x_hat.ndim), own))
+    below = "" if own == -1 else f"_{known[own]}"
+    total = rf"\sum_{{{','.join(np.delete(known, own))}}} " if shared else ""
+    whole = f"_{{{','.join(known)}}}" if shared else ""
+    across = np.ones(x_hat.ndim, int)
+    across[own] = -1
     forward = r"\mathrm{out} = \hat x"
     formulas, gradients = {"x_hat": _CAME}, {"x_hat": g}
     if weight is not None:
-        forward += r" \odot \mathrm{weight}"
-        formulas["x_hat"] += r" \odot \mathrm{weight}"
-        formulas["weight"] = rf"\sum {_CAME} \odot \hat x"
-        gradients["x_hat"] = g * weight
+        forward += rf" \odot \mathrm{{weight}}{below}"
+        formulas["x_hat"] += rf" \odot \mathrm{{weight}}{below}"
+        formulas["weight"] = rf"{total}({_CAME} \odot \hat x){whole}"
+        gradients["x_hat"] = g * weight.reshape(across)
         gradients["weight"] = (g * x_hat).sum(axis=shared)
     if bias is not None:
-        forward += r" + \mathrm{bias}"
-        formulas["bias"] = rf"\sum {_CAME}"
+        forward += rf" + \mathrm{{bias}}{below}"
+        formulas["bias"] = rf"{total}({_CAME}){whole}"
         gradients["bias"] = g.sum(axis=shared)
     return Step(1, "scale and shift", forward, formulas, gradients)
 
 
-def _through_standardization(x_hat: Array, sigma: Array, g: Array, axes: tuple[int, ...]) -> Step:
+def _through_standardization(
+    x_hat: Array, sigma: Array, g: Array, axes: tuple[int, ...], mean_of: str
+) -> Step:
     """x̂ = (x − μ) / σ:    ∂x = (∂x̂ − mean(∂x̂) − x̂ ⊙ mean(∂x̂ ⊙ x̂)) / σ.
 
     The second term is what comes back through μ, the third what comes back through σ.
     """
-    forward = (
-        rf"{_STANDARDIZED}, \quad \mu = \operatorname{{mean}}(x),"
-        r" \quad \sigma = \sqrt{\operatorname{mean}((x - \mu)^{\circ 2}) + \epsilon}"
-    )
-    formula = (
-        r"\tfrac{1}{\sigma} (\bar{\hat x} - \operatorname{mean}(\bar{\hat x})"
-        r" - \hat x \odot \operatorname{mean}(\bar{\hat x} \odot \hat x))"
-    )
+    variance = rf"{mean_of}((x - \mu)^{{\circ 2}})"
+    moments = rf"\quad \mu = {mean_of}(x), \quad \sigma = \sqrt{{{variance} + \epsilon}}"
+    back = rf"{_X_HAT} - {mean_of}({_X_HAT}) - \hat x \odot {mean_of}({_X_HAT} \odot \hat x)"
+    formulas = {"x": rf"\tfrac{{1}}{{\sigma}} ({back})"}
     along = (g * x_hat).mean(axis=axes, keepdims=True)
     grad_x = (g - g.mean(axis=axes, keepdims=True) - x_hat * along) / sigma
-    return Step(2, "standardize", forward, {"x": formula}, {"x": grad_x})
+    return Step(2, "standardize", f"{_STANDARDIZED}, {moments}", formulas, {"x": grad_x})
 
 
 # ------------------------------------------------------------------ cross-entropy
@@ -213,31 +221,23 @@ def cross_entropy_steps(
     A = A / A.sum(axis=-1, keepdims=True)
     each = grad_output / (N or 1) if reduction == "mean" else grad_output
     each = np.broadcast_to(each, counts.shape)[..., None]  # ∂L/∂L_i
-    one_hot = weight is None and not label_smoothing and ignore_index is None
+    plain = weight is None and not label_smoothing
     grad_rows = each * (A * q.sum(axis=-1, keepdims=True) - q)
-    return [
-        Step(
-            1,
-            "softmax and logarithm",
-            _cross_entropy_tex(reduction, one_hot),
-            {"logits": _cross_entropy_gradient(reduction, one_hot)},
-            {"logits": np.moveaxis(grad_rows, -1, axis).reshape(logits.shape)},
-        )
-    ]
-
-
-def _cross_entropy_tex(reduction: str, one_hot: bool) -> str:
     sums = {"mean": r"\tfrac{1}{N} \sum_i ", "sum": r"\sum_i "}.get(reduction, "")
-    smoothed = r"q = ((1 - \epsilon) p + \tfrac{\epsilon}{C}) \odot \mathrm{weight}"
-    q = "q = p" if one_hot else smoothed
-    row = r"A = \operatorname{softmax}(\mathrm{logits})"
-    return rf"\mathrm{{out}} = -{sums}\sum_c q_{{i,c}} \log A_{{i,c}}, \quad {row}, \quad {q}"
-
-
-def _cross_entropy_gradient(reduction: str, one_hot: bool) -> str:
+    forward = rf"\mathrm{{out}} = -{sums}\sum_c q_{{i,c}} \log A_{{i,c}}"
+    forward += r", \quad A = \operatorname{softmax}(\mathrm{logits}), \quad q = "
+    smoothed = r"((1 - \epsilon) p + \tfrac{\epsilon}{C})" if label_smoothing else "p"
+    forward += smoothed + (r" \odot \mathrm{weight}" if weight is not None else "")
+    classes = r"\mathrm{targets}"
+    of_classes = classes if targets.dtype.kind == "f" else rf"\operatorname{{onehot}}({classes})"
+    forward += rf", \quad p = {of_classes}"
+    forward += rf", \quad \epsilon = {label_smoothing:g}, \quad C = {C}" if label_smoothing else ""
+    forward += rf", \quad N = {N:.10g}" if reduction == "mean" else ""
     share = r"\tfrac{1}{N} " if reduction == "mean" else ""
-    row = "A" if one_hot else r"A \odot \operatorname{rowsum}(q)"
-    return rf"{share}{_CAME} \odot ({row} - q)"
+    row = "A" if plain else r"A \odot \operatorname{rowsum}(q)"
+    formulas = {"logits": rf"{share}{_CAME} \odot ({row} - q)"}
+    gradients = {"logits": np.moveaxis(grad_rows, -1, axis).reshape(logits.shape)}
+    return [Step(1, "softmax and logarithm", forward, formulas, gradients)]
 
 
 # ------------------------------------------------------------------ convolution
@@ -294,18 +294,33 @@ def convolution_steps(
             grad_weight[w] = np.tensordot(g, wide[here], (everywhere, everywhere))
             grad_wide[here] += np.moveaxis(np.tensordot(weight[w], g, (0, 1)), 0, 1)
     inside = tuple(slice(p, p + n) for (p, _), n in zip(pads, lengths, strict=True))
-    read, factor = "s i + d k - p", r"\mathrm{weight}_{o,c,k}"
+    channel = rf"c + {reads} \operatorname{{floor}}(\tfrac{{o}}{{{makes}}})"
+    channel = "c" if groups == 1 else channel
+    read, factor = "s i + r k - p", r"\mathrm{weight}_{o,c,k}"
+    before = _numbers(p for p, _ in pads)
+    settings = rf"\quad s = {_numbers(s)}, \quad r = {_numbers(d)}, \quad p = {before}"
+    came = rf"{factor} \odot {_CAME}_{{n,o,i}} \odot [m = {read}]"
+    to_x = rf"\sum_{{o,k,i}} {came}"
+    if groups > 1:
+        to_x = rf"\sum_{{o,c,k,i}} {came} \odot [d = {channel}]"
     formulas = {
-        "x": rf"\sum_{{o,k,i}} {factor} \odot {_CAME}_{{n,o,i}} \odot [m = {read}]",
-        "weight": rf"\sum_{{n,i}} {_CAME}_{{n,o,i}} \odot x_{{n,c,{read}}}",
+        "x": to_x,
+        "weight": rf"\sum_{{n,i}} {_CAME}_{{n,o,i}} \odot x_{{n,{channel},{read}}}",
     }
     gradients = {"x": grad_wide[(slice(None), slice(None), *inside)], "weight": grad_weight}
-    forward = rf"\mathrm{{out}} = \sum_{{c,k}} {factor} \odot x_{{n,c,{read}}}"
+    forward = rf"\mathrm{{out}} = \sum_{{c,k}} {factor} \odot x_{{n,{channel},{read}}}"
     if bias is not None:
         forward += r" + \mathrm{bias}_o"
-        formulas["bias"] = rf"\sum_{{n,i}} {_CAME}_{{n,o,i}}"
+        axes = ",".join("ij"[: len(sizes)])
+        formulas["bias"] = rf"\sum_{{n,{axes}}} {_CAME}_{{n,o,{axes}}}"
         gradients["bias"] = grad_output.sum(axis=(0, *range(2, grad_output.ndim)))
-    return [Step(1, "windows and weights", forward, formulas, gradients)]
+    return [Step(1, "windows and weights", f"{forward}, {settings}", formulas, gradients)]
+
+
+def _numbers(values: Iterable[Any]) -> str:
+    """A setting as one number, or as one an axis."""
+    each = [str(value) for value in values]
+    return each[0] if len(set(each)) == 1 else f"({', '.join(each)})"
 
 
 def _places(

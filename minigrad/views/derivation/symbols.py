@@ -26,11 +26,13 @@ def symbol_of(name: str) -> Node:
     r"""The symbol that a name spells, or the name itself as text.
 
     >>> from ..formula import latex
-    >>> [latex(symbol_of(name)) for name in ("W_Q", "b1", "S_raw", "gamma", "out", "fc1_w")]
-    ['W_Q', 'b_1', 'S_{\\mathrm{raw}}', '\\gamma', '\\mathrm{out}', '\\mathrm{fc}_{1,w}']
+    >>> [latex(symbol_of(name)) for name in ("W_Q", "b1", "S_raw", "x_hat", "out", "fc1_w")]
+    ['W_Q', 'b_1', 'S_{\\mathrm{raw}}', '\\hat x', '\\mathrm{out}', '\\mathrm{fc}_{1,w}']
     >>> latex(symbol_of("50% of <x>"))
     '{\\text{50}\\%\\text{ of }\\lt \\text{x}\\gt }'
     """
+    if name.endswith("_hat") and len(name) == 5:
+        return Node("hat", "", (letter(name[0]),))
     found = re.fullmatch(r"([A-Za-z]+)(\d*)((?:_[A-Za-z0-9]+)*)", name)
     if not found or len(name) > WORD + 6 or len(found[1]) > WORD:
         return Node("text", name)

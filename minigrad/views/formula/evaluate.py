@@ -23,6 +23,7 @@ from ...engine.errors import UnreadableFormulaError
 from ...ops.notation import letters
 from . import named
 from .indices import Places, ordered, read
+from .products import gradient_of
 from .recurrence import Steps
 from .tree import (
     CIRCLE,
@@ -36,6 +37,7 @@ from .tree import (
     letter,
     operator,
     row,
+    script,
     split,
 )
 from .tree import definitions as defined
@@ -110,9 +112,13 @@ class _Evaluation:
         shape: tuple[int, ...],
     ) -> None:
         self.slots = slots
-        self.definitions = {sign: it for sign, it in definitions if sign.text not in slots}
+        self.definitions = {
+            sign: it for sign, it in definitions if sign.kind != "text" or sign.text not in slots
+        }
         self.steps = Steps(formula, definitions, slots, self.of)
-        self.places = Places(formula, {} if self.steps else slots, shape)
+        self.places = Places(
+            formula, {} if self.steps else slots, shape, [sign.text for sign, _ in definitions]
+        )
         self.axis: int | None = None  # along which an index is worked out
         self.fill = 0.0  # what lies outside of an array
         self.known: dict[Node, Value | None] = {}
@@ -269,6 +275,8 @@ class _Evaluation:
             return self.raised(Value(found[0]), found[1])
         if base == Node("letter", "e") and below == EMPTY:
             return self.of(above).mapped(np.exp)
+        if above != EMPTY and (sign := script(base, below)) in self.definitions:
+            return self.raised(self.definition(sign), above)
         return self.raised(
             self.of(base) if below == EMPTY else self.subscripted(base, below), above
         )
@@ -474,7 +482,7 @@ def _chunked(total: Value | None, how: Any, chunk: list[tuple[Node, Value]]) -> 
     (node, found), *others = chunk
     for other, value in others:
         scalar = np.ndim(found.array) == 0 or np.ndim(value.array) == 0
-        entrywise = node.kind in NUMBERS or other.kind in NUMBERS or "[" in (node.text, other.text)
+        entrywise = any(map(_is_entrywise, (node, other)))
         labelled = found.labels is not None or value.labels is not None
         if scalar or entrywise or labelled:
             found = _together(np.multiply, found, value)
@@ -482,6 +490,11 @@ def _chunked(total: Value | None, how: Any, chunk: list[tuple[Node, Value]]) -> 
             found = Value(_matrix_product(found, value))
         node = other
     return found if total is None else _together(how, total, found)
+
+
+def _is_entrywise(factor: Node) -> bool:
+    """Whether what stands beside it is multiplied entry by entry: not so by ∂L/∂X, which is one."""
+    return factor.text == "[" or (factor.kind in NUMBERS and gradient_of(factor) is None)
 
 
 def _matrix_product(one: Value, other: Value) -> Any:

@@ -9,7 +9,7 @@ in the order n, o, d, c, f, m, i, k, examples and channels before places.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,16 @@ FOLDS = {r"\sum", r"\max", "mean", "first"}
 class Places:
     """Over what the letters of a formula range; false where no index is computed.
 
-    Args: slots: arrays and settings.  shape: the result's.
+    Args: slots: arrays and settings.  shape: the result's.  defined: letters that are numbers.
     """
 
-    def __init__(self, formula: Node, slots: Mapping[str, Any], shape: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        formula: Node,
+        slots: Mapping[str, Any],
+        shape: tuple[int, ...],
+        defined: Collection[str] = (),
+    ) -> None:
         self.ranges: dict[str, tuple[int, ...]] = {}
         self.axes = 0
         indexed = [
@@ -56,7 +62,7 @@ class Places:
                 sizes = np.broadcast_to(slots[size[0].text], self.axes)
                 self.ranges[letter.text] = tuple(map(int, sizes))
         every = {name for _, parts in indexed for part in parts for name in _letters(part)}
-        free = ({left for left, _ in equations} | every) - folded - {"p"}
+        free = ({left for left, _ in equations} | every) - folded - {*defined}
         result = sorted(free, key=ORDER.index)
         for at, name in enumerate(result):
             last = at == len(result) - 1
