@@ -86,7 +86,7 @@ def _own_values(trace: Trace) -> list[Entry]:
         for entry in trace.entries
         if entry.id not in gone
         and (entry.instead_of is not None or not entry.inserted)
-        and (entry.op is not None or (entry.name and entry.kind in ("parameter", "input")))
+        and (entry.op is not None or (entry.name and (entry.learns or entry.kind == "input")))
     ]
 
 
@@ -137,7 +137,7 @@ def addresses_to_set(trace: Trace, entry: Entry) -> list[Address]:
     """Where a change of an entry's value goes: to itself, or to every use of a constant."""
     put_in_a_use = entry.inserted and entry.instead_of is None
     named = entry.name and entry.kind == "input"
-    if not put_in_a_use and (entry.op is not None or named or entry.kind == "parameter"):
+    if not put_in_a_use and (entry.op is not None or named or entry.learns):
         return [address_of(trace, entry)]
     return addresses_of_uses(trace, entry)
 

@@ -117,9 +117,10 @@ class Hold(Change):
 
 @dataclass(frozen=True)
 class Step(Change):
-    """One step of gradient descent: each parameter less lr times its gradient."""
+    """One step of gradient descent: each entry of this kind less lr times its gradient."""
 
     lr: float = 0.0
+    kind: str = "parameter"
     values: dict[Address, Any] = field(default_factory=dict)
 
     def contexts(self) -> Iterator[Replacement]:
@@ -129,7 +130,7 @@ class Step(Change):
     def lines(self, call: str) -> Iterator[str]:
         yield "with mg.trace() as t:"
         yield f"    {call}.backward()"
-        yield "for w in [e for e in t if e.kind == 'parameter' and e.gradient is not None]:"
+        yield f"for w in [e for e in t if e.kind == {self.kind!r} and e.gradient is not None]:"
         yield f"    stepped = w.value - {self.lr!r} * w.gradient"
         yield "    changes.enter_context(mg.replace(w.path, stepped))"
 

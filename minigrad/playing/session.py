@@ -196,9 +196,15 @@ class Session:
             self.change(Hold(said, address_of(trace, entry), np.array(entry.value)))
 
     def step(self, lr: Any) -> None:
-        """One step of gradient descent. Raises: ArgumentError without a parameter to move."""
+        """One step of gradient descent: of all parameters, or else of all leaves with a gradient.
+
+        Raises: ArgumentError without one, and for a number that is none.
+        """
         rate, trace = _number(lr, "float64"), self.run.trace
-        moved = [e for e in trace if e.kind == "parameter" and e.gradient is not None]
+        learning = [e for e in trace if e.learns and e.gradient is not None]
+        held = any(e.kind == "parameter" for e in learning)
+        kind = "parameter" if held else "leaf"
+        moved = [e for e in learning if e.kind == kind]
         values: dict[Address, Any] = {}
         for entry in moved:
             place = address_of(trace, entry)
@@ -207,7 +213,7 @@ class Session:
             values[place] = entry.value - rate * entry.gradient
         if not values:
             raise ArgumentError("no parameter got a gradient in this run, so there is no step")
-        self.change(Step(f"a step of gradient descent, lr {rate:g}", rate, values))
+        self.change(Step(f"a step of gradient descent, lr {rate:g}", rate, kind, values))
 
     def set_keyword(self, name: str, value: Any, gesture: str = "") -> None:
         """An argument of the function itself, such as a temperature or a text."""
@@ -245,7 +251,7 @@ class Session:
 
     def _toggled(self, entry: Entry, array: Any, place: tuple[int, ...]) -> dict[str, Any]:
         """Of a mask, what a click makes of an entry: open what is closed, close what is open."""
-        if entry.op is not None or entry.kind == "parameter" or array.ndim < 2:
+        if entry.op is not None or entry.learns or array.ndim < 2:
             return {}
         if array.dtype == bool:
             return {"toggle": int(not array[place])}

@@ -114,7 +114,7 @@ def test_an_edit_is_drawn_as_a_fresh_run_with_that_value_and_undone(
             rms = float(shown.first.get_attribute("data-value") or "nan")
             np.testing.assert_allclose(rms, np.sqrt(np.mean(wanted**2)), err_msg=name + kind)
     marked = view.page.locator(".node.changed").count()
-    assert marked == sum(e.state != "cancels" for e in t if e.kind in ("op", "parameter"))
+    assert marked == sum(e.state != "cancels" for e in t if e.kind in ("op", "parameter", "leaf"))
     view.press("Control+z")
     view.wait()
     assert view.text(".play-status").startswith(f"loss {t['loss'].value:.5g} → ")

@@ -34,7 +34,7 @@ def mask_of(of: Session) -> int:
 
 
 def gradients(of: Session) -> dict[str, Any]:
-    return {e.path: e.gradient for e in of.run.trace.entries if e.kind == "parameter"}
+    return {e.path: e.gradient for e in of.run.trace.entries if e.learns}
 
 
 # ---------------------------------------------------------------- an edit is a fresh run
