@@ -174,6 +174,12 @@ class Trace(recording.Trace):
 
         return write_derivation(self, path)
 
+    def exercises(self, path: str | Path) -> Path:
+        """Write questions on the gradients of this run as a sheet, with the answers at its end."""
+        from .views.questions import write_exercises
+
+        return write_exercises(self, path)
+
     def attention(self, tokens: Any = None) -> Attentions:
         """The attention weights A of the record beside ∂L/∂A: print them, or `.plot(path)` them.
 

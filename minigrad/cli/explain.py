@@ -30,6 +30,8 @@ def run(arguments: Namespace) -> int:
         with redirect_stdout(sys.stderr if arguments.json else sys.stdout):
             report = run_source(source)
         undrawn = report.write(folder, arguments.theme, arguments.depth, arguments.embed)
+    if arguments.exercises:
+        report.trace.exercises(arguments.exercises)
     if arguments.json:
         show(report.record())
         if undrawn:
@@ -42,6 +44,8 @@ def run(arguments: Namespace) -> int:
             for name, what in every.items()
             if name not in missing
         ]
+        if arguments.exercises:
+            written.append(f"wrote {one_line(arguments.exercises)}: questions, answers at the end")
         files = "\n".join(wrapped(line, width) for line in [*[undrawn] * bool(undrawn), *written])
         show(finished("\n\n".join([*report.parts(width, arguments.all), files])))
     return 0 if report.succeeded() and not undrawn else 1

@@ -57,6 +57,14 @@ def test_the_page_may_be_written_to_be_pasted_too(command, tmp_path):
     assert script.count("</script>") == 1
 
 
+def test_exercises_are_written_where_they_are_asked_for(command, tmp_path):
+    sheet = tmp_path / "sheet.md"
+    ran = command("explain", "self-attention", "--out", tmp_path / "x", "--exercises", sheet)
+    assert (ran.status, f"wrote {sheet}" in ran.out) == (0, True)
+    asked, answers = sheet.read_text().split("## Answers")
+    assert asked.count("sends a gradient to") == answers.count("\n") - 3 > 10
+
+
 def test_without_a_renderer_neither_page_nor_picture_is_claimed(command, tmp_path, monkeypatch):
     monkeypatch.setattr(report, "write_page", undrawn)
     ran = command("explain", "--embed", "--out", tmp_path)

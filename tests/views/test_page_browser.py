@@ -19,6 +19,7 @@ import minigrad as mg
 from layers import LanguageModel, SelfAttention, create_causal_mask
 from minigrad.tracing import Trace
 from minigrad.views.page import write_page
+from minigrad.views.questions import questions
 
 if not os.environ.get("CI"):
     pytest.importorskip("playwright")
@@ -715,3 +716,42 @@ FAINT = """() => {
   }
   return faint;
 }"""
+
+
+# ---------------------------------------------------------------- predict, then reveal
+
+
+def test_a_gradient_is_shown_once_it_was_guessed_by_keyboard_alone(
+    opened: Callable[..., Opened],
+) -> None:
+    view = opened("self")
+    asked = questions(view.trace)
+    number = next(i for i, one in enumerate(asked) if len(one.parts) == 2 and one.number > 1)
+    view.open(f"#backward-{asked[number].number}")
+    sent = view.page.locator("[data-kind=sent]")
+    assert sent.count() > 0
+    view.press("p")
+    assert sent.count() == 0
+    assert asked[number].asks in view.text(".quiz")
+    view.page.locator(".hint-of summary").press("Enter")
+    assert view.page.locator(".hint-of math").first.is_visible()
+    for part, one in enumerate(asked[number].parts):
+        view.page.locator(f".quiz [name=part{part}]").first.focus()
+        view.press("Space", *["ArrowDown"] * one.right)
+    view.press("Enter")
+    assert sent.count() > 0
+    assert f"✓ Right. It is {asked[number].parts[0].choices[asked[number].parts[0].right]}" in (
+        view.text(".quiz")
+    )
+    assert asked[number].answer in view.text(".quiz")
+    assert view.text("#predict") == "Predict 2/2"
+    view.press("Enter")  # the next step has the focus
+    for part in range(len(asked[number + 1].parts)):
+        wrong = (asked[number + 1].parts[part].right + 1) % 3
+        view.page.locator(f".quiz [name=part{part}]").nth(wrong).check()
+    view.page.locator(".quiz [type=submit]").press("Enter")
+    assert "Not so." in view.text(".quiz")
+    assert view.text("#predict") == f"Predict 2/{2 + len(asked[number + 1].parts)}"
+    view.press("p")
+    assert view.page.locator(".quiz").count() == 0
+    assert not view.said

@@ -31,8 +31,8 @@ __all__ = ["assembled", "embedded", "page_content", "page_html", "write_page"]
 
 # one scope around all of them, in this order
 SCRIPTS = """
-    record dom maths colours heatmap card picture view timeline step overview chapters head tokens
-    attention search keys playing main
+    record dom maths colours heatmap card picture view timeline step predict overview chapters
+    head tokens attention search keys playing main
 """.split()
 
 

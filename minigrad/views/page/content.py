@@ -16,6 +16,7 @@ from ..files import one_of
 from ..fold import prefixes
 from ..model import STATES, AnnotatedTrace
 from ..plain import capital, one_line
+from ..questions import Question, questions
 from ..repeats import repeats
 from ..verdict import mark, of_kind, reasons, words
 from .arrays import Arrays
@@ -75,6 +76,7 @@ def page_content(
         "formulas": made.formulas.trees,
         "sentences": [*made.sentences],
         "arrays": made.arrays.packed(),
+        "questions": [_asked(one) for one in questions(trace)] if against is None else [],
         "kept": arrays,
         "note": note,
         "tables": list(tables),
@@ -104,6 +106,11 @@ def _kinds(checks: Checks) -> Iterator[dict[str, Any]]:
                 "chapters": kind.name == BY_HAND,
                 "heading": heading.format(**found),
             }
+
+
+def _asked(one: Question) -> dict[str, Any]:
+    told = {name: getattr(one, name) for name in ("asks", "answer", "step", "number", "edge")}
+    return told | {"parts": [list(part) for part in one.parts], "value": number(one.value)}
 
 
 def _check(entry: Entry, check: CheckResult) -> dict[str, Any]:

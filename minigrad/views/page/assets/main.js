@@ -79,7 +79,7 @@ function up() {
 // Marks nodes: that of a symbol in the panel, or a way through the graph.
 function mark(ids) {
   state.marked = new Set(ids.map((id) => (state.at === 0 ? leaderOf(nodes[id]).id : id)));
-  view.light(state);
+  view.light({ ...state, hides: hides(steps[state.at]) });
 }
 
 // ---------------------------------------------------------------- showing
@@ -104,7 +104,8 @@ function render() {
   timeline.at(state.at);
   byId("first").disabled = byId("previous").disabled = state.at === 0;
   byId("last").disabled = byId("next").disabled = state.at === steps.length - 1;
-  view.light(state);
+  view.light({ ...state, hides: hides(step) });
+  showScore();
   renderPanel();
   const hash = step.phase === "overview" ? "#overview" : `#${step.phase}-${step.number}`;
   const hosted = location.protocol === "about:"; // in a frame, which has no address of its own
@@ -118,7 +119,8 @@ function stepPanel() {
       ? forwardPanel(node, steps[stepOf.forward.get(node.id)] || step, actions)
       : leafPanel(node, actions);
   }
-  if (step.phase === "overview") return overviewPanel(actions);
+  if (hides(step)) return step.phase === "overview" ? askingWhole(step) : askingPanel(nodes[step.node], step);
+  if (step.phase === "overview") return [answerOf(step), ...overviewPanel(actions)];
   return (step.phase === "forward" ? forwardPanel : backwardPanel)(nodes[step.node], step, actions);
 }
 const WIDE = ".rule, .formula, .forward-of, .shapes, .cells, .head-grid"; // scrolled by keyboard where too wide
@@ -204,6 +206,7 @@ function listenToControls() {
     last: () => go(steps.length - 1),
     play: () => play(!state.playing),
     theme: nextTheme,
+    predict: () => setPredicting(!quiz.on),
     "search-open": openSearch,
     "help-open": () => byId("help").showModal(),
     "zoom-in": () => view.zoom(1.2),
@@ -232,6 +235,7 @@ function begin(at = fromHash(), chosenNode = null) {
   makeTabs();
   listKeys();
   preparePlaying();
+  byId("predict").hidden = record.questions.length === 0;
   drawLegend(byId("legend"));
   listenToControls();
   listenToPanel();

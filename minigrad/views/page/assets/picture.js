@@ -67,19 +67,21 @@ function Picture(number) {
     return { element, node: sum ? nodes[number_] : null, edges: own, grade, colours: grade.map((g) => g.getAttribute("class")) };
   }
 
-  function light({ at, chosen, marked }) {
+  function light({ at, chosen, marked, hides: asking }) {
     const step = steps[at];
-    const [all, back] = [step.phase === "overview", step.phase === "backward"];
-    const ran = (node) => all || back || !node.op || (stepOf.forward.get(node.id) ?? Infinity) <= at;
-    const known = (node) => node.gradient !== undefined && (all || node.knownAt <= at);
+    const upTo = asking ? at - 1 : at; // what a question asks for is not shown yet
+    const [whole, back] = [step.phase === "overview", step.phase === "backward"];
+    const all = whole && !asking;
+    const ran = (node) => whole || back || !node.op || (stepOf.forward.get(node.id) ?? Infinity) <= at;
+    const known = (node) => node.gradient !== undefined && (all || node.knownAt <= upTo);
     const idOf = (id) => (id === undefined || id === null ? null : boxIdOf(nodes[id], told));
     const [active, picked] = [idOf(step.node), idOf(chosen)];
     drawing.setAttribute("class", `drawing ${step.phase}`);
     for (const box of boxes) {
       const shown = box.scope ? null : onTop(box.node);
       const is = {
-        later: box.scope ? !all && !back && box.ranAt > at : !ran(shown),
-        known: box.scope ? all || box.knownAt <= at : known(shown),
+        later: box.scope ? !whole && !back && box.ranAt > at : !ran(shown),
+        known: box.scope ? all || box.knownAt <= upTo : known(shown),
         active: box.id === active,
         chosen: box.id === picked,
         marked: !box.scope && (all ? marked.has(leaderOf(shown).id) : marked.has(shown.id)),
@@ -91,7 +93,7 @@ function Picture(number) {
     }
     for (const line of lines) {
       const own = all ? line.edges : line.edges.filter((edge) => onTop(nodes[edge.target]).id === edge.target);
-      const sent = own.filter((edge) => edge.sent !== undefined && (all || (back && stepOf.backward.get(edge.target) <= at)));
+      const sent = own.filter((edge) => edge.sent !== undefined && (all || (back && stepOf.backward.get(edge.target) <= upTo)));
       const is = {
         lit: own.some((edge) => edge.target === step.node && (!back || edge.sent !== undefined)),
         known: line.node ? known(onTop(line.node)) : sent.length > 0,

@@ -25,7 +25,7 @@ function play(on) {
 }
 function playOn() {
   go(byId("by").value === "block" ? besideBlock(state.at, 1) : state.at + 1);
-  play(state.at < steps.length - 1);
+  play(state.at < steps.length - 1 && !hides(steps[state.at]));
 }
 function preparePlaying() {
   const option = (text, chosen) => el("option", { value: text, selected: text === chosen }, text);

@@ -57,7 +57,7 @@ const valueCard = (node) =>
     ? null
     : heatCard(node.value, `value of ${labelOf(node)}`, "value", { caption: inlineMath(symbol(node)) });
 function gradientCard(node) {
-  if (node.gradient === undefined) return null;
+  if (node.gradient === undefined || isAhead(node, state.at)) return null;
   return heatCard(node.gradient, gradientName(node), "gradient", { caption: gradientCaption(node) });
 }
 const cards = (...all) => el("div", { class: "cards" }, ...all);
@@ -177,6 +177,7 @@ function backwardPanel(node, step, actions) {
   });
   return [
     stepHead(node, `Backward ${step.number} of ${step.of}`, "backward"),
+    answerOf(step),
     ...checksOf(node),
     byHand(step.at, actions),
     el(

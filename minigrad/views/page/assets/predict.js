@@ -1,0 +1,79 @@
+// ---------------------------------------------------------------- predict, then reveal: a question stands before the gradients that answer it
+
+const quiz = { on: false, given: new Map() }; // of each question answered, how many of its parts were right
+const questionAt = (step) =>
+  record.questions.findIndex((one) => (one.step === null ? step.phase === "overview" : step.phase === "backward" && one.number === step.number));
+// Whether what a step shows is still asked for.
+const hides = (step) => quiz.on && questionAt(step) >= 0 && !quiz.given.has(questionAt(step));
+// In this mode no gradient is shown before the step that finds it.
+const isAhead = (node, at) => quiz.on && (at === 0 || node.knownAt > at || (node.knownAt === at && hides(steps[at])));
+
+const right = () => [...quiz.given.values()].reduce((sum, n) => sum + n, 0);
+const asked = () => [...quiz.given.keys()].reduce((sum, i) => sum + record.questions[i].parts.length, 0);
+const score = () => `score: ${right()} of ${asked()} right`;
+function setPredicting(on) {
+  quiz.on = on;
+  byId("predict").setAttribute("aria-pressed", String(on));
+  play(false);
+  go(on && record.questions.length > 0 && questionAt(steps[state.at]) < 0 ? record.forward.length + 1 : state.at);
+}
+function showScore() {
+  byId("predict").textContent = quiz.on ? `Predict ${right()}/${asked()}` : "Predict";
+}
+
+function choicesOf([asks, choices], part) {
+  const choice = (text, i) => el("label", {}, el("input", { type: "radio", name: `part${part}`, value: i, required: true }), ` ${text}`);
+  return el("fieldset", {}, el("legend", {}, asks), choices.map(choice));
+}
+// Sentences of the panel in place of a step's gradients, until they are guessed.
+function questionForm(step) {
+  const number_ = questionAt(step);
+  const { asks, parts } = record.questions[number_];
+  const answer = (event) => {
+    event.preventDefault();
+    const given = new FormData(event.target);
+    quiz.given.set(number_, parts.filter((part, i) => Number(given.get(`part${i}`)) === part[2]).length);
+    go(state.at);
+    byId("panel").querySelector(".quiz button").focus();
+  };
+  return el(
+    "form",
+    { class: "quiz", "aria-label": "Predict", on: { submit: answer } },
+    el("p", {}, asks),
+    parts.map(choicesOf),
+    el("div", { class: "quiz-end" }, el("button", { type: "submit" }, "Reveal"), button("Skip", () => go(state.at + 1)), el("span", { class: "muted" }, score())),
+  );
+}
+// What was right, above the gradients that are shown now.
+function answerOf(step) {
+  const number_ = questionAt(step);
+  if (!quiz.on || !quiz.given.has(number_)) return null;
+  const { parts, answer } = record.questions[number_];
+  const found = quiz.given.get(number_);
+  const said = found === parts.length ? "✓ Right." : found ? `${found} of ${parts.length} right.` : "Not so.";
+  const solution = parts.map(([, choices, i]) => choices[i]).join(", ");
+  return el(
+    "div",
+    { class: "quiz" },
+    el("p", { role: "status" }, el("strong", {}, `${said} `), `It is ${solution}: ${answer}.`),
+    el("div", { class: "quiz-end" }, button("Next step", () => go(state.at + 1)), el("span", { class: "muted" }, score())),
+  );
+}
+// The whole pass, before its gradients are shown.
+const askingWhole = (step) => [
+  el("header", { class: "step-head" }, el("p", { class: "kicker" }, "The whole pass"), el("h2", {}, "Predict")),
+  questionForm(step),
+];
+// A backward step that asks: what came, the rule as a hint, and the question.
+function askingPanel(node, step) {
+  const { edge } = record.questions[questionAt(step)];
+  const along = edges[edge];
+  const inputs = [...new Set(node.into.map((one) => one.source))].map((id) => valueCard(nodes[id]));
+  return [
+    stepHead(node, `Backward ${step.number} of ${step.of}`, "backward"),
+    questionForm(step),
+    el("details", { class: "hint-of" }, el("summary", {}, "Hint: the rule"), rule(backwardRule(node, along), "", wordsOf(along))),
+    section("Incoming", cards(gradientCard(node), valueCard(node))),
+    section("From", cards(inputs)),
+  ];
+}

@@ -1,0 +1,213 @@
+"""Questions on the backward pass of a run, asked before its gradients are shown.
+
+The page asks them at their steps, a sheet lists them with the answers at its end. Their numbers are
+those of the record, and of what the run did not compute nothing is asked. The same run gives the
+same questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ..files import write
+from ..recording.record import Edge, Entry, facts_of
+from ..recording.trace import Trace
+from .derivation.markdown import aligned, code, escaped
+from .derivation.symbols import symbols
+from .fold import folded
+from .formula import Node, fill, latex, number, parse, slots
+from .formula.products import gradient
+from .labels import picture_name, summary
+from .model import AnnotatedTrace
+from .plain import one_line, sized
+
+__all__ = ["Part", "Question", "questions", "write_exercises"]
+
+SIGNS = ("negative", "zero", "positive")
+SIZES = 3  # choices, each ten times the one before
+CANDIDATES = 4  # leaves of which the largest gradient is to be found
+APART = 1.05  # how many times larger than the next the largest is at least
+TINY = 1e-4  # of the largest entry: what is smaller may be rounding
+TRIES = 100  # to find an entry that is not tiny
+FEW = 24  # entries of an array that stands on the sheet
+INTRO = (
+    "Each question is about one step of the backward pass below: predict, then turn to the answers "
+    "at the end, which are the numbers of the run. Places in an array count from 0."
+)
+
+NOTHING = "No gradient of this run can be asked for."
+
+
+class Part(NamedTuple):
+    """What is to be chosen, and which choice is right, counted from 0."""
+
+    asks: str
+    choices: tuple[str, ...]
+    right: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a backward step sends, or which leaf's gradient is the largest of the whole pass."""
+
+    asks: str
+    parts: tuple[Part, ...]
+    answer: str
+    step: int | None = None  # the entry whose backward step it is about
+    number: int = 0  # of that step
+    edge: int | None = None  # along which the gradient is sent: its place in the record
+    index: tuple[int, ...] = ()  # of the entry that is asked for
+    value: float = 0.0  # that entry, or the rms of the largest gradient
+
+
+def questions(trace: Trace) -> list[Question]:
+    """One for each backward step that sent a finite gradient, of alike blocks for one; the largest.
+
+    >>> import minigrad as mg
+    >>> x = mg.tensor([3.0], requires_grad=True, name="x")
+    >>> with mg.trace() as t:
+    ...     mg.sum(x * -2.0).backward()
+    >>> one = questions(t)[1]
+    >>> one.asks, one.parts[0].choices[one.parts[0].right], one.value
+    ('multiply sends a gradient to x. What is its entry [0]?', 'negative', -2.0)
+    """
+    return [*_of_steps(trace), *_of_the_whole(trace)]
+
+
+def _of_steps(trace: Trace) -> Iterator[Question]:
+    places, fold = {id(edge): i for i, edge in enumerate(trace.edges)}, folded(trace, True)
+    seen: set[int] = set()
+    for count, step in enumerate(trace.backward_steps, 1):
+        edges = [edge for edge in trace.into(trace[step]) if _can_be_asked(trace, edge)]
+        if edges and fold.leader(step) not in seen:
+            seen.add(fold.leader(step))
+            edge = edges[count % len(edges)]
+            yield _of_entry(trace, edge, count, places[id(edge)])
+
+
+def _can_be_asked(trace: Trace, edge: Edge) -> bool:
+    """Whether the run kept what the edge sent, as numbers that are more than rounding."""
+    sent = edge.contribution
+    if not isinstance(sent, np.ndarray) or sent.dtype.kind != "f" or not sent.size:
+        return False
+    return facts_of(sent).finite and trace[edge.source].state != "cancels"
+
+
+def _of_entry(trace: Trace, edge: Edge, count: int, place: int) -> Question:
+    """Sign and size of one entry that an edge sent."""
+    rng, sent = np.random.default_rng(count), edge.contribution
+    facts = facts_of(sent)
+    least = TINY * max(abs(facts.low or 0.0), abs(facts.high or 0.0))
+    for position in rng.integers(sent.size, size=TRIES):
+        index = tuple(map(int, np.unravel_index(position, sent.shape)))
+        value = float(sent[index])
+        if value == 0 or abs(value) >= least:
+            break
+    parts = [Part("Its sign", SIGNS, int(np.sign(value)) + 1)]
+    if value:
+        right = int(rng.integers(SIZES))
+        sizes_asked = (f"about {sized(abs(value) * 10.0 ** (i - right))}" for i in range(SIZES))
+        parts.append(Part("Its size", tuple(sizes_asked), right))
+    user, source = trace[edge.target], trace[edge.source]
+    which = f"its entry {list(index)}" if index else "it"
+    asks = f"{_called(user)} sends a gradient to {_called(source)}. What is {which}?"
+    return Question(
+        asks,
+        tuple(parts),
+        f"{value:.4g}".replace("-", "−"),
+        step=user.id,
+        number=count,
+        edge=place,
+        index=index,
+        value=value,
+    )
+
+
+def _of_the_whole(trace: Trace) -> Iterator[Question]:
+    """Which leaf's gradient is largest; not asked where two are nearly alike."""
+    leaves = [e for e in trace.entries if e.learns and e.state not in ("none", "non-finite")]
+    by_size = sorted(leaves, key=lambda e: -(e.gradient_rms or 0.0))
+    some = list({one_line(e.path): e for e in reversed(by_size)}.values())[::-1][:CANDIDATES]
+    rms = [e.gradient_rms or 0.0 for e in some]
+    if len(some) < 2 or some[0] is not by_size[0] or rms[0] < APART * rms[1]:
+        return
+    listed = sorted(some, key=lambda e: e.id)
+    names = tuple(one_line(e.path) for e in listed)
+    part = Part("The largest is that of", names, listed.index(some[0]))
+    answer = "by rms " + ", ".join(f"{one_line(e.path)} {sized(e.gradient_rms)}" for e in some)
+    yield Question(
+        "Which of these gradients is the largest, by rms?", (part,), answer, value=rms[0]
+    )
+
+
+def _called(entry: Entry) -> str:
+    name = one_line(entry.label, 60)
+    return f"{name} ({entry.op})" if entry.op and entry.op != name else name
+
+
+# ---------------------------------------------------------------- as a sheet
+
+
+def write_exercises(trace: Trace, path: str | Path) -> Path:
+    """Write the questions as Markdown with their answers at the end, whole or not at all."""
+    return write(path, exercises_text(trace), "exercises")
+
+
+def exercises_text(trace: Trace) -> str:
+    """The sheet: each question with its rule as a hint, and small arrays that the rule names."""
+    trace.judge()
+    model, found = AnnotatedTrace(trace), questions(trace)
+    names = symbols(trace, range(len(trace.entries)), None)
+    parts = ["# Predict the gradients", f"{picture_name(model)}: {summary(model)}.", INTRO]
+    answers = []
+    for n, question in enumerate(found, 1):
+        parts.append(f"## {n}. {_heading(trace, question)}")
+        parts += [escaped(question.asks), *_hint(trace, question, names)]
+        parts += [f"- {one.asks}: {', '.join(map(escaped, one.choices))}" for one in question.parts]
+        right = ", ".join(escaped(one.choices[one.right]) for one in question.parts)
+        answers.append(f"{n}. {right}: {escaped(question.answer)}")
+    parts += ["## Answers", "\n".join(answers)] if found else [NOTHING]
+    return "\n\n".join(parts) + "\n"
+
+
+def _heading(trace: Trace, question: Question) -> str:
+    if question.step is None:
+        return "The whole pass"
+    scope = trace[question.step].scope
+    where = f", in {code(scope)}" if scope else ""
+    return f"Backward step {question.number} of {len(trace.backward_steps)}{where}"
+
+
+def _hint(trace: Trace, question: Question, names: dict[int, Node]) -> list[str]:
+    """What the rule does with the gradient, its formula, and small arrays that it names."""
+    if question.edge is None:
+        return []
+    edge = trace.edges[question.edge]
+    user, rule = trace[edge.target], parse(trace[edge.target].vjp_tex.get(edge.input, ""))
+    known = {e.input: (names[e.source], trace[e.source].value) for e in trace.into(user)}
+    known["out"] = names[user.id], user.value
+    known["g"] = gradient(names[user.id]), user.gradient
+    values = {name: number(text) for name, text in user.settings.items()}
+    values |= {name: symbol for name, (symbol, _) in known.items()}
+    formula = latex(gradient(names[edge.source])), latex(fill(rule, values)), ""
+    said = [f"Hint: {escaped(says)}"] if (says := user.rule_says(edge.input)) else []
+    given = [known[name] for name in slots(rule) if name in known]
+    rows = [(latex(symbol), shown, "") for symbol, value in given if (shown := _matrix(value))]
+    whole = len(rows) == len(given)
+    return [*said, aligned([formula]), *([f"Here\n\n{aligned(rows)}"] if rows and whole else [])]
+
+
+def _matrix(value: object) -> str:
+    """A small array as a matrix; stacked ones beside one another; nothing for a larger one."""
+    if not isinstance(value, np.ndarray) or not 0 < value.size <= FEW or value.dtype.kind != "f":
+        return ""
+    stack = value.reshape((-1, *value.shape[-2:])) if value.ndim > 1 else value.reshape((1, 1, -1))
+    rows = ([" & ".join(f"{x:.3g}" for x in row) for row in one] for one in stack)
+    bodies = map(" \\\\ ".join, rows)
+    written = [rf"\begin{{bmatrix}}{body}\end{{bmatrix}}" for body in bodies]
+    return r",\ ".join(written) if value.ndim else f"{float(value):.3g}"
