@@ -72,13 +72,14 @@ class _Writes:
         self._by_owner: dict[int, tuple[Any, int, SourceLocation]] = {}
 
     @staticmethod
-    def _owner(array: Any) -> Any:
+    def owner(array: Any) -> Any:
+        """The array whose memory it is."""
         while isinstance(getattr(array, "base", None), np.ndarray):
             array = array.base
         return array
 
     def note(self, array: Any, place: SourceLocation) -> None:
-        owner = self._owner(array)
+        owner = self.owner(array)
         key = id(owner)
         known = self._by_owner.get(key)
         forget = known[0] if known else weakref.ref(owner, lambda _: self._by_owner.pop(key, None))
@@ -87,7 +88,7 @@ class _Writes:
 
     def when(self, array: Any) -> int:
         """The number of the latest write to its memory, -1 if there was none."""
-        return self._by_owner.get(id(self._owner(array)), (None, -1))[1]
+        return self._by_owner.get(id(self.owner(array)), (None, -1))[1]
 
     def check(self, node: Any, saved: tuple[Any, ...]) -> None:
         """Raise if anything `node` saved was written after it was made."""
@@ -97,7 +98,7 @@ class _Writes:
     def check_since(self, began: int, node: Any, name: str, value: Any) -> None:
         """Raise if `value`, which `node` needs as `name`, was written after number `began`."""
         if isinstance(value, np.ndarray):
-            _, number, place = self._by_owner.get(id(self._owner(value)), (None, -1, None))
+            _, number, place = self._by_owner.get(id(self.owner(value)), (None, -1, None))
             if number > began:
                 raise OverwrittenError(
                     f"backward of {node.path}: {name} {value.shape} was overwritten "

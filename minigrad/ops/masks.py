@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+import weakref
 from types import FrameType
 from typing import Any
 
@@ -17,10 +18,13 @@ from numpy.typing import NDArray
 
 from ..engine.errors import ArgumentError, DTypeError, MaskWarning, ShapeError
 from ..engine.tensor import Tensor
+from ..engine.writes import writes
 
 __all__ = ["check_mask", "check_meaning", "is_of_pairs"]
 
 BLOCKED = -746.0  # from here down, exp(M) is 0 in float64 too
+SMALL = 1 << 12  # entries of a mask that is looked at anew each time
+_hiding: dict[int, tuple[Any, set[Any]]] = {}  # masks of which it is known, by the id of the owner
 _shown: dict[Any, Any] = {}  # where a warning was given, so that each line gives it once
 
 
@@ -30,7 +34,10 @@ def check_mask(mask: Any) -> None:
         raise DTypeError(
             f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
         )
-    if mask.dtype.kind != "f" or np.maximum.reduce(mask, axis=None, initial=-np.inf) <= 0:
+    if mask.dtype.kind != "f":
+        return
+    guard = getattr(mask, "guard", None)  # of what compile hands in, to ask again at each call
+    if hides_only(mask) if guard is None else guard(hides_only):
         return  # as it is for all but a few masks
     if not np.max(mask) < np.inf:  # of NaN and anything, NumPy makes NaN
         raise ArgumentError("mask holds NaN or +inf, use 0 and -inf (0 * -inf, for one, is NaN)")
@@ -39,6 +46,27 @@ def check_mask(mask: Any) -> None:
             "a float mask is added, so 0 and 1 hide nothing; "
             "use a boolean mask (mask == 1), or 0 and -inf"
         )
+
+
+def hides_only(mask: NDArray[Any]) -> bool:
+    """Whether no entry is above 0, looked for once in each large array, until `assign_` writes it.
+
+    >>> hides_only(np.array([0.0, -np.inf])), hides_only(np.array([0.0, 1.0]))
+    (True, False)
+    """
+    if mask.size <= SMALL or mask.__class__ is not np.ndarray:
+        return bool(np.maximum.reduce(mask, axis=None, initial=-np.inf) <= 0)
+    owner = writes.owner(mask)
+    key, place = id(owner), mask.__array_interface__["data"][0]
+    part = place, mask.shape, mask.strides, writes.when(mask)
+    known = _hiding.get(key)
+    if known is not None and part in known[1]:
+        return True
+    holds = bool(np.maximum.reduce(mask, axis=None, initial=-np.inf) <= 0)
+    if holds:
+        gone = weakref.ref(owner, lambda _: _hiding.pop(key, None))
+        _hiding[key] = gone, {part}
+    return holds
 
 
 def check_meaning(call: str, mask: Any, lead: tuple[int, ...], n: int, m: int) -> None:

@@ -38,6 +38,18 @@ def test_a_mask_does_not_widen_the_dtype(mask):
     assert mg.mask_add(mg.tensor(np.ones((2, 3), np.float32)), mask).dtype == np.float32
 
 
+def test_a_large_mask_is_looked_at_once_until_it_is_written(monkeypatch):
+    """Its entries are read at the first call, and again after `assign_`."""
+    mask, scores = mg.tensor(np.zeros((70, 70))), np.ones((70, 70))
+    mg.mask_add(scores, mask)
+    with monkeypatch.context() as patched:
+        patched.setattr(np, "maximum", None)
+        mg.mask_add(scores, mask)
+    mask.assign_(np.full((70, 70), np.nan))
+    with pytest.raises(mg.errors.ArgumentError, match="mask holds NaN"):
+        mg.mask_add(scores, mask)
+
+
 # ---------------------------------------------------------------- attention
 
 

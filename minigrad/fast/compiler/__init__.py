@@ -74,10 +74,9 @@ class Compiled:
         self.calls += 1
         arguments = Arguments(args, kwargs)
         for variant in self._by_key.get(arguments.key, ()):
-            ready = variant.is_ready(arguments.arrays)
-            if ready or variant.fits(arguments):
+            if variant.fits(arguments.arrays):
                 try:
-                    return self._replay(variant, ready, arguments, args, kwargs)
+                    return self._replay(variant, arguments, args, kwargs)
                 except GuardFailed:  # nothing was written yet
                     continue
         if self.recordings < _LIMIT:
@@ -98,7 +97,7 @@ class Compiled:
         arguments = Arguments(args, kwargs)
         for _ in range(2):
             for variant in self._by_key.get(arguments.key, ()):
-                if variant.run is not None and variant.fits(arguments):
+                if variant.run is not None and variant.fits(arguments.arrays):
                     with suppress(GuardFailed):
                         return self._audit(variant, arguments, args, kwargs)
             result = self(*args, **kwargs)  # which records it
@@ -130,16 +129,14 @@ class Compiled:
 
     # ------------------------------------------------------------------ one call
 
-    def _replay(
-        self, variant: CacheEntry, ready: bool, arguments: Arguments, args: Any, kwargs: Any
-    ) -> Any:
+    def _replay(self, variant: CacheEntry, arguments: Arguments, args: Any, kwargs: Any) -> Any:
         """Run a program; another call, from another thread or from within, runs eagerly."""
         if variant.run is None or not variant.lock.acquire(False):
             return self.step(*args, **kwargs)
         try:
             variant.calls += 1
             count = self.calls if variant.has_effects else variant.calls
-            if count & (count - 1) == 0 or (not ready and variant.has_unaudited_values(arguments)):
+            if count & (count - 1) == 0 or variant.has_unaudited_values(arguments):
                 return self._audit(variant, arguments, args, kwargs)
             try:
                 return variant.run(args, kwargs)

@@ -17,8 +17,8 @@ from .record import Recorder
 
 __all__ = ["CacheEntry", "small_bytes"]
 
-_READY = """
-def is_ready(given):
+_FITS = """
+def fits(given):
     try:
         return {}
     except (AttributeError, KeyError, ValueError):
@@ -44,7 +44,7 @@ class CacheEntry:
         calls: how often it ran, when it was recorded included.
         largest: the largest entry of a gradient that an audit has seen, which sets what rounding
             may do to those that have become small.
-        is_ready: a first look at whether the program fits.
+        fits: whether it is the program for a call with such Tensors and arrays.
         has_effects: whether an op does more than compute, as one that sends: such a step is only
             audited by the number of the call, which is the same for all who take part.
         lock: held while the program runs, whose buffers serve one call at a time.
@@ -93,46 +93,30 @@ class CacheEntry:
         if self._build is not None:
             self.run = first
 
-    def fits(self, arguments: Arguments) -> bool:
-        """Whether this is the program for a call with arguments of the same key."""
-        given = arguments.arrays
-        if [id(x) if id(x) in self.found.things else 0 for x in given] != self._known:
-            return False
-        try:
-            return bool(self._leaves_fit(given)) and self.found.is_same()
-        except (AttributeError, KeyError, ValueError):  # what is gone
-            return False
-
     def prepare(self) -> None:
-        """Write `is_ready(given)`: whether the program fits and no array holds news. It may say no
-        where looking closely says yes.
-        """
+        """Write `fits(given)`: whether this is the program for arguments of the same key."""
         objects: dict[str, Any] = {"form": form}
 
         def bind(thing: Any) -> str:
             objects[f"o{len(objects)}"] = thing
             return f"o{len(objects) - 1}"
 
-        leaves = []
+        every = []
         for leaf, data, needs in self._fixed:
             name = bind(leaf)
-            leaves += [f"{name}._data is {bind(data)}", f"{name}._needs == {needs}"]
-            leaves.append(f"not {name}._hooks")
+            every += [f"{name}._data is {bind(data)}", f"{name}._needs == {needs}"]
+            every.append(f"not {name}._hooks")
         grads = [(bind(x), entry) for x, entry in self._fixed_grads]
         grads += [(f"given[{i}]", entry) for i, entry in self._given_grads]
         for name, entry in grads:
             known = f"{name}.grad is None" if entry is None else f"form({name}.grad) == {entry}"
-            leaves.append(known)
-        self._leaves_fit = eval(f"lambda given: {' and '.join(leaves) or True}", objects)
-        things, every = bind(self.found.things), list(leaves)
+            every.append(known)
+        things = bind(self.found.things)
         for i, key in enumerate(self._known):
             every.append(f"id(given[{i}]) {f'== {key}' if key else f'not in {things}'}")
-        for where, kept in self._unseen:
-            array = f"given[{where}]" if where.__class__ is int else bind(where)
-            every.append(f"{array}.tobytes() == {bind(kept)}")
         every += self.found.conditions(bind)
-        exec(_READY.format(" and ".join(every) or True), objects)
-        self.is_ready = objects["is_ready"]
+        exec(_FITS.format(" and ".join(every) or True), objects)
+        self.fits = objects["fits"]
 
     def has_unaudited_values(self, arguments: Arguments) -> bool:
         """Whether a small array holds other numbers for the first time: they may have been frozen
@@ -154,9 +138,7 @@ class CacheEntry:
         arrays = [given[w] if w.__class__ is int else w for w, _ in self._unseen]
         pairs = zip(arrays, self._unseen, strict=True)
         unseen = [entry for array, entry in pairs if array.tobytes() == entry[1]]
-        if len(unseen) < len(self._unseen):
-            self._unseen = unseen
-            self.prepare()
+        self._unseen = unseen
 
     def tensors(self, arguments: Arguments) -> list[Tensor]:
         """Every Tensor that the step can reach, each once."""

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from functools import partial
 from inspect import getattr_static
-from operator import is_
 from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -122,34 +121,37 @@ class Dependencies:
         """Take what everything holds now for what it should hold."""
         for holder in self.holders:
             holder.then = holder.read()
-        self.versions = [h.counter.version for h in self.holders if h.counter is not None]
+        self.versions = [getattr(h.counter, "version", None) for h in self.holders]
 
     def conditions(self, bind: Callable[[Any], str]) -> Iterator[str]:
-        """Expressions that hold as long as nothing has changed; others say little."""
-        for holder in self.holders:
-            then = holder.then
+        """Expressions that all hold as long as nothing has changed."""
+        alike = bind(same)
+        for i, holder in enumerate(self.holders):
             if holder.counter is not None:
-                continue
-            if holder.function is None:
-                yield f"len(now := {bind(holder.read)}()) == {len(then)}"
-                yield f"all(map({bind(is_)}, now.values(), {bind(list(then.values()))}))"
-                continue
-            function, cells, named = holder.function
-            yield from (f"{bind(function)}.{name} is {bind(then[name])}" for name in _OWN)
-            for name, cell in cells.items():
-                yield f"{bind(cell)}.cell_contents is {bind(then[name])}"
-            for space, word in named:
-                yield f"{bind(space)}[{word!r}] is {bind(space[word])}"
-        counters = [h.counter for h in self.holders if h.counter is not None]
-        versions = bind(self.versions)
-        for i, counter in enumerate(counters):
-            yield f"{bind(counter)}.version == {versions}[{i}]"
+                fits = f"{bind(holder.counter)}.version == {bind(self.versions)}[{i}]"
+                yield f"({fits} or {bind(self._is_same)}({i}))"
+            elif holder.function is None:
+                then = bind(holder.then)
+                yield f"(now := {bind(holder.read)}()).keys() == {then}.keys()"
+                yield f"all(map({alike}, now.values(), {then}.values()))"
+            else:
+                function, cells, named = holder.function
+                yield from (
+                    f"{bind(function)}.{name} is {bind(holder.then[name])}" for name in _OWN
+                )
+                held = {name: f"{bind(cell)}.cell_contents" for name, cell in cells.items()}
+                pairs = [(text, holder.then[name]) for name, text in held.items()]
+                pairs += [(f"{bind(space)}[{word!r}]", space[word]) for space, word in named]
+                for text, then in pairs:
+                    known = bind(then)
+                    yield f"({text} is {known} or {alike}({text}, {known}))"
 
-    def is_same(self) -> bool:
-        """Whether nothing has changed, found by looking at everything."""
-        if any(True for _ in self.changes()):
+    def _is_same(self, i: int) -> bool:
+        """Whether a holder's attributes are as they were, though some were set."""
+        holder = self.holders[i]
+        if any(True for _ in holder.changes()):
             return False
-        self.versions[:] = [h.counter.version for h in self.holders if h.counter is not None]
+        self.versions[i] = getattr(holder.counter, "version", None)
         return True
 
     def changes(self) -> Iterator[tuple[Holder, Any, Any, Any]]:

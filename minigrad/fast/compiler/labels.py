@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...ops.einsum import explicit
 from .passes import looked_at
 from .program import Step, Value
 
@@ -61,11 +60,6 @@ def _reduce(step: Step) -> Labels:
     return Labels([tuple(range(ndim))], tuple(made), sums)
 
 
-def _vecdot(step: Step) -> Labels:
-    ndim = len(step.args[0].shape)
-    return Labels([tuple(range(ndim))] * 2, tuple(range(ndim - 1)))
-
-
 def _matmul(step: Step) -> Labels:
     a, b = step.args
     n, m = ("n",) * (len(a.shape) > 1), ("m",) * (len(b.shape) > 1)
@@ -76,21 +70,6 @@ def _matmul(step: Step) -> Labels:
 
     read = [(*stack(a, len(n) + 1), *n, "k"), (*stack(b, len(m) + 1), "k", *m)]
     return Labels(read, (*stack(step.out, len(n + m)), *n, *m), sums=True)
-
-
-def _einsum(step: Step) -> Labels | None:
-    subscripts, *values = step.args
-    if not isinstance(subscripts, str):
-        return None
-    terms, made = explicit(subscripts, tuple(len(v.shape) for v in values))
-    sizes = dict(zip(made, step.out.shape, strict=True))
-    for value, term in zip(values, terms, strict=True):
-        sizes |= {c: max(n, sizes.get(c, 0)) for c, n in zip(term, value.shape, strict=True)}
-    read = [
-        tuple(c if n == sizes[c] else None for c, n in zip(term, value.shape, strict=True))
-        for value, term in zip(values, terms, strict=True)
-    ]
-    return Labels(read, tuple(made), sums=True)
 
 
 def _reshape(step: Step) -> Labels:
@@ -117,28 +96,6 @@ def _axes(shape: tuple[int, ...], look: Callable[[Any], Any]) -> Axes:
     return tuple([strides.index(s) if known.get(s) == n else None for s, n in pairs])
 
 
-def _put(step: Step) -> Labels:
-    """x put into zeros at a basic index."""
-    x, index, shape, _ = step.args
-    index = index if isinstance(index, tuple) else (index,)
-    index = index if any(part is Ellipsis for part in index) else (*index, ...)
-    axes = _axes(shape, lambda zeros: zeros[index])
-    return Labels([axes[len(axes) - len(x.shape) :]], tuple(range(len(shape))))
-
-
-def _at(step: Step) -> Labels | None:
-    """x added into zeros, at rows that an array of integers names."""
-    x, index, *_ = step.args
-    *lead, at = index if isinstance(index, tuple) else (index,)
-    if at.__class__ is not Value or at.dtype.kind not in "iu" or lead != [slice(None)] * len(lead):
-        return None
-    named = tuple(range(len(at.shape)))
-    rest = len(x.shape) - len(lead) - len(named)
-    return Labels(
-        [(*[None] * len(lead), *named, *[None] * rest), named], (None,) * len(step.out.shape), True
-    )
-
-
 def _take(step: Step) -> Labels | None:
     x, indices = step.args[:2]
     axis = step.kwargs.get("axis")
@@ -150,28 +107,13 @@ def _take(step: Step) -> Labels | None:
     return Labels([whole, named], (*whole[:axis], *named, *whole[axis + 1 :]))
 
 
-def _along(step: Step) -> Labels | None:
-    """Done along one axis, to each of the others alike."""
-    axis, ndim = step.kwargs.get("axis"), len(step.out.shape)
-    if not isinstance(axis, int):
-        return None
-    axes = tuple(None if i == axis % ndim else i for i in range(ndim))
-    return Labels([axes] * len(step.reads()), axes)
-
-
 _RULES: dict[str, Callable[[Step], Labels | None]] = {
     "elementwise": _elementwise,
     "np.where": lambda step: _elementwise(step) if len(step.args) == 3 else None,
     "reduce": _reduce,
-    "np.vecdot": _vecdot,
     "matmul": _matmul,
     "copy": _reshape,
-    "put": _put,
-    "at": _at,
-    "np.einsum": _einsum,
     "np.take": _take,
-    "np.take_along_axis": _along,
-    "np.concatenate": _along,
     "reshape": _reshape,
     "broadcast_to": _elementwise,
     "cut": lambda step: None,

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import prod
 from typing import Any
-
-import numpy as np
 
 from ...engine.writes import SourceLocation
 from ..limits import LIMITS
@@ -25,8 +22,6 @@ from .program import Program, Step, Value, contiguous, is_whole, nbytes
 from .terms import Terms, shape_comment
 
 __all__ = ["write"]
-
-_NAMED = (np.maximum, np.minimum)  # of which NumPy wants `out` by name; others are faster without
 
 
 def write(
@@ -140,17 +135,13 @@ class Writer(Terms):
         made = _call(self.names.bind(step.function, step.text) if own else step.text, given)
         read = [v.shape for v in step.reads()]
         matrices = all(len(shape) <= 2 for shape in (*read, out.shape))
-        gapless, small = self._is_gapless(out), prod(out.shape) <= LIMITS.short_entries
-        if step.kind == "matmul" and matrices and (gapless or small):
+        if step.kind == "matmul" and matrices and self._is_gapless(out):
             if all(map(_is_dense, step.reads())):  # dot has less to look at, but copies what is not
                 made = f"{given[0]}.dot({given[1]})"
         if step.text == "spread":
             made = f"{target}[...] = {given[0]}"
-        elif target is not None and small and not gapless and (matrices or step.kind != "matmul"):
-            made = f"{target}[...] = {made}"
         elif target is not None:
-            plain = isinstance(step.function, np.ufunc) and step.function not in _NAMED
-            made = f"{made[:-1]}, {'' if plain else 'out='}{target})"
+            made = f"{made[:-1]}, out={target})"
         if target is None:
             self._bind(step, made)
         else:

@@ -66,16 +66,15 @@ class Symbol(NDArrayOperatorsMixin):
 
     Attributes:
         own: whether a call has just made it, so that `x /= y` may take its place.
-        factors: the two of whose entries it is the product, or None.
     """
 
-    __slots__ = ("a", "factors", "own", "program", "value")
+    __slots__ = ("a", "own", "program", "value")
 
     def __init__(self, program: Program, value: Value, array: Any) -> None:
         self.program = program
         self.value = value
         self.a = array
-        self.own, self.factors = False, None
+        self.own = False
         if array.__class__ is np.ndarray and not has_layout(array, value):
             self.a = empty_with_layout(value)
             self.a[...] = array
@@ -125,10 +124,16 @@ class Symbol(NDArrayOperatorsMixin):
         raise AttributeError(name)
 
     def __bool__(self) -> bool:
-        return self.guard(bool)
+        return self._asked(bool)
 
     def guard(self, question: Callable[[Any], bool]) -> bool:
-        """The answer in this run, which a step of its own asks for again."""
+        """The answer in this run, which a step of its own asks for again: in one call, of an array
+        from outside.
+        """
+        computed = root(self.value).kind == "step"
+        return bool(question(self)) if computed else self._asked(question)
+
+    def _asked(self, question: Callable[[Any], bool]) -> bool:
         if self.program.once or self.program.wrote:  # what is done is not done again
             raise Untraceable("a truth value")
         truth = question(self.a)
@@ -168,8 +173,6 @@ class Symbol(NDArrayOperatorsMixin):
             result = _product(*inputs)
         elif ufunc.signature is None:
             result = apply("elementwise", f"np.{ufunc.__name__}", ufunc, inputs)
-            if ufunc is np.multiply and all(_form(x) == _form(result) for x in inputs):
-                result.factors = inputs
         else:
             raise Untraceable(ufunc.__name__)
         if out is None:
@@ -200,10 +203,6 @@ class Symbol(NDArrayOperatorsMixin):
             args, kwargs = (args[0], ones), {}
         if name == "reshape" and kwargs.get("order", "C") != "C":
             return apply("call", "np.reshape", function, args, kwargs)
-        if name == "take_along_axis" and kwargs == {"axis": -1} and args[0].__class__ is Symbol:
-            x, at = args
-            if x.shape[:-1] == at.shape[:-1] and x.size <= LIMITS.short_entries:
-                return x[(*np.indices(at.shape, sparse=True)[:-1], at)]  # takes a quarter
         if name in _VIEWS:
             return apply("view", name, function, args, kwargs)
         if name in _CALLS and "out" not in kwargs:
@@ -215,10 +214,6 @@ class Symbol(NDArrayOperatorsMixin):
 
     __array__ = __float__ = __int__ = __index__ = __iter__ = __complex__ = _refuse
     __hash__ = object.__hash__
-
-
-def _form(x: Any) -> Any:
-    return x.__class__, getattr(x, "shape", None), getattr(x, "dtype", None)
 
 
 def _getitem(x: Any, index: Any) -> Any:
@@ -281,14 +276,10 @@ def _ones(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _sum(x: Any, axes: tuple[int, ...], shape: tuple[int, ...]) -> Any:
-    """rowsum(X) = X 1 and Σ rows of X = 1ᵀ X: products are several times as fast as sums, and
-    rowsum(X ⊙ Y) takes one pass.
-    """
+    """rowsum(X) = X 1 and Σ rows of X = 1ᵀ X: products are several times as fast as sums."""
     ndim = x.ndim
     if ndim < 2 or x.dtype.char not in "fd" or not x.size:
         return None
-    if axes == (ndim - 1,) and x.factors is not None and x.size > LIMITS.short_entries:
-        return _made(apply("reduce", "np.vecdot", np.vecdot, x.factors).reshape(shape))
     if axes == (ndim - 1,):
         return _made(_product(x, _named_ones(x, (x.shape[-1], 1))).reshape(shape))
     if axes == tuple(range(ndim - 1)) and (rows := _rows(x)) is not None:
@@ -385,9 +376,6 @@ def apply(
     step = Step(kind, text, function, substitute(args, value_of), substitute(kwargs, value_of))
     if kind == "view":
         return Symbol(program, _view(program, step, out, address(out) - address(source)), out)
-    if kind != "at" and kind != "put":
-        own = id(function) if "." not in text else 0
-        step.key = kind, text, own, out.shape, out.dtype, _key(step.args), _key(step.kwargs)
     (value,) = program.add(step, (out.shape, out.dtype))
     if kind == "call":
         value.strides = out.strides
@@ -407,7 +395,7 @@ def _view(program: Program, step: Step, out: Any, offset: int) -> Value:
             step.text = "swapaxes"
             step.args = (base, -1, -2)
             step.kwargs = {}
-        step.key = ("view", id(base), *where)
+        return program.view(step, *where)
     (value,) = program.add(step, (out.shape, out.dtype))
     value.strides, value.offset = out.strides, offset
     return value
@@ -415,13 +403,3 @@ def _view(program: Program, step: Step, out: Any, offset: int) -> Value:
 
 def _transposed_axes(axes: tuple[int, ...]) -> tuple[int, ...]:
     return (*axes[:-2], *axes[:-3:-1])
-
-
-def _key(item: Any) -> Any:
-    """Equal keys: the same arguments. Numbers are told apart by type and sign."""
-    if isinstance(item, tuple | list):
-        return item.__class__, *map(_key, item)
-    if isinstance(item, dict):
-        return tuple((k, _key(v)) for k, v in item.items())
-    plain = isinstance(item, bool | int | float | complex | str | slice | np.dtype | np.generic)
-    return item.__class__, repr(item) if plain else id(item)

@@ -177,8 +177,6 @@ class Terms:
         count = len(step.reads())
         needs = self.partition.needs[id(step)] if self.phase and self.partition else [None] * count
         axes = iter(needs)
-        floats = [v.dtype for v in step.reads() if v.dtype.kind in "fc"]
-        dtype = floats[0] if floats and step.kind == "elementwise" else None
 
         def written(item: Any) -> str:
             if item.__class__ is Value:
@@ -186,8 +184,6 @@ class Terms:
             if item.__class__ in (tuple, list):
                 inner = ", ".join(map(written, item))
                 return f"({inner}{',' * (len(item) == 1)})"
-            if dtype is not None and item.__class__ in (int, float, np.float32, np.float64):
-                return self._number(item, getattr(item, "dtype", dtype))
             return self.value(item)
 
         given = [*map(written, step.args)]
@@ -220,14 +216,6 @@ class Terms:
             else:
                 shown.append(self.value(int(part) if isinstance(part, np.integer) else part))
         return ", ".join(shown) or "()"
-
-    def _number(self, number: Any, dtype: Any) -> str:
-        """A number as an array without axes: NumPy takes it twice as fast as a Python number."""
-        key = (repr(number), dtype)
-        if key not in self._known:
-            name = self._known[key] = self.names.fresh(f"c_{number:.4g}")
-            self.once.append(f"{name} = np.array({self.value(number)}, {self.dtype(dtype)})")
-        return self._known[key]
 
     def dtype(self, dtype: Any) -> str:
         name = np.dtype(dtype).name

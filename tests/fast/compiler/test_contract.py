@@ -621,7 +621,7 @@ def test_what_rounding_may_do_follows_from_the_terms_that_were_summed(dtype):
         run = mg.compile(step)
         for _ in range(3):
             run(y)
-        (entry,) = (variant for variant in run.variants if variant.is_ready([y]))
+        (entry,) = (variant for variant in run.variants if variant.fits([y]))
         exact = entry.run
         entry.run = lambda *args: mg.tensor(exact(*args).numpy() + dtype(shift))
         return run
