@@ -9,6 +9,7 @@ looks back at the words, and the word it looks at is the answer (a pointer netwo
 
     python examples/pronoun.py
     minigrad explain examples/pronoun.py:tired --out explained/        and pronoun.py:wide
+    minigrad play examples/pronoun.py:tired                            then make "tired" "wide"
 """
 
 import argparse
@@ -122,9 +123,9 @@ def behind(words: list[str], right: str, wrong: str) -> mg.Tensor:
     return (ahead - S[0, IT, words.index(right)].named("right")).named("loss")
 
 
-def tired() -> mg.Tensor:
+def tired(words: list[str] = TIRED) -> mg.Tensor:
     """The loss of the sentence that ends in "tired": "it" is the animal."""
-    return behind(TIRED, "animal", "street")
+    return behind(words, "animal", "street")
 
 
 def wide() -> mg.Tensor:

@@ -31,8 +31,8 @@ def play(function: Callable[..., Any]) -> PlayServer:
     defaults of the function's arguments can be changed too. `function.tokens` names the positions
     that attention looks at.
 
-    Returns: what serves it: `.address`, which is printed; `.session.python()`, the changes as a
-        program; `.close()`.
+    Returns: what serves it, which a notebook shows as the page: `.address`, which is printed too;
+        `.session.python()`, the changes as a program; `.wait()`, for a script; `.close()`.
     Raises: DTypeError for what cannot be called; ArgumentError if it returns no loss.
     """
     if not callable(function):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html import escape
 from threading import Lock
 from typing import Any
 
@@ -26,6 +27,7 @@ ACTIONS = {
     "redo": ("redo", ""),
     "reset": ("reset", ""),
 }
+STYLE = "width:100%;height:760px;border:1px solid #8888;border-radius:8px"
 BESIDE = ("gesture", "index", "of")  # what may be given besides
 
 
@@ -43,6 +45,19 @@ class PlayServer:
         }
         self.served = Served(routes)
         self.address = self.served.address
+
+    def __repr__(self) -> str:
+        return f"{self.session.played.title}, to be played with at {self.address}"
+
+    def _repr_html_(self) -> str:
+        """The page within a notebook's cell, where its browser runs on this machine."""
+        title = escape(self.session.played.title)
+        frame = f'<iframe title="{title}" src="{self.address}" style="{STYLE}"></iframe>'
+        return f'<p><a href="{self.address}" target="_blank">{title}</a></p>{frame}'
+
+    def wait(self) -> None:
+        """Until it is closed, or interrupted: a script ends otherwise, and the server with it."""
+        self.served.wait()
 
     def close(self) -> None:
         """No more answers."""

@@ -6,7 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from minigrad.cli import checkpoint
+from minigrad.cli import checkpoint, play
+from minigrad.cli.arguments import parser
+from minigrad.errors import ArgumentError
 
 tokenizers = pytest.importorskip("tokenizers")
 save_file = pytest.importorskip("safetensors.numpy").save_file
@@ -286,3 +288,19 @@ def test_a_folder_that_is_no_model_is_one_line(command, gpt2, name, content, sai
     assert said in ran.err
     assert "no such folder" in command("explain", "--model", gpt2 / "not").err
     assert "goes with --model alone" in command("explain", "--target", "cat").err
+
+
+def test_a_checkpoint_that_is_played_with_reads_another_text(gpt2, capsys):
+    arguments = parser().parse_args(["play", "--model", str(gpt2), "--text", TEXT])
+    played = play.session_of(arguments)
+    loss = played.run.loss
+    played.set_keyword("text", "a dog ran")
+    assert played.page["tokens"] == [["a", "dog", "ran"]]
+    capsys.readouterr()
+    exec(played.python(), {})
+    assert float(capsys.readouterr().out) == played.run.loss != loss
+    with pytest.raises(ArgumentError, match="context holds"):
+        played.set_keyword("text", "cat " * 40)
+    assert played.page["tokens"] == [["a", "dog", "ran"]]
+    played.undo()
+    assert played.run.loss == loss

@@ -1,0 +1,55 @@
+"""`minigrad play`: what `explain` runs, with numbers and texts that can be changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from minigrad.cli import play
+from minigrad.cli.arguments import parser
+from minigrad.errors import ArgumentError
+from minigrad.playing.session import Session
+
+ROOT = Path(__file__).parents[2]
+
+
+def session(*arguments: str) -> Session:
+    return play.session_of(parser().parse_args(["play", *arguments]))
+
+
+def program(played: Session, capsys: pytest.CaptureFixture[str]) -> float:
+    """What the copied program prints."""
+    capsys.readouterr()
+    exec(played.python(), {})
+    return float(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("layer", ["attention", "self-attention", "multi-head"])
+def test_another_text_runs_through_the_same_weights(
+    layer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played = session(layer, "--text", "the cat sat on the mat", "--d-model", "12")
+    loss = played.run.loss
+    played.set_keyword("text", "the dog sat on the mat")
+    other = played.run.loss
+    assert other != loss
+    assert played.page["tokens"] == [["the", "dog", "sat", "on", "the", "mat"]]
+    assert program(played, capsys) == other
+    played.set_keyword("text", "the cat sat on the mat")
+    assert played.run.loss == loss
+    with pytest.raises(ArgumentError, match=r"at least one word|text is needed"):
+        played.set_keyword("text", " ")
+
+
+def test_the_word_at_the_end_turns_what_it_stands_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """The pronoun of examples/pronoun.py: an animal that is tired, a street that is wide."""
+    played = session(f"{ROOT / 'examples/pronoun.py'}:tired")
+    words = played.page["tokens"][0]
+    assert played.run.loss < -5
+    played.set_keyword("words", " ".join([*words[:-1], "wide"]))
+    assert played.run.loss > 5
+    assert played.page["tokens"][-1] == "wide"
+    with pytest.raises(Exception, match=r"raised KeyError: 'dragon'"):
+        played.set_keyword("words", " ".join([*words[:-1], "dragon"]))
+    assert program(played, capsys) == played.run.loss
