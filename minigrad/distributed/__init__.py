@@ -45,7 +45,7 @@ from .collectives import (
 )
 from .over_mpi import world_of_mpi
 from .ranks import WORLD, Ranks
-from .threads import Group, ThreadRanks, run
+from .threads import ThreadGroup, ThreadRanks, run
 
 __all__ = [
     "Collective",
@@ -77,4 +77,4 @@ def world() -> Ranks:
 
 @cache
 def _of_process() -> Ranks:
-    return world_of_mpi() or ThreadRanks(Group([0]), 0)
+    return world_of_mpi() or ThreadRanks(ThreadGroup([0]), 0)

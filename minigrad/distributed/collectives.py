@@ -17,7 +17,7 @@ from ..engine.errors import RankError, ShapeError
 from ..engine.op import Call, Op, Shaped, call, registry
 from ..functional import run_once
 from ..ops.select import where
-from .ranks import Ticket
+from .ranks import CollectiveCall
 
 SENDS: dict[str, Callable[[int, int, int], int]] = {
     "sum": lambda x, out, p: 2 * x * (p - 1) // p,
@@ -41,7 +41,7 @@ class Collective(Op):
     sends: str
 
     def __call__(self, x: Any, ranks: Any = None, *settings: Any, **named: Any) -> Any:
-        return super().__call__(x, Ticket.of(ranks, x), *settings, **named)
+        return super().__call__(x, CollectiveCall.of(ranks, x), *settings, **named)
 
     def count_bytes(self, x: Any, out: Any, p: int) -> tuple[int, int]:
         """Bytes that each of p ranks sends, forward and in the rule."""
@@ -75,7 +75,7 @@ def collective(
         made.rule, made.sends = rule, sends
 
         def back(g: Any, ranks: Any, **settings: Any) -> Any:
-            return registry[rule](g, Ticket.of(ranks, g).back(made.name), **settings)
+            return registry[rule](g, CollectiveCall.of(ranks, g).back(made.name), **settings)
 
         rules: dict[tuple[str, ...], Callable[..., Any]] = {
             (): lambda g, ranks: back(g, ranks),
@@ -109,27 +109,27 @@ def _samples(rng: np.random.Generator) -> Iterator[Call]:
 
 def _sent(op: str, x: Any, ranks: Any, move: Callable[..., Any], **settings: Any) -> Any:
     """Agree with the other ranks on the call, then move x; once, also under a checkpoint."""
-    ticket, x = Ticket.of(ranks, x), np.asarray(x, order="C")
+    call, x = CollectiveCall.of(ranks, x), np.asarray(x, order="C")
 
     def effect() -> Any:
-        ticket.agree(op, x, settings)
-        return move(ticket.ranks, x)
+        call.agree(op, x, settings)
+        return move(call.ranks, x)
 
     return run_once(effect)
 
 
 def _check_alike(op: str, x: Any, ranks: Any) -> None:
     """Within `mg.anomaly()`: raise RankError unless x is the same on every rank, to rounding."""
-    ticket = Ticket.of(ranks, x)
-    if ticket.size == 1 or not any(x.compares_ranks for x in current().listeners):
+    call = CollectiveCall.of(ranks, x)
+    if call.size == 1 or not any(x.compares_ranks for x in current().listeners):
         return
     x = np.asarray(x)
-    ticket.agree(f"anomaly compares {op}", x, {})
-    sums = ticket.ranks.all_gather(np.array([x.sum(), np.abs(x).sum()]))
+    call.agree(f"anomaly compares {op}", x, {})
+    sums = call.ranks.all_gather(np.array([x.sum(), np.abs(x).sum()]))
     if not np.allclose(sums, sums[0], rtol=1e-5, atol=1e-5 * float(sums[:, 1].max())):
         raise RankError(
-            f"{op}({ticket.label}): must be the same on every rank, but its entries add up to "
-            f"{sums[:, 0].tolist()}\n  at {ticket.place}\n"
+            f"{op}({call.label}): must be the same on every rank, but its entries add up to "
+            f"{sums[:, 0].tolist()}\n  at {call.place}\n"
             "  where ranks use a common tensor in ways of their own, it needs copy_to_ranks"
         )
 
@@ -199,8 +199,8 @@ def split_to_ranks(x, ranks=None, axis=0):
     array([1., 1., 1.])
     """
     _check_alike("split_to_ranks", x, ranks)
-    ticket = Ticket.of(ranks, x)
-    return _parts(np.asarray(x), ticket.size, axis)[ticket.ranks.rank]
+    call = CollectiveCall.of(ranks, x)
+    return _parts(np.asarray(x), call.size, axis)[call.ranks.rank]
 
 
 @collective(CONCAT % "<x>", PART % r"\sum_r <g>^{(r)}", "reduce_scatter", "parts")
@@ -235,8 +235,8 @@ def reduce_scatter(x, ranks=None, axis=0):
 
 def scatter(x: Any, ranks: Any = None, *, root: int = 0, axis: int = 0) -> Any:
     """This rank's part of the root's x, which has the same shape everywhere; see `gather`."""
-    ticket = Ticket.of(ranks, x)
-    return reduce_scatter(where(ticket.ranks.rank == root, x, 0.0), ticket, axis=axis)
+    call = CollectiveCall.of(ranks, x)
+    return reduce_scatter(where(call.ranks.rank == root, x, 0.0), call, axis=axis)
 
 
 def gather(x: Any, ranks: Any = None, *, root: int = 0, axis: int = 0) -> Any:
@@ -244,8 +244,8 @@ def gather(x: Any, ranks: Any = None, *, root: int = 0, axis: int = 0) -> Any:
 
     Composed of other collectives, for what is not done at every step.
     """
-    ticket = Ticket.of(ranks, x)
-    return where(ticket.ranks.rank == root, all_gather_apart(x, ticket, axis=axis), 0.0)
+    call = CollectiveCall.of(ranks, x)
+    return where(call.ranks.rank == root, all_gather_apart(x, call, axis=axis), 0.0)
 
 
 # ------------------------------------------------------------------ from and to one rank, in a ring

@@ -17,7 +17,7 @@ from ..engine.context import current
 from ..engine.errors import ArgumentError
 from ..engine.writes import SourceLocation, caller
 
-__all__ = ["WORLD", "Ranks", "Ticket"]
+__all__ = ["WORLD", "CollectiveCall", "Ranks"]
 
 
 class Ranks:
@@ -77,10 +77,10 @@ def _sum(parts: list[Any]) -> Any:
 WORLD: ContextVar[Ranks | None] = ContextVar("minigrad.ranks", default=None)
 
 
-class Ticket:
+class CollectiveCall:
     """What one call of a collective says of itself: its ranks, its tensor's name, its line.
 
-    A rule calls its collective with the ticket of the forward call, turned `back`.
+    A rule calls its collective with the CollectiveCall of the forward call, turned `back`.
     """
 
     __slots__ = ("label", "place", "ranks")
@@ -96,8 +96,8 @@ class Ticket:
         return repr(self.ranks)
 
     @classmethod
-    def of(cls, ranks: Any, x: Any) -> Ticket:
-        """The ticket of a call with x; what is a ticket already stays."""
+    def of(cls, ranks: Any, x: Any) -> CollectiveCall:
+        """That of a call with x; what is a CollectiveCall already stays."""
         if isinstance(ranks, cls):
             return ranks
         from . import world
@@ -109,9 +109,11 @@ class Ticket:
         label = getattr(x, "path", "") or current().scope
         return cls(ranks, label, _shown(place.code, place.offset))
 
-    def back(self, op: str) -> Ticket:
-        """The ticket of what the rule of `op` sends."""
-        return Ticket(self.ranks, f"gradient of {self.label}", f"{self.place}, backward of {op}")
+    def back(self, op: str) -> CollectiveCall:
+        """That of what the rule of `op` sends."""
+        return CollectiveCall(
+            self.ranks, f"gradient of {self.label}", f"{self.place}, backward of {op}"
+        )
 
     def agree(self, op: str, x: Any, settings: dict[str, Any]) -> None:
         """Compare with the other ranks: op, name, shape, dtype and settings."""

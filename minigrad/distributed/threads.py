@@ -15,10 +15,10 @@ from ..engine.errors import ArgumentError, RankError
 from .board import PAGE, Board
 from .ranks import WORLD, Ranks
 
-__all__ = ["Group", "ThreadRanks", "run"]
+__all__ = ["ThreadGroup", "ThreadRanks", "run"]
 
 
-class Group:
+class ThreadGroup:
     """What threads share: the pages of their board, and two rows of what they send, in turn."""
 
     def __init__(self, ranks: list[int]) -> None:
@@ -30,7 +30,7 @@ class Group:
 class ThreadRanks(Ranks):
     """One thread's view of its group."""
 
-    def __init__(self, group: Group, rank: int, world: Board | None = None) -> None:
+    def __init__(self, group: ThreadGroup, rank: int, world: Board | None = None) -> None:
         self.group = group
         self.rank = rank
         self.size = len(group.ranks)
@@ -49,7 +49,7 @@ class ThreadRanks(Ranks):
     def split(self, color: int) -> Ranks:
         self.agree("split", "")
         alike = [r for r, other in enumerate(self.collect(color)) if other == color]
-        made = self.collect(Group([self.group.ranks[r] for r in alike]))
+        made = self.collect(ThreadGroup([self.group.ranks[r] for r in alike]))
         return ThreadRanks(made[alike[0]], alike.index(self.rank), self.board.world)
 
 
@@ -64,7 +64,7 @@ def run(size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
     """
     if size < 1:
         raise ArgumentError(f"run: size must be at least 1, got {size}")
-    group = Group([*range(size)])
+    group = ThreadGroup([*range(size)])
     results: list[Any] = [None] * size
     errors: dict[BaseException, int] = {}
 

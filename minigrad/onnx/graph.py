@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from .positions import Pattern
+from .positions import GrowingArray
 from .program import Unfit
 from .sizes import Number, Size
 
-__all__ = ["Graph", "Value"]
+__all__ = ["Graph", "GraphValue"]
 
 SINCE = {"Gelu": 20, "IsInf": 20, "RMSNormalization": 23}
 """The first opset of operators that are younger than the oldest one we write."""
@@ -29,7 +29,7 @@ FINITE = set("Conv ConvTranspose Einsum LayerNormalization MatMul RMSNormalizati
 """What hands on no -inf, which comes from masks."""
 
 
-class Value:
+class GraphValue:
     """An array of the model.
 
     Attributes:
@@ -61,13 +61,13 @@ class Graph:
     """
 
     def __init__(self) -> None:
-        self.nodes: list[tuple[str, list[Any], list[Value], dict[str, Any], str]] = []
-        self.constants: list[Value] = []
+        self.nodes: list[tuple[str, list[Any], list[GraphValue], dict[str, Any], str]] = []
+        self.constants: list[GraphValue] = []
         self.path = ""
         self.label = ""
         self.opset = OLDEST
-        self.symbols: dict[str, Value] = {}
-        self._known: dict[Any, Value] = {}
+        self.symbols: dict[str, GraphValue] = {}
+        self._known: dict[Any, GraphValue] = {}
         self._alive: list[Any] = []
 
     def __getattr__(self, operator: str) -> Callable[..., Any]:
@@ -79,7 +79,7 @@ class Graph:
         self, operator: str, *inputs: Any, outputs: int = 1, dtype: Any = None, **attributes: Any
     ) -> Any:
         """A node; its outputs have the first input's dtype, unless it is given."""
-        first = next((x for x in inputs if isinstance(x, Value)), None)
+        first = next((x for x in inputs if isinstance(x, GraphValue)), None)
         like = first.dtype if first is not None else np.dtype(np.int64)
         given = [None if x is None else self.value(x, like) for x in inputs]
         if operator in NARROW and like == np.float64:
@@ -89,21 +89,21 @@ class Graph:
             wide = [self.cast(x, np.float64) for x in several]
             return wide if outputs > 1 else wide[0]
         self.opset = max(self.opset, SINCE.get(operator, OLDEST))
-        made = [Value(dtype or like) for _ in range(outputs)]
+        made = [GraphValue(dtype or like) for _ in range(outputs)]
         for value in made:
             carried = operator not in FINITE and value.dtype.kind == "f"
             value.infinite = carried and any(x is not None and x.infinite for x in given)
         self.nodes.append((operator, given, made, attributes, self.path))
         return made if outputs > 1 else made[0]
 
-    def _narrowed(self, x: Value | None) -> Value | None:
+    def _narrowed(self, x: GraphValue | None) -> GraphValue | None:
         return self.cast(x, np.float32) if x is not None and x.dtype == np.float64 else x
 
     # ------------------------------------------------------------------ constants
 
     def value(self, item: Any, dtype: Any = None) -> Any:
-        """A Value as it is; a number in this dtype, an array in its own, what sizes determine."""
-        if isinstance(item, Value):
+        """A value as it is; a number in this dtype, an array in its own, what sizes determine."""
+        if isinstance(item, GraphValue):
             return item
         if isinstance(item, Size):
             return self.cast(self.Squeeze(self.size(item), [0]), dtype or np.int64)
@@ -111,7 +111,7 @@ class Graph:
             x = self.cast(self.Squeeze(self.size(item.size), [0]), dtype or np.float64)
             root = x if abs(item.power) == 1 else self.Sqrt(x)
             return root if item.power > 0 else self.Reciprocal(root)
-        if isinstance(item, Pattern):
+        if isinstance(item, GrowingArray):
             return self.pattern(item)
         if isinstance(item, Unfit):
             raise ArgumentError(
@@ -123,20 +123,20 @@ class Graph:
             dtype = np.int64
         return self.constant(np.asarray(item, dtype if plain else None))
 
-    def constant(self, array: Any, name: str = "") -> Value:
+    def constant(self, array: Any, name: str = "") -> GraphValue:
         """An array as part of the model, once."""
         key: Any = id(array)
         if array.nbytes <= 1024 and not name:
             key = array.tobytes(), array.shape, array.dtype.str
         if key not in self._known:
             self._alive.append(array)
-            made = Value(array.dtype, array.shape, np.asarray(array), name)
+            made = GraphValue(array.dtype, array.shape, np.asarray(array), name)
             made.infinite = array.dtype.kind == "f" and not np.isfinite(array).all()
             self._known[key] = made
             self.constants.append(made)
         return self._known[key]
 
-    def cast(self, x: Value, dtype: Any) -> Value:
+    def cast(self, x: GraphValue, dtype: Any) -> GraphValue:
         """The same in another dtype."""
         dtype = np.dtype(dtype)
         if x.dtype == dtype:
@@ -190,7 +190,7 @@ class Graph:
 
     # ------------------------------------------------------------------ patterns
 
-    def pattern(self, found: Pattern) -> Any:
+    def pattern(self, found: GrowingArray) -> Any:
         """An array that sizes determine."""
         key = found.content
         if key not in self._known:
@@ -201,7 +201,7 @@ class Graph:
             self._known[key], self.path = made, path
         return self._known[key]
 
-    def _pattern(self, found: Pattern) -> Any:
+    def _pattern(self, found: GrowingArray) -> Any:
         table, ndim = self.constant(found.table), len(found.shape)
         if found.kind == "filled":
             return self.Expand(table, self.sizes(found.shape))
@@ -223,7 +223,7 @@ class Graph:
             moved = self.Add(moved, self.cast(self.size(found.plus), moved.dtype))
         return self.Expand(moved, self.sizes(found.shape))
 
-    def _entries(self, found: Pattern, table: Value, index: Value) -> Any:
+    def _entries(self, found: GrowingArray, table: GraphValue, index: GraphValue) -> Any:
         """The table's entries at an index; beyond its ends as the pattern says."""
         K, last = len(found.table), found.first + len(found.table) - 1
         if found.beyond == "line":

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from .graph import Graph, Value
-from .positions import Pattern
-from .program import Program
+from .graph import Graph, GraphValue
+from .positions import GrowingArray
+from .program import SizedProgram
 from .run import Constant, Made
 from .sizes import Size
 from .translation import Untranslatable, translate
@@ -22,7 +22,7 @@ __all__ = ["written"]
 LARGEST = 2**31 - 2**24  # bytes of constants; a file of protobuf ends at 2 GB
 
 
-class Writer:
+class ModelWriter:
     """Writes a program as a graph.
 
     Args: names: of parameters, by the id of their arrays.
@@ -31,7 +31,7 @@ class Writer:
 
     def __init__(
         self,
-        program: Program,
+        program: SizedProgram,
         axes: dict[str, dict[int, str]],
         names: dict[int, str],
     ) -> None:
@@ -40,8 +40,8 @@ class Writer:
         self.names = names
         self.to = Graph()
         self._steps: Counter[str] = Counter()
-        self.inputs: dict[str, Value] = {}
-        self.values: dict[str | int, Value] = {}
+        self.inputs: dict[str, GraphValue] = {}
+        self.values: dict[str | int, GraphValue] = {}
         for name, form in program.inputs.items():
             self._add_input(name, form)
         needed = _needed(program)
@@ -53,7 +53,7 @@ class Writer:
     def _add_input(self, name: str, form: Any) -> None:
         """Integers come as int64, whatever the function was given."""
         dtype = np.dtype(np.int64) if form.dtype.kind in "iu" else form.dtype
-        given = self.inputs[name] = Value(dtype, form.shape, name=name)
+        given = self.inputs[name] = GraphValue(dtype, form.shape, name=name)
         given.infinite = form.dtype.kind == "f"  # it may be a mask
         self.to.path = "/sizes"
         for axis, symbol in self.axes.get(name, {}).items():
@@ -94,10 +94,10 @@ class Writer:
             return self.to.constant(item.array, self.names.get(id(item.array), own))
         if item.__class__ in (tuple, list):
             return item.__class__([self._given(x, scope) for x in item])
-        return self.to.pattern(item) if isinstance(item, Pattern) else item
+        return self.to.pattern(item) if isinstance(item, GrowingArray) else item
 
-    def _outputs(self) -> dict[str, Value]:
-        found: dict[str, Value] = {}
+    def _outputs(self) -> dict[str, GraphValue]:
+        found: dict[str, GraphValue] = {}
         taken = {*self.inputs.values()}
         for name, made in self.program.outputs.items():
             value = self.values[made.by]
@@ -111,7 +111,7 @@ class Writer:
         return found
 
 
-def _needed(program: Program) -> set[Any]:
+def _needed(program: SizedProgram) -> set[Any]:
     """The steps that outputs depend on; not those of checks, say."""
     stack, found = [*program.outputs.values()], set()
     while stack:
@@ -142,7 +142,7 @@ class _Names:
 
 
 def written(
-    program: Program,
+    program: SizedProgram,
     axes: dict[str, dict[int, str]],
     names: dict[int, str],
     path: str,
@@ -151,7 +151,7 @@ def written(
     """Write the model file."""
     import onnx
 
-    writer = Writer(program, axes, names)
+    writer = ModelWriter(program, axes, names)
     to, helper = writer.to, onnx.helper
     used = {x for _, inputs, _, _, _ in to.nodes for x in inputs}
     constants = [x for x in to.constants if x in used]
@@ -182,7 +182,7 @@ def written(
     _save(onnx, helper.make_model(graph, **settings), path, large if external is None else external)
 
 
-def _nodes(helper: Any, to: Graph, told: dict[Value, str]) -> list[Any]:
+def _nodes(helper: Any, to: Graph, told: dict[GraphValue, str]) -> list[Any]:
     """The first node of a step bears its path, others that and their operator too."""
     names, nodes = _Names(), []
     for operator, inputs, outputs, attributes, where in to.nodes:
@@ -198,7 +198,7 @@ def _nodes(helper: Any, to: Graph, told: dict[Value, str]) -> list[Any]:
     return nodes
 
 
-def _info(helper: Any, name: str, value: Value) -> Any:
+def _info(helper: Any, name: str, value: GraphValue) -> Any:
     axes = [
         n if isinstance(n, int) else str(n) if isinstance(n, Size) else None for n in value.shape
     ]

@@ -19,11 +19,11 @@ import numpy as np
 
 from .sizes import Size, fit_size
 
-__all__ = ["Pattern", "find_pattern"]
+__all__ = ["GrowingArray", "find_pattern"]
 
 
 @dataclass(frozen=True, eq=False)
-class Pattern:
+class GrowingArray:
     """An array that grows with the sizes.
 
     Attributes:
@@ -62,7 +62,7 @@ class Pattern:
 
 def find_pattern(
     arrays: Sequence[Any], sizes: Sequence[dict[str, int]], shape: tuple[int | Size, ...]
-) -> Pattern | None:
+) -> GrowingArray | None:
     """The pattern that gives each array at its sizes, None if none is found."""
     moving = [k for k, n in enumerate(shape) if isinstance(n, Size)]
     for axis in [*moving]:
@@ -72,7 +72,7 @@ def find_pattern(
             moving.remove(axis)
     if not moving:
         alike = all(_alike(x, arrays[0]) for x in arrays)
-        return Pattern(shape, (), "filled", arrays[0]) if alike else None
+        return GrowingArray(shape, (), "filled", arrays[0]) if alike else None
     found = _by_place(arrays, sizes, shape, moving)
     corners = [x.flat[0] for x in arrays]
     if found is None and arrays[0].dtype.kind == "i":  # places counted from one that moves
@@ -86,7 +86,7 @@ def find_pattern(
 
 def _by_place(
     arrays: Sequence[Any], sizes: Sequence[dict[str, int]], shape: Any, moving: list[int]
-) -> Pattern | None:
+) -> GrowingArray | None:
     """By rows or by distance."""
     fronts = [np.moveaxis(x, moving, range(len(moving))) for x in arrays]
     found = None
@@ -98,7 +98,7 @@ def _by_place(
         return None
     kind, entries, origin = found
     table, first, beyond = _extended(entries)
-    return Pattern(shape, tuple(moving), kind, table, first, origin, beyond)
+    return GrowingArray(shape, tuple(moving), kind, table, first, origin, beyond)
 
 
 def _alike(x: Any, y: Any) -> bool:
@@ -178,7 +178,7 @@ def _extended(entries: tuple[int, Any]) -> tuple[Any, int, str]:
 
 def _prefix(
     arrays: Sequence[Any], shape: tuple[int | Size, ...], moving: list[int]
-) -> Pattern | None:
+) -> GrowingArray | None:
     """All of them cut from the largest."""
     largest = arrays[int(np.argmax([x.size for x in arrays]))]
     for x in arrays:
@@ -186,4 +186,4 @@ def _prefix(
             return None
         if not _alike(largest[tuple(map(slice, x.shape))], x):
             return None
-    return Pattern(shape, tuple(moving), "prefix", largest)
+    return GrowingArray(shape, tuple(moving), "prefix", largest)

@@ -1,4 +1,4 @@
-"""Program: a function's runs at several sizes, as one whose numbers are made of the sizes."""
+"""SizedProgram: a function's runs at several sizes, as one whose numbers are made of the sizes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from ..engine.errors import ArgumentError
 from ..engine.op import Shaped
 from .positions import find_pattern
-from .run import Constant, Made, Run, Step
+from .run import Constant, Made, RecordedCall, RecordedStep
 from .sizes import fit_number, fit_size
 
-__all__ = ["Program", "Unfit", "check_alike"]
+__all__ = ["SizedProgram", "Unfit", "check_alike"]
 
 
 class Unfit:
@@ -26,7 +26,7 @@ class Unfit:
         return ", ".join(str(value) for value in dict.fromkeys(self.values))
 
 
-def check_alike(a: Run, b: Run) -> None:
+def check_alike(a: RecordedCall, b: RecordedCall) -> None:
     """Raise ArgumentError, naming op and line, unless two runs are made of the same steps."""
     for one, other in zip(a.steps, b.steps, strict=False):
         if _form(one) != _form(other):
@@ -37,7 +37,7 @@ def check_alike(a: Run, b: Run) -> None:
         _refuse(a, b, "to other outputs", "to these")
 
 
-def _form(step: Step) -> Any:
+def _form(step: RecordedStep) -> Any:
     """The op, and which steps and inputs it uses."""
 
     def made(item: Any) -> Any:
@@ -48,7 +48,7 @@ def _form(step: Step) -> Any:
     return step.op, made(step.inputs), made(step.settings)
 
 
-def _refuse(a: Run, b: Run, one: str, other: str) -> None:
+def _refuse(a: RecordedCall, b: RecordedCall, one: str, other: str) -> None:
     if a.sizes == b.sizes:
         raise ArgumentError(
             f"export_onnx: the function runs {one}, and {other} with inputs that hold other "
@@ -61,19 +61,19 @@ def _refuse(a: Run, b: Run, one: str, other: str) -> None:
     )
 
 
-class Program:
+class SizedProgram:
     """The steps that runs of a function share.
 
     Args: runs: made of the same steps (see check_alike).
 
     Attributes:
         steps: those of the first run; each setting and constant that sizes determine is a Size, a
-            Number, a Pattern, or Unfit.
+            Number, a GrowingArray, or Unfit.
         outputs: what is returned, by name.
     Raises: ArgumentError where no formula gives what differs, naming the op and its line.
     """
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[RecordedCall]) -> None:
         self.runs, self.sizes = runs, [run.sizes for run in runs]
         self._patterns: dict[Any, Any] = {}
         self.steps = [
@@ -88,7 +88,7 @@ class Program:
             for name in first.outputs
         }
 
-    def _joined(self, steps: list[Step]) -> Step:
+    def _joined(self, steps: list[RecordedStep]) -> RecordedStep:
         first = steps[0]
         where = f"{first.op.name}, at {first.place}"
         inputs = [
@@ -98,7 +98,7 @@ class Program:
             self._resolved(list(x), where) for x in zip(*(s.settings for s in steps), strict=True)
         ]
         out = self._form([step.out for step in steps])
-        return Step(
+        return RecordedStep(
             first.op,
             tuple(inputs),
             tuple(settings),

@@ -1,8 +1,8 @@
-"""Run: one call of a function, written down as the ops and NumPy calls that its inputs go through.
+"""One call of a function, written down as the ops and NumPy calls that its inputs go through.
 
-A `Recorder` listens to the ops. What the function does with arrays outside of them is followed too:
-inputs, and what `.data` and `.numpy()` hand out, are `Traced` arrays, whose NumPy calls are steps
-like any other. Arrays that nothing made within the run are constants.
+A `CallRecorder` listens to the ops. What the function does with arrays outside of them is
+followed too: inputs, and what `.data` and `.numpy()` hand out, are `Traced` arrays, whose NumPy
+calls are steps like any other. Arrays that nothing made within the run are constants.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..ops import composed
 from ..ops.mask_rules import MaskRule
 from .translation import is_translated
 
-__all__ = ["FOLLOWED", "Constant", "Made", "Recorder", "Run", "Step"]
+__all__ = ["FOLLOWED", "CallRecorder", "Constant", "Made", "RecordedCall", "RecordedStep"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Constant:
 
 
 @dataclass
-class Step:
+class RecordedStep:
     """A call of an op, or of a NumPy function that is followed."""
 
     op: Op
@@ -57,17 +57,17 @@ class Step:
 
 
 @dataclass
-class Run:
+class RecordedCall:
     """The steps of one call, what it was given, and what it returned."""
 
     sizes: dict[str, int]
     inputs: dict[str, Any]
-    steps: list[Step]
+    steps: list[RecordedStep]
     outputs: dict[str, Any]
     values: dict[str, Any]  # the outputs as arrays
 
 
-class Recorder(Follower):
+class CallRecorder(Follower):
     """Writes the steps of a run.
 
     Args: keeps_tensors: until the end, when they have their names.
@@ -77,7 +77,7 @@ class Recorder(Follower):
 
     def __init__(self, keeps_tensors: bool) -> None:
         self.keeps_tensors = keeps_tensors
-        self.steps: list[Step] = []
+        self.steps: list[RecordedStep] = []
         self.quiet = False  # within an op: what it does with arrays is known
         self._known: dict[int, tuple[Any, Made | Constant]] = {}
         self._by_form: dict[Any, tuple[Any, Made | Constant]] = {}
@@ -122,7 +122,7 @@ class Recorder(Follower):
         if "rule" in op.settings:  # which keys a query sees, told by positions: as an array
             shape = inputs[0].shape[-2], inputs[1].shape[-2]
             settings = [x.array(*shape) if isinstance(x, MaskRule) else x for x in settings]
-        step = Step(
+        step = RecordedStep(
             op,
             tuple(map(self.refer, inputs)),
             tuple(map(self.refer, settings)),
@@ -268,7 +268,9 @@ class Traced(Followed):
         if any(isinstance(x, Tensor) for x in inputs):
             return Tensor.__apply__(op, inputs, settings)
         inputs = tuple([op.array(x) if x.__class__ in (list, tuple) else x for x in inputs])
-        heard = (one for one in current().listeners if isinstance(one, Recorder) and not one.quiet)
+        heard = (
+            one for one in current().listeners if isinstance(one, CallRecorder) and not one.quiet
+        )
         recorder = next(heard, None)
         if recorder is not None and not is_translated(op):
             with scope(op.name):

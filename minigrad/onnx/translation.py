@@ -43,7 +43,7 @@ def is_translated(op: Op) -> bool:
 
 
 def translate(to: Any, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...], out: Any) -> Any:
-    """The Value of one call.  Raises: Untranslatable."""
+    """The GraphValue of one call.  Raises: Untranslatable."""
     if op not in _TRANSLATIONS:
         raise Untranslatable(
             "has no form in ONNX, and its kernel could not be followed; declare one: "

@@ -14,7 +14,7 @@ from ..engine.listener import listen
 from ..engine.tensor import Tensor
 from ..ops.scaled_dot_product import METHODS
 from .program import check_alike
-from .run import Constant, Made, Recorder, Run
+from .run import CallRecorder, Constant, Made, RecordedCall
 
 __all__ = ["Trials", "named_inputs"]
 
@@ -68,7 +68,7 @@ class Trials:
         self.by_name = by_name
         self.longest = longest
         self.error: Exception | None = None
-        self.runs: list[Run] = []
+        self.runs: list[RecordedCall] = []
         guesses = [dynamic] if dynamic is not None else [*self._guesses()]
         for guess in guesses:
             self.axes = self._positions(guess)
@@ -163,7 +163,7 @@ class Trials:
 
     # ------------------------------------------------------------------ runs
 
-    def groups(self) -> Iterator[list[Run]]:
+    def groups(self) -> Iterator[list[RecordedCall]]:
         """Runs of the same steps: those like the first, then those like the longest.
 
         What a function does otherwise at other sizes may come to the same, or not: whoever asks for
@@ -182,7 +182,7 @@ class Trials:
             if found:
                 yield self._like(found)
 
-    def _like(self, runs: list[Run]) -> list[Run]:
+    def _like(self, runs: list[RecordedCall]) -> list[RecordedCall]:
         """Of some runs those made of the first one's steps; why others are not is kept."""
         alike = runs[:1]
         for run in runs[1:]:
@@ -193,7 +193,7 @@ class Trials:
                 self.error = error
         return alike
 
-    def _tried(self, given: dict[str, int], required: bool) -> list[Run]:
+    def _tried(self, given: dict[str, int], required: bool) -> list[RecordedCall]:
         """Runs at these sizes, with other values, and at others; none if a symbol is stuck."""
         other = self.attempt(given, bold=True) or self.attempt(given)
         runs = [self.run(given), other]
@@ -236,15 +236,17 @@ class Trials:
                 yield size
             size //= 2
 
-    def _first(self, given: dict[str, int], symbol: str, sizes: Any, count: int) -> list[Run]:
+    def _first(
+        self, given: dict[str, int], symbol: str, sizes: Any, count: int
+    ) -> list[RecordedCall]:
         """The first runs that the function takes, of one symbol at these sizes."""
-        found: list[Run] = []
+        found: list[RecordedCall] = []
         for size in sizes:
             if len(found) < count and (run := self.attempt(given | {symbol: size})) is not None:
                 found.append(run)
         return found
 
-    def attempt(self, sizes: dict[str, int], bold: bool = False) -> Run | None:
+    def attempt(self, sizes: dict[str, int], bold: bool = False) -> RecordedCall | None:
         """A run at other sizes and with other values; None where the function takes none such."""
         try:
             return self.run(sizes, np.random.default_rng(0), bold)
@@ -259,9 +261,9 @@ class Trials:
     def call(self, inputs: dict[str, Any]) -> Any:
         return self.function(**inputs) if self.by_name else self.function(*inputs.values())
 
-    def run(self, sizes: dict[str, int], rng: Any = None, bold: bool = False) -> Run:
+    def run(self, sizes: dict[str, int], rng: Any = None, bold: bool = False) -> RecordedCall:
         """One call, at these sizes: of the values given, or others of their kind."""
-        recorder = Recorder(keeps_tensors=rng is None)
+        recorder = CallRecorder(keeps_tensors=rng is None)
         arrays: dict[str, Any] = {}
         handed: dict[str, Any] = {}
         for name, given in self.inputs.items():
@@ -294,7 +296,7 @@ class Trials:
                 raise ArgumentError(
                     f"export_onnx: the output {name} is made of no input by ops of minigrad"
                 )
-        return Run(sizes, arrays, recorder.steps, references, values)
+        return RecordedCall(sizes, arrays, recorder.steps, references, values)
 
 
 def _others(array: Any, shape: tuple[int, ...], rng: np.random.Generator, bold: bool) -> Any:

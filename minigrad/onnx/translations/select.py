@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...ops import getitem, scatter_add, sort, take, take_along_axis
-from ..graph import Value
+from ..graph import GraphValue
 from ..run import FOLLOWED
 from ..translation import Untranslatable, translation
 from .shapes import FIRST, LAST
@@ -57,7 +57,7 @@ translation(FOLLOWED["argsort"])(_sorted(1))
 
 @translation(scatter_add)
 def _(to, x, index, shape):
-    if not isinstance(index, Value):
+    if not isinstance(index, GraphValue):
         try:
             places = np.arange(np.prod(shape)).reshape(shape)[index]
         except (TypeError, IndexError):
@@ -92,7 +92,7 @@ def _(to, x, index):
 
 
 def _is_array(part):
-    return isinstance(part, Value | np.ndarray)
+    return isinstance(part, GraphValue | np.ndarray)
 
 
 def _spelled(x, index):
@@ -102,11 +102,11 @@ def _spelled(x, index):
     for part in parts:
         if part.__class__ is list:
             part = np.asarray(part)
-        elif isinstance(part, Value) and part.array is not None:
+        elif isinstance(part, GraphValue) and part.array is not None:
             part = part.array
         if isinstance(part, np.ndarray) and part.dtype == bool:
             spread += [*part.nonzero()]
-        elif isinstance(part, Value) and part.dtype == bool:
+        elif isinstance(part, GraphValue) and part.dtype == bool:
             raise Untranslatable("has a shape that depends on values: a boolean array as index")
         else:
             spread.append(part)
@@ -141,7 +141,7 @@ def _sliced(to, x, parts):
                 ends.append(high if part.stop is None else part.stop)
                 steps.append(step)
             kept.append(part)
-        elif isinstance(part, np.ndarray | Value):
+        elif isinstance(part, np.ndarray | GraphValue):
             kept.append(part)
         else:  # one position
             axes.append(axis)
