@@ -117,7 +117,7 @@ def _gradient(
         "scope": one_line(check.scope),
         "number": check.number,
         "title": check.title,
-        "forward": add(check.forward),
+        "forward": [add(part) for part in check.forward.split(r", \quad ")],
         "forward_shapes": add(check.forward, sizes),
         "symbol": check.symbol,
         "sign": formulas.add(symbol_of(check.symbol)),

@@ -132,7 +132,7 @@ function chapterStep(step, state, actions) {
         el(
           "div",
           { class: "forward-of" },
-          math(build(record.formulas[step.forward])),
+          step.forward.map((equation) => el("div", {}, math(build(record.formulas[equation])))),
           el("div", { class: "shapes" }, math(build(record.formulas[step.forward_shapes]))),
         ),
       ),
