@@ -18,27 +18,14 @@ def x():
 @pytest.mark.parametrize(
     "f",
     [
-        np.exp, np.log, np.sqrt, np.tanh, np.abs, np.absolute, np.negative, np.sum, np.mean, np.var,
-        np.max, np.amin,
-        np.transpose, np.squeeze, np.cumsum,
-        lambda x: np.sum(x, axis=0), lambda x: np.mean(x, axis=1, keepdims=True),
-        lambda x: np.max(x, axis=(0, 1)),
-        lambda x: np.reshape(x, (3, 2)), lambda x: np.swapaxes(x, 0, 1),
-        lambda x: np.expand_dims(x, 1),
-        lambda x: np.broadcast_to(x, (2, 2, 3)), lambda x: np.concatenate([x, x * 2], axis=1),
-        lambda x: np.concatenate([ARRAY, x]), lambda x: np.stack((x, x)),
-        lambda x: np.clip(x, 2, 5),
-        lambda x: np.pad(x, 1), lambda x: np.take(x, [1, 0], axis=1),
-        lambda x: np.matmul(SQUARE, x),
-        lambda x: np.einsum("ij->ji", x), lambda x: np.where(ARRAY > 2, x, 0.0),
-        lambda x: np.maximum(x, 3),
-        lambda x: np.add(1, x), lambda x: np.power(x, 2),
+        np.absolute, np.amin, np.amax, lambda x: np.permute_dims(x, (1, 0)), np.ravel,
+        lambda x: np.add(1, x), lambda x: np.concatenate([ARRAY, x]), lambda x: np.clip(x, 2, 5),
     ],
 )  # fmt: skip
-def test_a_numpy_function_on_a_tensor_records_the_op(f, x):
+def test_a_function_of_another_name_or_with_arrays_beside_records_an_op(f, x):
+    """Those of an op's own name are in tests/ops/test_registry.py."""
     out = f(x)
     assert isinstance(out, mg.Tensor)
-    assert out.requires_grad
     np.testing.assert_allclose(out.data, f(ARRAY))
     assert mg.grad(out, x, np.ones(out.shape)).shape == (2, 3)
 

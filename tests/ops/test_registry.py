@@ -107,28 +107,33 @@ def test_an_op_with_numpys_name_is_numpys_function():
     assert shared - {"astype", "broadcast"} == NUMPYS
 
 
-@pytest.mark.only(lambda case: case.op.name in NUMPYS)
-def test_the_result_is_that_of_numpys_function_of_the_same_name(case):
-    op, inputs = case.op, case.inputs
-    theirs = getattr(np, op.name)
-    settings = dict(zip(op.settings, case.settings, strict=True))
+def _by_numpy(op, inputs, given):
+    """NumPy's function of the op's name, called as NumPy names its arguments."""
+    theirs, settings = getattr(np, op.name), dict(zip(op.settings, given, strict=True))
     if op.name == "einsum":
-        expected = np.einsum(settings["subscripts"], *inputs)
-    elif op.name == "clip":
-        expected = np.clip(*inputs, settings["low"], settings["high"])
-    elif op.variadic:
-        expected = theirs(inputs, **settings)
-    elif op.name == "pad" and settings["mode"] != "constant":
-        expected = np.pad(*inputs, settings["pad_width"], settings["mode"])
-    elif op.name == "take":
-        expected = np.take(*inputs, settings["indices"], settings["axis"])
-    elif op.name == "where":
-        expected = np.where(settings["condition"], *inputs)
-    else:
-        expected = theirs(*inputs, **settings)
-    found = op.forward(*inputs, *case.settings)
+        return theirs(settings["subscripts"], *inputs)
+    if op.name == "clip":
+        return theirs(*inputs, settings["low"], settings["high"])
+    if op.variadic:
+        return theirs(inputs, **settings)
+    if op.name == "pad" and settings["mode"] != "constant":
+        return theirs(*inputs, settings["pad_width"], mode=settings["mode"])
+    if op.name == "take":
+        return theirs(*inputs, settings["indices"], settings["axis"])
+    if op.name == "where":
+        return theirs(settings["condition"], *inputs)
+    return theirs(*inputs, **settings)
+
+
+@pytest.mark.only(lambda case: case.op.name in NUMPYS)
+def test_an_op_is_numpys_function_of_the_same_name_and_that_on_tensors_is_the_op(case, leaves):
+    op, expected = case.op, _by_numpy(case.op, case.inputs, case.settings)
+    found = op.forward(*case.inputs, *case.settings)
     found = found[0] if op.auxiliary else found
     np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-15)
+    out = _by_numpy(op, leaves(case), case.settings)
+    assert out.node.op is op
+    np.testing.assert_allclose(out.data, expected, rtol=1e-14, atol=1e-15)
 
 
 def _operations(trace):
