@@ -74,7 +74,7 @@ _LATER = {
     "frequencies": "llama3_frequencies ntk_frequencies rotary_frequencies scaled_frequencies "
     "yarn_amplitude yarn_frequencies",
     "kernels": "elu_features orthogonal_features positive_features",
-    "layer_costs": "GraphCost LayerCost count_graph kv_cache_bytes layer_cost",
+    "layer_costs": "LayerCost kv_cache_bytes layer_cost",
     "layout": "Layout LayoutRow attend_per_head explain_layout per_head_weights",
     "low_rank": "Adapters LowRankWeight lora",
     "loss": "cross_entropy_loss",

@@ -1,4 +1,4 @@
-"""What any layer costs, from its sizes; and the same, counted from the graph.
+"""What any layer costs, from its sizes alone.
 
 FLOPs are those that every op declares. Backward counts what the ops' rules compute, the sums of
 gradients over axes along which an input was repeated, and the additions where a value was used more
@@ -7,21 +7,18 @@ than once.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-
-import minigrad as mg
 
 from .cost import A100_RIDGE, roofline
 from .embedding import Embedding
 from .imagined import Activation, CostCounter, imagine
 from .module import Module
 
-__all__ = ["GraphCost", "LayerCost", "count_graph", "kv_cache_bytes", "layer_cost"]
+__all__ = ["LayerCost", "kv_cache_bytes", "layer_cost"]
 
 
 @dataclass(frozen=True)
@@ -50,28 +47,9 @@ class LayerCost:
         """Forward FLOPs a byte, where every weight and every result moves once."""
         return self.total_forward / (self.parameter_bytes + self.activation_bytes)
 
-    @property
-    def backward_intensity(self) -> float:
-        """Backward FLOPs a byte, where every weight, result and gradient moves once."""
-        moved = self.parameter_bytes + self.activation_bytes + self.gradient_bytes
-        return self.backward / moved
-
     def verdict(self, ridge: float = A100_RIDGE) -> str:
         """What `roofline` says of the forward pass, on a machine with that ridge."""
         return roofline(self.intensity, ridge)
-
-    def backward_verdict(self, ridge: float = A100_RIDGE) -> str:
-        """What `roofline` says of the backward pass."""
-        return roofline(self.backward_intensity, ridge)
-
-
-class GraphCost(NamedTuple):
-    """As LayerCost, but for the weights; backward too is by op."""
-
-    forward: dict[str, int]
-    backward: dict[str, int]
-    activation_bytes: int
-    gradient_bytes: int
 
 
 def layer_cost(
@@ -154,56 +132,3 @@ def kv_cache_bytes(layer: Any, batch_size: int, seq_len: int) -> int:
     """
     entries = batch_size * seq_len * layer.n_kv_heads * (layer.d_k + layer.d_v)
     return int(entries * layer.dtype.itemsize)
-
-
-def count_graph(f: Callable[..., Any], *inputs: Any) -> GraphCost:
-    """What a call of f and its backward compute, counted op by op as they run.
-
-    Backward runs with `create_graph`, so that the rules' own operations are heard too.
-
-    >>> import numpy as np
-    >>> W = mg.tensor(np.ones((3, 5)), requires_grad=True)
-    >>> count_graph(lambda x: x @ W, mg.tensor(np.ones((2, 3)), requires_grad=True))
-    GraphCost(forward={'matmul': 60}, backward={'matmul': 120}, activation_bytes=80, \
-gradient_bytes=200)
-    """
-    forward = _Counting()
-    with mg.listen(forward):
-        out = f(*inputs)
-    backward = _Counting(forward.counted, inputs)
-    with mg.listen(backward):
-        leaves = list(forward.leaves.values())
-        mg.grad(out, leaves, mg.tensor(out.numpy() * 0 + 1), create_graph=True)
-    return GraphCost(forward.by_op(), backward.by_op(), forward.nbytes, backward.gradient_bytes)
-
-
-class _Counting(mg.Listener):
-    """Adds up what it hears of ops that compute; notes the leaves that want a gradient."""
-
-    def __init__(self, of: Collection[Any] = (), inputs: Collection[Any] = ()) -> None:
-        self.flops: Counter[str] = Counter()
-        self.leaves: dict[int, mg.Tensor] = {}
-        self.counted: set[Any] = set()  # nodes of ops that compute
-        self.of, self.inputs = of, {id(x) for x in inputs}
-        self.nbytes = self.gradient_bytes = 0
-
-    def by_op(self) -> dict[str, int]:
-        return dict(sorted((name, count) for name, count in self.flops.items() if count))
-
-    def forward(self, op: Any, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
-        flops = op.count_flops(inputs, settings, output)
-        self.flops[op.name] += flops
-        if flops:
-            self.nbytes += output.size * output.dtype.itemsize
-            self.counted.add(output.node)
-        for x in inputs:
-            if isinstance(x, mg.Tensor) and x.is_leaf and x.requires_grad:
-                self.leaves[id(x)] = x
-
-    def backward(self, node: Any, gradient: Any, contributions: Any, seconds: float) -> None:
-        if node in self.of:
-            self.gradient_bytes += gradient.size * gradient.dtype.itemsize
-
-    def arrived(self, leaf: Any, gradient: Any) -> None:
-        if id(leaf) not in self.inputs:
-            self.gradient_bytes += gradient.size * gradient.dtype.itemsize

@@ -47,6 +47,7 @@ class _Pool(Module):
 class MaxPool1d(_Pool):
     """The largest entry of each window of a sequence; see mg.max_pool.
 
+    >>> import numpy as np
     >>> MaxPool1d(2)(np.array([[[1.0, 5.0, 2.0, 3.0]]])).numpy()
     array([[[5., 3.]]])
     """
@@ -57,6 +58,7 @@ class MaxPool1d(_Pool):
 class MaxPool2d(_Pool):
     """The largest entry of each window of an image; see mg.max_pool.
 
+    >>> import numpy as np
     >>> MaxPool2d(2)(np.zeros((2, 3, 6, 8))).shape
     (2, 3, 3, 4)
     """
@@ -67,6 +69,7 @@ class MaxPool2d(_Pool):
 class AvgPool1d(_Pool):
     """The mean of each window of a sequence; see mg.avg_pool.
 
+    >>> import numpy as np
     >>> AvgPool1d(2)(np.array([[[1.0, 5.0, 2.0, 3.0]]])).numpy()
     array([[[3. , 2.5]]])
     """
@@ -77,6 +80,7 @@ class AvgPool1d(_Pool):
 class AvgPool2d(_Pool):
     """The mean of each window of an image; see mg.avg_pool.
 
+    >>> import numpy as np
     >>> AvgPool2d(2)(np.zeros((2, 3, 6, 8))).shape
     (2, 3, 3, 4)
     """
@@ -100,6 +104,7 @@ class _Adaptive(Module):
 class AdaptiveAvgPool1d(_Adaptive):
     """A sequence of any length to `size` means of windows; see mg.adaptive_avg_pool.
 
+    >>> import numpy as np
     >>> AdaptiveAvgPool1d(2)(np.array([[[1.0, 5.0, 2.0, 3.0]]])).numpy()
     array([[[3. , 2.5]]])
     """
@@ -112,6 +117,7 @@ class AdaptiveAvgPool2d(_Adaptive):
 
     Args: size: height and width of the result, or one number for both; None keeps a length.
 
+    >>> import numpy as np
     >>> AdaptiveAvgPool2d(1)(np.zeros((2, 3, 6, 8))).shape
     (2, 3, 1, 1)
     """
@@ -127,6 +133,7 @@ class Upsample(Module):
     Shapes:  x (N, C, length, …) → (N, C, length', …)
     Raises:  as mg.upsample, at the call.
 
+    >>> import numpy as np
     >>> Upsample(scale_factor=2, mode="bilinear")(np.zeros((2, 3, 5, 7))).shape
     (2, 3, 10, 14)
     """
@@ -151,6 +158,7 @@ class Upsample(Module):
 class Flatten(Module):
     """All axes but the first as one, as before a Linear.
 
+    >>> import numpy as np
     >>> Flatten()(np.zeros((2, 3, 5, 7))).shape
     (2, 105)
     """

@@ -41,10 +41,10 @@ from layers import (
     TransformerBlock,
     TransformerXLPosition,
     count_flops,
-    count_graph,
     kv_cache_bytes,
     layer_cost,
 )
+from tests.layers.counting import count_graph
 
 B, N, D, H, D_FF = 2, 7, 12, 3, 17
 
@@ -297,11 +297,3 @@ def test_a_layer_that_does_more_than_its_closed_form_is_caught(rng):
 def test_embedding_alone_computes_nothing():
     assert layer_cost(Embedding(13, D), B, N).forward == {}
     assert layer_cost(Embedding(13, D, scaled=True), B, N).forward == {"scale": B * N * D}
-
-
-def test_backward_moves_gradients_too_and_has_a_verdict_of_its_own():
-    cost = layer_cost(MultiHeadAttention(D, H), B, N)
-    moved = cost.parameter_bytes + cost.activation_bytes + cost.gradient_bytes
-    assert cost.backward_intensity == cost.backward / moved
-    assert cost.backward_verdict() == "memory-bound"
-    assert cost.backward_verdict(ridge=cost.backward_intensity / 2) == "compute-bound"

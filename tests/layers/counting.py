@@ -1,0 +1,56 @@
+"""What a call and its backward compute, counted as they run: what `layer_cost` is held against."""
+
+from collections import Counter
+from types import SimpleNamespace
+
+import minigrad as mg
+
+
+def count_graph(f, *inputs):
+    """FLOPs by op, forward and backward, and bytes. Rules run with `create_graph`, to be heard."""
+    forward = Counting()
+    with mg.listen(forward):
+        out = f(*inputs)
+    backward = Counting(forward.counted, inputs)
+    with mg.listen(backward):
+        leaves = [*forward.leaves.values()]
+        mg.grad(out, leaves, mg.tensor(out.numpy() * 0 + 1), create_graph=True)
+    return SimpleNamespace(
+        forward=forward.by_op(),
+        backward=backward.by_op(),
+        activation_bytes=forward.nbytes,
+        gradient_bytes=backward.gradient_bytes,
+    )
+
+
+class Counting(mg.Listener):
+    """Adds up what it hears of ops that compute; notes the leaves that want a gradient."""
+
+    def __init__(self, of=(), inputs=()):
+        self.flops = Counter()
+        self.leaves = {}
+        self.counted = set()  # nodes of ops that compute
+        self.of = of
+        self.inputs = {id(x) for x in inputs}
+        self.nbytes = self.gradient_bytes = 0
+
+    def by_op(self):
+        return {name: count for name, count in self.flops.items() if count}
+
+    def forward(self, op, inputs, settings, output, seconds):
+        flops = op.count_flops(inputs, settings, output)
+        self.flops[op.name] += flops
+        if flops:
+            self.nbytes += output.size * output.dtype.itemsize
+            self.counted.add(output.node)
+        for x in inputs:
+            if isinstance(x, mg.Tensor) and x.is_leaf and x.requires_grad:
+                self.leaves[id(x)] = x
+
+    def backward(self, node, gradient, contributions, seconds):
+        if node in self.of:
+            self.gradient_bytes += gradient.size * gradient.dtype.itemsize
+
+    def arrived(self, leaf, gradient):
+        if id(leaf) not in self.inputs:
+            self.gradient_bytes += gradient.size * gradient.dtype.itemsize
