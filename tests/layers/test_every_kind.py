@@ -1,9 +1,13 @@
 """What holds for every kind of layer: nothing recorded in vain, symbols, compiled as a program."""
 
+import copy
+
+import numpy as np
 import pytest
 
 import minigrad as mg
 from layers import sliding_window_mask
+from tests.compare import assert_same
 from tests.compiled import assert_compiles
 from tests.layers.test_cost_layers import LAYERS, B, D, N
 
@@ -53,6 +57,17 @@ def test_a_layer_compiles_to_a_program_and_to_its_own_results(rng, name):
         return loss
 
     assert_compiles(step, [X, *layer.parameters()], *[(X,)] * 3, tolerance=1e-10)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_layer_of_float32_stays_so_and_takes_one_sequence_as_well_as_many(rng, name):
+    layer, X = drawn(rng, name)
+    layer, x = copy.deepcopy(layer).to(np.float32), X.numpy().astype(np.float32)
+    out = layer(x)
+    one = layer(x[0])
+    assert_same(one, out.numpy()[0], 1e-4)
+    gradients = [layer.backward(np.ones(one.shape)), *(p.grad for p in layer.parameters())]
+    assert {array.dtype for array in (out, one, *gradients)} == {np.dtype(np.float32)}
 
 
 SYMBOLS = {

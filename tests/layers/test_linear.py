@@ -48,13 +48,6 @@ def test_without_bias_there_is_no_b(rng):
     assert [name for name, _ in layer.named_parameters()] == ["W"]
 
 
-def test_float32_stays_float32(rng):
-    layer = Linear(3, 2, rng=rng, dtype=np.float32)
-    out = layer.forward(rng.normal(size=(5, 3)).astype(np.float32))
-    dx = layer.backward(np.ones((5, 2)))
-    assert {out.dtype, dx.dtype, layer.grad_W.dtype, layer.grad_b.dtype} == {np.dtype(np.float32)}
-
-
 def test_a_seed_for_all_layers_gives_the_same_model_and_leaves_numpys_alone():
     """Weights, and what is dropped; each layer draws by itself, and rng= goes before."""
     before = np.random.get_state()[1].copy()  # noqa: NPY002

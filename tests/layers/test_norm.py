@@ -58,9 +58,3 @@ def test_without_parameters_there_are_none(x):
 def test_the_default_eps_of_a_dtype_is_used_when_eps_is_none():
     assert RMSNorm(5, eps=None).eps == np.finfo(np.float64).eps
     assert RMSNorm(5, eps=None, dtype=np.float32).eps == np.finfo(np.float32).eps
-
-
-def test_float32_stays_float32(x):
-    for layer in (LayerNorm(5, dtype=np.float32), RMSNorm(5, plus_one=True, dtype=np.float32)):
-        assert layer(x).dtype == np.float32
-        assert layer.backward(x).dtype == np.float32

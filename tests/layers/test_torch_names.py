@@ -53,16 +53,17 @@ PAIRS = {
     "InstanceNorm": (
         lambda nn: nn.InstanceNorm2d(6, affine=True), lambda: ours.InstanceNorm(6), IMAGE),
     "PReLU": (lambda nn: nn.PReLU(6, init=0.1), lambda: ours.PReLU(6), IMAGE),
-    "Images": (
+    "images": (
         lambda nn: nn.Sequential(
-            nn.MaxPool2d(3, 2, 1), nn.Identity(), nn.Upsample(scale_factor=2.5, mode="bilinear"),
-            nn.PReLU(), nn.AvgPool2d(2, stride=1), nn.GLU(1), nn.AdaptiveAvgPool2d((3, None)),
-            nn.Flatten()),
+            nn.Conv2d(6, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
+            nn.Identity(), nn.Upsample(scale_factor=2.5, mode="bilinear"), nn.PReLU(),
+            nn.AvgPool2d(2, stride=1), nn.GroupNorm(2, 4), nn.GLU(1),
+            nn.AdaptiveAvgPool2d((3, None)), nn.Flatten()),
         lambda: Sequential(
-            ours.MaxPool2d(3, 2, 1), ours.Identity(),
-            ours.Upsample(scale_factor=2.5, mode="bilinear"), ours.PReLU(),
-            ours.AvgPool2d(2, stride=1), ours.GLU(1), ours.AdaptiveAvgPool2d((3, None)),
-            ours.Flatten()), IMAGE),
+            ours.Conv2d(6, 4, 3, padding=1), ours.BatchNorm(4), mg.relu, ours.MaxPool2d(3, 2, 1),
+            ours.Identity(), ours.Upsample(scale_factor=2.5, mode="bilinear"), ours.PReLU(),
+            ours.AvgPool2d(2, stride=1), ours.GroupNorm(2, 4), ours.GLU(1),
+            ours.AdaptiveAvgPool2d((3, None)), ours.Flatten()), IMAGE),
     **{
         kind: (
             lambda nn, kind=kind: getattr(nn, kind)(
@@ -94,6 +95,12 @@ PAIRS = {
         lambda nn: nn.TransformerDecoder(
             nn.TransformerDecoderLayer(6, 2, 9, dropout=0.0, batch_first=True), 2),
         lambda: ours.Decoder(2, 6, 2, 9, **POST), SEQUENCE),
+    "TransformerDecoder pre-norm": (
+        lambda nn: nn.TransformerDecoder(
+            nn.TransformerDecoderLayer(
+                6, 2, 9, 0.0, nn.functional.gelu, batch_first=True, norm_first=True),
+            2, nn.LayerNorm(6)),
+        lambda: ours.Decoder(2, 6, 2, 9), SEQUENCE),
     "Sequential": (
         lambda nn: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.BatchNorm1d(5), nn.Linear(5, 2)),
         lambda: Sequential(Linear(6, 5), mg.tanh, ours.BatchNorm(5), Linear(5, 2)), BATCH),

@@ -1,7 +1,5 @@
 """Blocks and stacks: what they are made of, what they hold, and how they look in a trace."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 
@@ -151,37 +149,6 @@ def test_a_decoder_block_attends_to_itself_causally_and_to_all_of_the_context(rn
     np.testing.assert_array_equal(block.cross_attention.attention_weights[1, :, :, M - 2 :], 0)
 
 
-@pytest.mark.parametrize("order", ["pre", "post"])
-def test_a_decoder_block_is_pytorchs(rng, X, order):
-    torch = pytest.importorskip("torch")
-    block = scrambled(DecoderBlock(D, H, D_FF, norm_order=order, activation="relu"), rng)
-    theirs = torch.nn.TransformerDecoderLayer(
-        D, H, D_FF, dropout=0.0, batch_first=True, norm_first=order == "pre"
-    ).double()
-    own = {k: torch.tensor(v) for k, v in block.state_dict().items()}
-    state = {}
-    for name, path in (("self_attn", "attention"), ("multihead_attn", "cross_attention")):
-        state[f"{name}.in_proj_weight"] = torch.cat([own[f"{path}.W_{s}"].T for s in "QKV"])
-        state[f"{name}.in_proj_bias"] = torch.cat([own[f"{path}.b_{s}"] for s in "QKV"])
-        state[f"{name}.out_proj.weight"] = own[f"{path}.W_O"].T
-        state[f"{name}.out_proj.bias"] = own[f"{path}.b_O"]
-    for k in "12":
-        state[f"linear{k}.weight"] = own[f"feed_forward.W_{k}"].T
-        state[f"linear{k}.bias"] = own[f"feed_forward.b_{k}"]
-    state |= {f"norm{k}.{p}": own[f"norm_{k}.{p}"] for k in "123" for p in ("weight", "bias")}
-    theirs.load_state_dict(state)
-    context = rng.normal(size=(B, M, D))
-    x, y = (torch.tensor(a, requires_grad=True) for a in (X, context))
-    causal = torch.full((N, N), -torch.inf, dtype=torch.float64).triu(1)
-    expected = theirs(x, y, tgt_mask=causal)
-    inputs = [mg.tensor(a, requires_grad=True) for a in (X, context)]
-    out, g = block(*inputs), rng.normal(size=X.shape)
-    np.testing.assert_allclose(out.numpy(), expected.detach(), rtol=0, atol=1e-11)
-    wanted = torch.autograd.grad(expected, (x, y), torch.tensor(g))
-    for gradient, other in zip(mg.grad(out, inputs, g), wanted, strict=True):
-        np.testing.assert_allclose(gradient, other, rtol=0, atol=1e-10 * float(other.abs().max()))
-
-
 # ---------------------------------------------------------------- stacks
 
 
@@ -255,10 +222,10 @@ def test_every_attention_of_a_stack_is_checked_by_hand(rng, X):
     """Blocks post-norm or pre-norm, causal: the seven steps hold in each."""
     stack = Encoder(2, D, H, D_FF, is_causal=True, n_kv_heads=1, rng=rng)
     with mg.trace() as t:
-        (stack(mg.tensor(X, requires_grad=True)) ** 2).sum().backward()
+        (stack(mg.tensor(X, requires_grad=True)) * rng.normal(size=X.shape)).sum().backward()
     checks = t.check()
     assert checks.ok
-    assert {c.scope for c in checks} == {f"encoder/blocks.{k}/attention" for k in (0, 1)}
+    assert {f"encoder/blocks.{k}/attention" for k in (0, 1)} <= {c.scope for c in checks}
 
 
 # ---------------------------------------------------------------- sequential
@@ -305,14 +272,3 @@ def test_every_layer_is_a_module_and_none_subclasses_another():
     assert len(made) > 15
     for layer in made:
         assert not set(layer.__mro__[1:]) & {*made} - {Module}, layer
-
-
-def test_float32_models_stay_float32(rng):
-    model = LanguageModel(
-        11, D, H, 1, position=Rotary(4), norm=partial(RMSNorm, eps=1e-6), gated=True,
-        dtype=np.float32, softcap=3.0, rng=rng,
-    )  # fmt: skip
-    out = model(np.array([[3, 1, 4]]))
-    assert out.dtype == np.float32
-    out.backward(np.ones(out.shape))
-    assert {p.grad.dtype for p in model.parameters()} == {np.dtype(np.float32)}
