@@ -13,6 +13,7 @@ from layers import (
     padding_mask,
 )
 from tests.compare import assert_same
+from tests.layers.twins import filled
 
 B, N, M, D, D_CONTEXT, H = 2, 7, 5, 12, 11, 3
 
@@ -64,18 +65,8 @@ def test_it_is_pytorchs(layer, rng, X, context):
     torch = pytest.importorskip("torch")
     for name in ("b_Q", "b_K", "b_V", "b_O"):
         setattr(layer, name, rng.normal(size=D))
-    theirs = torch.nn.MultiheadAttention(
-        D, H, kdim=D_CONTEXT, vdim=D_CONTEXT, batch_first=True, dtype=torch.float64
-    )
-    own = {k: torch.tensor(v) for k, v in layer.state_dict().items()}
-    theirs.load_state_dict(
-        {
-            **{f"{s.lower()}_proj_weight": own[f"W_{s}"].T for s in "QKV"},
-            "in_proj_bias": torch.cat([own[f"b_{s}"] for s in "QKV"]),
-            "out_proj.weight": own["W_O"].T,
-            "out_proj.bias": own["b_O"],
-        }
-    )
+    module = torch.nn.MultiheadAttention(D, H, kdim=D_CONTEXT, vdim=D_CONTEXT, batch_first=True)
+    theirs = filled(module, layer)
     x, y = (torch.tensor(a, requires_grad=True) for a in (X, context))
     padded = np.arange(M) >= np.array([[M], [M - 2]])
     expected, A = theirs(x, y, y, key_padding_mask=torch.tensor(padded), average_attn_weights=False)

@@ -10,6 +10,7 @@ from layers import (
 )
 from tests.compare import assert_same
 from tests.layers.test_attention import mask_of
+from tests.layers.twins import assert_same_gradients, filled
 
 B, N, H, D_K = 2, 7, 3, 5
 D_MODEL = H * D_K
@@ -97,19 +98,7 @@ def test_outputs_and_gradients_equal_those_of_pytorchs_layer(rng, X, kind, use_b
     out = layer.forward(X, mask)
     dX = layer.backward(g)
 
-    theirs = torch.nn.MultiheadAttention(
-        D_MODEL, H, bias=use_bias, batch_first=True, dtype=torch.float64
-    )
-    with torch.no_grad():
-        theirs.in_proj_weight.copy_(
-            torch.tensor(np.concatenate([getattr(layer, f"W_{s}").numpy() for s in "QKV"], 1).T)
-        )
-        theirs.out_proj.weight.copy_(torch.tensor(layer.W_O.numpy().T))
-        if use_bias:
-            theirs.in_proj_bias.copy_(
-                torch.tensor(np.concatenate([getattr(layer, f"b_{s}").numpy() for s in "QKV"]))
-            )
-            theirs.out_proj.bias.copy_(torch.tensor(layer.b_O.numpy()))
+    theirs = filled(torch.nn.MultiheadAttention(D_MODEL, H, bias=use_bias, batch_first=True), layer)
     x = torch.tensor(X, requires_grad=True)
     hidden = None  # PyTorch's boolean masks say where not to look, and it wants one for each head
     if mask is not None:
@@ -119,17 +108,10 @@ def test_outputs_and_gradients_equal_those_of_pytorchs_layer(rng, X, kind, use_b
     o, a = theirs(x, x, x, attn_mask=hidden, average_attn_weights=False)
     o.backward(torch.tensor(g))
 
-    close = {"rtol": 1e-9, "atol": 1e-12}
-    np.testing.assert_allclose(out.numpy(), o.detach().numpy(), **close)
-    np.testing.assert_allclose(layer.attention_weights, a.detach().numpy(), **close)
-    np.testing.assert_allclose(dX, x.grad.numpy(), **close)
-    fused = np.concatenate([getattr(layer, f"grad_W_{s}") for s in "QKV"], axis=1).T
-    np.testing.assert_allclose(fused, theirs.in_proj_weight.grad.numpy(), **close)
-    np.testing.assert_allclose(layer.grad_W_O.T, theirs.out_proj.weight.grad.numpy(), **close)
-    if use_bias:
-        fused = np.concatenate([getattr(layer, f"grad_b_{s}") for s in "QKV"])
-        np.testing.assert_allclose(fused, theirs.in_proj_bias.grad.numpy(), **close)
-        np.testing.assert_allclose(layer.grad_b_O, theirs.out_proj.bias.grad.numpy(), **close)
+    pairs = ((out, o), (layer.attention_weights, a), (dX, x.grad))
+    for found, expected in pairs:
+        assert_same(found, expected, 1e-9)
+    assert_same_gradients(layer, theirs)
 
 
 @pytest.mark.parametrize("n_kv_heads", [6, 3, 2, 1])

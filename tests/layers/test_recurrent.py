@@ -6,6 +6,7 @@ import pytest
 import minigrad as mg
 from layers import GRU, LSTM, RNN, gru_steps, lstm_steps, rnn_steps
 from tests.compare import assert_same
+from tests.layers.twins import assert_same_gradients, filled
 
 KINDS = {"rnn": RNN, "gru": GRU, "lstm": LSTM}
 B, T, D, H = 3, 5, 2, 7
@@ -57,14 +58,7 @@ def test_a_layer_is_pytorchs(kind, form, padded):
     layers, both = form
     ours = KINDS[kind](D, H, layers, both, rng=0)
     kinds = {"rnn": torch.nn.RNN, "gru": torch.nn.GRU, "lstm": torch.nn.LSTM}
-    theirs = kinds[kind](D, H, layers, bidirectional=both, batch_first=True).double()
-    named = dict(theirs.named_parameters())
-    weights = []
-    for k, cell in enumerate(ours.cells):
-        end = f"l{k // (1 + both)}" + "_reverse" * (k % (1 + both))
-        for name, parameter in cell.named_parameters():
-            named[f"{name}_{end}"].data[...] = torch.tensor(parameter.numpy())
-            weights.append(named[f"{name}_{end}"])
+    theirs = filled(kinds[kind](D, H, layers, bidirectional=both, batch_first=True), ours)
     X, state = mg.tensor(_draw(B, T, D), requires_grad=True), _state(kind, layers * (1 + both))
     found = _gradients(ours, X, state, MASK if padded else None)
 
@@ -83,8 +77,11 @@ def test_a_layer_is_pytorchs(kind, form, padded):
     sum(
         (r * torch.tensor(_draw(*r.shape, seed=50 + k))).sum() for k, r in enumerate(results)
     ).backward()
-    for one, other in zip(found, [*results, *(t.grad for t in [x, *first, *weights])], strict=True):
-        assert_same(one, other, 1e-11)
+    known = [*results, *(t.grad for t in [x, *first])]
+    assert_same(found[: len(known)], known, 1e-11)
+    for parameter, gradient in zip(ours.parameters(), found[len(known) :], strict=True):
+        parameter.grad = gradient
+    assert_same_gradients(ours, theirs, 1e-11)
 
 
 @pytest.mark.parametrize("method", ["fused", "steps"])

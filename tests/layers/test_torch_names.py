@@ -1,6 +1,5 @@
 """States of PyTorch's layers in and out, and layers that then compute and learn the same."""
 
-import copy
 from functools import partial
 
 import numpy as np
@@ -11,6 +10,7 @@ import minigrad as mg
 from layers import Linear, Module, MultiHeadAttention, Sequential, from_torch, to_torch
 from minigrad.errors import ArgumentError
 from tests.compare import refusals
+from tests.layers.twins import gradients_of
 
 IMAGE, SEQUENCE, BATCH = (2, 6, 5, 5), (2, 5, 6), (7, 6)
 POST = {"norm_order": "post", "activation": "relu"}
@@ -105,14 +105,6 @@ PAIRS = {
         lambda nn: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.BatchNorm1d(5), nn.Linear(5, 2)),
         lambda: Sequential(Linear(6, 5), mg.tanh, ours.BatchNorm(5), Linear(5, 2)), BATCH),
 }  # fmt: skip
-
-
-def gradients_of(layer):
-    """The gradients of a layer by PyTorch's names."""
-    twin = copy.deepcopy(layer)
-    for path, p in layer.named_parameters():
-        dict(twin.named_parameters())[path].assign_(p.grad)
-    return to_torch(twin)
 
 
 @pytest.mark.parametrize("name", PAIRS)
