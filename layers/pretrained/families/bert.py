@@ -2,8 +2,14 @@
 
 from ..family import Family
 
-__all__ = ["BERT", "BLOCKS"]
+__all__ = ["BERT", "BLOCKS", "EMBEDDINGS"]
 
+EMBEDDINGS = """
+embedding.W               embeddings.word_embeddings.weight
+position_embedding.P      embeddings.position_embeddings.weight
+segment_embedding.W       embeddings.token_type_embeddings.weight
+norm.weight|bias          embeddings.LayerNorm
+"""
 BLOCKS = """
 encoder.blocks.*.         encoder.layer.*.
     attention.W_Q|b_Q     attention.self.query                  T
@@ -27,12 +33,7 @@ BERT = Family(
         "BertForQuestionAnswering": "answer",
     },
     prefix="bert.",
-    names=f"""
-embedding.W               embeddings.word_embeddings.weight
-position_embedding.P      embeddings.position_embeddings.weight
-segment_embedding.W       embeddings.token_type_embeddings.weight
-norm.weight|bias          embeddings.LayerNorm
-pooler.W|b                pooler.dense                          T
+    names=f"""{EMBEDDINGS}pooler.W|b                pooler.dense                          T
 head.transform.W|b        /cls.predictions.transform.dense      T
 head.norm.weight|bias     /cls.predictions.transform.LayerNorm
 head.bias                 /cls.predictions.bias

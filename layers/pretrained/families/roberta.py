@@ -1,7 +1,7 @@
 """RoBERTa: a BERT whose positions are counted from its padding token's on."""
 
 from ..family import Family
-from .bert import BERT, BLOCKS
+from .bert import BERT, BLOCKS, EMBEDDINGS
 
 __all__ = ["ROBERTA", "XLM_ROBERTA"]
 
@@ -15,12 +15,7 @@ ROBERTA = Family(
         "RobertaForQuestionAnswering": "answer",
     },
     prefix="roberta.",
-    names=f"""
-embedding.W               embeddings.word_embeddings.weight
-position_embedding.P      embeddings.position_embeddings.weight
-segment_embedding.W       embeddings.token_type_embeddings.weight
-norm.weight|bias          embeddings.LayerNorm
-pooler.W|b                /classifier.dense,pooler.dense         T
+    names=f"""{EMBEDDINGS}pooler.W|b                /classifier.dense,pooler.dense         T
 head.transform.W|b        /lm_head.dense                         T
 head.norm.weight|bias     /lm_head.layer_norm
 head.bias                 /lm_head.bias
