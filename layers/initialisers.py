@@ -31,6 +31,8 @@ def seed(value: int | None) -> None:
     Each gets a generator of its own, in the order in which they are made, so that the same program
     gives the same model; NumPy's own seed is left alone. None: fresh entropy again, as at first.
 
+    Raises: ArgumentError for anything but an integer of at least 0.
+
     >>> from layers import Linear, seed
     >>> seed(0)
     >>> first = Linear(3, 2).W.numpy()
@@ -40,7 +42,9 @@ def seed(value: int | None) -> None:
     >>> seed(None)
     """
     global _seeds
-    _seeds = None if value is None else np.random.SeedSequence(value)
+    if value is not None and not (isinstance(value, int | np.integer) and value >= 0):
+        raise ArgumentError(f"seed: an integer of at least 0, or None, got {value!r}")
+    _seeds = None if value is None else np.random.SeedSequence(int(value))
 
 
 def generator(rng: Seed) -> np.random.Generator:

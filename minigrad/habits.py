@@ -170,6 +170,11 @@ dropout_p, dropout_rate, rate | p, dropout |
 input | x, logits |
 target, labels, y_true | targets, target |
 learning_rate | lr |
+gamma | factor |
+step_size | every |
+min_lr | end | So many times the learning rate at first
+T_max, total_steps, num_training_steps | steps |
+warmup_steps, num_warmup_steps | warmup |
 params | parameters |
 beta1, beta2 | betas | A pair, betas=(0.9, 0.999)
 epsilon, eps_ | eps |

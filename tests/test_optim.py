@@ -475,6 +475,8 @@ test_what_is_refused = refusals(
     (lambda: RMSprop([W], alpha=1.0), ArgumentError, r"alpha must lie in \[0, 1\)"),
     (lambda: AdamW([W], no_decay="bias"), DTypeError, "write no_decay=lambda p: p.ndim < 2"),
     (lambda: schedule.plateau(W), DTypeError, "the first argument is an optimizer"),
+    (lambda: schedule.plateau(SGD([W])).step([1.0, 2.0]), DTypeError, r"one number, got \[1.0,"),
+    (lambda: schedule.plateau(SGD([W])).step(mg.tensor([1.0, 2.0])), DTypeError, "one number"),
     (lambda: schedule.plateau(SGD([W]), mode="up"), ArgumentError, 'must be "min" or "max"'),
     (lambda: schedule.plateau(SGD([W]), factor=2.0), ArgumentError, "0 <= factor < 1"),
     (lambda: schedule.plateau(SGD([W])).load_state_dict({"lr": 1.0}), ArgumentError,

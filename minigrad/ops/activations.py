@@ -60,7 +60,7 @@ def glu(x, axis=-1):
     array([0.5, 2. ])
     """
     x = floating(x)
-    if x.ndim == 0 or x.shape[axis] % 2:
+    if not -x.ndim <= axis < x.ndim or x.shape[axis] % 2:
         raise ShapeError(
             f"the axis that is halved must be of even length, got axis {axis} of {x.shape}"
         )
@@ -127,6 +127,8 @@ def prelu(x, weight):
     >>> prelu(np.array([[-1.0, -1.0, 2.0]]), np.array([0.1, 0.2, 0.3]))
     array([[-0.1, -0.2,  2. ]])
     """
+    if weight is None:
+        raise ShapeError("weight must be an array of slopes, got None")
     x, weight = floating(x), floating(weight)
     if weight.size != 1 and (x.ndim < 2 or weight.shape != x.shape[1:2]):
         raise ShapeError(

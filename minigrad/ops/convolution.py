@@ -27,8 +27,11 @@ __all__ = ["avg_pool", "conv1d", "conv2d", "max_pool"]
 def per_axis(value: Any, n: int, name: str) -> tuple[int, ...]:
     """A setting as one integer an axis. Raises: ArgumentError for anything else."""
     values = (value,) * n if np.ndim(value) == 0 else tuple(value)
-    if len(values) != n or any(int(v) != v for v in values):
-        raise ArgumentError(f"{name} must be an integer, or one for each of {n} axes, got {value}")
+    numbers = all(isinstance(v, int | float | np.number) for v in values)
+    if len(values) != n or not numbers or any(int(v) != v for v in values):
+        raise ArgumentError(
+            f"{name} must be an integer, or one for each of {n} axes, got {value!r}"
+        )
     return tuple(map(int, values))
 
 

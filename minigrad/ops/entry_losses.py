@@ -237,8 +237,8 @@ def smooth_l1_loss(
     >>> smooth_l1_loss(np.array([1.0, 3.0]), np.zeros(2), beta=2.0, reduction="none")
     array([0.25, 2.  ])
     """
-    if not beta >= 0:
-        raise ArgumentError(f"smooth_l1_loss: beta must be at least 0, got {beta}")
+    if isinstance(beta, str) or not beta >= 0:
+        raise ArgumentError(f"smooth_l1_loss: beta must be at least 0, got {beta!r}")
     if beta == 0:
         return l1_loss(x, target, reduction)
     return divide(huber_loss(x, target, beta, reduction), beta)

@@ -87,7 +87,7 @@ def upsample(
     if align_corners and mode == "nearest":
         raise ArgumentError('upsample: align_corners is for mode="linear" and "bilinear"')
     if scale_factor is None:
-        targets = per_axis(size, n, "size")
+        targets = per_axis(size, n, "upsample: size")
         steps = [m / t if t else 0.0 for m, t in zip(lengths, targets, strict=True)]
     else:
         factors = _factors(scale_factor, n)
@@ -103,10 +103,11 @@ def upsample(
 def _factors(scale_factor: Any, n: int) -> tuple[float, ...]:
     """By how much each axis grows.  Raises: ArgumentError unless all are above 0."""
     factors = (scale_factor,) * n if np.ndim(scale_factor) == 0 else tuple(scale_factor)
-    if len(factors) != n or not all(factor > 0 for factor in factors):
+    numbers = all(isinstance(factor, int | float | np.number) for factor in factors)
+    if len(factors) != n or not numbers or not all(factor > 0 for factor in factors):
         raise ArgumentError(
             f"upsample: scale_factor must be above 0, one number or one for each of {n} axes, "
-            f"got {scale_factor}"
+            f"got {scale_factor!r}"
         )
     return factors
 
@@ -164,7 +165,7 @@ def adaptive_avg_pool(x: TensorOrArray, size: int | tuple[int | None, ...] | Non
     if len(given) != n:
         raise ArgumentError(f"adaptive_avg_pool: size must be one for each of {n} axes, got {size}")
     kept = [m if one is None else one for m, one in zip(lengths, given, strict=True)]
-    targets = per_axis(tuple(kept), n, "size")
+    targets = per_axis(tuple(kept), n, "adaptive_avg_pool: size")
     if min(targets) < 1:
         raise ArgumentError(f"adaptive_avg_pool: size must be at least 1, got {size}")
     if {*targets} == {1}:

@@ -110,6 +110,8 @@ def step(optimizer: Optimizer, every: int, factor: float = 0.1, warmup: int = 0)
     """`factor` times as high after each `every` steps that follow the warm-up."""
     if every < 1:
         raise ArgumentError(f"schedule.step: every must be at least 1, got {every}")
+    if not factor >= 0:
+        raise ArgumentError(f"schedule: factor must be at least 0, got {factor}")
     return Schedule(optimizer, lambda t: factor ** (t // every), warmup)
 
 
@@ -166,10 +168,11 @@ class Plateau:
         _check_optimizer(optimizer)
         if mode not in ("min", "max"):
             raise ArgumentError(f'schedule.plateau: mode must be "min" or "max", got {mode!r}')
-        if not 0 <= factor < 1 or patience < 0 or cooldown < 0:
+        text = any(isinstance(value, str) for value in (factor, patience, cooldown))
+        if text or not 0 <= factor < 1 or patience < 0 or cooldown < 0:
             raise ArgumentError(
                 "schedule.plateau: 0 <= factor < 1, patience >= 0 and cooldown >= 0 must hold, got "
-                f"factor={factor}, patience={patience}, cooldown={cooldown}"
+                f"factor={factor!r}, patience={patience!r}, cooldown={cooldown!r}"
             )
         self.optimizer = optimizer
         self.factor = factor
@@ -184,7 +187,10 @@ class Plateau:
 
     def step(self, loss: Any) -> None:
         """Take in the loss of an epoch, a number or a Tensor of one entry; call it after each."""
-        value = float(loss.item() if hasattr(loss, "item") else loss)
+        try:
+            value = float(loss.item() if hasattr(loss, "item") else loss)
+        except (TypeError, ValueError):
+            raise DTypeError(f"Plateau.step(loss): one number, got {loss!r:.60}") from None
         with update(self, partial(Plateau.step, self, value)):
             if self._is_better(value):
                 self.best = value
