@@ -17,7 +17,7 @@ from .limits import LIMITS
 from .memory import empty, empty_as
 from .threads import in_slices
 
-__all__ = ["blocked", "by_blocks", "by_rows", "run_by_blocks"]
+__all__ = ["blocked", "by_blocks", "by_rows", "gathered", "run_by_blocks"]
 
 
 def by_blocks(*ops: Op) -> None:
@@ -58,22 +58,36 @@ def run_by_blocks(function: Callable[..., Any], *given: Any, out: Any = None) ->
     def on(own: slice) -> Any:
         return function(*[flat[id(x)][own] if id(x) in flat else x for x in given])
 
-    nothing = on(slice(0))
+    if out is not None:
+        if (entries := _in_memory_order(out, like)) is None:
+            return _written(function(*given), out)
+        in_slices(lambda own: entries.__setitem__(own, on(own)), like.size, like.size)
+        return out
+    return gathered(on, like.size, like.size, lambda x: empty_as(like, like.shape, x.dtype))
+
+
+def gathered(
+    on: Callable[[slice], Any],
+    count: int,
+    entries: int,
+    make: Callable[[Any], Any] | None = None,
+) -> Any:
+    """The results of `on` for slices of so many rows, one array or several, each joined to one.
+
+    entries: how many there are in all.  make: an array for the whole of a result of no rows.
+    """
+    nothing = on(slice(0, 0))
     several = nothing.__class__ is tuple
-    if out is None:
-        made = [empty_as(like, like.shape, x.dtype) for x in (nothing if several else (nothing,))]
-    else:
-        made = [out]
-    flat_made = [_in_memory_order(x, like) for x in made]
-    if flat_made[0] is None:
-        return _written(function(*given), out)
+    results = nothing if several else (nothing,)
+    made = [make(x) if make else empty((count, *x.shape[1:]), x.dtype) for x in results]
+    rows = [_in_memory_order(x, x) if make else x for x in made]
 
     def work(own: slice) -> None:
         found = on(own)
-        for x, y in zip(flat_made, found if several else (found,), strict=True):
+        for x, y in zip(rows, found if several else (found,), strict=True):
             x[own] = y
 
-    in_slices(work, like.size, like.size)
+    in_slices(work, count, entries)
     return tuple(made) if several else made[0]
 
 
@@ -131,18 +145,6 @@ def _rowwise(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[.
             return function(*cut)
 
         large = max((x for x in given if x.__class__ is ndarray), key=lambda x: x.size)
-        nothing = on(slice(0, 0))
-        several = nothing.__class__ is tuple
-        made = [
-            empty((len(large), *x.shape[1:]), x.dtype) for x in (nothing if several else (nothing,))
-        ]
-
-        def work(own: slice) -> None:
-            found = on(own)
-            for x, y in zip(made, found if several else (found,), strict=True):
-                x[own] = y
-
-        in_slices(work, len(large), large.size)
-        return tuple(made) if several else made[0]
+        return gathered(on, len(large), large.size)
 
     return rowwise

@@ -10,8 +10,8 @@ from layers import MultiHeadAttention, SelfAttention, create_causal_mask, paddin
 from minigrad.errors import ArgumentError, ShapeError
 from minigrad.fast import threads
 from minigrad.fast.limits import LIMITS
-from minigrad.fast.tiles import kernels as tile_kernels
-from minigrad.fast.tiles import one_tile
+from minigrad.fast.tiles import attention as tiles
+from minigrad.fast.tiles import kernels
 
 pytest.importorskip("threadpoolctl")
 
@@ -52,18 +52,21 @@ def test_a_trace_of_tiles_measures_all_that_exists(rng, name, kind):
     assert sum(entry.op == "tiled_attention" for entry in t) == 1
 
 
-@pytest.mark.parametrize("kernels", [tile_kernels, one_tile], ids=["tiles", "one tile"])
-def test_a_wrong_tile_fails_the_trace_s_check(rng, monkeypatch, kernels):
+@pytest.mark.parametrize(
+    ("module", "name", "few"),
+    [(kernels, "backward", 0), (tiles, "_by_ops", 1 << 20)],
+    ids=["tiles", "few scores"],
+)
+def test_a_wrong_tile_fails_the_trace_s_check(rng, monkeypatch, module, name, few):
     """A planted fault in backward, of 0.1 %, is seen."""
-    real = kernels.backward
+    real = getattr(module, name)
 
     def wrong(*args):
         dq, dk, dv = real(*args)
         return dq * 1.001, dk, dv
 
-    monkeypatch.setattr(kernels, "backward", wrong)
+    monkeypatch.setattr(module, name, wrong)
     layer = LAYERS["one head"](method="tiled")
-    few = 0 if kernels is tile_kernels else 1 << 20
     with LIMITS.changed(one_tile_scores=few), mg.trace() as t:
         layer(mg.tensor(rng.standard_normal((2, 7, 11)), requires_grad=True)).sum().backward()
     assert not t.check().ok

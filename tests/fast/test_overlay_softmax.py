@@ -9,7 +9,7 @@ from tests.compare import assert_same
 softmax = mg.softmax.overlay.kernel  # however many entries there are
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("other", [-1e4, -100, -39, -9, 0, 9, 39, 41, 88, 1e4])
 def test_softmax_of_few_rows_is_right_beside_a_row_of_any_size(rng, dtype, other):
     x = rng.normal(size=(2, 3, 5)).astype(dtype)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ...ops.products import linear, matmul
-from ..blas_sums import as_rows, column_sums
+from ...ops.products import as_rows, linear, matmul
+from ..blas_sums import column_sums
 from ..limits import LIMITS
 from ..memory import empty, empty_as, in_place_buffer
 from ..threads import in_slices, one_threaded_blas, product

@@ -4,7 +4,7 @@ Forward goes over blocks of queries, and over tiles of keys with the softmax's m
 up to date (Milakov & Gimelshein 2018, arXiv:1805.02867); backward makes each tile's weights again
 from those two (Dao et al. 2022, arXiv:2205.14135), or takes them where they were stored. Which
 tiles there are: mask_tiles.py; who does which: schedule.py; what is done at each: kernels.py. Few
-scores are one tile: one_tile.py.
+scores go step by step.
 """
 
 from __future__ import annotations
@@ -27,9 +27,18 @@ from ...ops.reduce import sum
 from ...ops.scaled_dot_product import METHODS, Method, attention_weights
 from ...ops.shape import swapaxes
 from ..limits import LIMITS
-from . import kernels, one_tile
+from . import kernels
 from .mask_tiles import TileGrid
-from .schedule import Schedule, as_mask, as_rule, factor, is_threaded, leading, on_threads
+from .schedule import (
+    Schedule,
+    as_mask,
+    as_rule,
+    common_dtype,
+    factor,
+    is_threaded,
+    leading,
+    on_threads,
+)
 
 __all__ = ["tiled_attention"]
 
@@ -192,8 +201,9 @@ def tiled_attention(q, k, v, mask=None, is_causal=False, scale=None, keep=0, rul
         check_meaning("tiled_attention(q, k, v, mask)", mask, q.shape[:-2], n, m)
     rule = as_rule(is_causal, rule)
     if _is_one_tile(q, k, v, mask):
-        out, A = one_tile.forward(q, k, v, mask, rule, scale)
-        return out, None, None, None, A if A.nbytes <= keep else None
+        q, k, v = (np.asarray(x, common_dtype(q, k, v)) for x in (q, k, v))
+        A = attention_weights(q, k, mask, False, scale, rule)
+        return matmul(A, v), None, None, None, A if A.nbytes <= keep else None
     schedule = Schedule(q, k, v, mask, rule, scale)
     out, *saved = on_threads(schedule, lambda threads: kernels.forward(schedule, threads, keep))
     return out.reshape(*schedule.shape, *out.shape[-2:]), schedule, *saved
@@ -208,26 +218,30 @@ def _(
     g, q, k, v, out, mask, is_causal, rule, scale, schedule, row_max, row_sum, weights, needed
 ):  # fmt: skip
     """The gradient goes back through the average, the softmax and the products, tile by tile."""
-    if hasattr(g, "__apply__"):
-        return _recorded(g, q, k, v, mask, is_causal, scale, rule)
+    recorded = hasattr(g, "__apply__")
+    if recorded or schedule is None:
+        if recorded or weights is None:
+            weights = attention_weights(q, k, mask, is_causal, scale, rule)
+        return _by_ops(g, q, k, v, weights, factor(scale, q.shape[-1]), needed)
     g = np.asarray(g)  # compiled, this is called whole
-    if schedule is None:
-        if weights is None:
-            weights = one_tile.weights(q, k, mask, as_rule(is_causal, rule), scale)
-        return one_tile.backward(g, q, k, v, out, weights, scale, needed)
     g, out = (x.reshape(*schedule.lead, schedule.n, schedule.d_v) for x in (g, out))
     saved = kernels.Saved(out, row_max, row_sum, weights)
     return on_threads(schedule, lambda _: kernels.backward(schedule, g, saved, needed))
 
 
-def _recorded(
-    g: Any, q: Any, k: Any, v: Any, mask: Any, is_causal: bool, scale_by: float | None, rule: Any
+def _by_ops(
+    g: Any, q: Any, k: Any, v: Any, A: Any, scale_by: float, needed: tuple[bool, ...]
 ) -> tuple[Any, ...]:
-    """The same gradients by ops, n × m arrays and all, for derivatives of derivatives."""
-    A = attention_weights(q, k, mask, is_causal, scale_by, rule)
+    """∂V = Aᵀ ∂O,  ∂S = A ⊙ (∂A - rowsum(∂A ⊙ A)),  ∂Q = ∂S K,  ∂K = ∂Sᵀ Q, for few scores and
+    for derivatives of derivatives.
+    """
+    dv = matmul(swapaxes(A, -1, -2), g) if needed[2] else None
+    if not any(needed[:2]):
+        return None, None, dv
     dA = matmul(g, swapaxes(v, -1, -2))
-    dS = scale(A * (dA - sum(dA * A, axis=-1, keepdims=True)), factor(scale_by, q.shape[-1]))
-    return matmul(dS, k), matmul(swapaxes(dS, -1, -2), q), matmul(swapaxes(A, -1, -2), g)
+    dS = scale(A * (dA - sum(dA * A, axis=-1, keepdims=True)), scale_by)
+    dq = matmul(dS, k) if needed[0] else None
+    return dq, matmul(swapaxes(dS, -1, -2), q) if needed[1] else None, dv
 
 
 # ---------------------------------------------------------------- as a method of attention
