@@ -10,7 +10,7 @@ from numpy import ndarray
 from ...ops.products import as_rows, linear, matmul
 from ..blas_sums import column_sums
 from ..limits import LIMITS
-from ..memory import empty, empty_as, in_place_buffer
+from ..memory import empty, empty_as
 from ..threads import in_slices, one_threaded_blas, product
 
 
@@ -85,7 +85,10 @@ def _(x, W, b=None, shared=False):
     if not fits or (b is not None and getattr(b, "shape", ()) != W.shape[1:]):
         return linear.kernel(x, W, b)  # which says what is wrong
     out = _along_last(x, W, shared)
-    return out if b is None else np.add(out, b, in_place_buffer(out, b))
+    if b is None:
+        return out
+    fits = out.__class__ is ndarray and out.ndim and b.dtype == out.dtype
+    return np.add(out, b, out if fits else None)
 
 
 def _along_last(x: Any, W: Any, shared: bool) -> Any:

@@ -10,7 +10,6 @@ from numpy import ndarray
 from ...engine.op import as_array
 from ...engine.sparse import SparseGradient, is_basic
 from ...ops.select import getitem, scatter_add, take
-from ..memory import zeros
 from ..scatter import add_at
 
 for _op in (getitem, take):
@@ -19,7 +18,7 @@ for _op in (getitem, take):
 
 @scatter_add.fast(above=0)
 def _added(x, index, shape):
-    total = zeros(shape, x)
+    total = np.zeros(shape, x.dtype, like=None if x.__class__ is ndarray else x)
     if is_basic(index):
         total[index] = x
     else:
