@@ -12,7 +12,7 @@ from .limits import LIMITS
 
 __all__ = ["add_at"]
 
-FIRST = 8  # rows of each name that are added one after the other, those of all names at once
+ROWS_IN_TURN = 8  # rows of each name that are added one after the other, those of all names at once
 
 
 def add_at(total: Any, index: Any, values: Any) -> None:
@@ -26,10 +26,10 @@ def add_at(total: Any, index: Any, values: Any) -> None:
     rows = values.reshape((len(names), *total.shape[1:]))
     order = np.argsort(names, kind="stable")
     starts, place = _runs(names[order])
-    for k in range(min(FIRST, int(place.max()) + 1)):
+    for k in range(min(ROWS_IN_TURN, int(place.max()) + 1)):
         own = order[place == k]
         total[names[own]] += rows[own]
-    rest = order[place >= FIRST]
+    rest = order[place >= ROWS_IN_TURN]
     if len(rest):
         starts, _ = _runs(names[rest])
         total[names[rest[starts]]] += np.add.reduceat(rows[rest], starts, axis=0)

@@ -13,7 +13,7 @@ from typing import Any
 from ...engine.writes import SourceLocation
 from ..limits import LIMITS
 from ..memory import empty_as
-from ..scatter import add_rows, names_rows
+from ..scatter import add_at
 from .effects import write_effect, write_result
 from .names import comment
 from .partition import Partition
@@ -176,8 +176,7 @@ class Writer(Terms):
         if step.kind == "put":
             self.lines.append(f"{name}[{self.index(step.args[1])}] = {x}")
         else:
-            rows = names_rows(step.args[1], out, step.args[0])
-            add = self.names.bind(add_rows, "add_rows") if rows else "np.add.at"
+            add = self.names.bind(add_at, "add_at")
             self.lines.append(f"{add}({name}, {index}, {x})")
 
     def _bind(self, step: Step, made: str) -> str:

@@ -16,7 +16,7 @@ from ..limits import LIMITS
 from ..memory import empty_as
 from ..threads import in_slices
 
-TINY = 1e-12  # 1 / σ whose square vanishes in float32
+VANISHING = 1e-12  # 1 / σ whose square vanishes in float32
 WIDE = 512  # entries that a row has about, where it may be chosen
 
 
@@ -109,7 +109,7 @@ def _(x, weight, bias, mean=None, var=None, eps=1e-5):
 
 @batch_norm.fast.vjp("x", "weight", "bias")
 def _(g, x, weight, eps, centre, inverse, needed):
-    if np.min(inverse) < TINY:
+    if np.min(inverse) < VANISHING:
         wanted = zip(("x", "weight", "bias"), needed, strict=True)
         given = {"x": (g, x, weight, None, None, eps), "weight": (g, x, None, None, eps)}
         return tuple(

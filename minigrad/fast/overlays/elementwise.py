@@ -28,8 +28,6 @@ from ..by_blocks import by_blocks
 from ..limits import LIMITS
 from .normal import normal_cdf_of
 
-SMALL = LIMITS.small_entries
-
 # ---------------------------------------------------------------- a constant power
 
 
@@ -43,7 +41,7 @@ def constant_power(a: Any, n: float) -> Any:
     return np.copysign(size, a) if n % 2 else size
 
 
-@power.fast(above=SMALL)
+@power.fast(above=LIMITS.small_entries)
 def _power(a, b):
     if b.__class__ in (int, float) and a.dtype.kind == "f":
         return constant_power(a, b)
@@ -60,7 +58,7 @@ def _(g, a, b):
 # ---------------------------------------------------------------- silu and gelu
 
 
-@silu.fast(above=SMALL, auxiliary=("s",))
+@silu.fast(above=LIMITS.small_entries, auxiliary=("s",))
 def _(x):
     s = sigmoid(x)
     return x * s, s
@@ -71,10 +69,10 @@ def _(g, x, s):
     return g * s * (1 + x * (1 - s))
 
 
-normal_cdf.fast(above=SMALL, traced=True)(normal_cdf_of)
+normal_cdf.fast(above=LIMITS.small_entries, traced=True)(normal_cdf_of)
 
 
-@gelu.fast(above=SMALL, auxiliary=("cdf",))
+@gelu.fast(above=LIMITS.small_entries, auxiliary=("cdf",))
 def _(x, approximate="none"):
     if approximate not in ("none", "tanh"):
         return gelu.kernel(x, approximate)

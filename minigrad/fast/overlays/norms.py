@@ -68,7 +68,7 @@ def _forward(
     x: Any, weight: Any, bias: Any, eps: float, centre: bool, made: Any = None
 ) -> tuple[Any, ...]:
     """(x - mean) · inverse ⊙ weight + bias, in `made`, each row's mean, if centred, and inverse."""
-    mean = _row_sum(x) / x.shape[-1] if centre else None
+    mean: Any = _row_sum(x) / x.shape[-1] if centre else None
     out = np.subtract(x, mean, made) if centre else x
     inverse = _inverse_root(out, eps)
     out = np.multiply(out, inverse, made)
@@ -123,7 +123,7 @@ def _backward_by_rows(g: Any, x: Any, weight: Any, mean: Any, inverse: Any, need
     if x.__class__ is not np.ndarray:
         return _backward(g, x, weight, mean, inverse, needed)
     d_x = empty(x.shape, x.dtype)
-    rows, gradients, made = as_rows(x), as_rows(g), as_rows(d_x)
+    rows, gradients, made = map(as_rows, (x, g, d_x))
     sums: dict[int, Any] = {}  # of ∂w, by the first row
 
     def work(own: slice) -> None:

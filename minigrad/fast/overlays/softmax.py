@@ -13,8 +13,8 @@ from ..limits import LIMITS
 from ..memory import empty
 from ..threads import in_slices
 
-SMALL_SCORE = 40  # the largest of a few scores, up to which e^x is likely to do
-RANGE = 1e-4, 1e30  # sums of e^x that neither overflow nor lose small weights to underflow
+LIKELY_SAFE = 40  # the largest of a few scores, up to which e^x is likely to do
+SAFE_RANGE = 1e-4, 1e30  # sums of e^x that neither overflow nor lose small weights to underflow
 
 
 def of_rows(x: Any, axis: Any = -1) -> bool:
@@ -25,10 +25,10 @@ def of_rows(x: Any, axis: Any = -1) -> bool:
 
 def _weights(x: Any, out: Any) -> None:
     """out ← e^x / Σ e^x; x less its maximum, which takes two passes more, where it must be."""
-    if np.abs(x[:: 1 + len(x) // 16].max()) < SMALL_SCORE:  # a guess that the sums prove or not
+    if np.abs(x[:: 1 + len(x) // 16].max()) < LIKELY_SAFE:  # a guess that the sums prove or not
         with np.errstate(over="ignore"):
             total = np.einsum("ri->r", np.exp(x, out))[:, None]
-        if total.min() > RANGE[0] and total.max() < RANGE[1]:
+        if total.min() > SAFE_RANGE[0] and total.max() < SAFE_RANGE[1]:
             out /= total
             return
     np.subtract(x, row_max(x, -1), out)
@@ -51,7 +51,7 @@ def _(g, out, axis):
     if g.__class__ is not np.ndarray or not g.flags.c_contiguous:
         return softmax.rules["x"].function(g, out, axis)
     d_x = empty(g.shape, g.dtype)
-    gradients, weights, made = as_rows(g), as_rows(out), as_rows(d_x)
+    gradients, weights, made = map(as_rows, (g, out, d_x))
 
     def work(own: slice) -> None:
         along = np.vecdot(gradients[own], weights[own])[:, None]
