@@ -24,13 +24,12 @@ from ..views.attention import (
     rollout,
     sparsity,
 )
-from ..views.attention.record import Attention
+from ..views.attention.record import Attention, asking
 from ..views.plain import one_line
 from ..views.terminal import Column, Paint, grid, share_bar
 
 __all__ = ["Looks", "looks"]
 
-MOST_SHARE = 0.9  # of |∂L/∂S|, from where on one query is what the loss depends on
 MOST_LAYERS = 4  # columns of weights
 MOST_KEYS, MOST_HEADS = 24, 12  # rows
 MOST_ENTRIES = 50_000  # of weights that trace.json keeps
@@ -58,7 +57,7 @@ def looks(trace: Trace, tokens: list[list[str]] | None, title: str) -> Looks | N
         )
         for one in found
     ]
-    return Looks(Attentions(named), _asking(trace, named), bool(tokens))
+    return Looks(Attentions(named), asking(trace, named), bool(tokens))
 
 
 def _fitting(words: Sequence[str], numbers: tuple[str, ...]) -> tuple[str, ...]:
@@ -83,24 +82,6 @@ def _short(paths: Sequence[str]) -> list[str]:
         again = sum(name.partition(", call ")[0] == one for name in names)
         names.append(f"{one}, call {again + 1}" if again else one)
     return names
-
-
-def _asking(trace: Trace, found: Sequence[Attention]) -> int | None:
-    """The one query through whose scores nearly all of the loss's gradient passes, if one does."""
-    moved: Any = 0.0
-    for one in found:
-        entry = trace[trace.into(trace.origin(one.entry))[0].source]  # the scores
-        if entry.gradient is None:
-            continue
-        rows = np.abs(entry.gradient).sum(axis=-1)
-        rows = rows.reshape(-1, rows.shape[-1]).sum(axis=0)
-        if np.ndim(moved) and len(rows) != len(moved):
-            return None
-        moved = moved + rows / (rows.sum() or 1.0)
-    if not np.ndim(moved) or not moved.sum() > 0 or len(moved) < 2:
-        return None
-    asking = int(np.argmax(moved))
-    return asking if moved[asking] >= MOST_SHARE * moved.sum() else None
 
 
 @dataclass

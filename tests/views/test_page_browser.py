@@ -36,11 +36,12 @@ HOSTILE = '</script><img src=x onerror="window.hurt=1">\'"&\u202e שלום'
 # ---------------------------------------------------------------- pages
 
 
-def self_attention(**options: Any) -> Trace:
+def self_attention(query: int | None = None, **options: Any) -> Trace:
     rng = np.random.default_rng(3)
     x = mg.tensor(rng.normal(size=(2, 5, 7)), requires_grad=True, name="X")
     with mg.trace(**options) as t, mg.scope("attention"):
         out = SelfAttention(7, 3, 2, rng=rng)(x, create_causal_mask(5))
+        out = out if query is None else out[:, query]
         mg.mean(out * out).named("loss").backward()
     return t
 
@@ -84,6 +85,7 @@ def hostile() -> Trace:
 
 PAGES: dict[str, tuple[Callable[[], Trace], dict[str, Any]]] = {
     "self": (self_attention, {"tokens": TOKENS}),
+    "asking": (lambda: self_attention(query=3), {"tokens": TOKENS}),
     "multi": (lambda: graphs.attention("multi"), {"tokens": [*TOKENS, "the", "mat"]}),
     "mlp": (mlp, {}),
     "stack": (lambda: graphs.chain(12), {}),
@@ -508,7 +510,7 @@ def test_what_is_not_finite_is_red_wherever_it_is_drawn(browser: Browser, tmp_pa
         mg.sum(mg.sqrt(x) * 2.0 + mg.log(x - 1.0)).backward()
     page = browser.new_page(color_scheme="light")
     view = Opened(trace, page, trace.html(tmp_path / "infinite.html"))
-    assert page.locator(".node.parameter text.f-alarm").evaluate(DRAWN, "fill") == RED
+    assert page.locator(".node.leaf text.f-alarm").evaluate(DRAWN, "fill") == RED
     assert page.locator(".bars .track i").first.evaluate(DRAWN, "backgroundColor") == RED
     assert "NaN or ∞ appears first" in view.text(".verdict.wrong")  # of a value
     assert page.evaluate(TICKS) > 0.2
@@ -585,6 +587,16 @@ def test_lines_from_query_to_key_show_both_signs_of_the_gradient(
     assert "A “sat” → " in view.text(".lines-of-tokens .reading")
 
 
+def test_the_one_query_that_the_loss_depends_on_is_picked_out(
+    opened: Callable[..., Opened],
+) -> None:
+    view = opened("asking")
+    view.press("3")
+    assert {*view.page.locator(".token.pointed").all_text_contents()} == {"on"}
+    assert "one query, “on”" in view.text("#panel .lead")
+    assert "A “on” → " in view.text(".lines-of-tokens .reading")
+
+
 def test_hover_and_arrow_keys_read_a_pair(opened: Callable[..., Opened]) -> None:
     view = opened("self")
     view.press("3")
@@ -658,6 +670,27 @@ def test_on_paper_stands_the_step_with_all_of_the_graph(opened: Callable[..., Op
     assert "mean" in view.text("#panel h2")
     view.page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert view.page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_the_whole_picture_is_seen_first_and_a_step_at_a_size_to_read(
+    opened: Callable[..., Opened],
+) -> None:
+    view = opened("deep")
+
+    def inside() -> tuple[bool, float]:
+        drawing, canvas = (
+            view.page.locator(name).bounding_box() for name in (".drawing", "#canvas")
+        )
+        assert drawing is not None
+        assert canvas is not None
+        return drawing["height"] <= canvas["height"], drawing["height"]
+
+    fits, small = inside()
+    assert fits
+    view.press("Home")
+    assert inside()[1] > 1.5 * small
+    view.press("o")
+    assert inside() == (True, small)
 
 
 @pytest.mark.parametrize("width", [360, 800, 1440])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import fill
@@ -20,10 +21,11 @@ from .figures import by_head, entropy
 from .matrices import Grid, legend, matrices
 from .patterns import patterns
 
-__all__ = ["Attention", "Attentions", "attentions", "read_attention"]
+__all__ = ["Attention", "Attentions", "asking", "attentions", "read_attention"]
 
 Array = NDArray[Any]
 Names = tuple[str, ...]
+MOST_SHARE = 0.9  # of |∂L/∂S|, from where on one query is what the loss depends on
 MASKED = -1e8  # a score at or below it was masked, by -inf or by a large negative number
 
 
@@ -149,6 +151,24 @@ def attentions(trace: Trace, tokens: Any = None) -> Attentions:
     """
     found = [e for e in trace if e.name == "A" and e.size and _has_weights(trace.origin(e))]
     return Attentions(_of_entry(trace, e, tokens) for e in found)
+
+
+def asking(trace: Trace, found: Sequence[Attention]) -> int | None:
+    """The one query through whose scores nearly all of the loss's gradient passes, if one does."""
+    moved: Any = 0.0
+    for one in found:
+        entry = trace[trace.into(trace.origin(one.entry))[0].source]  # the scores
+        if entry.gradient is None:
+            continue
+        rows = np.abs(entry.gradient).sum(axis=-1)
+        rows = rows.reshape(-1, rows.shape[-1]).sum(axis=0)
+        if np.ndim(moved) and len(rows) != len(moved):
+            return None
+        moved = moved + rows / (rows.sum() or 1.0)
+    if not np.ndim(moved) or not moved.sum() > 0 or len(moved) < 2:
+        return None
+    most = int(np.argmax(moved))
+    return most if moved[most] >= MOST_SHARE * moved.sum() else None
 
 
 def read_attention(tokens: Any, weights: Any, gradient: Any = None, mask: Any = None) -> Attentions:

@@ -13,7 +13,7 @@ from ...engine.errors import ArgumentError
 from ...recording.record import Entry
 from ...recording.trace import Trace
 from ..attention.figures import row_entropy
-from ..attention.record import Attention, attentions
+from ..attention.record import Attention, asking, attentions
 from ..data import number
 from ..fold import parts
 from ..plain import one_line
@@ -27,10 +27,13 @@ def attention_of(
 ) -> list[dict[str, Any]]:
     """Each attention of the record, with figures for each entry of the batch and each head.
 
+    `asking` is the one query that nearly all of the loss's gradient passes through, if one is.
+
     Args: heads: which are shown of one, by their numbers from 0; else all.
     """
-    found = []
-    for one in attentions(trace):
+    found, every = [], attentions(trace)
+    asked = asking(trace, every)
+    for one in every:
         chosen = [*range(one.heads)] if heads is None else heads(one.entry)
         arrayed = one.entry.value, one.entry.gradient
         if 0 < len(chosen) < one.heads:
@@ -40,6 +43,8 @@ def attention_of(
             value, gradient = (arrays.add(array, heads=True) for array in arrayed)
             names = [*map(str, chosen)]
             found.append({"value": value, "gradient": gradient, "names": names, **_figures(one)})
+            if asked is not None and asked < one.A.shape[-2]:
+                found[-1]["asking"] = asked
     labels = told_apart([trace.entries[one["node"]].scope or "attention" for one in found])
     return [one | {"label": one_line(label)} for one, label in zip(found, labels, strict=True)]
 

@@ -196,6 +196,7 @@ function attentionPanel(state, actions) {
         { class: "lead" },
         "Each query looks at keys with weights A. Of ∂L/∂A, orange is where more weight would raise the loss, blue where it would lower it",
         all.some((one) => one.masks) ? "; hatched where the mask forbids looking." : ".",
+        attention.asking !== undefined && ` Nearly all of the loss's gradient comes through one query, “${tokensOf(own, attention.queries)[attention.asking]}”: its lines are shown until another is pointed at.`,
       ),
       el(
         "div",

@@ -43,7 +43,8 @@ function beginAs({ was, moved }) {
   begin(Math.max(0, at), now(was.chosen) ?? null);
   const canvas = byId("canvas");
   const drawing = canvas.firstElementChild;
-  view.zoom((was.scale * drawing.viewBox.baseVal.width) / drawing.width.baseVal.value);
+  const by = (was.scale * drawing.viewBox.baseVal.width) / drawing.width.baseVal.value;
+  if (Math.abs(by - 1) > 0.02) view.zoom(by);
   canvas.scrollTo({ left: was.place[0], top: was.place[1], behavior: "instant" });
   byId("panel").scrollTop = was.panel;
 }

@@ -84,6 +84,7 @@ function linesOf(one, drawing, follow) {
     labels,
   );
   const show = (at) => {
+    for (const text of labels) text.classList.toggle("pointed", at !== null && text.dataset.index === String(at.index) && text.classList.contains(at.side));
     for (const { i, j, path } of lines)
       path.classList.toggle("aside", at !== null && (at.side === "query" ? i : j) !== at.index);
   };
@@ -114,7 +115,10 @@ function listen(text, inside, follow) {
 function tokenLines(one) {
   const drawings = drawingsOf(one);
   const reading = el("p", { class: "reading", "aria-live": "polite" }, " ");
-  const follow = (at) => {
+  const { asking } = one.attention; // at first, and when nothing is pointed at
+  const asked = asking === undefined ? null : { side: "query", index: Math.floor(asking / (one.value || one.gradient).pool[0]) };
+  const follow = (pointed) => {
+    const at = pointed || asked;
     made.forEach(({ show }) => show(at));
     reading.textContent =
       at === null
@@ -122,6 +126,7 @@ function tokenLines(one) {
         : drawings.map((drawing, k) => sentenceOfToken(one, drawing, made[k], at)).join(" · ");
   };
   const made = drawings.map((drawing) => linesOf(one, drawing, follow));
+  follow(null);
   return (
     made.length > 0 &&
     el(

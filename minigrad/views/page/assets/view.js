@@ -1,12 +1,12 @@
 // ---------------------------------------------------------------- the view: which picture is shown, at what scale, and the way in and out
 
-const READABLE = 1.05; // pixels a point of the picture takes at least when it is first shown
+const READABLE = 1.05; // pixels a point of the picture takes at least where a step is shown
 const made = new Map(); // number of a picture to the picture, each made once
 
 function View(canvas, crumbs, actions) {
   let picture;
   let scale = 1;
-  let fitted = true;
+  let scaled = "whole"; // all of it in the window; "step", so that a step can be read; or "by hand"
   let lit = null;
 
   function show(number) {
@@ -15,7 +15,7 @@ function View(canvas, crumbs, actions) {
     const held = canvas.contains(document.activeElement);
     picture = made.get(number);
     canvas.replaceChildren(picture.drawing);
-    start();
+    fit();
     rove(picture.boxes[0]);
     if (held) focus(picture.boxes[0]);
   }
@@ -25,7 +25,12 @@ function View(canvas, crumbs, actions) {
     picture.light(state);
     const id = state.chosen ?? steps[state.at].node;
     const box = id === undefined ? null : picture.boxFor(nodes[id]);
+    if (!box && scaled === "step") fit();
     if (box) {
+      if (scaled === "whole" && scale < READABLE) {
+        scaled = "step";
+        resize(READABLE);
+      }
       follow(box.element);
       if (!canvas.contains(document.activeElement)) rove(box);
     }
@@ -89,21 +94,14 @@ function View(canvas, crumbs, actions) {
     const { x, y } = point || { x: frame.left + canvas.clientWidth / 2, y: frame.top + canvas.clientHeight / 2 };
     const before = picture.drawing.getBoundingClientRect();
     const [px, py] = [(x - before.left) / scale, (y - before.top) / scale];
-    fitted = false;
+    scaled = "by hand";
     resize(to);
     const after = picture.drawing.getBoundingClientRect();
     canvas.scrollBy({ left: after.left + px * scale - x, top: after.top + py * scale - y, behavior: "instant" });
   }
   function fit() {
-    fitted = true;
+    scaled = "whole";
     resize(Math.min(1.4, whole()));
-  }
-  // All of it if that can be read; or else at a size that can, from the top.
-  function start() {
-    if (whole() >= READABLE) return fit();
-    fitted = false;
-    resize(Math.max(READABLE, Math.min(1.25, (canvas.clientWidth - 8) / box().width)));
-    canvas.scrollTo({ left: (box().width * scale - canvas.clientWidth) / 2, top: 0, behavior: "instant" });
   }
   // Brings an element into view, when it is not well within it.
   function follow(element) {
@@ -167,6 +165,6 @@ function View(canvas, crumbs, actions) {
     },
     { passive: false },
   );
-  new ResizeObserver(() => picture && fitted && fit()).observe(canvas);
+  new ResizeObserver(() => picture && scaled === "whole" && fit()).observe(canvas);
   return { light, fit, zoom: (by) => zoom(scale * by) };
 }
