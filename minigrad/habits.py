@@ -204,6 +204,7 @@ out, state = lstm(x) | layers.LSTM(3, 5)(words[..., :3], return_state=True) | Wi
 out, weights = attention(x, x, x) | layers.SelfAttention(8, 4, 4)(words, return_weights=True) | One X for queries, keys and values; context= is for others.
 values, indices = x.max(1) | x.max(axis=1), x.argmax(axis=1) | Each by itself; mg.topk gives both.
 x.std(), x.var() divide by n - 1 | mg.std(x, ddof=1), mg.var(x, ddof=1) | NumPy's: by n unless ddof says otherwise.
+parameter groups that spare biases and norms the weight decay | mg.optim.AdamW(model.parameters(), weight_decay=0.1, no_decay=True) | Those of fewer than two axes; or a rule: no_decay=lambda p: p.name == "b".
 nn.Linear keeps W as (out, in) | Linear(3, 2).W.shape | (d_in, d_out): x W, not x Wᵀ; layers.from_torch copies it.
 classes at axis 1 in cross_entropy | layers.cross_entropy_loss(image, targets[:, None, None] % 3 * np.ones((1, 4, 4), int), axis=1) | Classes are the last axis unless axis= says otherwise.
 x += y writes into x | x = x * 2 | It makes a new tensor, as x = x + y does; only within mg.no_grad() does it write, into a leaf.

@@ -5,7 +5,7 @@
 split_layers  attention by heads, feed-forward by hidden entries, embedding and loss by tokens
 ring          attention to a sequence that is spread over ranks
 training      data parallel, gradients clipped, the optimizer's state split, checkpoints
-cost          on paper: a step's time on p ranks, and where each way to split stops paying
+cost          on paper: a step's time on p ranks
 shard         an ordinary model as this rank's part of it, and back
 """
 

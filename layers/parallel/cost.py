@@ -1,4 +1,4 @@
-"""On paper: how long a training step takes on p ranks, and where each way to split stops paying.
+"""On paper: how long a training step takes on p ranks, split in one of four ways.
 
     time = FLOPs / (p speed) + bytes moved / (p bandwidth) + bytes sent / wire + messages · latency
 
@@ -18,7 +18,6 @@ __all__ = [
     "Sizes",
     "StepTime",
     "step_time",
-    "stops_paying",
 ]
 
 SPLITS = ("heads", "sequence", "data", "pipeline")
@@ -114,12 +113,3 @@ def step_time(split: str, p: int, sizes: Sizes, machine: Machine = Machine()) ->
         sent / machine.wire,
         messages * machine.latency,
     )
-
-
-def stops_paying(split: str, counts: list[int], sizes: Sizes, machine: Machine = Machine()) -> int:  # noqa: B008
-    """The largest of these numbers of ranks up to which each is faster than the one before."""
-    times = [step_time(split, p, sizes, machine).total for p in counts]
-    for p, time, after in zip(counts, times, times[1:], strict=False):
-        if after >= time:
-            return p
-    return counts[-1]
