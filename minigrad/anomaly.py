@@ -104,7 +104,7 @@ def _error(
     found: tuple[str, Any],
     operands: dict[str, Any],
 ) -> NonFiniteError:
-    """All there is to say about the first bad value."""
+    """The error of the first value that is not finite."""
     numbers = {k: v for k, v in operands.items() if isinstance(v, np.ndarray | float | int)}
     carried = [name for name, value in numbers.items() if _bad(value).any()]
     blame = (

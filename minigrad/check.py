@@ -1,4 +1,4 @@
-"""Are the gradients right? `gradcheck` asks numeric derivatives, `compare` asks a formula."""
+"""Checks of gradients: `gradcheck` against numeric derivatives, `compare` against a formula."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def grad(
 def _recorded(
     node: Node, rules: Callable[..., Any], gradient: Any, saved: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """A node's rules on Tensors: what it saved, its inputs and output in the graph again."""
+    """Run a node's rules on Tensors, so that they are recorded themselves."""
     lifted = []
     for name, value in zip(node.plan.names, saved, strict=True):
         position = node.plan.input_of(name)
@@ -226,7 +226,7 @@ def jacobian(f: Callable[..., Tensor], inputs: Inputs) -> Any:
 
 
 class _Recompute(Listener):
-    """Hears the first run of a checkpointed function: keeps its nodes, and drops what they saved.
+    """Listens to the first run of a checkpointed function, and drops what its nodes saved.
 
     When backward reaches one of them, the function runs again in the same surroundings with the
     same random state, and every node gets back what its twin in the second run saved.
@@ -246,7 +246,7 @@ class _Recompute(Listener):
         self.name = getattr(f, "__name__", "f")
 
     def run(self) -> Any:
-        """The first run, heard before others hear it, who then see nothing saved."""
+        """The first run. This listener is the first, so the others see nodes that saved nothing."""
         with use_context(Context(True, self.context.scope, (self, *self.context.listeners))):
             output = self.f(*self.inputs)
         self.result = _sums(output)
@@ -332,7 +332,7 @@ class _Recompute(Listener):
 
 
 def _sums(output: Any) -> list[tuple[float, float]]:
-    """Σ |y| and Σ i yᵢ / n of each Tensor that a function returned: to tell two runs apart."""
+    """Σ |y| and Σ i yᵢ / n of each Tensor that a function returned, to compare two runs by."""
     several = output if isinstance(output, list | tuple) else [output]
     arrays = [one._data.reshape(-1) for one in several if isinstance(one, Tensor)]
     ramps = [np.linspace(0.0, 1.0, y.size) for y in arrays]
@@ -351,7 +351,7 @@ def _agree(first: list[tuple[float, float]], second: list[tuple[float, float]]) 
 
 
 class _Keep(Listener):
-    """Keeps every node it hears of; answers for effects with what they gave the first time."""
+    """Listens to the second run: keeps its nodes, and answers effects with their first results."""
 
     def __init__(self, effects: list[Any]) -> None:
         self.nodes: list[Node] = []

@@ -46,12 +46,12 @@ class EntryCount(int):
 
 
 def _comparison(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A question about the entries, which is not recorded."""
+    """A comparison of the entries: its result is a plain array, and it is not recorded."""
     return lambda self, other: compare(read_data(self), data_of(other))
 
 
 class ForeignName:
-    """A name that Tensor does not have: asked for, it says what to write.
+    """A method or attribute of another library, which Tensor does not have: the error names ours.
 
     A `__getattr__` would slow down every attribute of every tensor.
     """
@@ -66,7 +66,7 @@ class ForeignName:
 
 
 class ForeignNames:
-    """Holds the names of habit, apart from Tensor's own; `minigrad.ops` fills it."""
+    """Holds the names of other libraries, apart from Tensor's own; `minigrad.ops` fills it."""
 
     __slots__ = ()
 
@@ -140,7 +140,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         return self._data.__dlpack_device__()
 
     def _shared(self: Any, call: str) -> Any:
-        """The array for a library that does not tell what it writes."""
+        """The array as another library gets it, whose writes are not counted."""
         if self._needs and current().recording:
             raise GradientError(
                 f"{call}({self.path or 'tensor'}): no other library would record what it does with "
@@ -296,7 +296,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
 def _restored(
     kind: type[Tensor], array: Any, needs: int, name: str | None, grad: Any, held: bool = False
 ) -> Tensor:
-    """A leaf from its copy or its pickle."""
+    """Make a leaf again from what copying or pickling kept of it."""
     made = kind(array, None, needs)
     made._name, made.grad = name, grad
     if held:

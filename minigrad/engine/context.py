@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Context:
-    """One setting of the surroundings, and the one around it, to which leaving it goes back."""
+    """What surrounds a call, and `outer`, the context that is restored on leaving this one."""
 
     __slots__ = ("listeners", "outer", "recording", "scope")
 
@@ -52,7 +52,7 @@ current = _CURRENT.get
 
 
 class Change:
-    """Enter changed surroundings, leave to the ones before. Works as `with` and as a decorator.
+    """Base of `no_grad`, `scope` and the like: another context, as `with` block or decorator.
 
     It keeps no state of its own, so one object may be entered many times, nested and by several
     threads.

@@ -36,7 +36,7 @@ class Listener:
     """Is notified of every op that runs and of every backward step. Override what you need.
 
     Attributes:
-        shows_inputs: it wants the gradients of inputs that nobody else asks for.
+        shows_inputs: gradients are computed also for inputs made with requires_grad="on demand".
         changes_values: it puts other values into a run, and so into a checkpoint's second run too.
         repeats_step: it runs a step a second time, to compare.
         compares_ranks: collectives compare what must be the same on every rank.
@@ -55,7 +55,7 @@ class Listener:
     def change_arguments(
         self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """What an op gets in place of its arguments; asked of those with `changes_values`."""
+        """The arguments that an op gets; called only on listeners with `changes_values`."""
         return inputs, settings
 
     def forward(
@@ -105,7 +105,7 @@ class Listener:
     def data_read(self, tensor: Tensor, array: NDArray[Any], whole: bool) -> NDArray[Any] | None:
         """The entries are read outside the graph; an array returned is what the reader gets.
 
-        `whole`: by another library, which does not tell what it does with them.
+        whole: the reader is another library, whose use of the entries cannot be followed.
         """
 
     def tensor_assigned(self, tensor: Tensor, array: NDArray[Any], index: Any = ...) -> None:

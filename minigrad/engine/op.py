@@ -19,7 +19,7 @@ the registry.
 A rule's first parameter is `g`, the gradient of the output. The others say what it needs: an input,
 a setting, `out`, an input's shape as `<input>_shape`, or a by-product of the kernel (`auxiliary=`);
 a rule for several inputs may take `needed`, one truth value each; a rule of an op with any number
-of inputs may take `i`, the position it is asked for, and `others`, every input but that one. The
+of inputs may take `i`, the position of the wanted one, and `others`, every input but that one. The
 engine saves exactly what is named. A rule writes to nothing it is given and keeps nothing it gives;
 it gives an array, or a `SparseGradient` where most of it is zeros.
 """
@@ -85,7 +85,7 @@ def call(*args: Any, **kwargs: Any) -> Call:
 
 
 class Shaped(NamedTuple):
-    """What formulas and costs are told of an array: its form, and none of its entries."""
+    """Shape and dtype of an array: all that formulas and costs may depend on."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -100,7 +100,7 @@ class Shaped(NamedTuple):
 
     @classmethod
     def of(cls, value: Any) -> Any:
-        """An array or number as its form; None stays None, what has a form already stays too."""
+        """Shape and dtype of an array or a number; None stays None."""
         if value is None or value.__class__ is cls:
             return value
         return cls(np.shape(value), getattr(value, "dtype", np.dtype(type(value))))
@@ -316,7 +316,7 @@ class Op:
         return value
 
     def cause(self, error: Exception) -> Exception | None:
-        """What stands above the error of a failed call: where a user's own kernel failed."""
+        """The kernel's own error, from which a failed call is raised if a user wrote the kernel."""
         return None if self.kernel.__module__.startswith("minigrad.") else error
 
     @property
@@ -465,7 +465,7 @@ def refuse_masked(call: str) -> DTypeError:
 
 
 def entries_of(value: Any) -> Iterator[Any]:
-    """What nested lists hold."""
+    """The entries of nested lists and tuples, one after the other."""
     if value.__class__ not in (list, tuple):
         yield value
         return
@@ -571,7 +571,7 @@ def op(**declaration: Any) -> Declare:
 
     Args:
         tex: LaTeX of the result; `<x>` stands for the input or setting x. It may be a function of
-            the call, whose parameters name inputs (of which it is told shape and dtype), settings
+            the call, whose parameters name inputs (as shape and dtype), settings
             and `out`.
         vjp_tex: for each input, LaTeX of its gradient, or such a function, which may name `i` too,
             the position of one of many inputs; `<g>` is the output's gradient, `<out>` the output.
@@ -583,8 +583,8 @@ def op(**declaration: Any) -> Declare:
         auxiliary: names of by-products, constant to differentiation, that the kernel returns after
             the result.
         variadic: the one input is a sequence of any length.
-        requires: function of the call to the rule it breaks, or None; asked only when the kernel
-            failed.
+        requires: function of the arguments to the rule they break, or None; it is called only when
+            the kernel failed.
         effect: whether kernel or rules do more than give a result, such as to send it: no call of
             theirs is dropped, merged with another or moved past another that has an effect.
         invariance: what change of its inputs leaves the result as it is, such as "a shift of all

@@ -116,7 +116,7 @@ class Plan:
         return namespace[name]  # type: ignore[no-any-return]
 
     def _saved_by(self, rule: Rule, i: int) -> list[str]:
-        """The names that a rule makes a node keep; `others` and the sequence stand for many."""
+        """The names of what a node saves for a rule; `others` and a sequence stand for several."""
         names: list[str] = []
         for need in rule.needs:
             if self.op.variadic and need in ("others", self.op.inputs[0]):
@@ -137,7 +137,7 @@ class Plan:
         return need
 
     def _origin(self, name: str, inputs: list[str]) -> str:
-        """Where a saved name comes from, as an expression of what forward knows."""
+        """The expression that gives a saved name its value, in the source of `forward`."""
         if name in ("out", *inputs, *self.op.settings, *self.auxiliary):
             return name
         if self.op.variadic:

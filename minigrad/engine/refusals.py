@@ -59,7 +59,7 @@ def checked_keywords(
 
 
 def explained(function: Function) -> Function:
-    """Decorate a public function: a wrong keyword meets what to write, and tracebacks are short."""
+    """Decorate a public function: errors name the right keyword, and tracebacks are short."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -79,7 +79,7 @@ def explained(function: Function) -> Function:
 def _not_callable_so(
     function: Callable[..., Any], given: Mapping[str, Any], error: TypeError
 ) -> DTypeError:
-    """What Python said of a call's arguments, with what to write."""
+    """The error of a call whose arguments do not fit the parameters, with what to write."""
     parameters = [p for p in signature(function).parameters.values() if p.name != "self"]
     names = [p.name for p in parameters]
     shown = f"{function.__qualname__.removesuffix('.__init__')}({', '.join(names)})"
@@ -95,7 +95,7 @@ def _not_callable_so(
 
 
 def without_our_frames(error: MinigradError) -> MinigradError:
-    """The error, its traceback without frames of ours, which say nothing to who called.
+    """The error with a traceback that leaves out the frames of minigrad and layers.
 
     Frames of a user's own layers, hooks and ops stay.
     """

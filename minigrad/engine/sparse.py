@@ -1,4 +1,4 @@
-"""Gradients that are zero but where an index picks, and how they are added to what is there.
+"""Sparse gradients: zero except at an index, and how they are added to another gradient.
 
 What slices of one array send back is mostly zeros. So a rule says what goes where, and the
 traversal adds it in place: n slices then cost as much as the array, not n times as much.
@@ -32,7 +32,7 @@ class SparseGradient:
         self.dtype = values.dtype
 
     def onto(self, total: Any, in_place: bool = False) -> Any:
-        """The sum of this and an array (None for zeros), written over it if that is said."""
+        """The sum of this and `total` (None for zeros), written into `total` if `in_place`."""
         fresh = total is None
         if fresh:
             like = self.values if hasattr(self.values, "__array_function__") else None

@@ -106,7 +106,9 @@ class Tensor(ArrayProtocol):
             notify(Listener.tensor_used, inputs)
             inputs, settings = _other_arguments(context, op, inputs, settings)
         recording = context.recording
-        key = 1
+        key = (
+            1  # then two bits for each input: whether it needs a gradient, or may be asked for one
+        )
         arrays = []
         edges = []
         for value in inputs:
@@ -304,13 +306,13 @@ _READY = {Tensor, _ndarray, *_AS_IS}
 
 
 def _apply_again(op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Tensor:
-    """The op on the same inputs, with arrays or Tensors for lists and the like."""
+    """Run the op again on its inputs, lists and numbers of other types made arrays first."""
     ready = tuple([x if x.__class__ in _READY else op.array(x) for x in inputs])
     return Tensor.__apply__(op, ready, settings)
 
 
 def _other_arguments(context: Any, op: Op, inputs: Any, settings: Any) -> tuple[Any, Any]:
-    """The arguments as those who change values want them, once lists and the like are arrays."""
+    """The arguments that listeners with `changes_values` put in place of those of the call."""
     for listener in context.listeners:
         if listener.changes_values and all(x.__class__ in _READY for x in inputs):
             inputs, settings = listener.change_arguments(op, inputs, settings)
@@ -318,7 +320,7 @@ def _other_arguments(context: Any, op: Op, inputs: Any, settings: Any) -> tuple[
 
 
 def _unwrapped(op: Op, settings: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Settings as plain values; no gradient flows into a setting, so none may be asked for."""
+    """Settings as plain values. Raises GradientError for a Tensor that requires a gradient."""
     for name, value in zip(op.settings, settings, strict=True):
         if isinstance(value, Tensor) and value._needs:
             raise GradientError(f"{op.name}: no gradient flows into {name}; pass {name}.detach()")
@@ -363,7 +365,7 @@ def _one(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def add_gradients(results: dict[Any, Any]) -> None:
-    """Add to each leaf's `.grad` an array that nobody else holds; other threads wait meanwhile."""
+    """Add each gradient to its leaf's `.grad`, one thread at a time."""
     with _ADDING:
         while results:
             leaf, total = results.popitem()
@@ -434,11 +436,12 @@ _draining: list[bool] = []
 
 
 class DeferredEdges(list[Any]):
-    """The edges of one node in sixteen, which are let go of a moment after the node.
+    """The edges of one node in sixteen, which are freed only after the node itself is.
 
-    A node that dies lets go of the nodes it was computed from, and these of theirs, each within the
-    freeing of the one before. Where edges wait until those above are done, a chain does not nest.
-    Which nodes get one is decided by a hash of their numbers, so that no rhythm goes without.
+    Python frees a long chain of nodes by recursion, one level for each node, and would overflow the
+    stack. So every sixteenth node puts its edges into a queue, which is emptied once the recursion
+    has come back. A hash of the node's number decides which nodes do it, because a program that
+    repeats every sixteen ops could otherwise build a chain without any.
     """
 
     def __del__(self, waiting: Any = _waiting, draining: Any = _draining) -> None:
@@ -557,7 +560,8 @@ def _broadcast_axes(shape: tuple[int, ...], wide: tuple[int, ...]) -> tuple[int,
 
 
 class _Sweep:
-    """What a traversal does beside walking: ownership of arrays, freed graphs, hooks, listeners.
+    """What a traversal does beside walking: it keeps track of which arrays may be written, refuses
+    freed graphs, and calls hooks and listeners.
 
     Attributes:
         gradients: what has come so far to nodes and leaves.

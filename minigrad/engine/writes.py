@@ -1,4 +1,4 @@
-"""Where and when: places in the user's program, numbers in time, and the writes to memory.
+"""Source locations, the event counter, and the log of in-place writes.
 
 Nodes and writes are numbered together: memory written after a node was made is no longer what the
 node saved, and backward says so.
@@ -52,7 +52,7 @@ class SourceLocation:
 
 @lru_cache(maxsize=16)
 def _lines(code: CodeType) -> list[int | None]:
-    """The line of each instruction; of a long script asked for many times."""
+    """The line of each instruction of a code object."""
     return [position[0] for position in code.co_positions()]
 
 

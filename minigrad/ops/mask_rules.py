@@ -148,7 +148,7 @@ def _distances(rows: slice, keys: slice) -> tuple[int, int]:
 
 
 def _by_distance(rows: slice, keys: slice, seen: Callable[[Any], Any]) -> NDArray[np.bool_]:
-    """The entries of a rule that is told by i - j: each row is the one above, a step further."""
+    """The entries of a rule of i - j alone: each row is the one above it, shifted by one."""
     n, m = rows.stop - rows.start, keys.stop - keys.start
     if n <= 0 or m <= 0:
         return np.zeros((max(n, 0), max(m, 0)), np.bool_)

@@ -1,4 +1,4 @@
-"""What a mask means: who may attend to whom. Whoever takes a mask asks here what it says.
+"""What a mask means: who may attend to whom. All functions that take a mask check it here.
 
 A mask is boolean (True = may attend) or floats to add to the scores (0 / -inf). Two things are
 looked for in its entries, not in where it came from: whether a square one is of queries and keys or
@@ -134,7 +134,7 @@ def _users_frame() -> FrameType:
 
 
 def _entries(mask: Any) -> Any:
-    """The entries of an array or a Tensor, looked at without anyone being told; else None."""
+    """The entries of an array or a Tensor, read without notifying listeners; else None."""
     array = mask._data if isinstance(mask, Tensor) else mask
     if array.__class__ is np.ndarray:
         return array

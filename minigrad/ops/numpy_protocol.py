@@ -19,7 +19,7 @@ _OTHER_NAMES = {"absolute": "abs", "amax": "max", "amin": "min", "permute_dims":
 
 
 def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-    """A ufunc on a Tensor is the op of that name; a comparison is a question, not a step."""
+    """A ufunc on a Tensor is the op of that name; a comparison gives a plain array."""
     if {"d->?", "dd->?"}.intersection(ufunc.types):
         return getattr(ufunc, method)(*map(_array, inputs), **kwargs)
     found = op_like(ufunc)

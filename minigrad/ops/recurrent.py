@@ -46,7 +46,7 @@ def check_steps(X: Any, W_ih: Any, W_hh: Any, gates: int, mask: Any, *states: An
 
 
 def from_input(X: Any, W: Any, b: Any) -> Any:
-    """What all inputs bring to the gates: X Wᵀ + b."""
+    """The inputs' part of the gates, for all steps at once: X Wᵀ + b."""
     return linear(X, W.T, b)
 
 
@@ -56,7 +56,7 @@ def through_input(d_Z: Any, X: Any, W: Any) -> tuple[Any, Any, Any]:
 
 
 def through_weights(d_Z: Any, X: Any) -> tuple[Any, Any]:
-    """Of those, the gradients of W and b."""
+    """The gradients of W and b alone."""
     rows = as_rows(d_Z)
     return np.matmul(rows.T, as_rows(X)), widen_half(rows).sum(axis=0)
 
@@ -67,7 +67,7 @@ def before(states: Any, first: Any) -> Any:
 
 
 def taken(mask: Any, t: int, new: Any, old: Any) -> Any:
-    """The new state where step t counts, the old one elsewhere."""
+    """The new state where the mask is True at step t, and the old one elsewhere."""
     return new if mask is None else np.where(mask[t][:, None], new, old)
 
 
@@ -110,7 +110,7 @@ def _samples(gates: int, states: int, biases: int = 1) -> Callable[..., Iterator
 
 
 def _cost(inputs: int, products: int, others: int) -> Any:
-    """So many products with W_ih, with W_hh, and operations for each entry of the states."""
+    """The cost: products with W_ih and with W_hh, and operations for each entry of the states."""
 
     def cost(X: Any, W_ih: Any, W_hh: Any) -> int:
         (T, B, _), H = X.shape, W_hh.shape[1]
@@ -123,7 +123,7 @@ _Z = r"<X>_t <W_ih>^\top + h_{t-1} <W_hh>^\top + <b>"
 
 
 def _where(mask: Any, new: str, old: str) -> str:
-    """What holds at step t where it counts, and what elsewhere."""
+    """One formula where the mask is True at step t, and another elsewhere."""
     return new if mask is None else rf"(<mask>_t ? {new} : {old})"
 
 
@@ -163,7 +163,7 @@ def _rnn_back(mask):
 
 
 def _to_past(mask: Any, t: str, gates: str = r"\bar z") -> str:
-    """What comes back to the state before step t: through the gates, and what was carried over."""
+    """The formula of the gradient of the state before step t: by the gates, and as carried."""
     carried = "" if mask is None else rf" + (<mask>_{t} ? 0 : \bar h_{t})"
     return rf"{gates}_{t} <W_hh>{carried}"
 
@@ -352,13 +352,13 @@ def _lstm_back(mask):
 
 
 def _memory_past(mask: Any, t: str) -> str:
-    """What comes back to the memory before step t."""
+    """The formula of the gradient of the cell state before step t."""
     forgets = rf"\bar c_{t} \odot f_{t}"
     return forgets if mask is None else rf"(<mask>_{t} ? {forgets} : \bar c_{t})"
 
 
 def _shown(mask: Any, t: str) -> str:
-    """What the state of step t, which shows its memory, sends back to it."""
+    """The formula of the gradient that h_t sends back to the cell state c_t."""
     t = f"{{{t}}}"
     back = rf"\bar h_{t} \odot o_{t} \odot (1 - \tanh^2 c_{t})"
     return back if mask is None else rf"(<mask>_{t} ? {back} : 0)"

@@ -37,7 +37,7 @@ def kept(shape: tuple[int, ...], axis: Any) -> tuple[int, ...]:
 
 
 def count(shape: tuple[int, ...], axis: Any) -> int:
-    """How many entries go into one."""
+    """How many entries are reduced to one."""
     return prod(n for n, k in zip(shape, kept(shape, axis), strict=True) if k == 1)
 
 
@@ -66,7 +66,7 @@ def reduction(
 
 
 def combined(sign: str) -> Callable[..., str]:
-    """All entries along the axes under one sign, such as a sum's."""
+    """The formula of a sum or product: one sign before the entries."""
     return lambda x, axis: (
         rf"{sign}_{{{axis_letters(x, axis)}}} <x>{entries(x)}" if axes_of(x, axis) else "<x>"
     )
@@ -83,7 +83,7 @@ def named(function: str) -> Callable[..., str]:
 
 
 def spread(x: Any, axis: Any, what: str = "<g>") -> str:
-    """What each result has, given back to each entry that went into it."""
+    """The formula of a result's gradient, broadcast to the entries that were reduced."""
     return rf"\operatorname{{broadcast}}{axis_subscript(x, axis)}({what})"
 
 
@@ -255,7 +255,7 @@ def _cumsum_vjp_tex(x, axis):
 
 
 def _running(name, x, axis, sign):
-    """The sum of the entries of one axis, from one side on."""
+    """The formula of a running sum along one axis, from its start (≤) or its end (≥)."""
     known, k = letters(x.ndim), (axis or 0) % x.ndim
     moved = ",".join(f"{c}'" if i == k else c for i, c in enumerate(known))
     return rf"\sum_{{{known[k]}' {sign} {known[k]}}} {name}_{{{moved}}}"

@@ -118,7 +118,7 @@ def attention_weights(
 def attention_method(
     heads: int, n: int, m: int, mask: TensorOrArray | None = None, method: str = "auto"
 ) -> str:
-    """What a method comes to for so many heads (in all of the batch) of n queries and m keys.
+    """The name of the method that runs, for so many heads in the whole batch, n queries and m keys.
 
     "auto" takes "tiled" where it is faster, but "exact" for a mask that requires a gradient. Who
     listens makes no difference: a trace shows, and `compile` writes, what runs without them.

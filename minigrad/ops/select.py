@@ -44,7 +44,7 @@ def moving(
 
 
 def _at(name, index):
-    """An index as it stands in a formula: an array has a symbol of its own."""
+    """An index as written in a formula, in which an array is a symbol."""
     return f"<{name}>" if isinstance(index, np.ndarray) else index_tex(index)
 
 

@@ -141,7 +141,7 @@ def _(g, axis1, axis2):
 
 
 def _listed(ndim, axis):
-    """Positions of axes as they stand below a function."""
+    """Positions of axes as a function's subscript."""
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     return ",".join(map(str, sorted(int(a) % ndim for a in axes)))
 
@@ -174,7 +174,7 @@ def _(g, x_shape):
 
 
 def _squeezed(there, x, axis):
-    """The positions of the axes that go, below one of the two ways."""
+    """The function `squeeze` or `expand`, with the positions of the axes as subscript."""
     gone = [k for k, n in enumerate(x.shape) if n == 1] if axis is None else axes_of(x, axis)
     below = f"_{{{','.join(map(str, gone))}}}" if gone else ""
     return rf"\operatorname{{{there}}}{below}"

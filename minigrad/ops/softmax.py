@@ -34,7 +34,7 @@ def row_max(x, axis):
 
 
 def row_sum(weights, axis):
-    """Their sum along the axis, above 0 in a row of zeros; to any other sum `tiny` adds nothing."""
+    """The sum along the axis, plus the smallest normal number: no row has a sum of 0."""
     wide = accumulation_dtype(weights, axis)
     found = np.add.reduce(
         weights, axis=axis, dtype=wide, keepdims=True, initial=limits(weights.dtype).tiny
@@ -43,7 +43,7 @@ def row_sum(weights, axis):
 
 
 def _along(x, axis):
-    """A subscript for the axes, and the sum over them; the last axis goes without saying."""
+    """A subscript for the axes, and the sum over them. No subscript means the last axis."""
     if not x.ndim or axes_of(x, axis) == [x.ndim - 1]:
         return "", r"\operatorname{rowsum}"
     return rf"_{{{axis_letters(x, axis)}}}", rf"\operatorname{{sum}}_{{{axis_letters(x, axis)}}}"
@@ -103,7 +103,7 @@ def _(g, out, axis):
 
 
 def _sum_kept(x, axis):
-    """Σ along the axis, kept; where NumPy alone would lose digits, as `sum` adds."""
+    """Σ along the axis, kept at length 1; by `sum` where NumPy alone would lose digits."""
     if accumulation_dtype(x, axis) is None:
         return x.sum(axis=axis, keepdims=True)
     return sum(x, axis, True)
