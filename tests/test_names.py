@@ -15,7 +15,7 @@ ROOMS = (Path(mg.__file__).parent, Path(layers.__file__).parent)
 
 SEVERAL = {
     "the same thing, in rooms that do not import each other": """
-        LARGEST MASKED SMALL_SCORE VERSION _LATER _METHODS _OTHER_NAMES
+        LARGEST MASKED VERSION _LATER _METHODS _OTHER_NAMES
     """,
     "of each picture, page or table its own: how many it shows, and in which sizes": """
         ALL BARS BINS CELL CELLS COLUMNS ENTRIES FEW HEAD HEADS LABEL MANY MOST MOST_HEADS MOST_ROWS
@@ -27,9 +27,9 @@ SEVERAL = {
         TEXT TIMES TOKEN _Parser _Writer
     """,
     "two meanings, which wait for a better word": """
-        Attention BLOCK BY_HAND Block CHUNK Call Change CheckResult FAR GIVEN GUESSES Group HARMLESS
-        KINDS LEAVES Layout Limits Node PATIENCE Pattern Places Program Reading Recorder Row Run
-        SETTINGS STEP STEPS Schedule Session Step Trace Value Writer _Held _Pool _READY
+        APART Attention BLOCK BY_HAND Block CHUNK Call Change CheckResult FAR GIVEN GUESSES HARMLESS
+        KINDS LEAVES Layout Limits Node PATIENCE Part Places Question Reading Recorder Row SETTINGS
+        SIGNS STEP STEPS STYLE Schedule Session Step Trace Value Writer _Held _Pool
     """,
 }
 
