@@ -6,9 +6,11 @@ every row at the steps that were looked at. `sampler` fills it, `diagnose` and v
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from io import StringIO
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
@@ -46,6 +48,11 @@ def _numbers(figures: dict[str, float]) -> dict[str, Any]:
 
 def _floats(figures: dict[str, Any]) -> dict[str, float]:
     return {name: float(x) if isinstance(x, str) else x for name, x in figures.items()}
+
+
+def _place(line: tuple[int, str, str, float]) -> tuple[int, bool]:
+    """By step; what was logged, and of the whole sample, before the rows."""
+    return line[0], bool(line[1])
 
 
 @dataclass
@@ -184,6 +191,39 @@ class FlowRecord:
         lines += [{part: one} for part in parts for one in data.get(part, [])]
         text = [json.dumps(line, allow_nan=False, separators=(",", ":")) for line in lines]
         return write(path, "\n".join(text) + "\n", "save")
+
+    def csv(self, path: str | Path) -> Path:
+        """Write a table for spreadsheets and data frames: a line for each step, row and figure.
+
+            step,row,figure,value
+
+        What was logged stands with an empty row, as the learning rate (`lr`) and the loss that
+        backward began from (`began`) do. Numbers have six digits; `nan` and `inf` are text.
+
+        Returns: the path.  Raises: ArgumentError where nothing can be written there.
+
+        >>> from tempfile import mkdtemp
+        >>> flow = FlowRecord()
+        >>> flow.add("samples", Sample(0, lr=0.1, rows={"mlp/W": {"gradient": 0.5}}))
+        >>> flow.add("logged", {"step": 0, "loss": 2.5})
+        >>> print(flow.csv(Path(mkdtemp()) / "f.csv").read_text(), end="")
+        step,row,figure,value
+        0,,loss,2.5
+        0,,lr,0.1
+        0,mlp/W,gradient,0.5
+        """
+        lines = [(int(one["step"]), "", name, x) for one in self.logged for name, x in one.items()]
+        lines = [line for line in lines if line[2] != "step"]
+        for sample in self.samples:
+            own = {"lr": sample.lr, "began": sample.loss}
+            lines += [(sample.step, "", name, x) for name, x in own.items() if x is not None]
+            for row, figures in sample.rows.items():
+                lines += [(sample.step, row, name, x) for name, x in figures.items()]
+        text = StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(("step", "row", "figure", "value"))
+        writer.writerows((*line[:3], number(line[3])) for line in sorted(lines, key=_place))
+        return write(path, text.getvalue(), "csv")
 
     def begin_file(self, path: str | Path) -> None:
         """From now on, write each part as a line of JSON; earlier lines stay as they are."""

@@ -15,20 +15,31 @@ __all__ = ["constant_guess", "entropy", "targets_of"]
 MOST = 1 << 22  # entries of a model's result that are looked at
 
 
-def targets_of(reading: Reading) -> Iterator[tuple[Any, Any]]:
-    """Results of the model, each beside the array that an op of the loss holds it against."""
+def targets_of(reading: Reading) -> Iterator[tuple[int, int, int]]:
+    """Where the loss holds the model's result against something: a step, and two of its arguments.
+
+    Arguments are counted with an op's inputs first and then its settings.
+    """
     trace = reading.trace
-    for i in reversed(trace.forward_steps):  # the loss comes last
-        edges = trace.into(trace.entries[i]) if i in reading.computed else []
-        values = [trace.entries[edge.source] for edge in edges]
-        out = [e for e in values if e.id in reading.computed and e.value is not None]
-        targets = [e.value for e in values if e.op is None and e.id not in reading.computed]
-        if len(out) == len(targets) == 1 and out[0].op and 0 < out[0].size <= MOST:
-            if _are_classes(out[0].value, targets[0]) or _are_numbers(out[0].value, targets[0]):
-                yield out[0].value, targets[0]
+    for k in reversed(range(len(trace.forward_steps))):  # the loss comes last
+        entry = trace.entries[trace.forward_steps[k]]
+        call = trace.call_of(entry) if entry.id in reading.computed else None
+        if call is None or call.op.variadic:
+            continue
+        values = [(e.input, trace.entries[e.source]) for e in trace.into(entry)]
+        out = [(n, e.value) for n, e in values if e.id in reading.computed and e.op]
+        given = [(n, e.value) for n, e in values if e.op is None and e.id not in reading.computed]
+        if len(out) != 1 or len(given) != 1 or out[0][1] is None or given[0][1] is None:
+            continue
+        (name, result), (other, targets) = out[0], given[0]
+        if 0 < result.size <= MOST and (
+            _are_classes(result, targets) or _are_numbers(result, targets)
+        ):
+            names = [*call.op.inputs, *call.op.settings]
+            yield k, names.index(name), names.index(other)
 
 
-def constant_guess(reading: Reading) -> float | None:
+def constant_guess(out: Any, targets: Any, loss: float) -> float | None:
     """The loss of the best constant guess for a step's targets; None where the loss is unknown.
 
         classes: H(p) + (K − 1) / 2n,  p the shares of K classes in n rows
@@ -39,12 +50,11 @@ def constant_guess(reading: Reading) -> float | None:
 
     Source: Miller 1955, Note on the bias of information estimates.
     """
-    for out, targets in targets_of(reading):
+    with np.errstate(all="ignore"):
         measure = _of_numbers if targets.dtype.kind == "f" else _of_classes
         mean, guess = measure(out, targets)
-        if (times := _multiple(reading.loss, mean, out)) is not None:
-            return guess * times
-    return None
+        times = _multiple(loss, mean, out)
+    return None if times is None else guess * times
 
 
 def _multiple(loss: float, mean: float, out: Any) -> float | None:
@@ -56,7 +66,12 @@ def _multiple(loss: float, mean: float, out: Any) -> float | None:
 
 
 def _are_classes(out: Any, targets: Any) -> bool:
-    if targets.dtype.kind not in "iu" or targets.shape != out.shape[:-1] or out.ndim < 2:
+    if (
+        not targets.size
+        or targets.dtype.kind not in "iu"
+        or targets.shape != out.shape[:-1]
+        or out.ndim < 2
+    ):
         return False
     return bool(targets.min() >= 0 and targets.max() < out.shape[-1])
 

@@ -15,8 +15,9 @@ import numpy as np
 from ..engine.op import Op
 from .record import rms
 
-__all__ = ["angle", "cosine", "heads", "saturation", "size", "subsample"]
+__all__ = ["changes", "cosine", "heads", "saturation", "size", "subsample"]
 
+BLOCK = 1 << 13  # entries that are measured at once, and stay in the processor's cache
 FEW = 96  # entries of an array that are kept for its histogram
 BATCH = 32  # examples that are enough to see that a unit is not dead
 ENTRIES = 16  # that a unit must have, for being 0 in all of them to mean anything
@@ -44,15 +45,41 @@ def _product(one: Any, other: Any) -> Any:
     return one.dot(other) if one.size < 10_000 else np.einsum("i,i", one, other)
 
 
-def angle(one: Any, other: Any) -> float:
-    """The cosine of the angle between two arrays; 0 where it is not known.
+def changes(before: Any, now: Any, start: Any, gradient: Any) -> dict[str, float]:
+    """Sizes of a weight, of its update and of its way from the start; where the update points.
 
-    >>> angle(np.array([3.0, 0.0]), np.array([-2.0, 0.0]))
-    -1.0
+    Returns: value, update, ratio, drift (not in parts of the start), inward and uphill: cosines of
+        the update with −before and with the gradient. Blocks of the arrays are read once each.
+
+    >>> one = np.array([1.0, 1.0])
+    >>> found = changes(one, 0.5 * one, one, one)
+    >>> [round(found[name], 3) for name in ("value", "ratio", "inward", "uphill")]
+    [1.0, 0.5, 1.0, -1.0]
     """
-    a, b = one.ravel(), other.ravel()
-    lengths = float(_product(a, a)) * float(_product(b, b))
-    return float(_product(a, b)) / sqrt(lengths) if 0 < lengths < np.inf else 0.0
+    arrays = [before, now, start, gradient]
+    if any(x.strides != before.strides for x in arrays):
+        arrays = [np.ascontiguousarray(x) for x in arrays]
+    b, n, s, g = (x.ravel(order="K") for x in arrays)
+    bb = uu = dd = gg = ub = ug = 0.0
+    for i in range(0, b.size, BLOCK):
+        old, new, slope = b[i : i + BLOCK], n[i : i + BLOCK], g[i : i + BLOCK]
+        update, way = new - old, new - s[i : i + BLOCK]
+        bb += float(old.dot(old))
+        uu += float(update.dot(update))
+        dd += float(way.dot(way))
+        gg += float(slope.dot(slope))
+        ub += float(update.dot(old))
+        ug += float(update.dot(slope))
+    count = b.size or 1
+    sums = {"value": bb, "update": uu, "drift": dd, "gradient": gg}
+    if all(1e-30 < x < 1e30 for x in sums.values()):
+        found = {name: sqrt(x / count) for name, x in sums.items()}
+    else:  # 0, or out of the squares' range
+        found = {"value": size(b), "update": size(n - b), "drift": size(n - s), "gradient": size(g)}
+    found["ratio"] = found["update"] / found["value"] if found["value"] else 0.0
+    found["inward"] = -ub / sqrt(uu * bb) if 0 < uu * bb < np.inf else 0.0
+    found["uphill"] = ug / sqrt(uu * gg) if 0 < uu * gg < np.inf else 0.0
+    return found
 
 
 def subsample(array: Any) -> Any:

@@ -1,9 +1,9 @@
-"""What one watched step was, read off its trace: figures of its values, and the first NaN."""
+"""What of a watched step gets a row, read off its trace; and the first NaN in it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from types import SimpleNamespace
@@ -13,8 +13,7 @@ import numpy as np
 
 from ..anomaly import NonFiniteWatch
 from ..engine.errors import NonFiniteError
-from .flow import FlowRecord, Row, Sample
-from .measures import heads, saturation, size, subsample
+from .measures import heads, size
 from .record import Entry
 from .trace import Trace
 
@@ -25,16 +24,13 @@ class Reading:
     """The values of a step that get a row, in the order of the forward pass.
 
     They are computed from a parameter of the model, and have a name, may saturate, are weights of
-    attention, or are the last of their scope; outside of any scope, they take a parameter.
-
-    Args: scale: what the loss was multiplied by for the backward alone; gradients are told without.
+    attention, take all steps of a sequence, or are the last of their scope; outside of any scope,
+    they take a parameter.
     """
 
-    def __init__(self, trace: Trace, parameters: set[int], scale: float = 1.0) -> None:
-        self.trace = trace
-        self.parameters = parameters
-        self.scale = scale
-        self._weights: dict[int, dict[str, float]] = {}  # of attention, by entry
+    def __init__(self, trace: Trace, parameters: set[int]) -> None:
+        self.trace, self.parameters = trace, parameters
+        self.weights: set[int] = set()  # entries that are weights of attention
         steps = [trace.entries[i] for i in trace.forward_steps]
         self.computed = computed = set(parameters)
         self.values: list[Entry] = []
@@ -48,8 +44,8 @@ class Reading:
         call, own = self.trace.call_of(entry), entry.scope
         if call is not None and "axis" in call.op.settings:
             same = getattr(call.inputs[0], "shape", ()) == entry.shape
-            if same and (found := heads(entry.value)) is not None:
-                self._weights[entry.id] = found
+            if same and heads(entry.value) is not None:
+                self.weights.add(entry.id)
                 return True
         elif call is not None and (call.op.saturates or call.op.over_time):
             return True
@@ -57,79 +53,35 @@ class Reading:
         takes = not own and any(e.source in self.parameters for e in self.trace.into(entry))
         return entry.name is not None or ends_scope or takes
 
-    def add_to(self, record: FlowRecord, sample: Sample, place: Callable[[Entry], None]) -> None:
-        """Add figures of each value to the sample, and its row to the record.
+    def rows(self) -> Iterator[tuple[str, Entry, int]]:
+        """Paths and entries that get a row, and of the last of many how many there were.
 
         Of a path that comes many times the first eight have a row, the 16th, the 32nd … and the
-        last. `place` is called with each parameter before the values that are made with it.
+        last.
         """
         total, seen = Counter(entry.path for entry in self.values), Counter[str]()
-        leaves = [self.trace.entries[i] for i in self.parameters]
-        for entry in sorted([*leaves, *self.values], key=lambda entry: entry.id):
-            if entry.op is None:
-                place(entry)
-                continue
+        for entry in self.values:
             path, index = entry.path, seen[entry.path]
             seen[path] += 1
             if index < 8 or index & (index + 1) == 0:
-                self._add(record, sample, entry, f"{path}[{index}]" if index else path)
+                yield (f"{path}[{index}]" if index else path), entry, 0
             elif index == total[path] - 1:
-                self._add(record, sample, entry, f"{path}[last]")
-                sample.rows[f"{path}[last]"]["count"] = total[path]
-
-    def _add(self, record: FlowRecord, sample: Sample, entry: Entry, path: str) -> None:
-        call = self.trace.call_of(entry)
-        value = entry.value
-        gradient = entry.gradient
-        figures = sample.rows[path] = {"value": size(value)} | self._weights.get(entry.id, {})
-        if gradient is not None:
-            figures["gradient"] = size(gradient) / self.scale
-        saturates = ""
-        if call is not None and call.op.saturates is not None:
-            if "axis" not in call.op.settings or entry.id in self._weights:
-                saturates = call.op.saturates[0]
-                share = saturation(call.op, value, call.settings)
-                figures |= {} if share is None else {"saturated": share}
-        if call is not None and call.op.over_time is not None and gradient is not None:
-            figures |= _over_time(self.trace, call, entry)
-        if path not in record.rows:
-            row = Row(path, "value", op=entry.op or "", saturates=saturates, shape=entry.shape)
-            record.add("rows", row)
-        few = None if gradient is None else subsample(gradient) / np.float32(self.scale)
-        sample.entries[path] = [subsample(value), few]
+                yield f"{path}[last]", entry, total[path]
 
     @property
-    def loss(self) -> float:
-        """What backward began from: the sum of what the parameters of the model led to."""
-        ends = (self.trace.entries[i] for i in self.trace.roots if i in self.computed)
-        return float(sum(np.sum(end.value, dtype=np.float64) for end in ends)) / self.scale
+    def roots(self) -> list[Entry]:
+        """What backward began from: of what the parameters of the model led to."""
+        return [self.trace.entries[i] for i in self.trace.roots if i in self.computed]
 
     @property
-    def unit(self) -> float:
-        """Σ |∂L/∂out| of the last value that takes a parameter: the scale of the loss.
-
-        At most 2 for a mean cross-entropy, n times that for the sum of n.
-        """
+    def last(self) -> Entry | None:
+        """The last value that takes a parameter, and has a gradient."""
         for i in reversed(self.trace.forward_steps):
             entry = self.trace.entries[i]
             takes = any(edge.source in self.parameters for edge in self.trace.into(entry))
             if takes and entry.gradient is not None:
-                return float(np.abs(entry.gradient).sum(dtype=np.float64)) / self.scale
-        return 0.0
-
-
-def _over_time(trace: Trace, call: Any, entry: Entry) -> dict[str, float]:
-    """Sizes of the gradient at the first and the last time that have one, and how many times."""
-    op = call.op
-    inputs = dict(zip(op.inputs, trace.inputs_of(call), strict=True))
-    inputs |= dict(zip(op.settings, call.settings, strict=True))
-    with np.errstate(all="ignore"):
-        sizes = op.ask(op.over_time, g=entry.gradient, out=entry.value, **inputs)
-    known = np.flatnonzero(sizes)
-    if len(known) < 2:
-        return {}
-    first, last = (float(sizes[i]) for i in (known[0], known[-1]))
-    return {"first": first, "last": last, "count": float(known[-1] - known[0] + 1)}
+                return entry
+        return None
 
 
 def cancels(trace: Trace, leaf: Entry) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -276,8 +276,20 @@ class Recorder(Listener):
         drawing = [isinstance(value, np.random.Generator) for value in settings]
         self._settings = deepcopy(settings) if any(drawing) else ()
 
+    def replay(self, calls: Iterable[Any], backward: Iterable[Any]) -> None:
+        """Record what another listener was told, while the arrays are as they were."""
+        for op, inputs, settings, output, context in calls:
+            self._settings = ()
+            self._record(op, inputs, settings, output, 0.0, context)
+        for node, gradient, contributions in backward:
+            self.backward(node, gradient, contributions, 0.0)
+
     def forward(self, op: Op, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
-        context = current()
+        self._record(op, inputs, settings, output, seconds, current())
+
+    def _record(
+        self, op: Op, inputs: Any, settings: Any, output: Any, seconds: float, context: Context
+    ) -> None:
         node = output.node
         out = output._data
         if not (context.recording or self.takes_no_grad):

@@ -7,7 +7,7 @@ steps call too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -22,17 +22,17 @@ from ..engine.tensor import Tensor
 from ..optim.loss_scale import LossScale
 from ..optim.updates import Observer, observers
 from .flow import FlowRecord, Row, Sample
-from .guess import constant_guess, targets_of
-from .measures import angle, cosine, size, subsample
+from .measures import changes, cosine, size, subsample
 from .reading import Reading, cancels, first_not_finite
 from .record import Entry
 from .requests import RequestWatch
+from .step_plan import Backward, Call, StepPlan, StepValues
 from .structure import odd_structure
 from .trace import Trace
 
 __all__ = ["Sampler", "named_tensors"]
 
-TARGETS = 64  # of each sample that are kept
+TRACED = 3  # samples that are traced whole before one is measured by what those showed
 GUESSES = 8  # samples whose targets say what a constant guess would cost
 
 
@@ -78,7 +78,9 @@ class _Parameter:
     tensor: Tensor
     reference: Any
     path: str = ""
-    kept: Any = None  # its gradient at the step looked at last
+    kept: Any = None  # its gradient at the step looked at last, as the optimizer got it
+    sent: float = 0.0  # the size of that
+    used: bool = False  # whether an op of a recorded step took it
     before: Any = None  # what it was then, if another optimizer than the first moves it
     cancels: bool = False
 
@@ -115,7 +117,13 @@ class _Parameter:
 
 
 class Sampler(Listener, Observer):
-    """Fills a FlowRecord while a model trains."""
+    """Fills a FlowRecord while a model trains.
+
+    The first steps that are looked at are traced whole, and those whose trace is kept. The others
+    are heard alone: the calls that have figures are known by their number.
+    """
+
+    shows_inputs = False
 
     def __init__(
         self,
@@ -138,7 +146,12 @@ class Sampler(Listener, Observer):
         self._context: Context | None = None
         self._clock: Any = None  # the optimizer whose steps are counted, or "log"
         self._taken = -1  # how many steps it had taken when the last one ended
-        self._trace: Trace | None = None  # of the step that is looked at
+        self._trace: Trace | None = None  # of the step that is looked at, if it is traced
+        self._plan: StepPlan | None = None  # which calls of a step are measured
+        self._leaves: dict[int, _Parameter] = {}  # by their entry in the trace behind the plan
+        self._calls: list[Call] = []  # of the step that is looked at
+        self._backward: list[Backward] = []
+        self._values: StepValues | None = None  # what was measured before the update
         self._installed: tuple[Listener, ...] = ()
         self._moved: frozenset[int] = frozenset()  # parameters that the clock moves
         self._given: frozenset[int] = frozenset()  # those that any optimizer moves
@@ -157,34 +170,54 @@ class Sampler(Listener, Observer):
 
     def stop(self) -> None:
         observers.remove(self)
-        if self._trace and any(p.gradient is not None for p in self._parameters.values()):
+        if self._looks and any(p.gradient is not None for p in self._parameters.values()):
             self._end()
             for p in self._parameters.values():  # nobody moved it
                 p.before = None
         self._requests.end()
-        self._listen(None)
+        self._listen(())
         self._release()
+
+    @property
+    def _looks(self) -> bool:
+        """Whether this step is looked at."""
+        return bool(self._installed)
 
     def _begin(self) -> None:
         """The next step begins: look at it if it is one of those."""
         look = self.record.steps % self.record.every == 0
         if look:
             self._look()
-        elif self._trace is not None:
-            self._listen(None)
+        elif self._looks:
+            self._listen(())
 
     def _look(self) -> None:
         """Look at the step from here on."""
         for parameter in self._parameters.values():
             parameter.clear()
-        trace = self._new_trace()
-        trace.takes_no_grad = False  # a model that serves has no steps that end
-        self._listen(trace)
+        self._calls, self._backward = [], []
+        self._trace, self._values = None, None
+        if not self._is_known():
+            self._trace = self._new_trace()
+            self._trace.takes_no_grad = False  # a model that serves has no steps that end
+            self._trace.shows_inputs = False
+        self._listen((self,) if self._trace is None else (self, self._trace))
 
-    def _listen(self, trace: Trace | None) -> None:
-        """Put these listeners into the surroundings, from the innermost out to the watch's own."""
-        self._trace, old = trace, self._installed
-        self._installed = () if trace is None else (self, trace)
+    def _is_known(self) -> bool:
+        """Whether the step needs no trace: one optimizer moves all, as in those traced before."""
+        count = len(self.record.samples) + (self._pending is not None)
+        alone = self._clock not in (None, "log") and self._given == self._moved
+        return self._plan is not None and alone and count >= TRACED and not self._keeps(count)
+
+    def _keeps(self, count: int) -> bool:
+        """Whether the trace of the sample of this number is kept: of the first, 1, 2, 4, 8, …"""
+        return self.most_traces > 0 and count & (count - 1) == 0
+
+    def _listen(self, listeners: tuple[Listener, ...]) -> None:
+        """Put these into the surroundings, from the innermost out to the watch's own."""
+        old, self._installed = self._installed, listeners
+        if not listeners:
+            self._trace = None
         inner: list[Context] = []
         now: Context | None = current()
         while now is not None and now is not self._context:
@@ -199,9 +232,10 @@ class Sampler(Listener, Observer):
     # ------------------------------------------------------------------ what it hears
 
     def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
-        """Of ops under `no_grad`; the others are in the trace."""
+        """Keep a call of the step; of ops under `no_grad`, note what they use."""
         context = current()
         if context.recording:
+            self._calls.append((op, inputs, settings, output, context))
             return
         for x in inputs:
             if x.__class__ is Tensor and id(x) in self._parameters:
@@ -212,6 +246,9 @@ class Sampler(Listener, Observer):
             where = f"{context.scope}/{op.name}" if context.scope else op.name
             self._note_structure("random in evaluation", where, "it draws at random under no_grad")
         self._requests.forward(op, inputs, output, context.scope or op.name)
+
+    def backward(self, node: Any, gradient: Any, contributions: list[Any], seconds: float) -> None:
+        self._backward.append((node, gradient, contributions))
 
     def arrived(self, leaf: Any, gradient: Any) -> None:
         if id(leaf) in self._parameters:
@@ -236,24 +273,47 @@ class Sampler(Listener, Observer):
         if not self._counts(owner):
             return
         self._release(compared=True)
-        if self._trace is not None:
+        if self._looks:
             for p in self._parameters.values():
                 if p.gradient is not None and p.tensor.grad is not None:
                     p.kept = np.array(p.tensor.grad)
+                    p.sent = size(p.kept)
+            if self._trace is None:
+                self._measure()
         elif not self.record.events:  # NaN in any op reaches the first parameter: one look a step
             first = next((p.grad for p in owner.parameters if p.grad is not None), None)
             if first is not None and not np.isfinite(size(first)):
                 self._note("", "")
 
+    def _measure(self) -> None:
+        """Measure the step by its plan, before the update; trace it after all if it is new."""
+        plan, parameters = self._plan, self._parameters.values()
+        if plan is not None and plan.fits(self._calls):
+            self._values = self._measured(plan)
+            sound = self._values.finite and all(isfinite(p.sent) for p in parameters)
+            if sound or self.record.events:
+                for p in parameters:
+                    p.before = None if p.gradient is None else p.tensor._data.copy()
+                return
+        self._values, self._trace = None, self._new_trace()
+        self._trace.replay(self._calls, self._backward)
+        for p in parameters:
+            if p.gradient is not None:
+                self._trace.arrived(p.tensor, p.gradient)
+
+    def _measured(self, plan: StepPlan) -> StepValues:
+        guess = len(self.record.samples) < GUESSES
+        return plan.measure(self._calls, self._backward, self._scale, guess=guess)
+
     def after_update(self, owner: Any) -> None:
         if isinstance(owner, LossScale) and owner.skipped > self._skipped:
             self._skipped = owner.skipped
-            if self._trace is not None:  # an overflow that it mends: look at the next one
+            if self._looks:  # an overflow that it mends: look at the next one
                 self._look()
         if self._counts(owner) and vars(owner)["steps"] > self._taken:
             self._taken = vars(owner)["steps"]  # past the attributes that a compiled step hears of
             self._step_ends(vars(owner)["lr"])
-        elif self._counts(owner) and self._trace is not None:
+        elif self._counts(owner) and self._looks:
             self._look()  # the same step again: a compiled one compares itself
 
     def _counts(self, owner: Any) -> bool:
@@ -291,50 +351,68 @@ class Sampler(Listener, Observer):
         return None if self._trace is None else self._trace.entry_of(parameter.tensor)
 
     def _step_ends(self, lr: float | None) -> None:
-        if self._trace is not None:
+        if self._looks:
             self._end(lr)
         self.record.steps += 1
         self._begin()
 
     def _end(self, lr: float | None = None) -> None:
-        """The step is over: read its figures off its trace."""
+        """The step is over: take down its figures."""
         self._release()
-        trace, sample = self._trace, Sample(self.record.steps, lr)
-        assert trace is not None
-        of = {p: trace.entry_of(p.tensor) for p in self._parameters.values()}
-        leaves = {leaf.id: p for p, leaf in of.items() if leaf is not None}
-        trace.close()
-        reading = Reading(trace, {*leaves}, self._scale)
-        reading.add_to(self.record, sample, lambda e: self._place(leaves[e.id], e.scope))
-        sample.loss, sample.unit = reading.loss, reading.unit
-        if not self.record.samples:
+        if self._trace is None and self._values is None:  # nobody moved it yet
+            self._measure()
+        sample, trace = Sample(self.record.steps, lr), self._trace
+        is_first = not self.record.samples
+        if trace is not None:
+            self._learn(trace)
+        assert self._plan is not None
+        values = self._values or self._measured(self._plan)
+        sample.rows, sample.entries = values.rows, values.entries
+        sample.loss, sample.unit = values.loss, values.unit
+        sample.guess, sample.targets = values.guess, values.targets
+        if is_first:
             _mark_symmetric(self._parameters.values())
             self._look_at_modules()
-        with np.errstate(all="ignore"):
-            if len(self.record.samples) < GUESSES:
-                sample.guess = constant_guess(reading)
-            sample.targets = _some_targets(reading)
-        others = any(p.gradient is not None for p in of)
-        for p, leaf in of.items():
-            if not p.path:
-                self._add_row(p, p.name)
-            if leaf is not None:
-                if len(self.record.samples) < 3:  # theory does not change
-                    p.cancels = cancels(trace, leaf)
-                for ids in _looked_up(trace, leaf):
-                    p.look_up(ids)
-            sample.rows[p.path] = figures = self._figures(p, leaf, sample)
-            if others and (why := self._odd(p, leaf, figures)):
+        for leaf, ids in values.ids:
+            self._leaves[leaf].look_up(ids)
+        others = any(p.gradient is not None for p in self._parameters.values())
+        for p in self._parameters.values():
+            sample.rows[p.path] = figures = self._figures(p, sample)
+            if others and (why := self._odd(p, figures)):
                 sample.notes[p.path] = why
             p.kept = p.gradient if p.kept is None else p.kept
             p.clear()
+        if trace is not None:
+            if not self.record.events and not _is_finite(sample):
+                self._note(*(first_not_finite(trace) or ("", "")))
+            self._keep_trace(trace)
+        self._calls, self._backward = [], []
+        self._values = None
+        self._pending = sample
+
+    def _learn(self, trace: Trace) -> None:
+        """What a traced step shows of all that are like it: rows, plan, and what theory says."""
+        used = [(p, trace.entry_of(p.tensor)) for p in self._parameters.values()]
+        trace.close()
+        leaves = self._leaves = {leaf.id: p for p, leaf in used if leaf is not None}
+        reading = Reading(trace, {*leaves})
+        self._plan = StepPlan(reading)
+        places = [*((i, None) for i in leaves), *self._plan.rows]
+        for entry, row in sorted(places, key=lambda place: place[0]):
+            if row is None:
+                self._place(leaves[entry], trace.entries[entry].scope)
+            elif row.path not in self.record.rows:
+                self.record.add("rows", row)
+        for p, leaf in used:
+            p.used = leaf is not None
+            p.before = leaf.value if leaf is not None and p.gradient is not None else None
+            if not p.path:
+                self._add_row(p, p.name)
+            if leaf is not None and len(self.record.samples) < TRACED:  # theory does not change
+                p.cancels = cancels(trace, leaf)
         if not self.record.samples:
             for kind, path, text in odd_structure(trace, {*leaves}, reading.computed):
                 self._note_structure(kind, path, text)
-        if not self.record.events and not _is_finite(sample):
-            self._note(*(first_not_finite(trace) or ("", "")))
-        self._keep_trace(trace)
-        self._pending = sample
 
     def _note_structure(self, kind: str, path: str, text: str) -> None:
         step = self.record.steps
@@ -352,40 +430,45 @@ class Sampler(Listener, Observer):
                 self._note_structure("evaluation mode", name, text)
                 return
 
-    def _figures(self, p: _Parameter, leaf: Entry | None, sample: Sample) -> dict[str, float]:
+    def _figures(self, p: _Parameter, sample: Sample) -> dict[str, float]:
         """What a parameter was in the step, and how far the step moved it."""
         now = p.tensor._data
-        p.before = leaf.value if leaf is not None and p.gradient is not None else None
-        found = {"value": size(now if p.before is None else p.before)}
+        found = {"value": 0.0}
+        if self._clock == "log" or id(p.tensor) in self._moved:
+            self._measure_update(p, found)
+        if "drift" not in found:
+            found["value"] = size(now if p.before is None else p.before)
+            found["drift"] = size(now - p.reference) / p.scale
         if p.gradient is not None:
             found["gradient"] = size(p.gradient) / self._scale
             few = subsample(p.gradient) / np.float32(self._scale)
             sample.entries[p.path] = [subsample(now), few]
-            if p.kept is not None and (sent := size(p.kept)) < found["gradient"] * 0.999:
-                found["clipped"] = 1 - sent / found["gradient"]
-        if self._clock == "log" or id(p.tensor) in self._moved:
-            self._measure_update(p, found)
+            if p.kept is not None and p.sent < found["gradient"] * 0.999:
+                found["clipped"] = 1 - p.sent / found["gradient"]
         if p.used_rows is not None:
             found["unused"] = 1 - float(np.mean(p.used_rows))
             found["ids"] = float(p.ids)
-        found["drift"] = size(now - p.reference) / p.scale
         return found
 
     def _measure_update(self, p: _Parameter, figures: dict[str, float]) -> None:
         before, p.before = p.before, None
-        if before is not None:
-            update = p.tensor._data - before
-            figures["update"] = size(update)
-            figures["ratio"] = figures["update"] / figures["value"] if figures["value"] else 0.0
-            if before.ndim > 1:
-                figures["inward"] = -angle(update, before)
-                figures["uphill"] = 0.0 if p.gradient is None else angle(update, p.gradient)
+        if before is None:
+            return
+        gradient = p.gradient if p.gradient is not None else p.kept
+        found = changes(
+            before, p.tensor._data, p.reference, before if gradient is None else gradient
+        )
+        del found["gradient"]
+        found["drift"] /= p.scale
+        if before.ndim < 2 or gradient is None:
+            del found["inward"], found["uphill"]
+        figures |= found
 
-    def _odd(self, p: _Parameter, leaf: Entry | None, figures: dict[str, float]) -> str:
+    def _odd(self, p: _Parameter, figures: dict[str, float]) -> str:
         """In a word, what is odd about a parameter that other parameters do not share."""
         if not p.tensor.requires_grad:
             return "frozen"
-        if p.gradient is None and leaf is None:
+        if p.gradient is None and not p.used:
             return "no_grad" if p.used_under_no_grad else "unused"
         if p.gradient is None:
             return "detached"
@@ -421,9 +504,9 @@ class Sampler(Listener, Observer):
         self.record.add("events", {"step": self.record.steps, "path": path, "text": text})
 
     def _keep_trace(self, trace: Trace) -> None:
-        """Of the samples the first, and then those whose number is a power of two: the latest."""
-        count, kept = len(self.record.samples), self.record.traces
-        if self.most_traces > 0 and count & (count - 1) == 0:
+        """Of those that are kept the first, and the latest."""
+        kept = self.record.traces
+        if self._keeps(len(self.record.samples)):
             kept[self.record.steps] = trace
             if len(kept) > self.most_traces:
                 del kept[[*kept][min(1, len(kept) - 2)]]
@@ -446,23 +529,6 @@ def _mark_symmetric(parameters: Iterable[_Parameter]) -> None:
     all_zero = all(p in same and not p.reference.any() for p in given if "emb" not in p.name)
     for p in same:
         p.symmetric = bool(p.reference.any()) or all_zero
-
-
-def _some_targets(reading: Reading) -> list[float]:
-    """Some of what the loss holds the model's result against."""
-    targets = next((targets for _, targets in targets_of(reading)), np.zeros(0)).ravel()
-    few = targets[:: max(1, targets.size // TARGETS)][:TARGETS]
-    return [float(x) for x in few]
-
-
-def _looked_up(trace: Trace, leaf: Entry) -> Iterator[Any]:
-    """Ids by which rows of a table were taken."""
-    for edge in trace.uses(leaf) if len(leaf.shape) > 1 else ():
-        call = trace.call_of(trace.entries[edge.target])
-        for setting in () if call is None else call.settings:
-            ids = _plain(setting[0] if isinstance(setting, tuple) and setting else setting)
-            if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu" and ids.ndim:
-                yield ids
 
 
 def _has_copies(weights: Any) -> bool:

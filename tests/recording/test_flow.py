@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -261,6 +262,27 @@ def test_lines_are_readable_after_a_kill_and_hold_all_of_the_record(tmp_path: Pa
         Flow.read(path)
 
 
+def test_a_table_of_comma_separated_values_holds_every_figure(tmp_path: Path) -> None:
+    run = Run()
+    with mg.watch(run.model, every=2) as flow:
+        run.train(5, flow)
+    flow.log(val_loss=float("nan"))
+    with flow.csv(tmp_path / "flow.csv").open(encoding="utf-8", newline="") as file:
+        lines = [*csv.DictReader(file)]
+    found = {(int(x["step"]), x["row"], x["figure"]): float(x["value"]) for x in lines}
+    assert len(found) == len(lines)
+    data, told = flow.to_dict(), {}
+    for sample in data["samples"]:
+        told |= {(sample["step"], "", "lr"): 0.1, (sample["step"], "", "began"): sample["loss"]}
+        for path, row in sample["rows"].items():
+            told |= {(sample["step"], path, name): x for name, x in row.items()}
+    for entry in data["logged"]:
+        told |= {(entry["step"], "", k): float(x) for k, x in entry.items() if k != "step"}
+    np.testing.assert_equal(found, told)
+    with pytest.raises(ArgumentError, match="csv"):
+        flow.csv(tmp_path / "no" / "flow.csv")
+
+
 def test_the_record_is_data_of_six_digits_even_with_nan(tmp_path: Path) -> None:
     w = mg.tensor([1.0], requires_grad=True, name="w")
     optimizer, path = SGD([w], lr=1.0), tmp_path / "nan.jsonl"
@@ -303,3 +325,33 @@ def test_what_cannot_be_watched_is_refused() -> None:
         pytest.raises(ArgumentError, match="must be one number, got"),
     ):
         flow.log(loss=np.ones(2))
+
+
+def test_a_step_that_needs_no_trace_is_measured_as_one_that_has_it() -> None:
+    """With traces=0 all but the first three are heard alone; else 1, 2, 4, 8 … are traced too."""
+    flows = []
+    for traces in (0, 3):
+        run = Run()
+        with mg.watch(run.model, every=1, traces=traces) as flow:
+            run.train(9, flow)
+        flows.append(flow)
+    alone, traced = flows
+    assert [*traced.traces] == [0, 4, 8]
+    for one, other in zip(alone.samples, traced.samples, strict=True):
+        assert one.to_dict() == other.to_dict()
+        assert {path: len(x) for path, x in one.entries.items()} == dict.fromkeys(other.entries, 2)
+
+
+def test_a_step_unlike_those_before_it_and_a_nan_in_a_late_one_are_traced_after_all() -> None:
+    w = mg.tensor([2.0, 3.0], requires_grad=True, name="w")
+    optimizer = SGD([w], lr=0.1)
+    with mg.watch([w], every=1, traces=0) as flow, np.errstate(all="ignore"):
+        for step in range(9):
+            optimizer.zero_grad()
+            y = mg.tanh(w) if step == 5 else w * w
+            with mg.scope("head"):
+                mg.sum(mg.log(y * 0.0 - 1.0) if step == 7 else y).backward()
+            optimizer.step()
+    assert "tanh" in flow.samples[5].rows
+    assert "tanh" not in flow.samples[6].rows
+    assert (flow.events[0]["step"], flow.events[0]["path"]) == (7, "head/log")
