@@ -14,7 +14,7 @@ import numpy as np
 
 from .findings import Finding
 from .flow import Row, Sample
-from .watched_run import FAST, WatchedRun
+from .watched_run import FAST, PATIENCE, WatchedRun
 
 __all__ = ["dead", "exploding", "not_finite", "saturated", "vanishing"]
 
@@ -68,7 +68,7 @@ def vanishing(run: WatchedRun) -> Iterator[Finding]:
             f"{last / first:,.0f} times less"
         )
         yield Finding("vanishing", sample.step, row.path, text, remedy)
-    elif not run.learned(0.8):
+    elif run.known and len(run.loss) >= PATIENCE and not run.learned(0.97):
         for sample, path, text in _grown(run, -1):
             yield Finding("vanishing", sample.step, path, text, remedy)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .findings import Finding
-from .watched_run import FAST, STEPS, WatchedRun
+from .watched_run import FAST, PATIENCE, STEPS, WatchedRun
 
 __all__ = [
     "clipped", "diverging", "guessing", "oscillating", "overfitting", "plateau", "slow", "too_fast",
@@ -19,7 +19,6 @@ SLOW, THROWN = 1e-4, 0.3  # update to weight, 1e-3 is usual
 AWAY = 3.0  # drift from where weights began
 UPHILL, INWARD = 0.3, 0.8  # cosines of an update with the gradient, with −w
 WORSE = 1.3  # times the loss of a guess
-PATIENCE = 50  # in fewer steps a model may not have learned anything yet
 
 
 def oscillating(run: WatchedRun) -> Iterator[Finding]:

@@ -81,11 +81,14 @@ def one_class(run: WatchedRun) -> Iterator[Finding]:
         return
     of_all = np.concatenate(seen)
     first = run.samples[0].step
+    whole = bool((of_all == np.round(of_all)).all())
     if of_all.min() == of_all.max():
+        if run.flow.samples[0].guess is None:  # what an adversary is to say may well be 1
+            return
         text = f"all targets that were looked at are {of_all[0]:.3g}"
         yield Finding("constant targets", first, "", text, "look at how batches are made")
         return
-    spread = entropy if (of_all == np.round(of_all)).all() else np.var
+    spread = entropy if whole else np.var
     within, among = float(np.mean([spread(one) for one in seen])), float(spread(of_all))
     if within < SORTED * among:
         what = "entropy" if spread is entropy else "variance"

@@ -10,10 +10,11 @@ import numpy as np
 
 from .flow import FlowRecord, Row, Sample
 
-__all__ = ["FAST", "STEPS", "WatchedRun"]
+__all__ = ["FAST", "PATIENCE", "STEPS", "WatchedRun"]
 
 FAST = 0.1  # update to weight; 1e-3 is usual
 STEPS = 20  # a loss of fewer steps says nothing
+PATIENCE = 50  # in fewer steps a model may not have learned anything yet
 
 
 class WatchedRun:
