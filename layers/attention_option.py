@@ -16,12 +16,20 @@ import minigrad as mg
 from .arrays import Array
 from .module import named
 
-__all__ = ["AttentionOption", "DropWeights", "Norms", "Places", "SoftCap", "add_bias", "soft_cap"]
+__all__ = [
+    "AttentionOption",
+    "DropWeights",
+    "Norms",
+    "SoftCap",
+    "TokenPositions",
+    "add_bias",
+    "soft_cap",
+]
 
 HOOKS = ("project", "scores", "weights", "values")
 
 
-class Places(Protocol):
+class TokenPositions(Protocol):
     """Where queries and keys stand: positions (n,) or (B, n), None counts from 0; and the scale."""
 
     i: Any
@@ -47,11 +55,11 @@ class AttentionOption:
         own = (name for name in HOOKS if getattr(cls, name) is not getattr(AttentionOption, name))
         cls.hooks = tuple(own)
 
-    def project(self, Q: Array, K: Array | None, at: Places) -> tuple[Any, Any]:
+    def project(self, Q: Array, K: Array | None, at: TokenPositions) -> tuple[Any, Any]:
         """Before the scores; K is None where a cache of a context has it already."""
         return Q, K
 
-    def scores(self, S: Array, Q: Array, K: Array, at: Places) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Any:
         """After the scale, before the mask: (..., n, m)."""
         return S
 
@@ -59,7 +67,7 @@ class AttentionOption:
         """After softmax: what the values are multiplied by, (..., n, m)."""
         return A
 
-    def values(self, O: Array, A: Array, at: Places) -> Any:
+    def values(self, O: Array, A: Array, at: TokenPositions) -> Any:
         """After A V: (..., n, d_v)."""
         return O
 
@@ -81,7 +89,7 @@ class Norms(AttentionOption):
         self.q_norm = q_norm
         self.k_norm = k_norm
 
-    def project(self, Q: Array, K: Array | None, at: Places) -> tuple[Any, Any]:
+    def project(self, Q: Array, K: Array | None, at: TokenPositions) -> tuple[Any, Any]:
         Q = self.q_norm(Q).named("Q_norm")
         return Q, K if K is None else self.k_norm(K).named("K_norm")
 
@@ -92,7 +100,7 @@ class SoftCap(AttentionOption):
     def __init__(self, cap: float) -> None:
         self.cap = cap
 
-    def scores(self, S: Array, Q: Array, K: Array, at: Places) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Any:
         return named("S_capped", soft_cap(S, self.cap))
 
 

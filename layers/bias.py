@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 import minigrad as mg
 
 from .arrays import Array
-from .attention_option import AttentionOption, Places, add_bias
+from .attention_option import AttentionOption, TokenPositions, add_bias
 from .linear import check_sizes
 from .module import Module, named
 from .position import mark_constant
@@ -55,7 +55,7 @@ class T5Bias(Module, AttentionOption):
         b = mg.take(self.table, mark_constant(bucket, i, j), axis=0)  # (n, m, h) or (B, n, m, h)
         return mg.transpose(b, (2, 0, 1) if b.ndim == 3 else (0, 3, 1, 2)).named("b")  # (h, n, m)
 
-    def scores(self, S: Array, Q: Array, K: Array, at: Places) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Any:
         return named("S_biased", add_bias(S, self(Q, K, at.i, at.j)))
 
 
@@ -86,7 +86,7 @@ class ALiBi(Module, AttentionOption):
         penalty = slopes * -(far if far.ndim == 2 else far[:, None])  # (h, n, m) or (B, h, n, m)
         return mark_constant(penalty.astype(Q.dtype, copy=False), i, j)
 
-    def scores(self, S: Array, Q: Array, K: Array, at: Places) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Any:
         return named("S_biased", add_bias(S, self(Q, K, at.i, at.j)))
 
 

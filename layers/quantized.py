@@ -12,7 +12,7 @@ from minigrad.errors import ArgumentError
 
 from .arrays import Array
 from .attention import Attention
-from .attention_option import AttentionOption, Places
+from .attention_option import AttentionOption, TokenPositions
 from .linear import check_sizes
 from .module import Module, named
 
@@ -128,7 +128,7 @@ class RoundedScores(Module, AttentionOption):
         self.step = mg.tensor(np.asarray(largest / largest_integer(bits), dtype))
         self.bits = bits
 
-    def scores(self, S: Any, Q: Array, K: Array, at: Places) -> Any:
+    def scores(self, S: Any, Q: Array, K: Array, at: TokenPositions) -> Any:
         return named("S_rounded", mg.fake_quantize(S, self.step, self.bits))
 
 
@@ -137,7 +137,7 @@ class _ScoreRange(AttentionOption):
 
     largest = 0.0
 
-    def scores(self, S: Any, Q: Array, K: Array, at: Places) -> Any:
+    def scores(self, S: Any, Q: Array, K: Array, at: TokenPositions) -> Any:
         self.largest = max(self.largest, float(np.abs(S.numpy()).max(initial=0)))
         return S
 

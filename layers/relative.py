@@ -14,7 +14,7 @@ import minigrad as mg
 
 from .arrays import Array
 from .attention import repeat_heads, split_heads
-from .attention_option import AttentionOption, Places, add_bias
+from .attention_option import AttentionOption, TokenPositions, add_bias
 from .initialisers import Seed, generator
 from .linear import check_sizes, draw_affine, linear
 from .module import Module, as_named_tensor, named
@@ -59,10 +59,10 @@ class RelativePosition(Module, AttentionOption):
         rows = self._row(Q.shape[-2], K.shape[-2], i, j)
         return mg.scale(gather_columns(E, rows), scale).named("S_relative")  # (..., n, m)
 
-    def scores(self, S: Array, Q: Array, K: Array, at: Places) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Any:
         return named("S_biased", add_bias(S, self(Q, K, at.i, at.j, at.scale)))
 
-    def values(self, O: Array, A: Array, at: Places) -> Any:
+    def values(self, O: Array, A: Array, at: TokenPositions) -> Any:
         if self.a_V is None:
             return O
         n, m = A.shape[-2:]
@@ -116,7 +116,7 @@ class TransformerXLPosition(Module, AttentionOption):
         G = mg.matmul(self.u, mg.swapaxes(K, -1, -2)).named("G")  # (..., h, 1, m): u · k_j
         return mg.scale(mg.add(gather_columns(E, columns), G), scale).named("S_relative")
 
-    def scores(self, S: Array, Q: Array, K: Array, at: Places) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Any:
         return named("S_biased", add_bias(S, self(Q, K, at.i, at.j, at.scale)))
 
 

@@ -13,7 +13,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
 from .arrays import Array
-from .attention_option import AttentionOption, Places
+from .attention_option import AttentionOption, TokenPositions
 from .frequencies import rotary_frequencies, scaled_frequencies
 from .module import Module, named
 from .position import mark_constant, positions_of
@@ -148,7 +148,7 @@ class Rotary(Module, AttentionOption):
             raise ShapeError(f"Rotary: frequencies must be ({self.d // 2},), got {theta.shape}")
         return theta
 
-    def project(self, Q: Array, K: Array | None, at: Places) -> tuple[Any, Any]:
+    def project(self, Q: Array, K: Array | None, at: TokenPositions) -> tuple[Any, Any]:
         """Q and K turned: what an attention layer does to them before the scores."""
         Q = named("Q_rot", self(Q, at.i))
         return Q, K if K is None else named("K_rot", self(K, at.j))

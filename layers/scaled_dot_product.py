@@ -14,7 +14,7 @@ from minigrad.errors import ArgumentError
 
 from .arrays import Array, Mask
 from .attention import attend, repeat_heads
-from .attention_option import AttentionOption, Places, soft_cap
+from .attention_option import AttentionOption, TokenPositions, soft_cap
 from .mask import fit_mask, visible, with_head_axis, with_visible
 from .module import named
 from .position import mark_constant
@@ -95,7 +95,7 @@ class _Cap(AttentionOption):
         self.cap = cap
         self.note = note
 
-    def scores(self, S: Array, Q: Array, K: Array, at: Places) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Any:
         return self.note("S_capped", soft_cap(S, self.cap))
 
 
@@ -106,7 +106,7 @@ class _Masked(AttentionOption):
         self.M = M
         self.note = note
 
-    def scores(self, S: Array, Q: Array, K: Array, at: Places) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Any:
         return self.note("S_masked", mg.mask_add(S, self.M))
 
 

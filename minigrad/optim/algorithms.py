@@ -12,7 +12,7 @@ import numpy as np
 
 from ..engine.errors import ArgumentError
 from ..engine.refusals import explained
-from .optimizer import NoDecay, Optimizer, Parameters
+from .optimizer import NoDecay, Optimizer, ParametersOrGroups
 from .updates import Heard
 
 __all__ = ["SGD", "Adam", "AdamW", "RMSprop"]
@@ -44,7 +44,7 @@ class SGD(Optimizer):
     @explained
     def __init__(
         self,
-        parameters: Parameters,
+        parameters: ParametersOrGroups,
         lr: float = 1e-3,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
@@ -104,7 +104,7 @@ class RMSprop(Optimizer):
     @explained
     def __init__(
         self,
-        parameters: Parameters,
+        parameters: ParametersOrGroups,
         lr: float = 1e-2,
         alpha: float = 0.99,
         eps: float = 1e-8,
@@ -176,7 +176,7 @@ class Adam(Optimizer):
     @explained
     def __init__(
         self,
-        parameters: Parameters,
+        parameters: ParametersOrGroups,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -232,7 +232,7 @@ class AdamW(Adam):
     @explained
     def __init__(
         self,
-        parameters: Parameters,
+        parameters: ParametersOrGroups,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,

@@ -19,10 +19,10 @@ from ..engine.tensor import Tensor
 from ..engine.writes import SourceLocation, caller, writes
 from .updates import Heard, checked_parameters, update
 
-__all__ = ["Group", "NoDecay", "Optimizer", "Parameters"]
+__all__ = ["Group", "NoDecay", "Optimizer", "ParametersOrGroups"]
 
 NoDecay: TypeAlias = "bool | Callable[[Tensor], bool]"
-Parameters: TypeAlias = "Iterable[Tensor] | Iterable[Mapping[str, Any]]"
+ParametersOrGroups: TypeAlias = "Iterable[Tensor] | Iterable[Mapping[str, Any]]"
 
 PART = 1 << 17  # entries that are updated at once, so that they stay in cache from pass to pass
 
@@ -83,7 +83,12 @@ class Optimizer:
     eps = Heard()
 
     def __init__(
-        self, parameters: Parameters, lr: float, *, no_decay: NoDecay = False, **settings: Any
+        self,
+        parameters: ParametersOrGroups,
+        lr: float,
+        *,
+        no_decay: NoDecay = False,
+        **settings: Any,
     ) -> None:
         self._check_settings(lr=lr, **settings)
         self.lr, self.steps = lr, 0
