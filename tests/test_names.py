@@ -28,7 +28,7 @@ SEVERAL = {
     """,
     "two meanings, which wait for a better word": """
         APART Attention BLOCK BY_HAND Block CHUNK Call Change CheckResult FAR GIVEN GUESSES HARMLESS
-        KINDS LEAVES Layout Limits Node PATIENCE Part Places Question Reading Recorder Row SETTINGS
+        KINDS LEAVES Layout Limits Node PATIENCE Part Question Reading Recorder Row SETTINGS
         SIGNS STEP STEPS STYLE Schedule Session Step Trace Value Writer _Held _Pool
     """,
 }
