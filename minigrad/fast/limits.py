@@ -40,6 +40,7 @@ class Limits:
 
     # products of matrices, by the multiplications they take
     serial_product: int = 1 << 18  # up to here OpenBLAS keeps to one thread by itself
+    lone_product: int = 1 << 22  # up to here BLAS's other threads spin longer than they help
     shared_product: int = 1 << 24  # from here on it pays to share one between threads: 0.3 ms
     long_sum: int = 4  # the inner axis is shared if it is so many times longer than the others
 

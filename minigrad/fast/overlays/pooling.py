@@ -26,6 +26,7 @@ class Pools:
         self.out = (*shape[:2], *places.out)
         self.inside = (slice(None), *places.inside)
         self.entries = [(slice(None), *at) for at in places.slices]
+        self.disjoint = stride is None or stride == size  # no entry is in two windows
 
     def padded(self, x: Any, fill: float) -> Any:
         """The images with their border."""
@@ -93,12 +94,16 @@ def _(g, x, out, size, stride, padding):
 
     def put(own: Any, targets: Any) -> None:
         left, largest = g[own].copy(order="K"), out[own]  # what has not found its entry yet
-        sent, taken = np.empty_like(left), np.empty(left.shape, bool)
+        taken = np.empty_like(left, bool)
         for image, target in zip(images, targets, strict=True):
             np.equal(image[own], largest, taken)
-            np.multiply(left.view(bits), taken, sent.view(bits))
-            target += sent
-            left.view(bits)[...] ^= sent.view(bits)
+            if pools.disjoint:
+                sent = target.view(bits)
+                np.multiply(left.view(bits), taken, sent)
+            else:
+                sent = np.multiply(left.view(bits), taken)
+                target += sent.view(g.dtype)
+            left.view(bits)[...] ^= sent
 
     return spread(pools, g, put)
 

@@ -38,6 +38,9 @@ def _large_product(a: Any, b: Any) -> Any:
     if min(a.ndim, b.ndim) < 2 or a.shape[:-2] != b.shape[:-2] or a.dtype is not b.dtype:
         return np.matmul(a, b)
     shape = (*a.shape[:-1], b.shape[-1])
+    if a.ndim == 2 and LIMITS.serial_product < a.size * shape[-1] < LIMITS.lone_product:
+        with one_threaded_blas:
+            return a.dot(b, empty(shape, a.dtype))
     if a.ndim == 2:
         return a.dot(b, empty(shape, a.dtype))
     by_rows = b.strides[-1] == b.itemsize < min(b.strides[:-1])  # each row of b in one piece
