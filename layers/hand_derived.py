@@ -28,7 +28,9 @@ class Step:
     """One step of the backward pass: the equation it goes back through, and what that yields.
 
     `forward` is LaTeX; `formulas` maps each symbol to the LaTeX of its gradient's right-hand side;
-    `gradients` has the same keys and holds the arrays, each of its symbol's own shape.
+    `gradients` has the same keys and holds the arrays, each of its symbol's own shape. `scale` is
+    the size of the terms that may cancel in them, where they are larger: beside it, a gradient that
+    is zero but for rounding is told from one that is not.
 
     >>> step = Step(1, "double", "Y = 2 X", {"X": r"2 \\bar Y"}, {"X": np.full(3, 2.0)})
     >>> step.gradients.keys() == step.formulas.keys()
@@ -40,6 +42,7 @@ class Step:
     forward: str
     formulas: dict[str, str]
     gradients: dict[str, Array]
+    scale: float = 0.0
 
 
 def self_attention_steps(

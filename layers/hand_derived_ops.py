@@ -77,7 +77,8 @@ def rms_norm_steps(
         rf"\hat x = \tfrac{{1}}{{r}} x, \quad r = \sqrt{{{_ROWMEAN}(x^{{\circ 2}}) + \epsilon}}"
     )
     gradients = {"x": (g - x_hat * along) / root}
-    return [scaled, Step(2, "divide by the root mean square", forward, {"x": formula}, gradients)]
+    title, scale = "divide by the root mean square", _largest(g / root)
+    return [scaled, Step(2, title, forward, {"x": formula}, gradients, scale)]
 
 
 def batch_norm_steps(
@@ -173,7 +174,12 @@ def _through_standardization(
     formulas = {"x": rf"\tfrac{{1}}{{\sigma}} ({back})"}
     along = (g * x_hat).mean(axis=axes, keepdims=True)
     grad_x = (g - g.mean(axis=axes, keepdims=True) - x_hat * along) / sigma
-    return Step(2, "standardize", f"{_STANDARDIZED}, {moments}", formulas, {"x": grad_x})
+    forward, scale = f"{_STANDARDIZED}, {moments}", _largest(g / sigma)
+    return Step(2, "standardize", forward, formulas, {"x": grad_x}, scale)
+
+
+def _largest(array: Array) -> float:
+    return float(np.abs(array).max(initial=0.0))
 
 
 # ------------------------------------------------------------------ cross-entropy
@@ -207,21 +213,25 @@ def cross_entropy_steps(
     """
     rows = np.moveaxis(logits, axis, -1)  # (..., C)
     C = rows.shape[-1]
-    w = np.ones(C) if weight is None else np.asarray(weight)
+    targets = np.asarray(targets)
     if targets.dtype.kind == "f":
         p = np.moveaxis(targets, axis, -1)
-        counts = np.ones(p.shape[:-1])
-        N = counts.size
+        counts = np.ones(p.shape[:-1], rows.dtype)
     else:
-        counts = np.ones(targets.shape) if ignore_index is None else targets != ignore_index
-        p = np.eye(C)[np.where(counts, targets, 0)] * counts[..., None]
-        N = (p * w).sum()
-    q = ((1 - label_smoothing) * p + label_smoothing / C * counts[..., None]) * w
+        counts = np.asarray(True if ignore_index is None else targets != ignore_index)
+        counts = np.broadcast_to(counts, targets.shape).astype(rows.dtype)
+        p = np.zeros_like(rows)
+        places = np.where(counts, targets, 0)[..., None]
+        np.put_along_axis(p, places, counts[..., None], axis=-1)
+    w = 1 if weight is None else np.asarray(weight)
+    plain = weight is None and not label_smoothing
+    q = p if plain else ((1 - label_smoothing) * p + label_smoothing / C * counts[..., None]) * w
+    weighed = weight is not None and targets.dtype.kind != "f"
+    N = (p * w).sum() if weighed else counts.sum()
     A = np.exp(rows - rows.max(axis=-1, keepdims=True))
-    A = A / A.sum(axis=-1, keepdims=True)
+    A /= A.sum(axis=-1, keepdims=True)
     each = grad_output / (N or 1) if reduction == "mean" else grad_output
     each = np.broadcast_to(each, counts.shape)[..., None]  # ∂L/∂L_i
-    plain = weight is None and not label_smoothing
     grad_rows = each * (A * q.sum(axis=-1, keepdims=True) - q)
     sums = {"mean": r"\tfrac{1}{N} \sum_i ", "sum": r"\sum_i "}.get(reduction, "")
     forward = rf"\mathrm{{out}} = -{sums}\sum_c q_{{i,c}} \log A_{{i,c}}"
@@ -237,7 +247,7 @@ def cross_entropy_steps(
     row = "A" if plain else r"A \odot \operatorname{rowsum}(q)"
     formulas = {"logits": rf"{share}{_CAME} \odot ({row} - q)"}
     gradients = {"logits": np.moveaxis(grad_rows, -1, axis).reshape(logits.shape)}
-    return [Step(1, "softmax and logarithm", forward, formulas, gradients)]
+    return [Step(1, "softmax and logarithm", forward, formulas, gradients, _largest(each * q))]
 
 
 # ------------------------------------------------------------------ convolution

@@ -41,12 +41,16 @@ class Difference:
         return self.relative <= self.tolerance  # False for NaN
 
 
-def compare(engine: ArrayLike, formula: ArrayLike, scale: float = 0.0) -> Difference:
+def compare(
+    engine: ArrayLike, formula: ArrayLike, scale: float = 0.0, terms: float = 0.0
+) -> Difference:
     """Measure an engine's array against a formula's, to 10,000 rounding units of the coarser dtype.
 
     Args: scale: size of what was summed; a formula that is rounding beside it (∂L/∂b_K = 0 in
         attention: softmax ignores what all keys share) has no digits of its own, and the gap is
         measured against `scale` instead.
+        terms: size of the terms that may cancel in a formula, beside which its gap is measured, at
+        the least.
 
     >>> compare(np.array([1.0, 2.0]), np.array([1.0, 2.5])).relative
     0.2
@@ -61,7 +65,7 @@ def compare(engine: ArrayLike, formula: ArrayLike, scale: float = 0.0) -> Differ
     gaps = np.abs(engine - formula)
     index = tuple(int(i) for i in np.unravel_index(np.argmax(gaps), gaps.shape))
     size, gap = float(np.abs(formula).max()), float(gaps[index])
-    size = scale if size <= tolerance * scale else size
+    size = max(scale if size <= tolerance * scale else size, terms)
     relative = gap / size if size else (0.0 if gap == 0 else float("inf"))
     return Difference(relative, index, float(engine[index]), float(formula[index]), tolerance)
 

@@ -20,6 +20,8 @@ from .recorder import Expectation, plus
 
 __all__ = ["check_by_hand"]
 
+VAGUE = 0.2  # a tolerance that would tell nothing, as float16's
+
 
 class ByHand(NamedTuple):
     """What was measured; the layers that no backward ran through; the calls that no steps cover."""
@@ -120,8 +122,9 @@ def _plain(value: Any) -> Any:
 def _compared(claim: _Claim) -> Iterator[CheckResult]:
     """Steps beside what the run has for each symbol, if it has anything.
 
-    A difference is relative to the step's largest gradient; where all of them are exactly zero, and
-    the run's may differ from zero by rounding, to the largest of all steps.
+    A difference is relative to the largest entry, or to the terms that may cancel in it; where that
+    is rounding, to the step's largest gradient; where all of them are exactly zero, and the run's
+    may differ from zero by rounding, to the largest of all steps.
     """
     from ..check import compare
 
@@ -133,7 +136,11 @@ def _compared(claim: _Claim) -> Iterator[CheckResult]:
         largest = size or max(sizes)
         for symbol, formula in step.gradients.items():
             measured = claim.engine(symbol)
-            gap = None if measured is None else compare(measured, formula, largest)
+            gap, why = None, "had nothing to be measured against"
+            if measured is not None:
+                gap = compare(measured, formula, largest, getattr(step, "scale", 0.0))
+                if gap.tolerance >= VAGUE:
+                    gap, why = None, "in a dtype too coarse to tell"
             yield CheckResult(
                 BY_HAND,
                 claim.symbols.get(symbol),
@@ -145,7 +152,7 @@ def _compared(claim: _Claim) -> Iterator[CheckResult]:
                 scope=claim.scope,
                 path=f"{claim.scope}/{symbol}" if claim.scope else symbol,
                 op=claim.op,
-                why="" if gap else "had nothing to be measured against",
+                why="" if gap else why,
                 number=step.number,
                 title=step.title,
                 forward=step.forward,

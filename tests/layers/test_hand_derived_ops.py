@@ -169,3 +169,21 @@ def test_a_check_goes_on_to_derivatives_where_the_steps_leave_out_a_parameter(rn
         mg.cross_entropy(mg.tanh(x @ w), np.array([0, 3])).backward()
     assert len(t.check()) == 1
     assert len(t.check().steps) == 3
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("layer", [layers.LayerNorm(3), layers.RMSNorm(3), layers.BatchNorm(5)])
+def test_a_gradient_that_cancels_to_rounding_agrees(layer, dtype, rng) -> None:
+    """The sum of squares of what is normalised hardly depends on what went in."""
+    x = mg.tensor((300 * rng.normal(size=(2, 5, 3))).astype(dtype), requires_grad=True)
+    with mg.trace() as t:
+        mg.sum(layer.to(dtype)(x) ** 2).backward()
+    assert t.check().ok
+
+
+def test_float16_is_said_to_be_too_coarse_to_tell(rng) -> None:
+    x = mg.tensor(rng.normal(size=(2, 3)).astype(np.float16), requires_grad=True)
+    with mg.trace() as t:
+        mg.sum(mg.rms_norm(x, None) * x).backward()
+    assert t.check().measured == []
+    assert "in a dtype too coarse to tell" in " ".join(str(t.check()).split())
