@@ -78,7 +78,7 @@ function thumbnail(one, size, actions) {
     if (again) again.focus({ preventScroll: true });
   };
   const maps = drawingsOf(one).map(({ array, kind, range }) => smallMap(array, one, kind, range, size));
-  return button([...maps, one.norm !== null && el("span", { class: "norm" }, brief(one.norm))], pick, {
+  return button([...maps, one.norm !== null && el("span.norm", brief(one.norm))], pick, {
     class: "thumbnail",
     "aria-pressed": String(current),
     "data-layer": one.layer,
@@ -89,7 +89,7 @@ function thumbnail(one, size, actions) {
 }
 // A matrix with one pixel a cell, stretched.
 function smallMap(array, one, kind, range, size) {
-  const canvas = el("canvas", { width: array.columns, height: array.rows, class: "paints" });
+  const canvas = el("canvas.paints", { width: array.columns, height: array.rows });
   canvas.style.width = canvas.style.height = `${size}px`;
   canvas.repaint = () => {
     const pen = canvas.getContext("2d");
@@ -99,9 +99,7 @@ function smallMap(array, one, kind, range, size) {
         const x = cellOf(array, one.matrix, i, j);
         pen.fillStyle = one.masked(i, j)
           ? ramp.hole
-          : Number.isFinite(x)
-            ? colourOf(x, kind, ...range)
-            : ramp.alarm;
+          : Number.isFinite(x) ? colourOf(x, kind, ...range) : ramp.alarm;
         pen.fillRect(j, i, 1, 1);
       }
   };
@@ -115,37 +113,18 @@ function headGrid(batch, actions) {
   const beside = width / most > 96; // A and its gradient side by side
   const size = Math.max(20, Math.min(56, Math.floor((width / most - 10) / (beside ? 2 : 1))));
   const row = (attention, layer) =>
-    el(
-      "tr",
-      {},
+    el("tr",
       el("th", { scope: "row", title: nodes[attention.node].scope }, short(attention.label, 14)),
       count(attention.heads).map((head) =>
-        el(
-          "td",
-          {},
-          thumbnail(headOf(layer, head, Math.min(batch, batchesOf(attention) - 1)), size, actions),
-        ),
+        el("td", thumbnail(headOf(layer, head, Math.min(batch, batchesOf(attention) - 1)), size, actions)),
       ),
     );
   const caption = `Layers by heads: A, ∂L/∂A ${beside ? "beside" : "below"} it, and ‖∂L/∂A‖; each in its own range.`;
-  return el(
-    "div",
-    { class: `head-grid ${beside ? "beside" : ""}` },
-    el(
-      "table",
-      {},
-      el("caption", {}, caption),
-      el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          el("td", {}),
-          named.map((name) => el("th", { scope: "col" }, name)),
-        ),
-      ),
-      el("tbody", {}, record.attention.map(row)),
+  return el(`div.head-grid.${beside ? "beside" : ""}`,
+    el("table",
+      el("caption", caption),
+      el("thead", el("tr", el("td"), named.map((name) => el("th", { scope: "col" }, name)))),
+      el("tbody", record.attention.map(row)),
     ),
   );
 }
@@ -155,11 +134,9 @@ function attentionPanel(state, actions) {
   const all = record.attention;
   if (!all.length) {
     return [
-      el(
-        "header",
-        { class: "step-head" },
-        el("h2", {}, "Attention"),
-        el("p", { class: "lead" }, "There is no attention in this record: no softmax named A."),
+      el("header.step-head",
+        el("h2", "Attention"),
+        el("p.lead", "There is no attention in this record: no softmax named A."),
       ),
     ];
   }
@@ -173,9 +150,7 @@ function attentionPanel(state, actions) {
   };
   const pick =
     batches > 1 &&
-    el(
-      "label",
-      {},
+    el("label",
       "batch ",
       el(
         "select",
@@ -186,24 +161,15 @@ function attentionPanel(state, actions) {
       ),
     );
   return [
-    el(
-      "header",
-      { class: "step-head" },
-      el("p", { class: "kicker" }, "Attention"),
-      el("h2", {}, "Weights and their gradients"),
-      el(
-        "p",
-        { class: "lead" },
+    el("header.step-head",
+      el("p.kicker", "Attention"),
+      el("h2", "Weights and their gradients"),
+      el("p.lead",
         "Each query looks at keys with weights A. Of ∂L/∂A, orange is where more weight would raise the loss, blue where it would lower it",
         all.some((one) => one.masks) ? "; hatched where the mask forbids looking." : ".",
         attention.asking !== undefined && ` Nearly all of the loss's gradient comes through one query, “${tokensOf(own, attention.queries)[attention.asking]}”: its lines are shown until another is pointed at.`,
       ),
-      el(
-        "div",
-        { class: "picks" },
-        pick,
-        button("show its step", () => actions.choose(attention.node), { class: "link" }),
-      ),
+      el("div.picks", pick, button("show its step", () => actions.choose(attention.node), { class: "link" })),
     ),
     all.length + attention.heads > 2 && headGrid(batch, actions),
     headCard(headOf(chosen.layer, Math.min(chosen.head, attention.heads - 1), own)),

@@ -9,8 +9,8 @@ function sentence(name, array, stat) {
 function heatCard(index, name, stat, properties = {}) {
   const array = arrays[index];
   const kind = stat === "value" ? "value" : "gradient";
-  const reading = el("p", { class: "reading", "aria-live": "polite" });
-  const place = el("div", { class: "cells" });
+  const reading = el("p.reading", { "aria-live": "polite" });
+  const place = el("div.cells");
   const several = array.matrices > 1;
   const all = array.shape.slice(0, -2).reduce((a, b) => a * b, 1);
   const leading = (matrix) => {
@@ -29,9 +29,7 @@ function heatCard(index, name, stat, properties = {}) {
         ...leading(matrix),
         ...(array.shape.length > 1
           ? [i * array.pool[0], j * array.pool[1]]
-          : array.shape.length
-            ? [j * array.pool[1]]
-            : []),
+          : array.shape.length ? [j * array.pool[1]] : []),
       ];
       reading.textContent = i === null ? "" : `[${own.join(", ")}]${pooled ? " …" : ""}  ${digits(x)}`;
     };
@@ -47,16 +45,14 @@ function heatCard(index, name, stat, properties = {}) {
     );
     if (several) which.textContent = `[${leading(matrix).join(", ")}]`;
   }
-  const which = el("span", { class: "which" });
+  const which = el("span.which");
   const turn = (by) => () => {
     matrix = (matrix + by + array.matrices) % array.matrices;
     show();
   };
   const pager =
     several &&
-    el(
-      "span",
-      { class: "pager" },
+    el("span.pager",
       button("‹", turn(-1), { "aria-label": "previous matrix" }),
       which,
       button("›", turn(1), { "aria-label": "next matrix" }),
@@ -69,25 +65,19 @@ function heatCard(index, name, stat, properties = {}) {
   const empty = array.rows * array.columns * array.matrices === 0;
   const leftOut = array.shape.every((n) => n > 0);
   if (!empty) show();
-  return el(
-    "figure",
-    { class: `heat ${kind}`, "data-kind": stat, "data-name": name },
-    el(
-      "figcaption",
-      {},
-      el("strong", {}, properties.caption || name),
-      el("span", { class: "shape" }, array.shape.join("×") || "scalar"),
+  return el(`figure.heat.${kind}`, { "data-kind": stat, "data-name": name },
+    el("figcaption",
+      el("strong", properties.caption || name),
+      el("span.shape", array.shape.join("×") || "scalar"),
       pager,
     ),
-    empty ? el("p", { class: "note" }, leftOut ? "its cells are not in this file" : "no entries") : place,
+    empty ? el("p.note", leftOut ? "its cells are not in this file" : "no entries") : place,
     reading,
-    el(
-      "div",
-      { class: "range" },
+    el("div.range",
       scaleBar(kind, array),
-      el("span", {}, "rms ", number(`${stat}-rms`, array.rms)),
+      el("span", "rms ", number(`${stat}-rms`, array.rms)),
     ),
-    notes.length > 0 && el("p", { class: "note" }, notes.join("; ")),
+    notes.length > 0 && el("p.note", notes.join("; ")),
     !empty && asText(array, () => matrix),
   );
 }
@@ -99,38 +89,26 @@ function scaleBar(kind, array) {
 function rangeBar(kind, low, high, atLow, atHigh) {
   const size = Math.max(Math.abs(low), Math.abs(high));
   const [from, to] = kind === "gradient" ? [-size, size] : [low, high];
-  const bar = el("span", { class: "bar paints", "aria-hidden": true });
+  const bar = el("span.bar.paints", { "aria-hidden": true });
   bar.repaint = () => {
     const stops = count(9).map((i) => colourOf(from + ((to - from) * i) / 8, kind, low, high));
     bar.style.background = `linear-gradient(90deg, ${stops.join(",")})`;
   };
   bar.repaint();
-  return el("span", { class: "ends" }, atLow, bar, atHigh);
+  return el("span.ends", atLow, bar, atHigh);
 }
 // The first rows and columns as a table, for those who read rather than look.
 function asText(array, matrix) {
-  const details = el("details", { class: "as-text" }, el("summary", {}, "as text"));
+  const details = el("details.as-text", el("summary", "as text"));
   details.addEventListener("toggle", () => {
     if (!details.open) return;
     const [rows, columns] = [Math.min(array.rows, 16), Math.min(array.columns, 12)];
     const line = (i) =>
-      el(
-        "tr",
-        {},
-        Array.from({ length: columns }, (_, j) => el("td", {}, digits(cellOf(array, matrix(), i, j)))),
-      );
-    const table = el(
-      "div",
-      { class: "scroll" },
-      el(
-        "table",
-        {},
-        Array.from({ length: rows }, (_, i) => line(i)),
-      ),
-    );
+      el("tr", Array.from({ length: columns }, (_, j) => el("td", digits(cellOf(array, matrix(), i, j)))));
+    const table = el("div.scroll", el("table", Array.from({ length: rows }, (_, i) => line(i))));
     const cut =
       (rows < array.rows || columns < array.columns) &&
-      el("p", { class: "note" }, `first ${rows} rows, ${columns} columns`);
+      el("p.note", `first ${rows} rows, ${columns} columns`);
     details.replaceChildren(details.firstChild, table, ...(cut ? [cut] : []));
   });
   return details;

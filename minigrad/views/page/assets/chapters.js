@@ -3,7 +3,7 @@
 const gradientOf = (gradient) => gradientBy(build(record.formulas[gradient.sign]));
 const measured = (gradient) =>
   gradient.ok === null
-    ? el("span", { class: "muted" }, "not measured")
+    ? el("span.muted", "not measured")
     : el(
         "span",
         { class: gradient.ok ? "agrees" : "differs" },
@@ -29,15 +29,12 @@ const calls = [...grouped(record.chapters, (gradient) => gradient.call).values()
 function byHand(at, actions) {
   const found = calls.flatMap((call) =>
     call.steps.flatMap((step) =>
-      step.gradients
-        .filter((g) => g.node !== null && nodes[g.node].knownAt === at)
+      step.gradients.filter((g) => g.node !== null && nodes[g.node].knownAt === at)
         .map((gradient) => ({ step, gradient })),
     ),
   );
   if (!found.length) return null;
-  return el(
-    "ul",
-    { class: "by-hand" },
+  return el("ul.by-hand",
     found.map(({ step, gradient }) =>
       el(
         "li",
@@ -57,20 +54,14 @@ function byHand(at, actions) {
 function firstWrong(call) {
   const gradient = call.first_wrong;
   const index = gradient.index.length ? `[${gradient.index.join(", ")}]` : "";
-  return el(
-    "div",
-    { class: "verdict wrong", role: "alert" },
-    el(
-      "p",
-      {},
-      el("strong", {}, `First wrong step: ${gradient.number}, ${gradient.title}.`),
+  return el("div.verdict.wrong", { role: "alert" },
+    el("p",
+      el("strong", `First wrong step: ${gradient.number}, ${gradient.title}.`),
       " ",
       inlineMath(gradientOf(gradient)),
       " differs:",
     ),
-    el(
-      "p",
-      {},
+    el("p",
       `at ${index} the engine has `,
       number("engine", gradient.engine),
       ", the formula gives ",
@@ -86,16 +77,10 @@ function chapterStep(step, state, actions) {
   const kind = stepState(step);
   const here = step.gradients.some((g) => g.node !== null && nodes[g.node].knownAt === state.at);
   const rows = step.gradients.map((gradient) =>
-    el(
-      "div",
-      { class: `line-of ${gradient.ok === false ? "wrong" : ""}` },
-      el(
-        "div",
-        { class: "formula" },
+    el(`div.line-of.${gradient.ok === false ? "wrong" : ""}`,
+      el("div.formula",
         math(gradientOf(gradient), equals(), build(record.formulas[gradient.formula])),
-        el(
-          "div",
-          { class: "shapes" },
+        el("div.shapes",
           math(
             ml("mi", { class: "shape" }, gradient.shape),
             equals(),
@@ -103,13 +88,10 @@ function chapterStep(step, state, actions) {
           ),
         ),
       ),
-      el(
-        "div",
-        { class: "verdict-of" },
+      el("div.verdict-of",
         measured(gradient),
-        el("span", { class: "muted" }, "rms ", number("by-hand-rms", gradient.rms)),
-        gradient.node !== null &&
-          Number.isFinite(nodes[gradient.node].knownAt) &&
+        el("span.muted", "rms ", number("by-hand-rms", gradient.rms)),
+        gradient.node !== null && Number.isFinite(nodes[gradient.node].knownAt) &&
           button("show", () => actions.show(gradient.node), {
             class: "link",
             "aria-label": `show the step that finds the gradient of ${gradient.symbol}`,
@@ -118,25 +100,17 @@ function chapterStep(step, state, actions) {
     ),
   );
   const badge = { right: "✓ agrees", wrong: "✗ differs", open: "not measured" }[kind];
-  return el(
-    "article",
-    { class: `chapter ${kind} ${here ? "here" : ""}`, "data-step": step.number },
-    el(
-      "header",
-      {},
-      el("span", { class: "numeral" }, String(step.number)),
-      el(
-        "div",
-        {},
-        el("h3", {}, step.title),
-        el(
-          "div",
-          { class: "forward-of" },
-          step.forward.map((equation) => el("div", {}, math(build(record.formulas[equation])))),
-          el("div", { class: "shapes" }, math(build(record.formulas[step.forward_shapes]))),
+  return el(`article.chapter.${kind}.${here ? "here" : ""}`, { "data-step": step.number },
+    el("header",
+      el("span.numeral", String(step.number)),
+      el("div",
+        el("h3", step.title),
+        el("div.forward-of",
+          step.forward.map((equation) => el("div", math(build(record.formulas[equation])))),
+          el("div.shapes", math(build(record.formulas[step.forward_shapes]))),
         ),
       ),
-      el("span", { class: "badge" }, badge),
+      el("span.badge", badge),
     ),
     rows,
   );
@@ -145,13 +119,9 @@ function chapterStep(step, state, actions) {
 function chaptersPanel(state, actions) {
   if (!calls.length) {
     return [
-      el(
-        "header",
-        { class: "step-head" },
-        el("h2", {}, "Derived by hand"),
-        el(
-          "p",
-          { class: "lead" },
+      el("header.step-head",
+        el("h2", "Derived by hand"),
+        el("p.lead",
           "No layer in this record says by which formulas its gradients must hold, or no backward ran through one.",
         ),
       ),
@@ -162,7 +132,7 @@ function chaptersPanel(state, actions) {
       call.first_wrong && firstWrong(call),
       ...call.steps.map((step) => chapterStep(step, state, actions)),
     ];
-    if (calls.length === 1) return el("div", {}, inside);
+    if (calls.length === 1) return el("div", inside);
     const tally =
       call.measured && !call.wrong
         ? `✓ ${call.measured} of ${call.measured} agree`
@@ -172,27 +142,19 @@ function chaptersPanel(state, actions) {
     const here = call.steps.some((step) =>
       step.gradients.some((g) => g.node !== null && nodes[g.node].knownAt === state.at),
     );
-    return el(
-      "details",
-      { class: "call", open: here || call.wrong > 0 },
-      el(
-        "summary",
-        {},
-        el("bdi", {}, call.scope || "layer"),
-        el("span", { class: `tally ${call.wrong ? "wrong" : "right"}` }, tally),
+    return el("details.call", { open: here || call.wrong > 0 },
+      el("summary",
+        el("bdi", call.scope || "layer"),
+        el(`span.tally.${call.wrong ? "wrong" : "right"}`, tally),
       ),
       inside,
     );
   });
   return [
-    el(
-      "header",
-      { class: "step-head" },
-      el("p", { class: "kicker" }, "Derived by hand"),
-      el("h2", {}, "Backward, in formulas"),
-      el(
-        "p",
-        { class: "lead" },
+    el("header.step-head",
+      el("p.kicker", "Derived by hand"),
+      el("h2", "Backward, in formulas"),
+      el("p.lead",
         "Each step of the backward pass as a person derives it, its shapes put in, and how far the engine was from it in this run: the largest gap over the formula's largest entry.",
       ),
     ),

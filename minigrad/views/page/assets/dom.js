@@ -1,20 +1,22 @@
 // ---------------------------------------------------------------- elements and numbers; text goes in as text, always
 
-const SVG = "http://www.w3.org/2000/svg";
-
-function fill(element, properties, children) {
-  for (const [name, value] of Object.entries(properties || {})) {
+// el("p.note", { title: "…" }, child, …): an element of a tag with classes; properties may be left out.
+const maker = (space) => (kind, ...children) => {
+  const [tag, ...classes] = kind.split(/[. ]/).filter(Boolean);
+  const element = document.createElementNS(space, tag);
+  if (classes.length) element.setAttribute("class", classes.join(" "));
+  const properties = children[0]?.constructor === Object ? children.shift() : {};
+  for (const [name, value] of Object.entries(properties)) {
     if (value === undefined || value === null || value === false) continue;
     if (name === "on") for (const [event, f] of Object.entries(value)) element.addEventListener(event, f);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(
-    ...children.flat().filter((child) => child !== null && child !== undefined && child !== false),
-  );
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
   return element;
-}
-const el = (tag, properties, ...children) => fill(document.createElement(tag), properties, children);
-const svg = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
+};
+const el = maker("http://www.w3.org/1999/xhtml");
+const svg = maker("http://www.w3.org/2000/svg");
+const ml = maker("http://www.w3.org/1998/Math/MathML");
 const byId = (id) => document.getElementById(id);
 const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 

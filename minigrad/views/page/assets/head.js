@@ -29,19 +29,17 @@ function gridOf(one, drawing, options) {
       return label;
     });
   const long = Math.max(...keys.map((name) => short(name, 9).length)) * LETTER > w / keys.length - 3;
-  const across = el(
-    "div",
-    { class: `tokens across ${long ? "slanted" : ""}`, "aria-hidden": true },
+  const across = el(`div.tokens.across.${long ? "slanted" : ""}`, { "aria-hidden": true },
     labels(keys, w, true),
   );
-  const down = el("div", { class: "tokens down", "aria-hidden": true }, labels(queries, h, false));
+  const down = el("div.tokens.down", { "aria-hidden": true }, labels(queries, h, false));
   across.style.width = `${w}px`;
   down.style.height = `${h}px`;
-  return { canvas, block: el("div", { class: "axes" }, el("span", {}), across, down, canvas) };
+  return { canvas, block: el("div.axes", el("span"), across, down, canvas) };
 }
 
 function headCard(one) {
-  const reading = el("p", { class: "reading", "aria-live": "polite" }, " ");
+  const reading = el("p.reading", { "aria-live": "polite" }, " ");
   const canvases = [];
   const pool = (one.value || { pool: [1, 1] }).pool;
   const exact = pool[0] * pool[1] === 1;
@@ -60,36 +58,27 @@ function headCard(one) {
     const label = `${drawing.name} of head ${one.name}, ${one.queries.length} queries by ${one.keys.length} keys, from ${digits(drawing.range[0])} to ${digits(drawing.range[1])}; arrow keys read pairs`;
     const grid = gridOf(one, drawing, { size, say, label });
     canvases.push(grid.canvas);
-    return el(
-      "figure",
-      { class: "attention-map", "data-kind": drawing.kind },
-      el(
-        "figcaption",
-        {},
-        inlineMath(drawing.kind === "value" ? ml("mi", {}, "A") : gradientBy(ml("mi", {}, "A"))),
+    return el("figure.attention-map", { "data-kind": drawing.kind },
+      el("figcaption",
+        inlineMath(drawing.kind === "value" ? ml("mi", "A") : gradientBy(ml("mi", "A"))),
         signedBar(drawing),
       ),
       grid.block,
     );
   };
   const node = nodes[one.attention.node];
-  return el(
-    "article",
-    { class: "attention-head", "data-head": one.head, "data-of": node.id },
-    el(
-      "header",
-      {},
-      el("h3", {}, `${one.attention.label}, head ${one.name}`),
-      el("span", {}, "entropy ", number("entropy", one.entropy, digits(one.entropy, 3)), " nats"),
-      one.norm !== null && el("span", {}, "‖∂L/∂A‖ ", number("norm", one.norm, digits(one.norm, 3))),
+  return el("article.attention-head", { "data-head": one.head, "data-of": node.id },
+    el("header",
+      el("h3", `${one.attention.label}, head ${one.name}`),
+      el("span", "entropy ", number("entropy", one.entropy, digits(one.entropy, 3)), " nats"),
+      one.norm !== null && el("span", "‖∂L/∂A‖ ", number("norm", one.norm, digits(one.norm, 3))),
     ),
     tokenLines(one),
-    el("div", { class: "pair" }, drawingsOf(one).map(map)),
+    el("div.pair", drawingsOf(one).map(map)),
     reading,
-    !one.value && el("p", { class: "note" }, "The cells of this head are not in this file."),
-    !exact &&
-      el("p", { class: "note" }, `pooled: a cell is the largest in size of ${pool[0]}×${pool[1]} entries`),
-    node.gradient === undefined && el("p", { class: "note" }, `no gradient: ${node.why}`),
+    !one.value && el("p.note", "The cells of this head are not in this file."),
+    !exact && el("p.note", `pooled: a cell is the largest in size of ${pool[0]}×${pool[1]} entries`),
+    node.gradient === undefined && el("p.note", `no gradient: ${node.why}`),
   );
 }
 // Of a gradient the bar is symmetric, and so are its ends.

@@ -181,14 +181,14 @@ function makeTabs() {
   };
   for (const [name, text] of Object.entries(tabs)) {
     const wrong = name === "chapters" && counts.chapters === "✗" ? "wrong" : "";
-    const count_ = counts[name] && el("span", { class: `count ${wrong}` }, counts[name]);
+    const count_ = counts[name] && el(`span.count.${wrong}`, counts[name]);
     const hidden = counts[name] === "";
     byId("tabs").append(button([text, count_ || ""], () => showTab(name), { "data-tab": name, hidden }));
   }
 }
 function listKeys() {
   for (const [, shown, text] of keys.filter(([, shown_]) => shown_))
-    byId("keys").append(el("dt", {}, shown.split(" ").map((key) => el("kbd", {}, key))), el("dd", {}, text));
+    byId("keys").append(el("dt", shown.split(" ").map((key) => el("kbd", key))), el("dd", text));
 }
 function listenToPanel() {
   const follow = (on) => (event) => {

@@ -1,9 +1,5 @@
 // ---------------------------------------------------------------- formulas: trees in, MathML elements out
 
-const MATHML = "http://www.w3.org/1998/Math/MathML";
-const ml = (tag, properties, ...children) =>
-  fill(document.createElementNS(MATHML, tag), properties, children);
-
 // The symbol of a node, as the derivation has it: no two nodes' are alike.
 function symbol(node) {
   const made = build(record.formulas[node.symbol]);
@@ -12,11 +8,9 @@ function symbol(node) {
 }
 const gradientSymbol = (node) => gradientBy(symbol(node));
 function gradientBy(by) {
-  return ml(
-    "mfrac",
-    {},
-    ml("mrow", {}, ml("mo", { form: "prefix" }, "∂"), ml("mi", {}, "L")),
-    ml("mrow", {}, ml("mo", { form: "prefix" }, "∂"), by),
+  return ml("mfrac",
+    ml("mrow", ml("mo", { form: "prefix" }, "∂"), ml("mi", "L")),
+    ml("mrow", ml("mo", { form: "prefix" }, "∂"), by),
   );
 }
 
@@ -24,7 +18,7 @@ function gradientBy(by) {
 function build(tree, slots) {
   if (typeof tree === "string") return document.createTextNode(tree);
   const [tag, ...rest] = tree;
-  if (tag === "slot") return slots ? slots(rest[0]) : ml("mi", {}, rest[0]);
+  if (tag === "slot") return slots ? slots(rest[0]) : ml("mi", rest[0]);
   if (tag === "shape") return ml("mi", { class: "shape" }, rest[0]);
   const attributes =
     rest.length && typeof rest[0] === "object" && !Array.isArray(rest[0]) ? rest.shift() : {};
@@ -33,16 +27,15 @@ function build(tree, slots) {
     children[0] = bracketed(children[0]);
   const tall = tag === "mrow" && children.some((child) => child.localName === "mfrac");
   if (tall)
-    children
-      .filter((child) => child.localName === "mo" && "()[]".includes(child.textContent))
+    children.filter((child) => child.localName === "mo" && "()[]".includes(child.textContent))
       .forEach((child) => child.classList.add("tall"));
   return ml(tag, attributes, ...children);
 }
 const bracketed = (inside) =>
-  ml("mrow", {}, ml("mo", { class: "tall" }, "("), inside, ml("mo", { class: "tall" }, ")"));
-const math = (...children) => ml("math", { display: "block" }, ml("mrow", {}, ...children));
-const inlineMath = (...children) => ml("math", {}, ...children);
-const equals = () => ml("mo", {}, "=");
+  ml("mrow", ml("mo", { class: "tall" }, "("), inside, ml("mo", { class: "tall" }, ")"));
+const math = (...children) => ml("math", { display: "block" }, ml("mrow", ...children));
+const inlineMath = (...children) => ml("math", ...children);
+const equals = () => ml("mo", "=");
 const room = () => ml("mspace", { width: "0.17em" });
 
 // What stands for an op's inputs, output and gradient: symbols, or their shapes. concatenate's inputs are arrays0, arrays1, ...;
@@ -57,10 +50,10 @@ function slotsOf(node, shapes) {
       exact.length ? exact : node.into.filter((edge) => edge.input.replace(/\d+$/, "") === name)
     ).map((edge) => shown(nodes[edge.source]));
     if (used.length > 1) {
-      const some = used.length > 4 ? [...used.slice(0, 3), ml("mi", {}, "…"), used[used.length - 1]] : used;
-      return ml("mrow", {}, ...some.flatMap((one, i) => (i ? [ml("mo", {}, ","), one] : [one])));
+      const some = used.length > 4 ? [...used.slice(0, 3), ml("mi", "…"), used[used.length - 1]] : used;
+      return ml("mrow", ...some.flatMap((one, i) => (i ? [ml("mo", ","), one] : [one])));
     }
-    return used[0] || ml("mi", {}, name);
+    return used[0] || ml("mi", name);
   };
 }
 // A formula, and below it what defines its signs.
@@ -68,7 +61,7 @@ function whole(node, name, formula) {
   const lines = ((node.where || {})[name] || []).map((one) =>
     math(build(record.formulas[one], slotsOf(node))),
   );
-  return lines.length ? el("div", { class: "lines" }, formula, lines) : formula;
+  return lines.length ? el("div.lines", formula, lines) : formula;
 }
 function forwardRule(node) {
   const tree = record.formulas[node.tex];
@@ -85,8 +78,8 @@ function backwardRule(node, edge) {
   const tree = record.formulas[rule];
   const sign = source.uses.length > 1 ? ml("mo", { lspace: "0.28em", rspace: "0.28em" }, "+=") : equals();
   const over = () =>
-    edge.over.split(",").flatMap((letter, i) => [...(i ? [ml("mo", {}, ",")] : []), ml("mi", {}, letter)]);
-  const sum = () => (edge.over ? [ml("munder", {}, ml("mo", {}, "∑"), ml("mrow", {}, ...over()))] : []);
+    edge.over.split(",").flatMap((letter, i) => [...(i ? [ml("mo", ",")] : []), ml("mi", letter)]);
+  const sum = () => (edge.over ? [ml("munder", ml("mo", "∑"), ml("mrow", ...over()))] : []);
   return [
     whole(node, name, math(gradientSymbol(source), sign, ...sum(), build(tree, slotsOf(node)))),
     math(ml("mi", { class: "shape" }, tupleOf(source)), equals(), ...sum(), build(tree, slotsOf(node, true))),
@@ -99,8 +92,8 @@ function formulaFonts() {
   const probe = ml(
     "math",
     { style: "font-size: 60px" },
-    ml("msup", {}, ml("mi", {}, "V"), ml("mi", {}, "T")),
-    ml("mrow", {}, ml("mo", {}, "("), ml("mspace", { height: "90px", depth: "90px" }), ml("mo", {}, ")")),
+    ml("msup", ml("mi", "V"), ml("mi", "T")),
+    ml("mrow", ml("mo", "("), ml("mspace", { height: "90px", depth: "90px" }), ml("mo", ")")),
   );
   document.body.append(probe);
   const [letter, script] = [...probe.querySelectorAll("mi")].map((one) => one.getBoundingClientRect());

@@ -20,8 +20,7 @@ function nearest(picture, node) {
   while (picture.parent && !within(leaderOf(node).home, picture.scope)) picture = picture.parent;
   return picture;
 }
-const boxIdOf = (node, picture) =>
-  picture.closed[closedAround(node, picture)] || `n${leaderOf(node).id}`;
+const boxIdOf = (node, picture) => picture.closed[closedAround(node, picture)] || `n${leaderOf(node).id}`;
 
 function Picture(number) {
   const told = pictures[number];

@@ -2,13 +2,16 @@
 "use strict";
 // ---------------------------------------------------------------- play: changes are sent, and the page is drawn anew from the answer
 
-const pristine = [...document.body.children]
-  .filter((one) => one !== document.currentScript)
+const pristine = [...document.body.children].filter((one) => one !== document.currentScript)
   .map((one) => one.cloneNode(true));
-const el = (tag, properties, ...children) => {
-  const { on, ...rest } = properties || {};
+// As the page's own `el`, which is made anew with each drawing.
+const el = (kind, ...children) => {
+  const [tag, ...classes] = kind.split(".");
   const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(rest)) if (value !== undefined && value !== false) made.setAttribute(name, value === true ? "" : value);
+  made.className = classes.join(" ");
+  const { on, ...properties } = children[0]?.constructor === Object ? children.shift() : {};
+  for (const [name, value] of Object.entries(properties))
+    if (value !== undefined && value !== false) made.setAttribute(name, value === true ? "" : value);
   for (const [event, f] of Object.entries(on || {})) made.addEventListener(event, f);
   made.append(...children.flat().filter((one) => one !== null && one !== undefined && one !== false));
   return made;
@@ -29,20 +32,18 @@ const parts = {
   reset: button("Reset", () => send({ do: "reset" }), { title: "All as the function has it" }),
   lr: el("input", { value: "0.1", inputmode: "decimal", size: 6, "aria-label": "Learning rate" }),
   copy: button("Copy as Python", copy, { title: "The changes as a program" }),
-  status: el("p", { class: "play-status", role: "status" }),
-  error: el("p", { class: "play-error", role: "alert", hidden: true }),
-  list: el("ol", { class: "play-changes", "aria-label": "Changes" }),
-  keywords: el("div", { class: "play-keywords" }),
-  editor: el("div", { class: "play-editor", role: "group", "aria-label": "Entry", hidden: true }),
-  program: el("details", { class: "play-program", hidden: true }),
+  status: el("p.play-status", { role: "status" }),
+  error: el("p.play-error", { role: "alert", hidden: true }),
+  list: el("ol.play-changes", { "aria-label": "Changes" }),
+  keywords: el("div.play-keywords"),
+  editor: el("div.play-editor", { role: "group", "aria-label": "Entry", hidden: true }),
+  program: el("details.play-program", { hidden: true }),
 };
 const step = () => send({ do: "step", lr: parts.lr.value });
-const bar = el(
-  "section",
-  { class: "play-bar", "aria-label": "Play" },
-  el("div", { class: "play-row" },
+const bar = el("section.play-bar", { "aria-label": "Play" },
+  el("div.play-row",
     parts.undo, parts.redo, parts.reset,
-    el("span", { class: "play-step" }, button("Step down", step, { title: "Each parameter less lr times its gradient" }), el("label", {}, "lr ", parts.lr)),
+    el("span.play-step", button("Step down", step, { title: "Each parameter less lr times its gradient" }), el("label", "lr ", parts.lr)),
     parts.copy, parts.status),
   parts.error, parts.keywords, parts.editor, parts.list, parts.program,
 );
@@ -64,7 +65,7 @@ function tell() {
   parts.undo.disabled = !play.undo;
   parts.redo.disabled = !play.redo;
   parts.reset.disabled = !play.changes.length;
-  parts.list.replaceChildren(...play.changes.map((text) => el("li", {}, text)));
+  parts.list.replaceChildren(...play.changes.map((text) => el("li", text)));
   parts.list.hidden = !play.changes.length;
   tellKeywords(play.arguments);
 }
@@ -82,10 +83,10 @@ function tellKeywords(all) {
 }
 function keyword([name, value, kind]) {
   const give = (given, gesture) => send({ do: "argument", name, value: given, gesture });
-  if (kind === "flag") return el("label", {}, name, " ", el("input", { type: "checkbox", on: { change: (event) => give(Number(event.target.checked)) } }));
+  if (kind === "flag") return el("label", name, " ", el("input", { type: "checkbox", on: { change: (event) => give(Number(event.target.checked)) } }));
   const field = typed(el("input", { class: kind, inputmode: kind === "number" && "decimal" }), give);
   if (kind === "number") scrub(field, Math.abs(value) || 1, give);
-  return el("label", {}, name, " ", field);
+  return el("label", name, " ", field);
 }
 // A field that gives what is typed, on Enter or when it is left.
 function typed(field, give) {
@@ -160,7 +161,7 @@ function edit({ node, index, name, value, span, kind }) {
     document.querySelector("#panel canvas")?.focus();
   };
   parts.editor.replaceChildren(
-    el("strong", {}, name), field, slider,
+    el("strong", name), field, slider,
     button("Cut", () => send({ do: "cut", node: editing.node, index }), { title: "0 in its place, and no gradient through it" }),
     button("Done", close),
   );
@@ -247,7 +248,7 @@ function redraw(play, content, pictures) {
   for (let i = 0; i < play.pictures; i++) document.body.append(templateOf(i, pictures, alike && old));
   if (editing && !pictures && moved) editing.node = moved[editing.node];
   window.minigradPlay.before = { was, moved: !pictures && !alike && moved };
-  document.body.append(el("script", {}, text));
+  document.body.append(el("script", text));
   refocus(focused);
   if (!pictures) askForPictures();
   document.getElementById("canvas").classList.toggle("stale", !pictures);
@@ -293,7 +294,7 @@ async function copy() {
   fail(answer.error);
   if (answer.error) return;
   const program = el("pre", { tabindex: 0 }, answer.python);
-  parts.program.replaceChildren(el("summary", {}, "the program that makes this run"), program);
+  parts.program.replaceChildren(el("summary", "the program that makes this run"), program);
   parts.program.hidden = false;
   parts.program.open = true;
   try {
@@ -370,13 +371,13 @@ function acts(node) {
     const give = (given, gesture) => send({ do: "setting", node: node.id, name, value: given, gesture });
     const field = typed(el("input", { value: Number(plain(value)), size: 9, inputmode: "decimal" }), give);
     scrub(field, Math.abs(Number(plain(value))) || 1, give);
-    return el("label", {}, `${name} `, field);
+    return el("label", `${name} `, field);
   });
-  return el("div", { class: "play-acts" },
+  return el("div.play-acts",
     button(freeze, () => send({ do: "freeze", node: node.id }), { title: why }),
     button("Set to zero", () => send({ do: "cut", node: node.id }), { title: "0 in its place, and no gradient through it" }),
     inputs, fields,
-    pair && el("p", { class: "play-mark" }, `△ against the run before: value ${percent(pair[0])}, gradient ${percent(pair[1])}`),
+    pair && el("p.play-mark", `△ against the run before: value ${percent(pair[0])}, gradient ${percent(pair[1])}`),
   );
 }
 const plain = (text_) => text_.replace(/^np\.\w+\((.*)\)$/, "$1");
@@ -386,11 +387,11 @@ function changedTable() {
     .sort((a, b) => Math.max(b.value || 0, b.gradient || 0) - Math.max(a.value || 0, a.gradient || 0))
     .slice(0, 12);
   const line = ({ node, value, gradient }) =>
-    el("tr", {}, el("th", { scope: "row" }, button(page.fullName(node), () => page.choose(node.id), { class: "link" })), el("td", { class: "figure" }, percent(value)), el("td", { class: "figure" }, percent(gradient)));
-  const table = el("table", {},
-    el("thead", {}, el("tr", {}, el("td", {}), ...["value", "gradient"].map((name) => el("th", { scope: "col", class: "figure" }, name)))),
-    el("tbody", {}, rows.map(line)));
-  return el("section", { class: "block tabled play-changed", hidden: !rows.length }, el("h3", {}, "△ Changed most against the run before"), table);
+    el("tr", el("th", { scope: "row" }, button(page.fullName(node), () => page.choose(node.id), { class: "link" })), el("td.figure", percent(value)), el("td.figure", percent(gradient)));
+  const table = el("table",
+    el("thead", el("tr", el("td"), ...["value", "gradient"].map((name) => el("th.figure", { scope: "col" }, name)))),
+    el("tbody", rows.map(line)));
+  return el("section.block.tabled.play-changed", { hidden: !rows.length }, el("h3", "△ Changed most against the run before"), table);
 }
 // Boxes whose value or gradient is another than in the run before.
 function mark() {

@@ -22,8 +22,8 @@ function showScore() {
 }
 
 function choicesOf([asks, choices], part) {
-  const choice = (text, i) => el("label", {}, el("input", { type: "radio", name: `part${part}`, value: i, required: true }), ` ${text}`);
-  return el("fieldset", {}, el("legend", {}, asks), choices.map(choice));
+  const choice = (text, i) => el("label", el("input", { type: "radio", name: `part${part}`, value: i, required: true }), ` ${text}`);
+  return el("fieldset", el("legend", asks), choices.map(choice));
 }
 // Sentences of the panel in place of a step's gradients, until they are guessed.
 function questionForm(step) {
@@ -36,12 +36,10 @@ function questionForm(step) {
     go(state.at);
     byId("panel").querySelector(".quiz button").focus();
   };
-  return el(
-    "form",
-    { class: "quiz", "aria-label": "Predict", on: { submit: answer } },
-    el("p", {}, asks),
+  return el("form.quiz", { "aria-label": "Predict", on: { submit: answer } },
+    el("p", asks),
     parts.map(choicesOf),
-    el("div", { class: "quiz-end" }, el("button", { type: "submit" }, "Reveal"), button("Skip", () => go(state.at + 1)), el("span", { class: "muted" }, score())),
+    el("div.quiz-end", el("button", { type: "submit" }, "Reveal"), button("Skip", () => go(state.at + 1)), el("span.muted", score())),
   );
 }
 // What was right, above the gradients that are shown now.
@@ -52,16 +50,14 @@ function answerOf(step) {
   const found = quiz.given.get(number_);
   const said = found === parts.length ? "✓ Right." : found ? `${found} of ${parts.length} right.` : "Not so.";
   const solution = parts.map(([, choices, i]) => choices[i]).join(", ");
-  return el(
-    "div",
-    { class: "quiz" },
-    el("p", { role: "status" }, el("strong", {}, `${said} `), `It is ${solution}: ${answer}.`),
-    el("div", { class: "quiz-end" }, button("Next step", () => go(state.at + 1)), el("span", { class: "muted" }, score())),
+  return el("div.quiz",
+    el("p", { role: "status" }, el("strong", `${said} `), `It is ${solution}: ${answer}.`),
+    el("div.quiz-end", button("Next step", () => go(state.at + 1)), el("span.muted", score())),
   );
 }
 // The whole pass, before its gradients are shown.
 const askingWhole = (step) => [
-  el("header", { class: "step-head" }, el("p", { class: "kicker" }, "The whole pass"), el("h2", {}, "Predict")),
+  el("header.step-head", el("p.kicker", "The whole pass"), el("h2", "Predict")),
   questionForm(step),
 ];
 // A backward step that asks: what came, the rule as a hint, and the question.
@@ -72,7 +68,7 @@ function askingPanel(node, step) {
   return [
     stepHead(node, `Backward ${step.number} of ${step.of}`, "backward"),
     questionForm(step),
-    el("details", { class: "hint-of" }, el("summary", {}, "Hint: the rule"), rule(backwardRule(node, along), "", wordsOf(along))),
+    el("details.hint-of", el("summary", "Hint: the rule"), rule(backwardRule(node, along), "", wordsOf(along))),
     section("Incoming", cards(gradientCard(node), valueCard(node))),
     section("From", cards(inputs)),
   ];

@@ -34,8 +34,7 @@ steps.forEach((step, at) => step.node !== undefined && stepOf[step.phase].set(st
 const roots = new Set(record.roots);
 const root = roots.size === 1 ? nodes[record.roots[0]] : null;
 for (const node of nodes) {
-  const sent = node.uses
-    .filter((edge) => edge.sent !== undefined)
+  const sent = node.uses.filter((edge) => edge.sent !== undefined)
     .map((edge) => stepOf.backward.get(edge.target));
   const start = roots.has(node.id) ? stepOf.backward.get(node.id) : -1;
   node.knownAt = node.gradient === undefined ? Infinity : Math.max(start, ...sent);

@@ -29,11 +29,11 @@ function hit(text, more, go_) {
     byId("search").close();
     go_();
   };
-  return el("li", {}, button([el("bdi", {}, text), el("span", { class: "muted" }, more)], pick));
+  return el("li", button([el("bdi", text), el("span.muted", more)], pick));
 }
 function hits(query) {
   const all = found(query.toLowerCase());
-  const nothing = el("li", { class: "muted" }, "nothing found");
+  const nothing = el("li.muted", "nothing found");
   byId("hits").replaceChildren(...(all.length ? all.slice(0, MOST_HITS) : [nothing]));
 }
 function moveInHits(event) {

@@ -1,53 +1,39 @@
 // ---------------------------------------------------------------- the panel beside the graph: a step, a leaf, or the whole
 
-const stat = (name, ...value) => [el("dt", {}, name), el("dd", {}, ...value)];
-const section = (title, ...content) =>
-  el("section", { class: "block" }, title && el("h3", {}, title), ...content);
+const stat = (name, ...value) => [el("dt", name), el("dd", ...value)];
+const section = (title, ...content) => el("section.block", title && el("h3", title), ...content);
 const nodeLink = (node, actions) =>
   button(inlineMath(symbol(node)), () => actions.choose(node.id), { class: "link", title: fullName(node) });
 
 function stateBadge(node) {
   const { name, glyph, words } = stateOf(node);
-  return el(
-    "span",
-    { class: `state ${name}` },
+  return el(`span.state.${name}`,
     el("span", { "aria-hidden": true }, `${glyph} `),
     name === "none" ? `no gradient: ${node.why}` : name === "cancels" ? `${words}: ${node.why}` : words,
   );
 }
 function stepHead(node, kicker, kind) {
   const place = node.place ? node.place.split(/[\\/]/).slice(-2).join("/") : "";
-  return el(
-    "header",
-    { class: "step-head" },
-    el("p", { class: `kicker ${kind}` }, kicker),
-    el(
-      "h2",
-      {},
-      inlineMath(symbol(node)),
-      el("span", { class: "what" }, node.op || node.kind),
-    ),
-    el(
-      "p",
-      { class: "where" },
-      el("bdi", {}, node.scope || "top level"),
+  return el("header.step-head",
+    el(`p.kicker.${kind}`, kicker),
+    el("h2", inlineMath(symbol(node)), el("span.what", node.op || node.kind)),
+    el("p.where",
+      el("bdi", node.scope || "top level"),
       place && " · ",
       place && el("code", { title: node.place }, place),
     ),
   );
 }
 const LONG = 32; // letters of a formula that is set smaller, to fit the panel
-const wordsOf = ({ says }) => says !== undefined && el("p", { class: "says" }, record.sentences[says]);
+const wordsOf = ({ says }) => says !== undefined && el("p.says", record.sentences[says]);
 function rule([formula, shapes], note, says) {
   for (const one of [formula, ...formula.querySelectorAll("math")])
     if (one.textContent.length > LONG) one.classList.add("long");
-  return el(
-    "div",
-    { class: "rule" },
+  return el("div.rule",
     says,
     formula,
-    el("div", { class: "shapes" }, el("span", { class: "hint" }, "shapes"), shapes),
-    note && el("p", { class: "note" }, note),
+    el("div.shapes", el("span.hint", "shapes"), shapes),
+    note && el("p.note", note),
   );
 }
 const gradientName = (node) => `gradient of ${labelOf(node)}`;
@@ -60,7 +46,7 @@ function gradientCard(node) {
   if (node.gradient === undefined || isAhead(node, state.at)) return null;
   return heatCard(node.gradient, gradientName(node), "gradient", { caption: gradientCaption(node) });
 }
-const cards = (...all) => el("div", { class: "cards" }, ...all);
+const cards = (...all) => el("div.cards", ...all);
 
 // A setting as people write it: of a number four digits.
 function settingOf(text) {
@@ -96,17 +82,15 @@ function facts(node, actions) {
       ),
     );
   if (node.unresponsive) rows.push(...stat("answers little", node.unresponsive));
-  if (node.broken) rows.push(...stat("value", el("span", { class: "differs" }, "‼ holds NaN or ∞")));
-  return el("dl", { class: "facts" }, rows);
+  if (node.broken) rows.push(...stat("value", el("span.differs", "‼ holds NaN or ∞")));
+  return el("dl.facts", rows);
 }
 
 // What was held against something at this step, such as its rules against a numeric derivative of its own kernel.
 function checksOf(node) {
   return (node.checks || []).map(({ ok, mark: about, said, method, difference, tolerance }) => {
     const how = [method, ok ? "" : `allowed ${digits(tolerance, 1)}`].filter(Boolean).join(", ");
-    return el(
-      "p",
-      { class: `measured ${ok ? "agrees" : "differs"}`, role: ok ? null : "alert" },
+    return el(`p.measured.${ok ? "agrees" : "differs"}`, { role: ok ? null : "alert" },
       `${about}${ok ? "✓" : "✗"} ${said}${how && ` (${how})`}, difference `,
       number("step-difference", difference, digits(difference, 2)),
     );
@@ -121,21 +105,16 @@ function sumOfUses(node, actions) {
   const total = sent.reduce((sum, edge) => sum + norm(arrays[edge.sent]), 0);
   const ratio = norm(arrays[node.gradient]) / total;
   const rows = sent.map((edge) =>
-    el(
-      "li",
-      {},
-      el("span", { class: `chip bin${edge.bin}` }, brief(rmsOf(edge.sent))),
+    el("li",
+      el(`span.chip.bin${edge.bin}`, brief(rmsOf(edge.sent))),
       " from ",
       nodeLink(nodes[edge.target], actions),
-      el("span", { class: "muted" }, ` ${nodes[edge.target].op}`),
+      el("span.muted", ` ${nodes[edge.target].op}`),
     ),
   );
-  return section(
-    `Σ  Used ${sent.length} times, so ${sent.length} gradients add`,
-    el("ul", { class: "terms" }, rows),
-    el(
-      "p",
-      { class: "note" },
+  return section(`Σ  Used ${sent.length} times, so ${sent.length} gradients add`,
+    el("ul.terms", rows),
+    el("p.note",
       "‖Σg‖ / Σ‖g‖ = ",
       number("cancellation", ratio, Number.isFinite(ratio) ? digits(ratio, 3) : "–"),
       ": 1 if they agree, 0 if they cancel",
@@ -162,9 +141,7 @@ function backwardPanel(node, step, actions) {
   const sends = wanted.map((edge) => {
     const source = nodes[edge.source];
     const note = edge.over ? `summed over the axes along which ${labelOf(source)} was broadcast` : "";
-    const caption = el(
-      "span",
-      {},
+    const caption = el("span",
       "to ",
       inlineMath(symbol(source)),
       source.uses.filter((use) => use.sent !== undefined).length > 1 ? ", a term" : "",
@@ -180,17 +157,11 @@ function backwardPanel(node, step, actions) {
     answerOf(step),
     ...checksOf(node),
     byHand(step.at, actions),
-    el(
-      "div",
-      { class: "rules" },
-      sends.map((one) => one.rule),
-    ),
+    el("div.rules", sends.map((one) => one.rule)),
     section("Incoming", cards(gradientCard(node), valueCard(node))),
     sends.length > 0 && section("Sends back", cards(sends.map((one) => one.card))),
     not.length > 0 &&
-      el(
-        "p",
-        { class: "note" },
+      el("p.note",
         "No gradient wanted: ",
         not.flatMap((edge, i) => [
           i ? ", " : "",
@@ -207,17 +178,12 @@ function leafPanel(node, actions) {
     stepHead(node, node.kind, "leaf"),
     section("", cards(valueCard(node), gradientCard(node))),
     sumOfUses(node, actions),
-    section(
-      "Used by",
-      el(
-        "ul",
-        { class: "terms" },
+    section("Used by",
+      el("ul.terms",
         node.uses.map((edge) =>
-          el(
-            "li",
-            {},
+          el("li",
             nodeLink(nodes[edge.target], actions),
-            el("span", { class: "muted" }, ` ${nodes[edge.target].op || "detached"}`),
+            el("span.muted", ` ${nodes[edge.target].op || "detached"}`),
           ),
         ),
       ),

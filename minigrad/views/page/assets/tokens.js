@@ -18,10 +18,7 @@ function strongest(one, { array, kind, range }) {
         sign: kind === "value" ? "weight" : x > 0 ? "raises" : "lowers",
       });
     }
-  return found
-    .sort((a, b) => b.part - a.part)
-    .slice(0, LINES)
-    .reverse();
+  return found.sort((a, b) => b.part - a.part).slice(0, LINES).reverse();
 }
 
 // Names of rows or columns; of pooled ones, the first and the last in each.
@@ -51,7 +48,7 @@ function linesOf(one, drawing, follow) {
         "stroke-opacity": part.toFixed(3),
         "stroke-width": (0.7 + 2.3 * part).toFixed(2),
       },
-      svg("title", {}, `${queries[i]} → ${keys[j]}: ${digits(x, 3)}`),
+      svg("title", `${queries[i]} → ${keys[j]}: ${digits(x, 3)}`),
     );
     return { i, j, path };
   });
@@ -90,7 +87,7 @@ function linesOf(one, drawing, follow) {
   };
   for (const text of labels) listen(text, drawing_, follow);
   return {
-    block: el("figure", { "data-kind": drawing.kind }, el("figcaption", {}, drawing.sign), drawing_),
+    block: el("figure", { "data-kind": drawing.kind }, el("figcaption", drawing.sign), drawing_),
     show,
     queries,
     keys,
@@ -114,7 +111,7 @@ function listen(text, inside, follow) {
 
 function tokenLines(one) {
   const drawings = drawingsOf(one);
-  const reading = el("p", { class: "reading", "aria-live": "polite" }, " ");
+  const reading = el("p.reading", { "aria-live": "polite" }, " ");
   const { asking } = one.attention; // at first, and when nothing is pointed at
   const asked = asking === undefined ? null : { side: "query", index: Math.floor(asking / (one.value || one.gradient).pool[0]) };
   const follow = (pointed) => {
@@ -127,15 +124,7 @@ function tokenLines(one) {
   };
   const made = drawings.map((drawing) => linesOf(one, drawing, follow));
   follow(null);
-  return (
-    made.length > 0 &&
-    el(
-      "div",
-      { class: "lines-of-tokens" },
-      made.map(({ block }) => block),
-      reading,
-    )
-  );
+  return (made.length > 0 && el("div.lines-of-tokens", made.map(({ block }) => block), reading));
 }
 // The three keys a query looks at most, or the three queries that look at a key.
 function sentenceOfToken(one, { array, sign }, { queries, keys }, { side, index }) {
@@ -143,9 +132,7 @@ function sentenceOfToken(one, { array, sign }, { queries, keys }, { side, index 
   const value = (k) =>
     side === "query" ? cellOf(array, one.matrix, index, k) : cellOf(array, one.matrix, k, index);
   const open = (k) => !(side === "query" ? one.masked(index, k) : one.masked(k, index));
-  const most = count(others.length)
-    .filter(open)
-    .sort((a, b) => Math.abs(value(b)) - Math.abs(value(a)))
+  const most = count(others.length).filter(open).sort((a, b) => Math.abs(value(b)) - Math.abs(value(a)))
     .slice(0, 3);
   return `${sign} “${(side === "query" ? queries : keys)[index]}” ${side === "query" ? "→" : "←"} ${most.map((k) => `${others[k]} ${digits(value(k), 2)}`).join(", ")}`;
 }

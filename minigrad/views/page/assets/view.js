@@ -45,9 +45,7 @@ function View(canvas, crumbs, actions) {
       const times = folds[place.scope] ? ` ×${folds[place.scope].length}` : "";
       const own = pictures.find((one) => one.scope === place.scope);
       const here = i === all.length - 1;
-      return el(
-        "li",
-        {},
+      return el("li",
         own && !here ? button(place.name, () => actions.open(own), { class: "link" }) : el("bdi", { "aria-current": here && "location" }, place.name),
         times,
       );
@@ -55,7 +53,7 @@ function View(canvas, crumbs, actions) {
     const fold = id === undefined ? undefined : leaderOf(nodes[id]).folds.at(-1);
     const closed = box && box.scope;
     crumbs.replaceChildren(
-      el("ol", { class: "way" }, scope ? places : []),
+      el("ol.way", scope ? places : []),
       ...[fold && pager(fold), closed && opener(closed, id)].filter(Boolean),
     );
   }
@@ -63,11 +61,9 @@ function View(canvas, crumbs, actions) {
     const names = folds[fold];
     const number_ = copyOnTop.get(fold);
     const turn = (by) => () => actions.turn(fold, (number_ + by + names.length) % names.length);
-    return el(
-      "span",
-      { class: "pager" },
+    return el("span.pager",
       button("‹", turn(-1), { "aria-label": `previous of ${names.length} alike` }),
-      el("span", {}, el("bdi", {}, names[number_]), `, ${number_ + 1} of ${names.length}`),
+      el("span", el("bdi", names[number_]), `, ${number_ + 1} of ${names.length}`),
       button("›", turn(1), { "aria-label": `next of ${names.length} alike` }),
     );
   }
@@ -76,7 +72,7 @@ function View(canvas, crumbs, actions) {
     const inside = record[steps[lit.at].phase]?.filter((one) => within(leaderOf(nodes[one]).home, scope) && onTop(nodes[one]).id === one);
     const nth = inside ? inside.indexOf(id) + 1 : 0;
     const said = nth ? `${nth} of ${inside.length} in ${scope.split("/").at(-1)}: ${labelOf(nodes[id])} ` : "";
-    return el("span", { class: "opener" }, said, button("Open ⏎", () => actions.open(pictureOfScope(scope)), { class: "link", "aria-label": `Open ${scope}` }));
+    return el("span.opener", said, button("Open ⏎", () => actions.open(pictureOfScope(scope)), { class: "link", "aria-label": `Open ${scope}` }));
   }
 
   // ------------------------------------------------------------ scale and place
