@@ -267,6 +267,13 @@ def test_a_state_that_does_not_fit_is_refused_whole():
         "  parameter 0: shape (1,) here, (2, 3) in the state",
     ]
     assert optimizer.lr == 0.5
+    (v * v).sum().backward()
+    other.step()
+    for name in ("square", "count"):
+        lacking = other.state_dict()
+        del lacking["kept"]["0"][name]
+        with pytest.raises(ArgumentError, match=f"parameter 0: the state has no {name}"):
+            other.load_state_dict(lacking)
     with pytest.raises(ArgumentError, match="this is no state of an optimizer"):
         optimizer.load_state_dict({"lr": 3})
 

@@ -205,6 +205,23 @@ class Optimizer:
             for shape in shapes - {p.shape}:
                 name = f" ({p.name})" if p.name else ""
                 yield f"parameter {i}{name}: shape {p.shape} here, {shape} in the state"
+        if state["kind"] == type(self).__name__:
+            yield from self._missing(state)
+
+    def _missing(self, state: Mapping[str, Any]) -> Iterator[str]:
+        """What a state should have kept for a parameter, by its own settings, and has not."""
+        own = {name: getattr(self, name) for name in self._names} | state["settings"]
+        every = [saved["settings"] for saved in state["groups"]]
+        each = [
+            settings
+            for group, settings in zip(self.groups, every, strict=False)
+            for _ in group.parameters
+        ]
+        for i, settings in enumerate(each):
+            if (kept := state["kept"].get(str(i))) is not None:
+                names = ("count", *self.state_names(SimpleNamespace(**own | settings)))
+                if missing := [name for name in names if name not in kept]:
+                    yield f"parameter {i}: the state has no {', '.join(missing)}; save it anew"
 
     def _check_settings(self, **settings: Any) -> None:
         """Raise ArgumentError for a setting out of range; those of a group come here as well."""
