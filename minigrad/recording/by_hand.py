@@ -17,10 +17,9 @@ from ..engine.listener import hand_derived
 from .checks import BY_HAND, CheckResult
 from .record import Entry, rms
 from .recorder import Expectation, plus
+from .step_check import VAGUE
 
 __all__ = ["check_by_hand"]
-
-VAGUE = 0.2  # a tolerance that would tell nothing, as float16's
 
 
 class ByHand(NamedTuple):

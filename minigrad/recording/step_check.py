@@ -31,7 +31,7 @@ from .checks import BY_DERIVATIVE, CheckResult
 from .formulas import UNHEARD, Invocation
 from .record import Entry, facts_of
 
-__all__ = ["check_step", "not_measured"]
+__all__ = ["VAGUE", "check_step", "not_measured"]
 
 TINY_STEP = {8: 1e-14, 4: 1e-6}  # of the complex step, by the bytes of a float: its square is lost
 FLOOR = {8: 1e-30, 4: 1e-25, 2: 1e-5}  # what is smaller than this part of g is nothing
