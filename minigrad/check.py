@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .engine.arguments import refuse_masked
 from .engine.context import enable_grad, no_grad
 from .engine.errors import DTypeError, GradcheckError, GradientError
 from .engine.listener import Listener, listen
-from .engine.op import Op, is_masked, refuse_masked
+from .engine.op import Op
 from .engine.refusals import explained
 from .engine.tensor import Operand, Tensor
 from .functional import grad
@@ -155,8 +156,7 @@ def gradcheck(
     'complex step'
     """
     given = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
-    if any(is_masked(x) for x in given):
-        raise refuse_masked("gradcheck(f, inputs)")
+    refuse_masked("gradcheck(f, inputs)", *given)
     values = [x._data if isinstance(x, Tensor) else np.asarray(x) for x in given]
     values = [v.astype(np.float64) if v.dtype.kind == "f" else v for v in values]
     if not any(v.dtype.kind == "f" for v in values):

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .engine.arguments import refuse_masked
 from .engine.errors import ArgumentError, DTypeError, ShapeError
-from .engine.op import is_masked, refuse_masked
 from .engine.refusals import explained
 from .engine.tensor import Tensor
 from .lazy_imports import missing_name
@@ -82,8 +82,7 @@ class Batches:
             raise DTypeError(
                 f"batches: rng must be a Generator, got {rng!r}; np.random.default_rng(0)"
             )
-        if any(is_masked(x) for x in sequences):
-            raise refuse_masked("batches(*sequences)")
+        refuse_masked("batches(*sequences)", *sequences)
         self.sequences = [x.numpy() if isinstance(x, Tensor) else x for x in sequences]
         lengths = [len(x) for x in self.sequences]
         if len(set(lengths)) > 1:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from .arguments import refuse_masked
 from .context import current
 from .errors import DTypeError, GradientError, MissingNameError, ShapeError
 from .listener import Listener, notify
-from .op import Axes, is_masked, refuse_masked
+from .op import Axes
 from .refusals import runs
 from .writes import DataView, caller, writes
 
@@ -161,8 +162,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
             a computed tensor.
         """
         notify(Listener.tensor_used, (array,))
-        if is_masked(array):
-            raise refuse_masked("assign_(array)")
+        refuse_masked("assign_(array)", array)
         new = array._data if isinstance(array, type(self)) else np.asarray(array)
         if self._node is not None:
             raise GradientError(
@@ -197,8 +197,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
                 "x[index] = value: tensors are not written in place while a graph is recorded; "
                 "build a new one with where(), or write to a leaf within no_grad()"
             )
-        if is_masked(value):
-            raise refuse_masked("x[index] = value")
+        refuse_masked("x[index] = value", value)
         new = data_of(value)
         self._data[index] = new
         writes.note(self._data, caller())

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from .arguments import entries_of, is_foreign, refuse_masked
 from .context import current
 from .errors import DTypeError, GradientError
 from .listener import Listener, notify
-from .op import entries_of, is_foreign, is_masked, refuse_masked
 from .refusals import explained
 from .tensor import ON_DEMAND, Operand, Tensor
 
@@ -44,8 +44,7 @@ def tensor(
     tensor([1., 2.], dtype=float32, name='w', requires_grad=True)
     """
     given: Any = data._data if isinstance(data, Tensor) else data
-    if is_masked(given):
-        raise refuse_masked("tensor(data)")
+    refuse_masked("tensor(data)", given)
     typed = isinstance(given, np.ndarray | np.generic) or is_foreign(given)
     first = next(entries_of(given), None)
     if first is not given and is_foreign(first):

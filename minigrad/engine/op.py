@@ -29,13 +29,14 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cached_property, update_wrapper
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias
 
 import numpy as np
 
+from .arguments import NUMERIC, is_foreign, is_masked, operand
 from .errors import DeclarationError, DTypeError, MinigradError, OutOfRangeError, ShapeError
 from .plan import Plan, Rule, parameters_of, tuple_of
 from .refusals import unknown_keyword, without_our_frames
@@ -275,37 +276,8 @@ class Op:
         return result[0] if chosen.auxiliary else result
 
     def array(self, value: Any) -> Any:
-        """An input as an array; a list that holds Tensors as the Tensor that stacks them.
-
-        Raises: DTypeError for what is none, or is another library's; for a masked array, and for
-            entries that are no numbers.
-        """
-        if value is None:  # left out
-            return None
-        if is_masked(value):
-            raise refuse_masked(self._called)
-        tensors = False
-        for entry in entries_of(value):
-            if is_foreign(entry):
-                kind = f"{type(entry).__module__}.{type(entry).__name__}"
-                raise DTypeError(
-                    f"{self._called}: got a {kind}, through which no gradient would flow; "
-                    "write mg.tensor(x), which copies it"
-                )
-            tensors = tensors or hasattr(entry, "__apply__")
-        if tensors and value.__class__ in (list, tuple):
-            parts = [self.array(x) if x.__class__ in (list, tuple) else x for x in value]
-            return registry["stack"](parts)
-        try:
-            array = value if hasattr(value, "dtype") else np.asarray(value)
-        except (ValueError, TypeError) as error:
-            raise DTypeError(f"{self._called}: not an array of numbers: {error}") from None
-        if array.dtype.kind not in NUMERIC:
-            raise DTypeError(
-                f"{self._called}: not an array of numbers: its entries are {array.dtype}; "
-                "write x.astype(float), if numbers are meant"
-            )
-        return np.asarray(array)
+        """An input as an array; a list of Tensors as the Tensor that stacks them: see `operand`."""
+        return operand(self._called, value, registry.get("stack"))
 
     def checked(self, value: Any) -> Any:
         """An input as the kernel takes it: lists become arrays, all else is left as it is."""
@@ -444,38 +416,8 @@ def make_plan(op: Op, key: int, overlay: Any) -> Plan:
     return plan
 
 
-def is_foreign(value: Any) -> bool:
-    """Whether this is an array of another library, such as PyTorch's or JAX's."""
-    if not hasattr(value, "__dlpack__"):
-        return False
-    return not isinstance(value, np.ndarray) and not hasattr(value, "__apply__")
-
-
-def is_masked(value: Any) -> bool:
-    """Whether this is NumPy's masked array, which loses its mask where it meets a tensor."""
-    return isinstance(value, np.ma.MaskedArray)
-
-
-def refuse_masked(call: str) -> DTypeError:
-    """The error of a call that got a masked array."""
-    return DTypeError(
-        f"{call}: got a masked array, whose mask would be lost; write x.filled(0.0), or what the "
-        "masked entries are to be"
-    )
-
-
-def entries_of(value: Any) -> Iterator[Any]:
-    """The entries of nested lists and tuples, one after the other."""
-    if value.__class__ not in (list, tuple):
-        yield value
-        return
-    for entry in value:
-        yield from entries_of(entry)
-
-
 _ORDINARY = {np.ndarray, float, int, bool, str, tuple, slice, type(None)}
 _NUMBERS = {float, int, bool, complex, type(None)}
-NUMERIC = "biufc"  # kinds of dtypes
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
 

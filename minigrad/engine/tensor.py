@@ -24,11 +24,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .arguments import NUMERIC, refuse_masked
 from .array_protocol import ArrayProtocol, EntryCount, data_of
 from .context import current
 from .errors import ArgumentError, DTypeError, FreedGraphError, GradientError, ShapeError
 from .listener import Listener, notify
-from .op import EXPLAINED, NUMERIC, Op, Plan, is_masked, refuse_masked
+from .op import EXPLAINED, Op, Plan
 from .sparse import SparseGradient, dense
 from .writes import OUR_PACKAGES, SourceLocation, next_number, writes
 
@@ -342,8 +343,7 @@ def seed_of(call: str, output: Tensor, gradient: Operand | None) -> TensorOrArra
                 "out.sum().backward() or out.mean().backward(), or give one: out.backward(gradient)"
             )
         return _one(output._data.shape, output._data.dtype)
-    if is_masked(gradient):
-        raise refuse_masked(f"{call}(gradient)")
+    refuse_masked(f"{call}(gradient)", gradient)
     if np.shape(gradient) != output.shape:
         raise ShapeError(
             f"{call}: the gradient's shape {np.shape(gradient)} is not the output's {output.shape}"
