@@ -343,7 +343,8 @@ def seed_of(call: str, output: Tensor, gradient: Operand | None) -> TensorOrArra
                 "out.sum().backward() or out.mean().backward(), or give one: out.backward(gradient)"
             )
         return _one(output._data.shape, output._data.dtype)
-    refuse_masked(f"{call}(gradient)", gradient)
+    if isinstance(gradient, np.ma.MaskedArray):
+        refuse_masked(f"{call}(gradient)", gradient)
     if np.shape(gradient) != output.shape:
         raise ShapeError(
             f"{call}: the gradient's shape {np.shape(gradient)} is not the output's {output.shape}"

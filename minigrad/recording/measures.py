@@ -62,7 +62,9 @@ def changes(before: Any, now: Any, start: Any, gradient: Any) -> dict[str, float
     b, n, s, g = (x.ravel(order="K") for x in arrays)
     bb = uu = dd = gg = ub = ug = 0.0
     for i in range(0, b.size, BLOCK):
-        old, new, slope = b[i : i + BLOCK], n[i : i + BLOCK], g[i : i + BLOCK]
+        old = b[i : i + BLOCK]
+        new = n[i : i + BLOCK]
+        slope = g[i : i + BLOCK]
         update, way = new - old, new - s[i : i + BLOCK]
         bb += float(old.dot(old))
         uu += float(update.dot(update))

@@ -27,7 +27,7 @@ def _added(x, index, shape):
 
 
 def _scattered(g: Any, index: Any, shape: tuple[int, ...]) -> Any:
-    plain = g.__class__ is ndarray
+    plain = g.__class__ is ndarray or isinstance(g, np.generic)
     return SparseGradient(g, index, shape) if plain else _added(g, index, shape)
 
 
