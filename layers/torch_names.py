@@ -234,7 +234,8 @@ def _settings(ours: Any, theirs: Any) -> Iterator[tuple[str, Any, Any]]:
         if names and not (name == "eps" and getattr(theirs, names[0]) is None):
             yield name, _plain(mine), _plain(getattr(theirs, names[0]))
     for name, mine in ONLY.items():
-        if name not in own and hasattr(theirs, name):
+        padded = name != "count_include_pad" or bool(own.get("padding"))
+        if name not in own and hasattr(theirs, name) and padded:
             yield name, mine, _plain(getattr(theirs, name))
     if hasattr(theirs, "norm_first") and hasattr(ours, "norm_order"):
         yield "norm_order", ours.norm_order, "pre" if theirs.norm_first else "post"

@@ -57,7 +57,7 @@ PAIRS = {
         lambda nn: nn.Sequential(
             nn.Conv2d(6, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
             nn.Identity(), nn.Upsample(scale_factor=2.5, mode="bilinear"), nn.PReLU(),
-            nn.AvgPool2d(2, stride=1), nn.GroupNorm(2, 4), nn.GLU(1),
+            nn.AvgPool2d(2, 1, count_include_pad=False), nn.GroupNorm(2, 4), nn.GLU(1),
             nn.AdaptiveAvgPool2d((3, None)), nn.Flatten()),
         lambda: Sequential(
             ours.Conv2d(6, 4, 3, padding=1), ours.BatchNorm(4), mg.relu, ours.MaxPool2d(3, 2, 1),
@@ -226,6 +226,8 @@ test_heads_that_pytorch_has_not_are_refused = refusals(
          "stride: 1 here, 2 in"),
         ("MaxPool2d(2, ceil_mode=True)", partial(ours.MaxPool2d, 3),
          "size: 3 here, 2 in.*stride: 3 here, 2 in.*ceil_mode: False here, True in"),
+        ("AvgPool2d(2, padding=1, count_include_pad=False)",
+         partial(ours.AvgPool2d, 2, padding=1), "count_include_pad: True here, False in"),
         ("Upsample(size=4)", partial(ours.Upsample, scale_factor=2),
          "size: False here, 4 in.*scale_factor: 2 here, False in"),
         ("GroupNorm(3, 6)", partial(ours.GroupNorm, 2, 6), "groups: 2 here, 3 in"),
