@@ -5,19 +5,25 @@ import pytest
 
 import minigrad as mg
 from layers import (
+    GLU,
     GRU,
     LSTM,
     RNN,
+    AdaptiveAvgPool2d,
     AvgPool2d,
     BatchNorm,
     Conv2d,
+    ConvTranspose2d,
     Encoder,
     Flatten,
     GroupNorm,
+    InstanceNorm,
     LanguageModel,
     MaxPool2d,
     MultiHeadAttention,
+    PReLU,
     Sequential,
+    Upsample,
     combined_mask,
     create_causal_mask,
     padding_mask,
@@ -92,8 +98,19 @@ OTHERS = {
         Sequential(Conv2d(3, 4, 3, **F32), MaxPool2d(2), AvgPool2d(2), Flatten()),
         lambda rng, B, n: [rng.normal(size=(B, 3, 8, 9)).astype("f")],
     ),
+    "images that shrink and grow": (
+        Sequential(
+            ConvTranspose2d(3, 4, 3, 2, 1, 1, **F32),
+            PReLU(4, dtype=np.float32),
+            Upsample(scale_factor=1.5, mode="bilinear"),
+            GLU(1),
+            Upsample((9, 20)),
+            AdaptiveAvgPool2d((4, 3)),
+        ),
+        lambda rng, B, n: [rng.normal(size=(B, 3, 8, 9)).astype("f")],
+    ),
     "norms of channels": (
-        Sequential(BatchNorm(3), GroupNorm(3, 3)).eval(),
+        Sequential(BatchNorm(3), GroupNorm(3, 3), InstanceNorm(3)).eval(),
         lambda rng, B, n: [rng.normal(size=(B, 3, 5, 7))],
     ),
     "a causal mask of the length": (
