@@ -19,7 +19,7 @@ from ..recording.record import Edge, Entry, facts_of
 from ..recording.trace import Trace
 from .derivation.markdown import aligned, code, escaped
 from .derivation.symbols import symbols
-from .fold import folded
+from .fold import Fold, folded
 from .formula import Node, fill, latex, number, parse, slots
 from .formula.products import gradient
 from .labels import picture_name, summary
@@ -65,7 +65,7 @@ class Question:
     value: float = 0.0  # that entry, or the rms of the largest gradient
 
 
-def questions(trace: Trace) -> list[Question]:
+def questions(trace: Trace, fold: Fold | None = None) -> list[Question]:
     """One for each backward step that sent a finite gradient, of alike blocks for one; the largest.
 
     >>> import minigrad as mg
@@ -76,11 +76,11 @@ def questions(trace: Trace) -> list[Question]:
     >>> one.asks, one.parts[0].choices[one.parts[0].right], one.value
     ('multiply sends a gradient to x. What is its entry [0]?', 'negative', -2.0)
     """
-    return [*_of_steps(trace), *_of_the_whole(trace)]
+    return [*_of_steps(trace, fold or folded(trace, True)), *_of_the_whole(trace)]
 
 
-def _of_steps(trace: Trace) -> Iterator[Question]:
-    places, fold = {id(edge): i for i, edge in enumerate(trace.edges)}, folded(trace, True)
+def _of_steps(trace: Trace, fold: Fold) -> Iterator[Question]:
+    places = {id(edge): i for i, edge in enumerate(trace.edges)}
     seen: set[int] = set()
     for count, step in enumerate(trace.backward_steps, 1):
         edges = [edge for edge in trace.into(trace[step]) if _can_be_asked(trace, edge)]
@@ -161,7 +161,8 @@ def write_exercises(trace: Trace, path: str | Path) -> Path:
 def exercises_text(trace: Trace) -> str:
     """The sheet: each question with its rule as a hint, and small arrays that the rule names."""
     trace.judge()
-    model, found = AnnotatedTrace(trace), questions(trace)
+    model = AnnotatedTrace(trace)
+    found = questions(trace, model.fold)
     names = symbols(trace, range(len(trace.entries)), None)
     parts = ["# Predict the gradients", f"{picture_name(model)}: {summary(model)}.", INTRO]
     answers = []

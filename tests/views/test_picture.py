@@ -194,15 +194,6 @@ def test_a_graph_without_a_backward_draws_too(tmp_path: Path) -> None:
     assert all("none" in node.attrib["class"].split() for node in nodes.values())
 
 
-def test_collapsed_folded_and_focused_pictures_are_whole(tmp_path: Path) -> None:
-    t = graphs.chain(4)
-    for options in ({}, {"depth": 0}, {"depth": 1}, {"focus": "mlp"}, {"fold": False, "depth": 1}):
-        root = drawn(t, tmp_path, **options)
-        assert len(groups(root, "node")) >= 2
-        for group in groups(root, "edge").values():
-            assert group.find(f"{SVG}title") is not None
-
-
 def test_the_legend_says_that_the_gradients_equal_the_steps_derived_by_hand(
     checked: Trace, tmp_path: Path
 ) -> None:

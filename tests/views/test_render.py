@@ -12,7 +12,7 @@ from minigrad.errors import ArgumentError, MinigradError, MissingDependencyError
 from minigrad.files import write
 from minigrad.tracing import Trace
 from minigrad.views import picture as rendering
-from minigrad.views.picture import format_of, render
+from minigrad.views.picture import render
 
 DOT = 'digraph { a -> b [label="é"] }'
 
@@ -74,10 +74,6 @@ def test_a_renderer_that_fails_is_an_error_with_its_words(
 def test_another_suffix_is_refused_with_the_list(single: Trace, tmp_path: Path, name: str) -> None:
     with pytest.raises(ArgumentError, match=r"must end in one of \.svg, \.png, \.pdf, \.dot, \.gv"):
         single.draw(tmp_path / name)
-
-
-def test_suffixes_in_capitals_are_understood() -> None:
-    assert format_of(Path("G.PNG")) == "png"
 
 
 VIEWS = [("draw", "g.dot"), ("html", "g.html"), ("derivation", "g.md")]

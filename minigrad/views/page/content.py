@@ -76,7 +76,7 @@ def page_content(
         "formulas": made.formulas.trees,
         "sentences": [*made.sentences],
         "arrays": made.arrays.packed(),
-        "questions": [_asked(one) for one in questions(trace)] if against is None else [],
+        "questions": [] if against else [*map(_asked, questions(trace, model.fold))],
         "kept": arrays,
         "note": note,
         "tables": list(tables),

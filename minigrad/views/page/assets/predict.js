@@ -10,7 +10,7 @@ const isAhead = (node, at) => quiz.on && (at === 0 || node.knownAt > at || (node
 
 const right = () => [...quiz.given.values()].reduce((sum, n) => sum + n, 0);
 const asked = () => [...quiz.given.keys()].reduce((sum, i) => sum + record.questions[i].parts.length, 0);
-const score = () => `score: ${right()} of ${asked()} right`;
+const score = () => (asked() ? `score: ${right()} of ${asked()} right` : "");
 function setPredicting(on) {
   quiz.on = on;
   byId("predict").setAttribute("aria-pressed", String(on));
