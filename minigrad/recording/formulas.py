@@ -6,7 +6,7 @@ import re
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
-from inspect import isfunction, signature
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -131,7 +131,6 @@ def first_sentence(function: Any) -> str:
     >>> first_sentence(registry["exp"]), first_sentence(lambda x: x)
     ('Raises e to the power of each entry.', '')
     """
-    text = function.__doc__ if isfunction(function) else ""  # that of a partial tells of partials
-    claim = " ".join((text or "").strip().partition("\n\n")[0].split())
+    claim = " ".join((function.__doc__ or "").strip().partition("\n\n")[0].split())
     said = re.split(r"[.:;](?=\s|$)", claim, maxsplit=1)[0]
     return f"{said}." if said else ""
