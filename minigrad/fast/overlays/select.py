@@ -18,8 +18,7 @@ for _op in (getitem, take):
 
 @scatter_add.fast(above=0)
 def _added(x, index, shape):
-    is_array = x.__class__ is ndarray or isinstance(x, np.generic)  # one entry, picked
-    total = np.zeros(shape, x.dtype, like=None if is_array else x)
+    total = np.zeros(shape, x.dtype, like=None if x.__class__ is ndarray else x)
     if is_basic(index):
         total[index] = x
     else:
