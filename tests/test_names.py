@@ -29,7 +29,7 @@ SEVERAL = {
     "two meanings, which wait for a better word": """
         APART Attention BLOCK BY_HAND Block CHUNK Call Change CheckResult FAR GIVEN GUESSES HARMLESS
         KINDS LEAVES Layout Limits Node PATIENCE Part Question Reading Recorder Row SETTINGS SIGNS
-        STEP STEPS STYLE Schedule Session Step Trace VAGUE Value Writer _Held _Pool
+        STEP STEPS STYLE Schedule Session Step Trace Value Writer _Held _Pool
     """,
 }
 
