@@ -123,7 +123,7 @@ def _resampled(
             return repeat(x, target // length, axis)
         nearest = np.floor(np.arange(target) * step + 1e-9).astype(int)
         return take(x, np.minimum(nearest, length - 1), axis)
-    return _along(x, axis, _lines(length, target, step, align_corners), "L")
+    return _along(x, axis, _lines(length, target, step, align_corners), "U")
 
 
 def _lines(length: int, target: int, step: float, align_corners: bool) -> Any:
