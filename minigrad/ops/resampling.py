@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.creation import tensor
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import as_array
 from ..engine.refusals import explained
-from ..engine.tensor import Tensor, TensorOrArray
+from ..engine.tensor import TensorOrArray
 from .convolution import avg_pool, per_axis
 from .products import matmul
 from .rearrange import repeat
@@ -33,14 +32,13 @@ def _places(call: str, x: Any) -> tuple[int, ...]:
     return tuple(x.shape[2:])
 
 
-def _along(x: Any, axis: int, shares: Any, name: str) -> Any:
+def _along(x: Any, axis: int, shares: Any) -> Any:
     """x times a matrix (entries of the result, entries of x) along an axis."""
-    array = shares.astype(x.dtype if x.dtype.kind == "f" else np.float64)
-    matrix = tensor(array, name=name) if isinstance(x, Tensor) else array
+    matrix = shares.astype(x.dtype if x.dtype.kind == "f" else np.float64)
     if axis == x.ndim - 2:
         return matmul(matrix, x)
     if axis == x.ndim - 1:
-        return matmul(x, swapaxes(matrix, 0, 1))
+        return matmul(x, matrix.T)
     return swapaxes(matmul(matrix, swapaxes(x, axis, -2)), axis, -2)
 
 
@@ -123,7 +121,7 @@ def _resampled(
             return repeat(x, target // length, axis)
         nearest = np.floor(np.arange(target) * step + 1e-9).astype(int)
         return take(x, np.minimum(nearest, length - 1), axis)
-    return _along(x, axis, _lines(length, target, step, align_corners), "U")
+    return _along(x, axis, _lines(length, target, step, align_corners))
 
 
 def _lines(length: int, target: int, step: float, align_corners: bool) -> Any:
@@ -174,7 +172,7 @@ def adaptive_avg_pool(x: TensorOrArray, size: int | tuple[int | None, ...] | Non
         return avg_pool(x, tuple(m // t for m, t in zip(lengths, targets, strict=True)))
     for axis, (length, target) in enumerate(zip(lengths, targets, strict=True), 2):
         if length != target:
-            x = _along(x, axis, _windows(length, target), "P")
+            x = _along(x, axis, _windows(length, target))
     return x
 
 
