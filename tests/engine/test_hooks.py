@@ -1,11 +1,14 @@
 """Hooks on tensors and nodes, retain_grad, and whose arrays gradients are."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
 import minigrad as mg
 from minigrad.errors import GradientError
 from tests.compare import refusals
+from tests.engine.declaring import declare
 
 
 @pytest.fixture
@@ -64,7 +67,7 @@ def test_a_hook_cannot_write_into_the_gradient(x):
 
     (y := x * 1.0).register_hook(hook)
     with pytest.raises(ValueError, match="read-only"):
-        y.sum().backward()
+        (y * 2).sum().backward()
 
 
 def test_a_hook_that_changes_the_shape_is_refused(x):
@@ -161,26 +164,76 @@ def test_a_retained_gradient_is_what_the_hooks_made_of_it(x):
 # ---------------------------------------------------------------- whose arrays
 
 
-def test_leaves_share_no_array_with_each_other_or_with_the_seed(x):
-    y = mg.tensor([1.0, 1.0, 1.0], requires_grad=True)
-    seed = np.ones(3)
+SIZES = pytest.mark.parametrize("n", [3, 5000])  # small gradients are copied, large ones if need be
+
+
+@SIZES
+def test_leaves_share_no_array_with_each_other_or_with_the_seed(n):
+    x, y = mg.ones(n, requires_grad=True), mg.ones(n, requires_grad=True)
+    seed = np.ones(n)
     (x + y).backward(seed)
-    x.grad += 100
-    np.testing.assert_allclose(y.grad, [1, 1, 1])
-    np.testing.assert_allclose(seed, [1, 1, 1])
-    seed += 5
-    np.testing.assert_allclose(y.grad, [1, 1, 1])
+    assert not np.shares_memory(x.grad, y.grad)
+    assert not np.shares_memory(x.grad, seed)
+    assert not np.shares_memory(y.grad, seed)
 
 
-def test_a_leafs_gradient_may_be_written():
+@SIZES
+@pytest.mark.parametrize(
+    "rule",
+    [lambda g, x, y: (x, y), lambda g, x, y: (one := g * 1.0, one), lambda g, x, y: (g, x[::-1])],
+    ids=["what was saved", "one array for both", "views"],
+)
+def test_whatever_array_a_rule_gives_a_leaf_has_one_of_its_own(n, rule):
+    op = declare(lambda x, y: x + y, vjp_tex={"x": "<g>", "y": "<g>"})
+    op.vjp("x", "y")(rule)
+    x, y = mg.ones(n, requires_grad=True), mg.ones(n, requires_grad=True)
+    (op(x, y) * 2.0).sum().backward()
+    mine = [x.grad, y.grad, x.data, y.data]
+    assert not any(np.shares_memory(a, b) for a, b in combinations(mine, 2))
+    assert x.grad.flags.owndata
+    assert y.grad.flags.owndata
+
+
+@SIZES
+@pytest.mark.parametrize("hooked", [False, True])
+@pytest.mark.parametrize(
+    "build",
+    [lambda w: w.sum(), lambda w: w.mean(), lambda w: w.T.sum(), lambda w: w[0].sum(),
+     lambda w: (w * w).sum(), lambda w: (w * 2 + w * 3).sum()],
+)  # fmt: skip
+def test_a_leafs_gradient_may_be_written(build, hooked, n):
     """It is never a broadcast or read-only view, and has the leaf's shape and dtype."""
-    for build in (lambda w: w.sum(), lambda w: w.mean(), lambda w: w.T.sum(), lambda w: w[0].sum()):
-        w = mg.tensor(np.ones((3, 5), np.float32), requires_grad=True)
-        for _ in range(2):
-            build(w).backward()
-            assert w.grad.flags.writeable
-            assert w.grad.flags.owndata
-            assert (w.grad.shape, w.grad.dtype) == ((3, 5), np.float32)
+    w = mg.tensor(np.ones((3, n), np.float32), requires_grad=True)
+    if hooked:
+        w.register_hook(lambda g: None)
+    for _ in range(2):
+        build(w).backward()
+        assert w.grad.flags.writeable
+        assert w.grad.flags.owndata
+        assert (w.grad.shape, w.grad.dtype) == ((3, n), np.float32)
+
+
+def test_the_gradient_of_an_output_with_respect_to_itself_is_not_written(x):
+    def hook(parts, gradient):
+        gradient += 1
+
+    (y := x.sum()).node.register_hook(hook)
+    with pytest.raises(ValueError, match="read-only"):
+        y.backward()
+
+
+def test_a_large_gradient_that_a_rule_made_is_not_copied():
+    made = []
+
+    def rule(g):
+        made.append(g * 3.0)
+        return made[-1]
+
+    op = declare(lambda x: x * 3.0)
+    op.vjp("x")(rule)
+    x = mg.ones(5000, requires_grad=True)
+    (op(x) * 2.0).sum().backward()
+    assert x.grad is made[0]
 
 
 def test_a_second_backward_writes_into_no_array_it_gave_before(x):
