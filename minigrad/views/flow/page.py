@@ -39,7 +39,8 @@ def flow_html(flow: FlowRecord, *, title: str | None = None, live: str = "") -> 
     """The page as text. Args: live: where it asks for news, if it is served while training runs."""
     content = flow_content(flow, traces=not live) | {"live": live}
     content["title"] = one_line(title or "A training run")
-    parts = {"style": _style(), "script": asset("flow/assets/flow.js"), "data": embedded(content)}
+    script = asset("page/assets/dom.js") + asset("flow/assets/flow.js")
+    parts = {"style": _style(), "script": script, "data": embedded(content)}
     return filled(asset("flow/assets/flow.html"), parts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from math import prod
+from math import isfinite, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,6 +98,10 @@ def pack(
     facts, shape = facts_of(array), array.shape if shape is None else shape
     found = {"min": facts.low, "max": facts.high, "rms": facts.unmasked_rms}
     made = {"shape": list(shape)} | {name: number(x) for name, x in found.items()}
+    if not all(x is None or isfinite(x) for x in (facts.low, facts.high)):
+        entries = np.zeros(0) if isinstance(array, Facts) else array
+        finite = entries[np.isfinite(entries)]
+        made["range"] = [float(finite.min()), float(finite.max())] if finite.size else [0.0, 0.0]
     if isinstance(array, Facts):
         return made | {"rows": 0, "columns": 0, "pool": [1, 1], "matrices": 0, "data": ""}
     rows, columns = (1, *shape)[-2:] if shape else (1, 1)

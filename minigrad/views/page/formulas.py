@@ -93,32 +93,56 @@ def shape_text(shape: tuple[int, ...]) -> str:
 
 
 def chapters(model: AnnotatedTrace, formulas: Formulas) -> list[dict[str, Any]]:
-    """The gradients of the hand-derived steps, in order; `call` tells calls of layers apart."""
+    """Calls of layers, each with its hand-derived steps, each with the gradients that it finds."""
 
     @cache
     def add(tex: str, sizes: Any = ()) -> int:
         return formulas.add(_with_sizes(tex, sizes) if sizes else parse(tex))
 
-    calls: dict[int, int] = {}
-    return [
-        {
-            "call": calls.setdefault(id(check.symbols), len(calls)),
-            **_gradient(check, model, formulas, add),
-        }
-        for check in model.checks
-    ]
+    calls: dict[int, list[CheckResult]] = {}
+    for check in model.checks:
+        calls.setdefault(id(check.symbols), []).append(check)
+    return [_call(checks, model, formulas, add) for checks in calls.values()]
+
+
+def _call(
+    checks: list[CheckResult], model: AnnotatedTrace, formulas: Formulas, add: Callable[..., int]
+) -> dict[str, Any]:
+    steps: dict[int, dict[str, Any]] = {}
+    first_wrong = None
+    for check in checks:
+        sizes = tuple((s, model.trace.entries[i].shape) for s, i in check.symbols.items())
+        step = steps.setdefault(
+            check.number,
+            {
+                "number": check.number,
+                "title": check.title,
+                "forward": [add(part) for part in check.forward.split(r", \quad ")],
+                "forward_shapes": add(check.forward, sizes),
+                "state": "open",
+                "gradients": [],
+            },
+        )
+        if check.ok is not None and step["state"] != "wrong":
+            step["state"] = "right" if check.ok else "wrong"
+        if check.ok is False and first_wrong is None:
+            first_wrong = [list(steps).index(check.number), len(step["gradients"])]
+        step["gradients"].append(_gradient(check, formulas, add, sizes))
+    known = [check.ok for check in checks if check.ok is not None]
+    wrong = known.count(False)
+    agree = f"✓ {len(known)} of {len(known)} agree" if known else "not measured"
+    return {
+        "scope": one_line(checks[0].scope) or "layer",
+        "steps": [*steps.values()],
+        "first_wrong": first_wrong,
+        "tally": f"✗ {wrong} of {len(known)} differ" if wrong else agree,
+    }
 
 
 def _gradient(
-    check: CheckResult, model: AnnotatedTrace, formulas: Formulas, add: Callable[..., int]
+    check: CheckResult, formulas: Formulas, add: Callable[..., int], sizes: Any
 ) -> dict[str, Any]:
-    sizes = tuple((s, model.trace.entries[i].shape) for s, i in check.symbols.items())
     made: dict[str, Any] = {
-        "scope": one_line(check.scope),
-        "number": check.number,
-        "title": check.title,
-        "forward": [add(part) for part in check.forward.split(r", \quad ")],
-        "forward_shapes": add(check.forward, sizes),
         "symbol": check.symbol,
         "sign": formulas.add(symbol_of(check.symbol)),
         "node": check.step,
@@ -129,8 +153,9 @@ def _gradient(
         "ok": check.ok,
     }
     if check.ok is not None:
+        made |= {"difference": as_json(check.difference)}
+    if check.ok is False:
         made |= {
-            "difference": as_json(check.difference),
             "tolerance": check.tolerance,
             "index": list(check.index),
             "engine": as_json(check.measured),

@@ -73,8 +73,21 @@ def _figures(one: Attention) -> dict[str, Any]:
         "keys": len(one.keys),
         "entropy": [*map(number, _entropy(one.A).flat)],
         "norm": None if one.dA is None else _norms(one.dA, one.forbidden),
+        "ranges": [_ranges(one.A, one.forbidden), _ranges(one.dA, one.forbidden)],
         **_masks(one.forbidden),
     }
+
+
+def _ranges(array: Any, forbidden: Any) -> list[list[float]]:
+    """Of each head, the least and the largest that is finite, over the pairs that may look."""
+    if array is None:
+        return []
+    heads = np.where(forbidden | ~np.isfinite(array), np.nan, array)
+    heads = heads.reshape(-1, heads.shape[-2] * heads.shape[-1]).astype(np.float64)
+    some = ~np.isnan(heads).all(axis=-1, keepdims=True)
+    heads = np.where(some, heads, 0.0)
+    ends = np.nanmin(heads, axis=-1), np.nanmax(heads, axis=-1)
+    return [[float(f"{x:.6g}") for x in pair] for pair in zip(*ends, strict=True)]
 
 
 def _norms(dA: Any, forbidden: Any) -> list[Any]:

@@ -1,31 +1,6 @@
-"use strict";
 // Names reach the document as text; the picture alone comes as markup, in which Python has escaped them.
-const SVG = "http://www.w3.org/2000/svg";
-const byId = (id) => document.getElementById(id);
 const given = (child) => child !== null && child !== undefined;
-function el(tag, properties, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties || {})) {
-    if (name === "on") made.addEventListener("click", value);
-    else if (value !== false && given(value)) made.setAttribute(name, value);
-  }
-  made.append(...children.filter(given));
-  return made;
-}
-function svg(tag, properties, ...children) {
-  const made = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(properties)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
-}
-const words = { nan: "NaN", inf: "∞", "-inf": "−∞" };
-function brief(x) {
-  if (typeof x === "string") return words[x];
-  if (!given(x)) return "";
-  const size = Math.abs(x);
-  const text = x === 0 || (size >= 1e-3 && size < 1e4) ? String(Number(x.toPrecision(3))) : x.toExponential(1);
-  return text.replace(/-/g, "−").replace("e+", "e");
-}
+const figureText = (x) => (given(x) ? digits(x, 3) : "");
 
 let record = JSON.parse(byId("record").textContent);
 const state = { sample: 0, row: 0, figure: "gradient", pinned: null };
@@ -81,7 +56,7 @@ function nearest(kept, row, sample) {
 }
 function chart(label, width, ...shapes) {
   const own = { viewBox: `0 0 ${width} 72`, preserveAspectRatio: "none", role: "img", "aria-label": label };
-  return [el("div", { class: "muted" }, label), svg("svg", own, ...shapes)];
+  return [el("div.muted", label), svg("svg", own, ...shapes)];
 }
 function bars(title, row, which) {
   const now = nearest(record.histograms, row, state.sample)?.[which];
@@ -97,7 +72,7 @@ function bars(title, row, which) {
     const points = [...then[1]].map((c, i) => `${x(i)},${70 - 7 * c}`).join(" ");
     shapes.push(svg("polyline", { class: "then", points }));
   }
-  const range = `${title}, −${brief(now[0])} to ${brief(now[0])}`;
+  const range = `${title}, −${figureText(now[0])} to ${figureText(now[0])}`;
   return chart(then ? `${range}; line: the step compared` : range, 210, ...shapes);
 }
 // The figure that is chosen, over training.
@@ -111,10 +86,10 @@ function series(row) {
   const at = (i, k) => `${(210 * i) / Math.max(1, all.length - 1)},${68 - (64 * (sizes[k] - low)) / (high - low || 1)}`;
   const points = good.map(([i], k) => at(i, k)).join(" ");
   const ends = good.map(([, x]) => x).sort((a, b) => a - b);
-  const label = `${state.figure} over training, ${brief(ends[0])} to ${brief(ends.at(-1))}`;
+  const label = `${state.figure} over training, ${figureText(ends[0])} to ${figureText(ends.at(-1))}`;
   return chart(label, 210, svg("polyline", { class: "series", points }));
 }
-const line = (texts) => el("tr", {}, ...texts.map((text) => el("td", {}, text)));
+const line = (texts) => el("tr", ...texts.map((text) => el("td", text)));
 function figures(row) {
   const { sample, pinned } = state;
   const heads = [`step ${record.steps[sample]}`];
@@ -123,31 +98,31 @@ function figures(row) {
     const now = figure(name, row, sample);
     const then = pinned === null ? null : figure(name, row, pinned);
     if (now === null && then === null) return null;
-    const times = typeof now === "number" && typeof then === "number" && then ? brief(now / then) : "";
-    return line(pinned === null ? [name, brief(now)] : [name, brief(now), brief(then), times]);
+    const times = typeof now === "number" && typeof then === "number" && then ? figureText(now / then) : "";
+    return line(pinned === null ? [name, figureText(now)] : [name, figureText(now), figureText(then), times]);
   });
-  return el("table", {}, el("tr", {}, el("td"), ...heads.map((text) => el("th", { scope: "col" }, text))), ...lines);
+  return el("table", el("tr", el("td"), ...heads.map((text) => el("th", { scope: "col" }, text))), ...lines);
 }
 function showCell() {
   const { row } = state;
   const told = record.rows[row];
-  if (!told) return byId("cell").replaceChildren(el("p", { class: "muted" }, "no step was looked at yet"));
+  if (!told) return byId("cell").replaceChildren(el("p.muted", "no step was looked at yet"));
   const note = (record.notes[state.sample] || {})[row];
   const share = figure("saturated", row, state.sample);
-  const stuck = share ? `${brief(100 * share)} % of ${told.saturates}` : "";
+  const stuck = share ? `${figureText(100 * share)} % of ${told.saturates}` : "";
   const made = told.kind === "weight" ? "parameter" : `made by ${told.op}`;
   const graphs = Object.keys(record.traces).map((step) =>
-    el("button", { type: "button", on: () => openGraph(step) }, `graph of step ${step}`),
+    el("button", { type: "button", on: { click: () => openGraph(step) } }, `graph of step ${step}`),
   );
   byId("cell").replaceChildren(
-    el("h2", {}, told.path),
-    el("p", { class: "muted" }, [made, told.shape.join(" × ")].join(", ")),
-    ...[note, stuck].filter(Boolean).map((text) => el("p", { class: "note" }, text)),
+    el("h2", told.path),
+    el("p.muted", [made, told.shape.join(" × ")].join(", ")),
+    ...[note, stuck].filter(Boolean).map((text) => el("p.note", text)),
     figures(row),
     ...series(row),
     ...bars("values", row, 0),
     ...bars("gradients", row, 1),
-    el("div", { class: "graphs" }, ...graphs),
+    el("div.graphs", ...graphs),
   );
 }
 
@@ -173,16 +148,14 @@ function showFindings() {
   const list = record.findings.map((one) => {
     const sample = Math.max(0, record.steps.filter((step) => step <= one.step).length - 1);
     const go = () => choose({ sample, row: one.row < 0 ? state.row : one.row });
-    return el(
-      "button",
-      { type: "button", class: "finding", on: go, title: "Show where it began" },
-      el("b", {}, `step ${one.step}: ${one.kind}`),
+    return el("button.finding", { type: "button", on: { click: go }, title: "Show where it began" },
+      el("b", `step ${one.step}: ${one.kind}`),
       `${one.path ? `, ${one.path}` : ""}: ${one.text}. `,
       one.follows ? `So also: ${one.follows}. ` : "",
-      el("span", { class: "muted" }, `Try: ${one.remedy}`),
+      el("span.muted", `Try: ${one.remedy}`),
     );
   });
-  byId("findings").replaceChildren(...(list.length ? list : [el("p", {}, "Nothing found that needs mending.")]));
+  byId("findings").replaceChildren(...(list.length ? list : [el("p", "Nothing found that needs mending.")]));
 }
 
 // ---------------------------------------------------------------- choosing
@@ -194,7 +167,7 @@ function choose(change) {
   if (state.pinned !== null && state.pinned > last()) state.pinned = null;
   const rate = record.rates[state.sample];
   byId("range").value = state.sample;
-  byId("now").textContent = last() < 0 ? "" : `step ${record.steps[state.sample]}${given(rate) ? `, lr ${brief(rate)}` : ""}`;
+  byId("now").textContent = last() < 0 ? "" : `step ${record.steps[state.sample]}${given(rate) ? `, lr ${figureText(rate)}` : ""}`;
   byId("pin").textContent =
     state.pinned === null ? "compare with this" : `stop comparing with step ${record.steps[state.pinned]}`;
   markChosen();
@@ -206,7 +179,7 @@ function showAll() {
   byId("summary").textContent = record.summary;
   byId("range").max = Math.max(0, last());
   const options = Object.keys(record.figures).map((name) =>
-    el("option", { value: name, selected: name === state.figure ? "" : null }, name),
+    el("option", { value: name, selected: name === state.figure }, name),
   );
   byId("figure").replaceChildren(...options);
   showFindings();

@@ -55,14 +55,14 @@ const drawingsOf = (one) =>
       kind: "value",
       sign: "A",
       name: "attention weights",
-      range: [0, matrixRange(one.value, one.matrix, one.masked)[1]],
+      range: [0, one.attention.ranges[0][one.matrix][1]],
     },
     one.gradient && {
       array: one.gradient,
       kind: "gradient",
       sign: "∂L/∂A",
       name: "gradient of the attention weights",
-      range: matrixRange(one.gradient, one.matrix, one.masked),
+      range: one.attention.ranges[1][one.matrix],
     },
   ].filter(Boolean);
 

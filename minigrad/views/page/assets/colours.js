@@ -47,28 +47,5 @@ function colourOf(x, kind, low, high) {
   }
   return between(ramp.value, high > low ? (x - low) / (high - low) : 0.5);
 }
-const finite = (x, otherwise) => (typeof x === "number" && Number.isFinite(x) ? x : otherwise);
-
-// The range of what is finite: min and max of a record may be infinite, where a mask is.
-function rangeOf(array) {
-  if (array.range) return array.range;
-  let [low, high] = [finite(array.min, Infinity), finite(array.max, -Infinity)];
-  if (!Number.isFinite(low) || !Number.isFinite(high)) {
-    for (const cell of cellsOf(array)) {
-      const x = cell * (array.scale || 1);
-      if (Number.isFinite(x)) [low, high] = [Math.min(low, x), Math.max(high, x)];
-    }
-  }
-  return (array.range = low <= high ? [low, high] : [0, 0]);
-}
-
-// The same of one matrix alone, as far as its cells tell; of those that no mask hides.
-function matrixRange(array, matrix, masked) {
-  let [low, high] = [Infinity, -Infinity];
-  for (let i = 0; i < array.rows; i++)
-    for (let j = 0; j < array.columns; j++) {
-      const x = cellOf(array, matrix, i, j);
-      if (Number.isFinite(x) && !masked(i, j)) [low, high] = [Math.min(low, x), Math.max(high, x)];
-    }
-  return low <= high ? [low, high] : [0, 0];
-}
+// The range of what is finite: the least and the largest of an array may be infinite, where a mask is.
+const rangeOf = ({ range, min, max }) => range || [min ?? 0, max ?? 0];
