@@ -65,6 +65,7 @@ class Gradients:
             made, array = total, np.array(total.a)
         else:
             made = np.add(self.values.symbol_of(leaf.grad), total)
+            made.value.name = f"d_{leaf.name or 'w'}"
             array = np.asarray(plain(leaf.grad) + total.a)
         leaf.grad = array.view(Followed)
         self.values.know(leaf.grad, made.value)

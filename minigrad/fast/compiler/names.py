@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from .passes import is_transpose
-from .program import Value, transposed_name
+from .program import Value, root, transposed_name
 
 __all__ = ["Names", "comment"]
 
 _INPUTS = {"argument": "x", "constant": "constant", "captured": "array", "leaf": "w"}
+_OF_ROWS = {"maximum.reduce": "max", "minimum.reduce": "min", "add.reduce": "sum"}
+_OF_ROWS |= {"spread": "spread", "argmax": "argmax"}
 _PLAIN = ("matmul", "add", "subtract", "reshape", "sum")  # the op says enough
 
 
@@ -59,20 +61,36 @@ class Names:
             self._name(value, self._wanted(value))
         return self._names[id(value)]
 
+    def share(self, value: Value, other: Value) -> None:
+        """Call a value by the name of another, over which it is written."""
+        self._names[id(value)] = self.of(other)
+        self._kept.append(value)
+
     def _name(self, thing: Any, wanted: str) -> None:
         self._names[id(thing)] = self.fresh(wanted)
         self._kept.append(thing)
 
     def _wanted(self, value: Value) -> str:
-        """What a value would be called if nothing else were."""
+        """What a value would be called if nothing else were: S_max, S_sum, b_spread, K_T, Q_2d."""
         step = value.step
         if value.name or step is None:
-            return value.name or _INPUTS.get(value.kind, "joint")
+            before = f"d_{value.what[0].name or 'w'}_before" if value.kind == "grad" else value.kind
+            return value.name or _INPUTS.get(value.kind, before)
+        source = next((v for v in step.reads() if v.kind != "constant"), None)
         if step.kind == "view":
-            source = step.args[0]
-            base = self._names.get(id(source)) or self._wanted(source)
+            base = self._called(step.args[0])
             return transposed_name(base) if is_transpose(step) else f"{base}_{len(value.shape)}d"
-        what = step.text.removeprefix("np.").removesuffix(".reduce")
+        what = step.text.removeprefix("np.")
+        if what in _OF_ROWS and source is not None:
+            return f"{self._called(root(source))}_{_OF_ROWS[what]}"
+        if what == "matmul" and any(
+            v.kind == "constant" and v.name == "ones" for v in step.reads()
+        ):
+            return f"{self._called(root(source))}_sum" if source is not None else "sum"
+        what = what.removesuffix(".reduce")
         if what in _PLAIN or not step.op or step.op in (what, f"d_{what}"):
             return step.op or what
         return f"{step.op}_{what}"
+
+    def _called(self, value: Value) -> str:
+        return self._names.get(id(value)) or self._wanted(value)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ...engine.writes import SourceLocation
 from ..limits import LIMITS
 from ..memory import empty_as
@@ -22,6 +24,8 @@ from .program import Program, Step, Value, contiguous, is_whole, nbytes
 from .terms import Terms, shape_comment
 
 __all__ = ["write"]
+
+_NAMED = (np.maximum, np.minimum)  # of which NumPy wants `out` by name
 
 
 def write(
@@ -141,7 +145,8 @@ class Writer(Terms):
         if step.text == "spread":
             made = f"{target}[...] = {given[0]}"
         elif target is not None:
-            made = f"{made[:-1]}, out={target})"
+            ufunc = isinstance(step.function, np.ufunc) and step.function not in _NAMED
+            made = f"{made[:-1]}, {'' if ufunc else 'out='}{target})"  # which is faster
         if target is None:
             self._bind(step, made)
         else:
