@@ -48,6 +48,7 @@ def run_by_blocks(function: Callable[..., Any], *given: Any, out: Any = None) ->
     """function(*given). Arrays of one entry, numbers and settings are given as they are to every
     block.
     """
+    given = tuple([np.asarray(x) if isinstance(x, ndarray) else x for x in given])  # no subclass
     large = [x for x in given if x.__class__ is ndarray and x.size > 1]
     like = large[0] if large else None
     flat = {id(x): _in_memory_order(x, like) for x in large if like is not None}

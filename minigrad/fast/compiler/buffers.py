@@ -44,6 +44,7 @@ class Buffers:
         self._moments = self._find_moments()
         self._find_last()
         self._assign()
+        self._pass_on_names()
         self.last_reads = self._find_last_reads()
 
     def _find_last_reads(self) -> dict[int, list[Value]]:
@@ -116,6 +117,14 @@ class Buffers:
                 kind, slot = self.arrays[id(base)]
                 if kind != "fresh" and id(base) not in taken | self._pinned:
                     self._free.setdefault((kind, nbytes(base)), []).append(slot)
+
+    def _pass_on_names(self) -> None:
+        """What is nameless bears the symbol of what is written over it."""
+        for step in reversed(self.program.steps):
+            for out in step.outs:
+                over = self.over.get(id(out))
+                if over is not None and over.name is None:
+                    over.name = out.name
 
     def _kind(self, step: Step, out: Value, phase: int) -> str:
         if step.kind not in WRITES or (not phase and self._follows_layout(step, out)):

@@ -135,7 +135,7 @@ class Writer(Terms):
         given = self._arguments(step)
         target = self._target(step.out)
         out = step.out
-        own = step.function is not None and "." not in step.text
+        own = step.function is not None and "." not in step.text and step.text != "spread"
         made = _call(self.names.bind(step.function, step.text) if own else step.text, given)
         read = [v.shape for v in step.reads()]
         matrices = all(len(shape) <= 2 for shape in (*read, out.shape))

@@ -73,7 +73,8 @@ class Terms:
         over = self.buffers.over.get(id(value))
         if over is None:
             return None
-        if value.name is None or value.name.startswith(f"{self.names.of(over)}_"):
+        same = value.name in (None, over.name)
+        if same or str(value.name).startswith(f"{self.names.of(over)}_"):
             self.names.share(value, over)
             return over
         return None
@@ -197,7 +198,8 @@ class Terms:
         needs = self.partition.needs[id(step)] if self.phase and self.partition else [None] * count
         axes = iter(needs)
         floats = [v.dtype for v in step.reads() if v.dtype.kind in "fc"]
-        dtype = floats[0] if floats and step.kind == "elementwise" else None
+        counts = step.kind == "elementwise" and step.text != "spread"
+        dtype = floats[0] if floats and counts else None
 
         def written(item: Any) -> str:
             if item.__class__ is Value:

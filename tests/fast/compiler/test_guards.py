@@ -408,6 +408,21 @@ def test_rows_written_into_a_tensor_are_part_of_the_program(view):
         assert_same(compiled, eager, 1e-12)
 
 
+def test_a_large_condition_of_a_tensor_s_numbers_is_part_of_the_program():
+    """Kernels that run by blocks take it for what it is."""
+    w, x = leaf(300, 300), leaf(300, 300, seed=1)
+
+    def step(shift):
+        loss = mg.sum(mg.where(w.data > 1.0 + shift, w * shift, x))
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    for n in range(3):
+        agree(step, run, np.float64(0.1) * np.full((), n), leaves=[w, x])
+    assert not run.reasons
+
+
 def test_backward_refuses_what_a_compiled_step_wrote_into():
     w, x = leaf(5), np.ones(2)
 
