@@ -39,7 +39,6 @@ class Buffers:
         self._last: dict[int, int] = {}  # when a root is read last
         self._free: dict[Any, list[int]] = {}  # slots, by kind and bytes
         self._slots = 0
-        self.laid_out: dict[int, Value] = {}  # by root: what it lies like, a kernel's result or so
         self.over: dict[int, Value] = {}  # what a value is written over, as its step reads it
         self._moments = self._find_moments()
         self._find_last()
@@ -127,26 +126,12 @@ class Buffers:
                     over.name = out.name
 
     def _kind(self, step: Step, out: Value, phase: int) -> str:
-        if step.kind not in WRITES or (not phase and self._follows_layout(step, out)):
+        if step.kind not in WRITES or (not phase and id(out) in self.program.laid_out):
             return "fresh"
         if self._is_own(out):
             return "own"
         total = phase and self.partition is not None and self.partition.axis(out) is None
         return "fresh" if total or id(out) in self.handed else "fixed"
-
-    def _follows_layout(self, step: Step, out: Value) -> bool:
-        """Whether an elementwise step is best laid out as what it reads: a kernel's own result, of
-        which only the kernel knows how it lies in memory, or what follows such a one.
-        """
-        if step.kind != "elementwise" or step.text == "spread":  # which writes into what is there
-            return False
-        for value in step.reads():
-            base = root(value)
-            made = base.step is not None and base.step.kind == "kernel"
-            if value.shape == out.shape and (made or id(base) in self.laid_out):
-                self.laid_out[id(out)] = value
-                return True
-        return False
 
     def _over(self, step: Step, out: Value, kind: str, i: int) -> Value | None:
         """What an elementwise step may write over: ours, whole, of the same form, and not read

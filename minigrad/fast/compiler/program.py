@@ -116,6 +116,8 @@ class Program:
     Attributes:
         op, path: written on the steps that are added.
         keeps: attributes that the step sets: the dict, the key, and the value.
+        laid_out: results of entrywise calls, by id, and the value of whose layout they are: a
+            kernel's, of which only the kernel knows how it lies in memory, or one that follows it.
         once: whether a kernel draws random numbers or has an effect: neither is done twice.
         wrote: whether something outside was written.
     """
@@ -128,6 +130,7 @@ class Program:
         self.once = self.wrote = False
         self._constants: dict[Any, Value] = {}
         self._views: dict[Any, Value] = {}
+        self.laid_out: dict[int, Value] = {}
 
     def __repr__(self) -> str:
         return f"<Program: {len(self.steps)} steps, {len(self.keeps)} attributes set>"
@@ -149,6 +152,12 @@ class Program:
             self._views[key] = known
         return known
 
+    def follows_kernel(self, value: Value) -> bool:
+        """Whether it lies in memory as some kernel's result does."""
+        base = root(value)
+        made = base.step is not None and base.step.kind == "kernel"
+        return made or id(base) in self.laid_out
+
     def write(self, step: Step) -> None:
         """Append a step that writes to what is outside."""
         self.steps.append(step)
@@ -158,6 +167,7 @@ class Program:
         """Take back all but so many steps."""
         gone = {id(out) for step in self.steps[count:] for out in step.outs}
         self._views = {key: v for key, v in self._views.items() if id(v) not in gone}
+        self.laid_out = {key: v for key, v in self.laid_out.items() if key not in gone}
         del self.steps[count:]
 
     def constant(self, array: Any) -> Value:

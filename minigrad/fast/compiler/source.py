@@ -120,7 +120,7 @@ class Writer(Terms):
             name, memory = self.name(out), f"sums({len(self._sums)}, {out.shape}"
             self.part.append(f"{name} = {memory}, {self.dtype(out.dtype)})")
             return name
-        like = self.buffers.laid_out.get(id(out))
+        like = self.program.laid_out.get(id(out))
         if like is not None and nbytes(out) >= LIMITS.reuse_bytes:
             given = f"{self.text(like)}, {out.shape}, {self.dtype(out.dtype)}"
             name = self.name(out)

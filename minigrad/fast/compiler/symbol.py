@@ -22,6 +22,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from ...engine.sparse import is_basic
 from ..by_blocks import blocked
 from ..limits import LIMITS
+from ..memory import empty_as
 from .program import (
     Program,
     Step,
@@ -361,11 +362,16 @@ def apply(
     out = np.asarray(function(*substitute(args, _concrete), **substitute(kwargs, _concrete)))
     if kind == "view" and out.size and not np.may_share_memory(out, source):
         kind = "copy"  # NumPy's reshape copies where it must
-    out = np.asarray(out, order="C") if kind in WRITES else out
+    plain = kind == "elementwise" and text != "spread"
+    leader = _leader(program, args, out) if plain else None
+    if leader is not None:
+        out = _laid_out(out, leader.a)
+    elif kind in WRITES:
+        out = np.asarray(out, order="C")
     if kind == "elementwise" and out.ndim > 2 and out.shape[0] == 1:
         args = tuple([_first(x, out.ndim) for x in args])
         return _made(apply(kind, text, function, args, kwargs).reshape(out.shape))
-    if kind == "elementwise" and text != "spread" and out.size <= LIMITS.short_entries:
+    if plain and out.size <= LIMITS.short_entries:
         args = tuple([_spread(x, out.shape) for x in args])
 
     def value_of(item: Any) -> Any:
@@ -377,9 +383,25 @@ def apply(
     if kind == "view":
         return Symbol(program, _view(program, step, out, address(out) - address(source)), out)
     (value,) = program.add(step, (out.shape, out.dtype))
-    if kind == "call":
+    if kind == "call" or leader is not None:
         value.strides = out.strides
+    if leader is not None:
+        program.laid_out[id(value)] = leader.value
     return _made(Symbol(program, value, out))
+
+
+def _leader(program: Program, args: Any, out: Any) -> Symbol | None:
+    """The operand of the result's shape that lies as a kernel's result does."""
+    given = (s for s in args if s.__class__ is Symbol and s.shape == out.shape)
+    return next((s for s in given if program.follows_kernel(s.value)), None)
+
+
+def _laid_out(out: Any, like: Any) -> Any:
+    made = empty_as(like, out.shape, out.dtype)
+    if made.strides == out.strides:
+        return out
+    made[...] = out
+    return made
 
 
 def _view(program: Program, step: Step, out: Any, offset: int) -> Value:
