@@ -45,43 +45,42 @@ def _product(one: Any, other: Any) -> Any:
     return one.dot(other) if one.size < 10_000 else np.einsum("i,i", one, other)
 
 
-def changes(before: Any, now: Any, start: Any, gradient: Any) -> dict[str, float]:
+def changes(before: Any, now: Any, start: Any, gradient: Any = None) -> dict[str, float]:
     """Sizes of a weight, of its update and of its way from the start; where the update points.
 
-    Returns: value, update, ratio, drift (not in parts of the start), inward and uphill: cosines of
-        the update with −before and with the gradient. Blocks of the arrays are read once each.
+    Returns: value, update, ratio, drift (not in parts of the start); with a gradient, inward and
+        uphill: cosines of the update with −before and with the gradient, over the first entries.
 
     >>> one = np.array([1.0, 1.0])
     >>> found = changes(one, 0.5 * one, one, one)
     >>> [round(found[name], 3) for name in ("value", "ratio", "inward", "uphill")]
     [1.0, 0.5, 1.0, -1.0]
     """
-    arrays = [before, now, start, gradient]
+    arrays = [x for x in (before, now, start, gradient) if x is not None]
     if any(x.strides != before.strides for x in arrays):
         arrays = [np.ascontiguousarray(x) for x in arrays]
-    b, n, s, g = (x.ravel(order="K") for x in arrays)
-    bb = uu = dd = gg = ub = ug = 0.0
-    for i in range(0, b.size, BLOCK):
-        old = b[i : i + BLOCK]
-        new = n[i : i + BLOCK]
-        slope = g[i : i + BLOCK]
-        update, way = new - old, new - s[i : i + BLOCK]
-        bb += float(old.dot(old))
-        uu += float(update.dot(update))
-        dd += float(way.dot(way))
-        gg += float(slope.dot(slope))
-        ub += float(update.dot(old))
-        ug += float(update.dot(slope))
-    count = b.size or 1
-    sums = {"value": bb, "update": uu, "drift": dd, "gradient": gg}
+    old, new, first, *slope = (x.ravel(order="K") for x in arrays)
+    sums = dict.fromkeys(("value", "update", "drift"), 0.0)
+    for i in range(0, old.size, BLOCK):  # each array is read once
+        block = slice(i, i + BLOCK)
+        update, way = new[block] - old[block], new[block] - first[block]
+        for name, x in (("value", old[block]), ("update", update), ("drift", way)):
+            sums[name] += float(x.dot(x))
     if all(1e-30 < x < 1e30 for x in sums.values()):
-        found = {name: sqrt(x / count) for name, x in sums.items()}
+        found = {name: sqrt(x / old.size) for name, x in sums.items()}
     else:  # 0, or out of the squares' range
-        found = {"value": size(b), "update": size(n - b), "drift": size(n - s), "gradient": size(g)}
+        found = {"value": size(old), "update": size(new - old), "drift": size(new - first)}
     found["ratio"] = found["update"] / found["value"] if found["value"] else 0.0
-    found["inward"] = -ub / sqrt(uu * bb) if 0 < uu * bb < np.inf else 0.0
-    found["uphill"] = ug / sqrt(uu * gg) if 0 < uu * gg < np.inf else 0.0
+    if slope:
+        update = new[:BLOCK] - old[:BLOCK]
+        found["inward"] = -_cosine(update, old[:BLOCK])
+        found["uphill"] = _cosine(update, slope[0][:BLOCK])
     return found
+
+
+def _cosine(a: Any, b: Any) -> float:
+    lengths = float(_product(a, a)) * float(_product(b, b))
+    return float(_product(a, b)) / sqrt(lengths) if 0 < lengths < np.inf else 0.0
 
 
 def subsample(array: Any) -> Any:

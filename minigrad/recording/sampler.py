@@ -8,7 +8,8 @@ steps call too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from math import isfinite
 from typing import Any
 
@@ -33,6 +34,8 @@ from .trace import Trace
 __all__ = ["Sampler", "named_tensors"]
 
 TRACED = 3  # samples that are traced whole before one is measured by what those showed
+PROBED = 8  # parameters of which the smallest shows whether gradients are finite
+REUSED = 1 << 20  # entries of an array whose copy keeps its memory
 GUESSES = 8  # samples whose targets say what a constant guess would cost
 
 
@@ -84,9 +87,11 @@ class _Parameter:
     before: Any = None  # what it was then, if another optimizer than the first moves it
     cancels: bool = False
 
+    copies: dict[str, Any] = field(default_factory=dict)
     used_rows: Any = None  # of a table in which ids are looked up
     ids: int = 0
     symmetric: bool = False  # whether it began with one number all over
+    has_copies: bool = False  # whether its units were copies of each other when traced last
 
     def __post_init__(self) -> None:
         self.scale = size(self.reference) or 1.0
@@ -104,6 +109,16 @@ class _Parameter:
             self.gradient, self.stale = gradient, left
         else:
             self.gradient = self.gradient + gradient
+
+    def copied(self, name: str, array: Any) -> Any:
+        """A copy, of small arrays always in the same memory: fresh memory costs more."""
+        if array.size > REUSED:
+            return array.copy()
+        known = self.copies.get(name)
+        if known is None or known.shape != array.shape or known.dtype != array.dtype:
+            known = self.copies[name] = np.empty_like(array)
+        np.copyto(known, array)
+        return known
 
     def look_up(self, ids: Any) -> None:
         """Note which rows were used; positions in order, which are no ids, are passed over."""
@@ -276,13 +291,14 @@ class Sampler(Listener, Observer):
         if self._looks:
             for p in self._parameters.values():
                 if p.gradient is not None and p.tensor.grad is not None:
-                    p.kept = np.array(p.tensor.grad)
+                    p.kept = p.copied("kept", np.asarray(p.tensor.grad))
                     p.sent = size(p.kept)
             if self._trace is None:
                 self._measure()
-        elif not self.record.events:  # NaN in any op reaches the first parameter: one look a step
-            first = next((p.grad for p in owner.parameters if p.grad is not None), None)
-            if first is not None and not np.isfinite(size(first)):
+        elif not self.record.events:  # NaN in any op reaches the first parameters
+            known = (p.grad for p in owner.parameters if p.grad is not None)
+            few = min(islice(known, PROBED), key=_entries, default=None)
+            if few is not None and not np.isfinite(size(few)):
                 self._note("", "")
 
     def _measure(self) -> None:
@@ -293,7 +309,8 @@ class Sampler(Listener, Observer):
             sound = self._values.finite and all(isfinite(p.sent) for p in parameters)
             if sound or self.record.events:
                 for p in parameters:
-                    p.before = None if p.gradient is None else p.tensor._data.copy()
+                    if p.gradient is not None:
+                        p.before = p.copied("before", p.tensor._data)
                 return
         self._values, self._trace = None, self._new_trace()
         self._trace.replay(self._calls, self._backward)
@@ -405,6 +422,7 @@ class Sampler(Listener, Observer):
                 self.record.add("rows", row)
         for p, leaf in used:
             p.used = leaf is not None
+            p.has_copies = _has_copies(p.tensor._data)
             p.before = leaf.value if leaf is not None and p.gradient is not None else None
             if not p.path:
                 self._add_row(p, p.name)
@@ -452,17 +470,11 @@ class Sampler(Listener, Observer):
 
     def _measure_update(self, p: _Parameter, figures: dict[str, float]) -> None:
         before, p.before = p.before, None
-        if before is None:
-            return
-        gradient = p.gradient if p.gradient is not None else p.kept
-        found = changes(
-            before, p.tensor._data, p.reference, before if gradient is None else gradient
-        )
-        del found["gradient"]
-        found["drift"] /= p.scale
-        if before.ndim < 2 or gradient is None:
-            del found["inward"], found["uphill"]
-        figures |= found
+        if before is not None:
+            gradient = p.gradient if p.gradient is not None else p.kept
+            points = gradient if before.ndim > 1 else None
+            figures |= changes(before, p.tensor._data, p.reference, points)
+            figures["drift"] /= p.scale
 
     def _odd(self, p: _Parameter, figures: dict[str, float]) -> str:
         """In a word, what is odd about a parameter that other parameters do not share."""
@@ -473,7 +485,7 @@ class Sampler(Listener, Observer):
         if p.gradient is None:
             return "detached"
         odd = {
-            "symmetric": p.symmetric or _has_copies(p.tensor._data),
+            "symmetric": p.symmetric or p.has_copies,
             "zero": figures["gradient"] == 0,
             "cancels": p.cancels,
             "not given": self._given and id(p.tensor) not in self._given,
@@ -529,6 +541,10 @@ def _mark_symmetric(parameters: Iterable[_Parameter]) -> None:
     all_zero = all(p in same and not p.reference.any() for p in given if "emb" not in p.name)
     for p in same:
         p.symmetric = bool(p.reference.any()) or all_zero
+
+
+def _entries(array: Any) -> int:
+    return int(array.size)
 
 
 def _has_copies(weights: Any) -> bool:

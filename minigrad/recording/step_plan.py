@@ -123,7 +123,8 @@ class StepPlan:
             index, out, targets = self.targets
             given = (*calls[index][1], *calls[index][2])
             held = np.asarray(_plain(given[targets])).ravel()
-            found.targets = [float(x) for x in held[:: max(1, held.size // TARGETS)][:TARGETS]]
+            few = held[:: max(1, held.size // TARGETS)][:TARGETS]
+            found.targets = few.astype(float).tolist()
             if guess:
                 pair = _plain(given[out]), np.asarray(_plain(given[targets]))
                 found.guess = constant_guess(*pair, found.loss)
