@@ -27,8 +27,8 @@ SEVERAL = {
         TEXT TIMES TOKEN _Parser _Writer
     """,
     "two meanings, which wait for a better word": """
-        APART Attention BLOCK BY_HAND Block CHUNK Call Change CheckResult FAR GIVEN GUESSES HARMLESS
-        KINDS LEAVES Layout Limits Node PATIENCE Part Question Reading Recorder Row SETTINGS SIGNS
+        Attention BLOCK BY_HAND Block CHUNK Call Change CheckResult FAR GIVEN GUESSES HARMLESS
+        KINDS Layout Limits Node PATIENCE Reading Recorder Row SETTINGS
         STEP STEPS STYLE Schedule Session Step Trace Value Writer _Held _Pool
     """,
 }

@@ -113,7 +113,7 @@ class Report:
 
     def _summary(self) -> str:
         trace = self.trace
-        names = {"parameter": ("parameter",), "leaf": LEAVES}
+        names = {"parameter": ("parameter",), "leaf": LEAF_WORDS}
         groups = {kind: [e for e in trace.entries if e.kind == kind] for kind in names}
         steps = f"{_count(len(trace.forward_steps), 'step')} forward"
         back = f"{len(trace.backward_steps)} backward" + ", run inside it" * self.run.inside
@@ -255,7 +255,7 @@ class Report:
         return {"tokens": self.source.tokens, "title": title, "tables": tables}
 
 
-LEAVES = "leaf with a gradient", "leaves with a gradient"
+LEAF_WORDS = "leaf with a gradient", "leaves with a gradient"
 
 
 def _count(n: int, what: str, several: str = "") -> str:

@@ -26,24 +26,24 @@ from .labels import picture_name, summary
 from .model import AnnotatedTrace
 from .plain import one_line, sized
 
-__all__ = ["Part", "Question", "questions", "write_exercises"]
+__all__ = ["Choice", "GradientQuestion", "questions", "write_exercises"]
 
-SIGNS = ("negative", "zero", "positive")
-SIZES = 3  # choices, each ten times the one before
+SIGN_CHOICES = ("negative", "zero", "positive")
+SIZE_CHOICES = 3  # choices, each ten times the one before
 CANDIDATES = 4  # leaves of which the largest gradient is to be found
-APART = 1.05  # how many times larger than the next the largest is at least
-TINY = 1e-4  # of the largest entry: what is smaller may be rounding
+CLEAR_LEAD = 1.05  # how many times larger than the next the largest is at least
+ROUNDING_SHARE = 1e-4  # of the largest entry: what is smaller may be rounding
 TRIES = 100  # to find an entry that is not tiny
-FEW = 24  # entries of an array that stands on the sheet
-INTRO = (
+SHEET_ENTRIES = 24  # entries of an array that stands on the sheet
+SHEET_INTRO = (
     "Each question is about one step of the backward pass below: predict, then turn to the answers "
     "at the end, which are the numbers of the run. Places in an array count from 0."
 )
 
-NOTHING = "No gradient of this run can be asked for."
+NO_QUESTION = "No gradient of this run can be asked for."
 
 
-class Part(NamedTuple):
+class Choice(NamedTuple):
     """What is to be chosen, and which choice is right, counted from 0."""
 
     asks: str
@@ -52,11 +52,11 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Question:
+class GradientQuestion:
     """What a backward step sends, or which leaf's gradient is the largest of the whole pass."""
 
     asks: str
-    parts: tuple[Part, ...]
+    parts: tuple[Choice, ...]
     answer: str
     step: int | None = None  # the entry whose backward step it is about
     number: int = 0  # of that step
@@ -65,7 +65,7 @@ class Question:
     value: float = 0.0  # that entry, or the rms of the largest gradient
 
 
-def questions(trace: Trace, fold: Fold | None = None) -> list[Question]:
+def questions(trace: Trace, fold: Fold | None = None) -> list[GradientQuestion]:
     """One for each backward step that sent a finite gradient, of alike blocks for one; the largest.
 
     >>> import minigrad as mg
@@ -79,7 +79,7 @@ def questions(trace: Trace, fold: Fold | None = None) -> list[Question]:
     return [*_of_steps(trace, fold or folded(trace, True)), *_of_the_whole(trace)]
 
 
-def _of_steps(trace: Trace, fold: Fold) -> Iterator[Question]:
+def _of_steps(trace: Trace, fold: Fold) -> Iterator[GradientQuestion]:
     places = {id(edge): i for i, edge in enumerate(trace.edges)}
     seen: set[int] = set()
     for count, step in enumerate(trace.backward_steps, 1):
@@ -98,25 +98,27 @@ def _can_be_asked(trace: Trace, edge: Edge) -> bool:
     return facts_of(sent).finite and trace[edge.source].state != "cancels"
 
 
-def _of_entry(trace: Trace, edge: Edge, count: int, place: int) -> Question:
+def _of_entry(trace: Trace, edge: Edge, count: int, place: int) -> GradientQuestion:
     """Sign and size of one entry that an edge sent."""
     rng, sent = np.random.default_rng(count), edge.contribution
     facts = facts_of(sent)
-    least = TINY * max(abs(facts.low or 0.0), abs(facts.high or 0.0))
+    least = ROUNDING_SHARE * max(abs(facts.low or 0.0), abs(facts.high or 0.0))
     for position in rng.integers(sent.size, size=TRIES):
         index = tuple(map(int, np.unravel_index(position, sent.shape)))
         value = float(sent[index])
         if value == 0 or abs(value) >= least:
             break
-    parts = [Part("Its sign", SIGNS, int(np.sign(value)) + 1)]
+    parts = [Choice("Its sign", SIGN_CHOICES, int(np.sign(value)) + 1)]
     if value:
-        right = int(rng.integers(SIZES))
-        sizes_asked = (f"about {sized(abs(value) * 10.0 ** (i - right))}" for i in range(SIZES))
-        parts.append(Part("Its size", tuple(sizes_asked), right))
+        right = int(rng.integers(SIZE_CHOICES))
+        sizes_asked = (
+            f"about {sized(abs(value) * 10.0 ** (i - right))}" for i in range(SIZE_CHOICES)
+        )
+        parts.append(Choice("Its size", tuple(sizes_asked), right))
     user, source = trace[edge.target], trace[edge.source]
     which = f"its entry {list(index)}" if index else "it"
     asks = f"{_called(user)} sends a gradient to {_called(source)}. What is {which}?"
-    return Question(
+    return GradientQuestion(
         asks,
         tuple(parts),
         f"{value:.4g}".replace("-", "−"),
@@ -128,19 +130,19 @@ def _of_entry(trace: Trace, edge: Edge, count: int, place: int) -> Question:
     )
 
 
-def _of_the_whole(trace: Trace) -> Iterator[Question]:
+def _of_the_whole(trace: Trace) -> Iterator[GradientQuestion]:
     """Which leaf's gradient is largest; not asked where two are nearly alike."""
     leaves = [e for e in trace.entries if e.learns and e.state not in ("none", "non-finite")]
     by_size = sorted(leaves, key=lambda e: -(e.gradient_rms or 0.0))
     some = list({one_line(e.path): e for e in reversed(by_size)}.values())[::-1][:CANDIDATES]
     rms = [e.gradient_rms or 0.0 for e in some]
-    if len(some) < 2 or some[0] is not by_size[0] or rms[0] < APART * rms[1]:
+    if len(some) < 2 or some[0] is not by_size[0] or rms[0] < CLEAR_LEAD * rms[1]:
         return
     listed = sorted(some, key=lambda e: e.id)
     names = tuple(one_line(e.path) for e in listed)
-    part = Part("The largest is that of", names, listed.index(some[0]))
+    part = Choice("The largest is that of", names, listed.index(some[0]))
     answer = "by rms " + ", ".join(f"{one_line(e.path)} {sized(e.gradient_rms)}" for e in some)
-    yield Question(
+    yield GradientQuestion(
         "Which of these gradients is the largest, by rms?", (part,), answer, value=rms[0]
     )
 
@@ -164,7 +166,7 @@ def exercises_text(trace: Trace) -> str:
     model = AnnotatedTrace(trace)
     found = questions(trace, model.fold)
     names = symbols(trace, range(len(trace.entries)), None)
-    parts = ["# Predict the gradients", f"{picture_name(model)}: {summary(model)}.", INTRO]
+    parts = ["# Predict the gradients", f"{picture_name(model)}: {summary(model)}.", SHEET_INTRO]
     answers = []
     for n, question in enumerate(found, 1):
         parts.append(f"## {n}. {_heading(trace, question)}")
@@ -172,11 +174,11 @@ def exercises_text(trace: Trace) -> str:
         parts += [f"- {one.asks}: {', '.join(map(escaped, one.choices))}" for one in question.parts]
         right = ", ".join(escaped(one.choices[one.right]) for one in question.parts)
         answers.append(f"{n}. {right}: {escaped(question.answer)}")
-    parts += ["## Answers", "\n".join(answers)] if found else [NOTHING]
+    parts += ["## Answers", "\n".join(answers)] if found else [NO_QUESTION]
     return "\n\n".join(parts) + "\n"
 
 
-def _heading(trace: Trace, question: Question) -> str:
+def _heading(trace: Trace, question: GradientQuestion) -> str:
     if question.step is None:
         return "The whole pass"
     scope = trace[question.step].scope
@@ -184,7 +186,7 @@ def _heading(trace: Trace, question: Question) -> str:
     return f"Backward step {question.number} of {len(trace.backward_steps)}{where}"
 
 
-def _hint(trace: Trace, question: Question, names: dict[int, Node]) -> list[str]:
+def _hint(trace: Trace, question: GradientQuestion, names: dict[int, Node]) -> list[str]:
     """What the rule does with the gradient, its formula, and small arrays that it names."""
     if question.edge is None:
         return []
@@ -205,7 +207,11 @@ def _hint(trace: Trace, question: Question, names: dict[int, Node]) -> list[str]
 
 def _matrix(value: object) -> str:
     """A small array as a matrix; stacked ones beside one another; nothing for a larger one."""
-    if not isinstance(value, np.ndarray) or not 0 < value.size <= FEW or value.dtype.kind != "f":
+    if (
+        not isinstance(value, np.ndarray)
+        or not 0 < value.size <= SHEET_ENTRIES
+        or value.dtype.kind != "f"
+    ):
         return ""
     stack = value.reshape((-1, *value.shape[-2:])) if value.ndim > 1 else value.reshape((1, 1, -1))
     rows = ([" & ".join(f"{x:.3g}" for x in row) for row in one] for one in stack)

@@ -16,7 +16,7 @@ from ..files import one_of
 from ..fold import prefixes
 from ..model import STATES, AnnotatedTrace
 from ..plain import capital, one_line
-from ..questions import Question, questions
+from ..questions import GradientQuestion, questions
 from ..repeats import repeats
 from ..verdict import mark, of_kind, reasons, words
 from .arrays import Arrays
@@ -108,7 +108,7 @@ def _kinds(checks: Checks) -> Iterator[dict[str, Any]]:
             }
 
 
-def _asked(one: Question) -> dict[str, Any]:
+def _asked(one: GradientQuestion) -> dict[str, Any]:
     told = {name: getattr(one, name) for name in ("asks", "answer", "step", "number", "edge")}
     return told | {"parts": [list(part) for part in one.parts], "value": number(one.value)}
 
