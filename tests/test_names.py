@@ -27,9 +27,9 @@ SEVERAL = {
         TEXT TIMES TOKEN _Parser _Writer
     """,
     "two meanings, which wait for a better word": """
-        Attention BLOCK BY_HAND Block CHUNK Call Change CheckResult FAR GIVEN GUESSES HARMLESS
-        KINDS Layout Limits Node PATIENCE Reading Recorder Row SETTINGS
-        STEP STEPS STYLE Schedule Session Step Trace Value Writer _Held _Pool
+        Attention BLOCK BY_HAND Block CHUNK Call Change CheckResult FAR HARMLESS
+        KINDS Layout Node PATIENCE Reading Recorder Row SETTINGS
+        STEP Schedule Session Step Trace Value Writer _Held _Pool
     """,
 }
 

@@ -24,7 +24,7 @@ import numpy as np
 from ..recording.record import Entry
 from ..recording.trace import Trace
 
-__all__ = ["Block", "Chain", "Item", "Members", "chains", "items_of"]
+__all__ = ["Chain", "ChainBlock", "Item", "Members", "chains", "items_of"]
 
 FEWEST_LINES = 3  # times that a line of a program, or one module, must run to be a loop
 FEWEST_SCOPES = 2  # scopes that differ in a number and make a chain
@@ -48,7 +48,7 @@ class Item(NamedTuple):
 
 
 @dataclass
-class Block:
+class ChainBlock:
     """One link of a chain."""
 
     items: list[Item]
@@ -64,7 +64,7 @@ class Block:
 class Chain(NamedTuple):
     """Blocks that are alike, in the order they ran."""
 
-    blocks: list[Block]
+    blocks: list[ChainBlock]
 
     @property
     def keys(self) -> frozenset[tuple[int, int]]:
@@ -183,7 +183,7 @@ class _Finder:
     def chain(self, at: int, period: int) -> Chain | None:
         """The blocks of so many items from one on, as long as each is like the one before."""
         kinds = self.kinds[at : at + period]
-        blocks: list[Block] = []
+        blocks: list[ChainBlock] = []
         while self.kinds[at : at + period] == kinds:
             block = self.block(self.items[at : at + period], blocks)
             if blocks and not self.follows(blocks, block):
@@ -195,7 +195,7 @@ class _Finder:
         fewest = FEWEST_SCOPES if numbered else FEWEST_LINES
         return chain if len(blocks) >= fewest else None
 
-    def follows(self, blocks: list[Block], block: Block) -> bool:
+    def follows(self, blocks: list[ChainBlock], block: ChainBlock) -> bool:
         """Whether a block goes on with a chain."""
         if len(blocks) > 1:
             return blocks[-1].roles == block.roles
@@ -205,7 +205,7 @@ class _Finder:
 
     # ------------------------------------------------------------------ wiring
 
-    def block(self, items: list[Item], before: list[Block]) -> Block:
+    def block(self, items: list[Item], before: list[ChainBlock]) -> ChainBlock:
         ops = [op for item in items for op in item.ops]
         here = {op.id: i for i, op in enumerate(ops)}
         previous = {op.id: i for i, op in enumerate(before[-1].ops)} if before else {}
@@ -230,7 +230,7 @@ class _Finder:
             return OWN_LEAF, met[source.id], _leaf_facts(source)
 
         roles = [(*role(self.trace.entries[edge.source]), edge.input) for edge in edges]
-        return Block(items, ops, [edge.source for edge in edges], roles)
+        return ChainBlock(items, ops, [edge.source for edge in edges], roles)
 
 
 def _leaf_facts(leaf: Entry) -> Any:

@@ -14,7 +14,7 @@ from .colors import Scale
 from .plain import one_line, sized
 from .terminal import Column, bar, finished, grid, wide
 
-__all__ = ["Comparison", "Row"]
+__all__ = ["ComparedRow", "Comparison"]
 
 COLUMNS = (
     Column("path", shrink="start"),
@@ -27,7 +27,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedRow:
     """The rms of one gradient in both runs."""
 
     path: str
@@ -53,7 +53,7 @@ class Comparison:
         self.here, self.there = here, there
         self.twin = {e.id: twin for e, twin in pairs}
         self._rows = {
-            e.id: Row(e.path, e.op or e.kind, e.gradient_rms, twin.gradient_rms)
+            e.id: ComparedRow(e.path, e.op or e.kind, e.gradient_rms, twin.gradient_rms)
             for e, twin in pairs
             if e.gradient_rms is not None and twin.gradient_rms is not None
         }
@@ -74,7 +74,7 @@ class Comparison:
             return None
         uses = (e for e in self.there.into(target) if e.input == edge.input)
         sent = next((e.contribution_rms for e in uses if e.source == source.id), None)
-        return None if sent is None else Row("", "", edge.contribution_rms, sent).ratio
+        return None if sent is None else ComparedRow("", "", edge.contribution_rms, sent).ratio
 
     @property
     def summary(self) -> str:

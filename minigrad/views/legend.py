@@ -14,7 +14,7 @@ from .verdict import verdicts
 
 __all__ = ["caption", "marks", "powers", "samples"]
 
-KINDS = (
+BOX_KINDS = (
     "parameter", "leaf", "input", "constant", "detached", "op", "loss", "scope", "outside", "sum",
 )  # fmt: skip
 WORDS = {
@@ -30,7 +30,7 @@ TABLE = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1" CELLPADDING="2">'
 def samples(graph: Any, plan: Outline, style: NodeStyle) -> list[str]:
     """One small box of each shape that occurs; their ids."""
     present = {box.kind for box in plan.boxes} | ({"sum"} if plan.sums else set())
-    kinds = [kind for kind in KINDS if kind in present]
+    kinds = [kind for kind in BOX_KINDS if kind in present]
     for kind in kinds:
         label = f"<{text(WORDS.get(kind, kind), style.theme.ink, 9)}>"
         names = {"id": f"key{kind}", "class": f"key {kind}"}

@@ -15,7 +15,7 @@ from .attention import attentions, looks_at
 
 __all__ = [
     "MOVES",
-    "Block",
+    "BlockFigures",
     "Token",
     "block_number",
     "by_block",
@@ -37,7 +37,7 @@ class Token(NamedTuple):
     share: float  # ∂L/∂X · X
 
 
-class Block(NamedTuple):
+class BlockFigures(NamedTuple):
     """Gradients as rms; of what attention and feed-forward add, F, the share ∂L/∂F · F.
 
     Both shares sum to the slope of the loss in the size of all that the block adds.
@@ -83,7 +83,7 @@ def by_token(
     return texts
 
 
-def by_block(trace: Trace, found: Explained, lengths: Sequence[int] = ()) -> list[Block]:
+def by_block(trace: Trace, found: Explained, lengths: Sequence[int] = ()) -> list[BlockFigures]:
     """Args: lengths: how many tokens of each row are real; all unless given."""
     blocks: dict[str, list[Entry]] = {}
     for entry in trace:
@@ -99,7 +99,7 @@ def by_block(trace: Trace, found: Explained, lengths: Sequence[int] = ()) -> lis
         added = [branch for branch in found.branches if not branch.starts]
         shares = [branch.share for branch in added if branch.path.startswith(f"{home}/")]
         name = f"{home.split('/')[-2]} " * several + str(block_number(home))
-        made.append(Block(name, out, of_weights, sum(shares[:-1]), sum(shares[-1:])))
+        made.append(BlockFigures(name, out, of_weights, sum(shares[:-1]), sum(shares[-1:])))
     return made
 
 

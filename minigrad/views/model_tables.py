@@ -8,7 +8,7 @@ from textwrap import fill, wrap
 from typing import Any
 
 from .colors import Scale
-from .model_figures import MOVES, Block, Token
+from .model_figures import MOVES, BlockFigures, Token
 from .plain import one_line, sized
 from .terminal import Column, Paint, bar, grid, share_bar
 
@@ -17,7 +17,7 @@ __all__ = ["Figures", "block_table", "guess_table", "head_table", "quoted", "tok
 MOST_ROWS, MOST_HEADS = 24, 6  # shown: rows in a terminal, heads of a kind
 TOLD = 0.5  # from where on a head is said to look at keys of a kind
 NUMBER, NAME = Column("", right=True), Column("token", shrink="end")
-GUESSES = [NUMBER, NAME, Column("probability", right=True), Column("", drop=1)]
+GUESS_COLUMNS = [NUMBER, NAME, Column("probability", right=True), Column("", drop=1)]
 TOKENS = [NUMBER, NAME, Column("guessed", right=True, drop=3)]
 TOKENS += [Column("rms of ∂L/∂X", right=True), Column("", drop=1)]
 TOKENS += [Column("∂L/∂X · X", right=True), Column("", drop=2)]
@@ -76,7 +76,7 @@ def guess_table(place: str, guesses: Sequence[tuple[str, float]]) -> Figures:
     rows = [
         [str(k), quoted(token), sized(p), share_bar(p)] for k, (token, p) in enumerate(guesses, 1)
     ]
-    return Figures(place, "", GUESSES, rows)
+    return Figures(place, "", GUESS_COLUMNS, rows)
 
 
 def token_table(title: str, hint: str, text: Sequence[Token]) -> Figures:
@@ -91,7 +91,7 @@ def token_table(title: str, hint: str, text: Sequence[Token]) -> Figures:
     return Figures(title, hint, TOKENS, rows, most=MOST_ROWS)
 
 
-def block_table(title: str, hint: str, blocks: Sequence[Block]) -> Figures:
+def block_table(title: str, hint: str, blocks: Sequence[BlockFigures]) -> Figures:
     out = Scale.around(block.gradient for block in blocks)
     own = Scale.around(block.of_weights or 0.0 for block in blocks)
     rows = []

@@ -18,7 +18,7 @@ __all__ = ["Grid", "legend", "matrices"]
 
 Array = NDArray[Any]
 LABEL, MOST_NUMBERS = 10, 12  # cells of a token; columns of numbers
-STEPS = (0.05, 0.2, 0.4, 0.7)  # where the next shade begins
+SHADE_BOUNDS = (0.05, 0.2, 0.4, 0.7)  # where the next shade begins
 SHADES = " ░▒▓█"
 GAP = "   "
 
@@ -58,7 +58,7 @@ class Grid:
 
 
 def legend() -> str:
-    steps = " ".join(f"{SHADES[k]} {step:.2f}" for k, step in enumerate(STEPS, 1))
+    steps = " ".join(f"{SHADES[k]} {step:.2f}" for k, step in enumerate(SHADE_BOUNDS, 1))
     return f"shades from: {steps}; {MASKED} masked; a gradient's sign stands before its shade"
 
 
@@ -109,7 +109,7 @@ def _cell(grid: Grid, i: int, j: int, style: Style) -> str:
         return f" {x:+5.2f}" if grid.signed else f" {x:5.2f}"
     if not np.isfinite(x):
         return "?" * style.cell
-    shade = SHADES[sum(abs(x) >= step for step in STEPS)]
+    shade = SHADES[sum(abs(x) >= step for step in SHADE_BOUNDS)]
     if not grid.signed:
         return shade * style.cell
     sign = " " if shade == " " else "+" if x > 0 else "-"

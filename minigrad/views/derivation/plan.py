@@ -18,13 +18,13 @@ from ..formula import Node, parse, slots
 from ..formula.tree import TOP, script
 from ..model import AnnotatedTrace
 
-__all__ = ["DerivationPlan", "Step"]
+__all__ = ["DerivationPlan", "DerivationStep"]
 
 GRADIENT = Node("slot", "g")
 TOGETHER = 4  # trivial steps shown as one, at most
 
 
-class Step(NamedTuple):
+class DerivationStep(NamedTuple):
     """One step: the entries whose gradient it starts from, and the uses that it sends back to."""
 
     number: int
@@ -221,9 +221,9 @@ class DerivationPlan:
 
     # ------------------------------------------------------------------ steps
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[DerivationStep]:
         """All steps. Trivial ones that follow one another in a scope are one step."""
-        made: list[Step] = []
+        made: list[DerivationStep] = []
         for i in self.order:
             if self.shown_in(i) != i or self.hidden(i):
                 continue
@@ -233,7 +233,7 @@ class DerivationPlan:
                 last.through.append(i)
                 last.edges.extend(self.used(i))
             else:
-                made.append(Step(len(made) + 1, [i], self.used(i), scope))
+                made.append(DerivationStep(len(made) + 1, [i], self.used(i), scope))
         return made
 
     def is_trivial(self, i: int) -> bool:

@@ -17,7 +17,7 @@ from ..repeats import in_product
 from ..verdict import by_hand, by_step, by_value
 from .equations import Equations
 from .markdown import code, inline, listed
-from .plan import DerivationPlan, Step
+from .plan import DerivationPlan, DerivationStep
 from .step_text import StepText
 from .symbols import space
 
@@ -47,7 +47,7 @@ ONE_AXIS = (
     "In a product, an array of one axis is a row on the left and a column on the right; what a row "
     "makes is a row, and a gradient is what it belongs to."
 )
-GIVEN = {
+LEAF_TITLES = {
     "Parameters": "parameter",
     "Leaves with a gradient": "leaf",
     "Inputs": "input detached",
@@ -84,7 +84,7 @@ class Sections:
         lines, homes = [], AnnotatedTrace(self.trace, fold=False).place
         total = sum(e.size for e in self.trace if e.kind == "parameter")
         folded = ", every copy of a block counted" if self.plan.model.fold.times else ""
-        for title, kinds in GIVEN.items():
+        for title, kinds in LEAF_TITLES.items():
             note = f" ({counted(total)} numbers in all{folded})" if title == "Parameters" else ""
             found = [e for e in self._leaves() if e.kind in kinds.split()]
             by_scope: dict[str, list[Entry]] = {}
@@ -198,7 +198,7 @@ class Sections:
             seed = self.equations.slope(self.plan.loss)
             parts.append(f"It begins at the loss, with {inline(seed + ' = 1')}.")
         first = {step.through[0]: step for step in self.steps}
-        done: list[Step] = []
+        done: list[DerivationStep] = []
         for i in self.plan.order:
             if i in first:
                 done.append(first[i])
@@ -208,7 +208,7 @@ class Sections:
                 parts += self._repeated(block, done)
         return parts
 
-    def _repeated(self, block: str, done: list[Step]) -> list[str]:
+    def _repeated(self, block: str, done: list[DerivationStep]) -> list[str]:
         """That the other copies of a block repeat steps, and which gradients they end with."""
         fold, symbols = self.plan.model.fold, self.equations.symbols
         names = fold.copies[block]

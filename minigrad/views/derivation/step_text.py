@@ -19,7 +19,7 @@ from ..repeats import repeats
 from ..verdict import fault
 from .equations import Equations
 from .markdown import aligned, code, escaped, inline, listed
-from .plan import DerivationPlan, Step
+from .plan import DerivationPlan, DerivationStep
 from .symbols import space
 
 __all__ = ["StepText"]
@@ -57,7 +57,7 @@ class StepText:
             rows.append((self.equations.name(e.id), latex(formula.body), space(e.shape, e.dtype)))
         return aligned(rows)
 
-    def step(self, step: Step) -> list[str]:
+    def step(self, step: DerivationStep) -> list[str]:
         """A step: the forward equation it goes back through, then the gradients it gives."""
         within = [i for shown_in in step.through for i in reversed(self.plan.within[shown_in])]
         ops = ", ".join(dict.fromkeys(self._made(self.trace[i]) for i in within))
@@ -115,7 +115,7 @@ class StepText:
         slope = self.equations.slope(edge.source)
         return rf"\left.{slope}\right\rvert_{{{self.equations.name(user)}{which}}}"
 
-    def _defined(self, step: Step) -> list[tuple[Node, Node]]:
+    def _defined(self, step: DerivationStep) -> list[tuple[Node, Node]]:
         """The signs that the rules define for themselves, each once, before what it is used in."""
         formulas = [self.equations.forward(self.trace[i]) for i in step.through]
         known = [pair for formula in formulas for pair in formula.signs]

@@ -14,10 +14,10 @@ from ..data import number
 from ..files import one_of
 from ..pooling import pooled
 
-__all__ = ["KINDS", "Arrays", "Limits", "pack"]
+__all__ = ["ARRAY_KINDS", "ArrayLimits", "Arrays", "pack"]
 
 
-class Limits(NamedTuple):
+class ArrayLimits(NamedTuple):
     """At most so many rows and columns, and so many matrices of one array."""
 
     side: int
@@ -26,16 +26,32 @@ class Limits(NamedTuple):
 
 ALL = 1 << 62
 # the first that keeps the page small enough to open at once; of attention every head is kept
-STEPS = (Limits(64, 64), Limits(64, 16), Limits(32, 8), Limits(16, 4), Limits(8, 1))
-HEADS = (Limits(64, ALL), Limits(32, ALL), Limits(16, ALL), Limits(8, ALL), Limits(8, 256))
+POOLED_STEPS = (
+    ArrayLimits(64, 64),
+    ArrayLimits(64, 16),
+    ArrayLimits(32, 8),
+    ArrayLimits(16, 4),
+    ArrayLimits(8, 1),
+)
+HEADS = (
+    ArrayLimits(64, ALL),
+    ArrayLimits(32, ALL),
+    ArrayLimits(16, ALL),
+    ArrayLimits(8, ALL),
+    ArrayLimits(8, 256),
+)
 CELLS = 750_000  # 4 bytes each, 4 MB of text in all
 FULL = 30_000_000  # what a browser opens, 160 MB of text
-KINDS = {"pooled": (STEPS, HEADS), "full": ([Limits(ALL, ALL)],) * 2, "none": ([Limits(1, 0)],) * 2}
+ARRAY_KINDS = {
+    "pooled": (POOLED_STEPS, HEADS),
+    "full": ([ArrayLimits(ALL, ALL)],) * 2,
+    "none": ([ArrayLimits(1, 0)],) * 2,
+}
 
 
 class Arrays:
     def __init__(self, kind: str = "pooled") -> None:
-        one_of("html", KINDS, arrays=kind)
+        one_of("html", ARRAY_KINDS, arrays=kind)
         self.kind = kind
         self._kept: list[tuple[Any, tuple[int, ...]]] = []
         self._known: dict[tuple[Any, ...], list[int]] = {}
@@ -69,10 +85,10 @@ class Arrays:
         limits = [self._limits(heads) for heads in (False, True)]
         return [pack(a, limits[i in self._heads], shape) for i, (a, shape) in enumerate(self._kept)]
 
-    def _limits(self, heads: bool) -> Limits:
+    def _limits(self, heads: bool) -> ArrayLimits:
         """Raises: ArgumentError if all entries are asked for and are more than a browser opens."""
         shapes = [s for i, (_, s) in enumerate(self._kept) if (i in self._heads) == heads]
-        steps = KINDS[self.kind][heads]
+        steps = ARRAY_KINDS[self.kind][heads]
         fits = (one for one in steps if sum(_cells(shape, one) for shape in shapes) <= CELLS)
         found = next(fits, steps[-1])
         count = sum(_cells(shape, found) for shape in shapes)
@@ -85,7 +101,7 @@ class Arrays:
 
 
 def pack(
-    array: Any, limits: Limits = STEPS[0], shape: tuple[int, ...] | None = None
+    array: Any, limits: ArrayLimits = POOLED_STEPS[0], shape: tuple[int, ...] | None = None
 ) -> dict[str, Any]:
     """One array: its shape and range, and its cells as base64 of little-endian float32.
 
@@ -118,7 +134,7 @@ def pack(
     return made if scale == 1.0 else made | {"scale": scale}
 
 
-def _cells(shape: tuple[int, ...], limits: Limits) -> int:
+def _cells(shape: tuple[int, ...], limits: ArrayLimits) -> int:
     rows, columns = (1, 1, *shape)[-2:]
     matrices = min(prod(shape[:-2]), limits.matrices)
     return matrices * min(rows, limits.side) * min(columns, limits.side)

@@ -8,7 +8,7 @@ from html import escape
 __all__ = ["HEIGHT", "frame", "script"]
 
 HEIGHT = 720  # pixels
-STYLE = "width:100%;height:{height}px;border:1px solid #8888;border-radius:8px"
+FRAME_STYLE = "width:100%;height:{height}px;border:1px solid #8888;border-radius:8px"
 
 
 def frame(page: str, height: int = HEIGHT, title: str = "minigrad: the page of a run") -> str:
@@ -17,7 +17,7 @@ def frame(page: str, height: int = HEIGHT, title: str = "minigrad: the page of a
     >>> frame('<p>"x" & y</p>', height=300, title="t").partition(" style")[0]
     '<iframe title="t" srcdoc="&lt;p&gt;&quot;x&quot; &amp; y&lt;/p&gt;"'
     """
-    style = STYLE.format(height=height)
+    style = FRAME_STYLE.format(height=height)
     return f'<iframe title="{escape(title)}" srcdoc="{escape(page)}" style="{style}"></iframe>'
 
 
@@ -25,7 +25,7 @@ def script(page: str, height: int = HEIGHT, title: str = "minigrad: the page of 
     """A `<script>` that puts the same frame where it stands, and leaves no name behind."""
     frame_of = {"title": title, "srcdoc": page}
     told = json.dumps(frame_of).translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"})
-    style = json.dumps(STYLE.format(height=height))
+    style = json.dumps(FRAME_STYLE.format(height=height))
     return (
         "<script>(() => {\n"
         f'const frame = Object.assign(document.createElement("iframe"), {told});\n'
