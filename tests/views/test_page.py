@@ -18,7 +18,7 @@ from minigrad.errors import ArgumentError
 from minigrad.tracing import Trace
 from minigrad.views.formula import mathml
 from minigrad.views.page import page_html
-from minigrad.views.page.arrays import STEPS, Arrays, Limits, pack
+from minigrad.views.page.arrays import POOLED_STEPS, ArrayLimits, Arrays, pack
 from minigrad.views.page.formulas import with_shapes
 from minigrad.views.pooling import pooled
 
@@ -211,7 +211,7 @@ def test_what_is_not_finite_survives() -> None:
 
 @pytest.mark.parametrize("shape", [(), (0,), (0, 3), (3, 0), (2, 0, 5), (1, 1, 1, 1)])
 def test_scalars_and_empty_arrays_are_packed(shape: tuple[int, ...]) -> None:
-    packed = pack(np.ones(shape), Limits(*STEPS[-1]))
+    packed = pack(np.ones(shape), ArrayLimits(*POOLED_STEPS[-1]))
     assert cells(packed).size == np.ones(shape).size
     assert packed["shape"] == list(shape)
 
