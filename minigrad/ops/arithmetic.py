@@ -56,11 +56,6 @@ def add(a, b):
 
 
 @add.vjp("a")
-def _(g):
-    """The gradient passes unchanged to each term of the sum."""
-    return g
-
-
 @add.vjp("b")
 def _(g):
     """The gradient passes unchanged to each term of the sum."""
@@ -205,23 +200,6 @@ def maximum(a, b):
     return np.maximum(a, b)
 
 
-def _shared(g, a, b):
-    """Half of the gradient where both are equal."""
-    return g * (1 - g.dtype.type(0.5) * (a == b))
-
-
-@maximum.vjp("a")
-def _(g, a, b):
-    """The gradient goes to the larger of both entries, half of it to each of equal ones."""
-    return masked(_shared(g, a, b), np.logical_not(a < b))
-
-
-@maximum.vjp("b")
-def _(g, a, b):
-    """The gradient goes to the larger of both entries, half of it to each of equal ones."""
-    return masked(_shared(g, a, b), np.logical_not(b < a))
-
-
 @_extreme("min", "<")
 def minimum(a, b):
     """Takes the smaller of two entries at each place. Equal ones share the gradient half and half.
@@ -232,13 +210,20 @@ def minimum(a, b):
     return np.minimum(a, b)
 
 
-@minimum.vjp("a")
-def _(g, a, b):
-    """The gradient goes to the smaller of both entries, half of it to each of equal ones."""
-    return masked(_shared(g, a, b), np.logical_not(a > b))
+def _shared(g, a, b):
+    """Half of the gradient where both are equal."""
+    return g * (1 - g.dtype.type(0.5) * (a == b))
 
 
+@maximum.vjp("a")
 @minimum.vjp("b")
 def _(g, a, b):
-    """The gradient goes to the smaller of both entries, half of it to each of equal ones."""
-    return masked(_shared(g, a, b), np.logical_not(b > a))
+    """The gradient goes to the entry that was taken, and half of it to each of equal ones."""
+    return masked(_shared(g, a, b), np.logical_not(a < b))
+
+
+@maximum.vjp("b")
+@minimum.vjp("a")
+def _(g, a, b):
+    """The gradient goes to the entry that was taken, and half of it to each of equal ones."""
+    return masked(_shared(g, a, b), np.logical_not(b < a))

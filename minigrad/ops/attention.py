@@ -86,12 +86,7 @@ def in_dtype_of(scores, mask):
 
 
 @mask_add.vjp("scores")
-def _(g):
-    """The gradient passes unchanged to the scores."""
-    return g
-
-
 @mask_add.vjp("mask")
 def _(g):
-    """The gradient passes unchanged to the mask."""
+    """The gradient passes unchanged to the scores and to the mask."""
     return g
