@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .engine.context import Change, Context, current
+from .engine.context import Context, ContextChange, current
 from .engine.errors import NonFiniteError
 from .engine.listener import Listener
 from .engine.op import Op
@@ -118,7 +118,7 @@ def _error(
     return NonFiniteError("\n".join(lines + [_describe(name, v) for name, v in numbers.items()]))
 
 
-class anomaly(Change):
+class anomaly(ContextChange):
     """Within, the first NaN or infinity is an error: which op made it, where, and from what.
 
     The message names the op's path, file and line, its formula, and each operand's shape, range and

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from .engine.context import Change, Context, current
+from .engine.context import Context, ContextChange, current
 from .engine.errors import ArgumentError, DTypeError, ShapeError
 from .engine.listener import Listener, listen, notify
 from .engine.op import Op
@@ -29,7 +29,7 @@ __all__ = ["ablate", "capture", "record", "replace"]
 MEAN = object()  # of the examples, as a value
 
 
-class _WhereMade(Change):
+class _WhereMade(ContextChange):
     """Within, ops run in the context in which a tensor was made; no intervention acts on them."""
 
     __slots__ = ("made",)

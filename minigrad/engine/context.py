@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from .listener import Listener
 
 __all__ = [
-    "Change",
     "Context",
+    "ContextChange",
     "current",
     "enable_grad",
     "no_grad",
@@ -51,7 +51,7 @@ _CURRENT: ContextVar[Context] = ContextVar("minigrad.context", default=_OUTERMOS
 current = _CURRENT.get
 
 
-class Change:
+class ContextChange:
     """Base of `no_grad`, `scope` and the like: another context, as `with` block or decorator.
 
     It keeps no state of its own, so one object may be entered many times, nested and by several
@@ -104,7 +104,7 @@ class Change:
         return inside
 
 
-class no_grad(Change):
+class no_grad(ContextChange):
     """Within, ops record no graph: results never require a gradient.
 
     >>> import minigrad as mg
@@ -120,7 +120,7 @@ class no_grad(Change):
         return Context(False, now.scope, now.listeners, now)
 
 
-class enable_grad(Change):
+class enable_grad(ContextChange):
     """Within, ops record again, even inside `no_grad()`."""
 
     __slots__ = ()
@@ -129,7 +129,7 @@ class enable_grad(Change):
         return Context(True, now.scope, now.listeners, now)
 
 
-class scope(Change):
+class scope(ContextChange):
     """Name a part of the model: nodes made within carry the path, and views draw it as a box.
 
     Scopes nest: inside `scope("encoder")`, `scope("attn")` gives the path `encoder/attn`.
@@ -156,7 +156,7 @@ class scope(Change):
         return Context(now.recording, path, now.listeners, now)
 
 
-class use_context(Change):
+class use_context(ContextChange):
     """Within, the surroundings are exactly `context`: as `checkpoint` goes back to where it ran."""
 
     __slots__ = ("context",)

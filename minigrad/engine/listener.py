@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from .context import Change, Context, current
+from .context import Context, ContextChange, current
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -184,7 +184,7 @@ def notify(event: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.k
     return [getattr(listener, name)(*args, **kwargs) for listener in listeners]
 
 
-class listen(Change):
+class listen(ContextChange):
     """Within, `listener` is notified of every op and every backward step."""
 
     __slots__ = ("listener",)
