@@ -27,11 +27,9 @@ SEVERAL = {
         TEXT TIMES TOKEN _Parser _Writer
     """,
     "two meanings, which wait for a better word": """
-        Attention Attention BLOCK BLOCK BY_HAND BY_HAND Block Block CHUNK CHUNK Call Call
-        CheckResult CheckResult FAR FAR HARMLESS HARMLESS HEAD KINDS KINDS Layout Layout Node Node
-        PATIENCE PATIENCE Reading Reading Recorder Recorder Row Row SETTINGS SETTINGS STEP STEP
-        Schedule Schedule Session Session Step Step Trace Trace Value Value Writer Writer _Held
-        _Held _Pool _Pool
+        Attention BLOCK BY_HAND Block CHUNK Call CheckResult FAR HARMLESS HEAD KINDS Layout Node
+        PATIENCE Reading Recorder Row SETTINGS STEP Schedule Session Step Trace Value Writer _Held
+        _Pool
     """,
 }
 
