@@ -109,6 +109,7 @@ class Session:
         for name, value in run.arguments.items():
             if names and _words(self.defaults[name]) == names:
                 page["tokens"] = _words(value)
+                page["title"] = page["title"].replace(" ".join(names), " ".join(page["tokens"]))
         return page
 
     def change(self, change: Change, gesture: str = "") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.client import HTTPConnection
@@ -178,6 +179,27 @@ def test_arguments_of_the_function_and_its_words_are_typed(opened: Callable[...,
     view.press("Escape")
     view.page.locator("#tabs [data-tab=attention]").click()
     assert view.page.locator(".token.query", has_text="slept").count() == 2
+
+
+def test_a_slow_run_says_that_it_is_running_and_an_ended_program_that_it_ended(
+    opened: Callable[..., Opened],
+) -> None:
+    def slow(x: float = 1.0) -> mg.Tensor:
+        time.sleep(0.8 if x > 1 else 0.0)
+        return mg.sum(mg.tensor([x], requires_grad=True, name="x") * 2.0).named("loss")
+
+    view = opened(slow)
+    field = view.page.locator(".play-keywords .number")
+    field.fill("3")
+    field.press("Enter")
+    view.page.locator(".play-bar.running .play-status", has_text="running…").wait_for()
+    view.wait()
+    assert view.session.run.loss == 6.0
+    view.server.close()
+    view.server.wait()
+    field.fill("4")
+    field.press("Enter")
+    view.page.locator(".play-error", has_text="has ended").wait_for()
 
 
 WRONG = {"a number": "two", "NaN": "nan", "infinite loss": "-2", "it raises": "11"}

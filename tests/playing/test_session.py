@@ -18,7 +18,8 @@ from .functions import MASK, WORDS, X, attention, ratio
 
 def session(function: Any = attention) -> Session:
     name = function.__name__
-    page = {"title": name, "tokens": getattr(function, "tokens", None)}
+    tokens = getattr(function, "tokens", None)
+    page = {"title": f"{name}: {' '.join(tokens or ())}", "tokens": tokens}
     return Session(Played(lambda: function, name, name, "", lambda run: dict(page)))
 
 
@@ -84,6 +85,7 @@ def test_other_words_name_the_positions():
     played.set_keyword("words", "the dog slept on it")
     assert played.run.loss == attention(words="the dog slept on it".split()).item()
     assert played.page["tokens"] == "the dog slept on it".split()
+    assert played.page["title"] == "attention: the dog slept on it"
     played.undo()
     assert played.page["tokens"] == WORDS
 

@@ -170,7 +170,7 @@ def test_factors_stand_apart_and_functions_close_to_their_arguments() -> None:
     assert mathml(parse(r"\operatorname{f}(x) <y>")) == [
         "mrow",
         ["mrow", ["mi", "f"], ["mrow", ["mo", "("], ["mi", "x"], ["mo", ")"]]],
-        ["mspace", {"width": "0.17em"}],
+        ["room"],
         ["slot", "y"],
     ]
 

@@ -342,7 +342,7 @@ def test_shapes_take_the_symbols_places() -> None:
     tree = mathml(with_shapes(r"\frac{\partial L}{\partial \mathrm{out}} W_O^\top", shapes))
     assert json.dumps(tree).count('["shape", "(2, 5, 7)"]') == 1
     assert tree[2:] == [
-        ["mspace", {"width": "0.17em"}],
+        ["room"],
         ["msup", ["shape", "(3, 7)"], ["mo", "⊤"]],
     ]
 

@@ -1,7 +1,8 @@
 """Formulas as trees of MathML, which the page builds as elements: no markup reaches it.
 
-A tree is text or a list: the tag, attributes if there are any, then children. Two tags are the
-page's own: ["slot", "x"] is what stands for the input x, ["shape", "(2, 3)"] a symbol's shape.
+A tree is text or a list: the tag, attributes if there are any, then children. Three tags are the
+page's own: ["slot", "x"] is what stands for the input x, ["shape", "(2, 3)"] a symbol's shape,
+["room"] what stands between two factors.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ TAGS = {"number": "mn", "operator": "mo", "text": "mtext", "shape": "shape", "sl
 SIGNS = {"-": "−", r"\top": "⊤", r"\sum": "∑", r"\circ": "∘"}  # where plain text has another
 ACCENTS = {"hat": "^", "bar": "¯"}
 UNDER = (SUM, Node("function", r"\max"), Node("function", r"\min"))  # scripts stand below these
+ROOM = ["room"]  # between factors; the third of the page's own tags
 FULL_SIZE = {"displaystyle": "false", "scriptlevel": "0"}
 
 
@@ -40,7 +42,7 @@ def _beside(node: Node) -> list[Tree]:
     for item, after in pairwise((*items_of(node), Node("space"))):
         trees.append(_tree(item))
         if not {item.kind, after.kind} & {"operator", "space"}:
-            trees.append(["mspace", {"width": "0.17em"}])
+            trees.append(ROOM)
     return trees
 
 

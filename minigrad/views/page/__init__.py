@@ -96,4 +96,6 @@ def _asset(name: str) -> str:
     """
     text = asset(f"page/assets/{name}")
     text = re.sub(r"^ *(//[^\n]*|/\*.*?\*/)\n", "", text, flags=re.MULTILINE | re.DOTALL)
+    if name.endswith(".css"):  # whose only texts in quotes are single signs
+        return re.sub(r" *([{;}])\s*|([:,]) +", r"\1\2", text)
     return re.sub(r"^ +|\n(?=\n)", "", text, flags=re.MULTILINE)

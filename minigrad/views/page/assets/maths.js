@@ -19,6 +19,7 @@ function build(tree, slots) {
   if (typeof tree === "string") return document.createTextNode(tree);
   const [tag, ...rest] = tree;
   if (tag === "slot") return slots ? slots(rest[0]) : ml("mi", rest[0]);
+  if (tag === "room") return room();
   if (tag === "shape") return ml("mi", { class: "shape" }, rest[0]);
   const attributes =
     rest.length && typeof rest[0] === "object" && !Array.isArray(rest[0]) ? rest.shift() : {};

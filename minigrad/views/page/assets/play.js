@@ -161,8 +161,8 @@ function edit({ node, index, name, value, span, kind }) {
     document.querySelector("#panel canvas")?.focus();
   };
   parts.editor.replaceChildren(
-    el("strong", name), field, slider,
-    button("Cut", () => send({ do: "cut", node: editing.node, index }), { title: "0 in its place, and no gradient through it" }),
+    el("strong", name), otherIndex(node, index), field, slider,
+    button("Cut", () => send({ do: "cut", node: editing.node, index }), { title: cutTitle(page.nodes[node]) }),
     button("Done", close),
   );
   parts.editor.onkeydown = (event) => {
@@ -174,6 +174,15 @@ function edit({ node, index, name, value, span, kind }) {
   field.select();
 }
 
+const cutTitle = (node) => (node.op ? "0 in its place, and no gradient through it" : "0 in its place");
+// Of an array whose cells stand for several entries: which of them.
+function otherIndex(node, index) {
+  const { pool, matrices, shape } = page.arrays[page.nodes[node].value];
+  const all = shape.slice(0, -2).reduce((a, b) => a * b, 1);
+  if (pool[0] * pool[1] === 1 && matrices === all) return null;
+  const field = el("input", { value: index.join(", "), size: 9, inputmode: "numeric", "aria-label": "Index" });
+  return typed(field, (text_) => look(editing.node, text_.split(",").map(Number)));
+}
 // The editor's value after another change.
 async function refresh() {
   const answer = await ask({ do: "look", node: editing.node, index: editing.index });
@@ -374,8 +383,8 @@ function acts(node) {
     return el("label", `${name} `, field);
   });
   return el("div.play-acts",
-    button(freeze, () => send({ do: "freeze", node: node.id }), { title: why }),
-    button("Set to zero", () => send({ do: "cut", node: node.id }), { title: "0 in its place, and no gradient through it" }),
+    (node.op || node.gradient !== undefined) && button(freeze, () => send({ do: "freeze", node: node.id }), { title: why }),
+    button("Set to zero", () => send({ do: "cut", node: node.id }), { title: cutTitle(node) }),
     inputs, fields,
     pair && el("p.play-mark", `△ against the run before: value ${percent(pair[0])}, gradient ${percent(pair[1])}`),
   );
