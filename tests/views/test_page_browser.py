@@ -323,7 +323,8 @@ def test_blocks_and_time_steps_are_passed_at_once(opened: Callable[..., Opened])
     assert view.hash() == f"#forward-{blocks.index('block2') + 1}"
     view.press("PageUp")
     assert view.hash() == f"#forward-{blocks.index('block1') + 1}"
-    view.page.clock.install()
+    view.page.clock.install(time=0)
+    view.page.clock.pause_at(60_000)
     view.page.locator("#by").select_option("block")
     view.page.locator("#speed").select_option("4×")
     view.page.locator("#play").click()
