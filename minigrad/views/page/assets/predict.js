@@ -64,11 +64,12 @@ const askingWhole = (step) => [
 function askingPanel(node, step) {
   const { edge } = record.questions[questionAt(step)];
   const along = edges[edge];
+  const formulas = backwardRule(node, along);
   const inputs = [...new Set(node.into.map((one) => one.source))].map((id) => valueCard(nodes[id]));
   return [
     stepHead(node, `Backward ${step.number} of ${step.of}`, "backward"),
     questionForm(step),
-    el("details.hint-of", el("summary", "Hint: the rule"), rule(backwardRule(node, along), "", wordsOf(along))),
+    el("details.hint-of", el("summary", "Hint: the rule"), formulas.length > 0 ? rule(formulas, "", wordsOf(along)) : wordsOf(along)),
     section("Incoming", cards(gradientCard(node), valueCard(node))),
     section("From", cards(inputs)),
   ];
