@@ -20,7 +20,6 @@ from minigrad.views.formula import mathml
 from minigrad.views.page import page_html
 from minigrad.views.page.arrays import POOLED_STEPS, ArrayLimits, Arrays, pack
 from minigrad.views.page.formulas import with_shapes
-from minigrad.views.pooling import pooled
 
 from . import conftest
 
@@ -142,11 +141,6 @@ def test_large_arrays_are_pooled_and_say_so(rng: np.random.Generator) -> None:
     assert (packed["rows"], packed["columns"], packed["pool"]) == (44, 51, [3, 4])
     assert packed["max"] == array.max()  # of all entries, not of the pooled
     assert abs(cells(packed)).max() == np.float32(abs(array).max())
-
-
-def test_pooling_keeps_the_largest_of_a_block_with_its_sign() -> None:
-    matrix = np.array([[[1.0, -2.0, 0.0], [0.5, 1.5, np.nan]]])
-    np.testing.assert_array_equal(pooled(matrix, 1, 2), [[[-2.0, 0.0], [1.5, np.nan]]])
 
 
 def test_many_large_arrays_are_pooled_further(rng: np.random.Generator) -> None:
@@ -345,36 +339,3 @@ def test_shapes_take_the_symbols_places() -> None:
         ["room"],
         ["msup", ["shape", "(3, 7)"], ["mo", "⊤"]],
     ]
-
-
-# ---------------------------------------------------------------- formulas of one call
-
-
-def letters(tree: Any) -> str:
-    if isinstance(tree, dict):
-        return ""
-    return tree if isinstance(tree, str) else "".join(map(letters, tree[1:]))
-
-
-def of_tiles(rng: np.random.Generator, **settings: Any) -> tuple[Any, Any]:
-    q, k, v = (mg.tensor(rng.normal(size=(5, 3)), requires_grad=True, name=n) for n in "QKV")
-    with mg.trace() as t:
-        mg.sum(mg.scaled_dot_product_attention(q, k, v, method="tiled", **settings)).backward()
-    record = record_of(page_html(t))
-    return record, next(node for node in record["nodes"] if node.get("op") == "tiled_attention")
-
-
-@pytest.mark.needs_fast("attention in tiles")
-def test_causal_attention_in_tiles_says_so_in_the_page(rng: np.random.Generator) -> None:
-    record, node = of_tiles(rng, is_causal=True)
-    assert letters(record["formulas"][node["tex"]]) == "softmaxj≤i(13qk⊤)v"
-    defined = [letters(record["formulas"][i]) for i in node["where"]["q"]]
-    assert defined == ["S¯=A⊙(gv⊤−rowsum(g⊙out))", "A=softmaxj≤i(13qk⊤)"]
-
-
-@pytest.mark.needs_fast("attention in tiles")
-def test_the_page_shows_no_mask_where_none_was_given(rng: np.random.Generator) -> None:
-    record, node = of_tiles(rng, scale=0.7)
-    assert letters(record["formulas"][node["tex"]]) == "softmax(0.7qk⊤)v"
-    record, node = of_tiles(rng, mask=np.tri(5, dtype=bool))
-    assert letters(record["formulas"][node["tex"]]) == "softmax(13qk⊤+mask)v"
