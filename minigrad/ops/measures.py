@@ -9,7 +9,16 @@ import numpy as np
 from ..engine.errors import ArgumentError
 from ..engine.op import Axes, Call, call, cast_back, floating, widen, widen_half
 from .notation import axes_of, axis_letters, entries, letters
-from .reduce import centred_tex, combined, count, kept, mean, reduction, spread, var
+from .reduce import (
+    broadcast_tex,
+    centred_tex,
+    count,
+    mean,
+    reduction,
+    shape_with_ones,
+    sign_tex,
+    var,
+)
 from .samples import reductions
 
 __all__ = ["norm", "prod", "std"]
@@ -24,7 +33,7 @@ def _std_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 def _std_vjp_tex(x, axis, ddof):
     n = count(x.shape, axis) - ddof
-    slope = spread(x, axis, r"<g> \oslash <out>")
+    slope = broadcast_tex(x, axis, r"<g> \oslash <out>")
     return rf"\tfrac1n {slope} \odot {centred_tex(x, axis)}, \quad n = {n}"
 
 
@@ -52,7 +61,7 @@ def std(x, axis=None, ddof=0, keepdims=False):
 @std.vjp("x")
 def _(g, x, out, axis, ddof):
     """The gradient is multiplied by the difference from the mean, over the deviation, averaged."""
-    shape = kept(x.shape, axis)
+    shape = shape_with_ones(x.shape, axis)
     centred = widen_half(x) - mean(widen_half(x), axis, True)
     slope = g / np.where(out == 0, 1, out) / (count(x.shape, axis) - ddof)
     return np.where(out == 0, 0, slope).reshape(shape) * centred
@@ -63,7 +72,7 @@ def _(g, x, out, axis, ddof):
 
 @reduction(
     lambda x, axis: rf"\sqrt{{\sum_{{{axis_letters(x, axis)}}} <x>{entries(x)}^{{\circ 2}}}}",
-    lambda x, axis: spread(x, axis, r"<g> \oslash <out>") + r" \odot <x>",
+    lambda x, axis: broadcast_tex(x, axis, r"<g> \oslash <out>") + r" \odot <x>",
     lambda x, out: 2 * x.size + out.size,
 )
 def norm(x, ord=None, axis: Axes = None, keepdims: bool = False):
@@ -90,7 +99,7 @@ def norm(x, ord=None, axis: Axes = None, keepdims: bool = False):
 def _(g, x, out, axis):
     """The gradient is multiplied by each entry and divided by the length."""
     slope = np.where(out == 0, 0, g / np.where(out == 0, 1, out))
-    return slope.reshape(kept(x.shape, axis)) * x
+    return slope.reshape(shape_with_ones(x.shape, axis)) * x
 
 
 # ---------------------------------------------------------------- prod
@@ -115,11 +124,11 @@ def _others_tex(x, axis):
     if len(reduced) > 1:
         other, this = f"({other})", f"({this})"
     others = rf"\prod_{{{other} \ne {this}}} <x>_{{{','.join(primed)}}}"
-    return rf"{spread(x, axis)} \odot {others}"
+    return rf"{broadcast_tex(x, axis)} \odot {others}"
 
 
 @reduction(
-    combined(r"\prod"),
+    sign_tex(r"\prod"),
     _others_tex,
     1,
     _prod_samples,
@@ -136,7 +145,7 @@ def prod(x, axis: Axes = None, keepdims: bool = False):
 @prod.vjp("x")
 def _(g, x, axis):
     """The gradient is multiplied by the product of all the other entries."""
-    shape = kept(x.shape, axis)
+    shape = shape_with_ones(x.shape, axis)
     reduced = tuple(axes_of(x, axis))
     rest = tuple(k for k in range(x.ndim) if k not in reduced)
     n, order = count(x.shape, axis), rest + reduced

@@ -61,12 +61,12 @@ def through_weights(d_Z: Any, X: Any) -> tuple[Any, Any]:
     return np.matmul(rows.T, as_rows(X)), widen_half(rows).sum(axis=0)
 
 
-def before(states: Any, first: Any) -> Any:
+def states_before(states: Any, first: Any) -> Any:
     """The state before each step: the first one, and all but the last."""
     return np.concatenate([np.expand_dims(first, 0), states[:-1]])
 
 
-def taken(mask: Any, t: int, new: Any, old: Any) -> Any:
+def where_valid(mask: Any, t: int, new: Any, old: Any) -> Any:
     """The new state where the mask is True at step t, and the old one elsewhere."""
     return new if mask is None else np.where(mask[t][:, None], new, old)
 
@@ -192,7 +192,7 @@ def rnn(X, W_ih, W_hh, b, h, mask=None):
     check_steps(X, W_ih, W_hh, 1, mask, h)
     states = []
     for t, Z in enumerate(from_input(X, W_ih, b)):
-        h = taken(mask, t, np.tanh(Z + np.matmul(h, W_hh.T)), h)
+        h = where_valid(mask, t, np.tanh(Z + np.matmul(h, W_hh.T)), h)
         states.append(h)
     return np.stack(states)
 
@@ -203,8 +203,8 @@ def _rnn_gradients(g, out, W_hh, mask):
 
     def step(t: int, d_h: Any) -> Any:
         d_h = d_h + g[t]
-        d_z = taken(mask, t, d_h * slopes[t], 0)
-        return d_z, np.matmul(d_z, W_hh) + taken(mask, t, 0, d_h)
+        d_z = where_valid(mask, t, d_h * slopes[t], 0)
+        return d_z, np.matmul(d_z, W_hh) + where_valid(mask, t, 0, d_h)
 
     return back_through(step, len(g), 0)
 
@@ -214,7 +214,7 @@ def _(g, out, X, W_ih, W_hh, h, mask):
     """The gradient goes back from the last time step to the first, through tanh and weights."""
     d_Z, (d_h,) = _rnn_gradients(g, out, W_hh, mask)
     d_X, d_W, d_b = through_input(d_Z, X, W_ih)
-    return d_X, d_W, np.matmul(as_rows(d_Z).T, as_rows(before(out, h))), d_b, d_h
+    return d_X, d_W, np.matmul(as_rows(d_Z).T, as_rows(states_before(out, h))), d_b, d_h
 
 
 # ---------------------------------------------------------------- gru
@@ -283,7 +283,7 @@ def gru(X, W_ih, W_hh, b_ih, b_hh, h, mask=None):
     states = []
     for t, a in enumerate(from_input(X, W_ih, b_ih)):
         _, z, n, _ = gru_gates(a, from_input(h, W_hh, b_hh))
-        h = taken(mask, t, n + z * (h - n), h)
+        h = where_valid(mask, t, n + z * (h - n), h)
         states.append(h)
     return np.stack(states)
 
@@ -297,7 +297,7 @@ def gru_gates(a: Any, p: Any) -> tuple[Any, Any, Any, Any]:
 
 def _gru_gradients(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
     """The gradients of the new states and the first one, states before, slopes of a and p."""
-    H_before = before(out, h)
+    H_before = states_before(out, h)
     r, z, n, p_n = gru_gates(from_input(X, W_ih, b_ih), from_input(H_before, W_hh, b_hh))
     to_n = (1 - z) * (1 - n * n)
     to_r, to_z = to_n * p_n * r * (1 - r), (H_before - n) * z * (1 - z)
@@ -305,10 +305,10 @@ def _gru_gradients(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
 
     def step(t: int, d_h: Any) -> Any:
         d_h = d_h + g[t]
-        d_new = taken(mask, t, d_h, 0)
+        d_new = where_valid(mask, t, d_h, 0)
         d_p = (np.expand_dims(d_new, 1) * to_p[t]).reshape((len(d_h), len(W_hh)))
         past = d_new * z[t] + np.matmul(d_p, W_hh)
-        return d_new, past + taken(mask, t, 0, d_h)
+        return d_new, past + where_valid(mask, t, 0, d_h)
 
     return *back_through(step, len(g), 0), H_before, to_a, to_p
 
@@ -400,7 +400,7 @@ def lstm(X, W_ih, W_hh, b, h, c, mask=None):
     for t, Z in enumerate(from_input(X, W_ih, b)):
         i, f, n, o = lstm_gates(Z + np.matmul(h, W_hh.T))
         c_new = f * c + i * n
-        h, c = taken(mask, t, o * np.tanh(c_new), h), taken(mask, t, c_new, c)
+        h, c = where_valid(mask, t, o * np.tanh(c_new), h), where_valid(mask, t, c_new, c)
         states.append(h)
     return np.stack([*states, c])
 
@@ -413,12 +413,12 @@ def lstm_gates(z: Any) -> tuple[Any, Any, Any, Any]:
 
 def _lstm_gradients(g, out, X, W_ih, W_hh, b, h, c, mask):
     """The gradients of z_t at all steps and of the first states; the states before each step."""
-    H_before, T = before(out[:-1], h), len(X)
+    H_before, T = states_before(out[:-1], h), len(X)
     i, f, n, o = lstm_gates(from_input(X, W_ih, b) + np.matmul(H_before, W_hh.T))
     C, C_new = [c], []
     for t in range(T):
         C_new.append(f[t] * C[t] + i[t] * n[t])
-        C.append(taken(mask, t, C_new[t], C[t]))
+        C.append(where_valid(mask, t, C_new[t], C[t]))
     C_before, tanh_c = np.stack(C[:T]), np.tanh(np.stack(C_new))
     to_i = n * i * (1 - i)
     to_f = C_before * f * (1 - f)
@@ -427,11 +427,11 @@ def _lstm_gradients(g, out, X, W_ih, W_hh, b, h, c, mask):
 
     def step(t: int, d_h: Any, d_c: Any) -> Any:
         d_h = d_h + g[t]
-        from_h = taken(mask, t, d_h, 0)
-        from_c = taken(mask, t, d_c, 0) + from_h * to_c[t]
+        from_h = where_valid(mask, t, d_h, 0)
+        from_c = where_valid(mask, t, d_c, 0) + from_h * to_c[t]
         quarters = [from_c * to_i[t], from_c * to_f[t], from_c * to_n[t], from_h * to_o[t]]
         d_z = np.concatenate(quarters, axis=-1)
-        past_h, past_c = taken(mask, t, 0, d_h), taken(mask, t, 0, d_c)
+        past_h, past_c = where_valid(mask, t, 0, d_h), where_valid(mask, t, 0, d_c)
         return d_z, np.matmul(d_z, W_hh) + past_h, from_c * f[t] + past_c
 
     return *back_through(step, T, 0, g[T]), H_before

@@ -28,7 +28,7 @@ from .samples import Samples, each_of_x, reductions
 __all__ = ["cumsum", "max", "mean", "min", "sum", "var"]
 
 
-def kept(shape: tuple[int, ...], axis: Any) -> tuple[int, ...]:
+def shape_with_ones(shape: tuple[int, ...], axis: Any) -> tuple[int, ...]:
     """The shape with the reduced axes at length 1."""
     if axis is None:
         return (1,) * len(shape)
@@ -38,7 +38,7 @@ def kept(shape: tuple[int, ...], axis: Any) -> tuple[int, ...]:
 
 def count(shape: tuple[int, ...], axis: Any) -> int:
     """How many entries are reduced to one."""
-    return prod(n for n, k in zip(shape, kept(shape, axis), strict=True) if k == 1)
+    return prod(n for n, k in zip(shape, shape_with_ones(shape, axis), strict=True) if k == 1)
 
 
 def reduction(
@@ -65,14 +65,14 @@ def reduction(
 # ---------------------------------------------------------------- formulas of reductions
 
 
-def combined(sign: str) -> Callable[..., str]:
+def sign_tex(sign: str) -> Callable[..., str]:
     """The formula of a sum or product: one sign before the entries."""
     return lambda x, axis: (
         rf"{sign}_{{{axis_letters(x, axis)}}} <x>{entries(x)}" if axes_of(x, axis) else "<x>"
     )
 
 
-def named(function: str) -> Callable[..., str]:
+def function_tex(function: str) -> Callable[..., str]:
     """A function of x over some of its axes, or of all of x."""
 
     def tex(x, axis):
@@ -82,7 +82,7 @@ def named(function: str) -> Callable[..., str]:
     return tex
 
 
-def spread(x: Any, axis: Any, what: str = "<g>") -> str:
+def broadcast_tex(x: Any, axis: Any, what: str = "<g>") -> str:
     """The formula of a result's gradient, broadcast to the entries that were reduced."""
     return rf"\operatorname{{broadcast}}{axis_subscript(x, axis)}({what})"
 
@@ -95,7 +95,7 @@ def centred_tex(x: Any, axis: Any) -> str:
 # ---------------------------------------------------------------- sum, mean
 
 
-@reduction(combined(r"\sum"), lambda x, axis: spread(x, axis), 1)
+@reduction(sign_tex(r"\sum"), lambda x, axis: broadcast_tex(x, axis), 1)
 def sum(x, axis: Axes = None, keepdims: bool = False):
     """Adds up the entries over an axis, several, or all.
 
@@ -112,12 +112,12 @@ def sum(x, axis: Axes = None, keepdims: bool = False):
 @sum.vjp("x")
 def _(g, x_shape, axis):
     """Every entry that was added gets the gradient of its sum, as it is."""
-    return np.broadcast_to(g.reshape(kept(x_shape, axis)), x_shape)
+    return np.broadcast_to(g.reshape(shape_with_ones(x_shape, axis)), x_shape)
 
 
 @reduction(
-    named(r"operatorname{mean}"),
-    lambda x, axis: rf"\tfrac1n {spread(x, axis)}, \quad n = {count(x.shape, axis)}",
+    function_tex(r"operatorname{mean}"),
+    lambda x, axis: rf"\tfrac1n {broadcast_tex(x, axis)}, \quad n = {count(x.shape, axis)}",
     1,
 )
 def mean(x, axis: Axes = None, keepdims: bool = False):
@@ -136,7 +136,9 @@ def mean(x, axis: Axes = None, keepdims: bool = False):
 @mean.vjp("x")
 def _(g, x_shape, axis):
     """Every entry gets the gradient of its mean, divided by the number of entries."""
-    return np.broadcast_to(g.reshape(kept(x_shape, axis)) / count(x_shape, axis), x_shape)
+    return np.broadcast_to(
+        g.reshape(shape_with_ones(x_shape, axis)) / count(x_shape, axis), x_shape
+    )
 
 
 # ---------------------------------------------------------------- variance
@@ -149,12 +151,12 @@ def _var_tex(x, axis, ddof):
         return (
             rf"\tfrac{{1}}{{n - <ddof>}} \sum_{{{axis_letters(x, axis)}}} {squares}, \quad n = {n}"
         )
-    return named(r"operatorname{var}")(x, axis)
+    return function_tex(r"operatorname{var}")(x, axis)
 
 
 def _var_vjp_tex(x, axis, ddof):
     n = "n - <ddof>" if ddof else "n"
-    back = rf"\tfrac{{2}}{{{n}}} {spread(x, axis)} \odot {centred_tex(x, axis)}"
+    back = rf"\tfrac{{2}}{{{n}}} {broadcast_tex(x, axis)} \odot {centred_tex(x, axis)}"
     return rf"{back}, \quad n = {count(x.shape, axis)}"
 
 
@@ -185,7 +187,7 @@ def var(x, axis=None, ddof=0, keepdims=False):
 def _(g, x, axis, ddof):
     """The gradient is multiplied by twice each difference from the mean, then averaged alike."""
     centred = widen_half(x) - mean(widen_half(x), axis, True)
-    return g.reshape(kept(x.shape, axis)) * (2 / (count(x.shape, axis) - ddof)) * centred
+    return g.reshape(shape_with_ones(x.shape, axis)) * (2 / (count(x.shape, axis) - ddof)) * centred
 
 
 # ---------------------------------------------------------------- extremes
@@ -231,7 +233,7 @@ def min(x, axis: Axes = None, keepdims: bool = False):
 @min.vjp("x")
 def _(g, x, out, axis):
     """The gradient goes to the entry that was taken, and in even shares to equal ones."""
-    shape = kept(x.shape, axis)
+    shape = shape_with_ones(x.shape, axis)
     taken = (x == out.reshape(shape)) | (x != x)  # only NaN differs from itself
     ties = np.sum(taken, axis=axis, dtype=g.dtype).reshape(shape)
     return masked(g.reshape(shape) / ties, taken)

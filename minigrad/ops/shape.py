@@ -60,12 +60,12 @@ def _(g, x_shape):
     return g.reshape(x_shape)
 
 
-def order(ndim: int, axes: Any) -> list[int]:
+def axes_order(ndim: int, axes: Any) -> list[int]:
     """The old position of each new axis."""
     return list(range(ndim))[::-1] if axes is None else [int(axis) % ndim for axis in axes]
 
 
-def back(axes: list[int]) -> tuple[int, ...]:
+def inverse_order(axes: list[int]) -> tuple[int, ...]:
     """The new position of each old axis."""
     return tuple(axes.index(k) for k in range(len(axes)))
 
@@ -86,8 +86,8 @@ def _transpose_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @moving(
-    lambda x, axes: _turned("<x>", order(x.ndim, axes)),
-    lambda x, axes: _turned("<g>", back(order(x.ndim, axes))),
+    lambda x, axes: _turned("<x>", axes_order(x.ndim, axes)),
+    lambda x, axes: _turned("<g>", inverse_order(axes_order(x.ndim, axes))),
     _transpose_samples,
 )
 def transpose(x, axes: Sequence[int] | None = None):
@@ -102,7 +102,7 @@ def transpose(x, axes: Sequence[int] | None = None):
 @transpose.vjp("x")
 def _(g, axes):
     """The axes of the gradient are put back in the order of the input's."""
-    return np.transpose(g, back(order(g.ndim, axes)))
+    return np.transpose(g, inverse_order(axes_order(g.ndim, axes)))
 
 
 def _swapped(name, x, axis1, axis2):
@@ -239,7 +239,7 @@ def _(g):
 # ---------------------------------------------------------------- several arrays
 
 
-def parts(arrays_shape: Any, axis: int | None) -> list[tuple[int, int]]:
+def part_bounds(arrays_shape: Any, axis: int | None) -> list[tuple[int, int]]:
     """Where the entries of each array begin and end along the axis that they are joined along."""
     sizes = [prod(shape) if axis is None else shape[axis] for shape in arrays_shape]
     return [(end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)]
@@ -251,7 +251,7 @@ def _concatenate_tex(out, axis):
 
 
 def _concatenate_vjp_tex(i, arrays, axis, out):
-    part = span(*parts([x.shape for x in arrays], axis)[i])
+    part = span(*part_bounds([x.shape for x in arrays], axis)[i])
     taken = f"<g>[{along(axis or 0, out.ndim, part)}]"
     if axis is not None:
         return taken
@@ -284,7 +284,7 @@ def concatenate(arrays, axis=0):
 @concatenate.vjp("arrays")
 def _(g, i, arrays_shape, axis):
     """Each array gets the part of the gradient that lies where it was put."""
-    start, stop = parts(arrays_shape, axis)[i]
+    start, stop = part_bounds(arrays_shape, axis)[i]
     whole = (slice(None),) * ((axis or 0) % g.ndim)
     return g[(*whole, slice(start, stop))].reshape(arrays_shape[i])
 

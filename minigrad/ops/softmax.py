@@ -19,7 +19,7 @@ from ..engine.op import (
     widen_half,
 )
 from .notation import axes_of, axis_letters, axis_subscript, entries
-from .reduce import kept, reduction, spread, sum
+from .reduce import broadcast_tex, reduction, shape_with_ones, sum
 from .samples import Samples
 
 __all__ = ["log_softmax", "logsumexp", "softmax"]
@@ -137,7 +137,7 @@ def _logsumexp_tex(x, axis):
 
 
 def _logsumexp_vjp_tex(x, axis):
-    g = spread(x, axis) if axis_subscript(x, axis) else "<g>"
+    g = broadcast_tex(x, axis) if axis_subscript(x, axis) else "<g>"
     below = f"_{{{axis_letters(x, axis)}}}" if x.ndim > 1 else ""
     return rf"{g} \odot \operatorname{{softmax}}{below}(<x>)"
 
@@ -160,4 +160,4 @@ def logsumexp(x, axis=None, keepdims=False):
 @logsumexp.vjp("x")
 def _(g, x, axis):
     """The gradient is shared out by the softmax of the entries."""
-    return g.reshape(kept(x.shape, axis)) * softmax(x, axis)
+    return g.reshape(shape_with_ones(x.shape, axis)) * softmax(x, axis)
