@@ -35,7 +35,7 @@ from .cache_entry import CacheEntry, small_bytes
 from .dependencies import Dependencies
 from .effects import GuardFailed
 from .partition import find_partition, has_threads
-from .passes import drop_dead
+from .program import drop_dead
 from .record import Recorder
 from .source import write
 

@@ -18,8 +18,7 @@ from ..memory import release
 from .arguments import Arguments, leaves_of
 from .cache_entry import CacheEntry, small_bytes
 from .compare import Sketch, difference, sketched
-from .dependencies import same
-from .draws import GENERATORS, generator_state, set_generator_state
+from .dependencies import GENERATORS, generator_state, same, set_generator_state
 from .effects import GuardFailed
 from .program import ExistingTensor, Program, flat, root
 from .rounding import run_rounded

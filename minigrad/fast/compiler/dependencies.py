@@ -8,6 +8,7 @@ stands for all that they hold.
 
 from __future__ import annotations
 
+import random
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,9 +22,18 @@ import numpy as np
 
 from ...engine.tensor import Tensor
 
-__all__ = ["PLAIN", "Dependencies", "same"]
+__all__ = [
+    "GENERATORS",
+    "PLAIN",
+    "Dependencies",
+    "generator_state",
+    "same",
+    "set_generator_state",
+    "shared_states",
+]
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), range, slice, np.generic, np.dtype)
+GENERATORS = (np.random.Generator, random.Random)
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 _LARGEST = 1000  # entries up to which each entry of a container is compared
 _MOST = 20_000  # things up to which the walk goes on
@@ -301,3 +311,27 @@ def _is_closed(kind: type) -> bool:
 
 def _is_optimizer(thing: Any) -> bool:
     return any(base.__module__.startswith("minigrad.optim") for base in type(thing).__mro__)
+
+
+# ---------------------------------------------------------------- random generators
+
+
+def generator_state(generator: Any) -> Any:
+    """Where a generator stands."""
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    return generator.bit_generator.state
+
+
+def set_generator_state(generator: Any, state: Any) -> None:
+    """Put a generator back to where it stood."""
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    else:
+        generator.bit_generator.state = state
+
+
+def shared_states() -> Any:
+    """Where the generators stand that everybody shares."""
+    shared: Any = np.random.get_state(legacy=False)  # noqa: NPY002, it is only looked at
+    return random.getstate(), shared["state"]["key"].tobytes(), shared["state"]["pos"]

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .passes import looked_at
-from .program import Step, Value
+from .program import Step, Value, looked_at
 
 __all__ = ["Labels", "labels_of"]
 

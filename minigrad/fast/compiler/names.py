@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .passes import is_transpose
-from .program import Value, root, transposed_name
+from .program import Value, is_transpose, root, transposed_name
 
 __all__ = ["Names", "comment"]
 

@@ -11,18 +11,15 @@ cannot be shown to work this way runs whole.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from math import prod
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from ...engine.op import registry
 from ..limits import LIMITS
 from ..threads import one_threaded_blas
 from .labels import Labels, labels_of
 from .parts import THREADS
-from .program import EFFECTS, Program, Step, Value, nbytes, root, substitute
+from .program import EFFECTS, Program, Step, Value, nbytes, root
 
 __all__ = ["Partition", "find_partition", "has_threads"]
 
@@ -37,7 +34,6 @@ SEEDS = 6  # inputs whose rows are tried
 def find_partition(program: Program) -> Partition | None:
     """The partition that saves most, or None if none saves enough."""
     threads = 1 if has_threads(program) else THREADS
-    _count_flops(program)
     plain = sum(_seconds(step, threads) + CALL for step in program.steps)
     if plain < LIMITS.split_seconds or blas_threads() < THREADS:
         return None
@@ -85,34 +81,8 @@ def _seconds(step: Step, threads: int) -> float:
     if step.kind == "matmul" and step.args[0].shape:
         wide = step.out.dtype.itemsize / 4
         return float(2 * prod(step.out.shape) * step.args[0].shape[-1] * wide / (7e10 * threads))
-    if step.flops:
-        return float(step.flops * step.out.dtype.itemsize / 4 / (7e10 * threads))
     size = max(map(nbytes, [step.out, *step.reads()]))
     return float(size / 1.2e10)
-
-
-def _count_flops(program: Program) -> None:
-    """Note what kernels compute, a rule twice as much as its kernel: a program that is cut into
-    parts runs them on one thread of BLAS.
-    """
-    known: dict[str, int] = {}
-    for step in program.steps:
-        op = registry.get(step.op.removeprefix("d_")) if step.kind == "kernel" else None
-        if op is not None and step.op == op.name:
-            args = substitute(step.args, _stand_in)
-            inputs, settings = args[: len(op.inputs)], args[len(op.inputs) :]
-            with suppress(Exception):  # no cost is declared for such a call
-                step.flops = op.count_flops(inputs, settings, _stand_in(step.out)) or 0
-                known[op.name] = max(step.flops, known.get(op.name, 0))
-        elif op is not None:
-            step.flops = 2 * known.get(op.name, 0)
-
-
-def _stand_in(item: Any) -> Any:
-    """An array of a value's form, which takes no memory."""
-    if item.__class__ is not Value:
-        return item
-    return np.broadcast_to(np.empty((), item.dtype), item.shape)
 
 
 def _rank(label: Any) -> tuple[int, str]:

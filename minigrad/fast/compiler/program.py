@@ -23,10 +23,13 @@ __all__ = [
     "Value",
     "address",
     "contiguous",
+    "drop_dead",
     "empty_with_layout",
     "flat",
     "has_layout",
+    "is_transpose",
     "is_whole",
+    "looked_at",
     "nbytes",
     "root",
     "substitute",
@@ -85,7 +88,6 @@ class Step:
         op: the op whose kernel or rule it is part of.  path: where in the model that is.
         shares: whether its result may share memory with what it was given, for a kernel.
         several: whether a kernel answers with a tuple.
-        flops: of a kernel, as its op declares them.
     """
 
     kind: str
@@ -98,7 +100,6 @@ class Step:
     path: str = ""
     shares: bool = False
     several: bool = False
-    flops: int = 0
 
     @property
     def out(self) -> Value:
@@ -224,6 +225,34 @@ def substitute(item: Any, replace: Callable[[Any], Any]) -> Any:
     if isinstance(item, dict):
         return {key: substitute(entry, replace) for key, entry in item.items()}
     return replace(item)
+
+
+def drop_dead(program: Program) -> None:
+    """Drop calls whose results nobody reads, but for those that do more than compute."""
+    needed = {id(v) for v in program.kept()}
+    alive = []
+    for step in reversed(program.steps):
+        draws = any(isinstance(a, np.random.Generator) for a in step.args)  # and moves that on
+        stays = draws or step.kind in (*EFFECTS, "check", "effect")
+        if stays or any(id(out) in needed for out in step.outs):
+            alive.append(step)
+            needed.update(map(id, step.reads()))
+    program.steps[:] = reversed(alive)
+
+
+def is_transpose(step: Step) -> bool:
+    """Whether a view exchanges the last two axes and does nothing else."""
+    ndim = len(step.args[0].shape)
+    if step.text == "swapaxes":
+        return {a % ndim for a in step.args[1:]} == {ndim - 1, ndim - 2}
+    return step.text == "transpose" and ndim == 2
+
+
+def looked_at(step: Step, source: Any) -> Any:
+    """What a view shows of an array that lies as what it is a view of does."""
+    if step.text == "getitem":
+        return source[step.args[1]]
+    return getattr(np, step.text)(source, *step.args[1:], **step.kwargs)
 
 
 # ---------------------------------------------------------------- where entries lie

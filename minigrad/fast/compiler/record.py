@@ -20,8 +20,7 @@ from ...engine.sparse import dense
 from ...engine.tensor import Node, Tensor, backpropagate, order
 from ...engine.writes import caller
 from .compare import difference
-from .dependencies import Dependencies
-from .draws import GENERATORS, generator_state, shared_states
+from .dependencies import GENERATORS, Dependencies, generator_state, shared_states
 from .gradients import Gradients
 from .outside_ops import OutsideOps
 from .program import (

@@ -14,8 +14,7 @@ import numpy as np
 
 from ...engine.writes import caller, writes
 from .effects import repeated
-from .passes import looked_at
-from .program import ExistingTensor, NewTensor, Program, Step, Value, substitute
+from .program import ExistingTensor, NewTensor, Program, Step, Value, looked_at, substitute
 from .symbol import WRITES
 
 __all__ = ["run_rounded"]

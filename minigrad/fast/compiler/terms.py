@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,7 @@ from ..memory import empty
 from .buffers import Buffers
 from .names import Names
 from .partition import Partition
-from .passes import is_transpose
-from .program import Program, Step, Value, nbytes, root
+from .program import Program, Step, Value, is_transpose, nbytes, root
 
 __all__ = ["Terms", "shape_comment"]
 
@@ -121,12 +119,10 @@ class Terms:
         kind, slot = self.buffers.arrays[id(value)]
         if id(value) in self.buffers.over:  # the very array: NumPy looks whether others overlap
             return self.text(self.buffers.over[id(value)])
-        large = nbytes(value) >= LIMITS.reuse_bytes
+        large = nbytes(value) >= (LIMITS.lent_bytes if kind == "fresh" else LIMITS.reuse_bytes)
         allocate = self.names.bind(empty, "empty") if large else "np.empty"
         made = f"{allocate}({value.shape}, {self.dtype(value.dtype)})"
         if kind == "fresh":
-            if nbytes(value) >= LIMITS.lent_bytes:
-                made = f"{self.names.bind(partial(empty, value.shape, value.dtype), 'spare')}()"
             return made
         known, first = self._memory.setdefault(slot, ("", value))
         if not known:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import LSTM, Linear, MultiHeadAttention, SelfAttention, create_causal_mask
+from layers import MultiHeadAttention, SelfAttention, create_causal_mask
 from minigrad.fast.threads import _blas
 from minigrad.optim import SGD
 from tests.compiled import assert_compiles
@@ -251,21 +251,4 @@ def test_many_short_steps_stay_whole_and_a_few_long_ones_do_not(rows, layers, sp
         return loss
 
     step(np.ones((rows, 64)))
-    assert (phases(step) > 0) == split
-
-
-@pytest.mark.usefixtures("measured")
-@pytest.mark.parametrize(("d_hidden", "split"), [(256, False), (1, True)])
-def test_what_kernels_compute_on_both_threads_of_blas_weighs_against_parts(d_hidden, split):
-    """Parts run over one thread of BLAS, and so does a kernel of the same program."""
-    lstm, out = LSTM(8, d_hidden, rng=0), Linear(256, 256, rng=0)
-    inputs = np.ones((64, 20, 8)), np.ones((64 * 20, 256))
-
-    @mg.compile
-    def step(x, more):
-        loss = mg.sum(mg.tanh(out(mg.tensor(more)))) + mg.sum(lstm(x))
-        loss.backward()
-        return loss
-
-    step(*inputs)
     assert (phases(step) > 0) == split
