@@ -80,10 +80,9 @@ class Step:
     Attributes:
         kind: "elementwise", "reduce", "matmul" or "copy" (these can write into an array that is
             there already), "view" (its result shares its first argument's memory), "call" (a NumPy
-            function), "put" or "at" (an array of zeros with something put or added in), "kernel"
-            (an op's kernel or rule, whole), "effect" (a kernel that does more than compute),
-            "check" (what a kernel asked of the numbers); "forget" (a `.grad` is None from the start
-            on); "grad", "clear", "assign", "update" (what the step writes).
+            function), "kernel" (an op's kernel or rule, whole), "effect" (a kernel that does more
+            than compute), "check" (what a kernel asked of the numbers); "forget" (a `.grad` is None
+            from the start on); "grad", "clear", "assign", "update" (what the step writes).
         text: how the function is written.
         op: the op whose kernel or rule it is part of.  path: where in the model that is.
         shares: whether its result may share memory with what it was given, for a kernel.

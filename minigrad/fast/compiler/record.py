@@ -257,7 +257,7 @@ class Recorder(OutsideOps, Listener):
         shown = tuple([a for a in arrays if a is not None])
         symbols = None if op.effect else self._confirmed(before, made, args, shown)
         if symbols is None:
-            whole = rules if len(shown) == len(arrays) else _asked_for(rules)
+            whole = _asked_for(rules)
             symbols = self._whole(op, f"{op.name}_backward", whole, args, [*shown], True)
         found = iter(symbols)
         return [None if a is None else next(found) for a in arrays]
@@ -398,8 +398,10 @@ class Recorder(OutsideOps, Listener):
 
 
 def _asked_for(rules: Callable[..., Any]) -> Callable[..., Any]:
-    """The rules without the gradients that nobody asks for."""
-    return lambda gradient, saved: tuple([x for x in rules(gradient, saved) if x is not None])
+    """The rules without the gradients that nobody asks for, as arrays."""
+    return lambda gradient, saved: tuple(
+        [dense(x) for x in rules(gradient, saved) if x is not None]
+    )
 
 
 def _what_ran(op: Op, node: Node | None, inputs: Any, settings: Any) -> tuple[Any, tuple[str, ...]]:

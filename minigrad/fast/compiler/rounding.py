@@ -20,7 +20,7 @@ from .symbol import WRITES
 __all__ = ["run_rounded"]
 
 _EXACT = ("np.maximum", "np.minimum", "np.maximum.reduce", "np.minimum.reduce", "spread")
-_ROUNDS = ("elementwise", "reduce", "matmul", "kernel", "put", "at")
+_ROUNDS = ("elementwise", "reduce", "matmul", "kernel")
 
 
 def run_rounded(program: Program, args: Any, kwargs: Any, seed: int) -> Any:

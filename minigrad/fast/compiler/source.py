@@ -15,7 +15,6 @@ import numpy as np
 from ...engine.writes import SourceLocation
 from ..limits import LIMITS
 from ..memory import empty_as
-from ..scatter import add_at
 from .effects import write_effect, write_result
 from .names import comment
 from .partition import Partition
@@ -84,8 +83,6 @@ class Writer(Terms):
             self._into(step)
         elif step.kind == "copy":
             self._copy(step)
-        elif step.kind in ("put", "at"):
-            self._put(step)
         elif step.kind in ("kernel", "effect"):
             self._kernel(step)
         elif step.kind == "call":
@@ -172,17 +169,6 @@ class Writer(Terms):
             axis = self.partition.needs[id(step)][0] if self.phase and self.partition else None
             target += f".reshape({self._cut(source, axis)})"
         self.lines.append(f"{target}[...] = {text}{self._comment(out)}")
-
-    def _put(self, step: Step) -> None:
-        """Zeros with something put in, or added in, at an index."""
-        (x, index, *_), out = self._arguments(step), step.out
-        shape = self._cut(out, self._axis(out))
-        name = self._bind(step, f"np.zeros({shape}, {self.dtype(out.dtype)})")
-        if step.kind == "put":
-            self.lines.append(f"{name}[{self.index(step.args[1])}] = {x}")
-        else:
-            add = self.names.bind(add_at, "add_at")
-            self.lines.append(f"{add}({name}, {index}, {x})")
 
     def _bind(self, step: Step, made: str) -> str:
         """A line that binds a new array; in a part, rows of one that others read are written."""

@@ -145,17 +145,6 @@ class Symbol(NDArrayOperatorsMixin):
         """A call of a function of each entry, by blocks, which takes `out=` as a ufunc does."""
         return apply("elementwise", function.__name__, blocked(function), args)
 
-    def __setitem__(self, index: Any, x: Any) -> None:
-        """Into zeros, once: they are then what `x` makes of them."""
-        self._filled("put" if is_basic(index) else "set", _put, index, x)
-
-    def _filled(self, kind: str, function: Any, index: Any, x: Any) -> None:
-        step = self.value.step
-        if step is None or step.text != "np.zeros" or kind == "set":
-            raise Untraceable("an array is written")
-        made = apply(kind, kind, function, (x, index, self.shape, self.dtype))
-        self.value, self.a = made.value, made.a
-
     def astype(self, dtype: Any, copy: bool = True) -> Any:
         if np.dtype(dtype) == self.dtype:
             return self
@@ -166,8 +155,6 @@ class Symbol(NDArrayOperatorsMixin):
         out = out[0] if isinstance(out, tuple) else out
         if method == "reduce" and out is None:
             return _reduce(ufunc, *inputs, **kwargs)
-        if method == "at" and ufunc is np.add and inputs[0].__class__ is Symbol:
-            return inputs[0]._filled("at", _added, *inputs[1:])
         if method != "__call__" or kwargs or ufunc.nout != 1:
             raise Untraceable(ufunc.__name__)
         if ufunc is np.matmul:
@@ -191,8 +178,6 @@ class Symbol(NDArrayOperatorsMixin):
             return function(*(substitute(arg, _concrete) for arg in args), **kwargs)
         if name in _REDUCTIONS:
             return _reduce(_REDUCTIONS[name], *args, **{"axis": None, **kwargs})
-        if name == "zeros":
-            return apply("call", "np.zeros", function, args, kwargs, like=self)
         if name == "mean":
             return _mean(*args, **kwargs)
         if name == "norm" and len(args) == 1 and not kwargs and self.dtype.kind == "f":
@@ -219,18 +204,6 @@ class Symbol(NDArrayOperatorsMixin):
 
 def _getitem(x: Any, index: Any) -> Any:
     return x[index]
-
-
-def _put(x: Any, index: Any, shape: Any, dtype: Any) -> Any:
-    out = np.zeros(shape, dtype)
-    out[index] = x
-    return out
-
-
-def _added(x: Any, index: Any, shape: Any, dtype: Any) -> Any:
-    out = np.zeros(shape, dtype)
-    np.add.at(out, index, x)
-    return out
 
 
 def _astype(x: Any, dtype: Any) -> Any:
@@ -352,12 +325,10 @@ def apply(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None = None,
-    like: Symbol | None = None,
 ) -> Any:
     """Run a call on what the Symbols hold, and write it down."""
     kwargs = kwargs or {}
-    first = next((s for s in flat((args, kwargs)) if s.__class__ is Symbol), like)
-    assert first is not None
+    first = next(s for s in flat((args, kwargs)) if s.__class__ is Symbol)
     program, source = first.program, first.a
     out = np.asarray(function(*substitute(args, _concrete), **substitute(kwargs, _concrete)))
     if kind == "view" and out.size and not np.may_share_memory(out, source):
