@@ -99,6 +99,32 @@ def test_a_call_of_a_compiled_step() -> None:
     assert len([name for name in found if name.startswith("minigrad/fast/compiler/")]) <= 5
 
 
+@pytest.mark.needs_fast("compiled steps")
+def test_the_way_from_a_step_to_its_program_and_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """compile, record, symbol, program, source: who is on the stack as calls are written down."""
+    from minigrad.fast.compiler import program, source
+
+    seen: set[str] = set()
+
+    def noting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            frame = sys._getframe(1)
+            while frame.f_back is not None:
+                seen.add(frame.f_code.co_filename)
+                frame = frame.f_back
+            seen.add(function.__code__.co_filename)
+            return function(*args, **kwargs)
+
+        return noted
+
+    monkeypatch.setattr(program.Program, "add", noting(program.Program.add))
+    monkeypatch.setattr(source.Writer, "write", noting(source.Writer.write))
+    a_call_of_a_compiled_step()()
+    folder = Path(program.__file__).parent
+    on_the_way = {Path(name).stem for name in seen if Path(name).parent == folder}
+    assert on_the_way == {"__init__", "record", "symbol", "program", "source"}
+
+
 def test_a_picture(tmp_path: Path) -> None:
     """Goal 8."""
     pytest.importorskip("graphviz")

@@ -1,12 +1,15 @@
 """compile(step): a step replayed as straight-line NumPy.
 
-The first call runs the step as it is and writes down what ran: every op, every backward rule, the
-sums between them, the gradients it left and the updates it made, as one flat list of NumPy calls
-(`record`), none twice (`symbol`). Those that nobody reads are dropped (`passes`); where it pays,
-steps are run on parts of the rows, on two threads (`partition`); the arrays share memory
-(`buffers`); and all is written as Python source, one line a call (`source`). Later calls run that
-source as long as what the step depends on is the same (`arguments`, `dependencies`), and now and
-then both ways, to compare (`audit`).
+Five files tell it: the first call runs the step as it is (here) and writes down every op, every
+backward rule, the gradients it left and the updates it made (`record`), each as the NumPy calls it
+comes to (`symbol`), in one flat list, of which those that nobody reads are dropped (`program`); and
+all is written as Python source, one line a call (`source`).
+
+Beside them stand: whether a program fits a call (`arguments`, `dependencies`, `cache_entry`); what
+an array or a `.grad` of the run is (`values`, `gradients`, `outside_ops`); which arrays share memory
+and what they are called (`buffers`, `terms`, `names`, `effects`); parts of the rows on two threads,
+where that pays (`partition`, `labels`, `parts`); and calls 2, 4, 8, ... both ways, to compare (`audit`,
+`compare`, `rounding`).
 """
 
 from __future__ import annotations
