@@ -1,4 +1,4 @@
-"""The GPT of `generation.py` beside ours: plain NumPy, and PyTorch, with a cache.
+"""The GPT of `generation.py` in plain NumPy and in PyTorch, which `training.py` trains too.
 
 Each is a function of a prompt (B, n) and a number of tokens, which gives the likeliest ones.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["in_numpy", "in_torch"]
+__all__ = ["in_numpy", "in_torch", "torch_forward", "torch_logits", "torch_parameters"]
 
 Generate = Callable[[Any, int], Any]
 
@@ -89,46 +89,72 @@ def in_numpy(model: Any, heads: int) -> Generate:
     return generate
 
 
-def in_torch(model: Any, heads: int) -> Generate:
-    """The same in PyTorch, in its inference mode: fused attention, keys and values written once."""
+def torch_parameters(model: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The same as tensors, matrices as nn.Linear keeps them."""
     import torch
+
+    whole, blocks = parameters(model)
+    return {k: torch.from_numpy(v) for k, v in whole.items()}, [
+        {k: torch.from_numpy(v.T.copy() if k.startswith("W_") else v) for k, v in part.items()}
+        for part in blocks
+    ]
+
+
+def torch_forward(whole: Any, blocks: Any, heads: int, approximate: str) -> Callable[..., Any]:
+    """The GPT in PyTorch, with fused functions: (tokens, start, caches) → the last block's result.
+
+    approximate: of gelu. caches: the keys and values of each block, written from `start` on.
+    """
     from torch.nn import functional as F
 
-    arrays, of_blocks = parameters(model)
-    whole = {k: torch.from_numpy(v) for k, v in arrays.items()}
-    blocks = [
-        {k: torch.from_numpy(v.T.copy() if k.startswith("W_") else v) for k, v in part.items()}
-        for part in of_blocks  # matrices as nn.Linear keeps them
-    ]
     d = whole["tokens"].shape[1]
 
-    def forward(tokens: Any, start: int, caches: Any) -> Any:
+    def forward(tokens: Any, start: int = 0, caches: Any = None) -> Any:
         B, n = tokens.shape
         end = start + n
         x = whole["tokens"][tokens] + whole["positions"][start:end]  # (B, n, d)
-        for p, (K, V) in zip(blocks, caches, strict=True):
+        for i, p in enumerate(blocks):
             h = F.layer_norm(x, (d,), p["weight_1"], p["bias_1"])
             QKV = F.linear(h, p["W_QKV"], p["b_QKV"]).view(B, n, 3, heads, -1)
-            Q, K_new, V_new = QKV.permute(2, 0, 3, 1, 4)  # (B, h, n, d_k) each
-            K[:, :, start:end] = K_new
-            V[:, :, start:end] = V_new
-            O = F.scaled_dot_product_attention(Q, K[:, :, :end], V[:, :, :end], is_causal=n > 1)
+            Q, K, V = QKV.permute(2, 0, 3, 1, 4)  # (B, h, n, d_k) each
+            if caches is not None:
+                caches[i][:, :, :, start:end] = QKV.permute(2, 0, 3, 1, 4)[1:]
+                K, V = caches[i][:, :, :, :end]
+            O = F.scaled_dot_product_attention(Q, K, V, is_causal=n > 1)
             x = x + F.linear(O.transpose(1, 2).reshape(B, n, d), p["W_O"], p["b_O"])
             h = F.linear(F.layer_norm(x, (d,), p["weight_2"], p["bias_2"]), p["W_1"], p["b_1"])
-            x = x + F.linear(F.gelu(h, approximate="tanh"), p["W_2"], p["b_2"])
-        last = F.layer_norm(x[:, -1], (d,), whole["weight"], whole["bias"])
-        return last @ whole["tokens"].T
+            x = x + F.linear(F.gelu(h, approximate=approximate), p["W_2"], p["b_2"])
+        return x
+
+    return forward
+
+
+def torch_logits(x: Any, whole: Any) -> Any:
+    """The last norm, and the product with the embedding."""
+    from torch.nn import functional as F
+
+    x = F.layer_norm(x, whole["tokens"].shape[1:], whole["weight"], whole["bias"])
+    return x @ whole["tokens"].T
+
+
+def in_torch(model: Any, heads: int) -> Generate:
+    """The same in PyTorch, in its inference mode: fused attention, keys and values written once."""
+    import torch
+
+    whole, blocks = torch_parameters(model)
+    forward = torch_forward(whole, blocks, heads, "tanh")
+    d = whole["tokens"].shape[1]
 
     def generate(prompt: Any, count: int) -> Any:
         B, n = prompt.shape
         shape = (2, B, heads, n + count, d // heads)
         with torch.inference_mode():
             caches, found = [torch.empty(shape) for _ in blocks], []
-            logits = forward(torch.from_numpy(prompt), 0, caches)
+            x = forward(torch.from_numpy(prompt), 0, caches)
             for k in range(count):
-                found.append(logits.argmax(dim=-1))
+                found.append(torch_logits(x[:, -1], whole).argmax(dim=-1))
                 if k + 1 < count:
-                    logits = forward(found[-1][:, None], n + k, caches)
+                    x = forward(found[-1][:, None], n + k, caches)
             return torch.stack(found, dim=1).numpy()
 
     return generate

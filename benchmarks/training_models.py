@@ -11,10 +11,13 @@ import minigrad as mg
 from layers import LSTM, Conv2d, LanguageModel, Linear, MaxPool2d, Module, Sequential
 from minigrad.optim import Adam
 
+from .generation_peers import torch_forward, torch_logits, torch_parameters
+
 __all__ = ["CASES", "Case", "step_of"]
 
 Step = Callable[[Any, Any], Any]
 N_TOKENS = 256
+HEADS = 4
 
 
 class Case(NamedTuple):
@@ -63,7 +66,7 @@ def cnn(channels: tuple[int, int, int, int], size: int, **settings: Any) -> Sequ
 
 
 def gpt(d_model: int, length: int, **settings: Any) -> LanguageModel:
-    return LanguageModel(N_TOKENS, d_model, n_heads=4, n_layers=4, max_len=length, **settings)
+    return LanguageModel(N_TOKENS, d_model, n_heads=HEADS, n_layers=4, max_len=length, **settings)
 
 
 CASES = {
@@ -149,12 +152,13 @@ def _theirs(model: Any) -> Step:
     forward: Callable[[Any], Any]
     if isinstance(model, Tagger):
         recurrent, out = lstm(model.lstm), affine(model.out)
-        forward, parts = lambda x: out(recurrent(x)[0][:, -1]), [recurrent, out]
+        forward = lambda x: out(recurrent(x)[0][:, -1])  # noqa: E731
+        trained = [*recurrent.parameters(), *out.parameters()]
     elif isinstance(model, LanguageModel):
-        from .training_gpt import torch_gpt
-
-        forward = torch_gpt(model, torch.float32, affine, copy)
-        parts = [forward]
+        whole, blocks = torch_parameters(model)
+        body = torch_forward(whole, blocks, HEADS, "none")
+        forward = lambda tokens: torch_logits(body(tokens), whole)  # noqa: E731
+        trained = [x.requires_grad_() for part in (whole, *blocks) for x in part.values()]
     else:
         kinds = [made_of.get(type(layer)) for layer in model.layers]
         forward = nn.Sequential(
@@ -163,8 +167,8 @@ def _theirs(model: Any) -> Step:
                 for kind, layer in zip(kinds, model.layers, strict=True)
             ]
         )
-        parts = [forward]
-    optimizer = torch.optim.Adam([p for part in parts for p in part.parameters()], lr=1e-3)
+        trained = [*forward.parameters()]
+    optimizer = torch.optim.Adam(trained, lr=1e-3)
 
     def step(x: Any, y: Any) -> Any:
         optimizer.zero_grad()

@@ -204,21 +204,32 @@ class NewTensor:
     scalar: bool = False
 
 
+_CONTAINERS = (tuple, list, dict)
+
+
 def flat(item: Any, found: list[Any] | None = None) -> list[Any]:
     """The entries of nested containers."""
     found = [] if found is None else found
-    if isinstance(item, (tuple, list, dict)):
-        for entry in item.values() if isinstance(item, dict) else item:
-            flat(entry, found)
-    else:
+    if not isinstance(item, _CONTAINERS):
         found.append(item)
+        return found
+    for entry in item.values() if isinstance(item, dict) else item:
+        if isinstance(entry, _CONTAINERS):
+            flat(entry, found)
+        else:
+            found.append(entry)
     return found
 
 
 def substitute(item: Any, replace: Callable[[Any], Any]) -> Any:
     """The same nesting with every entry that is no container replaced."""
     if item.__class__ in (tuple, list):
-        return item.__class__([substitute(entry, replace) for entry in item])
+        return item.__class__(
+            [
+                substitute(entry, replace) if isinstance(entry, _CONTAINERS) else replace(entry)
+                for entry in item
+            ]
+        )
     if isinstance(item, tuple | list):  # a namedtuple
         return type(item)(*(substitute(entry, replace) for entry in item))
     if isinstance(item, dict):
