@@ -6,10 +6,10 @@ comes to (`symbol`), in one flat list, of which those that nobody reads are drop
 all is written as Python source, one line a call (`source`).
 
 Beside them stand: whether a program fits a call (`arguments`, `dependencies`, `cache_entry`); what
-an array or a `.grad` of the run is (`values`, `gradients`, `outside_ops`); which arrays share memory
-and what they are called (`buffers`, `terms`, `names`, `effects`); parts of the rows on two threads,
-where that pays (`partition`, `labels`, `parts`); and calls 2, 4, 8, ... both ways, to compare (`audit`,
-`compare`, `rounding`).
+an array or a `.grad` of the run is (`values`, `gradients`, `outside_ops`); which arrays share
+memory and what they are called (`buffers`, `terms`, `names`, `effects`); parts of the rows on two
+threads, where that pays (`partition`, `labels`, `parts`); and calls 2, 4, 8, ... both ways, to
+compare (`audit`, `compare`, `rounding`).
 """
 
 from __future__ import annotations
