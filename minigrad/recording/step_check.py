@@ -98,7 +98,11 @@ def not_measured(entry: Entry, why: str, kind: str = BY_DERIVATIVE) -> CheckResu
 
 def _worst(one: _Step, sent: dict[str, Any]) -> CheckResult | None:
     """The input whose rule differs most; None where a number is not finite."""
-    found = [one.measured(sent, names) for names in _together(one.call.op, list(sent))]
+    found: list[CheckResult] = []
+    for names in _together(one.call.op, list(sent)):
+        check = one.measured(sent, names)
+        wrong = not check.ok and len(names) > 1  # which of them is it?
+        found += [one.measured(sent, [name]) for name in names] if wrong else [check]
     if not all(np.isfinite(check.excess) for check in found):
         return None
     return max(found, key=lambda check: check.excess)
@@ -122,10 +126,29 @@ def _beside_kinks(one: _Step, sent: dict[str, Any]) -> CheckResult | None:
 
 
 def _together(op: Op, names: list[str]) -> list[list[str]]:
-    """The inputs that one direction moves at once: all, where no rule names any."""
-    named = {need for rule in op.rules.values() for need in rule.needs}
-    linear = op.analytic and named.isdisjoint({*op.inputs, "others", "out"})
-    return [names] if linear else [[name] for name in names]
+    """The inputs that one direction moves at once: the op is affine in those of a group."""
+    groups: list[list[str]] = []
+    for name in names:
+        for group in groups:
+            if all(_affine_in_both(op, name, other) for other in group):
+                group.append(name)
+                break
+        else:
+            groups.append([name])
+    return groups
+
+
+def _is_affine(op: Op, name: str) -> bool:
+    """Whether a kernel is affine in an input, for its rule names neither it nor the result."""
+    own = name if name in op.inputs else op.inputs[0]
+    return op.analytic and {own, "out"}.isdisjoint(op.rules[own].needs)
+
+
+def _affine_in_both(op: Op, one: str, other: str) -> bool:
+    """Whether the rules of two inputs name neither of them, nor the result."""
+    inputs = {one, other, "out"} if not op.variadic else {*op.inputs, "others", "out"}
+    rules = (op.rules[name if name in op.inputs else op.inputs[0]] for name in (one, other))
+    return op.analytic and all(inputs.isdisjoint(rule.needs) for rule in rules)
 
 
 class _Step:
@@ -163,6 +186,10 @@ class _Step:
         places = {self.names.index(name): sent[name] for name in moved}
         toward = {i: _direction(self.values[i], 31 * self.entry.id + i) for i in places}
         mine = sum(_dot(c, toward[i]) for i, c in places.items())
+        if _is_affine(self.call.op, moved[0]):
+            found = self.compared(mine, [*places.values()], moved, self.linear_slope(toward, moved))
+            if found.ok:
+                return found
         found = self.compared(mine, [*places.values()], moved, self.slope(toward, moved[0]))
         if not found.ok and found.method == "central differences":  # there may be kinks
             sides = self.slope(toward, moved[0], both=True)
@@ -194,6 +221,20 @@ class _Step:
             method=slope.method,
         )
 
+    def linear_slope(self, toward: dict[int, Any], moved: list[str]) -> Slope:
+        """f(d), which is f'(x) d where the op is linear in these inputs and those added to them.
+
+        Where it is not, a constant is left over, and nothing agrees with it.
+        """
+        added = {
+            i: np.zeros_like(self.values[i])
+            for i, name in enumerate(self.names)
+            if i not in toward and isinstance(self.values[i], np.ndarray | float)
+            if all(_affine_in_both(self.call.op, name, other) for other in moved)
+        }
+        there = np.asarray(self.kernel(added | toward))
+        return Slope([there], 4 * EPS[there.dtype.itemsize], "exact difference")
+
     def slope(self, toward: dict[int, Any], name: str, both: bool = False) -> Slope:
         """The derivative of the kernel in a direction, given for each input moved.
 
@@ -203,12 +244,14 @@ class _Step:
         own = name if name in op.inputs else op.inputs[0]
         sizes = [facts_of(self.values[i]).unmasked_rms for i in toward]
         wide = next(iter(toward.values())).dtype.itemsize
-        if op.analytic and {own, "out"}.isdisjoint(op.rules[own].needs):
+        if _is_affine(op, own):
             here = self.kernel({}) if self.out is None else self.out
             scale = max(facts_of(here).unmasked_rms, *sizes, 0.0) or 1.0
-            gap = self.less(self.moved(toward, scale), here)
+            there = self.kernel({i: self.far(i, d, scale) for i, d in toward.items()})
+            gap = np.asarray(self.less(there, here))
+            gap /= scale
             noise = 4 * EPS[gap.dtype.itemsize]  # of what is no larger than the scale
-            return Slope([np.divide(gap, scale)], noise, "exact difference")
+            return Slope([gap], noise, "exact difference")
         if op.analytic:
             there = self.moved(toward, 1j * TINY_STEP[wide])
             return Slope([np.imag(there) / TINY_STEP[wide]], 0.0, "complex step")
@@ -219,6 +262,14 @@ class _Step:
         apart = step if both else 2 * step
         sides = [self.less(b, a) / apart for a, b in pairwise(ends)]
         return Slope(sides, noise, "central differences")
+
+    def far(self, i: int, d: Any, scale: float) -> Any:
+        """An input moved along a direction, in whose memory it is put where that is its own."""
+        if d.size > POOL:
+            d *= scale
+            d += self.values[i]
+            return d
+        return self.values[i] + scale * d
 
     def moved(self, toward: dict[int, Any], scale: complex) -> Any:
         return self.kernel({i: self.values[i] + scale * d for i, d in toward.items()})
@@ -245,7 +296,7 @@ def _direction(like: Any, seed: int) -> Any:
     pool = _pool(like.dtype)
     if size <= POOL:
         return pool[start : start + size].reshape(like.shape)
-    return np.resize(pool[start : start + POOL], like.shape)
+    return np.resize(pool[start : start + POOL], like.shape)  # memory of its own
 
 
 @cache
