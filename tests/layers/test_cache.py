@@ -164,15 +164,6 @@ def test_a_short_rows_empty_places_are_hidden_even_without_a_causal_mask(rng, X)
 # ---------------------------------------------------------------- crop, reset, errors
 
 
-def test_cropping_takes_tokens_back(rng, X):
-    layer, cache = layer_of(rng, "rotary"), KVCache()
-    with mg.no_grad():
-        layer(X[:, :7], cache=cache)
-        cache.crop(4)
-        again = layer(X[:, 4:], cache=cache).numpy()
-    np.testing.assert_allclose(again, layer(X).numpy()[:, 4:], rtol=1e-10, atol=1e-12)
-
-
 def test_reset_forgets_everything(rng, X):
     layer, cache = layer_of(rng, "plain"), KVCache()
     with mg.no_grad():
@@ -194,11 +185,3 @@ def test_what_does_not_fit_a_cache_is_refused(rng, X):
         ArgumentError, match=r"lengths must lie in \[0, \[11, 11\]\], got \[12, 12\]"
     ):
         cache.crop(12)
-
-
-def test_a_cache_that_forgets_what_it_should_keep_is_caught(rng, X):
-    """The comparison is no formality: a cache with a shorter window than the layer's fails it."""
-    layer = layer_of(rng, "window")
-    found = decoded(layer, X, KVCache(window=2), [1] * N)
-    with pytest.raises(AssertionError):
-        np.testing.assert_allclose(found, layer(X).numpy(), rtol=1e-6, atol=1e-6)

@@ -281,19 +281,6 @@ def test_long_sequences_are_counted_without_making_their_masks():
     assert cost.forward["softmax"] == 5 * H * n * n
 
 
-def test_a_layer_that_does_more_than_its_closed_form_is_caught(rng):
-    class Wasteful(Module):
-        def __init__(self):
-            self.inner = MultiHeadAttention(D, H)
-
-        def forward(self, X):
-            return self.inner(X) + X @ np.eye(D)
-
-    layer, X = Wasteful(), mg.tensor(rng.normal(size=(B, N, D)), requires_grad=True)
-    with pytest.raises(AssertionError):
-        same(layer.inner, count_graph(layer, X), layer_cost(layer.inner, B, N))
-
-
 def test_embedding_alone_computes_nothing():
     assert layer_cost(Embedding(13, D), B, N).forward == {}
     assert layer_cost(Embedding(13, D, scaled=True), B, N).forward == {"scale": B * N * D}

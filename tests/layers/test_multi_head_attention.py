@@ -56,36 +56,6 @@ def test_two_tokens_in_two_heads_by_hand():
     np.testing.assert_allclose(out.numpy(), expected, rtol=1e-14)
 
 
-# ---------------------------------------------------------------- shapes, names, settings
-
-
-def test_every_intermediate_has_its_name_and_shape(rng, X, hear):
-    layer = MultiHeadAttention(D_MODEL, H, 1, rng=rng)
-    out, heard = hear(layer, X, create_causal_mask(N))
-    shapes = {
-        "X": (B, N, D_MODEL),
-        "Q_flat": (B, N, D_MODEL), "K_flat": (B, N, D_K), "V_flat": (B, N, D_K),
-        "Q": (B, H, N, D_K), "K": (B, 1, N, D_K), "V": (B, 1, N, D_K),
-        "S_raw": (B, H, N, N), "S": (B, H, N, N), "S_masked": (B, H, N, N), "A": (B, H, N, N),
-        "O": (B, H, N, D_K), "C": (B, N, D_MODEL), "out": (B, N, D_MODEL),
-    }  # fmt: skip
-    for name, shape in shapes.items():
-        assert (heard.symbols[name].shape, heard.symbols[name].name) == (shape, name)
-    assert out.node.path == "multi_head_attention/out"
-    assert (heard.symbols["n_heads"], heard.symbols["n_kv_heads"]) == (H, 1)
-    assert not set(BIASES) & set(heard.symbols)
-
-
-# ---------------------------------------------------------------- masks
-
-
-def test_one_mask_serves_every_sequence_and_every_head(layer, X):
-    mask = create_causal_mask(N)
-    out = layer(X, mask).numpy()
-    for shape in [(1, N, N), (1, 1, N, N), (B, N, N), (B, 1, N, N), (1, H, N, N), (B, H, N, N)]:
-        np.testing.assert_array_equal(layer(X, np.broadcast_to(mask, shape)).numpy(), out)
-
-
 # ---------------------------------------------------------------- numeric, and PyTorch
 
 

@@ -53,8 +53,3 @@ def test_without_parameters_there_are_none(x):
     assert layer.parameters() == []
     assert layer(x).shape == x.shape
     assert RMSNorm(5, use_weight=False).parameters() == []
-
-
-def test_the_default_eps_of_a_dtype_is_used_when_eps_is_none():
-    assert RMSNorm(5, eps=None).eps == np.finfo(np.float64).eps
-    assert RMSNorm(5, eps=None, dtype=np.float32).eps == np.finfo(np.float32).eps

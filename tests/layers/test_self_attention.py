@@ -7,11 +7,9 @@ import pytest
 
 import minigrad as mg
 from layers import (
-    MultiHeadAttention,
     SelfAttention,
     count_flops,
     create_causal_mask,
-    padding_mask,
     scaled_dot_product_attention,
     softmax_backward,
 )
@@ -72,53 +70,6 @@ def test_without_the_output_projection_the_layer_gives_O_itself(rng, X, check_ag
     assert flops == sum(e.flops for e in products) - biases
 
 
-# ---------------------------------------------------------------- shapes, names, settings
-
-
-def test_weights_have_the_shapes_of_the_paper(layer):
-    shapes = {name: getattr(layer, name).shape for name in WEIGHTS + BIASES}
-    assert shapes == {
-        "W_Q": (D_MODEL, D_K), "W_K": (D_MODEL, D_K), "W_V": (D_MODEL, D_V), "W_O": (D_V, D_MODEL),
-        "b_Q": (D_K,), "b_K": (D_K,), "b_V": (D_V,), "b_O": (D_MODEL,),
-    }  # fmt: skip
-    assert {name for name, _ in layer.named_parameters()} == set(shapes)
-
-
-def test_without_bias_there_are_none(rng, X):
-    layer = SelfAttention(D_MODEL, D_K, D_V, use_bias=False, rng=rng)
-    layer.forward(X)
-    layer.backward(np.ones(X.shape))
-    for name in BIASES:
-        assert getattr(layer, name) is None
-        assert getattr(layer, f"grad_{name}") is None
-    assert [name for name, _ in layer.named_parameters()] == WEIGHTS
-
-
-@pytest.mark.parametrize(
-    ("use_bias", "mask", "made_by"),
-    [(True, None, "linear"), (False, create_causal_mask(N), "matmul")],
-)
-def test_every_step_has_the_papers_name(rng, X, hear, use_bias, mask, made_by):
-    layer = SelfAttention(D_MODEL, D_K, D_V, use_bias, rng)
-    out, heard = hear(layer, X, mask)
-    symbols = ["Q", "K", "V", "S_raw", "S", "A", "O", "out"]
-    assert all(heard.symbols[name].name == name for name in symbols)
-    assert heard.symbols["Q"].node.op.name == made_by
-    assert heard.symbols["S_masked"].name == ("S" if mask is None else "S_masked")
-    assert out.node.path == "self_attention/out"
-    assert heard.symbols["X"].name == "X"
-
-
-def test_attention_weights_are_those_of_the_last_forward(layer, X):
-    assert layer.attention_weights is None
-    layer(X)
-    first = layer.attention_weights
-    assert isinstance(first, np.ndarray)
-    layer(X, create_causal_mask(N))
-    assert layer.attention_weights is not first
-    assert np.triu(layer.attention_weights, k=1).max() == 0
-
-
 # ---------------------------------------------------------------- the core on its own
 
 
@@ -154,20 +105,6 @@ def test_softmax_backward_along_any_axis_is_the_engines(rng, axis):
     np.testing.assert_allclose(mg.grad(mg.softmax(leaf, axis=axis), leaf, g), found, rtol=1e-13)
 
 
-# ---------------------------------------------------------------- masks
-
-
-def test_under_a_causal_mask_no_gradient_flows_from_an_output_to_a_later_input(layer, X, rng):
-    mask = create_causal_mask(N)
-    for i in range(N):
-        g = np.zeros_like(X)
-        g[:, i] = rng.normal(size=(B, D_MODEL))
-        layer.forward(X, mask)
-        dX = layer.backward(g)
-        np.testing.assert_array_equal(dX[:, i + 1 :], np.zeros((B, N - i - 1, D_MODEL)))
-        assert np.abs(dX[:, : i + 1]).min() > 0
-
-
 # ---------------------------------------------------------------- numerical stability
 
 
@@ -189,20 +126,6 @@ def test_the_comparison_notices_a_gradient_wrong_by_one_part_in_a_thousand(
 
 
 # ---------------------------------------------------------------- numeric, and PyTorch
-
-
-def test_one_head_of_many_is_this_layer(X, rng):
-    """With h = 1 and d_k = d_v = d_model, and the same weights, both layers say the same."""
-    one = SelfAttention(D_MODEL, D_MODEL, D_MODEL, rng=rng)
-    many = MultiHeadAttention(D_MODEL, 1, use_bias=True, rng=rng)
-    many.load_state_dict(one.state_dict())
-    g = rng.normal(size=X.shape)
-    for mask in (None, create_causal_mask(N), padding_mask([3, 5], N)):
-        assert_same(many.forward(X, mask), one.forward(X, mask), 1e-13)
-        np.testing.assert_allclose(many.backward(g), one.backward(g), rtol=1e-11, atol=1e-13)
-        np.testing.assert_allclose(many.attention_weights[:, 0], one.attention_weights, rtol=1e-13)
-        for a, b in zip(many.parameters(), one.parameters(), strict=True):
-            np.testing.assert_allclose(a.grad, b.grad, rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.needs_fast("it empties the memory that is used again")
