@@ -43,6 +43,10 @@ class Change:
         """Arguments of the function itself."""
         return {}
 
+    def overwrites(self, before: Change) -> bool:
+        """Whether nothing is left of the change before it."""
+        return False
+
     def lines(self, call: str) -> Iterator[str]:
         """Python that enters these; `call` is the call of the function so far."""
         for one in self.calls():
@@ -60,6 +64,10 @@ class SetValue(Change):
     places: tuple[Address, ...] = ()
     index: Index = None
     value: Any = 0.0
+
+    def overwrites(self, before: Change) -> bool:
+        same = isinstance(before, SetValue) and before.places == self.places
+        return same and before.index == self.index
 
     def contexts(self) -> Iterator[Replacement]:
         for place in self.places:
@@ -144,6 +152,9 @@ class Given(Change):
 
     def given(self) -> dict[str, Any]:
         return {self.name: self.value}
+
+    def overwrites(self, before: Change) -> bool:
+        return isinstance(before, Given) and before.name == self.name
 
 
 def arguments_of(changes: Sequence[Change]) -> dict[str, Any]:

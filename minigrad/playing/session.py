@@ -119,7 +119,8 @@ class Session:
         """
         again = bool(gesture) and gesture == self.gesture
         past = self.changes
-        self._take([*(past[:-1] if again else past), change])
+        overwrites = bool(past) and change.overwrites(past[-1])
+        self._take([*(past[:-1] if again or overwrites else past), change])
         if not again:
             self.past.append(past)
         self.undone.clear()

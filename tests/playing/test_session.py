@@ -145,7 +145,7 @@ def test_undo_and_redo_give_every_bit_again_and_a_drag_is_one_change():
     losses.append(played.run.loss)
     played.cut(node(played, "A"), [0, 2, 1])
     losses.append(played.run.loss)
-    assert len(played.changes) == 2
+    assert [len(played.changes), len(played.past)] == [2, 2]
     back = [played.undo() or played.run.loss for _ in range(2)]
     assert back == losses[1::-1]
     assert [played.redo() or played.run.loss for _ in range(2)] == losses[1:]
@@ -157,6 +157,15 @@ def test_undo_and_redo_give_every_bit_again_and_a_drag_is_one_change():
         played.undo()
     with pytest.raises(ArgumentError, match="nothing to undo"):
         played.undo()
+
+
+def test_a_second_value_of_an_entry_overwrites_the_first_and_undo_brings_it_back():
+    played = session()
+    for value in (1.0, 2.0):
+        played.set_entry(node(played, "X"), [0, 0, 0], value)
+    assert [change.value for change in played.changes] == [2.0]
+    played.undo()
+    assert [change.value for change in played.changes] == [1.0]
 
 
 # ---------------------------------------------------------------- what cannot be
