@@ -149,8 +149,10 @@ const system = matchMedia("(prefers-color-scheme: dark)");
 let wanted = "auto";
 function paint(only) {
   const theme = only || (wanted !== "auto" ? wanted : system.matches ? "dark" : "light");
-  document.documentElement.dataset.theme = theme;
+  const { dataset } = document.documentElement;
   byId("theme").textContent = { auto: "◐ Auto", light: "☀ Light", dark: "☾ Dark" }[wanted];
+  if (dataset.theme === theme) return;
+  dataset.theme = theme;
   document.querySelectorAll("canvas, .paints").forEach((one) => one.repaint && one.repaint());
 }
 function nextTheme() {

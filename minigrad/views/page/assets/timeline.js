@@ -3,6 +3,7 @@
 function Timeline(canvas) {
   const GAP = 9; // between forward and backward
   let at = 0;
+  let painted = 0; // pixels across
   // How a tick is coloured: worse is drawn over better where several share a pixel.
   const tickOf = (step) => {
     const node = nodes[step.node];
@@ -19,7 +20,7 @@ function Timeline(canvas) {
     return [i * each + (i >= forward ? GAP : 0), each];
   }
   function paint() {
-    const width = canvas.clientWidth;
+    const width = (painted = canvas.clientWidth);
     const height = canvas.clientHeight;
     const ratio = window.devicePixelRatio || 1;
     if (!width) return;
@@ -49,7 +50,7 @@ function Timeline(canvas) {
     }
   }
   canvas.repaint = paint;
-  new ResizeObserver(paint).observe(canvas);
+  new ResizeObserver(() => canvas.clientWidth !== painted && paint()).observe(canvas);
   return {
     at: (step) => {
       at = step;

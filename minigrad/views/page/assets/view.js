@@ -81,6 +81,7 @@ function View(canvas, crumbs, actions) {
   const whole = () => Math.min((canvas.clientWidth - 8) / box().width, (canvas.clientHeight - 8) / box().height);
   function resize(to) {
     scale = Math.max(0.1, Math.min(4, to));
+    if (picture.drawing.width.baseVal.value === Math.fround(box().width * scale)) return; // nothing to lay out
     picture.drawing.setAttribute("width", box().width * scale);
     picture.drawing.setAttribute("height", box().height * scale);
   }
