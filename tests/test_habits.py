@@ -50,15 +50,17 @@ def owner(table):
     return {"TENSORS": mg.tensor([1.0, 2.0]), "LAYERS": Linear(3, 2)}.get(table, mg)
 
 
-@pytest.mark.parametrize(
-    ("table", "name", "row"), [t for t in TYPED if t[0] in ("TENSORS", "LAYERS")]
-)
+ABSENT = [
+    (table, name, row)
+    for table, name, row in TYPED
+    if table in ("TENSORS", "LAYERS") and not hasattr(owner(table), name)
+]
+
+
+@pytest.mark.parametrize(("table", "name", "row"), ABSENT)
 def test_a_name_of_habit_meets_what_to_write(table, name, row):
-    found = owner(table)
-    if hasattr(found, name):
-        pytest.skip("there is such a name")
     with pytest.raises(AttributeError, match=re.escape(row.ours)):
-        getattr(found, name)
+        getattr(owner(table), name)
 
 
 @pytest.mark.parametrize("package", ["minigrad", "layers", "minigrad.optim", "minigrad.data"])
