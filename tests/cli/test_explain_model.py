@@ -13,75 +13,23 @@ from minigrad.errors import ArgumentError
 tokenizers = pytest.importorskip("tokenizers")
 save_file = pytest.importorskip("safetensors.numpy").save_file
 
+from tests.layers.test_pretrained_families import FAMILIES, write_family  # noqa: E402
+
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat a dog ran".split()
-D, H, F, LONGEST = 12, 3, 20, 17
-GPT2 = {"model_type": "gpt2", "n_embd": D, "n_head": H, "n_layer": 2, "n_inner": F}
-GPT2 |= {"vocab_size": len(WORDS), "n_positions": LONGEST, "eos_token_id": 2}
-BERT = {"model_type": "bert", "hidden_size": D, "num_attention_heads": H, "num_hidden_layers": 2}
-BERT |= {"intermediate_size": F, "vocab_size": len(WORDS), "max_position_embeddings": LONGEST}
-T5 = {"model_type": "t5", "d_model": D, "d_kv": D // H, "num_heads": H, "num_layers": 1, "d_ff": F}
-T5 |= {"vocab_size": len(WORDS), "relative_attention_num_buckets": 8, "pad_token_id": 0}
+LONGEST = 17
+ODD = FAMILIES["gpt2"][2] | {"model_type": "gpt2", "twist": 3}
 TEXT = "the cat sat on the mat"
 
 
-def linear(name, *shape, bias):
-    return {f"{name}.weight": shape, f"{name}.bias": (bias,)}
-
-
-def norm(name):
-    return linear(name, D, bias=D)
-
-
-def shapes_of_gpt2():
-    found = {"wte.weight": (len(WORDS), D), "wpe.weight": (LONGEST, D), **norm("ln_f")}
-    for h in ("h.0", "h.1"):
-        found |= norm(f"{h}.ln_1") | linear(f"{h}.attn.c_attn", D, 3 * D, bias=3 * D)
-        found |= norm(f"{h}.ln_2") | linear(f"{h}.attn.c_proj", D, D, bias=D)
-        found |= linear(f"{h}.mlp.c_fc", D, F, bias=F) | linear(f"{h}.mlp.c_proj", F, D, bias=D)
-    return found
-
-
-def shapes_of_bert():
-    rows = {"word": len(WORDS), "position": LONGEST, "token_type": 2}
-    found = {f"embeddings.{name}_embeddings.weight": (n, D) for name, n in rows.items()}
-    found |= norm("embeddings.LayerNorm")
-    for block in ("encoder.layer.0", "encoder.layer.1"):
-        for name in ("self.query", "self.key", "self.value", "output.dense"):
-            found |= linear(f"{block}.attention.{name}", D, D, bias=D)
-        found |= norm(f"{block}.attention.output.LayerNorm") | norm(f"{block}.output.LayerNorm")
-        found |= linear(f"{block}.intermediate.dense", F, D, bias=F)
-        found |= linear(f"{block}.output.dense", D, F, bias=D)
-    found = {f"bert.{name}": shape for name, shape in found.items()}
-    head = "cls.predictions"
-    found |= linear(f"{head}.transform.dense", D, D, bias=D) | norm(f"{head}.transform.LayerNorm")
-    return found | {f"{head}.bias": (len(WORDS),)}
-
-
-def shapes_of_t5():
-    found = {"shared.weight": (len(WORDS), D)}
-    for stack, last in (("encoder", 1), ("decoder", 2)):
-        block = f"{stack}.block.0.layer"
-        attentions = ["SelfAttention", "EncDecAttention"][:last]
-        found |= {f"{stack}.final_layer_norm.weight": (D,)}
-        found |= {f"{block}.{k}.layer_norm.weight": (D,) for k in range(last + 1)}
-        for k, name in enumerate(attentions):
-            found |= {f"{block}.{k}.{name}.{part}.weight": (D, D) for part in "qkvo"}
-        found[f"{block}.0.SelfAttention.relative_attention_bias.weight"] = (8, H)
-        found[f"{block}.{last}.DenseReluDense.wi.weight"] = (F, D)
-        found[f"{block}.{last}.DenseReluDense.wo.weight"] = (D, F)
-    return found
-
-
-def write(folder, config, shapes, rng):
+def write(folder, family):
+    """A checkpoint of these words, with its tokenizer, and a BERT's pooling."""
     folder.mkdir()
-    tensors = {name: rng.normal(0, 0.5, shape).astype("f4") for name, shape in shapes.items()}
-    save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(config))
+    write_family(family, folder, len(WORDS), LONGEST)
     made = tokenizers.Tokenizer(
         tokenizers.models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]")
     )
     made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    if config is BERT:
+    if family == "bert":
         made.post_processor = tokenizers.processors.TemplateProcessing(
             single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
         )
@@ -93,13 +41,13 @@ def write(folder, config, shapes, rng):
 
 
 @pytest.fixture
-def gpt2(tmp_path_factory, rng):
-    return write(tmp_path_factory.mktemp("hub") / "gpt2", GPT2, shapes_of_gpt2(), rng)
+def gpt2(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("hub") / "gpt2", "gpt2")
 
 
 @pytest.fixture
-def bert(tmp_path_factory, rng):
-    return write(tmp_path_factory.mktemp("hub") / "bert", BERT, shapes_of_bert(), rng)
+def bert(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("hub") / "bert", "bert")
 
 
 def test_a_gpt2_is_told_and_written(command, gpt2, tmp_path):
@@ -188,8 +136,8 @@ def test_without_a_pooling_vectors_are_means_and_that_is_said(command, bert):
     np.testing.assert_allclose(means, explained(command, *compared[1:])["loss"], rtol=1e-4)
 
 
-def test_what_a_t5_is_to_write_is_held_against_what_it_would(command, tmp_path_factory, rng):
-    t5 = write(tmp_path_factory.mktemp("hub") / "t5", T5, shapes_of_t5(), rng)
+def test_what_a_t5_is_to_write_is_held_against_what_it_would(command, tmp_path_factory):
+    t5 = write(tmp_path_factory.mktemp("hub") / "t5", "t5")
     ran = command("explain", "--model", t5, "--text", "the cat sat", "--target", "a dog")
     assert ran.status == 0, ran.err
     for said in ('next-token loss of "a", "dog"', 'likeliest after "(start)" "a"', "encoder 0"):
@@ -198,7 +146,7 @@ def test_what_a_t5_is_to_write_is_held_against_what_it_would(command, tmp_path_f
         assert f"\n{layer} " in ran.out
     [by_token] = explained(command, t5, "--text", "the cat sat", "--target", "a dog")["by_token"]
     assert [token["token"] for token in by_token] == ["the", "cat", "sat"]
-    assert "\n1 block, 1 block of the decoder, 12 wide" in command("models", t5).out
+    assert "\n2 blocks, 2 blocks of the decoder, 8 wide" in command("models", t5).out
     ran = command("explain", "--model", t5, "--text", "the cat sat")
     assert ran.status == 0, ran.err
     assert 'likeliest after "(start)"' in ran.out
@@ -275,7 +223,7 @@ def test_more_memory_than_there_is_is_refused(command, gpt2, monkeypatch):
     [
         ("config.json", None, "has no config.json"),
         ("config.json", '{"model_type": "vit"}', "model_type must be one of gpt2"),
-        ("config.json", json.dumps(GPT2 | {"twist": 3}), "twist = 3: not understood"),
+        ("config.json", json.dumps(ODD), "twist = 3: not understood"),
         ("model.safetensors", None, "has no .safetensors file"),
         ("model.safetensors", "cut", "model.safetensors is damaged"),
         ("tokenizer.json", "{}", "tokenizer.json is damaged"),

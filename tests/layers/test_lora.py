@@ -1,7 +1,6 @@
 """Low-rank adapters: what they compute, train, merge into and save."""
 
 import copy
-import json
 
 import numpy as np
 import pytest
@@ -258,23 +257,11 @@ def test_a_quantized_model_is_trained_through_adapters_of_full_precision(rng):
         adapters.merge()
 
 
-def write_gpt2(folder, rng):
-    """A checkpoint of GPT-2's format, with Q, K and V in one matrix."""
-    numpy = pytest.importorskip("safetensors.numpy")
-    d = 8
-    shapes = {"wte.weight": (11, d), "wpe.weight": (7, d), "ln_f.weight": (d,), "ln_f.bias": (d,)}
-    for name, shape in {"attn.c_attn": (d, 3 * d), "attn.c_proj": (d, d), "mlp.c_fc": (d, 4 * d),
-                        "mlp.c_proj": (4 * d, d), "ln_1": (d,), "ln_2": (d,)}.items():  # fmt: skip
-        shapes |= {f"h.0.{name}.weight": shape, f"h.0.{name}.bias": shape[-1:]}
-    arrays = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    numpy.save_file(arrays, folder / "model.safetensors")
-    sizes = {"vocab_size": 11, "n_embd": d, "n_head": 2, "n_layer": 1, "n_positions": 7}
-    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", **sizes}))
-    return folder
+def test_a_loaded_gpt2_is_saved_as_it_was_read_once_its_adapters_are_merged(tmp_path):
+    pytest.importorskip("safetensors")
+    from tests.layers.test_pretrained_families import write_family
 
-
-def test_a_loaded_gpt2_is_saved_as_it_was_read_once_its_adapters_are_merged(rng, tmp_path):
-    folder = write_gpt2(tmp_path, rng)
+    folder = write_family("gpt2", tmp_path)
     names = open_folder(folder).tensors.keys()
     model = load_pretrained(folder)
     adapters = trained(model, lora(model, 2, alpha=4, targets="W_[QV]", rng=0))

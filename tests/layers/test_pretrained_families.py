@@ -136,16 +136,20 @@ EXPECTED = {
 """The first four logits after the last token."""
 
 
-def write_family(family, folder):
-    """A checkpoint whose entries depend on the tensor's name alone."""
+def write_family(family, folder, n_tokens=N_TOKENS, positions=7, **more):
+    """A checkpoint whose entries depend on the tensor's name alone; `more` goes to its config."""
     shapes, kind, config = FAMILIES[family]
+    sizes = {N_TOKENS: n_tokens, 7: positions}  # numbers that nothing else is
     tensors = {
-        name: np.random.default_rng(zlib.crc32(name.encode())).normal(0, 0.5, shape)
+        name: np.random.default_rng(zlib.crc32(name.encode())).normal(
+            0, 0.5, [sizes.get(n, n) for n in shape]
+        )
         for name, shape in shapes.items()
     }
     named = {"model_type": family, "architectures": [kind]}
+    config = {key: sizes.get(value, value) for key, value in config.items()}
     (folder / "model.safetensors").write_bytes(file_of(tensors, "F64"))
-    (folder / "config.json").write_text(json.dumps(config | named))
+    (folder / "config.json").write_text(json.dumps(config | named | more))
     return folder
 
 
