@@ -8,7 +8,7 @@ from typing import Any
 from . import labels
 from .colors import ink_on
 from .model import STATES
-from .node_style import ROOM, NodeStyle, text
+from .node_style import FONT_ROOM, NodeStyle, text
 from .outline import Outline
 from .verdict import verdicts
 
@@ -60,7 +60,7 @@ def caption(plan: Outline, style: NodeStyle, saved: bool) -> str:
 
 def _wide(said: str) -> str:
     """With room behind it: browsers draw bold letters wider than the layout reckons."""
-    return said + ROOM * -(-len(said) // 6)
+    return said + FONT_ROOM * -(-len(said) // 6)
 
 
 def _scale(plan: Outline, style: NodeStyle) -> str:

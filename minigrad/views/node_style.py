@@ -28,7 +28,7 @@ SHAPES = {
     "sum": ("oval", "filled"),
 }
 TABLE = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" '
-ROOM = "\u00a0"  # for a wider font in its place
+FONT_ROOM = "\u00a0"  # for a wider font in its place
 CELLS, WIDTH = 60, 5  # of a strip at most, and how wide each
 LID = '<TR><TD HEIGHT="7"></TD></TR>'  # room for the lid of a cylinder or a box
 
@@ -136,7 +136,7 @@ class NodeStyle:
         bad = spread.state in ("non-finite", "wrong")
         colour = self.theme.alarm if bad else self.theme.muted
         said = one_line(spread.note, 2 * labels.WIDEST)
-        room = ROOM * (len(said) // 12)
+        room = FONT_ROOM * (len(said) // 12)
         return self.small(f"{room}{said}{room}" if said else "", colour, bold=bad)
 
     def gradient(self, spread: Spread, why: str, kind: str, times: str) -> str:
@@ -156,7 +156,7 @@ class NodeStyle:
         wrong = spread.state == "wrong"
         fill = theme.alarm if wrong else theme.bins[self.scale.bin(largest(finite))]
         said_size = f"{times or glyph}{ranged(finite)}{' WRONG' * wrong}"
-        said_size += ROOM * (len(said_size) // 6)
+        said_size += FONT_ROOM * (len(said_size) // 6)
         cell = f"<TR><TD>{self.small(said_size, ink_on(fill), bold=True)}</TD></TR>"
         return f'{TABLE}CELLPADDING="3" STYLE="ROUNDED" BGCOLOR="{fill}">{cell}</TABLE>'
 
