@@ -1,6 +1,7 @@
 """What every test may use: a seeded generator, a call of any op, and a comparison with PyTorch."""
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from copy import deepcopy
@@ -28,6 +29,22 @@ def pytest_runtest_setup(item):
     mark = item.get_closest_marker("needs_fast")
     if mark and not FAST:
         pytest.skip(f"needs minigrad/fast: {mark.args[0]}")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Headless Chromium; without it tests are skipped, and where CI is set they fail."""
+    missing = pytest.fail if os.environ.get("CI") else pytest.skip
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None or find_spec("playwright") is None:
+        missing("there is no chromium, or no playwright")
+    from playwright.sync_api import sync_playwright
+
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=flags)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -249,3 +253,41 @@ def test_values_of_one_path_are_told_apart_by_their_call():
     assert "index=(0, 1), call=1" in played.python()
     with mg.replace("h", 0.5, index=(0, 1), call=1):
         assert steps().item() == played.run.loss
+
+
+# ---------------------------------------------------------------- served
+
+
+def ask(address: str, body: bytes, **headers: str) -> int:
+    with closing(HTTPConnection(urlsplit(address).netloc, timeout=5)) as line:
+        line.request("POST", f"{urlsplit(address).path}ask", body, headers)
+        return line.getresponse().status
+
+
+def test_only_who_knows_the_token_may_change_anything() -> None:
+    server = mg.play(ratio)
+    body = json.dumps({"do": "step", "lr": 0.1, "version": 0}).encode()
+    kind = {"Content-Type": "application/json"}
+    root = server.address.rsplit("/", 2)[0]
+    try:
+        assert ask(f"{root}/guess/", body, **kind) == 404
+        assert ask(server.address, body, **kind, Host="evil.example") == 404
+        assert ask(server.address, body) == 415
+        large = kind | {"Content-Length": str(1 << 21)}
+        assert ask(server.address, b"", **large) == 413
+        assert server.session.changes == []
+        assert ask(server.address, body, **kind) == 200
+        assert len(server.session.changes) == 1
+    finally:
+        server.close()
+
+
+def test_the_page_as_a_file_has_nothing_of_it() -> None:
+    from minigrad.views.page import page_html
+
+    with mg.trace() as t:
+        attention().backward()
+    page = page_html(t, tokens=WORDS)
+    assert "play-bar" not in page
+    assert "minigradPlay" not in page
+    assert "connect-src" not in page

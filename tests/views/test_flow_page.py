@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -142,25 +142,10 @@ def test_readers_change_nothing_and_may_leave_in_the_middle() -> None:
 # ---------------------------------------------------------------- in a browser
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    sync = pytest.importorskip("playwright.sync_api")
-    import shutil
-
-    with sync.sync_playwright() as driver:
-        path = shutil.which("chromium") or shutil.which("google-chrome")
-        try:
-            browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        except sync.Error:
-            pytest.skip("no Chromium")
-        yield browser
-        browser.close()
-
-
 @pytest.mark.slow
-def test_in_a_browser_findings_cells_and_graphs_open(chromium: Any, tmp_path: Path) -> None:
+def test_in_a_browser_findings_cells_and_graphs_open(browser: Any, tmp_path: Path) -> None:
     flow, _ = train()
-    page = chromium.new_page(viewport={"width": 1300, "height": 900})
+    page = browser.new_page(viewport={"width": 1300, "height": 900})
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(flow.html(tmp_path / "flow.html").as_uri())
@@ -187,8 +172,8 @@ def test_in_a_browser_findings_cells_and_graphs_open(chromium: Any, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_in_a_browser_the_live_page_follows_the_training(chromium: Any) -> None:
-    page, seen = chromium.new_page(), list[str]()
+def test_in_a_browser_the_live_page_follows_the_training(browser: Any) -> None:
+    page, seen = browser.new_page(), list[str]()
 
     def follow(address: str) -> None:
         step = len(seen)

@@ -5,12 +5,10 @@ Without Playwright or Chromium these tests are skipped; where CI is set they fai
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -21,9 +19,8 @@ from minigrad.tracing import Trace
 from minigrad.views.page import write_page
 from minigrad.views.questions import questions
 
-if not os.environ.get("CI"):
-    pytest.importorskip("playwright")
-from playwright.sync_api import Browser, Page, sync_playwright
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 from . import conftest as graphs
 
@@ -95,18 +92,6 @@ PAGES: dict[str, tuple[Callable[[], Trace], dict[str, Any]]] = {
 
 
 # ---------------------------------------------------------------- the browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("there is no chromium")
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=flags)
-        yield browser
-        browser.close()
 
 
 class Opened:

@@ -12,14 +12,12 @@ from minigrad.views.notebook import fitted
 from minigrad.views.page import page_html
 from minigrad.views.page.embed import frame, script
 
-from .test_flow_page import chromium  # noqa: F401
-
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("form", [frame, script])
 def test_a_pasted_page_steps_and_leaves_its_host_alone(
-    chromium: Any,  # noqa: F811
+    browser: Any,
     single: Trace,
     tmp_path: Path,
     form: Any,
@@ -28,7 +26,7 @@ def test_a_pasted_page_steps_and_leaves_its_host_alone(
     host = tmp_path / "host.html"
     text = f"<!doctype html><title>host</title><h1>Slides</h1>{pasted}<p id='end'>end</p>"
     host.write_text(text, encoding="utf-8")
-    page = chromium.new_page()
+    page = browser.new_page()
     said: list[str] = []
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("console", lambda message: said.append(message.text))
@@ -48,10 +46,10 @@ def test_a_pasted_page_steps_and_leaves_its_host_alone(
     page.close()
 
 
-def test_a_wide_svg_keeps_to_its_cell(chromium: Any) -> None:  # noqa: F811
+def test_a_wide_svg_keeps_to_its_cell(browser: Any) -> None:
     """As nbconvert sets an output: in a cell of a table, which grows with what is in it."""
     svg = fitted('<svg width="1740pt" height="300pt" viewBox="0 0 1740 300"></svg>')
-    page = chromium.new_page(viewport={"width": 1000, "height": 600})
+    page = browser.new_page(viewport={"width": 1000, "height": 600})
     for style in ("display:table;width:878px", "display:flex;width:878px"):
         page.set_content(
             f"<div style='{style}'><div style='display:table-cell;width:100%'>{svg}</div></div>"
