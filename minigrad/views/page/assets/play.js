@@ -161,7 +161,7 @@ function edit({ node, index, name, value, span, kind }) {
     document.querySelector("#panel canvas")?.focus();
   };
   parts.editor.replaceChildren(
-    el("strong", name), otherIndex(node, index), field, slider,
+    el("strong", name), otherIndex(node, index) ?? "", field, slider,
     button("Cut", () => send({ do: "cut", node: editing.node, index }), { title: cutTitle(page.nodes[node]) }),
     button("Done", close),
   );
