@@ -71,15 +71,8 @@ def test_the_first_thing_to_try_is_said_by_the_command_alone_and_by_its_help(com
         ran = command(*arguments)
         assert ran.status == 0
         assert "minigrad explain examples/pronoun.py:tired" in " ".join(ran.out.split())
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["explain", "--help"], ["ops", "-h"], ["check", "-h"]]
-)
-def test_help_is_there(command, arguments):
-    ran = command(*arguments)
-    assert ran.status == 0
-    assert "usage: minigrad" in ran.out
+    for name in ("ops", "check"):
+        assert "usage: minigrad" in command(name, "-h").out
 
 
 def test_the_module_runs_and_its_status_is_the_processs(tmp_path):

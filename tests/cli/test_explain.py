@@ -90,10 +90,6 @@ def test_loss_and_weights_are_those_computed_by_hand(explained, causal):
     assert f"loss {loss:.6g}" in " ".join(ran.out.split())
 
 
-def test_the_first_line_says_that_weights_are_untrained(command):
-    assert command("explain").out.startswith("multi-head with untrained weights: The animal didn't")
-
-
 def test_the_printed_weights_are_the_weights_and_masked_cells_are_dots(explained):
     ran, record = explained("multi-head", "--causal", "--heads", 2, "--text", "a bb ccc a")
     [[weights, *_]] = record["explain"]["attention"]["weights"].values()
@@ -109,11 +105,6 @@ def test_the_printed_weights_are_the_weights_and_masked_cells_are_dots(explained
             assert [c == "·" for c in cells] == [j > i for j in range(4)]
             seen = [float(c) for c in cells if c != "·"]
             np.testing.assert_allclose(seen, weights[head][i][: i + 1], atol=0.0051)
-
-
-def test_without_a_mask_no_cell_is_a_dot(explained):
-    ran, _ = explained("--text", "a b c")
-    assert " · " not in ran.out.split("head 0:")[1].split("shades from")[0]
 
 
 @pytest.mark.parametrize("layer", ["multi-head", "self-attention"])
@@ -137,9 +128,6 @@ def test_single_precision_stays_single_and_agrees_to_it(explained):
     kinds = {node["dtype"] for node in record["nodes"]} - {"int64"}
     assert kinds == {"float32"}
     assert 1e-9 < max(check["relative_difference"] for check in record["checks"]) < 1e-5
-
-
-# ---------------------------------------------------------------- costs
 
 
 # ---------------------------------------------------------------- a wrong rule

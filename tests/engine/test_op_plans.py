@@ -26,14 +26,6 @@ def made():
     return one
 
 
-def test_a_partial_plan_runs_only_what_is_wanted(made):
-    plan = made.plan(0b1010101)
-    partial = plan.partial((False, True, False))
-    found = partial(1.0, (3.0, 2, 5.0))
-    assert found == (None, 1.0 * 5.0 * 2 * 3.0, None)
-    assert plan.partial((False, True, False)) is partial
-
-
 def test_plans_are_made_once_and_anew_when_a_rule_is_replaced(made):
     x = mg.tensor(2.0, requires_grad=True)
     made(x, 3.0, 0.0).backward()

@@ -97,11 +97,6 @@ def test_iteration_gives_rows_in_the_graph(x):
     np.testing.assert_allclose(x.grad, [[2, 2, 2], [5, 5, 5]])
 
 
-def test_unpacking_works(x):
-    first, second = x
-    np.testing.assert_allclose(first.data + second.data, [5, 7, 9])
-
-
 @pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])
 def test_comparisons_give_plain_boolean_arrays(name, x):
     compare = getattr(operator, name)

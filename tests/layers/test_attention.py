@@ -127,13 +127,6 @@ def test_weights_are_xavier_normal_and_biases_zero(layer, widths):
         assert not getattr(layer, bias).numpy().any()
 
 
-def test_float32_stays_float32_with_float64_masks_and_arrays(made, X, name):
-    layer = made(name, dtype=np.float32)
-    for kind in filter(lambda kind: takes(name, kind), KINDS):
-        found = everything(layer, X, mask_of(kind), np.ones(X.shape))
-        assert {array.dtype for array in found} == {np.dtype(np.float32)}
-
-
 # ---------------------------------------------------------------- masks
 
 

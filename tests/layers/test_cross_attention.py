@@ -33,11 +33,6 @@ def layer(rng):
     return MultiHeadAttention(D, H, use_bias=True, rng=rng, d_context=D_CONTEXT)
 
 
-def test_a_sequence_as_its_own_context_is_self_attention(rng, X):
-    for layer in (MultiHeadAttention(D, H, rng=rng), SelfAttention(D, 5, 7, rng=rng)):
-        np.testing.assert_array_equal(layer(X, context=X).numpy(), layer(X).numpy())
-
-
 def test_the_second_argument_is_the_mask_whatever_it_holds(rng):
     """Floats of a context's shape are added to the scores, where they fit them."""
     layer, X = MultiHeadAttention(6, 2, rng=rng), rng.normal(size=(B, 6, 6))

@@ -9,7 +9,6 @@ import minigrad as mg
 from layers import (
     SelfAttention,
     arithmetic_intensity,
-    combined_mask,
     count_flops,
     create_causal_mask,
     memory_by_array,
@@ -96,35 +95,6 @@ def test_returned_scores_are_scaled_not_masked_and_have_variance_one(rng):
     both = scaled_dot_product_attention(q, k, k, create_causal_mask(200))
     assert len(both) == 2
     np.testing.assert_array_equal(both[0], O)
-
-
-# ---------------------------------------------------------------- medium: both masks
-
-
-@pytest.mark.parametrize("as_boolean", [True, False])
-def test_a_padded_causal_batch_gives_what_each_sequence_gives_alone(rng, as_boolean):
-    layer, lengths = SelfAttention(5, 2, 3, rng=rng), [3, 7, 1, 5]
-    X, g = rng.normal(size=(2, 4, 7, 5))
-    real = np.arange(7) < np.array(lengths)[:, None]
-    g[~real] = 0
-    mask = (
-        combined_mask(np.tri(7, dtype=bool), real)
-        if as_boolean
-        else combined_mask(create_causal_mask(7), padding_mask(lengths))
-    )
-    assert mask.shape == (4, 7, 7)
-    out = layer.forward(X, mask).numpy()
-    dX = layer.backward(g)
-    together = [p.grad for p in layer.parameters()]
-    alone = [np.zeros(p.shape) for p in layer.parameters()]
-    for b, n in enumerate(lengths):
-        single = layer.forward(X[b, :n], create_causal_mask(n))
-        np.testing.assert_allclose(out[b, :n], single.numpy(), rtol=1e-11, atol=1e-14)
-        np.testing.assert_allclose(dX[b, :n], layer.backward(g[b, :n]), rtol=1e-10, atol=1e-13)
-        np.testing.assert_array_equal(dX[b, n:], np.zeros((7 - n, 5)))
-        alone = [total + p.grad for total, p in zip(alone, layer.parameters(), strict=True)]
-    for a, b in zip(together, alone, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
 # ---------------------------------------------------------------- quick checks and printed numbers

@@ -58,6 +58,10 @@ RUNS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         layers.self_attention_steps,
         {"X": TOKENS, **HEADS, **BIASES, "mask": MASK, "grad_output": OUT},
     ),
+    "attention without biases": (
+        layers.self_attention_steps,
+        {"X": TOKENS, **HEADS, "mask": MASK, "grad_output": OUT},
+    ),
     "attention of many heads": (
         layers.multi_head_steps,
         {"X": TOKENS, **HEADS, **BIASES, "mask": MASK, "n_heads": 2, "grad_output": OUT},

@@ -101,6 +101,8 @@ OPTIONS = [
     ("label_smoothing must lie in", lambda: loss(label_smoothing=2)),
     ("finite matrix", lambda: L.QuantizedWeight(np.array([[np.nan]]))),
     ("none of its parameters", lambda: L.quantize(L.LayerNorm(3), z(1, 3))),
+    ("holds NaN or +inf, use 0 and -inf",
+     lambda: SelfAttention(5, 2, 3)(z(B, N, 5), np.full((1, N, N), np.nan))),
     ("lengths must be 0 to 3", lambda: L.padding_mask([1, 5], 3)),
     ("lengths must be 0 to 2", lambda: L.padding_mask([-1, 2])),
     ("NaN or +inf", lambda: linear_attention(z(3, 5), z(4, 5), z(4, 5), mask=np.full(4, np.nan))),
