@@ -34,8 +34,9 @@ def by_channel(v: TensorOrArray, x: TensorOrArray) -> Any:
 def standardized(x: TensorOrArray, mean: Any, var: Any, eps: float) -> tuple[Any, Any]:
     """x̂ = (x - μ) / σ of each channel, and 1 / σ; μ and σ² are the batch's unless given."""
     axes = statistics_axes(x)
-    mean = np.mean(widen(x), axes, keepdims=True) if mean is None else by_channel(mean, x)
-    centred = widen(x) - mean
+    wide = widen(x)
+    mean = np.mean(wide, axes, keepdims=True) if mean is None else by_channel(mean, x)
+    centred = wide - mean
     var = np.mean(centred * centred, axes, keepdims=True) if var is None else by_channel(var, x)
     inverse = (var + eps) ** -0.5
     return cast_back(centred * inverse, x), inverse

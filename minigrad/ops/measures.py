@@ -91,7 +91,8 @@ def norm(x, ord=None, axis: Axes = None, keepdims: bool = False):
             f"ord must be None, or 2 along one axis, got {ord!r}; "
             "write abs(x).sum(axis) or abs(x).max(axis)"
         )
-    total = (widen(x) * widen(x)).sum(axis=axis, keepdims=keepdims)
+    wide = widen(x)
+    total = (wide * wide).sum(axis=axis, keepdims=keepdims)
     return cast_back(np.sqrt(total), x)
 
 

@@ -91,7 +91,8 @@ def layer_norm(x, weight, bias, eps=1e-5):
 
 def standardized(x, eps):
     """x̂ = (x - μ) / σ of each row, and 1 / σ."""
-    centred = widen(x) - row_mean(widen(x))
+    wide = widen(x)
+    centred = wide - row_mean(wide)
     inverse = (row_mean(centred * centred) + eps) ** -0.5
     return cast_back(centred * inverse, x), inverse
 
@@ -152,7 +153,8 @@ def rms_norm(x, weight, eps=1e-5):
 
 def rescaled(x, eps):
     """x̂ = x / r of each row, and 1 / r."""
-    inverse = (row_mean(widen(x) * widen(x)) + eps) ** -0.5
+    wide = widen(x)
+    inverse = (row_mean(wide * wide) + eps) ** -0.5
     return cast_back(x * inverse, x), inverse
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from functools import partial
 from inspect import getattr_static
+from operator import is_
 from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -135,7 +136,7 @@ class Dependencies:
 
     def conditions(self, bind: Callable[[Any], str]) -> Iterator[str]:
         """Expressions that all hold as long as nothing has changed."""
-        alike = bind(same)
+        alike, identical = bind(same), bind(is_)
         for i, holder in enumerate(self.holders):
             if holder.counter is not None:
                 fits = f"{bind(holder.counter)}.version == {bind(self.versions)}[{i}]"
@@ -143,7 +144,8 @@ class Dependencies:
             elif holder.function is None:
                 then = bind(holder.then)
                 yield f"(now := {bind(holder.read)}()).keys() == {then}.keys()"
-                yield f"all(map({alike}, now.values(), {then}.values()))"
+                pairs = f"now.values(), {bind(list(holder.then.values()))}"
+                yield f"(all(map({identical}, {pairs})) or all(map({alike}, {pairs})))"
             else:
                 function, cells, named = holder.function
                 yield from (
