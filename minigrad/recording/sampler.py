@@ -1,14 +1,13 @@
 """Sampler: it looks at every tenth step of a training run, say, and at next to nothing else.
 
-A step that is looked at is traced, so a compiled step runs eagerly, and its figures are read off
-the trace; in the others no one listens. Where steps end is known from the optimizer, which compiled
-steps call too.
+A step that is looked at is heard, so a compiled step runs eagerly: the first ones are traced whole,
+the others measured by the plan that those gave. In the steps between no one listens. Where steps
+end is known from the optimizer, which compiled steps call too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from itertools import islice
 from math import isfinite
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from ..engine.context import Context, current
-from ..engine.errors import ArgumentError, DTypeError
 from ..engine.listener import Listener
 from ..engine.op import Op
 from ..engine.tensor import Tensor
@@ -30,105 +28,13 @@ from .requests import RequestWatch
 from .step_plan import Backward, Call, StepPlan, StepValues
 from .structure import odd_structure
 from .trace import Trace
+from .watched_parameter import WatchedParameter, mark_symmetric, named_tensors, reference_of
 
-__all__ = ["Sampler", "named_tensors"]
+__all__ = ["Sampler"]
 
 TRACED = 3  # samples that are traced whole before one is measured by what those showed
 PROBED = 8  # parameters of which the smallest shows whether gradients are finite
-REUSED = 1 << 20  # entries of an array whose copy keeps its memory
 GUESSES = 8  # samples whose targets say what a constant guess would cost
-
-
-def named_tensors(model: Any) -> dict[str, Tensor]:
-    """The parameters of a Module by path; of a dict, a list or one Tensor by name.
-
-    Raises: DTypeError for anything else; ArgumentError if there are none.
-    """
-    if hasattr(model, "named_parameters"):
-        found = dict(model.named_parameters())
-    elif isinstance(model, Mapping):
-        found = dict(model)
-    else:
-        found = {}
-        for i, p in enumerate(model if isinstance(model, list | tuple) else [model]):
-            name = getattr(p, "name", None) or "parameter"
-            found[name if name not in found else f"{name} {i}"] = p
-    if wrong := [type(p).__name__ for p in found.values() if not isinstance(p, Tensor)]:
-        raise DTypeError(
-            f"watch(model): model must be a Module, or Tensors in a list or a dict, got {wrong[0]}"
-        )
-    if not found:
-        raise ArgumentError("watch(model): the model has no parameters")
-    return found
-
-
-def _reference(reference: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """The weights to measure drift from: a model like this one, or its state dict."""
-    given = reference if isinstance(reference, Mapping) else named_tensors(reference)
-    shapes = {name: np.shape(_plain(x)) for name, x in given.items()}
-    for name, p in tensors.items():
-        if shapes.get(name) != p.shape:
-            got = shapes.get(name, "missing")
-            raise ArgumentError(f"watch(reference=...): {name} must be of {p.shape}, is {got}")
-    return dict(given)
-
-
-@dataclass(eq=False)
-class _Parameter:
-    """What is known of a parameter within a step, and between steps."""
-
-    name: str
-    tensor: Tensor
-    reference: Any
-    path: str = ""
-    kept: Any = None  # its gradient at the step looked at last, as the optimizer got it
-    sent: float = 0.0  # the size of that
-    used: bool = False  # whether an op of a recorded step took it
-    before: Any = None  # what it was then, if another optimizer than the first moves it
-    cancels: bool = False
-
-    copies: dict[str, Any] = field(default_factory=dict)
-    used_rows: Any = None  # of a table in which ids are looked up
-    ids: int = 0
-    symmetric: bool = False  # whether it began with one number all over
-    has_copies: bool = False  # whether its units were copies of each other when traced last
-
-    def __post_init__(self) -> None:
-        self.scale = size(self.reference) or 1.0
-        self.clear()
-
-    def clear(self) -> None:
-        self.gradient: Any = None
-        self.stale = False
-        self.used_under_no_grad = False
-
-    def arrived(self, gradient: Any) -> None:
-        """A backward reached it: what came before counts, unless it was cleared since."""
-        left = self.tensor.grad is not None and bool(np.any(self.tensor.grad))
-        if self.gradient is None or not left:
-            self.gradient, self.stale = gradient, left
-        else:
-            self.gradient = self.gradient + gradient
-
-    def copied(self, name: str, array: Any) -> Any:
-        """A copy, of small arrays always in the same memory: fresh memory costs more."""
-        if array.size > REUSED:
-            return array.copy()
-        known = self.copies.get(name)
-        if known is None or known.shape != array.shape or known.dtype != array.dtype:
-            known = self.copies[name] = np.empty_like(array)
-        np.copyto(known, array)
-        return known
-
-    def look_up(self, ids: Any) -> None:
-        """Note which rows were used; positions in order, which are no ids, are passed over."""
-        in_order = ids.shape[-1] > 1 and bool((np.diff(ids) > 0).all())
-        if in_order or not ids.size:
-            return
-        if self.used_rows is None:
-            self.used_rows = np.zeros(len(self.tensor._data), bool)
-        self.used_rows[ids.ravel()] = True
-        self.ids += ids.size
 
 
 class Sampler(Listener, Observer):
@@ -154,16 +60,17 @@ class Sampler(Listener, Observer):
         self.most_traces = traces
         self._new_trace = new_trace
         tensors = named_tensors(model)
-        start = tensors if reference is None else _reference(reference, tensors)
+        start = tensors if reference is None else reference_of(reference, tensors)
         self._parameters = {
-            id(p): _Parameter(name, p, np.array(_plain(start[name]))) for name, p in tensors.items()
+            id(p): WatchedParameter(name, p, np.array(_plain(start[name])))
+            for name, p in tensors.items()
         }
         self._context: Context | None = None
         self._clock: Any = None  # the optimizer whose steps are counted, or "log"
         self._taken = -1  # how many steps it had taken when the last one ended
         self._trace: Trace | None = None  # of the step that is looked at, if it is traced
         self._plan: StepPlan | None = None  # which calls of a step are measured
-        self._leaves: dict[int, _Parameter] = {}  # by their entry in the trace behind the plan
+        self._leaves: dict[int, WatchedParameter] = {}  # by entry, in the trace behind the plan
         self._calls: list[Call] = []  # of the step that is looked at
         self._backward: list[Backward] = []
         self._values: StepValues | None = None  # what was measured before the update
@@ -269,14 +176,14 @@ class Sampler(Listener, Observer):
         if id(leaf) in self._parameters:
             self._parameters[id(leaf)].arrived(np.asarray(_plain(gradient)))
 
-    def _place(self, parameter: _Parameter, scope: str) -> None:
+    def _place(self, parameter: WatchedParameter, scope: str) -> None:
         """Its row, with the scope in which it was used first."""
         if not parameter.path:
             name = parameter.tensor.name or parameter.name.rsplit(".", 1)[-1]
             path = f"{scope}/{name}" if scope else name
             self._add_row(parameter, parameter.name if path in self.record.rows else path)
 
-    def _add_row(self, parameter: _Parameter, path: str) -> None:
+    def _add_row(self, parameter: WatchedParameter, path: str) -> None:
         parameter.path, shape = path, parameter.tensor.shape
         self.record.add("rows", Row(path, "weight", shape=shape, name=parameter.name))
 
@@ -364,7 +271,7 @@ class Sampler(Listener, Observer):
         used = ((p, self._used(p)) for p in self._parameters.values() if p.gradient is not None)
         return any(x is not None and not np.array_equal(x.value, p.tensor._data) for p, x in used)
 
-    def _used(self, parameter: _Parameter) -> Entry | None:
+    def _used(self, parameter: WatchedParameter) -> Entry | None:
         return None if self._trace is None else self._trace.entry_of(parameter.tensor)
 
     def _step_ends(self, lr: float | None) -> None:
@@ -388,7 +295,7 @@ class Sampler(Listener, Observer):
         sample.loss, sample.unit = values.loss, values.unit
         sample.guess, sample.targets = values.guess, values.targets
         if is_first:
-            _mark_symmetric(self._parameters.values())
+            mark_symmetric(self._parameters.values())
             self._look_at_modules()
         for leaf, ids in values.ids:
             self._leaves[leaf].look_up(ids)
@@ -422,7 +329,7 @@ class Sampler(Listener, Observer):
                 self.record.add("rows", row)
         for p, leaf in used:
             p.used = leaf is not None
-            p.has_copies = _has_copies(p.tensor._data)
+            p.look_for_copies()
             p.before = leaf.value if leaf is not None and p.gradient is not None else None
             if not p.path:
                 self._add_row(p, p.name)
@@ -448,7 +355,7 @@ class Sampler(Listener, Observer):
                 self._note_structure("evaluation mode", name, text)
                 return
 
-    def _figures(self, p: _Parameter, sample: Sample) -> dict[str, float]:
+    def _figures(self, p: WatchedParameter, sample: Sample) -> dict[str, float]:
         """What a parameter was in the step, and how far the step moved it."""
         now = p.tensor._data
         found = {"value": 0.0}
@@ -468,7 +375,7 @@ class Sampler(Listener, Observer):
             found["ids"] = float(p.ids)
         return found
 
-    def _measure_update(self, p: _Parameter, figures: dict[str, float]) -> None:
+    def _measure_update(self, p: WatchedParameter, figures: dict[str, float]) -> None:
         before, p.before = p.before, None
         if before is not None:
             gradient = p.gradient if p.gradient is not None else p.kept
@@ -476,7 +383,7 @@ class Sampler(Listener, Observer):
             figures |= changes(before, p.tensor._data, p.reference, points)
             figures["drift"] /= p.scale
 
-    def _odd(self, p: _Parameter, figures: dict[str, float]) -> str:
+    def _odd(self, p: WatchedParameter, figures: dict[str, float]) -> str:
         """In a word, what is odd about a parameter that other parameters do not share."""
         if not p.tensor.requires_grad:
             return "frozen"
@@ -530,27 +437,8 @@ def _is_finite(sample: Sample) -> bool:
     return all(map(isfinite, [*sizes, sample.loss or 0.0]))
 
 
-def _mark_symmetric(parameters: Iterable[_Parameter]) -> None:
-    """Matrices of one number all over, as they begin; zeros only where all matrices are zero.
-
-    Zeros alone are usual: in the last layer of a branch that begins as nothing.
-    """
-    matrices = [p for p in parameters if sum(n > 1 for n in p.tensor.shape) > 1]
-    same = [p for p in matrices if np.ptp(p.reference) == 0]
-    given = [p for p in matrices if p.tensor.requires_grad]
-    all_zero = all(p in same and not p.reference.any() for p in given if "emb" not in p.name)
-    for p in same:
-        p.symmetric = bool(p.reference.any()) or all_zero
-
-
 def _entries(array: Any) -> int:
     return int(array.size)
-
-
-def _has_copies(weights: Any) -> bool:
-    several = weights.ndim == 2 and min(weights.shape) > 1
-    alike = several and np.array_equal(weights[:, 0], weights[:, -1])
-    return alike and bool((weights == weights[:, :1]).all())
 
 
 def _plain(value: Any) -> Any:

@@ -19,7 +19,8 @@ QUICK = (
     "weight decay too large", "clipped to nothing", "schedule at 0", "weights all equal",
     "embedding rows unused", "deep without norms", "vanishing through time",
     "exploding through time", "labels constant", "sorted batches", "no causal mask",
-    "dropout in evaluation", "evaluation mode in training",
+    "dropout in evaluation", "evaluation mode in training", "no zero_grad", "detached branch",
+    "unused branch", "branch under no_grad", "not in the optimizer",
 )  # fmt: skip
 
 
@@ -154,27 +155,6 @@ def test_a_nan_between_the_steps_looked_at_has_its_step_and_a_remedy() -> None:
     assert "mg.anomaly() from step 2 on" in finding.remedy
 
 
-@pytest.mark.parametrize("why", ["unused", "detached", "not given"])
-def test_parameters_that_do_not_learn_are_found_with_the_reason(
-    why: str, rng: np.random.Generator
-) -> None:
-    model = {"a": Linear(3, 4, rng=rng), "b": Linear(4, 2, rng=rng)}
-    first = model["a"].parameters()
-    trained = [p for layer in model.values() for p in layer.parameters()]
-    optimizer = SGD(model["b"].parameters() if why == "not given" else trained, lr=0.1)
-    x = mg.tensor(rng.normal(size=(5, 3)))
-    with mg.watch([*first, *model["b"].parameters()], every=1) as flow:
-        for _ in range(3):
-            optimizer.zero_grad()
-            h = mg.tensor(np.ones((5, 4))) if why == "unused" else mg.tanh(model["a"](x))
-            mg.mean(model["b"](h.detach() if why == "detached" else h) ** 2).backward()
-            optimizer.step()
-    (finding,) = flow.diagnose()
-    assert finding.kind == "no gradient"
-    assert finding.text.startswith(f"{why}: ")
-    assert "; and 1 more" in finding.text
-
-
 @pytest.mark.parametrize("numbers", [False, True])
 @pytest.mark.parametrize("learns", [False, True])
 def test_what_ends_no_better_than_a_constant_guess_is_named(
@@ -204,7 +184,7 @@ def test_what_ends_no_better_than_a_constant_guess_is_named(
 
 def test_units_that_are_copies_of_each_other_are_found(rng: np.random.Generator) -> None:
     first, last = Linear(3, 4, rng=rng), Linear(4, 2, rng=rng)
-    first.W, last.W = np.full((3, 4), 0.1), np.full((4, 2), 0.2)
+    first.W, last.W = np.arange(3.0)[:, None] * np.ones((3, 4)), np.full((4, 2), 0.2)
     optimizer = SGD([*first.parameters(), *last.parameters()], lr=0.1)
     with mg.watch([*first.parameters(), *last.parameters()], every=1) as flow:
         for _ in range(4):

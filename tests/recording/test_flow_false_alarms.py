@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from benchmarks.findings import PROBLEMS, train
 from benchmarks.findings_models import GPT, Settings
 from layers import Linear, MultiHeadAttention, lora
 from minigrad.optim import SGD, Adam, LossScale
@@ -48,11 +47,6 @@ def test_a_summed_or_scaled_loss_is_no_explosion(scaled: bool) -> None:
         assert figures["gradient"] < 1
         assert "clipped" not in figures
         assert flow.samples[0].loss == pytest.approx(flow.logs("loss")[0][1])
-
-
-def test_an_explosion_is_named_whatever_the_scale_of_the_loss() -> None:
-    with np.errstate(all="ignore"):
-        assert "exploding" in train("MLP", PROBLEMS["exploding"][-1], 0).diagnose().kinds
 
 
 def test_a_step_that_loss_scale_skips_is_not_looked_at() -> None:
@@ -118,16 +112,6 @@ def test_a_loop_of_two_models_has_no_stale_gradients(
             mg.mean((judged(fake) - 1) ** 2).backward()
             optimizers["maker"].step()
     assert flow.diagnose() == []
-
-
-def test_a_forgotten_zero_grad_is_still_named(rng: np.random.Generator) -> None:
-    a, b = layers(rng)
-    optimizer = SGD([*a.parameters(), *b.parameters()], lr=1e-3)
-    with mg.watch([*a.parameters(), *b.parameters()], every=1) as flow:
-        for _ in range(4):
-            mg.mean((b(mg.tanh(a(mg.tensor(rng.normal(size=(5, 3)))))) - 1) ** 2).backward()
-            optimizer.step()
-    assert flow.diagnose().kinds == ["stale gradient"]
 
 
 def test_frozen_parameters_and_adapters_are_meant(rng: np.random.Generator) -> None:
