@@ -1,4 +1,4 @@
-"""What the layers' tests share: a seeded generator, and three ways to know a gradient."""
+"""What the layers' tests share: a seeded generator, and gradients derived by hand."""
 
 from collections.abc import Callable
 from inspect import signature
@@ -77,42 +77,5 @@ def check_against_hand(rng, hear) -> Callable[..., set[str]]:
                 gradient, expected, rtol=0, atol=tolerance * size, err_msg=name
             )
         return set(by_hand)
-
-    return check
-
-
-@pytest.fixture
-def check_against_differences(rng) -> Callable[..., None]:
-    """The texts' criterion: central differences with ε = 1e-5, relative error below 1e-5.
-
-    Rounding leaves about 1e-10 in a difference, more than that criterion allows where the gradient
-    is small (that of b_K is zero), so a difference below 1e-9 passes too.
-    """
-
-    def check(layer: Any, X: Any, mask: Any = None, epsilon: float = 1e-5) -> None:
-        X = np.array(X)
-        out = layer.forward(X, mask)
-        grad_output = rng.normal(size=out.shape)
-        dX = layer.backward(grad_output)
-
-        def loss() -> float:
-            with mg.no_grad():
-                return float(np.sum(layer.forward(X, mask).numpy() * grad_output))
-
-        checked = {"X": (X, dX)}
-        checked |= {name: (p.numpy(), p.grad.copy()) for name, p in layer.named_parameters()}
-        for name, (array, analytical) in checked.items():
-            assert analytical.shape == array.shape, name
-            for index in np.ndindex(array.shape):
-                kept = array[index]
-                array[index] = kept + epsilon
-                above = loss()
-                array[index] = kept - epsilon
-                below = loss()
-                array[index] = kept
-                numerical, a = (above - below) / (2 * epsilon), float(analytical[index])
-                error = abs(a - numerical) / (abs(a) + abs(numerical) + 1e-8)
-                close = error < 1e-5 or abs(a - numerical) < 1e-9
-                assert close, (name, index, a, numerical)
 
     return check

@@ -167,21 +167,3 @@ def test_every_gradient_equals_the_hand_derived_one(made, X, check_against_hand,
     steps = {"X", "Q", "K", "V", "S_raw", "S", "S_masked", "A", "O", "W_Q", "W_K", "W_V", "W_O"}
     steps |= set() if name == "one head" else {"Q_flat", "K_flat", "V_flat", "C"}
     assert checked == steps | (set(BIASES) if use_bias else set())
-
-
-@pytest.mark.parametrize("kind", ["none", "causal", "padding", "a fully masked row"])
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda rng: SelfAttention(5, 2, 3, rng=rng),
-        lambda rng: MultiHeadAttention(6, 2, 2, True, rng),
-        lambda rng: MultiHeadAttention(6, 2, 1, True, rng),
-    ],
-    ids=[*LAYERS][:3],
-)
-def test_gradients_match_central_differences(rng, check_against_differences, make, kind):
-    layer = make(rng)
-    for bias in BIASES:
-        setattr(layer, bias, rng.normal(size=getattr(layer, bias).shape))
-    X = rng.normal(size=(2, 3, layer.W_Q.shape[0]))
-    check_against_differences(layer, X, mask_of(kind, n=3, heads=2))

@@ -45,6 +45,27 @@ def test_every_op_that_is_recorded_leads_to_the_output(rng, name):
     assert in_vain(t) == []
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_gradients_of_a_layer_agree_with_differences_along_a_direction(rng, name):
+    """Of X and all parameters at once; the difference's error is of third order in h."""
+    layer, X = drawn(rng, name)
+    leaves = [X, *layer.parameters()]
+    starts = [leaf.numpy().copy() for leaf in leaves]
+    directions = [rng.normal(size=leaf.shape) for leaf in leaves]
+    out = layer(X)
+    u, h = rng.normal(size=out.shape), 1e-6
+    terms = [g * d for g, d in zip(mg.grad(out, leaves, u), directions, strict=True)]
+
+    def loss(step):
+        for leaf, start, direction in zip(leaves, starts, directions, strict=True):
+            leaf.assign_(start + step * direction)
+        return (u * layer(X).numpy()).sum()
+
+    numeric = (loss(h) - loss(-h)) / (2 * h)
+    found = sum(term.sum() for term in terms)
+    np.testing.assert_allclose(found, numeric, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.needs_fast("the step is compiled")
 @pytest.mark.parametrize("name", KINDS)
 def test_a_layer_compiles_to_a_program_and_to_its_own_results(rng, name):

@@ -23,6 +23,7 @@ from layers import (
 from layers.pretrained.files import open_folder
 from minigrad.errors import ArgumentError, MinigradError
 from minigrad.optim import Adam
+from tests.compiled import assert_compiles
 from tests.layers.test_every_kind import KINDS, drawn
 
 TOKENS = np.array([[3, 1, 4, 1, 5, 9, 2]])
@@ -87,7 +88,7 @@ def test_merged_equals_wrapped_and_is_an_ordinary_model(dtype, tolerance, tmp_pa
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_kind_of_layer_takes_adapters_and_casts(name, rng):
+def test_every_kind_of_layer_takes_adapters(name, rng):
     layer, X = drawn(rng, name)
     layer = copy.deepcopy(layer)
     if any(p.name[0] in "WV" and p.ndim == 2 for p in layer.parameters()):
@@ -99,10 +100,6 @@ def test_every_kind_of_layer_takes_adapters_and_casts(name, rng):
         assert all(p.grad is not None for p in adapters.parameters())
         adapters.merge()
         np.testing.assert_allclose(layer(X).numpy(), expected, rtol=1e-9, atol=1e-9)
-    wide = layer(X).numpy()
-    found = layer.to(np.float32)(X.numpy().astype(np.float32))
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found.numpy(), wide, rtol=1e-2, atol=1e-2 * np.abs(wide).max())
 
 
 def test_the_gradients_are_those_of_the_formula_by_hand_and_by_differences(rng):
@@ -190,25 +187,16 @@ def test_adapters_are_saved_alone_with_their_scale(tmp_path):
 
 
 @pytest.mark.needs_fast("it compiles a step")
-def test_a_compiled_step_trains_adapters_as_an_eager_one_does():
-    def run(compiled):
-        model = language_model()
-        adapters = lora(model, 2, alpha=4, rng=0)
-        optimizer = Adam(adapters.parameters(), 0.05)
+def test_a_compiled_step_gives_adapters_the_gradients_of_an_eager_one():
+    model = language_model()
+    adapters = lora(model, 2, alpha=4, rng=0)
 
-        def step(tokens):
-            optimizer.zero_grad()
-            loss = mg.cross_entropy(model(tokens)[0, :-1], tokens[0, 1:])
-            loss.backward()
-            optimizer.step()
-            return loss
+    def step(tokens):
+        loss = mg.cross_entropy(model(tokens)[0, :-1], tokens[0, 1:])
+        loss.backward()
+        return loss
 
-        step = mg.compile(step) if compiled else step
-        losses = [step(TOKENS).item() for _ in range(5)]
-        assert not compiled or step.reasons == []
-        return losses
-
-    np.testing.assert_allclose(run(True), run(False), rtol=1e-12)
+    assert_compiles(step, adapters.parameters(), *[(TOKENS,)] * 3)
 
 
 def test_a_model_with_adapters_is_watched_cast_copied_and_saved(tmp_path):

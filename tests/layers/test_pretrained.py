@@ -11,7 +11,7 @@ import minigrad as mg
 from layers import LanguageModel, load_pretrained, load_state
 from layers.pretrained.files import open_folder
 from minigrad.errors import ArgumentError, FileError, MissingDependencyError
-from minigrad.optim import SGD
+from tests.compiled import assert_compiles
 
 pytest.importorskip("safetensors")
 
@@ -148,23 +148,15 @@ def test_training_then_saving_over_the_same_folder_keeps_the_new_weights(tensors
 
 
 @pytest.mark.needs_fast("it compiles a step")
-def test_a_loaded_model_trains_in_a_compiled_step_as_it_does_eagerly(tensors, write):
-    losses = []
-    for way in (mg.compile, lambda step: step):
-        model = load_pretrained(write(tensors), np.float64)
-        optimizer = SGD(model.parameters(), lr=0.01)
+def test_a_compiled_step_of_a_loaded_model_is_the_eager_one(tensors, write):
+    model = load_pretrained(write(tensors), np.float64)
 
-        def step(tokens, model=model, optimizer=optimizer):
-            optimizer.zero_grad()
-            loss = mg.mean(model(tokens) ** 2)
-            loss.backward()
-            optimizer.step()
-            return loss
+    def step(tokens):
+        loss = mg.mean(model(tokens) ** 2)
+        loss.backward()
+        return loss
 
-        run = way(step)
-        losses.append([run(TOKENS).item() for _ in range(5)])
-    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-12)
-    assert losses[0][-1] < losses[0][0]
+    assert_compiles(step, model.parameters(), *[(TOKENS,)] * 3)
 
 
 def test_shards_are_read_by_their_index_and_written_as_shards(tensors, write, tmp_path):
@@ -256,7 +248,10 @@ def test_a_truncated_file_is_refused(tensors, write):
 
 
 CONFIGS = {
-    "an unknown key": ({"logit_scale": 2.0}, "logit_scale = 2.0: not understood"),
+    "an unknown key": (
+        {"logit_scale": 2.0},
+        r"(?s)logit_scale = 2.0: not understood.*load_state\(model, arrays, rename\)",
+    ),
     "an activation": ({"hidden_act": "quick_gelu"}, "hidden_act = 'quick_gelu'"),
     "another pairing": (
         {"rope_interleaved": True},
@@ -303,20 +298,6 @@ def test_a_config_that_is_not_understood_is_an_error_naming_the_key(kind, tensor
     by, message = CONFIGS[kind]
     with pytest.raises(ArgumentError, match=message):
         load_pretrained(write(tensors, **by))
-
-
-BY_HAND = r"build the layers yourself and fill them by load_state\(model, arrays, rename\)"
-NOT_KNOWN = {
-    "a key": {"logit_scale": 2.0}, "a value": {"rope_interleaved": True},
-    "an activation": {"hidden_act": "quick_gelu"}, "a family": {"model_type": "glassllm"},
-    "an architecture": {"architectures": ["LlamaForSequenceClassification"]},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", NOT_KNOWN)
-def test_what_is_not_known_is_refused_with_the_remedy(kind, tensors, write):
-    with pytest.raises(ArgumentError, match=BY_HAND):
-        load_pretrained(write(tensors, **NOT_KNOWN[kind]))
 
 
 def test_keys_of_a_config_that_change_nothing_are_let_through(tensors, write):
