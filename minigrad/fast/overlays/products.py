@@ -96,7 +96,7 @@ def _(x, W, b=None, shared=False):
 
 def _along_last(x: Any, W: Any, shared: bool) -> Any:
     """x W over the last axis of x."""
-    if not shared and x.__class__ is ndarray and x.size <= LIMITS.small_entries:
+    if not shared and x.__class__ is ndarray and x.size + W.size <= LIMITS.small_entries:
         return np.matmul(x, W)
     return _product(as_rows(x), W, shared).reshape(x.shape[:-1] + W.shape[1:])
 
