@@ -491,10 +491,11 @@ def masked(x: Any, mask: Any) -> Any:
     >>> masked(np.array([1.0, np.inf, np.nan]), np.array([True, False, False]))
     array([1., 0., 0.])
     """
-    for one in (x, mask):
-        if hasattr(one, "elementwise"):  # what compile hands in to write the call down
-            return one.elementwise(masked, x, mask)
-    bits = _BITS.get(x.dtype)
+    if x.__class__ is not np.ndarray or mask.__class__ is not np.ndarray:
+        for one in (x, mask):
+            if hasattr(one, "elementwise"):  # what compile hands in to write the call down
+                return one.elementwise(masked, x, mask)
+    bits = _BITS.get(x.dtype) if x.size > 256 else None  # of fewer, np.where takes less time
     if bits is None or x.__class__ is not np.ndarray:
         return np.where(mask != 0, x, 0)
     return np.asarray(np.multiply(x.view(bits), mask != 0)).view(x.dtype)

@@ -14,9 +14,9 @@ STRANGE = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.5, -2.0]
 )
 def test_it_is_where_to_the_last_bit(dtype, lay, rng):
     with np.errstate(invalid="ignore"):
-        x = rng.choice(STRANGE, (8, 6)).astype(dtype)
+        x = rng.choice(STRANGE, (40, 30)).astype(dtype)
         x[3, 2] = np.array(np.finfo(np.float16).tiny).astype(dtype)
-    mask = rng.uniform(size=(8, 6)) < 0.5
+    mask = rng.uniform(size=(40, 30)) < 0.5
     for given, where in (
         (lay(x), lay(mask)),
         (lay(x), np.ones((2, 1, 1), bool)),
