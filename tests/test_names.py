@@ -28,8 +28,8 @@ SEVERAL = {
     """,
     "two meanings, which wait for a better word": """
         Attention BLOCK BY_HAND Block CHUNK Call CheckResult FAR HARMLESS HEAD KINDS Layout Node
-        PATIENCE ROOM Reading Recorder Row SETTINGS STEP Schedule Session Step Trace Value Writer
-        _Held _Pool
+        PATIENCE Reading Recorder Row SETTINGS STEP Schedule Session Step Trace Value Writer
+        _CONTAINERS _Held _Pool
     """,
 }
 
