@@ -152,7 +152,7 @@ COMMANDS = {
         "open the page of explain with numbers that can be changed",
         "Run what explain runs, and serve its page on this machine alone, alive: change an entry "
         "of a value, a temperature or the text, open and close entries of a mask, cut an edge, "
-        "freeze a value, step down the gradient. The function runs again, and values, gradients, "
+        "freeze a value, step the optimizer. The function runs again, and values, gradients, "
         "checks and attention are drawn anew, with what changed marked. Each can be undone, and "
         "copied as the Python that makes it. Ctrl-C ends it.",
     ),

@@ -26,10 +26,10 @@ def play(function: Callable[..., Any]) -> PlayServer:
     """Open a function that returns a loss as a page whose numbers can be changed.
 
     The page is that of `t.html`, served on this machine alone at an address with a token. Change
-    an entry, cut an edge, freeze a value or step down the gradient: the function runs again within
+    an entry, cut an edge, freeze a value or step the optimizer: the function runs again within
     `mg.replace`, and values, gradients and checks are drawn anew. Numbers and texts that are
     defaults of the function's arguments can be changed too. `function.tokens` names the positions
-    that attention looks at.
+    that attention looks at; `function.optimizer`, one of `minigrad.optim`, says which a step is of.
 
     Returns: what serves it, which a notebook shows as the page: `.address`, which is printed too;
         `.session.python()`, the changes as a program; `.wait()`, for a script; `.close()`.

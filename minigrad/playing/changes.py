@@ -66,8 +66,9 @@ class SetValue(Change):
     value: Any = 0.0
 
     def overwrites(self, before: Change) -> bool:
-        same = isinstance(before, SetValue) and before.places == self.places
-        return same and before.index == self.index
+        if not isinstance(before, SetValue):
+            return False
+        return (before.places, before.index) == (self.places, self.index)
 
     def contexts(self) -> Iterator[Replacement]:
         for place in self.places:
@@ -125,11 +126,20 @@ class Hold(Change):
 
 @dataclass(frozen=True)
 class Step(Change):
-    """One step of gradient descent: each entry of this kind less lr times its gradient."""
+    """One step of an optimizer: the values that it gave the entries of one kind.
 
+    Attributes:
+        state: the optimizer's after it.  continues: it began from the state of the step before.
+        inside: whether the function runs backward itself.
+    """
+
+    optimizer: str = "SGD"
     lr: float = 0.0
     kind: str = "parameter"
     values: dict[Address, Any] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
+    continues: bool = False
+    inside: bool = False
 
     def contexts(self) -> Iterator[Replacement]:
         for place, value in self.values.items():
@@ -137,10 +147,18 @@ class Step(Change):
 
     def lines(self, call: str) -> Iterator[str]:
         yield "with mg.trace() as t:"
-        yield f"    {call}.backward()"
-        yield f"for w in [e for e in t if e.kind == {self.kind!r} and e.gradient is not None]:"
-        yield f"    stepped = w.value - {self.lr!r} * w.gradient"
-        yield "    changes.enter_context(mg.replace(w.path, stepped))"
+        yield f"    {call}{'' if self.inside else '.backward()'}"
+        yield f"moved = [e for e in t if e.kind == {self.kind!r} and e.gradient is not None]"
+        yield "weights = [mg.tensor(e.value, requires_grad=True) for e in moved]"
+        yield "for w, e in zip(weights, moved, strict=True):"
+        yield "    w.grad = e.gradient.copy()"
+        yield f"optimizer = {self.optimizer}(weights, lr={self.lr!r})"
+        if self.continues:
+            yield "optimizer.load_state_dict(state)"
+        yield "optimizer.step()"
+        yield "state = optimizer.state_dict()"
+        yield "for w, e in zip(weights, moved, strict=True):"
+        yield "    changes.enter_context(mg.replace(e.path, w.numpy()))"
 
 
 @dataclass(frozen=True)
@@ -197,4 +215,7 @@ def python_of(changes: Sequence[Change], source: str, function: str, inside: boo
     text = "\n".join([*head, *(f"    {line}" if head else line for line in body)])
     imports = ["from contextlib import ExitStack\n"] if "ExitStack" in text else []
     imports += ["import numpy as np\n"] if "np." in text else []
-    return "\n".join([*imports, "import minigrad as mg\n", source, "", text, "print(L.item())", ""])
+    imports.append("import minigrad as mg")
+    used = sorted({change.optimizer for change in changes if isinstance(change, Step)})
+    imports += [f"from minigrad.optim import {', '.join(used)}"] if used else []
+    return "\n".join([*imports, "", source, "", text, "print(L.item())", ""])

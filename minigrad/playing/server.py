@@ -12,7 +12,7 @@ from ..views.page import assembled, embedded, page_content
 from ..views.plain import one_line
 from ..views.serving import Served
 from .changes import arguments_of
-from .session import Session
+from .session import OPTIMIZERS, Session
 
 __all__ = ["PlayServer"]
 
@@ -28,7 +28,7 @@ ACTIONS = {
     "reset": ("reset", ""),
 }
 STYLE = "width:100%;height:760px;border:1px solid #8888;border-radius:8px"
-BESIDE = ("gesture", "index", "of")  # what may be given besides
+BESIDE = ("gesture", "index", "of", "optimizer")  # what may be given besides
 
 
 class PlayServer:
@@ -83,6 +83,8 @@ class PlayServer:
             "pictures": len(self.content["pictures"]),
             "moved": None if s.alike else s.moved(),
             "changed": s.differences(),
+            "optimizer": s.optimizer,
+            "optimizers": OPTIMIZERS,
             "arguments": [
                 [name, _typed(given.get(name, default)), _kind(default)]
                 for name, default in s.defaults.items()

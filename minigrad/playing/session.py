@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass
 from inspect import signature
 from math import isfinite
@@ -11,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from .. import optim
+from ..engine.creation import tensor
 from ..engine.errors import ArgumentError
 from ..recording.record import Entry
 from ..views.plain import one_line
 from .addresses import (
-    Address,
     address_of,
     address_of_argument,
     addresses_of_uses,
@@ -38,6 +40,7 @@ from .run import Run, run_loss
 
 __all__ = ["Played", "Session"]
 
+OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop")
 TEXT = (int, float, str)
 
 
@@ -197,25 +200,39 @@ class Session:
         else:
             self.change(Hold(said, address_of(trace, entry), np.array(entry.value)))
 
-    def step(self, lr: Any) -> None:
-        """One step of gradient descent: of all parameters, or else of all leaves with a gradient.
+    def step(self, lr: Any, optimizer: Any = "SGD") -> None:
+        """One step of an optimizer: of all parameters, or else of all leaves with a gradient.
 
-        Raises: ArgumentError without one, and for a number that is none.
+        A second step goes on from the state of the first.
+
+        Raises: ArgumentError without one to move, for an unknown optimizer or a number that is
+            none.
         """
+        if optimizer not in OPTIMIZERS:
+            known = ", ".join(OPTIMIZERS)
+            raise ArgumentError(f"there is no optimizer {optimizer!r}; they are {known}")
         rate, trace = _number(lr, "float64"), self.run.trace
         learning = [e for e in trace if e.learns and e.gradient is not None]
         held = any(e.kind == "parameter" for e in learning)
         kind = "parameter" if held else "leaf"
-        moved = [e for e in learning if e.kind == kind]
-        values: dict[Address, Any] = {}
-        for entry in moved:
-            place = address_of(trace, entry)
-            if place.call is not None:
-                raise ArgumentError(f"two parameters have the path {place.path}: name them apart")
-            values[place] = entry.value - rate * entry.gradient
-        if not values:
+        moved = {address_of(trace, e): e for e in learning if e.kind == kind}
+        if again := next((place.path for place in moved if place.call is not None), ""):
+            raise ArgumentError(f"two parameters have the path {again}: name them apart")
+        if not moved:
             raise ArgumentError("no parameter got a gradient in this run, so there is no step")
-        self.change(Step(f"a step of gradient descent, lr {rate:g}", rate, kind, values))
+        weights = {place: tensor(e.value, requires_grad=True) for place, e in moved.items()}
+        for place, w in weights.items():
+            w.grad = moved[place].gradient.copy()
+        made = getattr(optim, optimizer)([*weights.values()], lr=rate)
+        steps = [change for change in self.changes if isinstance(change, Step)]
+        same = bool(steps) and steps[-1].optimizer == optimizer and steps[-1].lr == rate
+        continues = same and [*steps[-1].values] == [*weights]
+        if continues:
+            made.load_state_dict(deepcopy(steps[-1].state))
+        made.step()
+        values = {place: w.numpy().copy() for place, w in weights.items()}
+        state, said = deepcopy(made.state_dict()), f"a step of {optimizer}, lr {rate:g}"
+        self.change(Step(said, optimizer, rate, kind, values, state, continues, self.run.inside))
 
     def set_keyword(self, name: str, value: Any, gesture: str = "") -> None:
         """An argument of the function itself, such as a temperature or a text."""
@@ -228,6 +245,13 @@ class Session:
     def _name(self, entry: Entry, index: tuple[int, ...] | None) -> str:
         name = label_of(self.run.trace, entry)
         return name if index is None else f"{name}[{', '.join(map(str, index))}]"
+
+    @property
+    def optimizer(self) -> tuple[str, float]:
+        """What a step is of at first: the kind and lr of `function.optimizer`, if it has one."""
+        own: Any = getattr(self.function, "optimizer", None)
+        known = type(own).__name__ in OPTIMIZERS
+        return (type(own).__name__, float(own.lr)) if known else ("SGD", 0.1)
 
     # ---------------------------------------------------------------- told
 

@@ -203,7 +203,7 @@ def test_what_cannot_be_is_said_and_all_stays(opened: Callable[..., Opened], kin
 def test_the_program_is_shown_and_makes_the_run(opened: Callable[..., Opened]) -> None:
     view = opened()
     view.type(".play-keywords .number", "3")
-    view.page.get_by_role("button", name="Step down").click()
+    view.page.get_by_role("button", name="Step", exact=True).first.click()
     view.wait()
     view.page.get_by_role("button", name="Copy as Python").click()
     program = view.page.locator(".play-program pre").text_content() or ""

@@ -15,9 +15,10 @@ from numpy.testing import assert_array_equal
 import minigrad as mg
 from layers import Linear
 from minigrad.errors import ArgumentError
+from minigrad.optim import Adam
 from minigrad.playing.session import Played, Session
 
-from .functions import MASK, WORDS, X, attention, ratio
+from .functions import LAYER, MASK, WORDS, X, attention, ratio
 
 
 def session(function: Any = attention) -> Session:
@@ -102,6 +103,30 @@ def test_a_step_down_is_each_parameter_less_lr_times_its_gradient():
     for path, value in before.items():
         assert_array_equal(after[path], value, err_msg=path)
     assert played.run.loss < session().run.loss
+
+
+def test_a_second_step_of_adam_goes_on_from_the_first(capsys):
+    played = session()
+    for _ in range(2):
+        played.step(0.01, "Adam")
+    adam = played.run.loss
+    assert played.changes[1].state["steps"] == 2
+    exec(played.python(), {"attention": attention})
+    assert float(capsys.readouterr().out) == adam
+    arrays = {p: p.numpy().copy() for p in [*LAYER.parameters()]}
+    optimizer = Adam(LAYER.parameters(), lr=0.01)
+    try:
+        for _ in range(2):
+            optimizer.zero_grad()
+            attention().backward()
+            optimizer.step()
+        assert attention().item() == pytest.approx(adam, rel=1e-14)
+    finally:
+        for parameter, array in arrays.items():
+            parameter.assign_(array)
+    played.undo()
+    played.step(0.01, "Adam")
+    assert played.run.loss == adam
 
 
 def test_a_cut_weight_of_attention_is_zero_and_stays_attention():

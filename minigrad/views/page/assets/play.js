@@ -30,7 +30,8 @@ const parts = {
   undo: button("↶ Undo", () => send({ do: "undo" }), { title: "Undo (Ctrl+Z)" }),
   redo: button("↷ Redo", () => send({ do: "redo" }), { title: "Redo (Ctrl+Shift+Z)" }),
   reset: button("Reset", () => send({ do: "reset" }), { title: "All as the function has it" }),
-  lr: el("input", { value: "0.1", inputmode: "decimal", size: 6, "aria-label": "Learning rate" }),
+  optimizer: el("select", { "aria-label": "Optimizer" }),
+  lr: el("input", { inputmode: "decimal", size: 6, "aria-label": "Learning rate" }),
   copy: button("Copy as Python", copy, { title: "The changes as a program" }),
   status: el("p.play-status", { role: "status" }),
   error: el("p.play-error", { role: "alert", hidden: true }),
@@ -39,11 +40,13 @@ const parts = {
   editor: el("div.play-editor", { role: "group", "aria-label": "Entry", hidden: true }),
   program: el("details.play-program", { hidden: true }),
 };
-const step = () => send({ do: "step", lr: parts.lr.value });
+const step = () => send({ do: "step", lr: parts.lr.value, optimizer: parts.optimizer.value });
 const bar = el("section.play-bar", { "aria-label": "Play" },
   el("div.play-row",
     parts.undo, parts.redo, parts.reset,
-    el("span.play-step", button("Step down", step, { title: "Each parameter less lr times its gradient" }), el("label", "lr ", parts.lr)),
+    el("span.play-step",
+      button("Step", step, { title: "One step of the optimizer: all parameters move along their gradients" }),
+      parts.optimizer, el("label", "lr ", parts.lr)),
     parts.copy, parts.status),
   parts.error, parts.keywords, parts.editor, parts.list, parts.program,
 );
@@ -68,6 +71,9 @@ function tell() {
   parts.list.replaceChildren(...play.changes.map((text) => el("li", text)));
   parts.list.hidden = !play.changes.length;
   tellKeywords(play.arguments);
+  if (parts.optimizer.children.length) return;
+  parts.optimizer.append(...play.optimizers.map((name) => el("option", { selected: name === play.optimizer[0] }, name)));
+  parts.lr.value = play.optimizer[1];
 }
 
 // The arguments of the function itself: a field for each, made once.
@@ -160,11 +166,10 @@ function edit({ node, index, name, value, span, kind }) {
     editing = null;
     document.querySelector("#panel canvas")?.focus();
   };
-  parts.editor.replaceChildren(
-    el("strong", name), otherIndex(node, index) ?? "", field, slider,
-    button("Cut", () => send({ do: "cut", node: editing.node, index }), { title: cutTitle(page.nodes[node]) }),
-    button("Done", close),
-  );
+  const cutting = { title: cutTitle(page.nodes[node]) };
+  const cut = button("Cut", () => send({ do: "cut", node: editing.node, index }), cutting);
+  const all = [el("strong", name), otherIndex(node, index), field, slider, cut, button("Done", close)];
+  parts.editor.replaceChildren(...all.filter(Boolean));
   parts.editor.onkeydown = (event) => {
     if (event.key === "Escape") close();
   };
