@@ -152,9 +152,9 @@ class Dependencies:
                     f"{bind(function)}.{name} is {bind(holder.then[name])}" for name in _OWN
                 )
                 held = {name: f"{bind(cell)}.cell_contents" for name, cell in cells.items()}
-                pairs = [(text, holder.then[name]) for name, text in held.items()]
-                pairs += [(f"{bind(space)}[{word!r}]", space[word]) for space, word in named]
-                for text, then in pairs:
+                values = [(text, holder.then[name]) for name, text in held.items()]
+                values += [(f"{bind(space)}[{word!r}]", space[word]) for space, word in named]
+                for text, then in values:
                     known = bind(then)
                     yield f"({text} is {known} or {alike}({text}, {known}))"
 
