@@ -81,6 +81,7 @@ def test_an_edit_is_drawn_as_a_fresh_run_with_that_value_and_undone(
     view = opened()
     view.show("X")
     view.page.locator("#panel [data-kind=value] canvas").first.click(position={"x": 5, "y": 5})
+    assert view.text(".play-editor strong") == "X[0, 0, 0]"
     assert view.text(".play-editor").split("\n") == ["X[0, 0, 0]", "Cut", "Done"]
     view.type(".play-editor input", "2.5")
     array = X.numpy().copy()
