@@ -60,12 +60,6 @@ def test_a_module_is_found_without_an_import_of_its_own(name):
     assert in_a_fresh_interpreter(f"import minigrad, layers; print({name}.__name__)") == name
 
 
-@pytest.mark.parametrize("package", [minigrad, layers])
-def test_a_name_that_is_not_there_is_an_attribute_error_of_the_package(package):
-    with pytest.raises(AttributeError, match=f"'{package.__name__}' has no attribute 'soft_max'"):
-        _ = package.soft_max
-
-
 def test_importing_costs_numpy_alone_and_no_more_than_most_programs_need():
     loaded = in_a_fresh_interpreter(
         "import sys, numpy\n"

@@ -65,16 +65,6 @@ def test_exercises_are_written_where_they_are_asked_for(command, tmp_path):
     assert asked.count("sends a gradient to") == answers.count("\n") - 3 > 10
 
 
-def test_without_a_renderer_neither_page_nor_picture_is_claimed(command, tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "write_page", undrawn)
-    ran = command("explain", "--embed", "--out", tmp_path)
-    assert ran.status == 1
-    assert everything(tmp_path) == ["derivation.md", "trace.json"]
-    said = " ".join(ran.out.split())
-    assert "explain.html and graph.svg not drawn: install graphviz-pure" in said
-    assert f"wrote {tmp_path / 'explain.html'}" not in said
-
-
 def test_the_page_names_the_tokens_and_the_derivation_the_weights(command):
     assert command("explain", "--causal", "--text", "the cat </script> sat").status == 0
     page = Path("explained/explain.html").read_text(encoding="utf-8")
@@ -101,16 +91,29 @@ def test_json_prints_the_record_and_nothing_else_and_a_wrong_rule_is_in_every_fi
     assert '"ok":false' in Path("explained/explain.html").read_text(encoding="utf-8")
 
 
-def test_without_a_renderer_the_rest_is_still_there_and_the_status_1(command, monkeypatch):
-    monkeypatch.setattr(Trace, "draw", undrawn)
-    ran = command("explain")
+@pytest.mark.parametrize(
+    ("owner", "view", "lost"),
+    [
+        (Trace, "draw", ["graph.svg"]),
+        (report, "write_page", ["explain.html", "graph.svg"]),
+    ],
+)
+def test_without_a_renderer_the_rest_is_still_there_and_the_status_1(
+    command, monkeypatch, owner, view, lost
+):
+    monkeypatch.setattr(owner, view, undrawn)
+    ran = command("explain", "--embed")
+    missing = f"{' and '.join(lost)} not drawn: install graphviz-pure"
+    said = " ".join(ran.out.split())
     assert ran.status == 1
-    assert "graph.svg not drawn: install graphviz-pure" in ran.out
-    assert "gradients equal the hand-derived steps" in ran.out
-    assert everything(Path("explained")) == [name for name in FOUR if name != "graph.svg"]
+    assert missing in said
+    assert "gradients equal the hand-derived steps" in said
+    assert not any(f"wrote explained/{name}" in said for name in lost)
+    left = everything(Path("explained"))
+    assert [name for name in FOUR if name in left] == [name for name in FOUR if name not in lost]
     ran = command("explain", "--json")
     assert json.loads(ran.out)["nodes"]
-    assert (ran.status, ran.err) == (1, "minigrad: graph.svg not drawn: install graphviz-pure\n")
+    assert (ran.status, ran.err) == (1, f"minigrad: {missing}\n")
 
 
 def test_a_link_in_the_folder_is_followed_and_a_pipe_there_refused_before_any_file_moves(

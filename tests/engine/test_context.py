@@ -148,46 +148,46 @@ def test_listeners_hear_each_backward_step_and_each_leaf(x):
 # ---------------------------------------------------------------- threads and tasks
 
 
-def test_threads_keep_their_own_grad_mode_scope_and_listeners(x):
-    """They take turns at every step, and each sees only its own."""
-    barrier = threading.Barrier(2, timeout=20)
-    seen = {}
+def in_threads(work, *each):
+    """Work that takes turns at every step, in threads; what each found."""
+    barrier, found = threading.Barrier(len(each), timeout=20), {}
 
-    def work(name, manager):
-        names = Names()
-        found = []
-        with mg.scope(name), mg.listen(names), manager:
-            for _ in range(20):
-                barrier.wait()
-                y = x * 2
-                found.append((y.requires_grad, current().scope))
-        seen[name] = (set(found), len(names.heard), (x * 2).requires_grad)
+    async def turn():
+        barrier.wait()
 
-    threads = [
-        threading.Thread(target=work, args=("a", mg.no_grad())),
-        threading.Thread(target=work, args=("b", mg.enable_grad())),
-    ]
+    def run(arguments):
+        found[arguments] = asyncio.run(work(turn, *arguments))
+
+    threads = [threading.Thread(target=run, args=(arguments,)) for arguments in each]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert seen == {"a": ({(False, "a")}, 20, True), "b": ({(True, "b")}, 20, True)}
+    return [found[arguments] for arguments in each]
 
 
-def test_tasks_keep_their_own_grad_mode_scope_and_listeners(x):
-    async def work(name, manager):
+def in_tasks(work, *each):
+    """The same in tasks of one thread."""
+
+    async def together():
+        return await asyncio.gather(*(work(lambda: asyncio.sleep(0), *one) for one in each))
+
+    return asyncio.run(together())
+
+
+@pytest.mark.parametrize("run", [in_threads, in_tasks])
+def test_threads_and_tasks_keep_their_own_grad_mode_scope_and_listeners(x, run):
+    async def work(turn, name, mode):
         names, found = Names(), set()
-        with mg.scope(name), mg.listen(names), manager:
+        with mg.scope(name), mg.listen(names), mode():
             for _ in range(20):
-                await asyncio.sleep(0)
+                await turn()
                 y = x * 2
                 found.add((y.requires_grad, current().scope))
         return found, len(names.heard), (x * 2).requires_grad
 
-    async def both():
-        return await asyncio.gather(work("a", mg.no_grad()), work("b", mg.enable_grad()))
-
-    assert asyncio.run(both()) == [({(False, "a")}, 20, True), ({(True, "b")}, 20, True)]
+    found = run(work, ("a", mg.no_grad), ("b", mg.enable_grad))
+    assert found == [({(False, "a")}, 20, True), ({(True, "b")}, 20, True)]
 
 
 def test_threads_run_backward_at_once_through_their_own_graphs(rng):

@@ -69,32 +69,21 @@ def test_exchanged_arguments_of_combined_mask_are_refused_where_their_shapes_are
 # ---------------------------------------------------------------- masks on scores
 
 
-@pytest.mark.parametrize("make", ["one head", "many"])
-@pytest.mark.parametrize("shape", [(7, 7), (1, 7), (3, 7, 7), (1, 7, 7), (3, 1, 7)])
-def test_masks_of_every_shape_hide_the_same_pairs(rng, make, shape):
-    layer = (
-        SelfAttention(6, 2, 5, rng=rng) if make == "one head" else MultiHeadAttention(6, 2, rng=rng)
-    )
-    allowed = rng.random(shape) < 0.5
-    layer(rng.normal(size=(3, 7, 6)), allowed)
-    A = layer.attention_weights if make == "one head" else layer.attention_weights[:, 1]
-    np.testing.assert_array_equal(A != 0, np.broadcast_to(allowed, (3, 7, 7)))
-
-
-def test_the_first_axis_of_a_3d_mask_is_the_batch_even_where_it_could_be_the_heads(rng):
-    layer, allowed = MultiHeadAttention(6, 2, rng=rng), rng.random((2, 7, 7)) < 0.5
-    layer(rng.normal(size=(2, 7, 6)), allowed)
-    for head in range(2):
-        np.testing.assert_array_equal(layer.attention_weights[:, head] != 0, allowed)
-
-
-@pytest.mark.parametrize("shape", [(7, 7), (1, 7, 7), (1, 1, 7, 7), (1, 1, 7)])
 @pytest.mark.parametrize("heads", [None, 2])
-def test_an_unbatched_sequence_takes_masks_with_axes_of_one(rng, shape, heads):
+@pytest.mark.parametrize(
+    ("batch", "shape"),
+    [
+        *((3, shape) for shape in [(7, 7), (1, 7), (3, 7, 7), (1, 7, 7), (3, 1, 7)]),
+        *((None, shape) for shape in [(7, 7), (1, 7, 7), (1, 1, 7, 7), (1, 1, 7)]),
+        (2, (2, 7, 7)),  # the first axis is the batch even where it could be the heads
+    ],
+)
+def test_masks_of_every_shape_hide_the_same_pairs(rng, heads, batch, shape):
     layer = MultiHeadAttention(6, heads, rng=rng) if heads else SelfAttention(6, 2, 5, rng=rng)
     allowed = rng.random(shape) < 0.5
-    out = layer(rng.normal(size=(7, 6)), allowed)
-    assert out.shape == (7, 6)
-    expected = np.broadcast_to(allowed.reshape(-1, 7), (7, 7))
-    for A in layer.attention_weights.reshape(-1, 7, 7):
-        np.testing.assert_array_equal(A != 0, expected)
+    X = rng.normal(size=(batch, 7, 6) if batch else (7, 6))
+    assert layer(X, allowed).shape == X.shape
+    A = layer.attention_weights.reshape(batch or 1, heads or 1, 7, 7)
+    pairs = allowed.reshape(-1, *allowed.shape[-2:])
+    for head in range(heads or 1):
+        np.testing.assert_array_equal(A[:, head] != 0, np.broadcast_to(pairs, (batch or 1, 7, 7)))

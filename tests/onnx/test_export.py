@@ -206,21 +206,11 @@ def test_an_op_of_ones_own_may_say_what_it_is(export, cube):
 
 
 @with_onnx
-def test_a_wrong_translation_is_found_before_anyone_uses_the_model(tmp_path, cube):
-    @mg.onnx.translation(cube)
-    def _(to, x):
-        return to.Mul(x, x)
-
-    with pytest.raises(ArgumentError, match=r"onnxruntime computes another output .* by 1\.?\d* "):
-        mg.export_onnx(cube, [mg.tensor(X)], tmp_path / "m.onnx", longest=20)
-    assert not [*tmp_path.iterdir()]
-
-
-@with_onnx
 def test_an_export_that_fails_leaves_the_file_that_was_there(tmp_path, cube):
+    """Here by a wrong translation, which is found before anyone uses the model."""
     mg.onnx.translation(cube)(lambda to, x: to.Mul(x, x))
     (tmp_path / "m.onnx").write_text("of an earlier day")
-    with pytest.raises(ArgumentError, match="computes another"):
+    with pytest.raises(ArgumentError, match=r"onnxruntime computes another output .* by 1\.?\d* "):
         mg.export_onnx(cube, [mg.tensor(X)], tmp_path / "m.onnx", longest=20)
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [
         ("m.onnx", "of an earlier day")
