@@ -17,7 +17,7 @@ from layers.parallel import (
 )
 from minigrad import distributed as dist
 from minigrad.errors import ArgumentError
-from minigrad.optim import SGD, AdamW
+from minigrad.optim import AdamW
 from minigrad.optim import clip_grad_norm as clip_of_one
 
 
@@ -187,18 +187,3 @@ def test_a_grid_that_the_ranks_do_not_fill_is_an_error():
         grid(tensor=2)
     with pytest.raises(ArgumentError, match="which is 3"):
         dist.run(3, grid, 2)
-
-
-def test_sgd_moves_alike_whether_its_state_is_split_or_not():
-    def step(split):
-        w = [mg.tensor(np.ones(n), requires_grad=True) for n in (3, 5)]
-        optimizer = SGD(w, 0.1, momentum=0.9)
-        optimizer = ShardedOptimizer(optimizer) if split else optimizer
-        for _ in range(3):
-            for p in w:
-                p.grad = p.numpy() * 1.0
-            optimizer.step()
-        return np.concatenate([p.numpy() for p in w])
-
-    one, other = (dist.run(2, step, split)[1] for split in (False, True))
-    np.testing.assert_array_equal(one, other)

@@ -58,15 +58,6 @@ def test_a_model_of_which_nothing_is_split():
     on_two_ranks(lambda: shard(model), ArgumentError, r"Sequential holds nothing.*DataParallel")
 
 
-def test_parts_within_a_sequential_are_split():
-    model = Sequential(FeedForward(4, 6, rng=0), mg.relu)
-    X = np.random.default_rng(0).normal(size=(2, 4))
-    found = dist.run(2, lambda: shard(model)(X).numpy())
-    np.testing.assert_allclose(found, [model(X).numpy()] * 2, rtol=1e-12)
-    shapes = dist.run(2, lambda: next(iter(shard(model).parameters())).shape)
-    assert shapes == [(4, 3), (4, 3)]
-
-
 @pytest.mark.parametrize("split", [shard, DataParallel])
 def test_a_seed_for_each_rank(split):
     def program():
