@@ -2,6 +2,8 @@
 
     session    what is played with: its changes, their undo, and the run that they give
     changes    each change: what it puts where, in words, and as Python
+    values     what a page sends, as what a run can take
+    difference what differs between a run and the one before it
     addresses  paths of a record's entries, as `mg.replace` understands them
     run        a function that returns a loss, run within a trace
     server     the page, and what it asks

@@ -12,6 +12,7 @@ from ..views.page import assembled, embedded, page_content
 from ..views.plain import one_line
 from ..views.serving import Served
 from .changes import arguments_of
+from .difference import alike, differences, moved
 from .session import OPTIMIZERS, Session
 
 __all__ = ["PlayServer"]
@@ -79,10 +80,10 @@ class PlayServer:
             "undo": len(s.past),
             "redo": len(s.undone),
             "loss": [before.loss, s.run.loss],
-            "alike": s.alike,
+            "alike": alike(before, s.run),
             "pictures": len(self.content["pictures"]),
-            "moved": None if s.alike else s.moved(),
-            "changed": s.differences(),
+            "moved": None if alike(before, s.run) else moved(before, s.run),
+            "changed": differences(before, s.run),
             "optimizer": s.optimizer,
             "optimizers": OPTIMIZERS,
             "arguments": [

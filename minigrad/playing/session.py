@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
-from inspect import signature
 from math import isfinite
 from typing import Any
 
@@ -22,7 +21,6 @@ from .addresses import (
     address_of_argument,
     addresses_of_uses,
     addresses_to_set,
-    keys_of,
     label_of,
 )
 from .changes import (
@@ -37,11 +35,11 @@ from .changes import (
     python_of,
 )
 from .run import Run, run_loss
+from .values import defaults_of, index_of, is_integer, number_of, shown, value_like, words_of
 
 __all__ = ["Played", "Session"]
 
 OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop")
-TEXT = (int, float, str)
 
 
 @dataclass
@@ -71,7 +69,7 @@ class Session:
         self.played = played
         with played.around():
             self.function = played.load()
-        self.defaults = _defaults(self.function)
+        self.defaults = defaults_of(self.function)
         self.changes = list[Change]()
         self.past = list[list[Change]]()
         self.undone = list[list[Change]]()
@@ -110,8 +108,8 @@ class Session:
         names = page.get("tokens") or []
         names = [*names[0]] if names and isinstance(names[0], list | tuple) else [*names]
         for name, value in run.arguments.items():
-            if names and _words(self.defaults[name]) == names:
-                page["tokens"] = _words(value)
+            if names and words_of(self.defaults[name]) == names:
+                page["tokens"] = words_of(value)
                 page["title"] = page["title"].replace(" ".join(names), " ".join(page["tokens"]))
         return page
 
@@ -163,8 +161,8 @@ class Session:
     def set_entry(self, node: int, index: Any, value: Any, gesture: str = "") -> None:
         """One entry of a leaf, a constant or a computed value becomes a number."""
         entry = self.entry(node)
-        place = _index(entry.shape, index)
-        number = _number(value, entry.dtype)
+        place = index_of(entry.shape, index)
+        number = number_of(value, entry.dtype)
         places = tuple(addresses_to_set(self.run.trace, entry))
         said = f"{self._name(entry, place)} = {number:g}"
         self.change(SetValue(said, places, place, number), gesture)
@@ -173,10 +171,10 @@ class Session:
         """A plain number that an op was given, such as a factor, becomes another one."""
         entry = self.entry(node)
         place = address_of_argument(self.run.trace, entry, name)
-        number = _number(value, "float64")
-        shown = int(number) if number % 1 == 0 and _is_integer(entry.settings.get(name)) else number
+        number = number_of(value, "float64")
+        whole = number % 1 == 0 and is_integer(entry.settings.get(name))
         said = f"{name} of {label_of(self.run.trace, entry)} = {number:g}"
-        self.change(SetValue(said, (place,), None, shown), gesture)
+        self.change(SetValue(said, (place,), None, int(number) if whole else number), gesture)
 
     def cut(self, node: int, index: Any = None, of: str | None = None) -> None:
         """A value, or an entry of it, is zero; or one edge, to the argument `of` of this op."""
@@ -187,7 +185,7 @@ class Session:
             said = f"cut {name} → {label_of(trace, entry)}"
             self.change(Cut(said, (address_of_argument(trace, entry, of),)))
             return
-        place = None if index is None else _index(entry.shape, index)
+        place = None if index is None else index_of(entry.shape, index)
         said = f"cut {self._name(entry, place)}"
         self.change(Cut(said, tuple(addresses_to_set(trace, entry)), place))
 
@@ -211,7 +209,7 @@ class Session:
         if optimizer not in OPTIMIZERS:
             known = ", ".join(OPTIMIZERS)
             raise ArgumentError(f"there is no optimizer {optimizer!r}; they are {known}")
-        rate, trace = _number(lr, "float64"), self.run.trace
+        rate, trace = number_of(lr, "float64"), self.run.trace
         learning = [e for e in trace if e.learns and e.gradient is not None]
         held = any(e.kind == "parameter" for e in learning)
         kind = "parameter" if held else "leaf"
@@ -239,7 +237,7 @@ class Session:
         if name not in self.defaults:
             known = ", ".join(self.defaults) or "none"
             raise ArgumentError(f"{self.played.title} has no argument {name!r}; it has {known}")
-        given = _like(self.defaults[name], name, value)
+        given = value_like(self.defaults[name], name, value)
         self.change(Given(f"{name} = {value}", name, given), gesture)
 
     def _name(self, entry: Entry, index: tuple[int, ...] | None) -> str:
@@ -260,7 +258,7 @@ class Session:
         entry = self.entry(node)
         if entry.dtype[:1] == "c" or entry.value is None:
             raise ArgumentError(f"{entry.label} holds no numbers to change")
-        place = _index(entry.shape, index)
+        place = index_of(entry.shape, index)
         addresses_to_set(self.run.trace, entry)  # raises where it cannot be changed
         array = np.asarray(entry.value)
         finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array.ravel()
@@ -269,7 +267,7 @@ class Session:
             "node": node,
             "index": [*place],
             "name": one_line(self._name(entry, place)),
-            "value": _shown(array[place].item()),
+            "value": shown(array[place].item()),
             "span": size,
             "kind": array.dtype.kind,
             "shape": [*entry.shape],
@@ -293,115 +291,3 @@ class Session:
         """The program that makes this run."""
         played = self.played
         return python_of(self.changes, played.python, played.name, self.run.inside)
-
-    def differences(self) -> dict[int, list[float | None]]:
-        """By how much each value and gradient differs from the run before, relative to its size."""
-        if self.before is None:
-            return {}
-        old, new = self.before.trace.entries, self.run.trace.entries
-        found = {}
-        for before, now in self.moved().items():
-            other, entry = old[before], new[now]
-            if other.shape == entry.shape:
-                noise = {other.state, entry.state} <= {"zero", "cancels", "none"}
-                gradient = 0.0 if noise else _gap(other.gradient, entry.gradient)
-                pair = [_gap(other.value, entry.value), gradient]
-                if any(pair):
-                    found[entry.id] = pair
-        return found
-
-    def moved(self) -> dict[int, int]:
-        """Which entry of this run each entry of the run before is."""
-        if self.before is None or self.alike:
-            return {entry.id: entry.id for entry in self.run.trace.entries}
-        now = {key: i for i, key in keys_of(self.run.trace).items()}
-        before = keys_of(self.before.trace)
-        return {i: now[key] for i, key in before.items() if key in now}
-
-    @property
-    def alike(self) -> bool:
-        """Whether the graph is that of the run before."""
-        return self.before is not None and _form(self.before) == _form(self.run)
-
-
-def _form(run: Run) -> Any:
-    trace = run.trace
-    entries = [(e.kind, e.op, e.path, e.shape, e.gradient is None) for e in trace.entries]
-    edges = [(e.source, e.target, e.input, e.contribution is None) for e in trace.edges]
-    return entries, edges, trace.forward_steps, trace.backward_steps
-
-
-def _gap(old: Any, new: Any) -> float | None:
-    """‖new − old‖ / ‖old‖ over finite entries; None if either is missing, 0 if they are equal."""
-    if old is None or new is None or old.dtype.kind not in "fiub":
-        return None
-    if np.array_equal(old, new, equal_nan=old.dtype.kind == "f"):
-        return 0.0
-    before, after = np.asarray(old, float), np.asarray(new, float)
-    both = np.isfinite(before) & np.isfinite(after)
-    size = float(np.linalg.norm(before[both]))
-    gap = float(np.linalg.norm(after[both] - before[both]))
-    return gap / size if size and gap else 1.0
-
-
-def _shown(value: Any) -> Any:
-    return str(value) if isinstance(value, float) and not isfinite(value) else value
-
-
-def _index(shape: tuple[int, ...], index: Any) -> tuple[int, ...]:
-    whole = isinstance(index, list) and all(isinstance(i, int) for i in index)
-    if not whole or len(index) != len(shape):
-        said = f"an index of shape {shape} is {len(shape)} whole numbers, got {index!r}"
-        raise ArgumentError(said)
-    if any(not 0 <= i < n for i, n in zip(index, shape, strict=True)):
-        raise ArgumentError(f"index {index} is outside shape {shape}")
-    return tuple(index)
-
-
-def _number(value: Any, dtype: str) -> Any:
-    """A number that an array of this dtype can hold. Raises: ArgumentError."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ArgumentError(f"a number is needed, got {value!r:.60}") from None
-    if number != number:
-        raise ArgumentError("a number is needed, got NaN")
-    if dtype.startswith("float"):
-        return number
-    if number % 1 != 0:
-        raise ArgumentError(f"a whole number is needed ({dtype}), got {number:g}")
-    if dtype == "bool" and number not in (0, 1):
-        raise ArgumentError(f"0 or 1 is needed, got {number:g}")
-    return bool(number) if dtype == "bool" else int(number)
-
-
-def _is_integer(text: str | None) -> bool:
-    return text is not None and text.lstrip("-").isdecimal()
-
-
-def _like(default: Any, name: str, value: Any) -> Any:
-    """A value of the kind that the default has. Raises: ArgumentError."""
-    if isinstance(default, bool):
-        return bool(_number(value, "bool"))
-    if isinstance(default, int | float):
-        return _number(value, "int64" if isinstance(default, int) else "float64")
-    if not isinstance(value, str) or not value.strip():
-        raise ArgumentError(f"{name}: a text is needed, got {value!r:.60}")
-    return value if isinstance(default, str) else type(default)(value.split())
-
-
-def _words(value: Any) -> list[str]:
-    """A text's words; of a number none."""
-    return value.split() if isinstance(value, str) else [*value] if np.iterable(value) else []
-
-
-def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
-    """The arguments that can be changed: numbers, texts, and lists of words."""
-    try:
-        parameters = signature(function).parameters.values()
-    except (TypeError, ValueError):  # a builtin that does not tell
-        return {}
-    given = {p.name: p.default for p in parameters if p.default is not p.empty}
-    words = {n for n, x in given.items() if isinstance(x, list | tuple) and x}
-    words = {n for n in words if all(isinstance(word, str) for word in given[n])}
-    return {n: x for n, x in given.items() if isinstance(x, TEXT) or n in words}
