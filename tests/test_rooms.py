@@ -10,7 +10,7 @@ import pytest
 import minigrad
 
 ROOT = Path(minigrad.__file__).parents[1]
-ROOMS = ["fast", "views", "onnx", "distributed", "optim", "cli", "recording"]
+ROOMS = ["fast", "views", "onnx", "distributed", "optim", "cli", "playing", "recording"]
 PROGRAM = """
 import numpy as np
 import minigrad as mg
