@@ -39,6 +39,7 @@ class PlayServer:
         self.session = session
         self._turn = Lock()  # one change at a time
         self._make()
+        _ = self.pictures.svgs  # raises here where there is no renderer
         routes = {
             "": ("GET", "text/html", lambda _: self._page()),
             "ask": ("POST", "application/json", self.answer),
@@ -84,6 +85,7 @@ class PlayServer:
             "pictures": len(self.content["pictures"]),
             "moved": None if alike(before, s.run) else moved(before, s.run),
             "changed": differences(before, s.run),
+            "varies": s.varies,
             "optimizer": s.optimizer,
             "optimizers": OPTIMIZERS,
             "arguments": [

@@ -63,7 +63,12 @@ class Played:
 
 
 class Session:
-    """Attributes: run: the latest run that succeeded; changes: those it is within."""
+    """A run and its changes.
+
+    Attributes:
+        run: the latest run that succeeded.  changes: those it is within.
+        varies: whether the function gives another loss each time, as one that draws numbers does.
+    """
 
     def __init__(self, played: Played) -> None:
         self.played = played
@@ -76,6 +81,7 @@ class Session:
         self.before: Run | None = None
         self.version, self.gesture = 0, ""
         self.run = self._run([])
+        self.varies = self._run([]).loss != self.run.loss == self.run.loss  # NaN is no other
         self.page = self._page(self.run)
 
     # ---------------------------------------------------------------- runs

@@ -231,6 +231,13 @@ def test_a_parameter_without_a_name_asks_for_one():
         played.set_entry(0, [0], 1.0)
 
 
+def test_a_function_that_draws_is_known_to_vary():
+    rng = np.random.default_rng(0)
+    w = mg.tensor([2.0], requires_grad=True, name="w")
+    assert session(lambda: mg.sum(w * rng.normal())).varies
+    assert not session(ratio).varies
+
+
 # ---------------------------------------------------------------- the program
 
 

@@ -35,6 +35,7 @@ const parts = {
   copy: button("Copy as Python", copy, { title: "The changes as a program" }),
   status: el("p.play-status", { role: "status" }),
   error: el("p.play-error", { role: "alert", hidden: true }),
+  varies: el("p.play-varies", "The function gives another loss each time it runs, so what differs is not the change alone: seed what it draws from."),
   list: el("ol.play-changes", { "aria-label": "Changes" }),
   keywords: el("div.play-keywords"),
   editor: el("div.play-editor", { role: "group", "aria-label": "Entry", hidden: true }),
@@ -48,7 +49,7 @@ const bar = el("section.play-bar", { "aria-label": "Play" },
       button("Step", step, { title: "One step of the optimizer: all parameters move along their gradients" }),
       parts.optimizer, el("label", "lr ", parts.lr)),
     parts.copy, parts.status),
-  parts.error, parts.keywords, parts.editor, parts.list, parts.program,
+  parts.error, parts.varies, parts.keywords, parts.editor, parts.list, parts.program,
 );
 parts.lr.addEventListener("keydown", (event) => event.key === "Enter" && step());
 
@@ -65,6 +66,7 @@ function tell() {
   parts.status.textContent = changed.length
     ? `loss ${page.digits(before, 5)} → ${page.digits(now, 5)}; ${several(values, "value")} and ${several(gradients, "gradient")} changed`
     : `loss ${page.digits(now, 5)}; click an entry of a value to change it`;
+  parts.varies.hidden = !play.varies;
   parts.undo.disabled = !play.undo;
   parts.redo.disabled = !play.redo;
   parts.reset.disabled = !play.changes.length;
@@ -282,7 +284,9 @@ function askForPictures() {
   clearTimeout(pending);
   pending = setTimeout(async () => {
     if (busy) return askForPictures();
-    const { version, pictures } = await (await fetch("pictures")).json();
+    const answer = await fetch("pictures").catch(() => null);
+    if (!answer) return;
+    const { version, pictures } = await answer.json();
     if (version === page.record.play.version && !busy) redraw(page.record.play, document.getElementById("record").textContent, pictures);
   }, REST);
 }
