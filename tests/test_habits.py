@@ -207,9 +207,3 @@ def test_the_line_of_a_users_own_layer_stays_in_the_traceback():
     with pytest.raises(ShapeError) as caught:
         Sequential(Own())(np.ones((2, 5)))
     assert [entry.name for entry in caught.traceback].count("forward") == 1
-
-
-def test_the_guides_table_has_every_row():
-    printed = habits.markdown()
-    assert all(row.sentence in printed.replace("\\|", "|") for _, row in ROWS)
-    assert "| `permute` | `x.transpose(1, 0)` |" in printed

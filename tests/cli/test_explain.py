@@ -147,6 +147,8 @@ def test_a_wrong_rule_turns_its_step_red_and_the_status_to_1(command, plant):
     assert said in " ".join(ran.out.split())
     record = json.loads(Path("explained/trace.json").read_text(encoding="utf-8"))
     assert any(check["ok"] is False for check in record["checks"])
+    assert "✗" in Path("explained/derivation.md").read_text(encoding="utf-8")
+    assert '"ok":false' in Path("explained/explain.html").read_text(encoding="utf-8")
 
 
 def test_a_rule_that_raises_is_one_line_and_leaves_nothing(command, plant):

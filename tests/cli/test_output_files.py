@@ -77,18 +77,12 @@ def test_the_page_names_the_tokens_and_the_derivation_the_weights(command):
     assert "✓" in text
 
 
-def test_json_prints_the_record_and_nothing_else_and_a_wrong_rule_is_in_every_file(command, plant):
+def test_json_prints_the_record_and_nothing_else(command):
     ran = command("explain", "--json")
     assert (ran.status, ran.err) == (0, "")
     assert ran.out == Path("explained/trace.json").read_text(encoding="utf-8")
     assert json.loads(ran.out)["explain"]["seed"] == 0
     assert everything(Path("explained")) == FOUR
-    plant("softmax", "x", lambda gradient: gradient * 1.0005)
-    wrong = command("explain", "--json")
-    assert wrong.status == 1
-    assert any(check["ok"] is False for check in json.loads(wrong.out)["checks"])
-    assert "✗" in Path("explained/derivation.md").read_text(encoding="utf-8")
-    assert '"ok":false' in Path("explained/explain.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

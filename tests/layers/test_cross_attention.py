@@ -10,6 +10,7 @@ from layers import (
     RMSNorm,
     Rotary,
     SelfAttention,
+    from_torch,
     padding_mask,
 )
 from tests.compare import assert_same
@@ -62,6 +63,8 @@ def test_it_is_pytorchs(layer, rng, X, context):
         setattr(layer, name, rng.normal(size=D))
     module = torch.nn.MultiheadAttention(D, H, kdim=D_CONTEXT, vdim=D_CONTEXT, batch_first=True)
     theirs = filled(module, layer)
+    drawn = MultiHeadAttention(D, H, use_bias=True, rng=rng, d_context=D_CONTEXT)
+    assert_same(from_torch(theirs, drawn).state_dict(), layer.state_dict(), 0)
     x, y = (torch.tensor(a, requires_grad=True) for a in (X, context))
     padded = np.arange(M) >= np.array([[M], [M - 2]])
     expected, A = theirs(x, y, y, key_padding_mask=torch.tensor(padded), average_attn_weights=False)

@@ -161,13 +161,6 @@ def test_the_functions_warn_of_it_too(rng):
             attention(X, X, X, blocked)
 
 
-def test_a_rule_on_arrays_is_the_same_mask(X):
-    lower = np.tri(N, dtype=bool)[None]
-    expected = scaled_dot_product_attention(X, X, X, is_causal=True)
-    assert_same(scaled_dot_product_attention(X, X, X, lower), expected)
-    assert_same(scaled_dot_product_attention(X, X, X, mask_rules.Causal()), expected)
-
-
 @pytest.mark.needs_fast("the step is compiled")
 def test_a_compiled_step_knows_its_causal_mask_too(X):
     layer, mask = LAYERS[1](), create_causal_mask(N)

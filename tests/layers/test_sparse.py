@@ -77,9 +77,3 @@ def test_in_tiles_every_pattern_gives_what_the_exact_form_gives(rng, name):
     np.testing.assert_array_equal(exact.attention_weights > 0, np.broadcast_to(mask, (2, 3, N, N)))
     g = rng.normal(size=X.shape)
     np.testing.assert_allclose(tiled.backward(g), exact.backward(g), atol=1e-12)
-
-
-def test_a_layers_window_is_this_mask(rng):
-    X = rng.normal(size=(2, N, 12))
-    layer, plain = MultiHeadAttention(12, 3, rng=0, window=5), MultiHeadAttention(12, 3, rng=0)
-    np.testing.assert_array_equal(layer(X).numpy(), plain(X, sliding_window_mask(N, 5)).numpy())
