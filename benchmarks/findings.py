@@ -343,16 +343,11 @@ def _held_out(s: Settings, net: Any, batches: _Batches) -> float:
 # ------------------------------------------------------------------ the table
 
 
-def _run(task: tuple[str, str, dict[str, Any], int]) -> tuple[str, str, list[str]]:
-    name, model, settings, seed = task
-    return name, model, train(model, settings, seed).diagnose().kinds
-
-
-def _tasks(kinds: Any, seeds: int, models: Any) -> Iterator[tuple[str, str, int]]:
+def _tasks(kinds: Any, seeds: range, models: Any) -> Iterator[tuple[str, str, int]]:
     for name, known in kinds.items():
         for model in known[-2]:
             if model in models:
-                for seed in range(seeds):
+                for seed in seeds:
                     yield name, model, seed
 
 
@@ -365,6 +360,7 @@ def _kinds(asked: tuple[str, str, int, bool]) -> list[str]:
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     asked.add_argument("--seeds", type=int, default=2)
+    asked.add_argument("--first", type=int, default=0, help="the first seed")
     asked.add_argument("--models", nargs="*", default=[*MODELS])
     asked.add_argument("--problems", nargs="*", default=[*PROBLEMS])
     asked.add_argument("--healthy", type=int, help="seeds of healthy runs, as many unless given")
@@ -372,8 +368,10 @@ def main() -> None:
     given = asked.parse_args()
     chosen = {name: PROBLEMS[name] for name in given.problems}
     healthy = given.seeds if given.healthy is None else given.healthy
-    runs = [(*run, False) for run in _tasks(chosen, given.seeds, given.models)]
-    runs += [(*run, True) for run in _tasks(HEALTHY, healthy, given.models)]
+    first = given.first
+    planted_seeds, healthy_seeds = range(first, first + given.seeds), range(first, first + healthy)
+    runs = [(*run, False) for run in _tasks(chosen, planted_seeds, given.models)]
+    runs += [(*run, True) for run in _tasks(HEALTHY, healthy_seeds, given.models)]
     with Pool(given.processes) as pool:
         found = dict(zip(runs, pool.map(_kinds, runs, chunksize=1), strict=True))
     print(*_table(found), sep="\n")
