@@ -1,7 +1,7 @@
 """What the command `minigrad` does. The engine imports none of it.
 
 arguments         the command line
-explain           what was asked for, run, printed and written
+explain           what was asked for, run, printed and written;  play: run, and its page served
 source            what can be run: a function that returns a loss, and what is known of it
 own_function      a user's own function as a source;  load_function: found, and what it raises
 sentence          a sentence through one attention layer as a source
