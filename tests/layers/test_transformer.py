@@ -3,24 +3,8 @@
 import numpy as np
 import pytest
 
+import layers as L
 import minigrad as mg
-from layers import (
-    Decoder,
-    DecoderBlock,
-    Dropout,
-    Embedding,
-    Encoder,
-    FeedForward,
-    GatedFeedForward,
-    LanguageModel,
-    Linear,
-    Module,
-    RMSNorm,
-    Rotary,
-    Sequential,
-    TransformerBlock,
-    padding_mask,
-)
 
 B, N, M, D, H, D_FF = 2, 7, 5, 12, 3, 17
 
@@ -40,7 +24,7 @@ def scrambled(layer, rng):
 
 
 def test_feed_forward_is_two_maps_with_an_activation_between(rng, X):
-    layer = scrambled(FeedForward(D, D_FF, "relu", rng=rng), rng)
+    layer = scrambled(L.FeedForward(D, D_FF, "relu", rng=rng), rng)
     W_1, b_1, W_2, b_2 = (p.numpy() for p in layer.parameters())
     expected = np.maximum(X @ W_1 + b_1, 0) @ W_2 + b_2
     np.testing.assert_allclose(layer(X).numpy(), expected, rtol=1e-12, atol=1e-13)
@@ -48,22 +32,22 @@ def test_feed_forward_is_two_maps_with_an_activation_between(rng, X):
 
 @pytest.mark.parametrize("activation", ["silu", "gelu", "gelu_tanh", "relu", "sigmoid"])
 def test_a_gate_multiplies_what_passes(rng, X, activation):
-    layer = scrambled(GatedFeedForward(D, D_FF, activation, use_bias=True, rng=rng), rng)
+    layer = scrambled(L.GatedFeedForward(D, D_FF, activation, use_bias=True, rng=rng), rng)
     W, b, V, c, W_2, b_2 = (p.numpy() for p in layer.parameters())
     gate = layer.activation(X @ W + b)
     np.testing.assert_allclose(layer(X).numpy(), gate * (X @ V + c) @ W_2 + b_2, rtol=1e-11)
 
 
 def test_the_hidden_layer_is_four_times_as_wide_unless_said_otherwise():
-    assert FeedForward(D).W_1.shape == (D, 4 * D)
-    assert GatedFeedForward(D).V.shape == (D, 4 * D)
+    assert L.FeedForward(D).W_1.shape == (D, 4 * D)
+    assert L.GatedFeedForward(D).V.shape == (D, 4 * D)
 
 
 # ---------------------------------------------------------------- dropout
 
 
 def test_dropout_keeps_the_mean_and_nothing_happens_outside_training(rng):
-    drop, x = Dropout(0.3, rng=rng), np.ones((100, 1000))
+    drop, x = L.Dropout(0.3, rng=rng), np.ones((100, 1000))
     out = drop(x).numpy()
     np.testing.assert_allclose(out.mean(), 1, atol=0.01)
     assert set(np.unique(out)) == {0, 1 / 0.7}
@@ -71,8 +55,8 @@ def test_dropout_keeps_the_mean_and_nothing_happens_outside_training(rng):
 
 
 def test_a_blocks_dropout_follows_train_and_eval(rng, X):
-    block = TransformerBlock(D, H, D_FF, dropout=0.5, attention_dropout=0.5, rng=rng)
-    plain = TransformerBlock(D, H, D_FF, rng=rng)
+    block = L.TransformerBlock(D, H, D_FF, dropout=0.5, attention_dropout=0.5, rng=rng)
+    plain = L.TransformerBlock(D, H, D_FF, rng=rng)
     plain.load_state_dict(block.state_dict())
     assert np.abs(block(X).numpy() - plain(X).numpy()).max() > 1e-3
     np.testing.assert_array_equal(block.eval()(X).numpy(), plain(X).numpy())
@@ -83,15 +67,15 @@ def test_a_blocks_dropout_follows_train_and_eval(rng, X):
 
 
 def test_an_embedding_is_a_row_for_each_token(rng):
-    layer, tokens = Embedding(11, 3, rng=rng), np.array([[4, 0], [4, 10]])
+    layer, tokens = L.Embedding(11, 3, rng=rng), np.array([[4, 0], [4, 10]])
     np.testing.assert_array_equal(layer(tokens).numpy(), layer.W.numpy()[tokens])
-    scaled = Embedding(11, 3, scaled=True)
+    scaled = L.Embedding(11, 3, scaled=True)
     scaled.load_state_dict(layer.state_dict())
     np.testing.assert_allclose(scaled(tokens).numpy(), layer.W.numpy()[tokens] * np.sqrt(3))
 
 
 def test_a_tokens_row_gets_the_gradient_of_each_of_its_uses(rng):
-    layer, g = Embedding(11, 3, rng=rng), rng.normal(size=(3, 3))
+    layer, g = L.Embedding(11, 3, rng=rng), rng.normal(size=(3, 3))
     out = layer(np.array([4, 0, 4]))
     out.backward(g)
     np.testing.assert_allclose(layer.W.grad[4], g[0] + g[2])
@@ -99,7 +83,7 @@ def test_a_tokens_row_gets_the_gradient_of_each_of_its_uses(rng):
 
 
 def test_a_tied_output_adds_both_gradients_to_the_one_weight(rng):
-    layer, tokens = Embedding(11, 3, rng=rng), np.array([4, 0])
+    layer, tokens = L.Embedding(11, 3, rng=rng), np.array([4, 0])
 
     def f(W):
         layer.W = W
@@ -116,7 +100,7 @@ def test_a_tied_output_adds_both_gradients_to_the_one_weight(rng):
 
 def test_each_order_of_norms_is_its_equation(rng, X):
     for order in ("pre", "post", "both"):
-        block = scrambled(TransformerBlock(D, H, D_FF, norm_order=order, rng=rng), rng)
+        block = scrambled(L.TransformerBlock(D, H, D_FF, norm_order=order, rng=rng), rng)
         f, g = block.attention, block.feed_forward
         n_1, n_2 = block.norm_1, block.norm_2
         x = mg.tensor(X)
@@ -133,13 +117,13 @@ def test_each_order_of_norms_is_its_equation(rng, X):
 
 
 def test_a_decoder_block_attends_to_itself_causally_and_to_all_of_the_context(rng, X):
-    block, context = DecoderBlock(D, H, D_FF, rng=rng), rng.normal(size=(B, M, D))
+    block, context = L.DecoderBlock(D, H, D_FF, rng=rng), rng.normal(size=(B, M, D))
     block(X, context)
     A, cross = block.attention.attention_weights, block.cross_attention.attention_weights
     np.testing.assert_array_equal(A > 0, np.broadcast_to(np.tri(N, dtype=bool), A.shape))
     assert cross.shape == (B, H, N, M)
     assert (cross > 0).all()
-    block(X, context, context_mask=padding_mask([M, M - 2], M))
+    block(X, context, context_mask=L.padding_mask([M, M - 2], M))
     np.testing.assert_array_equal(block.cross_attention.attention_weights[1, :, :, M - 2 :], 0)
 
 
@@ -147,23 +131,23 @@ def test_a_decoder_block_attends_to_itself_causally_and_to_all_of_the_context(rn
 
 
 def test_a_stack_is_its_blocks_one_after_another_and_a_norm_after_pre_norm_ones(rng, X):
-    stack = scrambled(Encoder(2, D, H, D_FF, rng=rng), rng)
+    stack = scrambled(L.Encoder(2, D, H, D_FF, rng=rng), rng)
     by_hand = stack.norm(stack.blocks[1](stack.blocks[0](mg.tensor(X))))
     np.testing.assert_array_equal(stack(X).numpy(), by_hand.numpy())
-    assert Encoder(2, D, H, D_FF, norm_order="post").norm is None
-    assert isinstance(Encoder(1, D, H, norm=RMSNorm).norm, RMSNorm)
-    assert Encoder(1, D, H, final_norm=False).norm is None
+    assert L.Encoder(2, D, H, D_FF, norm_order="post").norm is None
+    assert isinstance(L.Encoder(1, D, H, norm=L.RMSNorm).norm, L.RMSNorm)
+    assert L.Encoder(1, D, H, final_norm=False).norm is None
 
 
 def test_no_token_of_a_causal_stack_sees_a_later_one(rng, X):
-    stack = Encoder(2, D, H, D_FF, is_causal=True, rng=rng)
+    stack = L.Encoder(2, D, H, D_FF, is_causal=True, rng=rng)
     changed = X.copy()
     changed[:, 4:] += 1
     np.testing.assert_array_equal(stack(changed).numpy()[:, :4], stack(X).numpy()[:, :4])
 
 
 def test_a_decoder_decodes_with_a_cache_as_without(rng, X):
-    decoder, context = Decoder(2, D, H, D_FF, rng=rng), rng.normal(size=(B, M, D))
+    decoder, context = L.Decoder(2, D, H, D_FF, rng=rng), rng.normal(size=(B, M, D))
     whole, cache = decoder(X, context).numpy(), decoder.new_cache()
     with mg.no_grad():
         steps = [decoder(X[:, t : t + 1], context, cache=cache).numpy() for t in range(N)]
@@ -178,7 +162,7 @@ def products_of(f, *args, **kwargs):
 
 
 def test_keys_and_values_of_the_context_are_made_for_the_first_token_only(rng, X):
-    decoder, context = Decoder(2, D, H, D_FF, rng=rng), rng.normal(size=(B, M, D))
+    decoder, context = L.Decoder(2, D, H, D_FF, rng=rng), rng.normal(size=(B, M, D))
     cache = decoder.new_cache()
     first, second = (products_of(decoder, X[:, t : t + 1], context, cache=cache) for t in range(2))
     of_context, one_more_key = 2 * 2 * B * M * D * (2 * D + 1), 2 * (2 * 2 * B * D)
@@ -186,7 +170,7 @@ def test_keys_and_values_of_the_context_are_made_for_the_first_token_only(rng, X
 
 
 def test_another_context_or_a_reset_makes_its_keys_and_values_anew(rng, X):
-    decoder = Decoder(2, D, H, D_FF, rng=rng)
+    decoder = L.Decoder(2, D, H, D_FF, rng=rng)
     one, other = rng.normal(size=(2, B, M, D))
     cache = decoder.new_cache()
     with mg.no_grad():
@@ -206,14 +190,14 @@ def test_another_context_or_a_reset_makes_its_keys_and_values_anew(rng, X):
 
 
 def test_sequential_is_function_composition_with_its_layers_in_the_state(rng, X):
-    layers = Linear(D, 5, rng=rng), mg.tanh, Linear(5, 2, rng=rng)
-    mlp = Sequential(*layers)
+    layers = L.Linear(D, 5, rng=rng), mg.tanh, L.Linear(5, 2, rng=rng)
+    mlp = L.Sequential(*layers)
     by_hand = layers[2](mg.tanh(layers[0](mg.tensor(X))))
     np.testing.assert_array_equal(mlp(X).numpy(), by_hand.numpy())
     assert list(mlp.state_dict()) == ["layers.0.W", "layers.0.b", "layers.2.W", "layers.2.b"]
     assert len(mlp) == 3
     assert mlp[2] is layers[2]
-    assert Sequential()(5) == 5
+    assert L.Sequential()(5) == 5
 
 
 # ---------------------------------------------------------------- language model
@@ -222,8 +206,8 @@ def test_sequential_is_function_composition_with_its_layers_in_the_state(rng, X)
 MODELS = {
     "gpt2": {"max_len": 13, "activation": "gelu_tanh"},
     "llama": {
-        "n_kv_heads": 1, "position": Rotary(4), "norm": RMSNorm, "gated": True, "use_bias": False,
-        "tied": False, "qk_norm": RMSNorm,
+        "n_kv_heads": 1, "position": L.Rotary(4), "norm": L.RMSNorm, "qk_norm": L.RMSNorm,
+        "gated": True, "use_bias": False, "tied": False,
     },
 }  # fmt: skip
 
@@ -231,18 +215,18 @@ MODELS = {
 @pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
 def test_a_prompt_padded_at_its_start_is_read_as_it_would_be_alone(rng, settings):
     """The padding is masked, and positions count from the first real token."""
-    model = scrambled(LanguageModel(31, D, H, 2, D_FF, rng=rng, **settings), rng)
+    model = scrambled(L.LanguageModel(31, D, H, 2, D_FF, rng=rng, **settings), rng)
     tokens = rng.integers(0, 31, (1, N))
     padded = np.concatenate((np.zeros((1, 3), int), tokens), axis=1)
     at = np.arange(N + 3) - 3
-    out = model(padded, padding_mask(at[None] >= 0), positions=np.maximum(at, 0)).numpy()[:, 3:]
+    out = model(padded, L.padding_mask(at[None] >= 0), positions=np.maximum(at, 0)).numpy()[:, 3:]
     np.testing.assert_allclose(out, model(tokens).numpy(), rtol=1e-10, atol=1e-12)
 
 
 def test_every_layer_is_a_module_and_none_subclasses_another():
     import layers
 
-    made = [v for v in vars(layers).values() if isinstance(v, type) and issubclass(v, Module)]
+    made = [v for v in vars(layers).values() if isinstance(v, type) and issubclass(v, L.Module)]
     assert len(made) > 15
     for layer in made:
-        assert not set(layer.__mro__[1:]) & {*made} - {Module}, layer
+        assert not set(layer.__mro__[1:]) & {*made} - {L.Module}, layer

@@ -3,32 +3,8 @@
 import numpy as np
 import pytest
 
+import layers as L
 import minigrad as mg
-from layers import (
-    GLU,
-    GRU,
-    LSTM,
-    RNN,
-    AdaptiveAvgPool2d,
-    AvgPool2d,
-    BatchNorm,
-    Conv2d,
-    ConvTranspose2d,
-    Encoder,
-    Flatten,
-    GroupNorm,
-    InstanceNorm,
-    LanguageModel,
-    MaxPool2d,
-    MultiHeadAttention,
-    PReLU,
-    Sequential,
-    Upsample,
-    combined_mask,
-    create_causal_mask,
-    padding_mask,
-    quantize,
-)
 from tests.layers.test_every_kind import KINDS, D, drawn
 
 onnx = pytest.importorskip("onnx")
@@ -54,21 +30,21 @@ def test_a_layer_runs_at_other_batches_and_lengths(rng, name, tmp_path):
         np.testing.assert_allclose(run(path, X)[0], ours, rtol=1e-5, atol=1e-5)
 
 
-CAUSAL = MultiHeadAttention(D, 3, rng=0)
-PADDED = LSTM(4, 3, n_layers=2, bidirectional=True, **F32), GRU(4, 3, **F32)
+CAUSAL = L.MultiHeadAttention(D, 3, rng=0)
+PADDED = L.LSTM(4, 3, n_layers=2, bidirectional=True, **F32), L.GRU(4, 3, **F32)
 TABLE = mg.tensor(np.linspace(-1.0, 1.0, 15).reshape(5, 3))
 OTHERS = {
-    "encoder": (Encoder(**SIZE), lambda rng, B, n: [rng.normal(size=(B, n, 4))]),
+    "encoder": (L.Encoder(**SIZE), lambda rng, B, n: [rng.normal(size=(B, n, 4))]),
     "language model": (
-        LanguageModel(n_tokens=11, **SIZE),
+        L.LanguageModel(n_tokens=11, **SIZE),
         lambda rng, B, n: [rng.integers(0, 11, (B, n))],
     ),
     "lstm": (
-        LSTM(4, 3, n_layers=2, bidirectional=True, rng=0),
+        L.LSTM(4, 3, n_layers=2, bidirectional=True, rng=0),
         lambda rng, B, n: [rng.normal(size=(B, n, 4))],
     ),
-    "gru": (GRU(4, 3, **F32), lambda rng, B, n: [rng.normal(size=(B, n, 4)).astype("f")]),
-    "rnn": (RNN(4, 3, **F32), lambda rng, B, n: [rng.normal(size=(B, n, 4)).astype("f")]),
+    "gru": (L.GRU(4, 3, **F32), lambda rng, B, n: [rng.normal(size=(B, n, 4)).astype("f")]),
+    "rnn": (L.RNN(4, 3, **F32), lambda rng, B, n: [rng.normal(size=(B, n, 4)).astype("f")]),
     "lstm of padded rows": (
         lambda X, mask: PADDED[0](X, mask=mask),
         lambda rng, B, n: [rng.normal(size=(B, n, 4)).astype("f"), rng.random((B, n)) < 0.6],
@@ -78,7 +54,7 @@ OTHERS = {
         lambda rng, B, n: [rng.normal(size=(B, n, 4)).astype("f"), rng.random((B, n)) < 0.3],
     ),
     "8-bit weights": (
-        quantize(Encoder(**SIZE), np.zeros((1, 2, 4))),
+        L.quantize(L.Encoder(**SIZE), np.zeros((1, 2, 4))),
         lambda rng, B, n: [rng.normal(size=(B, n, 4))],
     ),
     "largest entries": (
@@ -95,26 +71,26 @@ OTHERS = {
         lambda rng, B, n: [rng.integers(0, 5, (B, n)), rng.random((B, n)) < 0.6],
     ),
     "images": (
-        Sequential(Conv2d(3, 4, 3, **F32), MaxPool2d(2), AvgPool2d(2), Flatten()),
+        L.Sequential(L.Conv2d(3, 4, 3, **F32), L.MaxPool2d(2), L.AvgPool2d(2), L.Flatten()),
         lambda rng, B, n: [rng.normal(size=(B, 3, 8, 9)).astype("f")],
     ),
     "images that shrink and grow": (
-        Sequential(
-            ConvTranspose2d(3, 4, 3, 2, 1, 1, **F32),
-            PReLU(4, dtype=np.float32),
-            Upsample(scale_factor=1.5, mode="bilinear"),
-            GLU(1),
-            Upsample((9, 20)),
-            AdaptiveAvgPool2d((4, 3)),
+        L.Sequential(
+            L.ConvTranspose2d(3, 4, 3, 2, 1, 1, **F32),
+            L.PReLU(4, dtype=np.float32),
+            L.Upsample(scale_factor=1.5, mode="bilinear"),
+            L.GLU(1),
+            L.Upsample((9, 20)),
+            L.AdaptiveAvgPool2d((4, 3)),
         ),
         lambda rng, B, n: [rng.normal(size=(B, 3, 8, 9)).astype("f")],
     ),
     "norms of channels": (
-        Sequential(BatchNorm(3), GroupNorm(3, 3), InstanceNorm(3)).eval(),
+        L.Sequential(L.BatchNorm(3), L.GroupNorm(3, 3), L.InstanceNorm(3)).eval(),
         lambda rng, B, n: [rng.normal(size=(B, 3, 5, 7))],
     ),
     "a causal mask of the length": (
-        lambda X: CAUSAL(X, create_causal_mask(X.shape[1])),
+        lambda X: CAUSAL(X, L.create_causal_mask(X.shape[1])),
         lambda rng, B, n: [rng.normal(size=(B, n, D))],
     ),
     "a mask as input": (
@@ -122,11 +98,11 @@ OTHERS = {
         lambda rng, B, n: [rng.normal(size=(B, n, D)), rng.random((B, 1, n)) < 0.6],
     ),
     "padding of lengths": (
-        lambda X, lengths: CAUSAL(X, padding_mask(lengths, X.shape[1])),
+        lambda X, lengths: CAUSAL(X, L.padding_mask(lengths, X.shape[1])),
         lambda rng, B, n: [rng.normal(size=(B, n, D)), rng.integers(0, 3, B)],
     ),
     "both masks": (
-        lambda X, real: CAUSAL(X, combined_mask(create_causal_mask(X.shape[1]), real)),
+        lambda X, real: CAUSAL(X, L.combined_mask(L.create_causal_mask(X.shape[1]), real)),
         lambda rng, B, n: [rng.normal(size=(B, n, D)), rng.random((B, n)) < 0.6],
     ),
 }
