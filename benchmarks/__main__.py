@@ -9,6 +9,7 @@ Sections:
              NumPy we could write by hand, in one interleaved run
   ops        single ops beside PyTorch's: wall and CPU time, and memory
   nodes      what a node costs, on chains of 1,000 ops on 4×4 arrays
+  precision  what float32 loses in results and gradients, beside PyTorch, in eps
 
 Every peer works in a process of its own, all idle but one. Its answers, output and every gradient,
 are held against a float64 reference before it is timed: a wrong one is named and not timed. Figures

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from .cases import CHAINS, QUICK, TABLE, Case, Chain
 from .ops import measure_ops
+from .precision import measure_precision
 from .remote import Remote
 from .report import Report, cell, number
 from .rounds import BASE, Result, Settings, measure
@@ -18,6 +19,7 @@ __all__ = [
     "SECTIONS",
     "Options",
     "nodes",
+    "precision",
     "say",
     "single_ops",
     "table",
@@ -107,10 +109,17 @@ def single_ops(remotes: Sequence[Remote], options: Options) -> Report:
     return measure_ops(titles, options.path, rounds, 0.05 if options.quick else 0.15, say)
 
 
+def precision(remotes: Sequence[Remote], options: Options) -> Report:
+    """What float32 loses, op by op."""
+    say("precision")
+    return measure_precision()
+
+
 SECTIONS: dict[str, Callable[[Sequence[Remote], Options], Report]] = {
     "table": table,
     "ops": single_ops,
     "nodes": nodes,
+    "precision": precision,
 }
 
 
