@@ -189,23 +189,15 @@ def harm(path, how):
     path.write_bytes(changed[how])
 
 
-HARMS = ["torn", "empty", "foreign", "text", "flipped"]
-
-
-@pytest.mark.parametrize("how", HARMS)
-def test_instead_of_a_damaged_file_the_one_before_it_is_used_and_that_is_said(two, how):
+@pytest.mark.parametrize("how", ["torn", "empty", "foreign", "text", "flipped"])
+def test_of_a_damaged_file_the_one_before_it_is_used_or_nothing_is_written(two, how):
     harm(two, how)
     model = Linear(3, 2)
     with pytest.warns(UserWarning, match=r"run\.npz is damaged.*run\.npz\.1 is used instead"):
         assert mg.load(two, model=model)["step"] == 1
     np.testing.assert_array_equal(model.W.numpy(), np.ones((3, 2)))
-
-
-@pytest.mark.parametrize("how", HARMS)
-def test_a_damaged_file_without_another_is_an_error_and_nothing_is_written(two, how):
-    harm(two, how)
     Path(f"{two}.1").unlink()
-    model = Linear(3, 2, rng=np.random.default_rng(0))
+    model = Linear(3, 2, rng=0)
     before = model.W.numpy().copy()
     with pytest.raises(FileError, match="is damaged, or no file of minigrad"):
         mg.load(two, model=model)

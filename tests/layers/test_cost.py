@@ -58,31 +58,22 @@ def test_both_call_forms_go_by_position_and_by_keyword():
     assert one == count_memory_bytes(2, 5, 3, 7)
 
 
-@pytest.mark.parametrize(
-    ("rest", "named"),
-    [
+FLOPS = "count_flops: after d_model give d_k and d_v, or n_heads alone, got"
+MEMORY = "count_memory_bytes: give d_k and d_v, or the keywords d_model and n_heads, got"
+WIDTHS = ["", "d_k", "d_v", "d_model", "n_heads", "d_k n_heads", "d_k d_v n_heads",
+          "d_k d_v d_model", "d_k d_v d_model n_heads"]  # fmt: skip
+test_every_other_mixture_is_refused = refusals(
+    *((lambda f=f, rest=rest, named=named: f(2, 5, 8, *rest, **named), TypeError, FLOPS)
+      for f in (count_flops, flops_by_step)
+      for rest, named in [
         ((), {}), ((), {"d_k": 4}), ((), {"d_v": 4}), ((4,), {"n_heads": 2}), ((4,), {"d_k": 4}),
         ((4, 4), {"n_heads": 2}), ((4, 4), {"d_v": 4}), ((4, 4, 2), {}),
         ((), {"d_k": 4, "d_v": 4, "n_heads": 2}), ((), {"heads": 2}),
-    ],
+      ]),
+    *((lambda f=f, names=names: f(2, 5, **dict.fromkeys(names.split(), 4)),
+       TypeError, f"{MEMORY} {', '.join(names.split()) or 'neither'}")
+      for f in (count_memory_bytes, memory_by_array) for names in WIDTHS),
 )  # fmt: skip
-def test_flops_refuse_every_other_mixture_and_say_which_call_and_which_rule(rest, named):
-    rule = "count_flops: after d_model give d_k and d_v, or n_heads alone, got"
-    for function in (count_flops, flops_by_step):
-        with pytest.raises(TypeError, match=rule):
-            function(2, 5, 8, *rest, **named)
-
-
-@pytest.mark.parametrize(
-    "widths", ["", "d_k", "d_v", "d_model", "n_heads", "d_k n_heads", "d_k d_v n_heads",
-               "d_k d_v d_model", "d_k d_v d_model n_heads"],
-)  # fmt: skip
-def test_memory_refuses_every_other_mixture_and_says_which_call_and_which_rule(widths):
-    got = ", ".join(widths.split()) or "neither"
-    rule = f"count_memory_bytes: give d_k and d_v, or the keywords d_model and n_heads, got {got}"
-    for function in (count_memory_bytes, memory_by_array):
-        with pytest.raises(TypeError, match=rule):
-            function(2, 5, **dict.fromkeys(widths.split(), 4))
 
 
 @pytest.mark.parametrize("dtype", ["float33", "int32", bool, None, object, "f4,f4"])

@@ -99,35 +99,24 @@ def test_scores_far_beyond_700_give_finite_gradients_and_no_warning(mask):
 # --- refusing -------------------------------------------------------------------------------------
 
 
-def test_an_input_of_other_than_two_or_three_axes_is_refused():
-    inputs = head_inputs() | {"X": np.zeros((1, B, N, D_MODEL))}
-    with pytest.raises(ValueError, match=r"multi_head_steps: X must be \(B, n, d_model\)"):
-        multi_head_steps(n_heads=HEADS, n_kv_heads=KV_HEADS, **inputs)
+def heads(n_heads, n_kv_heads, **changed):
+    return multi_head_steps(n_heads=n_heads, n_kv_heads=n_kv_heads, **head_inputs() | changed)
 
 
-@pytest.mark.parametrize(
-    ("h", "g", "rule"),
-    [
+test_what_is_refused = refusals(
+    (lambda: heads(6, 2, X=np.zeros((1, B, N, D_MODEL))),
+     ValueError, r"multi_head_steps: X must be \(B, n, d_model\)"),
+    *((lambda h=h, g=g: heads(h, g), ValueError, f"multi_head_steps: {rule}") for h, g, rule in [
         (6, 4, "n_kv_heads must divide n_heads, got 6 and 4"),
         (6, 0, "n_kv_heads must divide n_heads, got 6 and 0"),
         (0, 2, "n_heads must divide W_Q's columns, got 18 and 0"),
         (4, 2, "n_heads must divide W_Q's columns, got 18 and 4"),
         (9, 9, "n_kv_heads must divide W_K's columns, got 6 and 9"),
         (6, 6, "n_kv_heads must divide W_V's columns, got 22 and 6"),
-    ],
-)
-def test_heads_that_do_not_divide_what_they_split_are_refused(h, g, rule):
-    with pytest.raises(ValueError, match=f"multi_head_steps: {rule}"):
-        multi_head_steps(n_heads=h, n_kv_heads=g, **head_inputs())
-
-
-@pytest.mark.parametrize("shape", [(N + 2, N), (3, N, N), (B, 1, N, N)])
-def test_a_mask_that_does_not_fit_the_scores_or_would_enlarge_them_is_refused(shape):
-    with pytest.raises(ValueError, match=r"mask must broadcast to the scores \(2, 5, 5\), got"):
-        self_attention_steps(**single_inputs(), mask=np.ones(shape, dtype=bool))
-
-
-test_what_is_refused = refusals(
+    ]),
+    *((lambda shape=shape: self_attention_steps(**single_inputs(), mask=np.ones(shape, bool)),
+       ValueError, r"mask must broadcast to the scores \(2, 5, 5\), got")
+      for shape in [(N + 2, N), (3, N, N), (B, 1, N, N)]),
     (lambda: self_attention_steps(**single_inputs() | {"grad_output": np.ones(D_MODEL)}),
      ValueError, r"self_attention_steps: grad_output .* \(2, 5, 7\), got"),
     (lambda: self_attention_steps(**single_inputs(), mask=CAUSAL.astype(np.int64)),

@@ -23,6 +23,7 @@ from layers import (
 from layers.pretrained.files import open_folder
 from minigrad.errors import ArgumentError, MinigradError
 from minigrad.optim import Adam
+from tests.compare import refusals
 from tests.compiled import assert_compiles
 from tests.layers.test_every_kind import KINDS, drawn
 
@@ -280,9 +281,8 @@ class OwnProduct(Module):
         return x @ self.W
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
+test_what_cannot_be_wrapped_is_refused = refusals(
+    *((call, MinigradError, message) for call, message in [
         (lambda: lora(language_model(), 0), "rank must be an integer of at least 1"),
         (lambda: lora(language_model(), 9), r"rank must be at most that of .*W_Q \(8, 8\), got 9"),
         (lambda: lora(language_model(), 2, targets="embedding"), "no path has 'embedding'"),
@@ -290,11 +290,8 @@ class OwnProduct(Module):
         (lambda: lora(lora(language_model(), 2).model, 2), "the model has adapters"),
         (lambda: Adapters(language_model()), r"call lora\(model, rank\) first"),
         (lambda: lora(OwnProduct(), 2, targets="W").model(np.ones(3)), "only layers.linear"),
-    ],
-)
-def test_what_cannot_be_wrapped_is_refused(call, message):
-    with pytest.raises(MinigradError, match=message):
-        call()
+    ])
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
