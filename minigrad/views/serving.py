@@ -69,6 +69,7 @@ class Served:
 class _Server(ThreadingMixIn, HTTPServer):
     """A thread for each question, so that a browser that keeps a line open holds up nobody."""
 
+    request_queue_size = MOST_WAITING
     daemon_threads = True
     block_on_close = False
 
