@@ -47,16 +47,6 @@ def test_padded_context_is_as_if_it_were_not_there(layer, X, context):
     assert_same(out, layer(X, context=context[:, : M - 2]), 1e-11)
 
 
-def test_no_hand_derived_step_is_claimed_for_a_context(layer, hear, X, context):
-    _, heard = hear(layer, X, context=context)
-    assert isinstance(heard.steps, str)
-    with mg.trace() as t:
-        layer(X, context=context).sum().backward()
-    checks = t.check()
-    assert len(checks) == 0
-    assert f"they do not cover {type(layer).__name__} with a context" in str(checks)
-
-
 def test_it_is_pytorchs(layer, rng, X, context):
     torch = pytest.importorskip("torch")
     for name in ("b_Q", "b_K", "b_V", "b_O"):

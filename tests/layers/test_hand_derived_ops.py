@@ -140,6 +140,10 @@ def test_a_wrong_step_is_red_in_every_view(op: str, monkeypatch, tmp_path: Path,
             of(layers.MultiHeadAttention(6, 2, softcap=3.0, rng=0), 2, 5, 6),
             "MultiHeadAttention with SoftCap",
         ),
+        (
+            of(layers.MultiHeadAttention(6, 2, d_context=4), 2, 5, 6, context=np.ones((2, 3, 4))),
+            "MultiHeadAttention with a context",
+        ),
     ],
 )
 def test_a_run_that_they_do_not_cover_says_so_and_is_not_ticked(run, said, tmp_path: Path) -> None:
