@@ -83,8 +83,10 @@ def test_a_layer_compiles_to_a_program_and_to_its_own_results(rng, name):
 @pytest.mark.parametrize("name", KINDS)
 def test_a_layer_of_float32_stays_so_and_takes_one_sequence_as_well_as_many(rng, name):
     layer, X = drawn(rng, name)
+    wide = layer(X).numpy()
     layer, x = copy.deepcopy(layer).to(np.float32), X.numpy().astype(np.float32)
     out = layer(x)
+    np.testing.assert_allclose(out.numpy(), wide, rtol=1e-2, atol=1e-2 * np.abs(wide).max())
     one = layer(x[0])
     assert_same(one, out.numpy()[0], 1e-4)
     gradients = [layer.backward(np.ones(one.shape)), *(p.grad for p in layer.parameters())]
