@@ -37,12 +37,13 @@ def test_an_op_in_vain_is_noticed():
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_op_that_is_recorded_leads_to_the_output(rng, name):
+def test_every_op_that_is_recorded_leads_to_the_output_and_what_steps_are_claimed_hold(rng, name):
     layer, X = drawn(rng, name)
     with mg.trace() as t:
         out = layer(X)
         mg.sum(out * rng.normal(size=out.shape)).backward()
     assert in_vain(t) == []
+    assert t.check().ok
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -136,9 +136,18 @@ def test_a_wrong_step_is_red_in_every_view(op: str, monkeypatch, tmp_path: Path,
     [
         (of(layers.LSTM(3, 5, rng=0), 2, 5, 3, mask=MASK), "lstm with mask"),
         (of(layers.GRU(3, 5, 2, rng=0), 2, 5, 3, mask=MASK), "gru with mask (2 times)"),
-        (
-            of(layers.MultiHeadAttention(6, 2, softcap=3.0, rng=0), 2, 5, 6),
-            "MultiHeadAttention with SoftCap",
+        *(
+            (
+                of(layers.MultiHeadAttention(6, 2, **option), 2, 5, 6),
+                f"MultiHeadAttention with {what}",
+            )
+            for what, option in {
+                "SoftCap": {"softcap": 3.0},
+                "a scale of its own": {"scale": 0.3},
+                "DropWeights": {"dropout": 0.5},
+                "Rotary": {"position": layers.Rotary(2)},
+                "T5Bias": {"position": layers.T5Bias(2)},
+            }.items()
         ),
         (
             of(layers.MultiHeadAttention(6, 2, d_context=4), 2, 5, 6, context=np.ones((2, 3, 4))),

@@ -26,11 +26,6 @@ def biased(layer, rng):
 
 
 @pytest.fixture
-def layer(rng):
-    return MultiHeadAttention(D_MODEL, H, rng=rng)
-
-
-@pytest.fixture
 def X(rng):
     return rng.normal(size=(B, N, D_MODEL))
 
