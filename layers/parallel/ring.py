@@ -148,6 +148,7 @@ def ring_attention(q, k, v, ranks=None, is_causal=False, scale=None):
 
 @ring_attention.vjp("q", "k", "v")
 def _(g, q, k, v, out, row_max, row_sum, ranks, is_causal, scale):
+    """The gradient goes round the ring with keys and values, through each block's own softmax."""
     ranks, scale = dist.world() if ranks is None else ranks, _factor(q, scale)
     if hasattr(g, "__apply__"):
         return _recorded(g, q, k, v, ranks, is_causal, scale)

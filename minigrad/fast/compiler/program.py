@@ -87,6 +87,7 @@ class Step:
         op: the op whose kernel or rule it is part of.  path: where in the model that is.
         shares: whether its result may share memory with what it was given, for a kernel.
         several: whether a kernel answers with a tuple.
+        key: equal keys, equal results; None if it is to be called each time.
     """
 
     kind: str
@@ -99,6 +100,7 @@ class Step:
     path: str = ""
     shares: bool = False
     several: bool = False
+    key: Any = None
 
     @property
     def out(self) -> Value:
@@ -129,28 +131,25 @@ class Program:
         self.keeps: list[tuple[Any, str, Value]] = []
         self.once = self.wrote = False
         self._constants: dict[Any, Value] = {}
-        self._views: dict[Any, Value] = {}
+        self._made: dict[Any, list[Value]] = {}
         self.laid_out: dict[int, Value] = {}
 
     def __repr__(self) -> str:
         return f"<Program: {len(self.steps)} steps, {len(self.keeps)} attributes set>"
 
     def add(self, step: Step, *made: tuple[tuple[int, ...], Any]) -> list[Value]:
-        """Append a step that makes arrays of these shapes and dtypes."""
+        """Append a step that makes arrays of these shapes and dtypes; or what one of the same key
+        made before: angles and masks of all layers are computed once.
+        """
+        known = self._made.get(step.key) if step.key is not None else None
+        if known is not None:
+            return known
         step.outs = [Value("step", step, shape, dtype) for shape, dtype in made]
         step.op, step.path = self.op, self.path
         self.steps.append(step)
+        if step.key is not None:
+            self._made[step.key] = step.outs
         return step.outs
-
-    def view(self, step: Step, shape: tuple[int, ...], strides: Any, offset: int) -> Value:
-        """What a view shows: the value that was seen there before, if there is one."""
-        key = id(root(step.args[0])), shape, strides, offset
-        known = self._views.get(key)
-        if known is None:
-            (known,) = self.add(step, (shape, step.args[0].dtype))
-            known.strides, known.offset = strides, offset
-            self._views[key] = known
-        return known
 
     def follows_kernel(self, value: Value) -> bool:
         """Whether it lies in memory as some kernel's result does."""
@@ -159,14 +158,18 @@ class Program:
         return made or id(base) in self.laid_out
 
     def write(self, step: Step) -> None:
-        """Append a step that writes to what is outside."""
+        """Append a step that writes to what is outside: what was read of it is read anew."""
         self.steps.append(step)
-        self.wrote |= step.kind in ("assign", "update")
+        if step.kind in ("assign", "update"):
+            self.wrote = True
+            written = step.args[2] if step.kind == "assign" else None
+            made = self._made.items()
+            self._made = {k: outs for k, outs in made if not _is_stale(outs[0].what, written)}
 
     def forget(self, count: int) -> None:
         """Take back all but so many steps."""
         gone = {id(out) for step in self.steps[count:] for out in step.outs}
-        self._views = {key: v for key, v in self._views.items() if id(v) not in gone}
+        self._made = {key: outs for key, outs in self._made.items() if id(outs[0]) not in gone}
         self.laid_out = {key: v for key, v in self.laid_out.items() if key not in gone}
         del self.steps[count:]
 
@@ -185,6 +188,22 @@ class Program:
         found = [x.value if x.__class__ is NewTensor else x for x in flat(self.result)]
         found += [value for _, _, value in self.keeps]
         return [v for v in found if v.__class__ is Value]
+
+
+def _is_stale(step: Step, written: Value | None) -> bool:
+    """Whether what a step computed is of memory that may have been written since; None: any."""
+    outside = [base for v in step.reads() if (base := root(v)).kind not in ("step", "constant")]
+    changed = written is None or any(_may_share(base, written) for base in outside)
+    return step.kind != "view" and changed
+
+
+def _may_share(value: Value, other: Value) -> bool:
+    """Whether two values from outside may lie in the same memory, at any call."""
+    if value.dtype != other.dtype:
+        return False
+    arrays = [v.what._data if v.kind == "leaf" else v.what for v in (value, other)]
+    stay = {value.kind, other.kind} <= {"leaf", "captured"}
+    return not stay or np.may_share_memory(*arrays)
 
 
 @dataclass(frozen=True, slots=True)

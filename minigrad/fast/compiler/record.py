@@ -275,7 +275,7 @@ class Recorder(OutsideOps, Listener):
             self.refuse("a tensor is made of a list of arrays", "stack them: mg.stack")
         if isinstance(data, np.ndarray):
             value = self.values.value_of(data)
-            step = Step("copy", "copy", np.array, (value,))
+            step = Step("copy", "copy", np.array, (value,), key=("copy", id(value)))
             (value,) = self.program.add(step, (array.shape, array.dtype))
             self.values.know(array, value)
         else:

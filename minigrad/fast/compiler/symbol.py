@@ -353,6 +353,9 @@ def apply(
     step = Step(kind, text, function, substitute(args, value_of), substitute(kwargs, value_of))
     if kind == "view":
         return Symbol(program, _view(program, step, out, address(out) - address(source)), out)
+    if kind != "at":
+        own = id(function) if "." not in text else 0
+        step.key = kind, text, own, out.shape, out.dtype, _key(step.args), _key(step.kwargs)
     (value,) = program.add(step, (out.shape, out.dtype))
     if kind == "call" or leader is not None:
         value.strides = out.strides
@@ -388,7 +391,7 @@ def _view(program: Program, step: Step, out: Any, offset: int) -> Value:
             step.text = "swapaxes"
             step.args = (base, -1, -2)
             step.kwargs = {}
-        return program.view(step, *where)
+        step.key = ("view", id(base), *where)
     (value,) = program.add(step, (out.shape, out.dtype))
     value.strides, value.offset = out.strides, offset
     return value
@@ -396,3 +399,13 @@ def _view(program: Program, step: Step, out: Any, offset: int) -> Value:
 
 def _transposed_axes(axes: tuple[int, ...]) -> tuple[int, ...]:
     return (*axes[:-2], *axes[:-3:-1])
+
+
+def _key(item: Any) -> Any:
+    """Equal keys: the same arguments. Numbers are told apart by type and sign."""
+    if isinstance(item, tuple | list):
+        return item.__class__, *map(_key, item)
+    if isinstance(item, dict):
+        return tuple((k, _key(v)) for k, v in item.items())
+    plain = isinstance(item, bool | int | float | complex | str | slice | np.dtype | np.generic)
+    return item.__class__, repr(item) if plain else id(item)
