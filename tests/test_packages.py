@@ -6,10 +6,12 @@ import subprocess
 import sys
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 import layers
 import minigrad
+from minigrad.errors import MissingDependencyError
 
 
 def in_a_fresh_interpreter(code: str) -> str:
@@ -96,3 +98,9 @@ def test_layers_have_a_name_that_a_file_of_the_users_does_not_hide(tmp_path):
     assert in_a_fresh_interpreter(code.format(folder=str(tmp_path))).split("\n") == [
         "(2, 3) False", "1", "1",
     ]  # fmt: skip
+
+
+def test_without_onnx_the_error_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr("minigrad.onnx.find_spec", lambda name: None)
+    with pytest.raises(MissingDependencyError, match=r'pip install "minigrad\[onnx\]"'):
+        minigrad.export_onnx(minigrad.tanh, [np.ones(3)], tmp_path / "m.onnx")

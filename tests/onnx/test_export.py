@@ -1,6 +1,5 @@
 """What a model file holds: names, inputs, outputs, constants; and what is refused, and how."""
 
-import importlib.util
 import os
 
 import numpy as np
@@ -8,25 +7,17 @@ import pytest
 
 import minigrad as mg
 from layers import LanguageModel, Linear, MultiHeadAttention, TransformerBlock
-from minigrad.errors import ArgumentError, MissingDependencyError, ShapeError
+from minigrad.errors import ArgumentError, ShapeError
 
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
 
-def test_without_onnx_the_error_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr("minigrad.onnx.find_spec", lambda name: None)
-    with pytest.raises(MissingDependencyError, match=r'pip install "minigrad\[onnx\]"'):
-        mg.export_onnx(mg.tanh, [np.ones(3)], tmp_path / "m.onnx")
-
-
-with_onnx = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("onnx", "onnxruntime"))), reason="needs onnxruntime"
-)
 X = np.random.default_rng(0).normal(size=(2, 5, 6))
 
 
 @pytest.fixture
 def export(tmp_path):
     """Export a function, and load the file."""
-    import onnx
 
     def export(function, inputs, **settings):
         path = str(tmp_path / "m.onnx")
@@ -37,8 +28,6 @@ def export(tmp_path):
 
 
 def run(model, *inputs):
-    import onnxruntime
-
     session = onnxruntime.InferenceSession(model.SerializeToString())
     names = [one.name for one in session.get_inputs()]
     return session.run(None, dict(zip(names, inputs, strict=True)))
@@ -51,7 +40,6 @@ def axes_of(info):
 # ---------------------------------------------------------------- what the file holds
 
 
-@with_onnx
 def test_nodes_bear_scopes_and_values_the_papers_symbols(export):
     class Model(LanguageModel):
         pass
@@ -71,7 +59,6 @@ def test_nodes_bear_scopes_and_values_the_papers_symbols(export):
     assert {path for path, _ in model.named_parameters()} <= set(constants)
 
 
-@with_onnx
 def test_a_weight_used_twice_is_in_the_file_once(export):
     W = mg.tensor(np.random.default_rng(0).normal(size=(50, 50)), requires_grad=True, name="W")
     model = export(lambda x: mg.tanh(x @ W) @ W.T, [np.ones((3, 50))])
@@ -79,7 +66,6 @@ def test_a_weight_used_twice_is_in_the_file_once(export):
     assert large == ["/W"]
 
 
-@with_onnx
 def test_the_same_program_gives_the_same_bytes_and_tells_nothing_of_this_machine(tmp_path):
     layer = TransformerBlock(6, 2, 5, rng=0)
     for name in ("a", "b"):
@@ -90,10 +76,7 @@ def test_the_same_program_gives_the_same_bytes_and_tells_nothing_of_this_machine
     assert b".py" not in found
 
 
-@with_onnx
 def test_large_constants_may_lie_in_a_file_beside_the_model(tmp_path):
-    import onnxruntime
-
     layer = Linear(30, 30, rng=0)
     for _ in range(2):  # over an older one too
         mg.export_onnx(layer, [np.ones((2, 30))], tmp_path / "m.onnx", external=True)
@@ -103,7 +86,6 @@ def test_large_constants_may_lie_in_a_file_beside_the_model(tmp_path):
     np.testing.assert_allclose(session.run(None, {"x": x})[0], layer(x).numpy(), rtol=1e-12)
 
 
-@with_onnx
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_the_dtype_stays(export, dtype):
     layer = TransformerBlock(6, 2, 5, rng=0, dtype=dtype)
@@ -112,13 +94,11 @@ def test_the_dtype_stays(export, dtype):
     np.testing.assert_allclose(found, layer(X.astype(dtype)).numpy(), rtol=0.02, atol=0.02)
 
 
-@with_onnx
 def test_integers_come_as_int64_and_keep_their_dtype_inside(export):
     model = export(lambda i: mg.tensor(np.arange(9.0))[i] * i, [np.array([1, 2, 3], np.int32)])
     np.testing.assert_allclose(run(model, np.array([8, 0]))[0], [64.0, 0.0])
 
 
-@with_onnx
 def test_several_outputs_and_a_dict_of_them(export):
     both = export(lambda x: (mg.exp(x).named("y"), x * 2), {"x": mg.tensor(X)})
     assert [one.name for one in both.graph.output] == ["y", "output"]
@@ -127,14 +107,12 @@ def test_several_outputs_and_a_dict_of_them(export):
     np.testing.assert_allclose(run(named, np.array([[5.0, 7.0]]))[1], [[5.0, 7.0]])
 
 
-@with_onnx
 def test_axes_may_be_named_and_others_stay_as_they_are(export):
     model = export(lambda x: mg.sum(x, axis=1), [X], dynamic={"x": {2: "width"}})
     assert axes_of(model.graph.input[0]) == [2, 5, "width"]
     assert axes_of(export(lambda x: x * 2, [X], dynamic={}).graph.input[0]) == [2, 5, 6]
 
 
-@with_onnx
 def test_a_row_that_may_attend_nowhere_gives_zeros(export):
     layer = MultiHeadAttention(6, 2, rng=0)
     mask = np.random.default_rng(1).random((2, 1, 5)) < 0.5
@@ -144,7 +122,6 @@ def test_a_row_that_may_attend_nowhere_gives_zeros(export):
     np.testing.assert_allclose(run(model, X, mask)[0], layer(X, mask).numpy(), atol=1e-5)
 
 
-@with_onnx
 @pytest.mark.parametrize(
     "method", ["exact", pytest.param("tiled", marks=pytest.mark.needs_fast("it is tiled"))]
 )
@@ -156,7 +133,6 @@ def test_causal_attention_is_exported_whatever_its_method(export, method):
     np.testing.assert_allclose(run(model, Y)[0], layer(Y).numpy(), atol=1e-5)
 
 
-@with_onnx
 def test_layers_show_the_call_of_the_given_inputs_afterwards(export):
     layer = MultiHeadAttention(6, 2, is_causal=True, rng=0)
     export(layer, [X])
@@ -166,7 +142,6 @@ def test_layers_show_the_call_of_the_given_inputs_afterwards(export):
     assert type(found) is type(layer.attention_weights)
 
 
-@with_onnx
 def test_a_mask_that_is_added_may_close_a_row_though_none_was_closed_at_export(export):
     model = export(lambda x, mask: mg.softmax(x @ x.mT + mask), [X, np.zeros((5, 5))])
     closed = np.where(np.arange(5)[:, None] == 2, -np.inf, np.zeros((5, 5)))
@@ -188,14 +163,12 @@ def cube():
     del mg.registry["cube"]
 
 
-@with_onnx
 def test_an_op_of_ones_own_is_followed_through_its_kernel(export, cube):
     model = export(lambda x: cube(x).named("y"), [mg.tensor(X)])
     assert {node.op_type for node in model.graph.node} <= {"Mul", "Shape"}
     np.testing.assert_allclose(run(model, X[:, :3])[0], X[:, :3] ** 3)
 
 
-@with_onnx
 def test_an_op_of_ones_own_may_say_what_it_is(export, cube):
     @mg.onnx.translation(cube)
     def _(to, x):
@@ -205,7 +178,6 @@ def test_an_op_of_ones_own_may_say_what_it_is(export, cube):
     assert "Pow" in {node.op_type for node in model.graph.node}
 
 
-@with_onnx
 def test_an_export_that_fails_leaves_the_file_that_was_there(tmp_path, cube):
     """Here by a wrong translation, which is found before anyone uses the model."""
     mg.onnx.translation(cube)(lambda to, x: to.Mul(x, x))
@@ -219,7 +191,6 @@ def test_an_export_that_fails_leaves_the_file_that_was_there(tmp_path, cube):
         mg.export_onnx(cube, [mg.tensor(X)], tmp_path / "gone" / "m.onnx", longest=20)
 
 
-@with_onnx
 def test_a_window_longer_than_any_trial_is_refused(tmp_path):
     layer = MultiHeadAttention(6, n_heads=2, is_causal=True, window=40, rng=0)
     for function in (layer, lambda x: layer(x)):
@@ -267,7 +238,6 @@ REFUSED = {
 }
 
 
-@with_onnx
 @pytest.mark.parametrize("why", REFUSED)
 def test_what_has_no_place_in_a_model_is_refused_by_op_and_line(why, tmp_path):
     function, message = REFUSED[why]
@@ -276,7 +246,6 @@ def test_what_has_no_place_in_a_model_is_refused_by_op_and_line(why, tmp_path):
     assert not (tmp_path / "m.onnx").exists()
 
 
-@with_onnx
 @pytest.mark.parametrize(
     ("inputs", "settings", "error", "message"),
     [
@@ -292,10 +261,7 @@ def test_arguments_that_do_not_fit_are_refused(inputs, settings, error, message,
         mg.export_onnx(lambda x: mg.matmul(x, np.eye(6)), inputs, tmp_path / "m.onnx", **settings)
 
 
-@with_onnx
 def test_a_table_of_positions_ends_with_an_error_never_with_other_rows(export):
-    import onnxruntime
-
     table = np.random.default_rng(0).normal(size=(99, 6))
     model = export(lambda x: x + table[: x.shape[1]], [X], longest=20)
     np.testing.assert_allclose(run(model, np.zeros((1, 20, 6)))[0][0], table[:20])
