@@ -298,7 +298,7 @@ def in_slices(work: Callable[[slice], Any], length: int, entries: int) -> None:
 # ---------------------------------------------------------------- a product on these threads
 
 
-def product(a: Any, b: Any) -> Any:
+def product(a: Any, b: Any, out: Any = None) -> Any:
     """a @ b for two matrices, on our threads where it is large, and never on BLAS's own.
 
     Those spin for some 60 ms after a product, waiting for the next, and take a core from the
@@ -306,16 +306,16 @@ def product(a: Any, b: Any) -> Any:
     """
     (rows, inner), columns = a.shape, b.shape[1]
     if a.size * columns <= LIMITS.serial_product:
-        return np.matmul(a, b)
+        return np.matmul(a, b, out)
     with one_threaded_blas as threads:
         if threads == 1 or a.size * columns < LIMITS.shared_product:
-            return np.matmul(a, b)
+            return np.matmul(a, b, out)
         dtype = np.result_type(a, b)
         if inner >= LIMITS.long_sum * max(rows, columns):
             sums = empty((threads, rows, columns), dtype)
             _share(inner, threads, lambda i, part: np.matmul(a[:, part], b[part], out=sums[i]))
-            return sums.sum(axis=0)
-        out = empty((rows, columns), dtype)
+            return sums.sum(axis=0, out=out)
+        out = empty((rows, columns), dtype) if out is None else out
         if rows >= columns:
             _share(rows, threads, lambda _, part: np.matmul(a[part], b, out=out[part]))
         else:

@@ -7,7 +7,8 @@ computes what the rows from low to high give, and returns its share of the sums.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ import numpy as np
 from ...engine.writes import SourceLocation
 from ..limits import LIMITS
 from ..memory import empty_as
+from ..threads import product
 from .effects import write_effect, write_result
 from .names import comment
-from .partition import Partition
+from .partition import Partition, has_threads
 from .parts import Parts
 from .program import Program, Step, Value, contiguous, is_whole, nbytes
 from .terms import Terms, shape_comment
@@ -136,7 +138,9 @@ class Writer(Terms):
         made = _call(self.names.bind(step.function, step.text) if own else step.text, given)
         read = [v.shape for v in step.reads()]
         matrices = all(len(shape) <= 2 for shape in (*read, out.shape))
-        if step.kind == "matmul" and matrices and self._is_gapless(out):
+        if step.kind == "matmul" and matrices and self._spins(step):
+            made = f"{self.names.bind(product, 'product')}({given[0]}, {given[1]})"
+        elif step.kind == "matmul" and matrices and self._is_gapless(out):
             if all(map(_is_dense, step.reads())):  # dot has less to look at, but copies what is not
                 made = f"{given[0]}.dot({given[1]})"
         if step.text == "spread":
@@ -148,6 +152,20 @@ class Writer(Terms):
             self._bind(step, made)
         else:
             self.lines.append(made + self._comment(out))
+
+    def _spins(self, step: Step) -> bool:
+        """Whether BLAS's threads would spin after a product for longer than they help, or take a
+        core from the threads of kernels.
+        """
+        if self.partition is not None or len(step.out.shape) < 2:
+            return False
+        count: int = prod(step.out.shape) * step.args[0].shape[-1]
+        most = inf if self._has_threads else LIMITS.lone_product
+        return LIMITS.serial_product < count < most
+
+    @cached_property
+    def _has_threads(self) -> bool:
+        return has_threads(self.program)
 
     def _is_gapless(self, out: Value) -> bool:
         """Whether what a step writes to has no gaps."""
