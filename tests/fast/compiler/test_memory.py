@@ -55,11 +55,12 @@ def weighed(make, compiled):
 
 
 @pytest.mark.parametrize("make", [mlp, attention])
-def test_a_compiled_step_is_at_most_a_quarter_larger_than_the_eager_one(make):
+def test_a_compiled_step_is_at_most_half_again_as_large_as_the_eager_one(make):
+    """With its program; beside PyTorch's, at the sizes people train: `benchmarks.training`."""
     weighed(make, True)  # what is imported and cached at a first use comes first
     (eager, kept), (compiled, more) = weighed(make, False), weighed(make, True)
     program = 500_000  # the lines and objects of the program itself
-    assert compiled < 1.25 * eager + program
+    assert compiled < 1.5 * eager
     assert more < kept + program  # nothing of the first call's arrays stays
 
 
