@@ -282,7 +282,7 @@ def _checks_text(checks: Checks) -> str:
 
 
 def _checks_summary(checks: Checks) -> str:
-    from .views.verdict import verdicts
+    from .views.labels import verdicts
 
     said = [verdict.said for verdict in verdicts(checks)] or ["nothing was measured"]
     return "\n".join(["Checks, which print() lists one by one:", *said])

@@ -19,7 +19,7 @@ SEVERAL = {
     """,
     "of each picture, page or table its own: how many it shows, and in which sizes": """
         ALL BARS BINS CELL CELLS COLUMNS ENTRIES FEW HEAD HEADS LABEL MANY MOST MOST_HEADS MOST_ROWS
-        MOST_STEPS PARTS STYLES TABLE TOP WIDEST _TAG
+        MOST_STEPS PARTS STYLES TOP WIDEST _TAG
     """,
     "of each reader of text its own: the expressions and signs that it takes apart": """
         ACCENTS ACTIVATIONS BESIDE BLOCKS DIVIDED FIRST FOLDS FUNCTIONS GRADIENT LAST LAYERS LOSS

@@ -129,4 +129,4 @@ def test_a_picture(tmp_path: Path) -> None:
     """Goal 8."""
     pytest.importorskip("graphviz")
     found = files_of(picture(tmp_path))
-    assert len([name for name in found if name.startswith("minigrad/views/")]) <= 13
+    assert len([name for name in found if name.startswith("minigrad/views/")]) <= 9

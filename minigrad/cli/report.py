@@ -18,6 +18,7 @@ from ..playing.run import Run, run_loss
 from ..recording.checks import Checks
 from ..tracing import Trace
 from ..views.data import number, trace_to_dict
+from ..views.labels import Verdict, by_hand, by_step
 from ..views.model_figures import MOVES, by_block, by_head, by_token
 from ..views.model_tables import Figures, block_table, guess_table, head_table, token_table
 from ..views.page import write_page
@@ -25,7 +26,6 @@ from ..views.page.embed import frame, script
 from ..views.plain import one_line
 from ..views.table import checks_table
 from ..views.terminal import Paint
-from ..views.verdict import Verdict, by_hand, by_step
 from .looked_at import Looks, looks
 from .source import Source
 

@@ -13,14 +13,12 @@ from ..engine.errors import MissingDependencyError
 from ..recording.trace import Trace
 from . import labels
 from .colors import FIXED, RATIO_LINES, RATIOS, SCALES, THEMES
-from .files import one_of
 from .fold import parts, prefixes
-from .legend import caption, samples
+from .labels import verdicts
 from .model import AnnotatedTrace, ranged
-from .node_style import LOOKS, NodeStyle, text
 from .outline import Box, Line, Outline, outline, with_parameters_inside
-from .plain import one_line
-from .verdict import verdicts
+from .plain import one_line, one_of
+from .style import LOOKS, NodeStyle, caption, samples, text
 
 __all__ = ["Dot", "outline_dot", "trace_dot"]
 

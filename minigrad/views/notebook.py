@@ -17,11 +17,11 @@ from ..recording.flow import FlowRecord
 from ..recording.record import rms
 from ..recording.trace import Trace
 from .dot import trace_dot
+from .labels import by_hand, by_step
 from .page.embed import frame
 from .picture import accessible, render
 from .plain import of_bytes, one_line, shaped, sized
 from .table import trace_table
-from .verdict import by_hand, by_step
 
 __all__ = [
     "PageCell",

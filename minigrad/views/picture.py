@@ -24,7 +24,7 @@ from ..files import write
 from ..recording.trace import Trace
 from .colors import AUTO, DARK, LIGHT
 from .dot import Dot, trace_dot
-from .files import asset
+from .plain import asset
 
 __all__ = ["accessible", "draw_trace", "format_of", "render", "titled"]
 

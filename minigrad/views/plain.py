@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from functools import cache
+from importlib.resources import files
 from math import isfinite
+from typing import Any
 
-__all__ = ["Text", "capital", "counted", "of_bytes", "one_line", "shaped", "sized"]
+from ..engine.errors import ArgumentError
+
+__all__ = [
+    "Text",
+    "asset",
+    "capital",
+    "counted",
+    "filled",
+    "of_bytes",
+    "one_line",
+    "one_of",
+    "shaped",
+    "sized",
+]
 
 
 def one_line(text: str, limit: int | None = None) -> str:
@@ -90,3 +107,26 @@ class Text(str):
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def one_of(call: str, known: Any, **given: Any) -> None:
+    """Raises: ArgumentError, naming the call, if what is given for an option is not known."""
+    ((name, value),) = given.items()
+    if value not in known:
+        said = ", ".join(filter(None, known))
+        raise ArgumentError(f"{call}: {name} must be one of {said}, got {value!r}")
+
+
+@cache
+def asset(name: str) -> str:
+    """The text of a file within `views`."""
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def filled(template: str, parts: dict[str, str]) -> str:
+    """A template with its parts; what looks like a place within a part stays as it is.
+
+    >>> filled("<p>{{text}}</p>", {"text": "{{text}}"})
+    '<p>{{text}}</p>'
+    """
+    return re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], template)

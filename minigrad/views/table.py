@@ -10,10 +10,10 @@ from ..recording.record import Entry
 from ..recording.trace import Trace
 from .colors import Scale
 from .formula import plain
+from .labels import by_hand, by_step, by_value, mark
 from .model import STATES, AnnotatedTrace
 from .plain import counted, of_bytes, one_line, shaped, sized
 from .terminal import Column, Paint, bar, finished, grid, wide
-from .verdict import by_hand, by_step, by_value, mark
 
 __all__ = ["checks_table", "trace_table"]
 

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
-from ..files import asset
-from ..plain import one_line
+from ..plain import asset, one_line
 
 __all__ = ["aligned", "code", "escaped", "inline", "listed", "notation"]
 

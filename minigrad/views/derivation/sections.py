@@ -11,10 +11,10 @@ from ...recording.record import Entry
 from ...recording.trace import Trace
 from ..fold import prefixes
 from ..formula import latex
+from ..labels import by_hand, by_step, by_value
 from ..model import STATES, AnnotatedTrace
 from ..plain import counted, sized
 from ..repeats import in_product
-from ..verdict import by_hand, by_step, by_value
 from .equations import Equations
 from .markdown import code, inline, listed
 from .plan import DerivationPlan, DerivationStep

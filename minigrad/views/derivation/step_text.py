@@ -13,10 +13,10 @@ from ...recording.record import Edge, Entry
 from ..fold import is_within
 from ..formula import Node, latex, parse, slots, text
 from ..formula.tree import is_negative
+from ..labels import fault
 from ..model import STATES
 from ..plain import one_line, sized
 from ..repeats import repeats
-from ..verdict import fault
 from .equations import Equations
 from .markdown import aligned, code, escaped, inline, listed
 from .plan import DerivationPlan, DerivationStep

@@ -15,9 +15,8 @@ from ...recording.diagnose import diagnose
 from ...recording.findings import Findings
 from ...recording.flow import FlowRecord, Row
 from ..colors import AUTO, BINS, DARK, FIXED, LIGHT, SCALES, THEMES, Scale, Theme, ink_on
-from ..files import filled, one_of
-from ..legend import powers
-from ..plain import one_line, sized
+from ..plain import filled, one_line, one_of, sized
+from ..style import powers
 from .table import NOTES, summary
 
 __all__ = ["colours", "draw_flow", "flow_picture", "flow_svg"]

@@ -14,9 +14,8 @@ from ...recording.diagnose import diagnose
 from ...recording.flow import FlowRecord, number
 from ...recording.trace import Trace
 from ..colors import DARK, LIGHT
-from ..files import asset, filled
 from ..page import embedded, page_html
-from ..plain import one_line
+from ..plain import asset, filled, one_line
 from .heatmap import colours, flow_picture
 from .table import NOTES, summary
 

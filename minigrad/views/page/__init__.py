@@ -22,8 +22,7 @@ from typing import Any
 
 from ...files import write
 from ...recording.trace import Trace
-from ..files import asset, filled
-from ..plain import of_bytes
+from ..plain import asset, filled, of_bytes
 from .content import page_content
 from .pictures import paints
 

@@ -11,7 +11,7 @@ import numpy as np
 from ...engine.errors import ArgumentError
 from ...recording.record import Facts, facts_of
 from ..data import number
-from ..files import one_of
+from ..plain import one_of
 from ..pooling import pooled
 
 __all__ = ["ARRAY_KINDS", "ArrayLimits", "Arrays", "pack"]

@@ -12,13 +12,12 @@ from ...recording.record import Edge, Entry
 from ...recording.trace import Trace
 from ..colors import BINS, FIXED, SCALES, Scale
 from ..data import node_to_dict, number
-from ..files import one_of
 from ..fold import prefixes
+from ..labels import mark, of_kind, reasons, words
 from ..model import STATES, AnnotatedTrace
-from ..plain import capital, one_line
+from ..plain import capital, one_line, one_of
 from ..questions import GradientQuestion, questions
 from ..repeats import repeats
-from ..verdict import mark, of_kind, reasons, words
 from .arrays import Arrays
 from .formulas import Formulas, chapters, symbols
 from .heads import attention_of, tokens_of
