@@ -90,15 +90,19 @@ def drawn(tmp_path_factory):
     return folder
 
 
-def without_lines(path):
-    """A picture but for the numbers of lines: an edit above them changes nothing to be seen."""
-    return re.sub(r"(\.py):\d+", r"\1", path.read_text(encoding="utf-8"))
+def comparable(path):
+    """A picture but for numbers of lines, and for what kernels of another order round otherwise,
+    which its ids hash.
+    """
+    text = re.sub(r"(\.py):\d+", r"\1", path.read_text(encoding="utf-8"))
+    text = re.sub(r"(largest difference) \S+\d", r"\1", text.replace("&#45;", "-"))
+    return re.sub(r"\bmg[0-9a-f]{10}\b", "mg", text)
 
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_kept_picture_is_what_its_command_draws(drawn, name):
     kept = ROOT / "examples/pictures" / f"{name}.svg"
-    assert without_lines(kept) == without_lines(drawn / kept.name), (
+    assert comparable(kept) == comparable(drawn / kept.name), (
         "draw them anew: python examples/picture.py examples/pictures/"
     )
     assert kept.stat().st_size < 64_000

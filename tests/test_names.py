@@ -75,7 +75,8 @@ def test_a_class_or_constant_has_a_name_of_its_own() -> None:
     known = {name for names in SEVERAL.values() for name in names.split()}
     new = {name: where for name, where in several.items() if name not in known}
     assert not new, "choose another name"
-    assert not known - set(several), "take these out of the table"
+    if (ROOMS[0] / "fast").exists():
+        assert not known - set(several), "take these out of the table"
 
 
 def test_a_line_assigns_one_thing() -> None:

@@ -10,6 +10,7 @@ says how many terms it sums).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import sqrt
 
@@ -92,8 +93,8 @@ def worst_path(trace: Recorder) -> Path | None:
     """The path on which the gradient shrinks most, or grows most if that is more.
 
     It leads to an input or a parameter that the first layers use: one that the loss is reached from
-    by at least three quarters as many steps as from any other, on the longest ways. None where the
-    gradient of all these is zero in theory.
+    by at least three quarters as many steps as from any other, on the longest ways, and of numbered
+    scopes in the first. None where the gradient of all these is zero in theory.
     """
     judged = [e for e in trace.entries if e.reach and e.via is not None]
     steps: dict[int, int] = {}
@@ -106,9 +107,30 @@ def worst_path(trace: Recorder) -> Path | None:
         return None
     farthest = max(steps[e.id] for e in leaves)
     leaves = [e for e in leaves if steps[e.id] >= FIRST * farthest]
+    first = _first_numbers(leaves)
+    leaves = [e for e in leaves if _stands_in(e, first)]
     ends = [f(leaves, key=lambda entry: entry.reach or 0.0) for f in (min, max)]
     entry = max(ends, key=lambda e: max(e.reach or 0.0, 1 / (e.reach or 1.0)))
     return _path_to(trace, entry)
+
+
+def _numbered(entry: Entry) -> tuple[str, int] | None:
+    """The outermost numbered scope around an entry: what it is called, and its number."""
+    found = re.match(r"(?:[^/]*/)*?[^/]*?(\d+)(?=/|$)", entry.scope)
+    return None if found is None else (entry.scope[: found.start(1)], int(found[1]))
+
+
+def _first_numbers(entries: list[Entry]) -> dict[str, int]:
+    """Of scopes that are alike but for a number, the least."""
+    first: dict[str, int] = {}
+    for name, number in filter(None, map(_numbered, entries)):
+        first[name] = min(number, first.get(name, number))
+    return first
+
+
+def _stands_in(entry: Entry, first: dict[str, int]) -> bool:
+    numbered = _numbered(entry)
+    return numbered is None or first[numbered[0]] == numbered[1]
 
 
 def _path_to(trace: Recorder, entry: Entry) -> Path:
