@@ -58,7 +58,8 @@ class CheckKind:
 
     The default sentences serve a kind that gives each backward step one result. They fill in the
     kind's own words; `count` were measured of `ran`, `wrong` of them differ, `most` is the largest
-    difference, and `op`, `symbol`, `path`, `title` are those of the first that is wrong.
+    difference, and `op`, `symbol`, `path`, `title` are those of the first that is wrong. What
+    begins a sentence with the count, such as `gradients_equal`, is "1 gradient equals", say.
     """
 
     name: str
@@ -114,16 +115,16 @@ KINDS = {
         ),
         CheckKind(
             BY_HAND,  # measured as layers declare them, by `Trace`
-            agrees="{count} gradients equal the hand-derived steps, largest difference {most:.1e}",
+            agrees="{gradients_equal} the hand-derived steps, largest difference {most:.1e}",
             differs=(
                 "{wrong} of {count} gradients differ from the hand-derived steps, first in step "
                 "{number}, {title}: that of {symbol}{within}"
             ),
             nothing="no gradient was held against hand-derived steps",
             reasons=("; ", "; ", ""),
-            page_agrees="All {count} gradients measured agree with the formulas derived by hand.",
+            page_agrees="{gradients_agree} with the formulas derived by hand.",
             page_differs=("{wrong} of {count} gradients differ from the formulas derived by hand."),
-            heading_agrees="{count} formulas agree",
+            heading_agrees="{formulas_agree}",
             heading_differs="{wrong} of {count} formulas differ",
         ),
     )

@@ -315,10 +315,16 @@ def words(kind: CheckKind, checks: Checks, quoted: Quote = _short) -> dict[str, 
     """What a kind's sentences are filled in with: its words, its counts, what is wrong first."""
     all_of_it, wrong = checks.of(kind.name), checks.wrong(kind.name)
     differences = [r.difference for r in all_of_it if r.difference is not None]
+    count = len(differences)
     found = {
         **vars(kind),
         "ran": len(all_of_it),
-        "count": len(differences),
+        "count": count,
+        "gradients_equal": "1 gradient equals" if count == 1 else f"{count} gradients equal",
+        "formulas_agree": "1 formula agrees" if count == 1 else f"{count} formulas agree",
+        "gradients_agree": "The gradient measured agrees"
+        if count == 1
+        else f"All {count} gradients measured agree",
         "wrong": len(wrong),
         "most": max(differences, default=0.0),
     }

@@ -56,3 +56,12 @@ def test_of_an_op_without_words_nothing_is_said_and_signs_in_words_are_harmless(
     assert entry.says == ""
     assert r"Hands \*the\* gradient on, \`as\` \<b>it\</b> came." in derivation_text(t)
     assert "same:\n  back to x: Hands *the*" in t.table(300, words=True)
+
+
+def test_one_gradient_is_told_as_one() -> None:
+    with mg.trace() as t:
+        mg.cross_entropy(mg.tensor(np.eye(3), requires_grad=True), np.arange(3)).backward()
+    assert "1 gradient equals the hand-derived steps" in str(t.check())
+    page = page_html(t)
+    assert "The gradient measured agrees with the formulas derived by hand." in page
+    assert "1 formula agrees" in page
