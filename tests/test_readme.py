@@ -49,7 +49,7 @@ DECLARED = """
 import numpy as np
 from minigrad import op, registry
 from minigrad.ops.samples import each, unary
-from minigrad.cli.check_ops import check_ops
+from minigrad.cli.check import check_ops
 {code}
 assert "arctan" in registry
 print(*(f"{{result.name}} {{result.ok}}" for result in check_ops([arctan], order=2, seed=0)))

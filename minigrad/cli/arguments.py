@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..views.colors import THEMES
-from . import catalogue, check, explain, models, play
+from . import catalogue, check, explain, models
 from .output import show
 from .sentence import MULTI_HEAD, SELF_ATTENTION, SENTENCE
 
@@ -147,7 +147,7 @@ COMMANDS = {
         f"picture, a page to step through, and the derivation written out. First: {FIRST}",
     ),
     "play": (
-        play.run,
+        explain.play,
         _source_options,
         "open the page of explain with numbers that can be changed",
         "Run what explain runs, and serve its page on this machine alone, alive: change an entry "

@@ -1,4 +1,4 @@
-"""`minigrad explain`: a function that returns a loss, run and told, whatever it is of."""
+"""`minigrad explain` and `minigrad play`: a function that returns a loss, whatever it is of."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.errors import ArgumentError
+from ..playing.run import Run
+from ..playing.server import PlayServer
+from ..playing.session import Played, Session
+from ..recording.checks import Checks
 from ..views.plain import one_line
 from ..views.terminal import finished, wide
 from .output import show, staged, wrapped
-from .own_function import own_function
-from .report import EMBEDDED, FILES, run_source
+from .report import EMBEDDED, FILES, Report, run_source
 from .sentence import DEFAULTS, LAYERS, MULTI_HEAD, Settings, sentence
-from .source import Source
+from .source import Source, own_function
 
-__all__ = ["run", "source_of"]
+__all__ = ["play", "run", "session_of"]
 
 OF_CHECKPOINTS = ("text", "dtype", "tokens", "target")
 
@@ -49,6 +52,28 @@ def run(arguments: Namespace) -> int:
         files = "\n".join(wrapped(line, width) for line in [*[undrawn] * bool(undrawn), *written])
         show(finished("\n\n".join([*report.parts(width, arguments.all), files])))
     return 0 if report.succeeded() and not undrawn else 1
+
+
+def play(arguments: Namespace) -> int:
+    """Serve the page until Ctrl-C."""
+    with redirect_stdout(sys.stderr):
+        session = session_of(arguments)
+        server = PlayServer(session)
+    show(f"{session.played.title}\nopen {server.address} in a browser; Ctrl-C ends it")
+    server.wait()
+    return 0
+
+
+def session_of(arguments: Namespace) -> Session:
+    """What is asked for, run once. Raises: ArgumentError; whatever the function raises."""
+    source = source_of(arguments)
+
+    def page(run: Run) -> dict[str, Any]:
+        return Report(source, run, Checks([])).page_options()
+
+    return Session(
+        Played(source.load, source.title, source.name, source.python, page, source.around)
+    )
 
 
 def source_of(arguments: Namespace) -> Source:

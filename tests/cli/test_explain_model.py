@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from minigrad.cli import checkpoint, play
+from minigrad.cli import checkpoint, explain
 from minigrad.cli.arguments import parser
 from minigrad.errors import ArgumentError
 
@@ -240,7 +240,7 @@ def test_a_folder_that_is_no_model_is_one_line(command, gpt2, name, content, sai
 
 def test_a_checkpoint_that_is_played_with_reads_another_text(gpt2, capsys):
     arguments = parser().parse_args(["play", "--model", str(gpt2), "--text", TEXT])
-    played = play.session_of(arguments)
+    played = explain.session_of(arguments)
     loss = played.run.loss
     played.set_keyword("text", "a dog ran")
     assert played.page["tokens"] == [["a", "dog", "ran"]]

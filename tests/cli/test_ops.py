@@ -5,7 +5,7 @@ import json
 import pytest
 
 from minigrad import registry
-from minigrad.cli.declared import declared
+from minigrad.cli.catalogue import declared
 from minigrad.views.formula import plain
 
 

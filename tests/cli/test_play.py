@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minigrad.cli import play
+from minigrad.cli import explain
 from minigrad.cli.arguments import parser
 from minigrad.errors import ArgumentError
 from minigrad.playing.session import Session
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def session(*arguments: str) -> Session:
-    return play.session_of(parser().parse_args(["play", *arguments]))
+    return explain.session_of(parser().parse_args(["play", *arguments]))
 
 
 def program(played: Session, capsys: pytest.CaptureFixture[str]) -> float:

@@ -371,7 +371,7 @@ def test_whatever_is_raised_is_told_with_its_place_and_status_1(own, code, last)
     assert (ran.status, ran.out) == (1, "")
     assert last in ran.err.splitlines()[-1]
     assert 'model.py", line ' in ran.err
-    assert "cli/load_function.py" not in ran.err
+    assert "cli/source.py" not in ran.err
     assert not Path("explained").exists()
 
 
