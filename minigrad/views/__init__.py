@@ -6,7 +6,7 @@ formula     one tree for formulas, written as LaTeX, text and MathML
 data        the record as a dict, ready for JSON
 table       the record, and the hand-derived steps beside it, in the terminal
 picture     the graph as SVG, PNG, PDF or DOT: `outline` says which boxes and lines there are,
-            `labels` what they say, `style` how they look, `dot` writes them,
+            `labels` what they say, `dot` how they look,
             `picture` runs graphviz and adds themes, titles and ids
 page        one HTML file that steps through the record
 derivation  the backward pass written out

@@ -32,6 +32,16 @@ class Scale:
         """The nine bounds of the bins, as powers of ten."""
         return [self.low + (self.high - self.low) * i / BINS for i in range(BINS + 1)]
 
+    @property
+    def ends(self) -> list[str]:
+        """The bounds in a few characters, with a second digit where they need one.
+
+        >>> Scale(-8, 4).ends[:3], Scale(-0.4, 0.4).ends[3:6]
+        (['1e-8', '3e-7', '1e-5'], ['0.79', '1', '1.3'])
+        """
+        short, long = ([_power(e, digits) for e in self.bounds] for digits in (0, 1))
+        return short if len({*short}) == len(short) else long
+
     def place(self, rms: float) -> float:
         """Where a size lies, from 0 at the low end to 1 at the high one."""
         if not isfinite(rms):
@@ -55,6 +65,13 @@ class Scale:
         logs = [abs(log10(r)) for r in ratios if r and isfinite(r)]
         most = max(0.5, *logs) if logs else 0.5
         return cls(-most, most)
+
+
+def _power(exponent: float, digits: int) -> str:
+    number, _, ten = f"{10**exponent:.{digits}e}".partition("e")
+    if -2.5 < exponent < 3:
+        return f"{float(f'{number}e{ten}'):g}"
+    return f"{number}e{int(ten)}"
 
 
 SCALES = ("run", "fixed")

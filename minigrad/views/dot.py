@@ -1,26 +1,28 @@
-"""A trace as DOT text: what each box and line looks like. Text alone, no program is run.
+"""A trace as DOT text: what each box and line looks like, and a legend that says what that means.
 
-Ids and classes are of our own making, never a name; names appear only in HTML-like labels, escaped.
-Titles for screen readers come beside the text, by id: `svg` puts them in.
+Text alone, no program is run. Ids and classes are of our own making, never a name; names appear
+only in HTML-like labels, escaped. Titles for screen readers come beside the text, by id.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from html import escape
+from math import isfinite
 from typing import Any
 
 from ..engine.errors import MissingDependencyError
 from ..recording.trace import Trace
 from . import labels
-from .colors import FIXED, RATIO_LINES, RATIOS, SCALES, THEMES
+from .colors import FIXED, RATIO_LINES, RATIOS, SCALES, THEMES, Scale, Theme, ink_on
 from .fold import parts, prefixes
 from .labels import verdicts
-from .model import AnnotatedTrace, ranged
+from .model import STATES, AnnotatedTrace, Strip, largest, ranged
 from .outline import Box, Line, Outline, outline, with_parameters_inside
 from .plain import one_line, one_of
-from .style import LOOKS, NodeStyle, caption, samples, text
 
-__all__ = ["Dot", "outline_dot", "trace_dot"]
+__all__ = ["Dot", "marks", "outline_dot", "trace_dot"]
 
 FONT = "Helvetica"  # the one sans-serif whose widths every renderer knows
 DIRECTIONS = {"down": "TB", "right": "LR"}
@@ -28,6 +30,47 @@ PARAMETERS = ("beside", "inside")  # where they stand: in boxes of their own, or
 MANY = 40  # boxes from which on parameters stand inside
 LIMIT = 300  # boxes of a picture that can still be read
 BLANK, SPARE = "\u00a0", 6  # one for so many letters: room for a wider font in its place
+BOLD = 4.8  # points a character takes in browsers, for which Graphviz keeps less room
+CELLS, WIDTH = 60, 5  # of a strip at most, and how wide each
+CARD = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" '
+ROWS = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1" CELLPADDING="2">'
+LID = '<TR><TD HEIGHT="7"></TD></TR>'  # room for the lid of a cylinder or a box
+# kind: (shape, style). Each kind has a shape of its own: colour never tells it alone.
+SHAPES = {
+    "parameter": ("cylinder", "filled"),
+    "leaf": ("tab", "filled"),
+    "input": ("invhouse", "filled"),
+    "constant": ("note", "filled"),
+    "detached": ("note", "filled,dashed"),
+    "op": ("box", "rounded,filled"),
+    "loss": ("octagon", "filled"),
+    "scope": ("box3d", "filled"),
+    "outside": ("box", "filled,dashed"),
+    "sum": ("oval", "filled"),
+}
+SHAPE_NAMES = {
+    "leaf": "leaf with a gradient",
+    "scope": "closed scope",
+    "outside": "out of focus",
+    "sum": "Σ ratio",
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """How much a picture says, and in which sizes of type, in points."""
+
+    name: int  # of a box
+    text: int  # all else
+    facts: int  # lines of facts in a box: shape, then cost
+    slide: bool = False  # 16:9, with no legend of shapes
+
+
+LOOKS = {
+    "standard": Look(name=12, text=9, facts=1),
+    "slide": Look(name=22, text=16, facts=0, slide=True),
+    "full": Look(name=12, text=9, facts=2),
+}
 
 
 @dataclass
@@ -89,10 +132,10 @@ def outline_dot(
     model, colours = plan.model, THEMES[theme]
     if model.against is not None:
         colours = replace(colours, bins=RATIOS, lines=RATIO_LINES)
-    look = NodeStyle(colours, FIXED if scale == "fixed" else model.scale, LOOKS[style])
     if direction is None:
         direction = "right" if style == "slide" else "down"
-    return _Writer(plan, look, saved, legend).dot(direction, title)
+    sizes = FIXED if scale == "fixed" else model.scale
+    return _Writer(plan, colours, sizes, LOOKS[style], saved).dot(direction, title, legend)
 
 
 def _digraph(name: str) -> Any:
@@ -106,11 +149,12 @@ def _digraph(name: str) -> Any:
 
 
 class _Writer:
-    def __init__(self, plan: Outline, style: NodeStyle, saved: bool, legend: bool) -> None:
+    def __init__(self, plan: Outline, theme: Theme, scale: Scale, look: Look, saved: bool) -> None:
         self.plan = plan
-        self.style = style
-        self.theme = style.theme
-        self.has_legend = legend and not style.look.slide
+        self.model = plan.model
+        self.theme = theme
+        self.scale = scale
+        self.look = look
         self.saved = plan.saved if saved else []
         self.by_products: dict[Box, list[tuple[str, str]]] = {}
         for number, (_, target, name) in enumerate(self.saved):
@@ -120,15 +164,15 @@ class _Writer:
         self.titles: dict[str, str] = {}
         self.graph = _digraph("trace")
 
-    def dot(self, direction: str, title: str | None = None) -> Dot:
+    def dot(self, direction: str, title: str | None, legend: bool) -> Dot:
         t, attr = self.theme, self.graph.attr
         font = {"fontname": FONT, "fontsize": "10", "fontcolor": t.ink}
         attr("graph", **font, bgcolor=t.paper, pad="0.2", nodesep="0.22", ranksep="0.32")
         attr("graph", rankdir=DIRECTIONS[direction])
-        if self.style.look.slide:
-            attr("graph", ratio="0.5625", label=f"<{caption(self.plan, self.style, False)}>")
+        if self.look.slide:
+            attr("graph", ratio="0.5625", label=f"<{self.caption()}>")
         elif title:
-            attr("graph", label=f"<{text(one_line(title), t.ink, 13)}>", labelloc="t")
+            attr("graph", label=f"<{_text(one_line(title), t.ink, 13)}>", labelloc="t")
         box = {"color": t.border, "fillcolor": t.card, "margin": "0.1,0.05", "height": "0.2"}
         attr("node", **font, **box)
         attr("edge", **font, color=t.line, penwidth="1", arrowsize="0.55", arrowhead="vee")
@@ -137,11 +181,11 @@ class _Writer:
             self.line(line, f"e{number}")
         for number, (source, target, name) in enumerate(self.saved):
             self.keep(source, target, name, f"k{number}")
-        if self.has_legend:
+        if legend and not self.look.slide:
             self.legend()
-        measured = "; ".join(one.said for one in verdicts(self.plan.model.checks))
-        said = [labels.summary(self.plan.model), *([measured] if measured else [])]
-        name = title or labels.picture_name(self.plan.model)
+        measured = "; ".join(one.said for one in verdicts(self.model.checks))
+        said = [labels.summary(self.model), *([measured] if measured else [])]
+        name = title or labels.picture_name(self.model)
         return Dot(self.graph.source, self.titles, " · ".join(said), one_line(name))
 
     # ------------------------------------------------------------------ boxes, each in its scope
@@ -164,15 +208,15 @@ class _Writer:
                 graphs[scope.rpartition("/")[0]].subgraph(graphs[scope])
 
     def cluster(self, scope: str, id: str) -> Any:
-        t, fold = self.theme, self.plan.model.fold
+        t, fold = self.theme, self.model.fold
         times = fold.times.get(scope, 1)
         name = one_line(fold.name(scope), 2 * labels.WIDEST)
-        size, strip = self.style.look.name - 2, self.plan.model.strips.get(scope)
-        label = text(name, t.ink, size, bold=True)
-        label += text(BLANK * (len(name) // SPARE), t.ink, size)
-        label += text(f"  ×{times}" if times > 1 else "", t.muted, size, bold=True)
+        size, strip = self.look.name - 2, self.model.strips.get(scope)
+        label = _text(name, t.ink, size, bold=True)
+        label += _text(BLANK * (len(name) // SPARE), t.ink, size)
+        label += _text(f"  ×{times}" if times > 1 else "", t.muted, size, bold=True)
         if strip is not None:
-            rows = f'<TR><TD ALIGN="LEFT">{label}</TD></TR>{self.style.strip(strip)}'
+            rows = f'<TR><TD ALIGN="LEFT">{label}</TD></TR>{self.strip(strip)}'
             label = f'<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1">{rows}</TABLE>'
         child = _digraph(f"cluster_{id}")
         child.attr(label=f"<{label}>", labeljust="l", style="rounded,filled", id=id, margin="10")
@@ -185,39 +229,132 @@ class _Writer:
     def box(self, graph: Any, box: Box) -> None:
         """A box, and with it the Σ of its gradient and what else its op saved."""
         spread = self.plan.spreads[box]
-        look = self.style.shape(box.kind, box.dimmed)
-        look |= self.style.strength(spread.largest) if spread.largest else {}
+        look = self.shape(box.kind, box.dimmed)
+        look |= self.strength(spread.largest) if spread.largest else {}
         if spread.state in ("wrong", "non-finite"):
             look["color"] = self.theme.alarm
         look["class"] = " ".join([box.kind, spread.state, *["dim"] * box.dimmed])
-        graph.node(box.id, label=f"<{self.style.table(self.plan, box)}>", id=box.id, **look)
+        graph.node(box.id, label=f"<{self.box_label(box)}>", id=box.id, **look)
         self.titles[box.id] = labels.node_title(self.plan, box)
         if box in self.sums:
             self.sum(graph, box)
         for id, name in self.by_products.get(box, []):
-            label = self.style.small(one_line(name), self.theme.muted)  # dropout's mask, say
+            label = self.small(one_line(name), self.theme.muted)  # dropout's mask, say
             graph.node(id, label=f"<{label}>", shape="plaintext", id=id, **{"class": "kept"})
             self.titles[id] = f"{one_line(name)}, a by-product of {one_line(box.label)}"
 
     def sum(self, graph: Any, box: Box) -> None:
         """Where the uses of a value send their gradients, and how much of them cancels."""
         id, spread = f"{box.id}sum", self.plan.spreads[box]
-        ratio = ranged(labels.cancellation(self.plan.model, box))
-        label = text("Σ", self.theme.ink, 12, bold=True)
-        label += self.style.small(f" {ratio}" if ratio else "", self.theme.muted)
-        look = self.style.shape("sum") | {"margin": "0.03,0.01", "class": "sum"}
-        look["color"] = self.style.strength(spread.largest)["color"]
+        ratio = ranged(labels.cancellation(self.model, box))
+        label = _text("Σ", self.theme.ink, 12, bold=True)
+        label += self.small(f" {ratio}" if ratio else "", self.theme.muted)
+        look = self.shape("sum") | {"margin": "0.03,0.01", "class": "sum"}
+        look["color"] = self.strength(spread.largest)["color"]
         graph.node(id, label=f"<{label}>", id=id, **look)
         self.titles[id] = labels.sum_title(self.plan, box)
-        graph.edge(box.id, id, id=f"{id}line", weight="4", **self.style.flow(spread.sizes))
+        graph.edge(box.id, id, id=f"{id}line", weight="4", **self.flow(spread.sizes))
         self.titles[f"{id}line"] = f"gradient of {one_line(box.label)}, the sum of its terms"
+
+    def shape(self, kind: str, dimmed: bool = False) -> dict[str, str]:
+        """Shape, fill and, of a loss, the double outline."""
+        shape, style = SHAPES[kind]
+        style += ",dashed" if dimmed and "dashed" not in style else ""
+        made = {"shape": shape, "style": style, "fillcolor": self.theme.fill(kind)}
+        return made | ({"peripheries": "2"} if kind == "loss" else {})
+
+    def strength(self, size: float) -> dict[str, str]:
+        """The colour and width that a gradient of this size gives to an outline or a line."""
+        theme, bin = self.theme, self.scale.bin(size)
+        colour = theme.lines[bin] if size > 0 else theme.line
+        return {
+            "color": colour if isfinite(size) else theme.alarm,
+            "penwidth": f"{1.0 + 0.4 * bin:.1f}",
+        }
+
+    # ------------------------------------------------------------------ the text of a box
+
+    def box_label(self, box: Box) -> str:
+        """The text of a box, one row a line, the gradient last."""
+        theme, size = self.theme, self.look.name
+        ink, muted = (theme.dim, theme.dim) if box.dimmed else (theme.ink, theme.muted)
+        name, made = labels.heading(box)
+        size -= 2 * (box.kind in ("parameter", "leaf", "constant"))  # the flow is of values
+        head = _text(name, ink, size, bold=True)
+        head += _text(f"  {made}" if made else "", muted, size - 1)
+        head += _text(f"  ×{box.times}" if box.times > 1 else "", muted, size - 1, bold=True)
+        rows = [head + _text(labels.ticks(box), muted, size - 1)]
+        if box.kind != "outside":
+            rows += [self.small(fact, muted) for fact in labels.facts(box)[: self.look.facts]]
+            rows += [self.gradient(box, "×" * (self.model.against is not None)), self.note(box)]
+            rows += [self.small(f"✗ {said}", theme.alarm, bold=True) for said in labels.alarms(box)]
+            rows += [self.small(said, muted) for said in labels.notes(self.model, box)]
+        rows += [self.inner(one) for one in box.parameters]
+        body = "".join(f"<TR><TD>{row}</TD></TR>" for row in rows if row)
+        lid = LID if box.kind in ("parameter", "scope") else ""
+        return f'{CARD}CELLPADDING="1">{lid}{body}</TABLE>'
+
+    def inner(self, box: Box) -> str:
+        """A parameter inside the box of its op: name, shape and gradient beside one another."""
+        fill, ink = self.theme.fill(box.kind), self.theme.dim if box.dimmed else self.theme.ink
+        said = self.small(labels.heading(box)[0], ink, bold=True)
+        said += self.small(f" {labels.facts(box)[0].split('  ')[0]} ", self.theme.muted)
+        cells = f"<TR><TD>{said}</TD><TD>{self.gradient(box, '')}</TD></TR>"
+        return f'{CARD}CELLPADDING="2" BGCOLOR="{fill}">{cells}</TABLE>'
+
+    def note(self, box: Box) -> str:
+        """Which copy differs from the others, and how."""
+        spread = self.plan.spreads[box]
+        bad = spread.state in ("non-finite", "wrong")
+        said = one_line(spread.note, 2 * labels.WIDEST)
+        room = BLANK * (len(said) // 12)
+        colour = self.theme.alarm if bad else self.theme.muted
+        return self.small(f"{room}{said}{room}" if said else "", colour, bold=bad)
+
+    def gradient(self, box: Box, times: str) -> str:
+        """Glyph and size on the colour of its bin, or why there is no gradient."""
+        theme, spread = self.theme, self.plan.spreads[box]
+        glyph = STATES[spread.state][0]
+        finite = [size for size in spread.sizes if isfinite(size)]
+        if spread.state == "none":  # not said twice: the caption or the heading has it
+            why = labels.why(self.model, box)
+            said = why in ("backward not run", box.kind)
+            return "" if said else self.small(f"{glyph} {why}", theme.dim)
+        if spread.sizes and not finite:
+            return self.small(f"{glyph} not finite", theme.alarm, bold=True)
+        if times and not spread.sizes:
+            return self.small("not to be compared", theme.muted)
+        if not any(finite) or spread.state == "cancels":
+            return self.small(f"{glyph} zero", theme.muted, bold=True)
+        glyph = "" if spread.note and spread.state != "ok" else f"{glyph} "
+        wrong = spread.state == "wrong"
+        fill = theme.alarm if wrong else theme.bins[self.scale.bin(largest(finite))]
+        size = f"{times or glyph}{ranged(finite)}{' WRONG' * wrong}"
+        size += BLANK * (len(size) // SPARE)
+        cell = f"<TR><TD>{self.small(size, ink_on(fill), bold=True)}</TD></TR>"
+        return f'{CARD}CELLPADDING="3" STYLE="ROUNDED" BGCOLOR="{fill}">{cell}</TABLE>'
+
+    def strip(self, strip: Strip) -> str:
+        """One cell for each copy, in the colour of its gradient, from the first to the last."""
+        theme, sizes = self.theme, strip.sizes
+        wide = -(-len(sizes) // CELLS)
+        groups = [[x for x in sizes[i : i + wide] if x] for i in range(0, len(sizes), wide)]
+        fills = [theme.bins[self.scale.bin(largest(g))] if g else theme.card for g in groups]
+        cells = "".join(f'<TD BGCOLOR="{fill}" WIDTH="{WIDTH}" HEIGHT="12"></TD>' for fill in fills)
+        ends = [self.small(f"{name} ", theme.muted) for name in strip.ends]
+        row = f"<TR><TD>{ends[0]}</TD>{cells}<TD> {ends[1]}</TD></TR>"
+        said = self.small(strip.text, theme.muted)
+        return f'<TR><TD ALIGN="LEFT">{said}</TD></TR><TR><TD>{CARD}>{row}</TABLE></TD></TR>'
+
+    def small(self, said: str, colour: str, bold: bool = False) -> str:
+        return _text(said, colour, self.look.text, bold=bold)
 
     # ------------------------------------------------------------------ lines
 
     def line(self, line: Line, id: str) -> None:
         """A use of a value, and the gradient that came back along it."""
         summed = line.source in self.sums
-        look = self.style.flow(line.sent) | self.style.label(self.plan, line, summed)
+        look = self.flow(line.sent) | self.line_label(line, summed)
         if line.source.dimmed:
             look["style"] = "dashed"
         if line.link.step:  # from the end of a block back to its beginning
@@ -225,6 +362,20 @@ class _Writer:
         tail = f"{line.source.id}sum" if summed else line.source.id
         self.graph.edge(tail, line.target.id, id=id, **look)
         self.titles[id] = labels.line_title(self.plan, line)
+
+    def flow(self, sent: list[float]) -> dict[str, str]:
+        """A thin arrow forward where only values flow; a coloured one back if a gradient came."""
+        if not sent:
+            return {"class": "forward"}
+        back = {"class": "gradient", "dir": "back", "arrowtail": "normal"}
+        return self.strength(largest(sent)) | back
+
+    def line_label(self, line: Line, summed: bool) -> dict[str, str]:
+        colour = self.theme.muted if isfinite(largest(line.sent)) else self.theme.alarm
+        rows = [self.small(f" {said} ", colour) for said in labels.line_label(line, summed)]
+        if gain := labels.gains(self.model, line):
+            rows.append(self.small(f" {gain} ", self.theme.ink, bold=True))
+        return {"label": f"<{'<BR/>'.join(rows)}>"} if rows else {}
 
     def keep(self, source: Box, target: Box, name: str, id: str) -> None:
         tail = f"{id}from" if name else source.id
@@ -238,15 +389,103 @@ class _Writer:
     # ------------------------------------------------------------------ legend
 
     def legend(self) -> None:
-        """A cluster of its own, below everything else."""
-        key = _digraph("cluster_key")
-        rows = caption(self.plan, self.style, bool(self.saved))
-        key.attr(label=f"<{rows}>", labelloc="b", labeljust="l", style="rounded", id="key")
+        """A cluster of its own, below everything else: a sample of each shape, and the caption."""
+        key, boxes = _digraph("cluster_key"), self.plan.boxes
+        label = f"<{self.caption()}>"
+        key.attr(label=label, labelloc="b", labeljust="l", style="rounded", id="key")
         key.attr(color=self.theme.cluster_line, margin="8", **{"class": "legend"})
         self.titles["key"] = "legend"
-        boxes = self.plan.boxes
         ends = [box.id for box in boxes if box.kind == "loss"] or [box.id for box in boxes[-1:]]
-        for id in samples(key, self.plan, self.style):
-            self.titles[id] = f"legend: {id.removeprefix('key')}"
+        present = {box.kind for box in boxes} | ({"sum"} if self.sums else set())
+        for kind in (kind for kind in SHAPES if kind in present):
+            id, label = f"key{kind}", _text(SHAPE_NAMES.get(kind, kind), self.theme.ink, 9)
+            names = {"id": id, "class": f"key {kind}"}
+            key.node(id, label=f"<{label}>", **self.shape(kind), **names)
+            self.titles[id] = f"legend: {kind}"
             self.graph.edge(ends[-1], id, style="invis")
         self.graph.subgraph(key)
+
+    def caption(self) -> str:
+        """The rows beneath: the scale, lines, states, a sentence on the whole, the verdict."""
+        theme, model = self.theme, self.model
+        states = {spread.state for spread in self.plan.spreads.values()}
+        rows = [self.bins()] if states - {"none"} else []
+        if not self.look.slide:
+            told = [*marks(self.plan, bool(self.saved))]
+            told += [(glyph, means) for name, (glyph, means) in STATES.items() if name in states]
+            cells = [
+                self.small(_wide(mark), theme.ink, bold=True) + self.small(f" {means}", theme.muted)
+                for mark, means in told
+            ]
+            gap = self.small("     ", theme.muted)
+            rows += [gap.join(cells[i : i + 3]) for i in range(0, len(cells), 3)]
+        rows.append(self.small(model.flow, theme.ink, bold=True))
+        rows += [self.small(s, theme.muted) for s in (self.plan.left_out, labels.summary(model))]
+        body = "".join(f'<TR><TD ALIGN="LEFT">{row}</TD></TR>' for row in rows if row)
+        return f"{ROWS}{body}{self.verdict()}</TABLE>"
+
+    def bins(self) -> str:
+        """The colours of the bins, each with its bounds; where the loss is."""
+        theme, trace = self.theme, self.model.trace
+        compared = self.model.against is not None
+        of = _wide("gradient there / here" if compared else "gradient rms")
+        cells = [f"<TD>{self.small(of, theme.ink, bold=True)}</TD>"]
+        roots = [trace.entries[i].gradient_rms or 0.0 for i in trace.roots]
+        losses = set() if compared else {self.scale.bin(size) for size in roots}
+        ends = self.scale.ends
+        for i, colour in enumerate(theme.bins):
+            said = f"{ends[i]} – {ends[i + 1]}" + " (loss)" * (i in losses)
+            label = self.small(said, ink_on(colour))
+            cells.append(f'<TD BGCOLOR="{colour}" CELLPADDING="4">{label}</TD>')
+        return f"{ROWS}<TR>{''.join(cells)}</TR></TABLE>"
+
+    def verdict(self) -> str:
+        """What was measured, a line for each thing, on red if something disagrees."""
+        found = verdicts(self.model.checks)
+        agrees = all(one.ok is not False for one in found)
+        colour = self.theme.muted if agrees else self.theme.paper
+        said = [part for one in found for part in one.said.split("; ")]
+        width = BOLD * max(map(len, said), default=0)
+        ground = "" if agrees else f' BGCOLOR="{self.theme.alarm}" WIDTH="{width:.0f}"'
+        rows = [self.small(part, colour, bold=not agrees) for part in said]
+        lines = '<BR ALIGN="LEFT"/>'.join([*rows, ""] if rows[1:] else rows)
+        return f'<TR><TD ALIGN="LEFT"{ground}>{lines}</TD></TR>' if found else ""
+
+
+def marks(plan: Outline, saved: bool) -> Iterator[tuple[str, str]]:
+    """What each kind of line and mark that occurs means, lines with their arrowheads."""
+    lines, model = plan.lines, plan.model
+    if any(not line.sent for line in lines):
+        yield "↓ thin", "values, forward"
+    if any(line.sent for line in lines):
+        yield "↑ thick", "gradients, backward; wider is larger"
+    if plan.sums:
+        yield "Σ", "sum of gradients, and ‖Σg‖ / Σ‖g‖"
+    if any(labels.gains(model, line) for line in lines):
+        yield "×1.6", "change of size, on the way named below"
+    if model.against is not None:
+        yield "×0.5", "a gradient there, in the other run, over the same one here"
+    if saved:
+        yield "dotted, ○ at its end", "saved for backward"
+    if any(box.dimmed for box in plan.boxes):
+        yield "↓ dashed", "takes no part in backward"
+    if model.fold.times:
+        yield f"×{max(model.fold.times.values())}", "alike blocks drawn once, with least to largest"
+    if any(line.link.step or line.link.each for line in lines):
+        yield "to the next, from each", "copies of a block"
+    if model.strips:
+        yield "row of colours", "a gradient in each copy"
+
+
+def _text(said: str, colour: str, size: int, bold: bool = False) -> str:
+    r"""Escaped text in an HTML-like label, where \N would be a node's name and blanks merge."""
+    if not said:
+        return ""
+    body = escape(said).replace("\\", "&#92;&#92;").replace("  ", "&#160; ")
+    body = f"<B>{body}</B>" if bold else body
+    return f'<FONT COLOR="{colour}" POINT-SIZE="{size}">{body}</FONT>'
+
+
+def _wide(said: str) -> str:
+    """With room behind it: browsers draw bold letters wider than the layout reckons."""
+    return said + BLANK * -(-len(said) // SPARE)

@@ -16,7 +16,6 @@ from ...recording.findings import Findings
 from ...recording.flow import FlowRecord, Row
 from ..colors import AUTO, BINS, DARK, FIXED, LIGHT, SCALES, THEMES, Scale, Theme, ink_on
 from ..plain import filled, one_line, one_of, sized
-from ..style import powers
 from .table import NOTES, summary
 
 __all__ = ["colours", "draw_flow", "flow_picture", "flow_svg"]
@@ -210,7 +209,7 @@ class _Picture:
             yield "</g>"
 
     def _legend(self, y: int) -> Iterator[str]:
-        bounds = pairwise(powers(self.scale.bounds))
+        bounds = pairwise(self.scale.ends)
         yield text(LEFT - 8, y + 12, "ink", "gradient rms", anchor="end", weight="bold")
         for i, (low, high) in enumerate(bounds):
             x = LEFT + 64 * i

@@ -14,13 +14,12 @@ from math import ceil, log
 from typing import Any
 
 from ..colors import DARK, LIGHT, RATIO_LINES, RATIOS, Theme, ink_on
-from ..dot import outline_dot
+from ..dot import marks, outline_dot
 from ..fold import parts, prefixes
 from ..model import AnnotatedTrace
 from ..outline import Box, Outline, outline
 from ..picture import render, titled
 from ..plain import one_line
-from ..style import marks
 
 __all__ = ["Pictures", "paints"]
 
