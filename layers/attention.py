@@ -34,7 +34,6 @@ def attend(
     scale: float | None = None,
     options: Sequence[AttentionOption] = (),
     at: Any = None,
-    note: Callable[[str, Any], Any] = named,
 ) -> tuple[Any, Any]:
     """O = A V,    A = softmax(S + M),    S = Q Kᵀ / √d_k: the output and the weights.
 
@@ -42,15 +41,14 @@ def attend(
         M: a mask, as `fit_mask` makes it.  scale: in place of 1/√d_k.
         options: what else is done to S, A and O (see attention_option.py), and `at`, where tokens
             stand, which they are told.
-        note: hears each step of the scores, with its symbol.
     Shapes: Q (..., n, d_k), K (..., m, d_k), V (..., m, d_v) → O (..., n, d_v), A (..., n, m)
     """
-    S = note("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)
-    S = note("S", mg.scale(S, 1 / sqrt(Q.shape[-1]) if scale is None else scale))  # eq. (1)
+    S = named("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)
+    S = named("S", mg.scale(S, 1 / sqrt(Q.shape[-1]) if scale is None else scale))  # eq. (1)
     for option in options:
         S = option.scores(S, Q, K, at)  # (..., n, m)
     if M is not None:
-        S = note("S_masked", mg.mask_add(S, M))  # (..., n, m)
+        S = named("S_masked", mg.mask_add(S, M))  # (..., n, m)
     A = dropped = named("A", mg.softmax(S))  # (..., n, m)   rows sum to 1
     for option in options:
         dropped = option.weights(dropped)  # (..., n, m)

@@ -13,8 +13,8 @@ from minigrad import mask_rules, masks
 from minigrad.errors import ArgumentError
 
 from .arrays import Array, Mask
-from .attention import attend, repeat_heads
-from .attention_option import AttentionOption, TokenPositions, soft_cap
+from .attention import repeat_heads
+from .attention_option import soft_cap
 from .mask import fit_mask, visible, with_head_axis, with_visible
 from .module import named
 from .position import mark_constant
@@ -63,7 +63,12 @@ def scaled_dot_product_attention(
     >>> O[0, 0], A[0, 0]
     (array([0.5]), array([0.5, 0.5, 0. ]))
     """
-    scores = _Scores(return_scores, softcap_first)
+    wanted = "S" if return_scores is True else return_scores
+    if wanted and wanted not in ("S_raw", "S", "S_capped", "S_masked"):
+        raise ArgumentError(
+            "scaled_dot_product_attention: return_scores must be a bool, "
+            f'"S_raw", "S", "S_capped" or "S_masked", got {return_scores!r}'
+        )
     Q, K, V = (x if isinstance(x, mg.Tensor) else np.asanyarray(x) for x in (Q, K, V))
     n, m = Q.shape[-2], K.shape[-2]
     if isinstance(mask, mask_rules.MaskRule):
@@ -80,55 +85,19 @@ def scaled_dot_product_attention(
     group = h // h_kv if h_kv and h % h_kv == 0 else 1
     K, V = repeat_heads(K, group), repeat_heads(V, group)
     M = None if mask is None else fit_mask(mask, (*Q.shape[:-1], m), Q)
-    options: list[AttentionOption] = [_Cap(softcap, scores.note)] if softcap else []
-    if not softcap_first and M is not None:
-        options.insert(0, _Masked(M, scores.note))
-        M = None
-    O, A = attend(Q, K, V, M, scale=scale, options=options, note=scores.note)
-    return (O, A, scores.kept) if scores.stage else (O, A)
-
-
-class _Cap(AttentionOption):
-    """SoftCap, of which the scores are noted."""
-
-    def __init__(self, cap: float, note: Any) -> None:
-        self.cap = cap
-        self.note = note
-
-    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Any:
-        return self.note("S_capped", soft_cap(S, self.cap))
-
-
-class _Masked(AttentionOption):
-    """The mask, before a cap instead of after it."""
-
-    def __init__(self, M: Any, note: Any) -> None:
-        self.M = M
-        self.note = note
-
-    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Any:
-        return self.note("S_masked", mg.mask_add(S, self.M))
-
-
-class _Scores:
-    """Keeps the scores as they are at one stage, while `attend` goes through its steps."""
-
-    def __init__(self, wanted: bool | str, softcap_first: bool) -> None:
-        last = ("S_capped", "S_masked") if softcap_first else ("S_masked", "S_capped")
-        stages = ("S_raw", "S", *last)
-        self.stage = "S" if wanted is True else wanted
-        self.kept: Any = None
-        if self.stage and self.stage not in stages:
-            raise ArgumentError(
-                "scaled_dot_product_attention: return_scores must be a bool, "
-                f'"S_raw", "S", "S_capped" or "S_masked", got {wanted!r}'
-            )
-        self.until = stages[: stages.index(self.stage) + 1] if self.stage else ()
-
-    def note(self, symbol: str, x: Array) -> Any:
-        """Names x; it is kept until a later step of those wanted replaces it."""
-        self.kept = x if symbol in self.until else self.kept
-        return named(symbol, x)
+    S = named("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)
+    kept = S if wanted == "S_raw" else None
+    S = named("S", mg.scale(S, 1 / sqrt(Q.shape[-1]) if scale is None else scale))  # (..., n, m)
+    kept = S if wanted == "S" else kept
+    for step in ("S_capped", "S_masked") if softcap_first else ("S_masked", "S_capped"):
+        if step == "S_capped" and softcap:
+            S = named(step, soft_cap(S, softcap))
+        if step == "S_masked" and M is not None:
+            S = named(step, mg.mask_add(S, M))
+        kept = S if wanted == step else kept
+    A = named("A", mg.softmax(S))  # (..., n, m)   rows sum to 1
+    O = named("O", mg.matmul(A, V))  # (..., n, d_v)
+    return (O, A, kept) if wanted else (O, A)
 
 
 def _causal(n: int, m: int, offset: Any) -> Any:
