@@ -13,8 +13,7 @@ from numpy.typing import DTypeLike
 
 from minigrad.errors import ArgumentError
 
-from ..imagined import CostCounter, imagine
-from ..layer_costs import kv_cache_bytes
+from ..layer_costs import CostCounter, imagine, kv_cache_bytes
 from .files import NAMES, Folder, open_folder
 from .loading import read_settings, unfilled
 from .models import Pretrained
