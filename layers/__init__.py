@@ -33,10 +33,8 @@ from .scaled_dot_product import *
 _hand_derived |= _by_op
 
 if TYPE_CHECKING:
-    from .activations import *
     from .bias import *
     from .blocks import *
-    from .channel_norms import *
     from .convolution import *
     from .cost import *
     from .efficient import *
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
     from .kernels import *
     from .layer_costs import *
     from .layout import *
-    from .loss import *
     from .losses import *
     from .low_rank import *
     from .norm import *
@@ -77,8 +74,7 @@ _LATER = {
     "layer_costs": "LayerCost kv_cache_bytes layer_cost",
     "layout": "Layout LayoutRow attend_per_head explain_layout per_head_weights",
     "low_rank": "Adapters LowRankWeight lora",
-    "loss": "cross_entropy_loss",
-    "norm": "LayerNorm RMSNorm",
+    "norm": "BatchNorm GroupNorm InstanceNorm LayerNorm RMSNorm",
     "relative": "RelativePosition TransformerXLPosition",
     "rotary": "Rotary apply_rotary rotary_angles",
     "sequential": "Sequential",
@@ -87,15 +83,13 @@ _LATER = {
     "transformer": "Decoder Encoder LanguageModel",
     "recurrent": "GRU LSTM RNN GRUCell LSTMCell RNNCell",
     "initialisers": "INITIALISERS init_weights seed",
-    "activations": "GLU Identity PReLU",
-    "channel_norms": "BatchNorm GroupNorm InstanceNorm",
     "convolution": "Conv1d Conv2d ConvTranspose1d ConvTranspose2d",
     "pooling": "AdaptiveAvgPool1d AdaptiveAvgPool2d AvgPool1d AvgPool2d Flatten MaxPool1d "
     "MaxPool2d Upsample",
     "generation": "generate",
     "pretrained": "load_pretrained load_state",
     "losses": "BCEWithLogitsLoss CrossEntropyLoss HuberLoss KLDivLoss L1Loss MSELoss NLLLoss "
-    "SmoothL1Loss",
+    "SmoothL1Loss cross_entropy_loss",
 }
 if not TYPE_CHECKING:  # a checker follows the stars
     __all__ = _public_names(__name__, _LATER)

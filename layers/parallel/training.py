@@ -16,9 +16,9 @@ from minigrad.errors import ArgumentError, RankError
 from minigrad.optim import Optimizer
 from minigrad.optim.updates import Observer, observers
 
-from ..channel_norms import BatchNorm
 from ..feed_forward import Dropout
 from ..module import Module
+from ..norm import BatchNorm
 from .agreement import check_alike, replace_modules
 from .shard import layout_of
 from .split_layers import PartDropout, bounds
