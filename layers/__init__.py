@@ -33,7 +33,6 @@ from .scaled_dot_product import *
 _hand_derived |= _by_op
 
 if TYPE_CHECKING:
-    from .bias import *
     from .blocks import *
     from .convolution import *
     from .cost import *
@@ -61,7 +60,6 @@ if TYPE_CHECKING:
     from .transformer import *
 
 _LATER = {
-    "bias": "ALiBi T5Bias alibi_slopes t5_bucket",
     "blocks": "BlockOptions DecoderBlock TransformerBlock",
     "cost": "A100_RIDGE Traffic arithmetic_intensity count_flops count_memory_bytes "
     "count_traffic_bytes flops_by_step memory_by_array roofline",
@@ -75,7 +73,7 @@ _LATER = {
     "layout": "Layout LayoutRow attend_per_head explain_layout per_head_weights",
     "low_rank": "Adapters LowRankWeight lora",
     "norm": "BatchNorm GroupNorm InstanceNorm LayerNorm RMSNorm",
-    "relative": "RelativePosition TransformerXLPosition",
+    "relative": "ALiBi RelativePosition T5Bias TransformerXLPosition alibi_slopes t5_bucket",
     "rotary": "Rotary apply_rotary rotary_angles",
     "sequential": "Sequential",
     "sparse": "big_bird_mask dilated_mask global_mask sliding_window_mask",

@@ -14,12 +14,20 @@ from minigrad.errors import GradientError
 
 from .arrays import Array, Mask
 from .attention_call import AttentionCall
-from .attention_option import AttentionOption, DropWeights, Norms, SoftCap
 from .hand_derived import multi_head_steps, self_attention_steps
 from .initialisers import Seed, generator
 from .linear import check_sizes, linear
 from .module import Module, named
-from .options import Options, draw_weights, set_heads, set_options
+from .options import (
+    AttentionOption,
+    DropWeights,
+    Norms,
+    Options,
+    SoftCap,
+    draw_weights,
+    set_heads,
+    set_options,
+)
 from .renamed import renamed
 
 __all__ = ["MultiHeadAttention", "SelfAttention", "merge_heads", "split_heads"]
@@ -39,7 +47,7 @@ def attend(
 
     Args:
         M: a mask, as `fit_mask` makes it.  scale: in place of 1/√d_k.
-        options: what else is done to S, A and O (see attention_option.py), and `at`, where tokens
+        options: what else is done to S, A and O (see options.py), and `at`, where tokens
             stand, which they are told.
     Shapes: Q (..., n, d_k), K (..., m, d_k), V (..., m, d_v) → O (..., n, d_v), A (..., n, m)
     """

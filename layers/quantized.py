@@ -12,9 +12,9 @@ from minigrad.errors import ArgumentError
 
 from .arrays import Array
 from .attention import Attention
-from .attention_option import AttentionOption, TokenPositions
 from .linear import check_sizes
 from .module import Module, named
+from .options import AttentionOption, TokenPositions
 
 __all__ = ["QuantizedWeight", "TrainedQuantizedWeight", "quantize", "weight_bytes"]
 

@@ -13,9 +13,9 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
 from .arrays import Array
-from .attention_option import AttentionOption, TokenPositions
 from .frequencies import rotary_frequencies, scaled_frequencies
 from .module import Module, named
+from .options import AttentionOption, TokenPositions
 from .position import mark_constant, positions_of
 
 __all__ = ["Rotary", "apply_rotary", "rotary_angles"]

@@ -14,9 +14,9 @@ from minigrad.errors import ArgumentError
 
 from .arrays import Array, Mask
 from .attention import repeat_heads
-from .attention_option import soft_cap
 from .mask import fit_mask, visible, with_head_axis, with_visible
 from .module import named
+from .options import soft_cap
 from .position import mark_constant
 
 __all__ = ["online_softmax_attention", "scaled_dot_product_attention", "softmax_backward"]

@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike, DTypeLike
 import minigrad as mg
 
 from .arrays import Array, Mask
-from .attention_option import soft_cap
 from .blocks import BlockOptions, DecoderBlock, TransformerBlock
 from .cache import KVCache
 from .embedding import Embedding
 from .initialisers import Seed, generator
 from .linear import Linear, check_sizes
 from .module import Module
+from .options import soft_cap
 from .position import LearnedPosition
 from .renamed import renamed
 

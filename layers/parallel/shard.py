@@ -14,9 +14,9 @@ from minigrad.errors import ArgumentError
 from minigrad.optim.clip import mark_parts
 
 from ..attention import MultiHeadAttention
-from ..bias import ALiBi, T5Bias
 from ..embedding import Embedding
 from ..feed_forward import Dropout, FeedForward, GatedFeedForward
+from ..relative import ALiBi, T5Bias
 from ..transformer import LanguageModel
 from .agreement import check_alike, replace_modules
 from .split_layers import ColumnLinear, Parallel, PartDropout, SplitEmbedding, bounds, cut, part_of

@@ -12,13 +12,13 @@ import minigrad as mg
 from minigrad.errors import ArgumentError
 
 from ..arrays import Array, Mask
-from ..bias import T5Bias
 from ..embedding import Embedding
 from ..feed_forward import activation_of
 from ..linear import Linear
 from ..mask import padding_mask
 from ..module import Module
 from ..position import LearnedPosition
+from ..relative import T5Bias
 from ..transformer import Encoder
 from .models import Pretrained, set_windows
 from .pooling import Pooling

@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, DTypeLike
 import minigrad as mg
 
 from ..arrays import Array, Mask
-from ..bias import T5Bias
 from ..embedding import Embedding
 from ..linear import Linear
 from ..mask import padding_mask
+from ..relative import T5Bias
 from ..transformer import Decoder, Encoder
 from .models import Pretrained
 
