@@ -14,7 +14,7 @@ from minigrad.errors import ArgumentError, DTypeError, ShapeError
 from .arrays import Array
 from .cache import ContextCache
 from .mask import fit_mask, visible, with_head_axis, with_visible
-from .module import Module
+from .module import Module, with_shapes
 from .position import mark_constant
 
 __all__ = ["AttentionCall", "keys_from"]
@@ -40,7 +40,6 @@ class AttentionCall:
     keys_values: Any = None
     i: Any = None
     j: Any = None
-    rule: Any = None
     M: Any = None
 
     def __init__(
@@ -59,8 +58,7 @@ class AttentionCall:
         self.cache = cache
         self.options = layer.options
         self.Y = keys_from(layer, X, context)  # (B, m, d_context)
-        if layer.causal or layer.window is not None:
-            self.rule = rule_of(layer.causal, layer.window)
+        self.rule = rule_of(layer.causal, layer.window)
         if isinstance(mask, mask_rules.MaskRule):
             self.rule, mask = mask if self.rule is None else self.rule & mask, None
         elif mask is not None:
@@ -258,7 +256,5 @@ def check_input(layer: Any, call: str, name: str, X: Array, width: int) -> None:
     """Raise ShapeError unless X is a sequence of vectors of that width, or a batch of them."""
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if len(shape) not in (2, 3) or shape[-1] != width:
-        raise ShapeError(
-            f"{type(layer).__name__}{call}: {name} must be (B, n, {width}) or (n, {width}), "
-            f"got {shape}\n  {name}: {shape}   {getattr(X, 'path', '')}".rstrip()
-        )
+        rule = f"{name} must be (B, n, {width}) or (n, {width}), got {shape}"
+        raise ShapeError(with_shapes(f"{type(layer).__name__}{call}: {rule}", **{name: X}))

@@ -16,7 +16,7 @@ from minigrad.errors import ArgumentError, ShapeError
 
 from .arrays import Array, Mask
 from .kernels import elu_features, kernel_attention, key_weights, positive_features
-from .module import named
+from .module import named, with_shapes
 from .renamed import renamed
 
 __all__ = ["linear_attention", "linformer_attention", "performer_attention"]
@@ -48,12 +48,8 @@ def linformer_attention(
     _check_fit(call, Q, K, V)
     for name, x in (("E", E), ("F", F)):
         if x.shape[-1] != K.shape[-2]:
-            _refuse(
-                call,
-                f"{name}'s last axis must be the number of keys, "
-                f"got {x.shape[-1]} != {K.shape[-2]}",
-                **{name: x, "K": K},
-            )
+            rule = f"{name}'s last axis must be the number of keys"
+            _refuse(call, f"{rule}, got {x.shape[-1]} != {K.shape[-2]}", **{name: x, "K": K})
     if E.shape[-2] != F.shape[-2]:
         rule = "E and F must make as many rows"
         _refuse(call, f"{rule}, got {E.shape[-2]} != {F.shape[-2]}", E=E, F=F)
@@ -187,7 +183,4 @@ def _check_fit(
 
 
 def _refuse(call: str, rule: str, **arrays: Any) -> None:
-    lines = [
-        f"  {name}: {x.shape}   {getattr(x, 'path', '')}".rstrip() for name, x in arrays.items()
-    ]
-    raise ShapeError("\n".join([f"{call}: {rule}", *lines]))
+    raise ShapeError(with_shapes(f"{call}: {rule}", **arrays))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, ShapeError
+from minigrad.errors import ArgumentError, ShapeError, checked_keywords
 
 from .arrays import Array, Mask
 from .attention import group_heads, merge_heads, project_heads
@@ -21,8 +21,8 @@ from .initialisers import Seed, generator
 from .kernels import orthogonal_features
 from .linear import check_sizes, linear
 from .mask import with_head_axis
-from .module import Module
-from .options import check_keywords, draw_weights, set_context, set_heads
+from .module import Module, with_shapes
+from .options import draw_weights, set_context, set_heads
 from .renamed import renamed
 
 __all__ = ["LinearAttention", "LinformerAttention", "PerformerAttention"]
@@ -46,7 +46,7 @@ class _Heads(Module):
 
     def _draw(self, d_model: int, n_heads: int, options: HeadOptions) -> np.random.Generator:
         """Check and note the sizes, draw the weights, and return the generator for more."""
-        check_keywords(type(self).__name__, options, HeadOptions)
+        checked_keywords(type(self).__name__, options, HeadOptions.__annotations__)
         set_heads(self, d_model, n_heads, options.get("n_kv_heads"))
         set_context(self, options.get("d_context"))
         self.dtype = np.dtype(options.get("dtype", np.float64))
@@ -235,10 +235,8 @@ class LinformerAttention(_Heads):
         Q, K, V, M = self._project(X, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
         m = K.shape[-2]
         if m > self.seq_len:
-            raise ShapeError(
-                f"LinformerAttention: keys must be at most seq_len, got {m} > {self.seq_len}\n"
-                f"  K: {K.shape}   {K.path}".rstrip()
-            )
+            text = f"LinformerAttention: keys must be at most seq_len, got {m} > {self.seq_len}"
+            raise ShapeError(with_shapes(text, K=K))
         E, F = (x if m == self.seq_len else x[:, :m].named(f"{x.name}_m") for x in (self.E, self.F))
         O = linformer_attention(Q, K, V, E, F, M)  # (B, h, n, d)
         return self._merge(O)  # (B, n, d_model)

@@ -242,6 +242,12 @@ def named(symbol: str, x: Array) -> Any:
     return x.named(symbol) if isinstance(x, mg.Tensor) else x
 
 
+def with_shapes(text: str, **arrays: Any) -> str:
+    """The text of an error, and below it each array's shape and path."""
+    lines = [f"  {s}: {np.shape(x)}   {getattr(x, 'path', '')}".rstrip() for s, x in arrays.items()]
+    return "\n".join([text, *lines])
+
+
 def as_named_tensor(x: Array, symbol: str, array: Any) -> Any:
     """An array that meets x in an op: beside a Tensor it has a symbol."""
     return mg.tensor(array, name=symbol) if isinstance(x, mg.Tensor) else array

@@ -14,7 +14,7 @@ import minigrad as mg
 from minigrad.errors import ShapeError
 
 from .linear import check_sizes
-from .module import Module, named
+from .module import Module, named, with_shapes
 from .renamed import renamed
 
 __all__ = ["BatchNorm", "GroupNorm", "InstanceNorm", "LayerNorm", "RMSNorm"]
@@ -225,10 +225,7 @@ def _over_last(
 ) -> Any:
     """Normalise over the last axes: several are flattened to one, and back."""
     if np.shape(x)[-len(shape) :] != shape:
-        raise ShapeError(
-            f"{call}(x): x must end in {shape}, got {np.shape(x)}\n"
-            f"  x: {np.shape(x)}   {getattr(x, 'path', '')}".rstrip()
-        )
+        raise ShapeError(with_shapes(f"{call}(x): x must end in {shape}, got {np.shape(x)}", x=x))
     if len(shape) == 1:
         return named("X_norm", normalise(x, *parameters))
     lead, width = x.shape[: -len(shape)], (prod(shape),)

@@ -31,7 +31,6 @@ __all__ = [
     "SoftCap",
     "TokenPositions",
     "add_bias",
-    "check_keywords",
     "draw_weights",
     "set_context",
     "set_heads",
@@ -176,7 +175,7 @@ class Options(TypedDict, total=False):
 def set_options(layer: Any, rng: np.random.Generator, options: Options) -> None:
     """Check a layer's options, and set its attributes. Its d_model, d_k and dtype are set."""
     call = type(layer).__name__
-    check_keywords(call, options, Options)
+    checked_keywords(call, options, Options.__annotations__)
     layer.attention_weights = None
     layer.method = options.get("method", "exact")
     if layer.method not in ("auto", "exact", "tiled"):
@@ -212,11 +211,6 @@ def set_context(layer: Any, d_context: int | None) -> None:
     """Check and set the width of a layer's context."""
     layer.d_context = layer.d_model if d_context is None else d_context
     check_sizes(type(layer).__name__, d_context=layer.d_context)
-
-
-def check_keywords(call: str, options: Any, known: Any) -> None:
-    """Raise DTypeError, a TypeError, for a keyword that is not known, with what to write."""
-    checked_keywords(call, options, known.__annotations__)
 
 
 def set_heads(

@@ -34,6 +34,7 @@ class _Cell(Module):
 
     gates: ClassVar[int]
     states: ClassVar[int] = 1
+    op: ClassVar[Callable[..., Any]]  # all steps as one
 
     @renamed(init=3)
     def __init__(
@@ -78,9 +79,9 @@ class _Cell(Module):
         """What the state brings to the gates: h W_hhᵀ + b_hh."""
         return mg.linear(h, mg.transpose(self.weight_hh), self.bias_hh)
 
-    def both_biases(self) -> Any:
-        """b_ih + b_hh, or None."""
-        return None if self.bias_ih is None else mg.add(self.bias_ih, self.bias_hh)
+    def biases(self) -> Arrays:
+        """What the op takes beside the weights: b_ih + b_hh, or None."""
+        return (None if self.bias_ih is None else mg.add(self.bias_ih, self.bias_hh),)
 
     def step(self, x: Array, *state: Any) -> Arrays:
         """The states after one step; each cell writes its own."""
@@ -90,7 +91,9 @@ class _Cell(Module):
         """H of all steps (T, B, d_hidden) from X (T, B, d_in), as one op, and what gives the last
         state.
         """
-        raise NotImplementedError
+        weights = self.weight_ih, self.weight_hh, *self.biases()
+        H = type(self).op(X, *weights, *state, mask=mask)  # (T, B, H)
+        return H, lambda: (H[-1],)
 
     def step_by_step(self, X: Array, mask: Array | None, *state: Any) -> Steps:
         """As `sequence`, with every op of every step a node."""
@@ -118,18 +121,12 @@ class RNNCell(_Cell):
     (2, 5)
     """
 
-    gates = 1
+    gates, op = 1, mg.rnn
 
     def step(self, x: Array, *state: Any) -> Arrays:
         (h,) = state
         z = mg.add(self.from_input(x, self.bias_ih), self.from_state(h)).named("z")  # (B, H)
         return (mg.tanh(z).named("h"),)
-
-    def sequence(self, X: Array, mask: Array | None, *state: Any) -> Steps:
-        weights = self.weight_ih, self.weight_hh, self.both_biases()
-        (h,) = state
-        H = mg.rnn(X, *weights, h, mask=mask)  # (T, B, H)
-        return H, lambda: (H[-1],)
 
 
 class GRUCell(_Cell):
@@ -145,7 +142,7 @@ class GRUCell(_Cell):
     (2, 5)
     """
 
-    gates = 3
+    gates, op = 3, mg.gru
 
     def step(self, x: Array, *state: Any) -> Arrays:
         (h,) = state
@@ -156,11 +153,8 @@ class GRUCell(_Cell):
         n = mg.tanh(x_n + r * h_n).named("n")  # (B, H)   the candidate
         return (mg.add(n, z * mg.subtract(h, n)).named("h"),)
 
-    def sequence(self, X: Array, mask: Array | None, *state: Any) -> Steps:
-        weights = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
-        (h,) = state
-        H = mg.gru(X, *weights, h, mask=mask)  # (T, B, H)
-        return H, lambda: (H[-1],)
+    def biases(self) -> Arrays:
+        return self.bias_ih, self.bias_hh
 
 
 class LSTMCell(_Cell):
@@ -179,6 +173,7 @@ class LSTMCell(_Cell):
     """
 
     gates, states = 4, 2
+    op = mg.lstm
 
     def step(self, x: Array, *state: Any) -> Arrays:
         h, c = state
@@ -192,9 +187,7 @@ class LSTMCell(_Cell):
         return mg.multiply(o, mg.tanh(c)).named("h"), c
 
     def sequence(self, X: Array, mask: Array | None, *state: Any) -> Steps:
-        weights = self.weight_ih, self.weight_hh, self.both_biases()
-        h, c = state
-        states = mg.lstm(X, *weights, h, c, mask=mask)  # (T + 1, B, H)
+        states, _ = super().sequence(X, mask, *state)  # (T + 1, B, H): the last memory behind
         H = states[:-1]
         return H, lambda: (H[-1], states[-1])
 
