@@ -179,7 +179,7 @@ def _through_output_projection(z: str, Z: Array, W_O: Array, b_O: Array | None, 
 
     Z is O for one head, and C, the merged heads, for many; z is its symbol and g is ∂out.
     """
-    return _step(
+    return step_of(
         1,
         "output projection",
         rf"\mathrm{{out}} = {z} W_O" + ("" if b_O is None else " + b_O"),
@@ -191,7 +191,7 @@ def _through_output_projection(z: str, Z: Array, W_O: Array, b_O: Array | None, 
 
 def _through_head_merge(number: int, n_heads: int, grad_C: Array) -> Step:
     """C = merge(O):    ∂O = split(∂C). A rearrangement goes back by the inverse rearrangement."""
-    return _step(
+    return step_of(
         number,
         "head merge",
         r"C = \operatorname{merge}\left(O\right)",
@@ -204,7 +204,7 @@ def _through_value_weighting(
 ) -> Step:
     """O = A V:    ∂A = ∂O Vᵀ,    ∂V = Aᵀ ∂O. A value head shared by a group sums over the group."""
     sum_, values = _group_tex("V", group)
-    return _step(
+    return step_of(
         number,
         "value weighting",
         f"O = A {values}",
@@ -220,7 +220,7 @@ def _through_softmax(number: int, A: Array, grad_A: Array) -> Step:
     """
     rowsum = (grad_A * A).sum(axis=-1, keepdims=True)
     rowsum_tex = rf"\operatorname{{rowsum}}\left({_d('A')} \odot A\right)"
-    return _step(
+    return step_of(
         number,
         "softmax",
         rf"A = \operatorname{{softmax}}\left({_tex('S_masked')}\right)",
@@ -230,7 +230,7 @@ def _through_softmax(number: int, A: Array, grad_A: Array) -> Step:
 
 def _through_mask_and_scale(number: int, d_k: int, grad_S_masked: Array) -> Step:
     """S_masked = S + M,  S = S_raw / √d_k:    ∂S = ∂S_masked,    ∂S_raw = ∂S / √d_k."""
-    return _step(
+    return step_of(
         number,
         "mask and scale",
         rf"{_tex('S_masked')} = S + M, \quad S = \frac{{{_tex('S_raw')}}}{{\sqrt{{d_k}}}}",
@@ -242,7 +242,7 @@ def _through_mask_and_scale(number: int, d_k: int, grad_S_masked: Array) -> Step
 def _through_scores(number: int, Q: Array, K: Array, grad_S_raw: Array, group: int = 1) -> Step:
     """S_raw = Q Kᵀ:    ∂Q = ∂S_raw K,    ∂K = (∂S_raw)ᵀ Q. A shared head sums over its group."""
     sum_, keys = _group_tex("K", group)
-    return _step(
+    return step_of(
         number,
         "scores",
         rf"{_tex('S_raw')} = Q {keys}^\top",
@@ -272,7 +272,7 @@ def _through_scaling_and_scores(
 
 def _through_head_split(number: int, grad_Q: Array, grad_K: Array, grad_V: Array) -> Step:
     """Q = split(Q_flat):    ∂Q_flat = merge(∂Q);  K and V alike."""
-    return _step(
+    return step_of(
         number,
         "head split",
         r", \quad ".join(
@@ -298,7 +298,7 @@ def _through_projections(
     W_Q, W_K, W_V = weights
     grad_Q, grad_K, grad_V = grads.values()
     triples = list(zip("QKV", grads, biases, strict=True))  # ("Q", "Q" or "Q_flat", b_Q), ...
-    return _step(
+    return step_of(
         number,
         "projections",
         r", \quad ".join(
@@ -396,11 +396,11 @@ def _rows(x: Array) -> Array:
 # --- writing down ------------------------------------------------------------------------------
 
 
-def _step(number: int, title: str, forward: str, *lines: Line) -> Step:
+def step_of(number: int, title: str, forward: str, *lines: Line, scale: float = 0.0) -> Step:
     """A Step from its lines, each gradient an array of its own; absent biases are left out."""
     given = [(symbol, tex, np.array(g)) for symbol, tex, g in lines if g is not None]
     formulas = {symbol: tex for symbol, tex, _ in given}
-    return Step(number, title, forward, formulas, {symbol: g for symbol, _, g in given})
+    return Step(number, title, forward, formulas, {symbol: g for symbol, _, g in given}, scale)
 
 
 def _tex(symbol: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .hand_derived import Array, Step
+from .hand_derived import Array, Step, step_of
 from .hand_derived_recurrent import gru_steps, lstm_steps, rnn_steps
 
 __all__ = [
@@ -76,9 +76,9 @@ def rms_norm_steps(
     forward = (
         rf"\hat x = \tfrac{{1}}{{r}} x, \quad r = \sqrt{{{_ROWMEAN}(x^{{\circ 2}}) + \epsilon}}"
     )
-    gradients = {"x": (g - x_hat * along) / root}
+    to_x = ("x", formula, (g - x_hat * along) / root)
     title, scale = "divide by the root mean square", _largest(g / root)
-    return [scaled, Step(2, title, forward, {"x": formula}, gradients, scale)]
+    return [scaled, step_of(2, title, forward, to_x, scale=scale)]
 
 
 def batch_norm_steps(
@@ -122,8 +122,8 @@ def batch_norm_steps(
     channel = _letters(x)[1]
     spread = rf"\sigma = \sqrt{{\mathrm{{var}}_{channel} + \epsilon}}"
     forward = rf"{_STANDARDIZED}, \quad \mu = \mathrm{{mean}}_{channel}, \quad {spread}"
-    formula, gradients = {"x": rf"\tfrac{{1}}{{\sigma}} {_X_HAT}"}, {"x": g / sigma}
-    return [scaled, Step(2, "standardize", forward, formula, gradients)]
+    to_x = ("x", rf"\tfrac{{1}}{{\sigma}} {_X_HAT}", g / sigma)
+    return [scaled, step_of(2, "standardize", forward, to_x)]
 
 
 def _letters(x: Array) -> list[str]:
@@ -146,19 +146,17 @@ def _through_scale(
     whole = f"_{{{','.join(known)}}}" if shared else ""
     across = np.ones(x_hat.ndim, int)
     across[own] = -1
-    forward = r"\mathrm{out} = \hat x"
-    formulas, gradients = {"x_hat": _CAME}, {"x_hat": g}
-    if weight is not None:
-        forward += rf" \odot \mathrm{{weight}}{below}"
-        formulas["x_hat"] += rf" \odot \mathrm{{weight}}{below}"
-        formulas["weight"] = rf"{total}({_CAME} \odot \hat x){whole}"
-        gradients["x_hat"] = g * weight.reshape(across)
-        gradients["weight"] = (g * x_hat).sum(axis=shared)
-    if bias is not None:
-        forward += rf" + \mathrm{{bias}}{below}"
-        formulas["bias"] = rf"{total}({_CAME}){whole}"
-        gradients["bias"] = g.sum(axis=shared)
-    return Step(1, "scale and shift", forward, formulas, gradients)
+    scaled = "" if weight is None else rf" \odot \mathrm{{weight}}{below}"
+    shifted = "" if bias is None else rf" + \mathrm{{bias}}{below}"
+    to_weight = None if weight is None else (g * x_hat).sum(axis=shared)
+    return step_of(
+        1,
+        "scale and shift",
+        rf"\mathrm{{out}} = \hat x{scaled}{shifted}",
+        ("x_hat", _CAME + scaled, g if weight is None else g * weight.reshape(across)),
+        ("weight", rf"{total}({_CAME} \odot \hat x){whole}", to_weight),
+        ("bias", rf"{total}({_CAME}){whole}", None if bias is None else g.sum(axis=shared)),
+    )
 
 
 def _through_standardization(
@@ -171,11 +169,11 @@ def _through_standardization(
     variance = rf"{mean_of}((x - \mu)^{{\circ 2}})"
     moments = rf"\quad \mu = {mean_of}(x), \quad \sigma = \sqrt{{{variance} + \epsilon}}"
     back = rf"{_X_HAT} - {mean_of}({_X_HAT}) - \hat x \odot {mean_of}({_X_HAT} \odot \hat x)"
-    formulas = {"x": rf"\tfrac{{1}}{{\sigma}} ({back})"}
     along = (g * x_hat).mean(axis=axes, keepdims=True)
     grad_x = (g - g.mean(axis=axes, keepdims=True) - x_hat * along) / sigma
+    to_x = ("x", rf"\tfrac{{1}}{{\sigma}} ({back})", grad_x)
     forward, scale = f"{_STANDARDIZED}, {moments}", _largest(g / sigma)
-    return Step(2, "standardize", forward, formulas, {"x": grad_x}, scale)
+    return step_of(2, "standardize", forward, to_x, scale=scale)
 
 
 def _largest(array: Array) -> float:
@@ -245,9 +243,9 @@ def cross_entropy_steps(
     forward += rf", \quad N = {N:.10g}" if reduction == "mean" else ""
     share = r"\tfrac{1}{N} " if reduction == "mean" else ""
     row = "A" if plain else r"A \odot \operatorname{rowsum}(q)"
-    formulas = {"logits": rf"{share}{_CAME} \odot ({row} - q)"}
-    gradients = {"logits": np.moveaxis(grad_rows, -1, axis).reshape(logits.shape)}
-    return [Step(1, "softmax and logarithm", forward, formulas, gradients, _largest(each * q))]
+    formula = rf"{share}{_CAME} \odot ({row} - q)"
+    to_logits = ("logits", formula, np.moveaxis(grad_rows, -1, axis).reshape(logits.shape))
+    return [step_of(1, "softmax and logarithm", forward, to_logits, scale=_largest(each * q))]
 
 
 # ------------------------------------------------------------------ convolution
@@ -313,18 +311,20 @@ def convolution_steps(
     to_x = rf"\sum_{{o,k,i}} {came}"
     if groups > 1:
         to_x = rf"\sum_{{o,c,k,i}} {came} \odot [d = {channel}]"
-    formulas = {
-        "x": to_x,
-        "weight": rf"\sum_{{n,i}} {_CAME}_{{n,o,i}} \odot x_{{n,{channel},{read}}}",
-    }
-    gradients = {"x": grad_wide[(slice(None), slice(None), *inside)], "weight": grad_weight}
     forward = rf"\mathrm{{out}} = \sum_{{c,k}} {factor} \odot x_{{n,{channel},{read}}}"
-    if bias is not None:
-        forward += r" + \mathrm{bias}_o"
-        axes = ",".join("ij"[: len(sizes)])
-        formulas["bias"] = rf"\sum_{{n,{axes}}} {_CAME}_{{n,o,{axes}}}"
-        gradients["bias"] = grad_output.sum(axis=(0, *range(2, grad_output.ndim)))
-    return [Step(1, "windows and weights", f"{forward}, {settings}", formulas, gradients)]
+    forward += "" if bias is None else r" + \mathrm{bias}_o"
+    to_weight = rf"\sum_{{n,i}} {_CAME}_{{n,o,i}} \odot x_{{n,{channel},{read}}}"
+    axes = ",".join("ij"[: len(sizes)])
+    to_bias = rf"\sum_{{n,{axes}}} {_CAME}_{{n,o,{axes}}}"
+    step = step_of(
+        1,
+        "windows and weights",
+        f"{forward}, {settings}",
+        ("x", to_x, grad_wide[(slice(None), slice(None), *inside)]),
+        ("weight", to_weight, grad_weight),
+        ("bias", to_bias, None if bias is None else grad_output.sum(axis=everywhere)),
+    )
+    return [step]
 
 
 def _numbers(values: Iterable[Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .hand_derived import Array, Step
+from .hand_derived import Array, Line, Step, step_of
 
 __all__ = ["gru_steps", "lstm_steps", "rnn_steps"]
 
@@ -35,10 +35,9 @@ def rnn_steps(
         d_h = d_h + grad_output[t]
         d_z[t] = d_h * (1 - states[t + 1] ** 2)
         d_h = d_z[t] @ W_hh
-    slope = {"z": r"\bar h \odot (1 - h^{\circ 2})"}
-    one = Step(1, "tanh", r"h = \tanh z", slope, {"z": d_z})
+    one = step_of(1, "tanh", r"h = \tanh z", ("z", r"\bar h \odot (1 - h^{\circ 2})", d_z))
     before = np.stack(states[:-1])
-    first = {"h": (r"\bar z_1 W_{hh}", d_h)}
+    first = ("h", r"\bar z_1 W_{hh}", d_h)
     return [one, _through_weights(2, X, W_ih, before, d_z, d_z, {"b": b}, first)]
 
 
@@ -84,7 +83,7 @@ def gru_steps(
         d_h = d_h * z + d_p @ W_hh
     d = {name: np.stack([row[name] for row in reversed(rows)]) for name in rows[0]}
     before, biases = np.stack([k[0] for k in kept]), {"b_ih": b_ih, "b_hh": b_hh}
-    first = {"h": (r"\bar h_1 \odot z_1 + \bar p_1 W_{hh}", d_h)}
+    first = ("h", r"\bar h_1 \odot z_1 + \bar p_1 W_{hh}", d_h)
     new = {"n": r"\bar h \odot (1 - z)", "z": r"\bar h \odot (h^- - n)"}
     candidate = {
         "a_n": r"\bar n \odot (1 - n^{\circ 2})",
@@ -146,7 +145,7 @@ def lstm_steps(
         d_h, d_c = d_z @ W_hh, d_c * f
     d = {name: np.stack([row[name] for row in reversed(rows)]) for name in rows[0]}
     before = np.stack([k[0] for k in kept])
-    first = {"h": (r"\bar z_1 W_{hh}", d_h), "c": (r"\bar c_1 \odot f_1", d_c)}
+    first = ("h", r"\bar z_1 W_{hh}", d_h), ("c", r"\bar c_1 \odot f_1", d_c)
     shown_back = {
         "o": r"\bar h \odot \tanh c",
         "c_t": r"\bar c^+ \odot f^+ + \bar h \odot o \odot (1 - \tanh^2 c)",
@@ -160,7 +159,7 @@ def lstm_steps(
         _of(1, "what is shown", r"h = o \odot \tanh c", shown_back, d),
         _of(2, "memory", r"c = f \odot c^- + i \odot n", memory, d),
         _of(3, "gates", r"(i, f, n, o) = (\sigma, \sigma, \tanh, \sigma)(z)", gates, d),
-        _through_weights(4, X, W_ih, before, d["z"], d["z"], {"b": b}, first),
+        _through_weights(4, X, W_ih, before, d["z"], d["z"], {"b": b}, *first),
     ]
 
 
@@ -175,26 +174,20 @@ def _through_weights(
     d_a: Array,
     d_p: Array,
     biases: dict[str, Array | None],
-    first: dict[str, tuple[str, Array]],
+    *first: Line,
 ) -> Step:
-    """a = X W_ihᵀ + b_ih and p = h⁻ W_hhᵀ + b_hh, at all steps at once.
-
-    Args: first: what comes back to the states before the first step, with its formulas.
-    """
-    found = {
-        "X": (r"\bar a W_{ih}", d_a @ W_ih),
-        "W_ih": (r"\textstyle\sum_t \bar a_t^\top x_t", np.einsum("tbr,tbd->rd", d_a, X)),
-        "W_hh": (r"\textstyle\sum_t \bar p_t^\top h_{t-1}", np.einsum("tbr,tbh->rh", d_p, before)),
-    }
+    """a = X W_ihᵀ + b_ih and p = h⁻ W_hhᵀ + b_hh, at all steps; `first` are the states before."""
+    lines: list[Line] = [
+        ("X", r"\bar a W_{ih}", d_a @ W_ih),
+        ("W_ih", r"\textstyle\sum_t \bar a_t^\top x_t", np.einsum("tbr,tbd->rd", d_a, X)),
+        ("W_hh", r"\textstyle\sum_t \bar p_t^\top h_{t-1}", np.einsum("tbr,tbh->rh", d_p, before)),
+    ]
     for name, bias in biases.items():
-        if bias is not None:
-            sign, came = ("p", d_p) if name == "b_hh" else ("a", d_a)
-            found[name] = (rf"\textstyle\sum_t \bar {sign}_t", came.sum((0, 1)))
-    found |= first
+        sign, came = ("p", d_p) if name == "b_hh" else ("a", d_a)
+        to_bias = None if bias is None else came.sum((0, 1))
+        lines.append((name, rf"\textstyle\sum_t \bar {sign}_t", to_bias))
     forward = r"a = X W_{ih}^\top + b_{ih}, \quad p = h^- W_{hh}^\top + b_{hh}"
-    formulas = {name: formula for name, (formula, _) in found.items()}
-    gradients = {name: gradient for name, (_, gradient) in found.items()}
-    return Step(number, "weights and inputs", forward, formulas, gradients)
+    return step_of(number, "weights and inputs", forward, *lines, *first)
 
 
 def _of(
