@@ -6,7 +6,6 @@ What a module's `__all__` lists is an op that the package offers; helpers are im
 from typing import TYPE_CHECKING
 
 from ..lazy_imports import public_names as _public_names
-from . import operators as operators
 from .activations import *
 from .arithmetic import *
 from .attention import *
@@ -31,6 +30,9 @@ from .scaled_dot_product import *
 from .select import *
 from .shape import *
 from .softmax import *
+
+# isort: split
+from . import operators as operators  # once all ops are declared
 
 if not TYPE_CHECKING:  # a checker follows the stars
     __all__ = _public_names(__name__, {})

@@ -1,4 +1,8 @@
-"""Tensor's operators and methods: each is an op, attached here once the ops are declared."""
+"""What Tensor does by ops: Python's operators, methods, and NumPy's own functions.
+
+`x + y` and `np.add(x, y)` are the op `add`, `x.sum()` and `np.sum(x)` are `sum`. What no op does
+says what to write instead.
+"""
 
 from __future__ import annotations
 
@@ -9,76 +13,79 @@ import numpy as np
 from .. import habits
 from ..engine.array_protocol import ForeignName, ForeignNames
 from ..engine.context import current
-from ..engine.errors import GradientError
-from ..engine.op import registry
+from ..engine.errors import DTypeError, GradientError
+from ..engine.op import Op, registry
 from ..engine.tensor import Tensor
-from .arithmetic import add, divide, multiply, negative, power, subtract
-from .composed import argmax, argmin, argsort, ravel
-from .functions import abs, astype, clip, exp, log, relu, sigmoid, sqrt, tanh
-from .measures import prod, std
-from .numpy_protocol import array_function, array_ufunc
-from .products import matmul
-from .rearrange import repeat
-from .reduce import cumsum, max, mean, min, sum, var
-from .select import getitem, take
-from .shape import reshape, squeeze, swapaxes, transpose
-from .softmax import log_softmax, softmax
+from . import composed
+from .functions import astype
+from .shape import reshape, swapaxes, transpose
 
-__all__: list[str] = []
+__all__ = ["not_recorded", "op_like"]
 
-_OPERATORS = {
-    "add": add,
-    "sub": subtract,
-    "mul": multiply,
-    "truediv": divide,
-    "pow": power,
-    "matmul": matmul,
-}
+# ---------------------------------------------------------------- NumPy's functions
 
-_OPS_AS_METHODS = (
-    abs,
-    astype,
-    clip,
-    cumsum,
-    exp,
-    log,
-    log_softmax,
-    max,
-    mean,
-    min,
-    prod,
-    relu,
-    repeat,
-    sigmoid,
-    softmax,
-    sqrt,
-    squeeze,
-    std,
-    sum,
-    swapaxes,
-    take,
-    tanh,
-    var,
-)
+_FORMS = {np.shape, np.ndim, np.size, np.result_type, np.iscomplexobj, np.isrealobj}
+_COMPARISONS = {np.allclose, np.array_equal}
+_OTHER_NAMES = {"absolute": "abs", "amax": "max", "amin": "min", "permute_dims": "transpose"}
 
+
+def op_like(function: Any) -> Op | Any:
+    """The op, or the function composed of ops, of a NumPy function's name."""
+    name = _OTHER_NAMES.get(function.__name__, function.__name__)
+    if name in composed.__all__:
+        return getattr(composed, name)
+    return registry.get(name)
+
+
+def not_recorded(function: Any, found: Any) -> DTypeError:
+    """The error of a NumPy function that no op is called for, though one may have its name."""
+    remedy = "use x.numpy() to leave the graph"
+    if found:
+        remedy = f"call minigrad.{found.__name__} with its own arguments"
+    name = function.__name__
+    return DTypeError(f"np.{name} on a Tensor would not be recorded; {remedy}")
+
+
+def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    """A ufunc on a Tensor is the op of that name; a comparison gives a plain array."""
+    if {"d->?", "dd->?"}.intersection(ufunc.types):
+        return getattr(ufunc, method)(*map(_array, inputs), **kwargs)
+    found = op_like(ufunc)
+    if method != "__call__" or found is None or kwargs:
+        raise not_recorded(ufunc, found)
+    return found(*inputs)
+
+
+def _array_function(self: Tensor, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """A NumPy function on a Tensor is the op of its name: `np.sum(x, axis=0)` records `sum`."""
+    if function in _FORMS:  # whatever the entries
+        return function(*[getattr(x, "_data", x) for x in args], **kwargs)
+    if function in _COMPARISONS:
+        return function(*map(_array, args), **kwargs)
+    found = op_like(function)
+    if found is None:
+        raise not_recorded(function, found)
+    return found(*args, **kwargs)
+
+
+def _array(value: Any) -> Any:
+    return value.numpy() if isinstance(value, Tensor) else value
+
+
+# ---------------------------------------------------------------- Python's operators
 
 _apply = Tensor.__apply__  # what Op.__call__ would come to, without the way there
 
 
-def _operator(op: Any) -> Any:
+def _operator(op: Op) -> Any:
     return lambda self, other: _apply(op, (self, other), ())
 
 
-def _reflected(op: Any) -> Any:
+def _reflected(op: Op) -> Any:
     return lambda self, other: _apply(op, (other, self), ())
 
 
-def _spread(method: Any) -> Any:
-    """A method that takes its shape or axes as one tuple or as several integers, like NumPy's."""
-    return lambda self, *sizes: method(self, sizes[0] if len(sizes) == 1 else sizes or None)
-
-
-def _in_place(op: Any, sign: str) -> Any:
+def _in_place(op: Op, sign: str) -> Any:
     """`x += y`: a new tensor while recording; within no_grad(), a write into a leaf."""
 
     def operator(self: Tensor, other: Any) -> Tensor:
@@ -93,49 +100,54 @@ def _in_place(op: Any, sign: str) -> Any:
         name = self.path or "x"
         if recording:
             raise GradientError(
-                f"{name} {sign} …: {name} is a leaf that requires a gradient; write to it within "
-                f"`with mg.no_grad():`, or by {name}.assign_(array); {name} = {name} {sign[:-1]} … "
+                f"{name} {sign}= …: {name} is a leaf that requires a gradient; write to it within "
+                f"`with mg.no_grad():`, or by {name}.assign_(array); {name} = {name} {sign} … "
                 "makes a new tensor"
             )
         raise GradientError(
-            f"{name} {sign} …: {name} was computed by {self.node.op.name}, whose backward may need "
-            f"it as it is; write {name} = {name} {sign[:-1]} … for a new tensor"
+            f"{name} {sign}= …: {name} was computed by {self.node.op.name}, whose backward may "
+            f"need it as it is; write {name} = {name} {sign} … for a new tensor"
         )
 
     return operator
 
 
+def _spread(method: Any) -> Any:
+    """A method that takes its shape or axes as one tuple or as several integers, like NumPy's."""
+    return lambda self, *sizes: method(self, sizes[0] if len(sizes) == 1 else sizes or None)
+
+
 for _name, _sign, _op in (
-    ("add", "+=", add),
-    ("sub", "-=", subtract),
-    ("mul", "*=", multiply),
-    ("truediv", "/=", divide),
-    ("pow", "**=", power),
-    ("matmul", "@=", matmul),
+    ("add", "+", registry["add"]),
+    ("sub", "-", registry["subtract"]),
+    ("mul", "*", registry["multiply"]),
+    ("truediv", "/", registry["divide"]),
+    ("pow", "**", registry["power"]),
+    ("matmul", "@", registry["matmul"]),
 ):
-    setattr(Tensor, f"__i{_name}__", _in_place(_op, _sign))
-for _name, _op in _OPERATORS.items():
     setattr(Tensor, f"__{_name}__", _operator(_op))
     setattr(Tensor, f"__r{_name}__", _reflected(_op))
-for _method in _OPS_AS_METHODS:
-    setattr(Tensor, _method.name, _method)
-_ATTACHED = {
-    "__neg__": negative,
-    "__abs__": abs,
-    "__getitem__": getitem,
-    "__array_ufunc__": array_ufunc,
-    "__array_function__": array_function,
-    "argmax": argmax,
-    "argmin": argmin,
-    "argsort": argsort,
-    "flatten": ravel,
-    "ravel": ravel,
+    setattr(Tensor, f"__i{_name}__", _in_place(_op, _sign))
+
+_METHODS = "abs astype clip cumsum exp log log_softmax max mean min prod relu repeat sigmoid"
+_METHODS += " softmax sqrt squeeze std sum swapaxes take tanh var"
+_ATTRIBUTES = {name: registry[name] for name in _METHODS.split()} | {
+    "__neg__": registry["negative"],
+    "__abs__": registry["abs"],
+    "__getitem__": registry["getitem"],
+    "__array_ufunc__": _array_ufunc,
+    "__array_function__": _array_function,
+    "argmax": composed.argmax,
+    "argmin": composed.argmin,
+    "argsort": composed.argsort,
+    "flatten": composed.ravel,
+    "ravel": composed.ravel,
     "reshape": _spread(reshape),
     "transpose": _spread(transpose),
     "T": property(lambda self: transpose(self)),
     "mT": property(lambda self: swapaxes(self, -1, -2)),
 }
-for _name, _attribute in _ATTACHED.items():
+for _name, _attribute in _ATTRIBUTES.items():
     setattr(Tensor, _name, _attribute)
 for _name in {*habits.tensor_names(), *registry, *dir(np.ndarray)}:
     if _name[0] != "_" and not hasattr(Tensor, _name):

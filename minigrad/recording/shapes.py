@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..engine.errors import DTypeError, MinigradError
+from ..engine.errors import MinigradError
 from ..engine.op import Op
 from ..engine.plan import Plan
 from ..engine.tensor import Tensor
 from ..ops import add, divide, getitem, matmul, multiply, power, subtract
-from ..ops.numpy_protocol import not_recorded, op_like
+from ..ops.operators import not_recorded, op_like
 
 __all__ = ["FlopCounter", "RuleCost", "ShapeTensor", "count_rules"]
 
@@ -130,7 +130,7 @@ class ShapeTensor:
         if asks or not _counted(inputs):
             return self._plainly(getattr(ufunc, method), inputs, kwargs)
         if method != "__call__" or found is None or kwargs:
-            raise DTypeError(not_recorded(f"np.{ufunc.__name__}", found))
+            raise not_recorded(ufunc, found)
         return found(*inputs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -140,7 +140,7 @@ class ShapeTensor:
         if not _counted((args, kwargs)):
             return self._plainly(function, args, kwargs)
         if found is None:
-            raise DTypeError(not_recorded(f"np.{function.__name__}", found))
+            raise not_recorded(function, found)
         return found(*args, **kwargs)
 
     def _compared(self, *values: Any) -> Any:

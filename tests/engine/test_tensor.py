@@ -151,6 +151,13 @@ def test_an_unknown_attribute_is_an_attribute_error(x):
         x.note = 1
 
 
+def test_an_op_that_is_no_method_says_how_it_is_called(x):
+    for name in set(mg.registry) & set(mg.__all__):
+        if not hasattr(x, name):
+            with pytest.raises(AttributeError, match=rf"'{name}'; write "):
+                getattr(x, name)
+
+
 # ---------------------------------------------------------------- operators
 
 OPERATORS = ["add", "sub", "mul", "truediv", "pow"]
