@@ -69,7 +69,6 @@ def export_onnx(
         raise MissingDependencyError('export_onnx needs onnx: pip install "minigrad[onnx]"')
     from . import translations
     from .model import written
-    from .program import SizedProgram
     from .trials import Trials, named_inputs
 
     assert translations
@@ -87,7 +86,7 @@ def export_onnx(
         try:
             with TemporaryDirectory(dir=target.parent, prefix=".onnx-") as beside:
                 made = os.path.join(beside, target.name)
-                written(SizedProgram(runs), trials.axes, _names_of(function), made, external)
+                written(runs, trials.axes, _names_of(function), made, external)
                 if len(runs) < len(trials.runs) and find_spec("onnxruntime") is None:
                     raise trials.error or AssertionError
                 _check(made, trials.runs)

@@ -14,8 +14,7 @@ import numpy as np
 
 from ..engine.errors import ArgumentError
 from .positions import GrowingArray
-from .program import Unfit
-from .sizes import Number, Size
+from .sizes import Number, Size, Unfit
 
 __all__ = ["Graph", "GraphValue"]
 
@@ -183,6 +182,10 @@ class Graph:
         """Axes as positions; None is all."""
         every = range(ndim) if axis is None else (axis,) if np.ndim(axis) == 0 else axis
         return [int(a) % ndim for a in every] if ndim else []
+
+    def along(self, x: GraphValue, axis: int | None) -> tuple[GraphValue, int]:
+        """An array and the axis along which it is used: of None all entries in a row."""
+        return (self.Reshape(x, [-1]), 0) if axis is None else (x, int(axis))
 
     def range(self, length: int | Size) -> Any:
         """0, 1, … up to a length."""

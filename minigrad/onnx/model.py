@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from itertools import chain, count
 from typing import Any
 
 import numpy as np
 
 from ..engine.errors import ArgumentError
+from ..engine.op import Shaped
 from .graph import Graph, GraphValue
 from .positions import GrowingArray
 from .program import SizedProgram
-from .run import Constant, Made
+from .run import Constant, Made, RecordedCall, RecordedStep, mapped
 from .sizes import Size
 from .translation import Untranslatable, translate
 
@@ -23,32 +26,33 @@ LARGEST = 2**31 - 2**24  # bytes of constants; a file of protobuf ends at 2 GB
 
 
 class ModelWriter:
-    """Writes a program as a graph.
+    """Writes what runs of a function share as a graph.
 
-    Args: names: of parameters, by the id of their arrays.
+    Args: runs: made of the same steps (see check_alike).
         axes: by input, by axis, the symbol of its length.
+        names: of parameters, by the id of their arrays.
     """
 
     def __init__(
         self,
-        program: SizedProgram,
+        runs: Sequence[RecordedCall],
         axes: dict[str, dict[int, str]],
         names: dict[int, str],
     ) -> None:
-        self.program = program
+        self.program = SizedProgram(runs)
         self.axes = axes
         self.names = names
         self.to = Graph()
         self._steps: Counter[str] = Counter()
         self.inputs: dict[str, GraphValue] = {}
         self.values: dict[str | int, GraphValue] = {}
-        for name, form in program.inputs.items():
-            self._add_input(name, form)
-        needed = _needed(program)
-        for k, step in enumerate(program.steps):
+        for name in runs[0].inputs:
+            self._add_input(name, self.program.form([Shaped.of(run.inputs[name]) for run in runs]))
+        needed = _needed(runs[0])
+        for k, steps in enumerate(zip(*(run.steps for run in runs), strict=True)):
             if k in needed:
-                self._add_step(k, step)
-        self.outputs = self._outputs()
+                self._add_step(k, steps)
+        self.outputs = self._outputs(runs[0].outputs)
 
     def _add_input(self, name: str, form: Any) -> None:
         """Integers come as int64, whatever the function was given."""
@@ -64,19 +68,21 @@ class ModelWriter:
         self.to.path = f"/{name}"
         self.values[name] = self.to.cast(given, form.dtype)
 
-    def _add_step(self, k: int, step: Any) -> None:
-        to, scope = self.to, f"/{step.scope}" if step.scope else ""
+    def _add_step(self, k: int, steps: Sequence[RecordedStep]) -> None:
+        to, step = self.to, steps[0]
+        scope = f"/{step.scope}" if step.scope else ""
         to.path = self._unique(f"{scope}/{step.op.name}")
         to.label = f"{step.op.name}, at {step.place}"
-        inputs = tuple([self._given(x, scope) for x in step.inputs])
-        settings = tuple([self._given(x, scope) for x in step.settings])
+        arguments = self.program.argument([(one.inputs, one.settings) for one in steps], to.label)
+        inputs, settings = mapped(partial(self._given, scope), arguments)
+        out = self.program.form([one.out for one in steps])
         before = len(to.nodes)
         try:
-            made = to.cast(translate(to, step.op, inputs, settings, step.out), step.out.dtype)
+            made = to.cast(translate(to, step.op, inputs, settings, out), out.dtype)
         except Untranslatable as error:
             raise ArgumentError(f"export_onnx: {to.label}, {error}") from None
         if any(made in outputs for _, _, outputs, _, _ in to.nodes[before:]):
-            made.shape = step.out.shape
+            made.shape = out.shape
             made.name = f"{scope}/{step.name}" if step.name else ""
         self.values[k] = made
 
@@ -85,21 +91,19 @@ class ModelWriter:
         self._steps[path] += 1
         return path if self._steps[path] == 1 else f"{path}_{self._steps[path]}"
 
-    def _given(self, item: Any, scope: str) -> Any:
-        """An argument, its arrays as Values."""
+    def _given(self, scope: str, item: Any) -> Any:
+        """An argument that is no container; an array as a GraphValue."""
         if isinstance(item, Made):
             return self.values[item.by]
         if isinstance(item, Constant):
             own = f"{scope}/{item.name}" if item.name else ""
             return self.to.constant(item.array, self.names.get(id(item.array), own))
-        if item.__class__ in (tuple, list):
-            return item.__class__([self._given(x, scope) for x in item])
         return self.to.pattern(item) if isinstance(item, GrowingArray) else item
 
-    def _outputs(self) -> dict[str, GraphValue]:
+    def _outputs(self, outputs: dict[str, Any]) -> dict[str, GraphValue]:
         found: dict[str, GraphValue] = {}
         taken = {*self.inputs.values()}
-        for name, made in self.program.outputs.items():
+        for name, made in outputs.items():
             value = self.values[made.by]
             if value in taken:
                 self.to.path = f"/{name}"
@@ -111,20 +115,18 @@ class ModelWriter:
         return found
 
 
-def _needed(program: SizedProgram) -> set[Any]:
+def _needed(run: RecordedCall) -> set[Any]:
     """The steps that outputs depend on; not those of checks, say."""
-    stack, found = [*program.outputs.values()], set()
-    while stack:
-        item = stack.pop()
-        if isinstance(item, tuple | list):
-            stack += item
-        elif isinstance(item, slice):
-            stack += [item.start, item.stop, item.step]
-        elif isinstance(item, Made) and item.by not in found:
+    found: set[Any] = set()
+
+    def note(item: Any) -> None:
+        if isinstance(item, Made):
             found.add(item.by)
-            if isinstance(item.by, int):
-                step = program.steps[item.by]
-                stack += [*step.inputs, *step.settings]
+
+    mapped(note, [*run.outputs.values()])
+    for k in reversed(range(len(run.steps))):
+        if k in found:
+            mapped(note, [run.steps[k].inputs, run.steps[k].settings])
     return found
 
 
@@ -142,7 +144,7 @@ class _Names:
 
 
 def written(
-    program: SizedProgram,
+    runs: Sequence[RecordedCall],
     axes: dict[str, dict[int, str]],
     names: dict[int, str],
     path: str,
@@ -151,7 +153,7 @@ def written(
     """Write the model file."""
     import onnx
 
-    writer = ModelWriter(program, axes, names)
+    writer = ModelWriter(runs, axes, names)
     to, helper = writer.to, onnx.helper
     used = {x for _, inputs, _, _, _ in to.nodes for x in inputs}
     constants = [x for x in to.constants if x in used]

@@ -1,4 +1,4 @@
-"""SizedProgram: a function's runs at several sizes, as one whose numbers are made of the sizes."""
+"""SizedProgram: a function's runs at several sizes as one, whose numbers are made of the sizes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,9 @@ from ..engine.errors import ArgumentError
 from ..engine.op import Shaped
 from .positions import find_pattern
 from .run import Constant, Made, RecordedCall, RecordedStep
-from .sizes import fit_number, fit_size
+from .sizes import Unfit, fit_number, fit_size
 
-__all__ = ["SizedProgram", "Unfit", "check_alike"]
-
-
-class Unfit:
-    """A number that no formula in the sizes gives; an error if the model needs it."""
-
-    def __init__(self, values: Sequence[Any]) -> None:
-        self.values = values
-
-    def __str__(self) -> str:
-        return ", ".join(str(value) for value in dict.fromkeys(self.values))
+__all__ = ["SizedProgram", "check_alike"]
 
 
 def check_alike(a: RecordedCall, b: RecordedCall) -> None:
@@ -40,12 +30,12 @@ def check_alike(a: RecordedCall, b: RecordedCall) -> None:
 def _form(step: RecordedStep) -> Any:
     """The op, and which steps and inputs it uses."""
 
-    def made(item: Any) -> Any:
+    def form(item: Any) -> Any:
         if isinstance(item, tuple | list):
-            return [made(x) for x in item]
+            return [form(x) for x in item]
         return item if isinstance(item, Made) else type(item)
 
-    return step.op, made(step.inputs), made(step.settings)
+    return step.op, form(step.inputs), form(step.settings)
 
 
 def _refuse(a: RecordedCall, b: RecordedCall, one: str, other: str) -> None:
@@ -62,54 +52,14 @@ def _refuse(a: RecordedCall, b: RecordedCall, one: str, other: str) -> None:
 
 
 class SizedProgram:
-    """The steps that runs of a function share.
-
-    Args: runs: made of the same steps (see check_alike).
-
-    Attributes:
-        steps: those of the first run; each setting and constant that sizes determine is a Size, a
-            Number, a GrowingArray, or Unfit.
-        outputs: what is returned, by name.
-    Raises: ArgumentError where no formula gives what differs, naming the op and its line.
-    """
+    """Runs made of the same steps, as one whose numbers are made of the sizes."""
 
     def __init__(self, runs: Sequence[RecordedCall]) -> None:
-        self.runs, self.sizes = runs, [run.sizes for run in runs]
+        self.sizes = [run.sizes for run in runs]
         self._patterns: dict[Any, Any] = {}
-        self.steps = [
-            self._joined(list(steps)) for steps in zip(*(r.steps for r in runs), strict=True)
-        ]
-        first = runs[0]
-        self.inputs = {
-            name: self._form([Shaped.of(run.inputs[name]) for run in runs]) for name in first.inputs
-        }
-        self.outputs = {
-            name: self._resolved([run.outputs[name] for run in runs], f"the output {name}")
-            for name in first.outputs
-        }
 
-    def _joined(self, steps: list[RecordedStep]) -> RecordedStep:
-        first = steps[0]
-        where = f"{first.op.name}, at {first.place}"
-        inputs = [
-            self._resolved(list(x), where) for x in zip(*(s.inputs for s in steps), strict=True)
-        ]
-        settings = [
-            self._resolved(list(x), where) for x in zip(*(s.settings for s in steps), strict=True)
-        ]
-        out = self._form([step.out for step in steps])
-        return RecordedStep(
-            first.op,
-            tuple(inputs),
-            tuple(settings),
-            out,
-            None,
-            first.scope,
-            first.place,
-            first.name,
-        )
-
-    def _form(self, forms: list[Shaped]) -> Shaped:
+    def form(self, forms: list[Shaped]) -> Shaped:
+        """Dtype and shape of an array, which has one form in each run."""
         if len({len(form.shape) for form in forms}) > 1:
             return Shaped((), forms[0].dtype)
         axes = zip(*(form.shape for form in forms), strict=True)
@@ -123,8 +73,11 @@ class SizedProgram:
         found = fit_size(values, self.sizes)
         return Unfit(values) if found is None else found
 
-    def _resolved(self, items: list[Any], where: str) -> Any:
-        """What stands in one place of all runs, as one."""
+    def argument(self, items: list[Any], where: str) -> Any:
+        """What stands in one place of all runs, as one: a Size, say, a GrowingArray, or Unfit.
+
+        Raises: ArgumentError where no formula gives what differs, naming the op and its line.
+        """
         first = items[0]
         if any(item.__class__ is not first.__class__ for item in items):
             raise ArgumentError(f"export_onnx: {where}, is given other arguments at other sizes")
@@ -133,11 +86,10 @@ class SizedProgram:
         if isinstance(first, tuple | list):
             if any(len(item) != len(first) for item in items):
                 raise ArgumentError(f"export_onnx: {where}, is given more at other sizes")
-            parts = [self._resolved(list(x), where) for x in zip(*items, strict=True)]
+            parts = [self.argument(list(x), where) for x in zip(*items, strict=True)]
             return first.__class__(parts)
         if isinstance(first, slice):
-            ends = [[x.start, x.stop, x.step] for x in items]
-            return slice(*(self._resolved(list(x), where) for x in zip(*ends, strict=True)))
+            return slice(*self.argument([(x.start, x.stop, x.step) for x in items], where))
         if isinstance(first, int | float) and not isinstance(first, bool):
             self._check_only_sizes(items, where)
             return self._number(items)
@@ -175,7 +127,7 @@ class SizedProgram:
         arrays = [np.asarray(x) for x in arrays]
         if not any(x.ndim for x in arrays):
             return self._number([x.item() for x in arrays])
-        shape = self._form([Shaped.of(x) for x in arrays]).shape
+        shape = self.form([Shaped.of(x) for x in arrays]).shape
         pattern = None
         if len(shape) == first.ndim and not any(isinstance(n, Unfit) for n in shape):
             pattern = find_pattern(arrays, self.sizes, shape)

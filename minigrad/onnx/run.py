@@ -24,7 +24,7 @@ from ..ops import composed
 from ..ops.mask_rules import MaskRule
 from .translation import is_translated
 
-__all__ = ["FOLLOWED", "CallRecorder", "Constant", "Made", "RecordedCall", "RecordedStep"]
+__all__ = ["FOLLOWED", "CallRecorder", "Constant", "Made", "RecordedCall", "RecordedStep", "mapped"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,15 @@ class RecordedCall:
     values: dict[str, Any]  # the outputs as arrays
 
 
+def mapped(function: Callable[[Any], Any], item: Any) -> Any:
+    """An argument, with a function applied to all that its tuples, lists and slices hold."""
+    if item.__class__ in (tuple, list):
+        return item.__class__([mapped(function, x) for x in item])
+    if item.__class__ is slice:
+        return slice(*(mapped(function, x) for x in (item.start, item.stop, item.step)))
+    return function(item)
+
+
 class CallRecorder(Follower):
     """Writes the steps of a run.
 
@@ -99,20 +108,16 @@ class CallRecorder(Follower):
         return view
 
     def refer(self, item: Any) -> Any:
-        """What the steps hold in the place of an argument: arrays as what made them."""
-        if isinstance(item, Tensor | np.ndarray | np.generic):
-            array = item._data if isinstance(item, Tensor) else item
-            array = np.asarray(item) if isinstance(item, np.generic) else array
-            made = self.find(array)
-            if made is None:
-                made = Constant(array, getattr(item, "name", None))
-                self.know(array, made)
-            return made
-        if item.__class__ in (tuple, list):
-            return item.__class__(map(self.refer, item))
-        if item.__class__ is slice:
-            return slice(*map(self.refer, (item.start, item.stop, item.step)))
-        return item
+        """What the steps hold in the place of an array: what made it."""
+        if not isinstance(item, Tensor | np.ndarray | np.generic):
+            return item
+        array = item._data if isinstance(item, Tensor) else item
+        array = np.asarray(item) if isinstance(item, np.generic) else array
+        made = self.find(array)
+        if made is None:
+            made = Constant(array, getattr(item, "name", None))
+            self.know(array, made)
+        return made
 
     def note(self, op: Op, inputs: Any, settings: Any, array: Any, tensor: Any = None) -> None:
         if _draws(op, settings):
@@ -124,8 +129,8 @@ class CallRecorder(Follower):
             settings = [x.array(*shape) if isinstance(x, MaskRule) else x for x in settings]
         step = RecordedStep(
             op,
-            tuple(map(self.refer, inputs)),
-            tuple(map(self.refer, settings)),
+            mapped(self.refer, tuple(inputs)),
+            mapped(self.refer, tuple(settings)),
             Shaped(array.shape, array.dtype),
             tensor if self.keeps_tensors else None,
             current().scope,

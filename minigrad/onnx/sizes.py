@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, combinations_with_replacement
 from math import isfinite, prod
+from typing import Any
 
 import numpy as np
 
-__all__ = ["Number", "Size", "fit_number", "fit_size"]
+__all__ = ["Number", "Size", "Unfit", "fit_number", "fit_size"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,19 @@ class Number:
 
     size: Size
     power: float
+
+
+class Unfit:
+    """A number that no formula in the sizes gives; an error if the model needs it."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self.values = values
+
+    def __add__(self, n: int) -> Unfit:
+        return self
+
+    def __str__(self) -> str:
+        return ", ".join(str(value) for value in dict.fromkeys(self.values))
 
 
 def fit_size(values: Sequence[int], sizes: Sequence[dict[str, int]]) -> int | Size | None:

@@ -12,13 +12,13 @@ without a translation is followed through its kernel: what NumPy computes there 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..engine.op import Op
 from ..engine.plan import parameters_of
 
-__all__ = ["Untranslatable", "is_translated", "translate", "translation"]
+__all__ = ["Untranslatable", "declare", "is_translated", "translate", "translation"]
 
 _TRANSLATIONS: dict[Op, Callable[..., Any]] = {}
 
@@ -30,11 +30,16 @@ class Untranslatable(Exception):
 def translation(*ops: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare what these ops are in ONNX; `@translation(cube)` does it for an op of your own."""
 
-    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-        _TRANSLATIONS.update(dict.fromkeys(ops, function))
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        declare(dict.fromkeys(ops, function))
         return function
 
-    return declare
+    return decorate
+
+
+def declare(table: Mapping[Op, Callable[..., Any]]) -> None:
+    """What each op of a table is in ONNX."""
+    _TRANSLATIONS.update(table)
 
 
 def is_translated(op: Op) -> bool:

@@ -232,6 +232,12 @@ REFUSED = {
         "runs .*, and .* with inputs that hold other values",
     ),
     "a loop over a size": (loop, "runs .* with batch 2, length 5, and .*; a loop over a size"),
+    "a position by no formula": (lambda x: x[:, x.shape[1].bit_length()], "a number that is 3, 4"),
+    "steps of a size": (lambda x: x[:, :: x.shape[1]], "steps that depend on the sizes"),
+    "a slice that values end": (
+        lambda x: x[:, : x.numpy().argmax(axis=1)[0, 0]],
+        "a shape that depends on values",
+    ),
     "an array by no pattern": (pixels, "multiply, at .*by no pattern that is known"),
     "an output that is a constant": (lambda x: W, "the output .* is made of no input"),
     "an output that is no tensor": (lambda x: "text", "must return tensors, got str"),

@@ -61,6 +61,10 @@ OTHERS = {
         lambda x: mg.topk(x, 3)[0],
         lambda rng, B, n: [mg.tensor(rng.normal(size=(B, n, 5)))],
     ),
+    "a slice up to a NumPy integer": (
+        lambda x: x[:, : np.int64(2)],
+        lambda rng, B, n: [mg.tensor(rng.normal(size=(B, n, 5)))],
+    ),
     "one-hot tokens, pooled where they are real": (
         lambda t, real: (
             mg.sum(

@@ -1,14 +1,5 @@
-"""What each op is in ONNX, in files that mirror minigrad/ops."""
+"""What each op is in ONNX: files of families of ops, each declared when it is imported."""
 
-from . import convolution, elementwise, norms, products, recurrent, reductions, select, shapes
+from . import convolution, elementwise, recurrent, reductions, select, shapes
 
-__all__ = [
-    "convolution",
-    "elementwise",
-    "norms",
-    "products",
-    "recurrent",
-    "reductions",
-    "select",
-    "shapes",
-]
+__all__ = ["convolution", "elementwise", "recurrent", "reductions", "select", "shapes"]

@@ -26,26 +26,9 @@ from ...ops import (
 )
 from ...ops.functions import normal_cdf
 from ..run import FOLLOWED
-from ..translation import translation
+from ..translation import declare, translation
 
-SAME = {
-    "abs": "Abs", "cos": "Cos", "erf": "Erf", "exp": "Exp", "negative": "Neg", "relu": "Relu",
-    "sigmoid": "Sigmoid", "sign": "Sign", "sin": "Sin", "softplus": "Softplus", "sqrt": "Sqrt",
-    "tanh": "Tanh", "floor": "Floor", "ceil": "Ceil", "rint": "Round",
-}  # fmt: skip
-OF_TWO = {
-    "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "maximum": "Max",
-    "minimum": "Min",
-}  # fmt: skip
-QUESTIONS = {
-    "equal": "Equal", "less": "Less", "less_equal": "LessOrEqual", "greater": "Greater",
-    "greater_equal": "GreaterOrEqual",
-}  # fmt: skip
-LOGICAL = {
-    "logical_and": "And", "logical_or": "Or", "logical_xor": "Xor", "bitwise_and": "And",
-    "bitwise_or": "Or", "bitwise_xor": "Xor",
-}  # fmt: skip
-ALL = registry | FOLLOWED
+OPS = registry | FOLLOWED
 
 
 def both(to, a, b, dtype):
@@ -59,12 +42,21 @@ def common(to, a, b):
     return both(to, a, b, np.result_type(*kinds))
 
 
-def _declare(table, translated):
-    for name, operator in table.items():
-        translation(ALL[name])(translated(operator))
+def masked(to, scores, mask):
+    """Scores, -inf where a mask closes."""
+    dtype = scores.dtype
+    if mask.dtype == bool:
+        found = to.Where(mask, scores, to.value(-np.inf, dtype), dtype=dtype)
+    else:
+        found = to.Add(scores, to.cast(mask, dtype))
+    found.infinite = True
+    return found
 
 
-def _same(operator):
+# ---------------------------------------------------------------- one operator of ONNX each
+
+
+def _of_one(operator):
     return lambda to, x, out: to.emit(operator, to.cast(x, out.dtype))
 
 
@@ -72,7 +64,11 @@ def _of_two(operator):
     return lambda to, a, b, out: to.emit(operator, *both(to, a, b, out.dtype))
 
 
-def _question(operator):
+def _asked_of_one(operator):
+    return lambda to, x: to.emit(operator, x, dtype=bool)
+
+
+def _asked_of_two(operator):
     return lambda to, a, b: to.emit(operator, *common(to, a, b), dtype=bool)
 
 
@@ -82,38 +78,57 @@ def _logical(operator):
     )
 
 
-_declare(SAME, _same)
-_declare(OF_TWO, _of_two)
-_declare(QUESTIONS, _question)
-_declare(LOGICAL, _logical)
+OPERATORS = {
+    _of_one: {
+        "abs": "Abs", "cos": "Cos", "erf": "Erf", "exp": "Exp", "negative": "Neg", "relu": "Relu",
+        "sigmoid": "Sigmoid", "sign": "Sign", "sin": "Sin", "softplus": "Softplus", "sqrt": "Sqrt",
+        "tanh": "Tanh", "floor": "Floor", "ceil": "Ceil", "rint": "Round",
+    },
+    _of_two: {
+        "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "maximum": "Max",
+        "minimum": "Min",
+    },
+    _asked_of_one: {"isnan": "IsNaN", "isinf": "IsInf"},
+    _asked_of_two: {
+        "equal": "Equal", "less": "Less", "less_equal": "LessOrEqual", "greater": "Greater",
+        "greater_equal": "GreaterOrEqual",
+    },
+    _logical: {
+        "logical_and": "And", "logical_or": "Or", "logical_xor": "Xor", "bitwise_and": "And",
+        "bitwise_or": "Or", "bitwise_xor": "Xor",
+    },
+}  # fmt: skip
+for _translated, _table in OPERATORS.items():
+    declare({OPS[name]: _translated(operator) for name, operator in _table.items()})
+
+declare(
+    {
+        OPS["not_equal"]: lambda to, a, b: to.Not(_asked_of_two("Equal")(to, a, b)),
+        OPS["isfinite"]: lambda to, x: to.Not(
+            to.Or(_asked_of_one("IsNaN")(to, x), _asked_of_one("IsInf")(to, x))
+        ),
+        astype: lambda to, x, out: to.cast(x, out.dtype),
+        elu: lambda to, x, alpha: to.Elu(x, alpha=float(alpha)),
+        gelu: lambda to, x, approximate: to.Gelu(x, approximate=approximate),
+        leaky_relu: lambda to, x, negative_slope: to.LeakyRelu(x, alpha=float(negative_slope)),
+        normal_cdf: lambda to, x: to.Mul(to.Add(to.Erf(to.Mul(x, sqrt(0.5))), 1), 0.5),
+        scale: lambda to, x, factor, out: to.Mul(*both(to, x, factor, out.dtype)),
+        square: lambda to, x: to.Mul(x, x),
+        where: lambda to, condition, a, b, out: to.Where(
+            to.cast(to.value(condition, bool), bool), *both(to, a, b, out.dtype), dtype=out.dtype
+        ),
+    }
+)
+
+# ---------------------------------------------------------------- several operators each
 
 
-@translation(ALL["not_equal"])
-def _(to, a, b):
-    return to.Not(to.emit("Equal", *common(to, a, b), dtype=bool))
-
-
-@translation(ALL["logical_not"], ALL["invert"])
+@translation(OPS["logical_not"], OPS["invert"])
 def _(to, x, out):
     return to.Not(to.cast(x, bool)) if out.dtype == bool else to.BitwiseNot(x)
 
 
-@translation(ALL["isnan"])
-def _(to, x):
-    return to.emit("IsNaN", x, dtype=bool)
-
-
-@translation(ALL["isinf"])
-def _(to, x):
-    return to.emit("IsInf", x, dtype=bool)
-
-
-@translation(ALL["isfinite"])
-def _(to, x):
-    return to.Not(to.Or(to.emit("IsNaN", x, dtype=bool), to.emit("IsInf", x, dtype=bool)))
-
-
-@translation(ALL["remainder"])
+@translation(OPS["remainder"])
 def _(to, a, b, out):
     a, b = both(to, a, b, out.dtype)
     if out.dtype.kind in "iu":
@@ -121,15 +136,12 @@ def _(to, a, b, out):
     return to.Sub(a, to.Mul(to.Floor(to.Div(a, b)), b))
 
 
-@translation(ALL["floor_divide"])
+@translation(OPS["floor_divide"])
 def _(to, a, b, out):
     a, b = both(to, a, b, out.dtype)
     if out.dtype.kind in "iu":
         return to.Div(to.Sub(a, to.Mod(a, b)), b)
     return to.Floor(to.Div(a, b))
-
-
-# ---------------------------------------------------------------- functions
 
 
 @translation(log)
@@ -164,48 +176,18 @@ def _(to, x):
     return to.Where(small, exact, to.Sub(to.Exp(x), 1), dtype=x.dtype)
 
 
-@translation(square)
-def _(to, x):
-    return to.Mul(x, x)
-
-
-@translation(normal_cdf)
-def _(to, x):
-    return to.Mul(to.Add(to.Erf(to.Mul(x, sqrt(0.5))), 1), 0.5)
-
-
-@translation(gelu)
-def _(to, x, approximate):
-    return to.Gelu(x, approximate=approximate)
-
-
-@translation(leaky_relu)
-def _(to, x, negative_slope):
-    return to.LeakyRelu(x, alpha=float(negative_slope))
-
-
 @translation(prelu)
 def _(to, x, weight, out):
     x, weight = both(to, x, weight, out.dtype)
-    channels = [-1, *[1] * (len(x.shape) - 2)] if len(x.shape) > 1 else [-1] * len(x.shape)
+    channels = [-1, *[1] * (x.ndim - 2)] if x.ndim > 1 else [-1] * x.ndim
     return to.PRelu(x, to.Reshape(weight, channels))
-
-
-@translation(elu)
-def _(to, x, alpha):
-    return to.Elu(x, alpha=float(alpha))
-
-
-@translation(scale)
-def _(to, x, factor, out):
-    return to.Mul(to.cast(x, out.dtype), to.value(factor, out.dtype))
 
 
 @translation(fake_quantize)
 def _(to, x, scale, bits, out):
-    s = to.cast(to.value(scale, out.dtype), out.dtype)
+    x, s = both(to, x, scale, out.dtype)
     top = 2 ** (bits - 1) - 1
-    steps = to.Round(to.Div(to.cast(x, out.dtype), s))
+    steps = to.Round(to.Div(x, s))
     low, high = (to.value(float(end), out.dtype) for end in (-top, top))
     return to.Mul(to.Max(to.Min(steps, high), low), s)
 
@@ -215,31 +197,9 @@ def _(to, scores, mask, out):
     return masked(to, to.cast(to.value(scores, out.dtype), out.dtype), mask)
 
 
-def masked(to, scores, mask):
-    """Scores, -inf where a mask closes."""
-    dtype = scores.dtype
-    if mask.dtype == bool:
-        found = to.Where(mask, scores, to.value(-np.inf, dtype), dtype=dtype)
-    else:
-        found = to.Add(scores, to.cast(mask, dtype))
-    found.infinite = True
-    return found
-
-
 @translation(clip)
 def _(to, x, low, high, out):
     x = to.cast(x, out.dtype)
     if low is not None:
-        x = to.Max(x, to.cast(to.value(low, out.dtype), out.dtype))
-    return x if high is None else to.Min(x, to.cast(to.value(high, out.dtype), out.dtype))
-
-
-@translation(where)
-def _(to, condition, a, b, out):
-    condition = to.cast(to.value(condition, bool), bool)
-    return to.Where(condition, *both(to, a, b, out.dtype), dtype=out.dtype)
-
-
-@translation(astype)
-def _(to, x, out):
-    return to.cast(x, out.dtype)
+        x = to.Max(*both(to, x, low, out.dtype))
+    return x if high is None else to.Min(*both(to, x, high, out.dtype))

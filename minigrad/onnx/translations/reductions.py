@@ -1,18 +1,34 @@
-"""Ops that take many entries to one; softmax and what goes with it."""
+"""Sums and other reductions; what is made of them: softmax, norms, products and attention."""
 
 from __future__ import annotations
 
+from math import sqrt
+
 import numpy as np
 
-from ...engine.op import Op
-from ...ops import cumsum, log_softmax, logsumexp, max, mean, min, norm, prod, softmax, sum
+from ...engine.op import registry
+from ...ops import (
+    batch_norm,
+    cumsum,
+    einsum,
+    layer_norm,
+    linear,
+    log_softmax,
+    logsumexp,
+    matmul,
+    max,
+    mean,
+    min,
+    norm,
+    prod,
+    rms_norm,
+    softmax,
+    sum,
+)
+from ...ops.einsum import explicit
 from ..run import FOLLOWED
-from ..translation import translation
-
-OPERATORS: dict[Op, str] = {
-    sum: "ReduceSum", mean: "ReduceMean", max: "ReduceMax", min: "ReduceMin", prod: "ReduceProd",
-    norm: "ReduceL2", logsumexp: "ReduceLogSumExp",
-}  # fmt: skip
+from ..translation import declare, translation
+from .elementwise import both, masked
 
 
 def reduced(to, operator, x, axis, keepdims=True):
@@ -31,10 +47,6 @@ def _reduction(operator):
     )
 
 
-for _op, _operator in OPERATORS.items():
-    translation(_op)(_reduction(_operator))
-
-
 def _of_truths(operator):
     """Over truth values, of which ONNX reduces none: as integers."""
     return lambda to, x, axis, keepdims: to.cast(
@@ -43,26 +55,34 @@ def _of_truths(operator):
 
 
 def _place(operator):
-    return lambda to, x, axis: to.emit(
-        operator,
-        x if axis is not None else to.Reshape(x, [-1]),
-        axis=int(axis or 0),
-        keepdims=0,
-        dtype=np.int64,
-    )
+    def translated(to, x, axis):
+        x, axis = to.along(x, axis)
+        return to.emit(operator, x, axis=axis, keepdims=0, dtype=np.int64)
+
+    return translated
 
 
-translation(FOLLOWED["any"])(_of_truths("ReduceMax"))
-translation(FOLLOWED["all"])(_of_truths("ReduceMin"))
-translation(FOLLOWED["argmax"])(_place("ArgMax"))
-translation(FOLLOWED["argmin"])(_place("ArgMin"))
+declare(
+    {
+        sum: _reduction("ReduceSum"),
+        mean: _reduction("ReduceMean"),
+        max: _reduction("ReduceMax"),
+        min: _reduction("ReduceMin"),
+        prod: _reduction("ReduceProd"),
+        norm: _reduction("ReduceL2"),
+        logsumexp: _reduction("ReduceLogSumExp"),
+        FOLLOWED["any"]: _of_truths("ReduceMax"),
+        FOLLOWED["all"]: _of_truths("ReduceMin"),
+        FOLLOWED["argmax"]: _place("ArgMax"),
+        FOLLOWED["argmin"]: _place("ArgMin"),
+    }
+)
 
 
 @translation(cumsum)
 def _(to, x, axis, out):
-    x = to.cast(x, out.dtype)
-    x = to.Reshape(x, [-1]) if axis is None else x
-    return to.CumSum(x, np.asarray(int(axis or 0)))
+    x, axis = to.along(to.cast(x, out.dtype), axis)
+    return to.CumSum(x, np.asarray(axis))
 
 
 # ---------------------------------------------------------------- softmax
@@ -94,3 +114,82 @@ def _(to, x, axis, out):
     if axis is not None and np.ndim(axis) == 0:
         return to.LogSoftmax(x, axis=int(axis))
     return to.Sub(x, reduced(to, "ReduceLogSumExp", x, axis))
+
+
+# ---------------------------------------------------------------- norms
+
+
+@translation(layer_norm)
+def _(to, x, weight, bias, eps, out):
+    x = to.cast(x, out.dtype)
+    shift = [] if bias is None else [to.cast(bias, x.dtype)]
+    return to.LayerNormalization(
+        x, _each(to, weight, x, -1, 1), *shift, axis=-1, epsilon=float(eps)
+    )
+
+
+@translation(rms_norm)
+def _(to, x, weight, eps, out):
+    x = to.cast(x, out.dtype)
+    return to.RMSNormalization(x, _each(to, weight, x, -1, 1), axis=-1, epsilon=float(eps))
+
+
+@translation(batch_norm)
+def _(to, x, weight, bias, mean, var, eps, out):
+    x, axes = to.cast(x, out.dtype), [0, *range(2, len(out.shape))]
+    mu = reduced(to, "ReduceMean", x, axes, False) if mean is None else to.cast(mean, x.dtype)
+    if var is None:
+        centred = to.Sub(x, reduced(to, "ReduceMean", x, axes))
+        square = reduced(to, "ReduceMean", to.Mul(centred, centred), axes, False)
+    else:
+        square = to.cast(var, x.dtype)
+    scale, shift = _each(to, weight, x, 1, 1), _each(to, bias, x, 1, 0)
+    return to.BatchNormalization(x, scale, shift, mu, square, epsilon=float(eps))
+
+
+def _each(to, given, x, axis, value):
+    """What is given, or one number, for each entry of an axis."""
+    if given is not None:
+        return to.cast(given, x.dtype)
+    n = x.shape[axis]
+    if isinstance(n, int):
+        return to.constant(np.full(n, value, x.dtype))
+    return to.Expand(to.value(value, x.dtype), to.size(n))
+
+
+# ---------------------------------------------------------------- products
+
+
+@translation(matmul)
+def _(to, a, b, out):
+    return to.MatMul(*both(to, a, b, out.dtype))
+
+
+@translation(linear)
+def _(to, x, W, b, out):
+    product = to.MatMul(*both(to, x, W, out.dtype))
+    return product if b is None else to.Add(product, to.cast(b, out.dtype))
+
+
+@translation(einsum)
+def _(to, operands, subscripts, out):
+    terms, target = explicit(subscripts, tuple(x.ndim for x in operands))
+    equation = f"{','.join(terms)}->{target}"
+    return to.Einsum(*(to.cast(x, out.dtype) for x in operands), equation=equation)
+
+
+if "tiled_attention" in registry:  # of minigrad/fast, which may be missing
+
+    @translation(registry["tiled_attention"])
+    def _(to, q, k, v, mask, is_causal, scale, rule):
+        masks = [x for x in (mask, rule) if x is not None]
+        if is_causal:
+            rows, columns = to.Unsqueeze(to.range(q.shape[-2]), [1]), to.range(k.shape[-2])
+            masks.append(to.emit("GreaterOrEqual", rows, columns, dtype=bool))
+        factor = 1 / sqrt(q.shape[-1]) if scale is None else float(scale)
+        turned = [*range(k.ndim)]
+        turned[-2:] = turned[:-3:-1]
+        S = to.Mul(to.MatMul(q, to.Transpose(k, perm=turned)), factor)
+        for mask in masks:
+            S = masked(to, S, mask)
+        return to.MatMul(softmaxed(to, S), v)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ops import getitem, scatter_add, sort, take, take_along_axis
 from ..graph import GraphValue
-from ..run import FOLLOWED
+from ..run import FOLLOWED, mapped
 from ..translation import Untranslatable, translation
 from .shapes import FIRST, LAST
 
@@ -16,9 +16,8 @@ from .shapes import FIRST, LAST
 @translation(take)
 def _(to, x, indices, axis):
     at = to.cast(to.value(indices), np.int64)
-    if axis is None:
-        return to.Gather(to.Reshape(x, [-1]), at, axis=0)
-    return to.Gather(x, at, axis=int(axis))
+    x, axis = to.along(x, axis)
+    return to.Gather(x, at, axis=axis)
 
 
 @translation(take_along_axis)
@@ -41,9 +40,8 @@ def _sorted(place):
     """The entries in ascending order, or where they stand; of equal ones the first comes first."""
 
     def translated(to, x, axis):
-        x, axis = (to.Reshape(x, [-1]), 0) if axis is None else (x, int(axis))
-        shape = to.Shape(x, dtype=np.int64)
-        n = to.Gather(shape, [axis], axis=0)
+        x, axis = to.along(x, axis)
+        n = to.Gather(to.Shape(x, dtype=np.int64), [axis], axis=0)
         found = to.emit("TopK", x, n, outputs=2, axis=axis, largest=0, sorted=1)
         found[1].dtype = np.dtype(np.int64)
         return found[place]
@@ -84,11 +82,9 @@ def _(to, x, index):
     x, kept = _sliced(to, x, parts)
     if not arrays:
         return x
-    parts = [p for p in kept if p is not None]
-    new = [k for k, p in enumerate(kept) if p is None]
-    if new:
+    if any(p is None for p in kept):
         raise Untranslatable("has None beside arrays of integers; use expand_dims after it")
-    return _gathered(to, x, parts)
+    return _gathered(to, x, kept)
 
 
 def _is_array(part):
@@ -104,6 +100,8 @@ def _spelled(x, index):
             part = np.asarray(part)
         elif isinstance(part, GraphValue) and part.array is not None:
             part = part.array
+        elif part.__class__ is slice:
+            part = mapped(_end, part)
         if isinstance(part, np.ndarray) and part.dtype == bool:
             spread += [*part.nonzero()]
         elif isinstance(part, GraphValue) and part.dtype == bool:
@@ -111,50 +109,45 @@ def _spelled(x, index):
         else:
             spread.append(part)
     taken = sum(part is not None and part is not Ellipsis for part in spread)
-    if not any(part is Ellipsis for part in spread):
-        spread.append(Ellipsis)
-    at = next(k for k, part in enumerate(spread) if part is Ellipsis)
+    at = next((k for k, part in enumerate(spread) if part is Ellipsis), len(spread))
     return [*spread[:at], *[slice(None)] * (x.ndim - taken), *spread[at + 1 :]]
+
+
+def _end(end):
+    """Where a slice starts or ends, or its step."""
+    if not isinstance(end, GraphValue):
+        return end
+    if end.array is None:
+        raise Untranslatable("has a shape that depends on values: an array as a slice's end")
+    return int(end.array)
 
 
 def _sliced(to, x, parts):
     """What slices, integers and None make of x; and what is left of the index."""
-    axes = []
-    starts = []
-    ends = []
-    steps = []
-    gone = []
-    new = []
-    axis = 0
+    cuts: list[Any] = []  # (start, end, axis, step)
+    gone: list[int] = []
     kept: list[Any] = []
+    axis = 0
     for part in parts:
-        if part is None:
-            new.append(len(kept))
-            kept.append(None)
-            continue
-        if isinstance(part, slice):
-            if part != slice(None):
-                step = 1 if part.step is None else part.step
-                low, high = (0, LAST) if step > 0 else (LAST, FIRST)
-                axes.append(axis)
-                starts.append(low if part.start is None else part.start)
-                ends.append(high if part.stop is None else part.stop)
-                steps.append(step)
-            kept.append(part)
-        elif isinstance(part, np.ndarray | GraphValue):
+        if isinstance(part, slice) and part != slice(None):
+            step = 1 if part.step is None else part.step
+            if not isinstance(step, int):
+                raise Untranslatable("takes steps that depend on the sizes")
+            low, high = (0, LAST) if step > 0 else (LAST, FIRST)
+            start = low if part.start is None else part.start
+            cuts.append((start, high if part.stop is None else part.stop, axis, step))
+        if part is None or isinstance(part, slice) or _is_array(part):
             kept.append(part)
         else:  # one position
-            axes.append(axis)
-            starts.append(part)
-            ends.append(LAST if isinstance(part, int) and part == -1 else part + 1)
-            steps.append(1)
+            cuts.append((part, LAST if part == -1 else part + 1, axis, 1))
             gone.append(axis)
-        axis += 1
-    if axes:
-        x = to.Slice(x, *(to.sizes(v) for v in (starts, ends, axes, steps)))
+        axis += part is not None
+    new = [k for k, part in enumerate(kept) if part is None]
+    if cuts:
+        x = to.Slice(x, *(to.sizes(numbers) for numbers in zip(*cuts, strict=True)))
     x = to.Squeeze(x, gone) if gone else x
     x = to.Unsqueeze(x, new) if new else x
-    return (x if axes or gone or new else to.Identity(x)), kept
+    return (x if cuts or new else to.Identity(x)), kept
 
 
 def _gathered(to, x, parts):

@@ -21,8 +21,8 @@ from ...ops import (
     triu,
 )
 from ...ops.shape import _widths
-from ..program import Unfit
-from ..translation import Untranslatable, translation
+from ..sizes import Unfit
+from ..translation import Untranslatable, declare, translation
 
 FIRST, LAST = -(2**63), 2**63 - 1  # what a slice that is open means by its ends
 
@@ -44,15 +44,9 @@ def _target(x, shape):
     ]
 
 
-@translation(broadcast_to)
-def _(to, x, shape):
-    return to.Expand(x, to.sizes(shape if np.ndim(shape) else (shape,)))
-
-
 @translation(transpose)
 def _(to, x, axes):
-    order = reversed(range(x.ndim)) if axes is None else to.axes(axes, x.ndim)
-    order = [*order]
+    order = [*reversed(range(x.ndim))] if axes is None else to.axes(axes, x.ndim)
     return to.Transpose(x, perm=order) if order else to.Identity(x)
 
 
@@ -63,9 +57,18 @@ def _(to, x, axis1, axis2):
     return to.Transpose(x, perm=order)
 
 
-@translation(expand_dims)
-def _(to, x, axis, out):
-    return to.Unsqueeze(x, sorted(to.axes(axis, len(out.shape))))
+declare(
+    {
+        broadcast_to: lambda to, x, shape: to.Expand(
+            x, to.sizes(shape if np.ndim(shape) else (shape,))
+        ),
+        expand_dims: lambda to, x, axis, out: to.Unsqueeze(
+            x, sorted(to.axes(axis, len(out.shape)))
+        ),
+        tril: lambda to, x, k: to.Trilu(x, np.asarray(int(k)), upper=0),
+        triu: lambda to, x, k: to.Trilu(x, np.asarray(int(k)), upper=1),
+    }
+)
 
 
 @translation(squeeze)
@@ -76,10 +79,9 @@ def _(to, x, axis):
 
 @translation(concatenate)
 def _(to, arrays, axis, out):
-    parts = [to.cast(x, out.dtype) for x in arrays]
-    if axis is None:
-        parts = [to.Reshape(x, [-1]) for x in parts]
-    return to.Concat(*parts, axis=0 if axis is None else int(axis))
+    cast = [to.cast(x, out.dtype) for x in arrays]
+    parts = [to.along(x, axis)[0] for x in cast]
+    return to.Concat(*parts, axis=int(axis or 0))
 
 
 @translation(stack)
@@ -110,16 +112,13 @@ def _(to, x, pad_width, constant_values, mode):
 @translation(flip)
 def _(to, x, axis):
     axes = to.axes(axis, x.ndim)
-    n = len(axes)
-    if not n:
-        return to.Identity(x)
-    return to.Slice(x, [-1] * n, [FIRST] * n, axes, [-1] * n)
+    back, ends = [-1] * len(axes), [FIRST] * len(axes)
+    return to.Slice(x, back, ends, axes, back) if axes else to.Identity(x)
 
 
 @translation(roll)
 def _(to, x, shift, axis):
-    flat = to.Reshape(x, [-1]) if axis is None else x
-    axes = [0] if axis is None else to.axes(axis, x.ndim)
+    flat, axes = (to.Reshape(x, [-1]), [0]) if axis is None else (x, to.axes(axis, x.ndim))
     shifts = [*shift] if np.ndim(shift) else [shift] * len(axes)
     for by, k in zip(shifts, axes, strict=True):
         n = _length(to, flat, k)
@@ -130,7 +129,7 @@ def _(to, x, shift, axis):
 
 @translation(repeat)
 def _(to, x, repeats, axis):
-    x, axis = (to.Reshape(x, [-1]), 0) if axis is None else (x, int(axis))
+    x, axis = to.along(x, axis)
     times = getattr(repeats, "array", repeats)
     if times is None or not isinstance(times, int | np.integer | np.ndarray):
         raise Untranslatable("repeats entries as often as values say")
@@ -143,13 +142,3 @@ def _(to, x, repeats, axis):
 def _length(to, x, axis):
     """How long an axis is, as a number of the model."""
     return to.Gather(to.Shape(x, dtype=np.int64), np.asarray(axis), axis=0)
-
-
-@translation(tril)
-def _(to, x, k):
-    return to.Trilu(x, np.asarray(int(k)), upper=0)
-
-
-@translation(triu)
-def _(to, x, k):
-    return to.Trilu(x, np.asarray(int(k)), upper=1)
