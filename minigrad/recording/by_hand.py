@@ -15,6 +15,7 @@ import numpy as np
 
 from ..engine.listener import hand_derived
 from .checks import BY_HAND, CheckResult
+from .formulas import array_of
 from .record import Entry, rms
 from .recorder import Expectation, plus
 from .step_check import VAGUE
@@ -63,7 +64,7 @@ def _of_ops(trace: Any, found: ByHand) -> Iterator[_Claim]:
             continue
         names = call.op.input_names(len(call.inputs))
         inputs = dict(zip(names, trace.inputs_of(call), strict=True))
-        given = inputs | dict(zip(call.op.settings, map(_plain, call.settings), strict=True))
+        given = inputs | dict(zip(call.op.settings, map(array_of, call.settings), strict=True))
         if unknown := _uncovered(steps, call.op.signature, given):
             found.uncovered.append(f"{entry.op} with {' and '.join(unknown)}")
             continue
@@ -112,10 +113,6 @@ def _within(trace: Any, expectation: Expectation, symbol: str) -> Any:
 def _called(steps: Callable[..., Any], known: dict[str, Any]) -> Iterable[Any]:
     made: Iterable[Any] = steps(**{n: known[n] for n in signature(steps).parameters if n in known})
     return made
-
-
-def _plain(value: Any) -> Any:
-    return getattr(value, "_data", value)
 
 
 def _compared(claim: _Claim) -> Iterator[CheckResult]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,9 +15,10 @@ import numpy as np
 from ..engine.context import Context, use_context
 from ..engine.errors import DeclarationError
 from ..engine.op import Op, Shaped
-from ..engine.tensor import Node
+from ..engine.tensor import Node, Tensor
+from ..functional import grad
 
-__all__ = ["UNHEARD", "Invocation", "facts_of_node", "first_sentence"]
+__all__ = ["UNHEARD", "Invocation", "array_of", "facts_of_node", "first_sentence"]
 
 UNHEARD = use_context(Context(True, "", ()))  # what runs here for a view or a measure, no one hears
 QUIET = ("keepdims", "shape")  # they change no entry, and are seen in the shape of the result
@@ -48,10 +50,26 @@ class Invocation:
         return declared_facts(self.op, self.inputs, self.settings, self.out, shown)
 
     def run(self, inputs: list[Any]) -> Any:
-        """The op's own kernel on other inputs; what it draws at random, it draws again."""
-        drawn = [deepcopy(x) if isinstance(x, np.random.Generator) else x for x in self.settings]
-        out = self.op.forward(*inputs, *drawn)
+        """The op's own kernel on other inputs."""
+        out = self.op.forward(*inputs, *self._fresh_settings())
         return np.asarray(out[0] if self.op.auxiliary else out)
+
+    def gradients(self, inputs: list[Any], wanted: Iterable[int], gradient: Any) -> list[Any]:
+        """What the op's rules send to the inputs at these positions."""
+        tensors = {i: Tensor(np.asarray(inputs[i]), None, 1) for i in wanted}
+        given = tuple(tensors.get(i, x) for i, x in enumerate(inputs))
+        with UNHEARD:
+            out = Tensor.__apply__(self.op, given, tuple(self._fresh_settings()))
+            return list(grad(out, [*tensors.values()], gradient))
+
+    def _fresh_settings(self) -> list[Any]:
+        """The settings; what was drawn at random is drawn again."""
+        return [deepcopy(x) if isinstance(x, np.random.Generator) else x for x in self.settings]
+
+
+def array_of(value: Any) -> Any:
+    """What a Tensor holds; all else as it is."""
+    return value._data if isinstance(value, Tensor) else value
 
 
 def declared_facts(

@@ -6,16 +6,13 @@ for a backward, nor whether one was run, nor from where.
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
 
 from ..engine.errors import ArgumentError
 from ..engine.tensor import Tensor
-from ..functional import grad
 from ..paths import matches, nearest
-from .formulas import UNHEARD, Invocation
 from .record import Entry
 from .trace import Trace
 
@@ -47,21 +44,15 @@ def _sent(trace: Trace, entry: Entry, gradient: Any, leaves: Any) -> list[tuple[
     if call is None or call.op.effect:
         why = "the record kept no arrays of it" if call is None else "ranks ran it together"
         raise ArgumentError(f"gradients of a record: {entry.path} cannot run again: {why}")
-    inputs, wanted = list(trace.inputs_of(call)), {}
-    for i, source in enumerate(call.sources):
-        if source is not None and (trace.entries[source].op or source in leaves):
-            if inputs[i].dtype.kind == "f":
-                inputs[i] = wanted[source, i] = Tensor(np.asarray(inputs[i]), None, 1)
-    if not wanted:
-        return []
-    with UNHEARD:
-        parts = grad(_run(call, inputs), [*wanted.values()], gradient)
-    return [(source, part) for (source, _), part in zip(wanted, parts, strict=True)]
-
-
-def _run(call: Invocation, inputs: list[Any]) -> Tensor:
-    settings = [deepcopy(x) if isinstance(x, np.random.Generator) else x for x in call.settings]
-    return Tensor.__apply__(call.op, tuple(inputs), tuple(settings))
+    inputs = trace.inputs_of(call)
+    wanted = {
+        i: source
+        for i, source in enumerate(call.sources)
+        if source is not None and (trace.entries[source].op or source in leaves)
+        if inputs[i].dtype.kind == "f"
+    }
+    parts = call.gradients(inputs, wanted, gradient) if wanted else []
+    return list(zip(wanted.values(), parts, strict=True))
 
 
 # ---------------------------------------------------------------- what is asked for

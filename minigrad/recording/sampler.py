@@ -21,6 +21,7 @@ from ..engine.tensor import Tensor
 from ..optim.loss_scale import LossScale
 from ..optim.updates import Observer, observers
 from .flow import FlowRecord, Row, Sample
+from .formulas import array_of
 from .measures import changes, cosine, size, subsample
 from .reading import Reading, cancels, first_not_finite
 from .record import Entry
@@ -62,7 +63,7 @@ class Sampler(Listener, Observer):
         tensors = named_tensors(model)
         start = tensors if reference is None else reference_of(reference, tensors)
         self._parameters = {
-            id(p): WatchedParameter(name, p, np.array(_plain(start[name])))
+            id(p): WatchedParameter(name, p, np.array(array_of(start[name])))
             for name, p in tensors.items()
         }
         self._context: Context | None = None
@@ -174,7 +175,7 @@ class Sampler(Listener, Observer):
 
     def arrived(self, leaf: Any, gradient: Any) -> None:
         if id(leaf) in self._parameters:
-            self._parameters[id(leaf)].arrived(np.asarray(_plain(gradient)))
+            self._parameters[id(leaf)].arrived(np.asarray(array_of(gradient)))
 
     def _place(self, parameter: WatchedParameter, scope: str) -> None:
         """Its row, with the scope in which it was used first."""
@@ -439,7 +440,3 @@ def _is_finite(sample: Sample) -> bool:
 
 def _entries(array: Any) -> int:
     return int(array.size)
-
-
-def _plain(value: Any) -> Any:
-    return value._data if isinstance(value, Tensor) else value

@@ -15,7 +15,6 @@ Directions are made from the step's number, so the same program gives the same r
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -25,10 +24,8 @@ import numpy as np
 
 from ..engine.errors import MinigradError
 from ..engine.op import EXPLAINED, Op
-from ..engine.tensor import Tensor
-from ..functional import grad
 from .checks import BY_DERIVATIVE, CheckResult
-from .formulas import UNHEARD, Invocation
+from .formulas import Invocation
 from .record import Entry, facts_of
 
 __all__ = ["VAGUE", "check_step", "not_measured"]
@@ -169,17 +166,8 @@ class _Step:
 
     def ruled(self, names: list[str]) -> dict[str, Any]:
         """What the op's own rules send to these inputs."""
-        inputs = list(self.values)
-        wanted = [Tensor(self.values[self.names.index(name)], None, 1) for name in names]
-        for name, tensor in zip(names, wanted, strict=True):
-            inputs[self.names.index(name)] = tensor
-        settings = (
-            deepcopy(value) if isinstance(value, np.random.Generator) else value
-            for value in self.call.settings
-        )
-        with UNHEARD:
-            output = Tensor.__apply__(self.call.op, tuple(inputs), tuple(settings))
-            return dict(zip(names, grad(output, wanted, self.g), strict=True))
+        wanted = map(self.names.index, names)
+        return dict(zip(names, self.call.gradients(self.values, wanted, self.g), strict=True))
 
     def measured(self, sent: dict[str, Any], moved: list[str]) -> CheckResult:
         """⟨c, d⟩ beside ⟨g, f'(x) d⟩ for one direction of the inputs `moved`."""

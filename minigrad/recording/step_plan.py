@@ -16,6 +16,7 @@ from ..engine.context import Context
 from ..engine.op import Op
 from ..engine.tensor import Node, Tensor
 from .flow import Row
+from .formulas import array_of
 from .guess import constant_guess, targets_of
 from .measures import heads, saturation, size, subsample
 from .reading import Reading
@@ -104,7 +105,7 @@ class StepPlan:
         guess: bool,
     ) -> StepValues:
         """Figures of a step that fits. Args: scale: what the loss was multiplied by alone."""
-        gradients: dict[Any, Any] = {node: _plain(gradient) for node, gradient, _ in backward}
+        gradients: dict[Any, Any] = {node: array_of(gradient) for node, gradient, _ in backward}
         found = StepValues({}, {}, 0.0, 0.0, None, [], [])
         for value in self.values:
             call = calls[value.index]
@@ -122,15 +123,15 @@ class StepPlan:
         if self.targets is not None:
             index, out, targets = self.targets
             given = (*calls[index][1], *calls[index][2])
-            held = np.asarray(_plain(given[targets])).ravel()
+            held = np.asarray(array_of(given[targets])).ravel()
             few = held[:: max(1, held.size // TARGETS)][:TARGETS]
             found.targets = few.astype(float).tolist()
             if guess:
-                pair = _plain(given[out]), np.asarray(_plain(given[targets]))
+                pair = array_of(given[out]), np.asarray(array_of(given[targets]))
                 found.guess = constant_guess(*pair, found.loss)
         for index, leaf in self.tables:
             for setting in calls[index][2]:
-                ids = _plain(setting[0] if isinstance(setting, tuple) and setting else setting)
+                ids = array_of(setting[0] if isinstance(setting, tuple) and setting else setting)
                 if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu" and ids.ndim:
                     found.ids.append((leaf, ids))
         return found
@@ -143,7 +144,7 @@ def _best(reading: Reading) -> tuple[int, int, int] | None:
     for index, out, targets in found:
         call = trace.call_of(trace.entries[trace.forward_steps[index]])
         assert call is not None
-        given = (*trace.inputs_of(call), *map(_plain, call.settings))
+        given = (*trace.inputs_of(call), *map(array_of, call.settings))
         if constant_guess(np.asarray(given[out]), np.asarray(given[targets]), loss) is not None:
             return index, out, targets
     return found[0] if found else None
@@ -167,8 +168,8 @@ def _figures(value: _Value, call: Call, gradient: Any, scale: float) -> dict[str
 
 def _over_time(op: Op, inputs: Any, settings: Any, out: Any, gradient: Any) -> dict[str, float]:
     """Sizes of the gradient at the first and the last time that have one, and how many times."""
-    known = dict(zip(op.inputs, map(_plain, inputs), strict=True))
-    known |= dict(zip(op.settings, map(_plain, settings), strict=True))
+    known = dict(zip(op.inputs, map(array_of, inputs), strict=True))
+    known |= dict(zip(op.settings, map(array_of, settings), strict=True))
     assert op.over_time is not None
     with np.errstate(all="ignore"):
         sizes = op.ask(op.over_time, g=gradient, out=out, **known)
@@ -177,7 +178,3 @@ def _over_time(op: Op, inputs: Any, settings: Any, out: Any, gradient: Any) -> d
         return {}
     first, last = (float(sizes[i]) for i in (times[0], times[-1]))
     return {"first": first, "last": last, "count": float(times[-1] - times[0] + 1)}
-
-
-def _plain(value: Any) -> Any:
-    return value._data if isinstance(value, Tensor) else value

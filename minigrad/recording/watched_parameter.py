@@ -10,6 +10,7 @@ import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.tensor import Tensor
+from .formulas import array_of
 from .measures import size
 
 __all__ = ["WatchedParameter", "mark_symmetric", "named_tensors", "reference_of"]
@@ -43,7 +44,7 @@ def named_tensors(model: Any) -> dict[str, Tensor]:
 def reference_of(reference: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """The weights to measure drift from: a model like this one, or its state dict."""
     given = reference if isinstance(reference, Mapping) else named_tensors(reference)
-    shapes = {name: np.shape(_plain(x)) for name, x in given.items()}
+    shapes = {name: np.shape(array_of(x)) for name, x in given.items()}
     for name, p in tensors.items():
         if shapes.get(name) != p.shape:
             got = shapes.get(name, "missing")
@@ -127,7 +128,3 @@ def mark_symmetric(parameters: Iterable[WatchedParameter]) -> None:
     all_zero = all(p in same and not p.reference.any() for p in given if "emb" not in p.name)
     for p in same:
         p.symmetric = bool(p.reference.any()) or all_zero
-
-
-def _plain(value: Any) -> Any:
-    return value._data if isinstance(value, Tensor) else value
