@@ -132,29 +132,31 @@ def _compared(claim: _Claim) -> Iterator[CheckResult]:
         largest = size or max(sizes)
         for symbol, formula in step.gradients.items():
             measured = claim.engine(symbol)
-            gap, why = None, "had nothing to be measured against"
+            figures: dict[str, Any] = {"why": "had nothing to be measured against"}
             if measured is not None:
                 gap = compare(measured, formula, largest, getattr(step, "scale", 0.0))
+                figures = {
+                    "measured": gap.engine,
+                    "expected": gap.formula,
+                    "difference": gap.relative,
+                    "tolerance": gap.tolerance,
+                    "index": gap.index,
+                }
                 if gap.tolerance >= VAGUE:
-                    gap, why = None, "in a dtype too coarse to tell"
+                    figures = {"why": "in a dtype too coarse to tell"}
             yield CheckResult(
                 BY_HAND,
                 claim.symbols.get(symbol),
-                measured=gap.engine if gap else None,
-                expected=gap.formula if gap else None,
-                difference=gap.relative if gap else None,
-                tolerance=gap.tolerance if gap else 0.0,
+                **figures,
                 symbol=symbol,
                 scope=claim.scope,
                 path=f"{claim.scope}/{symbol}" if claim.scope else symbol,
                 op=claim.op,
-                why="" if gap else why,
                 number=step.number,
                 title=step.title,
                 forward=step.forward,
                 formula=step.formulas[symbol],
                 shape=formula.shape,
                 rms=rms(formula),
-                index=gap.index if gap else (),
                 symbols=claim.symbols,
             )

@@ -22,10 +22,10 @@ class CheckResult:
 
     kind: str  # its name in KINDS
     step: int | None  # the entry whose op, or whose gradient, it is of
-    measured: float | None  # what the run has, where the two differ most or in one direction
-    expected: float | None
-    difference: float | None  # relative
-    tolerance: float
+    measured: float | None = None  # what the run has, where they differ most or in one direction
+    expected: float | None = None
+    difference: float | None = None  # relative
+    tolerance: float = 0.0
     symbol: str = ""  # whose gradient it is: the op's input whose rule differs most, or a name
     scope: str = ""
     path: str = ""
