@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .findings import Findings, causes, merged
 from .flow import FlowRecord
-from .rules_attention import attention_moved
+from .requests import attention_moved
 from .rules_gradients import dead, exploding, not_finite, saturated, vanishing
 from .rules_loss import (
     clipped,

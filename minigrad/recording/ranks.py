@@ -5,41 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..engine.op import Shaped, registry
 from .record import Edge, Entry
-from .recorder import Expectation
 
 __all__ = ["merge"]
 
 
-class Part(NamedTuple):
-    """One rank's record, as what can be sent: places and formulas as text."""
-
-    entries: list[Entry]
-    edges: list[Edge]
-    forward: list[int]
-    backward: list[int]
-    roots: list[int]
-    expectations: list[Expectation]
-    calls: dict[int, Any]  # but those of collectives, whose ranks stay where they are
-
-    @classmethod
-    def of(cls, trace: Any) -> Part:
-        entries = [replace(e, made_at=e.place, declared=e.declaration, via=None) for e in trace]
-        steps = trace.forward_steps, trace.backward_steps, trace.roots
-        calls = {i: call for i, call in trace._calls.items() if not call.op.effect}
-        return cls(entries, trace.edges, *steps, trace._expectations, calls)
-
-    def sections(self) -> list[list[int]]:
-        """Entries up to each collective, which ends its section."""
-        found: list[list[int]] = [[]]
-        for entry in self.entries:
-            found[-1].append(entry.id)
-            if _is_collective(entry):
-                found.append([])
-        return found
+def _sections(trace: Any) -> list[list[int]]:
+    """Entries up to each collective, which ends its section."""
+    found: list[list[int]] = [[]]
+    for entry in trace.entries:
+        found[-1].append(entry.id)
+        if _is_collective(entry):
+            found.append([])
+    return found
 
 
 def merge(trace: Any, ranks: Any) -> Any:
@@ -48,16 +29,17 @@ def merge(trace: Any, ranks: Any) -> Any:
     Entries stand in scopes `rank 0`, `rank 1` …; an edge without a contribution joins what a rank
     gave a collective with that collective on the others, and says how many bytes went that way.
     """
-    parts: list[Part] = ranks.collect(Part.of(trace))
+    trace.analyze()
+    parts = ranks.collect(trace)
     made = type(trace)()
     at: dict[tuple[int, int], int] = {}
-    for sections in zip_longest(*(part.sections() for part in parts), fillvalue=[]):
+    for sections in zip_longest(*map(_sections, parts), fillvalue=[]):
         for rank, section in enumerate(sections):
             for old in section:
                 entry = parts[rank].entries[old]
                 at[rank, old] = len(made.entries)
                 scope = f"rank {rank}/{entry.scope}".rstrip("/")
-                made.entries.append(replace(entry, id=at[rank, old], scope=scope))
+                made.entries.append(replace(entry, id=at[rank, old], scope=scope, via=None))
     for rank, part in enumerate(parts):
         for i in range(len(part.entries)):
             entry = made.entries[at[rank, i]]
@@ -67,26 +49,24 @@ def merge(trace: Any, ranks: Any) -> Any:
                 Edge(at[rank, edge.source], at[rank, edge.target], edge.input, edge.contribution)
             )
         made.roots += [at[rank, i] for i in part.roots]
-        for e in part.expectations:
+        for e in part._expectations:
             symbols = {name: at[rank, i] for name, i in e.symbols.items()}
             scope, end = f"rank {rank}/{e.scope}", at[rank, e.last - 1] + 1
             moved = replace(e, symbols=symbols, scope=scope, first=at[rank, e.first], last=end)
             made._expectations.append(moved)
-        for i, call in part.calls.items():
-            sources = [None if k is None else at[rank, k] for k in call.sources]
-            made._calls[at[rank, i]] = replace(call, sources=sources)
+        for i, call in part._calls.items():
+            if not call.op.effect:  # its ranks are not those of the whole record
+                sources = [None if k is None else at[rank, k] for k in call.sources]
+                made._calls[at[rank, i]] = replace(call, sources=sources)
     for edge in _joining(parts, at):
         made.add_edge(edge)
-    made.forward_steps = _in_turn(
-        [[at[r, i] for i in part.forward] for r, part in enumerate(parts)]
-    )
-    made.backward_steps = _in_turn(
-        [[at[r, i] for i in part.backward] for r, part in enumerate(parts)]
-    )
+    for steps in ("forward_steps", "backward_steps"):
+        own = [[at[r, i] for i in getattr(part, steps)] for r, part in enumerate(parts)]
+        setattr(made, steps, _in_turn(own))
     return made
 
 
-def _joining(parts: list[Part], at: dict[tuple[int, int], int]) -> Iterator[Edge]:
+def _joining(parts: list[Any], at: dict[tuple[int, int], int]) -> Iterator[Edge]:
     """From what each rank gave a collective to that collective on the other ranks."""
     own = [[e for e in part.entries if _is_collective(e)] for part in parts]
     into = [{edge.target: edge.source for edge in part.edges} for part in parts]

@@ -115,7 +115,7 @@ class Recorder(Listener):
         self._entered: Counter[Any] = Counter()  # how often each scope was, within one call
         self._given_memory: set[int] = set()  # of leaves, which someone may overwrite
         self._written = writes.latest
-        self._judged = (0, 0)  # how many entries and backward steps there were
+        self._analyzed = (0, 0)  # how many entries and backward steps there were
         self._settings: tuple[Any, ...] = ()  # of the op that is about to run, if it draws
         self._sweeps = Sweeps()
         self.earlier: list[tuple[Entry, Any, dict[str, Any]]] = []  # steps of dropped sweeps

@@ -7,19 +7,30 @@ query: a distribution over distances, which can be compared between requests of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .findings import Finding
 from .flow import FlowRecord, Sample
+from .watched_run import WatchedRun
 
 if TYPE_CHECKING:
     from ..engine.op import Op
     from ..engine.tensor import Tensor
 
-__all__ = ["DISTANCES", "RequestWatch", "distances_of", "divergence", "head_figures"]
+__all__ = [
+    "DISTANCES",
+    "RequestWatch",
+    "attention_moved",
+    "distances_of",
+    "divergence",
+    "head_figures",
+]
 
+MOVED, MOVED_BY = 0.05, 3.0  # bits, and times the most that the baseline moves by itself
 MOST = 1 << 16  # weights of one layer that are looked at
 NOTHING = 0.01  # a weight below it is next to nothing
 FAR = (1, 2, 4, 8, 16, 64)  # where a distance counts as the next farther one
@@ -138,3 +149,29 @@ class RequestWatch:
             self.record.add("requests", Sample(self.number, rows=self._rows))
         self.number += bool(self._first)
         self._rows = {}
+
+
+def attention_moved(run: WatchedRun) -> Iterator[Finding]:
+    """A head whose weights lie elsewhere than in the baseline, for several requests in a row."""
+    baseline = run.flow.baseline
+    if baseline is None or not baseline.requests:
+        return
+    for path in baseline.requests[0].rows:
+        before = [distances_of(s.rows[path]) for s in baseline.requests if path in s.rows]
+        usual = np.mean(before, axis=0)
+        most = max(divergence(one, usual) for one in before)
+        limit = max(MOVED, MOVED_BY * most)
+        now = [s for s in run.flow.requests if path in s.rows]
+        moved = [divergence(distances_of(s.rows[path]), usual) for s in now]
+        need = min(3, len(moved))
+        for i in range(len(moved) - need + 1):
+            if need and all(by > limit for by in moved[i : i + need]):
+                entropy = float(np.mean([s.rows[path]["entropy"] for s in baseline.requests]))
+                text = (
+                    f"its weights moved by {moved[i]:.2f} bits (Jensen–Shannon, over distances) "
+                    f"from the baseline, which itself moves by at most {most:.2f}; entropy "
+                    f"{entropy:.2f} → {now[i].rows[path]['entropy']:.2f}"
+                )
+                remedy = "compare the requests, then the weights, with those of the baseline"
+                yield Finding("attention moved", now[i].step, path, text, remedy)
+                break

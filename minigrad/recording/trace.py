@@ -87,7 +87,7 @@ class Trace(Recorder):
         """An entry by its number, or the last one of a name, a path or the end of a path."""
         if isinstance(key, int):
             return self.entries[key]
-        self.judge()
+        self.analyze()
         for entry in reversed(self.entries):
             if key in (entry.name, entry.path) or matches(key, entry.path):
                 return entry
@@ -197,8 +197,8 @@ class Trace(Recorder):
         return check_step(entry, call, self.inputs_of(call), entry.gradient, sent)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy or a pickle has: the record, its places and formulas as text."""
-        self.judge()
+        """What a copy or a pickle has: the record, its places and formulas as text, no rank."""
+        self.analyze()
         shown = [
             replace(entry, made_at=entry.place, declared=entry.declaration)
             for entry in self.entries
@@ -206,7 +206,8 @@ class Trace(Recorder):
         # what `close` lets go of
         live: dict[str, Any] = {"_owners": [], "_arrays": [], "_interventions": set()}
         live |= {name: {} for name in ("_ids", "_by_data", "_given", "_contexts")}
-        state = vars(self) | live | {"entries": shown, "earlier": []}
+        calls = {i: call for i, call in self._calls.items() if not call.op.effect}
+        state = vars(self) | live | {"entries": shown, "earlier": [], "_calls": calls}
         del state["_listening"]
         return state
 
@@ -214,12 +215,12 @@ class Trace(Recorder):
         vars(self).update(state)
         self._listening = listen(self)
 
-    def judge(self) -> None:
+    def analyze(self) -> None:
         """Work out what the sizes of gradients mean, once for each state of the record."""
         self._settle()
         ran = len(self.entries), len(self.backward_steps)
-        if ran != self._judged:
-            self._judged = ran
+        if ran != self._analyzed:
+            self._analyzed = ran
             went = dict.fromkeys(self.backward_steps)
             self._measure_steps([self.entries[i] for i in went], ops=False)
             measure_reach(self)
@@ -228,11 +229,11 @@ class Trace(Recorder):
     @property
     def worst_path(self) -> Path | None:
         """The path along which the gradient shrinks, or grows, most."""
-        self.judge()
+        self.analyze()
         return worst_path(self)
 
     def __iter__(self) -> Iterator[Entry]:
-        self.judge()
+        self.analyze()
         return iter(self.entries)
 
     def __len__(self) -> int:

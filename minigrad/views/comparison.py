@@ -46,8 +46,8 @@ class Comparison:
     """What `t.compare(other)` finds: printed, it is a table; `draw`, `html` colour by ratios."""
 
     def __init__(self, here: Trace, there: Trace) -> None:
-        here.judge()
-        there.judge()
+        here.analyze()
+        there.analyze()
         twins = {key: entry for entry, key in _keyed(there)}
         pairs = [(e, twins[key]) for e, key in _keyed(here) if key in twins]
         self.here, self.there = here, there

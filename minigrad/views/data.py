@@ -33,7 +33,7 @@ def trace_to_dict(trace: Trace, times: bool = False) -> dict[str, Any]:
     >>> record["nodes"][0]["gradient"]["max"], record["forward"], record["backward"]
     (8.0, [1, 2], [2, 1])
     """
-    trace.judge()
+    trace.analyze()
     return {
         "version": VERSION,
         "nodes": [node_to_dict(trace, entry, times) for entry in trace.entries],

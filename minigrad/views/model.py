@@ -50,7 +50,7 @@ class AnnotatedTrace:
     """
 
     def __init__(self, trace: Trace, *, fold: bool = True, against: Any = None) -> None:
-        trace.judge()
+        trace.analyze()
         self.trace = trace
         self.against = against
         self.fold = folded(trace, fold)

@@ -162,7 +162,7 @@ def write_exercises(trace: Trace, path: str | Path) -> Path:
 
 def exercises_text(trace: Trace) -> str:
     """The sheet: each question with its rule as a hint, and small arrays that the rule names."""
-    trace.judge()
+    trace.analyze()
     model = AnnotatedTrace(trace)
     found = questions(trace, model.fold)
     names = symbols(trace, range(len(trace.entries)), None)

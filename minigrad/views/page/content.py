@@ -54,7 +54,7 @@ def page_content(
             "trace fewer steps of the run, or see all of it with t.table() or t.draw(path, depth=1)"
         )
     one_of("html", SCALES, scale=scale)
-    trace.judge()
+    trace.analyze()
     model = AnnotatedTrace(trace, against=against)
     pictures = Pictures(model, scale)
     made = _Content(model, Arrays(arrays), model.scale if scale == "run" else FIXED)
