@@ -14,7 +14,7 @@ from typing import Any
 
 from ..engine.errors import ArgumentError
 from ..files import is_special, move_into_place
-from ..views.formula.signs import GREEK
+from ..views.formula.tree import GREEK
 from ..views.plain import one_line
 
 __all__ = ["complain", "drop_output", "readable", "show", "staged", "wrapped"]

@@ -9,8 +9,7 @@ from ...ops.notation import shape_product
 from ...recording.record import Entry
 from ...recording.trace import Trace
 from ..formula import Node, parse
-from ..formula.signs import GREEK
-from ..formula.tree import COMMA, EMPTY, letter, row, script
+from ..formula.tree import COMMA, EMPTY, GREEK, letter, row, script
 
 __all__ = ["letters", "space", "symbol_of", "symbols"]
 

@@ -1,11 +1,9 @@
 r"""Formulas: one tree for each, and writers for it.
 
-tree       what a formula is made of, how it binds, and the signs that it defines
+tree       what a formula is made of, each sign, how it binds, and the signs that it defines
 parse      the LaTeX of declarations and of hand-derived steps as a tree
-signs      each sign in LaTeX, Unicode and ASCII
-fill       values in the place of slots, with brackets where they are needed
+fill       values in the place of slots, with brackets where they are needed; numbers
 products   products of matrices: transposed, taken matrix by matrix, added
-numbers    numbers as a person writes them
 check, evaluate    a formula's value, held against the code; named (its functions), indices
            (computed ones) and recurrence (definitions by a step of time) serve it
 write, mathml    the writers: LaTeX and text, MathML
@@ -19,9 +17,8 @@ write, mathml    the writers: LaTeX and text, MathML
 ['slot', 'g']
 """
 
-from .fill import fill
+from .fill import fill, number
 from .mathml import mathml
-from .numbers import number
 from .parse import parse
 from .tree import Node, definitions, slots
 from .write import latex, plain, text

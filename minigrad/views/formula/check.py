@@ -116,11 +116,10 @@ def _compared(
 ) -> FormulaCheck:
     tolerance = TOLERANCE[expected.dtype.itemsize if expected.dtype.kind == "f" else 8]
     try:
-        target = None if part == "out" else expected.shape
-        tree, shape = parse(tex), expected.shape
-        found = evaluate(tree, slots, target=target, settings=settings, shape=shape)
-        found = np.asarray(found)
-        found = _fitted(found, expected.shape)
+        shape = expected.shape
+        target = None if part == "out" else shape
+        found = evaluate(parse(tex), slots, target=target, settings=settings, shape=shape)
+        found = _fitted(np.asarray(found), shape)
     except (MinigradError, ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
         why = str(error) or type(error).__name__
         return FormulaCheck(op.name, part, tex, np.nan, tolerance, why)
@@ -129,21 +128,16 @@ def _compared(
 
 def _fitted(found: Any, shape: tuple[int, ...]) -> Any:
     """Summed over what was repeated, as the engine does."""
-    if found.shape == shape:
-        return found
     if [n for n in found.shape if n != 1] == [n for n in shape if n != 1]:
         return found.reshape(shape)
     extra = found.ndim - len(shape)
-    if extra < 0:
-        return np.broadcast_to(found, shape)
     summed = found.sum(axis=tuple(range(extra)))
-    axes = tuple(i for i, n in enumerate(shape) if n == 1 != summed.shape[i])
-    summed = summed.sum(axis=axes, keepdims=True)
-    if summed.shape != shape and np.broadcast_shapes(summed.shape, shape) == shape:
-        return np.broadcast_to(summed, shape)
-    if summed.shape != shape:
-        raise UnreadableFormulaError(f"a value of shape {found.shape} where {shape} is due")
-    return summed
+    axes = tuple(i for i, n in enumerate(shape) if extra >= 0 and n == 1 != summed.shape[i])
+    try:
+        return np.broadcast_to(summed.sum(axis=axes, keepdims=True), shape)
+    except ValueError:
+        said = f"a value of shape {found.shape} where {shape} is due"
+        raise UnreadableFormulaError(said) from None
 
 
 def _difference(found: Any, expected: Any) -> float:

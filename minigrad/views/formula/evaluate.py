@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ from .tree import (
     PLUS,
     TOP,
     Node,
+    base_of,
     items_of,
     letter,
     operator,
@@ -57,7 +59,6 @@ COMPARE: dict[str, Callable[..., Any]] = {
     r"\ne": np.not_equal,
 }
 LABEL = re.compile(r"[^\W\d](_\d+)?'*")
-FOLDS = {r"\sum", r"\prod", r"\max", r"\min", "mean", "var"}
 SOFTMAX, LOG_SOFTMAX = Node("function", "softmax"), Node("function", r"\log softmax")
 NUMBERS = ("number", "frac", "tfrac", "sqrt")  # what is multiplied entry by entry
 
@@ -160,19 +161,19 @@ class _Evaluation:
                 terms.append((item, []))
             else:
                 terms[-1][1].append(item)
-        total: Value | None = None
+        if not terms[0][1]:  # the formula begins with a sign
+            del terms[0]
+        values = []
         for sign, term in terms:
-            if not term and total is None and (sign, term) == terms[0]:
-                continue  # the formula begins with a sign
             value = self.product(term)
             if sign == MINUS:
                 value = value.mapped(np.negative)
-            if (total is not None or len(terms) > 1) and np.asarray(value.array).dtype == bool:
+            if len(terms) > 1 and np.asarray(value.array).dtype == bool:
                 value = value.mapped(_as_mask)
-            total = value if total is None else _together(np.add, total, value)
-        if total is None:
+            values.append(value)
+        if not values:
             raise UnreadableFormulaError("an empty formula")
-        return total
+        return reduce(partial(_together, np.add), values)
 
     def product(self, items: Sequence[Node]) -> Value:
         """Chunks between ⊙ and ⊘, from the left."""
@@ -195,7 +196,7 @@ class _Evaluation:
         """An item with what it applies to, and what is left of the term."""
         base, below, above = item.parts if item.kind == "script" else (item, EMPTY, EMPTY)
         name = base.text
-        if base.kind in ("operator", "function") and name in FOLDS:
+        if base.kind in ("operator", "function") and name in named.FOLDS:
             if self.steps and below == letter("t"):
                 return Value(self.steps.sum(rest, self.product)), []
             outer, self.fill = self.fill, -np.inf if name == r"\max" else 0.0
@@ -250,10 +251,8 @@ class _Evaluation:
 
     def place(self, name: str) -> Value:
         """What a letter of an index runs through."""
-        if self.places.is_place(name):
-            at = self.axis or 0
-            return Value(np.arange(self.places.ranges[name][at]), (f"{name}#{at}",))
-        return Value(np.arange(self.places.ranges[name][0]), (name,))
+        at = (self.axis or 0) if self.places.is_place(name) else 0
+        return Value(np.arange(self.places.ranges[name][at]), (self.places.labels(name)[at],))
 
     def several(self, parts: Sequence[Node]) -> Value:
         """What stands in brackets with commas: steps, gates side by side, a number an axis."""
@@ -382,16 +381,14 @@ class _Evaluation:
         if base.kind in ("group", "tall"):  # (σ, tanh)(z): each function of its part
             functions = split(base.parts[0], COMMA)
             shares = np.split(self.of(inside).array, len(functions), axis=-1)
-            each = {**named.ENTRYWISE, **named.SYMBOLS}
             pairs = zip(functions, shares, strict=True)
-            return Value(np.concatenate([each[f.text](share) for f, share in pairs], axis=-1))
-        if name in named.ENTRYWISE or name in named.SYMBOLS:
-            change = named.ENTRYWISE.get(name) or named.SYMBOLS[name]
-            value = self.of(inside).mapped(change)
+            made = [named.ENTRYWISE[f.text](share) for f, share in pairs]
+            return Value(np.concatenate(made, axis=-1))
+        if name in named.ENTRYWISE:
+            value = self.of(inside).mapped(named.ENTRYWISE[name])
             return value if above == EMPTY else _power(value, self.of(above))
-        if name in FOLDS | {"sum"} and len(parts) == 1:
-            fold = r"\sum" if name == "sum" else name
-            return self.folded(fold, below, self.of(inside), keep=True)
+        if name in named.FOLDS and len(parts) == 1:
+            return self.folded(name, below, self.of(inside), keep=True)
         if name in (r"\max", r"\min"):
             one, other = map(self.of, parts)
             return _together(np.maximum if name == r"\max" else np.minimum, one, other)
@@ -420,7 +417,7 @@ class _Evaluation:
         fold = named.FOLDS[name]
         array = np.asarray(value.array)
         if below == EMPTY or not items_of(below):
-            return Value(fold(array, None, False))
+            return Value(fold(array))
         if (cumulated := self.cumulated(name, below, value)) is not None:
             return cumulated
         known = value.labels or tuple(letters(array.ndim))
@@ -431,9 +428,9 @@ class _Evaluation:
             raise UnreadableFormulaError(f"{missing[0]} labels no axis of what is summed")
         axes = tuple(known.index(label) for label in names)
         if value.labels is None:
-            return Value(fold(array, axes, keep))
+            return Value(fold(array, axis=axes, keepdims=keep))
         left = tuple(label for label in known if label not in names)
-        return Value(fold(array, axes, False), left)
+        return Value(fold(array, axis=axes), left)
 
     def cumulated(self, name: str, below: Node, value: Value) -> Value | None:
         """A sum up to, or from, each place, as in Σ over i' ≤ i; a product of all but each."""
@@ -447,7 +444,7 @@ class _Evaluation:
         axes = [value.labels.index(label) for label in first]
         ends = np.moveaxis(np.asarray(value.array), axes, range(-len(axes), 0))
         flat = _flat(ends, len(axes))
-        found = np.reshape(named.cumulated(name, sign, flat, flat.ndim - 1), ends.shape)
+        found = np.reshape(named.cumulated(name, sign, flat), ends.shape)
         found = np.moveaxis(found, range(-len(axes), 0), axes)
         renamed = dict(zip(first, second, strict=True))
         return Value(found, tuple(renamed.get(x, x) for x in value.labels))
@@ -465,9 +462,8 @@ def _inside(node: Node) -> Node:
 
 
 def _is_softmax(node: Node) -> bool:
-    node = node.parts[0] if node.kind == "script" and node.parts[0].kind == "call" else node
-    head = node.parts[0] if node.kind == "call" else node
-    return (head.parts[0] if head.kind == "script" else head) == SOFTMAX
+    node = base_of(node)
+    return base_of(node.parts[0] if node.kind == "call" else node) == SOFTMAX
 
 
 def _log_of(node: Node) -> Node:

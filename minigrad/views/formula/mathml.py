@@ -10,8 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from .signs import CLOSING, SPACES, shown
-from .tree import EMPTY, SUM, Node, items_of
+from .tree import CLOSING, EMPTY, SPACES, SUM, Node, items_of, shown
 
 __all__ = ["Tree", "mathml"]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...ops.notation import letters
 
-__all__ = ["ENTRYWISE", "FOLDS", "FUNCTIONS", "SYMBOLS", "Call", "cumulated", "index"]
+__all__ = ["ENTRYWISE", "FOLDS", "FUNCTIONS", "Call", "cumulated", "index"]
 
 
 class Call(NamedTuple):
@@ -50,8 +50,6 @@ ENTRYWISE: dict[str, Callable[[Any], Any]] = {
     r"\arctan": np.arctan,
     "sign": np.sign,
     "erf": np.vectorize(erf, otypes=[float]),
-}
-SYMBOLS: dict[str, Callable[[Any], Any]] = {
     r"\sigma": _sigmoid,
     r"\Phi": _normal_cdf,
     r"\varphi": _normal_density,
@@ -61,29 +59,26 @@ SYMBOLS: dict[str, Callable[[Any], Any]] = {
 # ------------------------------------------------------------------ folds
 
 
-def _fold(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda array, axes, keep: function(array, axis=axes, keepdims=keep)
-
-
-FOLDS: dict[str, Callable[[Any, Any, bool], Any]] = {
-    r"\sum": _fold(np.sum),
-    r"\prod": _fold(np.prod),
-    r"\max": _fold(np.max),
-    r"\min": _fold(np.min),
-    "mean": _fold(np.mean),
-    "var": _fold(np.var),
+FOLDS: dict[str, Callable[..., Any]] = {
+    r"\sum": np.sum,
+    "sum": np.sum,
+    r"\prod": np.prod,
+    r"\max": np.max,
+    r"\min": np.min,
+    "mean": np.mean,
+    "var": np.var,
 }
 
 
-def cumulated(name: str, sign: str, array: Any, axis: int) -> Any:
-    """Sums up to each place (≤), from each (≥); products of all but each (≠)."""
+def cumulated(name: str, sign: str, array: Any) -> Any:
+    """Along the last axis: sums up to each place (≤), from each (≥); products of all others (≠)."""
     if sign == r"\ne":
-        others = [np.delete(array, i, axis) for i in range(array.shape[axis])]
-        return np.stack([FOLDS[name](part, axis, False) for part in others], axis)
+        others = [np.delete(array, i, -1) for i in range(array.shape[-1])]
+        return np.stack([FOLDS[name](part, axis=-1) for part in others], -1)
     step = np.cumprod if name == r"\prod" else np.cumsum
     if sign == r"\le":
-        return step(array, axis=axis)
-    return np.flip(step(np.flip(array, axis), axis=axis), axis)
+        return step(array, axis=-1)
+    return np.flip(step(np.flip(array, -1), axis=-1), -1)
 
 
 # ------------------------------------------------------------------ axes, shapes, indices
@@ -105,21 +100,14 @@ def _shape(below: str) -> tuple[int, ...]:
 def index(written: str, slots: Mapping[str, Any]) -> Any:
     """An index as it is written behind a value, such as `…, 1:2` or `[0, 2], new`."""
     if written in slots:
-        return _plain_index(slots[written])
+        return slots[written]
     parts = re.findall(r"\s*(\[[^\]]*\]|[^,]+)", written)
-    found = [_part(part.strip(), slots) for part in parts if part.strip()]
-    return tuple(found)
-
-
-def _plain_index(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(map(_plain_index, value))
-    return np.asarray(value) if isinstance(value, list) else value
+    return tuple(_part(part.strip(), slots) for part in parts if part.strip())
 
 
 def _part(written: str, slots: Mapping[str, Any]) -> Any:
     if written in slots:
-        return _plain_index(slots[written])
+        return slots[written]
     if written == "…":
         return Ellipsis
     if written == "new":
@@ -135,7 +123,7 @@ def _part(written: str, slots: Mapping[str, Any]) -> Any:
 
 
 def _row(fold: str) -> Callable[..., Any]:
-    return lambda call, below, x: FOLDS[fold](x, -1, True)
+    return lambda call, below, x: FOLDS[fold](x, axis=-1, keepdims=True)
 
 
 def _softmax(call: Call, below: str, x: Any) -> Any:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from .signs import CLOSING, KINDS
-from .tree import EMPTY, Node, base_of, items_of, operator, row, script
+from .tree import CLOSING, EMPTY, KINDS, Node, base_of, items_of, operator, row, script
 
 __all__ = ["parse"]
 

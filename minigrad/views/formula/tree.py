@@ -1,4 +1,4 @@
-"""What a formula is made of, and what its tree tells: how it binds, what it defines."""
+"""What a formula is made of, its signs, and what its tree tells: how it binds, what it defines."""
 
 from __future__ import annotations
 
@@ -33,6 +33,46 @@ class Node:
 
     def mapped(self, change: Callable[[Node], Node]) -> Node:
         return Node(self.kind, self.text, tuple(map(change, self.parts)))
+
+
+# ---------------------------------------------------------------- signs
+
+OPERATORS = {
+    "odot": "⊙", "oslash": "⊘", "top": "ᵀ", "circ": "",
+    "partial": "∂", "sum": "Σ", "lnot": "¬", "le": "≤",
+    "ge": "≥", "lt": "<", "gt": ">", "in": "∈", "to": "→",
+    "cdot": "·", "times": "×", "ldots": "…", "#": "#",
+    "prod": "Π", "ne": "≠", "pm": "±",
+}  # fmt: skip
+GREEK = {
+    "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ϵ", "varepsilon": "ε",
+    "zeta": "ζ", "eta": "η", "theta": "θ", "vartheta": "ϑ", "iota": "ι", "kappa": "κ",
+    "lambda": "λ", "mu": "μ", "nu": "ν", "xi": "ξ", "pi": "π", "rho": "ρ", "sigma": "σ",
+    "tau": "τ", "upsilon": "υ", "phi": "ϕ", "varphi": "φ", "chi": "χ", "psi": "ψ", "omega": "ω",
+    "Gamma": "Γ", "Delta": "Δ", "Theta": "Θ", "Lambda": "Λ", "Xi": "Ξ", "Pi": "Π", "Sigma": "Σ",
+    "Upsilon": "Υ", "Phi": "Φ", "Psi": "Ψ", "Omega": "Ω", "infty": "∞", "ell": "ℓ",
+}  # fmt: skip
+FUNCTIONS = ("max", "min", "log", "exp", "tanh", "cosh", "sinh", "sin", "cos", "det", "arg")
+CLOSING = {"(": ")", "[": "]", "|": "|"}
+SPACES = {",": "0.167em", ";": "0.28em", "quad": "1em", "qquad": "2em", "!": "-0.167em"}
+SIGNS = {  # of each kind: how a command of LaTeX reads
+    "space": dict.fromkeys(SPACES, " "),
+    "operator": OPERATORS,
+    "letter": GREEK,
+    "function": {name: name for name in FUNCTIONS},
+}
+KINDS = {name: kind for kind, signs in SIGNS.items() for name in signs}
+
+
+def shown(sign: Node) -> str:
+    """A sign as one reads it."""
+    if sign.kind == "operator" and sign.text.startswith("{"):  # an operator in braces
+        return sign.text[1:-1]
+    signs = SIGNS.get(sign.kind, {})
+    return signs.get(sign.text[1:], sign.text) if sign.text[:1] == "\\" else sign.text
+
+
+# ---------------------------------------------------------------- parts
 
 
 def operator(tex: str) -> Node:

@@ -10,8 +10,7 @@ import re
 
 from ..plain import one_line
 from .parse import parse
-from .signs import CLOSING, shown
-from .tree import COMMA, EMPTY, MINUS, PLUS, SUM, TOP, Node, base_of, operator
+from .tree import CLOSING, COMMA, EMPTY, MINUS, PLUS, SUM, TOP, Node, base_of, operator, shown
 
 __all__ = ["latex", "plain", "text"]
 
