@@ -5,11 +5,10 @@ backward rule, the gradients it left and the updates it made (`record`), each as
 comes to (`symbol`), in one flat list, of which those that nobody reads are dropped (`program`); and
 all is written as Python source, one line a call (`source`).
 
-Beside them stand: whether a program fits a call (`arguments`, `dependencies`, `cache_entry`); what
-an array or a `.grad` of the run is (`values`, `gradients`, `outside_ops`); which arrays share
-memory and what they are called (`buffers`, `terms`, `names`, `effects`); parts of the rows on two
-threads, where that pays (`partition`, `labels`, `parts`); and calls 2, 4, 8, ... both ways, to
-compare (`audit`, `compare`, `rounding`).
+Beside them stand: whether a program fits a call (`dependencies`, `cache_entry`); what an array or a
+`.grad` of the run is (`values`); which arrays share memory and what they are called (`buffers`,
+`terms`); parts of the rows on two threads, where that pays (`partition`); and calls 2, 4, 8, ...
+both ways, to compare (`audit`, `compare`).
 """
 
 from __future__ import annotations
@@ -32,15 +31,13 @@ from ...engine.tensor import Tensor
 from ...engine.writes import caller
 from ..memory import release
 from ..threads import one_threaded_blas
-from .arguments import Arguments, leaves_of
 from .audit import Audit
-from .cache_entry import CacheEntry, small_bytes
+from .cache_entry import Arguments, CacheEntry, leaves_of, small_bytes
 from .dependencies import Dependencies
-from .effects import GuardFailed
 from .partition import find_partition, has_threads
 from .program import drop_dead
 from .record import Recorder
-from .source import write
+from .source import GuardFailed, write
 
 __all__ = ["Compiled", "compile"]
 
@@ -240,7 +237,7 @@ class Compiled:
             drop_dead(program)
             partition = find_partition(program)
             build, source = write(program, self._name, place, partition)
-            whole = partition is None and not has_threads(program)
+            whole = not partition.phases and not has_threads(program)
             variant.write(build if whole else partial(_on_one_blas_thread, build), source)
         except Exception as error:  # the step itself ran: a fault of ours must not stop it
             variant.reason = f"the program cannot be written: {error!r}"

@@ -15,13 +15,11 @@ from ...engine.listener import Listener, listen
 from ...engine.tensor import Tensor
 from ...engine.writes import writes
 from ..memory import release
-from .arguments import Arguments, leaves_of
-from .cache_entry import CacheEntry, small_bytes
-from .compare import Sketch, difference, sketched
+from .cache_entry import Arguments, CacheEntry, leaves_of, small_bytes
+from .compare import Sketch, difference, run_rounded, sketched
 from .dependencies import GENERATORS, generator_state, same, set_generator_state
-from .effects import GuardFailed
 from .program import ExistingTensor, Program, flat, root
-from .rounding import run_rounded
+from .source import GuardFailed
 
 __all__ = ["Audit"]
 

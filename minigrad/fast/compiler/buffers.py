@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..limits import LIMITS
-from .partition import Partition
+from .partition import Unsplit
 from .program import Program, Step, Value, is_whole, nbytes, root
 from .symbol import WRITES
 
@@ -31,7 +31,7 @@ class Buffers:
     Args: program: its steps in the order in which they will run.
     """
 
-    def __init__(self, program: Program, partition: Partition | None) -> None:
+    def __init__(self, program: Program, partition: Unsplit) -> None:
         self.program, self.partition = program, partition
         self.arrays: dict[int, Array] = {}
         self.handed = {id(root(value)) for value in program.kept()}
@@ -65,19 +65,16 @@ class Buffers:
             return self.arrays[id(base)].kind == "fixed"
         return base.kind in ("leaf", "captured", "constant") and id(base) not in self.handed
 
-    def _phase(self, step: Step) -> int:
-        return 0 if self.partition is None else self.partition.phase(step)
-
     def _is_own(self, base: Value) -> bool:
-        return self.partition is not None and id(base) in self.partition.local
+        return id(base) in self.partition.local
 
     def _find_moments(self) -> list[int]:
         """When each step has run; those of one phase have all run when the last of them has."""
         moments, ends = [], {}
         for i, step in enumerate(self.program.steps):
-            ends[self._phase(step)] = i
+            ends[self.partition.phase(step)] = i
         for i, step in enumerate(self.program.steps):
-            phase = self._phase(step)
+            phase = self.partition.phase(step)
             moments.append(ends[phase] if phase else i)
         return moments
 
@@ -97,7 +94,7 @@ class Buffers:
         dying: dict[int, list[Value]] = {}
         taken: set[int] = set()  # roots over which another was written
         for i, step in enumerate(self.program.steps):
-            phase = self._phase(step)
+            phase = self.partition.phase(step)
             for out in () if step.kind == "view" else step.outs:
                 kind = self._kind(step, out, phase)
                 over = self._over(step, out, kind, i) if kind != "fresh" else None
@@ -130,7 +127,7 @@ class Buffers:
             return "fresh"
         if self._is_own(out):
             return "own"
-        total = phase and self.partition is not None and self.partition.axis(out) is None
+        total = phase and self.partition.axis(out) is None
         return "fresh" if total or id(out) in self.handed else "fixed"
 
     def _over(self, step: Step, out: Value, kind: str, i: int) -> Value | None:
@@ -138,7 +135,11 @@ class Buffers:
         again. NumPy takes longer over a single entry, which it copies first.
         """
         parted = kind != "fixed"
-        if step.kind != "elementwise" or parted != bool(self._phase(step)) or nbytes(out) <= 8:
+        if (
+            step.kind != "elementwise"
+            or parted != bool(self.partition.phase(step))
+            or nbytes(out) <= 8
+        ):
             return None
         for value in step.reads():
             base = root(value)
@@ -147,7 +148,7 @@ class Buffers:
                 continue
             alike = (value.shape, value.dtype, value.offset) == (out.shape, out.dtype, 0)
             alike = alike and is_whole(value) and nbytes(value) == nbytes(base)
-            if self.partition is not None and kind == "own":
+            if kind == "own":
                 alike = alike and self.partition.axis(value) == self.partition.axis(out)
             alone = all(v is value or root(v) is not base for v in step.reads())
             if alike and alone and id(base) not in self._pinned:

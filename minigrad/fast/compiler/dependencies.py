@@ -35,7 +35,7 @@ __all__ = [
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), range, slice, np.generic, np.dtype)
 GENERATORS = (np.random.Generator, random.Random)
-_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+_COLLECTIONS = (list, tuple, dict, set, frozenset, deque)
 _LARGEST = 1000  # entries up to which each entry of a container is compared
 _MOST = 20_000  # things up to which the walk goes on
 _OWN = ("__code__", "__defaults__", "__kwdefaults__")
@@ -198,7 +198,7 @@ class Dependencies:
         kind = type(thing)
         if isinstance(thing, FunctionType):
             return self._of_function(thing)
-        if isinstance(thing, _CONTAINERS):
+        if isinstance(thing, _COLLECTIONS):
             return self._hold(partial(_contents, thing))
         if isinstance(thing, partial):
             return thing.func, thing.args, thing.keywords

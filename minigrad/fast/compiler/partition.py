@@ -1,4 +1,5 @@
-"""Which steps can run on parts of the rows, each part on its own, with the same result.
+"""Which steps can run on parts of the rows, each part on its own, with the same result; and what
+runs the parts on threads.
 
 The rows are those of one input, along its first axis that has more than one entry: the examples of
 a batch, or the positions of one sequence. Every other value is then cut into rows along one of its
@@ -6,23 +7,31 @@ axes, or whole. A step runs in parts where the table of labels says that it may,
 it reads; it makes rows, or a sum to which each part adds its own. A step that reads all rows, or
 a whole sum, waits until every part has ended: there a phase ends, and another may begin. What
 cannot be shown to work this way runs whole.
+
+As in einsum, the axes of what a step reads and of what it makes bear labels. Axes of one label may
+be cut alike: what the step makes of some rows is then those rows of the result, or, if the result
+lacks the label, what these rows add to it. None is the label of an axis that cannot be cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import accumulate, pairwise
 from math import prod
+from operator import mul
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ...engine.op import registry
 from ..limits import LIMITS
-from ..threads import one_threaded_blas
-from .labels import Labels, labels_of
-from .parts import THREADS
-from .program import EFFECTS, Program, Step, Value, nbytes, root
+from ..memory import empty
+from ..threads import Scratch, one_threaded_blas, run
+from .program import EFFECTS, Program, Step, Value, looked_at, nbytes, root
 
-__all__ = ["Partition", "find_partition", "has_threads"]
+__all__ = ["Partition", "Parts", "Unsplit", "find_partition", "has_threads"]
 
+THREADS = 2
 CALL = 1e-6  # seconds that Python takes for a step
 CACHED = 0.5  # of the time that what stays in cache takes
 CACHE = 1 << 20  # bytes of cache of one core
@@ -31,18 +40,18 @@ WORTH_CUTTING = 50e-6  # seconds from which a product of whole values runs in pa
 SEEDS = 6  # inputs whose rows are tried
 
 
-def find_partition(program: Program) -> Partition | None:
-    """The partition that saves most, or None if none saves enough."""
+def find_partition(program: Program) -> Unsplit:
+    """The partition that saves most; all as it is if none saves enough."""
     threads = 1 if has_threads(program) else THREADS
     plain = sum(_seconds(step, threads) + CALL for step in program.steps)
     if plain < LIMITS.split_seconds or blas_threads() < THREADS:
-        return None
+        return Unsplit()
     if program.once or _stays_whole(program):
-        return None
+        return Unsplit()
     labels = {id(step): labels_of(step) for step in program.steps}
     found = [Partition(program, labels, value, axis) for value, axis in _seeds(program)]
     found = [way for way in found if way.phases and way.seconds() < LIMITS.split_share * plain]
-    return min(found, key=Partition.seconds, default=None)
+    return min(found, key=Partition.seconds, default=Unsplit())
 
 
 def has_threads(program: Program) -> bool:
@@ -100,41 +109,55 @@ class Way(NamedTuple):
     needs: list[int | None]
 
 
-class Partition:
-    """When each step runs, for the rows of one input.
+class Unsplit:
+    """Steps that all run as they are: a partition without parts.
 
     Attributes:
         units: how many rows there are.  count: in how many parts.
         phases: how many times the parts run.
-        needs: for a step that runs in parts, the axis along which it reads each value, or None.
         axes: the axis along which a value is cut, by its id; others are whole.
         local: values that live within the parts of one phase only, by the id of their root.
     """
 
+    units = count = phases = 0
+
+    def __init__(self) -> None:
+        self.axes: dict[int, int] = {}
+        self.local: set[int] = set()
+        self._needs: dict[int, list[int | None]] = {}
+        self._steps: dict[int, int] = {}  # the phase of a step, or that after which it runs whole
+
+    def phase(self, step: Step) -> int:
+        """The phase in whose parts a step runs, 0 for whole."""
+        return self._steps[id(step)] if id(step) in self._needs else 0
+
+    def order(self, step: Step) -> int:
+        return 2 * self._steps.get(id(step), 0) - (id(step) in self._needs)
+
+    def axis(self, value: Value) -> int | None:
+        return self.axes.get(id(value))
+
+    def needs(self, step: Step) -> list[int | None]:
+        """The axis along which a step reads each value, None for whole."""
+        return self._needs.get(id(step)) or [None] * len(step.reads())
+
+
+class Partition(Unsplit):
+    """When each step runs, for the rows of one input."""
+
     def __init__(
         self, program: Program, labels: dict[int, Labels | None], seed: Value, axis: int
     ) -> None:
+        super().__init__()
         self.program, self.units = program, seed.shape[axis]
-        self.axes: dict[int, int] = {id(seed): axis}
-        self.needs: dict[int, list[int | None]] = {}
+        self.axes[id(seed)] = axis
         # after which phase a value is whole, or in which its rows are
         self._times: dict[int, int] = {}
-        self._steps: dict[int, int] = {}  # the phase of a step, or that after which it runs whole
         for step in program.steps:
             self._schedule(step, labels[id(step)])
         self.phases = max(map(self.phase, program.steps), default=0)
         self.local = self._find_local()
         self.count = self._count()
-
-    def phase(self, step: Step) -> int:
-        """The phase in whose parts a step runs, 0 for whole."""
-        return self._steps[id(step)] if id(step) in self.needs else 0
-
-    def order(self, step: Step) -> int:
-        return 2 * self._steps[id(step)] - (id(step) in self.needs)
-
-    def axis(self, value: Value) -> int | None:
-        return self.axes.get(id(value))
 
     def seconds(self) -> float:
         """A rough time for the program, cut so."""
@@ -158,7 +181,7 @@ class Partition:
         elif labels is not None:
             way = self._best(step, labels)
             if way is not None:
-                time, self.needs[id(step)] = way.phase, way.needs
+                time, self._needs[id(step)] = way.phase, way.needs
                 if way.axis is not None:
                     self.axes[id(step.out)] = way.axis
         self._steps[id(step)] = time
@@ -215,9 +238,7 @@ class Partition:
             if step.kind == "view":
                 continue
             phase = self.phase(step)
-            values = step.reads()
-            needs = self.needs.get(id(step), [None] * len(values))
-            for value, need in zip(values, needs, strict=True):
+            for value, need in zip(step.reads(), self.needs(step), strict=True):
                 alike = need is not None and self.axis(value) == need
                 if not alike or self._time(value) != phase:
                     shared.add(id(root(value)))
@@ -236,3 +257,152 @@ class Partition:
         most = THREADS * (1 + moved // (25 * sums)) if sums else self.units
         count = max(THREADS, min(-(-largest // CACHE), most, self.units))
         return min(count + count % THREADS, self.units)
+
+
+# ---------------------------------------------------------------- the labels of axes
+
+
+Axes = tuple[Any, ...]
+
+
+class Labels(NamedTuple):
+    """The labels of every value that a step reads, in order, and of its result; and whether a
+    label that the result lacks is summed over.
+    """
+
+    read: list[Axes]
+    made: Axes
+    sums: bool = False
+
+
+def labels_of(step: Step) -> Labels | None:
+    """None for a step that runs whole."""
+    if any(not v.shape for v in step.reads()) and step.kind != "elementwise":
+        return None
+    rule = _RULES.get(step.text) or _RULES.get(step.kind)
+    return rule(step) if rule is not None else None
+
+
+def _aligned(value: Value, out: Value) -> Axes:
+    """Axes counted from the last one; one that is repeated has no label."""
+    axes = range(-len(value.shape), 0)
+    return tuple([i if value.shape[i] == out.shape[i] else None for i in axes])
+
+
+def _elementwise(step: Step) -> Labels:
+    return Labels([_aligned(v, step.out) for v in step.reads()], _aligned(step.out, step.out))
+
+
+def _reduce(step: Step) -> Labels:
+    axis, ndim = step.kwargs.get("axis"), len(step.args[0].shape)
+    axes = range(ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    gone = {a % ndim for a in axes}
+    keeps = step.kwargs.get("keepdims", False)
+    made = [None if i in gone else i for i in range(ndim) if keeps or i not in gone]
+    sums = step.text == "np.add.reduce" and "initial" not in step.kwargs
+    return Labels([tuple(range(ndim))], tuple(made), sums)
+
+
+def _matmul(step: Step) -> Labels:
+    a, b = step.args
+    n, m = ("n",) * (len(a.shape) > 1), ("m",) * (len(b.shape) > 1)
+
+    def stack(value: Value, last: int) -> Axes:
+        both = _aligned(value, step.out)[:-2] if n and m else ()
+        return both or (None,) * (len(value.shape) - last)
+
+    read = [(*stack(a, len(n) + 1), *n, "k"), (*stack(b, len(m) + 1), "k", *m)]
+    return Labels(read, (*stack(step.out, len(n + m)), *n, *m), sums=True)
+
+
+def _reshape(step: Step) -> Labels:
+    """Axes with as many entries before them are cut into the same blocks."""
+
+    def blocks(shape: tuple[int, ...]) -> Axes:
+        before = accumulate((1, *shape), mul)
+        return tuple([at if n > 1 else None for n, at in zip(shape, before, strict=False)])
+
+    return Labels([blocks(step.args[0].shape)], blocks(step.out.shape))
+
+
+def _view(step: Step) -> Labels:
+    shape = step.args[0].shape
+    return Labels([tuple(range(len(shape)))], _axes(shape, lambda x: looked_at(step, x)))
+
+
+def _axes(shape: tuple[int, ...], look: Callable[[Any], Any]) -> Axes:
+    """For each axis of a view, the axis that it is all of: its stride tells which."""
+    strides = [10**9 + 7 + 2 * i for i in range(len(shape))]
+    seen = look(np.lib.stride_tricks.as_strided(np.empty(0, np.uint8), shape, strides))
+    known = dict(zip(strides, shape, strict=True))
+    pairs = zip(seen.strides, seen.shape, strict=True)
+    return tuple([strides.index(s) if known.get(s) == n else None for s, n in pairs])
+
+
+def _take(step: Step) -> Labels | None:
+    x, indices = step.args[:2]
+    axis = step.kwargs.get("axis")
+    if not isinstance(axis, int) or indices.__class__ is not Value or x.__class__ is not Value:
+        return None
+    axis %= len(x.shape)
+    named = tuple(("index", i) for i in range(len(indices.shape)))
+    whole = tuple(None if i == axis else i for i in range(len(x.shape)))
+    return Labels([whole, named], (*whole[:axis], *named, *whole[axis + 1 :]))
+
+
+_RULES: dict[str, Callable[[Step], Labels | None]] = {
+    "elementwise": _elementwise,
+    "np.where": lambda step: _elementwise(step) if len(step.args) == 3 else None,
+    "reduce": _reduce,
+    "matmul": _matmul,
+    "copy": _reshape,
+    "np.take": _take,
+    "reshape": _reshape,
+    "broadcast_to": _elementwise,
+    "cut": lambda step: None,
+    "view": _view,
+}
+
+# ---------------------------------------------------------------- what runs the parts
+
+
+def _fresh(_: int, shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array to hand out; what lies in it is the receiver's from then on."""
+    return empty(shape, dtype)
+
+
+class Parts:
+    """Runs a function on parts of so many rows, on threads over single-threaded BLAS, and adds up
+    what it returns: always in the same order, whatever the threads do.
+
+    Args: units: rows in all.  count: parts in all.
+    """
+
+    def __init__(self, units: int, count: int) -> None:
+        edges = [units * i // count for i in range(count + 1)]
+        cuts = list(pairwise(edges))
+        shares = [count * i // THREADS for i in range(THREADS + 1)]
+        self.cuts = [cuts[a:b] for a, b in pairwise(shares)]
+        self._own = [Scratch().array for _ in self.cuts]
+        self._sums: list[Any] = [_fresh, *(Scratch().array for _ in self.cuts[1:])]
+        self._more = [Scratch().array for _ in self.cuts]
+
+    def __call__(self, part: Callable[..., Any]) -> Any:
+        """The sums of what `part(low, high, own, sums)` returns for each part of the rows."""
+        totals: list[Any] = [None] * len(self.cuts)
+
+        def share(i: int, _: Scratch) -> None:
+            first, *rest = self.cuts[i]
+            totals[i] = part(*first, self._own[i], self._sums[i])
+            for rows in rest:
+                _add(totals[i], part(*rows, self._own[i], self._more[i]))
+
+        run(share, range(len(self.cuts)), THREADS)
+        for other in totals[1:]:
+            _add(totals[0], other)
+        return totals[0]
+
+
+def _add(totals: Any, more: Any) -> None:
+    for total, x in zip(totals or (), more or (), strict=True):
+        np.add(total, x, out=total)

@@ -21,8 +21,6 @@ from ...engine.tensor import Node, Tensor, backpropagate, order
 from ...engine.writes import caller
 from .compare import difference
 from .dependencies import GENERATORS, Dependencies, generator_state, shared_states
-from .gradients import Gradients
-from .outside_ops import OutsideOps
 from .program import (
     ExistingTensor,
     NewTensor,
@@ -37,7 +35,7 @@ from .program import (
     transposed_name,
 )
 from .symbol import Symbol
-from .values import ValueMap
+from .values import Gradients, OutsideOps, ValueMap
 
 __all__ = ["Recorder"]
 
@@ -325,7 +323,7 @@ class Recorder(OutsideOps, Listener):
         """An update of weights, gradients or settings: the program calls it again."""
         if self.quiet:  # a part of another
             return False
-        self.gradients.tell()
+        self.gradients.notify()
         self.gradients.bare()
         self.quiet = True
         return True
@@ -347,7 +345,7 @@ class Recorder(OutsideOps, Listener):
         if self.quiet:
             self.refuse("an op failed")
         if self.reason is None:
-            self.gradients.tell()
+            self.gradients.notify()
         self.gradients.release()
         moved = any(generator_state(g) != state for g, state in self._drawn.values())
         if moved or shared_states() != self._shared:

@@ -1,4 +1,5 @@
-"""A program written as Python: arrays and fixed views once, then one line for each step.
+"""A program written as Python: arrays and fixed views once, then one line for each step, and what
+it does to the outside: gradients, writes, updates, and what it returns.
 
 With a partition, the steps of each phase are the body of `part(low, high, own, sums)`, which
 computes what the rows from low to high give, and returns its share of the sums.
@@ -13,30 +14,42 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.writes import SourceLocation
+from ...engine.listener import Listener, notify
+from ...engine.tensor import Tensor
+from ...engine.writes import SourceLocation, writes
 from ..limits import LIMITS
 from ..memory import empty_as
 from ..threads import product
-from .effects import write_effect, write_result
-from .names import comment
-from .partition import Partition, has_threads
-from .parts import Parts
-from .program import Program, Step, Value, contiguous, is_whole, nbytes
-from .terms import Terms, shape_comment
+from .partition import Parts, Unsplit, has_threads
+from .program import (
+    ExistingTensor,
+    NewTensor,
+    Program,
+    Step,
+    Value,
+    contiguous,
+    is_whole,
+    nbytes,
+    root,
+)
+from .terms import Terms, comment, shape_comment
 
-__all__ = ["write"]
+__all__ = ["GuardFailed", "repeated", "write"]
 
 _NAMED = (np.maximum, np.minimum)  # of which NumPy wants `out` by name
 
 
+class GuardFailed(Exception):
+    """A recorded guard evaluated differently: the numbers answer what a kernel asked otherwise."""
+
+
 def write(
-    program: Program, title: str, where: SourceLocation, partition: Partition | None
+    program: Program, title: str, where: SourceLocation, partition: Unsplit
 ) -> tuple[Callable[..., Any], str]:
     """What makes a program's arrays and the function that runs it, and its source; for a step of
     this title, compiled here.
     """
-    if partition is not None:
-        program.steps.sort(key=partition.order)
+    program.steps.sort(key=partition.order)
     return Writer(program, where, partition).write(title)
 
 
@@ -49,7 +62,7 @@ class Writer(Terms):
         for i, step in enumerate(self.program.steps):
             if step.kind == "view":
                 continue
-            phase = 0 if self.partition is None else self.partition.phase(step)
+            phase = self.partition.phase(step)
             if phase != self.phase:
                 self._end_part()
                 self.phase = phase
@@ -59,7 +72,7 @@ class Writer(Terms):
             self._step(step)
             self._let_go(i)
         self._end_part()
-        write_result(self)
+        self._write_result()
         fixed = {a.slot for a in self.buffers.arrays.values() if a.kind == "fixed"}
         size = sum(nbytes(value) for slot, (_, value) in self._memory.items() if slot in fixed)
         count = sum(step.kind != "view" for step in self.program.steps)
@@ -92,7 +105,7 @@ class Writer(Terms):
             picks = step.text == "getitem"
             self._bind(step, f"{given[0]}[{given[1]}]" if picks else _call(step.text, given))
         else:
-            write_effect(self, step)
+            _EFFECT_LINES[step.kind](self, step)
 
     def _let_go(self, i: int) -> None:
         """Delete the variables of large new arrays that the i-th step was the last to read."""
@@ -104,7 +117,7 @@ class Writer(Terms):
                 self.whole.append(f"del {', '.join(names)}")
 
     def _axis(self, out: Value) -> int | None:
-        return self.partition.axis(out) if self.phase and self.partition is not None else None
+        return self.partition.axis(out) if self.phase else None
 
     def _comment(self, out: Value) -> str:
         return shape_comment(self._cut(out, self._axis(out))) if out.shape else ""
@@ -157,7 +170,7 @@ class Writer(Terms):
         """Whether BLAS's threads would spin after a product for longer than they help, or take a
         core from the threads of kernels.
         """
-        if self.partition is not None or len(step.out.shape) < 2:
+        if self.partition.phases or len(step.out.shape) < 2:
             return False
         count: int = prod(step.out.shape) * step.args[0].shape[-1]
         most = inf if self._has_threads else LIMITS.lone_product
@@ -170,7 +183,7 @@ class Writer(Terms):
     def _is_gapless(self, out: Value) -> bool:
         """Whether what a step writes to has no gaps."""
         axis = self._axis(out)
-        return not axis or self.partition is None or id(out) in self.partition.local
+        return not axis or id(out) in self.partition.local
 
     def _copy(self, step: Step) -> None:
         """A copy in row-major order, perhaps in another shape or dtype."""
@@ -184,14 +197,13 @@ class Writer(Terms):
             self._bind(step, f"np.array({text}, {self.dtype(out.dtype)}){shaped}")
             return
         if step.text == "reshape":
-            axis = self.partition.needs[id(step)][0] if self.phase and self.partition else None
-            target += f".reshape({self._cut(source, axis)})"
+            target += f".reshape({self._cut(source, self.partition.needs(step)[0])})"
         self.lines.append(f"{target}[...] = {text}{self._comment(out)}")
 
     def _bind(self, step: Step, made: str) -> str:
         """A line that binds a new array; in a part, rows of one that others read are written."""
         out, axis = step.out, self._axis(step.out)
-        if axis is not None and self.partition is not None and id(out) not in self.partition.local:
+        if axis is not None and id(out) not in self.partition.local:
             name = self.text(out, axis)
             self.lines.append(f"{name}[...] = {made}{self._comment(out)}")
             return name
@@ -217,7 +229,7 @@ class Writer(Terms):
 
     def _end_part(self) -> None:
         """The part that ends here, and the line that runs it."""
-        if not self.phase or self.partition is None:
+        if not self.phase:
             return
         units = self.partition.units
         if self._in_parts is None:
@@ -243,6 +255,103 @@ class Writer(Terms):
         self.phase = 0
         self.path = ""
         self._let_go(-1)
+
+    # ------------------------------------------------------------------ what is written outside
+
+    def _check(self, step: Step) -> None:
+        (value, truth), question = step.args, step.function
+        changed, text = self.names.bind(GuardFailed, "GuardFailed"), self.text(value)
+        if question is not bool and question is not None:
+            text = f"{self.names.bind(question, question.__name__)}({text})"
+        self.lines.append(f"if {'not ' if truth else ''}{text}: raise {changed}")
+
+    def _grad(self, step: Step) -> None:
+        leaf, expression, value = step.args
+        target = self.tensor(leaf, expression)
+        text = self.text(value)
+        base = root(value)
+        own = base.step is not None and not base.step.shares and id(base) not in self.taken
+        own = own and nbytes(base) == nbytes(value)
+        self.taken.add(id(base))
+        self.whole.append(f"{target}.grad = {text if own else f'{text}.copy()'}")
+
+    def _clear(self, step: Step) -> None:
+        self.whole.append(f"{self.tensor(*step.args)}.grad = None")
+
+    def _assign(self, step: Step) -> None:
+        target, value = (self.text(v) for v in step.args[2:4])
+        noted = self.names.bind(partial(writes.note, place=self.where), "written")
+        self.whole += [f"{target}[{self.index(step.args[4])}] = {value}", f"{noted}({target})"]
+
+    def _update(self, step: Step) -> None:
+        owner, call = step.args
+        name = f"{type(owner).__name__.lower()}_step"
+        made = f"{self.names.bind(repeated(owner, call), name)}()"
+        self.whole.append(f"{self.name(step.out)} = {made}._data" if step.outs else made)
+
+    # ------------------------------------------------------------------ what is returned
+
+    def _write_result(self) -> None:
+        """The last lines: attributes that the step sets, and what it returns. What an attribute
+        held is let go of at the start, so that two do not take memory at once.
+        """
+        for owner, key, value in self.program.keeps:
+            name = self.names.bind(owner, "attributes")
+            self.whole.append(f"{name}[{key!r}] = {self.text(value)}")
+            self.whole.insert(0, f"{name}[{key!r}] = None")
+        self.whole.append(f"return {self._result(self.program.result)}")
+
+    def _result(self, item: Any) -> str:
+        if isinstance(item, NewTensor):
+            if item.scalar:
+                return f"{self.text(item.value)}[()]"
+            named = f", {item.name!r}" if item.name else ""
+            self.names.objects.setdefault("Tensor", _tensor)
+            return f"Tensor({self._returned(item.value)}{named})"
+        if isinstance(item, ExistingTensor):
+            return self.tensor(item.tensor, item.expression)
+        if item.__class__ is Value:
+            return self._returned(item)
+        if isinstance(item, dict):
+            pairs = [f"{self.value(k)}: {self._result(v)}" for k, v in item.items()]
+            return f"{{{', '.join(pairs)}}}"
+        if isinstance(item, tuple | list):
+            inner = "".join(f"{self._result(entry)}, " for entry in item)
+            if item.__class__ in (tuple, list):
+                return f"({inner})" if item.__class__ is tuple else f"[{inner}]"
+            return f"{self.names.bind(type(item), type(item).__name__)}({inner})"
+        return self.value(item)
+
+    def _returned(self, value: Value) -> str:
+        """What is returned must not be what a `.grad` holds, or a constant of ours."""
+        base, text = root(value), self.text(value)
+        shared = id(base) in self.taken or (base.step is not None and base.step.shares)
+        return f"{text}.copy()" if shared or base.kind == "constant" else text
+
+
+_EFFECT_LINES: dict[str, Callable[[Writer, Step], None]] = {
+    "check": Writer._check,
+    "grad": Writer._grad,
+    "clear": Writer._clear,
+    "forget": Writer._clear,
+    "assign": Writer._assign,
+    "update": Writer._update,
+}
+
+
+def repeated(owner: Any, call: Callable[[], Any]) -> Callable[[], Any]:
+    """An update, made unless a listener takes its place, as an audit does."""
+
+    def update() -> Any:
+        return None if True in notify(Listener.replaces_update, owner) else call()
+
+    return update
+
+
+def _tensor(array: Any, name: str | None = None) -> Tensor:
+    made = Tensor(array)
+    made._name = name
+    return made
 
 
 def _is_dense(value: Value) -> bool:

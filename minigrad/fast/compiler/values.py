@@ -1,4 +1,6 @@
-"""Which Value of the program an array or Tensor of the recorded run is."""
+"""Which Value of the program an array, a Tensor or a `.grad` of the recorded run is, and what NumPy
+computes of them outside the ops.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,15 @@ from zlib import crc32
 
 import numpy as np
 
-from ...engine.followed import plain
+from ...engine.followed import Followed, Follower, plain
 from ...engine.tensor import Tensor
 from .dependencies import Dependencies
-from .program import Program, Step, Value, address, is_whole
-from .symbol import Symbol
+from .program import Program, Step, Value, address, is_whole, substitute
+from .symbol import Symbol, Untraceable
 
-__all__ = ["ValueMap"]
+__all__ = ["Gradients", "OutsideOps", "ValueMap", "form"]
+
+_AS_ARRAY = "write it as an op of minigrad, or pass the number as an argument"
 
 
 def cut(array: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
@@ -213,3 +217,221 @@ def _checksum(array: Any) -> int:
         return 0
     rows = np.atleast_1d(plain(array))[:: 1 + (array.nbytes >> 20)]
     return crc32(np.ascontiguousarray(rows).tobytes())
+
+
+# ---------------------------------------------------------------- what `.grad` holds
+
+
+def form(gradient: Any) -> Any:
+    """What a program needs to know of a `.grad` that it reads."""
+    return None if gradient is None else (gradient.shape, gradient.strides)
+
+
+class _LeafGradient:
+    """One leaf's.
+
+    Attributes:
+        before: what it was at the start, as the caller has it.
+        entry: the same as a followed array.  told: what the program has set it to, so far.
+        settled: whether what it was at the start is asked for already, or does not matter.
+    """
+
+    __slots__ = ("before", "entry", "leaf", "settled", "told")
+
+    def __init__(self, leaf: Tensor) -> None:
+        self.leaf, self.before = leaf, leaf.grad
+        self.entry = self.before.view(Followed) if type(self.before) is np.ndarray else self.before
+        leaf.grad = self.told = self.entry
+        self.settled = False
+
+    @property
+    def is_untouched(self) -> bool:
+        return self.told is self.entry
+
+
+class Gradients:
+    """Those of every leaf that a step reaches, as followed arrays.
+
+    Attributes:
+        needed: the form of what `.grad` was at the start, where that matters, by the leaf's id.
+    """
+
+    def __init__(self, values: ValueMap) -> None:
+        self.values, self.needed = values, {}  # type: ValueMap, dict[int, Any]
+        self._held = {id(leaf): _LeafGradient(leaf) for leaf in values.tensors()}
+
+    def arrive(self, leaf: Tensor, total: Symbol) -> None:
+        """What a backward sends to a leaf is added to its `.grad`."""
+        outside = self.values.value_of(leaf).kind in ("leaf", "argument")
+        if id(leaf) not in self._held:
+            self._held[id(leaf)] = _LeafGradient(leaf)
+        held = self._held[id(leaf)]
+        if leaf.grad is None:
+            if outside and held.entry is None and held.told is None and not held.settled:
+                self.needed[id(leaf)] = form(None)
+            made, array = total, np.array(total.a)
+        else:
+            made = np.add(self.values.symbol_of(leaf.grad), total)
+            made.value.name = f"d_{leaf.name or 'w'}"
+            array = np.asarray(plain(leaf.grad) + total.a)
+        leaf.grad = array.view(Followed)
+        self.values.know(leaf.grad, made.value)
+
+    def cleared(self, parameters: Any) -> None:
+        """The step set these gradients to None: before anything else, the program does so too.
+
+        What `.grad` was at the start does not matter then, not even whether there was any.
+        """
+        for leaf in parameters:
+            held = self._held.get(id(leaf))
+            if held is not None and held.told is held.entry and not held.settled:
+                held.told, held.settled = None, True
+                args = leaf, self.values.placed(leaf)
+                self.values.program.write(Step("forget", "forget", None, args))
+
+    def entry(self, array: Any) -> Value | None:
+        """The Value of an array that was some leaf's `.grad` at the start."""
+        for held in self._held.values():
+            if any(one is array for one in (held.before, held.entry, held.told)):
+                self.values.value_of(held.leaf)
+                what = held.leaf, self.values.placed(held.leaf)
+                value = Value("grad", what, array.shape, array.dtype)
+                if held.is_untouched:
+                    held.settled = True
+                    self.needed[id(held.leaf)] = form(array)
+                    self.values.know(held.before, value)
+                return self.values.know(held.told, value)
+        return None
+
+    def notify(self) -> None:
+        """The program sets each `.grad` to what the step has made of it."""
+        for key, held in self._held.items():
+            now, leaf = held.leaf.grad, held.leaf
+            if now is held.told or not (key in self.values.leaves or self.values.is_outside(leaf)):
+                continue
+            if now is not None and not isinstance(now, np.ndarray):
+                self.values.refuse("the step sets a .grad to something that is no array")
+                continue
+            args = leaf, self.values.placed(leaf)
+            step = Step("clear", "clear", None, args)
+            if now is not None:
+                step = Step("grad", "grad", None, (*args, self.values.value_of(now)))
+            self.values.program.write(step)
+            held.told = now
+
+    def bare(self) -> None:
+        """Plain arrays, for an update."""
+        for held in self._held.values():
+            if isinstance(held.told, Followed):
+                known = self.values.known(held.told)
+                grad = held.before if held.is_untouched else plain(held.told)
+                if known is not None:
+                    self.values.know(grad, known)
+                held.leaf.grad = grad
+
+    def follow(self) -> None:
+        """Followed ones again, after it."""
+        for held in self._held.values():
+            if type(held.leaf.grad) is np.ndarray:
+                held.leaf.grad = held.leaf.grad.view(Followed)
+            held.told = held.leaf.grad
+
+    def release(self) -> None:
+        """Leave plain arrays, as the caller may have them."""
+        for held in self._held.values():
+            grad = held.leaf.grad
+            held.leaf.grad = held.before if grad is held.entry else plain(grad)
+
+
+# ---------------------------------------------------------------- outside the ops
+
+
+class OutsideOps(Follower):
+    """Hears of followed arrays.
+
+    Attributes:
+        quiet: within an op: what it does with arrays is known.
+        reason: why the step must run eagerly, or None.
+    """
+
+    program: Program
+    values: ValueMap
+    quiet = False
+    reason: str | None = None
+
+    def __init__(self) -> None:
+        self.scalars: dict[int, Any] = {}  # arrays that stand for NumPy's scalars
+
+    def refuse(self, why: str, remedy: str = "") -> None:
+        raise NotImplementedError
+
+    def looked_at(self, use: str) -> None:
+        if not self.quiet:
+            self.refuse(f"numbers are taken out of an array ({use})", _AS_ARRAY)
+
+    def computed(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """What NumPy makes of followed arrays: written down, or computed and reported."""
+        bare = substitute((args, kwargs), plain)
+        if self.quiet or self.reason is not None:
+            return call(*bare[0], **bare[1])
+        out = kwargs.pop("out", None)
+        before = len(self.program.steps)
+        self.program.op, self.program.path = name, ""
+        self.quiet = True
+        try:
+            symbols = substitute((args, kwargs), self.values.symbol_of)
+            made = call(*symbols[0], **symbols[1])
+            if made.__class__ is not Symbol:
+                raise Untraceable(name)
+            if out is not None:
+                return self._written(out[0] if isinstance(out, tuple) else out, made)
+        except Exception:
+            self.program.forget(before)
+            self.quiet = False
+            self.looked_at(name)
+            return call(*bare[0], **bare[1])
+        finally:
+            self.quiet = False
+        return self._seen(made)
+
+    def _seen(self, made: Symbol) -> Any:
+        """What was computed, as the step sees it; np.asarray of it is known too."""
+        array = np.asarray(made.a)
+        followed = array.view(Followed)
+        self.values.know(array, made.value)
+        self.values.know(followed, made.value)
+        if not array.shape:
+            self.scalars[id(followed)] = followed  # kept, so that its id stays its own
+        return followed
+
+    def _written(self, out: Any, made: Symbol) -> Any:
+        """`x *= y` of a followed array: of a leaf's, or of what NumPy made in the step."""
+        value = self.values.known(out)
+        if value is None or (out.shape, out.dtype) != (made.shape, made.dtype):
+            raise Untraceable("an array of the caller's is written")
+        if value.kind == "leaf" and out.shape == value.shape:
+            self.assign(value.what, value, made.value)
+        elif value.kind != "step" or self.values.is_shared(out):
+            raise Untraceable("an array of the caller's, or a view, is written")
+        else:
+            self.values.know(out, made.value)
+        plain(out)[...] = made.a
+        return out
+
+    def assign(self, tensor: Any, value: Value, new: Value, index: Any = ...) -> None:
+        """A leaf's array is overwritten, or its entries at an index."""
+        of = self.values.value_of
+        index = substitute(index, lambda part: of(part) if isinstance(part, np.ndarray) else part)
+        args = tensor, self.values.placed(tensor), value, new, index
+        self.program.write(Step("assign", "assign", None, args))
+
+    def guard(self, array: Any) -> None:
+        """The truth of an array is part of the program, where nothing was written yet."""
+        if self.quiet or self.reason is not None:
+            return
+        try:
+            symbol = self.values.symbol_of(array)
+            if symbol.__class__ is Symbol:
+                bool(symbol)
+        except Untraceable:
+            self.refuse("a condition is asked after random numbers or updates", _AS_ARRAY)
