@@ -30,8 +30,8 @@ __all__ = ["assembled", "embedded", "page_content", "page_html", "write_page"]
 
 # one scope around all of them, in this order
 SCRIPTS = """
-    record dom maths colours heatmap card picture view timeline step predict overview chapters
-    head tokens attention search keys playing main
+    record dom maths heatmap card picture view timeline step predict overview chapters
+    tokens attention search keys playing main
 """.split()
 
 
@@ -57,19 +57,25 @@ def page_html(trace: Trace, **options: Any) -> str:
 def assembled(content: dict[str, Any], svgs: Sequence[str]) -> str:
     """The page of what `page_content` gave; with `play` in it, the page that can be changed."""
     played = "play" in content
-    scripts = [*SCRIPTS, "carry"] if played else SCRIPTS
     parts = {
         "style": paints(compared=content["compared"]) + _asset("page.css"),
-        "script": "\n".join(_asset(f"{name}.js") for name in scripts),
-        "begin": "" if played else "begin();\n",
+        "script": _script(SCRIPTS, "begin();"),
         "pictures": templates(svgs),
         "data": embedded(content),
-        "connect": "; connect-src 'self'" if played else "",
-        "play": f"<script>\n{_asset('play.js')}\n</script>\n" if played else "",
+        "connect": "",
+        "play": "",
     }
-    parts["style"] += _asset("play.css") if played else ""
+    if played:
+        parts["style"] += _asset("play.css")
+        parts["script"] = _script([*SCRIPTS, "carry"])
+        parts |= {"connect": "; connect-src 'self'", "play": _script(["dom", "play"])}
     parts["size"] = of_bytes(sum(len(part.encode()) for part in parts.values()))
     return filled(asset("page/assets/template.html"), parts)
+
+
+def _script(names: Sequence[str], last: str = "") -> str:
+    text = "\n".join([*(_asset(f"{name}.js") for name in names), last])
+    return f'<script>\n(() => {{\n"use strict";\n{text}\n}})();\n</script>'
 
 
 def templates(svgs: Sequence[str]) -> str:

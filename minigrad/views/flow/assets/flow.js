@@ -1,5 +1,4 @@
 // Names reach the document as text; the picture alone comes as markup, in which Python has escaped them.
-const given = (child) => child !== null && child !== undefined;
 const figureText = (x) => (given(x) ? digits(x, 3) : "");
 
 let record = JSON.parse(byId("record").textContent);

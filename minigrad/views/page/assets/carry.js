@@ -4,15 +4,12 @@ const offered = {
   record,
   nodes,
   arrays,
-  digits,
+  indexOf,
   fullName,
   choose,
   symbolOf: (node) => inlineMath(symbol(node)),
-  shown() {
-    const id = state.tab === "step" ? (state.chosen ?? steps[state.at].node) : undefined;
-    return id === undefined ? null : nodes[id];
-  },
-  boxOf: (node, drawing) => drawing.querySelector(`#n${leaderOf(node).id}`),
+  shown: () => state.tab === "step" && shown(),
+  boxOf: (node, drawing) => drawing.querySelector(`#n${node.lead}`),
   take() {
     const canvas = byId("canvas");
     const drawing = canvas.firstElementChild;

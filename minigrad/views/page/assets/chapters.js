@@ -1,34 +1,34 @@
 // ---------------------------------------------------------------- chapters: the hand-derived steps, and what was measured
 
-const gradientOf = (gradient) => gradientBy(build(record.formulas[gradient.sign]));
-const agreement = (ok) => (ok ? "agrees" : "differs");
+const gradientOf = ({ sign }) => gradientBy(build(record.formulas[sign]));
 const measured = ({ ok, difference }) =>
   ok === null
     ? el("span.muted", "not measured")
-    : el(`span.${agreement(ok)}`, "difference ", number("difference", difference, digits(difference, 2)), ok ? " ✓" : " ✗");
+    : el(`span.${ok ? "agrees" : "differs"}`, "difference ", number("difference", difference, digits(difference, 2)), ok ? " ✓" : " ✗");
 const foundAt = ({ node }) => (node === null ? Infinity : nodes[node].knownAt);
 const isHere = (step) => step.gradients.some((gradient) => foundAt(gradient) === state.at);
 
 // The gradients that this backward step finds, as a person derived them.
-function byHand(at, actions) {
-  const steps_ = record.chapters.flatMap((call) => call.steps);
-  const line = (step) => (gradient) =>
-    el(`li.${gradient.ok === false ? "wrong" : "right"}`,
-      button(`By hand, step ${step.number}: ${step.title}`, () => actions.tab("chapters", step), { class: "link" }),
-      " ",
-      inlineMath(gradientOf(gradient)),
-      " ",
-      measured(gradient),
-    );
-  const lines = steps_.flatMap((step) => step.gradients.filter((one) => foundAt(one) === at).map(line(step)));
+function byHand(at) {
+  const lines = record.chapters.flatMap((call) => call.steps).flatMap((step) =>
+    step.gradients.filter((gradient) => foundAt(gradient) === at).map((gradient) =>
+      el(`li.${gradient.ok === false ? "wrong" : "right"}`,
+        button(`By hand, step ${step.number}: ${step.title}`, () => showTab("chapters", step), { class: "link" }),
+        " ",
+        inlineMath(gradientOf(gradient)),
+        " ",
+        measured(gradient),
+      ),
+    ),
+  );
   return lines.length > 0 && el("ul.by-hand", lines);
 }
 
 function firstWrong({ steps: all, first_wrong: [i, j] }) {
   const { number: number_, title, gradients } = all[i];
-  const { index, engine, by_hand, difference, tolerance, ...gradient } = gradients[j];
+  const { index, engine, by_hand, difference, tolerance, sign } = gradients[j];
   return el("div.verdict.wrong", { role: "alert" },
-    el("p", el("strong", `First wrong step: ${number_}, ${title}.`), " ", inlineMath(gradientOf(gradient)), " differs:"),
+    el("p", el("strong", `First wrong step: ${number_}, ${title}.`), " ", inlineMath(gradientOf({ sign })), " differs:"),
     el("p",
       `at ${index.length ? `[${index.join(", ")}]` : ""} the engine has `,
       number("engine", engine),
@@ -40,11 +40,10 @@ function firstWrong({ steps: all, first_wrong: [i, j] }) {
     ),
   );
 }
-
-function lineOf(gradient, actions) {
-  const { symbol: name, shape, shapes, formula, rms, node } = gradient;
+function lineOf(gradient) {
+  const { symbol: name, shape, shapes, formula, rms, node, ok } = gradient;
   const shown = { class: "link", "aria-label": `show the step that finds the gradient of ${name}` };
-  return el(`div.line-of.${gradient.ok === false ? "wrong" : ""}`,
+  return el(`div.line-of.${ok === false ? "wrong" : ""}`,
     el("div.formula",
       math(gradientOf(gradient), equals(), build(record.formulas[formula])),
       el("div.shapes", math(ml("mi.shape", shape), equals(), build(record.formulas[shapes]))),
@@ -52,12 +51,12 @@ function lineOf(gradient, actions) {
     el("div.verdict-of",
       measured(gradient),
       el("span.muted", "rms ", number("by-hand-rms", rms)),
-      Number.isFinite(foundAt(gradient)) && button("show", () => actions.show(node), shown),
+      Number.isFinite(foundAt(gradient)) && button("show", () => show(node), shown),
     ),
   );
 }
 const BADGES = { right: "✓ agrees", wrong: "✗ differs", open: "not measured" };
-function chapterStep(step, actions) {
+function chapterStep(step) {
   return el(`article.chapter.${step.state}.${isHere(step) ? "here" : ""}`, { "data-step": step.number },
     el("header",
       el("span.numeral", String(step.number)),
@@ -70,23 +69,20 @@ function chapterStep(step, actions) {
       ),
       el("span.badge", BADGES[step.state]),
     ),
-    step.gradients.map((gradient) => lineOf(gradient, actions)),
+    step.gradients.map(lineOf),
   );
 }
-
-function chaptersPanel(state_, actions) {
+function chaptersPanel() {
   const calls = record.chapters;
   const shown = calls.map((call) => {
-    const inside = [call.first_wrong && firstWrong(call), ...call.steps.map((step) => chapterStep(step, actions))];
+    const inside = [call.first_wrong && firstWrong(call), call.steps.map(chapterStep)];
     if (calls.length === 1) return el("div", inside);
     const tally = el(`span.tally.${call.first_wrong ? "wrong" : "right"}`, call.tally);
     const open = call.steps.some(isHere) || Boolean(call.first_wrong);
     return el("details.call", { open }, el("summary", el("bdi", call.scope), tally), inside);
   });
-  const about = calls.length
-    ? "Each step of the backward pass as a person derives it, its shapes put in, and how far the engine was from it in this run: the largest gap over the formula's largest entry."
-    : "No layer in this record says by which formulas its gradients must hold, or no backward ran through one.";
-  const heading = calls.length ? "Backward, in formulas" : "Derived by hand";
-  const kicker = calls.length > 0 && el("p.kicker", "Derived by hand");
-  return [el("header.step-head", kicker, el("h2", heading), el("p.lead", about)), ...shown];
+  const [kicker, heading, about] = calls.length
+    ? ["Derived by hand", "Backward, in formulas", "Each step of the backward pass as a person derives it, its shapes put in, and how far the engine was from it in this run: the largest gap over the formula's largest entry."]
+    : ["", "Derived by hand", "No layer in this record says by which formulas its gradients must hold, or no backward ran through one."];
+  return [el("header.step-head", kicker && el("p.kicker", kicker), el("h2", heading), el("p.lead", about)), shown];
 }

@@ -1,96 +1,130 @@
-// ---------------------------------------------------------------- heatmaps: a matrix as cells
+// ---------------------------------------------------------------- heatmaps: a matrix as cells in colours
 
-/* Draws one matrix on a canvas that reads itself out: pointer or arrow keys choose a cell, `say` hears of it.
-   options: matrix, kind, low, high, width, height (at most), masked(row, column), label, say(row, column, x) */
+// Stops from the middle outwards; gradients diverge from zero, values run from their least to their greatest.
+const RAMPS = {
+  light: {
+    below: ["#f3f2ee", "#86b3d9", "#174f8a"],
+    above: ["#f3f2ee", "#eda36f", "#9c3a05"],
+    value: ["#f5f4f9", "#9d93cd", "#36266f"],
+    alarm: "#b3261e",
+    between: "#fff",
+    mark: "#111",
+  },
+  dark: {
+    below: ["#20252d", "#3f81b9", "#b3dafa"],
+    above: ["#20252d", "#c06a31", "#ffd3a6"],
+    value: ["#20222c", "#6a5db1", "#ddd7ff"],
+    alarm: "#f058f8",
+    between: "#181c23",
+    mark: "#fff",
+  },
+};
+const ramps = () => RAMPS[document.documentElement.dataset.theme];
+const channels = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+const SHADES = 120; // of a ramp, each made once
+const shades = new Map();
+function shadesOf(stops) {
+  const [from, middle, to] = stops.map(channels);
+  const mixed = (one, other, part) => `rgb(${one.map((x, c) => Math.round(x + (other[c] - x) * part)).join(",")})`;
+  return count(SHADES + 1).map((k) => {
+    const place = (2 * k) / SHADES;
+    return place < 1 ? mixed(from, middle, place) : mixed(middle, to, place - 1);
+  });
+}
+function colourOf(x, kind, [low, high]) {
+  const ramp = ramps();
+  if (!Number.isFinite(x)) return ramp.alarm;
+  const signed = kind === "gradient";
+  const stops = signed ? (x < 0 ? ramp.below : ramp.above) : ramp.value;
+  const size = Math.max(Math.abs(low), Math.abs(high)) || 1;
+  const part = signed ? Math.abs(x) / size : high > low ? (x - low) / (high - low) : 0.5;
+  if (!shades.has(stops)) shades.set(stops, shadesOf(stops));
+  return shades.get(stops)[Math.round(Math.min(1, Math.max(0, part)) * SHADES)];
+}
+// The range of what is finite: the least and the largest of an array may be infinite, where a mask is.
+const rangeOf = ({ range, min, max }) => range || [min ?? 0, max ?? 0];
+// The colours from one end of a range to the other, between what stands for the ends.
+function rangeBar(kind, range, atLow, atHigh) {
+  const size = Math.max(...range.map(Math.abs));
+  const [from, to] = kind === "gradient" ? [-size, size] : range;
+  const bar = el("span.bar.paints", { "aria-hidden": true });
+  bar.repaint = () => {
+    const stops = count(9).map((i) => colourOf(from + ((to - from) * i) / 8, kind, range));
+    bar.style.background = `linear-gradient(90deg, ${stops.join(",")})`;
+  };
+  bar.repaint();
+  return el("span.ends", atLow, bar, atHigh);
+}
+
+/* Paints a matrix on a canvas, a cell `wide` by `tall` pixels. Where a mask forbids looking nothing is painted, and the
+   hatching that page.css has behind the canvas is seen. */
+function paintCells(canvas, array, { matrix, kind, range, masked }, wide, tall, gap) {
+  const pen = canvas.getContext("2d");
+  pen.fillStyle = ramps().between;
+  pen.fillRect(0, 0, canvas.width, canvas.height);
+  for (let i = 0; i < array.rows; i++)
+    for (let j = 0; j < array.columns; j++) {
+      const x = cellOf(array, matrix, i, j);
+      const [left, top] = [Math.round(j * wide), Math.round(i * tall)];
+      const place = [left, top, Math.round((j + 1) * wide) - left - gap, Math.round((i + 1) * tall) - top - gap];
+      pen.fillStyle = colourOf(x, kind, range);
+      if (masked ? masked(i, j) : x === -Infinity) pen.clearRect(...place);
+      else pen.fillRect(...place);
+    }
+}
+
+/* A matrix on a canvas that reads itself out: pointer or arrow keys choose a cell, `say` hears of it.
+   options: matrix, kind, range, masked(row, column), width, height and largest (at most), label, say(row, column, x) */
 function drawn(array, options) {
-  const { matrix = 0, kind, width = 260, height = 200, masked, say } = options;
-  const [low, high] = options.low === undefined ? rangeOf(array) : [options.low, options.high];
+  const { width, height, largest = 22, label, say, ...how } = { matrix: 0, range: rangeOf(array), ...options };
   const { rows, columns } = array;
-  const size = Math.max(1.5, Math.min(options.largest || 22, width / columns, height / rows));
-  const tall = rows === 1 ? Math.max(size, 14) : size;
-  const across = Math.max(size, Math.min(options.largest || 22, columns === 1 ? 14 : size));
-  const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": options.label });
+  const size = Math.max(1.5, Math.min(largest, width / columns, height / rows));
+  const [across, tall] = [columns, rows].map((n) => (n === 1 ? Math.max(size, 14) : size));
   const scale = Math.max(1, window.devicePixelRatio || 1);
+  const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": label });
   canvas.style.width = `${across * columns}px`;
   canvas.style.aspectRatio = `${across * columns} / ${tall * rows}`; // page.css narrows it where there is less room
   canvas.width = Math.round(across * columns * scale);
   canvas.height = Math.round(tall * rows * scale);
+  const [wide, high] = [across * scale, tall * scale];
   const gap = across > 7 && tall > 7 ? scale : 0;
-
-  function paint() {
-    const pen = canvas.getContext("2d");
-    const ramp = ramps();
-    pen.clearRect(0, 0, canvas.width, canvas.height);
-    for (let i = 0; i < rows; i++)
-      for (let j = 0; j < columns; j++) {
-        const x = cellOf(array, matrix, i, j);
-        const [left, top] = [Math.round(j * across * scale), Math.round(i * tall * scale)];
-        const [w, h] = [
-          Math.round((j + 1) * across * scale) - left - gap,
-          Math.round((i + 1) * tall * scale) - top - gap,
-        ];
-        const hole = masked ? masked(i, j) : x === -Infinity;
-        pen.fillStyle = hole ? ramp.hole : Number.isFinite(x) ? colourOf(x, kind, low, high) : ramp.alarm;
-        pen.fillRect(left, top, w, h);
-        if (hole) hatch(pen, left, top, w, h, ramp.hatch, scale);
-      }
-    if (cell) {
-      pen.strokeStyle = ramp.mark;
-      pen.lineWidth = 1.5 * scale;
-      pen.strokeRect(
-        cell[1] * across * scale,
-        cell[0] * tall * scale,
-        across * scale - gap,
-        tall * scale - gap,
-      );
-    }
-  }
   let cell = null;
-  function read(row, column) {
-    cell = row === null ? null : [row, column];
-    canvas.dataset.cell = cell ? [matrix, row, column] : "";
-    paint();
-    if (say) say(row, column, row === null ? undefined : cellOf(array, matrix, row, column));
-  }
-  const at = (event) => [
-    Math.min(rows - 1, Math.floor((event.offsetY / canvas.clientHeight) * rows)),
-    Math.min(columns - 1, Math.floor((event.offsetX / canvas.clientWidth) * columns)),
-  ];
-  canvas.addEventListener("pointermove", (event) => read(...at(event).map((n) => Math.max(0, n))));
-  canvas.addEventListener("pointerleave", () => read(null));
-  canvas.addEventListener("mousedown", (event) => event.preventDefault()); // a click leaves the keys to the stepper
-  canvas.addEventListener("blur", () => read(null));
-  canvas.addEventListener("focus", () => canvas.matches(":focus-visible") && read(0, 0));
-  canvas.addEventListener("keydown", (event) => {
-    const move = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
-    if (!move) return;
-    const [i, j] = cell || [0, 0];
-    read(Math.min(rows - 1, Math.max(0, i + move[0])), Math.min(columns - 1, Math.max(0, j + move[1])));
-    event.preventDefault();
-    event.stopPropagation();
-  });
+
+  canvas.repaint = () => {
+    paintCells(canvas, array, how, wide, high, gap);
+    if (!cell) return;
+    const pen = canvas.getContext("2d");
+    pen.strokeStyle = ramps().mark;
+    pen.lineWidth = 1.5 * scale;
+    pen.strokeRect(cell[1] * wide, cell[0] * high, wide - gap, high - gap);
+  };
   canvas.mark = (row, column) => {
     cell = row === null ? null : [row, column];
-    paint();
+    canvas.repaint();
   };
-  canvas.repaint = paint;
-  paint();
-  return canvas;
-}
-function hatch(pen, left, top, w, h, colour, scale) {
-  pen.save();
-  pen.beginPath();
-  pen.rect(left, top, w, h);
-  pen.clip();
-  pen.strokeStyle = colour;
-  pen.lineWidth = 0.8 * scale;
-  const gap = 4.5 * scale;
-  const first = Math.floor((left - top - h) / gap) * gap; // lines run on from cell to cell
-  pen.beginPath();
-  for (let x = first; x < left + w - top + h + gap; x += gap) {
-    pen.moveTo(x + top, top);
-    pen.lineTo(x + top + h, top + h);
+  function read(row, column) {
+    canvas.mark(row, column);
+    canvas.dataset.cell = cell ? [how.matrix, row, column] : "";
+    say(row, column, cell && cellOf(array, how.matrix, row, column));
   }
-  pen.stroke();
-  pen.restore();
+  const inside = (i, j) => read(Math.max(0, Math.min(rows - 1, i)), Math.max(0, Math.min(columns - 1, j)));
+  const events = {
+    pointermove: ({ offsetX, offsetY }) =>
+      inside(Math.floor((offsetY / canvas.clientHeight) * rows), Math.floor((offsetX / canvas.clientWidth) * columns)),
+    pointerleave: () => read(null),
+    mousedown: (event) => event.preventDefault(), // a click leaves the keys to the stepper
+    blur: () => read(null),
+    focus: () => canvas.matches(":focus-visible") && read(0, 0),
+    keydown: (event) => {
+      const move = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+      if (!move) return;
+      const [i, j] = cell || [0, 0];
+      inside(i + move[0], j + move[1]);
+      event.preventDefault();
+      event.stopPropagation();
+    },
+  };
+  for (const [name, f] of Object.entries(events)) canvas.addEventListener(name, f);
+  canvas.repaint();
+  return canvas;
 }

@@ -2,19 +2,19 @@
 
 /* `inside`: whether steps are followed into closed scopes, as they are once one has been opened. */
 const state = { at: 0, chosen: null, tab: "step", playing: null, picture: pictures[0], inside: false, marked: new Set() };
-const tabs = { step: "Step", chapters: "By hand", attention: "Attention" };
-const view = View(byId("canvas"), byId("crumbs"), { choose, open, turn });
+const view = View(byId("canvas"), byId("crumbs"));
 const timeline = Timeline(byId("ticks"));
-const actions = { choose, tab: showTab, show, mark, refresh: () => renderPanel() };
+// The node that is shown: the chosen one, or else that of the step; undefined for the whole pass.
+const shown = () => nodes[state.chosen ?? steps[state.at].node];
 
 function go(at, chosenNode = null) {
   state.at = Math.max(0, Math.min(steps.length - 1, at));
   state.chosen = chosenNode;
-  const id = chosenNode ?? steps[state.at].node;
-  if (id === undefined) state.picture = pictures[0];
+  const node = shown();
+  if (!node) state.picture = pictures[0];
   else {
-    turnTo(nodes[id]);
-    state.picture = state.inside ? pictureOf(nodes[id]) : nearest(state.picture, nodes[id]);
+    turnTo(node);
+    state.picture = state.inside ? pictureOf(node) : nearest(state.picture, node);
   }
   render();
 }
@@ -40,18 +40,16 @@ function showTab(name, step) {
 }
 // Turns the copies of a block over: to the same step in another copy, if the step lies in it.
 function turn(fold, number) {
-  const { node, phase } = steps[state.at];
-  const id = state.chosen ?? node;
-  const other = id !== undefined && twinOf(nodes[id], fold, number);
+  const node = shown();
+  const other = node && twinOf(node, fold, number);
+  const at = other && stepOf[steps[state.at].phase]?.get(other.id);
   copyOnTop.set(fold, number);
-  if (other && state.chosen === null && stepOf[phase].has(other.id)) go(stepOf[phase].get(other.id));
-  else if (other && state.chosen !== null) go(state.at, other.id);
+  if (other && state.chosen !== null) go(state.at, other.id);
+  else if (at !== undefined) go(at);
   else render();
 }
-// The same for the innermost fold around the step.
-function turnAtStep(by) {
-  const id = state.chosen ?? steps[state.at].node;
-  const fold = id === undefined ? Object.keys(folds)[0] : leaderOf(nodes[id]).folds.at(-1);
+// The same for the innermost fold around the step, by one forward or back.
+function turnBy(by, fold = shown() ? shown().folds.at(-1) : Object.keys(folds)[0]) {
   if (fold === undefined) return;
   const total = folds[fold].length;
   turn(fold, (copyOnTop.get(fold) + by + total) % total);
@@ -60,17 +58,15 @@ function turnAtStep(by) {
 // ---------------------------------------------------------------- into scopes and out of them
 
 function open(picture) {
-  const id = state.chosen ?? steps[state.at].node;
+  const node = shown();
   const inward = within(picture.scope, state.picture.scope);
-  state.inside = inward && id !== undefined && within(leaderOf(nodes[id]).home, picture.scope);
+  state.inside = Boolean(inward && node && within(node.home, picture.scope));
   state.picture = picture;
   render();
 }
 // Opens the closed scope that stands for the step; with no step, the first there is.
 function openAtStep() {
-  const id = state.chosen ?? steps[state.at].node;
-  const scopes = Object.keys(state.picture.closed);
-  const scope = id === undefined ? scopes[0] : closedAround(nodes[id], state.picture);
+  const scope = shown() ? closedAround(shown(), state.picture) : Object.keys(state.picture.closed)[0];
   if (scope !== undefined) open(pictureOfScope(scope));
 }
 function up() {
@@ -78,8 +74,8 @@ function up() {
 }
 // Marks nodes: that of a symbol in the panel, or a way through the graph.
 function mark(ids) {
-  state.marked = new Set(ids.map((id) => (state.at === 0 ? leaderOf(nodes[id]).id : id)));
-  view.light({ ...state, hides: hides(steps[state.at]) });
+  state.marked = new Set(ids.map((id) => (state.at === 0 ? nodes[id].lead : id)));
+  view.light();
 }
 
 // ---------------------------------------------------------------- showing
@@ -91,7 +87,7 @@ function sentenceOf(step) {
   const scope = node.scope ? `, in ${node.scope}` : "";
   if (step.phase === "forward")
     return `Forward step ${step.number} of ${step.of}: ${name}${scope}, shape ${shapeOf(node)}`;
-  const sent = node.into.filter((edge) => edge.sent !== undefined);
+  const sent = sentOf(node.into);
   const to = [...new Set(sent.map((edge) => labelOf(nodes[edge.source])))].join(", ") || "nothing";
   return `Backward step ${step.number} of ${step.of}: ${name}${scope}, gradient ${digits(rmsOf(node.gradient), 3)}, sent to ${to}`;
 }
@@ -104,7 +100,7 @@ function render() {
   timeline.at(state.at);
   byId("first").disabled = byId("previous").disabled = state.at === 0;
   byId("last").disabled = byId("next").disabled = state.at === steps.length - 1;
-  view.light({ ...state, hides: hides(step) });
+  view.light();
   showScore();
   renderPanel();
   const hash = step.phase === "overview" ? "#overview" : `#${step.phase}-${step.number}`;
@@ -115,20 +111,18 @@ function stepPanel() {
   const step = steps[state.at];
   if (state.chosen !== null) {
     const node = nodes[state.chosen];
-    return node.op
-      ? forwardPanel(node, steps[stepOf.forward.get(node.id)] || step, actions)
-      : leafPanel(node, actions);
+    return node.op ? forwardPanel(node, steps[stepOf.forward.get(node.id)] || step) : leafPanel(node);
   }
   if (hides(step)) return step.phase === "overview" ? askingWhole(step) : askingPanel(nodes[step.node], step);
-  if (step.phase === "overview") return [answerOf(step), ...overviewPanel(actions)];
-  return (step.phase === "forward" ? forwardPanel : backwardPanel)(nodes[step.node], step, actions);
+  if (step.phase === "overview") return [answerOf(step), ...overviewPanel()];
+  return (step.phase === "forward" ? forwardPanel : backwardPanel)(nodes[step.node], step);
 }
 const WIDE = ".rule, .formula, .forward-of, .shapes, .cells, .head-grid"; // scrolled by keyboard where too wide
 function renderPanel() {
   const panel = byId("panel");
-  const panels = { step: stepPanel, chapters: () => chaptersPanel(state, actions), attention: () => attentionPanel(state, actions) };
+  const panels = { step: stepPanel, chapters: chaptersPanel, attention: attentionPanel };
   const keep = state.tab !== "step" && panel.dataset.tab === state.tab ? panel.scrollTop : 0;
-  panel.replaceChildren(...panels[state.tab]().flat().filter(Boolean));
+  panel.replaceChildren(...panels[state.tab]().flat(Infinity).filter(Boolean));
   panel.dataset.tab = state.tab;
   panel.scrollTop = keep;
   for (const wide of panel.querySelectorAll(WIDE)) if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
@@ -177,15 +171,14 @@ function showHeading() {
 }
 function makeTabs() {
   const byHand_ = record.kinds.find((kind) => kind.chapters);
-  const counts = {
-    chapters: byHand_ ? (byHand_.ok ? "✓" : "✗") : "",
-    attention: String(record.attention.length || ""),
-  };
-  for (const [name, text] of Object.entries(tabs)) {
-    const wrong = name === "chapters" && counts.chapters === "✗" ? "wrong" : "";
-    const count_ = counts[name] && el(`span.count.${wrong}`, counts[name]);
-    const hidden = counts[name] === "";
-    byId("tabs").append(button([text, count_ || ""], () => showTab(name), { "data-tab": name, hidden }));
+  const tabs = [
+    ["step", "Step", null],
+    ["chapters", "By hand", byHand_ ? (byHand_.ok ? "✓" : "✗") : ""],
+    ["attention", "Attention", String(record.attention.length || "")],
+  ];
+  for (const [name, text, count_] of tabs) {
+    const counted_ = count_ && el(`span.count.${count_ === "✗" ? "wrong" : ""}`, count_);
+    byId("tabs").append(button([text, counted_], () => showTab(name), { "data-tab": name, hidden: count_ === "" }));
   }
 }
 function listKeys() {

@@ -6,93 +6,70 @@ function symbol(node) {
   made.setAttribute("data-of", node.id);
   return made;
 }
+const partial = (of) => ml("mrow", ml("mo", { form: "prefix" }, "∂"), of);
+const gradientBy = (by) => ml("mfrac", partial(ml("mi", "L")), partial(by));
 const gradientSymbol = (node) => gradientBy(symbol(node));
-function gradientBy(by) {
-  return ml("mfrac",
-    ml("mrow", ml("mo", { form: "prefix" }, "∂"), ml("mi", "L")),
-    ml("mrow", ml("mo", { form: "prefix" }, "∂"), by),
-  );
-}
 
 // `slots` says what stands for each placeholder of the formula.
 function build(tree, slots) {
   if (typeof tree === "string") return document.createTextNode(tree);
   const [tag, ...rest] = tree;
   if (tag === "slot") return slots ? slots(rest[0]) : ml("mi", rest[0]);
-  if (tag === "room") return room();
-  if (tag === "shape") return ml("mi", { class: "shape" }, rest[0]);
-  const attributes =
-    rest.length && typeof rest[0] === "object" && !Array.isArray(rest[0]) ? rest.shift() : {};
+  if (tag === "room") return ml("mspace", { width: "0.17em" });
+  if (tag === "shape") return ml("mi.shape", rest[0]);
+  const attributes = rest[0]?.constructor === Object ? rest.shift() : {};
   const children = rest.map((child) => build(child, slots));
   if (["msup", "msub", "msubsup"].includes(tag) && children[0].localName === "mfrac")
-    children[0] = bracketed(children[0]);
-  const tall = tag === "mrow" && children.some((child) => child.localName === "mfrac");
-  if (tall)
+    children[0] = ml("mrow", ml("mo.tall", "("), children[0], ml("mo.tall", ")"));
+  if (tag === "mrow" && children.some((child) => child.localName === "mfrac"))
     children.filter((child) => child.localName === "mo" && "()[]".includes(child.textContent))
       .forEach((child) => child.classList.add("tall"));
-  return ml(tag, attributes, ...children);
+  return ml(tag, attributes, children);
 }
-const bracketed = (inside) =>
-  ml("mrow", ml("mo", { class: "tall" }, "("), inside, ml("mo", { class: "tall" }, ")"));
-const math = (...children) => ml("math", { display: "block" }, ml("mrow", ...children));
-const inlineMath = (...children) => ml("math", ...children);
+const math = (...children) => ml("math", { display: "block" }, ml("mrow", children));
+const inlineMath = (...children) => ml("math", children);
 const equals = () => ml("mo", "=");
-const room = () => ml("mspace", { width: "0.17em" });
+const separated = (all) => all.map((one, i) => (i ? [ml("mo", ","), one] : one));
 
-// What stands for an op's inputs, output and gradient: symbols, or their shapes. concatenate's inputs are arrays0, arrays1, ...;
-// its formula says "arrays" for all of them.
+/* What stands for an op's inputs, output and gradient: symbols, or their shapes. The inputs of concatenate are arrays0,
+   arrays1, ...; its formula says "arrays" for all of them. */
 function slotsOf(node, shapes) {
-  const shown = (one) => (shapes ? ml("mi", { class: "shape" }, tupleOf(one)) : symbol(one));
+  const shown = (one) => (shapes ? ml("mi.shape", tupleOf(one)) : symbol(one));
   return (name) => {
     if (name === "out") return shown(node);
     if (name === "g") return shapes ? shown(node) : gradientSymbol(node);
     const exact = node.into.filter((edge) => edge.input === name);
-    const used = (
-      exact.length ? exact : node.into.filter((edge) => edge.input.replace(/\d+$/, "") === name)
-    ).map((edge) => shown(nodes[edge.source]));
-    if (used.length > 1) {
-      const some = used.length > 4 ? [...used.slice(0, 3), ml("mi", "…"), used[used.length - 1]] : used;
-      return ml("mrow", ...some.flatMap((one, i) => (i ? [ml("mo", ","), one] : [one])));
-    }
-    return used[0] || ml("mi", name);
+    const all = exact.length ? exact : node.into.filter((edge) => edge.input.replace(/\d+$/, "") === name);
+    const used = all.map((edge) => shown(nodes[edge.source]));
+    if (used.length > 4) used.splice(3, used.length - 4, ml("mi", "…"));
+    return used.length > 1 ? ml("mrow", separated(used)) : used[0] || ml("mi", name);
   };
 }
-// A formula, and below it what defines its signs.
-function whole(node, name, formula) {
-  const lines = ((node.where || {})[name] || []).map((one) =>
-    math(build(record.formulas[one], slotsOf(node))),
-  );
-  return lines.length ? el("div.lines", formula, lines) : formula;
-}
-function forwardRule(node) {
-  const tree = record.formulas[node.tex];
+/* A rule of an op: what it makes equals a formula, and below it what defines its signs; and the same of shapes.
+   `about` stands before the formula, made for each of the two. */
+function ruleFor(node, name, formula, made, sign, about = () => []) {
+  const tree = record.formulas[formula];
+  const signs = ((node.where || {})[name] || []).map((one) => math(build(record.formulas[one], slotsOf(node))));
+  const line = math(name ? gradientSymbol(made) : symbol(made), sign, about(), build(tree, slotsOf(node)));
   return [
-    whole(node, "", math(symbol(node), equals(), build(tree, slotsOf(node)))),
-    math(ml("mi", { class: "shape" }, tupleOf(node)), equals(), build(tree, slotsOf(node, true))),
+    signs.length ? el("div.lines", line, signs) : line,
+    math(ml("mi.shape", tupleOf(made)), equals(), about(), build(tree, slotsOf(node, true))),
   ];
 }
-function backwardRule(node, edge) {
-  const name = edge.input;
-  const rule = (node.vjp || {})[name];
-  if (rule === undefined) return [];
-  const source = nodes[edge.source];
-  const tree = record.formulas[rule];
-  const sign = source.uses.length > 1 ? ml("mo", { lspace: "0.28em", rspace: "0.28em" }, "+=") : equals();
-  const over = () =>
-    edge.over.split(",").flatMap((letter, i) => [...(i ? [ml("mo", ",")] : []), ml("mi", letter)]);
-  const sum = () => (edge.over ? [ml("munder", ml("mo", "∑"), ml("mrow", ...over()))] : []);
-  return [
-    whole(node, name, math(gradientSymbol(source), sign, ...sum(), build(tree, slotsOf(node)))),
-    math(ml("mi", { class: "shape" }, tupleOf(source)), equals(), ...sum(), build(tree, slotsOf(node, true))),
-  ];
+const forwardRule = (node) => ruleFor(node, "", node.tex, node, equals());
+function backwardRule(node, { input, source, over }) {
+  const formula = (node.vjp || {})[input];
+  if (formula === undefined) return null;
+  const made = nodes[source];
+  const sign = made.uses.length > 1 ? ml("mo", { lspace: "0.28em", rspace: "0.28em" }, "+=") : equals();
+  const axes = () => separated(over.split(",").map((letter) => ml("mi", letter)));
+  return ruleFor(node, input, formula, made, sign, () => over && ml("munder", ml("mo", "∑"), ml("mrow", axes())));
 }
 
 /* What this machine's fonts know of formulas. One made for them says where scripts stand and how brackets grow; others
    leave superscripts above the letter and brackets small, and page.css makes up for it. */
 function formulaFonts() {
-  const probe = ml(
-    "math",
-    { style: "font-size: 60px" },
+  const probe = ml("math", { style: "font-size: 60px" },
     ml("msup", ml("mi", "V"), ml("mi", "T")),
     ml("mrow", ml("mo", "("), ml("mspace", { height: "90px", depth: "90px" }), ml("mo", ")")),
   );

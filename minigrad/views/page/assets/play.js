@@ -1,22 +1,7 @@
-(() => {
-"use strict";
 // ---------------------------------------------------------------- play: changes are sent, and the page is drawn anew from the answer
 
 const pristine = [...document.body.children].filter((one) => one !== document.currentScript)
   .map((one) => one.cloneNode(true));
-// As the page's own `el`, which is made anew with each drawing.
-const el = (kind, ...children) => {
-  const [tag, ...classes] = kind.split(".");
-  const made = document.createElement(tag);
-  made.className = classes.join(" ");
-  const { on, ...properties } = children[0]?.constructor === Object ? children.shift() : {};
-  for (const [name, value] of Object.entries(properties))
-    if (value !== undefined && value !== false) made.setAttribute(name, value === true ? "" : value);
-  for (const [event, f] of Object.entries(on || {})) made.addEventListener(event, f);
-  made.append(...children.flat().filter((one) => one !== null && one !== undefined && one !== false));
-  return made;
-};
-const button = (text, click, properties) => el("button", { type: "button", on: { click }, ...properties }, text);
 const SLOW = 150; // milliseconds after which a run is said to be running
 const REST = 120; // without a change, after which the picture is asked for
 
@@ -64,8 +49,8 @@ function tell() {
   const changed = Object.values(play.changed);
   const [values, gradients] = [0, 1].map((i) => changed.filter((pair) => pair[i]).length);
   parts.status.textContent = changed.length
-    ? `loss ${page.digits(before, 5)} → ${page.digits(now, 5)}; ${several(values, "value")} and ${several(gradients, "gradient")} changed`
-    : `loss ${page.digits(now, 5)}; click an entry of a value to change it`;
+    ? `loss ${digits(before, 5)} → ${digits(now, 5)}; ${several(values, "value")} and ${several(gradients, "gradient")} changed`
+    : `loss ${digits(now, 5)}; click an entry of a value to change it`;
   parts.varies.hidden = !play.varies;
   parts.undo.disabled = !play.undo;
   parts.redo.disabled = !play.redo;
@@ -326,17 +311,6 @@ async function copy() {
 
 // ------------------------------------------------------------ what the panel gets besides
 
-function indexOf(canvas, node) {
-  const array = page.arrays[node.value];
-  if (!canvas.dataset.cell || array === undefined) return null;
-  let [matrix, row, column] = canvas.dataset.cell.split(",").map(Number);
-  const index = [];
-  for (const n of array.shape.slice(0, -2).reverse()) {
-    index.unshift(matrix % n);
-    matrix = Math.floor(matrix / n);
-  }
-  return [...index, ...[row * array.pool[0], column * array.pool[1]].slice(2 - Math.min(2, array.shape.length))];
-}
 // The value that a heat map shows, if it can be changed.
 function valueOf(canvas) {
   const figure = canvas.closest("[data-kind=value]");
@@ -345,8 +319,9 @@ function valueOf(canvas) {
 }
 function pick(canvas) {
   const node = valueOf(canvas);
-  const index = node && indexOf(canvas, node);
-  if (index) look(node.id, index);
+  if (!canvas.dataset.cell || node?.value === undefined) return;
+  const cell = canvas.dataset.cell.split(",").map(Number);
+  look(node.id, page.indexOf(page.arrays[node.value], ...cell));
 }
 function listenToPanel(panel) {
   panel.addEventListener("click", (event) => {
@@ -365,7 +340,7 @@ function listenToPanel(panel) {
     true,
   );
 }
-const percent = (x) => (x === null || x === undefined ? "–" : x === 0 ? "the same" : x >= 10 ? `×${page.digits(1 + x, 2)}` : `${page.digits(100 * x, 2)} %`);
+const percent = (x) => (x === null || x === undefined ? "–" : x === 0 ? "the same" : x >= 10 ? `×${digits(1 + x, 2)}` : `${digits(100 * x, 2)} %`);
 function decorate(panel) {
   if (panel.querySelector(".play-acts, .play-changed")) return;
   const head = panel.querySelector(".step-head");
@@ -439,4 +414,3 @@ window.minigradPlay = {
     tell();
   },
 };
-})();

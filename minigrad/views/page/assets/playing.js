@@ -5,7 +5,7 @@ const SPEEDS = { "¼×": 4400, "½×": 2200, "1×": 1100, "2×": 550, "4×": 275
 // The block, or the time step, that a step belongs to: a copy of what is drawn once, or else its scope.
 function blockOf({ phase, node }) {
   if (node === undefined) return phase;
-  const [fold] = leaderOf(nodes[node]).folds;
+  const [fold] = nodes[node].folds;
   return `${phase} ${fold === undefined ? nodes[node].scope : `${fold} ${numberIn(nodes[node], fold)}`}`;
 }
 // The first step of the next block, or of the one before.

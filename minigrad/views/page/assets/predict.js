@@ -56,21 +56,17 @@ function answerOf(step) {
   );
 }
 // The whole pass, before its gradients are shown.
-const askingWhole = (step) => [
-  el("header.step-head", el("p.kicker", "The whole pass"), el("h2", "Predict")),
-  questionForm(step),
-];
+const askingWhole = (step) =>
+  [el("header.step-head", el("p.kicker", "The whole pass"), el("h2", "Predict")), questionForm(step)];
 // A backward step that asks: what came, the rule as a hint, and the question.
 function askingPanel(node, step) {
-  const { edge } = record.questions[questionAt(step)];
-  const along = edges[edge];
+  const along = edges[record.questions[questionAt(step)].edge];
   const formulas = backwardRule(node, along);
-  const inputs = [...new Set(node.into.map((one) => one.source))].map((id) => valueCard(nodes[id]));
   return [
-    stepHead(node, `Backward ${step.number} of ${step.of}`, "backward"),
+    passHead(node, step, "Backward"),
     questionForm(step),
-    el("details.hint-of", el("summary", "Hint: the rule"), formulas.length > 0 ? rule(formulas, "", wordsOf(along)) : wordsOf(along)),
+    el("details.hint-of", el("summary", "Hint: the rule"), formulas ? rule(formulas, "", wordsOf(along)) : wordsOf(along)),
     section("Incoming", cards(gradientCard(node), valueCard(node))),
-    section("From", cards(inputs)),
+    section("From", inputCards(node)),
   ];
 }

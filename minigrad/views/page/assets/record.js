@@ -2,18 +2,10 @@
 
 const record = JSON.parse(document.getElementById("record").textContent);
 const { nodes, edges, arrays, states, folds } = record;
+const sentOf = (some) => some.filter((edge) => edge.sent !== undefined);
 const count = (n) => Array.from({ length: n }, (_, i) => i);
-function grouped(list, keyOf) {
-  const groups = new Map();
-  for (const one of list) {
-    const key = keyOf(one);
-    if (!groups.has(key)) groups.set(key, []);
-    groups.get(key).push(one);
-  }
-  return groups;
-}
 
-for (const node of nodes) Object.assign(node, { into: [], uses: [], home: node.home || "" });
+for (const node of nodes) Object.assign(node, { into: [], uses: [] });
 edges.forEach((edge, id) => {
   edge.id = id;
   nodes[edge.target].into.push(edge);
@@ -34,8 +26,7 @@ steps.forEach((step, at) => step.node !== undefined && stepOf[step.phase].set(st
 const roots = new Set(record.roots);
 const root = roots.size === 1 ? nodes[record.roots[0]] : null;
 for (const node of nodes) {
-  const sent = node.uses.filter((edge) => edge.sent !== undefined)
-    .map((edge) => stepOf.backward.get(edge.target));
+  const sent = sentOf(node.uses).map((edge) => stepOf.backward.get(edge.target));
   const start = roots.has(node.id) ? stepOf.backward.get(node.id) : -1;
   node.knownAt = node.gradient === undefined ? Infinity : Math.max(start, ...sent);
 }
@@ -47,21 +38,21 @@ const within = (scope, outer) => !outer || scope === outer || scope.startsWith(`
 
 /* What is drawn is a leader; it stands for its copies, one in each block. Which copy is on top follows the step, so that
    a walk through the run turns the copies over like cards. */
-const leaderOf = (node) => nodes[node.lead ?? node.id];
-const leaders = nodes.filter((node) => node.lead === undefined);
 const copyOnTop = new Map(Object.keys(folds).map((fold) => [fold, 0]));
-const numberIn = (node, fold) => (node.copy || {})[fold] || 0;
-for (const node of leaders)
-  Object.assign(node, { copies: new Map(), folds: around(node.home).filter((scope) => folds[scope]) });
-const placeOf = (node, numberOf) => leaderOf(node).folds.map(numberOf).join();
-for (const node of nodes) leaderOf(node).copies.set(placeOf(node, (fold) => numberIn(node, fold)), node);
-const onTop = (node) =>
-  leaderOf(node).copies.get(placeOf(node, (fold) => copyOnTop.get(fold))) || leaderOf(node);
+const numberIn = (node, fold) => node.copy?.[fold] || 0;
+const copyAt = (node, numberOf) => node.copies.get(node.folds.map(numberOf).join());
+for (const node of nodes) {
+  node.lead ??= node.id;
+  const { home = "" } = nodes[node.lead];
+  const copies = (nodes[node.lead].copies ??= new Map());
+  Object.assign(node, { home, copies, folds: around(home).filter((scope) => folds[scope]) });
+  copies.set(node.folds.map((fold) => numberIn(node, fold)).join(), node);
+}
+const onTop = (node) => copyAt(node, (fold) => copyOnTop.get(fold)) || nodes[node.lead];
 // The same node in another copy of a block.
-const twinOf = (node, fold, number) =>
-  leaderOf(node).copies.get(placeOf(node, (one) => (one === fold ? number : numberIn(node, one))));
+const twinOf = (node, fold, number) => copyAt(node, (one) => (one === fold ? number : numberIn(node, one)));
 function turnTo(node) {
-  for (const fold of leaderOf(node).folds) copyOnTop.set(fold, numberIn(node, fold));
+  for (const fold of node.folds) copyOnTop.set(fold, numberIn(node, fold));
 }
 
 // ---------------------------------------------------------------- names
@@ -71,7 +62,6 @@ const fullName = (node) => (node.scope ? `${node.scope}/${labelOf(node)}` : labe
 const shapeOf = (node) => (node.shape ? node.shape.join("×") : "scalar");
 const tupleOf = (node) =>
   `(${(node.shape || []).join(", ")}${node.shape && node.shape.length === 1 ? "," : ""})`;
-const stateOf = (node) => ({ name: node.state, glyph: states[node.state][0], words: states[node.state][1] });
 const rmsOf = (array) => (array === undefined ? undefined : arrays[array].rms);
 
 // The size of a gradient; of two runs compared, the other's over this one's.
@@ -81,14 +71,17 @@ const ALARM = record.scale.length - 1; // the bin of what is not finite, or wron
 
 // ---------------------------------------------------------------- arrays
 
-// An array's cells, decoded on first use.
-function cellsOf(array) {
-  if (!array.cells) {
-    const bytes = Uint8Array.from(atob(array.data), (c) => c.charCodeAt(0));
-    array.cells = new Float32Array(bytes.buffer);
-  }
-  return array.cells;
-}
+const bytesOf = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 function cellOf(array, matrix, row, column) {
-  return cellsOf(array)[(matrix * array.rows + row) * array.columns + column] * (array.scale || 1);
+  array.cells ??= new Float32Array(bytesOf(array.data).buffer); // decoded on first use
+  return array.cells[(matrix * array.rows + row) * array.columns + column] * (array.scale || 1);
+}
+// The index of a cell's first entry in the whole array.
+function indexOf({ shape, pool }, matrix, row, column) {
+  const index = [row * pool[0], column * pool[1]].slice(2 - Math.min(2, shape.length));
+  for (const n of shape.slice(0, -2).reverse()) {
+    index.unshift(matrix % n);
+    matrix = Math.floor(matrix / n);
+  }
+  return index;
 }

@@ -1,13 +1,13 @@
 // ---------------------------------------------------------------- the view: which picture is shown, at what scale, and the way in and out
 
+const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const READABLE = 1.05; // pixels a point of the picture takes at least where a step is shown
 const made = new Map(); // number of a picture to the picture, each made once
 
-function View(canvas, crumbs, actions) {
+function View(canvas, crumbs) {
   let picture;
   let scale = 1;
   let scaled = "whole"; // all of it in the window; "step", so that a step can be read; or "by hand"
-  let lit = null;
 
   function show(number) {
     if (!made.has(number)) made.set(number, Picture(number));
@@ -19,12 +19,11 @@ function View(canvas, crumbs, actions) {
     rove(picture.boxes[0]);
     if (held) focus(picture.boxes[0]);
   }
-  function light(state) {
-    lit = state;
+  function light() {
     show(state.picture.number);
-    picture.light(state);
-    const id = state.chosen ?? steps[state.at].node;
-    const box = id === undefined ? null : picture.boxFor(nodes[id]);
+    picture.light();
+    const node = shown();
+    const box = node && picture.boxFor(node);
     if (!box && scaled === "step") fit();
     if (box) {
       if (scaled === "whole" && scale < READABLE) {
@@ -34,45 +33,40 @@ function View(canvas, crumbs, actions) {
       follow(box.element);
       if (!canvas.contains(document.activeElement)) rove(box);
     }
-    showWay(state, box, id);
+    showWay(node, box?.scope);
   }
 
   // ------------------------------------------------------------ the way from the whole record to this scope
 
-  function showWay(state, box, id) {
+  function showWay(node, closed) {
     const { scope, around: outer } = picture.told;
     const places = [{ scope: "", name: "all" }, ...outer].map((place, i, all) => {
       const times = folds[place.scope] ? ` ×${folds[place.scope].length}` : "";
       const own = pictures.find((one) => one.scope === place.scope);
       const here = i === all.length - 1;
-      return el("li",
-        own && !here ? button(place.name, () => actions.open(own), { class: "link" }) : el("bdi", { "aria-current": here && "location" }, place.name),
-        times,
-      );
+      const way = own && !here;
+      return el("li", way ? button(place.name, () => open(own), { class: "link" }) : el("bdi", { "aria-current": here && "location" }, place.name), times);
     });
-    const fold = id === undefined ? undefined : leaderOf(nodes[id]).folds.at(-1);
-    const closed = box && box.scope;
-    crumbs.replaceChildren(
-      el("ol.way", scope ? places : []),
-      ...[fold && pager(fold), closed && opener(closed, id)].filter(Boolean),
-    );
+    const fold = node?.folds.at(-1);
+    const more = [fold && pager(fold), closed && opener(closed, node)].filter(Boolean);
+    crumbs.replaceChildren(el("ol.way", scope ? places : []), ...more);
   }
   function pager(fold) {
     const names = folds[fold];
-    const number_ = copyOnTop.get(fold);
-    const turn = (by) => () => actions.turn(fold, (number_ + by + names.length) % names.length);
+    const at = copyOnTop.get(fold);
     return el("span.pager",
-      button("‹", turn(-1), { "aria-label": `previous of ${names.length} alike` }),
-      el("span", el("bdi", names[number_]), `, ${number_ + 1} of ${names.length}`),
-      button("›", turn(1), { "aria-label": `next of ${names.length} alike` }),
+      button("‹", () => turnBy(-1, fold), { "aria-label": `previous of ${names.length} alike` }),
+      el("span", el("bdi", names[at]), `, ${at + 1} of ${names.length}`),
+      button("›", () => turnBy(1, fold), { "aria-label": `next of ${names.length} alike` }),
     );
   }
   // A closed scope stands for the step: which of those in it, and the way in.
-  function opener(scope, id) {
-    const inside = record[steps[lit.at].phase]?.filter((one) => within(leaderOf(nodes[one]).home, scope) && onTop(nodes[one]).id === one);
-    const nth = inside ? inside.indexOf(id) + 1 : 0;
-    const said = nth ? `${nth} of ${inside.length} in ${scope.split("/").at(-1)}: ${labelOf(nodes[id])} ` : "";
-    return el("span.opener", said, button("Open ⏎", () => actions.open(pictureOfScope(scope)), { class: "link", "aria-label": `Open ${scope}` }));
+  function opener(scope, node) {
+    const ran = record[steps[state.at].phase] || [];
+    const inside = ran.filter((id) => within(nodes[id].home, scope) && onTop(nodes[id]).id === id);
+    const nth = inside.indexOf(node.id) + 1;
+    const said = nth > 0 && `${nth} of ${inside.length} in ${scope.split("/").at(-1)}: ${labelOf(node)} `;
+    return el("span.opener", said, button("Open ⏎", () => open(pictureOfScope(scope)), { class: "link", "aria-label": `Open ${scope}` }));
   }
 
   // ------------------------------------------------------------ scale and place
@@ -103,11 +97,12 @@ function View(canvas, crumbs, actions) {
   // Brings an element into view, when it is not well within it.
   function follow(element) {
     const [own, frame] = [element.getBoundingClientRect(), canvas.getBoundingClientRect()];
-    const off = (from, to, low, high) => {
+    const off = (start, end) => {
+      const [from, to, low, high] = [own[start], own[end], frame[start], frame[end]];
       const room = Math.min(0.15 * (high - low), Math.max(0, (high - low - (to - from)) / 2));
       return from < low + room || to > high - room ? (from + to - low - high) / 2 : 0;
     };
-    const [left, top] = [off(own.left, own.right, frame.left, frame.right), off(own.top, own.bottom, frame.top, frame.bottom)];
+    const [left, top] = [off("left", "right"), off("top", "bottom")];
     const far = calm() || Math.hypot(left, top) > 3000;
     if (left || top) canvas.scrollBy({ left, top, behavior: far ? "instant" : "smooth" });
   }
@@ -124,8 +119,8 @@ function View(canvas, crumbs, actions) {
   }
   const boxAt = (target) => picture.boxes.find((one) => one.element.contains(target));
   function press(one) {
-    if (one.scope) actions.open(pictureOfScope(one.scope));
-    else actions.choose(onTop(one.node).id);
+    if (one.scope) open(pictureOfScope(one.scope));
+    else choose(onTop(one.node).id);
   }
   canvas.addEventListener("keydown", (event) => {
     const one = boxAt(event.target);
