@@ -139,7 +139,7 @@ def soft_cap(S: Any, cap: float) -> Any:
 def add_bias(X: Array, bias: Any) -> Any:
     """X + bias, in the dtype of X; a bias of one head for an X that has no axis of heads."""
     bias = bias if bias.dtype == X.dtype else mg.astype(bias, X.dtype)
-    return mg.add(X, mg.squeeze(bias, 1) if bias.ndim > X.ndim else bias)
+    return mg.add(X, mg.squeeze(bias, bias.ndim - 3) if bias.ndim > X.ndim else bias)
 
 
 # ---------------------------------------------------------------- what a layer is made with

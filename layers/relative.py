@@ -118,7 +118,7 @@ class TransformerXLPosition(Module, AttentionOption):
         PE, columns = (mark_constant(x, i, j) for x in (PE, delta - low))
         R_flat = linear(as_named_tensor(Q, "PE", PE), self.W_R).named("R_flat")  # (D, h·d_k)
         R = split_heads(R_flat, h).named("R")  # (h, D, d_k): a key a distance
-        K = repeat_heads(K, max(1, h // K.shape[-3]))  # (..., h, m, d_k)
+        K = repeat_heads(K, h // K.shape[-3]) if h > 1 else K  # (..., h, m, d_k)
         Q_v = mg.add(Q, self.v).named("Q_v")
         E = mg.matmul(Q_v, mg.swapaxes(R, -1, -2)).named("E")  # (..., h, n, D): (q_i + v) · r
         G = mg.matmul(self.u, mg.swapaxes(K, -1, -2)).named("G")  # (..., h, 1, m): u · k_j

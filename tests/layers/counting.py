@@ -4,6 +4,17 @@ from collections import Counter
 from types import SimpleNamespace
 
 import minigrad as mg
+from tests.layers.kinds import call
+
+
+def assert_costs(layer, inputs, expected):
+    """That a cost is what the graph of this call counts, op by op, forward and backward."""
+    counted = count_graph(lambda *inputs: call(layer, *inputs), *inputs)
+    assert expected.forward == counted.forward
+    assert expected.backward == sum(counted.backward.values()), counted.backward
+    assert expected.activation_bytes == counted.activation_bytes
+    assert expected.gradient_bytes == counted.gradient_bytes
+    assert expected.parameter_bytes == sum(p.numpy().nbytes for p in layer.parameters())
 
 
 def count_graph(f, *inputs):

@@ -1,17 +1,28 @@
-"""What holds of attention with one head, with many, and with heads that share keys and values."""
+"""What holds of attention with one head, with many, and with heads that share keys and values.
+
+What each layer computes with each option is in test_every_kind.py.
+"""
+
+import tracemalloc
 
 import numpy as np
 import pytest
 
 import minigrad as mg
 from layers import (
+    ContextCache,
     MultiHeadAttention,
+    RMSNorm,
+    Rotary,
     SelfAttention,
     combined_mask,
+    count_flops,
     create_causal_mask,
     padding_mask,
+    scaled_dot_product_attention,
 )
 from tests.compare import assert_same
+from tests.layers.kinds import call
 from tests.layers.twins import assert_same_gradients, filled
 
 B, N, H, D_MODEL = 2, 7, 3, 15
@@ -94,24 +105,6 @@ def everything(layer, X, mask, g):
 # ---------------------------------------------------------------- closed forms
 
 
-def test_two_tokens_in_two_heads_by_hand():
-    """W = I and d_k = 1: head i scores token a with token b as the product of their entries i."""
-    layer = MultiHeadAttention(2, 2)
-    for name in ("W_Q", "W_K", "W_V", "W_O"):
-        setattr(layer, name, np.eye(2))
-    X = np.array([[[1.0, 2.0], [0.0, -1.0]]])
-    out = layer(X)
-    e = np.exp
-    head_0 = np.array([[e(1) / (e(1) + 1), 1 / (e(1) + 1)], [0.5, 0.5]])
-    head_1 = np.array([
-        [e(4) / (e(4) + e(-2)), e(-2) / (e(4) + e(-2))],
-        [e(-2) / (e(-2) + e(1)), e(1) / (e(-2) + e(1))],
-    ])  # fmt: skip
-    np.testing.assert_allclose(layer.attention_weights, [[head_0, head_1]], rtol=1e-14)
-    expected = np.stack([head_0 @ [1.0, 0.0], head_1 @ [2.0, -1.0]], axis=-1)[None]
-    np.testing.assert_allclose(out.numpy(), expected, rtol=1e-14)
-
-
 @pytest.mark.parametrize("name", ["one head", "three heads"])
 def test_a_single_token_attends_to_itself_alone(made, X, name):
     """A = 1, so out = V W_O + b_O, with or without a causal mask."""
@@ -148,16 +141,77 @@ def test_weights_are_xavier_normal_and_biases_zero(layer, widths):
         assert not getattr(layer, bias).numpy().any()
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"d_k": 5, "d_v": 5}, {"scale": 5**-0.5}, {"window": N}, {"dropout": 0.0},
+     {"is_causal": False}, {"d_context": D_MODEL}, {"use_bias": ""}],
+    ids=str,
+)  # fmt: skip
+def test_defaults_written_out_are_the_plain_layer_to_the_bit(X, options):
+    layer, plain = (MultiHeadAttention(D_MODEL, H, rng=7, **given) for given in (options, {}))
+    np.testing.assert_array_equal(layer(X).numpy(), plain(X).numpy())
+
+
+def test_dropout_zeroes_weights_at_its_rate_and_divides_the_rest(rng):
+    layer = MultiHeadAttention(D_MODEL, H, rng=rng, dropout=0.3)
+    with mg.trace() as t:
+        layer(rng.normal(size=(5, 31, D_MODEL)))
+    A, kept = t["A"].value, t["A_dropped"].value
+    gone = kept == 0
+    np.testing.assert_allclose(gone.mean(), 0.3, atol=0.01)
+    np.testing.assert_allclose(kept[~gone], A[~gone] / 0.7, rtol=1e-13)
+    np.testing.assert_allclose(layer.attention_weights.sum(axis=-1), 1, rtol=1e-13)
+
+
+def test_the_same_seed_drops_the_same_and_each_call_anew(X):
+    one, other = (MultiHeadAttention(D_MODEL, H, rng=3, dropout=0.5) for _ in range(2))
+    first = one(X).numpy()
+    np.testing.assert_array_equal(other(X).numpy(), first)
+    assert np.abs(one(X).numpy() - first).max() > 1e-3
+
+
+def test_biases_may_be_on_some_projections_only(rng):
+    layer = MultiHeadAttention(D_MODEL, H, use_bias="QKV", rng=rng)
+    assert list(layer.state_dict()) == ["W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O"]
+    assert layer.b_O is None
+
+
+def test_without_the_output_projection_the_layer_gives_O_itself(rng, X, check_against_hand):
+    """softmax(Q Kᵀ / √d_k) V, (B, n, d_v): no W_O, no b_O, and the steps by hand begin with V."""
+    layer = SelfAttention(D_MODEL, 5, 11, rng=rng, project_out=False)
+    assert [name for name, _ in layer.named_parameters()] == [
+        "W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V"
+    ]  # fmt: skip
+    mask = create_causal_mask(N)
+    out = layer(X, mask)
+    Q, K, V = (X @ getattr(layer, f"W_{s}").numpy() for s in "QKV")
+    assert_same(out, scaled_dot_product_attention(Q, K, V, mask)[0])
+    assert out.shape == (B, N, 11)
+    assert {"W_V", "X", "A"} < check_against_hand(layer, X, mask)
+    with mg.trace() as t:
+        layer(mg.tensor(X, requires_grad=True), mask).sum().backward()
+    assert t.check().ok
+    products = [e for e in t.entries if e.op in ("linear", "matmul", "softmax")]
+    biases = sum(e.size for e in t.entries if e.op == "linear")
+    flops = count_flops(B, N, D_MODEL, 5, 11, project_out=False)
+    assert flops == sum(e.flops for e in products) - biases
+
+
+@pytest.mark.parametrize("made", [
+    lambda: SelfAttention(D_MODEL, 5, 3, qk_norm=RMSNorm, position=Rotary(2), rng=0),
+    lambda: MultiHeadAttention(D_MODEL, H, 1, qk_norm=RMSNorm, position=Rotary(2), rng=0),
+])  # fmt: skip
+def test_a_cached_context_is_the_context(rng, X, made):
+    """Its keys are kept normed and turned."""
+    layer, Y = made(), rng.normal(size=(B, 13, D_MODEL))
+    cache = ContextCache()
+    with mg.no_grad():
+        outs = [layer(X, context=Y, cache=cache).numpy() for _ in range(2)]
+    for out in outs:
+        np.testing.assert_array_equal(out, layer(X, context=Y).numpy())
+
+
 # ---------------------------------------------------------------- masks
-
-
-def test_under_a_causal_mask_no_token_attends_to_a_later_one(made, X, name, hear):
-    """Masked scores are −inf before softmax and weigh exactly 0 after."""
-    _, heard = hear(made(name), X, create_causal_mask(N))
-    A, S = heard.symbols["A"].numpy(), heard.symbols["S_masked"].numpy()
-    later = np.broadcast_to(np.triu(np.ones((N, N), bool), k=1), A.shape)
-    np.testing.assert_array_equal(A == 0, later)
-    np.testing.assert_array_equal(S == -np.inf, later)
 
 
 @pytest.mark.parametrize("kind", ["none", "causal", "a fully masked row"])
@@ -169,6 +223,46 @@ def test_large_inputs_give_finite_outputs_and_gradients(made, rng, name, kind, d
     X[0, 0], X[0, 1] = size, -size
     for array in everything(layer, X, mask_of(kind), np.ones(X.shape)):
         assert np.isfinite(array).all()
+
+
+def test_the_second_argument_is_the_mask_whatever_it_holds(rng):
+    """Floats of a context's shape are added to the scores, where they fit them."""
+    layer, X = MultiHeadAttention(6, 2, rng=rng), rng.normal(size=(B, 6, 6))
+    Y = rng.normal(size=(B, 6, 6))
+    np.testing.assert_array_equal(layer(X, Y).numpy(), layer(X, Y[:, None]).numpy())
+    assert np.abs(layer(X, context=Y).numpy() - layer(X, Y).numpy()).max() > 1e-3
+
+
+@pytest.mark.needs_fast("it empties the memory that is used again")
+def test_scores_are_let_go_of_once_the_next_are_there():
+    """Of S_raw, S, S_masked and A there are two at a time, and in the end A, which is saved."""
+    from minigrad.fast.memory import release
+
+    n = 512
+    layer, mask = SelfAttention(D_MODEL, 5, 11, rng=0), create_causal_mask(n)
+    X = mg.tensor(np.ones((1, n, D_MODEL)), requires_grad=True)
+    layer(X, mask=mask).sum().backward()  # what is kept from call to call is there
+    release()
+    tracemalloc.start()
+    out = layer(X, mask=mask)
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert out.shape == X.shape
+    assert peak < 2.5 * mask.nbytes
+    assert held < 2.5 * mask.nbytes  # A, and memory that lies idle
+
+
+def test_what_a_forward_keeps_grows_as_the_square_of_the_tokens():
+    """Of B = 2 sequences: A, n² entries each, and else what grows with n."""
+
+    def kept(n):
+        layer, X = SelfAttention(5, 3, 7, rng=0), mg.tensor(np.ones((2, n, 5)), requires_grad=True)
+        with mg.trace() as t:
+            layer(X)
+        return sum(entry.saved_bytes for entry in t.entries)
+
+    for n in (16, 32, 64):
+        assert kept(2 * n) - 2 * kept(n) + kept(0) == 8 * 2 * 2 * n**2
 
 
 # ---------------------------------------------------------------- gradients
@@ -190,31 +284,56 @@ def test_every_gradient_equals_the_hand_derived_one(made, X, check_against_hand,
     assert checked == steps | (set(BIASES) if use_bias else set())
 
 
+def test_attention_over_no_tokens_is_empty(made, name):
+    layer, nothing = made(name), np.zeros((B, 0, D_MODEL))
+    assert layer.forward(nothing).shape == layer.backward(nothing).shape == nothing.shape
+    assert not layer.grad_W_Q.any()
+
+
+@pytest.mark.parametrize(
+    "options", [{"is_causal": True}, {"window": 3}, {"use_bias": "QKV"}, {"use_bias": "O"}], ids=str
+)
+def test_the_steps_by_hand_hold_with_these_options_too(X, check_against_hand, options):
+    assert check_against_hand(MultiHeadAttention(D_MODEL, H, rng=0, **options), X)
+
+
+def test_the_comparison_notices_a_gradient_wrong_by_one_part_in_a_thousand(
+    made, X, check_against_hand, plant
+):
+    plant("softmax", "x", lambda gradient: 1.001 * gradient)
+    with pytest.raises(AssertionError):
+        check_against_hand(made("one head"), X)
+
+
 # ---------------------------------------------------------------- PyTorch
 
 
 @pytest.mark.parametrize("kind", ["none", "causal", "causal, boolean", "padding"])
 @pytest.mark.parametrize("use_bias", [True, False])
-def test_outputs_and_gradients_equal_those_of_pytorchs_layer(made, rng, X, kind, use_bias):
+@pytest.mark.parametrize("d_context", [None, 13])
+def test_outputs_and_gradients_equal_those_of_pytorchs_layer(
+    made, rng, X, kind, use_bias, d_context
+):
     torch = pytest.importorskip("torch")
-    layer = made("three heads", use_bias=use_bias)
+    layer = made("three heads", use_bias=use_bias, d_context=d_context)
     mask, g = mask_of(kind), rng.normal(size=X.shape)
-    out = layer.forward(X, mask)
-    dX = layer.backward(g)
+    arrays = [X] if d_context is None else [X, rng.normal(size=(B, N, d_context))]
+    inputs = [mg.tensor(a, requires_grad=True) for a in arrays]
+    out = call(layer, *inputs, mask=mask)
+    out.backward(g)
 
-    theirs = filled(torch.nn.MultiheadAttention(D_MODEL, H, bias=use_bias, batch_first=True), layer)
-    x = torch.tensor(X, requires_grad=True)
+    sizes = {"kdim": d_context, "vdim": d_context, "bias": use_bias, "batch_first": True}
+    theirs = filled(torch.nn.MultiheadAttention(D_MODEL, H, **sizes), layer)
+    xs = [torch.tensor(a, requires_grad=True) for a in arrays]
     hidden = None  # PyTorch's boolean masks say where not to look, and it wants one for each head
     if mask is not None:
         allowed = mask if mask.dtype == bool else mask == 0
         allowed = np.broadcast_to(allowed if allowed.ndim == 2 else allowed[:, None], (B, H, N, N))
         hidden = torch.tensor(~allowed.reshape(B * H, N, N))
-    o, a = theirs(x, x, x, attn_mask=hidden, average_attn_weights=False)
+    o, a = theirs(xs[0], xs[-1], xs[-1], attn_mask=hidden, average_attn_weights=False)
     o.backward(torch.tensor(g))
-
-    pairs = ((out, o), (layer.attention_weights, a), (dX, x.grad))
-    for found, expected in pairs:
-        assert_same(found, expected, 1e-9)
+    found = [out, layer.attention_weights, *(x.grad for x in inputs)]
+    assert_same(found, [o, a, *(x.grad for x in xs)], 1e-9)
     assert_same_gradients(layer, theirs)
 
 

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+import layers as L
+import minigrad as mg
 from layers.cost import (
     A100_RIDGE,
     arithmetic_intensity,
@@ -14,6 +16,8 @@ from layers.cost import (
     roofline,
 )
 from tests.compare import refusals
+from tests.layers.counting import assert_costs
+from tests.layers.kinds import D_FF, B, D, H, N
 
 # ---------------------------------------------------------------- FLOPs and memory
 
@@ -62,7 +66,9 @@ FLOPS = "count_flops: after d_model give d_k and d_v, or n_heads alone, got"
 MEMORY = "count_memory_bytes: give d_k and d_v, or the keywords d_model and n_heads, got"
 WIDTHS = ["", "d_k", "d_v", "d_model", "n_heads", "d_k n_heads", "d_k d_v n_heads",
           "d_k d_v d_model", "d_k d_v d_model n_heads"]  # fmt: skip
-test_every_other_mixture_is_refused = refusals(
+SIZES = {"batch_size": 2, "seq_len": 5, "d_model": 7, "d_k": 3, "d_v": 11}
+NOT_FLOATING = ["float33", "int32", bool, None, object, "f4,f4"]
+test_every_other_mixture_or_size_is_refused = refusals(
     *((lambda f=f, rest=rest, named=named: f(2, 5, 8, *rest, **named), TypeError, FLOPS)
       for f in (count_flops, flops_by_step)
       for rest, named in [
@@ -73,33 +79,31 @@ test_every_other_mixture_is_refused = refusals(
     *((lambda f=f, names=names: f(2, 5, **dict.fromkeys(names.split(), 4)),
        TypeError, f"{MEMORY} {', '.join(names.split()) or 'neither'}")
       for f in (count_memory_bytes, memory_by_array) for names in WIDTHS),
+    (lambda: count_traffic_bytes(1, 5, 64, 64, on_chip=100),
+     ValueError, "on_chip must hold a row of each array, got 100 bytes"),
+    (lambda: count_flops(2, 5, 7, 3.0, 11),
+     TypeError, r"count_flops: d_k must be an integer, got 3\.0"),
+    (lambda: count_memory_bytes(2, "5", 3, 7),
+     TypeError, "count_memory_bytes: seq_len must be an integer, got '5'"),
+    (lambda: count_flops(2, 5, 8, 3),
+     ValueError, "count_flops: n_heads must divide d_model, got 3 and 8"),
+    (lambda: memory_by_array(2, 5, d_model=8, n_heads=16),
+     ValueError, "count_memory_bytes: n_heads must divide d_model, got 16"),
+    (lambda: roofline(-1, 156), ValueError, "intensity must be >= 0 and ridge > 0"),
+    (lambda: roofline(61, 0), ValueError, "intensity must be >= 0 and ridge > 0"),
+    (lambda: roofline(float("nan"), 156), ValueError, "intensity must be >= 0 and ridge > 0"),
+    *((lambda name=name, bad=bad: count_flops(**SIZES | {name: bad}),
+       ValueError, f"count_flops: {name} must be at least 1, got {bad}")
+      for name in SIZES for bad in (0, -3)),
+    *((lambda dtype=dtype: count_memory_bytes(2, 5, 3, 7, dtype), TypeError,
+       "count_memory_bytes: dtype must be a floating NumPy dtype") for dtype in NOT_FLOATING),
+    *((lambda dtype=dtype: arithmetic_intensity(5, 3, dtype=dtype), TypeError,
+       "arithmetic_intensity: dtype must be a floating") for dtype in NOT_FLOATING),
+    *((lambda f=f, a=a, b=b: f(1, 10, a, b, "float32"), TypeError,
+       f"name them: d_k={a}, d_v={b} or d_model={a}, n_heads={b}")
+      for f in (count_memory_bytes, memory_by_array, count_traffic_bytes)
+      for a, b in [(64, 8), (8, 1), (12, 4)]),
 )  # fmt: skip
-
-
-@pytest.mark.parametrize("dtype", ["float33", "int32", bool, None, object, "f4,f4"])
-def test_memory_and_intensity_refuse_a_dtype_that_is_not_floating(dtype):
-    with pytest.raises(TypeError, match="count_memory_bytes: dtype must be a floating NumPy dtype"):
-        count_memory_bytes(2, 5, 3, 7, dtype)
-    with pytest.raises(TypeError, match="arithmetic_intensity: dtype must be a floating"):
-        arithmetic_intensity(5, 3, dtype=dtype)
-
-
-@pytest.mark.parametrize(("first", "second"), [(64, 8), (8, 1), (12, 4)])
-@pytest.mark.parametrize("function", [count_memory_bytes, memory_by_array, count_traffic_bytes])
-def test_sizes_by_position_that_may_be_a_model_and_its_heads_are_refused(function, first, second):
-    """A text has (batch, seq, d_model, n_heads, dtype), another (batch, seq, d_k, d_v, dtype)."""
-    remedy = f"name them: d_k={first}, d_v={second} or d_model={first}, n_heads={second}"
-    with pytest.raises(TypeError, match=remedy):
-        function(1, 10, first, second, "float32")
-    assert function(1, 10, d_k=first, d_v=second) != function(1, 10, d_model=first, n_heads=second)
-
-
-@pytest.mark.parametrize("bad", [0, -3])
-@pytest.mark.parametrize("name", ["batch_size", "seq_len", "d_model", "d_k", "d_v"])
-def test_a_size_below_one_is_refused_by_name(name, bad):
-    sizes = {"batch_size": 2, "seq_len": 5, "d_model": 7, "d_k": 3, "d_v": 11, name: bad}
-    with pytest.raises(ValueError, match=f"count_flops: {name} must be at least 1, got {bad}"):
-        count_flops(**sizes)
 
 
 def test_counts_are_python_ints_and_do_not_overflow_from_narrow_numpy_integers():
@@ -149,18 +153,100 @@ def test_a_kernel_at_the_ridge_is_compute_bound():
     assert roofline(155.9) == roofline(0, 1) == "memory-bound"
 
 
-test_what_is_refused = refusals(
-    (lambda: count_traffic_bytes(1, 5, 64, 64, on_chip=100),
-     ValueError, "on_chip must hold a row of each array, got 100 bytes"),
-    (lambda: count_flops(2, 5, 7, 3.0, 11),
-     TypeError, r"count_flops: d_k must be an integer, got 3\.0"),
-    (lambda: count_memory_bytes(2, "5", 3, 7),
-     TypeError, "count_memory_bytes: seq_len must be an integer, got '5'"),
-    (lambda: count_flops(2, 5, 8, 3),
-     ValueError, "count_flops: n_heads must divide d_model, got 3 and 8"),
-    (lambda: memory_by_array(2, 5, d_model=8, n_heads=16),
-     ValueError, "count_memory_bytes: n_heads must divide d_model, got 16"),
-    (lambda: roofline(-1, 156), ValueError, "intensity must be >= 0 and ridge > 0"),
-    (lambda: roofline(61, 0), ValueError, "intensity must be >= 0 and ridge > 0"),
-    (lambda: roofline(float("nan"), 156), ValueError, "intensity must be >= 0 and ridge > 0"),
-)  # fmt: skip
+def test_the_printed_costs_of_4096_tokens():
+    """64 MiB of attention matrix a head, 4 · 10⁹ operations, 61 a byte: memory-bound on an A100.
+
+    One text says about 63 operations a byte, the other 61; their formula gives 61.4.
+    """
+    assert memory_by_array(1, 4096, 64, 64)["attention matrix"] == 64 * 2**20
+    assert 32 * memory_by_array(1, 4096, 64, 64)["attention matrix"] == 2 * 2**30
+    core = count_flops(1, 4096, 64, 64, 64) - 8 * 4096 * 64 * 64
+    assert core == 4 * 4096**2 * 64 + 5 * 4096**2
+    assert 4e9 < core < 5e9
+    assert round(arithmetic_intensity(4096, 64)) == 61
+    assert roofline(arithmetic_intensity(4096, 64)) == "memory-bound"
+
+
+# ---------------------------------------------------------------- of any layer
+
+
+def test_a_sequence_layer_tells_its_width():
+    cost = L.layer_cost(L.LSTM(3, 5, rng=0), batch_size=2, seq_len=7)
+    assert cost == L.layer_cost(L.LSTM(3, 5, rng=0), input_shape=(2, 7, 3))
+
+
+def test_a_block_with_another_attention_costs_what_that_does(rng):
+    block = L.TransformerBlock(D, H, D_FF)
+    block.attention = L.LinearAttention(D, H, is_causal=True)
+    X = mg.tensor(rng.normal(size=(B, N, D)), requires_grad=True)
+    assert_costs(block, [X], L.layer_cost(block, B, N))
+
+
+# ---------------------------------------------------------------- against the texts' functions
+
+
+def test_products_and_softmax_are_those_of_count_flops():
+    cost = L.layer_cost(L.MultiHeadAttention(D, H), B, N).forward
+    assert cost["matmul"] + cost["softmax"] == L.count_flops(B, N, D, H)
+    cost = L.layer_cost(L.SelfAttention(D, 5, 3, use_bias=False), B, N).forward
+    assert cost["matmul"] + cost["softmax"] == L.count_flops(B, N, D, 5, 3)
+
+
+def test_what_a_cache_holds_is_what_was_counted(rng):
+    layer, cache = L.MultiHeadAttention(D, 6, 2, d_v=5, is_causal=True), L.KVCache()
+    with mg.no_grad():
+        layer(rng.normal(size=(B, N, D)), cache=cache)
+    assert cache.nbytes == L.kv_cache_bytes(layer, B, N)
+
+
+# ---------------------------------------------------------------- intensity
+
+
+def test_a_feed_forward_layer_turns_compute_bound_with_many_tokens():
+    layer = L.FeedForward(512, 2048, "relu", use_bias=False, dtype=np.float32)
+    few, many = L.layer_cost(layer, 1, 1), L.layer_cost(layer, 64, 512)
+    assert few.intensity < 1
+    assert few.verdict() == "memory-bound"
+    assert many.verdict() == "compute-bound"
+
+
+# ---------------------------------------------------------------- refusing, and a planted fault
+
+
+def test_a_layer_of_ones_own_has_a_cost_too(rng):
+    class Own(L.Module):
+        def __init__(self):
+            self.d_model, self.inner = (
+                D,
+                [L.MultiHeadAttention(D, H), L.FeedForward(D, D_FF, mg.exp)],
+            )
+
+        def forward(self, X):
+            return X * mg.softmax(self.inner[1](self.inner[0](X) - X.detach()))
+
+    layer, X = Own(), mg.tensor(rng.normal(size=(B, N, D)), requires_grad=True)
+    assert_costs(layer, [X], L.layer_cost(layer, B, N))
+
+
+def test_a_layer_whose_width_is_not_known_and_an_op_without_a_cost_are_refused_by_name():
+    class Strange(L.Module):
+        def forward(self, X):
+            return mg.relu(X)
+
+    with pytest.raises(TypeError, match="the width of Strange's input is not known"):
+        L.layer_cost(Strange(), B, N)
+    costless = mg.op(tex="<x>", vjp_tex={"x": "<g>"})(lambda x: x + 0)
+    del mg.registry[costless.name]
+    with pytest.raises(TypeError, match="does not say what it costs"):
+        L.layer_cost(L.FeedForward(D, activation=costless), B, N)
+
+
+def test_long_sequences_are_counted_without_making_their_masks():
+    n = 10**6
+    cost = L.layer_cost(L.MultiHeadAttention(D, H, is_causal=True), 1, n)
+    assert cost.forward["softmax"] == 5 * H * n * n
+
+
+def test_embedding_alone_computes_nothing():
+    assert L.layer_cost(L.Embedding(13, D), B, N).forward == {}
+    assert L.layer_cost(L.Embedding(13, D, scaled=True), B, N).forward == {"scale": B * N * D}

@@ -1,25 +1,21 @@
-"""What holds for every kind of layer: nothing recorded in vain, symbols, compiled as a program."""
+"""What holds for every kind of layer: its formula, gradients, costs, dtypes, copies, programs."""
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
 
+import layers as L
 import minigrad as mg
-from layers import sliding_window_mask
 from tests.compare import assert_same
 from tests.compiled import assert_compiles
-from tests.layers.test_cost_layers import LAYERS, B, D, N
+from tests.layers.counting import assert_costs
+from tests.layers.kinds import OF_ARRAYS, OF_TOKENS, ROWS, WITH_CONTEXT, B, N, call, drawn, kinds
+from tests.layers.reference import attention
 
-KINDS = [name for name in LAYERS if not {"tiles", "dropout"} & set(name.replace(",", "").split())]
-
-
-def drawn(rng, name):
-    X = mg.tensor(rng.normal(size=(B, N, D)), requires_grad=True, name="X")
-    layer = LAYERS[name]
-    for parameter in layer.parameters():
-        parameter.assign_(rng.normal(size=parameter.shape))
-    return layer, X
+EVERY = ROWS, WITH_CONTEXT, OF_TOKENS, OF_ARRAYS
+ONE_OR_MANY = ROWS, WITH_CONTEXT, [name for name in OF_ARRAYS if name[:3] in ("rnn", "gru", "lst")]
 
 
 def in_vain(t):
@@ -36,31 +32,31 @@ def test_an_op_in_vain_is_noticed():
     assert in_vain(t) == ["aside"]
 
 
-@pytest.mark.parametrize("name", KINDS)
+@kinds(*EVERY)
 def test_every_op_that_is_recorded_leads_to_the_output_and_what_steps_are_claimed_hold(rng, name):
-    layer, X = drawn(rng, name)
+    layer, *inputs = drawn(rng, name)
     with mg.trace() as t:
-        out = layer(X)
+        out = call(layer, *inputs)
         mg.sum(out * rng.normal(size=out.shape)).backward()
     assert in_vain(t) == []
     assert t.check().ok
 
 
-@pytest.mark.parametrize("name", KINDS)
+@kinds(*EVERY)
 def test_gradients_of_a_layer_agree_with_differences_along_a_direction(rng, name):
-    """Of X and all parameters at once; the difference's error is of third order in h."""
-    layer, X = drawn(rng, name)
-    leaves = [X, *layer.parameters()]
+    """Of its inputs and all parameters at once; the difference's error is of third order in h."""
+    layer, *inputs = drawn(rng, name)
+    leaves = [*(x for x in inputs if isinstance(x, mg.Tensor)), *layer.parameters()]
     starts = [leaf.numpy().copy() for leaf in leaves]
     directions = [rng.normal(size=leaf.shape) for leaf in leaves]
-    out = layer(X)
+    out = call(layer, *inputs)
     u, h = rng.normal(size=out.shape), 1e-6
     terms = [g * d for g, d in zip(mg.grad(out, leaves, u), directions, strict=True)]
 
     def loss(step):
         for leaf, start, direction in zip(leaves, starts, directions, strict=True):
             leaf.assign_(start + step * direction)
-        return (u * layer(X).numpy()).sum()
+        return (u * call(layer, *inputs).numpy()).sum()
 
     numeric = (loss(h) - loss(-h)) / (2 * h)
     found = sum(term.sum() for term in terms)
@@ -68,33 +64,99 @@ def test_gradients_of_a_layer_agree_with_differences_along_a_direction(rng, name
 
 
 @pytest.mark.needs_fast("the step is compiled")
-@pytest.mark.parametrize("name", KINDS)
+@kinds(*EVERY, without=("dropout", "tiles"))
 def test_a_layer_compiles_to_a_program_and_to_its_own_results(rng, name):
-    layer, X = drawn(rng, name)
-    W = rng.normal(size=layer(X).shape)
+    layer, *inputs = drawn(rng, name)
+    W = rng.normal(size=call(layer, *inputs).shape)
 
-    def step(x):
-        loss = mg.sum(layer(x) * W)
+    def step(*inputs):
+        loss = mg.sum(call(layer, *inputs) * W)
         loss.backward()
         return loss
 
-    assert_compiles(step, [X, *layer.parameters()], *[(X,)] * 3, tolerance=1e-10)
+    leaves = [x for x in inputs if isinstance(x, mg.Tensor)]
+    assert_compiles(step, [*leaves, *layer.parameters()], *[inputs] * 3, tolerance=1e-10)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@kinds(*ONE_OR_MANY)
 def test_a_layer_of_float32_stays_so_and_takes_one_sequence_as_well_as_many(rng, name):
-    layer, X = drawn(rng, name)
-    wide = layer(X).numpy()
-    layer, x = copy.deepcopy(layer).to(np.float32), X.numpy().astype(np.float32)
-    out = layer(x)
+    layer, *inputs = drawn(rng, name)
+    wide = call(layer, *inputs).numpy()
+    layer, arrays = copy.deepcopy(layer).to(np.float32), [x.numpy().astype("f") for x in inputs]
+    out = call(layer, *arrays)
     np.testing.assert_allclose(out.numpy(), wide, rtol=1e-2, atol=1e-2 * np.abs(wide).max())
-    one = layer(x[0])
+    one = call(layer, *(x[0] for x in arrays))
     assert_same(one, out.numpy()[0], 1e-4)
     gradients = [layer.backward(np.ones(one.shape)), *(p.grad for p in layer.parameters())]
     assert {array.dtype for array in (out, one, *gradients)} == {np.dtype(np.float32)}
 
 
+@kinds(*EVERY)
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
+def test_a_copy_computes_the_same_shares_nothing_and_takes_another_state(rng, name, copied):
+    layer, *inputs = drawn(rng, name)
+    twin, state = copied(layer), layer.state_dict()
+    assert_same(call(twin, *inputs), call(layer, *inputs), 0)
+    assert repr(twin) == repr(layer)
+    _, *inputs = drawn(rng, name)
+    for mine, theirs in zip(layer.parameters(), twin.parameters(), strict=True):
+        assert not np.shares_memory(mine.numpy(), theirs.numpy())
+        assert theirs.requires_grad
+    assert_same(twin.state_dict(), state, 0)
+    twin.load_state_dict(layer.state_dict())
+    assert_same(call(twin, *inputs), call(layer, *inputs), 0)
+
+
+@kinds(*EVERY)
+def test_of_a_frozen_layer_only_the_input_gets_a_gradient(rng, name):
+    layer, *inputs = drawn(rng, name)
+    layer.freeze()
+    out = call(layer, *inputs)
+    assert out.requires_grad == (name not in OF_TOKENS)
+    if out.requires_grad:
+        mg.sum(out).backward()
+        assert all(x.grad is not None for x in inputs)
+    assert all(p.grad is None for p in layer.unfreeze().parameters())
+
+
+@kinds(ROWS, WITH_CONTEXT, OF_TOKENS)
+@pytest.mark.parametrize(("b", "n", "m"), [(2, 7, 5), (1, 1, 1), (3, 40, 1)])
+def test_the_closed_form_of_a_cost_is_what_the_graph_counts(rng, name, b, n, m):
+    n = N if name == "gpt-2" else n  # it has so many positions
+    layer, *inputs = drawn(rng, name, b, n, m)
+    assert_costs(layer, inputs, L.layer_cost(layer, b, n, m if len(inputs) == 2 else None))
+
+
+@kinds(OF_ARRAYS)
+def test_the_closed_form_of_the_cost_of_an_array_is_what_the_graph_counts(rng, name):
+    layer, X = drawn(rng, name)
+    assert_costs(layer, [X], L.layer_cost(layer, input_shape=X.shape))
+
+
+# ---------------------------------------------------------------- what it computes
+
+ATTENTION = [
+    name
+    for table in (ROWS, WITH_CONTEXT)
+    for name, layer in table.items()
+    if isinstance(layer, L.SelfAttention | L.MultiHeadAttention)
+]
+
+
+@kinds(ATTENTION)
+@pytest.mark.parametrize("given", ["nothing", "mask", "positions", "positions of each row"])
+def test_every_attention_is_its_formula_written_out(rng, name, given):
+    layer, *inputs = drawn(rng, name)
+    X, *context = (x.numpy() / 5 for x in inputs)
+    Y = context[0] if context else None
+    mask = rng.random((B, N, (X if Y is None else Y).shape[1])) < 0.7 if given == "mask" else None
+    at = {"positions": 1000 + np.arange(N), "positions of each row": rng.integers(0, 13, (B, N))}
+    out = layer(X, mask, context=Y, positions=at.get(given))
+    assert_same(out, attention(layer, X, mask, Y, at.get(given)), 1e-9)
+
+
 SYMBOLS = {
+    "soft-cap": "S_raw S S_capped A O",
     "rotary": "Q_rot K_rot a b cos sin",
     "Shaw": "E S_relative S_biased V_relative O_relative",
     "Transformer-XL": "PE R Q_v E G S_relative S_biased",
@@ -115,12 +177,4 @@ def test_what_a_layer_computes_bears_the_papers_symbols(rng, name):
     layer, X = drawn(rng, name)
     with mg.trace() as t:
         layer(X)
-    names = {entry.name for entry in t}
-    assert set(SYMBOLS[name].split()) <= names
-
-
-def test_a_sparse_mask_is_a_mask_in_the_record(rng):
-    layer, X = drawn(rng, "multi-head")
-    with mg.trace() as t:
-        layer(X, sliding_window_mask(N, 2))
-    assert "S_masked" in {entry.name for entry in t}
+    assert set(SYMBOLS[name].split()) <= {entry.name for entry in t}

@@ -23,9 +23,9 @@ from layers import (
 from layers.pretrained.files import open_folder
 from minigrad.errors import ArgumentError, MinigradError
 from minigrad.optim import Adam
-from tests.compare import refusals
+from tests.compare import assert_same, refusals
 from tests.compiled import assert_compiles
-from tests.layers.test_every_kind import KINDS, drawn
+from tests.layers.kinds import OF_ARRAYS, OF_TOKENS, ROWS, WITH_CONTEXT, call, drawn, kinds
 
 TOKENS = np.array([[3, 1, 4, 1, 5, 9, 2]])
 
@@ -81,26 +81,26 @@ def test_merged_equals_wrapped_and_is_an_ordinary_model(dtype, tolerance, tmp_pa
     adapters.unmerge()
     for path, array in model.state_dict().items():
         np.testing.assert_array_equal(array, state[path], err_msg=path)
-    for wrong, call in (("unmerge: .* not merged", adapters.unmerge),
-                        ("merged already", lambda: adapters.merge().merge())):  # fmt: skip
-        with pytest.raises(ArgumentError, match=wrong):
-            call()
+    with pytest.raises(ArgumentError, match=r"unmerge: .* not merged"):
+        adapters.unmerge()
+    with pytest.raises(ArgumentError, match="merged already"):
+        adapters.merge().merge()
     assert adapters.unmerge().model is model
 
 
-@pytest.mark.parametrize("name", KINDS)
+@kinds(ROWS, WITH_CONTEXT, OF_TOKENS, OF_ARRAYS)
 def test_every_kind_of_layer_takes_adapters(name, rng):
-    layer, X = drawn(rng, name)
+    layer, *inputs = drawn(rng, name)
     layer = copy.deepcopy(layer)
     if any(p.name[0] in "WV" and p.ndim == 2 for p in layer.parameters()):
         adapters = lora(layer, 1, targets="*", rng=rng)
         for weight in adapters.weights.values():
             weight.B.assign_(rng.normal(size=weight.B.shape))
-        expected = layer(X).numpy()
-        mg.sum(layer(X)).backward()
+        expected = call(layer, *inputs).numpy()
+        mg.sum(call(layer, *inputs)).backward()
         assert all(p.grad is not None for p in adapters.parameters())
         adapters.merge()
-        np.testing.assert_allclose(layer(X).numpy(), expected, rtol=1e-9, atol=1e-9)
+        assert_same(call(layer, *inputs), expected, 1e-9)
 
 
 def test_the_gradients_are_those_of_the_formula_by_hand_and_by_differences(rng):

@@ -5,7 +5,7 @@ import pytest
 
 import layers as L
 import minigrad as mg
-from tests.layers.test_every_kind import KINDS, D, drawn
+from tests.layers.kinds import ROWS, D, drawn, kinds
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -19,7 +19,7 @@ def run(path, *inputs):
     return session.run(None, dict(zip([i.name for i in session.get_inputs()], inputs, strict=True)))
 
 
-@pytest.mark.parametrize("name", KINDS)
+@kinds(ROWS, without=("tiles", "dropout"))
 def test_a_layer_runs_at_other_batches_and_lengths(rng, name, tmp_path):
     layer, X = drawn(rng, name)
     path = str(tmp_path / "m.onnx")
