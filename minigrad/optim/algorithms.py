@@ -13,7 +13,7 @@ import numpy as np
 from ..engine.errors import ArgumentError
 from ..engine.refusals import explained
 from .optimizer import NoDecay, Optimizer, ParametersOrGroups
-from .updates import Heard
+from .updates import ObservedSetting
 
 __all__ = ["SGD", "Adam", "AdamW", "RMSprop"]
 
@@ -52,14 +52,8 @@ class SGD(Optimizer):
         *,
         no_decay: NoDecay = False,
     ) -> None:
-        super().__init__(
-            parameters,
-            lr,
-            no_decay=no_decay,
-            momentum=momentum,
-            weight_decay=weight_decay,
-            nesterov=nesterov,
-        )
+        settings = dict(momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)
+        super().__init__(parameters, lr, no_decay=no_decay, **settings)
 
     def _check_settings(self, **settings: Any) -> None:
         super()._check_settings(**settings)
@@ -98,8 +92,8 @@ class RMSprop(Optimizer):
     array([0.9])
     """
 
-    alpha = Heard()
-    centered = Heard()
+    alpha = ObservedSetting()
+    centered = ObservedSetting()
 
     @explained
     def __init__(
@@ -114,16 +108,9 @@ class RMSprop(Optimizer):
         *,
         no_decay: NoDecay = False,
     ) -> None:
-        super().__init__(
-            parameters,
-            lr,
-            no_decay=no_decay,
-            alpha=alpha,
-            eps=eps,
-            weight_decay=weight_decay,
-            momentum=momentum,
-            centered=centered,
-        )
+        settings = dict(alpha=alpha, eps=eps, weight_decay=weight_decay)
+        settings |= dict(momentum=momentum, centered=centered)
+        super().__init__(parameters, lr, no_decay=no_decay, **settings)
 
     def _check_settings(self, **settings: Any) -> None:
         super()._check_settings(**settings)

@@ -13,7 +13,7 @@ from ..engine.errors import ArgumentError, GradientError
 from ..engine.tensor import Tensor
 from .clip import is_part
 from .optimizer import Optimizer
-from .updates import Heard, check_state, update
+from .updates import ObservedSetting, check_state, update
 
 __all__ = ["LossScale"]
 
@@ -50,7 +50,7 @@ class LossScale:
     >>> scaler.step()
     """
 
-    scale = Heard()
+    scale = ObservedSetting()
 
     def __init__(
         self,

@@ -6,8 +6,8 @@ Parameters are overwritten in place; those without a gradient are passed over.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -17,7 +17,7 @@ from ..engine.errors import ArgumentError, DTypeError, ShapeError
 from ..engine.listener import Listener, notify
 from ..engine.tensor import Tensor
 from ..engine.writes import SourceLocation, caller, writes
-from .updates import Heard, checked_parameters, update
+from .updates import ObservedSetting, checked_parameters, update
 
 __all__ = ["Group", "NoDecay", "Optimizer", "ParametersOrGroups"]
 
@@ -27,6 +27,7 @@ ParametersOrGroups: TypeAlias = "Iterable[Tensor] | Iterable[Mapping[str, Any]]"
 PART = 1 << 17  # entries that are updated at once, so that they stay in cache from pass to pass
 
 
+@dataclass(eq=False, repr=False)
 class Group:
     """Parameters with settings of their own.
 
@@ -35,10 +36,9 @@ class Group:
         lr_scale: their learning rate is this times `optimizer.lr`, also under a schedule.
     """
 
-    def __init__(self, parameters: list[Tensor], lr_scale: float, settings: dict[str, Any]) -> None:
-        self.parameters = parameters
-        self.lr_scale = lr_scale
-        self.settings = settings
+    parameters: list[Tensor]
+    lr_scale: float
+    settings: dict[str, Any]
 
 
 class Optimizer:
@@ -75,12 +75,12 @@ class Optimizer:
     """
 
     version = 0
-    lr = Heard()
-    steps = Heard()
-    momentum = Heard()
-    weight_decay = Heard()
-    betas = Heard()
-    eps = Heard()
+    lr = ObservedSetting()
+    steps = ObservedSetting()
+    momentum = ObservedSetting()
+    weight_decay = ObservedSetting()
+    betas = ObservedSetting()
+    eps = ObservedSetting()
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Optimizer:
         notify(Listener.setting_written, self, name, value)
 
     def __repr__(self) -> str:
-        settings = "".join(f", {name}={getattr(self, name)}" for name in self._names)
+        settings = "".join(f", {name}={value}" for name, value in self._settings().items())
         n, numbers = len(self.parameters), sum(p.size for p in self.parameters)
         of = f"{n} parameter{'s' * (n > 1)} of {numbers:,} numbers"
         return f"{type(self).__name__}(lr={self.lr}{settings}): {of}, {self.steps} steps taken"
@@ -129,8 +129,8 @@ class Optimizer:
         with update(self, partial(Optimizer.step, self)):
             vars(self)["steps"] += 1
             place = caller()
-            own = [[self._settings_of(group)] * len(group.parameters) for group in self.groups]
-            for position, settings in enumerate(chain.from_iterable(own)):
+            own = [self._settings_of(group) for group in self.groups]
+            for position, settings in enumerate(self._of_each(own)):
                 if self.parameters[position].grad is not None:
                     self._move(position, settings, place)
 
@@ -155,7 +155,7 @@ class Optimizer:
             "shapes": [list(p.shape) for p in self.parameters],
             "lr": self.lr,
             "steps": self.steps,
-            "settings": {name: getattr(self, name) for name in self._names},
+            "settings": self._settings(),
             "groups": [
                 {"lr_scale": group.lr_scale, "settings": dict(group.settings)}
                 for group in self.groups
@@ -183,6 +183,11 @@ class Optimizer:
 
     # ------------------------------------------------------------------ within
 
+    def _of_each(self, values: Iterable[Any]) -> list[Any]:
+        """For each parameter, the value of its group."""
+        each = zip(self.groups, values, strict=False)
+        return [value for group, value in each for _ in group.parameters]
+
     def _misfits(self, state: Mapping[str, Any]) -> Iterator[str]:
         """What keeps a state from being loaded here, a line each."""
         if not {"kind", "shapes", "lr", "steps", "settings", "groups", "kept"} <= set(state):
@@ -197,12 +202,9 @@ class Optimizer:
             if len(mine) != len(theirs):
                 yield f"{what}: {len(mine)} here, {len(theirs)} in the state"
         for i, (p, saved) in enumerate(zip(self.parameters, state["shapes"], strict=False)):
-            shapes = {tuple(saved)} | {
-                np.shape(array)
-                for name, array in state["kept"].get(str(i), {}).items()
-                if name != "count"
-            }
-            for shape in shapes - {p.shape}:
+            kept = state["kept"].get(str(i), {})
+            shapes = {np.shape(kept[name]) for name in kept if name != "count"}
+            for shape in ({tuple(saved)} | shapes) - {p.shape}:
                 name = f" ({p.name})" if p.name else ""
                 yield f"parameter {i}{name}: shape {p.shape} here, {shape} in the state"
         if state["kind"] == type(self).__name__:
@@ -210,14 +212,8 @@ class Optimizer:
 
     def _missing(self, state: Mapping[str, Any]) -> Iterator[str]:
         """What a state should have kept for a parameter, by its own settings, and has not."""
-        own = {name: getattr(self, name) for name in self._names} | state["settings"]
-        every = [saved["settings"] for saved in state["groups"]]
-        each = [
-            settings
-            for group, settings in zip(self.groups, every, strict=False)
-            for _ in group.parameters
-        ]
-        for i, settings in enumerate(each):
+        own = self._settings() | state["settings"]
+        for i, settings in enumerate(self._of_each(x["settings"] for x in state["groups"])):
             if (kept := state["kept"].get(str(i))) is not None:
                 names = ("count", *self.state_names(SimpleNamespace(**own | settings)))
                 if missing := [name for name in names if name not in kept]:
@@ -246,8 +242,7 @@ class Optimizer:
         if unknown:
             known = ", ".join(["lr", *self._names])
             raise ArgumentError(f"{name}: a group has no setting {unknown[0]!r}; it has {known}")
-        every = {key: getattr(self, key) for key in self._names} | {"lr": self.lr} | settings
-        self._check_settings(**every)
+        self._check_settings(**self._settings() | {"lr": self.lr} | settings)
         lr = settings.pop("lr", self.lr)
         if lr != self.lr and not self.lr:
             raise ArgumentError(f"{name}: a group's lr is kept in proportion to lr, which is 0")
@@ -264,17 +259,18 @@ class Optimizer:
                 f"{type(self).__name__}: no_decay must be True or a function of a parameter, got "
                 f"{no_decay!r}; write no_decay=lambda p: p.ndim < 2"
             )
-        spared = [p.ndim < 2 if no_decay is True else bool(no_decay(p)) for p in group.parameters]
-        parts = []
-        for spare, more in ((False, {}), (True, {"weight_decay": 0.0})):
-            own = [p for p, s in zip(group.parameters, spared, strict=True) if s is spare]
-            if own:
-                parts.append(Group(own, group.lr_scale, group.settings | more))
-        return parts
+        is_spared = no_decay if callable(no_decay) else lambda p: p.ndim < 2
+        decayed = Group([], group.lr_scale, group.settings)
+        spared = Group([], group.lr_scale, group.settings | {"weight_decay": 0.0})
+        for p in group.parameters:
+            (spared if is_spared(p) else decayed).parameters.append(p)
+        return [part for part in (decayed, spared) if part.parameters]
+
+    def _settings(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._names}
 
     def _settings_of(self, group: Group) -> SimpleNamespace:
-        own = {name: getattr(self, name) for name in self._names}
-        return SimpleNamespace(**own | group.settings, lr=self.lr * group.lr_scale)
+        return SimpleNamespace(**self._settings() | group.settings, lr=self.lr * group.lr_scale)
 
     def _new_kept(self, p: Tensor) -> _Kept:
         dtype = np.result_type(p.dtype, np.float32)

@@ -10,6 +10,7 @@ of W steps it rises evenly, (t + 1) / W of that; then the schedule begins.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from math import cos, inf, pi
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.refusals import explained
 from .optimizer import Optimizer
-from .updates import Heard, check_state, update
+from .updates import ObservedSetting, check_state, update
 
 __all__ = [
     "Plateau",
@@ -30,6 +31,9 @@ __all__ = [
     "plateau",
     "step",
 ]
+
+
+PLATEAU_STATE = ("best", "waited", "resting", "lowest")
 
 
 class Schedule:
@@ -46,8 +50,8 @@ class Schedule:
     0.025
     """
 
-    lr: Any = Heard()
-    steps: Any = Heard()
+    lr: Any = ObservedSetting()
+    steps: Any = ObservedSetting()
 
     def __init__(self, optimizer: Any, factor: Callable[[int], float], warmup: int = 0) -> None:
         _check_optimizer(optimizer)
@@ -149,39 +153,35 @@ def one_cycle(
     return Schedule(optimizer, factor)
 
 
+@dataclass(eq=False, repr=False)
 class Plateau:
     """What `plateau` gives: `step(loss)` lowers `optimizer.lr` once the loss stops falling.
 
     Attributes: best: the best loss so far.  waited: steps since then.
     """
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        factor: float,
-        patience: int,
-        mode: str,
-        threshold: float,
-        cooldown: int,
-        end: float,
-    ) -> None:
-        _check_optimizer(optimizer)
-        if mode not in ("min", "max"):
-            raise ArgumentError(f'schedule.plateau: mode must be "min" or "max", got {mode!r}')
-        text = any(isinstance(value, str) for value in (factor, patience, cooldown))
-        if text or not 0 <= factor < 1 or patience < 0 or cooldown < 0:
+    optimizer: Any
+    factor: float
+    patience: int
+    mode: str
+    threshold: float
+    cooldown: int
+    end: float
+
+    def __post_init__(self) -> None:
+        _check_optimizer(self.optimizer)
+        if self.mode not in ("min", "max"):
+            raise ArgumentError(f'schedule.plateau: mode must be "min" or "max", got {self.mode!r}')
+        numbers = {name: getattr(self, name) for name in ("factor", "patience", "cooldown")}
+        text = any(isinstance(value, str) for value in numbers.values())
+        if text or not 0 <= self.factor < 1 or self.patience < 0 or self.cooldown < 0:
+            said = ", ".join(f"{name}={value!r}" for name, value in numbers.items())
             raise ArgumentError(
                 "schedule.plateau: 0 <= factor < 1, patience >= 0 and cooldown >= 0 must hold, got "
-                f"factor={factor!r}, patience={patience!r}, cooldown={cooldown!r}"
+                + said
             )
-        self.optimizer = optimizer
-        self.factor = factor
-        self.patience = patience
-        self.mode = mode
-        self.threshold = threshold
-        self.cooldown = cooldown
-        self.lowest = end * optimizer.lr
-        self.best = inf if mode == "min" else -inf
+        self.lowest = self.end * self.optimizer.lr
+        self.best = inf if self.mode == "min" else -inf
         self.waited = 0
         self.resting = 0  # steps of the cooldown that are left
 
@@ -212,15 +212,14 @@ class Plateau:
 
     def state_dict(self) -> dict[str, Any]:
         """The learning rate, the best loss, and how long ago it was."""
-        kept = {name: getattr(self, name) for name in ("best", "waited", "resting", "lowest")}
-        return {"lr": self.optimizer.lr} | kept
+        return {"lr": self.optimizer.lr} | {name: getattr(self, name) for name in PLATEAU_STATE}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` gave.  Raises: ArgumentError for what is no such state."""
-        check_state("Plateau", state, ("lr", "best", "waited", "resting", "lowest"))
+        check_state("Plateau", state, ("lr", *PLATEAU_STATE))
         self.optimizer.lr = state["lr"]
-        self.best, self.waited = state["best"], state["waited"]
-        self.resting, self.lowest = state["resting"], state["lowest"]
+        for name in PLATEAU_STATE:
+            setattr(self, name, state[name])
 
 
 @explained

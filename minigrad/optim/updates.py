@@ -13,7 +13,14 @@ from ..engine.errors import ArgumentError, DTypeError
 from ..engine.listener import Listener, notify
 from ..engine.tensor import Tensor, mark_parameter
 
-__all__ = ["Heard", "Observer", "check_state", "checked_parameters", "observers", "update"]
+__all__ = [
+    "ObservedSetting",
+    "Observer",
+    "check_state",
+    "checked_parameters",
+    "observers",
+    "update",
+]
 
 
 class Observer:
@@ -29,7 +36,7 @@ class Observer:
 observers: list[Observer] = []
 
 
-class Heard:
+class ObservedSetting:
     """An attribute of which listeners hear when it is read: a compiled step then depends on it."""
 
     def __set_name__(self, owner: type, name: str) -> None:
