@@ -16,7 +16,7 @@ from .engine.listener import Listener, listen
 from .engine.op import Op
 from .engine.refusals import explained
 from .engine.tensor import Operand, Tensor
-from .functional import grad
+from .functional import grad_or_zeros
 
 __all__ = ["compare", "gradcheck"]
 
@@ -205,12 +205,11 @@ class _Problem:
         self, values: Sequence[Any], create_graph: bool
     ) -> tuple[list[Tensor], list[Any]]:
         tensors = [Tensor(v, None, i in self.free) for i, v in enumerate(values)]
+        leaves = [tensors[i] for i in self.free]
         with enable_grad():
             output = self.f(*tensors)
-            leaves = [tensors[i] for i in self.free]
-            if not isinstance(output, Tensor) or not output.requires_grad:
-                return leaves, [np.zeros(x.shape, x.dtype) for x in leaves]
-            return leaves, grad(output, leaves, self.cotangent, create_graph=create_graph)
+            gradients = grad_or_zeros(output, leaves, self.cotangent, create_graph=create_graph)
+        return leaves, gradients
 
     def value(self, values: Sequence[Any]) -> Any:
         """The scalar at these inputs, complex ones included."""
@@ -226,10 +225,8 @@ class _Problem:
         if not self.slope:
             return gradients
         with enable_grad():
-            total: Any = sum((g * v).sum() for g, v in zip(gradients, self.directions, strict=True))
-        if not isinstance(total, Tensor) or not total.requires_grad:
-            return [np.zeros(x.shape) for x in leaves]
-        return grad(total, leaves)  # type: ignore[no-any-return]
+            total = sum((g * v).sum() for g, v in zip(gradients, self.directions, strict=True))
+        return grad_or_zeros(total, leaves)  # type: ignore[no-any-return]
 
     def shifted(self, i: int, index: tuple[int, ...], step: complex) -> list[Any]:
         """The inputs with one entry moved; all floating ones complex if the step is."""

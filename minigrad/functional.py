@@ -132,6 +132,13 @@ def _like(call: str, name: str, values: Any, wanted: list[Tensor], single: bool)
     return [np.asarray(v, x.dtype) for v, x in zip(given, wanted, strict=True)]
 
 
+def grad_or_zeros(output: Any, inputs: list[Tensor], *seed: Any, **options: Any) -> Any:
+    """`grad`, or zeros where the output depends on none of the inputs."""
+    if isinstance(output, Tensor) and output.requires_grad:
+        return grad(output, inputs, *seed, **options)
+    return [np.zeros(x.shape, x.dtype) for x in inputs]
+
+
 @explained
 def vjp(
     f: Callable[..., Tensor], inputs: Inputs, grad_output: Operand | None = None
@@ -147,10 +154,7 @@ def vjp(
     """
     leaves, single = _fresh(inputs)
     output = _call("vjp", f, leaves)
-    if not output.requires_grad:
-        zeros = [np.zeros(x.shape, x.dtype) for x in leaves]
-        return output.numpy(), zeros[0] if single else zeros
-    gradients = grad(output, leaves, grad_output)
+    gradients = grad_or_zeros(output, leaves, grad_output)
     return output.numpy(), gradients[0] if single else gradients
 
 
@@ -169,13 +173,11 @@ def jvp(f: Callable[..., Tensor], inputs: Inputs, tangents: Inputs) -> tuple[Any
     leaves, single = _fresh(inputs)
     along = _like("jvp", "tangents", tangents, leaves, single)
     output = _call("jvp", f, leaves)
-    if not output.requires_grad:
-        return output.numpy(), np.zeros(output.shape, output.dtype)
     with enable_grad():
         u = tensor(np.zeros(output.shape, output.dtype), requires_grad=True)
-        pulled = grad(output, leaves, u, create_graph=True)
+        pulled = grad_or_zeros(output, leaves, u, create_graph=True)
         linear = sum((g * v).sum() for g, v in zip(pulled, along, strict=True))
-    return output.numpy(), grad(linear, u) if linear.requires_grad else np.zeros_like(u._data)
+    return output.numpy(), grad_or_zeros(linear, [u])[0]
 
 
 @explained
@@ -190,13 +192,10 @@ def hvp(f: Callable[..., Tensor], inputs: Inputs, vectors: Inputs) -> tuple[Any,
     leaves, single = _fresh(inputs)
     along = _like("hvp", "vectors", vectors, leaves, single)
     output = _call("hvp", f, leaves)
-    products = [np.zeros(x.shape, x.dtype) for x in leaves]
-    if output.requires_grad:
-        with enable_grad():
-            first = grad(output, leaves, create_graph=True)
-            slope = sum((g * v).sum() for g, v in zip(first, along, strict=True))
-        if slope.requires_grad:
-            products = grad(slope, leaves)
+    with enable_grad():
+        first = grad_or_zeros(output, leaves, create_graph=True)
+        slope = sum((g * v).sum() for g, v in zip(first, along, strict=True))
+    products = grad_or_zeros(slope, leaves)
     return output.numpy(), products[0] if single else products
 
 

@@ -6,6 +6,27 @@ works.
 
 from typing import Any
 
+__all__ = [
+    "ArgumentError",
+    "CompileWarning",
+    "DTypeError",
+    "DeclarationError",
+    "FileError",
+    "FreedGraphError",
+    "GradcheckError",
+    "GradientError",
+    "MaskWarning",
+    "MinigradError",
+    "MissingDependencyError",
+    "MissingNameError",
+    "NonFiniteError",
+    "OutOfRangeError",
+    "OverwrittenError",
+    "RankError",
+    "ShapeError",
+    "UnreadableFormulaError",
+]
+
 
 class MinigradError(Exception):
     """Base of all errors below: `except minigrad.MinigradError` catches what minigrad refuses."""
