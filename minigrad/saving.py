@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -126,9 +126,8 @@ def _state(part: Any) -> Any:
             f"save: a {type(part).__name__} has no state_dict, so it cannot be kept"
         )
     state = part.state_dict()
-    if generators := _generators(part):
-        return {"state": state, "generators": {k: _state(g) for k, g in generators.items()}}
-    return {"state": state}
+    generators = {path: _state(one) for path, one in _generators(part).items()}
+    return {"state": state} | ({"generators": generators} if generators else {})
 
 
 def _restore(part: Any, state: Any) -> None:
@@ -201,7 +200,7 @@ def _newest(path: Path) -> tuple[Path, dict[str, Any]]:
     """The newest file that can be read: its path, and what it holds."""
     newest, *older = _names(Path(os.path.realpath(path)) if path.is_symlink() else path, 1000)
     first: FileError | None = None
-    for candidate in (newest, *_while_there(older)):
+    for candidate in (newest, *takewhile(Path.exists, older)):
         try:
             about = _read(candidate)
         except FileError as error:
@@ -212,15 +211,6 @@ def _newest(path: Path) -> tuple[Path, dict[str, Any]]:
         return candidate, about
     assert first is not None
     raise first
-
-
-def _while_there(paths: Any) -> list[Path]:
-    found = []
-    for path in paths:
-        if not path.exists():
-            break
-        found.append(path)
-    return found
 
 
 def _read(path: Path) -> dict[str, Any]:
