@@ -41,27 +41,80 @@ def write(folder, family):
 
 
 @pytest.fixture
-def gpt2(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("hub") / "gpt2", "gpt2")
+def hub(tmp_path_factory):
+    """A checkpoint of a family."""
+    return lambda family: write(tmp_path_factory.mktemp("hub") / family, family)
 
 
 @pytest.fixture
-def bert(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("hub") / "bert", "bert")
+def gpt2(hub):
+    return hub("gpt2")
 
 
-def test_a_gpt2_is_told_and_written(command, gpt2, tmp_path):
-    ran = command("explain", "--model", gpt2, "--text", TEXT)
+@pytest.fixture
+def bert(hub):
+    return hub("bert")
+
+
+@pytest.fixture
+def explained(command):
+    """What trace.json says of a checkpoint, beside the record."""
+    return lambda *asked: json.loads(command("explain", "--json", "--model", *asked).out)["explain"]
+
+
+def unpooled(folder):
+    (folder / "1_Pooling" / "config.json").unlink()
+
+
+def untokenized(folder):
+    (folder / "tokenizer.json").unlink()
+
+
+TOLD = {
+    "gpt2": (
+        "gpt2", None, ["--text", TEXT],
+        ["next-token loss: loss", "6 tokens, float32", 'likeliest after "sat" "on" "the" "mat"',
+         "the same token elsewhere", "58 gradients equal the hand-derived steps",
+         "58 of 58 backward steps agree"],
+    ),
+    "ids do without a tokenizer": (
+        "gpt2", untokenized, ["--tokens", "5,6,7", "--target", "8"], ['next-token loss of "8"'],
+    ),
+    "masks": (
+        "bert", None, ["--text", "the [MASK] sat on a [MASK]", "--target", "cat mat"],
+        ['masked loss of "cat", "mat"', "likeliest at", "likeliest at"],
+    ),
+    "two texts": (
+        "bert", None, ["--text", TEXT, "--target", "a dog ran"],
+        ["similarity loss: loss", "8 tokens and 5 tokens", "gradient by token of text 2"],
+    ),
+    "two texts without a pooling": (
+        "bert", unpooled, ["--text", "the cat", "--target", "a dog ran"],
+        ["the mean of its tokens', as there is no"],
+    ),
+    "what a t5 is to write": (
+        "t5", None, ["--text", "the cat sat", "--target", "a dog"],
+        ['next-token loss of "a", "dog"', 'likeliest after "(start)" "a"', "encoder 0",
+         "encoder/blocks.0/attention", "decoder/blocks.0/cross_attention"],
+    ),
+    "what a t5 would write": (
+        "t5", None, ["--text", "the cat sat"], ['likeliest after "(start)"'],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", TOLD)
+def test_a_checkpoint_is_told_and_written(command, hub, tmp_path, what):
+    family, change, asked, told = TOLD[what]
+    folder = hub(family)
+    if change:
+        change(folder)
+    ran = command("explain", "--model", folder, *asked)
     assert ran.status == 0, ran.err
-    for said in (
-        "next-token loss: loss",
-        "6 tokens, float32",
-        'likeliest after "sat" "on" "the" "mat"',
-        "the same token elsewhere",
-        "58 gradients equal the hand-derived steps",
-        "58 of 58 backward steps agree",
-    ):
-        assert said in " ".join(ran.out.split())
+    rest = " ".join(ran.out.split())
+    for said in told:
+        assert said in rest
+        rest = rest.replace(said, "", 1)
     files = sorted(file.name for file in (tmp_path / "explained").iterdir())
     assert files == ["derivation.md", "explain.html", "graph.svg", "trace.json"]
 
@@ -81,14 +134,10 @@ def test_the_page_has_the_tables_of_the_report(command, bert, tmp_path):
     assert heads["rows"][0][0] == "itself"
 
 
-def explained(command, *arguments):
-    return json.loads(command("explain", "--json", "--model", *arguments).out)["explain"]
-
-
-def test_figures_are_those_of_the_model(command, gpt2):
+def test_figures_are_those_of_the_model(explained, gpt2):
     from layers import load_pretrained
 
-    known = explained(command, gpt2, "--text", "the dog", "--target", "ran", "--dtype", "float64")
+    known = explained(gpt2, "--text", "the dog", "--target", "ran", "--dtype", "float64")
     logits = load_pretrained(gpt2, np.float64)(np.array([[5, 11]])).numpy()[0]
     p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     guesses = dict(known["guesses"]['likeliest after "the" "dog"'])
@@ -101,63 +150,23 @@ def test_figures_are_those_of_the_model(command, gpt2):
     np.testing.assert_allclose(second["probability"], p[0, 11], rtol=1e-12)
 
 
-def test_a_bert_guesses_at_its_masks(command, bert):
-    ran = command("explain", "--model", bert, "--text", "the [MASK] sat on a [MASK]",
-                  "--target", "cat mat")  # fmt: skip
-    assert ran.status == 0, ran.err
-    assert 'masked loss of "cat", "mat"' in ran.out
-    assert ran.out.count("likeliest at") == 2
-    known = explained(command, bert, "--text", "the [MASK] sat")
+def test_a_t5_has_a_gradient_for_each_token_that_it_reads(explained, hub):
+    [by_token] = explained(hub("t5"), "--text", "the cat sat", "--target", "a dog")["by_token"]
+    assert [token["token"] for token in by_token] == ["the", "cat", "sat"]
+
+
+def test_masked_losses_and_similarities_are_those_of_the_model(explained, bert):
+    known = explained(bert, "--text", "the [MASK] sat")
     assert known["objective"] == "masked"
     [[_, likeliest], *_] = next(iter(known["guesses"].values()))
     np.testing.assert_allclose(known["loss"], -np.log(likeliest), rtol=1e-5)
-
-
-def test_two_texts_are_compared(command, bert):
-    ran = command("explain", "--model", bert, "--text", TEXT,
-                  "--target", "a dog ran")  # fmt: skip
-    assert ran.status == 0, ran.err
-    assert "similarity loss: loss" in ran.out
-    assert "8 tokens and 5 tokens" in " ".join(ran.out.split())
-    assert "gradient by token of text 2" in ran.out
-    same = explained(command, bert, "--text", TEXT, "--target", TEXT)
-    assert abs(same["loss"]) < 1e-6
-
-
-def test_without_a_pooling_vectors_are_means_and_that_is_said(command, bert):
-    (bert / "1_Pooling" / "config.json").unlink()
-    compared = "--model", bert, "--text", "the cat", "--target", "a dog ran"
-    ran = command("explain", *compared)
-    assert ran.status == 0, ran.err
-    assert "the mean of its tokens', as there is no" in " ".join(ran.out.split())
-    means = explained(command, *compared[1:])["loss"]
+    assert abs(explained(bert, "--text", TEXT, "--target", TEXT)["loss"]) < 1e-6
+    compared = bert, "--text", "the cat", "--target", "a dog ran"
     pooling = {"pooling_mode_mean_tokens": True}
     (bert / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
-    np.testing.assert_allclose(means, explained(command, *compared[1:])["loss"], rtol=1e-4)
-
-
-def test_what_a_t5_is_to_write_is_held_against_what_it_would(command, tmp_path_factory):
-    t5 = write(tmp_path_factory.mktemp("hub") / "t5", "t5")
-    ran = command("explain", "--model", t5, "--text", "the cat sat", "--target", "a dog")
-    assert ran.status == 0, ran.err
-    for said in ('next-token loss of "a", "dog"', 'likeliest after "(start)" "a"', "encoder 0"):
-        assert said in ran.out
-    for layer in ("encoder/blocks.0/attention", "decoder/blocks.0/cross_attention"):
-        assert f"\n{layer} " in ran.out
-    [by_token] = explained(command, t5, "--text", "the cat sat", "--target", "a dog")["by_token"]
-    assert [token["token"] for token in by_token] == ["the", "cat", "sat"]
-    assert "\n2 blocks, 2 blocks of the decoder, 8 wide" in command("models", t5).out
-    ran = command("explain", "--model", t5, "--text", "the cat sat")
-    assert ran.status == 0, ran.err
-    assert 'likeliest after "(start)"' in ran.out
-
-
-def test_a_wrong_rule_is_red(command, gpt2, plant):
-    plant("softmax", "x", lambda g: g * 1.01)
-    ran = command("explain", "--model", gpt2, "--text", TEXT)
-    assert ran.status == 1
-    assert "backward steps WRONG, first" in ran.out
-    assert "gradients differ from the hand-derived steps, first in step 4, softmax" in ran.out
+    pooled = explained(*compared)["loss"]
+    unpooled(bert)
+    np.testing.assert_allclose(explained(*compared)["loss"], pooled, rtol=1e-4)
 
 
 def test_weights_that_are_not_finite_are_no_success(command, gpt2):
@@ -171,16 +180,7 @@ def test_weights_that_are_not_finite_are_no_success(command, gpt2):
     assert "the loss is nan" in ran.out
 
 
-def test_ids_do_without_a_tokenizer(command, gpt2):
-    (gpt2 / "tokenizer.json").unlink()
-    ran = command("explain", "--model", gpt2, "--tokens", "5,6,7", "--target", "8")
-    assert ran.status == 0, ran.err
-    assert 'next-token loss of "8"' in ran.out
-    ran = command("explain", "--model", gpt2, "--text", TEXT)
-    assert (ran.status, ran.out) == (2, "")
-    assert "has no tokenizer.json" in ran.err
-    assert ran.err.endswith("; --tokens 1,2,3 takes ids\n")
-
+# ---------------------------------------------------------------- what cannot be
 
 WRONG = [
     ("bert", ["--text", TEXT], "write [MASK] in --text where it is to guess, or give --target"),
@@ -203,19 +203,15 @@ WRONG = [
 
 @pytest.mark.parametrize(("which", "arguments", "said"), WRONG, ids=lambda x: " ".join(x)[:40])
 def test_what_cannot_be_is_one_line_before_the_weights_are_read(
-    command, gpt2, bert, monkeypatch, which, arguments, said
+    refused, hub, monkeypatch, which, arguments, said
 ):
     monkeypatch.setattr(checkpoint, "load_pretrained", None)
-    ran = command("explain", "--model", {"gpt2": gpt2, "bert": bert}[which], *arguments)
-    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert said in ran.err
+    refused(said, "explain", "--model", hub(which), *arguments)
 
 
-def test_more_memory_than_there_is_is_refused(command, gpt2, monkeypatch):
+def test_more_memory_than_there_is_is_refused(refused, gpt2, monkeypatch):
     monkeypatch.setattr(checkpoint, "memory", lambda: 1000)
-    ran = command("explain", "--model", gpt2, "--text", TEXT)
-    assert ran.status == 2
-    assert "6 tokens need about" in ran.err
+    refused("6 tokens need about", "explain", "--model", gpt2, "--text", TEXT)
 
 
 @pytest.mark.parametrize(
@@ -227,15 +223,17 @@ def test_more_memory_than_there_is_is_refused(command, gpt2, monkeypatch):
         ("model.safetensors", None, "has no .safetensors file"),
         ("model.safetensors", "cut", "model.safetensors is damaged"),
         ("tokenizer.json", "{}", "tokenizer.json is damaged"),
+        ("tokenizer.json", None, "has no tokenizer.json; copy that of the model it was trained "
+         "from; --tokens 1,2,3 takes ids"),
+        (".", "", "no such folder"),
     ],
-)
-def test_a_folder_that_is_no_model_is_one_line(command, gpt2, name, content, said):
-    (gpt2 / name).unlink() if content is None else (gpt2 / name).write_text(content)
-    ran = command("explain", "--model", gpt2, "--text", TEXT)
-    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert said in ran.err
-    assert "no such folder" in command("explain", "--model", gpt2 / "not").err
-    assert "goes with --model alone" in command("explain", "--target", "cat").err
+)  # fmt: skip
+def test_a_folder_that_is_no_model_is_one_line(refused, gpt2, name, content, said):
+    if name == ".":
+        gpt2 /= "not"
+    else:
+        (gpt2 / name).unlink() if content is None else (gpt2 / name).write_text(content)
+    refused(said, "explain", "--model", gpt2, "--text", TEXT)
 
 
 def test_a_checkpoint_that_is_played_with_reads_another_text(gpt2, capsys):

@@ -12,21 +12,22 @@ from layers import Decoder, load_pretrained
 from layers.pretrained import describe
 from minigrad.errors import ArgumentError
 from tests.layers.test_pretrained import CONFIG, HOSTILE, SHAPES, file_of, with_header
+from tests.layers.test_pretrained_families import write_family
 
 pytest.importorskip("safetensors")
 
 
-@pytest.fixture
-def folder(tmp_path, rng):
-    tensors = {name: rng.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}
-    (tmp_path / "model.safetensors").write_bytes(file_of(tensors))
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    return tmp_path
+def write(folder, shapes=SHAPES, more=(), **config):
+    """A checkpoint of these shapes and more tensors; its config is CONFIG but for these."""
+    tensors = {name: np.full(shape, 0.01, np.float32) for name, shape in shapes.items()}
+    (folder / "model.safetensors").write_bytes(file_of(tensors | dict(more)))
+    (folder / "config.json").write_text(json.dumps(CONFIG | config))
+    return folder
 
 
 @pytest.fixture
-def rng():
-    return np.random.default_rng(21)
+def folder(tmp_path):
+    return write(tmp_path)
 
 
 def test_sizes_and_parts_are_those_of_the_model_that_is_loaded(folder):
@@ -57,38 +58,31 @@ def test_the_command_prints_them_and_its_status_says_whether_they_load(command, 
     assert "\nOf 1 × 64 tokens in float32:\n" in ran.out
     assert "Nothing is unused." in ran.out
     assert max(map(len, command("models", folder, width=40).out.splitlines()[2:])) <= 40
-    tensors = {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
-    odd = tensors | {"model.layers.0.self_attn.rotary_emb.inv_freq": np.zeros(2, np.float32)}
-    (folder / "model.safetensors").write_bytes(file_of(odd))
-    assert "Not used:\n  model.layers.0.self_attn.rotary_emb.inv_freq" in (
-        command("models", folder).out
-    )
+    odd = "model.layers.0.self_attn.rotary_emb.inv_freq"
+    write(folder, more={odd: np.zeros(2, np.float32)})
+    assert f"Not used:\n  {odd}" in command("models", folder).out
     data = json.loads(command("models", folder, "--json", "--dtype", "float16").out)
     assert data["memory"]["weights"] == 2 * sum(data["parts"].values())
+    told = command("models", write_family("t5", folder)).out
+    assert "\n2 blocks, 2 blocks of the decoder, 8 wide" in told
 
 
 def test_what_would_be_refused_is_listed_and_the_rest_still_shown(command, folder):
-    (folder / "config.json").write_text(json.dumps(CONFIG | {"logit_scale": 2.0}))
-    ran = command("models", folder, width=200)
+    ran = command("models", write(folder, logit_scale=2.0), width=200)
     assert ran.status == 1
     assert "logit_scale = 2.0: not understood" in ran.out
     assert "unused" not in ran.out  # it is not known
     assert "\nmodel.layers" in ran.out
-    (folder / "config.json").write_text(json.dumps(CONFIG | {"intermediate_size": 9}))
-    assert "feed_forward.W: model.layers.0.mlp.gate_proj.weight must be (9, 8), got (10, 8)" in (
-        command("models", folder, width=200).out
-    )
+    said = "feed_forward.W: model.layers.0.mlp.gate_proj.weight must be (9, 8), got (10, 8)"
+    assert said in command("models", write(folder, intermediate_size=9), width=200).out
 
 
 @pytest.mark.parametrize("kind", [None, *HOSTILE])
-def test_a_folder_that_is_none_or_damaged_is_one_line(kind, command, folder):
-    where = folder / "nowhere" if kind is None else folder
+def test_a_folder_that_is_none_or_damaged_is_one_line(kind, refused, folder):
     if kind is not None:
         (folder / "model.safetensors").write_bytes(HOSTILE[kind])
-    ran = command("models", where)
-    assert (ran.status, ran.out) == (1, "")
-    assert ran.err.startswith("minigrad: error: load_pretrained: ")
-    assert ran.err.count("\n") == 1
+    where = folder / "nowhere" if kind is None else folder
+    refused("minigrad: error: load_pretrained: ", "models", where, status=1)
 
 
 def large(folder, blocks):
@@ -117,9 +111,7 @@ def large(folder, blocks):
 
 def run_python(code, *arguments):
     """What a fresh process prints: an integer."""
-    done = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True,
-                          text=True, check=True)  # fmt: skip
-    return int(done.stdout)
+    return int(subprocess.check_output([sys.executable, "-c", code, *map(str, arguments)]))
 
 
 MORE_MEMORY = """
@@ -171,10 +163,7 @@ WIDER = {8: 64, 4: 32, 10: 160, 11: 999}
 def test_the_memory_told_is_about_that_of_a_pass(kind, folder):
     """Within a third, for a fresh process has small objects too."""
     shapes = {name: tuple(WIDER[n] for n in shape) for name, shape in SHAPES.items()}
-    tensors = {name: np.full(shape, 0.01, np.float32) for name, shape in shapes.items()}
-    (folder / "model.safetensors").write_bytes(file_of(tensors))
-    sizes = {"vocab_size": 999, "hidden_size": 64, "intermediate_size": 160}
-    (folder / "config.json").write_text(json.dumps(CONFIG | sizes))
+    write(folder, shapes, vocab_size=999, hidden_size=64, intermediate_size=160)
     memory = describe(folder, tokens=256, batch=4).memory
     told = getattr(memory, kind) - memory.weights
     measured = run_python(PASS, folder, kind)
@@ -186,22 +175,19 @@ def test_the_memory_told_is_about_that_of_a_pass(kind, folder):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 @pytest.mark.parametrize("by_index", [False, True])
-def test_a_pipe_in_place_of_the_weights_is_refused_and_not_waited_for(command, folder, by_index):
+def test_a_pipe_in_place_of_the_weights_is_refused_and_not_waited_for(refused, folder, by_index):
     (folder / "model.safetensors").unlink()
     os.mkfifo(folder / "model.safetensors")
     if by_index:
         index = {"weight_map": dict.fromkeys(SHAPES, "model.safetensors")}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    for asked in (["models", folder], ["explain", "--model", folder]):
-        ran = command(*asked)
-        assert (ran.status, ran.out) in ((1, ""), (2, ""))
-        assert "model.safetensors is no regular file" in ran.err
+    said = "model.safetensors is no regular file"
+    refused(said, "models", folder, status=1)
+    refused(said, "explain", "--model", folder)
 
 
-def test_many_stray_tensors_are_told_soon_and_in_ten_lines(command, folder, rng):
-    tensors = {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
-    stray = {f"stray.{k}": np.zeros(1, np.float32) for k in range(20_000)}
-    (folder / "model.safetensors").write_bytes(file_of(tensors | stray))
+def test_many_stray_tensors_are_told_soon_and_in_ten_lines(command, folder):
+    write(folder, more={f"stray.{k}": np.zeros(1, np.float32) for k in range(20_000)})
     ran = command("models", folder)
     assert ran.status == 1
     assert ran.out.count("unexpected") == 10
@@ -212,10 +198,8 @@ def test_many_stray_tensors_are_told_soon_and_in_ten_lines(command, folder, rng)
 
 
 def test_blocks_of_which_nothing_is_there_are_refused_before_any_is_made(folder, monkeypatch):
-    tensors = {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
-    tensors["large"] = np.zeros(8000 * 400, np.float32)  # as many entries as they would have
-    (folder / "model.safetensors").write_bytes(file_of(tensors))
-    (folder / "config.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": 8000}))
+    large = {"large": np.zeros(8000 * 400, np.float32)}  # as many entries as they would have
+    write(folder, more=large, num_hidden_layers=8000)
     monkeypatch.setattr(Decoder, "__init__", None)
     said = "says 8,000 blocks; of 7,998 of them no tensor is there, the first model.layers.2"
     with pytest.raises(ArgumentError, match=said):
