@@ -7,12 +7,10 @@ import pytest
 
 import layers
 import minigrad as mg
-from minigrad.engine.op import registry
 from minigrad.views.derivation import derivation_text
 from minigrad.views.derivation.sections import Sections
-from minigrad.views.derivation.symbols import symbol_of
 from minigrad.views.fold import prefixes
-from minigrad.views.formula import latex, number
+from minigrad.views.formula import latex
 from minigrad.views.model import AnnotatedTrace
 
 from . import conftest as graphs
@@ -40,111 +38,322 @@ def leaf(rng, *shape, name=None):
     return mg.tensor(rng.uniform(-1, 1, shape), requires_grad=True, name=name)
 
 
-def of_small(rng):
-    x, w = leaf(rng, 2, 3, name="x"), leaf(rng, 3, 5, name="w")
+def ran(loss):
+    """The record of a run, with its backward unless the function did it or there is none."""
     with mg.trace() as t:
-        ((x @ w) ** 2).sum().backward()
+        made = loss()
+        if made is not None:
+            made.backward()
     return t
 
 
-def of_attention(rng, masked=True):
-    layer = layers.SelfAttention(5, 3, 2, rng=rng)
-    with mg.trace() as t:
-        out = layer(rng.normal(size=(2, 7, 5)), np.tri(7, dtype=bool) if masked else None)
-        mg.mean(out**2).backward()
-    return t
-
-
-def of_heads(rng, n_kv_heads=3):
-    layer = layers.MultiHeadAttention(6, 3, n_kv_heads=n_kv_heads, rng=rng)
-    with mg.trace() as t:
-        mg.mean(layer(rng.normal(size=(2, 7, 6))) ** 2).backward()
-    return t
+def of_attention(rng, mask=True):
+    layer, x = layers.SelfAttention(5, 3, 2, rng=rng), rng.normal(size=(2, 7, 5))
+    return lambda: mg.mean(layer(x, np.tri(7, dtype=bool) if mask else None) ** 2)
 
 
 def of_mlp(rng):
     x = mg.tensor(rng.normal(size=(11, 5)), name="x")
-    W1, b1, W2, b2 = (
-        leaf(rng, *s, name=n)
-        for n, s in (("W1", (5, 7)), ("b1", (7,)), ("W2", (7, 3)), ("b2", (3,)))
-    )
+    W1, b1 = leaf(rng, 5, 7, name="W1"), leaf(rng, 7, name="b1")
+    W2, b2 = leaf(rng, 7, 3, name="W2"), leaf(rng, 3, name="b2")
     gamma, beta = leaf(rng, 7, name="gamma"), leaf(rng, 7, name="beta")
-    with mg.trace() as t:
+    targets = rng.integers(0, 3, 11)
+
+    def loss():
         with mg.scope("mlp"):
             hidden = mg.layer_norm(mg.gelu(x @ W1 + b1), gamma, beta)
             logits = (hidden @ W2 + b2).named("logits")
-        mg.cross_entropy(logits, rng.integers(0, 3, 11)).backward()
-    return t
+        return mg.cross_entropy(logits, targets)
+
+    return loss
 
 
 def of_blocks(rng, count=4):
     blocks = [layers.SelfAttention(4, 3, 4, rng=rng) for _ in range(count)]
     x = mg.tensor(rng.normal(size=(2, 5, 4)), name="X0")
-    with mg.trace() as t:
+
+    def loss():
+        h = x
         for i, block in enumerate(blocks):
             with mg.scope(f"block{i}"):
-                x = x + block(x)
-        mg.mean(x * x).backward()
-    return t
+                h = h + block(h)
+        return mg.mean(h * h)
 
-
-RECORDS = [of_small, of_attention, of_heads, of_mlp, of_blocks]
+    return ran(loss)
 
 
 def formulas(text):
     return re.findall(r"```math\n(.*?)\n```", text, re.DOTALL) + re.findall(r"\$`(.*?)`\$", text)
 
 
-def assert_renders(tex):
-    """Braces and \\left … \\right balance, no script is doubled, GitHub refuses nothing."""
-    bare = re.sub(r"\\[{}$%#&_]", "", tex)
-    depth = 0
-    for c in bare:
-        depth += (c == "{") - (c == "}")
-        assert depth >= 0, tex
-    assert depth == 0, tex
-    assert len(re.findall(r"\\left(?![a-z])", tex)) == len(re.findall(r"\\right(?![a-z])", tex)), (
-        tex
-    )
-    assert tex.count(r"\begin{aligned}") == tex.count(r"\end{aligned}")
-    assert not re.search(r"operatorname|[<>$%#`~]|\|", bare.replace("&", "")), tex
-    inner = bare
-    while (shorter := re.sub(r"\{[^{}]*\}", "g", inner)) != inner:
-        inner = shorter
-    assert not re.search(r"_\S_|\^(\\\w+|\S)\^", inner), tex
+def assert_renders(text):
+    """Braces and \\left … \\right balance, no script is doubled, and GitHub refuses nothing."""
+    for tex in formulas(text):
+        bare = re.sub(r"\\[{}$%#&_]", "", tex)
+        depth = 0
+        for c in bare:
+            depth += (c == "{") - (c == "}")
+            assert depth >= 0, tex
+        assert depth == 0, tex
+        opened, closed = (re.findall(rf"\\{side}(?![a-z])", tex) for side in ("left", "right"))
+        assert len(opened) == len(closed), tex
+        assert tex.count(r"\begin{aligned}") == tex.count(r"\end{aligned}")
+        assert not re.search(r"operatorname|[<>$%#`~]|\|", bare.replace("&", "")), tex
+        inner = bare
+        while (shorter := re.sub(r"\{[^{}]*\}", "g", inner)) != inner:
+            inner = shorter
+        assert not re.search(r"_\S_|\^(\\\w+|\S)\^", inner), tex
 
 
 # ---------------------------------------------------------------- what it says
 
-
-def test_attention_is_written_in_the_papers_symbols(rng):
-    text = derivation_text(of_attention(rng))
-    for equation in (
-        r"Q &= X W_Q + b_Q",
-        r"S_{\mathrm{raw}} &= Q K^\top",
-        r"S &= \tfrac{1}{\sqrt{3}}\, S_{\mathrm{raw}}",
-        r"S_{\mathrm{masked}} &= S + M",
-        r"A &= \mathrm{softmax}(S_{\mathrm{masked}})",
-        r"\frac{\partial L}{\partial A} &= \frac{\partial L}{\partial O} V^\top",
-        r"\frac{\partial L}{\partial V} &= A^\top \frac{\partial L}{\partial O}",
-        r"\partial K} &= \left(\frac{\partial L}{\partial S_{\mathrm{raw}}}\right)^\top Q",
-        r"\frac{\partial L}{\partial W_Q} &= \sum_{b} X_b^\top \frac{\partial L}{\partial Q_b}",
-        r"\frac{\partial L}{\partial b_Q} &= \sum_{b,i} \frac{\partial L}{\partial Q}",
-    ):
-        assert equation in text, equation
+CLAIMS = []
 
 
-def test_an_unbatched_product_sums_over_no_batch(rng):
+def says(*said, never=()):
+    """Of the run that a function prepares, what its derivation says, and what it never does."""
+
+    def claim(prepare):
+        CLAIMS.append(pytest.param(prepare, said, never, id=prepare.__name__))
+        return prepare
+
+    return claim
+
+
+@says(
+    r"Q &= X W_Q + b_Q",
+    r"S_{\mathrm{raw}} &= Q K^\top",
+    r"S &= \tfrac{1}{\sqrt{3}}\, S_{\mathrm{raw}}",
+    r"S_{\mathrm{masked}} &= S + M",
+    r"A &= \mathrm{softmax}(S_{\mathrm{masked}})",
+    r"\frac{\partial L}{\partial A} &= \frac{\partial L}{\partial O} V^\top",
+    r"\frac{\partial L}{\partial V} &= A^\top \frac{\partial L}{\partial O}",
+    r"\partial K} &= \left(\frac{\partial L}{\partial S_{\mathrm{raw}}}\right)^\top Q",
+    r"\frac{\partial L}{\partial W_Q} &= \sum_{b} X_b^\top \frac{\partial L}{\partial Q_b}",
+    r"\frac{\partial L}{\partial b_Q} &= \sum_{b,i} \frac{\partial L}{\partial Q}",
+)
+def attention_in_the_papers_symbols(rng):
+    return of_attention(rng)
+
+
+@says(
+    r"\frac{\partial L}{\partial W_Q} &= X^\top \frac{\partial L}{\partial Q} &&",
+    never=[r"\sum_{b}"],
+)
+def of_an_unbatched_product_no_sum_over_a_batch(rng):
     layer = layers.SelfAttention(5, 3, 2, use_bias=False, rng=rng)
-    with mg.trace() as t:
-        mg.sum(layer(rng.normal(size=(7, 5)))).backward()
-    text = derivation_text(t)
-    assert r"\frac{\partial L}{\partial W_Q} &= X^\top \frac{\partial L}{\partial Q} &&" in text
-    assert r"\sum_{b}" not in text
+    return lambda: mg.sum(layer(rng.normal(size=(7, 5))))
+
+
+@says("$`x`$ is used 2 times in $`H`$", r"\right\rvert_{H,\,1} + \left.")
+def two_terms_of_a_value_used_twice_by_one_op(rng):
+    x = leaf(rng, 2, name="x")
+    return lambda: mg.sum(x * x)
+
+
+@says("The 2 matrices along $`b`$ share $`W_O`$, so their 2 products add.")
+def which_matrices_share_a_factor(rng):
+    layer = layers.MultiHeadAttention(6, 3, rng=rng)
+    return lambda: mg.mean(layer(rng.normal(size=(2, 7, 6))) ** 2)
+
+
+@says(
+    "$`b_1`$ is repeated along $`i`$: each of its entries is used 11 times, so 11 terms add.",
+    r"H_1 &= x W_1 &&",
+    r"H_2 &= H_1 + b_1 &&",
+    r"\tfrac1N\, (\mathrm{softmax}(\mathrm{logits}) - \mathrm{onehot}(t))",
+    "Here $`N = 11`$.",
+    r"\hat x &= \tfrac{1}{\sigma}\, (",
+    r"\mu &= \mathrm{rowmean}(",
+    "$`x`$ (frozen), $`t`$ (constant)",
+    never=[r"\frac{\partial L}{\partial \mathrm{logits}} = \tfrac1N\, \left"],
+)
+def the_signs_of_layer_norm_and_cross_entropy_and_a_broadcast_bias(rng):
+    return of_mlp(rng)
+
+
+def a_row(rng, *shape):
+    layer, x = layers.Linear(3, 5, rng=rng), leaf(rng, *shape, name="x")
+    return lambda: mg.mean(layer(x) ** 2)
+
+
+@says("an array of one axis is a row on the left")
+def arrays_of_one_axis_where_one_is_a_factor(rng):
+    return a_row(rng, 3)
+
+
+@says(never=["an array of one axis is a row on the left"])
+def a_bias_is_no_factor(rng):
+    return a_row(rng, 4, 3)
+
+
+@says(never=["✓", "✗"])
+def no_mark_without_hand_derived_steps(rng):
+    x, w = leaf(rng, 2, 3, name="x"), leaf(rng, 3, 5, name="w")
+    return lambda: mg.sum(mg.tanh(x @ w))
+
+
+@says(
+    "no gradient was held against hand-derived steps; no backward ran through",
+    never=["✓"],
+)
+def hand_derived_steps_that_no_backward_reached_are_unmeasured(rng):
+    layer, x = layers.SelfAttention(5, 3, 2, rng=rng), leaf(rng, 3, name="x")
+
+    def loss():
+        layer(rng.normal(size=(2, 7, 5)))
+        return mg.sum(x * 2.0)
+
+    return loss
+
+
+@says(
+    r"backward began from its gradient $`\frac{\partial L}{\partial y}`$",
+    r"\frac{\partial L}{\partial x} = 2\, \frac{\partial L}{\partial y}",
+)
+def a_given_seed_as_where_backward_began(rng):
+    x = leaf(rng, 3, name="x")
+    return lambda: (x * 2.0).named("y").backward(np.array([1.0, 2.0, 3.0]))
+
+
+@says(
+    "No gradient goes back through this trace: it is a forward pass alone.",
+    never=["Backward"],
+)
+def that_nothing_requires_a_gradient(rng):
+    def loss():
+        mg.sum(mg.tensor([1.0, 2.0]))
+
+    return loss
+
+
+@says(never=["rules it would apply"])
+def no_promise_of_rules_for_a_decoding_step(rng):
+    layer = layers.MultiHeadAttention(6, 3, rng=rng, is_causal=True)
+
+    def loss():
+        with mg.no_grad():
+            layer(rng.normal(size=(2, 1, 6)), cache=layers.KVCache())
+
+    return loss
+
+
+@says(
+    "`step[0] … step[2999]` are alike",
+    "add ×3000 | 2 | 1.0 |",
+    "| $`x`$ | `x` | 2 | 1.0 |",  # used within a copy that is not told
+)
+def a_long_chain_without_recursion(rng):
+    x = leaf(rng, 2, name="x")
+
+    def loss():
+        y = x
+        for _ in range(3000):
+            y = y + np.ones(2)
+        return mg.sum(y)
+
+    return loss
+
+
+@says(r"W^{(1)}", r"{W^{(2)}}^\top")
+def namesakes_in_different_places_by_different_symbols(rng):
+    x, V, W = leaf(rng, 3, 3, name="X"), leaf(rng, 3, 3, name="W"), leaf(rng, 3, 3, name="W")
+
+    def loss():
+        with mg.scope("one"):
+            h = mg.tanh(x @ V)
+        with mg.scope("two"):
+            return mg.sum(mg.tanh(h @ W))
+
+    return loss
+
+
+@says(r"S_{\mathrm{biased}} &= S + c &&", r"C &= \mathrm{reshape}", never=["C^{("])
+def a_constant_without_a_name_by_no_letter_of_a_layer(rng):
+    layer = layers.MultiHeadAttention(6, 3, rng=rng, position=layers.ALiBi(3))
+    return lambda: mg.mean(layer(rng.normal(size=(2, 7, 6))) ** 2)
+
+
+@says(r"$`k_1 \in \mathbb{R}^{3}`$, $`k_2 \in \mathbb{R}^{3}`$", r"H_1 &= c + k_1 &&")
+def several_constants_without_names_by_numbers(rng):
+    x = leaf(rng, 3, name="c")
+    return lambda: mg.sum((x + rng.normal(size=3)) * rng.normal(size=3))
+
+
+@says(never=["X^{("])
+def a_layer_s_own_letter_beside_an_unnamed_input(rng):
+    X = leaf(rng, 2, 3, name="X")
+    return lambda: mg.sum(X + mg.scale(mg.tensor(rng.normal(size=(2, 3))), 2.0))
+
+
+@says(
+    r"\max_{j} \left(\mathrm{detach}(y)\right)_{i,j}",
+    "$`\\mathrm{detach}(x)`$ is $`x`$ as a constant",
+    never=[r"y^{("],
+)
+def what_is_detached_as_what_it_was(rng):
+    x = leaf(rng, 2, 3, name="x")
+
+    def loss():
+        y = mg.exp(x).named("y")
+        return mg.sum(y - mg.max(y.detach(), axis=-1, keepdims=True))
+
+    return loss
+
+
+@says(
+    " numbers in all):\n",
+    "\n  - in `transformer_block/attention`: $`W_Q \\in",
+    "\n  - in `transformer_block/feed_forward`: $`W_1 \\in",
+)
+def many_parameters_by_the_scope_that_holds_them(rng):
+    block = layers.TransformerBlock(6, 3, rng=rng)
+    return lambda: mg.sum(block(rng.normal(size=(2, 7, 6))))
+
+
+@says("$`L = y + z`$. 2 backward passes ran in this record", never=["is not in this record"])
+def two_backward_passes_as_those_of_a_sum(rng):
+    x = leaf(rng, 3, name="x")
+
+    def loss():
+        y = mg.sum(x**3).named("y")
+        (slope,) = mg.grad(y, [x], create_graph=True)
+        return mg.sum(slope * slope).named("z")
+
+    return loss
+
+
+@says(
+    r"Q[\ldots, {:}2]",
+    r"Q[\ldots, 2{:}4]",
+    r"\mathrm{scatter}_{\ldots, {:}2}",
+    never=[r"\text{index}"],
+)
+def which_half_of_each_head_rotary_turns(rng):
+    layer = layers.MultiHeadAttention(8, 2, rng=rng, position=layers.Rotary(4))
+    return lambda: mg.sum(layer(rng.normal(size=(2, 5, 8))))
+
+
+@says(
+    r"y &= \mathrm{concat}_{j}(a, b)",
+    r"\partial a} &= \left(\frac{\partial L}{\partial y}\right)[\ldots, {:}2]",
+    r"\partial b} &= \left(\frac{\partial L}{\partial y}\right)[\ldots, 2{:}5]",
+)
+def the_part_of_the_gradient_of_each_that_was_joined(rng):
+    a, b = leaf(rng, 2, 2, name="a"), leaf(rng, 2, 3, name="b")
+    return lambda: mg.sum(mg.concatenate((a, b), axis=1).named("y") ** 2)
+
+
+@pytest.mark.parametrize(("prepare", "said", "never"), CLAIMS)
+def test_a_derivation_tells(rng, prepare, said, never):
+    text = derivation_text(ran(prepare(rng)))
+    assert [part for part in said if part not in text] == []
+    assert [part for part in never if part in text] == []
+    assert_renders(text)
 
 
 def test_where_a_value_fans_out_the_terms_and_their_sizes_are_written(rng):
-    t = of_attention(rng)
+    t = ran(of_attention(rng))
     text = derivation_text(t)
     assert "$`X`$ is used 3 times, in $`V`$, $`K`$ and $`Q`$" in text
     assert (
@@ -156,52 +365,8 @@ def test_where_a_value_fans_out_the_terms_and_their_sizes_are_written(rng):
     assert f"the norm of their sum is {share:.0%} of the sum of their norms" in text
 
 
-def test_a_value_used_twice_by_one_op_has_two_terms():
-    x = mg.tensor([3.0, 4.0], requires_grad=True, name="x")
-    with mg.trace() as t:
-        mg.sum(x * x).backward()
-    text = derivation_text(t)
-    assert "$`x`$ is used 2 times in $`H`$" in text
-    assert r"\right\rvert_{H,\,1} + \left." in text
-
-
-def test_a_broadcast_bias_says_how_many_terms_add(rng):
-    text = derivation_text(of_mlp(rng))
-    assert (
-        "$`b_1`$ is repeated along $`i`$: each of its entries is used 11 times, so 11 terms add."
-        in text
-    )
-
-
-def test_a_broadcast_product_says_which_matrices_share_a_factor(rng):
-    assert "The 2 matrices along $`b`$ share $`W_O`$, so their 2 products add." in derivation_text(
-        of_heads(rng)
-    )
-
-
-@pytest.mark.parametrize(("shape", "said"), [((4, 3), False), ((3,), True)])
-def test_arrays_of_one_axis_are_explained_where_one_is_a_factor(rng, shape, said):
-    """A bias is none."""
-    layer = layers.Linear(3, 5, rng=rng)
-    with mg.trace() as t:
-        mg.mean(layer(leaf(rng, *shape, name="x")) ** 2).backward()
-    assert ("an array of one axis is a row on the left" in derivation_text(t)) is said
-
-
-def test_an_mlp_with_layer_norm_and_cross_entropy_defines_its_signs(rng):
-    text = derivation_text(of_mlp(rng))
-    assert r"H_1 &= x W_1 &&" in text
-    assert r"H_2 &= H_1 + b_1 &&" in text
-    assert r"\frac{\partial L}{\partial \mathrm{logits}} = \tfrac1N\, \left" not in text
-    assert r"\tfrac1N\, (\mathrm{softmax}(\mathrm{logits}) - \mathrm{onehot}(t))" in text
-    assert "Here $`N = 11`$." in text
-    assert r"\hat x &= \tfrac{1}{\sigma}\, (" in text
-    assert r"\mu &= \mathrm{rowmean}(" in text
-    assert "$`x`$ (frozen), $`t`$ (constant)" in text
-
-
 def test_steps_are_numbered_in_the_order_backward_ran(rng):
-    t = of_attention(rng)
+    t = ran(of_attention(rng))
     titles = re.findall(r"^### (\d+)\. Through (.*)$", derivation_text(t), re.MULTILINE)
     assert [int(n) for n, _ in titles] == list(range(1, len(titles) + 1))
     named = [t[i].name for i in t.backward_steps if t[i].name]
@@ -210,17 +375,16 @@ def test_steps_are_numbered_in_the_order_backward_ran(rng):
 
 
 def test_every_size_agrees_with_numpy(rng):
-    t = of_mlp(rng)
-    text = derivation_text(t)
+    t = ran(of_mlp(rng))
     size = np.sqrt(np.mean(t["W1"].gradient ** 2))
-    assert rf"| $`W_1`$ | `mlp/W1` | 5 × 7 | {size:#.2g} | – |" in text
+    assert rf"| $`W_1`$ | `mlp/W1` | 5 × 7 | {size:#.2g} | – |" in derivation_text(t)
 
 
 # ---------------------------------------------------------------- what it claims
 
 
 def test_marks_are_the_differences_that_check_measured(rng):
-    t = of_attention(rng)
+    t = ran(of_attention(rng))
     text = derivation_text(t)
     worst = max(c.difference for c in t.check())
     assert f"largest difference {worst:.1e}" in text
@@ -228,17 +392,9 @@ def test_marks_are_the_differences_that_check_measured(rng):
     assert text.count("✓ within") + text.count("✓ equal to") == len(t.check())
 
 
-def test_a_run_without_hand_derived_steps_gets_no_mark(rng):
-    with mg.trace() as t:
-        mg.sum(mg.tanh(leaf(rng, 2, 3, name="x") @ leaf(rng, 3, 5, name="w"))).backward()
-    text = derivation_text(t)
-    assert "✓" not in text
-    assert "✗" not in text
-
-
 def test_a_wrong_rule_turns_its_step_red_and_names_it_first(rng):
     with graphs.wrong_softmax():
-        text = derivation_text(of_attention(rng))
+        text = derivation_text(ran(of_attention(rng)))
     assert "differ from the hand-derived steps, first in step 3, `softmax`: that of" in text
     through_A = text.split("Through $`A`$")[1].split("###")[0]
     assert "**✗** hand-derived step 3, `softmax` gives" in through_A
@@ -263,9 +419,8 @@ def test_a_wrong_rule_of_any_op_is_named_where_every_step_was_measured(rng):
 
 @pytest.mark.parametrize("masked", [True, False])
 def test_without_backward_it_says_so_and_claims_nothing(rng, masked):
-    layer = layers.SelfAttention(5, 3, 2, rng=rng)
     with mg.trace() as t:
-        mg.sum(layer(rng.normal(size=(2, 7, 5)), np.tri(7, dtype=bool) if masked else None))
+        of_attention(rng, masked)()
     text = derivation_text(t)
     assert "Backward has not run in this trace" in text
     assert r"\frac{\partial L}{\partial A} &= \frac{\partial L}{\partial O} V^\top" in text
@@ -273,47 +428,13 @@ def test_without_backward_it_says_so_and_claims_nothing(rng, masked):
         assert claim not in text
 
 
-def test_hand_derived_steps_that_no_backward_reached_are_said_to_be_unmeasured(rng):
-    layer = layers.SelfAttention(5, 3, 2, rng=rng)
-    x = leaf(rng, 3, name="x")
-    with mg.trace() as t:
-        layer(rng.normal(size=(2, 7, 5)))
-        mg.sum(x * 2.0).backward()
-    text = derivation_text(t)
-    assert "no gradient was held against hand-derived steps; no backward ran through" in text
-    assert "✓" not in text
-
-
-def test_a_given_seed_is_named_as_where_backward_began(rng):
-    x = leaf(rng, 3, name="x")
-    with mg.trace() as t:
-        (x * 2.0).named("y").backward(np.array([1.0, 2.0, 3.0]))
-    text = derivation_text(t)
-    assert r"backward began from its gradient $`\frac{\partial L}{\partial y}`$" in text
-    assert r"\frac{\partial L}{\partial x} = 2\, \frac{\partial L}{\partial y}" in text
-
-
-def test_a_graph_without_a_trace_can_be_told_too(rng):
-    x, w = leaf(rng, 2, 3, name="x"), leaf(rng, 3, 5, name="w")
-    text = derivation_text(mg.Trace.of(mg.sum(mg.softmax(x @ w) * np.ones(5))))
+def test_a_graph_without_a_trace_can_be_told_and_claims_no_axes_that_it_does_not_know(rng):
+    x = leaf(rng, 2, 3, 5, name="x")
+    text = derivation_text(mg.Trace.of(mg.sum(mg.sum(mg.softmax(x), axis=(0, 1)) ** 2)))
     assert "Backward has not run" in text
-    for tex in formulas(text):
-        assert_renders(tex)
-
-
-def test_nothing_that_requires_a_gradient_is_said_plainly():
-    with mg.trace() as t:
-        mg.sum(mg.tensor([1.0, 2.0]))
-    text = derivation_text(t)
-    assert "No gradient goes back through this trace: it is a forward pass alone." in text
-    assert "Backward" not in text
-
-
-def test_a_decoding_step_promises_no_rules(rng):
-    layer = layers.MultiHeadAttention(6, 3, rng=rng, is_causal=True)
-    with mg.no_grad(), mg.trace() as t:
-        layer(rng.normal(size=(2, 1, 6)), cache=layers.KVCache())
-    assert "rules it would apply" not in derivation_text(t)
+    assert r"\sum_{b,i,j}" not in text
+    assert r"\text{None}" not in text
+    assert_renders(text)
 
 
 # ---------------------------------------------------------------- repeated blocks
@@ -342,129 +463,7 @@ def test_a_long_model_is_told_in_no_more_words_than_a_short_one(rng):
     assert len(derivation_text(of_blocks(rng, 12))) < 1.1 * len(derivation_text(of_blocks(rng, 3)))
 
 
-def test_a_long_chain_of_sums_is_told_without_recursion():
-    x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
-    with mg.trace() as t:
-        y = x
-        for _ in range(3000):
-            y = y + np.ones(2)
-        mg.sum(y).backward()
-    text = derivation_text(t)
-    assert "`step[0] … step[2999]` are alike" in text
-    assert "add ×3000 | 2 | 1.0 |" in text
-    assert "| $`x`$ | `x` | 2 | 1.0 |" in text  # used within a copy that is not told
-
-
-def test_namesakes_in_different_places_get_different_symbols(rng):
-    with mg.trace() as t:
-        x = leaf(rng, 3, 3, name="X")
-        for where in ("one", "two"):
-            with mg.scope(where):
-                x = mg.tanh(x @ leaf(rng, 3, 3, name="W"))
-        mg.sum(x).backward()
-    text = derivation_text(t)
-    assert r"W^{(1)}" in text
-    assert r"{W^{(2)}}^\top" in text
-
-
-def test_a_constant_without_a_name_takes_no_letter_from_a_layer(rng):
-    layer = layers.MultiHeadAttention(6, 3, rng=rng, position=layers.ALiBi(3))
-    with mg.trace() as t:
-        mg.mean(layer(rng.normal(size=(2, 7, 6))) ** 2).backward()
-    text = derivation_text(t)
-    assert r"S_{\mathrm{biased}} &= S + c &&" in text
-    assert r"C &= \mathrm{reshape}" in text
-    assert "C^{(" not in text
-
-
-def test_several_constants_without_names_are_counted(rng):
-    x = leaf(rng, 3, name="c")
-    with mg.trace() as t:
-        mg.sum((x + rng.normal(size=3)) * rng.normal(size=3)).backward()
-    text = derivation_text(t)
-    assert r"$`k_1 \in \mathbb{R}^{3}`$, $`k_2 \in \mathbb{R}^{3}`$" in text
-    assert r"H_1 &= c + k_1 &&" in text
-
-
-def test_a_layer_s_own_letter_stays_beside_an_unnamed_input(rng):
-    X = leaf(rng, 2, 3, name="X")
-    with mg.trace() as t:
-        mg.sum(X + mg.scale(mg.tensor(rng.normal(size=(2, 3))), 2.0)).backward()
-    assert "X^{(" not in derivation_text(t)
-
-
-def test_what_is_detached_reads_as_what_it_was(rng):
-    x = leaf(rng, 2, 3, name="x")
-    with mg.trace() as t:
-        y = mg.exp(x).named("y")
-        mg.sum(y - mg.max(y.detach(), axis=-1, keepdims=True)).backward()
-    text = derivation_text(t)
-    assert r"\max_{j} \left(\mathrm{detach}(y)\right)_{i,j}" in text
-    assert "$`\\mathrm{detach}(x)`$ is $`x`$ as a constant" in text
-    assert r"y^{(" not in text
-
-
-def test_many_parameters_are_listed_by_the_scope_that_holds_them(rng):
-    block = layers.TransformerBlock(6, 3, rng=rng)
-    with mg.trace() as t:
-        mg.sum(block(rng.normal(size=(2, 7, 6)))).backward()
-    text = derivation_text(t)
-    assert re.search(r"^- Parameters \(\d+ numbers in all\):$", text, re.MULTILINE)
-    for part, symbol in (("attention", "W_Q"), ("feed_forward", "W_1")):
-        line = rf"^  - in `transformer_block/{part}`: \$`{symbol} \\in"
-        assert re.search(line, text, re.MULTILINE), part
-
-
-def test_two_backward_passes_are_those_of_a_sum(rng):
-    x = leaf(rng, 3, name="x")
-    with mg.trace() as t:
-        y = mg.sum(x**3).named("y")
-        (slope,) = mg.grad(y, [x], create_graph=True)
-        mg.sum(slope * slope).named("z").backward()
-    text = derivation_text(t)
-    assert "$`L = y + z`$. 2 backward passes ran in this record" in text
-    assert "is not in this record" not in text
-
-
 # ---------------------------------------------------------------- as a file
-
-
-@pytest.mark.parametrize("record", RECORDS)
-def test_every_formula_is_well_formed(rng, record):
-    found = formulas(derivation_text(record(rng)))
-    assert len(found) > 10
-    for tex in found:
-        assert_renders(tex)
-
-
-def calls():
-    for name, op in registry.items():
-        for i, sample in enumerate(op.samples(np.random.default_rng(1))):
-            yield pytest.param(op, sample, id=f"{name}-{i}")
-
-
-@pytest.mark.parametrize(("op", "sample"), list(calls()))
-def test_every_op_of_the_registry_can_be_told(op, sample):
-    """Each sample call, its floating inputs made leaves, forward and backward."""
-
-    def lifted(x):
-        if isinstance(x, list | tuple):
-            return type(x)(map(lifted, x))
-        floating = isinstance(x, np.ndarray) and x.dtype.kind == "f"
-        return mg.tensor(x, requires_grad=True) if floating else x
-
-    bound = op.signature.bind(*sample.args, **sample.kwargs)
-    for name in op.inputs:
-        if name in bound.arguments:
-            bound.arguments[name] = lifted(bound.arguments[name])
-    with mg.trace() as t:
-        out = op(*bound.args, **bound.kwargs)
-        if out.requires_grad and np.isfinite(out.numpy()).all():
-            out.backward(np.ones(out.shape, out.dtype))
-    text = derivation_text(t)
-    assert "no rule" not in text
-    for tex in formulas(text):
-        assert_renders(tex)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -476,60 +475,17 @@ def test_hostile_names_stay_text(rng, name):
     assert text.count("```") == 2 * text.count("```math")
     assert "\u202e" not in text
     assert max(map(len, text.split("\n"))) < 1000
-    for tex in formulas(text):
-        assert_renders(tex)
+    assert_renders(text)
     for row in re.findall(r"^\|.*\|$", text, re.MULTILINE):
         assert len(re.findall(r"(?<!\\)\|", row)) == 6, row
 
 
-def test_the_same_program_gives_the_same_bytes():
-    first, again = (derivation_text(of_blocks(np.random.default_rng(7))) for _ in range(2))
-    assert first == again
-
-
-def test_it_is_written_to_a_file_whole(rng, tmp_path):
+def test_the_same_program_gives_the_same_bytes_and_the_file_has_them(tmp_path):
+    first, again = (of_blocks(np.random.default_rng(7)) for _ in range(2))
     path = tmp_path / "d.md"
-    t = of_small(rng)
-    assert t.derivation(path) == path
-    assert path.read_text(encoding="utf-8") == derivation_text(t)
+    assert first.derivation(path) == path
+    assert path.read_text(encoding="utf-8") == derivation_text(first) == derivation_text(again)
     assert list(tmp_path.iterdir()) == [path]
-    for name in ("", "a\0.md", "x" * 300, "no/a.md"):
-        with pytest.raises(mg.errors.ArgumentError, match=r"^derivation: "):
-            t.derivation(tmp_path / name)
-
-
-# ---------------------------------------------------------------- symbols and formulas
-
-
-@pytest.mark.parametrize(
-    ("name", "tex"),
-    [
-        ("W_Q", "W_Q"),
-        ("b1", "b_1"),
-        ("S_masked", r"S_{\mathrm{masked}}"),
-        ("alpha", r"\alpha"),
-        ("Q_phi", r"Q_{\phi}"),
-        ("logits", r"\mathrm{logits}"),
-        ("W12", "W_{12}"),
-        ("x y", r"\text{x y}"),
-    ],
-)
-def test_a_name_becomes_the_symbol_it_spells(name, tex):
-    assert latex(symbol_of(name)) == tex
-
-
-@pytest.mark.parametrize(
-    ("value", "tex"),
-    [
-        (0.25, "0.25"),
-        (1 / 7**0.5, r"\tfrac{1}{\sqrt{7}}"),
-        (1 / 3, r"\tfrac13"),
-        (-2.0, "-2"),
-        (1e-5, "10^{-5}"),
-    ],
-)
-def test_a_number_is_written_as_a_person_would(value, tex):
-    assert latex(number(repr(value))) == tex
 
 
 # ---------------------------------------------------------------- models of every ordinary kind
@@ -565,8 +521,7 @@ def test_a_derivation_defines_every_symbol_before_it_uses_it(seed):
     t = trained(seed)
     text = derivation_text(t)
     assert first_uses(t, text) == []
-    for tex in formulas(text):
-        assert_renders(tex)
+    assert_renders(text)
 
 
 @pytest.mark.parametrize("seed", range(2 * len(KINDS)))

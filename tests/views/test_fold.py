@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import Linear, Sequential
+from layers import LSTM, Linear, Sequential
 from minigrad.tracing import Trace
 from minigrad.views.dot import trace_dot
 from minigrad.views.model import AnnotatedTrace
@@ -119,26 +119,80 @@ def test_unfolding_a_picture_gives_the_edges_of_the_run(seed: int) -> None:
     assert unfolded(trace_dot(t, saved=False, style="full").text) == real(t, model)
 
 
-def test_layers_of_different_shapes_are_not_folded_though_their_names_differ_in_a_number() -> None:
-    rng = np.random.default_rng(0)
-    assert AnnotatedTrace(run(Fields(rng, [5, 32, 32, 1]))).fold.times == {}
-
-
-def test_the_activation_between_two_layers_belongs_to_what_repeats() -> None:
-    rng = np.random.default_rng(0)
-    layers = [layer for _ in range(8) for layer in (Linear(5, 5, rng=rng), mg.sigmoid)]
-    model = AnnotatedTrace(run(Sequential(*layers)))
-    assert model.fold.times == {"sequential/layers.0": 8}
-    assert {model.place[e.id] for e in model.trace if e.op == "sigmoid"} == {"sequential/layers.0"}
-    assert model.fold.name("sequential/layers.0") == "layers.0 … layers.14"
-
-
-def test_what_stands_beside_one_another_is_no_chain() -> None:
-    rng = np.random.default_rng(0)
-    assert AnnotatedTrace(run(parallel(rng))).fold.times == {}
+def leaf(*shape: int, name: str | None = None) -> mg.Tensor:
+    data = np.random.default_rng(17).normal(size=shape) / 2
+    return mg.tensor(data, requires_grad=True, name=name)
 
 
 def run(model: Any) -> Trace:
+    x = leaf(7, 5, name="x")
     with mg.trace() as t:
-        mg.mean(model(np.ones((7, 5)))).backward()
+        mg.mean(model(x)).backward()
     return t
+
+
+def scopes_of_different_ops(x: Any) -> Any:
+    for i, f in enumerate((mg.tanh, mg.exp, mg.tanh)):
+        with mg.scope(f"block{i}"):
+            x = f(x)
+    return x
+
+
+def each_shorter(x: Any) -> Any:
+    while len(x) > 3:
+        x = mg.tanh(x[1:])
+    return x
+
+
+def calls_that_share_nothing(count: int) -> Any:
+    xs = [leaf(3) for _ in range(count)]
+    return lambda _: mg.stack([mg.tanh(x) for x in xs])
+
+
+def some_frozen(h: Any) -> Any:
+    for i in range(4):
+        with mg.scope(f"block{i}"):
+            h = h * mg.tensor([0.5, 1.0, 2.0, 3.0, 5.0], requires_grad=i < 2, name="w")
+    return h
+
+
+def one_weight(x: Any) -> Any:
+    W, h = leaf(5, 5, name="W"), x
+    for _ in range(5):
+        h = mg.tanh(h @ W + mg.tensor(np.ones((7, 5))))
+    return h
+
+
+def recurrent(x: Any) -> Any:
+    return LSTM(5, 3, rng=0, method="steps")(mg.reshape(x, (1, 7, 5)))[0]
+
+
+def activated(x: Any) -> Any:
+    rng = np.random.default_rng(0)
+    layers = [layer for _ in range(8) for layer in (Linear(5, 5, rng=rng), mg.sigmoid)]
+    return Sequential(*layers)(x)
+
+
+@pytest.mark.parametrize(
+    ("model", "times"),
+    [
+        (Fields(np.random.default_rng(0), [5, 32, 32, 1]), {}),  # of different shapes
+        (parallel(np.random.default_rng(0)), {}),  # beside one another
+        (scopes_of_different_ops, {}),
+        (each_shorter, {}),
+        (calls_that_share_nothing(2), {}),
+        (calls_that_share_nothing(20), {}),
+        (some_frozen, {"block0": 4}),
+        (one_weight, {"step[0]": 5}),  # steps, not layers, as they share it
+        (recurrent, {"lstm/cells.0/step 0": 7}),  # though each step takes another index
+        (activated, {"sequential/layers.0": 8}),
+    ],
+)
+def test_what_follows_one_another_and_is_alike_is_folded(model: Any, times: Any) -> None:
+    assert AnnotatedTrace(run(model)).fold.times == times
+
+
+def test_the_activation_between_two_layers_belongs_to_what_repeats() -> None:
+    model = AnnotatedTrace(run(activated))
+    assert {model.place[e.id] for e in model.trace if e.op == "sigmoid"} == {"sequential/layers.0"}
+    assert model.fold.name("sequential/layers.0") == "layers.0 … layers.14"

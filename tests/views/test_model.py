@@ -1,4 +1,4 @@
-"""What repeats is found and kept whole: ranges, the one that differs, what goes to the next."""
+"""What is told of a model: ranges over copies, the one that differs, where gradients shrink."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from layers import Encoder, Linear
+from minigrad.engine.errors import ArgumentError
 from minigrad.tracing import Trace
+from minigrad.views import outline as outlines
 from minigrad.views.dot import trace_dot
 from minigrad.views.model import AnnotatedTrace
 from minigrad.views.outline import Outline, outline
@@ -17,10 +20,11 @@ from minigrad.views.plain import sized
 
 from . import conftest as graphs
 
+rng = np.random.default_rng(17)
+
 
 def recurrent(steps: int) -> Trace:
     """h ← tanh(x U + h W), one scope a step."""
-    rng = np.random.default_rng(17)
     W = mg.tensor(0.5 * rng.normal(size=(3, 3)), requires_grad=True, name="W")
     U = mg.tensor(rng.normal(size=(2, 3)), requires_grad=True, name="U")
     h = mg.tensor(np.ones((5, 3)), requires_grad=True, name="h0")
@@ -47,6 +51,9 @@ def drawn(trace: Trace, **options: Any) -> Outline:
     return outline(AnnotatedTrace(trace), **options)
 
 
+# ---------------------------------------------------------------- copies
+
+
 def test_copies_are_one_box_with_the_range_of_their_gradients() -> None:
     t = graphs.chain(5)
     text = trace_dot(t).text
@@ -56,16 +63,6 @@ def test_copies_are_one_box_with_the_range_of_their_gradients() -> None:
     assert f"{sized(min(sizes))} to {sized(max(sizes))}" in text
     assert "block0 …" not in trace_dot(t, fold=False).text
     assert len(drawn(t).boxes) < len(t) / 3
-
-
-def test_blocks_that_differ_are_not_folded() -> None:
-    """Planted: the second of three blocks has another op."""
-    x = mg.tensor([1.0, 2.0], requires_grad=True)
-    with mg.trace() as t:
-        for i, f in enumerate((mg.tanh, mg.exp, mg.tanh)):
-            with mg.scope(f"block{i}"):
-                x = f(x)
-    assert AnnotatedTrace(t).fold.times == {}
 
 
 def test_what_each_step_hands_to_the_next_is_a_line_with_the_range_of_its_gradients() -> None:
@@ -85,22 +82,27 @@ def test_collapsed_copies_feed_one_another_too() -> None:
     assert [(line.source.kind, len(line.edges)) for line in loops] == [("scope", 3)]
 
 
-def test_blocks_of_which_some_are_frozen_are_drawn_once() -> None:
+def test_calls_of_one_module_in_a_loop_are_steps_without_any_scope_named() -> None:
+    cell, h = Linear(5, 5, rng=rng), np.zeros((3, 5))
     with mg.trace() as t:
-        h = mg.tensor(np.ones(3), requires_grad=True, name="x")
-        for i in range(4):
-            with mg.scope(f"block{i}"):
-                h = h * mg.tensor([0.5, 1.0, 2.0], requires_grad=i < 2, name="w")
+        for _ in range(20):
+            h = mg.tanh(cell(h) + rng.normal(size=(3, 5)))
         mg.sum(h).backward()
-    assert list(AnnotatedTrace(t).fold.times.values()) == [4]
-    assert trace_dot(t).text.count("<B>w</B>") == 1
-    assert "2 of 4 no gradient: block2" in trace_dot(t).text
+    model = AnnotatedTrace(t)
+    assert set(model.place.values()) == {"", "step[0]", "step[0]/linear"}
+    last = [e for e in t if e.op == "linear"][-1]
+    assert model.fold.path_of(last.id) == "step[19]/linear"
 
 
-@pytest.mark.parametrize("make", [lambda: graphs.chain(5), lambda: recurrent(6)])
-def test_no_edge_of_the_record_is_lost_by_folding(make: Any) -> None:
-    t = make()
-    assert sum(len(line.edges) for line in drawn(t).lines) == len(t.edges)
+def test_the_strip_holds_the_gradient_of_each_step_in_order() -> None:
+    model = AnnotatedTrace(recurrent(20))
+    strip = model.strips["step0"]
+    made = [e for e in model.trace.entries if e.name == "h"]
+    assert (strip.label, strip.ends) == ("h", ("step0", "step19"))
+    assert strip.sizes == [e.gradient_rms for e in made]
+    text = trace_dot(model.trace).text
+    assert len(re.findall(r'WIDTH="5"', text)) == 20
+    assert "gradient of h, step0 to step19: " in text
 
 
 def test_the_sum_of_a_shared_weight_counts_every_step() -> None:
@@ -116,12 +118,22 @@ def test_the_sum_of_a_shared_weight_counts_every_step() -> None:
     assert [len(line.edges) for line in plan.lines if line.source is box] == [6]
 
 
+def test_blocks_of_which_some_are_frozen_are_drawn_once() -> None:
+    with mg.trace() as t:
+        h = mg.tensor(np.ones(3), requires_grad=True, name="x")
+        for i in range(4):
+            with mg.scope(f"block{i}"):
+                h = h * mg.tensor([0.5, 1.0, 2.0], requires_grad=i < 2, name="w")
+        mg.sum(h).backward()
+    text = trace_dot(t).text
+    assert text.count("<B>w</B>") == 1
+    assert "2 of 4 no gradient: block2" in text
+
+
 def test_the_copy_that_differs_is_named_beside_the_range_of_the_others() -> None:
     t = scaled([np.ones(2), np.array([1.0, 0.0]), np.ones(2), np.ones(2)])
     model = AnnotatedTrace(t)
-    spread = model.spread(model.copies(t["step0/s"].id))
-    assert spread.state == "non-finite"
-    assert spread.note == "‼ 1 of 4 NaN or infinite: step1"
+    assert model.spread(model.copies(t["step0/s"].id)).state == "non-finite"
     text = trace_dot(t).text
     assert "‼ 1 of 4 NaN or infinite: step1" in text
     assert ">0.71<" in text  # what the others are
@@ -135,9 +147,8 @@ def test_within_a_collapsed_scope_the_worst_is_named_by_its_path() -> None:
 
 def test_a_gradient_that_is_not_finite_is_red_on_its_line_too() -> None:
     t = scaled([np.array([1.0, 0.0])])
-    red = '"#b3261e"'
     lines = re.findall(r"n\d+ -> n\d+ \[.*\]", trace_dot(t, theme="light").text)
-    assert [red in line for line in lines if "class=gradient" in line].count(True) == 1
+    assert sum('"#b3261e"' in line and "class=gradient" in line for line in lines) == 1
 
 
 def test_a_leaf_that_only_the_first_copy_uses_stands_outside() -> None:
@@ -145,3 +156,131 @@ def test_a_leaf_that_only_the_first_copy_uses_stands_outside() -> None:
     model = AnnotatedTrace(t)
     assert model.place[t["X"].id] == ""
     assert model.place[t["block2/mlp/W"].id] == "block0/mlp"
+
+
+# ---------------------------------------------------------------- where a gradient shrinks
+
+
+def test_the_op_that_shrinks_a_gradient_is_named_with_how_much_in_table_and_picture() -> None:
+    weights = [mg.tensor(rng.normal(size=(16, 16)) / 4, requires_grad=True) for _ in range(8)]
+    with mg.trace() as t:
+        h = mg.tensor(rng.normal(size=(32, 16)))
+        for W in weights:
+            h = mg.sigmoid(h @ W)
+        mg.sum(h).named("loss").backward()
+    path = t.worst_path
+    assert path is not None
+    assert (path.op, path.times) == ("sigmoid", 8)
+    first = next(e for e in t.entries if e.op == "matmul")
+    ratio = np.linalg.norm(first.gradient) / np.sqrt(32 * 16)  # of sum's gradient, all ones
+    np.testing.assert_allclose(path.whole, ratio)
+    np.testing.assert_allclose(path.each, ratio ** (1 / 8))
+    said = f"the gradient shrinks ×{path.each:.2f} a layer, {float(f'{1 / ratio:.2g}'):,.0f} times"
+    assert said in " ".join(t.table(200).split())
+    assert said in trace_dot(t).text
+    assert t.entries[1].state == "vanishing"
+
+
+def doubled(x: Any) -> Any:
+    h = x * 1.0
+    for _ in range(12):
+        h = h + h
+    return mg.scale(h, 1.5)
+
+
+GROWS = "the gradient grows ×2.1 a step, 6,100 times in all, most by sums of gradients at Σ"
+
+
+@pytest.mark.parametrize(
+    ("function", "size", "said"),
+    [
+        (doubled, 3, GROWS),
+        (lambda x: mg.concatenate([mg.exp(x * 0.001 * k) for k in range(150)])[:3], 3, "keeps"),
+        (lambda x: mg.mean(x * 2.0), 100_000, "keeps"),
+    ],
+    ids=["added to itself", "a slice of a stack", "a large mean"],
+)
+def test_what_makes_a_gradient_grow_or_shrink_is_told_from_what_does_not(
+    function: Any, size: int, said: str
+) -> None:
+    x = mg.tensor(rng.normal(size=size), requires_grad=True, name="x")
+    with mg.trace() as t:
+        mg.sum(function(x)).backward()
+    assert said in AnnotatedTrace(t).flow
+    assert t["x"].state != "vanishing"
+
+
+def test_the_way_to_the_first_layers_is_followed_not_to_a_weight_of_the_last() -> None:
+    last = mg.tensor(1e-9 * np.ones((16, 16)), requires_grad=True, name="last")
+    weights = [mg.tensor(np.eye(16) / 2, requires_grad=True, name=f"W{k}") for k in range(8)]
+    with mg.trace() as t:
+        h = mg.tensor(rng.normal(size=(32, 16)))
+        for W in weights:
+            h = mg.tanh(h @ W)
+        mg.sum(h * 1e-6 @ (last * 1e-9)).backward()
+    assert t.worst_path is not None
+    assert t.worst_path.entry.name == "W0"
+
+
+def test_the_first_block_is_meant_however_short_the_way_past_the_others_is() -> None:
+    for seed in range(4):
+        encoder, own = Encoder(5, 8, 2, rng=seed), np.random.default_rng(seed)
+        with mg.trace() as t:
+            mg.mse_loss(encoder(own.normal(size=(1, 5, 8))), own.normal(size=(1, 5, 8))).backward()
+        assert t.worst_path is not None
+        assert not any(f"blocks.{n}" in t.worst_path.entry.path for n in range(1, 5))
+
+
+def test_units_that_are_dead_and_rows_that_are_saturated_are_counted() -> None:
+    x = np.array([[1.0, -1.0, -2.0], [-1.0, -3.0, 5.0]])
+    with mg.trace() as t:
+        mg.relu(mg.tensor(x, requires_grad=True)).named("r")
+        mg.softmax(mg.tensor(x * 10, requires_grad=True)).named("s")
+    assert "1 of 3 units dead" in t.table(200)
+    assert "2 of 2 rows saturated" in t.table(200)
+
+
+def test_a_run_with_nan_is_red_and_names_the_ops_that_made_it() -> None:
+    x = mg.tensor([0.0, 1.0, -1.0], requires_grad=True, name="x")
+    with mg.trace() as infinite, np.errstate(all="ignore"):
+        mg.sum(mg.log(x[:2]) * x[:2]).backward()
+    said = "log made -inf first, at log; multiply made NaN or +inf of it, at multiply"
+    assert infinite.check().broken == said
+    with mg.trace() as t, np.errstate(all="ignore"), mg.scope("layer"):
+        mg.sum(mg.sqrt(x) * 2.0).backward()
+    assert AnnotatedTrace(t).flow == ""
+    assert t.check().ok is False
+    said = "NaN or infinity in this run: sqrt made it first, at layer/sqrt"
+    assert said in " ".join(t.table(200).split())
+    assert said in trace_dot(t).text
+
+
+# ---------------------------------------------------------------- too much
+
+
+def test_a_picture_of_too_much_closes_scopes_and_says_so(monkeypatch: Any) -> None:
+    with mg.trace() as t:
+        h: Any = mg.tensor(1.0, requires_grad=True)
+        for name in ("a", "bb", "ccc"):
+            with mg.scope(name):
+                for k in range(150):
+                    h = mg.tanh(h) if k * len(name) % 4 else mg.exp(h * 0.1)
+        h.backward()
+    plan = outline(AnnotatedTrace(t, fold=False), limit=300)
+    assert [box.label for box in plan.boxes] == ["a", "bb", "ccc"]
+    assert "depth=0 is chosen" in plan.left_out
+    assert len(outline(AnnotatedTrace(t, fold=False)).boxes) > 300
+    monkeypatch.setattr(outlines, "MOST", 100)
+    with pytest.raises(ArgumentError, match="a picture takes 100: trace a shorter part"):
+        outline(AnnotatedTrace(t))
+
+
+def test_a_flat_graph_of_too_much_is_cut_into_sections() -> None:
+    with mg.trace() as t:
+        h: Any = mg.tensor(1.0, requires_grad=True)
+        for k in rng.integers(0, 3, 1000):
+            h = [mg.tanh, mg.exp, mg.sigmoid][k](h * 0.5)
+        h.backward()
+    plan = outline(AnnotatedTrace(t, fold=False), limit=300)
+    assert len(plan.boxes) <= 100
+    assert plan.boxes[0].label.startswith("values 1 to ")

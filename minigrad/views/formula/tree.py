@@ -68,8 +68,10 @@ def shown(sign: Node) -> str:
     """A sign as one reads it."""
     if sign.kind == "operator" and sign.text.startswith("{"):  # an operator in braces
         return sign.text[1:-1]
-    signs = SIGNS.get(sign.kind, {})
-    return signs.get(sign.text[1:], sign.text) if sign.text[:1] == "\\" else sign.text
+    if sign.kind not in SIGNS or sign.text[:1] != "\\":
+        return sign.text
+    name = sign.text[1:]
+    return SIGNS[sign.kind].get(name, name)
 
 
 # ---------------------------------------------------------------- parts
