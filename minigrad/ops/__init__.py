@@ -9,7 +9,6 @@ from ..lazy_imports import public_names as _public_names
 from .activations import *
 from .arithmetic import *
 from .attention import *
-from .channel_norms import *
 from .composed import *
 from .conv_transpose import *
 from .convolution import *
@@ -18,7 +17,6 @@ from .einsum import *
 from .entry_losses import *
 from .functions import *
 from .losses import *
-from .measures import *
 from .norms import *
 from .products import *
 from .rearrange import *

@@ -1,4 +1,5 @@
-r"""Normalisation of rows: what a row is divided by depends on the row, and so does its gradient.
+r"""Normalisation of rows, and of channels of images: each is divided by what depends on its own
+entries, and so does its gradient.
 
 Means and squares are taken in a wider dtype than the row's own: rows of 1e30 in float32 have
 squares of 1e60, those of 300 in float16 of 90000, and neither dtype goes so far.
@@ -6,21 +7,42 @@ squares of 1e60, those of 300 in float16 of 90000, and neither dtype goes so far
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from ..engine.errors import ShapeError
+from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import Call, call, cast_back, floating, op, widen
+from ..engine.refusals import explained
+from ..engine.tensor import TensorOrArray
+from . import reduce
+from .arithmetic import add, multiply
+from .notation import letters
 from .samples import each_of_x
+from .shape import reshape
 
-__all__ = ["layer_norm", "rms_norm"]
+__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
 
 
 def row_mean(x):
     """The mean of each row, kept at length 1."""
     return np.mean(x, axis=-1, keepdims=True)
+
+
+def standardized(x, axes, eps, mean=None, var=None):
+    """x̂ = (x - μ) / σ over these axes, and 1 / σ; μ and σ² are those of x unless given."""
+    wide = widen(x)
+    centred = wide - (np.mean(wide, axes, keepdims=True) if mean is None else mean)
+    var = np.mean(centred * centred, axes, keepdims=True) if var is None else var
+    inverse = (var + eps) ** -0.5
+    return cast_back(centred * inverse, x), inverse
+
+
+def less_what_moves(g_hat, x_hat, inverse, average):
+    """∂L/∂x from ĝ = ∂L/∂x̂: less its mean and its part along x̂, which moves μ and σ."""
+    return inverse * (g_hat - average(g_hat) - x_hat * average(g_hat * x_hat))
 
 
 def check_parameters(x: Any, weight: Any, bias: Any = None) -> None:
@@ -56,7 +78,8 @@ _ROWS = (
 
 def _layer_norm_flops(x, weight, bias):
     """Seven an entry with weight and bias, and two a row, of which one is the root."""
-    return (5 + (weight is not None) + (bias is not None)) * np.size(x) + 2 * rows(x)
+    rows = x.size // x.shape[-1] if x.size else 0
+    return (5 + (weight is not None) + (bias is not None)) * x.size + 2 * rows
 
 
 @op(
@@ -84,31 +107,22 @@ def layer_norm(x, weight, bias, eps=1e-5):
     array([[-1.,  1.]])
     """
     check_parameters(x, weight, bias)
-    x_hat, _ = standardized(floating(x), eps)
+    x_hat, _ = standardized(floating(x), -1, eps)
     y = x_hat if weight is None else x_hat * weight
     return y if bias is None else y + bias
-
-
-def standardized(x, eps):
-    """x̂ = (x - μ) / σ of each row, and 1 / σ."""
-    wide = widen(x)
-    centred = wide - row_mean(wide)
-    inverse = (row_mean(centred * centred) + eps) ** -0.5
-    return cast_back(centred * inverse, x), inverse
 
 
 @layer_norm.vjp("x")
 def _(g, x, weight, eps):
     """The scaled gradient, less its mean and its part along the row, is divided by the spread."""
-    x_hat, inverse = standardized(x, eps)
-    g_hat = g if weight is None else g * weight
-    return inverse * (g_hat - row_mean(g_hat) - x_hat * row_mean(g_hat * x_hat))
+    x_hat, inverse = standardized(x, -1, eps)
+    return less_what_moves(g if weight is None else g * weight, x_hat, inverse, row_mean)
 
 
 @layer_norm.vjp("weight")
 def _(g, x, eps):
     """The gradient is multiplied by the normalised rows, and summed over them."""
-    return g * standardized(x, eps)[0]  # the edge rule sums over the rows
+    return g * standardized(x, -1, eps)[0]  # the edge rule sums over the rows
 
 
 @layer_norm.vjp("bias")
@@ -172,6 +186,189 @@ def _(g, x, eps):
     return g * rescaled(x, eps)[0]  # the edge rule sums over the rows
 
 
-def rows(x):
-    """How many rows x has, for what is counted once a row."""
-    return x.size // x.shape[-1] if x.size else 0
+# ---------------------------------------------------------------- channels of (N, C, …)
+
+
+def statistics_axes(x: TensorOrArray) -> tuple[int, ...]:
+    """All axes but the channels'."""
+    return (0, *range(2, x.ndim))
+
+
+def by_channel(v: Any, x: TensorOrArray) -> Any:
+    """(C,) as it broadcasts against (N, C, …); None stays None."""
+    return v if v is None else reshape(v, (-1, *[1] * (x.ndim - 2)))
+
+
+def _standardized_channels(x, mean, var, eps):
+    return standardized(x, statistics_axes(x), eps, by_channel(mean, x), by_channel(var, x))
+
+
+def check_channels(x: TensorOrArray, *parameters: Any) -> None:
+    """Raise ShapeError unless x has channels, and each parameter, if given, one entry for each."""
+    if np.ndim(x) < 2:
+        raise ShapeError(f"x must be (N, C, …), got {np.shape(x)}")
+    for value in parameters:
+        if value is not None and np.shape(value) != (np.shape(x)[1],):
+            raise ShapeError(
+                f"weight, bias, mean and var must be (C,) = {(np.shape(x)[1],)}, "
+                f"got {np.shape(value)}"
+            )
+
+
+def _channel_samples(rng: np.random.Generator) -> Iterator[Call]:
+    x = rng.uniform(-2, 2, (2, 3, 5))
+    w = rng.uniform(0.5, 1.5, 3)
+    b = rng.uniform(-1, 1, 3)
+    yield call(x, w, b)
+    yield call(x[..., 0], None, None, eps=0.1)
+    yield call(x, w, b, rng.uniform(-1, 1, 3), rng.uniform(0.5, 1.5, 3))
+    yield call(np.zeros((2, 3, 0)), w, b, np.zeros(3), np.ones(3))
+
+
+def _channel_letters(x: Any) -> tuple[str, str, str]:
+    """The letters of the channels, of all other axes, and of all axes."""
+    known = letters(x.ndim)
+    others = [letter for axis, letter in enumerate(known) if axis != 1]
+    return known[1], ",".join(others), ",".join(known)
+
+
+def _norm_tex(x: Any, mean: Any, var: Any) -> str:
+    """What x̂, σ and μ are."""
+    channel, others, _ = _channel_letters(x)
+    mu = rf"\operatorname{{mean}}_{{{others}}}(<x>)" if mean is None else f"<mean>_{channel}"
+    square = rf"\operatorname{{var}}_{{{others}}}(<x>)" if var is None else f"<var>_{channel}"
+    centred = r"\hat x = \tfrac{1}{\sigma} (<x> - \mu)"
+    return rf"\quad {centred}, \quad \sigma = \sqrt{{{square} + <eps>}}, \quad \mu = {mu}"
+
+
+def _batch_norm_tex(x, weight, bias, mean, var):
+    channel = _channel_letters(x)[0]
+    scaled = rf"\hat x \odot <weight>_{channel}" if weight is not None else r"\hat x"
+    shifted = rf" + <bias>_{channel}" if bias is not None else ""
+    return rf"{scaled}{shifted}, {_norm_tex(x, mean, var)}"
+
+
+def _x_tex(x, weight, mean, var):
+    channel, others, _ = _channel_letters(x)
+    came = rf"<g> \odot <weight>_{channel}" if weight is not None else "<g>"
+    given = rf"\quad \hat g = {came}, {_norm_tex(x, mean, var)}"
+    if mean is not None:
+        return rf"\tfrac{{1}}{{\sigma}} \hat g, {given}"
+    averaged = rf"\operatorname{{mean}}_{{{others}}}"
+    along = rf"\hat x \odot {averaged}(\hat g \odot \hat x)"
+    return rf"\tfrac{{1}}{{\sigma}} (\hat g - {averaged}(\hat g) - {along}), {given}"
+
+
+def _weight_tex(x, mean, var):
+    _, others, whole = _channel_letters(x)
+    summed = rf"\sum_{{{others}}} (<g> \odot \hat x)_{{{whole}}}"
+    return rf"{summed}, {_norm_tex(x, mean, var)}"
+
+
+def _bias_tex(x):
+    _, others, whole = _channel_letters(x)
+    return rf"\sum_{{{others}}} <g>_{{{whole}}}"
+
+
+@op(
+    tex=_batch_norm_tex,
+    vjp_tex={"x": _x_tex, "weight": _weight_tex, "bias": _bias_tex},
+    flops=lambda x, mean: (8 if mean is None else 4) * np.size(x),
+    samples=_channel_samples,
+)
+def batch_norm(x, weight, bias, mean=None, var=None, eps=1e-5):
+    """Takes from each channel its mean, divides it by its deviation, then scales and shifts it.
+
+    Args: weight, bias: (C,) or None. mean, var: (C,), to take in place of the batch's own, as in
+        evaluation; constants.
+    Shapes: x (N, C, …) → as x.  Raises: ShapeError where these do not fit.
+    Source: Ioffe & Szegedy 2015, arXiv:1502.03167.
+
+    >>> batch_norm(np.array([[1.0], [3.0]]), None, None, eps=0.0)
+    array([[-1.],
+           [ 1.]])
+    """
+    check_channels(x, weight, bias, mean, var)
+    if (mean is None) != (var is None):
+        raise ArgumentError("mean and var go together: the batch's own, or both given")
+    x = floating(x)
+    y, _ = _standardized_channels(x, mean, var, eps)
+    y = y if weight is None else y * by_channel(weight, x)
+    return y if bias is None else y + by_channel(bias, x)
+
+
+@batch_norm.vjp("x")
+def _(g, x, weight, mean, var, eps):
+    """The scaled gradient is divided by the deviation, less what moves the batch's statistics."""
+    x_hat, inverse = _standardized_channels(x, mean, var, eps)
+    g_hat = g if weight is None else g * by_channel(weight, x)
+    if mean is not None:
+        return g_hat * inverse
+    axes = statistics_axes(x)
+    return less_what_moves(g_hat, x_hat, inverse, lambda v: reduce.mean(v, axes, True))
+
+
+@batch_norm.vjp("weight")
+def _(g, x, mean, var, eps):
+    """The gradient is multiplied by the normalised channel, and summed."""
+    return reduce.sum(g * _standardized_channels(x, mean, var, eps)[0], statistics_axes(x))
+
+
+@batch_norm.vjp("bias")
+def _(g):
+    """The gradient of each channel is summed."""
+    return reduce.sum(g, statistics_axes(g))
+
+
+@explained
+def group_norm(
+    x: TensorOrArray,
+    groups: int,
+    weight: TensorOrArray | None = None,
+    bias: TensorOrArray | None = None,
+    eps: float = 1e-5,
+) -> Any:
+    """Each example's channels in groups, each normalised as one row; then scaled by channel.
+
+    Args: groups: into how many the C channels are split. weight, bias: (C,) or None.
+    Shapes: x (N, C, …) → as x.  Raises: ArgumentError unless groups divides C; ShapeError.
+    Source: Wu & He 2018, arXiv:1803.08494.
+
+    >>> group_norm(np.array([[1.0, 3.0, 5.0, 5.0]]), 2, eps=0.0 + 1e-12).round(4)
+    array([[-1.,  1.,  0.,  0.]])
+    """
+    check_channels(x, weight, bias)
+    if groups < 1 or x.shape[1] % groups:
+        raise ArgumentError(f"group_norm: groups must divide C = {x.shape[1]}, got {groups}")
+    rows = reshape(x, (x.shape[0], groups, -1))
+    y = reshape(layer_norm(rows, None, None, eps), x.shape)
+    y = y if weight is None else multiply(y, by_channel(weight, x))
+    return y if bias is None else add(y, by_channel(bias, x))
+
+
+@explained
+def instance_norm(
+    x: TensorOrArray,
+    weight: TensorOrArray | None = None,
+    bias: TensorOrArray | None = None,
+    eps: float = 1e-5,
+) -> Any:
+    """Each channel of each example normalised over its places; then scaled by channel.
+
+    It is group_norm with as many groups as channels.
+
+    Shapes: x (N, C, length, …), weight, bias (C,) or None → as x.
+    Raises: ShapeError where these do not fit, or where a channel is one entry, which is its mean.
+    Source: Ulyanov et al. 2016, arXiv:1607.08022.
+
+    >>> instance_norm(np.array([[[1.0, 3.0], [5.0, 9.0]]]), eps=1e-12)[0]
+    array([[-1.,  1.],
+           [-1.,  1.]])
+    """
+    shape = np.shape(x)
+    if len(shape) < 3 or math.prod(shape[2:]) == 1:
+        raise ShapeError(
+            f"instance_norm: x must be (N, C, length, …) with more than one place, got {shape}: "
+            "a channel of one entry would always be 0"
+        )
+    return group_norm(x, shape[1], weight, bias, eps)

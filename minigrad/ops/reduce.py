@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from ..engine.op import (
     as_array,
     call,
     cast_back,
+    floating,
     masked,
     op,
     widen,
@@ -25,7 +26,7 @@ from ..engine.op import (
 from .notation import axes_of, axis_letters, axis_subscript, entries, letters, shape_product
 from .samples import Samples, each_of_x, reductions
 
-__all__ = ["cumsum", "max", "mean", "min", "sum", "var"]
+__all__ = ["cumsum", "max", "mean", "min", "norm", "prod", "std", "sum", "var"]
 
 
 def shape_with_ones(shape: tuple[int, ...], axis: Any) -> tuple[int, ...]:
@@ -38,7 +39,7 @@ def shape_with_ones(shape: tuple[int, ...], axis: Any) -> tuple[int, ...]:
 
 def count(shape: tuple[int, ...], axis: Any) -> int:
     """How many entries are reduced to one."""
-    return prod(n for n, k in zip(shape, shape_with_ones(shape, axis), strict=True) if k == 1)
+    return math.prod(n for n, k in zip(shape, shape_with_ones(shape, axis), strict=True) if k == 1)
 
 
 def reduction(
@@ -72,12 +73,12 @@ def sign_tex(sign: str) -> Callable[..., str]:
     )
 
 
-def function_tex(function: str) -> Callable[..., str]:
+def function_tex(function: str, space: str = " ") -> Callable[..., str]:
     """A function of x over some of its axes, or of all of x."""
 
     def tex(x, axis):
         where = axis_subscript(x, axis)
-        return rf"\{function}{where}\, <x>{entries(x)}" if where else rf"\{function}(<x>)"
+        return f"{function}{where}{space}<x>{entries(x)}" if where else f"{function}(<x>)"
 
     return tex
 
@@ -116,7 +117,7 @@ def _(g, x_shape, axis):
 
 
 @reduction(
-    function_tex(r"operatorname{mean}"),
+    function_tex(r"\operatorname{mean}", r"\, "),
     lambda x, axis: rf"\tfrac1n {broadcast_tex(x, axis)}, \quad n = {count(x.shape, axis)}",
     1,
 )
@@ -136,22 +137,19 @@ def mean(x, axis: Axes = None, keepdims: bool = False):
 @mean.vjp("x")
 def _(g, x_shape, axis):
     """Every entry gets the gradient of its mean, divided by the number of entries."""
-    return np.broadcast_to(
-        g.reshape(shape_with_ones(x_shape, axis)) / count(x_shape, axis), x_shape
-    )
+    each = g.reshape(shape_with_ones(x_shape, axis)) / count(x_shape, axis)
+    return np.broadcast_to(each, x_shape)
 
 
-# ---------------------------------------------------------------- variance
+# ---------------------------------------------------------------- var, std
 
 
 def _var_tex(x, axis, ddof):
     if ddof:
         squares = rf"{centred_tex(x, axis)}^{{\circ 2}}"
-        n = count(x.shape, axis)
-        return (
-            rf"\tfrac{{1}}{{n - <ddof>}} \sum_{{{axis_letters(x, axis)}}} {squares}, \quad n = {n}"
-        )
-    return function_tex(r"operatorname{var}")(x, axis)
+        total = rf"\sum_{{{axis_letters(x, axis)}}} {squares}"
+        return rf"\tfrac{{1}}{{n - <ddof>}} {total}, \quad n = {count(x.shape, axis)}"
+    return function_tex(r"\operatorname{var}", r"\, ")(x, axis)
 
 
 def _var_vjp_tex(x, axis, ddof):
@@ -163,6 +161,11 @@ def _var_vjp_tex(x, axis, ddof):
 def _var_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield from reductions(rng)
     yield call(rng.uniform(-1, 1, (3, 5)), axis=1, ddof=1)
+
+
+def _centred(x, axis):
+    """x less its mean; float16 in float32."""
+    return widen_half(x) - mean(widen_half(x), axis, True)
 
 
 @reduction(_var_tex, _var_vjp_tex, 4, _var_samples)
@@ -178,7 +181,7 @@ def var(x, axis=None, ddof=0, keepdims=False):
     n = count(x.shape, axis)
     if not n - ddof > 0:
         raise ArgumentError(f"n - ddof must be above 0, got n = {n} and ddof = {ddof}")
-    centred = widen_half(x) - mean(widen_half(x), axis, True)
+    centred = _centred(x, axis)
     total = sum(centred * centred, axis, keepdims) / (n - ddof)
     return total.astype(x.dtype) if x.dtype.char == "e" else total
 
@@ -186,26 +189,145 @@ def var(x, axis=None, ddof=0, keepdims=False):
 @var.vjp("x")
 def _(g, x, axis, ddof):
     """The gradient is multiplied by twice each difference from the mean, then averaged alike."""
-    centred = widen_half(x) - mean(widen_half(x), axis, True)
-    return g.reshape(shape_with_ones(x.shape, axis)) * (2 / (count(x.shape, axis) - ddof)) * centred
+    share = 2 / (count(x.shape, axis) - ddof)
+    return g.reshape(shape_with_ones(x.shape, axis)) * share * _centred(x, axis)
 
 
-# ---------------------------------------------------------------- extremes
+def _std_samples(rng: np.random.Generator) -> Iterator[Call]:
+    for sample in reductions(rng):
+        if np.ndim(sample.args[0]):  # one entry has no spread
+            yield sample
+    yield call(rng.uniform(-1, 1, (3, 5)), axis=1, ddof=1)
 
 
-def _extreme_tex(name):
-    def tex(x, axis):
-        where = axis_subscript(x, axis)
-        return rf"\{name}{where} <x>{entries(x)}" if where else rf"\{name}(<x>)"
+def _std_vjp_tex(x, axis, ddof):
+    n = count(x.shape, axis) - ddof
+    slope = broadcast_tex(x, axis, r"<g> \oslash <out>")
+    return rf"\tfrac1n {slope} \odot {centred_tex(x, axis)}, \quad n = {n}"
 
-    return tex
+
+@reduction(
+    lambda x, axis, ddof: (
+        rf"\sqrt{{\tfrac1n \sum_{{{axis_letters(x, axis)}}} {centred_tex(x, axis)}^{{\circ 2}}}},"
+        rf" \quad n = {count(x.shape, axis) - ddof}"
+    ),
+    _std_vjp_tex,
+    lambda x, out: 4 * x.size + out.size,
+    _std_samples,
+)
+def std(x, axis=None, ddof=0, keepdims=False):
+    """Takes the standard deviation over an axis, several, or all: the root of `var`.
+
+    Where all entries are equal it is 0, and so is the gradient.  Raises: as var.
+
+    >>> std(np.array([1.0, 5.0]))
+    np.float64(2.0)
+    """
+    x = floating(x)
+    return cast_back(np.sqrt(var.kernel(widen(x), axis, ddof, keepdims)), x)
+
+
+@std.vjp("x")
+def _(g, x, out, axis, ddof):
+    """The gradient is multiplied by the difference from the mean, over the deviation, averaged."""
+    shape = shape_with_ones(x.shape, axis)
+    slope = g / np.where(out == 0, 1, out) / (count(x.shape, axis) - ddof)
+    return np.where(out == 0, 0, slope).reshape(shape) * _centred(x, axis)
+
+
+# ---------------------------------------------------------------- norm
+
+
+@reduction(
+    lambda x, axis: rf"\sqrt{{\sum_{{{axis_letters(x, axis)}}} <x>{entries(x)}^{{\circ 2}}}}",
+    lambda x, axis: broadcast_tex(x, axis, r"<g> \oslash <out>") + r" \odot <x>",
+    lambda x, out: 2 * x.size + out.size,
+)
+def norm(x, ord=None, axis: Axes = None, keepdims: bool = False):
+    """Takes the Euclidean length over an axis, several, or all: √Σ x². At 0 its gradient is 0.
+
+    Args: ord: None, or 2 along one axis, as np.linalg.norm has it.
+    Raises: ArgumentError for another norm; write abs(x).sum(axis) or abs(x).max(axis).
+
+    >>> norm(np.array([3.0, 4.0]))
+    np.float64(5.0)
+    """
+    x = floating(x)
+    one_axis = x.ndim == 1 if axis is None else np.ndim(axis) == 0
+    if ord is not None and not (ord == 2 and one_axis):
+        raise ArgumentError(
+            f"ord must be None, or 2 along one axis, got {ord!r}; "
+            "write abs(x).sum(axis) or abs(x).max(axis)"
+        )
+    wide = widen(x)
+    total = (wide * wide).sum(axis=axis, keepdims=keepdims)
+    return cast_back(np.sqrt(total), x)
+
+
+@norm.vjp("x")
+def _(g, x, out, axis):
+    """The gradient is multiplied by each entry and divided by the length."""
+    slope = np.where(out == 0, 0, g / np.where(out == 0, 1, out))
+    return slope.reshape(shape_with_ones(x.shape, axis)) * x
+
+
+# ---------------------------------------------------------------- prod
+
+
+def _prod_samples(rng: np.random.Generator) -> Iterator[Call]:
+    x = rng.uniform(0.5, 1.5, (2, 3, 5))
+    for axis in (None, 0, -1, (0, 2)):
+        yield call(x[:, :2, :3], axis=axis)
+    x[0, 1, 2] = x[1, 0, 0] = x[1, 0, 1] = 0.0  # rows with one zero, and with two
+    yield call(x, axis=2, keepdims=True)
+    yield call(np.zeros((0, 3)), axis=1)
+
+
+def _others_tex(x, axis):
+    if not axes_of(x, axis):
+        return "<g>"
+    known, reduced = letters(x.ndim), axes_of(x, axis)
+    primed = [f"{name}'" if k in reduced else name for k, name in enumerate(known)]
+    other = ",".join(primed[k] for k in reduced)
+    this = axis_letters(x, axis)
+    if len(reduced) > 1:
+        other, this = f"({other})", f"({this})"
+    others = rf"\prod_{{{other} \ne {this}}} <x>_{{{','.join(primed)}}}"
+    return rf"{broadcast_tex(x, axis)} \odot {others}"
+
+
+@reduction(sign_tex(r"\prod"), _others_tex, 1, _prod_samples)
+def prod(x, axis: Axes = None, keepdims: bool = False):
+    """Multiplies all entries over an axis, several, or all.
+
+    >>> prod(np.array([2.0, 3.0, 4.0]))
+    np.float64(24.0)
+    """
+    return np.prod(x, axis=axis, keepdims=keepdims)
+
+
+@prod.vjp("x")
+def _(g, x, axis):
+    """The gradient is multiplied by the product of all the other entries."""
+    shape = shape_with_ones(x.shape, axis)
+    reduced = tuple(axes_of(x, axis))
+    rest = tuple(k for k in range(x.ndim) if k not in reduced)
+    n, order = count(x.shape, axis), rest + reduced
+    rows = np.transpose(x, order).reshape((x.size // n if n else 0, n))
+    others = np.where(np.eye(n, dtype=bool), 1, np.expand_dims(rows, 1)).prod(axis=2)
+    back = tuple(order.index(k) for k in range(x.ndim))
+    others = np.transpose(others.reshape([x.shape[k] for k in order]), back)
+    return g.reshape(shape) * others
+
+
+# ---------------------------------------------------------------- max, min
 
 
 def _shares_of_ties(x, axis):
     return rf"<g> \odot [<x> = <out>] \oslash \#{axis_subscript(x, axis)}[<x> = <out>]"
 
 
-@reduction(_extreme_tex("max"), _shares_of_ties, 1, analytic=False)
+@reduction(function_tex(r"\max"), _shares_of_ties, 1, analytic=False)
 def max(x, axis: Axes = None, keepdims: bool = False):
     """Takes the largest entry over an axis, several, or all; equal ones share the gradient evenly.
 
@@ -217,7 +339,7 @@ def max(x, axis: Axes = None, keepdims: bool = False):
     return np.max(x, axis=axis, keepdims=keepdims)
 
 
-@reduction(_extreme_tex("min"), _shares_of_ties, 1, analytic=False)
+@reduction(function_tex(r"\min"), _shares_of_ties, 1, analytic=False)
 def min(x, axis: Axes = None, keepdims: bool = False):
     """Takes the smallest entry over an axis, several, or all; equal ones share the gradient evenly.
 
@@ -244,7 +366,7 @@ def _(g, x, out, axis):
 
 def _cumsum_tex(x, axis):
     if x.ndim != 1 and axis is None:
-        flat = rf"\operatorname{{reshape}}_{{{prod(x.shape)}}}(<x>)"
+        flat = rf"\operatorname{{reshape}}_{{{math.prod(x.shape)}}}(<x>)"
         return rf"\sum_{{k' \le k}} {flat}_{{k'}}" if x.ndim else "<x>"
     return _running("<x>", x, axis, r"\le")
 
@@ -280,9 +402,9 @@ def cumsum(x, axis=None):
     array([1., 3., 6.])
     """
     x = as_array(x)
-    return (
-        cast_back(np.cumsum(widen(x), axis=axis), x) if x.dtype.kind == "f" else np.cumsum(x, axis)
-    )
+    if x.dtype.kind != "f":
+        return np.cumsum(x, axis)
+    return cast_back(np.cumsum(widen(x), axis=axis), x)
 
 
 @cumsum.vjp("x")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ops.channel_norms import batch_norm, check_channels
+from ...ops.norms import batch_norm, check_channels
 from ..limits import LIMITS
 from ..memory import empty_as
 from ..threads import in_slices
