@@ -229,11 +229,6 @@ def test_a_failed_call_names_shapes_dtypes_and_paths():
     ]
 
 
-@pytest.mark.parametrize("mask", [np.zeros((3, 3)), np.tri(3) * 2, np.array([1.0, 0.5, 0])])
-def test_any_other_finite_mask_is_added(mask):
-    np.testing.assert_array_equal(mg.mask_add(np.ones((3, 3)), mask), 1 + mask * np.ones((3, 3)))
-
-
 def test_complex_outputs_get_no_real_gradient():
     x = mg.tensor([1.0, 2.0], requires_grad=True)
     for y in (x * 1j, mg.abs(x * (1 + 2j)), mg.exp(x * 1j).sum()):

@@ -1,0 +1,311 @@
+"""What ops give where a closed form is known: at ends, kinks and ties, masked, in other dtypes."""
+
+import math
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.engine.op import masked
+from tests.compare import assert_same
+from tests.ops.slope import slope
+
+INF = np.inf
+
+# ---------------------------------------------------------------- entry by entry
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [-4, -3, -2, -1, 0, 1, 2, 3, 3.0, 4, 5, 7])
+def test_whole_powers_are_numpys_whatever_the_sign(n, dtype):
+    a = np.array([-3.0, -1.5, -0.0, 0.0, 0.3, 2.0, np.inf, -np.inf, np.nan], dtype)
+    x = mg.tensor(a, requires_grad=True)
+    with np.errstate(all="ignore"):
+        found, expected = x**n, np.power(a, n)
+        np.testing.assert_allclose(found.data, expected, rtol=4 * np.finfo(dtype).eps)
+        np.testing.assert_array_equal(np.signbit(found.data[:-1]), np.signbit(expected[:-1]))
+        found.backward(np.ones_like(a))
+        slope = np.asarray(n * np.power(a, n - 1.0)) if n else np.zeros_like(a) * a
+    assert found.dtype == dtype
+    finite = np.isfinite(slope)
+    np.testing.assert_allclose(x.grad[finite], slope[finite], rtol=8 * np.finfo(dtype).eps)
+
+
+def test_sigmoid_silu_and_gelu_neither_overflow_nor_lose_their_small_tails():
+    """x Φ(x) at -10 is about -7.6e-23; 1 + erf would round it to 0."""
+    x = mg.tensor([-800.0, -40.0, 0.0, 40.0, 800.0])
+    np.testing.assert_allclose(mg.sigmoid(x).data, [0, math.exp(-40), 0.5, 1, 1], rtol=1e-15)
+    np.testing.assert_allclose(mg.silu(x).data, [0, -40 * math.exp(-40), 0, 40, 800], rtol=1e-15)
+    assert_same(slope(mg.sigmoid, x.data), [0, math.exp(-40), 0.25, 0, 0], 1e-15)
+    tail = -10 * 0.5 * math.erfc(10 / math.sqrt(2))
+    np.testing.assert_allclose(mg.gelu(np.array([-10.0, 0.0, 10.0])), [tail, 0, 10], rtol=1e-13)
+
+
+@pytest.mark.parametrize("op", [mg.sigmoid, mg.silu])
+def test_a_logistic_of_unsigned_integers_is_that_of_their_values(op):
+    """-x of a uint8 wraps around; the values are computed as floats."""
+    x = np.array([0, 1, 3], np.uint8)
+    np.testing.assert_array_equal(op(x), op(x.astype(np.float64)))
+
+
+def test_far_out_nothing_overflows():
+    x = np.array([-1e4, -40.0, 40.0, 1e4])
+    np.testing.assert_allclose(mg.softplus(x), [0, np.exp(-40), 40, 1e4], rtol=1e-14)
+    np.testing.assert_allclose(mg.elu(x), [-1, -1, 40, 1e4])
+    loss = mg.binary_cross_entropy_with_logits(x, np.zeros(4), reduction="none")
+    np.testing.assert_allclose(loss, mg.softplus(x))
+    yes = mg.binary_cross_entropy_with_logits(x, np.ones(4), "none", pos_weight=3.0)
+    np.testing.assert_allclose(yes, 3 * mg.softplus(-x))
+    np.testing.assert_array_equal(mg.kl_div(np.array([-INF, 0.0]), np.array([0.0, 1.0])), 0.0)
+
+
+def test_clip_passes_inside_and_at_its_ends_which_may_be_arrays():
+    x = [-2.0, -1.0, 0.0, 1.0, 2.0]
+    np.testing.assert_allclose(slope(lambda x: mg.clip(x, -1, 1), x), [0, 1, 1, 1, 0])
+    np.testing.assert_allclose(slope(lambda x: mg.clip(x, low=-1), x), [0, 1, 1, 1, 1])
+    np.testing.assert_allclose(slope(lambda x: mg.clip(x, high=1), x), [1, 1, 1, 1, 0])
+    np.testing.assert_allclose(slope(mg.clip, x), [1, 1, 1, 1, 1])
+    assert_same(mg.clip(mg.tensor([0.0, 5.0]), np.array([[1.0], [2.0]])), [[1, 5], [2, 5]], 1e-7)
+    assert_same(slope(lambda x: mg.clip(x, np.array([[1.0], [-2.0]])), [0.0, 5.0]), [1, 2], 1e-7)
+
+
+INFINITE_SLOPES = {
+    "relu": mg.relu,
+    "abs": mg.abs,
+    "maximum": lambda x: mg.maximum(x, 0.0),
+    "clip": lambda x: mg.clip(x, 0.0, 10.0),
+    "where": lambda x: mg.where(x > 0, x, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", INFINITE_SLOPES)
+def test_an_infinite_gradient_is_nothing_where_the_other_side_was_taken(name):
+    """Zero times infinity would be NaN."""
+    x = mg.tensor([-1.0, 2.0, 5.0], requires_grad=True)
+    out = INFINITE_SLOPES[name](x)
+    with np.errstate(all="raise"):
+        out.backward(np.array([INF, INF, 3.0]))
+    np.testing.assert_array_equal(x.grad, [-INF if name == "abs" else 0.0, INF, 3.0])
+
+
+STRANGE = [0.0, -0.0, INF, -INF, np.nan, 1.5, -2.0]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f4", np.int64, complex])
+@pytest.mark.parametrize(
+    "lay", [lambda x: x, lambda x: x.T, lambda x: x[::-2, ::2], lambda x: x[:1], lambda x: x[0, 0]]
+)
+def test_masked_is_where_to_the_last_bit_whatever_x_holds_and_however_it_lies(dtype, lay, rng):
+    with np.errstate(invalid="ignore"):
+        x = rng.choice(STRANGE, (40, 30)).astype(dtype)
+        x[3, 2] = np.array(np.finfo(np.float16).tiny).astype(dtype)
+    mask = rng.uniform(size=(40, 30)) < 0.5
+    for given, where in (
+        (lay(x), lay(mask)),
+        (lay(x), np.ones((2, 1, 1), bool)),
+        (x[:, :1], mask),
+    ):
+        found, expected = masked(given, where), np.where(where, given, 0)
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+        assert found.tobytes() == expected.tobytes()
+
+
+def test_dropout_keeps_or_zeroes_and_rescales(rng):
+    x = mg.tensor(np.full((100, 7), 3.0), requires_grad=True)
+    out = mg.dropout(x, 0.25, rng)
+    assert set(np.unique(out.data)) == {0.0, 4.0}
+    np.testing.assert_allclose(out.data.mean(), 3.0, rtol=0.1)
+    np.testing.assert_allclose(mg.grad(out.sum(), x), out.data / 3)
+    for p, kept in ((0, 1.0), (1, 0.0), (1.0, 0.0)):
+        np.testing.assert_array_equal(mg.dropout(x, p, rng).data, kept * x.data)
+        np.testing.assert_array_equal(slope(lambda x, p=p: mg.dropout(x, p, rng), x.data), kept)
+
+
+def test_dropouts_generator_decides():
+    x = mg.tensor(np.ones(50))
+    rng, again = np.random.default_rng(3), np.random.default_rng(3)
+    first = mg.dropout(x, 0.5, rng).data
+    np.testing.assert_array_equal(first, mg.dropout(x, 0.5, again).data)
+    assert (mg.dropout(x, 0.5, rng).data != first).any()
+
+
+# ---------------------------------------------------------------- along an axis
+
+
+@pytest.mark.parametrize("axis", [None, 0, (-1, 0), (0, 1, 2), ()])
+@pytest.mark.parametrize("name", ["sum", "mean", "var", "max", "min"])
+def test_every_axis_argument_is_numpys(name, axis, rng):
+    x = rng.permutation(np.linspace(-1, 1, 30)).reshape(2, 3, 5)
+    op = getattr(mg, name)
+    assert_same(op(mg.tensor(x), axis=axis), getattr(np, name)(x, axis=axis), 1e-14)
+    mg.gradcheck(lambda x: op(x, axis=axis), x)
+
+
+def test_the_maximum_over_several_axes_counts_ties_in_all():
+    x = np.zeros((2, 3, 5))
+    x[:, 1, 0] = 7
+    leaf = mg.tensor(x, requires_grad=True)
+    assert_same(mg.grad(leaf.max(axis=(0, 1)), leaf, np.ones(5))[:, 1, 0], [0.5, 0.5], 1e-7)
+    np.testing.assert_allclose(mg.grad(leaf.max(), leaf)[:, 1, 0], [0.5, 0.5])
+
+
+def test_a_product_with_zeros_has_the_products_of_the_others_for_gradient():
+    found = slope(lambda x: mg.prod(x, axis=1), [[2.0, 0.0, 3.0], [0.0, 0.0, 5.0]])
+    np.testing.assert_array_equal(found, [[0, 6, 0], [0, 0, 0]])
+
+
+def test_logsumexp_of_infinite_entries_and_of_none_is_infinite_and_other_rows_stay():
+    x = np.array([[INF, 1.0], [0.0, 0.0], [INF, -INF], [-INF, -INF]])
+    np.testing.assert_array_equal(mg.logsumexp(x, axis=1), [INF, np.log(2), INF, -INF])
+    np.testing.assert_array_equal(mg.logsumexp(np.zeros((2, 0)), axis=1), [-INF, -INF])
+    assert mg.logsumexp(x) == INF
+    found = slope(lambda x: mg.logsumexp(x, axis=1), np.full((2, 3), -INF))
+    np.testing.assert_array_equal(found, np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize("op", [mg.softmax, mg.log_softmax])
+def test_softmax_of_one_number_is_of_that_alone(op):
+    x = mg.tensor(np.asarray(1.5), requires_grad=True)
+    y = op(x)
+    y.backward()
+    assert y.item() == op(np.array([1.5])).item()
+    assert x.grad == 0
+
+
+@pytest.mark.parametrize(
+    "width",
+    [0, (1, 2), ((0, 2), (1, 0), (3, 1)), ((1, 2),), ((1,), (2,), (0,)), np.array([[1, 0]])],
+    ids=str,
+)
+def test_pad_takes_numpys_widths_and_drops_the_border_backward(width, rng):
+    x = mg.tensor(rng.normal(size=(2, 3, 5)), requires_grad=True)
+    out = mg.pad(x, width, 1.5)
+    np.testing.assert_array_equal(out.data, np.pad(x.data, width, constant_values=1.5))
+    np.testing.assert_array_equal(mg.grad(out, x, out.data), x.data)
+
+
+# ---------------------------------------------------------------- products, norms, losses
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (0, 3), (700, 3)])
+def test_linear_is_a_product_and_a_sum(rng, shared, lead):
+    x, W, b = rng.normal(size=(*lead, 5)), rng.normal(size=(5, 7)), rng.normal(size=7)
+    np.testing.assert_allclose(mg.linear(x, W, b, shared), x @ W + b, rtol=1e-12)
+    np.testing.assert_allclose(mg.linear(x, W, shared=shared), x @ W, rtol=1e-12)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_gradient_of_a_float16_bias_counts_every_row(shared):
+    """In float16 itself, 2048 ones and one more are 2048."""
+    x, W = np.ones((4096, 3), np.float16), np.ones((3, 5), np.float16)
+    b = mg.tensor(np.zeros(5, np.float16), requires_grad=True)
+    mg.linear(x, W, b, shared).backward(np.ones((4096, 5), np.float16))
+    np.testing.assert_array_equal(b.grad, np.full(5, 4096, np.float16))
+
+
+@pytest.mark.parametrize("weight", [2.0, None])
+@pytest.mark.parametrize("bias", [0.5, None])
+def test_layer_norm_may_do_without_either_parameter(weight, bias, rng):
+    x = rng.normal(size=(3, 5))
+    w, b = (None if value is None else np.full(5, value) for value in (weight, bias))
+    expected = mg.layer_norm(x, None, None) * (weight or 1) + (bias or 0)
+    assert_same(mg.layer_norm(x, w, b), expected)
+
+
+def test_cross_entropy_of_equal_logits_is_the_logarithm_of_their_number():
+    """Of rows, of one row without a batch, of lists and of Tensors."""
+    np.testing.assert_allclose(mg.cross_entropy(np.zeros((3, 7)), np.array([0, 3, 6])), np.log(7))
+    np.testing.assert_allclose(mg.cross_entropy(np.zeros(5), 3), np.log(5))
+    np.testing.assert_allclose(mg.cross_entropy([[0.0, 0.0]], [1]), np.log(2))
+    loss = mg.cross_entropy(mg.tensor(np.zeros((2, 3))), mg.tensor(np.array([0, 2])))
+    np.testing.assert_allclose(loss.item(), np.log(3))
+
+
+def test_cross_entropy_of_logits_far_apart_stays_finite():
+    x = mg.tensor([[800.0, -800.0], [-800.0, 800.0]], requires_grad=True)
+    loss = mg.cross_entropy(x, np.array([0, 0]))
+    np.testing.assert_allclose(loss.item(), 800)
+    np.testing.assert_allclose(mg.grad(loss, x), [[0, 0], [-0.5, 0.5]])
+
+
+# ---------------------------------------------------------------- dtypes beside each other
+
+NARROW = np.ones((2, 3), np.float32)
+DTYPES = [
+    (lambda x: mg.scale(x, np.float64(0.5)), np.float32),
+    (lambda x: mg.mask_add(x, np.ones(3, bool)), np.float32),
+    (lambda x: mg.mask_add(x, np.zeros(3)), np.float32),
+    (lambda x: mg.linear(x, NARROW.T, np.zeros(2, np.float32)), np.float32),
+    (lambda x: mg.linear(x, NARROW.T, np.zeros(2)), np.float64),
+    (lambda x: mg.concatenate([np.zeros((2, 3)), x, NARROW]), np.float64),
+    (lambda x: x.astype(np.float64), np.float64),
+    (lambda x: x.astype(np.float16), np.float16),
+]
+
+
+@pytest.mark.parametrize(("call", "dtype"), DTYPES)
+def test_a_result_is_as_wide_as_numpy_has_it_and_a_gradient_as_its_input(call, dtype):
+    x = mg.tensor(NARROW, requires_grad=True)
+    out = call(x)
+    assert out.dtype == dtype
+    out.sum().backward()
+    assert x.grad.dtype == np.float32
+
+
+# ---------------------------------------------------------------- attention
+
+
+@pytest.fixture
+def qkv(rng):
+    return [
+        mg.tensor(rng.normal(size=s), requires_grad=True)
+        for s in ((2, 3, 5, 7), (2, 3, 11, 7), (2, 3, 11, 13))
+    ]
+
+
+def test_a_boolean_mask_is_an_additive_one(rng):
+    scores, mask = rng.normal(size=(2, 3, 3)), np.tril(np.ones((3, 3), bool))
+    additive = np.where(mask, 0, -INF)
+    np.testing.assert_array_equal(mg.mask_add(scores, mask), mg.mask_add(scores, additive))
+    np.testing.assert_array_equal(mg.mask_add(scores, mask)[:, mask], scores[:, mask])
+
+
+@pytest.mark.parametrize("mask", [np.zeros((3, 3)), np.tri(3) * 2, np.array([1.0, 0.5, 0])])
+def test_any_other_finite_mask_is_added(mask):
+    np.testing.assert_array_equal(mg.mask_add(np.ones((3, 3)), mask), 1 + mask * np.ones((3, 3)))
+
+
+def test_a_large_mask_is_looked_at_once_until_it_is_written(monkeypatch):
+    """Its entries are read at the first call, and again after `assign_`."""
+    mask, scores = mg.tensor(np.zeros((70, 70))), np.ones((70, 70))
+    mg.mask_add(scores, mask)
+    with monkeypatch.context() as patched:
+        patched.setattr(np, "maximum", None)
+        mg.mask_add(scores, mask)
+    mask.assign_(np.full((70, 70), np.nan))
+    with pytest.raises(mg.errors.ArgumentError, match="mask holds NaN"):
+        mg.mask_add(scores, mask)
+
+
+def test_causal_is_the_lower_triangle_and_combines_with_a_mask(qkv):
+    q, k, v = qkv
+    padding = np.arange(11) != 0
+    expected = mg.scaled_dot_product_attention(q, k, v, np.tri(5, 11, dtype=bool) & padding)
+    assert_same(mg.scaled_dot_product_attention(q, k, v, padding, is_causal=True), expected, 0)
+    np.testing.assert_array_equal(expected.data[..., 0, :], np.zeros((2, 3, 13)))
+
+
+def test_a_query_that_may_attend_to_nothing_gives_zeros_and_no_nan(qkv):
+    mask = np.ones((5, 11), bool)
+    mask[2] = False
+    out = mg.scaled_dot_product_attention(*qkv, mask)
+    np.testing.assert_array_equal(out.data[..., 2, :], np.zeros((2, 3, 13)))
+    for g in mg.grad(out.sum(), qkv):
+        assert np.isfinite(g).all()
+
+
+def test_the_scale_of_attention_can_be_given(qkv):
+    q, k, v = qkv
+    given = mg.scaled_dot_product_attention(q, k, v, scale=0.3)
+    assert_same(given, mg.scaled_dot_product_attention(q * (0.3 * np.sqrt(7)), k, v))
