@@ -54,14 +54,15 @@ class Config:
     """A checkpoint's settings; an ArgumentError names a key that cannot be followed.
 
     Attributes: kind: the class that wrote it, one of `kinds`; "" where none is named.
+        settings: what was read of it so far, by the model's keywords.
     """
 
     def __init__(self, entries: Mapping[str, Any], folder: Folder, kinds: Sequence[str]) -> None:
         self.entries = entries
         self.folder = folder
         self.name = "config.json"
-        self.tensors, self.most = folder.tensors, folder.entries()
         self.asked: set[str] = set()
+        self.settings: dict[str, Any] = {}
         given = self.get("architectures", [""])
         if not isinstance(given, list) or len(given) != 1 or given[0] not in ("", *kinds):
             raise self.error(
@@ -99,10 +100,10 @@ class Config:
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             kind = "a positive integer" if least else "an integer of at least 0"
             raise self.error(f"{key} must be {kind}, got {value!r}")
-        if value > self.most:
+        if value > self.folder.n_entries:
             raise self.error(
-                f"{key} = {value} is more than all entries of the files, {self.most}; the config "
-                "is another model's, or a file is missing"
+                f"{key} = {value} is more than all entries of the files, {self.folder.n_entries}; "
+                "the config is another model's, or a file is missing"
             )
         return value
 
@@ -148,10 +149,6 @@ class Config:
                 raise self.error(
                     f"{key} = {self.entries[key]!r} is not understood, only {value!r}; {BY_HAND}"
                 )
-
-    def has(self, ending: str) -> bool:
-        """Whether the files have a tensor of a name that ends so."""
-        return any(name.endswith(ending) for name in self.tensors)
 
     def activation(self, key: str, default: str) -> str:
         name = self.get(key, default)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-__all__ = ["Family", "Row", "numbered"]
+__all__ = ["Family", "Row", "classes", "numbered"]
 
 
 class Row(NamedTuple):
@@ -61,13 +61,10 @@ class Family(NamedTuple):
         """
         return [row for line in _lines(self.names) for row in _rows(*line)]
 
-    def renamed(self, name: str, **other: Any) -> Family:
-        """A family of other classes, which differs in a few entries."""
-        first = next(iter(self.kinds))
-        old = next(end for end in ("ForCausalLM", "Model") if first.endswith(end))
-        stem = first.removesuffix(old)
-        kinds = {name + kind.removeprefix(stem): parts for kind, parts in self.kinds.items()}
-        return self._replace(**{"kinds": kinds, **other})
+
+def classes(name: str, endings: Mapping[str, str]) -> dict[str, str]:
+    """The `kinds` of a family whose classes have this name and these endings."""
+    return {name + ending: parts for ending, parts in endings.items()}
 
 
 def _lines(table: str) -> Iterator[tuple[str, list[str], str]]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from minigrad.errors import FileError, MissingDependencyError
 from minigrad.files import make_folder, move_into_place, open_regular, write
 
-__all__ = ["Folder", "Stored", "imported", "narrowed", "open_folder", "widened", "write_folder"]
+__all__ = ["Folder", "Stored", "cast_back", "imported", "open_folder", "upcast", "write_folder"]
 
 KEPT = (
     "config.json generation_config.json model.safetensors.index.json modules.json "
@@ -65,7 +65,8 @@ class Folder:
         """Copies of a model share it: its tensors may be larger than memory."""
         return self
 
-    def entries(self) -> int:
+    @property
+    def n_entries(self) -> int:
         """How many entries all tensors have."""
         return sum(stored.array.size for stored in self.tensors.values())
 
@@ -173,7 +174,7 @@ def write_folder(
         write(folder / name, text, "save")
 
 
-def widened(stored: Stored, dtype: Any) -> NDArray[Any]:
+def upcast(stored: Stored, dtype: Any) -> NDArray[Any]:
     """The entries in this dtype: the mapped array itself where it is of that dtype already."""
     array = stored.array
     if stored.kind == "BF16":
@@ -184,7 +185,7 @@ def widened(stored: Stored, dtype: Any) -> NDArray[Any]:
     return np.asarray(aligned.astype(dtype, copy=False))
 
 
-def narrowed(array: NDArray[Any], kind: str) -> NDArray[Any]:
+def cast_back(array: NDArray[Any], kind: str) -> NDArray[Any]:
     """An array in a dtype of the format, rounded to the nearest."""
     if kind != "BF16":
         return array.astype(DTYPES[kind], copy=False)

@@ -18,7 +18,7 @@ from .config import BY_HAND, Config
 from .encoders import TextEncoder
 from .families import FAMILIES
 from .family import Family, numbered
-from .files import Folder, Stored, open_folder, widened
+from .files import Folder, Stored, open_folder, upcast
 from .models import Pretrained, PretrainedLanguageModel
 from .settings import read
 from .text_to_text import TextToText
@@ -34,7 +34,7 @@ def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float3
 
     Families: GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2, BERT, RoBERTa, XLM-RoBERTa, DistilBERT,
     T5; of any other, see load_state. Tensors are mapped into memory; those of `dtype` already share
-    the file's pages, others are widened or rounded.
+    the file's pages, others are upcast or rounded.
 
     Returns: a PretrainedLanguageModel, or a TextEncoder where it has no output layer; of BERT a
              TextEncoder; of T5 a TextToText, or a TextEncoder of its encoder alone; in eval mode,
@@ -84,10 +84,10 @@ def read_settings(opened: Folder) -> tuple[Family, dict[str, Any]]:
     config = Config(entries, opened, [*family.kinds])
     family, settings = read(family, config)
     config.check_all_asked()
-    if _least(settings) > opened.entries():
+    if _least(settings) > opened.n_entries:
         raise ArgumentError(
             f"load_pretrained: {opened.path}: config.json describes at least "
-            f"{_least(settings):,} entries, the files hold {opened.entries():,}"
+            f"{_least(settings):,} entries, the files hold {opened.n_entries:,}"
         )
     return family, settings
 
@@ -193,7 +193,7 @@ def _fill(model: Pretrained, dtype: np.dtype[Any]) -> None:
     stored = model.folder.tensors
     modules = dict(model.named_modules())
     for path, (name, how) in model.sources.items():
-        array = _part(widened(stored[name], dtype), how)
+        array = _part(upcast(stored[name], dtype), how)
         owner, _, attribute = path.rpartition(".")
         parameter = mg.Tensor(array)
         parameter.requires_grad = True

@@ -15,7 +15,7 @@ from minigrad.errors import ArgumentError, FileError
 
 from ..module import Module
 from ..transformer import LanguageModel
-from .files import Folder, imported, narrowed, write_folder
+from .files import Folder, cast_back, imported, write_folder
 
 __all__ = ["Pretrained", "PretrainedLanguageModel", "set_windows", "tokenizer_of"]
 
@@ -99,7 +99,7 @@ class Pretrained(Module):
             joined = [by_part[how] for how in sorted(by_part)]
             array = joined[0] if len(joined) == 1 else np.concatenate(joined, axis=-1)
             stored = tensors[name]
-            tensors[name] = stored._replace(array=narrowed(array, stored.kind))
+            tensors[name] = stored._replace(array=cast_back(array, stored.kind))
         for name, path in self.copies.items():
             tensors[name] = tensors[name]._replace(array=tensors[self.sources[path][0]].array)
         write_folder(folder, self.folder.files, tensors)

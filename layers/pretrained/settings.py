@@ -13,7 +13,7 @@ from minigrad.errors import MinigradError
 from ..norm import LayerNorm, RMSNorm
 from ..rotary import Rotary
 from .config import Config
-from .family import Family, Row
+from .family import Family
 from .pooling import FILE
 
 __all__ = ["read"]
@@ -32,12 +32,12 @@ def read(family: Family, config: Config) -> tuple[Family, dict[str, Any]]:
 
     Raises: ArgumentError naming a key that cannot be followed.
     """
-    settings: dict[str, Any] = {}
+    settings = config.settings
     for line in filter(str.strip, family.settings.splitlines()):
         ours, theirs, *rest = line.split()
         how, *default = rest or ["size"]
-        given = [_default(text, settings) for text in default]
-        settings[ours] = READERS[how](config, theirs, settings, *given)
+        reader = READERS.get(how) or getattr(Config, how)
+        settings[ours] = reader(config, theirs, *(_default(text, settings) for text in default))
     settings |= family.options
     config.only(**family.only)
     for key in family.neutral.split():
@@ -52,12 +52,11 @@ def read(family: Family, config: Config) -> tuple[Family, dict[str, Any]]:
     if family.model == "TextEncoder":
         of_sentence = kind.endswith("ForSequenceClassification")
         return family, settings | {"heads": parts, "of_sentence": of_sentence}
-    causal = {"is_causal": True} if family.model == "PretrainedLanguageModel" else {}
-    read_only = family._replace(
-        model="TextEncoder",
-        names=family.names.replace("decoder.", "encoder.") if causal else family.names,
-    )
-    return read_only, {"norm_order": "pre"} | settings | causal
+    names = family.names
+    if family.model == "PretrainedLanguageModel":
+        names = names.replace("decoder.", "encoder.")
+        settings["is_causal"] = True
+    return family._replace(model="TextEncoder", names=names), {"norm_order": "pre"} | settings
 
 
 def _parts(family: Family, config: Config) -> tuple[str, set[str]]:
@@ -77,9 +76,10 @@ def _parts(family: Family, config: Config) -> tuple[str, set[str]]:
 
 
 def _has(family: Family, config: Config, part: str) -> bool:
-    rows: list[Row] = [row for row in family.rows() if row.ours.startswith(f"{part}.")]
+    rows = [row for row in family.rows() if row.ours.startswith(f"{part}.")]
     names = {name.replace("*", "0").lstrip("/") for row in rows for name in row.theirs}
-    return any(name in config.tensors or family.prefix + name in config.tensors for name in names)
+    stored = config.folder.tensors
+    return any(name in stored or family.prefix + name in stored for name in names)
 
 
 def _default(text: str, settings: dict[str, Any]) -> Any:
@@ -103,14 +103,14 @@ def _default(text: str, settings: dict[str, Any]) -> Any:
 
 def _norm(kind: Any) -> Callable[..., Any]:
     """A norm's ε; where the family has no key for it, the table's line has a dash."""
-    return lambda config, key, settings, default: partial(
+    return lambda config, key, default: partial(
         kind, eps=default if key == "-" else config.number(key, default)
     )
 
 
-def _rotary(config: Config, key: str, settings: dict[str, Any], default: Any) -> Rotary:
+def _rotary(config: Config, key: str, default: Any) -> Rotary:
     """Base and scaling of the angles, as newer files (rope_parameters) and older ones say them."""
-    rope, d_k = config.nested(key, "rope_scaling"), settings["d_k"]
+    rope, d_k = config.nested(key, "rope_scaling"), config.settings["d_k"]
     base = rope.number("rope_theta", config.number("rope_theta", 10000.0))
     config.get("original_max_position_embeddings", None)
     config.only(rope_interleaved=False, use_mrope=False)
@@ -131,37 +131,38 @@ def _rotary(config: Config, key: str, settings: dict[str, Any], default: Any) ->
         raise rope.error(str(error)) from error
 
 
-def _late_windows(config: Config, key: str, settings: dict[str, Any], default: int) -> Any:
+def _late_windows(config: Config, key: str, default: int) -> Any:
     """Blocks from max_window_layers on have the window, if use_sliding_window."""
     first, window = config.size("max_window_layers", 28, 0), config.number_or_null(key, default)
     window = window if config.flag("use_sliding_window", False) else None
-    return _windows(config, window, [k >= first for k in range(settings["n_layers"])])
+    return _windows(config, window, lambda k: k >= first)
 
 
-def _even_windows(config: Config, key: str, settings: dict[str, Any], default: int) -> Any:
+def _even_windows(config: Config, key: str, default: int) -> Any:
     """The first block has the window, the second none, and so on."""
-    window = config.number_or_null(key, default)
-    return _windows(config, window, [k % 2 == 0 for k in range(settings["n_layers"])])
+    return _windows(config, config.number_or_null(key, default), lambda k: k % 2 == 0)
 
 
-def _windows(config: Config, window: Any, usual: list[bool]) -> list[int | None]:
+def _windows(config: Config, window: Any, usual: Callable[[int], bool]) -> list[int | None]:
     """The window of each block: layer_types says which have one, else the family's usual ones."""
-    kinds = config.get("layer_types", [("full", "sliding")[x] + "_attention" for x in usual])
     known = {"sliding_attention": window, "full_attention": None}
-    if kinds.__class__ is not list or len(kinds) != len(usual):
+    blocks = range(config.settings["n_layers"])
+    names = ["sliding_attention" if usual(k) else "full_attention" for k in blocks]
+    kinds = config.get("layer_types", names)
+    if kinds.__class__ is not list or len(kinds) != len(names):
         raise config.error(f"layer_types must name the kind of each block, got {kinds!r:.60}")
     if not known.keys() >= set(map(str, kinds)):
         raise config.error(f"layer_types must name only {' and '.join(known)}, got {kinds!r:.60}")
     return [known[kind] for kind in kinds]
 
 
-def _is_gated(config: Config, key: str, settings: dict[str, Any], default: str) -> bool:
+def _is_gated(config: Config, key: str, default: str) -> bool:
     gated = str(config.get(key, default)).startswith("gated-")
     config.only(is_gated_act=gated)
     return gated
 
 
-def _gate(config: Config, key: str, settings: dict[str, Any], default: str) -> str:
+def _gate(config: Config, key: str, default: str) -> str:
     """gated-gelu means gelu_new, and gelu itself."""
     given = str(config.get(key, default))
     name = "gelu_new" if given == "gated-gelu" else given.removeprefix("gated-")
@@ -169,53 +170,44 @@ def _gate(config: Config, key: str, settings: dict[str, Any], default: str) -> s
     return config.activation("dense_act_fn", name)
 
 
-def _scaled_if_tied(config: Config, key: str, settings: dict[str, Any], default: bool) -> bool:
+def _scaled_if_tied(config: Config, key: str, default: bool) -> bool:
     """Older files have no such key, and scale if tied; null is false for `transformers`."""
     return config.flag(key, config.flag("tie_word_embeddings", default) and not config.is_null(key))
 
 
-def _tied_unless_stored(config: Config, key: str, settings: dict[str, Any], default: bool) -> bool:
+def _tied_unless_stored(config: Config, key: str, default: bool) -> bool:
     """Newer files call every output layer tied, even one that they have."""
-    stored = config.has("lm_head.weight") and not settings["scaled_outputs"]
-    return config.flag(key, default) and not stored
+    stored = any(name.endswith("lm_head.weight") for name in config.folder.tensors)
+    return config.flag(key, default) and (config.settings["scaled_outputs"] or not stored)
 
 
-def _start(config: Config, key: str, settings: dict[str, Any], default: int) -> Any:
-    return config.size(key, config.size("pad_token_id", default, 0), 0)
-
-
-def _labels(config: Config, key: str, settings: dict[str, Any], default: int) -> Any:
-    return config.size(key, len(config.nested("id2label").entries) or default)
-
-
-def _counted_from(config: Config, key: str, settings: dict[str, Any], default: int) -> Any:
+def _counted_from(config: Config, key: str, default: int) -> Any:
     """A padding token: positions are counted from the one after it, so fewer tokens have one."""
     pad = config.size(key, default, 0)
-    settings["max_len"] -= pad + 1
-    if settings["max_len"] < 1:
+    config.settings["max_len"] -= pad + 1
+    if config.settings["max_len"] < 1:
         raise config.error(f"{key} = {pad} leaves no position, for they are counted from the next")
     return pad
 
 
 READERS: dict[str, Callable[..., Any]] = {
-    "size": lambda config, key, settings, *default: config.size(key, *default),
-    "number": lambda config, key, settings, *default: config.number(key, *default),
-    "number_or_null": lambda config, key, settings, default: config.number_or_null(key, default),
-    "flag": lambda config, key, settings, default: config.flag(key, default),
-    "activation": lambda config, key, settings, default: config.activation(key, default),
-    "inverse_root": lambda config, key, settings, default: config.number(key, default) ** -0.5,
     "LayerNorm": _norm(LayerNorm),
     "RMSNorm": _norm(RMSNorm),
     "RMSNorm_of_1_plus_w": _norm(partial(RMSNorm, plus_one=True)),
-    "rotary": _rotary,
-    "late_windows": _late_windows,
-    "even_windows": _even_windows,
-    "is_gated": _is_gated,
-    "gate": _gate,
-    "scaled_if_tied": _scaled_if_tied,
-    "tied_unless_stored": _tied_unless_stored,
-    "start": _start,
-    "labels": _labels,
     "counted_from": _counted_from,
+    "even_windows": _even_windows,
+    "gate": _gate,
+    "inverse_root": lambda config, key, default: config.number(key, default) ** -0.5,
+    "is_gated": _is_gated,
+    "labels": lambda config, key, default: config.size(
+        key, len(config.nested("id2label").entries) or default
+    ),
+    "late_windows": _late_windows,
+    "rotary": _rotary,
+    "scaled_if_tied": _scaled_if_tied,
+    "start": lambda config, key, default: config.size(
+        key, config.size("pad_token_id", default, 0), 0
+    ),
+    "tied_unless_stored": _tied_unless_stored,
 }
-"""By its name in a table: reads a key, with the settings above it and the default."""
+"""By its name in a table: reads a key, with its default; other names are methods of Config."""

@@ -239,7 +239,7 @@ class Question:
     def bytes_needed(self) -> int:
         """About how much the run holds: weights, their copies and gradients, and every value."""
         s, (rows, n) = self.settings, self.ids.shape
-        weights, embedding = self.folder.entries(), s["n_tokens"] * s["d_model"]
+        weights, embedding = self.folder.n_entries, s["n_tokens"] * s["d_model"]
         of_weights = 3 * weights + 5 * embedding
         of_block = 10 * s["n_heads"] * n * n + n * (28 * s["d_model"] + 8 * s["d_ff"])
         of_logits = 8 * n * s["n_tokens"] * (self.objective != "similarity")

@@ -1,12 +1,9 @@
 """The families of checkpoints that are read, a table each."""
 
 from ..family import Family
-from .bert import BERT
-from .distilbert import DISTILBERT
-from .gemma2 import GEMMA2
+from .bert import BERT, DISTILBERT, ROBERTA, XLM_ROBERTA
 from .gpt2 import GPT2
-from .llama import LLAMA, MISTRAL, QWEN2, QWEN3
-from .roberta import ROBERTA, XLM_ROBERTA
+from .llama import GEMMA2, LLAMA, MISTRAL, QWEN2, QWEN3
 from .t5 import T5
 
 __all__ = ["FAMILIES"]

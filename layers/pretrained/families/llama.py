@@ -1,9 +1,10 @@
-"""Llama, and those that differ from it in a few settings: Mistral, Qwen 2 and 3."""
+"""Llama, and those that differ from it in a few settings: Mistral, Qwen 2 and 3, Gemma 2."""
 
-from ..family import Family
+from ..family import Family, classes
 
-__all__ = ["LLAMA", "MISTRAL", "QWEN2", "QWEN3"]
+__all__ = ["GEMMA2", "LLAMA", "MISTRAL", "QWEN2", "QWEN3"]
 
+CAUSAL = {"ForCausalLM": "head", "Model": ""}
 SETTINGS = """
 n_tokens    vocab_size
 d_model     hidden_size
@@ -47,22 +48,41 @@ ff_bias     mlp_bias             flag        false
     ignored=r".*rotary_emb\.inv_freq",
 )
 NO_BIAS = {"gated": True, "use_bias": False, "ff_bias": False}
-MISTRAL = LLAMA.renamed(
-    "Mistral",
+MISTRAL = LLAMA._replace(
+    kinds=classes("Mistral", CAUSAL),
     settings=f"{SETTINGS} window  sliding_window  number_or_null  4096",
     options=NO_BIAS,
 )
-QWEN2 = LLAMA.renamed(
-    "Qwen2",
+QWEN2 = LLAMA._replace(
+    kinds=classes("Qwen2", CAUSAL),
     settings=f"{SETTINGS} windows  sliding_window  late_windows  4096",
     options=NO_BIAS | {"use_bias": "QKV"},
 )
-QWEN3 = LLAMA.renamed(
-    "Qwen3",
+QWEN3 = LLAMA._replace(
+    kinds=classes("Qwen3", CAUSAL),
     settings=f"""{SETTINGS}
 use_bias  attention_bias  flag          false
 windows   sliding_window  late_windows  4096
 qk_norm   rms_norm_eps    RMSNorm       1e-6
 """,
     options={"gated": True, "ff_bias": False},
+)
+GEMMA2 = LLAMA._replace(
+    kinds=classes("Gemma2", CAUSAL),
+    names=f"""
+{LLAMA.names.replace("norm_2.weight ", "norm_1_out.weight ")}
+    norm_2.weight             pre_feedforward_layernorm.weight
+    norm_2_out.weight         post_feedforward_layernorm.weight
+""",
+    settings=f"""{SETTINGS}
+activation      hidden_activation        activation           gelu_pytorch_tanh
+norm            rms_norm_eps             RMSNorm_of_1_plus_w  1e-6
+tied            tie_word_embeddings      flag                 true
+scale           query_pre_attn_scalar    inverse_root         256
+softcap         attn_logit_softcapping   number_or_null       50.0
+output_softcap  final_logit_softcapping  number_or_null       30.0
+windows         sliding_window           even_windows         4096
+""",
+    options=NO_BIAS | {"norm_order": "both", "scaled": True},
+    only={"use_bidirectional_attention": False},
 )
