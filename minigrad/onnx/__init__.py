@@ -77,10 +77,8 @@ def export_onnx(
     target = resolve(path, "export_onnx")
     if is_special(target):  # constants may lie in a second file beside it
         raise ArgumentError(f"export_onnx: {str(target)!r} is a device or a pipe; name a file")
-    modules = _modules_of(function)
     if dynamic != {}:
-        _check_windows(modules, longest)
-        _check_positions(modules)
+        _check_layers(function, longest)
     trials = Trials(function, named_inputs(function, inputs), by_name, dynamic, longest)
     for runs in trials.groups():
         try:
@@ -101,32 +99,24 @@ def export_onnx(
     raise failure or AssertionError
 
 
-def _modules_of(function: Any) -> list[Any]:
-    """The layers that a function is, or holds."""
+def _check_layers(function: Any, longest: float) -> None:
+    """Raise ArgumentError for a layer that does at other lengths what no trial of it shows."""
     held = [getattr(function, "__self__", function)]
     if isfunction(held[0]):
         closure = getclosurevars(held[0])
         held += [*closure.nonlocals.values(), *closure.globals.values()]
-    return [module for x in held if hasattr(x, "named_modules") for module in x.modules()]
-
-
-def _check_positions(modules: list[Any]) -> None:
-    """Raise ArgumentError for angles that depend on how many positions there are."""
-    if any(getattr(module, "depends_on_length", False) for module in modules):
-        raise ArgumentError(
-            'export_onnx: the angles of rotary positions depend on the length here ("dynamic" or '
-            '"longrope" scaling), which a model of all lengths cannot have; pass dynamic={} for '
-            "a model of this length alone"
-        )
-
-
-def _check_windows(modules: list[Any], longest: float) -> None:
-    """Raise ArgumentError for a layer's window that no trial is long enough to see."""
+    modules = [module for x in held if hasattr(x, "named_modules") for module in x.modules()]
     widest = max((getattr(module, "window", None) or 0 for module in modules), default=0)
     if widest >= longest:
         raise ArgumentError(
             f"export_onnx: a window of {widest} tokens would be missing from the model, for no "
             f"trial is longer than longest={longest}; pass longest={widest + 2} or more"
+        )
+    if any(getattr(module, "depends_on_length", False) for module in modules):
+        raise ArgumentError(
+            'export_onnx: the angles of rotary positions depend on the length here ("dynamic" or '
+            '"longrope" scaling), which a model of all lengths cannot have; pass dynamic={} for '
+            "a model of this length alone"
         )
 
 
@@ -147,12 +137,10 @@ def _check(path: str, runs: list[Any]) -> None:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
     for run in runs:
-        feeds = {
-            name: x.astype(np.int64) if x.dtype.kind in "iu" else x
-            for name, x in run.inputs.items()
-        }
-        feeds = {k: v for k, v in feeds.items() if k in {i.name for i in session.get_inputs()}}
+        given = {name: run.inputs[name] for name in names}
+        feeds = {k: x.astype(np.int64) if x.dtype.kind in "iu" else x for k, x in given.items()}
         try:
             found = session.run(None, feeds)
         except Exception as error:

@@ -8,6 +8,7 @@ values, order = to.emit("TopK", x, k, outputs=2)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -157,18 +158,11 @@ class Graph:
             return self.constant(np.array([item]))
         if item not in self._known:
             path, self.path = self.path, "/sizes"
-            total: Any = None
-            for of, factor in item.terms:
-                term: Any = self.constant(np.array([factor]))
-                for symbol in of:
-                    own = self.symbols[symbol]
-                    term = (
-                        own
-                        if term.array is not None and term.array[0] == 1
-                        else self.Mul(term, own)
-                    )
-                total = term if total is None else self.Add(total, term)
-            self._known[item], self.path = total, path
+            terms = []
+            for of, n in item.terms:
+                factors = [self.constant(np.array([n])), *(self.symbols[symbol] for symbol in of)]
+                terms.append(reduce(self.Mul, factors[1:] if n == 1 and of else factors))
+            self._known[item], self.path = reduce(self.Add, terms), path
         return self._known[item]
 
     def sizes(self, shape: Sequence[Any]) -> Any:
@@ -206,14 +200,12 @@ class Graph:
 
     def _pattern(self, found: GrowingArray) -> Any:
         table, ndim = self.constant(found.table), len(found.shape)
-        if found.kind == "filled":
-            return self.Expand(table, self.sizes(found.shape))
-        if found.kind == "prefix":
+        if found.beyond == "prefix" or not found.axes:
             for axis in found.axes:
                 table = self.Gather(table, self.range(found.shape[axis]), axis=axis)
             return self.Expand(table, self.sizes(found.shape))
         index = self.range(found.shape[found.axes[0]])
-        if found.kind == "distance":
+        if len(found.axes) == 2:
             columns = self.range(found.shape[found.axes[1]])
             index = self.Sub(self.Unsqueeze(index, [1]), columns)
         if found.origin != 0:

@@ -130,17 +130,12 @@ def _needed(run: RecordedCall) -> set[Any]:
     return found
 
 
-class _Names:
-    """Each name once: numbered where it comes again."""
-
-    def __init__(self) -> None:
-        self.used: set[str] = set()
-
-    def take(self, hint: str) -> str:
-        numbered = (f"{hint}_{k}" for k in count(1))
-        name = next(name for name in chain([hint], numbered) if name not in self.used)
-        self.used.add(name)
-        return name
+def _unused(hint: str, used: set[str]) -> str:
+    """A name that is used from here on: the hint, or the hint and a number."""
+    numbered = (f"{hint}_{k}" for k in count(1))
+    name = next(name for name in chain([hint], numbered) if name not in used)
+    used.add(name)
+    return name
 
 
 def written(
@@ -161,9 +156,9 @@ def written(
     hints = {x: x.name or "constant" for x in (*writer.inputs.values(), *constants)}
     for operator, _, outputs, _, where in to.nodes:
         hints |= {x: x.name or f"{where}/{operator}" for x in outputs}
-    names_of_values = _Names()
+    taken: set[str] = set()
     ends = [*writer.inputs.values(), *writer.outputs.values()]  # whose names are settled
-    told = {x: names_of_values.take(hints[x]) for x in dict.fromkeys([*ends, *constants, *made])}
+    told = {x: _unused(hints[x], taken) for x in dict.fromkeys([*ends, *constants, *made])}
     known = [x for x in made if x.shape is not None and x not in ends]
     arrays = [np.ascontiguousarray(x.array).reshape(x.array.shape) for x in constants]
     graph = helper.make_graph(
@@ -186,13 +181,14 @@ def written(
 
 def _nodes(helper: Any, to: Graph, told: dict[GraphValue, str]) -> list[Any]:
     """The first node of a step bears its path, others that and their operator too."""
-    names, nodes = _Names(), []
+    names: set[str] = set()
+    nodes = []
     for operator, inputs, outputs, attributes, where in to.nodes:
         plain = {
             key: helper.np_dtype_to_tensor_dtype(x) if isinstance(x, np.dtype) else x
             for key, x in attributes.items()
         }
-        name = names.take(f"{where}/{operator}" if where in names.used else where)
+        name = _unused(f"{where}/{operator}" if where in names else where, names)
         listed = ["" if x is None else told[x] for x in inputs]
         node = helper.make_node(operator, listed, [told[x] for x in outputs], name=name, **plain)
         node.metadata_props.add(key="namespace", value=where.strip("/"))

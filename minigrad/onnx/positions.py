@@ -28,36 +28,28 @@ class GrowingArray:
 
     Attributes:
         shape: of the whole; axes along which all entries are equal are filled at the end.
-        axes: those along which the index counts: none, one or two.
-        kind: "filled", "rows", "distance" or "prefix".
+        axes: those along which the index counts: none, one (rows) or two (distances).
         table: (K, …): an entry, over the other axes, for each index; for a prefix the whole array.
+        beyond: "error"; "clip" to the table's ends; "line": its second entry is the step; or
+            "prefix": the array is cut from the table.
         first: the index of the table's first entry.
         origin: what is subtracted from the position, or distance, to get the index.
-        beyond: "error"; "clip" to the table's ends; or "line": its second entry is the step.
         plus: what is added to every entry.
     """
 
     shape: tuple[int | Size, ...]
     axes: tuple[int, ...]
-    kind: str
     table: Any
+    beyond: str = "error"
     first: int = 0
     origin: int | Size = 0
-    beyond: str = "error"
     plus: int | Size = 0
 
     @property
     def content(self) -> tuple[Any, ...]:
         """Equal for patterns of equal arrays."""
-        told = str([*map(str, self.shape), self.axes, self.kind, self.first, str(self.origin)])
-        return (
-            told,
-            self.beyond,
-            str(self.plus),
-            self.table.shape,
-            self.table.dtype.str,
-            self.table.tobytes(),
-        )
+        table = self.table.shape, self.table.dtype.str, self.table.tobytes()
+        return (self.shape, self.axes, self.beyond, self.first, self.origin, self.plus, table)
 
 
 def find_pattern(
@@ -72,7 +64,7 @@ def find_pattern(
             moving.remove(axis)
     if not moving:
         alike = all(_alike(x, arrays[0]) for x in arrays)
-        return GrowingArray(shape, (), "filled", arrays[0]) if alike else None
+        return GrowingArray(shape, (), arrays[0]) if alike else None
     found = _by_place(arrays, sizes, shape, moving)
     corners = [x.flat[0] for x in arrays]
     if found is None and arrays[0].dtype.kind == "i":  # places counted from one that moves
@@ -87,18 +79,39 @@ def find_pattern(
 def _by_place(
     arrays: Sequence[Any], sizes: Sequence[dict[str, int]], shape: Any, moving: list[int]
 ) -> GrowingArray | None:
-    """By rows or by distance."""
+    """By rows or by distance: entry T[i - origin] or T[i - j - origin].
+
+    The origin is the first, the last or the middle row; the distance of the first or last entries.
+    """
     fronts = [np.moveaxis(x, moving, range(len(moving))) for x in arrays]
-    found = None
     if len(moving) == 1:
-        found = _by_rows(fronts, sizes)
-    elif len(moving) == 2:
-        found = _by_distance(fronts, sizes)
-    if found is None:
+        lines = [(0, x) for x in fronts]
+        starts = [[0 for _ in fronts], [len(x) - 1 for x in fronts]]
+        if all(len(x) % 2 for x in fronts):
+            starts.append([len(x) // 2 for x in fronts])
+    elif len(moving) == 2 and all(map(_is_by_distance, fronts)):
+        lines = [(1 - x.shape[1], _line(x)) for x in fronts]
+        ends = [x.shape[0] - x.shape[1] for x in fronts]
+        starts = [[0 for _ in fronts], ends, [x.shape[0] - 1 for x in fronts]]
+    else:
         return None
-    kind, entries, origin = found
-    table, first, beyond = _extended(entries)
-    return GrowingArray(shape, tuple(moving), kind, table, first, origin, beyond)
+    for origins in starts:
+        pieces = [(at - o, line) for o, (at, line) in zip(origins, lines, strict=True)]
+        entries, origin = _joined(pieces), fit_size(origins, sizes)
+        if entries is not None and origin is not None:
+            table, first, beyond = _extended(*entries)
+            return GrowingArray(shape, tuple(moving), table, beyond, first, origin)
+    return None
+
+
+def _line(x: Any) -> Any:
+    """The entries at distances i - j from 1 - m to n - 1, of (n, m, …)."""
+    return np.concatenate([x[0, :0:-1], x[:, 0]])
+
+
+def _is_by_distance(x: Any) -> bool:
+    n, m = x.shape[:2]
+    return _alike(_line(x)[np.arange(n)[:, None] - np.arange(m) + m - 1], x)
 
 
 def _alike(x: Any, y: Any) -> bool:
@@ -109,39 +122,6 @@ def _alike(x: Any, y: Any) -> bool:
     with np.errstate(invalid="ignore"):
         close = np.isfinite(y) & (np.abs(x - y) <= near * (1 + np.abs(y)))
         return bool(np.all((x == y) | close))
-
-
-def _by_rows(fronts: Sequence[Any], sizes: Sequence[dict[str, int]]) -> Any:
-    """Entry i = T[i - origin], where the origin is the first, the last or the middle row."""
-    lengths = [len(x) for x in fronts]
-    origins = [[0] * len(lengths), [n - 1 for n in lengths]]
-    if all(n % 2 for n in lengths):
-        origins.append([n // 2 for n in lengths])
-    for starts in origins:
-        pieces = [(-o, x) for o, x in zip(starts, fronts, strict=True)]
-        entries = _joined(pieces)
-        origin = fit_size(starts, sizes) if entries is not None else None
-        if origin is not None:
-            return "rows", entries, origin
-    return None
-
-
-def _by_distance(fronts: Sequence[Any], sizes: Sequence[dict[str, int]]) -> Any:
-    """Entry (i, j) = T[i - j - origin], where the first entries or the last ones are at 0."""
-    ends = [x.shape[0] - x.shape[1] for x in fronts]
-    for starts in ([0] * len(ends), ends, [x.shape[0] - 1 for x in fronts]):
-        pieces = []
-        for origin, x in zip(starts, fronts, strict=True):
-            n, m = x.shape[:2]
-            line = np.concatenate([x[0, :0:-1], x[:, 0]])  # distances 1 - m to n - 1
-            index = np.arange(n)[:, None] - np.arange(m) + m - 1
-            if not _alike(line[index], x):
-                return None
-            pieces.append((1 - m - origin, line))
-        entries, origin_size = _joined(pieces), fit_size(starts, sizes)
-        if entries is not None and origin_size is not None:
-            return "distance", entries, origin_size
-    return None
 
 
 def _joined(pieces: list[tuple[int, Any]]) -> tuple[int, Any] | None:
@@ -157,9 +137,8 @@ def _joined(pieces: list[tuple[int, Any]]) -> tuple[int, Any] | None:
     return (first, table) if known.all() else None
 
 
-def _extended(entries: tuple[int, Any]) -> tuple[Any, int, str]:
+def _extended(first: int, table: Any) -> tuple[Any, int, str]:
     """The table, the index of its first entry, and how it goes on beyond its ends."""
-    first, table = entries
     index = np.arange(first, first + len(table))
     if table.dtype.kind in "iuf" and first <= 0 and len(table) + first > 1:
         zero, step = table[-first], table[1 - first] - table[-first]
@@ -186,4 +165,4 @@ def _prefix(
             return None
         if not _alike(largest[tuple(map(slice, x.shape))], x):
             return None
-    return GrowingArray(shape, tuple(moving), "prefix", largest)
+    return GrowingArray(shape, tuple(moving), largest, "prefix")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from inspect import signature
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -68,16 +69,16 @@ class Trials:
         self.by_name = by_name
         self.longest = longest
         self.error: Exception | None = None
-        self.runs: list[RecordedCall] = []
-        guesses = [dynamic] if dynamic is not None else [*self._guesses()]
-        for guess in guesses:
-            self.axes = self._positions(guess)
-            given = self._given()
-            self.runs = self._tried(given, required=dynamic is not None)
+        if dynamic is not None:
+            self.axes = self._positions(dynamic)
+            self.runs = self._tried(required=True)
+            return
+        for axes in self._guesses():
+            self.axes = axes
+            self.runs = self._tried()
             if self.runs:
                 break
-        if dynamic is None and self.runs:
-            self._free_lengths()
+        self._free_lengths()
 
     # ------------------------------------------------------------------ which axes may change
 
@@ -92,19 +93,14 @@ class Trials:
         if len(first) < 2:
             choices = [{0: "length"}, {}] if first else [{}]
 
-        def fits(name: str, k: int, n: int, axis: int, symbol: str) -> bool:
-            if name == lead:
-                return k == axis
-            return n == first[axis] and (k == 0 or symbol == "length")
-
         for symbols in choices:
-            found: dict[str, dict[int, str]] = {}
+            found: dict[str, dict[int, str]] = {name: {} for name in self.inputs}
             for name, x in self.inputs.items():
-                own = found[name] = {}
                 for k, n in enumerate(np.shape(x)):
-                    fitting = [s for axis, s in symbols.items() if fits(name, k, n, axis, s)]
-                    if fitting:
-                        own[k] = fitting[0]
+                    for axis, symbol in symbols.items():
+                        alike = n == first[axis] and (k == 0 or symbol == "length")
+                        if k == axis if name == lead else alike:
+                            found[name].setdefault(k, symbol)
             yield found
 
     def _free_lengths(self) -> None:
@@ -127,7 +123,7 @@ class Trials:
             given = self._given()
             longer = [given | {own: given[own] + k} for k in (1, 2)]
             longer += [{symbol: n + 1 + (symbol == own) for symbol, n in given.items()}]
-            runs = all(map(self.attempt, longer)) and self._tried(given, required=False)
+            runs = all(map(self.attempt, longer)) and self._tried()
             if runs:
                 self.runs = runs
             else:
@@ -193,11 +189,12 @@ class Trials:
                 self.error = error
         return alike
 
-    def _tried(self, given: dict[str, int], required: bool) -> list[RecordedCall]:
-        """Runs at these sizes, with other values, and at others; none if a symbol is stuck."""
+    def _tried(self, required: bool = False) -> list[RecordedCall]:
+        """Runs at the given sizes, with other values, and at others; none if a symbol is stuck."""
+        given = self._given()
         other = self.attempt(given, bold=True) or self.attempt(given)
         runs = [self.run(given), other]
-        changed: list[dict[str, int]] = []
+        together = dict(given)
         for symbol, n in given.items():
             near = [n + 1, n + 4, n + 2, n + 3, *range(n - 1, 0, -1)]
             made = self._first(given, symbol, near, 2)
@@ -208,11 +205,10 @@ class Trials:
                     f"export_onnx: dynamic= says that {symbol!r} may change, but the function "
                     f"takes no other size than {n}: {self.error}"
                 ) from self.error
-            changed.append(made[0].sizes)
+            together[symbol] = made[0].sizes[symbol]
             runs += made
             if len(given) == 1 or not self._is_batch(symbol):
                 runs += self._first(given, symbol, self._longer(n), 1)
-        together = {symbol: sizes[symbol] for symbol, sizes in zip(given, changed, strict=True)}
         if len(given) > 1:
             joint = self.attempt(together)
             if joint is None and not required:
@@ -222,8 +218,8 @@ class Trials:
 
     def _is_batch(self, symbol: str) -> bool:
         """Whether it is the first axis of inputs, and of nothing else."""
-        named = [(axis, name) for axes in self.axes.values() for axis, name in axes.items()]
-        return all(axis == 0 for axis, name in named if name == symbol)
+        places = [(axis, name) for axes in self.axes.values() for axis, name in axes.items()]
+        return all(axis == 0 for axis, name in places if name == symbol)
 
     def _longer(self, n: int) -> Iterator[int]:
         """The longest size, or as much of it as is easily tried."""
@@ -240,11 +236,8 @@ class Trials:
         self, given: dict[str, int], symbol: str, sizes: Any, count: int
     ) -> list[RecordedCall]:
         """The first runs that the function takes, of one symbol at these sizes."""
-        found: list[RecordedCall] = []
-        for size in sizes:
-            if len(found) < count and (run := self.attempt(given | {symbol: size})) is not None:
-                found.append(run)
-        return found
+        tried = (self.attempt(given | {symbol: size}) for size in sizes)
+        return [*islice((run for run in tried if run is not None), count)]
 
     def attempt(self, sizes: dict[str, int], bold: bool = False) -> RecordedCall | None:
         """A run at other sizes and with other values; None where the function takes none such."""
@@ -324,9 +317,10 @@ def _named_outputs(result: Any) -> dict[str, Any]:
         stack = [result]
         while stack:
             item = stack.pop(0)
-            stack = [*item, *stack] if isinstance(item, tuple | list) else stack
-            flat += [] if isinstance(item, tuple | list) else [item]
-        flat = [x for x in flat if x is not None]
+            if isinstance(item, tuple | list):
+                stack = [*item, *stack]
+            elif item is not None:
+                flat.append(item)
         names = [getattr(x, "name", None) or "output" for x in flat]
         unique = len(set(names)) == len(names)
         outputs = {
