@@ -1,69 +1,61 @@
 """Models of layers: at other batch sizes and lengths than they were exported at, and named."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import layers as L
 import minigrad as mg
 from tests.layers.kinds import ROWS, D, drawn, kinds
-
-onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
+from tests.onnx.exported import assert_same_at_other_sizes, export, onnx
 
 F32 = {"rng": 0, "dtype": np.float32}
 SIZE = {"n_heads": 2, "d_ff": 5, "n_layers": 2, "d_model": 4, "rng": 0}
 
 
-def run(path, *inputs):
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return session.run(None, dict(zip([i.name for i in session.get_inputs()], inputs, strict=True)))
+def sequences(rng, batch, n, d=4, dtype=float):
+    return [rng.normal(size=(batch, n, d)).astype(dtype)]
 
 
 @kinds(ROWS, without=("tiles", "dropout"))
 def test_a_layer_runs_at_other_batches_and_lengths(rng, name, tmp_path):
-    layer, X = drawn(rng, name)
-    path = str(tmp_path / "m.onnx")
-    mg.export_onnx(layer, [X.numpy()], path, longest=60)
-    for batch, n in ((1, 2), (5, 10), (3, 23)):
-        X = rng.normal(size=(batch, n, D))
-        ours = layer(X).numpy()
-        np.testing.assert_allclose(run(path, X)[0], ours, rtol=1e-5, atol=1e-5)
+    layer, _ = drawn(rng, name)
+    sizes = (1, 2), (5, 10), (3, 23)
+    assert_same_at_other_sizes(layer, partial(sequences, rng, d=D), sizes, tmp_path, longest=60)
 
 
 CAUSAL = L.MultiHeadAttention(D, 3, rng=0)
 PADDED = L.LSTM(4, 3, n_layers=2, bidirectional=True, **F32), L.GRU(4, 3, **F32)
 TABLE = mg.tensor(np.linspace(-1.0, 1.0, 15).reshape(5, 3))
 OTHERS = {
-    "encoder": (L.Encoder(**SIZE), lambda rng, B, n: [rng.normal(size=(B, n, 4))]),
+    "encoder": (L.Encoder(**SIZE), sequences),
     "language model": (
         L.LanguageModel(n_tokens=11, **SIZE),
         lambda rng, B, n: [rng.integers(0, 11, (B, n))],
     ),
-    "lstm": (
-        L.LSTM(4, 3, n_layers=2, bidirectional=True, rng=0),
-        lambda rng, B, n: [rng.normal(size=(B, n, 4))],
-    ),
-    "gru": (L.GRU(4, 3, **F32), lambda rng, B, n: [rng.normal(size=(B, n, 4)).astype("f")]),
-    "rnn": (L.RNN(4, 3, **F32), lambda rng, B, n: [rng.normal(size=(B, n, 4)).astype("f")]),
+    "lstm": (L.LSTM(4, 3, n_layers=2, bidirectional=True, rng=0), sequences),
+    "gru": (L.GRU(4, 3, **F32), partial(sequences, dtype="f")),
+    "rnn": (L.RNN(4, 3, **F32), partial(sequences, dtype="f")),
     "lstm of padded rows": (
         lambda X, mask: PADDED[0](X, mask=mask),
-        lambda rng, B, n: [rng.normal(size=(B, n, 4)).astype("f"), rng.random((B, n)) < 0.6],
+        lambda rng, B, n: [*sequences(rng, B, n, dtype="f"), rng.random((B, n)) < 0.6],
     ),
     "gru of padded rows": (
         lambda X, mask: PADDED[1](X, mask=mask),
-        lambda rng, B, n: [rng.normal(size=(B, n, 4)).astype("f"), rng.random((B, n)) < 0.3],
+        lambda rng, B, n: [*sequences(rng, B, n, dtype="f"), rng.random((B, n)) < 0.3],
     ),
     "8-bit weights": (
         L.quantize(L.Encoder(**SIZE), np.zeros((1, 2, 4))),
-        lambda rng, B, n: [rng.normal(size=(B, n, 4))],
+        sequences,
     ),
     "largest entries": (
         lambda x: mg.topk(x, 3)[0],
-        lambda rng, B, n: [mg.tensor(rng.normal(size=(B, n, 5)))],
+        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
     ),
     "a slice up to a NumPy integer": (
         lambda x: x[:, : np.int64(2)],
-        lambda rng, B, n: [mg.tensor(rng.normal(size=(B, n, 5)))],
+        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
     ),
     "one-hot tokens, pooled where they are real": (
         lambda t, real: (
@@ -95,19 +87,19 @@ OTHERS = {
     ),
     "a causal mask of the length": (
         lambda X: CAUSAL(X, L.create_causal_mask(X.shape[1])),
-        lambda rng, B, n: [rng.normal(size=(B, n, D))],
+        partial(sequences, d=D),
     ),
     "a mask as input": (
         CAUSAL,
-        lambda rng, B, n: [rng.normal(size=(B, n, D)), rng.random((B, 1, n)) < 0.6],
+        lambda rng, B, n: [*sequences(rng, B, n, D), rng.random((B, 1, n)) < 0.6],
     ),
     "padding of lengths": (
         lambda X, lengths: CAUSAL(X, L.padding_mask(lengths, X.shape[1])),
-        lambda rng, B, n: [rng.normal(size=(B, n, D)), rng.integers(0, 3, B)],
+        lambda rng, B, n: [*sequences(rng, B, n, D), rng.integers(0, 3, B)],
     ),
     "both masks": (
         lambda X, real: CAUSAL(X, L.combined_mask(L.create_causal_mask(X.shape[1]), real)),
-        lambda rng, B, n: [rng.normal(size=(B, n, D)), rng.random((B, n)) < 0.6],
+        lambda rng, B, n: [*sequences(rng, B, n, D), rng.random((B, n)) < 0.6],
     ),
 }
 
@@ -115,20 +107,13 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_model_runs_at_other_batches_and_lengths(rng, name, tmp_path):
     model, draw = OTHERS[name]
-    path = str(tmp_path / "m.onnx")
-    mg.export_onnx(model, draw(rng, 2, 7), path, longest=30)
-    for batch, n in ((1, 3), (5, 10)):
-        inputs = draw(rng, batch, n)
-        ours = model(*inputs).numpy()
-        arrays = [x.numpy() if isinstance(x, mg.Tensor) else x for x in inputs]
-        np.testing.assert_allclose(run(path, *arrays)[0], ours, rtol=1e-5, atol=1e-5)
+    sizes = (1, 3), (5, 10)
+    assert_same_at_other_sizes(model, partial(draw, rng), sizes, tmp_path, longest=30)
 
 
 def test_shapes_are_what_onnx_infers(rng, tmp_path):
     layer, X = drawn(rng, "block")
-    path = str(tmp_path / "m.onnx")
-    mg.export_onnx(layer, [X.numpy()], path, longest=30)
-    model = onnx.load(path)
+    model = export(layer, [X.numpy()], tmp_path, longest=30)
     told = {info.name: info.type.tensor_type for info in model.graph.value_info}
     del model.graph.value_info[:]
     found = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)

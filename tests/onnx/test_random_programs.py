@@ -5,9 +5,7 @@ import pytest
 
 import minigrad as mg
 from layers import create_causal_mask
-
-pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
+from tests.onnx.exported import assert_same_at_other_sizes
 
 PROGRAMS, STEPS, D = 15, 8, 6
 
@@ -77,11 +75,8 @@ def program(seed):
 
 @pytest.mark.parametrize("seed", range(PROGRAMS))
 def test_a_random_program_is_the_same_elsewhere(seed, rng, tmp_path):
-    run, path = program(seed), str(tmp_path / "m.onnx")
-    mg.export_onnx(run, [mg.tensor(rng.normal(size=(2, 5, D)))], path, longest=40)
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    for batch, n in ((1, 3), (3, 8), (7, 31)):
-        x = rng.normal(size=(batch, n, D))
-        np.testing.assert_allclose(
-            session.run(None, {"x": x})[0], run(mg.tensor(x)).numpy(), rtol=1e-5, atol=1e-5
-        )
+    def draw(batch, n):
+        return [mg.tensor(rng.normal(size=(batch, n, D)))]
+
+    sizes = (1, 3), (3, 8), (7, 31)
+    assert_same_at_other_sizes(program(seed), draw, sizes, tmp_path, longest=40)
