@@ -109,6 +109,7 @@ WITH_CONTEXT = {
         D, 6, 2, d_context=D_CONTEXT, qk_norm=L.RMSNorm
     ),
     "cross-attention, T5": L.MultiHeadAttention(D, H, d_context=D_CONTEXT, position=L.T5Bias(H)),
+    "cross-attention, rotary": L.SelfAttention(D, 6, 3, d_context=D_CONTEXT, position=L.Rotary(4)),
     "cross-attention in tiles": L.MultiHeadAttention(D, 6, 2, d_context=D_CONTEXT, method="tiled"),
     "linear attention of a context": L.LinearAttention(D, 6, n_kv_heads=2, d_context=D_CONTEXT),
     "performer of a context": L.PerformerAttention(D, H, 5, d_context=D_CONTEXT),

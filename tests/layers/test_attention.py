@@ -137,6 +137,7 @@ def test_weights_are_xavier_normal_and_biases_zero(layer, widths):
         W, sigma = getattr(layer, weight).numpy(), np.sqrt(2 / sum(shape))
         assert W.shape == shape
         assert abs(W.std() / sigma - 1) < 5 / np.sqrt(2 * W.size)
+        assert abs(W.mean()) < 5 * sigma / np.sqrt(W.size)
     for bias in BIASES:
         assert not getattr(layer, bias).numpy().any()
 

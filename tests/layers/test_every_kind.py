@@ -33,13 +33,16 @@ def test_an_op_in_vain_is_noticed():
 
 
 @kinds(*EVERY)
-def test_every_op_that_is_recorded_leads_to_the_output_and_what_steps_are_claimed_hold(rng, name):
+def test_each_op_leads_to_the_output_steps_hold_and_leaves_are_inputs_or_parameters(rng, name):
     layer, *inputs = drawn(rng, name)
     with mg.trace() as t:
         out = call(layer, *inputs)
         mg.sum(out * rng.normal(size=out.shape)).backward()
     assert in_vain(t) == []
     assert t.check().ok
+    kinds = {entry.name: entry.kind for entry in t if entry.op is None and entry.needs}
+    assert all(kinds.pop(x.name) == "input" for x in inputs if isinstance(x, mg.Tensor))
+    assert set(kinds.values()) <= {"parameter"}
 
 
 @kinds(*EVERY)
@@ -97,7 +100,7 @@ def test_a_copy_computes_the_same_shares_nothing_and_takes_another_state(rng, na
     layer, *inputs = drawn(rng, name)
     twin, state = copied(layer), layer.state_dict()
     assert_same(call(twin, *inputs), call(layer, *inputs), 0)
-    assert repr(twin) == repr(layer)
+    assert (repr(twin), twin.training) == (repr(layer), layer.training)
     _, *inputs = drawn(rng, name)
     for mine, theirs in zip(layer.parameters(), twin.parameters(), strict=True):
         assert not np.shares_memory(mine.numpy(), theirs.numpy())

@@ -11,11 +11,9 @@ from layers import (
     KVCache,
     LanguageModel,
     Linear,
-    PerformerAttention,
     RMSNorm,
     Rotary,
     Sequential,
-    TransformerBlock,
 )
 from minigrad.errors import ArgumentError, DTypeError, GradientError
 from minigrad.optim import SGD, Adam, MovingAverage
@@ -180,8 +178,6 @@ def test_a_cast_model_computes_as_one_made_so(rng, dtype):
     ("layer", "x"),
     [
         (BatchNorm(3), np.ones((5, 3))),
-        (PerformerAttention(6, 3, n_features=5, rng=0), np.ones((1, 7, 6))),
-        (TransformerBlock(6, 3, rng=0, dropout=0.1, position=Rotary(2)), np.ones((1, 7, 6))),
         (RMSNorm(3, eps=None), np.full((2, 3), 1e-4)),
     ],
     ids=lambda x: type(x).__name__ if not isinstance(x, np.ndarray) else "",

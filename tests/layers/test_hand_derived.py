@@ -21,24 +21,18 @@ MASKS = {
 }
 
 
-def single_inputs(seed=0, biases=True, batch=(B,), n=N):
-    shapes = {"X": (*batch, n, D_MODEL), "W_Q": (D_MODEL, D_K), "W_K": (D_MODEL, D_K)}
-    shapes |= {"W_V": (D_MODEL, D_V), "W_O": (D_V, D_MODEL), "grad_output": (*batch, n, D_MODEL)}
-    if biases:
-        shapes |= dict(zip(BIASES, [(D_K,), (D_K,), (D_V,), (D_MODEL,)], strict=True))
-    rng = np.random.default_rng(seed)
-    return {name: rng.normal(size=shape) for name, shape in shapes.items()}
-
-
-def head_inputs(seed=0, biases=True, batch=(B,), n=N, h=HEADS, g=KV_HEADS):
+def head_inputs(h=HEADS, g=KV_HEADS):
     widths = {"Q": h * D_K, "K": g * D_K, "V": g * D_V}
-    shapes = {"X": (*batch, n, D_MODEL), "grad_output": (*batch, n, D_MODEL)}
+    shapes = {"X": (B, N, D_MODEL), "grad_output": (B, N, D_MODEL)}
     shapes |= {f"W_{p}": (D_MODEL, width) for p, width in widths.items()}
     shapes |= {"W_O": (h * D_V, D_MODEL)}
-    if biases:
-        shapes |= {f"b_{p}": (width,) for p, width in widths.items()} | {"b_O": (D_MODEL,)}
-    rng = np.random.default_rng(seed)
+    shapes |= {f"b_{p}": (width,) for p, width in widths.items()} | {"b_O": (D_MODEL,)}
+    rng = np.random.default_rng(0)
     return {name: rng.normal(size=shape) for name, shape in shapes.items()}
+
+
+def single_inputs():
+    return head_inputs(h=1, g=1)
 
 
 def merged(steps):

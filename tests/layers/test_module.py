@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import pickle
 import weakref
 
 import numpy as np
@@ -10,16 +9,16 @@ import pytest
 
 import minigrad as mg
 from layers import (
+    LSTM,
+    Dropout,
     Embedding,
+    FeedForward,
     LanguageModel,
     Linear,
     Module,
-    MultiHeadAttention,
-    RMSNorm,
-    Rotary,
     SelfAttention,
     Sequential,
-    TransformerBlock,
+    seed,
 )
 from minigrad.errors import (
     ArgumentError,
@@ -128,13 +127,9 @@ def test_scopes_follow_the_path_of_attributes_under_the_class_name_of_the_root(b
 
 @pytest.mark.parametrize(
     ("name", "scope"),
-    [
-        ("SelfAttention", "self_attention"),
-        ("MLP", "mlp"),
-        ("GPT2Block", "gpt2_block"),
-        ("RMSNorm", "rms_norm"),
-    ],
-)
+    [("SelfAttention", "self_attention"), ("MLP", "mlp"), ("GPT2Block", "gpt2_block"),
+     ("RMSNorm", "rms_norm")],
+)  # fmt: skip
 def test_a_root_scope_is_the_class_name_in_snake_case(name, scope):
     made = type(name, (Module,), {"forward": lambda self, x: x * 2})()
     assert made(mg.tensor([1.0], requires_grad=True)).node.scope == scope
@@ -254,6 +249,15 @@ def test_a_second_backward_says_that_the_graph_is_freed(rng):
         layer.backward(np.ones((7, 2)))
 
 
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5), (7, 2, 3, 5)])
+def test_every_axis_but_the_last_is_kept(rng, shape):
+    layer = Linear(5, 2, rng=rng)
+    x = rng.normal(size=shape)
+    out = layer(x)
+    assert out.shape == (*shape[:-1], 2)
+    np.testing.assert_allclose(out.numpy(), x @ layer.W.numpy() + layer.b.numpy(), rtol=1e-14)
+
+
 # ---------------------------------------------------------------- how long a graph lives
 
 
@@ -358,6 +362,28 @@ def test_another_leaf_or_the_parameter_cut_from_the_graph_takes_its_place(rng):
     assert not layer.W.requires_grad
 
 
+def test_a_seed_for_all_layers_gives_the_same_model_and_leaves_numpys_alone():
+    """Weights, and what is dropped; each layer draws by itself, and rng= goes before."""
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+
+    def made():
+        seed(5)
+        model = Sequential(Linear(3, 4), LSTM(4, 2), Dropout(0.5))
+        return model, model(np.ones((2, 3, 3))).numpy()
+
+    (first, one), (second, other) = made(), made()
+    seed(None)
+    np.testing.assert_array_equal(one, other)
+    assert [*first.state_dict()] == [*second.state_dict()]
+    for name, array in first.state_dict().items():
+        np.testing.assert_array_equal(array, second.state_dict()[name])
+    np.testing.assert_array_equal(before, np.random.get_state()[1])  # noqa: NPY002
+    fresh, again = Linear(3, 4), Linear(3, 4)
+    assert not np.array_equal(fresh.W.numpy(), again.W.numpy())
+    assert not np.array_equal(fresh.W.numpy(), first[0].W.numpy())
+    np.testing.assert_array_equal(Linear(3, 4, rng=0).W.numpy(), Linear(3, 4, rng=0).W.numpy())
+
+
 # ---------------------------------------------------------------- copies and files
 
 
@@ -379,30 +405,6 @@ def test_a_state_goes_through_npz_and_safetensors_whatever_its_order(rng, tmp_pa
     assert_same(twin(np.eye(3)), layer(np.eye(3)))
 
 
-def _model():
-    return Sequential(
-        MultiHeadAttention(6, 2, is_causal=True, dropout=0.5, position=Rotary(2), rng=0),
-        TransformerBlock(6, 2, activation="gelu_tanh", norm=RMSNorm, rng=1),
-        mg.relu,
-        Linear(6, 3, rng=2),
-    )
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
-def test_a_copied_module_computes_the_same_and_shares_nothing(rng, copied):
-    model, X = _model().eval(), rng.normal(size=(2, 5, 6))
-    model(X).sum().backward()
-    twin = copied(model)
-    assert_same(twin(X), model(X))
-    assert_same(twin.state_dict(), model.state_dict())
-    assert not twin.training
-    assert repr(twin) == repr(model)
-    for mine, theirs in zip(model.parameters(), twin.parameters(), strict=True):
-        assert not np.shares_memory(mine.numpy(), theirs.numpy())
-        assert theirs.requires_grad
-    twin.train()(X).sum().backward()
-
-
 def test_a_copy_keeps_what_is_tied(rng):
     model = LanguageModel(7, 6, 2, 1, rng=0)
     model.other = model.embedding
@@ -414,59 +416,34 @@ def test_a_copy_keeps_what_is_tied(rng):
 # ---------------------------------------------------------------- an array's gradient
 
 
-@pytest.fixture
-def twice():
-    """An op that notes when its rule runs."""
-    ran = []
-
-    @mg.op(
-        tex="2 <x>",
-        vjp_tex={"x": "2 <g>"},
-        flops=lambda out: out.size,
-        samples=lambda rng: [mg.call(np.ones(3))],
-    )
-    def twice(x):
-        """The array, twice."""
-        return 2 * x
-
-    @twice.vjp("x")
-    def _(g):
-        ran.append(g.shape)
-        return 2 * g
-
-    twice.ran = ran
-    yield twice
-    del mg.registry["twice"]
-
-
-class AfterTwice(Module):
-    def __init__(self, op):
-        self.op, self.w = op, mg.tensor([2.0, 3.0], requires_grad=True)
+class Doubled(Module):
+    def __init__(self):
+        self.w = mg.tensor([2.0, 3.0], requires_grad=True)
 
     def forward(self, X):
-        return self.op(X) * self.w
+        return mg.scale(X, 2.0) * self.w
 
 
-def test_an_arrays_gradient_is_computed_only_where_it_is_asked_for(twice):
-    """A step that reads only the parameters' gradients does not pay for X's."""
-    layer, X = AfterTwice(twice), np.array([5.0, 7.0])
+def test_an_arrays_gradient_is_computed_only_where_it_is_asked_for(plant):
+    """A step that reads only the parameters' gradients does not pay for X's; a Tensor's, and one
+    that a trace shows, are there."""
+    ran, X = [], np.array([5.0, 7.0])
+    plant("scale", "x", lambda gradient: ran.append(gradient.shape) or gradient)
+    layer = Doubled()
     layer(X).sum().backward()
     assert_same(layer.grad_w, [10.0, 14.0])
-    assert twice.ran == []
+    assert ran == []
     layer(X)
     assert_same(layer.backward(np.ones(2)), [4.0, 6.0])
     assert_same(layer.grad_w, [10.0, 14.0])
-    assert twice.ran == [(2,)]
-
-
-def test_a_tensors_gradient_and_one_that_a_trace_shows_are_computed(twice):
-    layer, X = AfterTwice(twice), mg.tensor([5.0, 7.0], requires_grad=True)
-    layer(X).sum().backward()
-    assert_same(X.grad, [4.0, 6.0])
+    assert ran == [(2,)]
+    x = mg.tensor(X, requires_grad=True)
+    layer(x).sum().backward()
+    assert_same(x.grad, [4.0, 6.0])
     with mg.trace() as t:
-        layer(X.numpy()).sum().backward()
-    assert len(twice.ran) == 2
-    assert sum(entry.op == "twice" for entry in t) == 1
+        layer(X).sum().backward()
+    assert len(ran) == 3
+    assert sum(entry.op == "scale" for entry in t) == 1
 
 
 # ---------------------------------------------------------------- token ids
@@ -496,3 +473,27 @@ def test_a_token_that_is_no_row_is_refused_at_every_call(run):
     for wrong in ([0, -1], [5, 0]):
         with pytest.raises(OutOfRangeError, match=r"\[0, 5\)"):
             step(np.array(wrong))
+
+
+# ---------------------------------------------------------------- what a record says they are
+
+
+def test_a_leaf_that_nothing_holds_is_no_parameter_and_is_counted_apart(tmp_path):
+    """Data with a gradient, or weights without a Module; an optimizer makes parameters of them."""
+    layer = FeedForward(6, 7)
+    X = mg.tensor(np.ones((3, 6)), requires_grad=True, name="X")
+    W = mg.tensor(np.ones((6, 5)), requires_grad=True, name="W")
+    bias = mg.tensor(np.zeros(6), requires_grad=True, name="bias")
+    with mg.trace() as t:
+        loss = mg.sum(layer((X * 2.0 + bias) * 1.0) @ W)
+        loss.backward()
+        mg.optim.SGD([W], lr=0.1)
+    kinds = {entry.name: entry.kind for entry in t if entry.op is None and entry.needs}
+    held = sum(p.size for p in layer.parameters()) + W.size
+    assert (kinds["X"], kinds["bias"], kinds["W"]) == ("leaf", "leaf", "parameter")
+    said = f"{held} parameter values · {X.size + bias.size} values of leaves with a gradient"
+    assert said in t.draw(tmp_path / "g.svg").read_text()
+    copied = copy.deepcopy(layer)
+    with mg.trace() as t:
+        copied.W_1 * 1.0
+    assert t[0].kind == "parameter"

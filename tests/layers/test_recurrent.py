@@ -1,10 +1,10 @@
-"""RNN, GRU and LSTM: as PyTorch's, as derived by hand, and alike in one op or step by step."""
+"""RNN, GRU and LSTM: as PyTorch's, alike in one op or step by step, and padding."""
 
 import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import GRU, LSTM, RNN, gru_steps, lstm_steps, rnn_steps
+from layers import GRU, LSTM, RNN
 from tests.compare import assert_same
 from tests.layers.twins import assert_same_gradients, filled
 
@@ -84,36 +84,6 @@ def test_a_layer_is_pytorchs(kind, form, padded):
     assert_same_gradients(ours, theirs, 1e-11)
 
 
-@pytest.mark.parametrize("method", ["fused", "steps"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_gradients_are_those_derived_by_hand(kind, method):
-    layer, u = KINDS[kind](D, H, method=method, rng=0), _draw(B, T, H, seed=9)
-    X, state = mg.tensor(_draw(B, T, D), requires_grad=True), _state(kind, 1)
-    cell, first = layer.cells[0], _parts(state)
-    (layer(X, state) * u).sum().backward()
-    weights = {name: p.numpy() for name, p in cell.named_parameters()}
-    given = {"W_ih": weights["weight_ih"], "W_hh": weights["weight_hh"]}
-    given |= {name: s.numpy()[0] for name, s in zip("hc", first, strict=False)}
-    if kind == "gru":
-        given |= {"b_ih": weights["bias_ih"], "b_hh": weights["bias_hh"]}
-    else:
-        given["b"] = weights["bias_ih"] + weights["bias_hh"]
-    g = np.swapaxes(u, 0, 1)
-    if kind == "lstm":  # and none from the last memory
-        g = np.concatenate([g, np.zeros((1, B, H))])
-    derive = {"rnn": rnn_steps, "gru": gru_steps, "lstm": lstm_steps}[kind]
-    steps = derive(X=np.swapaxes(X.numpy(), 0, 1), grad_output=g, **given)
-    assert all(step.formulas.keys() == step.gradients.keys() for step in steps)
-    expected = steps[-1].gradients
-    found = {"W_ih": cell.weight_ih.grad, "W_hh": cell.weight_hh.grad}
-    found["X"] = np.swapaxes(X.grad, 0, 1)
-    found |= {name: s.grad[0] for name, s in zip("hc", first, strict=False)}
-    found |= {b: vars(cell)[f"bias_{b[2:] or 'ih'}"].grad for b in given if b[0] == "b"}
-    assert found.keys() == expected.keys()
-    for name, gradient in expected.items():
-        np.testing.assert_allclose(found[name], gradient, rtol=1e-11, atol=1e-13)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_changes_nothing(kind):
     """A short sequence among longer ones ends in the state it has alone; H is 0 behind it."""
@@ -124,8 +94,3 @@ def test_padding_changes_nothing(kind):
     np.testing.assert_array_equal(H_all.numpy()[1, 2:], 0)
     for some, one in zip(_parts(last), _parts(alone), strict=True):
         np.testing.assert_allclose(some.numpy()[:, 1:2], one.numpy(), rtol=1e-13)
-
-
-def test_one_sequence_needs_no_batch():
-    layer, X = LSTM(D, H, rng=0), _draw(T, D)
-    np.testing.assert_array_equal(layer(X).numpy(), layer(X[None]).numpy()[0])
