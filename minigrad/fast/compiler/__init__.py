@@ -221,6 +221,7 @@ class Compiled:
             release()
         _note_changes(found, recorder)
         variant = CacheEntry(found, recorder, arguments, samples)
+        recorder.let_go()
         if variant.reason is None:
             self._write(variant, place)
         if variant.reason is not None:

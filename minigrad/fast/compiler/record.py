@@ -357,6 +357,11 @@ class Recorder(OutsideOps, Listener):
             self.program.result = substitute(result, self._returned)
         return substitute(result, self._as_eagerly)
 
+    def let_go(self) -> None:
+        """Cut the cycles that would keep the run's arrays until Python collects its garbage."""
+        for part in (self.gradients, self.values, self):
+            vars(part).clear()
+
     def _name_values(self) -> None:
         """Values bear the names of tensors; a gradient's is `d_` and its own."""
         for owner, prefix, value in self._names:
