@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,17 +11,7 @@ import numpy as np
 from ..interventions import Replacement, ablate, replace
 from .addresses import Address
 
-__all__ = [
-    "Change",
-    "Cut",
-    "Freeze",
-    "Given",
-    "Hold",
-    "SetValue",
-    "Step",
-    "arguments_of",
-    "python_of",
-]
+__all__ = ["Change", "Given", "Hold", "Put", "Step", "arguments_of", "python_of"]
 
 Index = tuple[int, ...] | None
 
@@ -47,72 +37,55 @@ class Change:
         """Whether nothing is left of the change before it."""
         return False
 
+    def calls(self) -> list[str]:
+        """Python that makes the contexts, where it needs nothing but itself."""
+        return []
+
     def lines(self, call: str) -> Iterator[str]:
-        """Python that enters these; `call` is the call of the function so far."""
+        """Python that enters them; `call` is the call of the function so far."""
         for one in self.calls():
             yield f"changes.enter_context({one})"
 
-    def calls(self) -> list[str]:
-        """The same as expressions, where they need nothing but themselves."""
-        return []
-
 
 @dataclass(frozen=True)
-class SetValue(Change):
-    """An entry, or all of a value or an argument, has another number."""
+class Put(Change):
+    """An entry, or all of a value or an argument, is another; if cut, 0, and hands nothing back."""
 
-    places: tuple[Address, ...] = ()
+    places: tuple[Address, ...]
     index: Index = None
     value: Any = 0.0
+    cut: bool = False
 
     def overwrites(self, before: Change) -> bool:
-        if not isinstance(before, SetValue):
+        if not isinstance(before, Put) or self.cut or before.cut:
             return False
         return (before.places, before.index) == (self.places, self.index)
 
     def contexts(self) -> Iterator[Replacement]:
         for place in self.places:
-            yield replace(place.path, self.value, index=self.index, **place.options())
+            options: Any = {"index": self.index, **place.options()}
+            if self.cut:
+                yield ablate(place.path, **options)
+            else:
+                yield replace(place.path, self.value, **options)
 
     def calls(self) -> list[str]:
-        return [_call("replace", one, self.index, literal(self.value)) for one in self.places]
+        if self.cut:
+            return [_call("ablate", place, self.index) for place in self.places]
+        return [_call("replace", place, self.index, literal(self.value)) for place in self.places]
 
 
-@dataclass(frozen=True)
-class Cut(Change):
-    """A value, entries of it, or one edge to an op, is 0 and hands nothing back."""
-
-    places: tuple[Address, ...] = ()
-    index: Index = None
-
-    def contexts(self) -> Iterator[Replacement]:
-        for place in self.places:
-            yield ablate(place.path, index=self.index, **place.options())
-
-    def calls(self) -> list[str]:
-        return [_call("ablate", one, self.index) for one in self.places]
-
-
-@dataclass(frozen=True)
-class Freeze(Change):
-    """A leaf that no gradient reaches: each op that uses it gets it detached."""
-
-    places: tuple[Address, ...] = ()
-
-    def contexts(self) -> Iterator[Replacement]:
-        for place in self.places:
-            yield replace(place.path, lambda x: x.detach(), **place.options())
-
-    def calls(self) -> list[str]:
-        return [_call("replace", one, None, "lambda x: x.detach()") for one in self.places]
+def detached(x: Any) -> Any:
+    """What each use of a frozen leaf gets: it hands no gradient back."""
+    return x.detach()
 
 
 @dataclass(frozen=True)
 class Hold(Change):
     """A value that stays as it is now, whatever else changes, and hands nothing back."""
 
-    place: Address = field(default_factory=lambda: Address(""))
-    value: Any = None
+    place: Address
+    value: Any
 
     def contexts(self) -> Iterator[Replacement]:
         yield replace(self.place.path, self.value, **self.place.options())
@@ -133,13 +106,13 @@ class Step(Change):
         inside: whether the function runs backward itself.
     """
 
-    optimizer: str = "SGD"
-    lr: float = 0.0
-    kind: str = "parameter"
-    values: dict[Address, Any] = field(default_factory=dict)
-    state: dict[str, Any] = field(default_factory=dict)
-    continues: bool = False
-    inside: bool = False
+    optimizer: str
+    lr: float
+    kind: str
+    values: dict[Address, Any]
+    state: dict[str, Any]
+    continues: bool
+    inside: bool
 
     def contexts(self) -> Iterator[Replacement]:
         for place, value in self.values.items():
@@ -165,8 +138,8 @@ class Step(Change):
 class Given(Change):
     """The function is called with another argument."""
 
-    name: str = ""
-    value: Any = None
+    name: str
+    value: Any
 
     def given(self) -> dict[str, Any]:
         return {self.name: self.value}
@@ -188,7 +161,9 @@ def _call(name: str, place: Address, index: Index, *values: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """A number as Python writes it, infinities as NumPy's."""
+    """A number as Python writes it, infinities as NumPy's; of what freezes, the function."""
+    if value is detached:
+        return "lambda x: x.detach()"
     if isinstance(value, float) and not np.isfinite(value):
         return {"inf": "np.inf", "-inf": "-np.inf"}.get(str(value), "np.nan")
     return repr(value)

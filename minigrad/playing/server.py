@@ -17,19 +17,19 @@ from .session import OPTIMIZERS, Session
 
 __all__ = ["PlayServer"]
 
+# what a page may ask for, and the method of the session that does it
 ACTIONS = {
-    "set": ("set_entry", "node index value"),
-    "setting": ("set_argument", "node name value"),
-    "argument": ("set_keyword", "name value"),
-    "cut": ("cut", "node"),
-    "freeze": ("freeze", "node"),
-    "step": ("step", "lr"),
-    "undo": ("undo", ""),
-    "redo": ("redo", ""),
-    "reset": ("reset", ""),
+    "set": "set_entry",
+    "setting": "set_argument",
+    "argument": "set_keyword",
+    "cut": "cut",
+    "freeze": "freeze",
+    "step": "step",
+    "undo": "undo",
+    "redo": "redo",
+    "reset": "reset",
 }
 STYLE = "width:100%;height:760px;border:1px solid #8888;border-radius:8px"
-BESIDE = ("gesture", "index", "of", "optimizer")  # what may be given besides
 
 
 class PlayServer:
@@ -114,19 +114,16 @@ class PlayServer:
     def _do(self, asked: Any) -> list[dict[str, Any]]:
         if not isinstance(asked, dict):
             raise ArgumentError("a question is an object with `do`")
-        session, do = self.session, asked.get("do")
-        if asked.get("version") != session.version:
+        session, do = self.session, asked.pop("do", None)
+        if asked.pop("version", None) != session.version:
             raise ArgumentError("another page has changed this run: reload this one")
         if do == "look":
-            return [session.look(asked.get("node"), asked.get("index"))]  # type: ignore[arg-type]
+            return [session.look(**asked)]
         if do == "python":
             return [{"python": session.python()}]
         if do not in ACTIONS:
             raise ArgumentError(f"there is no change named {do!r}; they are {', '.join(ACTIONS)}")
-        method, names = ACTIONS[do]
-        given = {name: asked.get(name) for name in names.split()}
-        given |= {name: asked[name] for name in BESIDE if name in asked and name not in given}
-        getattr(session, method)(**given)
+        getattr(session, ACTIONS[do])(**asked)
         self._make()
         return [self.content["play"], self.content]
 

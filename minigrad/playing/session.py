@@ -23,17 +23,7 @@ from .addresses import (
     addresses_to_set,
     label_of,
 )
-from .changes import (
-    Change,
-    Cut,
-    Freeze,
-    Given,
-    Hold,
-    SetValue,
-    Step,
-    arguments_of,
-    python_of,
-)
+from .changes import Change, Given, Hold, Put, Step, arguments_of, detached, python_of
 from .run import Run, run_loss
 from .values import defaults_of, index_of, is_integer, number_of, shown, value_like, words_of
 
@@ -171,7 +161,7 @@ class Session:
         number = number_of(value, entry.dtype)
         places = tuple(addresses_to_set(self.run.trace, entry))
         said = f"{self._name(entry, place)} = {number:g}"
-        self.change(SetValue(said, places, place, number), gesture)
+        self.change(Put(said, places, place, number), gesture)
 
     def set_argument(self, node: int, name: str, value: Any, gesture: str = "") -> None:
         """A plain number that an op was given, such as a factor, becomes another one."""
@@ -180,7 +170,7 @@ class Session:
         number = number_of(value, "float64")
         whole = number % 1 == 0 and is_integer(entry.settings.get(name))
         said = f"{name} of {label_of(self.run.trace, entry)} = {number:g}"
-        self.change(SetValue(said, (place,), None, int(number) if whole else number), gesture)
+        self.change(Put(said, (place,), None, int(number) if whole else number), gesture)
 
     def cut(self, node: int, index: Any = None, of: str | None = None) -> None:
         """A value, or an entry of it, is zero; or one edge, to the argument `of` of this op."""
@@ -189,18 +179,18 @@ class Session:
             sources = [e.source for e in trace.into(entry) if e.input == of]
             name = label_of(trace, trace.entries[sources[0]]) if sources else of
             said = f"cut {name} → {label_of(trace, entry)}"
-            self.change(Cut(said, (address_of_argument(trace, entry, of),)))
+            self.change(Put(said, (address_of_argument(trace, entry, of),), cut=True))
             return
         place = None if index is None else index_of(entry.shape, index)
         said = f"cut {self._name(entry, place)}"
-        self.change(Cut(said, tuple(addresses_to_set(trace, entry)), place))
+        self.change(Put(said, tuple(addresses_to_set(trace, entry)), place, cut=True))
 
     def freeze(self, node: int) -> None:
         """A leaf gets no gradient; a computed value stays as it is now, and hands none on."""
         entry, trace = self.entry(node), self.run.trace
         said = f"freeze {label_of(trace, entry)}"
         if entry.op is None:
-            self.change(Freeze(said, tuple(addresses_of_uses(trace, entry))))
+            self.change(Put(said, tuple(addresses_of_uses(trace, entry)), value=detached))
         else:
             self.change(Hold(said, address_of(trace, entry), np.array(entry.value)))
 
@@ -276,7 +266,6 @@ class Session:
             "value": shown(array[place].item()),
             "span": size,
             "kind": array.dtype.kind,
-            "shape": [*entry.shape],
         }
 
     def _toggled(self, entry: Entry, array: Any, place: tuple[int, ...]) -> dict[str, Any]:

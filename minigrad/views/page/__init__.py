@@ -30,7 +30,7 @@ __all__ = ["assembled", "embedded", "page_content", "page_html", "write_page"]
 
 # one scope around all of them, in this order
 SCRIPTS = """
-    record dom maths heatmap card picture view timeline step predict overview chapters
+    dom record maths heatmap card picture view timeline step predict overview chapters
     tokens attention search keys playing main
 """.split()
 

@@ -28,8 +28,10 @@ LONG = 100  # ops side by side in one scope; more are cut into parts, in the ord
 _TAG = re.compile(r"<(\w+)([^<>]*)>")
 _PAINT = re.compile(r' (fill|stroke)="(#[0-9a-f]{6})"')
 _PLACE = re.compile(r' (?:d|points|[cr]?x|[cr]?y|font-size)="[^"]*"')
+_POINT = re.compile(r"([-\d.]+),([-\d.]+)")
 _SURPLUS = re.compile(
     r' (?:font-family|xml:space|xmlns:xlink|xmlns)="[^"]*"| text-anchor="start"| stroke="none"'
+    r'| font-size="9.00"'
 )
 
 
@@ -149,6 +151,8 @@ def _classed(svg: str) -> str:
                 classes += ["on", ground]
             elif name:
                 classes.append(f"{what[0]}-{name}")
+        if {"f-ink", "on"} & set(classes):
+            given = given.replace(' font-weight="bold"', "")
         if classes:
             given = f' class="{" ".join(classes)}"{_PAINT.sub("", given)}'
         return f"<{tag}{_PLACE.sub(_short_place, given)}>"
@@ -157,27 +161,47 @@ def _classed(svg: str) -> str:
 
 
 def _short_place(found: re.Match[str]) -> str:
-    """Numbers with one decimal; a curve that leaves and arrives along itself is a line."""
-    short = re.sub(r"\.(\d)\d*", lambda m: f".{m[1]}".replace(".0", ""), found[0])
-    return re.sub(r" d=\"M([^C]*)C([^CLM]*)\"", _straightened, short)
+    """Numbers with one decimal, and paths from point to point."""
+    if found[0].startswith(" d="):
+        return f' d="{_relative_path(found[0])}"'
+    return re.sub(r"\.(\d)\d*", lambda m: f".{m[1]}".replace(".0", ""), found[0])
 
 
-def _straightened(found: re.Match[str]) -> str:
-    at, made = found[1], [f' d="M{found[1]}']
-    points = found[2].split()
-    for one, other, end in zip(points[::3], points[1::3], points[2::3], strict=True):
+def _relative_path(path: str) -> str:
+    """A path of Graphviz in tenths; a curve that leaves and arrives along itself is a line.
+
+    >>> _relative_path("M1.00,2.00C1.00,2.00 5.00,2.00 5.00,2.00 6,2 7.04,3 7,4")
+    'M1,2h4c1,0 2,1 2,2'
+    """
+    points = [(round(10 * float(x)), round(10 * float(y))) for x, y in _POINT.findall(path)]
+    at = points[0]
+    made = ["M" + _joined(at)]
+    for one, other, end in zip(points[1::3], points[2::3], points[3::3], strict=True):
+        steps = [(x - at[0], y - at[1]) for x, y in (one, other, end)]
         if one == at and other == end:
-            made.append(f"L{end}" if end != at else "")
+            made.append(_line(*steps[-1]))
         else:
-            made.append(f"C{one} {other} {end}")
+            made.append("c" + " ".join(map(_joined, steps)))
         at = end
-    return f'{"".join(made)}"'
+    return "".join(made)
+
+
+def _line(x: int, y: int) -> str:
+    if x and y:
+        return "l" + _joined((x, y))
+    return f"h{x / 10:g}" if x else f"v{y / 10:g}" if y else ""
+
+
+def _joined(point: tuple[int, int]) -> str:
+    return ",".join(f"{x / 10:g}" for x in point)
 
 
 def paints(*, compared: bool) -> str:
     """CSS: the colours of the classes, in the light theme and in the dark one."""
     themes = ((":root", LIGHT), (":root[data-theme=dark]", DARK))
     rules = [f"{where}{{{''.join(_variables(theme, compared))}}}" for where, theme in themes]
+    for i in range(len(LIGHT.bins)):
+        rules.append(f".bin{i}{{--bin:var(--bin{i});--ink-on:var(--ink{i})}}")
     for part in LIGHT.roles():
         name = f"var(--{part})" if part in LINES else f"var(--p-{part})"
         rules.append(f".f-{part}{{fill:{name}}}.s-{part}{{stroke:{name}}}")

@@ -21,16 +21,15 @@ function frame(name, x, y, width, height) {
 // Where a sample stands: in the column of the last one drawn before it.
 function columnOf(sample) {
   const { left, cell, samples } = record.frame;
-  const column = samples.findLastIndex((one) => one <= sample);
-  return left + Math.max(0, column) * cell[0];
+  return left + Math.max(0, samples.findLastIndex((one) => one <= sample)) * cell[0];
 }
 function markChosen() {
   const { left, top, bottom, cell, rows, above, samples } = record.frame;
-  const y = top + rows.indexOf(state.row) * cell[1];
+  const place = rows.indexOf(state.row);
   const wide = Math.max(3, cell[0]);
   frame("column", columnOf(state.sample), above, wide, bottom - above);
   frame("pinned", columnOf(state.pinned ?? 0), above, state.pinned === null ? 0 : wide, bottom - above);
-  frame("line", left, y - 0.5, rows.includes(state.row) ? samples.length * cell[0] : 0, cell[1]);
+  frame("line", left, top + place * cell[1] - 0.5, place < 0 ? 0 : samples.length * cell[0], cell[1]);
 }
 function pick(event) {
   const picture = byId("picture").firstElementChild;
@@ -47,72 +46,63 @@ function rowBeside(by) {
 
 // ---------------------------------------------------------------- the chosen cell
 
-const figure = (name, row, sample) => (record.figures[name] ? record.figures[name][row][sample] : null);
-// Of what is kept for some samples alone, the nearest before this one.
-function nearest(kept, row, sample) {
-  const known = record.steps.slice(0, sample + 1).map((_, i) => kept[`${row},${i}`]);
-  return known.findLast(given) || null;
+const figure = (name, row, sample) => record.figures[name]?.[row][sample] ?? null;
+// The histogram of values, 0, or of gradients, 1: of the nearest sample before this one that has any.
+const barsOf = (row, sample, which) =>
+  count(sample + 1).map((i) => record.histograms[`${row},${i}`]).findLast(given)?.[which];
+function chart(label, ...shapes) {
+  const own = { viewBox: "0 0 210 72", preserveAspectRatio: "none", role: "img", "aria-label": label };
+  return [el("div.muted", label), svg("svg", own, shapes)];
 }
-function chart(label, width, ...shapes) {
-  const own = { viewBox: `0 0 ${width} 72`, preserveAspectRatio: "none", role: "img", "aria-label": label };
-  return [el("div.muted", label), svg("svg", own, ...shapes)];
-}
+const polyline = (kind, points) => svg(`polyline.${kind}`, { points: points.map((point) => point.join()).join(" ") });
 function bars(title, row, which) {
-  const now = nearest(record.histograms, row, state.sample)?.[which];
+  const now = barsOf(row, state.sample, which);
   if (!now) return [];
-  const then = state.pinned === null ? null : nearest(record.histograms, row, state.pinned)?.[which];
+  const then = state.pinned === null ? null : barsOf(row, state.pinned, which);
   const wide = 210 / now[1].length;
-  const shapes = [...now[1]].map((c, i) =>
-    svg("rect", { class: "bar", x: i * wide, y: 70 - 7 * c, width: wide - 1, height: 7 * c }),
-  );
+  const shapes = [...now[1]].map((c, i) => svg("rect.bar", { x: i * wide, y: 70 - 7 * c, width: wide - 1, height: 7 * c }));
   if (then) {
     const part = then[0] / (now[0] || 1); // of this step's range
     const x = (i) => i * part * wide + 105 * (1 - part) + wide / 2;
-    const points = [...then[1]].map((c, i) => `${x(i)},${70 - 7 * c}`).join(" ");
-    shapes.push(svg("polyline", { class: "then", points }));
+    shapes.push(polyline("then", [...then[1]].map((c, i) => [x(i), 70 - 7 * c])));
   }
   const range = `${title}, −${figureText(now[0])} to ${figureText(now[0])}`;
-  return chart(then ? `${range}; line: the step compared` : range, 210, ...shapes);
+  return chart(then ? `${range}; line: the step compared` : range, shapes);
 }
 // The figure that is chosen, over training.
 function series(row) {
-  const all = (record.figures[state.figure] || [])[row] || [];
+  const all = record.figures[state.figure]?.[row] || [];
   const log = record.scales[state.figure] === "log";
   const good = all.map((x, i) => [i, x]).filter(([, x]) => typeof x === "number" && (!log || x > 0));
   if (good.length < 2) return [];
-  const sizes = good.map(([, x]) => (log ? Math.log10(x) : x));
-  const [low, high] = [Math.min(...sizes), Math.max(...sizes)];
-  const at = (i, k) => `${(210 * i) / Math.max(1, all.length - 1)},${68 - (64 * (sizes[k] - low)) / (high - low || 1)}`;
-  const points = good.map(([i], k) => at(i, k)).join(" ");
-  const ends = good.map(([, x]) => x).sort((a, b) => a - b);
-  const label = `${state.figure} over training, ${figureText(ends[0])} to ${figureText(ends.at(-1))}`;
-  return chart(label, 210, svg("polyline", { class: "series", points }));
+  const ends = [Math.min, Math.max].map((end) => end(...good.map(([, x]) => x)));
+  const size = (x) => (log ? Math.log10(x) : x);
+  const [low, high] = ends.map(size);
+  const at = ([i, x]) => [(210 * i) / Math.max(1, all.length - 1), 68 - (64 * (size(x) - low)) / (high - low || 1)];
+  return chart(`${state.figure} over training, ${ends.map(figureText).join(" to ")}`, polyline("series", good.map(at)));
 }
-const line = (texts) => el("tr", ...texts.map((text) => el("td", text)));
 function figures(row) {
   const { sample, pinned } = state;
-  const heads = [`step ${record.steps[sample]}`];
-  if (pinned !== null) heads.push(`step ${record.steps[pinned]}`, "times");
+  const samples = pinned === null ? [sample] : [sample, pinned];
+  const heads = samples.map((one) => `step ${record.steps[one]}`);
   const lines = Object.keys(record.figures).map((name) => {
-    const now = figure(name, row, sample);
-    const then = pinned === null ? null : figure(name, row, pinned);
-    if (now === null && then === null) return null;
-    const times = typeof now === "number" && typeof then === "number" && then ? figureText(now / then) : "";
-    return line(pinned === null ? [name, figureText(now)] : [name, figureText(now), figureText(then), times]);
+    const found = samples.map((one) => figure(name, row, one));
+    const [now, then] = found;
+    const times = typeof now === "number" && typeof then === "number" && then ? now / then : null;
+    const texts = [...found, ...(pinned === null ? [] : [times])].map(figureText);
+    return found.some(given) && el("tr", [name, ...texts].map((text) => el("td", text)));
   });
-  return el("table", el("tr", el("td"), ...heads.map((text) => el("th", { scope: "col" }, text))), ...lines);
+  const all = pinned === null ? heads : [...heads, "times"];
+  return el("table", el("tr", el("td"), all.map((text) => el("th", { scope: "col" }, text))), lines);
 }
 function showCell() {
   const { row } = state;
   const told = record.rows[row];
   if (!told) return byId("cell").replaceChildren(el("p.muted", "no step was looked at yet"));
-  const note = (record.notes[state.sample] || {})[row];
+  const note = record.notes[state.sample]?.[row];
   const share = figure("saturated", row, state.sample);
   const stuck = share ? `${figureText(100 * share)} % of ${told.saturates}` : "";
   const made = told.kind === "weight" ? "parameter" : `made by ${told.op}`;
-  const graphs = Object.keys(record.traces).map((step) =>
-    el("button", { type: "button", on: { click: () => openGraph(step) } }, `graph of step ${step}`),
-  );
   byId("cell").replaceChildren(
     el("h2", told.path),
     el("p.muted", [made, told.shape.join(" × ")].join(", ")),
@@ -121,7 +111,7 @@ function showCell() {
     ...series(row),
     ...bars("values", row, 0),
     ...bars("gradients", row, 1),
-    el("div.graphs", ...graphs),
+    el("div.graphs", Object.keys(record.traces).map((step) => button(`graph of step ${step}`, () => openGraph(step)))),
   );
 }
 
@@ -145,14 +135,15 @@ function openGraph(step) {
 
 function showFindings() {
   const list = record.findings.map((one) => {
-    const sample = Math.max(0, record.steps.filter((step) => step <= one.step).length - 1);
-    const go = () => choose({ sample, row: one.row < 0 ? state.row : one.row });
-    return el("button.finding", { type: "button", on: { click: go }, title: "Show where it began" },
+    const sample = Math.max(0, record.steps.findLastIndex((step) => step <= one.step));
+    const said = [
       el("b", `step ${one.step}: ${one.kind}`),
       `${one.path ? `, ${one.path}` : ""}: ${one.text}. `,
-      one.follows ? `So also: ${one.follows}. ` : "",
+      one.follows && `So also: ${one.follows}. `,
       el("span.muted", `Try: ${one.remedy}`),
-    );
+    ];
+    const go = () => choose({ sample, row: one.row < 0 ? state.row : one.row });
+    return button(said, go, { class: "finding", title: "Show where it began" });
   });
   byId("findings").replaceChildren(...(list.length ? list : [el("p", "Nothing found that needs mending.")]));
 }
@@ -177,10 +168,8 @@ function showAll() {
   document.title = record.title;
   byId("summary").textContent = record.summary;
   byId("range").max = Math.max(0, last());
-  const options = Object.keys(record.figures).map((name) =>
-    el("option", { value: name, selected: name === state.figure }, name),
-  );
-  byId("figure").replaceChildren(...options);
+  const option = (name) => el("option", { value: name, selected: name === state.figure }, name);
+  byId("figure").replaceChildren(...Object.keys(record.figures).map(option));
   showFindings();
   showPicture();
   choose({});

@@ -17,6 +17,7 @@ const maker = (space) => (kind, ...children) => {
 const el = maker("http://www.w3.org/1999/xhtml");
 const svg = maker("http://www.w3.org/2000/svg");
 const ml = maker("http://www.w3.org/1998/Math/MathML");
+const count = (n) => Array.from({ length: n }, (_, i) => i);
 const byId = (id) => document.getElementById(id);
 const button = (text, on, properties) => el("button", { type: "button", on: { click: on }, ...properties }, text);
 

@@ -3,7 +3,6 @@
 const record = JSON.parse(document.getElementById("record").textContent);
 const { nodes, edges, arrays, states, folds } = record;
 const sentOf = (some) => some.filter((edge) => edge.sent !== undefined);
-const count = (n) => Array.from({ length: n }, (_, i) => i);
 
 for (const node of nodes) Object.assign(node, { into: [], uses: [] });
 edges.forEach((edge, id) => {
