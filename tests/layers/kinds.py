@@ -32,6 +32,7 @@ ROWS = {
     "learned positions": L.LearnedPosition(50, D),
     "sinusoidal positions": L.SinusoidalPosition(D),
     "self-attention": L.SelfAttention(D, 5, 3),
+    "one head without W_O": L.SelfAttention(D, 5, 3, project_out=False),
     "multi-head": L.MultiHeadAttention(D, H),
     "multi-head with biases": L.MultiHeadAttention(D, H, use_bias=True),
     "grouped": L.MultiHeadAttention(D, 6, 2),

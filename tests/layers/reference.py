@@ -38,7 +38,7 @@ def attention(layer, X, mask=None, context=None, at=None):
     if isinstance(position, L.RelativePosition) and position.a_V is not None:
         O = O + np.einsum("bhij,bijd->bhid", A, clipped(position.a_V, position, to))
     C = O.swapaxes(1, 2).reshape(*X.shape[:2], -1)
-    return C @ W["W_O"] + W.get("b_O", 0)
+    return C @ W["W_O"] + W.get("b_O", 0) if "W_O" in W else C
 
 
 def normed(x, norm):

@@ -188,8 +188,10 @@ def test_a_block_with_another_attention_costs_what_that_does(rng):
 def test_products_and_softmax_are_those_of_count_flops():
     cost = L.layer_cost(L.MultiHeadAttention(D, H), B, N).forward
     assert cost["matmul"] + cost["softmax"] == L.count_flops(B, N, D, H)
-    cost = L.layer_cost(L.SelfAttention(D, 5, 3, use_bias=False), B, N).forward
-    assert cost["matmul"] + cost["softmax"] == L.count_flops(B, N, D, 5, 3)
+    for out in (True, False):
+        layer = L.SelfAttention(D, 5, 3, use_bias=False, project_out=out)
+        cost = L.layer_cost(layer, B, N).forward
+        assert cost["matmul"] + cost["softmax"] == L.count_flops(B, N, D, 5, 3, project_out=out)
 
 
 def test_what_a_cache_holds_is_what_was_counted(rng):

@@ -14,7 +14,6 @@ from layers import (
     LanguageModel,
     LinearAttention,
     LinformerAttention,
-    MultiHeadAttention,
     PerformerAttention,
     linear_attention,
     linformer_attention,
@@ -81,22 +80,19 @@ def test_linformer_is_exact_attention_to_mixed_keys_and_values(rng):
     np.testing.assert_allclose(linformer(Q, K, V), expected)
 
 
+FEATURES = {
+    "linear": lambda x: np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))),
+    "performer": lambda x: positive_features(x / D_K**0.25, W),  # without constants for its range
+}
+
+
 @pytest.mark.parametrize("n", [1, 31, 32, 33, 64, N])
 @pytest.mark.parametrize("causal", [False, True])
-def test_linear_attention_equals_its_quadratic_form(rng, n, causal):
+@pytest.mark.parametrize("name", FEATURES)
+def test_a_kernel_equals_its_quadratic_form(rng, name, n, causal):
     Q, K, V = drawn(rng, n)
-    phi = [np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))) for x in (Q, K)]
-    found = linear_attention(Q, K, V, causal)
-    np.testing.assert_allclose(found, quadratic(*phi, V, causal), rtol=1e-11, atol=1e-13)
-
-
-@pytest.mark.parametrize("n", [1, 33, N])
-@pytest.mark.parametrize("causal", [False, True])
-def test_performer_equals_its_quadratic_form(rng, n, causal):
-    """Its own features, without the constants that keep them in range."""
-    Q, K, V = drawn(rng, n)
-    phi = [positive_features(x / D_K**0.25, W) for x in (Q, K)]
-    found = performer(Q, K, V, is_causal=causal)
+    phi = [FEATURES[name](x) for x in (Q, K)]
+    found = FUNCTIONS[name](Q, K, V, is_causal=causal)
     np.testing.assert_allclose(found, quadratic(*phi, V, causal), rtol=1e-9, atol=1e-12)
 
 
@@ -183,14 +179,6 @@ def test_no_array_grows_faster_than_n_and_flops_double_with_it(rng, hear, name):
 
 
 # ---------------------------------------------------------------- layers
-
-
-def test_a_linformer_layer_that_mixes_nothing_is_multi_head_attention(rng):
-    plain = MultiHeadAttention(12, 3, use_bias=True, rng=rng)
-    layer = LinformerAttention(12, 3, seq_len=7, k=7, use_bias=True)
-    layer.load_state_dict(plain.state_dict() | {"E": np.eye(7), "F": np.eye(7)})
-    X = rng.normal(size=(B, 7, 12))
-    np.testing.assert_allclose(layer(X).numpy(), plain(X).numpy(), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", [*LAYERS, *CAUSAL])

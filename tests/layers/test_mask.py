@@ -1,18 +1,37 @@
-"""Masks: causal, padding, both; boolean and additive; and every one that does not fit."""
+"""Masks, sparse ones too; nothing is guessed from their values, and two meanings are refused."""
+
+import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
 
+import minigrad as mg
 from layers import (
+    KVCache,
     MultiHeadAttention,
     SelfAttention,
+    TransformerBlock,
+    big_bird_mask,
     combined_mask,
     create_causal_mask,
+    dilated_mask,
+    global_mask,
+    multi_head_steps,
     padding_mask,
+    scaled_dot_product_attention,
+    self_attention_steps,
+    sliding_window_mask,
 )
-from minigrad.errors import ShapeError
+from minigrad import mask_rules
+from minigrad.errors import ArgumentError, ShapeError
+from tests.compare import assert_same
 
-INF = np.inf
+INF, LONG = np.inf, 97
+N, D = 5, 6  # sequences of N tokens, and N of them
+
+
+# ---------------------------------------------------------------- what is made
 
 
 def test_causal_mask_is_zero_up_to_the_diagonal_and_minus_infinity_above():
@@ -87,3 +106,250 @@ def test_masks_of_every_shape_hide_the_same_pairs(rng, heads, batch, shape):
     pairs = allowed.reshape(-1, *allowed.shape[-2:])
     for head in range(heads or 1):
         np.testing.assert_array_equal(A[:, head] != 0, np.broadcast_to(pairs, (batch or 1, 7, 7)))
+
+
+# ---------------------------------------------------------------- sparse ones
+
+SPARSE = {
+    "sliding window": lambda n: sliding_window_mask(n, 5),
+    "causal window": lambda n: sliding_window_mask(n, 5, is_causal=True),
+    "dilated": lambda n: dilated_mask(n, 3, 4),
+    "causal, dilated": lambda n: dilated_mask(n, 3, 4, is_causal=True),
+    "global and window": lambda n: global_mask(n, 5, [0, -1]),
+    "causal, global and window": lambda n: global_mask(n, 5, [0, 7], is_causal=True),
+    "random blocks": lambda n: big_bird_mask(n, 4, 1, 2, rng=0),
+}
+
+
+def test_global_tokens_see_all_and_are_seen_by_all():
+    mask = global_mask(LONG, 5, [0, 7])
+    assert mask[[0, 7]].all()
+    assert mask[:, [0, 7]].all()
+    others = np.delete(np.arange(LONG), [0, 7])
+    inner = np.ix_(others, others)
+    np.testing.assert_array_equal(mask[inner], sliding_window_mask(LONG, 5)[inner])
+
+
+def test_every_block_sees_its_neighbours_the_first_and_so_many_at_random():
+    blocks = big_bird_mask(20, 1, n_global=1, n_random=3, rng=0)
+    assert blocks[0].all()
+    assert blocks[:, 0].all()
+    np.testing.assert_array_equal(blocks[5:15].sum(axis=1), 3 + 1 + 3)
+    whole = big_bird_mask(80, 4, n_global=1, n_random=3, rng=0)
+    np.testing.assert_array_equal(whole, np.kron(blocks, np.ones((4, 4), bool)))
+    assert not np.array_equal(blocks, big_bird_mask(20, 1, 1, 3, rng=1))
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_every_query_sees_itself_and_causal_ones_nothing_later(name):
+    mask = SPARSE[name](LONG)
+    assert mask.shape == (LONG, LONG)
+    assert mask.dtype == bool
+    assert mask.diagonal().all()
+    if name.startswith("causal"):
+        assert not np.triu(mask, 1).any()
+
+
+@pytest.mark.needs_fast("attention in tiles")
+@pytest.mark.parametrize("name", SPARSE)
+def test_in_tiles_every_pattern_gives_what_the_exact_form_gives(rng, name):
+    X, mask = rng.normal(size=(2, LONG, 12)), SPARSE[name](LONG)
+    exact = MultiHeadAttention(12, 3, rng=0)
+    tiled = MultiHeadAttention(12, 3, rng=0, method="tiled")
+    np.testing.assert_allclose(tiled(X, mask).numpy(), exact(X, mask).numpy(), atol=1e-13)
+    np.testing.assert_array_equal(
+        exact.attention_weights > 0, np.broadcast_to(mask, (2, 3, LONG, LONG))
+    )
+    g = rng.normal(size=X.shape)
+    np.testing.assert_allclose(tiled.backward(g), exact.backward(g), atol=1e-12)
+
+
+# ---------------------------------------------------------------- in whose meaning
+
+
+@pytest.fixture
+def X(rng):
+    return rng.normal(size=(N, N, D))
+
+
+LAYERS = [
+    lambda **options: SelfAttention(D, 3, 2, rng=0, **options),
+    lambda **options: MultiHeadAttention(D, 2, rng=0, **options),
+    pytest.param(
+        lambda **options: MultiHeadAttention(D, 2, rng=0, method="tiled", **options),
+        marks=pytest.mark.needs_fast("attention in tiles"),
+    ),
+]
+
+
+@pytest.mark.parametrize("make", LAYERS)
+@pytest.mark.parametrize("dtype", [bool, float])
+def test_a_padding_mask_of_as_many_sequences_as_tokens_is_refused(X, make, dtype):
+    """(B, n) with B = n: it would be taken for one of queries and keys."""
+    real = np.arange(N) < np.arange(1, N + 1)[::-1, None]
+    mask = real if dtype is bool else np.where(real, 0.0, -np.inf)
+    with pytest.raises(ShapeError, match=r"padding_mask\(mask\) for the first, mask\[None\]"):
+        make()(X, mask)
+    with pytest.raises(ShapeError, match="may be one of each sequence's keys"):
+        TransformerBlock(D, 2, rng=0)(X, mask)
+    assert_same(make()(X, padding_mask(real)), make()(X, real[:, None, :]))
+
+
+@pytest.mark.parametrize("make", LAYERS)
+def test_a_mask_made_here_and_one_with_a_batch_axis_are_of_queries_and_keys(X, make):
+    causal = make(is_causal=True)(X)
+    lower = np.tri(N, dtype=bool)
+    for mask in (create_causal_mask(N), create_causal_mask(N).view(), lower[None]):
+        assert_same(make()(X, mask), causal)
+    for seen in (sliding_window_mask(N, 2), dilated_mask(N, 2, 2), global_mask(N, 1, [0])):
+        assert_same(make()(X, seen), make()(X, np.array(seen)[None]))
+
+
+def test_a_batch_of_another_size_or_none_at_all_needs_no_telling_apart(X):
+    layer, lower = LAYERS[0](), np.tri(N, dtype=bool)
+    assert_same(layer(X[:2], lower), layer(X[:2], lower[None]))
+    assert_same(layer(X[0], lower), layer(X[0], lower[None]))
+    assert_same(layer(X[:1, :1], np.ones((1, 1), bool)), layer(X[:1, :1]))
+
+
+REAL = np.arange(N) < np.arange(1, N + 1)[::-1, None]  # padding: 5, 4, … 1 tokens
+STEPS = {
+    self_attention_steps: {"W_Q": np.eye(D), "W_K": np.eye(D), "W_V": np.eye(D)},
+    multi_head_steps: {"W_Q": np.eye(D), "W_K": np.eye(D), "W_V": np.eye(D), "n_heads": 2},
+}
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        lambda X, mask: scaled_dot_product_attention(X, X, X, mask)[0],
+        lambda X, mask: mg.scaled_dot_product_attention(X, X, X, mask),
+        lambda X, mask: mg.scaled_dot_product_attention(mg.tensor(X[:, None]), X[:, None], X, mask),
+        pytest.param(
+            lambda X, mask: mg.tiled_attention(X, X, X, mask),
+            marks=pytest.mark.needs_fast("attention in tiles"),
+        ),
+        *(
+            lambda X, mask, steps=steps, sizes=sizes: steps(
+                X=X, mask=mask, W_O=np.eye(D), grad_output=X, **sizes
+            )[-1].gradients["X"]
+            for steps, sizes in STEPS.items()
+        ),
+    ],
+)
+def test_every_function_of_attention_refuses_it_too(X, attention):
+    with pytest.raises(ShapeError, match=r"\): mask|steps: mask"):
+        attention(X, REAL)
+    assert_same(attention(X, np.tri(N, dtype=bool)), attention(X, np.tri(N, dtype=bool)[None]))
+
+
+def test_a_causal_mask_is_known_by_what_it_is_not_by_who_made_it(X):
+    causal = LAYERS[1](is_causal=True)(X)
+    ours = create_causal_mask(N)
+    by_hand = [np.triu(np.ones((N, N)), 1) * -1e9, ours.copy(), ours.astype(np.float32), ours == 0]
+    for mask in (*by_hand, np.triu(np.full((N, N), -np.inf), 1), mg.tensor(ours)):
+        assert_same(LAYERS[1]()(X, mask), causal)
+
+
+def test_masks_that_no_padding_looks_like_need_no_telling_apart(X):
+    near = sliding_window_mask(N, 4)  # of the first row the end is closed, of the last the start
+    alike = np.broadcast_to(np.arange(N) < 3, (N, N))  # says the same of both
+    bias = -0.5 * np.abs(np.subtract.outer(np.arange(N), np.arange(N)))
+    for mask in (near, alike, bias, big_bird_mask(N, 1, 1, 1, rng=0)):
+        assert_same(LAYERS[0]()(X, mask), LAYERS[0]()(X, mask[None]))
+    for mask in (REAL, REAL[:, ::-1], np.ones((N, N), bool) & (np.arange(N) < [[5]] * 4 + [[2]])):
+        with pytest.raises(ShapeError, match="may be one of each sequence's keys"):
+            LAYERS[0]()(X, mask)
+
+
+def test_the_rule_of_a_mask_is_checked_against_the_hand_derived_steps(X):
+    """A rule of a kind that, as an array of as many sequences, would be refused."""
+    with mg.trace() as t:
+        LAYERS[1]()(mg.tensor(X, requires_grad=True), mask_rules.Global((0,))).sum().backward()
+    assert t.check().ok
+
+
+# ---------------------------------------------------------------- in whose convention
+
+
+@pytest.mark.parametrize("make", LAYERS)
+@pytest.mark.parametrize("dtype", [bool, float])
+def test_a_mask_of_the_opposite_convention_is_warned_of_and_says_which_is_ours(rng, make, dtype):
+    """True where blocked, as in PyTorch: each query then sees only what comes after it."""
+    blocked = np.triu(np.ones((N, N), bool), 1)
+    mask = blocked if dtype is bool else np.where(blocked, 0, -1e9)
+    X, layer = rng.normal(size=(2, N, D)), make()
+    with pytest.warns(mg.MaskWarning, match=r"True means may attend here.*pass ~mask") as caught:
+        layer(X, mask)
+    assert caught[0].filename == __file__
+    layer(X, ~blocked)
+    layer(X, np.zeros((2, 1, N), bool))  # who sees nothing at all gets zeros, as is documented
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            layer(X, mask)
+    assert len(shown) == 1
+
+
+def test_the_functions_warn_of_it_too(rng):
+    X, blocked = rng.normal(size=(2, N, D)), np.triu(np.ones((N, N), bool), 1)
+    for attention in (mg.scaled_dot_product_attention, scaled_dot_product_attention):
+        with pytest.warns(mg.MaskWarning):
+            attention(X, X, X, blocked)
+
+
+@pytest.mark.needs_fast("the step is compiled")
+def test_a_compiled_step_knows_its_causal_mask_too(X):
+    layer, mask = LAYERS[1](), create_causal_mask(N)
+    step = mg.compile(lambda x: layer(x, mask).detach())
+    given = mg.compile(lambda x, m: layer(x, m).detach())
+    for _ in range(2):
+        assert_same(step(X), layer(X, mask))
+        assert_same(given(X, mask), layer(X, mask))
+
+
+@pytest.mark.parametrize("make", LAYERS)
+def test_zeros_and_ones_as_a_mask_to_add_are_refused(rng, make):
+    """They hide nothing; a mask of the other libraries, kept as floats."""
+    X = rng.normal(size=(2, N, D))
+    with pytest.raises(ArgumentError, match="boolean"):
+        make()(X, np.tri(N))
+    make()(X, np.zeros((N, N)))  # adds nothing, hides nothing
+
+
+@pytest.mark.parametrize("make", LAYERS)
+def test_a_rule_may_stand_for_a_mask(rng, make):
+    X = rng.normal(size=(2, N, D))
+    rule = mask_rules.Window(2) | mask_rules.Global((0,))
+    expected = make()(X, rule.array(N, N))
+    assert_same(make()(X, rule), expected)
+    assert_same(make(is_causal=True)(X, rule), make()(X, (rule & mask_rules.Causal()).array(N, N)))
+
+
+@pytest.mark.needs_fast("tiles take a rule as it is")
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_window_in_tiles_makes_no_array_of_queries_and_keys(rng, causal):
+    n = 8192
+    layer = SelfAttention(D, 3, 2, rng=0, method="tiled", window=16, is_causal=causal)
+    X = rng.normal(size=(1, n, D))
+    layer(X).sum().backward()  # what is kept from call to call is there
+    tracemalloc.start()
+    layer(X).sum().backward()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < n * n  # not even one byte a pair
+
+
+@pytest.mark.needs_fast("tiles take a rule as it is")
+def test_a_window_in_tiles_is_the_exact_one_after_a_cache_too(rng):
+    exact, tiled = (
+        MultiHeadAttention(D, 2, rng=0, window=3, is_causal=True, method=method)
+        for method in ("exact", "tiled")
+    )
+    X = rng.normal(size=(2, 11, D))
+    assert_same(tiled(X), exact(X))
+    caches = KVCache(window=3), KVCache(window=3)
+    with mg.no_grad():
+        for a, b in ((0, 5), (5, 6), (6, 11)):
+            outs = [f(X[:, a:b], cache=c) for f, c in zip((exact, tiled), caches, strict=True)]
+            assert_same(*outs)

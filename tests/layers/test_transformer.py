@@ -74,14 +74,6 @@ def test_an_embedding_is_a_row_for_each_token(rng):
     np.testing.assert_allclose(scaled(tokens).numpy(), layer.W.numpy()[tokens] * np.sqrt(3))
 
 
-def test_a_tokens_row_gets_the_gradient_of_each_of_its_uses(rng):
-    layer, g = L.Embedding(11, 3, rng=rng), rng.normal(size=(3, 3))
-    out = layer(np.array([4, 0, 4]))
-    out.backward(g)
-    np.testing.assert_allclose(layer.W.grad[4], g[0] + g[2])
-    np.testing.assert_array_equal(layer.W.grad[[1, 2, 3, 5]], 0)
-
-
 def test_a_tied_output_adds_both_gradients_to_the_one_weight(rng):
     layer, tokens = L.Embedding(11, 3, rng=rng), np.array([4, 0])
 
