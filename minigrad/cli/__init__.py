@@ -2,7 +2,7 @@
 
 arguments         the command line
 explain           what was asked for, run, printed and written; or played with, and its page served
-source            what can be run: a function that returns a loss, and what is known of it; a user's
+own_function      a user's own function as a source: what can be run, and what is known of it
 sentence          a sentence through one attention layer as a source
 checkpoint        a text through a checkpoint as a source
 report            one run of any source told;  looked_at: what its attention looked at

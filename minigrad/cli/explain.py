@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.errors import ArgumentError
-from ..playing.run import Run
+from ..playing.run import Run, Source
 from ..playing.server import PlayServer
-from ..playing.session import Played, Session
+from ..playing.session import Session
 from ..recording.checks import Checks
 from ..views.plain import one_line
 from ..views.terminal import finished, wide
 from .output import show, staged, wrapped
+from .own_function import own_function
 from .report import EMBEDDED, FILES, Report, run_source
 from .sentence import DEFAULTS, LAYERS, MULTI_HEAD, Settings, sentence
-from .source import Source, own_function
 
 __all__ = ["play", "run", "session_of"]
 
@@ -59,7 +59,7 @@ def play(arguments: Namespace) -> int:
     with redirect_stdout(sys.stderr):
         session = session_of(arguments)
         server = PlayServer(session)
-    show(f"{session.played.title}\nopen {server.address} in a browser; Ctrl-C ends it")
+    show(f"{session.source.title}\nopen {server.address} in a browser; Ctrl-C ends it")
     server.wait()
     return 0
 
@@ -71,9 +71,7 @@ def session_of(arguments: Namespace) -> Session:
     def page(run: Run) -> dict[str, Any]:
         return Report(source, run, Checks([])).page_options()
 
-    return Session(
-        Played(source.load, source.title, source.name, source.python, page, source.around)
-    )
+    return Session(source, page)
 
 
 def source_of(arguments: Namespace) -> Source:

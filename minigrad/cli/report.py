@@ -14,7 +14,7 @@ from typing import Any
 
 from ..engine.errors import ArgumentError, MissingDependencyError
 from ..files import write
-from ..playing.run import Run, run_loss
+from ..playing.run import Run, Source, run_loss
 from ..recording.checks import Checks
 from ..tracing import Trace
 from ..views.data import number, trace_to_dict
@@ -27,7 +27,6 @@ from ..views.plain import one_line
 from ..views.table import checks_table
 from ..views.terminal import Paint
 from .looked_at import Looks, looks
-from .source import Source
 
 __all__ = ["EMBEDDED", "FILES", "Report", "run_source"]
 

@@ -20,8 +20,8 @@ import numpy as np
 import minigrad as mg
 
 from ..engine.errors import ArgumentError
+from ..playing.run import Source
 from ..views.plain import one_line
-from .source import Source
 
 __all__ = ["DEFAULTS", "LAYERS", "Settings", "sentence", "tokenize"]
 

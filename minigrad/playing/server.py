@@ -49,11 +49,11 @@ class PlayServer:
         self.address = self.served.address
 
     def __repr__(self) -> str:
-        return f"{self.session.played.title}, to be played with at {self.address}"
+        return f"{self.session.source.title}, to be played with at {self.address}"
 
     def _repr_html_(self) -> str:
         """The page within a notebook's cell, where its browser runs on this machine."""
-        title = escape(self.session.played.title)
+        title = escape(self.session.source.title)
         frame = f'<iframe title="{title}" src="{self.address}" style="{STYLE}"></iframe>'
         return f'<p><a href="{self.address}" target="_blank">{title}</a></p>{frame}'
 

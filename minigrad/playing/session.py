@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
@@ -24,46 +22,28 @@ from .addresses import (
     label_of,
 )
 from .changes import Change, Given, Hold, Put, Step, arguments_of, detached, python_of
-from .run import Run, run_loss
+from .run import Run, Source, run_loss
 from .values import defaults_of, index_of, is_integer, number_of, shown, value_like, words_of
 
-__all__ = ["Played", "Session"]
+__all__ = ["Session"]
 
 OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop")
 
 
-@dataclass
-class Played:
-    """What is played with.
-
-    Attributes:
-        load: gives the function, which returns a loss; its arguments' defaults can be changed.
-        title: one line that says what it is.
-        python: statements that define it, under the name `name`.
-        page: what the page shows beside the record of a run, as options of `page_content`.
-        around: what loading and running are within.
-    """
-
-    load: Callable[[], Callable[..., Any]]
-    title: str
-    name: str
-    python: str
-    page: Callable[[Run], dict[str, Any]]
-    around: Callable[[], AbstractContextManager[None]] = nullcontext
-
-
 class Session:
-    """A run and its changes.
+    """A run of a source, whose arguments' defaults can be changed, and its changes.
 
+    Args: page: what a run's page shows beside its record, as options of `page_content`.
     Attributes:
         run: the latest run that succeeded.  changes: those it is within.
         varies: whether the function gives another loss each time, as one that draws numbers does.
     """
 
-    def __init__(self, played: Played) -> None:
-        self.played = played
-        with played.around():
-            self.function = played.load()
+    def __init__(self, source: Source, page: Callable[[Run], dict[str, Any]]) -> None:
+        self.source = source
+        self._options = page
+        with source.around():
+            self.function = source.load()
         self.defaults = defaults_of(self.function)
         self.changes = list[Change]()
         self.past = list[list[Change]]()
@@ -78,8 +58,8 @@ class Session:
 
     def _run(self, changes: list[Change]) -> Run:
         contexts = [one for change in changes for one in change.contexts()]
-        with self.played.around():
-            return run_loss(self.function, self.played.title, arguments_of(changes), contexts)
+        with self.source.around():
+            return run_loss(self.function, self.source.title, arguments_of(changes), contexts)
 
     def _take(self, changes: list[Change]) -> None:
         """Run with these; if that fails all stays as it is.
@@ -100,7 +80,7 @@ class Session:
 
     def _page(self, run: Run) -> dict[str, Any]:
         """What the page shows besides; positions are named by a text that was given instead."""
-        page = self.played.page(run)
+        page = self._options(run)
         names = page.get("tokens") or []
         names = [*names[0]] if names and isinstance(names[0], list | tuple) else [*names]
         for name, value in run.arguments.items():
@@ -232,7 +212,7 @@ class Session:
         """An argument of the function itself, such as a temperature or a text."""
         if name not in self.defaults:
             known = ", ".join(self.defaults) or "none"
-            raise ArgumentError(f"{self.played.title} has no argument {name!r}; it has {known}")
+            raise ArgumentError(f"{self.source.title} has no argument {name!r}; it has {known}")
         given = value_like(self.defaults[name], name, value)
         self.change(Given(f"{name} = {value}", name, given), gesture)
 
@@ -284,5 +264,4 @@ class Session:
 
     def python(self) -> str:
         """The program that makes this run."""
-        played = self.played
-        return python_of(self.changes, played.python, played.name, self.run.inside)
+        return python_of(self.changes, self.source.python, self.source.name, self.run.inside)

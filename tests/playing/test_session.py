@@ -16,7 +16,8 @@ import minigrad as mg
 from layers import Linear
 from minigrad.errors import ArgumentError
 from minigrad.optim import Adam
-from minigrad.playing.session import Played, Session
+from minigrad.playing.run import Source
+from minigrad.playing.session import Session
 
 from .functions import LAYER, MASK, WORDS, X, attention, ratio
 
@@ -25,7 +26,7 @@ def session(function: Any = attention) -> Session:
     name = function.__name__
     tokens = getattr(function, "tokens", None)
     page = {"title": f"{name}: {' '.join(tokens or ())}", "tokens": tokens}
-    return Session(Played(lambda: function, name, name, "", lambda run: dict(page)))
+    return Session(Source(lambda: function, name, name=name), lambda run: dict(page))
 
 
 def node(of: Session, name: str) -> int:

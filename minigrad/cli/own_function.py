@@ -1,4 +1,4 @@
-"""What can be run: a function that returns a loss; here a user's own, found, run and guarded.
+"""A user's own function as a source: found, run and guarded.
 
 It is named FILE.py:FUNCTION or package.module:function, takes no arguments, and may name tokens. A
 file is run as Python runs a script, with its folder first on sys.path, but not as `__main__`.
@@ -11,8 +11,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -21,47 +20,16 @@ from types import ModuleType
 from typing import Any
 
 from ..engine.errors import ArgumentError, MinigradError
+from ..playing.run import Source
 from ..views.plain import one_line
 
-__all__ = ["Guess", "Source", "own_function"]
+__all__ = ["own_function"]
 
-Guess = tuple[str, list[tuple[str, float]]]  # a place, and tokens with their probabilities
 ALIAS = "__explained__"  # what a file's module is called while it runs: no module has this name
 MOST_NAMES = 8
 HERE = Path(__file__).resolve().parents[2]
 INSTALLED = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")]
 NOT_THE_USERS = [HERE / "minigrad", HERE / "layers", *INSTALLED]
-
-
-@dataclass
-class Source:
-    """A function that returns a loss, and what is known of it besides.
-
-    Attributes:
-        load: the function, once all that it stands in has run.
-        title: one line that says what it is.
-        tokens: names of the positions, a list for each text.
-        facts: what the title leaves unsaid, said beside the loss.
-        known: what trace.json holds besides the record, as plain data.
-        around: what the run is in, which tells errors of the user's own code.
-        guesses: what was guessed where, once it ran.
-        ids: the tokens' numbers, (B, n).
-        python: statements that define the function, as a program of one's own would have them.
-        name: what they call it.
-        logits: once it ran, those of each next token, (B, n, n_tokens), if it guesses them.
-    """
-
-    load: Callable[[], Callable[[], Any]]
-    title: str
-    tokens: list[list[str]] | None = None
-    facts: list[str] = field(default_factory=list)
-    known: dict[str, Any] = field(default_factory=dict)
-    around: Callable[[], AbstractContextManager[None]] = nullcontext
-    guesses: Callable[[], list[Guess]] = list
-    ids: Any = None
-    logits: Callable[[], Any] = lambda: None
-    python: str = ""
-    name: str = "run"
 
 
 def own_function(name: str) -> Source:
