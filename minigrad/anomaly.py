@@ -53,34 +53,42 @@ class NonFiniteWatch(Listener):
         self.rules: WeakKeyDictionary[Node, list[str]] = WeakKeyDictionary()  # those of a call
 
     def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
-        names = [f"{op.inputs[0]}[{i}]" for i in range(len(inputs))] if op.variadic else op.inputs
-        operands = {name: _plain(value) for name, value in zip(names, inputs, strict=True)}
-        operands |= dict(zip(op.settings, settings, strict=True))
-        found = output._data
-        bad = _bad(found)
-        if bad.any() and any(_may_mask(value) for value in operands.values()):
-            bad &= ~(found == -np.inf)
-        if bad.any():
-            place = output.node.place if output.node is not None else caller()
-            path = output.path or op.name
-            tex = op.tex
-            if not isinstance(tex, str):
-                tex = op.formulas(inputs, settings, output)[0]
-            raise _error("forward", op, tex, path, place, ("the result", found), operands)
+        place = output.node.place if output.node is not None else caller()
+        check_result(op, inputs, settings, output, output.path or op.name, place)
         if output.node is not None and not all(isinstance(x, str) for x in op.vjp_tex.values()):
             self.rules[output.node] = list(op.formulas(inputs, settings, output)[1].values())
 
     def backward(self, node: Node, gradient: Any, contributions: Any, seconds: float) -> None:
         for position, part in zip(node.plan.needed, contributions, strict=True):
-            if part is not None and _bad(_plain(part)).any():
-                op = node.op
-                name = op.inputs[0 if op.variadic else position]
-                operands = {"the incoming gradient": _plain(gradient)}
-                found = f"the gradient of {name}", _plain(part)
-                tex = op.vjp_tex[name]
-                if not isinstance(tex, str):
-                    tex = self.rules[node][position] if node in self.rules else ""
-                raise _error("backward", op, tex, node.path, node.place, found, operands)
+            tex = self.rules[node][position] if node in self.rules else ""
+            check_part(node.op, position, tex, gradient, part, node.path, node.place)
+
+
+def check_result(op: Op, inputs: Any, settings: Any, output: Any, path: str, place: Any) -> None:
+    """Raises: NonFiniteError where an op's result has NaN or infinity."""
+    names = [f"{op.inputs[0]}[{i}]" for i in range(len(inputs))] if op.variadic else op.inputs
+    operands = {name: _plain(value) for name, value in zip(names, inputs, strict=True)}
+    operands |= dict(zip(op.settings, settings, strict=True))
+    found = _plain(output)
+    bad = _bad(found)
+    if bad.any() and any(_may_mask(value) for value in operands.values()):
+        bad &= ~(found == -np.inf)
+    if bad.any():
+        tex = op.tex if isinstance(op.tex, str) else op.formulas(inputs, settings, output)[0]
+        raise _error("forward", op, tex, path, place, ("the result", found), operands)
+
+
+def check_part(
+    op: Op, position: int, tex: str, gradient: Any, part: Any, path: str, place: Any
+) -> None:
+    """Raises: NonFiniteError where what a rule gave has. tex: the rule's, of this call."""
+    if part is not None and _bad(_plain(part)).any():
+        name = op.inputs[0 if op.variadic else position]
+        operands = {"the incoming gradient": _plain(gradient)}
+        declared = op.vjp_tex[name]
+        formula = declared if isinstance(declared, str) else tex
+        found = f"the gradient of {name}", _plain(part)
+        raise _error("backward", op, formula, path, place, found, operands)
 
 
 def _plain(value: Any) -> Any:

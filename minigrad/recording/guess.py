@@ -8,27 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from .reading import Reading
+from .trace import Trace
 
 __all__ = ["constant_guess", "entropy", "targets_of"]
 
 MOST = 1 << 22  # entries of a model's result that are looked at
 
 
-def targets_of(reading: Reading) -> Iterator[tuple[int, int, int]]:
+def targets_of(trace: Trace, computed: set[int]) -> Iterator[tuple[int, int, int]]:
     """Where the loss holds the model's result against something: a step, and two of its arguments.
 
     Arguments are counted with an op's inputs first and then its settings.
     """
-    trace = reading.trace
     for k in reversed(range(len(trace.forward_steps))):  # the loss comes last
         entry = trace.entries[trace.forward_steps[k]]
-        call = trace.call_of(entry) if entry.id in reading.computed else None
+        call = trace.call_of(entry) if entry.id in computed else None
         if call is None or call.op.variadic:
             continue
         values = [(e.input, trace.entries[e.source]) for e in trace.into(entry)]
-        out = [(n, e.value) for n, e in values if e.id in reading.computed and e.op]
-        given = [(n, e.value) for n, e in values if e.op is None and e.id not in reading.computed]
+        out = [(n, e.value) for n, e in values if e.id in computed and e.op]
+        given = [(n, e.value) for n, e in values if e.op is None and e.id not in computed]
         if len(out) != 1 or len(given) != 1 or out[0][1] is None or given[0][1] is None:
             continue
         (name, result), (other, targets) = out[0], given[0]

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from ..anomaly import check_part, check_result
 from ..engine.context import Context, current
+from ..engine.errors import NonFiniteError
 from ..engine.listener import Listener
 from ..engine.op import Op
 from ..engine.tensor import Tensor
@@ -23,13 +25,18 @@ from ..optim.updates import Observer, observers
 from .flow import FlowRecord, Row, Sample
 from .formulas import array_of
 from .measures import changes, cosine, size, subsample
-from .reading import Reading, cancels, first_not_finite
 from .record import Entry
 from .requests import RequestWatch
 from .step_plan import Backward, Call, StepPlan, StepValues
 from .structure import odd_structure
 from .trace import Trace
-from .watched_parameter import WatchedParameter, mark_symmetric, named_tensors, reference_of
+from .watched_parameter import (
+    WatchedParameter,
+    cancels,
+    mark_symmetric,
+    named_tensors,
+    reference_of,
+)
 
 __all__ = ["Sampler"]
 
@@ -309,7 +316,7 @@ class Sampler(Listener, Observer):
             p.clear()
         if trace is not None:
             if not self.record.events and not _is_finite(sample):
-                self._note(*(first_not_finite(trace) or ("", "")))
+                self._note(*_first_not_finite(trace))
             self._keep_trace(trace)
         self._calls, self._backward = [], []
         self._values = None
@@ -320,14 +327,13 @@ class Sampler(Listener, Observer):
         used = [(p, trace.entry_of(p.tensor)) for p in self._parameters.values()]
         trace.close()
         leaves = self._leaves = {leaf.id: p for p, leaf in used if leaf is not None}
-        reading = Reading(trace, {*leaves})
-        self._plan = StepPlan(reading)
-        places = [*((i, None) for i in leaves), *self._plan.rows]
-        for entry, row in sorted(places, key=lambda place: place[0]):
-            if row is None:
+        plan = self._plan = StepPlan(self._calls, trace, {*leaves})
+        rows = {value.entry: value.row for value in plan.values}
+        for entry in sorted([*leaves, *rows]):
+            if entry in leaves:
                 self._place(leaves[entry], trace.entries[entry].scope)
-            elif row.path not in self.record.rows:
-                self.record.add("rows", row)
+            elif rows[entry].path not in self.record.rows:
+                self.record.add("rows", rows[entry])
         for p, leaf in used:
             p.used = leaf is not None
             p.look_for_copies()
@@ -337,7 +343,7 @@ class Sampler(Listener, Observer):
             if leaf is not None and len(self.record.samples) < TRACED:  # theory does not change
                 p.cancels = cancels(trace, leaf)
         if not self.record.samples:
-            for kind, path, text in odd_structure(trace, {*leaves}, reading.computed):
+            for kind, path, text in odd_structure(trace, {*leaves}, plan.computed):
                 self._note_structure(kind, path, text)
 
     def _note_structure(self, kind: str, path: str, text: str) -> None:
@@ -440,3 +446,22 @@ def _is_finite(sample: Sample) -> bool:
 
 def _entries(array: Any) -> int:
     return int(array.size)
+
+
+def _first_not_finite(trace: Trace) -> tuple[str, str]:
+    """The first NaN or infinity of a step as `anomaly` would tell it, and the path of its op."""
+    try:
+        for entry in (trace.entries[i] for i in trace.forward_steps):
+            if (call := trace.call_of(entry)) is not None:
+                inputs, place = trace.inputs_of(call), entry.made_at
+                check_result(call.op, inputs, call.settings, entry.value, entry.path, place)
+        for entry in (trace.entries[i] for i in trace.backward_steps):
+            if (call := trace.call_of(entry)) is not None:
+                sent = {edge.input: edge.contribution for edge in trace.into(entry)}
+                where = entry.path, entry.made_at
+                for i, name in enumerate(call.op.input_names(len(call.inputs))):
+                    tex = entry.vjp_tex.get(name, "")
+                    check_part(call.op, i, tex, entry.gradient, sent.get(name), *where)
+    except NonFiniteError as error:
+        return str(error), entry.path
+    return "", ""

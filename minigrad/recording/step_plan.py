@@ -1,4 +1,4 @@
-"""StepPlan: which calls of a training step are measured, learned from one step that was traced.
+"""StepPlan: what of a training step is measured, learned from one step that was traced.
 
 Steps are alike: as long as the same ops run in the same order, no trace is needed to know which
 call belongs to which row, and a step that is looked at costs little more than its figures.
@@ -6,8 +6,10 @@ call belongs to which row, and a step that is looked at costs little more than i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,7 +21,8 @@ from .flow import Row
 from .formulas import array_of
 from .guess import constant_guess, targets_of
 from .measures import heads, saturation, size, subsample
-from .reading import Reading
+from .record import Entry
+from .trace import Trace
 
 __all__ = ["Backward", "Call", "StepPlan", "StepValues"]
 
@@ -30,26 +33,26 @@ TARGETS = 64  # of each sample that are kept
 
 @dataclass(slots=True)
 class _Value:
-    """One call that has a row. Args: count: of the last of many, how many there were."""
+    """A call that has a row. Args: count: of the last of many, how many there were."""
 
-    index: int
-    path: str
+    call: int
+    entry: int
+    row: Row
     is_weights: bool
-    saturates: bool
-    count: int
+    count: int = 0
 
 
 @dataclass
 class StepValues:
     """What was measured of the values of a step: figures and some entries by path."""
 
-    rows: dict[str, dict[str, float]]
-    entries: dict[str, list[Any]]
-    loss: float
-    unit: float
-    guess: float | None
-    targets: list[float]
-    ids: list[tuple[int, Any]]  # looked up in the table of an entry
+    rows: dict[str, dict[str, float]] = field(default_factory=dict)
+    entries: dict[str, list[Any]] = field(default_factory=dict)
+    loss: float = 0.0
+    unit: float = 0.0
+    guess: float | None = None
+    targets: list[float] = field(default_factory=list)
+    ids: list[tuple[int, Any]] = field(default_factory=list)  # looked up in the table of an entry
 
     @property
     def finite(self) -> bool:
@@ -61,34 +64,62 @@ class StepValues:
 class StepPlan:
     """The calls of a step that are measured, by their number.
 
-    Args: reading: of the step that was traced.
+    A value has a row if it is computed from a parameter of the model, and has a name, may saturate,
+    holds weights of attention, takes all steps of a sequence, or is the last of its scope; outside
+    of any scope, if it takes a parameter.
+
+    Args: calls: of a step.  trace: its record.  parameters: their entries.
+    Attributes: computed: the entries that parameters lead to.
     """
 
-    def __init__(self, reading: Reading) -> None:
-        trace = reading.trace
-        number = {entry: k for k, entry in enumerate(trace.forward_steps)}
-        calls = [trace.call_of(trace.entries[i]) for i in trace.forward_steps]
-        self.ops = [None if call is None else call.op for call in calls]
-        self.values: list[_Value] = []
-        self.rows: list[tuple[int, Row]] = []  # and the entries that they are of
-        for path, entry, count in reading.rows():
-            op, is_weights = self.ops[number[entry.id]], entry.id in reading.weights
-            declared = None if op is None else op.saturates
-            known = declared is not None and (op is None or "axis" not in op.settings or is_weights)
-            words = declared[0] if declared is not None and known else ""
-            value = _Value(number[entry.id], path, is_weights, known, count)
-            self.values.append(value)
-            self.rows.append((entry.id, Row(path, "value", entry.op or "", words, entry.shape)))
-        self.roots = [number[entry.id] for entry in reading.roots if entry.id in number]
-        self.last = None if reading.last is None else number[reading.last.id]
-        self.targets = _best(reading)
+    def __init__(self, calls: Sequence[Call], trace: Trace, parameters: set[int]) -> None:
+        self.ops = [call[0] for call in calls]
+        steps = [trace.entries[i] for i in trace.forward_steps]
+        number = {entry.id: k for k, entry in enumerate(steps)}
+        self.computed = set(parameters)
+        self.last: int | None = None  # the last that takes a parameter and has a gradient
+        shown: list[tuple[int, Entry, bool]] = []
+        for k, (entry, after) in enumerate(zip_longest(steps, steps[1:])):
+            sources = {edge.source for edge in trace.into(entry)}
+            if sources.isdisjoint(self.computed):
+                continue
+            self.computed.add(entry.id)
+            takes = not sources.isdisjoint(parameters)
+            if takes and entry.gradient is not None:
+                self.last = k
+            is_weights = _gives_weights(calls[k])
+            beyond = after.scope if after is not None else ""
+            if entry.needs and (is_weights or _is_shown(self.ops[k], entry, beyond, takes)):
+                shown.append((k, entry, is_weights))
+        self.values = [*self._values(shown)]
+        roots = [trace.entries[i] for i in trace.roots if i in self.computed]
+        self.roots = [number[entry.id] for entry in roots if entry.id in number]
+        self.targets = _best(trace, self.computed, float(sum(np.sum(e.value) for e in roots)))
         self.tables = [
             (number[edge.target], leaf)
-            for leaf in reading.parameters
+            for leaf in parameters
             if len(trace.entries[leaf].shape) > 1
             for edge in trace.uses(trace.entries[leaf])
             if edge.target in number
         ]
+
+    def _values(self, shown: list[tuple[int, Entry, bool]]) -> Iterator[_Value]:
+        """Of a path that comes many times the first eight, the 16th, the 32nd … and the last."""
+        total, seen = Counter(entry.path for _, entry, _ in shown), Counter[str]()
+        for k, entry, is_weights in shown:
+            path, index, count = entry.path, seen[entry.path], 0
+            seen[path] += 1
+            if index >= 8 and index & (index + 1):
+                if index < total[path] - 1:
+                    continue
+                path, count = f"{path}[last]", total[path]
+            elif index:
+                path = f"{path}[{index}]"
+            op = self.ops[k]
+            known = op.saturates is not None and ("axis" not in op.settings or is_weights)
+            words = op.saturates[0] if op.saturates is not None and known else ""
+            row = Row(path, "value", op.name, words, entry.shape)
+            yield _Value(k, entry.id, row, is_weights, count)
 
     def fits(self, calls: Sequence[Call]) -> bool:
         """Whether the same ops ran in the same order."""
@@ -106,13 +137,13 @@ class StepPlan:
     ) -> StepValues:
         """Figures of a step that fits. Args: scale: what the loss was multiplied by alone."""
         gradients: dict[Any, Any] = {node: array_of(gradient) for node, gradient, _ in backward}
-        found = StepValues({}, {}, 0.0, 0.0, None, [], [])
+        found = StepValues()
         for value in self.values:
-            call = calls[value.index]
+            call = calls[value.call]
             gradient = gradients.get(call[3]._node)
-            figures = found.rows[value.path] = _figures(value, call, gradient, scale)
+            figures = found.rows[value.row.path] = _figures(value, call, gradient, scale)
             few = None if gradient is None else subsample(gradient) / np.float32(scale)
-            found.entries[value.path] = [subsample(call[3]._data), few]
+            found.entries[value.row.path] = [subsample(call[3]._data), few]
             if value.count:
                 figures["count"] = float(value.count)
         ends = (calls[i][3]._data for i in self.roots)
@@ -137,10 +168,25 @@ class StepPlan:
         return found
 
 
-def _best(reading: Reading) -> tuple[int, int, int] | None:
+def _gives_weights(call: Call) -> bool:
+    """Whether it is a softmax, say, whose result is weights of attention."""
+    op, inputs, _, output, _ = call
+    same = "axis" in op.settings and np.shape(array_of(inputs[0])) == output.shape
+    return same and heads(output._data) is not None
+
+
+def _is_shown(op: Op, entry: Entry, beyond: str, takes: bool) -> bool:
+    """Whether a value has a row. beyond: the next one's scope. takes: it takes a parameter."""
+    if "axis" not in op.settings and (op.saturates or op.over_time):
+        return True
+    own = entry.scope
+    ends_scope = bool(own) and beyond != own and not beyond.startswith(f"{own}/")
+    return entry.name is not None or ends_scope or (takes and not own)
+
+
+def _best(trace: Trace, computed: set[int], loss: float) -> tuple[int, int, int] | None:
     """Where the targets stand, at best those of which the loss is a known function."""
-    trace, loss = reading.trace, float(sum(np.sum(entry.value) for entry in reading.roots))
-    found = [*targets_of(reading)]
+    found = [*targets_of(trace, computed)]
     for index, out, targets in found:
         call = trace.call_of(trace.entries[trace.forward_steps[index]])
         assert call is not None
@@ -160,7 +206,7 @@ def _figures(value: _Value, call: Call, gradient: Any, scale: float) -> dict[str
         figures["gradient"] = size(gradient) / scale
         if op.over_time is not None:
             figures |= _over_time(op, inputs, settings, array, gradient)
-    if value.saturates:
+    if value.row.saturates:
         share = saturation(op, array, settings)
         figures |= {} if share is None else {"saturated": share}
     return figures

@@ -12,8 +12,10 @@ from ..engine.errors import ArgumentError, DTypeError
 from ..engine.tensor import Tensor
 from .formulas import array_of
 from .measures import size
+from .record import Entry
+from .trace import Trace
 
-__all__ = ["WatchedParameter", "mark_symmetric", "named_tensors", "reference_of"]
+__all__ = ["WatchedParameter", "cancels", "mark_symmetric", "named_tensors", "reference_of"]
 
 REUSED = 1 << 20  # entries of an array whose copy keeps its memory
 
@@ -128,3 +130,17 @@ def mark_symmetric(parameters: Iterable[WatchedParameter]) -> None:
     all_zero = all(p in same and not p.reference.any() for p in given if "emb" not in p.name)
     for p in same:
         p.symmetric = bool(p.reference.any()) or all_zero
+
+
+def cancels(trace: Trace, leaf: Entry) -> bool:
+    """Whether a vector's gradient, a key's bias say, is 0 in theory: only rounding is left."""
+    if len(leaf.shape) > 1 or not leaf.size:
+        return False
+    for edge in trace.uses(leaf):
+        part, gradient = edge.contribution, trace.entries[edge.target].gradient
+        if part is not None and gradient is not None:
+            terms = gradient.size / part.size
+            rounding = 64 * np.finfo(part.dtype).eps * size(gradient) * terms
+            if terms > 1 and size(part) < rounding:
+                return True
+    return False
