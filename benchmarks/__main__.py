@@ -13,8 +13,9 @@ Sections:
 
 Every peer works in a process of its own, all idle but one. Its answers, output and every gradient,
 are held against a float64 reference before it is timed: a wrong one is named and not timed. Figures
-are medians over rounds with the peers in turn; a ratio is to hand-best in the same round. A sample
-that other load disturbed is taken again; a figure that stayed disturbed is marked ~.
+are medians over rounds with the peers in turn; a ratio is to hand-best in the same round. Before
+each sample a process waits for an idle machine, up to --patience; a figure is marked ~ where other
+load made half of its rounds a quarter slower.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--peers", type=_names, default=(), help=f"hand-best, and which of {_LIST}")
     add("--dtype", choices=("float32", "float64"), default="float32")
     add("--rounds", type=_positive, help="9; 3 with --quick")
-    add("--patience", type=float, help="seconds each sample waits for quiet: 10; 1 with --quick")
+    add("--patience", type=float, help="seconds to wait for an idle machine: 10; 1 with --quick")
     add("--minigrad", metavar="PATH", default=ROOT, help="a checkout other than this one")
     add("--json", metavar="FILE", help="write everything there too, down to each sample")
     add("--markdown", action="store_true", help="print tables as a README's")

@@ -1,133 +1,71 @@
-"""The time of a step, taken while nothing else wants the machine.
+"""The time of a step: the least of many, on a machine that is as idle as it will be.
 
-Three signs tell that something else did: threads of this process queued for a core, the machine's
-cores were busy with more than this process, or the sample is far slower than the fastest (a virtual
-machine does not see its neighbours). A sample with such a sign is taken again, until it is quiet or
-patience ends. Threads that queue although the machine was idle may queue behind their own kind, for
-some engines start more than there are cores, and a slow sample may be as it should: both are
-believed when three in a row agree. Without /proc, which is Linux's, only slowness is seen.
+Other load can only add to a step's time, so the least of interleaved rounds is what counts, and a
+median far above the least says that there was some. Without /proc, which is Linux's, nobody waits
+for an idle machine.
 """
 
 from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter, process_time, sleep
+from typing import NamedTuple, TypeVar
 
-__all__ = ["Load", "Sample", "load_since", "mark", "sample", "wait_until_idle", "watched"]
+__all__ = ["Times", "is_quiet", "least", "turns", "wait_until_idle"]
 
-QUEUED = 0.03  # of the time, from which a sample counts as disturbed
-OTHERS = 0.1  # of a core
-TICK = 0.01  # seconds: what /proc/stat counts in
-FAR = 1.25  # times the fastest sample, from which one is doubted
-AGREE = 1.1  # samples within this factor agree
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Seconds of one step, and whether they can be trusted."""
-
-    seconds: float
-    quiet: bool
+FAR = 1.25  # times the least: where half of the rounds are above it, there was other load
+LOAD = "/proc/loadavg"
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Load:
-    """What else went on, as parts of the time that passed."""
-
-    queued: float  # our threads waited for a core
-    others: float  # cores at work for someone else
-
-    @property
-    def disturbed(self) -> bool:
-        return self.queued > QUEUED or self.others > OTHERS
-
-
-@dataclass(frozen=True)
-class Mark:
-    """Counters at one moment, in seconds."""
+class Times(NamedTuple):
+    """Seconds of a step: that passed, and of all cores."""
 
     wall: float
-    own: float
-    queued: float
-    busy: float
+    cpu: float
 
 
-def watched() -> bool:
-    """Whether this system says how busy it is."""
-    return os.path.exists("/proc/self/task") and os.path.exists("/proc/stat")
-
-
-def mark() -> Mark:
-    """The counters now."""
-    queued = busy = 0.0
-    if watched():
-        for task in os.listdir("/proc/self/task"):
-            try:
-                with open(f"/proc/self/task/{task}/schedstat") as file:
-                    queued += int(file.read().split()[1]) / 1e9
-            except OSError:  # the thread has ended
-                continue
-        with open("/proc/stat") as file:
-            user, nice, system, _, _, irq, softirq, steal = map(int, file.readline().split()[1:9])
-        busy = (user + nice + system + irq + softirq + steal) * TICK
-    return Mark(perf_counter(), process_time(), queued, busy)
-
-
-def load_since(before: Mark) -> Load:
-    """What else went on since; a tick or two of /proc/stat may be our own."""
-    now = mark()
-    wall = now.wall - before.wall
-    others = (now.busy - before.busy) - (now.own - before.own) - 2 * TICK
-    return Load(max(0.0, now.queued - before.queued) / wall, max(0.0, others) / wall)
-
-
-def sample(
-    step: Callable[[], object], steps: int, patience: float, fastest: float = float("inf")
-) -> Sample:
-    """Time so many steps, waiting up to `patience` seconds for quiet; the mean of one.
-
-    fastest: seconds of the fastest sample so far.
-    """
-    deadline = perf_counter() + patience
-    taken: list[float] = []  # seconds of what no one else is known to have disturbed
-    least = (float("inf"), 0.0)
-    while True:
-        idle = wait_until_idle(deadline)
-        step()  # caches and thread pools wake up
-        before = mark()
+def least(step: Callable[[], object], seconds: float) -> Times:
+    """The least times of a step that is taken for about so many seconds, once at least."""
+    found, began = Times(float("inf"), float("inf")), perf_counter()
+    while perf_counter() - began < seconds or found.wall == float("inf"):
+        cpu = process_time()
         start = perf_counter()
-        for _ in range(steps):
-            step()
-        seconds = (perf_counter() - start) / steps
-        load = load_since(before)
-        if idle and not load.disturbed and seconds < FAR * fastest:
-            return Sample(seconds, True)
-        least = min(least, (load.queued + load.others, seconds))
-        if idle and load.others <= OTHERS:
-            taken.append(seconds)
-            last = taken[-3:]
-            if len(last) == 3 and max(last) < AGREE * min(last):
-                return Sample(statistics.median(last), True)
-        if perf_counter() > deadline:
-            return Sample(least[1], False)
+        step()
+        wall = perf_counter() - start
+        found = Times(min(found.wall, wall), min(found.cpu, process_time() - cpu))
+    return found
 
 
-def wait_until_idle(deadline: float) -> bool:
-    """Wait until no other thread runs, ours included: some pools spin for a while after work."""
-    while True:
-        if all(_alone() for _ in range(3)):
-            return True
+def turns(rounds: int, contestants: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
+    """What each gives, by name, when they take turns."""
+    found: dict[str, list[T]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, take in contestants.items():
+            found[name].append(take())
+    return found
+
+
+def is_quiet(seconds: Sequence[float]) -> bool:
+    """Whether other load disturbed less than half of these rounds."""
+    return statistics.median(seconds) < FAR * min(seconds)
+
+
+def wait_until_idle(patience: float) -> bool:
+    """Wait until no thread runs, ours included: some pools spin for a while after work."""
+    deadline = perf_counter() + patience
+    while not all(_is_alone() for _ in range(3)):
         if perf_counter() > deadline:
             return False
         sleep(0.01)
+    return True
 
 
-def _alone() -> bool:
+def _is_alone() -> bool:
     sleep(0.002)
-    if not watched():
+    if not os.path.exists(LOAD):
         return True
-    with open("/proc/loadavg") as file:
+    with open(LOAD) as file:
         return int(file.read().split()[3].partition("/")[0]) <= 1

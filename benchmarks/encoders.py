@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable
-from time import perf_counter, process_time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from threadpoolctl import threadpool_limits
 
 import minigrad as mg
 from layers import Encoder
+
+from .clock import Times, least, turns
 
 __all__ = ["main"]
 
@@ -73,21 +75,14 @@ def in_torch(encoder: Any) -> Callable[[Any], Any]:
     return forward
 
 
-def measure(contestants: dict[str, Any], X: Any, rounds: int, clock: Any) -> dict[str, list[float]]:
+def measure(contestants: dict[str, Any], X: Any, rounds: int) -> dict[str, list[Times]]:
     """Seconds of a forward, by contestant."""
     for _ in range(5):
         found = {who: one(X) for who, one in contestants.items()}
     mine, theirs = found["minigrad"].numpy(), found["PyTorch"]
     np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-4)
-    seconds = {who: [] for who in contestants}  # type: dict[str, list[float]]
-    for _ in range(rounds):
-        for who, one in contestants.items():
-            began, count = clock(), 0
-            while clock() - began < 0.1:
-                one(X)
-                count += 1
-            seconds[who].append((clock() - began) / count)
-    return seconds
+    times = {who: partial(least, partial(one, X), 0.1) for who, one in contestants.items()}
+    return turns(rounds, times)
 
 
 def main() -> None:
@@ -104,12 +99,13 @@ def main() -> None:
     )
     for threads in given.threads:
         torch.set_num_threads(threads)
-        clock = process_time if threads == 1 else perf_counter
+        clock = "cpu" if threads == 1 else "wall"
         for B, n in SHAPES:
             X = rng.normal(size=(B, n, D)).astype(np.float32)
             with threadpool_limits(threads), mg.no_grad():
                 contestants = {"minigrad": compiled, "PyTorch": in_torch(encoder)}
-                seconds = measure(contestants, X, given.rounds, clock)
+                times = measure(contestants, X, given.rounds)
+            seconds = {who: [getattr(one, clock) for one in times[who]] for who in times}
             pairs = zip(seconds["minigrad"], seconds["PyTorch"], strict=True)
             ratio = statistics.median(mine / theirs for mine, theirs in pairs)
             least = [min(seconds[who]) * 1e3 for who in ("PyTorch", "minigrad")]

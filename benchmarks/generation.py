@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
-from time import process_time
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from layers import LanguageModel, generate
 
+from .clock import least, turns
 from .generation_peers import in_numpy, in_torch
 
 __all__ = ["main"]
@@ -64,13 +65,8 @@ def measure(batch: int, rounds: int, found: dict[str, Any]) -> dict[str, list[fl
     tokens = {who: one(prompt, NEW) for who, one in found.items()}
     for who, mine in tokens.items():
         np.testing.assert_array_equal(mine, tokens[BASE], err_msg=who)
-    seconds = {who: [] for who in found}  # type: dict[str, list[float]]
-    for _ in range(rounds):
-        for who, one in found.items():
-            began = process_time()
-            one(prompt, NEW)
-            seconds[who].append(process_time() - began)
-    return seconds
+    calls = {who: partial(least, partial(one, prompt, NEW), 0) for who, one in found.items()}
+    return {who: [one.cpu for one in times] for who, times in turns(rounds, calls).items()}
 
 
 def main() -> None:

@@ -7,23 +7,22 @@ interleaved rounds: a neighbour that wants the machine can only add to it.
 from __future__ import annotations
 
 import gc
-import multiprocessing
-import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from importlib.util import find_spec
-from time import perf_counter, process_time, sleep
+from time import sleep
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import memory
-from .clock import FAR
+from .clock import Times, is_quiet, least, turns
+from .processes import Process
 from .report import NONE, Report, number
 from .single_ops import OPS
 
-__all__ = ["Engine", "Figures", "compare", "figures_of", "measure_ops"]
+__all__ = ["Figures", "compare", "figures_of", "measure_ops"]
 
 REST = 0.1  # seconds for which an engine's threads may go on waiting for more work
 RANDOM = ("dropout",)  # answers differ by what is drawn
@@ -36,31 +35,6 @@ class Figures(NamedTuple):
     cpu: float
     peak: float
     quiet: bool = True
-
-
-class Engine:
-    """minigrad (`path`: a checkout) or PyTorch in a process of its own."""
-
-    def __init__(self, path: str | None) -> None:
-        spawn = multiprocessing.get_context("spawn")
-        self._process = ProcessPoolExecutor(1, spawn)
-        self._ask(_load, path)
-
-    def _ask(self, function: Callable[..., Any], *args: Any) -> Any:
-        return self._process.submit(function, *args).result()
-
-    def build(self, title: str) -> tuple[list[Any], float]:
-        """Make the step: its result and gradients, and the bytes it takes at most."""
-        answer: tuple[list[Any], float] = self._ask(_build, title)
-        return answer
-
-    def sample(self, least: float) -> tuple[float, float]:
-        """Seconds of the fastest step among those of `least` seconds: wall, and of all cores."""
-        found: tuple[float, float] = self._ask(_sample, least)
-        return found
-
-    def close(self) -> None:
-        self._process.shutdown()
 
 
 # ---------------------------------------------------------------- in the engine's own process
@@ -121,17 +95,11 @@ def _build(title: str) -> tuple[list[Any], float]:
     return [x if x.__class__ is np.ndarray else x.detach().numpy() for x in answer], peak
 
 
-def _sample(least: float) -> tuple[float, float]:
+def _sample(seconds: float) -> Times:
     gc.collect()
-    wall = cpu = float("inf")
-    begun = perf_counter()
-    while perf_counter() - begun < least:
-        start = perf_counter(), process_time()
-        _step()
-        wall = min(wall, perf_counter() - start[0])
-        cpu = min(cpu, process_time() - start[1])
+    found = least(_step, seconds)
     sleep(REST)
-    return wall, cpu
+    return found
 
 
 def _release() -> None:
@@ -156,12 +124,11 @@ def compare(title: str, answers: Sequence[list[Any]]) -> str:
 
 
 def measure_ops(
-    titles: Iterable[str], path: str, rounds: int, least: float, say: Callable[[str], object]
+    titles: Iterable[str], path: str, rounds: int, seconds: float, say: Callable[[str], object]
 ) -> Report:
     """Wall and CPU time and memory of each op, and its time to PyTorch's, if that is here."""
-    engines = {"minigrad": Engine(path)}
-    if find_spec("torch"):
-        engines["PyTorch"] = Engine(None)
+    paths = {"minigrad": path} | ({"PyTorch": None} if find_spec("torch") else {})
+    engines = {who: Process() for who in paths}
     report = Report(
         "Single ops, forward and backward, float32",
         ["op", *(f"{what}, {who}" for what in ("ms", "CPU ms", "MiB") for who in engines), "ratio"],
@@ -173,16 +140,17 @@ def measure_ops(
         data={},
     )
     try:
+        for who, one in engines.items():
+            one.ask(_load, paths[who])
         for title in titles:
             say(f"ops: {title}")
-            built = {who: one.build(title) for who, one in engines.items()}
+            built = {who: one.ask(_build, title) for who, one in engines.items()}
             if wrong := compare(title, [answer for answer, _ in built.values()]):
                 report.notes.append(wrong)
                 continue
-            samples: dict[str, list[tuple[float, float]]] = {who: [] for who in engines}
-            for _ in range(rounds):
-                for who, one in engines.items():
-                    samples[who].append(one.sample(least))
+            samples = turns(
+                rounds, {w: partial(one.ask, _sample, seconds) for w, one in engines.items()}
+            )
             figures = [figures_of(samples[who], built[who][1]) for who in engines]
             report.data[title] = dict(zip(engines, [one._asdict() for one in figures], strict=True))
             report.rows.append([title, *_row(figures)])
@@ -192,11 +160,10 @@ def measure_ops(
     return report
 
 
-def figures_of(samples: list[tuple[float, float]], peak: float) -> Figures:
+def figures_of(samples: list[Times], peak: float) -> Figures:
     """The least of each, and whether half of them are near it."""
-    walls = [wall for wall, _ in samples]
-    quiet = statistics.median(walls) < FAR * min(walls)
-    return Figures(min(walls), min(cpu for _, cpu in samples), peak, quiet)
+    walls, cpus = zip(*samples, strict=True)
+    return Figures(min(walls), min(cpus), peak, is_quiet(walls))
 
 
 def _row(figures: list[Figures]) -> list[str]:

@@ -1,21 +1,18 @@
-"""A peer in a process of its own: its own BLAS, thread pools and memory, idle until it is asked."""
+"""A peer in a process of its own, idle until it is asked."""
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 from . import worker
 from .answers import Answer
 from .cases import Case
-from .clock import Sample
 from .peers import Peer
+from .processes import PeerError, Process, ProcessEnded
 
-__all__ = ["Remote", "start"]
+__all__ = ["ROOT", "Remote", "start"]
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,30 +22,27 @@ class Remote:
 
     def __init__(self, peer: Peer) -> None:
         self.peer, self.name, self.title = peer, peer.name, peer.title
-        self._process: ProcessPoolExecutor | None = None
+        self._process: Process | None = None
 
     def load(self) -> str:
         """Import what the peer needs; its version.  Raises: ImportError: it is not installed."""
-        spawn = multiprocessing.get_context("spawn")
-        self._process = ProcessPoolExecutor(1, spawn, worker.quiet)
+        self._process = Process()
         version: str = self._ask("load", self.peer)
         return version
 
-    def build(self, case: Case, dtype: str) -> tuple[Answer, float]:
-        """Make the case's step: its answer, and about how many seconds it takes.
-
-        A process that ended over another case begins anew.
+    def build(self, case: Case, dtype: str) -> Answer:
+        """Make the case's step: its answer. A process that ended over another begins anew.
 
         Raises: Unsupported if the peer has no such step.
         """
         if self._process is None:
             self.load()
-        reply: tuple[Answer, float] = self._ask("build", case, dtype)
+        reply: Answer = self._ask("build", case, dtype)
         return reply
 
-    def sample(self, steps: int, patience: float) -> Sample:
-        """Time the step built last."""
-        reply: Sample = self._ask("sample", steps, patience)
+    def sample(self, seconds: float, patience: float) -> tuple[float, bool]:
+        """Seconds of the step built last, and whether the machine was idle before."""
+        reply: tuple[float, bool] = self._ask("sample", seconds, patience)
         return reply
 
     def long_chain(self, nodes: int) -> dict[str, float]:
@@ -58,16 +52,16 @@ class Remote:
 
     def close(self) -> None:
         if self._process is not None:
-            self._process.shutdown()
+            self._process.close()
             self._process = None
 
     def _ask(self, name: str, *args: Any) -> Any:
         assert self._process is not None, "load first"
         try:
-            return self._process.submit(worker.answer_to, name, *args).result()
-        except BrokenProcessPool:
+            return self._process.ask(worker.answer_to, name, *args)
+        except ProcessEnded:
             self.close()
-            raise worker.PeerError("its process ended") from None
+            raise
 
 
 def start(peers: Iterable[Peer]) -> tuple[list[Remote], dict[str, str], dict[str, str]]:
@@ -77,7 +71,7 @@ def start(peers: Iterable[Peer]) -> tuple[list[Remote], dict[str, str], dict[str
         try:
             versions[remote.name] = remote.load()
             remotes.append(remote)
-        except (ImportError, worker.PeerError) as error:
+        except (ImportError, PeerError) as error:
             missing[remote.name] = str(error)
             remote.close()
     return remotes, versions, missing

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from .answers import Answer, WrongAnswer, check, reference
 from .cases import Case
-from .clock import Sample
+from .clock import is_quiet
 from .peers import Unsupported
-from .worker import PeerError
+from .processes import PeerError
 
 __all__ = ["BASE", "Contestant", "Figure", "Result", "Settings", "measure"]
 
@@ -29,9 +29,9 @@ class Contestant(Protocol):
     name: str
     title: str
 
-    def build(self, case: Case, dtype: str) -> tuple[Answer, float]: ...
+    def build(self, case: Case, dtype: str) -> Answer: ...
 
-    def sample(self, steps: int, patience: float) -> Sample: ...
+    def sample(self, seconds: float, patience: float) -> tuple[float, bool]: ...
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Settings:
     dtype: str = "float32"
     rounds: int = 9
     target: float = 0.04  # seconds that a sample is to take at least
-    patience: float = 10.0  # seconds to wait for quiet, each sample
+    patience: float = 10.0  # seconds to wait for an idle machine, before each sample
 
 
 @dataclass(frozen=True)
@@ -54,53 +54,42 @@ class Figure:
 
 @dataclass
 class Result:
-    """What was measured of one case: samples by peer, round by round, and who has none and why."""
+    """What was measured of one case: seconds by peer, round by round, and who has none and why."""
 
     case: Case
-    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    samples: dict[str, list[float]] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
 
     def seconds(self, name: str) -> Figure | None:
         """The median time of a step."""
-        if not self.samples.get(name):
-            return None
-        quiet = [sample.seconds for sample in self.samples[name] if sample.quiet]
-        return _figure(quiet, [sample.seconds for sample in self.samples[name]])
+        return self._figure(lambda mine, _: mine, name, name)
 
     def ratio(self, name: str, to: str = BASE) -> Figure | None:
         """The median over rounds of the peer's time to another's in the same round."""
-        return self._paired(name, to, lambda mine, theirs: mine / theirs)
-
-    def least_ratio(self, name: str, to: str = BASE) -> float:
-        """The peer's least time to another's."""
-        mine, theirs = (min(one.seconds for one in self.samples[who]) for who in (name, to))
-        return mine / theirs
-
-    def spread(self, name: str = BASE) -> float:
-        """The longest of a peer's rounds to the shortest: 1 on a machine without other load."""
-        seconds = [one.seconds for one in self.samples.get(name, ())]
-        return max(seconds) / min(seconds) if seconds else 1.0
+        return self._figure(lambda mine, theirs: mine / theirs, name, to)
 
     def beyond(self, name: str, base: str = BASE) -> Figure | None:
         """The median over rounds of the seconds it takes more than another in the same round."""
-        return self._paired(name, base, lambda mine, theirs: mine - theirs)
+        return self._figure(lambda mine, theirs: mine - theirs, name, base)
 
-    def growth(self, name: str, shorter: Result) -> Figure | None:
-        """The median time to that of another case."""
-        mine, theirs = self.seconds(name), shorter.seconds(name)
-        if mine is None or theirs is None:
-            return None
-        return Figure(mine.value / theirs.value, mine.quiet and theirs.quiet)
+    def least_ratio(self, name: str, to: str = BASE) -> float:
+        """The peer's least time to another's."""
+        return min(self.samples[name]) / min(self.samples[to])
 
-    def _paired(
-        self, name: str, base: str, combine: Callable[[float, float], float]
+    def spread(self, name: str = BASE) -> float:
+        """The longest of a peer's rounds to the shortest: 1 on a machine without other load."""
+        seconds = self.samples.get(name)
+        return max(seconds) / min(seconds) if seconds else 1.0
+
+    def _figure(
+        self, combine: Callable[[float, float], float], name: str, other: str
     ) -> Figure | None:
-        if not self.samples.get(name) or not self.samples.get(base):
+        mine, theirs = self.samples.get(name), self.samples.get(other)
+        if not mine or not theirs:
             return None
-        rounds = list(zip(self.samples[name], self.samples[base], strict=False))
-        quiet = [combine(m.seconds, b.seconds) for m, b in rounds if m.quiet and b.quiet]
-        return _figure(quiet, [combine(m.seconds, b.seconds) for m, b in rounds])
+        rounds = [combine(m, t) for m, t in zip(mine, theirs, strict=False)]
+        return Figure(statistics.median(rounds), is_quiet(mine) and is_quiet(theirs))
 
     def data(self) -> dict[str, Any]:
         """All of it, and the figures, for JSON."""
@@ -109,19 +98,13 @@ class Result:
                 "seconds": _plain(self.seconds(name)),
                 f"ratio to {BASE}": _plain(self.ratio(name)),
                 "error": self.errors[name],
-                "samples": [asdict(sample) for sample in samples],
+                "samples": samples,
             }
             for name, samples in self.samples.items()
         }
         return {"case": self.case.name, "title": self.case.title, "peers": peers} | {
             "failures": self.failures
         }
-
-
-def _figure(quiet: Sequence[float], every: Sequence[float]) -> Figure:
-    """The median of what is quiet, or of all where that is less than half."""
-    enough = 2 * len(quiet) >= len(every)
-    return Figure(statistics.median(quiet if enough else every), enough)
 
 
 def _plain(figure: Figure | None) -> dict[str, Any] | None:
@@ -131,32 +114,30 @@ def _plain(figure: Figure | None) -> dict[str, Any] | None:
 def measure(case: Case, contestants: Sequence[Contestant], settings: Settings) -> Result:
     """Check every contestant's answer, then time those that are right, in turn, round by round."""
     expected = reference(case, settings.dtype)
-    result, steps = Result(case), {}
+    result = Result(case)
     for one in contestants:
         try:
-            given, seconds = one.build(case, settings.dtype)
+            given = one.build(case, settings.dtype)
             result.errors[one.name] = check(given, expected, settings.dtype)
+            result.samples[one.name] = []
         except Unsupported:
             continue
         except (PeerError, WrongAnswer) as error:
             result.failures[one.name] = str(error)
-            continue
-        steps[one.name] = max(1, round(settings.target / seconds)), seconds
-        result.samples[one.name] = []
     del expected
-    right = [one for one in contestants if one.name in steps]
+    right = [one for one in contestants if one.name in result.samples]
     patience = settings.patience
     for i in range(settings.rounds):
         first = i % max(1, len(right))
         for one in right[first:] + right[:first]:
-            count, seconds = steps[one.name]
-            if one.name in result.failures or (seconds > SLOW and i >= 3):
+            taken = result.samples.get(one.name)
+            if taken is None or (i >= 3 and min(taken) > SLOW):
                 continue
             try:
-                sample = one.sample(count, patience)
-                result.samples[one.name].append(sample)
-                # where it is never quiet, waiting for it must end some day
-                patience = settings.patience if sample.quiet else patience / 2
+                seconds, idle = one.sample(settings.target, patience)
+                taken.append(seconds)
+                # where it is never idle, waiting for it must end some day
+                patience = settings.patience if idle else patience / 2
             except PeerError as error:
                 result.failures[one.name] = str(error)
                 del result.samples[one.name], result.errors[one.name]

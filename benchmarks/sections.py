@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from .cases import CHAINS, QUICK, TABLE, Case, Chain
 from .ops import measure_ops
 from .precision import measure_precision
+from .processes import PeerError
 from .remote import Remote
 from .report import Report, cell, number
 from .rounds import BASE, Result, Settings, measure
 from .single_ops import OPS
-from .worker import PeerError
 
 __all__ = [
     "SECTIONS",

@@ -9,83 +9,59 @@ set over the first nine steps, above what was there before them, in MiB.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
-from concurrent.futures import ProcessPoolExecutor
-from time import perf_counter, process_time
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from . import memory, worker
+from . import memory
+from .clock import Times, least, turns
+from .processes import Process
 from .training_models import CASES, Step, step_of
 
 CONTESTANTS = ("PyTorch", "eager", "compiled")
 FIRST = 9  # steps until the audits of calls 2, 4 and 8 are over
 
 
-class _Training:
-    """What a contestant's process does when asked."""
-
-    step: Step
-    given: tuple[Any, Any]
-
-    def begin(self, who: str, name: str) -> tuple[list[float], float]:
-        """Make the step and take it a few times: the losses, and the peak of memory in bytes."""
-        if who == "PyTorch":
-            import torch
-
-            torch.set_num_threads(len(os.sched_getaffinity(0)))
-        rng = np.random.default_rng(0)
-        warm = CASES["mlp"]
-        step_of(who.replace("compiled", "eager"), warm)(*warm.batch(rng))
-        self.step, self.given = step_of(who, CASES[name]), CASES[name].batch(rng)
-        losses: list[float] = []
-
-        def first() -> None:
-            losses.extend(self.step(*self.given).item() for _ in range(FIRST))
-
-        peak = memory.growth(first)
-        return losses, peak
-
-    def time(self, seconds: float) -> tuple[float, float]:
-        """The least wall and CPU seconds of a step, over about so many seconds."""
-        least, began = (float("inf"), float("inf")), perf_counter()
-        while perf_counter() - began < seconds:
-            wall, cpu = perf_counter(), process_time()
-            self.step(*self.given)
-            wall, cpu = perf_counter() - wall, process_time() - cpu
-            least = min(least[0], wall), min(least[1], cpu)
-        return least
+_step: Step
+_given: tuple[Any, Any]
 
 
-_training = _Training()
+def _begin(who: str, name: str) -> tuple[list[float], float]:
+    """Make the step and take it a few times: the losses, and the peak of memory in bytes."""
+    global _step, _given
+    if who == "PyTorch":
+        import torch
+
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+    rng = np.random.default_rng(0)
+    warm = CASES["mlp"]
+    step_of(who.replace("compiled", "eager"), warm)(*warm.batch(rng))
+    _step, _given = step_of(who, CASES[name]), CASES[name].batch(rng)
+    losses: list[float] = []
+    peak = memory.growth(lambda: losses.extend(_step(*_given).item() for _ in range(FIRST)))
+    return losses, peak
 
 
-def _answer(name: str, *args: Any) -> Any:
-    return getattr(_training, name)(*args)
+def _time(seconds: float) -> Times:
+    return least(lambda: _step(*_given), seconds)
 
 
 def measure(name: str, rounds: int, contestants: tuple[str, ...]) -> dict[str, tuple[float, ...]]:
     """Wall and CPU seconds of a step, and its peak of memory in bytes, by contestant."""
-    spawn = multiprocessing.get_context("spawn")
-    processes = {who: ProcessPoolExecutor(1, spawn, worker.quiet) for who in contestants}
+    processes = {who: Process() for who in contestants}
     try:
-        begun = {
-            who: p.submit(_answer, "begin", who, name).result() for who, p in processes.items()
-        }
+        begun = {who: process.ask(_begin, who, name) for who, process in processes.items()}
         for who, (losses, _) in begun.items():
             wanted = begun[contestants[0]][0]
             np.testing.assert_allclose(losses, wanted, rtol=1e-2, err_msg=f"{name}: {who}")
-        found = {who: (float("inf"), float("inf")) for who in contestants}
-        for _ in range(rounds):
-            for who, process in processes.items():
-                mine = process.submit(_answer, "time", 0.25).result()
-                found[who] = min(found[who][0], mine[0]), min(found[who][1], mine[1])
-        return {who: (*found[who], begun[who][1]) for who in contestants}
+        asked = {who: partial(process.ask, _time, 0.25) for who, process in processes.items()}
+        found = turns(rounds, asked)
+        return {w: (*map(min, zip(*found[w], strict=True)), begun[w][1]) for w in contestants}
     finally:
         for process in processes.values():
-            process.shutdown()
+            process.close()
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ import minigrad as mg
 from layers import LanguageModel, Linear, Module, Sequential
 from minigrad.optim import Adam
 
+from .clock import turns
 from .training_models import CASES as TRAINING
 from .training_models import Case
 
@@ -76,13 +77,8 @@ class _Run:
 
 def _least(rounds: int, runs: list[Callable[[], list[float]]]) -> list[list[float]]:
     """Of each run the least of each of its times."""
-    found = [[float("inf")] * 1 for _ in runs]
-    for _ in range(rounds):
-        for i, run in enumerate(runs):
-            times = run()
-            known = found[i] if len(found[i]) == len(times) else times
-            found[i] = [min(pair) for pair in zip(known, times, strict=True)]
-    return found
+    found = turns(rounds, {str(i): run for i, run in enumerate(runs)})
+    return [[min(times) for times in zip(*taken, strict=True)] for taken in found.values()]
 
 
 def measure(case: Case, compiled: bool, rounds: int) -> tuple[float, float]:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import gc
-import os
 from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
-from . import clock
 from .answers import Answer, answer
 from .cases import Case
+from .clock import least, wait_until_idle
 from .peers import Minigrad, Peer, Step, Unsupported
+from .processes import PeerError
 
-__all__ = ["PeerError", "answer_to", "long_chain", "quiet"]
-
-
-class PeerError(Exception):
-    """A peer failed, or its process ended."""
+__all__ = ["answer_to", "long_chain"]
 
 
 class _Worker:
@@ -25,27 +21,25 @@ class _Worker:
 
     peer: Peer
     step: Step | None = None
-    fastest = 0.0  # seconds of that step so far
 
     def load(self, peer: Peer) -> str:
         self.peer = peer
         return peer.load()
 
-    def build(self, case: Case, dtype: str) -> tuple[Answer, float]:
+    def build(self, case: Case, dtype: str) -> Answer:
         self.step = None  # the last case's arrays go first
         gc.collect()
         step = self.step = self.peer.step(case, case.inputs(dtype))
         given = answer(case, step, self.peer)
         if excuse := self.peer.excuse():
             raise PeerError(excuse)
-        self.fastest = _about(step)
-        return given, self.fastest
+        return given
 
-    def sample(self, steps: int, patience: float) -> clock.Sample:
+    def sample(self, seconds: float, patience: float) -> tuple[float, bool]:
         assert self.step is not None, "sample before build"
-        sample = clock.sample(self.step, steps, patience, self.fastest)
-        self.fastest = min(self.fastest, sample.seconds)
-        return sample
+        idle = wait_until_idle(patience)
+        self.step()  # caches and thread pools wake up
+        return least(self.step, seconds).wall, idle
 
     def long_chain(self, nodes: int) -> dict[str, float]:
         return long_chain(self.peer, nodes)
@@ -62,21 +56,6 @@ def answer_to(name: str, *args: Any) -> Any:
         raise type(reason)(str(reason)) from None
     except Exception as reason:
         raise PeerError(f"{type(reason).__name__}: {reason}"[:300]) from None
-
-
-def quiet() -> None:
-    """Whatever libraries print goes to standard error."""
-    os.dup2(2, 1)
-
-
-def _about(step: Step) -> float:
-    """Seconds of a step, roughly."""
-    step()
-    start, count = perf_counter(), 0
-    while count == 0 or (perf_counter() - start < 0.01 and count < 100):
-        step()
-        count += 1
-    return (perf_counter() - start) / count
 
 
 def long_chain(peer: Peer, nodes: int) -> dict[str, float]:

@@ -6,26 +6,24 @@ import pytest
 
 from benchmarks.answers import reference
 from benchmarks.cases import Attention, Case
-from benchmarks.clock import Sample
 
 
 class Given:
-    """A contestant that answers rightly and takes the times it is given, `None` for a disturbed 1.
+    """A contestant that answers rightly and takes the times it is given, on an idle machine.
 
     `calls` lists, for all that share it, who was asked for a sample.
     """
 
-    def __init__(self, name: str, times: Sequence[float | None] = (), calls: list | None = None):
+    def __init__(self, name: str, times: Sequence[float] = (), calls: list | None = None):
         self.name, self.title, self.times = name, name, list(times)
         self.calls = [] if calls is None else calls
 
     def build(self, case: Case, dtype: str):
-        return reference(case, dtype), 0.001
+        return reference(case, dtype)
 
-    def sample(self, steps: int, patience: float) -> Sample:
+    def sample(self, seconds: float, patience: float) -> tuple[float, bool]:
         self.calls.append(self.name)
-        seconds = self.times.pop(0) if self.times else 1.0
-        return Sample(1.0, False) if seconds is None else Sample(seconds, True)
+        return self.times.pop(0) if self.times else 1.0, True
 
 
 @pytest.fixture

@@ -3,52 +3,38 @@
 import pytest
 
 from benchmarks.cases import Attention
-from benchmarks.clock import Sample
 from benchmarks.peers import Unsupported
+from benchmarks.processes import PeerError
 from benchmarks.rounds import BASE, Figure, Result, Settings, measure
-from benchmarks.worker import PeerError
 
 
-def result(**times):
-    """Of given seconds, negative where disturbed; `base` is hand-best."""
-    samples = {
-        BASE if name == "base" else name: [Sample(abs(t), t > 0) for t in taken]
-        for name, taken in times.items()
-    }
+def result(**samples):
+    """Of given seconds; `base` is hand-best."""
+    samples = {BASE if name == "base" else name: taken for name, taken in samples.items()}
     return Result(Attention("few", "few", 2, 5, 7, 3), samples, dict.fromkeys(samples, 0.0))
 
 
-def test_a_ratio_is_the_median_of_the_rounds_ratios_not_the_ratio_of_medians():
-    taken = result(base=[1.0, 2.0, 10.0], peer=[3.0, 8.0, 20.0])
-    assert taken.ratio("peer") == Figure(3.0, True)
-    assert taken.seconds("peer").value / taken.seconds(BASE).value == 4.0
-
-
-def test_a_difference_is_the_median_of_the_rounds_differences():
-    assert result(base=[1.0, 2.0, 10.0], peer=[3.0, 8.0, 11.0]).beyond("peer") == Figure(2.0, True)
-
-
-def test_a_round_in_which_either_was_disturbed_does_not_count():
-    taken = result(base=[1.0, -1.0, 1.0, 1.0], peer=[2.0, 90.0, -90.0, 4.0])
-    assert taken.ratio("peer") == Figure(3.0, True)
-    assert taken.seconds("peer") == Figure(4.0, True)
-
-
-def test_a_figure_is_doubtful_when_less_than_half_of_its_rounds_were_quiet():
-    taken = result(base=[1.0, -1.0, -1.0], peer=[2.0, 4.0, 6.0])
-    assert taken.ratio("peer") == Figure(4.0, False)
-    assert taken.seconds("peer") == Figure(4.0, True)
-
-
-def test_growth_is_doubtful_if_either_end_is():
-    shorter, longer = result(base=[1.0, 3.0, 2.0]), result(base=[9.0, 7.0, 8.0])
-    assert longer.growth(BASE, shorter) == Figure(4.0, True)
-    assert longer.growth(BASE, result(base=[-2.0])) == Figure(4.0, False)
+@pytest.mark.parametrize(
+    ("base", "peer", "seconds", "ratio", "beyond"),
+    [  # figures, each the median of the rounds', and whether they are quiet
+        ([10.0, 11.0, 12.0], [30.0, 44.0, 24.0], (30.0, False), (3.0, False), (20.0, False)),
+        ([10.0, 11.0, 90.0], [30.0, 33.0, 45.0], (33.0, True), (3.0, True), (20.0, True)),
+        ([10.0, 20.0, 20.0], [30.0, 30.0, 30.0], (30.0, True), (1.5, False), (10.0, False)),
+    ],
+)
+def test_figures_are_medians_over_the_rounds_and_doubtful_where_half_were_slow(
+    base, peer, seconds, ratio, beyond
+):
+    taken = result(base=base, peer=peer)
+    assert taken.seconds("peer") == Figure(*seconds)
+    assert taken.ratio("peer") == Figure(*ratio)
+    assert taken.beyond("peer") == Figure(*beyond)
+    assert taken.least_ratio("peer") == min(peer) / min(base)
 
 
 def test_there_is_no_figure_without_samples():
     taken = result(peer=[1.0])
-    assert taken.ratio("peer") is taken.seconds("other") is taken.growth("other", taken) is None
+    assert taken.ratio("peer") is taken.seconds("other") is None
 
 
 def test_peers_go_in_turn_and_another_begins_each_round(contestant, small):
@@ -61,10 +47,10 @@ def test_peers_go_in_turn_and_another_begins_each_round(contestant, small):
 def test_a_wrong_peer_is_named_and_never_timed(contestant, small):
     class Wrong(contestant):
         def build(self, case, dtype):
-            given, seconds = super().build(case, dtype)
-            return given | {"d_W_K": 1.01 * given["d_W_K"]}, seconds
+            given = super().build(case, dtype)
+            return given | {"d_W_K": 1.01 * given["d_W_K"]}
 
-        def sample(self, steps, patience):
+        def sample(self, seconds, patience):
             raise AssertionError("timed")
 
     taken = measure(small, [contestant(BASE), Wrong("liar")], Settings(rounds=2))
@@ -90,37 +76,24 @@ def test_a_peer_that_fails_is_named_and_the_others_go_on(contestant, small, wher
     broken = type("Broken", (contestant,), {where: fail})("broken")
     taken = measure(small, [broken, contestant(BASE, [1.0, 2.0])], Settings(rounds=2))
     assert taken.failures == {"broken": "out of memory"}
-    assert [s.seconds for s in taken.samples[BASE]] == [1.0, 2.0]
+    assert taken.samples[BASE] == [1.0, 2.0]
     assert taken.data()["peers"].keys() == {BASE}
 
 
 def test_patience_is_halved_while_the_machine_stays_busy(contestant, small):
-    asked = []
+    asked, idle = [], iter([False, False, True, True])
 
     class Asked(contestant):
-        def sample(self, steps, patience):
-            asked.append(patience)
-            return super().sample(steps, patience)
+        def sample(self, seconds, patience):
+            asked.append((seconds, patience))
+            return 1.0, next(idle)
 
-    measure(small, [Asked(BASE, [None, None, 1.0, 1.0])], Settings(rounds=4, patience=8.0))
-    assert asked == [8.0, 4.0, 2.0, 8.0]
+    measure(small, [Asked(BASE)], Settings(rounds=4, target=0.02, patience=8.0))
+    assert asked == [(0.02, 8.0), (0.02, 4.0), (0.02, 2.0), (0.02, 8.0)]
 
 
-def test_slow_peers_get_three_rounds_and_short_steps_are_taken_many_at_once(contestant, small):
-    asked = []
-
-    class Timed(contestant):
-        about = 0.001
-
-        def build(self, case, dtype):
-            return super().build(case, dtype)[0], self.about
-
-        def sample(self, steps, patience):
-            asked.append((self.name, steps, patience))
-            return Sample(self.about, True)
-
-    slow = Timed("slow")
-    slow.about = 2.0
-    measure(small, [Timed(BASE), slow], Settings(rounds=5, target=0.02, patience=7.0))
-    assert asked.count((BASE, 20, 7.0)) == 5
-    assert asked.count(("slow", 1, 7.0)) == 3
+def test_slow_peers_get_three_rounds(contestant, small):
+    calls = []
+    two = [contestant(BASE, [0.1] * 5, calls), contestant("slow", [2.0] * 5, calls)]
+    measure(small, two, Settings(rounds=5))
+    assert (calls.count(BASE), calls.count("slow")) == (5, 3)
