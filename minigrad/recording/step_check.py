@@ -79,7 +79,7 @@ def check_step(
 
 def not_measured(entry: Entry, why: str, kind: str = BY_DERIVATIVE) -> CheckResult:
     """A step of which nothing could be measured, with the reason."""
-    where = {"scope": entry.scope, "path": entry.path, "op": entry.op or ""}
+    where: dict[str, Any] = {"scope": entry.scope, "path": entry.path, "op": entry.op or ""}
     return CheckResult(kind, entry.id, why=why, **where)
 
 
