@@ -149,6 +149,7 @@ EXACT = 2**24 // largest_integer(8) ** 2  # so many products of two such integer
     tex=r"\operatorname{int}_{<bits>}(<x>) <q> \odot <s> + <b>",
     vjp_tex={"x": r"<g> (<q> \odot <s>)^\top", "b": r"<g>"},
     flops=lambda x, b, out: 2 * out.size * x.shape[-1] + 2 * out.size + (b is not None) * out.size,
+    analytic=False,
 )
 def quantized_linear(x: Array, b: Any = None, *, q: Any, s: Any, bits: int = 8) -> Any:
     """t (x_q q) s + b with x ≈ x_q t row by row; x_q and q are integers, sums are exact.
