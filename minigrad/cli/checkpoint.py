@@ -14,8 +14,7 @@ import numpy as np
 from .. import layers
 from ..engine.errors import ArgumentError, MinigradError
 from ..playing.run import Guess, Source
-from ..views.model_figures import likeliest
-from ..views.model_tables import quoted
+from ..views.model_figures import likeliest, quoted
 from ..views.plain import of_bytes, one_line
 from .sentence import SENTENCE
 

@@ -19,8 +19,17 @@ from ..recording.checks import Checks
 from ..tracing import Trace
 from ..views.data import number, trace_to_dict
 from ..views.labels import Verdict, by_hand, by_step
-from ..views.model_figures import MOVES, by_block, by_head, by_token
-from ..views.model_tables import Figures, block_table, guess_table, head_table, token_table
+from ..views.model_figures import (
+    MOVES,
+    Figures,
+    block_table,
+    by_block,
+    by_head,
+    by_token,
+    guess_table,
+    head_table,
+    token_table,
+)
 from ..views.page import write_page
 from ..views.page.embed import frame, script
 from ..views.plain import one_line

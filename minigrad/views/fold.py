@@ -32,20 +32,7 @@ import numpy as np
 from ..recording.record import Edge, Entry
 from ..recording.trace import Trace
 
-__all__ = [
-    "Chain",
-    "ChainBlock",
-    "Fold",
-    "Item",
-    "Link",
-    "Members",
-    "chains",
-    "folded",
-    "is_within",
-    "items_of",
-    "parts",
-    "prefixes",
-]
+__all__ = ["Fold", "Link", "folded", "is_within", "parts", "prefixes"]
 
 
 @dataclass

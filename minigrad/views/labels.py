@@ -15,34 +15,11 @@ from .outline import Box, Line, Outline
 from .plain import counted, of_bytes, one_line, shaped, sized
 
 __all__ = [
-    "WIDEST",
-    "Verdict",
-    "alarms",
-    "by_hand",
-    "by_step",
-    "by_value",
-    "cancellation",
-    "checked",
-    "facts",
-    "fault",
-    "gains",
-    "heading",
-    "held_values",
-    "line_label",
-    "line_title",
-    "mark",
-    "node_title",
-    "notes",
-    "of_kind",
-    "picture_name",
-    "reasons",
-    "sum_title",
-    "summary",
-    "ticks",
-    "verdicts",
-    "why",
+    "WIDEST", "Verdict", "alarms", "by_hand", "by_step", "by_value", "cancellation", "facts",
+    "fault", "gains", "heading", "line_label", "line_title", "mark", "node_title", "notes",
+    "of_kind", "picture_name", "reasons", "sum_title", "summary", "ticks", "verdicts", "why",
     "words",
-]
+]  # fmt: skip
 
 WIDEST = 40  # characters of a name in a box; its title has them all
 DRAWN = {"scope": "scope", "loss": "loss", "outside": "outside the focus"}

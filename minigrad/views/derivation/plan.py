@@ -76,21 +76,20 @@ class DerivationPlan:
 
     # ------------------------------------------------------------------ repeated blocks
 
-    def hidden(self, entry: int) -> bool:
-        """Whether an entry is in a copy that is not shown; the last one is."""
-        fold = self.model.fold
-        copies = fold.numbers(entry).items()
-        return any(number < fold.times[block] - 1 for block, number in copies)
-
-    def block(self, entry: int) -> str:
-        """The outermost block of which another copy than this entry's is shown."""
+    def hidden(self, entry: int) -> str:
+        """The outermost block of which another copy than the entry's is shown: the last one."""
         times = self.model.fold.times
         numbers = self.model.fold.numbers(entry).items()
-        return next(block for block, number in numbers if number < times[block] - 1)
+        return next((block for block, number in numbers if number < times[block] - 1), "")
 
     def shown(self, entry: int) -> int:
         """An entry's twin in the copies that are shown."""
         return next(e.id for e in self.model.copies(entry) if not self.hidden(e.id))
+
+    def twin(self, edge: Edge) -> Edge:
+        """The same use in the copies that are shown."""
+        number = self.trace.into(self.trace[edge.target]).index(edge)
+        return self.trace.into(self.trace[self.shown(edge.target)])[number]
 
     def replaced(self, block: str) -> list[tuple[Edge, int]]:
         """What enters the first copy of a block from outside, and what has its place in the last.
@@ -107,9 +106,7 @@ class DerivationPlan:
             for edge in link.edges:
                 numbers = fold.numbers(edge.target)
                 if all(numbers[b] == fold.times[b] - 1 for b in outer):
-                    into = self.trace.into(self.trace[edge.target])
-                    twin = self.trace.into(self.trace[self.shown(edge.target)])[into.index(edge)]
-                    found.append((edge, twin.source))
+                    found.append((edge, self.twin(edge).source))
         return found
 
     def leading_into(self, block: str, symbols: Set[int]) -> list[tuple[Edge, Edge]]:
@@ -121,10 +118,8 @@ class DerivationPlan:
         for source in sorted(symbols):
             for edge, _ in self.terms(source):
                 user = self.shown_in(edge.target)
-                if user in symbols and self.hidden(user) and self.block(user) == block:
-                    into = self.trace.into(self.trace[edge.target])
-                    twins = self.trace.into(self.trace[self.shown(edge.target)])
-                    twin = twins[into.index(edge)]
+                if user in symbols and self.hidden(user) == block:
+                    twin = self.twin(edge)
                     if twin.source in symbols and self.is_live(twin):
                         found.append((edge, twin))
         return found
@@ -141,13 +136,11 @@ class DerivationPlan:
 
     def sorted_terms(self, entry: int) -> list[tuple[Edge, int]]:
         """The same in the order in which backward knows them."""
-        return sorted(self.terms(entry), key=self._position)
-
-    def _position(self, term: tuple[Edge, int]) -> int:
-        return self.position.get(self.shown_in(term[0].target), -1)
+        when, shown_in = self._position, self.shown_in
+        return sorted(self.terms(entry), key=lambda term: when.get(shown_in(term[0].target), -1))
 
     @cached_property
-    def position(self) -> dict[int, int]:
+    def _position(self) -> dict[int, int]:
         """Of each entry, when backward goes through it."""
         return {entry: number for number, entry in enumerate(self.order)}
 

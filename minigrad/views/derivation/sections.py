@@ -151,7 +151,7 @@ class Sections:
     def forward(self) -> list[str]:
         shown = [self.trace[i] for i in self.trace.forward_steps if i not in self.plan.inlined]
         parts = ["## Forward"]
-        for block, group in groupby(shown, key=self._hidden_in):
+        for block, group in groupby(shown, key=lambda entry: self.plan.hidden(entry.id)):
             entries = list(group)
             if block:
                 parts.append(self._alike(block, f", which follows.{self._others(block)}"))
@@ -160,9 +160,6 @@ class Sections:
                 parts += [f"In {code(scope)}:"] if scope else []
                 parts.append(self.step_text.forward(list(run)))
         return parts
-
-    def _hidden_in(self, entry: Entry) -> str:
-        return self.plan.block(entry.id) if self.plan.hidden(entry.id) else ""
 
     def _alike(self, block: str, more: str) -> str:
         names = self.plan.model.fold.copies[block]
@@ -181,7 +178,7 @@ class Sections:
             said.append(f"In {code(names[0])}, {inline(one)} has the place of {inline(place)}.")
         alike: dict[int, list[int]] = {}
         for i in symbols:
-            if self.trace[i].op and self._hidden_in(self.trace[i]) == block:
+            if self.trace[i].op and self.plan.hidden(i) == block:
                 alike.setdefault(self.plan.shown(i), []).append(i)
         for twin, others in alike.items():
             here = listed([inline(self.equations.name(i)) for i in others])
@@ -203,7 +200,7 @@ class Sections:
             if i in first:
                 done.append(first[i])
                 parts += self.step_text.step(first[i])
-            elif (block := self._hidden_in(self.trace[i])) and block not in passed:
+            elif (block := self.plan.hidden(i)) and block not in passed:
                 passed.add(block)
                 parts += self._repeated(block, done)
         return parts
