@@ -55,23 +55,23 @@ GREEK = {
 FUNCTIONS = ("max", "min", "log", "exp", "tanh", "cosh", "sinh", "sin", "cos", "det", "arg")
 CLOSING = {"(": ")", "[": "]", "|": "|"}
 SPACES = {",": "0.167em", ";": "0.28em", "quad": "1em", "qquad": "2em", "!": "-0.167em"}
-SHOWN = {  # of each kind: how a command of LaTeX reads
+READS_AS = {  # of each kind: how a command of LaTeX reads
     "space": dict.fromkeys(SPACES, " "),
     "operator": OPERATORS,
     "letter": GREEK,
     "function": {name: name for name in FUNCTIONS},
 }
-KINDS = {name: kind for kind, signs in SHOWN.items() for name in signs}
+KINDS = {name: kind for kind, signs in READS_AS.items() for name in signs}
 
 
 def shown(sign: Node) -> str:
     """A sign as one reads it."""
     if sign.kind == "operator" and sign.text.startswith("{"):  # an operator in braces
         return sign.text[1:-1]
-    if sign.kind not in SHOWN or sign.text[:1] != "\\":
+    if sign.kind not in READS_AS or sign.text[:1] != "\\":
         return sign.text
     name = sign.text[1:]
-    return SHOWN[sign.kind].get(name, name)
+    return READS_AS[sign.kind].get(name, name)
 
 
 # ---------------------------------------------------------------- parts
