@@ -17,9 +17,11 @@ __all__ = [
     "axis_letters",
     "axis_subscript",
     "entries",
+    "function_at",
     "index",
     "letters",
     "repeated",
+    "reshaped",
     "shape_product",
     "span",
 ]
@@ -83,6 +85,25 @@ def shape_product(shape: Sequence[int]) -> str:
     ('2 \\times 7', '1')
     """
     return r" \times ".join(map(str, shape)) or "1"
+
+
+def reshaped(shape: Sequence[int], what: str) -> str:
+    r"""The formula of entries in another shape.
+
+    >>> reshaped((2, 7), "<x>")
+    '\\operatorname{reshape}_{2 \\times 7}(<x>)'
+    """
+    return rf"\operatorname{{reshape}}_{{{shape_product(shape)}}}({what})"
+
+
+def function_at(name: str, axes: Sequence[int], what: str) -> str:
+    r"""The formula of a function along some axes, by their positions; without them, of all.
+
+    >>> function_at("flip", [0, 2], "<x>"), function_at("flip", [], "<x>")
+    ('\\operatorname{flip}_{0,2}(<x>)', '\\operatorname{flip}(<x>)')
+    """
+    below = f"_{{{','.join(map(str, axes))}}}" if axes else ""
+    return rf"\operatorname{{{name}}}{below}({what})"
 
 
 def repeated(shape: Sequence[int], whole: Sequence[int]) -> list[int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..engine.errors import DTypeError
 from ..engine.op import Axes, Call, Declare, as_array, call
-from .notation import axes_of, shape_product
+from .notation import axes_of, function_at, reshaped
 from .select import moving, scatter_add, take
 
 __all__ = ["flip", "repeat", "roll", "sort", "take_along_axis", "tril", "triu"]
@@ -17,12 +17,7 @@ __all__ = ["flip", "repeat", "roll", "sort", "take_along_axis", "tril", "triu"]
 
 def _along_axes(function: str, of: str) -> Callable[..., str]:
     """The formula of a function of x or g along some axes; no subscript stands for all of them."""
-
-    def tex(x, axis):
-        below = "" if axis is None else f"_{{{','.join(map(str, axes_of(x, axis)))}}}"
-        return rf"\operatorname{{{function}}}{below}(<{of}>)"
-
-    return tex
+    return lambda x, axis: function_at(function, [] if axis is None else axes_of(x, axis), of)
 
 
 def _turning(name: str, back: str, *settings: Any) -> Declare:
@@ -34,7 +29,7 @@ def _turning(name: str, back: str, *settings: Any) -> Declare:
             yield call(x, *args, **kwargs)
         yield call(np.zeros((0, 3)), *settings[0][0])
 
-    return moving(_along_axes(name, "x"), _along_axes(back, "g"), samples)
+    return moving(_along_axes(name, "<x>"), _along_axes(back, "<g>"), samples)
 
 
 @_turning("flip", "flip", ((), {}), ((), {"axis": 0}), ((), {"axis": (0, -1)}))
@@ -77,11 +72,7 @@ def _repeat_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.zeros((0, 3)), 2, axis=1)
 
 
-@moving(
-    _along_axes("repeat", "x"),
-    _along_axes(r"sum\,of\,repeats", "g"),
-    _repeat_samples,
-)
+@moving(_along_axes("repeat", "<x>"), _along_axes(r"sum\,of\,repeats", "<g>"), _repeat_samples)
 def repeat(x, repeats, axis: int | None = None):
     """Repeats each entry so many times along an axis; without one, of the flattened array.
 
@@ -170,24 +161,16 @@ def _along_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(x, np.zeros((3, 0), int), axis=1)
 
 
-def _below(axis: Any) -> str:
-    return "" if axis is None else f"_{{{axis}}}"
+def _picked_tex(axis):
+    return function_at("pick", [] if axis is None else [axis], "<x>, <indices>")
 
 
 def _unpicked_tex(x, axis):
-    scattered = rf"\operatorname{{scatter}}_{{{0 if axis is None else axis}}}(<g>, <indices>)"
-    return (
-        rf"\operatorname{{reshape}}_{{{shape_product(x.shape)}}}({scattered})"
-        if axis is None
-        else scattered
-    )
+    scattered = function_at("scatter", [axis or 0], "<g>, <indices>")
+    return reshaped(x.shape, scattered) if axis is None else scattered
 
 
-@moving(
-    lambda axis: rf"\operatorname{{pick}}{_below(axis)}(<x>, <indices>)",
-    _unpicked_tex,
-    _along_samples,
-)
+@moving(_picked_tex, _unpicked_tex, _along_samples)
 def take_along_axis(x, indices, axis: int = -1):
     """Picks entries in each row by indices of its own; with axis=None, of the flattened array.
 
@@ -219,8 +202,8 @@ def _sort_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @moving(
-    _along_axes("sort", "x"),
-    _along_axes("unsort", "g"),
+    _along_axes("sort", "<x>"),
+    _along_axes("unsort", "<g>"),
     _sort_samples,
     analytic=False,
     auxiliary=("order",),

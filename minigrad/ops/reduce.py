@@ -23,7 +23,7 @@ from ..engine.op import (
     widen,
     widen_half,
 )
-from .notation import axes_of, axis_letters, axis_subscript, entries, letters, shape_product
+from .notation import axes_of, axis_letters, axis_subscript, entries, letters, reshaped
 from .samples import Samples, each_of_x, reductions
 
 __all__ = ["cumsum", "max", "mean", "min", "norm", "prod", "std", "sum", "var"]
@@ -49,10 +49,8 @@ def reduction(
     samples: Samples = reductions,
     **more: Any,
 ) -> Declare:
-    """Declare an op of x that takes many entries to one, or adds them up on the way.
-
-    Args: tex, vjp_tex: its formula and that of its rule.  flops: operations for each entry of x,
-        or a function as `op` takes it.  more: as `op` takes it.
+    """Declare an op of x that takes many entries to one; its cost is a function, or so many
+    operations for each entry of x.
     """
     return op(
         tex=tex,
@@ -366,15 +364,14 @@ def _(g, x, out, axis):
 
 def _cumsum_tex(x, axis):
     if x.ndim != 1 and axis is None:
-        flat = rf"\operatorname{{reshape}}_{{{math.prod(x.shape)}}}(<x>)"
+        flat = reshaped((x.size,), "<x>")
         return rf"\sum_{{k' \le k}} {flat}_{{k'}}" if x.ndim else "<x>"
     return _running("<x>", x, axis, r"\le")
 
 
 def _cumsum_vjp_tex(x, axis):
     if x.ndim != 1 and axis is None:
-        flat = r"\sum_{k' \ge k} <g>_{k'}"
-        return rf"\operatorname{{reshape}}_{{{shape_product(x.shape)}}}({flat})"
+        return reshaped(x.shape, r"\sum_{k' \ge k} <g>_{k'}")
     return _running("<g>", x, axis, r"\ge")
 
 

@@ -14,7 +14,7 @@ from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeErr
 from ..engine.op import Call, Declare, as_array, call, masked, op
 from ..engine.refusals import explained
 from ..engine.tensor import TensorOrArray
-from .notation import along, shape_product
+from .notation import along, reshaped
 from .notation import index as index_tex
 from .samples import Samples, each_of_x, no_flops, pairs
 
@@ -29,23 +29,17 @@ def moving(
     name: str = "x",
     **more: Any,
 ) -> Declare:
-    """Declare an op that puts entries elsewhere and computes nothing.
-
-    Args: tex, vjp_tex: its formula and that of its rule.  name: of the one input.  more: as `op`
-        takes it.
-    """
-    return op(
-        tex=tex,
-        vjp_tex={name: vjp_tex},
-        flops=no_flops,
-        samples=samples,
-        **more,
-    )
+    """Declare an op that puts the entries of its one input elsewhere and computes nothing."""
+    return op(tex=tex, vjp_tex={name: vjp_tex}, flops=no_flops, samples=samples, **more)
 
 
 def _at(name, index):
     """An index as written in a formula, in which an array is a symbol."""
     return f"<{name}>" if isinstance(index, np.ndarray) else index_tex(index)
+
+
+def _scatter(at: str, what: str = "<g>") -> str:
+    return rf"\operatorname{{scatter}}_{{{at}}}({what})"
 
 
 def _getitem_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -64,7 +58,7 @@ def _getitem_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 @moving(
     lambda index: f"<x>[{_at('index', index)}]",
-    lambda index: rf"\operatorname{{scatter}}_{{{_at('index', index)}}}(<g>)",
+    lambda index: _scatter(_at("index", index)),
     _getitem_samples,
 )
 def getitem(x, index):
@@ -92,7 +86,7 @@ def _scatter_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @op(
-    tex=lambda index: rf"\operatorname{{scatter}}_{{{_at('index', index)}}}(<x>)",
+    tex=lambda index: _scatter(_at("index", index), "<x>"),
     vjp_tex={"x": lambda index: f"<g>[{_at('index', index)}]"},
     flops=each_of_x(1),
     samples=_scatter_samples,
@@ -119,15 +113,14 @@ def _(g, index):
 
 def _take_tex(x, indices, axis):
     if axis is None:
-        return rf"\operatorname{{reshape}}_{{{prod(x.shape)}}}(<x>)[{_at('indices', indices)}]"
+        return f"{reshaped((x.size,), '<x>')}[{_at('indices', indices)}]"
     return f"<x>[{_taken(x, indices, axis)}]"
 
 
 def _take_vjp_tex(x, indices, axis):
     if axis is None:
-        flat = rf"\operatorname{{scatter}}_{{{_at('indices', indices)}}}(<g>)"
-        return rf"\operatorname{{reshape}}_{{{shape_product(x.shape)}}}({flat})"
-    return rf"\operatorname{{scatter}}_{{{_taken(x, indices, axis)}}}(<g>)"
+        return reshaped(x.shape, _scatter(_at("indices", indices)))
+    return _scatter(_taken(x, indices, axis))
 
 
 def _taken(x, indices, axis):
@@ -144,11 +137,7 @@ def _take_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(x, np.zeros((0,), int), axis=0, negative=False)
 
 
-@moving(
-    _take_tex,
-    _take_vjp_tex,
-    _take_samples,
-)
+@moving(_take_tex, _take_vjp_tex, _take_samples)
 def take(x, indices, axis=None, negative=True):
     """Looks up entries at integer indices along an axis, or of the flattened array.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.op import Axes, Call, as_array, call
-from .notation import along, axes_of, letters, shape_product, span
+from .notation import along, axes_of, function_at, letters, reshaped, shape_product, span
 from .select import moving, scatter_add
 
 __all__ = [
@@ -41,9 +41,7 @@ def _reshape_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @moving(
-    lambda out: rf"\operatorname{{reshape}}_{{{shape_product(out.shape)}}}(<x>)",
-    lambda x: rf"\operatorname{{reshape}}_{{{shape_product(x.shape)}}}(<g>)",
-    _reshape_samples,
+    lambda out: reshaped(out.shape, "<x>"), lambda x: reshaped(x.shape, "<g>"), _reshape_samples
 )
 def reshape(x, shape: int | Sequence[int]):
     """Gives the same entries in another shape, in row-major order; one -1 is worked out.
@@ -73,7 +71,7 @@ def inverse_order(axes: list[int]) -> tuple[int, ...]:
 def _turned(name, axes):
     if list(axes) == [1, 0]:
         return rf"{name}^\top"
-    return rf"\operatorname{{transpose}}_{{{','.join(map(str, axes))}}}({name})"
+    return function_at("transpose", axes, name)
 
 
 def _transpose_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -110,7 +108,7 @@ def _swapped(name, x, axis1, axis2):
     first, second = sorted((axis1 % x.ndim, axis2 % x.ndim))
     if (first, second) == (x.ndim - 2, x.ndim - 1):
         return rf"{name}^\top"
-    return rf"\operatorname{{swap}}_{{{first},{second}}}({name})"
+    return function_at("swap", (first, second), name)
 
 
 def _swapaxes_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -140,12 +138,6 @@ def _(g, axis1, axis2):
     return g.swapaxes(axis1, axis2)
 
 
-def _listed(ndim, axis):
-    """Positions of axes as a function's subscript."""
-    axes = axis if isinstance(axis, tuple | list) else (axis,)
-    return ",".join(map(str, sorted(int(a) % ndim for a in axes)))
-
-
 def _expand_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(_x(rng, 3, 5), 1)
     yield call(_x(rng, 3, 5), (0, -1))
@@ -154,8 +146,8 @@ def _expand_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @moving(
-    lambda out, axis: rf"\operatorname{{expand}}_{{{_listed(out.ndim, axis)}}}(<x>)",
-    lambda out, axis: rf"\operatorname{{squeeze}}_{{{_listed(out.ndim, axis)}}}(<g>)",
+    lambda out, axis: function_at("expand", axes_of(out, axis), "<x>"),
+    lambda out, axis: function_at("squeeze", axes_of(out, axis), "<g>"),
     _expand_samples,
 )
 def expand_dims(x, axis: int | tuple[int, ...]):
@@ -173,11 +165,9 @@ def _(g, x_shape):
     return g.reshape(x_shape)
 
 
-def _squeezed(there, x, axis):
-    """The function `squeeze` or `expand`, with the positions of the axes as subscript."""
-    gone = [k for k, n in enumerate(x.shape) if n == 1] if axis is None else axes_of(x, axis)
-    below = f"_{{{','.join(map(str, gone))}}}" if gone else ""
-    return rf"\operatorname{{{there}}}{below}"
+def _dropped(x, axis):
+    """The axes of length 1 that `squeeze` drops."""
+    return axes_of(x, axis) if axis is not None else [k for k, n in enumerate(x.shape) if n == 1]
 
 
 def _squeeze_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -189,8 +179,8 @@ def _squeeze_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @moving(
-    lambda x, axis: f"{_squeezed('squeeze', x, axis)}(<x>)",
-    lambda x, axis: f"{_squeezed('expand', x, axis)}(<g>)",
+    lambda x, axis: function_at("squeeze", _dropped(x, axis), "<x>"),
+    lambda x, axis: function_at("expand", _dropped(x, axis), "<g>"),
     _squeeze_samples,
 )
 def squeeze(x, axis: Axes = None):
@@ -255,7 +245,7 @@ def _concatenate_vjp_tex(i, arrays, axis, out):
     taken = f"<g>[{along(axis or 0, out.ndim, part)}]"
     if axis is not None:
         return taken
-    return rf"\operatorname{{reshape}}_{{{shape_product(arrays[i].shape)}}}({taken})"
+    return reshaped(arrays[i].shape, taken)
 
 
 def _concatenate_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -265,13 +255,7 @@ def _concatenate_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call((_x(rng, 2, 3), _x(rng)), axis=None)
 
 
-@moving(
-    _concatenate_tex,
-    _concatenate_vjp_tex,
-    _concatenate_samples,
-    name="arrays",
-    variadic=True,
-)
+@moving(_concatenate_tex, _concatenate_vjp_tex, _concatenate_samples, name="arrays", variadic=True)
 def concatenate(arrays, axis=0):
     """Joins a sequence of arrays along an axis they already have; with axis=None, flattened first.
 
@@ -359,11 +343,7 @@ def _pad_vjp_tex(x, pad_width, mode):
     return f"<g>[{', '.join(inside)}]"
 
 
-@moving(
-    _pad_tex,
-    _pad_vjp_tex,
-    _pad_samples,
-)
+@moving(_pad_tex, _pad_vjp_tex, _pad_samples)
 def pad(x, pad_width, constant_values=0, mode="constant"):
     """Puts a border around the array: of a constant or of its own entries, as np.pad does.
 
