@@ -16,7 +16,7 @@ from .engine.listener import (
 )
 from .engine.op import Op, call, registry
 from .engine.tensor import mark_parameter
-from .ops.scaled_dot_product import attention_method
+from .ops.attention import attention_method
 
 __all__ = [
     "Listener",

@@ -13,7 +13,7 @@ from ..engine.context import no_grad
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.listener import listen
 from ..engine.tensor import Tensor
-from ..ops.scaled_dot_product import METHODS
+from ..ops.attention import METHODS
 from .program import check_alike
 from .run import CallRecorder, Constant, Made, RecordedCall
 

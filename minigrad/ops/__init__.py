@@ -13,8 +13,6 @@ from .composed import *
 from .conv_transpose import *
 from .convolution import *
 from .dropout import *
-from .einsum import *
-from .entry_losses import *
 from .functions import *
 from .losses import *
 from .norms import *
@@ -24,7 +22,6 @@ from .recurrent import *
 from .reduce import *
 from .resampling import *
 from .rounding import *
-from .scaled_dot_product import *
 from .select import *
 from .shape import *
 from .softmax import *

@@ -1,22 +1,402 @@
-"""Losses."""
+"""Losses: of two arrays entry by entry, averaged or added up; and of scores and their classes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from ..engine.errors import DTypeError, OutOfRangeError, ShapeError
-from ..engine.op import Call, as_array, call, cast_back, floating, op, widen_half
-from .entry_losses import reduced, share
+from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from ..engine.op import Call, Declare, as_array, call, cast_back, floating, op, widen_half
+from ..engine.refusals import explained
+from ..engine.tensor import TensorOrArray
+from .arithmetic import divide
+from .functions import sigmoid, sign, softplus
 from .notation import letters
+from .samples import away_from, each_of_x
 from .softmax import log_softmax, softmax
 
-__all__ = ["cross_entropy", "nll_loss"]
+__all__ = [
+    "binary_cross_entropy_with_logits",
+    "cross_entropy",
+    "huber_loss",
+    "kl_div",
+    "l1_loss",
+    "mse_loss",
+    "nll_loss",
+    "smooth_l1_loss",
+]
 
 
-def _samples(rng: np.random.Generator) -> Iterator[Call]:
+def reduced(terms: Any, reduction: str) -> Any:
+    """The mean of the terms, their sum, or the terms themselves.
+
+    Raises: ArgumentError for another name; ShapeError for a mean over nothing.
+    """
+    if reduction not in ("mean", "sum", "none", "batchmean"):
+        raise ArgumentError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
+    if reduction == "none":
+        return terms
+    if terms.size == 0 and reduction != "sum":
+        raise ShapeError("a mean over nothing: there must be at least one entry")
+    return cast_back(widen_half(terms).sum() * share(terms, reduction), terms)
+
+
+def share(x: TensorOrArray, reduction: str) -> float:
+    """What each term of the loss counts for."""
+    counts = {"mean": x.size, "batchmean": x.shape[0] if x.ndim else 1}
+    return 1 / counts[reduction] if reduction in counts else 1.0
+
+
+def check_alike(x: TensorOrArray, target: TensorOrArray) -> tuple[Any, Any]:
+    """Both as arrays of floats. Raises: ShapeError unless they are of one shape."""
+    x, target = floating(x), floating(target)
+    if x.shape != target.shape:
+        raise ShapeError(f"both must have one shape, got {x.shape} and {target.shape}")
+    return x, target
+
+
+def _tex(terms: str, where: str = "") -> Callable[..., str]:
+    """Terms under the sign of their reduction; and what stands for what in them."""
+
+    def tex(x, reduction):
+        signs = {"mean": r"\operatorname{mean}", "sum": r"\textstyle\sum"}
+        signs["batchmean"] = r"\tfrac1N \textstyle\sum"
+        body = f"{signs[reduction]}({terms})" if reduction in signs else terms
+        return body + where + _count(x, reduction)
+
+    return tex
+
+
+def _count(x: Any, reduction: str) -> str:
+    """What N is."""
+    return rf", \quad N = {x.shape[0] if x.ndim else 1}" if reduction == "batchmean" else ""
+
+
+def _vjp_tex(slope: str, where: str = "") -> Callable[..., str]:
+    """The slope of a term, times the gradient of the loss and the term's share."""
+
+    def tex(x, reduction):
+        parts = {"mean": rf"\tfrac{{1}}{{{x.size}}} ", "batchmean": r"\tfrac1N "}
+        share = parts.get(reduction, "")
+        return rf"{share}<g> \odot ({slope}){where}{_count(x, reduction)}"
+
+    return tex
+
+
+def _pairs(low: float, high: float, bound: float = 3.0) -> Callable[..., Iterator[Call]]:
+    """Calls with x within ±bound and targets in [low, high], for each reduction."""
+
+    def samples(rng: np.random.Generator) -> Iterator[Call]:
+        for reduction in ("mean", "sum", "none"):
+            x, target = rng.uniform(-bound, bound, (3, 5)), rng.uniform(low, high, (3, 5))
+            yield call(x, target, reduction=reduction)
+        yield call(np.asarray(0.5), np.asarray(0.25))
+        yield call(np.zeros((0, 3)), np.zeros((0, 3)), reduction="sum")
+
+    return samples
+
+
+def entry_loss(
+    term: str,
+    slopes: tuple[str, str],
+    cost: int,
+    *,
+    where: str = "",
+    **more: Any,
+) -> Declare:
+    """Declare a loss of x and target: its terms, their slopes in both, what stands for what."""
+    names = ("x", "target")
+    return op(
+        tex=_tex(term, where),
+        vjp_tex={n: _vjp_tex(slope, where) for n, slope in zip(names, slopes, strict=True)},
+        flops=each_of_x(cost),
+        **more,
+    )
+
+
+@entry_loss(
+    r"(<x> - <target>)^{\circ 2}",
+    (r"2 (<x> - <target>)", r"2 (<target> - <x>)"),
+    3,
+    samples=_pairs(-2.0, 2.0),
+)
+def mse_loss(x, target, reduction: str = "mean"):
+    """Squares the difference from the target: (x - t)², as mean, as sum, or each ("none").
+
+    Raises: ShapeError unless both have one shape.
+
+    >>> mse_loss(np.array([1.0, 2.0]), np.array([1.0, 4.0]))
+    np.float64(2.0)
+    """
+    x, target = check_alike(x, target)
+    return reduced((x - target) ** 2, reduction)
+
+
+@mse_loss.vjp("x")
+def _(g, x, target, reduction):
+    """The gradient is multiplied by twice the difference from the target, averaged alike."""
+    return 2 * share(x, reduction) * g * (x - target)
+
+
+@mse_loss.vjp("target")
+def _(g, x, target, reduction):
+    """The gradient is that of the input with its sign turned, as only the difference counts."""
+    return 2 * share(x, reduction) * g * (target - x)
+
+
+def _apart(rng: np.random.Generator) -> Iterator[Call]:
+    """Calls where no x is near its target."""
+    for sample in _pairs(-2.0, 2.0)(rng):
+        x, target = sample.args
+        yield call(np.asarray(target + away_from(0.0, x - target)), target, **sample.kwargs)
+
+
+@entry_loss(
+    "|<x> - <target>|",
+    (r"\operatorname{sign}(<x> - <target>)", r"\operatorname{sign}(<target> - <x>)"),
+    2,
+    samples=_apart,
+    analytic=False,
+)
+def l1_loss(x, target, reduction: str = "mean"):
+    """Measures how far apart entries are, great differences no more than small ones: |x - t|, as
+    mean, as sum, or entry by entry ("none").
+
+    Where both are equal the gradient is 0.  Raises: ShapeError unless both have one shape.
+
+    >>> l1_loss(np.array([1.0, 2.0]), np.array([1.0, 4.0]))
+    np.float64(1.0)
+    """
+    x, target = check_alike(x, target)
+    return reduced(np.abs(x - target), reduction)
+
+
+@l1_loss.vjp("x")
+def _(g, x, target, reduction):
+    """The gradient is multiplied by the sign of the difference, averaged as the loss is."""
+    return share(x, reduction) * g * sign(x - target)
+
+
+@l1_loss.vjp("target")
+def _(g, x, target, reduction):
+    """The gradient is multiplied by the turned sign of the difference, averaged as the loss is."""
+    return share(x, reduction) * g * sign(target - x)
+
+
+@entry_loss(
+    r"d \odot (<x> - <target> - \tfrac12 d)",
+    ("d", "-d"),
+    7,
+    where=r", \quad d = \operatorname{clip}_{\pm <delta>}(<x> - <target>)",
+    samples=_pairs(-2.0, 2.0),
+    analytic=False,
+)
+def huber_loss(x, target, delta: float = 1.0, reduction: str = "mean"):
+    """Squares small differences from the target and grows evenly with large ones.
+
+        (x - t)² / 2 up to δ, then δ (|x - t| - δ/2).
+
+    Raises: ShapeError unless both have one shape; ArgumentError unless δ > 0.
+    Source: Huber 1964, https://doi.org/10.1214/aoms/1177703732.
+
+    >>> huber_loss(np.array([0.5, 3.0]), np.zeros(2), reduction="none")
+    array([0.125, 2.5  ])
+    """
+    x, target = check_alike(x, target)
+    if not delta > 0:
+        raise ArgumentError(f"delta must be above 0, got {delta}")
+    clipped = np.clip(x - target, -delta, delta)
+    return reduced(clipped * (x - target - clipped / 2), reduction)
+
+
+@huber_loss.vjp("x")
+def _(g, x, target, delta, reduction):
+    """The gradient is multiplied by the difference, cut off at delta, averaged as the loss is."""
+    return share(x, reduction) * g * np.clip(x - target, -delta, delta)
+
+
+@huber_loss.vjp("target")
+def _(g, x, target, delta, reduction):
+    """The gradient is that of the input with its sign turned, as only the difference counts."""
+    return share(x, reduction) * g * np.clip(target - x, -delta, delta)
+
+
+@explained
+def smooth_l1_loss(
+    x: TensorOrArray, target: TensorOrArray, beta: float = 1.0, reduction: str = "mean"
+) -> Any:
+    """Half the squared difference over β up to β, the absolute difference less β/2 beyond.
+
+    It is huber_loss with δ = β, over β; with β = 0 it is l1_loss.
+    Raises: as huber_loss; ArgumentError for a β below 0.
+    Source: Girshick 2015, arXiv:1504.08083.
+
+    >>> smooth_l1_loss(np.array([1.0, 3.0]), np.zeros(2), beta=2.0, reduction="none")
+    array([0.25, 2.  ])
+    """
+    if isinstance(beta, str) or not beta >= 0:
+        raise ArgumentError(f"smooth_l1_loss: beta must be at least 0, got {beta!r}")
+    if beta == 0:
+        return l1_loss(x, target, reduction)
+    return divide(huber_loss(x, target, beta, reduction), beta)
+
+
+# ---------------------------------------------------------------- yes or no
+
+
+def _bce_samples(rng: np.random.Generator) -> Iterator[Call]:
+    yield from _pairs(0.0, 1.0)(rng)
+    x, target = rng.uniform(-3, 3, (3, 5)), rng.uniform(0, 1, (3, 5))
+    yield call(x, target, pos_weight=rng.uniform(0.5, 3, 5))
+    yield call(x, target, "sum", 2.5)
+
+
+_LIKELIER = r", \quad w = 1 + (<pos_weight> - 1) \odot <target>"
+
+
+def _bce_tex(x, reduction, pos_weight):
+    if pos_weight is None:
+        return _tex(r"\log(1 + e^{<x>}) - <target> \odot <x>")(x, reduction)
+    return _tex(r"(1 - <target>) \odot <x> + w \odot \log(1 + e^{-<x>})", _LIKELIER)(x, reduction)
+
+
+def _bce_x_tex(x, reduction, pos_weight):
+    if pos_weight is None:
+        return _vjp_tex(r"\sigma(<x>) - <target>")(x, reduction)
+    return _vjp_tex(r"1 - <target> - w \odot \sigma(-<x>)", _LIKELIER)(x, reduction)
+
+
+def _bce_target_tex(x, reduction, pos_weight):
+    more = r" + (<pos_weight> - 1) \odot \log(1 + e^{-<x>})" if pos_weight is not None else ""
+    return _vjp_tex("-<x>" + more)(x, reduction)
+
+
+def _bce_flops(x, pos_weight):
+    return (7 if pos_weight is None else 11) * x.size
+
+
+@op(
+    tex=_bce_tex,
+    vjp_tex={"x": _bce_x_tex, "target": _bce_target_tex},
+    flops=_bce_flops,
+    samples=_bce_samples,
+)
+def binary_cross_entropy_with_logits(x, target, reduction="mean", pos_weight=None):
+    """Measures how wrong scores of yes or no are: -p t log σ(x) - (1 - t) log(1 - σ(x)).
+
+    Args: target: t, the probability of yes. pos_weight: p, what a yes counts for beside a no: 1
+        unless given, or an array that broadcasts against x, such as one for each class.
+    Raises: ShapeError unless both have one shape, and where pos_weight does not broadcast to it.
+
+    >>> binary_cross_entropy_with_logits(np.array([0.0, 800.0]), np.array([1.0, 1.0])).round(4)
+    np.float64(0.3466)
+    """
+    x, target = check_alike(x, target)
+    if pos_weight is None:
+        return reduced(softplus(x) - x * target, reduction)
+    p = _weights_of_yes(pos_weight, x)
+    return reduced((1 - target) * x + (1 + (p - 1) * target) * softplus(-x), reduction)
+
+
+def _weights_of_yes(pos_weight: Any, x: Any) -> Any:
+    """What a yes counts for, in the dtype of x.  Raises: ShapeError unless it broadcasts to x."""
+    p = as_array(pos_weight)
+    try:
+        fits = np.broadcast_shapes(p.shape, x.shape) == x.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(f"pos_weight must broadcast to x's shape {x.shape}, got {p.shape}")
+    return p.astype(x.dtype)
+
+
+@binary_cross_entropy_with_logits.vjp("x")
+def _(g, x, target, reduction, pos_weight):
+    """The gradient is multiplied by the probability less the target; a yes counts by its weight."""
+    if pos_weight is None:
+        return share(x, reduction) * g * (sigmoid(x) - target)
+    w = 1 + (_weights_of_yes(pos_weight, x) - 1) * target
+    return share(x, reduction) * g * (1 - target - w * sigmoid(-x))
+
+
+@binary_cross_entropy_with_logits.vjp("target")
+def _(g, x, reduction, pos_weight):
+    """The gradient is multiplied by the score with its sign turned, averaged as the loss is."""
+    if pos_weight is None:
+        return share(x, reduction) * -g * x
+    p = _weights_of_yes(pos_weight, x)
+    return share(x, reduction) * g * ((p - 1) * softplus(-x) - x)
+
+
+# ---------------------------------------------------------------- distributions
+
+
+def _kl_samples(rng: np.random.Generator) -> Iterator[Call]:
+    yield from _pairs(0.1, 1.0)(rng)
+    x, target = rng.uniform(-3, 0, (3, 5)), rng.uniform(-3, 0, (3, 5))
+    yield call(x, target, reduction="batchmean", log_target=True)
+
+
+def _kl_tex(x, reduction, log_target):
+    term = r"<target> \odot (\log <target> - <x>)"
+    return _tex(r"e^{<target>} \odot (<target> - <x>)" if log_target else term)(x, reduction)
+
+
+def _kl_vjp_x(x, reduction, log_target):
+    return _vjp_tex("-e^{<target>}" if log_target else "-<target>")(x, reduction)
+
+
+def _kl_vjp_target(x, reduction, log_target):
+    slope = r"e^{<target>} \odot (<target> - <x> + 1)" if log_target else r"\log <target> - <x> + 1"
+    return _vjp_tex(slope)(x, reduction)
+
+
+@op(
+    tex=_kl_tex,
+    vjp_tex={"x": _kl_vjp_x, "target": _kl_vjp_target},
+    flops=each_of_x(4),
+    samples=_kl_samples,
+)
+def kl_div(x, target, reduction="mean", log_target=False):
+    """Measures how far log-probabilities are from a distribution: t (log t - x); 0 where t is 0.
+
+    Args: x: logarithms of probabilities. log_target: t is given as its logarithm too.
+        reduction: "batchmean" is the sum by the length of the first axis, the divergence itself
+        where rows are distributions; "mean" is over all entries (as PyTorch has them both).
+    Raises: ShapeError unless both have one shape.
+
+    >>> p = np.array([[0.5, 0.5]])
+    >>> kl_div(np.log([[0.25, 0.75]]), p, reduction="batchmean").round(4)
+    np.float64(0.1438)
+    """
+    x, target = check_alike(x, target)
+    p = np.exp(target) if log_target else target
+    log_p = target if log_target else np.log(np.where(target == 0, 1, target))
+    return reduced(p * (log_p - np.where(p == 0, 0, x)), reduction)
+
+
+@kl_div.vjp("x")
+def _(g, target, reduction, log_target):
+    """The gradient is multiplied by the target with its sign turned, averaged as the loss is."""
+    p = np.exp(target) if log_target else target
+    return share(as_array(target), reduction) * -g * p
+
+
+@kl_div.vjp("target")
+def _(g, x, target, reduction, log_target):
+    """The gradient grows with the difference of both logarithms, averaged as the loss is."""
+    if log_target:
+        return share(x, reduction) * g * (np.exp(target) * (target - x + 1))
+    slope = np.log(np.where(target == 0, 1, target)) - x + 1
+    return share(x, reduction) * g * np.where(target == 0, 0, slope)
+
+
+# ---------------------------------------------------------------- classes
+
+
+def _class_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(rng.uniform(-2, 2, (3, 5)), np.array([0, 4, 2]))
     yield call(rng.uniform(-2, 2, (2, 3, 5)), rng.integers(0, 5, (2, 3)))
     yield call(rng.uniform(-2, 2, 5), np.array(3))
@@ -66,7 +446,7 @@ def check_targets(logits: Any, targets: Any, empty: bool = False) -> None:
         )
     },
     flops=lambda logits: 5 * np.size(logits),
-    samples=_samples,
+    samples=_class_samples,
     invariance="a shift of all logits",
 )
 def cross_entropy(logits, targets):

@@ -19,12 +19,11 @@ from ...engine.context import current
 from ...engine.errors import ShapeError
 from ...engine.op import Call, call, op
 from ...engine.tensor import Tensor
-from ...ops.attention import scale
+from ...ops.attention import METHODS, Method, attention_weights, scale
 from ...ops.mask_rules import Window
 from ...ops.masks import check_meaning
 from ...ops.products import matmul
 from ...ops.reduce import sum
-from ...ops.scaled_dot_product import METHODS, Method, attention_weights
 from ...ops.shape import swapaxes
 from ..limits import LIMITS
 from . import kernels

@@ -25,7 +25,7 @@ from ...ops import (
     softmax,
     sum,
 )
-from ...ops.einsum import explicit
+from ...ops.products import explicit
 from ..run import FOLLOWED
 from ..translation import declare, translation
 from .elementwise import both, masked
