@@ -21,7 +21,6 @@ from .rearrange import *
 from .recurrent import *
 from .reduce import *
 from .resampling import *
-from .rounding import *
 from .select import *
 from .shape import *
 from .softmax import *

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -22,23 +23,16 @@ __all__ = [
     "astype",
     "clip",
     "cos",
-    "elu",
     "erf",
     "exp",
     "expm1",
-    "gelu",
-    "leaky_relu",
+    "fake_quantize",
     "log",
     "log1p",
-    "relu",
-    "sigmoid",
     "sign",
-    "silu",
     "sin",
-    "softplus",
     "sqrt",
     "square",
-    "tanh",
 ]
 
 
@@ -50,18 +44,8 @@ def elementwise(
     samples: Samples | None = None,
     **more: Any,
 ) -> Declare:
-    """Declare an op of one input x whose result has an entry for each entry of x.
-
-    Args: tex, vjp_tex: its formula and that of its rule.  cost: operations an entry.  samples:
-        those of `unary` unless given.  more: as `op` takes it.
-    """
-    return op(
-        tex=tex,
-        vjp_tex={"x": vjp_tex},
-        flops=each(cost),
-        samples=samples or unary(),
-        **more,
-    )
+    """Declare an op of one input x with `cost` operations for each entry of its result."""
+    return op(tex=tex, vjp_tex={"x": vjp_tex}, flops=each(cost), samples=samples or unary(), **more)
 
 
 POSITIVE = unary(0.5, 3.0)  # where roots and logarithms are
@@ -254,271 +238,7 @@ def normal_pdf(x):
     return GAUSS * np.exp(-0.5 * x * x)
 
 
-# ---------------------------------------------------------------- smooth activations
-
-
-def _dead_units(out):
-    """Of each unit, whether no entry is positive."""
-    return _for_all_examples(out <= 0)
-
-
-def _faded_units(out):
-    """The same of gelu and silu, which end at -0 from below."""
-    return _for_all_examples(np.signbit(out) & (out > -FADED))
-
-
-def _for_all_examples(dead):
-    """Of each unit, whether all of its entries are dead; its axis is the one where most are so."""
-    if dead.ndim < 2:
-        return dead
-    others = [tuple(j for j in range(dead.ndim) if j != i) for i in range(dead.ndim - 1, 0, -1)]
-    found = [dead.all(axis=axes) for axes in others]
-    return max(found, key=lambda where: np.count_nonzero(where) / max(where.size, 1))
-
-
-FADED = 1e-3  # nearer to 0 than this, gelu and silu have no slope left
-
-
-@elementwise(
-    r"\tanh <x>",
-    r"<g> \odot (1 - <out>^{\circ 2})",
-    1,
-    saturates=("entries saturated", lambda out: np.abs(out) > 0.99),
-)
-def tanh(x):
-    """Squeezes each entry into the range from -1 to 1: y = tanh x.
-
-    >>> tanh(np.array([0.0, 1.0])).round(4)
-    array([0.    , 0.7616])
-    """
-    return np.tanh(x)
-
-
-@tanh.vjp("x")
-def _(g, out):
-    """The gradient is multiplied by one less the squared result, which is small near both ends."""
-    return g * (1 - out * out)
-
-
-@elementwise(
-    r"\sigma(<x>)",
-    r"<g> \odot <out> \odot (1 - <out>)",
-    4,
-    samples=WIDE_INPUTS,
-    saturates=("entries saturated", lambda out: np.abs(out - 0.5) > 0.49),
-)
-def sigmoid(x):
-    """Squeezes each entry into the range from 0 to 1: y = 1 / (1 + e^-x), without overflow.
-
-    >>> sigmoid(np.array([-800.0, 0.0, 800.0]))
-    array([0. , 0.5, 1. ])
-    """
-    x = floating(x)
-    with np.errstate(over="ignore"):
-        y = 1 / (1 + np.exp(-x))
-    lost = y == 0  # where e^-x was infinite
-    return np.where(lost, np.exp(np.minimum(x, 0)), y) if np.any(lost) else y
-
-
-@sigmoid.vjp("x")
-def _(g, out):
-    """The gradient is multiplied by the result and by one less the result: a quarter at most."""
-    return g * out * (1 - out)
-
-
-@elementwise(
-    r"<x> \odot \sigma(<x>)",
-    r"<g> \odot \sigma(<x>) \odot (1 + <x> \odot (1 - \sigma(<x>)))",
-    5,
-    samples=WIDE_INPUTS,
-    saturates=("units dead", _faded_units),
-)
-def silu(x):
-    """Multiplies each entry by its own sigmoid: y = x σ(x), also called swish.
-
-    Source: Elfwing et al. 2017, arXiv:1702.03118.
-
-    >>> silu(np.array([0.0, 1.0])).round(4)
-    array([0.    , 0.7311])
-    """
-    return x * sigmoid(x)
-
-
-@silu.vjp("x")
-def _(g, x):
-    """The gradient is multiplied by the sigmoid plus the entry times the sigmoid's slope."""
-    s = sigmoid(x)
-    return g * s * (1 + x * (1 - s))
-
-
-@elementwise(r"\log(1 + e^{<x>})", r"<g> \odot \sigma(<x>)", 4, samples=WIDE_INPUTS)
-def softplus(x):
-    """Bends smoothly from 0 to the entry itself, like a relu without a corner: y = log(1 + e^x).
-
-    >>> softplus(np.array([-800.0, 0.0, 8.0])).round(4)
-    array([0.    , 0.6931, 8.0003])
-    """
-    x = floating(x)
-    return np.maximum(x, 0) + np.log1p(np.exp(-np.maximum(x, -x)))
-
-
-@softplus.vjp("x")
-def _(g, x):
-    """The gradient is multiplied by the sigmoid of the input."""
-    return g * sigmoid(x)
-
-
-# ---------------------------------------------------------------- gelu
-
-
-TANH_SCALE = 0.7978845608028654  # √(2/π)
-TANH_CUBE = 0.044715
-_U = r"\quad u = \sqrt{2 / \pi}\, (<x> + 0.044715\, <x>^{\circ 3})"
-_SLOPE = r"\sqrt{2 / \pi}\, (1 + 0.134145\, <x>^{\circ 2})"  # of u
-
-
-def _gelu_tex(approximate):
-    if approximate == "tanh":
-        return rf"\tfrac12 <x> \odot (1 + \tanh u), {_U}"
-    return r"<x> \odot \Phi(<x>)"
-
-
-def _gelu_vjp_tex(approximate):
-    if approximate == "tanh":
-        slope = rf"1 + \tanh u + <x> \odot (1 - \tanh^2 u) \odot {_SLOPE}"
-        return rf"\tfrac12 <g> \odot ({slope}), {_U}"
-    return r"<g> \odot (\Phi(<x>) + <x> \odot \varphi(<x>))"
-
-
-def _gelu_samples(rng: np.random.Generator) -> Iterator[Call]:
-    for form in ("none", "tanh"):
-        for sample in WIDE_INPUTS(rng):
-            yield call(*sample.args, approximate=form)
-
-
-@op(
-    tex=_gelu_tex,
-    vjp_tex={"x": _gelu_vjp_tex},
-    flops=lambda out, approximate: (8 if approximate == "none" else 9) * out.size,
-    samples=_gelu_samples,
-    saturates=("units dead", _faded_units),
-    analytic=False,
-)
-def gelu(x, approximate="none"):
-    """Multiplies each entry by the share of a normal distribution that lies below it: y = x Φ(x).
-
-    approximate="tanh" takes Φ(x) ≈ (1 + tanh(√(2/π)(x + 0.044715 x³))) / 2.
-    Raises: ArgumentError for another form.  Source: Hendrycks & Gimpel 2016, arXiv:1606.08415.
-
-    >>> gelu(np.array([-1.0, 1.0])).round(4)
-    array([-0.1587,  0.8413])
-    >>> gelu(np.array([-1.0, 1.0]), approximate="tanh").round(4)
-    array([-0.1588,  0.8412])
-    """
-    if approximate not in ("none", "tanh"):
-        raise ArgumentError(f'approximate must be "none" or "tanh", got {approximate!r}')
-    return x * (normal_cdf(x) if approximate == "none" else tanh_cdf(as_array(x)))
-
-
-@gelu.vjp("x")
-def _(g, x, approximate):
-    """The gradient is multiplied by that share plus the entry times the share's slope."""
-    if approximate == "none":
-        return g * (normal_cdf(x) + x * normal_pdf(x))
-    cdf = tanh_cdf(x)
-    u_slope = TANH_SCALE * (1 + 3 * TANH_CUBE * x * x)
-    return g * cdf * (1 + 2 * x * (1 - cdf) * u_slope)
-
-
-def tanh_cdf(x):
-    """(1 + tanh u) / 2, u = √(2/π) (x + 0.044715 x³), which is nearly Φ(x)."""
-    return 0.5 * (1 + np.tanh(TANH_SCALE * (x + TANH_CUBE * x * x * x)))
-
-
 # ---------------------------------------------------------------- kinks and steps
-
-
-@elementwise(
-    r"\max(<x>, 0)",
-    r"<g> \odot [<x> > 0]",
-    1,
-    samples=OFF_ZERO,
-    analytic=False,
-    saturates=("units dead", _dead_units),
-)
-def relu(x):
-    """Keeps each positive entry and makes all others zero: y = max(x, 0). Its gradient at 0 is 0.
-
-    >>> relu(np.array([-1.0, 2.0]))
-    array([0., 2.])
-    """
-    return np.maximum(x, 0)
-
-
-@relu.vjp("x")
-def _(g, out):
-    """The gradient passes where the result is above zero and stops elsewhere."""
-    return masked(g, out)
-
-
-def _bent(**setting: float) -> Samples:
-    """Calls away from the kink at 0, and one with a setting of its own."""
-
-    def samples(rng: np.random.Generator) -> Iterator[Call]:
-        yield from OFF_ZERO(rng)
-        yield call(np.array([-1.0, 2.0]), **setting)
-
-    return samples
-
-
-@elementwise(
-    r"\max(<x>, 0) + <negative_slope> \min(<x>, 0)",
-    r"<g> \odot ([<x> > 0] + <negative_slope> [<x> \le 0])",
-    1,
-    samples=_bent(negative_slope=0.3),
-    analytic=False,
-)
-def leaky_relu(x, negative_slope: float = 0.01):
-    """Keeps each entry above 0 and makes the others small: times a slope, which holds at 0 too.
-
-    Source: Maas et al. 2013, https://ai.stanford.edu/~amaas/papers/relu_hybrid_icml2013_final.pdf.
-
-    >>> leaky_relu(np.array([-1.0, 2.0]), 0.1)
-    array([-0.1,  2. ])
-    """
-    x = floating(x)
-    return np.where(x > 0, x, negative_slope * x)
-
-
-@leaky_relu.vjp("x")
-def _(g, x, negative_slope):
-    """The gradient passes where the entry is above zero, and a small part of it elsewhere."""
-    return np.where(x > 0, g, negative_slope * g)
-
-
-@elementwise(
-    r"\max(<x>, 0) + <alpha> (e^{\min(<x>, 0)} - 1)",
-    r"<g> \odot ([<x> > 0] + <alpha> e^{<x>} \odot [<x> \le 0])",
-    3,
-    samples=_bent(alpha=0.3),
-    analytic=False,
-)
-def elu(x, alpha: float = 1.0):
-    """Keeps each entry above 0 and bends the others down to a floor: α (e^x - 1), of slope α at 0.
-
-    Source: Clevert et al. 2015, arXiv:1511.07289.
-
-    >>> elu(np.array([-1.0, 2.0])).round(4)
-    array([-0.6321,  2.    ])
-    """
-    x = floating(x)
-    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
-
-
-@elu.vjp("x")
-def _(g, x, out, alpha):
-    """The gradient passes above zero, and below it is multiplied by a slope that falls to zero."""
-    return np.where(x > 0, g, g * (out + alpha))
 
 
 @elementwise(r"|<x>|", r"<g> \odot \operatorname{sign}(<x>)", 1, samples=OFF_ZERO, analytic=False)
@@ -625,3 +345,63 @@ def astype(x, dtype: DTypeLike):
 def _(g, dtype):
     """The gradient is cast back to the input's dtype, and stops if the other holds integers."""
     return g if np.dtype(dtype).kind in "fc" else g * 0  # to integers: steps, without slope
+
+
+# ---------------------------------------------------------------- rounding that gradients pass
+
+
+def _quantize_samples(rng: np.random.Generator) -> Iterator[Call]:
+    """Of steps so fine that differences do not see them: there the rule is the derivative."""
+    scale, bits = 2.0**-40, 41
+    for shape in [(3, 5), (2, 3, 5), (), (0, 3)]:
+        x = np.asarray(rng.uniform(-2, 2, shape))
+        yield call(away_from(1.0, away_from(-1.0, x, 0.2), 0.2), scale, bits)  # beyond ±1 it is cut
+    yield call(rng.uniform(-0.9, 0.9, (3, 5)), np.full((1, 5), scale), bits)
+
+
+def _top(bits: int) -> int:
+    """The largest integer of so many bits; its negative is one too."""
+    return int(2 ** (bits - 1) - 1)
+
+
+def _quantize_tex(bits):
+    ends = rf"{-_top(bits)}, {_top(bits)}"
+    rounded = r"\operatorname{round}(<x> \oslash <scale>)"
+    return rf"<scale> \odot \operatorname{{clip}}_{{{ends}}}({rounded})"
+
+
+def _quantize_vjp_tex(bits):
+    return rf"<g> \odot [|<x>| \le {_top(bits)}.5\, <scale>]"
+
+
+@elementwise(_quantize_tex, _quantize_vjp_tex, 4, samples=_quantize_samples, analytic=False)
+def fake_quantize(x, scale, bits=8):
+    """Rounds each entry to what an integer of few bits can hold: y = s · clip(round(x / s)).
+
+    The integers are −(2^{bits−1} − 1) to 2^{bits−1} − 1. Rounding has slope 0 almost everywhere, so
+    gradients take it for the identity, and end where an entry is cut off (straight through).
+    Args: scale: of one step, a number or an array that broadcasts to x; no gradient flows into it.
+    Raises: ArgumentError unless scale is above 0 and bits is an integer of 2 or more.
+    Source: Jacob et al. 2018, arXiv:1712.05877; straight through: Bengio et al. 2013,
+        arXiv:1308.3432.
+
+    >>> fake_quantize(np.array([0.4, 0.6, -9.0]), 0.5, bits=3)
+    array([ 0.5,  0.5, -1.5])
+    """
+    try:
+        bits = index(bits)
+    except TypeError:
+        raise ArgumentError(f"bits must be an integer, got {bits!r}") from None
+    if bits < 2 or not np.all(np.greater(scale, 0)):
+        raise ArgumentError(f"scale must be above 0 and bits 2 or more, got {scale} and {bits}")
+    x = floating(x)
+    s = np.asarray(scale, np.real(x).dtype)
+    top = _top(bits)
+    return np.clip(np.rint(x / s), -top, top) * s
+
+
+@fake_quantize.vjp("x")
+def _(g, x, scale, bits):
+    """The gradient passes as if nothing were rounded, and stops where an entry was out of range."""
+    edge = (_top(bits) + 0.5) * scale
+    return masked(g, np.logical_and(x >= -edge, x <= edge))

@@ -11,8 +11,9 @@ from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeErr
 from ..engine.op import Call, Declare, as_array, call, cast_back, floating, op, widen_half
 from ..engine.refusals import explained
 from ..engine.tensor import TensorOrArray
+from .activations import sigmoid, softplus
 from .arithmetic import divide
-from .functions import sigmoid, sign, softplus
+from .functions import sign
 from .notation import letters
 from .samples import away_from, each_of_x
 from .softmax import log_softmax, softmax

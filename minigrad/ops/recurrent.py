@@ -16,7 +16,7 @@ import numpy as np
 
 from ..engine.errors import DTypeError, ShapeError
 from ..engine.op import Call, call, op, widen_half
-from .functions import sigmoid
+from .activations import sigmoid
 from .products import as_rows, linear
 from .select import split
 

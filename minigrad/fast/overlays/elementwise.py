@@ -7,15 +7,10 @@ from typing import Any
 import numpy as np
 
 from ...engine.op import floating
-from ...ops.arithmetic import maximum, minimum, power
-from ...ops.functions import (
+from ...ops.activations import (
     TANH_CUBE,
     TANH_SCALE,
-    abs,
-    clip,
     gelu,
-    normal_cdf,
-    normal_pdf,
     relu,
     sigmoid,
     silu,
@@ -23,6 +18,8 @@ from ...ops.functions import (
     tanh,
     tanh_cdf,
 )
+from ...ops.arithmetic import maximum, minimum, power
+from ...ops.functions import abs, clip, normal_cdf, normal_pdf
 from ...ops.select import where
 from ..by_blocks import by_blocks
 from ..limits import LIMITS
