@@ -190,6 +190,10 @@ def _(g, x):
 ERF_SLOPE = 2 / math.sqrt(math.pi)  # of erf at 0
 
 
+def _each_by_itself(function: Callable[[float], float], x: Any) -> Any:
+    return np.array([function(entry) for entry in np.ravel(x).tolist()], x.dtype).reshape(x.shape)
+
+
 @elementwise(
     r"\operatorname{erf}(<x>)",
     r"\tfrac{2}{\sqrt\pi} <g> \odot e^{-<x>^{\circ 2}}",
@@ -202,8 +206,7 @@ def erf(x):
     >>> erf(np.array([0.0, 1.0])).round(4)
     array([0.    , 0.8427])
     """
-    x = floating(x)
-    return np.array(list(map(math.erf, np.ravel(x).tolist())), x.dtype).reshape(x.shape)
+    return _each_by_itself(math.erf, floating(x))
 
 
 @erf.vjp("x")
@@ -222,9 +225,7 @@ def normal_cdf(x):
     >>> normal_cdf(np.array([0.0, 1.0])).round(4)
     array([0.5   , 0.8413])
     """
-    x = floating(x)
-    made = [0.5 * math.erfc(-math.sqrt(0.5) * entry) for entry in np.ravel(x).tolist()]
-    return np.array(made, x.dtype).reshape(x.shape)
+    return _each_by_itself(lambda entry: 0.5 * math.erfc(-math.sqrt(0.5) * entry), floating(x))
 
 
 @normal_cdf.vjp("x")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import index
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -217,50 +217,42 @@ class Shifted(MaskRule):
 
 @dataclass(frozen=True)
 class _Several(MaskRule):
-    """Several rules as one."""
+    """Several rules as one, of which one that says `decisive` of a block decides it."""
 
     rules: tuple[MaskRule, ...]
+    decisive: ClassVar[bool]
+    combine: ClassVar[np.ufunc]
+    sign: ClassVar[str]
 
     @property
     def relative(self) -> bool:  # type: ignore[override]
         return all(rule.relative for rule in self.rules)
 
-    def _simplified(self, rows: slice, keys: slice, decisive: bool) -> MaskRule | bool:
-        """What the rules come to, of which one that says `decisive` of all entries decides."""
+    def within(self, rows: slice, keys: slice) -> MaskRule | bool:
         found = [rule.within(rows, keys) for rule in self.rules]
-        if decisive in found:
-            return decisive
+        if self.decisive in found:
+            return self.decisive
         left = tuple(rule for rule in found if isinstance(rule, MaskRule))
         if len(left) < 2:
-            return left[0] if left else not decisive
+            return left[0] if left else not self.decisive
         return type(self)(left)
+
+    def entries(self, rows: slice, keys: slice) -> NDArray[np.bool_]:
+        return np.asarray(self.combine.reduce([rule.entries(rows, keys) for rule in self.rules]))
+
+    def tex(self, i: str = "i") -> str:
+        return self.sign.join(rule.tex(i) for rule in self.rules)
 
 
 @dataclass(frozen=True)
 class AllOf(_Several):
     """A key is seen if all rules say so."""
 
-    def within(self, rows: slice, keys: slice) -> MaskRule | bool:
-        return self._simplified(rows, keys, decisive=False)
-
-    def entries(self, rows: slice, keys: slice) -> NDArray[np.bool_]:
-        seen = [rule.entries(rows, keys) for rule in self.rules]
-        return np.asarray(np.logical_and.reduce(seen))
-
-    def tex(self, i: str = "i") -> str:
-        return ", ".join(rule.tex(i) for rule in self.rules)
+    decisive, combine, sign = False, np.logical_and, ", "
 
 
 @dataclass(frozen=True)
 class AnyOf(_Several):
     """A key is seen if any rule says so."""
 
-    def within(self, rows: slice, keys: slice) -> MaskRule | bool:
-        return self._simplified(rows, keys, decisive=True)
-
-    def entries(self, rows: slice, keys: slice) -> NDArray[np.bool_]:
-        seen = [rule.entries(rows, keys) for rule in self.rules]
-        return np.asarray(np.logical_or.reduce(seen))
-
-    def tex(self, i: str = "i") -> str:
-        return r" \text{ or } ".join(rule.tex(i) for rule in self.rules)
+    decisive, combine, sign = True, np.logical_or, r" \text{ or } "
