@@ -85,27 +85,6 @@ def test_assign_of_its_own_transpose_copies_first():
     np.testing.assert_allclose(w.data, [[1, 3], [2, 4]])
 
 
-def test_assign_refuses_another_shape_or_dtype_or_a_computed_tensor(w):
-    with pytest.raises(ShapeError, match=r"assign_\(array\): w has shape \(2, 3\), got \(3,\)"):
-        w.assign_(np.zeros(3))
-    with pytest.raises(DTypeError, match=r"assign_\(array\): w has dtype float64, got float32"):
-        w.assign_(np.zeros((2, 3), np.float32))
-    with pytest.raises(
-        GradientError, match="assign_: multiply was computed by multiply; only leaves are written"
-    ):
-        (w * 2).assign_(np.zeros((2, 3)))
-
-
-def test_writing_an_entry_is_refused_while_a_graph_is_recorded(w):
-    with pytest.raises(GradientError, match="tensors are not written in place"):
-        w[0] = 1.0
-    with pytest.raises(GradientError, match="tensors are not written in place"):
-        w[0] += 1.0
-    y = w * 2
-    with mg.no_grad(), pytest.raises(GradientError, match="tensors are not written in place"):
-        y[0] = 1.0
-
-
 WRITES = {
     "entry": lambda w: w.data.__setitem__((0, 0), 5.0),
     "row's entry": lambda w: w.data[0].__setitem__(0, 5.0),
@@ -121,7 +100,7 @@ WRITES = {
 
 def _without_graph(function, *args):
     with mg.no_grad():
-        function(*args)
+        return function(*args)
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
@@ -133,34 +112,11 @@ def test_every_way_of_writing_to_a_leaf_counts_as_a_write(w, write):
         loss.backward()
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda w: np.copyto(w.data, 1.0),
-        lambda w: np.add(w.data, 1.0, out=w.data),
-        lambda w: w.data.fill(1.0),
-        lambda w: w.data.T.__setitem__(0, 1.0),
-        lambda w: w.numpy().T.__setitem__(0, 1.0),
-    ],
-)
-def test_ways_of_writing_that_would_go_unseen_are_refused(w, write):
-    with pytest.raises(ValueError, match="read-only"):
-        write(w)
-    np.testing.assert_array_equal(w.numpy(), [[1, 2, 3], [4, 5, 6]])
-
-
 def test_a_copy_of_data_is_an_array_to_write_to(w):
     for copy in (w.data.copy(), np.array(w.data), w.data + 0, w.data[[0, 1]]):
         copy[0, 0] = 7
         copy += 1
         assert copy[0, 0] == 8
-    np.testing.assert_array_equal(w.numpy(), [[1, 2, 3], [4, 5, 6]])
-
-
-def test_an_in_place_operator_on_a_leaf_that_needs_a_gradient_is_refused_by_name(w):
-    w.name = "w"
-    with pytest.raises(GradientError, match=r"w -= …: w is a leaf .* mg.no_grad\(\)"):
-        w -= 1
     np.testing.assert_array_equal(w.numpy(), [[1, 2, 3], [4, 5, 6]])
 
 
@@ -193,5 +149,32 @@ def test_an_in_place_operator_on_a_computed_tensor_makes_a_new_one(w):
     y += 1
     assert y is not same
     assert y.node.op.name == "add"
-    with mg.no_grad(), pytest.raises(GradientError, match="was computed by multiply"):
-        same += 1
+
+
+W = mg.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True, name="w")
+
+
+@pytest.mark.parametrize(
+    ("write", "error", "text"),
+    [
+        (lambda: W.assign_(np.zeros(3)), ShapeError,
+         r"assign_\(array\): w has shape \(2, 3\), got \(3,\)"),
+        (lambda: W.assign_(np.zeros((2, 3), np.float32)), DTypeError,
+         r"assign_\(array\): w has dtype float64, got float32"),
+        (lambda: (W * 2).assign_(np.zeros((2, 3))), GradientError,
+         "assign_: multiply was computed by multiply; only leaves are written"),
+        (lambda: W.__setitem__(0, 1.0), GradientError, "tensors are not written in place"),
+        (lambda: _without_graph((W * 2).__setitem__, 0, 1.0), GradientError, "not written in"),
+        (lambda: operator.isub(W, 1), GradientError, r"w -= …: w is a leaf .* mg.no_grad\(\)"),
+        (lambda: _without_graph(operator.iadd, W * 2, 1), GradientError, "computed by multiply"),
+        (lambda: np.copyto(W.data, 1.0), ValueError, "read-only"),
+        (lambda: np.add(W.data, 1.0, out=W.data), ValueError, "read-only"),
+        (lambda: W.data.fill(1.0), ValueError, "read-only"),
+        (lambda: W.data.T.__setitem__(0, 1.0), ValueError, "read-only"),
+        (lambda: W.numpy().T.__setitem__(0, 1.0), ValueError, "read-only"),
+    ],
+)  # fmt: skip
+def test_a_refused_write_changes_nothing(write, error, text):
+    with pytest.raises(error, match=text):
+        write()
+    np.testing.assert_array_equal(W.numpy(), [[1, 2, 3], [4, 5, 6]])
