@@ -104,11 +104,23 @@ HOW = ("mean", "sum", "none")
 TORCHS = {
     **{
         name: (lambda f, x, name=name: getattr(f, name)(x), [X])
-        for name in "sin cos expm1 erf square sign softplus".split()
+        for name in "sin cos expm1 erf square sign softplus sigmoid relu silu gelu".split()
     },
     "log1p": (lambda f, x: f.log1p(x), [Y]),
     "leaky_relu": (lambda f, x: f.leaky_relu(x, 0.2), [X]),
     "elu": (lambda f, x: f.elu(x, 0.7), [X]),
+    "gelu-tanh": (lambda f, x: f.gelu(x, approximate="tanh"), [X]),
+    "softmax": (lambda f, x: f.softmax(x, 1), [A]),
+    "log_softmax": (lambda f, x: f.log_softmax(x, 1), [A]),
+    "logsumexp": (lambda f, x: f.logsumexp(x, (0, 2)), [A]),
+    "layer_norm": (
+        lambda f, *xs: f.layer_norm(*xs) if f is mg else f.layer_norm(xs[0], (5,), *xs[1:]),
+        [X, P, -P],
+    ),
+    "rms_norm": (
+        lambda f, x, w: f.rms_norm(x, w) if f is mg else f.rms_norm(x, (5,), w, 1e-5),
+        [X, P],
+    ),
     "glu": (lambda f, x: f.glu(x, 1), [_draw(3, 4, 5)]),
     "prelu": (lambda f, x, w: f.prelu(x, w), [_draw(2, 3, 5), np.array([0.1, -0.2, 0.3])]),
     "prelu-one": (lambda f, x, w: f.prelu(x, w), [X, np.array([0.25])]),
