@@ -47,7 +47,7 @@ def test_ablating_a_head_is_zeroing_its_rows_of_the_output_projection():
         assert_allclose(ours[name], array, atol=1e-13, err_msg=name)
 
 
-@pytest.mark.parametrize("index", [None, np.s_[:, 2], np.s_[0, 1, 2:], np.s_[..., ::2]])
+@pytest.mark.parametrize("index", [None, np.s_[:, 2], np.s_[0, 1, 2:], np.s_[..., ::2]], ids=str)
 @pytest.mark.parametrize("same", [lambda A: None, lambda A: A, lambda A: A * 1.0])
 def test_putting_back_the_same_value_changes_no_bit(same, index):
     model = gpt()
@@ -291,25 +291,24 @@ REFUSED = {
     "op": (lambda: mg.ablate("blocks.1/attention/scales", of="x"), ArgumentError, "no op .*/scale"),
     "entry": (lambda: mg.ablate("*/scale", of="factor", index=0), ArgumentError, "no entries"),
     "halves": (lambda: mg.replace("*/take", 0.5, of="indices"), DTypeError, "stand for int64"),
+    "nothing ran": (lambda: mg.ablate("A"), ArgumentError, "no op ran within"),
+    "one example": (lambda: mg.ablate("one", to="mean"), ArgumentError, "two; give the mean"),
 }
 
 
-@pytest.mark.parametrize(("made", "kind", "said"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_done_is_refused_in_words(made, kind, said):
+RAN = {
+    "nothing ran": lambda model: None,
+    "one example": lambda model: (mg.tensor([[1.0]]) * 2).named("one").numpy(),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_done_is_refused_in_words(what):
+    made, kind, said = REFUSED[what]
     model = gpt()
     with pytest.raises(kind, match=said), made():
-        model(TOKENS)
+        RAN.get(what, lambda model: model(TOKENS))(model)
     assert not current().listeners
-
-
-def test_more_refusals():
-    with pytest.raises(ArgumentError, match="no op ran within"), mg.ablate("A"):
-        pass
-    with (
-        pytest.raises(ArgumentError, match="fewer than two; give the mean"),
-        mg.ablate("h", to="mean"),
-    ):
-        (mg.tensor([[1.0]]) * 2).named("h").numpy()
     change = mg.ablate("h")
     with pytest.raises(ArgumentError, match="is entered already"), change, change:
         pass
@@ -352,13 +351,9 @@ def test_a_leaf_holds_the_value_until_the_block_ends_and_has_its_gradient_there(
         assert_array_equal(W.numpy(), wanted)
     assert_array_equal(W.numpy(), array)
     assert_allclose(W.grad, np.exp(wanted) * (1 + wanted))
-
-
-def test_a_leaf_is_itself_again_after_an_error():
-    W = mg.tensor([1.0, 2.0], name="W")
     with pytest.raises(ShapeError), mg.replace("W", 5.0):
         W @ np.ones(7)
-    assert_array_equal(W.numpy(), [1.0, 2.0])
+    assert_array_equal(W.numpy(), array)  # after an error too
 
 
 def test_a_constant_that_was_replaced_is_not_a_leaf_to_be_replaced_again():
